@@ -9,6 +9,7 @@
 #
 #   docker/images.sh            make what is missing
 #   docker/images.sh --force    make all three again
+#   docker/images.sh --check    make none; exit 0 if all three are there, 1 if not
 #
 #   IMAGES_FROM=auto|registry|packages   where from; auto (the default) is the registry, then the packages
 #   DEBIAN_MIRROR=URL                    the Debian mirror; the default is the one in this machine's apt sources
@@ -19,8 +20,12 @@ force=no
 case "${1:-}" in
 '') ;;
 --force) force=yes ;;
+--check)
+	docker image inspect ratelimit-test/redis:7.0 ratelimit-test/redis:8.0 ratelimit-test/valkey:8.1 >/dev/null 2>&1
+	exit
+	;;
 *)
-	echo "images.sh: unknown argument '$1'; the only one is --force" >&2
+	echo "images.sh: unknown argument '$1'; it is --force or --check" >&2
 	exit 1
 	;;
 esac

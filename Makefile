@@ -1,0 +1,27 @@
+# `make` alone lists what there is to run.
+
+.PHONY: help test generate images cluster cluster-down bench clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
+
+test: ## every check and every test; installs what is missing on Debian or Ubuntu
+	@scripts/test.sh
+
+generate: ## build functions/ratelimit.lua from functions/src
+	@go generate ./functions
+
+images: ## make the Docker images of Redis 7.0, Redis 8.0 and Valkey 8.1 that the tests use
+	@docker/images.sh
+
+cluster: ## start a Redis Cluster to play with, on 127.0.0.1:7000 to 7005
+	@docker/cluster.sh up
+
+cluster-down: ## stop that cluster and forget its data
+	@docker/cluster.sh down
+
+bench: ## measure side by side with other limiters
+	@cd bench && go run .
+
+clean: ## remove what the build and the tests left in this folder
+	@rm -rf .build ratelimit

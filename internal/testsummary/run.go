@@ -1,0 +1,123 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+// stage is the outcome of one go test, as run leaves it for total.
+type stage struct {
+	Label   string   `json:"label"`
+	Results []result `json:"results"`
+}
+
+// runCommand runs go test and reports whether all of it passed. An error means that it could not be run at all.
+func runCommand(args []string, stdout io.Writer) (bool, error) {
+	flags := flag.NewFlagSet("run", flag.ContinueOnError)
+	label := flags.String("label", "", "what these tests are, for the report")
+	out := flags.String("out", "", "file for the outcome")
+	dir := flags.String("dir", ".", "folder to run in")
+	if err := flags.Parse(args); err != nil {
+		return false, err
+	}
+	if *label == "" || *out == "" || flags.NArg() == 0 {
+		return false, errors.New("run needs -label, -out and, after --, the command")
+	}
+	// Ctrl-C reaches the whole group of processes: go test and the tests tidy up and end, and we wait for them.
+	// Asking for the signal, rather than ignoring it, keeps the children able to see it.
+	interrupts := make(chan os.Signal, 1)
+	signal.Notify(interrupts, os.Interrupt, syscall.SIGTERM)
+	defer signal.Stop(interrupts)
+
+	began := time.Now()
+	c := newCollector()
+	runErr, err := c.run(*dir, flags.Args())
+	if err != nil {
+		return false, err
+	}
+	s := stage{Label: *label, Results: c.results()}
+	s.settle(runErr)
+	if err := s.save(*out); err != nil {
+		return false, err
+	}
+	good, bad := s.count()
+	if bad > 0 {
+		fmt.Fprintf(stdout, "FAIL %s\n%s", s.Label, c.failures())
+		for _, r := range s.Results {
+			if r.Outcome != passed {
+				fmt.Fprintf(stdout, "     %s: %s\n", r.Outcome, r.name())
+			}
+		}
+		if runErr != nil {
+			fmt.Fprintf(stdout, "     %s: %v\n", flags.Arg(0), runErr)
+		}
+		return false, nil
+	}
+	fmt.Fprintf(stdout, "ok   %s: %d tests (%.0f s)\n", s.Label, good, time.Since(began).Seconds())
+	return true, nil
+}
+
+// run starts the command and reads it to its end. runErr is how the command ended, err why it could not be read.
+func (c *collector) run(dir string, command []string) (runErr, err error) {
+	cmd := exec.Command(command[0], command[1:]...)
+	cmd.Dir = dir
+	pipe, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	cmd.Stderr = cmd.Stdout
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("cannot start the tests: %w", err)
+	}
+	readErr := c.read(pipe)
+	return cmd.Wait(), readErr
+}
+
+// settle adds a failure where the results alone would look better than the run was.
+func (s *stage) settle(runErr error) {
+	good, bad := s.count()
+	if bad == 0 && (runErr != nil || good == 0) {
+		what := "the run as a whole"
+		if runErr == nil {
+			what = "no test ran"
+		}
+		s.Results = append(s.Results, result{Package: s.Label, Test: what, Outcome: failed})
+	}
+}
+
+func (s *stage) count() (good, bad int) {
+	for _, r := range s.Results {
+		if r.Outcome == passed {
+			good++
+		} else {
+			bad++
+		}
+	}
+	return good, bad
+}
+
+func (s *stage) save(file string) error {
+	text, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(file, text, 0o644); err != nil {
+		return fmt.Errorf("writing the outcome: %w", err)
+	}
+	return nil
+}
+
+func (r result) name() string {
+	if r.Test == "" {
+		return r.Package
+	}
+	return r.Package + " " + r.Test
+}

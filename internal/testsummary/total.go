@@ -1,0 +1,114 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+)
+
+// server is a line of the -servers file, which the integration tests write: one for each server they ran on.
+type server struct {
+	Name     string `json:"name"`     // as it stands in the names of the tests: TestVectors/redis-7.0/...
+	About    string `json:"about"`    // product, version, topology
+	Excluded string `json:"excluded"` // what could not be run there and why; empty where everything ran
+}
+
+// totalCommand prints the summary of all stages and reports whether everything passed.
+func totalCommand(args []string, stdout io.Writer) (bool, error) {
+	flags := flag.NewFlagSet("total", flag.ContinueOnError)
+	checksPassed := flags.Int("checks-passed", 0, "checks other than tests that passed")
+	checksFailed := flags.Int("checks-failed", 0, "checks other than tests that failed")
+	serversFile := flags.String("servers", "", "file that names the servers the tests ran on")
+	if err := flags.Parse(args); err != nil {
+		return false, err
+	}
+	stages, err := loadStages(flags.Args())
+	if err != nil {
+		return false, err
+	}
+	servers, err := loadServers(*serversFile)
+	if err != nil {
+		return false, err
+	}
+
+	good, bad := *checksPassed, *checksFailed
+	ran := 0
+	fmt.Fprintf(stdout, "\n%-26s %6d passed %6d failed\n", "checks", *checksPassed, *checksFailed)
+	for _, s := range stages {
+		g, b := s.count()
+		good, bad, ran = good+g, bad+b, ran+g+b
+		fmt.Fprintf(stdout, "%-26s %6d passed %6d failed\n", s.Label, g, b)
+	}
+	for _, sv := range servers {
+		g, b := sv.count(stages)
+		fmt.Fprintf(stdout, "  on %-21s %6d passed %6d failed   %s\n", sv.Name, g, b, sv.About)
+		if sv.Excluded != "" {
+			fmt.Fprintf(stdout, "     %s\n", sv.Excluded)
+		}
+	}
+	if ran == 0 && bad == 0 {
+		bad = 1 // a run in which nothing was tested has not passed
+	}
+	fmt.Fprintf(stdout, "%d passed, %d failed\n", good, bad)
+	return bad == 0, nil
+}
+
+// count returns how many of the tests ran on this server: those with its name as a part of theirs.
+func (sv server) count(stages []stage) (good, bad int) {
+	for _, s := range stages {
+		for _, r := range s.Results {
+			for part := range strings.SplitSeq(r.Test, "/") {
+				if part != sv.Name {
+					continue
+				}
+				if r.Outcome == passed {
+					good++
+				} else {
+					bad++
+				}
+				break
+			}
+		}
+	}
+	return good, bad
+}
+
+func loadStages(files []string) ([]stage, error) {
+	var stages []stage
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("a stage left no outcome: %w", err)
+		}
+		var s stage
+		if err := json.Unmarshal(text, &s); err != nil {
+			return nil, fmt.Errorf("%s is not the outcome of a stage: %w", file, err)
+		}
+		stages = append(stages, s)
+	}
+	return stages, nil
+}
+
+// loadServers reads the servers file. A file that does not exist means that no server was reached: the tests
+// that need one have failed for that, so it is no error of ours.
+func loadServers(file string) ([]server, error) {
+	if file == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(file)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var servers []server
+	if err := json.Unmarshal(text, &servers); err != nil {
+		return nil, fmt.Errorf("%s does not list servers: %w", file, err)
+	}
+	return servers, nil
+}

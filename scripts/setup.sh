@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# Sees to it that the programs which the tests need are there. On Debian and Ubuntu it installs the packages
+# that are missing, and asks for root only then; elsewhere it names what to install and fails.
+#
+#   scripts/setup.sh docker    for tests in containers
+#   scripts/setup.sh local     for tests against redis-server processes
+#   scripts/setup.sh given     for tests against a server named in RATELIMIT_TEST_REDIS
+set -euo pipefail
+cd "$(dirname "$0")/.."
+backend=${1:?say docker, local or given}
+
+has() { command -v "$1" >/dev/null 2>&1; }
+python_redis() { /usr/bin/python3 -c 'import redis' >/dev/null 2>&1; }
+headers() { echo '#include <time.h>' | cc -E - >/dev/null 2>&1; }
+
+# Each line: the Debian packages, what for.
+missing=()
+names=()
+need() { # need PACKAGES NAME
+	missing+=($1)
+	names+=("$2")
+}
+
+has cc && headers || need "gcc libc6-dev" "a C compiler with its headers (for go test -race and the clock shim)"
+has redis-cli || need redis-tools "redis-cli"
+has luac5.1 || need lua5.1 "luac5.1 (Lua 5.1)"
+has luacheck || need lua-check "luacheck"
+python_redis || need "python3 python3-redis" "Python 3 with its redis package"
+if [ "$backend" = local ]; then
+	has redis-server || need redis-server "redis-server 7 or later"
+fi
+if [ "$backend" = docker ] && ! docker/images.sh --check && ! has mmdebstrap && has apt-get; then
+	need "mmdebstrap debian-archive-keyring" "mmdebstrap (to make images without a registry)"
+fi
+
+[ ${#missing[@]} -gt 0 ] || exit 0
+
+if ! has apt-get || ! has dpkg; then
+	echo "These are missing; install them and run make test again:"
+	printf '  %s\n' "${names[@]}"
+	exit 1
+fi
+
+root=()
+if [ "$(id -u)" != 0 ]; then
+	has sudo || {
+		echo "These packages are missing: ${missing[*]}. Install them as root (apt-get install ${missing[*]}) and run make test again."
+		exit 1
+	}
+	root=(sudo)
+	[ -t 0 ] || root=(sudo -n) # nobody is there to type a password
+fi
+echo "set-up: installing ${missing[*]}"
+
+# Debian starts a service as it installs it. Ours must neither run nor take port 6379, now or after a restart
+# of the machine: the policy file keeps it from starting, and it is disabled below.
+policy=/usr/sbin/policy-rc.d
+if [ ! -e $policy ]; then
+	trap '"${root[@]}" rm -f $policy' EXIT
+	printf '#!/bin/sh\nexit 101\n' | "${root[@]}" tee $policy >/dev/null
+	"${root[@]}" chmod 755 $policy
+fi
+log=$(mktemp)
+install() {
+	"${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get update -q >"$log" 2>&1 &&
+		"${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "${missing[@]}" >>"$log" 2>&1
+}
+if ! install; then
+	cat "$log"
+	echo "set-up: apt-get could not install ${missing[*]}; what it said is above"
+	exit 1
+fi
+rm -f "$log"
+case " ${missing[*]} " in
+*" redis-server "*)
+	if has systemctl; then "${root[@]}" systemctl disable redis-server.service >/dev/null 2>&1 || true; fi
+	;;
+esac

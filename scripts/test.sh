@@ -1,0 +1,143 @@
+#!/usr/bin/env bash
+# Every check and every test of the project; `make test` runs it. One line for each stage that passes, the whole
+# output of one that fails, all stages in any case, then how many tests ran on which servers, and last
+# "N passed, N failed". The exit code is 0 only if something ran and nothing failed.
+#
+#   RATELIMIT_TEST_BACKEND=docker|local   containers, or redis-server processes of this machine; without it,
+#                                         containers where a Docker engine answers
+#   RATELIMIT_TEST_REDIS=host:port[,...]  a server, or the nodes of a cluster, to test instead; must be empty
+set -uo pipefail
+cd "$(dirname "$0")/.."
+build=$PWD/.build
+results=$build/test
+rm -rf "$results"
+mkdir -p "$results"
+
+checks_passed=0
+checks_failed=0
+outcomes=() # files that testsummary run wrote
+
+# check NAME COMMAND...: one check; what it prints is shown if it fails.
+check() {
+	local name=$1 began=$SECONDS
+	shift
+	if "$@" >"$results/log" 2>&1; then
+		checks_passed=$((checks_passed + 1))
+		echo "ok   $name ($((SECONDS - began)) s)"
+		return 0
+	fi
+	checks_failed=$((checks_failed + 1))
+	echo "FAIL $name"
+	cat "$results/log"
+	return 1
+}
+
+# give_up: ends the run when the set-up is not there for anything further.
+give_up() {
+	echo "$checks_passed passed, $((checks_failed > 0 ? checks_failed : 1)) failed"
+	exit 1
+}
+
+choose_backend() {
+	if [ -n "${RATELIMIT_TEST_REDIS:-}" ]; then
+		backend=given
+		return
+	fi
+	case "${RATELIMIT_TEST_BACKEND:-}" in
+	docker | local) backend=$RATELIMIT_TEST_BACKEND ;;
+	'')
+		backend=local
+		if [ "$(uname -s)" = Linux ] && docker version --format '{{.Server.Version}}' >/dev/null 2>&1; then
+			backend=docker
+		fi
+		;;
+	*)
+		echo "RATELIMIT_TEST_BACKEND is '$RATELIMIT_TEST_BACKEND'; write docker or local, or leave it out"
+		give_up
+		;;
+	esac
+}
+
+command -v go >/dev/null || {
+	echo "Go is missing; install the version that go.mod names, or later"
+	give_up
+}
+choose_backend
+scripts/setup.sh "$backend" || give_up
+if [ "$backend" = docker ] && ! check "images" docker/images.sh; then
+	if [ -n "${RATELIMIT_TEST_BACKEND:-}" ]; then give_up; fi
+	echo "     going on with redis-server processes of this machine instead of containers"
+	backend=local
+	checks_failed=$((checks_failed - 1))
+	scripts/setup.sh local || give_up
+fi
+if [ "$backend" != given ]; then export RATELIMIT_TEST_BACKEND=$backend; fi
+go build -o "$build/testsummary" ./internal/testsummary || give_up
+
+# Modules, the integration tests last: they take longest.
+modules=()
+while IFS= read -r file; do
+	modules+=("$(dirname "$file")")
+done < <(find . -name go.mod -not -path '*/testdata/*' -not -path './.build/*' -not -path ./integration_test/go.mod | sort)
+modules+=(./integration_test)
+
+formatted() {
+	local bad
+	bad=$(find . -name '*.go' -not -path './.build/*' -print0 | xargs -0 gofmt -l) || return 1
+	[ -z "$bad" ] || {
+		echo "not formatted; run gofmt -w on:"
+		echo "$bad"
+		return 1
+	}
+}
+
+# has_go DIR PATTERN: whether the module in DIR has a file like PATTERN of its own.
+has_go() { [ -n "$(cd "$1" && go list -f "$2" ./... 2>/dev/null | head -c1)" ]; }
+packages='{{if or .GoFiles .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}'
+tested='{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}'
+
+vet() {
+	local m status=0
+	for m in "${modules[@]}"; do
+		if has_go "$m" "$packages"; then (cd "$m" && go vet ./...) || status=1; fi
+	done
+	return $status
+}
+
+static() {
+	local m status=0
+	(cd scripts/tools && go build -o "$build/staticcheck" honnef.co/go/tools/cmd/staticcheck) || return 1
+	for m in "${modules[@]}"; do
+		if has_go "$m" "$packages"; then (cd "$m" && "$build/staticcheck" ./...) || status=1; fi
+	done
+	return $status
+}
+
+stale() { go run ./functions/internal/build -check; }
+
+check "gofmt" formatted
+check "go vet" vet
+check "staticcheck" static
+check "luac5.1 -p" luac5.1 -p functions/ratelimit.lua
+check "luacheck" luacheck --no-color --quiet functions/ratelimit.lua
+check "functions/ratelimit.lua is up to date" stale
+
+# tests LABEL DIR ARGUMENTS...: one go test.
+tests() {
+	local label=$1 dir=$2 out=$results/${#outcomes[@]}.json
+	shift 2
+	outcomes+=("$out")
+	"$build/testsummary" run -label "$label" -out "$out" -dir "$dir" -- go test -json -race -count=1 "$@" ./...
+}
+
+export RATELIMIT_TEST_SERVERS=$results/servers.json
+for m in "${modules[@]}"; do
+	case "$m" in
+	.) tests "unit and offline" . -timeout 5m ;;
+	./integration_test) tests "integration" "$m" -timeout 9m ;;
+	*) if has_go "$m" "$tested"; then tests "${m#./}" "$m" -timeout 5m; fi ;;
+	esac
+done
+
+"$build/testsummary" total -checks-passed $checks_passed -checks-failed $checks_failed \
+	-servers "$RATELIMIT_TEST_SERVERS" "${outcomes[@]}"
