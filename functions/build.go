@@ -1,0 +1,118 @@
+package functions
+
+import (
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"path"
+	"strings"
+)
+
+// Name is the library's name on the server.
+const Name = "ratelimit"
+
+// Contract is the version of the wire contract (CONTRACT.md) that the library speaks.
+const Contract = 1
+
+const version = "0.1.0"
+
+// Where the build writes what only it knows. Both stand in src/00_library.lua.
+const (
+	versionMark = "@VERSION@"
+	buildIDMark = "@BUILD_ID@"
+)
+
+//go:embed src
+var sources embed.FS
+
+//go:embed ratelimit.lua
+var source string
+
+// Source returns the library's text without policies, as functions/ratelimit.lua has it.
+func Source() string { return source }
+
+// Version returns the library's version, as in "0.1.0".
+func Version() string { return version }
+
+// BuildID returns the build id of Source: the first 12 hexadecimal digits of a SHA-256 over the sources, the version
+// and the policies. ratelimit_info answers it.
+func BuildID() string {
+	build, err := New()
+	if err != nil {
+		// Not for a caller to meet: the sources are part of this program, and a test builds them.
+		panic("functions: the embedded sources do not build: " + err.Error())
+	}
+	return build.ID()
+}
+
+// Build is one library text, ready to be loaded. It is immutable and may be shared; the zero value is an empty text.
+type Build struct {
+	text string
+	id   string
+}
+
+// Text returns the library as FUNCTION LOAD takes it.
+func (b Build) Text() string { return b.text }
+
+// Version returns the version that the text reports of itself.
+func (b Build) Version() string { return version }
+
+// ID returns the build id that the text reports of itself: equal sources and policies give an equal id.
+func (b Build) ID() string { return b.id }
+
+// Digest returns the SHA-256 of the text in hexadecimal. A server stores a library byte for byte, so that an equal
+// digest of what it lists means that it runs this build.
+func (b Build) Digest() string { return Digest(b.text) }
+
+// Digest returns the SHA-256 of a library text in hexadecimal.
+func Digest(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])
+}
+
+// New builds the library from its sources.
+func New() (Build, error) {
+	return build(sources)
+}
+
+// build joins the sources under src: the files of src itself by name, then those of src/algorithms and of src/verbs,
+// each of the latter in a scope of its own.
+func build(sources fs.FS) (Build, error) {
+	var text strings.Builder
+	fmt.Fprintf(&text, "#!lua name=%s\n-- Built from functions/src; do not edit. `make generate` builds it anew.\n", Name)
+	for _, folder := range []string{"src", "src/algorithms", "src/verbs"} {
+		names, err := fs.Glob(sources, path.Join(folder, "*.lua"))
+		if err != nil {
+			return Build{}, err
+		}
+		if len(names) == 0 {
+			return Build{}, fmt.Errorf("functions: no .lua file in %s", folder)
+		}
+		for _, name := range names {
+			content, err := fs.ReadFile(sources, name)
+			if err != nil {
+				return Build{}, err
+			}
+			body := strings.TrimRight(string(content), "\n")
+			if folder != "src" {
+				body = "do\n" + body + "\nend"
+			}
+			fmt.Fprintf(&text, "\n--@ %s\n%s\n", name, body)
+		}
+	}
+	return stamp(text.String())
+}
+
+// stamp writes the version and the build id into the text.
+func stamp(text string) (Build, error) {
+	for _, mark := range []string{versionMark, buildIDMark} {
+		if n := strings.Count(text, mark); n != 1 {
+			return Build{}, fmt.Errorf("functions: the sources hold %s %d times, want once", mark, n)
+		}
+	}
+	text = strings.Replace(text, versionMark, version, 1)
+	id := Digest(text)[:12]
+	return Build{text: strings.Replace(text, buildIDMark, id, 1), id: id}, nil
+}

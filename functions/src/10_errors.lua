@@ -1,0 +1,26 @@
+-- Errors are replies `RATELIMIT <REASON> "<value>": what is wrong, and what to do`. They are returned, never raised:
+-- a raised error gets a suffix that differs between servers. A call that errs has changed nothing.
+
+local errors = {}
+
+local SHOWN = 60 -- bytes of a refused value that are repeated in the error
+
+-- quote shows a caller's value in one line of printable ASCII, cut to SHOWN bytes.
+function errors.quote(value)
+  local shown = value
+  if #shown > SHOWN then
+    shown = string.sub(shown, 1, SHOWN)
+  end
+  shown = string.gsub(shown, '[^\32-\126]', function(c)
+    return string.format('\\x%02x', string.byte(c))
+  end)
+  if #value > SHOWN then
+    return string.format('"%s..." (%.0f bytes)', shown, #value)
+  end
+  return '"' .. shown .. '"'
+end
+
+-- new builds the reply. reason: BADARGS BADLIMIT BADCOST BADKEYS BADSTATE NOPOLICY. text may be a format.
+function errors.new(reason, text, ...)
+  return redis.error_reply('RATELIMIT ' .. reason .. ' ' .. string.format(text, ...))
+end

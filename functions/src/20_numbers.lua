@@ -1,0 +1,31 @@
+-- Numbers as callers write them. A Lua number is a double: whole numbers are exact up to 2^53 and not beyond, and
+-- tonumber takes "inf", "nan", "0x10" and "1e3" as well, none of which may ever reach a decision.
+
+local numbers = {}
+
+local LARGEST = '9007199254740992' -- 2^53
+
+numbers.WHOLE = 'a whole number from %s to ' .. LARGEST
+
+-- whole reads decimal digits; nil for anything else, and for numbers above 2^53 (2^53 + 1 would round down to it).
+function numbers.whole(text)
+  local digits = string.match(text, '^0*(%d+)$')
+  if not digits or #digits > #LARGEST or (#digits == #LARGEST and digits > LARGEST) then
+    return nil
+  end
+  return tonumber(digits)
+end
+
+-- positive is whole from 1 on.
+function numbers.positive(text)
+  local n = numbers.whole(text)
+  return n ~= 0 and n or nil
+end
+
+-- common_divisor of two positive whole numbers (Euclid).
+function numbers.common_divisor(a, b)
+  while b > 0 do
+    a, b = b, a % b
+  end
+  return a
+end
