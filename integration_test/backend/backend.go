@@ -1,0 +1,227 @@
+// Package backend starts the real servers that the integration tests run on: containers where a Docker engine
+// answers, processes of this machine where none does, or servers that are given by address.
+//
+// All traffic stays on 127.0.0.1, also that of containers and of a cluster's nodes with one another.
+package backend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/ratelimit-functions/ratelimit/integration_test/clock"
+)
+
+// Backend is a server, or a cluster of them, that tests run on. Its methods are safe for concurrent use, but it
+// is shared: a test that moves the clock or kills a node puts things back with Restore.
+type Backend struct {
+	Name    string // part of the tests' names: "redis-7.0", "valkey-8.1", "cluster", "local-redis", "given"
+	Product string // "redis" or "valkey"
+	Version string // as the server gives it: "7.0.15"
+	Place   string // where it runs, for people: "container", "process", "given by RATELIMIT_TEST_REDIS"
+	Cluster bool
+
+	// Nodes are the servers that belong to it: one, or all of a cluster. A cluster's roles may change: ask
+	// Primaries and Replicas.
+	Nodes []*Node
+
+	// Clock is the wall clock that all nodes share, nil where this server's time cannot be moved.
+	Clock *clock.File
+
+	launcher launcher
+	template spec
+	extra    []*Node
+}
+
+// ErrNoClock means that a test asked to move the time of a server that keeps its own.
+var ErrNoClock = errors.New("this server's clock cannot be moved: it was started without the clock shim")
+
+// About describes the backend in one line.
+func (b *Backend) About() string {
+	topology := "standalone"
+	if b.Cluster {
+		topology = fmt.Sprintf("cluster of %d nodes", len(b.Nodes))
+	}
+	return fmt.Sprintf("%s %s, %s, %s", b.Product, b.Version, topology, b.Place)
+}
+
+// Given tells whether the server was given by address rather than started here.
+func (b *Backend) Given() bool { return b.launcher == nil }
+
+// Addrs returns the host:port of every node.
+func (b *Backend) Addrs() []string {
+	addrs := make([]string, len(b.Nodes))
+	for i, n := range b.Nodes {
+		addrs[i] = n.Addr
+	}
+	return addrs
+}
+
+// NewClient returns a client of the backend, of the right kind for its topology, which the caller closes. Each
+// modify may change the options first.
+func (b *Backend) NewClient(modify ...func(*redis.UniversalOptions)) redis.UniversalClient {
+	opts := &redis.UniversalOptions{
+		Addrs:         b.Addrs(),
+		IsClusterMode: b.Cluster,
+		MaintNotificationsConfig: &maintnotifications.Config{
+			Mode: maintnotifications.ModeDisabled,
+		},
+	}
+	for _, m := range modify {
+		m(opts)
+	}
+	return redis.NewUniversalClient(opts)
+}
+
+// SetTime stops the clock of every node at the given microseconds since the epoch. While it stands still, so does
+// everything that a server waits for by the wall clock: the timeout of WAIT or BLPOP never comes.
+func (b *Backend) SetTime(us int64) error {
+	if b.Clock == nil {
+		return fmt.Errorf("%s: %w", b.Name, ErrNoClock)
+	}
+	return b.Clock.Set(us)
+}
+
+// RealTime lets the clock of every node show real time again. It does nothing where the clock cannot be moved.
+func (b *Backend) RealTime() {
+	if b.Clock != nil {
+		b.Clock.Real()
+	}
+}
+
+// Primaries returns the nodes that take writes.
+func (b *Backend) Primaries(ctx context.Context) ([]*Node, error) { return b.withRole(ctx, "master") }
+
+// Replicas returns the nodes that follow a primary.
+func (b *Backend) Replicas(ctx context.Context) ([]*Node, error) { return b.withRole(ctx, "slave") }
+
+func (b *Backend) withRole(ctx context.Context, role string) ([]*Node, error) {
+	var nodes []*Node
+	for _, n := range b.Nodes {
+		r, err := n.role(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if r == role {
+			nodes = append(nodes, n)
+		}
+	}
+	return nodes, nil
+}
+
+// FlushAll removes all keys. Function libraries stay.
+func (b *Backend) FlushAll(ctx context.Context) error {
+	return b.onPrimaries(ctx, func(c *redis.Client) error { return c.FlushAll(ctx).Err() })
+}
+
+// Restore puts the backend back into the state in which a test may expect it: real time, every node running and
+// in its place, no key, no function library.
+func (b *Backend) Restore(ctx context.Context) error {
+	b.RealTime()
+	for _, n := range b.extra {
+		if err := n.remove(); err != nil {
+			return err
+		}
+	}
+	b.extra = nil
+	for _, n := range b.Nodes {
+		if err := n.revive(ctx); err != nil {
+			return err
+		}
+	}
+	if b.Cluster {
+		if err := b.waitForCluster(ctx); err != nil {
+			return err
+		}
+	}
+	return b.onPrimaries(ctx, func(c *redis.Client) error {
+		return errors.Join(c.FlushAll(ctx).Err(), c.FunctionFlush(ctx).Err())
+	})
+}
+
+// onPrimaries calls f with a client of each primary.
+func (b *Backend) onPrimaries(ctx context.Context, f func(*redis.Client) error) error {
+	primaries, err := b.Primaries(ctx)
+	if err != nil {
+		return err
+	}
+	for _, n := range primaries {
+		if err := f(n.Client()); err != nil {
+			return fmt.Errorf("%s: %w", n, err)
+		}
+	}
+	return nil
+}
+
+// StartSpare starts one more server of the same kind that belongs to nobody yet, such as a node for CLUSTER MEET.
+// It shares the backend's clock and is gone after Restore.
+func (b *Backend) StartSpare(ctx context.Context) (*Node, error) {
+	if b.Given() {
+		return nil, fmt.Errorf("%s: no further server can be started beside one that is given by address", b.Name)
+	}
+	s := b.template
+	s.name = fmt.Sprintf("%s-spare-%d", b.Name, len(b.extra)+1)
+	n, err := start(ctx, b.launcher, s)
+	if err != nil {
+		return nil, err
+	}
+	b.extra = append(b.extra, n)
+	return n, nil
+}
+
+// stop ends every server of the backend that we started, and releases what belongs to it.
+func (b *Backend) stop() error {
+	var errs []error
+	for _, n := range slices.Concat(b.Nodes, b.extra) {
+		errs = append(errs, n.remove())
+	}
+	if b.Clock != nil {
+		errs = append(errs, b.Clock.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// identify fills in what the server says about itself, and refuses one that is too old to have functions.
+func (b *Backend) identify(ctx context.Context) error {
+	n := b.Nodes[0]
+	info, err := n.Client().InfoMap(ctx, "server").Result()
+	if err != nil {
+		return fmt.Errorf("%s: asking for its version: %w", n, err)
+	}
+	server := info["Server"]
+	b.Product, b.Version = "redis", server["redis_version"]
+	if v := server["valkey_version"]; v != "" {
+		b.Product, b.Version = "valkey", v
+	}
+	b.Cluster = server["redis_mode"] == "cluster"
+	var major int
+	if _, err := fmt.Sscanf(b.Version, "%d.", &major); err != nil {
+		return fmt.Errorf("%s: cannot read its version %q", n, b.Version)
+	}
+	if major < 7 {
+		return fmt.Errorf("%s runs %s %s; functions need Redis 7.0 or later, or Valkey", n, b.Product, b.Version)
+	}
+	return nil
+}
+
+// until calls f every few milliseconds until it returns nil, or returns its last error when ctx ends.
+func until(ctx context.Context, what string, f func() error) error {
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		err := f()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for %s: %w; last: %w", what, ctx.Err(), err)
+		case <-ticker.C:
+		}
+	}
+}

@@ -1,0 +1,208 @@
+package backend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	primaries = 3
+	replicas  = 3
+	slots     = 16384
+)
+
+// neverFails keeps a cluster whole while its clock jumps by years: a node is held for failed when its last answer
+// lies cluster-node-timeout back, and a replica leaves its primary after repl-timeout, both by the wall clock.
+// A test of failover sets cluster-node-timeout lower, in real time.
+var neverFails = []string{
+	"--cluster-enabled", "yes",
+	"--cluster-node-timeout", "3155760000000", // 100 years of milliseconds
+	"--cluster-replica-validity-factor", "0",
+	"--repl-timeout", "2000000000", // 63 years of seconds
+	"--repl-diskless-sync-delay", "0", // do not wait for further replicas before the first copy
+}
+
+// startCluster starts three primaries with a replica each.
+func startCluster(ctx context.Context, l launcher, b *Backend) error {
+	b.Nodes = make([]*Node, primaries+replicas)
+	errs := make([]error, len(b.Nodes))
+	var wg sync.WaitGroup
+	for i := range b.Nodes {
+		wg.Go(func() {
+			s := b.template
+			s.name = fmt.Sprintf("%s-%d", b.Name, i+1)
+			b.Nodes[i], errs[i] = start(ctx, l, s)
+		})
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		for _, n := range b.Nodes {
+			if n != nil {
+				err = errors.Join(err, n.remove())
+			}
+		}
+		b.Nodes = nil
+		return err
+	}
+	if err := form(ctx, b.Nodes); err != nil {
+		return fmt.Errorf("forming the cluster: %w", err)
+	}
+	return b.waitForCluster(ctx)
+}
+
+// form makes a cluster of empty nodes: the first three own the slots, each other follows one of them.
+func form(ctx context.Context, nodes []*Node) error {
+	ids := make([]string, len(nodes))
+	for i, n := range nodes {
+		c := n.Client()
+		if i < primaries {
+			first, last := i*slots/primaries, (i+1)*slots/primaries-1
+			if err := c.ClusterAddSlotsRange(ctx, first, last).Err(); err != nil {
+				return fmt.Errorf("%s: %w", n, err)
+			}
+		}
+		if err := c.Do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", i+1).Err(); err != nil {
+			return fmt.Errorf("%s: %w", n, err)
+		}
+		id, err := c.ClusterMyID(ctx).Result()
+		if err != nil {
+			return fmt.Errorf("%s: %w", n, err)
+		}
+		ids[i] = id
+	}
+	// Every node is introduced to every other, since to hear of one another by gossip would take seconds.
+	for i, n := range nodes {
+		for _, other := range nodes[:i] {
+			if err := n.Meet(ctx, other); err != nil {
+				return err
+			}
+		}
+	}
+	for i, n := range nodes[primaries:] {
+		err := until(ctx, n.String()+" to follow its primary", func() error {
+			return n.Client().ClusterReplicate(ctx, ids[i]).Err()
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Meet introduces this node to another with CLUSTER MEET.
+func (n *Node) Meet(ctx context.Context, other *Node) error {
+	host, port, err := net.SplitHostPort(other.Addr)
+	if err != nil {
+		return err
+	}
+	args := []any{"CLUSTER", "MEET", host, port}
+	if other.busPort != 0 {
+		args = append(args, other.busPort)
+	}
+	if err := n.Client().Do(ctx, args...).Err(); err != nil {
+		return fmt.Errorf("%s: meeting %s: %w", n, other, err)
+	}
+	return nil
+}
+
+// waitForCluster waits until every node says that the cluster is whole and every replica has its primary's data.
+func (b *Backend) waitForCluster(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	return until(ctx, b.Name+" to be whole", func() error {
+		following := 0
+		for _, n := range b.Nodes {
+			role, err := n.settled(ctx, len(b.Nodes))
+			if err != nil {
+				return err
+			}
+			if role == "slave" {
+				following++
+			}
+		}
+		if want := len(b.Nodes) - primaries; following != want {
+			return fmt.Errorf("%d nodes are replicas, waiting for %d", following, want)
+		}
+		return nil
+	})
+}
+
+// settled returns the node's role, or an error as long as the node does not see a whole cluster of that many nodes,
+// all of them connected and none in doubt.
+func (n *Node) settled(ctx context.Context, known int) (string, error) {
+	c := n.Client()
+	info, err := c.ClusterInfo(ctx).Result()
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", n, err)
+	}
+	for _, want := range []string{"cluster_state:ok", fmt.Sprintf("cluster_known_nodes:%d", known), fmt.Sprintf("cluster_size:%d", primaries)} {
+		if !strings.Contains(info, want+"\r\n") {
+			return "", fmt.Errorf("%s: its CLUSTER INFO does not say %s", n, want)
+		}
+	}
+	nodes, err := c.ClusterNodes(ctx).Result()
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", n, err)
+	}
+	for _, doubt := range []string{"fail", "handshake", "noaddr", "disconnected"} {
+		if strings.Contains(nodes, doubt) {
+			return "", fmt.Errorf("%s: CLUSTER NODES says %s", n, doubt)
+		}
+	}
+	repl, err := c.InfoMap(ctx, "replication").Result()
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", n, err)
+	}
+	role := repl["Replication"]["role"]
+	if role == "slave" && repl["Replication"]["master_link_status"] != "up" {
+		return "", fmt.Errorf("%s: it has no link to its primary", n)
+	}
+	return role, nil
+}
+
+// WaitForReplicas waits until every replica has everything that its primary had when the call began.
+func (b *Backend) WaitForReplicas(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	return b.onPrimaries(ctx, func(c *redis.Client) error {
+		return until(ctx, "the replicas to catch up", func() error { return caughtUp(ctx, c) })
+	})
+}
+
+func caughtUp(ctx context.Context, primary *redis.Client) error {
+	info, err := primary.InfoMap(ctx, "replication").Result()
+	if err != nil {
+		return err
+	}
+	offset := info["Replication"]["master_repl_offset"]
+	for field, value := range info["Replication"] {
+		// slave0:ip=127.0.0.1,port=41234,state=online,offset=1234,lag=0
+		if strings.HasPrefix(field, "slave") && strings.Contains(value, "port=") &&
+			!strings.Contains(value+",", ",offset="+offset+",") {
+			return fmt.Errorf("a replica is behind offset %s: %s", offset, value)
+		}
+	}
+	return nil
+}
+
+// MessagesSent returns how many messages the node has sent over the cluster bus.
+func (n *Node) MessagesSent(ctx context.Context) (int64, error) {
+	info, err := n.Client().ClusterInfo(ctx).Result()
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", n, err)
+	}
+	_, rest, found := strings.Cut(info, "cluster_stats_messages_sent:")
+	number, _, _ := strings.Cut(rest, "\r\n")
+	sent, err := strconv.ParseInt(number, 10, 64)
+	if !found || err != nil {
+		return 0, fmt.Errorf("%s: its CLUSTER INFO does not count messages", n)
+	}
+	return sent, nil
+}

@@ -1,0 +1,227 @@
+package backend
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/moby/moby/api/pkg/stdcopy"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
+	"github.com/testcontainers/testcontainers-go"
+	tclog "github.com/testcontainers/testcontainers-go/log"
+
+	"github.com/ratelimit-functions/ratelimit/integration_test/clock"
+)
+
+const (
+	// ownerLabel names the process that a container belongs to.
+	ownerLabel = "ratelimit-functions.test.owner"
+
+	// mountPoint is where a container sees the folder with the clock shim and the clock's file.
+	mountPoint = "/ratelimit-clock"
+)
+
+// docker starts servers as containers, on the machine's own network, so that they listen on 127.0.0.1.
+type docker struct {
+	api   *client.Client
+	dir   string // the folder that is mounted into the containers
+	owner string
+}
+
+// errNoDocker means that no usable Docker engine answers.
+var errNoDocker = errors.New("no Docker engine answers")
+
+// newDocker connects to the engine and removes what an earlier run that was killed has left there.
+func newDocker(ctx context.Context, dir string) (*docker, error) {
+	if runtime.GOOS != "linux" {
+		return nil, fmt.Errorf("%w that shares this machine's network: containers are used on Linux only", errNoDocker)
+	}
+	// We remove our containers ourselves, and address them by 127.0.0.1. This spares the user the variables.
+	for name, value := range map[string]string{
+		"TESTCONTAINERS_RYUK_DISABLED": "true",
+		"TESTCONTAINERS_HOST_OVERRIDE": "127.0.0.1",
+	} {
+		if err := os.Setenv(name, value); err != nil {
+			return nil, err
+		}
+	}
+	tclog.SetDefault(tclog.NewNoopLogger())
+
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	found, err := testcontainers.NewDockerClientWithOpts(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errNoDocker, err)
+	}
+	d := &docker{api: found.Client, dir: dir, owner: ownerOf(os.Getpid())}
+	if _, err := d.api.Ping(ctx, client.PingOptions{}); err != nil {
+		return nil, errors.Join(fmt.Errorf("%w: %w", errNoDocker, err), d.close())
+	}
+	if err := d.removeStale(ctx); err != nil {
+		return nil, errors.Join(err, d.close())
+	}
+	return d, nil
+}
+
+func (d *docker) close() error { return d.api.Close() }
+
+// has tells whether the engine holds the image.
+func (d *docker) has(ctx context.Context, image string) bool {
+	_, err := d.api.ImageInspect(ctx, image)
+	return err == nil
+}
+
+// ownerOf identifies a process for as long as the machine is up: its namespace, its number and when it started.
+// It is "" for a process that is not there.
+func ownerOf(pid int) string {
+	space, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid))
+	if err != nil {
+		return ""
+	}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return ""
+	}
+	// The second field, the program's name in brackets, may hold anything; the start time is the 22nd.
+	_, rest, _ := strings.Cut(string(stat[bytes.LastIndexByte(stat, ')')+1:]), " ")
+	fields := strings.Fields(rest)
+	if len(fields) < 20 {
+		return ""
+	}
+	return fmt.Sprintf("%s %d %s", space, pid, fields[19])
+}
+
+// stale tells whether the owner is a process of ours that has ended. A process of another namespace cannot be
+// looked up: it counts as ended after two hours, which is longer than any test run.
+func stale(owner string, created time.Time) bool {
+	space, rest, _ := strings.Cut(owner, " ")
+	number, _, _ := strings.Cut(rest, " ")
+	pid, err := strconv.Atoi(number)
+	self, _ := os.Readlink("/proc/self/ns/pid")
+	if err != nil || space != self {
+		return time.Since(created) > 2*time.Hour
+	}
+	return ownerOf(pid) != owner
+}
+
+func (d *docker) removeStale(ctx context.Context) error {
+	list, err := d.api.ContainerList(ctx, client.ContainerListOptions{
+		All:     true,
+		Filters: make(client.Filters).Add("label", ownerLabel),
+	})
+	if err != nil {
+		return fmt.Errorf("looking for containers of earlier runs: %w", err)
+	}
+	for _, c := range list.Items {
+		if !stale(c.Labels[ownerLabel], time.Unix(c.Created, 0)) {
+			continue
+		}
+		if err := d.removeContainer(ctx, c.ID); err != nil {
+			return fmt.Errorf("removing a container of an earlier run: %w", err)
+		}
+	}
+	return nil
+}
+
+func (d *docker) removeContainer(ctx context.Context, id string) error {
+	_, err := d.api.ContainerRemove(ctx, id, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
+	return err
+}
+
+func (d *docker) launch(ctx context.Context, s spec, options []string) (instance, error) {
+	env := map[string]string{}
+	if s.clock != nil {
+		// The folder is mounted as a whole: the file in it stays the very one that we write to.
+		file, err := filepath.Rel(d.dir, s.clock.Path())
+		if err != nil {
+			return nil, err
+		}
+		env["LD_PRELOAD"] = mountPoint + "/" + clock.LibraryName
+		env[clock.Env] = mountPoint + "/" + file
+	}
+	c, err := testcontainers.Run(ctx, s.image,
+		testcontainers.WithCmd(options...),
+		testcontainers.WithEnv(env),
+		testcontainers.WithLabels(map[string]string{ownerLabel: d.owner}),
+		testcontainers.WithHostConfigModifier(func(h *container.HostConfig) {
+			h.NetworkMode = "host"
+			h.Binds = []string{d.dir + ":" + mountPoint + ":ro"}
+		}),
+	)
+	if err != nil {
+		if c != nil {
+			err = errors.Join(err, d.removeContainer(context.WithoutCancel(ctx), c.GetContainerID()))
+		}
+		return nil, err
+	}
+	return &dockerInstance{docker: d, id: c.GetContainerID()}, nil
+}
+
+// dockerInstance is a server that runs in a container.
+type dockerInstance struct {
+	docker *docker
+	id     string
+}
+
+func (i *dockerInstance) kill(ctx context.Context) error {
+	_, err := i.docker.api.ContainerKill(ctx, i.id, client.ContainerKillOptions{Signal: "SIGKILL"})
+	if err != nil {
+		return err
+	}
+	return until(ctx, "the container to end", func() error {
+		if i.exited(ctx) {
+			return nil
+		}
+		return errors.New("it still runs")
+	})
+}
+
+func (i *dockerInstance) pause(ctx context.Context) error {
+	_, err := i.docker.api.ContainerPause(ctx, i.id, client.ContainerPauseOptions{})
+	return err
+}
+
+func (i *dockerInstance) resume(ctx context.Context) error {
+	_, err := i.docker.api.ContainerUnpause(ctx, i.id, client.ContainerUnpauseOptions{})
+	return err
+}
+
+func (i *dockerInstance) restart(ctx context.Context) error {
+	_, err := i.docker.api.ContainerStart(ctx, i.id, client.ContainerStartOptions{})
+	return err
+}
+
+// remove takes a context of its own: servers are removed also when the run was cancelled.
+func (i *dockerInstance) remove() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	return i.docker.removeContainer(ctx, i.id)
+}
+
+func (i *dockerInstance) exited(ctx context.Context) bool {
+	r, err := i.docker.api.ContainerInspect(ctx, i.id, client.ContainerInspectOptions{})
+	return err == nil && r.Container.State != nil && !r.Container.State.Running
+}
+
+func (i *dockerInstance) log() string {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	r, err := i.docker.api.ContainerLogs(ctx, i.id, client.ContainerLogsOptions{ShowStdout: true, ShowStderr: true})
+	if err != nil {
+		return err.Error()
+	}
+	defer r.Close()
+	var text bytes.Buffer
+	if _, err := stdcopy.StdCopy(&text, &text, r); err != nil {
+		return text.String() + "\n" + err.Error()
+	}
+	return text.String()
+}

@@ -1,0 +1,155 @@
+package backend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"syscall"
+
+	"github.com/ratelimit-functions/ratelimit/integration_test/clock"
+)
+
+// local starts servers as processes of this machine.
+type local struct {
+	dir     string // each server has a folder of its own in it
+	library string // the clock shim, "" where there is none
+
+	// Where the system can end our servers when we die (Linux), it does so when the thread that started them
+	// ends. So one goroutine, which keeps its thread, starts them all.
+	work chan func()
+	done chan struct{}
+}
+
+func newLocal(dir, library string) *local {
+	l := &local{dir: dir, library: library, work: make(chan func()), done: make(chan struct{})}
+	go func() {
+		runtime.LockOSThread()
+		defer close(l.done)
+		for f := range l.work {
+			f()
+		}
+	}()
+	return l
+}
+
+func (l *local) close() error {
+	close(l.work)
+	<-l.done
+	return nil
+}
+
+func (l *local) launch(_ context.Context, s spec, options []string) (instance, error) {
+	program, err := exec.LookPath(s.program)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp(l.dir, s.name+"-")
+	if err != nil {
+		return nil, err
+	}
+	p := &process{local: l, program: program, dir: dir, options: options}
+	if s.clock != nil {
+		p.env = []string{"LD_PRELOAD=" + l.library, clock.Env + "=" + s.clock.Path()}
+	}
+	if err := p.start(); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// process is a server that runs as a process.
+type process struct {
+	local        *local
+	program, dir string
+	options, env []string
+
+	mu    sync.Mutex
+	cmd   *exec.Cmd
+	ended chan struct{} // closed when cmd is over
+}
+
+func (p *process) logFile() string { return filepath.Join(p.dir, "log") }
+
+func (p *process) start() error {
+	log, err := os.OpenFile(p.logFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd := exec.Command(p.program, p.options...)
+	cmd.Dir = p.dir
+	cmd.Env = append(os.Environ(), p.env...)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = processAttributes()
+	started := make(chan error)
+	p.local.work <- func() { started <- cmd.Start() }
+	if err := <-started; err != nil {
+		return fmt.Errorf("starting %s: %w", p.program, err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = cmd.Wait() // how it ended stands in its log
+	}()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cmd, p.ended = cmd, ended
+	return nil
+}
+
+func (p *process) current() (*exec.Cmd, chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.cmd, p.ended
+}
+
+func (p *process) kill(context.Context) error {
+	cmd, ended := p.current()
+	if err := cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	<-ended
+	return nil
+}
+
+func (p *process) pause(context.Context) error  { return p.signal(syscall.SIGSTOP) }
+func (p *process) resume(context.Context) error { return p.signal(syscall.SIGCONT) }
+
+func (p *process) signal(s syscall.Signal) error {
+	cmd, _ := p.current()
+	return cmd.Process.Signal(s)
+}
+
+func (p *process) restart(ctx context.Context) error {
+	if !p.exited(ctx) {
+		return errors.New("it is still running: kill it first")
+	}
+	return p.start()
+}
+
+func (p *process) remove() error {
+	return errors.Join(p.kill(context.Background()), os.RemoveAll(p.dir))
+}
+
+func (p *process) exited(context.Context) bool {
+	_, ended := p.current()
+	select {
+	case <-ended:
+		return true
+	default:
+		return false
+	}
+}
+
+func (p *process) log() string {
+	text, err := os.ReadFile(p.logFile())
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}

@@ -1,0 +1,133 @@
+package backend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// Node is one server. Its methods are safe for concurrent use.
+type Node struct {
+	Name string // "cluster-3"
+	Addr string // "127.0.0.1:41234"
+
+	busPort  int      // of the cluster bus; 0 where it is unknown
+	instance instance // nil for a server that was given by address
+	once     sync.Once
+	client   *redis.Client
+
+	mu    sync.Mutex
+	state state
+}
+
+type state int
+
+const (
+	running state = iota
+	paused
+	killed
+	removed
+)
+
+// String returns the node's name and address.
+func (n *Node) String() string { return fmt.Sprintf("%s (%s)", n.Name, n.Addr) }
+
+// Client returns a client of this node alone, which knows nothing of a cluster. It belongs to the node.
+func (n *Node) Client() *redis.Client {
+	n.once.Do(func() { n.client = newNodeClient(n.Addr) })
+	return n.client
+}
+
+func newNodeClient(addr string) *redis.Client {
+	return redis.NewClient(&redis.Options{
+		Addr:                  addr,
+		ContextTimeoutEnabled: true,
+		MaintNotificationsConfig: &maintnotifications.Config{
+			Mode: maintnotifications.ModeDisabled,
+		},
+	})
+}
+
+// Kill ends the server at once, as kill -9 does: nothing is saved and nobody is told.
+func (n *Node) Kill(ctx context.Context) error {
+	return n.change(killed, func() error { return n.instance.kill(ctx) })
+}
+
+// Pause stops the server without ending it, as SIGSTOP does: connections stay open and nothing answers.
+func (n *Node) Pause(ctx context.Context) error {
+	return n.change(paused, func() error { return n.instance.pause(ctx) })
+}
+
+// Resume lets a paused server go on.
+func (n *Node) Resume(ctx context.Context) error {
+	return n.change(running, func() error { return n.instance.resume(ctx) })
+}
+
+// Restart starts a killed server again, at the same address and with the files it had, and waits until it answers.
+func (n *Node) Restart(ctx context.Context) error {
+	return n.change(running, func() error {
+		if err := n.instance.restart(ctx); err != nil {
+			return err
+		}
+		return until(ctx, n.String()+" to answer", func() error { return n.Client().Ping(ctx).Err() })
+	})
+}
+
+func (n *Node) change(to state, act func() error) error {
+	if n.instance == nil {
+		return fmt.Errorf("%s was given by address: it is not ours to stop or start", n)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err := act(); err != nil {
+		return fmt.Errorf("%s: %w", n, err)
+	}
+	n.state = to
+	return nil
+}
+
+// revive brings the server back to running, whatever a test did to it.
+func (n *Node) revive(ctx context.Context) error {
+	n.mu.Lock()
+	state := n.state
+	n.mu.Unlock()
+	switch state {
+	case paused:
+		return n.Resume(ctx)
+	case killed:
+		return n.Restart(ctx)
+	}
+	return nil
+}
+
+// remove ends the server for good and forgets its files. A second call does nothing.
+func (n *Node) remove() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.state == removed {
+		return nil
+	}
+	n.state = removed
+	var errs []error
+	n.once.Do(func() {}) // a client that nobody asked for is not made now
+	if n.client != nil {
+		errs = append(errs, n.client.Close())
+	}
+	if n.instance != nil {
+		errs = append(errs, n.instance.remove())
+	}
+	return errors.Join(errs...)
+}
+
+// role returns "master" or "slave".
+func (n *Node) role(ctx context.Context) (string, error) {
+	info, err := n.Client().InfoMap(ctx, "replication").Result()
+	if err != nil {
+		return "", fmt.Errorf("%s: asking for its role: %w", n, err)
+	}
+	return info["Replication"]["role"], nil
+}

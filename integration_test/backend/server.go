@@ -1,0 +1,136 @@
+package backend
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ratelimit-functions/ratelimit/integration_test/clock"
+)
+
+// spec says which server to start.
+type spec struct {
+	name    string
+	program string // "redis-server" or "valkey-server"; for a process
+	image   string // for a container
+	cluster bool
+	clock   *clock.File // nil to keep real time
+	options []string    // further command line options
+}
+
+// launcher starts servers: as processes or as containers.
+type launcher interface {
+	// launch starts a server with these command line options, which make it listen on 127.0.0.1. It does not
+	// wait for it to answer.
+	launch(ctx context.Context, s spec, options []string) (instance, error)
+	// close releases what the launcher holds, after all its servers are removed.
+	close() error
+}
+
+// instance is one server that a launcher started.
+type instance interface {
+	kill(ctx context.Context) error
+	pause(ctx context.Context) error
+	resume(ctx context.Context) error
+	restart(ctx context.Context) error
+	remove() error
+	// exited tells whether the server has ended by itself.
+	exited(ctx context.Context) bool
+	// log returns what the server printed.
+	log() string
+}
+
+const startTimeout = 60 * time.Second
+
+// start starts one server on free ports and waits until it answers. Another program may take a port between our
+// choice and the server's start, so a server that ends at once is tried again elsewhere.
+func start(ctx context.Context, l launcher, s spec) (*Node, error) {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	var errs []error
+	for range 3 {
+		n, err := startOnce(ctx, l, s)
+		if err == nil {
+			return n, nil
+		}
+		errs = append(errs, err)
+		if !errors.Is(err, errExited) {
+			break
+		}
+	}
+	return nil, errors.Join(errs...)
+}
+
+var errExited = errors.New("the server ended at once")
+
+func startOnce(ctx context.Context, l launcher, s spec) (*Node, error) {
+	port, busPort, err := twoPorts()
+	if err != nil {
+		return nil, err
+	}
+	// The mark is an option without effect, by which we know that the server that answers is ours.
+	mark := "ratelimit-test-" + rand.Text()
+	options := []string{
+		"--port", strconv.Itoa(port), "--bind", "127.0.0.1",
+		"--save", "", "--appendonly", "no",
+		"--enable-debug-command", "local",
+		"--syslog-ident", mark,
+	}
+	if s.cluster {
+		options = append(options, "--cluster-port", strconv.Itoa(busPort))
+	}
+	inst, err := l.launch(ctx, s, append(options, s.options...))
+	if err != nil {
+		return nil, fmt.Errorf("starting %s: %w", s.name, err)
+	}
+	n := &Node{Name: s.name, Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), busPort: busPort, instance: inst}
+	err = until(ctx, s.name+" to answer", func() error {
+		if inst.exited(ctx) {
+			return nil
+		}
+		got, err := n.Client().ConfigGet(ctx, "syslog-ident").Result()
+		if err == nil && got["syslog-ident"] != mark {
+			err = fmt.Errorf("another server answers at %s", n.Addr)
+		}
+		return err
+	})
+	if err == nil && inst.exited(ctx) {
+		err = errExited
+	}
+	if err != nil {
+		err = fmt.Errorf("starting %s: %w; what it printed:\n%s", s.name, err, strings.TrimSpace(inst.log()))
+		return nil, errors.Join(err, n.remove())
+	}
+	return n, nil
+}
+
+var (
+	givenPorts   = map[int]bool{}
+	givenPortsMu sync.Mutex
+)
+
+// twoPorts returns two ports of 127.0.0.1 that are free, and that it has not returned before.
+func twoPorts() (port, busPort int, err error) {
+	givenPortsMu.Lock()
+	defer givenPortsMu.Unlock()
+	var found []int
+	for len(found) < 2 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return 0, 0, fmt.Errorf("looking for a free port: %w", err)
+		}
+		defer l.Close() // held until both are found, so that they differ
+		p := l.Addr().(*net.TCPAddr).Port
+		if !givenPorts[p] {
+			givenPorts[p] = true
+			found = append(found, p)
+		}
+	}
+	return found[0], found[1], nil
+}

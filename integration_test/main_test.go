@@ -1,0 +1,190 @@
+// Package integration_test runs the library, and what is built on it, on real servers: see package backend for
+// which, and scripts/test.sh for the variables that choose. Nothing here passes by skipping: where no server can
+// be had, every test fails and says how to get one.
+package integration_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
+)
+
+var (
+	fleet    *backend.Fleet
+	fleetErr error // why there is no fleet
+
+	excludedMu sync.Mutex
+	excluded   = map[string][]string{} // by backend: what could not be run there
+)
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	fleet, fleetErr = backend.Start(ctx)
+	if fleet == nil {
+		return m.Run() // for the tests to fail, each by its name
+	}
+	finished := make(chan struct{})
+	defer close(finished)
+	go func() {
+		select {
+		case <-finished:
+		case <-ctx.Done():
+			fmt.Fprintln(os.Stderr, "interrupted: removing the servers")
+			_ = fleet.Stop()
+			os.Exit(130)
+		}
+	}()
+	code := m.Run()
+	if err := writeSummary(); err != nil {
+		fmt.Fprintln(os.Stderr, "writing the summary:", err)
+		code = 1
+	}
+	if err := fleet.Stop(); err != nil {
+		fmt.Fprintln(os.Stderr, "removing the servers:", err)
+		code = 1
+	}
+	return code
+}
+
+// writeSummary prints which servers the tests ran on, and leaves the same to scripts/test.sh.
+func writeSummary() error {
+	var all []backend.Summary
+	for _, b := range fleet.Backends {
+		s := backend.Summary{Name: b.Name, About: b.About(), Excluded: excluded[b.Name]}
+		fmt.Printf("ran on %s: %s\n", s.Name, s.About)
+		for _, what := range s.Excluded {
+			fmt.Printf("  not run there: %s\n", what)
+		}
+		all = append(all, s)
+	}
+	if file := os.Getenv("RATELIMIT_TEST_SERVERS"); file != "" {
+		return backend.WriteSummaries(file, all)
+	}
+	return nil
+}
+
+// A need is what a test asks of a backend; it returns why the backend does not have it, or "".
+type need func(*backend.Backend) string
+
+func withClock(b *backend.Backend) string {
+	if b.Clock == nil {
+		return "tests that move the clock: run the server under the clock shim and name its file in RATELIMIT_TEST_CLOCK_FILE"
+	}
+	return ""
+}
+
+func ofCluster(b *backend.Backend) string {
+	if !b.Cluster {
+		return "tests of a cluster"
+	}
+	return ""
+}
+
+// eachBackend runs f as a subtest on every backend that meets the needs, side by side, and restores the backend
+// before it. It fails where there is none, except that a server given by address need not be everything: what
+// could not be run there stands in the summary.
+func eachBackend(t *testing.T, f func(t *testing.T, b *backend.Backend), needs ...need) {
+	t.Helper()
+	found := false
+	for _, b := range backends(t) {
+		lack := ""
+		for _, n := range needs {
+			if lack == "" {
+				lack = n(b)
+			}
+		}
+		if lack != "" {
+			found = found || b.Given()
+			if b.Given() {
+				exclude(b, lack)
+			}
+			continue
+		}
+		found = true
+		t.Run(b.Name, func(t *testing.T) {
+			t.Parallel()
+			restore(t, b)
+			f(t, b)
+		})
+	}
+	if !found {
+		t.Fatal("no backend of this run has what the test needs")
+	}
+}
+
+// backends returns all backends, and ends the test where there is none.
+func backends(t *testing.T) []*backend.Backend {
+	t.Helper()
+	if fleetErr != nil {
+		t.Fatalf("%s\nThe reason: %v", backend.HowToGetAServer, fleetErr)
+	}
+	return fleet.Backends
+}
+
+// exclude notes for the summary that a kind of test could not be run on the backend.
+func exclude(b *backend.Backend, what string) {
+	excludedMu.Lock()
+	defer excludedMu.Unlock()
+	if !slices.Contains(excluded[b.Name], what) {
+		excluded[b.Name] = append(excluded[b.Name], what)
+	}
+}
+
+// restore puts the backend into the state that a test may expect, now and after the test.
+func restore(t *testing.T, b *backend.Backend) {
+	t.Helper()
+	if err := b.Restore(testContext(t)); err != nil {
+		t.Fatalf("restoring %s: %v", b.Name, err)
+	}
+	t.Cleanup(b.RealTime)
+}
+
+// testContext returns a context that ends a test's waiting before the whole run is ended for it.
+func testContext(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// newClient returns a client of the backend, closed after the test.
+func newClient(t *testing.T, b *backend.Backend, modify ...func(*redis.UniversalOptions)) redis.UniversalClient {
+	t.Helper()
+	c := b.NewClient(modify...)
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Errorf("closing the client of %s: %v", b.Name, err)
+		}
+	})
+	return c
+}
+
+// waitFor calls f every few milliseconds until it returns nil, and ends the test when ctx ends before.
+func waitFor(ctx context.Context, t *testing.T, what string, f func() error) {
+	t.Helper()
+	ticker := time.NewTicker(10 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		err := f()
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("waiting for %s: %v; last: %v", what, ctx.Err(), err)
+		case <-ticker.C:
+		}
+	}
+}
