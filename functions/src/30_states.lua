@@ -3,20 +3,20 @@
 
 local states = {}
 
-local function refuse(key, what)
+local function unusable(key, what)
   return errors.new('BADSTATE', 'key %s %s; give the limiter a key of its own, or delete this one', errors.quote(key), what)
 end
 
 -- missing_expiry: the state is ours but somebody took its expiry away (PERSIST, SET without KEEPTTL).
 function states.missing_expiry(key)
-  return refuse(key, 'holds a limiter state without an expiry')
+  return unusable(key, 'holds a limiter state without an expiry')
 end
 
 -- owner returns the algorithm that wrote value (what GET answered), or nil and the error to reply.
 function states.owner(key, value)
   if type(value) == 'table' then
     if string.sub(value.err, 1, 9) == 'WRONGTYPE' then
-      return nil, refuse(key, 'is not a string')
+      return nil, unusable(key, 'is not a string')
     end
     return nil, value
   end
@@ -30,7 +30,7 @@ end
 
 -- unreadable: the value looks like an algorithm's own, and is not.
 function states.unreadable(key, value)
-  return refuse(key, 'holds ' .. errors.quote(value) .. ', which no limiter wrote')
+  return unusable(key, 'holds ' .. errors.quote(value) .. ', which no limiter wrote')
 end
 
 -- elsewhere carries a key over from another algorithm: a change of algorithm neither hands out a second burst nor

@@ -2,24 +2,21 @@
 
 local requests = {}
 
-local OPTIONS = { COST = true, ONCE = true, TRACK = true }
-
-local function option(text)
-  local word = string.upper(text)
-  return OPTIONS[word] and word or nil
-end
+local OPTIONS = { COST = 'COST', ONCE = 'ONCE', TRACK = 'TRACK', cost = 'COST', once = 'ONCE', track = 'TRACK' }
 
 -- read_limits answers the limits and the position after them.
 local function read_limits(args)
   local list = {}
   local at = 1
-  while at <= #args and not option(args[at]) do
-    local limit, err = limits.of(args[at])
+  local text = args[1]
+  while text and not OPTIONS[text] do
+    local limit, err = limits.of(text)
     if not limit then
       return nil, err
     end
     list[at] = limit
     at = at + 1
+    text = args[at]
   end
   return list, at
 end
@@ -28,30 +25,34 @@ end
 -- position after them.
 local function read_costs(args, at, count)
   local costs = {}
-  local first = at + 1
-  at = first
-  while at <= #args and not option(args[at]) do
-    local cost = numbers.whole(args[at])
+  local given = 0
+  local text = args[at + 1]
+  while text and not OPTIONS[text] do
+    local cost = numbers.whole(text)
     if not cost then
-      return nil, errors.new('BADCOST', '%s: a cost is ' .. numbers.WHOLE, errors.quote(args[at]), '0')
+      return nil, errors.new('BADCOST', '%s: a cost is ' .. numbers.WHOLE, errors.quote(text), '0')
     end
-    costs[#costs + 1] = cost
-    at = at + 1
+    given = given + 1
+    costs[given] = cost
+    text = args[at + 1 + given]
   end
-  if #costs == 1 then
+  if given == 1 then
     for i = 2, count do
       costs[i] = costs[1]
     end
-  elseif #costs ~= count then
-    return nil, errors.new('BADARGS', '%.0f costs after COST for %.0f limits; give one for all, or one for each', #costs,
-      count)
+  elseif given ~= count then
+    return nil, errors.new('BADARGS', 'COST is followed by %.0f costs and there are %.0f limits; give one cost for all, '
+      .. 'or one for each', given, count)
   end
-  return costs, at
+  return costs, at + 1 + given
 end
 
 local function check_keys(keys, count)
   if #keys ~= count then
-    return errors.new('BADKEYS', '%.0f keys for %.0f limits; give each limit one key, in order', #keys, count)
+    return errors.new('BADKEYS', 'the number of keys is %.0f and the number of limits %.0f; give each limit one key, '
+      .. 'in order', #keys, count)
+  elseif count == 1 then
+    return nil
   end
   local seen = {}
   for _, key in ipairs(keys) do
@@ -66,7 +67,7 @@ end
 -- read answers the limits and the costs, each in the order of keys; or nil and the error to reply.
 function requests.read(keys, args)
   if #keys == 0 then
-    return nil, errors.new('BADKEYS', '"0" keys; give each limit one key')
+    return nil, errors.new('BADKEYS', 'the number of keys is 0; give each limit one key')
   end
   local list, at = read_limits(args)
   if not list then
@@ -81,8 +82,7 @@ function requests.read(keys, args)
   end
   local costs
   while at <= #args do
-    local word = option(args[at])
-    if word ~= 'COST' then
+    if OPTIONS[args[at]] ~= 'COST' then
       return nil, errors.new('BADARGS', '%s: not in this version', errors.quote(args[at]))
     end
     if costs then

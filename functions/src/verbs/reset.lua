@@ -12,7 +12,7 @@ redis.register_function{
     if #args > 0 then
       return errors.new('BADARGS', '%s: reset takes keys only', errors.quote(args[1]))
     elseif #keys == 0 then
-      return errors.new('BADKEYS', '"0" keys; name at least one to reset')
+      return errors.new('BADKEYS', 'the number of keys is 0; name at least one to reset')
     end
     for _, key in ipairs(keys) do
       local value = redis.pcall('GET', key)

@@ -1,0 +1,92 @@
+package functions
+
+import (
+	"strings"
+	"testing"
+	"testing/fstest"
+)
+
+func TestTheCheckedInTextIsWhatTheSourcesBuild(t *testing.T) {
+	build, err := New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if Source() != build.Text() {
+		t.Fatal("functions/ratelimit.lua is stale: run make generate")
+	}
+	if build.ID() != BuildID() || build.Version() != Version() {
+		t.Errorf("build says %s %s, the package %s %s", build.Version(), build.ID(), Version(), BuildID())
+	}
+	if !strings.HasPrefix(build.Text(), "#!lua name=ratelimit\n") {
+		t.Errorf("line 1 is %q", strings.SplitN(build.Text(), "\n", 2)[0])
+	}
+	if len(build.Digest()) != 64 || build.Digest() != Digest(Source()) {
+		t.Errorf("digest %q", build.Digest())
+	}
+}
+
+func TestTheBuildIDFollowsTheSources(t *testing.T) {
+	sources := func(verb string) fstest.MapFS {
+		return fstest.MapFS{
+			"src/00.lua":           {Data: []byte("local v, b = '@VERSION@', '@BUILD_ID@'\n")},
+			"src/algorithms/a.lua": {Data: []byte("-- a\n")},
+			"src/verbs/v.lua":      {Data: []byte(verb)},
+		}
+	}
+	one, err := build(sources("-- one"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	same, _ := build(sources("-- one\n\n"))
+	other, _ := build(sources("-- two"))
+	if one.ID() != same.ID() || one.Text() != same.Text() {
+		t.Error("the same sources gave two builds")
+	}
+	if one.ID() == other.ID() || one.Digest() == other.Digest() {
+		t.Error("different sources gave one build id")
+	}
+	if !strings.Contains(one.Text(), "local v, b = '"+Version()+"', '"+one.ID()+"'") {
+		t.Errorf("the text does not carry its version and build id:\n%s", one.Text())
+	}
+	if !strings.Contains(one.Text(), "do\n-- one\nend") {
+		t.Errorf("a verb has no scope of its own:\n%s", one.Text())
+	}
+}
+
+func TestABuildWithoutItsMarksIsRefused(t *testing.T) {
+	_, err := build(fstest.MapFS{
+		"src/00.lua":           {Data: []byte("local v = '@VERSION@'\n")},
+		"src/algorithms/a.lua": {Data: []byte("-- a\n")},
+		"src/verbs/v.lua":      {Data: []byte("-- v\n")},
+	})
+	if err == nil || err.Error() != "functions: the sources hold @BUILD_ID@ 0 times, want once" {
+		t.Errorf("got %v", err)
+	}
+	if _, err := build(fstest.MapFS{"src/00.lua": {Data: []byte("")}}); err == nil {
+		t.Error("sources without algorithms were built")
+	}
+}
+
+func TestEveryAlgorithmHasItsVectors(t *testing.T) {
+	files, err := LoadVectors()
+	if err != nil {
+		t.Fatal(err)
+	}
+	have := map[string]bool{}
+	for _, file := range files {
+		have[file.Name] = true
+		if len(file.Vectors) == 0 || file.About == "" || file.StartUS == 0 {
+			t.Errorf("vectors/%s.json: no vectors, no about or no start_us", file.Name)
+		}
+	}
+	algorithms, err := sources.ReadDir("src/algorithms")
+	if err != nil || len(algorithms) == 0 {
+		t.Fatalf("no algorithms: %v", err)
+	}
+	for _, algorithm := range algorithms {
+		name := strings.TrimSuffix(algorithm.Name(), ".lua")
+		if !have[name] {
+			t.Errorf("src/algorithms/%s.lua has no vectors/%s.json", name, name)
+		}
+	}
+}

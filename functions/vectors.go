@@ -1,0 +1,145 @@
+package functions
+
+import (
+	"bytes"
+	"embed"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"path"
+	"reflect"
+	"strings"
+)
+
+//go:embed vectors/*.json
+var vectorFiles embed.FS
+
+// VectorFile is one file of functions/vectors: what the library answers, step by step, to calls at given times.
+// The files are plain JSON, so that an implementation in any language can be held against them.
+type VectorFile struct {
+	Name    string   `json:"-"`        // the file's name without .json
+	About   string   `json:"about"`    // what the file shows
+	StartUS int64    `json:"start_us"` // microseconds since the epoch at which each vector begins
+	Vectors []Vector `json:"vectors"`
+}
+
+// Vector is a sequence of steps on an empty keyspace. All its keys carry the hash tag {v}.
+type Vector struct {
+	Name  string `json:"name"`
+	Steps []Step `json:"steps"`
+}
+
+// Step is one command at one time, and what it answers: Reply, Error or ErrorPrefix, exactly one of them.
+type Step struct {
+	AtUS        *int64          `json:"at_us,omitempty"`        // microseconds after the start; absent: as the step before
+	Call        []string        `json:"call"`                   // the command and its arguments
+	Reply       json.RawMessage `json:"reply,omitempty"`        // integer, string, null, or an array of these
+	Error       string          `json:"error,omitempty"`        // the whole text of the error reply
+	ErrorPrefix string          `json:"error_prefix,omitempty"` // how the error reply begins, where servers differ after it
+}
+
+// LoadVectors reads every file of functions/vectors, by name.
+func LoadVectors() ([]VectorFile, error) {
+	names, err := fs.Glob(vectorFiles, "vectors/*.json")
+	if err != nil {
+		return nil, err
+	}
+	files := make([]VectorFile, 0, len(names))
+	for _, name := range names {
+		file, err := readVectors(name)
+		if err != nil {
+			return nil, fmt.Errorf("functions: %s: %w", name, err)
+		}
+		files = append(files, file)
+	}
+	return files, nil
+}
+
+func readVectors(name string) (VectorFile, error) {
+	file := VectorFile{Name: strings.TrimSuffix(path.Base(name), ".json")}
+	content, err := vectorFiles.ReadFile(name)
+	if err != nil {
+		return file, err
+	}
+	decoder := json.NewDecoder(bytes.NewReader(content))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&file); err != nil {
+		return file, err
+	}
+	for _, vector := range file.Vectors {
+		for i, step := range vector.Steps {
+			if err := step.valid(); err != nil {
+				return file, fmt.Errorf("vector %q, step %d: %w", vector.Name, i+1, err)
+			}
+		}
+	}
+	return file, nil
+}
+
+func (s Step) valid() error {
+	expectations := 0
+	for _, given := range []bool{s.Reply != nil, s.Error != "", s.ErrorPrefix != ""} {
+		if given {
+			expectations++
+		}
+	}
+	if len(s.Call) == 0 || expectations != 1 {
+		return fmt.Errorf("want a call and exactly one of reply, error, error_prefix")
+	}
+	return nil
+}
+
+// Check holds what a server answered against the step. reply is an int64, a string, nil, or a []any of these; err is
+// the error reply, if it was one. It returns nil if they agree.
+func (s Step) Check(reply any, err error) error {
+	switch {
+	case s.Error != "" || s.ErrorPrefix != "":
+		if err == nil {
+			return fmt.Errorf("%s: got %v, want the error %q", s, reply, s.Error+s.ErrorPrefix)
+		}
+		if got := err.Error(); (s.Error != "" && got != s.Error) || !strings.HasPrefix(got, s.ErrorPrefix) {
+			return fmt.Errorf("%s: got the error %q, want %q", s, got, s.Error+s.ErrorPrefix)
+		}
+		return nil
+	case err != nil:
+		return fmt.Errorf("%s: got the error %q, want %s", s, err, s.Reply)
+	}
+	got, err := json.Marshal(reply)
+	if err != nil {
+		return fmt.Errorf("%s: unreadable reply %v: %w", s, reply, err)
+	}
+	if !sameJSON(got, s.Reply) {
+		return fmt.Errorf("%s: got %s, want %s", s, got, s.Reply)
+	}
+	return nil
+}
+
+// String shows the step's call, long arguments cut.
+func (s Step) String() string {
+	words := make([]string, len(s.Call))
+	for i, word := range s.Call {
+		if len(word) > 60 {
+			word = fmt.Sprintf("%s...(%d bytes)", word[:60], len(word))
+		}
+		words[i] = word
+		if word == "" || strings.ContainsAny(word, " \"") {
+			words[i] = fmt.Sprintf("%q", word)
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+func sameJSON(a, b []byte) bool {
+	decode := func(raw []byte) (value any, err error) {
+		decoder := json.NewDecoder(bytes.NewReader(raw))
+		decoder.UseNumber() // integers of 2^53 and more stay as they are written
+		err = decoder.Decode(&value)
+		return value, err
+	}
+	left, err := decode(a)
+	if err != nil {
+		return false
+	}
+	right, err := decode(b)
+	return err == nil && reflect.DeepEqual(left, right)
+}
