@@ -7,6 +7,7 @@ replace github.com/ratelimit-functions/ratelimit => ../
 require (
 	github.com/moby/moby/api v1.55.0
 	github.com/moby/moby/client v0.5.0
+	github.com/ratelimit-functions/ratelimit v0.0.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/testcontainers/testcontainers-go v0.44.0
 )

@@ -8,8 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/moby/moby/api/pkg/stdcopy"
@@ -77,39 +75,6 @@ func (d *docker) close() error { return d.api.Close() }
 func (d *docker) has(ctx context.Context, image string) bool {
 	_, err := d.api.ImageInspect(ctx, image)
 	return err == nil
-}
-
-// ownerOf identifies a process for as long as the machine is up: its namespace, its number and when it started.
-// It is "" for a process that is not there.
-func ownerOf(pid int) string {
-	space, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid))
-	if err != nil {
-		return ""
-	}
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return ""
-	}
-	// The second field, the program's name in brackets, may hold anything; the start time is the 22nd.
-	_, rest, _ := strings.Cut(string(stat[bytes.LastIndexByte(stat, ')')+1:]), " ")
-	fields := strings.Fields(rest)
-	if len(fields) < 20 {
-		return ""
-	}
-	return fmt.Sprintf("%s %d %s", space, pid, fields[19])
-}
-
-// stale tells whether the owner is a process of ours that has ended. A process of another namespace cannot be
-// looked up: it counts as ended after two hours, which is longer than any test run.
-func stale(owner string, created time.Time) bool {
-	space, rest, _ := strings.Cut(owner, " ")
-	number, _, _ := strings.Cut(rest, " ")
-	pid, err := strconv.Atoi(number)
-	self, _ := os.Readlink("/proc/self/ns/pid")
-	if err != nil || space != self {
-		return time.Since(created) > 2*time.Hour
-	}
-	return ownerOf(pid) != owner
 }
 
 func (d *docker) removeStale(ctx context.Context) error {

@@ -52,14 +52,11 @@ func (f *Fleet) start(ctx context.Context) error {
 		f.Backends = []*Backend{b}
 		return nil
 	}
-	dir, err := os.MkdirTemp("", "ratelimit-test-")
+	dir, err := makeDir()
 	if err != nil {
-		return err
+		return fmt.Errorf("making a folder for this run: %w", err)
 	}
 	f.dir = dir
-	if err := os.Chmod(dir, 0o755); err != nil { // a server in a container may run as another user
-		return err
-	}
 	library, err := clock.Build(dir)
 	if err != nil {
 		return err

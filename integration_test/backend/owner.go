@@ -1,0 +1,74 @@
+package backend
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// ownerOf identifies a process for as long as the machine is up: its namespace, its number and when it started.
+// It is "" for a process that is not there.
+func ownerOf(pid int) string {
+	space, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid))
+	if err != nil {
+		return ""
+	}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return ""
+	}
+	// The second field, the program's name in brackets, may hold anything; the start time is the 22nd.
+	_, rest, _ := strings.Cut(string(stat[bytes.LastIndexByte(stat, ')')+1:]), " ")
+	fields := strings.Fields(rest)
+	if len(fields) < 20 {
+		return ""
+	}
+	return fmt.Sprintf("%s %d %s", space, pid, fields[19])
+}
+
+// stale tells whether the owner is a process of ours that has ended. A process of another namespace cannot be
+// looked up: it counts as ended after two hours, which is longer than any test run.
+func stale(owner string, created time.Time) bool {
+	space, rest, _ := strings.Cut(owner, " ")
+	number, _, _ := strings.Cut(rest, " ")
+	pid, err := strconv.Atoi(number)
+	self, _ := os.Readlink("/proc/self/ns/pid")
+	if err != nil || space != self {
+		return time.Since(created) > 2*time.Hour
+	}
+	return ownerOf(pid) != owner
+}
+
+// ownerFile stands in a run's folder and holds its owner.
+const ownerFile = "owner"
+
+// makeDir makes the folder of this run, and removes those of runs that were killed.
+func makeDir() (string, error) {
+	const prefix = "ratelimit-test-"
+	old, err := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*", ownerFile))
+	if err != nil {
+		return "", err
+	}
+	for _, file := range old {
+		owner, err := os.ReadFile(file)
+		info, statErr := os.Stat(file)
+		if err != nil || statErr != nil || !stale(string(owner), info.ModTime()) {
+			continue // another run removes it just now, or still needs it
+		}
+		if err := os.RemoveAll(filepath.Dir(file)); err != nil {
+			return "", fmt.Errorf("removing the folder of an earlier run: %w", err)
+		}
+	}
+	dir, err := os.MkdirTemp("", prefix)
+	if err != nil {
+		return "", err
+	}
+	// A server in a container may run as another user.
+	err = errors.Join(os.Chmod(dir, 0o755), os.WriteFile(filepath.Join(dir, ownerFile), []byte(ownerOf(os.Getpid())), 0o644))
+	return dir, err
+}

@@ -1,0 +1,78 @@
+package backend
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+func TestStale(t *testing.T) {
+	child := exec.Command("cat")
+	in, err := child.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	owner := ownerOf(child.Process.Pid)
+	now := time.Now()
+	if stale(owner, now.Add(-24*time.Hour)) {
+		t.Errorf("%q counts as ended while it runs", owner)
+	}
+	if err := in.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct {
+		owner string
+		age   time.Duration
+		want  bool
+	}{
+		{owner, 0, true},                      // ended
+		{ownerOf(os.Getpid()) + "0", 0, true}, // another process of the same number, long ago
+		{ownerOf(os.Getpid()), 3 * time.Hour, false},
+		{"pid:[1] 1 1", time.Hour, false}, // of another namespace: nobody can tell
+		{"pid:[1] 1 1", 3 * time.Hour, true},
+		{"", time.Hour, false},
+	} {
+		if got := stale(row.owner, now.Add(-row.age)); got != row.want {
+			t.Errorf("stale(%q) after %v is %v, want %v", row.owner, row.age, got, row.want)
+		}
+	}
+}
+
+func TestMakeDirRemovesWhatAKilledRunLeft(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	old := filepath.Join(os.TempDir(), "ratelimit-test-1")
+	if err := os.Mkdir(old, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(old, ownerFile), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	long := time.Now().Add(-3 * time.Hour)
+	if err := os.Chtimes(filepath.Join(old, ownerFile), long, long); err != nil {
+		t.Fatal(err)
+	}
+	first, err := makeDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := makeDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(old); !os.IsNotExist(err) {
+		t.Errorf("the folder of a run that is long over is still there: %v", err)
+	}
+	for _, dir := range []string{first, second} {
+		if _, err := os.Stat(dir); err != nil {
+			t.Errorf("the folder of a run that goes on is gone: %v", err)
+		}
+	}
+}

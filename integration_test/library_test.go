@@ -1,0 +1,101 @@
+package integration_test
+
+import (
+	"context"
+	"net"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
+)
+
+// The checked-in file loads with redis-cli alone, as the README says, and every server then holds it byte for byte.
+func TestLibraryLoadsWithRedisCLI(t *testing.T) {
+	eachBackend(t, func(t *testing.T, b *backend.Backend) {
+		ctx := testContext(t)
+		primaries, err := b.Primaries(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range primaries {
+			for range 2 { // REPLACE: a second time is no error
+				if got := loadWithRedisCLI(ctx, t, n.Addr); got != functions.Name {
+					t.Fatalf("%s: FUNCTION LOAD answers %q, want %q", n, got, functions.Name)
+				}
+			}
+		}
+		if err := b.WaitForReplicas(ctx); err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range b.Nodes {
+			checkLibrary(ctx, t, n)
+		}
+	})
+}
+
+func loadWithRedisCLI(ctx context.Context, t *testing.T, addr string) string {
+	t.Helper()
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.Open("../functions/ratelimit.lua")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	cmd := exec.CommandContext(ctx, "redis-cli", "-h", host, "-p", port, "-x", "FUNCTION", "LOAD", "REPLACE")
+	cmd.Stdin = file
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("redis-cli: %v: %s", err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// checkLibrary looks at what one node, a replica as well, lists.
+func checkLibrary(ctx context.Context, t *testing.T, n *backend.Node) {
+	t.Helper()
+	libraries, err := n.Client().FunctionList(ctx, redis.FunctionListQuery{WithCode: true}).Result()
+	if err != nil {
+		t.Fatalf("%s: %v", n, err)
+	}
+	if len(libraries) != 1 || libraries[0].Name != functions.Name {
+		t.Fatalf("%s: FUNCTION LIST names %d libraries, want %s alone", n, len(libraries), functions.Name)
+	}
+	if libraries[0].Code != functions.Source() {
+		t.Errorf("%s: the code it holds is not functions.Source()", n)
+	}
+	flags := map[string][]string{}
+	for _, f := range libraries[0].Functions {
+		flags[f.Name] = f.Flags
+		if f.Description == "" {
+			t.Errorf("%s: %s has no description", n, f.Name)
+		}
+	}
+	for _, want := range []struct {
+		function string
+		readOnly bool // can be called with FCALL_RO, and on replicas
+		underOOM bool // can be called when memory is full
+	}{
+		{"ratelimit_take", false, false},
+		{"ratelimit_peek", true, false},
+		{"ratelimit_reset", false, true},
+		{"ratelimit_info", true, false},
+	} {
+		got, found := flags[want.function]
+		if !found {
+			t.Errorf("%s: there is no function %s", n, want.function)
+			continue
+		}
+		if slices.Contains(got, "no-writes") != want.readOnly || slices.Contains(got, "allow-oom") != want.underOOM {
+			t.Errorf("%s: %s has the flags %v", n, want.function, got)
+		}
+	}
+}

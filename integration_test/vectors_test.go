@@ -1,0 +1,143 @@
+package integration_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
+)
+
+// The vectors of functions/vectors, step by step at the times they name, answer the same on every server as they do
+// offline.
+func TestVectors(t *testing.T) {
+	files, err := functions.LoadVectors()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) == 0 {
+		t.Fatal("functions/vectors holds no vectors")
+	}
+	eachBackend(t, func(t *testing.T, b *backend.Backend) {
+		ctx := testContext(t)
+		loadLibrary(ctx, t, b)
+		// A server removes expired keys at times of its own choice. Without that, a vector whose clock goes on and
+		// back again finds the same keys in every run.
+		stopActiveExpiry(ctx, t, b)
+		node := nodeOfVectors(ctx, t, b)
+		for _, file := range files {
+			t.Run(file.Name, func(t *testing.T) {
+				if len(file.Vectors) == 0 {
+					t.Fatal("the file holds no vectors")
+				}
+				for _, v := range file.Vectors {
+					t.Run(v.Name, func(t *testing.T) {
+						if err := b.FlushAll(ctx); err != nil {
+							t.Fatal(err)
+						}
+						runVector(ctx, t, b, node, file.StartUS, v)
+					})
+				}
+			})
+		}
+	}, withClock)
+}
+
+func runVector(ctx context.Context, t *testing.T, b *backend.Backend, node *redis.Client, start int64, v functions.Vector) {
+	t.Helper()
+	if len(v.Steps) == 0 {
+		t.Fatal("the vector has no steps")
+	}
+	if err := b.SetTime(start); err != nil {
+		t.Fatal(err)
+	}
+	after := int64(0)
+	for i, step := range v.Steps {
+		if step.AtUS != nil {
+			after = *step.AtUS
+			if err := b.SetTime(start + after); err != nil {
+				t.Fatalf("step %d: %v", i+1, err)
+			}
+		}
+		if err := step.Check(call(ctx, node, step.Call)); err != nil {
+			t.Errorf("step %d, at %d µs: %v", i+1, after, err)
+		}
+	}
+}
+
+// call sends one command and returns its reply as Step.Check takes it: an error is a reply of the server.
+func call(ctx context.Context, c *redis.Client, words []string) (any, error) {
+	args := make([]any, len(words))
+	for i, w := range words {
+		args[i] = w
+	}
+	reply, err := c.Do(ctx, args...).Result()
+	if errors.Is(err, redis.Nil) {
+		return nil, nil
+	}
+	return reply, err
+}
+
+// nodeOfVectors returns a client of the one server that holds the vectors' keys, which all carry the hash tag {v}. It
+// neither repeats nor redirects a call, and speaks RESP2, so that replies come as the vectors have them.
+func nodeOfVectors(ctx context.Context, t *testing.T, b *backend.Backend) *redis.Client {
+	t.Helper()
+	addr := b.Nodes[0].Addr
+	if b.Cluster {
+		cluster, ok := newClient(t, b).(*redis.ClusterClient)
+		if !ok {
+			t.Fatalf("the client of the cluster %s is no cluster client", b.Name)
+		}
+		n, err := cluster.MasterForKey(ctx, "{v}")
+		if err != nil {
+			t.Fatal(err)
+		}
+		addr = n.Options().Addr
+	}
+	single, ok := newClient(t, b, func(o *redis.UniversalOptions) {
+		o.Addrs, o.IsClusterMode = []string{addr}, false
+		o.Protocol, o.MaxRetries = 2, -1
+	}).(*redis.Client)
+	if !ok {
+		t.Fatalf("the client of %s is no client of one server", addr)
+	}
+	return single
+}
+
+// loadLibrary loads the library into every primary.
+func loadLibrary(ctx context.Context, t *testing.T, b *backend.Backend) {
+	t.Helper()
+	primaries, err := b.Primaries(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range primaries {
+		if err := n.Client().FunctionLoadReplace(ctx, functions.Source()).Err(); err != nil {
+			t.Fatalf("%s: %v", n, err)
+		}
+	}
+}
+
+func stopActiveExpiry(ctx context.Context, t *testing.T, b *backend.Backend) {
+	t.Helper()
+	set := func(ctx context.Context, on int) error {
+		for _, n := range b.Nodes {
+			if err := n.Client().Do(ctx, "DEBUG", "SET-ACTIVE-EXPIRE", on).Err(); err != nil {
+				return fmt.Errorf("%s: %w", n, err)
+			}
+		}
+		return nil
+	}
+	if err := set(ctx, 0); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := set(context.Background(), 1); err != nil {
+			t.Error(err)
+		}
+	})
+}
