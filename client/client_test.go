@@ -1,0 +1,238 @@
+package client_test
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+)
+
+func TestNewRefuses(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		rdb  redis.UniversalClient
+		opts []client.Option
+		want string
+	}{
+		{"nil", nil, nil, "ratelimit: client.New: the Redis client is nil; pass one made with redis.NewClient or redis.NewClusterClient"},
+		{"two prefixes", &fake{}, []client.Option{client.WithPrefix("a:"), client.WithPrefix("b:")},
+			`ratelimit: client.New: WithPrefix is given twice, as "a:" and as "b:"; give it once`},
+	} {
+		c, err := client.New(tt.rdb, tt.opts...)
+		if c != nil || err == nil || err.Error() != tt.want {
+			t.Errorf("%s: %v, %v\nwant %s", tt.name, c, err, tt.want)
+		}
+	}
+}
+
+func TestCommandLines(t *testing.T) {
+	ctx := t.Context()
+	two := client.Request{Keys: []string{"{u}:m", "{u}:d"}, Limits: []client.Limit{"100/m", "5000/d"}, Costs: []int64{1, 250}}
+	decision := integers(1, 5, 4, 0, 1, 1)
+	for _, tt := range []struct {
+		name  string
+		opts  []client.Option
+		reply any
+		call  func(*client.Client) error
+		want  string
+	}{
+		{"Allow", nil, decision, func(c *client.Client) error { _, err := c.Allow(ctx, "user:42", "100/m"); return err },
+			`[fcall ratelimit_take 1 user:42 100/m]`},
+		{"AllowN", nil, decision, func(c *client.Client) error { _, err := c.AllowN(ctx, "user:42", "100/m", 0); return err },
+			`[fcall ratelimit_take 1 user:42 100/m COST 0]`},
+		{"Peek", nil, decision, func(c *client.Client) error { _, err := c.Peek(ctx, "user:42", "100/m"); return err },
+			`[fcall_ro ratelimit_peek 1 user:42 100/m]`},
+		{"PeekN", nil, decision, func(c *client.Client) error { _, err := c.PeekN(ctx, "user:42", "100/m", 7); return err },
+			`[fcall_ro ratelimit_peek 1 user:42 100/m COST 7]`},
+		{"Take", nil, decision, func(c *client.Client) error { _, err := c.Take(ctx, two); return err },
+			`[fcall ratelimit_take 2 {u}:m {u}:d 100/m 5000/d COST 1 250]`},
+		{"PeekRequest", nil, decision, func(c *client.Client) error { _, err := c.PeekRequest(ctx, two); return err },
+			`[fcall_ro ratelimit_peek 2 {u}:m {u}:d 100/m 5000/d COST 1 250]`},
+		{"Reset", nil, int64(2), func(c *client.Client) error { _, err := c.Reset(ctx, "a", "b"); return err },
+			`[fcall ratelimit_reset 2 a b]`},
+		{"prefix", []client.Option{client.WithPrefix("rl:")}, decision, func(c *client.Client) error { _, err := c.Take(ctx, two); return err },
+			`[fcall ratelimit_take 2 rl:{u}:m rl:{u}:d 100/m 5000/d COST 1 250]`},
+		{"prefix of Reset", []client.Option{client.WithPrefix("rl:")}, int64(0), func(c *client.Client) error { _, err := c.Reset(ctx, "a"); return err },
+			`[fcall ratelimit_reset 1 rl:a]`},
+		{"empty prefix", []client.Option{client.WithPrefix("")}, decision, func(c *client.Client) error { _, err := c.Allow(ctx, "a", "1/s"); return err },
+			`[fcall ratelimit_take 1 a 1/s]`},
+	} {
+		f := &fake{reply: tt.reply}
+		if err := tt.call(newClient(t, f, tt.opts...)); err != nil {
+			t.Errorf("%s: %v", tt.name, err)
+			continue
+		}
+		if got := fmt.Sprint(f.lines[0]); got != tt.want {
+			t.Errorf("%s sends %s\nwant %s", tt.name, got, tt.want)
+		}
+	}
+	if two.Keys[0] != "{u}:m" {
+		t.Errorf("the prefix was written into the caller's request: %v", two.Keys)
+	}
+}
+
+func TestLimits(t *testing.T) {
+	for got, want := range map[client.Limit]string{
+		client.PerSecond(10):                  "10/s",
+		client.PerMinute(100):                 "100/m",
+		client.PerHour(1000):                  "1000/h",
+		client.PerDay(5000):                   "5000/d",
+		client.PerSecond(10).WithBurst(20):    "10/s burst=20",
+		client.Limit("gcra 5/m").WithBurst(9): "gcra 5/m burst=9",
+		client.PerSecond(-1):                  "-1/s",
+	} {
+		if string(got) != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+func TestReplies(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		reply any
+		want  client.Result
+	}{
+		{"allowed", integers(1, 5, 4, 0, 6000, 1), client.Result{Allowed: true, Limit: 5, Remaining: 4, ResetAfter: 6 * time.Second, Index: 1}},
+		{"denied", integers(0, 5, 0, 5999, 30000, 2), client.Result{Limit: 5, RetryAfter: 5999 * time.Millisecond, ResetAfter: 30 * time.Second, Index: 2}},
+		{"never", integers(0, 5, 5, -1, 0, 1), client.Result{Limit: 5, Remaining: 5, RetryAfter: client.Never, Index: 1}},
+		{"a newer library", append(integers(1, 5, 4, 0, 6000, 1), "more", []any{int64(7)}),
+			client.Result{Allowed: true, Limit: 5, Remaining: 4, ResetAfter: 6 * time.Second, Index: 1}},
+		{"longer than a Duration", integers(0, 1<<53, 1<<53, math.MaxInt64, 1<<53, 1),
+			client.Result{Limit: 1 << 53, Remaining: 1 << 53, RetryAfter: math.MaxInt64, ResetAfter: math.MaxInt64, Index: 1}},
+	} {
+		c := newClient(t, &fake{reply: tt.reply})
+		req := client.Request{Keys: []string{"a", "b"}, Limits: []client.Limit{"5/m", "5/m"}}
+		got, err := c.Take(t.Context(), req)
+		if err != nil || !reflect.DeepEqual(got, tt.want) {
+			t.Errorf("%s: take gives %+v, %v\nwant %+v", tt.name, got, err, tt.want)
+		}
+		if got, err := c.PeekRequest(t.Context(), req); err != nil || !reflect.DeepEqual(got, tt.want) {
+			t.Errorf("%s: peek gives %+v, %v\nwant %+v", tt.name, got, err, tt.want)
+		}
+	}
+}
+
+// TestAgainstLibrary drives the real library on a real server through every method.
+func TestAgainstLibrary(t *testing.T) {
+	server := startRedis(t)
+	rdb := connect(t, redis.Options{Addr: server.addr})
+	deploy(t, rdb)
+	ctx := t.Context()
+	c := newClient(t, rdb, client.WithPrefix("rl:"))
+
+	res := must[client.Result](t)(c.Allow(ctx, "k", client.PerDay(3)))
+	if !res.Allowed || res.Limit != 3 || res.Remaining != 2 || res.RetryAfter != 0 || res.Index != 1 || res.ResetAfter <= 7*time.Hour || res.ResetAfter > 8*time.Hour {
+		t.Errorf("first call: %+v", res)
+	}
+	if res := must[client.Result](t)(c.AllowN(ctx, "k", client.PerDay(3), 4)); res.Allowed || res.RetryAfter != client.Never {
+		t.Errorf("cost above capacity: %+v, want denied for ever", res)
+	}
+	if res := must[client.Result](t)(c.PeekN(ctx, "k", client.PerDay(3), 3)); res.Allowed || res.Remaining != 2 || res.RetryAfter <= 7*time.Hour {
+		t.Errorf("peek at 3 of 2: %+v", res)
+	}
+	if res := must[client.Result](t)(c.AllowN(ctx, "k", client.PerDay(3), 2)); !res.Allowed || res.Remaining != 0 {
+		t.Errorf("the last two: %+v", res)
+	}
+	if res := must[client.Result](t)(c.AllowN(ctx, "k", client.PerDay(3), 0)); !res.Allowed {
+		t.Errorf("cost 0: %+v, want allowed", res)
+	}
+	two := client.Request{Keys: []string{"other", "k"}, Limits: []client.Limit{"9/d", "3/d"}}
+	if res := must[client.Result](t)(c.Take(ctx, two)); res.Allowed || two.Keys[res.Index-1] != "k" {
+		t.Errorf("two keys, the second empty: %+v, want denied by k", res)
+	}
+	if n := must[int64](t)(rdb.Exists(ctx, "rl:other").Result()); n != 0 {
+		t.Error("a denied call wrote the other key")
+	}
+	if n := must[int64](t)(c.Reset(ctx, "k", "other", "nothing")); n != 1 {
+		t.Errorf("reset of one held key and two empty ones answers %d, want 1", n)
+	}
+	if res := must[client.Result](t)(c.PeekRequest(ctx, two)); !res.Allowed || res.Remaining != 2 {
+		t.Errorf("after reset: %+v", res)
+	}
+}
+
+func TestConcurrentUse(t *testing.T) {
+	server := startRedis(t)
+	rdb := connect(t, redis.Options{Addr: server.addr})
+	deploy(t, rdb)
+	c := newClient(t, rdb)
+	var allowed atomic.Int64
+	var wg sync.WaitGroup
+	for range 20 {
+		wg.Go(func() {
+			for range 10 {
+				res, err := c.Allow(t.Context(), "shared", "37/d")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if res.Allowed {
+					allowed.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if n := allowed.Load(); n != 37 {
+		t.Errorf("200 calls from 20 goroutines under 37/d: %d allowed, want 37", n)
+	}
+}
+
+// TestAutoPipeline: go-redis's batching client is a UniversalClient too, and its deferred face returns from Process
+// before the reply is there.
+func TestAutoPipeline(t *testing.T) {
+	server := startRedis(t)
+	rdb := connect(t, redis.Options{Addr: server.addr})
+	deploy(t, rdb)
+	for i, open := range []func() (*redis.AutoPipeliner, error){rdb.AutoPipeline, rdb.AsyncAutoPipeline} {
+		ap := must[*redis.AutoPipeliner](t)(open())
+		c := newClient(t, ap)
+		if res := must[client.Result](t)(c.Allow(t.Context(), "k", "10/d")); !res.Allowed || res.Remaining != int64(9-i) {
+			t.Errorf("face %d: %+v", i, res)
+		}
+		if res := must[client.Result](t)(c.Peek(t.Context(), "k", "10/d")); res.Remaining != int64(8-i) {
+			t.Errorf("face %d: peek %+v", i, res)
+		}
+		if err := ap.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// With ReadOnly set a cluster client may send peeks to replicas, and sends takes to primaries.
+func TestPeekFromReplica(t *testing.T) {
+	c := startCluster(t)
+	flushCluster(t, c)
+	ctx := t.Context()
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{c.nodes[0].addr}, ReadOnly: true})
+	t.Cleanup(func() { _ = rdb.Close() })
+	replica := connect(t, redis.Options{Addr: c.nodes[2].addr})
+	calls := func(command string) int {
+		stats := must[string](t)(replica.Info(ctx, "commandstats").Result())
+		_, line, _ := strings.Cut(stats, "cmdstat_"+command+":")
+		var n int
+		_, _ = fmt.Sscanf(line, "calls=%d", &n)
+		return n
+	}
+	limiter := newClient(t, rdb)
+	takes, peeks := calls("fcall"), calls("fcall_ro")
+	for range 4 {
+		must[client.Result](t)(limiter.Allow(ctx, lowKey, "9/d"))
+		must[client.Result](t)(limiter.Peek(ctx, lowKey, "9/d"))
+	}
+	if n := calls("fcall_ro") - peeks; n != 4 {
+		t.Errorf("of 4 peeks %d went to the replica, want 4", n)
+	}
+	if n := calls("fcall") - takes; n != 0 {
+		t.Errorf("%d takes went to the replica", n)
+	}
+}

@@ -1,0 +1,37 @@
+// Package client asks a Redis server that holds the ratelimit library for decisions.
+//
+// One call is one FCALL: the server decides and counts in one atomic step, on its own clock. The client keeps no state
+// about limits, starts no goroutine of its own and adds no time of its own.
+//
+//	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379"})
+//	limiter, err := client.New(rdb)
+//	...
+//	res, err := limiter.Allow(ctx, "user:42", "100/m")
+//	switch {
+//	case err != nil: // no decision; see below
+//	case !res.Allowed: // come back after res.RetryAfter
+//	default: // go ahead
+//	}
+//
+// # Limits
+//
+// A [Limit] is text, read by the server: "100/m", "5/10s", "gcra 10/s burst=20", "fixed_window 1000/h align=clock".
+// [PerSecond], [PerMinute], [PerHour] and [PerDay] write the common ones.
+//
+// # Errors
+//
+// A denial is a [Result], not an error. An error means that no decision reached the caller. It is an [*Error], and
+// errors.Is sorts it into one of the Err values of this package. An application that must choose what to do without a
+// decision needs to know most of all whether the call may have been counted: only [ErrOutcomeUnknown] leaves that open.
+//
+// # Lost replies
+//
+// go-redis repeats a command whose reply was lost, and would so count one call up to four times. Calls that count are
+// sent here with a command that it does not repeat: at most once. Redirections of a cluster (MOVED, ASK) are followed,
+// since a redirected command was not executed.
+//
+// A context's deadline ends the wait for a connection. It also ends the wait for the reply where the go-redis client
+// was made with ContextTimeoutEnabled; otherwise ReadTimeout does. Set both to what the caller can wait for.
+//
+// The library is put on the server by the command `ratelimit deploy` or by package loader. This package never does it.
+package client

@@ -1,0 +1,241 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// What went wrong, for errors.Is. In all cases but [ErrOutcomeUnknown] nothing was counted.
+var (
+	// ErrBadLimit: the server does not understand the limit.
+	ErrBadLimit = errors.New("bad limit")
+
+	// ErrBadCost: a cost is not a whole number from 0 to 2^53.
+	ErrBadCost = errors.New("bad cost")
+
+	// ErrBadKeys: no key, a key given twice, or not one key for each limit.
+	ErrBadKeys = errors.New("bad keys")
+
+	// ErrBadArgs: the arguments do not fit together, for example two costs for three keys.
+	ErrBadArgs = errors.New("bad arguments")
+
+	// ErrBadState: a key holds something that no limiter wrote.
+	ErrBadState = errors.New("bad state")
+
+	// ErrNoPolicy: the library on the server has no policy of this name.
+	ErrNoPolicy = errors.New("no such policy")
+
+	// ErrCrossSlot: the keys of one call lie in different hash slots of a cluster.
+	ErrCrossSlot = errors.New("keys in different hash slots")
+
+	// ErrNotDeployed: the server does not hold the library. Run: ratelimit deploy.
+	ErrNotDeployed = errors.New("library not deployed")
+
+	// ErrNoPermission: the server refuses this user the login, the function, a command in it, or the key.
+	ErrNoPermission = errors.New("no permission")
+
+	// ErrUnavailable: no server could decide: no connection, no reply, or a server that cannot serve now (READONLY,
+	// OOM, BUSY, LOADING, CLUSTERDOWN and the like; see Error.Code). An error that is also [ErrOutcomeUnknown] may
+	// have been counted; any other was not.
+	ErrUnavailable = errors.New("no server could decide")
+
+	// ErrOutcomeUnknown: the call was sent and no reply came, so it may have been executed: once, never more. Every
+	// such error is also [ErrUnavailable].
+	ErrOutcomeUnknown = errors.New("outcome unknown")
+
+	// ErrBadReply: the server answered something that the library never answers.
+	ErrBadReply = errors.New("bad reply")
+)
+
+// Error is the error of every call of this package. errors.Is compares it with the Err values above; errors.As and
+// errors.Is also reach what go-redis, the network or the context reported. It is not changed once returned, and is safe
+// to share.
+type Error struct {
+	// Op is what was asked for: "take" (Allow, AllowN, Take), "peek" or "reset".
+	Op string
+
+	// Code is the server's word for what is wrong, such as "BADLIMIT" or "READONLY". It is empty where no error reply
+	// came: the connection failed, or the reply had a wrong shape.
+	Code string
+
+	// Keys are the keys of the call as they were sent, prefix included.
+	Keys []string
+
+	// Err is what was reported: the server's reply as a redis.Error, or the error of the connection or the context.
+	Err error
+
+	class error  // one of the Err values, or nil
+	says  string // the sentence of Error, without what was called
+}
+
+// Error is one sentence that names the call, what is wrong and, where something can be done, what to do.
+func (e *Error) Error() string {
+	var b strings.Builder
+	b.WriteString("ratelimit: ")
+	b.WriteString(e.Op)
+	for i, key := range e.Keys {
+		if i == 3 {
+			fmt.Fprintf(&b, " and %d more", len(e.Keys)-i)
+			break
+		}
+		fmt.Fprintf(&b, " %q", key)
+	}
+	b.WriteString(": ")
+	b.WriteString(e.says)
+	return b.String()
+}
+
+// Unwrap gives errors.Is and errors.As what Error stands for and what caused it.
+func (e *Error) Unwrap() []error {
+	var all []error
+	if e.class == ErrOutcomeUnknown {
+		all = append(all, ErrUnavailable)
+	}
+	if e.class != nil {
+		all = append(all, e.class)
+	}
+	if e.Err != nil {
+		all = append(all, e.Err)
+	}
+	return all
+}
+
+// refusals are the reasons of the library's own errors, `RATELIMIT <REASON> text`.
+var refusals = map[string]error{
+	"BADARGS":  ErrBadArgs,
+	"BADLIMIT": ErrBadLimit,
+	"BADCOST":  ErrBadCost,
+	"BADKEYS":  ErrBadKeys,
+	"BADSTATE": ErrBadState,
+	"NOPOLICY": ErrNoPolicy,
+}
+
+// replies are the server's own errors, by how they begin. The first that fits counts.
+var replies = []struct {
+	prefix, code string
+	class        error
+	says         string
+}{
+	{"ERR Function not found", "ERR", ErrNotDeployed, "the server does not hold the library; run: ratelimit deploy"},
+	{"ERR unknown command", "ERR", ErrNotDeployed, "the server has no functions; it must be Redis 7.0 or later, or Valkey"},
+	{"CROSSSLOT", "CROSSSLOT", ErrCrossSlot, "the keys lie in different hash slots; give all keys of one call the same hash tag, such as {user:42}"},
+	{"NOPERM", "NOPERM", ErrNoPermission, noPermission},
+	{"ERR The user executing the script", "ERR", ErrNoPermission, noPermission},
+	{"ERR ACL failure in script", "ERR", ErrNoPermission, noPermission},
+	{"NOAUTH", "NOAUTH", ErrNoPermission, noLogin},
+	{"WRONGPASS", "WRONGPASS", ErrNoPermission, noLogin},
+	{"READONLY", "READONLY", ErrUnavailable, "the server is a read-only replica; connect to its primary"},
+	{"OOM", "OOM", ErrUnavailable, "the server is out of memory; raise its maxmemory or free some"},
+	{"BUSY", "BUSY", ErrUnavailable, "the server is busy with a script; try again later"},
+	{"LOADING", "LOADING", ErrUnavailable, "the server is still loading its data; try again later"},
+	{"MASTERDOWN", "MASTERDOWN", ErrUnavailable, "the server has lost its primary; try again later"},
+	{"NOREPLICAS", "NOREPLICAS", ErrUnavailable, "the server has too few replicas to accept writes; try again later"},
+	{"CLUSTERDOWN", "CLUSTERDOWN", ErrUnavailable, "the cluster does not serve these keys now; try again later"},
+	{"TRYAGAIN", "TRYAGAIN", ErrUnavailable, "the cluster is moving these keys; try again later"},
+	{"MOVED", "MOVED", ErrUnavailable, redirected},
+	{"ASK", "ASK", ErrUnavailable, redirected},
+	{"MISCONF", "MISCONF", ErrUnavailable, "the server cannot save its data and so accepts no writes; see its log"},
+	{"ERR max number of clients reached", "ERR", ErrUnavailable, "the server has too many connections; raise its maxclients or use fewer"},
+}
+
+const (
+	noPermission = "the user lacks a right; it needs fcall, fcall_ro, the commands that the library calls, and these keys"
+	noLogin      = "the server refuses the login; check the user name and the password"
+	redirected   = "the server is part of a cluster and does not hold these keys; use redis.NewClusterClient"
+)
+
+// newError sorts err. written tells whether a command that counts may have left.
+func newError(ctx context.Context, op string, keys []string, err error, written bool) *Error {
+	e := &Error{Op: op, Keys: keys, Err: err}
+	var reply redis.Error
+	if errors.As(err, &reply) {
+		e.sortReply(reply.Error())
+		return e
+	}
+	// A deadline shows as a timeout of the network; the caller looks for the context's own error.
+	if cause := ended(ctx); cause != nil && !errors.Is(err, cause) {
+		e.Err = fmt.Errorf("%w: %w", cause, err)
+	}
+	var dial *net.OpError
+	notConnected := errors.As(err, &dial) && dial.Op == "dial"
+	switch {
+	case notConnected, errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted), errors.Is(err, redis.ErrClosed):
+		e.class = ErrUnavailable
+		e.says = fmt.Sprintf("no connection, nothing was counted (%v)", e.Err)
+	case written:
+		e.class = ErrOutcomeUnknown
+		e.says = fmt.Sprintf("sent, but the reply was lost; it was counted once or not at all (%v)", e.Err)
+	default:
+		e.class = ErrUnavailable
+		e.says = fmt.Sprintf("no reply, nothing was counted (%v)", e.Err)
+	}
+	return e
+}
+
+// ended is ctx.Err, also in the moment when the connection has timed out at the context's deadline and the context's own
+// timer has not fired yet.
+func ended(ctx context.Context) error {
+	if deadline, ok := ctx.Deadline(); ok && ctx.Err() == nil && !time.Now().Before(deadline) {
+		return context.DeadlineExceeded
+	}
+	return ctx.Err()
+}
+
+func (e *Error) sortReply(text string) {
+	if rest, ok := strings.CutPrefix(text, "RATELIMIT "); ok {
+		e.Code, _, _ = strings.Cut(rest, " ")
+		e.class = refusals[e.Code]
+		e.says = rest
+		return
+	}
+	for _, r := range replies {
+		if strings.HasPrefix(text, r.prefix) {
+			e.Code, e.class, e.says = r.code, r.class, r.says+" ("+text+")"
+			return
+		}
+	}
+	e.Code, _, _ = strings.Cut(text, " ")
+	e.says = "the server answered: " + text
+}
+
+func badReply(op string, keys []string, function, want string, got any) *Error {
+	err := fmt.Errorf("%s answered %s where %s was expected", function, describe(got), want)
+	return &Error{
+		Op: op, Keys: keys, Err: err, class: ErrBadReply,
+		says: err.Error() + "; is another library of this name on the server? run: ratelimit status",
+	}
+}
+
+// describe shows a reply in one short line.
+func describe(reply any) string {
+	var text string
+	switch v := reply.(type) {
+	case nil:
+		return "nothing"
+	case string:
+		text = fmt.Sprintf("the text %q", v)
+	case []any:
+		parts := make([]string, 0, len(v))
+		for _, x := range v {
+			if s, ok := x.(string); ok {
+				parts = append(parts, fmt.Sprintf("%q", s))
+			} else {
+				parts = append(parts, fmt.Sprint(x))
+			}
+		}
+		text = fmt.Sprintf("[%s]", strings.Join(parts, " "))
+	default:
+		text = fmt.Sprintf("%v", v)
+	}
+	const most = 100
+	if len(text) > most {
+		text = strings.ToValidUTF8(text[:most], "") + "..."
+	}
+	return text
+}

@@ -1,0 +1,336 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+)
+
+var classes = []error{
+	client.ErrBadLimit, client.ErrBadCost, client.ErrBadKeys, client.ErrBadArgs, client.ErrBadState, client.ErrNoPolicy,
+	client.ErrCrossSlot, client.ErrNotDeployed, client.ErrNoPermission, client.ErrUnavailable, client.ErrOutcomeUnknown,
+	client.ErrBadReply,
+}
+
+// wantClasses checks that err is each of want and no other Err value.
+func wantClasses(t *testing.T, name string, err error, want ...error) {
+	t.Helper()
+	for _, class := range classes {
+		is := errors.Is(err, class)
+		should := false
+		for _, w := range want {
+			should = should || w == class
+		}
+		if is != should {
+			t.Errorf("%s: errors.Is(%v) is %v, want %v\n%v", name, class, is, should, err)
+		}
+	}
+}
+
+func TestErrorReplies(t *testing.T) {
+	const call = `ratelimit: take "user:42": `
+	for _, tt := range []struct {
+		reply string
+		class error
+		code  string
+		want  string
+	}{
+		{`RATELIMIT BADLIMIT "100/x": the unit of the period "x" is none of ms, s, m, h, d`, client.ErrBadLimit, "BADLIMIT",
+			`BADLIMIT "100/x": the unit of the period "x" is none of ms, s, m, h, d`},
+		{`RATELIMIT BADCOST "-1": no`, client.ErrBadCost, "BADCOST", `BADCOST "-1": no`},
+		{`RATELIMIT BADKEYS no`, client.ErrBadKeys, "BADKEYS", `BADKEYS no`},
+		{`RATELIMIT BADARGS no`, client.ErrBadArgs, "BADARGS", `BADARGS no`},
+		{`RATELIMIT BADSTATE no`, client.ErrBadState, "BADSTATE", `BADSTATE no`},
+		{`RATELIMIT NOPOLICY no`, client.ErrNoPolicy, "NOPOLICY", `NOPOLICY no`},
+		{`RATELIMIT FUTURE reason`, nil, "FUTURE", `FUTURE reason`},
+		{`ERR Function not found`, client.ErrNotDeployed, "ERR",
+			`the server does not hold the library; run: ratelimit deploy (ERR Function not found)`},
+		{"ERR unknown command `fcall`, with args beginning with: `ratelimit_take`", client.ErrNotDeployed, "ERR",
+			"the server has no functions; it must be Redis 7.0 or later, or Valkey (ERR unknown command `fcall`, with args beginning with: `ratelimit_take`)"},
+		{`CROSSSLOT Keys in request don't hash to the same slot`, client.ErrCrossSlot, "CROSSSLOT",
+			`the keys lie in different hash slots; give all keys of one call the same hash tag, such as {user:42} (CROSSSLOT Keys in request don't hash to the same slot)`},
+		{`NOPERM this user has no permissions to run the 'fcall' command`, client.ErrNoPermission, "NOPERM",
+			`the user lacks a right; it needs fcall, fcall_ro, the commands that the library calls, and these keys (NOPERM this user has no permissions to run the 'fcall' command)`},
+		{`ERR The user executing the script can't run this command or subcommand script: ratelimit_take, on @user_function:9.`, client.ErrNoPermission, "ERR",
+			`the user lacks a right; it needs fcall, fcall_ro, the commands that the library calls, and these keys (ERR The user executing the script can't run this command or subcommand script: ratelimit_take, on @user_function:9.)`},
+		{`ERR ACL failure in script: User bob has no permissions to run the 'get' command`, client.ErrNoPermission, "ERR",
+			`the user lacks a right; it needs fcall, fcall_ro, the commands that the library calls, and these keys (ERR ACL failure in script: User bob has no permissions to run the 'get' command)`},
+		{`NOAUTH Authentication required.`, client.ErrNoPermission, "NOAUTH",
+			`the server refuses the login; check the user name and the password (NOAUTH Authentication required.)`},
+		{`WRONGPASS invalid username-password pair or user is disabled.`, client.ErrNoPermission, "WRONGPASS",
+			`the server refuses the login; check the user name and the password (WRONGPASS invalid username-password pair or user is disabled.)`},
+		{`READONLY You can't write against a read only replica.`, client.ErrUnavailable, "READONLY",
+			`the server is a read-only replica; connect to its primary (READONLY You can't write against a read only replica.)`},
+		{`OOM command not allowed when used memory > 'maxmemory'.`, client.ErrUnavailable, "OOM",
+			`the server is out of memory; raise its maxmemory or free some (OOM command not allowed when used memory > 'maxmemory'.)`},
+		{`BUSY Redis is busy running a script. You can only call FUNCTION KILL or SHUTDOWN NOSAVE.`, client.ErrUnavailable, "BUSY",
+			`the server is busy with a script; try again later (BUSY Redis is busy running a script. You can only call FUNCTION KILL or SHUTDOWN NOSAVE.)`},
+		{`LOADING Redis is loading the dataset in memory`, client.ErrUnavailable, "LOADING",
+			`the server is still loading its data; try again later (LOADING Redis is loading the dataset in memory)`},
+		{`MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.`, client.ErrUnavailable, "MASTERDOWN",
+			`the server has lost its primary; try again later (MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.)`},
+		{`NOREPLICAS Not enough good replicas to write.`, client.ErrUnavailable, "NOREPLICAS",
+			`the server has too few replicas to accept writes; try again later (NOREPLICAS Not enough good replicas to write.)`},
+		{`CLUSTERDOWN Hash slot not served`, client.ErrUnavailable, "CLUSTERDOWN",
+			`the cluster does not serve these keys now; try again later (CLUSTERDOWN Hash slot not served)`},
+		{`TRYAGAIN Multiple keys request during rehashing of slot`, client.ErrUnavailable, "TRYAGAIN",
+			`the cluster is moving these keys; try again later (TRYAGAIN Multiple keys request during rehashing of slot)`},
+		{`MOVED 3300 127.0.0.1:7001`, client.ErrUnavailable, "MOVED",
+			`the server is part of a cluster and does not hold these keys; use redis.NewClusterClient (MOVED 3300 127.0.0.1:7001)`},
+		{`ASK 3300 127.0.0.1:7001`, client.ErrUnavailable, "ASK",
+			`the server is part of a cluster and does not hold these keys; use redis.NewClusterClient (ASK 3300 127.0.0.1:7001)`},
+		{`MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.`, client.ErrUnavailable, "MISCONF",
+			`the server cannot save its data and so accepts no writes; see its log (MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.)`},
+		{`ERR max number of clients reached`, client.ErrUnavailable, "ERR",
+			`the server has too many connections; raise its maxclients or use fewer (ERR max number of clients reached)`},
+		{`ERR something new`, nil, "ERR", `the server answered: ERR something new`},
+	} {
+		_, err := newClient(t, &fake{err: answered(tt.reply), sent: true}).Allow(t.Context(), "user:42", "100/x")
+		var e *client.Error
+		if !errors.As(err, &e) {
+			t.Errorf("%s: not an *Error: %v", tt.reply, err)
+			continue
+		}
+		if err.Error() != call+tt.want {
+			t.Errorf("%s\ngives %s\nwant  %s", tt.reply, err, call+tt.want)
+		}
+		if e.Code != tt.code || e.Op != "take" || len(e.Keys) != 1 || e.Keys[0] != "user:42" || e.Err != answered(tt.reply) {
+			t.Errorf("%s: fields %q %q %q %v", tt.reply, e.Code, e.Op, e.Keys, e.Err)
+		}
+		if tt.class == nil {
+			wantClasses(t, tt.reply, err)
+		} else {
+			wantClasses(t, tt.reply, err, tt.class)
+		}
+	}
+}
+
+func TestConnectionErrors(t *testing.T) {
+	dial := &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+	done, cancel := context.WithCancel(context.Background())
+	cancel()
+	for _, tt := range []struct {
+		name  string
+		ctx   context.Context
+		err   error
+		sent  bool
+		want  string
+		class []error
+		is    error
+	}{
+		{"refused", context.Background(), dial, false,
+			`ratelimit: take "k": no connection, nothing was counted (dial tcp: connect: connection refused)`,
+			[]error{client.ErrUnavailable}, syscall.ECONNREFUSED},
+		{"refused after a redirection", context.Background(), dial, true,
+			`ratelimit: take "k": no connection, nothing was counted (dial tcp: connect: connection refused)`,
+			[]error{client.ErrUnavailable}, syscall.ECONNREFUSED},
+		{"pool", context.Background(), redis.ErrPoolTimeout, true,
+			`ratelimit: take "k": no connection, nothing was counted (redis: connection pool timeout)`,
+			[]error{client.ErrUnavailable}, redis.ErrPoolTimeout},
+		{"closed", context.Background(), redis.ErrClosed, false,
+			`ratelimit: take "k": no connection, nothing was counted (redis: client is closed)`,
+			[]error{client.ErrUnavailable}, redis.ErrClosed},
+		{"lost", context.Background(), io.EOF, true,
+			`ratelimit: take "k": sent, but the reply was lost; it was counted once or not at all (EOF)`,
+			[]error{client.ErrUnavailable, client.ErrOutcomeUnknown}, io.EOF},
+		{"failed before it was sent", context.Background(), io.EOF, false,
+			`ratelimit: take "k": no reply, nothing was counted (EOF)`,
+			[]error{client.ErrUnavailable}, io.EOF},
+		{"context done before", done, context.Canceled, false,
+			`ratelimit: take "k": no reply, nothing was counted (context canceled)`,
+			[]error{client.ErrUnavailable}, context.Canceled},
+		{"context done meanwhile", done, os.ErrDeadlineExceeded, true,
+			`ratelimit: take "k": sent, but the reply was lost; it was counted once or not at all (context canceled: i/o timeout)`,
+			[]error{client.ErrUnavailable, client.ErrOutcomeUnknown}, context.Canceled},
+	} {
+		_, err := newClient(t, &fake{err: tt.err, sent: tt.sent}).Allow(tt.ctx, "k", "100/m")
+		if err == nil || err.Error() != tt.want {
+			t.Errorf("%s: %v\nwant %s", tt.name, err, tt.want)
+		}
+		wantClasses(t, tt.name, err, tt.class...)
+		if !errors.Is(err, tt.is) {
+			t.Errorf("%s: errors.Is does not reach %v", tt.name, tt.is)
+		}
+		var e *client.Error
+		if !errors.As(err, &e) || e.Code != "" {
+			t.Errorf("%s: code %q, want none", tt.name, e.Code)
+		}
+	}
+}
+
+func TestBadReplies(t *testing.T) {
+	const tail = `; is another library of this name on the server? run: ratelimit status`
+	for _, tt := range []struct {
+		reply any
+		shown string
+	}{
+		{nil, "nothing"},
+		{"OK", `the text "OK"`},
+		{int64(1), "1"},
+		{3.5, "3.5"},
+		{integers(1, 5, 4, 0, 6000), "[1 5 4 0 6000]"},
+		{[]any{int64(1), int64(5), "4", int64(0), int64(6000), int64(1)}, `[1 5 "4" 0 6000 1]`},
+		{[]any{int64(1), int64(5), nil, int64(0), int64(6000), int64(1)}, `[1 5 <nil> 0 6000 1]`},
+		{integers(2, 5, 4, 0, 6000, 1), "[2 5 4 0 6000 1]"},
+		{integers(0, 5, 4, -2, 6000, 1), "[0 5 4 -2 6000 1]"},
+		{integers(1, 5, 4, 0, 6000, 0), "[1 5 4 0 6000 0]"},
+		{integers(1, 5, 4, 0, 6000, 2), "[1 5 4 0 6000 2]"},
+		{strings.Repeat("é", 400), `the text "` + strings.Repeat("é", 45) + "..."},
+	} {
+		c := newClient(t, &fake{reply: tt.reply})
+		_, err := c.Allow(t.Context(), "k", "5/m")
+		want := `ratelimit: take "k": ratelimit_take answered ` + tt.shown + ` where an array of at least 6 integers was expected` + tail
+		if err == nil || err.Error() != want {
+			t.Errorf("%v: %v\nwant %s", tt.reply, err, want)
+		}
+		wantClasses(t, fmt.Sprint(tt.reply), err, client.ErrBadReply)
+		if _, err := c.Peek(t.Context(), "k", "5/m"); !errors.Is(err, client.ErrBadReply) {
+			t.Errorf("peek takes %v: %v", tt.reply, err)
+		}
+	}
+	for _, reply := range []any{nil, "1", int64(-1), integers(1)} {
+		_, err := newClient(t, &fake{reply: reply}).Reset(t.Context(), "k")
+		if !errors.Is(err, client.ErrBadReply) || !strings.Contains(err.Error(), "where a count was expected") {
+			t.Errorf("reset takes %v: %v", reply, err)
+		}
+	}
+}
+
+// A limit that spells an option would make the server read the next limit as that option's value.
+func TestOptionAsLimit(t *testing.T) {
+	for _, word := range []client.Limit{"COST", "cost", "Once", "TRACK"} {
+		f := &fake{reply: integers(1, 5, 4, 0, 1, 1)}
+		_, err := newClient(t, f).Take(t.Context(), client.Request{Keys: []string{"k"}, Limits: []client.Limit{"5/m", word, "0"}})
+		want := `ratelimit: take "k": BADLIMIT "` + string(word) + `" is the name of an option, not a limit; give one such as 100/m`
+		if err == nil || err.Error() != want || len(f.lines) != 0 {
+			t.Errorf("%v, %d commands sent\nwant %s, none sent", err, len(f.lines), want)
+		}
+		wantClasses(t, string(word), err, client.ErrBadLimit)
+	}
+}
+
+func TestErrorNamesFewKeys(t *testing.T) {
+	_, err := newClient(t, &fake{err: answered("ERR x"), sent: true}).Reset(t.Context(), "a", "b", "c", "d", "e")
+	if want := `ratelimit: reset "a" "b" "c" and 2 more: the server answered: ERR x`; err == nil || err.Error() != want {
+		t.Errorf("%v\nwant %s", err, want)
+	}
+}
+
+// The same errors as real servers give them, and the library's own.
+func TestErrorsOfRealServers(t *testing.T) {
+	ctx := t.Context()
+	server := startRedis(t)
+	rdb := connect(t, redis.Options{Addr: server.addr})
+	c := newClient(t, rdb)
+	check := func(name string, c *client.Client, key string, limit client.Limit, part string, class ...error) {
+		t.Helper()
+		_, err := c.Allow(ctx, key, limit)
+		if err == nil || !strings.Contains(err.Error(), part) {
+			t.Errorf("%s: %v\nwant %s", name, err, part)
+		}
+		wantClasses(t, name, err, class...)
+	}
+
+	check("not deployed", c, "k", "5/m", "run: ratelimit deploy (ERR Function not found)", client.ErrNotDeployed)
+	deploy(t, rdb)
+	check("limit", c, "k", "100/x", `take "k": BADLIMIT "100/x"`, client.ErrBadLimit)
+	check("empty limit", c, "k", "", `BADLIMIT ""`, client.ErrBadLimit)
+	check("policy", c, "k", "@none", `NOPOLICY "@none"`, client.ErrNoPolicy)
+	if err := rdb.LPush(ctx, "list", "x").Err(); err != nil {
+		t.Fatal(err)
+	}
+	check("state", c, "list", "5/m", `BADSTATE key "list"`, client.ErrBadState)
+	_, err := c.AllowN(ctx, "k", "5/m", -1)
+	wantClasses(t, "cost", err, client.ErrBadCost)
+	_, err = c.Take(ctx, client.Request{Keys: []string{"a", "b"}, Limits: []client.Limit{"5/m"}})
+	wantClasses(t, "keys", err, client.ErrBadKeys)
+	_, err = c.Reset(ctx)
+	wantClasses(t, "reset of nothing", err, client.ErrBadKeys)
+	_, err = c.Take(ctx, client.Request{Keys: []string{"a"}, Limits: []client.Limit{"5/m"}, Costs: []int64{1, 2}})
+	wantClasses(t, "args", err, client.ErrBadArgs)
+
+	for user, rules := range map[string][]any{
+		"nofcall": {"on", "nopass", "~*", "-@all", "+hello", "+ping"},
+		"nokeys":  {"on", "nopass", "+@all"},
+		"noinner": {"on", "nopass", "~*", "-@all", "+fcall"},
+	} {
+		if err := rdb.Do(ctx, append([]any{"acl", "setuser", user}, rules...)...).Err(); err != nil {
+			t.Fatal(err)
+		}
+		as := newClient(t, connect(t, redis.Options{Addr: server.addr, Username: user, Password: "x"}))
+		check(user, as, "k", "5/m", "the user lacks a right; it needs fcall", client.ErrNoPermission)
+	}
+	check("login", newClient(t, connect(t, redis.Options{Addr: server.addr, Username: "nobody", Password: "x"})), "k", "5/m",
+		"the server refuses the login", client.ErrNoPermission)
+
+	replica := startRedis(t, "--replicaof", strings.Replace(server.addr, ":", " ", 1))
+	onReplica := connect(t, redis.Options{Addr: replica.addr})
+	eventually(t, "the replica has the library", func() bool {
+		return onReplica.FCallRO(ctx, "ratelimit_info", nil).Err() == nil
+	})
+	check("replica", newClient(t, onReplica), "k", "5/m", "connect to its primary (READONLY", client.ErrUnavailable)
+	if _, err := newClient(t, onReplica).Peek(ctx, "k", "5/m"); err != nil {
+		t.Errorf("peek on a replica: %v", err)
+	}
+
+	if err := rdb.ConfigSet(ctx, "maxmemory", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	check("memory", c, "k", "5/m", "raise its maxmemory", client.ErrUnavailable)
+	if _, err := c.Reset(ctx, "k"); err != nil {
+		t.Errorf("reset out of memory: %v", err)
+	}
+
+	gone := connect(t, redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1})
+	check("gone", newClient(t, gone), "k", "5/m", "no connection, nothing was counted (dial tcp 127.0.0.1:1: connect: connection refused)", client.ErrUnavailable)
+}
+
+func TestErrorsOfCluster(t *testing.T) {
+	c := startCluster(t)
+	rdb, _ := proxied(t, c)
+	_, err := newClient(t, rdb).Take(t.Context(), client.Request{Keys: []string{lowKey, highKey}, Limits: []client.Limit{"5/m", "5/m"}})
+	wantClasses(t, "slots", err, client.ErrCrossSlot)
+	one := newClient(t, connect(t, redis.Options{Addr: c.nodes[1].addr}))
+	_, err = one.Allow(t.Context(), lowKey, "5/m")
+	wantClasses(t, "a single node", err, client.ErrUnavailable)
+	if err == nil || !strings.Contains(err.Error(), "use redis.NewClusterClient (MOVED 3300 127.0.0.1:") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestContext(t *testing.T) {
+	server := startRedis(t)
+	direct := connect(t, redis.Options{Addr: server.addr})
+	deploy(t, direct)
+	p := startProxy(t, server.addr)
+	c := newClient(t, connect(t, redis.Options{Addr: p.addr(), ContextTimeoutEnabled: true}))
+	must[client.Result](t)(c.Peek(t.Context(), "k", "5/m"))
+
+	done, cancel := context.WithCancel(t.Context())
+	cancel()
+	p.lose(0, false)
+	_, err := c.Allow(done, "k", "5/m")
+	wantClasses(t, "before", err, client.ErrUnavailable)
+	if !errors.Is(err, context.Canceled) || p.seen() != 0 {
+		t.Errorf("%d calls, %v; want none and context.Canceled", p.seen(), err)
+	}
+
+	p.lose(1, true)
+	short, cancel := context.WithTimeout(t.Context(), 50_000_000)
+	defer cancel()
+	_, err = c.Allow(short, "k", "5/m")
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v, want context.DeadlineExceeded", err)
+	}
+	wantClasses(t, "meanwhile", err, client.ErrUnavailable, client.ErrOutcomeUnknown)
+}

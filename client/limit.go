@@ -1,0 +1,37 @@
+package client
+
+import "strconv"
+
+// Limit is a limit as the server reads it: [algorithm] n/period [option=value ...], for example
+//
+//	"100/m"                          100 a minute, refilled continuously (GCRA), up to 100 at once
+//	"5/10s"                          5 in ten seconds
+//	"gcra 10/s burst=20"             10 a second, up to 20 at once
+//	"fixed_window 1000/h align=clock" 1000 in each hour of the clock, UTC
+//	"@login"                         the policy named login, deployed with the library
+//
+// An untyped constant will do: Allow(ctx, key, "100/m"). The text is not checked here; the server answers a wrong one
+// with [ErrBadLimit]. The empty Limit is such a wrong one.
+type Limit string
+
+// PerSecond is n a second: PerSecond(10) is "10/s".
+func PerSecond(n int64) Limit { return per(n, "s") }
+
+// PerMinute is n a minute: PerMinute(100) is "100/m".
+func PerMinute(n int64) Limit { return per(n, "m") }
+
+// PerHour is n an hour: PerHour(1000) is "1000/h".
+func PerHour(n int64) Limit { return per(n, "h") }
+
+// PerDay is n in 24 hours: PerDay(5000) is "5000/d".
+func PerDay(n int64) Limit { return per(n, "d") }
+
+// WithBurst sets how much can be taken at once after a rest, where the algorithm knows a burst: PerSecond(10).WithBurst(20)
+// is "10/s burst=20". Without it that is n.
+func (l Limit) WithBurst(b int64) Limit {
+	return l + " burst=" + Limit(strconv.FormatInt(b, 10))
+}
+
+func per(n int64, unit string) Limit {
+	return Limit(strconv.FormatInt(n, 10) + "/" + unit)
+}

@@ -1,0 +1,241 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+)
+
+const perDay = client.Limit("10/d")
+
+// lossy ways to lose a reply, each over a connection of its own kind.
+var lossy = []struct {
+	name string
+	hang bool
+	opt  redis.Options
+}{
+	{"connection cut", false, redis.Options{}},
+	{"read timeout", true, redis.Options{ReadTimeout: 50 * time.Millisecond}},
+	{"RESP2, connection cut", false, redis.Options{Protocol: 2}},
+}
+
+func wantOnce(t *testing.T, direct redis.UniversalClient, p *proxy, key string, err error) {
+	t.Helper()
+	if !errors.Is(err, client.ErrOutcomeUnknown) || !errors.Is(err, client.ErrUnavailable) {
+		t.Fatalf("error is %v, want ErrOutcomeUnknown and ErrUnavailable", err)
+	}
+	if n := p.seen(); n != 1 {
+		t.Errorf("sent %d times, want once", n)
+	}
+	if got := must[client.Result](t)(newClient(t, direct).Peek(t.Context(), key, perDay)); got.Remaining != 9-1 {
+		t.Errorf("after one lost call a further one would leave %d, want 8: it was not executed exactly once", got.Remaining)
+	}
+}
+
+func TestLostReplyCountsOnce(t *testing.T) {
+	server := startRedis(t)
+	direct := connect(t, redis.Options{Addr: server.addr})
+	deploy(t, direct)
+	for _, way := range lossy {
+		t.Run(way.name, func(t *testing.T) {
+			p := startProxy(t, server.addr)
+			way.opt.Addr = p.addr()
+			rdb := connect(t, way.opt)
+			if err := direct.FlushAll(t.Context()).Err(); err != nil {
+				t.Fatal(err)
+			}
+			p.lose(10, way.hang)
+			_, err := newClient(t, rdb).Allow(t.Context(), "k", perDay)
+			wantOnce(t, direct, p, "k", err)
+
+			// The same loss under go-redis's own FCall, so that this test is known to see repeats.
+			p.lose(10, way.hang)
+			if err := rdb.FCall(t.Context(), "ratelimit_take", []string{"k"}, string(perDay)).Err(); err == nil {
+				t.Fatal("no reply came, and no error")
+			}
+			if n := p.seen(); n != 4 {
+				t.Errorf("go-redis sent its own FCall %d times, want 4: this test no longer sees repeats", n)
+			}
+		})
+	}
+}
+
+func TestLostReplyOfReset(t *testing.T) {
+	server := startRedis(t)
+	direct := connect(t, redis.Options{Addr: server.addr})
+	deploy(t, direct)
+	p := startProxy(t, server.addr)
+	p.lose(10, false)
+	_, err := newClient(t, connect(t, redis.Options{Addr: p.addr()})).Reset(t.Context(), "k")
+	if !errors.Is(err, client.ErrOutcomeUnknown) || p.seen() != 1 {
+		t.Errorf("sent %d times, error %v; want once and ErrOutcomeUnknown", p.seen(), err)
+	}
+}
+
+func TestLostReplyOfPeekIsAskedAgain(t *testing.T) {
+	server := startRedis(t)
+	direct := connect(t, redis.Options{Addr: server.addr})
+	deploy(t, direct)
+	p := startProxy(t, server.addr)
+	limiter := newClient(t, connect(t, redis.Options{Addr: p.addr()}))
+
+	p.lose(2, false)
+	if res := must[client.Result](t)(limiter.Peek(t.Context(), "k", perDay)); res.Remaining != 9 {
+		t.Errorf("peek leaves %d, want 9", res.Remaining)
+	}
+	if n := p.seen(); n != 3 {
+		t.Errorf("sent %d times, want 3", n)
+	}
+
+	p.lose(10, false)
+	_, err := limiter.Peek(t.Context(), "k", perDay)
+	if !errors.Is(err, client.ErrUnavailable) || errors.Is(err, client.ErrOutcomeUnknown) {
+		t.Errorf("error is %v, want ErrUnavailable alone: a peek counts nothing", err)
+	}
+}
+
+func TestLostReplyOnRing(t *testing.T) {
+	server := startRedis(t)
+	direct := connect(t, redis.Options{Addr: server.addr})
+	deploy(t, direct)
+	p := startProxy(t, server.addr)
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": p.addr()}})
+	t.Cleanup(func() { _ = ring.Close() })
+	p.lose(10, false)
+	_, err := newClient(t, ring).Allow(t.Context(), "k", perDay)
+	wantOnce(t, direct, p, "k", err)
+}
+
+// Keys by the half of the slots that they lie in: {b} is slot 3300, {a} is slot 15495.
+const (
+	lowKey, lowSlot   = "{b}:once", 3300
+	highKey, highSlot = "{a}:once", 15495
+)
+
+// proxied is a cluster client whose connections to each node run through a proxy.
+func proxied(t *testing.T, c *cluster) (*redis.ClusterClient, [2]*proxy) {
+	t.Helper()
+	var proxies [2]*proxy
+	through := map[string]string{}
+	for i, node := range c.nodes[:2] {
+		proxies[i] = startProxy(t, node.addr)
+		through[node.addr] = proxies[i].addr()
+	}
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs: []string{c.nodes[0].addr, c.nodes[1].addr},
+		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if to := through[addr]; to != "" {
+				addr = to
+			}
+			var d net.Dialer
+			return d.DialContext(ctx, network, addr)
+		},
+	})
+	t.Cleanup(func() { _ = rdb.Close() })
+	return rdb, proxies
+}
+
+func flushCluster(t *testing.T, c *cluster) [2]*redis.Client {
+	t.Helper()
+	var direct [2]*redis.Client
+	for i, node := range c.nodes[:2] {
+		direct[i] = connect(t, redis.Options{Addr: node.addr})
+		if err := direct[i].FlushAll(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return direct
+}
+
+func TestLostReplyInCluster(t *testing.T) {
+	c := startCluster(t)
+	direct := flushCluster(t, c)
+	rdb, proxies := proxied(t, c)
+	limiter := newClient(t, rdb)
+	for i, key := range []string{lowKey, highKey} {
+		proxies[i].lose(10, false)
+		_, err := limiter.Allow(t.Context(), key, perDay)
+		wantOnce(t, direct[i], proxies[i], key, err)
+
+		proxies[i].lose(10, false)
+		if err := rdb.FCall(t.Context(), "ratelimit_take", []string{key}, string(perDay)).Err(); err == nil {
+			t.Fatal("no reply came, and no error")
+		}
+		if n := proxies[i].seen(); n < 2 {
+			t.Errorf("go-redis sent its own FCall %d times, want more: this test no longer sees repeats", n)
+		}
+		proxies[i].lose(0, false)
+	}
+}
+
+func TestClusterRedirections(t *testing.T) {
+	c := startCluster(t)
+	direct := flushCluster(t, c)
+	ctx := t.Context()
+	set := func(node int, args ...any) {
+		t.Helper()
+		if err := direct[node].Do(ctx, append([]any{"cluster", "setslot"}, args...)...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	t.Run("ASK is followed, and its reply lost", func(t *testing.T) {
+		set(1, lowSlot, "importing", c.ids[0])
+		set(0, lowSlot, "migrating", c.ids[1])
+		defer func() { set(0, lowSlot, "stable"); set(1, lowSlot, "stable") }()
+		rdb, proxies := proxied(t, c)
+		limiter := newClient(t, rdb)
+
+		res := must[client.Result](t)(limiter.Allow(ctx, lowKey, perDay))
+		if !res.Allowed || res.Remaining != 9 || proxies[1].seen() != 1 {
+			t.Errorf("%+v after %d calls on the node asked, want allowed, 9 remaining, one call", res, proxies[1].seen())
+		}
+		proxies[1].lose(10, false)
+		_, err := limiter.Allow(ctx, lowKey, perDay)
+		if !errors.Is(err, client.ErrOutcomeUnknown) || proxies[1].seen() != 1 {
+			t.Errorf("sent %d times to the node asked, error %v; want once and ErrOutcomeUnknown", proxies[1].seen(), err)
+		}
+		proxies[1].lose(0, false)
+		if res := must[client.Result](t)(limiter.Allow(ctx, lowKey, perDay)); res.Remaining != 7 {
+			t.Errorf("the third call leaves %d, want 7", res.Remaining)
+		}
+		for _, rdb := range direct {
+			if err := rdb.FlushAll(ctx).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+
+	t.Run("MOVED is followed, and its reply lost", func(t *testing.T) {
+		rdb, proxies := proxied(t, c)
+		limiter := newClient(t, rdb)
+		must[client.Result](t)(limiter.Peek(ctx, highKey, perDay)) // the client has learned the slots
+		set(0, highSlot, "node", c.ids[0])
+		set(1, highSlot, "node", c.ids[0])
+		defer func() {
+			if err := direct[0].FlushAll(ctx).Err(); err != nil { // a node does not give up a slot that holds keys
+				t.Error(err)
+			}
+			set(0, highSlot, "node", c.ids[1])
+			set(1, highSlot, "node", c.ids[1])
+		}()
+
+		proxies[0].lose(10, false)
+		proxies[1].lose(0, false)
+		_, err := limiter.Allow(ctx, highKey, perDay)
+		if proxies[1].seen() != 1 {
+			t.Errorf("the old node was asked %d times, want once", proxies[1].seen())
+		}
+		wantOnce(t, direct[0], proxies[0], highKey, err)
+		proxies[0].lose(0, false)
+		if res := must[client.Result](t)(limiter.Allow(ctx, highKey, perDay)); !res.Allowed || res.Remaining != 8 {
+			t.Errorf("%+v, want allowed with 8 remaining", res)
+		}
+	})
+}

@@ -1,0 +1,77 @@
+package client
+
+import (
+	"math"
+	"time"
+)
+
+// Never as Result.RetryAfter: this call can never be allowed, because its cost is above what the limit holds when full.
+const Never time.Duration = -1
+
+// Result is a decision. It is a plain value and safe to share; the zero value is a denial that says nothing else.
+//
+// Example: under "10/m burst=5" the first call for a key answers {Allowed: true, Limit: 5, Remaining: 4, RetryAfter: 0,
+// ResetAfter: 6s, Index: 1}. After five such calls at once the sixth answers {Allowed: false, Limit: 5, Remaining: 0,
+// RetryAfter: 6s, ResetAfter: 30s, Index: 1}.
+type Result struct {
+	// Allowed tells whether the call may go ahead. If false, nothing was taken from any key.
+	Allowed bool
+
+	// Limit is the most that the binding limit lets through at once: its burst, or its n. In units of cost.
+	Limit int64
+
+	// Remaining is how many calls of cost 1 would be allowed now, after this one; the least over all limits.
+	// It is 4 after the first call under "5/m". For HTTP: RateLimit-Remaining.
+	Remaining int64
+
+	// RetryAfter is 0 if Allowed. Otherwise it is the shortest wait after which this same call would be allowed if
+	// nothing else is taken, in whole milliseconds, rounded up, the longest over all limits; or [Never], which is -1
+	// and must be checked for before it is waited for. For HTTP: Retry-After, rounded up to seconds.
+	RetryAfter time.Duration
+
+	// ResetAfter is the time until every limit of the call is full again if nothing else is taken, in whole
+	// milliseconds, rounded up. It is 0 when all are full.
+	ResetAfter time.Duration
+
+	// Index is the number of the binding key, counted from 1 as on the wire: the first that denied, else the one
+	// with the least remaining. Request.Keys[Index-1] is that key. It is 1 for a call with one key.
+	Index int
+}
+
+// parseResult reads the reply of take and peek; false where it is not one. More than six elements may come from a newer
+// library: they are not looked at.
+func parseResult(reply any, keys int) (Result, bool) {
+	fields, ok := reply.([]any)
+	if !ok || len(fields) < 6 {
+		return Result{}, false
+	}
+	var n [6]int64
+	for i := range n {
+		if n[i], ok = fields[i].(int64); !ok {
+			return Result{}, false
+		}
+	}
+	// Callers branch on the first field and index with the last.
+	if n[0] != 0 && n[0] != 1 || n[3] < -1 || n[5] < 1 || n[5] > int64(keys) {
+		return Result{}, false
+	}
+	return Result{
+		Allowed:    n[0] == 1,
+		Limit:      n[1],
+		Remaining:  n[2],
+		RetryAfter: milliseconds(n[3]),
+		ResetAfter: milliseconds(n[4]),
+		Index:      int(n[5]),
+	}, true
+}
+
+func milliseconds(ms int64) time.Duration {
+	switch {
+	case ms == -1:
+		return Never
+	case ms > math.MaxInt64/int64(time.Millisecond):
+		return math.MaxInt64
+	default:
+		return time.Duration(ms) * time.Millisecond
+	}
+}
