@@ -13,7 +13,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'd20864cd58ad'
+local BUILD_ID = 'bc08adc3ebe7'
 
 -- Time stands still during a call from Redis 7.2 on. Before, two commands of one call can see two milliseconds, so
 -- what is read of the clock must not be written back as a difference to "now". Valkey says 7.2.4 here, rightly.
@@ -135,6 +135,8 @@ function states.elsewhere(key, value, limit, cost)
   local left = redis.call('PTTL', key)
   if left < 0 then
     return nil, states.missing_expiry(key)
+  elseif left == 0 then
+    return 0, 0
   end
   local most = limit.capacity
   if left > most / limit.count * limit.period then

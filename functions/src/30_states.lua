@@ -46,6 +46,8 @@ function states.elsewhere(key, value, limit, cost)
   local left = redis.call('PTTL', key)
   if left < 0 then
     return nil, states.missing_expiry(key)
+  elseif left == 0 then
+    return 0, 0
   end
   local most = limit.capacity
   if left > most / limit.count * limit.period then
