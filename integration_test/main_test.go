@@ -93,6 +93,13 @@ func ofCluster(b *backend.Backend) string {
 	return ""
 }
 
+func startedHere(b *backend.Backend) string {
+	if b.Given() {
+		return "tests that stop and start servers"
+	}
+	return ""
+}
+
 // eachBackend runs f as a subtest on every backend that meets the needs, side by side, and restores the backend
 // before it. It fails where there is none, except that a server given by address need not be everything: what
 // could not be run there stands in the summary.

@@ -113,7 +113,7 @@ static() {
 	return $status
 }
 
-stale() { go run ./functions/internal/build -check; }
+stale() { (cd functions && go run ./internal/generate -check); }
 
 check "gofmt" formatted
 check "go vet" vet

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -123,18 +124,20 @@ func (b *Backend) FlushAll(ctx context.Context) error {
 // in its place, no key, no function library.
 func (b *Backend) Restore(ctx context.Context) error {
 	b.RealTime()
-	for _, n := range b.extra {
-		if err := n.remove(); err != nil {
-			return err
-		}
-	}
-	b.extra = nil
 	for _, n := range b.Nodes {
 		if err := n.revive(ctx); err != nil {
 			return err
 		}
 	}
-	if b.Cluster {
+	if err := b.dismissSpares(ctx); err != nil {
+		return err
+	}
+	if b.Cluster && !b.Given() {
+		for _, n := range b.Nodes {
+			if err := n.Client().ConfigSet(ctx, "cluster-node-timeout", neverFailsMS).Err(); err != nil {
+				return fmt.Errorf("%s: %w", n, err)
+			}
+		}
 		if err := b.waitForCluster(ctx); err != nil {
 			return err
 		}
@@ -172,6 +175,36 @@ func (b *Backend) StartSpare(ctx context.Context) (*Node, error) {
 	}
 	b.extra = append(b.extra, n)
 	return n, nil
+}
+
+// dismissSpares removes the servers of StartSpare, and has a cluster forget those that it met.
+func (b *Backend) dismissSpares(ctx context.Context) error {
+	for _, spare := range b.extra {
+		if err := spare.revive(ctx); err != nil {
+			return err
+		}
+		id := ""
+		if b.Cluster {
+			var err error
+			if id, err = spare.Client().ClusterMyID(ctx).Result(); err != nil {
+				return fmt.Errorf("%s: %w", spare, err)
+			}
+		}
+		if err := spare.remove(); err != nil {
+			return err
+		}
+		if !b.Cluster {
+			continue
+		}
+		for _, n := range b.Nodes {
+			err := n.Client().ClusterForget(ctx, id).Err()
+			if err != nil && !strings.Contains(err.Error(), "Unknown node") {
+				return fmt.Errorf("%s: forgetting %s: %w", n, spare, err)
+			}
+		}
+	}
+	b.extra = nil
+	return nil
 }
 
 // stop ends every server of the backend that we started, and releases what belongs to it.

@@ -16,6 +16,8 @@ const (
 	primaries = 3
 	replicas  = 3
 	slots     = 16384
+
+	neverFailsMS = "3155760000000" // 100 years
 )
 
 // neverFails keeps a cluster whole while its clock jumps by years: a node is held for failed when its last answer
@@ -23,7 +25,7 @@ const (
 // A test of failover sets cluster-node-timeout lower, in real time.
 var neverFails = []string{
 	"--cluster-enabled", "yes",
-	"--cluster-node-timeout", "3155760000000", // 100 years of milliseconds
+	"--cluster-node-timeout", neverFailsMS,
 	"--cluster-replica-validity-factor", "0",
 	"--repl-timeout", "2000000000", // 63 years of seconds
 	"--repl-diskless-sync-delay", "0", // do not wait for further replicas before the first copy
