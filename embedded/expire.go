@@ -1,0 +1,137 @@
+package embedded
+
+import (
+	"math"
+	"strings"
+
+	"github.com/ratelimit-functions/ratelimit/embedded/internal/engine"
+)
+
+// cmdExpire makes EXPIRE, PEXPIRE, EXPIREAT and PEXPIREAT.
+func cmdExpire(name string, unit int64, absolute bool) handler {
+	return func(s *Server, c *session, args []string) engine.Reply {
+		key := args[0]
+		nx, xx, gt, lt, e := expireOptions(args[2:])
+		if e != nil {
+			return e
+		}
+		at, err := parseInt(args[1])
+		if err != nil {
+			return errNotInteger
+		}
+		now := s.clock.ms()
+		base := now
+		if absolute {
+			base = 0
+		}
+		if at > math.MaxInt64/unit || at < math.MinInt64/unit || at > 0 && at*unit > math.MaxInt64-base {
+			return engine.Error("ERR invalid expire time in '" + name + "' command")
+		}
+		at = at*unit + base
+		db := s.keyspace.DB(c.db)
+		if !db.Exists(key) {
+			return int64(0)
+		}
+		old := s.expiresAt(c.db, key)
+		switch {
+		case nx && old != 0, xx && old == 0, gt && (old == 0 || at <= old), lt && old != 0 && at >= old:
+			return int64(0)
+		}
+		if at <= now {
+			db.Del(key)
+		} else {
+			s.setExpiry(c.db, key, at)
+		}
+		return int64(1)
+	}
+}
+
+func expireOptions(args []string) (nx, xx, gt, lt bool, e engine.Reply) {
+	for _, a := range args {
+		switch strings.ToUpper(a) {
+		case "NX":
+			nx = true
+		case "XX":
+			xx = true
+		case "GT":
+			gt = true
+		case "LT":
+			lt = true
+		default:
+			e = engine.Error("ERR Unsupported option " + a)
+			return
+		}
+	}
+	switch {
+	case nx && (xx || gt || lt):
+		e = engine.Error("ERR NX and XX, GT or LT options at the same time are not compatible")
+	case gt && lt:
+		e = engine.Error("ERR GT and LT options at the same time are not compatible")
+	}
+	return
+}
+
+// cmdTTL makes TTL, PTTL, EXPIRETIME and PEXPIRETIME.
+func cmdTTL(seconds, absolute bool) handler {
+	return func(s *Server, c *session, args []string) engine.Reply {
+		if !s.keyspace.DB(c.db).Exists(args[0]) {
+			return int64(-2)
+		}
+		at := s.expiresAt(c.db, args[0])
+		if at == 0 {
+			return int64(-1)
+		}
+		if !absolute {
+			at = max(at-s.clock.ms(), 0)
+		}
+		if seconds {
+			at = (at + 500) / 1000
+		}
+		return at
+	}
+}
+
+func cmdTime(s *Server, c *session, args []string) engine.Reply {
+	us := s.clock.now.UnixMicro()
+	return []engine.Reply{itoa(us / 1e6), itoa(us % 1e6)}
+}
+
+// movesKeys makes a command that miniredis does, and that takes an expiry to
+// another key: the keys are planned anew.
+func movesKeys(name string, keys int) handler {
+	return func(s *Server, c *session, args []string) engine.Reply {
+		r := s.pass(c, append([]string{name}, args...)...)
+		for _, key := range args[:keys] {
+			s.planExpiry(c.db, key)
+		}
+		return r
+	}
+}
+
+// movesDatabases makes one that takes keys to other databases.
+func movesDatabases(name string) handler {
+	return func(s *Server, c *session, args []string) engine.Reply {
+		r := s.pass(c, append([]string{name}, args...)...)
+		s.planAll()
+		return r
+	}
+}
+
+func cmdCopy(s *Server, c *session, args []string) engine.Reply {
+	replace, elsewhere := false, false
+	for _, a := range args[2:] {
+		replace = replace || strings.EqualFold(a, "REPLACE")
+		elsewhere = elsewhere || strings.EqualFold(a, "DB")
+	}
+	if replace && !elsewhere && args[0] != args[1] && s.keyspace.DB(c.db).Exists(args[0]) {
+		// miniredis would keep the old expiry of the copy.
+		s.keyspace.DB(c.db).Del(args[1])
+	}
+	r := s.pass(c, append([]string{"COPY"}, args...)...)
+	if elsewhere {
+		s.planAll()
+	} else {
+		s.planExpiry(c.db, args[1])
+	}
+	return r
+}

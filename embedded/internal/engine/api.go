@@ -1,0 +1,200 @@
+package engine
+
+import (
+	"crypto/sha1"
+	"encoding/hex"
+	"strings"
+
+	"github.com/ratelimit-functions/ratelimit/embedded/internal/lua51"
+	lua "github.com/yuin/gopher-lua"
+)
+
+// The version that functions see. Its rules for what differs between versions
+// are the ones followed here: time stands still during a call, and numbers are
+// written in their shortest form.
+const (
+	Version    = "7.2.4"
+	VersionNum = 0x00070204
+)
+
+func raise(L *lua.LState, msg string) { raiseError(L, "ERR "+msg) }
+
+// raiseError raises a table with err, as Redis's own functions do.
+func raiseError(L *lua.LState, text string) {
+	t := L.CreateTable(0, 1)
+	t.RawSetString("err", lua.LString(text))
+	lua51.RaiseValue(L, t)
+}
+
+func (e *Engine) openAPI() {
+	L := e.rt.L
+	e.openLibraries()
+	call := L.NewTable()
+	load := L.NewTable()
+	for _, t := range []*lua.LTable{call, load} {
+		for name, v := range map[string]lua.LValue{
+			"LOG_DEBUG": lua.LNumber(0), "LOG_VERBOSE": lua.LNumber(1),
+			"LOG_NOTICE": lua.LNumber(2), "LOG_WARNING": lua.LNumber(3),
+			"REDIS_VERSION": lua.LString(Version), "REDIS_VERSION_NUM": lua.LNumber(VersionNum),
+		} {
+			t.RawSetString(name, v)
+		}
+		e.rt.Functions(t, map[string]lua.LGFunction{"log": e.redisLog})
+	}
+	e.rt.Functions(load, map[string]lua.LGFunction{"register_function": e.registerFunction})
+	for name, v := range map[string]int{"REPL_NONE": 0, "REPL_AOF": 1, "REPL_SLAVE": 2, "REPL_REPLICA": 2, "REPL_ALL": 3} {
+		call.RawSetString(name, lua.LNumber(v))
+	}
+	e.rt.Functions(call, map[string]lua.LGFunction{
+		"call":          func(L *lua.LState) int { return e.redisCall(L, true) },
+		"pcall":         func(L *lua.LState) int { return e.redisCall(L, false) },
+		"error_reply":   redisErrorReply,
+		"status_reply":  redisStatusReply,
+		"sha1hex":       redisSHA1Hex,
+		"setresp":       redisSetResp,
+		"set_repl":      redisSetRepl,
+		"acl_check_cmd": e.redisACLCheck,
+	})
+	e.callGlobals = e.rt.Globals()
+	e.callGlobals.RawSetString("redis", call)
+	e.rt.Protect()
+
+	// What is missing from a library's redis table raises like a missing
+	// global: Redis protects both in the same way.
+	e.loadGlobals = L.NewTable()
+	e.loadGlobals.RawSetString("redis", e.rt.FreezeGlobals(load))
+	e.rt.FreezeGlobals(e.loadGlobals)
+	e.env = e.rt.NewEnv(e.callGlobals)
+	e.rt.Env = e.env.Table
+}
+
+func (e *Engine) redisCall(L *lua.LState, raises bool) int {
+	reply := Reply(Error("ERR Please specify at least one argument for this redis lib call"))
+	if L.GetTop() > 0 {
+		if args, ok := callArguments(L); ok {
+			reply = e.keyspace.Call(e.running, args)
+		} else {
+			reply = Error("ERR Lua redis lib command arguments must be strings or integers")
+		}
+	}
+	if err, ok := reply.(Error); ok && raises {
+		raiseError(L, string(err))
+	}
+	L.Push(toLua(L, reply))
+	return 1
+}
+
+func callArguments(L *lua.LState) ([]string, bool) {
+	args := make([]string, L.GetTop())
+	for i := range args {
+		switch v := L.Get(i + 1).(type) {
+		case lua.LString:
+			args[i] = string(v)
+		case lua.LNumber:
+			args[i] = argument(float64(v))
+		default:
+			return nil, false
+		}
+	}
+	return args, true
+}
+
+func redisErrorReply(L *lua.LState) int { return singleField(L, "err") }
+
+func redisStatusReply(L *lua.LState) int { return singleField(L, "ok") }
+
+func singleField(L *lua.LState, field string) int {
+	s, ok := L.Get(1).(lua.LString)
+	if L.GetTop() != 1 || !ok {
+		L.Push(toLua(L, Error("ERR wrong number or type of arguments")))
+		return 1
+	}
+	text := string(s)
+	if field == "err" {
+		text = errorReplyText(text)
+	}
+	t := L.CreateTable(0, 1)
+	t.RawSetString(field, lua.LString(text))
+	L.Push(t)
+	return 1
+}
+
+// errorReplyText is what redis.error_reply makes of its argument: a text of
+// one word is taken for a message without a code.
+func errorReplyText(s string) string {
+	s = strings.TrimPrefix(s, "-")
+	if !strings.Contains(s, " ") {
+		return "ERR " + s
+	}
+	return s
+}
+
+func redisSHA1Hex(L *lua.LState) int {
+	if L.GetTop() != 1 {
+		raise(L, "wrong number of arguments")
+	}
+	s, _ := lua51.ToString(L.Get(1))
+	sum := sha1.Sum([]byte(s))
+	L.Push(lua.LString(hex.EncodeToString(sum[:])))
+	return 1
+}
+
+func (e *Engine) redisLog(L *lua.LState) int {
+	if L.GetTop() < 2 {
+		raise(L, "redis.log() requires two arguments or more.")
+	}
+	level, ok := L.Get(1).(lua.LNumber)
+	if !ok {
+		raise(L, "First argument must be a number (log level).")
+	}
+	if level < 0 || level > 3 {
+		raise(L, "Invalid debug level.")
+	}
+	var parts []string
+	for i := 2; i <= L.GetTop(); i++ {
+		if s, ok := lua51.ToString(L.Get(i)); ok {
+			parts = append(parts, s)
+		}
+	}
+	if e.log != nil {
+		e.log(int(level), strings.Join(parts, " "))
+	}
+	return 0
+}
+
+func redisSetResp(L *lua.LState) int {
+	if L.GetTop() != 1 {
+		raise(L, "redis.setresp() requires one argument.")
+	}
+	v, _ := lua51.ToNumber(L.Get(1))
+	switch v {
+	case 2:
+	case 3:
+		raise(L, "redis.setresp(3) is not supported by the embedded server: replies inside a function are RESP2")
+	default:
+		raise(L, "RESP version must be 2 or 3.")
+	}
+	return 0
+}
+
+func redisSetRepl(L *lua.LState) int {
+	if L.GetTop() != 1 {
+		raise(L, "redis.set_repl() requires two arguments.")
+	}
+	v, _ := lua51.ToNumber(L.Get(1))
+	if v < 0 || v > 3 {
+		raise(L, "Invalid replication flags. Please use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE.")
+	}
+	return 0
+}
+
+// redisACLCheck: the embedded server has no users, and so allows everything.
+func (e *Engine) redisACLCheck(L *lua.LState) int {
+	if L.GetTop() == 0 {
+		raise(L, "Please specify at least one argument for this redis.acl_check_cmd() call")
+	}
+	L.Push(lua.LTrue)
+	return 1
+}
+
+func (e *Engine) openLibraries() {}

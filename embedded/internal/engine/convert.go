@@ -1,0 +1,109 @@
+package engine
+
+import (
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/alicebob/miniredis/v2/fpconv"
+	"github.com/ratelimit-functions/ratelimit/embedded/internal/lua51"
+	lua "github.com/yuin/gopher-lua"
+)
+
+// argument writes a number as an argument of redis.call: whole numbers as
+// integers, others in the shortest form that reads back the same (Redis 7.2
+// and later; 7.0 writes "%.17g").
+func argument(v float64) string {
+	if v >= -1<<63 && v < 1<<63 && v == math.Trunc(v) && (v != 0 || !math.Signbit(v)) {
+		return strconv.FormatInt(int64(v), 10)
+	}
+	return fpconv.Dtoa(v)
+}
+
+// toReply turns what a function returns into a reply, as Redis does in RESP2.
+func (e *Engine) toReply(v lua.LValue) Reply {
+	switch v := v.(type) {
+	case lua.LString:
+		return string(v)
+	case lua.LNumber:
+		return lua51.ToInt64(float64(v))
+	case lua.LBool:
+		if v {
+			return int64(1)
+		}
+		return nil
+	case *lua.LTable:
+		return e.tableReply(e.rt.Behind(v))
+	}
+	return nil
+}
+
+func (e *Engine) tableReply(t *lua.LTable) Reply {
+	if s, ok := t.RawGetString("err").(lua.LString); ok {
+		return Error(oneLine(strings.TrimPrefix(string(s), "-")))
+	}
+	if s, ok := t.RawGetString("ok").(lua.LString); ok {
+		return Status(oneLine(string(s)))
+	}
+	if n, ok := t.RawGetString("double").(lua.LNumber); ok {
+		return fpconv.Dtoa(float64(n))
+	}
+	if m, ok := t.RawGetString("map").(*lua.LTable); ok {
+		out := Map{}
+		for k, v := m.Next(lua.LNil); k != lua.LNil; k, v = m.Next(k) {
+			out = append(out, e.toReply(k), e.toReply(v))
+		}
+		return out
+	}
+	if m, ok := t.RawGetString("set").(*lua.LTable); ok {
+		out := []Reply{}
+		for k, _ := m.Next(lua.LNil); k != lua.LNil; k, _ = m.Next(k) {
+			out = append(out, e.toReply(k))
+		}
+		return out
+	}
+	if s, ok := t.RawGetString("big_number").(lua.LString); ok {
+		return oneLine(string(s))
+	}
+	out := []Reply{}
+	for i := 1; ; i++ {
+		v := t.RawGetInt(i)
+		if v == lua.LNil {
+			return out
+		}
+		out = append(out, e.toReply(v))
+	}
+}
+
+// oneLine keeps a status or an error from breaking the protocol.
+func oneLine(s string) string {
+	if !strings.ContainsAny(s, "\r\n") {
+		return s
+	}
+	return strings.NewReplacer("\r", " ", "\n", " ").Replace(s)
+}
+
+// toLua turns a reply into what redis.call gives to Lua.
+func toLua(L *lua.LState, r Reply) lua.LValue {
+	switch r := r.(type) {
+	case int64:
+		return lua.LNumber(r)
+	case string:
+		return lua.LString(r)
+	case Status:
+		t := L.CreateTable(0, 1)
+		t.RawSetString("ok", lua.LString(r))
+		return t
+	case Error:
+		t := L.CreateTable(0, 1)
+		t.RawSetString("err", lua.LString(r))
+		return t
+	case []Reply:
+		t := L.CreateTable(len(r), 0)
+		for i, x := range r {
+			t.RawSetInt(i+1, toLua(L, x))
+		}
+		return t
+	}
+	return lua.LFalse
+}

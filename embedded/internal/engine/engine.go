@@ -1,0 +1,171 @@
+// Package engine is Redis Functions: it loads libraries, keeps their functions,
+// and calls them with the API that Redis gives to Lua. What a function reads
+// and writes goes through a Keyspace.
+package engine
+
+import (
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/ratelimit-functions/ratelimit/embedded/internal/lua51"
+	lua "github.com/yuin/gopher-lua"
+)
+
+// Keyspace runs the commands that functions call.
+type Keyspace interface {
+	// Call runs one command of the running function and gives its reply.
+	Call(run *Run, args []string) Reply
+}
+
+// Reply is a reply of Redis: int64, string (bulk), Status, Error, nil, or
+// []Reply.
+type Reply any
+
+// Status is a simple string reply.
+type Status string
+
+// Error is an error reply, its code first.
+type Error string
+
+func (e Error) Error() string { return string(e) }
+
+// Map is a reply that RESP3 sends as a map: keys and values in turn. RESP2
+// sends it as an array.
+type Map []Reply
+
+// Set is a reply that RESP3 sends as a set.
+type Set []Reply
+
+// Engine holds the libraries of one server. It is not safe for concurrent use.
+type Engine struct {
+	rt       *lua51.Runtime
+	keyspace Keyspace
+	log      func(level int, text string)
+
+	CallLimit time.Duration // a call that runs longer is cut off
+	LoadLimit time.Duration // so is a load
+
+	libraries map[string]*Library
+	functions map[string]*Function // by name in lower case
+
+	env         *lua51.Env // what libraries see as globals: loadGlobals or callGlobals
+	loadGlobals *lua.LTable
+	callGlobals *lua.LTable
+	loading     *Library // while a library's text runs
+	running     *Run     // while a function runs
+}
+
+// Library is a loaded library. It is never changed after its load.
+type Library struct {
+	Name      string
+	Code      string
+	Functions []*Function // in the order of registration
+}
+
+// Function is one function of a library.
+type Function struct {
+	Name        string
+	Description string
+	HasDesc     bool
+	Flags       Flags
+	library     *Library
+	callback    *lua.LFunction
+}
+
+// Flags is a set of function flags.
+type Flags uint8
+
+// The flags of Redis 7.
+const (
+	NoWrites Flags = 1 << iota
+	AllowOOM
+	AllowStale
+	NoCluster
+	AllowCrossSlotKeys
+)
+
+var flagNames = []struct {
+	flag Flags
+	name string
+}{
+	{NoWrites, "no-writes"},
+	{AllowOOM, "allow-oom"},
+	{AllowStale, "allow-stale"},
+	{NoCluster, "no-cluster"},
+	{AllowCrossSlotKeys, "allow-cross-slot-keys"},
+}
+
+// Names lists the flags as FUNCTION LIST does.
+func (f Flags) Names() []string {
+	names := []string{}
+	for _, n := range flagNames {
+		if f&n.flag != 0 {
+			names = append(names, n.name)
+		}
+	}
+	return names
+}
+
+// New makes an engine without libraries. log receives what functions log.
+func New(ks Keyspace, log func(level int, text string)) *Engine {
+	e := &Engine{
+		rt:        lua51.New(),
+		keyspace:  ks,
+		log:       log,
+		CallLimit: 5 * time.Second,
+		LoadLimit: 500 * time.Millisecond,
+		libraries: map[string]*Library{},
+		functions: map[string]*Function{},
+	}
+	e.openAPI()
+	return e
+}
+
+// Close frees the Lua state.
+func (e *Engine) Close() { e.rt.Close() }
+
+// Libraries gives the libraries whose name matches, sorted by name.
+func (e *Engine) Libraries(match func(name string) bool) []*Library {
+	var libs []*Library
+	for _, l := range e.libraries {
+		if match == nil || match(l.Name) {
+			libs = append(libs, l)
+		}
+	}
+	sort.Slice(libs, func(i, j int) bool { return libs[i].Name < libs[j].Name })
+	return libs
+}
+
+// Counts is the number of libraries and of functions.
+func (e *Engine) Counts() (libraries, functions int) { return len(e.libraries), len(e.functions) }
+
+// Flush drops all libraries.
+func (e *Engine) Flush() {
+	e.libraries = map[string]*Library{}
+	e.functions = map[string]*Function{}
+}
+
+// Delete drops one library, and reports whether it was there.
+func (e *Engine) Delete(name string) bool {
+	lib, ok := e.libraries[name]
+	if ok {
+		e.drop(lib)
+	}
+	return ok
+}
+
+func (e *Engine) drop(lib *Library) {
+	delete(e.libraries, lib.Name)
+	for _, f := range lib.Functions {
+		delete(e.functions, strings.ToLower(f.Name))
+	}
+}
+
+// Lookup finds a function by its name, in any case.
+func (e *Engine) Lookup(name string) *Function {
+	if f, ok := e.functions[name]; ok {
+		return f
+	}
+	return e.functions[strings.ToLower(name)]
+}

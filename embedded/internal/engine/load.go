@@ -1,0 +1,253 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/ratelimit-functions/ratelimit/embedded/internal/lua51"
+	lua "github.com/yuin/gopher-lua"
+)
+
+const badName = "Library names can only contain letters, numbers, or underscores(_) and must be at least one character long"
+
+// Load is FUNCTION LOAD: it gives the library's name, or an error as Redis
+// words it. A load that fails changes nothing.
+func (e *Engine) Load(code string, replace bool) (string, error) {
+	name, engine, body, err := metadata(code)
+	if err != nil {
+		return "", err
+	}
+	if !validName(name) {
+		return "", Error("ERR " + badName)
+	}
+	if !strings.EqualFold(engine, "lua") {
+		return "", Error(fmt.Sprintf("ERR Engine '%s' not found", engine))
+	}
+	old := e.libraries[name]
+	if old != nil && !replace {
+		return "", Error(fmt.Sprintf("ERR Library '%s' already exists", name))
+	}
+	lib := &Library{Name: name, Code: code}
+	if err := e.register(lib, body); err != nil {
+		return "", err
+	}
+	if len(lib.Functions) == 0 {
+		return "", Error("ERR No functions registered")
+	}
+	for _, f := range lib.Functions {
+		if other := e.functions[strings.ToLower(f.Name)]; other != nil && other.library != old {
+			return "", Error(fmt.Sprintf("ERR Function %s already exists", f.Name))
+		}
+	}
+	if old != nil {
+		e.drop(old)
+	}
+	e.libraries[name] = lib
+	for _, f := range lib.Functions {
+		e.functions[strings.ToLower(f.Name)] = f
+	}
+	return name, nil
+}
+
+// metadata reads the first line, "#!<engine> name=<library>".
+func metadata(code string) (name, engine, body string, err error) {
+	if !strings.HasPrefix(code, "#!") {
+		return "", "", "", Error("ERR Missing library metadata")
+	}
+	end := strings.IndexByte(code, '\n')
+	if end < 0 {
+		return "", "", "", Error("ERR Invalid library metadata")
+	}
+	parts, ok := splitArgs(code[:end])
+	if !ok || len(parts) == 0 {
+		return "", "", "", Error("ERR Invalid library metadata")
+	}
+	engine = parts[0][2:]
+	named := false
+	for _, p := range parts[1:] {
+		if len(p) < 5 || !strings.EqualFold(p[:5], "name=") {
+			return "", "", "", Error("ERR Invalid metadata value given: " + p)
+		}
+		if named {
+			return "", "", "", Error("ERR Invalid metadata value, name argument was given multiple times")
+		}
+		name, named = p[5:], true
+	}
+	if !named {
+		return "", "", "", Error("ERR Library name was not given")
+	}
+	return name, engine, code[end:], nil
+}
+
+func validName(s string) bool {
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		if !(c|32 >= 'a' && c|32 <= 'z' || c >= '0' && c <= '9' || c == '_') {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// register compiles and runs a library's text, which registers its functions.
+func (e *Engine) register(lib *Library, body string) error {
+	chunk, err := e.rt.Compile(body, "@user_function", e.env.Table)
+	if err != nil {
+		return Error("ERR Error compiling function: " + err.Error())
+	}
+	e.loading = lib
+	e.env.Use(e.loadGlobals)
+	defer func() {
+		e.loading = nil
+		e.env.Use(e.callGlobals)
+	}()
+	if _, err = e.rt.Call(chunk, e.LoadLimit); err == nil {
+		return nil
+	}
+	if errors.Is(err, lua51.ErrBudget) {
+		return Error("ERR Error registering functions: FUNCTION LOAD timeout")
+	}
+	text, _ := e.errorText(e.rt.ErrorValue(err))
+	return Error("ERR Error registering functions: " + text)
+}
+
+// registerFunction is redis.register_function.
+func (e *Engine) registerFunction(L *lua.LState) int {
+	if e.loading == nil {
+		raise(L, "redis.register_function can only be called on FUNCTION LOAD command")
+	}
+	f := &Function{library: e.loading}
+	switch L.GetTop() {
+	case 1:
+		e.namedForm(L, f)
+	case 2:
+		name, ok := L.Get(1).(lua.LString)
+		if !ok {
+			raise(L, "first argument to redis.register_function must be a string")
+		}
+		f.Name = string(name)
+		f.callback = callback(L, L.Get(2), "second argument to redis.register_function must be a function")
+	default:
+		raise(L, "wrong number of arguments to redis.register_function")
+	}
+	if !validName(f.Name) {
+		raise(L, badName)
+	}
+	for _, other := range e.loading.Functions {
+		if strings.EqualFold(other.Name, f.Name) {
+			raise(L, "Function already exists in the library")
+		}
+	}
+	e.loading.Functions = append(e.loading.Functions, f)
+	return 0
+}
+
+func callback(L *lua.LState, v lua.LValue, otherwise string) *lua.LFunction {
+	fn, ok := v.(*lua.LFunction)
+	if !ok || fn.IsG {
+		raise(L, otherwise)
+	}
+	return fn
+}
+
+func (e *Engine) namedForm(L *lua.LState, f *Function) {
+	t, ok := L.Get(1).(*lua.LTable)
+	if !ok {
+		raise(L, "calling redis.register_function with a single argument is only applicable to Lua table (representing named arguments).")
+	}
+	named := false
+	t.ForEach(func(k, v lua.LValue) {
+		key, ok := k.(lua.LString)
+		if !ok {
+			raise(L, "named argument key given to redis.register_function is not a string")
+		}
+		switch strings.ToLower(string(key)) {
+		case "function_name":
+			s, ok := v.(lua.LString)
+			if !ok {
+				raise(L, "function_name argument given to redis.register_function must be a string")
+			}
+			f.Name, named = string(s), true
+		case "description":
+			s, ok := v.(lua.LString)
+			if !ok {
+				raise(L, "description argument given to redis.register_function must be a string")
+			}
+			f.Description, f.HasDesc = string(s), true
+		case "callback":
+			f.callback = callback(L, v, "callback argument given to redis.register_function must be a function")
+		case "flags":
+			flags, ok := v.(*lua.LTable)
+			if !ok {
+				raise(L, "flags argument to redis.register_function must be a table representing function flags")
+			}
+			f.Flags = readFlags(L, flags)
+		default:
+			raise(L, "unknown argument given to redis.register_function")
+		}
+	})
+	if !named {
+		raise(L, "redis.register_function must get a function name argument")
+	}
+	if f.callback == nil {
+		raise(L, "redis.register_function must get a callback argument")
+	}
+}
+
+func readFlags(L *lua.LState, t *lua.LTable) Flags {
+	var flags Flags
+	for i := 1; ; i++ {
+		v := t.RawGetInt(i)
+		if v == lua.LNil {
+			return flags
+		}
+		known := false
+		for _, n := range flagNames {
+			if s, ok := v.(lua.LString); ok && string(s) == n.name {
+				flags |= n.flag
+				known = true
+			}
+		}
+		if !known {
+			raise(L, "unknown flag given")
+		}
+	}
+}
+
+// splitArgs is Redis's sdssplitargs: words, with C-like quoting.
+func splitArgs(s string) ([]string, bool) {
+	var out []string
+	i := 0
+	space := func(c byte) bool { return c == ' ' || c >= '\t' && c <= '\r' }
+	for {
+		for i < len(s) && space(s[i]) {
+			i++
+		}
+		if i >= len(s) {
+			return out, true
+		}
+		var b strings.Builder
+		for i < len(s) && !space(s[i]) {
+			c := s[i]
+			if c != '"' && c != '\'' {
+				b.WriteByte(c)
+				i++
+				continue
+			}
+			end := i + 1
+			for end < len(s) && s[end] != c {
+				if s[end] == '\\' && end+1 < len(s) {
+					end++
+				}
+				b.WriteByte(s[end])
+				end++
+			}
+			if end >= len(s) || end+1 < len(s) && !space(s[end+1]) {
+				return nil, false
+			}
+			i = end + 1
+		}
+		out = append(out, b.String())
+	}
+}

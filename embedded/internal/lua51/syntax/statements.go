@@ -1,0 +1,294 @@
+package syntax
+
+import "github.com/yuin/gopher-lua/ast"
+
+// statement reads one; last tells that none may follow in this block.
+func (p *parser) statement() (s ast.Stmt, last bool) {
+	line := p.tok.line
+	if p.tok.kind == tReserved {
+		switch p.tok.text {
+		case "if":
+			return p.ifStmt(), false
+		case "while":
+			p.advance()
+			cond := p.expr()
+			p.expect("do")
+			body := p.loopBlock()
+			st := &ast.WhileStmt{Condition: cond, Stmts: body}
+			st.SetLine(line)
+			st.SetLastLine(p.tok.line)
+			p.match("end", "while", line)
+			return st, false
+		case "do":
+			p.advance()
+			st := &ast.DoBlockStmt{Stmts: p.block()}
+			st.SetLine(line)
+			st.SetLastLine(p.tok.line)
+			p.match("end", "do", line)
+			return st, false
+		case "for":
+			return p.forStmt(), false
+		case "repeat":
+			return p.repeatStmt(), false
+		case "function":
+			return p.functionStmt(), false
+		case "local":
+			p.advance()
+			if p.accept("function") {
+				return p.localFunction(line), false
+			}
+			return p.localStmt(line), false
+		case "return":
+			return p.returnStmt(), true
+		case "break":
+			p.advance()
+			if p.fs.loopDepth == 0 {
+				p.fail("no loop to break")
+			}
+			st := &ast.BreakStmt{}
+			st.SetLine(line)
+			return st, true
+		}
+	}
+	return p.exprStmt(), false
+}
+
+func (p *parser) ifStmt() ast.Stmt {
+	line := p.tok.line
+	p.advance()
+	st := &ast.IfStmt{}
+	st.SetLine(line)
+	st.Condition = p.expr()
+	p.expect("then")
+	st.Then = p.block()
+	cur := st
+	for p.is("elseif") {
+		next := &ast.IfStmt{}
+		next.SetLine(p.tok.line)
+		p.advance()
+		next.Condition = p.expr()
+		p.expect("then")
+		next.Then = p.block()
+		cur.Else = []ast.Stmt{next}
+		cur = next
+	}
+	if p.accept("else") {
+		cur.Else = p.block()
+	}
+	st.SetLastLine(p.tok.line)
+	for c := st; c != cur; {
+		c = c.Else[0].(*ast.IfStmt)
+		c.SetLastLine(p.tok.line)
+	}
+	p.match("end", "if", line)
+	return st
+}
+
+func (p *parser) forStmt() ast.Stmt {
+	line := p.tok.line
+	p.advance()
+	first := p.name()
+	switch {
+	case p.is("="):
+		return p.numericFor(first, line)
+	case p.is(",") || p.is("in"):
+		return p.genericFor(first, line)
+	}
+	p.fail("'=' or 'in' expected")
+	return nil
+}
+
+// numericFor reads for i = a, b, c. Unless all three are numbers in the
+// source, it becomes
+//
+//	do local i1, i2, i3 = (for)(a, b, c); for i = i1, i2, i3 do ... end end
+//
+// since gopher-lua neither converts strings here nor words errors as PUC does.
+func (p *parser) numericFor(name string, line int) ast.Stmt {
+	p.advance()
+	bounds := []ast.Expr{p.expr()}
+	p.expect(",")
+	bounds = append(bounds, p.expr())
+	if p.accept(",") {
+		bounds = append(bounds, p.expr())
+	} else {
+		bounds = append(bounds, number(1, line))
+	}
+	p.expect("do")
+	st := &ast.NumberForStmt{Name: name, Init: bounds[0], Limit: bounds[1], Step: bounds[2]}
+	st.SetLine(line)
+	plain := true
+	for _, b := range bounds {
+		if _, ok := b.(*ast.NumberExpr); !ok {
+			plain = false
+		}
+	}
+	n := len(p.fs.active)
+	p.declare("(for index)", "(for limit)", "(for step)", name)
+	st.Stmts = p.loopBlock()
+	p.fs.active = p.fs.active[:n]
+	st.SetLastLine(p.tok.line)
+	p.match("end", "for", line)
+	if plain {
+		return st
+	}
+	// A call in the last place would pass on all its results.
+	if call, ok := bounds[2].(*ast.FuncCallExpr); ok {
+		call.AdjustRet = true
+	}
+	if dots, ok := bounds[2].(*ast.Comma3Expr); ok {
+		dots.AdjustRet = true
+	}
+	names := []string{"(init)", "(limit)", "(step)"}
+	take := &ast.LocalAssignStmt{Names: names, Exprs: []ast.Expr{helper(HelperFor, line, bounds)}}
+	take.SetLine(line)
+	ref := func(i int) ast.Expr {
+		e := &ast.IdentExpr{Value: names[i]}
+		e.SetLine(line)
+		return e
+	}
+	st.Init, st.Limit, st.Step = ref(0), ref(1), ref(2)
+	do := &ast.DoBlockStmt{Stmts: []ast.Stmt{take, st}}
+	do.SetLine(line)
+	do.SetLastLine(st.LastLine())
+	return do
+}
+
+func (p *parser) genericFor(first string, line int) ast.Stmt {
+	names := []string{first}
+	for p.accept(",") {
+		names = append(names, p.name())
+	}
+	p.expect("in")
+	st := &ast.GenericForStmt{Names: names}
+	st.SetLine(p.tok.line)
+	st.Exprs = p.exprList()
+	p.expect("do")
+	n := len(p.fs.active)
+	p.declare("(for generator)", "(for state)", "(for control)")
+	p.declare(names...)
+	st.Stmts = p.loopBlock()
+	p.fs.active = p.fs.active[:n]
+	st.SetLastLine(p.tok.line)
+	p.match("end", "for", line)
+	return st
+}
+
+func (p *parser) repeatStmt() ast.Stmt {
+	line := p.tok.line
+	p.advance()
+	st := &ast.RepeatStmt{}
+	st.SetLine(line)
+	n := len(p.fs.active)
+	p.fs.loopDepth++
+	st.Stmts = p.chunk()
+	p.fs.loopDepth--
+	p.match("until", "repeat", line)
+	st.Condition = p.expr() // sees the locals of the block
+	st.SetLastLine(p.lastLine)
+	p.fs.active = p.fs.active[:n]
+	return st
+}
+
+func (p *parser) functionStmt() ast.Stmt {
+	line := p.tok.line
+	p.advance()
+	fn := &ast.FuncName{}
+	nameLine := p.tok.line
+	var target ast.Expr = p.ident(p.name(), nameLine)
+	method := false
+	for p.is(".") {
+		p.advance()
+		target = index(target, str(p.name(), p.lastLine), p.lastLine)
+	}
+	if p.accept(":") {
+		fn.Receiver, fn.Method = target, p.name()
+		method = true
+	} else {
+		fn.Func = target
+	}
+	st := &ast.FuncDefStmt{Name: fn, Func: p.body(method, line)}
+	st.SetLine(line)
+	st.SetLastLine(p.lastLine)
+	return st
+}
+
+func (p *parser) localFunction(line int) ast.Stmt {
+	name := p.name()
+	p.declare(name)
+	st := &ast.LocalAssignStmt{Names: []string{name}, Exprs: []ast.Expr{p.body(false, p.lx.line)}}
+	st.SetLine(line)
+	st.SetLastLine(p.lastLine)
+	return st
+}
+
+func (p *parser) localStmt(line int) ast.Stmt {
+	st := &ast.LocalAssignStmt{}
+	st.SetLine(line)
+	for {
+		st.Names = append(st.Names, p.name())
+		if !p.accept(",") {
+			break
+		}
+	}
+	if p.accept("=") {
+		st.Exprs = p.exprList()
+		if _, ok := st.Exprs[0].(*ast.FunctionExpr); ok && len(st.Names) == 1 && len(st.Exprs) == 1 {
+			// gopher-lua takes local f = function() ... end for local function
+			// f(): inside it, f would be the new local. A second value, which
+			// is dropped, keeps it from that.
+			none := &ast.NilExpr{}
+			none.SetLine(line)
+			st.Exprs = append(st.Exprs, none)
+		}
+	}
+	st.SetLastLine(p.lastLine)
+	p.declare(st.Names...)
+	return st
+}
+
+func (p *parser) returnStmt() ast.Stmt {
+	st := &ast.ReturnStmt{}
+	st.SetLine(p.tok.line)
+	p.advance()
+	if !p.blockEnd() && !p.is(";") {
+		st.Exprs = p.exprList()
+	}
+	st.SetLastLine(p.lastLine)
+	return st
+}
+
+// exprStmt reads a call or an assignment.
+func (p *parser) exprStmt() ast.Stmt {
+	line := p.tok.line
+	e := p.suffixed()
+	if call, ok := e.(*ast.FuncCallExpr); ok && !call.AdjustRet {
+		st := &ast.FuncCallStmt{Expr: call}
+		st.SetLine(line)
+		return st
+	}
+	targets := []ast.Expr{p.assignable(e)}
+	for p.accept(",") {
+		targets = append(targets, p.assignable(p.suffixed()))
+		if len(targets) > maxDepth {
+			p.limit(maxDepth, "variables in assignment")
+		}
+	}
+	if !p.is("=") {
+		p.expected("=")
+	}
+	p.advance()
+	st := &ast.AssignStmt{Lhs: targets, Rhs: p.exprList()}
+	st.SetLine(p.lastLine)
+	st.SetLastLine(p.lastLine)
+	return st
+}
+
+func (p *parser) assignable(e ast.Expr) ast.Expr {
+	switch e.(type) {
+	case *ast.IdentExpr, *ast.AttrGetExpr:
+		return e
+	}
+	p.fail("syntax error")
+	return nil
+}
