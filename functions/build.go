@@ -77,8 +77,9 @@ func New() (Build, error) {
 	return build(sources)
 }
 
-// build joins the sources under src: the files of src itself by name, then those of src/algorithms and of src/verbs,
-// each of the latter in a scope of its own.
+// build joins the sources under src: the files of src itself by name, then those of src/algorithms and of src/verbs.
+// Each has a scope of its own, but for the first, which opens the library. What a file of src offers to the others it
+// puts into the table of its name: src/40_limits.lua fills `limits`.
 func build(sources fs.FS) (Build, error) {
 	var text strings.Builder
 	fmt.Fprintf(&text, "#!lua name=%s\n-- Built from functions/src; do not edit. `make generate` builds it anew.\n", Name)
@@ -96,13 +97,22 @@ func build(sources fs.FS) (Build, error) {
 				return Build{}, err
 			}
 			body := strings.TrimRight(string(content), "\n")
-			if folder != "src" {
+			if module := moduleOf(name); module != "library" {
 				body = "do\n" + body + "\nend"
+				if folder == "src" {
+					body = "local " + module + " = {}\n" + body
+				}
 			}
 			fmt.Fprintf(&text, "\n--@ %s\n%s\n", name, body)
 		}
 	}
 	return stamp(text.String())
+}
+
+// moduleOf returns the name of a source file without folder, number and ending: limits of src/40_limits.lua.
+func moduleOf(name string) string {
+	module := strings.TrimSuffix(path.Base(name), ".lua")
+	return strings.TrimLeft(module, "0123456789_")
 }
 
 // stamp writes the version and the build id into the text.

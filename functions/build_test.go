@@ -28,7 +28,7 @@ func TestTheCheckedInTextIsWhatTheSourcesBuild(t *testing.T) {
 func TestTheBuildIDFollowsTheSources(t *testing.T) {
 	sources := func(verb string) fstest.MapFS {
 		return fstest.MapFS{
-			"src/00.lua":           {Data: []byte("local v, b = '@VERSION@', '@BUILD_ID@'\n")},
+			"src/00_library.lua":           {Data: []byte("local v, b = '@VERSION@', '@BUILD_ID@'\n")},
 			"src/algorithms/a.lua": {Data: []byte("-- a\n")},
 			"src/verbs/v.lua":      {Data: []byte(verb)},
 		}
@@ -55,14 +55,14 @@ func TestTheBuildIDFollowsTheSources(t *testing.T) {
 
 func TestABuildWithoutItsMarksIsRefused(t *testing.T) {
 	_, err := build(fstest.MapFS{
-		"src/00.lua":           {Data: []byte("local v = '@VERSION@'\n")},
+		"src/00_library.lua":           {Data: []byte("local v = '@VERSION@'\n")},
 		"src/algorithms/a.lua": {Data: []byte("-- a\n")},
 		"src/verbs/v.lua":      {Data: []byte("-- v\n")},
 	})
 	if err == nil || err.Error() != "functions: the sources hold @BUILD_ID@ 0 times, want once" {
 		t.Errorf("got %v", err)
 	}
-	if _, err := build(fstest.MapFS{"src/00.lua": {Data: []byte("")}}); err == nil {
+	if _, err := build(fstest.MapFS{"src/00_library.lua": {Data: []byte("")}}); err == nil {
 		t.Error("sources without algorithms were built")
 	}
 }

@@ -5,7 +5,8 @@
 -- Rate limiting that decides on the server: one atomic decision a call.
 --
 -- This file opens the library. The build (functions/build.go) joins the sources in this order: src/*.lua by name,
--- src/algorithms/*.lua, src/verbs/*.lua. The files of the last two folders each get a scope of their own.
+-- src/algorithms/*.lua, src/verbs/*.lua. Each has a scope of its own, but for this file; what a file of src offers to
+-- the others it puts into the table of its name: src/40_limits.lua fills `limits`.
 --
 -- While Redis loads a library nothing but redis.register_function, redis.log and the version constants exists: no
 -- string, no math, no redis.call. Top-level code may therefore only build tables and functions.
@@ -13,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'bc08adc3ebe7'
+local BUILD_ID = 'fb76e3f81b2b'
 
 -- Time stands still during a call from Redis 7.2 on. Before, two commands of one call can see two milliseconds, so
 -- what is read of the clock must not be written back as a difference to "now". Valkey says 7.2.4 here, rightly.
@@ -23,10 +24,10 @@ local CLOCK_STANDS = (redis.REDIS_VERSION_NUM or 0) >= 0x00070200
 local algorithms = {}
 
 --@ src/10_errors.lua
+local errors = {}
+do
 -- Errors are replies `RATELIMIT <REASON> "<value>": what is wrong, and what to do`. They are returned, never raised:
 -- a raised error gets a suffix that differs between servers. A call that errs has changed nothing.
-
-local errors = {}
 
 local SHOWN = 60 -- bytes of a refused value that are repeated in the error
 
@@ -49,12 +50,13 @@ end
 function errors.new(reason, text, ...)
   return redis.error_reply('RATELIMIT ' .. reason .. ' ' .. string.format(text, ...))
 end
+end
 
 --@ src/20_numbers.lua
+local numbers = {}
+do
 -- Numbers as callers write them. A Lua number is a double: whole numbers are exact up to 2^53 and not beyond, and
 -- tonumber takes "inf", "nan", "0x10" and "1e3" as well, none of which may ever reach a decision.
-
-local numbers = {}
 
 local LARGEST = '9007199254740992' -- 2^53
 
@@ -78,6 +80,11 @@ function numbers.positive(text)
   return n ~= 0 and n or nil
 end
 
+-- positive_option reads the value of a limit's option: the number, or nil and what was expected.
+function numbers.positive_option(text)
+  return numbers.positive(text), string.format(numbers.WHOLE, '1')
+end
+
 -- common_divisor of two positive whole numbers (Euclid).
 function numbers.common_divisor(a, b)
   while b > 0 do
@@ -85,12 +92,101 @@ function numbers.common_divisor(a, b)
   end
   return a
 end
+end
+
+--@ src/25_spans.lua
+local spans = {}
+do
+-- Spans of time kept exactly, for the algorithms with an emission interval T = period/n: whole microseconds, and a
+-- part of one in units of 1/limit.parts of a microsecond. All of them are whole numbers below 2^53, so nothing is
+-- rounded but on the way out.
+
+-- prepare completes a limit with its interval, and answers what is wrong with it, or nil.
+-- capacity: the most units that are ever multiplied with the interval.
+function spans.prepare(limit, capacity)
+  local period = limit.period * 1000
+  local divisor = numbers.common_divisor(period, limit.count)
+  limit.parts = limit.count / divisor
+  limit.interval_part = period / divisor % limit.parts
+  limit.interval_us = (period / divisor - limit.interval_part) / limit.parts
+  if limit.parts * 2 * capacity > 9007199254740992 then
+    return 'the emission interval period/n is too fine a fraction for this burst; round the count or the period'
+  end
+  return nil
+end
+
+-- times answers n emission intervals.
+function spans.times(n, limit)
+  local part = n * limit.interval_part
+  local over = part % limit.parts
+  return n * limit.interval_us + (part - over) / limit.parts, over
+end
+
+function spans.exceeds(us, part, other_us, other_part)
+  return us > other_us or (us == other_us and part > other_part)
+end
+
+-- add answers the sum of two spans, the parts of which are below limit.parts.
+function spans.add(us, part, more_us, more_part, limit)
+  us, part = us + more_us, part + more_part
+  if part >= limit.parts then
+    return us + 1, part - limit.parts
+  end
+  return us, part
+end
+
+-- units answers how many whole intervals fit into the span from part of the first to the other, 0 if it is negative.
+-- The quotient of doubles can be one off, the products are not.
+function spans.units(us, part, limit)
+  if us < 0 or (us == 0 and part <= 0) then
+    return 0
+  end
+  local n = math.floor((us + part / limit.parts) / (limit.interval_us + limit.interval_part / limit.parts)) + 1
+  local n_us, n_part = spans.times(n, limit)
+  while n > 0 and spans.exceeds(n_us, n_part, us, part) do
+    n = n - 1
+    n_us, n_part = spans.times(n, limit)
+  end
+  return n
+end
+
+-- whole_ms rounds up to milliseconds. part may be that of a difference, negative.
+function spans.whole_ms(us, part)
+  return math.ceil((part > 0 and us + 1 or us) / 1000)
+end
+
+-- text writes a time as "<us>" or "<us>+<part>"; read answers it again, or nil.
+function spans.text(us, part)
+  if part > 0 then
+    return string.format('%.0f+%.0f', us, part)
+  end
+  return string.format('%.0f', us)
+end
+
+-- Cut at fixed places rather than matched: 16 digits of microseconds are the years 2001 to 2286.
+function spans.read(text)
+  local us = numbers.whole(string.sub(text, 1, 16))
+  if #text == 16 then
+    return us, 0
+  end
+  local part = string.sub(text, 17, 17) == '+' and numbers.whole(string.sub(text, 18))
+  if us and part then
+    return us, part
+  end
+  return nil
+end
+end
 
 --@ src/30_states.lua
--- What a key may hold. Every state is a string with an expiry, and says by its form which algorithm wrote it, so a
--- key of another kind is refused before anything is written.
-
 local states = {}
+do
+-- What a key may hold. A state is a string with an expiry (the leases of concurrency: a sorted set), and says by its
+-- form who wrote it, so a key of another kind is refused before anything is written.
+--
+--   gcra                                a debt of gcra, kept in the expiry
+--   123                                 the count of a fixed_window
+--   <algorithm>:<state>                 every other state; of several rates <algorithm>::<length>:<state>...
+--   blocked:<until>:<expiry>:<state>    ratelimit_block, over the state that was there, with its expiry (ms; 0: none)
 
 local function unusable(key, what)
   return errors.new('BADSTATE', 'key %s %s; give the limiter a key of its own, or delete this one', errors.quote(key), what)
@@ -101,77 +197,352 @@ function states.missing_expiry(key)
   return unusable(key, 'holds a limiter state without an expiry')
 end
 
--- owner returns the algorithm that wrote value (what GET answered), or nil and the error to reply.
-function states.owner(key, value)
-  if type(value) == 'table' then
-    if string.sub(value.err, 1, 9) == 'WRONGTYPE' then
-      return nil, unusable(key, 'is not a string')
-    end
-    return nil, value
+-- unreadable: no limiter wrote this, although it may look like it.
+function states.unreadable(key, value)
+  return unusable(key, 'holds ' .. errors.quote(value) .. ', which no limiter wrote')
+end
+
+-- not_a_state answers the error for what pcall answered instead of a string.
+function states.not_a_state(key, failure)
+  if string.sub(failure.err, 1, 9) == 'WRONGTYPE' then
+    return unusable(key, 'is not a string')
   end
+  return failure
+end
+
+-- expires_in answers the ms that a key has left, or nil and the error.
+function states.expires_in(key)
+  local left = redis.call('PTTL', key)
+  if left < 0 then
+    return nil, states.missing_expiry(key)
+  end
+  return left
+end
+
+-- not_leases: the key is asked for leases and holds something else.
+function states.not_leases(key)
+  return unusable(key, 'does not hold leases')
+end
+
+-- not_usage: the key is given for TRACK and holds something else.
+function states.not_usage(key)
+  return unusable(key, 'does not hold a usage record')
+end
+
+-- is_lease tells whether a member of a sorted set is one of ours.
+function states.is_lease(member)
+  return member == 'blocked' or string.sub(member, 1, 6) == 'lease:'
+end
+
+-- blocked reads a value that ratelimit_block wrote: until when, the state below it and the expiry of that, in ms since
+-- the epoch; nil for any other value.
+function states.blocked(value)
+  local untill, expiry, state = string.match(value, '^blocked:(%d+):(%d+):(.*)$')
+  untill, expiry = numbers.whole(untill or ''), numbers.whole(expiry or '')
+  if untill and expiry then
+    return untill, state, expiry
+  end
+  return nil
+end
+
+function states.block(untill, state, expiry)
+  return string.format('blocked:%.0f:%.0f:', untill, expiry) .. state
+end
+
+-- owner answers the algorithm that wrote a string, or nil.
+function states.owner(value)
   for _, algorithm in pairs(algorithms) do
     if algorithm.holds(value) then
       return algorithm
     end
   end
-  return nil, states.unreadable(key, value)
+  return nil
 end
 
--- unreadable: the value looks like an algorithm's own, and is not.
-function states.unreadable(key, value)
-  return unusable(key, 'holds ' .. errors.quote(value) .. ', which no limiter wrote')
+-- leaves_room answers the most units that may count as spent so that just this call finds room: what a state that
+-- cannot hold under this limit is taken for.
+function states.leaves_room(capacity, cost)
+  return capacity - (cost > 1 and cost <= capacity and cost or 1)
 end
 
--- elsewhere carries a key over from another algorithm: a change of algorithm neither hands out a second burst nor
--- locks the key out, and callers with the old and the new limit side by side share one allowance.
--- Answers how many units of limit count as spent, and the ms for which they do: a call that they deny has to wait
--- until the old state has run out. A state that runs for longer than this limit takes to refill leaves room for just
--- this call. Or nil and the error to reply.
-function states.elsewhere(key, value, limit, cost)
-  local owner, err = states.owner(key, value)
-  if not owner then
+-- spent_elsewhere carries a key over from another algorithm: a change of algorithm neither hands out a second burst nor
+-- locks the key out, and callers with the old and the new limit side by side share one allowance. Answers how many
+-- units of this rate count as spent; a call that they deny has to wait until the old state has run out. A state that
+-- runs for longer than this rate takes to refill leaves room for just this call.
+function states.spent_elsewhere(value, left, owner, rate, cost)
+  local most = rate.capacity
+  if left > most / rate.count * rate.period then
+    most = states.leaves_room(most, cost)
+  end
+  local units = owner.spent and owner.spent(value, left) or math.ceil(left * rate.count / rate.period)
+  return math.min(most, units)
+end
+
+-- refused_by_block is the answer of decide for a key that is blocked for left ms more.
+function states.refused_by_block(limit, cost, left)
+  return false, 0, cost > limit.capacity and -1 or left, left
+end
+
+-- view tells what GET has answered (not nil) is to an algorithm:
+--   'own', value, left            its own state, left ms before its expiry
+--   'other', value, left, owner   another algorithm's
+--   'none'                        nothing that counts any more
+--   'blocked', nil, left          the key is blocked for left ms more
+-- A block that has run out is looked through. Or nil and the error to reply.
+function states.view(key, value, algorithm)
+  if type(value) == 'table' then
+    return nil, states.not_a_state(key, value)
+  end
+  local left, err = states.expires_in(key)
+  local untill, state, expiry = states.blocked(value)
+  if not untill then
+    state = value
+  end
+  local owner = algorithm.holds(state) and algorithm or states.owner(state)
+  if not owner and state ~= '' then
+    return nil, states.unreadable(key, value)
+  elseif not left then
     return nil, err
   end
-  local left = redis.call('PTTL', key)
-  if left < 0 then
-    return nil, states.missing_expiry(key)
-  elseif left == 0 then
-    return 0, 0
+  if untill then
+    local now = math.max(untill, expiry) - left
+    if now < untill then
+      return 'blocked', nil, untill - now
+    end
+    left = expiry - now
   end
-  local most = limit.capacity
-  if left > most / limit.count * limit.period then
-    most = most - (cost > 1 and cost <= most and cost or 1)
+  if left <= 0 or not owner then
+    return 'none'
   end
-  local units = owner.spent(value, left, limit)
-  return units < most and units or most, left
+  return owner == algorithm and 'own' or 'other', state, left, owner
+end
+end
+
+--@ src/35_packed.lua
+local packed = {}
+do
+-- Keeps the state of an algorithm in the key's value, whatever the number of rates: one GET, one TIME, one SET.
+--
+-- The algorithm gives functions of one rate's state, a text ('': none, the rate is full), and of the time in us:
+--   step(text, now, rate, cost)    answers allowed, remaining, retry_after, reset_after, next text, and when the rate is
+--                                  full again (ms since the epoch). The last two only if allowed and cost is above 0.
+--                                  nil if the text is none of its own.
+--   give(text, now, rate, cost)    the same for a refund: true, remaining, 0, reset_after, next text, full
+--   spend(now, rate, units)        the text of a state in which units are spent now
+--   plain(value, left, now)        optional: the text for a value of another form than <algorithm>:<state>
+-- Rates are known by their place: the first rate of a changed limit reads what the first one before has left.
+
+-- prefixed answers a function that tells whether a value is of the form <name>:<state>.
+function packed.prefixed(name)
+  local prefix = name .. ':'
+  return function(value)
+    return string.sub(value, 1, #prefix) == prefix
+  end
+end
+
+-- text answers the state of the rate at a place: all of body, or one part of ":<length>:<state>..."; nil if body is
+-- broken.
+function packed.text(body, place)
+  if string.sub(body, 1, 1) ~= ':' then
+    return place == 1 and body or ''
+  end
+  local at = 2
+  while at <= #body do
+    local _, last, length = string.find(body, '^(%d+):', at)
+    length = length and numbers.whole(length)
+    if not length or last + length > #body then
+      return nil
+    elseif place == 1 then
+      return string.sub(body, last + 1, last + length)
+    end
+    place = place - 1
+    at = last + length + 1
+  end
+  return ''
+end
+
+local function now_us()
+  local time = redis.call('TIME')
+  return tonumber(time[1]) * 1000000 + tonumber(time[2])
+end
+
+-- fetch answers what key holds:
+--   body             the state, after "<algorithm>:" ('': none)
+--   kind, a, b, c    if it is not simply that: see states.view
+-- or nil and the error.
+local function fetch(key, limit, cost, now)
+  local algorithm = limit.algorithm
+  local value = redis.pcall('GET', key)
+  if not value then
+    return ''
+  elseif type(value) == 'string' and string.sub(value, 1, #algorithm.name + 1) == algorithm.name .. ':' then
+    return string.sub(value, #algorithm.name + 2)
+  end
+  local kind, state, left, owner = states.view(key, value, algorithm, cost)
+  if not kind then
+    return nil, state
+  elseif kind ~= 'own' then
+    return '', kind, state, left, owner
+  elseif algorithm.plain and not packed.prefixed(algorithm.name)(state) then
+    return algorithm.plain(state, left, now)
+  end
+  return string.sub(state, #algorithm.name + 2)
+end
+
+-- rate_text answers the state of one rate, and for how many ms another algorithm's state counts.
+local function rate_text(body, place, rate, cost, now, kind, value, left, owner)
+  if kind ~= 'other' then
+    return packed.text(body, place)
+  end
+  local units = states.spent_elsewhere(value, left, owner, rate, cost)
+  return rate.algorithm.spend(now, rate, units), left
+end
+
+local function one(verb, key, limit, cost)
+  local now = now_us()
+  local body, kind, value, left, owner = fetch(key, limit, cost, now)
+  if not body then
+    return nil, kind
+  elseif kind == 'blocked' then
+    return states.refused_by_block(limit, cost, left)
+  end
+  local text, elsewhere = rate_text(body, 1, limit, cost, now, kind, value, left, owner)
+  local allowed, remaining, retry, reset, following, full
+  if text then
+    allowed, remaining, retry, reset, following, full = limit.algorithm[verb](text, now, limit, cost)
+  end
+  if allowed == nil then
+    return nil, states.unreadable(key, limit.algorithm.name .. ':' .. body)
+  elseif not allowed and elsewhere then
+    return false, remaining, retry == -1 and -1 or elsewhere, elsewhere
+  end
+  return allowed, remaining, retry, reset, following, full
+end
+
+local function write_one(key, limit, _, text, full)
+  if text == '' then
+    redis.call('DEL', key)
+  else
+    redis.call('SET', key, limit.algorithm.name .. ':' .. text, 'PXAT', full)
+  end
+end
+
+-- Several rates: all of them are charged, or none. Where one denies, what the others have to say is asked at no cost.
+local function several(verb, key, limit, cost)
+  local now = now_us()
+  local body, kind, value, left, owner = fetch(key, limit, cost, now)
+  if not body then
+    return nil, kind
+  elseif kind == 'blocked' then
+    return states.refused_by_block(limit, cost, left)
+  end
+  local all = true
+  local verdicts, texts = {}, {}
+  local last_full = 0
+  for i, rate in ipairs(limit.rates) do
+    local text, elsewhere = rate_text(body, i, rate, cost, now, kind, value, left, owner)
+    local verdict
+    if text then
+      verdict = { limit.algorithm[verb](text, now, rate, cost) }
+      texts[i] = verdict[5]
+    end
+    if not verdict or verdict[1] == nil then
+      return nil, states.unreadable(key, limit.algorithm.name .. ':' .. body)
+    end
+    if not verdict[1] then
+      all = false
+      if elsewhere then
+        verdict[3], verdict[4] = verdict[3] == -1 and -1 or elsewhere, elsewhere
+      end
+    end
+    verdict.text = text
+    verdicts[i] = verdict
+    last_full = math.max(last_full, verdict[6] or 0)
+  end
+  local binding, least, longest_retry, longest_reset = nil, nil, 0, 0
+  for i, rate in ipairs(limit.rates) do
+    local allowed, remaining, retry, reset = verdicts[i][1], verdicts[i][2], verdicts[i][3], verdicts[i][4]
+    if allowed and not all then
+      local _
+      _, remaining, _, reset = limit.algorithm.step(verdicts[i].text, now, rate, 0)
+      retry = 0
+    elseif not allowed then
+      binding = binding or i
+    end
+    if not least or remaining < least then
+      least = remaining
+      binding = all and i or binding
+    end
+    if longest_retry ~= -1 then
+      longest_retry = retry == -1 and -1 or math.max(longest_retry, retry)
+    end
+    longest_reset = math.max(longest_reset, reset)
+  end
+  return all, least, longest_retry, longest_reset, texts, last_full, limit.rates[binding].capacity
+end
+
+local function write_many(key, limit, _, texts, full)
+  local out = { limit.algorithm.name .. '::' }
+  local any = false
+  for i = 1, #limit.rates do
+    out[i + 1] = string.format('%.0f:', #texts[i]) .. texts[i]
+    any = any or texts[i] ~= ''
+  end
+  if any then
+    redis.call('SET', key, table.concat(out), 'PXAT', full)
+  else
+    redis.call('DEL', key)
+  end
+end
+
+-- complete gives a limit of one rate, or of several, the functions that decide over it and write it.
+function packed.complete(limit)
+  local read = limit.rates and several or one
+  limit.write = limit.rates and write_many or write_one
+  limit.decide = function(key, of, cost)
+    return read('step', key, of, cost)
+  end
+  limit.give = function(key, of, cost)
+    return read('give', key, of, cost)
+  end
+end
 end
 
 --@ src/40_limits.lua
+local limits = {}
+do
 -- Limit expressions, parsed here and nowhere else:
 --
---   [algorithm] n/period [option=value ...]      period = [k]unit, unit = ms s m h d
+--   [algorithm] rate [, rate ...]      rate = n/period [option=value ...]      period = [k]unit, unit = ms s m h d
 --   @policy
 --
 -- An algorithm (src/algorithms/NAME.lua) is a table in `algorithms`:
 --   options   option name -> function(text) that answers its value, or nil and what was expected
---   compile   function(limit): completes the limit, or answers what is wrong with it. The limit comes with
---             count (n), period (ms) and the options' values under their names; compile sets
+--   rate      function(rate): completes one rate, or answers what is wrong with it. The rate comes with count (n),
+--             period (ms), algorithm, and the options' values under their names; rate sets
 --               capacity   what field 2 of the reply says: the most that can be taken at once
+--   limit     function(limit): completes the limit, which is the rate itself, or has several in `rates`. Sets
 --               decide     function(key, limit, cost): reads the key and answers
---                            allowed, remaining, retry_after, reset_after, w1, w2   (times in ms, rounded up)
+--                            allowed, remaining, retry_after, reset_after, w1, w2, capacity   (times in ms, rounded up)
 --                          remaining and reset_after as they are after the call: after taking cost if it is
---                          allowed. Or nil and the error to reply. Writes nothing.
---               write      function(key, limit, cost, w1, w2): stores what decide has found; only called in the same
---                          call, when every limit of it allows and cost is above 0
+--                          allowed. capacity: of the binding rate, nil for limit.capacity. Or nil and the error to
+--                          reply. Writes nothing.
+--               give       the same for a refund of cost
+--               write      function(key, limit, cost, w1, w2): stores what decide or give has found (cost negative for
+--                          give); only called in the same call, when every limit of it allows and cost is not 0
+--             packed.complete does all of it for an algorithm that keeps its state in the value (src/35_packed.lua).
 --   holds     function(value): whether a string was written by this algorithm
---   spent     function(value, left, limit): the units of another algorithm's limit that the state stands for,
---             left ms before its expiry
-
-local limits = {}
+--   spent     function(value, left): the units that the state stands for, left ms before its expiry; without it they
+--             are taken to be what the other limit refills in that time
+--   forget    function(key), optional: drops what is remembered of a key
+--   step, give, spend, plain: see src/35_packed.lua
 
 local UNITS = { ms = 1, s = 1000, m = 60000, h = 3600000, d = 86400000 }
 local LONGEST_TEXT = 1024 -- bytes
+local MOST_RATES = 16
 local LONGEST = 36500 * UNITS.d -- ms; in microseconds twice this is still below 2^53
+
+limits.LONGEST = LONGEST
 
 local function refuse(text, what, ...)
   return nil, errors.new('BADLIMIT', '%s: %s', errors.quote(text), string.format(what, ...))
@@ -187,7 +558,7 @@ local function names(of)
 end
 
 -- period reads "m" or "10s" to ms; nil and what is wrong with it.
-local function parse_period(text)
+function limits.period(text)
   local k, unit = string.match(text, '^(.-)(%a*)$')
   if not UNITS[unit] then
     return nil, string.format('the unit of the period %s is none of ms, s, m, h, d', errors.quote(text))
@@ -202,45 +573,67 @@ local function parse_period(text)
   return factor * UNITS[unit]
 end
 
--- parse_rate reads `n/period [option=value ...]` into limit; answers what is wrong, or nil.
-local function parse_rate(text, limit, algorithm)
-  local rate, rest = string.match(text, '^%s*(%S+)(.*)$')
-  local count, period = string.match(rate or '', '^([^/]*)/(.*)$')
+-- parse_rate reads `n/period [option=value ...]`; answers the rate, or nil and what is wrong with it.
+local function parse_rate(text, algorithm)
+  local head, rest = string.match(text, '^%s*(%S+)(.*)$')
+  local count, period = string.match(head or '', '^([^/]*)/(.*)$')
   if not count then
-    return 'no rate such as 100/m or 5/10s'
+    return nil, 'no rate such as 100/m or 5/10s'
   end
-  limit.count = numbers.positive(count)
-  if not limit.count then
-    return string.format('the count %s is not ' .. numbers.WHOLE, errors.quote(count), '1')
+  local rate = { algorithm = algorithm, count = numbers.positive(count) }
+  if not rate.count then
+    return nil, string.format('the count %s is not ' .. numbers.WHOLE, errors.quote(count), '1')
   end
   local wrong
-  limit.period, wrong = parse_period(period)
+  rate.period, wrong = limits.period(period)
   if wrong then
-    return wrong
+    return nil, wrong
   end
   for word in string.gmatch(rest, '%S+') do
     local name, value = string.match(word, '^([%a_]+)=(.*)$')
     local read = name and algorithm.options[name]
     if not read then
-      return string.format('%s is not an option of %s (its options: %s)', errors.quote(word), algorithm.name,
+      return nil, string.format('%s is not an option of %s (its options: %s)', errors.quote(word), algorithm.name,
         names(algorithm.options))
+    elseif rate[name] ~= nil then
+      return nil, string.format('the option %s is given twice', errors.quote(name))
     end
-    if limit[name] ~= nil then
-      return string.format('the option %s is given twice', errors.quote(name))
-    end
-    limit[name], wrong = read(value)
-    if limit[name] == nil then
-      return string.format('%s=%s is not %s', name, errors.quote(value), wrong)
+    rate[name], wrong = read(value)
+    if rate[name] == nil then
+      return nil, string.format('%s=%s is not %s', name, errors.quote(value), wrong)
     end
   end
-  wrong = algorithm.compile(limit)
+  wrong = algorithm.rate(rate)
   if wrong then
-    return wrong
+    return nil, wrong
+  elseif rate.capacity / rate.count * rate.period > LONGEST then
+    return nil, 'it takes longer than 36500d to refill; use a smaller burst or a faster rate'
   end
-  if limit.capacity / limit.count * limit.period > LONGEST then
-    return 'it takes longer than 36500d to refill; use a smaller burst or a faster rate'
+  return rate
+end
+
+-- parse_rates reads one rate or several; a single one is the limit itself.
+local function parse_rates(text, algorithm)
+  local rates = {}
+  for part in string.gmatch(text .. ',', '([^,]*),') do
+    local rate, wrong = parse_rate(part, algorithm)
+    if not rate then
+      return nil, wrong
+    end
+    rates[#rates + 1] = rate
   end
-  return nil
+  if #rates > MOST_RATES then
+    return nil, string.format('%.0f rates; a limit has at most %.0f', #rates, MOST_RATES)
+  end
+  local limit = rates[1]
+  if #rates > 1 then
+    limit = { algorithm = algorithm, rates = rates, capacity = rates[1].capacity }
+    for _, rate in ipairs(rates) do
+      limit.capacity = math.min(limit.capacity, rate.capacity)
+    end
+  end
+  algorithm.limit(limit)
+  return limit
 end
 
 local function parse(text)
@@ -255,28 +648,42 @@ local function parse(text)
   local algorithm = algorithms[word or 'gcra']
   if not algorithm then
     return refuse(text, 'unknown algorithm %s; there are %s', errors.quote(word), names(algorithms))
+  elseif algorithm.leases then
+    return refuse(text, '%s is for ratelimit_acquire, ratelimit_renew and ratelimit_release', word)
   end
-  rates = rates or text
-  if string.find(rates, ',', 1, true) then
-    return refuse(text, 'several rates on one key are not in this version; give each rate a key of its own')
-  end
-  local limit = {}
-  local wrong = parse_rate(rates, limit, algorithm)
-  if wrong then
+  local limit, wrong = parse_rates(rates or text, algorithm)
+  if not limit then
     return refuse(text, '%s', wrong)
   end
+  return limit
+end
+
+-- leases answers the parsed limit of ratelimit_acquire and its sisters, and its algorithm; or nil and the error.
+function limits.leases(text)
+  if #text > LONGEST_TEXT then
+    return refuse(text, 'a limit has at most %.0f bytes', LONGEST_TEXT)
+  end
+  local algorithm = algorithms[string.match(text, '^%s*([%a_]+)')]
+  if not algorithm or not algorithm.leases then
+    return refuse(text, 'not a limit for leases; write it as concurrency n lease=30s')
+  end
+  local limit, wrong = algorithm.leases(text)
+  if not limit then
+    return refuse(text, '%s', wrong)
+  end
+  limit.algorithm = algorithm
   return limit
 end
 
 -- Parsed limits by their text. Parsing costs more than deciding, and an application has few limits; the bound is for
 -- those who put a number of their own into each text.
 local MOST_KNOWN = 1000
-local known = {}
+limits.known = {}
 local known_size = 0
 
 -- of answers the parsed limit, which is shared and must not be changed, or nil and the error to reply.
 function limits.of(text)
-  local limit = known[text]
+  local limit = limits.known[text]
   if limit then
     return limit
   end
@@ -286,18 +693,21 @@ function limits.of(text)
     return nil, err
   end
   if known_size >= MOST_KNOWN then
-    known = {}
+    limits.known = {}
     known_size = 0
   end
-  known[text] = limit
+  limits.known[text] = limit
   known_size = known_size + 1
   return limit
 end
+end
 
 --@ src/50_requests.lua
--- The arguments of take and peek:  key [key ...] limit [limit ...] [COST c | COST c1 ... cn]
-
 local requests = {}
+do
+-- The arguments of take, peek and refund:
+--   limit [limit ...] [COST c | COST c1 ... cn] [ONCE ttl_ms] [TRACK]
+-- over one key for each limit, then one for ONCE and one for TRACK, in the order in which these are written.
 
 local OPTIONS = { COST = 'COST', ONCE = 'ONCE', TRACK = 'TRACK', cost = 'COST', once = 'ONCE', track = 'TRACK' }
 
@@ -344,13 +754,57 @@ local function read_costs(args, at, count)
   return costs, at + 1 + given
 end
 
-local function check_keys(keys, count)
-  if #keys ~= count then
-    return errors.new('BADKEYS', 'the number of keys is %.0f and the number of limits %.0f; give each limit one key, '
-      .. 'in order', #keys, count)
-  elseif count == 1 then
-    return nil
+local function ones(count)
+  local costs = {}
+  for i = 1, count do
+    costs[i] = 1
   end
+  return costs
+end
+
+-- read_options reads what follows the limits into request. allowed: the options that the verb has. Answers the error,
+-- or nil.
+local function read_options(request, keys, args, at, allowed)
+  local count = #request.limits
+  local spare = count -- the last key that is given a meaning
+  while at <= #args do
+    local word = OPTIONS[args[at]]
+    if not word or not allowed[word] then
+      return errors.new('BADARGS', '%s: not an option here', errors.quote(args[at]))
+    elseif request[word] then
+      return errors.new('BADARGS', '%s is given twice', word)
+    end
+    local err
+    if word == 'COST' then
+      request.COST, err = read_costs(args, at, count)
+      at = err
+    else
+      spare = spare + 1
+      request[word] = keys[spare] or ''
+      at = at + 1
+      if word == 'ONCE' then
+        request.ttl = numbers.positive(args[at] or '')
+        if not request.ttl or request.ttl > limits.LONGEST then
+          return errors.new('BADARGS', '%s: ONCE is followed by the ms for which it holds, a whole number from 1 to %.0f',
+            errors.quote(args[at] or ''), limits.LONGEST)
+        end
+        at = at + 1
+      end
+    end
+    if not request[word] then
+      return err
+    end
+  end
+  request.COST = request.COST or ones(count)
+  if #keys ~= spare then
+    return errors.new('BADKEYS', 'the number of keys is %.0f and the number of limits %.0f; give each limit one key, in '
+      .. 'order%s', #keys, count, spare > count and ', then one for ONCE and one for TRACK' or '')
+  end
+  return nil
+end
+
+-- repeated answers the error for a key that is given twice, or nil.
+local function repeated(keys)
   local seen = {}
   for _, key in ipairs(keys) do
     if seen[key] then
@@ -361,60 +815,44 @@ local function check_keys(keys, count)
   return nil
 end
 
--- read answers the limits and the costs, each in the order of keys; or nil and the error to reply.
-function requests.read(keys, args)
+-- read answers the request: limits, COST (one for each limit), ONCE and TRACK (their keys), ttl; or nil and the error.
+function requests.read(keys, args, allowed)
   if #keys == 0 then
     return nil, errors.new('BADKEYS', 'the number of keys is 0; give each limit one key')
   end
   local list, at = read_limits(args)
   if not list then
     return nil, at
-  end
-  if #list == 0 then
+  elseif #list == 0 then
     return nil, errors.new('BADARGS', 'no limit after the keys; give one such as 100/m for each key')
   end
-  local err = check_keys(keys, #list)
+  local request = { limits = list }
+  local err = read_options(request, keys, args, at, allowed) or (#keys > 1 and repeated(keys)) or nil
   if err then
     return nil, err
   end
-  local costs
-  while at <= #args do
-    if OPTIONS[args[at]] ~= 'COST' then
-      return nil, errors.new('BADARGS', '%s: not in this version', errors.quote(args[at]))
-    end
-    if costs then
-      return nil, errors.new('BADARGS', 'COST is given twice')
-    end
-    costs, at = read_costs(args, at, #list)
-    if not costs then
-      return nil, at
-    end
-  end
-  if not costs then
-    costs = {}
-    for i = 1, #list do
-      costs[i] = 1
-    end
-  end
-  return list, costs
+  return request
+end
 end
 
 --@ src/60_decisions.lua
+local decisions = {}
+do
 -- One decision over one or several keys: all of them are charged, or none. The reply is
 -- { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }.
-
-local decisions = {}
+--
+-- verb is 'decide' (take and peek) or 'give' (refund), the function of the limit that is asked (src/40_limits.lua).
 
 -- The reply of a call over one key. Redis turns it into integers before the next call begins, so one table serves all
--- calls: a new one each time costs 4 % of a decision (bench/README.md).
+-- calls: a new one each time costs 4 % of a denied call (bench/README.md).
 local reply = { 0, 0, 0, 0, 0, 1 }
 
 -- one decides over a single key: the common call, and the one that must cost next to nothing.
-function decisions.one(key, limit, cost, consume)
-  local allowed, remaining, retry, reset, w1, w2 = limit.decide(key, limit, cost)
+function decisions.one(verb, key, limit, cost, consume)
+  local allowed, remaining, retry, reset, w1, w2, capacity = limit[verb](key, limit, cost)
   if allowed then
     if consume and cost > 0 then
-      limit.write(key, limit, cost, w1, w2)
+      limit.write(key, limit, verb == 'give' and -cost or cost, w1, w2)
     end
     reply[1] = 1
   elseif allowed == nil then
@@ -422,96 +860,542 @@ function decisions.one(key, limit, cost, consume)
   else
     reply[1] = 0
   end
-  reply[2], reply[3], reply[4], reply[5] = limit.capacity, remaining, retry, reset
+  reply[2], reply[3], reply[4], reply[5] = capacity or limit.capacity, remaining, retry, reset
   return reply
+end
+
+-- Gathers what the limits of one call say.
+local function gather()
+  return { retry = 0, reset = 0 }
+end
+
+local function add(sum, i, remaining, retry, reset, capacity)
+  if not sum.least or remaining < sum.least then
+    sum.least, sum.at, sum.capacity = remaining, i, capacity
+  end
+  if sum.retry ~= -1 then
+    sum.retry = (retry == -1 or retry > sum.retry) and retry or sum.retry
+  end
+  sum.reset = reset > sum.reset and reset or sum.reset
 end
 
 -- refused answers for a call that some limit denies: nothing is taken anywhere, so what the limits that would have
 -- allowed it have to say is asked of them again, at no cost.
-local function refused(keys, list, costs)
-  local binding, least, longest_retry, longest_reset
-  for i = 1, #keys do
-    local allowed, remaining, retry, reset = list[i].decide(keys[i], list[i], costs[i])
+local function refused(verb, keys, list, costs)
+  local sum, binding, binding_capacity = gather(), nil, nil
+  for i, limit in ipairs(list) do
+    local allowed, remaining, retry, reset, _, _, capacity = limit[verb](keys[i], limit, costs[i])
+    capacity = capacity or limit.capacity
     if allowed then
-      local _
-      allowed, remaining, _, reset = list[i].decide(keys[i], list[i], 0)
+      allowed, remaining, _, reset = limit.decide(keys[i], limit, 0)
       retry = 0
-    else
-      binding = binding or i
+    elseif not binding then
+      binding, binding_capacity = i, capacity
     end
     if allowed == nil then
       return remaining
     end
-    least = (not least or remaining < least) and remaining or least
-    longest_reset = (not longest_reset or reset > longest_reset) and reset or longest_reset
-    if longest_retry ~= -1 and (not longest_retry or retry > longest_retry or retry == -1) then
-      longest_retry = retry
-    end
+    add(sum, i, remaining, retry, reset, capacity)
   end
-  return { 0, list[binding].capacity, least, longest_retry, longest_reset, binding }
+  return { 0, binding_capacity, sum.least, sum.retry, sum.reset, binding }
 end
 
 -- all decides over several keys. Nothing is written before every key has been read and every limit has allowed.
-function decisions.all(keys, list, costs, consume)
+function decisions.all(verb, keys, list, costs, consume)
   local first, second = {}, {}
-  local binding, least, longest_retry, longest_reset
-  for i = 1, #keys do
-    local allowed, remaining, retry, reset, w1, w2 = list[i].decide(keys[i], list[i], costs[i])
+  local sum = gather()
+  for i, limit in ipairs(list) do
+    local allowed, remaining, retry, reset, w1, w2, capacity = limit[verb](keys[i], limit, costs[i])
     if allowed == nil then
       return remaining
     elseif not allowed then
-      return refused(keys, list, costs)
+      return refused(verb, keys, list, costs)
     end
     first[i], second[i] = w1, w2
-    if not least or remaining < least then
-      binding, least = i, remaining
-    end
-    longest_retry = (not longest_retry or retry > longest_retry) and retry or longest_retry
-    longest_reset = (not longest_reset or reset > longest_reset) and reset or longest_reset
+    add(sum, i, remaining, retry, reset, capacity or limit.capacity)
   end
   if consume then
-    for i = 1, #keys do
+    for i, limit in ipairs(list) do
       if costs[i] > 0 then
-        list[i].write(keys[i], list[i], costs[i], first[i], second[i])
+        limit.write(keys[i], limit, verb == 'give' and -costs[i] or costs[i], first[i], second[i])
       end
     end
   end
-  return { 1, list[binding].capacity, least, longest_retry, longest_reset, binding }
+  return { 1, sum.capacity, sum.least, sum.retry, sum.reset, sum.at }
 end
 
--- request decides what the caller asked for.
-function decisions.request(keys, args, consume)
-  local list, costs = requests.read(keys, args)
-  if not list then
-    return costs -- the error
+-- request decides what the caller asked for (src/50_requests.lua).
+function decisions.request(verb, keys, request, consume)
+  local list, costs = request.limits, request.COST
+  if #list == 1 then
+    return decisions.one(verb, keys[1], list[1], costs[1], consume)
   end
-  if #keys == 1 then
-    return decisions.one(keys[1], list[1], costs[1], consume)
+  return decisions.all(verb, keys, list, costs, consume)
+end
+end
+
+--@ src/65_tracking.lua
+local tracking = {}
+do
+-- TRACK keeps in a key of its own how much a caller asks for: totals, first and last use, and a count a minute for the
+-- last hour. It counts denied calls too, so it is apart from the limiter, which a denied call does not change.
+--
+-- State: a hash. allowed, denied, cost (of allowed calls), first, last (ms since the epoch), and a<minute>, d<minute>:
+-- calls allowed and denied in that minute (minutes since the epoch). The key expires a day after the last use.
+
+local MINUTE = 60000
+local SERIES = 60 -- minutes
+local KEPT = 86400000 -- ms
+
+-- check answers the error for a key that holds anything but this, or nil.
+function tracking.check(key)
+  local first = redis.pcall('HGET', key, 'first')
+  if type(first) == 'table' then
+    return states.not_usage(key)
+  elseif not first and redis.call('EXISTS', key) == 1 then
+    return states.not_usage(key)
   end
-  return decisions.all(keys, list, costs, consume)
+  return nil
+end
+
+local function forget_old(key, minute)
+  local old = {}
+  for _, field in ipairs(redis.call('HKEYS', key)) do
+    local at = numbers.whole(string.match(field, '^[ad](%d+)$') or '')
+    if at and (at <= minute - SERIES or at > minute) then
+      old[#old + 1] = field
+    end
+  end
+  for _, field in ipairs(old) do
+    redis.call('HDEL', key, field)
+  end
+end
+
+-- note counts a decision.
+function tracking.note(key, allowed, cost)
+  local time = redis.call('TIME')
+  local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+  local minute = math.floor(now / MINUTE)
+  local at = string.format('%.0f', now)
+  redis.call('HSETNX', key, 'first', at)
+  redis.call('HSET', key, 'last', at)
+  redis.call('HINCRBY', key, allowed and 'allowed' or 'denied', 1)
+  if allowed and cost > 0 then
+    redis.call('HINCRBY', key, 'cost', string.format('%.0f', cost))
+  end
+  if redis.call('HINCRBY', key, string.format(allowed and 'a%.0f' or 'd%.0f', minute), 1) == 1 then
+    forget_old(key, minute)
+  end
+  redis.call('PEXPIREAT', key, string.format('%.0f', now + KEPT))
+end
+
+-- read answers what ratelimit_usage replies.
+function tracking.read(key)
+  local fields, minutes, allowed, denied = {}, {}, {}, {}
+  local flat = redis.call('HGETALL', key)
+  for i = 1, #flat, 2 do
+    local kind, minute = string.match(flat[i], '^([ad])(%d+)$')
+    local value = tonumber(flat[i + 1]) or 0
+    if not kind then
+      fields[flat[i]] = value
+    else
+      minute = tonumber(minute)
+      if not allowed[minute] and not denied[minute] then
+        minutes[#minutes + 1] = minute
+      end
+      local of = kind == 'a' and allowed or denied
+      of[minute] = value
+    end
+  end
+  table.sort(minutes)
+  local series = {}
+  for i, minute in ipairs(minutes) do
+    series[i] = { minute * MINUTE, allowed[minute] or 0, denied[minute] or 0 }
+  end
+  return {
+    'allowed', fields.allowed or 0, 'denied', fields.denied or 0, 'cost', fields.cost or 0, 'first_ms', fields.first or 0,
+    'last_ms', fields.last or 0, 'interval_ms', MINUTE, 'series', series,
+  }
+end
+end
+
+--@ src/70_once.lua
+local once = {}
+do
+-- ONCE makes a retry safe: the reply of a call that was charged is kept under the request's key for as long as the
+-- caller says, and given again, without a charge, to every call with that key. A call that was denied or cost nothing
+-- leaves nothing behind, so its retry is decided anew.
+--
+-- State: "once:<the six fields>", expiring after the caller's ttl.
+
+-- read answers the reply that is kept under key, nil if there is none; or nil and the error.
+function once.read(key)
+  local value = redis.pcall('GET', key)
+  if not value then
+    return nil
+  elseif type(value) == 'table' then
+    return nil, states.not_a_state(key, value)
+  end
+  local reply = { string.match(value, '^once:(%d+),(%d+),(%d+),(%d+),(%d+),(%d+)$') }
+  if #reply == 0 then
+    return nil, states.unreadable(key, value)
+  end
+  for i = 1, 6 do
+    reply[i] = tonumber(reply[i])
+  end
+  return reply
+end
+
+function once.keep(key, reply, ttl)
+  redis.call('SET', key, string.format('once:%.0f,%.0f,%.0f,%.0f,%.0f,%.0f', unpack(reply)), 'PX',
+    string.format('%.0f', ttl))
+end
+end
+
+--@ src/75_leases.lua
+local leases = {}
+do
+-- The arguments of acquire, renew and release: one key, a limit for leases, and the lease's id.
+
+local LONGEST_ID = 256 -- bytes
+
+-- call answers what the algorithm's function of that name does.
+function leases.call(verb, keys, args)
+  if #keys ~= 1 then
+    return errors.new('BADKEYS', 'the number of keys is %.0f; %s takes one', #keys, verb)
+  elseif #args ~= 2 then
+    return errors.new('BADARGS', 'the number of arguments is %.0f; %s takes a limit and a lease id', #args, verb)
+  end
+  local limit, err = limits.leases(args[1])
+  if not limit then
+    return err
+  end
+  local id = args[2]
+  if #id == 0 or #id > LONGEST_ID then
+    return errors.new('BADARGS', 'the lease id %s is not of 1 to %.0f bytes', errors.quote(id), LONGEST_ID)
+  end
+  return limit.algorithm[verb](keys[1], limit, id)
+end
+end
+
+--@ src/80_holdings.lua
+local holdings = {}
+do
+-- What verbs that take keys without a limit need to know of them: reset, block, unblock.
+
+local function now_ms()
+  local time = redis.call('TIME')
+  return tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+end
+
+-- of answers what a key holds: { kind = 'none' }, { kind = 'state', value =, expiry =, blocked = ms since the epoch }
+-- (a string; without a block blocked is 0), { kind = 'leases', blocked = }, or { kind = 'usage' }; or nil and the error.
+function holdings.of(key, now)
+  local value = redis.pcall('GET', key)
+  if not value then
+    return { kind = 'none', blocked = 0, value = '', expiry = 0 }
+  elseif type(value) == 'string' then
+    local left, err = states.expires_in(key)
+    local untill, state, expiry = states.blocked(value)
+    if not untill and not states.owner(value) and string.sub(value, 1, 5) ~= 'once:' then
+      return nil, states.unreadable(key, value)
+    elseif not left then
+      return nil, err
+    end
+    return { kind = 'state', blocked = untill or 0, value = untill and state or value, expiry = expiry or now + left }
+  end
+  local member = redis.pcall('ZRANGE', key, 0, 0)
+  if not member.err and states.is_lease(member[1]) then
+    return { kind = 'leases', blocked = tonumber(redis.call('ZSCORE', key, 'blocked') or 0) }
+  elseif not tracking.check(key) then
+    return { kind = 'usage', blocked = 0 }
+  end
+  return nil, states.not_a_state(key, value)
+end
+
+-- all answers what each key holds, and now in ms since the epoch; or nil and the error.
+function holdings.all(keys)
+  local list = {}
+  local now = now_ms()
+  for i, key in ipairs(keys) do
+    local holding, err = holdings.of(key, now)
+    if not holding then
+      return nil, err
+    end
+    list[i] = holding
+  end
+  return list, now
+end
+
+-- forget drops what the library remembers of a key that is about to change under it.
+function holdings.forget(key)
+  for _, algorithm in pairs(algorithms) do
+    if algorithm.forget then
+      algorithm.forget(key)
+    end
+  end
+end
+
+-- arguments checks those of a verb over keys; answers the error, or nil.
+function holdings.arguments(verb, keys, args, want)
+  if #keys == 0 then
+    return errors.new('BADKEYS', 'the number of keys is 0; name at least one to %s', verb)
+  elseif #args ~= want then
+    return errors.new('BADARGS', '%s: %s takes the keys%s', errors.quote(args[want + 1] or ''), verb,
+      want == 0 and ' only' or ' and the ms for which they are denied')
+  end
+  return nil
+end
+end
+
+--@ src/algorithms/concurrency.lua
+do
+-- concurrency n lease=30s: at most n leases at a time. A lease has an id of the caller's choice, is held until it is
+-- released, and lapses by the server's clock if it is not renewed in time: a caller that died keeps nobody out.
+--
+-- State: a sorted set, member "lease:<id>", score the time in ms since the epoch at which it lapses. ratelimit_block
+-- adds the member "blocked". The key expires with the last of them.
+--
+-- A new n counts at once: leases beyond a lowered n are not taken away. A new lease time holds from the next acquire
+-- or renew on; a lease that would last for longer than it (the clock was set back, the time was lowered) lapses then.
+
+local MEMBER = 'lease:'
+local BLOCK = 'blocked' -- the member that ratelimit_block adds (src/verbs/block.lua)
+
+local function now_ms()
+  local time = redis.call('TIME')
+  return tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+end
+
+local function digits(number)
+  return string.format('%.0f', number)
+end
+
+-- score answers when a member lapses, or nil.
+local function score(key, member)
+  local text = redis.call('ZSCORE', key, member)
+  return text and tonumber(text) or nil
+end
+
+-- blocked_for answers the ms for which the key is blocked, 0 if it is not, and whether it holds a set of leases; or nil
+-- and the error for a key that holds anything else.
+local function blocked_for(key, now)
+  local first = redis.pcall('ZRANGE', key, 0, 0)
+  if first.err then
+    local value = redis.pcall('GET', key)
+    local untill, state = nil, nil
+    if type(value) == 'string' then
+      untill, state = states.blocked(value)
+    end
+    if untill and state == '' then
+      return math.max(0, untill - now), false
+    end
+    return nil, states.not_leases(key)
+  elseif not first[1] then
+    return 0, false
+  elseif not states.is_lease(first[1]) then
+    return nil, states.not_leases(key)
+  end
+  return math.max(0, (score(key, BLOCK) or 0) - now), true
+end
+
+-- held answers how many leases are held at now. Those that would last for longer than a lease does leave room for one.
+local function held(key, limit, now)
+  local from = '(' .. digits(now)
+  local count = redis.call('ZCOUNT', key, from, '+inf')
+  local far = redis.call('ZCOUNT', key, '(' .. digits(now + limit.lease), '+inf')
+  local block = score(key, BLOCK)
+  if block and block > now then
+    count = count - 1
+    far = block > now + limit.lease and far - 1 or far
+  end
+  return far > 0 and math.min(count, limit.capacity - 1) or count
+end
+
+local function answer(key, limit, now, allowed, count, retry)
+  local last = redis.pcall('ZRANGE', key, -1, -1, 'WITHSCORES')
+  local reset = last[2] and math.max(0, tonumber(last[2]) - now) or 0
+  return { allowed, limit.capacity, math.max(0, limit.capacity - count), retry, reset, 1 }
+end
+
+-- settle moves the key's expiry to where its last member lapses.
+local function settle(key)
+  local last = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')
+  if last[2] then
+    redis.call('PEXPIREAT', key, digits(tonumber(last[2])))
+  end
+end
+
+-- keep stores a lease. What has lapsed goes, and what would last for longer than a lease does is cut to that.
+local function keep(key, limit, member, now, is_set)
+  local lapses = digits(now + limit.lease)
+  if is_set then
+    redis.call('ZREMRANGEBYSCORE', key, '-inf', digits(now))
+    for _, far in ipairs(redis.call('ZRANGE', key, '(' .. lapses, '+inf', 'BYSCORE')) do
+      if far ~= BLOCK then
+        redis.call('ZADD', key, lapses, far)
+      end
+    end
+  else
+    redis.call('DEL', key) -- a block that has run out
+  end
+  redis.call('ZADD', key, lapses, member)
+  settle(key)
+end
+
+-- acquire takes a lease, or prolongs the one that this id holds: a retry does not take a second one.
+local function acquire(key, limit, id)
+  local now = now_ms()
+  local blocked, is_set = blocked_for(key, now)
+  if not blocked then
+    return is_set -- the error
+  elseif blocked > 0 then
+    return { 0, limit.capacity, 0, blocked, blocked, 1 }
+  end
+  local member = MEMBER .. id
+  local lapses = is_set and score(key, member) or now
+  local count = is_set and held(key, limit, now) or 0
+  if lapses <= now then
+    if count >= limit.capacity then
+      local freeing = redis.call('ZRANGE', key, '(' .. digits(now), '+inf', 'BYSCORE', 'LIMIT',
+        digits(count - limit.capacity), '1', 'WITHSCORES')
+      return answer(key, limit, now, 0, count, tonumber(freeing[2]) - now)
+    end
+    count = count + 1
+  end
+  keep(key, limit, member, now, is_set)
+  return answer(key, limit, now, 1, count, 0)
+end
+
+-- renew prolongs a lease that is held, also while the key is blocked; a lease that has lapsed stays lost, and its
+-- retry_after is -1.
+local function renew(key, limit, id)
+  local now = now_ms()
+  local blocked, is_set = blocked_for(key, now)
+  if not blocked then
+    return is_set -- the error
+  end
+  local member = MEMBER .. id
+  local lapses = is_set and score(key, member) or now
+  local count = is_set and held(key, limit, now) or 0
+  if lapses <= now then
+    return answer(key, limit, now, 0, count, -1)
+  end
+  keep(key, limit, member, now, true)
+  return answer(key, limit, now, 1, count, 0)
+end
+
+-- release gives a lease back: 1, or 0 if this id holds none any more.
+local function release(key, _, id)
+  local now = now_ms()
+  local blocked, is_set = blocked_for(key, now)
+  if not blocked then
+    return is_set -- the error
+  end
+  local member = MEMBER .. id
+  local lapses = is_set and score(key, member) or now
+  if lapses <= now then
+    return 0
+  end
+  redis.call('ZREM', key, member)
+  settle(key)
+  return 1
+end
+
+-- parse reads "concurrency n lease=30s"; answers the limit, or nil and what is wrong.
+local function parse(text)
+  local count, lease = string.match(text, '^%s*concurrency%s+(%S+)%s+lease=(%S+)%s*$')
+  if not count then
+    return nil, 'not of the form concurrency n lease=30s'
+  end
+  local limit = { capacity = numbers.positive(count) }
+  if not limit.capacity then
+    return nil, string.format('the count %s is not ' .. numbers.WHOLE, errors.quote(count), '1')
+  end
+  local wrong
+  limit.lease, wrong = limits.period(lease)
+  return limit.lease and limit, wrong
+end
+
+algorithms.concurrency = {
+  name = 'concurrency',
+  leases = parse,
+  holds = function()
+    return false
+  end,
+  acquire = acquire,
+  renew = renew,
+  release = release,
+}
 end
 
 --@ src/algorithms/fixed_window.lua
 do
 -- fixed_window: n per window. A window opens at the first take, or with align=clock at whole multiples of the period
--- since the epoch (UTC), and ends one period later.
+-- since the epoch (UTC), and ends one period later. Time in whole milliseconds.
 --
--- State: the value is the count, a plain integer; the key expires at the end of the window.
+-- State. The key expires at the end of the window.
+--   one rate:        the count, a plain integer; the window's end is the expiry
+--   several rates:   each "<count>:<end of the window, ms since the epoch>"
 --
 -- A new n counts at once against what the open window has counted. A new period or align takes effect when the window
 -- ends, but a window that would stay open for longer than the period (the period was lowered, or the clock was set
 -- back) is over: the next take opens a new one.
 
+local prefixed = packed.prefixed('fixed_window')
+
 local function holds(value)
-  return string.find(value, '^%d+$') ~= nil
+  return numbers.whole(value) ~= nil or prefixed(value)
+end
+
+-- parse reads "<count>:<end>"; nil if it is not that.
+local function parse(text)
+  local count, ending = string.match(text, '^(%d+):(%d+)$')
+  count, ending = numbers.whole(count or ''), numbers.whole(ending or '')
+  if count and ending then
+    return count, ending
+  end
+  return nil
 end
 
 local function spent(value)
-  return numbers.whole(value) or 0
+  return numbers.whole(value) or parse(packed.text(string.sub(value, #'fixed_window:' + 1), 1) or '') or 0
 end
 
--- read answers the count, the ms left of the window (0: none is open), and, if another algorithm left the state, for
--- how many ms that counts; or nil and the error.
+-- length answers the ms of a window that opens at now (ms).
+local function length(rate, now)
+  return rate.align and rate.period - now % rate.period or rate.period
+end
+
+-- weigh decides over a window: its count and the ms left of it. fresh: it opens with this call.
+local function weigh(count, left, rate, cost)
+  local after = count + cost
+  if cost > 0 and after > rate.capacity then
+    local until_free = count > 0 and left or 0
+    return false, math.max(0, rate.capacity - count), cost > rate.capacity and -1 or until_free, until_free
+  end
+  return true, math.max(0, rate.capacity - after), 0, after > 0 and left or 0
+end
+
+------------------------------------------------------------------- one rate
+
+-- unusual reads a key that does not hold a count. Answers the count, the ms left of the window (0: none is open), and,
+-- if another algorithm left the state, for how many ms that counts; or false and the ms of a block; or nil and the
+-- error.
+local function unusual(key, value, limit, cost)
+  local kind, state, left, owner = states.view(key, value, algorithms.fixed_window)
+  if not kind then
+    return nil, state
+  elseif kind == 'blocked' then
+    return false, left
+  elseif kind == 'none' then
+    return 0, 0
+  elseif kind == 'own' then
+    return spent(state), left
+  end
+  return states.spent_elsewhere(state, left, owner, limit, cost), 0, left
+end
+
 local function read(key, limit, cost)
   local value = redis.pcall('GET', key)
   if not value then
@@ -519,58 +1403,128 @@ local function read(key, limit, cost)
   end
   local count = type(value) == 'string' and numbers.whole(value)
   if not count then
-    local left
-    count, left = states.elsewhere(key, value, limit, cost)
-    if not count then
-      return nil, left
-    end
-    return count, 0, left
+    return unusual(key, value, limit, cost)
   end
   local left = redis.call('PTTL', key)
   if left < 0 then
     return nil, states.missing_expiry(key)
-  elseif left == 0 or left > limit.period then
-    return 0, 0
   end
-  return count, left
+  return count, left, nil, true
 end
 
--- opening answers the length in ms of a window that opens now.
+-- opening answers the ms of a window that opens in this call.
 local function opening(limit)
   if not limit.align then
     return limit.period
   end
   local time = redis.call('TIME')
-  local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
-  return limit.period - now % limit.period
+  return length(limit, tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000))
 end
 
 local function decide(key, limit, cost)
-  local count, left, elsewhere = read(key, limit, cost)
+  local count, left, elsewhere, plain = read(key, limit, cost)
   if not count then
-    return nil, left
+    if count == nil then
+      return nil, left
+    end
+    return states.refused_by_block(limit, cost, left)
   end
-  local length = left == 0 and opening(limit) or nil
-  left = length or left
-  local after = count + cost
-  if after > limit.capacity and cost > 0 then
-    local until_free = elsewhere or (count > 0 and left or 0)
-    return false, math.max(0, limit.capacity - count), cost > limit.capacity and -1 or until_free, until_free
+  local opens = nil
+  if left == 0 or left > limit.period then
+    left = opening(limit)
+    opens = left
+    count = elsewhere and count or 0
   end
-  return true, math.max(0, limit.capacity - after), 0, after > 0 and left or 0, after, length
+  local allowed, remaining, retry, reset = weigh(count, left, limit, cost)
+  if not allowed and elsewhere then
+    return false, remaining, retry == -1 and -1 or elsewhere, elsewhere
+  end
+  return allowed, remaining, retry, reset, count + cost, opens or not plain and left
 end
 
-local function write(key, _, cost, count, length)
-  if length then
-    redis.call('SET', key, string.format('%.0f', count), 'PX', length)
+local function give(key, limit, cost)
+  local count, left, _, plain = read(key, limit, 1)
+  if not count then
+    if count == nil then
+      return nil, left
+    end
+    return states.refused_by_block(limit, 1, left)
+  end
+  if left == 0 or left > limit.period then
+    count, left = 0, 0
+  end
+  local after = math.max(0, count - cost)
+  return true, math.max(0, limit.capacity - after), 0, after > 0 and left or 0, after, not plain and left
+end
+
+-- write stores the count; opens: the ms of the window if the key must be written anew.
+local function write(key, _, cost, count, opens)
+  if count == 0 then
+    redis.call('DEL', key)
+  elseif opens then
+    redis.call('SET', key, string.format('%.0f', count), 'PX', opens)
   else
     redis.call('INCRBY', key, string.format('%.0f', cost))
   end
 end
 
-local function compile(limit)
-  limit.capacity = limit.count
-  limit.decide, limit.write = decide, write
+------------------------------------------------------------------- several rates
+
+local function window(text, now, rate)
+  if text == '' then
+    return 0, length(rate, now)
+  end
+  local count, ending = parse(text)
+  if not count then
+    return nil
+  elseif ending <= now or ending - now > rate.period then
+    return 0, length(rate, now)
+  end
+  return count, ending - now
+end
+
+local function step(text, now_us, rate, cost)
+  local now = math.floor(now_us / 1000)
+  local count, left = window(text, now, rate)
+  if not count then
+    return nil
+  end
+  local allowed, remaining, retry, reset = weigh(count, left, rate, cost)
+  return allowed, remaining, retry, reset, string.format('%.0f:%.0f', count + cost, now + left), now + left
+end
+
+local function give_step(text, now_us, rate, cost)
+  local now = math.floor(now_us / 1000)
+  local count, left = window(text, now, rate)
+  if not count then
+    return nil
+  elseif cost >= count then
+    return true, rate.capacity, 0, 0, '', 0
+  end
+  return true, math.max(0, rate.capacity - count + cost), 0, left, string.format('%.0f:%.0f', count - cost, now + left),
+    now + left
+end
+
+local function spend(now_us, rate, units)
+  local now = math.floor(now_us / 1000)
+  return string.format('%.0f:%.0f', units, now + length(rate, now))
+end
+
+local function plain_text(value, left, now_us)
+  return string.format('%.0f:%.0f', numbers.whole(value), math.floor(now_us / 1000) + left)
+end
+
+-------------------------------------------------------------------------------------------
+
+local function complete_rate(rate)
+  rate.capacity = rate.count
+end
+
+local function complete(limit)
+  if limit.rates then
+    return packed.complete(limit)
+  end
+  limit.decide, limit.give, limit.write = decide, give, write
 end
 
 local function clock(text)
@@ -580,9 +1534,14 @@ end
 algorithms.fixed_window = {
   name = 'fixed_window',
   options = { align = clock },
-  compile = compile,
+  rate = complete_rate,
+  limit = complete,
   holds = holds,
   spent = spent,
+  step = step,
+  give = give_step,
+  spend = spend,
+  plain = plain_text,
 }
 end
 
@@ -594,9 +1553,8 @@ do
 -- how long until full again.
 --
 -- State. The key expires at TAT, rounded up to a whole millisecond.
---   T a whole number of ms:  value "gcra"; the expiry is TAT, exactly, and no clock need be read to decide.
---   any other T:             value "gcra:<TAT in us>", or "gcra:<us>+<part>" with a part of a microsecond left over,
---                           in units of 1/n of it (n and the period reduced). Redis never sees a rounded number.
+--   one rate, T whole ms:   value "gcra"; the expiry is TAT, exactly, and no clock need be read to decide
+--   otherwise:              "gcra:<TAT in us>", or "gcra:<us>+<part>" with a part of a microsecond left over
 -- A limit of either kind reads what the other has left; TAT is kept when n, period or burst change, so what was taken
 -- under the old limit stays taken.
 --
@@ -606,32 +1564,28 @@ do
 
 local VALUE = 'gcra'
 
+local prefixed = packed.prefixed('gcra')
+
 local function holds(value)
-  return value == VALUE or string.sub(value, 1, 5) == 'gcra:'
+  return value == VALUE or prefixed(value)
 end
 
-local function spent(_, left, limit)
-  return math.ceil(left * limit.count / limit.period)
-end
+------------------------------------------------------------------- one rate, T in whole milliseconds
 
-------------------------------------------------------------------- T in whole milliseconds
-
--- other_debt reads a key that does not hold VALUE. Answers the debt in ms, and, if another algorithm left the state,
--- for how many ms that counts; or nil and the error.
-local function other_debt(key, limit, cost)
-  local value = redis.pcall('GET', key)
-  if type(value) == 'string' and holds(value) then
-    local debt = redis.call('PTTL', key)
-    if debt < 0 then
-      return nil, states.missing_expiry(key)
-    end
-    return debt
+-- unusual_debt reads a key that does not hold VALUE. Answers the debt in ms, and, if another algorithm left the state,
+-- for how many ms that counts; or false and the ms of a block; or nil and the error.
+local function unusual_debt(key, limit, cost)
+  local kind, value, left, owner = states.view(key, redis.pcall('GET', key), algorithms.gcra)
+  if not kind then
+    return nil, value
+  elseif kind == 'blocked' then
+    return false, left
+  elseif kind == 'none' then
+    return 0
+  elseif kind == 'own' then
+    return left
   end
-  local units, left = states.elsewhere(key, value, limit, cost)
-  if not units then
-    return nil, left
-  end
-  return units * limit.interval, left
+  return states.spent_elsewhere(value, left, owner, limit, cost) * limit.interval, left
 end
 
 -- A key that denies is asked again and again, and PTTL alone answers it, once GET has shown that the state is ours.
@@ -656,20 +1610,28 @@ local function remember(key, debt)
   seen[key] = debt
 end
 
+local function forget(key)
+  if seen[key] then
+    seen[key] = -1
+  end
+end
+
 local function decide_ms(key, limit, cost)
   local interval, full = limit.interval, limit.full
   local debt = redis.call('PTTL', key)
   local after = debt + cost * interval
   local kept, elsewhere = true, nil
-  if debt <= 0 or after <= full or debt > (seen[key] or 0) or debt + interval > 2 * full then
+  if debt <= 0 or after <= full or debt > (seen[key] or -1) or debt + interval > 2 * full then
     if debt == -2 then
       debt = 0
       kept = false
     elseif redis.pcall('GET', key) ~= VALUE then
-      debt, elsewhere = other_debt(key, limit, cost)
+      debt, elsewhere = unusual_debt(key, limit, cost)
       kept = false
-      if not debt then
+      if debt == nil then
         return nil, elsewhere
+      elseif not debt then
+        return states.refused_by_block(limit, cost, elsewhere)
       end
     elseif debt <= 0 then
       kept = false
@@ -678,7 +1640,7 @@ local function decide_ms(key, limit, cost)
       end
     end
     if debt + interval > 2 * full then
-      debt = full - interval * (cost > 1 and cost <= limit.capacity and cost or 1)
+      debt = interval * states.leaves_room(limit.capacity, cost)
       kept = false
     end
     after = debt + cost * interval
@@ -697,8 +1659,19 @@ local function decide_ms(key, limit, cost)
   return false, remaining, cost > limit.capacity and -1 or elsewhere or after - full, elsewhere or debt
 end
 
+local function give_ms(key, limit, cost)
+  local allowed, remaining, retry, debt, _, kept = decide_ms(key, limit, 0)
+  if not allowed then
+    return allowed, remaining, retry, debt
+  end
+  local after = math.max(0, debt - cost * limit.interval)
+  return true, math.max(0, math.floor((limit.full - after) / limit.interval)), 0, after, after, kept
+end
+
 local function write_ms(key, limit, cost, after, kept)
-  if not kept then
+  if after == 0 then
+    redis.call('DEL', key)
+  elseif not kept then
     redis.call('SET', key, VALUE, 'PX', after)
   elseif CLOCK_STANDS then
     redis.call('PEXPIRE', key, after)
@@ -707,157 +1680,752 @@ local function write_ms(key, limit, cost, after, kept)
   end
 end
 
-------------------------------------------------------------------- any other T
--- A span is two whole numbers: microseconds, and a part of one in units of 1/limit.parts of a microsecond. All of
--- them stay below 2^53, so nothing is ever rounded but on the way out.
+------------------------------------------------------------------- any T, any number of rates
 
--- times answers n emission intervals as a span.
-local function times(n, limit)
-  local part = n * limit.interval_part
-  local over = part % limit.parts
-  return n * limit.interval_us + (part - over) / limit.parts, over
-end
-
-local function exceeds(us, part, other_us, other_part)
-  return us > other_us or (us == other_us and part > other_part)
-end
-
--- units answers how many whole intervals fit into a span. The quotient of doubles can be one off, the products not.
-local function units(us, part, limit)
-  if us < 0 or (us == 0 and part <= 0) then
-    return 0
-  end
-  local n = math.floor((us + part / limit.parts) / (limit.interval_us + limit.interval_part / limit.parts)) + 1
-  local n_us, n_part = times(n, limit)
-  while n > 0 and exceeds(n_us, n_part, us, part) do
-    n = n - 1
-    n_us, n_part = times(n, limit)
-  end
-  return n
-end
-
-local function whole_ms(us, part)
-  return math.ceil((part > 0 and us + 1 or us) / 1000)
-end
-
--- parse_tat reads a value of ours that is not VALUE; nil if it is not one after all. Cut at fixed places rather than
--- matched: 16 digits of microseconds are the years 2001 to 2286.
-local function parse_tat(value)
-  local us = numbers.whole(string.sub(value, 6, 21))
-  if #value == 21 then
-    return us, 0
-  end
-  local part = string.sub(value, 22, 22) == '+' and numbers.whole(string.sub(value, 23))
-  if us and part then
-    return us, part
-  end
-end
-
--- read_debt_span answers the debt as a span, and, if another algorithm left the state, for how many ms that counts;
--- or nil and the error. now in us.
-local function read_debt_span(key, limit, cost, now)
-  local value = redis.pcall('GET', key)
-  if not value then
-    return 0, 0
-  end
-  if type(value) == 'table' or not holds(value) then
-    local count, left = states.elsewhere(key, value, limit, cost)
-    if not count then
-      return nil, left
+-- debt_of answers the debt that a text stands for as a span, or nil. cost is what the call wants.
+local function debt_of(text, now, rate, cost)
+  local us, part = 0, 0
+  if text ~= '' then
+    us, part = spans.read(text)
+    if not us then
+      return nil
     end
-    local us, part = times(count, limit)
-    return us, part, left
-  end
-  if value == VALUE then
-    local left = redis.call('PTTL', key)
-    if left < 0 then
-      return nil, states.missing_expiry(key)
+    if us < now then
+      us, part = 0, 0
+    elseif part >= rate.parts then
+      us, part = us + 1 - now, 0 -- left by a rate with other parts: rounded up
+    else
+      us = us - now
     end
-    return math.max(0, left * 1000 - now % 1000), 0
   end
-  local us, part = parse_tat(value)
-  if not us then
-    return nil, states.unreadable(key, value)
-  elseif us < now then
-    return 0, 0
-  elseif part >= limit.parts then
-    return us + 1 - now, 0 -- left by a rate with other parts: rounded up
+  if spans.exceeds(us, part, rate.far_us, rate.far_part) then
+    return spans.times(states.leaves_room(rate.capacity, cost), rate)
   end
-  return us - now, part
+  return us, part
 end
 
-local function decide_us(key, limit, cost)
-  local time = redis.call('TIME')
-  local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
-  local us, part, elsewhere = read_debt_span(key, limit, cost, now)
+local function step(text, now, rate, cost)
+  local us, part = debt_of(text, now, rate, cost)
   if not us then
-    return nil, part
+    return nil
   end
-  local capacity, full_us, full_part = limit.capacity, limit.full_us, limit.full_part
-  if exceeds(us, part, limit.far_us, limit.far_part) then
-    us, part = times(capacity - (cost > 1 and cost <= capacity and cost or 1), limit)
+  local full_us, full_part = rate.full_us, rate.full_part
+  if cost > rate.capacity then
+    return false, spans.units(full_us - us, full_part - part, rate), -1, spans.whole_ms(us, part)
   end
-  if cost > capacity then
-    return false, units(full_us - us, full_part - part, limit), -1, elsewhere or whole_ms(us, part)
+  local more_us, more_part = spans.times(cost, rate)
+  local after_us, after_part = spans.add(us, part, more_us, more_part, rate)
+  if cost > 0 and spans.exceeds(after_us, after_part, full_us, full_part) then
+    return false, spans.units(full_us - us, full_part - part, rate),
+      spans.whole_ms(after_us - full_us, after_part - full_part), spans.whole_ms(us, part)
   end
-  local after_us, after_part = times(cost, limit)
-  after_us, after_part = after_us + us, after_part + part
-  if after_part >= limit.parts then
-    after_us, after_part = after_us + 1, after_part - limit.parts
-  end
-  if cost > 0 and exceeds(after_us, after_part, full_us, full_part) then
-    return false, units(full_us - us, full_part - part, limit),
-      elsewhere or whole_ms(after_us - full_us, after_part - full_part), elsewhere or whole_ms(us, part)
-  end
-  return true, units(full_us - after_us, full_part - after_part, limit), 0, whole_ms(after_us, after_part),
-    now + after_us, after_part
+  return true, spans.units(full_us - after_us, full_part - after_part, rate), 0, spans.whole_ms(after_us, after_part),
+    spans.text(now + after_us, after_part), spans.whole_ms(now + after_us, after_part)
 end
 
-local function write_us(key, _, _, us, part)
-  local value
-  if part > 0 then
-    value = string.format('gcra:%.0f+%.0f', us, part)
-  else
-    value = string.format('gcra:%.0f', us)
+local function give(text, now, rate, cost)
+  local us, part = debt_of(text, now, rate, 1)
+  if not us then
+    return nil
   end
-  redis.call('SET', key, value, 'PXAT', whole_ms(us, part))
+  local less_us, less_part = spans.times(math.min(cost, rate.capacity), rate)
+  us, part = us - less_us, part - less_part
+  if part < 0 then
+    us, part = us - 1, part + rate.parts
+  end
+  if us < 0 or (us == 0 and part == 0) then
+    return true, rate.capacity, 0, 0, '', 0
+  end
+  return true, spans.units(rate.full_us - us, rate.full_part - part, rate), 0, spans.whole_ms(us, part),
+    spans.text(now + us, part), spans.whole_ms(now + us, part)
+end
+
+local function spend(now, rate, units)
+  local us, part = spans.times(units, rate)
+  return spans.text(now + us, part)
+end
+
+local function plain(_, left, now)
+  return spans.text(now - now % 1000 + left * 1000, 0)
 end
 
 -------------------------------------------------------------------------------------------
 
-local function compile(limit)
-  local capacity = limit.burst or limit.count
-  limit.capacity = capacity
-  if limit.period % limit.count == 0 then
-    limit.interval = limit.period / limit.count
-    limit.full = limit.interval * capacity
-    limit.decide, limit.write = decide_ms, write_ms
-    return nil
+-- complete_rate works for leaky_bucket too, which keeps the same state.
+local function complete_rate(rate)
+  rate.capacity = rate.burst or rate.count
+  local wrong = spans.prepare(rate, rate.capacity)
+  if wrong then
+    return wrong
   end
-  local period = limit.period * 1000
-  local divisor = numbers.common_divisor(period, limit.count)
-  limit.parts = limit.count / divisor
-  limit.interval_part = period / divisor % limit.parts
-  limit.interval_us = (period / divisor - limit.interval_part) / limit.parts
-  if limit.parts * (capacity + 1) > 9007199254740992 then
-    return 'the emission interval period/n is too fine a fraction for this burst; round the count or the period'
-  end
-  limit.full_us, limit.full_part = times(capacity, limit)
-  limit.far_us, limit.far_part = times(2 * capacity - 1, limit)
-  limit.decide, limit.write = decide_us, write_us
+  rate.full_us, rate.full_part = spans.times(rate.capacity, rate)
+  rate.far_us, rate.far_part = spans.times(2 * rate.capacity - 1, rate)
   return nil
 end
 
-local function positive(text)
-  return numbers.positive(text), string.format(numbers.WHOLE, '1')
+local function complete(limit)
+  if limit.rates or limit.period % limit.count ~= 0 then
+    return packed.complete(limit)
+  end
+  limit.interval = limit.period / limit.count
+  limit.full = limit.interval * limit.capacity
+  limit.decide, limit.give, limit.write = decide_ms, give_ms, write_ms
 end
 
 algorithms.gcra = {
   name = 'gcra',
-  options = { burst = positive },
-  compile = compile,
+  options = { burst = numbers.positive_option },
+  rate = complete_rate,
+  limit = complete,
   holds = holds,
+  forget = forget,
+  step = step,
+  give = give,
+  spend = spend,
+  plain = plain,
+  debt_of = debt_of,
+}
+end
+
+--@ src/algorithms/leaky_bucket.lua
+do
+-- leaky_bucket: a queue that is left at n/period and holds at most b (default n). A call that finds room is admitted
+-- and told in retry_after_ms how long to wait before it proceeds, so that what is admitted comes out evenly spaced.
+-- The same arithmetic and the same state as gcra: TAT is when the last one admitted has left; a call waits for those
+-- before it, which is its debt before it is charged.
+--
+-- State: "leaky_bucket:<TAT>", see gcra.
+
+local gcra = algorithms.gcra
+
+local function step(text, now, rate, cost)
+  local allowed, remaining, retry, reset, following, full = gcra.step(text, now, rate, cost)
+  if allowed and cost > 0 then
+    retry = spans.whole_ms(gcra.debt_of(text, now, rate, cost))
+  end
+  return allowed, remaining, retry, reset, following, full
+end
+
+algorithms.leaky_bucket = {
+  name = 'leaky_bucket',
+  options = { burst = numbers.positive_option },
+  rate = gcra.rate,
+  limit = packed.complete,
+  holds = packed.prefixed('leaky_bucket'),
+  step = step,
+  give = gcra.give,
+  spend = gcra.spend,
+}
+end
+
+--@ src/algorithms/sliding_log.lua
+do
+-- sliding_log: exact: never more than n in any span of one period. Each allowed call is kept until it is one period old.
+--
+-- State: "sliding_log:" and a log of fixed-width entries, so that a long one is searched in place and appended to, and
+-- never read as a whole:
+--   5 bytes         units charged before the first entry
+--   12 bytes each   when (us, 7 bytes), and the units charged up to and including this call (5 bytes), big-endian
+-- The key expires when the last entry has left the window.
+--
+-- A new n or period counts at once against the log. A log with n units in the future (the clock was set back) leaves
+-- room for just this call. Another algorithm's state counts as one entry of now.
+
+local PREFIX = 'sliding_log:'
+local BASE, ENTRY = 5, 12
+local CHUNK = 2048 -- bytes that the first read brings; a log that ends within is rewritten, a longer one appended to
+local MOST = 1000000000 -- the largest n: the sums stay in 5 bytes between two rewrites
+local REBASE = 1000000000000
+
+-- A log: body (what is at hand of the text), from (position in the value at which the text begins), key (for what is
+-- not at hand), count (entries), base.
+local function open(body, size, key)
+  local count = (size - BASE) / ENTRY
+  if count < 1 or count % 1 ~= 0 then
+    return nil
+  end
+  return { body = body, key = key, whole = #body == size, count = count, base = struct.unpack('>I5', body) }
+end
+
+-- entry answers the time and the sum of entry i; entry 0 is the base.
+local function entry(log, i)
+  if i == 0 then
+    return 0, log.base
+  end
+  local at = BASE + ENTRY * (i - 1)
+  if at + ENTRY <= #log.body then
+    return struct.unpack('>I7I5', log.body, at + 1)
+  end
+  at = at + #PREFIX
+  return struct.unpack('>I7I5', redis.call('GETRANGE', log.key, at, at + ENTRY - 1))
+end
+
+-- first_live answers the first entry younger than one period, count + 1 if there is none.
+local function first_live(log, since)
+  local low, high = 1, log.count + 1
+  while low < high do
+    local middle = math.floor((low + high) / 2)
+    if entry(log, middle) > since then
+      high = middle
+    else
+      low = middle + 1
+    end
+  end
+  return low
+end
+
+-- leaves_at_most answers the first entry from low on after which at most `units` of the sum are left.
+local function leaves_at_most(log, low, sum, units)
+  local high = log.count
+  while low < high do
+    local middle = math.floor((low + high) / 2)
+    local _, upto = entry(log, middle)
+    if sum - upto <= units then
+      high = middle
+    else
+      low = middle + 1
+    end
+  end
+  return low
+end
+
+local function fresh(now, units)
+  return open(struct.pack('>I5I7I5', 0, now, units), BASE + ENTRY)
+end
+
+-- weigh decides. log: nil for an empty one. Answers what decide does, and log, the first live entry, the time and the
+-- sum of the entry to write.
+local function weigh(log, now, rate, cost)
+  local period = rate.period * 1000
+  local live, used, last, sum = 1, 0, now, 0
+  if log then
+    last, sum = entry(log, log.count)
+    live = first_live(log, now - period)
+    local _, before = entry(log, live - 1)
+    used = sum - before
+    if used >= rate.capacity then
+      local usable = entry(log, leaves_at_most(log, live, sum, rate.capacity - 1))
+      if usable > now then
+        used = states.leaves_room(rate.capacity, cost)
+        log = used > 0 and fresh(now, used) or nil
+        live, last, sum = 1, now, used
+      end
+    end
+  end
+  local remaining = math.max(0, rate.capacity - used)
+  local reset = used > 0 and spans.whole_ms(last + period - now, 0) or 0
+  if cost == 0 then
+    return true, remaining, 0, reset
+  elseif cost > rate.capacity then
+    return false, remaining, -1, reset
+  elseif cost > remaining then
+    local leaving = entry(log, leaves_at_most(log, live, sum, rate.capacity - cost))
+    return false, remaining, spans.whole_ms(leaving + period - now, 0), reset
+  end
+  local at = math.max(now, last)
+  return true, remaining - cost, 0, spans.whole_ms(at + period - now, 0), log, live, at, sum + cost
+end
+
+-- rewritten answers the text without the dead entries and, if `at` is given, with one more.
+local function rewritten(log, live, at, sum)
+  local base, kept = 0, ''
+  if log and live <= log.count then
+    local _
+    _, base = entry(log, live - 1)
+    local from = BASE + ENTRY * (live - 1)
+    kept = log.whole and string.sub(log.body, from + 1)
+      or redis.call('GETRANGE', log.key, #PREFIX + from, -1)
+  elseif at then
+    base = log and select(2, entry(log, log.count)) or 0
+  end
+  if base > REBASE then
+    kept = string.gsub(kept, string.rep('.', ENTRY), function(old)
+      local when, upto = struct.unpack('>I7I5', old)
+      return struct.pack('>I7I5', when, upto - base)
+    end)
+    sum = at and sum - base
+    base = 0
+  end
+  return struct.pack('>I5', base) .. kept .. (at and struct.pack('>I7I5', at, sum) or '')
+end
+
+-- expiry answers when the entry of a time has left the window, ms since the epoch.
+local function expiry(at, rate)
+  return spans.whole_ms(at + rate.period * 1000, 0)
+end
+
+------------------------------------------------------------------- a log at hand: one of several rates, or a refund
+
+local function step(text, now, rate, cost)
+  local log = nil
+  if text ~= '' then
+    log = open(text, #text)
+    if not log then
+      return nil
+    end
+  end
+  local allowed, remaining, retry, reset, kept, live, at, sum = weigh(log, now, rate, cost)
+  if not allowed or cost == 0 then
+    return allowed, remaining, retry, reset
+  end
+  return true, remaining, 0, reset, rewritten(kept, live, at, sum), expiry(at, rate)
+end
+
+-- give takes back the newest units first.
+local function give(text, now, rate, cost)
+  local log = text ~= '' and open(text, #text) or nil
+  if text ~= '' and not log then
+    return nil
+  elseif not log then
+    return true, rate.capacity, 0, 0, '', 0
+  end
+  local live = first_live(log, now - rate.period * 1000)
+  local _, sum = entry(log, log.count)
+  local _, before = entry(log, live - 1)
+  local left = sum - before - cost
+  if left <= 0 then
+    return true, rate.capacity, 0, 0, '', 0
+  end
+  local last = leaves_at_most(log, live, sum, cost)
+  local at = entry(log, last)
+  local body = string.sub(rewritten(log, live, nil, nil), 1, BASE + ENTRY * (last - live))
+  body = body .. struct.pack('>I7I5', at, struct.unpack('>I5', body) + left)
+  return true, math.max(0, rate.capacity - left), 0, spans.whole_ms(at + rate.period * 1000 - now, 0), body,
+    expiry(at, rate)
+end
+
+local function spend(now, _, units)
+  return struct.pack('>I5I7I5', 0, now, units)
+end
+
+local function spent(value)
+  local body = string.sub(value, #PREFIX + 1)
+  local log = string.sub(body, 1, 1) ~= ':' and open(body, #body)
+  if not log then
+    return 0
+  end
+  local _, sum = entry(log, log.count)
+  return sum - log.base
+end
+
+------------------------------------------------------------------- a log in a key of its own
+
+local decide_packed
+
+local function decide_log(key, limit, cost)
+  local head = redis.pcall('GETRANGE', key, 0, CHUNK - 1)
+  local log = nil
+  if head ~= '' then
+    if type(head) ~= 'string' or string.sub(head, 1, #PREFIX) ~= PREFIX or string.sub(head, #PREFIX + 1, #PREFIX + 1) == ':'
+    then
+      return decide_packed(key, limit, cost)
+    end
+    local size = #head < CHUNK and #head or redis.call('STRLEN', key)
+    log = open(string.sub(head, #PREFIX + 1), size - #PREFIX, key)
+    if not log then
+      return nil, states.unreadable(key, head)
+    end
+  end
+  local time = redis.call('TIME')
+  local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
+  local allowed, remaining, retry, reset, kept, live, at, sum = weigh(log, now, limit, cost)
+  if not allowed or cost == 0 then
+    return allowed, remaining, retry, reset
+  end
+  if kept and not kept.whole and live - 1 <= kept.count / 2 and sum < REBASE then
+    return true, remaining, 0, reset, struct.pack('>I7I5', at, sum), -expiry(at, limit)
+  end
+  return true, remaining, 0, reset, rewritten(kept, live, at, sum), expiry(at, limit)
+end
+
+-- write_log appends to a long log, which decide says by a negative expiry, and rewrites any other.
+local function write_log(key, _, _, text, full)
+  if full < 0 then
+    redis.call('APPEND', key, text)
+    redis.call('PEXPIREAT', key, -full)
+  elseif text == '' then
+    redis.call('DEL', key)
+  else
+    redis.call('SET', key, PREFIX .. text, 'PXAT', full)
+  end
+end
+
+local function complete_rate(rate)
+  rate.capacity = rate.count
+  if rate.count > MOST then
+    return string.format('a sliding_log keeps each call, and so takes a count of at most %.0f', MOST)
+  end
+end
+
+local function complete(limit)
+  packed.complete(limit)
+  if not limit.rates then
+    decide_packed = limit.decide
+    limit.decide, limit.write = decide_log, write_log
+  end
+end
+
+algorithms.sliding_log = {
+  name = 'sliding_log',
+  options = {},
+  rate = complete_rate,
+  limit = complete,
+  holds = packed.prefixed('sliding_log'),
+  step = step,
+  give = give,
   spent = spent,
+  spend = spend,
+}
+end
+
+--@ src/algorithms/sliding_window.lua
+do
+-- sliding_window: n per sliding window, estimated from buckets=k counters a window (default 1). The buckets begin at
+-- whole multiples of their width w = period/k since the epoch. What counts are the bucket of now, the k-1 before it, and
+-- of the one before those the part that the window still covers; with k = 1 this is the two-counter estimate. The
+-- error shrinks with k, and memory grows with it: k+1 small numbers.
+--
+-- State: "sliding_window:<w in ms>:<number of the newest bucket>:<its count>,<the one before>,...". The key expires
+-- when the last count has left the window. Time in whole milliseconds.
+--
+-- A new n counts at once. Counters of another width (another period or k) or of the future (the clock was set back)
+-- cannot be placed: what they add up to, within this window, leaves at least room for just this call.
+
+local MOST_BUCKETS = 1000
+
+-- parse answers width, newest and the counts, counts[0] the newest; or nil.
+local function parse(text)
+  local width, newest, list = string.match(text, '^(%d+):(%d+):([%d,]+)$')
+  width, newest = numbers.whole(width or ''), numbers.whole(newest or '')
+  if not width or width == 0 or not newest then
+    return nil
+  end
+  local counts, at = {}, 0
+  for digits in string.gmatch(list, '%d+') do
+    counts[at] = numbers.whole(digits)
+    if not counts[at] then
+      return nil
+    end
+    at = at + 1
+  end
+  return width, newest, counts, at
+end
+
+-- read answers the counts by their distance from the bucket of now: counts[0] now's, up to counts[k]; or nil.
+local function read(text, now, rate, cost)
+  local counts = {}
+  for i = 0, rate.buckets do
+    counts[i] = 0
+  end
+  if text == '' then
+    return counts
+  end
+  local width, newest, found, many = parse(text)
+  if not width then
+    return nil
+  end
+  local current = math.floor(now / rate.width)
+  if width == rate.width and newest <= current then
+    for i = 0, many - 1 do
+      local at = current - newest + i
+      if at <= rate.buckets then
+        counts[at] = found[i]
+      end
+    end
+    return counts
+  end
+  local sum = 0
+  for i = 0, many - 1 do
+    if (newest - i + 1) * width > now - rate.period then
+      sum = sum + found[i]
+    end
+  end
+  counts[0] = math.min(sum, states.leaves_room(rate.capacity, cost))
+  return counts
+end
+
+-- full_buckets adds up the counters that count whole when `shift` more buckets have passed.
+local function full_buckets(counts, rate, shift)
+  local sum = 0
+  for i = 0, rate.buckets - 1 - shift do
+    sum = sum + counts[i]
+  end
+  return sum
+end
+
+-- remaining and reset of the counts, `into` ms into the bucket of now.
+local function standing(counts, into, rate)
+  local oldest = counts[rate.buckets]
+  local estimate = full_buckets(counts, rate, 0) + math.ceil(oldest * (rate.width - into) / rate.width)
+  local reset = 0
+  for i = 0, rate.buckets do
+    if counts[i] > 0 then
+      reset = (rate.buckets + 1 - i) * rate.width - into
+      break
+    end
+  end
+  return math.max(0, rate.capacity - estimate), reset
+end
+
+-- wait answers the ms until the estimate leaves room for cost, if nothing else is taken.
+local function wait(counts, into, rate, cost)
+  local width = rate.width
+  for shift = 0, rate.buckets do
+    local room = rate.capacity - cost - full_buckets(counts, rate, shift)
+    local oldest = counts[rate.buckets - shift]
+    if room >= 0 then
+      local needed = oldest > room and math.ceil((oldest - room) * width / oldest) or 0
+      if needed < width then
+        return shift * width + needed - into
+      end
+    end
+  end
+  return (rate.buckets + 1) * width - into
+end
+
+local function fits(counts, into, rate, cost)
+  local room = rate.capacity - cost - full_buckets(counts, rate, 0)
+  return room >= 0 and counts[rate.buckets] * (rate.width - into) <= room * rate.width
+end
+
+local function text_of(counts, current, rate)
+  local list = {}
+  local last = 0
+  for i = 0, rate.buckets do
+    list[i + 1] = string.format('%.0f', counts[i])
+    if counts[i] > 0 then
+      last = i
+    end
+  end
+  return string.format('%.0f:%.0f:', rate.width, current) .. table.concat(list, ',', 1, last + 1)
+end
+
+local function step(text, now_us, rate, cost)
+  local now = math.floor(now_us / 1000)
+  local counts = read(text, now, rate, cost)
+  if not counts then
+    return nil
+  end
+  local current = math.floor(now / rate.width)
+  local into = now - current * rate.width
+  if cost == 0 then
+    local remaining, reset = standing(counts, into, rate)
+    return true, remaining, 0, reset
+  elseif not fits(counts, into, rate, cost) then
+    local remaining, reset = standing(counts, into, rate)
+    return false, remaining, cost > rate.capacity and -1 or wait(counts, into, rate, cost), reset
+  end
+  counts[0] = counts[0] + cost
+  local remaining, reset = standing(counts, into, rate)
+  return true, remaining, 0, reset, text_of(counts, current, rate), now + reset
+end
+
+-- give takes back from the newest counters first.
+local function give(text, now_us, rate, cost)
+  local now = math.floor(now_us / 1000)
+  local counts = read(text, now, rate, 1)
+  if not counts then
+    return nil
+  end
+  for i = 0, rate.buckets do
+    local back = math.min(cost, counts[i])
+    counts[i], cost = counts[i] - back, cost - back
+  end
+  local current = math.floor(now / rate.width)
+  local remaining, reset = standing(counts, now - current * rate.width, rate)
+  return true, remaining, 0, reset, reset > 0 and text_of(counts, current, rate) or '', now + reset
+end
+
+local function spend(now_us, rate, units)
+  return string.format('%.0f:%.0f:%.0f', rate.width, math.floor(now_us / 1000 / rate.width), units)
+end
+
+local function spent(value)
+  local width, _, counts, many = parse(string.sub(value, #'sliding_window:' + 1))
+  local sum = 0
+  for i = 0, width and many - 1 or -1 do
+    sum = sum + counts[i]
+  end
+  return sum
+end
+
+local function complete_rate(rate)
+  rate.capacity = rate.count
+  rate.buckets = rate.buckets or 1
+  rate.width = rate.period / rate.buckets
+  if rate.buckets > MOST_BUCKETS then
+    return string.format('buckets=%.0f is above %.0f', rate.buckets, MOST_BUCKETS)
+  elseif rate.width % 1 ~= 0 then
+    return string.format('buckets=%.0f does not divide the period into whole milliseconds', rate.buckets)
+  end
+end
+
+algorithms.sliding_window = {
+  name = 'sliding_window',
+  options = { buckets = numbers.positive_option },
+  rate = complete_rate,
+  limit = packed.complete,
+  holds = packed.prefixed('sliding_window'),
+  step = step,
+  give = give,
+  spent = spent,
+  spend = spend,
+}
+end
+
+--@ src/algorithms/token_bucket.lua
+do
+-- token_bucket: n tokens are added at each whole period since the first take, up to the capacity b (default n). Once
+-- full, the bucket is as new: the next take starts the periods.
+--
+-- State: "token_bucket:<tokens>:<us>", the tokens left, and when they were last added to. The key expires when full.
+--
+-- n, b and the period of a changed limit count from the last addition on; tokens above a lowered b are lost. A state
+-- that would take longer than one full refill (the clock was set back) leaves room for just this call.
+
+-- refill_us answers the us that adding this many tokens takes.
+local function refill_us(tokens, rate)
+  return math.ceil(tokens / rate.count) * rate.period * 1000
+end
+
+-- level answers the tokens and the time of the last addition; or nil. cost is what the call wants.
+local function level(text, now, rate, cost)
+  local capacity = rate.capacity
+  if text == '' then
+    return capacity, now
+  end
+  local tokens, added = string.match(text, '^(%d+):(%d+)$')
+  tokens, added = numbers.whole(tokens or ''), numbers.whole(added or '')
+  if not tokens or not added then
+    return nil
+  end
+  if added < now then
+    local periods = math.floor((now - added) / (rate.period * 1000))
+    tokens = tokens + periods * rate.count
+    added = added + periods * rate.period * 1000
+  end
+  if tokens >= capacity then
+    return capacity, now
+  elseif added + refill_us(capacity - tokens, rate) - now > refill_us(capacity, rate) then
+    return capacity - states.leaves_room(capacity, cost), now
+  end
+  return tokens, added
+end
+
+local function answer(allowed, tokens, added, now, rate, retry)
+  local full = tokens < rate.capacity and added + refill_us(rate.capacity - tokens, rate) or now
+  return allowed, tokens, retry, spans.whole_ms(full - now, 0), string.format('%.0f:%.0f', tokens, added),
+    spans.whole_ms(full, 0)
+end
+
+local function step(text, now, rate, cost)
+  local tokens, added = level(text, now, rate, cost)
+  if not tokens then
+    return nil
+  elseif cost <= tokens then
+    return answer(true, tokens - cost, added, now, rate, 0)
+  elseif cost > rate.capacity then
+    return answer(false, tokens, added, now, rate, -1)
+  end
+  return answer(false, tokens, added, now, rate, spans.whole_ms(added + refill_us(cost - tokens, rate) - now, 0))
+end
+
+local function give(text, now, rate, cost)
+  local tokens, added = level(text, now, rate, 1)
+  if not tokens then
+    return nil
+  elseif tokens + cost >= rate.capacity then
+    return true, rate.capacity, 0, 0, '', 0
+  end
+  return answer(true, tokens + cost, added, now, rate, 0)
+end
+
+local function spend(now, rate, units)
+  return string.format('%.0f:%.0f', rate.capacity - units, now)
+end
+
+local function complete_rate(rate)
+  rate.capacity = rate.burst or rate.count
+end
+
+algorithms.token_bucket = {
+  name = 'token_bucket',
+  options = { burst = numbers.positive_option },
+  rate = complete_rate,
+  limit = packed.complete,
+  holds = packed.prefixed('token_bucket'),
+  step = step,
+  give = give,
+  spend = spend,
+}
+end
+
+--@ src/verbs/acquire.lua
+do
+-- ratelimit_acquire: takes one of n leases, or prolongs the one that this id already holds (a retry takes no second one).
+--   KEYS   one
+--   ARGV   concurrency n lease=<period>, lease id (1 to 256 bytes)
+--   Output { allowed, n, remaining, retry_after_ms, reset_after_ms, 1 }
+--   Errors BADARGS BADLIMIT BADKEYS BADSTATE
+
+redis.register_function{
+  function_name = 'ratelimit_acquire',
+  description = 'Takes a lease, or prolongs the one that this id holds.',
+  callback = function(keys, args)
+    return leases.call('acquire', keys, args)
+  end,
+}
+end
+
+--@ src/verbs/block.lua
+do
+-- ratelimit_block: denies the keys for a time, whatever their limits. What was taken from them stays taken underneath
+-- and goes on to refill. A second block replaces the first.
+--   KEYS   one or more
+--   ARGV   ms
+--   Output how many keys are blocked now: all of them
+--   Errors BADARGS BADKEYS BADSTATE (a key that no limiter wrote: then none is blocked)
+
+local function block(key, holding, untill)
+  holdings.forget(key)
+  local at = string.format('%.0f', untill)
+  if holding.kind ~= 'leases' then
+    redis.call('SET', key, states.block(untill, holding.value, holding.expiry), 'PXAT',
+      string.format('%.0f', math.max(untill, holding.expiry)))
+    return
+  end
+  redis.call('ZADD', key, at, 'blocked')
+  local last = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')
+  redis.call('PEXPIREAT', key, string.format('%.0f', tonumber(last[2])))
+end
+
+redis.register_function{
+  function_name = 'ratelimit_block',
+  description = 'Denies the keys for some milliseconds, whatever their limits.',
+  callback = function(keys, args)
+    local err = holdings.arguments('block', keys, args, 1)
+    if err then
+      return err
+    end
+    local ms = numbers.positive(args[1])
+    if not ms or ms > limits.LONGEST then
+      return errors.new('BADARGS', '%s: the ms of a block are a whole number from 1 to %.0f', errors.quote(args[1]),
+        limits.LONGEST)
+    end
+    local list, now = holdings.all(keys)
+    if not list then
+      return now
+    end
+    for i, key in ipairs(keys) do
+      if list[i].kind == 'usage' then
+        return errors.new('BADSTATE', 'key %s holds a usage record, which cannot be blocked', errors.quote(key))
+      end
+    end
+    for i, key in ipairs(keys) do
+      block(key, list[i], now + ms)
+    end
+    return #keys
+  end,
 }
 end
 
@@ -886,21 +2454,83 @@ end
 --@ src/verbs/peek.lua
 do
 -- ratelimit_peek: answers what ratelimit_take would, and writes nothing. For FCALL_RO too, on replicas as well.
---   KEYS, ARGV, Output, Errors as ratelimit_take
+--   KEYS   one for each limit
+--   ARGV   limit [limit ...] [COST c | COST c1 ... cn]
+--   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }
+--   Errors BADARGS BADLIMIT BADCOST BADKEYS BADSTATE NOPOLICY
+
+local OPTIONS = { COST = true }
 
 redis.register_function{
   function_name = 'ratelimit_peek',
   description = 'Answers what ratelimit_take would, and changes nothing.',
   flags = { 'no-writes' },
   callback = function(keys, args)
-    return decisions.request(keys, args, false)
+    local request, err = requests.read(keys, args, OPTIONS)
+    return request and decisions.request('decide', keys, request, false) or err
+  end,
+}
+end
+
+--@ src/verbs/refund.lua
+do
+-- ratelimit_refund: gives cost back, never beyond full and never more than a key holds: to all keys or, if one of them
+-- is blocked, to none (allowed = 0).
+--   KEYS   one for each limit
+--   ARGV   limit [limit ...] [COST c | COST c1 ... cn]
+--   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }
+--   Errors BADARGS BADLIMIT BADCOST BADKEYS BADSTATE NOPOLICY
+
+local OPTIONS = { COST = true }
+
+redis.register_function{
+  function_name = 'ratelimit_refund',
+  description = 'Gives cost back to the keys, never beyond full.',
+  callback = function(keys, args)
+    local request, err = requests.read(keys, args, OPTIONS)
+    return request and decisions.request('give', keys, request, true) or err
+  end,
+}
+end
+
+--@ src/verbs/release.lua
+do
+-- ratelimit_release: gives a lease back. It can neither free another's lease nor free twice.
+--   KEYS   one
+--   ARGV   concurrency n lease=<period>, lease id (1 to 256 bytes)
+--   Output 1, or 0 if this id holds no lease (any more)
+--   Errors BADARGS BADLIMIT BADKEYS BADSTATE
+
+redis.register_function{
+  function_name = 'ratelimit_release',
+  description = 'Gives a lease back: 1, or 0 if this id holds none.',
+  flags = { 'allow-oom' },
+  callback = function(keys, args)
+    return leases.call('release', keys, args)
+  end,
+}
+end
+
+--@ src/verbs/renew.lua
+do
+-- ratelimit_renew: prolongs a lease that is held. One that has lapsed stays lost: allowed = 0, retry_after_ms = -1.
+--   KEYS   one
+--   ARGV   concurrency n lease=<period>, lease id (1 to 256 bytes)
+--   Output { allowed, n, remaining, retry_after_ms, reset_after_ms, 1 }
+--   Errors BADARGS BADLIMIT BADKEYS BADSTATE
+
+redis.register_function{
+  function_name = 'ratelimit_renew',
+  description = 'Prolongs a lease that is held.',
+  callback = function(keys, args)
+    return leases.call('renew', keys, args)
   end,
 }
 end
 
 --@ src/verbs/reset.lua
 do
--- ratelimit_reset: forgets what was taken.
+-- ratelimit_reset: forgets the keys: what was taken, blocks, leases, request and usage keys.
 --   KEYS   one or more
 --   ARGV   none
 --   Output how many of the keys held something
@@ -908,26 +2538,21 @@ do
 
 redis.register_function{
   function_name = 'ratelimit_reset',
-  description = 'Forgets what was taken from the keys; answers how many held something.',
+  description = 'Forgets the keys; answers how many held something.',
   flags = { 'allow-oom' },
   callback = function(keys, args)
-    if #args > 0 then
-      return errors.new('BADARGS', '%s: reset takes keys only', errors.quote(args[1]))
-    elseif #keys == 0 then
-      return errors.new('BADKEYS', 'the number of keys is 0; name at least one to reset')
+    local err = holdings.arguments('reset', keys, args, 0)
+    if err then
+      return err
     end
-    for _, key in ipairs(keys) do
-      local value = redis.pcall('GET', key)
-      local owner, err = true, nil
-      if value then
-        owner, err = states.owner(key, value)
-      end
-      if not owner then
-        return err
-      end
+    local list
+    list, err = holdings.all(keys)
+    if not list then
+      return err
     end
     local changed = 0
     for _, key in ipairs(keys) do
+      holdings.forget(key)
       changed = changed + redis.call('DEL', key)
     end
     return changed
@@ -938,22 +2563,135 @@ end
 --@ src/verbs/take.lua
 do
 -- ratelimit_take: decides, and consumes if every limit allows.
---   KEYS   one for each limit
---   ARGV   limit [limit ...] [COST c | COST c1 ... cn]
+--   KEYS   one for each limit, then one for ONCE and one for TRACK, in the order in which these are written
+--   ARGV   limit [limit ...] [COST c | COST c1 ... cn] [ONCE ttl_ms] [TRACK]
 --   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }
 --   Errors BADARGS BADLIMIT BADCOST BADKEYS BADSTATE NOPOLICY
 
+local OPTIONS = { COST = true, ONCE = true, TRACK = true }
+
 local decide_one = decisions.one
+
+-- charged tells whether a reply is that of a call that took something.
+local function charged(reply, costs)
+  if reply[1] ~= 1 then
+    return false
+  end
+  for _, cost in ipairs(costs) do
+    if cost > 0 then
+      return true
+    end
+  end
+  return false
+end
+
+local function take(keys, request)
+  local err = request.TRACK and tracking.check(request.TRACK)
+  if err then
+    return err
+  end
+  if request.ONCE then
+    local before
+    before, err = once.read(request.ONCE)
+    if before or err then
+      return before or err
+    end
+  end
+  local reply = decisions.request('decide', keys, request, true)
+  if reply.err then
+    return reply
+  end
+  if request.ONCE and charged(reply, request.COST) then
+    once.keep(request.ONCE, reply, request.ttl)
+  end
+  if request.TRACK then
+    tracking.note(request.TRACK, reply[1] == 1, request.COST[1])
+  end
+  return reply
+end
 
 redis.register_function{
   function_name = 'ratelimit_take',
   description = 'Decides whether a call may pass, and charges it if so: all limits or none.',
   callback = function(keys, args)
-    local limit = known[args[1]]
+    local limit = limits.known[args[1]]
     if limit and #args == 1 and #keys == 1 then
-      return decide_one(keys[1], limit, 1, true)
+      return decide_one('decide', keys[1], limit, 1, true)
     end
-    return decisions.request(keys, args, true)
+    local request, err = requests.read(keys, args, OPTIONS)
+    return request and take(keys, request) or err
+  end,
+}
+end
+
+--@ src/verbs/unblock.lua
+do
+-- ratelimit_unblock: lifts the blocks of the keys; what was taken from them before is there again.
+--   KEYS   one or more
+--   ARGV   none
+--   Output how many of the keys were blocked
+--   Errors BADARGS BADKEYS BADSTATE (a key that no limiter wrote: then none is changed)
+
+local function unblock(key, holding, now)
+  holdings.forget(key)
+  if holding.kind == 'leases' then
+    redis.call('ZREM', key, 'blocked')
+    local last = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')
+    if last[2] then
+      redis.call('PEXPIREAT', key, string.format('%.0f', tonumber(last[2])))
+    end
+  elseif holding.value == '' or holding.expiry <= now then
+    redis.call('DEL', key)
+  else
+    redis.call('SET', key, holding.value, 'PXAT', string.format('%.0f', holding.expiry))
+  end
+end
+
+redis.register_function{
+  function_name = 'ratelimit_unblock',
+  description = 'Lifts the blocks of the keys; answers how many were blocked.',
+  flags = { 'allow-oom' },
+  callback = function(keys, args)
+    local err = holdings.arguments('unblock', keys, args, 0)
+    if err then
+      return err
+    end
+    local list, now = holdings.all(keys)
+    if not list then
+      return now
+    end
+    local changed = 0
+    for i, key in ipairs(keys) do
+      if list[i].blocked > now then
+        unblock(key, list[i], now)
+        changed = changed + 1
+      end
+    end
+    return changed
+  end,
+}
+end
+
+--@ src/verbs/usage.lua
+do
+-- ratelimit_usage: what TRACK has counted under a usage key.
+--   KEYS   one
+--   ARGV   none
+--   Output { "allowed", n, "denied", n, "cost", n, "first_ms", t, "last_ms", t, "interval_ms", 60000,
+--            "series", { { start_ms, allowed, denied }, ... } }, times in ms since the epoch, all 0 if there is nothing
+--   Errors BADARGS BADKEYS BADSTATE
+
+redis.register_function{
+  function_name = 'ratelimit_usage',
+  description = 'Answers what TRACK has counted under a usage key.',
+  flags = { 'no-writes' },
+  callback = function(keys, args)
+    if #keys ~= 1 then
+      return errors.new('BADKEYS', 'the number of keys is %.0f; usage takes one', #keys)
+    elseif #args > 0 then
+      return errors.new('BADARGS', '%s: usage takes the key only', errors.quote(args[1]))
+    end
+    return tracking.check(keys[1]) or tracking.read(keys[1])
   end,
 }
 end

@@ -1,7 +1,8 @@
 -- Rate limiting that decides on the server: one atomic decision a call.
 --
 -- This file opens the library. The build (functions/build.go) joins the sources in this order: src/*.lua by name,
--- src/algorithms/*.lua, src/verbs/*.lua. The files of the last two folders each get a scope of their own.
+-- src/algorithms/*.lua, src/verbs/*.lua. Each has a scope of its own, but for this file; what a file of src offers to
+-- the others it puts into the table of its name: src/40_limits.lua fills `limits`.
 --
 -- While Redis loads a library nothing but redis.register_function, redis.log and the version constants exists: no
 -- string, no math, no redis.call. Top-level code may therefore only build tables and functions.

@@ -1,8 +1,6 @@
 -- Errors are replies `RATELIMIT <REASON> "<value>": what is wrong, and what to do`. They are returned, never raised:
 -- a raised error gets a suffix that differs between servers. A call that errs has changed nothing.
 
-local errors = {}
-
 local SHOWN = 60 -- bytes of a refused value that are repeated in the error
 
 -- quote shows a caller's value in one line of printable ASCII, cut to SHOWN bytes.

@@ -1,8 +1,6 @@
 -- Numbers as callers write them. A Lua number is a double: whole numbers are exact up to 2^53 and not beyond, and
 -- tonumber takes "inf", "nan", "0x10" and "1e3" as well, none of which may ever reach a decision.
 
-local numbers = {}
-
 local LARGEST = '9007199254740992' -- 2^53
 
 numbers.WHOLE = 'a whole number from %s to ' .. LARGEST
@@ -23,6 +21,11 @@ end
 function numbers.positive(text)
   local n = numbers.whole(text)
   return n ~= 0 and n or nil
+end
+
+-- positive_option reads the value of a limit's option: the number, or nil and what was expected.
+function numbers.positive_option(text)
+  return numbers.positive(text), string.format(numbers.WHOLE, '1')
 end
 
 -- common_divisor of two positive whole numbers (Euclid).

@@ -1,7 +1,10 @@
--- What a key may hold. Every state is a string with an expiry, and says by its form which algorithm wrote it, so a
--- key of another kind is refused before anything is written.
-
-local states = {}
+-- What a key may hold. A state is a string with an expiry (the leases of concurrency: a sorted set), and says by its
+-- form who wrote it, so a key of another kind is refused before anything is written.
+--
+--   gcra                                a debt of gcra, kept in the expiry
+--   123                                 the count of a fixed_window
+--   <algorithm>:<state>                 every other state; of several rates <algorithm>::<length>:<state>...
+--   blocked:<until>:<expiry>:<state>    ratelimit_block, over the state that was there, with its expiry (ms; 0: none)
 
 local function unusable(key, what)
   return errors.new('BADSTATE', 'key %s %s; give the limiter a key of its own, or delete this one', errors.quote(key), what)
@@ -12,47 +15,122 @@ function states.missing_expiry(key)
   return unusable(key, 'holds a limiter state without an expiry')
 end
 
--- owner returns the algorithm that wrote value (what GET answered), or nil and the error to reply.
-function states.owner(key, value)
-  if type(value) == 'table' then
-    if string.sub(value.err, 1, 9) == 'WRONGTYPE' then
-      return nil, unusable(key, 'is not a string')
-    end
-    return nil, value
+-- unreadable: no limiter wrote this, although it may look like it.
+function states.unreadable(key, value)
+  return unusable(key, 'holds ' .. errors.quote(value) .. ', which no limiter wrote')
+end
+
+-- not_a_state answers the error for what pcall answered instead of a string.
+function states.not_a_state(key, failure)
+  if string.sub(failure.err, 1, 9) == 'WRONGTYPE' then
+    return unusable(key, 'is not a string')
   end
+  return failure
+end
+
+-- expires_in answers the ms that a key has left, or nil and the error.
+function states.expires_in(key)
+  local left = redis.call('PTTL', key)
+  if left < 0 then
+    return nil, states.missing_expiry(key)
+  end
+  return left
+end
+
+-- not_leases: the key is asked for leases and holds something else.
+function states.not_leases(key)
+  return unusable(key, 'does not hold leases')
+end
+
+-- not_usage: the key is given for TRACK and holds something else.
+function states.not_usage(key)
+  return unusable(key, 'does not hold a usage record')
+end
+
+-- is_lease tells whether a member of a sorted set is one of ours.
+function states.is_lease(member)
+  return member == 'blocked' or string.sub(member, 1, 6) == 'lease:'
+end
+
+-- blocked reads a value that ratelimit_block wrote: until when, the state below it and the expiry of that, in ms since
+-- the epoch; nil for any other value.
+function states.blocked(value)
+  local untill, expiry, state = string.match(value, '^blocked:(%d+):(%d+):(.*)$')
+  untill, expiry = numbers.whole(untill or ''), numbers.whole(expiry or '')
+  if untill and expiry then
+    return untill, state, expiry
+  end
+  return nil
+end
+
+function states.block(untill, state, expiry)
+  return string.format('blocked:%.0f:%.0f:', untill, expiry) .. state
+end
+
+-- owner answers the algorithm that wrote a string, or nil.
+function states.owner(value)
   for _, algorithm in pairs(algorithms) do
     if algorithm.holds(value) then
       return algorithm
     end
   end
-  return nil, states.unreadable(key, value)
+  return nil
 end
 
--- unreadable: the value looks like an algorithm's own, and is not.
-function states.unreadable(key, value)
-  return unusable(key, 'holds ' .. errors.quote(value) .. ', which no limiter wrote')
+-- leaves_room answers the most units that may count as spent so that just this call finds room: what a state that
+-- cannot hold under this limit is taken for.
+function states.leaves_room(capacity, cost)
+  return capacity - (cost > 1 and cost <= capacity and cost or 1)
 end
 
--- elsewhere carries a key over from another algorithm: a change of algorithm neither hands out a second burst nor
--- locks the key out, and callers with the old and the new limit side by side share one allowance.
--- Answers how many units of limit count as spent, and the ms for which they do: a call that they deny has to wait
--- until the old state has run out. A state that runs for longer than this limit takes to refill leaves room for just
--- this call. Or nil and the error to reply.
-function states.elsewhere(key, value, limit, cost)
-  local owner, err = states.owner(key, value)
-  if not owner then
+-- spent_elsewhere carries a key over from another algorithm: a change of algorithm neither hands out a second burst nor
+-- locks the key out, and callers with the old and the new limit side by side share one allowance. Answers how many
+-- units of this rate count as spent; a call that they deny has to wait until the old state has run out. A state that
+-- runs for longer than this rate takes to refill leaves room for just this call.
+function states.spent_elsewhere(value, left, owner, rate, cost)
+  local most = rate.capacity
+  if left > most / rate.count * rate.period then
+    most = states.leaves_room(most, cost)
+  end
+  local units = owner.spent and owner.spent(value, left) or math.ceil(left * rate.count / rate.period)
+  return math.min(most, units)
+end
+
+-- refused_by_block is the answer of decide for a key that is blocked for left ms more.
+function states.refused_by_block(limit, cost, left)
+  return false, 0, cost > limit.capacity and -1 or left, left
+end
+
+-- view tells what GET has answered (not nil) is to an algorithm:
+--   'own', value, left            its own state, left ms before its expiry
+--   'other', value, left, owner   another algorithm's
+--   'none'                        nothing that counts any more
+--   'blocked', nil, left          the key is blocked for left ms more
+-- A block that has run out is looked through. Or nil and the error to reply.
+function states.view(key, value, algorithm)
+  if type(value) == 'table' then
+    return nil, states.not_a_state(key, value)
+  end
+  local left, err = states.expires_in(key)
+  local untill, state, expiry = states.blocked(value)
+  if not untill then
+    state = value
+  end
+  local owner = algorithm.holds(state) and algorithm or states.owner(state)
+  if not owner and state ~= '' then
+    return nil, states.unreadable(key, value)
+  elseif not left then
     return nil, err
   end
-  local left = redis.call('PTTL', key)
-  if left < 0 then
-    return nil, states.missing_expiry(key)
-  elseif left == 0 then
-    return 0, 0
+  if untill then
+    local now = math.max(untill, expiry) - left
+    if now < untill then
+      return 'blocked', nil, untill - now
+    end
+    left = expiry - now
   end
-  local most = limit.capacity
-  if left > most / limit.count * limit.period then
-    most = most - (cost > 1 and cost <= most and cost or 1)
+  if left <= 0 or not owner then
+    return 'none'
   end
-  local units = owner.spent(value, left, limit)
-  return units < most and units or most, left
+  return owner == algorithm and 'own' or 'other', state, left, owner
 end

@@ -1,28 +1,35 @@
 -- Limit expressions, parsed here and nowhere else:
 --
---   [algorithm] n/period [option=value ...]      period = [k]unit, unit = ms s m h d
+--   [algorithm] rate [, rate ...]      rate = n/period [option=value ...]      period = [k]unit, unit = ms s m h d
 --   @policy
 --
 -- An algorithm (src/algorithms/NAME.lua) is a table in `algorithms`:
 --   options   option name -> function(text) that answers its value, or nil and what was expected
---   compile   function(limit): completes the limit, or answers what is wrong with it. The limit comes with
---             count (n), period (ms) and the options' values under their names; compile sets
+--   rate      function(rate): completes one rate, or answers what is wrong with it. The rate comes with count (n),
+--             period (ms), algorithm, and the options' values under their names; rate sets
 --               capacity   what field 2 of the reply says: the most that can be taken at once
+--   limit     function(limit): completes the limit, which is the rate itself, or has several in `rates`. Sets
 --               decide     function(key, limit, cost): reads the key and answers
---                            allowed, remaining, retry_after, reset_after, w1, w2   (times in ms, rounded up)
+--                            allowed, remaining, retry_after, reset_after, w1, w2, capacity   (times in ms, rounded up)
 --                          remaining and reset_after as they are after the call: after taking cost if it is
---                          allowed. Or nil and the error to reply. Writes nothing.
---               write      function(key, limit, cost, w1, w2): stores what decide has found; only called in the same
---                          call, when every limit of it allows and cost is above 0
+--                          allowed. capacity: of the binding rate, nil for limit.capacity. Or nil and the error to
+--                          reply. Writes nothing.
+--               give       the same for a refund of cost
+--               write      function(key, limit, cost, w1, w2): stores what decide or give has found (cost negative for
+--                          give); only called in the same call, when every limit of it allows and cost is not 0
+--             packed.complete does all of it for an algorithm that keeps its state in the value (src/35_packed.lua).
 --   holds     function(value): whether a string was written by this algorithm
---   spent     function(value, left, limit): the units of another algorithm's limit that the state stands for,
---             left ms before its expiry
-
-local limits = {}
+--   spent     function(value, left): the units that the state stands for, left ms before its expiry; without it they
+--             are taken to be what the other limit refills in that time
+--   forget    function(key), optional: drops what is remembered of a key
+--   step, give, spend, plain: see src/35_packed.lua
 
 local UNITS = { ms = 1, s = 1000, m = 60000, h = 3600000, d = 86400000 }
 local LONGEST_TEXT = 1024 -- bytes
+local MOST_RATES = 16
 local LONGEST = 36500 * UNITS.d -- ms; in microseconds twice this is still below 2^53
+
+limits.LONGEST = LONGEST
 
 local function refuse(text, what, ...)
   return nil, errors.new('BADLIMIT', '%s: %s', errors.quote(text), string.format(what, ...))
@@ -38,7 +45,7 @@ local function names(of)
 end
 
 -- period reads "m" or "10s" to ms; nil and what is wrong with it.
-local function parse_period(text)
+function limits.period(text)
   local k, unit = string.match(text, '^(.-)(%a*)$')
   if not UNITS[unit] then
     return nil, string.format('the unit of the period %s is none of ms, s, m, h, d', errors.quote(text))
@@ -53,45 +60,67 @@ local function parse_period(text)
   return factor * UNITS[unit]
 end
 
--- parse_rate reads `n/period [option=value ...]` into limit; answers what is wrong, or nil.
-local function parse_rate(text, limit, algorithm)
-  local rate, rest = string.match(text, '^%s*(%S+)(.*)$')
-  local count, period = string.match(rate or '', '^([^/]*)/(.*)$')
+-- parse_rate reads `n/period [option=value ...]`; answers the rate, or nil and what is wrong with it.
+local function parse_rate(text, algorithm)
+  local head, rest = string.match(text, '^%s*(%S+)(.*)$')
+  local count, period = string.match(head or '', '^([^/]*)/(.*)$')
   if not count then
-    return 'no rate such as 100/m or 5/10s'
+    return nil, 'no rate such as 100/m or 5/10s'
   end
-  limit.count = numbers.positive(count)
-  if not limit.count then
-    return string.format('the count %s is not ' .. numbers.WHOLE, errors.quote(count), '1')
+  local rate = { algorithm = algorithm, count = numbers.positive(count) }
+  if not rate.count then
+    return nil, string.format('the count %s is not ' .. numbers.WHOLE, errors.quote(count), '1')
   end
   local wrong
-  limit.period, wrong = parse_period(period)
+  rate.period, wrong = limits.period(period)
   if wrong then
-    return wrong
+    return nil, wrong
   end
   for word in string.gmatch(rest, '%S+') do
     local name, value = string.match(word, '^([%a_]+)=(.*)$')
     local read = name and algorithm.options[name]
     if not read then
-      return string.format('%s is not an option of %s (its options: %s)', errors.quote(word), algorithm.name,
+      return nil, string.format('%s is not an option of %s (its options: %s)', errors.quote(word), algorithm.name,
         names(algorithm.options))
+    elseif rate[name] ~= nil then
+      return nil, string.format('the option %s is given twice', errors.quote(name))
     end
-    if limit[name] ~= nil then
-      return string.format('the option %s is given twice', errors.quote(name))
-    end
-    limit[name], wrong = read(value)
-    if limit[name] == nil then
-      return string.format('%s=%s is not %s', name, errors.quote(value), wrong)
+    rate[name], wrong = read(value)
+    if rate[name] == nil then
+      return nil, string.format('%s=%s is not %s', name, errors.quote(value), wrong)
     end
   end
-  wrong = algorithm.compile(limit)
+  wrong = algorithm.rate(rate)
   if wrong then
-    return wrong
+    return nil, wrong
+  elseif rate.capacity / rate.count * rate.period > LONGEST then
+    return nil, 'it takes longer than 36500d to refill; use a smaller burst or a faster rate'
   end
-  if limit.capacity / limit.count * limit.period > LONGEST then
-    return 'it takes longer than 36500d to refill; use a smaller burst or a faster rate'
+  return rate
+end
+
+-- parse_rates reads one rate or several; a single one is the limit itself.
+local function parse_rates(text, algorithm)
+  local rates = {}
+  for part in string.gmatch(text .. ',', '([^,]*),') do
+    local rate, wrong = parse_rate(part, algorithm)
+    if not rate then
+      return nil, wrong
+    end
+    rates[#rates + 1] = rate
   end
-  return nil
+  if #rates > MOST_RATES then
+    return nil, string.format('%.0f rates; a limit has at most %.0f', #rates, MOST_RATES)
+  end
+  local limit = rates[1]
+  if #rates > 1 then
+    limit = { algorithm = algorithm, rates = rates, capacity = rates[1].capacity }
+    for _, rate in ipairs(rates) do
+      limit.capacity = math.min(limit.capacity, rate.capacity)
+    end
+  end
+  algorithm.limit(limit)
+  return limit
 end
 
 local function parse(text)
@@ -106,28 +135,42 @@ local function parse(text)
   local algorithm = algorithms[word or 'gcra']
   if not algorithm then
     return refuse(text, 'unknown algorithm %s; there are %s', errors.quote(word), names(algorithms))
+  elseif algorithm.leases then
+    return refuse(text, '%s is for ratelimit_acquire, ratelimit_renew and ratelimit_release', word)
   end
-  rates = rates or text
-  if string.find(rates, ',', 1, true) then
-    return refuse(text, 'several rates on one key are not in this version; give each rate a key of its own')
-  end
-  local limit = {}
-  local wrong = parse_rate(rates, limit, algorithm)
-  if wrong then
+  local limit, wrong = parse_rates(rates or text, algorithm)
+  if not limit then
     return refuse(text, '%s', wrong)
   end
+  return limit
+end
+
+-- leases answers the parsed limit of ratelimit_acquire and its sisters, and its algorithm; or nil and the error.
+function limits.leases(text)
+  if #text > LONGEST_TEXT then
+    return refuse(text, 'a limit has at most %.0f bytes', LONGEST_TEXT)
+  end
+  local algorithm = algorithms[string.match(text, '^%s*([%a_]+)')]
+  if not algorithm or not algorithm.leases then
+    return refuse(text, 'not a limit for leases; write it as concurrency n lease=30s')
+  end
+  local limit, wrong = algorithm.leases(text)
+  if not limit then
+    return refuse(text, '%s', wrong)
+  end
+  limit.algorithm = algorithm
   return limit
 end
 
 -- Parsed limits by their text. Parsing costs more than deciding, and an application has few limits; the bound is for
 -- those who put a number of their own into each text.
 local MOST_KNOWN = 1000
-local known = {}
+limits.known = {}
 local known_size = 0
 
 -- of answers the parsed limit, which is shared and must not be changed, or nil and the error to reply.
 function limits.of(text)
-  local limit = known[text]
+  local limit = limits.known[text]
   if limit then
     return limit
   end
@@ -137,10 +180,10 @@ function limits.of(text)
     return nil, err
   end
   if known_size >= MOST_KNOWN then
-    known = {}
+    limits.known = {}
     known_size = 0
   end
-  known[text] = limit
+  limits.known[text] = limit
   known_size = known_size + 1
   return limit
 end

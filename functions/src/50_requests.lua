@@ -1,6 +1,6 @@
--- The arguments of take and peek:  key [key ...] limit [limit ...] [COST c | COST c1 ... cn]
-
-local requests = {}
+-- The arguments of take, peek and refund:
+--   limit [limit ...] [COST c | COST c1 ... cn] [ONCE ttl_ms] [TRACK]
+-- over one key for each limit, then one for ONCE and one for TRACK, in the order in which these are written.
 
 local OPTIONS = { COST = 'COST', ONCE = 'ONCE', TRACK = 'TRACK', cost = 'COST', once = 'ONCE', track = 'TRACK' }
 
@@ -47,13 +47,57 @@ local function read_costs(args, at, count)
   return costs, at + 1 + given
 end
 
-local function check_keys(keys, count)
-  if #keys ~= count then
-    return errors.new('BADKEYS', 'the number of keys is %.0f and the number of limits %.0f; give each limit one key, '
-      .. 'in order', #keys, count)
-  elseif count == 1 then
-    return nil
+local function ones(count)
+  local costs = {}
+  for i = 1, count do
+    costs[i] = 1
   end
+  return costs
+end
+
+-- read_options reads what follows the limits into request. allowed: the options that the verb has. Answers the error,
+-- or nil.
+local function read_options(request, keys, args, at, allowed)
+  local count = #request.limits
+  local spare = count -- the last key that is given a meaning
+  while at <= #args do
+    local word = OPTIONS[args[at]]
+    if not word or not allowed[word] then
+      return errors.new('BADARGS', '%s: not an option here', errors.quote(args[at]))
+    elseif request[word] then
+      return errors.new('BADARGS', '%s is given twice', word)
+    end
+    local err
+    if word == 'COST' then
+      request.COST, err = read_costs(args, at, count)
+      at = err
+    else
+      spare = spare + 1
+      request[word] = keys[spare] or ''
+      at = at + 1
+      if word == 'ONCE' then
+        request.ttl = numbers.positive(args[at] or '')
+        if not request.ttl or request.ttl > limits.LONGEST then
+          return errors.new('BADARGS', '%s: ONCE is followed by the ms for which it holds, a whole number from 1 to %.0f',
+            errors.quote(args[at] or ''), limits.LONGEST)
+        end
+        at = at + 1
+      end
+    end
+    if not request[word] then
+      return err
+    end
+  end
+  request.COST = request.COST or ones(count)
+  if #keys ~= spare then
+    return errors.new('BADKEYS', 'the number of keys is %.0f and the number of limits %.0f; give each limit one key, in '
+      .. 'order%s', #keys, count, spare > count and ', then one for ONCE and one for TRACK' or '')
+  end
+  return nil
+end
+
+-- repeated answers the error for a key that is given twice, or nil.
+local function repeated(keys)
   local seen = {}
   for _, key in ipairs(keys) do
     if seen[key] then
@@ -64,40 +108,21 @@ local function check_keys(keys, count)
   return nil
 end
 
--- read answers the limits and the costs, each in the order of keys; or nil and the error to reply.
-function requests.read(keys, args)
+-- read answers the request: limits, COST (one for each limit), ONCE and TRACK (their keys), ttl; or nil and the error.
+function requests.read(keys, args, allowed)
   if #keys == 0 then
     return nil, errors.new('BADKEYS', 'the number of keys is 0; give each limit one key')
   end
   local list, at = read_limits(args)
   if not list then
     return nil, at
-  end
-  if #list == 0 then
+  elseif #list == 0 then
     return nil, errors.new('BADARGS', 'no limit after the keys; give one such as 100/m for each key')
   end
-  local err = check_keys(keys, #list)
+  local request = { limits = list }
+  local err = read_options(request, keys, args, at, allowed) or (#keys > 1 and repeated(keys)) or nil
   if err then
     return nil, err
   end
-  local costs
-  while at <= #args do
-    if OPTIONS[args[at]] ~= 'COST' then
-      return nil, errors.new('BADARGS', '%s: not in this version', errors.quote(args[at]))
-    end
-    if costs then
-      return nil, errors.new('BADARGS', 'COST is given twice')
-    end
-    costs, at = read_costs(args, at, #list)
-    if not costs then
-      return nil, at
-    end
-  end
-  if not costs then
-    costs = {}
-    for i = 1, #list do
-      costs[i] = 1
-    end
-  end
-  return list, costs
+  return request
 end

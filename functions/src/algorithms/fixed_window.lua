@@ -1,22 +1,68 @@
 -- fixed_window: n per window. A window opens at the first take, or with align=clock at whole multiples of the period
--- since the epoch (UTC), and ends one period later.
+-- since the epoch (UTC), and ends one period later. Time in whole milliseconds.
 --
--- State: the value is the count, a plain integer; the key expires at the end of the window.
+-- State. The key expires at the end of the window.
+--   one rate:        the count, a plain integer; the window's end is the expiry
+--   several rates:   each "<count>:<end of the window, ms since the epoch>"
 --
 -- A new n counts at once against what the open window has counted. A new period or align takes effect when the window
 -- ends, but a window that would stay open for longer than the period (the period was lowered, or the clock was set
 -- back) is over: the next take opens a new one.
 
+local prefixed = packed.prefixed('fixed_window')
+
 local function holds(value)
-  return string.find(value, '^%d+$') ~= nil
+  return numbers.whole(value) ~= nil or prefixed(value)
+end
+
+-- parse reads "<count>:<end>"; nil if it is not that.
+local function parse(text)
+  local count, ending = string.match(text, '^(%d+):(%d+)$')
+  count, ending = numbers.whole(count or ''), numbers.whole(ending or '')
+  if count and ending then
+    return count, ending
+  end
+  return nil
 end
 
 local function spent(value)
-  return numbers.whole(value) or 0
+  return numbers.whole(value) or parse(packed.text(string.sub(value, #'fixed_window:' + 1), 1) or '') or 0
 end
 
--- read answers the count, the ms left of the window (0: none is open), and, if another algorithm left the state, for
--- how many ms that counts; or nil and the error.
+-- length answers the ms of a window that opens at now (ms).
+local function length(rate, now)
+  return rate.align and rate.period - now % rate.period or rate.period
+end
+
+-- weigh decides over a window: its count and the ms left of it. fresh: it opens with this call.
+local function weigh(count, left, rate, cost)
+  local after = count + cost
+  if cost > 0 and after > rate.capacity then
+    local until_free = count > 0 and left or 0
+    return false, math.max(0, rate.capacity - count), cost > rate.capacity and -1 or until_free, until_free
+  end
+  return true, math.max(0, rate.capacity - after), 0, after > 0 and left or 0
+end
+
+------------------------------------------------------------------- one rate
+
+-- unusual reads a key that does not hold a count. Answers the count, the ms left of the window (0: none is open), and,
+-- if another algorithm left the state, for how many ms that counts; or false and the ms of a block; or nil and the
+-- error.
+local function unusual(key, value, limit, cost)
+  local kind, state, left, owner = states.view(key, value, algorithms.fixed_window)
+  if not kind then
+    return nil, state
+  elseif kind == 'blocked' then
+    return false, left
+  elseif kind == 'none' then
+    return 0, 0
+  elseif kind == 'own' then
+    return spent(state), left
+  end
+  return states.spent_elsewhere(state, left, owner, limit, cost), 0, left
+end
+
 local function read(key, limit, cost)
   local value = redis.pcall('GET', key)
   if not value then
@@ -24,58 +70,128 @@ local function read(key, limit, cost)
   end
   local count = type(value) == 'string' and numbers.whole(value)
   if not count then
-    local left
-    count, left = states.elsewhere(key, value, limit, cost)
-    if not count then
-      return nil, left
-    end
-    return count, 0, left
+    return unusual(key, value, limit, cost)
   end
   local left = redis.call('PTTL', key)
   if left < 0 then
     return nil, states.missing_expiry(key)
-  elseif left == 0 or left > limit.period then
-    return 0, 0
   end
-  return count, left
+  return count, left, nil, true
 end
 
--- opening answers the length in ms of a window that opens now.
+-- opening answers the ms of a window that opens in this call.
 local function opening(limit)
   if not limit.align then
     return limit.period
   end
   local time = redis.call('TIME')
-  local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
-  return limit.period - now % limit.period
+  return length(limit, tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000))
 end
 
 local function decide(key, limit, cost)
-  local count, left, elsewhere = read(key, limit, cost)
+  local count, left, elsewhere, plain = read(key, limit, cost)
   if not count then
-    return nil, left
+    if count == nil then
+      return nil, left
+    end
+    return states.refused_by_block(limit, cost, left)
   end
-  local length = left == 0 and opening(limit) or nil
-  left = length or left
-  local after = count + cost
-  if after > limit.capacity and cost > 0 then
-    local until_free = elsewhere or (count > 0 and left or 0)
-    return false, math.max(0, limit.capacity - count), cost > limit.capacity and -1 or until_free, until_free
+  local opens = nil
+  if left == 0 or left > limit.period then
+    left = opening(limit)
+    opens = left
+    count = elsewhere and count or 0
   end
-  return true, math.max(0, limit.capacity - after), 0, after > 0 and left or 0, after, length
+  local allowed, remaining, retry, reset = weigh(count, left, limit, cost)
+  if not allowed and elsewhere then
+    return false, remaining, retry == -1 and -1 or elsewhere, elsewhere
+  end
+  return allowed, remaining, retry, reset, count + cost, opens or not plain and left
 end
 
-local function write(key, _, cost, count, length)
-  if length then
-    redis.call('SET', key, string.format('%.0f', count), 'PX', length)
+local function give(key, limit, cost)
+  local count, left, _, plain = read(key, limit, 1)
+  if not count then
+    if count == nil then
+      return nil, left
+    end
+    return states.refused_by_block(limit, 1, left)
+  end
+  if left == 0 or left > limit.period then
+    count, left = 0, 0
+  end
+  local after = math.max(0, count - cost)
+  return true, math.max(0, limit.capacity - after), 0, after > 0 and left or 0, after, not plain and left
+end
+
+-- write stores the count; opens: the ms of the window if the key must be written anew.
+local function write(key, _, cost, count, opens)
+  if count == 0 then
+    redis.call('DEL', key)
+  elseif opens then
+    redis.call('SET', key, string.format('%.0f', count), 'PX', opens)
   else
     redis.call('INCRBY', key, string.format('%.0f', cost))
   end
 end
 
-local function compile(limit)
-  limit.capacity = limit.count
-  limit.decide, limit.write = decide, write
+------------------------------------------------------------------- several rates
+
+local function window(text, now, rate)
+  if text == '' then
+    return 0, length(rate, now)
+  end
+  local count, ending = parse(text)
+  if not count then
+    return nil
+  elseif ending <= now or ending - now > rate.period then
+    return 0, length(rate, now)
+  end
+  return count, ending - now
+end
+
+local function step(text, now_us, rate, cost)
+  local now = math.floor(now_us / 1000)
+  local count, left = window(text, now, rate)
+  if not count then
+    return nil
+  end
+  local allowed, remaining, retry, reset = weigh(count, left, rate, cost)
+  return allowed, remaining, retry, reset, string.format('%.0f:%.0f', count + cost, now + left), now + left
+end
+
+local function give_step(text, now_us, rate, cost)
+  local now = math.floor(now_us / 1000)
+  local count, left = window(text, now, rate)
+  if not count then
+    return nil
+  elseif cost >= count then
+    return true, rate.capacity, 0, 0, '', 0
+  end
+  return true, math.max(0, rate.capacity - count + cost), 0, left, string.format('%.0f:%.0f', count - cost, now + left),
+    now + left
+end
+
+local function spend(now_us, rate, units)
+  local now = math.floor(now_us / 1000)
+  return string.format('%.0f:%.0f', units, now + length(rate, now))
+end
+
+local function plain_text(value, left, now_us)
+  return string.format('%.0f:%.0f', numbers.whole(value), math.floor(now_us / 1000) + left)
+end
+
+-------------------------------------------------------------------------------------------
+
+local function complete_rate(rate)
+  rate.capacity = rate.count
+end
+
+local function complete(limit)
+  if limit.rates then
+    return packed.complete(limit)
+  end
+  limit.decide, limit.give, limit.write = decide, give, write
 end
 
 local function clock(text)
@@ -85,7 +201,12 @@ end
 algorithms.fixed_window = {
   name = 'fixed_window',
   options = { align = clock },
-  compile = compile,
+  rate = complete_rate,
+  limit = complete,
   holds = holds,
   spent = spent,
+  step = step,
+  give = give_step,
+  spend = spend,
+  plain = plain_text,
 }

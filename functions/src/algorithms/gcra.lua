@@ -4,9 +4,8 @@
 -- how long until full again.
 --
 -- State. The key expires at TAT, rounded up to a whole millisecond.
---   T a whole number of ms:  value "gcra"; the expiry is TAT, exactly, and no clock need be read to decide.
---   any other T:             value "gcra:<TAT in us>", or "gcra:<us>+<part>" with a part of a microsecond left over,
---                           in units of 1/n of it (n and the period reduced). Redis never sees a rounded number.
+--   one rate, T whole ms:   value "gcra"; the expiry is TAT, exactly, and no clock need be read to decide
+--   otherwise:              "gcra:<TAT in us>", or "gcra:<us>+<part>" with a part of a microsecond left over
 -- A limit of either kind reads what the other has left; TAT is kept when n, period or burst change, so what was taken
 -- under the old limit stays taken.
 --
@@ -16,32 +15,28 @@
 
 local VALUE = 'gcra'
 
+local prefixed = packed.prefixed('gcra')
+
 local function holds(value)
-  return value == VALUE or string.sub(value, 1, 5) == 'gcra:'
+  return value == VALUE or prefixed(value)
 end
 
-local function spent(_, left, limit)
-  return math.ceil(left * limit.count / limit.period)
-end
+------------------------------------------------------------------- one rate, T in whole milliseconds
 
-------------------------------------------------------------------- T in whole milliseconds
-
--- other_debt reads a key that does not hold VALUE. Answers the debt in ms, and, if another algorithm left the state,
--- for how many ms that counts; or nil and the error.
-local function other_debt(key, limit, cost)
-  local value = redis.pcall('GET', key)
-  if type(value) == 'string' and holds(value) then
-    local debt = redis.call('PTTL', key)
-    if debt < 0 then
-      return nil, states.missing_expiry(key)
-    end
-    return debt
+-- unusual_debt reads a key that does not hold VALUE. Answers the debt in ms, and, if another algorithm left the state,
+-- for how many ms that counts; or false and the ms of a block; or nil and the error.
+local function unusual_debt(key, limit, cost)
+  local kind, value, left, owner = states.view(key, redis.pcall('GET', key), algorithms.gcra)
+  if not kind then
+    return nil, value
+  elseif kind == 'blocked' then
+    return false, left
+  elseif kind == 'none' then
+    return 0
+  elseif kind == 'own' then
+    return left
   end
-  local units, left = states.elsewhere(key, value, limit, cost)
-  if not units then
-    return nil, left
-  end
-  return units * limit.interval, left
+  return states.spent_elsewhere(value, left, owner, limit, cost) * limit.interval, left
 end
 
 -- A key that denies is asked again and again, and PTTL alone answers it, once GET has shown that the state is ours.
@@ -66,20 +61,28 @@ local function remember(key, debt)
   seen[key] = debt
 end
 
+local function forget(key)
+  if seen[key] then
+    seen[key] = -1
+  end
+end
+
 local function decide_ms(key, limit, cost)
   local interval, full = limit.interval, limit.full
   local debt = redis.call('PTTL', key)
   local after = debt + cost * interval
   local kept, elsewhere = true, nil
-  if debt <= 0 or after <= full or debt > (seen[key] or 0) or debt + interval > 2 * full then
+  if debt <= 0 or after <= full or debt > (seen[key] or -1) or debt + interval > 2 * full then
     if debt == -2 then
       debt = 0
       kept = false
     elseif redis.pcall('GET', key) ~= VALUE then
-      debt, elsewhere = other_debt(key, limit, cost)
+      debt, elsewhere = unusual_debt(key, limit, cost)
       kept = false
-      if not debt then
+      if debt == nil then
         return nil, elsewhere
+      elseif not debt then
+        return states.refused_by_block(limit, cost, elsewhere)
       end
     elseif debt <= 0 then
       kept = false
@@ -88,7 +91,7 @@ local function decide_ms(key, limit, cost)
       end
     end
     if debt + interval > 2 * full then
-      debt = full - interval * (cost > 1 and cost <= limit.capacity and cost or 1)
+      debt = interval * states.leaves_room(limit.capacity, cost)
       kept = false
     end
     after = debt + cost * interval
@@ -107,8 +110,19 @@ local function decide_ms(key, limit, cost)
   return false, remaining, cost > limit.capacity and -1 or elsewhere or after - full, elsewhere or debt
 end
 
+local function give_ms(key, limit, cost)
+  local allowed, remaining, retry, debt, _, kept = decide_ms(key, limit, 0)
+  if not allowed then
+    return allowed, remaining, retry, debt
+  end
+  local after = math.max(0, debt - cost * limit.interval)
+  return true, math.max(0, math.floor((limit.full - after) / limit.interval)), 0, after, after, kept
+end
+
 local function write_ms(key, limit, cost, after, kept)
-  if not kept then
+  if after == 0 then
+    redis.call('DEL', key)
+  elseif not kept then
     redis.call('SET', key, VALUE, 'PX', after)
   elseif CLOCK_STANDS then
     redis.call('PEXPIRE', key, after)
@@ -117,155 +131,108 @@ local function write_ms(key, limit, cost, after, kept)
   end
 end
 
-------------------------------------------------------------------- any other T
--- A span is two whole numbers: microseconds, and a part of one in units of 1/limit.parts of a microsecond. All of
--- them stay below 2^53, so nothing is ever rounded but on the way out.
+------------------------------------------------------------------- any T, any number of rates
 
--- times answers n emission intervals as a span.
-local function times(n, limit)
-  local part = n * limit.interval_part
-  local over = part % limit.parts
-  return n * limit.interval_us + (part - over) / limit.parts, over
-end
-
-local function exceeds(us, part, other_us, other_part)
-  return us > other_us or (us == other_us and part > other_part)
-end
-
--- units answers how many whole intervals fit into a span. The quotient of doubles can be one off, the products not.
-local function units(us, part, limit)
-  if us < 0 or (us == 0 and part <= 0) then
-    return 0
-  end
-  local n = math.floor((us + part / limit.parts) / (limit.interval_us + limit.interval_part / limit.parts)) + 1
-  local n_us, n_part = times(n, limit)
-  while n > 0 and exceeds(n_us, n_part, us, part) do
-    n = n - 1
-    n_us, n_part = times(n, limit)
-  end
-  return n
-end
-
-local function whole_ms(us, part)
-  return math.ceil((part > 0 and us + 1 or us) / 1000)
-end
-
--- parse_tat reads a value of ours that is not VALUE; nil if it is not one after all. Cut at fixed places rather than
--- matched: 16 digits of microseconds are the years 2001 to 2286.
-local function parse_tat(value)
-  local us = numbers.whole(string.sub(value, 6, 21))
-  if #value == 21 then
-    return us, 0
-  end
-  local part = string.sub(value, 22, 22) == '+' and numbers.whole(string.sub(value, 23))
-  if us and part then
-    return us, part
-  end
-end
-
--- read_debt_span answers the debt as a span, and, if another algorithm left the state, for how many ms that counts;
--- or nil and the error. now in us.
-local function read_debt_span(key, limit, cost, now)
-  local value = redis.pcall('GET', key)
-  if not value then
-    return 0, 0
-  end
-  if type(value) == 'table' or not holds(value) then
-    local count, left = states.elsewhere(key, value, limit, cost)
-    if not count then
-      return nil, left
+-- debt_of answers the debt that a text stands for as a span, or nil. cost is what the call wants.
+local function debt_of(text, now, rate, cost)
+  local us, part = 0, 0
+  if text ~= '' then
+    us, part = spans.read(text)
+    if not us then
+      return nil
     end
-    local us, part = times(count, limit)
-    return us, part, left
-  end
-  if value == VALUE then
-    local left = redis.call('PTTL', key)
-    if left < 0 then
-      return nil, states.missing_expiry(key)
+    if us < now then
+      us, part = 0, 0
+    elseif part >= rate.parts then
+      us, part = us + 1 - now, 0 -- left by a rate with other parts: rounded up
+    else
+      us = us - now
     end
-    return math.max(0, left * 1000 - now % 1000), 0
   end
-  local us, part = parse_tat(value)
-  if not us then
-    return nil, states.unreadable(key, value)
-  elseif us < now then
-    return 0, 0
-  elseif part >= limit.parts then
-    return us + 1 - now, 0 -- left by a rate with other parts: rounded up
+  if spans.exceeds(us, part, rate.far_us, rate.far_part) then
+    return spans.times(states.leaves_room(rate.capacity, cost), rate)
   end
-  return us - now, part
+  return us, part
 end
 
-local function decide_us(key, limit, cost)
-  local time = redis.call('TIME')
-  local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
-  local us, part, elsewhere = read_debt_span(key, limit, cost, now)
+local function step(text, now, rate, cost)
+  local us, part = debt_of(text, now, rate, cost)
   if not us then
-    return nil, part
+    return nil
   end
-  local capacity, full_us, full_part = limit.capacity, limit.full_us, limit.full_part
-  if exceeds(us, part, limit.far_us, limit.far_part) then
-    us, part = times(capacity - (cost > 1 and cost <= capacity and cost or 1), limit)
+  local full_us, full_part = rate.full_us, rate.full_part
+  if cost > rate.capacity then
+    return false, spans.units(full_us - us, full_part - part, rate), -1, spans.whole_ms(us, part)
   end
-  if cost > capacity then
-    return false, units(full_us - us, full_part - part, limit), -1, elsewhere or whole_ms(us, part)
+  local more_us, more_part = spans.times(cost, rate)
+  local after_us, after_part = spans.add(us, part, more_us, more_part, rate)
+  if cost > 0 and spans.exceeds(after_us, after_part, full_us, full_part) then
+    return false, spans.units(full_us - us, full_part - part, rate),
+      spans.whole_ms(after_us - full_us, after_part - full_part), spans.whole_ms(us, part)
   end
-  local after_us, after_part = times(cost, limit)
-  after_us, after_part = after_us + us, after_part + part
-  if after_part >= limit.parts then
-    after_us, after_part = after_us + 1, after_part - limit.parts
-  end
-  if cost > 0 and exceeds(after_us, after_part, full_us, full_part) then
-    return false, units(full_us - us, full_part - part, limit),
-      elsewhere or whole_ms(after_us - full_us, after_part - full_part), elsewhere or whole_ms(us, part)
-  end
-  return true, units(full_us - after_us, full_part - after_part, limit), 0, whole_ms(after_us, after_part),
-    now + after_us, after_part
+  return true, spans.units(full_us - after_us, full_part - after_part, rate), 0, spans.whole_ms(after_us, after_part),
+    spans.text(now + after_us, after_part), spans.whole_ms(now + after_us, after_part)
 end
 
-local function write_us(key, _, _, us, part)
-  local value
-  if part > 0 then
-    value = string.format('gcra:%.0f+%.0f', us, part)
-  else
-    value = string.format('gcra:%.0f', us)
+local function give(text, now, rate, cost)
+  local us, part = debt_of(text, now, rate, 1)
+  if not us then
+    return nil
   end
-  redis.call('SET', key, value, 'PXAT', whole_ms(us, part))
+  local less_us, less_part = spans.times(math.min(cost, rate.capacity), rate)
+  us, part = us - less_us, part - less_part
+  if part < 0 then
+    us, part = us - 1, part + rate.parts
+  end
+  if us < 0 or (us == 0 and part == 0) then
+    return true, rate.capacity, 0, 0, '', 0
+  end
+  return true, spans.units(rate.full_us - us, rate.full_part - part, rate), 0, spans.whole_ms(us, part),
+    spans.text(now + us, part), spans.whole_ms(now + us, part)
+end
+
+local function spend(now, rate, units)
+  local us, part = spans.times(units, rate)
+  return spans.text(now + us, part)
+end
+
+local function plain(_, left, now)
+  return spans.text(now - now % 1000 + left * 1000, 0)
 end
 
 -------------------------------------------------------------------------------------------
 
-local function compile(limit)
-  local capacity = limit.burst or limit.count
-  limit.capacity = capacity
-  if limit.period % limit.count == 0 then
-    limit.interval = limit.period / limit.count
-    limit.full = limit.interval * capacity
-    limit.decide, limit.write = decide_ms, write_ms
-    return nil
+-- complete_rate works for leaky_bucket too, which keeps the same state.
+local function complete_rate(rate)
+  rate.capacity = rate.burst or rate.count
+  local wrong = spans.prepare(rate, rate.capacity)
+  if wrong then
+    return wrong
   end
-  local period = limit.period * 1000
-  local divisor = numbers.common_divisor(period, limit.count)
-  limit.parts = limit.count / divisor
-  limit.interval_part = period / divisor % limit.parts
-  limit.interval_us = (period / divisor - limit.interval_part) / limit.parts
-  if limit.parts * (capacity + 1) > 9007199254740992 then
-    return 'the emission interval period/n is too fine a fraction for this burst; round the count or the period'
-  end
-  limit.full_us, limit.full_part = times(capacity, limit)
-  limit.far_us, limit.far_part = times(2 * capacity - 1, limit)
-  limit.decide, limit.write = decide_us, write_us
+  rate.full_us, rate.full_part = spans.times(rate.capacity, rate)
+  rate.far_us, rate.far_part = spans.times(2 * rate.capacity - 1, rate)
   return nil
 end
 
-local function positive(text)
-  return numbers.positive(text), string.format(numbers.WHOLE, '1')
+local function complete(limit)
+  if limit.rates or limit.period % limit.count ~= 0 then
+    return packed.complete(limit)
+  end
+  limit.interval = limit.period / limit.count
+  limit.full = limit.interval * limit.capacity
+  limit.decide, limit.give, limit.write = decide_ms, give_ms, write_ms
 end
 
 algorithms.gcra = {
   name = 'gcra',
-  options = { burst = positive },
-  compile = compile,
+  options = { burst = numbers.positive_option },
+  rate = complete_rate,
+  limit = complete,
   holds = holds,
-  spent = spent,
+  forget = forget,
+  step = step,
+  give = give,
+  spend = spend,
+  plain = plain,
+  debt_of = debt_of,
 }

@@ -1,11 +1,17 @@
 -- ratelimit_peek: answers what ratelimit_take would, and writes nothing. For FCALL_RO too, on replicas as well.
---   KEYS, ARGV, Output, Errors as ratelimit_take
+--   KEYS   one for each limit
+--   ARGV   limit [limit ...] [COST c | COST c1 ... cn]
+--   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }
+--   Errors BADARGS BADLIMIT BADCOST BADKEYS BADSTATE NOPOLICY
+
+local OPTIONS = { COST = true }
 
 redis.register_function{
   function_name = 'ratelimit_peek',
   description = 'Answers what ratelimit_take would, and changes nothing.',
   flags = { 'no-writes' },
   callback = function(keys, args)
-    return decisions.request(keys, args, false)
+    local request, err = requests.read(keys, args, OPTIONS)
+    return request and decisions.request('decide', keys, request, false) or err
   end,
 }

@@ -1,19 +1,60 @@
 -- ratelimit_take: decides, and consumes if every limit allows.
---   KEYS   one for each limit
---   ARGV   limit [limit ...] [COST c | COST c1 ... cn]
+--   KEYS   one for each limit, then one for ONCE and one for TRACK, in the order in which these are written
+--   ARGV   limit [limit ...] [COST c | COST c1 ... cn] [ONCE ttl_ms] [TRACK]
 --   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }
 --   Errors BADARGS BADLIMIT BADCOST BADKEYS BADSTATE NOPOLICY
 
+local OPTIONS = { COST = true, ONCE = true, TRACK = true }
+
 local decide_one = decisions.one
+
+-- charged tells whether a reply is that of a call that took something.
+local function charged(reply, costs)
+  if reply[1] ~= 1 then
+    return false
+  end
+  for _, cost in ipairs(costs) do
+    if cost > 0 then
+      return true
+    end
+  end
+  return false
+end
+
+local function take(keys, request)
+  local err = request.TRACK and tracking.check(request.TRACK)
+  if err then
+    return err
+  end
+  if request.ONCE then
+    local before
+    before, err = once.read(request.ONCE)
+    if before or err then
+      return before or err
+    end
+  end
+  local reply = decisions.request('decide', keys, request, true)
+  if reply.err then
+    return reply
+  end
+  if request.ONCE and charged(reply, request.COST) then
+    once.keep(request.ONCE, reply, request.ttl)
+  end
+  if request.TRACK then
+    tracking.note(request.TRACK, reply[1] == 1, request.COST[1])
+  end
+  return reply
+end
 
 redis.register_function{
   function_name = 'ratelimit_take',
   description = 'Decides whether a call may pass, and charges it if so: all limits or none.',
   callback = function(keys, args)
-    local limit = known[args[1]]
+    local limit = limits.known[args[1]]
     if limit and #args == 1 and #keys == 1 then
-      return decide_one(keys[1], limit, 1, true)
+      return decide_one('decide', keys[1], limit, 1, true)
     end
-    return decisions.request(keys, args, true)
+    local request, err = requests.read(keys, args, OPTIONS)
+    return request and take(keys, request) or err
   end,
 }

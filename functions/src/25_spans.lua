@@ -1,0 +1,78 @@
+-- Spans of time kept exactly, for the algorithms with an emission interval T = period/n: whole microseconds, and a
+-- part of one in units of 1/limit.parts of a microsecond. All of them are whole numbers below 2^53, so nothing is
+-- rounded but on the way out.
+
+-- prepare completes a limit with its interval, and answers what is wrong with it, or nil.
+-- capacity: the most units that are ever multiplied with the interval.
+function spans.prepare(limit, capacity)
+  local period = limit.period * 1000
+  local divisor = numbers.common_divisor(period, limit.count)
+  limit.parts = limit.count / divisor
+  limit.interval_part = period / divisor % limit.parts
+  limit.interval_us = (period / divisor - limit.interval_part) / limit.parts
+  if limit.parts * 2 * capacity > 9007199254740992 then
+    return 'the emission interval period/n is too fine a fraction for this burst; round the count or the period'
+  end
+  return nil
+end
+
+-- times answers n emission intervals.
+function spans.times(n, limit)
+  local part = n * limit.interval_part
+  local over = part % limit.parts
+  return n * limit.interval_us + (part - over) / limit.parts, over
+end
+
+function spans.exceeds(us, part, other_us, other_part)
+  return us > other_us or (us == other_us and part > other_part)
+end
+
+-- add answers the sum of two spans, the parts of which are below limit.parts.
+function spans.add(us, part, more_us, more_part, limit)
+  us, part = us + more_us, part + more_part
+  if part >= limit.parts then
+    return us + 1, part - limit.parts
+  end
+  return us, part
+end
+
+-- units answers how many whole intervals fit into the span from part of the first to the other, 0 if it is negative.
+-- The quotient of doubles can be one off, the products are not.
+function spans.units(us, part, limit)
+  if us < 0 or (us == 0 and part <= 0) then
+    return 0
+  end
+  local n = math.floor((us + part / limit.parts) / (limit.interval_us + limit.interval_part / limit.parts)) + 1
+  local n_us, n_part = spans.times(n, limit)
+  while n > 0 and spans.exceeds(n_us, n_part, us, part) do
+    n = n - 1
+    n_us, n_part = spans.times(n, limit)
+  end
+  return n
+end
+
+-- whole_ms rounds up to milliseconds. part may be that of a difference, negative.
+function spans.whole_ms(us, part)
+  return math.ceil((part > 0 and us + 1 or us) / 1000)
+end
+
+-- text writes a time as "<us>" or "<us>+<part>"; read answers it again, or nil.
+function spans.text(us, part)
+  if part > 0 then
+    return string.format('%.0f+%.0f', us, part)
+  end
+  return string.format('%.0f', us)
+end
+
+-- Cut at fixed places rather than matched: 16 digits of microseconds are the years 2001 to 2286.
+function spans.read(text)
+  local us = numbers.whole(string.sub(text, 1, 16))
+  if #text == 16 then
+    return us, 0
+  end
+  local part = string.sub(text, 17, 17) == '+' and numbers.whole(string.sub(text, 18))
+  if us and part then
+    return us, part
+  end
+  return nil
+end

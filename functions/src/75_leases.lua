@@ -1,0 +1,21 @@
+-- The arguments of acquire, renew and release: one key, a limit for leases, and the lease's id.
+
+local LONGEST_ID = 256 -- bytes
+
+-- call answers what the algorithm's function of that name does.
+function leases.call(verb, keys, args)
+  if #keys ~= 1 then
+    return errors.new('BADKEYS', 'the number of keys is %.0f; %s takes one', #keys, verb)
+  elseif #args ~= 2 then
+    return errors.new('BADARGS', 'the number of arguments is %.0f; %s takes a limit and a lease id', #args, verb)
+  end
+  local limit, err = limits.leases(args[1])
+  if not limit then
+    return err
+  end
+  local id = args[2]
+  if #id == 0 or #id > LONGEST_ID then
+    return errors.new('BADARGS', 'the lease id %s is not of 1 to %.0f bytes', errors.quote(id), LONGEST_ID)
+  end
+  return limit.algorithm[verb](keys[1], limit, id)
+end

@@ -1,0 +1,83 @@
+-- token_bucket: n tokens are added at each whole period since the first take, up to the capacity b (default n). Once
+-- full, the bucket is as new: the next take starts the periods.
+--
+-- State: "token_bucket:<tokens>:<us>", the tokens left, and when they were last added to. The key expires when full.
+--
+-- n, b and the period of a changed limit count from the last addition on; tokens above a lowered b are lost. A state
+-- that would take longer than one full refill (the clock was set back) leaves room for just this call.
+
+-- refill_us answers the us that adding this many tokens takes.
+local function refill_us(tokens, rate)
+  return math.ceil(tokens / rate.count) * rate.period * 1000
+end
+
+-- level answers the tokens and the time of the last addition; or nil. cost is what the call wants.
+local function level(text, now, rate, cost)
+  local capacity = rate.capacity
+  if text == '' then
+    return capacity, now
+  end
+  local tokens, added = string.match(text, '^(%d+):(%d+)$')
+  tokens, added = numbers.whole(tokens or ''), numbers.whole(added or '')
+  if not tokens or not added then
+    return nil
+  end
+  if added < now then
+    local periods = math.floor((now - added) / (rate.period * 1000))
+    tokens = tokens + periods * rate.count
+    added = added + periods * rate.period * 1000
+  end
+  if tokens >= capacity then
+    return capacity, now
+  elseif added + refill_us(capacity - tokens, rate) - now > refill_us(capacity, rate) then
+    return capacity - states.leaves_room(capacity, cost), now
+  end
+  return tokens, added
+end
+
+local function answer(allowed, tokens, added, now, rate, retry)
+  local full = tokens < rate.capacity and added + refill_us(rate.capacity - tokens, rate) or now
+  return allowed, tokens, retry, spans.whole_ms(full - now, 0), string.format('%.0f:%.0f', tokens, added),
+    spans.whole_ms(full, 0)
+end
+
+local function step(text, now, rate, cost)
+  local tokens, added = level(text, now, rate, cost)
+  if not tokens then
+    return nil
+  elseif cost <= tokens then
+    return answer(true, tokens - cost, added, now, rate, 0)
+  elseif cost > rate.capacity then
+    return answer(false, tokens, added, now, rate, -1)
+  end
+  return answer(false, tokens, added, now, rate, spans.whole_ms(added + refill_us(cost - tokens, rate) - now, 0))
+end
+
+local function give(text, now, rate, cost)
+  local tokens, added = level(text, now, rate, 1)
+  if not tokens then
+    return nil
+  elseif tokens + cost >= rate.capacity then
+    return true, rate.capacity, 0, 0, '', 0
+  end
+  return answer(true, tokens + cost, added, now, rate, 0)
+end
+
+local function spend(now, rate, units)
+  return string.format('%.0f:%.0f', rate.capacity - units, now)
+end
+
+local function complete_rate(rate)
+  rate.capacity = rate.burst or rate.count
+end
+
+algorithms.token_bucket = {
+  name = 'token_bucket',
+  options = { burst = numbers.positive_option },
+  rate = complete_rate,
+  limit = packed.complete,
+  holds = packed.prefixed('token_bucket'),
+  step = step,
+  give = give,
+  spend = spend,
+}

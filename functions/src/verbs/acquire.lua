@@ -1,0 +1,13 @@
+-- ratelimit_acquire: takes one of n leases, or prolongs the one that this id already holds (a retry takes no second one).
+--   KEYS   one
+--   ARGV   concurrency n lease=<period>, lease id (1 to 256 bytes)
+--   Output { allowed, n, remaining, retry_after_ms, reset_after_ms, 1 }
+--   Errors BADARGS BADLIMIT BADKEYS BADSTATE
+
+redis.register_function{
+  function_name = 'ratelimit_acquire',
+  description = 'Takes a lease, or prolongs the one that this id holds.',
+  callback = function(keys, args)
+    return leases.call('acquire', keys, args)
+  end,
+}

@@ -1,0 +1,48 @@
+-- ratelimit_block: denies the keys for a time, whatever their limits. What was taken from them stays taken underneath
+-- and goes on to refill. A second block replaces the first.
+--   KEYS   one or more
+--   ARGV   ms
+--   Output how many keys are blocked now: all of them
+--   Errors BADARGS BADKEYS BADSTATE (a key that no limiter wrote: then none is blocked)
+
+local function block(key, holding, untill)
+  holdings.forget(key)
+  local at = string.format('%.0f', untill)
+  if holding.kind ~= 'leases' then
+    redis.call('SET', key, states.block(untill, holding.value, holding.expiry), 'PXAT',
+      string.format('%.0f', math.max(untill, holding.expiry)))
+    return
+  end
+  redis.call('ZADD', key, at, 'blocked')
+  local last = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')
+  redis.call('PEXPIREAT', key, string.format('%.0f', tonumber(last[2])))
+end
+
+redis.register_function{
+  function_name = 'ratelimit_block',
+  description = 'Denies the keys for some milliseconds, whatever their limits.',
+  callback = function(keys, args)
+    local err = holdings.arguments('block', keys, args, 1)
+    if err then
+      return err
+    end
+    local ms = numbers.positive(args[1])
+    if not ms or ms > limits.LONGEST then
+      return errors.new('BADARGS', '%s: the ms of a block are a whole number from 1 to %.0f', errors.quote(args[1]),
+        limits.LONGEST)
+    end
+    local list, now = holdings.all(keys)
+    if not list then
+      return now
+    end
+    for i, key in ipairs(keys) do
+      if list[i].kind == 'usage' then
+        return errors.new('BADSTATE', 'key %s holds a usage record, which cannot be blocked', errors.quote(key))
+      end
+    end
+    for i, key in ipairs(keys) do
+      block(key, list[i], now + ms)
+    end
+    return #keys
+  end,
+}

@@ -1,0 +1,17 @@
+-- ratelimit_refund: gives cost back, never beyond full and never more than a key holds: to all keys or, if one of them
+-- is blocked, to none (allowed = 0).
+--   KEYS   one for each limit
+--   ARGV   limit [limit ...] [COST c | COST c1 ... cn]
+--   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }
+--   Errors BADARGS BADLIMIT BADCOST BADKEYS BADSTATE NOPOLICY
+
+local OPTIONS = { COST = true }
+
+redis.register_function{
+  function_name = 'ratelimit_refund',
+  description = 'Gives cost back to the keys, never beyond full.',
+  callback = function(keys, args)
+    local request, err = requests.read(keys, args, OPTIONS)
+    return request and decisions.request('give', keys, request, true) or err
+  end,
+}

@@ -1,0 +1,13 @@
+-- ratelimit_renew: prolongs a lease that is held. One that has lapsed stays lost: allowed = 0, retry_after_ms = -1.
+--   KEYS   one
+--   ARGV   concurrency n lease=<period>, lease id (1 to 256 bytes)
+--   Output { allowed, n, remaining, retry_after_ms, reset_after_ms, 1 }
+--   Errors BADARGS BADLIMIT BADKEYS BADSTATE
+
+redis.register_function{
+  function_name = 'ratelimit_renew',
+  description = 'Prolongs a lease that is held.',
+  callback = function(keys, args)
+    return leases.call('renew', keys, args)
+  end,
+}

@@ -1,0 +1,44 @@
+-- ratelimit_unblock: lifts the blocks of the keys; what was taken from them before is there again.
+--   KEYS   one or more
+--   ARGV   none
+--   Output how many of the keys were blocked
+--   Errors BADARGS BADKEYS BADSTATE (a key that no limiter wrote: then none is changed)
+
+local function unblock(key, holding, now)
+  holdings.forget(key)
+  if holding.kind == 'leases' then
+    redis.call('ZREM', key, 'blocked')
+    local last = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')
+    if last[2] then
+      redis.call('PEXPIREAT', key, string.format('%.0f', tonumber(last[2])))
+    end
+  elseif holding.value == '' or holding.expiry <= now then
+    redis.call('DEL', key)
+  else
+    redis.call('SET', key, holding.value, 'PXAT', string.format('%.0f', holding.expiry))
+  end
+end
+
+redis.register_function{
+  function_name = 'ratelimit_unblock',
+  description = 'Lifts the blocks of the keys; answers how many were blocked.',
+  flags = { 'allow-oom' },
+  callback = function(keys, args)
+    local err = holdings.arguments('unblock', keys, args, 0)
+    if err then
+      return err
+    end
+    local list, now = holdings.all(keys)
+    if not list then
+      return now
+    end
+    local changed = 0
+    for i, key in ipairs(keys) do
+      if list[i].blocked > now then
+        unblock(key, list[i], now)
+        changed = changed + 1
+      end
+    end
+    return changed
+  end,
+}
