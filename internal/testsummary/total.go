@@ -26,10 +26,7 @@ func totalCommand(args []string, stdout io.Writer) (bool, error) {
 	if err := flags.Parse(args); err != nil {
 		return false, err
 	}
-	stages, err := loadStages(flags.Args())
-	if err != nil {
-		return false, err
-	}
+	stages := loadStages(flags.Args())
 	servers, err := loadServers(*serversFile)
 	if err != nil {
 		return false, err
@@ -77,20 +74,20 @@ func (sv server) count(stages []stage) (good, bad int) {
 	return good, bad
 }
 
-func loadStages(files []string) ([]stage, error) {
-	var stages []stage
-	for _, file := range files {
+// loadStages reads the outcomes that run left. A stage that left none has failed in a way it could not report.
+func loadStages(files []string) []stage {
+	stages := make([]stage, len(files))
+	for i, file := range files {
 		text, err := os.ReadFile(file)
+		if err == nil {
+			err = json.Unmarshal(text, &stages[i])
+		}
 		if err != nil {
-			return nil, fmt.Errorf("a stage left no outcome: %w", err)
+			why := result{Package: file, Test: "no outcome: " + err.Error(), Outcome: failed}
+			stages[i] = stage{Label: file, Results: []result{why}}
 		}
-		var s stage
-		if err := json.Unmarshal(text, &s); err != nil {
-			return nil, fmt.Errorf("%s is not the outcome of a stage: %w", file, err)
-		}
-		stages = append(stages, s)
 	}
-	return stages, nil
+	return stages
 }
 
 // loadServers reads the servers file. A file that does not exist means that no server was reached: the tests
