@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
 
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
 )
@@ -36,9 +37,9 @@ func run(m *testing.M) int {
 	if fleet == nil {
 		return m.Run() // for the tests to fail, each by its name
 	}
-	finished := make(chan struct{})
-	defer close(finished)
+	finished, watched := make(chan struct{}), make(chan struct{})
 	go func() {
+		defer close(watched)
 		select {
 		case <-finished:
 		case <-ctx.Done():
@@ -54,6 +55,13 @@ func run(m *testing.M) int {
 	}
 	if err := fleet.Stop(); err != nil {
 		fmt.Fprintln(os.Stderr, "removing the servers:", err)
+		code = 1
+	}
+	close(finished)
+	<-watched
+	stop()
+	if err := goleak.Find(); err != nil {
+		fmt.Fprintln(os.Stderr, "the tests left goroutines behind:", err)
 		code = 1
 	}
 	return code
