@@ -25,7 +25,8 @@ var (
 	fleetErr error // why there is no fleet
 
 	excludedMu sync.Mutex
-	excluded   = map[string][]string{} // by backend: what could not be run there
+	excluded   = map[string][]string{} // by backend: kinds of test that could not be run there
+	notRun     = map[string][]string{} // by backend: tests that therefore ran nothing
 )
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
@@ -71,7 +72,7 @@ func run(m *testing.M) int {
 func writeSummary() error {
 	var all []backend.Summary
 	for _, b := range fleet.Backends {
-		s := backend.Summary{Name: b.Name, About: b.About(), Excluded: excluded[b.Name]}
+		s := backend.Summary{Name: b.Name, About: b.About(), Excluded: excluded[b.Name], NotRun: notRun[b.Name]}
 		fmt.Printf("ran on %s: %s\n", s.Name, s.About)
 		for _, what := range s.Excluded {
 			fmt.Printf("  not run there: %s\n", what)
@@ -109,11 +110,11 @@ func startedHere(b *backend.Backend) string {
 }
 
 // eachBackend runs f as a subtest on every backend that meets the needs, side by side, and restores the backend
-// before it. It fails where there is none, except that a server given by address need not be everything: what
-// could not be run there stands in the summary.
+// before it. It fails where there is none, except that a server given by address need not be everything: then the
+// test is not counted, and the summary says what could not be run there.
 func eachBackend(t *testing.T, f func(t *testing.T, b *backend.Backend), needs ...need) {
 	t.Helper()
-	found := false
+	ran, given := false, ""
 	for _, b := range backends(t) {
 		lack := ""
 		for _, n := range needs {
@@ -122,20 +123,26 @@ func eachBackend(t *testing.T, f func(t *testing.T, b *backend.Backend), needs .
 			}
 		}
 		if lack != "" {
-			found = found || b.Given()
 			if b.Given() {
+				given = b.Name
 				exclude(b, lack)
 			}
 			continue
 		}
-		found = true
+		ran = true
 		t.Run(b.Name, func(t *testing.T) {
 			t.Parallel()
 			restore(t, b)
 			f(t, b)
 		})
 	}
-	if !found {
+	switch {
+	case ran:
+	case given != "":
+		excludedMu.Lock()
+		defer excludedMu.Unlock()
+		notRun[given] = append(notRun[given], t.Name())
+	default:
 		t.Fatal("no backend of this run has what the test needs")
 	}
 }

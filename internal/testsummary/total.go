@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -15,6 +16,7 @@ type server struct {
 	Name     string   `json:"name"`     // as it stands in the names of the tests: TestVectors/redis-7.0/...
 	About    string   `json:"about"`    // product, version, topology
 	Excluded []string `json:"excluded"` // kinds of test that could not be run there
+	NotRun   []string `json:"not_run"`  // tests that had nothing to run on, and so have not passed
 }
 
 // totalCommand prints the summary of all stages and reports whether everything passed.
@@ -30,6 +32,11 @@ func totalCommand(args []string, stdout io.Writer) (bool, error) {
 	servers, err := loadServers(*serversFile)
 	if err != nil {
 		return false, err
+	}
+	for _, sv := range servers {
+		for i := range stages {
+			stages[i].leaveOut(sv.NotRun)
+		}
 	}
 
 	good, bad := *checksPassed, *checksFailed
@@ -72,6 +79,13 @@ func (sv server) count(stages []stage) (good, bad int) {
 		}
 	}
 	return good, bad
+}
+
+// leaveOut removes the tests of these names where they passed: they did so without running anything.
+func (s *stage) leaveOut(names []string) {
+	s.Results = slices.DeleteFunc(s.Results, func(r result) bool {
+		return r.Outcome == passed && slices.Contains(names, r.Test)
+	})
 }
 
 // loadStages reads the outcomes that run left. A stage that left none has failed in a way it could not report.
