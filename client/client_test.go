@@ -165,8 +165,9 @@ func TestAgainstLibrary(t *testing.T) {
 			t.Errorf("%s: %+v, %v\nwant %+v", step.name, got, err, step.want)
 		}
 	}
-	if n := must[int64](t)(c.Reset(ctx, "k", "other", "nothing")); n != 2 {
-		t.Errorf("reset of two held keys and an empty one answers %d, want 2", n)
+	// By now "other" is full again, and an idle limiter leaves nothing behind.
+	if n := must[int64](t)(c.Reset(ctx, "k", "other", "nothing")); n != 1 {
+		t.Errorf("reset of a held key and two empty ones answers %d, want 1", n)
 	}
 	if keys := must[[]string](t)(rdb.Keys(ctx, "*").Result()); len(keys) != 0 {
 		t.Errorf("after reset: %q", keys)

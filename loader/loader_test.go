@@ -125,16 +125,11 @@ func TestReportAsJSON(t *testing.T) {
 	}
 }
 
-// startCluster starts primaries with an even share of the slots each, and one primary without slots.
-func startCluster(t *testing.T, primaries int, args ...string) (addrs []string, stop []func()) {
+// startCluster starts primaries with an even share of the slots each, and one primary without slots. auth is how a client
+// connects to them.
+func startCluster(t *testing.T, primaries int, auth redis.Options, args ...string) (addrs []string, stop []func()) {
 	t.Helper()
 	ctx := t.Context()
-	auth := redis.Options{}
-	for i, arg := range args {
-		if arg == "--requirepass" {
-			auth.Password = args[i+1]
-		}
-	}
 	addrs, stop = make([]string, primaries+1), make([]func(), primaries+1)
 	nodes := make([]*redis.Client, primaries+1)
 	for i := range nodes {
@@ -165,7 +160,7 @@ func startCluster(t *testing.T, primaries int, args ...string) (addrs []string, 
 }
 
 func TestCluster(t *testing.T) {
-	addrs, stop := startCluster(t, 3, "--requirepass", "secret", "--masterauth", "secret")
+	addrs, stop := startCluster(t, 3, redis.Options{Password: "secret"}, "--requirepass", "secret")
 	ctx := t.Context()
 	b := build(t)
 
@@ -260,7 +255,7 @@ func TestCluster(t *testing.T) {
 
 // A node that fails at the load itself, after all looked well: the others are done, and the error says how far it got.
 func TestPartialDeploy(t *testing.T) {
-	addrs, _ := startCluster(t, 2)
+	addrs, _ := startCluster(t, 2, redis.Options{})
 	ctx := t.Context()
 	b := build(t)
 	if err := at(t, addrs[1]).ConfigSet(ctx, "maxmemory", "1").Err(); err != nil {

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -47,14 +48,26 @@ func must[T any](t testing.TB) func(T, error) T {
 	}
 }
 
+// freePort finds a port that is free, and whose port of the cluster bus, 10000 above, is free too.
 func freePort(t testing.TB) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 1000 {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		port := ln.Addr().(*net.TCPAddr).Port
+		if port+10000 <= 65535 {
+			if bus, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port+10000)); err == nil {
+				_ = bus.Close()
+				_ = ln.Close()
+				return strconv.Itoa(port)
+			}
+		}
+		_ = ln.Close()
 	}
-	defer func() { _ = ln.Close() }()
-	return strconv.Itoa(ln.Addr().(*net.TCPAddr).Port)
+	t.Fatal("no free pair of ports")
+	return ""
 }
 
 // startRedis starts a redis-server of its own and returns its address and a way to end it early.
@@ -65,10 +78,14 @@ func startRedis(t testing.TB, args ...string) (addr string, stop func()) {
 		t.Fatalf("these tests need a redis-server (Debian, Ubuntu: apt-get install redis-server): %v", err)
 	}
 	port := freePort(t)
-	args = append([]string{
-		"--port", port, "--bind", "127.0.0.1", "--save", "", "--dir", t.TempDir(),
+	listen := []string{"--port", port}
+	if slices.Contains(args, "--tls-cert-file") {
+		listen = []string{"--port", "0", "--tls-port", port}
+	}
+	args = append(append(listen,
+		"--bind", "127.0.0.1", "--save", "", "--dir", t.TempDir(),
 		"--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1", "--cluster-node-timeout", "2000",
-	}, args...)
+	), args...)
 	cmd := exec.Command(bin, args...)
 	var log strings.Builder
 	cmd.Stdout, cmd.Stderr = &log, &log
