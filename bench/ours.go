@@ -86,7 +86,9 @@ const (
 	floorLibraryName = "ratelimit_bench"
 	floorLibrary     = `#!lua name=` + floorLibraryName + `
 redis.register_function('ratelimit_bench_one', function() return 1 end)
-redis.register_function('ratelimit_bench_six', function() return { 1, 100, 99, 0, 600, 1 } end)
+local six = { 1, 100, 99, 0, 600, 1 }
+redis.register_function('ratelimit_bench_six', function() return six end)
+redis.register_function('ratelimit_bench_new', function() return { 1, 100, 99, 0, 600, 1 } end)
 `
 )
 
@@ -113,7 +115,8 @@ func floors(ctx context.Context, rdb *redis.Client) ([]contender, error) {
 	}
 	return []contender{
 		floor("FCALL of a function that returns 1", "fcall", "ratelimit_bench_one", 0),
-		floor("FCALL of a function that returns six integers", "fcall", "ratelimit_bench_six", 0),
+		floor("FCALL of one that returns six integers", "fcall", "ratelimit_bench_six", 0),
+		floor("FCALL of one that returns six in a new table", "fcall", "ratelimit_bench_new", 0),
 		floor("EVALSHA of 'return 1'", "evalsha", sha, 0),
 		floor("PING", "ping"),
 	}, nil

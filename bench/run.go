@@ -17,6 +17,9 @@ type plan struct {
 	Batch  int `json:"batch"` // decisions sent in one write
 }
 
+// each is how many calls one contender makes in one case.
+func (p plan) each() int { return (1 + p.Rounds) * (p.Calls + p.WarmUp) }
+
 // check refuses a plan under which a case would not be what it says.
 func (p plan) check() error {
 	for name, value := range map[string]int{"--keys": p.Keys, "--calls": p.Calls, "--rounds": p.Rounds, "--batch": p.Batch} {
@@ -27,9 +30,9 @@ func (p plan) check() error {
 	if p.WarmUp < 0 {
 		return fmt.Errorf("--warm-up is %d, want at least 0", p.WarmUp)
 	}
-	if p.Keys > 1e6 || p.Rounds*(p.Calls+p.WarmUp) >= 1e7 {
+	if p.Keys > 1e6 || p.each() >= 1e7 {
 		return fmt.Errorf("--keys is %d and each contender makes %d calls; keys are numbered with 7 digits, "+
-			"so at most 1000000 keys and fewer than 10000000 calls", p.Keys, p.Rounds*(p.Calls+p.WarmUp))
+			"so at most 1000000 keys and fewer than 10000000 calls", p.Keys, p.each())
 	}
 	return nil
 }
@@ -39,7 +42,7 @@ func (p plan) fits(w workload) error {
 	if w.keys != inUse || !w.allow {
 		return nil
 	}
-	visits := int64((p.Rounds*(p.Calls+p.WarmUp) + p.Keys - 1) / p.Keys)
+	visits := int64((p.each() + p.Keys - 1) / p.Keys)
 	if need := w.prefill + visits*w.cost; need > w.count {
 		return fmt.Errorf("each of %d keys would be asked %d times, %d units at a time, and %s allows %d; "+
 			"give more --keys or fewer --calls", p.Keys, visits, w.cost, w.rate(), w.count)
@@ -58,7 +61,7 @@ type runner struct {
 }
 
 // run measures one case: contenders take turns, so that whatever slows the machine down meets all of them, and the one
-// that begins changes from round to round.
+// that begins changes from round to round. A first round is not counted: in it the server's tables grow.
 func (r *runner) run(ctx context.Context, c benchCase) ([]turns, error) {
 	if err := r.plan.fits(c.work); err != nil {
 		return nil, err
@@ -68,14 +71,16 @@ func (r *runner) run(ctx context.Context, c benchCase) ([]turns, error) {
 	}
 	figures := make([]turns, len(c.contenders))
 	position := make([]int, len(c.contenders)) // of each contender in its keys
-	for round := range r.plan.Rounds {
+	for round := range 1 + r.plan.Rounds {
 		for turn := range c.contenders {
 			i := (round + turn) % len(c.contenders)
 			usec, err := r.turn(ctx, c.work, &c.contenders[i], &position[i])
 			if err != nil {
-				return nil, fmt.Errorf("%s, round %d: %w", c.contenders[i].name, round+1, err)
+				return nil, fmt.Errorf("%s, round %d: %w", c.contenders[i].name, round, err)
 			}
-			figures[i] = append(figures[i], usec)
+			if round > 0 {
+				figures[i] = append(figures[i], usec)
+			}
 		}
 	}
 	return figures, nil
