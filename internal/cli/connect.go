@@ -189,7 +189,7 @@ func (a *app) connect(ctx context.Context) (redis.UniversalClient, servers, erro
 			continue
 		}
 		if !cluster {
-			return nil, s, fmt.Errorf("%s is no cluster: %s is a server of its own; name that one alone, without --cluster", s.name, addr)
+			return nil, s, fmt.Errorf("%s is no cluster: %s is a server of its own; name one server, without --cluster", s.name, addr)
 		}
 		return s.open(), s, nil
 	}

@@ -189,7 +189,8 @@ func (a *app) demoHello(ctx context.Context, on *stage, l look, key string) erro
 	}
 	return a.printf(`One call is one decision, from any language:
   %s
-  → %s   allowed; of %d; %d left; retry after %d ms; full in %d ms; by key %d
+  → %s
+  allowed; of %d; %d left; retry after %d ms; full again in %d ms; decided by key %d
 
 `, l.paint(bold, fmt.Sprintf(`FCALL ratelimit_take 1 %s "%s"`, key, limit)), strings.Join(shown, " "), reply[1], reply[2], reply[3], reply[4], reply[5])
 }
@@ -205,31 +206,20 @@ func (a *app) demoPlay(ctx context.Context, s *show, l look) error {
 		return err
 	}
 	if !l.moving {
-		if err := s.play(ctx, a.pace, a.parallel, a.servers.timeout, func() {}); err != nil {
+		if err := s.play(ctx, a.pace, a.parallel, a.servers.timeout, func() error { return nil }); err != nil {
 			return err
 		}
 		return canvas.draw(s.chart(l))
 	}
-	if err := a.printf("\x1b[?25l"); err != nil { // no cursor
+	if err := a.printf("\x1b[?25l\x1b[?7l"); err != nil { // no cursor, no wrapping
 		return err
 	}
-	defer func() { _ = a.printf("\x1b[?25h") }()
-	if err := canvas.draw(s.chart(l)); err != nil {
+	defer func() { _ = a.printf("\x1b[?7h\x1b[?25h") }()
+	frame := func() error { return canvas.draw(s.chart(l)) }
+	if err := frame(); err != nil {
 		return err
 	}
-	var failed error
-	err := s.play(ctx, a.pace, a.parallel, a.servers.timeout, func() {
-		if failed == nil {
-			failed = canvas.draw(s.chart(l))
-		}
-	})
-	if err == nil && failed == nil {
-		failed = canvas.draw(s.chart(l))
-	}
-	if err != nil {
-		return err
-	}
-	return failed
+	return s.play(ctx, a.pace, a.parallel, a.servers.timeout, frame)
 }
 
 // demoForget deletes the demo's keys, also after an interruption.
@@ -252,9 +242,9 @@ func (a *app) demoEnd(s *show, on *stage, l look, keys int) error {
 		fmt.Fprintln(&text, strings.TrimRight(line, " "))
 	}
 	next := [][2]string{
-		{a.program + " dev", "a server like this one, for any client"},
+		{a.program + " dev", "a server to try it on"},
 		{"redis-cli FCALL ratelimit_take 1 user:42 5/10s", "ask it, in another terminal"},
-		{a.program + " deploy --redis redis://HOST:6379", "the library on a Redis 7 or a Valkey"},
+		{a.program + " deploy --redis redis://HOST:6379", "onto Redis 7+ or Valkey"},
 	}
 	if !on.own {
 		at := " --redis " + quoteWord(on.name)
@@ -271,7 +261,12 @@ func (a *app) demoEnd(s *show, on *stage, l look, keys int) error {
 		width = max(width, len(n[0]))
 	}
 	for _, n := range next {
-		fmt.Fprintf(&text, "  %s  %s\n", pad(n[0], width), l.paint(faint, "# "+n[1]))
+		note := l.paint(faint, "# "+n[1])
+		if width > 50 {
+			fmt.Fprintf(&text, "  %s\n  %s\n", note, n[0])
+		} else {
+			fmt.Fprintf(&text, "  %s  %s\n", pad(n[0], width), note)
+		}
 	}
 	return a.printf("%s", text.String())
 }

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -89,7 +88,8 @@ func (s *show) keys() []string {
 
 // play sends every request at its time, at most parallel at once, and calls frame at the end of each column. A request whose
 // time comes after the end, because the server is slow, is left out.
-func (s *show) play(ctx context.Context, p pace, parallel int, timeout time.Duration, frame func()) error {
+func (s *show) play(ctx context.Context, p pace, parallel int, timeout time.Duration, frame func() error) error {
+	outer := ctx
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	var running sync.WaitGroup
@@ -104,7 +104,9 @@ func (s *show) play(ctx context.Context, p pace, parallel int, timeout time.Dura
 			if err := p.until(ctx, start.Add(next)); err != nil {
 				return err
 			}
-			frame()
+			if err := frame(); err != nil {
+				return err
+			}
 		}
 		return p.until(ctx, start.Add(at))
 	}
@@ -138,11 +140,11 @@ func (s *show) play(ctx context.Context, p pace, parallel int, timeout time.Dura
 		stop()
 	}
 	running.Wait()
-	if s.failure != nil {
+	switch {
+	case outer.Err() != nil:
+		return fmt.Errorf("interrupted after %s of %s", human(p.now().Sub(start)), human(s.total))
+	case s.failure != nil:
 		return s.failure
-	}
-	if errors.Is(err, context.Canceled) {
-		return fmt.Errorf("interrupted after %s", human(p.now().Sub(start)))
 	}
 	return err
 }

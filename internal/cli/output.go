@@ -102,6 +102,14 @@ func plural(n int64, noun string) string {
 	return grouped(n) + " " + noun + "s"
 }
 
+// visible is a key as it is, or quoted where it holds what would not show.
+func visible(key string) string {
+	if key == "" || strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || !strconv.IsPrint(r) }) {
+		return strconv.Quote(key)
+	}
+	return key
+}
+
 // quoteWord is a word as a shell takes it, left bare where nothing in it is special.
 func quoteWord(word string) string {
 	if word != "" && !strings.ContainsFunc(word, func(r rune) bool {

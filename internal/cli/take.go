@@ -139,7 +139,7 @@ func sentence(req client.Request, res client.Result) string {
 	}
 	fmt.Fprintf(&line, "%s  %s of %s left", word, grouped(res.Remaining), grouped(res.Limit))
 	if len(req.Keys) > 1 {
-		fmt.Fprintf(&line, " for %s (%s)", quoteWord(req.Keys[res.Index-1]), req.Limits[res.Index-1])
+		fmt.Fprintf(&line, " for %s (%s)", visible(req.Keys[res.Index-1]), req.Limits[res.Index-1])
 	}
 	switch {
 	case res.RetryAfter == client.Never:
