@@ -17,6 +17,9 @@ type contender struct {
 	// library is what must be loaded during this contender's turns; nil: nothing.
 	library *library
 
+	// prefix is what the keys begin with, 4 bytes; "" for a contender that takes part in no case about absent keys.
+	prefix string
+
 	// commands are the commands of one decision, in lower case; the server time of all of them is added up.
 	commands []string
 

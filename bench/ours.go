@@ -43,6 +43,7 @@ func take(lib *library, prefix, algorithm string, works ...workload) contender {
 	c := contender{
 		name:     name,
 		library:  lib,
+		prefix:   prefix + "0",
 		commands: []string{"fcall"},
 		call:     func(n int) ([]redis.Cmder, error) { return build(n, works[0].cost) },
 		read:     readTake,

@@ -52,6 +52,7 @@ func (p peers) redisRate(ctx context.Context, w workload) (contender, error) {
 	c := contender{
 		name:     "redis_rate " + moduleVersion("github.com/go-redis/redis_rate/v10"),
 		peer:     true,
+		prefix:   "rate",
 		commands: []string{"evalsha"},
 		call:     func(n int) ([]redis.Cmder, error) { return build(n, w.cost) },
 		read: func(replies []redis.Cmder) (outcome, error) {
@@ -95,6 +96,7 @@ func (p peers) ululeLimiter(ctx context.Context, w workload) (contender, error) 
 	c := contender{
 		name:     "ulule/limiter " + moduleVersion("github.com/ulule/limiter/v3"),
 		peer:     true,
+		prefix:   "ulul",
 		commands: []string{"evalsha"},
 		call:     func(n int) ([]redis.Cmder, error) { return build(n, w.cost) },
 		read: func(replies []redis.Cmder) (outcome, error) {
@@ -142,6 +144,7 @@ func (p peers) seedCounter(ctx context.Context, w workload) (contender, error) {
 	c := contender{
 		name:     "seed counter script",
 		peer:     true,
+		prefix:   "seed",
 		commands: []string{"evalsha"},
 		call:     call,
 		read: func(replies []redis.Cmder) (outcome, error) {
@@ -174,6 +177,7 @@ func (p peers) incrExpire(ctx context.Context, w workload) contender {
 	c := contender{
 		name:     "INCRBY + EXPIRE, no script",
 		peer:     true,
+		prefix:   "incr",
 		commands: []string{"incrby", "expire"},
 		call:     func(n int) ([]redis.Cmder, error) { return build(n, w.cost) },
 		read: func(replies []redis.Cmder) (outcome, error) {

@@ -158,7 +158,31 @@ func (r *runner) turn(ctx context.Context, w workload, c *contender, position *i
 	if err != nil {
 		return 0, err
 	}
+	if w.keys == absent {
+		if err := r.forget(ctx, c, *position); err != nil {
+			return 0, err
+		}
+	}
 	return cost(before, after, c.commands, r.plan.Calls)
+}
+
+// forget deletes the keys that a turn about absent keys has made, up to position: otherwise the server's tables double
+// in the middle of somebody's turn.
+func (r *runner) forget(ctx context.Context, c *contender, position int) error {
+	made := r.plan.WarmUp + r.plan.Calls
+	if err := r.send(ctx, made, func(n int) ([]redis.Cmder, error) {
+		return []redis.Cmder{redis.NewIntCmd(ctx, "unlink", key(c.prefix, position-made+n))}, nil
+	}, nil); err != nil {
+		return err
+	}
+	left, err := r.rdb.DBSize(ctx).Result()
+	if err != nil {
+		return fmt.Errorf("DBSIZE: %w", err)
+	}
+	if left != int64(r.plan.Keys) {
+		return fmt.Errorf("%d keys are left after the turn's own were deleted, want %d", left, r.plan.Keys)
+	}
+	return nil
 }
 
 // keyNumber answers which key the call at a position is about. Keys in use are visited equally often, but not in the
