@@ -13,6 +13,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
 func TestNewRefuses(t *testing.T) {
@@ -121,42 +123,69 @@ func TestReplies(t *testing.T) {
 	}
 }
 
-// TestAgainstLibrary drives the real library on a real server through every method.
+// TestAgainstLibrary drives the real library through every method, at exact times.
 func TestAgainstLibrary(t *testing.T) {
-	server := startRedis(t)
-	rdb := connect(t, redis.Options{Addr: server.addr})
-	deploy(t, rdb)
 	ctx := t.Context()
+	server := embedded.Run(t, embedded.WithLibrary(functions.Source()), embedded.WithTime(time.UnixMilli(1_700_000_000_000)))
+	rdb := connect(t, redis.Options{Addr: server.Addr()})
 	c := newClient(t, rdb, client.WithPrefix("rl:"))
-
-	res := must[client.Result](t)(c.Allow(ctx, "k", client.PerDay(3)))
-	if !res.Allowed || res.Limit != 3 || res.Remaining != 2 || res.RetryAfter != 0 || res.Index != 1 || res.ResetAfter <= 7*time.Hour || res.ResetAfter > 8*time.Hour {
-		t.Errorf("first call: %+v", res)
+	three := client.PerDay(3)
+	request := func(limits ...client.Limit) client.Request {
+		return client.Request{Keys: []string{"other", "k"}, Limits: limits}
 	}
-	if res := must[client.Result](t)(c.AllowN(ctx, "k", client.PerDay(3), 4)); res.Allowed || res.RetryAfter != client.Never {
-		t.Errorf("cost above capacity: %+v, want denied for ever", res)
+	const never = client.Never
+	for _, step := range []struct {
+		name string
+		wait time.Duration // before the call
+		call func() (client.Result, error)
+		want client.Result
+	}{
+		{"peek", 0, func() (client.Result, error) { return c.Peek(ctx, "k", three) },
+			client.Result{Allowed: true, Limit: 3, Remaining: 2, ResetAfter: 8 * time.Hour, Index: 1}},
+		{"allow", 0, func() (client.Result, error) { return c.Allow(ctx, "k", three) },
+			client.Result{Allowed: true, Limit: 3, Remaining: 2, ResetAfter: 8 * time.Hour, Index: 1}},
+		{"cost above capacity", time.Hour, func() (client.Result, error) { return c.AllowN(ctx, "k", three, 4) },
+			client.Result{Limit: 3, Remaining: 2, RetryAfter: never, ResetAfter: 7 * time.Hour, Index: 1}},
+		{"peek at more than is left", 0, func() (client.Result, error) { return c.PeekN(ctx, "k", three, 3) },
+			client.Result{Limit: 3, Remaining: 2, RetryAfter: 7 * time.Hour, ResetAfter: 7 * time.Hour, Index: 1}},
+		{"the last two", 0, func() (client.Result, error) { return c.AllowN(ctx, "k", three, 2) },
+			client.Result{Allowed: true, Limit: 3, ResetAfter: 23 * time.Hour, Index: 1}},
+		{"cost 0", 0, func() (client.Result, error) { return c.AllowN(ctx, "k", three, 0) },
+			client.Result{Allowed: true, Limit: 3, ResetAfter: 23 * time.Hour, Index: 1}},
+		{"two keys, the second empty", 0, func() (client.Result, error) { return c.Take(ctx, request("9/d", three)) },
+			client.Result{Limit: 3, RetryAfter: 7 * time.Hour, ResetAfter: 23 * time.Hour, Index: 2}},
+		{"the same, later", 7 * time.Hour, func() (client.Result, error) { return c.Take(ctx, request("9/d", three)) },
+			client.Result{Allowed: true, Limit: 3, ResetAfter: 24 * time.Hour, Index: 2}},
+		{"peek at two keys", 8 * time.Hour, func() (client.Result, error) { return c.PeekRequest(ctx, request("9/d", three)) },
+			client.Result{Allowed: true, Limit: 3, ResetAfter: 24 * time.Hour, Index: 2}},
+	} {
+		server.Advance(step.wait)
+		got, err := step.call()
+		if err != nil || got != step.want {
+			t.Errorf("%s: %+v, %v\nwant %+v", step.name, got, err, step.want)
+		}
 	}
-	if res := must[client.Result](t)(c.PeekN(ctx, "k", client.PerDay(3), 3)); res.Allowed || res.Remaining != 2 || res.RetryAfter <= 7*time.Hour {
-		t.Errorf("peek at 3 of 2: %+v", res)
-	}
-	if res := must[client.Result](t)(c.AllowN(ctx, "k", client.PerDay(3), 2)); !res.Allowed || res.Remaining != 0 {
-		t.Errorf("the last two: %+v", res)
-	}
-	if res := must[client.Result](t)(c.AllowN(ctx, "k", client.PerDay(3), 0)); !res.Allowed {
-		t.Errorf("cost 0: %+v, want allowed", res)
-	}
-	two := client.Request{Keys: []string{"other", "k"}, Limits: []client.Limit{"9/d", "3/d"}}
-	if res := must[client.Result](t)(c.Take(ctx, two)); res.Allowed || two.Keys[res.Index-1] != "k" {
-		t.Errorf("two keys, the second empty: %+v, want denied by k", res)
-	}
-	if n := must[int64](t)(rdb.Exists(ctx, "rl:other").Result()); n != 0 {
-		t.Error("a denied call wrote the other key")
-	}
+	// By now "other" is full again, and an idle limiter leaves nothing behind.
 	if n := must[int64](t)(c.Reset(ctx, "k", "other", "nothing")); n != 1 {
-		t.Errorf("reset of one held key and two empty ones answers %d, want 1", n)
+		t.Errorf("reset of a held key and two empty ones answers %d, want 1", n)
 	}
-	if res := must[client.Result](t)(c.PeekRequest(ctx, two)); !res.Allowed || res.Remaining != 2 {
-		t.Errorf("after reset: %+v", res)
+	if keys := must[[]string](t)(rdb.Keys(ctx, "*").Result()); len(keys) != 0 {
+		t.Errorf("after reset: %q", keys)
+	}
+}
+
+// The example in the documentation of Result.
+func TestResultExample(t *testing.T) {
+	server := embedded.Run(t, embedded.WithLibrary(functions.Source()), embedded.WithTime(time.UnixMilli(1_700_000_000_000)))
+	c := newClient(t, connect(t, redis.Options{Addr: server.Addr()}))
+	var got []client.Result
+	for range 6 {
+		got = append(got, must[client.Result](t)(c.Allow(t.Context(), "k", "10/m burst=5")))
+	}
+	first := client.Result{Allowed: true, Limit: 5, Remaining: 4, ResetAfter: 6 * time.Second, Index: 1}
+	sixth := client.Result{Limit: 5, RetryAfter: 6 * time.Second, ResetAfter: 30 * time.Second, Index: 1}
+	if got[0] != first || got[5] != sixth {
+		t.Errorf("first %+v, sixth %+v", got[0], got[5])
 	}
 }
 

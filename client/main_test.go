@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -63,13 +64,23 @@ type process struct {
 	stop func()
 }
 
+// freePort finds a port that is free, and whose port of the cluster bus, 10000 above, is free too.
 func freePort() (int, error) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
+	for range 1000 {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return 0, err
+		}
+		port := ln.Addr().(*net.TCPAddr).Port
+		if port+10000 <= 65535 {
+			if bus, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port+10000)); err == nil {
+				_ = bus.Close()
+				return port, ln.Close()
+			}
+		}
+		_ = ln.Close()
 	}
-	defer func() { _ = ln.Close() }()
-	return ln.Addr().(*net.TCPAddr).Port, nil
+	return 0, errors.New("no free pair of ports")
 }
 
 func startProcess(args ...string) (*process, error) {
@@ -206,9 +217,15 @@ func startCluster(t *testing.T) *cluster {
 	for _, rdb := range direct {
 		eventually(t, "every node sees the whole cluster", func() bool {
 			info, err := rdb.ClusterInfo(ctx).Result()
-			slots, err2 := rdb.ClusterSlots(ctx).Result()
-			return err == nil && err2 == nil && strings.Contains(info, "cluster_state:ok") &&
-				len(slots) == 2 && len(slots[0].Nodes)+len(slots[1].Nodes) == 3
+			slots, err2 := rdb.Do(ctx, "cluster", "slots").Slice()
+			if err != nil || err2 != nil || !strings.Contains(info, "cluster_state:ok") || len(slots) != 2 {
+				return false
+			}
+			nodes := 0
+			for _, slot := range slots {
+				nodes += len(slot.([]any)) - 2 // after the first and the last slot
+			}
+			return nodes == 3
 		})
 	}
 	eventually(t, "the replica has the library", func() bool {

@@ -10,6 +10,7 @@ require (
 	github.com/ratelimit-functions/ratelimit v0.0.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/testcontainers/testcontainers-go v0.44.0
+	go.uber.org/goleak v1.3.0
 )
 
 require (

@@ -5,9 +5,10 @@
 #   scripts/setup.sh docker    for tests in containers
 #   scripts/setup.sh local     for tests against redis-server processes
 #   scripts/setup.sh given     for tests against a server named in RATELIMIT_TEST_REDIS
+#   scripts/setup.sh images    for making the Docker images from Debian packages
 set -euo pipefail
 cd "$(dirname "$0")/.."
-backend=${1:?say docker, local or given}
+purpose=${1:?say docker, local, given or images}
 
 has() { command -v "$1" >/dev/null 2>&1; }
 python_redis() { /usr/bin/python3 -c 'import redis' >/dev/null 2>&1; }
@@ -21,16 +22,17 @@ need() { # need PACKAGES NAME
 	names+=("$2")
 }
 
-has cc && headers || need "gcc libc6-dev" "a C compiler with its headers (for go test -race and the clock shim)"
-has redis-cli || need redis-tools "redis-cli"
-has luac5.1 || need lua5.1 "luac5.1 (Lua 5.1)"
-has luacheck || need lua-check "luacheck"
-python_redis || need "python3 python3-redis" "Python 3 with its redis package"
-if [ "$backend" = local ]; then
-	has redis-server || need redis-server "redis-server 7 or later"
+if [ "$purpose" = images ]; then
+	has mmdebstrap || need "mmdebstrap debian-archive-keyring" "mmdebstrap"
+else
+	has cc && headers || need "gcc libc6-dev" "a C compiler with its headers (for go test -race and the clock shim)"
+	has redis-cli || need redis-tools "redis-cli"
+	has luac5.1 || need lua5.1 "luac5.1 (Lua 5.1)"
+	has luacheck || need lua-check "luacheck"
+	python_redis || need "python3 python3-redis" "Python 3 with its redis package"
 fi
-if [ "$backend" = docker ] && ! docker/images.sh --check && ! has mmdebstrap && has apt-get; then
-	need "mmdebstrap debian-archive-keyring" "mmdebstrap (to make images without a registry)"
+if [ "$purpose" = local ]; then
+	has redis-server || need redis-server "redis-server 7 or later"
 fi
 
 [ ${#missing[@]} -gt 0 ] || exit 0

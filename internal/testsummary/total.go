@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -15,6 +16,7 @@ type server struct {
 	Name     string   `json:"name"`     // as it stands in the names of the tests: TestVectors/redis-7.0/...
 	About    string   `json:"about"`    // product, version, topology
 	Excluded []string `json:"excluded"` // kinds of test that could not be run there
+	NotRun   []string `json:"not_run"`  // tests that had nothing to run on, and so have not passed
 }
 
 // totalCommand prints the summary of all stages and reports whether everything passed.
@@ -26,13 +28,15 @@ func totalCommand(args []string, stdout io.Writer) (bool, error) {
 	if err := flags.Parse(args); err != nil {
 		return false, err
 	}
-	stages, err := loadStages(flags.Args())
-	if err != nil {
-		return false, err
-	}
+	stages := loadStages(flags.Args())
 	servers, err := loadServers(*serversFile)
 	if err != nil {
 		return false, err
+	}
+	for _, sv := range servers {
+		for i := range stages {
+			stages[i].leaveOut(sv.NotRun)
+		}
 	}
 
 	good, bad := *checksPassed, *checksFailed
@@ -77,20 +81,27 @@ func (sv server) count(stages []stage) (good, bad int) {
 	return good, bad
 }
 
-func loadStages(files []string) ([]stage, error) {
-	var stages []stage
-	for _, file := range files {
+// leaveOut removes the tests of these names where they passed: they did so without running anything.
+func (s *stage) leaveOut(names []string) {
+	s.Results = slices.DeleteFunc(s.Results, func(r result) bool {
+		return r.Outcome == passed && slices.Contains(names, r.Test)
+	})
+}
+
+// loadStages reads the outcomes that run left. A stage that left none has failed in a way it could not report.
+func loadStages(files []string) []stage {
+	stages := make([]stage, len(files))
+	for i, file := range files {
 		text, err := os.ReadFile(file)
+		if err == nil {
+			err = json.Unmarshal(text, &stages[i])
+		}
 		if err != nil {
-			return nil, fmt.Errorf("a stage left no outcome: %w", err)
+			why := result{Package: file, Test: "no outcome: " + err.Error(), Outcome: failed}
+			stages[i] = stage{Label: file, Results: []result{why}}
 		}
-		var s stage
-		if err := json.Unmarshal(text, &s); err != nil {
-			return nil, fmt.Errorf("%s is not the outcome of a stage: %w", file, err)
-		}
-		stages = append(stages, s)
 	}
-	return stages, nil
+	return stages
 }
 
 // loadServers reads the servers file. A file that does not exist means that no server was reached: the tests

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/ratelimit-functions/ratelimit/embedded/internal/lua51"
+	"github.com/ratelimit-functions/ratelimit/embedded/internal/lualib"
 	lua "github.com/yuin/gopher-lua"
 )
 
@@ -28,7 +29,7 @@ func raiseError(L *lua.LState, text string) {
 
 func (e *Engine) openAPI() {
 	L := e.rt.L
-	e.openLibraries()
+	lualib.Open(e.rt)
 	call := L.NewTable()
 	load := L.NewTable()
 	for _, t := range []*lua.LTable{call, load} {
@@ -196,5 +197,3 @@ func (e *Engine) redisACLCheck(L *lua.LState) int {
 	L.Push(lua.LTrue)
 	return 1
 }
-
-func (e *Engine) openLibraries() {}

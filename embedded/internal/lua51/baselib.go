@@ -257,6 +257,10 @@ func (rt *Runtime) baseToString(L *lua.LState) int {
 			L.Call(1, 1)
 			return 1
 		}
+		if v == lua.LValue(rt.Null) {
+			L.Push(lua.LString("userdata: (nil)"))
+			return 1
+		}
 		L.Push(lua.LString(address(v)))
 	default:
 		L.Push(lua.LString(address(v)))

@@ -286,3 +286,10 @@ func upper(c byte) byte {
 	}
 	return c
 }
+
+// ScanNumber is C's strtod: the number at the start of s and how many bytes it
+// takes, 0 if there is none.
+func ScanNumber(s string) (float64, int) { return strtod(s) }
+
+// FormatPrecision is C's "%.<prec>g".
+func FormatPrecision(v float64, prec int) string { return formatG(v, prec) }

@@ -26,7 +26,9 @@ type Runtime struct {
 	budget     *budget
 	random     lrand48
 
-	Env        *lua.LTable // globals of what load and loadstring make
+	Env  *lua.LTable    // globals of what load and loadstring make
+	Null *lua.LUserData // C's NULL as a light userdata: cjson.null
+
 	idle       []*lua.LState
 	depth      int // of pcalls within one another
 	coroutines map[*lua.LState]*coroutine

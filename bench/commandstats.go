@@ -1,0 +1,79 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// counters is what INFO commandstats says of one command.
+type counters struct {
+	calls  int64
+	usec   int64 // server time over all calls, in microseconds
+	failed int64 // calls that ended in an error or were rejected before they ran
+}
+
+// commandStats maps a command's name, in lower case, to its counters.
+type commandStats map[string]counters
+
+// parseCommandStats reads the text that INFO commandstats answers. Fields that it does not know are passed over:
+// servers add some from version to version.
+func parseCommandStats(text string) (commandStats, error) {
+	stats := commandStats{}
+	for line := range strings.Lines(text) {
+		rest, found := strings.CutPrefix(strings.TrimSpace(line), "cmdstat_")
+		if !found {
+			continue
+		}
+		name, fields, found := strings.Cut(rest, ":")
+		if !found {
+			return nil, fmt.Errorf("INFO commandstats: no ':' in the line %q", line)
+		}
+		var c counters
+		for field := range strings.SplitSeq(fields, ",") {
+			key, value, _ := strings.Cut(field, "=")
+			switch key {
+			case "calls", "usec", "rejected_calls", "failed_calls":
+			default:
+				continue
+			}
+			n, err := strconv.ParseInt(value, 10, 64)
+			if err != nil {
+				return nil, fmt.Errorf("INFO commandstats: %s of %s is %q, not a whole number", key, name, value)
+			}
+			switch key {
+			case "calls":
+				c.calls = n
+			case "usec":
+				c.usec = n
+			default:
+				c.failed += n
+			}
+		}
+		stats[strings.ToLower(name)] = c
+	}
+	return stats, nil
+}
+
+// cost returns the server time in microseconds that each of n decisions took between before and after. A decision is
+// one call of each of the named commands. Only these are added up: what a script calls is in the script's own time
+// already. It errs unless exactly n calls of each were made, none of which failed: anything else means that somebody
+// else uses the server, or that a contender does not do what it says.
+func cost(before, after commandStats, commands []string, n int) (float64, error) {
+	if n <= 0 {
+		return 0, fmt.Errorf("the cost of %d decisions was asked for, want at least 1", n)
+	}
+	var usec int64
+	for _, name := range commands {
+		from, to := before[name], after[name]
+		if calls := to.calls - from.calls; calls != int64(n) {
+			return 0, fmt.Errorf("the server counted %d calls of %s and %d were sent; is somebody else using it?",
+				calls, name, n)
+		}
+		if failed := to.failed - from.failed; failed != 0 {
+			return 0, fmt.Errorf("%d of %d calls of %s failed", failed, n, name)
+		}
+		usec += to.usec - from.usec
+	}
+	return float64(usec) / float64(n), nil
+}

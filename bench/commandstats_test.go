@@ -1,0 +1,67 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+const statsBefore = "# Commandstats\r\n" +
+	"cmdstat_fcall:calls=10,usec=100,usec_per_call=10.00,rejected_calls=0,failed_calls=2\r\n" +
+	"cmdstat_get:calls=5,usec=7,usec_per_call=1.40,rejected_calls=0,failed_calls=0\r\n" +
+	"cmdstat_config|resetstat:calls=1,usec=98,usec_per_call=98.00,rejected_calls=0,failed_calls=0\r\n"
+
+const statsAfter = "# Commandstats\r\n" +
+	"cmdstat_fcall:calls=30,usec=150,usec_per_call=5.00,rejected_calls=0,failed_calls=2\r\n" +
+	"cmdstat_get:calls=25,usec=47,usec_per_call=1.88,rejected_calls=0,failed_calls=0\r\n" +
+	"cmdstat_INCRBY:calls=20,usec=30,usec_per_call=1.50,rejected_calls=0,failed_calls=0,new_field=x\r\n" +
+	"cmdstat_expire:calls=20,usec=10,usec_per_call=0.50,rejected_calls=1,failed_calls=0\r\n"
+
+func TestCost(t *testing.T) {
+	before, err := parseCommandStats(statsBefore)
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, err := parseCommandStats(statsAfter)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		about    string
+		commands []string
+		n        int
+		want     float64
+		wrong    string
+	}{
+		{"one command, without what it calls inside", []string{"fcall"}, 20, 2.5, ""},
+		{"two commands are added up, one of them never called before", []string{"get", "incrby"}, 20, 3.5, ""},
+		{"another number of calls", []string{"fcall"}, 19, 0, "counted 20 calls of fcall and 19 were sent"},
+		{"a command that was not called", []string{"evalsha"}, 20, 0, "counted 0 calls of evalsha"},
+		{"a rejected call", []string{"incrby", "expire"}, 20, 0, "1 of 20 calls of expire failed"},
+		{"no calls", []string{"fcall"}, 0, 0, "0 decisions"},
+	} {
+		got, err := cost(before, after, test.commands, test.n)
+		if test.wrong != "" {
+			if err == nil || !strings.Contains(err.Error(), test.wrong) {
+				t.Errorf("%s: the error is %v, want one with %q", test.about, err, test.wrong)
+			}
+			continue
+		}
+		if err != nil || got != test.want {
+			t.Errorf("%s: %v, %v, want %v", test.about, got, err, test.want)
+		}
+	}
+}
+
+func TestParseCommandStatsRefuses(t *testing.T) {
+	for text, wrong := range map[string]string{
+		"cmdstat_get calls=1\r\n":             "no ':'",
+		"cmdstat_get:calls=1,usec=many\r\n":   `usec of get is "many"`,
+		"cmdstat_get:calls=,usec=1\r\n":       `calls of get is ""`,
+		"cmdstat_get:calls=1.5,usec=1.0\r\n":  `calls of get is "1.5"`,
+		"cmdstat_get:failed_calls=no,usec=1,": `failed_calls of get is "no"`,
+	} {
+		if _, err := parseCommandStats(text); err == nil || !strings.Contains(err.Error(), wrong) {
+			t.Errorf("%q: the error is %v, want one with %q", text, err, wrong)
+		}
+	}
+}

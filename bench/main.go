@@ -1,0 +1,139 @@
+// The bench measures this project's library beside other limiters: the server time of each decision, by INFO
+// commandstats, in one run on one server. README.md says what the figures mean.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/ratelimit-functions/ratelimit/functions"
+)
+
+func main() {
+	// SIGPIPE among them: a reader that goes away (| head) must not leave a server of ours running.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGPIPE)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// options are the command line.
+type options struct {
+	redis     string
+	only      *regexp.Regexp
+	libraries []string // files
+	json      bool
+	markdown  bool
+	plan      plan
+}
+
+func parse(args []string, stderr io.Writer) (options, error) {
+	var o options
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.StringVar(&o.redis, "redis", os.Getenv("REDIS_URL"),
+		"`URL` of an empty server to measure on; without it, and without REDIS_URL, a redis-server is started")
+	only := flags.String("only", "", "measure only the cases whose name matches this `regexp`")
+	flags.Func("library", "compare this checkout's library with the library text in `FILE`, without peers; may be repeated",
+		func(file string) error {
+			o.libraries = append(o.libraries, file)
+			return nil
+		})
+	flags.BoolVar(&o.json, "json", false, "write JSON")
+	flags.BoolVar(&o.markdown, "markdown", false, "write a Markdown table")
+	flags.IntVar(&o.plan.Keys, "keys", 100000, "keys of each contender where a case is about keys in use")
+	flags.IntVar(&o.plan.Calls, "calls", 10000, "timed calls of each contender in each round")
+	flags.IntVar(&o.plan.WarmUp, "warm-up", 1000, "calls before them that are not timed")
+	flags.IntVar(&o.plan.Rounds, "rounds", 9, "rounds")
+	flags.IntVar(&o.plan.Batch, "batch", 50, "decisions sent in one write")
+	if err := flags.Parse(args); err != nil {
+		return o, err
+	}
+	if flags.NArg() > 0 {
+		return o, fmt.Errorf("%q: no arguments are taken beside the flags", flags.Arg(0))
+	}
+	if o.json && o.markdown {
+		return o, fmt.Errorf("--json and --markdown are both given; choose one")
+	}
+	var err error
+	if o.only, err = regexp.Compile(*only); err != nil {
+		return o, fmt.Errorf("--only %q: %w", *only, err)
+	}
+	return o, o.plan.check()
+}
+
+// readLibraries answers this checkout's library and those in files.
+func readLibraries(files []string) ([]*library, error) {
+	list := []*library{{name: "this checkout (build " + functions.BuildID() + ")", text: functions.Source()}}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("--library: %w", err)
+		}
+		if !strings.HasPrefix(string(text), "#!lua name="+libraryName+"\n") {
+			return nil, fmt.Errorf("--library %s: its first line is not #!lua name=%s, as that of every build of the library is",
+				file, libraryName)
+		}
+		list = append(list, &library{name: filepath.Base(file), text: string(text)})
+	}
+	return list, nil
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	o, err := parse(args, stderr)
+	if err != nil {
+		return err
+	}
+	libraries, err := readLibraries(o.libraries)
+	if err != nil {
+		return err
+	}
+	s, err := openServer(ctx, o.redis)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	fmt.Fprintf(stderr, "measuring on %s at %s\n", s.version, s.rdb.Options().Addr)
+
+	all, err := cases(ctx, s.rdb, libraries)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	result := newReport(s.version, libraries, o.plan)
+	r := runner{rdb: s.rdb, plan: o.plan}
+	for _, c := range all {
+		if !o.only.MatchString(c.name) {
+			continue
+		}
+		fmt.Fprintf(stderr, "%3.0f s  %s\n", time.Since(began).Seconds(), c.name)
+		figures, err := r.run(ctx, c)
+		if err != nil {
+			return fmt.Errorf("%s: %w", c.name, err)
+		}
+		result.add(c, figures)
+	}
+	if len(result.Cases) == 0 {
+		return fmt.Errorf("--only %q matches none of the cases", o.only)
+	}
+	result.Seconds = time.Since(began).Seconds()
+	switch {
+	case o.json:
+		return result.writeJSON(stdout)
+	case o.markdown:
+		return result.writeMarkdown(stdout)
+	default:
+		return result.writeText(stdout)
+	}
+}

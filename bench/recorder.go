@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// recorder is a client to be handed to a peer's Go package. It catches the command with which the peer asks for a
+// decision instead of sending it, so that the very command, name, script digest, key and arguments as the peer builds
+// them, can be sent in a pipeline among others. Everything else goes to the real server. Not safe for concurrent use.
+type recorder struct {
+	client  *redis.Client // for the peer
+	real    *redis.Client
+	caught  redis.Cmder
+	passing bool // nothing is caught
+}
+
+var errCaught = errors.New("caught by the bench, not sent")
+
+func newRecorder(rdb *redis.Client) *recorder {
+	r := &recorder{client: redis.NewClient(&redis.Options{Dialer: refuseDial}), real: rdb}
+	r.client.AddHook(r)
+	return r
+}
+
+func refuseDial(context.Context, string, string) (net.Conn, error) {
+	return nil, errors.New("the recording client was used to reach a server")
+}
+
+// catch answers the command that ask made the peer build.
+func (r *recorder) catch(ask func() error) (redis.Cmder, error) {
+	r.caught = nil
+	err := ask()
+	if r.caught == nil {
+		if err == nil {
+			err = errors.New("the peer asked the server nothing")
+		}
+		return nil, err
+	}
+	r.caught.SetErr(nil)
+	return r.caught, nil
+}
+
+// pass lets a call through to the server, as one that makes the peer load its script.
+func (r *recorder) pass(ask func() error) error {
+	r.passing = true
+	defer func() { r.passing = false }()
+	return ask()
+}
+
+// DialHook is part of redis.Hook.
+func (r *recorder) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessPipelineHook is part of redis.Hook.
+func (r *recorder) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// ProcessHook is part of redis.Hook.
+func (r *recorder) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if r.passing || cmd.Name() != "evalsha" {
+			return r.real.Process(ctx, cmd)
+		}
+		r.caught = cmd
+		cmd.SetErr(errCaught)
+		return errCaught
+	}
+}

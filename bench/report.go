@@ -1,0 +1,162 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"runtime"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// report is a whole run. Its JSON form is what --json writes.
+type report struct {
+	Date      time.Time    `json:"date"`
+	Server    string       `json:"server"`
+	Machine   string       `json:"machine"`
+	Libraries []string     `json:"libraries"`
+	Plan      plan         `json:"plan"`
+	Seconds   float64      `json:"seconds"`
+	Cases     []caseReport `json:"cases"`
+}
+
+type caseReport struct {
+	Name  string `json:"name"`
+	Limit string `json:"limit,omitempty"`
+	Note  string `json:"note"`
+	Rows  []row  `json:"rows"`
+}
+
+// row is one contender. Times are server time in microseconds for each decision, over the rounds.
+type row struct {
+	Name   string    `json:"name"`
+	Peer   bool      `json:"peer"`
+	Median float64   `json:"medianMicroseconds"`
+	Least  float64   `json:"leastMicroseconds"`
+	Most   float64   `json:"mostMicroseconds"`
+	Rounds []float64 `json:"rounds"`
+
+	// Of each round the case's first row divided by this one. Null in the first row itself.
+	Ratio *ratio `json:"ratio"`
+}
+
+type ratio struct {
+	Median float64 `json:"median"`
+	Least  float64 `json:"least"`
+	Most   float64 `json:"most"`
+	Aim    float64 `json:"aim,omitempty"` // the ratio should be at most this
+}
+
+func newReport(version string, libraries []*library, p plan) report {
+	r := report{Date: time.Now().UTC().Truncate(time.Second), Server: version, Plan: p,
+		Machine: fmt.Sprintf("%s/%s, %d CPUs", runtime.GOOS, runtime.GOARCH, runtime.NumCPU())}
+	for _, lib := range libraries {
+		r.Libraries = append(r.Libraries, lib.name)
+	}
+	return r
+}
+
+// add puts one case's figures in.
+func (r *report) add(c benchCase, figures []turns) {
+	report := caseReport{Name: c.name, Note: c.note}
+	if c.work.count > 0 {
+		report.Limit = c.work.rate()
+	}
+	for i, contender := range c.contenders {
+		line := row{Name: contender.name, Peer: contender.peer, Rounds: figures[i]}
+		line.Median, line.Least, line.Most = spread(figures[i])
+		if i > 0 {
+			ratios := make([]float64, len(figures[i]))
+			for round := range ratios {
+				ratios[round] = figures[0][round] / figures[i][round]
+			}
+			line.Ratio = &ratio{Aim: contender.aim}
+			line.Ratio.Median, line.Ratio.Least, line.Ratio.Most = spread(ratios)
+		}
+		report.Rows = append(report.Rows, line)
+	}
+	r.Cases = append(r.Cases, report)
+}
+
+// spread answers the median, the least and the greatest of figures, which are not empty.
+func spread(figures []float64) (median, least, most float64) {
+	sorted := slices.Sorted(slices.Values(figures))
+	half := len(sorted) / 2
+	median = sorted[half]
+	if len(sorted)%2 == 0 {
+		median = (sorted[half-1] + sorted[half]) / 2
+	}
+	return median, sorted[0], sorted[len(sorted)-1]
+}
+
+func (r report) heading() string {
+	return fmt.Sprintf("%s, %s, %s\n%d rounds of %d calls each, in turns; %d keys; %s; %.0f s\n",
+		r.Server, r.Date.Format("2006-01-02 15:04 UTC"), r.Machine, r.Plan.Rounds, r.Plan.Calls, r.Plan.Keys,
+		strings.Join(r.Libraries, " against "), r.Seconds)
+}
+
+const legend = "Server time in microseconds for each decision (INFO commandstats): median, least and most of the rounds.\n" +
+	"Ratio: the first row of the case divided by this one, the median of the rounds' ratios.\n"
+
+func (r row) times() string { return fmt.Sprintf("%.2f (%.2f to %.2f)", r.Median, r.Least, r.Most) }
+
+func (r row) ratio() string {
+	if r.Ratio == nil {
+		return ""
+	}
+	return fmt.Sprintf("%.2f", r.Ratio.Median)
+}
+
+// aim compares the ratio as it is shown, so that what is printed never contradicts itself.
+func (r row) aim() string {
+	switch {
+	case r.Ratio == nil || r.Ratio.Aim == 0:
+		return ""
+	case math.Round(r.Ratio.Median*100)/100 <= r.Ratio.Aim:
+		return fmt.Sprintf("at most %.2f: met", r.Ratio.Aim)
+	default:
+		return fmt.Sprintf("at most %.2f: missed", r.Ratio.Aim)
+	}
+}
+
+func (r report) writeText(w io.Writer) error {
+	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	fmt.Fprintf(table, "%s\n%s", r.heading(), legend)
+	for _, c := range r.Cases {
+		fmt.Fprintf(table, "\n%s: %s\n", c.title(), c.Note)
+		for _, line := range c.Rows {
+			fmt.Fprintf(table, "  %s\t%s\t%s\t%s\n", line.Name, line.times(), line.ratio(), line.aim())
+		}
+	}
+	return table.Flush()
+}
+
+func (c caseReport) title() string {
+	if c.Limit == "" {
+		return c.Name
+	}
+	return c.Name + " (" + c.Limit + ")"
+}
+
+func (r report) writeMarkdown(w io.Writer) error {
+	var text strings.Builder
+	fmt.Fprintf(&text, "%s\n| case | contender | µs | ratio | aim |\n|---|---|---|---|---|\n", r.heading())
+	for _, c := range r.Cases {
+		title := c.title()
+		for _, line := range c.Rows {
+			fmt.Fprintf(&text, "| %s | %s | %s | %s | %s |\n", title, line.Name, line.times(), line.ratio(), line.aim())
+			title = ""
+		}
+	}
+	_, err := io.WriteString(w, text.String())
+	return err
+}
+
+func (r report) writeJSON(w io.Writer) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(r)
+}

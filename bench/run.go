@@ -1,0 +1,247 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// plan is how much is measured.
+type plan struct {
+	Keys   int `json:"keys"`   // that each contender of a case about keys in use has
+	Calls  int `json:"calls"`  // timed, of each contender in each round
+	WarmUp int `json:"warmUp"` // further calls before them, not timed
+	Rounds int `json:"rounds"`
+	Batch  int `json:"batch"` // decisions sent in one write
+}
+
+// each is how many calls one contender makes in one case.
+func (p plan) each() int { return (1 + p.Rounds) * (p.Calls + p.WarmUp) }
+
+// check refuses a plan under which a case would not be what it says.
+func (p plan) check() error {
+	for name, value := range map[string]int{"--keys": p.Keys, "--calls": p.Calls, "--rounds": p.Rounds, "--batch": p.Batch} {
+		if value < 1 {
+			return fmt.Errorf("%s is %d, want at least 1", name, value)
+		}
+	}
+	if p.WarmUp < 0 {
+		return fmt.Errorf("--warm-up is %d, want at least 0", p.WarmUp)
+	}
+	if p.Keys > 1e6 || p.each() >= 1e7 {
+		return fmt.Errorf("--keys is %d and each contender makes %d calls; keys are numbered with 7 digits, "+
+			"so at most 1000000 keys and fewer than 10000000 calls", p.Keys, p.each())
+	}
+	return nil
+}
+
+// fits refuses a case in which calls that should be allowed would use their keys up.
+func (p plan) fits(w workload) error {
+	if w.keys != inUse || !w.allow {
+		return nil
+	}
+	visits := int64((p.each() + p.Keys - 1) / p.Keys)
+	if need := w.prefill + visits*w.cost; need > w.count {
+		return fmt.Errorf("each of %d keys would be asked %d times, %d units at a time, and %s allows %d; "+
+			"give more --keys or fewer --calls", p.Keys, visits, w.cost, w.rate(), w.count)
+	}
+	return nil
+}
+
+// turns are what was measured of one contender: microseconds a decision, one figure for each round.
+type turns []float64
+
+// runner runs cases on one server, one after another.
+type runner struct {
+	rdb    *redis.Client
+	plan   plan
+	loaded *library
+}
+
+// run measures one case: contenders take turns, so that whatever slows the machine down meets all of them, and the one
+// that begins changes from round to round. A first round is not counted: in it the server's tables grow.
+func (r *runner) run(ctx context.Context, c benchCase) ([]turns, error) {
+	if err := r.plan.fits(c.work); err != nil {
+		return nil, err
+	}
+	if err := r.prepare(ctx, c); err != nil {
+		return nil, err
+	}
+	figures := make([]turns, len(c.contenders))
+	position := make([]int, len(c.contenders)) // of each contender in its keys
+	for round := range 1 + r.plan.Rounds {
+		for turn := range c.contenders {
+			i := (round + turn) % len(c.contenders)
+			usec, err := r.turn(ctx, c.work, &c.contenders[i], &position[i])
+			if err != nil {
+				return nil, fmt.Errorf("%s, round %d: %w", c.contenders[i].name, round, err)
+			}
+			if round > 0 {
+				figures[i] = append(figures[i], usec)
+			}
+		}
+	}
+	return figures, nil
+}
+
+// prepare empties the database and fills it: with each contender's keys, or with as many keys of no meaning where a
+// case has few keys of its own, so that every case runs in a keyspace of some size.
+func (r *runner) prepare(ctx context.Context, c benchCase) error {
+	if err := r.rdb.FlushDB(ctx).Err(); err != nil {
+		return fmt.Errorf("FLUSHDB: %w", err)
+	}
+	if c.work.keys != inUse {
+		if err := r.send(ctx, r.plan.Keys, func(n int) ([]redis.Cmder, error) {
+			return []redis.Cmder{redis.NewStatusCmd(ctx, "set", key("fill", n), "1", "ex", 86400)}, nil
+		}, nil); err != nil {
+			return err
+		}
+	}
+	keys := map[keyset]int{inUse: r.plan.Keys, hot: hotKeys}[c.work.keys]
+	for i := range c.contenders {
+		contender := &c.contenders[i]
+		if contender.fill == nil {
+			continue
+		}
+		if err := r.enter(ctx, contender); err != nil {
+			return err
+		}
+		if err := r.send(ctx, keys, contender.fill, nil); err != nil {
+			return fmt.Errorf("%s: fill the keys: %w", contender.name, err)
+		}
+	}
+	return nil
+}
+
+// enter loads the contender's library if another one, or none, is there.
+func (r *runner) enter(ctx context.Context, c *contender) error {
+	if c.library == nil || c.library == r.loaded {
+		return nil
+	}
+	if err := r.rdb.FunctionLoadReplace(ctx, c.library.text).Err(); err != nil {
+		return fmt.Errorf("load the library %s: %w", c.library.name, err)
+	}
+	r.loaded = c.library
+	return nil
+}
+
+// turn makes one contender's calls of one round and answers the server time of each in microseconds.
+func (r *runner) turn(ctx context.Context, w workload, c *contender, position *int) (float64, error) {
+	if err := r.enter(ctx, c); err != nil {
+		return 0, err
+	}
+	call := func(int) ([]redis.Cmder, error) {
+		n := r.keyNumber(w.keys, *position)
+		*position++
+		return c.call(n)
+	}
+	check := func(replies []redis.Cmder) error {
+		decided, err := c.read(replies)
+		if err != nil {
+			return err
+		}
+		return w.check(decided)
+	}
+	if err := r.send(ctx, r.plan.WarmUp, call, check); err != nil {
+		return 0, err
+	}
+	before, err := r.stats(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if err := r.send(ctx, r.plan.Calls, call, check); err != nil {
+		return 0, err
+	}
+	after, err := r.stats(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if w.keys == absent {
+		if err := r.forget(ctx, c, *position); err != nil {
+			return 0, err
+		}
+	}
+	return cost(before, after, c.commands, r.plan.Calls)
+}
+
+// forget deletes the keys that a turn about absent keys has made, up to position: otherwise the server's tables double
+// in the middle of somebody's turn.
+func (r *runner) forget(ctx context.Context, c *contender, position int) error {
+	made := r.plan.WarmUp + r.plan.Calls
+	if err := r.send(ctx, made, func(n int) ([]redis.Cmder, error) {
+		return []redis.Cmder{redis.NewIntCmd(ctx, "unlink", key(c.prefix, position-made+n))}, nil
+	}, nil); err != nil {
+		return err
+	}
+	left, err := r.rdb.DBSize(ctx).Result()
+	if err != nil {
+		return fmt.Errorf("DBSIZE: %w", err)
+	}
+	if left != int64(r.plan.Keys) {
+		return fmt.Errorf("%d keys are left after the turn's own were deleted, want %d", left, r.plan.Keys)
+	}
+	return nil
+}
+
+// keyNumber answers which key the call at a position is about. Keys in use are visited equally often, but not in the
+// order in which they were made, which would find them side by side in memory.
+func (r *runner) keyNumber(keys keyset, position int) int {
+	const stride = 48271 // a prime
+	switch keys {
+	case inUse:
+		if r.plan.Keys%stride == 0 {
+			return position % r.plan.Keys
+		}
+		return position % r.plan.Keys * stride % r.plan.Keys
+	case hot:
+		return position % hotKeys
+	default:
+		return position
+	}
+}
+
+func (r *runner) stats(ctx context.Context) (commandStats, error) {
+	text, err := r.rdb.Info(ctx, "commandstats").Result()
+	if err != nil {
+		return nil, fmt.Errorf("INFO commandstats: %w", err)
+	}
+	return parseCommandStats(text)
+}
+
+// send makes n decisions in batches. Without check it only refuses errors.
+func (r *runner) send(ctx context.Context, n int, call func(int) ([]redis.Cmder, error), check func([]redis.Cmder) error) error {
+	for from := 0; from < n; from += r.plan.Batch {
+		to := min(from+r.plan.Batch, n)
+		decisions := make([][]redis.Cmder, 0, to-from)
+		pipe := r.rdb.Pipeline()
+		for i := from; i < to; i++ {
+			commands, err := call(i)
+			if err != nil {
+				return err
+			}
+			decisions = append(decisions, commands)
+			for _, command := range commands {
+				pipe.Process(ctx, command)
+			}
+		}
+		if _, err := pipe.Exec(ctx); err != nil && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		for _, replies := range decisions {
+			for _, reply := range replies {
+				if err := reply.Err(); err != nil && !errors.Is(err, redis.Nil) {
+					return fmt.Errorf("%v: %w", reply.Args(), err)
+				}
+			}
+			if check == nil {
+				continue
+			}
+			if err := check(replies); err != nil {
+				return fmt.Errorf("%v: %w", replies[0].Args(), err)
+			}
+		}
+	}
+	return nil
+}

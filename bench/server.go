@@ -1,0 +1,185 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// server is what is measured on. Its database is emptied again and again.
+type server struct {
+	rdb     *redis.Client
+	version string // as in "Redis 7.0.15"
+	stop    func()
+}
+
+// openServer connects to the server at url, or starts a redis-server of its own where url is empty.
+func openServer(ctx context.Context, url string) (*server, error) {
+	if url == "" {
+		return startServer(ctx)
+	}
+	options, err := redis.ParseURL(url)
+	if err != nil {
+		return nil, fmt.Errorf("--redis %q: %w; write it as redis://host:port/database", url, err)
+	}
+	s := &server{rdb: newClient(options), stop: func() {}}
+	if err := s.rdb.Ping(ctx).Err(); err != nil {
+		s.rdb.Close()
+		return nil, fmt.Errorf("no server answers at %s: %w", options.Addr, err)
+	}
+	if err := s.takeOver(ctx); err != nil {
+		s.rdb.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// newClient returns a client that sends nothing of its own accord and sends nothing twice: either would be counted.
+func newClient(options *redis.Options) *redis.Client {
+	options.PoolSize = 1
+	options.MaxRetries = -1
+	options.ReadTimeout = time.Minute
+	options.WriteTimeout = time.Minute
+	options.DisableIdentity = true
+	options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	return redis.NewClient(options)
+}
+
+// takeOver reads the version and refuses a server whose data or library this program would destroy.
+func (s *server) takeOver(ctx context.Context) error {
+	info, err := s.rdb.Info(ctx, "server").Result()
+	if err != nil {
+		return fmt.Errorf("INFO server: %w", err)
+	}
+	s.version = versionOf(info)
+	size, err := s.rdb.DBSize(ctx).Result()
+	if err != nil {
+		return fmt.Errorf("DBSIZE: %w", err)
+	}
+	if size != 0 {
+		return fmt.Errorf("the database holds %d keys, and the bench empties the one it runs in; "+
+			"give it an empty one, as in redis://host:port/15", size)
+	}
+	libraries, err := s.rdb.FunctionList(ctx, redis.FunctionListQuery{}).Result()
+	if err != nil {
+		return fmt.Errorf("FUNCTION LIST: %w; the bench needs Redis 7.0 or Valkey", err)
+	}
+	if len(libraries) != 0 {
+		return fmt.Errorf("the server holds the library %q, and the bench loads and deletes libraries; "+
+			"give it a server that serves nobody", libraries[0].Name)
+	}
+	return nil
+}
+
+// close leaves the server as it was found.
+func (s *server) close() {
+	// The run's own context may have ended; the cleaning must not end with it.
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	s.rdb.FlushDB(ctx)
+	for _, name := range []string{libraryName, floorLibraryName} {
+		s.rdb.FunctionDelete(ctx, name)
+	}
+	s.rdb.Close()
+	s.stop()
+}
+
+// versionOf reads the name and version of a server out of INFO server. Valkey gives a redis_version too.
+func versionOf(info string) string {
+	fields := map[string]string{}
+	for line := range strings.Lines(info) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		fields[key] = value
+	}
+	if version := fields["valkey_version"]; version != "" {
+		return "Valkey " + version
+	}
+	return "Redis " + fields["redis_version"]
+}
+
+// startServer starts a redis-server found on PATH on a free port of 127.0.0.1; it ends with ctx or with close.
+func startServer(ctx context.Context) (*server, error) {
+	path, err := exec.LookPath("redis-server")
+	if err != nil {
+		path, err = exec.LookPath("valkey-server")
+	}
+	if err != nil {
+		return nil, errors.New("no redis-server on PATH; install one (Debian, Ubuntu: apt-get install redis-server), " +
+			"or give one with --redis redis://host:port")
+	}
+	port, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "ratelimit-bench-")
+	if err != nil {
+		return nil, err
+	}
+	var output bytes.Buffer
+	command := exec.CommandContext(ctx, path, "--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--save", "",
+		"--appendonly", "no", "--dir", dir)
+	command.Cancel = func() error { return command.Process.Signal(syscall.SIGTERM) }
+	command.WaitDelay = 10 * time.Second
+	command.Stdout, command.Stderr = &output, &output
+	if err := command.Start(); err != nil {
+		os.RemoveAll(dir)
+		return nil, fmt.Errorf("start %s: %w", path, err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		command.Wait()
+		close(ended)
+	}()
+	s := &server{
+		rdb: newClient(&redis.Options{Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port))}),
+		stop: func() {
+			command.Process.Signal(syscall.SIGTERM)
+			<-ended
+			os.RemoveAll(dir)
+		},
+	}
+	if err := s.waitReady(ctx, ended, &output); err != nil {
+		s.rdb.Close()
+		s.stop()
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return s, nil
+}
+
+// waitReady asks until the server answers, ends, or ctx does.
+func (s *server) waitReady(ctx context.Context, ended <-chan struct{}, output *bytes.Buffer) error {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	for {
+		if s.rdb.Ping(ctx).Err() == nil {
+			return s.takeOver(ctx)
+		}
+		select {
+		case <-ended:
+			return fmt.Errorf("ended at once; it wrote:\n%s", output.String())
+		case <-ctx.Done():
+			return errors.New("did not answer within 20 s")
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+func freePort() (int, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, fmt.Errorf("no free port on 127.0.0.1: %w", err)
+	}
+	defer listener.Close()
+	return listener.Addr().(*net.TCPAddr).Port, nil
+}

@@ -1,0 +1,106 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/functions"
+)
+
+// server stands in for a Redis server that holds the library; its clock stands still.
+func server() (addr string, stop func()) {
+	s, err := embedded.Start(embedded.WithLibrary(functions.Source()), embedded.WithTime(time.UnixMilli(1_700_000_000_000)))
+	if err != nil {
+		panic(err)
+	}
+	return s.Addr(), func() { _ = s.Close() }
+}
+
+func Example() {
+	addr, stop := server()
+	defer stop()
+
+	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	defer func() { _ = rdb.Close() }()
+	limiter, err := client.New(rdb)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for range 3 {
+		res, err := limiter.Allow(context.Background(), "user:42", "2/m")
+		switch {
+		case err != nil:
+			fmt.Println(err)
+		case res.Allowed:
+			fmt.Println("allowed,", res.Remaining, "left")
+		default:
+			fmt.Println("denied, come back in", res.RetryAfter)
+		}
+	}
+	// Output:
+	// allowed, 1 left
+	// allowed, 0 left
+	// denied, come back in 30s
+}
+
+// Several limits in one atomic decision: nothing is taken anywhere when one of them denies.
+func ExampleClient_Take() {
+	addr, stop := server()
+	defer stop()
+
+	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	defer func() { _ = rdb.Close() }()
+	limiter, err := client.New(rdb)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	request := client.Request{
+		Keys:   []string{"{user:42}:requests", "{user:42}:bytes"},
+		Limits: []client.Limit{client.PerMinute(100), client.PerHour(1_000_000)},
+		Costs:  []int64{1, 600_000},
+	}
+	for range 2 {
+		res, err := limiter.Take(context.Background(), request)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Println(res.Allowed, "by", request.Keys[res.Index-1], "after", res.RetryAfter)
+	}
+	// Output:
+	// true by {user:42}:requests after 0s
+	// false by {user:42}:bytes after 12m0s
+}
+
+// What to do without a decision is the application's choice; whether the call may have been counted is known.
+func ExampleError() {
+	addr, stop := server()
+	defer stop()
+
+	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	defer func() { _ = rdb.Close() }()
+	limiter, err := client.New(rdb)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	_, err = limiter.Allow(context.Background(), "user:42", "100/x")
+	switch {
+	case errors.Is(err, client.ErrOutcomeUnknown):
+		fmt.Println("counted once, or not at all:", err)
+	case errors.Is(err, client.ErrUnavailable):
+		fmt.Println("not counted, try later:", err)
+	default:
+		fmt.Println(err)
+	}
+	// Output:
+	// ratelimit: take "user:42": BADLIMIT "100/x": the unit of the period "x" is none of ms, s, m, h, d
+}

@@ -1,0 +1,66 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ratelimit-functions/ratelimit/functions"
+)
+
+// buildReport is what --json prints of a build.
+type buildReport struct {
+	Library  string `json:"library"`
+	Version  string `json:"version"`
+	Contract int    `json:"contract"`
+	BuildID  string `json:"build_id"`
+	Digest   string `json:"digest"` // SHA-256 of the text, hexadecimal
+	Bytes    int    `json:"bytes"`
+}
+
+func about(b functions.Build) buildReport {
+	return buildReport{
+		Library: functions.Name, Version: b.Version(), Contract: functions.Contract,
+		BuildID: b.ID(), Digest: b.Digest(), Bytes: len(b.Text()),
+	}
+}
+
+func (r buildReport) String() string {
+	return fmt.Sprintf("%s %s, build %s", r.Library, r.Version, r.BuildID)
+}
+
+func (a *app) buildCommand() *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:   "build",
+		Short: "Print the library text that a server loads",
+		Long: `Print the library text that a server loads, or write it to a file with -o.
+
+With --json it prints the version, the build id, the digest (SHA-256) and the size instead of the text.`,
+		Example: `  ratelimit build | redis-cli -x FUNCTION LOAD REPLACE
+  ratelimit build -o ratelimit.lua`,
+		Args: noArgs,
+		RunE: func(*cobra.Command, []string) error {
+			build, err := functions.New()
+			if err != nil {
+				return err
+			}
+			if output != "" {
+				if err := os.WriteFile(output, []byte(build.Text()), 0o666); err != nil {
+					return fmt.Errorf("cannot write the library: %w; choose another file with -o", err)
+				}
+			}
+			switch {
+			case a.json:
+				return a.printJSON(about(build))
+			case output != "":
+				return a.printf("wrote %s: %s, %s\n", output, about(build), plural(int64(len(build.Text())), "byte"))
+			}
+			return a.printf("%s", build.Text())
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "", "write the text to this file")
+	a.jsonFlag(cmd)
+	return cmd
+}

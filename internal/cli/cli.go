@@ -1,0 +1,87 @@
+// Package cli is the ratelimit command line: one file a command, each writing to the writers it is given.
+//
+// What a script reads goes to stdout; a failure is one line on stderr, "ratelimit: what is wrong; what to do", and exit
+// code 1.
+package cli
+
+import (
+	"context"
+	"io"
+	"os"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/ratelimit-functions/ratelimit/embedded"
+)
+
+// The exit codes, as `ratelimit --help` lists them.
+const (
+	exitFine    = 0
+	exitError   = 1
+	exitDiffers = 2 // status: a server lacks or differs from this build; take, peek: denied
+)
+
+// Execute runs one command line (without the program's name) and returns the exit code. It ends early, and without a
+// mess, when ctx does; env looks up environment variables and answers "" for one that is not set.
+func Execute(ctx context.Context, args []string, env func(string) string, stdout, stderr io.Writer) int {
+	return newApp(env, stdout, stderr).execute(ctx, args)
+}
+
+// app is one run of the command line: what the commands share. Tests replace its parts.
+type app struct {
+	env            func(string) string
+	stdout, stderr io.Writer
+
+	program  string // how a person types this program
+	terminal bool   // stdout is a terminal
+
+	// Of the demo: its time, its server, and how many requests may be under way at once.
+	pace          pace
+	startEmbedded func() (*embedded.Server, error)
+	parallel      int
+
+	servers serverFlags
+	json    bool
+}
+
+func newApp(env func(string) string, stdout, stderr io.Writer) *app {
+	return &app{
+		env: env, stdout: stdout, stderr: stderr,
+		program:  programName(os.Args[0], debug.ReadBuildInfo),
+		terminal: isTerminal(stdout),
+		pace:     realPace{}, startEmbedded: startEmbedded, parallel: parallel,
+	}
+}
+
+func (a *app) execute(ctx context.Context, args []string) int {
+	root := a.root()
+	root.SetArgs(args)
+	root.SetOut(a.stdout)
+	root.SetErr(a.stderr)
+	return a.report(root.ExecuteContext(ctx))
+}
+
+// programName is what to type in place of arg0 in the commands that we suggest: `go run` leaves no program behind.
+func programName(arg0 string, info func() (*debug.BuildInfo, bool)) string {
+	if !strings.Contains(arg0, "go-build") {
+		return "ratelimit"
+	}
+	built, ok := info()
+	if !ok || built.Main.Version == "" || strings.Contains(built.Main.Version, "devel") {
+		return "go run ./cmd/ratelimit"
+	}
+	return "go run " + built.Path + "@" + built.Main.Version
+}
+
+func isTerminal(w io.Writer) bool {
+	file, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	about, err := file.Stat()
+	return err == nil && about.Mode()&os.ModeCharDevice != 0
+}
+
+// defaultTimeout is how long one step on a server may take.
+const defaultTimeout = 5 * time.Second

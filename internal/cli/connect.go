@@ -1,0 +1,279 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+	"github.com/spf13/cobra"
+)
+
+const defaultURL = "redis://127.0.0.1:6379"
+
+// serverFlags say which servers a command talks to.
+type serverFlags struct {
+	url     string
+	cluster bool
+	timeout time.Duration
+}
+
+func (a *app) serverFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&a.servers.url, "redis", "", "URL of the server, or of cluster nodes, comma-separated (default: REDIS_URL, else "+defaultURL+")")
+	f.BoolVar(&a.servers.cluster, "cluster", false, "take it for a cluster without asking; so does redis+cluster://")
+	f.DurationVar(&a.servers.timeout, "timeout", defaultTimeout, "how long each step on a server may take")
+}
+
+// servers is what a URL names: where to connect, and how.
+type servers struct {
+	name    string // the URL for people to read: without its password
+	addrs   []string
+	options redis.Options // those of every address
+	cluster bool          // known to be a cluster
+}
+
+// parseServers reads --redis, or what stands in for it.
+func (a *app) parseServers() (servers, error) {
+	given, from := a.servers.url, "--redis"
+	if given == "" {
+		given, from = a.env("REDIS_URL"), "REDIS_URL"
+	}
+	if given == "" {
+		given = defaultURL
+	}
+	if a.servers.timeout <= 0 {
+		return servers{}, fmt.Errorf("--timeout %v is not above 0; give one such as 5s", a.servers.timeout)
+	}
+	s, err := parseURLs(given)
+	if err != nil {
+		return servers{}, fmt.Errorf("%s %w; give one such as redis://user:password@host:6379", from, err)
+	}
+	s.cluster = s.cluster || a.servers.cluster
+	s.limit(a.servers.timeout)
+	return s, nil
+}
+
+// parseURLs reads one URL, or several with commas between them: nodes of one cluster, of which the first says all but
+// the address.
+func parseURLs(given string) (servers, error) {
+	var s servers
+	var names []string
+	for i, part := range strings.Split(given, ",") {
+		part = strings.TrimSpace(part)
+		scheme, rest, hasScheme := strings.Cut(part, "://")
+		if !hasScheme {
+			scheme, rest = "redis", part
+		}
+		if plain, ok := strings.CutSuffix(scheme, "+cluster"); ok {
+			scheme, s.cluster = plain, true
+		}
+		if rest == "" {
+			return s, errors.New("names no server")
+		}
+		u, err := url.Parse(scheme + "://" + rest)
+		if err != nil {
+			return s, fmt.Errorf("is not a URL (%w)", withoutURL(err))
+		}
+		o, err := redis.ParseURL(u.String())
+		if err != nil {
+			return s, fmt.Errorf("%s is not usable (%s)", shown(u), strings.TrimPrefix(err.Error(), "redis: "))
+		}
+		if i == 0 {
+			s.options = *o
+			names = append(names, shown(u))
+		} else {
+			if hasScheme && (o.Username != s.options.Username || o.Password != s.options.Password ||
+				o.Network != s.options.Network || (o.TLSConfig == nil) != (s.options.TLSConfig == nil)) {
+				return s, fmt.Errorf("names servers with different users, passwords or schemes (%s): the nodes of a cluster share theirs", shown(u))
+			}
+			names = append(names, o.Addr)
+		}
+		s.addrs = append(s.addrs, o.Addr)
+	}
+	s.name = strings.Join(names, ",")
+	if len(s.addrs) > 1 {
+		s.cluster = true
+	}
+	if s.cluster && s.options.Network == "unix" {
+		return s, fmt.Errorf("%s is one unix socket: a cluster needs host and port", s.name)
+	}
+	if s.cluster && s.options.DB != 0 {
+		return s, fmt.Errorf("%s names database %d: a cluster has only database 0", s.name, s.options.DB)
+	}
+	return s, nil
+}
+
+// shown is u without its password and its options.
+func shown(u *url.URL) string {
+	c := *u
+	c.RawQuery = ""
+	return c.Redacted()
+}
+
+// withoutURL is what url.Parse found wrong, without the URL, which may hold a password.
+func withoutURL(err error) error {
+	var at *url.Error
+	if errors.As(err, &at) {
+		err = at.Err
+	}
+	if strings.Contains(err.Error(), "userinfo") {
+		return errors.New("write special characters of the password as %xx")
+	}
+	return err
+}
+
+// limit sets what every connection of the command line has in common.
+func (s *servers) limit(timeout time.Duration) {
+	o := &s.options
+	for _, d := range []*time.Duration{&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout} {
+		if *d <= 0 {
+			*d = timeout
+		}
+	}
+	o.DialerRetries = 1
+	o.ContextTimeoutEnabled = true
+	o.DisableIdentity = true
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+}
+
+var silence = sync.OnceFunc(func() { redis.SetLogger(nowhere{}) })
+
+// nowhere drops what go-redis would write to stderr: every failure ends in an error that we report ourselves.
+type nowhere struct{}
+
+func (nowhere) Printf(context.Context, string, ...any) {}
+
+// open makes a client; it sends nothing. This is the one place where the command line makes one.
+func (s servers) open() redis.UniversalClient {
+	silence()
+	o := s.options
+	o.Addr = s.addrs[0]
+	if !s.cluster {
+		return redis.NewClient(&o)
+	}
+	return redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs: s.addrs, ClientName: o.ClientName, Protocol: o.Protocol,
+		Username: o.Username, Password: o.Password, TLSConfig: o.TLSConfig,
+		MaxRetries: o.MaxRetries, MinRetryBackoff: o.MinRetryBackoff, MaxRetryBackoff: o.MaxRetryBackoff,
+		DialTimeout: o.DialTimeout, DialerRetries: o.DialerRetries, ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout,
+		ContextTimeoutEnabled: o.ContextTimeoutEnabled, PoolSize: o.PoolSize,
+		DisableIdentity: o.DisableIdentity, MaintNotificationsConfig: o.MaintNotificationsConfig,
+	})
+}
+
+// connect finds out what the URL names, and opens a client that fits: of one server or of a cluster.
+func (a *app) connect(ctx context.Context) (redis.UniversalClient, servers, error) {
+	s, err := a.parseServers()
+	if err != nil {
+		return nil, s, err
+	}
+	if !s.cluster {
+		if s.cluster, err = s.isCluster(ctx, s.addrs[0]); err != nil {
+			return nil, s, s.unreachable(err)
+		}
+		return s.open(), s, nil
+	}
+	// A cluster client goes on asking for a map of a cluster that is none; ask first who it is that we talk to.
+	for _, addr := range s.addrs {
+		var cluster bool
+		if cluster, err = s.isCluster(ctx, addr); err != nil {
+			continue
+		}
+		if !cluster {
+			return nil, s, fmt.Errorf("%s is no cluster: %s is a server of its own; name one server, without --cluster", s.name, addr)
+		}
+		return s.open(), s, nil
+	}
+	return nil, s, s.unreachable(err)
+}
+
+// isCluster asks the server at addr. HELLO tells, and every user may send it. It fails only if the server does not
+// answer: a refusal says more when the command itself meets it.
+func (s servers) isCluster(ctx context.Context, addr string) (bool, error) {
+	one := s
+	one.addrs, one.cluster = []string{addr}, false
+	one.options.MaxRetries = -1
+	one.options.PoolSize = 1
+	rdb := one.open()
+	defer func() { _ = rdb.Close() }()
+	ctx, cancel := context.WithTimeout(ctx, one.options.DialTimeout)
+	defer cancel()
+	protocol := one.options.Protocol
+	if protocol == 0 {
+		protocol = 3
+	}
+	reply, err := rdb.Do(ctx, "HELLO", protocol).Result()
+	var refusal redis.Error
+	if err != nil && !errors.As(err, &refusal) {
+		return false, err
+	}
+	switch mode(reply) {
+	case "cluster":
+		return true, nil
+	case "":
+		// No HELLO, as behind some proxies: the server's own account, if we may read it.
+		about, _ := rdb.Info(ctx, "cluster").Result()
+		return strings.Contains(about, "cluster_enabled:1"), nil
+	default:
+		return false, nil
+	}
+}
+
+// mode reads the field of HELLO's reply, which is a map or the same flat.
+func mode(reply any) string {
+	var found any
+	switch fields := reply.(type) {
+	case map[any]any:
+		found = fields["mode"]
+	case []any:
+		for i := 0; i+1 < len(fields); i += 2 {
+			if fields[i] == "mode" {
+				found = fields[i+1]
+			}
+		}
+	}
+	text, _ := found.(string)
+	return text
+}
+
+// unreachable is the sentence for a server that does not answer.
+func (s servers) unreachable(err error) error {
+	return &unreachableError{name: s.name, timeout: s.options.DialTimeout, err: err}
+}
+
+type unreachableError struct {
+	name    string
+	timeout time.Duration
+	err     error
+}
+
+func (e *unreachableError) Unwrap() error { return e.err }
+
+func (e *unreachableError) Error() string {
+	const look = "check the URL and that the server runs, or start one that needs no Redis with: ratelimit dev"
+	var network net.Error
+	var host *net.DNSError
+	why := e.err.Error()
+	switch {
+	case errors.Is(e.err, context.Canceled):
+		return "interrupted before " + e.name + " answered; nothing was sent"
+	case errors.Is(e.err, syscall.ECONNREFUSED):
+		why = "connection refused"
+	case errors.Is(e.err, os.ErrNotExist):
+		why = "there is no such socket"
+	case errors.As(e.err, &host):
+		why = fmt.Sprintf("there is no host named %q", host.Name)
+	case errors.Is(e.err, context.DeadlineExceeded), errors.As(e.err, &network) && network.Timeout():
+		why = fmt.Sprintf("no answer within %v", e.timeout)
+	}
+	return fmt.Sprintf("cannot reach %s: %s; %s", e.name, why, look)
+}

@@ -1,0 +1,272 @@
+package cli
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/spf13/cobra"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/loader"
+)
+
+// How long a demo may take: two bursts fit into the shortest, and the longest still ends within half a minute.
+const (
+	shortestDemo = 2 * time.Second
+	usualDemo    = 8 * time.Second
+	longestDemo  = 25 * time.Second
+)
+
+func (a *app) demoCommand() *cobra.Command {
+	var duration time.Duration
+	var replace bool
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "See the library limit some traffic: no Redis needed",
+		Long: `Deploy the library, send traffic for some seconds, and show what was let through and what was not.
+
+Without --redis it starts a server of its own, in memory, and takes no notice of REDIS_URL. With --redis it runs on that
+server or cluster: under keys with a prefix of their own, which it deletes at the end; the library stays deployed. A
+server that runs another build of the library is left alone, unless you say --replace.`,
+		Example: `  ratelimit demo
+  ratelimit demo --redis redis://127.0.0.1:6379`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if duration < shortestDemo || duration > longestDemo {
+				return fmt.Errorf("--duration %v is out of range; give one from %v to %v", duration, shortestDemo, longestDemo)
+			}
+			if a.servers.url == "" && (replace || a.servers.cluster) {
+				return fmt.Errorf("--replace and --cluster are about a server, and none is named; add --redis URL")
+			}
+			return a.demo(cmd.Context(), duration, replace)
+		},
+	}
+	cmd.Flags().DurationVar(&duration, "duration", usualDemo, "how long to send traffic")
+	cmd.Flags().BoolVar(&replace, "replace", false, "replace another build of the library on the server")
+	a.serverFlags(cmd)
+	return cmd
+}
+
+// stage is what a demo plays on.
+type stage struct {
+	servers
+	rdb    redis.UniversalClient
+	prefix string // of every key
+	where  string // for people
+	own    bool   // an embedded server
+	close  func()
+}
+
+func (a *app) demo(ctx context.Context, duration time.Duration, replace bool) error {
+	on, err := a.stage(ctx)
+	if err != nil {
+		return err
+	}
+	defer on.close()
+	l := a.look()
+	if err := a.printf("%s %s\n", l.paint(bold, "ratelimit demo"), "on "+on.where); err != nil {
+		return err
+	}
+	deployed, err := a.demoDeploy(ctx, on, replace)
+	if err != nil {
+		return err
+	}
+	if err := a.printf("%s\n\n", deployed); err != nil {
+		return err
+	}
+	c, err := client.New(on.rdb)
+	if err != nil {
+		return err
+	}
+	s := newShow(c, on.prefix, duration)
+	hello := on.prefix + "hello"
+	keys := append(s.keys(), hello)
+	if err := a.demoHello(ctx, on, l, hello); err != nil {
+		return err
+	}
+	err = a.demoPlay(ctx, s, l)
+	if on.own {
+		if err != nil {
+			return err
+		}
+	} else if forgot := a.demoForget(ctx, on, c, keys); err != nil || forgot != nil {
+		if err == nil {
+			err = forgot
+		}
+		return err
+	}
+	return a.demoEnd(s, on, l, len(keys))
+}
+
+// stage opens the server that --redis names, or starts one.
+func (a *app) stage(ctx context.Context) (*stage, error) {
+	if a.servers.url != "" {
+		rdb, s, err := a.connect(ctx)
+		if err != nil {
+			return nil, err
+		}
+		var id [4]byte
+		_, _ = rand.Read(id[:]) // never fails
+		return &stage{
+			servers: s, rdb: rdb, where: s.name, prefix: "demo-" + hex.EncodeToString(id[:]) + ":",
+			close: func() { _ = rdb.Close() },
+		}, nil
+	}
+	srv, err := a.startEmbedded()
+	if err != nil {
+		return nil, err
+	}
+	a.servers.url = "redis://" + srv.Addr()
+	s, err := a.parseServers()
+	if err != nil {
+		_ = srv.Close()
+		return nil, err
+	}
+	rdb := s.open()
+	return &stage{
+		servers: s, rdb: rdb, own: true, prefix: "demo:", where: "an embedded server, " + srv.Addr() + ": no Redis needed",
+		close: func() {
+			_ = rdb.Close()
+			_ = srv.Close()
+		},
+	}, nil
+}
+
+func startEmbedded() (*embedded.Server, error) { return embedded.Start() }
+
+// demoDeploy puts the library there, unless that would replace another build, and says what it did.
+func (a *app) demoDeploy(ctx context.Context, on *stage, replace bool) (string, error) {
+	build, err := functions.New()
+	if err != nil {
+		return "", err
+	}
+	l, err := loader.New(on.rdb, loader.WithTimeout(a.servers.timeout))
+	if err != nil {
+		return "", err
+	}
+	report, err := l.Status(ctx, build)
+	if err != nil {
+		return "", err
+	}
+	nodes := plural(int64(len(report.Nodes)), "server")
+	if report.InStep() {
+		return fmt.Sprintf("%s is there already, on %s", about(build), nodes), nil
+	}
+	for _, n := range report.Nodes {
+		if n.State == loader.Different && !replace {
+			return "", fmt.Errorf("%s runs another build of the library (%s), which the demo leaves alone; run the demo without --redis, or replace that build with: %s demo --redis %s --replace",
+				n.Addr, running(n), a.program, quoteWord(on.name))
+		}
+	}
+	if report, err = l.Deploy(ctx, build); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("deployed %s to %s and read it back", about(build), plural(int64(report.Changed()), "server")), nil
+}
+
+// demoHello shows one call as anyone could type it, and its reply.
+func (a *app) demoHello(ctx context.Context, on *stage, l look, key string) error {
+	const limit = "10/s burst=20"
+	c, cancel := on.deadline(ctx)
+	defer cancel()
+	reply, err := on.rdb.FCall(c, "ratelimit_take", []string{key}, limit).Int64Slice()
+	if err != nil {
+		return fmt.Errorf("the first call on %s failed: %w", on.name, err)
+	}
+	if len(reply) < 6 {
+		return fmt.Errorf("ratelimit_take answers %v, not six integers; is another library of this name on %s? run: %s status", reply, on.name, a.program)
+	}
+	shown := make([]string, len(reply))
+	for i, n := range reply {
+		shown[i] = fmt.Sprint(n)
+	}
+	return a.printf(`One call is one decision, from any language:
+  %s
+  → %s
+  allowed; of %d; %d left; retry after %d ms; full again in %d ms; decided by key %d
+
+`, l.paint(bold, fmt.Sprintf(`FCALL ratelimit_take 1 %s "%s"`, key, limit)), strings.Join(shown, " "), reply[1], reply[2], reply[3], reply[4], reply[5])
+}
+
+// parallel is how many requests of a demo may be under way at once.
+const parallel = 32
+
+// demoPlay sends the traffic and draws it.
+func (a *app) demoPlay(ctx context.Context, s *show, l look) error {
+	canvas := &canvas{w: a.stdout}
+	legend := fmt.Sprintf("%s of traffic; a column is %s, a full bar %s", human(s.total), human(s.total/columns), plural(int64(s.full()), "request"))
+	if err := a.printf("%s\n\n", l.paint(faint, legend)); err != nil {
+		return err
+	}
+	if !l.moving {
+		if err := s.play(ctx, a.pace, a.parallel, a.servers.timeout, func() error { return nil }); err != nil {
+			return err
+		}
+		return canvas.draw(s.chart(l))
+	}
+	if err := a.printf("\x1b[?25l\x1b[?7l"); err != nil { // no cursor, no wrapping
+		return err
+	}
+	defer func() { _ = a.printf("\x1b[?7h\x1b[?25h") }()
+	frame := func() error { return canvas.draw(s.chart(l)) }
+	if err := frame(); err != nil {
+		return err
+	}
+	return s.play(ctx, a.pace, a.parallel, a.servers.timeout, frame)
+}
+
+// demoForget deletes the demo's keys, also after an interruption.
+func (a *app) demoForget(ctx context.Context, on *stage, c *client.Client, keys []string) error {
+	ctx, cancel := on.deadline(context.WithoutCancel(ctx))
+	defer cancel()
+	for _, key := range keys { // one by one: they lie in different slots
+		if _, err := c.Reset(ctx, key); err != nil {
+			return fmt.Errorf("the demo's keys, %s*, could not be deleted (%w); they expire within seconds", on.prefix, err)
+		}
+	}
+	return nil
+}
+
+// demoEnd prints the table and what to do next.
+func (a *app) demoEnd(s *show, on *stage, l look, keys int) error {
+	var text strings.Builder
+	fmt.Fprintln(&text)
+	for _, line := range s.summary(l) {
+		fmt.Fprintln(&text, strings.TrimRight(line, " "))
+	}
+	next := [][2]string{
+		{a.program + " dev", "a server to try it on"},
+		{"redis-cli FCALL ratelimit_take 1 user:42 5/10s", "ask it, in another terminal"},
+		{a.program + " deploy --redis redis://HOST:6379", "onto Redis 7+ or Valkey"},
+	}
+	if !on.own {
+		at := " --redis " + quoteWord(on.name)
+		fmt.Fprintf(&text, "\ndeleted the demo's %d keys; the library stays on %s\n", keys, on.name)
+		next = [][2]string{
+			{a.program + " take user:42 5/10s" + at, "ask for a decision"},
+			{a.program + " status" + at, "see what each server runs"},
+			{"redis-cli FUNCTION DELETE " + functions.Name, "take it away again, on each primary"},
+		}
+	}
+	fmt.Fprintf(&text, "\n%s\n", l.paint(bold, "What next:"))
+	width := 0
+	for _, n := range next {
+		width = max(width, len(n[0]))
+	}
+	for _, n := range next {
+		note := l.paint(faint, "# "+n[1])
+		if width > 50 {
+			fmt.Fprintf(&text, "  %s\n  %s\n", note, n[0])
+		} else {
+			fmt.Fprintf(&text, "  %s  %s\n", pad(n[0], width), note)
+		}
+	}
+	return a.printf("%s", text.String())
+}

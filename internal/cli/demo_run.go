@@ -1,0 +1,189 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+)
+
+// pace is the time by which the demo runs.
+type pace interface {
+	now() time.Time
+	until(ctx context.Context, t time.Time) error // waits; an error if ctx ends first
+}
+
+type realPace struct{}
+
+func (realPace) now() time.Time { return time.Now() }
+
+func (realPace) until(ctx context.Context, t time.Time) error {
+	wait := time.Until(t)
+	if wait <= 0 {
+		return ctx.Err()
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// tally is what became of one caller's requests.
+type tally struct {
+	allowed, denied [columns]int
+	by              []int // denials by the key that denied
+	ideal           int
+}
+
+func (t *tally) totals() (allowed, denied int) {
+	for i := range columns {
+		allowed += t.allowed[i]
+		denied += t.denied[i]
+	}
+	return allowed, denied
+}
+
+// show is a demo while it runs. Its methods are safe for concurrent use.
+type show struct {
+	scene  []act
+	total  time.Duration
+	prefix string
+	client *client.Client
+
+	mu      sync.Mutex
+	tallies map[*caller]*tally
+	failure error
+}
+
+func newShow(c *client.Client, prefix string, total time.Duration) *show {
+	s := &show{scene: newScene(total), total: total, prefix: prefix, client: c, tallies: map[*caller]*tally{}}
+	for _, c := range callersOf(s.scene) {
+		s.tallies[c] = &tally{by: make([]int, len(c.keys))}
+	}
+	return s
+}
+
+func (s *show) key(name string) string { return s.prefix + name }
+
+// keys are all keys that the show touches.
+func (s *show) keys() []string {
+	seen := map[string]bool{}
+	var all []string
+	for _, c := range callersOf(s.scene) {
+		for _, name := range c.keys {
+			if !seen[name] {
+				seen[name] = true
+				all = append(all, s.key(name))
+			}
+		}
+	}
+	return all
+}
+
+// play sends every request at its time, at most parallel at once, and calls frame at the end of each column. A request whose
+// time comes after the end, because the server is slow, is left out.
+func (s *show) play(ctx context.Context, p pace, parallel int, timeout time.Duration, frame func() error) error {
+	outer := ctx
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	var running sync.WaitGroup
+	slots := make(chan struct{}, parallel)
+	start := p.now()
+	step := s.total / columns
+	next := step
+
+	// wait draws the frames that are due until the moment.
+	wait := func(at time.Duration) error {
+		for ; next <= at; next += step {
+			if err := p.until(ctx, start.Add(next)); err != nil {
+				return err
+			}
+			if err := frame(); err != nil {
+				return err
+			}
+		}
+		return p.until(ctx, start.Add(at))
+	}
+	err := func() error {
+		for _, r := range requestsOf(s.scene) {
+			slots <- struct{}{} // before the wait: with one slot, an answer comes before the clock moves on
+			if err := wait(r.at); err != nil {
+				<-slots
+				return err
+			}
+			at := p.now().Sub(start)
+			if at > s.total {
+				<-slots
+				break
+			}
+			running.Go(func() {
+				defer func() { <-slots }()
+				if err := s.ask(ctx, r.caller, at, timeout); err != nil {
+					s.fail(err)
+					stop()
+				}
+			})
+		}
+		// Whoever came last is answered before the clock moves on.
+		for range parallel {
+			slots <- struct{}{}
+		}
+		return wait(s.total)
+	}()
+	if err != nil {
+		stop()
+	}
+	running.Wait()
+	switch {
+	case outer.Err() != nil:
+		return fmt.Errorf("interrupted after %s of %s", human(p.now().Sub(start)), human(s.total))
+	case s.failure != nil:
+		return s.failure
+	}
+	return err
+}
+
+func (s *show) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.failure == nil {
+		s.failure = err
+	}
+}
+
+// column is the one that a moment falls into.
+func (s *show) column(at time.Duration) int { return min(int(at*columns/s.total), columns-1) }
+
+// ask sends one request and counts its answer.
+func (s *show) ask(ctx context.Context, c *caller, at, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	req := client.Request{Limits: c.limits}
+	for _, name := range c.keys {
+		req.Keys = append(req.Keys, s.key(name))
+	}
+	res, err := s.client.Take(ctx, req)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.tallies[c]
+	column := s.column(at)
+	if res.Allowed {
+		t.allowed[column]++
+	} else {
+		t.denied[column]++
+		t.by[res.Index-1]++
+	}
+	if idealTake(c.ideal, at) {
+		t.ideal++
+	}
+	return nil
+}

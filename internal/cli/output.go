@@ -1,0 +1,121 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// printJSON writes v as one indented JSON value.
+func (a *app) printJSON(v any) error {
+	encoder := json.NewEncoder(a.stdout)
+	encoder.SetIndent("", "  ")
+	encoder.SetEscapeHTML(false)
+	return written(encoder.Encode(v))
+}
+
+func (a *app) printf(format string, args ...any) error {
+	_, err := fmt.Fprintf(a.stdout, format, args...)
+	return written(err)
+}
+
+// written says what a failure to write means: a script must not take half an output for the whole.
+func written(err error) error {
+	if err != nil {
+		return fmt.Errorf("the output could not be written (%w); is its reader gone, or the disk full?", err)
+	}
+	return nil
+}
+
+// table writes rows in columns that are as wide as their widest cell, two spaces apart, the first row being the heads.
+func table(w io.Writer, rows [][]string) error {
+	var widths []int
+	for _, row := range rows {
+		for i, cell := range row {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	for _, row := range rows {
+		var line strings.Builder
+		for i, cell := range row {
+			line.WriteString(cell)
+			line.WriteString(strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)+2))
+		}
+		if _, err := fmt.Fprintln(w, strings.TrimRight(line.String(), " ")); err != nil {
+			return written(err)
+		}
+	}
+	return nil
+}
+
+// human is a duration as a person reads it: 0 ms, 850 ms, 1.25 s, 3 min 20 s, 2 h 5 min, 364 d 23 h. It is never
+// less than d: what is left out is rounded up.
+func human(d time.Duration) string {
+	ceil := func(unit time.Duration) time.Duration { return (d + unit - 1) / unit * unit }
+	two := func(large, small time.Duration, largeName, smallName string) string {
+		d := ceil(small)
+		text := fmt.Sprintf("%d %s", d/large, largeName)
+		if rest := d % large / small; rest > 0 {
+			text += fmt.Sprintf(" %d %s", rest, smallName)
+		}
+		return text
+	}
+	switch {
+	case ceil(time.Millisecond) < time.Second:
+		return fmt.Sprintf("%d ms", ceil(time.Millisecond)/time.Millisecond)
+	case ceil(10*time.Millisecond) < time.Minute:
+		return strconv.FormatFloat(ceil(10*time.Millisecond).Seconds(), 'f', -1, 64) + " s"
+	case ceil(time.Second) < time.Hour:
+		return two(time.Minute, time.Second, "min", "s")
+	case ceil(time.Minute) < 24*time.Hour:
+		return two(time.Hour, time.Minute, "h", "min")
+	default:
+		return two(24*time.Hour, time.Hour, "d", "h")
+	}
+}
+
+// grouped is n with its thousands apart: 38,231.
+func grouped(n int64) string {
+	digits := strconv.FormatInt(n, 10)
+	sign := ""
+	if digits[0] == '-' {
+		sign, digits = "-", digits[1:]
+	}
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return sign + digits
+}
+
+// plural is "1 key", "2 keys".
+func plural(n int64, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return grouped(n) + " " + noun + "s"
+}
+
+// visible is a key as it is, or quoted where it holds what would not show.
+func visible(key string) string {
+	if key == "" || strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || !strconv.IsPrint(r) }) {
+		return strconv.Quote(key)
+	}
+	return key
+}
+
+// quoteWord is a word as a shell takes it, left bare where nothing in it is special.
+func quoteWord(word string) string {
+	if word != "" && !strings.ContainsFunc(word, func(r rune) bool {
+		return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+./:@%=,", r)
+	}) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}

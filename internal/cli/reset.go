@@ -1,0 +1,53 @@
+package cli
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+)
+
+func (a *app) resetCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "reset KEY [KEY ...]",
+		Short: "Forget what was counted for keys",
+		Long: `Forget what was counted for keys, so that each is full again, and print how many of them held something.
+In a cluster the keys of one call share a hash tag, such as {user:42}.`,
+		Example: `  ratelimit reset user:42`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return wrongUse("ratelimit reset user:42", "reset needs a key, but got none")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, keys []string) error {
+			rdb, s, err := a.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer func() { _ = rdb.Close() }()
+			c, err := client.New(rdb)
+			if err != nil {
+				return err
+			}
+			ctx, cancel := s.deadline(cmd.Context())
+			defer cancel()
+			n, err := c.Reset(ctx, keys...)
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(struct {
+					Reset int64 `json:"reset"` // keys that held something
+					Keys  int   `json:"keys"`
+				}{n, len(keys)})
+			}
+			if n == 0 {
+				return a.printf("nothing to forget: no key held anything\n")
+			}
+			return a.printf("forgot %d of %s\n", n, plural(int64(len(keys)), "key"))
+		},
+	}
+	a.jsonFlag(cmd)
+	a.serverFlags(cmd)
+	return cmd
+}

@@ -1,0 +1,158 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+)
+
+const limitsHelp = `A limit is [algorithm] n/period [option=value ...], for example 100/m, "gcra 10/s burst=20" or
+"fixed_window 1000/h align=clock". In a cluster the keys of one call share a hash tag, such as {user:42}.
+
+Exit codes: 0 allowed · 1 error · 2 denied.`
+
+func (a *app) takeCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "take KEY LIMIT [KEY LIMIT ...]",
+		Short: "Decide, and count the call if it is allowed",
+		Long:  "Decide over one key or several in one step, and count the call on every key if all allow it.\n\n" + limitsHelp,
+		Example: `  ratelimit take user:42 100/m
+  ratelimit take {acme}:ann 10/s {acme} 50/s --cost 1,5`,
+	}
+	return a.decisionCommand(cmd, (*client.Client).Take)
+}
+
+func (a *app) peekCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "peek KEY LIMIT [KEY LIMIT ...]",
+		Short:   "Answer what take would, and count nothing",
+		Long:    "Answer what take would answer now, and change nothing.\n\n" + limitsHelp,
+		Example: `  ratelimit peek user:42 100/m`,
+	}
+	return a.decisionCommand(cmd, (*client.Client).PeekRequest)
+}
+
+// decide is Take or PeekRequest.
+type decide func(*client.Client, context.Context, client.Request) (client.Result, error)
+
+func (a *app) decisionCommand(cmd *cobra.Command, ask decide) *cobra.Command {
+	var costs []string
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) < 2:
+			return wrongUse("ratelimit "+cmd.Name()+" user:42 100/m", "%s needs a key and its limit, but got %s",
+				cmd.Name(), plural(int64(len(args)), "argument"))
+		case len(args)%2 != 0:
+			return wrongUse("ratelimit "+cmd.Name()+" {acme}:ann 10/s {acme} 50/s", "the key %q has no limit: keys and limits come in turn",
+				args[len(args)-1])
+		}
+		return nil
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		req := client.Request{}
+		for i := 0; i < len(args); i += 2 {
+			req.Keys = append(req.Keys, args[i])
+			req.Limits = append(req.Limits, client.Limit(args[i+1]))
+		}
+		for _, text := range costs {
+			cost, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
+			if err != nil {
+				return fmt.Errorf("--cost %q is not a whole number; give one from 0 to 9007199254740992 for all keys, or one for each, as in --cost 1,5", text)
+			}
+			req.Costs = append(req.Costs, cost)
+		}
+		res, err := a.ask(cmd.Context(), ask, req)
+		if err != nil {
+			return err
+		}
+		if err := a.printDecision(req, res); err != nil {
+			return err
+		}
+		if !res.Allowed {
+			return exitCode(exitDiffers)
+		}
+		return nil
+	}
+	cmd.Flags().StringSliceVar(&costs, "cost", nil, "how much to take: one number for all keys, or one for each (default 1)")
+	a.jsonFlag(cmd)
+	a.serverFlags(cmd)
+	return cmd
+}
+
+// ask makes one call on a connection of its own.
+func (a *app) ask(ctx context.Context, ask decide, req client.Request) (client.Result, error) {
+	rdb, s, err := a.connect(ctx)
+	if err != nil {
+		return client.Result{}, err
+	}
+	defer func() { _ = rdb.Close() }()
+	c, err := client.New(rdb)
+	if err != nil {
+		return client.Result{}, err
+	}
+	ctx, cancel := s.deadline(ctx)
+	defer cancel()
+	return ask(c, ctx, req)
+}
+
+// deadline bounds one call, with what a client does around it.
+func (s servers) deadline(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, s.options.ReadTimeout)
+}
+
+// decision is what --json prints: the reply's fields under the contract's names.
+type decision struct {
+	Allowed      bool   `json:"allowed"`
+	Limit        int64  `json:"limit"`
+	Remaining    int64  `json:"remaining"`
+	RetryAfterMS int64  `json:"retry_after_ms"` // -1: never
+	ResetAfterMS int64  `json:"reset_after_ms"`
+	Index        int    `json:"index"` // of the binding key, from 1
+	Key          string `json:"key"`   // the binding key
+}
+
+func (a *app) printDecision(req client.Request, res client.Result) error {
+	if a.json {
+		d := decision{
+			Allowed: res.Allowed, Limit: res.Limit, Remaining: res.Remaining, RetryAfterMS: -1,
+			ResetAfterMS: res.ResetAfter.Milliseconds(), Index: res.Index, Key: req.Keys[res.Index-1],
+		}
+		if res.RetryAfter != client.Never {
+			d.RetryAfterMS = res.RetryAfter.Milliseconds()
+		}
+		return a.printJSON(d)
+	}
+	return a.printf("%s\n", sentence(req, res))
+}
+
+// sentence is a decision in one line.
+func sentence(req client.Request, res client.Result) string {
+	var line strings.Builder
+	word := "denied "
+	if res.Allowed {
+		word = "allowed"
+	}
+	fmt.Fprintf(&line, "%s  %s of %s left", word, grouped(res.Remaining), grouped(res.Limit))
+	if len(req.Keys) > 1 {
+		fmt.Fprintf(&line, " for %s (%s)", visible(req.Keys[res.Index-1]), req.Limits[res.Index-1])
+	}
+	switch {
+	case res.RetryAfter == client.Never:
+		line.WriteString(" · never: the cost is more than the limit ever holds")
+	case !res.Allowed:
+		fmt.Fprintf(&line, " · try again in %s", human(res.RetryAfter))
+	case res.RetryAfter > 0:
+		fmt.Fprintf(&line, " · go ahead in %s", human(res.RetryAfter))
+	}
+	if res.ResetAfter > 0 {
+		fmt.Fprintf(&line, " · full again in %s", human(res.ResetAfter))
+	} else if res.Remaining >= res.Limit {
+		line.WriteString(" · full")
+	}
+	return line.String()
+}

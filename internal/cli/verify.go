@@ -1,0 +1,183 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/functions"
+)
+
+// verifyReport is what --json prints.
+type verifyReport struct {
+	OK       bool            `json:"ok"`
+	Digest   string          `json:"digest"` // of the text that was verified
+	Bytes    int             `json:"bytes"`
+	Vectors  int             `json:"vectors"`
+	Steps    int             `json:"steps"` // that were run
+	Files    []verifiedFile  `json:"files"`
+	Failures []verifyFailure `json:"failures"`
+}
+
+type verifiedFile struct {
+	Name    string `json:"name"`
+	Vectors int    `json:"vectors"`
+	Steps   int    `json:"steps"`
+	Failed  int    `json:"failed"` // vectors
+}
+
+type verifyFailure struct {
+	File    string `json:"file"`
+	Vector  string `json:"vector"`
+	Step    int    `json:"step"`    // from 1
+	AfterUS int64  `json:"at_us"`   // the clock, in microseconds after the vector's start
+	Says    string `json:"problem"` // the call, what came, what was expected
+}
+
+func (a *app) verifyCommand() *cobra.Command {
+	var file string
+	cmd := &cobra.Command{
+		Use:   "verify",
+		Short: "Check the library without a server: for CI",
+		Long: `Load the library into the engine that is part of this program, and hold its answers against all test vectors, with
+the clock set for each call. It needs no server and no network.
+
+Exit codes: 0 all agree · 1 one does not, or the library does not load.`,
+		Example: `  ratelimit verify
+  ratelimit verify --library ratelimit.lua --json`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			text, name := "", file
+			if file == "" {
+				build, err := functions.New()
+				if err != nil {
+					return err
+				}
+				text, name = build.Text(), about(build).String()
+			} else {
+				content, err := os.ReadFile(file)
+				if err != nil {
+					return fmt.Errorf("cannot read the library: %w; name another file with --library", err)
+				}
+				text = string(content)
+			}
+			return a.verify(cmd.Context(), name, text)
+		},
+	}
+	cmd.Flags().StringVar(&file, "library", "", "verify the text in this file in place of this program's own")
+	a.jsonFlag(cmd)
+	return cmd
+}
+
+func (a *app) verify(ctx context.Context, name, text string) error {
+	files, err := functions.LoadVectors()
+	if err != nil {
+		return err
+	}
+	report, err := runVectors(ctx, name, text, files)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		err = a.printJSON(report)
+	} else {
+		err = a.printVerified(name, report)
+	}
+	if err != nil || report.OK {
+		return err
+	}
+	return fmt.Errorf("%s gives wrong answers in %d of %s; they are listed on stdout",
+		name, len(report.Failures), plural(int64(report.Vectors), "vector"))
+}
+
+// runVectors runs every vector on an engine of its own keyspace and clock.
+func runVectors(ctx context.Context, name, text string, files []functions.VectorFile) (verifyReport, error) {
+	report := verifyReport{Digest: functions.Digest(text), Bytes: len(text), Failures: []verifyFailure{}}
+	srv, err := embedded.Start(embedded.WithClusterRules())
+	if err != nil {
+		return report, err
+	}
+	defer func() { _ = srv.Close() }()
+	if err := srv.Load(text); err != nil {
+		return report, fmt.Errorf("%s does not load (%w); no server would take it either", name, err)
+	}
+	for _, file := range files {
+		done := verifiedFile{Name: file.Name, Vectors: len(file.Vectors)}
+		for _, vector := range file.Vectors {
+			if ctx.Err() != nil {
+				return report, errors.New("interrupted before all vectors were run; nothing is known of the others")
+			}
+			steps, failure, err := runVector(srv, file.StartUS, vector)
+			if err != nil {
+				return report, err
+			}
+			done.Steps += steps
+			if failure != nil {
+				failure.File = file.Name
+				report.Failures = append(report.Failures, *failure)
+				done.Failed++
+			}
+		}
+		report.Files = append(report.Files, done)
+		report.Vectors += done.Vectors
+		report.Steps += done.Steps
+	}
+	if report.Steps == 0 {
+		return report, errors.New("there are no vectors in this program, so nothing was verified; build it from a complete checkout")
+	}
+	report.OK = len(report.Failures) == 0
+	return report, nil
+}
+
+// runVector runs a vector up to its first wrong answer; what comes after follows from that one.
+func runVector(srv *embedded.Server, start int64, vector functions.Vector) (int, *verifyFailure, error) {
+	if _, err := srv.Do("FLUSHALL"); err != nil {
+		return 0, nil, fmt.Errorf("the engine does not empty its keyspace: %w", err)
+	}
+	after := int64(0)
+	for i, step := range vector.Steps {
+		if step.AtUS != nil {
+			after = *step.AtUS
+		}
+		srv.SetTime(time.UnixMicro(start + after))
+		words := make([]any, len(step.Call))
+		for i, word := range step.Call {
+			words[i] = word
+		}
+		if err := step.Check(srv.Do(words...)); err != nil {
+			return i + 1, &verifyFailure{Vector: vector.Name, Step: i + 1, AfterUS: after, Says: err.Error()}, nil
+		}
+	}
+	return len(vector.Steps), nil, nil
+}
+
+func (a *app) printVerified(name string, report verifyReport) error {
+	rows := [][]string{{"VECTORS OF", "COUNT", "STEPS", "RESULT"}}
+	for _, file := range report.Files {
+		result := "ok"
+		if file.Failed > 0 {
+			result = fmt.Sprintf("%d FAILED", file.Failed)
+		}
+		rows = append(rows, []string{file.Name, fmt.Sprint(file.Vectors), fmt.Sprint(file.Steps), result})
+	}
+	if err := a.printf("%s: loads, %s\n\n", name, plural(int64(report.Bytes), "byte")); err != nil {
+		return err
+	}
+	if err := table(a.stdout, rows); err != nil {
+		return err
+	}
+	for _, f := range report.Failures {
+		if err := a.printf("\n%s: %s, step %d, at %s µs\n  %s\n", f.File, f.Vector, f.Step, grouped(f.AfterUS), f.Says); err != nil {
+			return err
+		}
+	}
+	if report.OK {
+		return a.printf("\nok: %s, %s\n", plural(int64(report.Vectors), "vector"), plural(int64(report.Steps), "step"))
+	}
+	return nil
+}

@@ -1,0 +1,218 @@
+package loader
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// What is wrong with a node, for errors.Is.
+var (
+	// ErrUnreachable: no connection, or no answer in time.
+	ErrUnreachable = errors.New("unreachable")
+
+	// ErrNoFunctions: the server is older than Redis 7.0, or something else than a Redis or Valkey server.
+	ErrNoFunctions = errors.New("no functions")
+
+	// ErrNoLua: the server has functions, but no Lua engine to run them.
+	ErrNoLua = errors.New("no Lua engine")
+
+	// ErrNoPermission: the user is refused the login or a command.
+	ErrNoPermission = errors.New("no permission")
+
+	// ErrReadOnly: the node is a replica.
+	ErrReadOnly = errors.New("read-only replica")
+
+	// ErrOutOfMemory: the node is above its maxmemory and accepts no library.
+	ErrOutOfMemory = errors.New("out of memory")
+
+	// ErrBusy: the node is running a long script, or is still loading its data.
+	ErrBusy = errors.New("busy")
+
+	// ErrNameTaken: another library on the node registers one of the library's functions.
+	ErrNameTaken = errors.New("function name taken")
+
+	// ErrRefused: the node does not accept the library's text.
+	ErrRefused = errors.New("library refused")
+
+	// ErrOverwritten: the node took the library and then holds another.
+	ErrOverwritten = errors.New("overwritten")
+
+	// ErrBadReply: the node answers something that no Redis or Valkey server answers.
+	ErrBadReply = errors.New("bad reply")
+)
+
+// NodeError says what is wrong with one node and what to do, in one sentence. errors.Is compares it with the Err values
+// above and reaches the error of the connection or the context; errors.As reaches the server's reply, a redis.Error.
+type NodeError struct {
+	Addr string // the node
+	Step string // the command that failed, such as "FUNCTION LOAD"
+	Code string // the first word of the server's error reply, such as "NOPERM"; empty if it gave none
+	Err  error  // what was reported; nil where what is wrong was found by looking
+
+	class error // one of the Err values, or nil
+	says  string
+}
+
+// Error is the sentence.
+func (e *NodeError) Error() string { return e.says }
+
+// Unwrap gives errors.Is and errors.As what the error stands for and what caused it.
+func (e *NodeError) Unwrap() []error {
+	var all []error
+	if e.class != nil {
+		all = append(all, e.class)
+	}
+	if e.Err != nil {
+		all = append(all, e.Err)
+	}
+	return all
+}
+
+// replyText is the text of a server's error reply, "" where err is something else.
+func replyText(err error) string {
+	var reply redis.Error
+	if errors.As(err, &reply) {
+		return reply.Error()
+	}
+	return ""
+}
+
+func isReply(err error, prefix string) bool { return strings.HasPrefix(replyText(err), prefix) }
+
+func isCode(err error, code string) bool { return codeOf(err) == code }
+
+func codeOf(err error) string {
+	code, _, _ := strings.Cut(replyText(err), " ")
+	return code
+}
+
+// isGibberish tells whether go-redis could not make sense of what came. It has no type for that.
+func isGibberish(err error) bool {
+	for _, other := range []error{redis.ErrPoolTimeout, redis.ErrPoolExhausted, redis.ErrClosed} {
+		if errors.Is(err, other) {
+			return false
+		}
+	}
+	return strings.HasPrefix(err.Error(), "redis: ")
+}
+
+func (c *conn) fail(step string, class, err error, format string, args ...any) *NodeError {
+	return &NodeError{
+		Addr: c.address(), Step: step, Code: codeOf(err), Err: err, class: class,
+		says: c.address() + " " + fmt.Sprintf(format, args...),
+	}
+}
+
+// failure makes the error of a step that failed.
+func failure(c *conn, step string, err error) error {
+	user := c.user
+	if user == "" {
+		user = "default"
+	}
+	switch code := codeOf(err); code {
+	case "":
+		if isGibberish(err) {
+			return c.fail(step, ErrBadReply, err, "does not speak the Redis protocol (%v); check the address", err)
+		}
+		e := c.fail(step, ErrUnreachable, err, "")
+		e.says = fmt.Sprintf("cannot reach %s: %s", c.address(), c.unreachable(err))
+		return e
+	case "NOPERM":
+		rights := "+function|load +function|list +function|delete +function|stats"
+		if strings.HasPrefix(step, "CLUSTER") {
+			rights += " +cluster|shards"
+		}
+		return c.fail(step, ErrNoPermission, err, "does not let the user %q call %s; give a deployer its rights with: ACL SETUSER %s %s", user, step, user, rights)
+	case "NOAUTH", "WRONGPASS":
+		return c.fail(step, ErrNoPermission, err, "refuses the login of the user %q; check the user name and the password", user)
+	case "OOM":
+		return c.fail(step, ErrOutOfMemory, err, "is out of memory and accepts no library; raise its maxmemory or free some, then try again")
+	case "BUSY":
+		return c.fail(step, ErrBusy, err, "is busy with a script; wait for it, or end it with FUNCTION KILL or SCRIPT KILL, then try again")
+	case "LOADING":
+		return c.fail(step, ErrBusy, err, "is still loading its data; try again when it is done")
+	default:
+		return c.fail(step, nil, err, "refuses %s: %s", step, replyText(err))
+	}
+}
+
+// unreachable says in a few words why no answer came, and what to look at.
+func (c *conn) unreachable(err error) string {
+	const look = "; check the address, and that the server runs"
+	var dns *net.DNSError
+	var timeout net.Error
+	switch {
+	case errors.Is(err, context.Canceled):
+		return "the call was cancelled"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "connection refused" + look
+	case errors.As(err, &dns):
+		return fmt.Sprintf("there is no host named %q%s", dns.Name, look)
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
+		return fmt.Sprintf("no answer within %v%s", c.timeout, look)
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
+		return "it closes the connection; check the address, and whether the server wants TLS"
+	}
+	return err.Error() + look
+}
+
+func noFunctions(c *conn, a about, err error) error {
+	if a.mode == "sentinel" {
+		return c.fail("FUNCTION STATS", ErrNoFunctions, err, "is a Sentinel, which holds no data; connect to the primary that it watches")
+	}
+	return c.fail("FUNCTION STATS", ErrNoFunctions, err, "runs %s %s, which has no functions; use Redis 7.0 or later, or Valkey", a.engine, a.version)
+}
+
+func noLua(c *conn, a about) error {
+	return c.fail("FUNCTION STATS", ErrNoLua, nil, "runs %s %s without its Lua engine; have it load its Lua module, or use a server that has Lua built in", a.engine, a.version)
+}
+
+func readOnly(c *conn, primary string, err error) error {
+	if primary != "" {
+		primary = " " + primary
+	}
+	return c.fail("FUNCTION LOAD", ErrReadOnly, err, "is a read-only replica; connect to its primary%s", primary)
+}
+
+func nameTaken(c *conn, function, holder string, err error) error {
+	if holder == "" {
+		return c.fail("FUNCTION LOAD", ErrNameTaken, err, "has another library that registers %s; find it with FUNCTION LIST and delete it or rename its function, then try again", function)
+	}
+	return c.fail("FUNCTION LOAD", ErrNameTaken, err, "has a library %q that registers %s; delete it with FUNCTION DELETE %s or rename its function, then try again", holder, function, holder)
+}
+
+func refusedText(c *conn, err error) error {
+	return c.fail("FUNCTION LOAD", ErrRefused, err, "refuses the library (%s); check the build with: ratelimit verify", replyText(err))
+}
+
+func overwritten(c *conn) error {
+	return c.fail("FUNCTION LIST", ErrOverwritten, nil, "took the library and now holds another; see who else deploys, then try again")
+}
+
+func garbage(c *conn, step string, reply any) error {
+	shown := fmt.Sprintf("%q", fmt.Sprint(reply))
+	if len(shown) > 80 {
+		shown = strings.ToValidUTF8(shown[:80], "") + `..."`
+	}
+	return c.fail(step, ErrBadReply, nil, "answers %s with %s; check that it is a Redis or Valkey server", step, shown)
+}
+
+// stateAfter is the state of a node that could not be looked at.
+func stateAfter(err error) State {
+	if errors.Is(err, ErrUnreachable) {
+		return Unreachable
+	}
+	return Unknown
+}
+
+func failedNode(addr string, err error) Node {
+	return Node{Addr: addr, State: stateAfter(err), Err: err}
+}

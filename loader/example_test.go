@@ -1,0 +1,49 @@
+package loader_test
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/loader"
+)
+
+func Example() {
+	server, err := embedded.Start() // any Redis or Valkey server will do
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = server.Close() }()
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer func() { _ = rdb.Close() }()
+
+	l, err := loader.New(rdb)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	build, err := functions.New()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx := context.Background()
+	for _, step := range []func(context.Context, functions.Build) (loader.Report, error){l.Status, l.Deploy, l.Deploy} {
+		report, err := step(ctx, build)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		for _, node := range report.Nodes {
+			fmt.Println(node.Role, node.State, "changed:", node.Changed)
+		}
+	}
+	// Output:
+	// primary absent changed: false
+	// primary same changed: true
+	// primary same changed: false
+}

@@ -1,0 +1,65 @@
+package loader
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const defaultTimeout = 5 * time.Second
+
+// Loader deploys to, and looks at, the servers that a go-redis client points to. Make one with [New]; the zero value is
+// not usable. It holds nothing between calls and is safe for concurrent use.
+type Loader struct {
+	from    origin
+	timeout time.Duration
+}
+
+// Option sets how a Loader works. An option that cannot be met makes [New] fail.
+type Option func(*Loader) error
+
+// WithTimeout sets how long one step on one node may take, connecting included: a command and its answer. The default
+// is 5 s. It must be above 0.
+func WithTimeout(d time.Duration) Option {
+	return func(l *Loader) error {
+		if d <= 0 {
+			return fmt.Errorf("the timeout %v is not above 0; give one such as 5s", d)
+		}
+		l.timeout = d
+		return nil
+	}
+}
+
+// New returns a Loader for the servers that rdb points to: a *redis.Client (also one made by NewFailoverClient), which
+// may point to any node of a cluster, a *redis.ClusterClient, or a *redis.Ring, each of whose shards is then a server
+// of its own. From rdb it takes addresses, user, password, TLS settings and dialer, and with these it opens
+// connections of its own during each call, and closes them: rdb itself is neither used nor closed, and its timeouts and
+// retries do not matter. New sends nothing.
+//
+// It fails when rdb is nil or of another type, or when an option is wrong.
+func New(rdb redis.UniversalClient, opts ...Option) (*Loader, error) {
+	l := &Loader{timeout: defaultTimeout}
+	switch c := rdb.(type) {
+	case nil:
+		return nil, errors.New("loader.New: the Redis client is nil; pass one made with redis.NewClient or redis.NewClusterClient")
+	case *redis.Client:
+		l.from = originOfClient(c.Options())
+	case *redis.ClusterClient:
+		l.from = originOfCluster(c.Options())
+	case *redis.Ring:
+		l.from = originOfRing(c.Options())
+	default:
+		return nil, fmt.Errorf("loader.New: a %T does not say how to reach each server; pass a *redis.Client, *redis.ClusterClient or *redis.Ring", rdb)
+	}
+	if len(l.from.addrs) == 0 && l.from.slots == nil {
+		return nil, errors.New("loader.New: the Redis client has no address; give it one")
+	}
+	for _, opt := range opts {
+		if err := opt(l); err != nil {
+			return nil, fmt.Errorf("loader.New: %w", err)
+		}
+	}
+	return l, nil
+}

@@ -1,0 +1,314 @@
+package loader_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"reflect"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/loader"
+)
+
+func TestNewRefuses(t *testing.T) {
+	rdb := at(t, "127.0.0.1:1")
+	ap := must[*redis.AutoPipeliner](t)(rdb.AutoPipeline())
+	t.Cleanup(func() { _ = ap.Close() })
+	nowhere := redis.NewClusterClient(&redis.ClusterOptions{})
+	t.Cleanup(func() { _ = nowhere.Close() })
+	for _, tt := range []struct {
+		rdb  redis.UniversalClient
+		opts []loader.Option
+		want string
+	}{
+		{nil, nil, "loader.New: the Redis client is nil; pass one made with redis.NewClient or redis.NewClusterClient"},
+		{ap, nil, "loader.New: a *redis.AutoPipeliner does not say how to reach each server; pass a *redis.Client, *redis.ClusterClient or *redis.Ring"},
+		{nowhere, nil, "loader.New: the Redis client has no address; give it one"},
+		{rdb, []loader.Option{loader.WithTimeout(0)}, "loader.New: the timeout 0s is not above 0; give one such as 5s"},
+		{rdb, []loader.Option{loader.WithTimeout(-time.Second)}, "loader.New: the timeout -1s is not above 0; give one such as 5s"},
+	} {
+		l, err := loader.New(tt.rdb, tt.opts...)
+		if l != nil || err == nil || err.Error() != tt.want {
+			t.Errorf("%v, %v\nwant %s", l, err, tt.want)
+		}
+	}
+}
+
+func TestStandalone(t *testing.T) {
+	addr, _ := startRedis(t)
+	rdb := at(t, addr)
+	l := newLoader(t, rdb)
+	b := build(t)
+	ctx := t.Context()
+	node := loader.Node{Addr: addr, Role: loader.Primary, Engine: "redis", ServerVersion: "7.0.15"}
+	version := must[string](t)(rdb.Info(ctx, "server").Result())
+	_, version, _ = strings.Cut(version, "redis_version:")
+	node.ServerVersion, _, _ = strings.Cut(version, "\r\n")
+	oldText, oldLibrary := older(t)
+
+	for _, tt := range []struct {
+		name    string
+		do      func(context.Context, functions.Build) (loader.Report, error)
+		before  func()
+		state   loader.State
+		running loader.Library
+		changed bool
+	}{
+		{"status of an empty server", l.Status, nil, loader.Absent, loader.Library{}, false},
+		{"first deploy", l.Deploy, nil, loader.Same, wanted(b), true},
+		{"second deploy", l.Deploy, nil, loader.Same, wanted(b), false},
+		{"status", l.Status, nil, loader.Same, wanted(b), false},
+		{"status of an older build", l.Status, func() {
+			if err := rdb.FunctionLoadReplace(ctx, oldText).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}, loader.Different, oldLibrary, false},
+		{"deploy over an older build", l.Deploy, nil, loader.Same, wanted(b), true},
+		{"deploy after FUNCTION FLUSH", l.Deploy, func() { mustRun(t, rdb, "FUNCTION", "FLUSH") }, loader.Same, wanted(b), true},
+		{"status of a stranger's library", l.Status, func() {
+			if err := rdb.FunctionLoadReplace(ctx, "#!lua name=ratelimit\nredis.register_function('f', function() return 1 end)").Err(); err != nil {
+				t.Fatal(err)
+			}
+		}, loader.Different, loader.Library{Digest: functions.Digest("#!lua name=ratelimit\nredis.register_function('f', function() return 1 end)")}, false},
+	} {
+		if tt.before != nil {
+			tt.before()
+		}
+		report, err := tt.do(ctx, b)
+		node.State, node.Running, node.Changed = tt.state, tt.running, tt.changed
+		expect := loader.Report{Topology: loader.Standalone, Wanted: wanted(b), Nodes: []loader.Node{node}}
+		if err != nil || !reflect.DeepEqual(report, expect) {
+			t.Errorf("%s: %v\n%+v\nwant\n%+v", tt.name, err, report, expect)
+		}
+		if report.InStep() != (tt.state == loader.Same) {
+			t.Errorf("%s: in step is %v", tt.name, report.InStep())
+		}
+	}
+	if err := rdb.Ping(ctx).Err(); err != nil {
+		t.Errorf("the caller's client after all that: %v", err)
+	}
+}
+
+func TestDeployOfNothing(t *testing.T) {
+	_, err := newLoader(t, at(t, "127.0.0.1:1")).Deploy(t.Context(), functions.Build{})
+	if err == nil || err.Error() != "loader.Deploy: the build is empty; make one with functions.New" {
+		t.Error(err)
+	}
+}
+
+func TestReportAsJSON(t *testing.T) {
+	report := loader.Report{
+		Topology: loader.Cluster,
+		Wanted:   loader.Library{Version: "0.1.0", BuildID: "b", Digest: "d"},
+		Nodes: []loader.Node{
+			{Addr: "a:1", Role: loader.Primary, Engine: "redis", ServerVersion: "7.0.15", State: loader.Absent, Changed: true},
+			{Addr: "a:2", State: loader.Unreachable, Err: errors.New("gone")},
+		},
+	}
+	got := must[[]byte](t)(json.Marshal(report))
+	expect := `{"topology":"cluster","wanted":{"version":"0.1.0","build_id":"b","digest":"d"},"nodes":[` +
+		`{"addr":"a:1","role":"primary","engine":"redis","server_version":"7.0.15","state":"absent","running":{"version":"","build_id":"","digest":""},"changed":true},` +
+		`{"addr":"a:2","role":"","engine":"","server_version":"","state":"unreachable","running":{"version":"","build_id":"","digest":""},"changed":false,"error":"gone"}]}`
+	if string(got) != expect {
+		t.Errorf("%s\nwant\n%s", got, expect)
+	}
+	if report.Changed() != 1 || report.InStep() || (loader.Report{}).InStep() {
+		t.Errorf("changed %d, in step %v; want 1, false", report.Changed(), report.InStep())
+	}
+}
+
+// startCluster starts primaries with an even share of the slots each, and one primary without slots. auth is how a client
+// connects to them.
+func startCluster(t *testing.T, primaries int, auth redis.Options, args ...string) (addrs []string, stop []func()) {
+	t.Helper()
+	ctx := t.Context()
+	addrs, stop = make([]string, primaries+1), make([]func(), primaries+1)
+	nodes := make([]*redis.Client, primaries+1)
+	for i := range nodes {
+		addrs[i], stop[i] = startRedis(t, append([]string{"--cluster-enabled", "yes", "--cluster-require-full-coverage", "no"}, args...)...)
+		auth.Addr = addrs[i]
+		nodes[i] = connect(t, auth)
+		if i < primaries {
+			if err := nodes[i].ClusterAddSlotsRange(ctx, i*16384/primaries, (i+1)*16384/primaries-1).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, other := range addrs[:i] {
+			host, port := hostPort(other)
+			if err := nodes[i].ClusterMeet(ctx, host, port).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, node := range nodes {
+		eventually(t, "every node sees the whole cluster", func() bool {
+			info := node.ClusterInfo(ctx).Val()
+			return strings.Contains(info, "cluster_state:ok") && strings.Contains(info, fmt.Sprintf("cluster_size:%d", primaries)) &&
+				strings.Contains(info, fmt.Sprintf("cluster_known_nodes:%d", primaries+1)) &&
+				strings.Count(node.ClusterNodes(ctx).Val(), "handshake") == 0
+		})
+	}
+	return addrs, stop
+}
+
+func TestCluster(t *testing.T) {
+	addrs, stop := startCluster(t, 3, redis.Options{Password: "secret"}, "--requirepass", "secret")
+	ctx := t.Context()
+	b := build(t)
+
+	// From any node, given as a plain client, with the caller's password for all; also the primary without slots.
+	plain := newLoader(t, connect(t, redis.Options{Addr: addrs[3], Password: "secret"}))
+	report := must[loader.Report](t)(plain.Deploy(ctx, b))
+	if report.Topology != loader.Cluster || len(report.Nodes) != 4 || report.Changed() != 4 || !report.InStep() {
+		t.Errorf("deploy through one node: %s\n%s", report.Topology, states(report))
+	}
+	for i, addr := range addrs {
+		text := must[[]redis.Library](t)(connect(t, redis.Options{Addr: addr, Password: "secret"}).
+			FunctionList(ctx, redis.FunctionListQuery{WithCode: true}).Result())
+		if len(text) != 1 || text[0].Code != b.Text() {
+			t.Errorf("node %d does not hold the build", i)
+		}
+	}
+
+	// The cluster client, and one node that lost the library.
+	mustRun(t, connect(t, redis.Options{Addr: addrs[1], Password: "secret"}), "FUNCTION", "FLUSH")
+	cc := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1", addrs[0]}, Password: "secret"})
+	t.Cleanup(func() { _ = cc.Close() })
+	l := newLoader(t, cc)
+	report = must[loader.Report](t)(l.Status(ctx, b))
+	for _, n := range report.Nodes {
+		if (n.State == loader.Absent) != (n.Addr == addrs[1]) || n.Role != loader.Primary || n.Engine != "redis" {
+			t.Errorf("status: %+v", n)
+		}
+	}
+	if report.InStep() {
+		t.Error("in step, while one node has no library")
+	}
+	report = must[loader.Report](t)(l.Deploy(ctx, b))
+	for _, n := range report.Nodes {
+		if n.Changed != (n.Addr == addrs[1]) || n.State != loader.Same {
+			t.Errorf("deploy: %+v", n)
+		}
+	}
+
+	// The caller's own list of the nodes.
+	own := redis.NewClusterClient(&redis.ClusterOptions{
+		Password: "secret",
+		ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+			return []redis.ClusterSlot{
+				{Start: 0, End: 8000, Nodes: []redis.ClusterNode{{Addr: addrs[0]}, {Addr: addrs[1]}}},
+				{Start: 8001, End: 9000, Nodes: []redis.ClusterNode{{Addr: addrs[2]}}},
+				{Start: 9001, End: 16383, Nodes: []redis.ClusterNode{{Addr: addrs[0]}}},
+			}, nil
+		},
+	})
+	t.Cleanup(func() { _ = own.Close() })
+	report = must[loader.Report](t)(newLoader(t, own).Status(ctx, b))
+	if len(report.Nodes) != 2 || !report.InStep() || report.Topology != loader.Cluster {
+		t.Errorf("by the caller's list: %s\n%s", report.Topology, states(report))
+	}
+
+	// A user who may not ask for shards.
+	mustRun(t, connect(t, redis.Options{Addr: addrs[0], Password: "secret"}), "ACL", "SETUSER", "half", "on", ">x",
+		"+function|load", "+function|list", "+function|delete", "+function|stats")
+	half := newLoader(t, connect(t, redis.Options{Addr: addrs[0], Username: "half", Password: "x"}))
+	_, err := half.Status(ctx, b)
+	want(t, "no shards", err, addrs[0]+` does not let the user "half" call CLUSTER SHARDS; give a deployer its rights with: `+
+		`ACL SETUSER half +function|load +function|list +function|delete +function|stats +cluster|shards`, loader.ErrNoPermission)
+
+	// One dead primary with slots: nothing is written, and the error says which.
+	oldText, oldLibrary := older(t)
+	for _, addr := range addrs {
+		if err := connect(t, redis.Options{Addr: addr, Password: "secret"}).FunctionLoadReplace(ctx, oldText).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stop[2]()
+	report, err = l.Deploy(ctx, b)
+	want(t, "one node down", err, "nothing was changed, as 1 of 4 nodes cannot take build "+b.ID()+": cannot reach "+addrs[2]+
+		": connection refused; check the address, and that the server runs", loader.ErrUnreachable)
+	for _, n := range report.Nodes {
+		switch {
+		case n.Addr == addrs[2]:
+			if n.State != loader.Unreachable || n.Err == nil {
+				t.Errorf("the dead node: %+v", n)
+			}
+		case n.State != loader.Different || n.Running != oldLibrary || n.Changed || n.Err != nil:
+			t.Errorf("a live node: %+v", n)
+		}
+	}
+	report, err = l.Status(ctx, b)
+	want(t, "status with a node down", err, "1 of 4 nodes cannot be looked at: cannot reach "+addrs[2]+
+		": connection refused; check the address, and that the server runs", loader.ErrUnreachable)
+	if len(report.Nodes) != 4 {
+		t.Errorf("%s", states(report))
+	}
+}
+
+// A node that fails at the load itself, after all looked well: the others are done, and the error says how far it got.
+func TestPartialDeploy(t *testing.T) {
+	addrs, _ := startCluster(t, 2, redis.Options{})
+	ctx := t.Context()
+	b := build(t)
+	if err := at(t, addrs[1]).ConfigSet(ctx, "maxmemory", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	l := newLoader(t, at(t, addrs[0]))
+	report, err := l.Deploy(ctx, b)
+	want(t, "out of memory", err, "build "+b.ID()+" runs on 2 of 3 nodes, and the others failed: "+addrs[1]+
+		" is out of memory and accepts no library; raise its maxmemory or free some, then try again", loader.ErrOutOfMemory)
+	for _, n := range report.Nodes {
+		if bad := n.Addr == addrs[1]; bad != (n.Err != nil) || bad == n.Changed || bad != (n.State == loader.Absent) {
+			t.Errorf("%+v", n)
+		}
+	}
+	var partial *loader.PartialError
+	if !errors.As(err, &partial) || !reflect.DeepEqual(partial.Nodes, report.Nodes) || partial.Op != "deploy" || partial.Build != b.ID() {
+		t.Errorf("%+v", partial)
+	}
+	var reply redis.Error
+	if !errors.As(err, &reply) || !strings.HasPrefix(reply.Error(), "OOM ") {
+		t.Errorf("the server's reply is %v", reply)
+	}
+	if err := at(t, addrs[1]).ConfigSet(ctx, "maxmemory", "0").Err(); err != nil {
+		t.Fatal(err)
+	}
+	report = must[loader.Report](t)(l.Deploy(ctx, b))
+	if !report.InStep() || report.Changed() != 1 {
+		t.Errorf("run again:\n%s", states(report))
+	}
+}
+
+func TestRing(t *testing.T) {
+	one, _ := startRedis(t)
+	two, _ := startRedis(t)
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": one, "two": two}})
+	t.Cleanup(func() { _ = ring.Close() })
+	report := must[loader.Report](t)(newLoader(t, ring).Deploy(t.Context(), build(t)))
+	if report.Topology != loader.Ring || len(report.Nodes) != 2 || report.Changed() != 2 || !report.InStep() {
+		t.Errorf("%s\n%s", report.Topology, states(report))
+	}
+}
+
+// A dialer that finds the server by itself, as that of a Sentinel's client does.
+func TestAddressFoundByDialer(t *testing.T) {
+	addr, _ := startRedis(t)
+	var dials atomic.Int32
+	rdb := connect(t, redis.Options{Addr: "FailoverClient", Dialer: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		dials.Add(1)
+		var d net.Dialer
+		return d.DialContext(ctx, network, addr)
+	}})
+	report := must[loader.Report](t)(newLoader(t, rdb).Deploy(t.Context(), build(t)))
+	if len(report.Nodes) != 1 || report.Nodes[0].Addr != addr || !report.InStep() || dials.Load() == 0 {
+		t.Errorf("%d dials\n%s", dials.Load(), states(report))
+	}
+}

@@ -1,0 +1,184 @@
+package loader_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/loader"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// eventually waits for a condition that another process makes true.
+func eventually(t testing.TB, what string, condition func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for !condition() {
+		select {
+		case <-ctx.Done():
+			t.Fatalf("waited 30 s in vain: %s", what)
+		case <-tick.C:
+		}
+	}
+}
+
+func must[T any](t testing.TB) func(T, error) T {
+	return func(v T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+// freePort finds a port that is free, and whose port of the cluster bus, 10000 above, is free too.
+func freePort(t testing.TB) string {
+	t.Helper()
+	for range 1000 {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		port := ln.Addr().(*net.TCPAddr).Port
+		if port+10000 <= 65535 {
+			if bus, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port+10000)); err == nil {
+				_ = bus.Close()
+				_ = ln.Close()
+				return strconv.Itoa(port)
+			}
+		}
+		_ = ln.Close()
+	}
+	t.Fatal("no free pair of ports")
+	return ""
+}
+
+// startRedis starts a redis-server of its own and returns its address and a way to end it early.
+func startRedis(t testing.TB, args ...string) (addr string, stop func()) {
+	t.Helper()
+	bin, err := exec.LookPath("redis-server")
+	if err != nil {
+		t.Fatalf("these tests need a redis-server (Debian, Ubuntu: apt-get install redis-server): %v", err)
+	}
+	port := freePort(t)
+	listen := []string{"--port", port}
+	if slices.Contains(args, "--tls-cert-file") {
+		listen = []string{"--port", "0", "--tls-port", port}
+	}
+	args = append(append(listen,
+		"--bind", "127.0.0.1", "--save", "", "--dir", t.TempDir(),
+		"--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1", "--cluster-node-timeout", "2000",
+	), args...)
+	cmd := exec.Command(bin, args...)
+	var log strings.Builder
+	cmd.Stdout, cmd.Stderr = &log, &log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	stopped := false
+	stop = func() {
+		if !stopped {
+			stopped = true
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		}
+	}
+	t.Cleanup(stop)
+	addr = "127.0.0.1:" + port
+	eventually(t, "redis-server listens", func() bool {
+		conn, err := net.Dial("tcp", addr)
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err == nil
+	})
+	return addr, stop
+}
+
+func connect(t testing.TB, opt redis.Options) *redis.Client {
+	t.Helper()
+	rdb := redis.NewClient(&opt)
+	t.Cleanup(func() { _ = rdb.Close() })
+	return rdb
+}
+
+func at(t testing.TB, addr string) *redis.Client { return connect(t, redis.Options{Addr: addr}) }
+
+func newLoader(t testing.TB, rdb redis.UniversalClient, opts ...loader.Option) *loader.Loader {
+	t.Helper()
+	return must[*loader.Loader](t)(loader.New(rdb, opts...))
+}
+
+func build(t testing.TB) functions.Build {
+	t.Helper()
+	return must[functions.Build](t)(functions.New())
+}
+
+// wanted is build as a report describes it.
+func wanted(b functions.Build) loader.Library {
+	return loader.Library{Version: b.Version(), BuildID: b.ID(), Digest: b.Digest()}
+}
+
+// older is another build of the library: another text, which names itself.
+func older(t testing.TB) (text string, describes loader.Library) {
+	t.Helper()
+	text = strings.Replace(functions.Source(), "local BUILD_ID = '"+functions.BuildID()+"'", "local BUILD_ID = '0123456789ab'", 1)
+	text = strings.Replace(text, "local VERSION = '"+functions.Version()+"'", "local VERSION = '0.0.9'", 1)
+	return text, loader.Library{Version: "0.0.9", BuildID: "0123456789ab", Digest: functions.Digest(text)}
+}
+
+// want checks an error's sentence, word for word, and what it is; class is nil where it is none of the Err values.
+func want(t *testing.T, name string, err error, sentence string, class error) {
+	t.Helper()
+	if err == nil || err.Error() != sentence {
+		t.Errorf("%s:\n%v\nwant\n%s", name, err, sentence)
+	}
+	if class != nil && !errors.Is(err, class) {
+		t.Errorf("%s: errors.Is(%v) is false", name, class)
+	}
+	var node *loader.NodeError
+	var partial *loader.PartialError
+	if !errors.As(err, &node) || !errors.As(err, &partial) {
+		t.Errorf("%s: the error unwraps to a *NodeError: %v, is a *PartialError: %v", name, node != nil, errors.As(err, &partial))
+	}
+}
+
+func states(r loader.Report) string {
+	var b strings.Builder
+	for _, n := range r.Nodes {
+		fmt.Fprintf(&b, "%s %s %s %s changed=%v err=%v\n", n.Addr, n.Role, n.State, n.Running.BuildID, n.Changed, n.Err != nil)
+	}
+	return b.String()
+}
+
+func mustRun(t testing.TB, rdb *redis.Client, args ...any) {
+	t.Helper()
+	if err := rdb.Do(t.Context(), args...).Err(); err != nil {
+		t.Fatalf("%v: %v", args, err)
+	}
+}
+
+func hostPort(addr string) (host, port string) {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	return host, port
+}
