@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'fb76e3f81b2b'
+local BUILD_ID = '79fd0ebe5ec4'
 
 -- Time stands still during a call from Redis 7.2 on. Before, two commands of one call can see two milliseconds, so
 -- what is read of the clock must not be written back as a difference to "now". Valkey says 7.2.4 here, rightly.
@@ -88,7 +88,9 @@ end
 -- common_divisor of two positive whole numbers (Euclid).
 function numbers.common_divisor(a, b)
   while b > 0 do
-    a, b = b, a % b
+    local rest = a % b
+    a = b
+    b = rest
   end
   return a
 end
@@ -991,26 +993,21 @@ end
 
 -- read answers what ratelimit_usage replies.
 function tracking.read(key)
-  local fields, minutes, allowed, denied = {}, {}, {}, {}
+  local fields, minutes = {}, {}
   local flat = redis.call('HGETALL', key)
   for i = 1, #flat, 2 do
-    local kind, minute = string.match(flat[i], '^([ad])(%d+)$')
-    local value = tonumber(flat[i + 1]) or 0
-    if not kind then
-      fields[flat[i]] = value
-    else
-      minute = tonumber(minute)
-      if not allowed[minute] and not denied[minute] then
-        minutes[#minutes + 1] = minute
-      end
-      local of = kind == 'a' and allowed or denied
-      of[minute] = value
+    local minute = string.match(flat[i], '^[ad](%d+)$')
+    fields[flat[i]] = tonumber(flat[i + 1]) or 0
+    if minute and not fields[minute] then
+      fields[minute] = true
+      minutes[#minutes + 1] = tonumber(minute)
     end
   end
   table.sort(minutes)
   local series = {}
   for i, minute in ipairs(minutes) do
-    series[i] = { minute * MINUTE, allowed[minute] or 0, denied[minute] or 0 }
+    local name = string.format('%.0f', minute)
+    series[i] = { minute * MINUTE, fields['a' .. name] or 0, fields['d' .. name] or 0 }
   end
   return {
     'allowed', fields.allowed or 0, 'denied', fields.denied or 0, 'cost', fields.cost or 0, 'first_ms', fields.first or 0,

@@ -31,7 +31,9 @@ end
 -- common_divisor of two positive whole numbers (Euclid).
 function numbers.common_divisor(a, b)
   while b > 0 do
-    a, b = b, a % b
+    local rest = a % b
+    a = b
+    b = rest
   end
   return a
 end

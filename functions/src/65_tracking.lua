@@ -52,26 +52,21 @@ end
 
 -- read answers what ratelimit_usage replies.
 function tracking.read(key)
-  local fields, minutes, allowed, denied = {}, {}, {}, {}
+  local fields, minutes = {}, {}
   local flat = redis.call('HGETALL', key)
   for i = 1, #flat, 2 do
-    local kind, minute = string.match(flat[i], '^([ad])(%d+)$')
-    local value = tonumber(flat[i + 1]) or 0
-    if not kind then
-      fields[flat[i]] = value
-    else
-      minute = tonumber(minute)
-      if not allowed[minute] and not denied[minute] then
-        minutes[#minutes + 1] = minute
-      end
-      local of = kind == 'a' and allowed or denied
-      of[minute] = value
+    local minute = string.match(flat[i], '^[ad](%d+)$')
+    fields[flat[i]] = tonumber(flat[i + 1]) or 0
+    if minute and not fields[minute] then
+      fields[minute] = true
+      minutes[#minutes + 1] = tonumber(minute)
     end
   end
   table.sort(minutes)
   local series = {}
   for i, minute in ipairs(minutes) do
-    series[i] = { minute * MINUTE, allowed[minute] or 0, denied[minute] or 0 }
+    local name = string.format('%.0f', minute)
+    series[i] = { minute * MINUTE, fields['a' .. name] or 0, fields['d' .. name] or 0 }
   end
   return {
     'allowed', fields.allowed or 0, 'denied', fields.denied or 0, 'cost', fields.cost or 0, 'first_ms', fields.first or 0,
