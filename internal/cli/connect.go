@@ -29,7 +29,7 @@ type serverFlags struct {
 func (a *app) serverFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&a.servers.url, "redis", "", "URL of the server, or of cluster nodes, comma-separated (default: REDIS_URL, else "+defaultURL+")")
-	f.BoolVar(&a.servers.cluster, "cluster", false, "take it for a cluster without asking; so does redis+cluster://")
+	f.BoolVar(&a.servers.cluster, "cluster", false, "the servers are a cluster; needed only where they do not say so (or redis+cluster://)")
 	f.DurationVar(&a.servers.timeout, "timeout", defaultTimeout, "how long each step on a server may take")
 }
 
@@ -176,29 +176,24 @@ func (a *app) connect(ctx context.Context) (redis.UniversalClient, servers, erro
 	if err != nil {
 		return nil, s, err
 	}
-	if !s.cluster {
-		if s.cluster, err = s.isCluster(ctx, s.addrs[0]); err != nil {
-			return nil, s, s.unreachable(err)
-		}
-		return s.open(), s, nil
-	}
-	// A cluster client goes on asking for a map of a cluster that is none; ask first who it is that we talk to.
+	var kind string
 	for _, addr := range s.addrs {
-		var cluster bool
-		if cluster, err = s.isCluster(ctx, addr); err != nil {
+		if kind, err = s.ask(ctx, addr); err != nil {
 			continue
 		}
-		if !cluster {
+		// A cluster client would go on asking a single server for the map of its cluster.
+		if s.cluster && kind == "standalone" {
 			return nil, s, fmt.Errorf("%s is no cluster: %s is a server of its own; name one server, without --cluster", s.name, addr)
 		}
+		s.cluster = s.cluster || kind == "cluster"
 		return s.open(), s, nil
 	}
 	return nil, s, s.unreachable(err)
 }
 
-// isCluster asks the server at addr. HELLO tells, and every user may send it. It fails only if the server does not
-// answer: a refusal says more when the command itself meets it.
-func (s servers) isCluster(ctx context.Context, addr string) (bool, error) {
+// ask finds out whether the server at addr is "standalone" or part of a "cluster"; "" if it does not say. It fails only
+// if the server does not answer: what it refuses, the command itself will meet and explain.
+func (s servers) ask(ctx context.Context, addr string) (string, error) {
 	one := s
 	one.addrs, one.cluster = []string{addr}, false
 	one.options.MaxRetries = -1
@@ -211,21 +206,23 @@ func (s servers) isCluster(ctx context.Context, addr string) (bool, error) {
 	if protocol == 0 {
 		protocol = 3
 	}
-	reply, err := rdb.Do(ctx, "HELLO", protocol).Result()
+	reply, err := rdb.Do(ctx, "HELLO", protocol).Result() // every user may send it
 	var refusal redis.Error
 	if err != nil && !errors.As(err, &refusal) {
-		return false, err
+		return "", err
 	}
-	switch mode(reply) {
-	case "cluster":
-		return true, nil
-	case "":
-		// No HELLO, as behind some proxies: the server's own account, if we may read it.
-		about, _ := rdb.Info(ctx, "cluster").Result()
-		return strings.Contains(about, "cluster_enabled:1"), nil
-	default:
-		return false, nil
+	if kind := mode(reply); kind != "" {
+		return kind, nil
 	}
+	// No HELLO, as behind some proxies: the server's own account, if we may read it.
+	about, _ := rdb.Info(ctx, "cluster").Result()
+	switch {
+	case strings.Contains(about, "cluster_enabled:1"):
+		return "cluster", nil
+	case strings.Contains(about, "cluster_enabled:0"):
+		return "standalone", nil
+	}
+	return "", nil
 }
 
 // mode reads the field of HELLO's reply, which is a map or the same flat.

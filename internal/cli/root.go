@@ -19,12 +19,13 @@ Exit codes: 0 fine · 1 error, one line on stderr · 2 denied (take, peek), or a
 
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
-		Use:           "ratelimit",
-		Short:         "Rate limiting as one Redis Functions library",
-		Long:          rootHelp,
-		SilenceUsage:  true,
-		SilenceErrors: true,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Use:                   "ratelimit",
+		Short:                 "Rate limiting as one Redis Functions library",
+		Long:                  rootHelp,
+		SilenceUsage:          true,
+		DisableFlagsInUseLine: true,
+		SilenceErrors:         true,
+		RunE:                  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) == 0 {

@@ -1,0 +1,273 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/functions"
+)
+
+var update = flag.Bool("update", false, "write the files of testdata anew")
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// began is the time at which the embedded servers of the tests stand.
+var began = time.UnixMilli(1_700_000_000_000)
+
+// outcome is what a run of the command line leaves.
+type outcome struct {
+	code           int
+	stdout, stderr string
+}
+
+// run executes a command line in this process. env is name=value.
+func run(t *testing.T, env []string, args ...string) outcome {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	a := testApp(env, &stdout, &stderr)
+	code := a.execute(t.Context(), args)
+	return outcome{code, stdout.String(), stderr.String()}
+}
+
+func testApp(env []string, stdout, stderr *bytes.Buffer) *app {
+	a := newApp(func(name string) string {
+		for _, e := range env {
+			if value, ok := strings.CutPrefix(e, name+"="); ok {
+				return value
+			}
+		}
+		return ""
+	}, stdout, stderr)
+	a.program = "ratelimit"
+	return a
+}
+
+// want compares an outcome word for word.
+func (got outcome) want(t *testing.T, code int, stdout, stderr string) {
+	t.Helper()
+	if got.code != code {
+		t.Errorf("exit code %d, want %d", got.code, code)
+	}
+	wantText(t, "stdout", got.stdout, stdout)
+	wantText(t, "stderr", got.stderr, stderr)
+}
+
+func wantText(t *testing.T, what, got, want string) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s:\n%s\nwant:\n%s", what, got, want)
+	}
+}
+
+// golden compares text with a file of testdata, in which what differs from build to build stands as {{...}}.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantText(t, name, got, string(want))
+}
+
+// steady hides the build and an address in a text.
+func steady(text, addr string) string {
+	text = strings.ReplaceAll(text, functions.BuildID(), "{{BUILD}}")
+	return strings.ReplaceAll(text, addr, "{{ADDR}}")
+}
+
+// withLibrary starts an embedded server that holds the library, its clock standing still.
+func withLibrary(t *testing.T) *embedded.Server {
+	t.Helper()
+	return embedded.Run(t, embedded.WithLibrary(functions.Source()), embedded.WithTime(began))
+}
+
+func redisURL(addr string) string { return "REDIS_URL=redis://" + addr }
+
+// startRedis starts a redis-server of its own on a free port, and answers its address.
+func startRedis(t *testing.T, args ...string) string {
+	t.Helper()
+	bin, err := exec.LookPath("redis-server")
+	if err != nil {
+		t.Fatalf("this test needs a redis-server 7 (Debian, Ubuntu: apt-get install redis-server): %v", err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := listener.Addr().(*net.TCPAddr).Port
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	args = append([]string{
+		"--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--save", "", "--dir", t.TempDir(),
+		"--repl-diskless-sync-delay", "0",
+	}, args...)
+	cmd := exec.Command(bin, args...)
+	var log bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &log, &log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	addr := "127.0.0.1:" + strconv.Itoa(port)
+	eventually(t, "redis-server answers at "+addr, func() bool {
+		conn, err := net.Dial("tcp", addr)
+		if err != nil {
+			return false
+		}
+		_ = conn.Close()
+		return true
+	})
+	return addr
+}
+
+// admin is a client of one server, for what a test sets up and looks at.
+func admin(t *testing.T, addr string) *redis.Client {
+	t.Helper()
+	s, err := parseURLs("redis://" + addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.limit(10 * time.Second)
+	rdb := s.open().(*redis.Client)
+	t.Cleanup(func() { _ = rdb.Close() })
+	return rdb
+}
+
+func do(t *testing.T, rdb *redis.Client, words ...any) any {
+	t.Helper()
+	reply, err := rdb.Do(t.Context(), words...).Result()
+	if err != nil {
+		t.Fatalf("%v: %v", words, err)
+	}
+	return reply
+}
+
+// eventually waits for what another process does.
+func eventually(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !condition() {
+		select {
+		case <-ctx.Done():
+			t.Fatalf("waited 30 s in vain: %s", what)
+		case <-tick.C:
+		}
+	}
+}
+
+// fakeServer answers each command line with what answer gives, in RESP; it shows what we say to servers that cannot be
+// had here. It answers nothing where answer gives "".
+func fakeServer(t *testing.T, answer func(words []string) string) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		var open []net.Conn
+		finished := make(chan struct{})
+		n := 0
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				break
+			}
+			open = append(open, conn)
+			n++
+			go func() {
+				defer func() { finished <- struct{}{} }()
+				serveFake(conn, answer)
+			}()
+		}
+		for _, conn := range open {
+			_ = conn.Close()
+		}
+		for range n {
+			<-finished
+		}
+	}()
+	t.Cleanup(func() {
+		_ = listener.Close()
+		<-done
+	})
+	return listener.Addr().String()
+}
+
+func serveFake(conn net.Conn, answer func(words []string) string) {
+	defer func() { _ = conn.Close() }()
+	in := bytes.NewBuffer(nil)
+	chunk := make([]byte, 4096)
+	for {
+		words, rest, ok := parseCommand(in.Bytes())
+		if !ok {
+			n, err := conn.Read(chunk)
+			if err != nil {
+				return
+			}
+			in.Write(chunk[:n])
+			continue
+		}
+		in = bytes.NewBuffer(rest)
+		if _, err := conn.Write([]byte(answer(words))); err != nil {
+			return
+		}
+	}
+}
+
+// parseCommand reads one RESP array of bulk strings; false if it is not complete.
+func parseCommand(text []byte) (words []string, rest []byte, ok bool) {
+	number := func(mark string) (int, bool) {
+		line, after, found := bytes.Cut(text, []byte("\r\n"))
+		if !found || !bytes.HasPrefix(line, []byte(mark)) {
+			return 0, false
+		}
+		n, err := strconv.Atoi(string(line[1:]))
+		text = after
+		return n, err == nil
+	}
+	n, ok := number("*")
+	if !ok {
+		return nil, nil, false
+	}
+	for range n {
+		size, ok := number("$")
+		if !ok || len(text) < size+2 {
+			return nil, nil, false
+		}
+		words = append(words, string(text[:size]))
+		text = text[size+2:]
+	}
+	return words, text, true
+}
+
+// bulk is a RESP bulk string.
+func bulk(text string) string { return fmt.Sprintf("$%d\r\n%s\r\n", len(text), text) }

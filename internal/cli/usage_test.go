@@ -1,0 +1,189 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ratelimit-functions/ratelimit/functions"
+)
+
+// A command line that cannot be right ends in one line that says what to write instead, and exit code 1.
+func TestWrongUse(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		args []string
+		want string
+	}{
+		{"unknown command", []string{"tak"}, `unknown command "tak"; did you mean take? ratelimit --help lists the commands`},
+		{"unknown command, nothing near", []string{"frobnicate"}, `unknown command "frobnicate"; ratelimit --help lists the commands`},
+		{"unknown flag", []string{"take", "--foo"}, `unknown flag: --foo; ratelimit take --help lists the flags`},
+		{"limit like a flag", []string{"take", "k", "-1/m"}, `unknown shorthand flag: '1' in -1/m; ratelimit take --help lists the flags, and -- goes before an argument that begins with a dash`},
+		{"take without arguments", []string{"take"}, `take needs a key and its limit, but got 0 arguments; as in: ratelimit take user:42 100/m`},
+		{"take without a limit", []string{"take", "k"}, `take needs a key and its limit, but got 1 argument; as in: ratelimit take user:42 100/m`},
+		{"peek with a key left over", []string{"peek", "a", "1/s", "b"}, `the key "b" has no limit: keys and limits come in turn; as in: ratelimit peek {acme}:ann 10/s {acme} 50/s`},
+		{"reset without a key", []string{"reset"}, `reset needs a key, but got none; as in: ratelimit reset user:42`},
+		{"fractional cost", []string{"take", "k", "1/s", "--cost", "1.5"}, `--cost "1.5" is not a whole number; give one from 0 to 9007199254740992 for all keys, or one for each, as in --cost 1,5`},
+		{"cost NaN", []string{"take", "k", "1/s", "--cost", "1,NaN"}, `--cost "NaN" is not a whole number; give one from 0 to 9007199254740992 for all keys, or one for each, as in --cost 1,5`},
+		{"cost inf", []string{"peek", "k", "1/s", "--cost", "inf"}, `--cost "inf" is not a whole number; give one from 0 to 9007199254740992 for all keys, or one for each, as in --cost 1,5`},
+		{"cost above int64", []string{"take", "k", "1/s", "--cost", "9223372036854775808"}, `--cost "9223372036854775808" is not a whole number; give one from 0 to 9007199254740992 for all keys, or one for each, as in --cost 1,5`},
+		{"build with an argument", []string{"build", "x"}, `build takes no argument, but got "x"; ratelimit build --help shows its flags`},
+		{"deploy with an argument", []string{"deploy", "x"}, `deploy takes no argument, but got "x"; ratelimit deploy --help shows its flags`},
+		{"demo too long", []string{"demo", "--duration", "30s"}, `--duration 30s is out of range; give one from 2s to 25s`},
+		{"demo too short", []string{"demo", "--duration", "1s"}, `--duration 1s is out of range; give one from 2s to 25s`},
+		{"demo, replace what", []string{"demo", "--replace"}, `--replace and --cluster are about a server, and none is named; add --redis URL`},
+		{"dev on no address", []string{"dev", "--addr", "6379"}, `--addr "6379" is not host:port; give one such as 127.0.0.1:6379`},
+		{"no timeout", []string{"status", "--timeout", "0s"}, `--timeout 0s is not above 0; give one such as 5s`},
+		{"no duration", []string{"take", "k", "1/s", "--timeout", "5"}, `invalid argument "5" for "--timeout" flag: time: missing unit in duration "5"; ratelimit take --help lists the flags`},
+		{"no library file", []string{"verify", "--library", "testdata/none.lua"}, `cannot read the library: open testdata/none.lua: no such file or directory; name another file with --library`},
+		{"no such folder", []string{"build", "-o", "testdata/none/x.lua"}, `cannot write the library: open testdata/none/x.lua: no such file or directory; choose another file with -o`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			run(t, nil, tt.args...).want(t, exitError, "", "ratelimit: "+tt.want+"\n")
+		})
+	}
+}
+
+func TestHelp(t *testing.T) {
+	for _, name := range []string{"", "demo", "dev", "build", "verify", "deploy", "status", "take", "peek", "reset", "version"} {
+		t.Run("help "+name, func(t *testing.T) {
+			args := []string{"--help"}
+			if name != "" {
+				args = []string{name, "--help"}
+			}
+			got := run(t, nil, args...)
+			if got.code != exitFine || got.stderr != "" {
+				t.Errorf("exit code %d, stderr %q", got.code, got.stderr)
+			}
+			if name != "" && !strings.Contains(got.stdout, "Examples:\n  ratelimit "+name) {
+				t.Errorf("the help shows no example:\n%s", got.stdout)
+			}
+			for line := range strings.Lines(got.stdout) {
+				if name == "" && len([]rune(line)) > 121 {
+					t.Errorf("a line of %d characters: %s", len([]rune(line)), line)
+				}
+			}
+		})
+	}
+	t.Run("alone", func(t *testing.T) {
+		if got, help := run(t, nil), run(t, nil, "--help"); got != help || !strings.HasPrefix(got.stdout, "Rate limiting as one Redis Functions library") {
+			t.Errorf("without arguments: %+v", got)
+		}
+	})
+	t.Run("completion", func(t *testing.T) {
+		got := run(t, nil, "__complete", "sta")
+		if got.code != exitFine || !strings.HasPrefix(got.stdout, "status\tShow which build each server runs\n") {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+func TestBuild(t *testing.T) {
+	t.Run("to stdout", func(t *testing.T) {
+		run(t, nil, "build").want(t, exitFine, functions.Source(), "")
+	})
+	t.Run("to a file", func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "r.lua")
+		run(t, nil, "build", "-o", file).want(t, exitFine,
+			"wrote "+file+": ratelimit "+functions.Version()+", build "+functions.BuildID()+", "+grouped(int64(len(functions.Source())))+" bytes\n", "")
+		content, err := os.ReadFile(file)
+		if err != nil || string(content) != functions.Source() {
+			t.Errorf("the file holds %d bytes (%v), want the library", len(content), err)
+		}
+	})
+	t.Run("json", func(t *testing.T) {
+		got := run(t, nil, "build", "--json")
+		var report buildReport
+		if err := json.Unmarshal([]byte(got.stdout), &report); err != nil || got.code != exitFine {
+			t.Fatalf("%v: %+v", err, got)
+		}
+		want := buildReport{"ratelimit", functions.Version(), 1, functions.BuildID(), functions.Digest(functions.Source()), len(functions.Source())}
+		if report != want {
+			t.Errorf("got %+v, want %+v", report, want)
+		}
+	})
+	t.Run("nobody reads", func(t *testing.T) {
+		var stderr bytes.Buffer
+		a := newApp(func(string) string { return "" }, broken{}, &stderr)
+		if code := a.execute(t.Context(), []string{"build"}); code != exitError {
+			t.Errorf("exit code %d", code)
+		}
+		wantText(t, "stderr", stderr.String(), "ratelimit: the output could not be written (no reader); is its reader gone, or the disk full?\n")
+	})
+}
+
+type broken struct{}
+
+func (broken) Write([]byte) (int, error) { return 0, errors.New("no reader") }
+
+func TestVersion(t *testing.T) {
+	got := run(t, nil, "version")
+	want := "\nlibrary ratelimit " + functions.Version() + ", build " + functions.BuildID() + ", contract 1\n"
+	if got.code != exitFine || !strings.HasPrefix(got.stdout, "program ") || !strings.HasSuffix(got.stdout, want) {
+		t.Errorf("%+v", got)
+	}
+	var report struct {
+		Program string
+		Library buildReport
+	}
+	if err := json.Unmarshal([]byte(run(t, nil, "version", "--json").stdout), &report); err != nil || report.Program == "" || report.Library.BuildID != functions.BuildID() {
+		t.Errorf("json: %v: %+v", err, report)
+	}
+}
+
+func TestProgramName(t *testing.T) {
+	info := func(version string, ok bool) func() (*debug.BuildInfo, bool) {
+		return func() (*debug.BuildInfo, bool) {
+			return &debug.BuildInfo{Path: "example.com/m/cmd/ratelimit", Main: debug.Module{Version: version}}, ok
+		}
+	}
+	for _, tt := range []struct {
+		arg0, version string
+		ok            bool
+		want          string
+	}{
+		{"/usr/local/bin/ratelimit", "v1.2.3", true, "ratelimit"},
+		{"/tmp/go-build1/b001/exe/ratelimit", "(devel)", true, "go run ./cmd/ratelimit"},
+		{"/tmp/go-build1/b001/exe/ratelimit", "", false, "go run ./cmd/ratelimit"},
+		{"/tmp/go-build1/b001/exe/ratelimit", "v1.2.3", true, "go run example.com/m/cmd/ratelimit@v1.2.3"},
+	} {
+		if got := programName(tt.arg0, info(tt.version, tt.ok)); got != tt.want {
+			t.Errorf("%s %s: %q, want %q", tt.arg0, tt.version, got, tt.want)
+		}
+	}
+}
+
+func TestHuman(t *testing.T) {
+	for _, tt := range []struct {
+		d    time.Duration
+		want string
+	}{
+		{0, "0 ms"}, {1, "1 ms"}, {850 * time.Millisecond, "850 ms"}, {999*time.Millisecond + 1, "1 s"}, {1250 * time.Millisecond, "1.25 s"},
+		{1251 * time.Millisecond, "1.26 s"}, {59*time.Second + 995*time.Millisecond, "1 min"}, {200 * time.Second, "3 min 20 s"},
+		{59*time.Minute + 59*time.Second + 1, "1 h"}, {125 * time.Minute, "2 h 5 min"}, {24*time.Hour - 1, "1 d"}, {365*24*time.Hour - time.Hour, "364 d 23 h"},
+	} {
+		if got := human(tt.d); got != tt.want {
+			t.Errorf("human(%v) = %q, want %q", tt.d, got, tt.want)
+		}
+	}
+}
+
+func TestWords(t *testing.T) {
+	for _, tt := range []struct{ got, want string }{
+		{grouped(0), "0"}, {grouped(999), "999"}, {grouped(1000), "1,000"}, {grouped(9007199254740992), "9,007,199,254,740,992"}, {grouped(-1234), "-1,234"},
+		{plural(1, "key"), "1 key"}, {plural(1200, "key"), "1,200 keys"},
+		{visible("{a}:b"), "{a}:b"}, {visible(""), `""`}, {visible("a b\n"), `"a b\n"`},
+		{quoteWord("redis://h:1/0"), "redis://h:1/0"}, {quoteWord("a b'c"), `'a b'\''c'`}, {quoteWord(""), "''"},
+		{oneLine("ratelimit: a\r\nb\x1b[1m"), `ratelimit: a b\x1b[1m`},
+	} {
+		if tt.got != tt.want {
+			t.Errorf("got %s, want %s", tt.got, tt.want)
+		}
+	}
+}
