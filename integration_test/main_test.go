@@ -102,6 +102,13 @@ func ofCluster(b *backend.Backend) string {
 	return ""
 }
 
+func standalone(b *backend.Backend) string {
+	if b.Cluster {
+		return "tests of a standalone server"
+	}
+	return ""
+}
+
 func startedHere(b *backend.Backend) string {
 	if b.Given() {
 		return "tests that stop and start servers"

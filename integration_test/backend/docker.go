@@ -160,6 +160,9 @@ func (i *dockerInstance) resume(ctx context.Context) error {
 }
 
 func (i *dockerInstance) restart(ctx context.Context) error {
+	if !i.exited(ctx) {
+		return errRunning
+	}
 	_, err := i.docker.api.ContainerStart(ctx, i.id, client.ContainerStartOptions{})
 	return err
 }

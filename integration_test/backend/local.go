@@ -127,7 +127,7 @@ func (p *process) signal(s syscall.Signal) error {
 
 func (p *process) restart(ctx context.Context) error {
 	if !p.exited(ctx) {
-		return errors.New("it is still running: kill it first")
+		return errRunning
 	}
 	return p.start()
 }

@@ -67,7 +67,7 @@ func (n *Node) Resume(ctx context.Context) error {
 	return n.change(running, func() error { return n.instance.resume(ctx) })
 }
 
-// Restart starts a killed server again, at the same address and with the files it had, and waits until it answers.
+// Restart starts a server that was killed, or has ended by itself, again, at the same address and with the files it had, and waits until it answers.
 func (n *Node) Restart(ctx context.Context) error {
 	return n.change(running, func() error {
 		if err := n.instance.restart(ctx); err != nil {

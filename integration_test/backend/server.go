@@ -67,6 +67,8 @@ func start(ctx context.Context, l launcher, s spec) (*Node, error) {
 	return nil, errors.Join(errs...)
 }
 
+var errRunning = errors.New("it is still running: kill it first")
+
 var errExited = errors.New("the server ended at once")
 
 func startOnce(ctx context.Context, l launcher, s spec) (*Node, error) {
