@@ -28,7 +28,7 @@ func TestTheCheckedInTextIsWhatTheSourcesBuild(t *testing.T) {
 func TestTheBuildIDFollowsTheSources(t *testing.T) {
 	sources := func(verb string) fstest.MapFS {
 		return fstest.MapFS{
-			"src/00_library.lua":           {Data: []byte("local v, b = '@VERSION@', '@BUILD_ID@'\n")},
+			"src/00_library.lua":   {Data: []byte("local v, b = '@VERSION@', '@BUILD_ID@'\n")},
 			"src/algorithms/a.lua": {Data: []byte("-- a\n")},
 			"src/verbs/v.lua":      {Data: []byte(verb)},
 		}
@@ -55,7 +55,7 @@ func TestTheBuildIDFollowsTheSources(t *testing.T) {
 
 func TestABuildWithoutItsMarksIsRefused(t *testing.T) {
 	_, err := build(fstest.MapFS{
-		"src/00_library.lua":           {Data: []byte("local v = '@VERSION@'\n")},
+		"src/00_library.lua":   {Data: []byte("local v = '@VERSION@'\n")},
 		"src/algorithms/a.lua": {Data: []byte("-- a\n")},
 		"src/verbs/v.lua":      {Data: []byte("-- v\n")},
 	})

@@ -7,12 +7,13 @@ numbers.WHOLE = 'a whole number from %s to ' .. LARGEST
 
 -- whole reads decimal digits; nil for anything else, and for numbers above 2^53 (2^53 + 1 would round down to it).
 function numbers.whole(text)
-  if #text >= #LARGEST or not string.find(text, '^%d+$') then
-    local digits = string.match(text, '^0*(%d+)$')
-    if not digits or #digits > #LARGEST or (#digits == #LARGEST and digits > LARGEST) then
+  if not string.find(text, '^%d+$') then
+    return nil
+  elseif #text >= #LARGEST then
+    text = string.match(text, '^0*(%d+)$')
+    if #text > #LARGEST or (#text == #LARGEST and text > LARGEST) then
       return nil
     end
-    text = digits
   end
   return tonumber(text)
 end

@@ -56,23 +56,25 @@ function spans.whole_ms(us, part)
   return math.ceil((part > 0 and us + 1 or us) / 1000)
 end
 
--- text writes a time as "<us>" or "<us>+<part>"; read answers it again, or nil.
-function spans.text(us, part)
+-- text writes a time as "<us>" or "<us>+<part>", after a prefix if one is given.
+function spans.text(us, part, prefix)
   if part > 0 then
-    return string.format('%.0f+%.0f', us, part)
+    return string.format('%s%.0f+%.0f', prefix or '', us, part)
   end
-  return string.format('%.0f', us)
+  return string.format('%s%.0f', prefix or '', us)
 end
 
--- Cut at fixed places rather than matched: 16 digits of microseconds are the years 2001 to 2286.
-function spans.read(text)
-  local us = numbers.whole(string.sub(text, 1, 16))
-  if #text == 16 then
-    return us, 0
+-- TIME is the pattern of such a text: 16 digits of microseconds are the years 2001 to 2286. read answers the time that
+-- it has matched, or nil if it has not.
+spans.TIME = '(%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d)%+?(%d*)$'
+
+function spans.read(us, part)
+  if part == '' then
+    return tonumber(us), 0
   end
-  local part = string.sub(text, 17, 17) == '+' and numbers.whole(string.sub(text, 18))
-  if us and part then
-    return us, part
+  part = part and numbers.whole(part)
+  if part then
+    return tonumber(us), part
   end
   return nil
 end

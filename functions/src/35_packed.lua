@@ -6,14 +6,14 @@
 --                                  nil if the text is none of its own.
 --   give(text, now, rate, cost)    the same for a refund: true, remaining, 0, reset_after, next text, full
 --   spend(now, rate, units)        the text of a state in which units are spent now
+--   prefix                          what the value begins with, "<algorithm>:"
 --   plain(value, left, now)        optional: the text for a value of another form than <algorithm>:<state>
 -- Rates are known by their place: the first rate of a changed limit reads what the first one before has left.
 
--- prefixed answers a function that tells whether a value is of the form <name>:<state>.
-function packed.prefixed(name)
-  local prefix = name .. ':'
+-- prefixed answers a function that tells whether a value begins with prefix.
+function packed.prefixed(prefix)
   return function(value)
-    return string.sub(value, 1, #prefix) == prefix
+    return string.find(value, prefix, 1, true) == 1
   end
 end
 
@@ -52,18 +52,18 @@ local function fetch(key, limit, cost, now)
   local value = redis.pcall('GET', key)
   if not value then
     return ''
-  elseif type(value) == 'string' and string.sub(value, 1, #algorithm.name + 1) == algorithm.name .. ':' then
-    return string.sub(value, #algorithm.name + 2)
+  elseif type(value) == 'string' and string.find(value, algorithm.prefix, 1, true) == 1 then
+    return string.sub(value, #algorithm.prefix + 1)
   end
   local kind, state, left, owner = states.view(key, value, algorithm, cost)
   if not kind then
     return nil, state
   elseif kind ~= 'own' then
     return '', kind, state, left, owner
-  elseif algorithm.plain and not packed.prefixed(algorithm.name)(state) then
+  elseif algorithm.plain and string.find(state, algorithm.prefix, 1, true) ~= 1 then
     return algorithm.plain(state, left, now)
   end
-  return string.sub(state, #algorithm.name + 2)
+  return string.sub(state, #algorithm.prefix + 1)
 end
 
 -- rate_text answers the state of one rate, and for how many ms another algorithm's state counts.
@@ -89,18 +89,27 @@ local function one(verb, key, limit, cost)
     allowed, remaining, retry, reset, following, full = limit.algorithm[verb](text, now, limit, cost)
   end
   if allowed == nil then
-    return nil, states.unreadable(key, limit.algorithm.name .. ':' .. body)
+    return nil, states.unreadable(key, limit.algorithm.prefix .. body)
   elseif not allowed and elsewhere then
     return false, remaining, retry == -1 and -1 or elsewhere, elsewhere
   end
   return allowed, remaining, retry, reset, following, full
 end
 
-local function write_one(key, limit, _, text, full)
+-- decide, give and write of a limit of one rate.
+function packed.decide(key, limit, cost)
+  return one('step', key, limit, cost)
+end
+
+function packed.give(key, limit, cost)
+  return one('give', key, limit, cost)
+end
+
+function packed.write(key, limit, _, text, full)
   if text == '' then
     redis.call('DEL', key)
   else
-    redis.call('SET', key, limit.algorithm.name .. ':' .. text, 'PXAT', full)
+    redis.call('SET', key, limit.algorithm.prefix .. text, 'PXAT', full)
   end
 end
 
@@ -124,7 +133,7 @@ local function several(verb, key, limit, cost)
       texts[i] = verdict[5]
     end
     if not verdict or verdict[1] == nil then
-      return nil, states.unreadable(key, limit.algorithm.name .. ':' .. body)
+      return nil, states.unreadable(key, limit.algorithm.prefix .. body)
     end
     if not verdict[1] then
       all = false
@@ -158,8 +167,8 @@ local function several(verb, key, limit, cost)
   return all, least, longest_retry, longest_reset, texts, last_full, limit.rates[binding].capacity
 end
 
-local function write_many(key, limit, _, texts, full)
-  local out = { limit.algorithm.name .. '::' }
+local function write_several(key, limit, _, texts, full)
+  local out = { limit.algorithm.prefix .. ':' }
   local any = false
   for i = 1, #limit.rates do
     out[i + 1] = string.format('%.0f:', #texts[i]) .. texts[i]
@@ -172,14 +181,19 @@ local function write_many(key, limit, _, texts, full)
   end
 end
 
+local function decide_several(key, limit, cost)
+  return several('step', key, limit, cost)
+end
+
+local function give_several(key, limit, cost)
+  return several('give', key, limit, cost)
+end
+
 -- complete gives a limit of one rate, or of several, the functions that decide over it and write it.
 function packed.complete(limit)
-  local read = limit.rates and several or one
-  limit.write = limit.rates and write_many or write_one
-  limit.decide = function(key, of, cost)
-    return read('step', key, of, cost)
-  end
-  limit.give = function(key, of, cost)
-    return read('give', key, of, cost)
+  if limit.rates then
+    limit.decide, limit.give, limit.write = decide_several, give_several, write_several
+  else
+    limit.decide, limit.give, limit.write = packed.decide, packed.give, packed.write
   end
 end

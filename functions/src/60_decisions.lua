@@ -1,18 +1,16 @@
 -- One decision over one or several keys: all of them are charged, or none. The reply is
 -- { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }.
---
--- verb is 'decide' (take and peek) or 'give' (refund), the function of the limit that is asked (src/40_limits.lua).
 
 -- The reply of a call over one key. Redis turns it into integers before the next call begins, so one table serves all
 -- calls: a new one each time costs 4 % of a denied call (bench/README.md).
 local reply = { 0, 0, 0, 0, 0, 1 }
 
 -- one decides over a single key: the common call, and the one that must cost next to nothing.
-function decisions.one(verb, key, limit, cost, consume)
-  local allowed, remaining, retry, reset, w1, w2, capacity = limit[verb](key, limit, cost)
+function decisions.one(key, limit, cost, consume)
+  local allowed, remaining, retry, reset, w1, w2, capacity = limit.decide(key, limit, cost)
   if allowed then
     if consume and cost > 0 then
-      limit.write(key, limit, verb == 'give' and -cost or cost, w1, w2)
+      limit.write(key, limit, cost, w1, w2)
     end
     reply[1] = 1
   elseif allowed == nil then
@@ -60,7 +58,8 @@ local function refused(verb, keys, list, costs)
   return { 0, binding_capacity, sum.least, sum.retry, sum.reset, binding }
 end
 
--- all decides over several keys. Nothing is written before every key has been read and every limit has allowed.
+-- all decides over several keys, or refunds to them. Nothing is written before every key has been read and every limit
+-- has allowed. verb is the function of the limit that is asked: 'decide', or 'give' for a refund (src/40_limits.lua).
 function decisions.all(verb, keys, list, costs, consume)
   local first, second = {}, {}
   local sum = gather()
@@ -85,10 +84,9 @@ function decisions.all(verb, keys, list, costs, consume)
 end
 
 -- request decides what the caller asked for (src/50_requests.lua).
-function decisions.request(verb, keys, request, consume)
-  local list, costs = request.limits, request.COST
-  if #list == 1 then
-    return decisions.one(verb, keys[1], list[1], costs[1], consume)
+function decisions.request(keys, request, consume)
+  if #request.limits == 1 then
+    return decisions.one(keys[1], request.limits[1], request.COST[1], consume)
   end
-  return decisions.all(verb, keys, list, costs, consume)
+  return decisions.all('decide', keys, request.limits, request.COST, consume)
 end

@@ -9,7 +9,7 @@
 -- ends, but a window that would stay open for longer than the period (the period was lowered, or the clock was set
 -- back) is over: the next take opens a new one.
 
-local prefixed = packed.prefixed('fixed_window')
+local prefixed = packed.prefixed('fixed_window:')
 
 local function holds(value)
   return numbers.whole(value) ~= nil or prefixed(value)
@@ -34,14 +34,14 @@ local function length(rate, now)
   return rate.align and rate.period - now % rate.period or rate.period
 end
 
--- weigh decides over a window: its count and the ms left of it. fresh: it opens with this call.
-local function weigh(count, left, rate, cost)
+-- weigh decides over a window: its count and the ms left of it.
+local function weigh(count, left, capacity, cost)
   local after = count + cost
-  if cost > 0 and after > rate.capacity then
+  if cost > 0 and after > capacity then
     local until_free = count > 0 and left or 0
-    return false, math.max(0, rate.capacity - count), cost > rate.capacity and -1 or until_free, until_free
+    return false, math.max(0, capacity - count), cost > capacity and -1 or until_free, until_free
   end
-  return true, math.max(0, rate.capacity - after), 0, after > 0 and left or 0
+  return true, math.max(0, capacity - after), 0, after > 0 and left or 0
 end
 
 ------------------------------------------------------------------- one rate
@@ -63,22 +63,6 @@ local function unusual(key, value, limit, cost)
   return states.spent_elsewhere(state, left, owner, limit, cost), 0, left
 end
 
-local function read(key, limit, cost)
-  local value = redis.pcall('GET', key)
-  if not value then
-    return 0, 0
-  end
-  local count = type(value) == 'string' and numbers.whole(value)
-  if not count then
-    return unusual(key, value, limit, cost)
-  end
-  local left = redis.call('PTTL', key)
-  if left < 0 then
-    return nil, states.missing_expiry(key)
-  end
-  return count, left, nil, true
-end
-
 -- opening answers the ms of a window that opens in this call.
 local function opening(limit)
   if not limit.align then
@@ -88,8 +72,26 @@ local function opening(limit)
   return length(limit, tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000))
 end
 
+-- read answers the count, the ms left of the window (0: none is open), for how many ms another algorithm's state
+-- counts, and whether the key holds the count as write left it; or false and the ms of a block; or nil and the error.
+local function read(key, limit, cost)
+  local value = redis.pcall('GET', key)
+  if not value then
+    return 0, 0
+  elseif type(value) ~= 'string' or #value > 15 or not string.find(value, '^%d+$') then
+    return unusual(key, value, limit, cost)
+  end
+  local left = redis.call('PTTL', key)
+  if left < 0 then
+    return nil, states.missing_expiry(key)
+  elseif left > limit.period then
+    return 0, 0
+  end
+  return tonumber(value), left, nil, true
+end
+
 local function decide(key, limit, cost)
-  local count, left, elsewhere, plain = read(key, limit, cost)
+  local count, left, elsewhere, kept = read(key, limit, cost)
   if not count then
     if count == nil then
       return nil, left
@@ -98,19 +100,26 @@ local function decide(key, limit, cost)
   end
   local opens = nil
   if left == 0 or left > limit.period then
+    count = elsewhere and count or 0
     left = opening(limit)
     opens = left
-    count = elsewhere and count or 0
+  elseif not kept then
+    opens = left
   end
-  local allowed, remaining, retry, reset = weigh(count, left, limit, cost)
+  local capacity = limit.capacity
+  local after = count + cost
+  if after <= capacity then
+    return true, capacity - after, 0, after > 0 and left or 0, after, opens
+  end
+  local allowed, remaining, retry, reset = weigh(count, left, capacity, cost)
   if not allowed and elsewhere then
     return false, remaining, retry == -1 and -1 or elsewhere, elsewhere
   end
-  return allowed, remaining, retry, reset, count + cost, opens or not plain and left
+  return allowed, remaining, retry, reset
 end
 
 local function give(key, limit, cost)
-  local count, left, _, plain = read(key, limit, 1)
+  local count, left, _, kept = read(key, limit, 1)
   if not count then
     if count == nil then
       return nil, left
@@ -121,7 +130,7 @@ local function give(key, limit, cost)
     count, left = 0, 0
   end
   local after = math.max(0, count - cost)
-  return true, math.max(0, limit.capacity - after), 0, after > 0 and left or 0, after, not plain and left
+  return true, math.max(0, limit.capacity - after), 0, after > 0 and left or 0, after, not kept and left
 end
 
 -- write stores the count; opens: the ms of the window if the key must be written anew.
@@ -129,9 +138,9 @@ local function write(key, _, cost, count, opens)
   if count == 0 then
     redis.call('DEL', key)
   elseif opens then
-    redis.call('SET', key, string.format('%.0f', count), 'PX', opens)
+    redis.call('SET', key, count, 'PX', opens)
   else
-    redis.call('INCRBY', key, string.format('%.0f', cost))
+    redis.call('INCRBY', key, cost)
   end
 end
 
@@ -156,7 +165,7 @@ local function step(text, now_us, rate, cost)
   if not count then
     return nil
   end
-  local allowed, remaining, retry, reset = weigh(count, left, rate, cost)
+  local allowed, remaining, retry, reset = weigh(count, left, rate.capacity, cost)
   return allowed, remaining, retry, reset, string.format('%.0f:%.0f', count + cost, now + left), now + left
 end
 
@@ -200,6 +209,7 @@ end
 
 algorithms.fixed_window = {
   name = 'fixed_window',
+  prefix = 'fixed_window:',
   options = { align = clock },
   rate = complete_rate,
   limit = complete,

@@ -14,8 +14,10 @@
 -- is usable at once, at the new rate, and the old burst is not handed out again.
 
 local VALUE = 'gcra'
+local TEXT = '^' .. spans.TIME
+local STATE = '^gcra:' .. spans.TIME
 
-local prefixed = packed.prefixed('gcra')
+local prefixed = packed.prefixed('gcra:')
 
 local function holds(value)
   return value == VALUE or prefixed(value)
@@ -133,21 +135,14 @@ end
 
 ------------------------------------------------------------------- any T, any number of rates
 
--- debt_of answers the debt that a text stands for as a span, or nil. cost is what the call wants.
-local function debt_of(text, now, rate, cost)
-  local us, part = 0, 0
-  if text ~= '' then
-    us, part = spans.read(text)
-    if not us then
-      return nil
-    end
-    if us < now then
-      us, part = 0, 0
-    elseif part >= rate.parts then
-      us, part = us + 1 - now, 0 -- left by a rate with other parts: rounded up
-    else
-      us = us - now
-    end
+-- debt_at answers the debt that a TAT stands for as a span. cost is what the call wants.
+local function debt_at(us, part, now, rate, cost)
+  if us < now then
+    return 0, 0
+  elseif part >= rate.parts then
+    us, part = us + 1 - now, 0 -- left by a rate with other parts: rounded up
+  else
+    us = us - now
   end
   if spans.exceeds(us, part, rate.far_us, rate.far_part) then
     return spans.times(states.leaves_room(rate.capacity, cost), rate)
@@ -155,11 +150,20 @@ local function debt_of(text, now, rate, cost)
   return us, part
 end
 
-local function step(text, now, rate, cost)
-  local us, part = debt_of(text, now, rate, cost)
-  if not us then
-    return nil
+-- debt_of does so for a text, and answers nil if that is none.
+local function debt_of(text, now, rate, cost)
+  if text == '' then
+    return 0, 0
   end
+  local us, part = spans.read(string.match(text, TEXT))
+  if us then
+    return debt_at(us, part, now, rate, cost)
+  end
+  return nil
+end
+
+-- weigh decides over a debt. Answers allowed, remaining, retry_after, reset_after, and the debt after the call.
+local function weigh(us, part, rate, cost)
   local full_us, full_part = rate.full_us, rate.full_part
   if cost > rate.capacity then
     return false, spans.units(full_us - us, full_part - part, rate), -1, spans.whole_ms(us, part)
@@ -171,7 +175,20 @@ local function step(text, now, rate, cost)
       spans.whole_ms(after_us - full_us, after_part - full_part), spans.whole_ms(us, part)
   end
   return true, spans.units(full_us - after_us, full_part - after_part, rate), 0, spans.whole_ms(after_us, after_part),
-    spans.text(now + after_us, after_part), spans.whole_ms(now + after_us, after_part)
+    after_us, after_part
+end
+
+local function step(text, now, rate, cost)
+  local us, part = debt_of(text, now, rate, cost)
+  if not us then
+    return nil
+  end
+  local allowed, remaining, retry, reset
+  allowed, remaining, retry, reset, us, part = weigh(us, part, rate, cost)
+  if not allowed then
+    return false, remaining, retry, reset
+  end
+  return true, remaining, 0, reset, spans.text(now + us, part), spans.whole_ms(now + us, part)
 end
 
 local function give(text, now, rate, cost)
@@ -200,6 +217,36 @@ local function plain(_, left, now)
   return spans.text(now - now % 1000 + left * 1000, 0)
 end
 
+------------------------------------------------------------------- one rate, any other T
+-- What packed.lua would do with step, without the strings between: a third of the time (bench/README.md).
+
+local function decide_us(key, limit, cost)
+  local value = redis.pcall('GET', key)
+  local us, part = 0, 0
+  local time = redis.call('TIME')
+  local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
+  if value then
+    if type(value) == 'string' then
+      us, part = spans.read(string.match(value, STATE))
+    end
+    if type(value) ~= 'string' or not us then
+      return packed.decide(key, limit, cost)
+    end
+    us, part = debt_at(us, part, now, limit, cost)
+  end
+  local allowed, remaining, retry, reset
+  allowed, remaining, retry, reset, us, part = weigh(us, part, limit, cost)
+  return allowed, remaining, retry, reset, allowed and now + us, part
+end
+
+-- write_us stores TAT. What packed.lua has decided, a refund among it, is a text and an expiry instead.
+local function write_us(key, limit, cost, us, part)
+  if type(us) == 'string' then
+    return packed.write(key, limit, cost, us, part)
+  end
+  redis.call('SET', key, spans.text(us, part, 'gcra:'), 'PXAT', spans.whole_ms(us, part))
+end
+
 -------------------------------------------------------------------------------------------
 
 -- complete_rate works for leaky_bucket too, which keeps the same state.
@@ -216,7 +263,11 @@ end
 
 local function complete(limit)
   if limit.rates or limit.period % limit.count ~= 0 then
-    return packed.complete(limit)
+    packed.complete(limit)
+    if not limit.rates then
+      limit.decide, limit.write = decide_us, write_us
+    end
+    return
   end
   limit.interval = limit.period / limit.count
   limit.full = limit.interval * limit.capacity
@@ -225,6 +276,7 @@ end
 
 algorithms.gcra = {
   name = 'gcra',
+  prefix = 'gcra:',
   options = { burst = numbers.positive_option },
   rate = complete_rate,
   limit = complete,

@@ -17,10 +17,11 @@ end
 
 algorithms.leaky_bucket = {
   name = 'leaky_bucket',
+  prefix = 'leaky_bucket:',
   options = { burst = numbers.positive_option },
   rate = gcra.rate,
   limit = packed.complete,
-  holds = packed.prefixed('leaky_bucket'),
+  holds = packed.prefixed('leaky_bucket:'),
   step = step,
   give = gcra.give,
   spend = gcra.spend,

@@ -188,15 +188,13 @@ end
 
 ------------------------------------------------------------------- a log in a key of its own
 
-local decide_packed
-
 local function decide_log(key, limit, cost)
   local head = redis.pcall('GETRANGE', key, 0, CHUNK - 1)
   local log = nil
   if head ~= '' then
     if type(head) ~= 'string' or string.sub(head, 1, #PREFIX) ~= PREFIX or string.sub(head, #PREFIX + 1, #PREFIX + 1) == ':'
     then
-      return decide_packed(key, limit, cost)
+      return packed.decide(key, limit, cost)
     end
     local size = #head < CHUNK and #head or redis.call('STRLEN', key)
     log = open(string.sub(head, #PREFIX + 1), size - #PREFIX, key)
@@ -238,17 +236,17 @@ end
 local function complete(limit)
   packed.complete(limit)
   if not limit.rates then
-    decide_packed = limit.decide
     limit.decide, limit.write = decide_log, write_log
   end
 end
 
 algorithms.sliding_log = {
   name = 'sliding_log',
+  prefix = 'sliding_log:',
   options = {},
   rate = complete_rate,
   limit = complete,
-  holds = packed.prefixed('sliding_log'),
+  holds = packed.prefixed('sliding_log:'),
   step = step,
   give = give,
   spent = spent,

@@ -180,10 +180,11 @@ end
 
 algorithms.sliding_window = {
   name = 'sliding_window',
+  prefix = 'sliding_window:',
   options = { buckets = numbers.positive_option },
   rate = complete_rate,
   limit = packed.complete,
-  holds = packed.prefixed('sliding_window'),
+  holds = packed.prefixed('sliding_window:'),
   step = step,
   give = give,
   spent = spent,

@@ -73,10 +73,11 @@ end
 
 algorithms.token_bucket = {
   name = 'token_bucket',
+  prefix = 'token_bucket:',
   options = { burst = numbers.positive_option },
   rate = complete_rate,
   limit = packed.complete,
-  holds = packed.prefixed('token_bucket'),
+  holds = packed.prefixed('token_bucket:'),
   step = step,
   give = give,
   spend = spend,

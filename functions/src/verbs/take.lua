@@ -33,7 +33,7 @@ local function take(keys, request)
       return before or err
     end
   end
-  local reply = decisions.request('decide', keys, request, true)
+  local reply = decisions.request(keys, request, true)
   if reply.err then
     return reply
   end
@@ -52,7 +52,7 @@ redis.register_function{
   callback = function(keys, args)
     local limit = limits.known[args[1]]
     if limit and #args == 1 and #keys == 1 then
-      return decide_one('decide', keys[1], limit, 1, true)
+      return decide_one(keys[1], limit, 1, true)
     end
     local request, err = requests.read(keys, args, OPTIONS)
     return request and take(keys, request) or err
