@@ -25,6 +25,7 @@ func (s *Server) commandHandlers() map[string]*command {
 		"RENAME": movesKeys("RENAME", 2), "RENAMENX": movesKeys("RENAMENX", 2),
 		"COPY": cmdCopy, "MOVE": movesDatabases("MOVE"), "SWAPDB": movesDatabases("SWAPDB"),
 		"FLUSHALL": cmdFlush("FLUSHALL"), "FLUSHDB": cmdFlush("FLUSHDB"),
+		"HINCRBY": cmdHIncrBy, "ZADD": cmdScores("ZADD"), "ZINCRBY": cmdScores("ZINCRBY"),
 		"HELLO": cmdHello, "SELECT": cmdSelect, "CLIENT": cmdClient, "QUIT": cmdQuit, "RESET": cmdReset,
 		"MULTI": cmdMulti, "EXEC": cmdExec, "DISCARD": cmdDiscard, "WATCH": cmdWatch, "UNWATCH": cmdUnwatch,
 		"SUBSCRIBE": cmdSubscribe("SUBSCRIBE"), "PSUBSCRIBE": cmdSubscribe("PSUBSCRIBE"),
@@ -42,6 +43,11 @@ func (s *Server) commandHandlers() map[string]*command {
 			panic("embedded: no command " + name)
 		}
 		cmd.run = run
+	}
+	for _, name := range []string{
+		"ZSCORE", "ZMSCORE", "ZPOPMIN", "ZPOPMAX", "ZRANGE", "ZREVRANGE", "ZRANGEBYSCORE", "ZREVRANGEBYSCORE",
+	} {
+		table[name].run = cmdReadScores(name)
 	}
 	for name, cmd := range table {
 		if cmd.blocking {

@@ -36,7 +36,10 @@ func cmdFunction(s *Server, c *session, args []string) engine.Reply {
 		}
 		return engine.Status("OK")
 	case "FLUSH":
-		if len(rest) > 1 || len(rest) == 1 && !strings.EqualFold(rest[0], "SYNC") && !strings.EqualFold(rest[0], "ASYNC") {
+		if len(rest) > 1 {
+			return engine.Error(fmt.Sprintf("ERR unknown subcommand or wrong number of arguments for '%.128s'. Try FUNCTION HELP.", args[0]))
+		}
+		if len(rest) == 1 && !strings.EqualFold(rest[0], "SYNC") && !strings.EqualFold(rest[0], "ASYNC") {
 			return engine.Error("ERR FUNCTION FLUSH only supports SYNC|ASYNC option")
 		}
 		s.engine.Flush()
@@ -100,7 +103,7 @@ func (s *Server) functionList(args []string) engine.Reply {
 		}
 	}
 	list := []engine.Reply{}
-	for _, lib := range s.engine.Libraries(func(name string) bool { return !named || globMatch(pattern, name) }) {
+	for _, lib := range s.engine.Libraries(func(name string) bool { return !named || globMatch(strings.ToLower(pattern), strings.ToLower(name)) }) {
 		functions := []engine.Reply{}
 		for _, f := range lib.Functions {
 			var desc engine.Reply
@@ -142,7 +145,7 @@ func (s *Server) fcall(c *session, args []string, readOnly bool) engine.Reply {
 	if f == nil {
 		return engine.Error("ERR Function not found")
 	}
-	n, err := strconv.ParseInt(args[1], 10, 64)
+	n, err := parseInt(args[1])
 	switch {
 	case err != nil:
 		return engine.Error("ERR Bad number of keys provided")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/url"
 	"os"
@@ -271,6 +272,10 @@ func (e *unreachableError) Error() string {
 		why = fmt.Sprintf("there is no host named %q", host.Name)
 	case errors.Is(e.err, context.DeadlineExceeded), errors.As(e.err, &network) && network.Timeout():
 		why = fmt.Sprintf("no answer within %v", e.timeout)
+	case errors.Is(e.err, io.EOF), errors.Is(e.err, syscall.ECONNRESET):
+		return fmt.Sprintf("cannot reach %s: it closes the connection; check whether it wants TLS (rediss://)", e.name)
+	case strings.HasPrefix(why, "redis: "):
+		why = "it does not answer as a Redis server does"
 	}
 	return fmt.Sprintf("cannot reach %s: %s; %s", e.name, why, look)
 }

@@ -190,7 +190,7 @@ func (a *app) demoHello(ctx context.Context, on *stage, l look, key string) erro
 	return a.printf(`One call is one decision, from any language:
   %s
   → %s
-  allowed; of %d; %d left; retry after %d ms; full again in %d ms; decided by key %d
+  allowed, of %d, %d left, retry after %d ms, full again in %d ms, by key %d
 
 `, l.paint(bold, fmt.Sprintf(`FCALL ratelimit_take 1 %s "%s"`, key, limit)), strings.Join(shown, " "), reply[1], reply[2], reply[3], reply[4], reply[5])
 }

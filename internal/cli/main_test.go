@@ -5,6 +5,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -43,7 +44,7 @@ func run(t *testing.T, env []string, args ...string) outcome {
 	return outcome{code, stdout.String(), stderr.String()}
 }
 
-func testApp(env []string, stdout, stderr *bytes.Buffer) *app {
+func testApp(env []string, stdout, stderr io.Writer) *app {
 	a := newApp(func(name string) string {
 		for _, e := range env {
 			if value, ok := strings.CutPrefix(e, name+"="); ok {
@@ -182,6 +183,9 @@ func eventually(t *testing.T, what string, condition func() bool) {
 	}
 }
 
+// hangUp as an answer of a fakeServer closes the connection.
+const hangUp = "hang up"
+
 // fakeServer answers each command line with what answer gives, in RESP; it shows what we say to servers that cannot be
 // had here. It answers nothing where answer gives "".
 func fakeServer(t *testing.T, answer func(words []string) string) string {
@@ -237,7 +241,11 @@ func serveFake(conn net.Conn, answer func(words []string) string) {
 			continue
 		}
 		in = bytes.NewBuffer(rest)
-		if _, err := conn.Write([]byte(answer(words))); err != nil {
+		text := answer(words)
+		if text == hangUp {
+			return
+		}
+		if _, err := conn.Write([]byte(text)); err != nil {
 			return
 		}
 	}

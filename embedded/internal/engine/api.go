@@ -92,7 +92,7 @@ func callArguments(L *lua.LState) ([]string, bool) {
 		case lua.LString:
 			args[i] = string(v)
 		case lua.LNumber:
-			args[i] = argument(float64(v))
+			args[i] = FormatDouble(float64(v))
 		default:
 			return nil, false
 		}
@@ -184,7 +184,7 @@ func redisSetRepl(L *lua.LState) int {
 	}
 	v, _ := lua51.ToNumber(L.Get(1))
 	if v < 0 || v > 3 {
-		raise(L, "Invalid replication flags. Please use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE.")
+		raise(L, "Invalid replication flags. Use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE.")
 	}
 	return 0
 }
@@ -192,7 +192,7 @@ func redisSetRepl(L *lua.LState) int {
 // redisACLCheck: the embedded server has no users, and so allows everything.
 func (e *Engine) redisACLCheck(L *lua.LState) int {
 	if L.GetTop() == 0 {
-		raise(L, "Please specify at least one argument for this redis.acl_check_cmd() call")
+		raise(L, "Please specify at least one argument for this redis lib call")
 	}
 	L.Push(lua.LTrue)
 	return 1

@@ -47,7 +47,7 @@ func (e *Engine) Call(f *Function, keys, args []string, readOnly bool) Reply {
 			"raise a string, or return redis.error_reply", f.Name, value.Type()))
 	}
 	if source, line := e.rt.RaisedAt(value); line != 0 {
-		text += fmt.Sprintf(" script: %s, on @%s:%d.", f.Name, source, line)
+		text += fmt.Sprintf(" script: %s, on %s:%d.", f.Name, source, line)
 	}
 	return Error(oneLine(text))
 }

@@ -10,11 +10,11 @@ import (
 	lua "github.com/yuin/gopher-lua"
 )
 
-// argument writes a number as an argument of redis.call: whole numbers as
-// integers, others in the shortest form that reads back the same (Redis 7.2
-// and later; 7.0 writes "%.17g").
-func argument(v float64) string {
-	if v >= -1<<63 && v < 1<<63 && v == math.Trunc(v) && (v != 0 || !math.Signbit(v)) {
+// FormatDouble writes a number as an argument of redis.call, or as a reply:
+// whole numbers up to 2^62 as integers, others in the shortest form that reads
+// back the same (Redis 7.2 and later; 7.0 writes "%.17g").
+func FormatDouble(v float64) string {
+	if v >= -1<<62 && v <= 1<<62 && v == math.Trunc(v) && (v != 0 || !math.Signbit(v)) {
 		return strconv.FormatInt(int64(v), 10)
 	}
 	return fpconv.Dtoa(v)
@@ -40,13 +40,13 @@ func (e *Engine) toReply(v lua.LValue) Reply {
 
 func (e *Engine) tableReply(t *lua.LTable) Reply {
 	if s, ok := t.RawGetString("err").(lua.LString); ok {
-		return Error(oneLine(strings.TrimPrefix(string(s), "-")))
+		return Error(oneLine(string(s)))
 	}
 	if s, ok := t.RawGetString("ok").(lua.LString); ok {
 		return Status(oneLine(string(s)))
 	}
 	if n, ok := t.RawGetString("double").(lua.LNumber); ok {
-		return fpconv.Dtoa(float64(n))
+		return FormatDouble(float64(n))
 	}
 	if m, ok := t.RawGetString("map").(*lua.LTable); ok {
 		out := Map{}
@@ -64,6 +64,12 @@ func (e *Engine) tableReply(t *lua.LTable) Reply {
 	}
 	if s, ok := t.RawGetString("big_number").(lua.LString); ok {
 		return oneLine(string(s))
+	}
+	if v, ok := t.RawGetString("verbatim_string").(*lua.LTable); ok {
+		s, isText := v.RawGetString("string").(lua.LString)
+		if _, hasFormat := v.RawGetString("format").(lua.LString); isText && hasFormat {
+			return string(s)
+		}
 	}
 	out := []Reply{}
 	for i := 1; ; i++ {

@@ -106,7 +106,7 @@ func (e *Engine) register(lib *Library, body string) error {
 		return nil
 	}
 	if errors.Is(err, lua51.ErrBudget) {
-		return Error("ERR Error registering functions: FUNCTION LOAD timeout")
+		return Error("ERR Error registering functions: ERR FUNCTION LOAD timeout")
 	}
 	text, _ := e.errorText(e.rt.ErrorValue(err))
 	return Error("ERR Error registering functions: " + text)
@@ -122,11 +122,11 @@ func (e *Engine) registerFunction(L *lua.LState) int {
 	case 1:
 		e.namedForm(L, f)
 	case 2:
-		name, ok := L.Get(1).(lua.LString)
+		name, ok := lua51.ToString(L.Get(1))
 		if !ok {
 			raise(L, "first argument to redis.register_function must be a string")
 		}
-		f.Name = string(name)
+		f.Name = name
 		f.callback = callback(L, L.Get(2), "second argument to redis.register_function must be a function")
 	default:
 		raise(L, "wrong number of arguments to redis.register_function")
@@ -135,8 +135,12 @@ func (e *Engine) registerFunction(L *lua.LState) int {
 		raise(L, badName)
 	}
 	for _, other := range e.loading.Functions {
-		if strings.EqualFold(other.Name, f.Name) {
+		if other.Name == f.Name {
 			raise(L, "Function already exists in the library")
+		}
+		if strings.EqualFold(other.Name, f.Name) {
+			raise(L, fmt.Sprintf("the embedded server refuses two functions whose names differ only in case, %s and %s: "+
+				"Redis takes them, but finds functions without regard to case, and so calls only one of both", other.Name, f.Name))
 		}
 	}
 	e.loading.Functions = append(e.loading.Functions, f)
@@ -145,7 +149,7 @@ func (e *Engine) registerFunction(L *lua.LState) int {
 
 func callback(L *lua.LState, v lua.LValue, otherwise string) *lua.LFunction {
 	fn, ok := v.(*lua.LFunction)
-	if !ok || fn.IsG {
+	if !ok {
 		raise(L, otherwise)
 	}
 	return fn
@@ -158,23 +162,23 @@ func (e *Engine) namedForm(L *lua.LState, f *Function) {
 	}
 	named := false
 	t.ForEach(func(k, v lua.LValue) {
-		key, ok := k.(lua.LString)
+		key, ok := lua51.ToString(k)
 		if !ok {
 			raise(L, "named argument key given to redis.register_function is not a string")
 		}
-		switch strings.ToLower(string(key)) {
+		switch strings.ToLower(key) {
 		case "function_name":
-			s, ok := v.(lua.LString)
+			s, ok := lua51.ToString(v)
 			if !ok {
 				raise(L, "function_name argument given to redis.register_function must be a string")
 			}
-			f.Name, named = string(s), true
+			f.Name, named = s, true
 		case "description":
-			s, ok := v.(lua.LString)
+			s, ok := lua51.ToString(v)
 			if !ok {
 				raise(L, "description argument given to redis.register_function must be a string")
 			}
-			f.Description, f.HasDesc = string(s), true
+			f.Description, f.HasDesc = s, true
 		case "callback":
 			f.callback = callback(L, v, "callback argument given to redis.register_function must be a function")
 		case "flags":

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"regexp"
 	"strconv"
-	"strings"
 
 	lua "github.com/yuin/gopher-lua"
 )
@@ -27,7 +26,8 @@ func Raise(L *lua.LState, msg string) { RaiseValue(L, lua.LString(msg)) }
 
 // RaiseValue raises any value, and notes where, for Runtime.RaisedAt.
 func RaiseValue(L *lua.LState, v lua.LValue) {
-	if b, ok := L.Context().(*budget); ok {
+	if c, ok := L.Context().(interface{ shared() *budget }); ok {
+		b := c.shared()
 		b.raised = v
 		b.source, b.line = "", 0
 		if dbg, ok := L.GetStack(1); ok {
@@ -42,6 +42,14 @@ func RaiseValue(L *lua.LState, v lua.LValue) {
 // RaisedAt is where the error value was raised: chunk name and line, or line 0
 // if that is not known.
 func (rt *Runtime) RaisedAt(v lua.LValue) (string, int) {
+	id, line := rt.raisedAt(v)
+	if name, ok := rt.sources[id]; ok {
+		return name, line
+	}
+	return "@" + id, line
+}
+
+func (rt *Runtime) raisedAt(v lua.LValue) (string, int) {
 	if rt.budget.raised == v {
 		return rt.budget.source, rt.budget.line
 	}
@@ -60,27 +68,6 @@ var position = regexp.MustCompile(`^([^:\n]+):(\d+): `)
 // Errorf raises a message with the caller's position, as luaL_error does.
 func Errorf(L *lua.LState, format string, args ...any) {
 	Raise(L, Where(L, 1)+fmt.Sprintf(format, args...))
-}
-
-// calledName is the name under which the running Go function was called, and
-// whether as a method; "?" if it has none.
-func calledName(L *lua.LState) (name string, method bool) {
-	dbg, ok := L.GetStack(0)
-	if !ok {
-		return "?", false
-	}
-	if _, err := L.GetInfo("n", dbg, lua.LNil); err != nil {
-		return "?", false
-	}
-	name = dbg.Name
-	if i := strings.LastIndexAny(name, ".:"); i >= 0 {
-		method = name[i] == ':'
-		name = name[i+1:]
-	}
-	if name == "" || name[0] == '(' || name[0] == '<' || name == "main chunk" {
-		return "?", false
-	}
-	return name, method
 }
 
 // ArgError raises PUC's message about argument n.

@@ -110,7 +110,7 @@ func (rt *Runtime) baseSetMetatable(L *lua.LState) int {
 	t := CheckTable(L, 1)
 	mt := L.Get(2)
 	if L.GetTop() < 2 || mt != lua.LNil && mt.Type() != lua.LTTable {
-		typeError(L, 2, "nil or table")
+		ArgError(L, 2, "nil or table expected")
 	}
 	if rt.isFrozen(t) {
 		Raise(L, readonlyMessage)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/ratelimit-functions/ratelimit/embedded/internal/lua51/syntax"
 	lua "github.com/yuin/gopher-lua"
 )
 
@@ -22,17 +23,23 @@ type budget struct {
 	spent    bool
 	closed   chan struct{}
 
+	// Registers of local variables, for messages.
+	locals map[*lua.FunctionProto][]syntax.Local
+
 	// The last error value that Go code raised, and where.
 	raised lua.LValue
 	source string
 	line   int
 }
 
+// shared finds the budget behind the context of any thread.
+func (b *budget) shared() *budget { return b }
+
 // clockEvery is how many instructions pass between two looks at the clock.
 const clockEvery = 1 << 14
 
 func newBudget() *budget {
-	b := &budget{Context: context.Background(), closed: make(chan struct{})}
+	b := &budget{Context: context.Background(), closed: make(chan struct{}), locals: map[*lua.FunctionProto][]syntax.Local{}}
 	close(b.closed)
 	return b
 }
@@ -46,7 +53,7 @@ func (b *budget) start(limit time.Duration) {
 	}
 }
 
-func (b *budget) stop() { b.deadline = time.Time{} }
+func (b *budget) stop() { b.deadline, b.spent = time.Time{}, false }
 
 // Done is asked once per instruction; a nil channel is never ready.
 func (b *budget) Done() <-chan struct{} {

@@ -2,7 +2,6 @@ package lua51
 
 import (
 	"fmt"
-	"math"
 	"strings"
 
 	"github.com/ratelimit-functions/ratelimit/embedded/internal/lua51/syntax"
@@ -17,13 +16,17 @@ func (rt *Runtime) Compile(text, name string, env *lua.LTable) (*lua.LFunction, 
 	if strings.HasPrefix(text, "\x1bLua") {
 		return nil, fmt.Errorf("%s: bad header in precompiled chunk", id)
 	}
-	stmts, err := syntax.Parse(text, id, ParseNumber)
+	stmts, info, err := syntax.Parse(text, id, ParseNumber)
 	if err != nil {
 		return nil, err
 	}
 	proto, err := lua.Compile(stmts, id)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", id, err)
+	}
+	rt.noteSource(id, name)
+	if len(proto.FunctionPrototypes) == 1 {
+		rt.noteLocals(proto.FunctionPrototypes[0], info)
 	}
 	outer := rt.L.NewFunctionFromProto(proto)
 	outer.Env = env
@@ -37,6 +40,20 @@ func (rt *Runtime) Compile(text, name string, env *lua.LTable) (*lua.LFunction, 
 	fn := L.Get(-1).(*lua.LFunction)
 	L.SetTop(top)
 	return fn, nil
+}
+
+// maxNotes bounds what is kept for messages about chunks that are long gone,
+// such as those of loadstring.
+const maxNotes = 10000
+
+func (rt *Runtime) noteSource(id, name string) {
+	if len(rt.sources) > maxNotes {
+		clear(rt.sources)
+	}
+	if len(rt.budget.locals) > maxNotes {
+		clear(rt.budget.locals)
+	}
+	rt.sources[id] = name
 }
 
 // chunkID is PUC's luaO_chunkid: how messages name a chunk.
@@ -73,7 +90,13 @@ func cut(s string, n int) string {
 // openHelpers makes what compiled chunks call instead of gopher-lua's own
 // instructions, in the order of syntax.Helpers.
 func (rt *Runtime) openHelpers() {
-	rt.helpers = []lua.LValue{rt.L.NewFunction(rt.concat), rt.L.NewFunction(forPrepare)}
+	operator := func(event string, op func(a, b float64) float64) lua.LValue {
+		return rt.L.NewFunction(func(L *lua.LState) int { return arithmetic(L, event, op) })
+	}
+	rt.helpers = []lua.LValue{
+		rt.L.NewFunction(rt.concat), rt.L.NewFunction(forPrepare),
+		operator("__mod", modulo), operator("__pow", pow),
+	}
 }
 
 // concat is the .. operator over a chain of operands, from the right.
@@ -95,7 +118,7 @@ func (rt *Runtime) concat(L *lua.LState) int {
 		s, ok := ToString(acc)
 		left, lok := ToString(L.Get(i))
 		if !ok || !lok {
-			acc = rt.concatMeta(L, L.Get(i), acc)
+			acc = rt.concatMeta(L, L.Get(i), acc, i)
 			i--
 			continue
 		}
@@ -117,7 +140,8 @@ func (rt *Runtime) concat(L *lua.LState) int {
 	return 1
 }
 
-func (rt *Runtime) concatMeta(L *lua.LState, a, b lua.LValue) lua.LValue {
+// concatMeta joins operands i and i+1, at least one of which is not a string.
+func (rt *Runtime) concatMeta(L *lua.LState, a, b lua.LValue, i int) lua.LValue {
 	for _, v := range []lua.LValue{a, b} {
 		if fn := userMeta(v, "__concat"); fn != lua.LNil {
 			L.Push(fn)
@@ -131,8 +155,9 @@ func (rt *Runtime) concatMeta(L *lua.LState, a, b lua.LValue) lua.LValue {
 	}
 	if _, ok := ToString(a); ok {
 		a = b
+		i++
 	}
-	Errorf(L, "attempt to concatenate a %s value", a.Type())
+	Errorf(L, "attempt to concatenate %s", describe(L, a, i))
 	return nil
 }
 
@@ -180,14 +205,13 @@ func arithmetic(L *lua.LState, event string, op func(a, b float64) float64) int 
 			return 1
 		}
 	}
+	wrong, operand := a, 1
 	if okA {
-		a = b
+		wrong, operand = b, 2
 	}
-	Errorf(L, "attempt to perform arithmetic on a %s value", a.Type())
+	Errorf(L, "attempt to perform arithmetic on %s", describe(L, wrong, operand))
 	return 0
 }
-
-func modulo(a, b float64) float64 { return a - math.Floor(a/b)*b }
 
 // openMetatables gives the built-in types metatables that do what Lua 5.1 does
 // and word errors as it does. Scripts do not get to see them.
@@ -200,7 +224,7 @@ func (rt *Runtime) openMetatables() {
 		"__mul": func(a, b float64) float64 { return a * b },
 		"__div": func(a, b float64) float64 { return a / b },
 		"__mod": modulo,
-		"__pow": math.Pow,
+		"__pow": pow,
 	}
 	for event, op := range ops {
 		mt.RawSetString(event, L.NewFunction(func(L *lua.LState) int { return arithmetic(L, event, op) }))
@@ -209,7 +233,7 @@ func (rt *Runtime) openMetatables() {
 		"__unm": func(L *lua.LState) int {
 			v, ok := ToNumber(L.Get(1))
 			if !ok {
-				Errorf(L, "attempt to perform arithmetic on a %s value", L.Get(1).Type())
+				Errorf(L, "attempt to perform arithmetic on %s", describe(L, L.Get(1), 1))
 			}
 			L.Push(lua.LNumber(-v))
 			return 1
@@ -237,7 +261,7 @@ func (rt *Runtime) openMetatables() {
 
 func wrong(what string) lua.LGFunction {
 	return func(L *lua.LState) int {
-		Errorf(L, "attempt to %s a %s value", what, L.Get(1).Type())
+		Errorf(L, "attempt to %s %s", what, describe(L, L.Get(1), 1))
 		return 0
 	}
 }

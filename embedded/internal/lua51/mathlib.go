@@ -21,20 +21,21 @@ func (rt *Runtime) openMath() {
 	}
 	for name, f := range unary {
 		t.RawSetString(name, rt.L.NewFunction(func(L *lua.LState) int {
-			L.Push(lua.LNumber(f(CheckNumber(L, 1))))
+			v := CheckNumber(L, 1)
+			L.Push(lua.LNumber(invalid(f(v), v)))
 			return 1
 		}))
 	}
 	binary := map[string]func(a, b float64) float64{
-		"atan2": math.Atan2, "fmod": math.Mod, "pow": math.Pow,
+		"atan2": math.Atan2, "fmod": math.Mod, "mod": math.Mod, "pow": pow,
 	}
 	for name, f := range binary {
 		t.RawSetString(name, rt.L.NewFunction(func(L *lua.LState) int {
-			L.Push(lua.LNumber(f(CheckNumber(L, 1), CheckNumber(L, 2))))
+			a, b := CheckNumber(L, 1), CheckNumber(L, 2)
+			L.Push(lua.LNumber(invalid(f(a, b), a, b)))
 			return 1
 		}))
 	}
-	// In PUC, math.mod is fmod under its old name; Redis leaves it out.
 	rt.Functions(t, map[string]lua.LGFunction{
 		"frexp": func(L *lua.LState) int {
 			m, e := math.Frexp(CheckNumber(L, 1))

@@ -29,9 +29,9 @@ type Runtime struct {
 	Env  *lua.LTable    // globals of what load and loadstring make
 	Null *lua.LUserData // C's NULL as a light userdata: cjson.null
 
-	idle       []*lua.LState
-	depth      int // of pcalls within one another
-	coroutines map[*lua.LState]*coroutine
+	idle    []*lua.LState
+	depth   int               // of pcalls within one another
+	sources map[string]string // chunk names by how messages name the chunk
 }
 
 // New makes a state whose globals are the standard library as Redis offers it
@@ -46,7 +46,7 @@ func New() *Runtime {
 
 		MinimizeStackMemory: true,
 	})
-	rt := &Runtime{L: L, frozen: map[*lua.LTable]*lua.LTable{}, globals: L.NewTable()}
+	rt := &Runtime{L: L, frozen: map[*lua.LTable]*lua.LTable{}, sources: map[string]string{}, globals: L.NewTable()}
 	rt.budget = newBudget()
 	L.SetContext(rt.budget)
 	rt.openBase()

@@ -25,10 +25,7 @@ func (rt *Runtime) openString() {
 		"sub":     strSub,
 		"upper":   func(L *lua.LState) int { return mapBytes(L, upper) },
 	})
-	t.RawSetString("gfind", rt.L.NewFunction(func(L *lua.LState) int {
-		Errorf(L, "'string.gfind' was renamed to 'string.gmatch'")
-		return 0
-	}))
+	t.RawSetString("gfind", t.RawGetString("gmatch"))
 }
 
 func strByte(L *lua.LState) int {
@@ -68,8 +65,10 @@ func strChar(L *lua.LState) int {
 }
 
 func strDump(L *lua.LState) int {
-	CheckFunction(L, 1)
-	Errorf(L, "unable to dump given function")
+	if CheckFunction(L, 1).IsG {
+		Errorf(L, "unable to dump given function")
+	}
+	Errorf(L, "the embedded server refuses string.dump: it has no bytecode that Redis could read")
 	return 0
 }
 

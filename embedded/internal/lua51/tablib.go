@@ -56,7 +56,8 @@ func (rt *Runtime) tabInsert(L *lua.LState) int {
 	case 3:
 		pos := CheckInt(L, 2)
 		if pos > e {
-			e = pos
+			Errorf(L, "the embedded server refuses table.insert at %d, past the end (the table has %d elements): "+
+				"it could not keep the table's length as Redis does; use t[%d] = v", pos, e-1, pos)
 		}
 		for i := e; i > pos; i-- {
 			t.RawSet(lua.LNumber(i), t.RawGet(lua.LNumber(i-1)))

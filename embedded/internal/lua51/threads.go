@@ -65,7 +65,11 @@ const maxProtectedDepth = 200
 // basePCall is Redis's own pcall: an error table with a text in err is
 // replaced by that text.
 func (rt *Runtime) basePCall(L *lua.LState) int {
-	CheckAny(L, 1)
+	if L.GetTop() == 0 {
+		// Redis puts the result's place holder, a boolean, where it then
+		// looks for the function.
+		return pushAll(L, lua.LFalse, []lua.LValue{lua.LString("attempt to call a boolean value")})
+	}
 	if rt.depth >= maxProtectedDepth {
 		Raise(L, "error in error handling")
 	}
@@ -146,7 +150,7 @@ func (rt *Runtime) openCoroutine() {
 			return pushAll(L, lua.LTrue, out)
 		},
 		"running": func(L *lua.LState) int {
-			if c, ok := rt.coroutines[L]; ok {
+			if c := coroutineOf(L); c != nil {
 				L.Push(c.thread)
 			} else {
 				L.Push(lua.LNil)
@@ -159,7 +163,7 @@ func (rt *Runtime) openCoroutine() {
 			return 1
 		},
 		"yield": func(L *lua.LState) int {
-			if _, ok := rt.coroutines[L]; !ok {
+			if coroutineOf(L) == nil {
 				Raise(L, "attempt to yield across metamethod/C-call boundary")
 			}
 			return L.Yield(arguments(L, 1)...)
@@ -167,7 +171,9 @@ func (rt *Runtime) openCoroutine() {
 	})
 }
 
+// coroutine is the context of a coroutine's thread.
 type coroutine struct {
+	*budget
 	thread *lua.LState
 	fn     *lua.LFunction
 	status string
@@ -178,29 +184,32 @@ func (rt *Runtime) newCoroutine(fn *lua.LFunction) *coroutine {
 		Errorf(rt.L, "Lua function expected")
 	}
 	th, _ := rt.L.NewThread()
-	th.SetContext(rt.budget)
-	c := &coroutine{th, fn, "suspended"}
-	if rt.coroutines == nil {
-		rt.coroutines = map[*lua.LState]*coroutine{}
-	}
-	rt.coroutines[th] = c
+	c := &coroutine{rt.budget, th, fn, "suspended"}
+	th.SetContext(c)
+	return c
+}
+
+// coroutineOf is the coroutine that a thread belongs to, or nil.
+func coroutineOf(th *lua.LState) *coroutine {
+	c, _ := th.Context().(*coroutine)
 	return c
 }
 
 func (rt *Runtime) checkCoroutine(L *lua.LState, n int) *coroutine {
-	th, ok := L.Get(n).(*lua.LState)
-	c := rt.coroutines[th]
-	if !ok || c == nil {
-		ArgError(L, n, "coroutine expected")
+	if th, ok := L.Get(n).(*lua.LState); ok {
+		if c := coroutineOf(th); c != nil {
+			return c
+		}
 	}
-	return c
+	ArgError(L, n, "coroutine expected")
+	return nil
 }
 
 func (rt *Runtime) resume(L *lua.LState, c *coroutine, args []lua.LValue) ([]lua.LValue, lua.LValue) {
 	if c.status != "suspended" {
 		return nil, lua.LString("cannot resume " + c.status + " coroutine")
 	}
-	caller := rt.coroutines[L]
+	caller := coroutineOf(L)
 	if caller != nil {
 		caller.status = "normal"
 	}
@@ -214,7 +223,6 @@ func (rt *Runtime) resume(L *lua.LState, c *coroutine, args []lua.LValue) ([]lua
 		c.status = "suspended"
 	default:
 		c.status = "dead"
-		delete(rt.coroutines, c.thread)
 	}
 	if err != nil {
 		return nil, rt.ErrorValue(err)

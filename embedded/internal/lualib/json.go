@@ -171,7 +171,7 @@ func (e *jsonEncoder) value(v lua.LValue, depth int) {
 	case *lua.LTable:
 		depth++
 		if depth > e.cfg.encodeDepth {
-			lua51.Errorf(e.L, "Cannot serialise, excessive depth (%d)", depth)
+			lua51.Errorf(e.L, "Cannot serialise, excessive nesting (%d)", depth)
 		}
 		t := e.rt.Behind(v)
 		if n := e.arrayLength(t); n > 0 {

@@ -16,7 +16,7 @@ func openMsgpack(rt *lua51.Runtime) *lua.LTable {
 	t := rt.L.NewTable()
 	t.RawSetString("_NAME", lua.LString("cmsgpack"))
 	t.RawSetString("_VERSION", lua.LString("lua-cmsgpack 0.4.0"))
-	t.RawSetString("_COPYRIGHT", lua.LString("Copyright (C) 2012, Redis Ltd."))
+	t.RawSetString("_COPYRIGHT", lua.LString("Copyright (C) 2012, Salvatore Sanfilippo"))
 	t.RawSetString("_DESCRIPTION", lua.LString("MessagePack C implementation for Lua"))
 	return rt.Functions(t, map[string]lua.LGFunction{
 		"pack":       func(L *lua.LState) int { return msgpackPack(L, rt) },
@@ -213,7 +213,7 @@ func (u *unpacker) value(depth int) lua.LValue {
 		case 0xce:
 			return lua.LNumber(be.Uint32(u.take(4)))
 		case 0xcf:
-			return lua.LNumber(be.Uint64(u.take(8)))
+			return lua.LNumber(int64(be.Uint64(u.take(8)))) // as Redis has it
 		case 0xd0:
 			return lua.LNumber(int8(u.take(1)[0]))
 		case 0xd1:

@@ -114,6 +114,7 @@ func isStructInt(opt byte) bool { return strings.IndexByte("bBhHlLTiI", opt) >= 
 
 func structPack(L *lua.LState) int {
 	f := newStructFormat(L)
+	L.Push(lua.LNil) // as there, so that a missing argument is nil
 	var b []byte
 	arg := 2
 	for {

@@ -126,6 +126,18 @@ func binary(op string, l, r ast.Expr, line int) ast.Expr {
 		e = &ast.RelationalOpExpr{Operator: op, Lhs: l, Rhs: r}
 	case "..":
 		return concat(l, r, line)
+	case "%", "^":
+		// gopher-lua takes the remainder with fmod, PUC by way of a division,
+		// which rounds; and C's pow is more exact than Go's.
+		single(l)
+		single(r)
+		name := HelperMod
+		if op == "^" {
+			name = HelperPow
+		}
+		call := helper(name, line, []ast.Expr{l, r})
+		call.AdjustRet = true
+		return call
 	default:
 		e = &ast.ArithmeticOpExpr{Operator: op, Lhs: l, Rhs: r}
 	}
@@ -292,7 +304,9 @@ func (p *parser) table() ast.Expr {
 func (p *parser) body(method bool, line int) *ast.FunctionExpr {
 	fn := &ast.FunctionExpr{ParList: &ast.ParList{}}
 	fn.SetLine(line)
-	p.fs = &scope{outer: p.fs, line: line}
+	info := &Function{}
+	p.fs.info.Inner = append(p.fs.info.Inner, info)
+	p.fs = &scope{outer: p.fs, line: line, info: info}
 	p.expect("(")
 	if method {
 		p.declare("self")
@@ -316,6 +330,9 @@ func (p *parser) body(method bool, line int) *ast.FunctionExpr {
 		}
 	}
 	p.expect(")")
+	if fn.ParList.HasVargs {
+		p.declare("arg") // as Lua 5.0 had it; PUC still makes room for it
+	}
 	fn.Stmts = p.chunk()
 	fn.SetLastLine(p.tok.line)
 	p.match("end", "function", line)

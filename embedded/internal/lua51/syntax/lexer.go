@@ -188,8 +188,6 @@ func (lx *lexer) longText(level int, what string) string {
 		case c == ']' && strings.HasPrefix(lx.src[lx.pos:], closing):
 			lx.pos += len(closing)
 			return b.String()
-		case c == '[' && level == 0 && lx.peek(1) == '[':
-			lx.fail("nesting of [[...]] is deprecated", "[", lx.line)
 		case c == '\n' || c == '\r':
 			lx.newline()
 			b.WriteByte('\n')

@@ -12,10 +12,12 @@ import (
 const (
 	HelperConcat = "(concat)" // helper(a, b, c, ...) is a .. b .. c ...
 	HelperFor    = "(for)"    // helper(init, limit, step) checks a numeric for
+	HelperMod    = "(mod)"    // helper(a, b) is a % b
+	HelperPow    = "(pow)"    // helper(a, b) is a ^ b
 )
 
 // Helpers lists them in the order in which a chunk takes them as arguments.
-var Helpers = []string{HelperConcat, HelperFor}
+var Helpers = []string{HelperConcat, HelperFor, HelperMod, HelperPow}
 
 // PUC's limits.
 const (
@@ -44,11 +46,27 @@ type scope struct {
 	active    []string
 	upvalues  []string
 	loopDepth int
+	info      *Function
+}
+
+// Function tells of one function of a chunk what gopher-lua's own debug
+// information does not: which register each local variable is in. Locals and
+// nested functions are in the order of the source.
+type Function struct {
+	Locals []Local
+	Inner  []*Function
+}
+
+// Local is a local variable. Names in parentheses are not the program's.
+type Local struct {
+	Name     string
+	Register int
 }
 
 // Parse reads a chunk. The tree is that of a function which takes the Helpers
-// and returns the chunk as a function. number converts numerals.
-func Parse(src, chunk string, number func(string) (float64, bool)) (stmts []ast.Stmt, err error) {
+// and returns the chunk as a function; info describes the chunk. number converts
+// numerals.
+func Parse(src, chunk string, number func(string) (float64, bool)) (stmts []ast.Stmt, info *Function, err error) {
 	p := &parser{lx: &lexer{src: src, line: 1, chunk: chunk}, number: number}
 	defer func() {
 		if r := recover(); r != nil {
@@ -56,10 +74,10 @@ func Parse(src, chunk string, number func(string) (float64, bool)) (stmts []ast.
 			if !ok {
 				panic(r)
 			}
-			stmts, err = nil, e
+			stmts, info, err = nil, nil, e
 		}
 	}()
-	p.fs = &scope{vararg: true}
+	p.fs = &scope{vararg: true, info: &Function{}}
 	p.advance()
 	body := p.chunk()
 	if p.tok.kind != tEOF {
@@ -74,7 +92,7 @@ func Parse(src, chunk string, number func(string) (float64, bool)) (stmts []ast.
 	take.SetLine(1)
 	ret := &ast.ReturnStmt{Exprs: []ast.Expr{main}}
 	ret.SetLine(1)
-	return []ast.Stmt{take, ret}, nil
+	return []ast.Stmt{take, ret}, p.fs.info, nil
 }
 
 func (p *parser) advance() {
@@ -161,6 +179,7 @@ func (p *parser) declare(names ...string) {
 		if len(p.fs.active) >= maxLocals {
 			p.limit(maxLocals, "local variables")
 		}
+		p.fs.info.Locals = append(p.fs.info.Locals, Local{n, len(p.fs.active)})
 		p.fs.active = append(p.fs.active, n)
 	}
 }

@@ -1,6 +1,10 @@
 package syntax
 
-import "github.com/yuin/gopher-lua/ast"
+import (
+	"fmt"
+
+	"github.com/yuin/gopher-lua/ast"
+)
 
 // statement reads one; last tells that none may follow in this block.
 func (p *parser) statement() (s ast.Stmt, last bool) {
@@ -124,6 +128,10 @@ func (p *parser) numericFor(name string, line int) ast.Stmt {
 		}
 	}
 	n := len(p.fs.active)
+	names := []string{"(init)", "(limit)", "(step)"}
+	if !plain {
+		p.declare(names...)
+	}
 	p.declare("(for index)", "(for limit)", "(for step)", name)
 	st.Stmts = p.loopBlock()
 	p.fs.active = p.fs.active[:n]
@@ -139,7 +147,6 @@ func (p *parser) numericFor(name string, line int) ast.Stmt {
 	if dots, ok := bounds[2].(*ast.Comma3Expr); ok {
 		dots.AdjustRet = true
 	}
-	names := []string{"(init)", "(limit)", "(step)"}
 	take := &ast.LocalAssignStmt{Names: names, Exprs: []ast.Expr{helper(HelperFor, line, bounds)}}
 	take.SetLine(line)
 	ref := func(i int) ast.Expr {
@@ -278,10 +285,79 @@ func (p *parser) exprStmt() ast.Stmt {
 		p.expected("=")
 	}
 	p.advance()
-	st := &ast.AssignStmt{Lhs: targets, Rhs: p.exprList()}
-	st.SetLine(p.lastLine)
-	st.SetLastLine(p.lastLine)
+	values := p.exprList()
+	for _, t := range targets {
+		t.SetLine(p.lastLine) // PUC stores at the end of the statement
+	}
+	if len(targets) == 1 && len(values) == 1 {
+		return assign(targets[0], values[0], p.lastLine)
+	}
+	return p.assignAll(targets, values, p.lastLine)
+}
+
+func assign(target, value ast.Expr, line int) ast.Stmt {
+	st := &ast.AssignStmt{Lhs: []ast.Expr{target}, Rhs: []ast.Expr{value}}
+	st.SetLine(line)
+	st.SetLastLine(line)
 	return st
+}
+
+// assignAll makes a multiple assignment. gopher-lua would store the first value
+// before it reads the second, so that a, b = b, a goes wrong. It becomes
+//
+//	do local o1, k1, ... = obj, key, ...; local v1, v2 = values; b = v2; a = v1 end
+//
+// PUC stores from the last to the first, too.
+func (p *parser) assignAll(targets, values []ast.Expr, line int) ast.Stmt {
+	local := func(names []string, exprs []ast.Expr) ast.Stmt {
+		st := &ast.LocalAssignStmt{Names: names, Exprs: exprs}
+		st.SetLine(line)
+		st.SetLastLine(line)
+		return st
+	}
+	do := &ast.DoBlockStmt{}
+	do.SetLine(line)
+	do.SetLastLine(line)
+	var names []string
+	var exprs []ast.Expr
+	// keep evaluates e now, under a name that no program can spell.
+	keep := func(e ast.Expr, what string) ast.Expr {
+		switch e.(type) {
+		case *ast.StringExpr, *ast.NumberExpr:
+			return e
+		}
+		single(e)
+		name := fmt.Sprintf("(%s%d)", what, len(names))
+		names = append(names, name)
+		exprs = append(exprs, e)
+		ref := &ast.IdentExpr{Value: name}
+		ref.SetLine(e.Line())
+		return ref
+	}
+	for i, t := range targets {
+		if a, ok := t.(*ast.AttrGetExpr); ok {
+			object := keep(a.Object, "object")
+			targets[i] = index(object, keep(a.Key, "key"), line)
+		}
+	}
+	n := len(p.fs.active)
+	if len(names) > 0 {
+		do.Stmts = append(do.Stmts, local(names, exprs))
+		p.declare(names...)
+	}
+	kept := make([]string, len(targets))
+	for i := range kept {
+		kept[i] = fmt.Sprintf("(value%d)", i)
+	}
+	do.Stmts = append(do.Stmts, local(kept, values))
+	p.declare(kept...)
+	p.fs.active = p.fs.active[:n]
+	for i := len(targets) - 1; i >= 0; i-- {
+		ref := &ast.IdentExpr{Value: kept[i]}
+		ref.SetLine(line)
+		do.Stmts = append(do.Stmts, assign(targets[i], ref, line))
+	}
+	return do
 }
 
 func (p *parser) assignable(e ast.Expr) ast.Expr {

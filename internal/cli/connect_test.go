@@ -1,0 +1,261 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+func TestParseURLs(t *testing.T) {
+	for _, tt := range []struct {
+		given, name string
+		addrs       []string
+		user, pass  string
+		network     string
+		tls         bool
+		cluster     bool
+		db          int
+	}{
+		{given: "redis://h", name: "redis://h", addrs: []string{"h:6379"}, network: "tcp"},
+		{given: "h:7000", name: "redis://h:7000", addrs: []string{"h:7000"}, network: "tcp"},
+		{given: "redis://ann:p%40ss@h:1/3?read_timeout=1s", name: "redis://ann:xxxxx@h:1/3", addrs: []string{"h:1"}, network: "tcp", user: "ann", pass: "p@ss", db: 3},
+		{given: "rediss://h", name: "rediss://h", addrs: []string{"h:6379"}, network: "tcp", tls: true},
+		{given: "unix:///run/redis.sock", name: "unix:///run/redis.sock", addrs: []string{"/run/redis.sock"}, network: "unix"},
+		{given: "redis+cluster://h:1", name: "redis://h:1", addrs: []string{"h:1"}, network: "tcp", cluster: true},
+		{given: "rediss+cluster://:p@h:1", name: "rediss://:xxxxx@h:1", addrs: []string{"h:1"}, network: "tcp", pass: "p", tls: true, cluster: true},
+		{given: "redis://ann:p@h:1, h:2,redis://ann:p@h:3", name: "redis://ann:xxxxx@h:1,h:2,h:3", addrs: []string{"h:1", "h:2", "h:3"}, network: "tcp", user: "ann", pass: "p", cluster: true},
+		{given: "redis://[::1]:7", name: "redis://[::1]:7", addrs: []string{"[::1]:7"}, network: "tcp"},
+	} {
+		t.Run(tt.given, func(t *testing.T) {
+			s, err := parseURLs(tt.given)
+			if err != nil {
+				t.Fatal(err)
+			}
+			o := s.options
+			if s.name != tt.name || !slices.Equal(s.addrs, tt.addrs) || s.cluster != tt.cluster || o.DB != tt.db ||
+				o.Username != tt.user || o.Password != tt.pass || o.Network != tt.network || (o.TLSConfig != nil) != tt.tls {
+				t.Errorf("got %s, addresses %q, cluster %v, %s, user %q, password %q, db %d, tls %v",
+					s.name, s.addrs, s.cluster, o.Network, o.Username, o.Password, o.DB, o.TLSConfig != nil)
+			}
+		})
+	}
+}
+
+func TestBadURLs(t *testing.T) {
+	const such = "; give one such as redis://user:password@host:6379\n"
+	for _, tt := range []struct{ given, want string }{
+		{"http://h", "--redis http://h is not usable (invalid URL scheme: http)"},
+		{"redis://", "--redis names no server"},
+		{"redis://h,", "--redis names no server"},
+		{"redis://u:secret%zz@h", `--redis is not a URL (invalid URL escape "%zz")`},
+		{"redis://u:sec ret@h", "--redis is not a URL (write special characters of the password as %xx)"},
+		{"redis://u:secret@h/x", `--redis redis://u:xxxxx@h/x is not usable (invalid database number: "x")`},
+		{"redis://u:secret@h?colour=red", "--redis redis://u:xxxxx@h is not usable (unexpected option: colour)"},
+		{"redis://u:secret@h,redis://u:other@i", "--redis names servers with different users, passwords or schemes (redis://u:xxxxx@i): the nodes of a cluster share theirs"},
+		{"redis://h/2,i", "--redis redis://h/2,i:6379 names database 2: a cluster has only database 0"},
+		{"unix:///a,unix:///b", "--redis unix:///a,/b is one unix socket: a cluster needs host and port"},
+	} {
+		t.Run(tt.given, func(t *testing.T) {
+			got := run(t, nil, "take", "k", "1/s", "--redis", tt.given)
+			got.want(t, exitError, "", "ratelimit: "+tt.want+such)
+			if strings.Contains(got.stderr, "secret") {
+				t.Error("the message shows the password")
+			}
+		})
+	}
+	t.Run("from the environment", func(t *testing.T) {
+		run(t, []string{"REDIS_URL=ftp://h"}, "status").want(t, exitError, "",
+			"ratelimit: REDIS_URL ftp://h is not usable (invalid URL scheme: ftp)"+such)
+	})
+	t.Run("the flag goes before the environment", func(t *testing.T) {
+		run(t, []string{"REDIS_URL=redis://127.0.0.1:1"}, "status", "--redis", "ftp://h").want(t, exitError, "",
+			"ratelimit: --redis ftp://h is not usable (invalid URL scheme: ftp)"+such)
+	})
+}
+
+func TestEveryConnection(t *testing.T) {
+	s, err := parseURLs("redis://h?read_timeout=1s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.limit(3 * time.Second)
+	for _, cluster := range []bool{false, true} {
+		s.cluster = cluster
+		rdb := s.open()
+		var dial, read, write time.Duration
+		var mode maintnotifications.Mode
+		var bounded bool
+		switch c := rdb.(type) {
+		case *redis.Client:
+			o := c.Options()
+			dial, read, write, mode, bounded = o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.MaintNotificationsConfig.Mode, o.ContextTimeoutEnabled
+		case *redis.ClusterClient:
+			o := c.Options()
+			dial, read, write, mode, bounded = o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.MaintNotificationsConfig.Mode, o.ContextTimeoutEnabled
+		}
+		if dial != 3*time.Second || read != time.Second || write != 3*time.Second || mode != maintnotifications.ModeDisabled || !bounded {
+			t.Errorf("cluster %v: dial %v, read %v, write %v, maintenance notifications %s, bounded by the context %v", cluster, dial, read, write, mode, bounded)
+		}
+		if err := rdb.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// What cannot be reached, or is not what it should be, ends in one sentence that says what to do.
+func TestServersThatCannotDecide(t *testing.T) {
+	const look = "; check the URL and that the server runs, or start one that needs no Redis with: ratelimit dev\n"
+	hello := func(server, version, mode string) string {
+		return "%3\r\n" + bulk("server") + bulk(server) + bulk("version") + bulk(version) + bulk("mode") + bulk(mode)
+	}
+	// old answers as a server without functions does.
+	old := func(words []string) string {
+		switch strings.ToUpper(words[0]) {
+		case "HELLO":
+			return hello("redis", "6.2.14", "standalone")
+		case "INFO":
+			return bulk("redis_version:6.2.14\r\nredis_mode:standalone\r\nrole:master\r\n")
+		}
+		return fmt.Sprintf("-ERR unknown command `%s`, with args beginning with: \r\n", words[0])
+	}
+	noLua := func(words []string) string {
+		switch strings.ToUpper(words[0]) {
+		case "HELLO":
+			return hello("valkey", "9.1.0", "standalone")
+		case "INFO":
+			return bulk("redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:9.1.0\r\nredis_mode:standalone\r\nrole:master\r\n")
+		case "FUNCTION":
+			if strings.ToUpper(words[1]) == "STATS" {
+				return "*4\r\n" + bulk("running_script") + "$-1\r\n" + bulk("engines") + "*0\r\n"
+			}
+			return "*0\r\n"
+		case "FCALL":
+			return "-ERR Function not found\r\n"
+		}
+		return "+OK\r\n"
+	}
+	silent := func([]string) string { return "" }
+	cut := func([]string) string { return hangUp }
+	garbage := func([]string) string { return "HTTP/1.1 400 Bad Request\r\n\r\n" }
+	for _, tt := range []struct {
+		name   string
+		answer func([]string) string
+		args   []string
+		want   string // {} stands for the address
+	}{
+		{"older than functions, take", old, []string{"take", "k", "1/s"},
+			"take \"k\": the server has no functions; it must be Redis 7.0 or later, or Valkey (ERR unknown command `fcall`, with args beginning with: )\n"},
+		{"older than functions, deploy", old, []string{"deploy"}, "{} runs redis 6.2.14, which has no functions; use Redis 7.0 or later, or Valkey\n"},
+		{"older than functions, status", old, []string{"status"}, "{} runs redis 6.2.14, which has no functions; use Redis 7.0 or later, or Valkey\n"},
+		{"older than functions, demo", old, []string{"demo"}, "{} runs redis 6.2.14, which has no functions; use Redis 7.0 or later, or Valkey\n"},
+		{"without Lua, deploy", noLua, []string{"deploy"}, "{} runs valkey 9.1.0 without its Lua engine; have it load its Lua module, or use a server that has Lua built in\n"},
+		{"without Lua, take", noLua, []string{"take", "k", "1/s"}, "take \"k\": the server does not hold the library; run: ratelimit deploy (ERR Function not found)\n"},
+		{"never answers, take", silent, []string{"take", "k", "1/s", "--timeout", "50ms"}, "cannot reach redis://{}: no answer within 50ms" + look},
+		{"never answers, deploy", silent, []string{"deploy", "--timeout", "50ms"}, "cannot reach {}: no answer within 50ms; check the address, and that the server runs\n"},
+		{"wants TLS", cut, []string{"take", "k", "1/s"}, "cannot reach redis://{}: it closes the connection; check whether it wants TLS (rediss://)\n"},
+		{"no Redis at all", garbage, []string{"take", "k", "1/s"}, "cannot reach redis://{}: it does not answer as a Redis server does" + look},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			addr := fakeServer(t, tt.answer)
+			got := run(t, nil, append(tt.args, "--redis", "redis://"+addr)...)
+			if strings.HasSuffix(tt.name, "demo") {
+				got.stdout = ""
+			}
+			got.want(t, exitError, "", "ratelimit: "+strings.ReplaceAll(tt.want, "{}", addr))
+		})
+	}
+	t.Run("connection refused", func(t *testing.T) {
+		for _, args := range [][]string{{"take", "k", "1/s"}, {"peek", "k", "1/s"}, {"reset", "k"}, {"demo"}} {
+			run(t, nil, append(args, "--redis", "redis://127.0.0.1:1")...).want(t, exitError, "",
+				"ratelimit: cannot reach redis://127.0.0.1:1: connection refused"+look)
+		}
+		for _, command := range []string{"deploy", "status"} {
+			run(t, nil, command, "--redis", "redis://127.0.0.1:1").want(t, exitError, "",
+				"ratelimit: cannot reach 127.0.0.1:1: connection refused; check the address, and that the server runs\n")
+		}
+	})
+	t.Run("no such socket", func(t *testing.T) {
+		run(t, nil, "take", "k", "1/s", "--redis", "unix:///nowhere/redis.sock").want(t, exitError, "",
+			"ratelimit: cannot reach unix:///nowhere/redis.sock: there is no such socket"+look)
+	})
+	t.Run("interrupted", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		var stdout, stderr strings.Builder
+		code := Execute(ctx, []string{"take", "k", "1/s", "--redis", "redis://127.0.0.1:1"}, func(string) string { return "" }, &stdout, &stderr)
+		outcome{code, stdout.String(), stderr.String()}.want(t, exitError, "",
+			"ratelimit: interrupted before redis://127.0.0.1:1 answered; nothing was sent\n")
+	})
+	t.Run("cluster wanted, but there is none", func(t *testing.T) {
+		srv := withLibrary(t)
+		run(t, nil, "take", "k", "1/s", "--cluster", "--redis", srv.Addr()).want(t, exitError, "",
+			"ratelimit: redis://"+srv.Addr()+" is no cluster: "+srv.Addr()+" is a server of its own; name one server, without --cluster\n")
+	})
+}
+
+// On a real server: users without rights, and a replica.
+func TestServersThatRefuse(t *testing.T) {
+	addr := startRedis(t)
+	rdb := admin(t, addr)
+	url := "redis://" + addr
+	deployed := run(t, nil, "deploy", "--redis", url)
+	if deployed.code != exitFine {
+		t.Fatalf("%+v", deployed)
+	}
+	replica := startRedis(t, "--replicaof", strings.Replace(addr, ":", " ", 1))
+	eventually(t, "the replica holds the library", func() bool {
+		list, err := admin(t, replica).FunctionList(context.Background(), redis.FunctionListQuery{}).Result()
+		return err == nil && len(list) == 1
+	})
+	do(t, rdb, "ACL", "SETUSER", "guest", "on", ">pw", "~mine:*", "+ping")
+	do(t, rdb, "ACL", "SETUSER", "app", "on", ">pw", "~mine:*", "+fcall", "+fcall_ro", "+pttl", "+get", "+set", "+time")
+	do(t, rdb, "ACL", "SETUSER", "half", "on", ">pw", "~*", "+fcall")
+
+	const rights = "; give a deployer its rights with: ACL SETUSER guest +function|load +function|list +function|delete +function|stats\n"
+	for _, tt := range []struct {
+		name, user, addr string
+		args             []string
+		code             int
+		want             string // stderr, {} for the address; or stdout
+	}{
+		{"no right to call", "guest:pw@", addr, []string{"take", "mine:a", "1/s"}, exitError,
+			"take \"mine:a\": the user lacks a right; it needs fcall, fcall_ro, the commands that the library calls, and these keys (NOPERM this user has no permissions to run the 'fcall' command)\n"},
+		{"no right to deploy", "guest:pw@", addr, []string{"deploy"}, exitError, `{} does not let the user "guest" call FUNCTION STATS` + rights},
+		{"no right to look", "guest:pw@", addr, []string{"status"}, exitError, `{} does not let the user "guest" call FUNCTION STATS` + rights},
+		{"its own key", "app:pw@", addr, []string{"take", "mine:a", "1/h"}, exitFine, "allowed  0 of 1 left · full again in 1 h\n"},
+		{"another's key", "app:pw@", addr, []string{"take", "yours:a", "1/h"}, exitError,
+			"take \"yours:a\": the user lacks a right; it needs fcall, fcall_ro, the commands that the library calls, and these keys (NOPERM this user has no permissions to access one of the keys used as arguments)\n"},
+		{"a wrong password", "app:no@", addr, []string{"take", "mine:a", "1/h"}, exitError,
+			"take \"mine:a\": the server refuses the login; check the user name and the password (WRONGPASS invalid username-password pair or user is disabled.)\n"},
+		{"a wrong password, deploy", "app:no@", addr, []string{"deploy"}, exitError,
+			"{} refuses the login of the user \"app\"; check the user name and the password\n"},
+		{"a replica, take", "", replica, []string{"take", "k", "1/s"}, exitError,
+			"take \"k\": the server is a read-only replica; connect to its primary (READONLY You can't write against a read only replica.)\n"},
+		{"a replica, peek", "", replica, []string{"peek", "k", "1/h"}, exitFine, "allowed  0 of 1 left · full again in 1 h\n"},
+		{"a replica, reset", "", replica, []string{"reset", "k"}, exitError,
+			"reset \"k\": the server is a read-only replica; connect to its primary (READONLY You can't write against a read only replica.)\n"},
+		{"a replica, deploy", "", replica, []string{"deploy"}, exitError, "{} is a read-only replica; connect to its primary " + addr + "\n"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got := run(t, nil, append(tt.args, "--redis", "redis://"+tt.user+tt.addr)...)
+			if tt.code == exitError {
+				got.want(t, exitError, "", "ratelimit: "+strings.ReplaceAll(tt.want, "{}", tt.addr))
+			} else {
+				got.want(t, tt.code, tt.want, "")
+			}
+		})
+	}
+	t.Run("no right to a command of the library", func(t *testing.T) {
+		got := run(t, nil, "take", "k", "1/s", "--redis", "redis://half:pw@"+addr)
+		const want = "ratelimit: take \"k\": the user lacks a right; it needs fcall, fcall_ro, the commands that the library calls, and these keys (ERR "
+		if got.code != exitError || !strings.HasPrefix(got.stderr, want) || strings.Count(got.stderr, "\n") != 1 {
+			t.Errorf("%+v, want one line that begins with %s", got, want)
+		}
+	})
+}

@@ -1,0 +1,331 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/functions"
+)
+
+// puppetPace moves the clock of an embedded server in place of waiting: a demo takes no time, and always goes the same.
+type puppetPace struct {
+	at  time.Time
+	srv *embedded.Server
+	on  func(after time.Duration) // called before each move
+}
+
+func (p *puppetPace) now() time.Time { return p.at }
+
+func (p *puppetPace) until(ctx context.Context, t time.Time) error {
+	if t.After(p.at) {
+		if p.on != nil {
+			p.on(t.Sub(began))
+		}
+		p.at = t
+		if p.srv != nil {
+			p.srv.SetTime(t)
+		}
+	}
+	return ctx.Err()
+}
+
+// demo is one demo at the puppet's pace.
+type demo struct {
+	env      []string
+	args     []string
+	terminal bool
+	on       func(cancel context.CancelFunc, srv *embedded.Server) func(after time.Duration)
+	library  string // of the embedded server, before the demo
+}
+
+func (d demo) run(t *testing.T) (outcome, *embedded.Server) {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	a := testApp(d.env, &stdout, &stderr)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	p := &puppetPace{at: began}
+	a.pace, a.parallel, a.terminal = p, 1, d.terminal
+	var srv *embedded.Server
+	a.startEmbedded = func() (*embedded.Server, error) {
+		opts := []embedded.Option{embedded.WithTime(began)}
+		if d.library != "" {
+			opts = append(opts, embedded.WithLibrary(d.library))
+		}
+		var err error
+		srv, err = embedded.Start(opts...)
+		p.srv = srv
+		if d.on != nil {
+			p.on = d.on(cancel, srv)
+		}
+		return srv, err
+	}
+	if d.on != nil {
+		p.on = d.on(cancel, nil)
+	}
+	code := a.execute(ctx, append([]string{"demo"}, d.args...))
+	return outcome{code, stdout.String(), stderr.String()}, srv
+}
+
+// What a newcomer sees, word for word.
+func TestDemo(t *testing.T) {
+	for _, tt := range []struct {
+		file string
+		demo demo
+	}{
+		{"demo.txt", demo{}},
+		{"demo_short.txt", demo{args: []string{"--duration", "2s"}}},
+		{"demo_long.txt", demo{args: []string{"--duration", "25s"}}},
+		{"demo_ascii.txt", demo{env: []string{"LANG=C"}}},
+	} {
+		t.Run(tt.file, func(t *testing.T) {
+			got, srv := tt.demo.run(t)
+			if got.code != exitFine || got.stderr != "" {
+				t.Errorf("exit code %d, stderr %q", got.code, got.stderr)
+			}
+			golden(t, tt.file, steady(got.stdout, srv.Addr()))
+			for line := range strings.Lines(got.stdout) {
+				if n := len([]rune(strings.TrimRight(line, "\n"))); n > 80 {
+					t.Errorf("a line of %d characters: %s", n, line)
+				}
+			}
+		})
+	}
+	t.Run("the library decides as the textbook does", func(t *testing.T) {
+		got, _ := demo{args: []string{"--duration", "20s"}}.run(t)
+		rows := regexp.MustCompile(`(?m)^\w+ +.*\d/\d?s.* (\d+) +(\d+) +(\d+) +(\d+)$`).FindAllStringSubmatch(got.stdout, -1)
+		if len(rows) != 6 {
+			t.Fatalf("%d rows in:\n%s", len(rows), got.stdout)
+		}
+		for _, row := range rows {
+			if row[2] != row[4] {
+				t.Errorf("allowed %s, ideal %s: %s", row[2], row[4], row[0])
+			}
+		}
+	})
+}
+
+// On a terminal the chart is drawn over itself; in the end it shows what a plain one shows.
+func TestDemoOnATerminal(t *testing.T) {
+	plain, _ := demo{}.run(t)
+	for _, tt := range []struct {
+		name            string
+		env             []string
+		moving, colours bool
+	}{
+		{"colours", nil, true, true},
+		{"NO_COLOR", []string{"NO_COLOR=1"}, true, false},
+		{"dumb", []string{"TERM=dumb"}, false, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, _ := demo{terminal: true, env: tt.env}.run(t)
+			if got.code != exitFine || got.stderr != "" {
+				t.Fatalf("%+v", got)
+			}
+			if moving := strings.Count(got.stdout, "\x1b[16A") == columns; moving != tt.moving {
+				t.Errorf("the chart moves: %v, want %v", moving, tt.moving)
+			}
+			if strings.Contains(got.stdout, "\x1b[?25l") != tt.moving || strings.HasSuffix(got.stdout, "\x1b[?25l") ||
+				strings.Count(got.stdout, "\x1b[?25l") != strings.Count(got.stdout, "\x1b[?25h") {
+				t.Error("the cursor is hidden and not shown again")
+			}
+			if colours := strings.Contains(got.stdout, "\x1b[32m"); colours != tt.colours {
+				t.Errorf("colours: %v, want %v", colours, tt.colours)
+			}
+			if end, want := screen(got.stdout), screen(plain.stdout); end != want {
+				t.Errorf("the screen shows:\n%s\nwant:\n%s", end, want)
+			}
+		})
+	}
+}
+
+var escape = regexp.MustCompile("\x1b\\[[?0-9;]*[a-zA-Z]")
+
+// screen is what a terminal shows of a text in the end; addresses are left out.
+func screen(text string) string {
+	var shown []string
+	row := 0
+	for line := range strings.Lines(text) {
+		if up := regexp.MustCompile("\x1b\\[([0-9]+)A").FindStringSubmatch(line); up != nil {
+			var n int
+			_, _ = fmt.Sscan(up[1], &n)
+			row -= n
+		}
+		line = escape.ReplaceAllString(strings.TrimRight(line, "\n"), "")
+		if row == len(shown) {
+			shown = append(shown, "")
+		}
+		shown[row] = line
+		row++
+	}
+	return regexp.MustCompile(`127\.0\.0\.1:\d+`).ReplaceAllString(strings.Join(shown, "\n"), "ADDR")
+}
+
+func TestDemoThatIsInterrupted(t *testing.T) {
+	got, _ := demo{terminal: true, on: func(cancel context.CancelFunc, _ *embedded.Server) func(time.Duration) {
+		return func(after time.Duration) {
+			if after >= 3*time.Second {
+				cancel()
+			}
+		}
+	}}.run(t)
+	if got.code != exitError || !strings.HasSuffix(got.stdout, "\x1b[?7h\x1b[?25h") {
+		t.Errorf("exit code %d, stdout ends in %q", got.code, got.stdout[max(0, len(got.stdout)-40):])
+	}
+	wantText(t, "stderr", got.stderr, "ratelimit: interrupted after 3 s of 8 s\n")
+}
+
+func TestDemoThatLosesItsServer(t *testing.T) {
+	got, _ := demo{on: func(_ context.CancelFunc, srv *embedded.Server) func(time.Duration) {
+		return func(after time.Duration) {
+			if after >= time.Second && srv != nil {
+				_, _ = srv.Do("FUNCTION", "FLUSH")
+			}
+		}
+	}}.run(t)
+	if got.code != exitError || strings.Contains(got.stdout, "CALLER") {
+		t.Errorf("exit code %d, stdout\n%s", got.code, got.stdout)
+	}
+	if !regexp.MustCompile(`^ratelimit: take [^:]+.*: the server does not hold the library; run: ratelimit deploy \(ERR Function not found\)\n$`).MatchString(got.stderr) {
+		t.Errorf("stderr %q", got.stderr)
+	}
+}
+
+// On a real server: keys of its own, which are gone afterwards, and a library that stays.
+func TestDemoOnARealServer(t *testing.T) {
+	addr := startRedis(t)
+	rdb := admin(t, addr)
+	url := "redis://" + addr
+	do(t, rdb, "SET", "demo:bob", "not the demo's")
+	nothingLeft := func(t *testing.T) {
+		t.Helper()
+		if keys := rdb.Keys(t.Context(), "*").Val(); len(keys) != 1 || keys[0] != "demo:bob" {
+			t.Errorf("the server holds %q", keys)
+		}
+	}
+	quick := demo{args: []string{"--redis", url, "--duration", "2s"}}
+
+	t.Run("first", func(t *testing.T) {
+		got, _ := quick.run(t)
+		if got.code != exitFine || got.stderr != "" {
+			t.Fatalf("%+v", got)
+		}
+		begin := "ratelimit demo on " + url + "\ndeployed ratelimit " + functions.Version() + ", build " + functions.BuildID() + " to 1 server and read it back\n"
+		end := "\ndeleted the demo's 8 keys; the library stays on " + url + "\n\nWhat next:\n" +
+			"  # ask for a decision\n  ratelimit take user:42 5/10s --redis " + url + "\n" +
+			"  # see what each server runs\n  ratelimit status --redis " + url + "\n" +
+			"  # take it away again, on each primary\n  redis-cli FUNCTION DELETE ratelimit\n"
+		if !strings.HasPrefix(got.stdout, begin) || !strings.HasSuffix(got.stdout, end) ||
+			!regexp.MustCompile(`\n  FCALL ratelimit_take 1 demo-[0-9a-f]{8}:hello "10/s burst=20"\n  → 1 20 19 0 100 1\n`).MatchString(got.stdout) {
+			t.Errorf("stdout:\n%s\nwant at the beginning:\n%s\nat the end:\n%s", got.stdout, begin, end)
+		}
+		nothingLeft(t)
+		if code, err := rdb.FunctionList(t.Context(), redis.FunctionListQuery{WithCode: true}).Result(); err != nil || len(code) != 1 || code[0].Code != functions.Source() {
+			t.Errorf("%v: the library did not stay", err)
+		}
+	})
+	t.Run("interrupted", func(t *testing.T) {
+		d := quick
+		d.on = func(cancel context.CancelFunc, _ *embedded.Server) func(time.Duration) {
+			return func(after time.Duration) {
+				if after >= time.Second {
+					cancel()
+				}
+			}
+		}
+		got, _ := d.run(t)
+		if got.code != exitError || !regexp.MustCompile(`^ratelimit: interrupted after [0-9.]+ m?s of 2 s\n$`).MatchString(got.stderr) {
+			t.Errorf("%+v", got)
+		}
+		nothingLeft(t)
+	})
+	t.Run("another build is there", func(t *testing.T) {
+		do(t, rdb, "FUNCTION", "LOAD", "REPLACE", foreign)
+		got, _ := quick.run(t)
+		digest := functions.Digest(foreign)[:12]
+		if got.code != exitError || strings.Contains(got.stdout, "FCALL") {
+			t.Errorf("%+v", got)
+		}
+		wantText(t, "stderr", got.stderr, "ratelimit: "+addr+" runs another build of the library (unknown text "+digest+
+			"), which the demo leaves alone; run the demo without --redis, or replace that build with: ratelimit demo --redis "+url+" --replace\n")
+		if list := rdb.FunctionList(t.Context(), redis.FunctionListQuery{WithCode: true}).Val(); len(list) != 1 || list[0].Code != foreign {
+			t.Error("the other build is gone")
+		}
+		d := quick
+		d.args = append([]string{"--replace"}, d.args...)
+		if got, _ := d.run(t); got.code != exitFine {
+			t.Errorf("--replace: %+v", got)
+		}
+		nothingLeft(t)
+	})
+	t.Run("REDIS_URL is not taken for a wish", func(t *testing.T) {
+		got, srv := demo{env: []string{"REDIS_URL=" + url}, args: []string{"--duration", "2s"}}.run(t)
+		if got.code != exitFine || !strings.HasPrefix(got.stdout, "ratelimit demo on an embedded server, "+srv.Addr()+": no Redis needed\n") {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+// A demo on a cluster: its keys lie on different nodes.
+func TestDemoOnACluster(t *testing.T) {
+	first, second := startCluster(t)
+	got, _ := demo{args: []string{"--redis", "redis://" + first, "--duration", "2s"}}.run(t)
+	if got.code != exitFine || !strings.Contains(got.stdout, " to 2 servers and read it back\n") {
+		t.Errorf("%+v", got)
+	}
+	for _, addr := range []string{first, second} {
+		if n := admin(t, addr).DBSize(t.Context()).Val(); n != 0 {
+			t.Errorf("%s holds %d keys", addr, n)
+		}
+	}
+}
+
+func TestRealPace(t *testing.T) {
+	p := realPace{}
+	if err := p.until(t.Context(), p.now().Add(-time.Hour)); err != nil {
+		t.Errorf("a moment of the past: %v", err)
+	}
+	soon := p.now().Add(time.Millisecond)
+	if err := p.until(t.Context(), soon); err != nil || p.now().Before(soon) {
+		t.Errorf("%v, %v too early", err, soon.Sub(p.now()))
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := p.until(ctx, p.now().Add(time.Hour)); err != context.Canceled {
+		t.Errorf("after the end: %v", err)
+	}
+}
+
+func TestIdeal(t *testing.T) {
+	b := newBucket(100*time.Millisecond, 2)
+	w := &window{count: 2, period: time.Second}
+	for _, tt := range []struct {
+		at             time.Duration
+		bucket, window bool
+	}{
+		{0, true, true}, {0, true, true}, {99 * time.Millisecond, false, false}, {100 * time.Millisecond, true, false},
+		{999 * time.Millisecond, true, false}, {time.Second, true, true}, {time.Second, false, true}, {time.Second, false, false},
+	} {
+		if got := idealTake([]rule{b}, tt.at); got != tt.bucket {
+			t.Errorf("bucket at %v: %v", tt.at, got)
+		}
+		if got := idealTake([]rule{w}, tt.at); got != tt.window {
+			t.Errorf("window at %v: %v", tt.at, got)
+		}
+	}
+	full := newBucket(time.Second, 1)
+	if idealTake([]rule{full, b}, time.Second) {
+		t.Error("one of two rules denies, and both allow")
+	}
+	if !idealTake([]rule{full}, time.Second) {
+		t.Error("a rule was charged for what another denied")
+	}
+}

@@ -1,0 +1,186 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/loader"
+)
+
+const foreign = "#!lua name=ratelimit\nredis.register_function('ratelimit_take', function() return 'mine' end)\n"
+
+// lines is a text as printReport lays it out, for nodes of one address width.
+func lines(text ...string) string { return strings.Join(text, "\n") + "\n" }
+
+// From nothing to a deployed library, to a foreign one, and back, on a real server.
+func TestDeployAndStatus(t *testing.T) {
+	addr := startRedis(t)
+	rdb := admin(t, addr)
+	env := []string{redisURL(addr)}
+	build := functions.BuildID()
+	version := functions.Version()
+	engine := "redis " + serverVersion(t, addr)
+	gap := strings.Repeat(" ", len(addr)-len("NODE")+2)
+	wide := func(text string, width int) string { return pad(text, width) }
+	head := func(library string) string {
+		return "NODE" + gap + "ROLE     " + wide("SERVER", len(engine)+2) + strings.TrimRight(wide("LIBRARY", len(library)+2), " ")
+	}
+	row := func(library, outcome string) string {
+		return addr + "  primary  " + engine + "  " + wide(library, max(len(library), len("LIBRARY"))+2) + outcome
+	}
+	ours := version + " build " + build
+	digest := functions.Digest(foreign)[:12]
+
+	steps := []struct {
+		name   string
+		before func()
+		args   []string
+		code   int
+		want   string
+	}{
+		{"status of an empty server", nil, []string{"status"}, exitDiffers,
+			lines(head("-"), row("-", "not deployed"), "", "not on build "+build+": 1 of 1 server; load it with: ratelimit deploy")},
+		{"deploy", nil, []string{"deploy"}, exitFine,
+			lines(head(ours), row(ours, "loaded"), "", "deployed ratelimit "+version+", build "+build)},
+		{"deploy again", nil, []string{"deploy"}, exitFine,
+			lines(head(ours), row(ours, "had it already"), "", "build "+build+" was there already; nothing to do")},
+		{"status in step", nil, []string{"status"}, exitFine,
+			lines(head(ours), row(ours, "in step"))},
+		{"status of another text", func() { do(t, rdb, "FUNCTION", "LOAD", "REPLACE", foreign) }, []string{"status"}, exitDiffers,
+			lines(head("unknown text "+digest), row("unknown text "+digest, "differs from build "+build), "", "not on build "+build+": 1 of 1 server; load it with: ratelimit deploy")},
+	}
+	for _, s := range steps {
+		t.Run(s.name, func(t *testing.T) {
+			if s.before != nil {
+				s.before()
+			}
+			run(t, env, s.args...).want(t, s.code, s.want, "")
+		})
+	}
+
+	type nodes struct {
+		InStep   bool            `json:"in_step"`
+		Topology loader.Topology `json:"topology"`
+		Wanted   loader.Library  `json:"wanted"`
+		Nodes    []struct {
+			Addr    string
+			State   loader.State
+			Running loader.Library
+			Changed bool
+			Error   string
+		} `json:"nodes"`
+	}
+	read := func(t *testing.T, got outcome) nodes {
+		t.Helper()
+		var report nodes
+		if err := json.Unmarshal([]byte(got.stdout), &report); err != nil {
+			t.Fatalf("%v: %+v", err, got)
+		}
+		if len(report.Nodes) != 1 || report.Nodes[0].Addr != addr || report.Wanted.Digest != functions.Digest(functions.Source()) {
+			t.Fatalf("got %+v", report)
+		}
+		return report
+	}
+	t.Run("json: differs", func(t *testing.T) {
+		got := run(t, env, "status", "--json")
+		r := read(t, got)
+		if got.code != exitDiffers || r.InStep || r.Nodes[0].State != loader.Different || r.Nodes[0].Running.Digest != functions.Digest(foreign) {
+			t.Errorf("exit code %d, %+v", got.code, r)
+		}
+	})
+	t.Run("json: deployed", func(t *testing.T) {
+		got := run(t, env, "deploy", "--json")
+		r := read(t, got)
+		if got.code != exitFine || !r.InStep || !r.Nodes[0].Changed || r.Nodes[0].State != loader.Same {
+			t.Errorf("exit code %d, %+v", got.code, r)
+		}
+	})
+	t.Run("json: another library has our name", func(t *testing.T) {
+		do(t, rdb, "FUNCTION", "FLUSH")
+		do(t, rdb, "FUNCTION", "LOAD", strings.Replace(foreign, "name=ratelimit", "name=theirs", 1))
+		got := run(t, env, "deploy", "--json")
+		r := read(t, got)
+		problem := addr + ` has a library "theirs" that registers ratelimit_take; delete it with FUNCTION DELETE theirs or rename its function, then try again`
+		if got.code != exitError || r.Nodes[0].Error != problem || got.stderr != "ratelimit: "+problem+"\n" {
+			t.Errorf("%+v, want the error %s", got, problem)
+		}
+	})
+}
+
+// A cluster is found out from one of its nodes; every primary gets the library.
+func TestCluster(t *testing.T) {
+	first, second := startCluster(t)
+	for _, url := range []string{"redis://" + first, "redis://" + second + "," + first, "redis+cluster://" + second} {
+		env := []string{"REDIS_URL=" + url}
+		if got := run(t, env, "status"); got.code == exitError {
+			t.Fatalf("%s: %+v", url, got)
+		}
+	}
+	env := []string{redisURL(first)}
+	got := run(t, env, "deploy")
+	if got.code != exitFine || strings.Count(got.stdout, "loaded\n") != 2 {
+		t.Fatalf("deploy: %+v", got)
+	}
+	// Keys of both nodes, from either one.
+	for i := range 8 {
+		key := fmt.Sprintf("key:%d", i)
+		for _, url := range []string{redisURL(first), redisURL(second)} {
+			if got := run(t, []string{url}, "take", key, "2/d"); got.code != exitFine {
+				t.Errorf("%s: %+v", key, got)
+			}
+		}
+		if got := run(t, env, "take", key, "2/d"); got.code != exitDiffers {
+			t.Errorf("%s, the third time: %+v", key, got)
+		}
+	}
+	run(t, env, "take", "a", "1/s", "b", "1/s").want(t, exitError, "",
+		"ratelimit: take \"a\" \"b\": the keys lie in different hash slots; give all keys of one call the same hash tag, such as {user:42} (CROSSSLOT Keys in request don't hash to the same slot)\n")
+	if got := run(t, env, "reset", "key:1"); got.stdout != "forgot 1 of 1 key\n" {
+		t.Errorf("reset: %+v", got)
+	}
+	do(t, admin(t, second), "FUNCTION", "FLUSH")
+	got = run(t, env, "status")
+	if got.code != exitDiffers || strings.Count(got.stdout, "in step\n") != 1 || strings.Count(got.stdout, "not deployed\n") != 1 ||
+		!strings.HasSuffix(got.stdout, "\nnot on build "+functions.BuildID()+": 1 of 2 servers; load it with: ratelimit deploy\n") {
+		t.Errorf("status: %+v", got)
+	}
+}
+
+// startCluster starts a cluster of two primaries.
+func startCluster(t *testing.T) (string, string) {
+	t.Helper()
+	var addrs []string
+	for _, slots := range [][2]int{{0, 8191}, {8192, 16383}} {
+		addr := startRedis(t, "--cluster-enabled", "yes")
+		do(t, admin(t, addr), "CLUSTER", "ADDSLOTSRANGE", slots[0], slots[1])
+		addrs = append(addrs, addr)
+	}
+	host, port, _ := strings.Cut(addrs[1], ":")
+	do(t, admin(t, addrs[0]), "CLUSTER", "MEET", host, port)
+	for _, addr := range addrs {
+		rdb := admin(t, addr)
+		eventually(t, "the cluster is whole, as "+addr+" sees it", func() bool {
+			state, err := rdb.ClusterInfo(t.Context()).Result()
+			if err != nil || !strings.Contains(state, "cluster_state:ok") {
+				return false
+			}
+			slots, err := rdb.ClusterSlots(t.Context()).Result()
+			return err == nil && len(slots) == 2
+		})
+	}
+	return addrs[0], addrs[1]
+}
+
+func serverVersion(t *testing.T, addr string) string {
+	t.Helper()
+	info, err := admin(t, addr).Info(t.Context(), "server").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(info, "redis_version:")
+	version, _, _ := strings.Cut(rest, "\r\n")
+	return version
+}

@@ -1,0 +1,102 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// Each step runs one command line against the same server, at a time after its start.
+func TestDecisions(t *testing.T) {
+	const (
+		allowed = exitFine
+		denied  = exitDiffers
+	)
+	type step struct {
+		at   time.Duration
+		args []string
+		code int
+		want string // of stdout, or of stderr if the code is 1; ... for what may change
+	}
+	for _, tt := range []struct {
+		name  string
+		steps []step
+	}{
+		{"allowed until it is denied, and again later", []step{
+			{0, []string{"take", "k", "2/10s"}, allowed, "allowed  1 of 2 left · full again in 5 s"},
+			{0, []string{"take", "k", "2/10s"}, allowed, "allowed  0 of 2 left · full again in 10 s"},
+			{0, []string{"take", "k", "2/10s"}, denied, "denied   0 of 2 left · try again in 5 s · full again in 10 s"},
+			{4999 * time.Millisecond, []string{"take", "k", "2/10s"}, denied, "denied   0 of 2 left · try again in 1 ms · full again in 5.01 s"},
+			{5 * time.Second, []string{"take", "k", "2/10s"}, allowed, "allowed  0 of 2 left · full again in 10 s"},
+		}},
+		{"peek takes nothing", []step{
+			{0, []string{"peek", "k", "1/m"}, allowed, "allowed  0 of 1 left · full again in 1 min"},
+			{0, []string{"peek", "k", "1/m"}, allowed, "allowed  0 of 1 left · full again in 1 min"},
+			{0, []string{"take", "k", "1/m"}, allowed, "allowed  0 of 1 left · full again in 1 min"},
+			{0, []string{"peek", "k", "1/m"}, denied, "denied   0 of 1 left · try again in 1 min · full again in 1 min"},
+		}},
+		{"costs", []step{
+			{0, []string{"take", "k", "10/s", "--cost", "0"}, allowed, "allowed  10 of 10 left · full"},
+			{0, []string{"take", "k", "10/s", "--cost", "7"}, allowed, "allowed  3 of 10 left · full again in 700 ms"},
+			{0, []string{"take", "k", "10/s", "--cost", "11"}, denied, "denied   3 of 10 left · never: the cost is more than the limit ever holds · full again in 700 ms"},
+			{0, []string{"take", "big", "2000000/d", "--cost", "500000"}, allowed, "allowed  1,500,000 of 2,000,000 left · full again in 6 h"},
+		}},
+		{"several keys: the binding one is named", []step{
+			{0, []string{"take", "{a}:ann", "10/s", "{a}", "3/s", "--cost", "1,2"}, allowed, "allowed  1 of 3 left for {a} (3/s) · full again in 667 ms"},
+			{0, []string{"take", "{a}:ann", "10/s", "{a}", "3/s", "--cost", "1", "--cost", "2"}, denied, "denied   1 of 3 left for {a} (3/s) · try again in 334 ms · full again in 667 ms"},
+			{0, []string{"peek", "{a}:ann", "10/s"}, allowed, "allowed  8 of 10 left · full again in 200 ms"},
+		}},
+		{"an algorithm with options", []step{
+			{0, []string{"take", "k", "fixed_window 2/h align=clock"}, allowed, "allowed  1 of 2 left · full again in 46 min 40 s"},
+		}},
+		{"json", []step{
+			{0, []string{"take", "{a}:x", "1/s", "{a}:y", "2/s", "--json"}, allowed,
+				"{\n  \"allowed\": true,\n  \"limit\": 1,\n  \"remaining\": 0,\n  \"retry_after_ms\": 0,\n  \"reset_after_ms\": 1000,\n  \"index\": 1,\n  \"key\": \"{a}:x\"\n}"},
+			{0, []string{"peek", "{a}:x", "1/s", "--json"}, denied,
+				"{\n  \"allowed\": false,\n  \"limit\": 1,\n  \"remaining\": 0,\n  \"retry_after_ms\": 1000,\n  \"reset_after_ms\": 1000,\n  \"index\": 1,\n  \"key\": \"{a}:x\"\n}"},
+			{0, []string{"take", "{a}:x", "1/s", "--json", "--cost=2"}, denied,
+				"{\n  \"allowed\": false,\n  \"limit\": 1,\n  \"remaining\": 0,\n  \"retry_after_ms\": -1,\n  \"reset_after_ms\": 1000,\n  \"index\": 1,\n  \"key\": \"{a}:x\"\n}"},
+		}},
+		{"reset", []step{
+			{0, []string{"take", "{a}:k", "1/m"}, allowed, "allowed  0 of 1 left · full again in 1 min"},
+			{0, []string{"reset", "{a}:k", "{a}:other"}, exitFine, "forgot 1 of 2 keys"},
+			{0, []string{"reset", "{a}:k"}, exitFine, "nothing to forget: no key held anything"},
+			{0, []string{"take", "{a}:k", "1/m"}, allowed, "allowed  0 of 1 left · full again in 1 min"},
+			{0, []string{"reset", "{a}:k", "--json"}, exitFine, "{\n  \"reset\": 1,\n  \"keys\": 1\n}"},
+		}},
+		{"bad input names the value", []step{
+			{0, []string{"take", "k", "0/m"}, exitError, `take "k": BADLIMIT "0/m": the count "0" is not a whole number from 1 to 9007199254740992`},
+			{0, []string{"take", "k", "--", "-1/m"}, exitError, `take "k": BADLIMIT "-1/m": the count "-1" is not a whole number from 1 to 9007199254740992`},
+			{0, []string{"take", "k", "1e400/m"}, exitError, `take "k": BADLIMIT "1e400/m": the count "1e400" is not a whole number from 1 to 9007199254740992`},
+			{0, []string{"take", "k", "NaN/m"}, exitError, `take "k": BADLIMIT "NaN/m": the count "NaN" is not a whole number from 1 to 9007199254740992`},
+			{0, []string{"take", "k", "100/x"}, exitError, `take "k": BADLIMIT "100/x": the unit of the period "x" is none of ms, s, m, h, d`},
+			{0, []string{"take", "k", ""}, exitError, `take "k": BADLIMIT "": no rate such as 100/m or 5/10s`},
+			{0, []string{"take", "k", strings.Repeat("9", 70000)}, exitError, `take "k": BADLIMIT "` + strings.Repeat("9", 60) + `..." (70000 bytes): a limit has at most 1024 bytes`},
+			{0, []string{"take", "k", "leaky 1/s"}, exitError, `take "k": BADLIMIT "leaky 1/s": unknown algorithm "leaky"; there are ...`},
+			{0, []string{"take", "k", "1/s", "--cost", "-1"}, exitError, `take "k": BADCOST "-1": a cost is a whole number from 0 to 9007199254740992`},
+			{0, []string{"take", "k", "1/s", "--cost", "9007199254740993"}, exitError, `take "k": BADCOST "9007199254740993": a cost is a whole number from 0 to 9007199254740992`},
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			srv := withLibrary(t)
+			for _, s := range tt.steps {
+				srv.SetTime(began.Add(s.at))
+				got := run(t, []string{redisURL(srv.Addr())}, s.args...)
+				if begin, open := strings.CutSuffix(s.want, "..."); open && strings.HasPrefix(got.stderr, "ratelimit: "+begin) {
+					got.stderr = "ratelimit: " + s.want + "\n"
+				}
+				if s.code == exitError {
+					got.want(t, exitError, "", "ratelimit: "+s.want+"\n")
+				} else {
+					got.want(t, s.code, s.want+"\n", "")
+				}
+			}
+		})
+	}
+}
+
+func TestDecisionWithoutTheLibrary(t *testing.T) {
+	addr := startRedis(t)
+	run(t, nil, "take", "k", "1/s", "--redis", "redis://"+addr).want(t, exitError, "",
+		"ratelimit: take \"k\": the server does not hold the library; run: ratelimit deploy (ERR Function not found)\n")
+}

@@ -1,0 +1,118 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ratelimit-functions/ratelimit/functions"
+)
+
+func TestVerify(t *testing.T) {
+	files, err := functions.LoadVectors()
+	if err != nil {
+		t.Fatal(err)
+	}
+	vectors, steps := 0, 0
+	rows := [][]string{{"VECTORS OF", "COUNT", "STEPS", "RESULT"}}
+	for _, file := range files {
+		n := 0
+		for _, v := range file.Vectors {
+			n += len(v.Steps)
+		}
+		rows = append(rows, []string{file.Name, fmt.Sprint(len(file.Vectors)), fmt.Sprint(n), "ok"})
+		vectors += len(file.Vectors)
+		steps += n
+	}
+	var result strings.Builder
+	if err := table(&result, rows); err != nil {
+		t.Fatal(err)
+	}
+	end := "\nok: " + plural(int64(vectors), "vector") + ", " + plural(int64(steps), "step") + "\n"
+	size := grouped(int64(len(functions.Source()))) + " bytes\n\n"
+
+	t.Run("the library of this program", func(t *testing.T) {
+		run(t, nil, "verify").want(t, exitFine,
+			"ratelimit "+functions.Version()+", build "+functions.BuildID()+": loads, "+size+result.String()+end, "")
+	})
+	t.Run("a file", func(t *testing.T) {
+		file := libraryFile(t, functions.Source())
+		run(t, nil, "verify", "--library", file).want(t, exitFine, file+": loads, "+size+result.String()+end, "")
+	})
+	t.Run("json", func(t *testing.T) {
+		got := run(t, nil, "verify", "--json")
+		var report verifyReport
+		if err := json.Unmarshal([]byte(got.stdout), &report); err != nil {
+			t.Fatal(err)
+		}
+		if got.code != exitFine || !report.OK || report.Vectors != vectors || report.Steps != steps || len(report.Files) != len(files) ||
+			len(report.Failures) != 0 || report.Digest != functions.Digest(functions.Source()) {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+// A library that answers wrongly is found out, and each wrong answer is shown with the right one.
+func TestVerifyFails(t *testing.T) {
+	wrong := strings.ReplaceAll(functions.Source(), "'COST'", "'KOST'")
+	if wrong == functions.Source() {
+		t.Fatal("the library no longer names COST in this way; spoil another place")
+	}
+	file := libraryFile(t, wrong)
+	got := run(t, nil, "verify", "--library", file)
+	var report verifyReport
+	asJSON := run(t, nil, "verify", "--library", file, "--json")
+	if err := json.Unmarshal([]byte(asJSON.stdout), &report); err != nil {
+		t.Fatal(err)
+	}
+	if report.OK || len(report.Failures) == 0 {
+		t.Fatalf("%+v", report)
+	}
+	failed := fmt.Sprintf("ratelimit: %s gives wrong answers in %d of %d vectors; they are listed on stdout\n", file, len(report.Failures), report.Vectors)
+	if got.code != exitError || asJSON.code != exitError || got.stderr != failed || asJSON.stderr != failed {
+		t.Errorf("exit codes %d and %d, stderr %q and %q, want 1 and %q", got.code, asJSON.code, got.stderr, asJSON.stderr, failed)
+	}
+	const shown = "\ngcra: the cost is charged at once or not at all, step 1, at 0 µs\n" +
+		"  FCALL ratelimit_take 1 {v}:a 10/s COST 7: got the error \"RATELIMIT "
+	if !strings.Contains(got.stdout, shown) || !strings.Contains(got.stdout, ", want [1, 10, 3, 0, 700, 1]\n") {
+		t.Errorf("stdout:\n%s\nwant in it:\n%s", got.stdout, shown)
+	}
+	if !strings.Contains(got.stdout, " FAILED\n") || strings.Contains(got.stdout, "\nok:") {
+		t.Errorf("stdout:\n%s", got.stdout)
+	}
+}
+
+func TestVerifyWhatDoesNotLoad(t *testing.T) {
+	file := libraryFile(t, "#!lua name=ratelimit\nredis.call('PING')\n")
+	got := run(t, nil, "verify", "--library", file)
+	if got.code != exitError || got.stdout != "" || !strings.HasPrefix(got.stderr, "ratelimit: "+file+" does not load (ERR ") ||
+		!strings.HasSuffix(got.stderr, "); no server would take it either\n") {
+		t.Errorf("%+v", got)
+	}
+	t.Run("no vectors", func(t *testing.T) {
+		if _, err := runVectors(t.Context(), "x", functions.Source(), nil); err == nil || !strings.HasPrefix(err.Error(), "there are no vectors") {
+			t.Errorf("%v", err)
+		}
+	})
+	t.Run("interrupted", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		var stdout, stderr strings.Builder
+		code := Execute(ctx, []string{"verify"}, func(string) string { return "" }, &stdout, &stderr)
+		outcome{code, stdout.String(), stderr.String()}.want(t, exitError, "",
+			"ratelimit: interrupted before all vectors were run; nothing is known of the others\n")
+	})
+}
+
+func libraryFile(t *testing.T, text string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "library.lua")
+	if err := os.WriteFile(file, []byte(text), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
