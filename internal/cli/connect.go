@@ -245,12 +245,13 @@ func mode(reply any) string {
 
 // unreachable is the sentence for a server that does not answer.
 func (s servers) unreachable(err error) error {
-	return &unreachableError{name: s.name, timeout: s.options.DialTimeout, err: err}
+	return &unreachableError{name: s.name, timeout: s.options.DialTimeout, tls: s.options.TLSConfig != nil, err: err}
 }
 
 type unreachableError struct {
 	name    string
 	timeout time.Duration
+	tls     bool
 	err     error
 }
 
@@ -272,6 +273,9 @@ func (e *unreachableError) Error() string {
 		why = fmt.Sprintf("there is no host named %q", host.Name)
 	case errors.Is(e.err, context.DeadlineExceeded), errors.As(e.err, &network) && network.Timeout():
 		why = fmt.Sprintf("no answer within %v", e.timeout)
+		if e.tls {
+			why += " (does it speak TLS? redis:// goes without)"
+		}
 	case errors.Is(e.err, io.EOF), errors.Is(e.err, syscall.ECONNRESET):
 		return fmt.Sprintf("cannot reach %s: it closes the connection; check whether it wants TLS (rediss://)", e.name)
 	case strings.HasPrefix(why, "redis: "):

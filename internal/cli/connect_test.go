@@ -180,6 +180,11 @@ func TestServersThatCannotDecide(t *testing.T) {
 				"ratelimit: cannot reach 127.0.0.1:1: connection refused; check the address, and that the server runs\n")
 		}
 	})
+	t.Run("no TLS there", func(t *testing.T) {
+		addr := fakeServer(t, silent)
+		run(t, nil, "take", "k", "1/s", "--timeout", "50ms", "--redis", "rediss://"+addr).want(t, exitError, "",
+			"ratelimit: cannot reach rediss://"+addr+": no answer within 50ms (does it speak TLS? redis:// goes without)"+look)
+	})
 	t.Run("no such socket", func(t *testing.T) {
 		run(t, nil, "take", "k", "1/s", "--redis", "unix:///nowhere/redis.sock").want(t, exitError, "",
 			"ratelimit: cannot reach unix:///nowhere/redis.sock: there is no such socket"+look)
@@ -251,6 +256,14 @@ func TestServersThatRefuse(t *testing.T) {
 			}
 		})
 	}
+	t.Run("a right to deploy, and none to call: demo", func(t *testing.T) {
+		do(t, rdb, "ACL", "SETUSER", "deployer", "on", ">pw", "+function|load", "+function|list", "+function|delete", "+function|stats")
+		got := run(t, nil, "demo", "--redis", "redis://deployer:pw@"+addr)
+		const want = ":hello\": the user lacks a right; it needs fcall, fcall_ro, the commands that the library calls, and these keys (NOPERM this user has no permissions to run the 'fcall_ro' command)\n"
+		if got.code != exitError || !strings.HasSuffix(got.stderr, want) {
+			t.Errorf("%+v, want the error %s", got, want)
+		}
+	})
 	t.Run("no right to a command of the library", func(t *testing.T) {
 		got := run(t, nil, "take", "k", "1/s", "--redis", "redis://half:pw@"+addr)
 		const want = "ratelimit: take \"k\": the user lacks a right; it needs fcall, fcall_ro, the commands that the library calls, and these keys (ERR "

@@ -88,7 +88,7 @@ func (a *app) demo(ctx context.Context, duration time.Duration, replace bool) er
 	s := newShow(c, on.prefix, duration)
 	hello := on.prefix + "hello"
 	keys := append(s.keys(), hello)
-	if err := a.demoHello(ctx, on, l, hello); err != nil {
+	if err := a.demoHello(ctx, on, c, l, hello); err != nil {
 		return err
 	}
 	err = a.demoPlay(ctx, s, l)
@@ -172,12 +172,15 @@ func (a *app) demoDeploy(ctx context.Context, on *stage, replace bool) (string, 
 }
 
 // demoHello shows one call as anyone could type it, and its reply.
-func (a *app) demoHello(ctx context.Context, on *stage, l look, key string) error {
+func (a *app) demoHello(ctx context.Context, on *stage, c *client.Client, l look, key string) error {
 	const limit = "10/s burst=20"
-	c, cancel := on.deadline(ctx)
+	ctx, cancel := on.deadline(ctx)
 	defer cancel()
-	reply, err := on.rdb.FCall(c, "ratelimit_take", []string{key}, limit).Int64Slice()
+	reply, err := on.rdb.FCall(ctx, "ratelimit_take", []string{key}, limit).Int64Slice()
 	if err != nil {
+		if _, explained := c.Peek(ctx, key, limit); explained != nil {
+			return explained // the client's errors say what to do
+		}
 		return fmt.Errorf("the first call on %s failed: %w", on.name, err)
 	}
 	if len(reply) < 6 {
@@ -214,7 +217,12 @@ func (a *app) demoPlay(ctx context.Context, s *show, l look) error {
 	if err := a.printf("\x1b[?25l\x1b[?7l"); err != nil { // no cursor, no wrapping
 		return err
 	}
-	defer func() { _ = a.printf("\x1b[?7h\x1b[?25h") }()
+	defer func() {
+		_ = a.printf("\x1b[?7h\x1b[?25h")
+		if ctx.Err() != nil {
+			_ = a.printf("\n") // after the terminal's ^C
+		}
+	}()
 	frame := func() error { return canvas.draw(s.chart(l)) }
 	if err := frame(); err != nil {
 		return err

@@ -177,7 +177,7 @@ func TestDemoThatIsInterrupted(t *testing.T) {
 			}
 		}
 	}}.run(t)
-	if got.code != exitError || !strings.HasSuffix(got.stdout, "\x1b[?7h\x1b[?25h") {
+	if got.code != exitError || !strings.HasSuffix(got.stdout, "\x1b[?7h\x1b[?25h\n") {
 		t.Errorf("exit code %d, stdout ends in %q", got.code, got.stdout[max(0, len(got.stdout)-40):])
 	}
 	wantText(t, "stderr", got.stderr, "ratelimit: interrupted after 3 s of 8 s\n")

@@ -167,8 +167,8 @@ func startCluster(t *testing.T) (string, string) {
 			if err != nil || !strings.Contains(state, "cluster_state:ok") {
 				return false
 			}
-			slots, err := rdb.ClusterSlots(t.Context()).Result()
-			return err == nil && len(slots) == 2
+			shards, err := rdb.ClusterShards(t.Context()).Result()
+			return err == nil && len(shards) == 2
 		})
 	}
 	return addrs[0], addrs[1]
