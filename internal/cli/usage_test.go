@@ -149,9 +149,9 @@ func TestProgramName(t *testing.T) {
 		want          string
 	}{
 		{"/usr/local/bin/ratelimit", "v1.2.3", true, "ratelimit"},
-		{"/tmp/go-build1/b001/exe/ratelimit", "(devel)", true, "go run ./cmd/ratelimit"},
-		{"/tmp/go-build1/b001/exe/ratelimit", "", false, "go run ./cmd/ratelimit"},
-		{"/tmp/go-build1/b001/exe/ratelimit", "v1.2.3", true, "go run example.com/m/cmd/ratelimit@v1.2.3"},
+		{"/somewhere/go-build1/b001/exe/ratelimit", "(devel)", true, "go run ./cmd/ratelimit"},
+		{"/somewhere/go-build1/b001/exe/ratelimit", "", false, "go run ./cmd/ratelimit"},
+		{"/somewhere/go-build1/b001/exe/ratelimit", "v1.2.3", true, "go run example.com/m/cmd/ratelimit@v1.2.3"},
 	} {
 		if got := programName(tt.arg0, info(tt.version, tt.ok)); got != tt.want {
 			t.Errorf("%s %s: %q, want %q", tt.arg0, tt.version, got, tt.want)
