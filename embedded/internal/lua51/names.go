@@ -81,17 +81,18 @@ func (rt *Runtime) noteLocals(p *lua.FunctionProto, info *syntax.Function) {
 	}
 }
 
-// local is the variable in a register: the last one there to have begun. That
-// it may have ended already is not known.
+// local is the variable in a register: the last one there to have begun. Where
+// blocks end is only known by the line.
 func (s site) local(reg int) (string, bool) {
 	name, found := "", false
+	line := s.fn.Proto.DbgSourcePositions[s.pc]
 	for i, l := range s.locals {
 		if s.fn.Proto.DbgLocals[i].StartPc > s.pc {
 			break
 		}
 		switch {
 		case l.Register == reg:
-			name, found = l.Name, true
+			name, found = l.Name, l.LastLine == 0 || line <= l.LastLine
 		case l.Register < reg:
 			found = false // a later block has begun below
 		}

@@ -330,6 +330,7 @@ func (p *parser) body(method bool, line int) *ast.FunctionExpr {
 		}
 	}
 	p.expect(")")
+	p.fs.params = len(p.fs.active)
 	if fn.ParList.HasVargs {
 		p.declare("arg") // as Lua 5.0 had it; PUC still makes room for it
 	}

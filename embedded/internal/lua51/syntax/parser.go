@@ -41,9 +41,11 @@ type parser struct {
 type scope struct {
 	outer     *scope
 	line      int // where it is defined; 0 is the main chunk
+	params    int // with self
 	vararg    bool
 	usesDots  bool
 	active    []string
+	notes     []int // where in info.Locals the active ones are
 	upvalues  []string
 	loopDepth int
 	info      *Function
@@ -61,6 +63,7 @@ type Function struct {
 type Local struct {
 	Name     string
 	Register int
+	LastLine int // where its block ends; 0 is the end of the function
 }
 
 // Parse reads a chunk. The tree is that of a function which takes the Helpers
@@ -179,9 +182,18 @@ func (p *parser) declare(names ...string) {
 		if len(p.fs.active) >= maxLocals {
 			p.limit(maxLocals, "local variables")
 		}
-		p.fs.info.Locals = append(p.fs.info.Locals, Local{n, len(p.fs.active)})
+		p.fs.notes = append(p.fs.notes, len(p.fs.info.Locals))
+		p.fs.info.Locals = append(p.fs.info.Locals, Local{Name: n, Register: len(p.fs.active)})
 		p.fs.active = append(p.fs.active, n)
 	}
+}
+
+// end closes a block: only the first n locals live on.
+func (p *parser) end(n int) {
+	for _, i := range p.fs.notes[n:] {
+		p.fs.info.Locals[i].LastLine = p.lastLine
+	}
+	p.fs.notes, p.fs.active = p.fs.notes[:n], p.fs.active[:n]
 }
 
 // use notes a variable, so that a function's upvalues can be counted.
@@ -239,7 +251,7 @@ func (p *parser) chunk() []ast.Stmt {
 func (p *parser) block() []ast.Stmt {
 	n := len(p.fs.active)
 	stmts := p.chunk()
-	p.fs.active = p.fs.active[:n]
+	p.end(n)
 	return stmts
 }
 

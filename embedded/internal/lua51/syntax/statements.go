@@ -134,7 +134,7 @@ func (p *parser) numericFor(name string, line int) ast.Stmt {
 	}
 	p.declare("(for index)", "(for limit)", "(for step)", name)
 	st.Stmts = p.loopBlock()
-	p.fs.active = p.fs.active[:n]
+	p.end(n)
 	st.SetLastLine(p.tok.line)
 	p.match("end", "for", line)
 	if plain {
@@ -175,7 +175,7 @@ func (p *parser) genericFor(first string, line int) ast.Stmt {
 	p.declare("(for generator)", "(for state)", "(for control)")
 	p.declare(names...)
 	st.Stmts = p.loopBlock()
-	p.fs.active = p.fs.active[:n]
+	p.end(n)
 	st.SetLastLine(p.tok.line)
 	p.match("end", "for", line)
 	return st
@@ -193,7 +193,7 @@ func (p *parser) repeatStmt() ast.Stmt {
 	p.match("until", "repeat", line)
 	st.Condition = p.expr() // sees the locals of the block
 	st.SetLastLine(p.lastLine)
-	p.fs.active = p.fs.active[:n]
+	p.end(n)
 	return st
 }
 
@@ -289,10 +289,26 @@ func (p *parser) exprStmt() ast.Stmt {
 	for _, t := range targets {
 		t.SetLine(p.lastLine) // PUC stores at the end of the statement
 	}
-	if len(targets) == 1 && len(values) == 1 {
+	if len(targets) == 1 && len(values) == 1 && !p.lastParameter(targets[0]) {
 		return assign(targets[0], values[0], p.lastLine)
 	}
 	return p.assignAll(targets, values, p.lastLine)
+}
+
+// lastParameter tells whether a target is the function's last parameter.
+// gopher-lua has a call whose result goes there overwrite the parameter while
+// it still reads the arguments.
+func (p *parser) lastParameter(target ast.Expr) bool {
+	id, ok := target.(*ast.IdentExpr)
+	if !ok || p.fs.params == 0 {
+		return false
+	}
+	for i := len(p.fs.active) - 1; i >= 0; i-- {
+		if p.fs.active[i] == id.Value {
+			return i == p.fs.params-1
+		}
+	}
+	return false
 }
 
 func assign(target, value ast.Expr, line int) ast.Stmt {
@@ -351,7 +367,7 @@ func (p *parser) assignAll(targets, values []ast.Expr, line int) ast.Stmt {
 	}
 	do.Stmts = append(do.Stmts, local(kept, values))
 	p.declare(kept...)
-	p.fs.active = p.fs.active[:n]
+	p.end(n)
 	for i := len(targets) - 1; i >= 0; i-- {
 		ref := &ast.IdentExpr{Value: kept[i]}
 		ref.SetLine(line)
