@@ -1,0 +1,62 @@
+package model
+
+import "slices"
+
+const (
+	minuteMS = 60000
+	dayMS    = 86400000
+	series   = 60
+)
+
+type usage struct {
+	allowed, denied, cost, first, last int64
+	minutes                            []minute // by their beginning
+}
+
+type minute struct{ start, allowed, denied int64 }
+
+// track counts a decision. cost is that of the first limit.
+func (m *Model) track(key string, allowed bool, cost int64) {
+	now := m.now.ms()
+	u := &usage{first: now}
+	if e := m.keys[key]; e.holds(m.now) == usageRecord {
+		u = e.usage
+	}
+	u.last = now
+	start := now / minuteMS * minuteMS
+	at, found := slices.BinarySearchFunc(u.minutes, start, func(b minute, start int64) int { return int(b.start - start) })
+	if !found {
+		u.minutes = slices.Insert(u.minutes, at, minute{start: start})
+	}
+	if allowed {
+		u.allowed++
+		u.cost += cost
+		u.minutes[at].allowed++
+	} else {
+		u.denied++
+		u.minutes[at].denied++
+	}
+	if len(u.minutes) > series {
+		u.minutes = u.minutes[1:]
+	}
+	m.keys[key] = &entry{kind: usageRecord, until: now + dayMS, usage: u}
+}
+
+// usage answers what was counted.
+func (m *Model) usage(key string) (any, string) {
+	e := m.keys[key]
+	u := &usage{}
+	switch e.holds(m.now) {
+	case nothing:
+	case usageRecord:
+		u = e.usage
+	default:
+		return nil, "BADSTATE"
+	}
+	minutes := []any{}
+	for _, b := range u.minutes {
+		minutes = append(minutes, []any{b.start, b.allowed, b.denied})
+	}
+	return []any{"allowed", u.allowed, "denied", u.denied, "cost", u.cost, "first_ms", u.first, "last_ms", u.last,
+		"interval_ms", int64(minuteMS), "series", minutes}, ""
+}
