@@ -254,6 +254,29 @@ func TestCluster(t *testing.T) {
 }
 
 // A node that fails at the load itself, after all looked well: the others are done, and the error says how far it got.
+// A list of primaries can be older than a failover: it then names a node that is a replica by now.
+func TestAReplicaInTheListIsReplacedByItsPrimary(t *testing.T) {
+	primary, _ := startRedis(t)
+	replica, _ := startRedis(t)
+	host, port := hostPort(primary)
+	mustRun(t, at(t, replica), "REPLICAOF", host, port)
+	eventually(t, "the replica follows", func() bool {
+		return strings.Contains(at(t, replica).Info(t.Context(), "replication").Val(), "master_link_status:up")
+	})
+	stale := redis.NewClusterClient(&redis.ClusterOptions{ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+		return []redis.ClusterSlot{{Start: 0, End: 16383, Nodes: []redis.ClusterNode{{Addr: replica}}}}, nil
+	}})
+	t.Cleanup(func() { _ = stale.Close() })
+
+	report, err := newLoader(t, stale).Deploy(t.Context(), build(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(report.Nodes) != 1 || report.Nodes[0].Addr != primary || !report.Nodes[0].Changed || !report.InStep() {
+		t.Errorf("got %+v, want the build on %s alone", report.Nodes, primary)
+	}
+}
+
 func TestPartialDeploy(t *testing.T) {
 	addrs, _ := startCluster(t, 2, redis.Options{})
 	ctx := t.Context()

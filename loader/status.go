@@ -2,6 +2,7 @@ package loader
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"github.com/ratelimit-functions/ratelimit/functions"
@@ -31,13 +32,48 @@ func (l *Loader) look(ctx context.Context, build functions.Build) (Report, []*co
 		sortNodes(report.Nodes)
 		return report, nil
 	}
-	conns := make([]*conn, len(found))
-	report.Nodes = make([]Node, len(found))
-	for i, addr := range found {
+	conns, nodes := l.inspectAll(ctx, build, found)
+	if report.Topology == Cluster {
+		conns, nodes = l.replaceReplicas(ctx, build, conns, nodes)
+	}
+	report.Nodes = nodes
+	return report, conns
+}
+
+func (l *Loader) inspectAll(ctx context.Context, build functions.Build, addrs []string) ([]*conn, []Node) {
+	conns, nodes := make([]*conn, len(addrs)), make([]Node, len(addrs))
+	for i, addr := range addrs {
 		conns[i] = l.open(addr)
 	}
-	each(conns, func(i int, c *conn) { report.Nodes[i] = c.inspect(ctx, build) })
-	return report, conns
+	each(conns, func(i int, c *conn) { nodes[i] = c.inspect(ctx, build) })
+	return conns, nodes
+}
+
+// replaceReplicas puts the primary in the place of a node that a cluster listed as one and that says of itself that it is
+// a replica: the list was older than a failover, or than the node's joining. A replica that does not name its primary stays.
+func (l *Loader) replaceReplicas(ctx context.Context, build functions.Build, conns []*conn, nodes []Node) ([]*conn, []Node) {
+	var missing []string
+	listed := func(addr string) bool {
+		return slices.Contains(missing, addr) || slices.ContainsFunc(nodes, func(n Node) bool { return n.Addr == addr })
+	}
+	var keptConns []*conn
+	var keptNodes []Node
+	for i, node := range nodes {
+		primary := ""
+		if node.Err == nil && node.Role == Replica {
+			primary = conns[i].primaryOf(ctx)
+		}
+		if primary == "" {
+			keptConns, keptNodes = append(keptConns, conns[i]), append(keptNodes, node)
+			continue
+		}
+		conns[i].close()
+		if !listed(primary) {
+			missing = append(missing, primary)
+		}
+	}
+	moreConns, moreNodes := l.inspectAll(ctx, build, missing)
+	return append(keptConns, moreConns...), append(keptNodes, moreNodes...)
 }
 
 // each runs f for every connection, several at a time, and waits for all.
