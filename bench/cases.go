@@ -34,6 +34,7 @@ const (
 	aimAllowed = 0.65 // gcra against redis_rate
 	aimDenied  = 0.5
 	aimWindow  = 0.8 // fixed_window against the cheapest peer that is a script
+	aimLog     = 0.6 // sliding_log over two keys against the seed's
 	aimThree   = 1.6 // three limits in one call against one
 )
 
@@ -52,8 +53,8 @@ func cases(ctx context.Context, rdb *redis.Client, libraries []*library) ([]benc
 	b.window("fixed_window, allowed, key in use", windowInUse)
 	b.window("fixed_window, allowed, absent key", windowAbsent)
 	b.window("fixed_window, denied", windowDenied)
-	b.pair("two keys in one call, allowed", pairInUse, pairInUse)
-	b.pair("two keys in one call, denied by the second", pairResource, pairConsumer)
+	b.pair("sliding_log over two keys, allowed", pairInUse, pairInUse)
+	b.pair("sliding_log over two keys, denied by the second", pairResource, pairConsumer)
 	if len(libraries) == 1 {
 		b.several("three limits in one call", wholeInUse)
 		b.floors("floors", rdb)
@@ -111,9 +112,15 @@ func (b *caseBuilder) window(name string, w workload) {
 }
 
 func (b *caseBuilder) pair(name string, resource, consumer workload) {
-	b.add(benchCase{name: name, note: "the peer keeps a log, the subject does gcra on each key: no aim is set"}, "",
-		[]workload{resource, consumer},
-		func() (contender, error) { return b.peers.seedLog(b.ctx, resource, consumer) })
+	works := []workload{resource, consumer}
+	b.add(benchCase{name: name, note: "both keep a log; gcra on each key is another algorithm, for comparison"},
+		"sliding_log", works,
+		func() (contender, error) {
+			c, err := b.peers.seedLog(b.ctx, resource, consumer)
+			c.aim = aimLog
+			return c, err
+		},
+		func() (contender, error) { return take(b.libraries[0], "tg0", "", works...), nil })
 }
 
 // several compares calls over three, two and one key.
