@@ -1,0 +1,194 @@
+package lua_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ratelimit-functions/ratelimit/embedded"
+)
+
+// The systems that this project grew out of, each as its document shows it, and where its script is wrong, ours beside
+// it. Times are seconds after the start, which stands 20 s into a minute.
+
+type seed struct {
+	t      *testing.T
+	server *embedded.Server
+	start  time.Time
+}
+
+func newSeed(t *testing.T) seed {
+	s := seed{t: t, server: start(t)}
+	s.start = s.server.Time()
+	return s
+}
+
+// at moves the clock and makes a call; its reply is printed as redis-cli would, in one line.
+func (s seed) at(seconds float64, words ...any) string {
+	s.t.Helper()
+	s.server.SetTime(s.start.Add(time.Duration(seconds * float64(time.Second)).Round(time.Microsecond)))
+	reply, err := s.server.Do(words...)
+	if err != nil {
+		return err.Error()
+	}
+	line := fmt.Sprint(reply)
+	if strings.HasPrefix(line, "[") {
+		line = line[1 : len(line)-1]
+	}
+	return line
+}
+
+func (s seed) want(seconds float64, want string, words ...any) {
+	s.t.Helper()
+	if got := s.at(seconds, words...); got != want {
+		s.t.Errorf("at %v s, %v: got %q, want %q", seconds, words, got, want)
+	}
+}
+
+func take(keys int, words ...any) []any {
+	return append([]any{"FCALL", "ratelimit_take", keys}, words...)
+}
+
+// "-1 result indicates there were already max requests in the window." Ours says so in the first field, and with it when to
+// come back. Its key always has an expiry; the seed's INCR, if the key expires between GET and INCR, makes one without.
+func TestSeedCounterThatAnswersMinusOne(t *testing.T) {
+	s := newSeed(t)
+	for _, left := range []int{2, 1, 0} {
+		s.want(1, fmt.Sprintf("1 3 %d 0 60000 1", left), take(1, "KEY1", "fixed_window 3/m")...)
+	}
+	s.want(31, "0 3 0 30000 30000 1", take(1, "KEY1", "fixed_window 3/m")...)
+	s.want(31, "30000", "PTTL", "KEY1")
+	s.want(61, "1 3 2 0 60000 1", take(1, "KEY1", "fixed_window 3/m")...)
+}
+
+// A key per user and minute, "20 requests in any given minute": one key, no minute in its name, gone with the minute.
+func TestSeedCounterPerKeyAndMinute(t *testing.T) {
+	s := newSeed(t)
+	limit := "fixed_window 20/m align=clock"
+	s.want(0, "1 20 17 0 40000 1", take(1, "zA21X31", limit, "COST", 3)...)
+	s.want(40, "1 20 12 0 60000 1", take(1, "zA21X31", limit, "COST", 8)...)
+	s.want(100, "1 20 0 0 60000 1", take(1, "zA21X31", limit, "COST", 20)...)
+	s.want(159, "0 20 0 1000 1000 1", take(1, "zA21X31", limit)...)
+	s.want(160, "1 20 18 0 60000 1", take(1, "zA21X31", limit, "COST", 2)...)
+	s.want(221, "0", "EXISTS", "zA21X31")
+}
+
+// The counter with additional data per token: last use, totals and a series, without a trigger beside the limiter.
+func TestSeedCounterWithUsageData(t *testing.T) {
+	s := newSeed(t)
+	words := take(2, "{api:0ubo9qku7y}", "{api:0ubo9qku7y}:data", "fixed_window 2/m align=clock", "TRACK")
+	s.want(0, "1 2 1 0 40000 1", words...)
+	s.want(5, "1 2 0 0 35000 1", words...)
+	s.want(6, "0 2 0 34000 34000 1", words...)
+	s.want(6, "allowed 2 denied 1 cost 2 first_ms 1700000000000 last_ms 1700000006000 interval_ms 60000 series [[1699999980000 2 1]]",
+		"FCALL_RO", "ratelimit_usage", 1, "{api:0ubo9qku7y}:data")
+}
+
+// The sorted set of times. The seed stores whole seconds, under which two calls of one second are one member and count
+// once; here each counts, to the microsecond.
+func TestSeedSortedSetLog(t *testing.T) {
+	s := newSeed(t)
+	s.want(0, "1 3 2 0 60000 1", take(1, "KEY1", "sliding_log 3/m")...)
+	s.want(0, "1 3 1 0 60000 1", take(1, "KEY1", "sliding_log 3/m")...)
+	s.want(0.000001, "1 3 0 0 60000 1", take(1, "KEY1", "sliding_log 3/m")...)
+	s.want(0.000002, "0 3 0 60000 60000 1", take(1, "KEY1", "sliding_log 3/m")...)
+	s.want(59.999999, "0 3 0 1 1 1", take(1, "KEY1", "sliding_log 3/m")...)
+	s.want(60, "1 3 1 0 60000 1", take(1, "KEY1", "sliding_log 3/m")...)
+}
+
+// The sorted set with a hash of buckets, one a second. The seed's hash grows for ever and neither key expires; here 61
+// counters at most are in one key, which goes when they do.
+func TestSeedSortedSetAndHashOfBuckets(t *testing.T) {
+	s := newSeed(t)
+	limit := "sliding_window 6/m buckets=60"
+	for second := range 6 {
+		s.want(float64(second), fmt.Sprintf("1 6 %d 0 61000 1", 5-second), take(1, "KEY1", limit)...)
+	}
+	s.want(6, "0 6 0 55000 60000 1", take(1, "KEY1", limit)...)
+	s.want(61, "1 6 0 0 61000 1", take(1, "KEY1", limit)...)
+	for second := 62; second < 600; second += 7 {
+		s.at(float64(second), take(1, "KEY1", limit)...)
+	}
+	if size := len(s.at(600, "GET", "KEY1")); size > 200 {
+		t.Errorf("the state has %d bytes after ten minutes", size)
+	}
+	s.want(700, "0", "EXISTS", "KEY1")
+}
+
+// The document's two sessions: limits 5 and 3 in 10 s, one caller a second, another every two. Its redis-cli waits that
+// long between calls, and a call takes its time too: 10 and 20 ms here.
+func TestSeedResourceAndConsumer(t *testing.T) {
+	const resource, consumer = "ratelimit:global:calc{a}", "ratelimit:consumer%d:calc{a}"
+	sessions := func(s seed, calls int) (one, two []string) {
+		for n, i, j := 0, 0, 0; n < calls; n++ {
+			id, seconds := 9, float64(i)*1.01
+			if other := 4.09 + float64(j)*2.02; other < seconds {
+				id, seconds = 20, other
+				j++
+			} else {
+				i++
+			}
+			fields := strings.Fields(s.at(seconds, take(2, resource, fmt.Sprintf(consumer, id), "sliding_log 5/10s", "sliding_log 3/10s")...))
+			said := map[string]string{"1": "Adding", "0": "RESOURCE"}[fields[0]]
+			if fields[0] == "0" && fields[5] == "2" {
+				said = "CONSUMER"
+			}
+			if id == 9 {
+				one = append(one, said)
+			} else {
+				two = append(two, said)
+			}
+		}
+		return one, two
+	}
+	same := func(t *testing.T, name string, got []string, want string) {
+		t.Helper()
+		if words := strings.Fields(want); len(got) < len(words) || strings.Join(got[:len(words)], " ") != strings.Join(words, " ") {
+			t.Errorf("%s:\n got %s\nwant %s", name, strings.Join(got, " "), strings.Join(words, " "))
+		}
+	}
+	t.Run("with the reason", func(t *testing.T) {
+		s := newSeed(t)
+		one, two := sessions(s, 44)
+		// "Output from the first session looks like this once the second session gets going."
+		same(t, "first session", one[10:],
+			"Adding Adding Adding RESOURCE CONSUMER RESOURCE CONSUMER RESOURCE RESOURCE RESOURCE "+
+				"Adding Adding Adding RESOURCE CONSUMER RESOURCE CONSUMER RESOURCE RESOURCE RESOURCE")
+		same(t, "second session", two, "Adding Adding RESOURCE RESOURCE RESOURCE Adding Adding RESOURCE RESOURCE RESOURCE")
+	})
+	t.Run("True and False", func(t *testing.T) {
+		s := newSeed(t)
+		// The first session had been at it before: one of its calls is seven seconds old.
+		s.at(-7*1.01, take(2, resource, fmt.Sprintf(consumer, 9), "sliding_log 5/10s", "sliding_log 3/10s")...)
+		one, two := sessions(s, 38)
+		truth := strings.NewReplacer("Adding", "True", "RESOURCE", "False", "CONSUMER", "False")
+		same(t, "first session", strings.Fields(truth.Replace(strings.Join(one, " "))),
+			"True True False True False False False False False False "+
+				"True True False True False False False False False False True True False True False")
+		same(t, "second session", strings.Fields(truth.Replace(strings.Join(two, " "))),
+			"True True False False False True True False False False")
+	})
+}
+
+// "If (rcount == limit)": under a lowered limit the seed's count is above it, never equal, and everything passes. Ours
+// denies until the log has sunk below the new limit.
+func TestSeedResourceUnderALoweredLimit(t *testing.T) {
+	s := newSeed(t)
+	s.want(0, "1 5 0 0 10000 1", take(1, "global:calc{a}", "sliding_log 5/10s", "COST", 5)...)
+	s.want(1, "0 3 0 9000 9000 1", take(1, "global:calc{a}", "sliding_log 3/10s")...)
+	s.want(10, "1 3 2 0 10000 1", take(1, "global:calc{a}", "sliding_log 3/10s")...)
+}
+
+// INCR, EXPIRE NX and GET in a transaction: "the key value can get over max since we're incrementing regardless". Ours
+// counts what it lets through and nothing else, so a stream of denied calls does not push the count, and the end of the
+// denial, away.
+func TestSeedMultiCounterDoesNotOvershoot(t *testing.T) {
+	s := newSeed(t)
+	s.want(0, "1 2 0 0 60000 1", take(1, "key", "fixed_window 2/m", "COST", 2)...)
+	for range 100 {
+		s.want(30, "0 2 0 30000 30000 1", take(1, "key", "fixed_window 2/m")...)
+	}
+	s.want(30, "2", "GET", "key")
+	s.want(60, "1 2 1 0 60000 1", take(1, "key", "fixed_window 2/m")...)
+}
