@@ -1,0 +1,251 @@
+// Package agree runs generated calls on a server and on the model of the contract, and says where they differ.
+package agree
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+
+	"github.com/ratelimit-functions/ratelimit/internal/model"
+	"github.com/ratelimit-functions/ratelimit/internal/model/generate"
+)
+
+// A Server runs the library.
+type Server interface {
+	SetTime(us int64) error
+	// Do runs a command. An error reply of the server is a Refusal; any other error means that the server has failed.
+	Do(words ...string) (any, error)
+}
+
+// A Refusal is the text of a server's error reply.
+type Refusal string
+
+func (r Refusal) Error() string { return string(r) }
+
+// keys are all keys that the generated calls use.
+var keys = []string{"{v}:a", "{v}:b", "{v}:c", "{v}:leases", "{v}:request1", "{v}:request2", "{v}:usage"}
+
+// Run runs the steps on an empty server, and returns how the first of them that differs does, with all that led to it.
+//
+// Besides the replies, it compares after each call when the keys expire, holds each take against a peek just before it,
+// and sees to it that what is denied, refused or only asked leaves every key as it was.
+func Run(s Server, steps []generate.Step) error {
+	r := &run{server: s, model: model.New(generate.StartUS), now: generate.StartUS}
+	if _, err := s.Do("DEL", keys[0], keys[1], keys[2], keys[3], keys[4], keys[5], keys[6]); err != nil {
+		return err
+	}
+	if err := s.SetTime(r.now); err != nil {
+		return err
+	}
+	for i, step := range steps {
+		if err := r.step(step); err != nil {
+			return fmt.Errorf("step %d: %w\n%s", i+1, err, r.transcript.String())
+		}
+	}
+	return nil
+}
+
+type run struct {
+	server     Server
+	model      *model.Model
+	now        int64
+	retry      int64 // of the last decision
+	reset      int64
+	transcript strings.Builder
+}
+
+func (r *run) step(s generate.Step) error {
+	if err := r.move(s.Move.To(r.now, r.retry, r.reset)); err != nil {
+		return err
+	}
+	c := s.Call
+	before, err := r.snapshot(c)
+	if err != nil {
+		return err
+	}
+	var peeked string
+	if c.Verb == model.Take {
+		if peeked, err = r.peek(c, before); err != nil {
+			return err
+		}
+	}
+	repeated := r.repeats(c)
+	got, err := r.do(c)
+	if err != nil {
+		return err
+	}
+	want := r.want(c)
+	fmt.Fprintf(&r.transcript, "%14d us  %s\n                   -> %s\n", r.now-generate.StartUS, show(c.Words()), got)
+	if got != want {
+		return fmt.Errorf("the library answers %s, the model %s", got, want)
+	}
+	if peeked != "" && !repeated && peeked != got {
+		return fmt.Errorf("peek answered %s, the take after it %s", peeked, got)
+	}
+	if changesNothing(c, got) {
+		if err := r.unchanged(c, before); err != nil {
+			return err
+		}
+	}
+	r.remember(c, got)
+	return r.expiries(c)
+}
+
+// move sets the clock. Looking at every key makes a server remove those whose time is over.
+func (r *run) move(to int64) error {
+	if to == r.now {
+		return nil
+	}
+	r.now = to
+	r.model.SetTime(to)
+	if err := r.server.SetTime(to); err != nil {
+		return err
+	}
+	_, err := r.server.Do(append([]string{"EXISTS"}, keys...)...)
+	return err
+}
+
+// do runs a call on the server. A RATELIMIT error counts by its reason alone.
+func (r *run) do(c model.Call) (string, error) {
+	reply, err := r.server.Do(c.Words()...)
+	var refused Refusal
+	if errors.As(err, &refused) {
+		words := strings.Fields(string(refused))
+		if len(words) > 1 && words[0] == "RATELIMIT" {
+			return "RATELIMIT " + words[1], nil
+		}
+		return string(refused), nil
+	}
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprint(reply), nil
+}
+
+func (r *run) want(c model.Call) string {
+	reply, reason := r.model.Do(c)
+	if reason != "" {
+		return "RATELIMIT " + reason
+	}
+	return fmt.Sprint(reply)
+}
+
+// repeats tells whether ONCE will repeat a reply: then the take is none.
+func (r *run) repeats(c model.Call) bool {
+	if c.OnceMS == 0 {
+		return false
+	}
+	_, kept := r.model.Expiry(c.OnceKey)
+	return kept
+}
+
+// peek asks what the take will answer, and sees to it that asking changes nothing.
+func (r *run) peek(c model.Call, before []any) (string, error) {
+	p := model.Call{Verb: model.Peek, Keys: c.Keys, Limits: c.Limits, Costs: c.Costs}
+	got, err := r.do(p)
+	if err != nil {
+		return "", err
+	}
+	if err := r.unchanged(c, before); err != nil {
+		fmt.Fprintf(&r.transcript, "%14d us  %s\n                   -> %s\n", r.now-generate.StartUS, show(p.Words()), got)
+		return "", err
+	}
+	return got, nil
+}
+
+// changesNothing tells whether a call with this reply must leave all keys but the usage record as they are.
+func changesNothing(c model.Call, got string) bool {
+	if c.Verb == model.Peek || c.Verb == model.Usage || strings.HasPrefix(got, "RATELIMIT") {
+		return true
+	}
+	return strings.HasPrefix(got, "[0 ")
+}
+
+// snapshot is what the call's keys hold and when they expire, the usage record excepted, which counts denials too.
+func (r *run) snapshot(c model.Call) ([]any, error) {
+	if c.Verb == model.Reset || c.Verb == model.Unblock {
+		return nil, nil // never denied
+	}
+	var all []any
+	for _, key := range c.AllKeys() {
+		if key == c.Usage {
+			continue
+		}
+		held, err := r.look(key)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, held)
+	}
+	return all, nil
+}
+
+func (r *run) look(key string) (any, error) {
+	kind, err := r.server.Do("TYPE", key)
+	if err != nil {
+		return nil, err
+	}
+	read := map[any][]string{"string": {"GET", key}, "zset": {"ZRANGE", key, "0", "-1", "WITHSCORES"}, "hash": {"HGETALL", key}}[kind]
+	if read == nil {
+		return kind, nil
+	}
+	value, err := r.server.Do(read...)
+	if err != nil {
+		return nil, err
+	}
+	expires, err := r.server.Do("PEXPIRETIME", key)
+	if err != nil {
+		return nil, err
+	}
+	return []any{kind, value, expires}, nil
+}
+
+func (r *run) unchanged(c model.Call, before []any) error {
+	after, err := r.snapshot(c)
+	if err != nil {
+		return err
+	}
+	if !reflect.DeepEqual(before, after) {
+		return fmt.Errorf("the call must change nothing; before: %q, after: %q", before, after)
+	}
+	return nil
+}
+
+// remember keeps the times of a decision for the clock's next move.
+func (r *run) remember(c model.Call, got string) {
+	var allowed, limit, remaining, retry, reset int64
+	if n, _ := fmt.Sscanf(got, "[%d %d %d %d %d", &allowed, &limit, &remaining, &retry, &reset); n == 5 {
+		r.retry, r.reset = retry, reset
+	}
+}
+
+// expiries compares when the call's keys expire.
+func (r *run) expiries(c model.Call) error {
+	for _, key := range c.AllKeys() {
+		got, err := r.server.Do("PEXPIRETIME", key)
+		if err != nil {
+			return err
+		}
+		want, ok := r.model.Expiry(key)
+		if !ok {
+			want = -2 // no such key
+		}
+		if got != want {
+			return fmt.Errorf("key %s expires at %v, in the model at %d: -1 means never, -2 that there is no such key; it is %d ms now",
+				key, got, want, r.now/1000)
+		}
+	}
+	return nil
+}
+
+func show(words []string) string {
+	shown := make([]string, len(words))
+	for i, word := range words {
+		shown[i] = word
+		if strings.Contains(word, " ") {
+			shown[i] = fmt.Sprintf("%q", word)
+		}
+	}
+	return strings.Join(shown, " ")
+}

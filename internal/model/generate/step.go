@@ -1,0 +1,120 @@
+package generate
+
+import (
+	"slices"
+
+	"pgregory.net/rapid"
+
+	"github.com/ratelimit-functions/ratelimit/internal/model"
+)
+
+var (
+	limiterKeys = []string{"{v}:a", "{v}:b", "{v}:c"}
+	leaseKeys   = []string{"{v}:leases", "{v}:a"}
+	onceKeys    = []string{"{v}:request1", "{v}:request2"}
+	usageKeys   = []string{"{v}:usage"}
+	leaseIDs    = []string{"x", "y", "z", "w"}
+)
+
+const (
+	msUS   = int64(1000)
+	hourUS = 3600000 * msUS
+)
+
+// move draws what the clock does: often nothing, else about the times that matter to the limits of the pool.
+func (p pool) move(t *rapid.T) Move {
+	switch pick(t, "stay", "stay", "stay", "small", "retry", "rate", "rate", "reset", "minutes", "hours") {
+	case "small":
+		return Move{US: pick(t, 1, msUS, between(t, 1, 2*msUS), between(t, 1, 1000)*msUS, -1, -msUS)}
+	case "retry":
+		return Move{AfterRetry, nudge(t)}
+	case "reset":
+		return Move{AfterReset, nudge(t)}
+	case "rate":
+		r := pick(t, append(slices.Clone(p.limits), p.leases...)...).Rates[0]
+		us := pick(t, emission(r), emission(r), r.Period.MS()*msUS, r.Period.MS()*msUS/2, afterUnits(r, between(t, 1, r.Capacity())))
+		if r.Buckets > 0 {
+			us = pick(t, us, r.Period.MS()/r.Buckets*msUS)
+		}
+		return Move{US: pick(t, us, us, us, -us) + nudge(t)}
+	case "minutes":
+		return Move{US: between(t, 1, 70) * hourUS / 60}
+	case "hours":
+		return Move{US: pick(t, hourUS, -hourUS, -hourUS, 25*hourUS)}
+	}
+	return Move{}
+}
+
+func nudge(t *rapid.T) int64 { return pick(t, 0, 0, -1, 1, -msUS, msUS) }
+
+var verbs = map[string][]string{
+	"": {
+		model.Take, model.Take, model.Take, model.Take, model.Take, model.Take, model.Take, model.Take, model.Take, model.Take,
+		model.Peek, model.Refund, model.Refund, model.Reset, model.Block, model.Unblock, model.Acquire, model.Usage,
+	},
+	"leases": {
+		model.Acquire, model.Acquire, model.Acquire, model.Acquire, model.Renew, model.Renew, model.Release, model.Release,
+		model.Take, model.Reset, model.Block, model.Unblock,
+	},
+	"usage": {model.Take, model.Take, model.Take, model.Usage},
+}
+
+func (p pool) call(t *rapid.T) model.Call {
+	c := model.Call{Verb: pick(t, verbs[p.only]...)}
+	switch c.Verb {
+	case model.Take, model.Peek, model.Refund:
+		p.decision(t, &c)
+	case model.Reset, model.Block, model.Unblock:
+		c.Keys = keys(t, slices.Concat(limiterKeys, leaseKeys[:1]), 2)
+		if c.Verb == model.Reset && rapid.Bool().Draw(t, "all") {
+			c.Keys = slices.Concat(limiterKeys, leaseKeys[:1], onceKeys, usageKeys)
+		}
+		if c.Verb == model.Block {
+			c.BlockMS = pick(t, 1, 10, 1000, 60000, 3600000, between(t, 1, 100000))
+		}
+	case model.Acquire, model.Renew, model.Release:
+		c.Keys = []string{pick(t, "{v}:leases", "{v}:leases", "{v}:leases", "{v}:leases", "{v}:leases", "{v}:leases", "{v}:a")}
+		c.Limits = []model.Limit{pick(t, p.leases...)}
+		c.Lease = pick(t, leaseIDs...)
+	case model.Usage:
+		c.Keys = []string{pick(t, usageKeys...)}
+	}
+	return c
+}
+
+// decision fills in a call of take, peek or refund.
+func (p pool) decision(t *rapid.T, c *model.Call) {
+	c.Keys = keys(t, limiterKeys, pick(t, 1, 1, 1, 2, 3))
+	for range c.Keys {
+		c.Limits = append(c.Limits, pick(t, p.limits...))
+	}
+	switch pick(t, "none", "one", "each") {
+	case "one":
+		c.Costs = []int64{cost(t, pick(t, c.Limits...))}
+	case "each":
+		for _, l := range c.Limits {
+			c.Costs = append(c.Costs, cost(t, l))
+		}
+	}
+	if c.Verb != model.Take {
+		return
+	}
+	if pick(t, false, false, false, false, true) {
+		c.OnceMS = pick(t, 1, 1000, 60000, between(t, 1, 100000))
+		c.OnceKey = pick(t, onceKeys...)
+	}
+	if p.only == "usage" || pick(t, false, false, false, false, false, true) {
+		c.Usage = pick(t, usageKeys...)
+	}
+}
+
+// keys draws up to most different keys.
+func keys(t *rapid.T, from []string, most int) []string {
+	first := rapid.IntRange(0, len(from)-1).Draw(t, "first key")
+	count := rapid.IntRange(1, most).Draw(t, "keys")
+	drawn := make([]string, count)
+	for i := range drawn {
+		drawn[i] = from[(first+i)%len(from)]
+	}
+	return drawn
+}

@@ -1,0 +1,68 @@
+package lua_test
+
+import (
+	"errors"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/internal/model/agree"
+	"github.com/ratelimit-functions/ratelimit/internal/model/generate"
+)
+
+// offline is the embedded server as package agree sees it.
+type offline struct{ *embedded.Server }
+
+func (o offline) SetTime(us int64) error {
+	o.Server.SetTime(time.UnixMicro(us))
+	return nil
+}
+
+func (o offline) Do(words ...string) (any, error) {
+	args := make([]any, len(words))
+	for i, word := range words {
+		args[i] = word
+	}
+	reply, err := o.Server.Do(args...)
+	var refused embedded.Error
+	if errors.As(err, &refused) {
+		return nil, agree.Refusal(refused)
+	}
+	return reply, err
+}
+
+// soak is how many steps RATELIMIT_SOAK asks for, or else usual.
+func soak(t testing.TB, usual int) int {
+	t.Helper()
+	asked := os.Getenv("RATELIMIT_SOAK")
+	if asked == "" {
+		return usual
+	}
+	steps, err := strconv.Atoi(asked)
+	if err != nil || steps < 1 {
+		t.Fatalf("RATELIMIT_SOAK=%q is not a number of steps, such as 100000", asked)
+	}
+	return steps
+}
+
+// TestAgreement holds the library in the offline engine against the model of the contract: every field of every reply,
+// and when every key expires. RATELIMIT_SOAK is how many generated steps to run.
+func TestAgreement(t *testing.T) {
+	wanted, done := soak(t, 3000), 0
+	server := offline{start(t)}
+	steps := generate.Steps(60)
+	for done < wanted && !t.Failed() {
+		rapid.Check(t, func(t *rapid.T) {
+			s := steps.Draw(t, "run")
+			done += len(s)
+			if err := agree.Run(server, s); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	t.Logf("%d steps", done)
+}
