@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '6707e3d6957d'
+local BUILD_ID = 'c5e9a1ee0557'
 
 -- Time stands still during a call from Redis 7.2 on. Before, two commands of one call can see two milliseconds, so
 -- what is read of the clock must not be written back as a difference to "now". Valkey says 7.2.4 here, rightly.
@@ -104,16 +104,27 @@ do
 -- part of one in units of 1/limit.parts of a microsecond. All of them are whole numbers below 2^53, so nothing is
 -- rounded but on the way out.
 
+local EXACT = 9007199254740992 -- 2^53
+local FINENESS = 1000000000
+
 -- prepare completes a limit with its interval, and answers what is wrong with it, or nil.
--- capacity: the most units that are ever multiplied with the interval.
+-- capacity: the most units that are ever multiplied with the interval, twice of it.
+--
+-- A fraction too fine for such products is rounded up to one that is not, by less than a billionth of the interval:
+-- over a million units that is a thousandth of one.
 function spans.prepare(limit, capacity)
   local period = limit.period * 1000
   local divisor = numbers.common_divisor(period, limit.count)
   limit.parts = limit.count / divisor
   limit.interval_part = period / divisor % limit.parts
   limit.interval_us = (period / divisor - limit.interval_part) / limit.parts
-  if limit.parts * 2 * capacity > 9007199254740992 then
-    return 'the emission interval period/n is too fine a fraction for this burst; round the count or the period'
+  local most = math.floor(EXACT / (2 * capacity))
+  if limit.parts > most then
+    if most * (period / limit.count) < FINENESS then
+      return 'n/period is too fast for this burst to be counted exactly; use a smaller n or burst'
+    end
+    limit.interval_part = math.ceil(limit.interval_part / limit.parts * most)
+    limit.parts = most
   end
   return nil
 end
@@ -448,7 +459,8 @@ local function several(verb, key, limit, cost)
   if not body then
     return nil, kind
   elseif kind == 'blocked' then
-    return states.refused_by_block(limit, cost, left)
+    local allowed, remaining, retry, reset = states.refused_by_block(limit, cost, left)
+    return allowed, remaining, retry, reset, nil, nil, limit.rates[1].capacity
   end
   local all = true
   local verdicts, texts = {}, {}
@@ -2074,8 +2086,8 @@ local function spend(now, _, units)
 end
 
 local function spent(value)
-  local body = string.sub(value, #PREFIX + 1)
-  local log = string.sub(body, 1, 1) ~= ':' and open(body, #body)
+  local body = packed.text(string.sub(value, #PREFIX + 1), 1) or ''
+  local log = open(body, #body)
   if not log then
     return 0
   end
@@ -2314,7 +2326,7 @@ local function spend(now_us, rate, units)
 end
 
 local function spent(value)
-  local width, _, counts, many = parse(string.sub(value, #'sliding_window:' + 1))
+  local width, _, counts, many = parse(packed.text(string.sub(value, #'sliding_window:' + 1), 1) or '')
   local sum = 0
   for i = 0, width and many - 1 or -1 do
     sum = sum + counts[i]

@@ -2,16 +2,27 @@
 -- part of one in units of 1/limit.parts of a microsecond. All of them are whole numbers below 2^53, so nothing is
 -- rounded but on the way out.
 
+local EXACT = 9007199254740992 -- 2^53
+local FINENESS = 1000000000
+
 -- prepare completes a limit with its interval, and answers what is wrong with it, or nil.
--- capacity: the most units that are ever multiplied with the interval.
+-- capacity: the most units that are ever multiplied with the interval, twice of it.
+--
+-- A fraction too fine for such products is rounded up to one that is not, by less than a billionth of the interval:
+-- over a million units that is a thousandth of one.
 function spans.prepare(limit, capacity)
   local period = limit.period * 1000
   local divisor = numbers.common_divisor(period, limit.count)
   limit.parts = limit.count / divisor
   limit.interval_part = period / divisor % limit.parts
   limit.interval_us = (period / divisor - limit.interval_part) / limit.parts
-  if limit.parts * 2 * capacity > 9007199254740992 then
-    return 'the emission interval period/n is too fine a fraction for this burst; round the count or the period'
+  local most = math.floor(EXACT / (2 * capacity))
+  if limit.parts > most then
+    if most * (period / limit.count) < FINENESS then
+      return 'n/period is too fast for this burst to be counted exactly; use a smaller n or burst'
+    end
+    limit.interval_part = math.ceil(limit.interval_part / limit.parts * most)
+    limit.parts = most
   end
   return nil
 end

@@ -120,7 +120,8 @@ local function several(verb, key, limit, cost)
   if not body then
     return nil, kind
   elseif kind == 'blocked' then
-    return states.refused_by_block(limit, cost, left)
+    local allowed, remaining, retry, reset = states.refused_by_block(limit, cost, left)
+    return allowed, remaining, retry, reset, nil, nil, limit.rates[1].capacity
   end
   local all = true
   local verdicts, texts = {}, {}

@@ -177,8 +177,8 @@ local function spend(now, _, units)
 end
 
 local function spent(value)
-  local body = string.sub(value, #PREFIX + 1)
-  local log = string.sub(body, 1, 1) ~= ':' and open(body, #body)
+  local body = packed.text(string.sub(value, #PREFIX + 1), 1) or ''
+  local log = open(body, #body)
   if not log then
     return 0
   end

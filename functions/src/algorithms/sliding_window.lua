@@ -159,7 +159,7 @@ local function spend(now_us, rate, units)
 end
 
 local function spent(value)
-  local width, _, counts, many = parse(string.sub(value, #'sliding_window:' + 1))
+  local width, _, counts, many = parse(packed.text(string.sub(value, #'sliding_window:' + 1), 1) or '')
   local sum = 0
   for i = 0, width and many - 1 or -1 do
     sum = sum + counts[i]
