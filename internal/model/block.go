@@ -13,7 +13,7 @@ func (m *Model) block(keys []string, ms int64) (any, string) {
 			e = &entry{}
 			m.keys[key] = e
 		}
-		e.blocked = int64(m.now) + ms*1000
+		e.blocked = m.now.ms() + ms
 	}
 	return int64(len(keys)), ""
 }

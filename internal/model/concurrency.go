@@ -73,7 +73,7 @@ func (m *Model) acquire(key string, r Rate, id string) (any, string) {
 	if reason != "" {
 		return nil, reason
 	}
-	if blocked := ceilMS(m.keys[key].blockedFor(m.now)); blocked > 0 {
+	if blocked := m.keys[key].blockedFor(m.now); blocked > 0 {
 		return answer(false, h.n, 0, blocked, blocked, 1), ""
 	}
 	if _, has := h.lapse[id]; has || h.count() < h.n {

@@ -19,6 +19,7 @@ func (h *holding) judge(index int) []verdict {
 		v := verdict{index: index, capacity: h.limit.Rates[i].Capacity()}
 		switch {
 		case h.blocked > 0:
+			v.capacity = h.leastCapacity()
 			v.wait = h.blocked
 			if h.cost > v.capacity {
 				v.wait = -1
@@ -39,6 +40,15 @@ func (h *holding) judge(index int) []verdict {
 	return verdicts
 }
 
+// leastCapacity is what the reply of a blocked key says for its limit.
+func (h *holding) leastCapacity() int64 {
+	least := h.limit.Rates[0].Capacity()
+	for _, r := range h.limit.Rates {
+		least = min(least, r.Capacity())
+	}
+	return least
+}
+
 // look fills in how the rates stand.
 func (h *holding) look(verdicts []verdict) {
 	for i, s := range h.rates {
@@ -46,7 +56,7 @@ func (h *holding) look(verdicts []verdict) {
 		switch v.remaining, v.reset = s.remaining(), s.reset(); {
 		case h.blocked > 0:
 			v.remaining, v.reset = 0, h.blocked
-		case !v.allowed && v.wait >= 0 && h.lapses > 0:
+		case !v.allowed && h.lapses > 0:
 			v.reset = h.lapses
 		}
 	}

@@ -12,7 +12,7 @@ const (
 
 // An entry is what one key holds. Of the fields below kind only those of its kind are set.
 type entry struct {
-	blocked int64 // until then, in microseconds; what it was stays there when it has ended, until something is written
+	blocked int64 // until then, in milliseconds; what it was stays there when it has ended, until something is written
 
 	kind  kind
 	until int64 // when what is kept expires, in milliseconds
@@ -27,7 +27,7 @@ type entry struct {
 
 // expires is when the key does: when neither the block nor what is underneath matters any more.
 func (e *entry) expires() int64 {
-	ends := ceilMS(e.blocked)
+	ends := e.blocked
 	if e.kind != nothing {
 		ends = max(ends, e.until)
 	}
@@ -42,12 +42,12 @@ func (e *entry) holds(now instant) kind {
 	return e.kind
 }
 
-// blockedFor is for how many microseconds the key is still blocked, 0 if it is not.
+// blockedFor is for how many milliseconds the key is still blocked, 0 if it is not.
 func (e *entry) blockedFor(now instant) int64 {
 	if e == nil {
 		return 0
 	}
-	return max(0, e.blocked-int64(now))
+	return max(0, e.blocked-now.ms())
 }
 
 // write puts something into a key. A block that has ended goes with that, one in force stays.

@@ -91,6 +91,13 @@ func (r Rate) RefillMS() int64 {
 	return refill.Int64()
 }
 
+// TooFine tells whether the library refuses the rate for gcra and leaky_bucket: 2bq is above 2^53, q being the
+// denominator of the emission interval in microseconds.
+func (r Rate) TooFine() bool {
+	product := new(big.Int).Mul(r.interval().Denom(), big.NewInt(2*r.Capacity()))
+	return product.Cmp(big.NewInt(MaxCount)) > 0
+}
+
 // A Limit is an algorithm and its rates. All rates are of the one algorithm.
 type Limit struct {
 	Algorithm string

@@ -20,7 +20,7 @@ func (m *Model) open(key string, l Limit, cost int64) (*holding, string) {
 	if held != nothing && held != limiter {
 		return nil, "BADSTATE"
 	}
-	h.blocked = ceilMS(e.blockedFor(m.now))
+	h.blocked = e.blockedFor(m.now)
 	other := held == limiter && e.algorithm != l.Algorithm
 	if other {
 		h.lapses = e.until - m.now.ms()
@@ -32,7 +32,7 @@ func (m *Model) open(key string, l Limit, cost int64) (*holding, string) {
 		}
 		s := stand(l, r, saved, cost, m.now)
 		if h.lapses > 0 {
-			s.charge(carried(e, place, r, cost, h.lapses))
+			s.charge(carried(e, r, cost, h.lapses))
 		}
 		h.rates = append(h.rates, s)
 	}
@@ -40,12 +40,12 @@ func (m *Model) open(key string, l Limit, cost int64) (*holding, string) {
 }
 
 // carried is how many units of a rate are spent by what another algorithm has left in the key.
-func carried(e *entry, place int, r Rate, cost, lapses int64) int64 {
+func carried(e *entry, r Rate, cost, lapses int64) int64 {
 	var spent int64
 	switch e.algorithm {
 	case FixedWindow, SlidingWindow, SlidingLog:
-		if place < len(e.rates) {
-			spent = counted(e.rates[place])
+		for _, saved := range e.rates {
+			spent = max(spent, counted(saved))
 		}
 	default:
 		of := new(big.Rat).SetFrac(new(big.Int).Mul(big.NewInt(lapses), big.NewInt(r.N)), big.NewInt(r.Period.MS()))

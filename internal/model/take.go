@@ -82,6 +82,9 @@ func (m *Model) refund(holdings []*holding) []any {
 		verdicts := make([]verdict, len(h.rates))
 		for j, r := range h.limit.Rates {
 			verdicts[j] = verdict{index: i + 1, capacity: r.Capacity(), allowed: h.blocked == 0, wait: h.blocked}
+			if h.blocked > 0 {
+				verdicts[j].capacity = h.leastCapacity()
+			}
 		}
 		h.look(verdicts)
 		flat = append(flat, verdicts...)

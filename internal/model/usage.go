@@ -28,16 +28,21 @@ func (m *Model) track(key string, allowed bool, cost int64) {
 	if !found {
 		u.minutes = slices.Insert(u.minutes, at, minute{start: start})
 	}
+	var first bool
 	if allowed {
 		u.allowed++
 		u.cost += cost
 		u.minutes[at].allowed++
+		first = u.minutes[at].allowed == 1
 	} else {
 		u.denied++
 		u.minutes[at].denied++
+		first = u.minutes[at].denied == 1
 	}
-	if len(u.minutes) > series {
-		u.minutes = u.minutes[1:]
+	if first {
+		u.minutes = slices.DeleteFunc(u.minutes, func(b minute) bool {
+			return b.start <= start-series*minuteMS || b.start > start
+		})
 	}
 	m.keys[key] = &entry{kind: usageRecord, until: now + dayMS, usage: u}
 }

@@ -36,7 +36,7 @@ var plain = []model.Rate{
 	{N: 7, Period: period(1, "s")}, {N: 3, Period: period(10, "s")}, {N: 100, Period: period(1, "m")},
 	{N: 1, Period: period(365, "d")}, {N: 1000000, Period: period(1, "s")}, {N: 1000, Period: period(1, "h")},
 	{N: 999983, Period: period(1, "h")}, {N: 1, Period: period(1, "ms")}, {N: 1, Period: period(1, "s")},
-	{N: 13, Period: period(7, "ms")}, {N: 9, Period: period(1, "d")}, {N: 100000007, Period: period(1, "d")},
+	{N: 13, Period: period(7, "ms")}, {N: 9, Period: period(1, "d")}, {N: 60000007, Period: period(1, "d")},
 	{N: 1, Period: period(36500, "d")}, {N: 365, Period: period(36500, "d")}, {N: 2, Period: period(3, "ms")},
 }
 
@@ -53,7 +53,7 @@ func rate(t *rapid.T, algorithm string) model.Rate {
 	switch algorithm {
 	case model.GCRA, model.LeakyBucket, model.TokenBucket:
 		r.Burst = pick(t, 0, 0, 1, 2, r.N, 2*r.N, r.N+1, (r.N+1)/2, 10*r.N, between(t, 1, 100))
-		if r.RefillMS() > model.MaxPeriodMS {
+		if r.RefillMS() > model.MaxPeriodMS || r.TooFine() {
 			r.Burst = 0
 		}
 	case model.FixedWindow:
