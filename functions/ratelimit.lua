@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'c5e9a1ee0557'
+local BUILD_ID = 'b6204d4d08fd'
 
 -- Time stands still during a call from Redis 7.2 on. Before, two commands of one call can see two milliseconds, so
 -- what is read of the clock must not be written back as a difference to "now". Valkey says 7.2.4 here, rightly.
@@ -1285,10 +1285,9 @@ local function acquire(key, limit, id)
         digits(count - limit.capacity), '1', 'WITHSCORES')
       return answer(key, limit, now, 0, count, tonumber(freeing[2]) - now)
     end
-    count = count + 1
   end
   keep(key, limit, member, now, is_set)
-  return answer(key, limit, now, 1, count, 0)
+  return answer(key, limit, now, 1, held(key, limit, now), 0)
 end
 
 -- renew prolongs a lease that is held, also while the key is blocked; a lease that has lapsed stays lost, and its
@@ -1301,12 +1300,11 @@ local function renew(key, limit, id)
   end
   local member = MEMBER .. id
   local lapses = is_set and score(key, member) or now
-  local count = is_set and held(key, limit, now) or 0
   if lapses <= now then
-    return answer(key, limit, now, 0, count, -1)
+    return answer(key, limit, now, 0, is_set and held(key, limit, now) or 0, -1)
   end
   keep(key, limit, member, now, true)
-  return answer(key, limit, now, 1, count, 0)
+  return answer(key, limit, now, 1, held(key, limit, now), 0)
 end
 
 -- release gives a lease back: 1, or 0 if this id holds none any more.

@@ -109,10 +109,9 @@ local function acquire(key, limit, id)
         digits(count - limit.capacity), '1', 'WITHSCORES')
       return answer(key, limit, now, 0, count, tonumber(freeing[2]) - now)
     end
-    count = count + 1
   end
   keep(key, limit, member, now, is_set)
-  return answer(key, limit, now, 1, count, 0)
+  return answer(key, limit, now, 1, held(key, limit, now), 0)
 end
 
 -- renew prolongs a lease that is held, also while the key is blocked; a lease that has lapsed stays lost, and its
@@ -125,12 +124,11 @@ local function renew(key, limit, id)
   end
   local member = MEMBER .. id
   local lapses = is_set and score(key, member) or now
-  local count = is_set and held(key, limit, now) or 0
   if lapses <= now then
-    return answer(key, limit, now, 0, count, -1)
+    return answer(key, limit, now, 0, is_set and held(key, limit, now) or 0, -1)
   end
   keep(key, limit, member, now, true)
-  return answer(key, limit, now, 1, count, 0)
+  return answer(key, limit, now, 1, held(key, limit, now), 0)
 end
 
 -- release gives a lease back: 1, or 0 if this id holds none any more.
