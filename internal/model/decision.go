@@ -19,7 +19,7 @@ func (h *holding) judge(index int) []verdict {
 		v := verdict{index: index, capacity: h.limit.Rates[i].Capacity()}
 		switch {
 		case h.blocked > 0:
-			v.capacity = h.leastCapacity()
+			v.capacity = h.limit.Rates[0].Capacity()
 			v.wait = h.blocked
 			if h.cost > v.capacity {
 				v.wait = -1
@@ -38,15 +38,6 @@ func (h *holding) judge(index int) []verdict {
 		verdicts[i] = v
 	}
 	return verdicts
-}
-
-// leastCapacity is what the reply of a blocked key says for its limit.
-func (h *holding) leastCapacity() int64 {
-	least := h.limit.Rates[0].Capacity()
-	for _, r := range h.limit.Rates {
-		least = min(least, r.Capacity())
-	}
-	return least
 }
 
 // look fills in how the rates stand.

@@ -44,9 +44,7 @@ func carried(e *entry, r Rate, cost, lapses int64) int64 {
 	var spent int64
 	switch e.algorithm {
 	case FixedWindow, SlidingWindow, SlidingLog:
-		for _, saved := range e.rates {
-			spent = max(spent, counted(saved))
-		}
+		spent = counted(e.rates[0])
 	default:
 		of := new(big.Rat).SetFrac(new(big.Int).Mul(big.NewInt(lapses), big.NewInt(r.N)), big.NewInt(r.Period.MS()))
 		if c := ceil(of); c.IsInt64() {

@@ -83,7 +83,7 @@ func (m *Model) refund(holdings []*holding) []any {
 		for j, r := range h.limit.Rates {
 			verdicts[j] = verdict{index: i + 1, capacity: r.Capacity(), allowed: h.blocked == 0, wait: h.blocked}
 			if h.blocked > 0 {
-				verdicts[j].capacity = h.leastCapacity()
+				verdicts[j].capacity = h.limit.Rates[0].Capacity()
 			}
 		}
 		h.look(verdicts)
