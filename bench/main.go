@@ -53,9 +53,9 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.BoolVar(&o.json, "json", false, "write JSON")
 	flags.BoolVar(&o.markdown, "markdown", false, "write a Markdown table")
 	flags.IntVar(&o.plan.Keys, "keys", 100000, "keys of each contender where a case is about keys in use")
-	flags.IntVar(&o.plan.Calls, "calls", 10000, "timed calls of each contender in each round")
-	flags.IntVar(&o.plan.WarmUp, "warm-up", 1000, "calls before them that are not timed")
-	flags.IntVar(&o.plan.Rounds, "rounds", 9, "rounds")
+	flags.IntVar(&o.plan.Calls, "calls", 2000, "timed calls of each contender in each round")
+	flags.IntVar(&o.plan.WarmUp, "warm-up", 200, "calls before them that are not timed")
+	flags.IntVar(&o.plan.Rounds, "rounds", 41, "rounds")
 	flags.IntVar(&o.plan.Batch, "batch", 50, "decisions sent in one write")
 	if err := flags.Parse(args); err != nil {
 		return o, err
