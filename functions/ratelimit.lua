@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'b6204d4d08fd'
+local BUILD_ID = 'f21d5cf02324'
 
 -- Time stands still during a call from Redis 7.2 on. Before, two commands of one call can see two milliseconds, so
 -- what is read of the clock must not be written back as a difference to "now". Valkey says 7.2.4 here, rightly.
@@ -49,6 +49,40 @@ end
 -- new builds the reply. reason: BADARGS BADLIMIT BADCOST BADKEYS BADSTATE NOPOLICY. text may be a format.
 function errors.new(reason, text, ...)
   return redis.error_reply('RATELIMIT ' .. reason .. ' ' .. string.format(text, ...))
+end
+end
+
+--@ src/15_clock.lua
+local clock = {}
+do
+-- The server's time, read once a call: every limit of a call sees the same moment, also on Redis 7.0, where time goes on
+-- during one. Every function begins by forgetting it: clock.register sees to that.
+
+-- register registers a function as redis.register_function does.
+function clock.register(definition)
+  local callback = definition.callback
+  definition.callback = function(keys, args)
+    clock.now = nil
+    return callback(keys, args)
+  end
+  redis.register_function(definition)
+end
+
+-- us answers whole microseconds since the epoch.
+function clock.us()
+  local now = clock.now
+  if not now then
+    local time = redis.call('TIME')
+    now = tonumber(time[1]) * 1000000 + tonumber(time[2])
+    clock.now = now
+  end
+  return now
+end
+
+-- ms answers whole milliseconds since the epoch, rounded down as Redis rounds when keys expire.
+function clock.ms()
+  local now = clock.us()
+  return (now - now % 1000) / 1000
 end
 end
 
@@ -126,11 +160,15 @@ function spans.prepare(limit, capacity)
     limit.interval_part = math.ceil(limit.interval_part / limit.parts * most)
     limit.parts = most
   end
+  limit.interval_about = limit.interval_us + limit.interval_part / limit.parts
   return nil
 end
 
 -- times answers n emission intervals.
 function spans.times(n, limit)
+  if n == 1 then
+    return limit.interval_us, limit.interval_part
+  end
   local part = n * limit.interval_part
   local over = part % limit.parts
   return n * limit.interval_us + (part - over) / limit.parts, over
@@ -140,22 +178,21 @@ function spans.exceeds(us, part, other_us, other_part)
   return us > other_us or (us == other_us and part > other_part)
 end
 
--- add answers the sum of two spans, the parts of which are below limit.parts.
-function spans.add(us, part, more_us, more_part, limit)
-  us, part = us + more_us, part + more_part
-  if part >= limit.parts then
-    return us + 1, part - limit.parts
-  end
-  return us, part
-end
-
--- units answers how many whole intervals fit into the span from part of the first to the other, 0 if it is negative.
--- The quotient of doubles can be one off, the products are not.
+-- units answers how many whole intervals fit into the span, the part of which may be negative; 0 if it is itself. The quotient of doubles tells, unless it
+-- is next to a whole number: then the products, which are exact, do.
 function spans.units(us, part, limit)
+  if part < 0 then
+    us, part = us - 1, part + limit.parts
+  end
   if us < 0 or (us == 0 and part <= 0) then
     return 0
   end
-  local n = math.floor((us + part / limit.parts) / (limit.interval_us + limit.interval_part / limit.parts)) + 1
+  local about = (us + part / limit.parts) / limit.interval_about
+  local over = about % 1
+  if over > 0.001 and over < 0.999 and about < 1000000000 then
+    return about - over
+  end
+  local n = about - over + 1
   local n_us, n_part = spans.times(n, limit)
   while n > 0 and spans.exceeds(n_us, n_part, us, part) do
     n = n - 1
@@ -164,9 +201,13 @@ function spans.units(us, part, limit)
   return n
 end
 
--- whole_ms rounds up to milliseconds. part may be that of a difference, negative.
+-- whole_ms rounds a span up to milliseconds. part may be that of a difference, negative.
 function spans.whole_ms(us, part)
-  return math.ceil((part > 0 and us + 1 or us) / 1000)
+  if part > 0 then
+    us = us + 1
+  end
+  local over = us % 1000
+  return (over > 0 and us + 1000 - over or us) / 1000
 end
 
 -- text writes a time as "<us>" or "<us>+<part>", after a prefix if one is given.
@@ -177,20 +218,9 @@ function spans.text(us, part, prefix)
   return string.format('%s%.0f', prefix or '', us)
 end
 
--- TIME is the pattern of such a text: 16 digits of microseconds are the years 2001 to 2286. read answers the time that
--- it has matched, or nil if it has not.
+-- TIME is the pattern of such a text, its captures the us and the part ('': none). 16 digits of microseconds are the
+-- years 2001 to 2286.
 spans.TIME = '(%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d)%+?(%d*)$'
-
-function spans.read(us, part)
-  if part == '' then
-    return tonumber(us), 0
-  end
-  part = part and numbers.whole(part)
-  if part then
-    return tonumber(us), part
-  end
-  return nil
-end
 end
 
 --@ src/30_states.lua
@@ -275,6 +305,15 @@ function states.owner(value)
   return nil
 end
 
+-- forget tells the algorithms that a key is about to hold another state than they may have seen in it.
+function states.forget(key)
+  for i = 1, #states.forgetful do
+    states.forgetful[i](key)
+  end
+end
+
+states.forgetful = {} -- functions of the key, added by the algorithms that remember something of keys
+
 -- leaves_room answers the most units that may count as spent so that just this call finds room: what a state that
 -- cannot hold under this limit is taken for.
 function states.leaves_room(capacity, cost)
@@ -356,165 +395,197 @@ function packed.prefixed(prefix)
   end
 end
 
--- text answers the state of the rate at a place: all of body, or one part of ":<length>:<state>..."; nil if body is
--- broken.
-function packed.text(body, place)
+-- split answers the states of a body of several rates, ":<length>:<state>...", or the one of a single rate; nil if the
+-- body is broken.
+local function split(body)
   if string.sub(body, 1, 1) ~= ':' then
-    return place == 1 and body or ''
+    return { body }
   end
+  local texts = {}
   local at = 2
   while at <= #body do
-    local _, last, length = string.find(body, '^(%d+):', at)
-    length = length and numbers.whole(length)
+    local _, last, digits = string.find(body, '^(%d+):', at)
+    local length = digits and numbers.whole(digits)
     if not length or last + length > #body then
       return nil
-    elseif place == 1 then
-      return string.sub(body, last + 1, last + length)
     end
-    place = place - 1
+    texts[#texts + 1] = string.sub(body, last + 1, last + length)
     at = last + length + 1
   end
-  return ''
+  return texts
 end
 
-local function now_us()
-  local time = redis.call('TIME')
-  return tonumber(time[1]) * 1000000 + tonumber(time[2])
+-- first answers the state of the first rate, '' if there is none.
+function packed.first(value, algorithm)
+  local texts = split(string.sub(value, #algorithm.prefix + 1))
+  return texts and texts[1] or ''
 end
 
--- fetch answers what key holds:
---   body             the state, after "<algorithm>:" ('': none)
---   kind, a, b, c    if it is not simply that: see states.view
--- or nil and the error.
+-- fetch reads a key for any number of rates. Answers their states, in order ('' or nothing: none), and, if another
+-- algorithm left the state, for how many ms that counts; or false and the ms of a block; or nil and the error.
 local function fetch(key, limit, cost, now)
   local algorithm = limit.algorithm
   local value = redis.pcall('GET', key)
   if not value then
-    return ''
-  elseif type(value) == 'string' and string.find(value, algorithm.prefix, 1, true) == 1 then
-    return string.sub(value, #algorithm.prefix + 1)
+    return {}
   end
-  local kind, state, left, owner = states.view(key, value, algorithm, cost)
-  if not kind then
-    return nil, state
-  elseif kind ~= 'own' then
-    return '', kind, state, left, owner
+  local state, kind, left, owner = value, nil, nil, nil
+  if type(value) ~= 'string' or string.find(value, algorithm.prefix, 1, true) ~= 1 then
+    kind, state, left, owner = states.view(key, value, algorithm)
+    if not kind then
+      return nil, state
+    elseif kind == 'blocked' then
+      return false, left
+    elseif kind == 'none' then
+      return {}
+    end
+  end
+  if kind == 'other' then
+    local texts = {}
+    for i, rate in ipairs(limit.rates or { limit }) do
+      texts[i] = algorithm.spend(now, rate, states.spent_elsewhere(state, left, owner, rate, cost))
+    end
+    return texts, left
   elseif algorithm.plain and string.find(state, algorithm.prefix, 1, true) ~= 1 then
-    return algorithm.plain(state, left, now)
+    return { algorithm.plain(state, left, now) }
   end
-  return string.sub(state, #algorithm.prefix + 1)
+  local texts = split(string.sub(state, #algorithm.prefix + 1))
+  if not texts then
+    return nil, states.unreadable(key, value)
+  end
+  return texts
 end
 
--- rate_text answers the state of one rate, and for how many ms another algorithm's state counts.
-local function rate_text(body, place, rate, cost, now, kind, value, left, owner)
-  if kind ~= 'other' then
-    return packed.text(body, place)
-  end
-  local units = states.spent_elsewhere(value, left, owner, rate, cost)
-  return rate.algorithm.spend(now, rate, units), left
+-- wanted answers for what cost a state that cannot be leaves room: a refund asks for nothing, and finds room for one.
+local function wanted(verb, cost)
+  return verb == 'give' and 1 or cost
 end
 
-local function one(verb, key, limit, cost)
-  local now = now_us()
-  local body, kind, value, left, owner = fetch(key, limit, cost, now)
-  if not body then
-    return nil, kind
-  elseif kind == 'blocked' then
-    return states.refused_by_block(limit, cost, left)
+------------------------------------------------------------------- one rate
+
+-- unusual decides over whatever a key can hold.
+local function unusual(verb, key, limit, cost)
+  local now = clock.us()
+  local texts, elsewhere = fetch(key, limit, wanted(verb, cost), now)
+  if texts == nil then
+    return nil, elsewhere
+  elseif not texts then
+    return states.refused_by_block(limit, wanted(verb, cost), elsewhere)
   end
-  local text, elsewhere = rate_text(body, 1, limit, cost, now, kind, value, left, owner)
-  local allowed, remaining, retry, reset, following, full
-  if text then
-    allowed, remaining, retry, reset, following, full = limit.algorithm[verb](text, now, limit, cost)
-  end
+  local allowed, remaining, retry, reset, following, full = limit.algorithm[verb](texts[1] or '', now, limit, cost)
   if allowed == nil then
-    return nil, states.unreadable(key, limit.algorithm.prefix .. body)
+    return nil, states.unreadable(key, redis.call('GET', key))
   elseif not allowed and elsewhere then
     return false, remaining, retry == -1 and -1 or elsewhere, elsewhere
   end
   return allowed, remaining, retry, reset, following, full
 end
 
--- decide, give and write of a limit of one rate.
+-- decide, give and write of a limit of one rate. decide knows the two usual cases, no key and a state of one rate.
 function packed.decide(key, limit, cost)
-  return one('step', key, limit, cost)
+  local value = redis.pcall('GET', key)
+  local text = ''
+  if value then
+    text = type(value) == 'string' and string.match(value, limit.state)
+    if not text then
+      return unusual('step', key, limit, cost)
+    end
+  end
+  local allowed, remaining, retry, reset, following, full = limit.algorithm.step(text, clock.us(), limit, cost)
+  if allowed == nil then
+    return nil, states.unreadable(key, value)
+  end
+  return allowed, remaining, retry, reset, following, full
 end
 
 function packed.give(key, limit, cost)
-  return one('give', key, limit, cost)
+  return unusual('give', key, limit, cost)
 end
 
 function packed.write(key, limit, _, text, full)
   if text == '' then
     redis.call('DEL', key)
   else
+    states.forget(key)
     redis.call('SET', key, limit.algorithm.prefix .. text, 'PXAT', full)
   end
 end
 
--- Several rates: all of them are charged, or none. Where one denies, what the others have to say is asked at no cost.
-local function several(verb, key, limit, cost)
-  local now = now_us()
-  local body, kind, value, left, owner = fetch(key, limit, cost, now)
-  if not body then
-    return nil, kind
-  elseif kind == 'blocked' then
-    local allowed, remaining, retry, reset = states.refused_by_block(limit, cost, left)
-    return allowed, remaining, retry, reset, nil, nil, limit.rates[1].capacity
-  end
-  local all = true
-  local verdicts, texts = {}, {}
-  local last_full = 0
-  for i, rate in ipairs(limit.rates) do
-    local text, elsewhere = rate_text(body, i, rate, cost, now, kind, value, left, owner)
-    local verdict
-    if text then
-      verdict = { limit.algorithm[verb](text, now, rate, cost) }
-      texts[i] = verdict[5]
-    end
-    if not verdict or verdict[1] == nil then
-      return nil, states.unreadable(key, limit.algorithm.prefix .. body)
-    end
-    if not verdict[1] then
-      all = false
-      if elsewhere then
-        verdict[3], verdict[4] = verdict[3] == -1 and -1 or elsewhere, elsewhere
-      end
-    end
-    verdict.text = text
-    verdicts[i] = verdict
-    last_full = math.max(last_full, verdict[6] or 0)
-  end
+------------------------------------------------------------------- several rates
+
+-- refused answers for rates of which one denies: nothing is taken from any, so what those that would have allowed the
+-- call have to say is asked of them again, at no cost.
+local function refused(verb, texts, now, limit, cost, elsewhere)
+  local step = limit.algorithm[verb]
   local binding, least, longest_retry, longest_reset = nil, nil, 0, 0
   for i, rate in ipairs(limit.rates) do
-    local allowed, remaining, retry, reset = verdicts[i][1], verdicts[i][2], verdicts[i][3], verdicts[i][4]
-    if allowed and not all then
+    local allowed, remaining, retry, reset = step(texts[i] or '', now, rate, cost)
+    if allowed then
       local _
-      _, remaining, _, reset = limit.algorithm.step(verdicts[i].text, now, rate, 0)
+      _, remaining, _, reset = limit.algorithm.step(texts[i] or '', now, rate, 0)
       retry = 0
-    elseif not allowed then
-      binding = binding or i
+    else
+      binding = binding or rate
+      if elsewhere then
+        retry, reset = retry == -1 and -1 or elsewhere, elsewhere
+      end
     end
-    if not least or remaining < least then
-      least = remaining
-      binding = all and i or binding
-    end
-    if longest_retry ~= -1 then
-      longest_retry = retry == -1 and -1 or math.max(longest_retry, retry)
-    end
+    least = least and math.min(least, remaining) or remaining
+    longest_retry = (retry == -1 or longest_retry == -1) and -1 or math.max(longest_retry, retry)
     longest_reset = math.max(longest_reset, reset)
   end
-  return all, least, longest_retry, longest_reset, texts, last_full, limit.rates[binding].capacity
+  return false, least, longest_retry, longest_reset, nil, nil, binding.capacity
+end
+
+-- several decides: all rates are charged, or none.
+local function several(verb, key, limit, cost)
+  local now = clock.us()
+  local texts, elsewhere = fetch(key, limit, wanted(verb, cost), now)
+  if texts == nil then
+    return nil, elsewhere
+  elseif not texts then
+    local allowed, remaining, retry, reset = states.refused_by_block(limit, wanted(verb, cost), elsewhere)
+    return allowed, remaining, retry, reset, nil, nil, limit.rates[1].capacity
+  end
+  local step = limit.algorithm[verb]
+  local following, last_full = {}, 0
+  local binding, least, longest_retry, longest_reset = nil, nil, 0, 0
+  local all = true
+  for i, rate in ipairs(limit.rates) do
+    local allowed, remaining, retry, reset, text, full = step(texts[i] or '', now, rate, cost)
+    if allowed == nil then
+      return nil, states.unreadable(key, redis.call('GET', key))
+    end
+    all = all and allowed
+    if not least or remaining < least then
+      binding, least = rate, remaining
+    end
+    if retry > longest_retry then
+      longest_retry = retry
+    end
+    if reset > longest_reset then
+      longest_reset = reset
+    end
+    if full and full > last_full then
+      last_full = full
+    end
+    following[i] = text
+  end
+  if not all then
+    return refused(verb, texts, now, limit, cost, elsewhere)
+  end
+  return true, least, longest_retry, longest_reset, following, last_full, binding.capacity
 end
 
 local function write_several(key, limit, _, texts, full)
   local out = { limit.algorithm.prefix .. ':' }
   local any = false
   for i = 1, #limit.rates do
-    out[i + 1] = string.format('%.0f:', #texts[i]) .. texts[i]
+    out[i + 1] = string.format('%d:', #texts[i]) .. texts[i] -- %s would end at a byte 0
     any = any or texts[i] ~= ''
   end
   if any then
+    states.forget(key)
     redis.call('SET', key, table.concat(out), 'PXAT', full)
   else
     redis.call('DEL', key)
@@ -535,6 +606,7 @@ function packed.complete(limit)
     limit.decide, limit.give, limit.write = decide_several, give_several, write_several
   else
     limit.decide, limit.give, limit.write = packed.decide, packed.give, packed.write
+    limit.state = '^' .. limit.algorithm.prefix .. '([^:].*)$'
   end
 end
 end
@@ -565,7 +637,6 @@ do
 --   holds     function(value): whether a string was written by this algorithm
 --   spent     function(value, left): the units that the state stands for, left ms before its expiry; without it they
 --             are taken to be what the other limit refills in that time
---   forget    function(key), optional: drops what is remembered of a key
 --   step, give, spend, plain: see src/35_packed.lua
 
 local UNITS = { ms = 1, s = 1000, m = 60000, h = 3600000, d = 86400000 }
@@ -893,48 +964,35 @@ function decisions.one(key, limit, cost, consume)
   return reply
 end
 
--- Gathers what the limits of one call say.
-local function gather()
-  return { retry = 0, reset = 0 }
-end
-
-local function add(sum, i, remaining, retry, reset, capacity)
-  if not sum.least or remaining < sum.least then
-    sum.least, sum.at, sum.capacity = remaining, i, capacity
-  end
-  if sum.retry ~= -1 then
-    sum.retry = (retry == -1 or retry > sum.retry) and retry or sum.retry
-  end
-  sum.reset = reset > sum.reset and reset or sum.reset
-end
-
 -- refused answers for a call that some limit denies: nothing is taken anywhere, so what the limits that would have
 -- allowed it have to say is asked of them again, at no cost.
 local function refused(verb, keys, list, costs)
-  local sum, binding, binding_capacity = gather(), nil, nil
+  local binding, binding_capacity, least, longest_retry, longest_reset = nil, nil, nil, 0, 0
   for i, limit in ipairs(list) do
     local allowed, remaining, retry, reset, _, _, capacity = limit[verb](keys[i], limit, costs[i])
-    capacity = capacity or limit.capacity
     if allowed then
       allowed, remaining, _, reset = limit.decide(keys[i], limit, 0)
       retry = 0
     elseif not binding then
-      binding, binding_capacity = i, capacity
+      binding, binding_capacity = i, capacity or limit.capacity
     end
     if allowed == nil then
       return remaining
     end
-    add(sum, i, remaining, retry, reset, capacity)
+    least = least and math.min(least, remaining) or remaining
+    longest_retry = (retry == -1 or longest_retry == -1) and -1 or math.max(longest_retry, retry)
+    longest_reset = math.max(longest_reset, reset)
   end
-  return { 0, binding_capacity, sum.least, sum.retry, sum.reset, binding }
+  return { 0, binding_capacity, least, longest_retry, longest_reset, binding }
 end
 
 -- all decides over several keys, or refunds to them. Nothing is written before every key has been read and every limit
 -- has allowed. verb is the function of the limit that is asked: 'decide', or 'give' for a refund (src/40_limits.lua).
 function decisions.all(verb, keys, list, costs, consume)
   local first, second = {}, {}
-  local sum = gather()
-  for i, limit in ipairs(list) do
+  local binding, binding_capacity, least, longest_retry, longest_reset = nil, nil, nil, 0, 0
+  for i = 1, #list do
+    local limit = list[i]
     local allowed, remaining, retry, reset, w1, w2, capacity = limit[verb](keys[i], limit, costs[i])
     if allowed == nil then
       return remaining
@@ -942,16 +1000,25 @@ function decisions.all(verb, keys, list, costs, consume)
       return refused(verb, keys, list, costs)
     end
     first[i], second[i] = w1, w2
-    add(sum, i, remaining, retry, reset, capacity or limit.capacity)
+    if not least or remaining < least then
+      binding, binding_capacity, least = i, capacity or limit.capacity, remaining
+    end
+    if retry > longest_retry then
+      longest_retry = retry
+    end
+    if reset > longest_reset then
+      longest_reset = reset
+    end
   end
   if consume then
-    for i, limit in ipairs(list) do
-      if costs[i] > 0 then
-        limit.write(keys[i], limit, verb == 'give' and -costs[i] or costs[i], first[i], second[i])
+    for i = 1, #list do
+      local cost = costs[i]
+      if cost > 0 then
+        list[i].write(keys[i], list[i], verb == 'give' and -cost or cost, first[i], second[i])
       end
     end
   end
-  return { 1, sum.capacity, sum.least, sum.retry, sum.reset, sum.at }
+  return { 1, binding_capacity, least, longest_retry, longest_reset, binding }
 end
 
 -- request decides what the caller asked for (src/50_requests.lua).
@@ -1002,8 +1069,7 @@ end
 
 -- note counts a decision.
 function tracking.note(key, allowed, cost)
-  local time = redis.call('TIME')
-  local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+  local now = clock.ms()
   local minute = math.floor(now / MINUTE)
   local at = string.format('%.0f', now)
   redis.call('HSETNX', key, 'first', at)
@@ -1107,11 +1173,6 @@ local holdings = {}
 do
 -- What verbs that take keys without a limit need to know of them: reset, block, unblock.
 
-local function now_ms()
-  local time = redis.call('TIME')
-  return tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
-end
-
 -- of answers what a key holds: { kind = 'none' }, { kind = 'state', value =, expiry =, blocked = ms since the epoch }
 -- (a string; without a block blocked is 0), { kind = 'leases', blocked = }, or { kind = 'usage' }; or nil and the error.
 function holdings.of(key, now)
@@ -1140,7 +1201,7 @@ end
 -- all answers what each key holds, and now in ms since the epoch; or nil and the error.
 function holdings.all(keys)
   local list = {}
-  local now = now_ms()
+  local now = clock.ms()
   for i, key in ipairs(keys) do
     local holding, err = holdings.of(key, now)
     if not holding then
@@ -1149,15 +1210,6 @@ function holdings.all(keys)
     list[i] = holding
   end
   return list, now
-end
-
--- forget drops what the library remembers of a key that is about to change under it.
-function holdings.forget(key)
-  for _, algorithm in pairs(algorithms) do
-    if algorithm.forget then
-      algorithm.forget(key)
-    end
-  end
 end
 
 -- arguments checks those of a verb over keys; answers the error, or nil.
@@ -1185,11 +1237,6 @@ do
 
 local MEMBER = 'lease:'
 local BLOCK = 'blocked' -- the member that ratelimit_block adds (src/verbs/block.lua)
-
-local function now_ms()
-  local time = redis.call('TIME')
-  return tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
-end
 
 local function digits(number)
   return string.format('%.0f', number)
@@ -1237,8 +1284,13 @@ local function held(key, limit, now)
 end
 
 local function answer(key, limit, now, allowed, count, retry)
-  local last = redis.pcall('ZRANGE', key, -1, -1, 'WITHSCORES')
-  local reset = last[2] and math.max(0, tonumber(last[2]) - now) or 0
+  local last = redis.pcall('ZRANGE', key, -2, -1, 'WITHSCORES')
+  local reset = 0
+  for i = 1, last.err and 0 or #last, 2 do
+    if last[i] ~= BLOCK then
+      reset = math.max(reset, tonumber(last[i + 1]) - now)
+    end
+  end
   return { allowed, limit.capacity, math.max(0, limit.capacity - count), retry, reset, 1 }
 end
 
@@ -1269,7 +1321,7 @@ end
 
 -- acquire takes a lease, or prolongs the one that this id holds: a retry does not take a second one.
 local function acquire(key, limit, id)
-  local now = now_ms()
+  local now = clock.ms()
   local blocked, is_set = blocked_for(key, now)
   if not blocked then
     return is_set -- the error
@@ -1293,7 +1345,7 @@ end
 -- renew prolongs a lease that is held, also while the key is blocked; a lease that has lapsed stays lost, and its
 -- retry_after is -1.
 local function renew(key, limit, id)
-  local now = now_ms()
+  local now = clock.ms()
   local blocked, is_set = blocked_for(key, now)
   if not blocked then
     return is_set -- the error
@@ -1309,7 +1361,7 @@ end
 
 -- release gives a lease back: 1, or 0 if this id holds none any more.
 local function release(key, _, id)
-  local now = now_ms()
+  local now = clock.ms()
   local blocked, is_set = blocked_for(key, now)
   if not blocked then
     return is_set -- the error
@@ -1381,7 +1433,7 @@ local function parse(text)
 end
 
 local function spent(value)
-  return numbers.whole(value) or parse(packed.text(string.sub(value, #'fixed_window:' + 1), 1) or '') or 0
+  return numbers.whole(value) or parse(packed.first(value, algorithms.fixed_window)) or 0
 end
 
 -- length answers the ms of a window that opens at now (ms).
@@ -1423,8 +1475,7 @@ local function opening(limit)
   if not limit.align then
     return limit.period
   end
-  local time = redis.call('TIME')
-  return length(limit, tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000))
+  return length(limit, clock.ms())
 end
 
 -- read answers the count, the ms left of the window (0: none is open), for how many ms another algorithm's state
@@ -1474,7 +1525,7 @@ local function decide(key, limit, cost)
 end
 
 local function give(key, limit, cost)
-  local count, left, _, kept = read(key, limit, 1)
+  local count, left, elsewhere, kept = read(key, limit, 1)
   if not count then
     if count == nil then
       return nil, left
@@ -1482,7 +1533,9 @@ local function give(key, limit, cost)
     return states.refused_by_block(limit, 1, left)
   end
   if left == 0 or left > limit.period then
-    count, left = 0, 0
+    count = elsewhere and count or 0
+    left = opening(limit)
+    kept = false
   end
   local after = math.max(0, count - cost)
   return true, math.max(0, limit.capacity - after), 0, after > 0 and left or 0, after, not kept and left
@@ -1493,6 +1546,7 @@ local function write(key, _, cost, count, opens)
   if count == 0 then
     redis.call('DEL', key)
   elseif opens then
+    states.forget(key)
     redis.call('SET', key, count, 'PX', opens)
   else
     redis.call('INCRBY', key, cost)
@@ -1558,14 +1612,14 @@ local function complete(limit)
   limit.decide, limit.give, limit.write = decide, give, write
 end
 
-local function clock(text)
+local function clock_option(text)
   return text == 'clock' and text or nil, '"clock"'
 end
 
 algorithms.fixed_window = {
   name = 'fixed_window',
   prefix = 'fixed_window:',
-  options = { align = clock },
+  options = { align = clock_option },
   rate = complete_rate,
   limit = complete,
   holds = holds,
@@ -1616,6 +1670,10 @@ local function unusual_debt(key, limit, cost)
     return false, left
   elseif kind == 'none' then
     return 0
+  elseif kind == 'own' and string.sub(value, 1, 6) == 'gcra::' then
+    local digits, more_digits = string.match(packed.first(value, algorithms.gcra), TEXT)
+    local part = (more_digits or '') ~= '' and 1 or 0
+    return digits and math.max(0, spans.whole_ms(tonumber(digits), part) - clock.ms()) or 0
   elseif kind == 'own' then
     return left
   end
@@ -1623,8 +1681,8 @@ local function unusual_debt(key, limit, cost)
 end
 
 -- A key that denies is asked again and again, and PTTL alone answers it, once GET has shown that the state is ours.
--- seen keeps the debt at which it did: while time passes and nothing is written a debt only shrinks, so a debt above
--- it says that the key is no longer the one that was seen. This saves a sixth of a denied call (bench/README.md), is
+-- seen keeps the debt at which it did: while time passes and nothing is written a debt shrinks, so a debt that has not
+-- says that the key may no longer be the one that was seen. This saves a seventh of a denied call (bench/README.md), is
 -- forgotten freely, and can only deny.
 local MOST_SEEN = 10000 -- keys
 local LONGEST_SEEN = 200 -- bytes of a key
@@ -1644,7 +1702,7 @@ local function remember(key, debt)
   seen[key] = debt
 end
 
-local function forget(key)
+states.forgetful[#states.forgetful + 1] = function(key)
   if seen[key] then
     seen[key] = -1
   end
@@ -1655,7 +1713,7 @@ local function decide_ms(key, limit, cost)
   local debt = redis.call('PTTL', key)
   local after = debt + cost * interval
   local kept, elsewhere = true, nil
-  if debt <= 0 or after <= full or debt > (seen[key] or -1) or debt + interval > 2 * full then
+  if debt <= 0 or after <= full or debt >= (seen[key] or -1) or debt + interval > 2 * full then
     if debt == -2 then
       debt = 0
       kept = false
@@ -1716,14 +1774,19 @@ end
 
 ------------------------------------------------------------------- any T, any number of rates
 
--- debt_at answers the debt that a TAT stands for as a span. cost is what the call wants.
-local function debt_at(us, part, now, rate, cost)
+-- debt_at answers the debt that a TAT stands for as a span, from what the pattern of one has matched. cost is what the
+-- call wants.
+local function debt_at(digits, more_digits, now, rate, cost)
+  local us, part = tonumber(digits), 0
   if us < now then
     return 0, 0
-  elseif part >= rate.parts then
-    us, part = us + 1 - now, 0 -- left by a rate with other parts: rounded up
-  else
-    us = us - now
+  end
+  us = us - now
+  if more_digits ~= '' then
+    part = tonumber(more_digits)
+    if part >= rate.parts then
+      us, part = us + 1, 0 -- left by a rate with other parts: rounded up
+    end
   end
   if spans.exceeds(us, part, rate.far_us, rate.far_part) then
     return spans.times(states.leaves_room(rate.capacity, cost), rate)
@@ -1736,27 +1799,30 @@ local function debt_of(text, now, rate, cost)
   if text == '' then
     return 0, 0
   end
-  local us, part = spans.read(string.match(text, TEXT))
-  if us then
-    return debt_at(us, part, now, rate, cost)
+  local digits, more_digits = string.match(text, TEXT)
+  if digits then
+    return debt_at(digits, more_digits, now, rate, cost)
   end
   return nil
 end
 
 -- weigh decides over a debt. Answers allowed, remaining, retry_after, reset_after, and the debt after the call.
 local function weigh(us, part, rate, cost)
-  local full_us, full_part = rate.full_us, rate.full_part
-  if cost > rate.capacity then
-    return false, spans.units(full_us - us, full_part - part, rate), -1, spans.whole_ms(us, part)
-  end
-  local more_us, more_part = spans.times(cost, rate)
-  local after_us, after_part = spans.add(us, part, more_us, more_part, rate)
-  if cost > 0 and spans.exceeds(after_us, after_part, full_us, full_part) then
+  local full_us, full_part, capacity = rate.full_us, rate.full_part, rate.capacity
+  if cost <= capacity then
+    local after_us, after_part = spans.times(cost, rate)
+    after_us, after_part = after_us + us, after_part + part
+    if after_part >= rate.parts then
+      after_us, after_part = after_us + 1, after_part - rate.parts
+    end
+    if cost == 0 or after_us < full_us or (after_us == full_us and after_part <= full_part) then
+      return true, spans.units(full_us - after_us, full_part - after_part, rate), 0, spans.whole_ms(after_us, after_part),
+        after_us, after_part
+    end
     return false, spans.units(full_us - us, full_part - part, rate),
       spans.whole_ms(after_us - full_us, after_part - full_part), spans.whole_ms(us, part)
   end
-  return true, spans.units(full_us - after_us, full_part - after_part, rate), 0, spans.whole_ms(after_us, after_part),
-    after_us, after_part
+  return false, spans.units(full_us - us, full_part - part, rate), -1, spans.whole_ms(us, part)
 end
 
 local function step(text, now, rate, cost)
@@ -1777,7 +1843,7 @@ local function give(text, now, rate, cost)
   if not us then
     return nil
   end
-  local less_us, less_part = spans.times(math.min(cost, rate.capacity), rate)
+  local less_us, less_part = spans.times(math.min(cost, 2 * rate.capacity), rate)
   us, part = us - less_us, part - less_part
   if part < 0 then
     us, part = us - 1, part + rate.parts
@@ -1803,17 +1869,17 @@ end
 
 local function decide_us(key, limit, cost)
   local value = redis.pcall('GET', key)
+  local now = clock.us()
   local us, part = 0, 0
-  local time = redis.call('TIME')
-  local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
   if value then
+    local digits, more_digits
     if type(value) == 'string' then
-      us, part = spans.read(string.match(value, STATE))
+      digits, more_digits = string.match(value, STATE)
     end
-    if type(value) ~= 'string' or not us then
+    if not digits then
       return packed.decide(key, limit, cost)
     end
-    us, part = debt_at(us, part, now, limit, cost)
+    us, part = debt_at(digits, more_digits, now, limit, cost)
   end
   local allowed, remaining, retry, reset
   allowed, remaining, retry, reset, us, part = weigh(us, part, limit, cost)
@@ -1862,7 +1928,6 @@ algorithms.gcra = {
   rate = complete_rate,
   limit = complete,
   holds = holds,
-  forget = forget,
   step = step,
   give = give,
   spend = spend,
@@ -1917,19 +1982,29 @@ do
 -- room for just this call. Another algorithm's state counts as one entry of now.
 
 local PREFIX = 'sliding_log:'
+local STATE = '^sliding_log:([^:].*)$'
 local BASE, ENTRY = 5, 12
 local CHUNK = 2048 -- bytes that the first read brings; a log that ends within is rewritten, a longer one appended to
 local MOST = 1000000000 -- the largest n: the sums stay in 5 bytes between two rewrites
-local REBASE = 1000000000000
+local REBASE = 200000000000 -- sums start from 0 again; below 0x3a00000000, so that a text never begins with ':'
 
--- A log: body (what is at hand of the text), from (position in the value at which the text begins), key (for what is
--- not at hand), count (entries), base.
+-- A log: body (what is at hand of the text), key (for what is not), count (entries), base, and the first and the last
+-- entry, which alone decide most calls.
 local function open(body, size, key)
   local count = (size - BASE) / ENTRY
   if count < 1 or count % 1 ~= 0 then
     return nil
   end
-  return { body = body, key = key, whole = #body == size, count = count, base = struct.unpack('>I5', body) }
+  local log = { body = body, key = key, whole = #body == size, count = count }
+  log.base, log.first, log.first_sum = struct.unpack('>I5I7I5', body)
+  if count == 1 then
+    log.last, log.sum = log.first, log.first_sum
+  elseif log.whole then
+    log.last, log.sum = struct.unpack('>I7I5', body, size - ENTRY + 1)
+  else
+    log.last, log.sum = struct.unpack('>I7I5', redis.call('GETRANGE', key, -ENTRY, -1))
+  end
+  return log
 end
 
 -- entry answers the time and the sum of entry i; entry 0 is the base.
@@ -1945,33 +2020,43 @@ local function entry(log, i)
   return struct.unpack('>I7I5', redis.call('GETRANGE', log.key, at, at + ENTRY - 1))
 end
 
--- first_live answers the first entry younger than one period, count + 1 if there is none.
+-- first_live answers the first entry younger than one period, count + 1 if there is none, and the sum before it.
 local function first_live(log, since)
-  local low, high = 1, log.count + 1
+  if log.first > since then
+    return 1, log.base
+  elseif log.last <= since then
+    return log.count + 1, log.sum
+  end
+  local low, high, before = 2, log.count, log.first_sum
   while low < high do
-    local middle = math.floor((low + high) / 2)
-    if entry(log, middle) > since then
+    local middle = (low + high - (low + high) % 2) / 2
+    local at, sum = entry(log, middle)
+    if at > since then
       high = middle
     else
-      low = middle + 1
+      low, before = middle + 1, sum
     end
   end
-  return low
+  return low, before
 end
 
--- leaves_at_most answers the first entry from low on after which at most `units` of the sum are left.
-local function leaves_at_most(log, low, sum, units)
-  local high = log.count
+-- leaving answers the time of the first entry from `live` on after which at most `units` of the sum are left, and its
+-- number.
+local function leaving(log, live, units)
+  local low, high = live, log.count
+  if live == 1 and log.sum - log.first_sum <= units then
+    return log.first, 1
+  end
   while low < high do
-    local middle = math.floor((low + high) / 2)
+    local middle = (low + high - (low + high) % 2) / 2
     local _, upto = entry(log, middle)
-    if sum - upto <= units then
+    if log.sum - upto <= units then
       high = middle
     else
       low = middle + 1
     end
   end
-  return low
+  return entry(log, low), low
 end
 
 local function fresh(now, units)
@@ -1981,57 +2066,66 @@ end
 -- weigh decides. log: nil for an empty one. Answers what decide does, and log, the first live entry, the time and the
 -- sum of the entry to write.
 local function weigh(log, now, rate, cost)
-  local period = rate.period * 1000
+  local period, capacity = rate.period * 1000, rate.capacity
   local live, used, last, sum = 1, 0, now, 0
   if log then
-    last, sum = entry(log, log.count)
-    live = first_live(log, now - period)
-    local _, before = entry(log, live - 1)
-    used = sum - before
-    if used >= rate.capacity then
-      local usable = entry(log, leaves_at_most(log, live, sum, rate.capacity - 1))
-      if usable > now then
-        used = states.leaves_room(rate.capacity, cost)
-        log = used > 0 and fresh(now, used) or nil
-        live, last, sum = 1, now, used
-      end
+    last, sum = log.last, log.sum
+    local before
+    live, before = first_live(log, now - period)
+    used = sum > before and sum - before or 0
+    if used >= capacity and last > now and leaving(log, live, capacity - 1) > now then
+      used = states.leaves_room(capacity, cost)
+      log = used > 0 and fresh(now, used) or nil
+      live, last, sum = 1, now, used
     end
   end
-  local remaining = math.max(0, rate.capacity - used)
+  local remaining = used < capacity and capacity - used or 0
   local reset = used > 0 and spans.whole_ms(last + period - now, 0) or 0
   if cost == 0 then
     return true, remaining, 0, reset
-  elseif cost > rate.capacity then
+  elseif cost > capacity then
     return false, remaining, -1, reset
   elseif cost > remaining then
-    local leaving = entry(log, leaves_at_most(log, live, sum, rate.capacity - cost))
-    return false, remaining, spans.whole_ms(leaving + period - now, 0), reset
+    local free = leaving(log, live, capacity - cost)
+    return false, remaining, spans.whole_ms(free + period - now, 0), reset
   end
-  local at = math.max(now, last)
+  local at = last > now and last or now
   return true, remaining - cost, 0, spans.whole_ms(at + period - now, 0), log, live, at, sum + cost
 end
 
--- rewritten answers the text without the dead entries and, if `at` is given, with one more.
+-- rebased answers entries with the sums counted from base.
+local function rebased(entries, base)
+  local out = {}
+  for at = 1, #entries, ENTRY do
+    local when, sum = struct.unpack('>I7I5', entries, at)
+    out[#out + 1] = struct.pack('>I7I5', when, sum - base)
+  end
+  return table.concat(out)
+end
+
+-- live_part answers the entries from `live` on, and the sum before them.
+local function live_part(log, live)
+  if live > log.count then
+    return '', log.sum
+  end
+  local _, base = entry(log, live - 1)
+  local from = BASE + ENTRY * (live - 1)
+  if log.whole then
+    return string.sub(log.body, from + 1), base
+  end
+  return redis.call('GETRANGE', log.key, #PREFIX + from, -1), base
+end
+
+-- rewritten answers the text without the dead entries and with one more.
 local function rewritten(log, live, at, sum)
-  local base, kept = 0, ''
-  if log and live <= log.count then
-    local _
-    _, base = entry(log, live - 1)
-    local from = BASE + ENTRY * (live - 1)
-    kept = log.whole and string.sub(log.body, from + 1)
-      or redis.call('GETRANGE', log.key, #PREFIX + from, -1)
-  elseif at then
-    base = log and select(2, entry(log, log.count)) or 0
+  if not log then
+    return struct.pack('>I5I7I5', 0, at, sum)
   end
+  local entries, base = live_part(log, live)
   if base > REBASE then
-    kept = string.gsub(kept, string.rep('.', ENTRY), function(old)
-      local when, upto = struct.unpack('>I7I5', old)
-      return struct.pack('>I7I5', when, upto - base)
-    end)
-    sum = at and sum - base
-    base = 0
+    entries, sum, base = rebased(entries, base), sum - base, 0
   end
-  return struct.pack('>I5', base) .. kept .. (at and struct.pack('>I7I5', at, sum) or '')
+  return struct.pack('>I5', base) .. entries .. struct.pack('>I7I5', at, sum)
 end
 
 -- expiry answers when the entry of a time has left the window, ms since the epoch.
@@ -2058,25 +2152,29 @@ end
 
 -- give takes back the newest units first.
 local function give(text, now, rate, cost)
-  local log = text ~= '' and open(text, #text) or nil
-  if text ~= '' and not log then
-    return nil
-  elseif not log then
-    return true, rate.capacity, 0, 0, '', 0
+  local log = nil
+  if text ~= '' then
+    log = open(text, #text)
+    if not log then
+      return nil
+    end
   end
-  local live = first_live(log, now - rate.period * 1000)
-  local _, sum = entry(log, log.count)
-  local _, before = entry(log, live - 1)
-  local left = sum - before - cost
+  local live, before = 1, 0
+  if log then
+    live, before = first_live(log, now - rate.period * 1000)
+  end
+  local left = log and log.sum - before - cost or 0
   if left <= 0 then
     return true, rate.capacity, 0, 0, '', 0
   end
-  local last = leaves_at_most(log, live, sum, cost)
-  local at = entry(log, last)
-  local body = string.sub(rewritten(log, live, nil, nil), 1, BASE + ENTRY * (last - live))
-  body = body .. struct.pack('>I7I5', at, struct.unpack('>I5', body) + left)
-  return true, math.max(0, rate.capacity - left), 0, spans.whole_ms(at + rate.period * 1000 - now, 0), body,
-    expiry(at, rate)
+  local at, last = leaving(log, live, cost)
+  local entries, base = live_part(log, live)
+  entries = string.sub(entries, 1, ENTRY * (last - live)) .. struct.pack('>I7I5', at, base + left)
+  if base > REBASE then
+    entries, base = rebased(entries, base), 0
+  end
+  return true, math.max(0, rate.capacity - left), 0, spans.whole_ms(at + rate.period * 1000 - now, 0),
+    struct.pack('>I5', base) .. entries, expiry(at, rate)
 end
 
 local function spend(now, _, units)
@@ -2084,13 +2182,12 @@ local function spend(now, _, units)
 end
 
 local function spent(value)
-  local body = packed.text(string.sub(value, #PREFIX + 1), 1) or ''
+  local body = packed.first(value, algorithms.sliding_log)
   local log = open(body, #body)
   if not log then
     return 0
   end
-  local _, sum = entry(log, log.count)
-  return sum - log.base
+  return log.sum - log.base
 end
 
 ------------------------------------------------------------------- a log in a key of its own
@@ -2099,23 +2196,25 @@ local function decide_log(key, limit, cost)
   local head = redis.pcall('GETRANGE', key, 0, CHUNK - 1)
   local log = nil
   if head ~= '' then
-    if type(head) ~= 'string' or string.sub(head, 1, #PREFIX) ~= PREFIX or string.sub(head, #PREFIX + 1, #PREFIX + 1) == ':'
-    then
+    local body = type(head) == 'string' and string.match(head, STATE)
+    if not body then
       return packed.decide(key, limit, cost)
     end
     local size = #head < CHUNK and #head or redis.call('STRLEN', key)
-    log = open(string.sub(head, #PREFIX + 1), size - #PREFIX, key)
+    log = open(body, size - #PREFIX, key)
     if not log then
       return nil, states.unreadable(key, head)
     end
   end
-  local time = redis.call('TIME')
-  local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
-  local allowed, remaining, retry, reset, kept, live, at, sum = weigh(log, now, limit, cost)
+  local allowed, remaining, retry, reset, kept, live, at, sum = weigh(log, clock.us(), limit, cost)
   if not allowed or cost == 0 then
     return allowed, remaining, retry, reset
-  end
-  if kept and not kept.whole and live - 1 <= kept.count / 2 and sum < REBASE then
+  elseif not kept then
+    return true, remaining, 0, reset, struct.pack('>I5I7I5', 0, at, sum), expiry(at, limit)
+  elseif live - 1 <= kept.count / 2 and sum < REBASE and kept == log then
+    if log.whole then
+      return true, remaining, 0, reset, log.body .. struct.pack('>I7I5', at, sum), expiry(at, limit)
+    end
     return true, remaining, 0, reset, struct.pack('>I7I5', at, sum), -expiry(at, limit)
   end
   return true, remaining, 0, reset, rewritten(kept, live, at, sum), expiry(at, limit)
@@ -2129,6 +2228,7 @@ local function write_log(key, _, _, text, full)
   elseif text == '' then
     redis.call('DEL', key)
   else
+    states.forget(key)
     redis.call('SET', key, PREFIX .. text, 'PXAT', full)
   end
 end
@@ -2178,18 +2278,24 @@ local MOST_BUCKETS = 1000
 
 -- parse answers width, newest and the counts, counts[0] the newest; or nil.
 local function parse(text)
-  local width, newest, list = string.match(text, '^(%d+):(%d+):([%d,]+)$')
+  local width, newest, first, second, list = string.match(text, '^(%d+):(%d+):(%d+),?(%d*)([%d,]*)$')
   width, newest = numbers.whole(width or ''), numbers.whole(newest or '')
   if not width or width == 0 or not newest then
     return nil
   end
-  local counts, at = {}, 0
+  local counts, at = { [0] = numbers.whole(first) }, 1
+  if second ~= '' then
+    counts[1], at = numbers.whole(second), 2
+  end
   for digits in string.gmatch(list, '%d+') do
     counts[at] = numbers.whole(digits)
     if not counts[at] then
       return nil
     end
     at = at + 1
+  end
+  if not counts[0] or (at > 1 and not counts[1]) then
+    return nil
   end
   return width, newest, counts, at
 end
@@ -2225,6 +2331,22 @@ local function read(text, now, rate, cost)
   end
   counts[0] = math.min(sum, states.leaves_room(rate.capacity, cost))
   return counts
+end
+
+-- text_of writes the counts, without the empty ones at the end.
+local function text_of(counts, current, rate)
+  local last = rate.buckets
+  while counts[last] == 0 and last > 0 do
+    last = last - 1
+  end
+  if last < 2 then
+    return string.format(last == 0 and '%.0f:%.0f:%.0f' or '%.0f:%.0f:%.0f,%.0f', rate.width, current, counts[0], counts[1])
+  end
+  local list = {}
+  for i = 0, last do
+    list[i + 1] = string.format('%.0f', counts[i])
+  end
+  return string.format('%.0f:%.0f:', rate.width, current) .. table.concat(list, ',')
 end
 
 -- full_buckets adds up the counters that count whole when `shift` more buckets have passed.
@@ -2271,18 +2393,6 @@ local function fits(counts, into, rate, cost)
   return room >= 0 and counts[rate.buckets] * (rate.width - into) <= room * rate.width
 end
 
-local function text_of(counts, current, rate)
-  local list = {}
-  local last = 0
-  for i = 0, rate.buckets do
-    list[i + 1] = string.format('%.0f', counts[i])
-    if counts[i] > 0 then
-      last = i
-    end
-  end
-  return string.format('%.0f:%.0f:', rate.width, current) .. table.concat(list, ',', 1, last + 1)
-end
-
 local function step(text, now_us, rate, cost)
   local now = math.floor(now_us / 1000)
   local counts = read(text, now, rate, cost)
@@ -2324,7 +2434,7 @@ local function spend(now_us, rate, units)
 end
 
 local function spent(value)
-  local width, _, counts, many = parse(packed.text(string.sub(value, #'sliding_window:' + 1), 1) or '')
+  local width, _, counts, many = parse(packed.first(value, algorithms.sliding_window))
   local sum = 0
   for i = 0, width and many - 1 or -1 do
     sum = sum + counts[i]
@@ -2367,9 +2477,12 @@ do
 -- n, b and the period of a changed limit count from the last addition on; tokens above a lowered b are lost. A state
 -- that would take longer than one full refill (the clock was set back) leaves room for just this call.
 
+local LONGEST = 33 -- bytes of a state: two numbers up to 2^53
+
 -- refill_us answers the us that adding this many tokens takes.
 local function refill_us(tokens, rate)
-  return math.ceil(tokens / rate.count) * rate.period * 1000
+  local over = tokens % rate.count
+  return ((tokens - over) / rate.count + (over > 0 and 1 or 0)) * rate.period * 1000
 end
 
 -- level answers the tokens and the time of the last addition; or nil. cost is what the call wants.
@@ -2379,14 +2492,15 @@ local function level(text, now, rate, cost)
     return capacity, now
   end
   local tokens, added = string.match(text, '^(%d+):(%d+)$')
-  tokens, added = numbers.whole(tokens or ''), numbers.whole(added or '')
-  if not tokens or not added then
+  if not tokens or #text > LONGEST then
     return nil
   end
+  tokens, added = tonumber(tokens), tonumber(added)
   if added < now then
-    local periods = math.floor((now - added) / (rate.period * 1000))
+    local period = rate.period * 1000
+    local periods = (now - added - (now - added) % period) / period
     tokens = tokens + periods * rate.count
-    added = added + periods * rate.period * 1000
+    added = added + periods * period
   end
   if tokens >= capacity then
     return capacity, now
@@ -2398,8 +2512,10 @@ end
 
 local function answer(allowed, tokens, added, now, rate, retry)
   local full = tokens < rate.capacity and added + refill_us(rate.capacity - tokens, rate) or now
-  return allowed, tokens, retry, spans.whole_ms(full - now, 0), string.format('%.0f:%.0f', tokens, added),
-    spans.whole_ms(full, 0)
+  if not allowed then
+    return false, tokens, retry, spans.whole_ms(full - now, 0)
+  end
+  return true, tokens, 0, spans.whole_ms(full - now, 0), string.format('%.0f:%.0f', tokens, added), spans.whole_ms(full, 0)
 end
 
 local function step(text, now, rate, cost)
@@ -2407,7 +2523,7 @@ local function step(text, now, rate, cost)
   if not tokens then
     return nil
   elseif cost <= tokens then
-    return answer(true, tokens - cost, added, now, rate, 0)
+    return answer(true, tokens - cost, added, now, rate)
   elseif cost > rate.capacity then
     return answer(false, tokens, added, now, rate, -1)
   end
@@ -2421,7 +2537,7 @@ local function give(text, now, rate, cost)
   elseif tokens + cost >= rate.capacity then
     return true, rate.capacity, 0, 0, '', 0
   end
-  return answer(true, tokens + cost, added, now, rate, 0)
+  return answer(true, tokens + cost, added, now, rate)
 end
 
 local function spend(now, rate, units)
@@ -2453,7 +2569,7 @@ do
 --   Output { allowed, n, remaining, retry_after_ms, reset_after_ms, 1 }
 --   Errors BADARGS BADLIMIT BADKEYS BADSTATE
 
-redis.register_function{
+clock.register{
   function_name = 'ratelimit_acquire',
   description = 'Takes a lease, or prolongs the one that this id holds.',
   callback = function(keys, args)
@@ -2472,7 +2588,7 @@ do
 --   Errors BADARGS BADKEYS BADSTATE (a key that no limiter wrote: then none is blocked)
 
 local function block(key, holding, untill)
-  holdings.forget(key)
+  states.forget(key)
   local at = string.format('%.0f', untill)
   if holding.kind ~= 'leases' then
     redis.call('SET', key, states.block(untill, holding.value, holding.expiry), 'PXAT',
@@ -2484,7 +2600,7 @@ local function block(key, holding, untill)
   redis.call('PEXPIREAT', key, string.format('%.0f', tonumber(last[2])))
 end
 
-redis.register_function{
+clock.register{
   function_name = 'ratelimit_block',
   description = 'Denies the keys for some milliseconds, whatever their limits.',
   callback = function(keys, args)
@@ -2521,7 +2637,7 @@ do
 --   Output { "version", text, "contract", integer, "build_id", text, "policies", { name, ... } }
 --   Errors BADARGS BADKEYS
 
-redis.register_function{
+clock.register{
   function_name = 'ratelimit_info',
   description = 'Answers the version, the contract, the build id and the policies of this library.',
   flags = { 'no-writes', 'allow-stale' },
@@ -2546,7 +2662,7 @@ do
 
 local OPTIONS = { COST = true }
 
-redis.register_function{
+clock.register{
   function_name = 'ratelimit_peek',
   description = 'Answers what ratelimit_take would, and changes nothing.',
   flags = { 'no-writes' },
@@ -2568,7 +2684,7 @@ do
 
 local OPTIONS = { COST = true }
 
-redis.register_function{
+clock.register{
   function_name = 'ratelimit_refund',
   description = 'Gives cost back to the keys, never beyond full.',
   callback = function(keys, args)
@@ -2586,7 +2702,7 @@ do
 --   Output 1, or 0 if this id holds no lease (any more)
 --   Errors BADARGS BADLIMIT BADKEYS BADSTATE
 
-redis.register_function{
+clock.register{
   function_name = 'ratelimit_release',
   description = 'Gives a lease back: 1, or 0 if this id holds none.',
   flags = { 'allow-oom' },
@@ -2604,7 +2720,7 @@ do
 --   Output { allowed, n, remaining, retry_after_ms, reset_after_ms, 1 }
 --   Errors BADARGS BADLIMIT BADKEYS BADSTATE
 
-redis.register_function{
+clock.register{
   function_name = 'ratelimit_renew',
   description = 'Prolongs a lease that is held.',
   callback = function(keys, args)
@@ -2621,7 +2737,7 @@ do
 --   Output how many of the keys held something
 --   Errors BADARGS BADKEYS BADSTATE (a key that no limiter wrote: then none is deleted)
 
-redis.register_function{
+clock.register{
   function_name = 'ratelimit_reset',
   description = 'Forgets the keys; answers how many held something.',
   flags = { 'allow-oom' },
@@ -2637,7 +2753,7 @@ redis.register_function{
     end
     local changed = 0
     for _, key in ipairs(keys) do
-      holdings.forget(key)
+      states.forget(key)
       changed = changed + redis.call('DEL', key)
     end
     return changed
@@ -2699,6 +2815,7 @@ redis.register_function{
   function_name = 'ratelimit_take',
   description = 'Decides whether a call may pass, and charges it if so: all limits or none.',
   callback = function(keys, args)
+    clock.now = nil
     local limit = limits.known[args[1]]
     if limit and #args == 1 and #keys == 1 then
       return decide_one(keys[1], limit, 1, true)
@@ -2718,7 +2835,7 @@ do
 --   Errors BADARGS BADKEYS BADSTATE (a key that no limiter wrote: then none is changed)
 
 local function unblock(key, holding, now)
-  holdings.forget(key)
+  states.forget(key)
   if holding.kind == 'leases' then
     redis.call('ZREM', key, 'blocked')
     local last = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')
@@ -2732,7 +2849,7 @@ local function unblock(key, holding, now)
   end
 end
 
-redis.register_function{
+clock.register{
   function_name = 'ratelimit_unblock',
   description = 'Lifts the blocks of the keys; answers how many were blocked.',
   flags = { 'allow-oom' },
@@ -2766,7 +2883,7 @@ do
 --            "series", { { start_ms, allowed, denied }, ... } }, times in ms since the epoch, all 0 if there is nothing
 --   Errors BADARGS BADKEYS BADSTATE
 
-redis.register_function{
+clock.register{
   function_name = 'ratelimit_usage',
   description = 'Answers what TRACK has counted under a usage key.',
   flags = { 'no-writes' },

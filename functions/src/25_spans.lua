@@ -24,11 +24,15 @@ function spans.prepare(limit, capacity)
     limit.interval_part = math.ceil(limit.interval_part / limit.parts * most)
     limit.parts = most
   end
+  limit.interval_about = limit.interval_us + limit.interval_part / limit.parts
   return nil
 end
 
 -- times answers n emission intervals.
 function spans.times(n, limit)
+  if n == 1 then
+    return limit.interval_us, limit.interval_part
+  end
   local part = n * limit.interval_part
   local over = part % limit.parts
   return n * limit.interval_us + (part - over) / limit.parts, over
@@ -38,22 +42,21 @@ function spans.exceeds(us, part, other_us, other_part)
   return us > other_us or (us == other_us and part > other_part)
 end
 
--- add answers the sum of two spans, the parts of which are below limit.parts.
-function spans.add(us, part, more_us, more_part, limit)
-  us, part = us + more_us, part + more_part
-  if part >= limit.parts then
-    return us + 1, part - limit.parts
-  end
-  return us, part
-end
-
--- units answers how many whole intervals fit into the span from part of the first to the other, 0 if it is negative.
--- The quotient of doubles can be one off, the products are not.
+-- units answers how many whole intervals fit into the span, the part of which may be negative; 0 if it is itself. The quotient of doubles tells, unless it
+-- is next to a whole number: then the products, which are exact, do.
 function spans.units(us, part, limit)
+  if part < 0 then
+    us, part = us - 1, part + limit.parts
+  end
   if us < 0 or (us == 0 and part <= 0) then
     return 0
   end
-  local n = math.floor((us + part / limit.parts) / (limit.interval_us + limit.interval_part / limit.parts)) + 1
+  local about = (us + part / limit.parts) / limit.interval_about
+  local over = about % 1
+  if over > 0.001 and over < 0.999 and about < 1000000000 then
+    return about - over
+  end
+  local n = about - over + 1
   local n_us, n_part = spans.times(n, limit)
   while n > 0 and spans.exceeds(n_us, n_part, us, part) do
     n = n - 1
@@ -62,9 +65,13 @@ function spans.units(us, part, limit)
   return n
 end
 
--- whole_ms rounds up to milliseconds. part may be that of a difference, negative.
+-- whole_ms rounds a span up to milliseconds. part may be that of a difference, negative.
 function spans.whole_ms(us, part)
-  return math.ceil((part > 0 and us + 1 or us) / 1000)
+  if part > 0 then
+    us = us + 1
+  end
+  local over = us % 1000
+  return (over > 0 and us + 1000 - over or us) / 1000
 end
 
 -- text writes a time as "<us>" or "<us>+<part>", after a prefix if one is given.
@@ -75,17 +82,6 @@ function spans.text(us, part, prefix)
   return string.format('%s%.0f', prefix or '', us)
 end
 
--- TIME is the pattern of such a text: 16 digits of microseconds are the years 2001 to 2286. read answers the time that
--- it has matched, or nil if it has not.
+-- TIME is the pattern of such a text, its captures the us and the part ('': none). 16 digits of microseconds are the
+-- years 2001 to 2286.
 spans.TIME = '(%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d)%+?(%d*)$'
-
-function spans.read(us, part)
-  if part == '' then
-    return tonumber(us), 0
-  end
-  part = part and numbers.whole(part)
-  if part then
-    return tonumber(us), part
-  end
-  return nil
-end

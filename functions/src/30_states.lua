@@ -77,6 +77,15 @@ function states.owner(value)
   return nil
 end
 
+-- forget tells the algorithms that a key is about to hold another state than they may have seen in it.
+function states.forget(key)
+  for i = 1, #states.forgetful do
+    states.forgetful[i](key)
+  end
+end
+
+states.forgetful = {} -- functions of the key, added by the algorithms that remember something of keys
+
 -- leaves_room answers the most units that may count as spent so that just this call finds room: what a state that
 -- cannot hold under this limit is taken for.
 function states.leaves_room(capacity, cost)

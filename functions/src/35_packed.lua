@@ -17,165 +17,197 @@ function packed.prefixed(prefix)
   end
 end
 
--- text answers the state of the rate at a place: all of body, or one part of ":<length>:<state>..."; nil if body is
--- broken.
-function packed.text(body, place)
+-- split answers the states of a body of several rates, ":<length>:<state>...", or the one of a single rate; nil if the
+-- body is broken.
+local function split(body)
   if string.sub(body, 1, 1) ~= ':' then
-    return place == 1 and body or ''
+    return { body }
   end
+  local texts = {}
   local at = 2
   while at <= #body do
-    local _, last, length = string.find(body, '^(%d+):', at)
-    length = length and numbers.whole(length)
+    local _, last, digits = string.find(body, '^(%d+):', at)
+    local length = digits and numbers.whole(digits)
     if not length or last + length > #body then
       return nil
-    elseif place == 1 then
-      return string.sub(body, last + 1, last + length)
     end
-    place = place - 1
+    texts[#texts + 1] = string.sub(body, last + 1, last + length)
     at = last + length + 1
   end
-  return ''
+  return texts
 end
 
-local function now_us()
-  local time = redis.call('TIME')
-  return tonumber(time[1]) * 1000000 + tonumber(time[2])
+-- first answers the state of the first rate, '' if there is none.
+function packed.first(value, algorithm)
+  local texts = split(string.sub(value, #algorithm.prefix + 1))
+  return texts and texts[1] or ''
 end
 
--- fetch answers what key holds:
---   body             the state, after "<algorithm>:" ('': none)
---   kind, a, b, c    if it is not simply that: see states.view
--- or nil and the error.
+-- fetch reads a key for any number of rates. Answers their states, in order ('' or nothing: none), and, if another
+-- algorithm left the state, for how many ms that counts; or false and the ms of a block; or nil and the error.
 local function fetch(key, limit, cost, now)
   local algorithm = limit.algorithm
   local value = redis.pcall('GET', key)
   if not value then
-    return ''
-  elseif type(value) == 'string' and string.find(value, algorithm.prefix, 1, true) == 1 then
-    return string.sub(value, #algorithm.prefix + 1)
+    return {}
   end
-  local kind, state, left, owner = states.view(key, value, algorithm, cost)
-  if not kind then
-    return nil, state
-  elseif kind ~= 'own' then
-    return '', kind, state, left, owner
+  local state, kind, left, owner = value, nil, nil, nil
+  if type(value) ~= 'string' or string.find(value, algorithm.prefix, 1, true) ~= 1 then
+    kind, state, left, owner = states.view(key, value, algorithm)
+    if not kind then
+      return nil, state
+    elseif kind == 'blocked' then
+      return false, left
+    elseif kind == 'none' then
+      return {}
+    end
+  end
+  if kind == 'other' then
+    local texts = {}
+    for i, rate in ipairs(limit.rates or { limit }) do
+      texts[i] = algorithm.spend(now, rate, states.spent_elsewhere(state, left, owner, rate, cost))
+    end
+    return texts, left
   elseif algorithm.plain and string.find(state, algorithm.prefix, 1, true) ~= 1 then
-    return algorithm.plain(state, left, now)
+    return { algorithm.plain(state, left, now) }
   end
-  return string.sub(state, #algorithm.prefix + 1)
+  local texts = split(string.sub(state, #algorithm.prefix + 1))
+  if not texts then
+    return nil, states.unreadable(key, value)
+  end
+  return texts
 end
 
--- rate_text answers the state of one rate, and for how many ms another algorithm's state counts.
-local function rate_text(body, place, rate, cost, now, kind, value, left, owner)
-  if kind ~= 'other' then
-    return packed.text(body, place)
-  end
-  local units = states.spent_elsewhere(value, left, owner, rate, cost)
-  return rate.algorithm.spend(now, rate, units), left
+-- wanted answers for what cost a state that cannot be leaves room: a refund asks for nothing, and finds room for one.
+local function wanted(verb, cost)
+  return verb == 'give' and 1 or cost
 end
 
-local function one(verb, key, limit, cost)
-  local now = now_us()
-  local body, kind, value, left, owner = fetch(key, limit, cost, now)
-  if not body then
-    return nil, kind
-  elseif kind == 'blocked' then
-    return states.refused_by_block(limit, cost, left)
+------------------------------------------------------------------- one rate
+
+-- unusual decides over whatever a key can hold.
+local function unusual(verb, key, limit, cost)
+  local now = clock.us()
+  local texts, elsewhere = fetch(key, limit, wanted(verb, cost), now)
+  if texts == nil then
+    return nil, elsewhere
+  elseif not texts then
+    return states.refused_by_block(limit, wanted(verb, cost), elsewhere)
   end
-  local text, elsewhere = rate_text(body, 1, limit, cost, now, kind, value, left, owner)
-  local allowed, remaining, retry, reset, following, full
-  if text then
-    allowed, remaining, retry, reset, following, full = limit.algorithm[verb](text, now, limit, cost)
-  end
+  local allowed, remaining, retry, reset, following, full = limit.algorithm[verb](texts[1] or '', now, limit, cost)
   if allowed == nil then
-    return nil, states.unreadable(key, limit.algorithm.prefix .. body)
+    return nil, states.unreadable(key, redis.call('GET', key))
   elseif not allowed and elsewhere then
     return false, remaining, retry == -1 and -1 or elsewhere, elsewhere
   end
   return allowed, remaining, retry, reset, following, full
 end
 
--- decide, give and write of a limit of one rate.
+-- decide, give and write of a limit of one rate. decide knows the two usual cases, no key and a state of one rate.
 function packed.decide(key, limit, cost)
-  return one('step', key, limit, cost)
+  local value = redis.pcall('GET', key)
+  local text = ''
+  if value then
+    text = type(value) == 'string' and string.match(value, limit.state)
+    if not text then
+      return unusual('step', key, limit, cost)
+    end
+  end
+  local allowed, remaining, retry, reset, following, full = limit.algorithm.step(text, clock.us(), limit, cost)
+  if allowed == nil then
+    return nil, states.unreadable(key, value)
+  end
+  return allowed, remaining, retry, reset, following, full
 end
 
 function packed.give(key, limit, cost)
-  return one('give', key, limit, cost)
+  return unusual('give', key, limit, cost)
 end
 
 function packed.write(key, limit, _, text, full)
   if text == '' then
     redis.call('DEL', key)
   else
+    states.forget(key)
     redis.call('SET', key, limit.algorithm.prefix .. text, 'PXAT', full)
   end
 end
 
--- Several rates: all of them are charged, or none. Where one denies, what the others have to say is asked at no cost.
-local function several(verb, key, limit, cost)
-  local now = now_us()
-  local body, kind, value, left, owner = fetch(key, limit, cost, now)
-  if not body then
-    return nil, kind
-  elseif kind == 'blocked' then
-    local allowed, remaining, retry, reset = states.refused_by_block(limit, cost, left)
-    return allowed, remaining, retry, reset, nil, nil, limit.rates[1].capacity
-  end
-  local all = true
-  local verdicts, texts = {}, {}
-  local last_full = 0
-  for i, rate in ipairs(limit.rates) do
-    local text, elsewhere = rate_text(body, i, rate, cost, now, kind, value, left, owner)
-    local verdict
-    if text then
-      verdict = { limit.algorithm[verb](text, now, rate, cost) }
-      texts[i] = verdict[5]
-    end
-    if not verdict or verdict[1] == nil then
-      return nil, states.unreadable(key, limit.algorithm.prefix .. body)
-    end
-    if not verdict[1] then
-      all = false
-      if elsewhere then
-        verdict[3], verdict[4] = verdict[3] == -1 and -1 or elsewhere, elsewhere
-      end
-    end
-    verdict.text = text
-    verdicts[i] = verdict
-    last_full = math.max(last_full, verdict[6] or 0)
-  end
+------------------------------------------------------------------- several rates
+
+-- refused answers for rates of which one denies: nothing is taken from any, so what those that would have allowed the
+-- call have to say is asked of them again, at no cost.
+local function refused(verb, texts, now, limit, cost, elsewhere)
+  local step = limit.algorithm[verb]
   local binding, least, longest_retry, longest_reset = nil, nil, 0, 0
   for i, rate in ipairs(limit.rates) do
-    local allowed, remaining, retry, reset = verdicts[i][1], verdicts[i][2], verdicts[i][3], verdicts[i][4]
-    if allowed and not all then
+    local allowed, remaining, retry, reset = step(texts[i] or '', now, rate, cost)
+    if allowed then
       local _
-      _, remaining, _, reset = limit.algorithm.step(verdicts[i].text, now, rate, 0)
+      _, remaining, _, reset = limit.algorithm.step(texts[i] or '', now, rate, 0)
       retry = 0
-    elseif not allowed then
-      binding = binding or i
+    else
+      binding = binding or rate
+      if elsewhere then
+        retry, reset = retry == -1 and -1 or elsewhere, elsewhere
+      end
     end
-    if not least or remaining < least then
-      least = remaining
-      binding = all and i or binding
-    end
-    if longest_retry ~= -1 then
-      longest_retry = retry == -1 and -1 or math.max(longest_retry, retry)
-    end
+    least = least and math.min(least, remaining) or remaining
+    longest_retry = (retry == -1 or longest_retry == -1) and -1 or math.max(longest_retry, retry)
     longest_reset = math.max(longest_reset, reset)
   end
-  return all, least, longest_retry, longest_reset, texts, last_full, limit.rates[binding].capacity
+  return false, least, longest_retry, longest_reset, nil, nil, binding.capacity
+end
+
+-- several decides: all rates are charged, or none.
+local function several(verb, key, limit, cost)
+  local now = clock.us()
+  local texts, elsewhere = fetch(key, limit, wanted(verb, cost), now)
+  if texts == nil then
+    return nil, elsewhere
+  elseif not texts then
+    local allowed, remaining, retry, reset = states.refused_by_block(limit, wanted(verb, cost), elsewhere)
+    return allowed, remaining, retry, reset, nil, nil, limit.rates[1].capacity
+  end
+  local step = limit.algorithm[verb]
+  local following, last_full = {}, 0
+  local binding, least, longest_retry, longest_reset = nil, nil, 0, 0
+  local all = true
+  for i, rate in ipairs(limit.rates) do
+    local allowed, remaining, retry, reset, text, full = step(texts[i] or '', now, rate, cost)
+    if allowed == nil then
+      return nil, states.unreadable(key, redis.call('GET', key))
+    end
+    all = all and allowed
+    if not least or remaining < least then
+      binding, least = rate, remaining
+    end
+    if retry > longest_retry then
+      longest_retry = retry
+    end
+    if reset > longest_reset then
+      longest_reset = reset
+    end
+    if full and full > last_full then
+      last_full = full
+    end
+    following[i] = text
+  end
+  if not all then
+    return refused(verb, texts, now, limit, cost, elsewhere)
+  end
+  return true, least, longest_retry, longest_reset, following, last_full, binding.capacity
 end
 
 local function write_several(key, limit, _, texts, full)
   local out = { limit.algorithm.prefix .. ':' }
   local any = false
   for i = 1, #limit.rates do
-    out[i + 1] = string.format('%.0f:', #texts[i]) .. texts[i]
+    out[i + 1] = string.format('%d:', #texts[i]) .. texts[i] -- %s would end at a byte 0
     any = any or texts[i] ~= ''
   end
   if any then
+    states.forget(key)
     redis.call('SET', key, table.concat(out), 'PXAT', full)
   else
     redis.call('DEL', key)
@@ -196,5 +228,6 @@ function packed.complete(limit)
     limit.decide, limit.give, limit.write = decide_several, give_several, write_several
   else
     limit.decide, limit.give, limit.write = packed.decide, packed.give, packed.write
+    limit.state = '^' .. limit.algorithm.prefix .. '([^:].*)$'
   end
 end

@@ -21,7 +21,6 @@
 --   holds     function(value): whether a string was written by this algorithm
 --   spent     function(value, left): the units that the state stands for, left ms before its expiry; without it they
 --             are taken to be what the other limit refills in that time
---   forget    function(key), optional: drops what is remembered of a key
 --   step, give, spend, plain: see src/35_packed.lua
 
 local UNITS = { ms = 1, s = 1000, m = 60000, h = 3600000, d = 86400000 }

@@ -22,48 +22,35 @@ function decisions.one(key, limit, cost, consume)
   return reply
 end
 
--- Gathers what the limits of one call say.
-local function gather()
-  return { retry = 0, reset = 0 }
-end
-
-local function add(sum, i, remaining, retry, reset, capacity)
-  if not sum.least or remaining < sum.least then
-    sum.least, sum.at, sum.capacity = remaining, i, capacity
-  end
-  if sum.retry ~= -1 then
-    sum.retry = (retry == -1 or retry > sum.retry) and retry or sum.retry
-  end
-  sum.reset = reset > sum.reset and reset or sum.reset
-end
-
 -- refused answers for a call that some limit denies: nothing is taken anywhere, so what the limits that would have
 -- allowed it have to say is asked of them again, at no cost.
 local function refused(verb, keys, list, costs)
-  local sum, binding, binding_capacity = gather(), nil, nil
+  local binding, binding_capacity, least, longest_retry, longest_reset = nil, nil, nil, 0, 0
   for i, limit in ipairs(list) do
     local allowed, remaining, retry, reset, _, _, capacity = limit[verb](keys[i], limit, costs[i])
-    capacity = capacity or limit.capacity
     if allowed then
       allowed, remaining, _, reset = limit.decide(keys[i], limit, 0)
       retry = 0
     elseif not binding then
-      binding, binding_capacity = i, capacity
+      binding, binding_capacity = i, capacity or limit.capacity
     end
     if allowed == nil then
       return remaining
     end
-    add(sum, i, remaining, retry, reset, capacity)
+    least = least and math.min(least, remaining) or remaining
+    longest_retry = (retry == -1 or longest_retry == -1) and -1 or math.max(longest_retry, retry)
+    longest_reset = math.max(longest_reset, reset)
   end
-  return { 0, binding_capacity, sum.least, sum.retry, sum.reset, binding }
+  return { 0, binding_capacity, least, longest_retry, longest_reset, binding }
 end
 
 -- all decides over several keys, or refunds to them. Nothing is written before every key has been read and every limit
 -- has allowed. verb is the function of the limit that is asked: 'decide', or 'give' for a refund (src/40_limits.lua).
 function decisions.all(verb, keys, list, costs, consume)
   local first, second = {}, {}
-  local sum = gather()
-  for i, limit in ipairs(list) do
+  local binding, binding_capacity, least, longest_retry, longest_reset = nil, nil, nil, 0, 0
+  for i = 1, #list do
+    local limit = list[i]
     local allowed, remaining, retry, reset, w1, w2, capacity = limit[verb](keys[i], limit, costs[i])
     if allowed == nil then
       return remaining
@@ -71,16 +58,25 @@ function decisions.all(verb, keys, list, costs, consume)
       return refused(verb, keys, list, costs)
     end
     first[i], second[i] = w1, w2
-    add(sum, i, remaining, retry, reset, capacity or limit.capacity)
+    if not least or remaining < least then
+      binding, binding_capacity, least = i, capacity or limit.capacity, remaining
+    end
+    if retry > longest_retry then
+      longest_retry = retry
+    end
+    if reset > longest_reset then
+      longest_reset = reset
+    end
   end
   if consume then
-    for i, limit in ipairs(list) do
-      if costs[i] > 0 then
-        limit.write(keys[i], limit, verb == 'give' and -costs[i] or costs[i], first[i], second[i])
+    for i = 1, #list do
+      local cost = costs[i]
+      if cost > 0 then
+        list[i].write(keys[i], list[i], verb == 'give' and -cost or cost, first[i], second[i])
       end
     end
   end
-  return { 1, sum.capacity, sum.least, sum.retry, sum.reset, sum.at }
+  return { 1, binding_capacity, least, longest_retry, longest_reset, binding }
 end
 
 -- request decides what the caller asked for (src/50_requests.lua).

@@ -34,8 +34,7 @@ end
 
 -- note counts a decision.
 function tracking.note(key, allowed, cost)
-  local time = redis.call('TIME')
-  local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+  local now = clock.ms()
   local minute = math.floor(now / MINUTE)
   local at = string.format('%.0f', now)
   redis.call('HSETNX', key, 'first', at)

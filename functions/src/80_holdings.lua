@@ -1,10 +1,5 @@
 -- What verbs that take keys without a limit need to know of them: reset, block, unblock.
 
-local function now_ms()
-  local time = redis.call('TIME')
-  return tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
-end
-
 -- of answers what a key holds: { kind = 'none' }, { kind = 'state', value =, expiry =, blocked = ms since the epoch }
 -- (a string; without a block blocked is 0), { kind = 'leases', blocked = }, or { kind = 'usage' }; or nil and the error.
 function holdings.of(key, now)
@@ -33,7 +28,7 @@ end
 -- all answers what each key holds, and now in ms since the epoch; or nil and the error.
 function holdings.all(keys)
   local list = {}
-  local now = now_ms()
+  local now = clock.ms()
   for i, key in ipairs(keys) do
     local holding, err = holdings.of(key, now)
     if not holding then
@@ -42,15 +37,6 @@ function holdings.all(keys)
     list[i] = holding
   end
   return list, now
-end
-
--- forget drops what the library remembers of a key that is about to change under it.
-function holdings.forget(key)
-  for _, algorithm in pairs(algorithms) do
-    if algorithm.forget then
-      algorithm.forget(key)
-    end
-  end
 end
 
 -- arguments checks those of a verb over keys; answers the error, or nil.

@@ -10,11 +10,6 @@
 local MEMBER = 'lease:'
 local BLOCK = 'blocked' -- the member that ratelimit_block adds (src/verbs/block.lua)
 
-local function now_ms()
-  local time = redis.call('TIME')
-  return tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
-end
-
 local function digits(number)
   return string.format('%.0f', number)
 end
@@ -61,8 +56,13 @@ local function held(key, limit, now)
 end
 
 local function answer(key, limit, now, allowed, count, retry)
-  local last = redis.pcall('ZRANGE', key, -1, -1, 'WITHSCORES')
-  local reset = last[2] and math.max(0, tonumber(last[2]) - now) or 0
+  local last = redis.pcall('ZRANGE', key, -2, -1, 'WITHSCORES')
+  local reset = 0
+  for i = 1, last.err and 0 or #last, 2 do
+    if last[i] ~= BLOCK then
+      reset = math.max(reset, tonumber(last[i + 1]) - now)
+    end
+  end
   return { allowed, limit.capacity, math.max(0, limit.capacity - count), retry, reset, 1 }
 end
 
@@ -93,7 +93,7 @@ end
 
 -- acquire takes a lease, or prolongs the one that this id holds: a retry does not take a second one.
 local function acquire(key, limit, id)
-  local now = now_ms()
+  local now = clock.ms()
   local blocked, is_set = blocked_for(key, now)
   if not blocked then
     return is_set -- the error
@@ -117,7 +117,7 @@ end
 -- renew prolongs a lease that is held, also while the key is blocked; a lease that has lapsed stays lost, and its
 -- retry_after is -1.
 local function renew(key, limit, id)
-  local now = now_ms()
+  local now = clock.ms()
   local blocked, is_set = blocked_for(key, now)
   if not blocked then
     return is_set -- the error
@@ -133,7 +133,7 @@ end
 
 -- release gives a lease back: 1, or 0 if this id holds none any more.
 local function release(key, _, id)
-  local now = now_ms()
+  local now = clock.ms()
   local blocked, is_set = blocked_for(key, now)
   if not blocked then
     return is_set -- the error

@@ -26,7 +26,7 @@ local function parse(text)
 end
 
 local function spent(value)
-  return numbers.whole(value) or parse(packed.text(string.sub(value, #'fixed_window:' + 1), 1) or '') or 0
+  return numbers.whole(value) or parse(packed.first(value, algorithms.fixed_window)) or 0
 end
 
 -- length answers the ms of a window that opens at now (ms).
@@ -68,8 +68,7 @@ local function opening(limit)
   if not limit.align then
     return limit.period
   end
-  local time = redis.call('TIME')
-  return length(limit, tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000))
+  return length(limit, clock.ms())
 end
 
 -- read answers the count, the ms left of the window (0: none is open), for how many ms another algorithm's state
@@ -119,7 +118,7 @@ local function decide(key, limit, cost)
 end
 
 local function give(key, limit, cost)
-  local count, left, _, kept = read(key, limit, 1)
+  local count, left, elsewhere, kept = read(key, limit, 1)
   if not count then
     if count == nil then
       return nil, left
@@ -127,7 +126,9 @@ local function give(key, limit, cost)
     return states.refused_by_block(limit, 1, left)
   end
   if left == 0 or left > limit.period then
-    count, left = 0, 0
+    count = elsewhere and count or 0
+    left = opening(limit)
+    kept = false
   end
   local after = math.max(0, count - cost)
   return true, math.max(0, limit.capacity - after), 0, after > 0 and left or 0, after, not kept and left
@@ -138,6 +139,7 @@ local function write(key, _, cost, count, opens)
   if count == 0 then
     redis.call('DEL', key)
   elseif opens then
+    states.forget(key)
     redis.call('SET', key, count, 'PX', opens)
   else
     redis.call('INCRBY', key, cost)
@@ -203,14 +205,14 @@ local function complete(limit)
   limit.decide, limit.give, limit.write = decide, give, write
 end
 
-local function clock(text)
+local function clock_option(text)
   return text == 'clock' and text or nil, '"clock"'
 end
 
 algorithms.fixed_window = {
   name = 'fixed_window',
   prefix = 'fixed_window:',
-  options = { align = clock },
+  options = { align = clock_option },
   rate = complete_rate,
   limit = complete,
   holds = holds,

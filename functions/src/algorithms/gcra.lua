@@ -35,6 +35,10 @@ local function unusual_debt(key, limit, cost)
     return false, left
   elseif kind == 'none' then
     return 0
+  elseif kind == 'own' and string.sub(value, 1, 6) == 'gcra::' then
+    local digits, more_digits = string.match(packed.first(value, algorithms.gcra), TEXT)
+    local part = (more_digits or '') ~= '' and 1 or 0
+    return digits and math.max(0, spans.whole_ms(tonumber(digits), part) - clock.ms()) or 0
   elseif kind == 'own' then
     return left
   end
@@ -42,8 +46,8 @@ local function unusual_debt(key, limit, cost)
 end
 
 -- A key that denies is asked again and again, and PTTL alone answers it, once GET has shown that the state is ours.
--- seen keeps the debt at which it did: while time passes and nothing is written a debt only shrinks, so a debt above
--- it says that the key is no longer the one that was seen. This saves a sixth of a denied call (bench/README.md), is
+-- seen keeps the debt at which it did: while time passes and nothing is written a debt shrinks, so a debt that has not
+-- says that the key may no longer be the one that was seen. This saves a seventh of a denied call (bench/README.md), is
 -- forgotten freely, and can only deny.
 local MOST_SEEN = 10000 -- keys
 local LONGEST_SEEN = 200 -- bytes of a key
@@ -63,7 +67,7 @@ local function remember(key, debt)
   seen[key] = debt
 end
 
-local function forget(key)
+states.forgetful[#states.forgetful + 1] = function(key)
   if seen[key] then
     seen[key] = -1
   end
@@ -74,7 +78,7 @@ local function decide_ms(key, limit, cost)
   local debt = redis.call('PTTL', key)
   local after = debt + cost * interval
   local kept, elsewhere = true, nil
-  if debt <= 0 or after <= full or debt > (seen[key] or -1) or debt + interval > 2 * full then
+  if debt <= 0 or after <= full or debt >= (seen[key] or -1) or debt + interval > 2 * full then
     if debt == -2 then
       debt = 0
       kept = false
@@ -135,14 +139,19 @@ end
 
 ------------------------------------------------------------------- any T, any number of rates
 
--- debt_at answers the debt that a TAT stands for as a span. cost is what the call wants.
-local function debt_at(us, part, now, rate, cost)
+-- debt_at answers the debt that a TAT stands for as a span, from what the pattern of one has matched. cost is what the
+-- call wants.
+local function debt_at(digits, more_digits, now, rate, cost)
+  local us, part = tonumber(digits), 0
   if us < now then
     return 0, 0
-  elseif part >= rate.parts then
-    us, part = us + 1 - now, 0 -- left by a rate with other parts: rounded up
-  else
-    us = us - now
+  end
+  us = us - now
+  if more_digits ~= '' then
+    part = tonumber(more_digits)
+    if part >= rate.parts then
+      us, part = us + 1, 0 -- left by a rate with other parts: rounded up
+    end
   end
   if spans.exceeds(us, part, rate.far_us, rate.far_part) then
     return spans.times(states.leaves_room(rate.capacity, cost), rate)
@@ -155,27 +164,30 @@ local function debt_of(text, now, rate, cost)
   if text == '' then
     return 0, 0
   end
-  local us, part = spans.read(string.match(text, TEXT))
-  if us then
-    return debt_at(us, part, now, rate, cost)
+  local digits, more_digits = string.match(text, TEXT)
+  if digits then
+    return debt_at(digits, more_digits, now, rate, cost)
   end
   return nil
 end
 
 -- weigh decides over a debt. Answers allowed, remaining, retry_after, reset_after, and the debt after the call.
 local function weigh(us, part, rate, cost)
-  local full_us, full_part = rate.full_us, rate.full_part
-  if cost > rate.capacity then
-    return false, spans.units(full_us - us, full_part - part, rate), -1, spans.whole_ms(us, part)
-  end
-  local more_us, more_part = spans.times(cost, rate)
-  local after_us, after_part = spans.add(us, part, more_us, more_part, rate)
-  if cost > 0 and spans.exceeds(after_us, after_part, full_us, full_part) then
+  local full_us, full_part, capacity = rate.full_us, rate.full_part, rate.capacity
+  if cost <= capacity then
+    local after_us, after_part = spans.times(cost, rate)
+    after_us, after_part = after_us + us, after_part + part
+    if after_part >= rate.parts then
+      after_us, after_part = after_us + 1, after_part - rate.parts
+    end
+    if cost == 0 or after_us < full_us or (after_us == full_us and after_part <= full_part) then
+      return true, spans.units(full_us - after_us, full_part - after_part, rate), 0, spans.whole_ms(after_us, after_part),
+        after_us, after_part
+    end
     return false, spans.units(full_us - us, full_part - part, rate),
       spans.whole_ms(after_us - full_us, after_part - full_part), spans.whole_ms(us, part)
   end
-  return true, spans.units(full_us - after_us, full_part - after_part, rate), 0, spans.whole_ms(after_us, after_part),
-    after_us, after_part
+  return false, spans.units(full_us - us, full_part - part, rate), -1, spans.whole_ms(us, part)
 end
 
 local function step(text, now, rate, cost)
@@ -196,7 +208,7 @@ local function give(text, now, rate, cost)
   if not us then
     return nil
   end
-  local less_us, less_part = spans.times(math.min(cost, rate.capacity), rate)
+  local less_us, less_part = spans.times(math.min(cost, 2 * rate.capacity), rate)
   us, part = us - less_us, part - less_part
   if part < 0 then
     us, part = us - 1, part + rate.parts
@@ -222,17 +234,17 @@ end
 
 local function decide_us(key, limit, cost)
   local value = redis.pcall('GET', key)
+  local now = clock.us()
   local us, part = 0, 0
-  local time = redis.call('TIME')
-  local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
   if value then
+    local digits, more_digits
     if type(value) == 'string' then
-      us, part = spans.read(string.match(value, STATE))
+      digits, more_digits = string.match(value, STATE)
     end
-    if type(value) ~= 'string' or not us then
+    if not digits then
       return packed.decide(key, limit, cost)
     end
-    us, part = debt_at(us, part, now, limit, cost)
+    us, part = debt_at(digits, more_digits, now, limit, cost)
   end
   local allowed, remaining, retry, reset
   allowed, remaining, retry, reset, us, part = weigh(us, part, limit, cost)
@@ -281,7 +293,6 @@ algorithms.gcra = {
   rate = complete_rate,
   limit = complete,
   holds = holds,
-  forget = forget,
   step = step,
   give = give,
   spend = spend,

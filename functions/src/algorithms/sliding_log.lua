@@ -10,19 +10,29 @@
 -- room for just this call. Another algorithm's state counts as one entry of now.
 
 local PREFIX = 'sliding_log:'
+local STATE = '^sliding_log:([^:].*)$'
 local BASE, ENTRY = 5, 12
 local CHUNK = 2048 -- bytes that the first read brings; a log that ends within is rewritten, a longer one appended to
 local MOST = 1000000000 -- the largest n: the sums stay in 5 bytes between two rewrites
-local REBASE = 1000000000000
+local REBASE = 200000000000 -- sums start from 0 again; below 0x3a00000000, so that a text never begins with ':'
 
--- A log: body (what is at hand of the text), from (position in the value at which the text begins), key (for what is
--- not at hand), count (entries), base.
+-- A log: body (what is at hand of the text), key (for what is not), count (entries), base, and the first and the last
+-- entry, which alone decide most calls.
 local function open(body, size, key)
   local count = (size - BASE) / ENTRY
   if count < 1 or count % 1 ~= 0 then
     return nil
   end
-  return { body = body, key = key, whole = #body == size, count = count, base = struct.unpack('>I5', body) }
+  local log = { body = body, key = key, whole = #body == size, count = count }
+  log.base, log.first, log.first_sum = struct.unpack('>I5I7I5', body)
+  if count == 1 then
+    log.last, log.sum = log.first, log.first_sum
+  elseif log.whole then
+    log.last, log.sum = struct.unpack('>I7I5', body, size - ENTRY + 1)
+  else
+    log.last, log.sum = struct.unpack('>I7I5', redis.call('GETRANGE', key, -ENTRY, -1))
+  end
+  return log
 end
 
 -- entry answers the time and the sum of entry i; entry 0 is the base.
@@ -38,33 +48,43 @@ local function entry(log, i)
   return struct.unpack('>I7I5', redis.call('GETRANGE', log.key, at, at + ENTRY - 1))
 end
 
--- first_live answers the first entry younger than one period, count + 1 if there is none.
+-- first_live answers the first entry younger than one period, count + 1 if there is none, and the sum before it.
 local function first_live(log, since)
-  local low, high = 1, log.count + 1
+  if log.first > since then
+    return 1, log.base
+  elseif log.last <= since then
+    return log.count + 1, log.sum
+  end
+  local low, high, before = 2, log.count, log.first_sum
   while low < high do
-    local middle = math.floor((low + high) / 2)
-    if entry(log, middle) > since then
+    local middle = (low + high - (low + high) % 2) / 2
+    local at, sum = entry(log, middle)
+    if at > since then
       high = middle
     else
-      low = middle + 1
+      low, before = middle + 1, sum
     end
   end
-  return low
+  return low, before
 end
 
--- leaves_at_most answers the first entry from low on after which at most `units` of the sum are left.
-local function leaves_at_most(log, low, sum, units)
-  local high = log.count
+-- leaving answers the time of the first entry from `live` on after which at most `units` of the sum are left, and its
+-- number.
+local function leaving(log, live, units)
+  local low, high = live, log.count
+  if live == 1 and log.sum - log.first_sum <= units then
+    return log.first, 1
+  end
   while low < high do
-    local middle = math.floor((low + high) / 2)
+    local middle = (low + high - (low + high) % 2) / 2
     local _, upto = entry(log, middle)
-    if sum - upto <= units then
+    if log.sum - upto <= units then
       high = middle
     else
       low = middle + 1
     end
   end
-  return low
+  return entry(log, low), low
 end
 
 local function fresh(now, units)
@@ -74,57 +94,66 @@ end
 -- weigh decides. log: nil for an empty one. Answers what decide does, and log, the first live entry, the time and the
 -- sum of the entry to write.
 local function weigh(log, now, rate, cost)
-  local period = rate.period * 1000
+  local period, capacity = rate.period * 1000, rate.capacity
   local live, used, last, sum = 1, 0, now, 0
   if log then
-    last, sum = entry(log, log.count)
-    live = first_live(log, now - period)
-    local _, before = entry(log, live - 1)
-    used = sum - before
-    if used >= rate.capacity then
-      local usable = entry(log, leaves_at_most(log, live, sum, rate.capacity - 1))
-      if usable > now then
-        used = states.leaves_room(rate.capacity, cost)
-        log = used > 0 and fresh(now, used) or nil
-        live, last, sum = 1, now, used
-      end
+    last, sum = log.last, log.sum
+    local before
+    live, before = first_live(log, now - period)
+    used = sum > before and sum - before or 0
+    if used >= capacity and last > now and leaving(log, live, capacity - 1) > now then
+      used = states.leaves_room(capacity, cost)
+      log = used > 0 and fresh(now, used) or nil
+      live, last, sum = 1, now, used
     end
   end
-  local remaining = math.max(0, rate.capacity - used)
+  local remaining = used < capacity and capacity - used or 0
   local reset = used > 0 and spans.whole_ms(last + period - now, 0) or 0
   if cost == 0 then
     return true, remaining, 0, reset
-  elseif cost > rate.capacity then
+  elseif cost > capacity then
     return false, remaining, -1, reset
   elseif cost > remaining then
-    local leaving = entry(log, leaves_at_most(log, live, sum, rate.capacity - cost))
-    return false, remaining, spans.whole_ms(leaving + period - now, 0), reset
+    local free = leaving(log, live, capacity - cost)
+    return false, remaining, spans.whole_ms(free + period - now, 0), reset
   end
-  local at = math.max(now, last)
+  local at = last > now and last or now
   return true, remaining - cost, 0, spans.whole_ms(at + period - now, 0), log, live, at, sum + cost
 end
 
--- rewritten answers the text without the dead entries and, if `at` is given, with one more.
+-- rebased answers entries with the sums counted from base.
+local function rebased(entries, base)
+  local out = {}
+  for at = 1, #entries, ENTRY do
+    local when, sum = struct.unpack('>I7I5', entries, at)
+    out[#out + 1] = struct.pack('>I7I5', when, sum - base)
+  end
+  return table.concat(out)
+end
+
+-- live_part answers the entries from `live` on, and the sum before them.
+local function live_part(log, live)
+  if live > log.count then
+    return '', log.sum
+  end
+  local _, base = entry(log, live - 1)
+  local from = BASE + ENTRY * (live - 1)
+  if log.whole then
+    return string.sub(log.body, from + 1), base
+  end
+  return redis.call('GETRANGE', log.key, #PREFIX + from, -1), base
+end
+
+-- rewritten answers the text without the dead entries and with one more.
 local function rewritten(log, live, at, sum)
-  local base, kept = 0, ''
-  if log and live <= log.count then
-    local _
-    _, base = entry(log, live - 1)
-    local from = BASE + ENTRY * (live - 1)
-    kept = log.whole and string.sub(log.body, from + 1)
-      or redis.call('GETRANGE', log.key, #PREFIX + from, -1)
-  elseif at then
-    base = log and select(2, entry(log, log.count)) or 0
+  if not log then
+    return struct.pack('>I5I7I5', 0, at, sum)
   end
+  local entries, base = live_part(log, live)
   if base > REBASE then
-    kept = string.gsub(kept, string.rep('.', ENTRY), function(old)
-      local when, upto = struct.unpack('>I7I5', old)
-      return struct.pack('>I7I5', when, upto - base)
-    end)
-    sum = at and sum - base
-    base = 0
+    entries, sum, base = rebased(entries, base), sum - base, 0
   end
-  return struct.pack('>I5', base) .. kept .. (at and struct.pack('>I7I5', at, sum) or '')
+  return struct.pack('>I5', base) .. entries .. struct.pack('>I7I5', at, sum)
 end
 
 -- expiry answers when the entry of a time has left the window, ms since the epoch.
@@ -151,25 +180,29 @@ end
 
 -- give takes back the newest units first.
 local function give(text, now, rate, cost)
-  local log = text ~= '' and open(text, #text) or nil
-  if text ~= '' and not log then
-    return nil
-  elseif not log then
-    return true, rate.capacity, 0, 0, '', 0
+  local log = nil
+  if text ~= '' then
+    log = open(text, #text)
+    if not log then
+      return nil
+    end
   end
-  local live = first_live(log, now - rate.period * 1000)
-  local _, sum = entry(log, log.count)
-  local _, before = entry(log, live - 1)
-  local left = sum - before - cost
+  local live, before = 1, 0
+  if log then
+    live, before = first_live(log, now - rate.period * 1000)
+  end
+  local left = log and log.sum - before - cost or 0
   if left <= 0 then
     return true, rate.capacity, 0, 0, '', 0
   end
-  local last = leaves_at_most(log, live, sum, cost)
-  local at = entry(log, last)
-  local body = string.sub(rewritten(log, live, nil, nil), 1, BASE + ENTRY * (last - live))
-  body = body .. struct.pack('>I7I5', at, struct.unpack('>I5', body) + left)
-  return true, math.max(0, rate.capacity - left), 0, spans.whole_ms(at + rate.period * 1000 - now, 0), body,
-    expiry(at, rate)
+  local at, last = leaving(log, live, cost)
+  local entries, base = live_part(log, live)
+  entries = string.sub(entries, 1, ENTRY * (last - live)) .. struct.pack('>I7I5', at, base + left)
+  if base > REBASE then
+    entries, base = rebased(entries, base), 0
+  end
+  return true, math.max(0, rate.capacity - left), 0, spans.whole_ms(at + rate.period * 1000 - now, 0),
+    struct.pack('>I5', base) .. entries, expiry(at, rate)
 end
 
 local function spend(now, _, units)
@@ -177,13 +210,12 @@ local function spend(now, _, units)
 end
 
 local function spent(value)
-  local body = packed.text(string.sub(value, #PREFIX + 1), 1) or ''
+  local body = packed.first(value, algorithms.sliding_log)
   local log = open(body, #body)
   if not log then
     return 0
   end
-  local _, sum = entry(log, log.count)
-  return sum - log.base
+  return log.sum - log.base
 end
 
 ------------------------------------------------------------------- a log in a key of its own
@@ -192,23 +224,25 @@ local function decide_log(key, limit, cost)
   local head = redis.pcall('GETRANGE', key, 0, CHUNK - 1)
   local log = nil
   if head ~= '' then
-    if type(head) ~= 'string' or string.sub(head, 1, #PREFIX) ~= PREFIX or string.sub(head, #PREFIX + 1, #PREFIX + 1) == ':'
-    then
+    local body = type(head) == 'string' and string.match(head, STATE)
+    if not body then
       return packed.decide(key, limit, cost)
     end
     local size = #head < CHUNK and #head or redis.call('STRLEN', key)
-    log = open(string.sub(head, #PREFIX + 1), size - #PREFIX, key)
+    log = open(body, size - #PREFIX, key)
     if not log then
       return nil, states.unreadable(key, head)
     end
   end
-  local time = redis.call('TIME')
-  local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
-  local allowed, remaining, retry, reset, kept, live, at, sum = weigh(log, now, limit, cost)
+  local allowed, remaining, retry, reset, kept, live, at, sum = weigh(log, clock.us(), limit, cost)
   if not allowed or cost == 0 then
     return allowed, remaining, retry, reset
-  end
-  if kept and not kept.whole and live - 1 <= kept.count / 2 and sum < REBASE then
+  elseif not kept then
+    return true, remaining, 0, reset, struct.pack('>I5I7I5', 0, at, sum), expiry(at, limit)
+  elseif live - 1 <= kept.count / 2 and sum < REBASE and kept == log then
+    if log.whole then
+      return true, remaining, 0, reset, log.body .. struct.pack('>I7I5', at, sum), expiry(at, limit)
+    end
     return true, remaining, 0, reset, struct.pack('>I7I5', at, sum), -expiry(at, limit)
   end
   return true, remaining, 0, reset, rewritten(kept, live, at, sum), expiry(at, limit)
@@ -222,6 +256,7 @@ local function write_log(key, _, _, text, full)
   elseif text == '' then
     redis.call('DEL', key)
   else
+    states.forget(key)
     redis.call('SET', key, PREFIX .. text, 'PXAT', full)
   end
 end

@@ -13,18 +13,24 @@ local MOST_BUCKETS = 1000
 
 -- parse answers width, newest and the counts, counts[0] the newest; or nil.
 local function parse(text)
-  local width, newest, list = string.match(text, '^(%d+):(%d+):([%d,]+)$')
+  local width, newest, first, second, list = string.match(text, '^(%d+):(%d+):(%d+),?(%d*)([%d,]*)$')
   width, newest = numbers.whole(width or ''), numbers.whole(newest or '')
   if not width or width == 0 or not newest then
     return nil
   end
-  local counts, at = {}, 0
+  local counts, at = { [0] = numbers.whole(first) }, 1
+  if second ~= '' then
+    counts[1], at = numbers.whole(second), 2
+  end
   for digits in string.gmatch(list, '%d+') do
     counts[at] = numbers.whole(digits)
     if not counts[at] then
       return nil
     end
     at = at + 1
+  end
+  if not counts[0] or (at > 1 and not counts[1]) then
+    return nil
   end
   return width, newest, counts, at
 end
@@ -60,6 +66,22 @@ local function read(text, now, rate, cost)
   end
   counts[0] = math.min(sum, states.leaves_room(rate.capacity, cost))
   return counts
+end
+
+-- text_of writes the counts, without the empty ones at the end.
+local function text_of(counts, current, rate)
+  local last = rate.buckets
+  while counts[last] == 0 and last > 0 do
+    last = last - 1
+  end
+  if last < 2 then
+    return string.format(last == 0 and '%.0f:%.0f:%.0f' or '%.0f:%.0f:%.0f,%.0f', rate.width, current, counts[0], counts[1])
+  end
+  local list = {}
+  for i = 0, last do
+    list[i + 1] = string.format('%.0f', counts[i])
+  end
+  return string.format('%.0f:%.0f:', rate.width, current) .. table.concat(list, ',')
 end
 
 -- full_buckets adds up the counters that count whole when `shift` more buckets have passed.
@@ -106,18 +128,6 @@ local function fits(counts, into, rate, cost)
   return room >= 0 and counts[rate.buckets] * (rate.width - into) <= room * rate.width
 end
 
-local function text_of(counts, current, rate)
-  local list = {}
-  local last = 0
-  for i = 0, rate.buckets do
-    list[i + 1] = string.format('%.0f', counts[i])
-    if counts[i] > 0 then
-      last = i
-    end
-  end
-  return string.format('%.0f:%.0f:', rate.width, current) .. table.concat(list, ',', 1, last + 1)
-end
-
 local function step(text, now_us, rate, cost)
   local now = math.floor(now_us / 1000)
   local counts = read(text, now, rate, cost)
@@ -159,7 +169,7 @@ local function spend(now_us, rate, units)
 end
 
 local function spent(value)
-  local width, _, counts, many = parse(packed.text(string.sub(value, #'sliding_window:' + 1), 1) or '')
+  local width, _, counts, many = parse(packed.first(value, algorithms.sliding_window))
   local sum = 0
   for i = 0, width and many - 1 or -1 do
     sum = sum + counts[i]

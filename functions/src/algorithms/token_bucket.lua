@@ -6,9 +6,12 @@
 -- n, b and the period of a changed limit count from the last addition on; tokens above a lowered b are lost. A state
 -- that would take longer than one full refill (the clock was set back) leaves room for just this call.
 
+local LONGEST = 33 -- bytes of a state: two numbers up to 2^53
+
 -- refill_us answers the us that adding this many tokens takes.
 local function refill_us(tokens, rate)
-  return math.ceil(tokens / rate.count) * rate.period * 1000
+  local over = tokens % rate.count
+  return ((tokens - over) / rate.count + (over > 0 and 1 or 0)) * rate.period * 1000
 end
 
 -- level answers the tokens and the time of the last addition; or nil. cost is what the call wants.
@@ -18,14 +21,15 @@ local function level(text, now, rate, cost)
     return capacity, now
   end
   local tokens, added = string.match(text, '^(%d+):(%d+)$')
-  tokens, added = numbers.whole(tokens or ''), numbers.whole(added or '')
-  if not tokens or not added then
+  if not tokens or #text > LONGEST then
     return nil
   end
+  tokens, added = tonumber(tokens), tonumber(added)
   if added < now then
-    local periods = math.floor((now - added) / (rate.period * 1000))
+    local period = rate.period * 1000
+    local periods = (now - added - (now - added) % period) / period
     tokens = tokens + periods * rate.count
-    added = added + periods * rate.period * 1000
+    added = added + periods * period
   end
   if tokens >= capacity then
     return capacity, now
@@ -37,8 +41,10 @@ end
 
 local function answer(allowed, tokens, added, now, rate, retry)
   local full = tokens < rate.capacity and added + refill_us(rate.capacity - tokens, rate) or now
-  return allowed, tokens, retry, spans.whole_ms(full - now, 0), string.format('%.0f:%.0f', tokens, added),
-    spans.whole_ms(full, 0)
+  if not allowed then
+    return false, tokens, retry, spans.whole_ms(full - now, 0)
+  end
+  return true, tokens, 0, spans.whole_ms(full - now, 0), string.format('%.0f:%.0f', tokens, added), spans.whole_ms(full, 0)
 end
 
 local function step(text, now, rate, cost)
@@ -46,7 +52,7 @@ local function step(text, now, rate, cost)
   if not tokens then
     return nil
   elseif cost <= tokens then
-    return answer(true, tokens - cost, added, now, rate, 0)
+    return answer(true, tokens - cost, added, now, rate)
   elseif cost > rate.capacity then
     return answer(false, tokens, added, now, rate, -1)
   end
@@ -60,7 +66,7 @@ local function give(text, now, rate, cost)
   elseif tokens + cost >= rate.capacity then
     return true, rate.capacity, 0, 0, '', 0
   end
-  return answer(true, tokens + cost, added, now, rate, 0)
+  return answer(true, tokens + cost, added, now, rate)
 end
 
 local function spend(now, rate, units)

@@ -4,7 +4,7 @@
 --   Output { allowed, n, remaining, retry_after_ms, reset_after_ms, 1 }
 --   Errors BADARGS BADLIMIT BADKEYS BADSTATE
 
-redis.register_function{
+clock.register{
   function_name = 'ratelimit_acquire',
   description = 'Takes a lease, or prolongs the one that this id holds.',
   callback = function(keys, args)

@@ -6,7 +6,7 @@
 --   Errors BADARGS BADKEYS BADSTATE (a key that no limiter wrote: then none is blocked)
 
 local function block(key, holding, untill)
-  holdings.forget(key)
+  states.forget(key)
   local at = string.format('%.0f', untill)
   if holding.kind ~= 'leases' then
     redis.call('SET', key, states.block(untill, holding.value, holding.expiry), 'PXAT',
@@ -18,7 +18,7 @@ local function block(key, holding, untill)
   redis.call('PEXPIREAT', key, string.format('%.0f', tonumber(last[2])))
 end
 
-redis.register_function{
+clock.register{
   function_name = 'ratelimit_block',
   description = 'Denies the keys for some milliseconds, whatever their limits.',
   callback = function(keys, args)

@@ -3,7 +3,7 @@
 --   Output { "version", text, "contract", integer, "build_id", text, "policies", { name, ... } }
 --   Errors BADARGS BADKEYS
 
-redis.register_function{
+clock.register{
   function_name = 'ratelimit_info',
   description = 'Answers the version, the contract, the build id and the policies of this library.',
   flags = { 'no-writes', 'allow-stale' },

@@ -6,7 +6,7 @@
 
 local OPTIONS = { COST = true }
 
-redis.register_function{
+clock.register{
   function_name = 'ratelimit_peek',
   description = 'Answers what ratelimit_take would, and changes nothing.',
   flags = { 'no-writes' },

@@ -7,7 +7,7 @@
 
 local OPTIONS = { COST = true }
 
-redis.register_function{
+clock.register{
   function_name = 'ratelimit_refund',
   description = 'Gives cost back to the keys, never beyond full.',
   callback = function(keys, args)

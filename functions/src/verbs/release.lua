@@ -4,7 +4,7 @@
 --   Output 1, or 0 if this id holds no lease (any more)
 --   Errors BADARGS BADLIMIT BADKEYS BADSTATE
 
-redis.register_function{
+clock.register{
   function_name = 'ratelimit_release',
   description = 'Gives a lease back: 1, or 0 if this id holds none.',
   flags = { 'allow-oom' },

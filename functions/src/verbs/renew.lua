@@ -4,7 +4,7 @@
 --   Output { allowed, n, remaining, retry_after_ms, reset_after_ms, 1 }
 --   Errors BADARGS BADLIMIT BADKEYS BADSTATE
 
-redis.register_function{
+clock.register{
   function_name = 'ratelimit_renew',
   description = 'Prolongs a lease that is held.',
   callback = function(keys, args)

@@ -4,7 +4,7 @@
 --   Output how many of the keys held something
 --   Errors BADARGS BADKEYS BADSTATE (a key that no limiter wrote: then none is deleted)
 
-redis.register_function{
+clock.register{
   function_name = 'ratelimit_reset',
   description = 'Forgets the keys; answers how many held something.',
   flags = { 'allow-oom' },
@@ -20,7 +20,7 @@ redis.register_function{
     end
     local changed = 0
     for _, key in ipairs(keys) do
-      holdings.forget(key)
+      states.forget(key)
       changed = changed + redis.call('DEL', key)
     end
     return changed

@@ -50,6 +50,7 @@ redis.register_function{
   function_name = 'ratelimit_take',
   description = 'Decides whether a call may pass, and charges it if so: all limits or none.',
   callback = function(keys, args)
+    clock.now = nil
     local limit = limits.known[args[1]]
     if limit and #args == 1 and #keys == 1 then
       return decide_one(keys[1], limit, 1, true)

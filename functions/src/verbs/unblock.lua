@@ -5,7 +5,7 @@
 --   Errors BADARGS BADKEYS BADSTATE (a key that no limiter wrote: then none is changed)
 
 local function unblock(key, holding, now)
-  holdings.forget(key)
+  states.forget(key)
   if holding.kind == 'leases' then
     redis.call('ZREM', key, 'blocked')
     local last = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')
@@ -19,7 +19,7 @@ local function unblock(key, holding, now)
   end
 end
 
-redis.register_function{
+clock.register{
   function_name = 'ratelimit_unblock',
   description = 'Lifts the blocks of the keys; answers how many were blocked.',
   flags = { 'allow-oom' },

@@ -5,7 +5,7 @@
 --            "series", { { start_ms, allowed, denied }, ... } }, times in ms since the epoch, all 0 if there is nothing
 --   Errors BADARGS BADKEYS BADSTATE
 
-redis.register_function{
+clock.register{
   function_name = 'ratelimit_usage',
   description = 'Answers what TRACK has counted under a usage key.',
   flags = { 'no-writes' },

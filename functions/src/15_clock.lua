@@ -1,0 +1,29 @@
+-- The server's time, read once a call: every limit of a call sees the same moment, also on Redis 7.0, where time goes on
+-- during one. Every function begins by forgetting it: clock.register sees to that.
+
+-- register registers a function as redis.register_function does.
+function clock.register(definition)
+  local callback = definition.callback
+  definition.callback = function(keys, args)
+    clock.now = nil
+    return callback(keys, args)
+  end
+  redis.register_function(definition)
+end
+
+-- us answers whole microseconds since the epoch.
+function clock.us()
+  local now = clock.now
+  if not now then
+    local time = redis.call('TIME')
+    now = tonumber(time[1]) * 1000000 + tonumber(time[2])
+    clock.now = now
+  end
+  return now
+end
+
+-- ms answers whole milliseconds since the epoch, rounded down as Redis rounds when keys expire.
+function clock.ms()
+  local now = clock.us()
+  return (now - now % 1000) / 1000
+end
