@@ -13,8 +13,11 @@ local function read_limits(args)
     local limit, err = limits.of(text)
     if not limit then
       return nil, err
+    elseif limit.policy then
+      policies.join(list, limit)
+    else
+      list[#list + 1] = limit
     end
-    list[at] = limit
     at = at + 1
     text = args[at]
   end
@@ -89,9 +92,14 @@ local function read_options(request, keys, args, at, allowed)
     end
   end
   request.COST = request.COST or ones(count)
+  if request.limits.track and allowed.TRACK and not request.TRACK then
+    spare = spare + 1
+    request.TRACK = keys[spare] or ''
+  end
   if #keys ~= spare then
     return errors.new('BADKEYS', 'the number of keys is %.0f and the number of limits %.0f; give each limit one key, in '
-      .. 'order%s', #keys, count, spare > count and ', then one for ONCE and one for TRACK' or '')
+      .. 'order%s%s', #keys, count, spare > count and ', then one for ONCE and one for TRACK' or '',
+      policies.says(request.limits, allowed.TRACK))
   end
   return nil
 end
