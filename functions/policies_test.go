@@ -141,7 +141,7 @@ func TestATextOfAnotherFormHasNoPoliciesToRead(t *testing.T) {
 	}
 	for _, text := range []string{
 		"", "#!lua name=ratelimit\n", "\nlocal POLICIES = {", "\nlocal POLICIES = {\n}\n",
-		strings.Replace(build.Text(), "}, shadow = true, track = true }", "}, track = true, shadow = true }", 1),
+		strings.Replace(build.Text(), "'consumer' }, shadow = true, track = true }", "'consumer' }, track = true, shadow = true }", 1),
 		strings.Replace(build.Text(), "['api'] = {", "['Api'] = {", 1),
 		strings.Replace(build.Text(), "'1000/m'", "f()", 1),
 		strings.Replace(build.Text(), "\n  ['api']", "\n\n  ['api']", 1),
