@@ -18,7 +18,7 @@ const Contract = 1
 
 const version = "0.1.0"
 
-// Where the build writes what only it knows. Both stand in src/00_library.lua.
+// Where the build writes what only it knows, in src/00_library.lua; policiesMark is in src/45_policies.lua.
 const (
 	versionMark = "@VERSION@"
 	buildIDMark = "@BUILD_ID@"
@@ -49,8 +49,9 @@ func BuildID() string {
 
 // Build is one library text, ready to be loaded. It is immutable and may be shared; the zero value is an empty text.
 type Build struct {
-	text string
-	id   string
+	text     string
+	id       string
+	policies []Policy
 }
 
 // Text returns the library as FUNCTION LOAD takes it.
@@ -62,6 +63,9 @@ func (b Build) Version() string { return version }
 // ID returns the build id that the text reports of itself: equal sources and policies give an equal id.
 func (b Build) ID() string { return b.id }
 
+// Policies returns the policies that the text holds, sorted by name. The slice is the caller's.
+func (b Build) Policies() []Policy { return clonePolicies(b.policies) }
+
 // Digest returns the SHA-256 of the text in hexadecimal. A server stores a library byte for byte, so that an equal
 // digest of what it lists means that it runs this build.
 func (b Build) Digest() string { return Digest(b.text) }
@@ -72,15 +76,20 @@ func Digest(text string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// New builds the library from its sources.
-func New() (Build, error) {
-	return build(sources)
+// New builds the library from its sources, with the policies that WithPolicies names. It fails for a policy that cannot
+// be written, and names it; whether a limit can be read is for the library to say (package policies asks it).
+func New(opts ...Option) (Build, error) {
+	var o options
+	for _, opt := range opts {
+		opt(&o)
+	}
+	return build(sources, o.policies)
 }
 
 // build joins the sources under src: the files of src itself by name, then those of src/algorithms and of src/verbs.
 // Each has a scope of its own, but for the first, which opens the library. What a file of src offers to the others it
 // puts into the table of its name: src/40_limits.lua fills `limits`.
-func build(sources fs.FS) (Build, error) {
+func build(sources fs.FS, policies []Policy) (Build, error) {
 	var text strings.Builder
 	fmt.Fprintf(&text, "#!lua name=%s\n-- Built from functions/src; do not edit. `make generate` builds it anew.\n", Name)
 	for _, folder := range []string{"src", "src/algorithms", "src/verbs"} {
@@ -106,7 +115,7 @@ func build(sources fs.FS) (Build, error) {
 			fmt.Fprintf(&text, "\n--@ %s\n%s\n", name, body)
 		}
 	}
-	return stamp(text.String())
+	return stamp(text.String(), policies)
 }
 
 // moduleOf returns the name of a source file without folder, number and ending: limits of src/40_limits.lua.
@@ -115,14 +124,19 @@ func moduleOf(name string) string {
 	return strings.TrimLeft(module, "0123456789_")
 }
 
-// stamp writes the version and the build id into the text.
-func stamp(text string) (Build, error) {
-	for _, mark := range []string{versionMark, buildIDMark} {
+// stamp writes the version, the policies and the build id into the text.
+func stamp(text string, policies []Policy) (Build, error) {
+	for _, mark := range []string{versionMark, policiesMark, buildIDMark} {
 		if n := strings.Count(text, mark); n != 1 {
 			return Build{}, fmt.Errorf("functions: the sources hold %s %d times, want once", mark, n)
 		}
 	}
+	policies, entries, err := bake(policies)
+	if err != nil {
+		return Build{}, err
+	}
 	text = strings.Replace(text, versionMark, version, 1)
+	text = strings.Replace(text, policiesMark, entries, 1) // what is written there holds no mark: luaString
 	id := Digest(text)[:12]
-	return Build{text: strings.Replace(text, buildIDMark, id, 1), id: id}, nil
+	return Build{text: strings.Replace(text, buildIDMark, id, 1), id: id, policies: policies}, nil
 }

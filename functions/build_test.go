@@ -28,17 +28,17 @@ func TestTheCheckedInTextIsWhatTheSourcesBuild(t *testing.T) {
 func TestTheBuildIDFollowsTheSources(t *testing.T) {
 	sources := func(verb string) fstest.MapFS {
 		return fstest.MapFS{
-			"src/00_library.lua":   {Data: []byte("local v, b = '@VERSION@', '@BUILD_ID@'\n")},
+			"src/00_library.lua":   {Data: []byte("local v, b = '@VERSION@', '@BUILD_ID@'\nlocal POLICIES = {--[[@POLICIES@]]}\n")},
 			"src/algorithms/a.lua": {Data: []byte("-- a\n")},
 			"src/verbs/v.lua":      {Data: []byte(verb)},
 		}
 	}
-	one, err := build(sources("-- one"))
+	one, err := build(sources("-- one"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	same, _ := build(sources("-- one\n\n"))
-	other, _ := build(sources("-- two"))
+	same, _ := build(sources("-- one\n\n"), nil)
+	other, _ := build(sources("-- two"), nil)
 	if one.ID() != same.ID() || one.Text() != same.Text() {
 		t.Error("the same sources gave two builds")
 	}
@@ -55,14 +55,14 @@ func TestTheBuildIDFollowsTheSources(t *testing.T) {
 
 func TestABuildWithoutItsMarksIsRefused(t *testing.T) {
 	_, err := build(fstest.MapFS{
-		"src/00_library.lua":   {Data: []byte("local v = '@VERSION@'\n")},
+		"src/00_library.lua":   {Data: []byte("local v = '@VERSION@' --[[@POLICIES@]]\n")},
 		"src/algorithms/a.lua": {Data: []byte("-- a\n")},
 		"src/verbs/v.lua":      {Data: []byte("-- v\n")},
-	})
+	}, nil)
 	if err == nil || err.Error() != "functions: the sources hold @BUILD_ID@ 0 times, want once" {
 		t.Errorf("got %v", err)
 	}
-	if _, err := build(fstest.MapFS{"src/00_library.lua": {Data: []byte("")}}); err == nil {
+	if _, err := build(fstest.MapFS{"src/00_library.lua": {Data: []byte("")}}, nil); err == nil {
 		t.Error("sources without algorithms were built")
 	}
 }

@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'f21d5cf02324'
+local BUILD_ID = 'af5e863dfb5c'
 
 -- Time stands still during a call from Redis 7.2 on. Before, two commands of one call can see two milliseconds, so
 -- what is read of the clock must not be written back as a difference to "now". Valkey says 7.2.4 here, rightly.
@@ -743,8 +743,7 @@ local function parse(text)
     return refuse(text, 'a limit has at most %.0f bytes', LONGEST_TEXT)
   end
   if string.sub(text, 1, 1) == '@' then
-    return nil, errors.new('NOPOLICY', '%s: no such policy in build %s; ratelimit_info lists the policies',
-      errors.quote(text), BUILD_ID)
+    return limits.policy(text) -- src/45_policies.lua
   end
   local word, rates = string.match(text, '^%s*([%a_][%w_]*)%s+(.*)$')
   local algorithm = algorithms[word or 'gcra']
@@ -783,7 +782,8 @@ local MOST_KNOWN = 1000
 limits.known = {}
 local known_size = 0
 
--- of answers the parsed limit, which is shared and must not be changed, or nil and the error to reply.
+-- of answers the parsed limit, which is shared and must not be changed, or nil and the error to reply. A policy that is
+-- more than one limit has `policy` (src/45_policies.lua), and is not kept here, where a limit is found to decide with.
 function limits.of(text)
   local limit = limits.known[text]
   if limit then
@@ -793,6 +793,8 @@ function limits.of(text)
   limit, err = parse(text)
   if not limit then
     return nil, err
+  elseif limit.policy then
+    return limit
   end
   if known_size >= MOST_KNOWN then
     limits.known = {}
@@ -801,6 +803,102 @@ function limits.of(text)
   limits.known[text] = limit
   known_size = known_size + 1
   return limit
+end
+end
+
+--@ src/45_policies.lua
+local policies = {}
+do
+-- Policies: names for limits, written into this text by the build (functions/policies.go), so that "@name" reads no key.
+--
+-- name -> { limit, limit ..., keys = { name of its key, ... }, shadow = true, track = true }
+local POLICIES = {}
+
+-- find answers the policy that "@name" asks for, or nil and the error.
+function policies.find(text)
+  local policy = POLICIES[string.sub(text, 2)]
+  if policy then
+    return policy
+  end
+  return nil, errors.new('NOPOLICY', '%s: no such policy in build %s; ratelimit_info lists the policies',
+    errors.quote(text), BUILD_ID)
+end
+
+-- names answers the names of those policies for which wanted answers true, sorted.
+function policies.names(wanted)
+  local names = {}
+  for name, policy in pairs(POLICIES) do
+    if wanted(policy) then
+      names[#names + 1] = name
+    end
+  end
+  table.sort(names)
+  return names
+end
+
+-- Policies that are more than one limit to be used in their place, by "@name": what limits.policy has put together.
+local composed = {}
+
+-- limits.policy answers for limits.of: the parsed limit of a policy that is one limit and nothing more. For another,
+-- { policy = "@name", limits = parsed limits, keys =, shadow =, track = }, which policies.join puts into a request.
+function limits.policy(text)
+  if composed[text] then
+    return composed[text]
+  end
+  local policy, err = policies.find(text)
+  if not policy then
+    return nil, err
+  elseif #policy == 1 and not policy.shadow and not policy.track then
+    return limits.of(policy[1])
+  end
+  local whole = { policy = text, limits = {}, keys = policy.keys, shadow = policy.shadow, track = policy.track }
+  for i, part in ipairs(policy) do
+    whole.limits[i], err = limits.of(part)
+    if not whole.limits[i] then
+      return nil, err
+    end
+  end
+  composed[text] = whole
+  return whole
+end
+
+-- lease answers the text of the limit that acquire and its sisters take from a policy, and the policy's name if it is a
+-- shadow; or nil and the error.
+function policies.lease(text)
+  local policy, err = policies.find(text)
+  if not policy then
+    return nil, err
+  elseif #policy > 1 then
+    return nil, errors.new('BADLIMIT', '%s: a policy of %.0f limits; a lease takes one', errors.quote(text), #policy)
+  end
+  return policy[1], policy.shadow and string.sub(text, 2)
+end
+
+-- join appends the limits of such a policy to those of a request. list gets, beside the limits: track = true; shadows,
+-- position -> the group of limits that one shadow policy decides over (src/62_shadows.lua); composed, for policies.says.
+function policies.join(list, whole)
+  local group = whole.shadow and { name = string.sub(whole.policy, 2) }
+  list.composed = list.composed or {}
+  list.composed[#list.composed + 1] = whole
+  list.track = list.track or whole.track
+  for _, limit in ipairs(whole.limits) do
+    list[#list + 1] = limit
+    if group then
+      list.shadows = list.shadows or {}
+      list.shadows[#list] = group
+    end
+  end
+end
+
+-- says names the keys that the policies of a request want, for an error about their number. tracks: whether this verb
+-- takes a usage key.
+function policies.says(list, tracks)
+  local text = ''
+  for _, whole in ipairs(list.composed or {}) do
+    local wants = whole.keys and table.concat(whole.keys, ', ') or 'a key'
+    text = text .. '; ' .. whole.policy .. ' takes ' .. wants .. (tracks and whole.track and ', and a usage key last' or '')
+  end
+  return text
 end
 end
 
@@ -822,8 +920,11 @@ local function read_limits(args)
     local limit, err = limits.of(text)
     if not limit then
       return nil, err
+    elseif limit.policy then
+      policies.join(list, limit)
+    else
+      list[#list + 1] = limit
     end
-    list[at] = limit
     at = at + 1
     text = args[at]
   end
@@ -856,12 +957,14 @@ local function read_costs(args, at, count)
   return costs, at + 1 + given
 end
 
+-- ONES are the costs of a call without COST. They are shared, and never changed.
+local ONES = {}
+
 local function ones(count)
-  local costs = {}
-  for i = 1, count do
-    costs[i] = 1
+  for i = #ONES + 1, count do
+    ONES[i] = 1
   end
-  return costs
+  return ONES
 end
 
 -- read_options reads what follows the limits into request. allowed: the options that the verb has. Answers the error,
@@ -898,15 +1001,23 @@ local function read_options(request, keys, args, at, allowed)
     end
   end
   request.COST = request.COST or ones(count)
+  if request.limits.track and allowed.TRACK and not request.TRACK then
+    spare = spare + 1
+    request.TRACK = keys[spare] or ''
+  end
   if #keys ~= spare then
     return errors.new('BADKEYS', 'the number of keys is %.0f and the number of limits %.0f; give each limit one key, in '
-      .. 'order%s', #keys, count, spare > count and ', then one for ONCE and one for TRACK' or '')
+      .. 'order%s%s', #keys, count, spare > count and ', then one for ONCE and one for TRACK' or '',
+      policies.says(request.limits, allowed.TRACK))
   end
   return nil
 end
 
 -- repeated answers the error for a key that is given twice, or nil.
 local function repeated(keys)
+  if #keys == 2 and keys[1] ~= keys[2] then
+    return nil
+  end
   local seen = {}
   for _, key in ipairs(keys) do
     if seen[key] then
@@ -1030,6 +1141,159 @@ function decisions.request(keys, request, consume)
 end
 end
 
+--@ src/62_shadows.lua
+local shadows = {}
+do
+-- Shadow policies decide and never deny: they are tried on real traffic before they are enforced. In a call, the limits
+-- that are enforced make one decision, and each shadow policy makes one of its own: it is charged if it would allow,
+-- and the call goes on whatever it says. If the enforced limits deny, nothing is charged anywhere.
+--
+-- Reply: { allowed, limit, remaining, retry_after_ms, reset_after_ms, index,
+--          would_allowed, would_retry_after_ms, would_index }
+-- The first six are those of the enforced limits; if there are none, what the shadow policies say, but for allowed = 1
+-- and retry_after_ms = 0. The last three are what the call would have been told if no policy of it were a shadow.
+
+-- How many calls each shadow policy let through that it would have denied: since this library was loaded, on this node.
+local denied = {}
+
+local function note(name)
+  denied[name] = (denied[name] or 0) + 1
+end
+
+-- counts answers { name, count, ... } for every shadow policy.
+function shadows.counts()
+  local list = {}
+  for _, name in ipairs(policies.names(function(policy) return policy.shadow end)) do
+    list[#list + 1] = name
+    list[#list + 1] = denied[name] or 0
+  end
+  return list
+end
+
+-- divide answers the groups of a call's limits, the enforced ones first, and that group (nil if there is none).
+local function divide(keys, request)
+  local enforced = {}
+  local groups = {}
+  for i, limit in ipairs(request.limits) do
+    local group = request.limits.shadows[i] or enforced
+    if not group.at then
+      group.at, group.keys, group.limits, group.costs = {}, {}, {}, {}
+      table.insert(groups, group == enforced and 1 or #groups + 1, group)
+    end
+    local n = #group.at + 1
+    group.at[n], group.keys[n], group.limits[n], group.costs[n] = i, keys[i], limit, request.COST[i]
+  end
+  return groups, enforced.at and enforced
+end
+
+local function ask(verb, group, consume)
+  local reply = decisions.all(verb, group.keys, group.limits, group.costs, consume)
+  if not reply.err then
+    group.reply = { reply[1], reply[2], reply[3], reply[4], reply[5], group.at[reply[6]] }
+  end
+  return reply.err and reply
+end
+
+-- combine answers the six fields for several groups as for one call: the first that denies is binding, else the one
+-- with least remaining, the first of equals.
+local function combine(groups)
+  local sum
+  for _, group in ipairs(groups) do
+    local reply = group.reply
+    if not sum then
+      sum = { unpack(reply) }
+    else
+      local binds = reply[6] < sum[6]
+      if reply[1] == sum[1] then
+        if reply[1] == 1 then
+          binds = reply[3] < sum[3] or (reply[3] == sum[3] and binds)
+        end
+        if sum[4] ~= -1 then
+          sum[4] = (reply[4] == -1 or reply[4] > sum[4]) and reply[4] or sum[4]
+        end
+      else
+        binds = reply[1] == 0
+        sum[4] = binds and reply[4] or sum[4]
+      end
+      if binds then
+        sum[1], sum[2], sum[6] = reply[1], reply[2], reply[6]
+      end
+      sum[3] = math.min(sum[3], reply[3])
+      sum[5] = math.max(sum[5], reply[5])
+    end
+  end
+  return sum
+end
+
+-- charge takes from every group that allows, and tells in request.charged whether anything was taken.
+local function charge(verb, groups, request)
+  for _, group in ipairs(groups) do
+    local err = group.reply[1] == 1 and #groups > 1 and ask(verb, group, true)
+    if err then
+      return err
+    elseif not group.name and group.reply[1] == 0 then
+      return nil -- time went on between the two looks at the keys
+    end
+    for _, cost in ipairs(group.costs) do
+      request.charged = request.charged or (group.reply[1] == 1 and cost > 0)
+    end
+    if verb == 'decide' and group.name and group.reply[1] == 0 then
+      note(group.name)
+    end
+  end
+  return nil
+end
+
+local function decide(verb, keys, request, consume)
+  local groups, enforced = divide(keys, request)
+  -- No group may write before every key has been read: a call that errs changes nothing.
+  for _, group in ipairs(groups) do
+    local err = ask(verb, group, consume and #groups == 1)
+    if err then
+      return err
+    end
+  end
+  if consume and (not enforced or enforced.reply[1] == 1) then
+    local err = charge(verb, groups, request)
+    if err then
+      return err
+    end
+  end
+  local reply, would = combine(enforced and { enforced } or groups), combine(groups)
+  if not enforced then
+    reply[1], reply[4] = 1, 0
+  end
+  reply[7], reply[8], reply[9] = would[1], would[4], would[6]
+  return reply
+end
+
+-- request is decisions.request for calls that may name shadow policies.
+function shadows.request(keys, request, consume)
+  if request.limits.shadows then
+    return decide('decide', keys, request, consume)
+  end
+  return decisions.request(keys, request, consume)
+end
+
+-- refund gives back, to each group apart: a blocked key under a shadow policy does not keep the others from it.
+function shadows.refund(keys, request)
+  if request.limits.shadows then
+    return decide('give', keys, request, true)
+  end
+  return decisions.all('give', keys, request.limits, request.COST, true)
+end
+
+-- lease turns the reply of acquire or renew under a shadow policy: a lease that would have been refused is not held.
+function shadows.lease(name, reply)
+  if reply.err then
+    return reply
+  elseif reply[1] == 0 then
+    note(name)
+  end
+  return { 1, reply[2], reply[3], 0, reply[5], reply[6], reply[1], reply[4], reply[6] }
+end
+end
+
 --@ src/65_tracking.lua
 local tracking = {}
 do
@@ -1116,7 +1380,7 @@ do
 -- caller says, and given again, without a charge, to every call with that key. A call that was denied or cost nothing
 -- leaves nothing behind, so its retry is decided anew.
 --
--- State: "once:<the six fields>", expiring after the caller's ttl.
+-- State: "once:<the fields of the reply>" (nine if a shadow policy had a say, else six), expiring after the caller's ttl.
 
 -- read answers the reply that is kept under key, nil if there is none; or nil and the error.
 function once.read(key)
@@ -1128,16 +1392,23 @@ function once.read(key)
   end
   local reply = { string.match(value, '^once:(%d+),(%d+),(%d+),(%d+),(%d+),(%d+)$') }
   if #reply == 0 then
+    reply = { string.match(value, '^once:(%d+),(%d+),(%d+),(%d+),(%d+),(%d+),([01]),(-?%d+),(%d+)$') }
+  end
+  if #reply == 0 then
     return nil, states.unreadable(key, value)
   end
-  for i = 1, 6 do
+  for i = 1, #reply do
     reply[i] = tonumber(reply[i])
   end
   return reply
 end
 
 function once.keep(key, reply, ttl)
-  redis.call('SET', key, string.format('once:%.0f,%.0f,%.0f,%.0f,%.0f,%.0f', unpack(reply)), 'PX',
+  local fields = 'once:%.0f,%.0f,%.0f,%.0f,%.0f,%.0f'
+  if #reply > 6 then
+    fields = fields .. ',%.0f,%.0f,%.0f'
+  end
+  redis.call('SET', key, string.format(fields, unpack(reply)), 'PX',
     string.format('%.0f', ttl))
 end
 end
@@ -1156,7 +1427,14 @@ function leases.call(verb, keys, args)
   elseif #args ~= 2 then
     return errors.new('BADARGS', 'the number of arguments is %.0f; %s takes a limit and a lease id', #args, verb)
   end
-  local limit, err = limits.leases(args[1])
+  local text, shadow = args[1], nil
+  if string.sub(text, 1, 1) == '@' then
+    text, shadow = policies.lease(text)
+    if not text then
+      return shadow -- the error
+    end
+  end
+  local limit, err = limits.leases(text)
   if not limit then
     return err
   end
@@ -1164,7 +1442,11 @@ function leases.call(verb, keys, args)
   if #id == 0 or #id > LONGEST_ID then
     return errors.new('BADARGS', 'the lease id %s is not of 1 to %.0f bytes', errors.quote(id), LONGEST_ID)
   end
-  return limit.algorithm[verb](keys[1], limit, id)
+  local reply = limit.algorithm[verb](keys[1], limit, id)
+  if shadow and verb ~= 'release' then
+    return shadows.lease(shadow, reply)
+  end
+  return reply
 end
 end
 
@@ -2634,7 +2916,8 @@ end
 do
 -- ratelimit_info: what is deployed here.
 --   KEYS, ARGV none
---   Output { "version", text, "contract", integer, "build_id", text, "policies", { name, ... } }
+--   Output { "version", text, "contract", integer, "build_id", text, "policies", { name, ... },
+--            "shadow_denied", { name, count, ... } }
 --   Errors BADARGS BADKEYS
 
 clock.register{
@@ -2647,7 +2930,10 @@ clock.register{
     elseif #args > 0 then
       return errors.new('BADARGS', '%s: info takes no argument', errors.quote(args[1]))
     end
-    return { 'version', VERSION, 'contract', CONTRACT, 'build_id', BUILD_ID, 'policies', {} }
+    local names = policies.names(function() return true end)
+    return {
+      'version', VERSION, 'contract', CONTRACT, 'build_id', BUILD_ID, 'policies', names, 'shadow_denied', shadows.counts(),
+    }
   end,
 }
 end
@@ -2668,7 +2954,7 @@ clock.register{
   flags = { 'no-writes' },
   callback = function(keys, args)
     local request, err = requests.read(keys, args, OPTIONS)
-    return request and decisions.request(keys, request, false) or err
+    return request and shadows.request(keys, request, false) or err
   end,
 }
 end
@@ -2689,7 +2975,7 @@ clock.register{
   description = 'Gives cost back to the keys, never beyond full.',
   callback = function(keys, args)
     local request, err = requests.read(keys, args, OPTIONS)
-    return request and decisions.all('give', keys, request.limits, request.COST, true) or err
+    return request and shadows.refund(keys, request) or err
   end,
 }
 end
@@ -2774,11 +3060,13 @@ local OPTIONS = { COST = true, ONCE = true, TRACK = true }
 local decide_one = decisions.one
 
 -- charged tells whether a reply is that of a call that took something.
-local function charged(reply, costs)
+local function charged(reply, request)
   if reply[1] ~= 1 then
     return false
+  elseif request.limits.shadows then
+    return request.charged
   end
-  for _, cost in ipairs(costs) do
+  for _, cost in ipairs(request.COST) do
     if cost > 0 then
       return true
     end
@@ -2798,11 +3086,11 @@ local function take(keys, request)
       return before or err
     end
   end
-  local reply = decisions.request(keys, request, true)
+  local reply = shadows.request(keys, request, true)
   if reply.err then
     return reply
   end
-  if request.ONCE and charged(reply, request.COST) then
+  if request.ONCE and charged(reply, request) then
     once.keep(request.ONCE, reply, request.ttl)
   end
   if request.TRACK then

@@ -54,7 +54,7 @@ func soak(t testing.TB, usual int) int {
 func TestAgreement(t *testing.T) {
 	wanted, done := soak(t, 3000), 0
 	server := offline{start(t)}
-	steps := generate.Steps(60)
+	steps := generate.Steps()
 	for done < wanted && !t.Failed() {
 		rapid.Check(t, func(t *rapid.T) {
 			s := steps.Draw(t, "run")

@@ -127,8 +127,7 @@ local function parse(text)
     return refuse(text, 'a limit has at most %.0f bytes', LONGEST_TEXT)
   end
   if string.sub(text, 1, 1) == '@' then
-    return nil, errors.new('NOPOLICY', '%s: no such policy in build %s; ratelimit_info lists the policies',
-      errors.quote(text), BUILD_ID)
+    return limits.policy(text) -- src/45_policies.lua
   end
   local word, rates = string.match(text, '^%s*([%a_][%w_]*)%s+(.*)$')
   local algorithm = algorithms[word or 'gcra']
@@ -167,7 +166,8 @@ local MOST_KNOWN = 1000
 limits.known = {}
 local known_size = 0
 
--- of answers the parsed limit, which is shared and must not be changed, or nil and the error to reply.
+-- of answers the parsed limit, which is shared and must not be changed, or nil and the error to reply. A policy that is
+-- more than one limit has `policy` (src/45_policies.lua), and is not kept here, where a limit is found to decide with.
 function limits.of(text)
   local limit = limits.known[text]
   if limit then
@@ -177,6 +177,8 @@ function limits.of(text)
   limit, err = parse(text)
   if not limit then
     return nil, err
+  elseif limit.policy then
+    return limit
   end
   if known_size >= MOST_KNOWN then
     limits.known = {}

@@ -13,8 +13,11 @@ local function read_limits(args)
     local limit, err = limits.of(text)
     if not limit then
       return nil, err
+    elseif limit.policy then
+      policies.join(list, limit)
+    else
+      list[#list + 1] = limit
     end
-    list[at] = limit
     at = at + 1
     text = args[at]
   end
@@ -47,12 +50,14 @@ local function read_costs(args, at, count)
   return costs, at + 1 + given
 end
 
+-- ONES are the costs of a call without COST. They are shared, and never changed.
+local ONES = {}
+
 local function ones(count)
-  local costs = {}
-  for i = 1, count do
-    costs[i] = 1
+  for i = #ONES + 1, count do
+    ONES[i] = 1
   end
-  return costs
+  return ONES
 end
 
 -- read_options reads what follows the limits into request. allowed: the options that the verb has. Answers the error,
@@ -89,15 +94,23 @@ local function read_options(request, keys, args, at, allowed)
     end
   end
   request.COST = request.COST or ones(count)
+  if request.limits.track and allowed.TRACK and not request.TRACK then
+    spare = spare + 1
+    request.TRACK = keys[spare] or ''
+  end
   if #keys ~= spare then
     return errors.new('BADKEYS', 'the number of keys is %.0f and the number of limits %.0f; give each limit one key, in '
-      .. 'order%s', #keys, count, spare > count and ', then one for ONCE and one for TRACK' or '')
+      .. 'order%s%s', #keys, count, spare > count and ', then one for ONCE and one for TRACK' or '',
+      policies.says(request.limits, allowed.TRACK))
   end
   return nil
 end
 
 -- repeated answers the error for a key that is given twice, or nil.
 local function repeated(keys)
+  if #keys == 2 and keys[1] ~= keys[2] then
+    return nil
+  end
   local seen = {}
   for _, key in ipairs(keys) do
     if seen[key] then

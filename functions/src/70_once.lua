@@ -2,7 +2,7 @@
 -- caller says, and given again, without a charge, to every call with that key. A call that was denied or cost nothing
 -- leaves nothing behind, so its retry is decided anew.
 --
--- State: "once:<the six fields>", expiring after the caller's ttl.
+-- State: "once:<the fields of the reply>" (nine if a shadow policy had a say, else six), expiring after the caller's ttl.
 
 -- read answers the reply that is kept under key, nil if there is none; or nil and the error.
 function once.read(key)
@@ -14,15 +14,22 @@ function once.read(key)
   end
   local reply = { string.match(value, '^once:(%d+),(%d+),(%d+),(%d+),(%d+),(%d+)$') }
   if #reply == 0 then
+    reply = { string.match(value, '^once:(%d+),(%d+),(%d+),(%d+),(%d+),(%d+),([01]),(-?%d+),(%d+)$') }
+  end
+  if #reply == 0 then
     return nil, states.unreadable(key, value)
   end
-  for i = 1, 6 do
+  for i = 1, #reply do
     reply[i] = tonumber(reply[i])
   end
   return reply
 end
 
 function once.keep(key, reply, ttl)
-  redis.call('SET', key, string.format('once:%.0f,%.0f,%.0f,%.0f,%.0f,%.0f', unpack(reply)), 'PX',
+  local fields = 'once:%.0f,%.0f,%.0f,%.0f,%.0f,%.0f'
+  if #reply > 6 then
+    fields = fields .. ',%.0f,%.0f,%.0f'
+  end
+  redis.call('SET', key, string.format(fields, unpack(reply)), 'PX',
     string.format('%.0f', ttl))
 end

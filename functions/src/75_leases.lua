@@ -9,7 +9,14 @@ function leases.call(verb, keys, args)
   elseif #args ~= 2 then
     return errors.new('BADARGS', 'the number of arguments is %.0f; %s takes a limit and a lease id', #args, verb)
   end
-  local limit, err = limits.leases(args[1])
+  local text, shadow = args[1], nil
+  if string.sub(text, 1, 1) == '@' then
+    text, shadow = policies.lease(text)
+    if not text then
+      return shadow -- the error
+    end
+  end
+  local limit, err = limits.leases(text)
   if not limit then
     return err
   end
@@ -17,5 +24,9 @@ function leases.call(verb, keys, args)
   if #id == 0 or #id > LONGEST_ID then
     return errors.new('BADARGS', 'the lease id %s is not of 1 to %.0f bytes', errors.quote(id), LONGEST_ID)
   end
-  return limit.algorithm[verb](keys[1], limit, id)
+  local reply = limit.algorithm[verb](keys[1], limit, id)
+  if shadow and verb ~= 'release' then
+    return shadows.lease(shadow, reply)
+  end
+  return reply
 end

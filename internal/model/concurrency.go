@@ -107,7 +107,7 @@ func (m *Model) release(key, id string) (any, string) {
 	}
 	rest := &entry{kind: leases, leases: map[string]int64{}}
 	for other, at := range e.leases {
-		if other != id && at > m.now.ms() {
+		if other != id {
 			rest.leases[other] = at
 			rest.until = max(rest.until, at)
 		}

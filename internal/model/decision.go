@@ -19,11 +19,11 @@ func (h *holding) judge(index int) []verdict {
 		v := verdict{index: index, capacity: h.limit.Rates[i].Capacity()}
 		switch {
 		case h.blocked > 0:
-			v.capacity = h.limit.Rates[0].Capacity()
 			v.wait = h.blocked
 			if h.cost > v.capacity {
 				v.wait = -1
 			}
+			v.capacity = h.limit.Rates[0].Capacity()
 		case h.cost == 0:
 			v.allowed = true
 		case h.cost > v.capacity:
@@ -40,10 +40,14 @@ func (h *holding) judge(index int) []verdict {
 	return verdicts
 }
 
-// look fills in how the rates stand.
-func (h *holding) look(verdicts []verdict) {
+// look fills in how the rates stand. Where the call is denied, those that would have allowed it are as a call of cost 0
+// finds them.
+func (h *holding) look(verdicts []verdict, denied bool) {
 	for i, s := range h.rates {
 		v := &verdicts[i]
+		if denied && v.allowed {
+			s = h.idle[i]
+		}
 		switch v.remaining, v.reset = s.remaining(), s.reset(); {
 		case h.blocked > 0:
 			v.remaining, v.reset = 0, h.blocked

@@ -10,11 +10,15 @@ type holding struct {
 	blocked int64 // for so many milliseconds
 	lapses  int64 // where the state of another algorithm was found: the milliseconds until its key expires
 	rates   []standing
+	idle    []standing // the same, as a call of cost 0 finds them
 }
 
-// open finds out how the key stands.
-func (m *Model) open(key string, l Limit, cost int64) (*holding, string) {
+// open finds out how the key stands. A refund takes nothing, and so finds room for one unit as a call of cost 0 does.
+func (m *Model) open(key string, l Limit, cost int64, refund bool) (*holding, string) {
 	h := &holding{key: key, limit: l, cost: cost}
+	if refund {
+		cost = 0
+	}
 	e := m.keys[key]
 	held := e.holds(m.now)
 	if held != nothing && held != limiter {
@@ -30,11 +34,15 @@ func (m *Model) open(key string, l Limit, cost int64) (*holding, string) {
 		if held == limiter && !other && place < len(e.rates) {
 			saved = e.rates[place]
 		}
-		s := stand(l, r, saved, cost, m.now)
-		if h.lapses > 0 {
-			s.charge(carried(e, r, cost, h.lapses))
+		open := func(cost int64) standing {
+			s := stand(l, r, saved, cost, m.now)
+			if h.lapses > 0 {
+				s.charge(carried(e, r, cost, h.lapses))
+			}
+			return s
 		}
-		h.rates = append(h.rates, s)
+		h.rates = append(h.rates, open(cost))
+		h.idle = append(h.idle, open(0))
 	}
 	return h, ""
 }

@@ -16,7 +16,7 @@ func (m *Model) decide(c Call) (any, string) {
 	}
 	holdings := make([]*holding, len(c.Keys))
 	for i, key := range c.Keys {
-		h, reason := m.open(key, c.Limits[i], c.cost(i))
+		h, reason := m.open(key, c.Limits[i], c.cost(i), c.Verb == Refund)
 		if reason != "" {
 			return nil, reason
 		}
@@ -57,7 +57,7 @@ func (m *Model) take(holdings []*holding, write bool) []any {
 				m.save(h)
 			}
 		}
-		h.look(all[i])
+		h.look(all[i], !allowed)
 		flat = append(flat, all[i]...)
 	}
 	return sum(flat, wait)
@@ -86,7 +86,7 @@ func (m *Model) refund(holdings []*holding) []any {
 				verdicts[j].capacity = h.limit.Rates[0].Capacity()
 			}
 		}
-		h.look(verdicts)
+		h.look(verdicts, false)
 		flat = append(flat, verdicts...)
 	}
 	return sum(flat, 0)

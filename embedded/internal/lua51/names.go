@@ -67,7 +67,7 @@ func callSite(L *lua.LState, level int) (site, bool) {
 // noteLocals keeps which registers the locals of a function and of those within
 // it are in, where gopher-lua's list of locals is the same.
 func (rt *Runtime) noteLocals(p *lua.FunctionProto, info *syntax.Function) {
-	same := len(p.DbgLocals) == len(info.Locals)
+	same := !info.Shifted && len(p.DbgLocals) == len(info.Locals)
 	for i := 0; same && i < len(info.Locals); i++ {
 		same = p.DbgLocals[i].Name == info.Locals[i].Name
 	}

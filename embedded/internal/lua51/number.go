@@ -324,7 +324,7 @@ func powInt(x float64, n int) float64 {
 		return hi + lo
 	}
 	q := 1 / hi
-	return q + math.FMA(-q, hi, 1)/hi - q*lo/hi
+	return q + (math.FMA(-q, hi, 1)-q*lo)/hi
 }
 
 // mulDouble multiplies two numbers that are each the sum of two doubles.

@@ -1,6 +1,7 @@
 -- ratelimit_info: what is deployed here.
 --   KEYS, ARGV none
---   Output { "version", text, "contract", integer, "build_id", text, "policies", { name, ... } }
+--   Output { "version", text, "contract", integer, "build_id", text, "policies", { name, ... },
+--            "shadow_denied", { name, count, ... } }
 --   Errors BADARGS BADKEYS
 
 clock.register{
@@ -13,6 +14,9 @@ clock.register{
     elseif #args > 0 then
       return errors.new('BADARGS', '%s: info takes no argument', errors.quote(args[1]))
     end
-    return { 'version', VERSION, 'contract', CONTRACT, 'build_id', BUILD_ID, 'policies', {} }
+    local names = policies.names(function() return true end)
+    return {
+      'version', VERSION, 'contract', CONTRACT, 'build_id', BUILD_ID, 'policies', names, 'shadow_denied', shadows.counts(),
+    }
   end,
 }

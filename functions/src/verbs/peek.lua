@@ -12,6 +12,6 @@ clock.register{
   flags = { 'no-writes' },
   callback = function(keys, args)
     local request, err = requests.read(keys, args, OPTIONS)
-    return request and decisions.request(keys, request, false) or err
+    return request and shadows.request(keys, request, false) or err
   end,
 }

@@ -12,6 +12,6 @@ clock.register{
   description = 'Gives cost back to the keys, never beyond full.',
   callback = function(keys, args)
     local request, err = requests.read(keys, args, OPTIONS)
-    return request and decisions.all('give', keys, request.limits, request.COST, true) or err
+    return request and shadows.refund(keys, request) or err
   end,
 }

@@ -9,11 +9,13 @@ local OPTIONS = { COST = true, ONCE = true, TRACK = true }
 local decide_one = decisions.one
 
 -- charged tells whether a reply is that of a call that took something.
-local function charged(reply, costs)
+local function charged(reply, request)
   if reply[1] ~= 1 then
     return false
+  elseif request.limits.shadows then
+    return request.charged
   end
-  for _, cost in ipairs(costs) do
+  for _, cost in ipairs(request.COST) do
     if cost > 0 then
       return true
     end
@@ -33,11 +35,11 @@ local function take(keys, request)
       return before or err
     end
   end
-  local reply = decisions.request(keys, request, true)
+  local reply = shadows.request(keys, request, true)
   if reply.err then
     return reply
   end
-  if request.ONCE and charged(reply, request.COST) then
+  if request.ONCE and charged(reply, request) then
     once.keep(request.ONCE, reply, request.ttl)
   end
   if request.TRACK then

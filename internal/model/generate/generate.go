@@ -4,6 +4,8 @@
 package generate
 
 import (
+	"slices"
+
 	"pgregory.net/rapid"
 
 	"github.com/ratelimit-functions/ratelimit/internal/model"
@@ -55,13 +57,13 @@ type Step struct {
 	Call model.Call
 }
 
-// Steps makes sequences of up to longest steps.
-func Steps(longest int) *rapid.Generator[[]Step] {
+// Steps makes sequences of some forty steps. They are drawn in groups, since rapid makes single slices short.
+func Steps() *rapid.Generator[[]Step] {
 	return rapid.Custom(func(t *rapid.T) []Step {
 		p := drawPool(t)
-		return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Step {
-			return Step{p.move(t), p.call(t)}
-		}), 1, longest).Draw(t, "steps")
+		step := rapid.Custom(func(t *rapid.T) Step { return Step{p.move(t), p.call(t)} })
+		groups := rapid.SliceOfN(rapid.SliceOfN(step, 1, 12), 1, 12)
+		return slices.Concat(groups.Draw(t, "steps")...)
 	})
 }
 

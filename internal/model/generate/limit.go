@@ -35,9 +35,10 @@ var plain = []model.Rate{
 	{N: 3, Period: period(3, "s")}, {N: 5, Period: period(10, "s")}, {N: 10, Period: period(1, "s")},
 	{N: 7, Period: period(1, "s")}, {N: 3, Period: period(10, "s")}, {N: 100, Period: period(1, "m")},
 	{N: 1, Period: period(365, "d")}, {N: 1000000, Period: period(1, "s")}, {N: 1000, Period: period(1, "h")},
+	{N: 13, Period: period(7, "ms")}, {N: 2, Period: period(3, "ms")},
 	{N: 999983, Period: period(1, "h")}, {N: 1, Period: period(1, "ms")}, {N: 1, Period: period(1, "s")},
-	{N: 13, Period: period(7, "ms")}, {N: 9, Period: period(1, "d")}, {N: 60000007, Period: period(1, "d")},
-	{N: 1, Period: period(36500, "d")}, {N: 365, Period: period(36500, "d")}, {N: 2, Period: period(3, "ms")},
+	{N: 9, Period: period(1, "d")}, {N: 60000007, Period: period(1, "d")},
+	{N: 1, Period: period(36500, "d")}, {N: 365, Period: period(36500, "d")},
 }
 
 func rate(t *rapid.T, algorithm string) model.Rate {

@@ -10,7 +10,7 @@ import (
 
 var (
 	limiterKeys = []string{"{v}:a", "{v}:b", "{v}:c"}
-	leaseKeys   = []string{"{v}:leases", "{v}:a"}
+	leaseKeys   = []string{"{v}:leases"}
 	onceKeys    = []string{"{v}:request1", "{v}:request2"}
 	usageKeys   = []string{"{v}:usage"}
 	leaseIDs    = []string{"x", "y", "z", "w"}
@@ -65,15 +65,15 @@ func (p pool) call(t *rapid.T) model.Call {
 	case model.Take, model.Peek, model.Refund:
 		p.decision(t, &c)
 	case model.Reset, model.Block, model.Unblock:
-		c.Keys = keys(t, slices.Concat(limiterKeys, leaseKeys[:1]), 2)
+		c.Keys = keys(t, slices.Concat(limiterKeys, leaseKeys), 2)
 		if c.Verb == model.Reset && rapid.Bool().Draw(t, "all") {
-			c.Keys = slices.Concat(limiterKeys, leaseKeys[:1], onceKeys, usageKeys)
+			c.Keys = slices.Concat(limiterKeys, leaseKeys, onceKeys, usageKeys)
 		}
 		if c.Verb == model.Block {
 			c.BlockMS = pick(t, 1, 10, 1000, 60000, 3600000, between(t, 1, 100000))
 		}
 	case model.Acquire, model.Renew, model.Release:
-		c.Keys = []string{pick(t, "{v}:leases", "{v}:leases", "{v}:leases", "{v}:leases", "{v}:leases", "{v}:leases", "{v}:a")}
+		c.Keys = []string{pick(t, leaseKeys...)}
 		c.Limits = []model.Limit{pick(t, p.leases...)}
 		c.Lease = pick(t, leaseIDs...)
 	case model.Usage:

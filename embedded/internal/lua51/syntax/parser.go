@@ -39,24 +39,36 @@ type parser struct {
 
 // scope is one function being read: what PUC's FuncState keeps for its limits.
 type scope struct {
-	outer     *scope
-	line      int // where it is defined; 0 is the main chunk
-	params    int // with self
-	vararg    bool
-	usesDots  bool
-	active    []string
-	notes     []int // where in info.Locals the active ones are
-	upvalues  []string
-	loopDepth int
-	info      *Function
+	outer    *scope
+	line     int // where it is defined; 0 is the main chunk
+	params   int // with self
+	vararg   bool
+	usesDots bool
+	active   []string
+	notes    []int // where in info.Locals the active ones are
+	upvalues []string
+	blocks   []*blockScope // the innermost last
+	info     *Function
+}
+
+// blockScope is a block of a function. What it keeps is needed for one fault of
+// gopher-lua: a break that leaves inner blocks as well as the loop's own does
+// not detach the closures that captured variables of those; see detach.
+type blockScope struct {
+	first    int // of its variables in scope.active
+	loop     bool
+	captured bool // a closure captured a variable of this block
+	inner    bool // or of a block in it, of the same loop
+	breaks   bool // the loop has a break
 }
 
 // Function tells of one function of a chunk what gopher-lua's own debug
 // information does not: which register each local variable is in. Locals and
 // nested functions are in the order of the source.
 type Function struct {
-	Locals []Local
-	Inner  []*Function
+	Locals  []Local
+	Shifted bool // the registers of Locals are not right
+	Inner   []*Function
 }
 
 // Local is a local variable. Names in parentheses are not the program's.
@@ -188,14 +200,6 @@ func (p *parser) declare(names ...string) {
 	}
 }
 
-// end closes a block: only the first n locals live on.
-func (p *parser) end(n int) {
-	for _, i := range p.fs.notes[n:] {
-		p.fs.info.Locals[i].LastLine = p.lastLine
-	}
-	p.fs.notes, p.fs.active = p.fs.notes[:n], p.fs.active[:n]
-}
-
 // use notes a variable, so that a function's upvalues can be counted.
 func (p *parser) use(name string) {
 	here := p.fs
@@ -206,6 +210,7 @@ func (p *parser) use(name string) {
 		if !holds(fs.active, name) {
 			continue
 		}
+		fs.capture(name)
 		for s := here; s != fs; s = s.outer {
 			if !holds(s.upvalues, name) {
 				if len(s.upvalues) >= maxUpvalues {
@@ -216,6 +221,20 @@ func (p *parser) use(name string) {
 			}
 		}
 		return
+	}
+}
+
+// capture notes that a closure uses a variable of this function.
+func (fs *scope) capture(name string) {
+	i := len(fs.active) - 1
+	for fs.active[i] != name {
+		i--
+	}
+	for b := len(fs.blocks) - 1; b >= 0; b-- {
+		if fs.blocks[b].first <= i {
+			fs.blocks[b].captured = true
+			return
+		}
 	}
 }
 
@@ -249,17 +268,69 @@ func (p *parser) chunk() []ast.Stmt {
 
 // block is a chunk with a scope of its own.
 func (p *parser) block() []ast.Stmt {
-	n := len(p.fs.active)
+	n := p.begin(false)
 	stmts := p.chunk()
 	p.end(n)
 	return stmts
 }
 
-func (p *parser) loopBlock() []ast.Stmt {
-	p.fs.loopDepth++
-	stmts := p.block()
-	p.fs.loopDepth--
-	return stmts
+// begin opens a block; end closes it.
+func (p *parser) begin(loop bool) int {
+	n := len(p.fs.active)
+	p.fs.blocks = append(p.fs.blocks, &blockScope{first: n, loop: loop})
+	return n
+}
+
+// end closes a block: only the first n locals live on.
+func (p *parser) end(n int) *blockScope {
+	for _, i := range p.fs.notes[n:] {
+		p.fs.info.Locals[i].LastLine = p.lastLine
+	}
+	p.fs.notes, p.fs.active = p.fs.notes[:n], p.fs.active[:n]
+	last := len(p.fs.blocks) - 1
+	b := p.fs.blocks[last]
+	p.fs.blocks = p.fs.blocks[:last]
+	if !b.loop && last > 0 && (b.captured || b.inner) {
+		p.fs.blocks[last-1].inner = true
+	}
+	return b
+}
+
+// endLoop closes a loop's block and completes its statements.
+func (p *parser) endLoop(n int, stmts []ast.Stmt) []ast.Stmt {
+	b := p.end(n)
+	if !b.breaks || !b.inner {
+		return stmts
+	}
+	// local (mark); do local (f) = function() return (mark) end end: with a
+	// variable of its own captured, the loop detaches all closures at a break.
+	p.fs.info.Shifted = true
+	line := p.lastLine
+	mark := &ast.LocalAssignStmt{Names: []string{"(mark)"}}
+	mark.SetLine(line)
+	ref := &ast.IdentExpr{Value: "(mark)"}
+	ref.SetLine(line)
+	ret := &ast.ReturnStmt{Exprs: []ast.Expr{ref}}
+	ret.SetLine(line)
+	fn := &ast.FunctionExpr{ParList: &ast.ParList{}, Stmts: []ast.Stmt{ret}}
+	fn.SetLine(line)
+	fn.SetLastLine(line)
+	keep := &ast.LocalAssignStmt{Names: []string{"(f)"}, Exprs: []ast.Expr{fn}}
+	keep.SetLine(line)
+	do := &ast.DoBlockStmt{Stmts: []ast.Stmt{keep}}
+	do.SetLine(line)
+	do.SetLastLine(line)
+	return append([]ast.Stmt{mark, do}, stmts...)
+}
+
+// innermostLoop is the loop that a break would leave, or nil.
+func (fs *scope) innermostLoop() *blockScope {
+	for i := len(fs.blocks) - 1; i >= 0; i-- {
+		if fs.blocks[i].loop {
+			return fs.blocks[i]
+		}
+	}
+	return nil
 }
 
 // ident makes a variable node.

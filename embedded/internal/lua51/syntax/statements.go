@@ -17,7 +17,8 @@ func (p *parser) statement() (s ast.Stmt, last bool) {
 			p.advance()
 			cond := p.expr()
 			p.expect("do")
-			body := p.loopBlock()
+			n := p.begin(true)
+			body := p.endLoop(n, p.chunk())
 			st := &ast.WhileStmt{Condition: cond, Stmts: body}
 			st.SetLine(line)
 			st.SetLastLine(p.tok.line)
@@ -46,9 +47,11 @@ func (p *parser) statement() (s ast.Stmt, last bool) {
 			return p.returnStmt(), true
 		case "break":
 			p.advance()
-			if p.fs.loopDepth == 0 {
+			loop := p.fs.innermostLoop()
+			if loop == nil {
 				p.fail("no loop to break")
 			}
+			loop.breaks = true
 			st := &ast.BreakStmt{}
 			st.SetLine(line)
 			return st, true
@@ -127,14 +130,15 @@ func (p *parser) numericFor(name string, line int) ast.Stmt {
 			plain = false
 		}
 	}
-	n := len(p.fs.active)
+	outer := p.begin(false)
 	names := []string{"(init)", "(limit)", "(step)"}
 	if !plain {
 		p.declare(names...)
 	}
+	n := p.begin(true)
 	p.declare("(for index)", "(for limit)", "(for step)", name)
-	st.Stmts = p.loopBlock()
-	p.end(n)
+	st.Stmts = p.endLoop(n, p.chunk())
+	p.end(outer)
 	st.SetLastLine(p.tok.line)
 	p.match("end", "for", line)
 	if plain {
@@ -171,11 +175,10 @@ func (p *parser) genericFor(first string, line int) ast.Stmt {
 	st.SetLine(p.tok.line)
 	st.Exprs = p.exprList()
 	p.expect("do")
-	n := len(p.fs.active)
+	n := p.begin(true)
 	p.declare("(for generator)", "(for state)", "(for control)")
 	p.declare(names...)
-	st.Stmts = p.loopBlock()
-	p.end(n)
+	st.Stmts = p.endLoop(n, p.chunk())
 	st.SetLastLine(p.tok.line)
 	p.match("end", "for", line)
 	return st
@@ -186,14 +189,12 @@ func (p *parser) repeatStmt() ast.Stmt {
 	p.advance()
 	st := &ast.RepeatStmt{}
 	st.SetLine(line)
-	n := len(p.fs.active)
-	p.fs.loopDepth++
+	n := p.begin(true)
 	st.Stmts = p.chunk()
-	p.fs.loopDepth--
 	p.match("until", "repeat", line)
 	st.Condition = p.expr() // sees the locals of the block
 	st.SetLastLine(p.lastLine)
-	p.end(n)
+	st.Stmts = p.endLoop(n, st.Stmts)
 	return st
 }
 
@@ -289,26 +290,30 @@ func (p *parser) exprStmt() ast.Stmt {
 	for _, t := range targets {
 		t.SetLine(p.lastLine) // PUC stores at the end of the statement
 	}
-	if len(targets) == 1 && len(values) == 1 && !p.lastParameter(targets[0]) {
+	if len(targets) == 1 && len(values) == 1 && p.direct(targets[0], values[0]) {
 		return assign(targets[0], values[0], p.lastLine)
 	}
 	return p.assignAll(targets, values, p.lastLine)
 }
 
-// lastParameter tells whether a target is the function's last parameter.
-// gopher-lua has a call whose result goes there overwrite the parameter while
-// it still reads the arguments.
-func (p *parser) lastParameter(target ast.Expr) bool {
+// direct tells whether gopher-lua gets the assignment of a value right. It does
+// not for a local variable if
+//   - the value is an "and" or "or": x = f() and 1 leaves x as it was when f()
+//     is nil;
+//   - the variable is the function's last parameter: a call whose result goes
+//     there overwrites the parameter while it still reads the arguments.
+func (p *parser) direct(target, value ast.Expr) bool {
 	id, ok := target.(*ast.IdentExpr)
-	if !ok || p.fs.params == 0 {
-		return false
+	if !ok {
+		return true
 	}
 	for i := len(p.fs.active) - 1; i >= 0; i-- {
 		if p.fs.active[i] == id.Value {
-			return i == p.fs.params-1
+			_, logical := value.(*ast.LogicalOpExpr)
+			return !logical && i != p.fs.params-1
 		}
 	}
-	return false
+	return true
 }
 
 func assign(target, value ast.Expr, line int) ast.Stmt {
@@ -318,8 +323,9 @@ func assign(target, value ast.Expr, line int) ast.Stmt {
 	return st
 }
 
-// assignAll makes a multiple assignment. gopher-lua would store the first value
-// before it reads the second, so that a, b = b, a goes wrong. It becomes
+// assignAll makes an assignment of several values, or of one by way of another
+// variable. gopher-lua would store the first value before it reads the second, so
+// that a, b = b, a goes wrong. It becomes
 //
 //	do local o1, k1, ... = obj, key, ...; local v1, v2 = values; b = v2; a = v1 end
 //
@@ -356,7 +362,7 @@ func (p *parser) assignAll(targets, values []ast.Expr, line int) ast.Stmt {
 			targets[i] = index(object, keep(a.Key, "key"), line)
 		}
 	}
-	n := len(p.fs.active)
+	n := p.begin(false)
 	if len(names) > 0 {
 		do.Stmts = append(do.Stmts, local(names, exprs))
 		p.declare(names...)

@@ -1,0 +1,153 @@
+package functions
+
+import (
+	"errors"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+func one(name, limit string) Policy {
+	return Policy{Name: name, Limits: []PolicyLimit{{Limit: limit}}}
+}
+
+var mixed = []Policy{
+	{Name: "calc", Limits: []PolicyLimit{{"resource", "1000/m"}, {"consumer", "sliding_log 3/10s, 100/h"}}, Shadow: true, Track: true},
+	one("api", "gcra 10/s burst=20"),
+	{Name: "a.b-c_9", Limits: []PolicyLimit{{"who", "100/m"}}, Track: true},
+	{Name: "s", Limits: []PolicyLimit{{Limit: "100/m"}}, Shadow: true},
+}
+
+func TestABuildWithPoliciesCanBeReadBack(t *testing.T) {
+	build, err := New(WithPolicies(mixed...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Policy{mixed[2], mixed[1], mixed[0], mixed[3]} // by name
+	got, err := ReadPolicies(build.Text())
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("read %+v (%v), want %+v", got, err, want)
+	}
+	if !reflect.DeepEqual(build.Policies(), want) {
+		t.Errorf("the build says %+v", build.Policies())
+	}
+	build.Policies()[0].Limits[0].Limit = "1/d"
+	if build.Policies()[0].Limits[0].Limit != "100/m" {
+		t.Error("a caller changed the build through what Policies answered")
+	}
+	if policies, err := ReadPolicies(Source()); err != nil || len(policies) != 0 {
+		t.Errorf("of the text without policies: %v, %v", policies, err)
+	}
+}
+
+func TestTheBuildIDCoversThePolicies(t *testing.T) {
+	id := func(opts ...Option) string {
+		build, err := New(opts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return build.ID()
+	}
+	all := id(WithPolicies(mixed...))
+	if all == BuildID() {
+		t.Error("policies left the build id as it was")
+	}
+	if again := id(WithPolicies(mixed[2], mixed[3]), WithPolicies(mixed[1], mixed[0])); again != all {
+		t.Error("another order of the same policies gave another build id")
+	}
+	if id(WithPolicies()) != BuildID() {
+		t.Error("no policies gave another build id than none were asked for")
+	}
+	seen := map[string]bool{BuildID(): true, all: true}
+	for _, policy := range []Policy{
+		one("api", "100/m"), one("api", "101/m"), one("apj", "100/m"),
+		{Name: "api", Limits: one("", "100/m").Limits, Shadow: true}, {Name: "api", Limits: one("", "100/m").Limits, Track: true},
+		{Name: "api", Limits: []PolicyLimit{{"who", "100/m"}}},
+	} {
+		got := id(WithPolicies(policy))
+		if seen[got] {
+			t.Errorf("%+v has the build id of another", policy)
+		}
+		seen[got] = true
+	}
+}
+
+// No limit text can leave its literal: whatever the bytes, the text read back is the same, and the rest of the library too.
+func TestALimitCannotLeaveItsLiteral(t *testing.T) {
+	var every strings.Builder
+	for c := range 256 {
+		every.WriteByte(byte(c))
+	}
+	plain, err := New(WithPolicies(one("x", "PLACE")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	literal := regexp.MustCompile(`^'([^'\\\x00-\x1f]|\\[0-9]{3})*'$`)
+	before, after, _ := strings.Cut(plain.Text(), "'PLACE'")
+	before, after = strings.Replace(before, plain.ID(), "", 1), strings.Replace(after, plain.ID(), "", 1)
+	for _, limit := range []string{
+		"' } } redis.log(redis.LOG_WARNING, 'here') --", `\' .. x .. \'`, "a\nb\r\n]]", "x --[[@POLICIES@]] @VERSION@ @BUILD_ID@",
+		"'] = { ' }, keys = { ', shadow = true, track = true }", `\`, `\039`, every.String(), "\x00", "100/m ünï\u2028",
+	} {
+		build, err := New(WithPolicies(one("x", limit)))
+		if err != nil {
+			t.Fatalf("%q: %v", limit, err)
+		}
+		got, err := ReadPolicies(build.Text())
+		if err != nil || len(got) != 1 || got[0].Limits[0].Limit != limit {
+			t.Errorf("%q was read back as %+v (%v)", limit, got, err)
+		}
+		text := strings.Replace(build.Text(), build.ID(), "", 1)
+		if !strings.HasPrefix(text, before) || !strings.HasSuffix(text, after) || !literal.MatchString(luaString(limit)) {
+			t.Errorf("%q changed the text around it", limit)
+		}
+	}
+}
+
+func TestPoliciesThatCannotBeWritten(t *testing.T) {
+	long := strings.Repeat("x", 70)
+	many := make([]PolicyLimit, MostPolicyLimits+1)
+	for _, tt := range []struct {
+		policies []Policy
+		want     string
+	}{
+		{[]Policy{one("", "1/m")}, `functions: the policy name "" is not 1 to 64 of a-z 0-9 _ . -`},
+		{[]Policy{one("Api", "1/m")}, `functions: the policy name "Api" is not 1 to 64 of a-z 0-9 _ . -`},
+		{[]Policy{one("a\n", "1/m")}, `functions: the policy name "a\n" is not 1 to 64 of a-z 0-9 _ . -`},
+		{[]Policy{one("@a", "1/m")}, `functions: the policy name "@a" is not 1 to 64 of a-z 0-9 _ . -`},
+		{[]Policy{one(long, "1/m")}, `functions: the policy name "` + long[:60] + `..." is not 1 to 64 of a-z 0-9 _ . -`},
+		{[]Policy{one("a", "1/m"), one("b", "1/m"), one("a", "2/m")}, `functions: two policies are named a`},
+		{[]Policy{{Name: "a"}}, `functions: policy a: it has 0 limits; give it 1 to 16`},
+		{[]Policy{{Name: "a", Limits: many}}, `functions: policy a: it has 17 limits; give it 1 to 16`},
+		{[]Policy{one("a", " ")}, `functions: policy a: an empty limit; give one such as 100/m`},
+		{[]Policy{one("a", " @b")}, `functions: policy a: the limit " @b" is a policy; a policy is made of limits such as 100/m`},
+		{[]Policy{one("a", strings.Repeat("1", 1025))}, `functions: policy a: a limit of 1025 bytes; it has at most 1024`},
+		{[]Policy{{Name: "a", Limits: []PolicyLimit{{"k", "1/m"}, {"", "2/m"}}}}, `functions: policy a: a limit of several has no key name; name what each is for`},
+		{[]Policy{{Name: "a", Limits: []PolicyLimit{{"k", "1/m"}, {"k", "2/m"}}}}, `functions: policy a: the key name k is given twice`},
+		{[]Policy{{Name: "a", Limits: []PolicyLimit{{"K k", "1/m"}}}}, `functions: policy a: the key name "K k" is not 1 to 64 of a-z 0-9 _ . -`},
+		{make([]Policy, MostPolicies+1), `functions: 10001 policies; a build has at most 10000`},
+	} {
+		if _, err := New(WithPolicies(tt.policies...)); err == nil || err.Error() != tt.want {
+			t.Errorf("got  %v\nwant %s", err, tt.want)
+		}
+	}
+}
+
+func TestATextOfAnotherFormHasNoPoliciesToRead(t *testing.T) {
+	build, err := New(WithPolicies(mixed...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{
+		"", "#!lua name=ratelimit\n", "\nlocal POLICIES = {", "\nlocal POLICIES = {\n}\n",
+		strings.Replace(build.Text(), "'consumer' }, shadow = true, track = true }", "'consumer' }, track = true, shadow = true }", 1),
+		strings.Replace(build.Text(), "['api'] = {", "['Api'] = {", 1),
+		strings.Replace(build.Text(), "'1000/m'", "f()", 1),
+		strings.Replace(build.Text(), "\n  ['api']", "\n\n  ['api']", 1),
+	} {
+		if got, err := ReadPolicies(text); !errors.Is(err, ErrNoPolicies) {
+			t.Errorf("got %v, %v", got, err)
+		}
+	}
+}
