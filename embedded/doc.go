@@ -27,6 +27,17 @@
 // given to redis.call are written in their shortest form (Redis 7.0 writes
 // "%.17g"). There is no EVAL, no DUMP and RESTORE, no MEMORY, no ACL, no
 // cluster, no replication, no persistence; redis.setresp(3) is refused. The
-// order of pairs over a table's hash part is that of insertion, and # of a
-// table with holes may give another of its borders than PUC Lua does.
+// commands are those of Redis 7.0 that miniredis has.
+//
+// In Lua, these remain: pairs goes over the hash part of a table in the order
+// of insertion; # of a table with holes may give another of its borders;
+// negative zero does not keep its sign through arithmetic; ^ with a fractional
+// exponent, math.exp and their kind may differ in the last digit; next does not
+// notice a key that was never in the table; collectgarbage counts nothing. What
+// cannot be done as Redis does it is refused with a message that says so:
+// string.dump, a table's __len, table.insert past the end, and two functions
+// whose names differ only in case.
+//
+// Everything else is held, reply by reply, against what Redis 7.0, Redis 8.0
+// and Valkey 8.1 answer: testdata/conformance.json.
 package embedded

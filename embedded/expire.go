@@ -2,6 +2,7 @@ package embedded
 
 import (
 	"math"
+	"strconv"
 	"strings"
 
 	"github.com/ratelimit-functions/ratelimit/embedded/internal/engine"
@@ -93,7 +94,7 @@ func cmdTTL(seconds, absolute bool) handler {
 
 func cmdTime(s *Server, c *session, args []string) engine.Reply {
 	us := s.clock.now.UnixMicro()
-	return []engine.Reply{itoa(us / 1e6), itoa(us % 1e6)}
+	return []engine.Reply{strconv.FormatInt(us/1e6, 10), strconv.FormatInt(us%1e6, 10)}
 }
 
 // movesKeys makes a command that miniredis does, and that takes an expiry to

@@ -30,12 +30,6 @@ type session struct {
 	out  []byte   // replies not yet sent
 }
 
-// transaction is what MULTI has queued.
-type transaction struct {
-	queue [][]string
-	dirty bool
-}
-
 // sink is where miniredis writes. What it writes is captured; once a
 // connection subscribes, miniredis sends messages of its own accord, and
 // everything goes straight to the connection.

@@ -1,0 +1,162 @@
+package embedded
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// What the embedded server refuses and Redis does not, each with a message that
+// says what to do.
+func TestRefused(t *testing.T) {
+	s := Run(t)
+	for _, tc := range []struct{ body, want string }{
+		{"return redis.call('GET', 'other')", "ERR Script attempted to access a key that it was not given: GET on 'other', which is not among the keys of this call. Pass every key in KEYS: Redis Cluster and ACLs rely on it"},
+		{"return redis.call('MGET', keys[1], 'other')", "ERR Script attempted to access a key that it was not given: MGET on 'other'"},
+		{"return redis.call('SINTERCARD', 2, keys[1], 'other')", "ERR Script attempted to access a key that it was not given: SINTERCARD on 'other'"},
+		{"return redis.call('ZUNIONSTORE', 'dest', 1, keys[1])", "ERR Script attempted to access a key that it was not given: ZUNIONSTORE on 'dest'"},
+		{"return redis.call('XREAD', 'COUNT', 1, 'STREAMS', keys[1], 'other', 0, 0)", "ERR Script attempted to access a key that it was not given: XREAD on 'other'"},
+		{"return redis.call('GEORADIUS', keys[1], 0, 0, 1, 'm', 'STORE', 'dest')", "ERR Script attempted to access a key that it was not given: GEORADIUS on 'dest'"},
+		{"return redis.call('BITOP', 'AND', keys[1], 'other')", "ERR Script attempted to access a key that it was not given: BITOP on 'other'"},
+		{"return redis.call('OBJECT', 'IDLETIME', 'other')", "ERR Script attempted to access a key that it was not given: OBJECT on 'other'"},
+		{"return redis.call('KEYS', '*')", "ERR the embedded server refuses KEYS in a function: it reads all keys, and a function may only touch the keys it is given"},
+		{"return redis.call('FLUSHALL')", "ERR the embedded server refuses FLUSHALL in a function: it deletes keys"},
+		{"return redis.call('DUMP', keys[1])", "ERR this command is not supported by the embedded server: its payloads would not be those of Redis"},
+		{"return redis.call('OBJECT', 'ENCODING', keys[1])", "ERR OBJECT ENCODING is not supported by the embedded server"},
+		{"return redis.call('MEMORY', 'USAGE', keys[1])", "ERR MEMORY is not supported by the embedded server"},
+		{"return redis.setresp(3)", "ERR redis.setresp(3) is not supported by the embedded server"},
+		{"error({})", "ERR function f raised a table without a text in its field err"},
+		{"setmetatable({}, {__len = function() return 1 end})", "ERR user_function:2: the embedded server refuses a table's __len"},
+		{"table.insert({}, 5, 1)", "ERR user_function:2: the embedded server refuses table.insert at 5, past the end"},
+	} {
+		if err := s.Load(lib(tc.body)); err != nil {
+			t.Fatal(err)
+		}
+		_, err := s.Do("FCALL", "f", 1, "k")
+		if err == nil || !strings.HasPrefix(err.Error(), tc.want) {
+			t.Errorf("%s:\n got %v\nwant %s", tc.body, err, tc.want)
+		}
+	}
+}
+
+func TestDeclaredKeysAreAccepted(t *testing.T) {
+	s := Run(t, WithLibrary(lib(`
+		redis.call('SET', keys[1], 1)
+		redis.call('SADD', keys[2], 'x')
+		redis.call('SUNIONSTORE', keys[3], keys[2])
+		redis.call('ZADD', keys[4], 1, 'm')
+		redis.call('ZUNIONSTORE', keys[5], 2, keys[4], keys[2])
+		return {redis.call('EXISTS', unpack(keys)), redis.call('SINTERCARD', 2, keys[2], keys[3])}`)))
+	r, err := s.Do("FCALL", "f", 5, "a", "b", "c", "d", "e")
+	if err != nil || fmt.Sprint(r) != "[5 1]" {
+		t.Errorf("%v, %v", r, err)
+	}
+}
+
+func TestRunawayCallIsCutOff(t *testing.T) {
+	s := Run(t, WithCallLimit(20*time.Millisecond))
+	for _, body := range []string{
+		"while true do end",
+		"while true do pcall(error, 'x') end",
+		"pcall(function() while true do end end) return 1",
+		"local function f() return f() end return f()",
+		"coroutine.wrap(function() while true do end end)()",
+		"return ('a'):rep(40):find(('a*'):rep(40) .. 'b')",
+		"local t = {} for i = 1, 1e5 do t[i] = i end while true do table.sort(t) end",
+	} {
+		if err := s.Load(lib(body)); err != nil {
+			t.Fatal(err)
+		}
+		_, err := s.Do("FCALL", "f", 0)
+		const want = "ERR function f ran for more than 20ms and was stopped by the embedded server; on Redis it would block the server (BUSY) until FUNCTION KILL"
+		if err == nil || err.Error() != want {
+			t.Errorf("%s: %v, want %s", body, err, want)
+		}
+		if r, err := s.Do("PING"); err != nil || r != "PONG" {
+			t.Errorf("after %s: %v, %v", body, r, err)
+		}
+	}
+}
+
+func TestDeepRecursionIsAnError(t *testing.T) {
+	s := Run(t)
+	for _, body := range []string{
+		"local function f(n) return 1 + f(n + 1) end return f(1)",
+		"local t = setmetatable({}, {}) getmetatable(t).__index = function(t, k) return t[k + 1] end return t[1]",
+		"local function f() return (pcall(f)) end return f() and 1",
+		"local s = string.rep('(', 300) return (loadstring('return ' .. s)) == nil and 'refused'",
+		"local t = {} for i = 1, 2000 do t = {t} end return t",
+	} {
+		if err := s.Load(lib(body)); err != nil {
+			t.Fatal(err)
+		}
+		r, err := s.Do("FCALL", "f", 0)
+		if err == nil && r != int64(1) && r != "refused" && !strings.HasPrefix(fmt.Sprint(r), "[[") {
+			t.Errorf("%s: %v", body, r)
+		}
+		if r, err := s.Do("PING"); err != nil || r != "PONG" {
+			t.Fatalf("after %s: %v, %v", body, r, err)
+		}
+	}
+}
+
+// One library's text is compiled once; its functions share its variables.
+func TestStateLastsBetweenCallsAndNotBetweenLoads(t *testing.T) {
+	text := "#!lua name=t\nlocal n, seen = 0, {}\nredis.register_function('f', function(keys, args) n = n + 1; seen[args[1]] = true; local k = 0; for _ in pairs(seen) do k = k + 1 end; return {n, k} end)"
+	s := Run(t, WithLibrary(text))
+	for i, want := range []string{"[1 1]", "[2 1]", "[3 2]"} {
+		if r, err := s.Do("FCALL", "f", 0, "ab"[i/2:i/2+1]); err != nil || fmt.Sprint(r) != want {
+			t.Errorf("call %d: %v, %v; want %s", i, r, err, want)
+		}
+	}
+	if err := s.Load(text); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := s.Do("FCALL", "f", 0, "a"); err != nil || fmt.Sprint(r) != "[1 1]" {
+		t.Errorf("after a load: %v, %v", r, err)
+	}
+}
+
+func TestLog(t *testing.T) {
+	var lines []string
+	s := Run(t,
+		WithLogger(func(level LogLevel, text string) { lines = append(lines, fmt.Sprint(level, " ", text)) }),
+		WithLibrary("#!lua name=t\nredis.log(redis.LOG_NOTICE, 'loaded')\nredis.register_function('f', function() redis.log(redis.LOG_WARNING, 'called', 5) end)"))
+	if _, err := s.Do("FCALL", "f", 0); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"2 loaded", "3 called 5"}; fmt.Sprint(lines) != fmt.Sprint(want) {
+		t.Errorf("logged %q, want %q", lines, want)
+	}
+}
+
+func TestFunctionsUseTheCallersDatabase(t *testing.T) {
+	s := Run(t, WithLibrary(lib("return redis.call('INCR', keys[1])")))
+	conn := s.newSession()
+	s.run(conn, []string{"SELECT", "3"})
+	s.run(conn, []string{"FCALL", "f", "1", "n"})
+	if r := s.run(conn, []string{"GET", "n"}); r != "1" {
+		t.Errorf("in database 3: %v", r)
+	}
+	if r, err := s.Do("GET", "n"); err != nil || r != nil {
+		t.Errorf("in database 0: %v, %v", r, err)
+	}
+}
+
+func BenchmarkFCall(b *testing.B) {
+	s, err := Start(WithLibrary(lib(`
+		local left = tonumber(redis.call('GET', keys[1]) or '100')
+		redis.call('SET', keys[1], left - 1, 'PX', 600)
+		return {1, 100, left, redis.call('PTTL', keys[1])}`)))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := s.Do("FCALL", "f", 1, "k"); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,388 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// lib makes a library with one function f.
+func lib(body string) string {
+	return "#!lua name=t\nredis.register_function('f', function(keys, args) " + body + "\nend)"
+}
+
+func client(t *testing.T, s *Server, change func(*redis.Options)) *redis.Client {
+	t.Helper()
+	o := &redis.Options{Addr: s.Addr(), MaxRetries: -1}
+	if change != nil {
+		change(o)
+	}
+	c := redis.NewClient(o)
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func TestDo(t *testing.T) {
+	s := Run(t)
+	for _, tc := range []struct {
+		args []any
+		want any
+	}{
+		{[]any{"SET", "k", 5}, "OK"},
+		{[]any{"INCRBY", "k", int64(2)}, int64(7)},
+		{[]any{"GET", []byte("k")}, "7"},
+		{[]any{"GET", "none"}, nil},
+		{[]any{"APPEND", "k", 1.5}, int64(4)},
+		{[]any{"SET", "b", true}, "OK"},
+		{[]any{"MGET", "k", "none", "b"}, []any{"71.5", nil, "1"}},
+	} {
+		got, err := s.Do(tc.args...)
+		if err != nil || fmt.Sprintf("%#v", got) != fmt.Sprintf("%#v", tc.want) {
+			t.Errorf("Do(%v) = %#v, %v; want %#v", tc.args, got, err, tc.want)
+		}
+	}
+	for _, tc := range []struct {
+		args []any
+		want string
+	}{
+		{nil, "ERR Do needs a command"},
+		{[]any{"GET"}, "ERR wrong number of arguments for 'get' command"},
+		{[]any{"LPUSH", "k", "x"}, "WRONGTYPE Operation against a key holding the wrong kind of value"},
+		{[]any{"SET", "k", struct{}{}}, "ERR Do cannot send an argument of type struct {}: give a string, []byte, number or bool"},
+		{[]any{"MULTI"}, "ERR MULTI belongs to a connection: use a client on the server's address, not Do"},
+		{[]any{"BLPOP", "k", 0}, "ERR BLPOP belongs to a connection: use a client on the server's address, not Do"},
+		{[]any{"EVAL", "return 1", 0}, "ERR this command is not supported by the embedded server: it runs Redis Functions: use FUNCTION LOAD and FCALL"},
+		{[]any{"DUMP", "k"}, "ERR this command is not supported by the embedded server: its payloads would not be those of Redis"},
+	} {
+		_, err := s.Do(tc.args...)
+		var reply Error
+		if !errors.As(err, &reply) || err.Error() != tc.want {
+			t.Errorf("Do(%v): %v, want %s", tc.args, err, tc.want)
+		}
+	}
+}
+
+func TestStartFails(t *testing.T) {
+	taken := Run(t)
+	for _, tc := range []struct {
+		opts []Option
+		want string
+	}{
+		{[]Option{WithAddr(taken.Addr())}, "embedded: cannot listen on " + taken.Addr()},
+		{[]Option{WithLibrary("return 1")}, "embedded: the library given to WithLibrary does not load: ERR Missing library metadata"},
+		{[]Option{WithTime(time.Unix(-5, 0))}, "embedded: the clock cannot be set to "},
+		{[]Option{WithCallLimit(0)}, "embedded: call limit 0s: give a duration above zero"},
+	} {
+		s, err := Start(tc.opts...)
+		if err == nil {
+			s.Close()
+			t.Errorf("started; want %s", tc.want)
+		} else if !strings.HasPrefix(err.Error(), tc.want) {
+			t.Errorf("%v, want %s", err, tc.want)
+		}
+	}
+}
+
+func TestCloseTwiceAndUseAfter(t *testing.T) {
+	s := Run(t)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Do("PING"); err == nil || err.Error() != "ERR the embedded server is closed" {
+		t.Errorf("Do after Close: %v", err)
+	}
+}
+
+func TestClock(t *testing.T) {
+	start := time.UnixMicro(1_700_000_000_000_999)
+	s := Run(t, WithTime(start))
+	do := func(want any, args ...any) {
+		t.Helper()
+		got, err := s.Do(args...)
+		if err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("%v = %v, %v; want %v", args, got, err, want)
+		}
+	}
+	do("[1700000000 999]", "TIME")
+	do("OK", "SET", "k", "v", "PX", 600)
+	do(600, "PTTL", "k") // the milliseconds are those of the clock rounded down
+	s.Advance(time.Microsecond)
+	do(599, "PTTL", "k")
+	s.Advance(599 * time.Millisecond)
+	do(0, "PTTL", "k") // at its last millisecond a key is still there
+	do("v", "GET", "k")
+	s.Advance(999 * time.Microsecond)
+	do(1, "EXISTS", "k")
+	s.Advance(time.Microsecond)
+	do(-2, "PTTL", "k")
+	do(0, "DBSIZE")
+
+	// A clock that is set back keeps what has not expired.
+	do("OK", "SET", "k", "v", "PX", 1000)
+	s.SetTime(start)
+	do(1601, "PTTL", "k")
+
+	s.UseSystemTime()
+	do("OK", "SET", "now", "v", "PX", 1)
+	deadline := time.Now().Add(10 * time.Second)
+	for n := any(int64(1)); n != int64(0); {
+		if time.Now().After(deadline) {
+			t.Fatal("the key does not expire by the system's time")
+		}
+		n, _ = s.Do("EXISTS", "now")
+	}
+}
+
+func TestTimeStandsStillDuringACall(t *testing.T) {
+	s := Run(t, WithLibrary(lib(`
+		local a = redis.call('TIME')
+		for i = 1, 200000 do end
+		local b = redis.call('TIME')
+		return {a[1], a[2], b[1], b[2]}`)))
+	r, err := s.Do("FCALL", "f", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v := r.([]any); v[0] != v[2] || v[1] != v[3] {
+		t.Errorf("TIME moved during a call: %v", v)
+	}
+}
+
+// A function's commands are not interleaved with those of other connections.
+func TestCallsAreAtomic(t *testing.T) {
+	s := Run(t, WithLibrary(lib(`
+		local before = redis.call('GET', keys[1])
+		for i = 1, 50 do redis.call('INCR', keys[2]) end
+		return before == redis.call('GET', keys[1]) and 1 or 0`)))
+	ctx := context.Background()
+	done := make(chan struct{})
+	var writers sync.WaitGroup
+	for range 3 {
+		c := client(t, s, nil)
+		writers.Add(1)
+		go func() {
+			defer writers.Done()
+			for {
+				select {
+				case <-done:
+					return
+				default:
+					c.Incr(ctx, "{k}a")
+					c.TxPipelined(ctx, func(p redis.Pipeliner) error { p.Incr(ctx, "{k}a"); p.Decr(ctx, "{k}a"); return nil })
+				}
+			}
+		}()
+	}
+	c := client(t, s, nil)
+	for range 200 {
+		if same, err := c.FCall(ctx, "f", []string{"{k}a", "{k}b"}).Int(); err != nil || same != 1 {
+			t.Errorf("another connection wrote during a call: %v, %v", same, err)
+			break
+		}
+	}
+	close(done)
+	writers.Wait()
+	if n, err := s.Do("GET", "{k}b"); err != nil || n != "10000" {
+		t.Errorf("%v increments, %v; want 10000", n, err)
+	}
+}
+
+func TestProtocols(t *testing.T) {
+	s := Run(t)
+	ctx := context.Background()
+	for _, protocol := range []int{2, 3} {
+		t.Run(fmt.Sprint("RESP", protocol), func(t *testing.T) {
+			c := client(t, s, func(o *redis.Options) { o.Protocol = protocol })
+			if err := c.FunctionLoadReplace(ctx, lib("return {1, 'two', false, {3}}")).Err(); err != nil {
+				t.Fatal(err)
+			}
+			r, err := c.FCall(ctx, "f", nil).Result()
+			if err != nil || fmt.Sprint(r) != "[1 two <nil> [3]]" {
+				t.Errorf("FCall: %v, %v", r, err)
+			}
+			list, err := c.FunctionList(ctx, redis.FunctionListQuery{WithCode: true}).Result()
+			if err != nil || len(list) != 1 || list[0].Name != "t" || len(list[0].Functions) != 1 || !strings.HasPrefix(list[0].Code, "#!lua") {
+				t.Errorf("FunctionList: %+v, %v", list, err)
+			}
+			stats, err := c.FunctionStats(ctx).Result()
+			if err != nil || len(stats.Engines) != 1 || stats.Engines[0].FunctionsCount != 1 {
+				t.Errorf("FunctionStats: %+v, %v", stats, err)
+			}
+			c.HSet(ctx, "h", "a", 1)
+			if h, err := c.HGetAll(ctx, "h").Result(); err != nil || h["a"] != "1" {
+				t.Errorf("HGetAll: %v, %v", h, err)
+			}
+			c.ZAdd(ctx, "z", redis.Z{Score: 1.5, Member: "m"})
+			if z, err := c.ZRangeWithScores(ctx, "z", 0, -1).Result(); err != nil || len(z) != 1 || z[0].Score != 1.5 {
+				t.Errorf("ZRangeWithScores: %v, %v", z, err)
+			}
+			if _, err := c.Get(ctx, "none").Result(); !errors.Is(err, redis.Nil) {
+				t.Errorf("Get of nothing: %v", err)
+			}
+			cmds, err := c.Command(ctx).Result()
+			if err != nil || cmds["get"] == nil || !cmds["get"].ReadOnly {
+				t.Errorf("Command: %v, %v", cmds["get"], err)
+			}
+		})
+	}
+}
+
+func TestPubSub(t *testing.T) {
+	s := Run(t)
+	ctx := context.Background()
+	for _, protocol := range []int{2, 3} {
+		c := client(t, s, func(o *redis.Options) { o.Protocol = protocol })
+		sub := c.Subscribe(ctx, "news")
+		if _, err := sub.Receive(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := s.Do("PUBLISH", "news", "hello"); err != nil || n != int64(1) {
+			t.Fatalf("PUBLISH reached %v, %v", n, err)
+		}
+		m, err := sub.ReceiveMessage(ctx)
+		if err != nil || m.Payload != "hello" {
+			t.Errorf("RESP%d: %v, %v", protocol, m, err)
+		}
+		sub.Close()
+	}
+}
+
+func TestBlockingCommandsWaitForAFunctionsWrite(t *testing.T) {
+	s := Run(t, WithLibrary(lib("redis.call('RPUSH', keys[1], 'a') return redis.call('LLEN', keys[1])")))
+	ctx := context.Background()
+	got := make(chan any, 1)
+	c := client(t, s, nil)
+	go func() {
+		r, err := c.BLPop(ctx, 0, "{q}").Result()
+		if err != nil {
+			got <- err
+			return
+		}
+		got <- r[1]
+	}()
+	for waiting := false; !waiting; {
+		s.mu.Lock()
+		waiting = s.changed != nil
+		s.mu.Unlock()
+	}
+	// The function sees its own element: nobody takes it before it is done.
+	if n, err := s.Do("FCALL", "f", 1, "{q}"); err != nil || n != int64(1) {
+		t.Errorf("FCALL: %v, %v", n, err)
+	}
+	if r := <-got; r != "a" {
+		t.Errorf("BLPOP: %v", r)
+	}
+	if _, err := c.BLPop(ctx, time.Millisecond, "{q}").Result(); !errors.Is(err, redis.Nil) {
+		t.Errorf("BLPOP that times out: %v", err)
+	}
+}
+
+func TestDropReplies(t *testing.T) {
+	s := Run(t, WithLibrary(lib("return redis.call('INCR', keys[1])")))
+	ctx := context.Background()
+	c := client(t, s, nil)
+	s.DropReplies(1)
+	if err := c.FCall(ctx, "f", []string{"n"}).Err(); err == nil {
+		t.Error("the lost reply arrived")
+	}
+	if n, err := s.Do("GET", "n"); err != nil || n != "1" {
+		t.Errorf("the call with the lost reply: n is %v, %v; want 1", n, err)
+	}
+	if n, err := c.FCall(ctx, "f", []string{"n"}).Int(); err != nil || n != 2 {
+		t.Errorf("the next call: %v, %v", n, err)
+	}
+	if n := s.FunctionCalls(); n != 2 {
+		t.Errorf("FunctionCalls is %d, want 2", n)
+	}
+}
+
+func TestReadOnly(t *testing.T) {
+	s := Run(t, WithLibrary(`#!lua name=t
+redis.register_function('f', function(keys) return redis.call('INCR', keys[1]) end)
+redis.register_function{function_name='r', callback=function(keys) return 'read' end, flags={'no-writes'}}`))
+	s.SetReadOnly(true)
+	for _, tc := range []struct{ call, want string }{
+		{"SET k v", "READONLY You can't write against a read only replica."},
+		{"FCALL f 1 k", "READONLY You can not run script with write flag on readonly replica."},
+		{"FCALL_RO f 1 k", "ERR Can not execute a script with write flag using *_ro command."},
+		{"FUNCTION FLUSH", "READONLY You can't write against a read only replica."},
+		{"FCALL r 0", "read"},
+		{"FCALL_RO r 0", "read"},
+		{"GET k", "<nil>"},
+	} {
+		var args []any
+		for _, w := range strings.Fields(tc.call) {
+			args = append(args, w)
+		}
+		r, err := s.Do(args...)
+		got := fmt.Sprint(r)
+		if err != nil {
+			got = err.Error()
+		}
+		if got != tc.want {
+			t.Errorf("%s: %s, want %s", tc.call, got, tc.want)
+		}
+	}
+}
+
+func TestClusterRules(t *testing.T) {
+	s := Run(t, WithClusterRules(), WithLibrary(lib("return #keys")))
+	const refused = "CROSSSLOT Keys in request don't hash to the same slot"
+	if _, err := s.Do("FCALL", "f", 2, "a", "b"); err == nil || err.Error() != refused {
+		t.Errorf("FCALL over two slots: %v", err)
+	}
+	if _, err := s.Do("MSET", "a", 1, "b", 2); err == nil || err.Error() != refused {
+		t.Errorf("MSET over two slots: %v", err)
+	}
+	if n, err := s.Do("FCALL", "f", 2, "{x}a", "{x}b"); err != nil || n != int64(2) {
+		t.Errorf("FCALL in one slot: %v, %v", n, err)
+	}
+	// Slots that Redis documents.
+	for key, slot := range map[string]uint16{"foo": 12182, "{user1000}.following": 3443, "foo{}{bar}": 8363, "123456789": 12739} {
+		if got := keySlot(key); got != slot {
+			t.Errorf("slot of %q is %d, want %d", key, got, slot)
+		}
+	}
+}
+
+func TestMalformedProtocolEndsTheConnection(t *testing.T) {
+	s := Run(t)
+	for sent, want := range map[string]string{
+		"*1\r\n+PING\r\n":        "-ERR Protocol error: expected '$', got '+'\r\n",
+		"*x\r\n":                 "-ERR Protocol error: invalid multibulk length\r\n",
+		"*1\r\n$-5\r\nPING\r\n":  "-ERR Protocol error: invalid bulk length\r\n",
+		"PING\r\n*0\r\nQUIT\r\n": "+PONG\r\n+OK\r\n",
+	} {
+		conn, err := net.Dial("tcp", s.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprint(conn, sent)
+		var got strings.Builder
+		buf := make([]byte, 512)
+		for {
+			n, err := conn.Read(buf)
+			got.Write(buf[:n])
+			if err != nil {
+				break
+			}
+		}
+		conn.Close()
+		if got.String() != want {
+			t.Errorf("%q answers %q, want %q", sent, got.String(), want)
+		}
+	}
+}

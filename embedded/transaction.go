@@ -1,0 +1,83 @@
+package embedded
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/ratelimit-functions/ratelimit/embedded/internal/engine"
+)
+
+// transaction is what MULTI has queued.
+type transaction struct {
+	queue [][]string
+	dirty bool
+}
+
+func cmdMulti(s *Server, c *session, args []string) engine.Reply {
+	if c.tx != nil {
+		return engine.Error("ERR MULTI calls can not be nested")
+	}
+	c.tx = &transaction{}
+	return ok
+}
+
+func cmdDiscard(s *Server, c *session, args []string) engine.Reply {
+	if c.tx == nil {
+		return engine.Error("ERR DISCARD without MULTI")
+	}
+	c.tx = nil
+	return cmdUnwatch(s, c, nil)
+}
+
+func cmdWatch(s *Server, c *session, args []string) engine.Reply {
+	if c.tx != nil {
+		return engine.Error("ERR WATCH inside MULTI is not allowed")
+	}
+	c.watching = true
+	s.pass(c, append([]string{"WATCH"}, args...)...)
+	return ok
+}
+
+func cmdUnwatch(s *Server, c *session, args []string) engine.Reply {
+	if c.watching {
+		c.watching = false
+		s.pass(c, "UNWATCH")
+	}
+	return ok
+}
+
+func cmdExec(s *Server, c *session, args []string) engine.Reply {
+	if c.tx == nil {
+		return engine.Error("ERR EXEC without MULTI")
+	}
+	tx := c.tx
+	c.tx = nil
+	if tx.dirty {
+		cmdUnwatch(s, c, nil)
+		return engine.Error("EXECABORT Transaction discarded because of previous errors.")
+	}
+	if c.watching {
+		// An empty transaction of miniredis tells whether a watched key changed.
+		c.watching = false
+		s.pass(c, "MULTI")
+		if r, ok := s.pass(c, "EXEC").(raw); ok && strings.HasPrefix(string(r), "*-1") {
+			if c.resp3 {
+				return nil
+			}
+			return raw("*-1\r\n")
+		}
+	}
+	out := fmt.Appendf(nil, "*%d\r\n", len(tx.queue))
+	for _, words := range tx.queue {
+		r := s.execute(c, s.lookup(words[0]), words)
+		if w, ok := r.(wait); ok {
+			r = w.timedOut()
+		}
+		if b, ok := r.(raw); ok {
+			out = append(out, b...)
+		} else {
+			out = appendReply(out, r, c.resp3)
+		}
+	}
+	return raw(out)
+}
