@@ -87,14 +87,17 @@ func counted(saved any) int64 {
 	return 0
 }
 
-// save writes the holding's rates into its key, or deletes it if all are full.
+// save writes the holding's rates into its key, or deletes it if all are full. Nothing is kept of a rate that is.
 func (m *Model) save(h *holding) {
 	written := &entry{kind: limiter, algorithm: h.limit.Algorithm}
 	full := true
 	for _, s := range h.rates {
-		full = full && s.reset() == 0
-		written.until = max(written.until, s.fullAt())
-		written.rates = append(written.rates, s.save())
+		var saved any
+		if s.reset() > 0 {
+			full, saved = false, s.save()
+			written.until = max(written.until, s.fullAt())
+		}
+		written.rates = append(written.rates, saved)
 	}
 	if full {
 		delete(m.keys, h.key)
