@@ -4,8 +4,9 @@
 -- how long until full again.
 --
 -- State. The key expires at TAT, rounded up to a whole millisecond.
---   one rate, T whole ms:   value "gcra"; the expiry is TAT, exactly, and no clock need be read to decide
---   otherwise:              "gcra:<TAT in us>", or "gcra:<us>+<part>" with a part of a microsecond left over
+--   one rate, T of 1 ms or more: "gcra", or "gcra-<k>": TAT is k/q ms before the expiry, q being the denominator of T in
+--                                ms, reduced. So the expiry is the state, and no clock need be read to decide.
+--   otherwise:                   "gcra:<TAT in us>", or "gcra:<us>+<part>" with a part of a microsecond left over
 -- A limit of either kind reads what the other has left; TAT is kept when n, period or burst change, so what was taken
 -- under the old limit stays taken.
 --
@@ -17,15 +18,18 @@ local VALUE = 'gcra'
 local TEXT = '^' .. spans.TIME
 local STATE = '^gcra:' .. spans.TIME
 
+local PART = '^gcra%-(%d+)$'
+
 local prefixed = packed.prefixed('gcra:')
 
 local function holds(value)
-  return value == VALUE or prefixed(value)
+  return value == VALUE or prefixed(value) or string.find(value, PART) ~= nil
 end
 
 ------------------------------------------------------------------- one rate, T in whole milliseconds
+-- Debts are in ticks of 1/limit.ticks ms, which is 1 here.
 
--- unusual_debt reads a key that does not hold VALUE. Answers the debt in ms, and, if another algorithm left the state,
+-- unusual_debt reads a key that holds no usual state. Answers the debt in ticks, and, if another algorithm left the state,
 -- for how many ms that counts; or false and the ms of a block; or nil and the error.
 local function unusual_debt(key, limit, cost)
   local kind, value, left, owner = states.view(key, redis.pcall('GET', key), algorithms.gcra)
@@ -38,9 +42,9 @@ local function unusual_debt(key, limit, cost)
   elseif kind == 'own' and string.sub(value, 1, 6) == 'gcra::' then
     local digits, more_digits = string.match(packed.first(value, algorithms.gcra), TEXT)
     local part = (more_digits or '') ~= '' and 1 or 0
-    return digits and math.max(0, spans.whole_ms(tonumber(digits), part) - clock.ms()) or 0
+    return digits and math.max(0, spans.whole_ms(tonumber(digits), part) - clock.ms()) * limit.ticks or 0
   elseif kind == 'own' then
-    return left
+    return left * limit.ticks
   end
   return states.spent_elsewhere(value, left, owner, limit, cost) * limit.interval, left
 end
@@ -137,6 +141,83 @@ local function write_ms(key, limit, cost, after, kept)
   end
 end
 
+------------------------------------------------------------------- one rate, T of 1 ms or more
+-- The same with a part of a millisecond, in the value. Time is still in whole ms: it admits at most one unit later.
+
+local function ceil_ms(ticks, limit)
+  local over = ticks % limit.ticks
+  return (over > 0 and ticks + limit.ticks - over or ticks) / limit.ticks
+end
+
+-- usual_debt answers the debt in ticks and the ms left of the key, or nil if it holds no usual state.
+local function usual_debt(key, value, limit)
+  local part = value == VALUE and '0' or type(value) == 'string' and string.match(value, PART)
+  local left = part and redis.call('PTTL', key) or -1
+  if left < 0 then
+    return nil
+  end
+  part = tonumber(part)
+  return math.max(0, left * limit.ticks - (part < limit.ticks and part or 0)), left
+end
+
+local function decide_part(key, limit, cost)
+  local interval, full = limit.interval, limit.full
+  local value = redis.pcall('GET', key)
+  local debt, left, elsewhere = 0, 0, nil
+  if value then
+    debt, left = usual_debt(key, value, limit)
+    if not debt then
+      debt, elsewhere = unusual_debt(key, limit, cost)
+      left = 0
+      if debt == nil then
+        return nil, elsewhere
+      elseif not debt then
+        return states.refused_by_block(limit, cost, elsewhere)
+      end
+    end
+    if debt + interval > 2 * full then
+      debt, left = interval * states.leaves_room(limit.capacity, cost), 0
+    end
+  end
+  local after = debt + cost * interval
+  if after <= full then
+    local room = full - after
+    return true, (room - room % interval) / interval, 0, ceil_ms(after, limit), after, left
+  end
+  local room = full - debt
+  local remaining = room >= interval and (room - room % interval) / interval or 0
+  if cost == 0 then
+    return true, remaining, 0, ceil_ms(debt, limit), debt, left
+  end
+  return false, remaining, cost > limit.capacity and -1 or elsewhere or ceil_ms(after - full, limit),
+    elsewhere or ceil_ms(debt, limit)
+end
+
+local function give_part(key, limit, cost)
+  local allowed, remaining, retry, reset, debt, left = decide_part(key, limit, 0)
+  if not allowed then
+    return allowed, remaining, retry, reset
+  end
+  local after = math.max(0, debt - cost * limit.interval)
+  local room = math.max(0, limit.full - after)
+  return true, (room - room % limit.interval) / limit.interval, 0, ceil_ms(after, limit), after, left
+end
+
+-- write_part stores the debt. left: the ms left of a key that goes on, 0 if it is new.
+local function write_part(key, limit, _, after, left)
+  if after == 0 then
+    return redis.call('DEL', key)
+  end
+  states.forget(key)
+  local ms = ceil_ms(after, limit)
+  local part = ms * limit.ticks - after
+  local value = part == 0 and VALUE or string.format('gcra-%.0f', part)
+  if CLOCK_STANDS or left == 0 then
+    return redis.call('SET', key, value, 'PX', ms)
+  end
+  return redis.call('SET', key, value, 'PXAT', redis.call('PEXPIRETIME', key) + ms - left)
+end
+
 ------------------------------------------------------------------- any T, any number of rates
 
 -- debt_at answers the debt that a TAT stands for as a span, from what the pattern of one has matched. cost is what the
@@ -229,7 +310,7 @@ local function plain(_, left, now)
   return spans.text(now - now % 1000 + left * 1000, 0)
 end
 
-------------------------------------------------------------------- one rate, any other T
+------------------------------------------------------------------- one rate, T below 1 ms
 -- What packed.lua would do with step, without the strings between: a third of the time (bench/README.md).
 
 local function decide_us(key, limit, cost)
@@ -274,16 +355,22 @@ local function complete_rate(rate)
 end
 
 local function complete(limit)
-  if limit.rates or limit.period % limit.count ~= 0 then
+  local divisor = limit.rates and 1 or numbers.common_divisor(limit.period, limit.count)
+  local interval = not limit.rates and limit.period / divisor
+  if limit.rates or limit.period < limit.count or 2 * interval * limit.capacity > 9007199254740992 then
     packed.complete(limit)
     if not limit.rates then
       limit.decide, limit.write = decide_us, write_us
     end
     return
   end
-  limit.interval = limit.period / limit.count
-  limit.full = limit.interval * limit.capacity
-  limit.decide, limit.give, limit.write = decide_ms, give_ms, write_ms
+  limit.interval, limit.ticks = interval, limit.count / divisor
+  limit.full = interval * limit.capacity
+  if limit.ticks == 1 then
+    limit.decide, limit.give, limit.write = decide_ms, give_ms, write_ms
+  else
+    limit.decide, limit.give, limit.write = decide_part, give_part, write_part
+  end
 end
 
 algorithms.gcra = {
