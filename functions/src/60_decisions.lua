@@ -23,23 +23,23 @@ function decisions.one(key, limit, cost, consume)
 end
 
 -- refused answers for a call that some limit denies: nothing is taken anywhere, so what the limits that would have
--- allowed it have to say is asked of them again, at no cost.
-local function refused(verb, keys, list, costs)
+-- allowed it have to say is asked of them again, at no cost. said: the first four answers of each limit and, fifth, the
+-- capacity, one after the other.
+local function refused(keys, list, said)
   local binding, binding_capacity, least, longest_retry, longest_reset = nil, nil, nil, 0, 0
   for i, limit in ipairs(list) do
-    local allowed, remaining, retry, reset, _, _, capacity = limit[verb](keys[i], limit, costs[i])
+    local at = 5 * i
+    local allowed, remaining, retry, reset = said[at - 4], said[at - 3], said[at - 2], said[at - 1]
     if allowed then
-      allowed, remaining, _, reset = limit.decide(keys[i], limit, 0)
+      local _
+      _, remaining, _, reset = limit.decide(keys[i], limit, 0)
       retry = 0
     elseif not binding then
-      binding, binding_capacity = i, capacity or limit.capacity
+      binding, binding_capacity = i, said[at]
     end
-    if allowed == nil then
-      return remaining
-    end
-    least = least and math.min(least, remaining) or remaining
+    least = (not least or remaining < least) and remaining or least
     longest_retry = (retry == -1 or longest_retry == -1) and -1 or math.max(longest_retry, retry)
-    longest_reset = math.max(longest_reset, reset)
+    longest_reset = reset > longest_reset and reset or longest_reset
   end
   return { 0, binding_capacity, least, longest_retry, longest_reset, binding }
 end
@@ -47,19 +47,27 @@ end
 -- all decides over several keys, or refunds to them. Nothing is written before every key has been read and every limit
 -- has allowed. verb is the function of the limit that is asked: 'decide', or 'give' for a refund (src/40_limits.lua).
 function decisions.all(verb, keys, list, costs, consume)
-  local first, second = {}, {}
+  local first, second, said = {}, {}, nil
   local binding, binding_capacity, least, longest_retry, longest_reset = nil, nil, nil, 0, 0
   for i = 1, #list do
     local limit = list[i]
     local allowed, remaining, retry, reset, w1, w2, capacity = limit[verb](keys[i], limit, costs[i])
+    capacity = capacity or limit.capacity
     if allowed == nil then
       return remaining
-    elseif not allowed then
-      return refused(verb, keys, list, costs)
+    elseif not allowed and not said then
+      said = {}
+      for before = 1, i - 1 do
+        said[5 * before - 4] = true
+      end
+    end
+    if said then
+      local at = 5 * i
+      said[at - 4], said[at - 3], said[at - 2], said[at - 1], said[at] = allowed, remaining, retry, reset, capacity
     end
     first[i], second[i] = w1, w2
     if not least or remaining < least then
-      binding, binding_capacity, least = i, capacity or limit.capacity, remaining
+      binding, binding_capacity, least = i, capacity, remaining
     end
     if retry > longest_retry then
       longest_retry = retry
@@ -67,6 +75,9 @@ function decisions.all(verb, keys, list, costs, consume)
     if reset > longest_reset then
       longest_reset = reset
     end
+  end
+  if said then
+    return refused(keys, list, said)
   end
   if consume then
     for i = 1, #list do

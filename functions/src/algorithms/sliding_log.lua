@@ -10,29 +10,31 @@
 -- room for just this call. Another algorithm's state counts as one entry of now.
 
 local PREFIX = 'sliding_log:'
-local STATE = '^sliding_log:([^:].*)$'
+local STATE = '^sliding_log:[^:]'
 local BASE, ENTRY = 5, 12
 local CHUNK = 2048 -- bytes that the first read brings; a log that ends within is rewritten, a longer one appended to
 local MOST = 1000000000 -- the largest n: the sums stay in 5 bytes between two rewrites
 local REBASE = 200000000000 -- sums start from 0 again; below 0x3a00000000, so that a text never begins with ':'
 
--- A log: body (what is at hand of the text), key (for what is not), count (entries), base, and the first and the last
--- entry, which alone decide most calls.
-local function open(body, size, key)
+-- open answers a log, or nil: text holds it from byte `skip` + 1 on, or its beginning, if it is `size` bytes long in all
+-- and text is what is at hand of the value of key. The first and the last entry decide most calls.
+local function open(text, skip, size, key)
   local count = (size - BASE) / ENTRY
   if count < 1 or count % 1 ~= 0 then
     return nil
   end
-  local log = { body = body, key = key, whole = #body == size, count = count }
-  log.base, log.first, log.first_sum = struct.unpack('>I5I7I5', body)
-  if count == 1 then
-    log.last, log.sum = log.first, log.first_sum
-  elseif log.whole then
-    log.last, log.sum = struct.unpack('>I7I5', body, size - ENTRY + 1)
-  else
-    log.last, log.sum = struct.unpack('>I7I5', redis.call('GETRANGE', key, -ENTRY, -1))
+  local whole = #text == skip + size
+  local base, first, first_sum = struct.unpack('>I5I7I5', text, skip + 1)
+  local last, sum = first, first_sum
+  if count > 1 and whole then
+    last, sum = struct.unpack('>I7I5', text, #text - ENTRY + 1)
+  elseif count > 1 then
+    last, sum = struct.unpack('>I7I5', redis.call('GETRANGE', key, -ENTRY, -1))
   end
-  return log
+  return {
+    text = text, skip = skip, key = key, whole = whole, count = count, base = base, first = first, first_sum = first_sum,
+    last = last, sum = sum,
+  }
 end
 
 -- entry answers the time and the sum of entry i; entry 0 is the base.
@@ -40,11 +42,10 @@ local function entry(log, i)
   if i == 0 then
     return 0, log.base
   end
-  local at = BASE + ENTRY * (i - 1)
-  if at + ENTRY <= #log.body then
-    return struct.unpack('>I7I5', log.body, at + 1)
+  local at = log.skip + BASE + ENTRY * (i - 1)
+  if at + ENTRY <= #log.text then
+    return struct.unpack('>I7I5', log.text, at + 1)
   end
-  at = at + #PREFIX
   return struct.unpack('>I7I5', redis.call('GETRANGE', log.key, at, at + ENTRY - 1))
 end
 
@@ -88,7 +89,7 @@ local function leaving(log, live, units)
 end
 
 local function fresh(now, units)
-  return open(struct.pack('>I5I7I5', 0, now, units), BASE + ENTRY)
+  return open(struct.pack('>I5I7I5', 0, now, units), 0, BASE + ENTRY)
 end
 
 -- weigh decides. log: nil for an empty one. Answers what decide does, and log, the first live entry, the time and the
@@ -137,11 +138,11 @@ local function live_part(log, live)
     return '', log.sum
   end
   local _, base = entry(log, live - 1)
-  local from = BASE + ENTRY * (live - 1)
+  local from = log.skip + BASE + ENTRY * (live - 1)
   if log.whole then
-    return string.sub(log.body, from + 1), base
+    return string.sub(log.text, from + 1), base
   end
-  return redis.call('GETRANGE', log.key, #PREFIX + from, -1), base
+  return redis.call('GETRANGE', log.key, from, -1), base
 end
 
 -- rewritten answers the text without the dead entries and with one more.
@@ -166,7 +167,7 @@ end
 local function step(text, now, rate, cost)
   local log = nil
   if text ~= '' then
-    log = open(text, #text)
+    log = open(text, 0, #text)
     if not log then
       return nil
     end
@@ -182,7 +183,7 @@ end
 local function give(text, now, rate, cost)
   local log = nil
   if text ~= '' then
-    log = open(text, #text)
+    log = open(text, 0, #text)
     if not log then
       return nil
     end
@@ -211,7 +212,7 @@ end
 
 local function spent(value)
   local body = packed.first(value, algorithms.sliding_log)
-  local log = open(body, #body)
+  local log = open(body, 0, #body)
   if not log then
     return 0
   end
@@ -220,16 +221,20 @@ end
 
 ------------------------------------------------------------------- a log in a key of its own
 
+-- as_value turns the text that packed.lua answers with into the whole value, as write_log wants it.
+local function as_value(allowed, remaining, retry, reset, text, full)
+  return allowed, remaining, retry, reset, text and text ~= '' and PREFIX .. text or text, full
+end
+
 local function decide_log(key, limit, cost)
   local head = redis.pcall('GETRANGE', key, 0, CHUNK - 1)
   local log = nil
   if head ~= '' then
-    local body = type(head) == 'string' and string.match(head, STATE)
-    if not body then
-      return packed.decide(key, limit, cost)
+    if type(head) ~= 'string' or not string.find(head, STATE) then
+      return as_value(packed.decide(key, limit, cost))
     end
     local size = #head < CHUNK and #head or redis.call('STRLEN', key)
-    log = open(body, size - #PREFIX, key)
+    log = open(head, #PREFIX, size - #PREFIX, key)
     if not log then
       return nil, states.unreadable(key, head)
     end
@@ -238,14 +243,19 @@ local function decide_log(key, limit, cost)
   if not allowed or cost == 0 then
     return allowed, remaining, retry, reset
   elseif not kept then
-    return true, remaining, 0, reset, struct.pack('>I5I7I5', 0, at, sum), expiry(at, limit)
+    return true, remaining, 0, reset, struct.pack('>c12I5I7I5', PREFIX, 0, at, sum), expiry(at, limit)
   elseif live - 1 <= kept.count / 2 and sum < REBASE and kept == log then
+    local added = struct.pack('>I7I5', at, sum)
     if log.whole then
-      return true, remaining, 0, reset, log.body .. struct.pack('>I7I5', at, sum), expiry(at, limit)
+      return true, remaining, 0, reset, head .. added, expiry(at, limit)
     end
-    return true, remaining, 0, reset, struct.pack('>I7I5', at, sum), -expiry(at, limit)
+    return true, remaining, 0, reset, added, -expiry(at, limit)
   end
-  return true, remaining, 0, reset, rewritten(kept, live, at, sum), expiry(at, limit)
+  return true, remaining, 0, reset, PREFIX .. rewritten(kept, live, at, sum), expiry(at, limit)
+end
+
+local function give_log(key, limit, cost)
+  return as_value(packed.give(key, limit, cost))
 end
 
 -- write_log appends to a long log, which decide says by a negative expiry, and rewrites any other.
@@ -257,7 +267,7 @@ local function write_log(key, _, _, text, full)
     redis.call('DEL', key)
   else
     states.forget(key)
-    redis.call('SET', key, PREFIX .. text, 'PXAT', full)
+    redis.call('SET', key, text, 'PXAT', full)
   end
 end
 
@@ -271,7 +281,7 @@ end
 local function complete(limit)
   packed.complete(limit)
   if not limit.rates then
-    limit.decide, limit.write = decide_log, write_log
+    limit.decide, limit.give, limit.write = decide_log, give_log, write_log
   end
 end
 
