@@ -2,9 +2,11 @@ package loader
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -62,24 +64,25 @@ func originOfRing(o *redis.RingOptions) origin {
 	}
 }
 
-// conn is a connection to one node, opened for one call of the Loader.
+// conn is a connection to one node.
 type conn struct {
 	rdb     *redis.Client
 	timeout time.Duration
 	user    string
+	trace   func(Step)
 
 	mu   sync.Mutex
 	addr string
 }
 
 // open makes a connection that obeys the deadline of each step, and repeats nothing by itself.
-func (l *Loader) open(addr string) *conn {
-	c := &conn{addr: addr, timeout: l.timeout, user: l.from.options.Username}
+func (l *Loader) open(addr string, timeout time.Duration) *conn {
+	c := &conn{addr: addr, timeout: timeout, user: l.from.options.Username, trace: l.trace}
 	opt := l.from.options
 	opt.Addr = addr
 	opt.Protocol = 2 // replies in one shape, and nothing pushed in between
 	opt.ContextTimeoutEnabled = true
-	opt.DialTimeout, opt.ReadTimeout, opt.WriteTimeout, opt.PoolTimeout = l.timeout, l.timeout, l.timeout, l.timeout
+	opt.DialTimeout, opt.ReadTimeout, opt.WriteTimeout, opt.PoolTimeout = timeout, timeout, timeout, timeout
 	opt.MaxRetries, opt.DialerRetries = -1, 1
 	opt.PoolSize = 4 // as many failed dials make go-redis go on dialling in the background
 	opt.DisableIdentity = true
@@ -109,9 +112,46 @@ func (c *conn) address() string {
 	return c.addr
 }
 
+// Step is a command that a Loader is about to send; see [WithTrace].
+type Step struct {
+	Addr    string // the node
+	Command string // such as "FUNCTION LOAD ratelimit", with the library's name in place of its text
+}
+
 // do runs one step: one command, within its deadline.
 func (c *conn) do(ctx context.Context, args ...any) (any, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
+	c.tell(args)
 	return c.rdb.Do(ctx, args...).Result()
+}
+
+// doAndWait runs a command that writes, and waits, within the same deadline, until as many replicas have it, or half
+// of the deadline is over. WAIT counts from what its own connection wrote last, so both go over one, at once.
+func (c *conn) doAndWait(ctx context.Context, replicas int, args ...any) (acked int, reply, wait error) {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	waits := []any{"WAIT", replicas, max(1, c.timeout.Milliseconds()/2)}
+	c.tell(args)
+	c.tell(waits)
+	pipe := c.rdb.Pipeline()
+	write, count := pipe.Do(ctx, args...), pipe.Do(ctx, waits...)
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	acked, wait = count.Int()
+	return acked, write.Err(), wait
+}
+
+func (c *conn) tell(args []any) {
+	if c.trace == nil {
+		return
+	}
+	var words []string
+	for _, arg := range args {
+		word := fmt.Sprint(arg)
+		if line, isLibrary := strings.CutPrefix(word, "#!lua name="); isLibrary {
+			word, _, _ = strings.Cut(line, "\n")
+		}
+		words = append(words, word)
+	}
+	c.trace(Step{Addr: c.address(), Command: strings.Join(words, " ")})
 }

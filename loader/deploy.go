@@ -3,79 +3,280 @@ package loader
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// Deploy makes every primary run build. It looks at all of them first and writes nothing if one of them cannot take the
-// library. Then it loads the build, with FUNCTION LOAD REPLACE, where something else or nothing is running, reads
-// back what each node holds, and compares. Loading is atomic on each node, and calls are served throughout: the old
-// library until then, the new one after.
+// Deploy makes every primary run build, or leaves all as they were.
 //
-// The Report is complete also when there is an error, which is then a [*PartialError] that tells what was done and what
-// failed; calling Deploy again finishes what is left. Two Deploys of different builds at the same time are not kept
-// apart: what a node holds at the end is the last build that it was given.
-func (l *Loader) Deploy(ctx context.Context, build functions.Build) (Report, error) {
-	if build.Text() == "" {
-		return Report{}, errors.New("loader.Deploy: the build is empty; make one with functions.New")
+// It looks at all of them first and writes nothing if one of them cannot take the library: for its engine, its version,
+// a function name that another library holds, the user's rights, its memory, or since it is a replica; or since it runs a newer version or a
+// higher contract ([ErrDowngrade]), or another library of that name. Where all run the build already, that is all.
+//
+// Then it takes a lease, so that two deployments cannot interleave ([ErrLeased]), and loads the build on one primary and then on the
+// others, with FUNCTION LOAD REPLACE, where something else or nothing is running. It reads back what each node
+// holds, compares, and waits for replicas. Loading is atomic on each node, and calls are served throughout: the old
+// library until then, the new one after. What was replaced is kept on each node for [Loader.Rollback].
+//
+// If one primary fails, those that had taken the build get back what they had. This also happens when ctx ends. The
+// Report is complete also when there is an error, which is then a [*PartialError] that tells for each node what was
+// done, what failed and what it runs now; calling Deploy again is all that is needed to get on.
+func (l *Loader) Deploy(ctx context.Context, build Build, opts ...DeployOption) (Report, error) {
+	want, err := readBuild("loader.Deploy", build)
+	if err != nil {
+		return Report{}, err
 	}
-	report, conns := l.look(ctx, build)
-	defer closeAll(conns)
-	for i, c := range conns {
-		node := &report.Nodes[i]
-		if node.Err == nil && node.Role == Replica {
-			node.Err = readOnly(c, c.primaryOf(ctx), nil)
-		}
-	}
-	if err := newPartialError(opDeploy, report); err != nil {
-		return report, err
-	}
-	each(conns, func(i int, c *conn) {
-		if node := &report.Nodes[i]; node.State != Same {
-			c.load(ctx, node, build)
-		}
-	})
-	return report, newPartialError(opDeploy, report)
+	s := l.session()
+	defer s.close()
+	return s.look(ctx, want).deploy(ctx, opDeploy, optionsOf(opts))
 }
 
-// load loads build on one node and reads it back.
-func (c *conn) load(ctx context.Context, node *Node, build functions.Build) {
-	_, err := c.do(ctx, "FUNCTION", "LOAD", "REPLACE", build.Text())
-	if err != nil {
-		err = c.loadFailure(ctx, err)
+// deploy makes every node run f.want.
+func (f *fleet) deploy(ctx context.Context, op string, o deployOptions) (Report, error) {
+	f.check(ctx, o, true)
+	if err := f.err(op); err != nil || f.report.InStep() {
+		return f.report, err
 	}
+	leader := f.leader()
+	lease := f.s.holder(leader.conn)
+	if err := lease.take(ctx, o.wait); err != nil {
+		leader.node.Err = err
+		return f.report, f.err(op)
+	}
+	f.reread(ctx) // somebody else may have deployed between our look and our lease
+	f.check(ctx, o, false)
+	if f.err(op) == nil {
+		f.loadAll(ctx, lease, o)
+	}
+	if note := lease.release(ctx); note != "" {
+		f.report.Notes = append(f.report.Notes, note)
+	}
+	return f.report, f.err(op)
+}
+
+// loadAll loads on every node, and puts all back if one fails.
+func (f *fleet) loadAll(ctx context.Context, lease *holder, o deployOptions) {
+	deployment := f.deployments() + 1
+	load := func(members []*member) {
+		each(members, func(m *member) {
+			if m.node.Err = lease.keep(ctx); m.node.Err == nil {
+				m.replace(ctx, f.want, deployment)
+			}
+		})
+	}
+	behind := f.some(func(m *member) bool { return m.node.State != Same })
+	// What is wrong with a text shows on the first node.
+	alone := min(1, len(behind))
+	load(behind[:alone])
+	if f.err(opDeploy) == nil {
+		load(behind[alone:])
+	}
+	// Primaries that came while we were at it, by a failover or as new ones.
+	for range 3 {
+		if f.err(opDeploy) != nil {
+			break
+		}
+		more := f.newcomers(ctx)
+		if len(more) == 0 {
+			break
+		}
+		for _, m := range more {
+			if m.node.Err == nil {
+				m.node.Err = m.refusal(ctx, f.want, o)
+			}
+		}
+		if f.err(opDeploy) == nil {
+			load(slices.DeleteFunc(more, func(m *member) bool { return m.node.State == Same }))
+		}
+	}
+	if f.err(opDeploy) != nil {
+		f.putBack(ctx, lease)
+	}
+}
+
+// newcomers finds the primaries anew and adds to the fleet those that it did not know.
+func (f *fleet) newcomers(ctx context.Context) []*member {
+	if f.report.Topology != Cluster {
+		return nil
+	}
+	_, seats, failed := f.s.find(ctx)
+	if len(failed) > 0 {
+		return nil
+	}
+	known := func(addr string) bool {
+		return slices.ContainsFunc(f.members, func(m *member) bool { return m.node.Addr == addr })
+	}
+	seats = slices.DeleteFunc(seats, func(at seat) bool { return known(at.addr) })
+	more := f.s.replaceReplicas(ctx, f.want, f.s.inspectAll(ctx, f.want, seats))
+	more = slices.DeleteFunc(more, func(m *member) bool { return known(m.node.Addr) })
+	if len(more) > 0 {
+		f.set(append(f.members, more...))
+	}
+	return more
+}
+
+// replace loads the build on one node, first the record of what it replaces, and reads back.
+func (m *member) replace(ctx context.Context, want artifact, deployment int64) {
+	now, err := m.timeMS(ctx)
+	if err != nil {
+		m.node.Err = err
+		return
+	}
+	m.wrote = true
+	kept := record{deployment: deployment, deployed: want.Digest, atMS: now, replaced: m.text}
+	if _, err := m.do(ctx, "FUNCTION", "LOAD", "REPLACE", kept.text()); err != nil {
+		m.node.Err = m.loadFailure(ctx, err)
+		m.lookAgain(ctx, want)
+		return
+	}
+	err = m.loadAndWait(ctx, want.text)
 	// Also after an error: if only the reply was lost, the node runs the build; and if not, the report says what it runs.
-	if readErr := c.readLibrary(ctx, node, build); readErr != nil {
-		node.State, node.Running = stateAfter(readErr), Library{}
-		node.Changed = err == nil
-		node.Err = err
-		if err == nil {
-			node.Err = readErr
+	if readErr := m.lookAgain(ctx, want); readErr != nil {
+		m.node.Err = readErr
+		if err != nil {
+			m.node.Err = err
 		}
 		return
 	}
 	var refused *NodeError
 	switch {
-	case node.State == Same && (err == nil || !errors.As(err, &refused) || refused.Code == ""):
-		node.Changed = true
+	case m.node.State == Same && (err == nil || !errors.As(err, &refused) || refused.Code == ""):
+		m.node.Changed = true
 	case err == nil:
-		node.Err = overwritten(c)
+		m.node.Err = overwritten(m.conn)
 	default:
-		node.Err = err
+		m.node.Err = err
 	}
+}
+
+// loadAndWait loads a text and waits for the replicas, where there are any.
+func (m *member) loadAndWait(ctx context.Context, code string) error {
+	m.node.Replicas, m.node.Acked = m.replicas(ctx), 0
+	var err error
+	if m.node.Replicas > 0 {
+		var wait error
+		m.node.Acked, err, wait = m.doAndWait(ctx, m.node.Replicas, "FUNCTION", "LOAD", "REPLACE", code)
+		switch {
+		case wait == nil:
+		case replyText(wait) != "": // the user may not wait
+			m.node.Acked = -1
+		case err == nil:
+			err = wait
+		}
+	} else {
+		_, err = m.do(ctx, "FUNCTION", "LOAD", "REPLACE", code)
+	}
+	if err != nil {
+		return m.loadFailure(ctx, err)
+	}
+	return nil
+}
+
+// lookAgain reads what the node holds now into the report, and leaves what it held before as it was.
+func (m *member) lookAgain(ctx context.Context, want artifact) error {
+	found, err := m.readHeld(context.WithoutCancel(ctx))
+	if err != nil {
+		m.node.State, m.node.Running, m.node.Previous = stateAfter(err), Library{}, Library{}
+		return err
+	}
+	m.show(found, want)
+	return nil
 }
 
 // loadFailure explains why a load was refused, where it takes another question to know.
 func (c *conn) loadFailure(ctx context.Context, err error) error {
+	var known *NodeError
 	switch {
+	case errors.As(err, &known):
+		return err
 	case isCode(err, "READONLY"):
 		return readOnly(c, c.primaryOf(ctx), err)
 	case isReply(err, "ERR Function ") && strings.HasSuffix(replyText(err), " already exists"):
 		function := strings.TrimSuffix(strings.TrimPrefix(replyText(err), "ERR Function "), " already exists")
 		return nameTaken(c, function, c.holderOf(ctx, function), err)
-	case isReply(err, "ERR Error "), isReply(err, "ERR FUNCTION LOAD timeout"):
+	case isReply(err, "ERR FUNCTION LOAD timeout"):
+		return c.fail("FUNCTION LOAD", ErrRefused, err, "gives up on the library (%s): a server lets a library take half a second to load; deploy fewer policies, or when the server has less to do", replyText(err))
+	case isReply(err, "ERR Error "):
 		return refusedText(c, err)
 	}
 	return failure(c, "FUNCTION LOAD", err)
+}
+
+// holderOf names the library that registers a function.
+func (c *conn) holderOf(ctx context.Context, function string) string {
+	if found, err := c.taken(ctx, []string{function}); err == nil && len(found) > 0 {
+		return found[0].Library
+	}
+	return ""
+}
+
+// putBack gives the nodes that were written to what they had before. It goes on when ctx has ended.
+func (f *fleet) putBack(ctx context.Context, lease *holder) {
+	ctx = context.WithoutCancel(ctx)
+	if err := lease.keep(ctx); errors.Is(err, ErrLeased) {
+		f.report.Notes = append(f.report.Notes, "nothing was put back, as another deployment has begun: "+err.Error())
+		return
+	}
+	// A replica that became a primary meanwhile may have got the build from the one that it follows no more.
+	before := f.before()
+	for _, m := range f.newcomers(ctx) {
+		if m.node.Err == nil && m.node.State == Same && before != nil {
+			m.wrote, m.held = true, *before
+		}
+	}
+	each(f.some(func(m *member) bool { return m.wrote }), func(m *member) { m.putBack(ctx, f.want) })
+}
+
+// before is what all nodes held when they were looked at, nil if they did not hold the same.
+func (f *fleet) before() *held {
+	for _, m := range f.members {
+		if m.text != f.members[0].text {
+			return nil
+		}
+	}
+	return &f.members[0].held
+}
+
+// putBack gives one node what it had before.
+func (m *member) putBack(ctx context.Context, want artifact) {
+	err := m.restore(ctx, functions.Name, m.text)
+	if err == nil {
+		err = m.restore(ctx, recordName, m.recordText)
+	}
+	readErr := m.lookAgain(ctx, want)
+	switch {
+	case readErr == nil && m.node.Running.Digest == describe(m.text).Digest:
+		m.node.PutBack, m.node.Changed = m.node.Changed, false
+		return
+	case err == nil:
+		err = readErr
+	}
+	if m.node.Err != nil {
+		return // what failed first says more
+	}
+	if err == nil {
+		err = overwritten(m.conn)
+	}
+	if readErr != nil {
+		m.node.Err = m.fail("FUNCTION LOAD", nil, err, "could not be given back %s, and what it runs now is not known (%v)", describe(m.text), err)
+		return
+	}
+	m.node.Err = m.fail("FUNCTION LOAD", nil, err, "could not be given back %s and runs %s (%v)", describe(m.text), m.node.Running, err)
+}
+
+// restore makes a library what it was: this text, or not there.
+func (c *conn) restore(ctx context.Context, name, code string) error {
+	if code == "" {
+		_, err := c.do(ctx, "FUNCTION", "DELETE", name)
+		if err != nil && !isReply(err, "ERR Library not found") {
+			return failure(c, "FUNCTION DELETE", err)
+		}
+		return nil
+	}
+	if _, err := c.do(ctx, "FUNCTION", "LOAD", "REPLACE", code); err != nil {
+		return c.loadFailure(ctx, err)
+	}
+	return nil
 }

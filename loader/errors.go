@@ -9,8 +9,11 @@ import (
 	"os"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
 // What is wrong with a node, for errors.Is.
@@ -44,6 +47,18 @@ var (
 
 	// ErrOverwritten: the node took the library and then holds another.
 	ErrOverwritten = errors.New("overwritten")
+
+	// ErrForeign: a library of the library's name is there that is not a build of it.
+	ErrForeign = errors.New("another library of that name")
+
+	// ErrDowngrade: the node runs a newer version, or one that speaks a higher contract.
+	ErrDowngrade = errors.New("downgrade")
+
+	// ErrLeased: another deployment to the same servers is under way.
+	ErrLeased = errors.New("another deployment is under way")
+
+	// ErrNotWritable: the node refuses all writes for now: it cannot save, or too few replicas follow it.
+	ErrNotWritable = errors.New("takes no writes")
 
 	// ErrBadReply: the node answers something that no Redis or Valkey server answers.
 	ErrBadReply = errors.New("bad reply")
@@ -126,7 +141,7 @@ func failure(c *conn, step string, err error) error {
 		e.says = fmt.Sprintf("cannot reach %s: %s", c.address(), c.unreachable(err))
 		return e
 	case "NOPERM":
-		rights := "+function|load +function|list +function|delete +function|stats"
+		rights := strings.Join(deployerRights, " ")
 		if strings.HasPrefix(step, "CLUSTER") {
 			rights += " +cluster|shards"
 		}
@@ -135,6 +150,8 @@ func failure(c *conn, step string, err error) error {
 		return c.fail(step, ErrNoPermission, err, "refuses the login of the user %q; check the user name and the password", user)
 	case "OOM":
 		return c.fail(step, ErrOutOfMemory, err, "is out of memory and accepts no library; raise its maxmemory or free some, then try again")
+	case "MISCONF", "NOREPLICAS":
+		return c.fail(step, ErrNotWritable, err, "takes no writes for now (%s); put that right, then try again", replyText(err))
 	case "BUSY":
 		return c.fail(step, ErrBusy, err, "is busy with a script; wait for it, or end it with FUNCTION KILL or SCRIPT KILL, then try again")
 	case "LOADING":
@@ -187,6 +204,15 @@ func nameTaken(c *conn, function, holder string, err error) error {
 		return c.fail("FUNCTION LOAD", ErrNameTaken, err, "has another library that registers %s; find it with FUNCTION LIST and delete it or rename its function, then try again", function)
 	}
 	return c.fail("FUNCTION LOAD", ErrNameTaken, err, "has a library %q that registers %s; delete it with FUNCTION DELETE %s or rename its function, then try again", holder, function, holder)
+}
+
+func foreign(c *conn) error {
+	return c.fail("FUNCTION LIST", ErrForeign, nil, "has a library %q that is not this one: its text names no build; delete it with FUNCTION DELETE %s, or allow its replacement with --replace-foreign (ReplaceForeign)", functions.Name, functions.Name)
+}
+
+func leased(c *conn, other lease) error {
+	until := time.UnixMilli(other.untilMS).UTC().Format("15:04:05")
+	return c.fail("FUNCTION LOAD", ErrLeased, nil, "is in the middle of another deployment, by %s, until %s UTC at most; wait for it with --wait (WaitForLease), or try again then", other.who, until)
 }
 
 func refusedText(c *conn, err error) error {

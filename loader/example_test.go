@@ -32,8 +32,13 @@ func Example() {
 		return
 	}
 	ctx := context.Background()
-	for _, step := range []func(context.Context, functions.Build) (loader.Report, error){l.Status, l.Deploy, l.Deploy} {
-		report, err := step(ctx, build)
+	for _, deploy := range []bool{false, true, true} {
+		var report loader.Report
+		if deploy {
+			report, err = l.Deploy(ctx, build)
+		} else {
+			report, err = l.Status(ctx, build)
+		}
 		if err != nil {
 			fmt.Println(err)
 			return

@@ -3,7 +3,8 @@ package loader
 import (
 	"context"
 	"net"
-	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/ratelimit-functions/ratelimit/functions"
@@ -57,19 +58,21 @@ func (c *conn) identify(ctx context.Context) (about, error) {
 }
 
 // inspect finds out all about the library on one node. It writes nothing.
-func (c *conn) inspect(ctx context.Context, want functions.Build) Node {
-	a, err := c.identify(ctx)
+func (m *member) inspect(ctx context.Context, want artifact) {
+	a, err := m.identify(ctx)
 	if err != nil {
-		return failedNode(c.address(), err)
+		*m.node = failedNode(m.address(), err)
+		return
 	}
-	node := a.node(c.address())
-	if err = c.checkEngine(ctx, a); err == nil {
-		err = c.readLibrary(ctx, &node, want)
+	*m.node = a.node(m.address())
+	if err = m.checkEngine(ctx, a); err == nil {
+		if err = m.read(ctx, want); err == nil && m.node.State != Same {
+			m.node.Taken, err = m.taken(ctx, functionsOf(want.text))
+		}
 	}
 	if err != nil {
-		node.State, node.Err = stateAfter(err), err
+		m.node.State, m.node.Err = stateAfter(err), err
 	}
-	return node
 }
 
 // checkEngine asks for what is needed, not for a version: functions, and Lua to run them.
@@ -93,57 +96,75 @@ func (c *conn) checkEngine(ctx context.Context, a about) error {
 	return noLua(c, a)
 }
 
-// readLibrary fills in what the node runs.
-func (c *conn) readLibrary(ctx context.Context, node *Node, want functions.Build) error {
-	reply, err := c.do(ctx, "FUNCTION", "LIST", "LIBRARYNAME", functions.Name, "WITHCODE")
+// read fills in what the node holds.
+func (m *member) read(ctx context.Context, want artifact) error {
+	found, err := m.readHeld(ctx)
 	if err != nil {
-		return failure(c, "FUNCTION LIST", err)
+		return err
 	}
-	libraries, ok := reply.([]any)
-	if !ok {
-		return garbage(c, "FUNCTION LIST", reply)
-	}
-	node.State, node.Running = Absent, Library{}
-	for _, library := range libraries {
-		m := fields(library)
-		if m == nil {
-			return garbage(c, "FUNCTION LIST", reply)
-		}
-		if text(m, "library_name") != functions.Name { // the name asked for is a pattern
-			continue
-		}
-		code, ok := m["library_code"].(string)
-		if !ok {
-			return garbage(c, "FUNCTION LIST", reply)
-		}
-		node.Running = describe(code)
-		node.State = Different
-		if node.Running.Digest == want.Digest() {
-			node.State = Same
-		}
-	}
+	m.held = found
+	m.show(found, want)
 	return nil
 }
 
-var (
-	versionLine = regexp.MustCompile(`(?m)^local VERSION = '([^']*)'`)
-	buildIDLine = regexp.MustCompile(`(?m)^local BUILD_ID = '([^']*)'`)
-)
-
-// describe reads out of a library's text what it would say of itself. Calling ratelimit_info would tell the same, but
-// needs a right that a deployer need not have.
-func describe(code string) Library {
-	first := func(line *regexp.Regexp) string {
-		if m := line.FindStringSubmatch(code); m != nil {
-			return m[1]
-		}
-		return ""
+// show writes into the report what was found.
+func (m *member) show(found held, want artifact) {
+	m.node.Running, m.node.State = describe(found.text), Different
+	m.node.Previous = describe(found.record.replaced)
+	switch m.node.Running.Digest {
+	case "":
+		m.node.State = Absent
+	case want.Digest:
+		m.node.State = Same
 	}
-	return Library{Version: first(versionLine), BuildID: first(buildIDLine), Digest: functions.Digest(code)}
+}
+
+// readHeld reads what the node holds of ours.
+func (c *conn) readHeld(ctx context.Context) (held, error) {
+	const step = "FUNCTION LIST"
+	var found held
+	reply, err := c.do(ctx, "FUNCTION", "LIST", "LIBRARYNAME", functions.Name+"*", "WITHCODE")
+	if err != nil {
+		return found, failure(c, step, err)
+	}
+	libraries, ok := reply.([]any)
+	if !ok {
+		return found, garbage(c, step, reply)
+	}
+	for _, library := range libraries {
+		m := fields(library)
+		if m == nil {
+			return found, garbage(c, step, reply)
+		}
+		name := text(m, "library_name")
+		if name != functions.Name && name != recordName && !strings.HasPrefix(name, leasePrefix) {
+			continue // the name asked for is a pattern
+		}
+		code, ok := m["library_code"].(string)
+		if !ok {
+			return found, garbage(c, step, reply)
+		}
+		switch name {
+		case functions.Name:
+			found.text = code
+		case recordName:
+			found.recordText, found.record = code, readRecord(code)
+		default:
+			found.leases = append(found.leases, readLease(name, code))
+		}
+	}
+	return found, nil
 }
 
 // primaryOf asks a replica for its primary; "" where it does not say.
 func (c *conn) primaryOf(ctx context.Context) string {
+	if reply, err := c.do(ctx, "ROLE"); err == nil {
+		if parts, _ := reply.([]any); len(parts) >= 3 && parts[0] == "slave" {
+			host, _ := parts[1].(string)
+			port, _ := parts[2].(int64)
+			return net.JoinHostPort(host, strconv.FormatInt(port, 10))
+		}
+	}
 	reply, err := c.do(ctx, "INFO", "replication")
 	if err != nil {
 		return ""
@@ -155,21 +176,46 @@ func (c *conn) primaryOf(ctx context.Context) string {
 	return net.JoinHostPort(m["master_host"], m["master_port"])
 }
 
-// holderOf names the library that registers one of the library's function names, and that function.
-func (c *conn) holderOf(ctx context.Context, function string) string {
+// replicas asks a primary how many replicas follow it, -1 where it does not say.
+func (c *conn) replicas(ctx context.Context) int {
+	reply, err := c.do(ctx, "ROLE")
+	if parts, _ := reply.([]any); err == nil && len(parts) >= 3 && parts[0] == "master" {
+		if list, ok := parts[2].([]any); ok {
+			return len(list)
+		}
+	}
+	return -1
+}
+
+// taken lists which of our function names other libraries of the node register.
+func (c *conn) taken(ctx context.Context, names []string) ([]Taken, error) {
+	const step = "FUNCTION LIST"
 	reply, err := c.do(ctx, "FUNCTION", "LIST")
 	if err != nil {
-		return ""
+		return nil, failure(c, step, err)
 	}
-	libraries, _ := reply.([]any)
+	libraries, ok := reply.([]any)
+	if !ok {
+		return nil, garbage(c, step, reply)
+	}
+	var found []Taken
 	for _, library := range libraries {
 		m := fields(library)
+		name := text(m, "library_name")
+		if name == "" {
+			return nil, garbage(c, step, reply)
+		}
+		if name == functions.Name {
+			continue
+		}
 		list, _ := m["functions"].([]any)
 		for _, f := range list {
-			if strings.EqualFold(text(fields(f), "name"), function) {
-				return text(m, "library_name")
+			function := text(fields(f), "name")
+			if slices.ContainsFunc(names, func(ours string) bool { return strings.EqualFold(ours, function) }) {
+				found = append(found, Taken{Function: strings.ToLower(function), Library: name})
 			}
 		}
 	}
-	return ""
+	slices.SortFunc(found, func(a, b Taken) int { return strings.Compare(a.Function, b.Function) })
+	return found, nil
 }

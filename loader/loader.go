@@ -8,13 +8,18 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-const defaultTimeout = 5 * time.Second
+const (
+	defaultTimeout  = 5 * time.Second
+	defaultInterval = 500 * time.Millisecond
+)
 
 // Loader deploys to, and looks at, the servers that a go-redis client points to. Make one with [New]; the zero value is
 // not usable. It holds nothing between calls and is safe for concurrent use.
 type Loader struct {
-	from    origin
-	timeout time.Duration
+	from     origin
+	timeout  time.Duration
+	interval time.Duration
+	trace    func(Step)
 }
 
 // Option sets how a Loader works. An option that cannot be met makes [New] fail.
@@ -32,6 +37,30 @@ func WithTimeout(d time.Duration) Option {
 	}
 }
 
+// WithInterval sets how long [Loader.Watch] waits between two looks at the nodes. The default is 500 ms. It must be
+// above 0.
+func WithInterval(d time.Duration) Option {
+	return func(l *Loader) error {
+		if d <= 0 {
+			return fmt.Errorf("the interval %v is not above 0; give one such as 500ms", d)
+		}
+		l.interval = d
+		return nil
+	}
+}
+
+// WithTrace has f called before each command that is sent to a node, by the goroutine that is about to send it: for logs, and
+// for tests that let something happen between two steps. f is called by several goroutines at a time.
+func WithTrace(f func(Step)) Option {
+	return func(l *Loader) error {
+		if f == nil {
+			return errors.New("the function to trace with is nil; leave WithTrace out")
+		}
+		l.trace = f
+		return nil
+	}
+}
+
 // New returns a Loader for the servers that rdb points to: a *redis.Client (also one made by NewFailoverClient), which
 // may point to any node of a cluster, a *redis.ClusterClient, or a *redis.Ring, each of whose shards is then a server
 // of its own. From rdb it takes addresses, user, password, TLS settings and dialer, and with these it opens
@@ -40,7 +69,7 @@ func WithTimeout(d time.Duration) Option {
 //
 // It fails when rdb is nil or of another type, or when an option is wrong.
 func New(rdb redis.UniversalClient, opts ...Option) (*Loader, error) {
-	l := &Loader{timeout: defaultTimeout}
+	l := &Loader{timeout: defaultTimeout, interval: defaultInterval}
 	switch c := rdb.(type) {
 	case nil:
 		return nil, errors.New("loader.New: the Redis client is nil; pass one made with redis.NewClient or redis.NewClusterClient")

@@ -133,7 +133,7 @@ func build(t testing.TB) functions.Build {
 
 // wanted is build as a report describes it.
 func wanted(b functions.Build) loader.Library {
-	return loader.Library{Version: b.Version(), BuildID: b.ID(), Digest: b.Digest()}
+	return loader.Library{Version: b.Version(), Contract: functions.Contract, BuildID: b.ID(), Digest: b.Digest()}
 }
 
 // older is another build of the library: another text, which names itself.
@@ -141,7 +141,7 @@ func older(t testing.TB) (text string, describes loader.Library) {
 	t.Helper()
 	text = strings.Replace(functions.Source(), "local BUILD_ID = '"+functions.BuildID()+"'", "local BUILD_ID = '0123456789ab'", 1)
 	text = strings.Replace(text, "local VERSION = '"+functions.Version()+"'", "local VERSION = '0.0.9'", 1)
-	return text, loader.Library{Version: "0.0.9", BuildID: "0123456789ab", Digest: functions.Digest(text)}
+	return text, loader.Library{Version: "0.0.9", Contract: functions.Contract, BuildID: "0123456789ab", Digest: functions.Digest(text)}
 }
 
 // want checks an error's sentence, word for word, and what it is; class is nil where it is none of the Err values.

@@ -6,16 +6,20 @@ import (
 )
 
 const (
-	opDeploy = "deploy"
-	opStatus = "status"
+	opDeploy   = "deploy"
+	opStatus   = "status"
+	opPlan     = "plan"
+	opRollback = "rollback"
+	opDelete   = "delete"
 )
 
-// PartialError is the error of [Loader.Deploy] and [Loader.Status] when something is wrong with at least one node. It
-// lists every node: what was done (Changed), what failed (Err), and what each runs now (State, Running).
+// PartialError is the error of a call when something is wrong with at least one node. It lists every node: what was
+// done (Changed, PutBack), what failed (Err), and what each runs now (State, Running).
 type PartialError struct {
-	Op    string // "deploy" or "status"
+	Op    string // "deploy", "status", "plan", "rollback" or "delete"
 	Build string // the build id that was asked about
 	Nodes []Node
+	Notes []string
 }
 
 // newPartialError is nil, as an error, where no node has an error.
@@ -23,39 +27,48 @@ func newPartialError(op string, report Report) error {
 	if len(failed(report.Nodes)) == 0 {
 		return nil
 	}
-	return &PartialError{Op: op, Build: report.Wanted.BuildID, Nodes: report.Nodes}
+	return &PartialError{Op: op, Build: report.Wanted.BuildID, Nodes: report.Nodes, Notes: report.Notes}
 }
 
 // Error is the node's own sentence where there is one node, else one that says how far things got, followed by those of
 // the nodes that failed.
 func (e *PartialError) Error() string {
 	bad := failed(e.Nodes)
+	var says []string
+	for _, node := range bad {
+		says = append(says, node.Err.Error())
+	}
+	says = append(says, e.Notes...)
 	if len(e.Nodes) == 1 {
-		return bad[0].Err.Error()
+		return strings.Join(says, "; ")
 	}
-	says := make([]string, len(bad))
-	for i, node := range bad {
-		says[i] = node.Err.Error()
-	}
-	var changed, same int
+	return e.head(len(bad)) + ": " + strings.Join(says, "; ")
+}
+
+func (e *PartialError) head(bad int) string {
+	var changed, back int
 	for _, node := range e.Nodes {
 		if node.Changed {
 			changed++
 		}
-		if node.State == Same {
-			same++
+		if node.PutBack {
+			back++
 		}
 	}
-	var head string
+	all := len(e.Nodes)
 	switch {
-	case e.Op == opStatus:
-		head = fmt.Sprintf("%d of %d nodes cannot be looked at", len(bad), len(e.Nodes))
+	case e.Op == opStatus, e.Op == opPlan:
+		return fmt.Sprintf("%d of %d nodes cannot be looked at", bad, all)
+	case e.Op == opDelete && changed == 0:
+		return fmt.Sprintf("nothing was deleted, as %d of %d nodes failed", bad, all)
+	case e.Op == opDelete:
+		return fmt.Sprintf("the library was deleted on %d of %d nodes, and %d failed", changed, all, bad)
+	case changed == 0 && back == 0:
+		return fmt.Sprintf("nothing was changed, as %d of %d nodes cannot take build %s", bad, all, e.Build)
 	case changed == 0:
-		head = fmt.Sprintf("nothing was changed, as %d of %d nodes cannot take build %s", len(bad), len(e.Nodes), e.Build)
-	default:
-		head = fmt.Sprintf("build %s runs on %d of %d nodes, and the others failed", e.Build, same, len(e.Nodes))
+		return fmt.Sprintf("build %s was loaded on %d of %d nodes and taken back, as %d failed", e.Build, back, all, bad)
 	}
-	return head + ": " + strings.Join(says, "; ")
+	return fmt.Sprintf("build %s was loaded on %d of %d nodes, of which %d got back what they had, and %d failed", e.Build, changed+back, all, back, bad)
 }
 
 // Unwrap gives the errors of the nodes that failed, so that errors.Is and errors.As look into each.

@@ -37,12 +37,10 @@ const (
 	Replica Role = "replica"
 )
 
-// Library describes a library text. Its fields are empty where there is no library, and Version and BuildID also where
-// the text does not name them, as one that is not ours.
-type Library struct {
-	Version string `json:"version"`
-	BuildID string `json:"build_id"`
-	Digest  string `json:"digest"` // SHA-256 of the text, 64 hexadecimal digits
+// Taken is a name of ours that another library registers: with it there, ours cannot be loaded.
+type Taken struct {
+	Function string `json:"function"`
+	Library  string `json:"library"` // which registers it
 }
 
 // Node is what was found, and done, on one node.
@@ -56,8 +54,22 @@ type Node struct {
 	State   State   `json:"state"`
 	Running Library `json:"running"`
 
-	// Changed tells whether this call loaded the library. A node that ran the build already is left alone.
+	// Previous is what the last deployment replaced, and [Loader.Rollback] puts back.
+	Previous Library `json:"previous"`
+
+	// Changed tells whether the node runs something else than before this call. One that ran the build already is left alone.
 	Changed bool `json:"changed"`
+
+	// PutBack tells that this call loaded the build and then, since another node failed, what the node had before.
+	PutBack bool `json:"put_back"`
+
+	// Replicas is how many replicas followed the node when the library was loaded, -1 if it did not say, and Acked how
+	// many of them confirmed that they have it, -1 if the user may not ask (WAIT). Both are 0 where nothing was loaded.
+	Replicas int `json:"replicas"`
+	Acked    int `json:"acked"`
+
+	// Taken lists our function names that other libraries of the node register.
+	Taken []Taken `json:"taken,omitempty"`
 
 	// Err is why the node could not be looked at or deployed to, a [*NodeError], or nil.
 	Err error `json:"-"`
@@ -76,11 +88,14 @@ func (n Node) MarshalJSON() ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// Report is the outcome of [Loader.Deploy] or [Loader.Status]. It is a plain value that nothing changes later.
+// Report is the outcome of [Loader.Deploy], [Loader.Status], [Loader.Rollback] or [Loader.Delete]. It is a plain value that nothing changes later.
 type Report struct {
 	Topology Topology `json:"topology"`
 	Wanted   Library  `json:"wanted"` // the build that was asked about
 	Nodes    []Node   `json:"nodes"`  // every primary, by address
+
+	// Notes are sentences about what did not go as it should and did no harm, such as a lease that lapses by itself.
+	Notes []string `json:"notes,omitempty"`
 }
 
 // InStep tells whether every node runs exactly the wanted build. A Report without nodes is not in step.
@@ -111,5 +126,13 @@ func failed(nodes []Node) []Node {
 }
 
 func sortNodes(nodes []Node) {
-	slices.SortFunc(nodes, func(a, b Node) int { return strings.Compare(a.Addr, b.Addr) })
+	slices.SortFunc(nodes, func(a, b Node) int { return compareAddrs(a.Addr, b.Addr) })
+}
+
+// compareAddrs orders by host and then by port as a number.
+func compareAddrs(a, b string) int {
+	if d := len(a) - len(b); d != 0 && strings.TrimRight(a, "0123456789") == strings.TrimRight(b, "0123456789") {
+		return d
+	}
+	return strings.Compare(a, b)
 }

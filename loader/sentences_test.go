@@ -13,7 +13,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-const rights = "+function|load +function|list +function|delete +function|stats"
+const rights = "+function|load +function|list +function|delete +function|stats +time +role +wait"
 
 // What real servers do that cannot be deployed to.
 func TestRealServersThatRefuse(t *testing.T) {
@@ -58,7 +58,7 @@ func TestRealServersThatRefuse(t *testing.T) {
 	replica, _ := startRedis(t, "--replicaof", host+" "+port)
 	eventually(t, "the replica has the library", func() bool {
 		libraries, err := at(t, replica).FunctionList(ctx, redis.FunctionListQuery{}).Result()
-		return err == nil && len(libraries) == 1
+		return err == nil && len(libraries) == 2
 	})
 	_, err = newLoader(t, at(t, replica)).Deploy(ctx, b)
 	want(t, "replica", err, replica+" is a read-only replica; connect to its primary "+addr, loader.ErrReadOnly)
@@ -66,7 +66,7 @@ func TestRealServersThatRefuse(t *testing.T) {
 	if err != nil || report.Nodes[0].Role != loader.Replica || !report.InStep() {
 		t.Errorf("status of a replica: %v\n%s", err, states(report))
 	}
-	mustRun(t, at(t, replica), append([]any{"ACL", "SETUSER", "deployer", "on", ">x"}, words(rights)...)...)
+	mustRun(t, at(t, replica), append([]any{"ACL", "SETUSER", "deployer", "on", ">x", "-role"}, words(strings.Replace(rights, " +role", "", 1))...)...)
 	_, err = newLoader(t, connect(t, redis.Options{Addr: replica, Username: "deployer", Password: "x"})).Deploy(ctx, b)
 	want(t, "replica that does not name its primary", err, replica+" is a read-only replica; connect to its primary", loader.ErrReadOnly)
 
@@ -140,6 +140,10 @@ func TestOtherServersThatRefuse(t *testing.T) {
 			return luaEngine
 		case strings.HasPrefix(command, "FUNCTION LIST"):
 			return resp(list{})
+		case command == "TIME":
+			return resp(list{"1700000000", "0"})
+		case strings.HasPrefix(command, "FUNCTION DELETE"):
+			return "+OK\r\n"
 		}
 		return unknown(command)
 	}
@@ -210,7 +214,11 @@ func TestOtherServersThatRefuse(t *testing.T) {
 		{"refuses the text", but("FUNCTION LOAD", resp(errors.New("ERR Error compiling function: user_function:7: '=' expected near 'x'"))),
 			"ADDR refuses the library (ERR Error compiling function: user_function:7: '=' expected near 'x'); check the build with: ratelimit verify", loader.ErrRefused, loader.Absent},
 		{"takes too long", but("FUNCTION LOAD", resp(errors.New("ERR FUNCTION LOAD timeout"))),
-			"ADDR refuses the library (ERR FUNCTION LOAD timeout); check the build with: ratelimit verify", loader.ErrRefused, loader.Absent},
+			"ADDR gives up on the library (ERR FUNCTION LOAD timeout): a server lets a library take half a second to load; deploy fewer policies, or when the server has less to do", loader.ErrRefused, loader.Absent},
+		{"cannot save", but("FUNCTION LOAD", resp(errors.New("MISCONF Errors writing to the AOF file: No space left on device"))),
+			"ADDR takes no writes for now (MISCONF Errors writing to the AOF file: No space left on device); put that right, then try again", loader.ErrNotWritable, loader.Absent},
+		{"odd time", but("TIME", resp(list{"x", "y"})),
+			`ADDR answers TIME with "[x y]"; check that it is a Redis or Valkey server`, loader.ErrBadReply, loader.Absent},
 		{"says something else", but("FUNCTION LOAD", resp(errors.New("ERR no"))),
 			"ADDR refuses FUNCTION LOAD: ERR no", nil, loader.Absent},
 		{"forgets at once", but("FUNCTION LOAD", resp("ratelimit")),
@@ -243,12 +251,18 @@ func TestLostReplyOfLoad(t *testing.T) {
 			return hello("redis", "7.0.15", "standalone", "master")
 		case command == "FUNCTION STATS":
 			return luaEngine
-		case strings.HasPrefix(command, "FUNCTION LOAD"):
+		case command == "TIME":
+			return resp(list{"1700000000", "0"})
+		case strings.HasPrefix(command, "FUNCTION LOAD REPLACE #!LUA NAME=RATELIMIT\n"):
 			loaded = true
 			return "" // the connection is cut
-		case strings.HasPrefix(command, "FUNCTION LIST") && loaded:
-			return library("ratelimit", b.Text())
-		case strings.HasPrefix(command, "FUNCTION LIST"):
+		case strings.HasPrefix(command, "FUNCTION"):
+			if !strings.HasPrefix(command, "FUNCTION LIST") {
+				return resp("OK")
+			}
+			if loaded {
+				return library("ratelimit", b.Text())
+			}
 			return resp(list{})
 		}
 		return resp(errors.New("ERR unknown command"))

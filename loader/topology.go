@@ -23,19 +23,52 @@ const (
 	Ring Topology = "ring"
 )
 
-// find lists the addresses of the primaries. Where none of the addresses to begin with answers, it returns a node with its error for each
-// of them.
-func (l *Loader) find(ctx context.Context) (Topology, []string, []Node) {
-	if l.from.servers {
-		return Ring, l.from.addrs, nil
+// seat is a primary's place: its address, and the slots that it serves, as first, last, first, last.
+type seat struct {
+	addr  string
+	slots []int
+}
+
+// lowest is the lowest slot; beyond all slots where there is none.
+func (s seat) lowest() int {
+	low := allSlots
+	for i := 0; i+1 < len(s.slots); i += 2 {
+		low = min(low, s.slots[i])
 	}
-	if l.from.slots != nil {
-		return l.findBySlots(ctx)
+	return low
+}
+
+const allSlots = 16384
+
+// find lists the primaries. Where none of the addresses to begin with answers, it returns a node with its error for each
+// of them.
+func (s *session) find(ctx context.Context) (Topology, []seat, []Node) {
+	from := s.l.from
+	if from.servers {
+		seats := make([]seat, len(from.addrs))
+		for i, addr := range from.addrs {
+			seats[i] = seat{addr: addr}
+		}
+		return Ring, seats, nil
+	}
+	if from.slots != nil {
+		return s.findBySlots(ctx)
 	}
 	var failed []Node
-	for _, addr := range l.from.addrs {
-		topology, found, node := l.ask(ctx, addr)
+	asked := map[string]bool{}
+	for _, addr := range slices.Concat(s.seeds, from.addrs) {
+		if asked[addr] {
+			continue
+		}
+		asked[addr] = true
+		topology, found, node := s.ask(ctx, addr)
 		if node == nil {
+			if topology == Cluster {
+				s.seeds = []string{addr}
+				for _, at := range found {
+					s.seeds = append(s.seeds, at.addr)
+				}
+			}
 			return topology, found, nil
 		}
 		failed = append(failed, *node)
@@ -44,7 +77,7 @@ func (l *Loader) find(ctx context.Context) (Topology, []string, []Node) {
 		}
 	}
 	topology := Standalone
-	if len(l.from.addrs) > 1 {
+	if len(from.addrs) > 1 {
 		topology = Cluster
 	}
 	return topology, nil, failed
@@ -52,51 +85,63 @@ func (l *Loader) find(ctx context.Context) (Topology, []string, []Node) {
 
 // findBySlots takes the caller's word for what the primaries are: their own list exists because the servers do not
 // know it, or know addresses that the caller cannot reach.
-func (l *Loader) findBySlots(ctx context.Context) (Topology, []string, []Node) {
-	ctx, cancel := context.WithTimeout(ctx, l.timeout)
+func (s *session) findBySlots(ctx context.Context) (Topology, []seat, []Node) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	slots, err := l.from.slots(ctx)
-	var addrs []string
+	slots, err := s.l.from.slots(ctx)
+	var seats []seat
 	for _, slot := range slots {
-		if len(slot.Nodes) > 0 && !slices.Contains(addrs, slot.Nodes[0].Addr) {
-			addrs = append(addrs, slot.Nodes[0].Addr)
+		if len(slot.Nodes) > 0 {
+			seats = append(seats, seat{slot.Nodes[0].Addr, []int{slot.Start, slot.End}})
 		}
 	}
-	if len(addrs) == 0 {
+	if len(seats) == 0 {
 		if err == nil {
 			err = errors.New("it names no node")
 		}
 		c := &conn{addr: "the cluster"}
 		return Cluster, nil, []Node{failedNode("", c.fail("ClusterSlots", ErrUnreachable, err, "cannot be found by the client's own ClusterSlots (%v); check that function", err))}
 	}
-	slices.Sort(addrs)
-	return Cluster, addrs, nil
+	return Cluster, merge(seats), nil
+}
+
+// merge makes one seat of those with the same address, and sorts them.
+func merge(seats []seat) []seat {
+	var merged []seat
+	for _, at := range seats {
+		if i := slices.IndexFunc(merged, func(m seat) bool { return m.addr == at.addr }); i >= 0 {
+			merged[i].slots = append(merged[i].slots, at.slots...)
+		} else {
+			merged = append(merged, at)
+		}
+	}
+	slices.SortFunc(merged, func(a, b seat) int { return compareAddrs(a.addr, b.addr) })
+	return merged
 }
 
 // ask finds out from one node what it is part of.
-func (l *Loader) ask(ctx context.Context, addr string) (Topology, []string, *Node) {
-	c := l.open(addr)
-	defer c.close()
+func (s *session) ask(ctx context.Context, addr string) (Topology, []seat, *Node) {
+	c := s.conn(addr)
 	about, err := c.identify(ctx)
 	if err != nil {
 		node := failedNode(c.address(), err)
 		return "", nil, &node
 	}
 	if about.mode != "cluster" {
-		return Standalone, []string{addr}, nil
+		return Standalone, []seat{{addr: addr}}, nil
 	}
-	addrs, err := l.primaries(ctx, c)
+	seats, err := c.primaries(ctx, s.l.from.options.TLSConfig != nil)
 	if err != nil {
 		node := about.node(c.address())
 		node.State, node.Err = stateAfter(err), err
 		return "", nil, &node
 	}
-	return Cluster, addrs, nil
+	return Cluster, seats, nil
 }
 
 // primaries asks a node of a cluster for all primaries. CLUSTER SHARDS also tells of those without slots, which need the
 // library before slots are moved to them; CLUSTER SLOTS, for servers or users without it, does not.
-func (l *Loader) primaries(ctx context.Context, c *conn) ([]string, error) {
+func (c *conn) primaries(ctx context.Context, tls bool) ([]seat, error) {
 	reply, err := c.do(ctx, "CLUSTER", "SHARDS")
 	step, read := "CLUSTER SHARDS", readShards
 	if err != nil && (isCode(err, "NOPERM") || isCode(err, "ERR")) {
@@ -109,26 +154,30 @@ func (l *Loader) primaries(ctx context.Context, c *conn) ([]string, error) {
 		return nil, failure(c, step, err)
 	}
 	host, _, _ := net.SplitHostPort(c.address())
-	addrs := read(reply, host, l.from.options.TLSConfig != nil)
-	if len(addrs) == 0 {
+	seats := read(reply, host, tls)
+	if len(seats) == 0 {
 		return nil, garbage(c, step, reply)
 	}
-	slices.Sort(addrs)
-	return slices.Compact(addrs), nil
+	return merge(seats), nil
 }
 
 // readShards reads CLUSTER SHARDS; nothing where it does not have that shape. A primary that the cluster has given up
 // and that serves no slots is left out: when it comes back it is a replica, and gets the library as one.
-func readShards(reply any, host string, tls bool) []string {
+func readShards(reply any, host string, tls bool) []seat {
 	shards, _ := reply.([]any)
-	var addrs []string
+	var seats []seat
 	for _, shard := range shards {
 		m := fields(shard)
 		nodes, ok := m["nodes"].([]any)
 		if !ok {
 			return nil
 		}
-		slots, _ := m["slots"].([]any)
+		list, _ := m["slots"].([]any)
+		slots := make([]int, len(list))
+		for i, slot := range list {
+			n, _ := slot.(int64)
+			slots[i] = int(n)
+		}
 		for _, n := range nodes {
 			node := fields(n)
 			if text(node, "role") != "master" {
@@ -141,30 +190,32 @@ func readShards(reply any, host string, tls bool) []string {
 			if secure, has := node["tls-port"].(int64); has && (tls || !ok) {
 				port = secure
 			}
-			addrs = append(addrs, reachable(text(node, "endpoint"), text(node, "ip"), host, port))
+			seats = append(seats, seat{reachable(text(node, "endpoint"), text(node, "ip"), host, port), slots})
 		}
 	}
-	return addrs
+	return seats
 }
 
 // readSlots reads CLUSTER SLOTS: first and last slot, then the nodes, the primary first.
-func readSlots(reply any, host string, _ bool) []string {
+func readSlots(reply any, host string, _ bool) []seat {
 	ranges, _ := reply.([]any)
-	var addrs []string
+	var seats []seat
 	for _, r := range ranges {
 		parts, _ := r.([]any)
 		if len(parts) < 3 {
 			return nil
 		}
+		from, ok1 := parts[0].(int64)
+		to, ok2 := parts[1].(int64)
 		node, _ := parts[2].([]any)
-		if len(node) < 2 {
+		if len(node) < 2 || !ok1 || !ok2 {
 			return nil
 		}
 		name, _ := node[0].(string)
 		port, _ := node[1].(int64)
-		addrs = append(addrs, reachable(name, "", host, port))
+		seats = append(seats, seat{reachable(name, "", host, port), []int{int(from), int(to)}})
 	}
-	return addrs
+	return seats
 }
 
 // reachable is the address under which to connect to a node that calls itself by endpoint. A node that does not know its

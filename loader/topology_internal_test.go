@@ -5,6 +5,14 @@ import (
 	"testing"
 )
 
+func addrsOf(seats []seat) []string {
+	var addrs []string
+	for _, at := range seats {
+		addrs = append(addrs, at.addr)
+	}
+	return addrs
+}
+
 func TestReadShards(t *testing.T) {
 	node := func(pairs ...any) []any { return pairs }
 	shard := func(slots []any, nodes ...any) []any { return []any{"slots", slots, "nodes", nodes} }
@@ -34,7 +42,7 @@ func TestReadShards(t *testing.T) {
 		{"not shards", "OK", false, nil},
 		{"not a shard", []any{"x"}, false, nil},
 	} {
-		if got := readShards(tt.reply, "10.9.9.9", tt.tls); !reflect.DeepEqual(got, tt.want) {
+		if got := addrsOf(readShards(tt.reply, "10.9.9.9", tt.tls)); !reflect.DeepEqual(got, tt.want) {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
 		}
 	}
@@ -45,12 +53,13 @@ func TestReadSlots(t *testing.T) {
 		[]any{int64(0), int64(5460), []any{"10.0.0.1", int64(7000), "id"}, []any{"10.0.0.4", int64(7003), "id"}},
 		[]any{int64(5461), int64(16383), []any{"", int64(7001), "id"}},
 	}
-	if got := readSlots(reply, "10.9.9.9", false); !reflect.DeepEqual(got, []string{"10.0.0.1:7000", "10.9.9.9:7001"}) {
-		t.Errorf("%q", got)
+	got := readSlots(reply, "10.9.9.9", false)
+	if !reflect.DeepEqual(got, []seat{{"10.0.0.1:7000", []int{0, 5460}}, {"10.9.9.9:7001", []int{5461, 16383}}}) {
+		t.Errorf("%v", got)
 	}
 	for _, bad := range []any{nil, "OK", []any{"x"}, []any{[]any{int64(0), int64(1)}}, []any{[]any{int64(0), int64(1), []any{"h"}}}} {
 		if got := readSlots(bad, "h", false); got != nil {
-			t.Errorf("%v gives %q", bad, got)
+			t.Errorf("%v gives %v", bad, got)
 		}
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-func start(t *testing.T) *embedded.Server {
+func start(t testing.TB) *embedded.Server {
 	t.Helper()
 	return embedded.Run(t, embedded.WithLibrary(functions.Source()), embedded.WithTime(time.UnixMicro(1700000000000000)))
 }

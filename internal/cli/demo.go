@@ -165,7 +165,7 @@ func (a *app) demoDeploy(ctx context.Context, on *stage, replace bool) (string, 
 				n.Addr, running(n), a.program, quoteWord(on.name))
 		}
 	}
-	if report, err = l.Deploy(ctx, build); err != nil {
+	if report, err = l.Deploy(ctx, build, loader.AllowDowngrade(), loader.ReplaceForeign()); err != nil {
 		return "", err
 	}
 	return fmt.Sprintf("deployed %s to %s and read it back", about(build), plural(int64(report.Changed()), "server")), nil

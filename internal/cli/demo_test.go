@@ -228,7 +228,7 @@ func TestDemoOnARealServer(t *testing.T) {
 			t.Errorf("stdout:\n%s\nwant at the beginning:\n%s\nat the end:\n%s", got.stdout, begin, end)
 		}
 		nothingLeft(t)
-		if code, err := rdb.FunctionList(t.Context(), redis.FunctionListQuery{WithCode: true}).Result(); err != nil || len(code) != 1 || code[0].Code != functions.Source() {
+		if code, err := rdb.FunctionList(t.Context(), redis.FunctionListQuery{LibraryNamePattern: "ratelimit", WithCode: true}).Result(); err != nil || len(code) != 1 || code[0].Code != functions.Source() {
 			t.Errorf("%v: the library did not stay", err)
 		}
 	})
@@ -256,7 +256,7 @@ func TestDemoOnARealServer(t *testing.T) {
 		}
 		wantText(t, "stderr", got.stderr, "ratelimit: "+addr+" runs another build of the library (unknown text "+digest+
 			"), which the demo leaves alone; run the demo without --redis, or replace that build with: ratelimit demo --redis "+url+" --replace\n")
-		if list := rdb.FunctionList(t.Context(), redis.FunctionListQuery{WithCode: true}).Val(); len(list) != 1 || list[0].Code != foreign {
+		if list := rdb.FunctionList(t.Context(), redis.FunctionListQuery{LibraryNamePattern: "ratelimit", WithCode: true}).Val(); len(list) != 1 || list[0].Code != foreign {
 			t.Error("the other build is gone")
 		}
 		d := quick

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -11,9 +12,11 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-const deployerHelp = `The user needs +function|load +function|list +function|delete +function|stats, in a cluster +cluster|shards, and no keys.`
+const deployerHelp = `The user needs +function|load +function|list +function|delete +function|stats +time +role +wait, in a cluster
++cluster|shards, and no keys; "ratelimit acl deployer" prints the line.`
 
 func (a *app) deployCommand() *cobra.Command {
+	var o deployFlags
 	cmd := &cobra.Command{
 		Use:   "deploy",
 		Short: "Load the library on a server, or on every primary of a cluster",
@@ -24,7 +27,9 @@ build already is left alone. Nothing is written if one of the primaries could no
 		Example: `  ratelimit deploy --redis redis://127.0.0.1:6379`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			report, failed, err := a.load(cmd.Context(), (*loader.Loader).Deploy)
+			report, failed, err := a.load(cmd.Context(), func(l *loader.Loader, ctx context.Context, build functions.Build) (loader.Report, error) {
+				return l.Deploy(ctx, build, a.deployOptions(o)...)
+			})
 			if err != nil {
 				return err
 			}
@@ -43,9 +48,34 @@ build already is left alone. Nothing is written if one of the primaries could no
 			return a.printf("\ndeployed %s %s, build %s\n", functions.Name, report.Wanted.Version, report.Wanted.BuildID)
 		},
 	}
+	o.flags(cmd)
 	a.jsonFlag(cmd)
 	a.serverFlags(cmd)
 	return cmd
+}
+
+// deployFlags are what a deployment may do that it does not by itself.
+type deployFlags struct {
+	downgrade, foreign bool
+	wait               time.Duration
+}
+
+func (o *deployFlags) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.BoolVar(&o.downgrade, "allow-downgrade", false, "let this build take the place of a newer version, or of a higher contract")
+	f.BoolVar(&o.foreign, "replace-foreign", false, "let it take the place of a library of the same name that is not ours")
+	f.DurationVar(&o.wait, "wait", 0, "wait this long for another deployment that is under way")
+}
+
+func (a *app) deployOptions(o deployFlags) []loader.DeployOption {
+	opts := []loader.DeployOption{loader.WaitForLease(o.wait)}
+	if o.downgrade {
+		opts = append(opts, loader.AllowDowngrade())
+	}
+	if o.foreign {
+		opts = append(opts, loader.ReplaceForeign())
+	}
+	return opts
 }
 
 // load calls Deploy or Status of a loader. failed is the error of nodes, which the report lists as well; err is one that

@@ -92,7 +92,7 @@ func TestDeployAndStatus(t *testing.T) {
 		}
 	})
 	t.Run("json: deployed", func(t *testing.T) {
-		got := run(t, env, "deploy", "--json")
+		got := run(t, env, "deploy", "--json", "--replace-foreign")
 		r := read(t, got)
 		if got.code != exitFine || !r.InStep || !r.Nodes[0].Changed || r.Nodes[0].State != loader.Same {
 			t.Errorf("exit code %d, %+v", got.code, r)

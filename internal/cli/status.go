@@ -1,10 +1,12 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
+	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
@@ -21,7 +23,9 @@ Exit codes: 0 all run this build · 1 error, also if one server does not answer 
   ratelimit status --json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			report, failed, err := a.load(cmd.Context(), (*loader.Loader).Status)
+			report, failed, err := a.load(cmd.Context(), func(l *loader.Loader, ctx context.Context, build functions.Build) (loader.Report, error) {
+				return l.Status(ctx, build)
+			})
 			if err != nil {
 				return err
 			}

@@ -1,0 +1,104 @@
+package loader
+
+import (
+	"context"
+	"slices"
+	"time"
+)
+
+// DeployOption changes what [Loader.Deploy], [Loader.Plan], [Loader.Rollback] and [Loader.Delete] allow themselves.
+type DeployOption func(*deployOptions)
+
+type deployOptions struct {
+	downgrade bool
+	foreign   bool
+	wait      time.Duration
+	to        string
+}
+
+// AllowDowngrade lets an older version, or a lower contract, take the place of a newer one.
+func AllowDowngrade() DeployOption { return func(o *deployOptions) { o.downgrade = true } }
+
+// ReplaceForeign lets the library take the place of one that has its name and is not a build of it.
+func ReplaceForeign() DeployOption { return func(o *deployOptions) { o.foreign = true } }
+
+// WaitForLease has a deployment wait for another one that is under way, up to d, rather than fail with [ErrLeased] at
+// once.
+func WaitForLease(d time.Duration) DeployOption { return func(o *deployOptions) { o.wait = d } }
+
+// To names, by its build id, which build a rollback goes back to, where the nodes do not agree on it.
+func To(buildID string) DeployOption { return func(o *deployOptions) { o.to = buildID } }
+
+func optionsOf(opts []DeployOption) deployOptions {
+	var o deployOptions
+	for _, opt := range opts {
+		opt(&o)
+	}
+	return o
+}
+
+// check finds out, without writing anything, whether every node can take the build, and gives those that cannot an error.
+func (f *fleet) check(ctx context.Context, o deployOptions, probe bool) {
+	each(f.members, func(m *member) {
+		if m.node.Err == nil {
+			m.node.Err = m.refusal(ctx, f.want, o)
+		}
+		if m.node.Err == nil && probe && m.node.State != Same {
+			m.node.Err = m.probe(ctx)
+		}
+	})
+}
+
+// refusal is why the build must not be loaded on the node, or nil.
+func (m *member) refusal(ctx context.Context, want artifact, o deployOptions) error {
+	running := m.node.Running
+	switch {
+	case m.node.Role == Replica:
+		return readOnly(m.conn, m.primaryOf(ctx), nil)
+	case m.node.State == Same:
+		return nil
+	case len(m.node.Taken) > 0:
+		return nameTaken(m.conn, m.node.Taken[0].Function, m.node.Taken[0].Library, nil)
+	case m.node.State == Different && !running.ours() && !o.foreign:
+		return foreign(m.conn)
+	case want.ours() && !o.downgrade && running.Contract > want.Contract:
+		return m.fail("FUNCTION LIST", ErrDowngrade, nil, "runs version %s, which speaks contract %d, and this build, version %s, speaks contract %d; deploy a newer one, or allow it with --allow-downgrade (AllowDowngrade)",
+			running.Version, running.Contract, want.Version, want.Contract)
+	case want.ours() && !o.downgrade && newer(running.Version, want.Version):
+		return m.fail("FUNCTION LIST", ErrDowngrade, nil, "runs version %s, which is newer than %s; deploy a newer one, or allow it with --allow-downgrade (AllowDowngrade)", running.Version, want.Version)
+	}
+	return nil
+}
+
+// probe asks for a load that cannot succeed: the server looks at its permission, memory and role before it looks at the
+// text, which does not even name a library.
+func (m *member) probe(ctx context.Context) error {
+	_, err := m.do(ctx, "FUNCTION", "LOAD", "?")
+	if err == nil || isCode(err, "ERR") {
+		return nil
+	}
+	return m.loadFailure(ctx, err)
+}
+
+// reread looks again at what the nodes hold, after the lease was taken.
+func (f *fleet) reread(ctx context.Context) {
+	each(f.members, func(m *member) {
+		if err := m.read(ctx, f.want); err != nil {
+			m.node.State, m.node.Err = stateAfter(err), err
+		}
+	})
+}
+
+// deployments counts the deployments so far, by the records.
+func (f *fleet) deployments() int64 {
+	most := int64(0)
+	for _, m := range f.members {
+		most = max(most, m.record.deployment)
+	}
+	return most
+}
+
+// some are the members for which keep is true.
+func (f *fleet) some(keep func(*member) bool) []*member {
+	return slices.DeleteFunc(slices.Clone(f.members), func(m *member) bool { return !keep(m) })
+}

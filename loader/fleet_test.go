@@ -1,0 +1,486 @@
+package loader_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/loader"
+)
+
+// version is the library with another version and build id.
+func version(v, id string) loader.Text {
+	text := strings.Replace(functions.Source(), "local BUILD_ID = '"+functions.BuildID()+"'", "local BUILD_ID = '"+id+"'", 1)
+	return loader.Text(strings.Replace(text, "local VERSION = '"+functions.Version()+"'", "local VERSION = '"+v+"'", 1))
+}
+
+// three are three servers that are deployed to together, each able to be taken out.
+type three struct {
+	addrs []string
+	stop  []func()
+	ring  *redis.Ring
+}
+
+func startThree(t *testing.T, auth redis.Options) three {
+	t.Helper()
+	var f three
+	shards, stops := map[string]string{}, map[string]func(){}
+	for i := range 3 {
+		addr, stop := startRedis(t)
+		f.addrs, stops[addr] = append(f.addrs, addr), stop
+		shards[fmt.Sprint(i)] = addr
+	}
+	slices.Sort(f.addrs)
+	for _, addr := range f.addrs {
+		f.stop = append(f.stop, stops[addr])
+	}
+	f.ring = redis.NewRing(&redis.RingOptions{Addrs: shards, Username: auth.Username, Password: auth.Password})
+	t.Cleanup(func() { _ = f.ring.Close() })
+	return f
+}
+
+// builds answers which build each reachable server runs, "-" for none.
+func builds(t *testing.T, addrs []string) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	for _, addr := range addrs {
+		rdb := redis.NewClient(&redis.Options{Addr: addr, DialerRetries: 1, MaxRetries: -1})
+		list, err := rdb.FunctionList(t.Context(), redis.FunctionListQuery{LibraryNamePattern: "ratelimit*", WithCode: true}).Result()
+		_ = rdb.Close()
+		if err != nil {
+			continue
+		}
+		found[addr] = "-"
+		for _, l := range list {
+			if strings.HasPrefix(l.Name, "ratelimit_lease") {
+				t.Errorf("%s still holds the lease %s", addr, l.Name)
+			}
+			if _, id, ok := strings.Cut(l.Code, "local BUILD_ID = '"); ok && l.Name == "ratelimit" {
+				found[addr], _, _ = strings.Cut(id, "'")
+			}
+		}
+	}
+	return found
+}
+
+// stepsOf deploys and answers what was sent to one node, in order.
+func stepsOf(t *testing.T, f three, auth redis.Options, on string, build loader.Build) []string {
+	t.Helper()
+	var mu sync.Mutex
+	var steps []string
+	l := newLoader(t, f.ring, loader.WithTrace(func(s loader.Step) {
+		mu.Lock()
+		defer mu.Unlock()
+		if s.Addr == on {
+			steps = append(steps, s.Command)
+		}
+	}))
+	if _, err := l.Deploy(t.Context(), build); err != nil {
+		t.Fatal(err)
+	}
+	return steps
+}
+
+// At each step on any of three servers, its user loses all rights: afterwards all run the new build, or all the old.
+func TestPermissionLostAtAnyStep(t *testing.T) {
+	auth := redis.Options{Username: "deployer", Password: "x"}
+	f := startThree(t, auth)
+	grant := func() {
+		for _, addr := range f.addrs {
+			mustRun(t, at(t, addr), append([]any{"ACL", "SETUSER", "deployer", "on", ">x"}, words(rights)...)...)
+		}
+	}
+	grant()
+	oldBuild, newBuild := version("0.1.0", "000000000001"), version("0.1.0", "000000000002")
+	steps := map[string][]string{}
+	plain := newLoader(t, f.ring)
+	for _, addr := range f.addrs {
+		must[loader.Report](t)(plain.Deploy(t.Context(), oldBuild))
+		steps[addr] = stepsOf(t, f, auth, addr, newBuild)
+	}
+	if n := len(steps[f.addrs[0]]); n <= len(steps[f.addrs[1]]) || len(steps[f.addrs[1]]) < 8 {
+		t.Fatalf("the steps are %q", steps)
+	}
+	for i, addr := range f.addrs {
+		for step := range steps[addr] {
+			t.Run(fmt.Sprintf("node %d step %d %s", i, step, steps[addr][step]), func(t *testing.T) {
+				grant()
+				must[loader.Report](t)(plain.Deploy(t.Context(), oldBuild))
+				count := 0
+				var mu sync.Mutex
+				l := newLoader(t, f.ring, loader.WithTrace(func(s loader.Step) {
+					mu.Lock()
+					defer mu.Unlock()
+					if s.Addr != addr {
+						return
+					}
+					if count == step {
+						if err := at(t, addr).Do(context.Background(), "ACL", "SETUSER", "deployer", "-@all").Err(); err != nil {
+							t.Error(err)
+						}
+					}
+					count++
+				}))
+				report, err := l.Deploy(t.Context(), newBuild)
+				grant()
+				// A lease that could not be given back for lack of rights is said, and lapses: it is removed here.
+				for _, note := range report.Notes {
+					if !strings.Contains(note, "lapses by itself") {
+						t.Errorf("the note %q", note)
+					}
+					removeLease(t, f.addrs)
+				}
+				got := builds(t, f.addrs)
+				want := "000000000001"
+				if err == nil {
+					want = "000000000002"
+				} else {
+					checkPartial(t, err, loader.ErrNoPermission)
+				}
+				for addr, build := range got {
+					if build != want && !saysWhat(report, addr, build) {
+						t.Errorf("%s runs %s, want %s; err %v\n%s", addr, build, want, err, states(report))
+					}
+					if build != want && err == nil {
+						t.Errorf("no error, and %s runs %s", addr, build)
+					}
+					if build != want && addr != f.addrs[i] {
+						t.Errorf("%s, which lost no right, runs %s, want %s", addr, build, want)
+					}
+				}
+				// Run again, it converges.
+				if report, err := plain.Deploy(t.Context(), newBuild); err != nil || !report.InStep() {
+					t.Errorf("run again: %v\n%s", err, states(report))
+				}
+			})
+		}
+	}
+}
+
+// saysWhat tells whether the report admits that the node, which it could not put back, may run the build.
+func saysWhat(r loader.Report, addr, build string) bool {
+	for _, n := range r.Nodes {
+		if n.Addr == addr {
+			return n.Err != nil && (n.State == loader.Unknown || n.State == loader.Unreachable || n.Running.BuildID == build)
+		}
+	}
+	return false
+}
+
+func checkPartial(t *testing.T, err, class error) {
+	t.Helper()
+	var partial *loader.PartialError
+	var node *loader.NodeError
+	if !errors.As(err, &partial) || !errors.As(err, &node) || !errors.Is(err, class) {
+		t.Errorf("the error %T %v is not a PartialError of %v", err, err, class)
+	}
+}
+
+func removeLease(t *testing.T, addrs []string) {
+	t.Helper()
+	for _, addr := range addrs {
+		list := must[[]redis.Library](t)(at(t, addr).FunctionList(t.Context(), redis.FunctionListQuery{LibraryNamePattern: "ratelimit_lease_*"}).Result())
+		for _, l := range list {
+			mustRun(t, at(t, addr), "FUNCTION", "DELETE", l.Name)
+		}
+	}
+}
+
+// One of three servers dies as it gets the build: the others get back what they had, and what they kept.
+func TestPutBack(t *testing.T) {
+	f := startThree(t, redis.Options{})
+	ctx := t.Context()
+	plain := newLoader(t, f.ring)
+	for _, b := range []loader.Text{version("0.1.0", "000000000001"), version("0.1.0", "000000000002")} {
+		must[loader.Report](t)(plain.Deploy(ctx, b))
+	}
+	l := newLoader(t, f.ring, loader.WithTrace(func(s loader.Step) {
+		if s.Addr == f.addrs[2] && s.Command == "FUNCTION LOAD REPLACE ratelimit" {
+			f.stop[2]()
+		}
+	}))
+	next := version("0.1.0", "000000000003")
+	report, err := l.Deploy(ctx, next)
+	checkPartial(t, err, loader.ErrUnreachable)
+	if err == nil || !strings.HasPrefix(err.Error(), "build 000000000003 was loaded on 2 of 3 nodes and taken back, as 1 failed: cannot reach "+f.addrs[2]+": ") {
+		t.Errorf("the error is %v", err)
+	}
+	for i, n := range report.Nodes {
+		if i == 2 {
+			if n.State != loader.Unreachable || n.PutBack || n.Changed {
+				t.Errorf("%+v", n)
+			}
+		} else if !n.PutBack || n.Changed || n.Err != nil || n.Running.BuildID != "000000000002" || n.Previous.BuildID != "000000000001" {
+			t.Errorf("%+v", n)
+		}
+	}
+	if got, want := builds(t, f.addrs), map[string]string{f.addrs[0]: "000000000002", f.addrs[1]: "000000000002"}; !reflect.DeepEqual(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	// Where there was nothing before, nothing is left.
+	two := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"0": f.addrs[0], "1": f.addrs[1]}})
+	t.Cleanup(func() { _ = two.Close() })
+	must[loader.Report](t)(newLoader(t, two).Delete(ctx))
+	l = newLoader(t, two, loader.WithTrace(func(s loader.Step) {
+		if s.Addr == f.addrs[1] && s.Command == "FUNCTION LOAD REPLACE ratelimit" {
+			f.stop[1]()
+		}
+	}))
+	_, err = l.Deploy(ctx, next)
+	checkPartial(t, err, loader.ErrUnreachable)
+	if list := at(t, f.addrs[0]).FunctionList(ctx, redis.FunctionListQuery{}).Val(); len(list) != 0 {
+		t.Errorf("%d libraries are left", len(list))
+	}
+}
+
+// A call that is cancelled half way puts back what it did.
+func TestCancelled(t *testing.T) {
+	f := startThree(t, redis.Options{})
+	must[loader.Report](t)(newLoader(t, f.ring).Deploy(t.Context(), version("0.1.0", "000000000001")))
+	ctx, cancel := context.WithCancel(t.Context())
+	l := newLoader(t, f.ring, loader.WithTrace(func(s loader.Step) {
+		if s.Addr == f.addrs[1] && s.Command == "FUNCTION LOAD REPLACE ratelimit" {
+			cancel()
+		}
+	}))
+	_, err := l.Deploy(ctx, version("0.1.0", "000000000002"))
+	checkPartial(t, err, context.Canceled)
+	for addr, build := range builds(t, f.addrs) {
+		if build != "000000000001" {
+			t.Errorf("%s runs %s", addr, build)
+		}
+	}
+}
+
+func TestDowngradeIsRefused(t *testing.T) {
+	addr, _ := startRedis(t)
+	l := newLoader(t, at(t, addr))
+	ctx := t.Context()
+	newest := loader.Text(strings.Replace(string(version("0.2.0", "000000000009")), "local CONTRACT = 1", "local CONTRACT = 2", 1))
+	must[loader.Report](t)(l.Deploy(ctx, newest))
+	_, err := l.Deploy(ctx, version("0.3.0", "000000000003"))
+	want(t, "contract", err, addr+" runs version 0.2.0, which speaks contract 2, and this build, version 0.3.0, speaks contract 1; deploy a newer one, or allow it with --allow-downgrade (AllowDowngrade)", loader.ErrDowngrade)
+	must[loader.Report](t)(l.Deploy(ctx, version("0.2.0", "000000000002"), loader.AllowDowngrade()))
+	_, err = l.Deploy(ctx, build(t))
+	want(t, "version", err, addr+" runs version 0.2.0, which is newer than 0.1.0; deploy a newer one, or allow it with --allow-downgrade (AllowDowngrade)", loader.ErrDowngrade)
+	report := must[loader.Report](t)(l.Deploy(ctx, build(t), loader.AllowDowngrade()))
+	if !report.InStep() || report.Nodes[0].Previous.BuildID != "000000000002" {
+		t.Errorf("%+v", report)
+	}
+	stranger := "#!lua name=ratelimit\nredis.register_function('mine', function() return 1 end)"
+	if err := at(t, addr).FunctionLoadReplace(ctx, stranger).Err(); err != nil {
+		t.Fatal(err)
+	}
+	_, err = l.Deploy(ctx, build(t))
+	want(t, "foreign", err, addr+` has a library "ratelimit" that is not this one: its text names no build; delete it with FUNCTION DELETE ratelimit, or allow its replacement with --replace-foreign (ReplaceForeign)`, loader.ErrForeign)
+	_, err = l.Delete(ctx)
+	if !errors.Is(err, loader.ErrForeign) {
+		t.Errorf("delete: %v", err)
+	}
+	report = must[loader.Report](t)(l.Deploy(ctx, build(t), loader.ReplaceForeign()))
+	if !report.InStep() || report.Nodes[0].Previous.Digest != functions.Digest(stranger) {
+		t.Errorf("%+v", report)
+	}
+}
+
+func TestNotABuild(t *testing.T) {
+	l := newLoader(t, at(t, "127.0.0.1:1"))
+	_, err := l.Deploy(t.Context(), loader.Text("#!lua name=other\nx"))
+	if err == nil || err.Error() != `loader.Deploy: the text is not a build of the library ratelimit: it begins with "#!lua name=other"; take one that `+"`ratelimit build`"+` wrote` {
+		t.Error(err)
+	}
+}
+
+// From one build to the next and back, and forth again, from a Loader that was not there at the deployment.
+func TestRollback(t *testing.T) {
+	f := startThree(t, redis.Options{})
+	ctx := t.Context()
+	l := newLoader(t, f.ring)
+	_, err := l.Rollback(ctx)
+	if !errors.Is(err, loader.ErrNothingKept) || err.Error() != "loader.Rollback: nothing to go back to: the servers keep no record of a deployment; deploy the build that is wanted" {
+		t.Error(err)
+	}
+	// A text with what Lua reads otherwise than it is written.
+	one := loader.Text(string(version("0.1.0", "000000000001")) + "-- \"quoted\" \\n \\ ]] \xff\r\n--\r\n")
+	two := version("0.2.0", "000000000002")
+	must[loader.Report](t)(l.Deploy(ctx, one))
+	_, err = l.Rollback(ctx)
+	if !errors.Is(err, loader.ErrNothingKept) || err.Error() != "loader.Rollback: nothing to go back to: the last deployment found no library to replace; take the library away with: ratelimit delete" {
+		t.Error(err)
+	}
+	must[loader.Report](t)(l.Deploy(ctx, two))
+	if got := at(t, f.addrs[0]).FCallRO(ctx, "ratelimit_previous", nil).Val(); got != string(one) {
+		t.Error("the server does not answer the text that was replaced")
+	}
+	for i, expect := range []loader.Text{one, two, one} {
+		report, err := newLoader(t, f.ring).Rollback(ctx)
+		if err != nil || report.Changed() != 3 || !report.InStep() || report.Wanted.Digest != functions.Digest(string(expect)) {
+			t.Errorf("rollback %d: %v\n%s", i, err, states(report))
+		}
+	}
+	// What differs from node to node is not guessed at.
+	must[loader.Report](t)(l.Deploy(ctx, one))
+	if err := at(t, f.addrs[1]).FunctionLoadReplace(ctx, string(two)).Err(); err != nil {
+		t.Fatal(err)
+	}
+	three := version("0.3.0", "000000000003")
+	must[loader.Report](t)(l.Deploy(ctx, three))
+	_, err = l.Rollback(ctx)
+	if !errors.Is(err, loader.ErrNothingKept) || err.Error() != "loader.Rollback: nothing to go back to: the last deployment replaced 0.1.0 build 000000000001 and 0.2.0 build 000000000002 on different nodes; choose one with --to (To)" {
+		t.Error(err)
+	}
+	_, err = l.Rollback(ctx, loader.To("nothing like it"))
+	if !errors.Is(err, loader.ErrNothingKept) {
+		t.Error(err)
+	}
+	report := must[loader.Report](t)(l.Rollback(ctx, loader.To("000000000002")))
+	if !report.InStep() || report.Wanted.BuildID != "000000000002" {
+		t.Errorf("%s", states(report))
+	}
+	report = must[loader.Report](t)(l.Delete(ctx))
+	if report.Changed() != 3 {
+		t.Errorf("delete: %s", states(report))
+	}
+	for _, addr := range f.addrs {
+		if left := at(t, addr).FunctionList(ctx, redis.FunctionListQuery{}).Val(); len(left) != 0 {
+			t.Errorf("%s holds %v", addr, left)
+		}
+	}
+	if report, err := l.Delete(ctx); err != nil || report.Changed() != 0 {
+		t.Errorf("delete again: %v\n%s", err, states(report))
+	}
+}
+
+// A second deployment while one is under way is told so, or waits, and takes over from one that died.
+func TestLease(t *testing.T) {
+	addr, _ := startRedis(t)
+	ctx := t.Context()
+	other := newLoader(t, at(t, addr))
+	tried := false
+	l := newLoader(t, at(t, addr), loader.WithTrace(func(s loader.Step) {
+		if s.Command != "FUNCTION LOAD REPLACE ratelimit" || tried {
+			return
+		}
+		tried = true
+		report, err := other.Deploy(ctx, version("0.1.0", "000000000002"))
+		if err == nil || !errors.Is(err, loader.ErrLeased) || !strings.Contains(err.Error(), " is in the middle of another deployment, by ") || report.Changed() != 0 {
+			t.Errorf("a deployment during another: %v\n%s", err, states(report))
+		}
+	}))
+	must[loader.Report](t)(l.Deploy(ctx, version("0.1.0", "000000000001")))
+	if !tried || builds(t, []string{addr})[addr] != "000000000001" {
+		t.Error(builds(t, []string{addr}))
+	}
+
+	leased := func(from, until time.Time) {
+		code := fmt.Sprintf("#!lua name=ratelimit_lease_dead\nlocal WHO = \"ann\"\nlocal FROM_MS = %d\nlocal UNTIL_MS = %d\n"+
+			"redis.register_function('ratelimit_lease', function() return 1 end)", from.UnixMilli(), until.UnixMilli())
+		if err := at(t, addr).FunctionLoadReplace(ctx, code).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	now := must[time.Time](t)(at(t, addr).Time(ctx).Result())
+	leased(now, now.Add(time.Hour))
+	_, err := other.Deploy(ctx, version("0.1.0", "000000000002"))
+	want(t, "held", err, addr+" is in the middle of another deployment, by ann, until "+now.Add(time.Hour).UTC().Format("15:04:05")+
+		" UTC at most; wait for it with --wait (WaitForLease), or try again then", loader.ErrLeased)
+	leased(now.Add(-time.Hour), now.Add(-time.Second))
+	if report, err := other.Deploy(ctx, version("0.1.0", "000000000002")); err != nil || !report.InStep() {
+		t.Errorf("after the lease ran out: %v", err)
+	}
+	leased(now.Add(time.Hour), now.Add(2*time.Hour))
+	if report, err := other.Deploy(ctx, version("0.1.0", "000000000003")); err != nil || !report.InStep() {
+		t.Errorf("a lease of before the clock was set back: %v", err)
+	}
+	// One that waits goes on when the other is done.
+	leased(now, now.Add(time.Hour))
+	waiting := newLoader(t, at(t, addr), loader.WithTrace(func(s loader.Step) {
+		if s.Command == "TIME" {
+			_ = at(t, addr).FunctionDelete(ctx, "ratelimit_lease_dead").Err()
+		}
+	}))
+	if report, err := waiting.Deploy(ctx, version("0.1.0", "000000000004"), loader.WaitForLease(30*time.Second)); err != nil || !report.InStep() {
+		t.Errorf("waiting: %v", err)
+	}
+	builds(t, []string{addr}) // no lease is left
+	// A library that has the function's name and is no lease.
+	if err := at(t, addr).FunctionLoad(ctx, "#!lua name=mine\nredis.register_function('ratelimit_lease', function() return 1 end)").Err(); err != nil {
+		t.Fatal(err)
+	}
+	_, err = other.Deploy(ctx, version("0.1.0", "000000000005"))
+	want(t, "name taken", err, addr+` has a library "mine" that registers ratelimit_lease; delete it with FUNCTION DELETE mine or rename its function, then try again`, loader.ErrNameTaken)
+}
+
+// Many deployments of different builds at once: one build everywhere at the end, and every error is a typed one.
+func TestManyDeployersAtOnce(t *testing.T) {
+	f := startThree(t, redis.Options{})
+	for round := range 5 {
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		done := 0
+		for i := range 4 {
+			l := newLoader(t, f.ring)
+			wg.Go(func() {
+				_, err := l.Deploy(t.Context(), version("0.1.0", fmt.Sprintf("%06d%06d", round, i)))
+				mu.Lock()
+				defer mu.Unlock()
+				if err == nil {
+					done++
+				} else {
+					checkPartial(t, err, loader.ErrLeased)
+				}
+			})
+		}
+		wg.Wait()
+		found := map[string]bool{}
+		for _, build := range builds(t, f.addrs) {
+			found[build] = true
+		}
+		if len(found) != 1 || done == 0 {
+			t.Errorf("round %d: %d done, and the servers run %v", round, done, found)
+		}
+	}
+}
+
+// WAIT's answer is in the report: a replica that follows has the build, one that hangs has not.
+func TestReplicasAreWaitedFor(t *testing.T) {
+	primary, _ := startRedis(t)
+	host, port := hostPort(primary)
+	replica, _ := startRedis(t, "--replicaof", host+" "+port, "--enable-debug-command", "yes")
+	eventually(t, "the replica follows", func() bool {
+		return strings.Contains(at(t, primary).Info(t.Context(), "replication").Val(), "state=online")
+	})
+	l := newLoader(t, at(t, primary), loader.WithTimeout(2*time.Second))
+	report := must[loader.Report](t)(l.Deploy(t.Context(), version("0.1.0", "000000000001")))
+	if n := report.Nodes[0]; n.Replicas != 1 || n.Acked != 1 {
+		t.Errorf("%+v", n)
+	}
+	if got := builds(t, []string{replica})[replica]; got != "000000000001" {
+		t.Errorf("the replica that confirmed runs %s", got)
+	}
+	asleep := make(chan struct{})
+	sleeper := connect(t, redis.Options{Addr: replica, ReadTimeout: -1})
+	go func() {
+		defer close(asleep)
+		_ = sleeper.Do(context.Background(), "DEBUG", "SLEEP", "3").Err()
+	}()
+	eventually(t, "the replica hangs", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		return connect(t, redis.Options{Addr: replica, ContextTimeoutEnabled: true, MaxRetries: -1}).Ping(ctx).Err() != nil
+	})
+	report = must[loader.Report](t)(l.Deploy(t.Context(), version("0.1.0", "000000000002")))
+	if n := report.Nodes[0]; n.Replicas != 1 || n.Acked != 0 || !report.InStep() {
+		t.Errorf("%+v", n)
+	}
+	<-asleep
+}

@@ -1,0 +1,199 @@
+package loader
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"os/user"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ratelimit-functions/ratelimit/functions"
+)
+
+// A lease keeps deployments to the same servers apart. It is a library on one node, the leader (see fleet.leader), which says who holds
+// it and until when. Its name is the holder's own, and its function's name is everybody's: since a function's name is
+// unique on a server, loading it succeeds for one only. And since a holder deletes and replaces by its own
+// library's name, it can never remove the lease of another who took over after its time was up. It needs no key.
+const (
+	leasePrefix   = leaseFunction + "_"
+	leaseFunction = functions.Name + "_lease"
+)
+
+// lease is what such a library says.
+type lease struct {
+	name    string // of the library
+	who     string // for people
+	fromMS  int64  // by the leader's clock, ms since the epoch
+	untilMS int64
+}
+
+func (l lease) text() string {
+	return fmt.Sprintf(`#!lua name=%s
+-- A deployment of the library %s is under way. Where it died, the next one takes over when the time is up.
+local WHO = %s
+local FROM_MS = %d
+local UNTIL_MS = %d
+redis.register_function{
+  function_name = '%s',
+  description = 'Answers who is deploying the library %s, and until when at most, in ms since the epoch.',
+  flags = { 'no-writes', 'allow-stale' },
+  callback = function() return { WHO, UNTIL_MS } end,
+}
+`, l.name, functions.Name, luaString(l.who), l.fromMS, l.untilMS, leaseFunction, functions.Name)
+}
+
+func readLease(name, code string) lease {
+	return lease{name: name, who: value(code, "WHO"), fromMS: number(code, "FROM_MS"), untilMS: number(code, "UNTIL_MS")}
+}
+
+// isOver tells whether a lease may be taken over. Also when the clock stands far before its beginning: a clock that
+// was set back must not keep everybody out until it is there again.
+func (l lease) isOver(nowMS int64) bool {
+	return nowMS > l.untilMS || nowMS < l.fromMS-time.Minute.Milliseconds()
+}
+
+// holder is a deployment that holds the lease, or tries to.
+type holder struct {
+	c   *conn
+	ttl time.Duration
+
+	mu    sync.Mutex
+	lease lease
+	taken time.Time // before it was last written
+}
+
+func (s *session) holder(c *conn) *holder {
+	return &holder{
+		c: c, ttl: max(6*s.timeout, 10*time.Second),
+		lease: lease{name: leasePrefix + strings.ToLower(rand.Text()), who: whoAmI()},
+	}
+}
+
+// whoAmI is a person's idea of this process.
+func whoAmI() string {
+	name, host := "somebody", "an unknown host"
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	if h, err := os.Hostname(); err == nil {
+		host = h
+	}
+	clean := func(r rune) rune {
+		if r < ' ' {
+			return -1
+		}
+		return r
+	}
+	return strings.Map(clean, fmt.Sprintf("%s@%s (process %d)", name, host, os.Getpid()))
+}
+
+// take takes the lease, and waits for it up to patience where somebody else holds it.
+func (h *holder) take(ctx context.Context, patience time.Duration) error {
+	deadline := time.Now().Add(patience)
+	for contested := 0; ; {
+		err := h.write(ctx, "FUNCTION", "LOAD")
+		if err == nil {
+			return nil
+		}
+		if !isReply(err, "ERR Function ") || !strings.HasSuffix(replyText(err), " already exists") {
+			h.release(ctx) // its reply may have been lost
+			return h.c.loadFailure(ctx, err)
+		}
+		found, err := h.c.readHeld(ctx)
+		if err != nil {
+			return err
+		}
+		if len(found.leases) == 0 { // gone meanwhile, or another library of that function
+			if contested++; contested < 20 {
+				continue
+			}
+			return nameTaken(h.c, leaseFunction, h.c.holderOf(ctx, leaseFunction), nil)
+		}
+		now, err := h.c.timeMS(ctx)
+		if err != nil {
+			return err
+		}
+		other := found.leases[0]
+		if other.isOver(now) {
+			if _, err := h.c.do(ctx, "FUNCTION", "DELETE", other.name); err != nil && !isReply(err, "ERR Library not found") {
+				return failure(h.c, "FUNCTION DELETE", err)
+			}
+			continue
+		}
+		if time.Now().After(deadline) {
+			return leased(h.c, other)
+		}
+		select {
+		case <-ctx.Done():
+			return leased(h.c, other)
+		case <-time.After(min(200*time.Millisecond, time.Until(deadline)+time.Millisecond)):
+		}
+	}
+}
+
+// write loads the lease with its time counted from now.
+func (h *holder) write(ctx context.Context, command ...any) error {
+	began := time.Now()
+	now, err := h.c.timeMS(ctx)
+	if err != nil {
+		return err
+	}
+	next := h.lease
+	next.fromMS, next.untilMS = now, now+h.ttl.Milliseconds()
+	if _, err := h.c.do(ctx, append(command, next.text())...); err != nil {
+		return err
+	}
+	h.lease, h.taken = next, began
+	return nil
+}
+
+// keep makes sure that the lease lasts for the next steps on one node. It fails if another deployment has taken over.
+func (h *holder) keep(ctx context.Context) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if time.Since(h.taken) < h.ttl/3 {
+		return nil
+	}
+	err := h.write(ctx, "FUNCTION", "LOAD", "REPLACE")
+	var known *NodeError
+	switch {
+	case err == nil, errors.As(err, &known):
+		return err
+	case isReply(err, "ERR Function "):
+		return h.c.fail("FUNCTION LOAD", ErrLeased, err, "has given the lease of this deployment to another one, as its time was up; look with: ratelimit status")
+	}
+	return h.c.loadFailure(ctx, err)
+}
+
+// release gives the lease back. It answers a sentence for people where that fails.
+func (h *holder) release(ctx context.Context) string {
+	_, err := h.c.do(context.WithoutCancel(ctx), "FUNCTION", "DELETE", h.lease.name)
+	if err == nil || isReply(err, "ERR Library not found") {
+		return ""
+	}
+	return fmt.Sprintf("the lease of this deployment could not be given back (%v); it lapses by itself within %v", failure(h.c, "FUNCTION DELETE", err), h.ttl)
+}
+
+// timeMS is the server's clock.
+func (c *conn) timeMS(ctx context.Context) (int64, error) {
+	reply, err := c.do(ctx, "TIME")
+	if err != nil {
+		return 0, failure(c, "TIME", err)
+	}
+	parts, _ := reply.([]any)
+	if len(parts) == 2 {
+		seconds, ok1 := parts[0].(string)
+		micros, ok2 := parts[1].(string)
+		s, err1 := strconv.ParseInt(seconds, 10, 64)
+		us, err2 := strconv.ParseInt(micros, 10, 64)
+		if ok1 && ok2 && err1 == nil && err2 == nil {
+			return s*1000 + us/1000, nil
+		}
+	}
+	return 0, garbage(c, "TIME", reply)
+}

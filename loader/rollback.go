@@ -1,0 +1,120 @@
+package loader
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/ratelimit-functions/ratelimit/functions"
+)
+
+// ErrNothingKept: there is nothing to go back to, or more than one thing.
+var ErrNothingKept = errors.New("nothing to go back to")
+
+// Rollback puts the build in place that the last deployment replaced, on every primary, as [Loader.Deploy] would. It
+// needs nothing but the servers, which keep that text, so it works from any machine. What it replaces is kept
+// in turn: a second Rollback undoes the first.
+//
+// It fails with [ErrNothingKept] where the last deployment replaced nothing, or where it replaced different builds on
+// different nodes; then [To] names one of them.
+func (l *Loader) Rollback(ctx context.Context, opts ...DeployOption) (Report, error) {
+	o := optionsOf(opts)
+	o.downgrade, o.foreign = true, true
+	s := l.session()
+	defer s.close()
+	f := s.look(ctx, artifact{})
+	if err := f.err(opRollback); err != nil {
+		return f.report, err
+	}
+	want, err := f.kept(o.to)
+	if err != nil {
+		return f.report, fmt.Errorf("loader.Rollback: %w", err)
+	}
+	f.want, f.report.Wanted = want, want.Library
+	for _, m := range f.members {
+		m.show(m.held, want)
+	}
+	return f.deploy(ctx, opRollback, o)
+}
+
+// kept finds the text to go back to.
+func (f *fleet) kept(id string) (artifact, error) {
+	last := f.deployments()
+	found := map[string]string{} // texts by digest
+	var names []string
+	add := func(code string) {
+		if lib := describe(code); code != "" && found[lib.Digest] == "" && (id == "" || lib.BuildID == id || strings.HasPrefix(lib.Digest, id)) {
+			found[lib.Digest] = code
+			names = append(names, lib.String())
+		}
+	}
+	for _, m := range f.members {
+		switch {
+		case id != "":
+			add(m.record.replaced)
+			add(m.text)
+		case last > 0 && m.record.deployment == last:
+			add(m.record.replaced)
+		}
+	}
+	switch {
+	case len(found) == 0 && id != "":
+		return artifact{}, fmt.Errorf("%w: no node holds or keeps build %s; deploy it", ErrNothingKept, id)
+	case len(found) == 0 && last == 0:
+		return artifact{}, fmt.Errorf("%w: the servers keep no record of a deployment; deploy the build that is wanted", ErrNothingKept)
+	case len(found) == 0:
+		return artifact{}, fmt.Errorf("%w: the last deployment found no library to replace; take the library away with: ratelimit delete", ErrNothingKept)
+	case len(found) > 1:
+		return artifact{}, fmt.Errorf("%w: the last deployment replaced %s on different nodes; choose one with --to (To)", ErrNothingKept, strings.Join(names, " and "))
+	}
+	for _, code := range found {
+		return artifact{text: code, Library: describe(code)}, nil
+	}
+	panic("unreachable")
+}
+
+// Delete takes the library away from every primary, with what is kept for [Loader.Rollback]. Calls then answer "ERR
+// Function not found". The keys stay, and expire by themselves. A library of that name that is not ours is left alone, unless
+// [ReplaceForeign] is given.
+//
+// What fails on one node does not keep the others from being done; calling Delete again does the rest.
+func (l *Loader) Delete(ctx context.Context, opts ...DeployOption) (Report, error) {
+	o := optionsOf(opts)
+	s := l.session()
+	defer s.close()
+	f := s.look(ctx, artifact{})
+	for _, m := range f.members {
+		switch {
+		case m.node.Err != nil:
+		case m.node.Role == Replica:
+			m.node.Err = readOnly(m.conn, m.primaryOf(ctx), nil)
+		case m.node.State == Different && !m.node.Running.ours() && !o.foreign:
+			m.node.Err = foreign(m.conn)
+		}
+	}
+	if err := f.err(opDelete); err != nil {
+		return f.report, err
+	}
+	leader := f.leader()
+	lease := s.holder(leader.conn)
+	if err := lease.take(ctx, o.wait); err != nil {
+		leader.node.Err = err
+		return f.report, f.err(opDelete)
+	}
+	each(f.members, func(m *member) {
+		had := m.text != ""
+		m.node.Err = m.restore(ctx, functions.Name, "")
+		if m.node.Err == nil {
+			m.node.Err = m.restore(ctx, recordName, "")
+		}
+		if err := m.lookAgain(ctx, f.want); m.node.Err == nil {
+			m.node.Err = err
+		}
+		m.node.Changed = had && m.node.State == Absent
+	})
+	if note := lease.release(ctx); note != "" {
+		f.report.Notes = append(f.report.Notes, note)
+	}
+	return f.report, f.err(opDelete)
+}

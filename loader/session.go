@@ -1,0 +1,162 @@
+package loader
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+)
+
+// session is one call of a Loader, or one watch: the connections that it holds open.
+type session struct {
+	l       *Loader
+	timeout time.Duration
+
+	mu    sync.Mutex
+	conns map[string]*conn
+	seeds []string // nodes that answered: asked before those of the caller
+}
+
+func (l *Loader) session() *session {
+	return &session{l: l, timeout: l.timeout, conns: map[string]*conn{}}
+}
+
+// conn is the connection to a node.
+func (s *session) conn(addr string) *conn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.conns[addr]
+	if c == nil {
+		c = s.l.open(addr, s.timeout)
+		s.conns[addr] = c
+	}
+	return c
+}
+
+func (s *session) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.conns {
+		c.close()
+	}
+	clear(s.conns)
+}
+
+// member is a node in a session, and what was found on it.
+type member struct {
+	*conn
+	seat
+	held
+	node *Node // in the fleet's report
+
+	wrote bool // something was sent that changes what the node holds
+}
+
+// held is what a node holds of ours.
+type held struct {
+	text       string // of the library, "" where there is none
+	record     record
+	recordText string // as it is, "" where there is none
+	leases     []lease
+}
+
+// fleet is all nodes as they were looked at, by address.
+type fleet struct {
+	s       *session
+	want    artifact
+	report  Report
+	members []*member // those of report.Nodes, or none if the nodes could not be found out
+}
+
+// look inspects every node. It writes nothing.
+func (s *session) look(ctx context.Context, want artifact) *fleet {
+	f := &fleet{s: s, want: want, report: Report{Wanted: want.Library}}
+	var seats []seat
+	f.report.Topology, seats, f.report.Nodes = s.find(ctx)
+	if len(f.report.Nodes) > 0 {
+		sortNodes(f.report.Nodes)
+		return f
+	}
+	members := s.inspectAll(ctx, want, seats)
+	if f.report.Topology == Cluster {
+		members = s.replaceReplicas(ctx, want, members)
+	}
+	f.set(members)
+	return f
+}
+
+// set makes the members those of the report.
+func (f *fleet) set(members []*member) {
+	slices.SortFunc(members, func(a, b *member) int { return compareAddrs(a.node.Addr, b.node.Addr) })
+	nodes := make([]Node, len(members))
+	for i, m := range members {
+		nodes[i] = *m.node
+		m.node = &nodes[i]
+	}
+	f.members, f.report.Nodes = members, nodes
+}
+
+func (s *session) inspectAll(ctx context.Context, want artifact, seats []seat) []*member {
+	members := make([]*member, len(seats))
+	for i, at := range seats {
+		members[i] = &member{conn: s.conn(at.addr), seat: at, node: &Node{}}
+	}
+	each(members, func(m *member) { m.inspect(ctx, want) })
+	return members
+}
+
+// replaceReplicas puts the primary in the place of a node that a cluster listed as one and that says of itself that it is
+// a replica: the list was older than a failover, or than the node's joining. A replica that does not name its primary stays.
+func (s *session) replaceReplicas(ctx context.Context, want artifact, members []*member) []*member {
+	var missing []seat
+	listed := func(addr string) bool {
+		return slices.ContainsFunc(missing, func(m seat) bool { return m.addr == addr }) ||
+			slices.ContainsFunc(members, func(m *member) bool { return m.node.Addr == addr })
+	}
+	var kept []*member
+	for _, m := range members {
+		primary := ""
+		if m.node.Err == nil && m.node.Role == Replica {
+			primary = m.primaryOf(ctx)
+		}
+		if primary == "" {
+			kept = append(kept, m)
+			continue
+		}
+		if !listed(primary) {
+			missing = append(missing, seat{addr: primary, slots: m.slots})
+		}
+	}
+	return append(kept, s.inspectAll(ctx, want, missing)...)
+}
+
+// err is what is wrong with the nodes, or nil.
+func (f *fleet) err(op string) error { return newPartialError(op, f.report) }
+
+// leader is the node on which a deployment takes its lease, the same for everybody who looks: the primary of the lowest
+// slot, which a failover passes on to its replica together with the lease, else the first by address.
+func (f *fleet) leader() *member {
+	return slices.MinFunc(f.members, func(a, b *member) int {
+		if d := a.lowest() - b.lowest(); d != 0 {
+			return d
+		}
+		return compareAddrs(a.node.Addr, b.node.Addr)
+	})
+}
+
+// most is how many nodes are worked on at a time.
+const most = 16
+
+// each runs f for every member, several at a time, and waits for all.
+func each(members []*member, f func(*member)) {
+	var wg sync.WaitGroup
+	turn := make(chan struct{}, most)
+	for _, m := range members {
+		turn <- struct{}{}
+		wg.Go(func() {
+			f(m)
+			<-turn
+		})
+	}
+	wg.Wait()
+}

@@ -1,0 +1,170 @@
+package loader
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/ratelimit-functions/ratelimit/functions"
+)
+
+// Build is a library text to deploy: a functions.Build, which functions.New makes, or a [Text] out of a file.
+type Build interface {
+	Text() string
+}
+
+// Text is a library text as a Build, such as the file that `ratelimit build -o` writes: the same bytes can so be tested,
+// kept and deployed to one fleet after the other.
+type Text string
+
+// Text returns t as it is.
+func (t Text) Text() string { return string(t) }
+
+// Library describes a library text. Its fields are zero where there is no library, and all but Digest also where the text does
+// not name them, as one that is not ours.
+type Library struct {
+	Version  string `json:"version"`
+	Contract int    `json:"contract"` // of the calls, as CONTRACT.md numbers them
+	BuildID  string `json:"build_id"`
+	Digest   string `json:"digest"` // SHA-256 of the text, 64 hexadecimal digits
+}
+
+// ours tells whether the text is a build of the ratelimit library.
+func (l Library) ours() bool { return l.Version != "" && l.BuildID != "" }
+
+// String names the library for people.
+func (l Library) String() string {
+	switch {
+	case l.Digest == "":
+		return "no library"
+	case !l.ours():
+		return "an unknown text " + l.Digest[:min(12, len(l.Digest))]
+	}
+	return fmt.Sprintf("%s build %s", l.Version, l.BuildID)
+}
+
+// artifact is a text to load, and what it says of itself.
+type artifact struct {
+	Library
+	text string
+}
+
+// readBuild takes a Build apart, and refuses what is not the ratelimit library.
+func readBuild(caller string, build Build) (artifact, error) {
+	if build == nil || build.Text() == "" {
+		return artifact{}, errors.New(caller + ": the build is empty; make one with functions.New")
+	}
+	a := artifact{text: build.Text()}
+	a.Library = describe(a.text)
+	if first, _, _ := strings.Cut(a.text, "\n"); strings.TrimSpace(first) != "#!lua name="+functions.Name || !a.ours() {
+		return a, fmt.Errorf("%s: the text is not a build of the library %s: it begins with %.60q; take one that `ratelimit build` wrote", caller, functions.Name, first)
+	}
+	return a, nil
+}
+
+var (
+	versionLine  = regexp.MustCompile(`(?m)^local VERSION = '([^']*)'`)
+	contractLine = regexp.MustCompile(`(?m)^local CONTRACT = ([0-9]{1,9})\r?$`)
+	buildIDLine  = regexp.MustCompile(`(?m)^local BUILD_ID = '([^']*)'`)
+	functionName = regexp.MustCompile(`(?:\bfunction_name\s*=\s*|\bredis\.register_function\(\s*)['"](\w+)['"]`)
+)
+
+// describe reads out of a library's text what it would say of itself. Calling ratelimit_info would tell the same, but
+// needs a right that a deployer need not have.
+func describe(code string) Library {
+	if code == "" {
+		return Library{}
+	}
+	contract, _ := strconv.Atoi(first(contractLine, code))
+	return Library{
+		Version: first(versionLine, code), Contract: contract, BuildID: first(buildIDLine, code),
+		Digest: functions.Digest(code),
+	}
+}
+
+// first is what the group of a pattern holds where it first matches, "" where it does not.
+func first(pattern *regexp.Regexp, text string) string {
+	if m := pattern.FindStringSubmatch(text); m != nil {
+		return m[1]
+	}
+	return ""
+}
+
+// functionsOf lists the functions that a text registers, by name.
+func functionsOf(code string) []string {
+	var names []string
+	for _, m := range functionName.FindAllStringSubmatch(code, -1) {
+		names = append(names, m[1])
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// newer tells whether version a comes after b, by semantic versioning; false where one of them cannot be read.
+func newer(a, b string) bool {
+	x, xPre, okA := numbers(a)
+	y, yPre, okB := numbers(b)
+	if !okA || !okB {
+		return false
+	}
+	if order := slices.Compare(x, y); order != 0 {
+		return order > 0
+	}
+	switch { // a pre-release comes before its release
+	case xPre == "" || yPre == "":
+		return xPre == "" && yPre != ""
+	}
+	return xPre > yPre
+}
+
+func numbers(version string) (parts []int, pre string, ok bool) {
+	version, _, _ = strings.Cut(version, "+")
+	version, pre, _ = strings.Cut(version, "-")
+	for part := range strings.SplitSeq(version, ".") {
+		n, err := strconv.Atoi(part)
+		if err != nil || n < 0 {
+			return nil, "", false
+		}
+		parts = append(parts, n)
+	}
+	return parts, pre, len(parts) == 3
+}
+
+// luaString writes text as a Lua string that reads line by line as the text does, and byte for byte back: a long
+// bracket would change line ends.
+func luaString(text string) string {
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", "\\\n", "\r", `\r`, "\x00", `\000`).Replace(text) + `"`
+}
+
+// readLuaString reads what luaString wrote, from its quotation mark on.
+func readLuaString(quoted string) (string, bool) {
+	if !strings.HasPrefix(quoted, `"`) {
+		return "", false
+	}
+	var b strings.Builder
+	for i := 1; i < len(quoted); i++ {
+		switch c := quoted[i]; {
+		case c == '"':
+			return b.String(), true
+		case c != '\\':
+			b.WriteByte(c)
+		case i+1 == len(quoted):
+			return "", false
+		default:
+			i++
+			switch quoted[i] {
+			case 'r':
+				b.WriteByte('\r')
+			case '0':
+				b.WriteByte(0)
+				i += 2
+			default:
+				b.WriteByte(quoted[i])
+			}
+		}
+	}
+	return "", false
+}

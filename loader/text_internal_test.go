@@ -1,0 +1,92 @@
+package loader
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/functions"
+)
+
+func TestNewer(t *testing.T) {
+	for _, tt := range []struct {
+		a, b string
+		want bool
+	}{
+		{"0.2.0", "0.1.9", true}, {"0.10.0", "0.9.0", true}, {"1.0.0", "0.99.99", true}, {"0.1.0", "0.1.0", false}, {"0.1.0", "0.2.0", false},
+		{"1.0.0", "1.0.0-rc.1", true}, {"1.0.0-rc.1", "1.0.0", false}, {"1.0.0-rc.2", "1.0.0-rc.1", true}, {"1.0.0+x", "1.0.0", false},
+		{"", "0.1.0", false}, {"0.1.0", "", false}, {"one", "0.1.0", false}, {"2", "0.1.0", false}, {"-1.0.0", "0.0.1", false},
+	} {
+		if got := newer(tt.a, tt.b); got != tt.want {
+			t.Errorf("newer(%q, %q) is %v", tt.a, tt.b, got)
+		}
+	}
+}
+
+// What a record keeps comes back byte for byte; the same is shown on a real server by the tests of Rollback.
+func TestRecord(t *testing.T) {
+	for _, replaced := range []string{
+		"", functions.Source(), "#!lua name=ratelimit\r\n\x00\x001]]\"\\\n\\\r'\t\xff\xfe\nlocal TEXT = \"x\"\n", "\"", "\\", "\n\n",
+	} {
+		want := record{deployment: 7, deployed: functions.Digest("x"), atMS: 1700000000123, replaced: replaced}
+		if got := readRecord(want.text()); got != want {
+			t.Errorf("%+v\nwant\n%+v", got, want)
+		}
+	}
+	whole := record{deployment: 1, deployed: functions.Digest("x"), replaced: "abc"}.text()
+	for _, code := range []string{
+		"", "#!lua name=ratelimit_previous\nredis.register_function('ratelimit_previous', function() return 1 end)",
+		strings.Replace(whole, "DEPLOYMENT = 1", "DEPLOYMENT = x", 1), strings.Replace(whole, "DEPLOYED = '", "DEPLOYED = 'z", 1),
+		whole[:strings.Index(whole, "abc")], whole[:strings.Index(whole, `"abc`)] + `"abc\`,
+	} {
+		if got := readRecord(code); got != (record{}) {
+			t.Errorf("%q is read as %+v", code, got)
+		}
+	}
+}
+
+func TestLeaseIsOver(t *testing.T) {
+	const at, minute = 1_700_000_000_000, 60_000
+	l := readLease(leasePrefix+"x", lease{name: leasePrefix + "x", who: `ann "the\ admin"`, fromMS: at, untilMS: at + 30_000}.text())
+	if l.who != `ann "the\ admin"` {
+		t.Errorf("held by %s", l.who)
+	}
+	for now, want := range map[int64]bool{
+		at: false, at + 30_000: false, at + 30_001: true, at - minute: false, at - minute - 1: true, at + 1000*24*60*minute: true, 0: true,
+	} {
+		if got := l.isOver(now); got != want {
+			t.Errorf("%d ms after its beginning it is over: %v", now-at, got)
+		}
+	}
+	if !readLease("x", "what is this").isOver(at) {
+		t.Error("a lease that cannot be read lasts for ever")
+	}
+}
+
+// The names are read out of the text, and are those that a server lists.
+func TestFunctionsOf(t *testing.T) {
+	got := functionsOf("redis.register_function('a', f)\nredis.register_function{\n  callback = f,\n  function_name = \"b\" }\nredis.register_function( 'a', f)")
+	if strings.Join(got, " ") != "a b" {
+		t.Errorf("%q", got)
+	}
+	server, err := embedded.Start(embedded.WithLibrary(functions.Source()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = server.Close() }()
+	reply, err := server.Do("FUNCTION", "LIST")
+	libraries, _ := reply.([]any)
+	if err != nil || len(libraries) != 1 {
+		t.Fatalf("%v, %v", reply, err)
+	}
+	var listed []string
+	list, _ := fields(libraries[0])["functions"].([]any)
+	for _, f := range list {
+		listed = append(listed, text(fields(f), "name"))
+	}
+	slices.Sort(listed)
+	if names := functionsOf(functions.Source()); len(names) == 0 || !slices.Equal(names, listed) {
+		t.Errorf("read out of the text: %q\nregistered: %q", names, listed)
+	}
+}

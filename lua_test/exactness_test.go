@@ -1,0 +1,167 @@
+package lua_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"testing"
+
+	"github.com/ratelimit-functions/ratelimit/internal/model"
+	"github.com/ratelimit-functions/ratelimit/internal/model/agree"
+	"github.com/ratelimit-functions/ratelimit/internal/model/generate"
+)
+
+// exactTakes are how many takes TestExactness makes over all rates; with RATELIMIT_SOAK more than a million.
+func exactTakes() int {
+	if os.Getenv("RATELIMIT_SOAK") != "" {
+		return 1200000
+	}
+	return 100000
+}
+
+var exactRates = []model.Rate{
+	{N: 1, Period: model.Period{K: 365, Unit: "d"}, Burst: 100},
+	{N: 7, Period: model.Period{K: 1, Unit: "s"}},
+	{N: 999983, Period: model.Period{K: 1, Unit: "h"}},
+	{N: 1000000, Period: model.Period{K: 1, Unit: "s"}},
+	{N: 3, Period: model.Period{K: 10, Unit: "s"}},
+	{N: 60000007, Period: model.Period{K: 1, Unit: "d"}, Burst: 1000},
+	{N: 100000007, Period: model.Period{K: 1, Unit: "d"}},
+	{N: 13, Period: model.Period{K: 7, Unit: "ms"}},
+	{N: 100, Period: model.Period{K: 1, Unit: "m"}},
+}
+
+// Over many takes, more than a million in the long run, as many are admitted as in exact arithmetic, give or take one at
+// any time; and at retry_after the same call is allowed, a millisecond before it is not.
+func TestExactness(t *testing.T) {
+	server := offline{start(t)}
+	each := exactTakes() / (2 * len(exactRates))
+	total := 0
+	for _, algorithm := range []string{model.GCRA, model.LeakyBucket} {
+		for _, r := range exactRates {
+			l := model.Limit{Algorithm: algorithm, Rates: []model.Rate{r}}
+			t.Run(l.String(), func(t *testing.T) {
+				total += each
+				takeManyTimes(t, server, l, each)
+			})
+		}
+	}
+	t.Logf("%d takes", total)
+}
+
+// perfect is a limiter with exact whole numbers: the debt is counted in 1/n microseconds.
+type perfect struct {
+	n, period, capacity int64 // period in microseconds
+	step                int64 // its clock's, in microseconds
+	at, debt            int64
+}
+
+func (p *perfect) take(now, cost int64) bool {
+	now -= now % p.step
+	if passed := now - p.at; passed > p.debt/p.n {
+		p.debt = 0
+	} else {
+		p.debt -= passed * p.n
+	}
+	p.at = now
+	if p.debt > (p.capacity-cost)*p.period {
+		return false
+	}
+	p.debt += cost * p.period
+	return true
+}
+
+func takeManyTimes(t *testing.T, server agree.Server, l model.Limit, takes int) {
+	r := l.Rates[0]
+	exact := &perfect{n: r.N, period: r.Period.MS() * 1000, capacity: r.Capacity(), step: 1, at: generate.StartUS}
+	if l.Algorithm == model.GCRA && r.Period.MS()%r.N == 0 {
+		exact.step = 1000
+	}
+	if _, err := server.Do("FLUSHALL"); err != nil {
+		t.Fatal(err)
+	}
+	random := rand.New(rand.NewPCG(1, uint64(r.N)))
+	now, admitted, ideal := generate.StartUS, 0, 0
+	for i := range takes {
+		cost := costOf(random, r)
+		now += pause(random, r, cost, takes)
+		if err := server.SetTime(now); err != nil {
+			t.Fatal(err)
+		}
+		reply, err := decision(server, model.Call{Verb: model.Take, Keys: []string{"{v}:a"}, Limits: []model.Limit{l}, Costs: []int64{cost}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if reply[0] == 1 {
+			admitted++
+		}
+		if exact.take(now, cost) {
+			ideal++
+		}
+		if d := admitted - ideal; d < -1 || d > 1 {
+			t.Fatalf("after %d takes %d are admitted, %d in exact arithmetic", i+1, admitted, ideal)
+		}
+		if reply[0] == 0 && reply[3] > 0 && i%8 == 0 {
+			retryIsExact(t, server, l, cost, now, reply[3])
+		}
+	}
+	if admitted == 0 || admitted == takes {
+		t.Errorf("%d of %d takes were admitted: the test must see both outcomes", admitted, takes)
+	}
+}
+
+func costOf(random *rand.Rand, r model.Rate) int64 {
+	if random.IntN(4) > 0 {
+		return 1
+	}
+	return 1 + random.Int64N(r.Capacity())
+}
+
+// pause is how long to wait before the next take, in microseconds: somewhat less than what its cost takes to come back,
+// and in all not more than thirteen years.
+func pause(random *rand.Rand, r model.Rate, cost int64, takes int) int64 {
+	refill := float64(r.Period.MS()) * 1000 / float64(r.N) * float64(cost)
+	most := min(1.7*refill, 8e14/float64(takes))
+	return int64(most * random.Float64())
+}
+
+// retryIsExact asks a millisecond before retry_after, and at it.
+func retryIsExact(t *testing.T, server agree.Server, l model.Limit, cost, now, retry int64) {
+	t.Helper()
+	for _, row := range []struct{ after, allowed int64 }{{(retry - 1) * 1000, 0}, {retry * 1000, 1}} {
+		if err := server.SetTime(now + row.after); err != nil {
+			t.Fatal(err)
+		}
+		reply, err := decision(server, model.Call{Verb: model.Peek, Keys: []string{"{v}:a"}, Limits: []model.Limit{l}, Costs: []int64{cost}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if reply[0] != row.allowed {
+			t.Fatalf("denied at %d us with a retry after %d ms; %d us later the reply is %v", now, retry, row.after, reply)
+		}
+	}
+	if err := server.SetTime(now); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// decision makes a call whose reply is one.
+func decision(server agree.Server, c model.Call) ([6]int64, error) {
+	reply, err := server.Do(c.Words()...)
+	if err != nil {
+		return [6]int64{}, err
+	}
+	var fields [6]int64
+	list, ok := reply.([]any)
+	if !ok || len(list) < len(fields) {
+		return fields, fmt.Errorf("%v is no decision", reply)
+	}
+	for i := range fields {
+		n, ok := list[i].(int64)
+		if !ok {
+			return fields, fmt.Errorf("field %d of %v is no integer", i+1, reply)
+		}
+		fields[i] = n
+	}
+	return fields, nil
+}

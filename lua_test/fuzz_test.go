@@ -1,0 +1,392 @@
+package lua_test
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/ratelimit-functions/ratelimit/internal/model/generate"
+)
+
+// verbs are all functions of the library, and what shape a reply of theirs has.
+var verbs = []struct {
+	name  string
+	shape func(reply any, keys int) error
+}{
+	{"take", decisionShape}, {"peek", decisionShape}, {"refund", decisionShape}, {"acquire", decisionShape}, {"renew", decisionShape},
+	{"release", countShape}, {"reset", countShape}, {"block", countShape}, {"unblock", countShape},
+	{"usage", listShape}, {"info", listShape},
+}
+
+func decisionShape(reply any, keys int) error {
+	list, ok := reply.([]any)
+	if !ok || len(list) < 6 {
+		return fmt.Errorf("%v is no array of six", reply)
+	}
+	var f [6]int64
+	for i := range f {
+		if f[i], ok = list[i].(int64); !ok {
+			return fmt.Errorf("field %d of %v is no integer", i+1, reply)
+		}
+	}
+	const longest = int64(1) << 53
+	switch {
+	case f[0] != 0 && f[0] != 1,
+		f[1] < 1 || f[1] > longest,
+		f[2] < 0 || f[2] > f[1],
+		f[3] < -f[0] && f[3] != -1 || f[3] > longest || f[0] == 1 && f[3] < 0 || f[0] == 0 && f[3] == 0,
+		f[4] < 0 || f[4] > longest,
+		f[5] < 1 || f[5] > int64(keys):
+		return fmt.Errorf("%v is no decision over %d keys", reply, keys)
+	}
+	return nil
+}
+
+func countShape(reply any, keys int) error {
+	if n, ok := reply.(int64); !ok || n < 0 || n > int64(keys) {
+		return fmt.Errorf("%v is no number of keys up to %d", reply, keys)
+	}
+	return nil
+}
+
+func listShape(reply any, _ int) error {
+	list, ok := reply.([]any)
+	if !ok || len(list)%2 != 0 {
+		return fmt.Errorf("%v is no list of fields and values", reply)
+	}
+	for i := 0; i < len(list); i += 2 {
+		if _, ok := list[i].(string); !ok {
+			return fmt.Errorf("field %d of %v has no name", i/2+1, reply)
+		}
+	}
+	return nil
+}
+
+var reasons = []string{"BADARGS", "BADLIMIT", "BADCOST", "BADKEYS", "BADSTATE", "NOPOLICY"}
+
+// refusalShape tells what is wrong with an error reply.
+func refusalShape(text string) error {
+	words := strings.SplitN(text, " ", 3)
+	if len(words) < 3 || words[0] != "RATELIMIT" || !slices.Contains(reasons, words[1]) {
+		return fmt.Errorf("%q is no error of the contract", text)
+	}
+	for _, raw := range []string{"user_function", "script:", "attempt to", "function:", "nil value", "bad argument"} {
+		// An error may name what it refuses, in quotes; such a word outside of these is Lua's own.
+		if strings.Contains(unquoted(text), raw) {
+			return fmt.Errorf("%q shows an error of Lua", text)
+		}
+	}
+	for _, b := range []byte(text) {
+		if b < ' ' || b > '~' {
+			return fmt.Errorf("%q is not printable ASCII", text)
+		}
+	}
+	if len(text) > 1000 {
+		return fmt.Errorf("an error of %d bytes: %.100q", len(text), text)
+	}
+	return nil
+}
+
+// unquoted is a text without what stands between its first and its last quotation mark.
+func unquoted(text string) string {
+	first, last := strings.Index(text, `"`), strings.LastIndex(text, `"`)
+	if first < 0 {
+		return text
+	}
+	return text[:first] + text[last+1:]
+}
+
+// everything is all that the server holds, and when it expires.
+func everything(t *testing.T, server offline) map[string]string {
+	t.Helper()
+	names, err := server.Do("KEYS", "*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]string{}
+	for _, name := range names.([]any) {
+		key := name.(string)
+		kind, err := server.Do("TYPE", key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		read := map[any][]string{
+			"string": {"GET", key}, "zset": {"ZRANGE", key, "0", "-1", "WITHSCORES"}, "hash": {"HGETALL", key},
+			"list": {"LRANGE", key, "0", "-1"}, "set": {"SMEMBERS", key}, "stream": {"XRANGE", key, "-", "+"},
+		}[kind]
+		if read == nil {
+			t.Fatalf("no way to read a key of type %v", kind)
+		}
+		value, err := server.Do(read...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		expires, err := server.Do("PEXPIRETIME", key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[key] = fmt.Sprintf("%v %q %v", kind, value, expires)
+	}
+	return all
+}
+
+// callAndCheck makes one call and tells whether it ended in what the contract allows.
+func callAndCheck(t *testing.T, server offline, verb int, keys, args []string) {
+	t.Helper()
+	v := verbs[verb%len(verbs)]
+	before := everything(t, server)
+	words := slices.Concat([]string{"FCALL", "ratelimit_" + v.name, strconv.Itoa(len(keys))}, keys, args)
+	reply, err := server.Do(words...)
+	after := everything(t, server)
+	if err != nil {
+		if wrong := refusalShape(err.Error()); wrong != nil {
+			t.Fatalf("%.300q: %v", words, wrong)
+		}
+		if !reflect.DeepEqual(before, after) {
+			t.Fatalf("%.300q ended in %v and changed keys\nbefore %q\nafter  %q", words, err, before, after)
+		}
+		return
+	}
+	if wrong := v.shape(reply, len(keys)); wrong != nil {
+		t.Fatalf("%.300q: %v", words, wrong)
+	}
+	for key, held := range after {
+		if before[key] != held && strings.HasSuffix(held, " -1") {
+			t.Fatalf("%.300q left the key %q without an expiry: %s", words, key, held)
+		}
+	}
+}
+
+// furnished is a server with one key of each algorithm's state, a block, leases, a kept reply and a usage record.
+func furnish(t *testing.T, server offline) {
+	t.Helper()
+	empty(t, server)
+	for _, call := range furniture {
+		words := strings.Split(call, "|")
+		if _, err := server.Do(append([]string{"FCALL", "ratelimit_" + words[0]}, words[1:]...)...); err != nil {
+			t.Fatalf("%s: %v", call, err)
+		}
+	}
+}
+
+func empty(t *testing.T, server offline) {
+	t.Helper()
+	if err := server.SetTime(generate.StartUS); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := server.Do("FLUSHALL"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+var furniture = []string{
+	"take|1|gcra|3/3s", "take|1|fine|7/s", "take|1|rates|2/s, 3/m", "take|1|leaky|leaky_bucket 2/s burst=3",
+	"take|1|tokens|token_bucket 5/10s", "take|1|window|fixed_window 3/10s", "take|1|windows|fixed_window 2/s, 3/10s",
+	"take|1|sliding|sliding_window 10/10s buckets=5", "take|1|log|sliding_log 3/10s", "take|1|logs|sliding_log 2/s, 3/10s",
+	"take|1|blocked|3/3s", "block|1|blocked|60000", "acquire|1|leases|concurrency 2 lease=30s|x", "block|1|leases|1000",
+	"take|3|a|request|usage|100/m|ONCE|5000|TRACK",
+}
+
+const (
+	int64Max = "9223372036854775807"
+	tooMuch  = "9007199254740993" // 2^53 + 1
+	most     = "9007199254740992"
+)
+
+// arguments are seeds: keys and words, each separated by line ends.
+var arguments = []struct{ keys, args string }{
+	{"", ""}, {"k", ""}, {"", "100/m"}, {"k", "100/m"}, {"k\nk", "100/m\n100/m"}, {"k\nl", "100/m"}, {"k", "100/m\n100/m"},
+	{"k", "100/m\nCOST"}, {"k", "100/m\nCOST\n1.5"}, {"k", "100/m\nCOST\n" + tooMuch}, {"k", "100/m\nCOST\n" + most},
+	{"k", "100/m\nCOST\n9007199254740991"}, {"k", "100/m\nCOST\n" + int64Max}, {"k", "100/m\nCOST\n-1"}, {"k", "100/m\nCOST\nnan"},
+	{"k", "100/m\nCOST\ninf"}, {"k", "100/m\nCOST\n0x10"}, {"k", "100/m\nCOST\n1e3"}, {"k", "100/m\nCOST\n"}, {"k", "100/m\nCOST\n0"},
+	{"k\nl", "3/3s\nsliding_log 3/10s\nCOST\n1\n2"}, {"k\nl", "3/3s\nsliding_log 3/10s\nCOST\n1\n2\n3"},
+	// what Redis's withdrawn GCRA overflowed on
+	{"k", int64Max + "/1ms"}, {"k", int64Max + "/1ms burst=" + int64Max}, {"k", "1/" + int64Max + "d"}, {"k", "1/ms burst=" + int64Max},
+	{"k", "1/36500d burst=2"}, {"k", most + "/36500d"}, {"k", most + "/ms"}, {"k", "9007199254740991/7ms burst=" + most},
+	{"k", "1/" + int64Max + "ms burst=" + int64Max + "\nCOST\n" + int64Max}, {"k", "1/" + most + "ms"}, {"k", most + "/" + most + "ms"},
+	{"k", "1/ms burst=" + most + "\nCOST\n" + most}, {"k", "fixed_window " + most + "/s\nCOST\n" + most}, {"k", "sliding_window " + most + "/s buckets=1000\nCOST\n" + most},
+	{"k", "sliding_log 1000000000/s\nCOST\n1000000000"}, {"k", "sliding_log 1000000001/s"}, {"k", "token_bucket " + most + "/s\nCOST\n" + most},
+	{"k", "leaky_bucket 1/s burst=3153600000"}, {"k", "leaky_bucket 1/s burst=3153600001"}, {"k", "100000007/d"}, {"k", "18446744073709551616/s"},
+	{"k", "-1/s"}, {"k", "-" + int64Max + "/s"}, {"k", "0/s"}, {"k", "1/0s"}, {"k", "00000000000000000000000000000001/s"},
+	{"k", "1/s,"}, {"k", ",1/s"}, {"k", "1/s,,1/s"}, {"k", strings.Repeat("1/s,", 15) + "1/s"}, {"k", strings.Repeat("1/s,", 16) + "1/s"},
+	{"k", "gcra gcra 1/s"}, {"k", "gcra"}, {"k", "GCRA 1/s"}, {"k", "\x00/s"}, {"k", "1/s\x00"}, {"k", "1 / s"}, {"k", "%d/%s"}, {"k", "1/s %1"},
+	{"k", strings.Repeat("x", 1025)}, {"k", strings.Repeat(" ", 1020) + "1/s"}, {"k", "@"}, {"k", "@policy"}, {"k", "@" + strings.Repeat("p", 2000)},
+	{"k", "sliding_window 10/10s buckets=0"}, {"k", "sliding_window 10/10s buckets=1001"}, {"k", "sliding_window 10/10s buckets=7"},
+	{"k", "fixed_window 5/m align=clock align=clock"}, {"k", "fixed_window 5/36500d align=clock"}, {"k", "sliding_window 5/36500d buckets=1000"},
+	{"k\nr", "1/s\nONCE\n5000"}, {"k\nr", "1/s\nONCE\n0"}, {"k\nr", "1/s\nONCE\n3153600000001"}, {"k", "1/s\nONCE\n5000"}, {"k\nr", "1/s\nONCE"},
+	{"k\nu", "1/s\nTRACK"}, {"k\nr\nu", "1/s\nONCE\n5000\nTRACK"}, {"k\nr\nu", "1/s\nTRACK\nTRACK\nONCE\n1"}, {"k\nk", "1/s\nTRACK"},
+	{"k", "concurrency 2 lease=30s\nx"}, {"k", "concurrency 2 lease=30s\n"}, {"k", "concurrency 2 lease=30s\n" + strings.Repeat("x", 257)},
+	{"k", "concurrency 2 lease=30s\nblocked"}, {"k", "concurrency " + most + " lease=36500d\nx"}, {"k", "concurrency 2\nx"}, {"leases", "concurrency 1 lease=1s\nx"},
+	{"k", "1000"}, {"k", "0"}, {"k", int64Max}, {"k", "3153600000000"}, {"k", "1e3"},
+	{"gcra\nfine\nrates\nleaky\ntokens\nwindow\nwindows\nsliding\nlog\nlogs", strings.TrimSuffix(strings.Repeat("sliding_log 3/10s\n", 10), "\n")},
+	{"gcra\nfine\nrates\nleaky\ntokens\nwindow\nwindows\nsliding\nlog\nlogs", strings.TrimSuffix(strings.Repeat("5/s, 6/m\n", 10), "\n")},
+	{"blocked", "3/3s\nCOST\n0"}, {"usage", "3/3s"}, {"request", "3/3s"}, {"leases", "3/3s"}, {"gcra", "concurrency 2 lease=30s\nx"}, {"usage", ""}, {"gcra", ""},
+	{"gcra\nusage", "3/3s\nTRACK"}, {"gcra\nrequest", "3/3s\nONCE\n5000"}, {"gcra\ntokens", "3/3s\nTRACK"}, {"gcra\ntokens", "3/3s\nONCE\n1"},
+	{"\x00\xff", "3/3s"}, {"", "3/3s"}, {strings.Repeat("k", 2000), "3/3s"},
+}
+
+func split(text string) []string {
+	if text == "" {
+		return nil
+	}
+	return strings.Split(text, "\n")
+}
+
+// FuzzArguments gives any words and any keys to every function: each call ends in a reply of its shape or in an error of
+// the contract, and an error has changed nothing.
+func FuzzArguments(f *testing.F) {
+	for _, seed := range arguments {
+		for verb := range verbs {
+			f.Add(verb, seed.keys, seed.args)
+		}
+	}
+	server := offline{start(f)}
+	f.Fuzz(func(t *testing.T, verb int, keys, args string) {
+		furnish(t, server)
+		callAndCheck(t, server, verb&(1<<30-1), split(keys), split(args))
+	})
+}
+
+// limitsForGarbage are the limits with which garbage is looked at.
+var limitsForGarbage = []string{
+	"3/3s", "7/s", "2/s, 3/m", "leaky_bucket 2/s burst=3", "token_bucket 5/10s", "fixed_window 3/10s", "fixed_window 5/m align=clock",
+	"fixed_window 2/s, 3/10s", "sliding_window 10/10s", "sliding_window 10/10s buckets=5", "sliding_log 3/10s", "sliding_log 2/s, 3/10s",
+	"100000007/d", "1/365d", "1000000/s", "leaky_bucket 1/s, 1/h", "token_bucket 2/s, 3/10s", "sliding_window 2/s, 5/m",
+}
+
+var typesOfGarbage = []string{"string", "list", "set", "hash", "zset", "stream"}
+
+// nearStates are texts that look like states, and are not, or not quite.
+var nearStates = []string{
+	"", "gcra", "gcra:", "gcra:0", "gcra:1700000000142857", "gcra:1700000000142857+", "gcra:1700000000142857+1", "gcra:1700000000142857+7",
+	"gcra:1700000000142857+" + int64Max, "gcra:" + int64Max, "gcra:9999999999999999", "gcra:0000000000000000", "gcra:-100000000000000",
+	"gcra:1700000000142857+1.5", "gcra:1e15", "gcra:nan", "gcra::", "gcra::18:1700000000142857+1", "gcra::99:1", "gcra::0:", "gcra::16:170000000014285716:1700000000142857",
+	"gcra::" + int64Max + ":1", "gcra::-1:1", "leaky_bucket:1700000001500000", "leaky_bucket:", "leaky_bucket:x",
+	"token_bucket:4:1700000000000000", "token_bucket:" + int64Max + ":1700000000000000", "token_bucket:0:0", "token_bucket:4:", "token_bucket:-1:1700000000000000",
+	"token_bucket:4:99999999999999999999", "token_bucket:4:1700000000000000:", "token_bucket::18:4:1700000000000000",
+	"0", "1", "3", "-1", "1.5", "1e3", "03", " 3", "3 ", most, tooMuch, int64Max, "99999999999999999999999", "nan", "inf", "0x10",
+	"fixed_window:", "fixed_window:3:1700000010000", "fixed_window::15:1:170000000200015:3:1700000010000", "fixed_window::15:1:1700000002000", "fixed_window::15:1:17000000020",
+	"fixed_window::15:0:1700000002000", "fixed_window::25:" + int64Max + ":99999", "sliding_window:10000:170000000:4", "sliding_window:0:0:0",
+	"sliding_window:10000:170000000:", "sliding_window:10000:170000000:,", "sliding_window:10000:170000000:4,", "sliding_window:10000:" + int64Max + ":4",
+	"sliding_window:" + int64Max + ":1:1", "sliding_window:2000:850000005:1,0,0,0,4,6", "sliding_window:10000:170000000:" + int64Max, "sliding_window:-1:1:1",
+	"sliding_window:1:1700000000000:" + strings.TrimSuffix(strings.Repeat("1,", 1500), ","), "sliding_window:10000:170000001:0,3",
+	"sliding_log:", "sliding_log:x", "sliding_log:" + strings.Repeat("\x00", 5), "sliding_log:" + strings.Repeat("\xff", 17), "sliding_log:" + strings.Repeat("\xff", 29),
+	"sliding_log:" + strings.Repeat("\x00", 29), "sliding_log:" + strings.Repeat("\x01", 5+12*200), "sliding_log::17:" + strings.Repeat("\x00", 17), "sliding_log:" + strings.Repeat("\x00", 18),
+	"blocked:", "blocked:1700000060000:0:", "blocked:1700000060000:1700000001000:gcra", "blocked:0:0:", "blocked:1700000060000:1700000001000:foo",
+	"blocked:1699999999999:1700000060000:3", "blocked:1699999999999:1700000060000:foo", "blocked:" + int64Max + ":" + int64Max + ":gcra", "blocked:1700000060000::gcra", "blocked:-1:-1:",
+	"blocked:1699999999999:1700000060000:blocked:1700000060000:0:", "once:1,3,2,0,1000,1", "once:", "reply:1", "1,3,2,0,1000,1", "1:3:2:0:1000:1", "foo", "\x00", "\xff\xfe", strings.Repeat("9", 400),
+}
+
+// FuzzGarbage puts any value of any type into the keys of a call: it ends in a reply of its shape or in an error of the
+// contract, and an error has changed nothing.
+func FuzzGarbage(f *testing.F) {
+	server := offline{start(f)}
+	seeds := 0
+	add := func(kind int, value string) {
+		for limit := range limitsForGarbage {
+			f.Add(kind, value, int64(5000), 0, limit, int64(1))
+		}
+		for verb := range verbs {
+			seeds++
+			f.Add(kind, value, int64(5000), verb, seeds, int64(1))
+		}
+		f.Add(kind, value, int64(0), 0, 0, int64(2))
+		f.Add(kind, value, int64(1)<<50, 0, 10, int64(0))
+	}
+	for _, value := range slices.Concat(nearStates, realStates(f, server)) {
+		add(0, value)
+	}
+	for kind := 1; kind < len(typesOfGarbage); kind++ {
+		for _, value := range []string{"x", "lease:x\n1700000005000", "blocked\n1700000005000", "lease:x\n1e300\nblocked\n-inf", "lease:x\n1.5",
+			"first\n1700000000000\nlast\nx", "first\n1\na28333333\n5", "allowed\n" + int64Max, "a28333333\nx\nfirst\n1", "first\n1\nlast\n2\nallowed\n" + int64Max + "\ncost\n" + int64Max} {
+			add(kind, value)
+		}
+	}
+	f.Fuzz(func(t *testing.T, kind int, value string, ttl int64, verb, limit int, cost int64) {
+		empty(t, server)
+		if !put(server, typesOfGarbage[(kind&(1<<30-1))%len(typesOfGarbage)], "k", value, ttl) {
+			return // the server itself would not have it
+		}
+		chosen := limitsForGarbage[(limit&(1<<30-1))%len(limitsForGarbage)]
+		at := (verb & (1<<30 - 1)) % len(verbs)
+		switch name := verbs[at].name; name {
+		case "take", "peek", "refund":
+			args := []string{chosen, "COST", strconv.FormatInt(cost, 10)}
+			callAndCheck(t, server, at, []string{"k"}, args)
+			callAndCheck(t, server, at, []string{"other", "k"}, []string{"3/3s", chosen})
+			if name == "take" {
+				callAndCheck(t, server, at, []string{"other", "k"}, append(args, "ONCE", "5000"))
+				callAndCheck(t, server, at, []string{"other", "k"}, append(args, "TRACK"))
+			}
+		case "acquire", "renew", "release":
+			callAndCheck(t, server, at, []string{"k"}, []string{"concurrency 2 lease=30s", "x"})
+		case "block":
+			callAndCheck(t, server, at, []string{"other", "k"}, []string{"1000"})
+		case "info":
+			callAndCheck(t, server, at, nil, nil)
+		case "usage":
+			callAndCheck(t, server, at, []string{"k"}, nil)
+		default:
+			callAndCheck(t, server, at, []string{"other", "k"}, nil)
+		}
+	})
+}
+
+// put fills a key, and tells whether that worked. The values of a list, set, hash, sorted set or stream are lines.
+func put(server offline, kind, key, value string, ttlMS int64) bool {
+	lines := strings.Split(value, "\n")
+	if len(lines)%2 == 1 && (kind == "hash" || kind == "stream" || kind == "zset") {
+		lines = append(lines, "1")
+	}
+	var words []string
+	switch kind {
+	case "string":
+		words = []string{"SET", key, value}
+	case "list":
+		words = append([]string{"RPUSH", key}, lines...)
+	case "set":
+		words = append([]string{"SADD", key}, lines...)
+	case "hash":
+		words = append([]string{"HSET", key}, lines...)
+	case "stream":
+		words = append([]string{"XADD", key, "*"}, lines...)
+	case "zset":
+		words = []string{"ZADD", key}
+		for i := 0; i < len(lines); i += 2 {
+			words = append(words, lines[i+1], lines[i])
+		}
+	}
+	if _, err := server.Do(words...); err != nil {
+		return false
+	}
+	if ttlMS > 0 {
+		if _, err := server.Do("PEXPIRE", key, strconv.FormatInt(ttlMS, 10)); err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// realStates are the values that the library itself has written.
+func realStates(f *testing.F, server offline) []string {
+	f.Helper()
+	var states []string
+	for _, call := range furniture {
+		words := strings.Split(call, "|")
+		if _, err := server.Do(append([]string{"FCALL", "ratelimit_" + words[0]}, words[1:]...)...); err != nil {
+			f.Fatal(err)
+		}
+		for _, key := range words[2:] {
+			if value, err := server.Do("GET", key); err == nil && value != nil {
+				states = append(states, value.(string))
+			}
+		}
+	}
+	if len(states) < 10 {
+		f.Fatalf("only %d states were found: %q", len(states), states)
+	}
+	return states
+}

@@ -1,0 +1,42 @@
+package policies
+
+import "fmt"
+
+// Problem is one thing that is wrong in a file, and where. Line and Column count from 1; both are 0 where the file as
+// a whole is meant.
+type Problem struct {
+	File   string `json:"file"`
+	Line   int    `json:"line"`
+	Column int    `json:"column"`
+	Text   string `json:"problem"` // what is wrong, with the value, and what to do
+}
+
+// Error is "file:line:column: text".
+func (p Problem) Error() string {
+	if p.Line == 0 {
+		return p.File + ": " + p.Text
+	}
+	return fmt.Sprintf("%s:%d:%d: %s", p.File, p.Line, p.Column, p.Text)
+}
+
+// Problems are all that were found, in the order of the file; there is at least one. As an error it shows the first.
+type Problems []Problem
+
+func (p Problems) Error() string {
+	switch len(p) {
+	case 0:
+		return "no problem"
+	case 1:
+		return p[0].Error()
+	}
+	return fmt.Sprintf("%s (and %d more)", p[0].Error(), len(p)-1)
+}
+
+// Unwrap gives each of them.
+func (p Problems) Unwrap() []error {
+	list := make([]error, len(p))
+	for i := range p {
+		list[i] = p[i]
+	}
+	return list
+}

@@ -1,0 +1,236 @@
+package policies
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ratelimit-functions/ratelimit/embedded"
+)
+
+// Results is what the tests of one file came to.
+type Results struct {
+	File  string        `json:"file"`
+	Tests []Result      `json:"tests"`
+	Took  time.Duration `json:"-"`
+}
+
+// Failed is how many of the tests failed.
+func (r Results) Failed() int {
+	n := 0
+	for _, test := range r.Tests {
+		if len(test.Failures) > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// Calls is how many calls were made.
+func (r Results) Calls() int64 {
+	n := int64(0)
+	for _, test := range r.Tests {
+		n += test.Calls
+	}
+	return n
+}
+
+// Result is what one test came to.
+type Result struct {
+	Name     string        `json:"name"`
+	Line     int           `json:"line"`
+	Calls    int64         `json:"calls"`
+	Failures []Failure     `json:"failures"`
+	Took     time.Duration `json:"-"`
+}
+
+// Failure is one field of one call that was not as expected.
+type Failure struct {
+	Line     int    `json:"line"` // of what was expected, in the file of the tests
+	Column   int    `json:"column"`
+	Call     string `json:"call"` // as in "take @api user:42 at 1m30s"
+	Field    string `json:"field"`
+	Expected string `json:"expected"`
+	Got      string `json:"got"`
+}
+
+// Run runs the tests, each on an empty keyspace, in the offline engine with the library that has the policies. only, if
+// it is not nil, chooses the tests whose names it matches. An error means that the tests could not be run.
+func (f *TestFile) Run(ctx context.Context, only *regexp.Regexp) (Results, error) {
+	results := Results{File: f.Name, Tests: []Result{}}
+	began := time.Now()
+	build, err := f.Policies.Build()
+	if err != nil {
+		return results, err
+	}
+	server, err := embedded.Start(embedded.WithLibrary(build.Text()), embedded.WithTime(startOfTests))
+	if err != nil {
+		return results, fmt.Errorf("the library with the policies of %s does not load: %w", f.Policies.Name, err)
+	}
+	defer func() { _ = server.Close() }()
+	for _, test := range f.tests {
+		if only != nil && !only.MatchString(test.name) {
+			continue
+		}
+		server.SetTime(test.start)
+		if _, err := server.Do("FLUSHALL"); err != nil {
+			return results, fmt.Errorf("the engine does not empty its keyspace: %w", err)
+		}
+		result := Result{Name: test.name, Line: test.at.Line, Failures: []Failure{}}
+		testBegan := time.Now()
+		for _, call := range test.calls {
+			server.SetTime(test.start.Add(call.after))
+			failures, err := call.run(ctx, server)
+			if err != nil {
+				return results, err
+			}
+			result.Calls += call.times
+			result.Failures = append(result.Failures, failures...)
+		}
+		result.Took = time.Since(testBegan)
+		results.Tests = append(results.Tests, result)
+	}
+	results.Took = time.Since(began)
+	return results, nil
+}
+
+// run makes the calls and compares. An allowed that is a flag is expected of every one, the rest of the last.
+func (c call) run(ctx context.Context, server *embedded.Server) ([]Failure, error) {
+	words := c.command()
+	allowed := int64(0)
+	var reply []int64
+	var refused error
+	odd := map[int64]int64{} // allowed, 1 or 0 -> the first call that answered it
+	for i := range c.times {
+		if ctx.Err() != nil {
+			return nil, errors.New("interrupted before all tests were run; nothing is known of the others")
+		}
+		answer, err := server.Do(words...)
+		var text embedded.Error
+		if err != nil && !errors.As(err, &text) {
+			return nil, fmt.Errorf("%s: the engine failed: %w", c, err)
+		}
+		reply, refused = numbers(answer), err
+		if refused != nil {
+			break
+		}
+		if len(reply) > 0 {
+			if _, seen := odd[reply[0]]; !seen {
+				odd[reply[0]] = i + 1
+			}
+			allowed += min(1, reply[0])
+		}
+	}
+	return c.compare(reply, refused, allowed, odd), nil
+}
+
+func (c call) compare(reply []int64, refused error, allowed int64, first map[int64]int64) []Failure {
+	var failures []Failure
+	fail := func(e expectation, want, got string) {
+		failures = append(failures, Failure{e.at.Line, e.at.Column, c.String(), e.field, want, got})
+	}
+	for _, e := range c.expect {
+		if e.field != "error" {
+			continue
+		}
+		switch {
+		case refused == nil:
+			fail(e, "an error that begins with "+strconv.Quote(e.text), "no error")
+		case !strings.HasPrefix(refused.Error(), e.text):
+			fail(e, "an error that begins with "+strconv.Quote(e.text), refused.Error())
+		}
+		return failures
+	}
+	if refused != nil {
+		fail(expectation{at: c.at, field: "error"}, "no error", refused.Error())
+		return failures
+	}
+	for _, e := range c.expect {
+		if e.count {
+			if allowed != e.want {
+				fail(e, e.show(e.want, c.policy), e.show(allowed, c.policy))
+			}
+			continue
+		}
+		if at, differs := first[1-e.want]; e.field == "allowed" && c.times > 1 && differs {
+			fail(e, e.show(e.want, c.policy)+" for every call", fmt.Sprintf("%s for call %d of %d", e.show(1-e.want, c.policy), at, c.times))
+			continue
+		}
+		place := replyFields[e.field] // 0 for a count
+		if place >= len(reply) {
+			fail(e, e.show(e.want, c.policy), "nothing: no shadow policy had a say")
+		} else if reply[place] != e.want {
+			fail(e, e.show(e.want, c.policy), e.show(reply[place], c.policy))
+		}
+	}
+	return failures
+}
+
+// numbers reads a decision, or a count.
+func numbers(reply any) []int64 {
+	switch reply := reply.(type) {
+	case int64:
+		return []int64{reply}
+	case []any:
+		list := make([]int64, 0, len(reply))
+		for _, element := range reply {
+			n, ok := element.(int64)
+			if !ok {
+				return nil
+			}
+			list = append(list, n)
+		}
+		return list
+	}
+	return nil
+}
+
+// command is the call as the engine takes it.
+func (c call) command() []any {
+	words := []any{"FCALL", "ratelimit_" + c.verb, len(c.keys)}
+	for _, key := range c.keys {
+		words = append(words, key)
+	}
+	if c.policy != nil {
+		words = append(words, "@"+c.policy.Name)
+	}
+	if c.lease != "" || verbs[c.verb].lease {
+		words = append(words, c.lease)
+	}
+	if verbs[c.verb].span {
+		words = append(words, c.span.Milliseconds())
+	}
+	if len(c.costs) > 0 {
+		words = append(words, "COST")
+		for _, cost := range c.costs {
+			words = append(words, cost)
+		}
+	}
+	return words
+}
+
+// String is the call as a person reads it.
+func (c call) String() string {
+	words := []string{c.verb}
+	if c.policy != nil {
+		words = append(words, "@"+c.policy.Name)
+	}
+	words = append(words, c.keys...)
+	if verbs[c.verb].lease {
+		words = append(words, c.lease)
+	}
+	if verbs[c.verb].span {
+		words = append(words, "for", spanText(c.span.Milliseconds()))
+	}
+	if len(c.costs) > 0 {
+		words = append(words, "cost", strings.Join(c.costs, ", "))
+	}
+	if c.times > 1 {
+		words = append(words, strconv.FormatInt(c.times, 10)+" times")
+	}
+	return strings.Join(words, " ") + " at " + spanText(c.after.Milliseconds())
+}
