@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '47bcc0ce6c62'
+local BUILD_ID = '3386628e492c'
 
 -- Time stands still during a call from Redis 7.2 on. Before, two commands of one call can see two milliseconds, so
 -- what is read of the clock must not be written back as a difference to "now". Valkey says 7.2.4 here, rightly.
@@ -94,6 +94,8 @@ do
 
 local LARGEST = '9007199254740992' -- 2^53
 
+numbers.MOST = 9007199254740992
+
 numbers.WHOLE = 'a whole number from %s to ' .. LARGEST
 
 -- whole reads decimal digits; nil for anything else, and for numbers above 2^53 (2^53 + 1 would round down to it).
@@ -138,7 +140,6 @@ do
 -- part of one in units of 1/limit.parts of a microsecond. All of them are whole numbers below 2^53, so nothing is
 -- rounded but on the way out.
 
-local EXACT = 9007199254740992 -- 2^53
 local FINENESS = 1000000000
 
 -- prepare completes a limit with its interval, and answers what is wrong with it, or nil.
@@ -152,7 +153,7 @@ function spans.prepare(limit, capacity)
   limit.parts = limit.count / divisor
   limit.interval_part = period / divisor % limit.parts
   limit.interval_us = (period / divisor - limit.interval_part) / limit.parts
-  local most = math.floor(EXACT / (2 * capacity))
+  local most = math.floor(numbers.MOST / (2 * capacity))
   if limit.parts > most then
     if most * (period / limit.count) < FINENESS then
       return 'n/period is too fast for this burst to be counted exactly; use a smaller n or burst'
@@ -275,9 +276,22 @@ function states.not_usage(key)
   return unusable(key, 'does not hold a usage record')
 end
 
--- is_lease tells whether a member of a sorted set is one of ours.
-function states.is_lease(member)
-  return member == 'blocked' or string.sub(member, 1, 6) == 'lease:'
+-- leases tells whether a sorted set is one of ours: nil if there is none under the key, false if it is another's or the
+-- key holds something else.
+function states.leases(key)
+  local first = redis.pcall('ZRANGE', key, 0, 0, 'WITHSCORES')
+  if first.err then
+    return false
+  elseif not first[1] then
+    return nil
+  end
+  local last = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')
+  for _, member in ipairs{ first[1], last[1] } do
+    if member ~= 'blocked' and string.sub(member, 1, 6) ~= 'lease:' then
+      return false
+    end
+  end
+  return tonumber(first[2]) >= 0 and tonumber(last[2]) <= numbers.MOST
 end
 
 -- blocked reads a value that ratelimit_block wrote: until when, the state below it and the expiry of that, in ms since
@@ -515,14 +529,15 @@ end
 
 -- refused answers for rates of which one denies: nothing is taken from any, so what those that would have allowed the
 -- call have to say is asked of them again, at no cost.
-local function refused(verb, texts, now, limit, cost, elsewhere)
+local function refused(verb, key, texts, now, limit, cost, elsewhere)
   local step = limit.algorithm[verb]
+  local uncharged = elsewhere and fetch(key, limit, 0, now) or texts
   local binding, least, longest_retry, longest_reset = nil, nil, 0, 0
   for i, rate in ipairs(limit.rates) do
     local allowed, remaining, retry, reset = step(texts[i] or '', now, rate, cost)
     if allowed then
       local _
-      _, remaining, _, reset = limit.algorithm.step(texts[i] or '', now, rate, 0)
+      _, remaining, _, reset = limit.algorithm.step(uncharged[i] or '', now, rate, 0)
       retry = 0
     else
       binding = binding or rate
@@ -572,7 +587,7 @@ local function several(verb, key, limit, cost)
     following[i] = text
   end
   if not all then
-    return refused(verb, texts, now, limit, cost, elsewhere)
+    return refused(verb, key, texts, now, limit, cost, elsewhere)
   end
   return true, least, longest_retry, longest_reset, following, last_full, binding.capacity
 end
@@ -1318,45 +1333,59 @@ local MINUTE = 60000
 local SERIES = 60 -- minutes
 local KEPT = 86400000 -- ms
 
--- check answers the error for a key that holds anything but this, or nil.
-function tracking.check(key)
-  local first = redis.pcall('HGET', key, 'first')
-  if type(first) == 'table' then
-    return states.not_usage(key)
-  elseif not first and redis.call('EXISTS', key) == 1 then
-    return states.not_usage(key)
+
+-- A total stops at 2^53. open reads a record before a decision is made, so that nothing is left to go wrong after it; or nil and the error for
+-- a key that holds anything but a record.
+function tracking.open(key)
+  local now = clock.ms()
+  local minute = string.format('%.0f', math.floor(now / MINUTE))
+  local names = { 'allowed', 'denied', 'cost', 'first', 'last', 'a' .. minute, 'd' .. minute }
+  local values = redis.pcall('HMGET', key, unpack(names))
+  if values.err then
+    return nil, states.not_usage(key)
   end
-  return nil
+  local record = { key = key, now = now, minute = minute }
+  for i, name in ipairs(names) do
+    record[name] = values[i] and numbers.whole(values[i]) or nil
+    if values[i] and not record[name] then
+      return nil, states.not_usage(key)
+    end
+  end
+  if not record.first and redis.call('EXISTS', key) == 1 then
+    return nil, states.not_usage(key)
+  end
+  return record
+end
+
+-- check answers the error for a key that holds anything but a record, or nil.
+function tracking.check(key)
+  local _, err = tracking.open(key)
+  return err
 end
 
 local function forget_old(key, minute)
-  local old = {}
   for _, field in ipairs(redis.call('HKEYS', key)) do
     local at = numbers.whole(string.match(field, '^[ad](%d+)$') or '')
     if at and (at <= minute - SERIES or at > minute) then
-      old[#old + 1] = field
+      redis.call('HDEL', key, field)
     end
-  end
-  for _, field in ipairs(old) do
-    redis.call('HDEL', key, field)
   end
 end
 
--- note counts a decision.
-function tracking.note(key, allowed, cost)
-  local now = clock.ms()
-  local minute = math.floor(now / MINUTE)
-  local at = string.format('%.0f', now)
-  redis.call('HSETNX', key, 'first', at)
-  redis.call('HSET', key, 'last', at)
-  redis.call('HINCRBY', key, allowed and 'allowed' or 'denied', 1)
-  if allowed and cost > 0 then
-    redis.call('HINCRBY', key, 'cost', string.format('%.0f', cost))
+-- note counts a decision in the record that open has read.
+function tracking.note(record, allowed, cost)
+  local total = allowed and 'allowed' or 'denied'
+  local field = (allowed and 'a' or 'd') .. record.minute
+  local function sum(name, more)
+    return string.format('%.0f', math.min(numbers.MOST, (record[name] or 0) + more))
   end
-  if redis.call('HINCRBY', key, string.format(allowed and 'a%.0f' or 'd%.0f', minute), 1) == 1 then
-    forget_old(key, minute)
+  local now = string.format('%.0f', record.now)
+  redis.call('HSET', record.key, 'first', record.first and sum('first', 0) or now, 'last', now, total, sum(total, 1),
+    'cost', sum('cost', allowed and cost or 0), field, sum(field, 1))
+  redis.call('PEXPIREAT', record.key, string.format('%.0f', record.now + KEPT))
+  if not record[field] then
+    forget_old(record.key, math.floor(record.now / MINUTE))
   end
-  redis.call('PEXPIREAT', key, string.format('%.0f', now + KEPT))
 end
 
 -- read answers what ratelimit_usage replies.
@@ -1365,8 +1394,8 @@ function tracking.read(key)
   local flat = redis.call('HGETALL', key)
   for i = 1, #flat, 2 do
     local minute = string.match(flat[i], '^[ad](%d+)$')
-    fields[flat[i]] = tonumber(flat[i + 1]) or 0
-    if minute and not fields[minute] then
+    fields[flat[i]] = numbers.whole(flat[i + 1]) or 0
+    if minute and numbers.whole(minute) and not fields[minute] then
       fields[minute] = true
       minutes[#minutes + 1] = tonumber(minute)
     end
@@ -1482,8 +1511,7 @@ function holdings.of(key, now)
     end
     return { kind = 'state', blocked = untill or 0, value = untill and state or value, expiry = expiry or now + left }
   end
-  local member = redis.pcall('ZRANGE', key, 0, 0)
-  if not member.err and states.is_lease(member[1]) then
+  if states.leases(key) then
     return { kind = 'leases', blocked = tonumber(redis.call('ZSCORE', key, 'blocked') or 0) }
   elseif not tracking.check(key) then
     return { kind = 'usage', blocked = 0 }
@@ -1544,23 +1572,21 @@ end
 -- blocked_for answers the ms for which the key is blocked, 0 if it is not, and whether it holds a set of leases; or nil
 -- and the error for a key that holds anything else.
 local function blocked_for(key, now)
-  local first = redis.pcall('ZRANGE', key, 0, 0)
-  if first.err then
-    local value = redis.pcall('GET', key)
-    local untill, state = nil, nil
-    if type(value) == 'string' then
-      untill, state = states.blocked(value)
-    end
-    if untill and state == '' then
-      return math.max(0, untill - now), false
-    end
-    return nil, states.not_leases(key)
-  elseif not first[1] then
+  local ours = states.leases(key)
+  if ours then
+    return math.max(0, (score(key, BLOCK) or 0) - now), true
+  elseif ours == nil then
     return 0, false
-  elseif not states.is_lease(first[1]) then
-    return nil, states.not_leases(key)
   end
-  return math.max(0, (score(key, BLOCK) or 0) - now), true
+  local value = redis.pcall('GET', key)
+  local untill, state = nil, nil
+  if type(value) == 'string' then
+    untill, state = states.blocked(value)
+  end
+  if untill and state == '' then
+    return math.max(0, untill - now), false
+  end
+  return nil, states.not_leases(key)
 end
 
 -- held answers how many leases are held at now. Those that would last for longer than a lease does leave room for one.
@@ -1757,8 +1783,12 @@ local function unusual(key, value, limit, cost)
     return false, left
   elseif kind == 'none' then
     return 0, 0
+  elseif kind == 'own' and not prefixed(state) then
+    return numbers.whole(state), left
   elseif kind == 'own' then
-    return spent(state), left
+    local count, ending = parse(packed.first(state, algorithms.fixed_window))
+    left = count and ending - clock.ms() or 0
+    return left > 0 and count or 0, math.max(0, left)
   end
   return states.spent_elsewhere(state, left, owner, limit, cost), 0, left
 end
@@ -2285,7 +2315,7 @@ end
 local function complete(limit)
   local divisor = limit.rates and 1 or numbers.common_divisor(limit.period, limit.count)
   local interval = not limit.rates and limit.period / divisor
-  if limit.rates or limit.period < limit.count or 2 * interval * limit.capacity > 9007199254740992 then
+  if limit.rates or limit.period < limit.count or 2 * interval * limit.capacity > numbers.MOST then
     packed.complete(limit)
     if not limit.rates then
       limit.decide, limit.write = decide_us, write_us
@@ -2444,22 +2474,28 @@ local function fresh(now, units)
   return open(struct.pack('>I5I7I5', 0, now, units), 0, BASE + ENTRY)
 end
 
--- weigh decides. log: nil for an empty one. Answers what decide does, and log, the first live entry, the time and the
--- sum of the entry to write.
+-- in_use answers how many units of a log count, the first live entry and the log itself: another one, of now, in the
+-- place of one that would deny every call for longer than a period.
+local function in_use(log, now, rate, cost)
+  if not log then
+    return 0, 1, nil
+  end
+  local capacity = rate.capacity
+  local live, before = first_live(log, now - rate.period * 1000)
+  local used = log.sum > before and log.sum - before or 0
+  if used >= capacity and log.last > now and leaving(log, live, capacity - 1) > now then
+    used = states.leaves_room(capacity, cost)
+    return used, 1, used > 0 and fresh(now, used) or nil
+  end
+  return used, live, log
+end
+
+-- weigh decides. Answers what decide does, and the log, the first live entry, the time and the sum of the entry to write.
 local function weigh(log, now, rate, cost)
   local period, capacity = rate.period * 1000, rate.capacity
-  local live, used, last, sum = 1, 0, now, 0
-  if log then
-    last, sum = log.last, log.sum
-    local before
-    live, before = first_live(log, now - period)
-    used = sum > before and sum - before or 0
-    if used >= capacity and last > now and leaving(log, live, capacity - 1) > now then
-      used = states.leaves_room(capacity, cost)
-      log = used > 0 and fresh(now, used) or nil
-      live, last, sum = 1, now, used
-    end
-  end
+  local used, live
+  used, live, log = in_use(log, now, rate, cost)
+  local last = log and log.last or now
   local remaining = used < capacity and capacity - used or 0
   local reset = used > 0 and spans.whole_ms(last + period - now, 0) or 0
   if cost == 0 then
@@ -2471,7 +2507,7 @@ local function weigh(log, now, rate, cost)
     return false, remaining, spans.whole_ms(free + period - now, 0), reset
   end
   local at = last > now and last or now
-  return true, remaining - cost, 0, spans.whole_ms(at + period - now, 0), log, live, at, sum + cost
+  return true, remaining - cost, 0, spans.whole_ms(at + period - now, 0), log, live, at, (log and log.sum or 0) + cost
 end
 
 -- rebased answers entries with the sums counted from base.
@@ -2540,11 +2576,9 @@ local function give(text, now, rate, cost)
       return nil
     end
   end
-  local live, before = 1, 0
-  if log then
-    live, before = first_live(log, now - rate.period * 1000)
-  end
-  local left = log and log.sum - before - cost or 0
+  local used, live
+  used, live, log = in_use(log, now, rate, 1)
+  local left = used - cost
   if left <= 0 then
     return true, rate.capacity, 0, 0, '', 0
   end
@@ -3183,9 +3217,12 @@ local function charged(reply, request)
 end
 
 local function take(keys, request)
-  local err = request.TRACK and tracking.check(request.TRACK)
-  if err then
-    return err
+  local record, err
+  if request.TRACK then
+    record, err = tracking.open(request.TRACK)
+    if not record then
+      return err
+    end
   end
   if request.ONCE then
     local before
@@ -3201,8 +3238,8 @@ local function take(keys, request)
   if request.ONCE and charged(reply, request) then
     once.keep(request.ONCE, reply, request.ttl)
   end
-  if request.TRACK then
-    tracking.note(request.TRACK, reply[1] == 1, request.COST[1])
+  if record then
+    tracking.note(record, reply[1] == 1, request.COST[1])
   end
   return reply
 end

@@ -3,6 +3,8 @@
 
 local LARGEST = '9007199254740992' -- 2^53
 
+numbers.MOST = 9007199254740992
+
 numbers.WHOLE = 'a whole number from %s to ' .. LARGEST
 
 -- whole reads decimal digits; nil for anything else, and for numbers above 2^53 (2^53 + 1 would round down to it).

@@ -2,7 +2,6 @@
 -- part of one in units of 1/limit.parts of a microsecond. All of them are whole numbers below 2^53, so nothing is
 -- rounded but on the way out.
 
-local EXACT = 9007199254740992 -- 2^53
 local FINENESS = 1000000000
 
 -- prepare completes a limit with its interval, and answers what is wrong with it, or nil.
@@ -16,7 +15,7 @@ function spans.prepare(limit, capacity)
   limit.parts = limit.count / divisor
   limit.interval_part = period / divisor % limit.parts
   limit.interval_us = (period / divisor - limit.interval_part) / limit.parts
-  local most = math.floor(EXACT / (2 * capacity))
+  local most = math.floor(numbers.MOST / (2 * capacity))
   if limit.parts > most then
     if most * (period / limit.count) < FINENESS then
       return 'n/period is too fast for this burst to be counted exactly; use a smaller n or burst'

@@ -47,9 +47,22 @@ function states.not_usage(key)
   return unusable(key, 'does not hold a usage record')
 end
 
--- is_lease tells whether a member of a sorted set is one of ours.
-function states.is_lease(member)
-  return member == 'blocked' or string.sub(member, 1, 6) == 'lease:'
+-- leases tells whether a sorted set is one of ours: nil if there is none under the key, false if it is another's or the
+-- key holds something else.
+function states.leases(key)
+  local first = redis.pcall('ZRANGE', key, 0, 0, 'WITHSCORES')
+  if first.err then
+    return false
+  elseif not first[1] then
+    return nil
+  end
+  local last = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')
+  for _, member in ipairs{ first[1], last[1] } do
+    if member ~= 'blocked' and string.sub(member, 1, 6) ~= 'lease:' then
+      return false
+    end
+  end
+  return tonumber(first[2]) >= 0 and tonumber(last[2]) <= numbers.MOST
 end
 
 -- blocked reads a value that ratelimit_block wrote: until when, the state below it and the expiry of that, in ms since

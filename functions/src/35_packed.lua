@@ -137,14 +137,15 @@ end
 
 -- refused answers for rates of which one denies: nothing is taken from any, so what those that would have allowed the
 -- call have to say is asked of them again, at no cost.
-local function refused(verb, texts, now, limit, cost, elsewhere)
+local function refused(verb, key, texts, now, limit, cost, elsewhere)
   local step = limit.algorithm[verb]
+  local uncharged = elsewhere and fetch(key, limit, 0, now) or texts
   local binding, least, longest_retry, longest_reset = nil, nil, 0, 0
   for i, rate in ipairs(limit.rates) do
     local allowed, remaining, retry, reset = step(texts[i] or '', now, rate, cost)
     if allowed then
       local _
-      _, remaining, _, reset = limit.algorithm.step(texts[i] or '', now, rate, 0)
+      _, remaining, _, reset = limit.algorithm.step(uncharged[i] or '', now, rate, 0)
       retry = 0
     else
       binding = binding or rate
@@ -194,7 +195,7 @@ local function several(verb, key, limit, cost)
     following[i] = text
   end
   if not all then
-    return refused(verb, texts, now, limit, cost, elsewhere)
+    return refused(verb, key, texts, now, limit, cost, elsewhere)
   end
   return true, least, longest_retry, longest_reset, following, last_full, binding.capacity
 end

@@ -8,45 +8,59 @@ local MINUTE = 60000
 local SERIES = 60 -- minutes
 local KEPT = 86400000 -- ms
 
--- check answers the error for a key that holds anything but this, or nil.
-function tracking.check(key)
-  local first = redis.pcall('HGET', key, 'first')
-  if type(first) == 'table' then
-    return states.not_usage(key)
-  elseif not first and redis.call('EXISTS', key) == 1 then
-    return states.not_usage(key)
+
+-- A total stops at 2^53. open reads a record before a decision is made, so that nothing is left to go wrong after it; or nil and the error for
+-- a key that holds anything but a record.
+function tracking.open(key)
+  local now = clock.ms()
+  local minute = string.format('%.0f', math.floor(now / MINUTE))
+  local names = { 'allowed', 'denied', 'cost', 'first', 'last', 'a' .. minute, 'd' .. minute }
+  local values = redis.pcall('HMGET', key, unpack(names))
+  if values.err then
+    return nil, states.not_usage(key)
   end
-  return nil
+  local record = { key = key, now = now, minute = minute }
+  for i, name in ipairs(names) do
+    record[name] = values[i] and numbers.whole(values[i]) or nil
+    if values[i] and not record[name] then
+      return nil, states.not_usage(key)
+    end
+  end
+  if not record.first and redis.call('EXISTS', key) == 1 then
+    return nil, states.not_usage(key)
+  end
+  return record
+end
+
+-- check answers the error for a key that holds anything but a record, or nil.
+function tracking.check(key)
+  local _, err = tracking.open(key)
+  return err
 end
 
 local function forget_old(key, minute)
-  local old = {}
   for _, field in ipairs(redis.call('HKEYS', key)) do
     local at = numbers.whole(string.match(field, '^[ad](%d+)$') or '')
     if at and (at <= minute - SERIES or at > minute) then
-      old[#old + 1] = field
+      redis.call('HDEL', key, field)
     end
-  end
-  for _, field in ipairs(old) do
-    redis.call('HDEL', key, field)
   end
 end
 
--- note counts a decision.
-function tracking.note(key, allowed, cost)
-  local now = clock.ms()
-  local minute = math.floor(now / MINUTE)
-  local at = string.format('%.0f', now)
-  redis.call('HSETNX', key, 'first', at)
-  redis.call('HSET', key, 'last', at)
-  redis.call('HINCRBY', key, allowed and 'allowed' or 'denied', 1)
-  if allowed and cost > 0 then
-    redis.call('HINCRBY', key, 'cost', string.format('%.0f', cost))
+-- note counts a decision in the record that open has read.
+function tracking.note(record, allowed, cost)
+  local total = allowed and 'allowed' or 'denied'
+  local field = (allowed and 'a' or 'd') .. record.minute
+  local function sum(name, more)
+    return string.format('%.0f', math.min(numbers.MOST, (record[name] or 0) + more))
   end
-  if redis.call('HINCRBY', key, string.format(allowed and 'a%.0f' or 'd%.0f', minute), 1) == 1 then
-    forget_old(key, minute)
+  local now = string.format('%.0f', record.now)
+  redis.call('HSET', record.key, 'first', record.first and sum('first', 0) or now, 'last', now, total, sum(total, 1),
+    'cost', sum('cost', allowed and cost or 0), field, sum(field, 1))
+  redis.call('PEXPIREAT', record.key, string.format('%.0f', record.now + KEPT))
+  if not record[field] then
+    forget_old(record.key, math.floor(record.now / MINUTE))
   end
-  redis.call('PEXPIREAT', key, string.format('%.0f', now + KEPT))
 end
 
 -- read answers what ratelimit_usage replies.
@@ -55,8 +69,8 @@ function tracking.read(key)
   local flat = redis.call('HGETALL', key)
   for i = 1, #flat, 2 do
     local minute = string.match(flat[i], '^[ad](%d+)$')
-    fields[flat[i]] = tonumber(flat[i + 1]) or 0
-    if minute and not fields[minute] then
+    fields[flat[i]] = numbers.whole(flat[i + 1]) or 0
+    if minute and numbers.whole(minute) and not fields[minute] then
       fields[minute] = true
       minutes[#minutes + 1] = tonumber(minute)
     end

@@ -16,8 +16,7 @@ function holdings.of(key, now)
     end
     return { kind = 'state', blocked = untill or 0, value = untill and state or value, expiry = expiry or now + left }
   end
-  local member = redis.pcall('ZRANGE', key, 0, 0)
-  if not member.err and states.is_lease(member[1]) then
+  if states.leases(key) then
     return { kind = 'leases', blocked = tonumber(redis.call('ZSCORE', key, 'blocked') or 0) }
   elseif not tracking.check(key) then
     return { kind = 'usage', blocked = 0 }

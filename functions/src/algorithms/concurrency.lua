@@ -23,23 +23,21 @@ end
 -- blocked_for answers the ms for which the key is blocked, 0 if it is not, and whether it holds a set of leases; or nil
 -- and the error for a key that holds anything else.
 local function blocked_for(key, now)
-  local first = redis.pcall('ZRANGE', key, 0, 0)
-  if first.err then
-    local value = redis.pcall('GET', key)
-    local untill, state = nil, nil
-    if type(value) == 'string' then
-      untill, state = states.blocked(value)
-    end
-    if untill and state == '' then
-      return math.max(0, untill - now), false
-    end
-    return nil, states.not_leases(key)
-  elseif not first[1] then
+  local ours = states.leases(key)
+  if ours then
+    return math.max(0, (score(key, BLOCK) or 0) - now), true
+  elseif ours == nil then
     return 0, false
-  elseif not states.is_lease(first[1]) then
-    return nil, states.not_leases(key)
   end
-  return math.max(0, (score(key, BLOCK) or 0) - now), true
+  local value = redis.pcall('GET', key)
+  local untill, state = nil, nil
+  if type(value) == 'string' then
+    untill, state = states.blocked(value)
+  end
+  if untill and state == '' then
+    return math.max(0, untill - now), false
+  end
+  return nil, states.not_leases(key)
 end
 
 -- held answers how many leases are held at now. Those that would last for longer than a lease does leave room for one.

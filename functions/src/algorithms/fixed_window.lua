@@ -57,8 +57,12 @@ local function unusual(key, value, limit, cost)
     return false, left
   elseif kind == 'none' then
     return 0, 0
+  elseif kind == 'own' and not prefixed(state) then
+    return numbers.whole(state), left
   elseif kind == 'own' then
-    return spent(state), left
+    local count, ending = parse(packed.first(state, algorithms.fixed_window))
+    left = count and ending - clock.ms() or 0
+    return left > 0 and count or 0, math.max(0, left)
   end
   return states.spent_elsewhere(state, left, owner, limit, cost), 0, left
 end

@@ -357,7 +357,7 @@ end
 local function complete(limit)
   local divisor = limit.rates and 1 or numbers.common_divisor(limit.period, limit.count)
   local interval = not limit.rates and limit.period / divisor
-  if limit.rates or limit.period < limit.count or 2 * interval * limit.capacity > 9007199254740992 then
+  if limit.rates or limit.period < limit.count or 2 * interval * limit.capacity > numbers.MOST then
     packed.complete(limit)
     if not limit.rates then
       limit.decide, limit.write = decide_us, write_us

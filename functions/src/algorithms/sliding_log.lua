@@ -92,22 +92,28 @@ local function fresh(now, units)
   return open(struct.pack('>I5I7I5', 0, now, units), 0, BASE + ENTRY)
 end
 
--- weigh decides. log: nil for an empty one. Answers what decide does, and log, the first live entry, the time and the
--- sum of the entry to write.
+-- in_use answers how many units of a log count, the first live entry and the log itself: another one, of now, in the
+-- place of one that would deny every call for longer than a period.
+local function in_use(log, now, rate, cost)
+  if not log then
+    return 0, 1, nil
+  end
+  local capacity = rate.capacity
+  local live, before = first_live(log, now - rate.period * 1000)
+  local used = log.sum > before and log.sum - before or 0
+  if used >= capacity and log.last > now and leaving(log, live, capacity - 1) > now then
+    used = states.leaves_room(capacity, cost)
+    return used, 1, used > 0 and fresh(now, used) or nil
+  end
+  return used, live, log
+end
+
+-- weigh decides. Answers what decide does, and the log, the first live entry, the time and the sum of the entry to write.
 local function weigh(log, now, rate, cost)
   local period, capacity = rate.period * 1000, rate.capacity
-  local live, used, last, sum = 1, 0, now, 0
-  if log then
-    last, sum = log.last, log.sum
-    local before
-    live, before = first_live(log, now - period)
-    used = sum > before and sum - before or 0
-    if used >= capacity and last > now and leaving(log, live, capacity - 1) > now then
-      used = states.leaves_room(capacity, cost)
-      log = used > 0 and fresh(now, used) or nil
-      live, last, sum = 1, now, used
-    end
-  end
+  local used, live
+  used, live, log = in_use(log, now, rate, cost)
+  local last = log and log.last or now
   local remaining = used < capacity and capacity - used or 0
   local reset = used > 0 and spans.whole_ms(last + period - now, 0) or 0
   if cost == 0 then
@@ -119,7 +125,7 @@ local function weigh(log, now, rate, cost)
     return false, remaining, spans.whole_ms(free + period - now, 0), reset
   end
   local at = last > now and last or now
-  return true, remaining - cost, 0, spans.whole_ms(at + period - now, 0), log, live, at, sum + cost
+  return true, remaining - cost, 0, spans.whole_ms(at + period - now, 0), log, live, at, (log and log.sum or 0) + cost
 end
 
 -- rebased answers entries with the sums counted from base.
@@ -188,11 +194,9 @@ local function give(text, now, rate, cost)
       return nil
     end
   end
-  local live, before = 1, 0
-  if log then
-    live, before = first_live(log, now - rate.period * 1000)
-  end
-  local left = log and log.sum - before - cost or 0
+  local used, live
+  used, live, log = in_use(log, now, rate, 1)
+  local left = used - cost
   if left <= 0 then
     return true, rate.capacity, 0, 0, '', 0
   end

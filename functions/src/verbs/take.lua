@@ -24,9 +24,12 @@ local function charged(reply, request)
 end
 
 local function take(keys, request)
-  local err = request.TRACK and tracking.check(request.TRACK)
-  if err then
-    return err
+  local record, err
+  if request.TRACK then
+    record, err = tracking.open(request.TRACK)
+    if not record then
+      return err
+    end
   end
   if request.ONCE then
     local before
@@ -42,8 +45,8 @@ local function take(keys, request)
   if request.ONCE and charged(reply, request) then
     once.keep(request.ONCE, reply, request.ttl)
   end
-  if request.TRACK then
-    tracking.note(request.TRACK, reply[1] == 1, request.COST[1])
+  if record then
+    tracking.note(record, reply[1] == 1, request.COST[1])
   end
   return reply
 end
