@@ -17,17 +17,22 @@ type buildReport struct {
 	BuildID  string `json:"build_id"`
 	Digest   string `json:"digest"` // SHA-256 of the text, hexadecimal
 	Bytes    int    `json:"bytes"`
+	Policies int    `json:"policies"` // how many there are in it
 }
 
 func about(b functions.Build) buildReport {
 	return buildReport{
 		Library: functions.Name, Version: b.Version(), Contract: functions.Contract,
-		BuildID: b.ID(), Digest: b.Digest(), Bytes: len(b.Text()),
+		BuildID: b.ID(), Digest: b.Digest(), Bytes: len(b.Text()), Policies: len(b.Policies()),
 	}
 }
 
 func (r buildReport) String() string {
-	return fmt.Sprintf("%s %s, build %s", r.Library, r.Version, r.BuildID)
+	text := fmt.Sprintf("%s %s, build %s", r.Library, r.Version, r.BuildID)
+	if r.Policies > 0 {
+		text += " with " + countPolicies(r.Policies)
+	}
+	return text
 }
 
 func (a *app) buildCommand() *cobra.Command {
@@ -39,10 +44,10 @@ func (a *app) buildCommand() *cobra.Command {
 
 With --json it prints the version, the build id, the digest (SHA-256) and the size instead of the text.`,
 		Example: `  ratelimit build | redis-cli -x FUNCTION LOAD REPLACE
-  ratelimit build -o ratelimit.lua`,
+  ratelimit build --policies policies.yaml -o ratelimit.lua`,
 		Args: noArgs,
 		RunE: func(*cobra.Command, []string) error {
-			build, err := functions.New()
+			build, err := a.build()
 			if err != nil {
 				return err
 			}
@@ -61,6 +66,7 @@ With --json it prints the version, the build id, the digest (SHA-256) and the si
 		},
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "", "write the text to this file")
+	a.policiesFlag(cmd)
 	a.jsonFlag(cmd)
 	return cmd
 }

@@ -41,8 +41,9 @@ type app struct {
 	startEmbedded func() (*embedded.Server, error)
 	parallel      int
 
-	servers serverFlags
-	json    bool
+	servers  serverFlags
+	json     bool
+	policies string // the file of --policies
 }
 
 func newApp(env func(string) string, stdout, stderr io.Writer) *app {

@@ -24,7 +24,7 @@ func (a *app) deployCommand() *cobra.Command {
 build already is left alone. Nothing is written if one of the primaries could not take it.
 
 ` + deployerHelp,
-		Example: `  ratelimit deploy --redis redis://127.0.0.1:6379`,
+		Example: `  ratelimit deploy --redis redis://127.0.0.1:6379 --policies policies.yaml`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			report, failed, err := a.load(cmd.Context(), func(l *loader.Loader, ctx context.Context, build functions.Build) (loader.Report, error) {
@@ -49,6 +49,7 @@ build already is left alone. Nothing is written if one of the primaries could no
 		},
 	}
 	o.flags(cmd)
+	a.policiesFlag(cmd)
 	a.jsonFlag(cmd)
 	a.serverFlags(cmd)
 	return cmd
@@ -81,7 +82,7 @@ func (a *app) deployOptions(o deployFlags) []loader.DeployOption {
 // load calls Deploy or Status of a loader. failed is the error of nodes, which the report lists as well; err is one that
 // left no report.
 func (a *app) load(ctx context.Context, call func(*loader.Loader, context.Context, functions.Build) (loader.Report, error)) (report loader.Report, failed, err error) {
-	build, err := functions.New()
+	build, err := a.build()
 	if err != nil {
 		return report, nil, err
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimit-functions/ratelimit/embedded"
-	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
 const defaultDevAddr = "127.0.0.1:6379"
@@ -23,10 +22,10 @@ func (a *app) devCommand() *cobra.Command {
 		Long: `Run the embedded server in the foreground, with the library loaded, for any client of any language.
 It keeps its data in memory, and forgets it at the end. Ctrl-C ends it.`,
 		Example: `  ratelimit dev
-  ratelimit dev --addr 127.0.0.1:7000`,
+  ratelimit dev --addr 127.0.0.1:7000 --policies policies.yaml`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			build, err := functions.New()
+			build, err := a.build()
 			if err != nil {
 				return err
 			}
@@ -52,6 +51,7 @@ It keeps its data in memory, and forgets it at the end. Ctrl-C ends it.`,
 		},
 	}
 	cmd.Flags().StringVar(&addr, "addr", defaultDevAddr, "host and port to listen on; port 0 takes a free one")
+	a.policiesFlag(cmd)
 	return cmd
 }
 

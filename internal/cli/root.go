@@ -53,7 +53,7 @@ func (a *app) root() *cobra.Command {
 	)
 	for group, commands := range map[string][]*cobra.Command{
 		"try":  {a.demoCommand(), a.devCommand()},
-		"ship": {a.buildCommand(), a.verifyCommand(), a.deployCommand(), a.statusCommand()},
+		"ship": {a.testCommand(), a.buildCommand(), a.verifyCommand(), a.deployCommand(), a.statusCommand()},
 		"ask":  {a.takeCommand(), a.peekCommand(), a.resetCommand()},
 	} {
 		for _, command := range commands {

@@ -103,7 +103,7 @@ func TestBuild(t *testing.T) {
 		if err := json.Unmarshal([]byte(got.stdout), &report); err != nil || got.code != exitFine {
 			t.Fatalf("%v: %+v", err, got)
 		}
-		want := buildReport{"ratelimit", functions.Version(), 1, functions.BuildID(), functions.Digest(functions.Source()), len(functions.Source())}
+		want := buildReport{"ratelimit", functions.Version(), 1, functions.BuildID(), functions.Digest(functions.Source()), len(functions.Source()), 0}
 		if report != want {
 			t.Errorf("got %+v, want %+v", report, want)
 		}

@@ -22,6 +22,8 @@ type verifyReport struct {
 	Steps    int             `json:"steps"` // that were run
 	Files    []verifiedFile  `json:"files"`
 	Failures []verifyFailure `json:"failures"`
+
+	Policies *policyReport `json:"policies,omitempty"` // with --policies
 }
 
 type verifiedFile struct {
@@ -47,34 +49,73 @@ func (a *app) verifyCommand() *cobra.Command {
 		Long: `Load the library into the engine that is part of this program, and hold its answers against all test vectors, with
 the clock set for each call. It needs no server and no network.
 
-Exit codes: 0 all agree · 1 one does not, or the library does not load.`,
+With --policies it also checks the policies, which the library reads itself: their names and limits, rates that never
+decide because another always denies first, and bursts below the cost that the policy states.
+
+Exit codes: 0 all agree · 1 one does not, the library does not load, or there is a problem with a policy.`,
 		Example: `  ratelimit verify
+  ratelimit verify --policies policies.yaml
   ratelimit verify --library ratelimit.lua --json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			text, name := "", file
-			if file == "" {
-				build, err := functions.New()
-				if err != nil {
-					return err
-				}
-				text, name = build.Text(), about(build).String()
-			} else {
+			switch {
+			case file != "" && a.policies != "":
+				return errors.New("--library and --policies are two libraries to verify; give one of them")
+			case file != "":
 				content, err := os.ReadFile(file)
 				if err != nil {
 					return fmt.Errorf("cannot read the library: %w; name another file with --library", err)
 				}
-				text = string(content)
+				return a.verify(cmd.Context(), file, string(content), nil)
+			case a.policies != "":
+				return a.verifyPolicies(cmd.Context())
 			}
-			return a.verify(cmd.Context(), name, text)
+			build, err := functions.New()
+			if err != nil {
+				return err
+			}
+			return a.verify(cmd.Context(), about(build).String(), build.Text(), nil)
 		},
 	}
 	cmd.Flags().StringVar(&file, "library", "", "verify the text in this file in place of this program's own")
+	a.policiesFlag(cmd)
 	a.jsonFlag(cmd)
 	return cmd
 }
 
-func (a *app) verify(ctx context.Context, name, text string) error {
+// verifyPolicies checks the policies, and, if the library can read them all, the library that has them.
+func (a *app) verifyPolicies(ctx context.Context) error {
+	report, err := checkPolicies(a.policies)
+	if err != nil {
+		return err
+	}
+	if !a.json {
+		if err := a.printPolicies(report); err != nil {
+			return err
+		}
+	}
+	if n := len(report.Problems); n > 0 {
+		if a.json {
+			if err := a.printJSON(verifyReport{Policies: &report, Files: []verifiedFile{}, Failures: []verifyFailure{}}); err != nil {
+				return err
+			}
+		}
+		return fmt.Errorf("%s has %s; stdout says where and what", a.policies, plural(int64(n), "problem"))
+	}
+	build, err := a.build()
+	if err != nil {
+		return err
+	}
+	if !a.json {
+		if err := a.printf("\n"); err != nil {
+			return err
+		}
+	}
+	return a.verify(ctx, about(build).String(), build.Text(), &report)
+}
+
+// verify runs the vectors. checked: what is known of the policies in the text; nil without --policies.
+func (a *app) verify(ctx context.Context, name, text string, checked *policyReport) error {
 	files, err := functions.LoadVectors()
 	if err != nil {
 		return err
@@ -84,6 +125,7 @@ func (a *app) verify(ctx context.Context, name, text string) error {
 		return err
 	}
 	if a.json {
+		report.Policies = checked
 		err = a.printJSON(report)
 	} else {
 		err = a.printVerified(name, report)

@@ -1,0 +1,130 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/policies"
+)
+
+// policiesFlag adds --policies, which a.build reads.
+func (a *app) policiesFlag(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&a.policies, "policies", "", "the file with the policies that go into the library (docs/policies.md)")
+}
+
+// build makes the library, with the policies of --policies if it is given. A policy that nobody could ask for is an
+// error; what is only doubtful, verify tells.
+func (a *app) build() (functions.Build, error) {
+	if a.policies == "" {
+		return functions.New()
+	}
+	file, err := policies.Read(a.policies)
+	if err != nil {
+		return functions.Build{}, fmt.Errorf("--policies: %w", err)
+	}
+	found, err := file.Check()
+	if err != nil {
+		return functions.Build{}, err
+	}
+	if len(found.Wrong) > 0 {
+		return functions.Build{}, fmt.Errorf("--policies: %w", found.Wrong)
+	}
+	return file.Build()
+}
+
+// policyReport is what verify --json prints of a file of policies.
+type policyReport struct {
+	File     string             `json:"file"`
+	Policies []verifiedPolicy   `json:"policies"`
+	Problems []policies.Problem `json:"problems"`
+}
+
+type verifiedPolicy struct {
+	Name   string          `json:"name"`
+	Limits []verifiedLimit `json:"limits"`
+	Shadow bool            `json:"shadow"`
+	Track  bool            `json:"track"`
+}
+
+type verifiedLimit struct {
+	Key   string `json:"key,omitempty"`
+	Limit string `json:"limit"`
+}
+
+// checkPolicies reads and checks a file. The error is one that leaves nothing to report.
+func checkPolicies(name string) (policyReport, error) {
+	report := policyReport{File: name, Policies: []verifiedPolicy{}, Problems: []policies.Problem{}}
+	file, err := policies.Read(name)
+	var unreadable policies.Problems
+	if errors.As(err, &unreadable) {
+		report.Problems = unreadable
+		return report, nil
+	}
+	if err != nil {
+		return report, fmt.Errorf("--policies: %w", err)
+	}
+	found, err := file.Check()
+	if err != nil {
+		return report, err
+	}
+	for _, p := range file.Policies {
+		v := verifiedPolicy{Name: p.Name, Shadow: p.Shadow, Track: p.Track}
+		for _, limit := range p.Limits {
+			v.Limits = append(v.Limits, verifiedLimit(limit))
+		}
+		report.Policies = append(report.Policies, v)
+	}
+	report.Problems = append(append(report.Problems, found.Wrong...), found.Doubtful...)
+	return report, nil
+}
+
+// countPolicies is "1 policy", "2 policies".
+func countPolicies(n int) string {
+	if n == 1 {
+		return "1 policy"
+	}
+	return grouped(int64(n)) + " policies"
+}
+
+// printPolicies shows what there is, and what is wrong with it.
+func (a *app) printPolicies(report policyReport) error {
+	if err := a.printf("%s: %s\n", report.File, countPolicies(len(report.Policies))); err != nil {
+		return err
+	}
+	rows := [][]string{{"POLICY", "KEY", "LIMIT", ""}}
+	for _, p := range report.Policies {
+		name, words := "@"+p.Name, []string{}
+		if p.Shadow {
+			words = append(words, "shadow")
+		}
+		if p.Track {
+			words = append(words, "track")
+		}
+		for _, limit := range p.Limits {
+			rows = append(rows, []string{name, dash(limit.Key), limit.Limit, strings.Join(words, ", ")})
+			name, words = "", nil
+		}
+	}
+	if len(report.Policies) > 0 {
+		if err := a.printf("\n"); err != nil {
+			return err
+		}
+		if err := table(a.stdout, rows); err != nil {
+			return err
+		}
+	}
+	for i, problem := range report.Problems {
+		space := ""
+		if i == 0 {
+			space = "\n"
+		}
+		if err := a.printf("%s%s\n", space, oneLine(problem.Error())[len("ratelimit: "):]); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,134 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ratelimit-functions/ratelimit/policies"
+)
+
+// testReport is what --json prints.
+type testReport struct {
+	OK     bool               `json:"ok"`
+	Tests  int                `json:"tests"`
+	Failed int                `json:"failed"` // tests
+	Files  []policies.Results `json:"files"`
+}
+
+func (a *app) testCommand() *cobra.Command {
+	var junit, only string
+	cmd := &cobra.Command{
+		Use:   "test FILE...",
+		Short: "Run unit tests of policies, offline: for CI",
+		Long: `Run unit tests of policies: calls at given times, and what they have to answer, in files that name the policies that
+they test. Each test begins with no key there, in the engine that is part of this program: it needs no server. The
+form of the files is described in docs/policies.md.
+
+Exit codes: 0 all passed · 1 one failed, or a file cannot be read.`,
+		Example: `  ratelimit test policies_test.yaml
+  ratelimit test *_test.yaml --junit report.xml
+  ratelimit test policies_test.yaml --run 'burst'`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return wrongUse("ratelimit test policies_test.yaml", "test needs a file with tests, but got none")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			chosen, err := regexp.Compile(only)
+			if err != nil {
+				return fmt.Errorf("--run %q is not a regular expression: %w", only, err)
+			}
+			report := testReport{}
+			for _, name := range args {
+				results, err := runTests(cmd.Context(), name, chosen)
+				if err != nil {
+					return err
+				}
+				report.Files = append(report.Files, results)
+				report.Tests += len(results.Tests)
+				report.Failed += results.Failed()
+			}
+			if report.Tests == 0 {
+				return fmt.Errorf("no test has a name that matches --run %q, so nothing was tested", only)
+			}
+			report.OK = report.Failed == 0
+			if junit != "" {
+				if err := writeJUnit(junit, report.Files); err != nil {
+					return err
+				}
+			}
+			return a.printTests(report)
+		},
+	}
+	cmd.Flags().StringVar(&junit, "junit", "", "write the results to this file too, as JUnit XML")
+	cmd.Flags().StringVar(&only, "run", "", "run only the tests whose names match this regular expression")
+	a.jsonFlag(cmd)
+	return cmd
+}
+
+func runTests(ctx context.Context, name string, only *regexp.Regexp) (policies.Results, error) {
+	file, err := policies.ReadTests(name)
+	if err != nil {
+		return policies.Results{}, err
+	}
+	return file.Run(ctx, only)
+}
+
+func writeJUnit(name string, files []policies.Results) error {
+	out, err := os.Create(name)
+	if err == nil {
+		err = errors.Join(policies.WriteJUnit(out, files), out.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("cannot write the JUnit report: %w; choose another file with --junit", err)
+	}
+	return nil
+}
+
+func (a *app) printTests(report testReport) error {
+	if a.json {
+		if err := a.printJSON(report); err != nil {
+			return err
+		}
+	} else {
+		for _, file := range report.Files {
+			if err := a.printTestFile(file); err != nil {
+				return err
+			}
+		}
+	}
+	if report.OK {
+		return nil
+	}
+	return fmt.Errorf("%d of %s failed; what they expected is on stdout", report.Failed, plural(int64(report.Tests), "test"))
+}
+
+func (a *app) printTestFile(file policies.Results) error {
+	for _, test := range file.Tests {
+		for i, f := range test.Failures {
+			head := ""
+			if i == 0 {
+				head = fmt.Sprintf("FAIL  %s\n", oneLine(test.Name)[len("ratelimit: "):])
+			}
+			if err := a.printf("%s  %s:%d:%d: %s\n    %s: expected %s\n    %*s  got      %s\n", head,
+				file.File, f.Line, f.Column, f.Call, f.Field, f.Expected, len(f.Field), "", f.Got); err != nil {
+				return err
+			}
+		}
+	}
+	word := "ok  "
+	if file.Failed() > 0 {
+		word = "FAIL"
+	}
+	text := fmt.Sprintf("%s, %s", plural(int64(len(file.Tests)), "test"), plural(file.Calls(), "call"))
+	if file.Failed() > 0 {
+		text += fmt.Sprintf(", %d failed", file.Failed())
+	}
+	return a.printf("%s  %s: %s\n", word, file.File, text)
+}
