@@ -74,7 +74,7 @@ func (p *perfect) take(now, cost int64) bool {
 func takeManyTimes(t *testing.T, server agree.Server, l model.Limit, takes int) {
 	r := l.Rates[0]
 	exact := &perfect{n: r.N, period: r.Period.MS() * 1000, capacity: r.Capacity(), step: 1, at: generate.StartUS}
-	if l.Algorithm == model.GCRA && r.Period.MS()%r.N == 0 {
+	if l.WholeMS() {
 		exact.step = 1000
 	}
 	if _, err := server.Do("FLUSHALL"); err != nil {

@@ -2,9 +2,13 @@ package model
 
 import "math/big"
 
-// tat is what gcra and leaky_bucket keep: the theoretical arrival time, in whole microseconds and a part of the next
-// one, in units of whichever fraction the rate that reads it has.
-type tat struct{ us, part int64 }
+// tat is what gcra and leaky_bucket keep: the theoretical arrival time. With ms it is at, in milliseconds, less part/q;
+// else at, in microseconds, and part/q more. q is the denominator of the interval in that unit, of whichever rate reads
+// it.
+type tat struct {
+	ms       bool
+	at, part int64
+}
 
 // gcra is the standing of gcra and of leaky_bucket.
 type gcra struct {
@@ -13,21 +17,20 @@ type gcra struct {
 	now      int64    // in microseconds, a whole number of milliseconds where the limit is decided in these
 	debt     *big.Rat // D, in microseconds
 	leaky    bool
+	unit     int64    // of what is kept: 1 or 1000 microseconds
+	q        *big.Int // the denominator of the interval in that unit
 }
 
 func standGCRA(l Limit, r Rate, saved any, c int64, now instant) *gcra {
 	g := &gcra{capacity: r.Capacity(), interval: r.interval(), now: int64(now), debt: new(big.Rat), leaky: l.Algorithm == LeakyBucket}
-	if l.wholeMS() {
-		g.now = now.ms() * 1000
+	g.unit, g.q = 1, g.interval.Denom()
+	if l.WholeMS() {
+		g.now, g.unit, g.q = now.ms()*1000, 1000, r.intervalMS().Denom()
 	}
 	if saved == nil {
 		return g
 	}
-	at := g.read(saved.(tat))
-	if l.wholeMS() {
-		at = new(big.Rat).SetInt64(ceilMSRat(at) * 1000)
-	}
-	g.debt.Sub(at, big.NewRat(g.now, 1))
+	g.debt.Sub(g.read(saved.(tat)), big.NewRat(g.now, 1))
 	if g.debt.Sign() < 0 {
 		g.debt.SetInt64(0)
 	}
@@ -39,12 +42,28 @@ func standGCRA(l Limit, r Rate, saved any, c int64, now instant) *gcra {
 
 // read is TAT in microseconds, as this rate reads it.
 func (g *gcra) read(s tat) *big.Rat {
-	denominator := g.interval.Denom()
-	if denominator.Cmp(big.NewInt(s.part)) < 0 {
-		return big.NewRat(s.us+1, 1)
+	switch {
+	case s.ms && g.unit == 1:
+		return big.NewRat(s.at*1000, 1)
+	case !s.ms && g.unit == 1000:
+		us := s.at
+		if s.part > 0 {
+			us++
+		}
+		return big.NewRat(ceilMS(us)*1000, 1)
 	}
-	part := new(big.Rat).SetFrac(big.NewInt(s.part), denominator)
-	return part.Add(part, big.NewRat(s.us, 1))
+	part := new(big.Rat).SetFrac(big.NewInt(s.part), g.q)
+	if part.Cmp(big.NewRat(1, 1)) >= 0 {
+		part.SetInt64(1)
+		if s.ms {
+			part.SetInt64(0)
+		}
+	}
+	if s.ms {
+		part.Neg(part)
+	}
+	at := part.Add(part, big.NewRat(s.at, 1))
+	return at.Mul(at, big.NewRat(g.unit, 1))
 }
 
 // over is D + cT - bT.
@@ -85,11 +104,16 @@ func (g *gcra) fullAt() int64 { return ceilMSRat(g.arrival()) }
 
 func (g *gcra) save() any {
 	at := g.arrival()
-	us := floor(at)
-	part := at.Sub(at, new(big.Rat).SetInt(us))
-	part.Mul(part, new(big.Rat).SetInt(g.interval.Denom()))
+	at.Quo(at, big.NewRat(g.unit, 1))
+	s := tat{ms: g.unit == 1000, at: floor(at).Int64()}
+	if s.ms {
+		s.at = ceil(at).Int64()
+	}
+	part := at.Sub(at, big.NewRat(s.at, 1))
+	part.Abs(part).Mul(part, new(big.Rat).SetInt(g.q))
 	if !part.IsInt() {
 		panic("a debt that is no multiple of the rate's fraction: " + part.String())
 	}
-	return tat{us.Int64(), part.Num().Int64()}
+	s.part = part.Num().Int64()
+	return s
 }

@@ -120,13 +120,22 @@ func (l Limit) String() string {
 	return l.Algorithm + " " + text
 }
 
-// wholeMS tells whether the limit is decided in whole milliseconds.
-func (l Limit) wholeMS() bool {
+// WholeMS tells whether the limit is decided in whole milliseconds.
+func (l Limit) WholeMS() bool {
 	switch l.Algorithm {
 	case FixedWindow, SlidingWindow, Concurrency:
 		return true
 	case GCRA:
-		return len(l.Rates) == 1 && l.Rates[0].Period.MS()%l.Rates[0].N == 0
+		return len(l.Rates) == 1 && l.Rates[0].keptInMS()
 	}
 	return false
 }
+
+// keptInMS tells whether gcra keeps the rate's TAT in milliseconds: T is at least one, and 2bTq, q being the denominator
+// of T, is not above 2^53.
+func (r Rate) keptInMS() bool {
+	most := new(big.Int).Mul(big.NewInt(2*r.Capacity()), r.intervalMS().Num())
+	return r.Period.MS() >= r.N && most.Cmp(big.NewInt(MaxCount)) <= 0
+}
+
+func (r Rate) intervalMS() *big.Rat { return big.NewRat(r.Period.MS(), r.N) }

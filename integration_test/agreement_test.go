@@ -1,0 +1,67 @@
+package integration_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strconv"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
+
+	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
+	"github.com/ratelimit-functions/ratelimit/internal/model/agree"
+	"github.com/ratelimit-functions/ratelimit/internal/model/generate"
+)
+
+// TestAgreement holds the library on every server against the model of the contract, with calls and clock moves that
+// are generated. RATELIMIT_SOAK is how many steps to run on each.
+func TestAgreement(t *testing.T) {
+	wanted := 2000
+	if asked := os.Getenv("RATELIMIT_SOAK"); asked != "" {
+		var err error
+		if wanted, err = strconv.Atoi(asked); err != nil || wanted < 1 {
+			t.Fatalf("RATELIMIT_SOAK=%q is not a number of steps, such as 100000", asked)
+		}
+	}
+	eachBackend(t, func(t *testing.T, b *backend.Backend) {
+		ctx := context.Background() // a long run has no end that is known before
+		loadLibrary(ctx, t, b)
+		stopActiveExpiry(ctx, t, b)
+		server := moved{ctx, b, nodeOfVectors(ctx, t, b)}
+		steps, done, differs := generate.Steps(), 0, false
+		for done < wanted && !t.Failed() {
+			rapid.Check(t, func(t *rapid.T) {
+				s := steps.Draw(t, "run")
+				if done >= wanted && !differs {
+					return
+				}
+				done += len(s)
+				if err := agree.Run(server, s); err != nil {
+					differs = true // from here on rapid looks for the shortest sequence that does
+					t.Fatal(err)
+				}
+			})
+		}
+		t.Logf("%d steps", done)
+	}, withClock)
+}
+
+// moved is one server of a backend, with the backend's clock, as package agree sees it.
+type moved struct {
+	ctx  context.Context
+	b    *backend.Backend
+	node *redis.Client
+}
+
+func (m moved) SetTime(us int64) error { return m.b.SetTime(us) }
+
+func (m moved) Do(words ...string) (any, error) {
+	reply, err := call(m.ctx, m.node, words)
+	var refused redis.Error
+	if errors.As(err, &refused) {
+		return nil, agree.Refusal(refused.Error())
+	}
+	return reply, err
+}
