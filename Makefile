@@ -1,12 +1,16 @@
 # `make` alone lists what there is to run.
 
-.PHONY: help test generate images cluster cluster-down bench clean
+.PHONY: help test soak generate images cluster cluster-down bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
 
 test: ## every check and every test; installs what is missing on Debian or Ubuntu
 	@scripts/test.sh
+
+soak: ## the long runs: generated calls against the model, offline and on every server; RATELIMIT_SOAK=steps
+	@RATELIMIT_SOAK=$${RATELIMIT_SOAK:-200000} go test -count=1 -timeout 30m -v -run 'TestAgreement|TestExactness' ./lua_test
+	@cd integration_test && RATELIMIT_SOAK=$${RATELIMIT_SOAK:-200000} go test -count=1 -timeout 60m -v -run 'TestAgreement$$' .
 
 generate: ## build functions/ratelimit.lua from functions/src
 	@go generate ./functions
