@@ -34,6 +34,12 @@ type Runtime struct {
 	sources map[string]string // chunk names by how messages name the chunk
 }
 
+// A table's array would grow up to any whole number that is used as a key, a minute since the epoch say. Beyond this many
+// elements keys are hashed instead. The setting is gopher-lua's own, for the whole process, and changes no meaning below it.
+const longestArray = 1 << 22
+
+func init() { lua.MaxArrayIndex = longestArray }
+
 // New makes a state whose globals are the standard library as Redis offers it
 // at call time. Add what else is needed with Globals, then call Protect.
 func New() *Runtime {
