@@ -57,8 +57,10 @@ func (e *PartialError) head(bad int) string {
 	}
 	all := len(e.Nodes)
 	switch {
-	case e.Op == opStatus, e.Op == opPlan:
+	case e.Op == opStatus:
 		return fmt.Sprintf("%d of %d nodes cannot be looked at", bad, all)
+	case e.Op == opPlan:
+		return fmt.Sprintf("%d of %d nodes cannot take build %s", bad, all, e.Build)
 	case e.Op == opDelete && changed == 0:
 		return fmt.Sprintf("nothing was deleted, as %d of %d nodes failed", bad, all)
 	case e.Op == opDelete:

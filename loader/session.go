@@ -33,6 +33,16 @@ func (s *session) conn(addr string) *conn {
 	return c
 }
 
+// drop closes the connection to a node, so that it is dialled anew.
+func (s *session) drop(addr string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.conns[addr]; c != nil {
+		c.close()
+		delete(s.conns, addr)
+	}
+}
+
 func (s *session) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,0 +1,209 @@
+package loader
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/ratelimit-functions/ratelimit/functions"
+)
+
+// Action is what a deployment would do on a node.
+type Action string
+
+const (
+	// Nothing: the node runs the build.
+	Nothing Action = "nothing"
+
+	// Load: the node does not hold the library and would get it.
+	Load Action = "load"
+
+	// Replace: the build would take the place of what the node holds.
+	Replace Action = "replace"
+
+	// Refuse: the build would not be loaded; Node.Err says why.
+	Refuse Action = "refuse"
+)
+
+// Change is a part of the library that a deployment would add, remove or change.
+type Change struct {
+	Kind string `json:"kind"` // "function", "policy", or "source" for a file of the library's source
+	Name string `json:"name"`
+	What string `json:"what"`          // "added", "removed" or "changed"
+	Old  string `json:"old,omitempty"` // of a policy: its limits before
+	New  string `json:"new,omitempty"` // and after
+}
+
+// NodePlan is what a deployment would change on one node.
+type NodePlan struct {
+	Node    Node     `json:"node"`
+	Action  Action   `json:"action"`
+	Changes []Change `json:"changes"`
+
+	// Diff is how the text would change, as `diff -u` shows it; empty unless the action is Replace.
+	Diff string `json:"diff,omitempty"`
+}
+
+// Plan is what a deployment would change. It is a plain value.
+type Plan struct {
+	Topology Topology   `json:"topology"`
+	Wanted   Library    `json:"wanted"`
+	Nodes    []NodePlan `json:"nodes"` // every primary, by address
+}
+
+// Empty tells whether there is nothing to change. A Plan without nodes is not empty.
+func (p Plan) Empty() bool {
+	return len(p.Nodes) > 0 && !slices.ContainsFunc(p.Nodes, func(n NodePlan) bool { return n.Action != Nothing })
+}
+
+// Plan looks at every primary and answers what [Loader.Deploy] would change there. It changes nothing, and needs no right to
+// load.
+//
+// The Plan is complete also when there is an error, a [*PartialError], which tells which nodes do not answer or would
+// refuse the build.
+func (l *Loader) Plan(ctx context.Context, build Build, opts ...DeployOption) (Plan, error) {
+	want, err := readBuild("loader.Plan", build)
+	if err != nil {
+		return Plan{}, err
+	}
+	s := l.session()
+	defer s.close()
+	f := s.look(ctx, want)
+	f.check(ctx, optionsOf(opts), false)
+	plan := Plan{Topology: f.report.Topology, Wanted: want.Library}
+	for _, n := range f.report.Nodes {
+		plan.Nodes = append(plan.Nodes, NodePlan{Node: n, Action: Refuse, Changes: []Change{}})
+	}
+	done := map[string]int{} // by digest of what runs, the first node with it
+	for i, m := range f.members {
+		n := &plan.Nodes[i]
+		if first, ok := done[n.Node.Running.Digest]; ok {
+			n.Changes, n.Diff = plan.Nodes[first].Changes, plan.Nodes[first].Diff
+		} else if n.Node.State == Different || n.Node.State == Absent {
+			done[n.Node.Running.Digest] = i
+			n.Changes = changes(m.text, want.text)
+			if m.text != "" {
+				n.Diff = unified(n.Node.Running.String(), want.Library.String(), m.text, want.text)
+			}
+		}
+		switch {
+		case n.Node.Err != nil:
+		case n.Node.State == Same:
+			n.Action = Nothing
+		case n.Node.State == Absent:
+			n.Action = Load
+		default:
+			n.Action = Replace
+		}
+	}
+	return plan, f.err(opPlan)
+}
+
+// changes lists what differs between two library texts.
+func changes(before, after string) []Change {
+	list := []Change{}
+	list = append(list, differences("function", bodies(before), bodies(after))...)
+	policies := differences("policy", policiesOf(before), policiesOf(after))
+	list = append(list, policies...)
+	if before != "" {
+		list = append(list, differences("source", sources(before), sources(after))...)
+	}
+	for i := range list {
+		if list[i].Kind != "policy" {
+			list[i].Old, list[i].New = "", ""
+		}
+	}
+	return list
+}
+
+func differences(kind string, before, after map[string]string) []Change {
+	var list []Change
+	for name, text := range after {
+		if old, ok := before[name]; !ok {
+			list = append(list, Change{Kind: kind, Name: name, What: "added", New: text})
+		} else if old != text {
+			list = append(list, Change{Kind: kind, Name: name, What: "changed", Old: old, New: text})
+		}
+	}
+	for name, text := range before {
+		if _, ok := after[name]; !ok {
+			list = append(list, Change{Kind: kind, Name: name, What: "removed", Old: text})
+		}
+	}
+	slices.SortFunc(list, func(a, b Change) int { return cmp.Compare(a.Name, b.Name) })
+	return list
+}
+
+// files takes a library text apart at the lines that the build writes before each source file.
+func files(code string) map[string]string {
+	const mark = "\n--@ "
+	parts := strings.Split(code, mark)
+	found := map[string]string{"": parts[0]}
+	for _, part := range parts[1:] {
+		name, body, _ := strings.Cut(part, "\n")
+		found[name] = body
+	}
+	return found
+}
+
+// bodies answers the functions that a text registers, each with the source file that registers it.
+func bodies(code string) map[string]string {
+	found := map[string]string{}
+	for _, body := range files(code) {
+		for _, name := range functionsOf(body) {
+			found[name] = body
+		}
+	}
+	return found
+}
+
+// sources answers the source files of a text that register no function and hold neither version nor policies.
+func sources(code string) map[string]string {
+	found := files(code)
+	maps.DeleteFunc(found, func(name, body string) bool {
+		return name == "" || len(functionsOf(body)) > 0
+	})
+	for name, body := range found {
+		body = versionLine.ReplaceAllString(body, "")
+		body = buildIDLine.ReplaceAllString(body, "")
+		if begin, rest, ok := strings.Cut(body, "\nlocal POLICIES = {"); ok {
+			if _, end, ok := strings.Cut("\n"+rest, "\n}\n"); ok {
+				body = begin + end
+			} else if _, end, ok := strings.Cut(rest, "}\n"); ok {
+				body = begin + end
+			}
+		}
+		found[name] = body
+	}
+	return found
+}
+
+// policiesOf answers the policies that a text holds, each as a person would write it.
+func policiesOf(code string) map[string]string {
+	found := map[string]string{}
+	list, err := functions.ReadPolicies(code)
+	if err != nil {
+		return found // not a text of ours, or of before there were policies
+	}
+	for _, p := range list {
+		var parts []string
+		for _, limit := range p.Limits {
+			if limit.Key == "" {
+				parts = append(parts, limit.Limit)
+			} else {
+				parts = append(parts, limit.Key+": "+limit.Limit)
+			}
+		}
+		says := strings.Join(parts, "; ")
+		if p.Shadow {
+			says += " (shadow)"
+		}
+		if p.Track {
+			says += " (track)"
+		}
+		found[p.Name] = says
+	}
+	return found
+}

@@ -1,0 +1,84 @@
+package loader_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/loader"
+)
+
+func TestPlan(t *testing.T) {
+	addr, _ := startRedis(t)
+	ctx := t.Context()
+	l := newLoader(t, at(t, addr))
+	with := func(policies ...functions.Policy) functions.Build {
+		return must[functions.Build](t)(functions.New(functions.WithPolicies(policies...)))
+	}
+	one := functions.Policy{Name: "one", Limits: []functions.PolicyLimit{{Limit: "100/m"}}}
+	two := functions.Policy{Name: "two", Limits: []functions.PolicyLimit{{Key: "a", Limit: "1/s"}, {Key: "b", Limit: "2/s"}}, Shadow: true, Track: true}
+	three := functions.Policy{Name: "three", Limits: []functions.PolicyLimit{{Limit: "3/d"}}}
+	more := one
+	more.Limits = []functions.PolicyLimit{{Limit: "200/m"}}
+
+	plan := must[loader.Plan](t)(l.Plan(ctx, with(one, two)))
+	if plan.Empty() || len(plan.Nodes) != 1 || plan.Nodes[0].Action != loader.Load || plan.Nodes[0].Diff != "" {
+		t.Fatalf("%+v", plan)
+	}
+	says := describeChanges(plan.Nodes[0].Changes)
+	if !strings.Contains(says, "function ratelimit_take added: >\n") || !strings.Contains(says, "policy two added: >a: 1/s; b: 2/s (shadow) (track)\n") || strings.Contains(says, "source") {
+		t.Errorf("%s", says)
+	}
+	if left := at(t, addr).Do(ctx, "FUNCTION", "LIST").Val().([]any); len(left) != 0 {
+		t.Error("a plan changed something")
+	}
+
+	must[loader.Report](t)(l.Deploy(ctx, with(one, two)))
+	plan = must[loader.Plan](t)(l.Plan(ctx, with(two, one)))
+	if !plan.Empty() || plan.Nodes[0].Action != loader.Nothing || len(plan.Nodes[0].Changes) != 0 {
+		t.Errorf("%+v", plan)
+	}
+	plan = must[loader.Plan](t)(l.Plan(ctx, with(more, three)))
+	if got, want := describeChanges(plan.Nodes[0].Changes), "policy one changed: 100/m>200/m\npolicy three added: >3/d\npolicy two removed: a: 1/s; b: 2/s (shadow) (track)>\n"; got != want {
+		t.Errorf("%s\nwant\n%s", got, want)
+	}
+	diff := plan.Nodes[0].Diff
+	if plan.Nodes[0].Action != loader.Replace || !strings.Contains(diff, "\n-  ['one'] = { '100/m' },\n") || !strings.Contains(diff, "\n+  ['one'] = { '200/m' },\n") ||
+		!strings.HasPrefix(diff, "--- "+with(one, two).Version()+" build "+with(one, two).ID()+"\n+++ ") || strings.Count(diff, "\n@@ ") != 2 {
+		t.Errorf("%+v\n%s", plan.Nodes[0].Action, diff)
+	}
+
+	// A function that is gone, one that is new, and files that differ.
+	other := strings.Replace(string(version("0.0.9", "000000000009")), "'ratelimit_usage'", "'ratelimit_statistics'", 1)
+	other = strings.Replace(other, "\n--@ src/algorithms/gcra.lua\n", "\n--@ src/algorithms/gcra.lua\n-- before\n", 1)
+	if err := at(t, addr).FunctionLoadReplace(ctx, other).Err(); err != nil {
+		t.Fatal(err)
+	}
+	plan = must[loader.Plan](t)(l.Plan(ctx, build(t)))
+	if got, want := describeChanges(plan.Nodes[0].Changes), "function ratelimit_statistics removed: >\nfunction ratelimit_usage added: >\nsource src/algorithms/gcra.lua changed: >\n"; got != want {
+		t.Errorf("%s\nwant\n%s", got, want)
+	}
+
+	// What would be refused.
+	if err := at(t, addr).FunctionLoadReplace(ctx, string(version("0.2.0", "000000000009"))).Err(); err != nil {
+		t.Fatal(err)
+	}
+	plan, err := l.Plan(ctx, build(t))
+	want(t, "downgrade", err, addr+" runs version 0.2.0, which is newer than 0.1.0; deploy a newer one, or allow it with --allow-downgrade (AllowDowngrade)", loader.ErrDowngrade)
+	if plan.Nodes[0].Action != loader.Refuse || plan.Empty() {
+		t.Errorf("%+v", plan.Nodes[0])
+	}
+	if plan, err := l.Plan(ctx, build(t), loader.AllowDowngrade()); err != nil || plan.Nodes[0].Action != loader.Replace {
+		t.Errorf("%v, %+v", err, plan)
+	}
+	_, err = newLoader(t, at(t, "127.0.0.1:1")).Plan(ctx, build(t))
+	want(t, "unreachable", err, "cannot reach 127.0.0.1:1: connection refused; check the address, and that the server runs", loader.ErrUnreachable)
+}
+
+func describeChanges(changes []loader.Change) string {
+	var b strings.Builder
+	for _, c := range changes {
+		b.WriteString(c.Kind + " " + c.Name + " " + c.What + ": " + c.Old + ">" + c.New + "\n")
+	}
+	return b.String()
+}

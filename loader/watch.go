@@ -1,0 +1,327 @@
+package loader
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+)
+
+// EventKind is what a [Loader.Watch] has seen or done.
+type EventKind string
+
+const (
+	// InStep: the node runs the build; sent at the beginning, and when it does so again without our doing.
+	InStep EventKind = "in step"
+
+	// Repaired: the node did not run the build, which was loaded.
+	Repaired EventKind = "repaired"
+
+	// Left: the node does not run the build and is left as it is; Event.Text says why.
+	Left EventKind = "left"
+
+	// Failed: the node cannot be looked at, or the load failed; Event.Text says why. It is tried again.
+	Failed EventKind = "failed"
+)
+
+// Event is a change that a watch has seen on one node.
+type Event struct {
+	Time   time.Time
+	Kind   EventKind
+	Node   Node    // as it is after the event
+	Before Library // what the node ran when it was seen
+	Text   string  // a sentence
+}
+
+// MarshalJSON writes an Event with its error inside the node, as a Node is written.
+func (e Event) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		Time   time.Time `json:"time"`
+		Kind   EventKind `json:"event"`
+		Text   string    `json:"text"`
+		Before Library   `json:"before"`
+		Node   Node      `json:"node"`
+	}{e.Time, e.Kind, e.Text, e.Before, e.Node})
+}
+
+// Watch looks at every primary, found anew each time, over and over (see [WithInterval]) until ctx ends, and loads build
+// where it got lost: on a shard that joined, after FUNCTION FLUSH, after a restart without persistence. It calls report, from one
+// goroutine, for each change that it sees, and for each node at the beginning. It returns the error of ctx, or an
+// error if the build is none.
+//
+// A watch repairs and does not deploy. It leaves a node as it is, and says so, where another build was
+// deployed after this one, where a newer version, a higher contract or a library that is not ours runs, and while a deployment
+// is under way. So a watch that was forgotten never brings an older build back.
+//
+// A node gets the build once an occasion: at most once for one finding. Where the same finding comes back at once,
+// since somebody else keeps on replacing it, the watch waits longer each time, up to a minute. The same
+// holds for loads that fail.
+//
+// A step here takes at most a second, even if [WithTimeout] allows more, so that a node that hangs does not keep others from
+// being repaired.
+func (l *Loader) Watch(ctx context.Context, build Build, report func(Event)) error {
+	want, err := readBuild("loader.Watch", build)
+	if err != nil {
+		return err
+	}
+	if report == nil {
+		return errors.New("loader.Watch: the function to report to is nil; pass one")
+	}
+	w := &watch{s: l.session(), want: want, report: report, seen: map[string]*sight{}}
+	w.s.timeout = min(w.s.timeout, time.Second)
+	defer w.s.close()
+	tick := time.NewTicker(l.interval)
+	defer tick.Stop()
+	for {
+		w.round(ctx)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+}
+
+type watch struct {
+	s      *session
+	want   artifact
+	report func(Event)
+	seen   map[string]*sight // by address
+}
+
+// sight is what was last seen of a node.
+type sight struct {
+	finding  string // digest of what was there when the build was last loaded
+	said     string // what was last reported
+	loads    int    // of late, for that finding
+	notUntil time.Time
+}
+
+// round looks at all nodes once and repairs what may be repaired.
+func (w *watch) round(ctx context.Context) {
+	f := w.s.look(ctx, w.want)
+	if ctx.Err() != nil {
+		return
+	}
+	if len(f.members) == 0 { // no node answered at all
+		for _, n := range f.report.Nodes {
+			w.say(Event{Kind: Failed, Node: n, Text: n.Err.Error()})
+		}
+		return
+	}
+	var lost []*member
+	verdicts := f.judge(ctx, "")
+	for _, m := range f.members {
+		if m.node.Role == Replica { // a Sentinel's client finds the new primary when it connects anew
+			w.s.drop(m.seat.addr)
+		}
+		if w.sees(m, verdicts[m]) {
+			lost = append(lost, m)
+		}
+	}
+	if len(lost) == 0 {
+		return
+	}
+	// Nobody deploys while we repair. Where the lease cannot be had for another reason, nobody can deploy either.
+	lease := w.s.holder(f.leader().conn)
+	if err := lease.take(ctx, 0); err == nil {
+		defer func() { _ = lease.release(ctx) }()
+	} else if errors.Is(err, ErrLeased) {
+		for _, m := range lost {
+			w.say(Event{Kind: Left, Node: *m.node, Before: m.node.Running, Text: m.node.Addr + " is left as it is for now: " + err.Error()})
+		}
+		return
+	}
+	f.reread(ctx)
+	verdicts = f.judge(ctx, lease.lease.name)
+	befores := map[*member]Library{}
+	for _, m := range lost {
+		if w.sees(m, verdicts[m]) {
+			befores[m] = m.node.Running
+		}
+	}
+	kept := ""
+	for _, m := range f.members {
+		if m.record.deployed == w.want.Digest && m.node.State == Same {
+			kept = m.recordText
+		}
+	}
+	each(f.some(func(m *member) bool { _, ok := befores[m]; return ok }), func(m *member) { w.repair(ctx, m, kept) })
+	for _, m := range f.members {
+		if before, ok := befores[m]; ok {
+			w.account(m, before)
+		}
+	}
+}
+
+// sees reports what was found on a node, and tells whether it is to be repaired now.
+func (w *watch) sees(m *member, verdict string) bool {
+	n, s, now := m.node, w.sight(m.node.Addr), time.Now()
+	switch {
+	case n.Err != nil:
+		w.say(Event{Kind: Failed, Node: *n, Text: n.Err.Error()})
+	case n.State == Same:
+		if now.After(s.notUntil.Add(time.Minute)) {
+			s.loads = 0
+		}
+		w.say(Event{Kind: InStep, Node: *n, Before: n.Running, Text: n.Addr + " runs build " + w.want.BuildID})
+	case verdict != "":
+		w.say(Event{Kind: Left, Node: *n, Before: n.Running, Text: verdict})
+	default:
+		return !now.Before(s.notUntil)
+	}
+	return false
+}
+
+// repair loads the build, and the record of its deployment that another node holds, if one does.
+func (w *watch) repair(ctx context.Context, m *member, record string) {
+	if m.node.Err = m.probe(ctx); m.node.Err != nil {
+		return
+	}
+	if m.recordText == "" && record != "" {
+		if m.node.Err = m.restore(ctx, recordName, record); m.node.Err != nil {
+			return
+		}
+	}
+	err := m.loadAndWait(ctx, w.want.text)
+	readErr := m.lookAgain(ctx, w.want)
+	switch {
+	case readErr == nil && m.node.State == Same:
+		m.node.Changed = true
+	case err != nil:
+		m.node.Err = err
+	case readErr != nil:
+		m.node.Err = readErr
+	default:
+		m.node.Err = overwritten(m.conn)
+	}
+}
+
+// account reports a repair, and decides when the next one of this kind may be.
+func (w *watch) account(m *member, before Library) {
+	s := w.sight(m.node.Addr)
+	if before.Digest != s.finding {
+		s.loads = 0
+	}
+	s.finding = before.Digest
+	s.loads++
+	if s.loads > 2 || m.node.Err != nil {
+		s.notUntil = time.Now().Add(min(time.Minute, 500*time.Millisecond<<min(s.loads, 10)))
+	} else {
+		s.notUntil = time.Now()
+	}
+	if m.node.Err != nil {
+		w.say(Event{Kind: Failed, Node: *m.node, Before: before, Text: m.node.Err.Error()})
+		return
+	}
+	had := "ran " + before.String()
+	if before.Digest == "" {
+		had = "had no library"
+	}
+	s.said = ""
+	w.say(Event{Kind: Repaired, Node: *m.node, Before: before, Text: m.node.Addr + " " + had + ": loaded build " + w.want.BuildID})
+	s.said = string(InStep)
+}
+
+func (w *watch) sight(addr string) *sight {
+	if w.seen[addr] == nil {
+		w.seen[addr] = &sight{}
+	}
+	return w.seen[addr]
+}
+
+// say reports an event unless it is the same as the node's last.
+func (w *watch) say(e Event) {
+	s := w.sight(e.Node.Addr)
+	said := string(e.Kind)
+	if e.Kind != InStep {
+		said += e.Text
+	}
+	if s.said == said {
+		return
+	}
+	s.said = said
+	e.Time = time.Now()
+	w.report(e)
+}
+
+// judge answers for each member why a watch must leave it as it is, "" where it may load the build. lease is the name
+// of the watch's own.
+func (f *fleet) judge(ctx context.Context, lease string) map[*member]string {
+	says := map[*member]string{}
+	whole := f.laterBuild()
+	if whole == "" {
+		whole = f.underWay(ctx, lease)
+	}
+	for _, m := range f.members {
+		n := m.node
+		if n.Err != nil || n.State == Same {
+			continue
+		}
+		what := n.Addr + " has no library"
+		if n.State == Different {
+			what = n.Addr + " runs " + n.Running.String()
+		}
+		refusal := m.refusal(ctx, f.want, deployOptions{})
+		switch {
+		case refusal != nil:
+			says[m] = refusal.Error()
+		case whole != "":
+			says[m] = what + " and is left as it is, as " + whole
+		case n.State == Different && !f.isDeployed() && !newer(f.want.Version, n.Running.Version):
+			says[m] = what + " and is left as it is, as nothing tells which of the two builds is the later one; put this one there with: ratelimit deploy"
+		}
+	}
+	return says
+}
+
+// laterBuild tells whether a newer version runs somewhere, or the last deployment that can be seen was one of another build.
+func (f *fleet) laterBuild() string {
+	for _, m := range f.members {
+		if r := m.node.Running; r.Contract > f.want.Contract || newer(r.Version, f.want.Version) {
+			return m.node.Addr + " runs the newer version " + r.Version
+		}
+	}
+	last := record{}
+	for _, m := range f.members {
+		// A record can be left over from a deployment that was put back; one counts that says what its node runs, or ran before it was lost.
+		says := m.record.deployed
+		if m.record.deployment > last.deployment && (says == m.node.Running.Digest || says == f.want.Digest || m.text == "") {
+			last = m.record
+		}
+	}
+	if last.deployment == 0 || last.deployed == f.want.Digest {
+		return ""
+	}
+	for _, m := range f.members {
+		if m.node.Running.Digest == last.deployed {
+			return m.node.Running.String() + " was deployed after this one"
+		}
+	}
+	return "another build was deployed after this one"
+}
+
+// isDeployed tells whether a record says that this build was deployed.
+func (f *fleet) isDeployed() bool {
+	for _, m := range f.members {
+		if m.record.deployed == f.want.Digest {
+			return true
+		}
+	}
+	return false
+}
+
+// underWay tells whether a deployment holds the lease.
+func (f *fleet) underWay(ctx context.Context, but string) string {
+	for _, m := range f.members {
+		for _, l := range m.leases {
+			if l.name == but {
+				continue
+			}
+			if now, err := m.timeMS(ctx); err == nil && !l.isOver(now) {
+				return "a deployment is under way, by " + l.who
+			}
+		}
+	}
+	return ""
+}

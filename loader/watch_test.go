@@ -1,0 +1,246 @@
+package loader_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/loader"
+)
+
+// watching runs a watch and collects its events.
+type watching struct {
+	mu     sync.Mutex
+	events []loader.Event
+}
+
+func startWatch(t *testing.T, l *loader.Loader, build loader.Build) *watching {
+	t.Helper()
+	w := &watching{}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- l.Watch(ctx, build, func(e loader.Event) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.events = append(w.events, e)
+		})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("the watch ended with %v", err)
+		}
+	})
+	return w
+}
+
+// count answers how many events of a kind there were on a node, and the text of the last.
+func (w *watching) count(addr string, kind loader.EventKind) (int, string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n, text := 0, ""
+	for _, e := range w.events {
+		if e.Node.Addr == addr && e.Kind == kind {
+			n++
+			text = e.Text
+		}
+	}
+	return n, text
+}
+
+func (w *watching) waitFor(t *testing.T, addr string, kind loader.EventKind, n int) string {
+	t.Helper()
+	text := ""
+	eventually(t, fmt.Sprintf("%d times %q on %s", n, kind, addr), func() bool {
+		var got int
+		got, text = w.count(addr, kind)
+		return got >= n
+	})
+	return text
+}
+
+const often = 20 * time.Millisecond
+
+func TestWatchRepairsWhatIsLost(t *testing.T) {
+	f := startThree(t, redis.Options{})
+	ctx := t.Context()
+	one, two := version("0.1.0", "000000000001"), version("0.1.0", "000000000002")
+	l := newLoader(t, f.ring, loader.WithInterval(often))
+	must[loader.Report](t)(l.Deploy(ctx, one))
+	must[loader.Report](t)(l.Deploy(ctx, two))
+	w := startWatch(t, l, two)
+	for _, addr := range f.addrs {
+		if text := w.waitFor(t, addr, loader.InStep, 1); text != addr+" runs build 000000000002" {
+			t.Error(text)
+		}
+	}
+	for _, addr := range f.addrs {
+		mustRun(t, at(t, addr), "FUNCTION", "FLUSH")
+		if text := w.waitFor(t, addr, loader.Repaired, 1); text != addr+" had no library: loaded build 000000000002" {
+			t.Error(text)
+		}
+	}
+	// The way back is there again, too.
+	eventually(t, "the watch lets go of its lease", func() bool {
+		return len(at(t, f.addrs[0]).FunctionList(ctx, redis.FunctionListQuery{LibraryNamePattern: "ratelimit_lease*"}).Val()) == 0
+	})
+	report := must[loader.Report](t)(l.Status(ctx, two))
+	for _, n := range report.Nodes {
+		if n.State != loader.Same || n.Previous.BuildID != "000000000001" {
+			t.Errorf("%+v", n)
+		}
+	}
+	// An older build that somebody loaded by hand, without a deployment.
+	if err := at(t, f.addrs[1]).FunctionLoadReplace(ctx, string(version("0.0.9", "000000000009"))).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if text := w.waitFor(t, f.addrs[1], loader.Repaired, 2); text != f.addrs[1]+" ran 0.0.9 build 000000000009: loaded build 000000000002" {
+		t.Error(text)
+	}
+	for _, addr := range f.addrs {
+		if n, text := w.count(addr, loader.Failed); n != 0 {
+			t.Errorf("%d failures, such as %s", n, text)
+		}
+	}
+}
+
+func TestWatchNeverGoesBack(t *testing.T) {
+	f := startThree(t, redis.Options{})
+	ctx := t.Context()
+	one, two := version("0.1.0", "000000000001"), version("0.1.0", "000000000002")
+	l := newLoader(t, f.ring, loader.WithInterval(often))
+	must[loader.Report](t)(l.Deploy(ctx, one))
+	w := startWatch(t, l, one)
+	w.waitFor(t, f.addrs[2], loader.InStep, 1)
+	must[loader.Report](t)(l.Deploy(ctx, two, loader.WaitForLease(10*time.Second)))
+	for _, addr := range f.addrs {
+		w.waitFor(t, addr, loader.Left, 1)
+	}
+	eventually(t, "the reason is the later deployment", func() bool {
+		_, text := w.count(f.addrs[0], loader.Left)
+		return text == f.addrs[0]+" runs 0.1.0 build 000000000002 and is left as it is, as 0.1.0 build 000000000002 was deployed after this one"
+	})
+	// Nor where the library is lost on one: the older build does not come back there.
+	mustRun(t, at(t, f.addrs[1]), "FUNCTION", "FLUSH")
+	eventually(t, "the loss is seen and left", func() bool {
+		_, text := w.count(f.addrs[1], loader.Left)
+		return text == f.addrs[1]+" has no library and is left as it is, as 0.1.0 build 000000000002 was deployed after this one"
+	})
+	must[loader.Report](t)(l.Deploy(ctx, two, loader.WaitForLease(10*time.Second)))
+
+	// Nor over a newer version or a higher contract that nobody deployed, or a stranger's library.
+	newest := version("0.2.0", "000000000005")
+	alone, _ := startRedis(t)
+	single := newLoader(t, at(t, alone), loader.WithInterval(often))
+	for _, tt := range []struct {
+		text, want string
+	}{
+		{string(newest), " runs version 0.2.0, which is newer than 0.1.0; deploy a newer one, or allow it with --allow-downgrade (AllowDowngrade)"},
+		{strings.Replace(string(version("0.0.1", "000000000006")), "local CONTRACT = 1", "local CONTRACT = 2", 1),
+			" runs version 0.0.1, which speaks contract 2, and this build, version 0.1.0, speaks contract 1; deploy a newer one, or allow it with --allow-downgrade (AllowDowngrade)"},
+		{"#!lua name=ratelimit\nredis.register_function('mine', function() return 1 end)",
+			` has a library "ratelimit" that is not this one: its text names no build; delete it with FUNCTION DELETE ratelimit, or allow its replacement with --replace-foreign (ReplaceForeign)`},
+		{string(version("0.1.0", "000000000007")),
+			" runs 0.1.0 build 000000000007 and is left as it is, as nothing tells which of the two builds is the later one; put this one there with: ratelimit deploy"},
+	} {
+		if err := at(t, alone).FunctionLoadReplace(ctx, tt.text).Err(); err != nil {
+			t.Fatal(err)
+		}
+		t.Run("", func(t *testing.T) {
+			w := startWatch(t, single, one)
+			if text := w.waitFor(t, alone, loader.Left, 1); text != alone+tt.want {
+				t.Error(text)
+			}
+		})
+		list := at(t, alone).FunctionList(ctx, redis.FunctionListQuery{WithCode: true}).Val()
+		if len(list) != 1 || list[0].Code != tt.text {
+			t.Errorf("the watch changed what runs: %d libraries", len(list))
+		}
+	}
+	for _, addr := range f.addrs {
+		if n, text := w.count(addr, loader.Repaired); n != 0 {
+			t.Errorf("the watch of the older build loaded it: %s", text)
+		}
+	}
+}
+
+// Somebody who keeps on replacing the library is not answered at the same pace.
+func TestWatchDoesNotFight(t *testing.T) {
+	addr, _ := startRedis(t)
+	ctx := t.Context()
+	var looks atomic.Int64
+	l := newLoader(t, at(t, addr), loader.WithInterval(often), loader.WithTrace(func(s loader.Step) {
+		if strings.HasPrefix(s.Command, "FUNCTION LIST LIBRARYNAME") {
+			looks.Add(1)
+		}
+	}))
+	w := startWatch(t, l, build(t))
+	w.waitFor(t, addr, loader.Repaired, 1)
+	older, _ := older(t)
+	replace := func() {
+		if err := at(t, addr).FunctionLoadReplace(ctx, older).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for n := 2; n <= 4; n++ {
+		replace()
+		w.waitFor(t, addr, loader.Repaired, n)
+	}
+	replace()
+	seen := looks.Load()
+	eventually(t, "ten more looks", func() bool { return looks.Load() >= seen+10 })
+	if n, _ := w.count(addr, loader.Repaired); n != 4 {
+		t.Errorf("%d repairs", n)
+	}
+}
+
+// A node that cannot be repaired is said once, others are repaired meanwhile, and it is when it can be.
+func TestWatchGoesOnAfterFailures(t *testing.T) {
+	f := startThree(t, redis.Options{})
+	ctx := t.Context()
+	b := build(t)
+	l := newLoader(t, f.ring, loader.WithInterval(often))
+	must[loader.Report](t)(l.Deploy(ctx, b))
+	w := startWatch(t, l, b)
+	w.waitFor(t, f.addrs[2], loader.InStep, 1)
+	if err := at(t, f.addrs[0]).ConfigSet(ctx, "maxmemory", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	for _, addr := range f.addrs[:2] {
+		mustRun(t, at(t, addr), "FUNCTION", "FLUSH")
+	}
+	if text := w.waitFor(t, f.addrs[0], loader.Failed, 1); text != f.addrs[0]+" is out of memory and accepts no library; raise its maxmemory or free some, then try again" {
+		t.Error(text)
+	}
+	w.waitFor(t, f.addrs[1], loader.Repaired, 1)
+	if err := at(t, f.addrs[0]).ConfigSet(ctx, "maxmemory", "0").Err(); err != nil {
+		t.Fatal(err)
+	}
+	w.waitFor(t, f.addrs[0], loader.Repaired, 1)
+	if n, _ := w.count(f.addrs[0], loader.Failed); n != 1 {
+		t.Errorf("the failure was said %d times", n)
+	}
+	f.stop[1]()
+	w.waitFor(t, f.addrs[1], loader.Failed, 1)
+	mustRun(t, at(t, f.addrs[2]), "FUNCTION", "FLUSH")
+	w.waitFor(t, f.addrs[2], loader.Repaired, 1)
+}
+
+func TestWatchRefuses(t *testing.T) {
+	l := newLoader(t, at(t, "127.0.0.1:1"))
+	if err := l.Watch(t.Context(), functions.Build{}, func(loader.Event) {}); err == nil || err.Error() != "loader.Watch: the build is empty; make one with functions.New" {
+		t.Error(err)
+	}
+	if err := l.Watch(t.Context(), build(t), nil); err == nil || err.Error() != "loader.Watch: the function to report to is nil; pass one" {
+		t.Error(err)
+	}
+}
