@@ -5,22 +5,29 @@ import "slices"
 // taken are units taken at one time, in microseconds.
 type taken struct{ at, units int64 }
 
-// slidingLog is the standing and what is kept: all units in the order in which they were taken.
+// slidingLog is the standing, and []taken what is kept: all units in the order in which they were taken.
 type slidingLog struct {
 	n, period, now int64
-	log            []taken
+	log            []taken // those that count
+	over           []taken // those before them that have left the window
+	lazy           bool    // one rate: what has left is dropped only when it is more than half of the log
 }
 
-func standSlidingLog(r Rate, saved any, c int64, now instant) *slidingLog {
-	s := &slidingLog{n: r.N, period: r.periodUS(), now: int64(now)}
+func standSlidingLog(l Limit, r Rate, saved any, c int64, now instant) *slidingLog {
+	s := &slidingLog{n: r.N, period: r.periodUS(), now: int64(now), lazy: len(l.Rates) == 1}
 	all, _ := saved.([]taken)
 	for _, unit := range all {
 		if unit.at > s.now-s.period {
 			s.log = append(s.log, unit)
+		} else {
+			s.over = append(s.over, unit)
 		}
 	}
+	if 2*len(s.over) > len(all) {
+		s.over = nil
+	}
 	if s.units() >= s.n && s.nthNewest(s.n) > s.now {
-		s.log = nil
+		s.log, s.over = nil, nil
 		s.charge(s.n - room(c, s.n))
 	}
 	return s
@@ -68,7 +75,7 @@ func (s *slidingLog) charge(c int64) {
 }
 
 func (s *slidingLog) refund(c int64) {
-	s.log = slices.Clone(s.log)
+	s.log, s.over = slices.Clone(s.log), nil
 	for c > 0 && len(s.log) > 0 {
 		last := &s.log[len(s.log)-1]
 		back := min(c, last.units)
@@ -91,4 +98,10 @@ func (s *slidingLog) full() int64 {
 
 func (s *slidingLog) reset() int64  { return ceilMS(s.full() - s.now) }
 func (s *slidingLog) fullAt() int64 { return ceilMS(s.full()) }
-func (s *slidingLog) save() any     { return s.log }
+
+func (s *slidingLog) save() any {
+	if s.lazy {
+		return slices.Concat(s.over, s.log)
+	}
+	return s.log
+}

@@ -5,10 +5,11 @@ import (
 	"math/big"
 )
 
-// buckets is what sliding_window keeps: the counts of buckets of one width, by number, and which is the newest.
+// buckets is what sliding_window keeps: the counts of buckets of one width, by number, and which one it was written in.
 type buckets struct {
-	width  int64 // in milliseconds
-	counts map[int64]int64
+	width   int64 // in milliseconds
+	written int64
+	counts  map[int64]int64
 }
 
 func (b buckets) newest() (number int64, ok bool) {
@@ -28,13 +29,13 @@ type slidingWindow struct {
 
 func standSlidingWindow(r Rate, saved any, c int64, now instant) *slidingWindow {
 	s := &slidingWindow{n: r.N, k: max(1, r.Buckets), now: now.ms()}
-	s.buckets = buckets{r.Period.MS() / s.k, map[int64]int64{}}
+	s.buckets = buckets{width: r.Period.MS() / s.k, counts: map[int64]int64{}}
 	old, ok := saved.(buckets)
 	if !ok {
 		return s
 	}
 	i := s.now / s.width
-	if newest, some := old.newest(); old.width == s.width && (!some || newest <= i) {
+	if old.width == s.width && old.written <= i {
 		s.counts = maps.Clone(old.counts)
 		return s
 	}
@@ -117,9 +118,9 @@ func (s *slidingWindow) fullAt() int64 {
 
 // save keeps the buckets that can still count.
 func (s *slidingWindow) save() any {
-	kept := buckets{s.width, map[int64]int64{}}
+	kept := buckets{s.width, s.now / s.width, map[int64]int64{}}
 	for j, count := range s.counts {
-		if j >= s.now/s.width-s.k {
+		if j >= kept.written-s.k {
 			kept.counts[j] = count
 		}
 	}
