@@ -14,16 +14,24 @@ import (
 //		Costs:  []int64{1, 250},
 //	}
 //
+// A policy that is deployed with the library takes as many keys as it has limits, in their order, and one for usage
+// at the end if it says track:
+//
+//	client.Request{
+//		Keys:   []string{"calc:{a}", "consumer9:{a}"},
+//		Limits: []client.Limit{"@calc"},
+//	}
+//
 // It is a plain value: copy it, reuse it, and share it between goroutines as long as nobody changes it.
 type Request struct {
 	// Keys names what is limited: at least one, none twice. In a cluster they share a hash tag, such as {user:42}.
 	Keys []string
 
-	// Limits holds one limit for each key, in the same order.
+	// Limits holds one limit for each key, in the same order; or policies, each of which stands for one or several.
 	Limits []Limit
 
-	// Costs is how much to take. Empty means 1 for every key, a single number counts for all, else one for each key.
-	// Each is from 0 to 2^53. A key with cost 0 neither denies nor is written.
+	// Costs is how much to take. Empty means 1 for every key, a single number counts for all, else one for each key
+	// that is limited. Each is from 0 to 2^53. A key with cost 0 neither denies nor is written.
 	Costs []int64
 }
 

@@ -36,10 +36,22 @@ type Result struct {
 	// Index is the number of the binding key, counted from 1 as on the wire: the first that denied, else the one
 	// with the least remaining. Request.Keys[Index-1] is that key. It is 1 for a call with one key.
 	Index int
+
+	// Shadow is what the call would have been told if no policy of it were a shadow; nil if none is one. The other
+	// fields are those of the limits that are enforced, or, if there are none, of a call that is allowed.
+	Shadow *Shadow
 }
 
-// parseResult reads the reply of take and peek; false where it is not one. More than six elements may come from a newer
-// library: they are not looked at.
+// Shadow is what shadow policies would have said. Example: with "@export" a shadow policy of 10 a day, the eleventh
+// export is {Allowed: true, ...} with the Shadow {Allowed: false, RetryAfter: 2h24m0s, Index: 1}.
+type Shadow struct {
+	Allowed    bool          // as Result.Allowed would have been
+	RetryAfter time.Duration // as Result.RetryAfter would have been: 0, a wait, or [Never]
+	Index      int           // the key that would have been binding, counted from 1
+}
+
+// parseResult reads the reply of take and peek; false where it is not one. The seventh to the ninth element are those of
+// shadow policies. What else follows may come from a newer library, and is not looked at.
 func parseResult(reply any, keys int) (Result, bool) {
 	fields, ok := reply.([]any)
 	if !ok || len(fields) < 6 {
@@ -62,7 +74,26 @@ func parseResult(reply any, keys int) (Result, bool) {
 		RetryAfter: milliseconds(n[3]),
 		ResetAfter: milliseconds(n[4]),
 		Index:      int(n[5]),
+		Shadow:     parseShadow(fields[6:], keys),
 	}, true
+}
+
+// parseShadow reads would_allowed, would_retry_after_ms, would_index; nil where they are not there.
+func parseShadow(fields []any, keys int) *Shadow {
+	if len(fields) < 3 {
+		return nil
+	}
+	var n [3]int64
+	for i := range n {
+		var ok bool
+		if n[i], ok = fields[i].(int64); !ok {
+			return nil
+		}
+	}
+	if n[0] != 0 && n[0] != 1 || n[1] < -1 || n[2] < 1 || n[2] > int64(keys) {
+		return nil
+	}
+	return &Shadow{Allowed: n[0] == 1, RetryAfter: milliseconds(n[1]), Index: int(n[2])}
 }
 
 func milliseconds(ms int64) time.Duration {

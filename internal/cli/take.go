@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -12,24 +13,26 @@ import (
 )
 
 const limitsHelp = `A limit is [algorithm] n/period [option=value ...], for example 100/m, "gcra 10/s burst=20" or
-"fixed_window 1000/h align=clock". In a cluster the keys of one call share a hash tag, such as {user:42}.
+"fixed_window 1000/h align=clock", or @name, a policy that was deployed with the library; --policy takes one with its
+keys, in the order of policies.yaml. In a cluster the keys of one call share a hash tag, such as {user:42}.
 
 Exit codes: 0 allowed · 1 error · 2 denied.`
 
 func (a *app) takeCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "take KEY LIMIT [KEY LIMIT ...]",
+		Use:   "take KEY LIMIT [KEY LIMIT ...] | take --policy NAME KEY [KEY ...]",
 		Short: "Decide, and count the call if it is allowed",
 		Long:  "Decide over one key or several in one step, and count the call on every key if all allow it.\n\n" + limitsHelp,
 		Example: `  ratelimit take user:42 100/m
-  ratelimit take {acme}:ann 10/s {acme} 50/s --cost 1,5`,
+  ratelimit take {acme}:ann 10/s {acme} 50/s --cost 1,5
+  ratelimit take --policy calc calc:{a} consumer9:{a}`,
 	}
 	return a.decisionCommand(cmd, (*client.Client).Take)
 }
 
 func (a *app) peekCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "peek KEY LIMIT [KEY LIMIT ...]",
+		Use:     "peek KEY LIMIT [KEY LIMIT ...] | peek --policy NAME KEY [KEY ...]",
 		Short:   "Answer what take would, and count nothing",
 		Long:    "Answer what take would answer now, and change nothing.\n\n" + limitsHelp,
 		Example: `  ratelimit peek user:42 100/m`,
@@ -42,8 +45,13 @@ type decide func(*client.Client, context.Context, client.Request) (client.Result
 
 func (a *app) decisionCommand(cmd *cobra.Command, ask decide) *cobra.Command {
 	var costs []string
+	var policy string
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		switch {
+		case policy != "" && len(args) == 0:
+			return wrongUse("ratelimit "+cmd.Name()+" --policy calc calc:{a} consumer9:{a}", "a policy needs its keys, but got none")
+		case policy != "":
+			return nil
 		case len(args) < 2:
 			return wrongUse("ratelimit "+cmd.Name()+" user:42 100/m", "%s needs a key and its limit, but got %s",
 				cmd.Name(), plural(int64(len(args)), "argument"))
@@ -55,6 +63,10 @@ func (a *app) decisionCommand(cmd *cobra.Command, ask decide) *cobra.Command {
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		req := client.Request{}
+		if policy != "" {
+			req.Keys, req.Limits = args, []client.Limit{client.Limit("@" + strings.TrimPrefix(policy, "@"))}
+			args = nil
+		}
 		for i := 0; i < len(args); i += 2 {
 			req.Keys = append(req.Keys, args[i])
 			req.Limits = append(req.Limits, client.Limit(args[i+1]))
@@ -79,6 +91,7 @@ func (a *app) decisionCommand(cmd *cobra.Command, ask decide) *cobra.Command {
 		return nil
 	}
 	cmd.Flags().StringSliceVar(&costs, "cost", nil, "how much to take: one number for all keys, or one for each (default 1)")
+	cmd.Flags().StringVar(&policy, "policy", "", "a policy that was deployed; all arguments are its keys")
 	a.jsonFlag(cmd)
 	a.serverFlags(cmd)
 	return cmd
@@ -114,16 +127,33 @@ type decision struct {
 	ResetAfterMS int64  `json:"reset_after_ms"`
 	Index        int    `json:"index"` // of the binding key, from 1
 	Key          string `json:"key"`   // the binding key
+
+	Shadow *shadowDecision `json:"shadow,omitempty"` // if a shadow policy had a say
+}
+
+// shadowDecision is what the call would have been told if no policy of it were a shadow.
+type shadowDecision struct {
+	Allowed      bool  `json:"allowed"`
+	RetryAfterMS int64 `json:"retry_after_ms"` // -1: never
+	Index        int   `json:"index"`
+}
+
+// retryMS is a wait as the wire has it.
+func retryMS(wait time.Duration) int64 {
+	if wait == client.Never {
+		return -1
+	}
+	return wait.Milliseconds()
 }
 
 func (a *app) printDecision(req client.Request, res client.Result) error {
 	if a.json {
 		d := decision{
-			Allowed: res.Allowed, Limit: res.Limit, Remaining: res.Remaining, RetryAfterMS: -1,
+			Allowed: res.Allowed, Limit: res.Limit, Remaining: res.Remaining, RetryAfterMS: retryMS(res.RetryAfter),
 			ResetAfterMS: res.ResetAfter.Milliseconds(), Index: res.Index, Key: req.Keys[res.Index-1],
 		}
-		if res.RetryAfter != client.Never {
-			d.RetryAfterMS = res.RetryAfter.Milliseconds()
+		if s := res.Shadow; s != nil {
+			d.Shadow = &shadowDecision{Allowed: s.Allowed, RetryAfterMS: retryMS(s.RetryAfter), Index: s.Index}
 		}
 		return a.printJSON(d)
 	}
@@ -139,7 +169,11 @@ func sentence(req client.Request, res client.Result) string {
 	}
 	fmt.Fprintf(&line, "%s  %s of %s left", word, grouped(res.Remaining), grouped(res.Limit))
 	if len(req.Keys) > 1 {
-		fmt.Fprintf(&line, " for %s (%s)", visible(req.Keys[res.Index-1]), req.Limits[res.Index-1])
+		limit := req.Limits[0] // of one policy
+		if len(req.Limits) == len(req.Keys) {
+			limit = req.Limits[res.Index-1]
+		}
+		fmt.Fprintf(&line, " for %s (%s)", visible(req.Keys[res.Index-1]), limit)
 	}
 	switch {
 	case res.RetryAfter == client.Never:
@@ -153,6 +187,12 @@ func sentence(req client.Request, res client.Result) string {
 		fmt.Fprintf(&line, " · full again in %s", human(res.ResetAfter))
 	} else if res.Remaining >= res.Limit {
 		line.WriteString(" · full")
+	}
+	if s := res.Shadow; s != nil && !s.Allowed {
+		fmt.Fprintf(&line, " · a shadow policy would deny it for %s", visible(req.Keys[s.Index-1]))
+		if s.RetryAfter != client.Never {
+			fmt.Fprintf(&line, ", and allow it in %s", human(s.RetryAfter))
+		}
 	}
 	return line.String()
 }
