@@ -11,6 +11,7 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/lualint"
 )
 
 // verifyReport is what --json prints.
@@ -22,6 +23,7 @@ type verifyReport struct {
 	Steps    int             `json:"steps"` // that were run
 	Files    []verifiedFile  `json:"files"`
 	Failures []verifyFailure `json:"failures"`
+	Rules    []string        `json:"rules"` // broken: static checks of the text, functions that no vector reaches
 
 	Policies *policyReport `json:"policies,omitempty"` // with --policies
 }
@@ -47,7 +49,9 @@ func (a *app) verifyCommand() *cobra.Command {
 		Use:   "verify",
 		Short: "Check the library without a server: for CI",
 		Long: `Load the library into the engine that is part of this program, and hold its answers against all test vectors, with
-the clock set for each call. It needs no server and no network.
+the clock set for each call. It needs no server and no network. It also reads the text: commands are named literally,
+keys come from KEYS, TIME is called in one place, numbers are not formatted by tostring or .., every function is
+reached by a vector, and a function flagged no-writes writes nothing while every other one does.
 
 With --policies it also checks the policies, which the library reads itself: their names and limits, rates that never
 decide because another always denies first, and bursts below the cost that the policy states.
@@ -96,7 +100,7 @@ func (a *app) verifyPolicies(ctx context.Context) error {
 	}
 	if n := len(report.Problems); n > 0 {
 		if a.json {
-			if err := a.printJSON(verifyReport{Policies: &report, Files: []verifiedFile{}, Failures: []verifyFailure{}}); err != nil {
+			if err := a.printJSON(verifyReport{Policies: &report, Files: []verifiedFile{}, Failures: []verifyFailure{}, Rules: []string{}}); err != nil {
 				return err
 			}
 		}
@@ -133,13 +137,16 @@ func (a *app) verify(ctx context.Context, name, text string, checked *policyRepo
 	if err != nil || report.OK {
 		return err
 	}
+	if len(report.Failures) == 0 {
+		return fmt.Errorf("%s breaks %s; stdout says where", name, plural(int64(len(report.Rules)), "rule"))
+	}
 	return fmt.Errorf("%s gives wrong answers in %d of %s; they are listed on stdout",
 		name, len(report.Failures), plural(int64(report.Vectors), "vector"))
 }
 
 // runVectors runs every vector on an engine of its own keyspace and clock.
 func runVectors(ctx context.Context, name, text string, files []functions.VectorFile) (verifyReport, error) {
-	report := verifyReport{Digest: functions.Digest(text), Bytes: len(text), Failures: []verifyFailure{}}
+	report := verifyReport{Digest: functions.Digest(text), Bytes: len(text), Failures: []verifyFailure{}, Rules: []string{}}
 	srv, err := embedded.Start(embedded.WithClusterRules())
 	if err != nil {
 		return report, err
@@ -148,13 +155,17 @@ func runVectors(ctx context.Context, name, text string, files []functions.Vector
 	if err := srv.Load(text); err != nil {
 		return report, fmt.Errorf("%s does not load (%w); no server would take it either", name, err)
 	}
+	reached, err := newReach(srv)
+	if err != nil {
+		return report, err
+	}
 	for _, file := range files {
 		done := verifiedFile{Name: file.Name, Vectors: len(file.Vectors)}
 		for _, vector := range file.Vectors {
 			if ctx.Err() != nil {
 				return report, errors.New("interrupted before all vectors were run; nothing is known of the others")
 			}
-			steps, failure, err := runVector(srv, file.StartUS, vector)
+			steps, failure, err := runVector(srv, reached, file.StartUS, vector)
 			if err != nil {
 				return report, err
 			}
@@ -172,12 +183,20 @@ func runVectors(ctx context.Context, name, text string, files []functions.Vector
 	if report.Steps == 0 {
 		return report, errors.New("there are no vectors in this program, so nothing was verified; build it from a complete checkout")
 	}
-	report.OK = len(report.Failures) == 0
+	problems, err := lualint.Check(text)
+	if err != nil {
+		return report, err
+	}
+	for _, problem := range problems {
+		report.Rules = append(report.Rules, problem.String())
+	}
+	report.Rules = append(report.Rules, reached.missing()...)
+	report.OK = len(report.Failures) == 0 && len(report.Rules) == 0
 	return report, nil
 }
 
 // runVector runs a vector up to its first wrong answer; what comes after follows from that one.
-func runVector(srv *embedded.Server, start int64, vector functions.Vector) (int, *verifyFailure, error) {
+func runVector(srv *embedded.Server, reached *reach, start int64, vector functions.Vector) (int, *verifyFailure, error) {
 	if _, err := srv.Do("FLUSHALL"); err != nil {
 		return 0, nil, fmt.Errorf("the engine does not empty its keyspace: %w", err)
 	}
@@ -191,7 +210,7 @@ func runVector(srv *embedded.Server, start int64, vector functions.Vector) (int,
 		for i, word := range step.Call {
 			words[i] = word
 		}
-		if err := step.Check(srv.Do(words...)); err != nil {
+		if err := step.Check(reached.call(step.Call[0], words)); err != nil {
 			return i + 1, &verifyFailure{Vector: vector.Name, Step: i + 1, AfterUS: after, Says: err.Error()}, nil
 		}
 	}
@@ -215,6 +234,11 @@ func (a *app) printVerified(name string, report verifyReport) error {
 	}
 	for _, f := range report.Failures {
 		if err := a.printf("\n%s: %s, step %d, at %s µs\n  %s\n", f.File, f.Vector, f.Step, grouped(f.AfterUS), f.Says); err != nil {
+			return err
+		}
+	}
+	for _, rule := range report.Rules {
+		if err := a.printf("\n%s\n", rule); err != nil {
 			return err
 		}
 	}

@@ -116,3 +116,24 @@ func libraryFile(t *testing.T, text string) string {
 	}
 	return file
 }
+
+// Rules of the text that no answer shows.
+func TestVerifyRules(t *testing.T) {
+	lines := strings.Count(functions.Source(), "\n")
+	file := libraryFile(t, functions.Source()+"redis.register_function('ratelimit_extra', function(keys) return tostring(1) end)\n")
+	got := run(t, nil, "verify", "--library", file)
+	if got.code != exitError || got.stderr != "ratelimit: "+file+" breaks 2 rules; stdout says where\n" {
+		t.Errorf("%+v", got)
+	}
+	for _, want := range []string{
+		": tostring writes large numbers as 1e+15; use string.format with %.0f\n",
+		"\nno vector calls ratelimit_extra\n",
+	} {
+		if !strings.Contains(got.stdout, want) {
+			t.Errorf("stdout of %d lines of library lacks %q:\n%s", lines, want, got.stdout)
+		}
+	}
+	if strings.Contains(got.stdout, "\nok:") {
+		t.Errorf("stdout:\n%s", got.stdout)
+	}
+}

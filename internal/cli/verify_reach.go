@@ -1,0 +1,98 @@
+package cli
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/ratelimit-functions/ratelimit/embedded"
+)
+
+// reach notes which functions the vectors call, and which of them change a key.
+type reach struct {
+	srv    *embedded.Server
+	reads  map[string]bool // by function: flagged no-writes
+	called map[string]bool
+	wrote  map[string]bool
+}
+
+func newReach(srv *embedded.Server) (*reach, error) {
+	reply, err := srv.Do("FUNCTION", "LIST")
+	if err != nil {
+		return nil, fmt.Errorf("the engine does not list its functions: %w", err)
+	}
+	r := &reach{srv: srv, reads: map[string]bool{}, called: map[string]bool{}, wrote: map[string]bool{}}
+	libraries, _ := reply.([]any)
+	for _, library := range libraries {
+		list, _ := pairs(library)["functions"].([]any)
+		for _, function := range list {
+			fields := pairs(function)
+			flags, _ := fields["flags"].([]any)
+			r.reads[fmt.Sprint(fields["name"])] = slices.Contains(flags, any("no-writes"))
+		}
+	}
+	return r, nil
+}
+
+// pairs reads an array of names and values.
+func pairs(reply any) map[string]any {
+	list, _ := reply.([]any)
+	fields := map[string]any{}
+	for i := 0; i+1 < len(list); i += 2 {
+		fields[fmt.Sprint(list[i])] = list[i+1]
+	}
+	return fields
+}
+
+// call makes a vector's call. The engine itself refuses a write in a function that is flagged no-writes.
+func (r *reach) call(command string, words []any) (any, error) {
+	if !strings.HasPrefix(strings.ToUpper(command), "FCALL") || len(words) < 2 {
+		return r.srv.Do(words...)
+	}
+	function := fmt.Sprint(words[1])
+	r.called[function] = true
+	if r.reads[function] || r.wrote[function] {
+		return r.srv.Do(words...)
+	}
+	before := r.state()
+	reply, err := r.srv.Do(words...)
+	r.wrote[function] = r.state() != before
+	return reply, err
+}
+
+// state is the whole keyspace as a text. Vectors use a handful of keys.
+func (r *reach) state() string {
+	var text strings.Builder
+	keys, _ := r.srv.Do("KEYS", "*")
+	list, _ := keys.([]any)
+	for _, key := range list {
+		kind, _ := r.srv.Do("TYPE", key)
+		expiry, _ := r.srv.Do("PEXPIRETIME", key)
+		var value any
+		switch kind {
+		case "string":
+			value, _ = r.srv.Do("GET", key)
+		case "hash":
+			value, _ = r.srv.Do("HGETALL", key)
+		case "zset":
+			value, _ = r.srv.Do("ZRANGE", key, 0, -1, "WITHSCORES")
+		}
+		fmt.Fprintf(&text, "%q %v %v %q\n", key, kind, expiry, value)
+	}
+	return text.String()
+}
+
+// missing says which functions the vectors leave out, and which are flagged as writing and were never seen to.
+func (r *reach) missing() []string {
+	var rules []string
+	for function, reads := range r.reads {
+		switch {
+		case !r.called[function]:
+			rules = append(rules, fmt.Sprintf("no vector calls %s", function))
+		case !reads && !r.wrote[function]:
+			rules = append(rules, fmt.Sprintf("no call of %s changes a key; flag it no-writes", function))
+		}
+	}
+	slices.Sort(rules)
+	return rules
+}

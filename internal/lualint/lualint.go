@@ -1,0 +1,201 @@
+// Package lualint checks a Redis Functions library's text for what no run of it can show: that commands are named
+// literally, that keys are the caller's and never made up, that the clock is read in one place, and that numbers are not
+// formatted as Lua likes (1e+15).
+package lualint
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+
+	"github.com/yuin/gopher-lua/ast"
+	"github.com/yuin/gopher-lua/parse"
+)
+
+// Problem is one place that breaks a rule.
+type Problem struct {
+	File string // the source file that the build has marked, or "" in a text without marks
+	Line int    // in File, or in the text
+	Says string
+}
+
+func (p Problem) String() string {
+	if p.File == "" {
+		return fmt.Sprintf("line %d: %s", p.Line, p.Says)
+	}
+	return fmt.Sprintf("%s:%d: %s", p.File, p.Line, p.Says)
+}
+
+// Check returns what is wrong with a library's text, in the order of its lines; an error if it cannot be parsed.
+func Check(text string) ([]Problem, error) {
+	// Line 1 is not Lua, and keeps its place.
+	body := text
+	if strings.HasPrefix(body, "#!") {
+		body = "--" + body[2:]
+	}
+	chunk, err := parse.Parse(strings.NewReader(body), "library")
+	if err != nil {
+		return nil, fmt.Errorf("the library is not Lua: %w", err)
+	}
+	c := &checker{text: strings.Split(text, "\n")}
+	walk(reflect.ValueOf(chunk), c.visit)
+	if len(c.times) > 1 {
+		for _, line := range c.times[1:] {
+			c.add(line, "TIME is called in a second place; ask the clock that the first one fills")
+		}
+	}
+	return c.problems, nil
+}
+
+type checker struct {
+	text     []string
+	times    []int // lines on which TIME is called
+	problems []Problem
+}
+
+// add notes a problem, with the line in its source file.
+func (c *checker) add(line int, format string, args ...any) {
+	p := Problem{Line: line, Says: fmt.Sprintf(format, args...)}
+	for at := line - 1; at >= 0 && at < len(c.text); at-- {
+		if file, ok := strings.CutPrefix(c.text[at], "--@ "); ok {
+			p.File, p.Line = file, line-at-1-c.before(at+1)
+			break
+		}
+	}
+	c.problems = append(c.problems, p)
+}
+
+// before counts the lines that the build puts before a file's own: its table, and the `do` of its scope.
+func (c *checker) before(at int) int {
+	lines := 0
+	if at < len(c.text) && strings.HasPrefix(c.text[at], "local ") && strings.HasSuffix(c.text[at], " = {}") {
+		lines++
+	}
+	if at+lines < len(c.text) && c.text[at+lines] == "do" {
+		lines++
+	}
+	return lines
+}
+
+func (c *checker) visit(node any) {
+	switch n := node.(type) {
+	case *ast.FuncCallExpr:
+		c.call(n)
+	case *ast.StringConcatOpExpr:
+		c.concat(n.Lhs, n.Line())
+		c.concat(n.Rhs, n.Line())
+	case *ast.LocalAssignStmt:
+		for _, name := range n.Names {
+			if name == "key" {
+				c.add(n.Line(), "a local variable is named key; a key comes from KEYS, as a parameter or a loop over keys")
+			}
+		}
+	case *ast.AssignStmt:
+		for _, target := range n.Lhs {
+			if lastName(target) == "key" {
+				c.add(n.Line(), "key is assigned; a key comes from KEYS and stays what it is")
+			}
+		}
+	case *ast.Field:
+		if key, ok := n.Key.(*ast.StringExpr); ok && key.Value == "key" && !isKey(n.Value) {
+			c.add(n.Value.Line(), "the field key is given something else than a key")
+		}
+	}
+}
+
+func (c *checker) call(n *ast.FuncCallExpr) {
+	if name, ok := n.Func.(*ast.IdentExpr); ok && name.Value == "tostring" {
+		c.add(n.Line(), "tostring writes large numbers as 1e+15; use string.format with %%.0f")
+	}
+	function, ok := n.Func.(*ast.AttrGetExpr)
+	if !ok {
+		return
+	}
+	object, ok := function.Object.(*ast.IdentExpr)
+	name := lastName(function)
+	if !ok || object.Value != "redis" || (name != "call" && name != "pcall") {
+		return
+	}
+	var command *ast.StringExpr
+	if len(n.Args) > 0 {
+		command, _ = n.Args[0].(*ast.StringExpr)
+	}
+	switch {
+	case command == nil:
+		c.add(n.Line(), "the command of redis.%s is not a literal, so that nobody can tell what rights it needs", name)
+	case command.Value == "TIME":
+		c.times = append(c.times, n.Line())
+	case len(n.Args) < 2 || !isKey(n.Args[1]):
+		c.add(n.Line(), "the key of %s is not a variable named key, nor a field or an element of keys", command.Value)
+	}
+}
+
+// isKey tells whether an expression is a key of the caller: key, a field named key, or keys[i].
+func isKey(e ast.Expr) bool {
+	if lastName(e) == "key" {
+		return true
+	}
+	element, ok := e.(*ast.AttrGetExpr)
+	return ok && lastName(element.Object) == "keys"
+}
+
+// concat refuses operands that are numbers for certain.
+func (c *checker) concat(operand ast.Expr, line int) {
+	what := ""
+	switch o := operand.(type) {
+	case *ast.NumberExpr:
+		what = o.Value
+	case *ast.ArithmeticOpExpr:
+		what = "the result of " + o.Operator
+	case *ast.UnaryMinusOpExpr, *ast.UnaryLenOpExpr:
+		what = "a number"
+	case *ast.FuncCallExpr:
+		if function, ok := o.Func.(*ast.AttrGetExpr); ok && lastName(function.Object) == "math" {
+			what = "the result of math." + lastName(function)
+		} else if lastName(o.Func) == "tonumber" {
+			what = "the result of tonumber"
+		}
+	}
+	if what != "" {
+		c.add(line, "%s is joined to a string, and a large number would become 1e+15; use string.format with %%.0f", what)
+	}
+}
+
+// lastName is the name of a variable, or of the field that an expression ends in.
+func lastName(e ast.Expr) string {
+	switch n := e.(type) {
+	case *ast.IdentExpr:
+		return n.Value
+	case *ast.AttrGetExpr:
+		if key, ok := n.Key.(*ast.StringExpr); ok {
+			return key.Value
+		}
+	}
+	return ""
+}
+
+// walk calls visit for every node below v, in the order of the text.
+func walk(v reflect.Value, visit func(node any)) {
+	switch v.Kind() {
+	case reflect.Interface:
+		if !v.IsNil() {
+			walk(v.Elem(), visit)
+		}
+	case reflect.Pointer:
+		if v.IsNil() {
+			return
+		}
+		visit(v.Interface())
+		walk(v.Elem(), visit)
+	case reflect.Slice:
+		for i := range v.Len() {
+			walk(v.Index(i), visit)
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Type().Field(i).IsExported() {
+				walk(v.Field(i), visit)
+			}
+		}
+	}
+}
