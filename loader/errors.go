@@ -126,12 +126,17 @@ func (c *conn) fail(step string, class, err error, format string, args ...any) *
 	}
 }
 
+// userName is the user as the server knows it.
+func (c *conn) userName() string {
+	if c.user == "" {
+		return "default"
+	}
+	return c.user
+}
+
 // failure makes the error of a step that failed.
 func failure(c *conn, step string, err error) error {
-	user := c.user
-	if user == "" {
-		user = "default"
-	}
+	user := c.userName()
 	switch code := codeOf(err); code {
 	case "":
 		if isGibberish(err) {

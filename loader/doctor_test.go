@@ -1,0 +1,131 @@
+package loader_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/loader"
+)
+
+func findings(d loader.Diagnosis) string {
+	var b strings.Builder
+	for _, f := range d.Findings {
+		fmt.Fprintf(&b, "%s %s: %s\n", f.Check, f.Addr, f.Found)
+		if f.Means == "" || f.Do == "" {
+			fmt.Fprintf(&b, "  without saying what it means, or what to do: %+v\n", f)
+		}
+	}
+	for _, u := range d.Unchecked {
+		fmt.Fprintf(&b, "unchecked: %s\n", u)
+	}
+	return b.String()
+}
+
+func TestDoctor(t *testing.T) {
+	addr, _ := startRedis(t, "--appendonly", "yes")
+	rdb := at(t, addr)
+	ctx := t.Context()
+	l := newLoader(t, rdb)
+	diagnose := func(l *loader.Loader) string {
+		t.Helper()
+		return findings(must[loader.Diagnosis](t)(l.Doctor(ctx)))
+	}
+	if got := diagnose(l); got != "" {
+		t.Errorf("of a healthy server:\n%s", got)
+	}
+	if err := rdb.ConfigSet(ctx, "maxmemory-policy", "volatile-ttl").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if got := diagnose(l); got != "" {
+		t.Errorf("without maxmemory nothing is evicted:\n%s", got)
+	}
+	for name, value := range map[string]string{"maxmemory": "1000000000", "appendonly": "no"} {
+		if err := rdb.ConfigSet(ctx, name, value).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, want := diagnose(l), "eviction "+addr+": maxmemory is 1000000000 bytes and maxmemory-policy is volatile-ttl\n"+
+		"persistence "+addr+": neither snapshots (save) nor the append-only file are on\n"; got != want {
+		t.Errorf("%s\nwant\n%s", got, want)
+	}
+	mustRun(t, rdb, "ACL", "SETUSER", "half", "on", ">x", "+function|list", "+function|load", "+time")
+	half := newLoader(t, connect(t, redis.Options{Addr: addr, Username: "half", Password: "x"}))
+	if got, want := diagnose(half), "rights "+addr+`: the user "half" lacks +function|stats +function|delete +role +wait`+"\n"+
+		"unchecked: memory, saving and replicas of "+addr+": grant +info\nunchecked: the replicas of "+addr+": grant +role\n"; got != want {
+		t.Errorf("%s\nwant\n%s", got, want)
+	}
+	if got, want := diagnose(newLoader(t, at(t, "127.0.0.1:1"))), "reach 127.0.0.1:1: cannot reach 127.0.0.1:1: connection refused; check the address, and that the server runs\n"; got != want {
+		t.Errorf("%s\nwant\n%s", got, want)
+	}
+	done, cancel := context.WithCancel(ctx)
+	cancel()
+	if _, err := l.Doctor(done); err == nil {
+		t.Error("no error of a context that has ended")
+	}
+}
+
+// What a fake server makes up: clocks, replicas, saving that fails.
+func TestDoctorOfTheSick(t *testing.T) {
+	sick := func(ahead time.Duration, replication string) string {
+		return startFake(t, func(command string) string {
+			switch {
+			case strings.HasPrefix(command, "HELLO"):
+				return hello("redis", "7.0.15", "standalone", "master")
+			case command == "TIME":
+				now := time.Now().Add(ahead)
+				return resp(list{fmt.Sprint(now.Unix()), fmt.Sprint(now.Nanosecond() / 1000)})
+			case command == "INFO":
+				return resp("aof_enabled:1\r\naof_last_write_status:err\r\n" + replication)
+			case command == "ROLE":
+				return resp(list{"master", 0, list{}})
+			}
+			return resp(fmt.Errorf("ERR unknown command"))
+		})
+	}
+	one := sick(0, "role:master\r\nmaster_repl_offset:5000000\r\n"+
+		"slave0:ip=10.0.0.1,port=1,state=wait_bgsave,offset=0,lag=0\r\nslave1:ip=10.0.0.1,port=2,state=online,offset=5000000,lag=60\r\n"+
+		"slave2:ip=10.0.0.1,port=3,state=online,offset=1000,lag=0\r\nslave3:ip=10.0.0.1,port=4,state=online,offset=5000000,lag=1\r\n")
+	two := sick(time.Hour, "role:slave\r\nmaster_host:10.0.0.9\r\nmaster_port:6379\r\nmaster_link_status:down\r\n")
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"1": one, "2": two}, HeartbeatFn: func(context.Context, *redis.Client) bool { return true }})
+	t.Cleanup(func() { _ = ring.Close() })
+	got := findings(must[loader.Diagnosis](t)(newLoader(t, ring).Doctor(t.Context())))
+	for _, want := range []string{
+		"persistence " + one + ": aof_last_write_status is err\n",
+		"replicas " + one + ": its replica 10.0.0.1:1 is not in step yet: wait_bgsave\n",
+		"replicas " + one + ": its replica 10.0.0.1:2 was last heard of 60 s ago\n",
+		"replicas " + one + ": its replica 10.0.0.1:3 is 4999000 bytes behind\n",
+		"replicas " + two + ": its link to its primary 10.0.0.9:6379 is down\n",
+		" ahead of that of " + one + "\n",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in\n%s", want, got)
+		}
+	}
+	if strings.Count(got, "\n") != 7 || !strings.HasPrefix(got, "clock "+two+": its clock is ") {
+		t.Errorf("%s", got)
+	}
+}
+
+func TestDoctorOfACluster(t *testing.T) {
+	addrs, stop := startCluster(t, 3, redis.Options{})
+	ctx := t.Context()
+	if err := at(t, addrs[1]).ClusterDelSlotsRange(ctx, 6000, 6009).Err(); err != nil {
+		t.Fatal(err)
+	}
+	stop[2]()
+	got := findings(must[loader.Diagnosis](t)(newLoader(t, at(t, addrs[1])).Doctor(ctx)))
+	for _, want := range []string{
+		"coverage : 10 of 16384 slots are served by no primary (6000-6009)\n",
+		"reach " + addrs[2] + ": cannot reach " + addrs[2] + ": connection refused",
+		"persistence " + addrs[0] + ": ",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in\n%s", want, got)
+		}
+	}
+}
