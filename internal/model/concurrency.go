@@ -105,7 +105,7 @@ func (m *Model) release(key, id string) (any, string) {
 	if e.leases[id] <= m.now.ms() {
 		return int64(0), ""
 	}
-	rest := &entry{kind: leases, leases: map[string]int64{}}
+	rest := &entry{kind: leases, leases: map[string]int64{}, blocked: e.blocked}
 	for other, at := range e.leases {
 		if other != id {
 			rest.leases[other] = at

@@ -50,7 +50,7 @@ func (e *entry) blockedFor(now instant) int64 {
 	return max(0, e.blocked-now.ms())
 }
 
-// write puts something into a key. A block that has ended goes with that, one in force stays.
+// write puts something into a key. A block in force stays, one that has ended goes with that (but not with a release).
 func (m *Model) write(key string, written *entry) {
 	if old := m.keys[key]; old.blockedFor(m.now) > 0 {
 		written.blocked = old.blocked
