@@ -16,7 +16,7 @@ func exactTakes() int {
 	if os.Getenv("RATELIMIT_SOAK") != "" {
 		return 1200000
 	}
-	return 100000
+	return 50000
 }
 
 var exactRates = []model.Rate{
