@@ -1,0 +1,210 @@
+package integration_test
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
+)
+
+// What a limiter keeps is small: gcra at most 64 bytes beyond the key's own name. (A node of a cluster adds 16 bytes of
+// its own to every key, whatever it holds.)
+func TestStateIsSmall(t *testing.T) {
+	eachBackend(t, func(t *testing.T, b *backend.Backend) {
+		ctx := testContext(t)
+		loadLibrary(ctx, t, b)
+		c := newClient(t, b)
+		for _, row := range []struct {
+			key, limit string
+			most       int64
+		}{
+			{"size:gcra", "100/h", 64},
+			{"size:gcra:part", "7/s burst=1000", 64},
+			{"size:gcra:burst", "1000000/s burst=9000000", 96},
+			{"size:fixed", "fixed_window 100/h", 64},
+			{"size:token", "token_bucket 100/h", 96},
+			{"size:leaky", "leaky_bucket 100/h", 96},
+			{"size:window", "sliding_window 100/h", 96},
+			{"size:log", "sliding_log 100/h", 96},
+		} {
+			if err := c.FCall(ctx, "ratelimit_take", []string{row.key}, row.limit).Err(); err != nil {
+				t.Fatal(err)
+			}
+			used, err := c.MemoryUsage(ctx, row.key).Result()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if beyond := used - int64(len(row.key)); beyond > row.most {
+				t.Errorf("%s: %d bytes beyond the key's name, want at most %d", row.limit, beyond, row.most)
+			}
+			if left, err := c.PTTL(ctx, row.key).Result(); err != nil || left <= 0 {
+				t.Errorf("%s: expires in %v, %v", row.limit, left, err)
+			}
+		}
+	}, standalone)
+}
+
+// The seed's script for a resource and its consumers, from its document, in lines.
+const seedLog = `local glimit = 0+ARGV[2]
+local climit = 0+ARGV[3]
+local t = (redis.call('TIME'))
+redis.call('ZREMRANGEBYSCORE',KEYS[1],'0',(t[1]-ARGV[1]))
+local rcount = (redis.call('ZCARD',KEYS[1]))
+if (rcount == glimit) then return
+     'RESOURCE OVERLIMIT:'..redis.call('ZCARD',KEYS[1])
+elseif (((redis.call('ZREMRANGEBYSCORE',KEYS[2],'0',(t[1]-ARGV[1]))) < 1000000)
+ and (redis.call('ZCARD',KEYS[2]) < climit)) then return
+     'Adding '..(redis.call('ZADD',KEYS[2],t[1],t[1]..':'..t[2]))..' point to your count and '..(redis.call('ZADD',KEYS[1],t[1],t[1]..':'..t[2]))..' point to the resource count'
+else return
+     KEYS[2]..' CONSUMER OVERLIMIT: '..redis.call('ZCARD',KEYS[2]) end`
+
+// A long log takes less than a quarter of what the seed's two sorted sets take for the same calls, a short one, of which
+// most is the key itself, about two thirds. Half is reached at some 120 calls, when the seed's sets leave their compact form.
+func TestLogIsSmallerThanTheSeeds(t *testing.T) {
+	eachBackend(t, func(t *testing.T, b *backend.Backend) {
+		ctx := testContext(t)
+		loadLibrary(ctx, t, b)
+		c := newClient(t, b)
+		now := time.Now().UnixMicro()
+		size := func(keys ...string) (sum int64) {
+			for _, key := range keys {
+				used, err := c.MemoryUsage(ctx, key, 0).Result() // 0: every element is counted
+				if err != nil {
+					t.Fatal(err)
+				}
+				sum += used - int64(len(key))
+			}
+			return sum
+		}
+		for calls := 1; calls <= 1000; calls++ {
+			if err := b.SetTime(now + int64(calls)*1000); err != nil {
+				t.Fatal(err)
+			}
+			reply, err := c.Eval(ctx, seedLog, []string{"{log}:seed", "{log}:seed:consumer"}, 3600, 1e6, 1e6).Text()
+			if err != nil || reply != "Adding 1 point to your count and 1 point to the resource count" {
+				t.Fatalf("the seed's script: %q, %v", reply, err)
+			}
+			decision, err := c.FCall(ctx, "ratelimit_take", []string{"{log}:ours", "{log}:ours:consumer"},
+				"sliding_log 1000000/h", "sliding_log 1000000/h").Int64Slice()
+			if err != nil || decision[0] != 1 {
+				t.Fatalf("%v, %v", decision, err)
+			}
+			if share, ok := map[int]float64{10: 0.71, 100: 0.52, 1000: 0.25}[calls]; ok {
+				seed, ours := size("{log}:seed", "{log}:seed:consumer"), size("{log}:ours", "{log}:ours:consumer")
+				t.Logf("%d calls: %d bytes, the seed %d", calls, ours, seed)
+				if float64(ours) > share*float64(seed) {
+					t.Errorf("%d calls: %d bytes, more than %.2f of the seed's %d", calls, ours, share, seed)
+				}
+			}
+		}
+	}, withClock)
+}
+
+// An idle limiter leaves nothing behind: 100,000 keys are gone soon after they are full again.
+func TestIdleKeysAreGone(t *testing.T) {
+	eachBackend(t, func(t *testing.T, b *backend.Backend) {
+		ctx := testContext(t)
+		loadLibrary(ctx, t, b)
+		c := newClient(t, b)
+		limits := []string{"2/s", "7/s", "fixed_window 5/s", "token_bucket 5/s", "leaky_bucket 5/s", "sliding_window 5/s",
+			"sliding_log 5/s", "5/s, 50/2s", "fixed_window 5/s align=clock"}
+		const keys, batch = 100_000, 1000
+		for first := 0; first < keys; first += batch {
+			_, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
+				for i := first; i < first+batch; i++ {
+					p.FCall(ctx, "ratelimit_take", []string{fmt.Sprintf("idle:%d", i)}, limits[i%len(limits)])
+				}
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		waitFor(ctx, t, "the keys to be gone", func() error {
+			left := int64(0)
+			primaries, err := b.Primaries(ctx)
+			if err != nil {
+				return err
+			}
+			for _, node := range primaries {
+				size, err := node.Client().DBSize(ctx).Result()
+				if err != nil {
+					return err
+				}
+				left += size
+			}
+			if left > 0 {
+				return fmt.Errorf("%d keys are left", left)
+			}
+			return nil
+		})
+	}, standalone)
+}
+
+// Over a span of real time, from many goroutines and clients: never more than the limit allows, and nearly all of it.
+func TestNeverOverInRealTime(t *testing.T) {
+	const rate, burst = 200, 100
+	for _, limit := range []client.Limit{
+		client.PerSecond(rate).WithBurst(burst), "leaky_bucket 200/s burst=100", "token_bucket 20/100ms burst=100",
+	} {
+		t.Run(string(limit), func(t *testing.T) {
+			eachBackend(t, func(t *testing.T, b *backend.Backend) {
+				deploy(t, b)
+				ctx := testContext(t)
+				server := newClient(t, b)
+				node := func() time.Time {
+					now, err := server.Time(ctx).Result()
+					if err != nil {
+						t.Fatal(err)
+					}
+					return now
+				}
+				var allowed atomic.Int64
+				started, done := node(), make(chan struct{})
+				var group sync.WaitGroup
+				for range 4 {
+					c, err := client.New(newClient(t, b))
+					if err != nil {
+						t.Fatal(err)
+					}
+					for range 3 {
+						group.Go(func() {
+							for {
+								select {
+								case <-done:
+									return
+								default:
+								}
+								result, err := c.Allow(ctx, "{over}:key", limit)
+								if err != nil {
+									t.Error(err)
+									return
+								}
+								if result.Allowed {
+									allowed.Add(1)
+								}
+							}
+						})
+					}
+				}
+				for node().Sub(started) < 2*time.Second {
+				}
+				ended := node()
+				close(done)
+				group.Wait()
+				span := node().Sub(started).Seconds()
+				most, ideal := burst+rate*span+1, burst+rate*ended.Sub(started).Seconds()
+				// One addition of token_bucket may be due at either end of the span.
+				if got := float64(allowed.Load()); got > most || got < 0.99*ideal-burst/5 {
+					t.Errorf("%.0f let through in %.3f s, want at most %.0f and at least 0.99 of %.0f", got, span, most, ideal)
+				}
+			}, standalone)
+		})
+	}
+}
