@@ -111,12 +111,17 @@ func nodeOfVectors(ctx context.Context, t *testing.T, b *backend.Backend) *redis
 // loadLibrary loads the library into every primary.
 func loadLibrary(ctx context.Context, t *testing.T, b *backend.Backend) {
 	t.Helper()
+	loadText(ctx, t, b, functions.Source())
+}
+
+func loadText(ctx context.Context, t *testing.T, b *backend.Backend, text string) {
+	t.Helper()
 	primaries, err := b.Primaries(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, n := range primaries {
-		if err := n.Client().FunctionLoadReplace(ctx, functions.Source()).Err(); err != nil {
+		if err := n.Client().FunctionLoadReplace(ctx, text).Err(); err != nil {
 			t.Fatalf("%s: %v", n, err)
 		}
 	}
