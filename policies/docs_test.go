@@ -1,0 +1,39 @@
+package policies
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// What docs/policies.md shows can be read, and the test in it passes.
+func TestTheDocument(t *testing.T) {
+	document, err := os.ReadFile("../docs/policies.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(string(document), -1)
+	if len(blocks) != 2 {
+		t.Fatalf("%d blocks of YAML, want policies and their tests", len(blocks))
+	}
+	file := parse(t, blocks[0][1])
+	found, err := file.Check()
+	if err != nil || len(found.Wrong)+len(found.Doubtful) != 0 || len(file.Policies) != 3 {
+		t.Errorf("%+v, %v", found, err)
+	}
+	examples, err := filepath.Abs("../examples/policies.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Replace(blocks[1][1], "policies: policies.yaml", "policies: "+examples, 1)
+	tests, err := readTests(t, text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	results, err := tests.Run(t.Context(), nil)
+	if err != nil || len(results.Tests) != 1 || results.Failed() != 0 {
+		t.Errorf("%+v, %v", results, err)
+	}
+}
