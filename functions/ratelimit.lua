@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '3386628e492c'
+local BUILD_ID = '85fccc53ec9e'
 
 -- Time stands still during a call from Redis 7.2 on. Before, two commands of one call can see two milliseconds, so
 -- what is read of the clock must not be written back as a difference to "now". Valkey says 7.2.4 here, rightly.
@@ -2002,7 +2002,8 @@ local function unusual_debt(key, limit, cost)
     local part = (more_digits or '') ~= '' and 1 or 0
     return digits and math.max(0, spans.whole_ms(tonumber(digits), part) - clock.ms()) * limit.ticks or 0
   elseif kind == 'own' then
-    return left * limit.ticks
+    local part = tonumber(string.match(value, PART) or '0') -- there under a block that has run out
+    return math.max(0, left * limit.ticks - (part < limit.ticks and part or 0))
   end
   return states.spent_elsewhere(value, left, owner, limit, cost) * limit.interval, left
 end

@@ -44,7 +44,8 @@ local function unusual_debt(key, limit, cost)
     local part = (more_digits or '') ~= '' and 1 or 0
     return digits and math.max(0, spans.whole_ms(tonumber(digits), part) - clock.ms()) * limit.ticks or 0
   elseif kind == 'own' then
-    return left * limit.ticks
+    local part = tonumber(string.match(value, PART) or '0') -- there under a block that has run out
+    return math.max(0, left * limit.ticks - (part < limit.ticks and part or 0))
   end
   return states.spent_elsewhere(value, left, owner, limit, cost) * limit.interval, left
 end
