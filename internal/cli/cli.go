@@ -19,7 +19,7 @@ import (
 const (
 	exitFine    = 0
 	exitError   = 1
-	exitDiffers = 2 // status: a server lacks or differs from this build; take, peek: denied
+	exitDiffers = 2 // status, plan: a server lacks or differs from this build; doctor: findings; take, peek: denied
 )
 
 // Execute runs one command line (without the program's name) and returns the exit code. It ends early, and without a
@@ -31,6 +31,7 @@ func Execute(ctx context.Context, args []string, env func(string) string, stdout
 // app is one run of the command line: what the commands share. Tests replace its parts.
 type app struct {
 	env            func(string) string
+	stdin          io.Reader
 	stdout, stderr io.Writer
 
 	program  string // how a person types this program
@@ -43,12 +44,13 @@ type app struct {
 
 	servers  serverFlags
 	json     bool
+	library  string // the file of --library
 	policies string // the file of --policies
 }
 
 func newApp(env func(string) string, stdout, stderr io.Writer) *app {
 	return &app{
-		env: env, stdout: stdout, stderr: stderr,
+		env: env, stdin: os.Stdin, stdout: stdout, stderr: stderr,
 		program:  programName(os.Args[0], debug.ReadBuildInfo),
 		terminal: isTerminal(stdout),
 		pace:     realPace{}, startEmbedded: startEmbedded, parallel: parallel,

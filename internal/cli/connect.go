@@ -22,15 +22,22 @@ const defaultURL = "redis://127.0.0.1:6379"
 
 // serverFlags say which servers a command talks to.
 type serverFlags struct {
-	url     string
-	cluster bool
-	timeout time.Duration
+	url      string
+	sentinel string
+	cluster  bool
+	timeout  time.Duration
+
+	caFile, certFile, keyFile string // of TLS
 }
 
 func (a *app) serverFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&a.servers.url, "redis", "", "URL of the server, or of cluster nodes, comma-separated (default: REDIS_URL, else "+defaultURL+")")
 	f.BoolVar(&a.servers.cluster, "cluster", false, "the servers are a cluster; needed only where they do not say so (or redis+cluster://)")
+	f.StringVar(&a.servers.sentinel, "sentinel", "", "the addresses are Sentinels, which watch the primary of this name (or redis-sentinel://host:26379,host:26379/name)")
+	f.StringVar(&a.servers.caFile, "tls-ca", "", "file with the certificates to trust (rediss://)")
+	f.StringVar(&a.servers.certFile, "tls-cert", "", "file with our own certificate, where the server asks for one")
+	f.StringVar(&a.servers.keyFile, "tls-key", "", "file with the key of that certificate")
 	f.DurationVar(&a.servers.timeout, "timeout", defaultTimeout, "how long each step on a server may take")
 }
 
@@ -40,6 +47,10 @@ type servers struct {
 	addrs   []string
 	options redis.Options // those of every address
 	cluster bool          // known to be a cluster
+
+	master           string // addrs are Sentinels that watch the primary of this name
+	sentinelUser     string // at the Sentinels
+	sentinelPassword string
 }
 
 // parseServers reads --redis, or what stands in for it.
@@ -54,11 +65,24 @@ func (a *app) parseServers() (servers, error) {
 	if a.servers.timeout <= 0 {
 		return servers{}, fmt.Errorf("--timeout %v is not above 0; give one such as 5s", a.servers.timeout)
 	}
-	s, err := parseURLs(given)
+	parse := parseURLs
+	if strings.Contains(given, "-sentinel://") {
+		parse = parseSentinels
+	}
+	s, err := parse(given)
 	if err != nil {
 		return servers{}, fmt.Errorf("%s %w; give one such as redis://user:password@host:6379", from, err)
 	}
-	s.cluster = s.cluster || a.servers.cluster
+	if a.servers.sentinel != "" {
+		s.master = a.servers.sentinel
+		s.cluster = false // several addresses, of Sentinels
+	}
+	if s.cluster = s.cluster || a.servers.cluster; s.cluster && s.master != "" {
+		return servers{}, errors.New("--cluster and Sentinels contradict each other: Sentinels watch a primary that is no cluster; leave one out")
+	}
+	if err := a.tlsFiles(&s.options); err != nil {
+		return servers{}, err
+	}
 	s.limit(a.servers.timeout)
 	return s, nil
 }
@@ -158,6 +182,9 @@ func (s servers) open() redis.UniversalClient {
 	silence()
 	o := s.options
 	o.Addr = s.addrs[0]
+	if s.master != "" {
+		return s.failover()
+	}
 	if !s.cluster {
 		return redis.NewClient(&o)
 	}
@@ -176,6 +203,17 @@ func (a *app) connect(ctx context.Context) (redis.UniversalClient, servers, erro
 	s, err := a.parseServers()
 	if err != nil {
 		return nil, s, err
+	}
+	if s.master != "" {
+		rdb := s.open()
+		ctx, cancel := context.WithTimeout(ctx, s.options.DialTimeout)
+		defer cancel()
+		var refusal redis.Error
+		if err := rdb.Ping(ctx).Err(); err != nil && !errors.As(err, &refusal) {
+			_ = rdb.Close()
+			return nil, s, s.unreachable(err)
+		}
+		return rdb, s, nil
 	}
 	var kind string
 	for _, addr := range s.addrs {

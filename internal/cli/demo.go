@@ -260,7 +260,7 @@ func (a *app) demoEnd(s *show, on *stage, l look, keys int) error {
 		next = [][2]string{
 			{a.program + " take user:42 5/10s" + at, "ask for a decision"},
 			{a.program + " status" + at, "see what each server runs"},
-			{"redis-cli FUNCTION DELETE " + functions.Name, "take it away again, on each primary"},
+			{a.program + " delete --redis " + quoteWord(on.name), "take it away again"},
 		}
 	}
 	fmt.Fprintf(&text, "\n%s\n", l.paint(bold, "What next:"))

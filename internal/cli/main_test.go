@@ -119,11 +119,28 @@ func startRedis(t *testing.T, args ...string) string {
 	if err := listener.Close(); err != nil {
 		t.Fatal(err)
 	}
-	args = append([]string{
+	return startServer(t, exec.Command(bin, append([]string{
 		"--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--save", "", "--dir", t.TempDir(),
 		"--repl-diskless-sync-delay", "0",
-	}, args...)
-	cmd := exec.Command(bin, args...)
+	}, args...)...), port)
+}
+
+// startSentinel starts a Sentinel with this configuration, and answers its address.
+func startSentinel(t *testing.T, config string) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := listener.Addr().(*net.TCPAddr).Port
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return startServer(t, exec.Command("redis-server", config, "--sentinel", "--port", strconv.Itoa(port), "--bind", "127.0.0.1"), port)
+}
+
+func startServer(t *testing.T, cmd *exec.Cmd, port int) string {
+	t.Helper()
 	var log bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &log, &log
 	if err := cmd.Start(); err != nil {

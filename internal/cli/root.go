@@ -15,7 +15,8 @@ Servers: --redis, else REDIS_URL, else redis://127.0.0.1:6379. A URL is redis://
 unix:///path, with user:password@ before the host; several cluster nodes are separated by commas.
 Whether it is a cluster is found out.
 
-Exit codes: 0 fine · 1 error, one line on stderr · 2 denied (take, peek), or a server differs (status).`
+Exit codes: 0 fine · 1 error, one line on stderr · 2 denied (take, peek), a server differs (status, plan), or something
+was found (doctor).`
 
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
@@ -53,7 +54,7 @@ func (a *app) root() *cobra.Command {
 	)
 	for group, commands := range map[string][]*cobra.Command{
 		"try":  {a.demoCommand(), a.devCommand()},
-		"ship": {a.testCommand(), a.buildCommand(), a.verifyCommand(), a.deployCommand(), a.statusCommand()},
+		"ship": {a.testCommand(), a.buildCommand(), a.verifyCommand(), a.planCommand(), a.deployCommand(), a.statusCommand(), a.rollbackCommand(), a.deleteCommand(), a.doctorCommand(), a.aclCommand()},
 		"ask":  {a.takeCommand(), a.peekCommand(), a.resetCommand()},
 	} {
 		for _, command := range commands {

@@ -2,34 +2,48 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
 func (a *app) statusCommand() *cobra.Command {
+	var watch bool
+	var interval time.Duration
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show which build each server runs",
-		Long: `Show which build each server runs, compared by digest with the one in this program. It changes nothing.
+		Long: `Show which build each server runs, compared by digest with the one in this program (and with --policies). It changes
+nothing; but with --watch it goes on looking and loads the build where it got lost: on a shard that joined, after
+FUNCTION FLUSH, after a restart without persistence. It never replaces a build that was deployed later, or a newer
+version. Each event is a line, with --json a JSON object.
 
 ` + deployerHelp + `
 
 Exit codes: 0 all run this build · 1 error, also if one server does not answer · 2 one has another build, or none.`,
 		Example: `  ratelimit status --redis redis://127.0.0.1:6379
-  ratelimit status --json`,
+  ratelimit status --policies policies.yaml --watch`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			report, failed, err := a.load(cmd.Context(), func(l *loader.Loader, ctx context.Context, build functions.Build) (loader.Report, error) {
+			build, err := a.wanted()
+			if err != nil {
+				return err
+			}
+			if watch {
+				return a.watch(cmd.Context(), build, interval)
+			}
+			report, failed, err := a.load(cmd.Context(), func(ctx context.Context, l *loader.Loader) (loader.Report, error) {
 				return l.Status(ctx, build)
 			})
 			if err != nil {
 				return err
 			}
-			if err := a.printReport(report, statusOutcome); err != nil {
+			if err := a.printReport(report, inStep); err != nil {
 				return err
 			}
 			switch {
@@ -52,19 +66,60 @@ Exit codes: 0 all run this build · 1 error, also if one server does not answer 
 			return exitCode(exitDiffers)
 		},
 	}
+	cmd.Flags().BoolVar(&watch, "watch", false, "go on looking, and load the build where it got lost, until interrupted")
+	cmd.Flags().DurationVar(&interval, "interval", 500*time.Millisecond, "with --watch, how long to wait between two looks")
+	a.libraryFlags(cmd)
 	a.jsonFlag(cmd)
 	a.serverFlags(cmd)
 	return cmd
 }
 
-func statusOutcome(n loader.Node, wanted loader.Library) string {
+func inStep(n loader.Node, wanted loader.Library) string {
+	says := string(n.State)
 	switch n.State {
 	case loader.Same:
-		return "in step"
+		says = "in step"
 	case loader.Absent:
-		return "not deployed"
+		says = "not deployed"
 	case loader.Different:
-		return fmt.Sprintf("differs from build %s", wanted.BuildID)
+		says = fmt.Sprintf("differs from build %s", wanted.BuildID)
 	}
-	return string(n.State)
+	for _, taken := range n.Taken {
+		says += fmt.Sprintf("; library %s holds %s", taken.Library, taken.Function)
+	}
+	if n.Previous.Digest != "" {
+		says += "; rollback: " + name(n.Previous)
+	}
+	return says
+}
+
+// watch prints a line for each event until it is interrupted, which is how it is meant to end.
+func (a *app) watch(ctx context.Context, build loader.Build, interval time.Duration) error {
+	l, end, err := a.loader(loader.WithInterval(interval))
+	if err != nil {
+		return err
+	}
+	defer end()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	var failed error
+	err = l.Watch(ctx, build, func(e loader.Event) {
+		if failed == nil {
+			failed = a.printEvent(e)
+		}
+		if failed != nil {
+			stop()
+		}
+	})
+	if errors.Is(err, context.Canceled) {
+		return failed
+	}
+	return bare(err)
+}
+
+func (a *app) printEvent(e loader.Event) error {
+	if a.json {
+		return written(json.NewEncoder(a.stdout).Encode(e))
+	}
+	return a.printf("%s  %-8s  %s\n", e.Time.UTC().Format("15:04:05.000"), e.Kind, e.Text)
 }

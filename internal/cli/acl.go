@@ -1,0 +1,88 @@
+package cli
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ratelimit-functions/ratelimit/loader"
+)
+
+// aclUser is what --json prints of a user.
+type aclUser struct {
+	User   string        `json:"user"`
+	Access loader.Access `json:"access"`
+	Rules  []string      `json:"rules"` // for ACL SETUSER, without the password
+}
+
+func (a *app) aclCommand() *cobra.Command {
+	var user string
+	var keys string
+	var cluster bool
+	kinds := []loader.Access{loader.Application, loader.Peeker, loader.Deployer}
+	cmd := &cobra.Command{
+		Use:   "acl [application | peek | deployer]",
+		Short: "Print the least rights that a user needs",
+		Long: `Print the ACL SETUSER lines of three users: an application, which asks for decisions; one that only peeks, with
+FCALL_RO, on replicas too; and a deployer, which touches no key. Or that of one of them. Put a password in the place of
+PASSWORD, and run the lines on every server, replicas included: rights are not replicated.
+
+The server checks each command that a function calls against the user who calls the function, so an application also
+gets those commands, on its own keys. It asks no server.`,
+		Example: `  ratelimit acl --prefix rl:
+  ratelimit acl application --prefix 'rl:' --cluster --user web`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return wrongUse("ratelimit acl application --prefix rl:", "acl takes one kind of user, but got %d", len(args))
+			}
+			if len(args) == 1 {
+				kinds = []loader.Access{loader.Access(args[0])}
+			} else if user != "" {
+				return wrongUse("ratelimit acl application --user web --prefix 'rl:'", "--user names one user; say which of application, peek and deployer it is")
+			}
+			if !cmd.Flags().Changed("prefix") && (len(args) == 0 || args[0] != string(loader.Deployer)) {
+				return wrongUse("ratelimit acl --prefix rl:", "acl needs the prefix of the keys that may be limited; --prefix '' allows every key")
+			}
+			build, err := a.wanted()
+			if err != nil {
+				return err
+			}
+			var users []aclUser
+			for _, kind := range kinds {
+				rules, err := loader.Rules(build, kind, keys, cluster)
+				if err != nil {
+					return bare(err)
+				}
+				name := user
+				if name == "" {
+					name = "ratelimit-" + string(kind)
+				}
+				if strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
+					return errors.New("--user " + visible(name) + " holds a space or a control character; choose another name")
+				}
+				users = append(users, aclUser{name, kind, rules})
+			}
+			if a.json {
+				return a.printJSON(users)
+			}
+			for _, u := range users {
+				words := []string{"ACL SETUSER", u.User, "reset on >PASSWORD"}
+				for _, rule := range u.Rules[1:] {
+					words = append(words, quoteWord(rule))
+				}
+				if err := a.printf("%s\n", strings.Join(words, " ")); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&user, "user", "", "the name of the user (default ratelimit-application and so on)")
+	f.StringVar(&keys, "prefix", "", "what all keys of the user begin with")
+	f.BoolVar(&cluster, "cluster", false, "with what a client needs to find the nodes of a cluster")
+	a.libraryFlags(cmd)
+	a.jsonFlag(cmd)
+	return cmd
+}

@@ -1,0 +1,64 @@
+package cli
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+)
+
+func (a *app) doctorCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Find what about the servers will hurt later",
+		Long: `Look at every primary and its replicas for what will hurt later: limits whose keys may be evicted, libraries that a
+restart loses, clocks that differ, replicas that lag, rights that the user lacks, slots that nobody serves. Each finding
+says what it means and what to do. It changes nothing.
+
+Beside the rights of a deployer it uses +info and +config|get; what it cannot see without them, it lists.
+
+Exit codes: 0 nothing found · 1 error · 2 something found.`,
+		Example: `  ratelimit doctor --redis redis://127.0.0.1:6379`,
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			l, end, err := a.loader()
+			if err != nil {
+				return err
+			}
+			defer end()
+			d, err := l.Doctor(cmd.Context())
+			if err != nil {
+				return fmt.Errorf("interrupted before all was looked at: %w", err)
+			}
+			if a.json {
+				if err := a.printJSON(d); err != nil {
+					return err
+				}
+			} else {
+				for _, f := range d.Findings {
+					at := f.Addr
+					if at == "" {
+						at = "all"
+					}
+					if err := a.printf("%s, %s: %s\n  means: %s\n  do:    %s\n\n", f.Check, at, f.Found, f.Means, f.Do); err != nil {
+						return err
+					}
+				}
+				for _, u := range d.Unchecked {
+					if err := a.printf("not looked at: %s\n", u); err != nil {
+						return err
+					}
+				}
+				if err := a.printf("%s on %s\n", plural(int64(len(d.Findings)), "finding"), plural(int64(len(d.Nodes)), "server")); err != nil {
+					return err
+				}
+			}
+			if len(d.Findings) > 0 {
+				return exitCode(exitDiffers)
+			}
+			return nil
+		},
+	}
+	a.jsonFlag(cmd)
+	a.serverFlags(cmd)
+	return cmd
+}

@@ -1,0 +1,181 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ratelimit-functions/ratelimit/loader"
+)
+
+// What the commands that work on all servers share: deploy, plan, status, rollback, delete, doctor.
+
+const deployerHelp = `The user needs +function|load +function|list +function|delete +function|stats +time +role +wait, in a cluster
++cluster|shards, and no keys; "ratelimit acl deployer" prints the line.`
+
+// deployFlags are what a deployment may do that it does not do by itself.
+type deployFlags struct {
+	downgrade, foreign bool
+	wait               time.Duration
+	to                 string
+}
+
+func (o *deployFlags) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.BoolVar(&o.downgrade, "allow-downgrade", false, "let this build take the place of a newer version, or of a higher contract")
+	o.foreignFlag(cmd)
+}
+
+func (o *deployFlags) foreignFlag(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&o.foreign, "replace-foreign", false, "also where a library has the same name that is not ours")
+}
+
+func (o *deployFlags) waitFlag(cmd *cobra.Command) {
+	cmd.Flags().DurationVar(&o.wait, "wait", 0, "wait this long for another deployment that is under way")
+}
+
+func (o *deployFlags) options() []loader.DeployOption {
+	opts := []loader.DeployOption{loader.WaitForLease(o.wait), loader.To(o.to)}
+	if o.downgrade {
+		opts = append(opts, loader.AllowDowngrade())
+	}
+	if o.foreign {
+		opts = append(opts, loader.ReplaceForeign())
+	}
+	return opts
+}
+
+// libraryFlags add --policies and --library, of which a.wanted makes the build.
+func (a *app) libraryFlags(cmd *cobra.Command) {
+	a.policiesFlag(cmd)
+	cmd.Flags().StringVar(&a.library, "library", "", "take the text in this file, which build -o wrote, in place of this program's own")
+}
+
+// wanted is the build that the servers are to run.
+func (a *app) wanted() (loader.Build, error) {
+	if a.library == "" {
+		return a.build()
+	}
+	if a.policies != "" {
+		return nil, errors.New("--library and --policies contradict each other: the text holds its policies; leave one out")
+	}
+	text, err := os.ReadFile(a.library)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the library: %w; name another file with --library", err)
+	}
+	return loader.Text(text), nil
+}
+
+// loader makes a Loader of the servers that the flags name, and answers how to end it.
+func (a *app) loader(opts ...loader.Option) (*loader.Loader, func(), error) {
+	s, err := a.parseServers()
+	if err != nil {
+		return nil, nil, err
+	}
+	rdb := s.open()
+	l, err := loader.New(rdb, append(opts, loader.WithTimeout(a.servers.timeout))...)
+	if err != nil {
+		_ = rdb.Close()
+		return nil, nil, err
+	}
+	return l, func() { _ = rdb.Close() }, nil
+}
+
+// load calls what answers a Report. failed is the error of nodes, which the report lists as well; err is one that
+// left no report.
+func (a *app) load(ctx context.Context, call func(context.Context, *loader.Loader) (loader.Report, error)) (report loader.Report, failed, err error) {
+	l, end, err := a.loader()
+	if err != nil {
+		return report, nil, err
+	}
+	defer end()
+	report, err = call(ctx, l)
+	var partial *loader.PartialError
+	if errors.As(err, &partial) {
+		return report, err, nil
+	}
+	return report, nil, bare(err)
+}
+
+var goFunction = regexp.MustCompile(`^loader\.\w+: `)
+
+// bare is an error without the name of the Go function that it comes from.
+func bare(err error) error {
+	if err == nil || !goFunction.MatchString(err.Error()) {
+		return err
+	}
+	return errors.New(goFunction.ReplaceAllString(err.Error(), ""))
+}
+
+// printReport prints what is known of each node.
+func (a *app) printReport(report loader.Report, outcome func(loader.Node, loader.Library) string) error {
+	if a.json {
+		return a.printJSON(struct {
+			InStep bool `json:"in_step"`
+			loader.Report
+		}{report.InStep(), report})
+	}
+	if len(report.Nodes) == 1 && report.Nodes[0].Err != nil {
+		return nil // the error says it all
+	}
+	rows := [][]string{{"NODE", "ROLE", "SERVER", "LIBRARY", ""}}
+	for _, n := range report.Nodes {
+		rows = append(rows, nodeRow(n, outcome(n, report.Wanted)))
+	}
+	if err := table(a.stdout, rows); err != nil {
+		return err
+	}
+	for _, note := range report.Notes {
+		if err := a.printf("\nnote: %s\n", note); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func nodeRow(n loader.Node, outcome string) []string {
+	return []string{n.Addr, dash(string(n.Role)), dash(n.Engine + " " + n.ServerVersion), running(n), outcome}
+}
+
+func dash(text string) string {
+	if strings.TrimSpace(text) == "" {
+		return "-"
+	}
+	return text
+}
+
+// running names the library that a node holds.
+func running(n loader.Node) string { return name(n.Running) }
+
+func name(l loader.Library) string {
+	switch {
+	case l.Digest == "":
+		return "-"
+	case l.BuildID == "":
+		return "unknown text " + l.Digest[:min(12, len(l.Digest))]
+	}
+	return fmt.Sprintf("%s build %s", l.Version, l.BuildID)
+}
+
+// loaded says what a deployment did to a node.
+func loaded(n loader.Node, _ loader.Library) string {
+	switch {
+	case n.Err != nil:
+		return "failed"
+	case n.PutBack:
+		return "loaded and put back"
+	case n.Changed && n.Replicas > 0 && n.Acked >= 0:
+		return fmt.Sprintf("loaded; %d of %s confirmed it", n.Acked, plural(int64(n.Replicas), "replica"))
+	case n.Changed:
+		return "loaded"
+	case n.State == loader.Same:
+		return "had it already"
+	}
+	return "not touched"
+}

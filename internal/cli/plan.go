@@ -1,0 +1,145 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ratelimit-functions/ratelimit/loader"
+)
+
+func (a *app) planCommand() *cobra.Command {
+	var o deployFlags
+	var diff bool
+	cmd := &cobra.Command{
+		Use:   "plan",
+		Short: "Show what a deployment would change",
+		Long: `Show what each server has and what a deployment would change there: functions, policies and source files that are
+added, removed or changed. It changes nothing, and needs no right to load.
+
+Exit codes: 0 nothing to change · 1 error, also if a server would refuse the build · 2 there is something to change.`,
+		Example: `  ratelimit plan --redis redis://127.0.0.1:6379 --policies policies.yaml
+  ratelimit plan --diff`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			build, err := a.wanted()
+			if err != nil {
+				return err
+			}
+			l, end, err := a.loader()
+			if err != nil {
+				return err
+			}
+			defer end()
+			plan, failed := l.Plan(cmd.Context(), build, o.options()...)
+			var partial *loader.PartialError
+			if failed != nil && !errors.As(failed, &partial) {
+				return bare(failed)
+			}
+			if err := a.printPlan(plan, diff); err != nil || failed != nil {
+				return errors.Join(err, failed)
+			}
+			if !plan.Empty() {
+				return exitCode(exitDiffers)
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&diff, "diff", false, "also show how the text would change, line by line")
+	a.libraryFlags(cmd)
+	o.flags(cmd)
+	a.jsonFlag(cmd)
+	a.serverFlags(cmd)
+	return cmd
+}
+
+func (a *app) printPlan(plan loader.Plan, diff bool) error {
+	if a.json {
+		return a.printJSON(struct {
+			Empty bool `json:"empty"`
+			loader.Plan
+		}{plan.Empty(), plan})
+	}
+	if len(plan.Nodes) == 1 && plan.Nodes[0].Node.Err != nil {
+		return nil // the error says it all
+	}
+	rows := [][]string{{"NODE", "ROLE", "SERVER", "LIBRARY", "PLAN"}}
+	for _, n := range plan.Nodes {
+		rows = append(rows, nodeRow(n.Node, planned(n, plan.Wanted)))
+	}
+	if err := table(a.stdout, rows); err != nil {
+		return err
+	}
+	// Nodes that run the same share their list.
+	var order []string
+	groups := map[string][]loader.NodePlan{}
+	for _, n := range plan.Nodes {
+		if n.Action != loader.Load && n.Action != loader.Replace {
+			continue
+		}
+		from := name(n.Node.Running)
+		if groups[from] == nil {
+			order = append(order, from)
+		}
+		groups[from] = append(groups[from], n)
+	}
+	for _, from := range order {
+		if err := a.printChanges(from, groups[from], plan.Wanted, diff); err != nil {
+			return err
+		}
+	}
+	if plan.Empty() {
+		return a.printf("\nnothing to change\n")
+	}
+	return nil
+}
+
+func planned(n loader.NodePlan, wanted loader.Library) string {
+	switch n.Action {
+	case loader.Nothing:
+		return "nothing"
+	case loader.Load:
+		return "load " + name(wanted)
+	case loader.Replace:
+		return "replace by " + name(wanted)
+	}
+	return "refused"
+}
+
+func (a *app) printChanges(from string, nodes []loader.NodePlan, wanted loader.Library, diff bool) error {
+	var addrs []string
+	for _, n := range nodes {
+		addrs = append(addrs, n.Node.Addr)
+	}
+	if from == "-" {
+		from = "nothing"
+	}
+	if err := a.printf("\n%s, on %s:\n", from+" becomes "+name(wanted), strings.Join(addrs, ", ")); err != nil {
+		return err
+	}
+	changes := nodes[0].Changes
+	if len(changes) == 0 {
+		if err := a.printf("  no function, policy or source file; see --diff\n"); err != nil {
+			return err
+		}
+	}
+	signs := map[string]string{"added": "+", "removed": "-", "changed": "~"}
+	for _, c := range changes {
+		says := fmt.Sprintf("  %s %s %s", signs[c.What], c.Kind, c.Name)
+		switch {
+		case c.Old != "" && c.New != "":
+			says += ": " + c.Old + " becomes " + c.New
+		case c.Old+c.New != "":
+			says += ": " + c.Old + c.New
+		}
+		if err := a.printf("%s\n", says); err != nil {
+			return err
+		}
+	}
+	if diff && nodes[0].Diff != "" {
+		return a.printf("\n%s", nodes[0].Diff)
+	}
+	return nil
+}

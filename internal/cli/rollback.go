@@ -1,0 +1,118 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/loader"
+)
+
+func (a *app) rollbackCommand() *cobra.Command {
+	var o deployFlags
+	cmd := &cobra.Command{
+		Use:   "rollback",
+		Short: "Go back to the build that the last deployment replaced",
+		Long: `Go back to the build that the last deployment replaced, on every primary, as a deployment of that build would. The
+servers keep its text, so this works from any machine. What it replaces is kept in turn: a second rollback undoes the
+first. "ratelimit status" shows what there is to go back to.
+
+` + deployerHelp,
+		Example: `  ratelimit rollback --redis redis://127.0.0.1:6379
+  ratelimit rollback --to 1f2e3d4c5b6a`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			report, failed, err := a.load(cmd.Context(), func(ctx context.Context, l *loader.Loader) (loader.Report, error) {
+				return l.Rollback(ctx, o.options()...)
+			})
+			if err != nil {
+				return err
+			}
+			return a.deployed(report, failed, "runs already; nothing to do", "went back to")
+		},
+	}
+	cmd.Flags().StringVar(&o.to, "to", "", "the build id to go back to, where servers differ in it")
+	o.waitFlag(cmd)
+	a.jsonFlag(cmd)
+	a.serverFlags(cmd)
+	return cmd
+}
+
+func (a *app) deleteCommand() *cobra.Command {
+	var o deployFlags
+	var yes bool
+	cmd := &cobra.Command{
+		Use:   "delete",
+		Short: "Take the library away from every primary",
+		Long: `Take the library away from every primary, and with it what is kept for a rollback. Calls then answer "ERR Function
+not found". Keys stay, and expire by themselves. It asks before, unless --yes is given.
+
+` + deployerHelp,
+		Example: `  ratelimit delete --redis redis://127.0.0.1:6379
+  ratelimit delete --yes`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s, err := a.parseServers()
+			if err != nil {
+				return err
+			}
+			if !yes {
+				if err := a.confirm(fmt.Sprintf("delete the library %s from %s? Calls fail from then on. Type yes: ", functions.Name, s.name)); err != nil {
+					return err
+				}
+			}
+			report, failed, err := a.load(cmd.Context(), func(ctx context.Context, l *loader.Loader) (loader.Report, error) {
+				return l.Delete(ctx, o.options()...)
+			})
+			if err != nil {
+				return err
+			}
+			if err := a.printReport(report, deleted); err != nil {
+				return err
+			}
+			if failed != nil || a.json {
+				return failed
+			}
+			return a.printf("\ndeleted from %s\n", plural(int64(report.Changed()), "server"))
+		},
+	}
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	o.foreignFlag(cmd)
+	o.waitFlag(cmd)
+	a.jsonFlag(cmd)
+	a.serverFlags(cmd)
+	return cmd
+}
+
+func deleted(n loader.Node, _ loader.Library) string {
+	switch {
+	case n.Err != nil:
+		return "failed"
+	case n.Changed:
+		return "deleted"
+	}
+	return "had none"
+}
+
+// confirm puts a question on stderr and goes on only for a "yes" on stdin.
+func (a *app) confirm(question string) error {
+	if _, err := fmt.Fprint(a.stderr, question); err != nil {
+		return written(err)
+	}
+	answer, err := bufio.NewReader(a.stdin).ReadString('\n')
+	if strings.TrimSpace(answer) == "yes" {
+		return nil
+	}
+	if err != nil && answer == "" {
+		if _, err := fmt.Fprintln(a.stderr); err != nil {
+			return written(err)
+		}
+		return errors.New("nobody answered, and nothing was deleted; in a script, add --yes")
+	}
+	return errors.New("the answer was not yes, and nothing was deleted")
+}
