@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '85fccc53ec9e'
+local BUILD_ID = 'ad69b71c9056'
 
 -- Time stands still during a call from Redis 7.2 on. Before, two commands of one call can see two milliseconds, so
 -- what is read of the clock must not be written back as a difference to "now". Valkey says 7.2.4 here, rightly.
@@ -244,8 +244,16 @@ function states.missing_expiry(key)
   return unusable(key, 'holds a limiter state without an expiry')
 end
 
+-- in_use: the library wrote this, for something else.
+function states.in_use(key, what)
+  return errors.new('BADSTATE', 'key %s holds %s; give each use a key of its own', errors.quote(key), what)
+end
+
 -- unreadable: no limiter wrote this, although it may look like it.
 function states.unreadable(key, value)
+  if string.sub(value, 1, 5) == 'once:' then
+    return states.in_use(key, 'the reply to a request (ONCE)')
+  end
   return unusable(key, 'holds ' .. errors.quote(value) .. ', which no limiter wrote')
 end
 
@@ -690,12 +698,25 @@ function limits.period(text)
   return factor * UNITS[unit]
 end
 
+-- not_an_option says what may have been meant by a word after a rate.
+local function not_an_option(word, algorithm)
+  if algorithm.options[word] then
+    return string.format('the option %s has no value; write %s=..., without blanks', errors.quote(word), word)
+  elseif string.find(word, '/', 1, true) then
+    return string.format('%s is a second rate without a comma before it', errors.quote(word))
+  end
+  return string.format('%s is not an option of %s (its options: %s)', errors.quote(word), algorithm.name,
+    names(algorithm.options))
+end
+
 -- parse_rate reads `n/period [option=value ...]`; answers the rate, or nil and what is wrong with it.
 local function parse_rate(text, algorithm)
   local head, rest = string.match(text, '^%s*(%S+)(.*)$')
   local count, period = string.match(head or '', '^([^/]*)/(.*)$')
-  if not count then
-    return nil, 'no rate such as 100/m or 5/10s'
+  if algorithms[head] and #rest > 0 then
+    return nil, string.format('the algorithm is named again before %s; name it once, in front', errors.quote(rest))
+  elseif not count then
+    return nil, 'no rate such as 100/m or 5/10s; the keys come first, and a limit with blanks is one argument'
   end
   local rate = { algorithm = algorithm, count = numbers.positive(count) }
   if not rate.count then
@@ -710,8 +731,7 @@ local function parse_rate(text, algorithm)
     local name, value = string.match(word, '^([%a_]+)=(.*)$')
     local read = name and algorithm.options[name]
     if not read then
-      return nil, string.format('%s is not an option of %s (its options: %s)', errors.quote(word), algorithm.name,
-        names(algorithm.options))
+      return nil, not_an_option(word, algorithm)
     elseif rate[name] ~= nil then
       return nil, string.format('the option %s is given twice', errors.quote(name))
     end
@@ -966,7 +986,7 @@ local function read_costs(args, at, count)
       costs[i] = costs[1]
     end
   elseif given ~= count then
-    return nil, errors.new('BADARGS', 'COST is followed by %.0f costs and there are %.0f limits; give one cost for all, '
+    return nil, errors.new('BADARGS', 'the number of costs is %.0f and the number of limits %.0f; give one cost for all, '
       .. 'or one for each', given, count)
   end
   return costs, at + 1 + given
@@ -1435,7 +1455,8 @@ function once.read(key)
     reply = { string.match(value, '^once:(%d+),(%d+),(%d+),(%d+),(%d+),(%d+),([01]),(-?%d+),(%d+)$') }
   end
   if #reply == 0 then
-    return nil, states.unreadable(key, value)
+    local owner = states.owner(value)
+    return nil, owner and states.in_use(key, 'the state of a limit (' .. owner.name .. ')') or states.unreadable(key, value)
   end
   for i = 1, #reply do
     reply[i] = tonumber(reply[i])

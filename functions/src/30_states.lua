@@ -15,8 +15,16 @@ function states.missing_expiry(key)
   return unusable(key, 'holds a limiter state without an expiry')
 end
 
+-- in_use: the library wrote this, for something else.
+function states.in_use(key, what)
+  return errors.new('BADSTATE', 'key %s holds %s; give each use a key of its own', errors.quote(key), what)
+end
+
 -- unreadable: no limiter wrote this, although it may look like it.
 function states.unreadable(key, value)
+  if string.sub(value, 1, 5) == 'once:' then
+    return states.in_use(key, 'the reply to a request (ONCE)')
+  end
   return unusable(key, 'holds ' .. errors.quote(value) .. ', which no limiter wrote')
 end
 

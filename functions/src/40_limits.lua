@@ -59,12 +59,25 @@ function limits.period(text)
   return factor * UNITS[unit]
 end
 
+-- not_an_option says what may have been meant by a word after a rate.
+local function not_an_option(word, algorithm)
+  if algorithm.options[word] then
+    return string.format('the option %s has no value; write %s=..., without blanks', errors.quote(word), word)
+  elseif string.find(word, '/', 1, true) then
+    return string.format('%s is a second rate without a comma before it', errors.quote(word))
+  end
+  return string.format('%s is not an option of %s (its options: %s)', errors.quote(word), algorithm.name,
+    names(algorithm.options))
+end
+
 -- parse_rate reads `n/period [option=value ...]`; answers the rate, or nil and what is wrong with it.
 local function parse_rate(text, algorithm)
   local head, rest = string.match(text, '^%s*(%S+)(.*)$')
   local count, period = string.match(head or '', '^([^/]*)/(.*)$')
-  if not count then
-    return nil, 'no rate such as 100/m or 5/10s'
+  if algorithms[head] and #rest > 0 then
+    return nil, string.format('the algorithm is named again before %s; name it once, in front', errors.quote(rest))
+  elseif not count then
+    return nil, 'no rate such as 100/m or 5/10s; the keys come first, and a limit with blanks is one argument'
   end
   local rate = { algorithm = algorithm, count = numbers.positive(count) }
   if not rate.count then
@@ -79,8 +92,7 @@ local function parse_rate(text, algorithm)
     local name, value = string.match(word, '^([%a_]+)=(.*)$')
     local read = name and algorithm.options[name]
     if not read then
-      return nil, string.format('%s is not an option of %s (its options: %s)', errors.quote(word), algorithm.name,
-        names(algorithm.options))
+      return nil, not_an_option(word, algorithm)
     elseif rate[name] ~= nil then
       return nil, string.format('the option %s is given twice', errors.quote(name))
     end

@@ -44,7 +44,7 @@ local function read_costs(args, at, count)
       costs[i] = costs[1]
     end
   elseif given ~= count then
-    return nil, errors.new('BADARGS', 'COST is followed by %.0f costs and there are %.0f limits; give one cost for all, '
+    return nil, errors.new('BADARGS', 'the number of costs is %.0f and the number of limits %.0f; give one cost for all, '
       .. 'or one for each', given, count)
   end
   return costs, at + 1 + given

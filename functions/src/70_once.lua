@@ -17,7 +17,8 @@ function once.read(key)
     reply = { string.match(value, '^once:(%d+),(%d+),(%d+),(%d+),(%d+),(%d+),([01]),(-?%d+),(%d+)$') }
   end
   if #reply == 0 then
-    return nil, states.unreadable(key, value)
+    local owner = states.owner(value)
+    return nil, owner and states.in_use(key, 'the state of a limit (' .. owner.name .. ')') or states.unreadable(key, value)
   end
   for i = 1, #reply do
     reply[i] = tonumber(reply[i])
