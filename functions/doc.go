@@ -5,6 +5,8 @@
 // functions/ratelimit.lua, which loads with redis-cli alone:
 //
 //	redis-cli -x FUNCTION LOAD REPLACE < functions/ratelimit.lua
+//
+// WithPolicies bakes names for limits into it, and ReadPolicies reads them out of a text that a server holds.
 package functions
 
 //go:generate go run ./internal/generate
