@@ -70,7 +70,7 @@ func TestDecisions(t *testing.T) {
 			{0, []string{"take", "k", "1e400/m"}, exitError, `take "k": BADLIMIT "1e400/m": the count "1e400" is not a whole number from 1 to 9007199254740992`},
 			{0, []string{"take", "k", "NaN/m"}, exitError, `take "k": BADLIMIT "NaN/m": the count "NaN" is not a whole number from 1 to 9007199254740992`},
 			{0, []string{"take", "k", "100/x"}, exitError, `take "k": BADLIMIT "100/x": the unit of the period "x" is none of ms, s, m, h, d`},
-			{0, []string{"take", "k", ""}, exitError, `take "k": BADLIMIT "": no rate such as 100/m or 5/10s`},
+			{0, []string{"take", "k", ""}, exitError, `take "k": BADLIMIT "": no rate such as 100/m or 5/10s; the keys come first, and a limit with blanks is one argument`},
 			{0, []string{"take", "k", strings.Repeat("9", 70000)}, exitError, `take "k": BADLIMIT "` + strings.Repeat("9", 60) + `..." (70000 bytes): a limit has at most 1024 bytes`},
 			{0, []string{"take", "k", "leaky 1/s"}, exitError, `take "k": BADLIMIT "leaky 1/s": unknown algorithm "leaky"; there are ...`},
 			{0, []string{"take", "k", "1/s", "--cost", "-1"}, exitError, `take "k": BADCOST "-1": a cost is a whole number from 0 to 9007199254740992`},
