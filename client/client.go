@@ -8,13 +8,6 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// The functions of the library, and how they are called. Names and argument order are the wire contract.
-const (
-	fnTake  = "ratelimit_take"
-	fnPeek  = "ratelimit_peek"
-	fnReset = "ratelimit_reset"
-)
-
 // Client asks for decisions over a go-redis client: a *redis.Client, a *redis.ClusterClient or a *redis.Ring (whose
 // shards must each hold the library). Make one with [New]; the zero value is not usable. It is safe for concurrent use
 // by many goroutines, and one for each application is enough.
@@ -79,52 +72,89 @@ func (c *Client) PeekN(ctx context.Context, key string, limit Limit, n int64) (R
 }
 
 // Take makes one atomic decision over all keys of req: every one is charged, or none is.
+//
+// A reply that is lost ends in [ErrOutcomeUnknown], unless req has an OnceKey: then the call is asked again up to three
+// times, within 0.3 s besides the calls themselves, as long as ctx
+// lasts and in the first half of OnceTTL. However often it
+// arrives, it is charged once at most.
 func (c *Client) Take(ctx context.Context, req Request) (Result, error) {
 	return c.decide(ctx, "take", req)
 }
 
 // PeekRequest answers what [Client.Take] would answer now, and changes nothing. See [Client.PeekN] for replicas.
+// Nothing is counted under req.UsageKey, and a req.OnceKey is an error ([ErrBadArgs]).
 func (c *Client) PeekRequest(ctx context.Context, req Request) (Result, error) {
 	return c.decide(ctx, "peek", req)
 }
 
-// Reset forgets what was counted for keys, so that each is full again, and answers how many of them held something.
-// A key that never limited anything is 0, not an error. In a cluster all keys of one call need the same hash tag.
-func (c *Client) Reset(ctx context.Context, keys ...string) (int64, error) {
-	keys = c.keys(keys)
-	reply, err := c.callOnce(ctx, "reset", fnReset, keys, nil)
-	if err != nil {
-		return 0, err
-	}
-	n, ok := reply.(int64)
-	if !ok || n < 0 {
-		return 0, badReply("reset", keys, fnReset, "a count", reply)
-	}
-	return n, nil
+// RefundN gives n units back to key under limit, as when the work that they were taken for was not done. A key is never
+// fuller than full: what is given back beyond that is lost. Result says how the key stands now.
+//
+// Nothing is given back while the key is blocked: then Allowed is false, and RetryAfter is how long the block lasts.
+// n is from 0 to 2^53 ([ErrBadCost]). Refunds are sent at most once; see [ErrOutcomeUnknown].
+func (c *Client) RefundN(ctx context.Context, key string, limit Limit, n int64) (Result, error) {
+	return c.Refund(ctx, Request{Keys: []string{key}, Limits: []Limit{limit}, Costs: []int64{n}})
 }
 
-func (c *Client) decide(ctx context.Context, op string, req Request) (Result, error) {
-	keys := c.keys(req.Keys)
-	args, err := req.args()
+// Refund gives the costs of req back to its keys: to all, or, where one is blocked, to none. With the request of an
+// allowed [Client.Take] it undoes that call. See [Client.RefundN].
+//
+// Nothing is counted under req.UsageKey. A req.OnceKey is an error ([ErrBadArgs]): the kept reply would go on to answer
+// that the call was charged. Take the key out, and do not take with it again.
+func (c *Client) Refund(ctx context.Context, req Request) (Result, error) {
+	return c.decide(ctx, "refund", req)
+}
+
+// Reset forgets what is kept for keys, and answers how many of them held something: what was counted, so that each is
+// full again, blocks, leases, and what was kept under an OnceKey or a UsageKey. A key that never limited anything is 0,
+// not an error. In a cluster all keys of one call need the same hash tag.
+func (c *Client) Reset(ctx context.Context, keys ...string) (int64, error) {
+	return c.count(ctx, "reset", c.keys(keys), nil, 0)
+}
+
+// decide calls take, peek or refund.
+func (c *Client) decide(ctx context.Context, verb string, req Request) (Result, error) {
+	keys := c.keys(req.keys(verb))
+	args, err := req.args(verb)
 	if err != nil {
-		return Result{}, &Error{Op: op, Code: "BADLIMIT", Keys: keys, Err: err, says: err.Error(), class: ErrBadLimit}
+		return Result{}, refused(verb, keys, err)
 	}
 	var reply any
-	function := fnTake
-	if op == "peek" {
-		function = fnPeek
-		reply, err = c.callReadOnly(ctx, op, function, keys, args)
-	} else {
-		reply, err = c.callOnce(ctx, op, function, keys, args)
+	switch {
+	case verb == "peek":
+		reply, err = c.callReadOnly(ctx, verb, keys, args)
+	case verb == "take" && req.OnceKey != "":
+		reply, err = c.callAgain(ctx, verb, keys, args, req.OnceTTL/2)
+	default:
+		reply, err = c.callOnce(ctx, verb, keys, args)
 	}
 	if err != nil {
 		return Result{}, err
 	}
-	res, ok := parseResult(reply, len(keys))
+	return decision(verb, keys, len(req.Keys), reply)
+}
+
+// decision reads the reply of take, peek, refund, acquire and renew; limited is how many keys, the first ones, can be
+// the binding one.
+func decision(verb string, keys []string, limited int, reply any) (Result, error) {
+	res, ok := parseResult(reply, limited)
 	if !ok {
-		return Result{}, badReply(op, keys, function, "an array of at least 6 integers", reply)
+		return Result{}, badReply(verb, keys, "an array of at least 6 integers", reply)
 	}
 	return res, nil
+}
+
+// count calls a function that writes and answers for how many of the keys it did something: for at least that many.
+func (c *Client) count(ctx context.Context, verb string, keys []string, args []any, least int) (int64, error) {
+	reply, err := c.callOnce(ctx, verb, keys, args)
+	if err != nil {
+		return 0, err
+	}
+	n, ok := reply.(int64)
+	if !ok || n < int64(least) || n > int64(len(keys)) {
+		return 0, badReply(verb, keys, fmt.Sprintf("a count from %d to %d", least, len(keys)), reply)
+	}
+	return n, nil
 }
 
 func (c *Client) keys(given []string) []string {

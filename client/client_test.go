@@ -38,6 +38,13 @@ func TestNewRefuses(t *testing.T) {
 func TestCommandLines(t *testing.T) {
 	ctx := t.Context()
 	two := client.Request{Keys: []string{"{u}:m", "{u}:d"}, Limits: []client.Limit{"100/m", "5000/d"}, Costs: []int64{1, 250}}
+	all := two
+	all.Costs, all.OnceKey, all.OnceTTL, all.UsageKey = []int64{3}, "{u}:once", time.Minute, "{u}:usage"
+	tracked := client.Request{Keys: []string{"a"}, Limits: []client.Limit{"1/s"}, UsageKey: "u"}
+	lease := func(c *client.Client) *client.Lease {
+		return c.Lease("jobs", client.Concurrency(3, 30*time.Second), "job 7")
+	}
+	prefix := []client.Option{client.WithPrefix("rl:")}
 	decision := integers(1, 5, 4, 0, 1, 1)
 	for _, tt := range []struct {
 		name  string
@@ -60,6 +67,50 @@ func TestCommandLines(t *testing.T) {
 			`[fcall_ro ratelimit_peek 2 {u}:m {u}:d 100/m 5000/d COST 1 250]`},
 		{"Reset", nil, int64(2), func(c *client.Client) error { _, err := c.Reset(ctx, "a", "b"); return err },
 			`[fcall ratelimit_reset 2 a b]`},
+		{"Take with all", nil, decision, func(c *client.Client) error { _, err := c.Take(ctx, all); return err },
+			`[fcall ratelimit_take 4 {u}:m {u}:d {u}:once {u}:usage 100/m 5000/d COST 3 ONCE 60000 TRACK]`},
+		{"Take once", nil, decision, func(c *client.Client) error {
+			_, err := c.Take(ctx, client.Request{Keys: []string{"a"}, Limits: []client.Limit{"1/s"}, OnceKey: "o", OnceTTL: time.Millisecond + 1})
+			return err
+		}, `[fcall ratelimit_take 2 a o 1/s ONCE 2]`},
+		{"Take with a policy of several keys", nil, decision, func(c *client.Client) error {
+			_, err := c.Take(ctx, client.Request{Keys: []string{"a", "b"}, Limits: []client.Limit{"@calc"}, UsageKey: "u"})
+			return err
+		}, `[fcall ratelimit_take 3 a b u @calc TRACK]`},
+		{"PeekRequest without the usage key", nil, decision, func(c *client.Client) error { _, err := c.PeekRequest(ctx, tracked); return err },
+			`[fcall_ro ratelimit_peek 1 a 1/s]`},
+		{"Refund", nil, decision, func(c *client.Client) error { _, err := c.Refund(ctx, two); return err },
+			`[fcall ratelimit_refund 2 {u}:m {u}:d 100/m 5000/d COST 1 250]`},
+		{"Refund without the usage key", nil, decision, func(c *client.Client) error { _, err := c.Refund(ctx, tracked); return err },
+			`[fcall ratelimit_refund 1 a 1/s]`},
+		{"RefundN", nil, decision, func(c *client.Client) error { _, err := c.RefundN(ctx, "a", "1/s", 3); return err },
+			`[fcall ratelimit_refund 1 a 1/s COST 3]`},
+		{"Block", nil, int64(2), func(c *client.Client) error { return c.Block(ctx, time.Minute, "a", "b") },
+			`[fcall ratelimit_block 2 a b 60000]`},
+		{"Block for less than a ms", nil, int64(1), func(c *client.Client) error { return c.Block(ctx, 1, "a") },
+			`[fcall ratelimit_block 1 a 1]`},
+		{"Unblock", nil, int64(1), func(c *client.Client) error { _, err := c.Unblock(ctx, "a", "b"); return err },
+			`[fcall ratelimit_unblock 2 a b]`},
+		{"Acquire", nil, decision, func(c *client.Client) error { _, err := lease(c).Acquire(ctx); return err },
+			`[fcall ratelimit_acquire 1 jobs concurrency 3 lease=30s job 7]`},
+		{"Renew", nil, decision, func(c *client.Client) error { _, err := lease(c).Renew(ctx); return err },
+			`[fcall ratelimit_renew 1 jobs concurrency 3 lease=30s job 7]`},
+		{"Release", nil, int64(1), func(c *client.Client) error { _, err := lease(c).Release(ctx); return err },
+			`[fcall ratelimit_release 1 jobs concurrency 3 lease=30s job 7]`},
+		{"Usage", nil, usageReply(), func(c *client.Client) error { _, err := c.Usage(ctx, "u"); return err },
+			`[fcall_ro ratelimit_usage 1 u]`},
+		{"Info", prefix, infoReply(), func(c *client.Client) error { _, err := c.Info(ctx); return err },
+			`[fcall_ro ratelimit_info 0]`},
+		{"prefix of every key", prefix, decision, func(c *client.Client) error { _, err := c.Take(ctx, all); return err },
+			`[fcall ratelimit_take 4 rl:{u}:m rl:{u}:d rl:{u}:once rl:{u}:usage 100/m 5000/d COST 3 ONCE 60000 TRACK]`},
+		{"prefix of Block", prefix, int64(1), func(c *client.Client) error { return c.Block(ctx, time.Second, "a") },
+			`[fcall ratelimit_block 1 rl:a 1000]`},
+		{"prefix of Unblock", prefix, int64(1), func(c *client.Client) error { _, err := c.Unblock(ctx, "a"); return err },
+			`[fcall ratelimit_unblock 1 rl:a]`},
+		{"prefix of a lease", prefix, decision, func(c *client.Client) error { _, err := lease(c).Acquire(ctx); return err },
+			`[fcall ratelimit_acquire 1 rl:jobs concurrency 3 lease=30s job 7]`},
+		{"prefix of Usage", prefix, usageReply(), func(c *client.Client) error { _, err := c.Usage(ctx, "u"); return err },
+			`[fcall_ro ratelimit_usage 1 rl:u]`},
 		{"prefix", []client.Option{client.WithPrefix("rl:")}, decision, func(c *client.Client) error { _, err := c.Take(ctx, two); return err },
 			`[fcall ratelimit_take 2 rl:{u}:m rl:{u}:d 100/m 5000/d COST 1 250]`},
 		{"prefix of Reset", []client.Option{client.WithPrefix("rl:")}, int64(0), func(c *client.Client) error { _, err := c.Reset(ctx, "a"); return err },
@@ -76,20 +127,26 @@ func TestCommandLines(t *testing.T) {
 			t.Errorf("%s sends %s\nwant %s", tt.name, got, tt.want)
 		}
 	}
-	if two.Keys[0] != "{u}:m" {
-		t.Errorf("the prefix was written into the caller's request: %v", two.Keys)
+	if two.Keys[0] != "{u}:m" || len(two.Keys) != 2 {
+		t.Errorf("the caller's request was written to: %v", two.Keys)
 	}
 }
 
 func TestLimits(t *testing.T) {
 	for got, want := range map[client.Limit]string{
-		client.PerSecond(10):                  "10/s",
-		client.PerMinute(100):                 "100/m",
-		client.PerHour(1000):                  "1000/h",
-		client.PerDay(5000):                   "5000/d",
-		client.PerSecond(10).WithBurst(20):    "10/s burst=20",
-		client.Limit("gcra 5/m").WithBurst(9): "gcra 5/m burst=9",
-		client.PerSecond(-1):                  "-1/s",
+		client.PerSecond(10):                         "10/s",
+		client.PerMinute(100):                        "100/m",
+		client.PerHour(1000):                         "1000/h",
+		client.PerDay(5000):                          "5000/d",
+		client.PerSecond(10).WithBurst(20):           "10/s burst=20",
+		client.Limit("gcra 5/m").WithBurst(9):        "gcra 5/m burst=9",
+		client.PerSecond(-1):                         "-1/s",
+		client.Concurrency(3, 30*time.Second):        "concurrency 3 lease=30s",
+		client.Concurrency(1, time.Hour):             "concurrency 1 lease=3600s",
+		client.Concurrency(1, 1500*time.Millisecond): "concurrency 1 lease=1500ms",
+		client.Concurrency(1, time.Second+1):         "concurrency 1 lease=1001ms",
+		client.Concurrency(0, 0):                     "concurrency 0 lease=0ms",
+		client.Concurrency(1, -time.Second):          "concurrency 1 lease=-1000ms",
 	} {
 		if string(got) != want {
 			t.Errorf("%q, want %q", got, want)

@@ -2,7 +2,10 @@ package client
 
 import (
 	"context"
+	"errors"
+	"math/rand/v2"
 	"sync/atomic"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -30,9 +33,10 @@ func (c *onceCmd) Clone() redis.Cmder {
 	return clone
 }
 
-func fcall(ctx context.Context, command, function string, keys []string, args []any) *redis.Cmd {
+// fcall makes the command. Names and argument order are the wire contract: verb is what follows "ratelimit_".
+func fcall(ctx context.Context, command, verb string, keys []string, args []any) *redis.Cmd {
 	line := make([]any, 0, 3+len(keys)+len(args))
-	line = append(line, command, function, len(keys))
+	line = append(line, command, prefixOfFunctions+verb, len(keys))
 	for _, key := range keys {
 		line = append(line, key)
 	}
@@ -43,9 +47,11 @@ func fcall(ctx context.Context, command, function string, keys []string, args []
 	return cmd
 }
 
+const prefixOfFunctions = "ratelimit_"
+
 // callOnce is for functions that write.
-func (c *Client) callOnce(ctx context.Context, op, function string, keys []string, args []any) (any, error) {
-	cmd := &onceCmd{Cmd: fcall(ctx, "fcall", function, keys, args)}
+func (c *Client) callOnce(ctx context.Context, verb string, keys []string, args []any) (any, error) {
+	cmd := &onceCmd{Cmd: fcall(ctx, "fcall", verb, keys, args)}
 	err := c.rdb.Process(ctx, cmd)
 	if err == nil {
 		var reply any
@@ -53,12 +59,12 @@ func (c *Client) callOnce(ctx context.Context, op, function string, keys []strin
 			return reply, nil
 		}
 	}
-	return nil, c.fail(ctx, op, keys, err, cmd.written.Load())
+	return nil, c.fail(ctx, verb, keys, err, cmd.written.Load())
 }
 
 // callReadOnly is for functions that write nothing: repeating them is harmless, and replicas may answer.
-func (c *Client) callReadOnly(ctx context.Context, op, function string, keys []string, args []any) (any, error) {
-	cmd := fcall(ctx, "fcall_ro", function, keys, args)
+func (c *Client) callReadOnly(ctx context.Context, verb string, keys []string, args []any) (any, error) {
+	cmd := fcall(ctx, "fcall_ro", verb, keys, args)
 	err := c.rdb.Process(ctx, cmd)
 	if err == nil {
 		var reply any
@@ -66,13 +72,55 @@ func (c *Client) callReadOnly(ctx context.Context, op, function string, keys []s
 			return reply, nil
 		}
 	}
-	return nil, c.fail(ctx, op, keys, err, false)
+	return nil, c.fail(ctx, verb, keys, err, false)
+}
+
+// pauses are the waits before a call whose reply was lost is asked again: long enough for a cluster client to find
+// another node. Each is shortened by up to a half at random, so that callers who lost a server together return apart.
+var pauses = [...]time.Duration{10 * time.Millisecond, 40 * time.Millisecond, 160 * time.Millisecond}
+
+// callAgain is for functions that write, but where a repetition takes nothing more: it asks again where the reply was
+// lost, as long as ctx lasts and, if within is above 0, no longer than that after the first call. It leaves to the
+// caller what was not sent at all. Once a reply has been lost, only a reply can tell the outcome: no later error does.
+func (c *Client) callAgain(ctx context.Context, verb string, keys []string, args []any, within time.Duration) (any, error) {
+	began := time.Now()
+	reply, err := c.callOnce(ctx, verb, keys, args)
+	first, last, n := err, err, 0
+	if !errors.Is(first, ErrOutcomeUnknown) {
+		return reply, err
+	}
+	for _, pause := range pauses {
+		pause -= rand.N(pause / 2)
+		if within > 0 && time.Since(began)+pause > within || !sleep(ctx, pause) {
+			break
+		}
+		n++
+		if reply, last = c.callOnce(ctx, verb, keys, args); last == nil {
+			return reply, nil
+		}
+		if !errors.Is(last, ErrUnavailable) {
+			break
+		}
+	}
+	return nil, lostAgain(ctx, first, last, n)
+}
+
+// sleep waits for d, or answers false because ctx has ended.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return ctx.Err() == nil
+	}
 }
 
 // fail makes the error. It also has a cluster client look for the new primaries after a failed connection: it does so
 // itself only for commands that it repeats, and else waits for its next periodic reload.
-func (c *Client) fail(ctx context.Context, op string, keys []string, err error, written bool) error {
-	e := newError(ctx, op, keys, err, written)
+func (c *Client) fail(ctx context.Context, verb string, keys []string, err error, written bool) error {
+	e := newError(ctx, verb, keys, err, written)
 	if e.Code == "" {
 		if cluster, ok := c.rdb.(interface{ ReloadState(context.Context) }); ok {
 			cluster.ReloadState(ctx)

@@ -1,7 +1,8 @@
 // Package client asks a Redis server that holds the ratelimit library for decisions.
 //
 // One call is one FCALL: the server decides and counts in one atomic step, on its own clock. The client keeps no state
-// about limits, starts no goroutine of its own and adds no time of its own.
+// about limits, starts no goroutine of its own, and waits for nothing but replies (and before it asks again for a lost
+// one, see below).
 //
 //	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379"})
 //	limiter, err := client.New(rdb)
@@ -16,7 +17,15 @@
 // # Limits
 //
 // A [Limit] is text, read by the server: "100/m", "5/10s", "gcra 10/s burst=20", "fixed_window 1000/h align=clock".
-// [PerSecond], [PerMinute], [PerHour] and [PerDay] write the common ones.
+// [PerSecond], [PerMinute], [PerHour], [PerDay] and [Concurrency] write the common ones.
+//
+// # Calls
+//
+// [Client.Allow] takes one unit from a key, [Client.AllowN] several, and [Client.Take] what a whole [Request] says:
+// from several keys in one decision, with an OnceKey a repetition of the same work for nothing, with a UsageKey counted
+// for [Client.Usage]. [Client.Peek], [Client.PeekN] and [Client.PeekRequest] answer the same and change nothing.
+// [Client.RefundN] and [Client.Refund] give back. [Client.Lease] is for work of which only so much may run at once.
+// [Client.Block], [Client.Unblock], [Client.Reset] and [Client.Info] are for who runs the service.
 //
 // # Errors
 //
@@ -29,6 +38,9 @@
 // go-redis repeats a command whose reply was lost, and would so count one call up to four times. Calls that count are
 // sent here with a command that it does not repeat: at most once. Redirections of a cluster (MOVED, ASK) are followed,
 // since a redirected command was not executed.
+//
+// Where asking again is safe, it is done here: up to three times, within 0.3 s besides the calls themselves, for a
+// request with an OnceKey and for acquiring or renewing a lease. Peek, Usage and Info go-redis repeats as it is set to.
 //
 // A context's deadline ends the wait for a connection. It also ends the wait for the reply where the go-redis client
 // was made with ContextTimeoutEnabled; otherwise ReadTimeout does. Set both to what the caller can wait for.

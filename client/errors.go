@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// What went wrong, for errors.Is. In all cases but [ErrOutcomeUnknown] nothing was counted.
+// What went wrong, for errors.Is. In all cases but [ErrOutcomeUnknown] nothing was counted or changed.
 var (
 	// ErrBadLimit: the server does not understand the limit.
 	ErrBadLimit = errors.New("bad limit")
@@ -22,7 +22,8 @@ var (
 	// ErrBadKeys: no key, a key given twice, or not one key for each limit.
 	ErrBadKeys = errors.New("bad keys")
 
-	// ErrBadArgs: the arguments do not fit together, for example two costs for three keys.
+	// ErrBadArgs: the arguments do not fit together, for example two costs for three keys or an OnceKey without OnceTTL;
+	// or a time or a lease's id is out of range.
 	ErrBadArgs = errors.New("bad arguments")
 
 	// ErrBadState: a key holds something that no limiter wrote.
@@ -45,8 +46,8 @@ var (
 	// have been counted; any other was not.
 	ErrUnavailable = errors.New("no server could decide")
 
-	// ErrOutcomeUnknown: the call was sent and no reply came, so it may have been executed: once, never more. Every
-	// such error is also [ErrUnavailable].
+	// ErrOutcomeUnknown: the call was sent and no reply came, so it may have been executed: it took effect once or not at
+	// all. Every such error is also [ErrUnavailable].
 	ErrOutcomeUnknown = errors.New("outcome unknown")
 
 	// ErrBadReply: the server answered something that the library never answers.
@@ -57,7 +58,8 @@ var (
 // errors.Is also reach what go-redis, the network or the context reported. It is not changed once returned, and is safe
 // to share.
 type Error struct {
-	// Op is what was asked for: "take" (Allow, AllowN, Take), "peek" or "reset".
+	// Op is what was asked for: "take" (Allow, AllowN, Take), "peek", "refund", "reset", "block", "unblock", "acquire",
+	// "renew", "release", "usage" or "info".
 	Op string
 
 	// Code is the server's word for what is wrong, such as "BADLIMIT" or "READONLY". It is empty where no error reply
@@ -163,19 +165,64 @@ func newError(ctx context.Context, op string, keys []string, err error, written 
 		e.Err = fmt.Errorf("%w: %w", cause, err)
 	}
 	var dial *net.OpError
+	did := "changed"
+	if op == "take" || op == "peek" {
+		did = "counted"
+	}
 	notConnected := errors.As(err, &dial) && dial.Op == "dial"
 	switch {
 	case notConnected, errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted), errors.Is(err, redis.ErrClosed):
 		e.class = ErrUnavailable
-		e.says = fmt.Sprintf("no connection, nothing was counted (%v)", e.Err)
+		e.says = fmt.Sprintf("no connection, nothing was %s (%v)", did, e.Err)
 	case written:
 		e.class = ErrOutcomeUnknown
-		e.says = fmt.Sprintf("sent, but the reply was lost; it was counted once or not at all (%v)", e.Err)
+		e.says = fmt.Sprintf("sent, but the reply was lost; it %s once or not at all (%v)", effect(op), e.Err)
 	default:
 		e.class = ErrUnavailable
-		e.says = fmt.Sprintf("no reply, nothing was counted (%v)", e.Err)
+		e.says = fmt.Sprintf("no reply, nothing was %s (%v)", did, e.Err)
 	}
 	return e
+}
+
+// effect says what a call does that is not only asked.
+func effect(op string) string {
+	if op == "take" {
+		return "was counted"
+	}
+	return "took effect"
+}
+
+// lostAgain is the error of a call whose reply was lost, and that was asked again n times in vain. Whatever the last time
+// says, the first may have been executed.
+func lostAgain(ctx context.Context, first, last error, n int) error {
+	var e, l *Error
+	if !errors.As(first, &e) || !errors.As(last, &l) {
+		return first
+	}
+	err := e.Err
+	if n > 0 {
+		err = fmt.Errorf("%w; asked again %s, at last: %w", e.Err, times(n), l.Err)
+	}
+	if cause := ended(ctx); cause != nil && !errors.Is(err, cause) {
+		err = fmt.Errorf("%w: %w", cause, err)
+	}
+	return &Error{
+		Op: e.Op, Keys: e.Keys, Err: err, class: ErrOutcomeUnknown,
+		says: fmt.Sprintf("sent, but the reply was lost; it %s once or not at all (%v)", effect(e.Op), err),
+	}
+}
+
+func times(n int) string {
+	if n == 1 {
+		return "once"
+	}
+	return fmt.Sprintf("%d times", n)
+}
+
+// refused is the error of a call that is not sent: err begins with the word that the server would use.
+func refused(op string, keys []string, err error) *Error {
+	code, _, _ := strings.Cut(err.Error(), " ")
+	return &Error{Op: op, Code: code, Keys: keys, Err: err, says: err.Error(), class: refusals[code]}
 }
 
 // ended is ctx.Err, also in the moment when the connection has timed out at the context's deadline and the context's own
@@ -204,8 +251,8 @@ func (e *Error) sortReply(text string) {
 	e.says = "the server answered: " + text
 }
 
-func badReply(op string, keys []string, function, want string, got any) *Error {
-	err := fmt.Errorf("%s answered %s where %s was expected", function, describe(got), want)
+func badReply(op string, keys []string, want string, got any) *Error {
+	err := fmt.Errorf("%s answered %s where %s was expected", prefixOfFunctions+op, describe(got), want)
 	return &Error{
 		Op: op, Keys: keys, Err: err, class: ErrBadReply,
 		says: err.Error() + "; is another library of this name on the server? run: ratelimit status",

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -198,10 +199,50 @@ func TestBadReplies(t *testing.T) {
 			t.Errorf("peek takes %v: %v", tt.reply, err)
 		}
 	}
-	for _, reply := range []any{nil, "1", int64(-1), integers(1)} {
-		_, err := newClient(t, &fake{reply: reply}).Reset(t.Context(), "k")
-		if !errors.Is(err, client.ErrBadReply) || !strings.Contains(err.Error(), "where a count was expected") {
-			t.Errorf("reset takes %v: %v", reply, err)
+	for _, tt := range []struct {
+		verb, key string
+		want      string
+		call      func(*client.Client) error
+		replies   []any
+	}{
+		{"refund", ` "k"`, "an array of at least 6 integers", func(c *client.Client) error { _, err := c.RefundN(t.Context(), "k", "5/m", 1); return err },
+			[]any{nil, int64(1), integers(1, 5, 4, 0, 6000), integers(1, 5, 4, 0, 6000, 2)}},
+		{"acquire", ` "k"`, "an array of at least 6 integers", func(c *client.Client) error { _, err := c.Lease("k", "x", "").Acquire(t.Context()); return err },
+			[]any{nil, int64(1), integers(1, 5, 4, 0, 6000), integers(1, 5, 4, 0, 6000, 2)}},
+		{"renew", ` "k"`, "an array of at least 6 integers", func(c *client.Client) error { _, err := c.Lease("k", "x", "").Renew(t.Context()); return err },
+			[]any{nil, int64(1), integers(1, 5, 4, 0, 6000)}},
+		{"release", ` "k"`, "a count from 0 to 1", func(c *client.Client) error { _, err := c.Lease("k", "x", "").Release(t.Context()); return err },
+			[]any{nil, "1", int64(-1), int64(2), integers(1)}},
+		{"reset", ` "k"`, "a count from 0 to 1", func(c *client.Client) error { _, err := c.Reset(t.Context(), "k"); return err },
+			[]any{nil, "1", int64(-1), int64(2), integers(1)}},
+		{"unblock", ` "k"`, "a count from 0 to 1", func(c *client.Client) error { _, err := c.Unblock(t.Context(), "k"); return err },
+			[]any{nil, "1", int64(-1), int64(2), integers(1)}},
+		{"block", ` "k"`, "a count from 1 to 1", func(c *client.Client) error { return c.Block(t.Context(), time.Second, "k") },
+			[]any{nil, "1", int64(-1), int64(0), int64(2), integers(1)}},
+		{"usage", ` "k"`, "usage in fields and values", func(c *client.Client) error { _, err := c.Usage(t.Context(), "k"); return err },
+			[]any{
+				nil, int64(1), []any{}, integers(1, 2), usageReply()[1:], usageReply("allowed", nil), usageReply("denied", "2"), usageReply("cost", int64(-1)),
+				usageReply("series", nil), usageReply("series", "none"), usageReply("series", integers(1, 2, 3)),
+				usageReply("series", []any{integers(1, 2)}), usageReply("series", []any{integers(1, 2, -3)}),
+			}},
+		{"info", "", "version, contract, build_id and policies", func(c *client.Client) error { _, err := c.Info(t.Context()); return err },
+			[]any{
+				nil, "0.1.0", []any{}, infoReply()[1:], infoReply("version", nil), infoReply("contract", "1"), infoReply("build_id", int64(1)),
+				infoReply("policies", nil), infoReply("policies", integers(1)), infoReply("shadow_denied", []any{"export"}),
+				infoReply("shadow_denied", []any{"export", "3"}), infoReply("shadow_denied", []any{int64(3), int64(3)}), infoReply("shadow_denied", "export"),
+			}},
+	} {
+		for _, reply := range tt.replies {
+			f := &fake{reply: reply}
+			err := tt.call(newClient(t, f))
+			begin := "ratelimit: " + tt.verb + tt.key + ": ratelimit_" + tt.verb + " answered "
+			if err == nil || !strings.HasPrefix(err.Error(), begin) || !strings.HasSuffix(err.Error(), " where "+tt.want+" was expected"+tail) {
+				t.Errorf("%s takes %v: %v", tt.verb, reply, err)
+			}
+			wantClasses(t, tt.verb, err, client.ErrBadReply)
+			if len(f.lines) != 1 {
+				t.Errorf("%s: %d commands sent, want one: a bad reply is not asked for again", tt.verb, len(f.lines))
+			}
 		}
 	}
 }
@@ -216,6 +257,56 @@ func TestOptionAsLimit(t *testing.T) {
 			t.Errorf("%v, %d commands sent\nwant %s, none sent", err, len(f.lines), want)
 		}
 		wantClasses(t, string(word), err, client.ErrBadLimit)
+	}
+}
+
+// What would be another call than was meant is not sent.
+func TestNotSent(t *testing.T) {
+	ctx := t.Context()
+	once := client.Request{Keys: []string{"k"}, Limits: []client.Limit{"5/m"}, OnceKey: "o", OnceTTL: time.Minute}
+	noTime, negative, noKey := once, once, once
+	noTime.OnceTTL, negative.OnceTTL, noKey.OnceKey = 0, -time.Second, ""
+	request := func(ask func(*client.Client, context.Context, client.Request) (client.Result, error), req client.Request) func(*client.Client) error {
+		return func(c *client.Client) error { _, err := ask(c, ctx, req); return err }
+	}
+	for _, tt := range []struct {
+		call func(*client.Client) error
+		want string
+	}{
+		{request((*client.Client).Take, noTime), `take "k" "o": BADARGS OnceTTL is 0s for OnceKey "o"; give how long the key holds, such as a minute`},
+		{request((*client.Client).Take, negative), `take "k" "o": BADARGS OnceTTL is -1s for OnceKey "o"; give how long the key holds, such as a minute`},
+		{request((*client.Client).Take, noKey), `take "k": BADARGS OnceTTL is 1m0s and there is no OnceKey; give both, or neither`},
+		{request((*client.Client).PeekRequest, once), `peek "k": BADARGS peek has no OnceKey, but got "o"; take it out of the request`},
+		{request((*client.Client).Refund, once), `refund "k": BADARGS refund has no OnceKey, but got "o"; take it out of the request`},
+		{func(c *client.Client) error { return c.Block(ctx, 0, "k") }, `block "k": BADARGS a block of 0s; give a time above 0, or lift blocks with Unblock`},
+		{func(c *client.Client) error { return c.Block(ctx, -time.Hour, "k") }, `block "k": BADARGS a block of -1h0m0s; give a time above 0, or lift blocks with Unblock`},
+	} {
+		f := &fake{reply: integers(1, 5, 4, 0, 1, 1)}
+		err := tt.call(newClient(t, f))
+		var e *client.Error
+		if !errors.As(err, &e) || err.Error() != "ratelimit: "+tt.want || len(f.lines) != 0 || e.Code != "BADARGS" {
+			t.Errorf("%v, %d commands sent\nwant %s, none sent", err, len(f.lines), tt.want)
+		}
+		wantClasses(t, tt.want, err, client.ErrBadArgs)
+	}
+}
+
+// A call that is no decision is not said to have been counted.
+func TestWordsOfOtherCalls(t *testing.T) {
+	for _, tt := range []struct {
+		err  error
+		sent bool
+		want string
+	}{
+		{io.EOF, true, "sent, but the reply was lost; it took effect once or not at all (EOF)"},
+		{io.EOF, false, "no reply, nothing was changed (EOF)"},
+		{redis.ErrPoolTimeout, false, "no connection, nothing was changed (redis: connection pool timeout)"},
+	} {
+		c := newClient(t, &fake{err: tt.err, sent: tt.sent})
+		_, err := c.Unblock(t.Context(), "k")
+		if want := `ratelimit: unblock "k": ` + tt.want; err == nil || err.Error() != want {
+			t.Errorf("%v\nwant %s", err, want)
+		}
 	}
 }
 

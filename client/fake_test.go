@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"context"
+	"slices"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -11,13 +12,21 @@ type fake struct {
 	redis.UniversalClient
 	reply any
 	err   error
-	sent  bool    // whether the command was written before it failed
-	lines [][]any // the commands that were asked for
+	errs  []error     // in place of err: of the calls in turn, the last of all that follow
+	after func(n int) // is called when n commands were asked for
+	sent  bool        // whether the command was written before it failed
+	lines [][]any     // the commands that were asked for
 }
 
 func (f *fake) Process(_ context.Context, cmd redis.Cmder) error {
 	if f.sent || f.err == nil {
 		f.lines = append(f.lines, cmd.Args())
+	}
+	if f.after != nil {
+		f.after(len(f.lines))
+	}
+	if len(f.errs) > 0 {
+		f.err = f.errs[min(len(f.lines), len(f.errs))-1]
 	}
 	if f.err != nil {
 		cmd.SetErr(f.err)
@@ -37,6 +46,36 @@ func integers(n ...int64) []any {
 	reply := make([]any, len(n))
 	for i := range n {
 		reply[i] = n[i]
+	}
+	return reply
+}
+
+// usageReply is a reply of ratelimit_usage, some of its fields replaced; nil leaves one out.
+func usageReply(change ...any) []any {
+	return fields([]any{
+		"allowed", int64(7), "denied", int64(2), "cost", int64(30), "first_ms", int64(1_700_000_000_000), "last_ms", int64(1_700_000_060_500),
+		"interval_ms", int64(60000), "series", []any{integers(1_699_999_980_000, 6, 0), integers(1_700_000_040_000, 1, 2)},
+	}, change)
+}
+
+// infoReply is a reply of ratelimit_info, likewise.
+func infoReply(change ...any) []any {
+	return fields([]any{
+		"version", "0.1.0", "contract", int64(1), "build_id", "abc", "policies", []any{"calc", "export"}, "shadow_denied", []any{"export", int64(3)},
+	}, change)
+}
+
+func fields(reply, change []any) []any {
+	for i := 0; i < len(change); i += 2 {
+		at := slices.Index(reply, change[i])
+		switch {
+		case at < 0:
+			reply = append(reply, change[i], change[i+1])
+		case change[i+1] == nil:
+			reply = slices.Delete(reply, at, at+2)
+		default:
+			reply[at+1] = change[i+1]
+		}
 	}
 	return reply
 }

@@ -1,6 +1,9 @@
 package client
 
-import "strconv"
+import (
+	"strconv"
+	"time"
+)
 
 // Limit is a limit as the server reads it: [algorithm] n/period [option=value ...], for example
 //
@@ -8,6 +11,7 @@ import "strconv"
 //	"5/10s"                          5 in ten seconds
 //	"gcra 10/s burst=20"             10 a second, up to 20 at once
 //	"fixed_window 1000/h align=clock" 1000 in each hour of the clock, UTC
+//	"concurrency 3 lease=30s"        3 at once; for [Client.Lease]
 //	"@login"                         the policy named login, deployed with the library
 //
 // An untyped constant will do: Allow(ctx, key, "100/m"). The text is not checked here; the server answers a wrong one
@@ -25,6 +29,17 @@ func PerHour(n int64) Limit { return per(n, "h") }
 
 // PerDay is n in 24 hours: PerDay(5000) is "5000/d".
 func PerDay(n int64) Limit { return per(n, "d") }
+
+// Concurrency is for at most n leases at once, each of which lapses by itself unless it is renewed within lapse, a part
+// of a ms rounded up: Concurrency(3, 30*time.Second) is "concurrency 3 lease=30s". It is a limit for [Client.Lease], and
+// for no other call.
+func Concurrency(n int64, lapse time.Duration) Limit {
+	period := wholeMilliseconds(lapse) + "ms"
+	if lapse > 0 && lapse%time.Second == 0 {
+		period = strconv.FormatInt(int64(lapse/time.Second), 10) + "s"
+	}
+	return Limit("concurrency " + strconv.FormatInt(n, 10) + " lease=" + period)
+}
 
 // WithBurst sets how much can be taken at once after a rest, where the algorithm knows a burst: PerSecond(10).WithBurst(20)
 // is "10/s burst=20". Without it that is n.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Request is one call in full, laid out as it goes over the wire: keys, a limit for each, costs.
@@ -14,8 +15,8 @@ import (
 //		Costs:  []int64{1, 250},
 //	}
 //
-// A policy that is deployed with the library takes as many keys as it has limits, in their order, and one for usage
-// at the end if it says track:
+// A policy that is deployed with the library takes as many keys as it has limits, in their order. Where it says track,
+// give the key for that as UsageKey.
 //
 //	client.Request{
 //		Keys:   []string{"calc:{a}", "consumer9:{a}"},
@@ -30,15 +31,45 @@ type Request struct {
 	// Limits holds one limit for each key, in the same order; or policies, each of which stands for one or several.
 	Limits []Limit
 
-	// Costs is how much to take. Empty means 1 for every key, a single number counts for all, else one for each key
-	// that is limited. Each is from 0 to 2^53. A key with cost 0 neither denies nor is written.
+	// Costs is how much to take. Empty means 1 for every key, a single number counts for all, else one for each limited
+	// key. Each is from 0 to 2^53. A key with cost 0 neither denies nor is written.
 	Costs []int64
+
+	// OnceKey, if it is not empty, is a key for this one piece of work, such as "{user:42}:once:" and an id. A call that is
+	// allowed and charged keeps its reply there for OnceTTL, and any other [Client.Take] with that key in that time gets
+	// the same reply and is not charged. So a call may be repeated whenever its outcome is in doubt, as Take then does by
+	// itself. A denied call, or one of cost 0, keeps nothing: its repetition is decided anew.
+	OnceKey string
+
+	// OnceTTL is how long OnceKey holds, from 1 ms on, a part of a ms rounded up. It must outlast all repetitions: a
+	// minute is long enough for those of Take, more than the longest retry for those of your own callers.
+	OnceTTL time.Duration
+
+	// UsageKey, if it is not empty, is a key under which the decision is counted, denied ones too, but not a reply that
+	// OnceKey repeats. [Client.Usage] reads it. Several limited keys may share one.
+	UsageKey string
 }
 
-// args are the arguments after the keys. Only what would change the meaning of other arguments is checked here: a limit
-// that spells an option would turn what follows into that option's value. Everything else the server refuses itself.
-func (r Request) args() ([]any, error) {
-	args := make([]any, 0, len(r.Limits)+1+len(r.Costs))
+// keys are all keys of the call, those of the options last, in the order in which args writes the options.
+func (r Request) keys(verb string) []string {
+	if verb != "take" || r.OnceKey == "" && r.UsageKey == "" {
+		return r.Keys
+	}
+	keys := append(make([]string, 0, len(r.Keys)+2), r.Keys...)
+	if r.OnceKey != "" {
+		keys = append(keys, r.OnceKey)
+	}
+	if r.UsageKey != "" {
+		keys = append(keys, r.UsageKey)
+	}
+	return keys
+}
+
+// args are the arguments after the keys. Only what would change the meaning of other arguments, or of the call, is
+// checked here: a limit that spells an option would turn what follows into that option's value. Everything else the
+// server refuses itself.
+func (r Request) args(verb string) ([]any, error) {
+	args := make([]any, 0, len(r.Limits)+1+len(r.Costs)+3)
 	for _, limit := range r.Limits {
 		switch strings.ToUpper(string(limit)) {
 		case "COST", "ONCE", "TRACK":
@@ -52,5 +83,28 @@ func (r Request) args() ([]any, error) {
 			args = append(args, strconv.FormatInt(cost, 10))
 		}
 	}
+	switch {
+	case r.OnceKey == "" && r.OnceTTL != 0:
+		return nil, fmt.Errorf("BADARGS OnceTTL is %v and there is no OnceKey; give both, or neither", r.OnceTTL)
+	case r.OnceKey == "":
+	case verb != "take":
+		return nil, fmt.Errorf("BADARGS %s has no OnceKey, but got %q; take it out of the request", verb, r.OnceKey)
+	case r.OnceTTL <= 0:
+		return nil, fmt.Errorf("BADARGS OnceTTL is %v for OnceKey %q; give how long the key holds, such as a minute", r.OnceTTL, r.OnceKey)
+	default:
+		args = append(args, "ONCE", wholeMilliseconds(r.OnceTTL))
+	}
+	if verb == "take" && r.UsageKey != "" {
+		args = append(args, "TRACK")
+	}
 	return args, nil
+}
+
+// wholeMilliseconds is d on the wire, a part of a millisecond rounded up.
+func wholeMilliseconds(d time.Duration) string {
+	ms := d.Milliseconds()
+	if d > time.Duration(ms)*time.Millisecond {
+		ms++
+	}
+	return strconv.FormatInt(ms, 10)
 }

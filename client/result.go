@@ -1,9 +1,6 @@
 package client
 
-import (
-	"math"
-	"time"
-)
+import "time"
 
 // Never as Result.RetryAfter: this call can never be allowed, because its cost is above what the limit holds when full.
 const Never time.Duration = -1
@@ -48,61 +45,4 @@ type Shadow struct {
 	Allowed    bool          // as Result.Allowed would have been
 	RetryAfter time.Duration // as Result.RetryAfter would have been: 0, a wait, or [Never]
 	Index      int           // the key that would have been binding, counted from 1
-}
-
-// parseResult reads the reply of take and peek; false where it is not one. The seventh to the ninth element are those of
-// shadow policies. What else follows may come from a newer library, and is not looked at.
-func parseResult(reply any, keys int) (Result, bool) {
-	fields, ok := reply.([]any)
-	if !ok || len(fields) < 6 {
-		return Result{}, false
-	}
-	var n [6]int64
-	for i := range n {
-		if n[i], ok = fields[i].(int64); !ok {
-			return Result{}, false
-		}
-	}
-	// Callers branch on the first field and index with the last.
-	if n[0] != 0 && n[0] != 1 || n[3] < -1 || n[5] < 1 || n[5] > int64(keys) {
-		return Result{}, false
-	}
-	return Result{
-		Allowed:    n[0] == 1,
-		Limit:      n[1],
-		Remaining:  n[2],
-		RetryAfter: milliseconds(n[3]),
-		ResetAfter: milliseconds(n[4]),
-		Index:      int(n[5]),
-		Shadow:     parseShadow(fields[6:], keys),
-	}, true
-}
-
-// parseShadow reads would_allowed, would_retry_after_ms, would_index; nil where they are not there.
-func parseShadow(fields []any, keys int) *Shadow {
-	if len(fields) < 3 {
-		return nil
-	}
-	var n [3]int64
-	for i := range n {
-		var ok bool
-		if n[i], ok = fields[i].(int64); !ok {
-			return nil
-		}
-	}
-	if n[0] != 0 && n[0] != 1 || n[1] < -1 || n[2] < 1 || n[2] > int64(keys) {
-		return nil
-	}
-	return &Shadow{Allowed: n[0] == 1, RetryAfter: milliseconds(n[1]), Index: int(n[2])}
-}
-
-func milliseconds(ms int64) time.Duration {
-	switch {
-	case ms == -1:
-		return Never
-	case ms > math.MaxInt64/int64(time.Millisecond):
-		return math.MaxInt64
-	default:
-		return time.Duration(ms) * time.Millisecond
-	}
 }

@@ -1,0 +1,228 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/functions"
+)
+
+// withOnceKey is a take that may be repeated.
+func withOnceKey(id string) client.Request {
+	return client.Request{Keys: []string{"{k}"}, Limits: []client.Limit{perDay}, OnceKey: "{k}:once:" + id, OnceTTL: time.Minute, UsageKey: "{k}:usage"}
+}
+
+// wantCharged looks at what was taken from {k}, and how often a decision was counted.
+func wantCharged(t *testing.T, direct redis.UniversalClient, n int64) {
+	t.Helper()
+	c := newClient(t, direct)
+	if left := must[client.Result](t)(c.PeekN(t.Context(), "{k}", perDay, 0)).Remaining; left != 10-n {
+		t.Errorf("%d are left of 10, want %d", left, 10-n)
+	}
+	if usage := must[client.Usage](t)(c.Usage(t.Context(), "{k}:usage")); usage.Allowed != n {
+		t.Errorf("%d decisions were counted, want %d", usage.Allowed, n)
+	}
+}
+
+// However many replies are lost, a take with an OnceKey is charged once.
+func TestOnceKeyChargesOnce(t *testing.T) {
+	server := startRedis(t)
+	direct := connect(t, redis.Options{Addr: server.addr})
+	deploy(t, direct)
+	for _, way := range lossy {
+		t.Run(way.name, func(t *testing.T) {
+			ctx := t.Context()
+			p := startProxy(t, server.addr)
+			way.opt.Addr = p.addr()
+			limiter := newClient(t, connect(t, way.opt))
+			if err := direct.FlushAll(ctx).Err(); err != nil {
+				t.Fatal(err)
+			}
+			want := client.Result{Allowed: true, Limit: 10, Remaining: 9, ResetAfter: 144 * time.Minute, Index: 1}
+			for lost := range 4 {
+				p.lose(lost, way.hang)
+				got, err := limiter.Take(ctx, withOnceKey("a"))
+				wantResult(t, "with lost replies", got, err, want)
+				if n := p.seen(); n != lost+1 {
+					t.Errorf("%d replies lost: sent %d times, want %d", lost, n, lost+1)
+				}
+				wantCharged(t, direct, 1)
+			}
+
+			p.lose(10, way.hang)
+			_, err := limiter.Take(ctx, withOnceKey("b"))
+			wantClasses(t, "all lost", err, client.ErrUnavailable, client.ErrOutcomeUnknown)
+			if n := p.seen(); n != 4 {
+				t.Errorf("sent %d times, want 4", n)
+			}
+			p.lose(0, false)
+			got, err := limiter.Take(ctx, withOnceKey("b")) // by the caller
+			want.Remaining = 8
+			want.ResetAfter = got.ResetAfter // the clock goes on
+			wantResult(t, "after all were lost", got, err, want)
+			wantCharged(t, direct, 2)
+		})
+	}
+}
+
+func TestOnceKeyEmbedded(t *testing.T) {
+	ctx := t.Context()
+	server := embedded.Run(t, embedded.WithLibrary(functions.Source()), embedded.WithTime(noon))
+	rdb := connect(t, redis.Options{Addr: server.Addr()})
+	limiter := newClient(t, rdb)
+	before := server.FunctionCalls()
+	server.DropReplies(3)
+	got, err := limiter.Take(ctx, withOnceKey("a"))
+	wantResult(t, "the fourth call", got, err, client.Result{Allowed: true, Limit: 10, Remaining: 9, ResetAfter: 144 * time.Minute, Index: 1})
+	if n := server.FunctionCalls() - before; n != 4 {
+		t.Errorf("%d function calls ran, want 4", n)
+	}
+	wantCharged(t, rdb, 1)
+
+	// The same key later is the same piece of work, until the key has expired.
+	server.Advance(time.Minute - time.Millisecond)
+	must[client.Result](t)(limiter.Take(ctx, withOnceKey("a")))
+	wantCharged(t, rdb, 1)
+	server.Advance(2 * time.Millisecond)
+	must[client.Result](t)(limiter.Take(ctx, withOnceKey("a")))
+	wantCharged(t, rdb, 2)
+}
+
+func TestOnceKeyInCluster(t *testing.T) {
+	c := startCluster(t)
+	direct := flushCluster(t, c)
+	rdb, proxies := proxied(t, c)
+	limiter := newClient(t, rdb)
+	must[client.Result](t)(limiter.Peek(t.Context(), lowKey, perDay)) // the client has learned the slots
+	req := client.Request{Keys: []string{lowKey}, Limits: []client.Limit{perDay}, OnceKey: lowKey + ":once", OnceTTL: time.Minute}
+	proxies[0].lose(2, false)
+	if got := must[client.Result](t)(limiter.Take(t.Context(), req)); got.Remaining != 9 || proxies[0].seen() != 3 {
+		t.Errorf("%+v after %d calls, want 9 remaining after 3", got, proxies[0].seen())
+	}
+	if got := must[client.Result](t)(newClient(t, direct[0]).Peek(t.Context(), lowKey, perDay)); got.Remaining != 8 {
+		t.Errorf("a further call would leave %d, want 8", got.Remaining)
+	}
+}
+
+// A lease is acquired and renewed although replies are lost; everything else that writes is sent once.
+func TestLostRepliesOfOtherCalls(t *testing.T) {
+	ctx := t.Context()
+	server := embedded.Run(t, embedded.WithLibrary(functions.Source()), embedded.WithTime(noon))
+	c := newClient(t, connect(t, redis.Options{Addr: server.Addr()}))
+	lease := c.Lease("jobs", client.Concurrency(2, time.Minute), "")
+	for _, tt := range []struct {
+		name  string
+		call  func() error
+		calls int64
+		lost  bool
+	}{
+		{"acquire", func() error { _, err := lease.Acquire(ctx); return err }, 4, false},
+		{"renew", func() error { _, err := lease.Renew(ctx); return err }, 4, false},
+		{"release", func() error { _, err := lease.Release(ctx); return err }, 1, true},
+		{"refund", func() error { _, err := c.RefundN(ctx, "k", perDay, 1); return err }, 1, true},
+		{"block", func() error { return c.Block(ctx, time.Minute, "k") }, 1, true},
+		{"unblock", func() error { _, err := c.Unblock(ctx, "k"); return err }, 1, true},
+		{"usage", func() error { _, err := c.Usage(ctx, "u"); return err }, 4, false},
+		{"info", func() error { _, err := c.Info(ctx); return err }, 4, false},
+	} {
+		before := server.FunctionCalls()
+		server.DropReplies(3)
+		err := tt.call()
+		if errors.Is(err, client.ErrOutcomeUnknown) != tt.lost || (err == nil) == tt.lost {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+		if n := server.FunctionCalls() - before; n != tt.calls {
+			t.Errorf("%s: %d calls, want %d", tt.name, n, tt.calls)
+		}
+		server.DropReplies(0)
+		if tt.name == "renew" {
+			other := must[client.Result](t)(c.Lease("jobs", client.Concurrency(2, time.Minute), "other").Acquire(ctx))
+			if !other.Allowed || other.Remaining != 0 {
+				t.Errorf("a lease acquired and renewed 8 times holds another number of places than one: %+v", other)
+			}
+		}
+	}
+	if must[bool](t)(lease.Release(ctx)) {
+		t.Error("a release whose reply was lost did not take effect")
+	}
+}
+
+// After a lost reply no later error says that nothing was counted.
+func TestErrorsAfterALostReply(t *testing.T) {
+	const began = `ratelimit: take "{k}" "{k}:once:a" "{k}:usage": sent, but the reply was lost; it was counted once or not at all (`
+	readonly := answered("READONLY You can't write against a read only replica.")
+	denied := answered("NOPERM no")
+	done, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, tt := range []struct {
+		name string
+		ctx  context.Context
+		errs []error // of the calls in turn, the last of all that follow
+		ttl  time.Duration
+		want string
+		sent int
+		is   []error
+	}{
+		{"lost four times", t.Context(), []error{io.EOF}, time.Minute, "EOF; asked again 3 times, at last: EOF)", 4, []error{io.EOF}},
+		{"no connection then", t.Context(), []error{io.EOF, redis.ErrPoolTimeout}, time.Minute,
+			"EOF; asked again 3 times, at last: redis: connection pool timeout)", 4, []error{io.EOF, redis.ErrPoolTimeout}},
+		{"a replica then", t.Context(), []error{io.EOF, readonly}, time.Minute,
+			"EOF; asked again 3 times, at last: READONLY You can't write against a read only replica.)", 4, []error{io.EOF, readonly}},
+		{"refused then", t.Context(), []error{io.EOF, denied}, time.Minute, "EOF; asked again once, at last: NOPERM no)", 2, []error{io.EOF, denied}},
+		{"no time to ask again", t.Context(), []error{io.EOF}, time.Millisecond, "EOF)", 1, []error{io.EOF}},
+		{"the context has ended", done, []error{io.EOF}, time.Minute, "context canceled: EOF)", 1, []error{io.EOF, context.Canceled}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := &fake{sent: true, errs: tt.errs}
+			req := withOnceKey("a")
+			req.OnceTTL = tt.ttl
+			_, err := newClient(t, f).Take(tt.ctx, req)
+			if err == nil || err.Error() != began+tt.want || len(f.lines) != tt.sent {
+				t.Errorf("%v, sent %d times\nwant %s, %d times", err, len(f.lines), began+tt.want, tt.sent)
+			}
+			wantClasses(t, tt.name, err, client.ErrUnavailable, client.ErrOutcomeUnknown)
+			for _, cause := range tt.is {
+				if !errors.Is(err, cause) {
+					t.Errorf("errors.Is does not reach %v", cause)
+				}
+			}
+			var e *client.Error
+			if !errors.As(err, &e) || e.Op != "take" || e.Code != "" || len(e.Keys) != 3 {
+				t.Errorf("%+v", e)
+			}
+		})
+	}
+}
+
+// Only a lost reply is asked for again: what surely was not counted is the caller's to repeat.
+func TestNotAskedAgain(t *testing.T) {
+	for _, err := range []error{redis.ErrPoolTimeout, answered("LOADING Redis is loading the dataset in memory"), answered("RATELIMIT BADLIMIT no")} {
+		f := &fake{sent: true, errs: []error{err}}
+		_, got := newClient(t, f).Take(t.Context(), withOnceKey("a"))
+		if !errors.Is(got, err) || errors.Is(got, client.ErrOutcomeUnknown) || len(f.lines) != 1 || strings.Contains(got.Error(), "again once") {
+			t.Errorf("%v: %v, sent %d times", err, got, len(f.lines))
+		}
+	}
+}
+
+// A context that ends between two calls ends the waiting.
+func TestContextEndsAskingAgain(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	f := &fake{sent: true, errs: []error{io.EOF}, after: func(n int) {
+		if n == 2 {
+			cancel()
+		}
+	}}
+	_, err := newClient(t, f).Take(ctx, withOnceKey("a"))
+	if !errors.Is(err, context.Canceled) || !errors.Is(err, client.ErrOutcomeUnknown) || len(f.lines) != 2 {
+		t.Errorf("%v, sent %d times, want 2", err, len(f.lines))
+	}
+}

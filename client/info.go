@@ -1,0 +1,29 @@
+package client
+
+import "context"
+
+// Info is what the library on a server says of itself.
+type Info struct {
+	Version  string   // of the library, such as "0.1.0"
+	Contract int64    // the version of the wire contract; this package is written for 1
+	BuildID  string   // changes with each change of the library's text, policies included
+	Policies []string // their names, in order, without @
+
+	// ShadowDenied is, for every shadow policy, how many calls it has let through that it would have denied, on the node
+	// that answered, since the library was loaded there. It is nil where the library does not say.
+	ShadowDenied map[string]int64
+}
+
+// Info asks which library the server holds, and so also whether it holds one ([ErrNotDeployed]). In a cluster go-redis
+// chooses the node that answers; package loader asks them all.
+func (c *Client) Info(ctx context.Context) (Info, error) {
+	reply, err := c.callReadOnly(ctx, "info", nil, nil)
+	if err != nil {
+		return Info{}, err
+	}
+	info, ok := parseInfo(reply)
+	if !ok {
+		return Info{}, badReply("info", nil, "version, contract, build_id and policies", reply)
+	}
+	return info, nil
+}

@@ -1,0 +1,40 @@
+package client
+
+import (
+	"context"
+	"time"
+)
+
+// Usage is what was counted under a usage key (Request.UsageKey). It is all zero where nothing was, or not for a day.
+type Usage struct {
+	Allowed int64 // calls
+	Denied  int64 // calls
+	Cost    int64 // of the allowed calls, for the first limit of each
+
+	First, Last time.Time // the first and the last call, by the server's clock, in UTC; zero if there was none
+
+	Interval time.Duration   // what each element of Series spans: a minute
+	Series   []UsageInterval // those of the last hour in which there was a call, in order; not shared
+}
+
+// UsageInterval counts the calls from Start, a whole minute in UTC, to the next.
+type UsageInterval struct {
+	Start   time.Time
+	Allowed int64
+	Denied  int64
+}
+
+// Usage answers what was counted under usageKey, and changes nothing. Like [Client.PeekN], it may be answered by a
+// replica. A key that holds anything else is an error ([ErrBadState]).
+func (c *Client) Usage(ctx context.Context, usageKey string) (Usage, error) {
+	keys := c.keys([]string{usageKey})
+	reply, err := c.callReadOnly(ctx, "usage", keys, nil)
+	if err != nil {
+		return Usage{}, err
+	}
+	usage, ok := parseUsage(reply)
+	if !ok {
+		return Usage{}, badReply("usage", keys, "usage in fields and values", reply)
+	}
+	return usage, nil
+}
