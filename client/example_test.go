@@ -104,3 +104,129 @@ func ExampleError() {
 	// Output:
 	// ratelimit: take "user:42": BADLIMIT "100/x": the unit of the period "x" is none of ms, s, m, h, d
 }
+
+// A piece of work has a key of its own: whoever asks for it again, because a reply or a message was lost, is not charged
+// again.
+func ExampleRequest_onceKey() {
+	addr, stop := server()
+	defer stop()
+
+	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	defer func() { _ = rdb.Close() }()
+	limiter, err := client.New(rdb)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, order := range []string{"order-1", "order-1", "order-2"} {
+		res, err := limiter.Take(context.Background(), client.Request{
+			Keys:     []string{"{user:42}:orders"},
+			Limits:   []client.Limit{client.PerDay(10)},
+			OnceKey:  "{user:42}:once:" + order,
+			OnceTTL:  10 * time.Minute,
+			UsageKey: "{user:42}:usage",
+		})
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Println(order, res.Allowed, res.Remaining)
+	}
+	usage, err := limiter.Usage(context.Background(), "{user:42}:usage")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(usage.Allowed, "allowed,", usage.Denied, "denied, last at", usage.Last.Format(time.TimeOnly))
+	// Output:
+	// order-1 true 9
+	// order-1 true 9
+	// order-2 true 8
+	// 2 allowed, 0 denied, last at 22:13:20
+}
+
+// Work that was taken for and not done is given back.
+func ExampleClient_Refund() {
+	addr, stop := server()
+	defer stop()
+
+	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	defer func() { _ = rdb.Close() }()
+	limiter, err := client.New(rdb)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx := context.Background()
+	request := client.Request{Keys: []string{"mail:42"}, Limits: []client.Limit{"100/d"}, Costs: []int64{30}}
+	taken, err := limiter.Take(ctx, request)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	given, err := limiter.Refund(ctx, request) // the mail server is down
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(taken.Remaining, given.Remaining)
+	// Output:
+	// 70 100
+}
+
+// At most two exports run at once, over all processes.
+func ExampleLease() {
+	addr, stop := server()
+	defer stop()
+
+	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	defer func() { _ = rdb.Close() }()
+	limiter, err := client.New(rdb)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx := context.Background()
+	atMostTwo := client.Concurrency(2, 30*time.Second)
+	for i := range 3 {
+		lease := limiter.Lease("exports", atMostTwo, "")
+		res, err := lease.Acquire(ctx)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		defer func() { _, _ = lease.Release(ctx) }()
+		fmt.Println("export", i+1, res.Allowed, res.RetryAfter)
+	}
+	// Output:
+	// export 1 true 0s
+	// export 2 true 0s
+	// export 3 false 30s
+}
+
+// An operator shuts a key out for a time.
+func ExampleClient_Block() {
+	addr, stop := server()
+	defer stop()
+
+	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	defer func() { _ = rdb.Close() }()
+	limiter, err := client.New(rdb)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx := context.Background()
+	if err := limiter.Block(ctx, time.Hour, "user:42"); err != nil {
+		fmt.Println(err)
+		return
+	}
+	res, err := limiter.Allow(ctx, "user:42", "100/m")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(res.Allowed, res.RetryAfter)
+	// Output:
+	// false 1h0m0s
+}

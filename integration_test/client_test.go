@@ -1,0 +1,181 @@
+package integration_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
+	"github.com/ratelimit-functions/ratelimit/loader"
+)
+
+// deployForClients deploys a build with policies, and returns it with a client of the backend.
+func deployForClients(t *testing.T, b *backend.Backend) (functions.Build, *client.Client) {
+	t.Helper()
+	build, err := functions.New(functions.WithPolicies(
+		functions.Policy{Name: "calc", Limits: []functions.PolicyLimit{{Key: "resource", Limit: "10/d"}, {Key: "consumer", Limit: "2/d"}}, Track: true},
+		functions.Policy{Name: "export", Limits: []functions.PolicyLimit{{Limit: "1/d"}}, Shadow: true},
+		functions.Policy{Name: "jobs", Limits: []functions.PolicyLimit{{Limit: "concurrency 2 lease=1h"}}},
+	))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rdb := newClient(t, b)
+	l, err := loader.New(rdb)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Deploy(testContext(t), build); err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.New(rdb, client.WithPrefix("it:"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return build, c
+}
+
+// tags are hash tags that lie, in a cluster of three primaries, on all of them.
+func tags() []string {
+	var all []string
+	for i := range 12 {
+		all = append(all, fmt.Sprintf("{user:%d}", i))
+	}
+	return all
+}
+
+// within tells whether d is at most that long, and less than a minute shorter: in real time a test does not know more.
+func within(d, most time.Duration) bool { return d <= most && d > most-time.Minute }
+
+// A request with everything in it: charged once, counted, given back.
+func TestClientRequests(t *testing.T) {
+	eachBackend(t, func(t *testing.T, b *backend.Backend) {
+		ctx := testContext(t)
+		_, c := deployForClients(t, b)
+		for _, tag := range tags() {
+			req := client.Request{
+				Keys:    []string{tag + ":calc", tag + ":consumer", tag + ":bytes"},
+				Limits:  []client.Limit{"@calc", client.PerDay(1000)},
+				Costs:   []int64{1, 1, 300},
+				OnceKey: tag + ":once:1", OnceTTL: time.Hour, UsageKey: tag + ":usage",
+			}
+			for range 2 {
+				if got, err := c.Take(ctx, req); err != nil || !got.Allowed || got.Limit != 2 || got.Remaining != 1 || got.Index != 2 || got.Shadow != nil {
+					t.Errorf("%s: take %+v, %v", tag, got, err)
+				}
+			}
+			req.OnceKey = tag + ":once:2"
+			if got, err := c.Take(ctx, req); err != nil || !got.Allowed || got.Remaining != 0 {
+				t.Errorf("%s: another take %+v, %v", tag, got, err)
+			}
+			req.OnceKey = tag + ":once:3"
+			if got, err := c.Take(ctx, req); err != nil || got.Allowed || got.Index != 2 || !within(got.RetryAfter, 12*time.Hour) {
+				t.Errorf("%s: a take too many %+v, %v", tag, got, err)
+			}
+			req.OnceKey, req.OnceTTL = "", 0
+			if got, err := c.PeekRequest(ctx, req); err != nil || got.Allowed {
+				t.Errorf("%s: peek %+v, %v", tag, got, err)
+			}
+			if got, err := c.Refund(ctx, req); err != nil || !got.Allowed || got.Limit != 2 || got.Remaining != 1 {
+				t.Errorf("%s: refund %+v, %v", tag, got, err)
+			}
+			if got, err := c.RefundN(ctx, tag+":bytes", client.PerDay(1000), 100000); err != nil || !got.Allowed || got.Remaining != 1000 || got.ResetAfter != 0 {
+				t.Errorf("%s: refund of more than was taken %+v, %v", tag, got, err)
+			}
+			usage, err := c.Usage(ctx, tag+":usage")
+			if err != nil || usage.Allowed != 2 || usage.Denied != 1 || usage.Cost != 2 || usage.First.IsZero() || usage.Last.Before(usage.First) ||
+				usage.Interval != time.Minute || len(usage.Series) == 0 {
+				t.Errorf("%s: usage %+v, %v", tag, usage, err)
+			}
+		}
+	})
+}
+
+func TestClientBlocks(t *testing.T) {
+	eachBackend(t, func(t *testing.T, b *backend.Backend) {
+		ctx := testContext(t)
+		_, c := deployForClients(t, b)
+		for _, tag := range tags() {
+			one, two := tag+":1", tag+":2"
+			if err := c.Block(ctx, time.Hour, one, two); err != nil {
+				t.Errorf("%s: block: %v", tag, err)
+			}
+			if got, err := c.Allow(ctx, two, "5/m"); err != nil || got.Allowed || got.Limit != 5 || !within(got.RetryAfter, time.Hour) {
+				t.Errorf("%s: of a blocked key %+v, %v", tag, got, err)
+			}
+			if n, err := c.Unblock(ctx, one, two, tag+":3"); err != nil || n != 2 {
+				t.Errorf("%s: unblock answers %d, %v; want 2", tag, n, err)
+			}
+			if got, err := c.Allow(ctx, two, "5/m"); err != nil || !got.Allowed || got.Remaining != 4 {
+				t.Errorf("%s: after the block %+v, %v", tag, got, err)
+			}
+		}
+	})
+}
+
+func TestClientLeases(t *testing.T) {
+	eachBackend(t, func(t *testing.T, b *backend.Backend) {
+		ctx := testContext(t)
+		_, c := deployForClients(t, b)
+		for i, tag := range tags() {
+			limit := client.Limit("@jobs")
+			if i%2 == 0 {
+				limit = client.Concurrency(2, time.Hour)
+			}
+			var leases [3]*client.Lease
+			for n := range leases {
+				leases[n] = c.Lease(tag, limit, "")
+				want := n < 2
+				got, err := leases[n].Acquire(ctx)
+				if err != nil || got.Allowed != want || got.Limit != 2 || got.Remaining != int64(max(0, 1-n)) || !want && !within(got.RetryAfter, time.Hour) {
+					t.Errorf("%s: acquire number %d %+v, %v", tag, n+1, got, err)
+				}
+				if got, err := leases[n].Renew(ctx); err != nil || got.Allowed != want || !want && got.RetryAfter != client.Never {
+					t.Errorf("%s: renew number %d %+v, %v", tag, n+1, got, err)
+				}
+			}
+			for range 2 {
+				if got, err := leases[0].Acquire(ctx); err != nil || !got.Allowed || got.Remaining != 0 {
+					t.Errorf("%s: acquire again %+v, %v", tag, got, err)
+				}
+			}
+			for _, want := range []bool{true, false} {
+				if held, err := leases[0].Release(ctx); err != nil || held != want {
+					t.Errorf("%s: release answers %v, %v; want %v", tag, held, err, want)
+				}
+			}
+			if got, err := leases[2].Acquire(ctx); err != nil || !got.Allowed {
+				t.Errorf("%s: the place that was released %+v, %v", tag, got, err)
+			}
+		}
+	})
+}
+
+// In a cluster any node may answer: all hold the same build.
+func TestClientInfo(t *testing.T) {
+	eachBackend(t, func(t *testing.T, b *backend.Backend) {
+		ctx := testContext(t)
+		build, c := deployForClients(t, b)
+		const calls = 24
+		for i := range calls {
+			got, err := c.Allow(ctx, tags()[i%12], "@export")
+			if err != nil || !got.Allowed || got.Shadow == nil || got.Shadow.Allowed != (i < 12) || got.Shadow.Index != 1 {
+				t.Errorf("call %d: %+v with the shadow %+v, %v", i+1, got, got.Shadow, err)
+			}
+		}
+		for range 6 {
+			info, err := c.Info(ctx)
+			if err != nil || info.BuildID != build.ID() || info.Version != build.Version() || info.Contract != functions.Contract ||
+				!slices.Equal(info.Policies, []string{"calc", "export", "jobs"}) {
+				t.Errorf("%+v, %v", info, err)
+			}
+			denied, found := info.ShadowDenied["export"]
+			if !found || denied > 12 || !b.Cluster && denied != 12 {
+				t.Errorf("%d calls that the shadow would have denied are told, want 12 over all nodes", denied)
+			}
+		}
+	})
+}
