@@ -68,7 +68,8 @@ func originOfRing(o *redis.RingOptions) origin {
 type conn struct {
 	rdb     *redis.Client
 	timeout time.Duration
-	user    string
+	user    string // that logs in, or ""
+	tls     bool
 	trace   func(Step)
 
 	mu   sync.Mutex
@@ -77,14 +78,17 @@ type conn struct {
 
 // open makes a connection that obeys the deadline of each step, and repeats nothing by itself.
 func (l *Loader) open(addr string, timeout time.Duration) *conn {
-	c := &conn{addr: addr, timeout: timeout, user: l.from.options.Username, trace: l.trace}
 	opt := l.from.options
+	c := &conn{addr: addr, timeout: timeout, user: opt.Username, tls: opt.TLSConfig != nil, trace: l.trace}
+	if opt.Password == "" && opt.CredentialsProvider == nil && opt.CredentialsProviderContext == nil && opt.StreamingCredentialsProvider == nil {
+		c.user = "" // go-redis logs nobody in without a password, and this may be one in the wrong place
+	}
 	opt.Addr = addr
 	opt.Protocol = 2 // replies in one shape, and nothing pushed in between
 	opt.ContextTimeoutEnabled = true
 	opt.DialTimeout, opt.ReadTimeout, opt.WriteTimeout, opt.PoolTimeout = timeout, timeout, timeout, timeout
 	opt.MaxRetries, opt.DialerRetries = -1, 1
-	opt.PoolSize = 4 // as many failed dials make go-redis go on dialling in the background
+	opt.PoolSize = 64 // as many failed dials make go-redis go on dialling in the background, for a while after Close
 	opt.DisableIdentity = true
 	opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	// A Sentinel's client has no address of its own: its dialer finds out. What it found is what is reported.

@@ -151,7 +151,9 @@ func failure(c *conn, step string, err error) error {
 			rights += " +cluster|shards"
 		}
 		return c.fail(step, ErrNoPermission, err, "does not let the user %q call %s; give a deployer its rights with: ACL SETUSER %s %s", user, step, user, rights)
-	case "NOAUTH", "WRONGPASS":
+	case "NOAUTH":
+		return c.fail(step, ErrNoPermission, err, "wants a password; give redis://:PASSWORD@host:port")
+	case "WRONGPASS":
 		return c.fail(step, ErrNoPermission, err, "refuses the login of the user %q; check the user name and the password", user)
 	case "OOM":
 		return c.fail(step, ErrOutOfMemory, err, "is out of memory and accepts no library; raise its maxmemory or free some, then try again")
@@ -179,6 +181,9 @@ func (c *conn) unreachable(err error) string {
 	case errors.As(err, &dns):
 		return fmt.Sprintf("there is no host named %q%s", dns.Name, look)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
+		if c.tls {
+			return fmt.Sprintf("no answer within %v; does it speak TLS? redis:// goes without", c.timeout)
+		}
 		return fmt.Sprintf("no answer within %v%s", c.timeout, look)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
 		return "it closes the connection; check the address, and whether the server wants TLS"

@@ -2,6 +2,7 @@ package loader_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"net"
 	"strings"
@@ -31,6 +32,9 @@ func TestRealServersThatRefuse(t *testing.T) {
 	_, err = newLoader(t, connect(t, redis.Options{Addr: "no-such-host.invalid:6379", Dialer: noHost})).Status(ctx, b)
 	want(t, "no host", err, `cannot reach no-such-host.invalid:6379: there is no host named "no-such-host.invalid"; check the address, and that the server runs`, loader.ErrUnreachable)
 
+	_, err = newLoader(t, connect(t, redis.Options{Addr: addr, TLSConfig: &tls.Config{ServerName: "x"}}), loader.WithTimeout(100*time.Millisecond)).Status(ctx, b)
+	want(t, "TLS where there is none", err, "cannot reach "+addr+": no answer within 100ms; does it speak TLS? redis:// goes without", loader.ErrUnreachable)
+
 	as := func(user string) *loader.Loader {
 		return newLoader(t, connect(t, redis.Options{Addr: addr, Username: user, Password: "x"}))
 	}
@@ -53,6 +57,11 @@ func TestRealServersThatRefuse(t *testing.T) {
 	}
 	_, err = as("nobody").Status(ctx, b)
 	want(t, "login", err, addr+` refuses the login of the user "nobody"; check the user name and the password`, loader.ErrNoPermission)
+	// What stands in the place of a user, without a password, is sent to nobody, and may be the password: it is not shown.
+	mustRun(t, rdb, "ACL", "SETUSER", "default", "-function")
+	_, err = newLoader(t, connect(t, redis.Options{Addr: addr, Username: "secret"})).Status(ctx, b)
+	mustRun(t, rdb, "ACL", "SETUSER", "default", "+function")
+	want(t, "a user without a password", err, addr+` does not let the user "default" call FUNCTION STATS; give a deployer its rights with: ACL SETUSER default `+rights, loader.ErrNoPermission)
 
 	host, port := hostPort(addr)
 	replica, _ := startRedis(t, "--replicaof", host+" "+port)
@@ -192,7 +201,7 @@ func TestOtherServersThatRefuse(t *testing.T) {
 		{"loading", but("FUNCTION LIST", resp(errors.New("LOADING Redis is loading the dataset in memory"))),
 			"ADDR is still loading its data; try again when it is done", loader.ErrBusy, loader.Unknown},
 		{"no login", but("HELLO", resp(errors.New("NOAUTH HELLO must be called with the client already authenticated"))),
-			`ADDR refuses the login of the user "default"; check the user name and the password`, loader.ErrNoPermission, loader.Unknown},
+			`ADDR wants a password; give redis://:PASSWORD@host:port`, loader.ErrNoPermission, loader.Unknown},
 		{"hangs up", func(string) string { return "" },
 			"cannot reach ADDR: it closes the connection; check the address, and whether the server wants TLS", loader.ErrUnreachable, loader.Unreachable},
 		{"hangs", func(string) string { return silence },

@@ -124,6 +124,7 @@ func (s *session) ask(ctx context.Context, addr string) (Topology, []seat, *Node
 	c := s.conn(addr)
 	about, err := c.identify(ctx)
 	if err != nil {
+		s.drop(addr)
 		node := failedNode(c.address(), err)
 		return "", nil, &node
 	}

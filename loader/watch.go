@@ -112,8 +112,8 @@ func (w *watch) round(ctx context.Context) {
 	var lost []*member
 	verdicts := f.judge(ctx, "")
 	for _, m := range f.members {
-		if m.node.Role == Replica { // a Sentinel's client finds the new primary when it connects anew
-			w.s.drop(m.seat.addr)
+		if m.node.Role == Replica || errors.Is(m.node.Err, ErrUnreachable) {
+			w.s.drop(m.seat.addr) // a Sentinel's client finds the new primary when it connects anew
 		}
 		if w.sees(m, verdicts[m]) {
 			lost = append(lost, m)

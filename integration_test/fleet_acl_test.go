@@ -1,0 +1,254 @@
+package integration_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
+	"github.com/ratelimit-functions/ratelimit/loader"
+)
+
+// accessRules are the rules that `ratelimit acl` prints.
+func accessRules(t *testing.T, access loader.Access, keys string, cluster bool) []string {
+	t.Helper()
+	build, err := functions.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules, err := loader.Rules(build, access, keys, cluster)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rules
+}
+
+// Every command of the server, and every subcommand, is sent as each of the three users: what their rules do not grant is refused. A
+// server looks at the rights before it does anything, so what is refused has done nothing.
+func TestFleetACLRefusesWhatIsNotGranted(t *testing.T) {
+	eachBackend(t, func(t *testing.T, b *backend.Backend) {
+		ctx := testContext(t)
+		commands := commandsOf(ctx, t, b.Nodes[0].Client())
+		if len(commands) < 300 {
+			t.Fatalf("the server lists %d commands", len(commands))
+		}
+		for _, access := range []loader.Access{loader.Application, loader.Peeker, loader.Deployer} {
+			rules := accessRules(t, access, "acl:", b.Cluster)
+			user := "fleet-acl-" + string(access)
+			setUser(t, b, user, rules)
+			c := redis.NewClient(&redis.Options{Addr: b.Nodes[0].Addr, Username: user, Password: userPassword, Protocol: 2, MaxRetries: -1, DisableIdentity: true})
+			refused, granted := 0, 0
+			for _, command := range commands {
+				if slices.Contains([]string{"auth", "hello", "quit", "reset"}, command.words[0]) {
+					continue // every user may, and a connection needs them
+				}
+				if isGranted(rules, command.words) {
+					granted++
+					continue
+				}
+				err := c.Do(ctx, command.line()...).Err()
+				if err == nil || !strings.HasPrefix(err.Error(), "NOPERM ") {
+					// EXEC says so after another word, and MODULE is refused to everybody on such a server: there the server is asked.
+					verdict, dryErr := b.Nodes[0].Client().Do(ctx, append([]any{"ACL", "DRYRUN", user}, command.line()...)...).Text()
+					if err == nil || dryErr != nil || !strings.Contains(verdict, "no permission") {
+						t.Errorf("%s: %q answers %v; asked, the server says %q, %v", access, command.words, err, verdict, dryErr)
+					}
+				}
+				refused++
+			}
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+			if granted == 0 || refused < len(commands)-60 {
+				t.Errorf("%s: %d refused, %d granted, of %d", access, refused, granted, len(commands))
+			}
+			t.Logf("%s: %d commands refused, %d granted in whole or in part", access, refused, granted)
+		}
+	})
+}
+
+// serverCommand is a command, or a command and its subcommand, and how many words it takes at least.
+type serverCommand struct {
+	words []string
+	arity int
+}
+
+// line is the command with as many arguments as it needs.
+func (c serverCommand) line() []any {
+	var line []any
+	for _, word := range c.words {
+		line = append(line, word)
+	}
+	for len(line) < max(c.arity, -c.arity) {
+		line = append(line, "1")
+	}
+	return line
+}
+
+// commandsOf lists what COMMAND tells: name, arity and, as the last field, the subcommands in the same form.
+func commandsOf(ctx context.Context, t *testing.T, c *redis.Client) []serverCommand {
+	t.Helper()
+	reply, err := c.Do(ctx, "COMMAND").Slice()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []serverCommand
+	var read func(entry any)
+	read = func(entry any) {
+		fields, ok := entry.([]any)
+		if !ok || len(fields) < 10 {
+			t.Fatalf("COMMAND answers %v", entry)
+		}
+		name, _ := fields[0].(string)
+		arity, _ := fields[1].(int64)
+		subcommands, _ := fields[9].([]any)
+		if len(subcommands) == 0 {
+			all = append(all, serverCommand{strings.Split(strings.ToLower(name), "|"), int(arity)})
+		}
+		for _, sub := range subcommands {
+			read(sub)
+		}
+	}
+	for _, entry := range reply {
+		read(entry)
+	}
+	return all
+}
+
+// isGranted tells whether a rule names the command, its container, or a part of it, as +fcall|name does.
+func isGranted(rules, words []string) bool {
+	return slices.ContainsFunc(rules, func(rule string) bool {
+		rule, plus := strings.CutPrefix(rule, "+")
+		container, part, _ := strings.Cut(rule, "|")
+		return plus && container == words[0] && (part == "" || len(words) == 1 || part == words[1])
+	})
+}
+
+// A key outside the prefix is refused, whichever function names it and at whatever place, and the functions that are not the library's are.
+func TestFleetACLKeepsToThePrefix(t *testing.T) {
+	eachBackend(t, func(t *testing.T, b *backend.Backend) {
+		ctx := testContext(t)
+		deploy(t, b)
+		setUser(t, b, "fleet-app", accessRules(t, loader.Application, "acl:", b.Cluster))
+		setUser(t, b, "fleet-peek", accessRules(t, loader.Peeker, "acl:", b.Cluster))
+		app, peek := newClient(t, b, asUser("fleet-app")), newClient(t, b, asUser("fleet-peek"))
+		for _, row := range []struct {
+			c       redis.UniversalClient
+			allowed bool
+			line    string
+		}{
+			{app, true, "FCALL ratelimit_take 1 acl:{a} 10/m"},
+			{app, false, "FCALL ratelimit_take 1 other:{a} 10/m"},
+			{app, false, "FCALL ratelimit_take 2 acl:{a} other:{a} 10/m 10/m"},
+			{app, true, "FCALL ratelimit_take 3 acl:{a} acl:once:{a} acl:use:{a} 10/m ONCE 1000 TRACK"},
+			{app, false, "FCALL ratelimit_take 2 acl:{a} use:{a} 10/m TRACK"},
+			{app, false, "FCALL ratelimit_reset 1 other:{a}"},
+			{app, false, "FCALL_RO ratelimit_peek 1 other:{a} 10/m"},
+			{app, false, "FCALL_RO ratelimit_previous 0"},
+			{app, false, "SET other:{a} 1"},
+			{app, false, "GET other:{a}"},
+			{peek, true, "FCALL_RO ratelimit_peek 1 acl:{a} 10/m"},
+			{peek, true, "FCALL_RO ratelimit_usage 1 acl:use:{a}"},
+			{peek, false, "FCALL_RO ratelimit_peek 1 other:{a} 10/m"},
+			{peek, false, "FCALL ratelimit_take 1 acl:{a} 10/m"},
+			{peek, false, "FCALL ratelimit_peek 1 acl:{a} 10/m"},
+			{peek, false, "FCALL ratelimit_reset 1 acl:{a}"},
+			{peek, false, "SET acl:{a} 1"},
+		} {
+			var words []any
+			for _, word := range strings.Fields(row.line) {
+				words = append(words, word)
+			}
+			err := row.c.Do(ctx, words...).Err()
+			refused := err != nil && strings.HasPrefix(err.Error(), "NOPERM ")
+			if row.allowed && err != nil || !row.allowed && !refused {
+				t.Errorf("%s: %v", row.line, err)
+			}
+		}
+	})
+}
+
+// All the calls of the client, as the application user, with its keys in every slot.
+func TestFleetACLLetsTheClientWork(t *testing.T) {
+	eachBackend(t, func(t *testing.T, b *backend.Backend) {
+		ctx := testContext(t)
+		deploy(t, b)
+		setUser(t, b, "fleet-app", accessRules(t, loader.Application, "acl:", b.Cluster))
+		c, err := client.New(newClient(t, b, asUser("fleet-app")), client.WithPrefix("acl:"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 12 {
+			tag := fmt.Sprintf("{%d}", i)
+			if result, err := c.AllowN(ctx, "a"+tag, "10/h", 3); err != nil || result.Remaining != 7 {
+				t.Errorf("allow: %+v, %v", result, err)
+			}
+			if result, err := c.Peek(ctx, "a"+tag, "10/h"); err != nil || result.Remaining != 6 {
+				t.Errorf("peek: %+v, %v", result, err)
+			}
+			request := client.Request{Keys: []string{"a" + tag, "b" + tag}, Limits: []client.Limit{"10/h", "sliding_log 5/h"}, OnceKey: "once" + tag, OnceTTL: time.Minute}
+			if result, err := c.Take(ctx, request); err != nil || !result.Allowed {
+				t.Errorf("take: %+v, %v", result, err)
+			}
+			if n, err := c.Reset(ctx, "a"+tag, "b"+tag); err != nil || n != 2 {
+				t.Errorf("reset: %d, %v", n, err)
+			}
+		}
+	})
+}
+
+// Every vector, each algorithm and verb at exact times, with its FCALLs made by the application user: no command that a
+// function calls is missing from the rules.
+func TestFleetACLLetsEveryVectorPass(t *testing.T) {
+	files, err := functions.LoadVectors()
+	if err != nil {
+		t.Fatal(err)
+	}
+	eachBackend(t, func(t *testing.T, b *backend.Backend) {
+		ctx := testContext(t)
+		loadLibrary(ctx, t, b)
+		stopActiveExpiry(ctx, t, b)
+		setUser(t, b, "fleet-app", accessRules(t, loader.Application, "", b.Cluster))
+		node := nodeOfVectors(ctx, t, b)
+		options := *node.Options()
+		options.Username, options.Password = "fleet-app", userPassword
+		app := redis.NewClient(&options)
+		defer app.Close()
+		calls := 0
+		for _, file := range files {
+			for _, v := range file.Vectors {
+				if err := errors.Join(b.FlushAll(ctx), b.SetTime(file.StartUS)); err != nil {
+					t.Fatal(err)
+				}
+				for i, step := range v.Steps {
+					if step.AtUS != nil {
+						if err := b.SetTime(file.StartUS + *step.AtUS); err != nil {
+							t.Fatal(err)
+						}
+					}
+					c := node
+					if strings.HasPrefix(strings.ToUpper(step.Call[0]), "FCALL") {
+						c = app
+						calls++
+					}
+					reply, err := call(ctx, c, step.Call)
+					if err := step.Check(reply, err); err != nil {
+						t.Errorf("%s: %s: step %d: %v", file.Name, v.Name, i+1, err)
+					}
+				}
+			}
+		}
+		if calls == 0 {
+			t.Error("no vector makes a call")
+		}
+		t.Logf("%d calls as the application user", calls)
+	}, withClock)
+}

@@ -1,0 +1,353 @@
+package integration_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
+	"github.com/ratelimit-functions/ratelimit/loader"
+)
+
+// policyBuild is the library with one policy of this name: as many builds as there are names.
+func policyBuild(t *testing.T, name string) functions.Build {
+	t.Helper()
+	build, err := functions.New(functions.WithPolicies(functions.Policy{Name: name, Limits: []functions.PolicyLimit{{Limit: "100/m"}}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return build
+}
+
+func newLoader(t *testing.T, rdb redis.UniversalClient, opts ...loader.Option) *loader.Loader {
+	t.Helper()
+	l, err := loader.New(rdb, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// deployed answers the digest of what each primary runs that answers, "" for nothing, and fails if a lease is left on one.
+func deployed(ctx context.Context, t *testing.T, primaries []*backend.Node) map[*backend.Node]string {
+	t.Helper()
+	found := map[*backend.Node]string{}
+	for _, n := range primaries {
+		// A connection without retries: a node that was killed is to be seen as such at once.
+		c := redis.NewClient(&redis.Options{Addr: n.Addr, MaxRetries: -1, DialerRetries: 1})
+		list, err := c.FunctionList(ctx, redis.FunctionListQuery{LibraryNamePattern: "ratelimit", WithCode: true}).Result()
+		_ = c.Close()
+		if err != nil {
+			continue
+		}
+		found[n] = ""
+		for _, library := range list {
+			found[n] = functions.Digest(library.Code)
+		}
+	}
+	return found
+}
+
+// stepsOfDeploy deploys and answers what was sent to each node, in order.
+func stepsOfDeploy(ctx context.Context, t *testing.T, rdb redis.UniversalClient, build loader.Build) map[string][]string {
+	t.Helper()
+	var mu sync.Mutex
+	steps := map[string][]string{}
+	l := newLoader(t, rdb, loader.WithTrace(func(s loader.Step) {
+		mu.Lock()
+		defer mu.Unlock()
+		command, _, isLease := strings.Cut(s.Command, "ratelimit_lease_")
+		if isLease {
+			command += "ratelimit_lease" // its name goes on with what differs each time
+		}
+		steps[s.Addr] = append(steps[s.Addr], command)
+	}))
+	if _, err := l.Deploy(ctx, build); err != nil {
+		t.Fatal(err)
+	}
+	return steps
+}
+
+// atStep is a trace that does something before the n-th command to a node.
+func atStep(addr string, n int, do func()) loader.Option {
+	var mu sync.Mutex
+	count := 0
+	return loader.WithTrace(func(s loader.Step) {
+		mu.Lock()
+		defer mu.Unlock()
+		if s.Addr == addr {
+			if count == n {
+				do()
+			}
+			count++
+		}
+	})
+}
+
+// allOrNone checks what is there after a deployment that met a failure: the new build on all that answer, if it
+// says that it succeeded, else the old one, unless it says of a node that it is not so.
+func allOrNone(ctx context.Context, t *testing.T, primaries []*backend.Node, report loader.Report, err error, before, after string) {
+	t.Helper()
+	want := after
+	if err != nil {
+		want = before
+		var partial *loader.PartialError
+		var node *loader.NodeError
+		if !errors.As(err, &partial) || !errors.As(err, &node) || len(partial.Nodes) != len(report.Nodes) {
+			t.Errorf("the error %T %v is no PartialError", err, err)
+		}
+	}
+	for n, digest := range deployed(ctx, t, primaries) {
+		if digest != want {
+			t.Errorf("%s runs %.12s, want %.12s; the error is %v", n, digest, want, err)
+		}
+	}
+}
+
+// At each step of a deployment, one of three primaries dies: afterwards all that answer run the new build, or all run the old
+// one. In a normal run each step falls on one of the three in turn; with RATELIMIT_SOAK on each.
+func TestFleetKilledAtEachStep(t *testing.T) {
+	eachBackend(t, func(t *testing.T, b *backend.Backend) {
+		ctx := testContext(t)
+		oldBuild, newBuild := policyBuild(t, "before"), policyBuild(t, "after")
+		primaries, err := b.Primaries(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(primaries) != 3 {
+			t.Fatalf("%d primaries", len(primaries))
+		}
+		turn := 0
+		for i, n := range primaries {
+			// Its first address is that of another node, so that the cluster is found without the dead one.
+			client := func() redis.UniversalClient {
+				return newClient(t, b, func(o *redis.UniversalOptions) {
+					o.Addrs = slices.DeleteFunc(slices.Clone(o.Addrs), func(addr string) bool { return addr == n.Addr })
+				})
+			}
+			if _, err := newLoader(t, client()).Deploy(ctx, oldBuild); err != nil {
+				t.Fatal(err)
+			}
+			steps := stepsOfDeploy(ctx, t, client(), newBuild)[n.Addr]
+			if len(steps) < 8 {
+				t.Fatalf("the steps on %s are %q", n, steps)
+			}
+			for step, command := range steps {
+				if os.Getenv("RATELIMIT_SOAK") == "" && step%len(primaries) != i {
+					continue
+				}
+				turn++
+				t.Run(fmt.Sprintf("primary %d, step %d, %s", i+1, step+1, command), func(t *testing.T) {
+					ctx := testContext(t)
+					waitForReplicas(ctx, t, primaries)
+					if report, err := newLoader(t, newClient(t, b)).Deploy(ctx, oldBuild); err != nil || !report.InStep() {
+						t.Fatalf("%v: %+v", err, report)
+					}
+					killed := false
+					l := newLoader(t, client(), loader.WithTimeout(2*time.Second), atStep(n.Addr, step, func() {
+						killed = true
+						if err := n.Kill(ctx); err != nil {
+							t.Error(err)
+						}
+					}))
+					report, err := l.Deploy(ctx, newBuild)
+					allOrNone(ctx, t, primaries, report, err, oldBuild.Digest(), newBuild.Digest())
+					if err != nil && !errors.Is(err, loader.ErrUnreachable) {
+						t.Errorf("the error is %v", err)
+					}
+					if !killed {
+						t.Fatal("the step did not come")
+					}
+					// It comes back as the primary that it was, and empty: its replica has been kept from taking over.
+					if err := n.Restart(ctx); err != nil {
+						t.Fatal(err)
+					}
+				})
+			}
+		}
+		if turn < 8 {
+			t.Errorf("only %d steps were tried", turn)
+		}
+	}, ofCluster, startedHere)
+}
+
+// waitForReplicas waits until each primary has its replica, as in the deployment whose steps were counted.
+func waitForReplicas(ctx context.Context, t *testing.T, primaries []*backend.Node) {
+	t.Helper()
+	for _, n := range primaries {
+		waitFor(ctx, t, n.String()+" to have its replica", func() error {
+			role, err := n.Client().Do(ctx, "ROLE").Slice()
+			if err != nil {
+				return err
+			}
+			if list, _ := role[2].([]any); role[0] != "master" || len(list) != 1 {
+				return fmt.Errorf("it says %v", role)
+			}
+			return nil
+		})
+	}
+}
+
+// The same where the node does not die, and refuses its user everything from that step on.
+func TestFleetRefusedAtEachStep(t *testing.T) {
+	eachBackend(t, func(t *testing.T, b *backend.Backend) {
+		ctx := testContext(t)
+		oldBuild, newBuild := policyBuild(t, "before"), policyBuild(t, "after")
+		primaries, err := b.Primaries(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rules, err := loader.Rules(oldBuild, loader.Deployer, "", true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		setUser(t, b, "fleet-deployer", rules)
+		as := func() redis.UniversalClient { return newClient(t, b, asUser("fleet-deployer")) }
+		plain := newLoader(t, as())
+		if _, err := plain.Deploy(ctx, oldBuild); err != nil {
+			t.Fatal(err)
+		}
+		steps := stepsOfDeploy(ctx, t, as(), newBuild)
+		for i, n := range primaries {
+			for step, command := range steps[n.Addr] {
+				t.Run(fmt.Sprintf("primary %d, step %d, %s", i+1, step+1, command), func(t *testing.T) {
+					if report, err := plain.Deploy(ctx, oldBuild); err != nil || !report.InStep() {
+						t.Fatalf("%v: %+v", err, report)
+					}
+					l := newLoader(t, as(), atStep(n.Addr, step, func() { aclSet(ctx, t, n, "fleet-deployer", "-@all") }))
+					report, err := l.Deploy(ctx, newBuild)
+					aclSet(ctx, t, n, "fleet-deployer", rules[1:]...)
+					for _, note := range report.Notes {
+						if !strings.Contains(note, "lapses by itself") {
+							t.Errorf("the note %q", note)
+						}
+						removeLeases(ctx, t, n)
+					}
+					for other, digest := range deployed(ctx, t, primaries) {
+						want := newBuild.Digest()
+						if err != nil {
+							want = oldBuild.Digest()
+						}
+						// The node that refuses everything may have taken the build just before: it cannot be given back the old
+						// one, and the report must not claim to know.
+						unknown := slices.ContainsFunc(report.Nodes, func(r loader.Node) bool {
+							return r.Addr == n.Addr && r.Err != nil && (r.State == loader.Unknown || r.Running.Digest == digest)
+						})
+						if digest != want && (other != n || !unknown) {
+							t.Errorf("%s runs %.12s, want %.12s; the error is %v", other, digest, want, err)
+						}
+					}
+					if err != nil && !errors.Is(err, loader.ErrNoPermission) {
+						t.Errorf("the error is %v", err)
+					}
+				})
+			}
+		}
+		if report, err := plain.Deploy(ctx, newBuild); err != nil || !report.InStep() {
+			t.Errorf("run again: %v: %+v", err, report)
+		}
+	}, ofCluster)
+}
+
+// Two deployments of different builds at once, again and again: one build everywhere at the end, and no error but that
+// the other one is at it.
+func TestFleetTwoDeployersAtOnce(t *testing.T) {
+	rounds := 10
+	if os.Getenv("RATELIMIT_SOAK") != "" {
+		rounds = 50
+	}
+	eachBackend(t, func(t *testing.T, b *backend.Backend) {
+		ctx := testContext(t)
+		primaries, err := b.Primaries(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		refused := 0
+		for round := range rounds {
+			var group sync.WaitGroup
+			errs := make([]error, 2)
+			for i := range errs {
+				l := newLoader(t, newClient(t, b))
+				build := policyBuild(t, fmt.Sprintf("round%d-deployer%d", round, i))
+				group.Go(func() { _, errs[i] = l.Deploy(ctx, build) })
+			}
+			group.Wait()
+			for _, err := range errs {
+				var partial *loader.PartialError
+				if err == nil {
+					continue
+				}
+				refused++
+				if !errors.As(err, &partial) || !errors.Is(err, loader.ErrLeased) {
+					t.Errorf("round %d: %T %v", round, err, err)
+				}
+			}
+			if errs[0] != nil && errs[1] != nil {
+				t.Errorf("round %d: neither got through: %v; %v", round, errs[0], errs[1])
+			}
+			digests := map[string]bool{}
+			for _, digest := range deployed(ctx, t, primaries) {
+				digests[digest] = true
+			}
+			if len(digests) != 1 || digests[""] {
+				t.Errorf("round %d: the primaries run %v", round, digests)
+			}
+		}
+		t.Logf("%d rounds; in %d the second was refused", rounds, refused)
+	})
+}
+
+// setUser makes a user on every node, and removes it after the test.
+func setUser(t *testing.T, b *backend.Backend, user string, rules []string) {
+	t.Helper()
+	ctx := testContext(t)
+	for _, n := range b.Nodes {
+		aclSet(ctx, t, n, user, append(slices.Clone(rules), "on", ">"+userPassword)...)
+	}
+	t.Cleanup(func() {
+		for _, n := range b.Nodes {
+			if err := n.Client().Do(context.Background(), "ACL", "DELUSER", user).Err(); err != nil {
+				t.Errorf("%s: %v", n, err)
+			}
+		}
+	})
+}
+
+const userPassword = "of-a-test"
+
+func asUser(name string) func(*redis.UniversalOptions) {
+	return func(o *redis.UniversalOptions) { o.Username, o.Password = name, userPassword }
+}
+
+func aclSet(ctx context.Context, t *testing.T, n *backend.Node, user string, rules ...string) {
+	t.Helper()
+	args := []any{"ACL", "SETUSER", user}
+	for _, rule := range rules {
+		args = append(args, rule)
+	}
+	if err := n.Client().Do(ctx, args...).Err(); err != nil {
+		t.Errorf("%s: %v", n, err)
+	}
+}
+
+func removeLeases(ctx context.Context, t *testing.T, n *backend.Node) {
+	t.Helper()
+	list, err := n.Client().FunctionList(ctx, redis.FunctionListQuery{LibraryNamePattern: "ratelimit_lease_*"}).Result()
+	if err != nil {
+		t.Error(err)
+	}
+	for _, library := range list {
+		if err := n.Client().FunctionDelete(ctx, library.Name).Err(); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -1,0 +1,365 @@
+package integration_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
+	"github.com/ratelimit-functions/ratelimit/loader"
+)
+
+// traffic is calls at a steady rate on keys of every primary, each under a limit that never refills while a test runs, so
+// that what was let through can be counted against it.
+type traffic struct {
+	keys     []string
+	capacity int64
+	allowed  []atomic.Int64 // by key
+	answered atomic.Int64
+	failed   atomic.Int64
+	stop     func()
+
+	mu     sync.Mutex
+	errors map[string]int              // those not of a missing library, by text
+	lost   map[string]int              // answers that the library is missing, by key
+	seen   func(key string, err error) // called for each call
+}
+
+const (
+	trafficKeys = 60
+	perSecond   = 500
+)
+
+// startTraffic begins to call, with clients of its own.
+func startTraffic(t *testing.T, b *backend.Backend, capacity int64) *traffic {
+	t.Helper()
+	tr := &traffic{capacity: capacity, allowed: make([]atomic.Int64, trafficKeys), errors: map[string]int{}, lost: map[string]int{}}
+	for i := range trafficKeys {
+		tr.keys = append(tr.keys, fmt.Sprintf("traffic:%d", i))
+	}
+	limit := client.Limit(fmt.Sprintf("fixed_window %d/d", capacity))
+	ctx, cancel := context.WithCancel(testContext(t))
+	var group sync.WaitGroup
+	const workers = 10
+	for w := range workers {
+		c, err := client.New(newClient(t, b, func(o *redis.UniversalOptions) {
+			o.ReadTimeout, o.DialTimeout, o.ContextTimeoutEnabled = time.Second, time.Second, true
+			o.PoolSize = 1000 // as many failed dials make go-redis go on dialling in the background, a little beyond Close
+		}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		group.Go(func() {
+			tick := time.NewTicker(workers * time.Second / perSecond)
+			defer tick.Stop()
+			for i := w; ; i += workers {
+				select {
+				case <-ctx.Done():
+					return
+				case <-tick.C:
+				}
+				tr.call(ctx, c, i%trafficKeys, limit)
+			}
+		})
+	}
+	tr.stop = sync.OnceFunc(func() {
+		cancel()
+		group.Wait()
+	})
+	t.Cleanup(tr.stop)
+	return tr
+}
+
+func (tr *traffic) call(ctx context.Context, c *client.Client, key int, limit client.Limit) {
+	result, err := c.Allow(ctx, tr.keys[key], limit)
+	if ctx.Err() != nil {
+		return
+	}
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	if tr.seen != nil {
+		tr.seen(tr.keys[key], err)
+	}
+	switch {
+	case errors.Is(err, client.ErrNotDeployed):
+		tr.lost[tr.keys[key]]++
+	case err != nil:
+		tr.failed.Add(1)
+		tr.errors[err.Error()]++
+	default:
+		tr.answered.Add(1)
+		if result.Allowed {
+			tr.allowed[key].Add(1)
+		}
+	}
+}
+
+// watchCalls has f called for each call from now on.
+func (tr *traffic) watchCalls(f func(key string, err error)) {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	tr.seen = f
+}
+
+// check ends the calls, and checks that no key was let through more often than times its capacity.
+func (tr *traffic) check(t *testing.T, times int64) {
+	t.Helper()
+	tr.stop()
+	for i, key := range tr.keys {
+		if n := tr.allowed[i].Load(); n > times*tr.capacity {
+			t.Errorf("%s: %d let through, at most %d times %d were due", key, n, times, tr.capacity)
+		}
+	}
+	if tr.answered.Load() == 0 {
+		t.Error("no call was answered")
+	}
+}
+
+// watchFleet starts a watch with the defaults, and answers how to wait for an event on a node.
+func watchFleet(t *testing.T, b *backend.Backend, build loader.Build) func(ctx context.Context, addr string, kind loader.EventKind, n int) loader.Event {
+	t.Helper()
+	l := newLoader(t, newClient(t, b))
+	ctx, cancel := context.WithCancel(context.Background())
+	var mu sync.Mutex
+	var events []loader.Event
+	ended := make(chan error, 1)
+	go func() {
+		ended <- l.Watch(ctx, build, func(e loader.Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			events = append(events, e)
+		})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("the watch ended with %v", err)
+		}
+	})
+	return func(ctx context.Context, addr string, kind loader.EventKind, n int) (found loader.Event) {
+		t.Helper()
+		waitFor(ctx, t, fmt.Sprintf("event %d %q on %s", n, kind, addr), func() error {
+			mu.Lock()
+			defer mu.Unlock()
+			count := 0
+			for _, e := range events {
+				if e.Node.Addr == addr && e.Kind == kind {
+					if count++; count == n {
+						found = e
+						return nil
+					}
+				}
+			}
+			return fmt.Errorf("%d events of %d", count, len(events))
+		})
+		return found
+	}
+}
+
+// FUNCTION FLUSH on each primary in turn under 500 calls a second: the watch loads the library again, and no decision is wrong.
+func TestFleetHealsAfterFunctionFlush(t *testing.T) {
+	eachBackend(t, func(t *testing.T, b *backend.Backend) {
+		ctx := testContext(t)
+		build := policyBuild(t, "watched")
+		if _, err := newLoader(t, newClient(t, b)).Deploy(ctx, build); err != nil {
+			t.Fatal(err)
+		}
+		primaries, err := b.Primaries(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		event := watchFleet(t, b, build)
+		for _, n := range primaries {
+			event(ctx, n.Addr, loader.InStep, 1)
+		}
+		tr := startTraffic(t, b, 20)
+		waitFor(ctx, t, "calls to be answered", func() error {
+			if tr.answered.Load() < 100 {
+				return errors.New("not yet")
+			}
+			return nil
+		})
+		for _, n := range primaries {
+			flushed := time.Now()
+			if err := n.Client().FunctionFlush(ctx).Err(); err != nil {
+				t.Fatal(err)
+			}
+			e := event(ctx, n.Addr, loader.Repaired, 1)
+			t.Logf("%s: loaded again %v after FUNCTION FLUSH", n, e.Time.Sub(flushed).Round(time.Millisecond))
+			if d := e.Time.Sub(flushed); d > 20*time.Second {
+				t.Errorf("%s: it took %v", n, d)
+			}
+		}
+		calls := tr.answered.Load()
+		waitFor(ctx, t, "calls to be answered again", func() error {
+			if tr.answered.Load() < calls+100 {
+				return errors.New("not yet")
+			}
+			return nil
+		})
+		tr.check(t, 1)
+		lost := 0
+		for _, n := range tr.lost {
+			lost += n
+		}
+		t.Logf("%d calls answered, %d in between told that the library is missing", tr.answered.Load(), lost)
+		for text, n := range tr.errors {
+			t.Errorf("%d times: %s", n, text)
+		}
+	})
+}
+
+// A shard that joins by CLUSTER MEET under load: status sees that it lacks the library, and the watch loads it there.
+func TestFleetHealsAShardThatJoins(t *testing.T) {
+	eachBackend(t, func(t *testing.T, b *backend.Backend) {
+		ctx := testContext(t)
+		build, err := functions.New()
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := newLoader(t, newClient(t, b))
+		if _, err := l.Deploy(ctx, build); err != nil {
+			t.Fatal(err)
+		}
+		tr := startTraffic(t, b, 20)
+		spare, err := b.StartSpare(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Nodes[0].Meet(ctx, spare); err != nil {
+			t.Fatal(err)
+		}
+		waitFor(ctx, t, "status to see the shard without the library", func() error {
+			report, err := l.Status(ctx, build)
+			if err != nil {
+				return err
+			}
+			for _, n := range report.Nodes {
+				if n.Addr == spare.Addr && n.State == loader.Absent && !report.InStep() {
+					return nil
+				}
+			}
+			return fmt.Errorf("%d nodes", len(report.Nodes))
+		})
+		event := watchFleet(t, b, build)
+		event(ctx, spare.Addr, loader.Repaired, 1)
+		report, err := l.Status(ctx, build)
+		if err != nil || !report.InStep() || len(report.Nodes) != 4 {
+			t.Errorf("%v: %+v", err, report)
+		}
+		waitFor(ctx, t, "calls to be answered", func() error {
+			if tr.answered.Load() < 100 {
+				return errors.New("not yet")
+			}
+			return nil
+		})
+		tr.check(t, 1)
+		if len(tr.errors) > 0 || len(tr.lost) > 0 {
+			t.Errorf("errors %v, missing %v", tr.errors, tr.lost)
+		}
+	}, ofCluster, startedHere)
+}
+
+// A primary is killed under load: its replica takes over with the library in it, and decides. What is let through twice, since
+// the last writes had not got to the replica, is never more than one burst a key.
+func TestFleetFailover(t *testing.T) {
+	const nodeTimeout = 2 * time.Second
+	eachBackend(t, func(t *testing.T, b *backend.Backend) {
+		ctx := testContext(t)
+		for _, n := range b.Nodes {
+			if err := n.Client().ConfigSet(ctx, "cluster-node-timeout", fmt.Sprint(nodeTimeout.Milliseconds())).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		build := policyBuild(t, "failover")
+		report, err := newLoader(t, newClient(t, b)).Deploy(ctx, build)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range report.Nodes {
+			if n.Replicas != 1 || n.Acked != 1 {
+				t.Errorf("%s: %d of %d replicas have the library", n.Addr, n.Acked, n.Replicas)
+			}
+		}
+		cluster, ok := newClient(t, b).(*redis.ClusterClient)
+		if !ok {
+			t.Fatal("no cluster client")
+		}
+		tr := startTraffic(t, b, 50)
+		waitFor(ctx, t, "calls to be answered", func() error {
+			if tr.answered.Load() < 200 {
+				return errors.New("not yet")
+			}
+			return nil
+		})
+		dead := nodeOf(ctx, t, b, cluster, tr.keys[0])
+		served := map[string]bool{} // keys of the dead node
+		for _, key := range tr.keys {
+			served[key] = nodeOf(ctx, t, b, cluster, key) == dead
+		}
+		killed := time.Now()
+		if err := dead.Kill(ctx); err != nil {
+			t.Fatal(err)
+		}
+		decided := make(chan time.Time, 1)
+		tr.watchCalls(func(key string, err error) {
+			if err == nil && served[key] && time.Since(killed) > time.Second {
+				select {
+				case decided <- time.Now():
+				default:
+				}
+			}
+		})
+		select {
+		case at := <-decided:
+			t.Logf("the first decision on the dead node's keys came %v after kill -9, with a node timeout of %v", at.Sub(killed).Round(time.Millisecond), nodeTimeout)
+			if d := at.Sub(killed); d > 10*(nodeTimeout+5*time.Second) {
+				t.Errorf("it took %v", d)
+			}
+		case <-ctx.Done():
+			t.Fatalf("no decision after the failover; errors %v", tr.errors)
+		}
+		calls := tr.answered.Load()
+		waitFor(ctx, t, "calls to be answered after the failover", func() error {
+			if tr.answered.Load() < calls+200 {
+				return errors.New("not yet")
+			}
+			return nil
+		})
+		tr.check(t, 2)
+		if len(tr.lost) > 0 {
+			t.Errorf("after the promotion, calls were told that the library is missing: %v", tr.lost)
+		}
+		waitFor(ctx, t, "the cluster to have three primaries that run the build", func() error {
+			report, err := newLoader(t, newClient(t, b)).Status(ctx, build)
+			if err == nil && (!report.InStep() || len(report.Nodes) != 3) {
+				err = fmt.Errorf("%+v", report)
+			}
+			return err
+		})
+	}, ofCluster, startedHere)
+}
+
+// nodeOf is the node that serves a key.
+func nodeOf(ctx context.Context, t *testing.T, b *backend.Backend, cluster *redis.ClusterClient, key string) *backend.Node {
+	t.Helper()
+	serving, err := cluster.MasterForKey(ctx, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range b.Nodes {
+		if n.Addr == serving.Options().Addr {
+			return n
+		}
+	}
+	t.Fatalf("no node of the backend is %s", serving.Options().Addr)
+	return nil
+}
