@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'ad69b71c9056'
+local BUILD_ID = '596c0787813d'
 
 -- Time stands still during a call from Redis 7.2 on. Before, two commands of one call can see two milliseconds, so
 -- what is read of the clock must not be written back as a difference to "now". Valkey says 7.2.4 here, rightly.
@@ -2113,7 +2113,7 @@ local function write_ms(key, limit, cost, after, kept)
   if after == 0 then
     redis.call('DEL', key)
   elseif not kept then
-    redis.call('SET', key, VALUE, 'PX', after)
+    redis.call('PSETEX', key, after, VALUE) -- SET would keep the value in the memory of an earlier, longer argument
   elseif CLOCK_STANDS then
     redis.call('PEXPIRE', key, after)
   else
@@ -2193,7 +2193,7 @@ local function write_part(key, limit, _, after, left)
   local part = ms * limit.ticks - after
   local value = part == 0 and VALUE or string.format('gcra-%.0f', part)
   if CLOCK_STANDS or left == 0 then
-    return redis.call('SET', key, value, 'PX', ms)
+    return redis.call('PSETEX', key, ms, value)
   end
   return redis.call('SET', key, value, 'PXAT', redis.call('PEXPIRETIME', key) + ms - left)
 end

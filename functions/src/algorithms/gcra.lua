@@ -134,7 +134,7 @@ local function write_ms(key, limit, cost, after, kept)
   if after == 0 then
     redis.call('DEL', key)
   elseif not kept then
-    redis.call('SET', key, VALUE, 'PX', after)
+    redis.call('PSETEX', key, after, VALUE) -- SET would keep the value in the memory of an earlier, longer argument
   elseif CLOCK_STANDS then
     redis.call('PEXPIRE', key, after)
   else
@@ -214,7 +214,7 @@ local function write_part(key, limit, _, after, left)
   local part = ms * limit.ticks - after
   local value = part == 0 and VALUE or string.format('gcra-%.0f', part)
   if CLOCK_STANDS or left == 0 then
-    return redis.call('SET', key, value, 'PX', ms)
+    return redis.call('PSETEX', key, ms, value)
   end
   return redis.call('SET', key, value, 'PXAT', redis.call('PEXPIRETIME', key) + ms - left)
 end
