@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"context"
+
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimit-functions/ratelimit/client"
@@ -13,25 +15,13 @@ func (a *app) resetCommand() *cobra.Command {
 		Long: `Forget what was counted for keys, so that each is full again, and print how many of them held something.
 In a cluster the keys of one call share a hash tag, such as {user:42}.`,
 		Example: `  ratelimit reset user:42`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return wrongUse("ratelimit reset user:42", "reset needs a key, but got none")
-			}
-			return nil
-		},
+		Args:    needsKey("ratelimit reset user:42"),
 		RunE: func(cmd *cobra.Command, keys []string) error {
-			rdb, s, err := a.connect(cmd.Context())
-			if err != nil {
+			var n int64
+			err := a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) (err error) {
+				n, err = c.Reset(ctx, keys...)
 				return err
-			}
-			defer func() { _ = rdb.Close() }()
-			c, err := client.New(rdb)
-			if err != nil {
-				return err
-			}
-			ctx, cancel := s.deadline(cmd.Context())
-			defer cancel()
-			n, err := c.Reset(ctx, keys...)
+			})
 			if err != nil {
 				return err
 			}
@@ -50,4 +40,14 @@ In a cluster the keys of one call share a hash tag, such as {user:42}.`,
 	a.jsonFlag(cmd)
 	a.serverFlags(cmd)
 	return cmd
+}
+
+// needsKey refuses a command line without a key.
+func needsKey(example string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return wrongUse(example, "%s needs a key, but got none", cmd.Name())
+		}
+		return nil
+	}
 }

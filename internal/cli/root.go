@@ -55,7 +55,7 @@ func (a *app) root() *cobra.Command {
 	for group, commands := range map[string][]*cobra.Command{
 		"try":  {a.demoCommand(), a.devCommand()},
 		"ship": {a.testCommand(), a.buildCommand(), a.verifyCommand(), a.planCommand(), a.deployCommand(), a.statusCommand(), a.rollbackCommand(), a.deleteCommand(), a.doctorCommand(), a.aclCommand()},
-		"ask":  {a.takeCommand(), a.peekCommand(), a.resetCommand()},
+		"ask":  {a.takeCommand(), a.peekCommand(), a.refundCommand(), a.blockCommand(), a.unblockCommand(), a.resetCommand(), a.usageCommand(), a.infoCommand()},
 	} {
 		for _, command := range commands {
 			command.GroupID = group

@@ -25,9 +25,15 @@ func (a *app) takeCommand() *cobra.Command {
 		Long:  "Decide over one key or several in one step, and count the call on every key if all allow it.\n\n" + limitsHelp,
 		Example: `  ratelimit take user:42 100/m
   ratelimit take {acme}:ann 10/s {acme} 50/s --cost 1,5
-  ratelimit take --policy calc calc:{a} consumer9:{a}`,
+  ratelimit take --policy calc calc:{a} consumer9:{a}
+  ratelimit take {ann} 100/d --once-key {ann}:order7 --once-ttl 10m --usage-key {ann}:usage`,
 	}
-	return a.decisionCommand(cmd, (*client.Client).Take)
+	var options client.Request
+	cmd = a.decisionCommand(cmd, decide{(*client.Client).Take, taken, &options})
+	cmd.Flags().StringVar(&options.OnceKey, "once-key", "", "a key for this one piece of work: a repetition gets the same answer, and is not counted")
+	cmd.Flags().DurationVar(&options.OnceTTL, "once-ttl", 0, "how long --once-key holds")
+	cmd.Flags().StringVar(&options.UsageKey, "usage-key", "", "a key under which the decision is counted, for ratelimit usage")
+	return cmd
 }
 
 func (a *app) peekCommand() *cobra.Command {
@@ -37,13 +43,22 @@ func (a *app) peekCommand() *cobra.Command {
 		Long:    "Answer what take would answer now, and change nothing.\n\n" + limitsHelp,
 		Example: `  ratelimit peek user:42 100/m`,
 	}
-	return a.decisionCommand(cmd, (*client.Client).PeekRequest)
+	return a.decisionCommand(cmd, decide{(*client.Client).PeekRequest, taken, nil})
 }
 
-// decide is Take or PeekRequest.
-type decide func(*client.Client, context.Context, client.Request) (client.Result, error)
+// decide is a command that asks for a decision.
+type decide struct {
+	ask     func(*client.Client, context.Context, client.Request) (client.Result, error)
+	words   words
+	options *client.Request // whose options the command line sets; nil: it has none
+}
 
-func (a *app) decisionCommand(cmd *cobra.Command, ask decide) *cobra.Command {
+// words are how a sentence about a decision begins.
+type words struct{ allowed, denied string }
+
+var taken = words{"allowed", "denied "}
+
+func (a *app) decisionCommand(cmd *cobra.Command, d decide) *cobra.Command {
 	var costs []string
 	var policy string
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
@@ -63,6 +78,15 @@ func (a *app) decisionCommand(cmd *cobra.Command, ask decide) *cobra.Command {
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		req := client.Request{}
+		if d.options != nil {
+			req = *d.options
+		}
+		switch {
+		case req.OnceKey != "" && req.OnceTTL <= 0:
+			return fmt.Errorf("--once-ttl %v is not above 0; give how long --once-key %q holds, such as 10m", req.OnceTTL, req.OnceKey)
+		case req.OnceKey == "" && req.OnceTTL != 0:
+			return fmt.Errorf("--once-ttl %v is given without --once-key; give both, or neither", req.OnceTTL)
+		}
 		if policy != "" {
 			req.Keys, req.Limits = args, []client.Limit{client.Limit("@" + strings.TrimPrefix(policy, "@"))}
 			args = nil
@@ -78,11 +102,15 @@ func (a *app) decisionCommand(cmd *cobra.Command, ask decide) *cobra.Command {
 			}
 			req.Costs = append(req.Costs, cost)
 		}
-		res, err := a.ask(cmd.Context(), ask, req)
+		var res client.Result
+		err := a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) (err error) {
+			res, err = d.ask(c, ctx, req)
+			return err
+		})
 		if err != nil {
 			return err
 		}
-		if err := a.printDecision(req, res); err != nil {
+		if err := a.printDecision(d.words, req, res); err != nil {
 			return err
 		}
 		if !res.Allowed {
@@ -90,27 +118,27 @@ func (a *app) decisionCommand(cmd *cobra.Command, ask decide) *cobra.Command {
 		}
 		return nil
 	}
-	cmd.Flags().StringSliceVar(&costs, "cost", nil, "how much to take: one number for all keys, or one for each (default 1)")
+	cmd.Flags().StringSliceVar(&costs, "cost", nil, "how much: one number for all keys, or one for each (default 1)")
 	cmd.Flags().StringVar(&policy, "policy", "", "a policy that was deployed; all arguments are its keys")
 	a.jsonFlag(cmd)
 	a.serverFlags(cmd)
 	return cmd
 }
 
-// ask makes one call on a connection of its own.
-func (a *app) ask(ctx context.Context, ask decide, req client.Request) (client.Result, error) {
+// withClient makes one call on a connection of its own.
+func (a *app) withClient(ctx context.Context, call func(context.Context, *client.Client) error) error {
 	rdb, s, err := a.connect(ctx)
 	if err != nil {
-		return client.Result{}, err
+		return err
 	}
 	defer func() { _ = rdb.Close() }()
 	c, err := client.New(rdb)
 	if err != nil {
-		return client.Result{}, err
+		return err
 	}
 	ctx, cancel := s.deadline(ctx)
 	defer cancel()
-	return ask(c, ctx, req)
+	return call(ctx, c)
 }
 
 // deadline bounds one call, with what a client does around it.
@@ -146,7 +174,7 @@ func retryMS(wait time.Duration) int64 {
 	return wait.Milliseconds()
 }
 
-func (a *app) printDecision(req client.Request, res client.Result) error {
+func (a *app) printDecision(w words, req client.Request, res client.Result) error {
 	if a.json {
 		d := decision{
 			Allowed: res.Allowed, Limit: res.Limit, Remaining: res.Remaining, RetryAfterMS: retryMS(res.RetryAfter),
@@ -157,15 +185,15 @@ func (a *app) printDecision(req client.Request, res client.Result) error {
 		}
 		return a.printJSON(d)
 	}
-	return a.printf("%s\n", sentence(req, res))
+	return a.printf("%s\n", sentence(w, req, res))
 }
 
 // sentence is a decision in one line.
-func sentence(req client.Request, res client.Result) string {
+func sentence(w words, req client.Request, res client.Result) string {
 	var line strings.Builder
-	word := "denied "
+	word := w.denied
 	if res.Allowed {
-		word = "allowed"
+		word = w.allowed
 	}
 	fmt.Fprintf(&line, "%s  %s of %s left", word, grouped(res.Remaining), grouped(res.Limit))
 	if len(req.Keys) > 1 {

@@ -1,0 +1,83 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+)
+
+func (a *app) blockCommand() *cobra.Command {
+	var span time.Duration
+	cmd := &cobra.Command{
+		Use:   "block KEY [KEY ...] --for TIME",
+		Short: "Deny keys for a time, whatever their limits",
+		Long: `Deny every call on keys for a time from now, whatever their limits. What was taken before goes on to refill. A second
+block replaces the first. In a cluster the keys of one call share a hash tag, such as {user:42}.`,
+		Example: `  ratelimit block user:42 --for 1h`,
+		Args:    needsKey("ratelimit block user:42 --for 1h"),
+		RunE: func(cmd *cobra.Command, keys []string) error {
+			switch {
+			case !cmd.Flags().Changed("for"):
+				return wrongUse("ratelimit block user:42 --for 1h", "block needs to know for how long")
+			case span <= 0:
+				return fmt.Errorf("--for %v is not above 0; give one such as 1h, or lift blocks with: ratelimit unblock", span)
+			}
+			err := a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+				return c.Block(ctx, span, keys...)
+			})
+			if err != nil {
+				return err
+			}
+			if a.json {
+				ms := (span + time.Millisecond - 1) / time.Millisecond
+				return a.printJSON(struct {
+					Blocked int   `json:"blocked"` // keys
+					ForMS   int64 `json:"for_ms"`
+				}{len(keys), int64(ms)})
+			}
+			return a.printf("blocked %s for %s\n", plural(int64(len(keys)), "key"), human(span))
+		},
+	}
+	cmd.Flags().DurationVar(&span, "for", 0, "how long, such as 90s or 1h30m")
+	a.jsonFlag(cmd)
+	a.serverFlags(cmd)
+	return cmd
+}
+
+func (a *app) unblockCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "unblock KEY [KEY ...]",
+		Short: "Lift blocks",
+		Long: `Lift the blocks of keys, and print how many of them were blocked. What was taken from them before still counts.
+In a cluster the keys of one call share a hash tag, such as {user:42}.`,
+		Example: `  ratelimit unblock user:42`,
+		Args:    needsKey("ratelimit unblock user:42"),
+		RunE: func(cmd *cobra.Command, keys []string) error {
+			var n int64
+			err := a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) (err error) {
+				n, err = c.Unblock(ctx, keys...)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(struct {
+					Unblocked int64 `json:"unblocked"` // keys that were blocked
+					Keys      int   `json:"keys"`
+				}{n, len(keys)})
+			}
+			if n == 0 {
+				return a.printf("nothing to lift: no key was blocked\n")
+			}
+			return a.printf("unblocked %d of %s\n", n, plural(int64(len(keys)), "key"))
+		},
+	}
+	a.jsonFlag(cmd)
+	a.serverFlags(cmd)
+	return cmd
+}

@@ -1,0 +1,21 @@
+package cli
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+)
+
+func (a *app) refundCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "refund KEY LIMIT [KEY LIMIT ...] | refund --policy NAME KEY [KEY ...]",
+		Short: "Give back what was taken, up to full",
+		Long: `Give back what take has counted: on every key, or, where one is blocked, on none. A key is never fuller than full.
+Limits, keys and costs are those of the take; a policy that counts usage takes no usage key here.
+
+Exit codes: 0 given back · 1 error · 2 a key is blocked.`,
+		Example: `  ratelimit refund user:42 100/m
+  ratelimit refund {acme}:ann 10/s {acme} 50/s --cost 1,5`,
+	}
+	return a.decisionCommand(cmd, decide{(*client.Client).Refund, words{"given back", "blocked, not given back"}, nil})
+}

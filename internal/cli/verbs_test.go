@@ -1,0 +1,117 @@
+package cli
+
+import (
+	"testing"
+	"time"
+
+	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/functions"
+)
+
+// line is one command line against a server, at a time after its start, and what it prints.
+type line struct {
+	at   time.Duration
+	args []string
+	code int
+	want string // of stdout, or of stderr if the code is 1
+}
+
+func runLines(t *testing.T, srv *embedded.Server, lines []line) {
+	t.Helper()
+	for _, l := range lines {
+		srv.SetTime(began.Add(l.at))
+		got := run(t, []string{redisURL(srv.Addr())}, l.args...)
+		if l.code == exitError {
+			got.want(t, exitError, "", "ratelimit: "+l.want+"\n")
+		} else {
+			got.want(t, l.code, l.want+"\n", "")
+		}
+	}
+}
+
+func TestRefund(t *testing.T) {
+	runLines(t, withLibrary(t), []line{
+		{0, []string{"take", "{a}:x", "10/s", "{a}:y", "10/s", "--cost", "5,7"}, exitFine, "allowed  3 of 10 left for {a}:y (10/s) · full again in 700 ms"},
+		{0, []string{"refund", "{a}:x", "10/s", "{a}:y", "10/s", "--cost", "1,2"}, exitFine, "given back  5 of 10 left for {a}:y (10/s) · full again in 500 ms"},
+		{0, []string{"refund", "{a}:y", "10/s", "--cost", "100"}, exitFine, "given back  10 of 10 left · full"},
+		{0, []string{"refund", "{a}:x", "10/s", "--json"}, exitFine,
+			"{\n  \"allowed\": true,\n  \"limit\": 10,\n  \"remaining\": 7,\n  \"retry_after_ms\": 0,\n  \"reset_after_ms\": 300,\n  \"index\": 1,\n  \"key\": \"{a}:x\"\n}"},
+		{0, []string{"block", "{a}:x", "--for", "5s"}, exitFine, "blocked 1 key for 5 s"},
+		{0, []string{"refund", "{a}:x", "10/s"}, exitDiffers, "blocked, not given back  0 of 10 left · try again in 5 s · full again in 5 s"},
+		{0, []string{"refund", "{a}:x", "10/x"}, exitError, `refund "{a}:x": BADLIMIT "10/x": the unit of the period "x" is none of ms, s, m, h, d`},
+		{0, []string{"refund", "k", "10/s", "--once-key", "o"}, exitError, `unknown flag: --once-key; ratelimit refund --help lists the flags`},
+	})
+}
+
+func TestBlocks(t *testing.T) {
+	runLines(t, withLibrary(t), []line{
+		{0, []string{"block", "{a}:x", "{a}:y", "--for", "1h30m"}, exitFine, "blocked 2 keys for 1 h 30 min"},
+		{0, []string{"block", "{a}:x", "--for=1500us", "--json"}, exitFine, "{\n  \"blocked\": 1,\n  \"for_ms\": 2\n}"},
+		{time.Second, []string{"take", "{a}:x", "1/m"}, exitFine, "allowed  0 of 1 left · full again in 1 min"},
+		{time.Second, []string{"take", "{a}:y", "1/m"}, exitDiffers, "denied   0 of 1 left · try again in 1 h 30 min · full again in 1 h 30 min"},
+		{time.Second, []string{"unblock", "{a}:x", "{a}:y"}, exitFine, "unblocked 1 of 2 keys"},
+		{time.Second, []string{"unblock", "{a}:x", "{a}:y"}, exitFine, "nothing to lift: no key was blocked"},
+		{time.Second, []string{"unblock", "{a}:x", "--json"}, exitFine, "{\n  \"unblocked\": 0,\n  \"keys\": 1\n}"},
+		{time.Second, []string{"take", "{a}:y", "1/m"}, exitFine, "allowed  0 of 1 left · full again in 1 min"},
+		{time.Second, []string{"block", "k", "--for", "900000h"}, exitError, `block "k": BADARGS "3240000000000": the ms of a block are a whole number from 1 to 3153600000000`},
+		{time.Second, []string{"block", "k"}, exitError, "block needs to know for how long; as in: ratelimit block user:42 --for 1h"},
+		{time.Second, []string{"block", "k", "--for", "0s"}, exitError, "--for 0s is not above 0; give one such as 1h, or lift blocks with: ratelimit unblock"},
+		{time.Second, []string{"block", "--for", "1s"}, exitError, "block needs a key, but got none; as in: ratelimit block user:42 --for 1h"},
+		{time.Second, []string{"unblock"}, exitError, "unblock needs a key, but got none; as in: ratelimit unblock user:42"},
+	})
+}
+
+// A piece of work is counted once; what was decided is kept under the usage key.
+func TestUsageAndOnce(t *testing.T) {
+	take := []string{"take", "{a}", "10/m", "--cost=4", "--once-key", "{a}:o1", "--once-ttl", "1m", "--usage-key", "{a}:usage"}
+	other := []string{"take", "{a}", "10/m", "--cost=4", "--usage-key", "{a}:usage"}
+	runLines(t, withLibrary(t), []line{
+		{0, []string{"usage", "{a}:usage"}, exitFine, "nothing was counted under this key, or not for a day"},
+		{0, []string{"usage", "{a}:usage", "--json"}, exitFine,
+			"{\n  \"allowed\": 0,\n  \"denied\": 0,\n  \"cost\": 0,\n  \"first_ms\": 0,\n  \"last_ms\": 0,\n  \"interval_ms\": 60000,\n  \"series\": []\n}"},
+		{0, take, exitFine, "allowed  6 of 10 left · full again in 24 s"},
+		{0, take, exitFine, "allowed  6 of 10 left · full again in 24 s"},
+		{0, other, exitFine, "allowed  2 of 10 left · full again in 48 s"},
+		{0, other, exitDiffers, "denied   2 of 10 left · try again in 12 s · full again in 48 s"},
+		{time.Minute, other, exitFine, "allowed  6 of 10 left · full again in 24 s"},
+		{time.Minute, []string{"usage", "{a}:usage"}, exitFine, "3 allowed, 1 denied, cost 12 · from 2023-11-14 22:13:20 to 2023-11-14 22:14:20 UTC\n\n" +
+			"MINUTE            ALLOWED  DENIED\n2023-11-14 22:13  2        1\n2023-11-14 22:14  1        0"},
+		{time.Minute, []string{"usage", "{a}:usage", "--json"}, exitFine,
+			"{\n  \"allowed\": 3,\n  \"denied\": 1,\n  \"cost\": 12,\n  \"first_ms\": 1700000000000,\n  \"last_ms\": 1700000060000,\n  \"interval_ms\": 60000,\n" +
+				"  \"series\": [\n    {\n      \"start_ms\": 1699999980000,\n      \"allowed\": 2,\n      \"denied\": 1\n    },\n" +
+				"    {\n      \"start_ms\": 1700000040000,\n      \"allowed\": 1,\n      \"denied\": 0\n    }\n  ]\n}"},
+		{0, []string{"usage"}, exitError, "usage takes one key, but got 0 arguments; as in: ratelimit usage user:42:usage"},
+		{0, []string{"usage", "a", "b"}, exitError, "usage takes one key, but got 2 arguments; as in: ratelimit usage user:42:usage"},
+		{0, []string{"take", "k", "1/s", "--once-key", "o"}, exitError, `--once-ttl 0s is not above 0; give how long --once-key "o" holds, such as 10m`},
+		{0, []string{"take", "k", "1/s", "--once-ttl", "1s"}, exitError, `--once-ttl 1s is given without --once-key; give both, or neither`},
+	})
+}
+
+func TestInfo(t *testing.T) {
+	build, err := functions.New(functions.WithPolicies(
+		functions.Policy{Name: "export", Limits: []functions.PolicyLimit{{Limit: "1/d"}}, Shadow: true},
+		functions.Policy{Name: "calc", Limits: []functions.PolicyLimit{{Limit: "1/d"}}},
+	))
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := embedded.Run(t, embedded.WithLibrary(build.Text()), embedded.WithTime(began))
+	about := "ratelimit " + build.Version() + ", build " + build.ID() + ", contract 1, "
+	runLines(t, srv, []line{
+		{0, []string{"take", "k", "@export"}, exitFine, "allowed  0 of 1 left · full again in 1 d"},
+		{0, []string{"info"}, exitFine, about + "2 policies\n\nPOLICY   SHADOW\n@calc\n@export  would have denied 0"},
+		{0, []string{"take", "k", "@export"}, exitFine, "allowed  0 of 1 left · full again in 1 d · a shadow policy would deny it for k, and allow it in 1 d"},
+		{0, []string{"info", "--json"}, exitFine, "{\n  \"version\": \"" + build.Version() + "\",\n  \"contract\": 1,\n  \"build_id\": \"" + build.ID() +
+			"\",\n  \"policies\": [\n    \"calc\",\n    \"export\"\n  ],\n  \"shadow_denied\": {\n    \"export\": 1\n  }\n}"},
+		{0, []string{"info", "x"}, exitError, `info takes no argument, but got "x"; ratelimit info --help shows its flags`},
+	})
+	if err := srv.Load(functions.Source()); err != nil {
+		t.Fatal(err)
+	}
+	runLines(t, srv, []line{
+		{0, []string{"info"}, exitFine, "ratelimit " + functions.Version() + ", build " + functions.BuildID() + ", contract 1, 0 policies"},
+	})
+	addr := startRedis(t)
+	run(t, nil, "info", "--redis", "redis://"+addr).want(t, exitError, "",
+		"ratelimit: info: the server does not hold the library; run: ratelimit deploy (ERR Function not found)\n")
+}
