@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync/atomic"
 	"time"
@@ -49,8 +50,26 @@ func fcall(ctx context.Context, command, verb string, keys []string, args []any)
 
 const prefixOfFunctions = "ratelimit_"
 
+// unnamed is the error for a key that was given empty, or nil. The server would take it: everybody whose name got lost on
+// the way would then share one limit.
+func (c *Client) unnamed(keys []string) error {
+	prefix := ""
+	if c.prefix != nil {
+		prefix = *c.prefix
+	}
+	for i, key := range keys {
+		if key == prefix {
+			return fmt.Errorf("BADKEYS key %d is empty; give what is to be limited a key of its own, such as user:42", i+1)
+		}
+	}
+	return nil
+}
+
 // callOnce is for functions that write.
 func (c *Client) callOnce(ctx context.Context, verb string, keys []string, args []any) (any, error) {
+	if err := c.unnamed(keys); err != nil {
+		return nil, refused(verb, keys, err)
+	}
 	cmd := &onceCmd{Cmd: fcall(ctx, "fcall", verb, keys, args)}
 	err := c.rdb.Process(ctx, cmd)
 	if err == nil {
@@ -64,6 +83,9 @@ func (c *Client) callOnce(ctx context.Context, verb string, keys []string, args 
 
 // callReadOnly is for functions that write nothing: repeating them is harmless, and replicas may answer.
 func (c *Client) callReadOnly(ctx context.Context, verb string, keys []string, args []any) (any, error) {
+	if err := c.unnamed(keys); err != nil {
+		return nil, refused(verb, keys, err)
+	}
 	cmd := fcall(ctx, "fcall_ro", verb, keys, args)
 	err := c.rdb.Process(ctx, cmd)
 	if err == nil {

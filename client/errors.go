@@ -19,7 +19,7 @@ var (
 	// ErrBadCost: a cost is not a whole number from 0 to 2^53.
 	ErrBadCost = errors.New("bad cost")
 
-	// ErrBadKeys: no key, a key given twice, or not one key for each limit.
+	// ErrBadKeys: no key, an empty one, a key given twice, or not one key for each limit.
 	ErrBadKeys = errors.New("bad keys")
 
 	// ErrBadArgs: the arguments do not fit together, for example two costs for three keys or an OnceKey without OnceTTL;
@@ -130,7 +130,7 @@ var replies = []struct {
 	{"NOPERM", "NOPERM", ErrNoPermission, noPermission},
 	{"ERR The user executing the script", "ERR", ErrNoPermission, noPermission},
 	{"ERR ACL failure in script", "ERR", ErrNoPermission, noPermission},
-	{"NOAUTH", "NOAUTH", ErrNoPermission, noLogin},
+	{"NOAUTH", "NOAUTH", ErrNoPermission, noPassword},
 	{"WRONGPASS", "WRONGPASS", ErrNoPermission, noLogin},
 	{"READONLY", "READONLY", ErrUnavailable, "the server is a read-only replica; connect to its primary"},
 	{"OOM", "OOM", ErrUnavailable, "the server is out of memory; raise its maxmemory or free some"},
@@ -148,6 +148,7 @@ var replies = []struct {
 
 const (
 	noPermission = "the user lacks a right; it needs fcall, fcall_ro, the commands that the library calls, and these keys"
+	noPassword   = "the server wants a password; give redis://:PASSWORD@host:port, or Password in the options of the Redis client"
 	noLogin      = "the server refuses the login; check the user name and the password"
 	redirected   = "the server is part of a cluster and does not hold these keys; use redis.NewClusterClient"
 )

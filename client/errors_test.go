@@ -67,7 +67,7 @@ func TestErrorReplies(t *testing.T) {
 		{`ERR ACL failure in script: User bob has no permissions to run the 'get' command`, client.ErrNoPermission, "ERR",
 			`the user lacks a right; it needs fcall, fcall_ro, the commands that the library calls, and these keys (ERR ACL failure in script: User bob has no permissions to run the 'get' command)`},
 		{`NOAUTH Authentication required.`, client.ErrNoPermission, "NOAUTH",
-			`the server refuses the login; check the user name and the password (NOAUTH Authentication required.)`},
+			`the server wants a password; give redis://:PASSWORD@host:port, or Password in the options of the Redis client (NOAUTH Authentication required.)`},
 		{`WRONGPASS invalid username-password pair or user is disabled.`, client.ErrNoPermission, "WRONGPASS",
 			`the server refuses the login; check the user name and the password (WRONGPASS invalid username-password pair or user is disabled.)`},
 		{`READONLY You can't write against a read only replica.`, client.ErrUnavailable, "READONLY",
@@ -165,6 +165,46 @@ func TestConnectionErrors(t *testing.T) {
 		var e *client.Error
 		if !errors.As(err, &e) || e.Code != "" {
 			t.Errorf("%s: code %q, want none", tt.name, e.Code)
+		}
+	}
+}
+
+// A key that was given empty is refused before anything is sent, with a prefix too.
+func TestEmptyKeys(t *testing.T) {
+	ctx := t.Context()
+	for _, prefix := range []string{"", "rl:"} {
+		f := &fake{reply: integers(1, 5, 4, 0, 6000, 1)}
+		c := newClient(t, f, client.WithPrefix(prefix))
+		lease := c.Lease("", "concurrency 1 lease=1s", "id")
+		for _, tt := range []struct {
+			verb, keys string
+			n          int // of the empty key
+			call       func() error
+		}{
+			{"take", `"` + prefix + `"`, 1, func() error { _, err := c.Allow(ctx, "", "5/m"); return err }},
+			{"take", `"` + prefix + `a" "` + prefix + `" "` + prefix + `b"`, 2, func() error {
+				_, err := c.Take(ctx, client.Request{Keys: []string{"a", ""}, Limits: []client.Limit{"5/m", "5/m"}, OnceKey: "b", OnceTTL: time.Second})
+				return err
+			}},
+			{"peek", `"` + prefix + `"`, 1, func() error { _, err := c.Peek(ctx, "", "5/m"); return err }},
+			{"refund", `"` + prefix + `"`, 1, func() error { _, err := c.RefundN(ctx, "", "5/m", 1); return err }},
+			{"reset", `"` + prefix + `a" "` + prefix + `"`, 2, func() error { _, err := c.Reset(ctx, "a", ""); return err }},
+			{"block", `"` + prefix + `"`, 1, func() error { return c.Block(ctx, time.Second, "") }},
+			{"unblock", `"` + prefix + `"`, 1, func() error { _, err := c.Unblock(ctx, ""); return err }},
+			{"usage", `"` + prefix + `"`, 1, func() error { _, err := c.Usage(ctx, ""); return err }},
+			{"acquire", `"` + prefix + `"`, 1, func() error { _, err := lease.Acquire(ctx); return err }},
+			{"renew", `"` + prefix + `"`, 1, func() error { _, err := lease.Renew(ctx); return err }},
+			{"release", `"` + prefix + `"`, 1, func() error { _, err := lease.Release(ctx); return err }},
+		} {
+			err := tt.call()
+			want := fmt.Sprintf("ratelimit: %s %s: BADKEYS key %d is empty; give what is to be limited a key of its own, such as user:42", tt.verb, tt.keys, tt.n)
+			if err == nil || err.Error() != want {
+				t.Errorf("%v\nwant %s", err, want)
+			}
+			wantClasses(t, tt.verb, err, client.ErrBadKeys)
+		}
+		if len(f.lines) != 0 {
+			t.Errorf("sent %v", f.lines)
 		}
 	}
 }

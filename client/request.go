@@ -25,7 +25,7 @@ import (
 //
 // It is a plain value: copy it, reuse it, and share it between goroutines as long as nobody changes it.
 type Request struct {
-	// Keys names what is limited: at least one, none twice. In a cluster they share a hash tag, such as {user:42}.
+	// Keys names what is limited: at least one, none empty, none twice. In a cluster they share a hash tag, such as {user:42}.
 	Keys []string
 
 	// Limits holds one limit for each key, in the same order; or policies, each of which stands for one or several.
