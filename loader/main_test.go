@@ -20,7 +20,10 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// A pool of go-redis that could not dial tries again once a second until it is closed, and notices that within one.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
+}
 
 // eventually waits for a condition that another process makes true.
 func eventually(t testing.TB, what string, condition func() bool) {

@@ -24,7 +24,10 @@ import (
 
 var update = flag.Bool("update", false, "write the files of testdata anew")
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// A pool of go-redis that could not dial tries again once a second until it is closed, and notices that within one.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
+}
 
 // began is the time at which the embedded servers of the tests stand.
 var began = time.UnixMilli(1_700_000_000_000)
