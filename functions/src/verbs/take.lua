@@ -57,8 +57,14 @@ redis.register_function{
   callback = function(keys, args)
     clock.now = nil
     local limit = limits.known[args[1]]
-    if limit and #args == 1 and #keys == 1 then
-      return decide_one(keys[1], limit, 1, true)
+    if limit and #keys == 1 then -- the common calls go without tables of their own
+      local cost = 1
+      if #args > 1 then
+        cost = #args == 3 and args[2] == 'COST' and numbers.whole(args[3])
+      end
+      if cost then
+        return decide_one(keys[1], limit, cost, true)
+      end
     end
     local request, err = requests.read(keys, args, OPTIONS)
     return request and take(keys, request) or err
