@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'bd4a329d3003'
+local BUILD_ID = 'a576a7003267'
 
 -- Time stands still during a call from Redis 7.2 on. Before, two commands of one call can see two milliseconds, so
 -- what is read of the clock must not be written back as a difference to "now". Valkey says 7.2.4 here, rightly.
@@ -2061,8 +2061,9 @@ local function decide_ms(key, limit, cost)
   local interval, full = limit.interval, limit.full
   local debt = redis.call('PTTL', key)
   local after = debt + cost * interval
-  local kept, elsewhere = true, nil
+  local kept, read, elsewhere = true, false, nil
   if debt <= 0 or after <= full or debt >= (seen[key] or -1) or debt + interval > 2 * full then
+    read = true
     if debt == -2 then
       debt = 0
       kept = false
@@ -2094,7 +2095,7 @@ local function decide_ms(key, limit, cost)
   local remaining = room >= interval and (room - room % interval) / interval or 0
   if cost == 0 then
     return true, remaining, 0, debt
-  elseif kept then
+  elseif read and kept then
     remember(key, debt)
   end
   return false, remaining, cost > limit.capacity and -1 or elsewhere or after - full, elsewhere or debt
