@@ -351,3 +351,51 @@ func removeLeases(ctx context.Context, t *testing.T, n *backend.Node) {
 		}
 	}
 }
+
+// A primary that hangs from the load on: each step on it ends at its deadline, the others get back what they had, the report says
+// that the one is not known, and once it goes on a deployment converges.
+func TestFleetNodeThatHangs(t *testing.T) {
+	eachBackend(t, func(t *testing.T, b *backend.Backend) {
+		ctx := testContext(t)
+		oldBuild, newBuild := policyBuild(t, "before"), policyBuild(t, "after")
+		primaries, err := b.Primaries(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		plain := newLoader(t, newClient(t, b))
+		if _, err := plain.Deploy(ctx, oldBuild); err != nil {
+			t.Fatal(err)
+		}
+		n := primaries[1]
+		var once sync.Once
+		l := newLoader(t, newClient(t, b), loader.WithTimeout(500*time.Millisecond), loader.WithTrace(func(s loader.Step) {
+			if s.Addr == n.Addr && s.Command == "FUNCTION LOAD REPLACE ratelimit" {
+				once.Do(func() {
+					if err := n.Pause(ctx); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+		}))
+		report, err := l.Deploy(ctx, newBuild)
+		if err == nil || !errors.Is(err, loader.ErrUnreachable) || !strings.Contains(err.Error(), "cannot reach "+n.Addr+": no answer within 500ms") {
+			t.Errorf("the error is %v", err)
+		}
+		for _, r := range report.Nodes {
+			if r.Addr == n.Addr && (r.State != loader.Unreachable || r.Err == nil) || r.Addr != n.Addr && (r.Err != nil || r.Running.Digest != oldBuild.Digest()) {
+				t.Errorf("%+v", r)
+			}
+		}
+		if err := n.Resume(ctx); err != nil {
+			t.Fatal(err)
+		}
+		for other, digest := range deployed(ctx, t, primaries) {
+			if other != n && digest != oldBuild.Digest() {
+				t.Errorf("%s runs %.12s", other, digest)
+			}
+		}
+		if report, err := plain.Deploy(ctx, newBuild); err != nil || !report.InStep() {
+			t.Errorf("once it goes on: %v: %+v", err, report)
+		}
+	}, ofCluster, startedHere)
+}

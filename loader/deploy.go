@@ -22,7 +22,8 @@ import (
 //
 // If one primary fails, those that had taken the build get back what they had. This also happens when ctx ends. The
 // Report is complete also when there is an error, which is then a [*PartialError] that tells for each node what was
-// done, what failed and what it runs now; calling Deploy again is all that is needed to get on.
+// done, what failed and what it runs now; calling Deploy again is all that is needed to get on. That is also so where a
+// node died: what it runs when it comes back, or a replica that takes over for it later, is not known until then.
 func (l *Loader) Deploy(ctx context.Context, build Build, opts ...DeployOption) (Report, error) {
 	want, err := readBuild("loader.Deploy", build)
 	if err != nil {
@@ -196,7 +197,7 @@ func (c *conn) loadFailure(ctx context.Context, err error) error {
 	case isReply(err, "ERR Function ") && strings.HasSuffix(replyText(err), " already exists"):
 		function := strings.TrimSuffix(strings.TrimPrefix(replyText(err), "ERR Function "), " already exists")
 		return nameTaken(c, function, c.holderOf(ctx, function), err)
-	case isReply(err, "ERR FUNCTION LOAD timeout"):
+	case strings.HasPrefix(replyText(err), "ERR ") && strings.Contains(replyText(err), "FUNCTION LOAD timeout"):
 		return c.fail("FUNCTION LOAD", ErrRefused, err, "gives up on the library (%s): a server lets a library take half a second to load; deploy fewer policies, or when the server has less to do", replyText(err))
 	case isReply(err, "ERR Error "):
 		return refusedText(c, err)

@@ -42,7 +42,7 @@ func TestDeployAndStatus(t *testing.T) {
 		want   string
 	}{
 		{"status of an empty server", nil, []string{"status"}, exitDiffers,
-			lines(head("-"), row("-", "not deployed"), "", "not on build "+build+": 1 of 1 server; load it with: ratelimit deploy")},
+			lines(head("-"), row("-", "not deployed"), "", "not on build "+build+": 1 of 1 server; load it with: ratelimit deploy --redis redis://"+addr)},
 		{"deploy", nil, []string{"deploy"}, exitFine,
 			lines(head(ours), row(ours, "loaded"), "", "deployed ratelimit "+version+", build "+build)},
 		{"deploy again", nil, []string{"deploy"}, exitFine,
@@ -50,7 +50,7 @@ func TestDeployAndStatus(t *testing.T) {
 		{"status in step", nil, []string{"status"}, exitFine,
 			lines(head(ours), row(ours, "in step"))},
 		{"status of another text", func() { do(t, rdb, "FUNCTION", "LOAD", "REPLACE", foreign) }, []string{"status"}, exitDiffers,
-			lines(head("unknown text "+digest), row("unknown text "+digest, "differs from build "+build), "", "not on build "+build+": 1 of 1 server; load it with: ratelimit deploy")},
+			lines(head("unknown text "+digest), row("unknown text "+digest, "differs from build "+build), "", "not on build "+build+": 1 of 1 server; load it with: ratelimit deploy --redis redis://"+addr)},
 	}
 	for _, s := range steps {
 		t.Run(s.name, func(t *testing.T) {
@@ -101,6 +101,10 @@ func TestDeployAndStatus(t *testing.T) {
 	t.Run("json: another library has our name", func(t *testing.T) {
 		do(t, rdb, "FUNCTION", "FLUSH")
 		do(t, rdb, "FUNCTION", "LOAD", strings.Replace(foreign, "name=ratelimit", "name=theirs", 1))
+		theirs := run(t, env, "status")
+		if theirs.code != exitDiffers || !strings.Contains(theirs.stdout, "  not deployed; library theirs holds ratelimit_take\n") {
+			t.Errorf("status: %+v", theirs)
+		}
 		got := run(t, env, "deploy", "--json")
 		r := read(t, got)
 		problem := addr + ` has a library "theirs" that registers ratelimit_take; delete it with FUNCTION DELETE theirs or rename its function, then try again`
@@ -144,7 +148,7 @@ func TestCluster(t *testing.T) {
 	do(t, admin(t, second), "FUNCTION", "FLUSH")
 	got = run(t, env, "status")
 	if got.code != exitDiffers || strings.Count(got.stdout, "in step\n") != 1 || strings.Count(got.stdout, "not deployed\n") != 1 ||
-		!strings.HasSuffix(got.stdout, "\nnot on build "+functions.BuildID()+": 1 of 2 servers; load it with: ratelimit deploy\n") {
+		!strings.HasSuffix(got.stdout, "\nnot on build "+functions.BuildID()+": 1 of 2 servers; load it with: ratelimit deploy --redis redis://"+first+"\n") {
 		t.Errorf("status: %+v", got)
 	}
 }

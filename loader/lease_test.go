@@ -1,0 +1,140 @@
+package loader_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/loader"
+)
+
+// A second deployment while one is under way is told so, or waits, and takes over from one that died.
+func TestLease(t *testing.T) {
+	addr, _ := startRedis(t)
+	ctx := t.Context()
+	other := newLoader(t, at(t, addr))
+	tried := false
+	l := newLoader(t, at(t, addr), loader.WithTrace(func(s loader.Step) {
+		if s.Command != "FUNCTION LOAD REPLACE ratelimit" || tried {
+			return
+		}
+		tried = true
+		report, err := other.Deploy(ctx, version("0.1.0", "000000000002"))
+		if err == nil || !errors.Is(err, loader.ErrLeased) || !strings.Contains(err.Error(), " is in the middle of another deployment, by ") || report.Changed() != 0 {
+			t.Errorf("a deployment during another: %v\n%s", err, states(report))
+		}
+	}))
+	must[loader.Report](t)(l.Deploy(ctx, version("0.1.0", "000000000001")))
+	if !tried || builds(t, []string{addr})[addr] != "000000000001" {
+		t.Error(builds(t, []string{addr}))
+	}
+
+	leased := func(from, until time.Time) {
+		code := fmt.Sprintf("#!lua name=ratelimit_lease_dead\nlocal WHO = \"ann\"\nlocal FROM_MS = %d\nlocal UNTIL_MS = %d\n"+
+			"redis.register_function('ratelimit_lease', function() return 1 end)", from.UnixMilli(), until.UnixMilli())
+		if err := at(t, addr).FunctionLoadReplace(ctx, code).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	now := must[time.Time](t)(at(t, addr).Time(ctx).Result())
+	leased(now, now.Add(time.Hour))
+	_, err := other.Deploy(ctx, version("0.1.0", "000000000002"))
+	want(t, "held", err, addr+" is in the middle of another deployment, by ann, until "+now.Add(time.Hour).UTC().Format("15:04:05")+
+		" UTC at most; wait for it with --wait (WaitForLease), or try again then", loader.ErrLeased)
+	leased(now.Add(-time.Hour), now.Add(-time.Second))
+	if report, err := other.Deploy(ctx, version("0.1.0", "000000000002")); err != nil || !report.InStep() {
+		t.Errorf("after the lease ran out: %v", err)
+	}
+	leased(now.Add(time.Hour), now.Add(2*time.Hour))
+	if report, err := other.Deploy(ctx, version("0.1.0", "000000000003")); err != nil || !report.InStep() {
+		t.Errorf("a lease of before the clock was set back: %v", err)
+	}
+	// One that waits goes on when the other is done.
+	leased(now, now.Add(time.Hour))
+	waiting := newLoader(t, at(t, addr), loader.WithTrace(func(s loader.Step) {
+		if s.Command == "TIME" {
+			_ = at(t, addr).FunctionDelete(ctx, "ratelimit_lease_dead").Err()
+		}
+	}))
+	if report, err := waiting.Deploy(ctx, version("0.1.0", "000000000004"), loader.WaitForLease(30*time.Second)); err != nil || !report.InStep() {
+		t.Errorf("waiting: %v", err)
+	}
+	builds(t, []string{addr}) // no lease is left
+	// A library that has the function's name and is no lease.
+	if err := at(t, addr).FunctionLoad(ctx, "#!lua name=mine\nredis.register_function('ratelimit_lease', function() return 1 end)").Err(); err != nil {
+		t.Fatal(err)
+	}
+	_, err = other.Deploy(ctx, version("0.1.0", "000000000005"))
+	want(t, "name taken", err, addr+` has a library "mine" that registers ratelimit_lease; delete it with FUNCTION DELETE mine or rename its function, then try again`, loader.ErrNameTaken)
+}
+
+// Many deployments of different builds at once: one build everywhere at the end, and every error is a typed one.
+func TestManyDeployersAtOnce(t *testing.T) {
+	f := startThree(t, redis.Options{})
+	for round := range 5 {
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		done := 0
+		for i := range 4 {
+			l := newLoader(t, f.ring)
+			wg.Go(func() {
+				_, err := l.Deploy(t.Context(), version("0.1.0", fmt.Sprintf("%06d%06d", round, i)))
+				mu.Lock()
+				defer mu.Unlock()
+				if err == nil {
+					done++
+				} else {
+					checkPartial(t, err, loader.ErrLeased)
+				}
+			})
+		}
+		wg.Wait()
+		found := map[string]bool{}
+		for _, build := range builds(t, f.addrs) {
+			found[build] = true
+		}
+		if len(found) != 1 || done == 0 {
+			t.Errorf("round %d: %d done, and the servers run %v", round, done, found)
+		}
+	}
+}
+
+// WAIT's answer is in the report: a replica that follows has the build, one that hangs has not.
+func TestReplicasAreWaitedFor(t *testing.T) {
+	primary, _ := startRedis(t)
+	host, port := hostPort(primary)
+	replica, _ := startRedis(t, "--replicaof", host+" "+port, "--enable-debug-command", "yes")
+	eventually(t, "the replica follows", func() bool {
+		return strings.Contains(at(t, primary).Info(t.Context(), "replication").Val(), "state=online")
+	})
+	l := newLoader(t, at(t, primary), loader.WithTimeout(2*time.Second))
+	report := must[loader.Report](t)(l.Deploy(t.Context(), version("0.1.0", "000000000001")))
+	if n := report.Nodes[0]; n.Replicas != 1 || n.Acked != 1 {
+		t.Errorf("%+v", n)
+	}
+	if got := builds(t, []string{replica})[replica]; got != "000000000001" {
+		t.Errorf("the replica that confirmed runs %s", got)
+	}
+	asleep := make(chan struct{})
+	sleeper := connect(t, redis.Options{Addr: replica, ReadTimeout: -1})
+	go func() {
+		defer close(asleep)
+		_ = sleeper.Do(context.Background(), "DEBUG", "SLEEP", "3").Err()
+	}()
+	eventually(t, "the replica hangs", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		return connect(t, redis.Options{Addr: replica, ContextTimeoutEnabled: true, MaxRetries: -1}).Ping(ctx).Err() != nil
+	})
+	report = must[loader.Report](t)(l.Deploy(t.Context(), version("0.1.0", "000000000002")))
+	if n := report.Nodes[0]; n.Replicas != 1 || n.Acked != 0 || !report.InStep() {
+		t.Errorf("%+v", n)
+	}
+	<-asleep
+}
