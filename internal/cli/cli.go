@@ -19,7 +19,7 @@ import (
 const (
 	exitFine    = 0
 	exitError   = 1
-	exitDiffers = 2 // status, plan: a server lacks or differs from this build; doctor: findings; take, peek: denied
+	exitDiffers = 2 // status, plan: a server lacks or differs from this build; doctor: findings; take, peek, refund and leases: denied, or not held
 )
 
 // Execute runs one command line (without the program's name) and returns the exit code. It ends early, and without a
@@ -43,6 +43,7 @@ type app struct {
 	parallel      int
 
 	servers  serverFlags
+	named    servers // by the flags, once they are read
 	json     bool
 	library  string // the file of --library
 	policies string // the file of --policies

@@ -47,6 +47,8 @@ type servers struct {
 	addrs   []string
 	options redis.Options // those of every address
 	cluster bool          // known to be a cluster
+	again   string        // the flags that name them again, for a command that we suggest; a password is masked
+	alone   bool          // the URL names a user without a password, who cannot log in
 
 	master           string // addrs are Sentinels that watch the primary of this name
 	sentinelUser     string // at the Sentinels
@@ -84,7 +86,24 @@ func (a *app) parseServers() (servers, error) {
 		return servers{}, err
 	}
 	s.limit(a.servers.timeout)
+	s.again = a.serversAgain(s)
+	a.named = s
 	return s, nil
+}
+
+// serversAgain are the flags that name s, as a person would type them.
+func (a *app) serversAgain(s servers) string {
+	flags := " --redis " + quoteWord(s.name)
+	if s.cluster && len(s.addrs) == 1 {
+		flags += " --cluster"
+	}
+	f := a.servers
+	for _, flag := range [][2]string{{"sentinel", f.sentinel}, {"tls-ca", f.caFile}, {"tls-cert", f.certFile}, {"tls-key", f.keyFile}} {
+		if flag[1] != "" {
+			flags += " --" + flag[0] + " " + quoteWord(flag[1])
+		}
+	}
+	return flags
 }
 
 // parseURLs reads one URL, or several with commas between them: nodes of one cluster, of which the first says all but
@@ -112,6 +131,10 @@ func parseURLs(given string) (servers, error) {
 		if err != nil {
 			return s, fmt.Errorf("%s is not usable (%s)", shown(u), strings.TrimPrefix(err.Error(), "redis: "))
 		}
+		if o.Password == "" && o.Username != "" {
+			// Nobody logs in without a password, and this may be one: it is not kept, so that nothing can show it.
+			o.Username, s.alone = "", true
+		}
 		if i == 0 {
 			s.options = *o
 			names = append(names, shown(u))
@@ -137,10 +160,13 @@ func parseURLs(given string) (servers, error) {
 	return s, nil
 }
 
-// shown is u without its password and its options.
+// shown is u without its password and its options. A user without a password is masked: it may be one.
 func shown(u *url.URL) string {
 	c := *u
 	c.RawQuery = ""
+	if password, _ := c.User.Password(); password == "" && c.User.Username() != "" {
+		c.User = url.User("xxxxx")
+	}
 	return c.Redacted()
 }
 
@@ -215,19 +241,29 @@ func (a *app) connect(ctx context.Context) (redis.UniversalClient, servers, erro
 		}
 		return rdb, s, nil
 	}
-	var kind string
+	if err := s.find(ctx); err != nil {
+		return nil, s, err
+	}
+	return s.open(), s, nil
+}
+
+// find asks the servers in turn, until one answers, whether they are a cluster. An unreachableError says that none did.
+func (s *servers) find(ctx context.Context) error {
+	var last error
 	for _, addr := range s.addrs {
-		if kind, err = s.ask(ctx, addr); err != nil {
+		kind, err := s.ask(ctx, addr)
+		if err != nil {
+			last = err
 			continue
 		}
 		// A cluster client would go on asking a single server for the map of its cluster.
 		if s.cluster && kind == "standalone" {
-			return nil, s, fmt.Errorf("%s is no cluster: %s is a server of its own; name one server, without --cluster", s.name, addr)
+			return fmt.Errorf("%s is no cluster: %s is a server of its own; name one server, without --cluster", s.name, addr)
 		}
 		s.cluster = s.cluster || kind == "cluster"
-		return s.open(), s, nil
+		return nil
 	}
-	return nil, s, s.unreachable(err)
+	return s.unreachable(last)
 }
 
 // ask finds out whether the server at addr is "standalone" or part of a "cluster"; "" if it does not say. It fails only

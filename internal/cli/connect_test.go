@@ -155,7 +155,7 @@ func TestServersThatCannotDecide(t *testing.T) {
 		{"older than functions, status", old, []string{"status"}, "{} runs redis 6.2.14, which has no functions; use Redis 7.0 or later, or Valkey\n"},
 		{"older than functions, demo", old, []string{"demo"}, "{} runs redis 6.2.14, which has no functions; use Redis 7.0 or later, or Valkey\n"},
 		{"without Lua, deploy", noLua, []string{"deploy"}, "{} runs valkey 9.1.0 without its Lua engine; have it load its Lua module, or use a server that has Lua built in\n"},
-		{"without Lua, take", noLua, []string{"take", "k", "1/s"}, "take \"k\": the server does not hold the library; run: ratelimit deploy (ERR Function not found)\n"},
+		{"without Lua, take", noLua, []string{"take", "k", "1/s"}, "take \"k\": the server does not hold the library; run: ratelimit deploy --redis redis://{} (ERR Function not found)\n"},
 		{"never answers, take", silent, []string{"take", "k", "1/s", "--timeout", "50ms"}, "cannot reach redis://{}: no answer within 50ms" + look},
 		{"never answers, deploy", silent, []string{"deploy", "--timeout", "50ms"}, "cannot reach {}: no answer within 50ms; check the address, and that the server runs\n"},
 		{"wants TLS", cut, []string{"take", "k", "1/s"}, "cannot reach redis://{}: it closes the connection; check whether it wants TLS (rediss://)\n"},
@@ -219,7 +219,7 @@ func TestServersThatRefuse(t *testing.T) {
 		return err == nil && len(list) == 2 // with the record of what was replaced
 	})
 	do(t, rdb, "ACL", "SETUSER", "guest", "on", ">pw", "~mine:*", "+ping")
-	do(t, rdb, "ACL", "SETUSER", "app", "on", ">pw", "~mine:*", "+fcall", "+fcall_ro", "+pttl", "+get", "+set", "+time")
+	do(t, rdb, "ACL", "SETUSER", "app", "on", ">pw", "~mine:*", "+fcall", "+fcall_ro", "+pttl", "+get", "+set", "+psetex", "+time")
 	do(t, rdb, "ACL", "SETUSER", "half", "on", ">pw", "~*", "+fcall")
 
 	const rights = "; give a deployer its rights with: ACL SETUSER guest +function|load +function|list +function|delete +function|stats +time +role +wait\n"

@@ -48,9 +48,10 @@ server that runs another build of the library is left alone, unless you say --re
 			return a.demo(cmd.Context(), duration, replace)
 		},
 	}
-	cmd.Flags().DurationVar(&duration, "duration", usualDemo, "how long to send traffic")
+	cmd.Flags().DurationVar(&duration, "duration", usualDemo, fmt.Sprintf("how long to send traffic, from %v to %v", shortestDemo, longestDemo))
 	cmd.Flags().BoolVar(&replace, "replace", false, "replace another build of the library on the server")
 	a.serverFlags(cmd)
+	cmd.Flags().Lookup("redis").Usage = "URL of the server, or of cluster nodes, comma-separated (default: a server of its own)"
 	return cmd
 }
 
@@ -161,8 +162,12 @@ func (a *app) demoDeploy(ctx context.Context, on *stage, replace bool) (string, 
 	}
 	for _, n := range report.Nodes {
 		if n.State == loader.Different && !replace {
-			return "", fmt.Errorf("%s runs another build of the library (%s), which the demo leaves alone; run the demo without --redis, or replace that build with: %s demo --redis %s --replace",
-				n.Addr, running(n), a.program, quoteWord(on.name))
+			found := running(n)
+			if edited(n.Running, report.Wanted) {
+				found += ", other text"
+			}
+			return "", fmt.Errorf("%s runs another build of the library (%s), which the demo leaves alone; run the demo without --redis, or replace that build with: %s demo%s --replace",
+				n.Addr, found, a.program, on.again)
 		}
 	}
 	if report, err = l.Deploy(ctx, build, loader.AllowDowngrade(), loader.ReplaceForeign()); err != nil {
@@ -184,7 +189,7 @@ func (a *app) demoHello(ctx context.Context, on *stage, c *client.Client, l look
 		return fmt.Errorf("the first call on %s failed: %w", on.name, err)
 	}
 	if len(reply) < 6 {
-		return fmt.Errorf("ratelimit_take answers %v, not six integers; is another library of this name on %s? run: %s status", reply, on.name, a.program)
+		return fmt.Errorf("ratelimit_take answers %v, not six integers; is another library of this name on %s? run: %s status%s", reply, on.name, a.program, on.again)
 	}
 	shown := make([]string, len(reply))
 	for i, n := range reply {
@@ -255,12 +260,12 @@ func (a *app) demoEnd(s *show, on *stage, l look, keys int) error {
 		{a.program + " deploy --redis redis://HOST:6379", "onto Redis 7+ or Valkey"},
 	}
 	if !on.own {
-		at := " --redis " + quoteWord(on.name)
+		at := on.again
 		fmt.Fprintf(&text, "\ndeleted the demo's %d keys; the library stays on %s\n", keys, on.name)
 		next = [][2]string{
 			{a.program + " take user:42 5/10s" + at, "ask for a decision"},
 			{a.program + " status" + at, "see what each server runs"},
-			{a.program + " delete --redis " + quoteWord(on.name), "take it away again"},
+			{a.program + " delete" + at, "take it away again"},
 		}
 	}
 	fmt.Fprintf(&text, "\n%s\n", l.paint(bold, "What next:"))

@@ -194,7 +194,7 @@ func TestDemoThatLosesItsServer(t *testing.T) {
 	if got.code != exitError || strings.Contains(got.stdout, "CALLER") {
 		t.Errorf("exit code %d, stdout\n%s", got.code, got.stdout)
 	}
-	if !regexp.MustCompile(`^ratelimit: take [^:]+.*: the server does not hold the library; run: ratelimit deploy \(ERR Function not found\)\n$`).MatchString(got.stderr) {
+	if !regexp.MustCompile(`^ratelimit: take [^:]+.*: the server does not hold the library; run: ratelimit deploy --redis redis://127\.0\.0\.1:\d+ \(ERR Function not found\)\n$`).MatchString(got.stderr) {
 		t.Errorf("stderr %q", got.stderr)
 	}
 }

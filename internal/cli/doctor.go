@@ -20,7 +20,7 @@ Exit codes: 0 nothing found · 1 error · 2 something found.`,
 		Example: `  ratelimit doctor --redis redis://127.0.0.1:6379`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			l, end, err := a.loader()
+			l, end, err := a.loader(cmd.Context())
 			if err != nil {
 				return err
 			}

@@ -3,7 +3,11 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
 // exitCode ends a command whose output has already said everything.
@@ -20,8 +24,29 @@ func (a *app) report(err error) int {
 	case errors.As(err, &code):
 		return int(code)
 	}
-	fmt.Fprintln(a.stderr, oneLine(err.Error()))
+	fmt.Fprintln(a.stderr, oneLine(a.explained(err)))
 	return exitError
+}
+
+// suggested is a command line in an error of a package that knows neither this program nor the servers.
+var suggested = regexp.MustCompile(`\b(run|with): ratelimit (deploy|status|dev|verify)\b`)
+
+// explained is the text of err, in which the commands that it suggests can be typed as they stand.
+func (a *app) explained(err error) string {
+	text := suggested.ReplaceAllStringFunc(err.Error(), func(found string) string {
+		words := suggested.FindStringSubmatch(found)
+		line := words[1] + ": " + a.program + " " + words[2]
+		if words[2] == "deploy" || words[2] == "status" {
+			line += a.named.again
+		}
+		return line
+	})
+	var call *client.Error
+	var node *loader.NodeError
+	if a.named.alone && (errors.As(err, &call) && call.Code == "NOAUTH" || errors.As(err, &node) && node.Code == "NOAUTH") {
+		text += "; in the URL, a password alone needs a colon before it"
+	}
+	return text
 }
 
 // oneLine is text after "ratelimit: ", with line ends and what else would upset a terminal made visible.

@@ -57,6 +57,17 @@ func (a *app) libraryFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&a.library, "library", "", "take the text in this file, which build -o wrote, in place of this program's own")
 }
 
+// libraryAgain are the flags that name the library again, for a command that we suggest.
+func (a *app) libraryAgain() string {
+	switch {
+	case a.library != "":
+		return " --library " + quoteWord(a.library)
+	case a.policies != "":
+		return " --policies " + quoteWord(a.policies)
+	}
+	return ""
+}
+
 // wanted is the build that the servers are to run.
 func (a *app) wanted() (loader.Build, error) {
 	if a.library == "" {
@@ -73,10 +84,16 @@ func (a *app) wanted() (loader.Build, error) {
 }
 
 // loader makes a Loader of the servers that the flags name, and answers how to end it.
-func (a *app) loader(opts ...loader.Option) (*loader.Loader, func(), error) {
+func (a *app) loader(ctx context.Context, opts ...loader.Option) (*loader.Loader, func(), error) {
 	s, err := a.parseServers()
 	if err != nil {
 		return nil, nil, err
+	}
+	if s.cluster {
+		var silent *unreachableError // the loader says it of each
+		if err := s.find(ctx); err != nil && !errors.As(err, &silent) {
+			return nil, nil, err
+		}
 	}
 	rdb := s.open()
 	l, err := loader.New(rdb, append(opts, loader.WithTimeout(a.servers.timeout))...)
@@ -90,7 +107,7 @@ func (a *app) loader(opts ...loader.Option) (*loader.Loader, func(), error) {
 // load calls what answers a Report. failed is the error of nodes, which the report lists as well; err is one that
 // left no report.
 func (a *app) load(ctx context.Context, call func(context.Context, *loader.Loader) (loader.Report, error)) (report loader.Report, failed, err error) {
-	l, end, err := a.loader()
+	l, end, err := a.loader(ctx)
 	if err != nil {
 		return report, nil, err
 	}
@@ -152,6 +169,11 @@ func dash(text string) string {
 
 // running names the library that a node holds.
 func running(n loader.Node) string { return name(n.Running) }
+
+// edited tells whether a library has the build id of wanted and another text: somebody changed it by hand.
+func edited(l, wanted loader.Library) bool {
+	return l.BuildID != "" && l.BuildID == wanted.BuildID && l.Digest != wanted.Digest
+}
 
 func name(l loader.Library) string {
 	switch {

@@ -28,7 +28,7 @@ Exit codes: 0 nothing to change · 1 error, also if a server would refuse the bu
 			if err != nil {
 				return err
 			}
-			l, end, err := a.loader()
+			l, end, err := a.loader(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -80,6 +80,9 @@ func (a *app) printPlan(plan loader.Plan, diff bool) error {
 			continue
 		}
 		from := name(n.Node.Running)
+		if edited(n.Node.Running, plan.Wanted) {
+			from += ", other text,"
+		}
 		if groups[from] == nil {
 			order = append(order, from)
 		}
@@ -103,6 +106,9 @@ func planned(n loader.NodePlan, wanted loader.Library) string {
 	case loader.Load:
 		return "load " + name(wanted)
 	case loader.Replace:
+		if edited(n.Node.Running, wanted) {
+			return "replace: same build id, other text"
+		}
 		return "replace by " + name(wanted)
 	}
 	return "refused"

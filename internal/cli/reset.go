@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -48,6 +49,20 @@ func needsKey(example string) cobra.PositionalArgs {
 		if len(args) == 0 {
 			return wrongUse(example, "%s needs a key, but got none", cmd.Name())
 		}
+		for i, key := range args {
+			if key == "" {
+				return emptyKey(example, i+1, len(args))
+			}
+		}
 		return nil
 	}
+}
+
+// emptyKey refuses key n of several: everybody whose name got lost on the way would share one.
+func emptyKey(example string, n, of int) error {
+	which := "the key"
+	if of > 1 {
+		which = fmt.Sprintf("key %d of %d", n, of)
+	}
+	return wrongUse(example, "%s is empty (is a shell variable not set?)", which)
 }

@@ -52,14 +52,17 @@ Exit codes: 0 all run this build · 1 error, also if one server does not answer 
 			case report.InStep():
 				return nil
 			case !a.json:
-				out := 0
+				out, says := 0, "not on build "
 				for _, n := range report.Nodes {
 					if n.State != loader.Same {
 						out++
 					}
+					if edited(n.Running, report.Wanted) {
+						says = "not on this program's text of build "
+					}
 				}
-				if err := a.printf("\nnot on build %s: %d of %s; load it with: %s deploy\n",
-					report.Wanted.BuildID, out, plural(int64(len(report.Nodes)), "server"), a.program); err != nil {
+				if err := a.printf("\n%s%s: %d of %s; load it with: %s deploy%s%s\n", says, report.Wanted.BuildID, out,
+					plural(int64(len(report.Nodes)), "server"), a.program, a.named.again, a.libraryAgain()); err != nil {
 					return err
 				}
 			}
@@ -76,12 +79,14 @@ Exit codes: 0 all run this build · 1 error, also if one server does not answer 
 
 func inStep(n loader.Node, wanted loader.Library) string {
 	says := string(n.State)
-	switch n.State {
-	case loader.Same:
+	switch {
+	case n.State == loader.Same:
 		says = "in step"
-	case loader.Absent:
+	case n.State == loader.Absent:
 		says = "not deployed"
-	case loader.Different:
+	case edited(n.Running, wanted):
+		says = "same build id, other text"
+	case n.State == loader.Different:
 		says = fmt.Sprintf("differs from build %s", wanted.BuildID)
 	}
 	for _, taken := range n.Taken {
@@ -95,7 +100,7 @@ func inStep(n loader.Node, wanted loader.Library) string {
 
 // watch prints a line for each event until it is interrupted, which is how it is meant to end.
 func (a *app) watch(ctx context.Context, build loader.Build, interval time.Duration) error {
-	l, end, err := a.loader(loader.WithInterval(interval))
+	l, end, err := a.loader(ctx, loader.WithInterval(interval))
 	if err != nil {
 		return err
 	}

@@ -62,6 +62,20 @@ func (a *app) decisionCommand(cmd *cobra.Command, d decide) *cobra.Command {
 	var costs []string
 	var policy string
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		step := 2 // from key to key
+		if policy != "" {
+			step = 1
+		}
+		for i := 0; i < len(args); i += step {
+			if args[i] == "" {
+				return emptyKey("ratelimit "+cmd.Name()+" user:42 100/m", i/step+1, (len(args)+step-1)/step)
+			}
+		}
+		for _, flag := range []string{"once-key", "usage-key"} {
+			if given := cmd.Flags().Lookup(flag); given != nil && given.Changed && given.Value.String() == "" {
+				return fmt.Errorf("--%s is empty; is a shell variable not set? give a key such as {user:42}:%s, or leave it out", flag, flag[:len(flag)-len("-key")])
+			}
+		}
 		switch {
 		case policy != "" && len(args) == 0:
 			return wrongUse("ratelimit "+cmd.Name()+" --policy calc calc:{a} consumer9:{a}", "a policy needs its keys, but got none")
@@ -174,16 +188,20 @@ func retryMS(wait time.Duration) int64 {
 	return wait.Milliseconds()
 }
 
+func newDecision(keys []string, res client.Result) decision {
+	d := decision{
+		Allowed: res.Allowed, Limit: res.Limit, Remaining: res.Remaining, RetryAfterMS: retryMS(res.RetryAfter),
+		ResetAfterMS: res.ResetAfter.Milliseconds(), Index: res.Index, Key: keys[res.Index-1],
+	}
+	if s := res.Shadow; s != nil {
+		d.Shadow = &shadowDecision{Allowed: s.Allowed, RetryAfterMS: retryMS(s.RetryAfter), Index: s.Index}
+	}
+	return d
+}
+
 func (a *app) printDecision(w words, req client.Request, res client.Result) error {
 	if a.json {
-		d := decision{
-			Allowed: res.Allowed, Limit: res.Limit, Remaining: res.Remaining, RetryAfterMS: retryMS(res.RetryAfter),
-			ResetAfterMS: res.ResetAfter.Milliseconds(), Index: res.Index, Key: req.Keys[res.Index-1],
-		}
-		if s := res.Shadow; s != nil {
-			d.Shadow = &shadowDecision{Allowed: s.Allowed, RetryAfterMS: retryMS(s.RetryAfter), Index: s.Index}
-		}
-		return a.printJSON(d)
+		return a.printJSON(newDecision(req.Keys, res))
 	}
 	return a.printf("%s\n", sentence(w, req, res))
 }
@@ -214,7 +232,7 @@ func sentence(w words, req client.Request, res client.Result) string {
 	if res.ResetAfter > 0 {
 		fmt.Fprintf(&line, " · full again in %s", human(res.ResetAfter))
 	} else if res.Remaining >= res.Limit {
-		line.WriteString(" · full")
+		line.WriteString(" · full now")
 	}
 	if s := res.Shadow; s != nil && !s.Allowed {
 		fmt.Fprintf(&line, " · a shadow policy would deny it for %s", visible(req.Keys[s.Index-1]))

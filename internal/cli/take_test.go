@@ -36,7 +36,7 @@ func TestDecisions(t *testing.T) {
 			{0, []string{"peek", "k", "1/m"}, denied, "denied   0 of 1 left · try again in 1 min · full again in 1 min"},
 		}},
 		{"costs", []step{
-			{0, []string{"take", "k", "10/s", "--cost", "0"}, allowed, "allowed  10 of 10 left · full"},
+			{0, []string{"take", "k", "10/s", "--cost", "0"}, allowed, "allowed  10 of 10 left · full now"},
 			{0, []string{"take", "k", "10/s", "--cost", "7"}, allowed, "allowed  3 of 10 left · full again in 700 ms"},
 			{0, []string{"take", "k", "10/s", "--cost", "11"}, denied, "denied   3 of 10 left · never: the cost is more than the limit ever holds · full again in 700 ms"},
 			{0, []string{"take", "big", "2000000/d", "--cost", "500000"}, allowed, "allowed  1,500,000 of 2,000,000 left · full again in 6 h"},
@@ -98,5 +98,5 @@ func TestDecisions(t *testing.T) {
 func TestDecisionWithoutTheLibrary(t *testing.T) {
 	addr := startRedis(t)
 	run(t, nil, "take", "k", "1/s", "--redis", "redis://"+addr).want(t, exitError, "",
-		"ratelimit: take \"k\": the server does not hold the library; run: ratelimit deploy (ERR Function not found)\n")
+		"ratelimit: take \"k\": the server does not hold the library; run: ratelimit deploy --redis redis://"+addr+" (ERR Function not found)\n")
 }

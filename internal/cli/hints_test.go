@@ -1,0 +1,174 @@
+package cli
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/functions"
+)
+
+// What is suggested can be typed as it stands: this program, the servers that were named, the policies that were meant.
+func TestSuggestedCommands(t *testing.T) {
+	addr := startRedis(t)
+	do(t, admin(t, addr), "ACL", "SETUSER", "ann", "on", ">secret", "~*", "+@all")
+	file := filepath.Join(t.TempDir(), "policies.yaml")
+	if err := os.WriteFile(file, []byte("policies:\n  api: 100/m\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		args []string
+		want string // how the last line ends
+	}{
+		{[]string{"take", "k", "1/s", "--redis", "redis://" + addr},
+			"run: go run ./cmd/ratelimit deploy --redis redis://" + addr + " (ERR Function not found)\n"},
+		{[]string{"take", "k", "1/s", "--redis", "redis://ann:secret@" + addr + "?read_timeout=2s"},
+			"run: go run ./cmd/ratelimit deploy --redis redis://ann:xxxxx@" + addr + " (ERR Function not found)\n"},
+		{[]string{"status", "--redis", "redis://ann:secret@" + addr},
+			"load it with: go run ./cmd/ratelimit deploy --redis redis://ann:xxxxx@" + addr + "\n"},
+		{[]string{"status", "--redis", addr, "--policies", file},
+			"load it with: go run ./cmd/ratelimit deploy --redis redis://" + addr + " --policies " + file + "\n"},
+		{[]string{"status", "--redis", addr, "--library", otherLibrary(t, "0.2.0", "222222222222")}, "/library.lua\n"},
+		{[]string{"take", "k", "1/s", "--redis", "redis://127.0.0.1:1"}, "with: go run ./cmd/ratelimit dev\n"},
+	} {
+		var stdout, stderr bytes.Buffer
+		a := testApp(nil, &stdout, &stderr)
+		a.program = "go run ./cmd/ratelimit"
+		a.execute(t.Context(), tt.args)
+		if said := stdout.String() + stderr.String(); !strings.HasSuffix(said, tt.want) || strings.Contains(said, "secret") {
+			t.Errorf("%v says:\n%swant at the end:\n%s", tt.args, said, tt.want)
+		}
+	}
+	for _, tt := range []struct {
+		flags serverFlags
+		want  string
+	}{
+		{serverFlags{url: "redis+cluster://h:1"}, " --redis redis://h:1 --cluster"},
+		{serverFlags{url: "redis://h:1,i:2"}, " --redis redis://h:1,i:2"},
+		{serverFlags{url: "redis://h:1", sentinel: "my master"}, " --redis redis://h:1 --sentinel 'my master'"},
+		{serverFlags{url: "redis-sentinel://u:p@h:1/m"}, " --redis redis-sentinel://h:1/m"},
+		{serverFlags{}, " --redis redis://127.0.0.1:6379"},
+	} {
+		a := testApp(nil, nil, nil)
+		a.servers = tt.flags
+		a.servers.timeout = defaultTimeout
+		if s, err := a.parseServers(); err != nil || s.again != tt.want {
+			t.Errorf("%+v: %v, %q, want %q", tt.flags, err, s.again, tt.want)
+		}
+	}
+}
+
+// A server that wants a password, asked without one.
+func TestPasswords(t *testing.T) {
+	addr := startRedis(t, "--requirepass", "pw")
+	const colon = "; in the URL, a password alone needs a colon before it"
+	const take = "ratelimit: take \"k\": the server wants a password; give redis://:PASSWORD@host:port, or Password in the options of the Redis client (NOAUTH Authentication required.)"
+	look := "ratelimit: " + addr + " wants a password; give redis://:PASSWORD@host:port"
+	for _, tt := range []struct {
+		url, command, want string
+	}{
+		{"redis://" + addr, "take", take},
+		{"redis://" + addr, "status", look},
+		{"redis://" + addr, "deploy", look},
+		{"redis://secret@" + addr, "take", take + colon},
+		{"redis://secret:@" + addr, "take", take + colon},
+		{"redis://secret@" + addr, "status", look + colon},
+		{"redis://secret@" + addr, "deploy", look + colon},
+	} {
+		args := []string{tt.command, "--redis", tt.url}
+		if tt.command == "take" {
+			args = append(args, "k", "1/s")
+		}
+		run(t, nil, args...).want(t, exitError, "", tt.want+"\n")
+	}
+	// What may be a password is shown nowhere else.
+	for _, tt := range []struct{ url, want string }{
+		{"redis://secret@127.0.0.1:1", "cannot reach redis://xxxxx@127.0.0.1:1: connection refused; check the URL and that the server runs, or start one that needs no Redis with: ratelimit dev"},
+		{"redis://secret@h/x", `--redis redis://xxxxx@h/x is not usable (invalid database number: "x"); give one such as redis://user:password@host:6379`},
+	} {
+		run(t, nil, "take", "k", "1/s", "--redis", tt.url).want(t, exitError, "", "ratelimit: "+tt.want+"\n")
+	}
+	if got := run(t, nil, "doctor", "--redis", "redis://secret@"+addr); strings.Contains(got.stdout+got.stderr, "secret") {
+		t.Errorf("%+v", got)
+	}
+}
+
+// A library that somebody edited has the id of the build that it was.
+func TestEditedLibrary(t *testing.T) {
+	addr := startRedis(t)
+	env := []string{redisURL(addr)}
+	do(t, admin(t, addr), "FUNCTION", "LOAD", functions.Source()+"-- by hand\n")
+	ours := functions.Version() + " build " + functions.BuildID()
+	got := run(t, env, "status")
+	if end := "  " + ours + "  same build id, other text\n\nnot on this program's text of build " + functions.BuildID() +
+		": 1 of 1 server; load it with: ratelimit deploy --redis redis://" + addr + "\n"; got.code != exitDiffers || !strings.HasSuffix(got.stdout, end) {
+		t.Errorf("%+v, want at the end:\n%s", got, end)
+	}
+	got = run(t, env, "plan")
+	if end := "  " + ours + "  replace: same build id, other text\n\n" + ours + ", other text, becomes " + ours + ", on " + addr +
+		":\n"; got.code != exitDiffers || !strings.Contains(got.stdout, end) {
+		t.Errorf("%+v, want in it:\n%s", got, end)
+	}
+	run(t, nil, "demo", "--redis", addr).want(t, exitError, "ratelimit demo on redis://"+addr+"\n",
+		"ratelimit: "+addr+" runs another build of the library ("+ours+", other text), which the demo leaves alone; run the demo without --redis, or replace that build with: ratelimit demo --redis redis://"+addr+" --replace\n")
+}
+
+// No command takes a server of its own for a cluster; none waits for TLS without a word about it.
+func TestNotAsTheURLSays(t *testing.T) {
+	addr := startRedis(t)
+	commands := [][]string{{"take", "k", "1/s"}, {"status"}, {"status", "--watch"}, {"plan"}, {"deploy"}, {"rollback"}, {"delete", "--yes"}, {"doctor"}, {"demo"}}
+	for _, args := range commands {
+		run(t, nil, append(args, "--cluster", "--redis", addr)...).want(t, exitError, "",
+			"ratelimit: redis://"+addr+" is no cluster: "+addr+" is a server of its own; name one server, without --cluster\n")
+	}
+	run(t, nil, "status", "--cluster", "--redis", "redis://127.0.0.1:1").want(t, exitError, "",
+		"ratelimit: cannot reach 127.0.0.1:1: connection refused; check the address, and that the server runs\n")
+	for _, command := range []string{"status", "deploy"} {
+		run(t, nil, command, "--timeout", "50ms", "--redis", "rediss://"+addr).want(t, exitError, "",
+			"ratelimit: cannot reach "+addr+": no answer within 50ms; does it speak TLS? redis:// goes without\n")
+	}
+}
+
+// An unset shell variable is no key.
+func TestEmptyKeys(t *testing.T) {
+	srv := embedded.Run(t, embedded.WithLibrary(functions.Source()), embedded.WithTime(began))
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"take", "", "3/m"}, "the key is empty (is a shell variable not set?); as in: ratelimit take user:42 100/m"},
+		{[]string{"peek", "a", "3/m", "", "3/m"}, "key 2 of 2 is empty (is a shell variable not set?); as in: ratelimit peek user:42 100/m"},
+		{[]string{"take", "--policy", "p", "a", "b", ""}, "key 3 of 3 is empty (is a shell variable not set?); as in: ratelimit take user:42 100/m"},
+		{[]string{"refund", "", "3/m"}, "the key is empty (is a shell variable not set?); as in: ratelimit refund user:42 100/m"},
+		{[]string{"reset", "a", ""}, "key 2 of 2 is empty (is a shell variable not set?); as in: ratelimit reset user:42"},
+		{[]string{"block", "", "--for", "1s"}, "the key is empty (is a shell variable not set?); as in: ratelimit block user:42 --for 1h"},
+		{[]string{"unblock", ""}, "the key is empty (is a shell variable not set?); as in: ratelimit unblock user:42"},
+		{[]string{"usage", ""}, "the key is empty (is a shell variable not set?); as in: ratelimit usage user:42:usage"},
+		{[]string{"take", "a", "3/m", "--once-key", ""}, "--once-key is empty; is a shell variable not set? give a key such as {user:42}:once, or leave it out"},
+		{[]string{"take", "a", "3/m", "--usage-key="}, "--usage-key is empty; is a shell variable not set? give a key such as {user:42}:usage, or leave it out"},
+	} {
+		run(t, []string{redisURL(srv.Addr())}, tt.args...).want(t, exitError, "", "ratelimit: "+tt.want+"\n")
+	}
+	if n, err := srv.Do("DBSIZE"); err != nil || n != int64(0) {
+		t.Errorf("the server holds %v keys (%v)", n, err)
+	}
+}
+
+// The demo's help says of its flags what the demo does.
+func TestDemoHelp(t *testing.T) {
+	got := run(t, nil, "demo", "--help")
+	for _, want := range []string{
+		"how long to send traffic, from 2s to 25s (default 8s)\n",
+		"URL of the server, or of cluster nodes, comma-separated (default: a server of its own)\n",
+	} {
+		if !strings.Contains(got.stdout, want) {
+			t.Errorf("no %q in:\n%s", want, got.stdout)
+		}
+	}
+	if strings.Contains(got.stdout, "(default: REDIS_URL") {
+		t.Errorf("the demo takes no notice of REDIS_URL:\n%s", got.stdout)
+	}
+}
