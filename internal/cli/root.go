@@ -15,8 +15,8 @@ Servers: --redis, else REDIS_URL, else redis://127.0.0.1:6379. A URL is redis://
 unix:///path, with user:password@ before the host; several cluster nodes are separated by commas.
 Whether it is a cluster is found out.
 
-Exit codes: 0 fine · 1 error, one line on stderr · 2 denied (take, peek), a server differs (status, plan), or something
-was found (doctor).`
+Exit codes: 0 fine · 1 error, one line on stderr · 2 denied (take, peek, refund, acquire), not held (renew,
+release), a server differs (status, plan), or something was found (doctor).`
 
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
@@ -55,7 +55,8 @@ func (a *app) root() *cobra.Command {
 	for group, commands := range map[string][]*cobra.Command{
 		"try":  {a.demoCommand(), a.devCommand()},
 		"ship": {a.testCommand(), a.buildCommand(), a.verifyCommand(), a.planCommand(), a.deployCommand(), a.statusCommand(), a.rollbackCommand(), a.deleteCommand(), a.doctorCommand(), a.aclCommand()},
-		"ask":  {a.takeCommand(), a.peekCommand(), a.refundCommand(), a.blockCommand(), a.unblockCommand(), a.resetCommand(), a.usageCommand(), a.infoCommand()},
+		"ask": {a.takeCommand(), a.peekCommand(), a.refundCommand(), a.blockCommand(), a.unblockCommand(), a.resetCommand(),
+			a.acquireCommand(), a.renewCommand(), a.releaseCommand(), a.usageCommand(), a.infoCommand()},
 	} {
 		for _, command := range commands {
 			command.GroupID = group

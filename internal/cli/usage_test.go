@@ -51,7 +51,7 @@ func TestWrongUse(t *testing.T) {
 }
 
 func TestHelp(t *testing.T) {
-	for _, name := range []string{"", "demo", "dev", "test", "build", "verify", "plan", "deploy", "status", "rollback", "delete", "doctor", "acl", "take", "peek", "refund", "block", "unblock", "reset", "usage", "info", "version"} {
+	for _, name := range []string{"", "demo", "dev", "test", "build", "verify", "plan", "deploy", "status", "rollback", "delete", "doctor", "acl", "take", "peek", "refund", "block", "unblock", "reset", "acquire", "renew", "release", "usage", "info", "version"} {
 		t.Run("help "+name, func(t *testing.T) {
 			args := []string{"--help"}
 			if name != "" {

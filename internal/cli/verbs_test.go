@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -33,7 +34,7 @@ func TestRefund(t *testing.T) {
 	runLines(t, withLibrary(t), []line{
 		{0, []string{"take", "{a}:x", "10/s", "{a}:y", "10/s", "--cost", "5,7"}, exitFine, "allowed  3 of 10 left for {a}:y (10/s) · full again in 700 ms"},
 		{0, []string{"refund", "{a}:x", "10/s", "{a}:y", "10/s", "--cost", "1,2"}, exitFine, "given back  5 of 10 left for {a}:y (10/s) · full again in 500 ms"},
-		{0, []string{"refund", "{a}:y", "10/s", "--cost", "100"}, exitFine, "given back  10 of 10 left · full now"},
+		{0, []string{"refund", "{a}:y", "10/s", "--cost", "100"}, exitFine, "given back  10 of 10 left · full"},
 		{0, []string{"refund", "{a}:x", "10/s", "--json"}, exitFine,
 			"{\n  \"allowed\": true,\n  \"limit\": 10,\n  \"remaining\": 7,\n  \"retry_after_ms\": 0,\n  \"reset_after_ms\": 300,\n  \"index\": 1,\n  \"key\": \"{a}:x\"\n}"},
 		{0, []string{"block", "{a}:x", "--for", "5s"}, exitFine, "blocked 1 key for 5 s"},
@@ -87,6 +88,42 @@ func TestUsageAndOnce(t *testing.T) {
 	})
 }
 
+func TestLeases(t *testing.T) {
+	build, err := functions.New(functions.WithPolicies(
+		functions.Policy{Name: "tried", Limits: []functions.PolicyLimit{{Limit: "concurrency 1 lease=1m"}}, Shadow: true},
+	))
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := embedded.Run(t, embedded.WithLibrary(build.Text()), embedded.WithTime(began))
+	const two = "concurrency 2 lease=1m"
+	runLines(t, srv, []line{
+		{0, []string{"acquire", "jobs", two, "a"}, exitFine, "acquired  1 of 2 left · lease a"},
+		{0, []string{"acquire", "jobs", two, "a"}, exitFine, "acquired  1 of 2 left · lease a"},
+		{0, []string{"acquire", "jobs", two, "b", "--json"}, exitFine,
+			"{\n  \"allowed\": true,\n  \"limit\": 2,\n  \"remaining\": 0,\n  \"retry_after_ms\": 0,\n  \"reset_after_ms\": 60000,\n  \"index\": 1,\n  \"key\": \"jobs\",\n  \"lease_id\": \"b\"\n}"},
+		{30 * time.Second, []string{"acquire", "jobs", two, "c"}, exitDiffers, "denied  0 of 2 left · try again in 30 s"},
+		{30 * time.Second, []string{"renew", "jobs", two, "a"}, exitFine, "renewed  0 of 2 left"},
+		{30 * time.Second, []string{"renew", "jobs", two, "c"}, exitDiffers, "not held  0 of 2 left"},
+		{30 * time.Second, []string{"release", "jobs", two, "c"}, exitDiffers, "not held"},
+		{30 * time.Second, []string{"release", "jobs", two, "b"}, exitFine, "released"},
+		{30 * time.Second, []string{"release", "jobs", two, "b", "--json"}, exitDiffers, "{\n  \"released\": false,\n  \"lease_id\": \"b\"\n}"},
+		{2 * time.Minute, []string{"renew", "jobs", two, "a"}, exitDiffers, "not held  2 of 2 left"},
+		{0, []string{"acquire", "t", "@tried", "a"}, exitFine, "acquired  0 of 1 left · lease a"},
+		{0, []string{"acquire", "t", "@tried", "b"}, exitFine, "allowed  0 of 1 left · a shadow policy would deny it: no lease is held"},
+		{0, []string{"acquire", "jobs"}, exitError, `acquire is KEY LIMIT [LEASE_ID], but got 1 argument; as in: ratelimit acquire exports "concurrency 3 lease=30s"`},
+		{0, []string{"renew", "jobs", two}, exitError, `renew is KEY LIMIT LEASE_ID, but got 2 arguments; as in: ratelimit renew exports "concurrency 3 lease=30s" job-7`},
+		{0, []string{"release", "a", "b", "c", "d"}, exitError, `release is KEY LIMIT LEASE_ID, but got 4 arguments; as in: ratelimit release exports "concurrency 3 lease=30s" job-7`},
+		{0, []string{"release", "a", two, ""}, exitError, `the lease id is empty; give 1 to 256 bytes, such as job-7`},
+		{0, []string{"acquire", "jobs", "3/m", "a"}, exitError, `acquire "jobs": BADLIMIT "3/m": not a limit for leases; write it as concurrency n lease=30s`},
+	})
+	first, second := run(t, []string{redisURL(srv.Addr())}, "acquire", "r", two), run(t, []string{redisURL(srv.Addr())}, "acquire", "r", two)
+	id, _ := strings.CutPrefix(first.stdout, "acquired  1 of 2 left · lease ")
+	if len(strings.TrimSpace(id)) < 26 || second.code != exitFine || strings.HasSuffix(second.stdout, id) {
+		t.Errorf("%+v, %+v", first, second)
+	}
+}
+
 func TestInfo(t *testing.T) {
 	build, err := functions.New(functions.WithPolicies(
 		functions.Policy{Name: "export", Limits: []functions.PolicyLimit{{Limit: "1/d"}}, Shadow: true},
@@ -113,5 +150,5 @@ func TestInfo(t *testing.T) {
 	})
 	addr := startRedis(t)
 	run(t, nil, "info", "--redis", "redis://"+addr).want(t, exitError, "",
-		"ratelimit: info: the server does not hold the library; run: ratelimit deploy --redis redis://"+addr+" (ERR Function not found)\n")
+		"ratelimit: info: the server does not hold the library; run: ratelimit deploy (ERR Function not found)\n")
 }

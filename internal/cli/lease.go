@@ -1,0 +1,145 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+)
+
+const leaseHelp = `The limit is one such as "concurrency 3 lease=30s", or @name, a policy of one. A lease that nobody renews lapses by itself.
+
+`
+
+func (a *app) acquireCommand() *cobra.Command {
+	return a.leaseCommand(&cobra.Command{
+		Use:   "acquire KEY LIMIT [LEASE_ID]",
+		Short: "Take one of the places of a key, if there is one left",
+		Long: "Take one of the places of a key, and print the id of the lease, a random one if none is given. The id that holds a lease\n" +
+			"takes no second place: it prolongs the one it has.\n\n" + leaseHelp + "Exit codes: 0 acquired · 1 error · 2 denied.",
+		Example: `  ratelimit acquire exports "concurrency 3 lease=30s"
+  ratelimit acquire exports "concurrency 3 lease=30s" job-7`,
+	}, 2, (*client.Lease).Acquire)
+}
+
+func (a *app) renewCommand() *cobra.Command {
+	return a.leaseCommand(&cobra.Command{
+		Use:   "renew KEY LIMIT LEASE_ID",
+		Short: "Prolong a lease",
+		Long: "Prolong a lease that is held, from now on by the lease= of its limit.\n\n" + leaseHelp +
+			"Exit codes: 0 renewed · 1 error · 2 it is not held, or no longer.",
+		Example: `  ratelimit renew exports "concurrency 3 lease=30s" job-7`,
+	}, 3, (*client.Lease).Renew)
+}
+
+func (a *app) releaseCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "release KEY LIMIT LEASE_ID",
+		Short: "Give a place back",
+		Long: "Give the place of a lease back. It can neither free another's place nor free one twice.\n\n" + leaseHelp +
+			"Exit codes: 0 released · 1 error · 2 it was not held, or no longer.",
+		Example: `  ratelimit release exports "concurrency 3 lease=30s" job-7`,
+		Args:    leaseArgs(3),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var held bool
+			err := a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) (err error) {
+				held, err = c.Lease(args[0], client.Limit(args[1]), args[2]).Release(ctx)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			switch {
+			case a.json:
+				err = a.printJSON(struct {
+					Released bool   `json:"released"`
+					LeaseID  string `json:"lease_id"`
+				}{held, args[2]})
+			case held:
+				err = a.printf("released\n")
+			default:
+				err = a.printf("not held\n")
+			}
+			if err == nil && !held {
+				err = exitCode(exitDiffers)
+			}
+			return err
+		},
+	}
+	a.jsonFlag(cmd)
+	a.serverFlags(cmd)
+	return cmd
+}
+
+// leaseArgs wants a key, a limit and, if least is 3, the id of a lease.
+func leaseArgs(least int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		example, _, _ := strings.Cut(strings.TrimSpace(cmd.Example), "\n")
+		switch {
+		case len(args) < least, len(args) > 3:
+			return wrongUse(example, "%s is %s, but got %s", cmd.Name(), strings.TrimPrefix(cmd.Use, cmd.Name()+" "),
+				plural(int64(len(args)), "argument"))
+		case len(args) == 3 && args[2] == "":
+			return errors.New("the lease id is empty; give 1 to 256 bytes, such as job-7")
+		}
+		return nil
+	}
+}
+
+// leaseDecision is what acquire and renew print with --json.
+type leaseDecision struct {
+	decision
+	LeaseID string `json:"lease_id"`
+}
+
+func (a *app) leaseCommand(cmd *cobra.Command, least int, ask func(*client.Lease, context.Context) (client.Result, error)) *cobra.Command {
+	cmd.Args = leaseArgs(least)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		id := ""
+		if len(args) == 3 {
+			id = args[2]
+		}
+		var res client.Result
+		err := a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) (err error) {
+			lease := c.Lease(args[0], client.Limit(args[1]), id)
+			id = lease.ID()
+			res, err = ask(lease, ctx)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if a.json {
+			err = a.printJSON(leaseDecision{newDecision(args[:1], res), id})
+		} else {
+			err = a.printf("%s\n", leaseSentence(cmd.Name(), id, res))
+		}
+		if err == nil && !res.Allowed {
+			err = exitCode(exitDiffers)
+		}
+		return err
+	}
+	a.jsonFlag(cmd)
+	a.serverFlags(cmd)
+	return cmd
+}
+
+// leaseSentence is what acquire or renew decided, in one line.
+func leaseSentence(verb, id string, res client.Result) string {
+	left := fmt.Sprintf("%s of %s left", grouped(res.Remaining), grouped(res.Limit))
+	switch {
+	case res.Allowed && res.Shadow != nil && !res.Shadow.Allowed:
+		return "allowed  " + left + " · a shadow policy would deny it: no lease is held"
+	case res.Allowed && verb == "renew":
+		return "renewed  " + left
+	case res.Allowed:
+		return "acquired  " + left + " · lease " + visible(id)
+	case res.RetryAfter == client.Never:
+		return "not held  " + left
+	}
+	return "denied  " + left + " · try again in " + human(res.RetryAfter)
+}
