@@ -43,6 +43,7 @@ type app struct {
 	parallel      int
 
 	servers  serverFlags
+	named    servers // by the flags, once they are read
 	json     bool
 	library  string // the file of --library
 	policies string // the file of --policies

@@ -62,6 +62,20 @@ func (a *app) decisionCommand(cmd *cobra.Command, d decide) *cobra.Command {
 	var costs []string
 	var policy string
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		step := 2 // from key to key
+		if policy != "" {
+			step = 1
+		}
+		for i := 0; i < len(args); i += step {
+			if args[i] == "" {
+				return emptyKey("ratelimit "+cmd.Name()+" user:42 100/m", i/step+1, (len(args)+step-1)/step)
+			}
+		}
+		for _, flag := range []string{"once-key", "usage-key"} {
+			if given := cmd.Flags().Lookup(flag); given != nil && given.Changed && given.Value.String() == "" {
+				return fmt.Errorf("--%s is empty; is a shell variable not set? give a key such as {user:42}:%s, or leave it out", flag, flag[:len(flag)-len("-key")])
+			}
+		}
 		switch {
 		case policy != "" && len(args) == 0:
 			return wrongUse("ratelimit "+cmd.Name()+" --policy calc calc:{a} consumer9:{a}", "a policy needs its keys, but got none")
@@ -218,7 +232,7 @@ func sentence(w words, req client.Request, res client.Result) string {
 	if res.ResetAfter > 0 {
 		fmt.Fprintf(&line, " · full again in %s", human(res.ResetAfter))
 	} else if res.Remaining >= res.Limit {
-		line.WriteString(" · full")
+		line.WriteString(" · full now")
 	}
 	if s := res.Shadow; s != nil && !s.Allowed {
 		fmt.Fprintf(&line, " · a shadow policy would deny it for %s", visible(req.Keys[s.Index-1]))

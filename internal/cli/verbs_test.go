@@ -34,7 +34,7 @@ func TestRefund(t *testing.T) {
 	runLines(t, withLibrary(t), []line{
 		{0, []string{"take", "{a}:x", "10/s", "{a}:y", "10/s", "--cost", "5,7"}, exitFine, "allowed  3 of 10 left for {a}:y (10/s) · full again in 700 ms"},
 		{0, []string{"refund", "{a}:x", "10/s", "{a}:y", "10/s", "--cost", "1,2"}, exitFine, "given back  5 of 10 left for {a}:y (10/s) · full again in 500 ms"},
-		{0, []string{"refund", "{a}:y", "10/s", "--cost", "100"}, exitFine, "given back  10 of 10 left · full"},
+		{0, []string{"refund", "{a}:y", "10/s", "--cost", "100"}, exitFine, "given back  10 of 10 left · full now"},
 		{0, []string{"refund", "{a}:x", "10/s", "--json"}, exitFine,
 			"{\n  \"allowed\": true,\n  \"limit\": 10,\n  \"remaining\": 7,\n  \"retry_after_ms\": 0,\n  \"reset_after_ms\": 300,\n  \"index\": 1,\n  \"key\": \"{a}:x\"\n}"},
 		{0, []string{"block", "{a}:x", "--for", "5s"}, exitFine, "blocked 1 key for 5 s"},
@@ -150,5 +150,5 @@ func TestInfo(t *testing.T) {
 	})
 	addr := startRedis(t)
 	run(t, nil, "info", "--redis", "redis://"+addr).want(t, exitError, "",
-		"ratelimit: info: the server does not hold the library; run: ratelimit deploy (ERR Function not found)\n")
+		"ratelimit: info: the server does not hold the library; run: ratelimit deploy --redis redis://"+addr+" (ERR Function not found)\n")
 }
