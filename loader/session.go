@@ -2,9 +2,12 @@ package loader
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
 // session is one call of a Loader, or one watch: the connections that it holds open.
@@ -15,7 +18,19 @@ type session struct {
 	mu    sync.Mutex
 	conns map[string]*conn
 	seeds []string // nodes that answered: asked before those of the caller
+
+	glances map[string]*glance // of a watch; nil to read the texts each time
 }
+
+// glance is what a watch has read on a node, and how the list of libraries looked then: as long as that list stays the
+// same, the texts, of some hundred kilobytes, are read only each time in so many.
+type glance struct {
+	list string
+	held held
+	uses int
+}
+
+const glancesPerRead = 10
 
 func (l *Loader) session() *session {
 	return &session{l: l, timeout: l.timeout, conns: map[string]*conn{}}
@@ -43,6 +58,40 @@ func (s *session) drop(addr string) {
 	}
 }
 
+// read finds out what a node holds.
+func (s *session) read(ctx context.Context, c *conn, addr string) (held, error) {
+	if s.glances == nil {
+		return c.readHeld(ctx)
+	}
+	reply, err := c.do(ctx, "FUNCTION", "LIST", "LIBRARYNAME", functions.Name+"*")
+	if err != nil {
+		return held{}, failure(c, "FUNCTION LIST", err)
+	}
+	list := fmt.Sprint(reply)
+	s.mu.Lock()
+	known := s.glances[addr]
+	if known != nil && known.list == list && known.uses < glancesPerRead {
+		known.uses++
+		s.mu.Unlock()
+		return known.held, nil
+	}
+	s.mu.Unlock()
+	found, err := c.readHeld(ctx)
+	if err == nil {
+		s.mu.Lock()
+		s.glances[addr] = &glance{list: list, held: found}
+		s.mu.Unlock()
+	}
+	return found, err
+}
+
+// forget has the texts read anew.
+func (s *session) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.glances)
+}
+
 func (s *session) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -57,6 +106,7 @@ type member struct {
 	*conn
 	seat
 	held
+	s    *session
 	node *Node // in the fleet's report
 
 	wrote bool // something was sent that changes what the node holds
@@ -109,7 +159,7 @@ func (f *fleet) set(members []*member) {
 func (s *session) inspectAll(ctx context.Context, want artifact, seats []seat) []*member {
 	members := make([]*member, len(seats))
 	for i, at := range seats {
-		members[i] = &member{conn: s.conn(at.addr), seat: at, node: &Node{}}
+		members[i] = &member{conn: s.conn(at.addr), seat: at, s: s, node: &Node{}}
 	}
 	each(members, func(m *member) { m.inspect(ctx, want) })
 	return members

@@ -57,7 +57,8 @@ func (e Event) MarshalJSON() ([]byte, error) {
 // since somebody else keeps on replacing it, the watch waits longer each time, up to a minute. The same
 // holds for loads that fail.
 //
-// A step here takes at most a second, even if [WithTimeout] allows more, so that a node that hangs does not keep others from
+// That a library is gone shows at the next look; that another text stands in its place within ten of them, since the texts
+// are not read each time. A step here takes at most a second, even if [WithTimeout] allows more, so that a node that hangs does not keep others from
 // being repaired.
 func (l *Loader) Watch(ctx context.Context, build Build, report func(Event)) error {
 	want, err := readBuild("loader.Watch", build)
@@ -69,6 +70,7 @@ func (l *Loader) Watch(ctx context.Context, build Build, report func(Event)) err
 	}
 	w := &watch{s: l.session(), want: want, report: report, seen: map[string]*sight{}}
 	w.s.timeout = min(w.s.timeout, time.Second)
+	w.s.glances = map[string]*glance{}
 	defer w.s.close()
 	tick := time.NewTicker(l.interval)
 	defer tick.Stop()
@@ -132,6 +134,7 @@ func (w *watch) round(ctx context.Context) {
 		}
 		return
 	}
+	w.s.forget()
 	f.reread(ctx)
 	verdicts = f.judge(ctx, lease.lease.name)
 	befores := map[*member]Library{}
@@ -184,6 +187,7 @@ func (w *watch) repair(ctx context.Context, m *member, record string) {
 		}
 	}
 	err := m.loadAndWait(ctx, w.want.text)
+	w.s.forget()
 	readErr := m.lookAgain(ctx, w.want)
 	switch {
 	case readErr == nil && m.node.State == Same:
