@@ -83,6 +83,8 @@ func leaseArgs(least int) cobra.PositionalArgs {
 		case len(args) < least, len(args) > 3:
 			return wrongUse(example, "%s is %s, but got %s", cmd.Name(), strings.TrimPrefix(cmd.Use, cmd.Name()+" "),
 				plural(int64(len(args)), "argument"))
+		case args[0] == "":
+			return emptyKey(example, 1, 1)
 		case len(args) == 3 && args[2] == "":
 			return errors.New("the lease id is empty; give 1 to 256 bytes, such as job-7")
 		}

@@ -114,6 +114,7 @@ func TestLeases(t *testing.T) {
 		{0, []string{"acquire", "jobs"}, exitError, `acquire is KEY LIMIT [LEASE_ID], but got 1 argument; as in: ratelimit acquire exports "concurrency 3 lease=30s"`},
 		{0, []string{"renew", "jobs", two}, exitError, `renew is KEY LIMIT LEASE_ID, but got 2 arguments; as in: ratelimit renew exports "concurrency 3 lease=30s" job-7`},
 		{0, []string{"release", "a", "b", "c", "d"}, exitError, `release is KEY LIMIT LEASE_ID, but got 4 arguments; as in: ratelimit release exports "concurrency 3 lease=30s" job-7`},
+		{0, []string{"acquire", "", two}, exitError, `the key is empty (is a shell variable not set?); as in: ratelimit acquire exports "concurrency 3 lease=30s"`},
 		{0, []string{"release", "a", two, ""}, exitError, `the lease id is empty; give 1 to 256 bytes, such as job-7`},
 		{0, []string{"acquire", "jobs", "3/m", "a"}, exitError, `acquire "jobs": BADLIMIT "3/m": not a limit for leases; write it as concurrency n lease=30s`},
 	})
