@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'a576a7003267'
+local BUILD_ID = '3c23b050de43'
 
 -- Time stands still during a call from Redis 7.2 on. Before, two commands of one call can see two milliseconds, so
 -- what is read of the clock must not be written back as a difference to "now". Valkey says 7.2.4 here, rightly.
@@ -284,22 +284,27 @@ function states.not_usage(key)
   return unusable(key, 'does not hold a usage record')
 end
 
--- leases tells whether a sorted set is one of ours: nil if there is none under the key, false if it is another's or the
--- key holds something else.
+local EARLIEST = 1000000000000 -- ms since the epoch, 2001: what lapses before is no lease
+
+-- leases tells whether a key holds a sorted set of ours; nil if it holds nothing, false and the error if it holds another
+-- or something else.
 function states.leases(key)
   local first = redis.pcall('ZRANGE', key, 0, 0, 'WITHSCORES')
   if first.err then
-    return false
+    return false, string.sub(first.err, 1, 9) == 'WRONGTYPE' and states.not_leases(key) or first
   elseif not first[1] then
     return nil
   end
   local last = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')
   for _, member in ipairs{ first[1], last[1] } do
     if member ~= 'blocked' and string.sub(member, 1, 6) ~= 'lease:' then
-      return false
+      return false, states.not_leases(key)
     end
   end
-  return tonumber(first[2]) >= 0 and tonumber(last[2]) <= numbers.MOST
+  if tonumber(first[2]) < EARLIEST or tonumber(last[2]) > numbers.MOST or redis.call('PTTL', key) < 0 then
+    return false, states.not_leases(key)
+  end
+  return true
 end
 
 -- blocked reads a value that ratelimit_block wrote: until when, the state below it and the expiry of that, in ms since
@@ -648,7 +653,7 @@ do
 --             period (ms), algorithm, and the options' values under their names; rate sets
 --               capacity   what field 2 of the reply says: the most that can be taken at once
 --   limit     function(limit): completes the limit, which is the rate itself, or has several in `rates`. Sets
---               decide     function(key, limit, cost): reads the key and answers
+--               decide     function(key, limit, cost, consume): reads the key and answers (consume: false for peek)
 --                            allowed, remaining, retry_after, reset_after, w1, w2, capacity   (times in ms, rounded up)
 --                          remaining and reset_after as they are after the call: after taking cost if it is
 --                          allowed. capacity: of the binding rate, nil for limit.capacity. Or nil and the error to
@@ -665,6 +670,7 @@ do
 local UNITS = { ms = 1, s = 1000, m = 60000, h = 3600000, d = 86400000 }
 local LONGEST_TEXT = 1024 -- bytes
 local MOST_RATES = 16
+local LONGEST_PERIOD = 32 -- bytes
 local LONGEST = 36500 * UNITS.d -- ms; in microseconds twice this is still below 2^53
 
 limits.LONGEST = LONGEST
@@ -684,7 +690,10 @@ end
 
 -- period reads "m" or "10s" to ms; nil and what is wrong with it.
 function limits.period(text)
-  local k, unit = string.match(text, '^(.-)(%a*)$')
+  local k, unit = '', text
+  if #text <= LONGEST_PERIOD then
+    k, unit = string.match(text, '^(.-)(%a*)$')
+  end
   if not UNITS[unit] then
     return nil, string.format('the unit of the period %s is none of ms, s, m, h, d', errors.quote(text))
   end
@@ -1049,14 +1058,14 @@ local function read_options(request, keys, args, at, allowed)
 end
 
 -- repeated answers the error for a key that is given twice, or nil.
-local function repeated(keys)
+function requests.repeated(keys)
   if #keys == 2 and keys[1] ~= keys[2] then
     return nil
   end
   local seen = {}
   for _, key in ipairs(keys) do
     if seen[key] then
-      return errors.new('BADKEYS', '%s is given twice; one key takes one limit', errors.quote(key))
+      return errors.new('BADKEYS', '%s is given twice; name each key once', errors.quote(key))
     end
     seen[key] = true
   end
@@ -1075,7 +1084,7 @@ function requests.read(keys, args, allowed)
     return nil, errors.new('BADARGS', 'no limit after the keys; give one such as 100/m for each key')
   end
   local request = { limits = list }
-  local err = read_options(request, keys, args, at, allowed) or (#keys > 1 and repeated(keys)) or nil
+  local err = read_options(request, keys, args, at, allowed) or (#keys > 1 and requests.repeated(keys)) or nil
   if err then
     return nil, err
   end
@@ -1095,7 +1104,7 @@ local reply = { 0, 0, 0, 0, 0, 1 }
 
 -- one decides over a single key: the common call, and the one that must cost next to nothing.
 function decisions.one(key, limit, cost, consume)
-  local allowed, remaining, retry, reset, w1, w2, capacity = limit.decide(key, limit, cost)
+  local allowed, remaining, retry, reset, w1, w2, capacity = limit.decide(key, limit, cost, consume)
   if allowed then
     if consume and cost > 0 then
       limit.write(key, limit, cost, w1, w2)
@@ -1139,7 +1148,7 @@ function decisions.all(verb, keys, list, costs, consume)
   local binding, binding_capacity, least, longest_retry, longest_reset = nil, nil, nil, 0, 0
   for i = 1, #list do
     local limit = list[i]
-    local allowed, remaining, retry, reset, w1, w2, capacity = limit[verb](keys[i], limit, costs[i])
+    local allowed, remaining, retry, reset, w1, w2, capacity = limit[verb](keys[i], limit, costs[i], consume)
     capacity = capacity or limit.capacity
     if allowed == nil then
       return remaining
@@ -1362,7 +1371,7 @@ function tracking.open(key)
   local names = { 'allowed', 'denied', 'cost', 'first', 'last', 'a' .. minute, 'd' .. minute }
   local values = redis.pcall('HMGET', key, unpack(names))
   if values.err then
-    return nil, states.not_usage(key)
+    return nil, string.sub(values.err, 1, 9) == 'WRONGTYPE' and states.not_usage(key) or values
   end
   local record = { key = key, now = now, minute = minute }
   for i, name in ipairs(names) do
@@ -1371,7 +1380,9 @@ function tracking.open(key)
       return nil, states.not_usage(key)
     end
   end
-  if not record.first and redis.call('EXISTS', key) == 1 then
+  local whole = record.first and record.last and record.cost and (record.allowed or record.denied)
+  local left = redis.call('PTTL', key)
+  if left == -1 or (left >= 0 and not whole) then
     return nil, states.not_usage(key)
   end
   return record
@@ -1422,9 +1433,10 @@ function tracking.read(key)
   end
   table.sort(minutes)
   local series = {}
-  for i, minute in ipairs(minutes) do
+  local newest = math.floor((fields.last or 0) / MINUTE)
+  for _, minute in ipairs(minutes) do
     local name = string.format('%.0f', minute)
-    series[i] = { minute * MINUTE, fields['a' .. name] or 0, fields['d' .. name] or 0 }
+    series[#series + 1] = minute <= newest and minute > newest - SERIES and { minute * MINUTE, fields['a' .. name] or 0, fields['d' .. name] or 0 } or nil
   end
   return {
     'allowed', fields.allowed or 0, 'denied', fields.denied or 0, 'cost', fields.cost or 0, 'first_ms', fields.first or 0,
@@ -1459,7 +1471,10 @@ function once.read(key)
     return nil, owner and states.in_use(key, 'the state of a limit (' .. owner.name .. ')') or states.unreadable(key, value)
   end
   for i = 1, #reply do
-    reply[i] = tonumber(reply[i])
+    reply[i] = reply[i] == '-1' and -1 or numbers.whole(reply[i])
+    if not reply[i] then
+      return nil, states.unreadable(key, value)
+    end
   end
   return reply
 end
@@ -1562,7 +1577,7 @@ function holdings.arguments(verb, keys, args, want)
     return errors.new('BADARGS', '%s: %s takes the keys%s', errors.quote(args[want + 1] or ''), verb,
       want == 0 and ' only' or ' and the ms for which they are denied')
   end
-  return nil
+  return requests.repeated(keys)
 end
 end
 
@@ -1593,7 +1608,7 @@ end
 -- blocked_for answers the ms for which the key is blocked, 0 if it is not, and whether it holds a set of leases; or nil
 -- and the error for a key that holds anything else.
 local function blocked_for(key, now)
-  local ours = states.leases(key)
+  local ours, err = states.leases(key)
   if ours then
     return math.max(0, (score(key, BLOCK) or 0) - now), true
   elseif ours == nil then
@@ -1607,10 +1622,11 @@ local function blocked_for(key, now)
   if untill and state == '' then
     return math.max(0, untill - now), false
   end
-  return nil, states.not_leases(key)
+  return nil, err
 end
 
--- held answers how many leases are held at now. Those that would last for longer than a lease does leave room for one.
+-- held answers how many leases are held at now. If all of them would last for longer than a lease does (the clock was set
+-- back), they leave room for one.
 local function held(key, limit, now)
   local from = '(' .. digits(now)
   local count = redis.call('ZCOUNT', key, from, '+inf')
@@ -1620,7 +1636,7 @@ local function held(key, limit, now)
     count = count - 1
     far = block > now + limit.lease and far - 1 or far
   end
-  return far > 0 and math.min(count, limit.capacity - 1) or count
+  return far > 0 and far == count and math.min(count, limit.capacity - 1) or count
 end
 
 local function answer(key, limit, now, allowed, count, retry)
@@ -1754,12 +1770,14 @@ do
 --
 -- A new n counts at once against what the open window has counted. A new period or align takes effect when the window
 -- ends, but a window that would stay open for longer than the period (the period was lowered, or the clock was set
--- back) is over: the next take opens a new one.
+-- back) gives way to a new one, in which what was counted leaves room for just this call.
+
+local COUNT = '^[1-9]%d*$'
 
 local prefixed = packed.prefixed('fixed_window:')
 
 local function holds(value)
-  return numbers.whole(value) ~= nil or prefixed(value)
+  return (string.find(value, COUNT) ~= nil and numbers.whole(value) ~= nil) or prefixed(value)
 end
 
 -- parse reads "<count>:<end>"; nil if it is not that.
@@ -1783,11 +1801,11 @@ end
 
 -- weigh decides over a window: its count and the ms left of it.
 local function weigh(count, left, capacity, cost)
-  local after = count + cost
-  if cost > 0 and after > capacity then
+  if cost > 0 and cost > capacity - count then
     local until_free = count > 0 and left or 0
     return false, math.max(0, capacity - count), cost > capacity and -1 or until_free, until_free
   end
+  local after = count + cost
   return true, math.max(0, capacity - after), 0, after > 0 and left or 0
 end
 
@@ -1828,16 +1846,25 @@ local function read(key, limit, cost)
   local value = redis.pcall('GET', key)
   if not value then
     return 0, 0
-  elseif type(value) ~= 'string' or #value > 15 or not string.find(value, '^%d+$') then
+  elseif type(value) ~= 'string' or #value > 15 or not string.find(value, COUNT) then
     return unusual(key, value, limit, cost)
   end
   local left = redis.call('PTTL', key)
   if left < 0 then
     return nil, states.missing_expiry(key)
-  elseif left > limit.period then
-    return 0, 0
   end
   return tonumber(value), left, nil, true
+end
+
+-- renewed answers the count and the ms of a window that opens in this call: what another algorithm's state stands for, or
+-- what a window has counted that is open for too long.
+local function renewed(count, left, elsewhere, limit, cost)
+  if left > limit.period then
+    count = math.min(count, states.leaves_room(limit.capacity, cost))
+  elseif not elsewhere then
+    count = 0
+  end
+  return count, opening(limit)
 end
 
 local function decide(key, limit, cost)
@@ -1850,15 +1877,14 @@ local function decide(key, limit, cost)
   end
   local opens = nil
   if left == 0 or left > limit.period then
-    count = elsewhere and count or 0
-    left = opening(limit)
+    count, left = renewed(count, left, elsewhere, limit, cost)
     opens = left
   elseif not kept then
     opens = left
   end
   local capacity = limit.capacity
-  local after = count + cost
-  if after <= capacity then
+  if cost <= capacity - count then
+    local after = count + cost
     return true, capacity - after, 0, after > 0 and left or 0, after, opens
   end
   local allowed, remaining, retry, reset = weigh(count, left, capacity, cost)
@@ -1877,8 +1903,7 @@ local function give(key, limit, cost)
     return states.refused_by_block(limit, 1, left)
   end
   if left == 0 or left > limit.period then
-    count = elsewhere and count or 0
-    left = opening(limit)
+    count, left = renewed(count, left, elsewhere, limit, 1)
     kept = false
   end
   local after = math.max(0, count - cost)
@@ -1899,22 +1924,24 @@ end
 
 ------------------------------------------------------------------- several rates
 
-local function window(text, now, rate)
+local function window(text, now, rate, cost)
   if text == '' then
     return 0, length(rate, now)
   end
   local count, ending = parse(text)
   if not count then
     return nil
-  elseif ending <= now or ending - now > rate.period then
+  elseif ending <= now then
     return 0, length(rate, now)
+  elseif ending - now > rate.period then
+    return math.min(count, states.leaves_room(rate.capacity, cost)), length(rate, now)
   end
   return count, ending - now
 end
 
 local function step(text, now_us, rate, cost)
   local now = math.floor(now_us / 1000)
-  local count, left = window(text, now, rate)
+  local count, left = window(text, now, rate, cost)
   if not count then
     return nil
   end
@@ -1924,7 +1951,7 @@ end
 
 local function give_step(text, now_us, rate, cost)
   local now = math.floor(now_us / 1000)
-  local count, left = window(text, now, rate)
+  local count, left = window(text, now, rate, 1)
   if not count then
     return nil
   elseif cost >= count then
@@ -2032,7 +2059,7 @@ end
 -- A key that denies is asked again and again, and PTTL alone answers it, once GET has shown that the state is ours.
 -- seen keeps the debt at which it did: while time passes and nothing is written a debt shrinks, so a debt that has not
 -- says that the key may no longer be the one that was seen. This saves a seventh of a denied call (bench/README.md), is
--- forgotten freely, and can only deny.
+-- forgotten freely, and can only deny. peek does not use it: a replica does not see what is written to the key.
 local MOST_SEEN = 10000 -- keys
 local LONGEST_SEEN = 200 -- bytes of a key
 local seen = {}
@@ -2057,12 +2084,12 @@ states.forgetful[#states.forgetful + 1] = function(key)
   end
 end
 
-local function decide_ms(key, limit, cost)
+local function decide_ms(key, limit, cost, consume)
   local interval, full = limit.interval, limit.full
   local debt = redis.call('PTTL', key)
   local after = debt + cost * interval
   local kept, read, elsewhere = true, false, nil
-  if debt <= 0 or after <= full or debt >= (seen[key] or -1) or debt + interval > 2 * full then
+  if debt <= 0 or after <= full or not consume or debt >= (seen[key] or -1) or debt + interval > 2 * full then
     read = true
     if debt == -2 then
       debt = 0
@@ -2418,7 +2445,7 @@ local PREFIX = 'sliding_log:'
 local STATE = '^sliding_log:[^:]'
 local BASE, ENTRY = 5, 12
 local CHUNK = 2048 -- bytes that the first read brings; a log that ends within is rewritten, a longer one appended to
-local MOST = 1000000000 -- the largest n: the sums stay in 5 bytes between two rewrites
+local MOST = 10000000 -- the largest n: the sums stay in 5 bytes between two rewrites
 local REBASE = 200000000000 -- sums start from 0 again; below 0x3a00000000, so that a text never begins with ':'
 
 -- open answers a log, or nil: text holds it from byte `skip` + 1 on, or its beginning, if it is `size` bytes long in all
@@ -2435,6 +2462,9 @@ local function open(text, skip, size, key)
     last, sum = struct.unpack('>I7I5', text, #text - ENTRY + 1)
   elseif count > 1 then
     last, sum = struct.unpack('>I7I5', redis.call('GETRANGE', key, -ENTRY, -1))
+  end
+  if base > first_sum or first_sum > sum or first > last then
+    return nil
   end
   return {
     text = text, skip = skip, key = key, whole = whole, count = count, base = base, first = first, first_sum = first_sum,
@@ -2718,8 +2748,8 @@ do
 -- State: "sliding_window:<w in ms>:<number of the newest bucket>:<its count>,<the one before>,...". The key expires
 -- when the last count has left the window. Time in whole milliseconds.
 --
--- A new n counts at once. Counters of another width (another period or k) or of the future (the clock was set back)
--- cannot be placed: what they add up to, within this window, leaves at least room for just this call.
+-- A new n counts at once. Counters of another width (another period or k) count from where their bucket begins. If the
+-- state was written in the future (the clock was set back), what it adds up to leaves room for just this call.
 
 local MOST_BUCKETS = 1000
 
@@ -2761,22 +2791,20 @@ local function read(text, now, rate, cost)
     return nil
   end
   local current = math.floor(now / rate.width)
-  if width == rate.width and newest <= current then
+  if newest * width > now then
+    local sum = 0
     for i = 0, many - 1 do
-      local at = current - newest + i
-      if at <= rate.buckets then
-        counts[at] = found[i]
-      end
-    end
-    return counts
-  end
-  local sum = 0
-  for i = 0, many - 1 do
-    if (newest - i + 1) * width > now - rate.period then
       sum = sum + found[i]
     end
+    counts[0] = math.min(sum, states.leaves_room(rate.capacity, cost))
+    return counts
   end
-  counts[0] = math.min(sum, states.leaves_room(rate.capacity, cost))
+  for i = 0, many - 1 do
+    local at = current - (width == rate.width and newest - i or math.floor((newest - i) * width / rate.width))
+    if at <= rate.buckets then
+      counts[at] = counts[at] + found[i]
+    end
+  end
   return counts
 end
 
@@ -2796,10 +2824,10 @@ local function text_of(counts, current, rate)
   return string.format('%.0f:%.0f:', rate.width, current) .. table.concat(list, ',')
 end
 
--- full_buckets adds up the counters that count whole when `shift` more buckets have passed.
-local function full_buckets(counts, rate, shift)
+-- full_buckets adds up the counters that count whole.
+local function full_buckets(counts, rate)
   local sum = 0
-  for i = 0, rate.buckets - 1 - shift do
+  for i = 0, rate.buckets - 1 do
     sum = sum + counts[i]
   end
   return sum
@@ -2808,7 +2836,7 @@ end
 -- remaining and reset of the counts, `into` ms into the bucket of now.
 local function standing(counts, into, rate)
   local oldest = counts[rate.buckets]
-  local estimate = full_buckets(counts, rate, 0) + math.ceil(oldest * (rate.width - into) / rate.width)
+  local estimate = full_buckets(counts, rate) + math.ceil(oldest * (rate.width - into) / rate.width)
   local reset = 0
   for i = 0, rate.buckets do
     if counts[i] > 0 then
@@ -2822,8 +2850,8 @@ end
 -- wait answers the ms until the estimate leaves room for cost, if nothing else is taken.
 local function wait(counts, into, rate, cost)
   local width = rate.width
+  local room = rate.capacity - cost - full_buckets(counts, rate)
   for shift = 0, rate.buckets do
-    local room = rate.capacity - cost - full_buckets(counts, rate, shift)
     local oldest = counts[rate.buckets - shift]
     if room >= 0 then
       local needed = oldest > room and math.ceil((oldest - room) * width / oldest) or 0
@@ -2831,12 +2859,13 @@ local function wait(counts, into, rate, cost)
         return shift * width + needed - into
       end
     end
+    room = room + (counts[rate.buckets - 1 - shift] or 0)
   end
   return (rate.buckets + 1) * width - into
 end
 
 local function fits(counts, into, rate, cost)
-  local room = rate.capacity - cost - full_buckets(counts, rate, 0)
+  local room = rate.capacity - cost - full_buckets(counts, rate)
   return room >= 0 and counts[rate.buckets] * (rate.width - into) <= room * rate.width
 end
 
@@ -2921,8 +2950,9 @@ do
 --
 -- State: "token_bucket:<tokens>:<us>", the tokens left, and when they were last added to. The key expires when full.
 --
--- n, b and the period of a changed limit count from the last addition on; tokens above a lowered b are lost. A state
--- that would take longer than one full refill (the clock was set back) leaves room for just this call.
+-- n, b and the period of a changed limit count from the last addition on; tokens above a lowered b are lost. With the
+-- clock set back, what tokens are left are there; a bucket without any that would wait for longer than one full refill
+-- leaves room for just this call.
 
 local LONGEST = 33 -- bytes of a state: two numbers up to 2^53
 
@@ -2943,6 +2973,9 @@ local function level(text, now, rate, cost)
     return nil
   end
   tokens, added = tonumber(tokens), tonumber(added)
+  if tokens > numbers.MOST or added > numbers.MOST then
+    return nil
+  end
   if added < now then
     local period = rate.period * 1000
     local periods = (now - added - (now - added) % period) / period
@@ -2951,7 +2984,7 @@ local function level(text, now, rate, cost)
   end
   if tokens >= capacity then
     return capacity, now
-  elseif added + refill_us(capacity - tokens, rate) - now > refill_us(capacity, rate) then
+  elseif tokens == 0 and added + rate.period * 1000 - now > refill_us(capacity, rate) then
     return capacity - states.leaves_room(capacity, cost), now
   end
   return tokens, added

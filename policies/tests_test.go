@@ -86,7 +86,7 @@ func TestFailures(t *testing.T) {
 		{"an error that was not expected", "  - {take: [calc, k]}\n",
 			"5:5 take @calc k at 0s: error: expected no error, got RATELIMIT BADKEYS the number of keys is 1 and the number of limits 2; give each limit one key, in order; @calc takes resource, consumer"},
 		{"no error where one was expected", "  - {take: [api, k], expect: {error: RATELIMIT BADKEYS}}\n", `5:38 take @api k at 0s: error: expected an error that begins with "RATELIMIT BADKEYS", got no error`},
-		{"another error", "  - {take: [calc, k, k], expect: {error: RATELIMIT BADLIMIT}}\n", `5:42 take @calc k k at 0s: error: expected an error that begins with "RATELIMIT BADLIMIT", got RATELIMIT BADKEYS "k" is given twice; one key takes one limit`},
+		{"another error", "  - {take: [calc, k, k], expect: {error: RATELIMIT BADLIMIT}}\n", `5:42 take @calc k k at 0s: error: expected an error that begins with "RATELIMIT BADLIMIT", got RATELIMIT BADKEYS "k" is given twice; name each key once`},
 		{"leases", "  - {acquire: [jobs, k, a]}\n  - {acquire: [jobs, k, b], expect: {allowed: true}}\n  - {at: 1s, renew: [jobs, k, a], expect: {reset_after: 9s}}\n  - {at: 1s, release: [jobs, k, b], expect: {changed: 1}}\n",
 			"6:47 acquire @jobs k b at 0s: allowed: expected true, got false\n7:57 renew @jobs k a at 1s: reset_after: expected 9s, got 10s\n8:55 release @jobs k b at 1s: changed: expected 1, got 0"},
 		{"keys without a limit", "  - {block: [a, b], for: 10m, expect: {changed: 1}}\n  - {unblock: [a, c], expect: {changed: 2}}\n  - {reset: [a, b], expect: {changed: 0}}\n  - {at: 1d, refund: [api, a], expect: {remaining: 1}}\n",

@@ -55,22 +55,27 @@ function states.not_usage(key)
   return unusable(key, 'does not hold a usage record')
 end
 
--- leases tells whether a sorted set is one of ours: nil if there is none under the key, false if it is another's or the
--- key holds something else.
+local EARLIEST = 1000000000000 -- ms since the epoch, 2001: what lapses before is no lease
+
+-- leases tells whether a key holds a sorted set of ours; nil if it holds nothing, false and the error if it holds another
+-- or something else.
 function states.leases(key)
   local first = redis.pcall('ZRANGE', key, 0, 0, 'WITHSCORES')
   if first.err then
-    return false
+    return false, string.sub(first.err, 1, 9) == 'WRONGTYPE' and states.not_leases(key) or first
   elseif not first[1] then
     return nil
   end
   local last = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')
   for _, member in ipairs{ first[1], last[1] } do
     if member ~= 'blocked' and string.sub(member, 1, 6) ~= 'lease:' then
-      return false
+      return false, states.not_leases(key)
     end
   end
-  return tonumber(first[2]) >= 0 and tonumber(last[2]) <= numbers.MOST
+  if tonumber(first[2]) < EARLIEST or tonumber(last[2]) > numbers.MOST or redis.call('PTTL', key) < 0 then
+    return false, states.not_leases(key)
+  end
+  return true
 end
 
 -- blocked reads a value that ratelimit_block wrote: until when, the state below it and the expiry of that, in ms since

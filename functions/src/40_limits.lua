@@ -9,7 +9,7 @@
 --             period (ms), algorithm, and the options' values under their names; rate sets
 --               capacity   what field 2 of the reply says: the most that can be taken at once
 --   limit     function(limit): completes the limit, which is the rate itself, or has several in `rates`. Sets
---               decide     function(key, limit, cost): reads the key and answers
+--               decide     function(key, limit, cost, consume): reads the key and answers (consume: false for peek)
 --                            allowed, remaining, retry_after, reset_after, w1, w2, capacity   (times in ms, rounded up)
 --                          remaining and reset_after as they are after the call: after taking cost if it is
 --                          allowed. capacity: of the binding rate, nil for limit.capacity. Or nil and the error to
@@ -26,6 +26,7 @@
 local UNITS = { ms = 1, s = 1000, m = 60000, h = 3600000, d = 86400000 }
 local LONGEST_TEXT = 1024 -- bytes
 local MOST_RATES = 16
+local LONGEST_PERIOD = 32 -- bytes
 local LONGEST = 36500 * UNITS.d -- ms; in microseconds twice this is still below 2^53
 
 limits.LONGEST = LONGEST
@@ -45,7 +46,10 @@ end
 
 -- period reads "m" or "10s" to ms; nil and what is wrong with it.
 function limits.period(text)
-  local k, unit = string.match(text, '^(.-)(%a*)$')
+  local k, unit = '', text
+  if #text <= LONGEST_PERIOD then
+    k, unit = string.match(text, '^(.-)(%a*)$')
+  end
   if not UNITS[unit] then
     return nil, string.format('the unit of the period %s is none of ms, s, m, h, d', errors.quote(text))
   end

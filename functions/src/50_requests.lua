@@ -107,14 +107,14 @@ local function read_options(request, keys, args, at, allowed)
 end
 
 -- repeated answers the error for a key that is given twice, or nil.
-local function repeated(keys)
+function requests.repeated(keys)
   if #keys == 2 and keys[1] ~= keys[2] then
     return nil
   end
   local seen = {}
   for _, key in ipairs(keys) do
     if seen[key] then
-      return errors.new('BADKEYS', '%s is given twice; one key takes one limit', errors.quote(key))
+      return errors.new('BADKEYS', '%s is given twice; name each key once', errors.quote(key))
     end
     seen[key] = true
   end
@@ -133,7 +133,7 @@ function requests.read(keys, args, allowed)
     return nil, errors.new('BADARGS', 'no limit after the keys; give one such as 100/m for each key')
   end
   local request = { limits = list }
-  local err = read_options(request, keys, args, at, allowed) or (#keys > 1 and repeated(keys)) or nil
+  local err = read_options(request, keys, args, at, allowed) or (#keys > 1 and requests.repeated(keys)) or nil
   if err then
     return nil, err
   end

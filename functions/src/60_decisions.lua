@@ -7,7 +7,7 @@ local reply = { 0, 0, 0, 0, 0, 1 }
 
 -- one decides over a single key: the common call, and the one that must cost next to nothing.
 function decisions.one(key, limit, cost, consume)
-  local allowed, remaining, retry, reset, w1, w2, capacity = limit.decide(key, limit, cost)
+  local allowed, remaining, retry, reset, w1, w2, capacity = limit.decide(key, limit, cost, consume)
   if allowed then
     if consume and cost > 0 then
       limit.write(key, limit, cost, w1, w2)
@@ -51,7 +51,7 @@ function decisions.all(verb, keys, list, costs, consume)
   local binding, binding_capacity, least, longest_retry, longest_reset = nil, nil, nil, 0, 0
   for i = 1, #list do
     local limit = list[i]
-    local allowed, remaining, retry, reset, w1, w2, capacity = limit[verb](keys[i], limit, costs[i])
+    local allowed, remaining, retry, reset, w1, w2, capacity = limit[verb](keys[i], limit, costs[i], consume)
     capacity = capacity or limit.capacity
     if allowed == nil then
       return remaining

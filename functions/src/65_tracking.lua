@@ -17,7 +17,7 @@ function tracking.open(key)
   local names = { 'allowed', 'denied', 'cost', 'first', 'last', 'a' .. minute, 'd' .. minute }
   local values = redis.pcall('HMGET', key, unpack(names))
   if values.err then
-    return nil, states.not_usage(key)
+    return nil, string.sub(values.err, 1, 9) == 'WRONGTYPE' and states.not_usage(key) or values
   end
   local record = { key = key, now = now, minute = minute }
   for i, name in ipairs(names) do
@@ -26,7 +26,9 @@ function tracking.open(key)
       return nil, states.not_usage(key)
     end
   end
-  if not record.first and redis.call('EXISTS', key) == 1 then
+  local whole = record.first and record.last and record.cost and (record.allowed or record.denied)
+  local left = redis.call('PTTL', key)
+  if left == -1 or (left >= 0 and not whole) then
     return nil, states.not_usage(key)
   end
   return record
@@ -77,9 +79,10 @@ function tracking.read(key)
   end
   table.sort(minutes)
   local series = {}
-  for i, minute in ipairs(minutes) do
+  local newest = math.floor((fields.last or 0) / MINUTE)
+  for _, minute in ipairs(minutes) do
     local name = string.format('%.0f', minute)
-    series[i] = { minute * MINUTE, fields['a' .. name] or 0, fields['d' .. name] or 0 }
+    series[#series + 1] = minute <= newest and minute > newest - SERIES and { minute * MINUTE, fields['a' .. name] or 0, fields['d' .. name] or 0 } or nil
   end
   return {
     'allowed', fields.allowed or 0, 'denied', fields.denied or 0, 'cost', fields.cost or 0, 'first_ms', fields.first or 0,

@@ -21,7 +21,10 @@ function once.read(key)
     return nil, owner and states.in_use(key, 'the state of a limit (' .. owner.name .. ')') or states.unreadable(key, value)
   end
   for i = 1, #reply do
-    reply[i] = tonumber(reply[i])
+    reply[i] = reply[i] == '-1' and -1 or numbers.whole(reply[i])
+    if not reply[i] then
+      return nil, states.unreadable(key, value)
+    end
   end
   return reply
 end

@@ -46,5 +46,5 @@ function holdings.arguments(verb, keys, args, want)
     return errors.new('BADARGS', '%s: %s takes the keys%s', errors.quote(args[want + 1] or ''), verb,
       want == 0 and ' only' or ' and the ms for which they are denied')
   end
-  return nil
+  return requests.repeated(keys)
 end

@@ -9,7 +9,7 @@ import (
 type held struct {
 	n, now, until int64 // until is now + lease, in milliseconds
 	lapse         map[string]int64
-	room          bool // one of them lapses later than any that this limit grants
+	room          bool // all of them lapse later than any that this limit grants
 }
 
 func (m *Model) openLeases(key string, r Rate) (*held, string) {
@@ -22,12 +22,16 @@ func (m *Model) openLeases(key string, r Rate) (*held, string) {
 	default:
 		return nil, "BADSTATE"
 	}
+	far := 0
 	for id, at := range e.leases {
 		if at > h.now {
 			h.lapse[id] = at
-			h.room = h.room || at > h.until
+			if at > h.until {
+				far++
+			}
 		}
 	}
+	h.room = far > 0 && far == len(h.lapse)
 	return h, ""
 }
 

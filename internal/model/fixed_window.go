@@ -9,12 +9,15 @@ type fixedWindow struct {
 	window
 }
 
-func standFixedWindow(r Rate, saved any, now instant) *fixedWindow {
+func standFixedWindow(r Rate, saved any, c int64, now instant) *fixedWindow {
 	w := &fixedWindow{rate: r, now: now.ms()}
 	period := r.Period.MS()
-	if s, ok := saved.(window); ok && s.end > w.now && s.end-w.now <= period {
-		w.window = s
-		return w
+	if s, ok := saved.(window); ok && s.end > w.now {
+		if s.end-w.now <= period {
+			w.window = s
+			return w
+		}
+		w.count = min(s.count, r.N-room(c, r.N))
 	}
 	w.end = w.now + period
 	if r.Align {

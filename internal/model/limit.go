@@ -20,6 +20,9 @@ const (
 // MaxCount is the largest cost, count and burst: 2^53.
 const MaxCount = int64(1) << 53
 
+// MostLogged is the largest count of a sliding_log.
+const MostLogged = int64(10000000)
+
 // MaxPeriodMS is the longest period, and the longest time to refill: 36500 days.
 const MaxPeriodMS = int64(36500) * 86400000
 

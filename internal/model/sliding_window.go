@@ -1,9 +1,6 @@
 package model
 
-import (
-	"maps"
-	"math/big"
-)
+import "math/big"
 
 // buckets is what sliding_window keeps: the counts of buckets of one width, by number, and which one it was written in.
 type buckets struct {
@@ -34,18 +31,14 @@ func standSlidingWindow(r Rate, saved any, c int64, now instant) *slidingWindow 
 	if !ok {
 		return s
 	}
-	i := s.now / s.width
-	if old.width == s.width && old.written <= i {
-		s.counts = maps.Clone(old.counts)
-		return s
-	}
 	sum := int64(0)
 	for j, count := range old.counts {
-		if (j+1)*old.width > s.now-r.Period.MS() {
-			sum += count
-		}
+		sum += count
+		s.counts[j*old.width/s.width] += count
 	}
-	s.counts[i] = min(sum, s.n-room(c, s.n))
+	if old.written*old.width > s.now {
+		s.counts = map[int64]int64{s.now / s.width: min(sum, s.n-room(c, s.n))}
+	}
 	return s
 }
 

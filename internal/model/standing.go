@@ -30,7 +30,7 @@ func stand(l Limit, r Rate, saved any, c int64, now instant) standing {
 	case TokenBucket:
 		return standTokenBucket(r, saved, c, now)
 	case FixedWindow:
-		return standFixedWindow(r, saved, now)
+		return standFixedWindow(r, saved, c, now)
 	case SlidingWindow:
 		return standSlidingWindow(r, saved, c, now)
 	case SlidingLog:

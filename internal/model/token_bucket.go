@@ -30,7 +30,7 @@ func standTokenBucket(r Rate, saved any, c int64, now instant) *tokenBucket {
 	if s.left >= r.Capacity() {
 		return b
 	}
-	if s.added+b.refill(r.Capacity()-s.left)-b.now > b.refill(r.Capacity()) {
+	if s.left == 0 && s.added+r.periodUS()-b.now > b.refill(r.Capacity()) {
 		s = tokens{room(c, r.Capacity()), b.now}
 	}
 	b.tokens = s

@@ -59,7 +59,11 @@ func (m *Model) usage(key string) (any, string) {
 		return nil, "BADSTATE"
 	}
 	minutes := []any{}
+	last := u.last / minuteMS * minuteMS
 	for _, b := range u.minutes {
+		if b.start > last || b.start <= last-series*minuteMS {
+			continue
+		}
 		minutes = append(minutes, []any{b.start, b.allowed, b.denied})
 	}
 	return []any{"allowed", u.allowed, "denied", u.denied, "cost", u.cost, "first_ms", u.first, "last_ms", u.last,

@@ -68,7 +68,7 @@ var rows = map[string][]string{
 		"0 | take 3 {v}:a {v}:b {v}:c @calc | RATELIMIT BADKEYS the number of keys is 3 and the number of limits 2; give each limit one key, in order; @calc takes resource, consumer",
 		"0 | take 1 {v}:a @seen | RATELIMIT BADKEYS the number of keys is 1 and the number of limits 1; give each limit one key, in order, then one for ONCE and one for TRACK; @seen takes a key, and a usage key last",
 		"0 | peek 2 {v}:a {v}:b @seen | RATELIMIT BADKEYS the number of keys is 2 and the number of limits 1; give each limit one key, in order; @seen takes a key",
-		"0 | take 2 {v}:a {v}:a @calc | RATELIMIT BADKEYS \"{v}:a\" is given twice; one key takes one limit",
+		"0 | take 2 {v}:a {v}:a @calc | RATELIMIT BADKEYS \"{v}:a\" is given twice; name each key once",
 		"0 | take 2 {v}:r {v}:c @calc COST 1 2 3 | RATELIMIT BADARGS the number of costs is 3 and the number of limits 2; give one cost for all, or one for each",
 		"0 | take 1 {v}:a @wrong | RATELIMIT BADLIMIT \"1/fortnight\": the unit of the period \"fortnight\" is none of ms, s, m, h, d",
 		"0 | take 2 {v}:a {v}:b @wrong.too | RATELIMIT BADLIMIT \"concurrency 1 lease=1s\": concurrency is for ratelimit_acquire, ratelimit_renew and ratelimit_release",

@@ -23,7 +23,7 @@ end
 -- blocked_for answers the ms for which the key is blocked, 0 if it is not, and whether it holds a set of leases; or nil
 -- and the error for a key that holds anything else.
 local function blocked_for(key, now)
-  local ours = states.leases(key)
+  local ours, err = states.leases(key)
   if ours then
     return math.max(0, (score(key, BLOCK) or 0) - now), true
   elseif ours == nil then
@@ -37,10 +37,11 @@ local function blocked_for(key, now)
   if untill and state == '' then
     return math.max(0, untill - now), false
   end
-  return nil, states.not_leases(key)
+  return nil, err
 end
 
--- held answers how many leases are held at now. Those that would last for longer than a lease does leave room for one.
+-- held answers how many leases are held at now. If all of them would last for longer than a lease does (the clock was set
+-- back), they leave room for one.
 local function held(key, limit, now)
   local from = '(' .. digits(now)
   local count = redis.call('ZCOUNT', key, from, '+inf')
@@ -50,7 +51,7 @@ local function held(key, limit, now)
     count = count - 1
     far = block > now + limit.lease and far - 1 or far
   end
-  return far > 0 and math.min(count, limit.capacity - 1) or count
+  return far > 0 and far == count and math.min(count, limit.capacity - 1) or count
 end
 
 local function answer(key, limit, now, allowed, count, retry)

@@ -7,12 +7,14 @@
 --
 -- A new n counts at once against what the open window has counted. A new period or align takes effect when the window
 -- ends, but a window that would stay open for longer than the period (the period was lowered, or the clock was set
--- back) is over: the next take opens a new one.
+-- back) gives way to a new one, in which what was counted leaves room for just this call.
+
+local COUNT = '^[1-9]%d*$'
 
 local prefixed = packed.prefixed('fixed_window:')
 
 local function holds(value)
-  return numbers.whole(value) ~= nil or prefixed(value)
+  return (string.find(value, COUNT) ~= nil and numbers.whole(value) ~= nil) or prefixed(value)
 end
 
 -- parse reads "<count>:<end>"; nil if it is not that.
@@ -36,11 +38,11 @@ end
 
 -- weigh decides over a window: its count and the ms left of it.
 local function weigh(count, left, capacity, cost)
-  local after = count + cost
-  if cost > 0 and after > capacity then
+  if cost > 0 and cost > capacity - count then
     local until_free = count > 0 and left or 0
     return false, math.max(0, capacity - count), cost > capacity and -1 or until_free, until_free
   end
+  local after = count + cost
   return true, math.max(0, capacity - after), 0, after > 0 and left or 0
 end
 
@@ -81,16 +83,25 @@ local function read(key, limit, cost)
   local value = redis.pcall('GET', key)
   if not value then
     return 0, 0
-  elseif type(value) ~= 'string' or #value > 15 or not string.find(value, '^%d+$') then
+  elseif type(value) ~= 'string' or #value > 15 or not string.find(value, COUNT) then
     return unusual(key, value, limit, cost)
   end
   local left = redis.call('PTTL', key)
   if left < 0 then
     return nil, states.missing_expiry(key)
-  elseif left > limit.period then
-    return 0, 0
   end
   return tonumber(value), left, nil, true
+end
+
+-- renewed answers the count and the ms of a window that opens in this call: what another algorithm's state stands for, or
+-- what a window has counted that is open for too long.
+local function renewed(count, left, elsewhere, limit, cost)
+  if left > limit.period then
+    count = math.min(count, states.leaves_room(limit.capacity, cost))
+  elseif not elsewhere then
+    count = 0
+  end
+  return count, opening(limit)
 end
 
 local function decide(key, limit, cost)
@@ -103,15 +114,14 @@ local function decide(key, limit, cost)
   end
   local opens = nil
   if left == 0 or left > limit.period then
-    count = elsewhere and count or 0
-    left = opening(limit)
+    count, left = renewed(count, left, elsewhere, limit, cost)
     opens = left
   elseif not kept then
     opens = left
   end
   local capacity = limit.capacity
-  local after = count + cost
-  if after <= capacity then
+  if cost <= capacity - count then
+    local after = count + cost
     return true, capacity - after, 0, after > 0 and left or 0, after, opens
   end
   local allowed, remaining, retry, reset = weigh(count, left, capacity, cost)
@@ -130,8 +140,7 @@ local function give(key, limit, cost)
     return states.refused_by_block(limit, 1, left)
   end
   if left == 0 or left > limit.period then
-    count = elsewhere and count or 0
-    left = opening(limit)
+    count, left = renewed(count, left, elsewhere, limit, 1)
     kept = false
   end
   local after = math.max(0, count - cost)
@@ -152,22 +161,24 @@ end
 
 ------------------------------------------------------------------- several rates
 
-local function window(text, now, rate)
+local function window(text, now, rate, cost)
   if text == '' then
     return 0, length(rate, now)
   end
   local count, ending = parse(text)
   if not count then
     return nil
-  elseif ending <= now or ending - now > rate.period then
+  elseif ending <= now then
     return 0, length(rate, now)
+  elseif ending - now > rate.period then
+    return math.min(count, states.leaves_room(rate.capacity, cost)), length(rate, now)
   end
   return count, ending - now
 end
 
 local function step(text, now_us, rate, cost)
   local now = math.floor(now_us / 1000)
-  local count, left = window(text, now, rate)
+  local count, left = window(text, now, rate, cost)
   if not count then
     return nil
   end
@@ -177,7 +188,7 @@ end
 
 local function give_step(text, now_us, rate, cost)
   local now = math.floor(now_us / 1000)
-  local count, left = window(text, now, rate)
+  local count, left = window(text, now, rate, 1)
   if not count then
     return nil
   elseif cost >= count then

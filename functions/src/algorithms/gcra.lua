@@ -53,7 +53,7 @@ end
 -- A key that denies is asked again and again, and PTTL alone answers it, once GET has shown that the state is ours.
 -- seen keeps the debt at which it did: while time passes and nothing is written a debt shrinks, so a debt that has not
 -- says that the key may no longer be the one that was seen. This saves a seventh of a denied call (bench/README.md), is
--- forgotten freely, and can only deny.
+-- forgotten freely, and can only deny. peek does not use it: a replica does not see what is written to the key.
 local MOST_SEEN = 10000 -- keys
 local LONGEST_SEEN = 200 -- bytes of a key
 local seen = {}
@@ -78,12 +78,12 @@ states.forgetful[#states.forgetful + 1] = function(key)
   end
 end
 
-local function decide_ms(key, limit, cost)
+local function decide_ms(key, limit, cost, consume)
   local interval, full = limit.interval, limit.full
   local debt = redis.call('PTTL', key)
   local after = debt + cost * interval
   local kept, read, elsewhere = true, false, nil
-  if debt <= 0 or after <= full or debt >= (seen[key] or -1) or debt + interval > 2 * full then
+  if debt <= 0 or after <= full or not consume or debt >= (seen[key] or -1) or debt + interval > 2 * full then
     read = true
     if debt == -2 then
       debt = 0

@@ -13,7 +13,7 @@ local PREFIX = 'sliding_log:'
 local STATE = '^sliding_log:[^:]'
 local BASE, ENTRY = 5, 12
 local CHUNK = 2048 -- bytes that the first read brings; a log that ends within is rewritten, a longer one appended to
-local MOST = 1000000000 -- the largest n: the sums stay in 5 bytes between two rewrites
+local MOST = 10000000 -- the largest n: the sums stay in 5 bytes between two rewrites
 local REBASE = 200000000000 -- sums start from 0 again; below 0x3a00000000, so that a text never begins with ':'
 
 -- open answers a log, or nil: text holds it from byte `skip` + 1 on, or its beginning, if it is `size` bytes long in all
@@ -30,6 +30,9 @@ local function open(text, skip, size, key)
     last, sum = struct.unpack('>I7I5', text, #text - ENTRY + 1)
   elseif count > 1 then
     last, sum = struct.unpack('>I7I5', redis.call('GETRANGE', key, -ENTRY, -1))
+  end
+  if base > first_sum or first_sum > sum or first > last then
+    return nil
   end
   return {
     text = text, skip = skip, key = key, whole = whole, count = count, base = base, first = first, first_sum = first_sum,

@@ -6,8 +6,8 @@
 -- State: "sliding_window:<w in ms>:<number of the newest bucket>:<its count>,<the one before>,...". The key expires
 -- when the last count has left the window. Time in whole milliseconds.
 --
--- A new n counts at once. Counters of another width (another period or k) or of the future (the clock was set back)
--- cannot be placed: what they add up to, within this window, leaves at least room for just this call.
+-- A new n counts at once. Counters of another width (another period or k) count from where their bucket begins. If the
+-- state was written in the future (the clock was set back), what it adds up to leaves room for just this call.
 
 local MOST_BUCKETS = 1000
 
@@ -49,22 +49,20 @@ local function read(text, now, rate, cost)
     return nil
   end
   local current = math.floor(now / rate.width)
-  if width == rate.width and newest <= current then
+  if newest * width > now then
+    local sum = 0
     for i = 0, many - 1 do
-      local at = current - newest + i
-      if at <= rate.buckets then
-        counts[at] = found[i]
-      end
-    end
-    return counts
-  end
-  local sum = 0
-  for i = 0, many - 1 do
-    if (newest - i + 1) * width > now - rate.period then
       sum = sum + found[i]
     end
+    counts[0] = math.min(sum, states.leaves_room(rate.capacity, cost))
+    return counts
   end
-  counts[0] = math.min(sum, states.leaves_room(rate.capacity, cost))
+  for i = 0, many - 1 do
+    local at = current - (width == rate.width and newest - i or math.floor((newest - i) * width / rate.width))
+    if at <= rate.buckets then
+      counts[at] = counts[at] + found[i]
+    end
+  end
   return counts
 end
 
@@ -84,10 +82,10 @@ local function text_of(counts, current, rate)
   return string.format('%.0f:%.0f:', rate.width, current) .. table.concat(list, ',')
 end
 
--- full_buckets adds up the counters that count whole when `shift` more buckets have passed.
-local function full_buckets(counts, rate, shift)
+-- full_buckets adds up the counters that count whole.
+local function full_buckets(counts, rate)
   local sum = 0
-  for i = 0, rate.buckets - 1 - shift do
+  for i = 0, rate.buckets - 1 do
     sum = sum + counts[i]
   end
   return sum
@@ -96,7 +94,7 @@ end
 -- remaining and reset of the counts, `into` ms into the bucket of now.
 local function standing(counts, into, rate)
   local oldest = counts[rate.buckets]
-  local estimate = full_buckets(counts, rate, 0) + math.ceil(oldest * (rate.width - into) / rate.width)
+  local estimate = full_buckets(counts, rate) + math.ceil(oldest * (rate.width - into) / rate.width)
   local reset = 0
   for i = 0, rate.buckets do
     if counts[i] > 0 then
@@ -110,8 +108,8 @@ end
 -- wait answers the ms until the estimate leaves room for cost, if nothing else is taken.
 local function wait(counts, into, rate, cost)
   local width = rate.width
+  local room = rate.capacity - cost - full_buckets(counts, rate)
   for shift = 0, rate.buckets do
-    local room = rate.capacity - cost - full_buckets(counts, rate, shift)
     local oldest = counts[rate.buckets - shift]
     if room >= 0 then
       local needed = oldest > room and math.ceil((oldest - room) * width / oldest) or 0
@@ -119,12 +117,13 @@ local function wait(counts, into, rate, cost)
         return shift * width + needed - into
       end
     end
+    room = room + (counts[rate.buckets - 1 - shift] or 0)
   end
   return (rate.buckets + 1) * width - into
 end
 
 local function fits(counts, into, rate, cost)
-  local room = rate.capacity - cost - full_buckets(counts, rate, 0)
+  local room = rate.capacity - cost - full_buckets(counts, rate)
   return room >= 0 and counts[rate.buckets] * (rate.width - into) <= room * rate.width
 end
 

@@ -3,8 +3,9 @@
 --
 -- State: "token_bucket:<tokens>:<us>", the tokens left, and when they were last added to. The key expires when full.
 --
--- n, b and the period of a changed limit count from the last addition on; tokens above a lowered b are lost. A state
--- that would take longer than one full refill (the clock was set back) leaves room for just this call.
+-- n, b and the period of a changed limit count from the last addition on; tokens above a lowered b are lost. With the
+-- clock set back, what tokens are left are there; a bucket without any that would wait for longer than one full refill
+-- leaves room for just this call.
 
 local LONGEST = 33 -- bytes of a state: two numbers up to 2^53
 
@@ -25,6 +26,9 @@ local function level(text, now, rate, cost)
     return nil
   end
   tokens, added = tonumber(tokens), tonumber(added)
+  if tokens > numbers.MOST or added > numbers.MOST then
+    return nil
+  end
   if added < now then
     local period = rate.period * 1000
     local periods = (now - added - (now - added) % period) / period
@@ -33,7 +37,7 @@ local function level(text, now, rate, cost)
   end
   if tokens >= capacity then
     return capacity, now
-  elseif added + refill_us(capacity - tokens, rate) - now > refill_us(capacity, rate) then
+  elseif tokens == 0 and added + rate.period * 1000 - now > refill_us(capacity, rate) then
     return capacity - states.leaves_room(capacity, cost), now
   end
   return tokens, added

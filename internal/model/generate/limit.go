@@ -57,6 +57,8 @@ func rate(t *rapid.T, algorithm string) model.Rate {
 		if r.RefillMS() > model.MaxPeriodMS || r.TooFine() {
 			r.Burst = 0
 		}
+	case model.SlidingLog:
+		r.N = min(r.N, model.MostLogged)
 	case model.FixedWindow:
 		r.Align = rapid.Bool().Draw(t, "align")
 	case model.SlidingWindow:
