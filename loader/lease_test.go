@@ -138,3 +138,28 @@ func TestReplicasAreWaitedFor(t *testing.T) {
 	}
 	<-asleep
 }
+
+// What another deployment did between our look and our lease is seen: a newer version is not replaced for having been
+// looked for too early, and what is kept to go back to is what was really replaced.
+func TestLookedAtAgainUnderTheLease(t *testing.T) {
+	addr, _ := startRedis(t)
+	ctx := t.Context()
+	other := newLoader(t, at(t, addr))
+	between := func(build loader.Build) *loader.Loader {
+		var once sync.Once
+		return newLoader(t, at(t, addr), loader.WithTrace(func(s loader.Step) {
+			if strings.HasPrefix(s.Command, "FUNCTION LOAD ratelimit_lease_") {
+				once.Do(func() { must[loader.Report](t)(other.Deploy(ctx, build)) })
+			}
+		}))
+	}
+	_, err := between(version("0.2.0", "000000000002")).Deploy(ctx, version("0.1.0", "000000000001"))
+	checkPartial(t, err, loader.ErrDowngrade)
+	if got := builds(t, []string{addr})[addr]; got != "000000000002" {
+		t.Errorf("the server runs %s", got)
+	}
+	report := must[loader.Report](t)(between(version("0.3.0", "000000000003")).Deploy(ctx, version("0.4.0", "000000000004")))
+	if n := report.Nodes[0]; n.Running.BuildID != "000000000004" || n.Previous.BuildID != "000000000003" {
+		t.Errorf("%+v", n)
+	}
+}

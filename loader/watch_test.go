@@ -244,3 +244,28 @@ func TestWatchRefuses(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A deployment of which a watch has not read the texts yet counts all the same, once it comes to loading something.
+func TestWatchLooksAgainBeforeItLoads(t *testing.T) {
+	f := startThree(t, redis.Options{})
+	ctx := t.Context()
+	l := newLoader(t, f.ring, loader.WithInterval(often))
+	one := version("0.1.0", "000000000001")
+	must[loader.Report](t)(l.Deploy(ctx, one))
+	w := startWatch(t, l, one)
+	w.waitFor(t, f.addrs[2], loader.InStep, 1)
+	for round := range 10 {
+		id := fmt.Sprintf("%012d", 100+round)
+		must[loader.Report](t)(l.Deploy(ctx, version("0.1.0", id), loader.WaitForLease(10*time.Second)))
+		mustRun(t, at(t, f.addrs[2]), "FUNCTION", "FLUSH")
+		eventually(t, "the watch leaves the node as it is", func() bool {
+			_, text := w.count(f.addrs[2], loader.Left)
+			return text == f.addrs[2]+" has no library and is left as it is, as 0.1.0 build "+id+" was deployed after this one"
+		})
+	}
+	for _, addr := range f.addrs {
+		if n, text := w.count(addr, loader.Repaired); n != 0 {
+			t.Errorf("the older build was loaded: %s", text)
+		}
+	}
+}

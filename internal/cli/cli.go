@@ -36,6 +36,7 @@ type app struct {
 
 	program  string // how a person types this program
 	terminal bool   // stdout is a terminal
+	size     func() (width, height int)
 
 	// Of the demo: its time, its server, and how many requests may be under way at once.
 	pace          pace
@@ -53,8 +54,8 @@ func newApp(env func(string) string, stdout, stderr io.Writer) *app {
 	return &app{
 		env: env, stdin: os.Stdin, stdout: stdout, stderr: stderr,
 		program:  programName(os.Args[0], debug.ReadBuildInfo),
-		terminal: isTerminal(stdout),
-		pace:     realPace{}, startEmbedded: startEmbedded, parallel: parallel,
+		terminal: isTerminal(stdout), size: func() (int, int) { return terminalSize(stdout) },
+		pace: realPace{}, startEmbedded: startEmbedded, parallel: parallel,
 	}
 }
 

@@ -72,14 +72,15 @@ func (a *app) demo(ctx context.Context, duration time.Duration, replace bool) er
 	}
 	defer on.close()
 	l := a.look()
-	if err := a.printf("%s %s\n", l.paint(bold, "ratelimit demo"), "on "+on.where); err != nil {
+	const title = "ratelimit demo"
+	if err := a.printf("%s\n", strings.Replace(l.prose("", title+" on "+on.where), title, l.paint(bold, title), 1)); err != nil {
 		return err
 	}
 	deployed, err := a.demoDeploy(ctx, on, replace)
 	if err != nil {
 		return err
 	}
-	if err := a.printf("%s\n\n", deployed); err != nil {
+	if err := a.printf("%s\n\n", l.prose("", deployed)); err != nil {
 		return err
 	}
 	c, err := client.New(on.rdb)
@@ -195,12 +196,9 @@ func (a *app) demoHello(ctx context.Context, on *stage, c *client.Client, l look
 	for i, n := range reply {
 		shown[i] = fmt.Sprint(n)
 	}
-	return a.printf(`One call is one decision, from any language:
-  %s
-  → %s
-  allowed, of %d, %d left, retry after %d ms, full again in %d ms, by key %d
-
-`, l.paint(bold, fmt.Sprintf(`FCALL ratelimit_take 1 %s "%s"`, key, limit)), strings.Join(shown, " "), reply[1], reply[2], reply[3], reply[4], reply[5])
+	meaning := fmt.Sprintf("  allowed, of %d, %d left, retry after %d ms, full again in %d ms, by key %d", reply[1], reply[2], reply[3], reply[4], reply[5])
+	return a.printf("%s\n  %s\n  → %s\n%s\n\n", l.prose("", "One call is one decision, from any language:"),
+		l.paint(bold, fmt.Sprintf(`FCALL ratelimit_take 1 %s "%s"`, key, limit)), strings.Join(shown, " "), l.prose("", meaning))
 }
 
 // parallel is how many requests of a demo may be under way at once.
@@ -210,10 +208,10 @@ const parallel = 32
 func (a *app) demoPlay(ctx context.Context, s *show, l look) error {
 	canvas := &canvas{w: a.stdout}
 	legend := fmt.Sprintf("%s of traffic; a column is %s, a full bar %s", human(s.total), human(s.total/columns), plural(int64(s.full()), "request"))
-	if err := a.printf("%s\n\n", l.paint(faint, legend)); err != nil {
+	if err := a.printf("%s\n\n", l.prose(faint, legend)); err != nil {
 		return err
 	}
-	if !l.moving {
+	if !l.moving || l.height > 0 && len(s.chart(l)) >= l.height { // what has left the screen cannot be drawn over
 		if err := s.play(ctx, a.pace, a.parallel, a.servers.timeout, func() error { return nil }); err != nil {
 			return err
 		}
@@ -269,13 +267,13 @@ func (a *app) demoEnd(s *show, on *stage, l look, keys int) error {
 		}
 	}
 	fmt.Fprintf(&text, "\n%s\n", l.paint(bold, "What next:"))
-	width := 0
+	width, notes := 0, 0
 	for _, n := range next {
-		width = max(width, len(n[0]))
+		width, notes = max(width, len(n[0])), max(notes, len(n[1]))
 	}
 	for _, n := range next {
 		note := l.paint(faint, "# "+n[1])
-		if width > 50 {
+		if width > 50 || width+notes+6 > l.width {
 			fmt.Fprintf(&text, "  %s\n  %s\n", note, n[0])
 		} else {
 			fmt.Fprintf(&text, "  %s  %s\n", pad(n[0], width), note)

@@ -15,10 +15,27 @@ type look struct {
 	moving bool   // a terminal: what was drawn can be drawn over
 	colour bool   // a terminal, and NO_COLOR is not set
 	bars   []rune // the first for nothing, the last for a full column
+	width  int    // of a line
+	height int    // of the terminal, 0 if unknown
 }
 
+// What fits into lines of which width.
+const (
+	usualWidth   = 80
+	wideChart    = labelWidth + columns + 17 // labels before the bars, and counts after them
+	oneLabel     = 54                        // below bars alone, label and counts in one line
+	wideTable    = 69
+	limitsTable  = 59 // below, the column LIMIT is left out
+	narrowIndent = 2
+)
+
 func (a *app) look() look {
-	l := look{bars: []rune(" ▁▂▃▄▅▆▇█")}
+	l := look{bars: []rune(" ▁▂▃▄▅▆▇█"), width: usualWidth}
+	if a.terminal {
+		if width, height := a.size(); width > 0 {
+			l.width, l.height = width, height
+		}
+	}
 	l.moving = a.terminal && a.env("TERM") != "dumb"
 	l.colour = l.moving && a.env("NO_COLOR") == ""
 	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} { // the first that is set counts
@@ -40,10 +57,39 @@ const (
 )
 
 func (l look) paint(style, text string) string {
-	if !l.colour || strings.TrimSpace(text) == "" {
+	if !l.colour || style == "" || strings.TrimSpace(text) == "" {
 		return text
 	}
 	return "\x1b[" + style + "m" + text + "\x1b[0m"
+}
+
+// wrap breaks prose into lines that fit, each with the indentation of the first.
+func (l look) wrap(style, text string) []string {
+	indent := text[:len(text)-len(strings.TrimLeft(text, " "))]
+	var lines []string
+	line := indent
+	for _, word := range strings.Fields(text) {
+		if line != indent && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > l.width {
+			lines = append(lines, l.paint(style, line))
+			line = indent
+		}
+		if line != indent {
+			line += " "
+		}
+		line += word
+	}
+	return append(lines, l.paint(style, line))
+}
+
+// prose is text wrapped, as one text.
+func (l look) prose(style, text string) string { return strings.Join(l.wrap(style, text), "\n") }
+
+// indent is how far from the left the bars begin.
+func (l look) indent() int {
+	if l.width < wideChart {
+		return narrowIndent
+	}
+	return labelWidth
 }
 
 // bar shows one column's count.
@@ -75,10 +121,15 @@ func (s *show) chart(l look) []string {
 	most := s.full()
 	var lines []string
 	for _, act := range s.scene {
-		lines = append(lines, l.paint(bold, act.title))
+		lines = append(lines, l.wrap(bold, act.title)...)
 		for _, c := range act.callers {
 			t := s.tallies[c]
 			allowed, denied := t.totals()
+			if l.width < wideChart {
+				lines = append(lines, l.label(c, allowed, denied)...)
+				lines = append(lines, pad("", narrowIndent)+s.row(l, green, t.allowed, most), pad("", narrowIndent)+s.row(l, red, t.denied, most))
+				continue
+			}
 			lines = append(lines,
 				pad("  "+c.name, 9)+l.paint(faint, pad(c.plan, labelWidth-9))+s.row(l, green, t.allowed, most)+
 					l.paint(green, fmt.Sprintf("%5d let through", allowed)),
@@ -86,7 +137,18 @@ func (s *show) chart(l look) []string {
 					l.paint(red, fmt.Sprintf("%5d turned away", denied)))
 		}
 	}
-	return append(lines, l.paint(faint, s.axis()))
+	return append(lines, l.paint(faint, s.axis(l)))
+}
+
+// label names a caller and its counts above its bars, where there is no room beside them. How many lines it takes does
+// not depend on the counts, which change while the chart is drawn over.
+func (l look) label(c *caller, allowed, denied int) []string {
+	name := "  " + c.name + l.paint(faint, " ("+c.plan+")")
+	counts := l.paint(green, fmt.Sprintf("%d let through", allowed)) + ", " + l.paint(red, fmt.Sprintf("%d turned away", denied))
+	if l.width < oneLabel {
+		return []string{name, "  " + counts}
+	}
+	return []string{name + ": " + counts}
 }
 
 func (s *show) row(l look, style string, counts [columns]int, most int) string {
@@ -98,12 +160,14 @@ func (s *show) row(l look, style string, counts [columns]int, most int) string {
 }
 
 // axis names the seconds under the columns.
-func (s *show) axis() string {
-	line := []rune(strings.Repeat(" ", labelWidth+columns+8))
+func (s *show) axis(l look) string {
+	line := []rune(strings.Repeat(" ", l.indent()+columns+8))
 	every := max(1, int((s.total/8+time.Second-1)/time.Second))
 	for second := 0; time.Duration(second)*time.Second <= s.total; second += every {
 		text := []rune(fmt.Sprintf("%ds", second))
-		copy(line[labelWidth+int(time.Duration(second)*time.Second*columns/s.total):], text)
+		if at := l.indent() + int(time.Duration(second)*time.Second*columns/s.total); at+len(text) <= l.width {
+			copy(line[at:], text)
+		}
 	}
 	return strings.TrimRight(string(line), " ")
 }
@@ -135,21 +199,35 @@ func (c *canvas) draw(lines []string) error {
 func (s *show) summary(l look) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	const row = "%-8s%-30s%7s%9s%8s%7s"
-	lines := []string{l.paint(bold, fmt.Sprintf(row, "CALLER", "LIMIT", "ASKED", "ALLOWED", "DENIED", "IDEAL"))}
+	limitWidth := 30
+	switch {
+	case l.width < limitsTable:
+		limitWidth = 0
+	case l.width < wideTable:
+		limitWidth = 20
+	}
+	row := func(caller, limit, asked, allowed, denied, ideal string) string {
+		if limitWidth == 0 {
+			limit = ""
+		}
+		return fmt.Sprintf("%-8s%-*s%7s%9s%8s%7s", caller, limitWidth, limit, asked, allowed, denied, ideal)
+	}
+	lines := []string{l.paint(bold, row("CALLER", "LIMIT", "ASKED", "ALLOWED", "DENIED", "IDEAL"))}
 	var notes []string
 	for _, c := range callersOf(s.scene) {
 		t := s.tallies[c]
 		allowed, denied := t.totals()
-		lines = append(lines, fmt.Sprintf(row, c.name, joinLimits(c.limits),
+		lines = append(lines, row(c.name, joinLimits(c.limits),
 			fmt.Sprint(allowed+denied), fmt.Sprint(allowed), fmt.Sprint(denied), fmt.Sprint(t.ideal)))
 		if len(c.keys) > 1 && denied > 0 {
 			notes = append(notes, fmt.Sprintf("%s: %d denied by the user's own %s, %d by the company's %s", c.name,
 				t.by[0], c.limits[0], t.by[1], c.limits[1]))
 		}
 	}
-	lines = append(lines, notes...)
-	return append(lines, l.paint(faint, "ideal: what the textbook would let through; latency may shift it by one or two"))
+	for _, note := range notes {
+		lines = append(lines, l.wrap("", note)...)
+	}
+	return append(lines, l.wrap(faint, "ideal: what the textbook would let through; latency may shift it by one or two")...)
 }
 
 func joinLimits(limits []client.Limit) string {

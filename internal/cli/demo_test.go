@@ -42,6 +42,8 @@ type demo struct {
 	env      []string
 	args     []string
 	terminal bool
+	width    int // of the terminal, 0: unknown
+	height   int
 	on       func(cancel context.CancelFunc, srv *embedded.Server) func(after time.Duration)
 	library  string // of the embedded server, before the demo
 }
@@ -54,6 +56,7 @@ func (d demo) run(t *testing.T) (outcome, *embedded.Server) {
 	defer cancel()
 	p := &puppetPace{at: began}
 	a.pace, a.parallel, a.terminal = p, 1, d.terminal
+	a.size = func() (int, int) { return d.width, d.height }
 	var srv *embedded.Server
 	a.startEmbedded = func() (*embedded.Server, error) {
 		opts := []embedded.Option{embedded.WithTime(began)}
@@ -85,6 +88,8 @@ func TestDemo(t *testing.T) {
 		{"demo_short.txt", demo{args: []string{"--duration", "2s"}}},
 		{"demo_long.txt", demo{args: []string{"--duration", "25s"}}},
 		{"demo_ascii.txt", demo{env: []string{"LANG=C"}}},
+		{"demo_60.txt", demo{terminal: true, width: 60, env: []string{"TERM=dumb"}}},
+		{"demo_45.txt", demo{terminal: true, width: 45, env: []string{"TERM=dumb"}}},
 	} {
 		t.Run(tt.file, func(t *testing.T) {
 			got, srv := tt.demo.run(t)
@@ -147,6 +152,34 @@ func TestDemoOnATerminal(t *testing.T) {
 	}
 }
 
+// In few columns nothing is cut off and nothing wraps, but for what a person would copy.
+func TestDemoOnANarrowTerminal(t *testing.T) {
+	copied := regexp.MustCompile(`^  (FCALL|ratelimit|redis-cli) `)
+	for _, width := range []int{42, 53, 54, 58, 59, 68, 69, 76, 77, 80} {
+		plain, _ := demo{terminal: true, width: width, env: []string{"TERM=dumb"}}.run(t)
+		for line := range strings.Lines(plain.stdout) {
+			if n := len([]rune(strings.TrimRight(line, "\n"))); n > width && !copied.MatchString(line) {
+				t.Errorf("%d columns: a line of %d characters: %s", width, n, line)
+			}
+		}
+		for _, want := range []string{"221 turned away", "\nfrank ", "IDEAL\n"} {
+			if !strings.Contains(plain.stdout, want) {
+				t.Errorf("%d columns: no %q in:\n%s", width, want, plain.stdout)
+			}
+		}
+		moving, _ := demo{terminal: true, width: width, height: 40}.run(t)
+		if end, want := screen(moving.stdout), screen(plain.stdout); end != want {
+			t.Errorf("%d columns: the screen shows:\n%s\nwant:\n%s", width, end, want)
+		}
+	}
+	for height, moves := range map[int]bool{16: false, 17: true} {
+		got, _ := demo{terminal: true, width: 80, height: height}.run(t)
+		if moved := strings.Contains(got.stdout, "\x1b[16A"); moved != moves {
+			t.Errorf("%d lines: the chart moves: %v, want %v", height, moved, moves)
+		}
+	}
+}
+
 var escape = regexp.MustCompile("\x1b\\[[?0-9;]*[a-zA-Z]")
 
 // screen is what a terminal shows of a text in the end; addresses are left out.
@@ -163,7 +196,7 @@ func screen(text string) string {
 		if row == len(shown) {
 			shown = append(shown, "")
 		}
-		shown[row] = line
+		shown[row] = strings.TrimRight(line, " ")
 		row++
 	}
 	return regexp.MustCompile(`127\.0\.0\.1:\d+`).ReplaceAllString(strings.Join(shown, "\n"), "ADDR")

@@ -1,0 +1,8 @@
+//go:build !unix
+
+package cli
+
+import "io"
+
+// terminalSize does not know how large a terminal is.
+func terminalSize(io.Writer) (width, height int) { return 0, 0 }
