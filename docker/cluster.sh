@@ -6,6 +6,8 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 
+ports="7000 7001 7002 7003 7004 7005" # those of compose.yaml; each node also listens on its port + 10000
+
 fail() {
 	echo "cluster.sh: $*" >&2
 	exit 1
@@ -35,20 +37,46 @@ up() {
 	case "$replication" in *master_link_status:down*) return 1 ;; esac
 }
 
+# in_use PORT: whether something listens there.
+in_use() {
+	(exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null
+}
+
+# check_ports: fails if a port that a node needs is another program's.
+check_ports() {
+	local port needed
+	for port in $ports; do
+		for needed in "$port" $((port + 10000)); do
+			if in_use "$needed" && [ "$(node "$port" ping 2>/dev/null)" != PONG ]; then
+				fail "port $needed of 127.0.0.1 is in use by another program; end that program and try again (each node needs its port, one of $ports, and that + 10000)"
+			fi
+		done
+	done
+}
+
+# bring_down: a cluster that did not come up leaves nothing behind.
+bring_down() {
+	said=$(compose down --volumes --timeout 1 2>&1) || echo "cluster.sh: and the nodes could not be stopped: $said" >&2
+}
+
 case "${1:-}" in
 up)
+	check_ports
 	./images.sh
+	trap bring_down EXIT
+	trap 'exit 130' INT TERM
 	said=$(compose up -d 2>&1) || fail "compose could not start the nodes: $said"
-	deadline=$((SECONDS + 60))
-	for port in 7000 7001 7002 7003 7004 7005; do
-		until up $port; do
+	deadline=$((SECONDS + ${CLUSTER_TIMEOUT:-60}))
+	for port in $ports; do
+		until up "$port"; do
 			if [ $SECONDS -ge $deadline ]; then
 				compose logs --tail 20 >&2
-				fail "the cluster is not up after 60 s; what its nodes say is above. Is another program on one of the ports 7000 to 7005, or 17000 to 17005?"
+				fail "the cluster is not up after ${CLUSTER_TIMEOUT:-60} s, and is stopped again; what its nodes said is above"
 			fi
 			sleep 0.5
 		done
 	done
+	trap - EXIT INT TERM
 	cat <<-END
 		A Redis Cluster is up: three primaries and three replicas on 127.0.0.1:7000 to 7005.
 		  redis-cli -c -p 7000    talk to it
