@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '3c23b050de43'
+local BUILD_ID = '45d459bef32a'
 
 -- Time stands still during a call from Redis 7.2 on. Before, two commands of one call can see two milliseconds, so
 -- what is read of the clock must not be written back as a difference to "now". Valkey says 7.2.4 here, rightly.
@@ -46,7 +46,7 @@ function errors.quote(value)
   return '"' .. shown .. '"'
 end
 
--- new builds the reply. reason: BADARGS BADLIMIT BADCOST BADKEYS BADSTATE NOPOLICY. text may be a format.
+-- new builds the reply. reason: BADARGS BADLIMIT BADCOST BADKEYS BADSTATE NOPOLICY. text is a format.
 function errors.new(reason, text, ...)
   return redis.error_reply('RATELIMIT ' .. reason .. ' ' .. string.format(text, ...))
 end
@@ -56,7 +56,8 @@ end
 local clock = {}
 do
 -- The server's time, read once a call: every limit of a call sees the same moment, also on Redis 7.0, where time goes on
--- during one. Every function begins by forgetting it: clock.register sees to that.
+-- during one. Every function begins by forgetting it: clock.register sees to that, and ratelimit_take does so itself, to
+-- save a call.
 
 -- register registers a function as redis.register_function does.
 function clock.register(definition)
@@ -179,8 +180,8 @@ function spans.exceeds(us, part, other_us, other_part)
   return us > other_us or (us == other_us and part > other_part)
 end
 
--- units answers how many whole intervals fit into the span, the part of which may be negative; 0 if it is itself. The quotient of doubles tells, unless it
--- is next to a whole number: then the products, which are exact, do.
+-- units answers how many whole intervals fit into a span; 0 if it is negative. (The part of a difference may be.) The
+-- quotient of doubles tells, unless it is next to a whole number: then the products, which are exact, do.
 function spans.units(us, part, limit)
   if part < 0 then
     us, part = us - 1, part + limit.parts
@@ -230,10 +231,12 @@ do
 -- What a key may hold. A state is a string with an expiry (the leases of concurrency: a sorted set), and says by its
 -- form who wrote it, so a key of another kind is refused before anything is written.
 --
---   gcra                                a debt of gcra, kept in the expiry
+--   gcra, gcra-<k>                      a debt of gcra, kept in the expiry
 --   123                                 the count of a fixed_window
 --   <algorithm>:<state>                 every other state; of several rates <algorithm>::<length>:<state>...
 --   blocked:<until>:<expiry>:<state>    ratelimit_block, over the state that was there, with its expiry (ms; 0: none)
+--   once:<reply>                        a request's key (src/70_once.lua)
+-- Leases: src/32_lease_sets.lua. Usage records, a hash: src/65_tracking.lua.
 
 local function unusable(key, what)
   return errors.new('BADSTATE', 'key %s %s; give the limiter a key of its own, or delete this one', errors.quote(key), what)
@@ -282,29 +285,6 @@ end
 -- not_usage: the key is given for TRACK and holds something else.
 function states.not_usage(key)
   return unusable(key, 'does not hold a usage record')
-end
-
-local EARLIEST = 1000000000000 -- ms since the epoch, 2001: what lapses before is no lease
-
--- leases tells whether a key holds a sorted set of ours; nil if it holds nothing, false and the error if it holds another
--- or something else.
-function states.leases(key)
-  local first = redis.pcall('ZRANGE', key, 0, 0, 'WITHSCORES')
-  if first.err then
-    return false, string.sub(first.err, 1, 9) == 'WRONGTYPE' and states.not_leases(key) or first
-  elseif not first[1] then
-    return nil
-  end
-  local last = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')
-  for _, member in ipairs{ first[1], last[1] } do
-    if member ~= 'blocked' and string.sub(member, 1, 6) ~= 'lease:' then
-      return false, states.not_leases(key)
-    end
-  end
-  if tonumber(first[2]) < EARLIEST or tonumber(last[2]) > numbers.MOST or redis.call('PTTL', key) < 0 then
-    return false, states.not_leases(key)
-  end
-  return true
 end
 
 -- blocked reads a value that ratelimit_block wrote: until when, the state below it and the expiry of that, in ms since
@@ -397,6 +377,62 @@ function states.view(key, value, algorithm)
     return 'none'
   end
   return owner == algorithm and 'own' or 'other', state, left, owner
+end
+end
+
+--@ src/32_lease_sets.lua
+local lease_sets = {}
+do
+-- The leases of a key: a sorted set, member "lease:<id>", score the time in ms since the epoch at which it lapses. A block
+-- is the member "blocked", which lapses with the block. The key expires when the last of them lapses.
+
+lease_sets.MEMBER = 'lease:'
+lease_sets.BLOCK = 'blocked'
+
+local EARLIEST = 1000000000000 -- ms since the epoch, 2001: what lapses before is no lease
+
+local function is_ours(member)
+  return member == lease_sets.BLOCK or string.sub(member, 1, #lease_sets.MEMBER) == lease_sets.MEMBER
+end
+
+-- holds tells whether a key holds such a set; nil if it holds nothing, false and the error if it holds something else.
+function lease_sets.holds(key)
+  local first = redis.pcall('ZRANGE', key, 0, 0, 'WITHSCORES')
+  if first.err then
+    return false, string.sub(first.err, 1, 9) == 'WRONGTYPE' and states.not_leases(key) or first
+  elseif not first[1] then
+    return nil
+  end
+  local last = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')
+  if not is_ours(first[1]) or not is_ours(last[1]) or tonumber(first[2]) < EARLIEST or tonumber(last[2]) > numbers.MOST
+    or redis.call('PTTL', key) < 0
+  then
+    return false, states.not_leases(key)
+  end
+  return true
+end
+
+-- settle moves the key's expiry to where its last member lapses.
+function lease_sets.settle(key)
+  local last = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')
+  if last[2] then
+    redis.call('PEXPIREAT', key, string.format('%.0f', tonumber(last[2])))
+  end
+end
+
+-- blocked_until answers when the block ends, ms since the epoch; 0 without one.
+function lease_sets.blocked_until(key)
+  return tonumber(redis.call('ZSCORE', key, lease_sets.BLOCK) or 0)
+end
+
+function lease_sets.block(key, untill)
+  redis.call('ZADD', key, string.format('%.0f', untill), lease_sets.BLOCK)
+  lease_sets.settle(key)
+end
+
+function lease_sets.unblock(key)
+  redis.call('ZREM', key, lease_sets.BLOCK)
+  lease_sets.settle(key)
 end
 end
 
@@ -648,6 +684,7 @@ do
 --   @policy
 --
 -- An algorithm (src/algorithms/NAME.lua) is a table in `algorithms`:
+--   name      as a limit names it
 --   options   option name -> function(text) that answers its value, or nil and what was expected
 --   rate      function(rate): completes one rate, or answers what is wrong with it. The rate comes with count (n),
 --             period (ms), algorithm, and the options' values under their names; rate sets
@@ -665,7 +702,9 @@ do
 --   holds     function(value): whether a string was written by this algorithm
 --   spent     function(value, left): the units that the state stands for, left ms before its expiry; without it they
 --             are taken to be what the other limit refills in that time
---   step, give, spend, plain: see src/35_packed.lua
+--   prefix, step, give, spend, plain: see src/35_packed.lua
+-- Or, for leases (concurrency): name, holds, leases, a function that reads the whole text of a limit, and acquire, renew
+-- and release, functions(key, limit, lease id) that answer the reply.
 
 local UNITS = { ms = 1, s = 1000, m = 60000, h = 3600000, d = 86400000 }
 local LONGEST_TEXT = 1024 -- bytes
@@ -1362,9 +1401,8 @@ local MINUTE = 60000
 local SERIES = 60 -- minutes
 local KEPT = 86400000 -- ms
 
-
--- A total stops at 2^53. open reads a record before a decision is made, so that nothing is left to go wrong after it; or nil and the error for
--- a key that holds anything but a record.
+-- open reads a record, before a decision is made, so that nothing is left to go wrong after it; or nil and the error for
+-- a key that holds anything else.
 function tracking.open(key)
   local now = clock.ms()
   local minute = string.format('%.0f', math.floor(now / MINUTE))
@@ -1403,7 +1441,7 @@ local function forget_old(key, minute)
   end
 end
 
--- note counts a decision in the record that open has read.
+-- note counts a decision in the record that open has read. A total stops at 2^53.
 function tracking.note(record, allowed, cost)
   local total = allowed and 'allowed' or 'denied'
   local field = (allowed and 'a' or 'd') .. record.minute
@@ -1435,8 +1473,10 @@ function tracking.read(key)
   local series = {}
   local newest = math.floor((fields.last or 0) / MINUTE)
   for _, minute in ipairs(minutes) do
-    local name = string.format('%.0f', minute)
-    series[#series + 1] = minute <= newest and minute > newest - SERIES and { minute * MINUTE, fields['a' .. name] or 0, fields['d' .. name] or 0 } or nil
+    if minute <= newest and minute > newest - SERIES then
+      local name = string.format('%.0f', minute)
+      series[#series + 1] = { minute * MINUTE, fields['a' .. name] or 0, fields['d' .. name] or 0 }
+    end
   end
   return {
     'allowed', fields.allowed or 0, 'denied', fields.denied or 0, 'cost', fields.cost or 0, 'first_ms', fields.first or 0,
@@ -1547,8 +1587,8 @@ function holdings.of(key, now)
     end
     return { kind = 'state', blocked = untill or 0, value = untill and state or value, expiry = expiry or now + left }
   end
-  if states.leases(key) then
-    return { kind = 'leases', blocked = tonumber(redis.call('ZSCORE', key, 'blocked') or 0) }
+  if lease_sets.holds(key) then
+    return { kind = 'leases', blocked = lease_sets.blocked_until(key) }
   elseif not tracking.check(key) then
     return { kind = 'usage', blocked = 0 }
   end
@@ -1586,14 +1626,12 @@ do
 -- concurrency n lease=30s: at most n leases at a time. A lease has an id of the caller's choice, is held until it is
 -- released, and lapses by the server's clock if it is not renewed in time: a caller that died keeps nobody out.
 --
--- State: a sorted set, member "lease:<id>", score the time in ms since the epoch at which it lapses. ratelimit_block
--- adds the member "blocked". The key expires with the last of them.
+-- State: a sorted set, see src/32_lease_sets.lua.
 --
 -- A new n counts at once: leases beyond a lowered n are not taken away. A new lease time holds from the next acquire
 -- or renew on; a lease that would last for longer than it (the clock was set back, the time was lowered) lapses then.
 
-local MEMBER = 'lease:'
-local BLOCK = 'blocked' -- the member that ratelimit_block adds (src/verbs/block.lua)
+local MEMBER, BLOCK = lease_sets.MEMBER, lease_sets.BLOCK
 
 local function digits(number)
   return string.format('%.0f', number)
@@ -1608,9 +1646,9 @@ end
 -- blocked_for answers the ms for which the key is blocked, 0 if it is not, and whether it holds a set of leases; or nil
 -- and the error for a key that holds anything else.
 local function blocked_for(key, now)
-  local ours, err = states.leases(key)
+  local ours, err = lease_sets.holds(key)
   if ours then
-    return math.max(0, (score(key, BLOCK) or 0) - now), true
+    return math.max(0, lease_sets.blocked_until(key) - now), true
   elseif ours == nil then
     return 0, false
   end
@@ -1631,8 +1669,8 @@ local function held(key, limit, now)
   local from = '(' .. digits(now)
   local count = redis.call('ZCOUNT', key, from, '+inf')
   local far = redis.call('ZCOUNT', key, '(' .. digits(now + limit.lease), '+inf')
-  local block = score(key, BLOCK)
-  if block and block > now then
+  local block = lease_sets.blocked_until(key)
+  if block > now then
     count = count - 1
     far = block > now + limit.lease and far - 1 or far
   end
@@ -1650,14 +1688,6 @@ local function answer(key, limit, now, allowed, count, retry)
   return { allowed, limit.capacity, math.max(0, limit.capacity - count), retry, reset, 1 }
 end
 
--- settle moves the key's expiry to where its last member lapses.
-local function settle(key)
-  local last = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')
-  if last[2] then
-    redis.call('PEXPIREAT', key, digits(tonumber(last[2])))
-  end
-end
-
 -- keep stores a lease. What has lapsed goes, and what would last for longer than a lease does is cut to that.
 local function keep(key, limit, member, now, is_set)
   local lapses = digits(now + limit.lease)
@@ -1672,7 +1702,7 @@ local function keep(key, limit, member, now, is_set)
     redis.call('DEL', key) -- a block that has run out
   end
   redis.call('ZADD', key, lapses, member)
-  settle(key)
+  lease_sets.settle(key)
 end
 
 -- acquire takes a lease, or prolongs the one that this id holds: a retry does not take a second one.
@@ -1728,7 +1758,7 @@ local function release(key, _, id)
     return 0
   end
   redis.call('ZREM', key, member)
-  settle(key)
+  lease_sets.settle(key)
   return 1
 end
 
@@ -3045,9 +3075,9 @@ end
 do
 -- ratelimit_acquire: takes one of n leases, or prolongs the one that this id already holds (a retry takes no second one).
 --   KEYS   one
---   ARGV   concurrency n lease=<period>, lease id (1 to 256 bytes)
+--   ARGV   concurrency n lease=<period> or @policy, lease id (1 to 256 bytes)
 --   Output { allowed, n, remaining, retry_after_ms, reset_after_ms, 1 }
---   Errors BADARGS BADLIMIT BADKEYS BADSTATE
+--   Errors BADARGS BADLIMIT BADKEYS BADSTATE NOPOLICY
 
 clock.register{
   function_name = 'ratelimit_acquire',
@@ -3069,15 +3099,11 @@ do
 
 local function block(key, holding, untill)
   states.forget(key)
-  local at = string.format('%.0f', untill)
-  if holding.kind ~= 'leases' then
-    redis.call('SET', key, states.block(untill, holding.value, holding.expiry), 'PXAT',
-      string.format('%.0f', math.max(untill, holding.expiry)))
-    return
+  if holding.kind == 'leases' then
+    return lease_sets.block(key, untill)
   end
-  redis.call('ZADD', key, at, 'blocked')
-  local last = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')
-  redis.call('PEXPIREAT', key, string.format('%.0f', tonumber(last[2])))
+  redis.call('SET', key, states.block(untill, holding.value, holding.expiry), 'PXAT',
+    string.format('%.0f', math.max(untill, holding.expiry)))
 end
 
 clock.register{
@@ -3141,7 +3167,7 @@ do
 -- ratelimit_peek: answers what ratelimit_take would, and writes nothing. For FCALL_RO too, on replicas as well.
 --   KEYS   one for each limit
 --   ARGV   limit [limit ...] [COST c | COST c1 ... cn]
---   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }
+--   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }, and three more with a shadow policy
 --   Errors BADARGS BADLIMIT BADCOST BADKEYS BADSTATE NOPOLICY
 
 local OPTIONS = { COST = true }
@@ -3163,7 +3189,7 @@ do
 -- is blocked, to none (allowed = 0).
 --   KEYS   one for each limit
 --   ARGV   limit [limit ...] [COST c | COST c1 ... cn]
---   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }
+--   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }, and three more with a shadow policy
 --   Errors BADARGS BADLIMIT BADCOST BADKEYS BADSTATE NOPOLICY
 
 local OPTIONS = { COST = true }
@@ -3182,9 +3208,9 @@ end
 do
 -- ratelimit_release: gives a lease back. It can neither free another's lease nor free twice.
 --   KEYS   one
---   ARGV   concurrency n lease=<period>, lease id (1 to 256 bytes)
+--   ARGV   concurrency n lease=<period> or @policy, lease id (1 to 256 bytes)
 --   Output 1, or 0 if this id holds no lease (any more)
---   Errors BADARGS BADLIMIT BADKEYS BADSTATE
+--   Errors BADARGS BADLIMIT BADKEYS BADSTATE NOPOLICY
 
 clock.register{
   function_name = 'ratelimit_release',
@@ -3200,9 +3226,9 @@ end
 do
 -- ratelimit_renew: prolongs a lease that is held. One that has lapsed stays lost: allowed = 0, retry_after_ms = -1.
 --   KEYS   one
---   ARGV   concurrency n lease=<period>, lease id (1 to 256 bytes)
+--   ARGV   concurrency n lease=<period> or @policy, lease id (1 to 256 bytes)
 --   Output { allowed, n, remaining, retry_after_ms, reset_after_ms, 1 }
---   Errors BADARGS BADLIMIT BADKEYS BADSTATE
+--   Errors BADARGS BADLIMIT BADKEYS BADSTATE NOPOLICY
 
 clock.register{
   function_name = 'ratelimit_renew',
@@ -3250,7 +3276,7 @@ do
 -- ratelimit_take: decides, and consumes if every limit allows.
 --   KEYS   one for each limit, then one for ONCE and one for TRACK, in the order in which these are written
 --   ARGV   limit [limit ...] [COST c | COST c1 ... cn] [ONCE ttl_ms] [TRACK]
---   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }
+--   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }, and three more with a shadow policy
 --   Errors BADARGS BADLIMIT BADCOST BADKEYS BADSTATE NOPOLICY
 
 local OPTIONS = { COST = true, ONCE = true, TRACK = true }
@@ -3332,11 +3358,7 @@ do
 local function unblock(key, holding, now)
   states.forget(key)
   if holding.kind == 'leases' then
-    redis.call('ZREM', key, 'blocked')
-    local last = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')
-    if last[2] then
-      redis.call('PEXPIREAT', key, string.format('%.0f', tonumber(last[2])))
-    end
+    lease_sets.unblock(key)
   elseif holding.value == '' or holding.expiry <= now then
     redis.call('DEL', key)
   else

@@ -1,5 +1,6 @@
 -- The server's time, read once a call: every limit of a call sees the same moment, also on Redis 7.0, where time goes on
--- during one. Every function begins by forgetting it: clock.register sees to that.
+-- during one. Every function begins by forgetting it: clock.register sees to that, and ratelimit_take does so itself, to
+-- save a call.
 
 -- register registers a function as redis.register_function does.
 function clock.register(definition)

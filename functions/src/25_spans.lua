@@ -41,8 +41,8 @@ function spans.exceeds(us, part, other_us, other_part)
   return us > other_us or (us == other_us and part > other_part)
 end
 
--- units answers how many whole intervals fit into the span, the part of which may be negative; 0 if it is itself. The quotient of doubles tells, unless it
--- is next to a whole number: then the products, which are exact, do.
+-- units answers how many whole intervals fit into a span; 0 if it is negative. (The part of a difference may be.) The
+-- quotient of doubles tells, unless it is next to a whole number: then the products, which are exact, do.
 function spans.units(us, part, limit)
   if part < 0 then
     us, part = us - 1, part + limit.parts

@@ -1,10 +1,12 @@
 -- What a key may hold. A state is a string with an expiry (the leases of concurrency: a sorted set), and says by its
 -- form who wrote it, so a key of another kind is refused before anything is written.
 --
---   gcra                                a debt of gcra, kept in the expiry
+--   gcra, gcra-<k>                      a debt of gcra, kept in the expiry
 --   123                                 the count of a fixed_window
 --   <algorithm>:<state>                 every other state; of several rates <algorithm>::<length>:<state>...
 --   blocked:<until>:<expiry>:<state>    ratelimit_block, over the state that was there, with its expiry (ms; 0: none)
+--   once:<reply>                        a request's key (src/70_once.lua)
+-- Leases: src/32_lease_sets.lua. Usage records, a hash: src/65_tracking.lua.
 
 local function unusable(key, what)
   return errors.new('BADSTATE', 'key %s %s; give the limiter a key of its own, or delete this one', errors.quote(key), what)
@@ -53,29 +55,6 @@ end
 -- not_usage: the key is given for TRACK and holds something else.
 function states.not_usage(key)
   return unusable(key, 'does not hold a usage record')
-end
-
-local EARLIEST = 1000000000000 -- ms since the epoch, 2001: what lapses before is no lease
-
--- leases tells whether a key holds a sorted set of ours; nil if it holds nothing, false and the error if it holds another
--- or something else.
-function states.leases(key)
-  local first = redis.pcall('ZRANGE', key, 0, 0, 'WITHSCORES')
-  if first.err then
-    return false, string.sub(first.err, 1, 9) == 'WRONGTYPE' and states.not_leases(key) or first
-  elseif not first[1] then
-    return nil
-  end
-  local last = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')
-  for _, member in ipairs{ first[1], last[1] } do
-    if member ~= 'blocked' and string.sub(member, 1, 6) ~= 'lease:' then
-      return false, states.not_leases(key)
-    end
-  end
-  if tonumber(first[2]) < EARLIEST or tonumber(last[2]) > numbers.MOST or redis.call('PTTL', key) < 0 then
-    return false, states.not_leases(key)
-  end
-  return true
 end
 
 -- blocked reads a value that ratelimit_block wrote: until when, the state below it and the expiry of that, in ms since

@@ -4,6 +4,7 @@
 --   @policy
 --
 -- An algorithm (src/algorithms/NAME.lua) is a table in `algorithms`:
+--   name      as a limit names it
 --   options   option name -> function(text) that answers its value, or nil and what was expected
 --   rate      function(rate): completes one rate, or answers what is wrong with it. The rate comes with count (n),
 --             period (ms), algorithm, and the options' values under their names; rate sets
@@ -21,7 +22,9 @@
 --   holds     function(value): whether a string was written by this algorithm
 --   spent     function(value, left): the units that the state stands for, left ms before its expiry; without it they
 --             are taken to be what the other limit refills in that time
---   step, give, spend, plain: see src/35_packed.lua
+--   prefix, step, give, spend, plain: see src/35_packed.lua
+-- Or, for leases (concurrency): name, holds, leases, a function that reads the whole text of a limit, and acquire, renew
+-- and release, functions(key, limit, lease id) that answer the reply.
 
 local UNITS = { ms = 1, s = 1000, m = 60000, h = 3600000, d = 86400000 }
 local LONGEST_TEXT = 1024 -- bytes

@@ -8,9 +8,8 @@ local MINUTE = 60000
 local SERIES = 60 -- minutes
 local KEPT = 86400000 -- ms
 
-
--- A total stops at 2^53. open reads a record before a decision is made, so that nothing is left to go wrong after it; or nil and the error for
--- a key that holds anything but a record.
+-- open reads a record, before a decision is made, so that nothing is left to go wrong after it; or nil and the error for
+-- a key that holds anything else.
 function tracking.open(key)
   local now = clock.ms()
   local minute = string.format('%.0f', math.floor(now / MINUTE))
@@ -49,7 +48,7 @@ local function forget_old(key, minute)
   end
 end
 
--- note counts a decision in the record that open has read.
+-- note counts a decision in the record that open has read. A total stops at 2^53.
 function tracking.note(record, allowed, cost)
   local total = allowed and 'allowed' or 'denied'
   local field = (allowed and 'a' or 'd') .. record.minute
@@ -81,8 +80,10 @@ function tracking.read(key)
   local series = {}
   local newest = math.floor((fields.last or 0) / MINUTE)
   for _, minute in ipairs(minutes) do
-    local name = string.format('%.0f', minute)
-    series[#series + 1] = minute <= newest and minute > newest - SERIES and { minute * MINUTE, fields['a' .. name] or 0, fields['d' .. name] or 0 } or nil
+    if minute <= newest and minute > newest - SERIES then
+      local name = string.format('%.0f', minute)
+      series[#series + 1] = { minute * MINUTE, fields['a' .. name] or 0, fields['d' .. name] or 0 }
+    end
   end
   return {
     'allowed', fields.allowed or 0, 'denied', fields.denied or 0, 'cost', fields.cost or 0, 'first_ms', fields.first or 0,

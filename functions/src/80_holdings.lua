@@ -16,8 +16,8 @@ function holdings.of(key, now)
     end
     return { kind = 'state', blocked = untill or 0, value = untill and state or value, expiry = expiry or now + left }
   end
-  if states.leases(key) then
-    return { kind = 'leases', blocked = tonumber(redis.call('ZSCORE', key, 'blocked') or 0) }
+  if lease_sets.holds(key) then
+    return { kind = 'leases', blocked = lease_sets.blocked_until(key) }
   elseif not tracking.check(key) then
     return { kind = 'usage', blocked = 0 }
   end

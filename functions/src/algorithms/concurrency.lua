@@ -1,14 +1,12 @@
 -- concurrency n lease=30s: at most n leases at a time. A lease has an id of the caller's choice, is held until it is
 -- released, and lapses by the server's clock if it is not renewed in time: a caller that died keeps nobody out.
 --
--- State: a sorted set, member "lease:<id>", score the time in ms since the epoch at which it lapses. ratelimit_block
--- adds the member "blocked". The key expires with the last of them.
+-- State: a sorted set, see src/32_lease_sets.lua.
 --
 -- A new n counts at once: leases beyond a lowered n are not taken away. A new lease time holds from the next acquire
 -- or renew on; a lease that would last for longer than it (the clock was set back, the time was lowered) lapses then.
 
-local MEMBER = 'lease:'
-local BLOCK = 'blocked' -- the member that ratelimit_block adds (src/verbs/block.lua)
+local MEMBER, BLOCK = lease_sets.MEMBER, lease_sets.BLOCK
 
 local function digits(number)
   return string.format('%.0f', number)
@@ -23,9 +21,9 @@ end
 -- blocked_for answers the ms for which the key is blocked, 0 if it is not, and whether it holds a set of leases; or nil
 -- and the error for a key that holds anything else.
 local function blocked_for(key, now)
-  local ours, err = states.leases(key)
+  local ours, err = lease_sets.holds(key)
   if ours then
-    return math.max(0, (score(key, BLOCK) or 0) - now), true
+    return math.max(0, lease_sets.blocked_until(key) - now), true
   elseif ours == nil then
     return 0, false
   end
@@ -46,8 +44,8 @@ local function held(key, limit, now)
   local from = '(' .. digits(now)
   local count = redis.call('ZCOUNT', key, from, '+inf')
   local far = redis.call('ZCOUNT', key, '(' .. digits(now + limit.lease), '+inf')
-  local block = score(key, BLOCK)
-  if block and block > now then
+  local block = lease_sets.blocked_until(key)
+  if block > now then
     count = count - 1
     far = block > now + limit.lease and far - 1 or far
   end
@@ -65,14 +63,6 @@ local function answer(key, limit, now, allowed, count, retry)
   return { allowed, limit.capacity, math.max(0, limit.capacity - count), retry, reset, 1 }
 end
 
--- settle moves the key's expiry to where its last member lapses.
-local function settle(key)
-  local last = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')
-  if last[2] then
-    redis.call('PEXPIREAT', key, digits(tonumber(last[2])))
-  end
-end
-
 -- keep stores a lease. What has lapsed goes, and what would last for longer than a lease does is cut to that.
 local function keep(key, limit, member, now, is_set)
   local lapses = digits(now + limit.lease)
@@ -87,7 +77,7 @@ local function keep(key, limit, member, now, is_set)
     redis.call('DEL', key) -- a block that has run out
   end
   redis.call('ZADD', key, lapses, member)
-  settle(key)
+  lease_sets.settle(key)
 end
 
 -- acquire takes a lease, or prolongs the one that this id holds: a retry does not take a second one.
@@ -143,7 +133,7 @@ local function release(key, _, id)
     return 0
   end
   redis.call('ZREM', key, member)
-  settle(key)
+  lease_sets.settle(key)
   return 1
 end
 

@@ -1,8 +1,8 @@
 -- ratelimit_acquire: takes one of n leases, or prolongs the one that this id already holds (a retry takes no second one).
 --   KEYS   one
---   ARGV   concurrency n lease=<period>, lease id (1 to 256 bytes)
+--   ARGV   concurrency n lease=<period> or @policy, lease id (1 to 256 bytes)
 --   Output { allowed, n, remaining, retry_after_ms, reset_after_ms, 1 }
---   Errors BADARGS BADLIMIT BADKEYS BADSTATE
+--   Errors BADARGS BADLIMIT BADKEYS BADSTATE NOPOLICY
 
 clock.register{
   function_name = 'ratelimit_acquire',

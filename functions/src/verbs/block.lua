@@ -7,15 +7,11 @@
 
 local function block(key, holding, untill)
   states.forget(key)
-  local at = string.format('%.0f', untill)
-  if holding.kind ~= 'leases' then
-    redis.call('SET', key, states.block(untill, holding.value, holding.expiry), 'PXAT',
-      string.format('%.0f', math.max(untill, holding.expiry)))
-    return
+  if holding.kind == 'leases' then
+    return lease_sets.block(key, untill)
   end
-  redis.call('ZADD', key, at, 'blocked')
-  local last = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')
-  redis.call('PEXPIREAT', key, string.format('%.0f', tonumber(last[2])))
+  redis.call('SET', key, states.block(untill, holding.value, holding.expiry), 'PXAT',
+    string.format('%.0f', math.max(untill, holding.expiry)))
 end
 
 clock.register{

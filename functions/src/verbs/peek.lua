@@ -1,7 +1,7 @@
 -- ratelimit_peek: answers what ratelimit_take would, and writes nothing. For FCALL_RO too, on replicas as well.
 --   KEYS   one for each limit
 --   ARGV   limit [limit ...] [COST c | COST c1 ... cn]
---   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }
+--   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }, and three more with a shadow policy
 --   Errors BADARGS BADLIMIT BADCOST BADKEYS BADSTATE NOPOLICY
 
 local OPTIONS = { COST = true }

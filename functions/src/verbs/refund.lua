@@ -2,7 +2,7 @@
 -- is blocked, to none (allowed = 0).
 --   KEYS   one for each limit
 --   ARGV   limit [limit ...] [COST c | COST c1 ... cn]
---   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }
+--   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }, and three more with a shadow policy
 --   Errors BADARGS BADLIMIT BADCOST BADKEYS BADSTATE NOPOLICY
 
 local OPTIONS = { COST = true }

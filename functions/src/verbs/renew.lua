@@ -1,8 +1,8 @@
 -- ratelimit_renew: prolongs a lease that is held. One that has lapsed stays lost: allowed = 0, retry_after_ms = -1.
 --   KEYS   one
---   ARGV   concurrency n lease=<period>, lease id (1 to 256 bytes)
+--   ARGV   concurrency n lease=<period> or @policy, lease id (1 to 256 bytes)
 --   Output { allowed, n, remaining, retry_after_ms, reset_after_ms, 1 }
---   Errors BADARGS BADLIMIT BADKEYS BADSTATE
+--   Errors BADARGS BADLIMIT BADKEYS BADSTATE NOPOLICY
 
 clock.register{
   function_name = 'ratelimit_renew',

@@ -1,7 +1,7 @@
 -- ratelimit_take: decides, and consumes if every limit allows.
 --   KEYS   one for each limit, then one for ONCE and one for TRACK, in the order in which these are written
 --   ARGV   limit [limit ...] [COST c | COST c1 ... cn] [ONCE ttl_ms] [TRACK]
---   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }
+--   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }, and three more with a shadow policy
 --   Errors BADARGS BADLIMIT BADCOST BADKEYS BADSTATE NOPOLICY
 
 local OPTIONS = { COST = true, ONCE = true, TRACK = true }

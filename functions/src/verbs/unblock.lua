@@ -7,11 +7,7 @@
 local function unblock(key, holding, now)
   states.forget(key)
   if holding.kind == 'leases' then
-    redis.call('ZREM', key, 'blocked')
-    local last = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')
-    if last[2] then
-      redis.call('PEXPIREAT', key, string.format('%.0f', tonumber(last[2])))
-    end
+    lease_sets.unblock(key)
   elseif holding.value == '' or holding.expiry <= now then
     redis.call('DEL', key)
   else
