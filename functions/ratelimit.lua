@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '45d459bef32a'
+local BUILD_ID = '232ffe0c955b'
 
 -- Time stands still during a call from Redis 7.2 on. Before, two commands of one call can see two milliseconds, so
 -- what is read of the clock must not be written back as a difference to "now". Valkey says 7.2.4 here, rightly.
@@ -2628,6 +2628,11 @@ local function rewritten(log, live, at, sum)
   return struct.pack('>I5', base) .. entries .. struct.pack('>I7I5', at, sum)
 end
 
+-- goes_on tells whether an entry is simply added to the log: while at most half of its entries have left the window.
+local function goes_on(log, kept, live, sum)
+  return log and kept == log and live - 1 <= log.count / 2 and sum < REBASE
+end
+
 -- expiry answers when the entry of a time has left the window, ms since the epoch.
 local function expiry(at, rate)
   return spans.whole_ms(at + rate.period * 1000, 0)
@@ -2646,6 +2651,8 @@ local function step(text, now, rate, cost)
   local allowed, remaining, retry, reset, kept, live, at, sum = weigh(log, now, rate, cost)
   if not allowed or cost == 0 then
     return allowed, remaining, retry, reset
+  elseif goes_on(log, kept, live, sum) then
+    return true, remaining, 0, reset, text .. struct.pack('>I7I5', at, sum), expiry(at, rate)
   end
   return true, remaining, 0, reset, rewritten(kept, live, at, sum), expiry(at, rate)
 end
@@ -2713,7 +2720,7 @@ local function decide_log(key, limit, cost)
     return allowed, remaining, retry, reset
   elseif not kept then
     return true, remaining, 0, reset, struct.pack('>c12I5I7I5', PREFIX, 0, at, sum), expiry(at, limit)
-  elseif live - 1 <= kept.count / 2 and sum < REBASE and kept == log then
+  elseif goes_on(log, kept, live, sum) then
     local added = struct.pack('>I7I5', at, sum)
     if log.whole then
       return true, remaining, 0, reset, head .. added, expiry(at, limit)

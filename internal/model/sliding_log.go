@@ -9,12 +9,11 @@ type taken struct{ at, units int64 }
 type slidingLog struct {
 	n, period, now int64
 	log            []taken // those that count
-	over           []taken // those before them that have left the window
-	lazy           bool    // one rate: what has left is dropped only when it is more than half of the log
+	over           []taken // those before them that have left the window, while they are at most half of the log
 }
 
-func standSlidingLog(l Limit, r Rate, saved any, c int64, now instant) *slidingLog {
-	s := &slidingLog{n: r.N, period: r.periodUS(), now: int64(now), lazy: len(l.Rates) == 1}
+func standSlidingLog(r Rate, saved any, c int64, now instant) *slidingLog {
+	s := &slidingLog{n: r.N, period: r.periodUS(), now: int64(now)}
 	all, _ := saved.([]taken)
 	for _, unit := range all {
 		if unit.at > s.now-s.period {
@@ -100,8 +99,5 @@ func (s *slidingLog) reset() int64  { return ceilMS(s.full() - s.now) }
 func (s *slidingLog) fullAt() int64 { return ceilMS(s.full()) }
 
 func (s *slidingLog) save() any {
-	if s.lazy {
-		return slices.Concat(s.over, s.log)
-	}
-	return s.log
+	return slices.Concat(s.over, s.log)
 }

@@ -34,7 +34,7 @@ func stand(l Limit, r Rate, saved any, c int64, now instant) standing {
 	case SlidingWindow:
 		return standSlidingWindow(r, saved, c, now)
 	case SlidingLog:
-		return standSlidingLog(l, r, saved, c, now)
+		return standSlidingLog(r, saved, c, now)
 	}
 	panic("no such algorithm: " + l.Algorithm)
 }
