@@ -21,8 +21,38 @@ const (
 	Deployer Access = "deployer"
 )
 
-// deployerRights are what the user of a Loader needs on every node, but for CLUSTER SHARDS.
-var deployerRights = []string{"+function|load", "+function|list", "+function|delete", "+function|stats", "+time", "+role", "+wait"}
+// probe is a command that a Loader sends, in a form that changes nothing, by which to see whether the user may.
+type probe []any
+
+// deployerProbes are what the user of a Loader needs on every node; in a cluster, also clusterProbe.
+var (
+	deployerProbes = []probe{
+		{"FUNCTION", "LOAD", "?"}, {"FUNCTION", "LIST", "LIBRARYNAME", recordName}, {"FUNCTION", "DELETE", "?"}, {"FUNCTION", "STATS"},
+		{"TIME"}, {"ROLE"}, {"WAIT", 0, 0},
+	}
+	clusterProbe = probe{"CLUSTER", "SHARDS"}
+)
+
+// right is the rule that allows the command: +time, +function|load.
+func (p probe) right() string {
+	name := fmt.Sprint(p[0])
+	if name == "FUNCTION" || name == "CLUSTER" {
+		name += "|" + fmt.Sprint(p[1])
+	}
+	return "+" + strings.ToLower(name)
+}
+
+// deployerRights are the rules for the user of a Loader.
+func deployerRights(cluster bool) []string {
+	var rights []string
+	for _, p := range deployerProbes {
+		rights = append(rights, p.right())
+	}
+	if cluster {
+		rights = append(rights, clusterProbe.right())
+	}
+	return rights
+}
 
 // readers are the commands that write nothing, of those that the library calls. A command that is not here is taken for one that writes.
 var readers = map[string]bool{
@@ -57,11 +87,7 @@ func Rules(build Build, access Access, keys string, cluster bool) ([]string, err
 	case Peeker:
 		rules = append(rules, "%R~"+pattern, "+ping")
 	case Deployer:
-		rules = append(append(rules, "+ping"), deployerRights...)
-		if cluster {
-			rules = append(rules, "+cluster|shards")
-		}
-		return rules, nil
+		return append(append(rules, "+ping"), deployerRights(cluster)...), nil
 	default:
 		return nil, fmt.Errorf("loader.Rules: there is no access %q; choose %s, %s or %s", access, Application, Peeker, Deployer)
 	}

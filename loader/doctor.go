@@ -229,22 +229,15 @@ func (x *examination) lag(addr string, m map[string]string) {
 
 // rights tries what a deployment needs, in forms that change nothing.
 func (x *examination) rights(ctx context.Context, c *conn) {
+	probes := deployerProbes
+	if x.Topology == Cluster {
+		probes = append(slices.Clone(probes), clusterProbe)
+	}
 	var missing []string
-	for _, try := range [][]any{
-		{"FUNCTION", "STATS"}, {"FUNCTION", "LIST", "LIBRARYNAME", recordName}, {"FUNCTION", "LOAD", "?"}, {"FUNCTION", "DELETE", "?"},
-		{"TIME"}, {"ROLE"}, {"WAIT", 0, 0}, {"CLUSTER", "SHARDS"},
-	} {
-		if try[0] == "CLUSTER" && x.Topology != Cluster {
-			continue
+	for _, p := range probes {
+		if _, err := c.do(ctx, p...); isCode(err, "NOPERM") {
+			missing = append(missing, p.right())
 		}
-		if _, err := c.do(ctx, try...); !isCode(err, "NOPERM") {
-			continue
-		}
-		right := "+" + strings.ToLower(fmt.Sprint(try[0]))
-		if try[0] == "FUNCTION" || try[0] == "CLUSTER" {
-			right += "|" + strings.ToLower(fmt.Sprint(try[1]))
-		}
-		missing = append(missing, right)
 	}
 	if len(missing) > 0 {
 		user := c.userName()

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/ratelimit-functions/ratelimit/embedded"
 )
 
@@ -43,6 +45,7 @@ type app struct {
 	startEmbedded func() (*embedded.Server, error)
 	parallel      int
 
+	commands []*cobra.Command
 	servers  serverFlags
 	named    servers // by the flags, once they are read
 	json     bool

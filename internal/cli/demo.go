@@ -167,8 +167,8 @@ func (a *app) demoDeploy(ctx context.Context, on *stage, replace bool) (string, 
 			if edited(n.Running, report.Wanted) {
 				found += ", other text"
 			}
-			return "", fmt.Errorf("%s runs another build of the library (%s), which the demo leaves alone; run the demo without --redis, or replace that build with: %s demo%s --replace",
-				n.Addr, found, a.program, on.again)
+			return "", fmt.Errorf("%s runs another build of the library (%s), which the demo leaves alone; run the demo without --redis, or replace that build with: ratelimit demo --replace",
+				n.Addr, found)
 		}
 	}
 	if report, err = l.Deploy(ctx, build, loader.AllowDowngrade(), loader.ReplaceForeign()); err != nil {
@@ -190,7 +190,7 @@ func (a *app) demoHello(ctx context.Context, on *stage, c *client.Client, l look
 		return fmt.Errorf("the first call on %s failed: %w", on.name, err)
 	}
 	if len(reply) < 6 {
-		return fmt.Errorf("ratelimit_take answers %v, not six integers; is another library of this name on %s? run: %s status%s", reply, on.name, a.program, on.again)
+		return fmt.Errorf("ratelimit_take answers %v, not six integers; is another library of this name on %s? run: ratelimit status", reply, on.name)
 	}
 	shown := make([]string, len(reply))
 	for i, n := range reply {

@@ -29,6 +29,9 @@ Exit codes: 0 nothing found · 1 error · 2 something found.`,
 			if err != nil {
 				return fmt.Errorf("interrupted before all was looked at: %w", err)
 			}
+			for i := range d.Findings {
+				d.Findings[i].Found, d.Findings[i].Do = a.typable(d.Findings[i].Found), a.typable(d.Findings[i].Do)
+			}
 			if a.json {
 				if err := a.printJSON(d); err != nil {
 					return err

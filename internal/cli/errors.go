@@ -28,25 +28,53 @@ func (a *app) report(err error) int {
 	return exitError
 }
 
-// suggested is a command line in an error of a package that knows neither this program nor the servers.
-var suggested = regexp.MustCompile(`\b(run|with): ratelimit (deploy|status|dev|verify)\b`)
+// suggested is a command line in a text of a package that knows neither this program nor the servers, or in one of ours.
+var suggested = regexp.MustCompile(`\b(as in|\w+): ratelimit ([a-z]+)\b`)
 
-// explained is the text of err, in which the commands that it suggests can be typed as they stand.
-func (a *app) explained(err error) string {
-	text := suggested.ReplaceAllStringFunc(err.Error(), func(found string) string {
+// typable is text in which the commands that it suggests can be typed as they stand: they name this program, and with
+// the flags that they have, the servers and the library that were named to it. After "as in" stands only an example.
+func (a *app) typable(text string) string {
+	return suggested.ReplaceAllStringFunc(text, func(found string) string {
 		words := suggested.FindStringSubmatch(found)
 		line := words[1] + ": " + a.program + " " + words[2]
-		if words[2] == "deploy" || words[2] == "status" {
-			line += a.named.again
+		for _, cmd := range a.commands {
+			switch {
+			case cmd.Name() != words[2]:
+				continue
+			case words[1] == "as in":
+				return line
+			}
+			if cmd.Flags().Lookup("redis") != nil {
+				if a.named.again == "" {
+					_, _ = a.parseServers() // it fails before the servers are known; what is wrong with them is not asked here
+				}
+				line += a.named.again
+			}
+			if cmd.Flags().Lookup("library") != nil {
+				line += a.libraryAgain()
+			}
+			return line
 		}
-		return line
+		return found
 	})
+}
+
+// explained is the text of err as it goes out.
+func (a *app) explained(err error) string {
+	text := a.typable(err.Error())
 	var call *client.Error
 	var node *loader.NodeError
 	if a.named.alone && (errors.As(err, &call) && call.Code == "NOAUTH" || errors.As(err, &node) && node.Code == "NOAUTH") {
 		text += "; in the URL, a password alone needs a colon before it"
 	}
 	return text
+}
+
+// explain puts the error of a node into the words in which it goes out.
+func (a *app) explain(n *loader.Node) {
+	if n.Err != nil {
+		n.Err = errors.New(a.explained(n.Err))
+	}
 }
 
 // oneLine is text after "ratelimit: ", with line ends and what else would upset a terminal made visible.

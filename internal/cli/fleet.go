@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -133,6 +134,10 @@ func bare(err error) error {
 // printReport prints what is known of each node.
 func (a *app) printReport(report loader.Report, outcome func(loader.Node, loader.Library) string) error {
 	if a.json {
+		report.Nodes = slices.Clone(report.Nodes) // the error that goes with them is explained by itself
+		for i := range report.Nodes {
+			a.explain(&report.Nodes[i])
+		}
 		return a.printJSON(struct {
 			InStep bool `json:"in_step"`
 			loader.Report

@@ -179,7 +179,7 @@ func TestDoctor(t *testing.T) {
 	env := []string{redisURL(addr)}
 	run(t, env, "doctor").want(t, exitDiffers, "persistence, "+addr+": neither snapshots (save) nor the append-only file are on\n"+
 		"  means: after a restart the library is gone, as are all counts, and calls answer: ERR Function not found\n"+
-		"  do:    turn one on, as with CONFIG SET appendonly yes, or keep this running: ratelimit status --watch\n\n1 finding on 1 server\n", "")
+		"  do:    turn one on, as with CONFIG SET appendonly yes, or keep this running: ratelimit status --redis redis://"+addr+" --watch\n\n1 finding on 1 server\n", "")
 	var d loader.Diagnosis
 	if got := run(t, env, "doctor", "--json"); json.Unmarshal([]byte(got.stdout), &d) != nil || got.code != exitDiffers || len(d.Findings) != 1 || d.Findings[0].Check != "persistence" {
 		t.Errorf("%+v", got)

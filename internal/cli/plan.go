@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -57,6 +58,10 @@ Exit codes: 0 nothing to change · 1 error, also if a server would refuse the bu
 
 func (a *app) printPlan(plan loader.Plan, diff bool) error {
 	if a.json {
+		plan.Nodes = slices.Clone(plan.Nodes)
+		for i := range plan.Nodes {
+			a.explain(&plan.Nodes[i].Node)
+		}
 		return a.printJSON(struct {
 			Empty bool `json:"empty"`
 			loader.Plan

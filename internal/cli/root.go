@@ -64,6 +64,7 @@ func (a *app) root() *cobra.Command {
 		}
 	}
 	root.AddCommand(a.versionCommand())
+	a.commands = root.Commands()
 	return root
 }
 

@@ -61,8 +61,8 @@ Exit codes: 0 all run this build · 1 error, also if one server does not answer 
 						says = "not on this program's text of build "
 					}
 				}
-				if err := a.printf("\n%s%s: %d of %s; load it with: %s deploy%s%s\n", says, report.Wanted.BuildID, out,
-					plural(int64(len(report.Nodes)), "server"), a.program, a.named.again, a.libraryAgain()); err != nil {
+				if err := a.printf("\n%s%s: %d of %s; %s\n", says, report.Wanted.BuildID, out,
+					plural(int64(len(report.Nodes)), "server"), a.typable("load it with: ratelimit deploy")); err != nil {
 					return err
 				}
 			}
@@ -123,6 +123,8 @@ func (a *app) watch(ctx context.Context, build loader.Build, interval time.Durat
 }
 
 func (a *app) printEvent(e loader.Event) error {
+	e.Text = a.typable(e.Text)
+	a.explain(&e.Node)
 	if a.json {
 		return written(json.NewEncoder(a.stdout).Encode(e))
 	}

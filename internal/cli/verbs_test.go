@@ -45,7 +45,8 @@ func TestRefund(t *testing.T) {
 }
 
 func TestBlocks(t *testing.T) {
-	runLines(t, withLibrary(t), []line{
+	srv := withLibrary(t)
+	runLines(t, srv, []line{
 		{0, []string{"block", "{a}:x", "{a}:y", "--for", "1h30m"}, exitFine, "blocked 2 keys for 1 h 30 min"},
 		{0, []string{"block", "{a}:x", "--for=1500us", "--json"}, exitFine, "{\n  \"blocked\": 1,\n  \"for_ms\": 2\n}"},
 		{time.Second, []string{"take", "{a}:x", "1/m"}, exitFine, "allowed  0 of 1 left · full again in 1 min"},
@@ -56,7 +57,7 @@ func TestBlocks(t *testing.T) {
 		{time.Second, []string{"take", "{a}:y", "1/m"}, exitFine, "allowed  0 of 1 left · full again in 1 min"},
 		{time.Second, []string{"block", "k", "--for", "900000h"}, exitError, `block "k": BADARGS "3240000000000": the ms of a block are a whole number from 1 to 3153600000000`},
 		{time.Second, []string{"block", "k"}, exitError, "block needs to know for how long; as in: ratelimit block user:42 --for 1h"},
-		{time.Second, []string{"block", "k", "--for", "0s"}, exitError, "--for 0s is not above 0; give one such as 1h, or lift blocks with: ratelimit unblock"},
+		{time.Second, []string{"block", "k", "--for", "0s"}, exitError, "--for 0s is not above 0; give one such as 1h, or lift blocks with: ratelimit unblock --redis redis://" + srv.Addr()},
 		{time.Second, []string{"block", "--for", "1s"}, exitError, "block needs a key, but got none; as in: ratelimit block user:42 --for 1h"},
 		{time.Second, []string{"unblock"}, exitError, "unblock needs a key, but got none; as in: ratelimit unblock user:42"},
 	})
