@@ -190,14 +190,14 @@ func do(t *testing.T, rdb *redis.Client, words ...any) any {
 // eventually waits for what another process does.
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
 	defer cancel()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for !condition() {
 		select {
 		case <-ctx.Done():
-			t.Fatalf("waited 30 s in vain: %s", what)
+			t.Fatalf("waited 90 s in vain: %s", what)
 		case <-tick.C:
 		}
 	}
