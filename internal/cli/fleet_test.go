@@ -269,6 +269,11 @@ func TestSentinel(t *testing.T) {
 		}
 	}
 	servers := []string{"--redis", "redis-sentinel://" + sentinel + "/mymaster"}
+	following := admin(t, replica)
+	eventually(t, "the replica has the library", func() bool {
+		list, err := following.FunctionList(t.Context(), redis.FunctionListQuery{LibraryNamePattern: functions.Name}).Result()
+		return err == nil && len(list) == 1
+	})
 	eventually(t, "the replica takes over", func() bool {
 		// A Sentinel may find the replica unfit yet, or give a failover up: it is asked until one is done.
 		if reply, err := watching.Do(t.Context(), "SENTINEL", "GET-MASTER-ADDR-BY-NAME", "mymaster").StringSlice(); err == nil && net.JoinHostPort(reply[0], reply[1]) == primary {
