@@ -12,7 +12,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// deployForClients deploys a build with policies, and returns it with a client of the backend.
+// deployForClients deploys a build with policies, and returns it with a client of the backend: one that has an
+// application user's rights, as `ratelimit acl` prints them, and no more.
 func deployForClients(t *testing.T, b *backend.Backend) (functions.Build, *client.Client) {
 	t.Helper()
 	build, err := functions.New(functions.WithPolicies(
@@ -31,7 +32,12 @@ func deployForClients(t *testing.T, b *backend.Backend) (functions.Build, *clien
 	if _, err := l.Deploy(testContext(t), build); err != nil {
 		t.Fatal(err)
 	}
-	c, err := client.New(rdb, client.WithPrefix("it:"))
+	rules, err := loader.Rules(build, loader.Application, "it:", b.Cluster)
+	if err != nil {
+		t.Fatal(err)
+	}
+	setUser(t, b, "client-app", rules)
+	c, err := client.New(newClient(t, b, asUser("client-app")), client.WithPrefix("it:"))
 	if err != nil {
 		t.Fatal(err)
 	}
