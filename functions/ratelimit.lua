@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '232ffe0c955b'
+local BUILD_ID = '68baea99a841'
 
 -- Time stands still during a call from Redis 7.2 on. Before, two commands of one call can see two milliseconds, so
 -- what is read of the clock must not be written back as a difference to "now". Valkey says 7.2.4 here, rightly.
@@ -1062,10 +1062,12 @@ local function read_options(request, keys, args, at, allowed)
     elseif request[word] then
       return errors.new('BADARGS', '%s is given twice', word)
     end
-    local err
     if word == 'COST' then
-      request.COST, err = read_costs(args, at, count)
-      at = err
+      local costs, after = read_costs(args, at, count)
+      if not costs then
+        return after -- the error
+      end
+      request.COST, at = costs, after
     else
       spare = spare + 1
       request[word] = keys[spare] or ''
@@ -1078,9 +1080,6 @@ local function read_options(request, keys, args, at, allowed)
         end
         at = at + 1
       end
-    end
-    if not request[word] then
-      return err
     end
   end
   request.COST = request.COST or ones(count)

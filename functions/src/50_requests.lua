@@ -72,10 +72,12 @@ local function read_options(request, keys, args, at, allowed)
     elseif request[word] then
       return errors.new('BADARGS', '%s is given twice', word)
     end
-    local err
     if word == 'COST' then
-      request.COST, err = read_costs(args, at, count)
-      at = err
+      local costs, after = read_costs(args, at, count)
+      if not costs then
+        return after -- the error
+      end
+      request.COST, at = costs, after
     else
       spare = spare + 1
       request[word] = keys[spare] or ''
@@ -88,9 +90,6 @@ local function read_options(request, keys, args, at, allowed)
         end
         at = at + 1
       end
-    end
-    if not request[word] then
-      return err
     end
   end
   request.COST = request.COST or ones(count)

@@ -1,0 +1,121 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+)
+
+// The same errors as real servers give them, and the library's own.
+func TestErrorsOfRealServers(t *testing.T) {
+	ctx := t.Context()
+	server := startRedis(t)
+	rdb := connect(t, redis.Options{Addr: server.addr})
+	c := newClient(t, rdb)
+	check := func(name string, c *client.Client, key string, limit client.Limit, part string, class ...error) {
+		t.Helper()
+		_, err := c.Allow(ctx, key, limit)
+		if err == nil || !strings.Contains(err.Error(), part) {
+			t.Errorf("%s: %v\nwant %s", name, err, part)
+		}
+		wantClasses(t, name, err, class...)
+	}
+
+	check("not deployed", c, "k", "5/m", "run: ratelimit deploy (ERR Function not found)", client.ErrNotDeployed)
+	deploy(t, rdb)
+	check("limit", c, "k", "100/x", `take "k": BADLIMIT "100/x"`, client.ErrBadLimit)
+	check("empty limit", c, "k", "", `BADLIMIT ""`, client.ErrBadLimit)
+	check("policy", c, "k", "@none", `NOPOLICY "@none"`, client.ErrNoPolicy)
+	if err := rdb.LPush(ctx, "list", "x").Err(); err != nil {
+		t.Fatal(err)
+	}
+	check("state", c, "list", "5/m", `BADSTATE key "list"`, client.ErrBadState)
+	_, err := c.AllowN(ctx, "k", "5/m", -1)
+	wantClasses(t, "cost", err, client.ErrBadCost)
+	_, err = c.Take(ctx, client.Request{Keys: []string{"a", "b"}, Limits: []client.Limit{"5/m"}})
+	wantClasses(t, "keys", err, client.ErrBadKeys)
+	_, err = c.Reset(ctx)
+	wantClasses(t, "reset of nothing", err, client.ErrBadKeys)
+	_, err = c.Take(ctx, client.Request{Keys: []string{"a"}, Limits: []client.Limit{"5/m"}, Costs: []int64{1, 2}})
+	wantClasses(t, "args", err, client.ErrBadArgs)
+
+	for user, rules := range map[string][]any{
+		"nofcall": {"on", "nopass", "~*", "-@all", "+hello", "+ping"},
+		"nokeys":  {"on", "nopass", "+@all"},
+		"noinner": {"on", "nopass", "~*", "-@all", "+fcall"},
+	} {
+		if err := rdb.Do(ctx, append([]any{"acl", "setuser", user}, rules...)...).Err(); err != nil {
+			t.Fatal(err)
+		}
+		as := newClient(t, connect(t, redis.Options{Addr: server.addr, Username: user, Password: "x"}))
+		check(user, as, "k", "5/m", "the user lacks a right; it needs fcall", client.ErrNoPermission)
+	}
+	check("login", newClient(t, connect(t, redis.Options{Addr: server.addr, Username: "nobody", Password: "x"})), "k", "5/m",
+		"the server refuses the login", client.ErrNoPermission)
+
+	replica := startRedis(t, "--replicaof", strings.Replace(server.addr, ":", " ", 1))
+	onReplica := connect(t, redis.Options{Addr: replica.addr})
+	eventually(t, "the replica has the library", func() bool {
+		return onReplica.FCallRO(ctx, "ratelimit_info", nil).Err() == nil
+	})
+	check("replica", newClient(t, onReplica), "k", "5/m", "connect to its primary (READONLY", client.ErrUnavailable)
+	if _, err := newClient(t, onReplica).Peek(ctx, "k", "5/m"); err != nil {
+		t.Errorf("peek on a replica: %v", err)
+	}
+
+	if err := rdb.ConfigSet(ctx, "maxmemory", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	check("memory", c, "k", "5/m", "raise its maxmemory", client.ErrUnavailable)
+	if _, err := c.Reset(ctx, "k"); err != nil {
+		t.Errorf("reset out of memory: %v", err)
+	}
+
+	gone := connect(t, redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1})
+	check("gone", newClient(t, gone), "k", "5/m", "no connection, nothing was counted (dial tcp 127.0.0.1:1: connect: connection refused)", client.ErrUnavailable)
+}
+
+func TestErrorsOfCluster(t *testing.T) {
+	c := startCluster(t)
+	rdb, _ := proxied(t, c)
+	_, err := newClient(t, rdb).Take(t.Context(), client.Request{Keys: []string{lowKey, highKey}, Limits: []client.Limit{"5/m", "5/m"}})
+	wantClasses(t, "slots", err, client.ErrCrossSlot)
+	one := newClient(t, connect(t, redis.Options{Addr: c.nodes[1].addr}))
+	_, err = one.Allow(t.Context(), lowKey, "5/m")
+	wantClasses(t, "a single node", err, client.ErrUnavailable)
+	if err == nil || !strings.Contains(err.Error(), "use redis.NewClusterClient (MOVED 3300 127.0.0.1:") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestContext(t *testing.T) {
+	server := startRedis(t)
+	direct := connect(t, redis.Options{Addr: server.addr})
+	deploy(t, direct)
+	p := startProxy(t, server.addr)
+	c := newClient(t, connect(t, redis.Options{Addr: p.addr(), ContextTimeoutEnabled: true}))
+	must[client.Result](t)(c.Peek(t.Context(), "k", "5/m"))
+
+	done, cancel := context.WithCancel(t.Context())
+	cancel()
+	p.lose(0, false)
+	_, err := c.Allow(done, "k", "5/m")
+	wantClasses(t, "before", err, client.ErrUnavailable)
+	if !errors.Is(err, context.Canceled) || p.seen() != 0 {
+		t.Errorf("%d calls, %v; want none and context.Canceled", p.seen(), err)
+	}
+
+	p.lose(1, true)
+	short, cancel := context.WithTimeout(t.Context(), 50_000_000)
+	defer cancel()
+	_, err = c.Allow(short, "k", "5/m")
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v, want context.DeadlineExceeded", err)
+	}
+	wantClasses(t, "meanwhile", err, client.ErrUnavailable, client.ErrOutcomeUnknown)
+}
