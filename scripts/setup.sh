@@ -30,8 +30,7 @@ else
 	has luac5.1 || need lua5.1 "luac5.1 (Lua 5.1)"
 	has luacheck || need lua-check "luacheck"
 	python_redis || need "python3 python3-redis" "Python 3 with its redis package"
-fi
-if [ "$purpose" = local ]; then
+	# The tests of loader, client and bench start one of their own, whatever servers the integration tests use.
 	has redis-server || need redis-server "redis-server 7 or later"
 fi
 
