@@ -77,13 +77,13 @@ func TestOnceKeyEmbedded(t *testing.T) {
 	ctx := t.Context()
 	server := embedded.Run(t, embedded.WithLibrary(functions.Source()), embedded.WithTime(noon))
 	rdb := connect(t, redis.Options{Addr: server.Addr()})
-	limiter := newClient(t, rdb)
-	before := server.FunctionCalls()
-	server.DropReplies(3)
+	p := startProxy(t, server.Addr())
+	limiter := newClient(t, connect(t, redis.Options{Addr: p.addr()}))
+	p.lose(3, false)
 	got, err := limiter.Take(ctx, withOnceKey("a"))
 	wantResult(t, "the fourth call", got, err, client.Result{Allowed: true, Limit: 10, Remaining: 9, ResetAfter: 144 * time.Minute, Index: 1})
-	if n := server.FunctionCalls() - before; n != 4 {
-		t.Errorf("%d function calls ran, want 4", n)
+	if n := p.seen(); n != 4 {
+		t.Errorf("sent %d times, want 4", n)
 	}
 	wantCharged(t, rdb, 1)
 
@@ -116,12 +116,13 @@ func TestOnceKeyInCluster(t *testing.T) {
 func TestLostRepliesOfOtherCalls(t *testing.T) {
 	ctx := t.Context()
 	server := embedded.Run(t, embedded.WithLibrary(functions.Source()), embedded.WithTime(noon))
-	c := newClient(t, connect(t, redis.Options{Addr: server.Addr()}))
+	p := startProxy(t, server.Addr())
+	c := newClient(t, connect(t, redis.Options{Addr: p.addr()}))
 	lease := c.Lease("jobs", client.Concurrency(2, time.Minute), "")
 	for _, tt := range []struct {
 		name  string
 		call  func() error
-		calls int64
+		calls int
 		lost  bool
 	}{
 		{"acquire", func() error { _, err := lease.Acquire(ctx); return err }, 4, false},
@@ -133,16 +134,15 @@ func TestLostRepliesOfOtherCalls(t *testing.T) {
 		{"usage", func() error { _, err := c.Usage(ctx, "u"); return err }, 4, false},
 		{"info", func() error { _, err := c.Info(ctx); return err }, 4, false},
 	} {
-		before := server.FunctionCalls()
-		server.DropReplies(3)
+		p.lose(3, false)
 		err := tt.call()
 		if errors.Is(err, client.ErrOutcomeUnknown) != tt.lost || (err == nil) == tt.lost {
 			t.Errorf("%s: %v", tt.name, err)
 		}
-		if n := server.FunctionCalls() - before; n != tt.calls {
-			t.Errorf("%s: %d calls, want %d", tt.name, n, tt.calls)
+		if n := p.seen(); n != tt.calls {
+			t.Errorf("%s: sent %d times, want %d", tt.name, n, tt.calls)
 		}
-		server.DropReplies(0)
+		p.lose(0, false)
 		if tt.name == "renew" {
 			other := must[client.Result](t)(c.Lease("jobs", client.Concurrency(2, time.Minute), "other").Acquire(ctx))
 			if !other.Allowed || other.Remaining != 0 {

@@ -10,8 +10,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/client"
-	"github.com/ratelimit-functions/ratelimit/embedded"
-	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
 const perDay = client.Limit("10/d")
@@ -65,24 +63,6 @@ func TestLostReplyCountsOnce(t *testing.T) {
 				t.Errorf("go-redis sent its own FCall %d times, want 4: this test no longer sees repeats", n)
 			}
 		})
-	}
-}
-
-// The same against the embedded server, as an application would test its own code.
-func TestLostReplyEmbedded(t *testing.T) {
-	server := embedded.Run(t, embedded.WithLibrary(functions.Source()))
-	limiter := newClient(t, connect(t, redis.Options{Addr: server.Addr()}))
-	server.DropReplies(10)
-	before := server.FunctionCalls()
-	if _, err := limiter.Allow(t.Context(), "k", perDay); !errors.Is(err, client.ErrOutcomeUnknown) {
-		t.Errorf("%v, want ErrOutcomeUnknown", err)
-	}
-	if n := server.FunctionCalls() - before; n != 1 {
-		t.Errorf("%d function calls ran, want 1", n)
-	}
-	server.DropReplies(0)
-	if res := must[client.Result](t)(limiter.Allow(t.Context(), "k", perDay)); res.Remaining != 8 {
-		t.Errorf("after a lost call and another, %d are left, want 8", res.Remaining)
 	}
 }
 

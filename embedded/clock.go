@@ -50,14 +50,6 @@ func (s *Server) Advance(d time.Duration) {
 	}
 }
 
-// UseSystemTime lets the clock run again, at the system's time.
-func (s *Server) UseSystemTime() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.clock.frozen = false
-	s.keyspace.SetTime(time.Time{})
-}
-
 // Time is the server's time.
 func (s *Server) Time() time.Time {
 	s.mu.Lock()

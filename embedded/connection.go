@@ -43,15 +43,8 @@ func cmdHello(s *Server, c *session, args []string) engine.Reply {
 	}
 	return engine.Map{
 		"server", "redis", "version", engine.Version, "proto", proto, "id", c.id,
-		"mode", "standalone", "role", s.role(), "modules", []engine.Reply{},
+		"mode", "standalone", "role", "master", "modules", []engine.Reply{},
 	}
-}
-
-func (s *Server) role() string {
-	if s.readOnly {
-		return "replica"
-	}
-	return "master"
 }
 
 func cmdSelect(s *Server, c *session, args []string) engine.Reply {

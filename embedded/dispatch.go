@@ -18,10 +18,6 @@ func (s *Server) answer(c *session, words []string) bool {
 	if w, ok := r.(wait); ok {
 		r = s.waitFor(c, w)
 	}
-	if c.dropped {
-		c.out = nil
-		return false
-	}
 	if _, silent := r.(noReply); !silent {
 		c.write(r)
 	}
@@ -58,9 +54,6 @@ func (s *Server) dispatch(c *session, words []string) engine.Reply {
 	}
 	if !cmd.arityOK(len(words)) {
 		return refuse(fmt.Sprintf("ERR wrong number of arguments for '%s' command", strings.ToLower(cmd.name)))
-	}
-	if s.readOnly && cmd.write {
-		return refuse("READONLY You can't write against a read only replica.")
 	}
 	if s.opts.cluster && cmd.keys != nil && !sameSlot(cmd.keys(args)) {
 		return refuse(crossSlot)

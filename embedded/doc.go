@@ -26,7 +26,8 @@
 // Functions see version 7.2.4: time stands still during a call, and numbers
 // given to redis.call are written in their shortest form (Redis 7.0 writes
 // "%.17g"). There is no EVAL, no DUMP and RESTORE, no MEMORY, no ACL, no
-// cluster, no replication, no persistence; redis.setresp(3) is refused. The
+// cluster, no replication, no persistence, and no log: redis.log checks its
+// arguments and writes nothing. redis.setresp(3) is refused. The
 // commands are those of Redis 7.0 that miniredis has.
 //
 // In Lua, these remain: pairs goes over the hash part of a table in the order

@@ -18,9 +18,6 @@ func cmdFunction(s *Server, c *session, args []string) engine.Reply {
 		}
 		return engine.Error(fmt.Sprintf("ERR wrong number of arguments for 'function|%s' command", strings.ToLower(sub)))
 	}
-	if s.readOnly && (sub == "LOAD" || sub == "DELETE" || sub == "FLUSH") {
-		return engine.Error("READONLY You can't write against a read only replica.")
-	}
 	switch sub {
 	case "LOAD":
 		if e := arity(len(rest) >= 1); e != nil {
@@ -154,19 +151,11 @@ func (s *Server) fcall(c *session, args []string, readOnly bool) engine.Reply {
 	case n < 0:
 		return engine.Error("ERR Number of keys can't be negative")
 	}
-	if s.readOnly && !readOnly && f.Flags&engine.NoWrites == 0 {
-		return engine.Error("READONLY You can not run script with write flag on readonly replica.")
-	}
 	s.selectScript(c.db)
 	r := s.engine.Call(f, args[2:2+n], args[2+n:], readOnly)
-	s.calls++
 	if s.changed != nil {
 		close(s.changed)
 		s.changed = nil
-	}
-	if s.dropping > 0 && c.conn != nil {
-		s.dropping--
-		c.dropped = true
 	}
 	return r
 }
@@ -196,8 +185,6 @@ func (k keyspace) Call(run *engine.Run, words []string) engine.Reply {
 		return engine.Error("ERR This Redis command is not allowed from script")
 	case cmd.write && run.ReadOnly:
 		return engine.Error("ERR Write commands are not allowed from read-only scripts.")
-	case cmd.write && s.readOnly:
-		return engine.Error("READONLY You can't write against a read only replica.")
 	}
 	if reason, ok := touchesOthers[cmd.name]; ok {
 		return engine.Error(fmt.Sprintf("ERR the embedded server refuses %s in a function: it %s, and a function may only touch the keys it is given", cmd.name, reason))

@@ -55,7 +55,8 @@ func TestDeclaredKeysAreAccepted(t *testing.T) {
 }
 
 func TestRunawayCallIsCutOff(t *testing.T) {
-	s := Run(t, WithCallLimit(20*time.Millisecond))
+	s := Run(t)
+	s.engine.CallLimit = 20 * time.Millisecond
 	for _, body := range []string{
 		"while true do end",
 		"while true do pcall(error, 'x') end",
@@ -115,19 +116,6 @@ func TestStateLastsBetweenCallsAndNotBetweenLoads(t *testing.T) {
 	}
 	if r, err := s.Do("FCALL", "f", 0, "a"); err != nil || fmt.Sprint(r) != "[1 1]" {
 		t.Errorf("after a load: %v, %v", r, err)
-	}
-}
-
-func TestLog(t *testing.T) {
-	var lines []string
-	s := Run(t,
-		WithLogger(func(level LogLevel, text string) { lines = append(lines, fmt.Sprint(level, " ", text)) }),
-		WithLibrary("#!lua name=t\nredis.log(redis.LOG_NOTICE, 'loaded')\nredis.register_function('f', function() redis.log(redis.LOG_WARNING, 'called', 5) end)"))
-	if _, err := s.Do("FCALL", "f", 0); err != nil {
-		t.Fatal(err)
-	}
-	if want := []string{"2 loaded", "3 called 5"}; fmt.Sprint(lines) != fmt.Sprint(want) {
-		t.Errorf("logged %q, want %q", lines, want)
 	}
 }
 

@@ -10,16 +10,12 @@ import (
 
 func cmdInfo(s *Server, c *session, args []string) engine.Reply {
 	_, port, _ := strings.Cut(s.Addr(), ":")
-	role := "master"
-	if s.readOnly {
-		role = "slave"
-	}
 	sections := []struct{ name, text string }{
 		{"Server", fmt.Sprintf("redis_version:%s\r\nredis_mode:standalone\r\nos:embedded\r\ntcp_port:%s\r\n", engine.Version, port)},
 		{"Clients", fmt.Sprintf("connected_clients:%d\r\n", len(s.sessions))},
 		{"Memory", "maxmemory:0\r\nmaxmemory_policy:noeviction\r\n"},
 		{"Persistence", "loading:0\r\naof_enabled:0\r\n"},
-		{"Replication", fmt.Sprintf("role:%s\r\nconnected_slaves:0\r\n", role)},
+		{"Replication", "role:master\r\nconnected_slaves:0\r\n"},
 		{"Cluster", "cluster_enabled:0\r\n"},
 		{"Keyspace", s.infoKeyspace()},
 	}

@@ -9,8 +9,6 @@ type options struct {
 	addr      string
 	start     time.Time
 	libraries []string
-	logger    func(LogLevel, string)
-	callLimit time.Duration
 	cluster   bool
 }
 
@@ -26,27 +24,6 @@ func WithLibrary(text string) Option {
 	return func(o *options) { o.libraries = append(o.libraries, text) }
 }
 
-// WithLogger receives what functions write with redis.log. It is called while
-// the server is locked, and must not call the server.
-func WithLogger(log func(level LogLevel, text string)) Option {
-	return func(o *options) { o.logger = log }
-}
-
-// WithCallLimit sets after how much time a function call is cut off, instead
-// of 5 seconds. It must be above zero.
-func WithCallLimit(d time.Duration) Option { return func(o *options) { o.callLimit = d } }
-
 // WithClusterRules refuses a command or a function call whose keys are in
 // different hash slots, as a Redis Cluster does.
 func WithClusterRules() Option { return func(o *options) { o.cluster = true } }
-
-// LogLevel is the level of a redis.log line.
-type LogLevel int
-
-// The levels of redis.log.
-const (
-	LogDebug LogLevel = iota
-	LogVerbose
-	LogNotice
-	LogWarning
-)

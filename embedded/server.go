@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"sync"
-	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/ratelimit-functions/ratelimit/embedded/internal/engine"
@@ -35,20 +34,14 @@ type Server struct {
 	sessions map[*session]net.Conn
 	nextID   int64
 	changed  chan struct{} // closed by the next write, if anyone waits
-	readOnly bool
-	dropping int // replies of function calls still to be lost
-	calls    int64
 }
 
 // Start starts a server. It is empty: no keys, and no library unless
 // WithLibrary names one. Close it when done.
 func Start(opts ...Option) (*Server, error) {
-	o := options{addr: "127.0.0.1:0", callLimit: defaultCallLimit}
+	o := options{addr: "127.0.0.1:0"}
 	for _, opt := range opts {
 		opt(&o)
-	}
-	if o.callLimit <= 0 {
-		return nil, fmt.Errorf("embedded: call limit %s: give a duration above zero", o.callLimit)
 	}
 	s := &Server{
 		opts:     o,
@@ -60,8 +53,7 @@ func Start(opts ...Option) (*Server, error) {
 	if err := s.openKeyspace(); err != nil {
 		return nil, err
 	}
-	s.engine = engine.New(keyspace{s}, s.logFunction)
-	s.engine.CallLimit = o.callLimit
+	s.engine = engine.New(keyspace{s})
 	s.local = s.newSession()
 	s.script = s.newSession()
 	if !o.start.IsZero() {
@@ -209,36 +201,3 @@ func (s *Server) Load(text string) error {
 	_, err := s.Do("FUNCTION", "LOAD", "REPLACE", text)
 	return err
 }
-
-// SetReadOnly makes the server answer as a read-only replica does: commands
-// and functions that write are refused with READONLY.
-func (s *Server) SetReadOnly(readOnly bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.readOnly = readOnly
-}
-
-// DropReplies makes the next n function calls (FCALL, FCALL_RO) over the
-// network run as usual, but cuts their connection instead of answering: the
-// client cannot know that they ran. 0 ends it.
-func (s *Server) DropReplies(n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.dropping = n
-}
-
-// FunctionCalls is how many function calls ran since the start, those with a
-// lost reply among them.
-func (s *Server) FunctionCalls() int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.calls
-}
-
-func (s *Server) logFunction(level int, text string) {
-	if s.opts.logger != nil {
-		s.opts.logger(LogLevel(level), text)
-	}
-}
-
-const defaultCallLimit = 5 * time.Second

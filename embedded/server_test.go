@@ -81,7 +81,6 @@ func TestStartFails(t *testing.T) {
 		{[]Option{WithAddr(taken.Addr())}, "embedded: cannot listen on " + taken.Addr()},
 		{[]Option{WithLibrary("return 1")}, "embedded: the library given to WithLibrary does not load: ERR Missing library metadata"},
 		{[]Option{WithTime(time.Unix(-5, 0))}, "embedded: the clock cannot be set to "},
-		{[]Option{WithCallLimit(0)}, "embedded: call limit 0s: give a duration above zero"},
 	} {
 		s, err := Start(tc.opts...)
 		if err == nil {
@@ -135,13 +134,9 @@ func TestClock(t *testing.T) {
 	s.SetTime(start)
 	do(1601, "PTTL", "k")
 
-	s.UseSystemTime()
+	s = Run(t) // whose clock runs
 	do("OK", "SET", "now", "v", "PX", 1)
-	deadline := time.Now().Add(10 * time.Second)
 	for n := any(int64(1)); n != int64(0); {
-		if time.Now().After(deadline) {
-			t.Fatal("the key does not expire by the system's time")
-		}
 		n, _ = s.Do("EXISTS", "now")
 	}
 }
@@ -241,9 +236,9 @@ func TestProtocols(t *testing.T) {
 }
 
 func TestPubSub(t *testing.T) {
-	s := Run(t)
 	ctx := context.Background()
 	for _, protocol := range []int{2, 3} {
+		s := Run(t) // without the subscriber of the other protocol, which leaves at a time of its own
 		c := client(t, s, func(o *redis.Options) { o.Protocol = protocol })
 		sub := c.Subscribe(ctx, "news")
 		if _, err := sub.Receive(ctx); err != nil {
@@ -287,54 +282,6 @@ func TestBlockingCommandsWaitForAFunctionsWrite(t *testing.T) {
 	}
 	if _, err := c.BLPop(ctx, time.Millisecond, "{q}").Result(); !errors.Is(err, redis.Nil) {
 		t.Errorf("BLPOP that times out: %v", err)
-	}
-}
-
-func TestDropReplies(t *testing.T) {
-	s := Run(t, WithLibrary(lib("return redis.call('INCR', keys[1])")))
-	ctx := context.Background()
-	c := client(t, s, nil)
-	s.DropReplies(1)
-	if err := c.FCall(ctx, "f", []string{"n"}).Err(); err == nil {
-		t.Error("the lost reply arrived")
-	}
-	if n, err := s.Do("GET", "n"); err != nil || n != "1" {
-		t.Errorf("the call with the lost reply: n is %v, %v; want 1", n, err)
-	}
-	if n, err := c.FCall(ctx, "f", []string{"n"}).Int(); err != nil || n != 2 {
-		t.Errorf("the next call: %v, %v", n, err)
-	}
-	if n := s.FunctionCalls(); n != 2 {
-		t.Errorf("FunctionCalls is %d, want 2", n)
-	}
-}
-
-func TestReadOnly(t *testing.T) {
-	s := Run(t, WithLibrary(`#!lua name=t
-redis.register_function('f', function(keys) return redis.call('INCR', keys[1]) end)
-redis.register_function{function_name='r', callback=function(keys) return 'read' end, flags={'no-writes'}}`))
-	s.SetReadOnly(true)
-	for _, tc := range []struct{ call, want string }{
-		{"SET k v", "READONLY You can't write against a read only replica."},
-		{"FCALL f 1 k", "READONLY You can not run script with write flag on readonly replica."},
-		{"FCALL_RO f 1 k", "ERR Can not execute a script with write flag using *_ro command."},
-		{"FUNCTION FLUSH", "READONLY You can't write against a read only replica."},
-		{"FCALL r 0", "read"},
-		{"FCALL_RO r 0", "read"},
-		{"GET k", "<nil>"},
-	} {
-		var args []any
-		for _, w := range strings.Fields(tc.call) {
-			args = append(args, w)
-		}
-		r, err := s.Do(args...)
-		got := fmt.Sprint(r)
-		if err != nil {
-			got = err.Error()
-		}
-		if got != tc.want {
-			t.Errorf("%s: %s, want %s", tc.call, got, tc.want)
-		}
 	}
 }
 

@@ -20,7 +20,6 @@ type session struct {
 	resp3      bool
 	subscribed bool
 	closing    bool
-	dropped    bool // the reply is lost and the connection is cut
 	watching   bool
 	tx         *transaction
 

@@ -40,7 +40,7 @@ func (e *Engine) openAPI() {
 		} {
 			t.RawSetString(name, v)
 		}
-		e.rt.Functions(t, map[string]lua.LGFunction{"log": e.redisLog})
+		e.rt.Functions(t, map[string]lua.LGFunction{"log": redisLog})
 	}
 	e.rt.Functions(load, map[string]lua.LGFunction{"register_function": e.registerFunction})
 	for name, v := range map[string]int{"REPL_NONE": 0, "REPL_AOF": 1, "REPL_SLAVE": 2, "REPL_REPLICA": 2, "REPL_ALL": 3} {
@@ -140,7 +140,8 @@ func redisSHA1Hex(L *lua.LState) int {
 	return 1
 }
 
-func (e *Engine) redisLog(L *lua.LState) int {
+// redisLog checks its arguments as Redis does. There is no log to write to.
+func redisLog(L *lua.LState) int {
 	if L.GetTop() < 2 {
 		raise(L, "redis.log() requires two arguments or more.")
 	}
@@ -150,15 +151,6 @@ func (e *Engine) redisLog(L *lua.LState) int {
 	}
 	if level < 0 || level > 3 {
 		raise(L, "Invalid debug level.")
-	}
-	var parts []string
-	for i := 2; i <= L.GetTop(); i++ {
-		if s, ok := lua51.ToString(L.Get(i)); ok {
-			parts = append(parts, s)
-		}
-	}
-	if e.log != nil {
-		e.log(int(level), strings.Join(parts, " "))
 	}
 	return 0
 }

@@ -41,7 +41,6 @@ type Set []Reply
 type Engine struct {
 	rt       *lua51.Runtime
 	keyspace Keyspace
-	log      func(level int, text string)
 
 	CallLimit time.Duration // a call that runs longer is cut off
 	LoadLimit time.Duration // so is a load
@@ -107,12 +106,11 @@ func (f Flags) Names() []string {
 	return names
 }
 
-// New makes an engine without libraries. log receives what functions log.
-func New(ks Keyspace, log func(level int, text string)) *Engine {
+// New makes an engine without libraries.
+func New(ks Keyspace) *Engine {
 	e := &Engine{
 		rt:        lua51.New(),
 		keyspace:  ks,
-		log:       log,
 		CallLimit: 5 * time.Second,
 		LoadLimit: 500 * time.Millisecond,
 		libraries: map[string]*Library{},
