@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Every check and every test of the project; `make test` runs it. One line for each stage that passes, the whole
-# output of one that fails, all stages in any case, then how many tests ran on which servers, and last
-# "N passed, N failed". The exit code is 0 only if something ran and nothing failed.
+# output of one that fails, all stages in any case, and while tests run how far they are; then how many tests ran on
+# which servers, and in the last two lines "N passed, N failed", and how long it took, the counts, and the servers. The
+# exit code is 0 only if something ran and nothing failed.
 #
 #   RATELIMIT_TEST_BACKEND=docker|local   containers, or redis-server processes of this machine; without it,
 #                                         containers where a Docker engine answers
@@ -144,4 +145,4 @@ for m in "${modules[@]}"; do
 done
 
 "$build/testsummary" total -checks-passed $checks_passed -checks-failed $checks_failed \
-	-servers "$RATELIMIT_TEST_SERVERS" "${outcomes[@]}"
+	-seconds $SECONDS -servers "$RATELIMIT_TEST_SERVERS" "${outcomes[@]}"

@@ -1,16 +1,15 @@
 package main
 
 import (
-	"bufio"
 	"encoding/json"
-	"fmt"
-	"io"
 	"sort"
 	"strings"
+	"time"
 )
 
 // event is one line of go test -json, as go doc test2json describes it.
 type event struct {
+	Time       time.Time
 	Action     string
 	Package    string
 	ImportPath string
@@ -39,7 +38,12 @@ type result struct {
 type collector struct {
 	tests    map[string]map[string]outcome // package, test name
 	packages map[string]outcome
-	output   []line // in the order in which it came
+	running  map[test]time.Time // since when; with an empty name, a package
+	output   []line             // in the order in which it came
+}
+
+type test struct {
+	pkg, name string
 }
 
 type line struct {
@@ -47,31 +51,16 @@ type line struct {
 }
 
 func newCollector() *collector {
-	return &collector{tests: map[string]map[string]outcome{}, packages: map[string]outcome{}}
+	return &collector{tests: map[string]map[string]outcome{}, packages: map[string]outcome{}, running: map[test]time.Time{}}
 }
 
-// read takes the events from r until its end. Text that is not an event is kept as output of no package.
-func (c *collector) read(r io.Reader) error {
-	in := bufio.NewReader(r)
-	for {
-		text, err := in.ReadString('\n')
-		if text != "" {
-			c.line(text)
-		}
-		if err == io.EOF {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("reading what go test prints: %w", err)
-		}
-	}
-}
-
-func (c *collector) line(text string) {
+// line takes one line of what go test prints, and returns it as an event. Text that is none is kept as output of no
+// package.
+func (c *collector) line(text string) event {
 	var e event
 	if !strings.HasPrefix(text, "{") || json.Unmarshal([]byte(text), &e) != nil {
 		c.output = append(c.output, line{text: text})
-		return
+		return event{}
 	}
 	if e.Package == "" {
 		// A build event names the package that does not compile, which may be a test variant: "p [p.test]".
@@ -82,7 +71,12 @@ func (c *collector) line(text string) {
 		c.output = append(c.output, line{pkg: e.Package, test: e.Test, text: e.Output})
 	case "build-fail":
 		c.packages[e.Package] = failed
+	case "start", "cont":
+		c.running[test{e.Package, e.Test}] = e.Time
+	case "pause":
+		delete(c.running, test{e.Package, e.Test})
 	case "run":
+		c.running[test{e.Package, e.Test}] = e.Time
 		c.set(e, unfinished)
 	case "pass":
 		c.set(e, passed)
@@ -91,9 +85,13 @@ func (c *collector) line(text string) {
 	case "skip":
 		c.set(e, skipped)
 	}
+	return e
 }
 
 func (c *collector) set(e event, o outcome) {
+	if o != unfinished {
+		delete(c.running, test{e.Package, e.Test})
+	}
 	if e.Test == "" {
 		if c.packages[e.Package] != failed {
 			c.packages[e.Package] = o
@@ -106,37 +104,15 @@ func (c *collector) set(e event, o outcome) {
 	c.tests[e.Package][e.Test] = o
 }
 
-// results lists what counts, in order: each test without subtests, a test with subtests only if it failed while
-// none of them did, and a package only if it failed while none of its tests did.
+// results lists what counts, in order.
 func (c *collector) results() []result {
 	var all []result
-	for pkg, tests := range c.tests {
-		parents := map[string]bool{}    // has subtests
-		badParents := map[string]bool{} // one of them did not pass
-		for name, o := range tests {
-			for p := parent(name); p != ""; p = parent(p) {
-				parents[p] = true
-				if o != passed {
-					badParents[p] = true
-				}
-			}
-		}
-		bad := false
-		for name, o := range tests {
-			if o != passed {
-				bad = true
-			}
-			if !parents[name] || (o != passed && !badParents[name]) {
-				all = append(all, result{Package: pkg, Test: name, Outcome: o})
-			}
-		}
-		if c.packages[pkg] == failed && !bad {
-			all = append(all, result{Package: pkg, Outcome: failed})
-		}
+	for pkg := range c.tests {
+		all = append(all, c.resultsOf(pkg)...)
 	}
-	for pkg, o := range c.packages {
-		if o == failed && c.tests[pkg] == nil {
-			all = append(all, result{Package: pkg, Outcome: failed})
+	for pkg := range c.packages {
+		if c.tests[pkg] == nil {
+			all = append(all, c.resultsOf(pkg)...)
 		}
 	}
 	sort.Slice(all, func(i, j int) bool {
@@ -145,6 +121,34 @@ func (c *collector) results() []result {
 		}
 		return all[i].Test < all[j].Test
 	})
+	return all
+}
+
+// resultsOf lists what counts of one package: each test without subtests, a test with subtests only if it failed while
+// none of them did, and the package only if it failed while none of its tests did.
+func (c *collector) resultsOf(pkg string) []result {
+	tests := c.tests[pkg]
+	parents := map[string]bool{}    // has subtests
+	badParents := map[string]bool{} // one of them did not pass
+	bad := false
+	for name, o := range tests {
+		for p := parent(name); p != ""; p = parent(p) {
+			parents[p] = true
+			if o != passed {
+				badParents[p] = true
+			}
+		}
+		bad = bad || o != passed
+	}
+	var all []result
+	for name, o := range tests {
+		if !parents[name] || (o != passed && !badParents[name]) {
+			all = append(all, result{Package: pkg, Test: name, Outcome: o})
+		}
+	}
+	if c.packages[pkg] == failed && !bad {
+		all = append(all, result{Package: pkg, Outcome: failed})
+	}
 	return all
 }
 

@@ -1,12 +1,12 @@
 // Command testsummary runs go test and counts what ran, for scripts/test.sh.
 //
 //	testsummary run -label L -out FILE [-dir DIR] -- go test -json ...
-//	testsummary total [-checks-passed N] [-checks-failed N] [-servers FILE] FILE...
+//	testsummary total [-checks-passed N] [-checks-failed N] [-seconds N] [-servers FILE] FILE...
 //
-// run prints one line for a run in which everything passed, and the whole output of what failed otherwise;
-// it writes the outcome to FILE and exits 1 on any failure. total adds the FILEs up, says how many tests ran
-// on which servers, and ends with the line "N passed, N failed"; it exits 1 unless something ran and all of it
-// passed.
+// run prints a line for each package that ends, and how far it is after 15 s without one; then one line if everything
+// passed, and the whole output of what failed otherwise; it writes the outcome to FILE and exits 1 on any failure.
+// total adds the FILEs up, says how many tests ran on which servers, and ends with two lines: "N passed, N failed",
+// and how long it took, the counts, and the servers. It exits 1 unless something ran and all of it passed.
 //
 // A skipped test, a package that does not build, a test without an end and a run without a test are failures.
 package main
@@ -14,6 +14,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"time"
 )
 
 func main() {
@@ -27,7 +28,7 @@ func main() {
 	)
 	switch os.Args[1] {
 	case "run":
-		ok, err = runCommand(os.Args[2:], os.Stdout)
+		ok, err = runCommand(os.Args[2:], os.Stdout, time.Tick(15*time.Second))
 	case "total":
 		ok, err = totalCommand(os.Args[2:], os.Stdout)
 	default:

@@ -19,8 +19,9 @@ type stage struct {
 	Results []result `json:"results"`
 }
 
-// runCommand runs go test and reports whether all of it passed. An error means that it could not be run at all.
-func runCommand(args []string, stdout io.Writer) (bool, error) {
+// runCommand runs go test and reports whether all of it passed. An error means that it could not be run at all. At each
+// tick it says how far the run is, unless a package has just ended.
+func runCommand(args []string, stdout io.Writer, ticks <-chan time.Time) (bool, error) {
 	flags := flag.NewFlagSet("run", flag.ContinueOnError)
 	label := flags.String("label", "", "what these tests are, for the report")
 	out := flags.String("out", "", "file for the outcome")
@@ -37,9 +38,10 @@ func runCommand(args []string, stdout io.Writer) (bool, error) {
 	signal.Notify(interrupts, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(interrupts)
 
-	began := time.Now()
+	fmt.Fprintf(stdout, "run  %s\n", *label)
 	c := newCollector()
-	runErr, err := c.run(*dir, flags.Args())
+	p := &progress{c: c, out: stdout, began: time.Now()}
+	runErr, err := p.run(*dir, flags.Args(), ticks)
 	if err != nil {
 		return false, err
 	}
@@ -48,7 +50,7 @@ func runCommand(args []string, stdout io.Writer) (bool, error) {
 	if err := s.save(*out); err != nil {
 		return false, err
 	}
-	good, bad := s.count()
+	good, bad := count(s.Results)
 	if bad > 0 {
 		fmt.Fprintf(stdout, "FAIL %s\n%s", s.Label, c.failures())
 		for _, r := range s.Results {
@@ -61,12 +63,12 @@ func runCommand(args []string, stdout io.Writer) (bool, error) {
 		}
 		return false, nil
 	}
-	fmt.Fprintf(stdout, "ok   %s: %d tests (%.0f s)\n", s.Label, good, time.Since(began).Seconds())
+	fmt.Fprintf(stdout, "ok   %s: %d tests (%.0f s)\n", s.Label, good, time.Since(p.began).Seconds())
 	return true, nil
 }
 
 // run starts the command and reads it to its end. runErr is how the command ended, err why it could not be read.
-func (c *collector) run(dir string, command []string) (runErr, err error) {
+func (p *progress) run(dir string, command []string, ticks <-chan time.Time) (runErr, err error) {
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Dir = dir
 	pipe, err := cmd.StdoutPipe()
@@ -77,13 +79,13 @@ func (c *collector) run(dir string, command []string) (runErr, err error) {
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("cannot start the tests: %w", err)
 	}
-	readErr := c.read(pipe)
+	readErr := p.read(pipe, ticks)
 	return cmd.Wait(), readErr
 }
 
 // settle adds a failure where the results alone would look better than the run was.
 func (s *stage) settle(runErr error) {
-	good, bad := s.count()
+	good, bad := count(s.Results)
 	if bad == 0 && (runErr != nil || good == 0) {
 		what := "the run as a whole"
 		if runErr == nil {
@@ -93,8 +95,8 @@ func (s *stage) settle(runErr error) {
 	}
 }
 
-func (s *stage) count() (good, bad int) {
-	for _, r := range s.Results {
+func count(results []result) (good, bad int) {
+	for _, r := range results {
 		if r.Outcome == passed {
 			good++
 		} else {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -78,8 +79,8 @@ func TestResults(t *testing.T) {
 	}} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := newCollector()
-			if err := c.read(strings.NewReader(strings.Join(tc.events, "\n"))); err != nil {
-				t.Fatal(err)
+			for _, text := range tc.events {
+				c.line(text)
 			}
 			if got := c.results(); !reflect.DeepEqual(got, tc.want) {
 				t.Errorf("results %v, want %v", got, tc.want)
@@ -98,7 +99,7 @@ func runOn(t *testing.T, status string, events ...string) (ok bool, printed, out
 	}
 	out = filepath.Join(dir, "out.json")
 	var b bytes.Buffer
-	ok, err := runCommand([]string{"-label", "L", "-out", out, "--", "sh", "-c", `cat "$0"; exit "$1"`, in, status}, &b)
+	ok, err := runCommand([]string{"-label", "L", "-out", out, "--", "sh", "-c", `cat "$0"; exit "$1"`, in, status}, &b, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +139,8 @@ func TestRunPrintsFailuresInFullAndNothingElse(t *testing.T) {
 
 func TestRunIsQuietWhenEverythingPasses(t *testing.T) {
 	ok, printed, _ := runOn(t, "0", passTest, passPkg)
-	if !ok || strings.Count(printed, "\n") != 1 || !strings.HasPrefix(printed, "ok   L: 1 tests") {
+	want := regexp.MustCompile(`^run  L\n     ok   p: 1 tests, after \S+ s\nok   L: 1 tests \(\d+ s\)\n$`)
+	if !ok || !want.MatchString(printed) {
 		t.Errorf("ok %v, printed %q", ok, printed)
 	}
 }
@@ -180,18 +182,18 @@ func TestTotal(t *testing.T) {
 		ok   bool
 		want []string
 	}{
-		{"all passed", []string{"-checks-passed", "3", "-servers", servers, good}, true, []string{
+		{"all passed", []string{"-checks-passed", "3", "-seconds", "62", "-servers", servers, good}, true, []string{
 			"  on redis-7.0                  1 passed      0 failed   Redis 7.0.15\n",
 			"  on redis-7                    0 passed      0 failed   none\n",
-			"\n4 passed, 0 failed\n"}},
+			"\n4 passed, 0 failed\n62 s: 3 checks and 1 tests, on redis-7.0, redis-7\n"}},
 		{"a test failed", []string{"-servers", servers, good, bad}, false, []string{
 			"  on redis-7.0                  1 passed      1 failed   Redis 7.0.15\n",
-			"\n1 passed, 1 failed\n"}},
+			"\n1 passed, 1 failed\n0 s: 0 checks and 2 tests, on redis-7.0, redis-7\n"}},
 		{"a test had nothing to run on", []string{"-servers", idle, good}, false, []string{
 			"     not run there: tests of a cluster\n", "\n0 passed, 1 failed\n"}},
 		{"a check failed", []string{"-checks-failed", "1", good}, false, []string{"\n1 passed, 1 failed\n"}},
 		{"no test ran", []string{"-checks-passed", "3"}, false, []string{"\n3 passed, 1 failed\n"}},
-		{"no server was reached", []string{"-servers", servers + ".none", good}, true, []string{"\n1 passed, 0 failed\n"}},
+		{"no server was reached", []string{"-servers", servers + ".none", good}, true, []string{"\n1 passed, 0 failed\n0 s: 0 checks and 1 tests, on no server\n"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var b bytes.Buffer
@@ -217,7 +219,7 @@ func TestTotalCountsAStageWithoutAnOutcome(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if ok || !strings.HasSuffix(b.String(), "\n0 passed, 1 failed\n") {
+	if ok || !strings.Contains(b.String(), "\n0 passed, 1 failed\n") {
 		t.Errorf("ok %v, printed %q", ok, b.String())
 	}
 }

@@ -25,6 +25,7 @@ func totalCommand(args []string, stdout io.Writer) (bool, error) {
 	checksPassed := flags.Int("checks-passed", 0, "checks other than tests that passed")
 	checksFailed := flags.Int("checks-failed", 0, "checks other than tests that failed")
 	serversFile := flags.String("servers", "", "file that names the servers the tests ran on")
+	seconds := flags.Int("seconds", 0, "how long everything took")
 	if err := flags.Parse(args); err != nil {
 		return false, err
 	}
@@ -43,7 +44,7 @@ func totalCommand(args []string, stdout io.Writer) (bool, error) {
 	ran := 0
 	fmt.Fprintf(stdout, "\n%-26s %6d passed %6d failed\n", "checks", *checksPassed, *checksFailed)
 	for _, s := range stages {
-		g, b := s.count()
+		g, b := count(s.Results)
 		good, bad, ran = good+g, bad+b, ran+g+b
 		fmt.Fprintf(stdout, "%-26s %6d passed %6d failed\n", s.Label, g, b)
 	}
@@ -57,7 +58,16 @@ func totalCommand(args []string, stdout io.Writer) (bool, error) {
 	if ran == 0 && bad == 0 {
 		bad = 1 // a run in which nothing was tested has not passed
 	}
+	var names []string
+	for _, sv := range servers {
+		names = append(names, sv.Name)
+	}
+	if names == nil {
+		names = []string{"no server"}
+	}
+	// The first of these lines is one of its own, for programs that read it.
 	fmt.Fprintf(stdout, "%d passed, %d failed\n", good, bad)
+	fmt.Fprintf(stdout, "%d s: %d checks and %d tests, on %s\n", *seconds, *checksPassed+*checksFailed, ran, strings.Join(names, ", "))
 	return bad == 0, nil
 }
 
