@@ -118,9 +118,22 @@ static() {
 	return $status
 }
 
+# tidy: whether every go.mod and go.sum names what the code needs, and nothing else.
+tidy() {
+	local m status=0
+	for m in "${modules[@]}"; do
+		(cd "$m" && go mod tidy -diff) || {
+			echo "run go mod tidy in $m"
+			status=1
+		}
+	done
+	return $status
+}
+
 stale() { (cd functions && go run ./internal/generate -check); }
 
 check "gofmt" formatted
+check "go mod tidy" tidy
 check "go vet" vet
 check "staticcheck" static
 check "luac5.1 -p" luac5.1 -p functions/ratelimit.lua
