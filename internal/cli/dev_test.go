@@ -83,12 +83,19 @@ func TestDevGreeting(t *testing.T) {
 	}
 }
 
-// The program itself, built and run: exit codes, streams, signals.
-func TestBinary(t *testing.T) {
+// binary builds the program.
+func binary(t *testing.T) string {
+	t.Helper()
 	bin := filepath.Join(t.TempDir(), "ratelimit")
 	if out, err := exec.Command("go", "build", "-o", bin, "../../cmd/ratelimit").CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
+	return bin
+}
+
+// The program itself, built and run: exit codes, streams, signals.
+func TestBinary(t *testing.T) {
+	bin := binary(t)
 	program := func(args ...string) *exec.Cmd {
 		cmd := exec.Command(bin, args...)
 		cmd.Env = []string{"HOME=" + t.TempDir()}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -115,6 +116,31 @@ func typing(t *testing.T, env []string, typed string, args ...string) outcome {
 	a.stdin = strings.NewReader(typed)
 	code := a.execute(t.Context(), args)
 	return outcome{code, stdout.String(), stderr.String()}
+}
+
+// An interruption at the question leaves at once, also where stdin never delivers anything.
+func TestInterruptedQuestion(t *testing.T) {
+	addr := startRedis(t)
+	if got := run(t, nil, "deploy", "--redis", addr); got.code != exitFine {
+		t.Fatalf("%+v", got)
+	}
+	var stdout bytes.Buffer
+	var stderr lockedBuffer
+	a := testApp(nil, &stdout, &stderr)
+	stdin, typist := io.Pipe()
+	defer func() { _ = typist.Close() }() // ends the read that stays behind
+	a.stdin = stdin
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	code := make(chan int, 1)
+	go func() { code <- a.execute(ctx, []string{"delete", "--redis", addr}) }()
+	question := "delete the library ratelimit from redis://" + addr + "? Calls fail from then on. Type yes: "
+	eventually(t, "it asks", func() bool { return stderr.String() == question })
+	interrupt()
+	outcome{<-code, stdout.String(), stderr.String()}.want(t, exitError, "", question+"\nratelimit: interrupted, and nothing was deleted\n")
+	if list := admin(t, addr).FunctionList(t.Context(), redis.FunctionListQuery{LibraryNamePattern: functions.Name}).Val(); len(list) != 1 {
+		t.Errorf("the server holds %d libraries of this name", len(list))
+	}
 }
 
 // lockedBuffer may be read while a command writes to it.

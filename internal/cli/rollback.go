@@ -62,7 +62,7 @@ not found". Keys stay, and expire by themselves. It asks before, unless --yes is
 				return err
 			}
 			if !yes {
-				if err := a.confirm(fmt.Sprintf("delete the library %s from %s? Calls fail from then on. Type yes: ", functions.Name, s.name)); err != nil {
+				if err := a.confirm(cmd.Context(), fmt.Sprintf("delete the library %s from %s? Calls fail from then on. Type yes: ", functions.Name, s.name)); err != nil {
 					return err
 				}
 			}
@@ -99,20 +99,31 @@ func deleted(n loader.Node, _ loader.Library) string {
 	return "had none"
 }
 
-// confirm puts a question on stderr and goes on only for a "yes" on stdin.
-func (a *app) confirm(question string) error {
+// confirm puts a question on stderr and goes on only for a "yes" on stdin. It leaves when ctx ends: the read, which cannot
+// be ended, stays behind.
+func (a *app) confirm(ctx context.Context, question string) error {
 	if _, err := fmt.Fprint(a.stderr, question); err != nil {
 		return written(err)
 	}
-	answer, err := bufio.NewReader(a.stdin).ReadString('\n')
-	if strings.TrimSpace(answer) == "yes" {
-		return nil
-	}
-	if err != nil && answer == "" {
-		if _, err := fmt.Fprintln(a.stderr); err != nil {
-			return written(err)
+	typed := make(chan string, 1)
+	go func() {
+		line, _ := bufio.NewReader(a.stdin).ReadString('\n')
+		typed <- line
+	}()
+	refusal := "interrupted, and nothing was deleted"
+	select {
+	case <-ctx.Done():
+	case answer := <-typed:
+		switch {
+		case strings.TrimSpace(answer) == "yes":
+			return nil
+		case answer != "":
+			return errors.New("the answer was not yes, and nothing was deleted")
 		}
-		return errors.New("nobody answered, and nothing was deleted; in a script, add --yes")
+		refusal = "nobody answered, and nothing was deleted; in a script, add --yes"
 	}
-	return errors.New("the answer was not yes, and nothing was deleted")
+	if _, err := fmt.Fprintln(a.stderr); err != nil { // the cursor is still behind the question
+		return written(err)
+	}
+	return errors.New(refusal)
 }

@@ -1,0 +1,44 @@
+//go:build unix
+
+package cli
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// What cannot be told to stop, such as reading a pipe that nobody writes to, a second Ctrl-C ends.
+func TestSecondInterrupt(t *testing.T) {
+	fifo := filepath.Join(t.TempDir(), "library.lua")
+	if err := unix.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(binary(t), "verify", "--library", fifo)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	writer, err := os.OpenFile(fifo, os.O_WRONLY, 0) // once the program has opened it
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = writer.Close() }()
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	defer func() { _ = cmd.Process.Kill() }()
+	eventually(t, "the program ends", func() bool {
+		_ = cmd.Process.Signal(os.Interrupt)
+		select {
+		case <-ended:
+			return true
+		default:
+			return false
+		}
+	})
+	if status := cmd.ProcessState.Sys().(interface{ Signaled() bool }); !status.Signaled() {
+		t.Errorf("it ended by itself: %v", cmd.ProcessState)
+	}
+}
