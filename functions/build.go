@@ -77,7 +77,8 @@ func Digest(text string) string {
 }
 
 // New builds the library from its sources, with the policies that WithPolicies names. It fails for a policy that cannot
-// be written, and names it; whether a limit can be read is for the library to say (package policies asks it).
+// be written, and names it, and for a text of more than 2 MiB; whether a limit can be read is for the library to say (package
+// policies asks it).
 func New(opts ...Option) (Build, error) {
 	var o options
 	for _, opt := range opts {
@@ -131,11 +132,11 @@ func stamp(text string, policies []Policy) (Build, error) {
 			return Build{}, fmt.Errorf("functions: the sources hold %s %d times, want once", mark, n)
 		}
 	}
-	policies, entries, err := bake(policies)
+	text = strings.Replace(text, versionMark, version, 1)
+	policies, entries, err := bake(policies, mostText-len(text))
 	if err != nil {
 		return Build{}, err
 	}
-	text = strings.Replace(text, versionMark, version, 1)
 	text = strings.Replace(text, policiesMark, entries, 1) // what is written there holds no mark: luaString
 	id := Digest(text)[:12]
 	return Build{text: strings.Replace(text, buildIDMark, id, 1), id: id, policies: policies}, nil

@@ -31,6 +31,8 @@ type PolicyLimit struct {
 const (
 	MostPolicies     = 10000
 	MostPolicyLimits = 16
+
+	mostText = 2 << 20 // bytes of the library with its policies
 )
 
 const (
@@ -87,8 +89,9 @@ func (p Policy) check() error {
 	return nil
 }
 
-// bake checks policies and answers them sorted by name, and as entries of a Lua table; "" for none.
-func bake(policies []Policy) ([]Policy, string, error) {
+// bake checks policies and returns them sorted by name, and as entries of a Lua table; "" for none. The entries have at
+// most room bytes: beyond that nothing more is written, and only the sizes are taken, for the error.
+func bake(policies []Policy, room int) ([]Policy, string, error) {
 	if len(policies) == 0 {
 		return nil, "", nil
 	}
@@ -97,7 +100,8 @@ func bake(policies []Policy) ([]Policy, string, error) {
 	}
 	policies = clonePolicies(policies)
 	slices.SortStableFunc(policies, func(a, b Policy) int { return cmp.Compare(a.Name, b.Name) })
-	var text strings.Builder
+	var text, line []byte
+	sizes, size := make([]int, len(policies)), 1
 	for i, policy := range policies {
 		if err := policy.check(); err != nil {
 			return nil, "", fmt.Errorf("functions: %w", err)
@@ -105,9 +109,31 @@ func bake(policies []Policy) ([]Policy, string, error) {
 		if i > 0 && policies[i-1].Name == policy.Name {
 			return nil, "", fmt.Errorf("functions: two policies are named %s", policy.Name)
 		}
-		text.WriteString("\n  " + policy.lua())
+		line = policy.appendLua(append(line[:0], "\n  "...))
+		sizes[i] = len(line)
+		if size += len(line); size <= room {
+			text = append(text, line...)
+		}
 	}
-	return policies, text.String() + "\n", nil
+	if size > room {
+		return nil, "", tooLarge(policies, sizes, mostText-room+size)
+	}
+	return policies, string(text) + "\n", nil
+}
+
+// tooLarge names the policies that take most of a text of so many bytes.
+func tooLarge(policies []Policy, sizes []int, total int) error {
+	order := make([]int, len(sizes))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(sizes[b], sizes[a]) })
+	var largest []string
+	for _, i := range order[:min(3, len(order))] {
+		largest = append(largest, fmt.Sprintf("%s (%d bytes)", policies[i].Name, sizes[i]))
+	}
+	return fmt.Errorf("functions: the library would have %d bytes with these policies, and a build has at most %d; the largest are %s: "+
+		"shorten their limits, or take policies out", total, mostText, strings.Join(largest, ", "))
 }
 
 func clonePolicies(policies []Policy) []Policy {
@@ -118,42 +144,49 @@ func clonePolicies(policies []Policy) []Policy {
 	return clone
 }
 
-// lua writes the policy as one line of src/45_policies.lua's table; readPolicy is its inverse.
-func (p Policy) lua() string {
-	var fields, keys []string
-	for _, limit := range p.Limits {
-		fields = append(fields, luaString(limit.Limit))
-		if limit.Key != "" {
-			keys = append(keys, luaString(limit.Key))
+// appendLua writes the policy as an entry of src/45_policies.lua's table, one line; readPolicy is its inverse.
+func (p Policy) appendLua(b []byte) []byte {
+	b = append(appendLuaString(append(b, '['), p.Name), "] = { "...)
+	keys := false
+	for i, limit := range p.Limits {
+		if i > 0 {
+			b = append(b, ", "...)
 		}
+		b = appendLuaString(b, limit.Limit)
+		keys = keys || limit.Key != ""
 	}
-	if len(keys) > 0 {
-		fields = append(fields, "keys = { "+strings.Join(keys, ", ")+" }")
+	if keys {
+		b = append(b, ", keys = { "...)
+		for i, limit := range p.Limits {
+			if i > 0 {
+				b = append(b, ", "...)
+			}
+			b = appendLuaString(b, limit.Key)
+		}
+		b = append(b, " }"...)
 	}
 	if p.Shadow {
-		fields = append(fields, "shadow = true")
+		b = append(b, ", shadow = true"...)
 	}
 	if p.Track {
-		fields = append(fields, "track = true")
+		b = append(b, ", track = true"...)
 	}
-	return "[" + luaString(p.Name) + "] = { " + strings.Join(fields, ", ") + " },"
+	return append(b, " },"...)
 }
 
-// luaString is text as a literal of Lua. Whatever is not plainly harmless is written by its number, so that no text can
-// end the literal, stand for something else in the build, or upset who reads it.
-func luaString(text string) string {
-	var literal strings.Builder
-	literal.WriteByte('\'')
+// appendLuaString writes text as a literal of Lua. Whatever is not plainly harmless is written by its number, so that no
+// text can end the literal, stand for something else in the build, or upset who reads it.
+func appendLuaString(b []byte, text string) []byte {
+	b = append(b, '\'')
 	for i := range len(text) {
 		c := text[i]
 		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte(" /=,._+-", c) >= 0 {
-			literal.WriteByte(c)
+			b = append(b, c)
 		} else {
-			fmt.Fprintf(&literal, `\%03d`, c)
+			b = append(b, '\\', '0'+c/100, '0'+c/10%10, '0'+c%10)
 		}
 	}
-	literal.WriteByte('\'')
-	return literal.String()
+	return append(b, '\'')
 }
 
 var (
@@ -211,7 +244,7 @@ func readPolicy(line string) (Policy, bool) {
 		}
 	}
 	// What is not of the form that lua writes does not come out of it again.
-	return policy, policy.check() == nil && "  "+policy.lua() == line
+	return policy, policy.check() == nil && string(policy.appendLua([]byte("  "))) == line
 }
 
 func literals(text string) []string {

@@ -2,8 +2,11 @@ package functions
 
 import (
 	"errors"
+	"fmt"
 	"reflect"
 	"regexp"
+	"runtime"
+	"sort"
 	"strings"
 	"testing"
 )
@@ -99,7 +102,7 @@ func TestALimitCannotLeaveItsLiteral(t *testing.T) {
 			t.Errorf("%q was read back as %+v (%v)", limit, got, err)
 		}
 		text := strings.Replace(build.Text(), build.ID(), "", 1)
-		if !strings.HasPrefix(text, before) || !strings.HasSuffix(text, after) || !literal.MatchString(luaString(limit)) {
+		if !strings.HasPrefix(text, before) || !strings.HasSuffix(text, after) || !literal.MatchString(string(appendLuaString(nil, limit))) {
 			t.Errorf("%q changed the text around it", limit)
 		}
 	}
@@ -131,6 +134,50 @@ func TestPoliciesThatCannotBeWritten(t *testing.T) {
 		if _, err := New(WithPolicies(tt.policies...)); err == nil || err.Error() != tt.want {
 			t.Errorf("got  %v\nwant %s", err, tt.want)
 		}
+	}
+}
+
+// What would make a text that no server should be given is refused before it is written: a small file of aliases can name
+// the same long limits thousands of times.
+func TestTheTextIsBounded(t *testing.T) {
+	bomb := func(n, bytes int) []Policy {
+		limits := make([]PolicyLimit, MostPolicyLimits)
+		for i := range limits {
+			limits[i] = PolicyLimit{Key: fmt.Sprintf("k%d", i), Limit: "1/s" + strings.Repeat(" ", bytes-3)}
+		}
+		list := make([]Policy, n)
+		for i := range list {
+			list[i] = Policy{Name: fmt.Sprintf("p%04d", i), Limits: limits}
+		}
+		list[n/2].Limits = []PolicyLimit{{Limit: strings.Repeat("{", 1024)}}
+		return list
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err := New(WithPolicies(bomb(9990, 900)...))
+	runtime.ReadMemStats(&after)
+	want := regexp.MustCompile(`^functions: the library would have 14\d{7} bytes with these policies, and a build has at most 2097152; ` +
+		`the largest are p0000 \(14\d{3} bytes\), p0001 \(14\d{3} bytes\), p0002 \(14\d{3} bytes\): shorten their limits, or take policies out$`)
+	if err == nil || !want.MatchString(err.Error()) {
+		t.Errorf("%v", err)
+	}
+	if took := (after.TotalAlloc - before.TotalAlloc) >> 20; took > 50 {
+		t.Errorf("%d MiB were allocated before a text of 140 MB was refused", took)
+	}
+	// Largest first, whatever the order of the names.
+	list := bomb(1500, 100)
+	if _, err := New(WithPolicies(list...)); err == nil || !strings.Contains(err.Error(), "the largest are p0750 (4118 bytes), p0000 (1795 bytes), p0001 (1795 bytes): shorten") {
+		t.Errorf("%v", err)
+	}
+
+	// Up to the bound a build is made, and none is larger.
+	n := sort.Search(len(list), func(n int) bool {
+		_, err := New(WithPolicies(list[:n]...))
+		return err != nil
+	})
+	build, err := New(WithPolicies(list[:n-1]...))
+	if size := len(build.Text()); err != nil || size > mostText || size < mostText-4200 {
+		t.Errorf("%d policies make a text of %d bytes (%v), and %d are refused", n-1, size, err, n)
 	}
 }
 

@@ -3,6 +3,7 @@ package loader_test
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -51,4 +52,37 @@ func Example() {
 	// primary absent changed: false
 	// primary same changed: true
 	// primary same changed: false
+}
+
+// A log of the libraries that a deployment replaces on each server; it also sends what looks before, and the lease.
+func ExampleWithTrace() {
+	server, err := embedded.Start()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = server.Close() }()
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer func() { _ = rdb.Close() }()
+
+	l, err := loader.New(rdb, loader.WithTrace(func(s loader.Step) {
+		if strings.HasPrefix(s.Command, "FUNCTION LOAD REPLACE ") {
+			fmt.Println(s.Command) // with s.Addr, the server
+		}
+	}))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	build, err := functions.New()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	if _, err := l.Deploy(context.Background(), build); err != nil {
+		fmt.Println(err)
+	}
+	// Output:
+	// FUNCTION LOAD REPLACE ratelimit_previous
+	// FUNCTION LOAD REPLACE ratelimit
 }

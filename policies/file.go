@@ -43,12 +43,19 @@ func Parse(name string, content []byte) (*File, error) {
 	file := &File{Name: name}
 	if root := s.document(content, example); root != nil {
 		list := s.known(root, "the file", "policies")["policies"]
-		if list.value == nil {
-			if len(s.problems) == 0 {
-				s.wrong(root, "the field policies is missing; name policies below it")
-			}
-		} else {
+		if list.value != nil {
 			file.Policies = s.policies(list.value)
+		}
+		switch {
+		case len(s.problems) > 0:
+		case list.value == nil:
+			s.wrong(root, "the field policies is missing; name policies below it")
+		case len(file.Policies) == 0:
+			s.wrong(list.key, "policies is empty; write a policy below it, as in api: 100/m. A library without policies needs no file")
+		default:
+			if _, err := file.Build(); err != nil { // too large, through aliases
+				s.wrong(list.key, "%s", strings.TrimPrefix(err.Error(), "functions: "))
+			}
 		}
 	}
 	if err := s.err(); err != nil {
@@ -68,7 +75,7 @@ func (f *File) Build() (functions.Build, error) {
 
 func (s *source) policies(n *yaml.Node) []Policy {
 	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" {
-		return nil // "policies:" alone: a file from which the last one was taken
+		return nil // "policies:" alone
 	}
 	fields := s.fields(n, "policies")
 	if len(fields) > functions.MostPolicies {

@@ -2,6 +2,7 @@ package policies
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
@@ -61,9 +63,6 @@ policies:
 	if direct, err := functions.New(functions.WithPolicies(want...)); err != nil || build.ID() != direct.ID() {
 		t.Errorf("build %s, want %s (%v)", build.ID(), direct.ID(), err)
 	}
-	if empty := parse(t, "policies:\n"); len(empty.Policies) != 0 {
-		t.Errorf("%+v", empty)
-	}
 	if marked := parse(t, "\ufeffpolicies:\r\n  a: 1/m\r\n"); len(marked.Policies) != 1 || marked.Policies[0].Limits[0].Limit != "1/m" {
 		t.Errorf("with a byte order mark and Windows line ends: %+v", marked)
 	}
@@ -85,6 +84,9 @@ func TestWhatCannotBeRead(t *testing.T) {
 		return text
 	}
 	const form = "it has to be a mapping, field: value"
+	none := func(at string) string {
+		return "p.yaml:" + at + ": policies is empty; write a policy below it, as in api: 100/m. A library without policies needs no file"
+	}
 	for _, tt := range []struct{ name, text, want string }{
 		{"nothing", "", `p.yaml: the file is empty; begin with policies:`},
 		{"a comment", "# x\n", `p.yaml: the file is empty; begin with policies:`},
@@ -92,6 +94,9 @@ func TestWhatCannotBeRead(t *testing.T) {
 		{"a text", "policies\n", `p.yaml:1:1: the file is "policies"; ` + form},
 		{"an empty mapping", "{}\n", `p.yaml:1:1: the field policies is missing; name policies below it`},
 		{"another field", "polices:\n  a: 1/m\n", `p.yaml:1:1: unknown field "polices"; the file has policies`},
+		{"no policy", "policies:\n", none("1:1")},
+		{"no policy in braces", "\npolicies: {}\n", none("2:1")},
+		{"no policy but a comment", "policies: # a: 1/m\n  # b: 1/m\n", none("1:1")},
 		{"policies as a list", "policies: [a]\n", `p.yaml:1:11: policies is a list; ` + form},
 		{"two documents", "policies:\n---\npolicies:\n", `p.yaml: more than one YAML document; remove what follows the line ---`},
 		{"UTF-16, little end first", utf16(1, 0), `p.yaml: the file is UTF-16 or UTF-32 text; save it as UTF-8`},
@@ -203,5 +208,26 @@ func TestTheLargestFileLoads(t *testing.T) {
 	findings, err := file.Check()
 	if err != nil || len(findings.Wrong)+len(findings.Doubtful) != 0 {
 		t.Errorf("%v, %v", findings, err)
+	}
+	build, err := file.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	embedded.Run(t, embedded.WithLibrary(build.Text()))
+}
+
+// A small file whose aliases name the same long limits ten thousand times is refused as what it would become.
+func TestAFileThatIsLargeByAliases(t *testing.T) {
+	var text strings.Builder
+	text.WriteString("policies:\n  p0:\n    limits: &all\n")
+	for i := range functions.MostPolicyLimits {
+		fmt.Fprintf(&text, "    - k%d: 1/s%s burst=1\n", i, strings.Repeat(", 1/365d burst=9007199254740991", 15))
+	}
+	for i := range 9990 {
+		fmt.Fprintf(&text, "  p%d: {limits: *all}\n", i+1)
+	}
+	_, err := Parse("p.yaml", []byte(text.String()))
+	if want := "p.yaml:1:1: the library would have "; err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("got  %v\nwant %s...", err, want)
 	}
 }

@@ -118,6 +118,9 @@ func (s *source) tests(n *yaml.Node, file *File) []test {
 		s.wrong(n, "there is no test; a file without tests proves nothing")
 	}
 	for _, item := range items {
+		if s.full() {
+			break
+		}
 		fields := s.known(item, "a test", "name", "start", "calls")
 		t := test{at: item, start: startOfTests}
 		if f, ok := fields["name"]; ok {

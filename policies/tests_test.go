@@ -150,11 +150,17 @@ func TestTestsThatCannotBeRead(t *testing.T) {
 	calls := func(text string) string {
 		return "policies: p.yaml\ntests:\n- name: one\n  calls:\n" + text
 	}
+	endless := func(tests string) string { return "policies: p.yaml\ntests:\n" + tests }
+	const endlessly = "with its aliases the file has more than 2097152 values; write out less of it by aliases"
 	for _, tt := range []struct{ name, text, want string }{
 		{"nothing", "", "t.yaml: the file is empty; begin with policies: policies.yaml"},
 		{"no policies", "tests: []\n", "t.yaml:1:1: the field policies is missing; name the file with the policies, relative to this one"},
 		{"no tests", "policies: p.yaml\n", "t.yaml:1:1: the field tests is missing; list the tests below it"},
 		{"no test", "policies: p.yaml\ntests: []\n", "t.yaml:2:8: there is no test; a file without tests proves nothing"},
+		{"calls without end", endless("- name: one\n  calls: &c [" + strings.Repeat("{reset: [k]},", 1000) + "]\n" + strings.Repeat("- {name: two, calls: *c}\n", 1000)),
+			"t.yaml:4:4564: " + endlessly},
+		{"keys without end", endless("- name: one\n  calls:\n  - reset: &k [" + strings.Repeat("k,", 3000) + "]\n" + strings.Repeat("  - reset: *k\n", 3000)),
+			"t.yaml:702:12: " + endlessly},
 		{"policies that are not there", "policies: q.yaml\ntests: []\n", "open q.yaml: no such file or directory; name another file"},
 		{"policies that cannot be read", "policies: broken.yaml\ntests: []\n", "broken.yaml:2:1: did not find expected node content, while parsing a flow node that begins in line 2"},
 		{"policies with a wrong limit", "policies: wrong.yaml\ntests: []\n", `wrong.yaml:2:6: policy a: "1/x": the unit of the period "x" is none of ms, s, m, h, d`},

@@ -13,40 +13,53 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// MostBytes is how large a file may be: ten thousand policies are half of it.
-const MostBytes = 2 << 20
+// mostBytes is how large a file may be: ten thousand policies are half of it.
+const mostBytes = 2 << 20
 
 // mostProblems ends the reading of a file that is wrong all over.
 const mostProblems = 50
 
-// readFile reads a file that must not be larger than MostBytes, without reading much more than that.
+// readFile reads a file that must not be larger than mostBytes, without reading much more than that.
 func readFile(name string) ([]byte, error) {
 	file, err := os.Open(name)
 	if err != nil {
 		return nil, fmt.Errorf("%w; name another file", err)
 	}
 	defer func() { _ = file.Close() }()
-	content, err := io.ReadAll(io.LimitReader(file, MostBytes+1))
+	content, err := io.ReadAll(io.LimitReader(file, mostBytes+1))
 	if err != nil {
 		return nil, fmt.Errorf("%w; name another file", err)
 	}
 	return content, nil
 }
 
+// mostValues ends the reading of a file that its aliases make larger than a file without any could be.
+const mostValues = mostBytes
+
 // source is a file that is being read: its name, and what was found to be wrong with it.
 type source struct {
 	name     string
 	problems Problems
+	values   int // that were read; one behind an alias counts each time
 }
 
 func (s *source) wrong(at *yaml.Node, format string, args ...any) {
-	if len(s.problems) < mostProblems {
+	if !s.full() {
 		s.problems = append(s.problems, Problem{s.name, at.Line, at.Column, fmt.Sprintf(format, args...)})
 	}
 }
 
-// full tells that no more problems are gathered.
-func (s *source) full() bool { return len(s.problems) >= mostProblems }
+// full tells that nothing more is read, and no more problems are gathered.
+func (s *source) full() bool { return len(s.problems) >= mostProblems || s.values > mostValues }
+
+// enter counts the values in a mapping or a list before they are read. It tells whether they may be.
+func (s *source) enter(n *yaml.Node) bool {
+	if !s.full() && s.values+len(n.Content) > mostValues {
+		s.wrong(n, "with its aliases the file has more than %d values; write out less of it by aliases", mostValues)
+	}
+	s.values += len(n.Content)
+	return !s.full()
+}
 
 func (s *source) err() error {
 	if len(s.problems) == 0 {
@@ -83,8 +96,8 @@ func (s *source) document(content []byte, example string) *yaml.Node {
 func unreadable(content []byte) (at *yaml.Node, text string) {
 	at = &yaml.Node{}
 	switch {
-	case len(content) > MostBytes:
-		return at, fmt.Sprintf("the file is larger than %d MiB; is it the right one?", MostBytes>>20)
+	case len(content) > mostBytes:
+		return at, fmt.Sprintf("the file is larger than %d MiB; is it the right one?", mostBytes>>20)
 	case bytes.HasPrefix(content, []byte("\xff\xfe")), bytes.HasPrefix(content, []byte("\xfe\xff")),
 		len(content) > 1 && (content[0] == 0 || content[1] == 0):
 		return at, "the file is UTF-16 or UTF-32 text; save it as UTF-8"
@@ -173,6 +186,9 @@ func (s *source) fields(n *yaml.Node, what string) []field {
 		s.wrong(n, "%s is %s; it has to be a mapping, field: value", what, kind(n))
 		return nil
 	}
+	if !s.enter(n) {
+		return nil
+	}
 	var list []field
 	first := map[string]*yaml.Node{}
 	for i := 0; i+1 < len(n.Content) && !s.full(); i += 2 {
@@ -209,6 +225,9 @@ func (s *source) items(n *yaml.Node, what string) []*yaml.Node {
 	n = resolve(n)
 	if n.Kind != yaml.SequenceNode {
 		s.wrong(n, "%s is %s; it has to be a list", what, kind(n))
+		return nil
+	}
+	if !s.enter(n) {
 		return nil
 	}
 	list := make([]*yaml.Node, len(n.Content))

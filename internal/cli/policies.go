@@ -92,9 +92,6 @@ func countPolicies(n int) string {
 
 // printPolicies shows what there is, and what is wrong with it.
 func (a *app) printPolicies(report policyReport) error {
-	if err := a.printf("%s: %s\n", report.File, countPolicies(len(report.Policies))); err != nil {
-		return err
-	}
 	rows := [][]string{{"POLICY", "KEY", "LIMIT", ""}}
 	for _, p := range report.Policies {
 		name, words := "@"+p.Name, []string{}
@@ -109,8 +106,8 @@ func (a *app) printPolicies(report policyReport) error {
 			name, words = "", nil
 		}
 	}
-	if len(report.Policies) > 0 {
-		if err := a.printf("\n"); err != nil {
+	if len(report.Policies) > 0 { // none where the file could not be read
+		if err := a.printf("%s: %s\n\n", report.File, countPolicies(len(report.Policies))); err != nil {
 			return err
 		}
 		if err := table(a.stdout, rows); err != nil {
@@ -119,7 +116,7 @@ func (a *app) printPolicies(report policyReport) error {
 	}
 	for i, problem := range report.Problems {
 		space := ""
-		if i == 0 {
+		if i == 0 && len(report.Policies) > 0 {
 			space = "\n"
 		}
 		if err := a.printf("%s%s\n", space, oneLine(problem.Error())[len("ratelimit: "):]); err != nil {

@@ -35,6 +35,7 @@ var smallFiles = map[string]string{
 	"doubtful.yaml": "policies:\n  api: 10/s, 1000/m\n",
 	"wrong.yaml":    "policies:\n  api: 10/x\n  b: 0/s\n",
 	"broken.yaml":   "policies:\n  api: {limits: 10/s}\n",
+	"empty.yaml":    "policies:\n",
 	"good_test.yaml": `policies: policies.yaml
 tests:
 - name: one a minute
@@ -113,6 +114,7 @@ func TestPoliciesThatAreRefused(t *testing.T) {
 		for file, want := range map[string]string{
 			"none.yaml":   "--policies: open none.yaml: no such file or directory; name another file",
 			"broken.yaml": `--policies: broken.yaml:2:17: limits is "10/s"; it has to be a list`,
+			"empty.yaml":  "--policies: empty.yaml:1:1: policies is empty; write a policy below it, as in api: 100/m. A library without policies needs no file",
 			"wrong.yaml":  `--policies: wrong.yaml:2:8: policy api: "10/x": the unit of the period "x" is none of ms, s, m, h, d (and 1 more)`,
 		} {
 			run(t, nil, command, "--policies", file).want(t, exitError, "", "ratelimit: "+want+"\n")
@@ -159,10 +161,11 @@ POLICY  KEY  LIMIT
 wrong.yaml:2:8: policy api: "10/x": the unit of the period "x" is none of ms, s, m, h, d
 wrong.yaml:3:6: policy b: "0/s": the count "0" is not a whole number from 1 to 9007199254740992
 `, "ratelimit: wrong.yaml has 2 problems; stdout says where and what\n")
-	run(t, nil, "verify", "--policies", "broken.yaml").want(t, exitError, `broken.yaml: 0 policies
-
-broken.yaml:2:17: limits is "10/s"; it has to be a list
+	run(t, nil, "verify", "--policies", "broken.yaml").want(t, exitError, `broken.yaml:2:17: limits is "10/s"; it has to be a list
 `, "ratelimit: broken.yaml has 1 problem; stdout says where and what\n")
+	run(t, nil, "verify", "--policies", "empty.yaml").want(t, exitError,
+		"empty.yaml:1:1: policies is empty; write a policy below it, as in api: 100/m. A library without policies needs no file\n",
+		"ratelimit: empty.yaml has 1 problem; stdout says where and what\n")
 	failed := run(t, nil, "verify", "--policies", "wrong.yaml", "--json")
 	report = verifyReport{}
 	if err := json.Unmarshal([]byte(failed.stdout), &report); err != nil || failed.code != exitError || report.OK || len(report.Policies.Problems) != 2 ||
