@@ -16,6 +16,7 @@ const Name = "ratelimit"
 // Contract is the version of the wire contract (CONTRACT.md) that the library speaks.
 const Contract = 1
 
+// version is the library's, and the command's: both are released together. The tag of a release is v and this.
 const version = "0.1.0"
 
 // Where the build writes what only it knows, in src/00_library.lua; policiesMark is in src/45_policies.lua.

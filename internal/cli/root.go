@@ -19,6 +19,7 @@ Exit codes: 0 fine · 1 error, one line on stderr · 2 denied (take, peek, refun
 release), a server differs (status, plan), or something was found (doctor).`
 
 func (a *app) root() *cobra.Command {
+	version := false
 	root := &cobra.Command{
 		Use:                   "ratelimit",
 		Short:                 "Rate limiting as one Redis Functions library",
@@ -26,8 +27,14 @@ func (a *app) root() *cobra.Command {
 		SilenceUsage:          true,
 		DisableFlagsInUseLine: true,
 		SilenceErrors:         true,
-		RunE:                  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if version {
+				return a.printVersion()
+			}
+			return cmd.Help()
+		},
 	}
+	root.Flags().BoolVar(&version, "version", false, "print the versions, as the command version does")
 	root.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return nil

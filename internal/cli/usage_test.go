@@ -122,21 +122,6 @@ type broken struct{}
 
 func (broken) Write([]byte) (int, error) { return 0, errors.New("no reader") }
 
-func TestVersion(t *testing.T) {
-	got := run(t, nil, "version")
-	want := "\nlibrary ratelimit " + functions.Version() + ", build " + functions.BuildID() + ", contract 1\n"
-	if got.code != exitFine || !strings.HasPrefix(got.stdout, "program ") || !strings.HasSuffix(got.stdout, want) {
-		t.Errorf("%+v", got)
-	}
-	var report struct {
-		Program string
-		Library buildReport
-	}
-	if err := json.Unmarshal([]byte(run(t, nil, "version", "--json").stdout), &report); err != nil || report.Program == "" || report.Library.BuildID != functions.BuildID() {
-		t.Errorf("json: %v: %+v", err, report)
-	}
-}
-
 func TestProgramName(t *testing.T) {
 	info := func(version string, ok bool) func() (*debug.BuildInfo, bool) {
 		return func() (*debug.BuildInfo, bool) {

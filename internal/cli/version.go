@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"regexp"
+	"runtime"
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
@@ -14,24 +16,65 @@ func (a *app) versionCommand() *cobra.Command {
 		Short:   "Print the versions of this program and of the library in it",
 		Example: "  ratelimit version --json",
 		Args:    noArgs,
-		RunE: func(*cobra.Command, []string) error {
-			build, err := functions.New()
-			if err != nil {
-				return err
-			}
-			program := "unknown"
-			if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-				program = info.Main.Version
-			}
-			if a.json {
-				return a.printJSON(struct {
-					Program string      `json:"program"`
-					Library buildReport `json:"library"`
-				}{program, about(build)})
-			}
-			return a.printf("program %s\nlibrary %s, contract %d\n", program, about(build), functions.Contract)
-		},
+		RunE:    func(*cobra.Command, []string) error { return a.printVersion() },
 	}
 	a.jsonFlag(cmd)
 	return cmd
+}
+
+func (a *app) printVersion() error {
+	build, err := functions.New()
+	if err != nil {
+		return err
+	}
+	program := aboutProgram(debug.ReadBuildInfo())
+	if a.json {
+		return a.printJSON(struct {
+			programReport
+			Library buildReport `json:"library"`
+		}{program, about(build)})
+	}
+	return a.printf("program %s\nlibrary %s, contract %d\n", program, about(build), functions.Contract)
+}
+
+// programReport says what this program was built from.
+type programReport struct {
+	Program string `json:"program"`          // its version, which is the library's: both are released together
+	Commit  string `json:"commit,omitempty"` // of the sources; "" if Go did not note it, as in go run
+	Changed bool   `json:"changed,omitempty"`
+	Go      string `json:"go"`
+}
+
+// pseudoVersion is how Go names a commit without a tag: its time, and its first 12 digits.
+var pseudoVersion = regexp.MustCompile(`\d{14}-([0-9a-f]{12})(\+dirty)?$`)
+
+// aboutProgram reads what go build notes in a program: the commit of a checkout, or the version that go install took.
+func aboutProgram(info *debug.BuildInfo, ok bool) programReport {
+	report := programReport{Program: functions.Version(), Go: runtime.Version()}
+	if !ok {
+		return report
+	}
+	if match := pseudoVersion.FindStringSubmatch(info.Main.Version); match != nil {
+		report.Commit = match[1]
+	}
+	for _, setting := range info.Settings {
+		switch setting.Key {
+		case "vcs.revision":
+			report.Commit = setting.Value
+		case "vcs.modified":
+			report.Changed = setting.Value == "true"
+		}
+	}
+	return report
+}
+
+func (p programReport) String() string {
+	text := p.Program
+	if p.Commit != "" {
+		text += ", commit " + p.Commit[:min(12, len(p.Commit))]
+	}
+	if p.Changed {
+		text += " with changes"
+	}
+	return text + ", " + p.Go
 }
