@@ -1,6 +1,6 @@
 # `make` alone lists what there is to run.
 
-.PHONY: help test soak generate images cluster cluster-down bench clean
+.PHONY: help test soak generate release images cluster cluster-down bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -14,6 +14,9 @@ soak: ## the long runs: generated calls against the model, offline and on every 
 
 generate: ## build functions/ratelimit.lua from functions/src
 	@go generate ./functions
+
+release: ## build the binaries for linux, darwin and windows, twice, and compare; they are in .build/release with SHA256SUMS
+	@scripts/release.sh
 
 images: ## make the Docker images of Redis 7.0, Redis 8.0 and Valkey 8.1 that the tests use
 	@docker/images.sh
