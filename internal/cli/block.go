@@ -42,7 +42,7 @@ block replaces the first. In a cluster the keys of one call share a hash tag, su
 			return a.printf("blocked %s for %s\n", plural(int64(len(keys)), "key"), human(span))
 		},
 	}
-	cmd.Flags().DurationVar(&span, "for", 0, "how long, such as 90s or 1h30m")
+	spanVar(cmd, &span, "for", 0, "how long, such as 90s, 1h30m or 2d")
 	a.jsonFlag(cmd)
 	a.serverFlags(cmd)
 	return cmd

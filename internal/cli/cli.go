@@ -64,9 +64,10 @@ func newApp(env func(string) string, stdout, stderr io.Writer) *app {
 
 func (a *app) execute(ctx context.Context, args []string) int {
 	root := a.root()
+	if err := known(root, args); err != nil {
+		return a.report(err)
+	}
 	root.SetArgs(args)
-	root.SetOut(a.stdout)
-	root.SetErr(a.stderr)
 	return a.report(root.ExecuteContext(ctx))
 }
 

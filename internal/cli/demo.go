@@ -48,7 +48,7 @@ server that runs another build of the library is left alone, unless you say --re
 			return a.demo(cmd.Context(), duration, replace)
 		},
 	}
-	cmd.Flags().DurationVar(&duration, "duration", usualDemo, fmt.Sprintf("how long to send traffic, from %v to %v", shortestDemo, longestDemo))
+	spanVar(cmd, &duration, "duration", usualDemo, fmt.Sprintf("how long to send traffic, from %v to %v", shortestDemo, longestDemo))
 	cmd.Flags().BoolVar(&replace, "replace", false, "replace another build of the library on the server")
 	a.serverFlags(cmd)
 	cmd.Flags().Lookup("redis").Usage = "URL of the server, or of cluster nodes, comma-separated (default: a server of its own)"

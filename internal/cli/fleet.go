@@ -38,7 +38,7 @@ func (o *deployFlags) foreignFlag(cmd *cobra.Command) {
 }
 
 func (o *deployFlags) waitFlag(cmd *cobra.Command) {
-	cmd.Flags().DurationVar(&o.wait, "wait", 0, "wait this long for another deployment that is under way")
+	spanVar(cmd, &o.wait, "wait", 0, "wait this long, such as 1m, for another deployment that is under way")
 }
 
 func (o *deployFlags) options() []loader.DeployOption {

@@ -147,8 +147,7 @@ func TestEmptyKeys(t *testing.T) {
 		{[]string{"block", "", "--for", "1s"}, "the key is empty (is a shell variable not set?); as in: ratelimit block user:42 --for 1h"},
 		{[]string{"unblock", ""}, "the key is empty (is a shell variable not set?); as in: ratelimit unblock user:42"},
 		{[]string{"usage", ""}, "the key is empty (is a shell variable not set?); as in: ratelimit usage user:42:usage"},
-		{[]string{"take", "a", "3/m", "--once-key", ""}, "--once-key is empty; is a shell variable not set? give a key such as {user:42}:once, or leave it out"},
-		{[]string{"take", "a", "3/m", "--usage-key="}, "--usage-key is empty; is a shell variable not set? give a key such as {user:42}:usage, or leave it out"},
+		{[]string{"take", "--policy", "", "a"}, "--policy is empty; is a shell variable not set? give it a value, or leave it out"},
 	} {
 		run(t, []string{redisURL(srv.Addr())}, tt.args...).want(t, exitError, "", "ratelimit: "+tt.want+"\n")
 	}

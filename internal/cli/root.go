@@ -11,9 +11,11 @@ const rootHelp = `Rate limiting as one Redis Functions library: deploy it, ask i
 
 Start with "ratelimit demo": it needs no Redis and ends by itself.
 
-Servers: --redis, else REDIS_URL, else redis://127.0.0.1:6379. A URL is redis://, rediss:// (TLS) or
-unix:///path, with user:password@ before the host; several cluster nodes are separated by commas.
-Whether it is a cluster is found out.
+Servers: --redis, else REDIS_URL unless it is empty, else redis://127.0.0.1:6379. A URL is redis://,
+rediss:// (TLS) or unix:///path, with user:password@ before the host; several cluster nodes are separated by
+commas. Whether it is a cluster is found out.
+
+Durations: 500ms, 30s, 5m, 12h, 1d as in a limit, or several, as in 1h30m.
 
 Exit codes: 0 fine · 1 error, one line on stderr · 2 denied (take, peek, refund, acquire), not held (renew,
 release), a server differs (status, plan), or something was found (doctor).`
@@ -35,23 +37,15 @@ func (a *app) root() *cobra.Command {
 		},
 	}
 	root.Flags().BoolVar(&version, "version", false, "print the versions, as the command version does")
+	root.SetOut(a.stdout)
+	root.SetErr(a.stderr)
 	root.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return nil
 		}
-		hint := ""
-		if near := root.SuggestionsFor(args[0]); len(near) > 0 {
-			hint = "did you mean " + strings.Join(near, " or ") + "? "
-		}
-		return fmt.Errorf("unknown command %q; %sratelimit --help lists the commands", args[0], hint)
+		return noCommand(root, args[0])
 	}
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		hint := ""
-		if strings.Contains(err.Error(), "unknown shorthand") {
-			hint = ", and -- goes before an argument that begins with a dash"
-		}
-		return fmt.Errorf("%w; %s --help lists the flags%s", err, cmd.CommandPath(), hint)
-	})
+	root.SetFlagErrorFunc(flagError)
 	root.SuggestionsMinimumDistance = 2
 
 	root.AddGroup(
@@ -67,12 +61,49 @@ func (a *app) root() *cobra.Command {
 	} {
 		for _, command := range commands {
 			command.GroupID = group
+			command.Args = notEmpty(command.Args)
 			root.AddCommand(command)
 		}
 	}
 	root.AddCommand(a.versionCommand())
 	a.commands = root.Commands()
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	completion, _, _ := root.Find([]string{"completion"})
+	for _, shell := range completion.Commands() {
+		shell.Args = noArgs
+	}
 	return root
+}
+
+// known refuses a word that stands in the place of a command and is none, where only help was asked for: with "help" before
+// it or --help behind it.
+func known(root *cobra.Command, args []string) error {
+	cmd, rest, _ := root.Find(args)
+	help := cmd.Name() == "help"
+	if help {
+		cmd, rest, _ = root.Find(rest)
+	}
+	switch {
+	case len(rest) == 0, strings.HasPrefix(rest[0], "-"), strings.HasPrefix(rest[0], cobra.ShellCompRequestCmd):
+		return nil
+	case cmd.HasSubCommands(), help:
+		return noCommand(cmd, rest[0])
+	}
+	return nil
+}
+
+// noCommand says that cmd has no command of this name.
+func noCommand(cmd *cobra.Command, name string) error {
+	path := strings.TrimPrefix(cmd.CommandPath()+" "+name, cmd.Root().Name()+" ")
+	hint := ""
+	if near := cmd.SuggestionsFor(name); name != "" && len(near) > 0 {
+		hint = "did you mean " + strings.Join(near, " or ") + "? "
+	}
+	if !cmd.HasSubCommands() {
+		cmd = cmd.Root()
+	}
+	return fmt.Errorf("unknown command %q; %s%s --help lists the commands", path, hint, cmd.CommandPath())
 }
 
 // noArgs refuses arguments in our words.
@@ -81,9 +112,4 @@ func noArgs(cmd *cobra.Command, args []string) error {
 		return fmt.Errorf("%s takes no argument, but got %q; %s --help shows its flags", cmd.Name(), args[0], cmd.CommandPath())
 	}
 	return nil
-}
-
-// jsonFlag adds --json.
-func (a *app) jsonFlag(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&a.json, "json", false, "print JSON, for scripts")
 }

@@ -70,7 +70,7 @@ Exit codes: 0 all run this build · 1 error, also if one server does not answer 
 		},
 	}
 	cmd.Flags().BoolVar(&watch, "watch", false, "go on looking, and load the build where it got lost, until interrupted")
-	cmd.Flags().DurationVar(&interval, "interval", 500*time.Millisecond, "with --watch, how long to wait between two looks")
+	spanVar(cmd, &interval, "interval", 500*time.Millisecond, "with --watch, how long to wait between two looks")
 	a.libraryFlags(cmd)
 	a.jsonFlag(cmd)
 	a.serverFlags(cmd)

@@ -31,7 +31,7 @@ func (a *app) takeCommand() *cobra.Command {
 	var options client.Request
 	cmd = a.decisionCommand(cmd, decide{(*client.Client).Take, taken, &options})
 	cmd.Flags().StringVar(&options.OnceKey, "once-key", "", "a key for this one piece of work: a repetition gets the same answer, and is not counted")
-	cmd.Flags().DurationVar(&options.OnceTTL, "once-ttl", 0, "how long --once-key holds")
+	spanVar(cmd, &options.OnceTTL, "once-ttl", 0, "how long --once-key holds, such as 10m or 1d")
 	cmd.Flags().StringVar(&options.UsageKey, "usage-key", "", "a key under which the decision is counted, for ratelimit usage")
 	return cmd
 }
@@ -69,11 +69,6 @@ func (a *app) decisionCommand(cmd *cobra.Command, d decide) *cobra.Command {
 		for i := 0; i < len(args); i += step {
 			if args[i] == "" {
 				return emptyKey("ratelimit "+cmd.Name()+" user:42 100/m", i/step+1, (len(args)+step-1)/step)
-			}
-		}
-		for _, flag := range []string{"once-key", "usage-key"} {
-			if given := cmd.Flags().Lookup(flag); given != nil && given.Changed && given.Value.String() == "" {
-				return fmt.Errorf("--%s is empty; is a shell variable not set? give a key such as {user:42}:%s, or leave it out", flag, flag[:len(flag)-len("-key")])
 			}
 		}
 		switch {

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/pflag"
+
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
@@ -40,7 +42,19 @@ func TestWrongUse(t *testing.T) {
 		{"demo, replace what", []string{"demo", "--replace"}, `--replace and --cluster are about a server, and none is named; add --redis URL`},
 		{"dev on no address", []string{"dev", "--addr", "6379"}, `--addr "6379" is not host:port; give one such as 127.0.0.1:6379`},
 		{"no timeout", []string{"status", "--timeout", "0s"}, `--timeout 0s is not above 0; give one such as 5s`},
-		{"no duration", []string{"take", "k", "1/s", "--timeout", "5"}, `invalid argument "5" for "--timeout" flag: time: missing unit in duration "5"; ratelimit take --help lists the flags`},
+		{"no duration", []string{"take", "k", "1/s", "--timeout", "5"}, `--timeout "5" is no duration; write one such as 500ms, 1m30s or 2d`},
+		{"a duration in years", []string{"block", "k", "--for", "1y"}, `--for "1y" is no duration; write one such as 500ms, 1m30s or 2d`},
+		{"a duration below 0", []string{"rollback", "--wait", "-1s"}, `--wait "-1s" is no duration; write one such as 500ms, 1m30s or 2d`},
+		{"no yes or no", []string{"take", "k", "1/s", "--json=perhaps"}, `invalid argument "perhaps" for "--json" flag: strconv.ParseBool: parsing "perhaps": invalid syntax; ratelimit take --help lists the flags`},
+		{"help for nothing", []string{"help", "tak"}, `unknown command "tak"; did you mean take? ratelimit --help lists the commands`},
+		{"help for more than a command", []string{"help", "take", "nope"}, `unknown command "take nope"; ratelimit --help lists the commands`},
+		{"an unknown command's help", []string{"nope", "--help"}, `unknown command "nope"; ratelimit --help lists the commands`},
+		{"an unknown command behind --", []string{"--", "nope"}, `unknown command "nope"; ratelimit --help lists the commands`},
+		{"an empty command", []string{""}, `unknown command ""; ratelimit --help lists the commands`},
+		{"completion for no shell", []string{"completion", "nope"}, `unknown command "completion nope"; ratelimit completion --help lists the commands`},
+		{"completion, nearly", []string{"completion", "zs", "--help"}, `unknown command "completion zs"; did you mean zsh? ratelimit completion --help lists the commands`},
+		{"help for completion for no shell", []string{"help", "completion", "nope"}, `unknown command "completion nope"; ratelimit completion --help lists the commands`},
+		{"completion for two shells", []string{"completion", "bash", "zsh"}, `bash takes no argument, but got "zsh"; ratelimit completion bash --help shows its flags`},
 		{"no library file", []string{"verify", "--library", "testdata/none.lua"}, `cannot read the library: open testdata/none.lua: no such file or directory; name another file with --library`},
 		{"no such folder", []string{"build", "-o", "testdata/none/x.lua"}, `cannot write the library: open testdata/none/x.lua: no such file or directory; choose another file with -o`},
 	} {
@@ -76,12 +90,51 @@ func TestHelp(t *testing.T) {
 			t.Errorf("without arguments: %+v", got)
 		}
 	})
+	t.Run("help for a command", func(t *testing.T) {
+		for _, words := range [][]string{{"take"}, {"completion"}, {"completion", "zsh"}, {"help"}} {
+			if got, help := run(t, nil, append([]string{"help"}, words...)...), run(t, nil, append(words, "--help")...); got != help || got.code != exitFine || got.stdout == "" {
+				t.Errorf("help %v: %+v", words, got)
+			}
+		}
+	})
 	t.Run("completion", func(t *testing.T) {
 		got := run(t, nil, "__complete", "sta")
 		if got.code != exitFine || !strings.HasPrefix(got.stdout, "status\tShow which build each server runs\n") {
 			t.Errorf("%+v", got)
 		}
 	})
+}
+
+// Every flag of every command: a value that got lost on the way is refused, and durations are read in one way.
+func TestEveryFlag(t *testing.T) {
+	values, durations := 0, 0
+	for _, cmd := range testApp(nil, nil, nil).root().Commands() {
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if f.Value.Type() == "bool" || f.Name == "prefix" { // an empty prefix allows every key
+				return
+			}
+			want := "--" + f.Name + " is empty; is a shell variable not set? give it a value, or leave it out"
+			if _, ok := f.Value.(*spanValue); ok {
+				want = "--" + f.Name + ` "" is no duration; write one such as 500ms, 1m30s or 2d`
+				durations++
+			} else if f.Value.Type() == "duration" {
+				t.Errorf("%s --%s is a duration that knows no days", cmd.Name(), f.Name)
+			}
+			run(t, nil, cmd.Name(), "--"+f.Name+"=").want(t, exitError, "", "ratelimit: "+want+"\n")
+			values++
+		})
+	}
+	if values < 100 || durations < 20 {
+		t.Errorf("%d flags with values, %d durations: are these all?", values, durations)
+	}
+	for _, tt := range []struct{ command, want string }{
+		{"block", "--for duration       how long, such as 90s, 1h30m or 2d\n"},
+		{"block", "--timeout duration   how long each step on a server may take (default 5s)\n"},
+	} {
+		if got := run(t, nil, tt.command, "--help"); !strings.Contains(got.stdout, tt.want) {
+			t.Errorf("no %q in:\n%s", tt.want, got.stdout)
+		}
+	}
 }
 
 func TestBuild(t *testing.T) {

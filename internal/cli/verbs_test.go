@@ -47,6 +47,7 @@ func TestRefund(t *testing.T) {
 func TestBlocks(t *testing.T) {
 	srv := withLibrary(t)
 	runLines(t, srv, []line{
+		{0, []string{"block", "{a}:x", "{a}:y", "--for", "1d12h"}, exitFine, "blocked 2 keys for 1 d 12 h"},
 		{0, []string{"block", "{a}:x", "{a}:y", "--for", "1h30m"}, exitFine, "blocked 2 keys for 1 h 30 min"},
 		{0, []string{"block", "{a}:x", "--for=1500us", "--json"}, exitFine, "{\n  \"blocked\": 1,\n  \"for_ms\": 2\n}"},
 		{time.Second, []string{"take", "{a}:x", "1/m"}, exitFine, "allowed  0 of 1 left · full again in 1 min"},
@@ -55,7 +56,7 @@ func TestBlocks(t *testing.T) {
 		{time.Second, []string{"unblock", "{a}:x", "{a}:y"}, exitFine, "nothing to lift: no key was blocked"},
 		{time.Second, []string{"unblock", "{a}:x", "--json"}, exitFine, "{\n  \"unblocked\": 0,\n  \"keys\": 1\n}"},
 		{time.Second, []string{"take", "{a}:y", "1/m"}, exitFine, "allowed  0 of 1 left · full again in 1 min"},
-		{time.Second, []string{"block", "k", "--for", "900000h"}, exitError, `block "k": BADARGS "3240000000000": the ms of a block are a whole number from 1 to 3153600000000`},
+		{time.Second, []string{"block", "k", "--for", "900000h"}, exitError, `--for "900000h" is longer than 36500d`},
 		{time.Second, []string{"block", "k"}, exitError, "block needs to know for how long; as in: ratelimit block user:42 --for 1h"},
 		{time.Second, []string{"block", "k", "--for", "0s"}, exitError, "--for 0s is not above 0; give one such as 1h, or lift blocks with: ratelimit unblock --redis redis://" + srv.Addr()},
 		{time.Second, []string{"block", "--for", "1s"}, exitError, "block needs a key, but got none; as in: ratelimit block user:42 --for 1h"},

@@ -1,0 +1,76 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/ratelimit-functions/ratelimit/internal/span"
+)
+
+// What the flags of all commands have in common.
+
+// jsonFlag adds --json.
+func (a *app) jsonFlag(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&a.json, "json", false, "print JSON, for scripts")
+}
+
+// spanVar adds a flag that is a duration.
+func spanVar(cmd *cobra.Command, d *time.Duration, name string, usual time.Duration, usage string) {
+	*d = usual
+	cmd.Flags().Var((*spanValue)(d), name, usage)
+}
+
+// spanValue is a duration in the units of a limit.
+type spanValue time.Duration
+
+func (v *spanValue) Set(text string) error {
+	d, err := span.Parse(text)
+	*v = spanValue(d)
+	return err
+}
+
+func (v *spanValue) String() string {
+	if *v == 0 {
+		return "0" // which pflag takes for a flag without a default
+	}
+	return time.Duration(*v).String()
+}
+
+func (v *spanValue) Type() string { return "duration" }
+
+// flagError puts what is wrong with a flag into our words.
+func flagError(cmd *cobra.Command, err error) error {
+	var invalid *pflag.InvalidValueError
+	if errors.As(err, &invalid) {
+		if _, ok := invalid.GetFlag().Value.(*spanValue); ok {
+			return fmt.Errorf("--%s %w", invalid.GetFlag().Name, errors.Unwrap(invalid))
+		}
+	}
+	hint := ""
+	if strings.Contains(err.Error(), "unknown shorthand") {
+		hint = ", and -- goes before an argument that begins with a dash"
+	}
+	return fmt.Errorf("%w; %s --help lists the flags%s", err, cmd.CommandPath(), hint)
+}
+
+// notEmpty refuses a flag that was given without a value, which would pass for one that was left out, before next looks at
+// the arguments. Only an empty --prefix has a meaning.
+func notEmpty(next cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) (err error) {
+		cmd.Flags().Visit(func(f *pflag.Flag) {
+			list, isList := f.Value.(pflag.SliceValue)
+			if f.Name != "prefix" && (f.Value.String() == "" || isList && len(list.GetSlice()) == 0) && err == nil {
+				err = fmt.Errorf("--%s is empty; is a shell variable not set? give it a value, or leave it out", f.Name)
+			}
+		})
+		if err != nil || next == nil {
+			return err
+		}
+		return next(cmd, args)
+	}
+}

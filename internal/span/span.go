@@ -1,0 +1,37 @@
+// Package span reads durations, in the units of a limit.
+package span
+
+import (
+	"fmt"
+	"regexp"
+	"time"
+)
+
+// longest is the longest duration that the library knows: 36500d.
+const longest = 36500 * 24 * time.Hour
+
+var (
+	form = regexp.MustCompile(`^(?:(?:\d+\.?\d*|\.\d+)(?:ns|us|µs|μs|ms|s|m|h|d))+$`)
+	part = regexp.MustCompile(`([\d.]+)([^\d.]+)`)
+)
+
+// Parse reads a duration as [time.ParseDuration] does, with days too: 0, 500ms, 1m30s, 1.5h, 2d, 1d12h. It is never negative,
+// and at most 36500d.
+func Parse(text string) (time.Duration, error) {
+	if text != "0" && !form.MatchString(text) {
+		return 0, fmt.Errorf("%q is no duration; write one such as 500ms, 1m30s or 2d", text)
+	}
+	var sum time.Duration
+	for _, p := range part.FindAllStringSubmatch(text, -1) {
+		unit, times := p[2], time.Duration(1)
+		if unit == "d" {
+			unit, times = "h", 24
+		}
+		d, err := time.ParseDuration(p[1] + unit)
+		if err != nil || d > (longest-sum)/times {
+			return 0, fmt.Errorf("%q is longer than 36500d", text)
+		}
+		sum += d * times
+	}
+	return sum, nil
+}
