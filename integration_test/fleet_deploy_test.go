@@ -18,10 +18,10 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// policyBuild is the library with one policy of this name: as many builds as there are names.
+// policyBuild is the library with one policy, whose key has this name: as many builds as there are names.
 func policyBuild(t *testing.T, name string) functions.Build {
 	t.Helper()
-	build, err := functions.New(functions.WithPolicies(functions.Policy{Name: name, Limits: []functions.PolicyLimit{{Limit: "100/m"}}}))
+	build, err := functions.New(functions.WithPolicies(functions.Policy{Name: "of-a-test", Limits: []functions.PolicyLimit{{Key: name, Limit: "100/m"}}}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -396,6 +396,62 @@ func TestFleetNodeThatHangs(t *testing.T) {
 		}
 		if report, err := plain.Deploy(ctx, newBuild); err != nil || !report.InStep() {
 			t.Errorf("once it goes on: %v: %+v", err, report)
+		}
+	}, ofCluster, startedHere)
+}
+
+// A primary loses the library, by FUNCTION FLUSH, by a restart without persistence, and as one that joined: the deployment that loads
+// it again leaves the way back as it was, on all.
+func TestFleetRepairKeepsTheWayBack(t *testing.T) {
+	eachBackend(t, func(t *testing.T, b *backend.Backend) {
+		ctx := testContext(t)
+		oldBuild, newBuild := policyBuild(t, "before"), policyBuild(t, "after")
+		primaries, err := b.Primaries(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := newLoader(t, newClient(t, b))
+		for _, build := range []functions.Build{oldBuild, newBuild} {
+			if _, err := l.Deploy(ctx, build); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var joined *backend.Node
+		for _, lost := range []struct {
+			how string
+			do  func() error
+		}{
+			{"FUNCTION FLUSH", func() error { return primaries[0].Client().FunctionFlush(ctx).Err() }},
+			{"restart", func() error { return errors.Join(primaries[1].Kill(ctx), primaries[1].Restart(ctx)) }},
+			{"join", func() error {
+				if joined, err = b.StartSpare(ctx); err != nil {
+					return err
+				}
+				return b.Nodes[0].Meet(ctx, joined)
+			}},
+		} {
+			if err := lost.do(); err != nil {
+				t.Fatalf("%s: %v", lost.how, err)
+			}
+			waitFor(ctx, t, lost.how+" to be seen", func() error {
+				if report, err := l.Status(ctx, newBuild); err != nil || report.InStep() {
+					return fmt.Errorf("%v: %+v", err, report)
+				}
+				return nil
+			})
+			report, err := l.Deploy(ctx, newBuild)
+			if err != nil || !report.InStep() || report.Changed() != 1 {
+				t.Errorf("%s: %v: %+v", lost.how, err, report)
+			}
+			for _, n := range report.Nodes {
+				if n.Previous.Digest != oldBuild.Digest() {
+					t.Errorf("%s: %s would go back to %s", lost.how, n.Addr, n.Previous)
+				}
+			}
+		}
+		report, err := l.Rollback(ctx)
+		if err != nil || !report.InStep() || report.Changed() != 4 || report.Wanted.Digest != oldBuild.Digest() {
+			t.Errorf("%v: %+v", err, report)
 		}
 	}, ofCluster, startedHere)
 }

@@ -18,7 +18,8 @@ import (
 // Then it takes a lease, so that two deployments cannot interleave ([ErrLeased]), and loads the build on one primary and then on the
 // others, with FUNCTION LOAD REPLACE, where something else or nothing is running. It reads back what each node
 // holds, compares, and waits for replicas. Loading is atomic on each node, and calls are served throughout: the old
-// library until then, the new one after. What was replaced is kept on each node for [Loader.Rollback].
+// library until then, the new one after. What was replaced is kept on each node for [Loader.Rollback]. Where build was
+// deployed last and some nodes lost it, they get what the others keep: a repair leaves the way back as it was.
 //
 // If one primary fails, those that had taken the build get back what they had. This also happens when ctx ends. The
 // Report is complete also when there is an error, which is then a [*PartialError] that tells for each node what was
@@ -59,11 +60,11 @@ func (f *fleet) deploy(ctx context.Context, op string, o deployOptions) (Report,
 
 // loadAll loads on every node, and puts all back if one fails.
 func (f *fleet) loadAll(ctx context.Context, lease *holder, o deployOptions) {
-	deployment := f.deployments() + 1
+	recordOf := f.records(lease.lease.fromMS)
 	load := func(members []*member) {
 		each(members, func(m *member) {
 			if m.node.Err = lease.keep(ctx); m.node.Err == nil {
-				m.replace(ctx, f.want, deployment)
+				m.replace(ctx, f.want, recordOf(m))
 			}
 		})
 	}
@@ -118,21 +119,17 @@ func (f *fleet) newcomers(ctx context.Context) []*member {
 	return more
 }
 
-// replace loads the build on one node, first the record of what it replaces, and reads back.
-func (m *member) replace(ctx context.Context, want artifact, deployment int64) {
-	now, err := m.timeMS(ctx)
-	if err != nil {
-		m.node.Err = err
-		return
-	}
+// replace loads the build on one node, first the record of its deployment if there is one, and reads back.
+func (m *member) replace(ctx context.Context, want artifact, kept record) {
 	m.wrote = true
-	kept := record{deployment: deployment, deployed: want.Digest, atMS: now, replaced: m.text}
-	if _, err := m.do(ctx, "FUNCTION", "LOAD", "REPLACE", kept.text()); err != nil {
-		m.node.Err = m.loadFailure(ctx, err)
-		m.lookAgain(ctx, want)
-		return
+	if kept.deployment > 0 {
+		if _, err := m.do(ctx, "FUNCTION", "LOAD", "REPLACE", kept.text()); err != nil {
+			m.node.Err = m.loadFailure(ctx, err)
+			m.lookAgain(ctx, want)
+			return
+		}
 	}
-	err = m.loadAndWait(ctx, want.text)
+	err := m.loadAndWait(ctx, want.text)
 	// Also after an error: if only the reply was lost, the node runs the build; and if not, the report says what it runs.
 	if readErr := m.lookAgain(ctx, want); readErr != nil {
 		m.node.Err = readErr
@@ -221,23 +218,13 @@ func (f *fleet) putBack(ctx context.Context, lease *holder) {
 		return
 	}
 	// A replica that became a primary meanwhile may have got the build from the one that it follows no more.
-	before := f.before()
+	before := f.common()
 	for _, m := range f.newcomers(ctx) {
 		if m.node.Err == nil && m.node.State == Same && before != nil {
 			m.wrote, m.held = true, *before
 		}
 	}
 	each(f.some(func(m *member) bool { return m.wrote }), func(m *member) { m.putBack(ctx, f.want) })
-}
-
-// before is what all nodes held when they were looked at, nil if they did not hold the same.
-func (f *fleet) before() *held {
-	for _, m := range f.members {
-		if m.text != f.members[0].text {
-			return nil
-		}
-	}
-	return &f.members[0].held
 }
 
 // putBack gives one node what it had before.

@@ -2,6 +2,7 @@ package loader
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -17,7 +18,7 @@ const recordName = functions.Name + "_previous"
 type record struct {
 	deployment int64  // counts the deployments to these servers; 0: there is no record
 	deployed   string // digest of the build that was put in place
-	atMS       int64  // when, by the server's clock; ms since the epoch
+	atMS       int64  // when, by the clock of the server with the lease; ms since the epoch
 	replaced   string // the text that was there before, "" if there was none
 }
 
@@ -55,6 +56,59 @@ func readRecord(code string) record {
 		return record{}
 	}
 	return r
+}
+
+// last is the record of the last deployment that the nodes tell of; of deployment 0 if there is none. A record can be left
+// over from a deployment that got no further, or that somebody undid by hand: only one counts that says what its node
+// runs, or ran before it was lost, or that the wanted build was deployed.
+func (f *fleet) last() record {
+	var last record
+	for _, m := range f.members {
+		r := m.record
+		if r.deployed != m.node.Running.Digest && r.deployed != f.want.Digest && m.text != "" {
+			continue
+		}
+		if r.deployment > last.deployment || r.deployment == last.deployment && last.replaced == "" {
+			last = r
+		}
+	}
+	return last
+}
+
+// records answers which record each node is to keep of a deployment at this time. One that only repairs, since the build
+// is the one that was deployed last and some nodes lost it, or all have nothing, is no new deployment: what there is
+// to go back to stays as it was. A node that has nothing to be replaced keeps what is replaced on the others.
+func (f *fleet) records(atMS int64) func(*member) record {
+	last, common := f.last(), f.common()
+	isThere := func(m *member) bool { return m.text == f.want.text }
+	hasNone := func(m *member) bool { return m.text == "" }
+	if last.deployed == f.want.Digest && (slices.ContainsFunc(f.members, isThere) || len(f.some(hasNone)) == len(f.members)) {
+		return func(*member) record { return last }
+	}
+	next := record{deployment: f.deployments() + 1, deployed: f.want.Digest, atMS: atMS}
+	return func(m *member) record {
+		mine := next
+		if mine.replaced = m.text; m.text == "" && common != nil {
+			mine.replaced = common.text
+		}
+		return mine
+	}
+}
+
+// common is what all nodes held when they were looked at, those left out that had no library; nil if they did not hold
+// the same.
+func (f *fleet) common() *held {
+	found := &f.members[0].held
+	for _, m := range f.members[1:] {
+		switch {
+		case m.text == "" || m.text == found.text:
+		case found.text == "":
+			found = &m.held
+		default:
+			return nil
+		}
+	}
+	return found
 }
 
 // value is what a line "local NAME = '...'" or "local NAME = ..." of a Lua text gives; "" where there is none.

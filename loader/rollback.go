@@ -40,7 +40,7 @@ func (l *Loader) Rollback(ctx context.Context, opts ...DeployOption) (Report, er
 
 // kept finds the text to go back to.
 func (f *fleet) kept(id string) (artifact, error) {
-	last := f.deployments()
+	last := f.last()
 	found := map[string]string{} // texts by digest
 	var names []string
 	add := func(code string) {
@@ -54,14 +54,14 @@ func (f *fleet) kept(id string) (artifact, error) {
 		case id != "":
 			add(m.record.replaced)
 			add(m.text)
-		case last > 0 && m.record.deployment == last:
+		case last.deployment == 0 || m.record.deployed == last.deployed:
 			add(m.record.replaced)
 		}
 	}
 	switch {
 	case len(found) == 0 && id != "":
 		return artifact{}, fmt.Errorf("%w: no node holds or keeps build %s; deploy it", ErrNothingKept, id)
-	case len(found) == 0 && last == 0:
+	case len(found) == 0 && f.deployments() == 0:
 		return artifact{}, fmt.Errorf("%w: the servers keep no record of a deployment; deploy the build that is wanted", ErrNothingKept)
 	case len(found) == 0:
 		return artifact{}, fmt.Errorf("%w: the last deployment found no library to replace; take the library away with: ratelimit delete", ErrNothingKept)

@@ -143,13 +143,9 @@ func (w *watch) round(ctx context.Context) {
 			befores[m] = m.node.Running
 		}
 	}
-	kept := ""
-	for _, m := range f.members {
-		if m.record.deployed == w.want.Digest && m.node.State == Same {
-			kept = m.recordText
-		}
-	}
-	each(f.some(func(m *member) bool { _, ok := befores[m]; return ok }), func(m *member) { w.repair(ctx, m, kept) })
+	kept := f.last() // of this build: else the verdicts would be that another was deployed later
+	each(f.some(func(m *member) bool { _, ok := befores[m]; return ok }), func(m *member) { m.replace(ctx, w.want, kept) })
+	w.s.forget()
 	for _, m := range f.members {
 		if before, ok := befores[m]; ok {
 			w.account(m, before)
@@ -174,31 +170,6 @@ func (w *watch) sees(m *member, verdict string) bool {
 		return !now.Before(s.notUntil)
 	}
 	return false
-}
-
-// repair loads the build, and the record of its deployment that another node holds, if one does.
-func (w *watch) repair(ctx context.Context, m *member, record string) {
-	if m.node.Err = m.probe(ctx); m.node.Err != nil {
-		return
-	}
-	if m.recordText == "" && record != "" {
-		if m.node.Err = m.restore(ctx, recordName, record); m.node.Err != nil {
-			return
-		}
-	}
-	err := m.loadAndWait(ctx, w.want.text)
-	w.s.forget()
-	readErr := m.lookAgain(ctx, w.want)
-	switch {
-	case readErr == nil && m.node.State == Same:
-		m.node.Changed = true
-	case err != nil:
-		m.node.Err = err
-	case readErr != nil:
-		m.node.Err = readErr
-	default:
-		m.node.Err = overwritten(m.conn)
-	}
 }
 
 // account reports a repair, and decides when the next one of this kind may be.
@@ -286,14 +257,7 @@ func (f *fleet) laterBuild() string {
 			return m.node.Addr + " runs the newer version " + r.Version
 		}
 	}
-	last := record{}
-	for _, m := range f.members {
-		// A record can be left over from a deployment that was put back; one counts that says what its node runs, or ran before it was lost.
-		says := m.record.deployed
-		if m.record.deployment > last.deployment && (says == m.node.Running.Digest || says == f.want.Digest || m.text == "") {
-			last = m.record
-		}
-	}
+	last := f.last()
 	if last.deployment == 0 || last.deployed == f.want.Digest {
 		return ""
 	}

@@ -1,0 +1,215 @@
+package loader_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/loader"
+)
+
+// put loads a library by hand, as no deployment would.
+func put(t *testing.T, addr, code string) {
+	t.Helper()
+	if err := at(t, addr).FunctionLoadReplace(t.Context(), code).Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// texts are the libraries that a server holds, by name.
+func texts(t *testing.T, addr string) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	for _, l := range must[[]redis.Library](t)(at(t, addr).FunctionList(t.Context(), redis.FunctionListQuery{WithCode: true}).Result()) {
+		found[l.Name] = l.Code
+	}
+	return found
+}
+
+var buildA, buildB, buildC = version("0.1.0", "00000000000a"), version("0.1.0", "00000000000b"), version("0.1.0", "00000000000c")
+
+// Whatever a server lost: the deployment that brings it back leaves the way back as it was.
+func TestRepairKeepsTheWayBack(t *testing.T) {
+	f := startThree(t, redis.Options{})
+	ctx := t.Context()
+	l := newLoader(t, f.ring)
+	var afterA map[string]string // what a server holds that saw A and not B
+	for _, tt := range []struct {
+		name string
+		lose func(t *testing.T)
+		lost int // servers that have to be loaded again
+	}{
+		{"one server has nothing", func(t *testing.T) { mustRun(t, at(t, f.addrs[1]), "FUNCTION", "FLUSH") }, 1},
+		{"the leader has nothing", func(t *testing.T) { mustRun(t, at(t, f.addrs[0]), "FUNCTION", "FLUSH") }, 1},
+		{"two servers have nothing", func(t *testing.T) {
+			for _, addr := range f.addrs[:2] {
+				mustRun(t, at(t, addr), "FUNCTION", "FLUSH")
+			}
+		}, 2},
+		{"one server lost the library alone", func(t *testing.T) { mustRun(t, at(t, f.addrs[1]), "FUNCTION", "DELETE", "ratelimit") }, 1},
+		{"all servers lost the library alone", func(t *testing.T) {
+			for _, addr := range f.addrs {
+				mustRun(t, at(t, addr), "FUNCTION", "DELETE", "ratelimit")
+			}
+		}, 3},
+		{"one server lost the library, the others all", func(t *testing.T) {
+			mustRun(t, at(t, f.addrs[0]), "FUNCTION", "DELETE", "ratelimit")
+			for _, addr := range f.addrs[1:] {
+				mustRun(t, at(t, addr), "FUNCTION", "FLUSH")
+			}
+		}, 3},
+		{"a replica that missed the last deployment took over", func(t *testing.T) {
+			mustRun(t, at(t, f.addrs[2]), "FUNCTION", "FLUSH")
+			for _, code := range afterA {
+				put(t, f.addrs[2], code)
+			}
+		}, 1},
+		{"a replica that got half of the last deployment took over", func(t *testing.T) { put(t, f.addrs[2], string(buildA)) }, 1},
+		{"somebody loaded another text on one server", func(t *testing.T) { put(t, f.addrs[0], string(version("0.0.9", "000000000009"))) }, 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			must[loader.Report](t)(l.Delete(ctx))
+			must[loader.Report](t)(l.Deploy(ctx, buildA))
+			afterA = texts(t, f.addrs[2])
+			must[loader.Report](t)(l.Deploy(ctx, buildB))
+			tt.lose(t)
+			report := must[loader.Report](t)(l.Deploy(ctx, buildB))
+			if !report.InStep() || report.Changed() != tt.lost {
+				t.Errorf("%d servers were loaded, want %d\n%s", report.Changed(), tt.lost, states(report))
+			}
+			for _, n := range report.Nodes {
+				if n.Previous.BuildID != "00000000000a" {
+					t.Errorf("%s would go back to %s", n.Addr, n.Previous)
+				}
+			}
+			for _, back := range []loader.Text{buildA, buildB} {
+				report, err := l.Rollback(ctx)
+				if err != nil || !report.InStep() || report.Wanted.Digest != functions.Digest(string(back)) {
+					t.Fatalf("%v\n%s", err, states(report))
+				}
+			}
+		})
+	}
+}
+
+// A rollback needs no repair before it, and where it goes back to one build on all, a second one undoes it.
+func TestRollbackWhereAServerLostAll(t *testing.T) {
+	f := startThree(t, redis.Options{})
+	ctx := t.Context()
+	l := newLoader(t, f.ring)
+	must[loader.Report](t)(l.Deploy(ctx, buildA))
+	must[loader.Report](t)(l.Deploy(ctx, buildB))
+	for i, back := range []loader.Text{buildA, buildB, buildA} {
+		mustRun(t, at(t, f.addrs[i]), "FUNCTION", "FLUSH")
+		report, err := l.Rollback(ctx)
+		if err != nil || !report.InStep() || report.Wanted.Digest != functions.Digest(string(back)) {
+			t.Fatalf("%v\n%s", err, states(report))
+		}
+	}
+	// Where a server lost it all after a rollback, it gets back what the others keep.
+	mustRun(t, at(t, f.addrs[0]), "FUNCTION", "FLUSH")
+	report := must[loader.Report](t)(l.Rollback(ctx, loader.To("00000000000a")))
+	for _, n := range report.Nodes {
+		if n.Running.BuildID != "00000000000a" || n.Previous.BuildID != "00000000000b" {
+			t.Errorf("%+v", n)
+		}
+	}
+}
+
+// What a deployment replaced on a server where the records disagree: none is believed for its number alone.
+func TestRecordsThatDisagree(t *testing.T) {
+	f := startThree(t, redis.Options{})
+	ctx := t.Context()
+	l := newLoader(t, f.ring)
+	record := func(t *testing.T, addr, deployment, deployed, replaced string) string {
+		t.Helper()
+		code := texts(t, addr)["ratelimit_previous"]
+		head, rest, _ := strings.Cut(code, "\nlocal TEXT = \"")
+		_, tail, ok := strings.Cut(rest, "\"\nredis.register_function{")
+		if !ok || !strings.Contains(head, "local DEPLOYMENT = 2\nlocal DEPLOYED = '"+functions.Digest(string(buildB))+"'\n") {
+			t.Fatalf("the record is not as this test expects it:\n%.300s", code)
+		}
+		head = strings.Replace(head, "local DEPLOYMENT = 2\n", "local DEPLOYMENT = "+deployment+"\n", 1)
+		head = strings.Replace(head, functions.Digest(string(buildB)), functions.Digest(deployed), 1)
+		replaced = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", "\\\n").Replace(replaced)
+		return head + "\nlocal TEXT = \"" + replaced + "\"\nredis.register_function{" + tail
+	}
+	for _, tt := range []struct {
+		name    string
+		disturb func(t *testing.T)
+		want    string // build id, or the error
+	}{
+		{"a deployment of before this was mended found nothing on one server",
+			func(t *testing.T) { put(t, f.addrs[1], record(t, f.addrs[1], "3", string(buildB), "")) }, "00000000000a"},
+		{"a record is left of a deployment that did not get further",
+			func(t *testing.T) { put(t, f.addrs[1], record(t, f.addrs[1], "3", string(buildC), string(buildB))) }, "00000000000a"},
+		{"a shard joined that was deployed to elsewhere", func(t *testing.T) {
+			put(t, f.addrs[1], record(t, f.addrs[1], "7", string(buildC), string(version("0.1.0", "00000000000d"))))
+			put(t, f.addrs[1], string(buildC))
+			must[loader.Report](t)(l.Deploy(ctx, buildB))
+		}, "0.1.0 build 00000000000a and 0.1.0 build 00000000000c"},
+		{"somebody loaded another text on all", func(t *testing.T) {
+			for _, addr := range f.addrs {
+				put(t, addr, string(buildC))
+			}
+		}, "00000000000a"},
+		{"somebody loaded another text on all, and this build was deployed again", func(t *testing.T) {
+			for _, addr := range f.addrs {
+				put(t, addr, string(buildC))
+			}
+			must[loader.Report](t)(l.Deploy(ctx, buildB))
+		}, "00000000000c"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			must[loader.Report](t)(l.Delete(ctx))
+			must[loader.Report](t)(l.Deploy(ctx, buildA))
+			must[loader.Report](t)(l.Deploy(ctx, buildB))
+			tt.disturb(t)
+			report, err := l.Rollback(ctx)
+			if errors.Is(err, loader.ErrNothingKept) && err.Error() == "loader.Rollback: nothing to go back to: the last deployment replaced "+tt.want+" on different nodes; choose one with --to (To)" {
+				return
+			}
+			if err != nil || !report.InStep() || report.Wanted.BuildID != tt.want {
+				t.Errorf("%v\n%s", err, states(report))
+			}
+		})
+	}
+}
+
+// In a cluster: a primary that joins with nothing on it gets the library, and the way back with it.
+func TestRepairOfAShardThatJoined(t *testing.T) {
+	addrs, _ := startCluster(t, 2, redis.Options{})
+	ctx := t.Context()
+	l := newLoader(t, at(t, addrs[0]))
+	must[loader.Report](t)(l.Deploy(ctx, buildA))
+	must[loader.Report](t)(l.Deploy(ctx, buildB))
+	joined, _ := startRedis(t, "--cluster-enabled", "yes")
+	host, port := hostPort(joined)
+	if err := at(t, addrs[0]).ClusterMeet(ctx, host, port).Err(); err != nil {
+		t.Fatal(err)
+	}
+	var report loader.Report
+	eventually(t, "the cluster lists the node that joined, and it lists the cluster", func() bool {
+		var err error
+		report, err = l.Status(ctx, buildB)
+		seen := at(t, joined).ClusterInfo(ctx).Val()
+		return err == nil && len(report.Nodes) == 4 && strings.Contains(seen, "cluster_known_nodes:4")
+	})
+	if at := slices.IndexFunc(report.Nodes, func(n loader.Node) bool { return n.Addr == joined }); at < 0 || report.Nodes[at].State != loader.Absent {
+		t.Errorf("%s", states(report))
+	}
+	report = must[loader.Report](t)(l.Deploy(ctx, buildB))
+	for _, n := range report.Nodes {
+		if n.Changed != (n.Addr == joined) || n.Previous.BuildID != "00000000000a" {
+			t.Errorf("%+v", n)
+		}
+	}
+	report, err := l.Rollback(ctx)
+	if err != nil || !report.InStep() || report.Changed() != 4 || report.Wanted.BuildID != "00000000000a" {
+		t.Errorf("%v\n%s", err, states(report))
+	}
+}
