@@ -3,42 +3,10 @@ package loader
 import (
 	"context"
 	"slices"
-	"time"
 )
 
-// DeployOption changes what [Loader.Deploy], [Loader.Plan], [Loader.Rollback] and [Loader.Delete] allow themselves.
-type DeployOption func(*deployOptions)
-
-type deployOptions struct {
-	downgrade bool
-	foreign   bool
-	wait      time.Duration
-	to        string
-}
-
-// AllowDowngrade lets an older version, or a lower contract, take the place of a newer one.
-func AllowDowngrade() DeployOption { return func(o *deployOptions) { o.downgrade = true } }
-
-// ReplaceForeign lets the library take the place of one that has its name and is not a build of it.
-func ReplaceForeign() DeployOption { return func(o *deployOptions) { o.foreign = true } }
-
-// WaitForLease has a deployment wait for another one that is under way, up to d, rather than fail with [ErrLeased] at
-// once.
-func WaitForLease(d time.Duration) DeployOption { return func(o *deployOptions) { o.wait = d } }
-
-// To names, by its build id, which build a rollback goes back to, where the nodes do not agree on it.
-func To(buildID string) DeployOption { return func(o *deployOptions) { o.to = buildID } }
-
-func optionsOf(opts []DeployOption) deployOptions {
-	var o deployOptions
-	for _, opt := range opts {
-		opt(&o)
-	}
-	return o
-}
-
 // check finds out, without writing anything, whether every node can take the build, and gives those that cannot an error.
-func (f *fleet) check(ctx context.Context, o deployOptions, probe bool) {
+func (f *fleet) check(ctx context.Context, o options, probe bool) {
 	each(f.members, func(m *member) {
 		if m.node.Err == nil {
 			m.node.Err = m.refusal(ctx, f.want, o)
@@ -50,7 +18,7 @@ func (f *fleet) check(ctx context.Context, o deployOptions, probe bool) {
 }
 
 // refusal is why the build must not be loaded on the node, or nil.
-func (m *member) refusal(ctx context.Context, want artifact, o deployOptions) error {
+func (m *member) refusal(ctx context.Context, want artifact, o options) error {
 	running := m.node.Running
 	switch {
 	case m.node.Role == Replica:

@@ -30,13 +30,17 @@ func (l *Loader) Deploy(ctx context.Context, build Build, opts ...DeployOption) 
 	if err != nil {
 		return Report{}, err
 	}
+	o, err := optionsOf("loader.Deploy", opts)
+	if err != nil {
+		return Report{}, err
+	}
 	s := l.session()
 	defer s.close()
-	return s.look(ctx, want).deploy(ctx, opDeploy, optionsOf(opts))
+	return s.look(ctx, want).deploy(ctx, opDeploy, o)
 }
 
 // deploy makes every node run f.want.
-func (f *fleet) deploy(ctx context.Context, op string, o deployOptions) (Report, error) {
+func (f *fleet) deploy(ctx context.Context, op string, o options) (Report, error) {
 	f.check(ctx, o, true)
 	if err := f.err(op); err != nil || f.report.InStep() {
 		return f.report, err
@@ -59,7 +63,7 @@ func (f *fleet) deploy(ctx context.Context, op string, o deployOptions) (Report,
 }
 
 // loadAll loads on every node, and puts all back if one fails.
-func (f *fleet) loadAll(ctx context.Context, lease *holder, o deployOptions) {
+func (f *fleet) loadAll(ctx context.Context, lease *holder, o options) {
 	recordOf := f.records(lease.lease.fromMS)
 	load := func(members []*member) {
 		each(members, func(m *member) {

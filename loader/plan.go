@@ -63,15 +63,19 @@ func (p Plan) Empty() bool {
 //
 // The Plan is complete also when there is an error, a [*PartialError], which tells which nodes do not answer or would
 // refuse the build.
-func (l *Loader) Plan(ctx context.Context, build Build, opts ...DeployOption) (Plan, error) {
+func (l *Loader) Plan(ctx context.Context, build Build, opts ...PlanOption) (Plan, error) {
 	want, err := readBuild("loader.Plan", build)
+	if err != nil {
+		return Plan{}, err
+	}
+	o, err := optionsOf("loader.Plan", opts)
 	if err != nil {
 		return Plan{}, err
 	}
 	s := l.session()
 	defer s.close()
 	f := s.look(ctx, want)
-	f.check(ctx, optionsOf(opts), false)
+	f.check(ctx, o, false)
 	plan := Plan{Topology: f.report.Topology, Wanted: want.Library}
 	for _, n := range f.report.Nodes {
 		plan.Nodes = append(plan.Nodes, NodePlan{Node: n, Action: Refuse, Changes: []Change{}})

@@ -18,8 +18,11 @@ var ErrNothingKept = errors.New("nothing to go back to")
 //
 // It fails with [ErrNothingKept] where the last deployment replaced nothing, or where it replaced different builds on
 // different nodes; then [To] names one of them.
-func (l *Loader) Rollback(ctx context.Context, opts ...DeployOption) (Report, error) {
-	o := optionsOf(opts)
+func (l *Loader) Rollback(ctx context.Context, opts ...RollbackOption) (Report, error) {
+	o, err := optionsOf("loader.Rollback", opts)
+	if err != nil {
+		return Report{}, err
+	}
 	o.downgrade, o.foreign = true, true
 	s := l.session()
 	defer s.close()
@@ -79,8 +82,11 @@ func (f *fleet) kept(id string) (artifact, error) {
 // [ReplaceForeign] is given.
 //
 // What fails on one node does not keep the others from being done; calling Delete again does the rest.
-func (l *Loader) Delete(ctx context.Context, opts ...DeployOption) (Report, error) {
-	o := optionsOf(opts)
+func (l *Loader) Delete(ctx context.Context, opts ...DeleteOption) (Report, error) {
+	o, err := optionsOf("loader.Delete", opts)
+	if err != nil {
+		return Report{}, err
+	}
 	s := l.session()
 	defer s.close()
 	f := s.look(ctx, artifact{})

@@ -237,7 +237,7 @@ func (f *fleet) judge(ctx context.Context, lease string) map[*member]string {
 		if n.State == Different {
 			what = n.Addr + " runs " + n.Running.String()
 		}
-		refusal := m.refusal(ctx, f.want, deployOptions{})
+		refusal := m.refusal(ctx, f.want, options{})
 		switch {
 		case refusal != nil:
 			says[m] = refusal.Error()

@@ -29,7 +29,8 @@ servers for "ratelimit rollback". Two deployments at the same time are kept apar
 				return err
 			}
 			report, failed, err := a.load(cmd.Context(), func(ctx context.Context, l *loader.Loader) (loader.Report, error) {
-				return l.Deploy(ctx, build, o.options()...)
+				options, _ := o.allowed()
+				return l.Deploy(ctx, build, append(options, loader.WaitForLease(o.wait))...)
 			})
 			if err != nil {
 				return err

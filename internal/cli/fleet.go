@@ -24,7 +24,6 @@ const deployerHelp = `The user needs +function|load +function|list +function|del
 type deployFlags struct {
 	downgrade, foreign bool
 	wait               time.Duration
-	to                 string
 }
 
 func (o *deployFlags) flags(cmd *cobra.Command) {
@@ -41,15 +40,19 @@ func (o *deployFlags) waitFlag(cmd *cobra.Command) {
 	spanVar(cmd, &o.wait, "wait", 0, "wait this long, such as 1m, for another deployment that is under way")
 }
 
-func (o *deployFlags) options() []loader.DeployOption {
-	opts := []loader.DeployOption{loader.WaitForLease(o.wait), loader.To(o.to)}
-	if o.downgrade {
-		opts = append(opts, loader.AllowDowngrade())
+// allowed are the options of the flags that deploy and plan share.
+func (o *deployFlags) allowed() (deploy []loader.DeployOption, plan []loader.PlanOption) {
+	allow := func(given bool, option interface {
+		loader.DeployOption
+		loader.PlanOption
+	}) {
+		if given {
+			deploy, plan = append(deploy, option), append(plan, option)
+		}
 	}
-	if o.foreign {
-		opts = append(opts, loader.ReplaceForeign())
-	}
-	return opts
+	allow(o.downgrade, loader.AllowDowngrade())
+	allow(o.foreign, loader.ReplaceForeign())
+	return deploy, plan
 }
 
 // libraryFlags add --policies and --library, of which a.wanted makes the build.

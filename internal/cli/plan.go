@@ -34,7 +34,8 @@ Exit codes: 0 nothing to change · 1 error, also if a server would refuse the bu
 				return err
 			}
 			defer end()
-			plan, failed := l.Plan(cmd.Context(), build, o.options()...)
+			_, options := o.allowed()
+			plan, failed := l.Plan(cmd.Context(), build, options...)
 			var partial *loader.PartialError
 			if failed != nil && !errors.As(failed, &partial) {
 				return bare(failed)

@@ -15,6 +15,7 @@ import (
 
 func (a *app) rollbackCommand() *cobra.Command {
 	var o deployFlags
+	var to string
 	cmd := &cobra.Command{
 		Use:   "rollback",
 		Short: "Go back to the build that the last deployment replaced",
@@ -28,7 +29,11 @@ first. "ratelimit status" shows what there is to go back to.
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			report, failed, err := a.load(cmd.Context(), func(ctx context.Context, l *loader.Loader) (loader.Report, error) {
-				return l.Rollback(ctx, o.options()...)
+				options := []loader.RollbackOption{loader.WaitForLease(o.wait)}
+				if to != "" {
+					options = append(options, loader.To(to))
+				}
+				return l.Rollback(ctx, options...)
 			})
 			if err != nil {
 				return err
@@ -36,7 +41,7 @@ first. "ratelimit status" shows what there is to go back to.
 			return a.deployed(report, failed, "runs already; nothing to do", "went back to")
 		},
 	}
-	cmd.Flags().StringVar(&o.to, "to", "", "the build id to go back to, where servers differ in it")
+	cmd.Flags().StringVar(&to, "to", "", "the build id to go back to, where servers differ in it")
 	o.waitFlag(cmd)
 	a.jsonFlag(cmd)
 	a.serverFlags(cmd)
@@ -67,7 +72,11 @@ not found". Keys stay, and expire by themselves. It asks before, unless --yes is
 				}
 			}
 			report, failed, err := a.load(cmd.Context(), func(ctx context.Context, l *loader.Loader) (loader.Report, error) {
-				return l.Delete(ctx, o.options()...)
+				options := []loader.DeleteOption{loader.WaitForLease(o.wait)}
+				if o.foreign {
+					options = append(options, loader.ReplaceForeign())
+				}
+				return l.Delete(ctx, options...)
 			})
 			if err != nil {
 				return err

@@ -34,6 +34,9 @@ Exit codes: 0 all run this build · 1 error, also if one server does not answer 
 			if err != nil {
 				return err
 			}
+			if !watch && cmd.Flags().Changed("interval") {
+				return errors.New("--interval is about --watch; add --watch, or leave it out")
+			}
 			if watch {
 				return a.watch(cmd.Context(), build, interval)
 			}

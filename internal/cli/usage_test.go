@@ -42,6 +42,7 @@ func TestWrongUse(t *testing.T) {
 		{"demo, replace what", []string{"demo", "--replace"}, `--replace and --cluster are about a server, and none is named; add --redis URL`},
 		{"dev on no address", []string{"dev", "--addr", "6379"}, `--addr "6379" is not host:port; give one such as 127.0.0.1:6379`},
 		{"no timeout", []string{"status", "--timeout", "0s"}, `--timeout 0s is not above 0; give one such as 5s`},
+		{"an interval of one look", []string{"status", "--interval", "1s"}, "--interval is about --watch; add --watch, or leave it out"},
 		{"no duration", []string{"take", "k", "1/s", "--timeout", "5"}, `--timeout "5" is no duration; write one such as 500ms, 1m30s or 2d`},
 		{"a duration in years", []string{"block", "k", "--for", "1y"}, `--for "1y" is no duration; write one such as 500ms, 1m30s or 2d`},
 		{"a duration below 0", []string{"rollback", "--wait", "-1s"}, `--wait "-1s" is no duration; write one such as 500ms, 1m30s or 2d`},

@@ -1,0 +1,61 @@
+package loader_test
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/loader"
+)
+
+// An option that a call has no use for does not compile there.
+func TestOptionsFitTheirCalls(t *testing.T) {
+	calls := map[string]reflect.Type{
+		"Deploy": reflect.TypeFor[loader.DeployOption](), "Plan": reflect.TypeFor[loader.PlanOption](),
+		"Rollback": reflect.TypeFor[loader.RollbackOption](), "Delete": reflect.TypeFor[loader.DeleteOption](),
+	}
+	for _, tt := range []struct {
+		name   string
+		option any
+		fits   map[string]bool
+	}{
+		{"AllowDowngrade", loader.AllowDowngrade, map[string]bool{"Deploy": true, "Plan": true}},
+		{"ReplaceForeign", loader.ReplaceForeign, map[string]bool{"Deploy": true, "Plan": true, "Delete": true}},
+		{"WaitForLease", loader.WaitForLease, map[string]bool{"Deploy": true, "Rollback": true, "Delete": true}},
+		{"To", loader.To, map[string]bool{"Rollback": true}},
+	} {
+		for call, wanted := range calls {
+			method, _ := reflect.TypeFor[*loader.Loader]().MethodByName(call)
+			if taken := method.Type.In(method.Type.NumIn() - 1).Elem(); taken != wanted {
+				t.Errorf("%s takes %v", call, taken)
+			}
+			if fits := reflect.TypeOf(tt.option).Out(0).Implements(wanted); fits != tt.fits[call] {
+				t.Errorf("%s fits %s: %v", tt.name, call, fits)
+			}
+		}
+	}
+}
+
+// A value that cannot be meant is refused before anything is sent.
+func TestOptionsThatCannotBe(t *testing.T) {
+	var sent []string
+	l := newLoader(t, connect(t, redis.Options{Addr: "127.0.0.1:1"}), loader.WithTrace(func(s loader.Step) { sent = append(sent, s.Command) }))
+	const wait = "the time -1ns to wait for another deployment is below 0; give one such as 1m"
+	for want, call := range map[string]func() (loader.Report, error){
+		"loader.Deploy: " + wait:   func() (loader.Report, error) { return l.Deploy(t.Context(), build(t), loader.WaitForLease(-1)) },
+		"loader.Rollback: " + wait: func() (loader.Report, error) { return l.Rollback(t.Context(), loader.WaitForLease(-time.Nanosecond)) },
+		"loader.Delete: " + wait:   func() (loader.Report, error) { return l.Delete(t.Context(), loader.WaitForLease(-time.Nanosecond)) },
+		"loader.Rollback: the build to go back to is empty; give its build id, or leave To out": func() (loader.Report, error) {
+			return l.Rollback(t.Context(), loader.To(""))
+		},
+	} {
+		if _, err := call(); err == nil || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+	if len(sent) > 0 {
+		t.Errorf("sent %q", sent)
+	}
+}
