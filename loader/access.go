@@ -2,9 +2,12 @@ package loader
 
 import (
 	"fmt"
+	"net"
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/ratelimit-functions/ratelimit/internal/shell"
 )
 
 // Access is what a user of the servers is for.
@@ -52,6 +55,18 @@ func deployerRights(cluster bool) []string {
 		rights = append(rights, clusterProbe.right())
 	}
 	return rights
+}
+
+// grant is the command line that gives rights to our user.
+func (c *conn) grant(rights []string) string {
+	words := []string{"redis-cli", "-s", c.address()}
+	if host, port, err := net.SplitHostPort(c.address()); err == nil {
+		words = []string{"redis-cli", "-h", host, "-p", port}
+	}
+	if c.tls {
+		words = append(words, "--tls")
+	}
+	return shell.Line(append(append(words, "ACL", "SETUSER", c.userName()), rights...)...)
 }
 
 // readers are the commands that write nothing, of those that the library calls. A command that is not here is taken for one that writes.

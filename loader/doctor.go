@@ -242,7 +242,7 @@ func (x *examination) rights(ctx context.Context, c *conn) {
 	if len(missing) > 0 {
 		user := c.userName()
 		x.find("rights", c.address(), fmt.Sprintf("the user %q lacks %s", user, strings.Join(missing, " ")), "a deployment by this user fails, or knows less than it could",
-			fmt.Sprintf("grant them on every node with: ACL SETUSER %s %s", user, strings.Join(missing, " ")))
+			"grant them on every node with: "+c.grant(missing))
 	}
 }
 

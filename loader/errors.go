@@ -146,8 +146,8 @@ func failure(c *conn, step string, err error) error {
 		e.says = fmt.Sprintf("cannot reach %s: %s", c.address(), c.unreachable(err))
 		return e
 	case "NOPERM":
-		rights := strings.Join(deployerRights(strings.HasPrefix(step, "CLUSTER")), " ")
-		return c.fail(step, ErrNoPermission, err, "does not let the user %q call %s; give a deployer its rights with: ACL SETUSER %s %s", user, step, user, rights)
+		return c.fail(step, ErrNoPermission, err, "does not let the user %q call %s; give a deployer its rights with: %s", user, step,
+			c.grant(deployerRights(strings.HasPrefix(step, "CLUSTER"))))
 	case "NOAUTH":
 		return c.fail(step, ErrNoPermission, err, "wants a password; give redis://:PASSWORD@host:port")
 	case "WRONGPASS":

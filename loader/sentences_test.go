@@ -16,6 +16,12 @@ import (
 
 const rights = "+function|load +function|list +function|delete +function|stats +time +role +wait"
 
+// granting is the command line that gives these rights.
+func granting(addr, user string) string {
+	host, port := hostPort(addr)
+	return "redis-cli -h " + host + " -p " + port + " ACL SETUSER " + user + " '+function|load' '+function|list' '+function|delete' '+function|stats' +time +role +wait"
+}
+
 // What real servers do that cannot be deployed to.
 func TestRealServersThatRefuse(t *testing.T) {
 	ctx := t.Context()
@@ -40,13 +46,13 @@ func TestRealServersThatRefuse(t *testing.T) {
 	}
 	mustRun(t, rdb, "ACL", "SETUSER", "bob", "on", ">x", "+ping", "+get")
 	_, err = as("bob").Deploy(ctx, b)
-	want(t, "no rights", err, addr+` does not let the user "bob" call FUNCTION STATS; give a deployer its rights with: ACL SETUSER bob `+rights, loader.ErrNoPermission)
+	want(t, "no rights", err, addr+` does not let the user "bob" call FUNCTION STATS; give a deployer its rights with: `+granting(addr, "bob"), loader.ErrNoPermission)
 	mustRun(t, rdb, "ACL", "SETUSER", "bob", "+function|stats")
 	_, err = as("bob").Status(ctx, b)
-	want(t, "no list", err, addr+` does not let the user "bob" call FUNCTION LIST; give a deployer its rights with: ACL SETUSER bob `+rights, loader.ErrNoPermission)
+	want(t, "no list", err, addr+` does not let the user "bob" call FUNCTION LIST; give a deployer its rights with: `+granting(addr, "bob"), loader.ErrNoPermission)
 	mustRun(t, rdb, "ACL", "SETUSER", "bob", "+function|list")
 	report, err := as("bob").Deploy(ctx, b)
-	want(t, "no load", err, addr+` does not let the user "bob" call FUNCTION LOAD; give a deployer its rights with: ACL SETUSER bob `+rights, loader.ErrNoPermission)
+	want(t, "no load", err, addr+` does not let the user "bob" call FUNCTION LOAD; give a deployer its rights with: `+granting(addr, "bob"), loader.ErrNoPermission)
 	if n := report.Nodes[0]; n.State != loader.Absent || n.Changed || n.ServerVersion == "" {
 		t.Errorf("%+v", n)
 	}
@@ -61,7 +67,7 @@ func TestRealServersThatRefuse(t *testing.T) {
 	mustRun(t, rdb, "ACL", "SETUSER", "default", "-function")
 	_, err = newLoader(t, connect(t, redis.Options{Addr: addr, Username: "secret"})).Status(ctx, b)
 	mustRun(t, rdb, "ACL", "SETUSER", "default", "+function")
-	want(t, "a user without a password", err, addr+` does not let the user "default" call FUNCTION STATS; give a deployer its rights with: ACL SETUSER default `+rights, loader.ErrNoPermission)
+	want(t, "a user without a password", err, addr+` does not let the user "default" call FUNCTION STATS; give a deployer its rights with: `+granting(addr, "default"), loader.ErrNoPermission)
 
 	host, port := hostPort(addr)
 	replica, _ := startRedis(t, "--replicaof", host+" "+port)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ratelimit-functions/ratelimit/internal/shell"
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
@@ -24,9 +25,10 @@ func (a *app) aclCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "acl [application | peek | deployer]",
 		Short: "Print the least rights that a user needs",
-		Long: `Print the ACL SETUSER lines of three users: an application, which asks for decisions; one that only peeks, with
-FCALL_RO, on replicas too; and a deployer, which touches no key. Or that of one of them. Put a password in the place of
-PASSWORD, and run the lines on every server, replicas included: rights are not replicated.
+		Long: `Print the redis-cli lines that make three users: an application, which asks for decisions; one that only peeks, with
+FCALL_RO, on replicas too; and a deployer, which touches no key. Or that of one of them. The lines are for bash, zsh and
+sh: put a password in the place of PASSWORD, and run them for every server, replicas included, with -h and -p after
+redis-cli: rights are not replicated.
 
 The server checks each command that a function calls against the user who calls the function, so an application also
 gets those commands, on its own keys. It asks no server.`,
@@ -67,11 +69,8 @@ gets those commands, on its own keys. It asks no server.`,
 				return a.printJSON(users)
 			}
 			for _, u := range users {
-				words := []string{"ACL SETUSER", u.User, "reset on >PASSWORD"}
-				for _, rule := range u.Rules[1:] {
-					words = append(words, quoteWord(rule))
-				}
-				if err := a.printf("%s\n", strings.Join(words, " ")); err != nil {
+				words := append([]string{"redis-cli", "ACL", "SETUSER", u.User, "reset", "on", ">PASSWORD"}, u.Rules[1:]...)
+				if err := a.printf("%s\n", shell.Line(words...)); err != nil {
 					return err
 				}
 			}

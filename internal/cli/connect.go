@@ -16,6 +16,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 	"github.com/spf13/cobra"
+
+	"github.com/ratelimit-functions/ratelimit/internal/shell"
 )
 
 const defaultURL = "redis://127.0.0.1:6379"
@@ -93,14 +95,14 @@ func (a *app) parseServers() (servers, error) {
 
 // serversAgain are the flags that name s, as a person would type them.
 func (a *app) serversAgain(s servers) string {
-	flags := " --redis " + quoteWord(s.name)
+	flags := " " + shell.Line("--redis", s.name)
 	if s.cluster && len(s.addrs) == 1 {
 		flags += " --cluster"
 	}
 	f := a.servers
 	for _, flag := range [][2]string{{"sentinel", f.sentinel}, {"tls-ca", f.caFile}, {"tls-cert", f.certFile}, {"tls-key", f.keyFile}} {
 		if flag[1] != "" {
-			flags += " --" + flag[0] + " " + quoteWord(flag[1])
+			flags += " " + shell.Line("--"+flag[0], flag[1])
 		}
 	}
 	return flags

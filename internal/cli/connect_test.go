@@ -222,7 +222,8 @@ func TestServersThatRefuse(t *testing.T) {
 	do(t, rdb, "ACL", "SETUSER", "app", "on", ">pw", "~mine:*", "+fcall", "+fcall_ro", "+pttl", "+get", "+set", "+psetex", "+time")
 	do(t, rdb, "ACL", "SETUSER", "half", "on", ">pw", "~*", "+fcall")
 
-	const rights = "; give a deployer its rights with: ACL SETUSER guest +function|load +function|list +function|delete +function|stats +time +role +wait\n"
+	host, port, _ := strings.Cut(addr, ":")
+	rights := "; give a deployer its rights with: redis-cli -h " + host + " -p " + port + " ACL SETUSER guest '+function|load' '+function|list' '+function|delete' '+function|stats' +time +role +wait\n"
 	for _, tt := range []struct {
 		name, user, addr string
 		args             []string

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ratelimit-functions/ratelimit/internal/shell"
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
@@ -65,9 +66,9 @@ func (a *app) libraryFlags(cmd *cobra.Command) {
 func (a *app) libraryAgain() string {
 	switch {
 	case a.library != "":
-		return " --library " + quoteWord(a.library)
+		return " " + shell.Line("--library", a.library)
 	case a.policies != "":
-		return " --policies " + quoteWord(a.policies)
+		return " " + shell.Line("--policies", a.policies)
 	}
 	return ""
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -223,12 +224,26 @@ func TestACL(t *testing.T) {
 	if got.code != exitFine || len(lines) != 3 {
 		t.Fatalf("%+v", got)
 	}
-	for _, line := range lines {
-		var words []any
-		for _, word := range strings.Fields(line) {
-			words = append(words, strings.ReplaceAll(strings.Trim(word, "'"), "PASSWORD", "pw"))
+	if want := "redis-cli ACL SETUSER ratelimit-deployer reset on '>PASSWORD' +ping '+function|load' '+function|list' '+function|delete' '+function|stats' +time +role +wait '+cluster|shards'"; lines[2] != want {
+		t.Errorf("%s\nwant\n%s", lines[2], want)
+	}
+	// Each shell takes the lines as they stand, but for the password and the address of the server.
+	_, port, _ := strings.Cut(addr, ":")
+	paste := strings.NewReplacer("PASSWORD", "pw", "redis-cli ", "redis-cli -e -p "+port+" ").Replace(got.stdout)
+	for _, name := range []string{"bash", "zsh", "sh"} {
+		do(t, rdb, "ACL", "DELUSER", "ratelimit-application", "ratelimit-peek", "ratelimit-deployer")
+		shell := exec.Command(name, "-e")
+		shell.Dir, shell.Stdin = t.TempDir(), strings.NewReader(paste)
+		said, err := shell.CombinedOutput()
+		if left, _ := os.ReadDir(shell.Dir); err != nil || string(said) != "OK\nOK\nOK\n" || len(left) != 0 {
+			t.Errorf("%s: %v: %s, and left %v", name, err, said, left)
 		}
-		do(t, rdb, words...)
+		for _, u := range users(t, "--prefix", "rl:", "--cluster") {
+			do(t, rdb, append([]any{"ACL", "SETUSER", "want"}, anys(u.Rules)...)...)
+			if made, want := do(t, rdb, "ACL", "GETUSER", u.User).(map[any]any), do(t, rdb, "ACL", "GETUSER", "want").(map[any]any); made["commands"] != want["commands"] || made["keys"] != want["keys"] {
+				t.Errorf("%s: %s is %v, want %v", name, u.User, made, want)
+			}
+		}
 	}
 	url := func(user string) string { return "redis://ratelimit-" + user + ":pw@" + addr }
 	for _, tt := range []struct {
@@ -250,11 +265,11 @@ func TestACL(t *testing.T) {
 			t.Errorf("%s, %v: %+v", tt.user, tt.args, got)
 		}
 	}
-	var users []aclUser
-	got = run(t, nil, "acl", "deployer", "--user", "ci", "--json")
-	if err := json.Unmarshal([]byte(got.stdout), &users); err != nil || len(users) != 1 || users[0].User != "ci" || users[0].Rules[0] != "reset" {
-		t.Errorf("%v: %+v", err, got)
+	if ci := users(t, "deployer", "--user", "ci"); len(ci) != 1 || ci[0].User != "ci" || ci[0].Rules[0] != "reset" {
+		t.Errorf("%+v", ci)
 	}
+	run(t, nil, "acl", "deployer", "--user", "$(id)").want(t, exitFine,
+		"redis-cli ACL SETUSER '$(id)' reset on '>PASSWORD' +ping '+function|load' '+function|list' '+function|delete' '+function|stats' +time +role +wait\n", "")
 	for _, tt := range []struct {
 		args []string
 		want string
@@ -267,6 +282,25 @@ func TestACL(t *testing.T) {
 	} {
 		run(t, nil, append([]string{"acl"}, tt.args...)...).want(t, exitError, "", "ratelimit: "+tt.want+"\n")
 	}
+}
+
+// users are what acl --json prints.
+func users(t *testing.T, args ...string) []aclUser {
+	t.Helper()
+	got := run(t, nil, append([]string{"acl", "--json"}, args...)...)
+	var list []aclUser
+	if err := json.Unmarshal([]byte(got.stdout), &list); err != nil || got.code != exitFine {
+		t.Fatalf("%v: %+v", err, got)
+	}
+	return list
+}
+
+func anys(words []string) []any {
+	var list []any
+	for _, word := range words {
+		list = append(list, word)
+	}
+	return list
 }
 
 // Through Sentinels: the primary that they name, and the next one after a failover.

@@ -218,7 +218,6 @@ func TestWords(t *testing.T) {
 		{grouped(0), "0"}, {grouped(999), "999"}, {grouped(1000), "1,000"}, {grouped(9007199254740992), "9,007,199,254,740,992"}, {grouped(-1234), "-1,234"},
 		{plural(1, "key"), "1 key"}, {plural(1200, "key"), "1,200 keys"},
 		{visible("{a}:b"), "{a}:b"}, {visible(""), `""`}, {visible("a b\n"), `"a b\n"`},
-		{quoteWord("redis://h:1/0"), "redis://h:1/0"}, {quoteWord("a b'c"), `'a b'\''c'`}, {quoteWord(""), "''"},
 		{oneLine("ratelimit: a\r\nb\x1b[1m"), `ratelimit: a b\x1b[1m`},
 	} {
 		if tt.got != tt.want {
