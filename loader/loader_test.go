@@ -228,7 +228,7 @@ func TestCluster(t *testing.T) {
 	half := newLoader(t, connect(t, redis.Options{Addr: addrs[0], Username: "half", Password: "x"}))
 	_, err := half.Status(ctx, b)
 	want(t, "no shards", err, addrs[0]+` does not let the user "half" call CLUSTER SHARDS; give a deployer its rights with: `+
-		`ACL SETUSER half `+rights+` +cluster|shards`, loader.ErrNoPermission)
+		granting(addrs[0], "half")+` '+cluster|shards'`, loader.ErrNoPermission)
 
 	// One dead primary with slots: nothing is written, and the error says which.
 	oldText, oldLibrary := older(t)
