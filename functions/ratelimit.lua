@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '68baea99a841'
+local BUILD_ID = '1537f20bd857'
 
 -- Time stands still during a call from Redis 7.2 on. Before, two commands of one call can see two milliseconds, so
 -- what is read of the clock must not be written back as a difference to "now". Valkey says 7.2.4 here, rightly.
@@ -2778,8 +2778,9 @@ end
 do
 -- sliding_window: n per sliding window, estimated from buckets=k counters a window (default 1). The buckets begin at
 -- whole multiples of their width w = period/k since the epoch. What counts are the bucket of now, the k-1 before it, and
--- of the one before those the part that the window still covers; with k = 1 this is the two-counter estimate. The
--- error shrinks with k, and memory grows with it: k+1 small numbers.
+-- of the one before those the part that the window still covers; with k = 1 this is the two-counter estimate. Under
+-- steady traffic the error shrinks with k, and memory grows with it: k+1 small numbers. The worst case does not shrink: n
+-- units at the end of a bucket, and as many as fit at the end of the k-th after it, are almost 2n within one period.
 --
 -- State: "sliding_window:<w in ms>:<number of the newest bucket>:<its count>,<the one before>,...". The key expires
 -- when the last count has left the window. Time in whole milliseconds.

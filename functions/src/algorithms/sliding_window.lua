@@ -1,7 +1,8 @@
 -- sliding_window: n per sliding window, estimated from buckets=k counters a window (default 1). The buckets begin at
 -- whole multiples of their width w = period/k since the epoch. What counts are the bucket of now, the k-1 before it, and
--- of the one before those the part that the window still covers; with k = 1 this is the two-counter estimate. The
--- error shrinks with k, and memory grows with it: k+1 small numbers.
+-- of the one before those the part that the window still covers; with k = 1 this is the two-counter estimate. Under
+-- steady traffic the error shrinks with k, and memory grows with it: k+1 small numbers. The worst case does not shrink: n
+-- units at the end of a bucket, and as many as fit at the end of the k-th after it, are almost 2n within one period.
 --
 -- State: "sliding_window:<w in ms>:<number of the newest bucket>:<its count>,<the one before>,...". The key expires
 -- when the last count has left the window. Time in whole milliseconds.
