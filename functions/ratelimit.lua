@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '1537f20bd857'
+local BUILD_ID = '56311e21b9ff'
 
 -- Time stands still during a call from Redis 7.2 on. Before, two commands of one call can see two milliseconds, so
 -- what is read of the clock must not be written back as a difference to "now". Valkey says 7.2.4 here, rightly.
@@ -1452,6 +1452,7 @@ function tracking.note(record, allowed, cost)
     'cost', sum('cost', allowed and cost or 0), field, sum(field, 1))
   redis.call('PEXPIREAT', record.key, string.format('%.0f', record.now + KEPT))
   if not record[field] then
+    states.forget(record.key)
     forget_old(record.key, math.floor(record.now / MINUTE))
   end
 end
@@ -1523,8 +1524,8 @@ function once.keep(key, reply, ttl)
   if #reply > 6 then
     fields = fields .. ',%.0f,%.0f,%.0f'
   end
-  redis.call('SET', key, string.format(fields, unpack(reply)), 'PX',
-    string.format('%.0f', ttl))
+  states.forget(key)
+  redis.call('SET', key, string.format(fields, unpack(reply)), 'PX', string.format('%.0f', ttl))
 end
 end
 
@@ -1698,6 +1699,7 @@ local function keep(key, limit, member, now, is_set)
       end
     end
   else
+    states.forget(key)
     redis.call('DEL', key) -- a block that has run out
   end
   redis.call('ZADD', key, lapses, member)

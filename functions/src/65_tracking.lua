@@ -60,6 +60,7 @@ function tracking.note(record, allowed, cost)
     'cost', sum('cost', allowed and cost or 0), field, sum(field, 1))
   redis.call('PEXPIREAT', record.key, string.format('%.0f', record.now + KEPT))
   if not record[field] then
+    states.forget(record.key)
     forget_old(record.key, math.floor(record.now / MINUTE))
   end
 end

@@ -34,6 +34,6 @@ function once.keep(key, reply, ttl)
   if #reply > 6 then
     fields = fields .. ',%.0f,%.0f,%.0f'
   end
-  redis.call('SET', key, string.format(fields, unpack(reply)), 'PX',
-    string.format('%.0f', ttl))
+  states.forget(key)
+  redis.call('SET', key, string.format(fields, unpack(reply)), 'PX', string.format('%.0f', ttl))
 end

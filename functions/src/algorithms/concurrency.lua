@@ -74,6 +74,7 @@ local function keep(key, limit, member, now, is_set)
       end
     end
   else
+    states.forget(key)
     redis.call('DEL', key) -- a block that has run out
   end
   redis.call('ZADD', key, lapses, member)
