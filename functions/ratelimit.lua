@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '56311e21b9ff'
+local BUILD_ID = '510baacbaec0'
 
 -- Time stands still during a call from Redis 7.2 on. Before, two commands of one call can see two milliseconds, so
 -- what is read of the clock must not be written back as a difference to "now". Valkey says 7.2.4 here, rightly.
@@ -49,6 +49,11 @@ end
 -- new builds the reply. reason: BADARGS BADLIMIT BADCOST BADKEYS BADSTATE NOPOLICY. text is a format.
 function errors.new(reason, text, ...)
   return redis.error_reply('RATELIMIT ' .. reason .. ' ' .. string.format(text, ...))
+end
+
+-- unusable is the error for a key that holds something else than it is used for.
+function errors.unusable(key, what)
+  return errors.new('BADSTATE', 'key %s %s; give the limiter a key of its own, or delete this one', errors.quote(key), what)
 end
 end
 
@@ -225,6 +230,70 @@ end
 spans.TIME = '(%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d)%+?(%d*)$'
 end
 
+--@ src/28_lease_sets.lua
+local lease_sets = {}
+do
+-- The leases of a key: a sorted set, member "lease:<id>", score the time in ms since the epoch at which it lapses. A block
+-- is the member "blocked", which lapses with the block. The key expires when the last of them lapses.
+
+lease_sets.MEMBER = 'lease:'
+lease_sets.BLOCK = 'blocked'
+
+local NO_LEASES = 'does not hold leases'
+local EARLIEST = 1000000000000 -- ms since the epoch, 2001: what lapses before is no lease
+
+local function is_ours(member)
+  return member == lease_sets.BLOCK or string.sub(member, 1, #lease_sets.MEMBER) == lease_sets.MEMBER
+end
+
+-- holds tells whether a key holds such a set; nil if it holds nothing, false and the error if it holds something else.
+function lease_sets.holds(key)
+  local first = redis.pcall('ZRANGE', key, 0, 0, 'WITHSCORES')
+  if first.err then
+    return false, string.sub(first.err, 1, 9) == 'WRONGTYPE' and errors.unusable(key, NO_LEASES) or first
+  elseif not first[1] then
+    return nil
+  end
+  local last = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')
+  if not is_ours(first[1]) or not is_ours(last[1]) or tonumber(first[2]) < EARLIEST or tonumber(last[2]) > numbers.MOST
+    or redis.call('PTTL', key) < 0
+  then
+    return false, errors.unusable(key, NO_LEASES)
+  end
+  return true
+end
+
+-- settle moves the key's expiry to where its last member lapses.
+function lease_sets.settle(key)
+  local last = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')
+  if last[2] then
+    redis.call('PEXPIREAT', key, string.format('%.0f', tonumber(last[2])))
+  end
+end
+
+-- blocked_until answers when the block ends, ms since the epoch; 0 without one.
+function lease_sets.blocked_until(key)
+  return tonumber(redis.call('ZSCORE', key, lease_sets.BLOCK) or 0)
+end
+
+-- outlived returns for how many ms more a key is blocked whose leases have all lapsed; nil if there is a lease, or no set.
+function lease_sets.outlived(key)
+  local now = clock.ms()
+  local left = lease_sets.holds(key) and lease_sets.blocked_until(key) - now or -1
+  return left >= 0 and redis.call('ZCOUNT', key, string.format('%.0f', now), '+inf') == 1 and left or nil
+end
+
+function lease_sets.block(key, untill)
+  redis.call('ZADD', key, string.format('%.0f', untill), lease_sets.BLOCK)
+  lease_sets.settle(key)
+end
+
+function lease_sets.unblock(key)
+  redis.call('ZREM', key, lease_sets.BLOCK)
+  lease_sets.settle(key)
+end
+end
+
 --@ src/30_states.lua
 local states = {}
 do
@@ -236,16 +305,14 @@ do
 --   <algorithm>:<state>                 every other state; of several rates <algorithm>::<length>:<state>...
 --   blocked:<until>:<expiry>:<state>    ratelimit_block, over the state that was there, with its expiry (ms; 0: none)
 --   once:<reply>                        a request's key (src/70_once.lua)
--- Leases: src/32_lease_sets.lua. Usage records, a hash: src/65_tracking.lua.
-
-local function unusable(key, what)
-  return errors.new('BADSTATE', 'key %s %s; give the limiter a key of its own, or delete this one', errors.quote(key), what)
-end
+-- Leases: src/28_lease_sets.lua. Usage records, a hash: src/65_tracking.lua.
 
 -- missing_expiry: the state is ours but somebody took its expiry away (PERSIST, SET without KEEPTTL).
 function states.missing_expiry(key)
-  return unusable(key, 'holds a limiter state without an expiry')
+  return errors.unusable(key, 'holds a limiter state without an expiry')
 end
+
+states.REQUEST = 'the reply to a request (ONCE)'
 
 -- in_use: the library wrote this, for something else.
 function states.in_use(key, what)
@@ -255,36 +322,17 @@ end
 -- unreadable: no limiter wrote this, although it may look like it.
 function states.unreadable(key, value)
   if string.sub(value, 1, 5) == 'once:' then
-    return states.in_use(key, 'the reply to a request (ONCE)')
+    return states.in_use(key, states.REQUEST)
   end
-  return unusable(key, 'holds ' .. errors.quote(value) .. ', which no limiter wrote')
+  return errors.unusable(key, 'holds ' .. errors.quote(value) .. ', which no limiter wrote')
 end
 
 -- not_a_state answers the error for what pcall answered instead of a string.
 function states.not_a_state(key, failure)
   if string.sub(failure.err, 1, 9) == 'WRONGTYPE' then
-    return unusable(key, 'is not a string')
+    return errors.unusable(key, 'is not a string')
   end
   return failure
-end
-
--- expires_in answers the ms that a key has left, or nil and the error.
-function states.expires_in(key)
-  local left = redis.call('PTTL', key)
-  if left < 0 then
-    return nil, states.missing_expiry(key)
-  end
-  return left
-end
-
--- not_leases: the key is asked for leases and holds something else.
-function states.not_leases(key)
-  return unusable(key, 'does not hold leases')
-end
-
--- not_usage: the key is given for TRACK and holds something else.
-function states.not_usage(key)
-  return unusable(key, 'does not hold a usage record')
 end
 
 -- blocked reads a value that ratelimit_block wrote: until when, the state below it and the expiry of that, in ms since
@@ -351,11 +399,18 @@ end
 --   'none'                        nothing that counts any more
 --   'blocked', nil, left          the key is blocked for left ms more
 -- A block that has run out is looked through. Or nil and the error to reply.
+--
+-- A state is there to the end of the millisecond in which it expires (left is 0), under a block as without one: a limit
+-- that was changed meanwhile may still find units spent. Another algorithm's units have all come back by then.
 function states.view(key, value, algorithm)
   if type(value) == 'table' then
-    return nil, states.not_a_state(key, value)
+    local left = lease_sets.outlived(key)
+    if not left then
+      return nil, states.not_a_state(key, value)
+    end
+    return left > 0 and 'blocked' or 'none', nil, left
   end
-  local left, err = states.expires_in(key)
+  local left = redis.call('PTTL', key)
   local untill, state, expiry = states.blocked(value)
   if not untill then
     state = value
@@ -363,8 +418,8 @@ function states.view(key, value, algorithm)
   local owner = algorithm.holds(state) and algorithm or states.owner(state)
   if not owner and state ~= '' then
     return nil, states.unreadable(key, value)
-  elseif not left then
-    return nil, err
+  elseif left < 0 then
+    return nil, states.missing_expiry(key)
   end
   if untill then
     local now = math.max(untill, expiry) - left
@@ -373,66 +428,10 @@ function states.view(key, value, algorithm)
     end
     left = expiry - now
   end
-  if left <= 0 or not owner then
+  if not owner or left < 0 or (left == 0 and owner ~= algorithm) then
     return 'none'
   end
   return owner == algorithm and 'own' or 'other', state, left, owner
-end
-end
-
---@ src/32_lease_sets.lua
-local lease_sets = {}
-do
--- The leases of a key: a sorted set, member "lease:<id>", score the time in ms since the epoch at which it lapses. A block
--- is the member "blocked", which lapses with the block. The key expires when the last of them lapses.
-
-lease_sets.MEMBER = 'lease:'
-lease_sets.BLOCK = 'blocked'
-
-local EARLIEST = 1000000000000 -- ms since the epoch, 2001: what lapses before is no lease
-
-local function is_ours(member)
-  return member == lease_sets.BLOCK or string.sub(member, 1, #lease_sets.MEMBER) == lease_sets.MEMBER
-end
-
--- holds tells whether a key holds such a set; nil if it holds nothing, false and the error if it holds something else.
-function lease_sets.holds(key)
-  local first = redis.pcall('ZRANGE', key, 0, 0, 'WITHSCORES')
-  if first.err then
-    return false, string.sub(first.err, 1, 9) == 'WRONGTYPE' and states.not_leases(key) or first
-  elseif not first[1] then
-    return nil
-  end
-  local last = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')
-  if not is_ours(first[1]) or not is_ours(last[1]) or tonumber(first[2]) < EARLIEST or tonumber(last[2]) > numbers.MOST
-    or redis.call('PTTL', key) < 0
-  then
-    return false, states.not_leases(key)
-  end
-  return true
-end
-
--- settle moves the key's expiry to where its last member lapses.
-function lease_sets.settle(key)
-  local last = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')
-  if last[2] then
-    redis.call('PEXPIREAT', key, string.format('%.0f', tonumber(last[2])))
-  end
-end
-
--- blocked_until answers when the block ends, ms since the epoch; 0 without one.
-function lease_sets.blocked_until(key)
-  return tonumber(redis.call('ZSCORE', key, lease_sets.BLOCK) or 0)
-end
-
-function lease_sets.block(key, untill)
-  redis.call('ZADD', key, string.format('%.0f', untill), lease_sets.BLOCK)
-  lease_sets.settle(key)
-end
-
-function lease_sets.unblock(key)
-  redis.call('ZREM', key, lease_sets.BLOCK)
-  lease_sets.settle(key)
 end
 end
 
@@ -1399,6 +1398,7 @@ do
 local MINUTE = 60000
 local SERIES = 60 -- minutes
 local KEPT = 86400000 -- ms
+local NO_RECORD = 'does not hold a usage record'
 
 -- open reads a record, before a decision is made, so that nothing is left to go wrong after it; or nil and the error for
 -- a key that holds anything else.
@@ -1408,19 +1408,19 @@ function tracking.open(key)
   local names = { 'allowed', 'denied', 'cost', 'first', 'last', 'a' .. minute, 'd' .. minute }
   local values = redis.pcall('HMGET', key, unpack(names))
   if values.err then
-    return nil, string.sub(values.err, 1, 9) == 'WRONGTYPE' and states.not_usage(key) or values
+    return nil, string.sub(values.err, 1, 9) == 'WRONGTYPE' and errors.unusable(key, NO_RECORD) or values
   end
   local record = { key = key, now = now, minute = minute }
   for i, name in ipairs(names) do
     record[name] = values[i] and numbers.whole(values[i]) or nil
     if values[i] and not record[name] then
-      return nil, states.not_usage(key)
+      return nil, errors.unusable(key, NO_RECORD)
     end
   end
   local whole = record.first and record.last and record.cost and (record.allowed or record.denied)
   local left = redis.call('PTTL', key)
   if left == -1 or (left >= 0 and not whole) then
-    return nil, states.not_usage(key)
+    return nil, errors.unusable(key, NO_RECORD)
   end
   return record
 end
@@ -1508,7 +1508,8 @@ function once.read(key)
   end
   if #reply == 0 then
     local owner = states.owner(value)
-    return nil, owner and states.in_use(key, 'the state of a limit (' .. owner.name .. ')') or states.unreadable(key, value)
+    local what = owner and 'the state of a limit (' .. owner.name .. ')' or states.blocked(value) and 'a block'
+    return nil, what and states.in_use(key, what) or states.unreadable(key, value)
   end
   for i = 1, #reply do
     reply[i] = reply[i] == '-1' and -1 or numbers.whole(reply[i])
@@ -1571,53 +1572,55 @@ local holdings = {}
 do
 -- What verbs that take keys without a limit need to know of them: reset, block, unblock.
 
--- of answers what a key holds: { kind = 'none' }, { kind = 'state', value =, expiry =, blocked = ms since the epoch }
--- (a string; without a block blocked is 0), { kind = 'leases', blocked = }, or { kind = 'usage' }; or nil and the error.
-function holdings.of(key, now)
+-- of returns what a key holds: { kind = 'none' }, { kind = 'state', value =, expiry =, blocked = ms since the epoch }
+-- (a string; without a block blocked is 0), { kind = 'leases', blocked = }, or what no block can cover: { in_use = what }.
+-- Or nil and the error.
+local function of(key)
   local value = redis.pcall('GET', key)
   if not value then
     return { kind = 'none', blocked = 0, value = '', expiry = 0 }
   elseif type(value) == 'string' then
-    local left, err = states.expires_in(key)
+    local ends = redis.call('PEXPIRETIME', key)
     local untill, state, expiry = states.blocked(value)
-    if not untill and not states.owner(value) and string.sub(value, 1, 5) ~= 'once:' then
+    local request = string.sub(value, 1, 5) == 'once:'
+    if not untill and not request and not states.owner(value) then
       return nil, states.unreadable(key, value)
-    elseif not left then
-      return nil, err
+    elseif ends < 0 then
+      return nil, states.missing_expiry(key)
+    elseif request then
+      return { in_use = states.REQUEST, blocked = 0 }
     end
-    return { kind = 'state', blocked = untill or 0, value = untill and state or value, expiry = expiry or now + left }
+    return { kind = 'state', blocked = untill or 0, value = untill and state or value, expiry = expiry or ends }
   end
   if lease_sets.holds(key) then
     return { kind = 'leases', blocked = lease_sets.blocked_until(key) }
   elseif not tracking.check(key) then
-    return { kind = 'usage', blocked = 0 }
+    return { in_use = 'a usage record', blocked = 0 }
   end
   return nil, states.not_a_state(key, value)
 end
 
--- all answers what each key holds, and now in ms since the epoch; or nil and the error.
-function holdings.all(keys)
-  local list = {}
-  local now = clock.ms()
-  for i, key in ipairs(keys) do
-    local holding, err = holdings.of(key, now)
-    if not holding then
-      return nil, err
-    end
-    list[i] = holding
-  end
-  return list, now
-end
-
--- arguments checks those of a verb over keys; answers the error, or nil.
-function holdings.arguments(verb, keys, args, want)
+-- all checks the arguments of a verb that takes keys and `want` words more, and returns what each key holds; or nil and
+-- the error.
+function holdings.all(verb, keys, args, want)
   if #keys == 0 then
-    return errors.new('BADKEYS', 'the number of keys is 0; name at least one to %s', verb)
+    return nil, errors.new('BADKEYS', 'the number of keys is 0; name at least one to %s', verb)
   elseif #args ~= want then
-    return errors.new('BADARGS', '%s: %s takes the keys%s', errors.quote(args[want + 1] or ''), verb,
+    return nil, errors.new('BADARGS', '%s: %s takes the keys%s', errors.quote(args[want + 1] or ''), verb,
       want == 0 and ' only' or ' and the ms for which they are denied')
   end
-  return requests.repeated(keys)
+  local err = requests.repeated(keys)
+  if err then
+    return nil, err
+  end
+  local list = {}
+  for i, key in ipairs(keys) do
+    list[i], err = of(key)
+    if err then
+      return nil, err
+    end
+  end
+  return list
 end
 end
 
@@ -1626,7 +1629,7 @@ do
 -- concurrency n lease=30s: at most n leases at a time. A lease has an id of the caller's choice, is held until it is
 -- released, and lapses by the server's clock if it is not renewed in time: a caller that died keeps nobody out.
 --
--- State: a sorted set, see src/32_lease_sets.lua.
+-- State: a sorted set, see src/28_lease_sets.lua.
 --
 -- A new n counts at once: leases beyond a lowered n are not taken away. A new lease time holds from the next acquire
 -- or renew on; a lease that would last for longer than it (the clock was set back, the time was lowered) lapses then.
@@ -1644,7 +1647,7 @@ local function score(key, member)
 end
 
 -- blocked_for answers the ms for which the key is blocked, 0 if it is not, and whether it holds a set of leases; or nil
--- and the error for a key that holds anything else.
+-- and the error for a key that holds anything else, but for a block over a state that has run out.
 local function blocked_for(key, now)
   local ours, err = lease_sets.holds(key)
   if ours then
@@ -1653,11 +1656,8 @@ local function blocked_for(key, now)
     return 0, false
   end
   local value = redis.pcall('GET', key)
-  local untill, state = nil, nil
-  if type(value) == 'string' then
-    untill, state = states.blocked(value)
-  end
-  if untill and state == '' then
+  local untill, _, expiry = states.blocked(type(value) == 'string' and value or '')
+  if untill and expiry < now then
     return math.max(0, untill - now), false
   end
   return nil, err
@@ -3104,7 +3104,7 @@ do
 --   KEYS   one or more
 --   ARGV   ms
 --   Output how many keys are blocked now: all of them
---   Errors BADARGS BADKEYS BADSTATE (a key that no limiter wrote: then none is blocked)
+--   Errors BADARGS BADKEYS BADSTATE (a request's or a usage key, or one that no limiter wrote: then none is blocked)
 
 local function block(key, holding, untill)
   states.forget(key)
@@ -3119,8 +3119,8 @@ clock.register{
   function_name = 'ratelimit_block',
   description = 'Denies the keys for some milliseconds, whatever their limits.',
   callback = function(keys, args)
-    local err = holdings.arguments('block', keys, args, 1)
-    if err then
+    local list, err = holdings.all('block', keys, args, 1)
+    if not list then
       return err
     end
     local ms = numbers.positive(args[1])
@@ -3128,17 +3128,13 @@ clock.register{
       return errors.new('BADARGS', '%s: the ms of a block are a whole number from 1 to %.0f', errors.quote(args[1]),
         limits.LONGEST)
     end
-    local list, now = holdings.all(keys)
-    if not list then
-      return now
-    end
     for i, key in ipairs(keys) do
-      if list[i].kind == 'usage' then
-        return errors.new('BADSTATE', 'key %s holds a usage record, which cannot be blocked', errors.quote(key))
+      if list[i].in_use then
+        return states.in_use(key, list[i].in_use)
       end
     end
     for i, key in ipairs(keys) do
-      block(key, list[i], now + ms)
+      block(key, list[i], clock.ms() + ms)
     end
     return #keys
   end,
@@ -3261,12 +3257,7 @@ clock.register{
   description = 'Forgets the keys; answers how many held something.',
   flags = { 'allow-oom' },
   callback = function(keys, args)
-    local err = holdings.arguments('reset', keys, args, 0)
-    if err then
-      return err
-    end
-    local list
-    list, err = holdings.all(keys)
+    local list, err = holdings.all('reset', keys, args, 0)
     if not list then
       return err
     end
@@ -3364,6 +3355,7 @@ do
 --   Output how many of the keys were blocked
 --   Errors BADARGS BADKEYS BADSTATE (a key that no limiter wrote: then none is changed)
 
+-- Nothing can be stored that expires in this very millisecond: Valkey drops it at once.
 local function unblock(key, holding, now)
   states.forget(key)
   if holding.kind == 'leases' then
@@ -3380,15 +3372,11 @@ clock.register{
   description = 'Lifts the blocks of the keys; answers how many were blocked.',
   flags = { 'allow-oom' },
   callback = function(keys, args)
-    local err = holdings.arguments('unblock', keys, args, 0)
-    if err then
+    local list, err = holdings.all('unblock', keys, args, 0)
+    if not list then
       return err
     end
-    local list, now = holdings.all(keys)
-    if not list then
-      return now
-    end
-    local changed = 0
+    local now, changed = clock.ms(), 0
     for i, key in ipairs(keys) do
       if list[i].blocked > now then
         unblock(key, list[i], now)

@@ -22,3 +22,8 @@ end
 function errors.new(reason, text, ...)
   return redis.error_reply('RATELIMIT ' .. reason .. ' ' .. string.format(text, ...))
 end
+
+-- unusable is the error for a key that holds something else than it is used for.
+function errors.unusable(key, what)
+  return errors.new('BADSTATE', 'key %s %s; give the limiter a key of its own, or delete this one', errors.quote(key), what)
+end

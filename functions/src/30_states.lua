@@ -6,16 +6,14 @@
 --   <algorithm>:<state>                 every other state; of several rates <algorithm>::<length>:<state>...
 --   blocked:<until>:<expiry>:<state>    ratelimit_block, over the state that was there, with its expiry (ms; 0: none)
 --   once:<reply>                        a request's key (src/70_once.lua)
--- Leases: src/32_lease_sets.lua. Usage records, a hash: src/65_tracking.lua.
-
-local function unusable(key, what)
-  return errors.new('BADSTATE', 'key %s %s; give the limiter a key of its own, or delete this one', errors.quote(key), what)
-end
+-- Leases: src/28_lease_sets.lua. Usage records, a hash: src/65_tracking.lua.
 
 -- missing_expiry: the state is ours but somebody took its expiry away (PERSIST, SET without KEEPTTL).
 function states.missing_expiry(key)
-  return unusable(key, 'holds a limiter state without an expiry')
+  return errors.unusable(key, 'holds a limiter state without an expiry')
 end
+
+states.REQUEST = 'the reply to a request (ONCE)'
 
 -- in_use: the library wrote this, for something else.
 function states.in_use(key, what)
@@ -25,36 +23,17 @@ end
 -- unreadable: no limiter wrote this, although it may look like it.
 function states.unreadable(key, value)
   if string.sub(value, 1, 5) == 'once:' then
-    return states.in_use(key, 'the reply to a request (ONCE)')
+    return states.in_use(key, states.REQUEST)
   end
-  return unusable(key, 'holds ' .. errors.quote(value) .. ', which no limiter wrote')
+  return errors.unusable(key, 'holds ' .. errors.quote(value) .. ', which no limiter wrote')
 end
 
 -- not_a_state answers the error for what pcall answered instead of a string.
 function states.not_a_state(key, failure)
   if string.sub(failure.err, 1, 9) == 'WRONGTYPE' then
-    return unusable(key, 'is not a string')
+    return errors.unusable(key, 'is not a string')
   end
   return failure
-end
-
--- expires_in answers the ms that a key has left, or nil and the error.
-function states.expires_in(key)
-  local left = redis.call('PTTL', key)
-  if left < 0 then
-    return nil, states.missing_expiry(key)
-  end
-  return left
-end
-
--- not_leases: the key is asked for leases and holds something else.
-function states.not_leases(key)
-  return unusable(key, 'does not hold leases')
-end
-
--- not_usage: the key is given for TRACK and holds something else.
-function states.not_usage(key)
-  return unusable(key, 'does not hold a usage record')
 end
 
 -- blocked reads a value that ratelimit_block wrote: until when, the state below it and the expiry of that, in ms since
@@ -121,11 +100,18 @@ end
 --   'none'                        nothing that counts any more
 --   'blocked', nil, left          the key is blocked for left ms more
 -- A block that has run out is looked through. Or nil and the error to reply.
+--
+-- A state is there to the end of the millisecond in which it expires (left is 0), under a block as without one: a limit
+-- that was changed meanwhile may still find units spent. Another algorithm's units have all come back by then.
 function states.view(key, value, algorithm)
   if type(value) == 'table' then
-    return nil, states.not_a_state(key, value)
+    local left = lease_sets.outlived(key)
+    if not left then
+      return nil, states.not_a_state(key, value)
+    end
+    return left > 0 and 'blocked' or 'none', nil, left
   end
-  local left, err = states.expires_in(key)
+  local left = redis.call('PTTL', key)
   local untill, state, expiry = states.blocked(value)
   if not untill then
     state = value
@@ -133,8 +119,8 @@ function states.view(key, value, algorithm)
   local owner = algorithm.holds(state) and algorithm or states.owner(state)
   if not owner and state ~= '' then
     return nil, states.unreadable(key, value)
-  elseif not left then
-    return nil, err
+  elseif left < 0 then
+    return nil, states.missing_expiry(key)
   end
   if untill then
     local now = math.max(untill, expiry) - left
@@ -143,7 +129,7 @@ function states.view(key, value, algorithm)
     end
     left = expiry - now
   end
-  if left <= 0 or not owner then
+  if not owner or left < 0 or (left == 0 and owner ~= algorithm) then
     return 'none'
   end
   return owner == algorithm and 'own' or 'other', state, left, owner

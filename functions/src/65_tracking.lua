@@ -7,6 +7,7 @@
 local MINUTE = 60000
 local SERIES = 60 -- minutes
 local KEPT = 86400000 -- ms
+local NO_RECORD = 'does not hold a usage record'
 
 -- open reads a record, before a decision is made, so that nothing is left to go wrong after it; or nil and the error for
 -- a key that holds anything else.
@@ -16,19 +17,19 @@ function tracking.open(key)
   local names = { 'allowed', 'denied', 'cost', 'first', 'last', 'a' .. minute, 'd' .. minute }
   local values = redis.pcall('HMGET', key, unpack(names))
   if values.err then
-    return nil, string.sub(values.err, 1, 9) == 'WRONGTYPE' and states.not_usage(key) or values
+    return nil, string.sub(values.err, 1, 9) == 'WRONGTYPE' and errors.unusable(key, NO_RECORD) or values
   end
   local record = { key = key, now = now, minute = minute }
   for i, name in ipairs(names) do
     record[name] = values[i] and numbers.whole(values[i]) or nil
     if values[i] and not record[name] then
-      return nil, states.not_usage(key)
+      return nil, errors.unusable(key, NO_RECORD)
     end
   end
   local whole = record.first and record.last and record.cost and (record.allowed or record.denied)
   local left = redis.call('PTTL', key)
   if left == -1 or (left >= 0 and not whole) then
-    return nil, states.not_usage(key)
+    return nil, errors.unusable(key, NO_RECORD)
   end
   return record
 end

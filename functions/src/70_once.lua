@@ -18,7 +18,8 @@ function once.read(key)
   end
   if #reply == 0 then
     local owner = states.owner(value)
-    return nil, owner and states.in_use(key, 'the state of a limit (' .. owner.name .. ')') or states.unreadable(key, value)
+    local what = owner and 'the state of a limit (' .. owner.name .. ')' or states.blocked(value) and 'a block'
+    return nil, what and states.in_use(key, what) or states.unreadable(key, value)
   end
   for i = 1, #reply do
     reply[i] = reply[i] == '-1' and -1 or numbers.whole(reply[i])

@@ -2,17 +2,14 @@ package model
 
 // decide answers take, peek and refund.
 func (m *Model) decide(c Call) (any, string) {
-	if c.OnceMS > 0 {
-		switch e := m.keys[c.OnceKey]; e.holds(m.now) {
-		case keptReply:
-			return e.reply, ""
-		case nothing:
-		default:
+	if e := m.keys[c.Usage]; e != nil && e.kind != usageRecord {
+		return nil, "BADSTATE"
+	}
+	if e := m.keys[c.OnceKey]; c.OnceMS > 0 && e != nil {
+		if e.kind != keptReply {
 			return nil, "BADSTATE"
 		}
-	}
-	if held := m.keys[c.Usage].holds(m.now); held != nothing && held != usageRecord {
-		return nil, "BADSTATE"
+		return e.reply, ""
 	}
 	holdings := make([]*holding, len(c.Keys))
 	for i, key := range c.Keys {

@@ -19,7 +19,7 @@ type minute struct{ start, allowed, denied int64 }
 func (m *Model) track(key string, allowed bool, cost int64) {
 	now := m.now.ms()
 	u := &usage{first: now}
-	if e := m.keys[key]; e.holds(m.now) == usageRecord {
+	if e := m.keys[key]; e != nil {
 		u = e.usage
 	}
 	u.last = now
@@ -49,14 +49,12 @@ func (m *Model) track(key string, allowed bool, cost int64) {
 
 // usage answers what was counted.
 func (m *Model) usage(key string) (any, string) {
-	e := m.keys[key]
 	u := &usage{}
-	switch e.holds(m.now) {
-	case nothing:
-	case usageRecord:
+	if e := m.keys[key]; e != nil {
+		if e.kind != usageRecord {
+			return nil, "BADSTATE"
+		}
 		u = e.usage
-	default:
-		return nil, "BADSTATE"
 	}
 	minutes := []any{}
 	last := u.last / minuteMS * minuteMS

@@ -1,7 +1,7 @@
 -- concurrency n lease=30s: at most n leases at a time. A lease has an id of the caller's choice, is held until it is
 -- released, and lapses by the server's clock if it is not renewed in time: a caller that died keeps nobody out.
 --
--- State: a sorted set, see src/32_lease_sets.lua.
+-- State: a sorted set, see src/28_lease_sets.lua.
 --
 -- A new n counts at once: leases beyond a lowered n are not taken away. A new lease time holds from the next acquire
 -- or renew on; a lease that would last for longer than it (the clock was set back, the time was lowered) lapses then.
@@ -19,7 +19,7 @@ local function score(key, member)
 end
 
 -- blocked_for answers the ms for which the key is blocked, 0 if it is not, and whether it holds a set of leases; or nil
--- and the error for a key that holds anything else.
+-- and the error for a key that holds anything else, but for a block over a state that has run out.
 local function blocked_for(key, now)
   local ours, err = lease_sets.holds(key)
   if ours then
@@ -28,11 +28,8 @@ local function blocked_for(key, now)
     return 0, false
   end
   local value = redis.pcall('GET', key)
-  local untill, state = nil, nil
-  if type(value) == 'string' then
-    untill, state = states.blocked(value)
-  end
-  if untill and state == '' then
+  local untill, _, expiry = states.blocked(type(value) == 'string' and value or '')
+  if untill and expiry < now then
     return math.max(0, untill - now), false
   end
   return nil, err

@@ -3,7 +3,7 @@
 --   KEYS   one or more
 --   ARGV   ms
 --   Output how many keys are blocked now: all of them
---   Errors BADARGS BADKEYS BADSTATE (a key that no limiter wrote: then none is blocked)
+--   Errors BADARGS BADKEYS BADSTATE (a request's or a usage key, or one that no limiter wrote: then none is blocked)
 
 local function block(key, holding, untill)
   states.forget(key)
@@ -18,8 +18,8 @@ clock.register{
   function_name = 'ratelimit_block',
   description = 'Denies the keys for some milliseconds, whatever their limits.',
   callback = function(keys, args)
-    local err = holdings.arguments('block', keys, args, 1)
-    if err then
+    local list, err = holdings.all('block', keys, args, 1)
+    if not list then
       return err
     end
     local ms = numbers.positive(args[1])
@@ -27,17 +27,13 @@ clock.register{
       return errors.new('BADARGS', '%s: the ms of a block are a whole number from 1 to %.0f', errors.quote(args[1]),
         limits.LONGEST)
     end
-    local list, now = holdings.all(keys)
-    if not list then
-      return now
-    end
     for i, key in ipairs(keys) do
-      if list[i].kind == 'usage' then
-        return errors.new('BADSTATE', 'key %s holds a usage record, which cannot be blocked', errors.quote(key))
+      if list[i].in_use then
+        return states.in_use(key, list[i].in_use)
       end
     end
     for i, key in ipairs(keys) do
-      block(key, list[i], now + ms)
+      block(key, list[i], clock.ms() + ms)
     end
     return #keys
   end,

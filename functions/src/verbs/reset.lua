@@ -9,12 +9,7 @@ clock.register{
   description = 'Forgets the keys; answers how many held something.',
   flags = { 'allow-oom' },
   callback = function(keys, args)
-    local err = holdings.arguments('reset', keys, args, 0)
-    if err then
-      return err
-    end
-    local list
-    list, err = holdings.all(keys)
+    local list, err = holdings.all('reset', keys, args, 0)
     if not list then
       return err
     end

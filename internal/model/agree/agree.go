@@ -84,7 +84,8 @@ func (r *run) step(s generate.Step) error {
 	if got != want {
 		return fmt.Errorf("the library answers %s, the model %s", got, want)
 	}
-	if peeked != "" && !repeated && peeked != got {
+	// The peek has no ONCE and no TRACK: their keys, too, may be why the take is refused.
+	if peeked != "" && !repeated && peeked != got && !strings.HasPrefix(got, "RATELIMIT") {
 		return fmt.Errorf("peek answered %s, the take after it %s", peeked, got)
 	}
 	if changesNothing(c, got) {

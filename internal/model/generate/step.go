@@ -13,6 +13,7 @@ var (
 	leaseKeys   = []string{"{v}:leases"}
 	onceKeys    = []string{"{v}:request1", "{v}:request2"}
 	usageKeys   = []string{"{v}:usage"}
+	allKeys     = slices.Concat(limiterKeys, leaseKeys, onceKeys, usageKeys)
 	leaseIDs    = []string{"x", "y", "z", "w"}
 )
 
@@ -67,17 +68,17 @@ func (p pool) call(t *rapid.T) model.Call {
 	case model.Reset, model.Block, model.Unblock:
 		c.Keys = keys(t, slices.Concat(limiterKeys, leaseKeys), 2)
 		if c.Verb == model.Reset && rapid.Bool().Draw(t, "all") {
-			c.Keys = slices.Concat(limiterKeys, leaseKeys, onceKeys, usageKeys)
+			c.Keys = allKeys
 		}
 		if c.Verb == model.Block {
 			c.BlockMS = pick(t, 1, 10, 1000, 60000, 3600000, between(t, 1, 100000))
 		}
 	case model.Acquire, model.Renew, model.Release:
-		c.Keys = []string{pick(t, leaseKeys...)}
+		c.Keys = keys(t, leaseKeys, 1)
 		c.Limits = []model.Limit{pick(t, p.leases...)}
 		c.Lease = pick(t, leaseIDs...)
 	case model.Usage:
-		c.Keys = []string{pick(t, usageKeys...)}
+		c.Keys = keys(t, usageKeys, 1)
 	}
 	return c
 }
@@ -101,15 +102,21 @@ func (p pool) decision(t *rapid.T, c *model.Call) {
 	}
 	if pick(t, false, false, false, false, true) {
 		c.OnceMS = pick(t, 1, 1000, 60000, between(t, 1, 100000))
-		c.OnceKey = pick(t, onceKeys...)
+		c.OnceKey = keys(t, onceKeys, 1)[0]
 	}
 	if p.only == "usage" || pick(t, false, false, false, false, false, true) {
-		c.Usage = pick(t, usageKeys...)
+		c.Usage = keys(t, usageKeys, 1)[0]
+	}
+	if all := c.AllKeys(); len(slices.Compact(slices.Sorted(slices.Values(all)))) < len(all) {
+		c.OnceMS, c.Usage = 0, "" // a key twice
 	}
 }
 
-// keys draws up to most different keys.
+// keys draws up to most different keys, now and then of those that are for another use.
 func keys(t *rapid.T, from []string, most int) []string {
+	if rapid.IntRange(0, 15).Draw(t, "other use") == 15 {
+		from = allKeys
+	}
 	first := rapid.IntRange(0, len(from)-1).Draw(t, "first key")
 	count := rapid.IntRange(1, most).Draw(t, "keys")
 	drawn := make([]string, count)

@@ -4,6 +4,7 @@
 lease_sets.MEMBER = 'lease:'
 lease_sets.BLOCK = 'blocked'
 
+local NO_LEASES = 'does not hold leases'
 local EARLIEST = 1000000000000 -- ms since the epoch, 2001: what lapses before is no lease
 
 local function is_ours(member)
@@ -14,7 +15,7 @@ end
 function lease_sets.holds(key)
   local first = redis.pcall('ZRANGE', key, 0, 0, 'WITHSCORES')
   if first.err then
-    return false, string.sub(first.err, 1, 9) == 'WRONGTYPE' and states.not_leases(key) or first
+    return false, string.sub(first.err, 1, 9) == 'WRONGTYPE' and errors.unusable(key, NO_LEASES) or first
   elseif not first[1] then
     return nil
   end
@@ -22,7 +23,7 @@ function lease_sets.holds(key)
   if not is_ours(first[1]) or not is_ours(last[1]) or tonumber(first[2]) < EARLIEST or tonumber(last[2]) > numbers.MOST
     or redis.call('PTTL', key) < 0
   then
-    return false, states.not_leases(key)
+    return false, errors.unusable(key, NO_LEASES)
   end
   return true
 end
@@ -38,6 +39,13 @@ end
 -- blocked_until answers when the block ends, ms since the epoch; 0 without one.
 function lease_sets.blocked_until(key)
   return tonumber(redis.call('ZSCORE', key, lease_sets.BLOCK) or 0)
+end
+
+-- outlived returns for how many ms more a key is blocked whose leases have all lapsed; nil if there is a lease, or no set.
+function lease_sets.outlived(key)
+  local now = clock.ms()
+  local left = lease_sets.holds(key) and lease_sets.blocked_until(key) - now or -1
+  return left >= 0 and redis.call('ZCOUNT', key, string.format('%.0f', now), '+inf') == 1 and left or nil
 end
 
 function lease_sets.block(key, untill)
