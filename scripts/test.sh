@@ -130,12 +130,23 @@ tidy() {
 	return $status
 }
 
+# actions: whether GitHub would take action.yml, and the workflow that people copy.
+actions() {
+	local project=$build/actions
+	(cd scripts/tools && go build -o "$build/actionlint" github.com/rhysd/actionlint/cmd/actionlint) || return 1
+	mkdir -p "$project/.git" "$project/.github/workflows" || return 1
+	cp action.yml "$project" || return 1
+	sed 's|uses: ratelimit-functions/ratelimit@.*|uses: ./|' examples/ci/github-workflow.yml >"$project/.github/workflows/ratelimit.yml"
+	(cd "$project" && "$build/actionlint" -shellcheck= -pyflakes=)
+}
+
 stale() { (cd functions && go run ./internal/generate -check); }
 
 check "gofmt" formatted
 check "go mod tidy" tidy
 check "go vet" vet
 check "staticcheck" static
+check "actionlint" actions
 check "luac5.1 -p" luac5.1 -p functions/ratelimit.lua
 check "luacheck" luacheck --no-color --quiet functions/ratelimit.lua
 check "functions/ratelimit.lua is up to date" stale
