@@ -162,9 +162,9 @@ tests() {
 export RATELIMIT_TEST_SERVERS=$results/servers.json
 for m in "${modules[@]}"; do
 	case "$m" in
-	.) tests "unit and offline" . -timeout 5m ;;
-	./integration_test) tests "integration" "$m" -timeout 9m ;;
-	*) if has "$m" '*_test.go'; then tests "${m#./}" "$m" -timeout 5m; fi ;;
+	.) tests "unit and offline" . -timeout 20m ;;
+	./integration_test) tests "integration" "$m" -timeout 30m ;;
+	*) if has "$m" '*_test.go'; then tests "${m#./}" "$m" -timeout 20m; fi ;;
 	esac
 done
 
