@@ -43,6 +43,7 @@ func load(t *testing.T, name string, into any) {
 
 // version is the tag of the release that has this source; the files name it.
 var version = "v" + functions.Version()
+
 // workspace makes a user's repository: the project's own examples, with what is to be different.
 func workspace(t *testing.T, differs map[string]string) string {
 	t.Helper()
