@@ -63,7 +63,7 @@ func (c *conn) grant(rights []string) string {
 	if host, port, err := net.SplitHostPort(c.address()); err == nil {
 		words = []string{"redis-cli", "-h", host, "-p", port}
 	}
-	if c.tls {
+	if c.tls != nil {
 		words = append(words, "--tls")
 	}
 	return shell.Line(append(append(words, "ACL", "SETUSER", c.userName()), rights...)...)

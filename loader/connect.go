@@ -2,6 +2,7 @@ package loader
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"maps"
 	"net"
@@ -12,6 +13,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/ratelimit-functions/ratelimit/internal/dialing"
 )
 
 // origin is what the caller's client tells: where to begin, and how to connect to any node.
@@ -69,7 +72,7 @@ type conn struct {
 	rdb     *redis.Client
 	timeout time.Duration
 	user    string // that logs in, or ""
-	tls     bool
+	tls     *tls.Config
 	trace   func(Step)
 
 	mu   sync.Mutex
@@ -79,7 +82,7 @@ type conn struct {
 // open makes a connection that obeys the deadline of each step, and repeats nothing by itself.
 func (l *Loader) open(addr string, timeout time.Duration) *conn {
 	opt := l.from.options
-	c := &conn{addr: addr, timeout: timeout, user: opt.Username, tls: opt.TLSConfig != nil, trace: l.trace}
+	c := &conn{addr: addr, timeout: timeout, user: opt.Username, tls: opt.TLSConfig, trace: l.trace}
 	if opt.Password == "" && opt.CredentialsProvider == nil && opt.CredentialsProviderContext == nil && opt.StreamingCredentialsProvider == nil {
 		c.user = "" // go-redis logs nobody in without a password, and this may be one in the wrong place
 	}
@@ -96,9 +99,15 @@ func (l *Loader) open(addr string, timeout time.Duration) *conn {
 		dial := opt.Dialer
 		opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 			nc, err := dial(ctx, network, addr)
+			found := ""
 			if err == nil {
+				found = nc.RemoteAddr().String()
+			} else {
+				found = dialing.Addr(err)
+			}
+			if found != "" {
 				c.mu.Lock()
-				c.addr = nc.RemoteAddr().String()
+				c.addr = found
 				c.mu.Unlock()
 			}
 			return nc, err

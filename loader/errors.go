@@ -4,16 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
-	"os"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/dialing"
 )
 
 // What is wrong with a node, for errors.Is.
@@ -137,14 +134,15 @@ func (c *conn) userName() string {
 // failure makes the error of a step that failed.
 func failure(c *conn, step string, err error) error {
 	user := c.userName()
+	if dialing.AtSentinels(err) {
+		return unreachable(c, step, err)
+	}
 	switch code := codeOf(err); code {
 	case "":
 		if isGibberish(err) {
 			return c.fail(step, ErrBadReply, err, "does not speak the Redis protocol (%v); check the address", err)
 		}
-		e := c.fail(step, ErrUnreachable, err, "")
-		e.says = fmt.Sprintf("cannot reach %s: %s", c.address(), c.unreachable(err))
-		return e
+		return unreachable(c, step, err)
 	case "NOPERM":
 		return c.fail(step, ErrNoPermission, err, "does not let the user %q call %s; give a deployer its rights with: %s", user, step,
 			c.grant(deployerRights(strings.HasPrefix(step, "CLUSTER"))))
@@ -165,32 +163,28 @@ func failure(c *conn, step string, err error) error {
 	}
 }
 
-// unreachable says in a few words why no answer came, and what to look at.
-func (c *conn) unreachable(err error) string {
-	const look = "; check the address, and that the server runs"
-	var dns *net.DNSError
-	var timeout net.Error
-	switch {
-	case errors.Is(err, context.Canceled):
-		return "the call was cancelled"
-	case errors.Is(err, syscall.ECONNREFUSED):
-		return "connection refused" + look
-	case errors.As(err, &dns):
-		return fmt.Sprintf("there is no host named %q%s", dns.Name, look)
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
-		if c.tls {
-			return fmt.Sprintf("no answer within %v; does it speak TLS? redis:// goes without", c.timeout)
-		}
-		return fmt.Sprintf("no answer within %v%s", c.timeout, look)
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
-		return "it closes the connection; check the address, and whether the server wants TLS"
+// unreachable is the error of a step to which no answer came, or of Sentinels that do not name the primary.
+func unreachable(c *conn, step string, err error) error {
+	e := c.fail(step, ErrUnreachable, err, "")
+	name := c.address()
+	if dialing.AtSentinels(err) {
+		name = "the primary"
 	}
-	return err.Error() + look
+	if errors.Is(err, context.Canceled) {
+		e.says = fmt.Sprintf("cannot reach %s: the call was cancelled", name)
+		return e
+	}
+	why, do := dialing.Why(err, c.tls, c.timeout)
+	if do == "" {
+		do = "check the address, and that the server runs"
+	}
+	e.says = fmt.Sprintf("cannot reach %s: %s; %s", name, why, do)
+	return e
 }
 
 func noFunctions(c *conn, a about, err error) error {
 	if a.mode == "sentinel" {
-		return c.fail("FUNCTION STATS", ErrNoFunctions, err, "is a Sentinel, which holds no data; connect to the primary that it watches")
+		return c.fail("FUNCTION STATS", ErrNoFunctions, err, "is a Sentinel, which holds no data; name the primary that it watches with --sentinel (MasterName), or connect to that primary")
 	}
 	return c.fail("FUNCTION STATS", ErrNoFunctions, err, "runs %s %s, which has no functions; use Redis 7.0 or later, or Valkey", a.engine, a.version)
 }

@@ -194,7 +194,7 @@ func TestOtherServersThatRefuse(t *testing.T) {
 				return hello("redis", "7.0.15", "sentinel", "sentinel")
 			}
 			return unknown(command)
-		}, "ADDR is a Sentinel, which holds no data; connect to the primary that it watches", loader.ErrNoFunctions, loader.Unknown},
+		}, "ADDR is a Sentinel, which holds no data; name the primary that it watches with --sentinel (MasterName), or connect to that primary", loader.ErrNoFunctions, loader.Unknown},
 		{"Valkey without Lua", func(command string) string {
 			switch {
 			case strings.HasPrefix(command, "HELLO"):
@@ -209,7 +209,7 @@ func TestOtherServersThatRefuse(t *testing.T) {
 		{"no login", but("HELLO", resp(errors.New("NOAUTH HELLO must be called with the client already authenticated"))),
 			`ADDR wants a password; give redis://:PASSWORD@host:port`, loader.ErrNoPermission, loader.Unknown},
 		{"hangs up", func(string) string { return "" },
-			"cannot reach ADDR: it closes the connection; check the address, and whether the server wants TLS", loader.ErrUnreachable, loader.Unreachable},
+			"cannot reach ADDR: it closes the connection; check the address, and whether it wants TLS (rediss://)", loader.ErrUnreachable, loader.Unreachable},
 		{"hangs", func(string) string { return silence },
 			"cannot reach ADDR: no answer within 100ms; check the address, and that the server runs", loader.ErrUnreachable, loader.Unreachable},
 		{"hangs later", but("FUNCTION LIST", silence),

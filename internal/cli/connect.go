@@ -4,19 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/url"
-	"os"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 	"github.com/spf13/cobra"
 
+	"github.com/ratelimit-functions/ratelimit/internal/dialing"
 	"github.com/ratelimit-functions/ratelimit/internal/shell"
 )
 
@@ -232,31 +229,27 @@ func (a *app) connect(ctx context.Context) (redis.UniversalClient, servers, erro
 	if err != nil {
 		return nil, s, err
 	}
-	if s.master != "" {
-		rdb := s.open()
-		ctx, cancel := context.WithTimeout(ctx, s.options.DialTimeout)
-		defer cancel()
-		var refusal redis.Error
-		if err := rdb.Ping(ctx).Err(); err != nil && !errors.As(err, &refusal) {
-			_ = rdb.Close()
-			return nil, s, s.unreachable(err)
-		}
-		return rdb, s, nil
-	}
 	if err := s.find(ctx); err != nil {
 		return nil, s, err
 	}
 	return s.open(), s, nil
 }
 
-// find asks the servers in turn, until one answers, whether they are a cluster. An unreachableError says that none did.
+// find asks the servers in turn, until one answers, whether they are a cluster; or the Sentinels for their primary. An
+// unreachableError says that none did, or that the Sentinels do not know it.
 func (s *servers) find(ctx context.Context) error {
+	if s.master != "" {
+		return s.findPrimary(ctx)
+	}
 	var last error
 	for _, addr := range s.addrs {
 		kind, err := s.ask(ctx, addr)
 		if err != nil {
 			last = err
 			continue
+		}
+		if kind == "sentinel" {
+			return fmt.Errorf("%s is a Sentinel, which holds no data; name the primary that it watches with --sentinel, or connect to that primary", s.name)
 		}
 		// A cluster client would go on asking a single server for the map of its cluster.
 		if s.cluster && kind == "standalone" {
@@ -268,7 +261,23 @@ func (s *servers) find(ctx context.Context) error {
 	return s.unreachable(last)
 }
 
-// ask finds out whether the server at addr is "standalone" or part of a "cluster"; "" if it does not say. It fails only
+// findPrimary asks the Sentinels. It fails only if they do not name a primary that answers: what that refuses, the command
+// itself will meet and explain.
+func (s servers) findPrimary(ctx context.Context) error {
+	s.options.MaxRetries = -1
+	rdb := s.open()
+	defer func() { _ = rdb.Close() }()
+	ctx, cancel := context.WithTimeout(ctx, s.options.DialTimeout)
+	defer cancel()
+	err := rdb.Ping(ctx).Err()
+	var refusal redis.Error
+	if err == nil || errors.As(err, &refusal) && !dialing.AtSentinels(err) {
+		return nil
+	}
+	return s.unreachable(err)
+}
+
+// ask finds out whether the server at addr is "standalone", part of a "cluster" or a "sentinel"; "" if it does not say. It fails only
 // if the server does not answer: what it refuses, the command itself will meet and explain.
 func (s servers) ask(ctx context.Context, addr string) (string, error) {
 	one := s
@@ -319,43 +328,33 @@ func mode(reply any) string {
 	return text
 }
 
-// unreachable is the sentence for a server that does not answer.
+// unreachable is the error of servers that do not answer.
 func (s servers) unreachable(err error) error {
-	return &unreachableError{name: s.name, timeout: s.options.DialTimeout, tls: s.options.TLSConfig != nil, err: err}
+	name := s.name
+	if s.master != "" {
+		name = fmt.Sprintf("the primary %q of %s", s.master, s.name)
+		if at := dialing.Addr(err); at != "" {
+			name += ", at " + at
+		}
+	}
+	if errors.Is(err, context.Canceled) {
+		return &unreachableError{fmt.Sprintf("interrupted before %s answered; nothing was sent", name), err}
+	}
+	why, do := dialing.Why(err, s.options.TLSConfig, s.options.DialTimeout)
+	if strings.HasPrefix(why, "redis: ") {
+		why = "it does not answer as a Redis server does"
+	}
+	if do == "" {
+		do = "check the URL and that the server runs, or start one that needs no Redis with: ratelimit dev"
+	}
+	return &unreachableError{fmt.Sprintf("cannot reach %s: %s; %s", name, why, do), err}
 }
 
 type unreachableError struct {
-	name    string
-	timeout time.Duration
-	tls     bool
-	err     error
+	says string
+	err  error
 }
+
+func (e *unreachableError) Error() string { return e.says }
 
 func (e *unreachableError) Unwrap() error { return e.err }
-
-func (e *unreachableError) Error() string {
-	const look = "check the URL and that the server runs, or start one that needs no Redis with: ratelimit dev"
-	var network net.Error
-	var host *net.DNSError
-	why := e.err.Error()
-	switch {
-	case errors.Is(e.err, context.Canceled):
-		return "interrupted before " + e.name + " answered; nothing was sent"
-	case errors.Is(e.err, syscall.ECONNREFUSED):
-		why = "connection refused"
-	case errors.Is(e.err, os.ErrNotExist):
-		why = "there is no such socket"
-	case errors.As(e.err, &host):
-		why = fmt.Sprintf("there is no host named %q", host.Name)
-	case errors.Is(e.err, context.DeadlineExceeded), errors.As(e.err, &network) && network.Timeout():
-		why = fmt.Sprintf("no answer within %v", e.timeout)
-		if e.tls {
-			why += " (does it speak TLS? redis:// goes without)"
-		}
-	case errors.Is(e.err, io.EOF), errors.Is(e.err, syscall.ECONNRESET):
-		return fmt.Sprintf("cannot reach %s: it closes the connection; check whether it wants TLS (rediss://)", e.name)
-	case strings.HasPrefix(why, "redis: "):
-		why = "it does not answer as a Redis server does"
-	}
-	return fmt.Sprintf("cannot reach %s: %s; %s", e.name, why, look)
-}

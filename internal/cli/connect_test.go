@@ -158,7 +158,7 @@ func TestServersThatCannotDecide(t *testing.T) {
 		{"without Lua, take", noLua, []string{"take", "k", "1/s"}, "take \"k\": the server does not hold the library; run: ratelimit deploy --redis redis://{} (ERR Function not found)\n"},
 		{"never answers, take", silent, []string{"take", "k", "1/s", "--timeout", "50ms"}, "cannot reach redis://{}: no answer within 50ms" + look},
 		{"never answers, deploy", silent, []string{"deploy", "--timeout", "50ms"}, "cannot reach {}: no answer within 50ms; check the address, and that the server runs\n"},
-		{"wants TLS", cut, []string{"take", "k", "1/s"}, "cannot reach redis://{}: it closes the connection; check whether it wants TLS (rediss://)\n"},
+		{"wants TLS", cut, []string{"take", "k", "1/s"}, "cannot reach redis://{}: it closes the connection; check the address, and whether it wants TLS (rediss://)\n"},
 		{"no Redis at all", garbage, []string{"take", "k", "1/s"}, "cannot reach redis://{}: it does not answer as a Redis server does" + look},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -183,7 +183,7 @@ func TestServersThatCannotDecide(t *testing.T) {
 	t.Run("no TLS there", func(t *testing.T) {
 		addr := fakeServer(t, silent)
 		run(t, nil, "take", "k", "1/s", "--timeout", "50ms", "--redis", "rediss://"+addr).want(t, exitError, "",
-			"ratelimit: cannot reach rediss://"+addr+": no answer within 50ms (does it speak TLS? redis:// goes without)"+look)
+			"ratelimit: cannot reach rediss://"+addr+": no answer within 50ms; does it speak TLS? redis:// goes without\n")
 	})
 	t.Run("no such socket", func(t *testing.T) {
 		run(t, nil, "take", "k", "1/s", "--redis", "unix:///nowhere/redis.sock").want(t, exitError, "",

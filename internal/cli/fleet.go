@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimit-functions/ratelimit/internal/shell"
@@ -94,9 +95,10 @@ func (a *app) loader(ctx context.Context, opts ...loader.Option) (*loader.Loader
 	if err != nil {
 		return nil, nil, err
 	}
-	if s.cluster {
+	if s.cluster || s.master != "" {
 		var silent *unreachableError // the loader says it of each
-		if err := s.find(ctx); err != nil && !errors.As(err, &silent) {
+		var refusal redis.Error      // by Sentinels
+		if err := s.find(ctx); err != nil && (!errors.As(err, &silent) || errors.As(err, &refusal)) {
 			return nil, nil, err
 		}
 	}

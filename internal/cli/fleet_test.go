@@ -346,8 +346,33 @@ func TestSentinel(t *testing.T) {
 		"ratelimit: --redis does not name the primary that the Sentinels watch; write redis-sentinel://host:26379,host:26379/name; give one such as redis://user:password@host:6379\n")
 	run(t, nil, "status", "--redis", "redis://"+sentinel, "--sentinel", "x", "--cluster").want(t, exitError, "",
 		"ratelimit: --cluster and Sentinels contradict each other: Sentinels watch a primary that is no cluster; leave one out\n")
-	if got := run(t, nil, "status", "--redis", "redis://"+sentinel, "--sentinel", "nobody"); got.code != exitError || got.stderr == "" {
-		t.Errorf("a primary that nobody watches: %+v", got)
+	// One sentence, whichever command asks.
+	plain, nowhere := startRedis(t), "127.0.0.1:1"
+	do(t, watching, "SENTINEL", "MONITOR", "gone", "127.0.0.1", "1", "1")
+	const none = "; check the URL and that the server runs, or start one that needs no Redis with: ratelimit dev"
+	for _, tt := range []struct {
+		args           []string
+		want, fleetful string
+	}{
+		{[]string{"--redis", "redis://" + sentinel, "--sentinel", "nobody"},
+			`cannot reach the primary "nobody" of redis://` + sentinel + ": the Sentinels watch no primary of this name; give the name that they know with --sentinel (MasterName)", ""},
+		{[]string{"--redis", "redis://" + plain, "--sentinel", "mymaster"},
+			`cannot reach the primary "mymaster" of redis://` + plain + ": it is no Sentinel; give the addresses of the Sentinels, whose port is usually 26379, or leave out --sentinel (redis-sentinel://)", ""},
+		{[]string{"--redis", "redis-sentinel://" + nowhere + "/mymaster"},
+			`cannot reach the primary "mymaster" of redis-sentinel://` + nowhere + "/mymaster: no Sentinel answers: connection refused" + none,
+			"cannot reach the primary: no Sentinel answers: connection refused; check the address, and that the server runs"},
+		{[]string{"--redis", "redis-sentinel://" + sentinel + "/gone"},
+			`cannot reach the primary "gone" of redis-sentinel://` + sentinel + "/gone, at " + nowhere + ": connection refused" + none,
+			"cannot reach " + nowhere + ": connection refused; check the address, and that the server runs"},
+		{[]string{"--redis", "redis://" + sentinel},
+			"redis://" + sentinel + " is a Sentinel, which holds no data; name the primary that it watches with --sentinel, or connect to that primary",
+			sentinel + " is a Sentinel, which holds no data; name the primary that it watches with --sentinel (MasterName), or connect to that primary"},
+	} {
+		if tt.fleetful == "" {
+			tt.fleetful = tt.want
+		}
+		run(t, nil, append([]string{"take", "a", "1/s"}, tt.args...)...).want(t, exitError, "", "ratelimit: "+tt.want+"\n")
+		run(t, nil, append([]string{"deploy"}, tt.args...)...).want(t, exitError, "", "ratelimit: "+tt.fleetful+"\n")
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -122,10 +123,13 @@ func startRedis(t *testing.T, args ...string) string {
 	if err := listener.Close(); err != nil {
 		t.Fatal(err)
 	}
-	return startServer(t, exec.Command(bin, append([]string{
-		"--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--save", "", "--dir", t.TempDir(),
+	ports := []string{"--port", strconv.Itoa(port)}
+	if slices.Contains(args, "--tls-cert-file") {
+		ports = []string{"--port", "0", "--tls-port", strconv.Itoa(port)}
+	}
+	return startServer(t, exec.Command(bin, append(append(ports, "--bind", "127.0.0.1", "--save", "", "--dir", t.TempDir(),
 		"--repl-diskless-sync-delay", "0",
-	}, args...)...), port)
+	), args...)...), port)
 }
 
 // startSentinel starts a Sentinel with this configuration, and answers its address.
