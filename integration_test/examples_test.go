@@ -7,20 +7,37 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/examples"
 )
 
-// What the documents show prints what they say, on every real server.
+// What the documents show does what they say on every real server. The shells differ in nothing that a server sees; in
+// each of them the documents are pasted by the tests of package examples.
 func TestTheDocuments(t *testing.T) {
-	all, err := examples.All("..")
+	documents, clone := cloned(t)
+	eachBackend(t, func(t *testing.T, b *backend.Backend) {
+		for _, document := range documents {
+			restore(t, b)
+			for _, example := range document.Examples {
+				if example.Needs != "" {
+					continue // see TestContainer
+				}
+				t.Run(example.Name, func(t *testing.T) {
+					if err := example.Run(t.Context(), clone, "sh", "redis://"+b.Addrs()[0]); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+		}
+	}, standalone)
+}
+
+// cloned returns the documents, and a clone to run them in.
+func cloned(t *testing.T) ([]examples.Document, *examples.Clone) {
+	t.Helper()
+	documents, err := examples.All("..")
 	if err != nil {
 		t.Fatal(err)
 	}
-	eachBackend(t, func(t *testing.T, b *backend.Backend) {
-		loadLibrary(testContext(t), t, b)
-		for _, example := range all {
-			t.Run(example.Name, func(t *testing.T) {
-				if err := example.Run(t.Context(), "..", "redis://"+b.Addrs()[0]); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-	}, standalone)
+	clone, err := examples.NewClone(t.Context(), "..", t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return documents, clone
 }

@@ -1,141 +1,165 @@
-// Package examples runs what the documents show, so that it cannot rot: the marked blocks of README.md and the files
-// of examples/, against any server that has the library.
+//go:build unix
+
+// Package examples runs what the documents show, as a newcomer does who pastes it into a shell, so that it cannot rot:
+// every block in sh, go and python of every document, in a clone, against any server.
+//
+// A document says in comments right before a block, which its reader does not see, what the block needs and does:
+//
+//	<!-- prints: 1 3 2 0 20000 1 -->      its output, blanks folded; * is any one word
+//	<!-- status: 2 0 0 -->                the exit statuses of its commands, if they are not all 0
+//	<!-- until: listening -->             it runs until Ctrl-C, which comes once it has printed this
+//	<!-- with: --addr 127.0.0.1:0 -->     goes at its end, so that it gets on with what else runs on a machine
+//	<!-- needs: docker -->                only a test that has this runs it
+//	<!-- not run: it takes an hour -->    why no test runs it
+//
+// In the blocks, localhost:6379 and redis-cli without an address mean the server of the test.
 package examples
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 )
 
-// Example is one piece of code and what it has to print.
+// Document is a file whose blocks build on one another, from an empty server on.
+type Document struct {
+	Name     string // "docs/policies.md"
+	Examples []Example
+	NotRun   []string // the blocks that no test runs, and why
+}
+
+// Example is one block.
 type Example struct {
-	Name string
-	Want string // the output, blanks folded
-	run  func(ctx context.Context, root string, env []string) (string, error)
+	Name     string // "README.md:31"
+	Language string // "sh", "go" or "python"
+	Needs    string // "docker", or ""
+
+	code, prints, until, with string
+	statuses                  []string
 }
 
-// The blocks of README.md, each after a line `<!-- run: LANGUAGE -->`, and what they print. A block that is not listed
-// here, or is listed and gone, is an error of All.
-var blocks = map[string]struct {
-	want string
-	run  func(code string) func(context.Context, string, []string) (string, error)
-}{
-	"sh":     {"1 3 2 0 20000 1 1 3 1 0 * 1 1 3 0 0 * 1 0 3 0 * * 1", shell},
-	"go":     {"true 99 0s", goProgram},
-	"python": {"1 19", python},
-}
+var (
+	mark    = regexp.MustCompile(`^<!-- (prints|status|until|with|needs|not run): (.+) -->$`)
+	comment = regexp.MustCompile(`(?m)(^|\s)#.*$`)
 
-var marked = regexp.MustCompile("(?s)<!-- run: (\\w+) -->\n```\\w+\n(.*?)```")
+	// The languages that blocks are in. Other blocks show what nobody runs by itself.
+	run   = []string{"sh", "go", "python"}
+	shown = []string{"text", "yaml", "json"}
+)
 
-// All returns the examples of the checkout at root.
-func All(root string) ([]Example, error) {
-	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
-	if err != nil {
-		return nil, err
-	}
-	all := []Example{
-		{Name: "examples/first_call.py", Want: "allowed: 99 of 100 left", run: file("python3", "first_call.py")},
-		{Name: "examples/first_call.sh", Want: "allowed: 0 of 1 left", run: file("sh", "first_call.sh")},
-	}
-	found := marked.FindAllStringSubmatch(string(readme), -1)
-	if len(found) != len(blocks) {
-		return nil, fmt.Errorf("README.md has %d marked blocks, want %d", len(found), len(blocks))
-	}
-	for _, match := range found {
-		block, ok := blocks[match[1]]
-		if !ok {
-			return nil, fmt.Errorf("README.md has a block to run in %q, which nothing here runs", match[1])
+// All returns the documents of the checkout at root that have something to run. A block that a reader could not paste
+// into a shell of any kind, or in a language that is not known here, is an error.
+func All(root string) ([]Document, error) {
+	var all []Document
+	for _, pattern := range []string{"*.md", "*/*.md"} {
+		files, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil {
+			return nil, err
 		}
-		all = append(all, Example{Name: "README.md " + match[1], Want: block.want, run: block.run(match[2])})
+		for _, file := range files {
+			name, err := filepath.Rel(root, file)
+			if err != nil {
+				return nil, err
+			}
+			text, err := os.ReadFile(file)
+			if err != nil {
+				return nil, err
+			}
+			document, err := parse(filepath.ToSlash(name), string(text))
+			if err != nil {
+				return nil, err
+			}
+			if len(document.Examples)+len(document.NotRun) > 0 {
+				all = append(all, document)
+			}
+		}
 	}
 	return all, nil
 }
 
-// Run runs the example against a server and compares what it prints. A * in Want stands for any one word.
-func (e Example) Run(ctx context.Context, root, redisURL string) error {
-	root, err := filepath.Abs(root)
+// parse reads the blocks of a document.
+func parse(name, text string) (Document, error) {
+	document := Document{Name: name}
+	marks := map[string]string{}
+	lines := strings.Split(text, "\n")
+	for i := 0; i < len(lines); i++ {
+		if match := mark.FindStringSubmatch(lines[i]); match != nil {
+			marks[match[1]] = match[2]
+			continue
+		}
+		language, isBlock := strings.CutPrefix(strings.TrimSpace(lines[i]), "```")
+		where := fmt.Sprintf("%s:%d", name, i+1)
+		if !isBlock {
+			if len(marks) > 0 {
+				return document, fmt.Errorf("%s: a mark stands before this line, which begins no block", where)
+			}
+			continue
+		}
+		size := slices.IndexFunc(lines[i+1:], func(line string) bool { return strings.TrimSpace(line) == "```" })
+		if size < 0 {
+			return document, fmt.Errorf("%s: this block does not end", where)
+		}
+		code := strings.Join(lines[i+1:i+1+size], "\n") + "\n"
+		i += 1 + size
+		if slices.Contains(shown, language) {
+			continue
+		}
+		if !slices.Contains(run, language) {
+			return document, fmt.Errorf("%s: a block in %q; write one of %q, which are run, or of %q", where, language, run, shown)
+		}
+		if found := comment.FindString(code); found != "" && language == "sh" {
+			return document, fmt.Errorf("%s: zsh takes %q for words of the command, or for a command; say it outside of the block", where, strings.TrimSpace(found))
+		}
+		if reason := marks["not run"]; reason != "" {
+			document.NotRun = append(document.NotRun, where+": "+reason)
+		} else {
+			document.Examples = append(document.Examples, Example{
+				Name: where, Language: language, Needs: marks["needs"],
+				code: code, prints: marks["prints"], until: marks["until"], with: marks["with"], statuses: strings.Fields(marks["status"]),
+			})
+		}
+		marks = map[string]string{}
+	}
+	return document, nil
+}
+
+// Run runs the example in the clone, pasted into the shell of this name if it is in sh, against a server. The error says
+// what it did other than the document says.
+func (e Example) Run(ctx context.Context, clone *Clone, shell, redisURL string) error {
+	address := strings.TrimPrefix(redisURL, "redis://")
+	code := strings.ReplaceAll(e.code, "localhost:6379", address)
+	if e.with != "" {
+		code = strings.TrimSuffix(code, "\n") + " " + e.with + "\n"
+	}
+	if strings.Contains(strings.ReplaceAll(code, address, ""), ":6379") {
+		return fmt.Errorf("%s: it names a server that may be somebody's; write localhost:6379", e.Name)
+	}
+	var output, failure string
+	var err error
+	switch e.Language {
+	case "sh":
+		output, failure, err = clone.paste(ctx, shell, code, e.until, e.statuses, redisURL)
+	case "go":
+		output, failure, err = clone.goProgram(ctx, code, redisURL)
+	case "python":
+		output, failure, err = clone.command(ctx, redisURL, "python3", "-c", code)
+	}
 	if err != nil {
-		return err
+		return fmt.Errorf("%s: %w\nstdout:\n%s\nstderr:\n%s", e.Name, err, output, failure)
 	}
-	output, err := e.run(ctx, root, append(os.Environ(), "REDIS_URL="+redisURL))
-	if err != nil {
-		return fmt.Errorf("%s: %w\n%s", e.Name, err, output)
-	}
-	got, want := strings.Fields(output), strings.Fields(e.Want)
-	same := len(got) == len(want)
-	for i := 0; same && i < len(want); i++ {
-		same = want[i] == "*" || want[i] == got[i]
-	}
-	if !same {
-		return fmt.Errorf("%s printed %q, want %q", e.Name, strings.Join(got, " "), e.Want)
+	if e.prints != "" && !matches(output, e.prints) {
+		return fmt.Errorf("%s printed %q, want %q", e.Name, strings.Join(strings.Fields(output), " "), e.prints)
 	}
 	return nil
 }
 
-func file(program, name string) func(context.Context, string, []string) (string, error) {
-	return func(ctx context.Context, root string, env []string) (string, error) {
-		return command(ctx, filepath.Join(root, "examples"), env, interpreter(program), name)
-	}
-}
-
-// shell runs the block with redis-cli pointed at the server.
-func shell(code string) func(context.Context, string, []string) (string, error) {
-	return func(ctx context.Context, root string, env []string) (string, error) {
-		server, err := url.Parse(strings.TrimPrefix(env[len(env)-1], "REDIS_URL="))
-		if err != nil {
-			return "", err
-		}
-		script := fmt.Sprintf("set -e\nalias redis-cli='redis-cli -h %s -p %s'\n%s", server.Hostname(), server.Port(), code)
-		return command(ctx, root, env, "sh", "-c", script)
-	}
-}
-
-func python(code string) func(context.Context, string, []string) (string, error) {
-	return func(ctx context.Context, root string, env []string) (string, error) {
-		return command(ctx, root, env, interpreter("python3"), "-c", code)
-	}
-}
-
-// goProgram runs the block within the checkout's own module.
-func goProgram(code string) func(context.Context, string, []string) (string, error) {
-	return func(ctx context.Context, root string, env []string) (string, error) {
-		folder := filepath.Join(root, ".build", fmt.Sprintf("readme-%d", os.Getpid()))
-		if err := os.MkdirAll(folder, 0o755); err != nil {
-			return "", err
-		}
-		defer os.RemoveAll(folder)
-		name := filepath.Join(folder, "main.go")
-		if err := os.WriteFile(name, []byte(code), 0o644); err != nil {
-			return "", err
-		}
-		return command(ctx, root, env, "go", "run", name)
-	}
-}
-
-// interpreter prefers the system's Python, for which the distribution's package of the client is installed.
-func interpreter(program string) string {
-	if system := filepath.Join("/usr/bin", program); program == "python3" {
-		if _, err := os.Stat(system); err == nil {
-			return system
-		}
-	}
-	return program
-}
-
-func command(ctx context.Context, folder string, env []string, name string, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Dir, cmd.Env = folder, env
-	var out, failure bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &failure
-	if err := cmd.Run(); err != nil {
-		return out.String() + failure.String(), err
-	}
-	return out.String(), nil
+// matches compares word by word; a * stands for any.
+func matches(text, pattern string) bool {
+	return slices.EqualFunc(strings.Fields(text), strings.Fields(pattern), func(got, want string) bool {
+		return want == "*" || got == want
+	})
 }
