@@ -1,6 +1,6 @@
 # `make` alone lists what there is to run.
 
-.PHONY: help test soak generate release images cluster cluster-down bench clean
+.PHONY: help test soak generate release container images cluster cluster-down bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -17,6 +17,9 @@ generate: ## build functions/ratelimit.lua from functions/src
 
 release: ## build the binaries for linux, darwin and windows, twice, and compare; they are in .build/release with SHA256SUMS
 	@scripts/release.sh
+
+container: ## make the container image of the command, ratelimit-functions/ratelimit
+	@docker/container.sh
 
 images: ## make the Docker images of Redis 7.0, Redis 8.0 and Valkey 8.1 that the tests use
 	@docker/images.sh

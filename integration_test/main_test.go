@@ -113,6 +113,16 @@ func standalone(b *backend.Backend) string {
 	return ""
 }
 
+// noEngine is what inDocker says; scripts/test.sh uses containers wherever it can.
+const noEngine = "tests of the container image: they need a Docker engine, and servers in containers"
+
+func inDocker(b *backend.Backend) string {
+	if b.Place != "container" {
+		return noEngine
+	}
+	return ""
+}
+
 func startedHere(b *backend.Backend) string {
 	if b.Given() {
 		return "tests that stop and start servers"
@@ -121,8 +131,9 @@ func startedHere(b *backend.Backend) string {
 }
 
 // eachBackend runs f as a subtest on every backend that meets the needs, side by side, and restores the backend
-// before it. It fails where there is none, except that a server given by address need not be everything, and that
-// only Linux has a clock to move: then the test is not counted, and the summary says what could not be run.
+// before it. It fails where there is none, except that a server given by address need not be everything, that only
+// Linux has a clock to move, and that there may be no Docker engine: then the test is not counted, and the summary says
+// what could not be run.
 func eachBackend(t *testing.T, f func(t *testing.T, b *backend.Backend), needs ...need) {
 	t.Helper()
 	ran, excused := false, ""
@@ -134,7 +145,7 @@ func eachBackend(t *testing.T, f func(t *testing.T, b *backend.Backend), needs .
 			}
 		}
 		if lack != "" {
-			if b.Given() || b.Clock == nil {
+			if b.Given() || b.Clock == nil || lack == noEngine {
 				excused = b.Name
 				exclude(b, lack)
 			}

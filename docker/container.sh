@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Makes the container image of the command: `make container`. It holds the program, which is static, and the certificates
+# that it trusts for rediss://: those of this machine, or of SSL_CERT_FILE.
+#
+#   docker/container.sh [NAME]    ratelimit-functions/ratelimit if no name is given
+set -euo pipefail
+cd "$(dirname "$0")/.."
+image=${1:-ratelimit-functions/ratelimit}
+
+fail() {
+	echo "container.sh: $*" >&2
+	exit 1
+}
+
+arch=$(docker version --format '{{.Server.Arch}}' 2>&1) || fail "no Docker engine answers: $arch"
+certificates=${SSL_CERT_FILE:-}
+for file in /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/cert.pem; do # Debian, Fedora, macOS
+	if [ -z "$certificates" ] && [ -s $file ]; then certificates=$file; fi
+done
+[ -n "$certificates" ] || fail "this machine has no file of CA certificates; install ca-certificates, or name a file in SSL_CERT_FILE"
+[ -s "$certificates" ] || fail "SSL_CERT_FILE names $certificates, which is empty or not there"
+
+context=$(mktemp -d)
+trap 'rm -rf "$context"' EXIT
+install -m 644 "$certificates" "$context/ca-certificates.crt"
+scripts/build.sh linux "$arch" "$context/ratelimit"
+docker build --quiet --file docker/Dockerfile --tag "$image" "$context" >/dev/null
+echo "$image is made, with the certificates of $certificates"

@@ -1,0 +1,123 @@
+package integration_test
+
+import (
+	"crypto/tls"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"net"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
+	"github.com/ratelimit-functions/ratelimit/internal/examples"
+)
+
+// The image of the command is made and used as docker/README.md says.
+func TestContainer(t *testing.T) {
+	documents, clone := cloned(t)
+	eachBackend(t, func(t *testing.T, b *backend.Backend) {
+		for _, shell := range examples.Shells() {
+			for _, document := range documents {
+				restore(t, b)
+				for _, example := range document.Examples {
+					if example.Needs != "docker" {
+						continue
+					}
+					t.Run(shell+" "+example.Name, func(t *testing.T) {
+						if err := example.Run(t.Context(), clone, shell, "redis://"+b.Addrs()[0]); err != nil {
+							t.Error(err)
+						}
+					})
+				}
+			}
+		}
+	}, inDocker, standalone)
+}
+
+// The image trusts the certificates that it was made with, and nobody in it is root.
+func TestContainerOverTLS(t *testing.T) {
+	authority := httptest.NewTLSServer(nil)
+	authority.Close() // its certificate is all that is needed of it
+	bundle := filepath.Join(t.TempDir(), "ca.pem")
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: authority.Certificate().Raw})
+	if err := os.WriteFile(bundle, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	image := "ratelimit-test/command:" + strconv.Itoa(os.Getpid())
+	docker := func(t *testing.T, wantCode int, args ...string) string {
+		t.Helper()
+		cmd := exec.CommandContext(testContext(t), "docker", args...)
+		out, err := cmd.CombinedOutput()
+		if cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != wantCode {
+			t.Fatalf("docker %s: %v, want exit code %d\n%s", strings.Join(args, " "), err, wantCode, out)
+		}
+		return string(out)
+	}
+	made := sync.OnceValue(func() error {
+		cmd := exec.CommandContext(t.Context(), "../docker/container.sh", image)
+		cmd.Env = append(os.Environ(), "SSL_CERT_FILE="+bundle)
+		out, err := cmd.CombinedOutput()
+		if err == nil {
+			t.Cleanup(func() { docker(t, 0, "image", "rm", "--force", image) })
+			return nil
+		}
+		return fmt.Errorf("%w\n%s", err, out)
+	})
+	eachBackend(t, func(t *testing.T, b *backend.Backend) {
+		if err := made(); err != nil {
+			t.Fatal(err)
+		}
+		addr := serveTLS(t, authority.TLS.Certificates, b.Addrs()[0])
+		got := docker(t, 0, "run", "--rm", "--network", "host", image, "deploy", "--redis", "rediss://"+addr)
+		if !strings.Contains(got, "deployed ratelimit "+functions.Version()) {
+			t.Errorf("deploy says:\n%s", got)
+		}
+		if user := docker(t, 0, "image", "inspect", "--format", "{{.Config.User}}", image); user != "65532:65532\n" {
+			t.Errorf("the image's user is %q", user)
+		}
+	}, inDocker, standalone)
+}
+
+// serveTLS passes what comes to a port, over TLS, on to a server without it.
+func serveTLS(t *testing.T, certificates []tls.Certificate, server string) (addr string) {
+	t.Helper()
+	listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: certificates})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var open sync.WaitGroup
+	t.Cleanup(func() {
+		_ = listener.Close()
+		open.Wait()
+	})
+	open.Go(func() {
+		for {
+			caller, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			open.Go(func() {
+				defer caller.Close()
+				behind, err := net.Dial("tcp", server)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				open.Go(func() {
+					_, _ = io.Copy(caller, behind)
+				})
+				_, _ = io.Copy(behind, caller)
+				_ = behind.Close()
+			})
+		}
+	})
+	return listener.Addr().String()
+}
