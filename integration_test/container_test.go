@@ -22,8 +22,8 @@ import (
 
 // The image of the command is made and used as docker/README.md says.
 func TestContainer(t *testing.T) {
-	documents, clone := cloned(t)
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
+		documents, clone := cloned(t)
 		for _, shell := range examples.Shells() {
 			for _, document := range documents {
 				restore(t, b)

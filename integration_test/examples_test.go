@@ -10,8 +10,8 @@ import (
 // What the documents show does what they say on every real server. The shells differ in nothing that a server sees; in
 // each of them the documents are pasted by the tests of package examples.
 func TestTheDocuments(t *testing.T) {
-	documents, clone := cloned(t)
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
+		documents, clone := cloned(t)
 		for _, document := range documents {
 			restore(t, b)
 			for _, example := range document.Examples {

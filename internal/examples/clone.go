@@ -21,7 +21,7 @@ import (
 const module = "github.com/ratelimit-functions/ratelimit"
 
 // Clone is what a newcomer has: a clone of the project, ratelimit and the other programs on PATH, and Go with a module
-// proxy that has a release of what is in the clone. It may be used by several goroutines at once.
+// proxy that has a release of what is in the clone. Documents change it, so that it is for one run of them at a time.
 type Clone struct {
 	Dir string // the clone
 

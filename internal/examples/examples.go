@@ -8,6 +8,7 @@
 //	<!-- prints: 1 3 2 0 20000 1 -->      its output, blanks folded; * is any one word
 //	<!-- status: 2 0 0 -->                the exit statuses of its commands, if they are not all 0
 //	<!-- until: listening -->             it runs until Ctrl-C, which comes once it has printed this
+//	<!-- in: examples -->                 the folder of the clone that stands for its reader's own
 //	<!-- with: --addr 127.0.0.1:0 -->     goes at its end, so that it gets on with what else runs on a machine
 //	<!-- needs: docker -->                only a test that has this runs it
 //	<!-- not run: it takes an hour -->    why no test runs it
@@ -38,12 +39,12 @@ type Example struct {
 	Language string // "sh", "go" or "python"
 	Needs    string // "docker", or ""
 
-	code, prints, until, with string
-	statuses                  []string
+	code, prints, until, in, with string
+	statuses                      []string
 }
 
 var (
-	mark    = regexp.MustCompile(`^<!-- (prints|status|until|with|needs|not run): (.+) -->$`)
+	mark    = regexp.MustCompile(`^<!-- (prints|status|until|in|with|needs|not run): (.+) -->$`)
 	comment = regexp.MustCompile(`(?m)(^|\s)#.*$`)
 
 	// The languages that blocks are in. Other blocks show what nobody runs by itself.
@@ -119,7 +120,7 @@ func parse(name, text string) (Document, error) {
 		} else {
 			document.Examples = append(document.Examples, Example{
 				Name: where, Language: language, Needs: marks["needs"],
-				code: code, prints: marks["prints"], until: marks["until"], with: marks["with"], statuses: strings.Fields(marks["status"]),
+				code: code, prints: marks["prints"], until: marks["until"], in: marks["in"], with: marks["with"], statuses: strings.Fields(marks["status"]),
 			})
 		}
 		marks = map[string]string{}
@@ -142,7 +143,7 @@ func (e Example) Run(ctx context.Context, clone *Clone, shell, redisURL string) 
 	var err error
 	switch e.Language {
 	case "sh":
-		output, failure, err = clone.paste(ctx, shell, code, e.until, e.statuses, redisURL)
+		output, failure, err = clone.paste(ctx, shell, code, e, redisURL)
 	case "go":
 		output, failure, err = clone.goProgram(ctx, code, redisURL)
 	case "python":

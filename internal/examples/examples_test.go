@@ -15,13 +15,13 @@ func TestTheDocumentsInEveryShell(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	clone, err := NewClone(t.Context(), "../..", t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, shell := range Shells() {
 		t.Run(shell, func(t *testing.T) {
 			t.Parallel()
+			clone, err := NewClone(t.Context(), "../..", t.TempDir())
+			if err != nil {
+				t.Fatal(err)
+			}
 			for _, document := range documents {
 				server := embedded.Run(t)
 				for _, example := range document.Examples {

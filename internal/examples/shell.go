@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -32,20 +33,20 @@ var shells = map[string]struct {
 
 var status = regexp.MustCompile(`\[status=(\d+)\]`)
 
-// paste types the code into a shell, and looks at what each command ends with. With until it types Ctrl-C once the
-// output holds that text.
-func (c *Clone) paste(ctx context.Context, name, code, until string, want []string, redisURL string) (stdout, stderr string, err error) {
+// paste types the example's code into a shell, and looks at what each command ends with. With until it types Ctrl-C once
+// the output holds that text.
+func (c *Clone) paste(ctx context.Context, name, code string, e Example, redisURL string) (stdout, stderr string, err error) {
 	shell := shells[name]
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, shell.args...)
-	cmd.Dir, cmd.Env = c.Dir, append(c.environ(redisURL), "PS1="+shell.prompt, "PS2=", "ENV=", "HISTFILE=")
+	cmd.Dir, cmd.Env = filepath.Join(c.Dir, e.in), append(c.environ(redisURL), "PS1="+shell.prompt, "PS2=", "ENV=", "HISTFILE=")
 	// A session of its own: the shell finds no terminal to take, and signals reach all that it starts.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = 10 * time.Second
 	commands := strings.Count(code, "\n")
-	out := newOutput(func(text string) bool { return until != "" && strings.Contains(text, until) })
+	out := newOutput(func(text string) bool { return e.until != "" && strings.Contains(text, e.until) })
 	prompts := newOutput(func(text string) bool { return len(statuses(text)) == commands })
 	cmd.Stdout, cmd.Stderr = out, prompts
 	keyboard, err := cmd.StdinPipe()
@@ -56,14 +57,14 @@ func (c *Clone) paste(ctx context.Context, name, code, until string, want []stri
 		return "", "", fmt.Errorf("%w; the documents are tried in %v (Debian, Ubuntu: apt-get install zsh)", err, Shells())
 	}
 	_, err = io.WriteString(keyboard, code)
-	if until != "" && err == nil {
+	if e.until != "" && err == nil {
 		select {
 		case <-out.seen:
 			err = syscall.Kill(-cmd.Process.Pid, syscall.SIGINT)
 		case <-prompts.seen:
-			err = fmt.Errorf("it ended, and has not printed %q", until)
+			err = fmt.Errorf("it ended, and has not printed %q", e.until)
 		case <-ctx.Done():
-			err = fmt.Errorf("it has not printed %q: %w", until, ctx.Err())
+			err = fmt.Errorf("it has not printed %q: %w", e.until, ctx.Err())
 		}
 	}
 	err = errors.Join(err, keyboard.Close())
@@ -71,8 +72,8 @@ func (c *Clone) paste(ctx context.Context, name, code, until string, want []stri
 	switch {
 	case ctx.Err() != nil:
 		err = errors.Join(err, waitErr)
-	case err == nil && until == "":
-		err = checkStatuses(statuses(prompts.String()), want)
+	case err == nil && e.until == "":
+		err = checkStatuses(statuses(prompts.String()), e.statuses)
 	}
 	return out.String(), prompts.String(), err
 }
