@@ -159,7 +159,7 @@ func startServer(ctx context.Context) (*server, error) {
 
 // waitReady asks until the server answers, ends, or ctx does.
 func (s *server) waitReady(ctx context.Context, ended <-chan struct{}, output *bytes.Buffer) error {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	for {
 		if s.rdb.Ping(ctx).Err() == nil {
@@ -169,7 +169,7 @@ func (s *server) waitReady(ctx context.Context, ended <-chan struct{}, output *b
 		case <-ended:
 			return fmt.Errorf("ended at once; it wrote:\n%s", output.String())
 		case <-ctx.Done():
-			return errors.New("did not answer within 20 s")
+			return errors.New("did not answer within a minute")
 		case <-time.After(20 * time.Millisecond):
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -153,7 +152,7 @@ func TestFleetKilledAtEachStep(t *testing.T) {
 						t.Fatalf("%v: %+v", err, report)
 					}
 					killed := false
-					l := newLoader(t, client(), loader.WithTimeout(2*time.Second), atStep(n.Addr, step, func() {
+					l := newLoader(t, client(), atStep(n.Addr, step, func() {
 						killed = true
 						if err := n.Kill(ctx); err != nil {
 							t.Error(err)
@@ -368,7 +367,7 @@ func TestFleetNodeThatHangs(t *testing.T) {
 		}
 		n := primaries[1]
 		var once sync.Once
-		l := newLoader(t, newClient(t, b), loader.WithTimeout(500*time.Millisecond), loader.WithTrace(func(s loader.Step) {
+		l := newLoader(t, newClient(t, b), loader.WithTrace(func(s loader.Step) {
 			if s.Addr == n.Addr && s.Command == "FUNCTION LOAD REPLACE ratelimit" {
 				once.Do(func() {
 					if err := n.Pause(ctx); err != nil {
@@ -378,7 +377,7 @@ func TestFleetNodeThatHangs(t *testing.T) {
 			}
 		}))
 		report, err := l.Deploy(ctx, newBuild)
-		if err == nil || !errors.Is(err, loader.ErrUnreachable) || !strings.Contains(err.Error(), "cannot reach "+n.Addr+": no answer within 500ms") {
+		if err == nil || !errors.Is(err, loader.ErrUnreachable) || !strings.Contains(err.Error(), "cannot reach "+n.Addr+": no answer within 5s") {
 			t.Errorf("the error is %v", err)
 		}
 		for _, r := range report.Nodes {

@@ -53,7 +53,7 @@ func newDocker(ctx context.Context, dir string) (*docker, error) {
 	}
 	tclog.SetDefault(tclog.NewNoopLogger())
 
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	found, err := testcontainers.NewDockerClientWithOpts(ctx)
 	if err != nil {
@@ -169,7 +169,7 @@ func (i *dockerInstance) restart(ctx context.Context) error {
 
 // remove takes a context of its own: servers are removed also when the run was cancelled.
 func (i *dockerInstance) remove() error {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	return i.docker.removeContainer(ctx, i.id)
 }

@@ -46,7 +46,7 @@ type instance interface {
 	log() string
 }
 
-const startTimeout = 60 * time.Second
+const startTimeout = 3 * time.Minute
 
 // start starts one server on free ports and waits until it answers. Another program may take a port between our
 // choice and the server's start, so a server that ends at once is tried again elsewhere.
