@@ -27,7 +27,11 @@ if [ "$purpose" = images ]; then
 else
 	has cc && headers || need "gcc libc6-dev" "a C compiler with its headers (for go test -race and the clock shim)"
 	has redis-cli || need redis-tools "redis-cli"
-	has zsh || need zsh "zsh (for the lines that are printed to be pasted)"
+	has zsh || need zsh "zsh (for what the documents and the command show to be pasted)"
+	if [ "$(uname -s)" = Linux ]; then
+		has fish || need fish "fish (for its completions)"
+		[ -e /usr/share/bash-completion/bash_completion ] || need bash-completion "bash-completion"
+	fi
 	has luac5.1 || need lua5.1 "luac5.1 (Lua 5.1)"
 	has luacheck || need lua-check "luacheck"
 	python_redis || need "python3 python3-redis" "Python 3 with its redis package"
