@@ -267,17 +267,8 @@ func (a *app) demoEnd(s *show, on *stage, l look, keys int) error {
 		}
 	}
 	fmt.Fprintf(&text, "\n%s\n", l.paint(bold, "What next:"))
-	width, notes := 0, 0
-	for _, n := range next {
-		width, notes = max(width, len(n[0])), max(notes, len(n[1]))
-	}
-	for _, n := range next {
-		note := l.paint(faint, "# "+n[1])
-		if width > 50 || width+notes+6 > l.width {
-			fmt.Fprintf(&text, "  %s\n  %s\n", note, n[0])
-		} else {
-			fmt.Fprintf(&text, "  %s  %s\n", pad(n[0], width), note)
-		}
+	for _, n := range next { // on lines of their own: zsh would take a comment for words of the command
+		fmt.Fprintf(&text, "%s:\n  %s\n", l.paint(faint, n[1]), n[0])
 	}
 	return a.printf("%s", text.String())
 }

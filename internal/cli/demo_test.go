@@ -253,9 +253,9 @@ func TestDemoOnARealServer(t *testing.T) {
 		}
 		begin := "ratelimit demo on " + url + "\ndeployed ratelimit " + functions.Version() + ", build " + functions.BuildID() + " to 1 server and read it back\n"
 		end := "\ndeleted the demo's 8 keys; the library stays on " + url + "\n\nWhat next:\n" +
-			"  # ask for a decision\n  ratelimit take user:42 5/10s --redis " + url + "\n" +
-			"  # see what each server runs\n  ratelimit status --redis " + url + "\n" +
-			"  # take it away again\n  ratelimit delete --redis " + url + "\n"
+			"ask for a decision:\n  ratelimit take user:42 5/10s --redis " + url + "\n" +
+			"see what each server runs:\n  ratelimit status --redis " + url + "\n" +
+			"take it away again:\n  ratelimit delete --redis " + url + "\n"
 		if !strings.HasPrefix(got.stdout, begin) || !strings.HasSuffix(got.stdout, end) ||
 			!regexp.MustCompile(`\n  FCALL ratelimit_take 1 demo-[0-9a-f]{8}:hello "10/s burst=20"\n  → 1 20 19 0 100 1\n`).MatchString(got.stdout) {
 			t.Errorf("stdout:\n%s\nwant at the beginning:\n%s\nat the end:\n%s", got.stdout, begin, end)
