@@ -35,6 +35,10 @@ func TestDoctor(t *testing.T) {
 		t.Helper()
 		return findings(must[loader.Diagnosis](t)(l.Doctor(ctx)))
 	}
+	if got, want := diagnose(l), "library "+addr+": it holds no library ratelimit\n"; got != want {
+		t.Errorf("before a deployment: %s\nwant\n%s", got, want)
+	}
+	must[loader.Report](t)(l.Deploy(ctx, build(t)))
 	if got := diagnose(l); got != "" {
 		t.Errorf("of a healthy server:\n%s", got)
 	}
@@ -56,10 +60,11 @@ func TestDoctor(t *testing.T) {
 	mustRun(t, rdb, "ACL", "SETUSER", "half", "on", ">x", "+function|list", "+function|load", "+time")
 	half := newLoader(t, connect(t, redis.Options{Addr: addr, Username: "half", Password: "x"}))
 	if got, want := diagnose(half), "rights "+addr+`: the user "half" lacks +function|delete +function|stats +role +wait`+"\n"+
-		"unchecked: memory, saving and replicas of "+addr+": grant +info\nunchecked: the replicas of "+addr+": grant +role\n"; got != want {
+		"unchecked: memory, saving and replicas of "+addr+": grant +info\nunchecked: the functions of "+addr+": grant +function|stats\nunchecked: the replicas of "+addr+": grant +role\n"+
+		"unchecked: whether the library of "+addr+" responds: grant +fcall_ro|ratelimit_info\n"; got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}
-	if got, want := diagnose(newLoader(t, at(t, "127.0.0.1:1"))), "reach 127.0.0.1:1: cannot reach 127.0.0.1:1: connection refused; check the address, and that the server runs\n"; got != want {
+	if got, want := diagnose(newLoader(t, at(t, "127.0.0.1:1"))), "reach 127.0.0.1:1: cannot reach 127.0.0.1:1: connection refused\n"; got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}
 	done, cancel := context.WithCancel(ctx)
@@ -71,6 +76,7 @@ func TestDoctor(t *testing.T) {
 
 // What a fake server makes up: clocks, replicas, saving that fails.
 func TestDoctorOfTheSick(t *testing.T) {
+	text := build(t).Text()
 	sick := func(ahead time.Duration, replication string) string {
 		return startFake(t, func(command string) string {
 			switch {
@@ -83,6 +89,12 @@ func TestDoctorOfTheSick(t *testing.T) {
 				return resp("aof_enabled:1\r\naof_last_write_status:err\r\n" + replication)
 			case command == "ROLE":
 				return resp(list{"master", 0, list{}})
+			case command == "FUNCTION STATS":
+				return luaEngine
+			case strings.HasPrefix(command, "FUNCTION LIST"):
+				return library("ratelimit", text)
+			case strings.HasPrefix(command, "FCALL_RO RATELIMIT_INFO 0"):
+				return resp(list{"contract", 1})
 			}
 			return resp(fmt.Errorf("ERR unknown command"))
 		})

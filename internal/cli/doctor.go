@@ -9,12 +9,14 @@ import (
 func (a *app) doctorCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Find what about the servers will hurt later",
-		Long: `Look at every primary and its replicas for what will hurt later: limits whose keys may be evicted, libraries that a
+		Short: "Find what keeps the servers from deciding, or will hurt later",
+		Long: `Look at every primary and its replicas for what keeps limits from being decided there (no functions, no library or one
+that does not respond, no writes), and for what will hurt later: limits whose keys may be evicted, libraries that a
 restart loses, clocks that differ, replicas that lag, rights that the user lacks, slots that nobody serves. Each finding
 says what it means and what to do. It changes nothing.
 
-Beside the rights of a deployer it uses +info and +config|get; what it cannot see without them, it lists.
+Beside the rights of a deployer it uses +info, +config|get, +fcall_ro|ratelimit_info and, in a cluster, +cluster|info;
+what it cannot see without them, it lists.
 
 Exit codes: 0 nothing found · 1 error · 2 something found.`,
 		Example: `  ratelimit doctor --redis redis://127.0.0.1:6379`,

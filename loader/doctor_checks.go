@@ -1,0 +1,188 @@
+package loader
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ratelimit-functions/ratelimit/functions"
+)
+
+// library examines whether the library is ours and responds.
+func (x *examination) library(ctx context.Context, c *conn, text string) {
+	const step = "FCALL_RO " + functions.Name + "_info"
+	if text == "" {
+		return
+	}
+	if !describe(text).ours() {
+		x.failed("library", c.address(), foreign(c), "what it answers is not what clients of this one expect")
+		return
+	}
+	reply, err := c.do(ctx, "FCALL_RO", functions.Name+"_info", 0)
+	if err != nil {
+		if isCode(err, "NOPERM") {
+			x.skip("whether the library of %s responds: grant +fcall_ro|%s_info", c.address(), functions.Name)
+			return
+		}
+		err = failure(c, step, err)
+	} else if _, speaks := fields(reply)["contract"].(int64); !speaks {
+		err = garbage(c, step, reply)
+	}
+	if err != nil {
+		x.failed("library", c.address(), err, undecided)
+	}
+}
+
+// state examines whether a node of a cluster serves keys.
+func (x *examination) state(ctx context.Context, c *conn) {
+	reply, err := c.do(ctx, "CLUSTER", "INFO")
+	if err != nil {
+		x.unread(c, "the slots", "CLUSTER INFO", "+cluster|info", err)
+	} else if state := info(reply)["cluster_state"]; state != "ok" {
+		x.find("coverage", c.address(), "its cluster_state is "+state, "it decides nothing, and answers: CLUSTERDOWN",
+			"bring back the primaries that are missing, or repair it with: redis-cli --cluster fix "+c.address())
+	}
+}
+
+func (x *examination) eviction(addr string, m map[string]string) {
+	policy := m["maxmemory_policy"]
+	if policy == "" || policy == "noeviction" || m["maxmemory"] == "0" || m["maxmemory"] == "" {
+		return
+	}
+	x.find("eviction", addr, fmt.Sprintf("maxmemory is %s bytes and maxmemory-policy is %s", m["maxmemory"], policy),
+		"when memory is full the server drops keys of limits, since all of them expire, and a limit whose key is dropped starts full again: more is let through than it says",
+		"give limits a server of their own with: CONFIG SET maxmemory-policy noeviction")
+}
+
+func (x *examination) persistence(ctx context.Context, c *conn, m map[string]string) {
+	const means = "after a restart the library is gone, as are all counts, and calls answer: ERR Function not found"
+	for _, field := range []string{"rdb_last_bgsave_status", "aof_last_write_status", "aof_last_bgrewrite_status"} {
+		if m[field] != "" && m[field] != "ok" {
+			x.find("persistence", c.address(), fmt.Sprintf("%s is %s", field, m[field]), means, "look into the server's log and at its disk")
+		}
+	}
+	if m["aof_enabled"] == "1" {
+		return
+	}
+	reply, err := c.do(ctx, "CONFIG", "GET", "save")
+	if err != nil {
+		x.unread(c, "the snapshots", "CONFIG GET", "+config|get", err)
+		return
+	}
+	if save, has := fields(reply)["save"]; has && save == "" {
+		x.find("persistence", c.address(), "neither snapshots (save) nor the append-only file are on", means,
+			"turn one on, as with CONFIG SET appendonly yes, or keep this running: ratelimit status --watch")
+	}
+}
+
+// lag looks at the replicas as a primary lists them, and at the link as a replica sees it.
+func (x *examination) lag(addr string, m map[string]string) {
+	const means = "if its primary fails it takes over without the latest counts, or without the library"
+	const do = "look at the network and the load between the two"
+	if m["role"] == "slave" && m["master_link_status"] != "up" {
+		x.find("replicas", addr, fmt.Sprintf("its link to its primary %s:%s is %s", m["master_host"], m["master_port"], m["master_link_status"]), means, do)
+	}
+	at, _ := strconv.ParseInt(m["master_repl_offset"], 10, 64)
+	for field, line := range m {
+		if !strings.HasPrefix(field, "slave") || !strings.Contains(line, "ip=") {
+			continue
+		}
+		replica := map[string]string{}
+		for pair := range strings.SplitSeq(line, ",") {
+			name, v, _ := strings.Cut(pair, "=")
+			replica[name] = v
+		}
+		name := net.JoinHostPort(replica["ip"], replica["port"])
+		offset, _ := strconv.ParseInt(replica["offset"], 10, 64)
+		silent, _ := strconv.ParseInt(replica["lag"], 10, 64)
+		switch {
+		case replica["state"] != "online":
+			x.find("replicas", addr, fmt.Sprintf("its replica %s is not in step yet: %s", name, replica["state"]), means, do)
+		case silent >= replicaSilent:
+			x.find("replicas", addr, fmt.Sprintf("its replica %s was last heard of %d s ago", name, silent), means, do)
+		case at-offset > replicaBehind:
+			x.find("replicas", addr, fmt.Sprintf("its replica %s is %d bytes behind", name, at-offset), means, do)
+		}
+	}
+}
+
+// rights tries what a deployment needs, in forms that change nothing.
+func (x *examination) rights(ctx context.Context, c *conn) {
+	probes := deployerProbes
+	if x.Topology == Cluster {
+		probes = append(slices.Clone(probes), clusterProbe)
+	}
+	var missing []string
+	for _, p := range probes {
+		_, err := c.do(ctx, p...)
+		switch code := codeOf(err); {
+		case code == "NOPERM":
+			missing = append(missing, p.right())
+		case p.right() == "+function|load" && (code == "OOM" || code == "MISCONF" || code == "NOREPLICAS"):
+			x.failed("writes", c.address(), failure(c, "FUNCTION LOAD", err), "a decision is a write: "+undecided)
+		}
+	}
+	if len(missing) > 0 {
+		user := c.userName()
+		x.find("rights", c.address(), fmt.Sprintf("the user %q lacks %s", user, strings.Join(missing, " ")), "a deployment by this user fails, or knows less than it could",
+			"grant them on every node with: "+c.grant(missing))
+	}
+}
+
+// clocks compares the nodes' clocks with each other.
+func (x *examination) clocks() {
+	if len(x.times) < 2 {
+		return
+	}
+	byAhead := func(a, b clockReading) int { return int(a.ahead - b.ahead) }
+	first, last := slices.MinFunc(x.times, byAhead), slices.MaxFunc(x.times, byAhead)
+	apart := last.ahead - first.ahead
+	if apart-first.error-last.error <= clockSpread {
+		return
+	}
+	x.find("clock", last.addr, fmt.Sprintf("its clock is %v ahead of that of %s", apart.Round(time.Millisecond), first.addr),
+		"limits go by the server's clock: when keys move from one node to the other, by a failover or with their slot, some are let through too early and others too late by that much",
+		"have all nodes keep their time by NTP")
+}
+
+// coverage looks for slots that no primary serves.
+func (x *examination) coverage(topology Topology, seats []seat) {
+	if topology != Cluster || len(seats) == 0 {
+		return
+	}
+	var served [allSlots]bool
+	count := 0
+	for _, at := range seats {
+		for i := 0; i+1 < len(at.slots); i += 2 {
+			for slot := max(0, at.slots[i]); slot <= min(at.slots[i+1], allSlots-1); slot++ {
+				if !served[slot] {
+					served[slot] = true
+					count++
+				}
+			}
+		}
+	}
+	if count == allSlots {
+		return
+	}
+	var gaps []string
+	for slot := 0; slot < allSlots; slot++ {
+		if served[slot] {
+			continue
+		}
+		from := slot
+		for slot+1 < allSlots && !served[slot+1] {
+			slot++
+		}
+		gaps = append(gaps, fmt.Sprintf("%d-%d", from, slot))
+	}
+	if len(gaps) > 5 {
+		gaps = append(gaps[:5], "...")
+	}
+	x.find("coverage", "", fmt.Sprintf("%d of %d slots are served by no primary (%s)", allSlots-count, allSlots, strings.Join(gaps, ", ")),
+		"keys in these slots get no decision, and with cluster-require-full-coverage yes no key does", "repair it with: redis-cli --cluster fix HOST:PORT")
+}
