@@ -49,8 +49,8 @@ type gitlabRun struct {
 }
 
 // pipeline runs the jobs for a pipeline with these variables, with the shell that the image has. urls has the variable
-// REDIS_URL of each environment.
-func pipeline(t *testing.T, shell string, variables, files, urls map[string]string) map[string]gitlabRun {
+// REDIS_URL of each environment, before what happens just before a job, by its name.
+func pipeline(t *testing.T, shell string, variables, files, urls map[string]string, before map[string]func()) map[string]gitlabRun {
 	t.Helper()
 	var nodes map[string]yaml.Node
 	load(t, "examples/ci/gitlab-ci.yml", &nodes)
@@ -63,7 +63,7 @@ func pipeline(t *testing.T, shell string, variables, files, urls map[string]stri
 		}
 	}
 	for _, stage := range []string{"test", "deploy"} {
-		before := stageStatus(done)
+		stagesBefore := stageStatus(done)
 		for len(jobs) > 0 {
 			n := len(jobs)
 			for name, job := range jobs {
@@ -72,13 +72,16 @@ func pipeline(t *testing.T, shell string, variables, files, urls map[string]stri
 				}
 				delete(jobs, name)
 				// With needs, a job waits for those alone; without, for the stages before its own.
-				ready := before
+				ready := stagesBefore
 				for _, need := range job.Needs {
 					ready = done[need].status == "success" || done[need].status == "warning"
 				}
 				if !ready {
 					done[name] = gitlabRun{status: "skipped"}
 					continue
+				}
+				if happens := before[name]; happens != nil {
+					happens()
 				}
 				if job.Parallel.Matrix == nil {
 					done[name] = job.run(t, shell, job.Environment.Name, files, urls)

@@ -4,6 +4,8 @@ import (
 	"maps"
 	"strings"
 	"testing"
+
+	"github.com/ratelimit-functions/ratelimit/embedded"
 )
 
 var (
@@ -33,13 +35,13 @@ func TestPipeline(t *testing.T) {
 			urls := map[string]string{"staging": server(t), "production": server(t)}
 
 			// A branch is planned for, with a warning that there are changes, and changes nothing.
-			got := pipeline(t, shell, onBranch, nil, urls)
+			got := pipeline(t, shell, onBranch, nil, urls, nil)
 			wantRuns(t, got, map[string]string{"ratelimit-check": "success", "ratelimit-plan": "warning"})
 			wantJUnit(t, got["ratelimit-check"].junit, 7, 0)
 			wantDeployed(t, urls["staging"], false)
 			wantDeployed(t, urls["production"], false)
 
-			got = pipeline(t, shell, onMain, nil, urls)
+			got = pipeline(t, shell, onMain, nil, urls, nil)
 			wantRuns(t, got, map[string]string{
 				"ratelimit-check": "success", "ratelimit-plan": "warning", "ratelimit-staging": "success", "ratelimit-production": "success",
 			})
@@ -47,11 +49,11 @@ func TestPipeline(t *testing.T) {
 			wantDeployed(t, urls["production"], true)
 
 			// There is nothing to change any more.
-			got = pipeline(t, shell, onBranch, nil, urls)
+			got = pipeline(t, shell, onBranch, nil, urls, nil)
 			wantRuns(t, got, map[string]string{"ratelimit-check": "success", "ratelimit-plan": "success"})
 
 			flush(t, urls["staging"])
-			got = pipeline(t, shell, onSchedule, nil, urls)
+			got = pipeline(t, shell, onSchedule, nil, urls, nil)
 			wantRuns(t, got, map[string]string{
 				"ratelimit-check": "success", "ratelimit-drift: [staging]": "failed", "ratelimit-drift: [production]": "success",
 			})
@@ -75,7 +77,7 @@ func TestPipelineStops(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			urls := map[string]string{"staging": tc.staging, "production": server(t)}
-			got := pipeline(t, "sh", onMain, tc.files, urls)
+			got := pipeline(t, "sh", onMain, tc.files, urls, nil)
 			wantRuns(t, got, map[string]string{
 				"ratelimit-check": tc.check, "ratelimit-plan": tc.plan, "ratelimit-staging": "skipped", "ratelimit-production": "skipped",
 			})
@@ -92,6 +94,17 @@ func TestPipelineStops(t *testing.T) {
 
 func TestPipelineShowsTheTestThatFails(t *testing.T) {
 	t.Parallel()
-	got := pipeline(t, "bash", onBranch, badTests, map[string]string{"staging": server(t)})
+	got := pipeline(t, "bash", onBranch, badTests, map[string]string{"staging": server(t)}, nil)
 	wantJUnit(t, got["ratelimit-check"].junit, 1, 1)
+}
+
+func TestPipelineLeavesProductionWhereStagingFailed(t *testing.T) {
+	t.Parallel()
+	staging := embedded.Run(t)
+	urls := map[string]string{"staging": "redis://" + staging.Addr(), "production": server(t)}
+	got := pipeline(t, "bash", onMain, nil, urls, map[string]func(){"ratelimit-staging": func() { _ = staging.Close() }})
+	wantRuns(t, got, map[string]string{
+		"ratelimit-check": "success", "ratelimit-plan": "warning", "ratelimit-staging": "failed", "ratelimit-production": "skipped",
+	})
+	wantDeployed(t, urls["production"], false)
 }
