@@ -34,6 +34,10 @@ func (m *member) refusal(ctx context.Context, want artifact, o options) error {
 			running.Version, running.Contract, want.Version, want.Contract)
 	case want.ours() && !o.downgrade && newer(running.Version, want.Version):
 		return m.fail("FUNCTION LIST", ErrDowngrade, nil, "runs version %s, which is newer than %s; deploy a newer one, or allow it with --allow-downgrade (AllowDowngrade)", running.Version, want.Version)
+	case m.node.State == Different && !o.removePolicies:
+		if names := removedPolicies(m.text, want.text); len(names) > 0 {
+			return removesPolicies(m.conn, names)
+		}
 	}
 	return nil
 }

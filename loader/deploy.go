@@ -13,7 +13,8 @@ import (
 //
 // It looks at all of them first and writes nothing if one of them cannot take the library: for its engine, its version,
 // a function name that another library holds, the user's rights, its memory, or since it is a replica; or since it runs a newer version or a
-// higher contract ([ErrDowngrade]), or another library of that name. Where all run the build already, that is all.
+// higher contract ([ErrDowngrade]), a policy that build does not have ([ErrRemovesPolicies]), or another library of that
+// name. Where all run the build already, that is all.
 //
 // Then it takes a lease, so that two deployments cannot interleave ([ErrLeased]), and loads the build on one primary and then on the
 // others, with FUNCTION LOAD REPLACE, where something else or nothing is running. It reads back what each node
@@ -66,6 +67,7 @@ func (f *fleet) deploy(ctx context.Context, op string, o options) (Report, error
 func (f *fleet) loadAll(ctx context.Context, lease *holder, o options) {
 	recordOf := f.records(lease.lease.fromMS)
 	load := func(members []*member) {
+		f.compare(members)
 		each(members, func(m *member) {
 			if m.node.Err = lease.keep(ctx); m.node.Err == nil {
 				m.replace(ctx, f.want, recordOf(m))

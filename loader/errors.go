@@ -51,6 +51,9 @@ var (
 	// ErrDowngrade: the node runs a newer version, or one that speaks a higher contract.
 	ErrDowngrade = errors.New("downgrade")
 
+	// ErrRemovesPolicies: the node runs a policy that the build does not have.
+	ErrRemovesPolicies = errors.New("removes policies")
+
 	// ErrLeased: another deployment to the same servers is under way.
 	ErrLeased = errors.New("another deployment is under way")
 
@@ -209,6 +212,17 @@ func nameTaken(c *conn, function, holder string, err error) error {
 
 func foreign(c *conn) error {
 	return c.fail("FUNCTION LIST", ErrForeign, nil, "has a library %q that is not this one: its text names no build; delete it with FUNCTION DELETE %s, or allow its replacement with --replace-foreign (ReplaceForeign)", functions.Name, functions.Name)
+}
+
+func removesPolicies(c *conn, names []string) error {
+	one, them, runs := "policies", "them", strings.Join(names[:min(10, len(names))], ", ")
+	if len(names) == 1 {
+		one, them = "policy", "it"
+	}
+	if more := len(names) - 10; more > 0 {
+		runs += fmt.Sprintf(" and %d more", more)
+	}
+	return c.fail("FUNCTION LIST", ErrRemovesPolicies, nil, "runs the %s %s, which this build does not have; deploy one that has %s, as with --policies and their file, or allow the removal with --remove-policies (RemovePolicies)", one, runs, them)
 }
 
 func leased(c *conn, other lease) error {

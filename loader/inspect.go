@@ -104,6 +104,7 @@ func (m *member) read(ctx context.Context, want artifact) error {
 	}
 	m.held = found
 	m.show(found, want)
+	m.node.Before = m.node.Running
 	return nil
 }
 

@@ -8,13 +8,13 @@ import (
 
 // What a call may be told beside its arguments. Each option fits the calls that its result names, and no other.
 type (
-	// DeployOption is an option of [Loader.Deploy]: [AllowDowngrade], [ReplaceForeign] or [WaitForLease].
+	// DeployOption is an option of [Loader.Deploy]: [AllowDowngrade], [RemovePolicies], [ReplaceForeign] or [WaitForLease].
 	DeployOption interface {
 		set(*options) error
 		ofDeploy()
 	}
 
-	// PlanOption is an option of [Loader.Plan]: [AllowDowngrade] or [ReplaceForeign].
+	// PlanOption is an option of [Loader.Plan]: [AllowDowngrade], [RemovePolicies] or [ReplaceForeign].
 	PlanOption interface {
 		set(*options) error
 		ofPlan()
@@ -39,6 +39,15 @@ func AllowDowngrade() interface {
 	PlanOption
 } {
 	return option(func(o *options) error { o.downgrade = true; return nil })
+}
+
+// RemovePolicies lets a build take the place of one that has policies which it has not. Calls that ask for one of them fail
+// from then on.
+func RemovePolicies() interface {
+	DeployOption
+	PlanOption
+} {
+	return option(func(o *options) error { o.removePolicies = true; return nil })
 }
 
 // ReplaceForeign lets the library take the place of one that has its name and is not a build of it, and lets Delete take
@@ -79,10 +88,11 @@ func To(build string) RollbackOption {
 
 // options are those of all calls.
 type options struct {
-	downgrade bool
-	foreign   bool
-	wait      time.Duration
-	to        string
+	downgrade      bool
+	removePolicies bool
+	foreign        bool
+	wait           time.Duration
+	to             string
 }
 
 type option func(*options) error

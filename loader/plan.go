@@ -36,11 +36,10 @@ type Change struct {
 	New  string `json:"new,omitempty"` // and after
 }
 
-// NodePlan is what a deployment would change on one node.
+// NodePlan is what a deployment would do on one node; Node.Changes lists what it would change.
 type NodePlan struct {
-	Node    Node     `json:"node"`
-	Action  Action   `json:"action"`
-	Changes []Change `json:"changes"`
+	Node   Node   `json:"node"`
+	Action Action `json:"action"`
 
 	// Diff is how the text would change, as `diff -u` shows it; empty unless the action is Replace.
 	Diff string `json:"diff,omitempty"`
@@ -76,21 +75,19 @@ func (l *Loader) Plan(ctx context.Context, build Build, opts ...PlanOption) (Pla
 	defer s.close()
 	f := s.look(ctx, want)
 	f.check(ctx, o, false)
+	f.compare(f.members)
 	plan := Plan{Topology: f.report.Topology, Wanted: want.Library}
 	for _, n := range f.report.Nodes {
-		plan.Nodes = append(plan.Nodes, NodePlan{Node: n, Action: Refuse, Changes: []Change{}})
+		plan.Nodes = append(plan.Nodes, NodePlan{Node: n, Action: Refuse})
 	}
-	done := map[string]int{} // by digest of what runs, the first node with it
+	diffs := map[string]string{} // by digest of what runs
 	for i, m := range f.members {
 		n := &plan.Nodes[i]
-		if first, ok := done[n.Node.Running.Digest]; ok {
-			n.Changes, n.Diff = plan.Nodes[first].Changes, plan.Nodes[first].Diff
-		} else if n.Node.State == Different || n.Node.State == Absent {
-			done[n.Node.Running.Digest] = i
-			n.Changes = changes(m.text, want.text)
-			if m.text != "" {
-				n.Diff = unified(n.Node.Running.String(), want.Library.String(), m.text, want.text)
+		if n.Node.State == Different {
+			if diffs[n.Node.Running.Digest] == "" {
+				diffs[n.Node.Running.Digest] = unified(n.Node.Running.String(), want.Library.String(), m.text, want.text)
 			}
+			n.Diff = diffs[n.Node.Running.Digest]
 		}
 		switch {
 		case n.Node.Err != nil:
@@ -103,6 +100,20 @@ func (l *Loader) Plan(ctx context.Context, build Build, opts ...PlanOption) (Pla
 		}
 	}
 	return plan, f.err(opPlan)
+}
+
+// compare notes in the report what the build changes on nodes that do not run it.
+func (f *fleet) compare(members []*member) {
+	found := map[string][]Change{} // by digest of what runs
+	for _, m := range members {
+		if m.node.State != Different && m.node.State != Absent {
+			continue
+		}
+		if found[m.node.Before.Digest] == nil {
+			found[m.node.Before.Digest] = changes(m.text, f.want.text)
+		}
+		m.node.Changes = found[m.node.Before.Digest]
+	}
 }
 
 // changes lists what differs between two library texts.
@@ -120,6 +131,17 @@ func changes(before, after string) []Change {
 		}
 	}
 	return list
+}
+
+// removedPolicies names the policies that a text has and that another has not.
+func removedPolicies(before, after string) []string {
+	var names []string
+	for _, c := range differences("policy", policiesOf(before), policiesOf(after)) {
+		if c.What == "removed" {
+			names = append(names, c.Name)
+		}
+	}
+	return names
 }
 
 func differences(kind string, before, after map[string]string) []Change {

@@ -1,8 +1,12 @@
 package loader_test
 
 import (
+	"fmt"
+	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/loader"
@@ -25,7 +29,7 @@ func TestPlan(t *testing.T) {
 	if plan.Empty() || len(plan.Nodes) != 1 || plan.Nodes[0].Action != loader.Load || plan.Nodes[0].Diff != "" {
 		t.Fatalf("%+v", plan)
 	}
-	says := describeChanges(plan.Nodes[0].Changes)
+	says := describeChanges(plan.Nodes[0].Node.Changes)
 	if !strings.Contains(says, "function ratelimit_take added: >\n") || !strings.Contains(says, "policy two added: >a: 1/s; b: 2/s (shadow) (track)\n") || strings.Contains(says, "source") {
 		t.Errorf("%s", says)
 	}
@@ -35,17 +39,27 @@ func TestPlan(t *testing.T) {
 
 	must[loader.Report](t)(l.Deploy(ctx, with(one, two)))
 	plan = must[loader.Plan](t)(l.Plan(ctx, with(two, one)))
-	if !plan.Empty() || plan.Nodes[0].Action != loader.Nothing || len(plan.Nodes[0].Changes) != 0 {
+	if !plan.Empty() || plan.Nodes[0].Action != loader.Nothing || len(plan.Nodes[0].Node.Changes) != 0 {
 		t.Errorf("%+v", plan)
 	}
-	plan = must[loader.Plan](t)(l.Plan(ctx, with(more, three)))
-	if got, want := describeChanges(plan.Nodes[0].Changes), "policy one changed: 100/m>200/m\npolicy three added: >3/d\npolicy two removed: a: 1/s; b: 2/s (shadow) (track)>\n"; got != want {
+	plan = must[loader.Plan](t)(l.Plan(ctx, with(more, three), loader.RemovePolicies()))
+	if got, want := describeChanges(plan.Nodes[0].Node.Changes), "policy one changed: 100/m>200/m\npolicy three added: >3/d\npolicy two removed: a: 1/s; b: 2/s (shadow) (track)>\n"; got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}
 	diff := plan.Nodes[0].Diff
 	if plan.Nodes[0].Action != loader.Replace || !strings.Contains(diff, "\n-  ['one'] = { '100/m' },\n") || !strings.Contains(diff, "\n+  ['one'] = { '200/m' },\n") ||
 		!strings.HasPrefix(diff, "--- "+with(one, two).Version()+" build "+with(one, two).ID()+"\n+++ ") || strings.Count(diff, "\n@@ ") != 2 {
 		t.Errorf("%+v\n%s", plan.Nodes[0].Action, diff)
+	}
+
+	// What a deployment has changed it says as the plan did; so does the way back.
+	report := must[loader.Report](t)(l.Deploy(ctx, with(more, three), loader.RemovePolicies()))
+	if n := report.Nodes[0]; !reflect.DeepEqual(n.Changes, plan.Nodes[0].Node.Changes) || n.Before.BuildID != with(one, two).ID() || n.Running.BuildID != with(more, three).ID() {
+		t.Errorf("%+v", n)
+	}
+	report = must[loader.Report](t)(l.Rollback(ctx))
+	if got, want := describeChanges(report.Nodes[0].Changes), "policy one changed: 200/m>100/m\npolicy three removed: 3/d>\npolicy two added: >a: 1/s; b: 2/s (shadow) (track)\n"; got != want {
+		t.Errorf("%s\nwant\n%s", got, want)
 	}
 
 	// A function that is gone, one that is new, and files that differ.
@@ -55,7 +69,7 @@ func TestPlan(t *testing.T) {
 		t.Fatal(err)
 	}
 	plan = must[loader.Plan](t)(l.Plan(ctx, build(t)))
-	if got, want := describeChanges(plan.Nodes[0].Changes), "function ratelimit_statistics removed: >\nfunction ratelimit_usage added: >\nsource src/algorithms/gcra.lua changed: >\n"; got != want {
+	if got, want := describeChanges(plan.Nodes[0].Node.Changes), "function ratelimit_statistics removed: >\nfunction ratelimit_usage added: >\nsource src/algorithms/gcra.lua changed: >\n"; got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}
 
@@ -73,6 +87,68 @@ func TestPlan(t *testing.T) {
 	}
 	_, err = newLoader(t, at(t, "127.0.0.1:1")).Plan(ctx, build(t))
 	want(t, "unreachable", err, "cannot reach 127.0.0.1:1: connection refused; check the address, and that the server runs", loader.ErrUnreachable)
+}
+
+// Policies that are asked for do not go unasked, whoever loads: not by a deployment, and by a watch never.
+func TestPoliciesAreNotLostSilently(t *testing.T) {
+	f := startThree(t, redis.Options{})
+	ctx := t.Context()
+	l := newLoader(t, f.ring, loader.WithInterval(often))
+	with := func(names ...string) functions.Build {
+		var list []functions.Policy
+		for _, name := range names {
+			list = append(list, functions.Policy{Name: name, Limits: []functions.PolicyLimit{{Limit: "100/m"}}})
+		}
+		return must[functions.Build](t)(functions.New(functions.WithPolicies(list...)))
+	}
+	const what = ", which this build does not have; deploy one that has %s, as with --policies and their file, or allow the removal with --remove-policies (RemovePolicies)"
+	dozen := strings.Fields("a b c d e f g h i j k l")
+	for _, tt := range []struct {
+		before, after functions.Build
+		runs, it      string // "" where nothing is lost
+	}{
+		{with(), with("api"), "", ""},
+		{with("api"), with("api", "calc"), "", ""},
+		{with("api", "calc"), with("api"), "the policy calc", "it"},
+		{with("api", "calc"), with(), "the policies api, calc", "them"},
+		{with("api"), with("other"), "the policy api", "it"},
+		{with(dozen...), with(), "the policies a, b, c, d, e, f, g, h, i, j and 2 more", "them"},
+	} {
+		must[loader.Report](t)(l.Delete(ctx))
+		must[loader.Report](t)(l.Deploy(ctx, tt.after))
+		put(t, f.addrs[1], tt.before.Text()) // on one of three
+		plan, planErr := l.Plan(ctx, tt.after)
+		report, err := l.Deploy(ctx, tt.after)
+		if tt.runs == "" {
+			if planErr != nil || err != nil || !report.InStep() {
+				t.Errorf("%v; %v\n%s", planErr, err, states(report))
+			}
+			continue
+		}
+		says := f.addrs[1] + " runs " + tt.runs + fmt.Sprintf(what, tt.it)
+		want(t, "plan", planErr, "1 of 3 nodes cannot take build "+tt.after.ID()+": "+says, loader.ErrRemovesPolicies)
+		want(t, "deploy", err, "nothing was changed, as 1 of 3 nodes cannot take build "+tt.after.ID()+": "+says, loader.ErrRemovesPolicies)
+		if plan.Nodes[1].Action != loader.Refuse || report.Changed() != 0 || texts(t, f.addrs[1])["ratelimit"] != tt.before.Text() {
+			t.Errorf("%+v\n%s", plan.Nodes[1], states(report))
+		}
+		t.Run("watch", func(t *testing.T) {
+			w := startWatch(t, l, tt.after)
+			w.waitFor(t, f.addrs[0], loader.InStep, 1)
+			if text := w.waitFor(t, f.addrs[1], loader.Left, 1); text != says {
+				t.Error(text)
+			}
+			mustRun(t, at(t, f.addrs[0]), "FUNCTION", "FLUSH")
+			w.waitFor(t, f.addrs[0], loader.Repaired, 1)
+		})
+		if texts(t, f.addrs[1])["ratelimit"] != tt.before.Text() {
+			t.Error("the watch removed a policy")
+		}
+		plan, planErr = l.Plan(ctx, tt.after, loader.RemovePolicies())
+		report, err = l.Deploy(ctx, tt.after, loader.RemovePolicies())
+		if planErr != nil || plan.Nodes[1].Action != loader.Replace || err != nil || !report.InStep() || report.Changed() != 1 {
+			t.Errorf("%v: %+v; %v\n%s", planErr, plan.Nodes[1], err, states(report))
+		}
+	}
 }
 
 func describeChanges(changes []loader.Change) string {

@@ -54,6 +54,11 @@ type Node struct {
 	State   State   `json:"state"`
 	Running Library `json:"running"`
 
+	// Before is what the node ran when this call looked at it, and Changes how the wanted build differs from that, where it
+	// was to be loaded; of a Plan, where it would be.
+	Before  Library  `json:"before"`
+	Changes []Change `json:"changes,omitempty"`
+
 	// Previous is what the last deployment replaced, and [Loader.Rollback] puts back.
 	Previous Library `json:"previous"`
 

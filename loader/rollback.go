@@ -14,7 +14,8 @@ var ErrNothingKept = errors.New("nothing to go back to")
 
 // Rollback puts the build in place that the last deployment replaced, on every primary, as [Loader.Deploy] would. It
 // needs nothing but the servers, which keep that text, so it works from any machine. What it replaces is kept
-// in turn: a second Rollback undoes the first.
+// in turn: a second Rollback undoes the first. It takes policies away that the build did not have; the Report lists them
+// among the Changes.
 //
 // It fails with [ErrNothingKept] where the last deployment replaced nothing, or where it replaced different builds on
 // different nodes; then [To] names one of them.
@@ -23,7 +24,7 @@ func (l *Loader) Rollback(ctx context.Context, opts ...RollbackOption) (Report, 
 	if err != nil {
 		return Report{}, err
 	}
-	o.downgrade, o.foreign = true, true
+	o.downgrade, o.removePolicies, o.foreign = true, true, true
 	s := l.session()
 	defer s.close()
 	f := s.look(ctx, artifact{})

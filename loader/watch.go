@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"time"
 )
 
@@ -26,22 +27,20 @@ const (
 
 // Event is a change that a watch has seen on one node.
 type Event struct {
-	Time   time.Time
-	Kind   EventKind
-	Node   Node    // as it is after the event
-	Before Library // what the node ran when it was seen
-	Text   string  // a sentence
+	Time time.Time
+	Kind EventKind
+	Node Node   // as it is after the event
+	Text string // a sentence
 }
 
 // MarshalJSON writes an Event with its error inside the node, as a Node is written.
 func (e Event) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
-		Time   time.Time `json:"time"`
-		Kind   EventKind `json:"event"`
-		Text   string    `json:"text"`
-		Before Library   `json:"before"`
-		Node   Node      `json:"node"`
-	}{e.Time, e.Kind, e.Text, e.Before, e.Node})
+		Time time.Time `json:"time"`
+		Kind EventKind `json:"event"`
+		Text string    `json:"text"`
+		Node Node      `json:"node"`
+	}{e.Time, e.Kind, e.Text, e.Node})
 }
 
 // Watch looks at every primary, found anew each time, over and over (see [WithInterval]) until ctx ends, and loads build
@@ -130,26 +129,19 @@ func (w *watch) round(ctx context.Context) {
 		defer func() { _ = lease.release(ctx) }()
 	} else if errors.Is(err, ErrLeased) {
 		for _, m := range lost {
-			w.say(Event{Kind: Left, Node: *m.node, Before: m.node.Running, Text: m.node.Addr + " is left as it is for now: " + err.Error()})
+			w.say(Event{Kind: Left, Node: *m.node, Text: m.node.Addr + " is left as it is for now: " + err.Error()})
 		}
 		return
 	}
 	w.s.forget()
 	f.reread(ctx)
 	verdicts = f.judge(ctx, lease.lease.name)
-	befores := map[*member]Library{}
-	for _, m := range lost {
-		if w.sees(m, verdicts[m]) {
-			befores[m] = m.node.Running
-		}
-	}
+	lost = slices.DeleteFunc(lost, func(m *member) bool { return !w.sees(m, verdicts[m]) })
 	kept := f.last() // of this build: else the verdicts would be that another was deployed later
-	each(f.some(func(m *member) bool { _, ok := befores[m]; return ok }), func(m *member) { m.replace(ctx, w.want, kept) })
+	each(lost, func(m *member) { m.replace(ctx, w.want, kept) })
 	w.s.forget()
-	for _, m := range f.members {
-		if before, ok := befores[m]; ok {
-			w.account(m, before)
-		}
+	for _, m := range lost {
+		w.account(m)
 	}
 }
 
@@ -163,9 +155,9 @@ func (w *watch) sees(m *member, verdict string) bool {
 		if now.After(s.notUntil.Add(time.Minute)) {
 			s.loads = 0
 		}
-		w.say(Event{Kind: InStep, Node: *n, Before: n.Running, Text: n.Addr + " runs build " + w.want.BuildID})
+		w.say(Event{Kind: InStep, Node: *n, Text: n.Addr + " runs build " + w.want.BuildID})
 	case verdict != "":
-		w.say(Event{Kind: Left, Node: *n, Before: n.Running, Text: verdict})
+		w.say(Event{Kind: Left, Node: *n, Text: verdict})
 	default:
 		return !now.Before(s.notUntil)
 	}
@@ -173,8 +165,8 @@ func (w *watch) sees(m *member, verdict string) bool {
 }
 
 // account reports a repair, and decides when the next one of this kind may be.
-func (w *watch) account(m *member, before Library) {
-	s := w.sight(m.node.Addr)
+func (w *watch) account(m *member) {
+	s, before := w.sight(m.node.Addr), m.node.Before
 	if before.Digest != s.finding {
 		s.loads = 0
 	}
@@ -186,7 +178,7 @@ func (w *watch) account(m *member, before Library) {
 		s.notUntil = time.Now()
 	}
 	if m.node.Err != nil {
-		w.say(Event{Kind: Failed, Node: *m.node, Before: before, Text: m.node.Err.Error()})
+		w.say(Event{Kind: Failed, Node: *m.node, Text: m.node.Err.Error()})
 		return
 	}
 	had := "ran " + before.String()
@@ -194,7 +186,7 @@ func (w *watch) account(m *member, before Library) {
 		had = "had no library"
 	}
 	s.said = ""
-	w.say(Event{Kind: Repaired, Node: *m.node, Before: before, Text: m.node.Addr + " " + had + ": loaded build " + w.want.BuildID})
+	w.say(Event{Kind: Repaired, Node: *m.node, Text: m.node.Addr + " " + had + ": loaded build " + w.want.BuildID})
 	s.said = string(InStep)
 }
 

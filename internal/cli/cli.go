@@ -32,6 +32,7 @@ func Execute(ctx context.Context, args []string, env func(string) string, stdout
 
 // app is one run of the command line: what the commands share. Tests replace its parts.
 type app struct {
+	ctx            context.Context
 	env            func(string) string
 	stdin          io.Reader
 	stdout, stderr io.Writer
@@ -55,7 +56,7 @@ type app struct {
 
 func newApp(env func(string) string, stdout, stderr io.Writer) *app {
 	return &app{
-		env: env, stdin: os.Stdin, stdout: stdout, stderr: stderr,
+		ctx: context.Background(), env: env, stdin: os.Stdin, stdout: stdout, stderr: stderr,
 		program:  programName(os.Args[0], debug.ReadBuildInfo),
 		terminal: isTerminal(stdout), size: func() (int, int) { return terminalSize(stdout) },
 		pace: realPace{}, startEmbedded: startEmbedded, parallel: parallel,
@@ -63,6 +64,7 @@ func newApp(env func(string) string, stdout, stderr io.Writer) *app {
 }
 
 func (a *app) execute(ctx context.Context, args []string) int {
+	a.ctx = ctx
 	root := a.root()
 	if err := known(root, args); err != nil {
 		return a.report(err)

@@ -171,7 +171,7 @@ func (a *app) demoDeploy(ctx context.Context, on *stage, replace bool) (string, 
 				n.Addr, found)
 		}
 	}
-	if report, err = l.Deploy(ctx, build, loader.AllowDowngrade(), loader.ReplaceForeign()); err != nil {
+	if report, err = l.Deploy(ctx, build, loader.AllowDowngrade(), loader.RemovePolicies(), loader.ReplaceForeign()); err != nil {
 		return "", err
 	}
 	return fmt.Sprintf("deployed %s to %s and read it back", about(build), plural(int64(report.Changed()), "server")), nil

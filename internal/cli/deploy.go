@@ -15,9 +15,10 @@ func (a *app) deployCommand() *cobra.Command {
 		Use:   "deploy",
 		Short: "Load the library on a server, or on every primary of a cluster",
 		Long: `Load the library on a server, or on every primary of a cluster, read it back and compare: on all of them, or on none.
-A server that runs this build already is left alone. Nothing is written if one of the primaries could not take it, or
-runs a newer version; if one fails half way, the others get back what they had. What was replaced is kept on the
-servers for "ratelimit rollback". Two deployments at the same time are kept apart.
+A server that runs this build already is left alone. Nothing is written if one of the primaries could not take it, runs
+a newer version, or has policies that this build has not; if one fails half way, the others get back what they had. What
+was replaced is kept on the servers for "ratelimit rollback". Two deployments at the same time are kept apart. At the end
+it says what has changed, as "ratelimit plan" does before.
 
 ` + deployerHelp,
 		Example: `  ratelimit deploy --redis redis://127.0.0.1:6379 --policies policies.yaml
@@ -46,7 +47,7 @@ servers for "ratelimit rollback". Two deployments at the same time are kept apar
 	return cmd
 }
 
-// deployed prints the outcome of a deployment.
+// deployed prints the outcome of a deployment, and what it has changed.
 func (a *app) deployed(report loader.Report, failed error, nothing, done string) error {
 	if err := a.printReport(report, loaded); err != nil {
 		return err
@@ -58,6 +59,15 @@ func (a *app) deployed(report loader.Report, failed error, nothing, done string)
 		return nil
 	case report.Changed() == 0:
 		return a.printf("\nbuild %s %s\n", report.Wanted.BuildID, nothing)
+	}
+	var changed []loader.NodePlan
+	for _, n := range report.Nodes {
+		if n.Changed {
+			changed = append(changed, loader.NodePlan{Node: n})
+		}
+	}
+	if err := a.printChanges(changed, report.Wanted, false); err != nil {
+		return err
 	}
 	return a.printf("\n%s %s %s, build %s\n", done, functions.Name, dash(report.Wanted.Version), dash(report.Wanted.BuildID))
 }

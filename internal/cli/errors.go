@@ -29,31 +29,35 @@ func (a *app) report(err error) int {
 }
 
 // suggested is a command line in a text of a package that knows neither this program nor the servers, or in one of ours.
-var suggested = regexp.MustCompile(`\b(as in|\w+): ratelimit ([a-z]+)\b`)
+var suggested = regexp.MustCompile(`\b(as in|\w+): ratelimit ([a-z]+)\b((?: --[a-z]+\b)*)`)
 
 // typable is text in which the commands that it suggests can be typed as they stand: they name this program, and with
-// the flags that they have, the servers and the library that were named to it. After "as in" stands only an example.
+// the flags that they have, the servers and the library that were named to it. Where no library was named, and the servers
+// run policies, they say that the file of these is needed. After "as in" stands only an example.
 func (a *app) typable(text string) string {
 	return suggested.ReplaceAllStringFunc(text, func(found string) string {
 		words := suggested.FindStringSubmatch(found)
-		line := words[1] + ": " + a.program + " " + words[2]
+		line, note := words[1]+": "+a.program+" "+words[2], ""
 		for _, cmd := range a.commands {
 			switch {
 			case cmd.Name() != words[2]:
 				continue
 			case words[1] == "as in":
-				return line
+				return line + words[3]
 			}
-			if cmd.Flags().Lookup("redis") != nil {
+			asks := cmd.Flags().Lookup("redis") != nil
+			if asks {
 				if a.named.again == "" {
 					_, _ = a.parseServers() // it fails before the servers are known; what is wrong with them is not asked here
 				}
 				line += a.named.again
 			}
 			if cmd.Flags().Lookup("library") != nil {
-				line += a.libraryAgain()
+				var flags string
+				flags, note = a.libraryAgain(asks)
+				line += flags
 			}
-			return line
+			return line + words[3] + note
 		}
 		return found
 	})

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
+	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/internal/shell"
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
@@ -24,13 +25,15 @@ const deployerHelp = `The user needs +function|load +function|list +function|del
 
 // deployFlags are what a deployment may do that it does not do by itself.
 type deployFlags struct {
-	downgrade, foreign bool
-	wait               time.Duration
+	downgrade, removePolicies, foreign bool
+
+	wait time.Duration
 }
 
 func (o *deployFlags) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.BoolVar(&o.downgrade, "allow-downgrade", false, "let this build take the place of a newer version, or of a higher contract")
+	f.BoolVar(&o.removePolicies, "remove-policies", false, "also where servers run policies that this build does not have")
 	o.foreignFlag(cmd)
 }
 
@@ -53,6 +56,7 @@ func (o *deployFlags) allowed() (deploy []loader.DeployOption, plan []loader.Pla
 		}
 	}
 	allow(o.downgrade, loader.AllowDowngrade())
+	allow(o.removePolicies, loader.RemovePolicies())
 	allow(o.foreign, loader.ReplaceForeign())
 	return deploy, plan
 }
@@ -63,15 +67,50 @@ func (a *app) libraryFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&a.library, "library", "", "take the text in this file, which build -o wrote, in place of this program's own")
 }
 
-// libraryAgain are the flags that name the library again, for a command that we suggest.
-func (a *app) libraryAgain() string {
+// libraryAgain are the flags that name the library again, for a command that we suggest, and what is to be said after it:
+// where none was named, and the command asks servers that run policies, that it needs their file.
+func (a *app) libraryAgain(asks bool) (flags, note string) {
 	switch {
 	case a.library != "":
-		return " " + shell.Line("--library", a.library)
+		return " " + shell.Line("--library", a.library), ""
 	case a.policies != "":
-		return " " + shell.Line("--policies", a.policies)
+		return " " + shell.Line("--policies", a.policies), ""
+	case !asks:
+		return "", ""
 	}
-	return ""
+	switch n := a.policiesThere(); n {
+	case 0:
+		return "", ""
+	case 1:
+		return " --policies FILE", " (FILE: your policies.yaml, since 1 policy runs there)"
+	default:
+		return " --policies FILE", " (FILE: your policies.yaml, since " + countPolicies(n) + " run there)"
+	}
+}
+
+// policiesThere counts the policies that a server runs, of the one with most; 0 also where that cannot be seen.
+func (a *app) policiesThere() int {
+	build, err := functions.New()
+	if err != nil {
+		return 0
+	}
+	l, end, err := a.loader(a.ctx)
+	if err != nil {
+		return 0
+	}
+	defer end()
+	plan, _ := l.Plan(a.ctx, build)
+	most := 0
+	for _, n := range plan.Nodes {
+		count := 0
+		for _, c := range n.Node.Changes {
+			if c.Kind == "policy" && c.What == "removed" {
+				count++
+			}
+		}
+		most = max(most, count)
+	}
+	return most
 }
 
 // wanted is the build that the servers are to run.

@@ -66,19 +66,25 @@ func TestPlanDeployRollbackDelete(t *testing.T) {
 	}
 	got := run(t, env, "plan", "--policies", policies, "--json")
 	if err := json.Unmarshal([]byte(got.stdout), &plan); err != nil || got.code != exitDiffers || plan.Empty || len(plan.Nodes) != 1 ||
-		len(plan.Nodes[0].Changes) != 1 || plan.Nodes[0].Changes[0] != (loader.Change{Kind: "policy", Name: "api", What: "changed", Old: "100/m", New: "200/m"}) || plan.Nodes[0].Node.Addr != addr {
+		len(plan.Nodes[0].Node.Changes) != 1 || plan.Nodes[0].Node.Changes[0] != (loader.Change{Kind: "policy", Name: "api", What: "changed", Old: "100/m", New: "200/m"}) || plan.Nodes[0].Node.Addr != addr {
 		t.Errorf("%v: %+v", err, got)
 	}
-	has(run(t, env, "deploy", "--policies", policies), exitFine)
+	has(run(t, env, "deploy", "--policies", policies), exitFine, "\n  ~ policy api: 100/m becomes 200/m\n\ndeployed ratelimit 0.1.0, build ")
 	has(run(t, env, "status", "--policies", policies), exitFine, "in step; rollback: 0.1.0 build ")
-	has(run(t, env, "rollback"), exitFine, "  loaded\n", "\nwent back to ratelimit 0.1.0, build ")
+	has(run(t, env, "rollback"), exitFine, "  loaded\n", "\n  ~ policy api: 200/m becomes 100/m\n\nwent back to ratelimit 0.1.0, build ")
 	has(run(t, env, "status", "--policies", policies), exitDiffers, "differs from build ")
 	write("policies:\n  api: 100/m\n")
 	has(run(t, env, "status", "--policies", policies), exitFine, "in step; rollback: 0.1.0 build ")
 
 	newer := otherLibrary(t, "0.2.0", "222222222222")
-	has(run(t, env, "deploy", "--library", newer), exitFine, "deployed ratelimit 0.2.0, build 222222222222\n")
-	refusal := "ratelimit: " + addr + " runs version 0.2.0, which is newer than 0.1.0; deploy a newer one, or allow it with --allow-downgrade (AllowDowngrade)\n"
+	refusal := "ratelimit: " + addr + " runs the policy api, which this build does not have; deploy one that has it, as with --policies and their file, or allow the removal with --remove-policies (RemovePolicies)\n"
+	run(t, env, "deploy", "--library", newer).want(t, exitError, "", refusal)
+	run(t, env, "plan", "--library", newer).want(t, exitError, "", refusal)
+	has(run(t, env, "plan", "--library", newer, "--remove-policies"), exitDiffers, "\n  - policy api: 100/m\n")
+	has(run(t, env, "deploy", "--library", newer, "--remove-policies"), exitFine, "\n  - policy api: 100/m\n\ndeployed ratelimit 0.2.0, build 222222222222\n")
+	has(run(t, env, "rollback"), exitFine, "\n  + policy api: 100/m\n")
+	has(run(t, env, "rollback"), exitFine, "\n  - policy api: 100/m\n\nwent back to ratelimit 0.2.0, build 222222222222\n")
+	refusal = "ratelimit: " + addr + " runs version 0.2.0, which is newer than 0.1.0; deploy a newer one, or allow it with --allow-downgrade (AllowDowngrade)\n"
 	run(t, env, "deploy").want(t, exitError, "", refusal)
 	run(t, env, "plan").want(t, exitError, "", refusal)
 	has(run(t, env, "plan", "--allow-downgrade"), exitDiffers)

@@ -42,6 +42,36 @@ func TestSuggestedCommands(t *testing.T) {
 			t.Errorf("%v says:\n%swant at the end:\n%s", tt.args, said, tt.want)
 		}
 	}
+	// Where policies run and no file is named, what would leave them out says so.
+	if got := run(t, nil, "deploy", "--redis", addr, "--policies", file); got.code != exitFine {
+		t.Fatalf("%+v", got)
+	}
+	needed := " --redis redis://" + addr + " --policies FILE"
+	const why = " (FILE: your policies.yaml, since 1 policy runs there)"
+	got := run(t, nil, "status", "--redis", addr)
+	if !strings.HasSuffix(got.stdout, "1 of 1 server; load it with: ratelimit deploy"+needed+why+"\n") {
+		t.Errorf("%+v", got)
+	}
+	got = run(t, nil, "doctor", "--redis", addr)
+	if !strings.Contains(got.stdout, "keep this running: ratelimit status"+needed+" --watch"+why+"\n") {
+		t.Errorf("%+v", got)
+	}
+	if err := os.WriteFile(file, []byte("policies:\n  api: 100/m\n  calc: 1/s\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	run(t, nil, "deploy", "--redis", addr, "--policies", file)
+	a := testApp(nil, nil, nil)
+	a.root()
+	a.servers.url = addr
+	for text, want := range map[string]string{
+		"the server does not hold the library; run: ratelimit deploy (ERR)": "the server does not hold the library; run: ratelimit deploy" + needed + strings.Replace(why, "1 policy runs", "2 policies run", 1) + " (ERR)",
+		"check the build with: ratelimit verify":                            "check the build with: ratelimit verify",
+		"take it away with: ratelimit delete":                               "take it away with: ratelimit delete --redis redis://" + addr,
+	} {
+		if got := a.typable(text); got != want {
+			t.Errorf("%s\nwant\n%s", got, want)
+		}
+	}
 	for _, tt := range []struct {
 		flags serverFlags
 		want  string

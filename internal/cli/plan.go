@@ -78,26 +78,11 @@ func (a *app) printPlan(plan loader.Plan, diff bool) error {
 	if err := table(a.stdout, rows); err != nil {
 		return err
 	}
-	// Nodes that run the same share their list.
-	var order []string
-	groups := map[string][]loader.NodePlan{}
-	for _, n := range plan.Nodes {
-		if n.Action != loader.Load && n.Action != loader.Replace {
-			continue
-		}
-		from := name(n.Node.Running)
-		if edited(n.Node.Running, plan.Wanted) {
-			from += ", other text,"
-		}
-		if groups[from] == nil {
-			order = append(order, from)
-		}
-		groups[from] = append(groups[from], n)
-	}
-	for _, from := range order {
-		if err := a.printChanges(from, groups[from], plan.Wanted, diff); err != nil {
-			return err
-		}
+	touched := slices.DeleteFunc(slices.Clone(plan.Nodes), func(n loader.NodePlan) bool {
+		return n.Action != loader.Load && n.Action != loader.Replace
+	})
+	if err := a.printChanges(touched, plan.Wanted, diff); err != nil {
+		return err
 	}
 	if plan.Empty() {
 		return a.printf("\nnothing to change\n")
@@ -120,20 +105,42 @@ func planned(n loader.NodePlan, wanted loader.Library) string {
 	return "refused"
 }
 
-func (a *app) printChanges(from string, nodes []loader.NodePlan, wanted loader.Library, diff bool) error {
+// printChanges shows what a deployment changes, or has changed, on nodes; those that ran the same share their list.
+func (a *app) printChanges(nodes []loader.NodePlan, wanted loader.Library, diff bool) error {
+	var order []string
+	groups := map[string][]loader.NodePlan{}
+	for _, n := range nodes {
+		from := name(n.Node.Before)
+		switch {
+		case from == "-":
+			from = "nothing"
+		case edited(n.Node.Before, wanted):
+			from += ", other text,"
+		}
+		if groups[from] == nil {
+			order = append(order, from)
+		}
+		groups[from] = append(groups[from], n)
+	}
+	for _, from := range order {
+		if err := a.printGroup(from, groups[from], wanted, diff); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *app) printGroup(from string, nodes []loader.NodePlan, wanted loader.Library, diff bool) error {
 	var addrs []string
 	for _, n := range nodes {
 		addrs = append(addrs, n.Node.Addr)
 	}
-	if from == "-" {
-		from = "nothing"
-	}
 	if err := a.printf("\n%s, on %s:\n", from+" becomes "+name(wanted), strings.Join(addrs, ", ")); err != nil {
 		return err
 	}
-	changes := nodes[0].Changes
+	changes := nodes[0].Node.Changes
 	if len(changes) == 0 {
-		if err := a.printf("  no function, policy or source file; see --diff\n"); err != nil {
+		if err := a.printf("  no function, policy or source file\n"); err != nil {
 			return err
 		}
 	}

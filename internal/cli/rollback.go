@@ -21,7 +21,8 @@ func (a *app) rollbackCommand() *cobra.Command {
 		Short: "Go back to the build that the last deployment replaced",
 		Long: `Go back to the build that the last deployment replaced, on every primary, as a deployment of that build would. The
 servers keep its text, so this works from any machine. What it replaces is kept in turn: a second rollback undoes the
-first. "ratelimit status" shows what there is to go back to.
+first. "ratelimit status" shows what there is to go back to. Policies that the build did not have go; at the end it says
+what has changed.
 
 ` + deployerHelp,
 		Example: `  ratelimit rollback --redis redis://127.0.0.1:6379

@@ -19,7 +19,7 @@ import (
 
 // Each command that a text in the sources suggests is one that there is, and goes out as it can be typed.
 func TestSuggestionsInTheSources(t *testing.T) {
-	a := testApp([]string{"REDIS_URL=redis://h:1"}, nil, nil)
+	a := testApp([]string{"REDIS_URL=redis://127.0.0.1:1"}, nil, nil)
 	a.program = "prog"
 	a.root()
 	command := regexp.MustCompile("(as in)?: *[\"`]?ratelimit ([a-z]+)")
@@ -52,7 +52,7 @@ func TestSuggestionsInTheSources(t *testing.T) {
 					found[dir+" "+m[2]] = true
 					want := ": prog " + m[2]
 					if m[1] == "" && slices.Contains(asked, m[2]) {
-						want += " --redis redis://h:1"
+						want += " --redis redis://127.0.0.1:1"
 					}
 					if got := a.typable(text); !strings.Contains(got, want) || command.MatchString(got) {
 						t.Errorf("%s: %q goes out as %q, want %q in it", name, text, got, want)
@@ -77,11 +77,11 @@ func TestTypable(t *testing.T) {
 	var stdout bytes.Buffer
 	a := testApp(nil, &stdout, nil)
 	a.root()
-	a.servers.url, a.policies = "redis://h:1", "my policies.yaml"
+	a.servers.url, a.policies = "redis://127.0.0.1:1", "my policies.yaml"
 	for _, tt := range []struct{ text, want string }{
-		{"put it there with: ratelimit deploy", "put it there with: ratelimit deploy --redis redis://h:1 --policies 'my policies.yaml'"},
-		{"keep this running: ratelimit status --watch", "keep this running: ratelimit status --redis redis://h:1 --policies 'my policies.yaml' --watch"},
-		{"take it away with: ratelimit delete", "take it away with: ratelimit delete --redis redis://h:1"},
+		{"put it there with: ratelimit deploy", "put it there with: ratelimit deploy --redis redis://127.0.0.1:1 --policies 'my policies.yaml'"},
+		{"keep this running: ratelimit status --watch", "keep this running: ratelimit status --redis redis://127.0.0.1:1 --policies 'my policies.yaml' --watch"},
+		{"take it away with: ratelimit delete", "take it away with: ratelimit delete --redis redis://127.0.0.1:1"},
 		{"start one with: ratelimit dev", "start one with: ratelimit dev"},
 		{"no key; as in: ratelimit reset user:42", "no key; as in: ratelimit reset user:42"},
 		{"run: ratelimit nothing", "run: ratelimit nothing"},
@@ -92,7 +92,7 @@ func TestTypable(t *testing.T) {
 		}
 	}
 	event := loader.Event{Time: time.Unix(0, 0), Kind: loader.Left, Text: "put this one there with: ratelimit deploy"}
-	const want = "with: ratelimit deploy --redis redis://h:1 --policies 'my policies.yaml'"
+	const want = "with: ratelimit deploy --redis redis://127.0.0.1:1 --policies 'my policies.yaml'"
 	for _, a.json = range []bool{false, true} {
 		stdout.Reset()
 		if err := a.printEvent(event); err != nil || !strings.Contains(stdout.String(), want) {
