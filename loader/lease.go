@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/user"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -59,8 +60,9 @@ func (l lease) isOver(nowMS int64) bool {
 
 // holder is a deployment that holds the lease, or tries to.
 type holder struct {
-	c   *conn
-	ttl time.Duration
+	c     *conn
+	ttl   time.Duration
+	clock clock
 
 	mu    sync.Mutex
 	lease lease
@@ -69,7 +71,7 @@ type holder struct {
 
 func (s *session) holder(c *conn) *holder {
 	return &holder{
-		c: c, ttl: max(6*s.timeout, 10*time.Second),
+		c: c, ttl: max(6*s.timeout, 10*time.Second), clock: s.l.clock,
 		lease: lease{name: leasePrefix + strings.ToLower(rand.Text()), who: whoAmI()},
 	}
 }
@@ -94,7 +96,7 @@ func whoAmI() string {
 
 // take takes the lease, and waits for it up to patience where somebody else holds it.
 func (h *holder) take(ctx context.Context, patience time.Duration) error {
-	deadline := time.Now().Add(patience)
+	deadline := h.clock.now().Add(patience)
 	for contested := 0; ; {
 		err := h.write(ctx, "FUNCTION", "LOAD")
 		if err == nil {
@@ -125,20 +127,21 @@ func (h *holder) take(ctx context.Context, patience time.Duration) error {
 			}
 			continue
 		}
-		if time.Now().After(deadline) {
+		left := deadline.Sub(h.clock.now())
+		if left <= 0 {
 			return leased(h.c, other)
 		}
 		select {
 		case <-ctx.Done():
 			return leased(h.c, other)
-		case <-time.After(min(200*time.Millisecond, time.Until(deadline)+time.Millisecond)):
+		case <-h.clock.after(min(200*time.Millisecond, left)):
 		}
 	}
 }
 
 // write loads the lease with its time counted from now.
 func (h *holder) write(ctx context.Context, command ...any) error {
-	began := time.Now()
+	began := h.clock.now()
 	now, err := h.c.timeMS(ctx)
 	if err != nil {
 		return err
@@ -156,8 +159,18 @@ func (h *holder) write(ctx context.Context, command ...any) error {
 func (h *holder) keep(ctx context.Context) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if time.Since(h.taken) < h.ttl/3 {
+	age := h.clock.now().Sub(h.taken)
+	if age < h.ttl/3 {
 		return nil
+	}
+	if age >= h.ttl { // another deployment may have come and gone
+		found, err := h.c.readHeld(ctx)
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(found.leases, func(l lease) bool { return l.name == h.lease.name }) {
+			return h.lost(nil)
+		}
 	}
 	err := h.write(ctx, "FUNCTION", "LOAD", "REPLACE")
 	var known *NodeError
@@ -165,9 +178,13 @@ func (h *holder) keep(ctx context.Context) error {
 	case err == nil, errors.As(err, &known):
 		return err
 	case isReply(err, "ERR Function "):
-		return h.c.fail("FUNCTION LOAD", ErrLeased, err, "has given the lease of this deployment to another one, as its time was up; look with: ratelimit status")
+		return h.lost(err)
 	}
 	return h.c.loadFailure(ctx, err)
+}
+
+func (h *holder) lost(err error) error {
+	return h.c.fail("FUNCTION LOAD", ErrLeased, err, "has given the lease of this deployment to another one, as its time was up; look with: ratelimit status")
 }
 
 // release gives the lease back. It answers a sentence for people where that fails.

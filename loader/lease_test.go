@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -161,5 +162,117 @@ func TestLookedAtAgainUnderTheLease(t *testing.T) {
 	report := must[loader.Report](t)(between(version("0.3.0", "000000000003")).Deploy(ctx, version("0.4.0", "000000000004")))
 	if n := report.Nodes[0]; n.Running.BuildID != "000000000004" || n.Previous.BuildID != "000000000003" {
 		t.Errorf("%+v", n)
+	}
+}
+
+// leaseOf names the lease that a server holds, "" for none.
+func leaseOf(t *testing.T, addr string) string {
+	t.Helper()
+	for name := range texts(t, addr) {
+		if strings.HasPrefix(name, "ratelimit_lease_") {
+			return name
+		}
+	}
+	return ""
+}
+
+// onFirstLoad is a trace that does something as the first server is about to get the build. It counts how often the lease
+// is renewed.
+func onFirstLoad(f three, renewals *atomic.Int64, do func()) loader.Option {
+	return loader.WithTrace(func(s loader.Step) {
+		switch {
+		case s.Addr == f.addrs[0] && s.Command == "FUNCTION LOAD REPLACE ratelimit":
+			do()
+		case strings.HasPrefix(s.Command, "FUNCTION LOAD REPLACE ratelimit_lease_"):
+			renewals.Add(1)
+		}
+	})
+}
+
+// A deployment that takes long renews its lease on the way, once in a third of its time.
+func TestLeaseIsRenewed(t *testing.T) {
+	f := startThree(t, redis.Options{})
+	for _, tt := range []struct {
+		took     time.Duration
+		renewals int64
+	}{{10*time.Second - 1, 0}, {10 * time.Second, 1}, {29 * time.Second, 1}, {time.Minute, 1}} {
+		clock := newTestClock()
+		var renewals atomic.Int64
+		l := newLoader(t, f.ring, clock.option(), onFirstLoad(f, &renewals, func() { clock.move(tt.took) }))
+		report, err := l.Deploy(t.Context(), version("0.1.0", fmt.Sprintf("%012d", tt.took.Milliseconds())))
+		if err != nil || !report.InStep() || renewals.Load() != tt.renewals {
+			t.Errorf("after %v: %d renewals, want %d; %v\n%s", tt.took, renewals.Load(), tt.renewals, err, states(report))
+		}
+		builds(t, f.addrs) // no lease is left
+	}
+}
+
+// A deployment whose time was up, and that finds another one at it, or another one's work, leaves all to that one.
+func TestLeaseIsLost(t *testing.T) {
+	f := startThree(t, redis.Options{})
+	ctx := t.Context()
+	other := newLoader(t, f.ring)
+	for _, tt := range []struct {
+		name  string
+		took  time.Duration
+		other func() // after our lease is gone
+		runs  [3]string
+	}{
+		{"the other one is at it", 10 * time.Second, func() {
+			put(t, f.addrs[0], "#!lua name=ratelimit_lease_other\nlocal WHO = \"ann\"\nlocal FROM_MS = 1\nlocal UNTIL_MS = 2\n"+
+				"redis.register_function('ratelimit_lease', function() return 1 end)")
+			put(t, f.addrs[1], string(buildC))
+		}, [3]string{"00000000000b", "00000000000c", "00000000000a"}},
+		{"the other one is done", time.Minute, func() { must[loader.Report](t)(other.Deploy(ctx, buildC)) },
+			[3]string{"00000000000b", "00000000000c", "00000000000c"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			must[loader.Report](t)(other.Deploy(ctx, buildA))
+			clock := newTestClock()
+			var renewals atomic.Int64
+			l := newLoader(t, f.ring, clock.option(), onFirstLoad(f, &renewals, func() {
+				clock.move(tt.took)
+				mustRun(t, at(t, f.addrs[0]), "FUNCTION", "DELETE", leaseOf(t, f.addrs[0]))
+				tt.other()
+			}))
+			report, err := l.Deploy(ctx, buildB)
+			checkPartial(t, err, loader.ErrLeased)
+			const lost = " has given the lease of this deployment to another one, as its time was up; look with: ratelimit status"
+			if len(report.Notes) != 1 || report.Notes[0] != "nothing was put back, as another deployment has begun: "+f.addrs[0]+lost {
+				t.Errorf("the notes are %q", report.Notes)
+			}
+			_ = at(t, f.addrs[0]).FunctionDelete(ctx, "ratelimit_lease_other").Err()
+			found := builds(t, f.addrs)
+			for i, addr := range f.addrs {
+				if found[addr] != tt.runs[i] {
+					t.Errorf("server %d runs %s, want %s", i+1, found[addr], tt.runs[i])
+				}
+			}
+		})
+	}
+}
+
+// Who waits for another deployment waits as long as is said, looks five times a second, and then says who is at it.
+func TestWaitForLeaseEnds(t *testing.T) {
+	addr, _ := startRedis(t)
+	ctx := t.Context()
+	now := must[time.Time](t)(at(t, addr).Time(ctx).Result())
+	put(t, addr, fmt.Sprintf("#!lua name=ratelimit_lease_ann\nlocal WHO = \"ann\"\nlocal FROM_MS = %d\nlocal UNTIL_MS = %d\n"+
+		"redis.register_function('ratelimit_lease', function() return 1 end)", now.UnixMilli(), now.Add(time.Hour).UnixMilli()))
+	for _, patience := range []time.Duration{0, time.Second, 1100 * time.Millisecond} {
+		clock := newTestClock()
+		began, sleeps := clock.now(), 0
+		l := newLoader(t, at(t, addr), loader.WithClock(clock.now, func(d time.Duration) <-chan time.Time {
+			sleeps++
+			woken := clock.after(d)
+			clock.move(d)
+			return woken
+		}))
+		_, err := l.Deploy(ctx, buildA, loader.WaitForLease(patience))
+		checkPartial(t, err, loader.ErrLeased)
+		waited := clock.now().Sub(began)
+		if waited != patience || sleeps != int((patience+199*time.Millisecond)/(200*time.Millisecond)) {
+			t.Errorf("waited %v for %v, in %d pieces", waited, patience, sleeps)
+		}
 	}
 }

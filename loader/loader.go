@@ -20,6 +20,13 @@ type Loader struct {
 	timeout  time.Duration
 	interval time.Duration
 	trace    func(Step)
+	clock    clock
+}
+
+// clock is this machine's, or that of a test.
+type clock struct {
+	now   func() time.Time
+	after func(time.Duration) <-chan time.Time
 }
 
 // Option sets how a Loader works. An option that cannot be met makes [New] fail.
@@ -69,7 +76,7 @@ func WithTrace(f func(Step)) Option {
 //
 // It fails when rdb is nil or of another type, or when an option is wrong.
 func New(rdb redis.UniversalClient, opts ...Option) (*Loader, error) {
-	l := &Loader{timeout: defaultTimeout, interval: defaultInterval}
+	l := &Loader{timeout: defaultTimeout, interval: defaultInterval, clock: clock{time.Now, time.After}}
 	switch c := rdb.(type) {
 	case nil:
 		return nil, errors.New("loader.New: the Redis client is nil; pass one made with redis.NewClient or redis.NewClusterClient")

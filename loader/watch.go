@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 )
@@ -71,14 +72,12 @@ func (l *Loader) Watch(ctx context.Context, build Build, report func(Event)) err
 	w.s.timeout = min(w.s.timeout, time.Second)
 	w.s.glances = map[string]*glance{}
 	defer w.s.close()
-	tick := time.NewTicker(l.interval)
-	defer tick.Stop()
 	for {
 		w.round(ctx)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-tick.C:
+		case <-l.clock.after(l.interval):
 		}
 	}
 }
@@ -147,7 +146,7 @@ func (w *watch) round(ctx context.Context) {
 
 // sees reports what was found on a node, and tells whether it is to be repaired now.
 func (w *watch) sees(m *member, verdict string) bool {
-	n, s, now := m.node, w.sight(m.node.Addr), time.Now()
+	n, s, now := m.node, w.sight(m.node.Addr), w.s.l.clock.now()
 	switch {
 	case n.Err != nil:
 		w.say(Event{Kind: Failed, Node: *n, Text: n.Err.Error()})
@@ -172,10 +171,9 @@ func (w *watch) account(m *member) {
 	}
 	s.finding = before.Digest
 	s.loads++
+	s.notUntil = w.s.l.clock.now()
 	if s.loads > 2 || m.node.Err != nil {
-		s.notUntil = time.Now().Add(min(time.Minute, 500*time.Millisecond<<min(s.loads, 10)))
-	} else {
-		s.notUntil = time.Now()
+		s.notUntil = s.notUntil.Add(min(time.Minute, 500*time.Millisecond<<min(s.loads, 10)))
 	}
 	if m.node.Err != nil {
 		w.say(Event{Kind: Failed, Node: *m.node, Text: m.node.Err.Error()})
@@ -208,7 +206,7 @@ func (w *watch) say(e Event) {
 		return
 	}
 	s.said = said
-	e.Time = time.Now()
+	e.Time = w.s.l.clock.now()
 	w.report(e)
 }
 
@@ -245,7 +243,10 @@ func (f *fleet) judge(ctx context.Context, lease string) map[*member]string {
 // laterBuild tells whether a newer version runs somewhere, or the last deployment that can be seen was one of another build.
 func (f *fleet) laterBuild() string {
 	for _, m := range f.members {
-		if r := m.node.Running; r.Contract > f.want.Contract || newer(r.Version, f.want.Version) {
+		switch r := m.node.Running; {
+		case r.Contract > f.want.Contract:
+			return fmt.Sprintf("%s runs version %s, which speaks contract %d", m.node.Addr, r.Version, r.Contract)
+		case newer(r.Version, f.want.Version):
 			return m.node.Addr + " runs the newer version " + r.Version
 		}
 	}

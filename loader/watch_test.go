@@ -68,6 +68,9 @@ func (w *watching) waitFor(t *testing.T, addr string, kind loader.EventKind, n i
 	return text
 }
 
+// glances are the looks within which a watch reads the texts.
+const glances = 11
+
 const often = 20 * time.Millisecond
 
 func TestWatchRepairsWhatIsLost(t *testing.T) {
@@ -182,30 +185,97 @@ func TestWatchNeverGoesBack(t *testing.T) {
 // Somebody who keeps on replacing the library is not answered at the same pace.
 func TestWatchDoesNotFight(t *testing.T) {
 	addr, _ := startRedis(t)
-	ctx := t.Context()
-	var looks atomic.Int64
-	l := newLoader(t, at(t, addr), loader.WithInterval(often), loader.WithTrace(func(s loader.Step) {
-		if strings.HasPrefix(s.Command, "FUNCTION LIST LIBRARYNAME") {
-			looks.Add(1)
+	clock := newTestClock()
+	w := startWatch(t, newLoader(t, at(t, addr), clock.option(), loader.WithInterval(time.Millisecond)), build(t))
+	older, _ := older(t)
+	repairs := 0
+	repaired := func(when string, wanted int) {
+		t.Helper()
+		repairs += wanted
+		if n, _ := w.count(addr, loader.Repaired); n != repairs {
+			t.Fatalf("%d repairs %s, want %d", n, when, repairs)
+		}
+	}
+	clock.asleep(t)
+	repaired("of an empty server", 1)
+	for range 3 {
+		put(t, addr, older)
+		clock.round(t, time.Millisecond)
+		repaired("at once", 1)
+	}
+	for wait := 4 * time.Second; wait < 20*time.Minute; wait *= 2 { // also where doubling it again would be beyond all bounds
+		put(t, addr, older)
+		clock.round(t, min(wait, time.Minute)-time.Millisecond)
+		repaired("a moment before it is time", 0)
+		clock.round(t, time.Millisecond)
+		repaired("when it is time", 1)
+	}
+	// Where the build has stayed for a minute, it is at once again.
+	clock.round(t, 3*time.Minute)
+	put(t, addr, older)
+	for range glances { // the text is not read at each look
+		if n, _ := w.count(addr, loader.Repaired); n > repairs {
+			break
+		}
+		clock.round(t, time.Millisecond)
+	}
+	repaired("after it was quiet", 1)
+	for range 2 {
+		put(t, addr, older)
+		clock.round(t, time.Millisecond)
+		repaired("after it was quiet, again", 1)
+	}
+}
+
+// A load that fails is tried again, and not at each look.
+func TestWatchWaitsAfterAFailure(t *testing.T) {
+	addr, _ := startRedis(t)
+	clock := newTestClock()
+	var tries atomic.Int64
+	l := newLoader(t, at(t, addr), clock.option(), loader.WithInterval(time.Millisecond), loader.WithTrace(func(s loader.Step) {
+		if s.Command == "FUNCTION LOAD REPLACE ratelimit" {
+			tries.Add(1)
 		}
 	}))
+	mustRun(t, at(t, addr), "CONFIG", "SET", "maxmemory", "1")
 	w := startWatch(t, l, build(t))
-	w.waitFor(t, addr, loader.Repaired, 1)
-	older, _ := older(t)
-	replace := func() {
-		if err := at(t, addr).FunctionLoadReplace(ctx, older).Err(); err != nil {
-			t.Fatal(err)
+	clock.asleep(t)
+	for i, wait := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second} {
+		if n := tries.Load(); n != int64(i+1) {
+			t.Fatalf("%d tries, want %d", n, i+1)
 		}
+		clock.round(t, wait-time.Millisecond)
+		if n := tries.Load(); n != int64(i+1) {
+			t.Errorf("%d tries before it is time, want %d", n, i+1)
+		}
+		clock.round(t, time.Millisecond)
 	}
-	for n := 2; n <= 4; n++ {
-		replace()
-		w.waitFor(t, addr, loader.Repaired, n)
+	mustRun(t, at(t, addr), "CONFIG", "SET", "maxmemory", "0")
+	clock.round(t, 8*time.Second-time.Millisecond)
+	if n, _ := w.count(addr, loader.Repaired); n != 0 {
+		t.Errorf("repaired before it is time")
 	}
-	replace()
-	seen := looks.Load()
-	eventually(t, "ten more looks", func() bool { return looks.Load() >= seen+10 })
-	if n, _ := w.count(addr, loader.Repaired); n != 4 {
-		t.Errorf("%d repairs", n)
+	clock.round(t, time.Millisecond)
+	failures, _ := w.count(addr, loader.Failed)
+	if n, _ := w.count(addr, loader.Repaired); n != 1 || failures != 1 {
+		t.Errorf("%d repairs, and the failure was said %d times", n, failures)
+	}
+}
+
+// What speaks a higher contract anywhere keeps a watch from loading elsewhere, whatever its version.
+func TestWatchLeavesALowerContractToOthers(t *testing.T) {
+	f := startThree(t, redis.Options{})
+	put(t, f.addrs[1], strings.Replace(string(version("0.0.1", "000000000006")), "local CONTRACT = 1", "local CONTRACT = 2", 1))
+	clock := newTestClock()
+	w := startWatch(t, newLoader(t, f.ring, clock.option()), version("0.1.0", "000000000001"))
+	clock.asleep(t)
+	for _, addr := range []string{f.addrs[0], f.addrs[2]} {
+		if n, text := w.count(addr, loader.Left); n != 1 || text != addr+" has no library and is left as it is, as "+f.addrs[1]+" runs version 0.0.1, which speaks contract 2" {
+			t.Errorf("%d, %s", n, text)
+		}
+		if found := texts(t, addr); len(found) != 0 {
+			t.Errorf("%s holds %d libraries", addr, len(found))
+		}
 	}
 }
 
