@@ -10,7 +10,7 @@ import (
 )
 
 // A library with policies answers the same on every server as it does offline; and one with as many policies as a build
-// takes, with long names, loads.
+// takes, with long names and limits, close to the largest text there can be, loads.
 func TestPolicies(t *testing.T) {
 	build, err := policyvectors.Build()
 	if err != nil {
@@ -65,11 +65,11 @@ func largest(t *testing.T) functions.Build {
 	t.Helper()
 	list := make([]functions.Policy, functions.MostPolicies)
 	for i := range list {
-		list[i] = functions.Policy{Name: nameOf(i), Limits: []functions.PolicyLimit{{Limit: fmt.Sprintf("sliding_window %d/m buckets=10, 100000/h", i+1)}}}
+		list[i] = functions.Policy{Name: nameOf(i), Limits: []functions.PolicyLimit{{Limit: fmt.Sprintf("sliding_window %d/m buckets=10, 100000/h, %d/d buckets=24, 300000/7d, 400000/30d, 500000/365d", i+1, 100001+i)}}}
 	}
 	build, err := functions.New(functions.WithPolicies(list...))
-	if err != nil {
-		t.Fatal(err)
+	if size := len(build.Text()); err != nil || size < 1_900_000 {
+		t.Fatalf("a text of %d bytes, not close to the 2 MiB that a build may have: %v", size, err)
 	}
 	return build
 }

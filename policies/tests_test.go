@@ -76,6 +76,7 @@ func TestFailures(t *testing.T) {
 		{"never", "  - {take: [api, k], cost: 3, expect: {retry_after: 1s}}\n  - {take: [api, k], cost: 2, expect: {retry_after: never}}\n",
 			"5:53 take @api k cost 3 at 0s: retry_after: expected 1s, got never\n6:53 take @api k cost 2 at 0s: retry_after: expected never, got 0s"},
 		{"how many", "  - {take: [api, k], times: 5, expect: {allowed: 3}}\n", "5:50 take @api k 5 times at 0s: allowed: expected 3 of the calls, got 2 of the calls"},
+		{"more than expected", "  - {take: [api, k], times: 5, expect: {allowed: 1}}\n", "5:50 take @api k 5 times at 0s: allowed: expected 1 of the calls, got 2 of the calls"},
 		{"every one", "  - {take: [api, k], times: 5, expect: {allowed: true, remaining: 0}}\n", "5:50 take @api k 5 times at 0s: allowed: expected true for every call, got false for call 3 of 5"},
 		{"none", "  - {take: [api, k], times: 5, expect: {allowed: false}}\n", "5:50 take @api k 5 times at 0s: allowed: expected false for every call, got true for call 1 of 5"},
 		{"a key by its name", "  - {take: [calc, r, c], times: 2, expect: {index: resource, allowed: 1}}\n", "5:52 take @calc r c 2 times at 0s: index: expected 1 (resource), got 2 (consumer)"},
