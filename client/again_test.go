@@ -160,31 +160,34 @@ func TestErrorsAfterALostReply(t *testing.T) {
 	const began = `ratelimit: take "{k}" "{k}:once:a" "{k}:usage": sent, but the reply was lost; it was counted once or not at all (`
 	readonly := answered("READONLY You can't write against a read only replica.")
 	denied := answered("NOPERM no")
-	done, cancel := context.WithCancel(t.Context())
-	cancel()
 	for _, tt := range []struct {
 		name string
-		ctx  context.Context
+		ends bool    // the context does, during the first call
 		errs []error // of the calls in turn, the last of all that follow
 		ttl  time.Duration
 		want string
 		sent int
 		is   []error
 	}{
-		{"lost four times", t.Context(), []error{io.EOF}, time.Minute, "EOF; asked again 3 times, at last: EOF)", 4, []error{io.EOF}},
-		{"no connection then", t.Context(), []error{io.EOF, redis.ErrPoolTimeout}, time.Minute,
+		{"lost four times", false, []error{io.EOF}, time.Minute, "EOF; asked again 3 times, at last: EOF)", 4, []error{io.EOF}},
+		{"no connection then", false, []error{io.EOF, redis.ErrPoolTimeout}, time.Minute,
 			"EOF; asked again 3 times, at last: redis: connection pool timeout)", 4, []error{io.EOF, redis.ErrPoolTimeout}},
-		{"a replica then", t.Context(), []error{io.EOF, readonly}, time.Minute,
+		{"a replica then", false, []error{io.EOF, readonly}, time.Minute,
 			"EOF; asked again 3 times, at last: READONLY You can't write against a read only replica.)", 4, []error{io.EOF, readonly}},
-		{"refused then", t.Context(), []error{io.EOF, denied}, time.Minute, "EOF; asked again once, at last: NOPERM no)", 2, []error{io.EOF, denied}},
-		{"no time to ask again", t.Context(), []error{io.EOF}, time.Millisecond, "EOF)", 1, []error{io.EOF}},
-		{"the context has ended", done, []error{io.EOF}, time.Minute, "context canceled: EOF)", 1, []error{io.EOF, context.Canceled}},
+		{"refused then", false, []error{io.EOF, denied}, time.Minute, "EOF; asked again once, at last: NOPERM no)", 2, []error{io.EOF, denied}},
+		{"no time to ask again", false, []error{io.EOF}, time.Millisecond, "EOF)", 1, []error{io.EOF}},
+		{"the context has ended", true, []error{io.EOF}, time.Minute, "context canceled: EOF)", 1, []error{io.EOF, context.Canceled}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f := &fake{sent: true, errs: tt.errs}
 			req := withOnceKey("a")
 			req.OnceTTL = tt.ttl
-			_, err := newClient(t, f).Take(tt.ctx, req)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			if tt.ends {
+				f.after = func(int) { cancel() }
+			}
+			_, err := newClient(t, f).Take(ctx, req)
 			if err == nil || err.Error() != began+tt.want || len(f.lines) != tt.sent {
 				t.Errorf("%v, sent %d times\nwant %s, %d times", err, len(f.lines), began+tt.want, tt.sent)
 			}

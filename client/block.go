@@ -6,9 +6,10 @@ import (
 	"time"
 )
 
-// Block denies every call on keys for d from now, whatever their limits: Result then has Allowed false, Remaining 0 and
-// RetryAfter until the block ends. What was taken before goes on to refill underneath. A second block replaces the
-// first, a shorter one too. All keys are blocked, or none.
+// Block denies takes, peeks, refunds and Lease.Acquire on keys for d from now, whatever their limits: Result then has
+// Allowed false, Remaining 0 and RetryAfter until the block ends, or [Never] for a cost above what the limit holds. A key
+// under a shadow policy is let through, and leases that are held can be renewed and released. What was taken before goes on
+// to refill underneath. A second block replaces the first, a shorter one too. All keys are blocked, or none.
 //
 // d is from 1 ms to 36500 days, a part of a ms rounded up ([ErrBadArgs]). In a cluster the keys share a hash tag.
 func (c *Client) Block(ctx context.Context, d time.Duration, keys ...string) error {

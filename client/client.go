@@ -54,8 +54,8 @@ func (c *Client) Allow(ctx context.Context, key string, limit Limit) (Result, er
 }
 
 // AllowN takes n units from key under limit, all of them or none: Result.Allowed tells which. A denied call changes
-// nothing. n = 0 is allowed and writes nothing; n above what the limit can ever hold is denied with RetryAfter
-// [Never]; n below 0 or above 2^53 is an error ([ErrBadCost]).
+// nothing. n = 0 is allowed unless the key is blocked, and writes nothing; n above what the limit can ever hold is denied
+// with RetryAfter [Never]; n below 0 or above 2^53 is an error ([ErrBadCost]).
 func (c *Client) AllowN(ctx context.Context, key string, limit Limit, n int64) (Result, error) {
 	return c.Take(ctx, Request{Keys: []string{key}, Limits: []Limit{limit}, Costs: []int64{n}})
 }
@@ -71,7 +71,8 @@ func (c *Client) PeekN(ctx context.Context, key string, limit Limit, n int64) (R
 	return c.PeekRequest(ctx, Request{Keys: []string{key}, Limits: []Limit{limit}, Costs: []int64{n}})
 }
 
-// Take makes one atomic decision over all keys of req: every one is charged, or none is.
+// Take makes one atomic decision over all keys of req: every one is charged, or none is. A shadow policy decides for itself,
+// and only where the others allow; see [Shadow].
 //
 // A reply that is lost ends in [ErrOutcomeUnknown], unless req has an OnceKey: then the call is asked again up to three
 // times, within 0.3 s besides the calls themselves, as long as ctx
@@ -96,8 +97,8 @@ func (c *Client) RefundN(ctx context.Context, key string, limit Limit, n int64) 
 	return c.Refund(ctx, Request{Keys: []string{key}, Limits: []Limit{limit}, Costs: []int64{n}})
 }
 
-// Refund gives the costs of req back to its keys: to all, or, where one is blocked, to none. With the request of an
-// allowed [Client.Take] it undoes that call. See [Client.RefundN].
+// Refund gives the costs of req back to its keys: to all, or, where one is blocked, to none; the keys of a shadow policy
+// apart from the others. With the request of an allowed [Client.Take] it gives back what that took. See [Client.RefundN].
 //
 // Nothing is counted under req.UsageKey. A req.OnceKey is an error ([ErrBadArgs]): the kept reply would go on to answer
 // that the call was charged. Take the key out, and do not take with it again.

@@ -50,6 +50,17 @@ func fcall(ctx context.Context, command, verb string, keys []string, args []any)
 
 const prefixOfFunctions = "ratelimit_"
 
+// ready is the error of a call that is not to be sent, or nil.
+func (c *Client) ready(ctx context.Context, verb string, keys []string) error {
+	if err := c.unnamed(keys); err != nil {
+		return refused(verb, keys, err)
+	}
+	if cause := ended(ctx); cause != nil { // some clients would send it all the same
+		return notSent(verb, keys, cause)
+	}
+	return nil
+}
+
 // unnamed is the error for a key that was given empty, or nil. The server would take it: everybody whose name got lost on
 // the way would then share one limit.
 func (c *Client) unnamed(keys []string) error {
@@ -67,8 +78,8 @@ func (c *Client) unnamed(keys []string) error {
 
 // callOnce is for functions that write.
 func (c *Client) callOnce(ctx context.Context, verb string, keys []string, args []any) (any, error) {
-	if err := c.unnamed(keys); err != nil {
-		return nil, refused(verb, keys, err)
+	if err := c.ready(ctx, verb, keys); err != nil {
+		return nil, err
 	}
 	cmd := &onceCmd{Cmd: fcall(ctx, "fcall", verb, keys, args)}
 	err := c.rdb.Process(ctx, cmd)
@@ -83,8 +94,8 @@ func (c *Client) callOnce(ctx context.Context, verb string, keys []string, args 
 
 // callReadOnly is for functions that write nothing: repeating them is harmless, and replicas may answer.
 func (c *Client) callReadOnly(ctx context.Context, verb string, keys []string, args []any) (any, error) {
-	if err := c.unnamed(keys); err != nil {
-		return nil, refused(verb, keys, err)
+	if err := c.ready(ctx, verb, keys); err != nil {
+		return nil, err
 	}
 	cmd := fcall(ctx, "fcall_ro", verb, keys, args)
 	err := c.rdb.Process(ctx, cmd)
@@ -108,7 +119,7 @@ func (c *Client) callAgain(ctx context.Context, verb string, keys []string, args
 	began := time.Now()
 	reply, err := c.callOnce(ctx, verb, keys, args)
 	first, last, n := err, err, 0
-	if !errors.Is(first, ErrOutcomeUnknown) {
+	if !lost(first) {
 		return reply, err
 	}
 	for _, pause := range pauses {
@@ -135,7 +146,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	case <-ctx.Done():
 		return false
 	case <-timer.C:
-		return ctx.Err() == nil
+		return ended(ctx) == nil
 	}
 }
 

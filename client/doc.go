@@ -31,7 +31,8 @@
 //
 // A denial is a [Result], not an error. An error means that no decision reached the caller. It is an [*Error], and
 // errors.Is sorts it into one of the Err values of this package. An application that must choose what to do without a
-// decision needs to know most of all whether the call may have been counted: only [ErrOutcomeUnknown] leaves that open.
+// decision needs to know most of all whether the call may have been counted: only [ErrOutcomeUnknown] leaves that open,
+// and any other error means that nothing was.
 //
 // # Lost replies
 //
@@ -42,8 +43,9 @@
 // Where asking again is safe, it is done here: up to three times, within 0.3 s besides the calls themselves, for a
 // request with an OnceKey and for acquiring or renewing a lease. Peek, Usage and Info go-redis repeats as it is set to.
 //
-// A context's deadline ends the wait for a connection. It also ends the wait for the reply where the go-redis client
-// was made with ContextTimeoutEnabled; otherwise ReadTimeout does. Set both to what the caller can wait for.
+// A call whose context has ended before it sends nothing. A context's deadline ends the wait for a connection. It also
+// ends the wait for the reply where the go-redis client was made with ContextTimeoutEnabled; otherwise ReadTimeout does.
+// Set both to what the caller can wait for.
 //
 // The library is put on the server by the command `ratelimit deploy` or by package loader. This package never does it.
 package client

@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// What went wrong, for errors.Is. In all cases but [ErrOutcomeUnknown] nothing was counted or changed.
+// What went wrong, for errors.Is. Where an error is not [ErrOutcomeUnknown] too, nothing was counted or changed.
 var (
 	// ErrBadLimit: the server does not understand the limit.
 	ErrBadLimit = errors.New("bad limit")
@@ -38,19 +38,22 @@ var (
 	// ErrNotDeployed: the server does not hold the library. Run: ratelimit deploy.
 	ErrNotDeployed = errors.New("library not deployed")
 
-	// ErrNoPermission: the server refuses this user the login, the function, a command in it, or the key.
+	// ErrNoPermission: the server refuses this user the login, the function, a command in it, or the key. Where it is a
+	// command in it, what the function did before that stays done: then a call that writes is ErrOutcomeUnknown too.
 	ErrNoPermission = errors.New("no permission")
 
 	// ErrUnavailable: no server could decide: no connection, no reply, or a server that cannot serve now (READONLY,
-	// OOM, BUSY, LOADING, CLUSTERDOWN and the like; see Error.Code). An error that is also [ErrOutcomeUnknown] may
-	// have been counted; any other was not.
+	// OOM, BUSY, LOADING, CLUSTERDOWN and the like; see Error.Code); or the context had ended before the call was sent.
 	ErrUnavailable = errors.New("no server could decide")
 
-	// ErrOutcomeUnknown: the call was sent and no reply came, so it may have been executed: it took effect once or not at
-	// all. Every such error is also [ErrUnavailable].
+	// ErrOutcomeUnknown: the call may have been executed. It was sent and no reply came: then the error is [ErrUnavailable]
+	// too, and the call took effect once or not at all. Or the reply does not tell: it is [ErrBadReply], [ErrNoPermission]
+	// for a command within the function, or an error of the server that this package does not know. Calls that write
+	// nothing (Peek, Usage, Info) never end so.
 	ErrOutcomeUnknown = errors.New("outcome unknown")
 
-	// ErrBadReply: the server answered something that the library never answers.
+	// ErrBadReply: the server answered something that the library never answers. What answered is not the library, or not
+	// this one, and what it did is not known: a call that writes is [ErrOutcomeUnknown] too.
 	ErrBadReply = errors.New("bad reply")
 )
 
@@ -72,8 +75,9 @@ type Error struct {
 	// Err is what was reported: the server's reply as a redis.Error, or the error of the connection or the context.
 	Err error
 
-	class error  // one of the Err values, or nil
-	says  string // the sentence of Error, without what was called
+	class   error  // one of the Err values but ErrOutcomeUnknown, or nil
+	unknown bool   // ErrOutcomeUnknown
+	says    string // the sentence of Error, without what was called
 }
 
 // Error is one sentence that names the call, what is wrong and, where something can be done, what to do.
@@ -96,11 +100,11 @@ func (e *Error) Error() string {
 // Unwrap gives errors.Is and errors.As what Error stands for and what caused it.
 func (e *Error) Unwrap() []error {
 	var all []error
-	if e.class == ErrOutcomeUnknown {
-		all = append(all, ErrUnavailable)
-	}
 	if e.class != nil {
 		all = append(all, e.class)
+	}
+	if e.unknown {
+		all = append(all, ErrOutcomeUnknown)
 	}
 	if e.Err != nil {
 		all = append(all, e.Err)
@@ -118,7 +122,8 @@ var refusals = map[string]error{
 	"NOPOLICY": ErrNoPolicy,
 }
 
-// replies are the server's own errors, by how they begin. The first that fits counts.
+// replies are the server's own errors, by how they begin. The first that fits counts. All but the two that come out of
+// the middle of a function mean that it did not begin.
 var replies = []struct {
 	prefix, code string
 	class        error
@@ -128,8 +133,8 @@ var replies = []struct {
 	{"ERR unknown command", "ERR", ErrNotDeployed, "the server has no functions; it must be Redis 7.0 or later, or Valkey"},
 	{"CROSSSLOT", "CROSSSLOT", ErrCrossSlot, "the keys lie in different hash slots; give all keys of one call the same hash tag, such as {user:42}"},
 	{"NOPERM", "NOPERM", ErrNoPermission, noPermission},
-	{"ERR The user executing the script", "ERR", ErrNoPermission, noPermission},
-	{"ERR ACL failure in script", "ERR", ErrNoPermission, noPermission},
+	{"ERR The user executing the script", "ERR", ErrNoPermission, noCommand},
+	{"ERR ACL failure in script", "ERR", ErrNoPermission, noCommand},
 	{"NOAUTH", "NOAUTH", ErrNoPermission, noPassword},
 	{"WRONGPASS", "WRONGPASS", ErrNoPermission, noLogin},
 	{"READONLY", "READONLY", ErrUnavailable, "the server is a read-only replica; connect to its primary"},
@@ -148,6 +153,7 @@ var replies = []struct {
 
 const (
 	noPermission = "the user lacks a right; it needs fcall, fcall_ro, the commands that the library calls, and these keys"
+	noCommand    = "the user lacks a right within the function; it needs the commands that the library calls; ratelimit acl lists them"
 	noPassword   = "the server wants a password; give redis://:PASSWORD@host:port, or Password in the options of the Redis client"
 	noLogin      = "the server refuses the login; check the user name and the password"
 	redirected   = "the server is part of a cluster and does not hold these keys; use redis.NewClusterClient"
@@ -158,7 +164,7 @@ func newError(ctx context.Context, op string, keys []string, err error, written 
 	e := &Error{Op: op, Keys: keys, Err: err}
 	var reply redis.Error
 	if errors.As(err, &reply) {
-		e.sortReply(reply.Error())
+		e.sortReply(reply.Error(), written)
 		return e
 	}
 	// A deadline shows as a timeout of the network; the caller looks for the context's own error.
@@ -176,7 +182,7 @@ func newError(ctx context.Context, op string, keys []string, err error, written 
 		e.class = ErrUnavailable
 		e.says = fmt.Sprintf("no connection, nothing was %s (%v)", did, e.Err)
 	case written:
-		e.class = ErrOutcomeUnknown
+		e.class, e.unknown = ErrUnavailable, true
 		e.says = fmt.Sprintf("sent, but the reply was lost; it %s once or not at all (%v)", effect(op), e.Err)
 	default:
 		e.class = ErrUnavailable
@@ -208,7 +214,7 @@ func lostAgain(ctx context.Context, first, last error, n int) error {
 		err = fmt.Errorf("%w: %w", cause, err)
 	}
 	return &Error{
-		Op: e.Op, Keys: e.Keys, Err: err, class: ErrOutcomeUnknown,
+		Op: e.Op, Keys: e.Keys, Err: err, class: ErrUnavailable, unknown: true,
 		says: fmt.Sprintf("sent, but the reply was lost; it %s once or not at all (%v)", effect(e.Op), err),
 	}
 }
@@ -218,6 +224,17 @@ func times(n int) string {
 		return "once"
 	}
 	return fmt.Sprintf("%d times", n)
+}
+
+// lost tells whether err is that of a call whose reply did not come.
+func lost(err error) bool { return errors.Is(err, ErrOutcomeUnknown) && errors.Is(err, ErrUnavailable) }
+
+// notSent is the error of a call whose context had ended before.
+func notSent(op string, keys []string, cause error) *Error {
+	return &Error{
+		Op: op, Keys: keys, Err: cause, class: ErrUnavailable,
+		says: fmt.Sprintf("not sent, since the context has ended; give the call one that lasts (%v)", cause),
+	}
 }
 
 // refused is the error of a call that is not sent: err begins with the word that the server would use.
@@ -235,7 +252,8 @@ func ended(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func (e *Error) sortReply(text string) {
+// sortReply sorts an error reply. writes tells whether the call writes.
+func (e *Error) sortReply(text string, writes bool) {
 	if rest, ok := strings.CutPrefix(text, "RATELIMIT "); ok {
 		e.Code, _, _ = strings.Cut(rest, " ")
 		e.class = refusals[e.Code]
@@ -245,19 +263,33 @@ func (e *Error) sortReply(text string) {
 	for _, r := range replies {
 		if strings.HasPrefix(text, r.prefix) {
 			e.Code, e.class, e.says = r.code, r.class, r.says+" ("+text+")"
+			if r.says == noCommand {
+				e.doubt(writes)
+			}
 			return
 		}
 	}
 	e.Code, _, _ = strings.Cut(text, " ")
 	e.says = "the server answered: " + text
+	e.doubt(writes)
+}
+
+// doubt says of a call that writes that it may have been executed, whatever came back.
+func (e *Error) doubt(writes bool) {
+	if writes {
+		e.unknown = true
+		e.says += "; whether it " + effect(e.Op) + " is not known"
+	}
 }
 
 func badReply(op string, keys []string, want string, got any) *Error {
 	err := fmt.Errorf("%s answered %s where %s was expected", prefixOfFunctions+op, describe(got), want)
-	return &Error{
+	e := &Error{
 		Op: op, Keys: keys, Err: err, class: ErrBadReply,
 		says: err.Error() + "; is another library of this name on the server? run: ratelimit status",
 	}
+	e.doubt(op != "peek" && op != "usage" && op != "info")
+	return e
 }
 
 // describe shows a reply in one short line.

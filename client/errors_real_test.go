@@ -47,13 +47,22 @@ func TestErrorsOfRealServers(t *testing.T) {
 	for user, rules := range map[string][]any{
 		"nofcall": {"on", "nopass", "~*", "-@all", "+hello", "+ping"},
 		"nokeys":  {"on", "nopass", "+@all"},
-		"noinner": {"on", "nopass", "~*", "-@all", "+fcall"},
 	} {
 		if err := rdb.Do(ctx, append([]any{"acl", "setuser", user}, rules...)...).Err(); err != nil {
 			t.Fatal(err)
 		}
 		as := newClient(t, connect(t, redis.Options{Addr: server.addr, Username: user, Password: "x"}))
 		check(user, as, "k", "5/m", "the user lacks a right; it needs fcall", client.ErrNoPermission)
+	}
+	// A refusal within the function leaves what the function did before.
+	if err := rdb.Do(ctx, "acl", "setuser", "nohset", "on", "nopass", "~*", "+@all", "-hset").Err(); err != nil {
+		t.Fatal(err)
+	}
+	as := newClient(t, connect(t, redis.Options{Addr: server.addr, Username: "nohset", Password: "x"}))
+	_, err = as.Take(ctx, client.Request{Keys: []string{"within"}, Limits: []client.Limit{"5/d"}, UsageKey: "usage"})
+	wantClasses(t, "within the function", err, client.ErrNoPermission, client.ErrOutcomeUnknown)
+	if left := must[client.Result](t)(c.Peek(ctx, "within", "5/d")).Remaining; left != 3 {
+		t.Errorf("%d are left, want 3: the refused call had charged one", left)
 	}
 	check("login", newClient(t, connect(t, redis.Options{Addr: server.addr, Username: "nobody", Password: "x"})), "k", "5/m",
 		"the server refuses the login", client.ErrNoPermission)

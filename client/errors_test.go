@@ -40,6 +40,7 @@ func wantClasses(t *testing.T, name string, err error, want ...error) {
 
 func TestErrorReplies(t *testing.T) {
 	const call = `ratelimit: take "user:42": `
+	const unknown = "; whether it was counted is not known"
 	for _, tt := range []struct {
 		reply string
 		class error
@@ -63,9 +64,9 @@ func TestErrorReplies(t *testing.T) {
 		{`NOPERM this user has no permissions to run the 'fcall' command`, client.ErrNoPermission, "NOPERM",
 			`the user lacks a right; it needs fcall, fcall_ro, the commands that the library calls, and these keys (NOPERM this user has no permissions to run the 'fcall' command)`},
 		{`ERR The user executing the script can't run this command or subcommand script: ratelimit_take, on @user_function:9.`, client.ErrNoPermission, "ERR",
-			`the user lacks a right; it needs fcall, fcall_ro, the commands that the library calls, and these keys (ERR The user executing the script can't run this command or subcommand script: ratelimit_take, on @user_function:9.)`},
+			`the user lacks a right within the function; it needs the commands that the library calls; ratelimit acl lists them (ERR The user executing the script can't run this command or subcommand script: ratelimit_take, on @user_function:9.)` + unknown},
 		{`ERR ACL failure in script: User bob has no permissions to run the 'get' command`, client.ErrNoPermission, "ERR",
-			`the user lacks a right; it needs fcall, fcall_ro, the commands that the library calls, and these keys (ERR ACL failure in script: User bob has no permissions to run the 'get' command)`},
+			`the user lacks a right within the function; it needs the commands that the library calls; ratelimit acl lists them (ERR ACL failure in script: User bob has no permissions to run the 'get' command)` + unknown},
 		{`NOAUTH Authentication required.`, client.ErrNoPermission, "NOAUTH",
 			`the server wants a password; give redis://:PASSWORD@host:port, or Password in the options of the Redis client (NOAUTH Authentication required.)`},
 		{`WRONGPASS invalid username-password pair or user is disabled.`, client.ErrNoPermission, "WRONGPASS",
@@ -94,7 +95,7 @@ func TestErrorReplies(t *testing.T) {
 			`the server cannot save its data and so accepts no writes; see its log (MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.)`},
 		{`ERR max number of clients reached`, client.ErrUnavailable, "ERR",
 			`the server has too many connections; raise its maxclients or use fewer (ERR max number of clients reached)`},
-		{`ERR something new`, nil, "ERR", `the server answered: ERR something new`},
+		{`ERR something new`, nil, "ERR", `the server answered: ERR something new` + unknown},
 	} {
 		_, err := newClient(t, &fake{err: answered(tt.reply), sent: true}).Allow(t.Context(), "user:42", "100/x")
 		var e *client.Error
@@ -108,53 +109,64 @@ func TestErrorReplies(t *testing.T) {
 		if e.Code != tt.code || e.Op != "take" || len(e.Keys) != 1 || e.Keys[0] != "user:42" || e.Err != answered(tt.reply) {
 			t.Errorf("%s: fields %q %q %q %v", tt.reply, e.Code, e.Op, e.Keys, e.Err)
 		}
-		if tt.class == nil {
-			wantClasses(t, tt.reply, err)
-		} else {
-			wantClasses(t, tt.reply, err, tt.class)
+		var want []error
+		if tt.class != nil {
+			want = append(want, tt.class)
+		}
+		if strings.HasSuffix(tt.want, unknown) {
+			want = append(want, client.ErrOutcomeUnknown)
+		}
+		wantClasses(t, tt.reply, err, want...)
+		_, err = newClient(t, &fake{err: answered(tt.reply), sent: true}).Peek(t.Context(), "user:42", "100/x")
+		if errors.Is(err, client.ErrOutcomeUnknown) {
+			t.Errorf("of a peek: %v", err)
 		}
 	}
 }
 
 func TestConnectionErrors(t *testing.T) {
 	dial := &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
-	done, cancel := context.WithCancel(context.Background())
-	cancel()
 	for _, tt := range []struct {
 		name  string
-		ctx   context.Context
+		ends  bool // the context does, meanwhile
 		err   error
 		sent  bool
 		want  string
 		class []error
 		is    error
 	}{
-		{"refused", context.Background(), dial, false,
+		{"refused", false, dial, false,
 			`ratelimit: take "k": no connection, nothing was counted (dial tcp: connect: connection refused)`,
 			[]error{client.ErrUnavailable}, syscall.ECONNREFUSED},
-		{"refused after a redirection", context.Background(), dial, true,
+		{"refused after a redirection", false, dial, true,
 			`ratelimit: take "k": no connection, nothing was counted (dial tcp: connect: connection refused)`,
 			[]error{client.ErrUnavailable}, syscall.ECONNREFUSED},
-		{"pool", context.Background(), redis.ErrPoolTimeout, true,
+		{"pool", false, redis.ErrPoolTimeout, true,
 			`ratelimit: take "k": no connection, nothing was counted (redis: connection pool timeout)`,
 			[]error{client.ErrUnavailable}, redis.ErrPoolTimeout},
-		{"closed", context.Background(), redis.ErrClosed, false,
+		{"closed", false, redis.ErrClosed, false,
 			`ratelimit: take "k": no connection, nothing was counted (redis: client is closed)`,
 			[]error{client.ErrUnavailable}, redis.ErrClosed},
-		{"lost", context.Background(), io.EOF, true,
+		{"lost", false, io.EOF, true,
 			`ratelimit: take "k": sent, but the reply was lost; it was counted once or not at all (EOF)`,
 			[]error{client.ErrUnavailable, client.ErrOutcomeUnknown}, io.EOF},
-		{"failed before it was sent", context.Background(), io.EOF, false,
+		{"failed before it was sent", false, io.EOF, false,
 			`ratelimit: take "k": no reply, nothing was counted (EOF)`,
 			[]error{client.ErrUnavailable}, io.EOF},
-		{"context done before", done, context.Canceled, false,
+		{"context done before it was sent", true, context.Canceled, false,
 			`ratelimit: take "k": no reply, nothing was counted (context canceled)`,
 			[]error{client.ErrUnavailable}, context.Canceled},
-		{"context done meanwhile", done, os.ErrDeadlineExceeded, true,
+		{"context done meanwhile", true, os.ErrDeadlineExceeded, true,
 			`ratelimit: take "k": sent, but the reply was lost; it was counted once or not at all (context canceled: i/o timeout)`,
 			[]error{client.ErrUnavailable, client.ErrOutcomeUnknown}, context.Canceled},
 	} {
-		_, err := newClient(t, &fake{err: tt.err, sent: tt.sent}).Allow(tt.ctx, "k", "100/m")
+		ctx, cancel := context.WithCancel(t.Context())
+		_, err := newClient(t, &fake{err: tt.err, sent: tt.sent, after: func(int) {
+			if tt.ends {
+				cancel()
+			}
+		}}).Allow(ctx, "k", "100/m")
+		cancel()
 		if err == nil || err.Error() != tt.want {
 			t.Errorf("%s: %v\nwant %s", tt.name, err, tt.want)
 		}
@@ -230,14 +242,13 @@ func TestBadReplies(t *testing.T) {
 	} {
 		c := newClient(t, &fake{reply: tt.reply})
 		_, err := c.Allow(t.Context(), "k", "5/m")
-		want := `ratelimit: take "k": ratelimit_take answered ` + tt.shown + ` where an array of at least 6 integers was expected` + tail
+		want := `ratelimit: take "k": ratelimit_take answered ` + tt.shown + ` where an array of at least 6 integers was expected` + tail + "; whether it was counted is not known"
 		if err == nil || err.Error() != want {
 			t.Errorf("%v: %v\nwant %s", tt.reply, err, want)
 		}
-		wantClasses(t, fmt.Sprint(tt.reply), err, client.ErrBadReply)
-		if _, err := c.Peek(t.Context(), "k", "5/m"); !errors.Is(err, client.ErrBadReply) {
-			t.Errorf("peek takes %v: %v", tt.reply, err)
-		}
+		wantClasses(t, fmt.Sprint(tt.reply), err, client.ErrBadReply, client.ErrOutcomeUnknown)
+		_, err = c.Peek(t.Context(), "k", "5/m")
+		wantClasses(t, fmt.Sprint("peek ", tt.reply), err, client.ErrBadReply)
 	}
 	for _, tt := range []struct {
 		verb, key string
@@ -276,10 +287,14 @@ func TestBadReplies(t *testing.T) {
 			f := &fake{reply: reply}
 			err := tt.call(newClient(t, f))
 			begin := "ratelimit: " + tt.verb + tt.key + ": ratelimit_" + tt.verb + " answered "
-			if err == nil || !strings.HasPrefix(err.Error(), begin) || !strings.HasSuffix(err.Error(), " where "+tt.want+" was expected"+tail) {
+			end, classes := " where "+tt.want+" was expected"+tail, []error{client.ErrBadReply}
+			if tt.verb != "usage" && tt.verb != "info" {
+				end, classes = end+"; whether it took effect is not known", append(classes, client.ErrOutcomeUnknown)
+			}
+			if err == nil || !strings.HasPrefix(err.Error(), begin) || !strings.HasSuffix(err.Error(), end) {
 				t.Errorf("%s takes %v: %v", tt.verb, reply, err)
 			}
-			wantClasses(t, tt.verb, err, client.ErrBadReply)
+			wantClasses(t, tt.verb, err, classes...)
 			if len(f.lines) != 1 {
 				t.Errorf("%s: %d commands sent, want one: a bad reply is not asked for again", tt.verb, len(f.lines))
 			}
@@ -352,7 +367,7 @@ func TestWordsOfOtherCalls(t *testing.T) {
 
 func TestErrorNamesFewKeys(t *testing.T) {
 	_, err := newClient(t, &fake{err: answered("ERR x"), sent: true}).Reset(t.Context(), "a", "b", "c", "d", "e")
-	if want := `ratelimit: reset "a" "b" "c" and 2 more: the server answered: ERR x`; err == nil || err.Error() != want {
+	if want := `ratelimit: reset "a" "b" "c" and 2 more: the server answered: ERR x; whether it took effect is not known`; err == nil || err.Error() != want {
 		t.Errorf("%v\nwant %s", err, want)
 	}
 }

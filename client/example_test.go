@@ -50,6 +50,36 @@ func Example() {
 	// denied, come back in 30s
 }
 
+// A leaky bucket spreads a burst out: who is let in waits for its turn.
+func ExampleResult_leakyBucket() {
+	addr, stop := server()
+	defer stop()
+
+	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	defer func() { _ = rdb.Close() }()
+	limiter, err := client.New(rdb)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for range 4 {
+		res, err := limiter.Allow(context.Background(), "printer", "leaky_bucket 1/s burst=3")
+		switch {
+		case err != nil:
+			fmt.Println(err)
+		case res.Allowed:
+			fmt.Println("allowed, go ahead in", res.RetryAfter)
+		default:
+			fmt.Println("denied, the queue is full for", res.RetryAfter)
+		}
+	}
+	// Output:
+	// allowed, go ahead in 0s
+	// allowed, go ahead in 1s
+	// allowed, go ahead in 2s
+	// denied, the queue is full for 1s
+}
+
 // Several limits in one atomic decision: nothing is taken anywhere when one of them denies.
 func ExampleClient_Take() {
 	addr, stop := server()

@@ -100,10 +100,9 @@ func startProcess(args ...string) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	args = append([]string{
+	args = append(args, // a file of configuration would be the first
 		"--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--save", "", "--dir", dir,
-		"--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1", "--cluster-node-timeout", "2000",
-	}, args...)
+		"--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1", "--cluster-node-timeout", "2000")
 	cmd := exec.Command(bin, args...)
 	var log strings.Builder
 	cmd.Stdout, cmd.Stderr = &log, &log

@@ -32,7 +32,7 @@ type Request struct {
 	Limits []Limit
 
 	// Costs is how much to take. Empty means 1 for every key, a single number counts for all, else one for each limited
-	// key. Each is from 0 to 2^53. A key with cost 0 neither denies nor is written.
+	// key. Each is from 0 to 2^53. A key with cost 0 is not written, and denies only while it is blocked.
 	Costs []int64
 
 	// OnceKey, if it is not empty, is a key for this one piece of work, such as "{user:42}:once:" and an id. A call that is
@@ -41,8 +41,8 @@ type Request struct {
 	// itself. A denied call, or one of cost 0, keeps nothing: its repetition is decided anew.
 	OnceKey string
 
-	// OnceTTL is how long OnceKey holds, from 1 ms on, a part of a ms rounded up. It must outlast all repetitions: a
-	// minute is long enough for those of Take, more than the longest retry for those of your own callers.
+	// OnceTTL is how long OnceKey holds, from 1 ms to 36500 days, a part of a ms rounded up. It must outlast all
+	// repetitions: a minute is long enough for those of Take, more than the longest retry for those of your own callers.
 	OnceTTL time.Duration
 
 	// UsageKey, if it is not empty, is a key under which the decision is counted, denied ones too, but not a reply that

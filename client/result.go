@@ -21,13 +21,14 @@ type Result struct {
 	// It is 4 after the first call under "5/m". For HTTP: RateLimit-Remaining.
 	Remaining int64
 
-	// RetryAfter is 0 if Allowed. Otherwise it is the shortest wait after which this same call would be allowed if
-	// nothing else is taken, in whole milliseconds, rounded up, the longest over all limits; or [Never], which is -1
-	// and must be checked for before it is waited for. For HTTP: Retry-After, rounded up to seconds.
+	// RetryAfter is 0 if Allowed, but for leaky_bucket: there it is how long to wait before going ahead, the turn in the
+	// queue. If not Allowed it is the shortest wait after which this same call would be allowed if nothing else is taken,
+	// in whole milliseconds, rounded up, the longest over all limits that deny; or [Never], which is -1 and must be checked
+	// for before it is waited for. For HTTP: Retry-After, rounded up to seconds.
 	RetryAfter time.Duration
 
-	// ResetAfter is the time until every limit of the call is full again if nothing else is taken, in whole
-	// milliseconds, rounded up. It is 0 when all are full.
+	// ResetAfter is the time until every limit of the call is full again if nothing else is taken, or, for a denial by a
+	// block, until that ends; in whole milliseconds, rounded up. It is 0 when all are full.
 	ResetAfter time.Duration
 
 	// Index is the number of the binding key, counted from 1 as on the wire: the first that denied, else the one
@@ -35,7 +36,8 @@ type Result struct {
 	Index int
 
 	// Shadow is what the call would have been told if no policy of it were a shadow; nil if none is one. The other
-	// fields are those of the limits that are enforced, or, if there are none, of a call that is allowed.
+	// fields are those of the limits that are enforced. If there are none, Allowed is true and RetryAfter 0, and the rest
+	// says how the keys of the shadow policies stand.
 	Shadow *Shadow
 }
 

@@ -14,7 +14,7 @@ type Usage struct {
 	First, Last time.Time // the first and the last call, by the server's clock, in UTC; zero if there was none
 
 	Interval time.Duration   // what each element of Series spans: a minute
-	Series   []UsageInterval // those of the last hour in which there was a call, in order; not shared
+	Series   []UsageInterval // of the minute of the last call and the 59 before it, those with a call, in order; not shared
 }
 
 // UsageInterval counts the calls from Start, a whole minute in UTC, to the next.

@@ -267,7 +267,7 @@ func TestServersThatRefuse(t *testing.T) {
 	})
 	t.Run("no right to a command of the library", func(t *testing.T) {
 		got := run(t, nil, "take", "k", "1/s", "--redis", "redis://half:pw@"+addr)
-		const want = "ratelimit: take \"k\": the user lacks a right; it needs fcall, fcall_ro, the commands that the library calls, and these keys (ERR "
+		const want = "ratelimit: take \"k\": the user lacks a right within the function; it needs the commands that the library calls; ratelimit acl lists them (ERR "
 		if got.code != exitError || !strings.HasPrefix(got.stderr, want) || strings.Count(got.stderr, "\n") != 1 {
 			t.Errorf("%+v, want one line that begins with %s", got, want)
 		}

@@ -1,0 +1,137 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+)
+
+// deaf is a client of somebody's own that does not look at contexts.
+type deaf struct{ redis.UniversalClient }
+
+func (d deaf) Process(_ context.Context, cmd redis.Cmder) error {
+	return d.UniversalClient.Process(context.Background(), cmd)
+}
+
+// behindSentinel is a failover client whose Sentinel knows the primary by this address.
+func behindSentinel(t *testing.T, addr string) *redis.Client {
+	t.Helper()
+	host, port, _ := net.SplitHostPort(addr)
+	config := filepath.Join(t.TempDir(), "sentinel.conf")
+	if err := os.WriteFile(config, []byte(fmt.Sprintf("sentinel monitor main %s %s 1\n", host, port)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	sentinel := startRedis(t, config, "--sentinel")
+	rdb := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "main", SentinelAddrs: []string{sentinel.addr}})
+	t.Cleanup(func() { _ = rdb.Close() })
+	return rdb
+}
+
+// Whatever the client is made of, a call whose context has ended before it sends nothing, and says so.
+func TestAnEndedContextSendsNothing(t *testing.T) {
+	server := startRedis(t)
+	deploy(t, connect(t, redis.Options{Addr: server.addr}))
+	nodes := startCluster(t)
+	flushCluster(t, nodes)
+	for name, through := range map[string]func(t *testing.T) (redis.UniversalClient, *proxy){
+		"Client": func(t *testing.T) (redis.UniversalClient, *proxy) {
+			p := startProxy(t, server.addr)
+			return connect(t, redis.Options{Addr: p.addr()}), p
+		},
+		"failover": func(t *testing.T) (redis.UniversalClient, *proxy) {
+			p := startProxy(t, server.addr)
+			return behindSentinel(t, p.addr()), p
+		},
+		"ClusterClient": func(t *testing.T) (redis.UniversalClient, *proxy) {
+			rdb, proxies := proxied(t, nodes)
+			return rdb, proxies[0]
+		},
+		"Ring": func(t *testing.T) (redis.UniversalClient, *proxy) {
+			p := startProxy(t, server.addr)
+			ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": p.addr()}})
+			t.Cleanup(func() { _ = ring.Close() })
+			return ring, p
+		},
+		"AutoPipeliner": func(t *testing.T) (redis.UniversalClient, *proxy) {
+			p := startProxy(t, server.addr)
+			pipe := must[*redis.AutoPipeliner](t)(connect(t, redis.Options{Addr: p.addr()}).AutoPipeline())
+			t.Cleanup(func() { _ = pipe.Close() })
+			return pipe, p
+		},
+		"one that ignores contexts": func(t *testing.T) (redis.UniversalClient, *proxy) {
+			p := startProxy(t, server.addr)
+			return deaf{connect(t, redis.Options{Addr: p.addr()})}, p
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rdb, p := through(t)
+			c := newClient(t, rdb)
+			key := "{b}:" + name // in the slots of the first node
+			must[client.Result](t)(c.Allow(t.Context(), key, perDay))
+			p.lose(0, false)
+			cancelled, cancel := context.WithCancel(t.Context())
+			cancel()
+			expired, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Hour))
+			defer cancel()
+			for ctx, want := range map[context.Context]error{cancelled: context.Canceled, expired: context.DeadlineExceeded} {
+				for verb, call := range everyCall(ctx, c, key) {
+					err := call()
+					var e *client.Error
+					if !errors.As(err, &e) || !errors.Is(err, want) || e.Code != "" {
+						t.Errorf("%s: %v, want %v", verb, err, want)
+					}
+					wantClasses(t, verb, err, client.ErrUnavailable)
+				}
+			}
+			for kind, prefix := range map[reflect.Type]string{reflect.TypeFor[*client.Client](): "", reflect.TypeFor[*client.Lease](): "Lease."} {
+				for method := range kind.Methods() {
+					asks := method.Type.NumIn() > 1 && method.Type.In(1) == reflect.TypeFor[context.Context]()
+					if asks && everyCall(cancelled, c, key)[prefix+method.Name] == nil {
+						t.Errorf("%s%s is not among the calls of this test", prefix, method.Name)
+					}
+				}
+			}
+			// What was sent belatedly would be there before this call is.
+			if left := must[client.Result](t)(c.Allow(t.Context(), key, perDay)).Remaining; left != 8 || p.seen() != 1 {
+				t.Errorf("%d are left, and %d calls were sent; want 8, and the last one only", left, p.seen())
+			}
+		})
+	}
+}
+
+// everyCall is every method of a Client and of a Lease that asks a server.
+func everyCall(ctx context.Context, c *client.Client, key string) map[string]func() error {
+	req := client.Request{Keys: []string{key}, Limits: []client.Limit{perDay}}
+	once := req
+	once.OnceKey, once.OnceTTL, once.UsageKey = key+":once", time.Minute, key+":usage"
+	lease := c.Lease(key+":lease", client.Concurrency(1, time.Minute), "id")
+	return map[string]func() error{
+		"Allow":           func() error { _, err := c.Allow(ctx, key, perDay); return err },
+		"AllowN":          func() error { _, err := c.AllowN(ctx, key, perDay, 2); return err },
+		"Take":            func() error { _, err := c.Take(ctx, req); return err },
+		"Take with a key": func() error { _, err := c.Take(ctx, once); return err },
+		"Peek":            func() error { _, err := c.Peek(ctx, key, perDay); return err },
+		"PeekN":           func() error { _, err := c.PeekN(ctx, key, perDay, 2); return err },
+		"PeekRequest":     func() error { _, err := c.PeekRequest(ctx, req); return err },
+		"Refund":          func() error { _, err := c.Refund(ctx, req); return err },
+		"RefundN":         func() error { _, err := c.RefundN(ctx, key, perDay, 2); return err },
+		"Reset":           func() error { _, err := c.Reset(ctx, key); return err },
+		"Block":           func() error { return c.Block(ctx, time.Minute, key) },
+		"Unblock":         func() error { _, err := c.Unblock(ctx, key); return err },
+		"Usage":           func() error { _, err := c.Usage(ctx, key+":usage"); return err },
+		"Info":            func() error { _, err := c.Info(ctx); return err },
+		"Lease.Acquire":   func() error { _, err := lease.Acquire(ctx); return err },
+		"Lease.Renew":     func() error { _, err := lease.Renew(ctx); return err },
+		"Lease.Release":   func() error { _, err := lease.Release(ctx); return err },
+	}
+}
