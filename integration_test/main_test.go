@@ -187,13 +187,21 @@ func exclude(b *backend.Backend, what string) {
 	}
 }
 
-// restore puts the backend into the state that a test may expect, now and after the test.
+// restore puts the backend into the state that a test may expect, now and after the test. A server that ends by itself
+// fails this test, and is there again for the next.
 func restore(t *testing.T, b *backend.Backend) {
 	t.Helper()
 	if err := b.Restore(testContext(t)); err != nil {
 		t.Fatalf("restoring %s: %v", b.Name, err)
 	}
-	t.Cleanup(b.RealTime)
+	t.Cleanup(func() {
+		b.RealTime()
+		for _, n := range b.Nodes {
+			if ended, log := n.Ended(context.Background()); ended {
+				t.Errorf("%s ended by itself; what it printed last:\n%s", n, log[max(0, len(log)-4000):])
+			}
+		}
+	})
 }
 
 // testContext returns a context that ends a test's waiting before the whole run is ended for it; on a machine that others

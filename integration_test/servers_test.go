@@ -28,6 +28,27 @@ func TestARealServerIsReached(t *testing.T) {
 	}
 }
 
+// A server that has ended by itself runs again for the next test.
+func TestAServerThatEndedRunsAgain(t *testing.T) {
+	eachBackend(t, func(t *testing.T, b *backend.Backend) {
+		ctx := testContext(t)
+		n := b.Nodes[0]
+		_ = n.Client().ShutdownNoSave(ctx).Err() // no reply comes
+		waitFor(ctx, t, "the server to end", func() error {
+			if ended, _ := n.Ended(ctx); !ended {
+				return fmt.Errorf("%s still runs", n)
+			}
+			return nil
+		})
+		if err := b.Restore(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if err := n.Client().Ping(ctx).Err(); err != nil {
+			t.Error(err)
+		}
+	}, startedHere)
+}
+
 // Every server's time, and with it every key's expiry, follows the clock's file, forwards and backwards by years.
 func TestClockMovesTimeAndExpiry(t *testing.T) {
 	const start = int64(1_700_000_000_000_000)

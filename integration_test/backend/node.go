@@ -90,15 +90,27 @@ func (n *Node) change(to state, act func() error) error {
 	return nil
 }
 
+// Ended tells whether the server has ended by itself, and returns what it printed. It cannot be told of a server that was
+// given by address.
+func (n *Node) Ended(ctx context.Context) (bool, string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.instance == nil || n.state != running || !n.instance.exited(ctx) {
+		return false, ""
+	}
+	return true, n.instance.log()
+}
+
 // revive brings the server back to running, whatever a test did to it.
 func (n *Node) revive(ctx context.Context) error {
+	ended, _ := n.Ended(ctx)
 	n.mu.Lock()
 	state := n.state
 	n.mu.Unlock()
-	switch state {
-	case paused:
+	switch {
+	case state == paused:
 		return n.Resume(ctx)
-	case killed:
+	case state == killed, ended:
 		return n.Restart(ctx)
 	}
 	return nil

@@ -90,12 +90,15 @@ func (f *File) Save(path string) error {
 	return os.WriteFile(path, []byte(b.String()), 0o644)
 }
 
-// Fatal tells whether the case is not to be run on the named server, because it ends it. A server that is not recorded
-// is spared whatever has ended another.
-func (c *Case) Fatal(server string, recorded bool) bool {
-	return slices.ContainsFunc(c.Differs, func(d Difference) bool {
-		return d.fatal() && (!recorded || slices.Contains(d.On, server))
-	})
+// Fatal returns why the case is not to be run on the named server, because it ends it; "" where it does not. A server that
+// is not recorded is spared whatever has ended another.
+func (c *Case) Fatal(server string, recorded bool) string {
+	for _, d := range c.Differs {
+		if d.fatal() && (!recorded || slices.Contains(d.On, server)) {
+			return d.Why
+		}
+	}
+	return ""
 }
 
 // Accepts tells whether the replies, as Run returns them, are right for the named server. One that is not recorded,
