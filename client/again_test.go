@@ -48,7 +48,7 @@ func TestOnceKeyChargesOnce(t *testing.T) {
 			}
 			want := client.Result{Allowed: true, Limit: 10, Remaining: 9, ResetAfter: 144 * time.Minute, Index: 1}
 			for lost := range 4 {
-				p.lose(lost, way.hang)
+				p.lose(lost, false)
 				got, err := limiter.Take(ctx, withOnceKey("a"))
 				wantResult(t, "with lost replies", got, err, want)
 				if n := p.seen(); n != lost+1 {
@@ -57,7 +57,7 @@ func TestOnceKeyChargesOnce(t *testing.T) {
 				wantCharged(t, direct, 1)
 			}
 
-			p.lose(10, way.hang)
+			p.lose(10, false)
 			_, err := limiter.Take(ctx, withOnceKey("b"))
 			wantClasses(t, "all lost", err, client.ErrUnavailable, client.ErrOutcomeUnknown)
 			if n := p.seen(); n != 4 {
