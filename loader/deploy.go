@@ -52,8 +52,11 @@ func (f *fleet) deploy(ctx context.Context, op string, o options) (Report, error
 		leader.node.Err = err
 		return f.report, f.err(op)
 	}
+	seen := f.deployments()
 	f.reread(ctx) // somebody else may have deployed between our look and our lease
-	f.check(ctx, o, false)
+	if f.check(ctx, o, false); op == opRollback && f.deployments() != seen && !f.report.InStep() && f.err(op) == nil {
+		leader.node.Err = cameBetween(leader.conn)
+	}
 	if f.err(op) == nil {
 		f.loadAll(ctx, lease, o)
 	}

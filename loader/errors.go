@@ -230,6 +230,10 @@ func leased(c *conn, other lease) error {
 	return c.fail("FUNCTION LOAD", ErrLeased, nil, "is in the middle of another deployment, by %s, until %s UTC at most; wait for it with --wait (WaitForLease), or try again then", other.who, until)
 }
 
+func cameBetween(c *conn) error {
+	return c.fail("FUNCTION LIST", ErrLeased, nil, "has just got another deployment, which is not the one to be undone; look at what runs with: ratelimit status")
+}
+
 func refusedText(c *conn, err error) error {
 	return c.fail("FUNCTION LOAD", ErrRefused, err, "refuses the library (%s); check the build with: ratelimit verify", replyText(err))
 }

@@ -165,6 +165,41 @@ func TestLookedAtAgainUnderTheLease(t *testing.T) {
 	}
 }
 
+// A rollback undoes the deployment that it has looked at, and not one that came between; where that has led to the same
+// build, all is well.
+func TestRollbackOfWhatWasLookedAt(t *testing.T) {
+	addr, _ := startRedis(t)
+	ctx := t.Context()
+	other := newLoader(t, at(t, addr))
+	for _, tt := range []struct {
+		between func() (loader.Report, error)
+		runs    string
+	}{
+		{func() (loader.Report, error) { return other.Deploy(ctx, buildC) }, "00000000000c"},
+		{func() (loader.Report, error) { return other.Rollback(ctx) }, "00000000000a"},
+	} {
+		must[loader.Report](t)(other.Deploy(ctx, buildA))
+		must[loader.Report](t)(other.Deploy(ctx, buildB))
+		var once sync.Once
+		l := newLoader(t, at(t, addr), loader.WithTrace(func(s loader.Step) {
+			if strings.HasPrefix(s.Command, "FUNCTION LOAD ratelimit_lease_") {
+				once.Do(func() { must[loader.Report](t)(tt.between()) })
+			}
+		}))
+		report, err := l.Rollback(ctx)
+		if tt.runs == "00000000000a" {
+			if err != nil || !report.InStep() || report.Changed() != 0 {
+				t.Errorf("%v\n%s", err, states(report))
+			}
+		} else {
+			want(t, "a deployment between", err, addr+" has just got another deployment, which is not the one to be undone; look at what runs with: ratelimit status", loader.ErrLeased)
+		}
+		if got := builds(t, []string{addr})[addr]; got != tt.runs {
+			t.Errorf("the server runs %s, want %s", got, tt.runs)
+		}
+	}
+}
+
 // leaseOf names the lease that a server holds, "" for none.
 func leaseOf(t *testing.T, addr string) string {
 	t.Helper()
