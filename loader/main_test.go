@@ -28,14 +28,14 @@ func TestMain(m *testing.M) {
 // eventually waits for a condition that another process makes true.
 func eventually(t testing.TB, what string, condition func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for !condition() {
 		select {
 		case <-ctx.Done():
-			t.Fatalf("waited 30 s in vain: %s", what)
+			t.Fatalf("waited 2 min in vain: %s", what)
 		case <-tick.C:
 		}
 	}
@@ -87,7 +87,7 @@ func startRedis(t testing.TB, args ...string) (addr string, stop func()) {
 	}
 	args = append(append(listen,
 		"--bind", "127.0.0.1", "--save", "", "--dir", t.TempDir(),
-		"--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1", "--cluster-node-timeout", "2000",
+		"--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1", "--cluster-node-timeout", "60000",
 	), args...)
 	cmd := exec.Command(bin, args...)
 	var log strings.Builder
