@@ -76,7 +76,7 @@ func TestAction(t *testing.T) {
 	}
 }
 
-func TestActionFindsNothingToChange(t *testing.T) {
+func TestActionOnServersInStep(t *testing.T) {
 	t.Parallel()
 	with := map[string]string{"policies": "policies.yaml", "redis-url": server(t), "fail-on-drift": "true"}
 	g := newGithub(t, nil)
@@ -86,6 +86,14 @@ func TestActionFindsNothingToChange(t *testing.T) {
 	g.run(step{Name: "Deploy", Run: "ratelimit deploy --policies policies.yaml"}, map[string]string{"REDIS_URL": with["redis-url"]}, "")
 	got := g.action(with)
 	if g.status != "success" || got["exit-code"] != "0" || got["changes"] != "false" {
+		t.Errorf("%s, outputs %v; it printed:\n%s", g.status, got, g.log.String())
+	}
+
+	// A change that takes policies away has to be meant.
+	g = newGithub(t, map[string]string{"policies.yaml": "policies: {api: 10/s}\n"})
+	g.uses("actions/checkout@v6", nil)
+	got = g.action(map[string]string{"policies": "policies.yaml", "redis-url": with["redis-url"]})
+	if g.status != "failure" || got["exit-code"] != "1" || !strings.Contains(g.summary.String(), "--remove-policies") {
 		t.Errorf("%s, outputs %v; it printed:\n%s", g.status, got, g.log.String())
 	}
 }
