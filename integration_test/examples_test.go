@@ -2,6 +2,7 @@ package integration_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
 	"github.com/ratelimit-functions/ratelimit/internal/examples"
@@ -14,6 +15,9 @@ func TestTheDocuments(t *testing.T) {
 		documents, clone := cloned(t)
 		for _, document := range documents {
 			restore(t, b)
+			if err := b.SetTime(time.Now().UnixMicro()); err != nil {
+				t.Fatal(err)
+			}
 			for _, example := range document.Examples {
 				if example.Needs != "" {
 					continue // see TestContainer
@@ -25,7 +29,7 @@ func TestTheDocuments(t *testing.T) {
 				})
 			}
 		}
-	}, standalone)
+	}, standalone, withClock)
 }
 
 // cloned returns the documents, and a clone to run them in.

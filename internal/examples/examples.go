@@ -13,7 +13,7 @@
 //	<!-- needs: docker -->                only a test that has this runs it
 //	<!-- not run: it takes an hour -->    why no test runs it
 //
-// In the blocks, localhost:6379 and redis-cli without an address mean the server of the test.
+// In the blocks, localhost:6379 and redis-cli without an address mean the server of the test, whose clock stands still.
 package examples
 
 import (

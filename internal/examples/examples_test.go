@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ratelimit-functions/ratelimit/embedded"
 )
@@ -23,7 +24,7 @@ func TestTheDocumentsInEveryShell(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, document := range documents {
-				server := embedded.Run(t)
+				server := embedded.Run(t, embedded.WithTime(time.Now()))
 				for _, example := range document.Examples {
 					if example.Needs != "" || example.Language != "sh" && shell != "bash" {
 						continue // a test that has it runs it; what no shell reads, once
