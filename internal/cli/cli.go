@@ -41,8 +41,9 @@ type app struct {
 	terminal bool   // stdout is a terminal
 	size     func() (width, height int)
 
-	// Of the demo: its time, its server, and how many requests may be under way at once.
+	// Of the demo: its time, Ctrl-Z, its server, and how many requests may be under way at once.
 	pace          pace
+	onStop        func(f func(stop func())) (end func())
 	startEmbedded func() (*embedded.Server, error)
 	parallel      int
 
@@ -59,7 +60,7 @@ func newApp(env func(string) string, stdout, stderr io.Writer) *app {
 		ctx: context.Background(), env: env, stdin: os.Stdin, stdout: stdout, stderr: stderr,
 		program:  programName(os.Args[0], debug.ReadBuildInfo),
 		terminal: isTerminal(stdout), size: func() (int, int) { return terminalSize(stdout) },
-		pace: realPace{}, startEmbedded: startEmbedded, parallel: parallel,
+		pace: &realPace{}, onStop: onStop, startEmbedded: startEmbedded, parallel: parallel,
 	}
 }
 

@@ -207,30 +207,43 @@ const parallel = 32
 // demoPlay sends the traffic and draws it.
 func (a *app) demoPlay(ctx context.Context, s *show, l look) error {
 	canvas := &canvas{w: a.stdout}
-	legend := fmt.Sprintf("%s of traffic; a column is %s, a full bar %s", human(s.total), human(s.total/columns), plural(int64(s.full()), "request"))
+	legend := fmt.Sprintf("%s of traffic; a column is %s, a full bar %s", human(s.total), human(s.total/columns*time.Duration(l.merged())), plural(int64(s.full(l.merged())), "request"))
 	if err := a.printf("%s\n\n", l.prose(faint, legend)); err != nil {
 		return err
 	}
+	draw := func() error { return canvas.draw(s.chart(l)) }
 	if !l.moving || l.height > 0 && len(s.chart(l)) >= l.height { // what has left the screen cannot be drawn over
+		defer a.onStop(a.pace.stopped)()
 		if err := s.play(ctx, a.pace, a.parallel, a.servers.timeout, func() error { return nil }); err != nil {
 			return err
 		}
-		return canvas.draw(s.chart(l))
+		return draw()
 	}
-	if err := a.printf("\x1b[?25l\x1b[?7l"); err != nil { // no cursor, no wrapping
-		return err
+	begin := func() error {
+		canvas.lines = 0
+		if err := a.printf("\x1b[?25l\x1b[?7l"); err != nil { // no cursor, no wrapping
+			return err
+		}
+		return draw()
 	}
+	end := func() { _ = a.printf("\x1b[?7h\x1b[?25h") }
 	defer func() {
-		_ = a.printf("\x1b[?7h\x1b[?25h")
+		end()
 		if ctx.Err() != nil {
 			_ = a.printf("\n") // after the terminal's ^C
 		}
 	}()
-	frame := func() error { return canvas.draw(s.chart(l)) }
-	if err := frame(); err != nil {
+	if err := begin(); err != nil {
 		return err
 	}
-	return s.play(ctx, a.pace, a.parallel, a.servers.timeout, frame)
+	defer a.onStop(func(stop func()) {
+		a.pace.stopped(func() {
+			end()
+			stop()
+			_ = begin() // below what the shell has written; a failure comes back with the next frame
+		})
+	})()
+	return s.play(ctx, a.pace, a.parallel, a.servers.timeout, draw)
 }
 
 // demoForget deletes the demo's keys, also after an interruption.
@@ -259,7 +272,7 @@ func (a *app) demoEnd(s *show, on *stage, l look, keys int) error {
 	}
 	if !on.own {
 		at := on.again
-		fmt.Fprintf(&text, "\ndeleted the demo's %d keys; the library stays on %s\n", keys, on.name)
+		fmt.Fprintf(&text, "\n%s\n", l.prose("", fmt.Sprintf("deleted the demo's %d keys; the library stays on %s", keys, on.name)))
 		next = [][2]string{
 			{a.program + " take user:42 5/10s" + at, "ask for a decision"},
 			{a.program + " status" + at, "see what each server runs"},
@@ -268,7 +281,7 @@ func (a *app) demoEnd(s *show, on *stage, l look, keys int) error {
 	}
 	fmt.Fprintf(&text, "\n%s\n", l.paint(bold, "What next:"))
 	for _, n := range next { // on lines of their own: zsh would take a comment for words of the command
-		fmt.Fprintf(&text, "%s:\n  %s\n", l.paint(faint, n[1]), n[0])
+		fmt.Fprintf(&text, "%s\n  %s\n", l.prose(faint, n[1]+":"), n[0])
 	}
 	return a.printf("%s", text.String())
 }

@@ -24,9 +24,12 @@ const (
 	usualWidth   = 80
 	wideChart    = labelWidth + columns + 17 // labels before the bars, and counts after them
 	oneLabel     = 54                        // below bars alone, label and counts in one line
+	oneCount     = 36                        // both counts in one line
 	wideTable    = 69
-	limitsTable  = 59 // below, the column LIMIT is left out
+	limitsTable  = 59 // below, the limits stand in lines of their own
+	narrowTable  = 39 // below, there is no table
 	narrowIndent = 2
+	lastSecond   = 3 // what the axis needs behind the last column
 )
 
 func (a *app) look() look {
@@ -92,6 +95,16 @@ func (l look) indent() int {
 	return labelWidth
 }
 
+// merged is how many columns of the demo are one of the chart: as many as it takes for all to fit.
+func (l look) merged() int {
+	for _, n := range []int{1, 2, 4, 5, 8} {
+		if l.indent()+columns/n+lastSecond <= l.width {
+			return n
+		}
+	}
+	return 10
+}
+
 // bar shows one column's count.
 func (l look) bar(n, most int) rune {
 	top := len(l.bars) - 1
@@ -100,13 +113,13 @@ func (l look) bar(n, most int) rune {
 
 const labelWidth = 20
 
-// full is how many requests a full bar stands for: what the busiest caller plans for one column.
-func (s *show) full() int {
+// full is how many requests a full bar stands for: what the busiest caller plans for one column of the chart.
+func (s *show) full(merged int) int {
 	most := 1
 	for _, c := range callersOf(s.scene) {
 		var planned [columns]int
 		for _, at := range c.times {
-			column := s.column(at)
+			column := s.column(at) / merged
 			planned[column]++
 			most = max(most, planned[column])
 		}
@@ -118,7 +131,7 @@ func (s *show) full() int {
 func (s *show) chart(l look) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	most := s.full()
+	most := s.full(l.merged())
 	var lines []string
 	for _, act := range s.scene {
 		lines = append(lines, l.wrap(bold, act.title)...)
@@ -144,16 +157,24 @@ func (s *show) chart(l look) []string {
 // not depend on the counts, which change while the chart is drawn over.
 func (l look) label(c *caller, allowed, denied int) []string {
 	name := "  " + c.name + l.paint(faint, " ("+c.plan+")")
-	counts := l.paint(green, fmt.Sprintf("%d let through", allowed)) + ", " + l.paint(red, fmt.Sprintf("%d turned away", denied))
-	if l.width < oneLabel {
-		return []string{name, "  " + counts}
+	let, turned := l.paint(green, fmt.Sprintf("%d let through", allowed)), l.paint(red, fmt.Sprintf("%d turned away", denied))
+	switch {
+	case l.width < oneCount:
+		return []string{name, "  " + let, "  " + turned}
+	case l.width < oneLabel:
+		return []string{name, "  " + let + ", " + turned}
 	}
-	return []string{name + ": " + counts}
+	return []string{name + ": " + let + ", " + turned}
 }
 
 func (s *show) row(l look, style string, counts [columns]int, most int) string {
-	cells := make([]rune, columns)
-	for i, n := range counts {
+	merged := l.merged()
+	cells := make([]rune, columns/merged)
+	for i := range cells {
+		n := 0
+		for _, count := range counts[i*merged : (i+1)*merged] {
+			n += count
+		}
 		cells[i] = l.bar(n, most)
 	}
 	return l.paint(style, string(cells))
@@ -161,13 +182,15 @@ func (s *show) row(l look, style string, counts [columns]int, most int) string {
 
 // axis names the seconds under the columns.
 func (s *show) axis(l look) string {
-	line := []rune(strings.Repeat(" ", l.indent()+columns+8))
-	every := max(1, int((s.total/8+time.Second-1)/time.Second))
-	for second := 0; time.Duration(second)*time.Second <= s.total; second += every {
-		text := []rune(fmt.Sprintf("%ds", second))
-		if at := l.indent() + int(time.Duration(second)*time.Second*columns/s.total); at+len(text) <= l.width {
-			copy(line[at:], text)
-		}
+	cells := columns / l.merged()
+	line := []rune(strings.Repeat(" ", l.indent()+cells+lastSecond))
+	place := func(at time.Duration) int { return int(at * time.Duration(cells) / s.total) }
+	every := time.Second
+	for every < s.total/8 || place(every) <= lastSecond { // one name must not run into the next
+		every += time.Second
+	}
+	for at := time.Duration(0); at <= s.total; at += every {
+		copy(line[l.indent()+place(at):], []rune(fmt.Sprintf("%ds", at/time.Second)))
 	}
 	return strings.TrimRight(string(line), " ")
 }
@@ -206,19 +229,25 @@ func (s *show) summary(l look) []string {
 	case l.width < wideTable:
 		limitWidth = 20
 	}
-	row := func(caller, limit, asked, allowed, denied, ideal string) string {
-		if limitWidth == 0 {
-			limit = ""
-		}
-		return fmt.Sprintf("%-8s%-*s%7s%9s%8s%7s", caller, limitWidth, limit, asked, allowed, denied, ideal)
+	row := func(caller, limit string, numbers ...any) string {
+		return fmt.Sprintf("%-8s%-*.*s", caller, limitWidth, limitWidth, limit) + fmt.Sprintf("%7v%9v%8v%7v", numbers...)
 	}
-	lines := []string{l.paint(bold, row("CALLER", "LIMIT", "ASKED", "ALLOWED", "DENIED", "IDEAL"))}
-	var notes []string
+	var lines, notes []string
+	if l.width >= narrowTable {
+		lines = append(lines, l.paint(bold, row("CALLER", "LIMIT", "ASKED", "ALLOWED", "DENIED", "IDEAL")))
+	}
 	for _, c := range callersOf(s.scene) {
 		t := s.tallies[c]
 		allowed, denied := t.totals()
-		lines = append(lines, row(c.name, joinLimits(c.limits),
-			fmt.Sprint(allowed+denied), fmt.Sprint(allowed), fmt.Sprint(denied), fmt.Sprint(t.ideal)))
+		limit := joinLimits(c.limits)
+		if l.width >= narrowTable {
+			lines = append(lines, row(c.name, limit, allowed+denied, allowed, denied, t.ideal))
+		} else {
+			lines = append(lines, l.wrap("", fmt.Sprintf("%s: asked %d, allowed %d, denied %d, ideal %d", c.name, allowed+denied, allowed, denied, t.ideal))...)
+		}
+		if limitWidth == 0 {
+			lines = append(lines, l.wrap(faint, "  "+limit)...)
+		}
 		if len(c.keys) > 1 && denied > 0 {
 			notes = append(notes, fmt.Sprintf("%s: %d denied by the user's own %s, %d by the company's %s", c.name,
 				t.by[0], c.limits[0], t.by[1], c.limits[1]))

@@ -9,28 +9,60 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 )
 
-// pace is the time by which the demo runs.
+// pace is the time by which the demo runs: it stands still while the program is stopped.
 type pace interface {
 	now() time.Time
+	stood() time.Duration                         // how long it stood still so far
 	until(ctx context.Context, t time.Time) error // waits; an error if ctx ends first
+	during(f func())                              // runs f, which a stop waits for
+	stopped(f func())                             // runs f, during which time stands still
 }
 
-type realPace struct{}
+// realPace is safe for concurrent use.
+type realPace struct {
+	mu  sync.RWMutex
+	off time.Duration // how long it stood still
+}
 
-func (realPace) now() time.Time { return time.Now() }
+func (p *realPace) now() time.Time {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return time.Now().Add(-p.off)
+}
 
-func (realPace) until(ctx context.Context, t time.Time) error {
-	wait := time.Until(t)
-	if wait <= 0 {
-		return ctx.Err()
-	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+func (p *realPace) stood() time.Duration {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return p.off
+}
+
+func (p *realPace) during(f func()) {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	f()
+}
+
+func (p *realPace) stopped(f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	began := time.Now()
+	f()
+	p.off += time.Since(began)
+}
+
+func (p *realPace) until(ctx context.Context, t time.Time) error {
+	for {
+		wait := t.Sub(p.now())
+		if wait <= 0 {
+			return ctx.Err()
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C: // though it may have stood still meanwhile
+		case <-ctx.Done():
+			timer.Stop()
+			return ctx.Err()
+		}
 	}
 }
 
@@ -104,7 +136,8 @@ func (s *show) play(ctx context.Context, p pace, parallel int, timeout time.Dura
 			if err := p.until(ctx, start.Add(next)); err != nil {
 				return err
 			}
-			if err := frame(); err != nil {
+			var err error
+			if p.during(func() { err = frame() }); err != nil {
 				return err
 			}
 		}
@@ -122,12 +155,15 @@ func (s *show) play(ctx context.Context, p pace, parallel int, timeout time.Dura
 				<-slots
 				break
 			}
+			real := at + p.stood()
 			running.Go(func() {
 				defer func() { <-slots }()
-				if err := s.ask(ctx, r.caller, at, timeout); err != nil {
-					s.fail(err)
-					stop()
-				}
+				p.during(func() {
+					if err := s.ask(ctx, r.caller, at, real, timeout); err != nil {
+						s.fail(err)
+						stop()
+					}
+				})
 			})
 		}
 		// Whoever came last is answered before the clock moves on.
@@ -160,8 +196,8 @@ func (s *show) fail(err error) {
 // column is the one that a moment falls into.
 func (s *show) column(at time.Duration) int { return min(int(at*columns/s.total), columns-1) }
 
-// ask sends one request and counts its answer.
-func (s *show) ask(ctx context.Context, c *caller, at, timeout time.Duration) error {
+// ask sends one request and counts its answer, at a time of the demo's pace, and at that of the server.
+func (s *show) ask(ctx context.Context, c *caller, at, real, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	req := client.Request{Limits: c.limits}
@@ -182,7 +218,7 @@ func (s *show) ask(ctx context.Context, c *caller, at, timeout time.Duration) er
 		t.denied[column]++
 		t.by[res.Index-1]++
 	}
-	if idealTake(c.ideal, at) {
+	if idealTake(c.ideal, real) {
 		t.ideal++
 	}
 	return nil
