@@ -79,3 +79,23 @@ func TestTLS(t *testing.T) {
 		}
 	}
 }
+
+func TestTLSFiles(t *testing.T) {
+	none := filepath.Join(t.TempDir(), "none.pem")
+	empty := filepath.Join(t.TempDir(), "empty.pem")
+	if err := os.WriteFile(empty, []byte("x"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--redis", "redis://h:1", "--tls-ca", none}, "--tls-ca, --tls-cert and --tls-key are about TLS, and the URL does not ask for it; write rediss:// in place of redis://"},
+		{[]string{"--redis", "rediss://h:1", "--tls-ca", none}, "--tls-ca: open " + none + ": no such file or directory; name a file with certificates"},
+		{[]string{"--redis", "rediss://h:1", "--tls-ca", empty}, "--tls-ca: " + empty + " holds no certificate; name a file in PEM form"},
+		{[]string{"--redis", "rediss://h:1", "--tls-cert", empty}, "--tls-cert and --tls-key go together; give both"},
+		{[]string{"--redis", "rediss://h:1", "--tls-cert", empty, "--tls-key", empty}, "--tls-cert and --tls-key: tls: failed to find any PEM data in certificate input; name files in PEM form that belong together"},
+	} {
+		run(t, nil, append([]string{"status"}, tt.args...)...).want(t, exitError, "", "ratelimit: "+tt.want+"\n")
+	}
+}

@@ -1,0 +1,97 @@
+package cli
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// What acl prints is what a server takes, and lets that user do what it is for.
+func TestACL(t *testing.T) {
+	addr := startRedis(t)
+	rdb := admin(t, addr)
+	got := run(t, nil, "acl", "--prefix", "rl:", "--cluster")
+	lines := strings.Split(strings.TrimSpace(got.stdout), "\n")
+	if got.code != exitFine || len(lines) != 3 {
+		t.Fatalf("%+v", got)
+	}
+	if want := "redis-cli ACL SETUSER ratelimit-deployer reset on '>PASSWORD' +ping '+function|load' '+function|list' '+function|delete' '+function|stats' +time +role +wait '+cluster|shards'"; lines[2] != want {
+		t.Errorf("%s\nwant\n%s", lines[2], want)
+	}
+	// Each shell takes the lines as they stand, but for the password and the address of the server.
+	_, port, _ := strings.Cut(addr, ":")
+	paste := strings.NewReplacer("PASSWORD", "pw", "redis-cli ", "redis-cli -e -p "+port+" ").Replace(got.stdout)
+	for _, name := range []string{"bash", "zsh", "sh"} {
+		do(t, rdb, "ACL", "DELUSER", "ratelimit-application", "ratelimit-peek", "ratelimit-deployer")
+		shell := exec.Command(name, "-e")
+		shell.Dir, shell.Stdin = t.TempDir(), strings.NewReader(paste)
+		said, err := shell.CombinedOutput()
+		if left, _ := os.ReadDir(shell.Dir); err != nil || string(said) != "OK\nOK\nOK\n" || len(left) != 0 {
+			t.Errorf("%s: %v: %s, and left %v", name, err, said, left)
+		}
+		for _, u := range users(t, "--prefix", "rl:", "--cluster") {
+			do(t, rdb, append([]any{"ACL", "SETUSER", "want"}, anys(u.Rules)...)...)
+			if made, want := do(t, rdb, "ACL", "GETUSER", u.User).(map[any]any), do(t, rdb, "ACL", "GETUSER", "want").(map[any]any); made["commands"] != want["commands"] || made["keys"] != want["keys"] {
+				t.Errorf("%s: %s is %v, want %v", name, u.User, made, want)
+			}
+		}
+	}
+	url := func(user string) string { return "redis://ratelimit-" + user + ":pw@" + addr }
+	for _, tt := range []struct {
+		user string
+		args []string
+		code int
+	}{
+		{"application", []string{"deploy"}, exitError},
+		{"deployer", []string{"deploy"}, exitFine},
+		{"deployer", []string{"take", "rl:a", "1/m"}, exitError},
+		{"application", []string{"take", "rl:a", "1/m"}, exitFine},
+		{"application", []string{"take", "a", "1/m"}, exitError},
+		{"peek", []string{"peek", "rl:a", "1/m"}, exitDiffers},
+		{"peek", []string{"take", "rl:a", "1/m"}, exitError},
+		{"deployer", []string{"status"}, exitFine},
+		{"deployer", []string{"delete", "--yes"}, exitFine},
+	} {
+		if got := run(t, nil, append(tt.args, "--redis", url(tt.user))...); got.code != tt.code {
+			t.Errorf("%s, %v: %+v", tt.user, tt.args, got)
+		}
+	}
+	if ci := users(t, "deployer", "--user", "ci"); len(ci) != 1 || ci[0].User != "ci" || ci[0].Rules[0] != "reset" {
+		t.Errorf("%+v", ci)
+	}
+	run(t, nil, "acl", "deployer", "--user", "$(id)").want(t, exitFine,
+		"redis-cli ACL SETUSER '$(id)' reset on '>PASSWORD' +ping '+function|load' '+function|list' '+function|delete' '+function|stats' +time +role +wait\n", "")
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{}, "acl needs the prefix of the keys that may be limited; --prefix '' allows every key; as in: ratelimit acl --prefix rl:"},
+		{[]string{"a", "b"}, "acl takes one kind of user, but got 2; as in: ratelimit acl application --prefix rl:"},
+		{[]string{"root", "--prefix", ""}, `there is no access "root"; choose application, peek or deployer`},
+		{[]string{"--user", "x", "--prefix", "y"}, "--user names one user; say which of application, peek and deployer it is; as in: ratelimit acl application --user web --prefix 'rl:'"},
+		{[]string{"peek", "--user", "x y", "--prefix", "y"}, `--user "x y" holds a space or a control character; choose another name`},
+	} {
+		run(t, nil, append([]string{"acl"}, tt.args...)...).want(t, exitError, "", "ratelimit: "+tt.want+"\n")
+	}
+}
+
+// users are what acl --json prints.
+func users(t *testing.T, args ...string) []aclUser {
+	t.Helper()
+	got := run(t, nil, append([]string{"acl", "--json"}, args...)...)
+	var list []aclUser
+	if err := json.Unmarshal([]byte(got.stdout), &list); err != nil || got.code != exitFine {
+		t.Fatalf("%v: %+v", err, got)
+	}
+	return list
+}
+
+func anys(words []string) []any {
+	var list []any
+	for _, word := range words {
+		list = append(list, word)
+	}
+	return list
+}
