@@ -195,28 +195,27 @@ var (
 	bakedKeys    = regexp.MustCompile(`, keys = \{ ([^{}]*) \}`)
 )
 
-// ErrNoPolicies is the error of ReadPolicies for a text that this package has not built.
-var ErrNoPolicies = errors.New("functions: the text has no table of policies in the form that New writes")
+var errNoPolicies = errors.New("functions: the text has no table of policies in the form that New writes")
 
 // ReadPolicies answers the policies that a library text built by New holds, sorted by name, so that what a server runs
-// can be compared with what is about to be deployed. The error is ErrNoPolicies for any other text.
+// can be compared with what is about to be deployed. Any other text is an error.
 func ReadPolicies(text string) ([]Policy, error) {
 	_, rest, found := strings.Cut(text, "\n"+policiesBegin)
 	if !found {
-		return nil, ErrNoPolicies
+		return nil, errNoPolicies
 	}
 	if strings.HasPrefix(rest, "}\n") {
 		return nil, nil
 	}
 	rest, _, found = strings.Cut(rest, "\n}\n")
 	if !found || !strings.HasPrefix(rest, "\n") {
-		return nil, ErrNoPolicies
+		return nil, errNoPolicies
 	}
 	var policies []Policy
 	for _, line := range strings.Split(rest[1:], "\n") {
 		policy, ok := readPolicy(line)
 		if !ok {
-			return nil, ErrNoPolicies
+			return nil, errNoPolicies
 		}
 		policies = append(policies, policy)
 	}

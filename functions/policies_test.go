@@ -193,7 +193,7 @@ func TestATextOfAnotherFormHasNoPoliciesToRead(t *testing.T) {
 		strings.Replace(build.Text(), "'1000/m'", "f()", 1),
 		strings.Replace(build.Text(), "\n  ['api']", "\n\n  ['api']", 1),
 	} {
-		if got, err := ReadPolicies(text); !errors.Is(err, ErrNoPolicies) {
+		if got, err := ReadPolicies(text); !errors.Is(err, errNoPolicies) {
 			t.Errorf("got %v, %v", got, err)
 		}
 	}
