@@ -65,10 +65,8 @@ func (f *fleet) last() record {
 	var last record
 	for _, m := range f.members {
 		r := m.record
-		if r.deployed != m.node.Running.Digest && r.deployed != f.want.Digest && m.text != "" {
-			continue
-		}
-		if r.deployment > last.deployment || r.deployment == last.deployment && last.replaced == "" {
+		counts := r.deployed == m.node.Running.Digest || r.deployed == f.want.Digest || m.text == ""
+		if counts && r.deployment > last.deployment {
 			last = r
 		}
 	}

@@ -146,12 +146,17 @@ func TestRecordsThatDisagree(t *testing.T) {
 		{"a deployment of before this was mended found nothing on one server",
 			func(t *testing.T) { put(t, f.addrs[1], record(t, f.addrs[1], "3", string(buildB), "")) }, "00000000000a"},
 		{"a record is left of a deployment that did not get further",
-			func(t *testing.T) { put(t, f.addrs[1], record(t, f.addrs[1], "3", string(buildC), string(buildB))) }, "00000000000a"},
+			func(t *testing.T) { put(t, f.addrs[0], record(t, f.addrs[0], "3", string(buildC), string(buildB))) }, "00000000000a"},
 		{"a shard joined that was deployed to elsewhere", func(t *testing.T) {
 			put(t, f.addrs[1], record(t, f.addrs[1], "7", string(buildC), string(version("0.1.0", "00000000000d"))))
 			put(t, f.addrs[1], string(buildC))
 			must[loader.Report](t)(l.Deploy(ctx, buildB))
 		}, "0.1.0 build 00000000000a and 0.1.0 build 00000000000c"},
+		{"the servers ran different builds, and one none", func(t *testing.T) {
+			mustRun(t, at(t, f.addrs[0]), "FUNCTION", "FLUSH")
+			put(t, f.addrs[1], string(buildC))
+			must[loader.Report](t)(l.Deploy(ctx, version("0.1.0", "00000000000d")))
+		}, "0.1.0 build 00000000000c and 0.1.0 build 00000000000b"},
 		{"somebody loaded another text on all", func(t *testing.T) {
 			for _, addr := range f.addrs {
 				put(t, addr, string(buildC))
