@@ -227,10 +227,10 @@ func (f *fleet) putBack(ctx context.Context, lease *holder) {
 		return
 	}
 	// A replica that became a primary meanwhile may have got the build from the one that it follows no more.
-	before := f.common()
+	before, known := f.common("")
 	for _, m := range f.newcomers(ctx) {
-		if m.node.Err == nil && m.node.State == Same && before != nil {
-			m.wrote, m.held = true, *before
+		if m.node.Err == nil && m.node.State == Same && known {
+			m.wrote, m.held = true, before
 		}
 	}
 	each(f.some(func(m *member) bool { return m.wrote }), func(m *member) { m.putBack(ctx, f.want) })

@@ -77,36 +77,38 @@ func (f *fleet) last() record {
 // is the one that was deployed last and some nodes lost it, or all have nothing, is no new deployment: what there is
 // to go back to stays as it was. A node that has nothing to be replaced keeps what is replaced on the others.
 func (f *fleet) records(atMS int64) func(*member) record {
-	last, common := f.last(), f.common()
+	last := f.last()
 	isThere := func(m *member) bool { return m.text == f.want.text }
 	hasNone := func(m *member) bool { return m.text == "" }
 	if last.deployed == f.want.Digest && (slices.ContainsFunc(f.members, isThere) || len(f.some(hasNone)) == len(f.members)) {
 		return func(*member) record { return last }
 	}
 	next := record{deployment: f.deployments() + 1, deployed: f.want.Digest, atMS: atMS}
+	common, _ := f.common(f.want.text)
 	return func(m *member) record {
 		mine := next
-		if mine.replaced = m.text; m.text == "" && common != nil {
+		if mine.replaced = m.text; m.text == "" {
 			mine.replaced = common.text
 		}
 		return mine
 	}
 }
 
-// common is what all nodes held when they were looked at, those left out that had no library; nil if they did not hold
-// the same.
-func (f *fleet) common() *held {
-	found := &f.members[0].held
-	for _, m := range f.members[1:] {
-		switch {
-		case m.text == "" || m.text == found.text:
-		case found.text == "":
-			found = &m.held
+// common is what all nodes held when they were looked at, those left out that had no library or this text; false if they
+// did not hold the same.
+func (f *fleet) common(but string) (held, bool) {
+	var found held
+	for _, m := range f.members {
+		switch m.text {
+		case "", but, found.text:
 		default:
-			return nil
+			if found.text != "" {
+				return held{}, false
+			}
+			found = m.held
 		}
 	}
-	return found
+	return found, true
 }
 
 // value is what a line "local NAME = '...'" or "local NAME = ..." of a Lua text gives; "" where there is none.

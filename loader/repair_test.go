@@ -96,6 +96,22 @@ func TestRepairKeepsTheWayBack(t *testing.T) {
 	}
 }
 
+// What is there already was not replaced by the deployment that brought it to the last server.
+func TestNothingWasReplaced(t *testing.T) {
+	f := startThree(t, redis.Options{})
+	l := newLoader(t, f.ring)
+	for _, addr := range f.addrs[:2] {
+		put(t, addr, string(buildB))
+	}
+	report := must[loader.Report](t)(l.Deploy(t.Context(), buildB))
+	if n := report.Nodes[2]; report.Changed() != 1 || n.Previous.Digest != "" {
+		t.Errorf("%+v", n)
+	}
+	if _, err := l.Rollback(t.Context()); !errors.Is(err, loader.ErrNothingKept) {
+		t.Error(err)
+	}
+}
+
 // A rollback needs no repair before it, and where it goes back to one build on all, a second one undoes it.
 func TestRollbackWhereAServerLostAll(t *testing.T) {
 	f := startThree(t, redis.Options{})
