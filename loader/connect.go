@@ -97,6 +97,9 @@ func (l *Loader) open(addr string, timeout time.Duration) *conn {
 	// A Sentinel's client has no address of its own: its dialer finds out. What it found is what is reported.
 	if _, _, err := net.SplitHostPort(addr); err != nil && opt.Dialer != nil && opt.Network != "unix" {
 		dial := opt.Dialer
+		if addr == "FailoverClient" { // go-redis has no other word for it
+			c.addr = "the primary"
+		}
 		opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 			nc, err := dial(ctx, network, addr)
 			found := ""

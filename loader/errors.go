@@ -169,19 +169,15 @@ func failure(c *conn, step string, err error) error {
 // unreachable is the error of a step to which no answer came, or of Sentinels that do not name the primary.
 func unreachable(c *conn, step string, err error) error {
 	e := c.fail(step, ErrUnreachable, err, "")
-	name := c.address()
-	if dialing.AtSentinels(err) {
-		name = "the primary"
-	}
 	if errors.Is(err, context.Canceled) {
-		e.says = fmt.Sprintf("cannot reach %s: the call was cancelled", name)
+		e.says = fmt.Sprintf("cannot reach %s: the call was cancelled", c.address())
 		return e
 	}
 	why, do := dialing.Why(err, c.tls, c.timeout)
 	if do == "" {
 		do = "check the address, and that the server runs"
 	}
-	e.says = fmt.Sprintf("cannot reach %s: %s; %s", name, why, do)
+	e.says = fmt.Sprintf("cannot reach %s: %s; %s", c.address(), why, do)
 	return e
 }
 
