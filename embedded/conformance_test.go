@@ -31,17 +31,56 @@ func TestConformance(t *testing.T) {
 				t.Fatal(err)
 			}
 			switch {
-			case c.Accepts("embedded", got, true):
+			case c.AcceptsEmbedded(got):
 			case *record != "":
-				c.Record("embedded", got, *record)
+				c.Record(conformance.Embedded, got, *record)
 			default:
-				t.Errorf("%s%q\n got %s\nwant %s", c.Lua, c.Calls, got, c.Expected("embedded"))
+				t.Errorf("%s%q\n got %s\nwant %s", c.Lua, c.Calls, got, c.Expected(conformance.Embedded))
 			}
 		})
 	}
 	if *record != "" {
 		if err := file.Save(conformanceFile); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// What differs from Redis stands on a page, with examples; the integration tests hold real servers against the same ones.
+const differencesFile = "../docs/offline.md"
+
+func TestDifferencesAreAsThePageSays(t *testing.T) {
+	sections, err := conformance.LoadPage(differencesFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := conformance.Dial(Run(t).Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	listed := map[string]bool{}
+	for _, section := range sections {
+		listed[section.Name] = true
+		for _, e := range section.Examples {
+			got, err := e.Case().Run(conn)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !conformance.Same(got, e.Here) || conformance.SameButForWords(got, e.Redis) {
+				t.Errorf("%s: %s\n got %s\nwant %s, which differs from %s", section.Name, e.Lua, got, e.Here, e.Redis)
+			}
+		}
+	}
+	file, err := conformance.Load(conformanceFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range file.Cases {
+		for _, d := range c.Differs {
+			if len(d.On) == 1 && d.On[0] == conformance.Embedded && !listed[d.Why] {
+				t.Errorf("%s differs here by %q, which is no section of %s", c.Name, d.Why, differencesFile)
+			}
 		}
 	}
 }

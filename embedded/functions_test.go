@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 )
 
 // What the embedded server refuses and Redis does not, each with a message that
@@ -27,8 +26,7 @@ func TestRefused(t *testing.T) {
 		{"return redis.call('MEMORY', 'USAGE', keys[1])", "ERR MEMORY is not supported by the embedded server"},
 		{"return redis.setresp(3)", "ERR redis.setresp(3) is not supported by the embedded server"},
 		{"error({})", "ERR function f raised a table without a text in its field err"},
-		{"setmetatable({}, {__len = function() return 1 end})", "ERR user_function:2: the embedded server refuses a table's __len"},
-		{"table.insert({}, 5, 1)", "ERR user_function:2: the embedded server refuses table.insert at 5, past the end"},
+		{"table.insert({}, 5, 1)", "ERR user_function:2: the embedded server refuses table.insert at 5 in a table of 0 elements"},
 	} {
 		if err := s.Load(lib(tc.body)); err != nil {
 			t.Fatal(err)
@@ -51,54 +49,6 @@ func TestDeclaredKeysAreAccepted(t *testing.T) {
 	r, err := s.Do("FCALL", "f", 5, "a", "b", "c", "d", "e")
 	if err != nil || fmt.Sprint(r) != "[5 1]" {
 		t.Errorf("%v, %v", r, err)
-	}
-}
-
-func TestRunawayCallIsCutOff(t *testing.T) {
-	s := Run(t)
-	s.engine.CallLimit = 20 * time.Millisecond
-	for _, body := range []string{
-		"while true do end",
-		"while true do pcall(error, 'x') end",
-		"pcall(function() while true do end end) return 1",
-		"local function f() return f() end return f()",
-		"coroutine.wrap(function() while true do end end)()",
-		"return ('a'):rep(40):find(('a*'):rep(40) .. 'b')",
-		"local t = {} for i = 1, 1e5 do t[i] = i end while true do table.sort(t) end",
-	} {
-		if err := s.Load(lib(body)); err != nil {
-			t.Fatal(err)
-		}
-		_, err := s.Do("FCALL", "f", 0)
-		const want = "ERR function f ran for more than 20ms and was stopped by the embedded server; on Redis it would block the server (BUSY) until FUNCTION KILL"
-		if err == nil || err.Error() != want {
-			t.Errorf("%s: %v, want %s", body, err, want)
-		}
-		if r, err := s.Do("PING"); err != nil || r != "PONG" {
-			t.Errorf("after %s: %v, %v", body, r, err)
-		}
-	}
-}
-
-func TestDeepRecursionIsAnError(t *testing.T) {
-	s := Run(t)
-	for _, body := range []string{
-		"local function f(n) return 1 + f(n + 1) end return f(1)",
-		"local t = setmetatable({}, {}) getmetatable(t).__index = function(t, k) return t[k + 1] end return t[1]",
-		"local function f() return (pcall(f)) end return f() and 1",
-		"local s = string.rep('(', 300) return (loadstring('return ' .. s)) == nil and 'refused'",
-		"local t = {} for i = 1, 2000 do t = {t} end return t",
-	} {
-		if err := s.Load(lib(body)); err != nil {
-			t.Fatal(err)
-		}
-		r, err := s.Do("FCALL", "f", 0)
-		if err == nil && r != int64(1) && r != "refused" && !strings.HasPrefix(fmt.Sprint(r), "[[") {
-			t.Errorf("%s: %v", body, r)
-		}
-		if r, err := s.Do("PING"); err != nil || r != "PONG" {
-			t.Fatalf("after %s: %v, %v", body, r, err)
-		}
 	}
 }
 

@@ -57,6 +57,28 @@ func TestConformance(t *testing.T) {
 	}, standalone)
 }
 
+// What the page on the embedded server says of Redis is so.
+func TestDifferencesAreAsThePageSays(t *testing.T) {
+	sections, err := conformance.LoadPage("../docs/offline.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	eachBackend(t, func(t *testing.T, b *backend.Backend) {
+		conn := dial(t, b)
+		for _, section := range sections {
+			for _, e := range section.Examples {
+				got, err := e.Case().Run(conn)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !conformance.SameButForWords(got, e.Redis) {
+					t.Errorf("%s: %s\n got %s\nwant %s", section.Name, e.Lua, got, e.Redis)
+				}
+			}
+		}
+	}, standalone)
+}
+
 // record writes down what every server of this run answers, Redis 7.0 first, since the others are noted where they
 // differ from it.
 func record(t *testing.T, file *conformance.File) {

@@ -5,11 +5,10 @@ package lualint
 
 import (
 	"fmt"
-	"reflect"
 	"strings"
 
+	"github.com/ratelimit-functions/ratelimit/internal/luasource"
 	"github.com/yuin/gopher-lua/ast"
-	"github.com/yuin/gopher-lua/parse"
 )
 
 // Problem is one place that breaks a rule.
@@ -26,19 +25,13 @@ func (p Problem) String() string {
 	return fmt.Sprintf("%s:%d: %s", p.File, p.Line, p.Says)
 }
 
-// Check returns what is wrong with a library's text, in the order of its lines; an error if it cannot be parsed.
+// Check returns what is wrong with a library's text, in the order of its lines; an error if the
+// engine could not run it.
 func Check(text string) ([]Problem, error) {
-	// Line 1 is not Lua, and keeps its place.
-	body := text
-	if strings.HasPrefix(body, "#!") {
-		body = "--" + body[2:]
-	}
-	chunk, err := parse.Parse(strings.NewReader(body), "library")
-	if err != nil {
-		return nil, fmt.Errorf("the library is not Lua: %w", err)
-	}
 	c := &checker{text: strings.Split(text, "\n")}
-	walk(reflect.ValueOf(chunk), c.visit)
+	if _, err := luasource.Read(text, c.visit); err != nil {
+		return nil, fmt.Errorf("the library is not Lua that can be run: %w", err)
+	}
 	if len(c.times) > 1 {
 		for _, line := range c.times[1:] {
 			c.add(line, "TIME is called in a second place; ask the clock that the first one fills")
@@ -172,30 +165,4 @@ func lastName(e ast.Expr) string {
 		}
 	}
 	return ""
-}
-
-// walk calls visit for every node below v, in the order of the text.
-func walk(v reflect.Value, visit func(node any)) {
-	switch v.Kind() {
-	case reflect.Interface:
-		if !v.IsNil() {
-			walk(v.Elem(), visit)
-		}
-	case reflect.Pointer:
-		if v.IsNil() {
-			return
-		}
-		visit(v.Interface())
-		walk(v.Elem(), visit)
-	case reflect.Slice:
-		for i := range v.Len() {
-			walk(v.Index(i), visit)
-		}
-	case reflect.Struct:
-		for i := range v.NumField() {
-			if v.Type().Field(i).IsExported() {
-				walk(v.Field(i), visit)
-			}
-		}
-	}
 }

@@ -53,7 +53,7 @@ func TestRules(t *testing.T) {
 }
 
 func TestWhatIsNotLua(t *testing.T) {
-	if _, err := Check("#!lua name=x\nlocal = 1"); err == nil || !strings.HasPrefix(err.Error(), "the library is not Lua: ") {
+	if _, err := Check("#!lua name=x\nlocal = 1"); err == nil || !strings.HasPrefix(err.Error(), "the library is not Lua that can be run: user_function:2: ") {
 		t.Errorf("got %v", err)
 	}
 }

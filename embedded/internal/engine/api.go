@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"strings"
 
-	"github.com/ratelimit-functions/ratelimit/embedded/internal/lua51"
 	"github.com/ratelimit-functions/ratelimit/embedded/internal/lualib"
 	lua "github.com/yuin/gopher-lua"
 )
@@ -20,33 +19,32 @@ const (
 
 func raise(L *lua.LState, msg string) { raiseError(L, "ERR "+msg) }
 
-// raiseError raises a table with err, as Redis's own functions do.
+// raiseError raises a table with err and where it was raised, as Redis's own functions do.
 func raiseError(L *lua.LState, text string) {
-	t := L.CreateTable(0, 1)
+	t := L.CreateTable(0, 2)
 	t.RawSetString("err", lua.LString(text))
-	lua51.RaiseValue(L, t)
+	t.RawSetString("source", lua.LString(strings.TrimSuffix(L.Where(1), ":")))
+	L.Error(t, 0)
 }
 
 func (e *Engine) openAPI() {
-	L := e.rt.L
-	lualib.Open(e.rt)
-	call := L.NewTable()
-	load := L.NewTable()
+	L := e.lua.L
+	call, load := L.NewTable(), L.NewTable()
 	for _, t := range []*lua.LTable{call, load} {
 		for name, v := range map[string]lua.LValue{
 			"LOG_DEBUG": lua.LNumber(0), "LOG_VERBOSE": lua.LNumber(1),
 			"LOG_NOTICE": lua.LNumber(2), "LOG_WARNING": lua.LNumber(3),
 			"REDIS_VERSION": lua.LString(Version), "REDIS_VERSION_NUM": lua.LNumber(VersionNum),
+			"log": L.NewFunction(redisLog),
 		} {
 			t.RawSetString(name, v)
 		}
-		e.rt.Functions(t, map[string]lua.LGFunction{"log": redisLog})
 	}
-	e.rt.Functions(load, map[string]lua.LGFunction{"register_function": e.registerFunction})
+	load.RawSetString("register_function", L.NewFunction(e.registerFunction))
 	for name, v := range map[string]int{"REPL_NONE": 0, "REPL_AOF": 1, "REPL_SLAVE": 2, "REPL_REPLICA": 2, "REPL_ALL": 3} {
 		call.RawSetString(name, lua.LNumber(v))
 	}
-	e.rt.Functions(call, map[string]lua.LGFunction{
+	for name, f := range map[string]lua.LGFunction{
 		"call":          func(L *lua.LState) int { return e.redisCall(L, true) },
 		"pcall":         func(L *lua.LState) int { return e.redisCall(L, false) },
 		"error_reply":   redisErrorReply,
@@ -55,18 +53,24 @@ func (e *Engine) openAPI() {
 		"setresp":       redisSetResp,
 		"set_repl":      redisSetRepl,
 		"acl_check_cmd": e.redisACLCheck,
-	})
-	e.callGlobals = e.rt.Globals()
-	e.callGlobals.RawSetString("redis", call)
-	e.rt.Protect()
-
-	// What is missing from a library's redis table raises like a missing
-	// global: Redis protects both in the same way.
-	e.loadGlobals = L.NewTable()
-	e.loadGlobals.RawSetString("redis", e.rt.FreezeGlobals(load))
-	e.rt.FreezeGlobals(e.loadGlobals)
-	e.env = e.rt.NewEnv(e.callGlobals)
-	e.rt.Env = e.env.Table
+	} {
+		call.RawSetString(name, L.NewFunction(f))
+	}
+	g := lualib.Open(L)
+	for _, name := range []string{"string", "table", "math", "struct"} {
+		g.RawSetString(name, lualib.View(L, g.RawGetString(name).(*lua.LTable)))
+	}
+	g.RawSetString("pcall", L.NewFunction(e.lua.pcall))
+	g.RawSetString("redis", lualib.View(L, call))
+	raiseMissing(L, g)
+	g.RawSetString("_G", lualib.View(L, g))
+	// What is missing from a library's redis table raises like a missing global: Redis protects both in the same way.
+	raiseMissing(L, load)
+	e.callGlobals, e.loadGlobals = g, L.NewTable()
+	e.loadGlobals.RawSetString("redis", lualib.View(L, load))
+	raiseMissing(L, e.loadGlobals)
+	e.globals, e.showGlobals = environment(L)
+	e.showGlobals(e.callGlobals)
 }
 
 func (e *Engine) redisCall(L *lua.LState, raises bool) int {
@@ -134,7 +138,7 @@ func redisSHA1Hex(L *lua.LState) int {
 	if L.GetTop() != 1 {
 		raise(L, "wrong number of arguments")
 	}
-	s, _ := lua51.ToString(L.Get(1))
+	s, _ := lualib.ToText(L.Get(1))
 	sum := sha1.Sum([]byte(s))
 	L.Push(lua.LString(hex.EncodeToString(sum[:])))
 	return 1
@@ -159,7 +163,7 @@ func redisSetResp(L *lua.LState) int {
 	if L.GetTop() != 1 {
 		raise(L, "redis.setresp() requires one argument.")
 	}
-	v, _ := lua51.ToNumber(L.Get(1))
+	v, _ := lualib.ToNumber(L.Get(1))
 	switch v {
 	case 2:
 	case 3:
@@ -174,7 +178,7 @@ func redisSetRepl(L *lua.LState) int {
 	if L.GetTop() != 1 {
 		raise(L, "redis.set_repl() requires two arguments.")
 	}
-	v, _ := lua51.ToNumber(L.Get(1))
+	v, _ := lualib.ToNumber(L.Get(1))
 	if v < 0 || v > 3 {
 		raise(L, "Invalid replication flags. Use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE.")
 	}

@@ -1,11 +1,10 @@
 package engine
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
-	"github.com/ratelimit-functions/ratelimit/embedded/internal/lua51"
+	"github.com/ratelimit-functions/ratelimit/embedded/internal/lualib"
 	lua "github.com/yuin/gopher-lua"
 )
 
@@ -32,33 +31,49 @@ func (e *Engine) Call(f *Function, keys, args []string, readOnly bool) Reply {
 	}
 	e.running = &Run{keys: keys, ReadOnly: readOnly || f.Flags&NoWrites != 0}
 	defer func() { e.running = nil }()
-	v, err := e.rt.Call(f.callback, e.CallLimit, stringTable(e.rt.L, keys), stringTable(e.rt.L, args))
-	if err == nil {
-		return e.toReply(v)
-	}
-	if errors.Is(err, lua51.ErrBudget) {
+	reply, failure, stopped := e.run(f.callback, e.CallLimit, stringTable(e.lua.L, keys), stringTable(e.lua.L, args))
+	switch {
+	case stopped == errTime:
 		return Error(fmt.Sprintf("ERR function %s ran for more than %s and was stopped by the embedded server; "+
 			"on Redis it would block the server (BUSY) until FUNCTION KILL", f.Name, e.CallLimit.Round(time.Millisecond)))
+	case stopped != nil:
+		return Error(fmt.Sprintf("ERR function %s made the process use %d MiB more memory and was stopped by the embedded server", f.Name, e.MemoryLimit>>20))
+	case failure == nil:
+		return reply
 	}
-	value := e.rt.ErrorValue(err)
-	text, ok := e.errorText(value)
+	text, ok := errorText(failure)
 	if !ok {
 		return Error(fmt.Sprintf("ERR function %s raised a %s without a text in its field err; some Redis versions crash on that: "+
-			"raise a string, or return redis.error_reply", f.Name, value.Type()))
+			"raise a string, or return redis.error_reply", f.Name, failure.Type()))
 	}
-	if source, line := e.rt.RaisedAt(value); line != 0 {
-		text += fmt.Sprintf(" script: %s, on %s:%d.", f.Name, source, line)
+	text += " script: " + f.Name
+	if t, ok := failure.(*lua.LTable); ok {
+		if source, ok := t.RawGetString("source").(lua.LString); ok {
+			text += ", on @" + string(source)
+		}
 	}
-	return Error(oneLine(text))
+	return Error(oneLine(text + "."))
 }
 
-// errorText is the reply for an error value: the err field of a table, or the
-// text of anything else after "ERR ".
-func (e *Engine) errorText(v lua.LValue) (string, bool) {
+// run runs a function and turns its first result into a reply, or returns the value of the error that ended it, or why it
+// was stopped.
+func (e *Engine) run(f *lua.LFunction, limit time.Duration, args ...lua.LValue) (reply Reply, failure lua.LValue, stopped error) {
+	e.lua.depth = 0
+	e.lua.budget.start(limit, e.MemoryLimit)
+	failure = e.lua.call(f, func(th *lua.LState) {
+		for _, a := range args {
+			th.Push(a)
+		}
+	}, func(th *lua.LState) { reply = e.toReply(th.Get(1), 0) })
+	return reply, failure, e.lua.budget.end()
+}
+
+// errorText is the reply for an error value: the err field of a table, or the text of anything else after "ERR ".
+func errorText(v lua.LValue) (string, bool) {
 	if t, ok := v.(*lua.LTable); ok {
-		return lua51.ToString(t.RawGetString("err"))
+		return lualib.ToText(t.RawGetString("err"))
 	}
-	if s, ok := lua51.ToString(v); ok {
+	if s, ok := lualib.ToText(v); ok {
 		return "ERR " + s, true
 	}
 	return "ERR " + v.String(), true

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/alicebob/miniredis/v2/fpconv"
-	"github.com/ratelimit-functions/ratelimit/embedded/internal/lua51"
+	"github.com/ratelimit-functions/ratelimit/embedded/internal/lualib"
 	lua "github.com/yuin/gopher-lua"
 )
 
@@ -20,25 +20,33 @@ func FormatDouble(v float64) string {
 	return fpconv.Dtoa(v)
 }
 
-// toReply turns what a function returns into a reply, as Redis does in RESP2.
-func (e *Engine) toReply(v lua.LValue) Reply {
+// maxNested is how many tables within one another make a reply, as in Redis; in place of a deeper one it has an error.
+const maxNested = 7995
+
+// toReply turns what a function returns into a reply, as Redis does in RESP2; depth is how many tables it is in. Nothing
+// more is added once the call is to be stopped.
+func (e *Engine) toReply(v lua.LValue, depth int) Reply {
 	switch v := v.(type) {
 	case lua.LString:
 		return string(v)
 	case lua.LNumber:
-		return lua51.ToInt64(float64(v))
+		return lualib.ToInt64(float64(v))
 	case lua.LBool:
 		if v {
 			return int64(1)
 		}
-		return nil
 	case *lua.LTable:
-		return e.tableReply(e.rt.Behind(v))
+		return e.tableReply(v, depth+1)
+	case *lua.LUserData:
+		return e.tableReply(v.Value.(*lua.LTable), depth+1) // a view: there is no other userdata
 	}
 	return nil
 }
 
-func (e *Engine) tableReply(t *lua.LTable) Reply {
+func (e *Engine) tableReply(t *lua.LTable, depth int) Reply {
+	if depth > maxNested {
+		return Error("ERR reached lua stack limit")
+	}
 	if s, ok := t.RawGetString("err").(lua.LString); ok {
 		return Error(oneLine(string(s)))
 	}
@@ -50,15 +58,15 @@ func (e *Engine) tableReply(t *lua.LTable) Reply {
 	}
 	if m, ok := t.RawGetString("map").(*lua.LTable); ok {
 		out := Map{}
-		for k, v := m.Next(lua.LNil); k != lua.LNil; k, v = m.Next(k) {
-			out = append(out, e.toReply(k), e.toReply(v))
+		for k, v := m.Next(lua.LNil); k != lua.LNil && e.lua.budget.Err() == nil; k, v = m.Next(k) {
+			out = append(out, e.toReply(k, depth), e.toReply(v, depth))
 		}
 		return out
 	}
 	if m, ok := t.RawGetString("set").(*lua.LTable); ok {
 		out := []Reply{}
-		for k, _ := m.Next(lua.LNil); k != lua.LNil; k, _ = m.Next(k) {
-			out = append(out, e.toReply(k))
+		for k, _ := m.Next(lua.LNil); k != lua.LNil && e.lua.budget.Err() == nil; k, _ = m.Next(k) {
+			out = append(out, e.toReply(k, depth))
 		}
 		return out
 	}
@@ -72,13 +80,14 @@ func (e *Engine) tableReply(t *lua.LTable) Reply {
 		}
 	}
 	out := []Reply{}
-	for i := 1; ; i++ {
+	for i := 1; e.lua.budget.Err() == nil; i++ {
 		v := t.RawGetInt(i)
 		if v == lua.LNil {
-			return out
+			break
 		}
-		out = append(out, e.toReply(v))
+		out = append(out, e.toReply(v, depth))
 	}
+	return out
 }
 
 // oneLine keeps a status or an error from breaking the protocol.

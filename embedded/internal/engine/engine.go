@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ratelimit-functions/ratelimit/embedded/internal/lua51"
 	lua "github.com/yuin/gopher-lua"
 )
 
@@ -39,16 +38,20 @@ type Set []Reply
 
 // Engine holds the libraries of one server. It is not safe for concurrent use.
 type Engine struct {
-	rt       *lua51.Runtime
+	lua      *threads
 	keyspace Keyspace
 
 	CallLimit time.Duration // a call that runs longer is cut off
 	LoadLimit time.Duration // so is a load
 
+	// MemoryLimit is by how many bytes the heap of the process may grow while a function runs, or a library's text.
+	MemoryLimit uint64
+
 	libraries map[string]*Library
 	functions map[string]*Function // by name in lower case
 
-	env         *lua51.Env // what libraries see as globals: loadGlobals or callGlobals
+	globals     *lua.LTable       // of all libraries
+	showGlobals func(*lua.LTable) // puts loadGlobals or callGlobals there
 	loadGlobals *lua.LTable
 	callGlobals *lua.LTable
 	loading     *Library // while a library's text runs
@@ -109,10 +112,13 @@ func (f Flags) Names() []string {
 // New makes an engine without libraries.
 func New(ks Keyspace) *Engine {
 	e := &Engine{
-		rt:        lua51.New(),
+		lua:       newThreads(),
 		keyspace:  ks,
 		CallLimit: 5 * time.Second,
 		LoadLimit: 500 * time.Millisecond,
+
+		MemoryLimit: 1 << 30,
+
 		libraries: map[string]*Library{},
 		functions: map[string]*Function{},
 	}
@@ -121,7 +127,7 @@ func New(ks Keyspace) *Engine {
 }
 
 // Close frees the Lua state.
-func (e *Engine) Close() { e.rt.Close() }
+func (e *Engine) Close() { e.lua.budget.close() }
 
 // Libraries gives the libraries whose name matches, sorted by name.
 func (e *Engine) Libraries(match func(name string) bool) []*Library {

@@ -1,11 +1,10 @@
 package engine
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 
-	"github.com/ratelimit-functions/ratelimit/embedded/internal/lua51"
+	"github.com/ratelimit-functions/ratelimit/embedded/internal/lualib"
 	lua "github.com/yuin/gopher-lua"
 )
 
@@ -14,7 +13,7 @@ const badName = "Library names can only contain letters, numbers, or underscores
 // Load is FUNCTION LOAD: it gives the library's name, or an error as Redis
 // words it. A load that fails changes nothing.
 func (e *Engine) Load(code string, replace bool) (string, error) {
-	name, engine, body, err := metadata(code)
+	name, engine, err := metadata(code)
 	if err != nil {
 		return "", err
 	}
@@ -29,7 +28,7 @@ func (e *Engine) Load(code string, replace bool) (string, error) {
 		return "", Error(fmt.Sprintf("ERR Library '%s' already exists", name))
 	}
 	lib := &Library{Name: name, Code: code}
-	if err := e.register(lib, body); err != nil {
+	if err := e.register(lib); err != nil {
 		return "", err
 	}
 	if len(lib.Functions) == 0 {
@@ -51,33 +50,33 @@ func (e *Engine) Load(code string, replace bool) (string, error) {
 }
 
 // metadata reads the first line, "#!<engine> name=<library>".
-func metadata(code string) (name, engine, body string, err error) {
+func metadata(code string) (name, engine string, err error) {
 	if !strings.HasPrefix(code, "#!") {
-		return "", "", "", Error("ERR Missing library metadata")
+		return "", "", Error("ERR Missing library metadata")
 	}
 	end := strings.IndexByte(code, '\n')
 	if end < 0 {
-		return "", "", "", Error("ERR Invalid library metadata")
+		return "", "", Error("ERR Invalid library metadata")
 	}
 	parts, ok := splitArgs(code[:end])
 	if !ok || len(parts) == 0 {
-		return "", "", "", Error("ERR Invalid library metadata")
+		return "", "", Error("ERR Invalid library metadata")
 	}
 	engine = parts[0][2:]
 	named := false
 	for _, p := range parts[1:] {
 		if len(p) < 5 || !strings.EqualFold(p[:5], "name=") {
-			return "", "", "", Error("ERR Invalid metadata value given: " + p)
+			return "", "", Error("ERR Invalid metadata value given: " + p)
 		}
 		if named {
-			return "", "", "", Error("ERR Invalid metadata value, name argument was given multiple times")
+			return "", "", Error("ERR Invalid metadata value, name argument was given multiple times")
 		}
 		name, named = p[5:], true
 	}
 	if !named {
-		return "", "", "", Error("ERR Library name was not given")
+		return "", "", Error("ERR Library name was not given")
 	}
-	return name, engine, code[end:], nil
+	return name, engine, nil
 }
 
 func validName(s string) bool {
@@ -91,25 +90,28 @@ func validName(s string) bool {
 }
 
 // register compiles and runs a library's text, which registers its functions.
-func (e *Engine) register(lib *Library, body string) error {
-	chunk, err := e.rt.Compile(body, "@user_function", e.env.Table)
+func (e *Engine) register(lib *Library) error {
+	chunk, err := e.lua.compile(lib.Code, e.globals)
 	if err != nil {
-		return Error("ERR Error compiling function: " + err.Error())
+		return Error("ERR Error compiling function: " + oneLine(err.Error()))
 	}
 	e.loading = lib
-	e.env.Use(e.loadGlobals)
+	e.showGlobals(e.loadGlobals)
 	defer func() {
 		e.loading = nil
-		e.env.Use(e.callGlobals)
+		e.showGlobals(e.callGlobals)
 	}()
-	if _, err = e.rt.Call(chunk, e.LoadLimit); err == nil {
-		return nil
-	}
-	if errors.Is(err, lua51.ErrBudget) {
+	_, failure, stopped := e.run(chunk, e.LoadLimit)
+	switch {
+	case stopped == errTime:
 		return Error("ERR Error registering functions: ERR FUNCTION LOAD timeout")
+	case stopped != nil:
+		return Error("ERR Error registering functions: ERR " + stopped.Error())
+	case failure != nil:
+		text, _ := errorText(failure)
+		return Error("ERR Error registering functions: " + oneLine(text))
 	}
-	text, _ := e.errorText(e.rt.ErrorValue(err))
-	return Error("ERR Error registering functions: " + text)
+	return nil
 }
 
 // registerFunction is redis.register_function.
@@ -122,7 +124,7 @@ func (e *Engine) registerFunction(L *lua.LState) int {
 	case 1:
 		e.namedForm(L, f)
 	case 2:
-		name, ok := lua51.ToString(L.Get(1))
+		name, ok := lualib.ToText(L.Get(1))
 		if !ok {
 			raise(L, "first argument to redis.register_function must be a string")
 		}
@@ -162,19 +164,19 @@ func (e *Engine) namedForm(L *lua.LState, f *Function) {
 	}
 	named := false
 	t.ForEach(func(k, v lua.LValue) {
-		key, ok := lua51.ToString(k)
+		key, ok := lualib.ToText(k)
 		if !ok {
 			raise(L, "named argument key given to redis.register_function is not a string")
 		}
 		switch strings.ToLower(key) {
 		case "function_name":
-			s, ok := lua51.ToString(v)
+			s, ok := lualib.ToText(v)
 			if !ok {
 				raise(L, "function_name argument given to redis.register_function must be a string")
 			}
 			f.Name, named = s, true
 		case "description":
-			s, ok := lua51.ToString(v)
+			s, ok := lualib.ToText(v)
 			if !ok {
 				raise(L, "description argument given to redis.register_function must be a string")
 			}

@@ -1,24 +1,292 @@
-// Package lualib holds the Lua libraries that Redis adds to Lua 5.1: bit,
-// cjson, cmsgpack and struct.
+// Package lualib is the Lua library that functions see: gopher-lua's, with functions of our own where gopher-lua's give another
+// value than Redis's Lua 5.1 and a library would meet it.
 package lualib
 
 import (
-	"github.com/ratelimit-functions/ratelimit/embedded/internal/lua51"
+	"math"
+
 	lua "github.com/yuin/gopher-lua"
 )
 
-// Open adds the libraries to the globals of a runtime.
-func Open(rt *lua51.Runtime) {
-	g := rt.Globals()
-	g.RawSetString("bit", openBit(rt))
-	g.RawSetString("cjson", openJSON(rt))
-	g.RawSetString("cmsgpack", openMsgpack(rt))
-	g.RawSetString("struct", openStruct(rt))
+// MaxString is the length, in bytes, above which no string is made: the memory of the process is not the function's.
+const MaxString = 64 << 20
+
+// maxArray is up to which whole number a table's key makes its array grow, element by element; larger keys are hashed. The
+// setting is gopher-lua's own, for the whole process; # of a table does not count further.
+const maxArray = 1 << 22
+
+func init() { lua.MaxArrayIndex = maxArray }
+
+// Open makes the globals of functions, to be protected by the caller. pcall is the one function that it does not have.
+func Open(L *lua.LState) *lua.LTable {
+	for _, open := range []lua.LGFunction{lua.OpenBase, lua.OpenString, lua.OpenTable, lua.OpenMath} {
+		L.Push(L.NewFunction(open))
+		L.Call(0, 0)
+	}
+	g := L.NewTable()
+	take(L.G.Global, g, "_VERSION", "assert", "error", "getmetatable", "ipairs", "next", "pairs", "rawequal", "rawget", "select")
+	set(L, g, map[string]lua.LGFunction{
+		"rawset": baseRawSet, "setmetatable": baseSetMetatable, "tonumber": baseToNumber, "tostring": baseToString,
+		"type": baseType, "unpack": baseUnpack,
+	})
+	g.RawSetString("string", openString(L))
+	g.RawSetString("table", openTable(L))
+	g.RawSetString("math", openMath(L))
+	g.RawSetString("struct", set(L, L.NewTable(), map[string]lua.LGFunction{"pack": structPack, "unpack": structUnpack}))
+	return g
 }
 
-// eachPair visits a table in the order of pairs.
-func eachPair(t *lua.LTable, f func(k, v lua.LValue)) {
-	for k, v := t.Next(lua.LNil); k != lua.LNil; k, v = t.Next(k) {
-		f(k, v)
+// take copies fields of gopher-lua's own library.
+func take(from, to *lua.LTable, names ...string) {
+	for _, name := range names {
+		to.RawSetString(name, from.RawGetString(name))
 	}
+}
+
+func set(L *lua.LState, t *lua.LTable, functions map[string]lua.LGFunction) *lua.LTable {
+	for name, f := range functions {
+		t.RawSetString(name, L.NewFunction(f))
+	}
+	return t
+}
+
+// Text is an argument that must be a string or a number, as the text that Lua makes of it.
+func Text(L *lua.LState, n int) string {
+	s, ok := ToText(L.Get(n))
+	if !ok {
+		L.TypeError(n, lua.LTString)
+	}
+	return s
+}
+
+// ToText is lua_tostring: strings, and numbers as Lua writes them.
+func ToText(v lua.LValue) (string, bool) {
+	switch v := v.(type) {
+	case lua.LString:
+		return string(v), true
+	case lua.LNumber:
+		return FormatNumber(float64(v)), true
+	}
+	return "", false
+}
+
+// ToNumber is lua_tonumber: numbers, and strings that read as numbers.
+func ToNumber(v lua.LValue) (float64, bool) {
+	switch v := v.(type) {
+	case lua.LNumber:
+		return float64(v), true
+	case lua.LString:
+		return ParseNumber(string(v))
+	}
+	return 0, false
+}
+
+func number(L *lua.LState, n int) float64 {
+	v, ok := ToNumber(L.Get(n))
+	if !ok {
+		L.TypeError(n, lua.LTNumber)
+	}
+	return v
+}
+
+func integer(L *lua.LState, n int) int { return int(ToInt64(number(L, n))) }
+
+func optInteger(L *lua.LState, n, otherwise int) int {
+	if L.Get(n) == lua.LNil {
+		return otherwise
+	}
+	return integer(L, n)
+}
+
+// checkLength refuses to make a string of more than MaxString bytes.
+func checkLength(L *lua.LState, n int) {
+	if n > MaxString {
+		L.RaiseError("the embedded server makes no string of more than %d MiB", MaxString>>20)
+	}
+}
+
+// meter lets a long loop in Go end when the call has used up its time.
+type meter struct {
+	L *lua.LState
+	n int
+}
+
+func (m *meter) step() {
+	if m.n++; m.n%1024 == 0 {
+		if ctx := m.L.Context(); ctx != nil && ctx.Err() != nil {
+			m.L.RaiseError("%s", ctx.Err().Error())
+		}
+	}
+}
+
+// Concat is the .. operator over a chain of operands, from the right.
+func Concat(L *lua.LState) int {
+	var pieces [8]string
+	parts, length := pieces[:0], 0
+	top := L.GetTop()
+	for i := 1; i <= top; i++ {
+		s, ok := ToText(L.Get(i))
+		if !ok {
+			return concatMeta(L, top)
+		}
+		length += len(s)
+		parts = append(parts, s)
+	}
+	checkLength(L, length)
+	L.Push(lua.LString(join(parts, length)))
+	return 1
+}
+
+func join(parts []string, length int) string {
+	if len(parts) == 2 {
+		return parts[0] + parts[1]
+	}
+	b := make([]byte, 0, length)
+	for _, s := range parts {
+		b = append(b, s...)
+	}
+	return string(b)
+}
+
+// concatMeta is Concat with operands that are no strings: pair by pair, with their metamethods.
+func concatMeta(L *lua.LState, top int) int {
+	right := L.Get(top)
+	for i := top - 1; i >= 1; i-- {
+		left := L.Get(i)
+		a, okA := ToText(left)
+		b, okB := ToText(right)
+		if okA && okB {
+			checkLength(L, len(a)+len(b))
+			right = lua.LString(a + b)
+			continue
+		}
+		f := L.GetMetaField(left, "__concat")
+		if f == lua.LNil {
+			f = L.GetMetaField(right, "__concat")
+		}
+		if f == lua.LNil {
+			wrong := left
+			if okA {
+				wrong = right
+			}
+			L.RaiseError("attempt to concatenate a %s value", wrong.Type())
+		}
+		L.Push(f)
+		L.Push(left)
+		L.Push(right)
+		L.Call(2, 1)
+		right = L.Get(-1)
+		L.Pop(1)
+	}
+	L.Push(right)
+	return 1
+}
+
+// Modulo is the % operator.
+func Modulo(L *lua.LState) int {
+	a, okA := L.Get(1).(lua.LNumber)
+	b, okB := L.Get(2).(lua.LNumber)
+	if !okA || !okB {
+		return arithmetic(L, "__mod", modulo)
+	}
+	L.Push(lua.LNumber(modulo(float64(a), float64(b))))
+	return 1
+}
+
+func modulo(a, b float64) float64 { return a - math.Floor(a/b)*b }
+
+func baseToNumber(L *lua.LState) int {
+	base := optInteger(L, 2, 10)
+	if base == 10 {
+		if v, ok := ToNumber(L.CheckAny(1)); ok {
+			L.Push(lua.LNumber(v))
+			return 1
+		}
+		L.Push(lua.LNil)
+		return 1
+	}
+	s := Text(L, 1)
+	if base < 2 || base > 36 {
+		L.ArgError(2, "base out of range")
+	}
+	if v, ok := parseBase(s, base); ok {
+		L.Push(lua.LNumber(v))
+		return 1
+	}
+	L.Push(lua.LNil)
+	return 1
+}
+
+func baseToString(L *lua.LState) int {
+	v := L.CheckAny(1)
+	if n, ok := v.(lua.LNumber); ok {
+		L.Push(lua.LString(FormatNumber(float64(n))))
+	} else {
+		L.Push(L.ToStringMeta(v))
+	}
+	return 1
+}
+
+// View is a read-only view of a table, which Lua sees as a table that it cannot change nor go over.
+func View(L *lua.LState, t *lua.LTable) *lua.LUserData {
+	meta := L.NewTable()
+	meta.RawSetString("__index", t)
+	meta.RawSetString("__newindex", L.NewFunction(ReadOnly))
+	meta.RawSetString("__metatable", lua.LFalse)
+	view := L.NewUserData()
+	view.Value, view.Metatable = t, meta
+	return view
+}
+
+// ReadOnly raises what Redis raises where a table of its own is changed.
+func ReadOnly(L *lua.LState) int {
+	L.RaiseError("Attempt to modify a readonly table")
+	return 0
+}
+
+func baseType(L *lua.LState) int {
+	v := L.CheckAny(1)
+	kind := v.Type()
+	if _, ok := v.(*lua.LUserData); ok {
+		kind = lua.LTTable // a view: there is no other userdata
+	}
+	L.Push(lua.LString(kind.String()))
+	return 1
+}
+
+func baseSetMetatable(L *lua.LState) int {
+	t := L.CheckTable(1)
+	if L.GetTop() < 2 {
+		L.TypeError(2, lua.LTTable)
+	}
+	L.CheckTypes(2, lua.LTNil, lua.LTTable)
+	if old, ok := t.Metatable.(*lua.LTable); ok && old.RawGetString("__metatable") != lua.LNil {
+		L.RaiseError("cannot change a protected metatable")
+	}
+	t.Metatable = L.Get(2)
+	L.SetTop(1)
+	return 1
+}
+
+func baseRawSet(L *lua.LState) int {
+	L.RawSet(L.CheckTable(1), L.CheckAny(2), L.CheckAny(3))
+	L.SetTop(1)
+	return 1
+}
+
+const maxResults = 8000 // LUAI_MAXCSTACK, less what is there
+
+func baseUnpack(L *lua.LState) int {
+	t := L.CheckTable(1)
+	first, last := optInteger(L, 2, 1), optInteger(L, 3, t.Len())
+	if first > last {
+		return 0
+	}
+	if n := last - first; n < 0 || n >= maxResults {
+		L.RaiseError("too many results to unpack")
+	}
+	for i := first; i <= last; i++ {
+		L.Push(t.RawGet(lua.LNumber(i)))
+	}
+	return last - first + 1
 }

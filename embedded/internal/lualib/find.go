@@ -1,7 +1,6 @@
-package lua51
+package lualib
 
 import (
-	"fmt"
 	"strings"
 
 	lua "github.com/yuin/gopher-lua"
@@ -17,8 +16,8 @@ func startIndex(i, length int) int {
 	return i
 }
 
-func (rt *Runtime) find(L *lua.LState, find bool) int {
-	s, p := CheckString(L, 1), CheckString(L, 2)
+func find(L *lua.LState, find bool) int {
+	s, p := Text(L, 1), Text(L, 2)
 	init := startIndex(optInteger(L, 3, 1), len(s)) - 1
 	if init < 0 {
 		init = 0
@@ -36,7 +35,7 @@ func (rt *Runtime) find(L *lua.LState, find bool) int {
 		return 2
 	}
 	anchor := strings.HasPrefix(p, "^")
-	m := rt.newMatcher(L, s, strings.TrimPrefix(p, "^"))
+	m := &matcher{meter: meter{L: L}, src: s, pat: strings.TrimPrefix(p, "^")}
 	for at := init; ; at++ {
 		m.level = 0
 		if e := m.match(at, 0); e >= 0 {
@@ -55,8 +54,8 @@ func (rt *Runtime) find(L *lua.LState, find bool) int {
 	return 1
 }
 
-func (rt *Runtime) strGmatch(L *lua.LState) int {
-	m := rt.newMatcher(L, CheckString(L, 1), CheckString(L, 2))
+func strGmatch(L *lua.LState) int {
+	m := &matcher{meter: meter{L: L}, src: Text(L, 1), pat: Text(L, 2)}
 	pos := 0
 	L.Push(L.NewFunction(func(L *lua.LState) int {
 		m.L = L
@@ -75,17 +74,17 @@ func (rt *Runtime) strGmatch(L *lua.LState) int {
 	return 1
 }
 
-func (rt *Runtime) strGsub(L *lua.LState) int {
-	src, p := CheckString(L, 1), CheckString(L, 2)
+func strGsub(L *lua.LState) int {
+	src, p := Text(L, 1), Text(L, 2)
 	repl := L.Get(3)
 	switch repl.Type() {
 	case lua.LTNumber, lua.LTString, lua.LTFunction, lua.LTTable:
 	default:
-		ArgError(L, 3, "string/function/table expected")
+		L.ArgError(3, "string/function/table expected")
 	}
 	limit := optInteger(L, 4, len(src)+1)
 	anchor := strings.HasPrefix(p, "^")
-	m := rt.newMatcher(L, src, strings.TrimPrefix(p, "^"))
+	m := &matcher{meter: meter{L: L}, src: src, pat: strings.TrimPrefix(p, "^")}
 	var b strings.Builder
 	at, n := 0, 0
 	for n < limit {
@@ -93,7 +92,8 @@ func (rt *Runtime) strGsub(L *lua.LState) int {
 		e := m.match(at, 0)
 		if e >= 0 {
 			n++
-			rt.substitute(L, m, &b, repl, at, e)
+			substitute(L, m, &b, repl, at, e)
+			checkLength(L, b.Len())
 		}
 		switch {
 		case e > at:
@@ -116,7 +116,7 @@ func (rt *Runtime) strGsub(L *lua.LState) int {
 	return 2
 }
 
-func (rt *Runtime) substitute(L *lua.LState, m *matcher, b *strings.Builder, repl lua.LValue, s, e int) {
+func substitute(L *lua.LState, m *matcher, b *strings.Builder, repl lua.LValue, s, e int) {
 	var v lua.LValue
 	switch r := repl.(type) {
 	case *lua.LFunction:
@@ -128,7 +128,7 @@ func (rt *Runtime) substitute(L *lua.LState, m *matcher, b *strings.Builder, rep
 	case *lua.LTable:
 		v = L.GetTable(r, m.value(0, s, e))
 	default:
-		text, _ := ToString(repl)
+		text, _ := ToText(repl)
 		for i := 0; i < len(text); i++ {
 			if text[i] != '%' {
 				b.WriteByte(text[i])
@@ -143,7 +143,7 @@ func (rt *Runtime) substitute(L *lua.LState, m *matcher, b *strings.Builder, rep
 			case text[i] == '0':
 				b.WriteString(m.src[s:e])
 			default:
-				t, _ := ToString(m.value(int(text[i]-'1'), s, e))
+				t, _ := ToText(m.value(int(text[i]-'1'), s, e))
 				b.WriteString(t)
 			}
 		}
@@ -153,9 +153,9 @@ func (rt *Runtime) substitute(L *lua.LState, m *matcher, b *strings.Builder, rep
 		b.WriteString(m.src[s:e])
 		return
 	}
-	text, ok := ToString(v)
+	text, ok := ToText(v)
 	if !ok {
-		Raise(L, fmt.Sprintf("%sinvalid replacement value (a %s)", Where(L, 1), v.Type()))
+		L.RaiseError("invalid replacement value (a %s)", v.Type())
 	}
 	b.WriteString(text)
 }

@@ -1,4 +1,4 @@
-package lua51
+package lualib
 
 import (
 	"fmt"
@@ -10,8 +10,8 @@ import (
 )
 
 // strFormat is string.format, on C's printf.
-func (rt *Runtime) strFormat(L *lua.LState) int {
-	f := CheckString(L, 1)
+func strFormat(L *lua.LState) int {
+	f := Text(L, 1)
 	arg := 1
 	var b strings.Builder
 	for i := 0; i < len(f); i++ {
@@ -28,9 +28,10 @@ func (rt *Runtime) strFormat(L *lua.LState) int {
 		i = next
 		arg++
 		if arg > L.GetTop() {
-			ArgError(L, arg, "no value")
+			L.ArgError(arg, "no value")
 		}
-		rt.formatOne(L, &b, spec, arg)
+		formatOne(L, &b, spec, arg)
+		checkLength(L, b.Len())
 	}
 	L.Push(lua.LString(b.String()))
 	return 1
@@ -61,7 +62,7 @@ func parseSpec(L *lua.LState, f string, i int) (spec, int) {
 		}
 	}
 	if i-start >= 6 {
-		Errorf(L, "invalid format (repeated flags)")
+		L.RaiseError("invalid format (repeated flags)")
 	}
 	two := func() (int, bool) {
 		n, got := 0, false
@@ -77,7 +78,7 @@ func parseSpec(L *lua.LState, f string, i int) (spec, int) {
 		s.prec, _ = two()
 	}
 	if i < len(f) && isDigit(f[i]) {
-		Errorf(L, "invalid format (width or precision too long)")
+		L.RaiseError("invalid format (width or precision too long)")
 	}
 	if i < len(f) {
 		s.verb = f[i]
@@ -85,19 +86,19 @@ func parseSpec(L *lua.LState, f string, i int) (spec, int) {
 	return s, i
 }
 
-func (rt *Runtime) formatOne(L *lua.LState, b *strings.Builder, s spec, arg int) {
+func formatOne(L *lua.LState, b *strings.Builder, s spec, arg int) {
 	switch s.verb {
 	case 'c':
-		b.WriteString(s.pad(string([]byte{byte(toInt32(CheckNumber(L, arg)))}), false))
+		b.WriteString(s.pad(string([]byte{byte(ToInt64(number(L, arg)))}), false))
 	case 'd', 'i':
-		v := ToInt64(CheckNumber(L, arg))
+		v := ToInt64(number(L, arg))
 		mag := uint64(v)
 		if v < 0 {
 			mag = -mag
 		}
 		b.WriteString(s.integer(v < 0, strconv.FormatUint(mag, 10), ""))
 	case 'u', 'o', 'x', 'X':
-		v := toUnsigned(CheckNumber(L, arg))
+		v := toUnsigned(number(L, arg))
 		s.plus, s.space = false, false
 		switch s.verb {
 		case 'u':
@@ -120,11 +121,11 @@ func (rt *Runtime) formatOne(L *lua.LState, b *strings.Builder, s spec, arg int)
 			b.WriteString(out)
 		}
 	case 'e', 'E', 'f', 'g', 'G':
-		b.WriteString(s.float(CheckNumber(L, arg)))
+		b.WriteString(s.float(number(L, arg)))
 	case 'q':
-		quote(b, CheckString(L, arg))
+		quote(b, Text(L, arg))
 	case 's':
-		text := CheckString(L, arg)
+		text := Text(L, arg)
 		if s.prec < 0 && len(text) >= 100 {
 			b.WriteString(text)
 			return
@@ -142,7 +143,7 @@ func (rt *Runtime) formatOne(L *lua.LState, b *strings.Builder, s spec, arg int)
 		if s.verb != 0 {
 			verb = string([]byte{s.verb})
 		}
-		Errorf(L, "invalid option '%%%s' to 'format'", verb)
+		L.RaiseError("invalid option '%%%s' to 'format'", verb)
 	}
 }
 

@@ -1,4 +1,4 @@
-package lua51
+package lualib
 
 import (
 	"strings"
@@ -15,8 +15,7 @@ const (
 
 // matcher is PUC's pattern matching (lstrlib.c), position by position.
 type matcher struct {
-	L       *lua.LState
-	budget  *budget
+	meter
 	src     string
 	pat     string
 	level   int
@@ -24,13 +23,7 @@ type matcher struct {
 	capture [maxCaptures]struct{ start, len int }
 }
 
-func (m *matcher) fail(format string, args ...any) { Errorf(m.L, format, args...) }
-
-func (m *matcher) step() {
-	if m.budget.work(1) {
-		m.fail("pattern matching ran too long")
-	}
-}
+func (m *matcher) fail(format string, args ...any) { m.L.RaiseError(format, args...) }
 
 // classEnd is the index after the single character class at p.
 func (m *matcher) classEnd(p int) int {
@@ -339,8 +332,4 @@ func (m *matcher) push(s, e int, whole bool) int {
 		m.L.Push(m.value(i, s, e))
 	}
 	return n
-}
-
-func (rt *Runtime) newMatcher(L *lua.LState, src, pat string) *matcher {
-	return &matcher{L: L, budget: rt.budget, src: src, pat: pat}
 }

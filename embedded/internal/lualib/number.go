@@ -1,4 +1,4 @@
-package lua51
+package lualib
 
 import (
 	"math"
@@ -260,9 +260,6 @@ func ToInt64(v float64) int64 {
 	return math.MinInt64
 }
 
-// toInt32 is C's (int)(ptrdiff_t)v, the type of most integer arguments.
-func toInt32(v float64) int { return int(int32(ToInt64(v))) }
-
 func isSpace(c byte) bool { return c == ' ' || c >= '\t' && c <= '\r' }
 func isDigit(c byte) bool { return c >= '0' && c <= '9' }
 func isUpper(c byte) bool { return c >= 'A' && c <= 'Z' }
@@ -285,68 +282,4 @@ func upper(c byte) byte {
 		return c - 32
 	}
 	return c
-}
-
-// ScanNumber is C's strtod: the number at the start of s and how many bytes it
-// takes, 0 if there is none.
-func ScanNumber(s string) (float64, int) { return strtod(s) }
-
-// FormatPrecision is C's "%.<prec>g".
-func FormatPrecision(v float64, prec int) string { return formatG(v, prec) }
-
-// modulo is PUC's remainder; its rounding matters for large numbers.
-func modulo(a, b float64) float64 { return a - math.Floor(a/b)*b }
-
-// pow is C's pow. Go's own is off by a unit in the last place more often; for
-// whole exponents the product is kept to twice the precision.
-func pow(x, y float64) float64 {
-	r := math.Pow(x, y)
-	if y == math.Trunc(y) && math.Abs(y) <= 1024 && r != 0 && !math.IsInf(r, 0) && !math.IsNaN(r) {
-		r = powInt(x, int(y))
-	}
-	return invalid(r, x, y)
-}
-
-func powInt(x float64, n int) float64 {
-	neg := n < 0
-	if neg {
-		n = -n
-	}
-	hi, lo := 1.0, 0.0 // the product so far
-	bhi, blo := x, 0.0 // x to the power of a power of two
-	for ; n > 0; n >>= 1 {
-		if n&1 == 1 {
-			hi, lo = mulDouble(hi, lo, bhi, blo)
-		}
-		bhi, blo = mulDouble(bhi, blo, bhi, blo)
-	}
-	if !neg {
-		return hi + lo
-	}
-	q := 1 / hi
-	return q + (math.FMA(-q, hi, 1)-q*lo)/hi
-}
-
-// mulDouble multiplies two numbers that are each the sum of two doubles.
-func mulDouble(ahi, alo, bhi, blo float64) (hi, lo float64) {
-	p := ahi * bhi
-	if math.IsInf(p, 0) {
-		return p, 0
-	}
-	e := math.FMA(ahi, bhi, -p) + ahi*blo + alo*bhi
-	hi = p + e
-	return hi, e - (hi - p)
-}
-
-// invalid gives a NaN that an operation made the sign that x86 gives it.
-func invalid(r float64, args ...float64) float64 {
-	if !math.IsNaN(r) {
-		return r
-	}
-	for _, a := range args {
-		if math.IsNaN(a) {
-			return r
-		}
-	}
-	return math.Copysign(r, -1)
 }

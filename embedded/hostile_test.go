@@ -1,0 +1,259 @@
+package embedded
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// tooLong is how a call ends that does not end by itself.
+const tooLong = "ERR function f ran for more than "
+
+// Whatever a function does, the call ends with an error, the process goes on, and so does the server.
+func TestNoFunctionFellsTheProcess(t *testing.T) {
+	before := heapInUse()
+	for _, row := range []struct{ name, body, want string }{
+		{"endless loop", "while true do end", tooLong},
+		{"endless empty for", "for i = 1, 1e18 do end", tooLong},
+		{"endless pcalls", "while true do pcall(error, 'x') end", tooLong},
+		{"endless loop in a pcall", "pcall(function() while true do end end) return 1", tooLong},
+		{"endless iterator", "for k in function() return 1 end do end", tooLong},
+		{"endless metamethod", "local t = setmetatable({}, {__index = function(t, k) while true do end end}) return t.x", tooLong},
+		{"endless tail calls", "local function f() return f() end return f()", tooLong},
+		{"endless tail calls of two", "local f, g function f(n) return g(n + 1) end function g(n) return f(n + 1) end return f(1)", tooLong},
+		{"endless sort", "local t = {} for i = 1, 1e5 do t[i] = i end while true do table.sort(t) end", tooLong},
+		{"sort that changes its mind", "local t, n = {}, 0 for i = 1, 1e5 do t[i] = i end while true do pcall(table.sort, t, function() n = n + 1 return n % 3 == 0 end) end", tooLong},
+		{"pattern that backtracks", "return ('a'):rep(40):find(('a*'):rep(40) .. 'b')", tooLong},
+		{"gsub that backtracks", "return (('a'):rep(40):gsub(('a*'):rep(40) .. 'b', ''))", tooLong},
+		{"gmatch that backtracks", "for x in ('a'):rep(40):gmatch(('a*'):rep(40) .. 'b') do end", tooLong},
+		{"match within matches", "return ('a'):rep(1000):match(('a?'):rep(300))", "ERR "},
+		{"endless recursion", "local function f(n) return 1 + f(n + 1) end return f(1)", "ERR "},
+		{"recursion through metamethods", "local t = setmetatable({}, {}) getmetatable(t).__index = function(t, k) return t[k + 1] end return t[1]", "ERR "},
+		{"recursion through tostring", "local t = setmetatable({}, {}) getmetatable(t).__tostring = function(t) return tostring(t) end return tostring(t)", "ERR "},
+		{"recursion through sort", "local function f() table.sort({1, 2, 3}, function(a, b) f() return a < b end) end return f()", "ERR "},
+		{"recursion through gsub", "local function f() return (('a'):gsub('a', f)) end return f()", "ERR "},
+		{"pcalls within one another", "local function f() return assert(pcall(f)) end return f()", "ERR "},
+		{"index loop", "local t = {} setmetatable(t, {__index = t}) return t.x", "ERR "},
+		{"doubled string", "local s = 'x' while true do s = s .. s end", "ERR user_function:2: the embedded server makes no string of more than 64 MiB"},
+		{"doubled string in a pcall", "local s = 'x' while true do pcall(function() s = s .. s end) end", tooLong},
+		{"huge rep", "return #string.rep('x', 1e18)", "ERR user_function:2: the embedded server makes no string"},
+		{"huge rep of much", "return #string.rep(string.rep('x', 1000), 1e6)", "ERR user_function:2: the embedded server makes no string"},
+		{"huge table.concat", "local s, t = string.rep('x', 1e6), {} for i = 1, 2000 do t[i] = s end return #table.concat(t)", "ERR user_function:2: the embedded server makes no string"},
+		{"huge separator", "return #table.concat({1, 2, 3, 4, 5}, string.rep('x', 30e6))", "ERR user_function:2: the embedded server makes no string"},
+		{"huge format", "local s = string.rep('x', 30e6) return #string.format('%s%s%s', s, s, s)", "ERR user_function:2: the embedded server makes no string"},
+		{"huge gsub", "return #string.gsub(string.rep('x', 1e6), 'x', string.rep('y', 1000))", "ERR user_function:2: the embedded server makes no string"},
+		{"many strings", "local t = {} for i = 1, 1e9 do t[i] = string.rep('x', 60e6) .. i end", "ERR function f made the process use 128 MiB more memory"},
+		{"many tables", "local t = {} for i = 1, 1e12 do t[i % 4e6 + 1] = {i, {i}, x = {}} end", "ERR function f "},
+		{"sparse tables", "local t = {} for i = 1, 1e6 do t[i] = {} t[i][4194000] = 1 end", "ERR function f made the process use 128 MiB more memory"},
+		{"long unpack", "return {unpack({}, 1, 1e9)}", "ERR user_function:2: too many results"},
+		{"longest unpack", "return {unpack({}, -9e15, 9e15)}", "ERR user_function:2: too many results"},
+		{"long concat of nothing", "return table.concat({}, '', 1, 1e15)", "ERR "},
+		{"reply that grows without end", "local t = {} t[1] = t t[2] = t return t", "ERR function f "},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			s := Run(t, WithLibrary(lib(row.body)))
+			s.engine.CallLimit, s.engine.MemoryLimit = callLimit(row.want), 128<<20
+			if _, err := s.Do("FCALL", "f", 0); err == nil || !strings.HasPrefix(err.Error(), row.want) {
+				t.Errorf("%.300v, want %s", err, row.want)
+			}
+			if err := s.Load(lib("return 'served'")); err != nil {
+				t.Fatal(err)
+			}
+			if r, err := s.Do("FCALL", "f", 0); err != nil || r != "served" {
+				t.Errorf("the next call: %v, %v", r, err)
+			}
+		})
+	}
+	if after := heapInUse(); after > before+64<<20 {
+		t.Errorf("the heap has grown from %d to %d MiB", before>>20, after>>20)
+	}
+}
+
+// callLimit leaves much time to what must end by another limit.
+func callLimit(want string) time.Duration {
+	if strings.HasPrefix(tooLong, want) && want != "ERR " {
+		return 20 * time.Millisecond
+	}
+	return time.Minute
+}
+
+// heapInUse is what is reachable, in bytes.
+func heapInUse() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// A table that holds itself is a reply as deep as Redis's.
+func TestATableThatHoldsItself(t *testing.T) {
+	s := Run(t, WithLibrary(lib("local t = {} t[1] = t return t")))
+	r, err := s.Do("FCALL", "f", 0)
+	depth := 0
+	for ; err == nil; depth++ {
+		list, ok := r.([]any)
+		if !ok {
+			break
+		}
+		r = list[0]
+	}
+	if want := Error("ERR reached lua stack limit"); depth != 7995 || r != want {
+		t.Errorf("%d tables within one another around %v, want 7995 around %v; error %v", depth, r, want, err)
+	}
+}
+
+// Coroutines are not to be had, so that nobody makes a million of them.
+func TestCoroutinesAreRefused(t *testing.T) {
+	s := Run(t)
+	err := s.Load(lib("local t = {} for i = 1, 1e6 do t[i] = coroutine.create(f) end"))
+	if want := "ERR Error compiling function: user_function:2: the embedded server does not have coroutine"; err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("%v, want %s", err, want)
+	}
+}
+
+func TestTextsThatAreNoLibrary(t *testing.T) {
+	s := Run(t)
+	const register = "\nredis.register_function('f', function() return 1 end)"
+	for _, row := range []struct{ name, text, want string }{
+		{"no shebang", "return 1", "ERR Missing library metadata"},
+		{"half a shebang", "#!", "ERR Invalid library metadata"},
+		{"a shebang alone", "#!lua name=t", "ERR Invalid library metadata"},
+		{"no name", "#!lua" + register, "ERR Library name was not given"},
+		{"an open quote", "#!lua name='t" + register, "ERR Invalid library metadata"},
+		{"another engine", "#!js name=t" + register, "ERR Engine 'js' not found"},
+		{"two functions of one name", "#!lua name=t" + register + register, "ERR Error registering functions: ERR Function already exists in the library"},
+		{"not UTF-8", "#!lua name=t\n\xff\xfe" + register, "ERR Error compiling function: user_function:2: Invalid token near"},
+		{"NUL bytes", "#!lua name=t\n\x00\x00" + register, "ERR Error compiling function: user_function:2: Invalid token near"},
+		{"bytecode", "#!lua name=t\n\x1bLua" + register, "ERR Error compiling function: user_function:2: Invalid token near"},
+		{"an open string", "#!lua name=t\nlocal s = 'x" + register, "ERR Error compiling function: user_function:3: unterminated string"},
+		{"10 MB without a function", "#!lua name=t\n" + strings.Repeat("local a = 1\n", 10<<20/12), "ERR Error compiling function: "},
+		{"10 MB of brackets", "#!lua name=t\nreturn " + strings.Repeat("(", 10<<20), "ERR Error compiling function: user_function:2: more than 200 levels"},
+		{"10 MB of tables in tables", "#!lua name=t\nreturn " + strings.Repeat("{", 5<<20) + strings.Repeat("}", 5<<20), "ERR Error compiling function: user_function:2: more than 200 levels"},
+		{"10 MB of one sum", "#!lua name=t\nreturn 1" + strings.Repeat("+1", 5<<20), "ERR Error compiling function: user_function:2: more than 200 levels"},
+		{"10 MB of one concatenation", "#!lua name=t\nreturn 1 " + strings.Repeat(".. 1 ", 3<<20), "ERR Error compiling function: user_function:2: more than 200 levels"},
+		{"10 MB of not", "#!lua name=t\nreturn " + strings.Repeat("not ", 2<<20) + "1", "ERR Error compiling function: user_function:2: more than 200 levels"},
+		{"many elseifs", "#!lua name=t\nif a then" + strings.Repeat(" elseif a then", 1000) + " end", "ERR Error compiling function: user_function:2: more than 200 levels"},
+		{"blocks in blocks", "#!lua name=t\n" + strings.Repeat("do ", 1<<20) + strings.Repeat("end ", 1<<20), "ERR Error compiling function: user_function:2: more than 200 levels"},
+		{"functions in functions", "#!lua name=t\n" + strings.Repeat("return function() ", 1000) + strings.Repeat("end ", 1000), "ERR Error compiling function: user_function:2: more than 200 levels"},
+		{"endless at load", "#!lua name=t\nwhile true do end" + register, "ERR Error registering functions: ERR FUNCTION LOAD timeout"},
+		{"doubled string at load", "#!lua name=t\nlocal s = 'x' while true do s = s .. s end" + register, "ERR Error registering functions: ERR user_function:2: the embedded server makes no string"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			if err := s.Load(row.text); err == nil || !strings.HasPrefix(err.Error(), row.want) {
+				t.Errorf("%.300v, want %s", err, row.want)
+			}
+			if r, err := s.Do("FUNCTION", "LIST"); err != nil || len(r.([]any)) != 0 {
+				t.Errorf("left behind: %.300v, %v", r, err)
+			}
+		})
+	}
+}
+
+// A text that is no UTF-8 is one that Redis takes, where it stands in a string.
+func TestBytesInStrings(t *testing.T) {
+	text := "#!lua name=t\nredis.register_function('f', function() return '\xff\xfe\x00' end)"
+	s := Run(t, WithLibrary(text))
+	if r, err := s.Do("FCALL", "f", 0); err != nil || r != "\xff\xfe\x00" {
+		t.Errorf("%q, %v", r, err)
+	}
+	r, err := s.Do("FUNCTION", "LIST", "WITHCODE")
+	if err != nil || !strings.Contains(fmt.Sprint(r), text) {
+		t.Errorf("%q, %v", r, err)
+	}
+}
+
+func TestNumbersOfKeys(t *testing.T) {
+	s := Run(t, WithLibrary(lib("return #keys")))
+	for n, want := range map[string]string{
+		"-1": "ERR Number of keys can't be negative", "-9223372036854775808": "ERR Number of keys can't be negative",
+		"9223372036854775807": "ERR Number of keys can't be greater than number of args", "3": "ERR Number of keys can't be greater than number of args",
+		"9223372036854775808": "ERR Bad number of keys provided", "1.5": "ERR Bad number of keys provided", "": "ERR Bad number of keys provided", "x": "ERR Bad number of keys provided",
+	} {
+		if _, err := s.Do("FCALL", "f", n, "a", "b"); err == nil || err.Error() != want {
+			t.Errorf("%s keys: %v, want %s", n, err, want)
+		}
+	}
+}
+
+// A function cannot load; a load from elsewhere waits until the function that runs has ended.
+func TestLoadWhileAFunctionRuns(t *testing.T) {
+	s := Run(t, WithLibrary(lib("for i = 1, 3e6 do end return {redis.pcall('FUNCTION', 'LOAD', 'x').err, 'old'}")))
+	replies := make(chan string)
+	go func() {
+		r, err := s.Do("FCALL", "f", 0)
+		replies <- fmt.Sprint(r, err)
+	}()
+	for s.mu.TryLock() { // until the call runs
+		s.mu.Unlock()
+		runtime.Gosched()
+	}
+	loaded := make(chan error)
+	go func() { loaded <- s.Load(lib("return 'new'")) }()
+	if got, want := <-replies, "[ERR This Redis command is not allowed from script old] <nil>"; got != want {
+		t.Errorf("the function returned %s, want %s", got, want)
+	}
+	if err := <-loaded; err != nil {
+		t.Error(err)
+	}
+	if r, err := s.Do("FCALL", "f", 0); err != nil || r != "new" {
+		t.Errorf("after the load: %v, %v", r, err)
+	}
+}
+
+func TestClockSetBackAYear(t *testing.T) {
+	start := time.Date(2026, 6, 1, 0, 0, 0, 0, time.UTC)
+	s := Run(t, WithTime(start), WithLibrary(lib("redis.call('SET', keys[1], 'x', 'PX', 1000) return {redis.call('TIME')[1], redis.call('PTTL', keys[1])}")))
+	year := 365 * 24 * time.Hour
+	for _, at := range []time.Time{start, start.Add(-year), start} {
+		s.SetTime(at)
+		r, err := s.Do("FCALL", "f", 1, "k")
+		if want := fmt.Sprint("[", at.Unix(), " 1000]"); err != nil || fmt.Sprint(r) != want {
+			t.Errorf("at %s: %v, %v; want %s", at, r, err, want)
+		}
+	}
+	s.SetTime(start.Add(-year))
+	if r, err := s.Do("PTTL", "k"); err != nil || r != int64(year/time.Millisecond)+1000 {
+		t.Errorf("a year before: a key has %v ms, %v", r, err)
+	}
+}
+
+// Close waits for the calls that run; those that come later are refused.
+func TestCloseWhileCallsAreInFlight(t *testing.T) {
+	s, err := Start(WithLibrary(lib("local n = 0 for i = 1, 1000 do n = n + i end return n")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	started := make(chan struct{}, 8)
+	for range 8 {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			for i := 0; ; i++ {
+				r, err := s.Do("FCALL", "f", 0)
+				if err != nil {
+					if err.Error() != "ERR the embedded server is closed" {
+						t.Errorf("a call while the server closes: %v", err)
+					}
+					return
+				}
+				if r != int64(500500) {
+					t.Errorf("a call while the server closes returned %v", r)
+				}
+				if i == 0 {
+					started <- struct{}{}
+				}
+			}
+		}()
+	}
+	for range 8 {
+		<-started
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	wg.Wait()
+}

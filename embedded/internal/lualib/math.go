@@ -1,0 +1,67 @@
+package lualib
+
+import (
+	"math"
+
+	lua "github.com/yuin/gopher-lua"
+)
+
+func openMath(L *lua.LState) *lua.LTable {
+	t := L.NewTable()
+	stock := L.GetGlobal("math").(*lua.LTable)
+	for _, name := range []string{
+		"abs", "acos", "asin", "atan", "atan2", "ceil", "cos", "cosh", "deg", "exp", "floor", "fmod", "frexp", "ldexp", "log", "log10",
+		"max", "min", "modf", "pow", "rad", "sin", "sinh", "sqrt", "tan", "tanh",
+	} {
+		t.RawSetString(name, numeric(L, stock.RawGetString(name), 1))
+	}
+	t.RawSetString("pi", lua.LNumber(math.Pi))
+	t.RawSetString("huge", lua.LNumber(math.Inf(1)))
+	random := &lrand48{}
+	return set(L, t, map[string]lua.LGFunction{
+		"random": random.random,
+		"randomseed": func(L *lua.LState) int {
+			random.seed(uint32(integer(L, 1)))
+			return 0
+		},
+	})
+}
+
+// random is Redis's math.random: the same seed gives the same numbers as on a server.
+func (r *lrand48) random(L *lua.LState) int {
+	const most = 1<<31 - 1 // REDIS_LRAND48_MAX
+	v := float64(r.next()%most) / most
+	low, high := 1, 0
+	switch L.GetTop() {
+	case 0:
+		L.Push(lua.LNumber(v))
+		return 1
+	case 1:
+		high = integer(L, 1)
+	case 2:
+		low, high = integer(L, 1), integer(L, 2)
+	default:
+		L.RaiseError("wrong number of arguments")
+	}
+	if low > high {
+		L.ArgError(L.GetTop(), "interval is empty")
+	}
+	L.Push(lua.LNumber(math.Floor(v*float64(high-low+1)) + float64(low)))
+	return 1
+}
+
+// lrand48 is the generator behind it.
+type lrand48 struct {
+	x      uint64
+	seeded bool
+}
+
+func (r *lrand48) seed(v uint32) { r.x, r.seeded = uint64(v)<<16|0x330E, true }
+
+func (r *lrand48) next() int32 {
+	if !r.seeded {
+		r.x, r.seeded = 0x1234ABCD330E, true
+	}
+	r.x = (r.x*0x5DEECE66D + 0xB) & (1<<48 - 1)
+	return int32(r.x >> 17)
+}

@@ -1,0 +1,55 @@
+package conformance
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+)
+
+// Section is a way in which the embedded server differs from Redis, as docs/offline.md lists it.
+type Section struct {
+	Name     string
+	Examples []Example
+}
+
+// Example is the body of a function, and the replies to a call of it as JSON, in the form of Case.Run.
+type Example struct{ Lua, Redis, Here string }
+
+var (
+	heading = regexp.MustCompile(`(?m)^### (.+)$`)
+	example = regexp.MustCompile("(?s)```lua\n(.*?)\n```\n(?:\nRedis: `([^\n]*)`  \nHere: `([^\n]*)`\n)?")
+)
+
+// LoadPage reads the sections of a page. Each has a name of its own and an example.
+func LoadPage(path string) ([]Section, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var sections []Section
+	names := map[string]bool{}
+	parts := heading.FindAllStringSubmatchIndex(string(text), -1)
+	for i, part := range parts {
+		end := len(text)
+		if i+1 < len(parts) {
+			end = parts[i+1][0]
+		}
+		s := Section{Name: string(text[part[2]:part[3]])}
+		for _, m := range example.FindAllStringSubmatch(string(text[part[1]:end]), -1) {
+			s.Examples = append(s.Examples, Example{m[1], m[2], m[3]})
+		}
+		if names[s.Name] || len(s.Examples) == 0 {
+			return nil, fmt.Errorf("%s: the section %s is there twice, or has no example", path, s.Name)
+		}
+		names[s.Name] = true
+		sections = append(sections, s)
+	}
+	if len(sections) == 0 {
+		return nil, fmt.Errorf("%s has no sections", path)
+	}
+	return sections, nil
+}
+
+// Case is the example as a case to be run.
+func (e Example) Case() *Case { return &Case{Lua: strings.ReplaceAll(e.Lua, "\n", " ")} }

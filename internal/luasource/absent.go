@@ -1,0 +1,29 @@
+package luasource
+
+import "strings"
+
+// absent is what Redis gives to functions and the embedded server does not: what no limiter has needed so far.
+var absent = map[string]string{
+	"bit": "", "cjson": "", "cmsgpack": "", "struct.size": "",
+	"collectgarbage": "leave it out", "gcinfo": "leave it out",
+	"coroutine": "use a function that is called again", "load": "write the code into the library", "loadstring": "write the code into the library",
+	"xpcall":      "use pcall",
+	"string.dump": "", "string.gfind": "use string.gmatch", "math.mod": "use math.fmod",
+	"table.foreach": "use pairs", "table.foreachi": "use ipairs", "table.setn": "leave it out",
+}
+
+// Absent tells whether a global variable, or a field of one as in "string.dump", exists in Redis and not here, and says so.
+func Absent(name string) (string, bool) {
+	instead, ok := absent[name]
+	if !ok {
+		return "", false
+	}
+	text := "the embedded server does not have " + name + ", which Redis has"
+	if !strings.Contains(name, ".") && instead == "" {
+		text += ", nor anything in it"
+	}
+	if instead != "" {
+		text += ": " + instead
+	}
+	return text, true
+}

@@ -1,0 +1,311 @@
+package luasource
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/yuin/gopher-lua/ast"
+)
+
+// What gopher-lua compiles wrongly, put right. Names in parentheses are of variables that no program can spell.
+
+// The functions that the tree takes, in their order: Concat and Modulo of package lualib.
+const (
+	concatName = "(concat)"
+	moduloName = "(modulo)"
+)
+
+// concat makes a .. b .. c a call of the function that the tree takes: gopher-lua writes numbers in its own way, makes
+// strings of any length. A chain is one
+// call, as it is one instruction of Lua's.
+func concat(e *ast.StringConcatOpExpr) ast.Expr {
+	args := []ast.Expr{single(e.Lhs)}
+	if rest, ok := e.Rhs.(*ast.FuncCallExpr); ok && isConcat(rest) {
+		args = append(args, rest.Args...)
+	} else {
+		args = append(args, single(e.Rhs))
+	}
+	call := &ast.FuncCallExpr{Func: name(concatName, e.Line()), Args: args, AdjustRet: true}
+	call.SetLine(e.Line())
+	return call
+}
+
+// modulo makes a % b a call, unless b is a whole number: gopher-lua takes the remainder with C's fmod, and Lua 5.1 by way of a
+// division, which rounds.
+func modulo(e *ast.ArithmeticOpExpr) ast.Expr {
+	if n, ok := e.Rhs.(*ast.NumberExpr); e.Operator != "%" || ok && isWhole(n) {
+		return e
+	}
+	call := &ast.FuncCallExpr{Func: name(moduloName, e.Line()), Args: []ast.Expr{single(e.Lhs), single(e.Rhs)}, AdjustRet: true}
+	call.SetLine(e.Line())
+	return call
+}
+
+func isWhole(e *ast.NumberExpr) bool {
+	v, _ := numeral(e.Value)
+	return v != 0 && v == math.Trunc(v)
+}
+
+// bound makes a number of a bound of a loop that may be a text, as ARGV's are: gopher-lua takes none.
+func bound(e ast.Expr) ast.Expr {
+	switch e.(type) {
+	case nil, *ast.NumberExpr, *ast.UnaryLenOpExpr, *ast.ArithmeticOpExpr:
+		return e
+	}
+	sum := &ast.ArithmeticOpExpr{Operator: "+", Lhs: e, Rhs: &ast.NumberExpr{Value: "0"}}
+	sum.SetLine(e.Line())
+	return sum
+}
+
+func isConcat(call *ast.FuncCallExpr) bool {
+	id, ok := call.Func.(*ast.IdentExpr)
+	return ok && id.Value == concatName
+}
+
+// single cuts an expression that may have several values to one.
+func single(e ast.Expr) ast.Expr {
+	switch e := e.(type) {
+	case *ast.FuncCallExpr:
+		e.AdjustRet = true
+	case *ast.Comma3Expr:
+		e.AdjustRet = true
+	}
+	return e
+}
+
+func name(text string, line int) *ast.IdentExpr {
+	e := &ast.IdentExpr{Value: text}
+	e.SetLine(line)
+	return e
+}
+
+// number writes a numeral so that gopher-lua reads Lua's value: 010 is ten, and 1e999 infinity.
+func number(e *ast.NumberExpr) ast.Expr {
+	v, ok := numeral(e.Value)
+	if !ok {
+		refuse(e.Line(), "malformed number near '%s'", e.Value)
+	}
+	if math.IsInf(v, 0) {
+		return &ast.ArithmeticOpExpr{Operator: "/", Lhs: &ast.NumberExpr{Value: "1"}, Rhs: &ast.NumberExpr{Value: "0"}}
+	}
+	e.Value = strconv.FormatFloat(v, 'g', -1, 64)
+	return e
+}
+
+func numeral(text string) (float64, bool) {
+	if strings.HasPrefix(text, "0x") || strings.HasPrefix(text, "0X") {
+		text += "p0"
+	}
+	v, err := strconv.ParseFloat(text, 64)
+	return v, err == nil || math.IsInf(v, 0)
+}
+
+// isLocalFunction tells local function f() from local f = function(): in the second, f is not seen by the function.
+// gopher-lua's parser tells where only the first ends.
+func isLocalFunction(s *ast.LocalAssignStmt) bool { return s.LastLine() != 0 }
+
+// localFunctionValue keeps gopher-lua from taking local f = function() for local function f(): it does not if there is a
+// second value.
+func localFunctionValue(s *ast.LocalAssignStmt) ast.Stmt {
+	if len(s.Names) == 1 && len(s.Exprs) == 1 {
+		if _, ok := s.Exprs[0].(*ast.FunctionExpr); ok {
+			s.Exprs = append(s.Exprs, &ast.NilExpr{})
+		}
+	}
+	return s
+}
+
+// assignment returns the assignment, or, where gopher-lua would get it wrong,
+//
+//	do local object, key, ... = ...; local value1, value2 = values; b = value2; a = value1 end
+//
+// It is wrong if there are several targets or values (a, b = b, a stores a before it reads it), if a local variable is
+// given an "and" or "or" (x = f() and 1 leaves x as it was when f() is nil), and if the function's last parameter is given a
+// call in parentheses (which overwrites it while the arguments are read).
+func (w *walker) assignment(s *ast.AssignStmt) ast.Stmt {
+	if len(s.Lhs) == 1 && len(s.Rhs) == 1 && w.compilesRight(s.Lhs[0], s.Rhs[0]) {
+		return s
+	}
+	line := s.Line()
+	do := &ast.DoBlockStmt{}
+	do.SetLine(line)
+	do.SetLastLine(line)
+	local := func(names []string, values []ast.Expr) {
+		stmt := &ast.LocalAssignStmt{Names: names, Exprs: values}
+		stmt.SetLine(line)
+		do.Stmts = append(do.Stmts, stmt)
+	}
+	var names []string
+	var kept []ast.Expr
+	keep := func(e ast.Expr) ast.Expr {
+		switch e.(type) {
+		case *ast.StringExpr, *ast.NumberExpr:
+			return e
+		}
+		names = append(names, fmt.Sprintf("(kept %d)", len(names)))
+		kept = append(kept, single(e))
+		return name(names[len(names)-1], line)
+	}
+	if len(s.Lhs) > 1 {
+		for _, target := range s.Lhs {
+			if t, ok := target.(*ast.AttrGetExpr); ok {
+				t.Object, t.Key = keep(t.Object), keep(t.Key)
+			}
+		}
+	}
+	if len(names) > 0 {
+		local(names, kept)
+	}
+	values := make([]string, len(s.Lhs))
+	for i := range values {
+		values[i] = fmt.Sprintf("(value %d)", i)
+	}
+	local(values, s.Rhs)
+	for i := len(s.Lhs) - 1; i >= 0; i-- {
+		stmt := &ast.AssignStmt{Lhs: s.Lhs[i : i+1], Rhs: []ast.Expr{name(values[i], line)}}
+		stmt.SetLine(line)
+		do.Stmts = append(do.Stmts, stmt)
+	}
+	return do
+}
+
+func (w *walker) compilesRight(target, value ast.Expr) bool {
+	id, ok := target.(*ast.IdentExpr)
+	if !ok {
+		return true
+	}
+	place := w.fn.place(id.Value)
+	_, logical := value.(*ast.LogicalOpExpr)
+	_, call := value.(*ast.FuncCallExpr)
+	return place < 0 || !logical && !(call && place == w.fn.params-1)
+}
+
+// genericFor gives a loop its three values by way of variables, since gopher-lua leaves those out that are not written:
+// for k in next, t starts where the register's last value says. One call, with all its results, is right.
+func genericFor(s *ast.GenericForStmt) ast.Stmt {
+	if len(s.Exprs) == 1 {
+		switch e := s.Exprs[0].(type) {
+		case *ast.FuncCallExpr:
+			if !e.AdjustRet {
+				return s
+			}
+		case *ast.Comma3Expr:
+			if !e.AdjustRet {
+				return s
+			}
+		}
+	}
+	line := s.Line()
+	names := []string{"(iterator)", "(state)", "(control)"}
+	take := &ast.LocalAssignStmt{Names: names, Exprs: s.Exprs}
+	take.SetLine(line)
+	s.Exprs = []ast.Expr{name(names[0], line), name(names[1], line), name(names[2], line)}
+	do := &ast.DoBlockStmt{Stmts: []ast.Stmt{take, s}}
+	do.SetLine(line)
+	do.SetLastLine(s.LastLine())
+	return do
+}
+
+const markName = "(mark)"
+
+// beginsWithJump tells whether the code of a loop's statements begins with a jump, as that of break does. gopher-lua shortens
+// the jump back to it, and reads the length of a jump as the number of a label. Anything before it helps. Other code that would
+// begin so (if false, x = true or y) is not left in the tree: see constant.
+func beginsWithJump(stmts []ast.Stmt) bool {
+	if len(stmts) == 0 {
+		return false
+	}
+	switch s := stmts[0].(type) {
+	case *ast.BreakStmt:
+		return true
+	case *ast.DoBlockStmt:
+		return len(s.Stmts) == 0 && beginsWithJump(stmts[1:]) || beginsWithJump(s.Stmts)
+	case *ast.WhileStmt:
+		return beginsWithJump(s.Stmts)
+	case *ast.RepeatStmt:
+		return beginsWithJump(s.Stmts)
+	}
+	return false
+}
+
+// constant tells whether an expression is a constant, and whether it is true as a condition.
+func constant(e ast.Expr) (isTrue, ok bool) {
+	switch e.(type) {
+	case *ast.TrueExpr, *ast.NumberExpr, *ast.StringExpr:
+		return true, true
+	case *ast.FalseExpr, *ast.NilExpr:
+		return false, true
+	}
+	return false, false
+}
+
+// logical is a and b or a or b, or what remains of it if a is a constant.
+func logical(e *ast.LogicalOpExpr) ast.Expr {
+	isTrue, ok := constant(e.Lhs)
+	switch {
+	case !ok:
+		return e
+	case isTrue == (e.Operator == "and"):
+		return single(e.Rhs)
+	}
+	return e.Lhs
+}
+
+// not is not a, or what it makes of a constant.
+func not(e *ast.UnaryNotOpExpr) ast.Expr {
+	isTrue, ok := constant(e.Expr)
+	var value ast.Expr = &ast.TrueExpr{}
+	switch {
+	case !ok:
+		return e
+	case isTrue:
+		value = &ast.FalseExpr{}
+	}
+	value.SetLine(e.Line())
+	return value
+}
+
+// branch is an if, or the branch that is always taken.
+func branch(s *ast.IfStmt) ast.Stmt {
+	isTrue, ok := constant(s.Condition)
+	if !ok {
+		return s
+	}
+	do := &ast.DoBlockStmt{Stmts: s.Else}
+	if isTrue {
+		do.Stmts = s.Then
+	}
+	do.SetLine(s.Line())
+	do.SetLastLine(s.LastLine())
+	return do
+}
+
+// detachAtBreak is put before a loop's statements. A break detaches closures from the variables of the loop's block only
+// if one of these is captured; those of inner blocks, that it leaves as well, would be shared with whatever comes next in
+// their registers. Here one is captured, in a branch that never runs.
+func detachAtBreak() []ast.Stmt {
+	fn := &ast.FunctionExpr{ParList: &ast.ParList{}, Stmts: []ast.Stmt{&ast.ReturnStmt{Exprs: []ast.Expr{name(markName, 0)}}}}
+	never := &ast.IfStmt{Condition: &ast.FalseExpr{}, Then: []ast.Stmt{
+		&ast.LocalAssignStmt{Names: []string{"(f)"}, Exprs: []ast.Expr{fn}},
+	}}
+	return []ast.Stmt{&ast.LocalAssignStmt{Names: []string{markName}}, never}
+}
+
+// table cuts the values of fields with keys to one: in {1, n = f()}, gopher-lua takes what lies behind the last element for
+// more of them. It refuses what gopher-lua fills wrongly in another way: where fields with keys follow 50 elements, or a multiple
+// of 50, the elements are stored a second time, from registers that now hold the keys and values.
+func table(e *ast.TableExpr) {
+	elements := 0
+	for _, f := range e.Fields {
+		if f.Key == nil {
+			elements++
+			continue
+		}
+		f.Value = single(f.Value)
+		if elements > 0 && elements%50 == 0 {
+			refuse(e.Line(), "a table with a field after exactly %d elements: gopher-lua fills it wrongly; put the fields with keys first", elements)
+		}
+	}
+}
