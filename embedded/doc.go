@@ -38,6 +38,7 @@
 // # In a program
 //
 // Do runs a command without the network, so that a program can ask at times of
-// its choosing: SetTime, then Do. One server runs one call at a time; several
-// servers run side by side, with each key's calls on one of them.
+// its choosing: SetTime, then Do. A server runs one call at a time; for more,
+// start several and spread the keys over them by their hash, as
+// BenchmarkDecisions does. A larger GOGC helps: functions make much garbage.
 package embedded

@@ -79,7 +79,7 @@ func (e *Engine) tableReply(t *lua.LTable, depth int) Reply {
 			return string(s)
 		}
 	}
-	out := []Reply{}
+	out := make([]Reply, 0, t.Len())
 	for i := 1; e.lua.budget.Err() == nil; i++ {
 		v := t.RawGetInt(i)
 		if v == lua.LNil {
