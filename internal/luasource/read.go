@@ -4,7 +4,6 @@
 package luasource
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"strings"
@@ -13,8 +12,8 @@ import (
 	"github.com/yuin/gopher-lua/parse"
 )
 
-// Chunk is how messages name a library's text, as Redis names it.
-const Chunk = "user_function"
+// Name is how messages name a library's text, as Redis names it.
+const Name = "user_function"
 
 // Refusal is a place in a library's text that cannot be run as Redis would run it.
 type Refusal struct {
@@ -22,7 +21,7 @@ type Refusal struct {
 	Says string
 }
 
-func (r *Refusal) Error() string { return fmt.Sprintf("%s:%d: %s", Chunk, r.Line, r.Says) }
+func (r *Refusal) Error() string { return fmt.Sprintf("%s:%d: %s", Name, r.Line, r.Says) }
 
 // Read returns the tree of a library's text, to be compiled: that of a function which takes Concat and Modulo of package
 // lualib and returns the text as a function. visit, if not nil, is called for every statement, expression and table
@@ -34,7 +33,7 @@ func Read(text string, visit func(node any)) (tree []ast.Stmt, err error) {
 	if err := checkTokens(text); err != nil {
 		return nil, err
 	}
-	stmts, err := parse.Parse(strings.NewReader(text), Chunk)
+	stmts, err := parse.Parse(strings.NewReader(text), Name)
 	if err != nil {
 		return nil, refusal(text, err)
 	}
@@ -73,7 +72,7 @@ func refusal(text string, err error) error {
 
 // checkTokens refuses what gopher-lua's parser takes and Lua 5.1 does not, where the tree no longer shows it.
 func checkTokens(text string) error {
-	scanner := parse.NewScanner(bytes.NewReader([]byte(text)), Chunk)
+	scanner := parse.NewScanner(strings.NewReader(text), Name)
 	lexer := &parse.Lexer{}
 	var before, last ast.Token
 	end := ast.Position{} // of last

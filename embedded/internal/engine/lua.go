@@ -99,12 +99,17 @@ func (t *threads) pcall(L *lua.LState) int {
 }
 
 // compile makes a library's text a function that runs it, with the given globals.
-func (t *threads) compile(text string, globals *lua.LTable) (*lua.LFunction, error) {
+func (t *threads) compile(text string, globals *lua.LTable) (f *lua.LFunction, err error) {
+	defer func() {
+		if r := recover(); r != nil { // gopher-lua's compiler has limits that it does not look at
+			err = fmt.Errorf("%s: gopher-lua cannot compile it (%v); split up its largest function", luasource.Name, r)
+		}
+	}()
 	tree, err := luasource.Read(text, nil)
 	if err != nil {
 		return nil, err
 	}
-	proto, err := lua.Compile(tree, luasource.Chunk)
+	proto, err := lua.Compile(tree, luasource.Name)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,106 @@
+package luasource
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	lua "github.com/yuin/gopher-lua"
+	"github.com/yuin/gopher-lua/ast"
+)
+
+func TestRefusals(t *testing.T) {
+	for _, row := range []struct{ name, code, want string }{
+		{"fine", "local function f(a) return a end", ""},
+		{"a call on one line with what it calls", "local x = f\n(g)()", "user_function:3: ambiguous syntax"},
+		{"the same after brackets", "local x = t[1]\n(g)()", "user_function:3: ambiguous syntax"},
+		{"no call after a local without a value", "local x\n(f or g)()", ""},
+		{"parameters on another line", "local function f\n(a) return a end", ""},
+		{"an empty statement", "local x = 1;;", "user_function:2: unexpected ';'"},
+		{"an empty statement in a function", "local function f() ; end", "user_function:2: unexpected ';'"},
+		{"a semicolon after a statement", "local x = 1; x = 2;", ""},
+		{"a number with a name behind it", "local x = 3local y", "user_function:2: malformed number near '3local'"},
+		{"a hexadecimal number and a name", "local x = 0x1g", "user_function:2: malformed number near '0x1g'"},
+		{"a goto", "goto done", "user_function:2: Lua 5.1 has no goto"},
+		{"a label", "::done::", "user_function:2: Lua 5.1 has no goto"},
+		{"a call in parentheses", "(f())", "user_function:2: a call in parentheses is no statement"},
+		{"break outside of a loop", "do break end", "user_function:2: break outside of a loop"},
+		{"break in a function in a loop", "while x do f(function() break end) end", "user_function:2: break outside of a loop"},
+		{"__len", "local m = {}\nm.__len = f", "user_function:3: __len"},
+		{"a missing library", "local function f()\nreturn cjson.encode(1) end", "user_function:3: the embedded server does not have cjson, which Redis has, nor anything in it"},
+		{"a missing function", "local function f() return string.dump(f) end", "user_function:2: the embedded server does not have string.dump, which Redis has"},
+		{"and what to use instead", "local function f() return xpcall(f) end", "user_function:2: the embedded server does not have xpcall, which Redis has: use pcall"},
+		{"a variable of that name", "local function f(cjson, string) return cjson.x, string.dump end", ""},
+		{"a table of 50 with a field behind", "local t = {" + strings.Repeat("1,", 50) + "a = 1}", "user_function:2: a table with a field after exactly 50 elements"},
+		{"a table of 51 with a field behind", "local t = {" + strings.Repeat("1,", 51) + "a = 1}", ""},
+		{"61 variables of other functions", "local a" + names(61) + "\nlocal function f() return a" + names(61) + " end", "user_function:3: a function uses more than 60 variables"},
+		{"200 levels of syntax", "return " + strings.Repeat("-(", 90) + "1" + strings.Repeat(")", 90), ""},
+		{"more", "return 1" + strings.Repeat(" + 1", 200), "user_function:2: more than 200 levels"},
+		{"an open block", "if x then", "user_function:2: syntax error at the end"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			_, err := Read("#!lua name=x\n"+row.code, nil)
+			if row.want == "" {
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			var refusal *Refusal
+			if !errors.As(err, &refusal) || !strings.HasPrefix(err.Error(), row.want) {
+				t.Errorf("got %v, want %s", err, row.want)
+			}
+		})
+	}
+}
+
+// names are the names a1, a2 and so on, each behind a comma.
+func names(n int) string {
+	var b strings.Builder
+	for i := range n {
+		b.WriteString(", a")
+		b.WriteString(strings.Repeat("x", i))
+	}
+	return b.String()
+}
+
+// The visitor sees what is written, and not what the walk makes of it.
+func TestVisitSeesTheText(t *testing.T) {
+	seen := map[string]int{}
+	_, err := Read("#!lua name=x\nlocal a, b = 1, 2 a, b = b, a .. 'x' local t = {k = a % 0.5}", func(node any) {
+		switch n := node.(type) {
+		case *ast.AssignStmt:
+			seen["assignment"]++
+		case *ast.StringConcatOpExpr:
+			seen["concatenation"]++
+		case *ast.ArithmeticOpExpr:
+			seen[n.Operator]++
+		case *ast.Field:
+			seen["field"]++
+		case *ast.FuncCallExpr:
+			seen["call"]++
+		}
+	})
+	if err != nil || len(seen) != 4 || seen["assignment"] != 1 || seen["concatenation"] != 1 || seen["%"] != 1 || seen["field"] != 1 {
+		t.Errorf("saw %v, error %v", seen, err)
+	}
+}
+
+// Whatever the text, Read returns, and gopher-lua compiles what it returns or says why not.
+func FuzzRead(f *testing.F) {
+	for _, text := range []string{
+		"#!lua name=x\nlocal a, b = 1, 2 a, b = b, a", "for k in next, t do if false then break end end", "x = f() and 1 or not y", "return {1, n = ...}, 0x1p4, 1e999",
+		"local function f(...) while true do local x = function() return x end break end return arg end", "a.b['c']:d(1)(2).e, f = g, (h())", "repeat local s = [==[x]==] .. 'y' until #s % 2 ^ -3 == 1;",
+	} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		tree, err := Read(text, nil)
+		if err != nil {
+			return
+		}
+		if _, err := lua.Compile(tree, Name); err != nil && !strings.Contains(err.Error(), "compile error") {
+			t.Error(err)
+		}
+	})
+}
