@@ -17,9 +17,8 @@ const (
 	moduloName = "(modulo)"
 )
 
-// concat makes a .. b .. c a call of the function that the tree takes: gopher-lua writes numbers in its own way, makes
-// strings of any length. A chain is one
-// call, as it is one instruction of Lua's.
+// concat makes a .. b .. c a call of the function that the tree takes: gopher-lua writes numbers in its own way, and makes
+// strings of any length. A chain is one call, as it is one instruction of Lua's.
 func concat(e *ast.StringConcatOpExpr) ast.Expr {
 	args := []ast.Expr{single(e.Lhs)}
 	if rest, ok := e.Rhs.(*ast.FuncCallExpr); ok && isConcat(rest) {
