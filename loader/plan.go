@@ -192,8 +192,10 @@ func sources(code string) map[string]string {
 		return name == "" || len(functionsOf(body)) > 0
 	})
 	for name, body := range found {
-		body = versionLine.ReplaceAllString(body, "")
-		body = buildIDLine.ReplaceAllString(body, "")
+		if strings.Contains(body, "local BUILD_ID = ") {
+			body = versionLine.ReplaceAllString(body, "")
+			body = buildIDLine.ReplaceAllString(body, "")
+		}
 		if begin, rest, ok := strings.Cut(body, "\nlocal POLICIES = {"); ok {
 			if _, end, ok := strings.Cut("\n"+rest, "\n}\n"); ok {
 				body = begin + end

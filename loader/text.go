@@ -69,7 +69,11 @@ var (
 	versionLine  = regexp.MustCompile(`(?m)^local VERSION = '([^']*)'`)
 	contractLine = regexp.MustCompile(`(?m)^local CONTRACT = ([0-9]{1,9})\r?$`)
 	buildIDLine  = regexp.MustCompile(`(?m)^local BUILD_ID = '([^']*)'`)
-	functionName = regexp.MustCompile(`(?:\bfunction_name\s*=\s*|\bredis\.register_function\(\s*)['"](\w+)['"]`)
+
+	// Each begins with a word that is quickly found in a long text.
+	functionNames = []*regexp.Regexp{
+		regexp.MustCompile(`function_name\s*=\s*['"](\w+)['"]`), regexp.MustCompile(`redis\.register_function\(\s*['"](\w+)['"]`),
+	}
 )
 
 // describe reads out of a library's text what it would say of itself. Calling ratelimit_info would tell the same, but
@@ -96,8 +100,10 @@ func first(pattern *regexp.Regexp, text string) string {
 // functionsOf lists the functions that a text registers, by name.
 func functionsOf(code string) []string {
 	var names []string
-	for _, m := range functionName.FindAllStringSubmatch(code, -1) {
-		names = append(names, m[1])
+	for _, pattern := range functionNames {
+		for _, m := range pattern.FindAllStringSubmatch(code, -1) {
+			names = append(names, m[1])
+		}
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
