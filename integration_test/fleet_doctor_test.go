@@ -1,0 +1,50 @@
+package integration_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
+	"github.com/ratelimit-functions/ratelimit/loader"
+)
+
+// With the rights that docs/deploying.md names, doctor sees everything on every server: that the library is missing on each
+// primary, and after a deployment nothing that keeps one from deciding.
+func TestFleetDoctor(t *testing.T) {
+	eachBackend(t, func(t *testing.T, b *backend.Backend) {
+		ctx := testContext(t)
+		rules := append(accessRules(t, loader.Deployer, "", b.Cluster), "+info", "+config|get", "+fcall_ro|ratelimit_info", "+cluster|info")
+		setUser(t, b, "fleet-doctor", rules)
+		l := newLoader(t, newClient(t, b, asUser("fleet-doctor")))
+		primaries, err := b.Primaries(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// found waits until so many nodes lack the library, and none has anything else that keeps it from deciding.
+		found := func(lacking int) {
+			t.Helper()
+			waitFor(ctx, t, "the diagnosis", func() error {
+				d, err := l.Doctor(ctx)
+				lack := 0
+				for _, f := range d.Findings {
+					switch f.Check {
+					case "library":
+						lack++
+					case "persistence", "eviction", "clock":
+					default:
+						err = fmt.Errorf("%s, %s: %s", f.Check, f.Addr, f.Found)
+					}
+				}
+				if err == nil && (lack != lacking || len(d.Unchecked) > 0 || len(d.Nodes) != len(b.Nodes)) {
+					err = fmt.Errorf("%d of %d nodes lack the library, want %d; unchecked: %q", lack, len(d.Nodes), lacking, d.Unchecked)
+				}
+				return err
+			})
+		}
+		found(len(primaries))
+		if _, err := l.Deploy(ctx, policyBuild(t, "doctor")); err != nil {
+			t.Fatal(err)
+		}
+		found(0)
+	})
+}
