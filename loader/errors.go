@@ -218,7 +218,7 @@ func removesPolicies(c *conn, names []string) error {
 	if more := len(names) - 10; more > 0 {
 		runs += fmt.Sprintf(" and %d more", more)
 	}
-	return c.fail("FUNCTION LIST", ErrRemovesPolicies, nil, "runs the %s %s, which this build does not have; deploy one that has %s, as with --policies and their file, or allow the removal with --remove-policies (RemovePolicies)", one, runs, them)
+	return c.fail("FUNCTION LIST", ErrRemovesPolicies, nil, "runs the %s %s, which this build does not have; give the file that has %s with --policies (WithPolicies), or allow the removal with --remove-policies (RemovePolicies)", one, runs, them)
 }
 
 func leased(c *conn, other lease) error {

@@ -15,6 +15,12 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
+// leaseOfAnn is the lease of another deployment.
+func leaseOfAnn(from, until time.Time) string {
+	return fmt.Sprintf("#!lua name=ratelimit_lease_ann\nlocal WHO = \"ann\"\nlocal FROM_MS = %d\nlocal UNTIL_MS = %d\n"+
+		"redis.register_function('ratelimit_lease', function() return 1 end)", from.UnixMilli(), until.UnixMilli())
+}
+
 // A second deployment while one is under way is told so, or waits, and takes over from one that died.
 func TestLease(t *testing.T) {
 	addr, _ := startRedis(t)
@@ -36,13 +42,7 @@ func TestLease(t *testing.T) {
 		t.Error(builds(t, []string{addr}))
 	}
 
-	leased := func(from, until time.Time) {
-		code := fmt.Sprintf("#!lua name=ratelimit_lease_dead\nlocal WHO = \"ann\"\nlocal FROM_MS = %d\nlocal UNTIL_MS = %d\n"+
-			"redis.register_function('ratelimit_lease', function() return 1 end)", from.UnixMilli(), until.UnixMilli())
-		if err := at(t, addr).FunctionLoadReplace(ctx, code).Err(); err != nil {
-			t.Fatal(err)
-		}
-	}
+	leased := func(from, until time.Time) { put(t, addr, leaseOfAnn(from, until)) }
 	now := must[time.Time](t)(at(t, addr).Time(ctx).Result())
 	leased(now, now.Add(time.Hour))
 	_, err := other.Deploy(ctx, version("0.1.0", "000000000002"))
@@ -60,7 +60,7 @@ func TestLease(t *testing.T) {
 	leased(now, now.Add(time.Hour))
 	waiting := newLoader(t, at(t, addr), loader.WithTrace(func(s loader.Step) {
 		if s.Command == "TIME" {
-			_ = at(t, addr).FunctionDelete(ctx, "ratelimit_lease_dead").Err()
+			_ = at(t, addr).FunctionDelete(ctx, "ratelimit_lease_ann").Err()
 		}
 	}))
 	if report, err := waiting.Deploy(ctx, version("0.1.0", "000000000004"), loader.WaitForLease(30*time.Second)); err != nil || !report.InStep() {
@@ -245,8 +245,7 @@ func TestLeaseIsLost(t *testing.T) {
 		runs  [3]string
 	}{
 		{"the other one is at it", 10 * time.Second, func() {
-			put(t, f.addrs[0], "#!lua name=ratelimit_lease_other\nlocal WHO = \"ann\"\nlocal FROM_MS = 1\nlocal UNTIL_MS = 2\n"+
-				"redis.register_function('ratelimit_lease', function() return 1 end)")
+			put(t, f.addrs[0], leaseOfAnn(time.Now(), time.Now().Add(time.Hour)))
 			put(t, f.addrs[1], string(buildC))
 		}, [3]string{"00000000000b", "00000000000c", "00000000000a"}},
 		{"the other one is done", time.Minute, func() { must[loader.Report](t)(other.Deploy(ctx, buildC)) },
@@ -267,7 +266,7 @@ func TestLeaseIsLost(t *testing.T) {
 			if len(report.Notes) != 1 || report.Notes[0] != "nothing was put back, as another deployment has begun: "+f.addrs[0]+lost {
 				t.Errorf("the notes are %q", report.Notes)
 			}
-			_ = at(t, f.addrs[0]).FunctionDelete(ctx, "ratelimit_lease_other").Err()
+			_ = at(t, f.addrs[0]).FunctionDelete(ctx, "ratelimit_lease_ann").Err()
 			found := builds(t, f.addrs)
 			for i, addr := range f.addrs {
 				if found[addr] != tt.runs[i] {
@@ -283,8 +282,7 @@ func TestWaitForLeaseEnds(t *testing.T) {
 	addr, _ := startRedis(t)
 	ctx := t.Context()
 	now := must[time.Time](t)(at(t, addr).Time(ctx).Result())
-	put(t, addr, fmt.Sprintf("#!lua name=ratelimit_lease_ann\nlocal WHO = \"ann\"\nlocal FROM_MS = %d\nlocal UNTIL_MS = %d\n"+
-		"redis.register_function('ratelimit_lease', function() return 1 end)", now.UnixMilli(), now.Add(time.Hour).UnixMilli()))
+	put(t, addr, leaseOfAnn(now, now.Add(time.Hour)))
 	for _, patience := range []time.Duration{0, time.Second, 1100 * time.Millisecond} {
 		clock := newTestClock()
 		began, sleeps := clock.now(), 0

@@ -81,6 +81,9 @@ func startRedis(t testing.TB, args ...string) (addr string, stop func()) {
 		t.Fatalf("these tests need a redis-server (Debian, Ubuntu: apt-get install redis-server): %v", err)
 	}
 	port := freePort(t)
+	if i := slices.Index(args, "--port"); i >= 0 { // that of a server that was stopped
+		port = args[i+1]
+	}
 	listen := []string{"--port", port}
 	if slices.Contains(args, "--tls-cert-file") {
 		listen = []string{"--port", "0", "--tls-port", port}

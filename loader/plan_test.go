@@ -101,7 +101,7 @@ func TestPoliciesAreNotLostSilently(t *testing.T) {
 		}
 		return must[functions.Build](t)(functions.New(functions.WithPolicies(list...)))
 	}
-	const what = ", which this build does not have; deploy one that has %s, as with --policies and their file, or allow the removal with --remove-policies (RemovePolicies)"
+	const what = ", which this build does not have; give the file that has %s with --policies (WithPolicies), or allow the removal with --remove-policies (RemovePolicies)"
 	dozen := strings.Fields("a b c d e f g h i j k l")
 	for _, tt := range []struct {
 		before, after functions.Build

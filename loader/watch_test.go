@@ -262,6 +262,72 @@ func TestWatchWaitsAfterAFailure(t *testing.T) {
 	}
 }
 
+// While a deployment is under way a watch loads nothing, also where that one begins between its look and its lease; from a
+// deployer that died it takes over.
+func TestWatchWaitsForADeployment(t *testing.T) {
+	f := startThree(t, redis.Options{})
+	ctx := t.Context()
+	one := version("0.1.0", "000000000001")
+	must[loader.Report](t)(newLoader(t, f.ring).Deploy(ctx, one))
+	now := must[time.Time](t)(at(t, f.addrs[0]).Time(ctx).Result())
+	clock := newTestClock()
+	comes := false
+	l := newLoader(t, f.ring, clock.option(), loader.WithInterval(time.Millisecond), loader.WithTrace(func(s loader.Step) {
+		if comes && strings.HasPrefix(s.Command, "FUNCTION LOAD ratelimit_lease_") {
+			comes = false
+			put(t, f.addrs[0], leaseOfAnn(now, now.Add(time.Hour)))
+		}
+	}))
+	w := startWatch(t, l, one)
+	clock.asleep(t)
+	says := func(kind loader.EventKind, wanted int, text string) {
+		t.Helper()
+		if n, got := w.count(f.addrs[1], kind); n != wanted || got != f.addrs[1]+text {
+			t.Errorf("%d times, %s\nwant %d times, %s", n, got, wanted, f.addrs[1]+text)
+		}
+	}
+	mustRun(t, at(t, f.addrs[1]), "FUNCTION", "FLUSH")
+	put(t, f.addrs[0], leaseOfAnn(now, now.Add(time.Hour)))
+	clock.round(t, time.Millisecond)
+	says(loader.Left, 1, " has no library and is left as it is, as a deployment is under way, by ann")
+	put(t, f.addrs[0], leaseOfAnn(now.Add(-time.Hour), now.Add(-time.Minute)))
+	for range glances {
+		clock.round(t, time.Millisecond)
+	}
+	says(loader.Repaired, 1, " had no library: loaded build 000000000001")
+
+	mustRun(t, at(t, f.addrs[1]), "FUNCTION", "FLUSH")
+	comes = true
+	clock.round(t, time.Millisecond)
+	says(loader.Left, 2, " is left as it is for now: "+f.addrs[0]+" is in the middle of another deployment, by ann, until "+
+		now.Add(time.Hour).UTC().Format("15:04:05")+" UTC at most; wait for it with --wait (WaitForLease), or try again then")
+	mustRun(t, at(t, f.addrs[0]), "FUNCTION", "DELETE", "ratelimit_lease_ann")
+	clock.round(t, time.Millisecond)
+	says(loader.Repaired, 2, " had no library: loaded build 000000000001")
+}
+
+// A watch that reaches no server says so once, and goes on.
+func TestWatchOfNoServer(t *testing.T) {
+	addr, stop := startRedis(t)
+	clock := newTestClock()
+	l := newLoader(t, at(t, addr), clock.option(), loader.WithInterval(time.Millisecond))
+	w := startWatch(t, l, build(t))
+	clock.asleep(t)
+	stop()
+	for range 2 {
+		clock.round(t, time.Millisecond)
+	}
+	if n, text := w.count(addr, loader.Failed); n != 1 || !strings.HasPrefix(text, "cannot reach "+addr+": ") {
+		t.Errorf("%d times, %s", n, text)
+	}
+	_, port := hostPort(addr)
+	startRedis(t, "--port", port)
+	clock.round(t, time.Millisecond)
+	if n, _ := w.count(addr, loader.Repaired); n != 2 {
+		t.Errorf("%d repairs", n)
+	}
+}
+
 // What speaks a higher contract anywhere keeps a watch from loading elsewhere, whatever its version.
 func TestWatchLeavesALowerContractToOthers(t *testing.T) {
 	f := startThree(t, redis.Options{})

@@ -75,7 +75,7 @@ func TestPlanDeployRollbackDelete(t *testing.T) {
 	has(run(t, env, "status", "--policies", policies), exitFine, "in step; rollback: 0.1.0 build ")
 
 	newer := otherLibrary(t, "0.2.0", "222222222222")
-	refusal := "ratelimit: " + addr + " runs the policy api, which this build does not have; deploy one that has it, as with --policies and their file, or allow the removal with --remove-policies (RemovePolicies)\n"
+	refusal := "ratelimit: " + addr + " runs the policy api, which this build does not have; give the file that has it with --policies (WithPolicies), or allow the removal with --remove-policies (RemovePolicies)\n"
 	run(t, env, "deploy", "--library", newer).want(t, exitError, "", refusal)
 	run(t, env, "plan", "--library", newer).want(t, exitError, "", refusal)
 	has(run(t, env, "plan", "--library", newer, "--remove-policies"), exitDiffers, "\n  - policy api: 100/m\n")
