@@ -47,9 +47,10 @@ var (
 	mark    = regexp.MustCompile(`^<!-- (prints|status|until|in|with|needs|not run): (.+) -->$`)
 	comment = regexp.MustCompile(`(?m)(^|\s)#.*$`)
 
-	// The languages that blocks are in. Other blocks show what nobody runs by itself.
+	// The languages that blocks are in. Other blocks show what nobody runs by itself; those of docs/offline.md in lua are
+	// run by the tests of package embedded and on real servers.
 	run   = []string{"sh", "go", "python"}
-	shown = []string{"text", "yaml", "json"}
+	shown = []string{"text", "yaml", "json", "lua"}
 )
 
 // All returns the documents of the checkout at root that have something to run. A block that a reader could not paste
