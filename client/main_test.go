@@ -1,7 +1,6 @@
 package client_test
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/freeport"
 )
 
 // dialing is a goroutine of go-redis: a pool that could not dial tries again once a second until it is closed, and notices
@@ -74,31 +74,12 @@ type process struct {
 	stop func()
 }
 
-// freePort finds a port that is free, and whose port of the cluster bus, 10000 above, is free too.
-func freePort() (int, error) {
-	for range 1000 {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return 0, err
-		}
-		port := ln.Addr().(*net.TCPAddr).Port
-		if port+10000 <= 65535 {
-			if bus, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port+10000)); err == nil {
-				_ = bus.Close()
-				return port, ln.Close()
-			}
-		}
-		_ = ln.Close()
-	}
-	return 0, errors.New("no free pair of ports")
-}
-
 func startProcess(args ...string) (*process, error) {
 	bin, err := exec.LookPath("redis-server")
 	if err != nil {
 		return nil, fmt.Errorf("these tests need a redis-server (Debian, Ubuntu: apt-get install redis-server): %w", err)
 	}
-	port, err := freePort()
+	port, err := freeport.Find()
 	if err != nil {
 		return nil, err
 	}

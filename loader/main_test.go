@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/freeport"
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
@@ -51,28 +52,6 @@ func must[T any](t testing.TB) func(T, error) T {
 	}
 }
 
-// freePort finds a port that is free, and whose port of the cluster bus, 10000 above, is free too.
-func freePort(t testing.TB) string {
-	t.Helper()
-	for range 1000 {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		port := ln.Addr().(*net.TCPAddr).Port
-		if port+10000 <= 65535 {
-			if bus, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port+10000)); err == nil {
-				_ = bus.Close()
-				_ = ln.Close()
-				return strconv.Itoa(port)
-			}
-		}
-		_ = ln.Close()
-	}
-	t.Fatal("no free pair of ports")
-	return ""
-}
-
 // startRedis starts a redis-server of its own and returns its address and a way to end it early.
 func startRedis(t testing.TB, args ...string) (addr string, stop func()) {
 	t.Helper()
@@ -80,7 +59,7 @@ func startRedis(t testing.TB, args ...string) (addr string, stop func()) {
 	if err != nil {
 		t.Fatalf("these tests need a redis-server (Debian, Ubuntu: apt-get install redis-server): %v", err)
 	}
-	port := freePort(t)
+	port := strconv.Itoa(must[int](t)(freeport.Find()))
 	if i := slices.Index(args, "--port"); i >= 0 { // that of a server that was stopped
 		port = args[i+1]
 	}

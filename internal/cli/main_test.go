@@ -21,6 +21,7 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/freeport"
 )
 
 var update = flag.Bool("update", false, "write the files of testdata anew")
@@ -115,12 +116,8 @@ func startRedis(t *testing.T, args ...string) string {
 	if err != nil {
 		t.Fatalf("this test needs a redis-server 7 (Debian, Ubuntu: apt-get install redis-server): %v", err)
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := freeport.Find()
 	if err != nil {
-		t.Fatal(err)
-	}
-	port := listener.Addr().(*net.TCPAddr).Port
-	if err := listener.Close(); err != nil {
 		t.Fatal(err)
 	}
 	ports := []string{"--port", strconv.Itoa(port)}
@@ -135,12 +132,8 @@ func startRedis(t *testing.T, args ...string) string {
 // startSentinel starts a Sentinel with this configuration, and answers its address.
 func startSentinel(t *testing.T, config string) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := freeport.Find()
 	if err != nil {
-		t.Fatal(err)
-	}
-	port := listener.Addr().(*net.TCPAddr).Port
-	if err := listener.Close(); err != nil {
 		t.Fatal(err)
 	}
 	return startServer(t, exec.Command("redis-server", config, "--sentinel", "--port", strconv.Itoa(port), "--bind", "127.0.0.1"), port)
