@@ -300,3 +300,28 @@ func TestWaitForLeaseEnds(t *testing.T) {
 		}
 	}
 }
+
+// What could not give its lease back has done its work, and says so.
+func TestLeaseNotGivenBack(t *testing.T) {
+	addr, _ := startRedis(t)
+	ctx := t.Context()
+	mustRun(t, at(t, addr), append([]any{"ACL", "SETUSER", "deployer", "on", ">x"}, words(rights)...)...)
+	l := newLoader(t, connect(t, redis.Options{Addr: addr, Username: "deployer", Password: "x"}), loader.WithTrace(func(s loader.Step) {
+		if strings.HasPrefix(s.Command, "FUNCTION DELETE ratelimit_lease_") {
+			mustRun(t, at(t, addr), "ACL", "SETUSER", "deployer", "-function|delete")
+		}
+	}))
+	for _, do := range []func() (loader.Report, error){
+		func() (loader.Report, error) { return l.Deploy(ctx, buildA) },
+		func() (loader.Report, error) { return l.Delete(ctx) },
+	} {
+		mustRun(t, at(t, addr), "ACL", "SETUSER", "deployer", "+function|delete")
+		report, err := do()
+		const note = "the lease of this deployment could not be given back (%s does not let the user \"deployer\" call FUNCTION DELETE; "
+		if err != nil || report.Changed() != 1 || len(report.Notes) != 1 || !strings.HasPrefix(report.Notes[0], fmt.Sprintf(note, addr)) ||
+			!strings.HasSuffix(report.Notes[0], "; it lapses by itself within 30s") {
+			t.Errorf("%v, %q\n%s", err, report.Notes, states(report))
+		}
+		removeLease(t, []string{addr})
+	}
+}
