@@ -24,7 +24,7 @@ type record struct {
 
 const textMark = "\nlocal TEXT = "
 
-// text is the library that holds the record.
+// text is the library that holds the record. Its description makes each deployment visible in a list without texts.
 func (r record) text() string {
 	return fmt.Sprintf(`#!lua name=%s
 -- Written by a deployment of the library %s: which build it put here, and the text that it replaced, which
@@ -34,11 +34,11 @@ local DEPLOYED = '%s'
 local AT_MS = %d%s%s
 redis.register_function{
   function_name = '%s',
-  description = 'Answers the library text that the last deployment replaced.',
+  description = 'Returns the library text that deployment %d, of %s, replaced.',
   flags = { 'no-writes', 'allow-stale' },
   callback = function() return TEXT end,
 }
-`, recordName, functions.Name, recordName, r.deployment, r.deployed, r.atMS, textMark, luaString(r.replaced), recordName)
+`, recordName, functions.Name, recordName, r.deployment, r.deployed, r.atMS, textMark, luaString(r.replaced), recordName, r.deployment, r.deployed)
 }
 
 // readRecord reads the library that text wrote; a record of deployment 0 where it is another's.
@@ -60,7 +60,7 @@ func readRecord(code string) record {
 
 // last is the record of the last deployment that the nodes tell of; of deployment 0 if there is none. A record can be left
 // over from a deployment that got no further, or that somebody undid by hand: only one counts that says what its node
-// runs, or ran before it was lost, or that the wanted build was deployed.
+// runs, or ran before it was lost, or that the wanted build was deployed. A watch remembers the last one that it has seen.
 func (f *fleet) last() record {
 	var last record
 	for _, m := range f.members {
@@ -69,6 +69,9 @@ func (f *fleet) last() record {
 		if counts && r.deployment > last.deployment {
 			last = r
 		}
+	}
+	if f.s.last.atMS > last.atMS {
+		return f.s.last
 	}
 	return last
 }

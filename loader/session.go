@@ -20,14 +20,19 @@ type session struct {
 	seeds []string // nodes that answered: asked before those of the caller
 
 	glances map[string]*glance // of a watch; nil to read the texts each time
+	last    record             // of a watch: the last deployment that it has seen, also where no node tells of it any more
+	left    map[string]bool    // of a watch: nodes that it must leave as they are, by address
 }
 
 // glance is what a watch has read on a node, and how the list of libraries looked then: as long as that list stays the
-// same, the texts, of some hundred kilobytes, are read only each time in so many.
+// same, the texts, of some hundred kilobytes, are read only each time in so many. Between a record and the library that
+// it tells of, a deployment is half way, and the list does not change when it gets on: then they are read each time.
 type glance struct {
 	list string
 	held held
 	uses int
+
+	settled bool
 }
 
 const glancesPerRead = 10
@@ -70,7 +75,7 @@ func (s *session) read(ctx context.Context, c *conn, addr string) (held, error) 
 	list := fmt.Sprint(reply)
 	s.mu.Lock()
 	known := s.glances[addr]
-	if known != nil && known.list == list && known.uses < glancesPerRead {
+	if known != nil && known.list == list && known.uses < glancesPerRead && known.settled {
 		known.uses++
 		s.mu.Unlock()
 		return known.held, nil
@@ -79,7 +84,7 @@ func (s *session) read(ctx context.Context, c *conn, addr string) (held, error) 
 	found, err := c.readHeld(ctx)
 	if err == nil {
 		s.mu.Lock()
-		s.glances[addr] = &glance{list: list, held: found}
+		s.glances[addr] = &glance{list: list, held: found, settled: found.record.deployment == 0 || found.record.deployed == functions.Digest(found.text)}
 		s.mu.Unlock()
 	}
 	return found, err

@@ -51,14 +51,15 @@ func (e Event) MarshalJSON() ([]byte, error) {
 //
 // A watch repairs and does not deploy. It leaves a node as it is, and says so, where another build was
 // deployed after this one, where a newer version, a higher contract or a library that is not ours runs, and while a deployment
-// is under way. So a watch that was forgotten never brings an older build back.
+// is under way. So a watch that was forgotten never brings an older build back, nor where all nodes have lost the newer one since:
+// as long as it runs, it remembers the last deployment that it has seen, and which nodes it had to leave as they are.
 //
 // A node gets the build once an occasion: at most once for one finding. Where the same finding comes back at once,
 // since somebody else keeps on replacing it, the watch waits longer each time, up to a minute. The same
 // holds for loads that fail.
 //
-// That a library is gone shows at the next look; that another text stands in its place within ten of them, since the texts
-// are not read each time. A step here takes at most a second, even if [WithTimeout] allows more, so that a node that hangs does not keep others from
+// That a library is gone, or that there was a deployment, shows at the next look; a text that was loaded in another way shows within ten
+// of them, since the texts are not read each time. A step here takes at most a second, even if [WithTimeout] allows more, so that a node that hangs does not keep others from
 // being repaired.
 func (l *Loader) Watch(ctx context.Context, build Build, report func(Event)) error {
 	want, err := readBuild("loader.Watch", build)
@@ -70,7 +71,7 @@ func (l *Loader) Watch(ctx context.Context, build Build, report func(Event)) err
 	}
 	w := &watch{s: l.session(), want: want, report: report, seen: map[string]*sight{}}
 	w.s.timeout = min(w.s.timeout, time.Second)
-	w.s.glances = map[string]*glance{}
+	w.s.glances, w.s.left = map[string]*glance{}, map[string]bool{}
 	defer w.s.close()
 	for {
 		w.round(ctx)
@@ -110,6 +111,7 @@ func (w *watch) round(ctx context.Context) {
 		return
 	}
 	var lost []*member
+	f.remember()
 	verdicts := f.judge(ctx, "")
 	for _, m := range f.members {
 		if m.node.Role == Replica || errors.Is(m.node.Err, ErrUnreachable) {
@@ -134,6 +136,7 @@ func (w *watch) round(ctx context.Context) {
 	}
 	w.s.forget()
 	f.reread(ctx)
+	f.remember()
 	verdicts = f.judge(ctx, lease.lease.name)
 	lost = slices.DeleteFunc(lost, func(m *member) bool { return !w.sees(m, verdicts[m]) })
 	kept := f.last() // of this build: else the verdicts would be that another was deployed later
@@ -214,12 +217,12 @@ func (w *watch) say(e Event) {
 // of the watch's own.
 func (f *fleet) judge(ctx context.Context, lease string) map[*member]string {
 	says := map[*member]string{}
-	whole := f.laterBuild()
-	if whole == "" {
-		whole = f.underWay(ctx, lease)
-	}
+	later, underWay := f.laterBuild(), f.underWay(ctx, lease)
 	for _, m := range f.members {
 		n := m.node
+		if n.State == Same {
+			delete(f.s.left, n.Addr)
+		}
 		if n.Err != nil || n.State == Same {
 			continue
 		}
@@ -231,13 +234,31 @@ func (f *fleet) judge(ctx context.Context, lease string) map[*member]string {
 		switch {
 		case refusal != nil:
 			says[m] = refusal.Error()
-		case whole != "":
-			says[m] = what + " and is left as it is, as " + whole
+		case later != "":
+			says[m] = what + " and is left as it is, as " + later
+		case underWay != "":
+			says[m] = what + " and is left as it is, as " + underWay
+			continue
 		case n.State == Different && !f.isDeployed() && !newer(f.want.Version, n.Running.Version):
 			says[m] = what + " and is left as it is, as nothing tells which of the two builds is the later one; put this one there with: ratelimit deploy"
+		case f.s.left[n.Addr] && !f.isDeployed():
+			says[m] = what + " and is left as it is, as what it ran before was none to be replaced by this build; put this one there with: ratelimit deploy"
+		}
+		if says[m] != "" && n.Role == Primary && len(n.Taken) == 0 {
+			f.s.left[n.Addr] = true
 		}
 	}
 	return says
+}
+
+// remember keeps the last deployment that the nodes tell of. One that was undone is forgotten when all run the build again.
+func (f *fleet) remember() {
+	before := f.s.last
+	f.s.last = record{}
+	if seen := f.last(); seen.deployment > 0 && (f.report.InStep() || seen.atMS >= before.atMS) {
+		before = seen
+	}
+	f.s.last = before
 }
 
 // laterBuild tells whether a newer version runs somewhere, or the last deployment that can be seen was one of another build.
@@ -264,6 +285,9 @@ func (f *fleet) laterBuild() string {
 
 // isDeployed tells whether a record says that this build was deployed.
 func (f *fleet) isDeployed() bool {
+	if f.s.last.deployed == f.want.Digest {
+		return true
+	}
 	for _, m := range f.members {
 		if m.record.deployed == f.want.Digest {
 			return true

@@ -1,0 +1,82 @@
+package loader_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/loader"
+)
+
+// watchOf starts a watch of one server that does a round each time that it is told to. The function it returns does one and
+// compares the last event of a kind with what is wanted.
+func watchOf(t *testing.T, addr string, build loader.Build) func(kind loader.EventKind, times int, text string) {
+	t.Helper()
+	clock := newTestClock()
+	w := startWatch(t, newLoader(t, at(t, addr), clock.option(), loader.WithInterval(time.Millisecond)), build)
+	clock.asleep(t)
+	return func(kind loader.EventKind, times int, text string) {
+		t.Helper()
+		clock.round(t, time.Millisecond)
+		if n, got := w.count(addr, kind); n != times || got != addr+text {
+			t.Errorf("%s %d times, last %s\nwant %d times, %s", kind, n, got, times, addr+text)
+		}
+	}
+}
+
+// A watch knows what it has seen also when all servers have lost it, and sees a deployment at the next look.
+func TestWatchRemembers(t *testing.T) {
+	addr, _ := startRedis(t)
+	ctx := t.Context()
+	l := newLoader(t, at(t, addr))
+	one, two := version("0.1.0", "000000000001"), version("0.1.0", "000000000002")
+	must[loader.Report](t)(l.Deploy(ctx, two))
+	must[loader.Report](t)(l.Deploy(ctx, one))
+	round := watchOf(t, addr, one)
+	round(loader.InStep, 1, " runs build 000000000001")
+
+	mustRun(t, at(t, addr), "FUNCTION", "FLUSH")
+	round(loader.Repaired, 1, " had no library: loaded build 000000000001")
+	if n := must[loader.Report](t)(l.Status(ctx, one)).Nodes[0]; n.Previous.BuildID != "000000000002" {
+		t.Errorf("the way back got lost: %+v", n)
+	}
+	round(loader.InStep, 1, " runs build 000000000001") // and has read the texts
+	must[loader.Report](t)(l.Deploy(ctx, two))
+	round(loader.Left, 1, " runs 0.1.0 build 000000000002 and is left as it is, as 0.1.0 build 000000000002 was deployed after this one")
+	mustRun(t, at(t, addr), "FUNCTION", "FLUSH")
+	for range glances {
+		round(loader.Left, 2, " has no library and is left as it is, as another build was deployed after this one")
+	}
+	if found := texts(t, addr); len(found) != 0 {
+		t.Errorf("the watch loaded %d libraries", len(found))
+	}
+	// A deployment of its own build makes it repair again, although the count begins anew.
+	must[loader.Report](t)(l.Deploy(ctx, one))
+	mustRun(t, at(t, addr), "FUNCTION", "DELETE", "ratelimit")
+	round(loader.Repaired, 2, " had no library: loaded build 000000000001")
+}
+
+// Where nothing says what was deployed, a server that was left as it is stays so when it has nothing any more.
+func TestWatchLeavesWhatItLeft(t *testing.T) {
+	one := version("0.1.0", "000000000001")
+	policies := must[functions.Build](t)(functions.New(functions.WithPolicies(functions.Policy{Name: "api", Limits: []functions.PolicyLimit{{Limit: "1/s"}}})))
+	for _, text := range []string{string(version("0.2.0", "000000000005")), policies.Text(), foreignText} {
+		addr, _ := startRedis(t)
+		put(t, addr, text)
+		round := watchOf(t, addr, one)
+		mustRun(t, at(t, addr), "FUNCTION", "FLUSH")
+		round(loader.Left, 2, " has no library and is left as it is, as what it ran before was none to be replaced by this build; put this one there with: ratelimit deploy")
+		if found := texts(t, addr); len(found) != 0 {
+			t.Errorf("the watch loaded %d libraries over %.60q", len(found), text)
+		}
+		must[loader.Report](t)(newLoader(t, at(t, addr)).Deploy(t.Context(), one))
+		round(loader.InStep, 1, " runs build 000000000001")
+		mustRun(t, at(t, addr), "FUNCTION", "FLUSH")
+		round(loader.Repaired, 1, " had no library: loaded build 000000000001")
+	}
+}
+
+var foreignText = strings.TrimSpace(`
+#!lua name=ratelimit
+redis.register_function('mine', function() return 1 end)`)
