@@ -46,7 +46,8 @@ type servers struct {
 	addrs   []string
 	options redis.Options // those of every address
 	cluster bool          // known to be a cluster
-	again   string        // the flags that name them again, for a command that we suggest; a password is masked
+	url     string        // the URL to type again: with PASSWORD in the place of a password
+	again   string        // the flags that name them again, for a command that we suggest
 	alone   bool          // the URL names a user without a password, who cannot log in
 
 	master           string // addrs are Sentinels that watch the primary of this name
@@ -61,7 +62,7 @@ func (a *app) parseServers() (servers, error) {
 		given, from = a.env("REDIS_URL"), "REDIS_URL"
 	}
 	if given == "" {
-		given = defaultURL
+		given, from = defaultURL, "--redis"
 	}
 	if a.servers.timeout <= 0 {
 		return servers{}, fmt.Errorf("--timeout %v is not above 0; give one such as 5s", a.servers.timeout)
@@ -85,14 +86,18 @@ func (a *app) parseServers() (servers, error) {
 		return servers{}, err
 	}
 	s.limit(a.servers.timeout)
-	s.again = a.serversAgain(s)
+	s.again = a.serversAgain(s, from == "REDIS_URL")
 	a.named = s
 	return s, nil
 }
 
-// serversAgain are the flags that name s, as a person would type them.
-func (a *app) serversAgain(s servers) string {
-	flags := " " + shell.Line("--redis", s.name)
+// serversAgain are the flags that name s, as a person would type them; inherited: the URL stands in the environment, and is
+// there for the next command too.
+func (a *app) serversAgain(s servers, inherited bool) string {
+	flags := ""
+	if !inherited {
+		flags = " " + shell.Line("--redis", s.url)
+	}
 	if s.cluster && len(s.addrs) == 1 {
 		flags += " --cluster"
 	}
@@ -109,7 +114,7 @@ func (a *app) serversAgain(s servers) string {
 // the address.
 func parseURLs(given string) (servers, error) {
 	var s servers
-	var names []string
+	var names, urls []string
 	for i, part := range strings.Split(given, ",") {
 		part = strings.TrimSpace(part)
 		scheme, rest, hasScheme := strings.Cut(part, "://")
@@ -136,17 +141,17 @@ func parseURLs(given string) (servers, error) {
 		}
 		if i == 0 {
 			s.options = *o
-			names = append(names, shown(u))
+			names, urls = append(names, shown(u)), append(urls, typed(u))
 		} else {
 			if hasScheme && (o.Username != s.options.Username || o.Password != s.options.Password ||
 				o.Network != s.options.Network || (o.TLSConfig == nil) != (s.options.TLSConfig == nil)) {
 				return s, fmt.Errorf("names servers with different users, passwords or schemes (%s): the nodes of a cluster share theirs", shown(u))
 			}
-			names = append(names, o.Addr)
+			names, urls = append(names, o.Addr), append(urls, o.Addr)
 		}
 		s.addrs = append(s.addrs, o.Addr)
 	}
-	s.name = strings.Join(names, ",")
+	s.name, s.url = strings.Join(names, ","), strings.Join(urls, ",")
 	if len(s.addrs) > 1 {
 		s.cluster = true
 	}
@@ -168,6 +173,19 @@ func shown(u *url.URL) string {
 	}
 	return c.Redacted()
 }
+
+// typed is u to be typed again, with PASSWORD in the place of its password, or of a user without one, which may be one.
+func typed(u *url.URL) string {
+	c := *u
+	if password, _ := c.User.Password(); password != "" {
+		c.User = url.UserPassword(c.User.Username(), placeholder)
+	} else if c.User.Username() != "" {
+		c.User = url.UserPassword("", placeholder)
+	}
+	return c.String()
+}
+
+const placeholder = "PASSWORD"
 
 // withoutURL is what url.Parse found wrong, without the URL, which may hold a password.
 func withoutURL(err error) error {

@@ -42,7 +42,7 @@ func TestDeployAndStatus(t *testing.T) {
 		want   string
 	}{
 		{"status of an empty server", nil, []string{"status"}, exitDiffers,
-			lines(head("-"), row("-", "not deployed"), "", "not on build "+build+": 1 of 1 server; load it with: ratelimit deploy --redis redis://"+addr)},
+			lines(head("-"), row("-", "not deployed"), "", "not on build "+build+": 1 of 1 server; load it with: ratelimit deploy")},
 		{"deploy", nil, []string{"deploy"}, exitFine,
 			lines(head(ours), row(ours, "loaded"), "", "nothing becomes "+ours+", on "+addr+":", "  + function ratelimit_acquire", "  + function ratelimit_block",
 				"  + function ratelimit_info", "  + function ratelimit_peek", "  + function ratelimit_refund", "  + function ratelimit_release", "  + function ratelimit_renew",
@@ -52,7 +52,8 @@ func TestDeployAndStatus(t *testing.T) {
 		{"status in step", nil, []string{"status"}, exitFine,
 			lines(head(ours), row(ours, "in step"))},
 		{"status of another text", func() { do(t, rdb, "FUNCTION", "LOAD", "REPLACE", foreign) }, []string{"status"}, exitDiffers,
-			lines(head("unknown text "+digest), row("unknown text "+digest, "differs from build "+build), "", "not on build "+build+": 1 of 1 server; load it with: ratelimit deploy --redis redis://"+addr)},
+			lines(head("unknown text "+digest), row("unknown text "+digest, "differs from build "+build), "", "not on build "+build+": 1 of 1 server; load it with: ratelimit deploy --replace-foreign ("+
+				addr+` has a library "ratelimit" that is not this one: its text names no build; delete it with FUNCTION DELETE ratelimit, or allow its replacement with --replace-foreign (ReplaceForeign))`)},
 	}
 	for _, s := range steps {
 		t.Run(s.name, func(t *testing.T) {

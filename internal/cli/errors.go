@@ -33,7 +33,8 @@ var suggested = regexp.MustCompile(`\b(as in|\w+): ratelimit ([a-z]+)\b((?: --[a
 
 // typable is text in which the commands that it suggests can be typed as they stand: they name this program, and with
 // the flags that they have, the servers and the library that were named to it. Where no library was named, and the servers
-// run policies, they say that the file of these is needed. After "as in" stands only an example.
+// run policies, they say that the file of these is needed; and a deployment says what would refuse it, with the flag that
+// allows it. After "as in" stands only an example.
 func (a *app) typable(text string) string {
 	return suggested.ReplaceAllStringFunc(text, func(found string) string {
 		words := suggested.FindStringSubmatch(found)
@@ -54,7 +55,7 @@ func (a *app) typable(text string) string {
 			}
 			if cmd.Flags().Lookup("library") != nil {
 				var flags string
-				flags, note = a.libraryAgain(asks)
+				flags, note = a.libraryAgain(words[2], asks)
 				line += flags
 			}
 			return line + words[3] + note

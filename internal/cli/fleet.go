@@ -13,7 +13,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
-	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/internal/shell"
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
@@ -67,39 +66,73 @@ func (a *app) libraryFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&a.library, "library", "", "take the text in this file, which build -o wrote, in place of this program's own")
 }
 
-// libraryAgain are the flags that name the library again, for a command that we suggest, and what is to be said after it:
-// where none was named, and the command asks servers that run policies, that it needs their file.
-func (a *app) libraryAgain(asks bool) (flags, note string) {
+// libraryAgain are the flags that name the library again, for the command that we suggest, and what is to be said after it,
+// as the servers are found: that it needs the file of their policies, where no library was named; and for deploy why they
+// would refuse it, with the flag that allows it.
+func (a *app) libraryAgain(command string, asks bool) (flags, note string) {
 	switch {
 	case a.library != "":
-		return " " + shell.Line("--library", a.library), ""
+		flags = " " + shell.Line("--library", a.library)
 	case a.policies != "":
-		return " " + shell.Line("--policies", a.policies), ""
-	case !asks:
-		return "", ""
+		flags = " " + shell.Line("--policies", a.policies)
 	}
-	switch n := a.policiesThere(); n {
-	case 0:
-		return "", ""
-	case 1:
-		return " --policies FILE", " (FILE: your policies.yaml, since 1 policy runs there)"
-	default:
-		return " --policies FILE", " (FILE: your policies.yaml, since " + countPolicies(n) + " run there)"
+	if !asks || flags != "" && command != "deploy" {
+		return flags, ""
 	}
+	plan := a.planAgain()
+	if flags == "" {
+		switch n := policiesThere(plan); n {
+		case 0:
+		case 1:
+			return " --policies FILE", " (FILE: your policies.yaml, since 1 policy runs there)"
+		default:
+			return " --policies FILE", " (FILE: your policies.yaml, since " + countPolicies(n) + " run there)"
+		}
+	}
+	if command == "deploy" {
+		for _, n := range plan.Nodes {
+			if flag, refuses := overcome(n.Node.Err); refuses {
+				return flags + flag, " (" + n.Node.Err.Error() + ")"
+			}
+		}
+	}
+	return flags, ""
 }
 
-// policiesThere counts the policies that a server runs, of the one with most; 0 also where that cannot be seen.
-func (a *app) policiesThere() int {
-	build, err := functions.New()
+// overcome is the flag with which a deployment goes through in spite of err, "" if there is none; refuses: err is a reason
+// of the server's, which a person may not have seen yet.
+func overcome(err error) (flag string, refuses bool) {
+	for _, reason := range []struct {
+		class error
+		flag  string
+	}{
+		{loader.ErrForeign, " --replace-foreign"}, {loader.ErrDowngrade, " --allow-downgrade"}, {loader.ErrRemovesPolicies, " --remove-policies"},
+		{loader.ErrReadOnly, ""}, {loader.ErrNameTaken, ""}, {loader.ErrOutOfMemory, ""}, {loader.ErrNotWritable, ""},
+	} {
+		if errors.Is(err, reason.class) {
+			return reason.flag, true
+		}
+	}
+	return "", false
+}
+
+// planAgain is what a deployment of the library that was named would do; empty where that cannot be seen.
+func (a *app) planAgain() loader.Plan {
+	build, err := a.wanted()
 	if err != nil {
-		return 0
+		return loader.Plan{}
 	}
 	l, end, err := a.loader(a.ctx)
 	if err != nil {
-		return 0
+		return loader.Plan{}
 	}
 	defer end()
 	plan, _ := l.Plan(a.ctx, build)
+	return plan
+}
+
+// policiesThere counts the policies that a server runs and plan removes, of the one with most.
+func policiesThere(plan loader.Plan) int {
 	most := 0
 	for _, n := range plan.Nodes {
 		count := 0

@@ -26,9 +26,9 @@ func TestSuggestedCommands(t *testing.T) {
 		{[]string{"take", "k", "1/s", "--redis", "redis://" + addr},
 			"run: go run ./cmd/ratelimit deploy --redis redis://" + addr + " (ERR Function not found)\n"},
 		{[]string{"take", "k", "1/s", "--redis", "redis://ann:secret@" + addr + "?read_timeout=2s"},
-			"run: go run ./cmd/ratelimit deploy --redis redis://ann:xxxxx@" + addr + " (ERR Function not found)\n"},
+			"run: go run ./cmd/ratelimit deploy --redis 'redis://ann:PASSWORD@" + addr + "?read_timeout=2s' (ERR Function not found)\n"},
 		{[]string{"status", "--redis", "redis://ann:secret@" + addr},
-			"load it with: go run ./cmd/ratelimit deploy --redis redis://ann:xxxxx@" + addr + "\n"},
+			"load it with: go run ./cmd/ratelimit deploy --redis redis://ann:PASSWORD@" + addr + "\n"},
 		{[]string{"status", "--redis", addr, "--policies", file},
 			"load it with: go run ./cmd/ratelimit deploy --redis redis://" + addr + " --policies " + file + "\n"},
 		{[]string{"status", "--redis", addr, "--library", otherLibrary(t, "0.2.0", "222222222222")}, "/library.lua\n"},
@@ -79,16 +79,64 @@ func TestSuggestedCommands(t *testing.T) {
 		{serverFlags{url: "redis+cluster://h:1"}, " --redis redis://h:1 --cluster"},
 		{serverFlags{url: "redis://h:1,i:2"}, " --redis redis://h:1,i:2"},
 		{serverFlags{url: "redis://h:1", sentinel: "my master"}, " --redis redis://h:1 --sentinel 'my master'"},
-		{serverFlags{url: "redis-sentinel://u:p@h:1/m"}, " --redis redis-sentinel://h:1/m"},
+		{serverFlags{url: "redis://h:1?protocol=2,i:2"}, " --redis 'redis://h:1?protocol=2,i:2'"},
+		{serverFlags{url: "redis://secret@h:1"}, " --redis redis://:PASSWORD@h:1"},
+		{serverFlags{url: "redis-sentinel://u:p@h:1,i/m?db=3&sentinel_username=s&sentinel_password=secret"},
+			" --redis 'redis-sentinel://u:PASSWORD@h:1,i:26379/m?db=3&sentinel_password=PASSWORD&sentinel_username=s'"},
 		{serverFlags{}, " --redis redis://127.0.0.1:6379"},
+		{serverFlags{url: "env"}, ""}, // the next command reads it there too
+		{serverFlags{url: "env", sentinel: "m"}, " --sentinel m"},
 	} {
-		a := testApp(nil, nil, nil)
+		var env []string
+		if tt.flags.url == "env" {
+			env, tt.flags.url = []string{"REDIS_URL=redis://ann:secret@h:1"}, ""
+		}
+		a := testApp(env, nil, nil)
 		a.servers = tt.flags
 		a.servers.timeout = defaultTimeout
 		if s, err := a.parseServers(); err != nil || s.again != tt.want {
 			t.Errorf("%+v: %v, %q, want %q", tt.flags, err, s.again, tt.want)
 		}
 	}
+}
+
+// A suggested deployment that would be refused says why, with the flag that allows it.
+func TestSuggestedDeployments(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	one, two := file("one.yaml", "policies:\n  api: 1/m\n"), file("two.yaml", "policies:\n  api: 1/m\n  new: 1/s\n")
+	addr, empty := startRedis(t), startRedis(t)
+	host, port, _ := strings.Cut(empty, ":")
+	replica := startRedis(t, "--replicaof", host+" "+port)
+	suggests := func(at, flags, note string, args ...string) {
+		t.Helper()
+		got := run(t, nil, append(args, "--redis", at)...)
+		if want := ": ratelimit deploy --redis redis://" + at + flags + note; !strings.Contains(got.stdout+got.stderr, want) {
+			t.Errorf("%v: %+v, want in it %q", args, got, want)
+		}
+	}
+	do(t, admin(t, addr), "FUNCTION", "LOAD", "#!lua name=ratelimit\nredis.register_function('ratelimit_x', function() return 1 end)")
+	suggests(addr, " --replace-foreign", " ("+addr+` has a library "ratelimit" that is not this one`, "status")
+	do(t, admin(t, addr), "FUNCTION", "FLUSH")
+	if got := run(t, nil, "deploy", "--redis", addr, "--policies", two); got.code != exitFine {
+		t.Fatalf("%+v", got)
+	}
+	suggests(addr, " --policies "+one+" --remove-policies", " ("+addr+" runs the policy new, ", "status", "--policies", one)
+	if got := run(t, nil, "deploy", "--redis", addr, "--library", otherLibrary(t, "0.2.0", "222222222222"), "--remove-policies"); got.code != exitFine {
+		t.Fatalf("%+v", got)
+	}
+	suggests(addr, " --allow-downgrade", " ("+addr+" runs version 0.2.0, ", "status")
+	eventually(t, "the replica follows", func() bool {
+		info, err := admin(t, replica).Info(t.Context(), "replication").Result()
+		return err == nil && strings.Contains(info, "master_link_status:up")
+	})
+	suggests(replica, "", " ("+replica+" is a read-only replica; connect to its primary "+empty+")", "take", "k", "1/s")
 }
 
 // A server that wants a password, asked without one.
@@ -134,7 +182,7 @@ func TestEditedLibrary(t *testing.T) {
 	ours := functions.Version() + " build " + functions.BuildID()
 	got := run(t, env, "status")
 	if end := "  " + ours + "  same build id, other text\n\nnot on this program's text of build " + functions.BuildID() +
-		": 1 of 1 server; load it with: ratelimit deploy --redis redis://" + addr + "\n"; got.code != exitDiffers || !strings.HasSuffix(got.stdout, end) {
+		": 1 of 1 server; load it with: ratelimit deploy\n"; got.code != exitDiffers || !strings.HasSuffix(got.stdout, end) {
 		t.Errorf("%+v, want at the end:\n%s", got, end)
 	}
 	got = run(t, env, "plan")

@@ -56,6 +56,18 @@ func parseSentinels(given string) (servers, error) {
 	}
 	s.master, s.sentinelUser, s.sentinelPassword = name, sentinelUser, sentinelPassword
 	s.name = scheme + "-sentinel://" + strings.Join(s.addrs, ",") + "/" + name
+	u, err := url.Parse(s.url)
+	if err != nil {
+		return servers{}, withoutURL(err)
+	}
+	if sentinelUser != "" {
+		query.Set("sentinel_username", sentinelUser)
+	}
+	if sentinelPassword != "" {
+		query.Set("sentinel_password", placeholder)
+	}
+	u.Scheme, u.Host, u.Path, u.RawQuery = scheme+"-sentinel", strings.Join(s.addrs, ","), "/"+name, query.Encode()
+	s.url = u.String()
 	return s, nil
 }
 

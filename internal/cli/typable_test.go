@@ -19,9 +19,10 @@ import (
 
 // Each command that a text in the sources suggests is one that there is, and goes out as it can be typed.
 func TestSuggestionsInTheSources(t *testing.T) {
-	a := testApp([]string{"REDIS_URL=redis://127.0.0.1:1"}, nil, nil)
+	a := testApp(nil, nil, nil)
 	a.program = "prog"
 	a.root()
+	a.servers.url = "redis://127.0.0.1:1"
 	command := regexp.MustCompile("(as in)?: *[\"`]?ratelimit ([a-z]+)")
 	asked := []string{"block", "delete", "demo", "deploy", "status", "unblock"} // of servers, where they are suggested
 	found := map[string]bool{}
