@@ -53,7 +53,7 @@ func TestDeployAndStatus(t *testing.T) {
 			lines(head(ours), row(ours, "in step"))},
 		{"status of another text", func() { do(t, rdb, "FUNCTION", "LOAD", "REPLACE", foreign) }, []string{"status"}, exitDiffers,
 			lines(head("unknown text "+digest), row("unknown text "+digest, "differs from build "+build), "", "not on build "+build+": 1 of 1 server; load it with: ratelimit deploy --replace-foreign ("+
-				addr+` has a library "ratelimit" that is not this one: its text names no build; delete it with FUNCTION DELETE ratelimit, or allow its replacement with --replace-foreign (ReplaceForeign))`)},
+				addr+` has a library "ratelimit" that is not this one: its text names no build; delete it with FUNCTION DELETE ratelimit, or allow its replacement with --replace-foreign)`)},
 	}
 	for _, s := range steps {
 		t.Run(s.name, func(t *testing.T) {

@@ -31,12 +31,16 @@ func (a *app) report(err error) int {
 // suggested is a command line in a text of a package that knows neither this program nor the servers, or in one of ours.
 var suggested = regexp.MustCompile(`\b(as in|\w+): ratelimit ([a-z]+)\b((?: --[a-z]+\b)*)`)
 
+// goNames are what texts of other packages say to those who call them from Go, beside the flag or the URL.
+var goNames = regexp.MustCompile(` \((?:To|AllowDowngrade|RemovePolicies|ReplaceForeign|WithPolicies|WaitForLease|MasterName|(?:SentinelUsername, )?SentinelPassword|` +
+	`(?:or set )?[A-Za-z]+ of the TLSConfig)\)|, or Password in the options of the Redis client`)
+
 // typable is text in which the commands that it suggests can be typed as they stand: they name this program, and with
 // the flags that they have, the servers and the library that were named to it. Where no library was named, and the servers
 // run policies, they say that the file of these is needed; and a deployment says what would refuse it, with the flag that
-// allows it. After "as in" stands only an example.
+// allows it. After "as in" stands only an example. Names of the Go API are left out.
 func (a *app) typable(text string) string {
-	return suggested.ReplaceAllStringFunc(text, func(found string) string {
+	text = suggested.ReplaceAllStringFunc(text, func(found string) string {
 		words := suggested.FindStringSubmatch(found)
 		line, note := words[1]+": "+a.program+" "+words[2], ""
 		for _, cmd := range a.commands {
@@ -62,6 +66,7 @@ func (a *app) typable(text string) string {
 		}
 		return found
 	})
+	return goNames.ReplaceAllString(text, "")
 }
 
 // explained is the text of err as it goes out.

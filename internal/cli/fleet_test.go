@@ -75,14 +75,14 @@ func TestPlanDeployRollbackDelete(t *testing.T) {
 	has(run(t, env, "status", "--policies", policies), exitFine, "in step; rollback: 0.1.0 build ")
 
 	newer := otherLibrary(t, "0.2.0", "222222222222")
-	refusal := "ratelimit: " + addr + " runs the policy api, which this build does not have; give the file that has it with --policies (WithPolicies), or allow the removal with --remove-policies (RemovePolicies)\n"
+	refusal := "ratelimit: " + addr + " runs the policy api, which this build does not have; give the file that has it with --policies, or allow the removal with --remove-policies\n"
 	run(t, env, "deploy", "--library", newer).want(t, exitError, "", refusal)
 	run(t, env, "plan", "--library", newer).want(t, exitError, "", refusal)
 	has(run(t, env, "plan", "--library", newer, "--remove-policies"), exitDiffers, "\n  - policy api: 100/m\n")
 	has(run(t, env, "deploy", "--library", newer, "--remove-policies"), exitFine, "\n  - policy api: 100/m\n\ndeployed ratelimit 0.2.0, build 222222222222\n")
 	has(run(t, env, "rollback"), exitFine, "\n  + policy api: 100/m\n")
 	has(run(t, env, "rollback"), exitFine, "\n  - policy api: 100/m\n\nwent back to ratelimit 0.2.0, build 222222222222\n")
-	refusal = "ratelimit: " + addr + " runs version 0.2.0, which is newer than 0.1.0; deploy a newer one, or allow it with --allow-downgrade (AllowDowngrade)\n"
+	refusal = "ratelimit: " + addr + " runs version 0.2.0, which is newer than 0.1.0; deploy a newer one, or allow it with --allow-downgrade\n"
 	run(t, env, "deploy").want(t, exitError, "", refusal)
 	run(t, env, "plan").want(t, exitError, "", refusal)
 	has(run(t, env, "plan", "--allow-downgrade"), exitDiffers)

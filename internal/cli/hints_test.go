@@ -143,7 +143,7 @@ func TestSuggestedDeployments(t *testing.T) {
 func TestPasswords(t *testing.T) {
 	addr := startRedis(t, "--requirepass", "pw")
 	const colon = "; in the URL, a password alone needs a colon before it"
-	const take = "ratelimit: take \"k\": the server wants a password; give redis://:PASSWORD@host:port, or Password in the options of the Redis client (NOAUTH Authentication required.)"
+	const take = "ratelimit: take \"k\": the server wants a password; give redis://:PASSWORD@host:port (NOAUTH Authentication required.)"
 	look := "ratelimit: " + addr + " wants a password; give redis://:PASSWORD@host:port"
 	for _, tt := range []struct {
 		url, command, want string

@@ -64,7 +64,7 @@ func TestSentinel(t *testing.T) {
 		want, fleetful string
 	}{
 		{[]string{"--redis", "redis://" + sentinel, "--sentinel", "nobody"},
-			`cannot reach the primary "nobody" of redis://` + sentinel + ": the Sentinels watch no primary of this name; give the name that they know with --sentinel (MasterName)", ""},
+			`cannot reach the primary "nobody" of redis://` + sentinel + ": the Sentinels watch no primary of this name; give the name that they know with --sentinel", ""},
 		{[]string{"--redis", "redis://" + plain, "--sentinel", "mymaster"},
 			`cannot reach the primary "mymaster" of redis://` + plain + ": it is no Sentinel; give the addresses of the Sentinels, whose port is usually 26379, or leave out --sentinel (redis-sentinel://)", ""},
 		{[]string{"--redis", "redis-sentinel://" + nowhere + "/mymaster"},
@@ -75,7 +75,7 @@ func TestSentinel(t *testing.T) {
 			"cannot reach " + nowhere + ": connection refused; check the address, and that the server runs"},
 		{[]string{"--redis", "redis://" + sentinel},
 			"redis://" + sentinel + " is a Sentinel, which holds no data; name the primary that it watches with --sentinel, or connect to that primary",
-			sentinel + " is a Sentinel, which holds no data; name the primary that it watches with --sentinel (MasterName), or connect to that primary"},
+			sentinel + " is a Sentinel, which holds no data; name the primary that it watches with --sentinel, or connect to that primary"},
 	} {
 		if tt.fleetful == "" {
 			tt.fleetful = tt.want

@@ -55,14 +55,14 @@ func TestTLS(t *testing.T) {
 		return startRedis(t, "--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", cert, "--tls-auth-clients", asks, "--tls-protocols", "TLSv1.2")
 	}
 	open, named, closed := secure(cert, key, "no"), secure(other, otherKey, "no"), secure(cert, key, "yes")
-	const give = " with --tls-cert and --tls-key (Certificates of the TLSConfig)"
+	const give = " with --tls-cert and --tls-key"
 	for _, tt := range []struct {
 		args []string
 		want string
 	}{
-		{[]string{"rediss://" + open}, "its certificate is signed by no authority that is trusted here; name the file with its authority's certificate with --tls-ca (RootCAs of the TLSConfig)"},
-		{[]string{"rediss://" + open, "--tls-ca", other}, "its certificate is signed by no authority that is trusted here; name the file with its authority's certificate with --tls-ca (RootCAs of the TLSConfig)"},
-		{[]string{"rediss://" + named, "--tls-ca", other}, "its certificate is for db.example, and not for 127.0.0.1; connect by a name that it is for (or set ServerName of the TLSConfig)"},
+		{[]string{"rediss://" + open}, "its certificate is signed by no authority that is trusted here; name the file with its authority's certificate with --tls-ca"},
+		{[]string{"rediss://" + open, "--tls-ca", other}, "its certificate is signed by no authority that is trusted here; name the file with its authority's certificate with --tls-ca"},
+		{[]string{"rediss://" + named, "--tls-ca", other}, "its certificate is for db.example, and not for 127.0.0.1; connect by a name that it is for"},
 		{[]string{"rediss://" + closed, "--tls-ca", cert}, "it asks for a certificate of ours (handshake failure); give one" + give},
 		{[]string{"rediss://" + closed, "--tls-ca", cert, "--tls-cert", other, "--tls-key", otherKey}, "it refuses our certificate (unknown certificate authority); give one that it trusts" + give},
 		{[]string{"redis://" + open}, "it closes the connection; check the address, and whether it wants TLS (rediss://)"},

@@ -25,6 +25,7 @@ func TestSuggestionsInTheSources(t *testing.T) {
 	a.servers.url = "redis://127.0.0.1:1"
 	command := regexp.MustCompile("(as in)?: *[\"`]?ratelimit ([a-z]+)")
 	asked := []string{"block", "delete", "demo", "deploy", "status", "unblock"} // of servers, where they are suggested
+	goName := regexp.MustCompile(`\([A-Z]+[a-z]\w*\)`)
 	found := map[string]bool{}
 	for _, dir := range []string{"../../loader", "../../client", "."} {
 		files, err := filepath.Glob(dir + "/*.go")
@@ -48,6 +49,9 @@ func TestSuggestionsInTheSources(t *testing.T) {
 				text, err := strconv.Unquote(literal.Value)
 				if err != nil {
 					t.Fatal(err)
+				}
+				if got := a.typable(text); goName.MatchString(got) {
+					t.Errorf("%s: %q goes out with a name of the Go API: %q", name, text, got)
 				}
 				for _, m := range command.FindAllStringSubmatch(text, -1) {
 					found[dir+" "+m[2]] = true
