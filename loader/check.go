@@ -11,6 +11,9 @@ func (f *fleet) check(ctx context.Context, o options, probe bool) {
 		if m.node.Err == nil {
 			m.node.Err = m.refusal(ctx, f.want, o)
 		}
+		if lost := f.lostPolicies(m); m.node.Err == nil && len(lost) > 0 && !o.removePolicies {
+			m.node.Err = removesPolicies(m.conn, "ran, before it lost the library,", lost)
+		}
 		if m.node.Err == nil && probe && m.node.State != Same {
 			m.node.Err = m.probe(ctx)
 		}
@@ -36,7 +39,7 @@ func (m *member) refusal(ctx context.Context, want artifact, o options) error {
 		return m.fail("FUNCTION LIST", ErrDowngrade, nil, "runs version %s, which is newer than %s; deploy a newer one, or allow it with --allow-downgrade (AllowDowngrade)", running.Version, want.Version)
 	case m.node.State == Different && !o.removePolicies:
 		if names := removedPolicies(m.text, want.text); len(names) > 0 {
-			return removesPolicies(m.conn, names)
+			return removesPolicies(m.conn, "runs", names)
 		}
 	}
 	return nil

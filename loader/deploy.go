@@ -43,7 +43,7 @@ func (l *Loader) Deploy(ctx context.Context, build Build, opts ...DeployOption) 
 // deploy makes every node run f.want.
 func (f *fleet) deploy(ctx context.Context, op string, o options) (Report, error) {
 	f.check(ctx, o, true)
-	if err := f.err(op); err != nil || f.report.InStep() {
+	if err := f.err(op); err != nil || f.report.InStep() && len(f.some(f.lacksRecord)) == 0 {
 		return f.report, err
 	}
 	leader := f.leader()
@@ -77,7 +77,7 @@ func (f *fleet) loadAll(ctx context.Context, lease *holder, o options) {
 			}
 		})
 	}
-	behind := f.some(func(m *member) bool { return m.node.State != Same })
+	behind := f.some(func(m *member) bool { return m.node.State != Same || f.lacksRecord(m) })
 	// What is wrong with a text shows on the first node.
 	alone := min(1, len(behind))
 	load(behind[:alone])

@@ -210,15 +210,15 @@ func foreign(c *conn) error {
 	return c.fail("FUNCTION LIST", ErrForeign, nil, "has a library %q that is not this one: its text names no build; delete it with FUNCTION DELETE %s, or allow its replacement with --replace-foreign (ReplaceForeign)", functions.Name, functions.Name)
 }
 
-func removesPolicies(c *conn, names []string) error {
-	one, them, runs := "policies", "them", strings.Join(names[:min(10, len(names))], ", ")
+func removesPolicies(c *conn, runs string, names []string) error {
+	one, them, list := "policies", "them", strings.Join(names[:min(10, len(names))], ", ")
 	if len(names) == 1 {
 		one, them = "policy", "it"
 	}
 	if more := len(names) - 10; more > 0 {
-		runs += fmt.Sprintf(" and %d more", more)
+		list += fmt.Sprintf(" and %d more", more)
 	}
-	return c.fail("FUNCTION LIST", ErrRemovesPolicies, nil, "runs the %s %s, which this build does not have; give the file that has %s with --policies (WithPolicies), or allow the removal with --remove-policies (RemovePolicies)", one, runs, them)
+	return c.fail("FUNCTION LIST", ErrRemovesPolicies, nil, "%s the %s %s, which this build does not have; give the file that has %s with --policies (WithPolicies), or allow the removal with --remove-policies (RemovePolicies)", runs, one, list, them)
 }
 
 func leased(c *conn, other lease) error {

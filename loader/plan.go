@@ -113,6 +113,9 @@ func (f *fleet) compare(members []*member) {
 			found[m.node.Before.Digest] = changes(m.text, f.want.text)
 		}
 		m.node.Changes = found[m.node.Before.Digest]
+		for _, name := range f.lostPolicies(m) {
+			m.node.Changes = append(slices.Clip(m.node.Changes), Change{Kind: "policy", Name: name, What: "removed"})
+		}
 	}
 }
 

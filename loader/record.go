@@ -2,6 +2,7 @@ package loader
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,6 +20,7 @@ type record struct {
 	deployment int64  // counts the deployments to these servers; 0: there is no record
 	deployed   string // digest of the build that was put in place
 	atMS       int64  // when, by the clock of the server with the lease; ms since the epoch
+	policies   string // names of those of that build, separated by commas
 	replaced   string // the text that was there before, "" if there was none
 }
 
@@ -31,6 +33,7 @@ func (r record) text() string {
 -- FCALL_RO %s 0 answers and "ratelimit rollback" puts back.
 local DEPLOYMENT = %d
 local DEPLOYED = '%s'
+local POLICIES = %s
 local AT_MS = %d%s%s
 redis.register_function{
   function_name = '%s',
@@ -38,7 +41,7 @@ redis.register_function{
   flags = { 'no-writes', 'allow-stale' },
   callback = function() return TEXT end,
 }
-`, recordName, functions.Name, recordName, r.deployment, r.deployed, r.atMS, textMark, luaString(r.replaced), recordName, r.deployment, r.deployed)
+`, recordName, functions.Name, recordName, r.deployment, r.deployed, luaString(r.policies), r.atMS, textMark, luaString(r.replaced), recordName, r.deployment, r.deployed)
 }
 
 // readRecord reads the library that text wrote; a record of deployment 0 where it is another's.
@@ -51,7 +54,7 @@ func readRecord(code string) record {
 	if !ok {
 		return record{}
 	}
-	r := record{replaced: replaced, deployed: value(head, "DEPLOYED"), atMS: number(head, "AT_MS"), deployment: number(head, "DEPLOYMENT")}
+	r := record{replaced: replaced, deployed: value(head, "DEPLOYED"), policies: value(head, "POLICIES"), atMS: number(head, "AT_MS"), deployment: number(head, "DEPLOYMENT")}
 	if len(r.deployed) != 64 || r.deployment < 1 {
 		return record{}
 	}
@@ -87,7 +90,11 @@ func (f *fleet) records(atMS int64) func(*member) record {
 		return func(*member) record { return last }
 	}
 	next := record{deployment: f.deployments() + 1, deployed: f.want.Digest, atMS: atMS}
+	next.policies = strings.Join(slices.Sorted(maps.Keys(policiesOf(f.want.text))), ",")
 	common, _ := f.common(f.want.text)
+	if len(f.some(hasNone)) == len(f.members) && last.replaced != f.want.text {
+		common.text = last.replaced // nothing is left of what is replaced: what that had replaced is the best that there is
+	}
 	return func(m *member) record {
 		mine := next
 		if mine.replaced = m.text; m.text == "" {
@@ -95,6 +102,23 @@ func (f *fleet) records(atMS int64) func(*member) record {
 		}
 		return mine
 	}
+}
+
+// lacksRecord tells whether a node has lost, or never got, the record of the wanted build's deployment.
+func (f *fleet) lacksRecord(m *member) bool {
+	return m.node.State == Same && m.node.Role == Primary && m.record.deployed != f.want.Digest && f.last().deployed == f.want.Digest
+}
+
+// lostPolicies names the policies that a node had before it lost the library alone, and that the wanted build does not have.
+func (f *fleet) lostPolicies(m *member) []string {
+	if m.text != "" || m.record.policies == "" || m.record.deployed != f.last().deployed {
+		return nil
+	}
+	has := policiesOf(f.want.text)
+	return slices.DeleteFunc(strings.Split(m.record.policies, ","), func(name string) bool {
+		_, ok := has[name]
+		return ok
+	})
 }
 
 // common is what all nodes held when they were looked at, those left out that had no library or this text; false if they

@@ -17,5 +17,8 @@ func (l *Loader) Status(ctx context.Context, build Build) (Report, error) {
 	s := l.session()
 	defer s.close()
 	f := s.look(ctx, want)
+	for _, m := range f.some(f.lacksRecord) {
+		f.report.Notes = append(f.report.Notes, m.node.Addr+" runs the build and has lost what it kept to go back to; it gets that from the others with: ratelimit deploy")
+	}
 	return f.report, f.err(opStatus)
 }

@@ -117,7 +117,7 @@ func (w *watch) round(ctx context.Context) {
 		if m.node.Role == Replica || errors.Is(m.node.Err, ErrUnreachable) {
 			w.s.drop(m.seat.addr) // a Sentinel's client finds the new primary when it connects anew
 		}
-		if w.sees(m, verdicts[m]) {
+		if w.sees(m, verdicts[m], f.lacksRecord(m)) {
 			lost = append(lost, m)
 		}
 	}
@@ -138,7 +138,7 @@ func (w *watch) round(ctx context.Context) {
 	f.reread(ctx)
 	f.remember()
 	verdicts = f.judge(ctx, lease.lease.name)
-	lost = slices.DeleteFunc(lost, func(m *member) bool { return !w.sees(m, verdicts[m]) })
+	lost = slices.DeleteFunc(lost, func(m *member) bool { return !w.sees(m, verdicts[m], f.lacksRecord(m)) })
 	kept := f.last() // of this build: else the verdicts would be that another was deployed later
 	each(lost, func(m *member) { m.replace(ctx, w.want, kept) })
 	w.s.forget()
@@ -148,12 +148,12 @@ func (w *watch) round(ctx context.Context) {
 }
 
 // sees reports what was found on a node, and tells whether it is to be repaired now.
-func (w *watch) sees(m *member, verdict string) bool {
+func (w *watch) sees(m *member, verdict string, lacksRecord bool) bool {
 	n, s, now := m.node, w.sight(m.node.Addr), w.s.l.clock.now()
 	switch {
 	case n.Err != nil:
 		w.say(Event{Kind: Failed, Node: *n, Text: n.Err.Error()})
-	case n.State == Same:
+	case n.State == Same && !lacksRecord:
 		if now.After(s.notUntil.Add(time.Minute)) {
 			s.loads = 0
 		}
@@ -185,6 +185,8 @@ func (w *watch) account(m *member) {
 	had := "ran " + before.String()
 	if before.Digest == "" {
 		had = "had no library"
+	} else if before.Digest == w.want.Digest {
+		had = "had lost what it kept to go back to"
 	}
 	s.said = ""
 	w.say(Event{Kind: Repaired, Node: *m.node, Text: m.node.Addr + " " + had + ": loaded build " + w.want.BuildID})

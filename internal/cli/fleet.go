@@ -232,7 +232,7 @@ func (a *app) printReport(report loader.Report, outcome func(loader.Node, loader
 		return err
 	}
 	for _, note := range report.Notes {
-		if err := a.printf("\nnote: %s\n", note); err != nil {
+		if err := a.printf("\nnote: %s\n", a.typable(note)); err != nil {
 			return err
 		}
 	}

@@ -1,0 +1,84 @@
+package loader_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/loader"
+)
+
+// Where the library alone was deleted, a build without its policies is refused as if it ran, and what there is to go back to stays.
+func TestPoliciesOfALostLibrary(t *testing.T) {
+	f := startThree(t, redis.Options{})
+	ctx := t.Context()
+	l := newLoader(t, f.ring)
+	with := must[functions.Build](t)(functions.New(functions.WithPolicies(functions.Policy{Name: "api", Limits: []functions.PolicyLimit{{Limit: "1/s"}}})))
+	must[loader.Report](t)(l.Deploy(ctx, buildA))
+	must[loader.Report](t)(l.Deploy(ctx, with))
+	for _, addr := range f.addrs {
+		mustRun(t, at(t, addr), "FUNCTION", "DELETE", "ratelimit")
+	}
+	const says = " ran, before it lost the library, the policy api, which this build does not have; give the file that has it with --policies (WithPolicies), or allow the removal with --remove-policies (RemovePolicies)"
+	plan, err := l.Plan(ctx, buildB)
+	if !errors.Is(err, loader.ErrRemovesPolicies) || !strings.Contains(err.Error(), says) {
+		t.Error(err)
+	}
+	for _, n := range plan.Nodes {
+		if !strings.HasSuffix(describeChanges(n.Node.Changes), "policy api removed: >\n") {
+			t.Errorf("%s: %s", n.Node.Addr, describeChanges(n.Node.Changes))
+		}
+	}
+	if _, err := l.Deploy(ctx, buildB); !errors.Is(err, loader.ErrRemovesPolicies) || !strings.Contains(err.Error(), says) {
+		t.Error(err)
+	}
+	if report, err := l.Deploy(ctx, with); err != nil || report.Changed() != 3 {
+		t.Errorf("%v\n%s", err, states(report))
+	}
+	for _, addr := range f.addrs {
+		mustRun(t, at(t, addr), "FUNCTION", "DELETE", "ratelimit")
+	}
+	report := must[loader.Report](t)(l.Deploy(ctx, buildB, loader.RemovePolicies()))
+	for _, n := range report.Nodes {
+		if n.Running.BuildID != "00000000000b" || n.Previous.BuildID != "00000000000a" {
+			t.Errorf("%+v", n)
+		}
+	}
+}
+
+// A server that lost only what it keeps to go back to gets it again from the others.
+func TestLostRecord(t *testing.T) {
+	f := startThree(t, redis.Options{})
+	ctx := t.Context()
+	l := newLoader(t, f.ring)
+	must[loader.Report](t)(l.Deploy(ctx, buildA))
+	must[loader.Report](t)(l.Deploy(ctx, buildB))
+	lose := func() { mustRun(t, at(t, f.addrs[1]), "FUNCTION", "DELETE", "ratelimit_previous") }
+	has := func(who string) {
+		t.Helper()
+		report := must[loader.Report](t)(l.Status(ctx, buildB))
+		if n := report.Nodes[1]; !report.InStep() || len(report.Notes) != 0 || n.Previous.BuildID != "00000000000a" {
+			t.Errorf("after %s: %v\n%+v", who, report.Notes, n)
+		}
+	}
+	lose()
+	report := must[loader.Report](t)(l.Status(ctx, buildB))
+	if len(report.Notes) != 1 || report.Notes[0] != f.addrs[1]+" runs the build and has lost what it kept to go back to; it gets that from the others with: ratelimit deploy" {
+		t.Errorf("%v", report.Notes)
+	}
+	if report := must[loader.Report](t)(l.Deploy(ctx, buildB)); report.Changed() != 1 || !report.Nodes[1].Changed {
+		t.Errorf("%s", states(report))
+	}
+	has("a deployment")
+	lose()
+	clock := newTestClock()
+	w := startWatch(t, newLoader(t, f.ring, clock.option()), buildB)
+	clock.asleep(t)
+	if n, text := w.count(f.addrs[1], loader.Repaired); n != 1 || text != f.addrs[1]+" had lost what it kept to go back to: loaded build 00000000000b" {
+		t.Errorf("%d times, %s", n, text)
+	}
+	has("a watch")
+}
