@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v4"
+
+	"github.com/ratelimit-functions/ratelimit/internal/span"
 )
 
 // TestFile is a file of unit tests for the policies of one File: calls at given times, and what they have to answer.
@@ -57,7 +59,11 @@ var verbs = map[string]struct{ policy, lease, cost, span bool }{
 
 var verbNames = []string{"take", "peek", "refund", "acquire", "renew", "release", "reset", "block", "unblock"}
 
-const mostTimes = 1_000_000
+// The most times of one call, and calls of one file: aliases make a small file a long one.
+const (
+	mostTimes = 1_000_000
+	mostCalls = 10_000_000
+)
 
 // ReadTests reads a file of tests and the policies that it names, relative to itself. The error is Problems if one of the
 // two is there, and wrong; or one of the limits is.
@@ -113,6 +119,7 @@ func (s *source) tests(n *yaml.Node, file *File) []test {
 	for i := range file.Policies {
 		named[file.Policies[i].Name] = &file.Policies[i]
 	}
+	calls := int64(0)
 	items := s.items(n, "tests")
 	if len(items) == 0 && len(s.problems) == 0 {
 		s.wrong(n, "there is no test; a file without tests proves nothing")
@@ -131,17 +138,21 @@ func (s *source) tests(n *yaml.Node, file *File) []test {
 		if f, ok := fields["start"]; ok {
 			t.start = s.time(f.value)
 		}
-		var calls []*yaml.Node
+		var steps []*yaml.Node
 		if f, ok := fields["calls"]; ok {
-			calls = s.items(f.value, "calls")
+			steps = s.items(f.value, "calls")
 		}
-		if len(calls) == 0 && !s.full() {
+		if len(steps) == 0 && !s.full() {
 			s.wrong(item, "the test has no calls; list them below calls:")
 		}
 		after := time.Duration(0)
-		for _, at := range calls {
+		for _, at := range steps {
 			c := s.call(at, after, named, file.Name)
 			after = c.after
+			if calls += c.times; calls > mostCalls {
+				s.wrong(at, "with this the file makes more than %d calls; give fewer times, or split the file", mostCalls)
+				return nil
+			}
 			t.calls = append(t.calls, c)
 		}
 		list = append(list, t)
@@ -279,9 +290,9 @@ func (s *source) callCosts(n *yaml.Node) []string {
 
 func (s *source) span(n *yaml.Node, what string) time.Duration {
 	text := s.text(n, what)
-	span, err := parseSpan(text)
+	d, err := span.Parse(text)
 	if err != nil && text != "" {
 		s.wrong(n, "%s: %v", what, err)
 	}
-	return span
+	return d
 }

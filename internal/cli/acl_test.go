@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -63,13 +64,18 @@ func TestACL(t *testing.T) {
 	}
 	run(t, nil, "acl", "deployer", "--user", "$(id)").want(t, exitFine,
 		"redis-cli ACL SETUSER '$(id)' reset on '>PASSWORD' +ping '+function|load' '+function|list' '+function|delete' '+function|stats' +time +role +wait\n", "")
+	if all := users(t, "application", "--all-keys"); len(all) != 1 || !slices.Contains(all[0].Rules, "~*") {
+		t.Errorf("%+v", all)
+	}
 	for _, tt := range []struct {
 		args []string
 		want string
 	}{
-		{[]string{}, "acl needs the prefix of the keys that may be limited; --prefix '' allows every key; as in: ratelimit acl --prefix rl:"},
+		{[]string{}, "acl needs the prefix of the keys that may be limited; --all-keys allows every key; as in: ratelimit acl --prefix rl:"},
 		{[]string{"a", "b"}, "acl takes one kind of user, but got 2; as in: ratelimit acl application --prefix rl:"},
-		{[]string{"root", "--prefix", ""}, `there is no access "root"; choose application, peek or deployer`},
+		{[]string{"--prefix", ""}, "--prefix is empty; is a shell variable not set? give it a value, or leave it out"},
+		{[]string{"--prefix", "x", "--all-keys"}, "--prefix and --all-keys contradict each other; leave one out"},
+		{[]string{"root", "--all-keys"}, `there is no access "root"; choose application, peek or deployer`},
 		{[]string{"--user", "x", "--prefix", "y"}, "--user names one user; say which of application, peek and deployer it is; as in: ratelimit acl application --user web --prefix 'rl:'"},
 		{[]string{"peek", "--user", "x y", "--prefix", "y"}, `--user "x y" holds a space or a control character; choose another name`},
 	} {

@@ -59,12 +59,12 @@ func flagError(cmd *cobra.Command, err error) error {
 }
 
 // notEmpty refuses a flag that was given without a value, which would pass for one that was left out, before next looks at
-// the arguments. Only an empty --prefix has a meaning.
+// the arguments.
 func notEmpty(next cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) (err error) {
 		cmd.Flags().Visit(func(f *pflag.Flag) {
 			list, isList := f.Value.(pflag.SliceValue)
-			if f.Name != "prefix" && (f.Value.String() == "" || isList && len(list.GetSlice()) == 0) && err == nil {
+			if (f.Value.String() == "" || isList && len(list.GetSlice()) == 0) && err == nil {
 				err = fmt.Errorf("--%s is empty; is a shell variable not set? give it a value, or leave it out", f.Name)
 			}
 		})

@@ -11,14 +11,14 @@ import (
 const longest = 36500 * 24 * time.Hour
 
 var (
-	form = regexp.MustCompile(`^(?:(?:\d+\.?\d*|\.\d+)(?:ns|us|µs|μs|ms|s|m|h|d))+$`)
-	part = regexp.MustCompile(`([\d.]+)([^\d.]+)`)
+	form = regexp.MustCompile(`^(?:0|(?:(?:0|[1-9]\d*)(?:ms|s|m|h|d))+)$`)
+	part = regexp.MustCompile(`(\d+)(\D+)`)
 )
 
-// Parse reads a duration as [time.ParseDuration] does, with days too: 0, 500ms, 1m30s, 1.5h, 2d, 1d12h. It is never negative,
-// and at most 36500d.
+// Parse reads a duration as a limit has them, or several: 0, 500ms, 1m30s, 2d, 1d12h; whole numbers without leading zeros. It
+// is never negative, and at most 36500d.
 func Parse(text string) (time.Duration, error) {
-	if text != "0" && !form.MatchString(text) {
+	if !form.MatchString(text) {
 		return 0, fmt.Errorf("%q is no duration; write one such as 500ms, 1m30s or 2d", text)
 	}
 	var sum time.Duration
