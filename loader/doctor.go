@@ -50,7 +50,7 @@ const (
 func (l *Loader) Doctor(ctx context.Context) (Diagnosis, error) {
 	s := l.session()
 	defer s.close()
-	x := &examination{Diagnosis: Diagnosis{Findings: []Finding{}, Unchecked: []string{}}, follows: map[string]patient{}}
+	x := &examination{Diagnosis: Diagnosis{Findings: []Finding{}, Unchecked: []string{}}, follows: map[string]patient{}, holds: map[string][]string{}}
 	topology, seats, failed := s.find(ctx)
 	x.Topology = topology
 	for _, n := range failed {
@@ -66,6 +66,7 @@ func (l *Loader) Doctor(ctx context.Context) (Diagnosis, error) {
 	})
 	x.all(x.replicas, func(at seat) { x.replica(ctx, s.conn(at.addr), x.follows[at.addr]) })
 	x.clocks()
+	x.builds()
 	slices.Sort(x.Nodes)
 	slices.Sort(x.Unchecked)
 	slices.SortStableFunc(x.Findings, func(a, b Finding) int {
@@ -84,6 +85,7 @@ type examination struct {
 	replicas []seat
 	follows  map[string]patient // the primary of each, by the replica's address
 	times    []clockReading
+	holds    map[string][]string // addresses of primaries, by what they hold
 }
 
 // patient is a node that could be looked at.
@@ -160,7 +162,12 @@ func (x *examination) primary(ctx context.Context, c *conn) {
 	}
 	if p.replica {
 		x.failed("writes", c.address(), readOnly(c, c.primaryOf(ctx), nil), "a decision is a write, and a replica takes none")
-	} else if p.library != nil && *p.library == "" {
+	} else if p.library != nil && *p.library != "" {
+		x.mu.Lock()
+		digest := functions.Digest(*p.library)
+		x.holds[digest] = append(x.holds[digest], c.address()+" ("+describe(*p.library).String()+")")
+		x.mu.Unlock()
+	} else if p.library != nil {
 		x.find("library", c.address(), "it holds no library "+functions.Name, "calls are answered: ERR Function not found", "load it with: ratelimit deploy")
 	}
 	reply, err := c.do(ctx, "ROLE")

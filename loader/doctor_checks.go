@@ -37,6 +37,21 @@ func (x *examination) library(ctx context.Context, c *conn, text string) {
 	}
 }
 
+// builds looks for primaries that hold another library than the others.
+func (x *examination) builds() {
+	if len(x.holds) < 2 {
+		return
+	}
+	var groups []string
+	for _, addrs := range x.holds {
+		slices.Sort(addrs)
+		groups = append(groups, strings.Join(addrs, ", "))
+	}
+	slices.Sort(groups)
+	x.find("library", "", "the primaries hold different texts of it: "+strings.Join(groups, "; "),
+		"which limits and policies hold depends on the primary that a key lies on", "put one build on all with: ratelimit deploy")
+}
+
 // state examines whether a node of a cluster serves keys.
 func (x *examination) state(ctx context.Context, c *conn) {
 	reply, err := c.do(ctx, "CLUSTER", "INFO")

@@ -141,3 +141,18 @@ func TestDoctorOfACluster(t *testing.T) {
 		}
 	}
 }
+
+// Primaries that were deployed to one by one hold what differs.
+func TestDoctorOfMixedBuilds(t *testing.T) {
+	f := startThree(t, redis.Options{})
+	for i, text := range []loader.Text{buildA, buildB, buildB} {
+		put(t, f.addrs[i], string(text))
+		mustRun(t, at(t, f.addrs[i]), "CONFIG", "SET", "appendonly", "yes")
+	}
+	got := findings(must[loader.Diagnosis](t)(newLoader(t, f.ring).Doctor(t.Context())))
+	want := "library : the primaries hold different texts of it: " + f.addrs[0] + " (0.1.0 build 00000000000a); " +
+		f.addrs[1] + " (0.1.0 build 00000000000b), " + f.addrs[2] + " (0.1.0 build 00000000000b)\n"
+	if got != want {
+		t.Errorf("%s\nwant\n%s", got, want)
+	}
+}

@@ -53,7 +53,11 @@ Exit codes: 0 nothing found · 1 error · 2 something found.`,
 						return err
 					}
 				}
-				if err := a.printf("%s on %s\n", plural(int64(len(d.Findings)), "finding"), plural(int64(len(d.Nodes)), "server")); err != nil {
+				missed := ""
+				if n := len(d.Unchecked); n > 0 {
+					missed = fmt.Sprintf("; %d not looked at", n)
+				}
+				if err := a.printf("%s on %s%s\n", plural(int64(len(d.Findings)), "finding"), plural(int64(len(d.Nodes)), "server"), missed); err != nil {
 					return err
 				}
 			}
