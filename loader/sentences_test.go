@@ -39,7 +39,7 @@ func TestRealServersThatRefuse(t *testing.T) {
 	want(t, "no host", err, `cannot reach no-such-host.invalid:6379: there is no host named "no-such-host.invalid"; check the address, and that the server runs`, loader.ErrUnreachable)
 
 	_, err = newLoader(t, connect(t, redis.Options{Addr: addr, TLSConfig: &tls.Config{ServerName: "x"}}), loader.WithTimeout(100*time.Millisecond)).Status(ctx, b)
-	want(t, "TLS where there is none", err, "cannot reach "+addr+": no answer within 100ms; does it speak TLS? redis:// goes without", loader.ErrUnreachable)
+	want(t, "TLS where there is none", err, "cannot reach "+addr+": no answer within 100ms; does it speak TLS? redis in place of rediss in the URL goes without", loader.ErrUnreachable)
 
 	as := func(user string) *loader.Loader {
 		return newLoader(t, connect(t, redis.Options{Addr: addr, Username: user, Password: "x"}))

@@ -6,13 +6,14 @@ import (
 	"encoding/xml"
 	"errors"
 	"fmt"
-	"github.com/ratelimit-functions/ratelimit/internal/span"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ratelimit-functions/ratelimit/internal/span"
 )
 
 const testedPolicies = `policies:

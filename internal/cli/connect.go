@@ -67,15 +67,18 @@ func (a *app) parseServers() (servers, error) {
 	if a.servers.timeout <= 0 {
 		return servers{}, fmt.Errorf("--timeout %v is not above 0; give one such as 5s", a.servers.timeout)
 	}
-	parse := parseURLs
+	parse, such := parseURLs, "redis://user:password@host:6379"
 	if strings.Contains(given, "-sentinel://") {
-		parse = parseSentinels
+		parse, such = parseSentinels, "redis-sentinel://host:26379,host:26379/name"
 	}
 	s, err := parse(given)
 	if err != nil {
-		return servers{}, fmt.Errorf("%s %w; give one such as redis://user:password@host:6379", from, err)
+		return servers{}, fmt.Errorf("%s %w; give one such as %s", from, err, such)
 	}
 	if a.servers.sentinel != "" {
+		if s.master != "" && s.master != a.servers.sentinel {
+			return servers{}, fmt.Errorf("--sentinel %s and %s, the name in the URL, contradict each other; leave one out", a.servers.sentinel, s.master)
+		}
 		s.master = a.servers.sentinel
 		s.cluster = false // several addresses, of Sentinels
 	}

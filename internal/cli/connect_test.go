@@ -183,7 +183,7 @@ func TestServersThatCannotDecide(t *testing.T) {
 	t.Run("no TLS there", func(t *testing.T) {
 		addr := fakeServer(t, silent)
 		run(t, nil, "take", "k", "1/s", "--timeout", "50ms", "--redis", "rediss://"+addr).want(t, exitError, "",
-			"ratelimit: cannot reach rediss://"+addr+": no answer within 50ms; does it speak TLS? redis:// goes without\n")
+			"ratelimit: cannot reach rediss://"+addr+": no answer within 50ms; does it speak TLS? redis in place of rediss in the URL goes without\n")
 	})
 	t.Run("no such socket", func(t *testing.T) {
 		run(t, nil, "take", "k", "1/s", "--redis", "unix:///nowhere/redis.sock").want(t, exitError, "",

@@ -206,7 +206,7 @@ func TestNotAsTheURLSays(t *testing.T) {
 		"ratelimit: cannot reach 127.0.0.1:1: connection refused; check the address, and that the server runs\n")
 	for _, command := range []string{"status", "deploy"} {
 		run(t, nil, command, "--timeout", "50ms", "--redis", "rediss://"+addr).want(t, exitError, "",
-			"ratelimit: cannot reach "+addr+": no answer within 50ms; does it speak TLS? redis:// goes without\n")
+			"ratelimit: cannot reach "+addr+": no answer within 50ms; does it speak TLS? redis in place of rediss in the URL goes without\n")
 	}
 }
 

@@ -19,7 +19,7 @@ func parseSentinels(given string) (servers, error) {
 	scheme, rest, _ := strings.Cut(given, "://")
 	scheme, ok := strings.CutSuffix(scheme, "-sentinel")
 	if !ok || strings.Contains(rest, "://") {
-		return servers{}, errors.New("names Sentinels more than once; write redis-sentinel://host:26379,host:26379/name")
+		return servers{}, errors.New("names Sentinels more than once")
 	}
 	where, options, _ := strings.Cut(rest, "?")
 	where, name, _ := strings.Cut(where, "/")
@@ -29,7 +29,7 @@ func parseSentinels(given string) (servers, error) {
 	}
 	name, err := url.PathUnescape(name)
 	if err != nil || name == "" || strings.Contains(name, "/") {
-		return servers{}, errors.New("does not name the primary that the Sentinels watch; write redis-sentinel://host:26379,host:26379/name")
+		return servers{}, errors.New("does not name the primary that the Sentinels watch")
 	}
 	query, err := url.ParseQuery(options)
 	if err != nil {

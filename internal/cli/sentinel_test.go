@@ -52,7 +52,9 @@ func TestSentinel(t *testing.T) {
 		return got.code == exitFine && strings.Contains(got.stdout, replica+"  primary")
 	})
 	run(t, nil, "status", "--redis", "redis-sentinel://"+sentinel).want(t, exitError, "",
-		"ratelimit: --redis does not name the primary that the Sentinels watch; write redis-sentinel://host:26379,host:26379/name; give one such as redis://user:password@host:6379\n")
+		"ratelimit: --redis does not name the primary that the Sentinels watch; give one such as redis-sentinel://host:26379,host:26379/name\n")
+	run(t, nil, "status", "--redis", "redis-sentinel://"+sentinel+"/mymaster", "--sentinel", "other").want(t, exitError, "",
+		"ratelimit: --sentinel other and mymaster, the name in the URL, contradict each other; leave one out\n")
 	run(t, nil, "status", "--redis", "redis://"+sentinel, "--sentinel", "x", "--cluster").want(t, exitError, "",
 		"ratelimit: --cluster and Sentinels contradict each other: Sentinels watch a primary that is no cluster; leave one out\n")
 	// One sentence, whichever command asks.

@@ -61,7 +61,7 @@ func TestTLS(t *testing.T) {
 		want string
 	}{
 		{[]string{"rediss://" + open}, "its certificate is signed by no authority that is trusted here; name the file with its authority's certificate with --tls-ca"},
-		{[]string{"rediss://" + open, "--tls-ca", other}, "its certificate is signed by no authority that is trusted here; name the file with its authority's certificate with --tls-ca"},
+		{[]string{"rediss://" + open, "--tls-ca", other}, "its certificate is signed by none of the authorities that were named; name the file with the certificate of the one that signed it with --tls-ca"},
 		{[]string{"rediss://" + named, "--tls-ca", other}, "its certificate is for db.example, and not for 127.0.0.1; connect by a name that it is for"},
 		{[]string{"rediss://" + closed, "--tls-ca", cert}, "it asks for a certificate of ours (handshake failure); give one" + give},
 		{[]string{"rediss://" + closed, "--tls-ca", cert, "--tls-cert", other, "--tls-key", otherKey}, "it refuses our certificate (unknown certificate authority); give one that it trusts" + give},

@@ -24,7 +24,7 @@ func Why(err error, config *tls.Config, timeout time.Duration) (why, do string) 
 		return atSentinels(err, config, timeout)
 	}
 	if config != nil {
-		if why, do = certificate(err, len(config.Certificates) > 0 || config.GetClientCertificate != nil); why != "" {
+		if why, do = certificate(err, config.RootCAs != nil, len(config.Certificates) > 0 || config.GetClientCertificate != nil); why != "" {
 			return why, do
 		}
 	}
@@ -39,7 +39,7 @@ func Why(err error, config *tls.Config, timeout time.Duration) (why, do string) 
 		return fmt.Sprintf("there is no host named %q", host.Name), ""
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
 		if config != nil {
-			do = "does it speak TLS? redis:// goes without"
+			do = "does it speak TLS? redis in place of rediss in the URL goes without"
 		}
 		return fmt.Sprintf("no answer within %v", timeout), do
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
@@ -52,8 +52,8 @@ func Why(err error, config *tls.Config, timeout time.Duration) (why, do string) 
 	return err.Error(), ""
 }
 
-// certificate is what is wrong with TLS; "" where it is something else.
-func certificate(err error, ours bool) (why, do string) {
+// certificate is what is wrong with TLS; "" where it is something else. chosen: somebody named the authorities to trust.
+func certificate(err error, chosen, ours bool) (why, do string) {
 	var unknown x509.UnknownAuthorityError
 	var name x509.HostnameError
 	var invalid x509.CertificateInvalidError
@@ -61,6 +61,8 @@ func certificate(err error, ours bool) (why, do string) {
 	var alert *net.OpError
 	const give = "with --tls-cert and --tls-key (Certificates of the TLSConfig)"
 	switch {
+	case errors.As(err, &unknown) && chosen:
+		return "its certificate is signed by none of the authorities that were named", "name the file with the certificate of the one that signed it with --tls-ca (RootCAs of the TLSConfig)"
 	case errors.As(err, &unknown):
 		return "its certificate is signed by no authority that is trusted here", "name the file with its authority's certificate with --tls-ca (RootCAs of the TLSConfig)"
 	case errors.As(err, &name):
@@ -77,7 +79,7 @@ func certificate(err error, ours bool) (why, do string) {
 		return fmt.Sprintf("its certificate is valid from %s to %s only", invalid.Cert.NotBefore.UTC().Format(day), invalid.Cert.NotAfter.UTC().Format(day)),
 			"have it renewed, or set this machine's clock"
 	case errors.As(err, &plain):
-		return "it does not speak TLS", "write redis:// in place of rediss://"
+		return "it does not speak TLS", "write redis in place of rediss in the URL"
 	case errors.As(err, &alert) && alert.Op == "remote error":
 		says := strings.TrimPrefix(alert.Err.Error(), "tls: ")
 		switch {

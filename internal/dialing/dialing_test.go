@@ -37,7 +37,7 @@ func TestWhy(t *testing.T) {
 		{&net.OpError{Op: "dial", Net: "unix", Err: os.NewSyscallError("connect", syscall.ENOENT)}, nil, "there is no such socket", ""},
 		{&net.DNSError{Name: "h.invalid"}, nil, `there is no host named "h.invalid"`, ""},
 		{context.DeadlineExceeded, nil, "no answer within 5s", ""},
-		{&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, secure, "no answer within 5s", "does it speak TLS? redis:// goes without"},
+		{&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, secure, "no answer within 5s", "does it speak TLS? redis in place of rediss in the URL goes without"},
 		{io.EOF, nil, "it closes the connection", "check the address, and whether it wants TLS (rediss://)"},
 		{syscall.ECONNRESET, secure, "it closes the connection", "check the address, and whether it asks for a certificate of ours: --tls-cert and --tls-key (Certificates of the TLSConfig)"},
 		{syscall.EPIPE, secure, "it closes the connection", "check the address, and whether it asks for a certificate of ours: --tls-cert and --tls-key (Certificates of the TLSConfig)"},
@@ -90,6 +90,8 @@ func TestCertificates(t *testing.T) {
 		why, do      string
 	}{
 		{"an unknown authority", with(&tls.Config{}, here), &tls.Config{ServerName: "127.0.0.1", RootCAs: trusting(other)},
+			"its certificate is signed by none of the authorities that were named", "name the file with the certificate of the one that signed it with --tls-ca (RootCAs of the TLSConfig)"},
+		{"an unknown authority, and none named", with(&tls.Config{}, here), &tls.Config{ServerName: "127.0.0.1"},
 			"its certificate is signed by no authority that is trusted here", "name the file with its authority's certificate with --tls-ca (RootCAs of the TLSConfig)"},
 		{"another host", with(&tls.Config{}, here), &tls.Config{ServerName: "10.0.0.1", RootCAs: trusting(here)},
 			"its certificate is for db.example, 127.0.0.1, and not for 10.0.0.1", "connect by a name that it is for (or set ServerName of the TLSConfig)"},
@@ -106,7 +108,7 @@ func TestCertificates(t *testing.T) {
 		{"another version", &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{here}},
 			&tls.Config{ServerName: "127.0.0.1", RootCAs: trusting(here), MaxVersion: tls.VersionTLS12},
 			"it ends the TLS handshake (protocol version not supported)", ""},
-		{"no TLS", nil, &tls.Config{ServerName: "127.0.0.1"}, "it does not speak TLS", "write redis:// in place of rediss://"},
+		{"no TLS", nil, &tls.Config{ServerName: "127.0.0.1"}, "it does not speak TLS", "write redis in place of rediss in the URL"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			err := handshake(t, tt.server, tt.ours)
