@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -27,37 +29,54 @@ var (
 	pairInUse    = workload{keys: inUse, allow: true, count: 1000, period: day, cost: 1, prefill: 3}
 	pairResource = workload{keys: hot, count: 1000, period: day, cost: 1, prefill: 5}
 	pairConsumer = workload{keys: hot, count: 5, period: day, cost: 1, prefill: 5}
+
+	slidingInUse = workload{keys: inUse, allow: true, count: 6000, period: day, cost: 1, prefill: 3}
+	// Tracked keys are few: a record keeps a count for each minute, and the first call in one costs more.
+	tracked = workload{keys: hot, allow: true, count: 3600000, period: time.Hour, cost: 1, prefill: 1000}
+	leased  = workload{keys: inUse, allow: true, count: 5000, period: day, cost: 1, prefill: 3}
 )
 
-// What the project aims at (subject ÷ peer, at most).
-const (
-	aimAllowed = 0.65 // gcra against redis_rate
-	aimDenied  = 0.5
-	aimWindow  = 0.8 // fixed_window against the cheapest peer that is a script
-	aimLog     = 0.6 // sliding_log over two keys against the seed's
-	aimThree   = 1.6 // three limits in one call against one
-)
-
-// cases builds all cases on a server. With one library its peers take part; with several only the libraries do, the
-// first of them the subject.
+// cases builds all cases on a server. With one library its peers and the floors take part; with several only the
+// libraries do, the first of them the subject.
 func cases(ctx context.Context, rdb *redis.Client, libraries []*library) ([]benchCase, error) {
+	if err := rdb.FunctionLoadReplace(ctx, floorLibrary).Err(); err != nil {
+		return nil, fmt.Errorf("load the floors: %w", err)
+	}
 	b := caseBuilder{ctx: ctx, peers: peers{rdb: rdb}, libraries: libraries}
 
-	b.gcra("gcra, allowed, key in use", "emission interval of whole milliseconds", aimAllowed, wholeInUse)
-	b.gcra("gcra, allowed, absent key", "emission interval of whole milliseconds", aimAllowed, wholeAbsent)
-	b.gcra("gcra, allowed, COST 5", "emission interval of whole milliseconds, key in use", aimAllowed, wholeCost)
-	b.gcra("gcra, denied", "emission interval of whole milliseconds", aimDenied, wholeDenied)
-	b.gcra("gcra (fractional), allowed, key in use", "emission interval not of whole milliseconds", aimAllowed, otherInUse)
-	b.gcra("gcra (fractional), allowed, absent key", "emission interval not of whole milliseconds", aimAllowed, otherAbsent)
-	b.gcra("gcra (fractional), denied", "emission interval not of whole milliseconds", aimDenied, otherDenied)
-	b.window("fixed_window, allowed, key in use", windowInUse)
-	b.window("fixed_window, allowed, absent key", windowAbsent)
-	b.window("fixed_window, denied", windowDenied)
-	b.pair("sliding_log over two keys, allowed", pairInUse, pairInUse)
-	b.pair("sliding_log over two keys, denied by the second", pairResource, pairConsumer)
+	const whole, other = "emission interval of whole milliseconds", "emission interval not of whole milliseconds"
+	b.gcra("gcra, allowed, key in use", whole, 0.6, wholeInUse, floor("gcra", "fl0", 1, wholeInUse, holds("gcra")))
+	b.gcra("gcra, allowed, absent key", whole, 0.64, wholeAbsent, floor("absent", "fl0", 1, wholeAbsent, nil))
+	b.gcra("gcra, allowed, COST 5", whole+", key in use", 0.65, wholeCost, floor("gcra", "fl0", 1, wholeCost, holds("gcra")))
+	b.gcra("gcra, denied", whole, 0.45, wholeDenied, floor("pttl", "fl0", 1, wholeDenied, holds("gcra")))
+	b.gcra("gcra (fractional), allowed, key in use", other, 0.7, otherInUse, floor("part", "fl0", 1, otherInUse, holds("gcra-1")))
+	b.gcra("gcra (fractional), allowed, absent key", other, 0.7, otherAbsent, floor("absent", "fl0", 1, otherAbsent, nil))
+	b.gcra("gcra (fractional), denied", other, 0.55, otherDenied, floor("look", "fl0", 1, otherDenied, holds("gcra-1")))
+	b.window("fixed_window, allowed, key in use", 1.15, windowInUse, floor("count", "fl0", 1, windowInUse, holds("3")))
+	b.window("fixed_window, allowed, absent key", 1.2, windowAbsent, floor("opens", "fl0", 1, windowAbsent, nil))
+	b.window("fixed_window, denied", 1.0, windowDenied, floor("look", "fl0", 1, windowDenied, holds("100")))
+	log := "sliding_log:" + strings.Repeat("x", 41)
+	b.pair("sliding_log over two keys, allowed", 1.4, pairInUse, pairInUse, floor("logs", "fl0", 2, pairInUse, holds(log)))
+	b.pair("sliding_log over two keys, denied by the second", 1.5, pairResource, pairConsumer,
+		floor("logs_denied", "fl0", 2, pairConsumer, holds(log)))
+
+	b.other("leaky_bucket, allowed, key in use", "leaky_bucket", 1.15, wholeInUse, floor("gcra", "fl0", 1, wholeInUse, holds("gcra")))
+	b.other("token_bucket, allowed, key in use", "token_bucket", 1.4, wholeInUse,
+		floor("text", "fl0", 1, wholeInUse, holds("token_bucket:99:1700000000000000")))
+	b.sliding("sliding_window, allowed, key in use", slidingInUse, floor("text", "fl0", 1, slidingInUse, holds("sliding_window:1:1:1")))
+	b.rates("two rates on one key, allowed", wholeInUse, floor("text", "fl0", 1, wholeInUse, holds("gcra::16:x")))
 	if len(libraries) == 1 {
 		b.several("three limits in one call", wholeInUse)
+		b.beside("TRACK", "TRACK", tracked, []any{"TRACK"}, func(n int) []string { return []string{key("use0", n)} },
+			floor("track", "fl0", 2, tracked, holdsUsage))
+		request := 0
+		b.beside("ONCE, new", "ONCE 60000", wholeInUse, []any{"ONCE", 60000}, func(int) []string {
+			request++
+			return []string{key("req0", request)}
+		}, floor("once", "fl0", 2, wholeInUse, holdsFirst))
+		b.leases()
 		b.floors("floors", rdb)
+		b.worst()
 	}
 	return b.list, b.err
 }
@@ -70,7 +89,7 @@ type caseBuilder struct {
 	err       error // the first
 }
 
-// add makes a case of what the libraries do and, with one library, of what the peers do.
+// add makes a case of what the libraries do and, with one library, of what the others do.
 func (b *caseBuilder) add(c benchCase, algorithm string, works []workload, others ...func() (contender, error)) {
 	c.work = works[len(works)-1]
 	for i, lib := range b.libraries {
@@ -92,35 +111,66 @@ func (b *caseBuilder) add(c benchCase, algorithm string, works []workload, other
 	b.list = append(b.list, c)
 }
 
-func (b *caseBuilder) gcra(name, note string, aim float64, w workload) {
+// aimed sets what the subject divided by a contender should be at most.
+func aimed(aim float64, c contender, err error) (contender, error) {
+	c.aim = aim
+	return c, err
+}
+
+// plain is a contender that cannot fail to be built.
+func plain(c contender) func() (contender, error) {
+	return func() (contender, error) { return c, nil }
+}
+
+func (b *caseBuilder) gcra(name, note string, aim float64, w workload, bare contender) {
 	b.add(benchCase{name: name, note: note}, "", []workload{w}, func() (contender, error) {
 		c, err := b.peers.redisRate(b.ctx, w)
-		c.aim = aim
-		return c, err
-	})
+		return aimed(aim, c, err)
+	}, plain(bare))
 }
 
-func (b *caseBuilder) window(name string, w workload) {
-	aimed := func(c contender, err error) (contender, error) {
-		c.aim = aimWindow
-		return c, err
-	}
-	b.add(benchCase{name: name, note: "the aim is against the cheaper of the two scripts"}, "fixed_window", []workload{w},
-		func() (contender, error) { return aimed(b.peers.ululeLimiter(b.ctx, w)) },
-		func() (contender, error) { return aimed(b.peers.seedCounter(b.ctx, w)) },
-		func() (contender, error) { return b.peers.incrExpire(b.ctx, w), nil })
+func (b *caseBuilder) window(name string, aim float64, w workload, bare contender) {
+	b.add(benchCase{name: name, note: "the seed's script tells neither what remains nor when to come back"}, "fixed_window", []workload{w},
+		func() (contender, error) {
+			c, err := b.peers.ululeLimiter(b.ctx, w)
+			return aimed(aim, c, err)
+		},
+		func() (contender, error) { return b.peers.seedCounter(b.ctx, w) },
+		plain(b.peers.incrExpire(b.ctx, w)), plain(bare))
 }
 
-func (b *caseBuilder) pair(name string, resource, consumer workload) {
+func (b *caseBuilder) pair(name string, aim float64, resource, consumer workload, bare contender) {
 	works := []workload{resource, consumer}
 	b.add(benchCase{name: name, note: "both keep a log; gcra on each key is another algorithm, for comparison"},
 		"sliding_log", works,
 		func() (contender, error) {
 			c, err := b.peers.seedLog(b.ctx, resource, consumer)
-			c.aim = aimLog
-			return c, err
+			return aimed(aim, c, err)
 		},
-		func() (contender, error) { return take(b.libraries[0], "tg0", "", works...), nil })
+		plain(take(b.libraries[0], "tg0", "", works...)), plain(bare))
+}
+
+// inUse is gcra over one key in use, with which other calls are compared.
+func (b *caseBuilder) inUse(aim float64) func() (contender, error) {
+	return func() (contender, error) { return aimed(aim, take(b.libraries[0], "tg0", "", wholeInUse), nil) }
+}
+
+func (b *caseBuilder) other(name, algorithm string, aim float64, w workload, bare contender) {
+	b.add(benchCase{name: name, note: "beside gcra"}, algorithm, []workload{w}, b.inUse(aim), plain(bare))
+}
+
+func (b *caseBuilder) sliding(name string, w workload, bare contender) {
+	b.add(benchCase{name: name, note: "one bucket, beside gcra and a script"}, "sliding_window", []workload{w}, b.inUse(1.8),
+		func() (contender, error) {
+			c, err := b.peers.twoCounters(b.ctx, w)
+			return aimed(1, c, err)
+		}, plain(bare))
+}
+
+func (b *caseBuilder) rates(name string, w workload, bare contender) {
+	two := w
+	two.second = "60000/d"
+	b.add(benchCase{name: name, note: "beside one rate"}, "", []workload{two}, b.inUse(1.8), plain(bare))
 }
 
 // several compares calls over three, two and one key.
@@ -129,13 +179,50 @@ func (b *caseBuilder) several(name string, w workload) {
 	two := take(b.libraries[0], "th2", "", w, w)
 	one := take(b.libraries[0], "th1", "", w)
 	three.name, two.name, one.name = "three limits, three keys", "two limits, two keys", "one limit"
-	one.aim = aimThree
+	one.aim = 2.6
 	b.list = append(b.list, benchCase{name: name, note: "gcra, allowed, keys in use", work: w,
-		contenders: []contender{three, two, one}})
+		contenders: []contender{three, two, one, floor("three", "fl0", 3, w, holds("gcra"))}})
+}
+
+// beside compares a take with a word more with the same take without.
+func (b *caseBuilder) beside(name, words string, w workload, args []any, extra func(n int) []string, bare contender) {
+	without := take(b.libraries[0], "tg0", "", w)
+	without.aim = 2.2
+	b.list = append(b.list, benchCase{name: name, note: "beside the same call without", work: w,
+		contenders: []contender{takeWith(b.libraries[0], "tk0", w, words, args, extra), without, bare}})
+}
+
+func (b *caseBuilder) leases() {
+	none := leased
+	none.prefill = 0
+	held := []string{"a", "b", "c"}
+	next := 0
+	fresh := func(int) string {
+		next++
+		return strconv.Itoa(next)
+	}
+	visits := map[int]int{}
+	release := func(n int) string {
+		visits[n]++
+		return strconv.Itoa(visits[n])
+	}
+	for _, c := range []struct {
+		ours  contender
+		floor contender
+	}{
+		{lease(b.libraries[0], "tk0", "acquire", held, fresh), floor("lease", "fl0", 1, none, holdsLeases)},
+		{lease(b.libraries[0], "tk1", "renew", held, func(int) string { return "b" }), floor("lease", "fl0", 1, none, holdsLeases)},
+		{lease(b.libraries[0], "tk2", "release", append(held, "1", "2", "3", "4", "5"), release), floor("release", "fl0", 1, none, holdsLeases)},
+	} {
+		gcra := take(b.libraries[0], "tg0", "", wholeInUse)
+		gcra.aim = 2.5
+		b.list = append(b.list, benchCase{name: strings.TrimPrefix(c.ours.name, "ratelimit_") + ", three leases held", note: "beside gcra",
+			work: none, contenders: []contender{c.ours, gcra, c.floor}})
+	}
 }
 
 func (b *caseBuilder) floors(name string, rdb *redis.Client) {
-	list, err := floors(b.ctx, rdb)
+	list, err := bareFloors(b.ctx, rdb)
 	if err != nil && b.err == nil {
 		b.err = err
 	}

@@ -16,7 +16,7 @@ type counters struct {
 // commandStats maps a command's name, in lower case, to its counters.
 type commandStats map[string]counters
 
-// parseCommandStats reads the text that INFO commandstats answers. Fields that it does not know are passed over:
+// parseCommandStats reads the text that INFO commandstats returns. Fields that it does not know are passed over:
 // servers add some from version to version.
 func parseCommandStats(text string) (commandStats, error) {
 	stats := commandStats{}

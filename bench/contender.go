@@ -30,6 +30,12 @@ type contender struct {
 	// read tells what the replies say. It errs on replies that are not of the contender's shape.
 	read func(replies []redis.Cmder) (outcome, error)
 
+	// most is how many microseconds a decision should take at most; 0: no bound is set.
+	most float64
+
+	// prepare returns commands that are sent before each of the contender's turns, not timed; nil: none.
+	prepare func() []redis.Cmder
+
 	// fill returns the commands that bring key number n into the state which the case is about; nil: none needed.
 	fill func(n int) ([]redis.Cmder, error)
 }
@@ -67,7 +73,8 @@ type workload struct {
 	count   int64
 	period  time.Duration // whole seconds: some peers know nothing finer
 	cost    int64
-	prefill int64 // units taken from each key beforehand
+	prefill int64  // units taken from each key beforehand
+	second  string // a second rate on the same key
 }
 
 // rate writes the workload's limit as the library takes it: 100/m, 60000/10h.
@@ -81,10 +88,14 @@ func (w workload) rate() string {
 	case w.period%time.Minute == 0:
 		unit, name = time.Minute, "m"
 	}
+	text := fmt.Sprintf("%d/%d%s", w.count, w.period/unit, name)
 	if w.period == unit {
-		return fmt.Sprintf("%d/%s", w.count, name)
+		text = fmt.Sprintf("%d/%s", w.count, name)
 	}
-	return fmt.Sprintf("%d/%d%s", w.count, w.period/unit, name)
+	if w.second != "" {
+		text += ", " + w.second
+	}
+	return text
 }
 
 // check tells whether a decision is what the case claims to be about.
@@ -115,6 +126,7 @@ type benchCase struct {
 	name string
 	note string // what a reader of the figures must know
 	work workload
+	few  bool // each call is long: one a turn, in five rounds at most
 
 	// contenders: the first is the subject, with which every other is compared.
 	contenders []contender

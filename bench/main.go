@@ -73,7 +73,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	return o, o.plan.check()
 }
 
-// readLibraries answers this checkout's library and those in files.
+// readLibraries returns this checkout's library and those in files.
 func readLibraries(files []string) ([]*library, error) {
 	list := []*library{{name: "this checkout (build " + functions.BuildID() + ")", text: functions.Source()}}
 	for _, file := range files {

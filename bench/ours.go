@@ -60,7 +60,7 @@ func readTake(replies []redis.Cmder) (outcome, error) {
 	if err != nil {
 		return outcome{}, err
 	}
-	if fields[0] == 1 && fields[3] != 0 || fields[0] == 0 && fields[3] < 1 {
+	if fields[0] == 1 && fields[3] < 0 || fields[0] == 0 && fields[3] < 1 { // leaky_bucket waits where it allows
 		return outcome{}, fmt.Errorf("allowed is %d and retry_after_ms %d", fields[0], fields[3])
 	}
 	return outcome{allowed: fields[0] == 1, used: fields[1] - fields[2]}, nil
@@ -82,43 +82,47 @@ func integers(reply redis.Cmder, n int) ([]int64, error) {
 	return values, nil
 }
 
-// The floors: what a call costs before anything is decided.
-const (
-	floorLibraryName = "ratelimit_bench"
-	floorLibrary     = `#!lua name=` + floorLibraryName + `
-redis.register_function('ratelimit_bench_one', function() return 1 end)
-local six = { 1, 100, 99, 0, 600, 1 }
-redis.register_function('ratelimit_bench_six', function() return six end)
-redis.register_function('ratelimit_bench_new', function() return { 1, 100, 99, 0, 600, 1 } end)
-`
-)
-
-// floors answer a constant.
-func floors(ctx context.Context, rdb *redis.Client) ([]contender, error) {
-	if err := rdb.FunctionLoadReplace(ctx, floorLibrary).Err(); err != nil {
-		return nil, fmt.Errorf("load the floors: %w", err)
-	}
-	sha, err := rdb.ScriptLoad(ctx, "return 1").Result()
-	if err != nil {
-		return nil, fmt.Errorf("load the floors: %w", err)
-	}
-	floor := func(name, command string, args ...any) contender {
-		return contender{
-			name:     name,
-			commands: []string{command},
-			call: func(int) ([]redis.Cmder, error) {
-				return []redis.Cmder{redis.NewCmd(ctx, append([]any{command}, args...)...)}, nil
-			},
-			read: func(replies []redis.Cmder) (outcome, error) {
-				return outcome{allowed: true, used: unknown}, replies[0].Err()
-			},
+// takeWith is take over one key with further words, as in "TRACK", and the keys that these take.
+func takeWith(lib *library, prefix string, w workload, name string, words []any, extra func(n int) []string) contender {
+	c := take(lib, prefix, "", w)
+	c.name = fmt.Sprintf("ratelimit_take %q %s", w.rate(), name)
+	c.call = func(n int) ([]redis.Cmder, error) {
+		keys := append([]string{key(prefix+"0", n)}, extra(n)...)
+		args := []any{"fcall", "ratelimit_take", len(keys)}
+		for _, k := range keys {
+			args = append(args, k)
 		}
+		return []redis.Cmder{redis.NewCmd(context.Background(), append(append(args, w.rate()), words...)...)}, nil
 	}
-	return []contender{
-		floor("FCALL of a function that returns 1", "fcall", "ratelimit_bench_one", 0),
-		floor("FCALL of one that returns six integers", "fcall", "ratelimit_bench_six", 0),
-		floor("FCALL of one that returns six in a new table", "fcall", "ratelimit_bench_new", 0),
-		floor("EVALSHA of 'return 1'", "evalsha", sha, 0),
-		floor("PING", "ping"),
-	}, nil
+	return c
+}
+
+// lease asks for a lease. held are the ids that each key holds before; id names the lease of the call about key number n.
+func lease(lib *library, prefix, verb string, held []string, id func(n int) string) contender {
+	const limit = "concurrency 5000 lease=1d"
+	call := func(verb string, n int, id string) redis.Cmder {
+		return redis.NewCmd(context.Background(), "fcall", "ratelimit_"+verb, 1, key(prefix+"0", n), limit, id)
+	}
+	return contender{
+		name:     "ratelimit_" + verb,
+		library:  lib,
+		prefix:   prefix + "0",
+		commands: []string{"fcall"},
+		call:     func(n int) ([]redis.Cmder, error) { return []redis.Cmder{call(verb, n, id(n))}, nil },
+		read: func(replies []redis.Cmder) (outcome, error) {
+			if verb == "release" {
+				released, err := replies[0].(*redis.Cmd).Int64()
+				return outcome{allowed: released == 1, used: unknown}, err
+			}
+			decided, err := readTake(replies)
+			return outcome{allowed: decided.allowed, used: unknown}, err
+		},
+		fill: func(n int) ([]redis.Cmder, error) {
+			var all []redis.Cmder
+			for _, id := range held {
+				all = append(all, call("acquire", n, id))
+			}
+			return all, nil
+		},
+	}
 }

@@ -115,7 +115,7 @@ func (p peers) ululeLimiter(ctx context.Context, w workload) (contender, error) 
 
 // seedCounterScript is the counter of an article on limiting one's own calls to other people's APIs ("Implementation
 // using counter"), from which this project grew: KEYS[1] the counter, ARGV the window in seconds and the limit;
-// answers nil, or -1 when denied.
+// returns nil, or -1 when denied.
 const seedCounterScript = `
 local count = redis.call('GET', KEYS[1])
 if not count then
@@ -199,7 +199,7 @@ func (p peers) incrExpire(ctx context.Context, w workload) contender {
 
 // seedLogScript is the second, shorter form of the script of "LUA_rateLimiting" (2021), from which this project grew:
 // a resource and a consumer of it, each a sorted set with an entry for each call. KEYS the resource, the consumer; ARGV
-// the window in seconds, the limit of the resource, the limit of the consumer; answers 'True' or 'False'.
+// the window in seconds, the limit of the resource, the limit of the consumer; returns 'True' or 'False'.
 const seedLogScript = `local rlimit = 0+ARGV[2] local climit = 0+ARGV[3] local t = (redis.call('TIME')) ` +
 	`redis.call('ZREMRANGEBYSCORE',KEYS[1],'0',(t[1]-ARGV[1])) local rcount = (redis.call('ZCARD',KEYS[1])) ` +
 	`if (rcount == rlimit) then return 'False' ` +
@@ -231,7 +231,51 @@ func (p peers) seedLog(ctx context.Context, resource, consumer workload) (conten
 	}, nil
 }
 
-// script loads a script and returns what calls it, with what args answers: the number of keys, the keys, the arguments.
+// twoCounterScript is a sliding window of two counters as articles and libraries write it: a key for each window of the
+// clock, the one before counts by the part of it that the window still covers. KEYS[1] is what both begin with; ARGV the
+// period in ms and the limit. It returns allowed, remaining and the ms until the counter's window ends.
+const twoCounterScript = `
+local period, limit = tonumber(ARGV[1]), tonumber(ARGV[2])
+local time = redis.call('TIME')
+local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+local window = math.floor(now / period)
+local into = now - window * period
+local current = KEYS[1] .. ':' .. window
+local count = tonumber(redis.call('GET', current) or '0')
+local before = tonumber(redis.call('GET', KEYS[1] .. ':' .. (window - 1)) or '0')
+local used = before * (period - into) / period + count
+if used + 1 > limit then
+  return { 0, 0, period - into }
+end
+count = redis.call('INCR', current)
+if count == 1 then
+  redis.call('PEXPIRE', current, 2 * period)
+end
+return { 1, math.floor(limit - used - 1), period - into }
+`
+
+func (p peers) twoCounters(ctx context.Context, w workload) (contender, error) {
+	call, err := p.script(ctx, twoCounterScript, func(n int) []any {
+		return []any{1, key("twoc", n), int64(w.period / time.Millisecond), w.count}
+	})
+	return contender{
+		name:     "two-counter script",
+		peer:     true,
+		prefix:   "twoc",
+		commands: []string{"evalsha"},
+		call:     call,
+		read: func(replies []redis.Cmder) (outcome, error) {
+			fields, err := integers(replies[0], 3)
+			if err != nil {
+				return outcome{}, err
+			}
+			return outcome{allowed: fields[0] == 1, used: w.count - fields[1]}, nil
+		},
+		fill: repeat(call, w.prefill),
+	}, err
+}
+
+// script loads a script and returns what calls it, with what args returns: the number of keys, the keys, the arguments.
 func (p peers) script(ctx context.Context, text string, args func(n int) []any) (func(int) ([]redis.Cmder, error), error) {
 	sha, err := p.rdb.ScriptLoad(ctx, text).Result()
 	if err != nil {

@@ -30,7 +30,7 @@ func refuseDial(context.Context, string, string) (net.Conn, error) {
 	return nil, errors.New("the recording client was used to reach a server")
 }
 
-// catch answers the command that ask made the peer build.
+// catch returns the command that ask made the peer build.
 func (r *recorder) catch(ask func() error) (redis.Cmder, error) {
 	r.caught = nil
 	err := ask()

@@ -39,6 +39,8 @@ type row struct {
 	Most   float64   `json:"mostMicroseconds"`
 	Rounds []float64 `json:"rounds"`
 
+	Bound float64 `json:"boundMicroseconds,omitempty"` // the median should be at most this
+
 	// Of each round the case's first row divided by this one. Null in the first row itself.
 	Ratio *ratio `json:"ratio"`
 }
@@ -66,9 +68,9 @@ func (r *report) add(c benchCase, figures []turns) {
 		report.Limit = c.work.rate()
 	}
 	for i, contender := range c.contenders {
-		line := row{Name: contender.name, Peer: contender.peer, Rounds: figures[i]}
+		line := row{Name: contender.name, Peer: contender.peer, Bound: contender.most, Rounds: figures[i]}
 		line.Median, line.Least, line.Most = spread(figures[i])
-		if i > 0 {
+		if i > 0 && !c.few {
 			ratios := make([]float64, len(figures[i]))
 			for round := range ratios {
 				ratios[round] = figures[0][round] / figures[i][round]
@@ -81,7 +83,7 @@ func (r *report) add(c benchCase, figures []turns) {
 	r.Cases = append(r.Cases, report)
 }
 
-// spread answers the median, the least and the greatest of figures, which are not empty.
+// spread returns the median, the least and the greatest of figures, which are not empty.
 func spread(figures []float64) (median, least, most float64) {
 	sorted := slices.Sorted(slices.Values(figures))
 	half := len(sorted) / 2
@@ -113,6 +115,10 @@ func (r row) ratio() string {
 // aim compares the ratio as it is shown, so that what is printed never contradicts itself.
 func (r row) aim() string {
 	switch {
+	case r.Bound > 0 && r.Median <= r.Bound:
+		return fmt.Sprintf("at most %.0f µs: met", r.Bound)
+	case r.Bound > 0:
+		return fmt.Sprintf("at most %.0f µs: missed", r.Bound)
 	case r.Ratio == nil || r.Ratio.Aim == 0:
 		return ""
 	case math.Round(r.Ratio.Median*100)/100 <= r.Ratio.Aim:

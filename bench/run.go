@@ -63,6 +63,11 @@ type runner struct {
 // run measures one case: contenders take turns, so that whatever slows the machine down meets all of them, and the one
 // that begins changes from round to round. A first round is not counted: in it the server's tables grow.
 func (r *runner) run(ctx context.Context, c benchCase) ([]turns, error) {
+	if c.few {
+		usual := r.plan
+		defer func() { r.plan = usual }()
+		r.plan.Calls, r.plan.WarmUp, r.plan.Rounds = 1, 0, min(5, usual.Rounds)
+	}
 	if err := r.plan.fits(c.work); err != nil {
 		return nil, err
 	}
@@ -140,10 +145,15 @@ func (r *runner) enter(ctx context.Context, c *contender) error {
 	return nil
 }
 
-// turn makes one contender's calls of one round and answers the server time of each in microseconds.
+// turn makes one contender's calls of one round and returns the server time of each in microseconds.
 func (r *runner) turn(ctx context.Context, w workload, c *contender, position *int) (float64, error) {
 	if err := r.enter(ctx, c); err != nil {
 		return 0, err
+	}
+	if c.prepare != nil {
+		if err := r.send(ctx, 1, func(int) ([]redis.Cmder, error) { return c.prepare(), nil }, nil); err != nil {
+			return 0, err
+		}
 	}
 	call := func(int) ([]redis.Cmder, error) {
 		n := r.keyNumber(w.keys, *position)
@@ -198,7 +208,7 @@ func (r *runner) forget(ctx context.Context, c *contender, position int) error {
 	return nil
 }
 
-// keyNumber answers which key the call at a position is about. Keys in use are visited equally often, but not in the
+// keyNumber returns which key the call at a position is about. Keys in use are visited equally often, but not in the
 // order in which they were made, which would find them side by side in memory.
 func (r *runner) keyNumber(keys keyset, position int) int {
 	const stride = 48271 // a prime

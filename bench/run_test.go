@@ -41,8 +41,8 @@ func TestRunMeasuresEveryCase(t *testing.T) {
 	if err := json.Unmarshal(stdout.Bytes(), &got); err != nil {
 		t.Fatal(err)
 	}
-	if len(got.Cases) != 14 {
-		t.Errorf("%d cases were measured, want 14", len(got.Cases))
+	if len(got.Cases) != 24 {
+		t.Errorf("%d cases were measured, want 24", len(got.Cases))
 	}
 	if !strings.HasPrefix(got.Server, "Redis ") && !strings.HasPrefix(got.Server, "Valkey ") {
 		t.Errorf("the server is %q, want its name and version", got.Server)
@@ -54,12 +54,12 @@ func TestRunMeasuresEveryCase(t *testing.T) {
 			if len(line.Rounds) != 2 || line.Least <= 0 || line.Median < line.Least || line.Most < line.Median {
 				t.Errorf("%s, %s: %+v is not two rounds' figures", c.Name, line.Name, line)
 			}
-			if (line.Ratio == nil) != (i == 0) {
+			if (line.Ratio == nil) != (i == 0 || line.Bound > 0) {
 				t.Errorf("%s, %s: row %d has the ratio %v", c.Name, line.Name, i, line.Ratio)
 			}
 		}
 	}
-	for _, name := range []string{"ratelimit_take", "redis_rate", "ulule/limiter", "seed", "INCRBY", "FCALL", "EVALSHA"} {
+	for _, name := range []string{"ratelimit_take", "redis_rate", "ulule/limiter", "seed", "INCRBY", "FCALL", "EVALSHA", "two-counter", "ratelimit_renew", "block:"} {
 		if !seen[name] {
 			t.Errorf("no row of %s", name)
 		}

@@ -157,7 +157,7 @@ func startServer(ctx context.Context) (*server, error) {
 	return s, nil
 }
 
-// waitReady asks until the server answers, ends, or ctx does.
+// waitReady asks until the server returns, ends, or ctx does.
 func (s *server) waitReady(ctx context.Context, ended <-chan struct{}, output *bytes.Buffer) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()

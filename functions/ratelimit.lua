@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '510baacbaec0'
+local BUILD_ID = '7e7e0439f690'
 
 -- Time stands still during a call from Redis 7.2 on. Before, two commands of one call can see two milliseconds, so
 -- what is read of the clock must not be written back as a difference to "now". Valkey says 7.2.4 here, rightly.
@@ -31,18 +31,14 @@ do
 
 local SHOWN = 60 -- bytes of a refused value that are repeated in the error
 
--- quote shows a caller's value in one line of printable ASCII, cut to SHOWN bytes.
-function errors.quote(value)
-  local shown = value
-  if #shown > SHOWN then
-    shown = string.sub(shown, 1, SHOWN)
-  end
-  shown = string.gsub(shown, '[^\32-\126]', function(c)
+-- quote shows a caller's value in one line of printable ASCII, cut to SHOWN bytes. size: its bytes, if value is only the
+-- beginning.
+function errors.quote(value, size)
+  size = size or #value
+  local shown = string.gsub(string.sub(value, 1, SHOWN), '[^\32-\126]', function(c)
     return string.format('\\x%02x', string.byte(c))
   end)
-  if #value > SHOWN then
-    return string.format('"%s..." (%.0f bytes)', shown, #value)
-  end
+  if size > SHOWN then return string.format('"%s..." (%d bytes)', shown, size) end
   return '"' .. shown .. '"'
 end
 
@@ -54,6 +50,12 @@ end
 -- unusable is the error for a key that holds something else than it is used for.
 function errors.unusable(key, what)
   return errors.new('BADSTATE', 'key %s %s; give the limiter a key of its own, or delete this one', errors.quote(key), what)
+end
+
+-- failed is the error for a command that has failed on a key: of another type than expected says.
+function errors.failed(key, failure, expected)
+  if string.sub(failure.err, 1, 9) == 'WRONGTYPE' then return errors.unusable(key, expected) end
+  return failure
 end
 end
 
@@ -74,21 +76,27 @@ function clock.register(definition)
   redis.register_function(definition)
 end
 
--- us answers whole microseconds since the epoch.
+-- us returns whole microseconds since the epoch.
 function clock.us()
   local now = clock.now
   if not now then
     local time = redis.call('TIME')
-    now = tonumber(time[1]) * 1000000 + tonumber(time[2])
+    now = time[1] * 1000000 + time[2]
     clock.now = now
   end
   return now
 end
 
--- ms answers whole milliseconds since the epoch, rounded down as Redis rounds when keys expire.
+-- ms returns whole milliseconds since the epoch, rounded down as Redis rounds when keys expire.
 function clock.ms()
   local now = clock.us()
   return (now - now % 1000) / 1000
+end
+
+-- ceil_ms rounds microseconds up to milliseconds.
+function clock.ceil_ms(us)
+  local over = us % 1000
+  return (over > 0 and us + 1000 - over or us) / 1000
 end
 end
 
@@ -110,11 +118,22 @@ function numbers.whole(text)
     return nil
   elseif #text >= #LARGEST then
     text = string.match(text, '^0*(%d+)$')
-    if #text > #LARGEST or (#text == #LARGEST and text > LARGEST) then
-      return nil
-    end
+    if #text > #LARGEST or (#text == #LARGEST and text > LARGEST) then return nil end
   end
   return tonumber(text)
+end
+
+-- digits is whole for a text that is known to be decimal digits, or empty: nil.
+function numbers.digits(text)
+  if #text < #LARGEST or #text == #LARGEST and text <= LARGEST then return tonumber(text) end
+  return numbers.whole(text)
+end
+
+-- arg returns a whole number as an argument for a command. Redis 7.0 takes 0.3 to 0.7 us to write a number down, more than
+-- string.format does; later versions do so at once.
+function numbers.arg(n)
+  if CLOCK_STANDS then return n end
+  return string.format('%d', n)
 end
 
 -- positive is whole from 1 on.
@@ -128,6 +147,27 @@ function numbers.positive_option(text)
   return numbers.positive(text), string.format(numbers.WHOLE, '1')
 end
 
+-- remembered returns a function that reads a text as `read` does, which returns nil and perhaps an error for what it
+-- cannot, and that remembers up to 1,000 texts that it could, in `known`: a look into a table costs a tenth of a pattern.
+function numbers.remembered(read, known)
+  local size = 0
+  return function(text)
+    if known[text] then return known[text] end
+    local value, err = read(text)
+    if value then
+      if size >= 1000 then
+        for forgotten in pairs(known) do
+          known[forgotten] = nil
+        end
+        size = 0
+      end
+      size = size + 1
+      known[text] = value
+    end
+    return value, err
+  end
+end
+
 -- common_divisor of two positive whole numbers (Euclid).
 function numbers.common_divisor(a, b)
   while b > 0 do
@@ -137,97 +177,6 @@ function numbers.common_divisor(a, b)
   end
   return a
 end
-end
-
---@ src/25_spans.lua
-local spans = {}
-do
--- Spans of time kept exactly, for the algorithms with an emission interval T = period/n: whole microseconds, and a
--- part of one in units of 1/limit.parts of a microsecond. All of them are whole numbers below 2^53, so nothing is
--- rounded but on the way out.
-
-local FINENESS = 1000000000
-
--- prepare completes a limit with its interval, and answers what is wrong with it, or nil.
--- capacity: the most units that are ever multiplied with the interval, twice of it.
---
--- A fraction too fine for such products is rounded up to one that is not, by less than a billionth of the interval:
--- over a million units that is a thousandth of one.
-function spans.prepare(limit, capacity)
-  local period = limit.period * 1000
-  local divisor = numbers.common_divisor(period, limit.count)
-  limit.parts = limit.count / divisor
-  limit.interval_part = period / divisor % limit.parts
-  limit.interval_us = (period / divisor - limit.interval_part) / limit.parts
-  local most = math.floor(numbers.MOST / (2 * capacity))
-  if limit.parts > most then
-    if most * (period / limit.count) < FINENESS then
-      return 'n/period is too fast for this burst to be counted exactly; use a smaller n or burst'
-    end
-    limit.interval_part = math.ceil(limit.interval_part / limit.parts * most)
-    limit.parts = most
-  end
-  limit.interval_about = limit.interval_us + limit.interval_part / limit.parts
-  return nil
-end
-
--- times answers n emission intervals.
-function spans.times(n, limit)
-  if n == 1 then
-    return limit.interval_us, limit.interval_part
-  end
-  local part = n * limit.interval_part
-  local over = part % limit.parts
-  return n * limit.interval_us + (part - over) / limit.parts, over
-end
-
-function spans.exceeds(us, part, other_us, other_part)
-  return us > other_us or (us == other_us and part > other_part)
-end
-
--- units answers how many whole intervals fit into a span; 0 if it is negative. (The part of a difference may be.) The
--- quotient of doubles tells, unless it is next to a whole number: then the products, which are exact, do.
-function spans.units(us, part, limit)
-  if part < 0 then
-    us, part = us - 1, part + limit.parts
-  end
-  if us < 0 or (us == 0 and part <= 0) then
-    return 0
-  end
-  local about = (us + part / limit.parts) / limit.interval_about
-  local over = about % 1
-  if over > 0.001 and over < 0.999 and about < 1000000000 then
-    return about - over
-  end
-  local n = about - over + 1
-  local n_us, n_part = spans.times(n, limit)
-  while n > 0 and spans.exceeds(n_us, n_part, us, part) do
-    n = n - 1
-    n_us, n_part = spans.times(n, limit)
-  end
-  return n
-end
-
--- whole_ms rounds a span up to milliseconds. part may be that of a difference, negative.
-function spans.whole_ms(us, part)
-  if part > 0 then
-    us = us + 1
-  end
-  local over = us % 1000
-  return (over > 0 and us + 1000 - over or us) / 1000
-end
-
--- text writes a time as "<us>" or "<us>+<part>", after a prefix if one is given.
-function spans.text(us, part, prefix)
-  if part > 0 then
-    return string.format('%s%.0f+%.0f', prefix or '', us, part)
-  end
-  return string.format('%s%.0f', prefix or '', us)
-end
-
--- TIME is the pattern of such a text, its captures the us and the part ('': none). 16 digits of microseconds are the
--- years 2001 to 2286.
-spans.TIME = '(%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d)%+?(%d*)$'
 end
 
 --@ src/28_lease_sets.lua
@@ -242,36 +191,32 @@ lease_sets.BLOCK = 'blocked'
 local NO_LEASES = 'does not hold leases'
 local EARLIEST = 1000000000000 -- ms since the epoch, 2001: what lapses before is no lease
 
-local function is_ours(member)
-  return member == lease_sets.BLOCK or string.sub(member, 1, #lease_sets.MEMBER) == lease_sets.MEMBER
-end
-
--- holds tells whether a key holds such a set; nil if it holds nothing, false and the error if it holds something else.
-function lease_sets.holds(key)
-  local first = redis.pcall('ZRANGE', key, 0, 0, 'WITHSCORES')
-  if first.err then
-    return false, string.sub(first.err, 1, 9) == 'WRONGTYPE' and errors.unusable(key, NO_LEASES) or first
-  elseif not first[1] then
-    return nil
+-- last returns the ms since the epoch at which the last member of a key lapses, and that member; 0 if it holds nothing. Or
+-- nil and the error if it holds anything else.
+function lease_sets.last(key)
+  local last = redis.pcall('ZRANGE', key, '-1', '-1', 'WITHSCORES')
+  if last.err then
+    return nil, errors.failed(key, last, NO_LEASES)
+  elseif not last[1] then
+    return 0
   end
-  local last = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')
-  if not is_ours(first[1]) or not is_ours(last[1]) or tonumber(first[2]) < EARLIEST or tonumber(last[2]) > numbers.MOST
-    or redis.call('PTTL', key) < 0
-  then
-    return false, errors.unusable(key, NO_LEASES)
+  local lapses = tonumber(last[2])
+  local is_ours = last[1] == lease_sets.BLOCK or string.sub(last[1], 1, #lease_sets.MEMBER) == lease_sets.MEMBER
+  if not is_ours or not lapses or lapses < EARLIEST or lapses > numbers.MOST then
+    return nil, errors.unusable(key, NO_LEASES)
   end
-  return true
+  return lapses, last[1]
 end
 
 -- settle moves the key's expiry to where its last member lapses.
 function lease_sets.settle(key)
-  local last = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')
+  local last = redis.call('ZRANGE', key, '-1', '-1', 'WITHSCORES')
   if last[2] then
-    redis.call('PEXPIREAT', key, string.format('%.0f', tonumber(last[2])))
+    redis.call('PEXPIREAT', key, last[2])
   end
 end
 
--- blocked_until answers when the block ends, ms since the epoch; 0 without one.
+-- blocked_until returns when the block ends, ms since the epoch; 0 without one.
 function lease_sets.blocked_until(key)
   return tonumber(redis.call('ZSCORE', key, lease_sets.BLOCK) or 0)
 end
@@ -279,12 +224,12 @@ end
 -- outlived returns for how many ms more a key is blocked whose leases have all lapsed; nil if there is a lease, or no set.
 function lease_sets.outlived(key)
   local now = clock.ms()
-  local left = lease_sets.holds(key) and lease_sets.blocked_until(key) - now or -1
-  return left >= 0 and redis.call('ZCOUNT', key, string.format('%.0f', now), '+inf') == 1 and left or nil
+  local left = lease_sets.last(key) and lease_sets.blocked_until(key) - now or -1
+  return left >= 0 and redis.call('ZCOUNT', key, now, '+inf') == 1 and left or nil
 end
 
-function lease_sets.block(key, untill)
-  redis.call('ZADD', key, string.format('%.0f', untill), lease_sets.BLOCK)
+function lease_sets.block(key, ends)
+  redis.call('ZADD', key, ends, lease_sets.BLOCK)
   lease_sets.settle(key)
 end
 
@@ -297,15 +242,56 @@ end
 --@ src/30_states.lua
 local states = {}
 do
--- What a key may hold. A state is a string with an expiry (the leases of concurrency: a sorted set), and says by its
--- form who wrote it, so a key of another kind is refused before anything is written.
+-- States: what a key holds, and what a call has read of it.
 --
---   gcra, gcra-<k>                      a debt of gcra, kept in the expiry
---   123                                 the count of a fixed_window
---   <algorithm>:<state>                 every other state; of several rates <algorithm>::<length>:<state>...
---   blocked:<until>:<expiry>:<state>    ratelimit_block, over the state that was there, with its expiry (ms; 0: none)
---   once:<reply>                        a request's key (src/70_once.lua)
--- Leases: src/28_lease_sets.lua. Usage records, a hash: src/65_tracking.lua.
+-- A key holds a string with an expiry (the leases of concurrency: a sorted set; a usage record: a hash). The string says
+-- by its form who wrote it, so that a key of another kind is refused before anything is written. docs/state.md has the forms.
+--
+-- What a call reads becomes one table for each rate of each key, in states.list. The tables are used again by the next
+-- call. All algorithms fill in
+--   rate     the rate of the limit
+--   free     how many units fit now, and after a charge or a refund how many fit then; -1 if the key is blocked
+--   foreign  ms until the block of the key ends, or the state of another algorithm that was found in it; 0 for neither
+-- and src/60_decisions.lua
+--   index    of the key in the call, from 1
+--   cost     what the call costs here
+--   group    the limits that decide together: the enforced ones, or those of one shadow policy
+--   denies   whether this rate denies the call
+--   reset    ms until the rate is full again
+-- Further fields belong to the algorithm.
+
+local list = {}
+states.list = list
+
+local KEPT = 64
+
+-- trim gives the states of a call of very many rates to the collector.
+function states.trim()
+  for at = #list, KEPT + 1, -1 do
+    list[at] = nil
+  end
+end
+
+-- new returns the state at a place of the list, for its algorithm to fill in.
+function states.new(at, rate)
+  local state = list[at]
+  if not state then
+    state = {}
+    list[at] = state
+  end
+  state.rate, state.foreign = rate, 0
+  return state
+end
+
+-- leaves_room returns the most units that may count as spent so that just this call finds room: what a state that
+-- cannot hold under this limit is taken for.
+function states.leaves_room(capacity, cost)
+  return capacity - (cost > 1 and cost <= capacity and cost or 1)
+end
+
+------------------------------------------------------------------- what a key holds
+
+local HEAD = 128 -- bytes of a value that tell what it is, and until when it is blocked
 
 -- missing_expiry: the state is ours but somebody took its expiry away (PERSIST, SET without KEEPTTL).
 function states.missing_expiry(key)
@@ -319,358 +305,253 @@ function states.in_use(key, what)
   return errors.new('BADSTATE', 'key %s holds %s; give each use a key of its own', errors.quote(key), what)
 end
 
--- unreadable: no limiter wrote this, although it may look like it.
-function states.unreadable(key, value)
-  if string.sub(value, 1, 5) == 'once:' then
-    return states.in_use(key, states.REQUEST)
-  end
-  return errors.unusable(key, 'holds ' .. errors.quote(value) .. ', which no limiter wrote')
+-- unreadable: no limiter wrote the string in this key, although it may look like one of ours.
+function states.unreadable(key)
+  local head = redis.call('GETRANGE', key, '0', HEAD - 1)
+  return errors.unusable(key, 'holds ' .. errors.quote(head, redis.call('STRLEN', key)) .. ', which no limiter wrote')
 end
 
--- not_a_state answers the error for what pcall answered instead of a string.
-function states.not_a_state(key, failure)
-  if string.sub(failure.err, 1, 9) == 'WRONGTYPE' then
-    return errors.unusable(key, 'is not a string')
-  end
-  return failure
-end
-
--- blocked reads a value that ratelimit_block wrote: until when, the state below it and the expiry of that, in ms since
--- the epoch; nil for any other value.
-function states.blocked(value)
-  local untill, expiry, state = string.match(value, '^blocked:(%d+):(%d+):(.*)$')
-  untill, expiry = numbers.whole(untill or ''), numbers.whole(expiry or '')
-  if untill and expiry then
-    return untill, state, expiry
-  end
-  return nil
-end
-
-function states.block(untill, state, expiry)
-  return string.format('blocked:%.0f:%.0f:', untill, expiry) .. state
-end
-
--- owner answers the algorithm that wrote a string, or nil.
-function states.owner(value)
+-- owner returns the algorithm that wrote a string, given its beginning; or nil.
+function states.owner(head)
   for _, algorithm in pairs(algorithms) do
-    if algorithm.holds(value) then
-      return algorithm
-    end
+    if algorithm.holds(head) then return algorithm end
   end
   return nil
 end
 
--- forget tells the algorithms that a key is about to hold another state than they may have seen in it.
-function states.forget(key)
-  for i = 1, #states.forgetful do
-    states.forgetful[i](key)
+-- What look finds in a key.
+--   holds    whether there is a value
+--   leases   whether it is a set of leases, which have all lapsed under a block
+--   request  whether it is the reply to a request (ONCE)
+--   blocked  ms for which the key is still blocked, 0 if it is not
+--   from     where the state begins in the value, in bytes: behind the words of a block, if there is one
+--   expiry   of a state under a block, ms since the epoch; 0 if there is none
+--   owner    the algorithm whose state it is, nil if there is none
+--   left     ms until the state expires: it is there to the end of the ms in which it does, under a block as without one;
+--            below 0 if there is none any more
+local found = {}
+
+-- look tells what a key holds, and reads no more than the head of it. Returns found; or nil and the error for a key that
+-- can be no limiter's.
+function states.look(key)
+  local head = redis.pcall('GETRANGE', key, '0', HEAD - 1)
+  found.holds, found.leases, found.request, found.blocked = head ~= '', false, false, 0
+  found.from, found.expiry, found.owner, found.left = 0, 0, nil, -1
+  if type(head) == 'table' then
+    found.leases, found.blocked = true, lease_sets.outlived(key)
+    if not found.blocked then return nil, errors.failed(key, head, 'is not a string') end
+    return found
+  elseif head == '' then
+    return found
   end
-end
-
-states.forgetful = {} -- functions of the key, added by the algorithms that remember something of keys
-
--- leaves_room answers the most units that may count as spent so that just this call finds room: what a state that
--- cannot hold under this limit is taken for.
-function states.leaves_room(capacity, cost)
-  return capacity - (cost > 1 and cost <= capacity and cost or 1)
-end
-
--- spent_elsewhere carries a key over from another algorithm: a change of algorithm neither hands out a second burst nor
--- locks the key out, and callers with the old and the new limit side by side share one allowance. Answers how many
--- units of this rate count as spent; a call that they deny has to wait until the old state has run out. A state that
--- runs for longer than this rate takes to refill leaves room for just this call.
-function states.spent_elsewhere(value, left, owner, rate, cost)
-  local most = rate.capacity
-  if left > most / rate.count * rate.period then
-    most = states.leaves_room(most, cost)
+  local ends, expiry, from = string.match(head, '^blocked:(%d+):(%d+):()')
+  ends, expiry = numbers.digits(ends or ''), numbers.digits(expiry or '')
+  local blocked = ends and expiry
+  if blocked then
+    found.from, found.expiry = from - 1, expiry
   end
-  local units = owner.spent and owner.spent(value, left) or math.ceil(left * rate.count / rate.period)
-  return math.min(most, units)
-end
-
--- refused_by_block is the answer of decide for a key that is blocked for left ms more.
-function states.refused_by_block(limit, cost, left)
-  return false, 0, cost > limit.capacity and -1 or left, left
-end
-
--- view tells what GET has answered (not nil) is to an algorithm:
---   'own', value, left            its own state, left ms before its expiry
---   'other', value, left, owner   another algorithm's
---   'none'                        nothing that counts any more
---   'blocked', nil, left          the key is blocked for left ms more
--- A block that has run out is looked through. Or nil and the error to reply.
---
--- A state is there to the end of the millisecond in which it expires (left is 0), under a block as without one: a limit
--- that was changed meanwhile may still find units spent. Another algorithm's units have all come back by then.
-function states.view(key, value, algorithm)
-  if type(value) == 'table' then
-    local left = lease_sets.outlived(key)
-    if not left then
-      return nil, states.not_a_state(key, value)
-    end
-    return left > 0 and 'blocked' or 'none', nil, left
+  local state = string.sub(head, found.from + 1)
+  found.owner = states.owner(state)
+  found.request = not blocked and string.sub(state, 1, 5) == 'once:'
+  if not (found.owner or found.request or blocked and state == '') then
+    return nil, states.unreadable(key)
   end
-  local left = redis.call('PTTL', key)
-  local untill, state, expiry = states.blocked(value)
-  if not untill then
-    state = value
-  end
-  local owner = algorithm.holds(state) and algorithm or states.owner(state)
-  if not owner and state ~= '' then
-    return nil, states.unreadable(key, value)
-  elseif left < 0 then
+  found.left = redis.call('PTTL', key)
+  if found.left < 0 then
     return nil, states.missing_expiry(key)
+  elseif blocked then
+    local now = math.max(ends, expiry) - found.left
+    found.blocked, found.left = math.max(0, ends - now), expiry - now
   end
-  if untill then
-    local now = math.max(untill, expiry) - left
-    if now < untill then
-      return 'blocked', nil, untill - now
+  return found
+end
+
+-- adopt opens a limit over a key that does not hold its usual state: one that is blocked, or holds the state of another
+-- algorithm or another form of its own. Returns the error, or nil.
+--
+-- What another algorithm has left is carried over: a change of algorithm neither hands out a second burst nor locks the
+-- key out, and callers with the old and the new limit side by side share one allowance. It counts as units spent now;
+-- a call that they deny has to wait until the old state has run out. A state that runs for longer than the rate takes to
+-- refill leaves room for just this call.
+function states.adopt(key, limit, at, cost)
+  local it, err = states.look(key)
+  if not it then
+    return err
+  elseif it.request then
+    return states.in_use(key, states.REQUEST)
+  elseif it.blocked > 0 then
+    for i, rate in ipairs(limit.rates) do
+      local state = states.new(at + i - 1, rate)
+      state.free, state.foreign = -1, it.blocked
     end
-    left = expiry - now
+    return nil
   end
-  if not owner or left < 0 or (left == 0 and owner ~= algorithm) then
-    return 'none'
+  local owner, left = it.owner, it.left
+  if not owner or left < 0 or left == 0 and owner ~= limit.owner then
+    return limit.fresh(limit, at)
+  elseif owner == limit.owner then
+    return limit.reopen(key, limit, at, cost, it)
   end
-  return owner == algorithm and 'own' or 'other', state, left, owner
+  local counted = owner.spent and owner.spent(key, it.from)
+  limit.fresh(limit, at)
+  for i, rate in ipairs(limit.rates) do
+    local state, most = list[at + i - 1], rate.capacity
+    if left > most / rate.count * rate.period then
+      most = states.leaves_room(most, cost)
+    end
+    most = math.min(most, counted or math.ceil(left * rate.count / rate.period))
+    if most > 0 then
+      rate.spend(state, most)
+    end
+    state.foreign = left
+  end
+  return nil
+end
+
+------------------------------------------------------------------- what is remembered of keys
+
+-- forget is called with every key into which another state is written than an algorithm may remember of it: gcra does.
+function states.forget() end
+
+-- put stores a string in a key until the time of its expiry, ms since the epoch.
+function states.put(key, value, expiry)
+  states.forget(key)
+  redis.call('SET', key, value, 'PXAT', numbers.arg(expiry))
 end
 end
 
 --@ src/35_packed.lua
 local packed = {}
 do
--- Keeps the state of an algorithm in the key's value, whatever the number of rates: one GET, one TIME, one SET.
+-- Keeps the states of a limit as texts in the key's value, whatever the number of rates: "<algorithm>:<text>", or of
+-- several rates "<algorithm>::<length>:<text><length>:<text>...". One read, one TIME, one SET.
 --
--- The algorithm gives functions of one rate's state, a text ('': none, the rate is full), and of the time in us:
---   step(text, now, rate, cost)    answers allowed, remaining, retry_after, reset_after, next text, and when the rate is
---                                  full again (ms since the epoch). The last two only if allowed and cost is above 0.
---                                  nil if the text is none of its own.
---   give(text, now, rate, cost)    the same for a refund: true, remaining, 0, reset_after, next text, full
---   spend(now, rate, units)        the text of a state in which units are spent now
---   prefix                          what the value begins with, "<algorithm>:"
---   plain(value, left, now)        optional: the text for a value of another form than <algorithm>:<state>
--- Rates are known by their place: the first rate of a changed limit reads what the first one before has left.
+-- Rates are known by their place: the first rate of a changed limit reads what the first one before has left. The text
+-- of a rate that is full is ''. The algorithm gives
+--   prefix                        "<algorithm>:"
+--   open(state, value, from, to, now, cost)  fills in the state from the text between two bytes of a value, as it stands
+--                                 at now (us), with room for this call; an empty one: a rate that is full. Returns false if
+--                                 the text is none of its own. What it is given ends with the text, unless in_place is
+--                                 true
+--   save(state)                   returns the text, and when the rate is full (ms since the epoch)
+--   plain(value, expiry)          optional: the text, or texts, of an own value of another form, that expires then (ms)
 
--- prefixed answers a function that tells whether a value begins with prefix.
-function packed.prefixed(prefix)
-  return function(value)
-    return string.find(value, prefix, 1, true) == 1
+local HEAD, LAST = 512, '511' -- bytes: what most values are within
+
+-- next_text returns where the text begins and ends that stands at byte `at` of a value of several rates; an empty one
+-- after the last; nil if the value is broken.
+local function next_text(value, at)
+  if at > #value then return at, at - 1 end
+  local a, b, colon = string.byte(value, at, at + 2)
+  if colon == 58 and a >= 48 and a <= 57 and b >= 48 and b <= 57 then -- two digits, as of most texts
+    local last = at + 2 + (a - 48) * 10 + b - 48
+    if last <= #value then return at + 3, last end
   end
+  local _, last, digits = string.find(value, '^(%d+):', at)
+  local length = numbers.digits(digits or '')
+  if not length or last + length > #value then return nil end
+  return last + 1, last + length
 end
 
--- split answers the states of a body of several rates, ":<length>:<state>...", or the one of a single rate; nil if the
--- body is broken.
-local function split(body)
-  if string.sub(body, 1, 1) ~= ':' then
-    return { body }
+-- fill opens all rates of a limit from a value, after so many bytes of it. Returns the error, or nil.
+local function fill(key, limit, at, cost, value, skipped)
+  local now, rates, open = clock.us(), limit.rates, limit.algorithm.open
+  local from, to = skipped + 1, #value
+  local several = string.byte(value, from) == 58 -- ':'
+  if limit.rate and not several then
+    return not open(states.new(at, limit.rate), value, from, to, now, cost) and states.unreadable(key) or nil
+  elseif several then
+    from, to = next_text(value, from + 1)
   end
-  local texts = {}
-  local at = 2
-  while at <= #body do
-    local _, last, digits = string.find(body, '^(%d+):', at)
-    local length = digits and numbers.whole(digits)
-    if not length or last + length > #body then
-      return nil
+  for i = 1, #rates do
+    local state, readable = states.new(at + i - 1, rates[i]), false
+    if from and several and not limit.algorithm.in_place then
+      readable = open(state, string.sub(value, from, to), 1, to - from + 1, now, cost)
+    elseif from then
+      readable = open(state, value, from, to, now, cost)
     end
-    texts[#texts + 1] = string.sub(body, last + 1, last + length)
-    at = last + length + 1
+    if not readable then return states.unreadable(key) end
+    from, to = next_text(value, to + 1)
   end
-  return texts
+  return nil
 end
 
--- first answers the state of the first rate, '' if there is none.
-function packed.first(value, algorithm)
-  local texts = split(string.sub(value, #algorithm.prefix + 1))
-  return texts and texts[1] or ''
+local function fresh(limit, at)
+  return fill(nil, limit, at, 1, '', 0)
 end
 
--- fetch reads a key for any number of rates. Answers their states, in order ('' or nothing: none), and, if another
--- algorithm left the state, for how many ms that counts; or false and the ms of a block; or nil and the error.
-local function fetch(key, limit, cost, now)
-  local algorithm = limit.algorithm
-  local value = redis.pcall('GET', key)
-  if not value then
-    return {}
-  end
-  local state, kind, left, owner = value, nil, nil, nil
-  if type(value) ~= 'string' or string.find(value, algorithm.prefix, 1, true) ~= 1 then
-    kind, state, left, owner = states.view(key, value, algorithm)
-    if not kind then
-      return nil, state
-    elseif kind == 'blocked' then
-      return false, left
-    elseif kind == 'none' then
-      return {}
-    end
-  end
-  if kind == 'other' then
-    local texts = {}
-    for i, rate in ipairs(limit.rates or { limit }) do
-      texts[i] = algorithm.spend(now, rate, states.spent_elsewhere(state, left, owner, rate, cost))
-    end
-    return texts, left
-  elseif algorithm.plain and string.find(state, algorithm.prefix, 1, true) ~= 1 then
-    return { algorithm.plain(state, left, now) }
-  end
-  local texts = split(string.sub(state, #algorithm.prefix + 1))
-  if not texts then
-    return nil, states.unreadable(key, value)
-  end
-  return texts
-end
-
--- wanted answers for what cost a state that cannot be leaves room: a refund asks for nothing, and finds room for one.
-local function wanted(verb, cost)
-  return verb == 'give' and 1 or cost
-end
-
-------------------------------------------------------------------- one rate
-
--- unusual decides over whatever a key can hold.
-local function unusual(verb, key, limit, cost)
-  local now = clock.us()
-  local texts, elsewhere = fetch(key, limit, wanted(verb, cost), now)
-  if texts == nil then
-    return nil, elsewhere
-  elseif not texts then
-    return states.refused_by_block(limit, wanted(verb, cost), elsewhere)
-  end
-  local allowed, remaining, retry, reset, following, full = limit.algorithm[verb](texts[1] or '', now, limit, cost)
-  if allowed == nil then
-    return nil, states.unreadable(key, redis.call('GET', key))
-  elseif not allowed and elsewhere then
-    return false, remaining, retry == -1 and -1 or elsewhere, elsewhere
-  end
-  return allowed, remaining, retry, reset, following, full
-end
-
--- decide, give and write of a limit of one rate. decide knows the two usual cases, no key and a state of one rate.
-function packed.decide(key, limit, cost)
-  local value = redis.pcall('GET', key)
-  local text = ''
-  if value then
-    text = type(value) == 'string' and string.match(value, limit.state)
-    if not text then
-      return unusual('step', key, limit, cost)
+local function open(key, limit, at, cost)
+  local value = redis.pcall('GETRANGE', key, '0', LAST)
+  local prefix = limit.prefix
+  if value ~= '' then
+    if type(value) ~= 'string' or string.sub(value, 1, #prefix) ~= prefix then
+      return states.adopt(key, limit, at, cost)
+    elseif #value == HEAD then
+      value = redis.call('GET', key)
     end
   end
-  local allowed, remaining, retry, reset, following, full = limit.algorithm.step(text, clock.us(), limit, cost)
-  if allowed == nil then
-    return nil, states.unreadable(key, value)
+  return fill(key, limit, at, cost, value, value ~= '' and #prefix or 0)
+end
+
+-- reopen reads an own state under a block that has run out, or of another form.
+function packed.reopen(key, limit, at, cost, found)
+  local algorithm, prefix = limit.algorithm, limit.prefix
+  local value = redis.call('GETRANGE', key, found.from, '-1')
+  if string.sub(value, 1, #prefix) == prefix or not algorithm.plain then
+    return fill(key, limit, at, cost, value, #prefix)
   end
-  return allowed, remaining, retry, reset, following, full
+  local expiry = found.from > 0 and found.expiry or redis.call('PEXPIRETIME', key)
+  return fill(key, limit, at, cost, algorithm.plain(value, expiry), 0)
 end
 
-function packed.give(key, limit, cost)
-  return unusual('give', key, limit, cost)
-end
-
-function packed.write(key, limit, _, text, full)
-  if text == '' then
-    redis.call('DEL', key)
-  else
-    states.forget(key)
-    redis.call('SET', key, limit.algorithm.prefix .. text, 'PXAT', full)
+function packed.write(key, limit, at)
+  local rates, list = limit.rates, states.list
+  local state = list[at]
+  if #rates == 1 then
+    if state.reset == 0 then return redis.call('DEL', key) end
+    local text, full = limit.algorithm.save(state)
+    return states.put(key, limit.prefix .. text, full)
   end
-end
-
-------------------------------------------------------------------- several rates
-
--- refused answers for rates of which one denies: nothing is taken from any, so what those that would have allowed the
--- call have to say is asked of them again, at no cost.
-local function refused(verb, key, texts, now, limit, cost, elsewhere)
-  local step = limit.algorithm[verb]
-  local uncharged = elsewhere and fetch(key, limit, 0, now) or texts
-  local binding, least, longest_retry, longest_reset = nil, nil, 0, 0
-  for i, rate in ipairs(limit.rates) do
-    local allowed, remaining, retry, reset = step(texts[i] or '', now, rate, cost)
-    if allowed then
-      local _
-      _, remaining, _, reset = limit.algorithm.step(uncharged[i] or '', now, rate, 0)
-      retry = 0
-    else
-      binding = binding or rate
-      if elsewhere then
-        retry, reset = retry == -1 and -1 or elsewhere, elsewhere
-      end
+  local parts, expiry = { limit.prefix .. ':' }, 0
+  for i = 1, #rates do
+    state = list[at + i - 1]
+    local text, full = '', 0
+    if state.reset > 0 then
+      text, full = limit.algorithm.save(state)
     end
-    least = least and math.min(least, remaining) or remaining
-    longest_retry = (retry == -1 or longest_retry == -1) and -1 or math.max(longest_retry, retry)
-    longest_reset = math.max(longest_reset, reset)
+    parts[2 * i], parts[2 * i + 1] = string.format('%d:', #text), text
+    expiry = math.max(expiry, full)
   end
-  return false, least, longest_retry, longest_reset, nil, nil, binding.capacity
+  if expiry == 0 then return redis.call('DEL', key) end
+  states.put(key, table.concat(parts), expiry)
 end
 
--- several decides: all rates are charged, or none.
-local function several(verb, key, limit, cost)
-  local now = clock.us()
-  local texts, elsewhere = fetch(key, limit, wanted(verb, cost), now)
-  if texts == nil then
-    return nil, elsewhere
-  elseif not texts then
-    local allowed, remaining, retry, reset = states.refused_by_block(limit, wanted(verb, cost), elsewhere)
-    return allowed, remaining, retry, reset, nil, nil, limit.rates[1].capacity
-  end
-  local step = limit.algorithm[verb]
-  local following, last_full = {}, 0
-  local binding, least, longest_retry, longest_reset = nil, nil, 0, 0
-  local all = true
-  for i, rate in ipairs(limit.rates) do
-    local allowed, remaining, retry, reset, text, full = step(texts[i] or '', now, rate, cost)
-    if allowed == nil then
-      return nil, states.unreadable(key, redis.call('GET', key))
-    end
-    all = all and allowed
-    if not least or remaining < least then
-      binding, least = rate, remaining
-    end
-    if retry > longest_retry then
-      longest_retry = retry
-    end
-    if reset > longest_reset then
-      longest_reset = reset
-    end
-    if full and full > last_full then
-      last_full = full
-    end
-    following[i] = text
-  end
-  if not all then
-    return refused(verb, key, texts, now, limit, cost, elsewhere)
-  end
-  return true, least, longest_retry, longest_reset, following, last_full, binding.capacity
-end
-
-local function write_several(key, limit, _, texts, full)
-  local out = { limit.algorithm.prefix .. ':' }
-  local any = false
-  for i = 1, #limit.rates do
-    out[i + 1] = string.format('%d:', #texts[i]) .. texts[i] -- %s would end at a byte 0
-    any = any or texts[i] ~= ''
-  end
-  if any then
-    states.forget(key)
-    redis.call('SET', key, table.concat(out), 'PXAT', full)
-  else
-    redis.call('DEL', key)
-  end
-end
-
-local function decide_several(key, limit, cost)
-  return several('step', key, limit, cost)
-end
-
-local function give_several(key, limit, cost)
-  return several('give', key, limit, cost)
-end
-
--- complete gives a limit of one rate, or of several, the functions that decide over it and write it.
+-- complete gives a limit the functions that read and write its key.
 function packed.complete(limit)
-  if limit.rates then
-    limit.decide, limit.give, limit.write = decide_several, give_several, write_several
-  else
-    limit.decide, limit.give, limit.write = packed.decide, packed.give, packed.write
-    limit.state = '^' .. limit.algorithm.prefix .. '([^:].*)$'
+  limit.open, limit.fresh, limit.reopen, limit.write = open, fresh, packed.reopen, packed.write
+end
+
+-- prefixed returns a function that tells whether a value begins with prefix.
+function packed.prefixed(prefix)
+  return function(head)
+    return string.sub(head, 1, #prefix) == prefix
   end
+end
+
+-- first returns where the text of the first rate begins and ends in the value of a key: the prefix begins at byte `from`.
+function packed.first(key, from, prefix)
+  from = from + #prefix
+  local digits = string.match(redis.call('GETRANGE', key, from, from + 20), '^:(%d+):')
+  if digits then
+    from = from + #digits + 2
+    return from, from + (numbers.digits(digits) or 0) - 1
+  end
+  return from, -1
+end
+
+-- first_text returns that text.
+function packed.first_text(key, from, prefix)
+  return redis.call('GETRANGE', key, packed.first(key, from, prefix))
 end
 end
 
@@ -682,32 +563,43 @@ do
 --   [algorithm] rate [, rate ...]      rate = n/period [option=value ...]      period = [k]unit, unit = ms s m h d
 --   @policy
 --
+-- A parsed limit has algorithm; owner, the algorithm as whose state its own is kept; rates (one or more), size, how many,
+-- and rate, the only one; capacity, the least of theirs; asks, how much it asks for of what its algorithm bounds, and
+-- weight, what part it is of all that one call may ask for; and the functions that read and write its key. A rate has
+-- count (n), period (ms), the values of its options under their names, and what the algorithm adds. States are described in
+-- src/30_states.lua.
+--
 -- An algorithm (src/algorithms/NAME.lua) is a table in `algorithms`:
 --   name      as a limit names it
---   options   option name -> function(text) that answers its value, or nil and what was expected
---   rate      function(rate): completes one rate, or answers what is wrong with it. The rate comes with count (n),
---             period (ms), algorithm, and the options' values under their names; rate sets
---               capacity   what field 2 of the reply says: the most that can be taken at once
---   limit     function(limit): completes the limit, which is the rate itself, or has several in `rates`. Sets
---               decide     function(key, limit, cost, consume): reads the key and answers (consume: false for peek)
---                            allowed, remaining, retry_after, reset_after, w1, w2, capacity   (times in ms, rounded up)
---                          remaining and reset_after as they are after the call: after taking cost if it is
---                          allowed. capacity: of the binding rate, nil for limit.capacity. Or nil and the error to
---                          reply. Writes nothing.
---               give       the same for a refund of cost
---               write      function(key, limit, cost, w1, w2): stores what decide or give has found (cost negative for
---                          give); only called in the same call, when every limit of it allows and cost is not 0
---             packed.complete does all of it for an algorithm that keeps its state in the value (src/35_packed.lua).
---   holds     function(value): whether a string was written by this algorithm
---   spent     function(value, left): the units that the state stands for, left ms before its expiry; without it they
---             are taken to be what the other limit refills in that time
---   prefix, step, give, spend, plain: see src/35_packed.lua
+--   options   option name -> function(text) that returns its value, or nil and what was expected; {} for none
+--   rate      function(rate): completes a rate, or returns what is wrong with it. Sets capacity, what field 2 of the reply
+--             says: the most that can be taken at once; and functions that change a state or ask it:
+--               charge(state, units)  takes units, and sets free to what it is afterwards
+--               refund(state, units)  gives units back, never beyond full
+--               spend(state, units)   puts units on a state that was full; mostly the same as charge
+--               reset(state)          returns the ms until the rate is full again
+--               wait(state, cost)     returns the ms until a cost fits that does not fit now, from 1 to the capacity
+--   limit     function(limit): completes a limit, or returns what is wrong with it. packed.complete does so for an
+--             algorithm that keeps its states as texts in the value (src/35_packed.lua says what it must offer). Sets
+--               open(key, limit, at, cost)  reads the key into states.list, from place `at` on, one state for each
+--                                             rate, with room for a call of this cost where the key holds what this limit
+--                                             cannot have left; returns the error, or nil. consume: false for peek
+--               fresh(limit, at)              the same for a key that holds nothing
+--               reopen(key, limit, at, cost, found)  the same for an own state under a block that has run out, or of
+--                                             another form. found: what states.look has found
+--               write(key, limit, at)         stores the states, with an expiry when all are full; or deletes the key
+--   holds     function(head): whether a string that begins so was written by this algorithm
+--   spent     optional function(key, from): the units that a state stands for which begins at byte `from` of the value;
+--             without it they are taken to be what the other limit refills until the expiry
+--   most      optional, the bound of what one call may ask for: field, a field of the rates; sum, the most that these may
+--             come to in a call; what and advice, for the errors
 -- Or, for leases (concurrency): name, holds, leases, a function that reads the whole text of a limit, and acquire, renew
--- and release, functions(key, limit, lease id) that answer the reply.
+-- and release, functions(key, limit, lease id) that return the reply.
 
 local UNITS = { ms = 1, s = 1000, m = 60000, h = 3600000, d = 86400000 }
 local LONGEST_TEXT = 1024 -- bytes
 local MOST_RATES = 16
+limits.MOST_RATES = 250 -- in a call
 local LONGEST_PERIOD = 32 -- bytes
 local LONGEST = 36500 * UNITS.d -- ms; in microseconds twice this is still below 2^53
 
@@ -756,7 +648,7 @@ local function not_an_option(word, algorithm)
     names(algorithm.options))
 end
 
--- parse_rate reads `n/period [option=value ...]`; answers the rate, or nil and what is wrong with it.
+-- parse_rate reads `n/period [option=value ...]`; returns the rate, or nil and what is wrong with it.
 local function parse_rate(text, algorithm)
   local head, rest = string.match(text, '^%s*(%S+)(.*)$')
   local count, period = string.match(head or '', '^([^/]*)/(.*)$')
@@ -765,15 +657,13 @@ local function parse_rate(text, algorithm)
   elseif not count then
     return nil, 'no rate such as 100/m or 5/10s; the keys come first, and a limit with blanks is one argument'
   end
-  local rate = { algorithm = algorithm, count = numbers.positive(count) }
+  local rate = { count = numbers.positive(count) }
   if not rate.count then
     return nil, string.format('the count %s is not ' .. numbers.WHOLE, errors.quote(count), '1')
   end
   local wrong
   rate.period, wrong = limits.period(period)
-  if wrong then
-    return nil, wrong
-  end
+  if wrong then return nil, wrong end
   for word in string.gmatch(rest, '%S+') do
     local name, value = string.match(word, '^([%a_]+)=(.*)$')
     local read = name and algorithm.options[name]
@@ -796,34 +686,33 @@ local function parse_rate(text, algorithm)
   return rate
 end
 
--- parse_rates reads one rate or several; a single one is the limit itself.
+-- parse_rates reads the rates of a limit; returns the limit, or nil and what is wrong.
 local function parse_rates(text, algorithm)
-  local rates = {}
+  local limit = { algorithm = algorithm, owner = algorithm, prefix = algorithm.prefix, rates = {}, asks = 0 }
+  local most = algorithm.most
   for part in string.gmatch(text .. ',', '([^,]*),') do
     local rate, wrong = parse_rate(part, algorithm)
-    if not rate then
-      return nil, wrong
-    end
-    rates[#rates + 1] = rate
+    if not rate then return nil, wrong end
+    limit.rates[#limit.rates + 1] = rate
+    limit.capacity = math.min(limit.capacity or rate.capacity, rate.capacity)
+    limit.asks = limit.asks + (most and rate[most.field] or 0)
   end
-  if #rates > MOST_RATES then
-    return nil, string.format('%.0f rates; a limit has at most %.0f', #rates, MOST_RATES)
+  if #limit.rates > MOST_RATES then
+    return nil, string.format('%d rates; a limit has at most %d', #limit.rates, MOST_RATES)
   end
-  local limit = rates[1]
-  if #rates > 1 then
-    limit = { algorithm = algorithm, rates = rates, capacity = rates[1].capacity }
-    for _, rate in ipairs(rates) do
-      limit.capacity = math.min(limit.capacity, rate.capacity)
-    end
+  if most and limit.asks > most.sum then
+    return nil, string.format('%d %s; a limit takes at most %d%s', limit.asks, most.what, most.sum, most.advice)
   end
-  algorithm.limit(limit)
+  limit.rate = #limit.rates == 1 and limit.rates[1] or nil
+  limit.size = #limit.rates
+  limit.weight = limit.size / limits.MOST_RATES + (most and limit.asks / most.sum or 0)
+  local wrong = algorithm.limit(limit)
+  if wrong then return nil, wrong end
   return limit
 end
 
 local function parse(text)
-  if #text > LONGEST_TEXT then
-    return refuse(text, 'a limit has at most %.0f bytes', LONGEST_TEXT)
-  end
+  if #text > LONGEST_TEXT then return refuse(text, 'a limit has at most %d bytes', LONGEST_TEXT) end
   if string.sub(text, 1, 1) == '@' then
     return limits.policy(text) -- src/45_policies.lua
   end
@@ -835,57 +724,30 @@ local function parse(text)
     return refuse(text, '%s is for ratelimit_acquire, ratelimit_renew and ratelimit_release', word)
   end
   local limit, wrong = parse_rates(rates or text, algorithm)
-  if not limit then
-    return refuse(text, '%s', wrong)
-  end
+  if not limit then return refuse(text, '%s', wrong) end
   return limit
 end
 
--- leases answers the parsed limit of ratelimit_acquire and its sisters, and its algorithm; or nil and the error.
-function limits.leases(text)
-  if #text > LONGEST_TEXT then
-    return refuse(text, 'a limit has at most %.0f bytes', LONGEST_TEXT)
-  end
+local function parse_leases(text)
+  if #text > LONGEST_TEXT then return refuse(text, 'a limit has at most %d bytes', LONGEST_TEXT) end
   local algorithm = algorithms[string.match(text, '^%s*([%a_]+)')]
   if not algorithm or not algorithm.leases then
     return refuse(text, 'not a limit for leases; write it as concurrency n lease=30s')
   end
   local limit, wrong = algorithm.leases(text)
-  if not limit then
-    return refuse(text, '%s', wrong)
-  end
+  if not limit then return refuse(text, '%s', wrong) end
   limit.algorithm = algorithm
   return limit
 end
 
--- Parsed limits by their text. Parsing costs more than deciding, and an application has few limits; the bound is for
--- those who put a number of their own into each text.
-local MOST_KNOWN = 1000
-limits.known = {}
-local known_size = 0
+-- leases returns the parsed limit of ratelimit_acquire and its sisters; or nil and the error.
+limits.leases = numbers.remembered(parse_leases, {})
 
--- of answers the parsed limit, which is shared and must not be changed, or nil and the error to reply. A policy that is
--- more than one limit has `policy` (src/45_policies.lua), and is not kept here, where a limit is found to decide with.
-function limits.of(text)
-  local limit = limits.known[text]
-  if limit then
-    return limit
-  end
-  local err
-  limit, err = parse(text)
-  if not limit then
-    return nil, err
-  elseif limit.policy then
-    return limit
-  end
-  if known_size >= MOST_KNOWN then
-    limits.known = {}
-    known_size = 0
-  end
-  limits.known[text] = limit
-  known_size = known_size + 1
-  return limit
-end
+-- of returns the parsed limit, which is shared and must not be changed, or nil and the error to reply. Parsing costs more
+-- than deciding, and an application has few limits: limits.known has those that were asked for. A policy that is more than
+-- one limit has `policy` (src/45_policies.lua).
+limits.known = {}
+limits.of = numbers.remembered(parse, limits.known)
 end
 
 --@ src/45_policies.lua
@@ -896,21 +758,19 @@ do
 -- name -> { limit, limit ..., keys = { name of its key, ... }, shadow = true, track = true }
 local POLICIES = {}
 
--- find answers the policy that "@name" asks for, or nil and the error.
+-- find returns the policy that "@name" asks for, or nil and the error.
 function policies.find(text)
   local policy = POLICIES[string.sub(text, 2)]
-  if policy then
-    return policy
-  end
+  if policy then return policy end
   return nil, errors.new('NOPOLICY', '%s: no such policy in build %s; ratelimit_info lists the policies',
     errors.quote(text), BUILD_ID)
 end
 
--- names answers the names of those policies for which wanted answers true, sorted.
-function policies.names(wanted)
+-- names returns the names of all policies, or of the shadows, sorted.
+function policies.names(shadows_only)
   local names = {}
   for name, policy in pairs(POLICIES) do
-    if wanted(policy) then
+    if policy.shadow or not shadows_only then
       names[#names + 1] = name
     end
   end
@@ -918,15 +778,9 @@ function policies.names(wanted)
   return names
 end
 
--- Policies that are more than one limit to be used in their place, by "@name": what limits.policy has put together.
-local composed = {}
-
--- limits.policy answers for limits.of: the parsed limit of a policy that is one limit and nothing more. For another,
+-- limits.policy returns for limits.of: the parsed limit of a policy that is one limit and nothing more. For another,
 -- { policy = "@name", limits = parsed limits, keys =, shadow =, track = }, which policies.join puts into a request.
 function limits.policy(text)
-  if composed[text] then
-    return composed[text]
-  end
   local policy, err = policies.find(text)
   if not policy then
     return nil, err
@@ -936,47 +790,50 @@ function limits.policy(text)
   local whole = { policy = text, limits = {}, keys = policy.keys, shadow = policy.shadow, track = policy.track }
   for i, part in ipairs(policy) do
     whole.limits[i], err = limits.of(part)
-    if not whole.limits[i] then
-      return nil, err
-    end
+    if not whole.limits[i] then return nil, err end
   end
-  composed[text] = whole
   return whole
 end
 
--- lease answers the text of the limit that acquire and its sisters take from a policy, and the policy's name if it is a
+-- lease returns the text of the limit that acquire and its sisters take from a policy, and the policy's name if it is a
 -- shadow; or nil and the error.
 function policies.lease(text)
   local policy, err = policies.find(text)
   if not policy then
     return nil, err
   elseif #policy > 1 then
-    return nil, errors.new('BADLIMIT', '%s: a policy of %.0f limits; a lease takes one', errors.quote(text), #policy)
+    return nil, errors.new('BADLIMIT', '%s: a policy of %d limits; a lease takes one', errors.quote(text), #policy)
   end
   return policy[1], policy.shadow and string.sub(text, 2)
 end
 
--- join appends the limits of such a policy to those of a request. list gets, beside the limits: track = true; shadows,
--- position -> the group of limits that one shadow policy decides over (src/62_shadows.lua); composed, for policies.says.
-function policies.join(list, whole)
-  local group = whole.shadow and { name = string.sub(whole.policy, 2) }
-  list.composed = list.composed or {}
-  list.composed[#list.composed + 1] = whole
-  list.track = list.track or whole.track
+-- join appends the limits of such a policy to those of a request, which gets: composed, the policies in it; tracks, if one
+-- of them says so; groups, the shadow policies in it; group_of, limit's position -> its shadow policy.
+function policies.join(request, whole)
+  request.composed = request.composed or {}
+  request.composed[#request.composed + 1] = whole
+  request.tracks = request.tracks or whole.track
+  local group = nil
+  if whole.shadow then
+    group = { name = string.sub(whole.policy, 2), denies = false }
+    request.groups, request.group_of = request.groups or {}, request.group_of or {}
+    request.groups[#request.groups + 1] = group
+  else
+    request.enforced = true
+  end
   for _, limit in ipairs(whole.limits) do
-    list[#list + 1] = limit
+    request.limits[#request.limits + 1] = limit
     if group then
-      list.shadows = list.shadows or {}
-      list.shadows[#list] = group
+      request.group_of[#request.limits] = group
     end
   end
 end
 
--- says names the keys that the policies of a request want, for an error about their number. tracks: whether this verb
--- takes a usage key.
-function policies.says(list, tracks)
+-- wanted_keys names the keys that the policies of a request take, for an error about their number. tracks: whether this
+-- verb takes a usage key.
+function policies.wanted_keys(request, tracks)
   local text = ''
-  for _, whole in ipairs(list.composed or {}) do
+  for _, whole in ipairs(request.composed or {}) do
     local wants = whole.keys and table.concat(whole.keys, ', ') or 'a key'
     text = text .. '; ' .. whole.policy .. ' takes ' .. wants .. (tracks and whole.track and ', and a usage key last' or '')
   end
@@ -988,263 +845,210 @@ end
 local requests = {}
 do
 -- The arguments of take, peek and refund:
---   limit [limit ...] [COST c | COST c1 ... cn] [ONCE ttl_ms] [TRACK]
+--   limit [limit ...] [COST c | COST c1 ... cn] [UPTO] [ONCE ttl_ms] [TRACK]
 -- over one key for each limit, then one for ONCE and one for TRACK, in the order in which these are written.
+--
+-- A request has limits; costs, one for each; UPTO, its c; ONCE and TRACK, their keys; ttl, in ms; enforced, whether any
+-- limit is not a shadow policy's; and what policies.join adds.
 
-local OPTIONS = { COST = 'COST', ONCE = 'ONCE', TRACK = 'TRACK', cost = 'COST', once = 'ONCE', track = 'TRACK' }
+local OPTIONS = {
+  COST = 'COST', UPTO = 'UPTO', ONCE = 'ONCE', TRACK = 'TRACK', cost = 'COST', upto = 'UPTO', once = 'ONCE', track = 'TRACK',
+}
+local MOST_LIMITS = 50
 
--- read_limits answers the limits and the position after them.
-local function read_limits(args)
-  local list = {}
-  local at = 1
+-- read_limits adds the limits to a request. Returns the position after them; or nil and the error.
+local function read_limits(request, args)
+  local list, known, at, weight = request.limits, limits.known, 1, 0
   local text = args[1]
   while text and not OPTIONS[text] do
-    local limit, err = limits.of(text)
+    local limit = known[text]
     if not limit then
-      return nil, err
-    elseif limit.policy then
-      policies.join(list, limit)
+      local err
+      limit, err = limits.of(text)
+      if not limit then return nil, err end
+    end
+    if limit.policy then
+      policies.join(request, limit)
     else
       list[#list + 1] = limit
+      request.enforced = true
+      weight = weight + limit.weight
     end
     at = at + 1
     text = args[at]
   end
-  return list, at
+  request.weight = request.composed and 2 or weight
+  return at
 end
 
--- read_costs reads the numbers after COST, which stands at position at; answers one cost for each limit and the
--- position after them.
-local function read_costs(args, at, count)
-  local costs = {}
-  local given = 0
-  local text = args[at + 1]
+-- read_costs reads the numbers that begin at position at. Returns them; or nil and the error.
+local function read_costs(args, at)
+  local costs, text = {}, args[at]
   while text and not OPTIONS[text] do
     local cost = numbers.whole(text)
     if not cost then
       return nil, errors.new('BADCOST', '%s: a cost is ' .. numbers.WHOLE, errors.quote(text), '0')
     end
-    given = given + 1
-    costs[given] = cost
-    text = args[at + 1 + given]
+    costs[#costs + 1] = cost
+    text = args[at + #costs]
   end
-  if given == 1 then
-    for i = 2, count do
-      costs[i] = costs[1]
-    end
-  elseif given ~= count then
-    return nil, errors.new('BADARGS', 'the number of costs is %.0f and the number of limits %.0f; give one cost for all, '
-      .. 'or one for each', given, count)
-  end
-  return costs, at + 1 + given
+  return costs
 end
 
--- ONES are the costs of a call without COST. They are shared, and never changed.
-local ONES = {}
-
-local function ones(count)
-  for i = #ONES + 1, count do
-    ONES[i] = 1
-  end
-  return ONES
-end
-
--- read_options reads what follows the limits into request. allowed: the options that the verb has. Answers the error,
--- or nil.
+-- read_options reads what follows the limits. allowed: the options that the verb has. Returns how many keys have a
+-- meaning; or nil and the error.
 local function read_options(request, keys, args, at, allowed)
-  local count = #request.limits
-  local spare = count -- the last key that is given a meaning
+  local used = #request.limits
   while at <= #args do
     local word = OPTIONS[args[at]]
     if not word or not allowed[word] then
-      return errors.new('BADARGS', '%s: not an option here', errors.quote(args[at]))
+      return nil, errors.new('BADARGS', '%s: not an option here', errors.quote(args[at]))
     elseif request[word] then
-      return errors.new('BADARGS', '%s is given twice', word)
+      return nil, errors.new('BADARGS', '%s is given twice', word)
     end
+    at = at + 1
     if word == 'COST' then
-      local costs, after = read_costs(args, at, count)
-      if not costs then
-        return after -- the error
-      end
-      request.COST, at = costs, after
+      local err
+      request.COST, err = read_costs(args, at)
+      if err then return nil, err end
+      at = at + #request.COST
+    elseif word == 'UPTO' then
+      request.UPTO = 1
     else
-      spare = spare + 1
-      request[word] = keys[spare] or ''
+      used = used + 1
+      request[word] = keys[used] or ''
+    end
+    if word == 'ONCE' then
+      request.ttl = numbers.positive(args[at] or '')
+      if not request.ttl or request.ttl > limits.LONGEST then
+        return nil, errors.new('BADARGS', '%s: ONCE is followed by the ms for which it holds, a whole number from 1 to %d',
+          errors.quote(args[at] or ''), limits.LONGEST)
+      end
       at = at + 1
-      if word == 'ONCE' then
-        request.ttl = numbers.positive(args[at] or '')
-        if not request.ttl or request.ttl > limits.LONGEST then
-          return errors.new('BADARGS', '%s: ONCE is followed by the ms for which it holds, a whole number from 1 to %.0f',
-            errors.quote(args[at] or ''), limits.LONGEST)
-        end
-        at = at + 1
+    end
+  end
+  if request.tracks and allowed.TRACK and not request.TRACK then
+    used = used + 1
+    request.TRACK = keys[used] or ''
+  end
+  return used
+end
+
+-- within_capacity returns the costs of UPTO: no more than the least capacity of the limits that decide together.
+local function within_capacity(request)
+  local group_of, least, costs = request.group_of or {}, {}, {}
+  for i, limit in ipairs(request.limits) do
+    local group = group_of[i] or false
+    least[group] = math.min(least[group] or request.UPTO, limit.capacity)
+  end
+  for i = 1, #request.limits do
+    costs[i] = least[group_of[i] or false]
+  end
+  return costs
+end
+
+-- ONES are the costs of a call without COST. They are shared, and never changed.
+local ONES = { 1, 1, 1, 1 }
+
+-- spread gives a request a cost for each limit. Returns the error, or nil.
+local function spread(request)
+  local count, costs = #request.limits, request.COST or ONES
+  local given = request.COST and #costs or 1
+  if request.UPTO and given ~= 1 then
+    return errors.new('BADARGS', 'the number of costs is %d; UPTO takes the same from every key: give it one', given)
+  elseif given ~= 1 and given ~= count then
+    return errors.new('BADARGS', 'the number of costs is %d and the number of limits %d; give one cost for all, or one for '
+      .. 'each', given, count)
+  elseif request.UPTO then
+    request.UPTO = costs[1]
+    costs = within_capacity(request)
+  end
+  for i = #costs + 1, count do
+    costs[i] = costs[1]
+  end
+  request.costs = costs
+  return nil
+end
+
+-- excess returns the error for limits that are too much for one call, or nil.
+local function excess(list)
+  if #list > MOST_LIMITS then
+    return errors.new('BADARGS', '%d limits; one call takes at most %d', #list, MOST_LIMITS)
+  end
+  local rates, sums = 0, nil
+  for i = 1, #list do
+    local limit = list[i]
+    local most = limit.algorithm.most
+    rates = rates + #limit.rates
+    if most then
+      sums = sums or {}
+      sums[most] = (sums[most] or 0) + limit.asks
+      if sums[most] > most.sum then
+        return errors.new('BADARGS', '%d %s; one call takes at most %d%s', sums[most], most.what, most.sum, most.advice)
       end
     end
   end
-  request.COST = request.COST or ones(count)
-  if request.limits.track and allowed.TRACK and not request.TRACK then
-    spare = spare + 1
-    request.TRACK = keys[spare] or ''
-  end
-  if #keys ~= spare then
-    return errors.new('BADKEYS', 'the number of keys is %.0f and the number of limits %.0f; give each limit one key, in '
-      .. 'order%s%s', #keys, count, spare > count and ', then one for ONCE and one for TRACK' or '',
-      policies.says(request.limits, allowed.TRACK))
-  end
-  return nil
+  return rates > limits.MOST_RATES and errors.new('BADARGS', '%d rates; one call takes at most %d', rates, limits.MOST_RATES) or nil
 end
 
--- repeated answers the error for a key that is given twice, or nil.
+-- repeated returns the error for a key that is given twice, or nil.
 function requests.repeated(keys)
-  if #keys == 2 and keys[1] ~= keys[2] then
-    return nil
-  end
+  local a, b, c, d = keys[1], keys[2], keys[3], keys[4]
+  if not d and a ~= b and a ~= c and (b ~= c or not c) then return nil end
   local seen = {}
-  for _, key in ipairs(keys) do
-    if seen[key] then
-      return errors.new('BADKEYS', '%s is given twice; name each key once', errors.quote(key))
+  for i = 1, #keys do
+    if seen[keys[i]] then
+      return errors.new('BADKEYS', '%s is given twice; name each key once', errors.quote(keys[i]))
     end
-    seen[key] = true
+    seen[keys[i]] = true
   end
   return nil
 end
 
--- read answers the request: limits, COST (one for each limit), ONCE and TRACK (their keys), ttl; or nil and the error.
+-- The request of a call, which the next call uses again.
+local request = { limits = {} }
+
+-- renew empties it.
+local function renew()
+  for i = #request.limits, 1, -1 do
+    request.limits[i] = nil
+  end
+  request.COST, request.UPTO, request.ONCE, request.TRACK, request.ttl, request.tracks = nil, nil, nil, nil, nil, nil
+  request.enforced, request.composed, request.groups, request.group_of = false, nil, nil, nil
+end
+
+-- read returns the request; or nil and the error.
 function requests.read(keys, args, allowed)
   if #keys == 0 then
     return nil, errors.new('BADKEYS', 'the number of keys is 0; give each limit one key')
   end
-  local list, at = read_limits(args)
-  if not list then
-    return nil, at
-  elseif #list == 0 then
+  renew()
+  local at, err = read_limits(request, args)
+  local count = #request.limits
+  if not at then
+    return nil, err
+  elseif count == 0 then
     return nil, errors.new('BADARGS', 'no limit after the keys; give one such as 100/m for each key')
   end
-  local request = { limits = list }
-  local err = read_options(request, keys, args, at, allowed) or (#keys > 1 and requests.repeated(keys)) or nil
-  if err then
-    return nil, err
+  local used = count
+  if at <= #args or request.tracks then
+    used, err = read_options(request, keys, args, at, allowed)
   end
+  err = err or spread(request)
+  if not err and #keys ~= used then
+    err = errors.new('BADKEYS', 'the number of keys is %d and the number of limits %d; give each limit one key, in order%s%s',
+      #keys, count, used > count and ', then one for ONCE and one for TRACK' or '',
+      policies.wanted_keys(request, allowed.TRACK))
+  end
+  err = err or requests.repeated(keys) or (count > MOST_LIMITS or request.weight > 1) and excess(request.limits) or nil
+  if err then return nil, err end
   return request
 end
 end
 
---@ src/60_decisions.lua
-local decisions = {}
-do
--- One decision over one or several keys: all of them are charged, or none. The reply is
--- { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }.
-
--- The reply of a call over one key. Redis turns it into integers before the next call begins, so one table serves all
--- calls: a new one each time costs 4 % of a denied call (bench/README.md).
-local reply = { 0, 0, 0, 0, 0, 1 }
-
--- one decides over a single key: the common call, and the one that must cost next to nothing.
-function decisions.one(key, limit, cost, consume)
-  local allowed, remaining, retry, reset, w1, w2, capacity = limit.decide(key, limit, cost, consume)
-  if allowed then
-    if consume and cost > 0 then
-      limit.write(key, limit, cost, w1, w2)
-    end
-    reply[1] = 1
-  elseif allowed == nil then
-    return remaining -- the error
-  else
-    reply[1] = 0
-  end
-  reply[2], reply[3], reply[4], reply[5] = capacity or limit.capacity, remaining, retry, reset
-  return reply
-end
-
--- refused answers for a call that some limit denies: nothing is taken anywhere, so what the limits that would have
--- allowed it have to say is asked of them again, at no cost. said: the first four answers of each limit and, fifth, the
--- capacity, one after the other.
-local function refused(keys, list, said)
-  local binding, binding_capacity, least, longest_retry, longest_reset = nil, nil, nil, 0, 0
-  for i, limit in ipairs(list) do
-    local at = 5 * i
-    local allowed, remaining, retry, reset = said[at - 4], said[at - 3], said[at - 2], said[at - 1]
-    if allowed then
-      local _
-      _, remaining, _, reset = limit.decide(keys[i], limit, 0)
-      retry = 0
-    elseif not binding then
-      binding, binding_capacity = i, said[at]
-    end
-    least = (not least or remaining < least) and remaining or least
-    longest_retry = (retry == -1 or longest_retry == -1) and -1 or math.max(longest_retry, retry)
-    longest_reset = reset > longest_reset and reset or longest_reset
-  end
-  return { 0, binding_capacity, least, longest_retry, longest_reset, binding }
-end
-
--- all decides over several keys, or refunds to them. Nothing is written before every key has been read and every limit
--- has allowed. verb is the function of the limit that is asked: 'decide', or 'give' for a refund (src/40_limits.lua).
-function decisions.all(verb, keys, list, costs, consume)
-  local first, second, said = {}, {}, nil
-  local binding, binding_capacity, least, longest_retry, longest_reset = nil, nil, nil, 0, 0
-  for i = 1, #list do
-    local limit = list[i]
-    local allowed, remaining, retry, reset, w1, w2, capacity = limit[verb](keys[i], limit, costs[i], consume)
-    capacity = capacity or limit.capacity
-    if allowed == nil then
-      return remaining
-    elseif not allowed and not said then
-      said = {}
-      for before = 1, i - 1 do
-        said[5 * before - 4] = true
-      end
-    end
-    if said then
-      local at = 5 * i
-      said[at - 4], said[at - 3], said[at - 2], said[at - 1], said[at] = allowed, remaining, retry, reset, capacity
-    end
-    first[i], second[i] = w1, w2
-    if not least or remaining < least then
-      binding, binding_capacity, least = i, capacity, remaining
-    end
-    if retry > longest_retry then
-      longest_retry = retry
-    end
-    if reset > longest_reset then
-      longest_reset = reset
-    end
-  end
-  if said then
-    return refused(keys, list, said)
-  end
-  if consume then
-    for i = 1, #list do
-      local cost = costs[i]
-      if cost > 0 then
-        list[i].write(keys[i], list[i], verb == 'give' and -cost or cost, first[i], second[i])
-      end
-    end
-  end
-  return { 1, binding_capacity, least, longest_retry, longest_reset, binding }
-end
-
--- request decides what the caller asked for (src/50_requests.lua).
-function decisions.request(keys, request, consume)
-  if #request.limits == 1 then
-    return decisions.one(keys[1], request.limits[1], request.COST[1], consume)
-  end
-  return decisions.all('decide', keys, request.limits, request.COST, consume)
-end
-end
-
---@ src/62_shadows.lua
+--@ src/55_shadows.lua
 local shadows = {}
 do
--- Shadow policies decide and never deny: they are tried on real traffic before they are enforced. In a call, the limits
--- that are enforced make one decision, and each shadow policy makes one of its own: it is charged if it would allow,
--- and the call goes on whatever it says. If the enforced limits deny, nothing is charged anywhere.
---
--- Reply: { allowed, limit, remaining, retry_after_ms, reset_after_ms, index,
---          would_allowed, would_retry_after_ms, would_index }
--- The first six are those of the enforced limits; if there are none, what the shadow policies say, but for allowed = 1
--- and retry_after_ms = 0. The last three are what the call would have been told if no policy of it were a shadow.
-
 -- How many calls each shadow policy let through that it would have denied: since this library was loaded, on this node.
 local denied = {}
 
@@ -1252,127 +1056,23 @@ local function note(name)
   denied[name] = (denied[name] or 0) + 1
 end
 
--- counts answers { name, count, ... } for every shadow policy.
+-- count notes the shadow policies of a take that would have denied it.
+function shadows.count(request)
+  for _, group in ipairs(request.passes and request.groups or {}) do
+    if group.denies then
+      note(group.name)
+    end
+  end
+end
+
+-- counts returns { name, count, ... } for every shadow policy.
 function shadows.counts()
   local list = {}
-  for _, name in ipairs(policies.names(function(policy) return policy.shadow end)) do
+  for _, name in ipairs(policies.names(true)) do
     list[#list + 1] = name
     list[#list + 1] = denied[name] or 0
   end
   return list
-end
-
--- divide answers the groups of a call's limits, the enforced ones first, and that group (nil if there is none).
-local function divide(keys, request)
-  local enforced = {}
-  local groups = {}
-  for i, limit in ipairs(request.limits) do
-    local group = request.limits.shadows[i] or enforced
-    if not group.at then
-      group.at, group.keys, group.limits, group.costs = {}, {}, {}, {}
-      table.insert(groups, group == enforced and 1 or #groups + 1, group)
-    end
-    local n = #group.at + 1
-    group.at[n], group.keys[n], group.limits[n], group.costs[n] = i, keys[i], limit, request.COST[i]
-  end
-  return groups, enforced.at and enforced
-end
-
-local function ask(verb, group, consume)
-  local reply = decisions.all(verb, group.keys, group.limits, group.costs, consume)
-  if not reply.err then
-    group.reply = { reply[1], reply[2], reply[3], reply[4], reply[5], group.at[reply[6]] }
-  end
-  return reply.err and reply
-end
-
--- combine answers the six fields for several groups as for one call: the first that denies is binding, else the one
--- with least remaining, the first of equals.
-local function combine(groups)
-  local sum
-  for _, group in ipairs(groups) do
-    local reply = group.reply
-    if not sum then
-      sum = { unpack(reply) }
-    else
-      local binds = reply[6] < sum[6]
-      if reply[1] == sum[1] then
-        if reply[1] == 1 then
-          binds = reply[3] < sum[3] or (reply[3] == sum[3] and binds)
-        end
-        if sum[4] ~= -1 then
-          sum[4] = (reply[4] == -1 or reply[4] > sum[4]) and reply[4] or sum[4]
-        end
-      else
-        binds = reply[1] == 0
-        sum[4] = binds and reply[4] or sum[4]
-      end
-      if binds then
-        sum[1], sum[2], sum[6] = reply[1], reply[2], reply[6]
-      end
-      sum[3] = math.min(sum[3], reply[3])
-      sum[5] = math.max(sum[5], reply[5])
-    end
-  end
-  return sum
-end
-
--- charge takes from every group that allows, and tells in request.charged whether anything was taken.
-local function charge(verb, groups, request)
-  for _, group in ipairs(groups) do
-    local err = group.reply[1] == 1 and #groups > 1 and ask(verb, group, true)
-    if err then
-      return err
-    elseif not group.name and group.reply[1] == 0 then
-      return nil -- time went on between the two looks at the keys
-    end
-    for _, cost in ipairs(group.costs) do
-      request.charged = request.charged or (group.reply[1] == 1 and cost > 0)
-    end
-    if verb == 'decide' and group.name and group.reply[1] == 0 then
-      note(group.name)
-    end
-  end
-  return nil
-end
-
-local function decide(verb, keys, request, consume)
-  local groups, enforced = divide(keys, request)
-  -- No group may write before every key has been read: a call that errs changes nothing.
-  for _, group in ipairs(groups) do
-    local err = ask(verb, group, consume and #groups == 1)
-    if err then
-      return err
-    end
-  end
-  if consume and (not enforced or enforced.reply[1] == 1) then
-    local err = charge(verb, groups, request)
-    if err then
-      return err
-    end
-  end
-  local reply, would = combine(enforced and { enforced } or groups), combine(groups)
-  if not enforced then
-    reply[1], reply[4] = 1, 0
-  end
-  reply[7], reply[8], reply[9] = would[1], would[4], would[6]
-  return reply
-end
-
--- request is decisions.request for calls that may name shadow policies.
-function shadows.request(keys, request, consume)
-  if request.limits.shadows then
-    return decide('decide', keys, request, consume)
-  end
-  return decisions.request(keys, request, consume)
-end
-
--- refund gives back, to each group apart: a blocked key under a shadow policy does not keep the others from it.
-function shadows.refund(keys, request)
-  if request.limits.shadows then
-    return decide('give', keys, request, true)
-  end
-  return decisions.all('give', keys, request.limits, request.COST, true)
 end
 
 -- lease turns the reply of acquire or renew under a shadow policy: a lease that would have been refused is not held.
@@ -1386,6 +1086,198 @@ function shadows.lease(name, reply)
 end
 end
 
+--@ src/60_decisions.lua
+local decisions = {}
+do
+-- One decision over the rates of one or several keys: all of them are charged, or none. First every key is read into a
+-- state for each rate (src/30_states.lua); then the states decide, are charged and summed up; what was charged is written
+-- last. A call that errs has therefore changed nothing.
+--
+-- Shadow policies decide and never deny: they are tried on real traffic before they are enforced. In a call, the limits
+-- that are enforced make one decision, and each shadow policy (a group) makes one of its own: it is charged if it would
+-- allow, and the call goes on whatever it says. If the enforced limits deny, nothing is charged anywhere.
+--
+-- The reply: { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }, and with shadow policies
+-- would_allowed, would_retry_after_ms, would_index: what the call would have been told if no policy of it were a shadow.
+
+local list = states.list
+local ENFORCED = {} -- the group of the limits that are enforced
+
+-- open reads every key of a request into states, and marks those that deny: this is where a call is denied. Returns the
+-- error, or nil.
+local function open(keys, request, verb)
+  local asked, costs, group_of, count = request.limits, request.costs, request.group_of, 0
+  states.trim()
+  ENFORCED.denies = false
+  for i = 1, #asked do
+    local limit, cost, group = asked[i], costs[i], ENFORCED
+    if group_of then group = group_of[i] or ENFORCED end
+    local err = limit.open(keys[i], limit, count + 1, verb == 'charge' and cost or 1)
+    if err then return err end
+    if verb == 'refund' then cost = 0 end -- it takes nothing, and is denied by a block alone; room is made for one unit
+    local last = count + limit.size
+    for at = count + 1, last do
+      local state = list[at]
+      local denies = cost > state.free
+      state.index, state.cost, state.group, state.denies = i, cost, group, denies
+      if denies then group.denies = true end
+    end
+    count = last
+  end
+  request.count = count
+  return nil
+end
+
+-- fit lowers the cost of a group to the units that fit, from 1 to most (UPTO). Returns them, 0 if not even one fits.
+local function fit(count, group, most)
+  local fits = most
+  for i = 1, count do
+    if list[i].group == group then
+      fits = math.min(fits, list[i].cost, math.max(0, list[i].free))
+    end
+  end
+  for i = 1, count do
+    local state = list[i]
+    if state.group == group then
+      state.cost = math.max(1, fits)
+      state.denies = state.cost > state.free
+    end
+  end
+  group.denies = fits == 0
+  return fits
+end
+
+-- wait returns the ms after which a rate that denies would allow, -1 for never.
+local function wait(state)
+  if state.cost > state.rate.capacity then return -1 end
+  return state.foreign > 0 and state.foreign or state.rate.wait(state, state.cost)
+end
+
+-- sum_up writes the six fields of a reply over the states of a group, of all states if it is nil. They are the least
+-- remaining, the longest waits, and the binding rate: the first that denies, else the first with least remaining.
+-- upto: field 1 is how many units were taken.
+local function sum_up(reply, count, group, upto)
+  local binding, denies, units, least = nil, false, upto and numbers.MOST or 1, numbers.MOST
+  local longest_wait, longest_reset = 0, 0
+  for i = 1, count do
+    local state = list[i]
+    if not group or state.group == group then
+      local free, ms, reset = state.free, 0, state.foreign
+      if state.denies then
+        ms = wait(state)
+        if not denies then
+          binding, denies, longest_wait = state, true, 0
+        end
+      else
+        reset = 0
+        if not denies then
+          if free < least or not binding then binding = state end
+          if state.rate.delays and state.cost > 0 and state.group.charged then ms = state.delay end
+        end
+      end
+      if reset == 0 then
+        reset = state.rate.reset(state)
+        state.reset = reset
+      end
+      if reset > longest_reset then longest_reset = reset end
+      if ms ~= 0 and longest_wait ~= -1 and (ms > longest_wait or ms == -1) then longest_wait = ms end
+      if free < least then least = free > 0 and free or 0 end
+      if upto and state.cost < units then units = state.cost end
+    end
+  end
+  reply[1] = denies and 0 or units
+  reply[2], reply[3], reply[4], reply[5], reply[6] = binding.rate.capacity, least, longest_wait, longest_reset, binding.index
+  return reply
+end
+
+-- The reply of a call. Redis turns it into integers before the next call begins, so one table serves all calls: a new one
+-- each time costs 4 % of a denied call (bench/README.md).
+local usual = { 0, 0, 0, 0, 0, 1 }
+
+-- reply_to sums up what was decided.
+local function reply_to(request)
+  local count, upto = request.count, request.UPTO
+  if not request.groups then return sum_up(usual, count, nil, upto) end
+  local would = sum_up({}, count, nil, upto)
+  local reply = sum_up({}, count, request.enforced and ENFORCED, upto)
+  if not request.enforced then
+    reply[1], reply[4] = upto or 1, 0
+  end
+  reply[7], reply[8], reply[9] = would[1], would[4], would[6]
+  return reply
+end
+
+-- decide decides over a request and charges the states, but writes nothing; or, with the verb refund, gives back to them,
+-- to each group apart: a blocked key under a shadow policy does not keep the others from it. Returns the reply; or nil and
+-- the error.
+function decisions.decide(keys, request, verb)
+  local err = open(keys, request, verb)
+  if err then return nil, err end
+  local count, groups, units = request.count, request.groups, request.UPTO
+  if units and units > 0 and request.enforced then
+    units = fit(count, ENFORCED, units)
+  end
+  request.passes = not ENFORCED.denies
+  ENFORCED.charged = request.passes
+  for i = 1, groups and #groups or 0 do
+    if units and request.costs[1] > 0 then
+      fit(count, groups[i], math.max(1, units))
+    end
+    groups[i].charged = not groups[i].denies and (request.passes or verb == 'refund')
+  end
+  for i = 1, count do
+    local state = list[i]
+    local cost = state.cost
+    if verb == 'refund' then cost = request.costs[state.index] end
+    if cost > 0 and state.group.charged then state.rate[verb](state, cost) end
+  end
+  return reply_to(request)
+end
+
+-- write stores what decide has charged or given back. Returns whether that was anything.
+function decisions.write(keys, request)
+  local asked, costs, at, any = request.limits, request.costs, 1, false
+  for i = 1, #asked do
+    local limit = asked[i]
+    if costs[i] > 0 and list[at].group.charged then
+      limit.write(keys[i], limit, at)
+      any = true
+    end
+    at = at + limit.size
+  end
+  return any
+end
+
+-- one is decide and write for one key with one rate, the common call.
+function decisions.one(key, limit, cost)
+  local rate, allowed, remaining, retry, reset = limit.rate, nil, nil, nil, nil
+  if limit.take and cost > 0 then
+    allowed, remaining, retry, reset = limit.take(key, rate, cost)
+  end
+  if not allowed then
+    local err = limit.open(key, limit, 1, cost)
+    if err then return err end
+    local state = list[1]
+    remaining, retry, reset = state.free, 0, state.foreign
+    if cost > remaining then
+      state.cost = cost
+      allowed, remaining, retry = 0, remaining > 0 and remaining or 0, wait(state)
+      reset = reset > 0 and reset or rate.reset(state)
+    else
+      if cost > 0 then
+        rate.charge(state, cost)
+        remaining, retry = state.free, rate.delays and state.delay or 0
+      end
+      allowed, reset = 1, rate.reset(state)
+      state.reset = reset
+      if cost > 0 then limit.write(key, limit, 1) end
+    end
+  end
+  usual[1], usual[2], usual[3], usual[4], usual[5], usual[6] = allowed, rate.capacity, remaining, retry, reset, 1
+  return usual
+end
+end
+
 --@ src/65_tracking.lua
 local tracking = {}
 do
@@ -1395,39 +1287,38 @@ do
 -- State: a hash. allowed, denied, cost (of allowed calls), first, last (ms since the epoch), and a<minute>, d<minute>:
 -- calls allowed and denied in that minute (minutes since the epoch). The key expires a day after the last use.
 
+local NO_RECORD = 'does not hold a usage record'
 local MINUTE = 60000
 local SERIES = 60 -- minutes
 local KEPT = 86400000 -- ms
-local NO_RECORD = 'does not hold a usage record'
 
--- open reads a record, before a decision is made, so that nothing is left to go wrong after it; or nil and the error for
--- a key that holds anything else.
-function tracking.open(key)
-  local now = clock.ms()
-  local minute = string.format('%.0f', math.floor(now / MINUTE))
-  local names = { 'allowed', 'denied', 'cost', 'first', 'last', 'a' .. minute, 'd' .. minute }
-  local values = redis.pcall('HMGET', key, unpack(names))
-  if values.err then
-    return nil, string.sub(values.err, 1, 9) == 'WRONGTYPE' and errors.unusable(key, NO_RECORD) or values
+-- fields returns some fields of a record as numbers, 0 for those that are not there; or nil and the error for a key that
+-- holds anything else.
+local function fields(key, ...)
+  local values, any = redis.pcall('HMGET', key, ...), false
+  if values.err then return nil, errors.failed(key, values, NO_RECORD) end
+  for i = 1, #values do
+    any = any or values[i]
+    values[i] = numbers.whole(values[i] or '0')
+    if not values[i] then return nil, errors.unusable(key, NO_RECORD) end
   end
-  local record = { key = key, now = now, minute = minute }
-  for i, name in ipairs(names) do
-    record[name] = values[i] and numbers.whole(values[i]) or nil
-    if values[i] and not record[name] then
-      return nil, errors.unusable(key, NO_RECORD)
-    end
-  end
-  local whole = record.first and record.last and record.cost and (record.allowed or record.denied)
-  local left = redis.call('PTTL', key)
-  if left == -1 or (left >= 0 and not whole) then
-    return nil, errors.unusable(key, NO_RECORD)
-  end
-  return record
+  if not any and redis.call('PTTL', key) ~= -2 then return nil, errors.unusable(key, NO_RECORD) end
+  return values
 end
 
--- check answers the error for a key that holds anything but a record, or nil.
-function tracking.check(key)
-  local _, err = tracking.open(key)
+-- What read has read and note writes: the minute, the names of the total and of the count in that minute, and the numbers
+-- under these, `cost` and `first`.
+local record = {}
+
+-- read reads what a decision is going to change in a record, before anything is written, so that nothing is left to go
+-- wrong after it. Returns the error, or nil.
+function tracking.read(key, allowed)
+  local now = clock.ms()
+  record.minute = (now - now % MINUTE) / MINUTE
+  record.total, record.in_minute = 'denied', string.format(allowed and 'a%d' or 'd%d', record.minute)
+  if allowed then record.total = 'allowed' end
+  local err
+  record.values, err = fields(key, record.total, record.in_minute, 'cost', 'first')
   return err
 end
 
@@ -1440,47 +1331,55 @@ local function forget_old(key, minute)
   end
 end
 
--- note counts a decision in the record that open has read. A total stops at 2^53.
-function tracking.note(record, allowed, cost)
-  local total = allowed and 'allowed' or 'denied'
-  local field = (allowed and 'a' or 'd') .. record.minute
-  local function sum(name, more)
-    return string.format('%.0f', math.min(numbers.MOST, (record[name] or 0) + more))
-  end
-  local now = string.format('%.0f', record.now)
-  redis.call('HSET', record.key, 'first', record.first and sum('first', 0) or now, 'last', now, total, sum(total, 1),
-    'cost', sum('cost', allowed and cost or 0), field, sum(field, 1))
-  redis.call('PEXPIREAT', record.key, string.format('%.0f', record.now + KEPT))
-  if not record[field] then
-    states.forget(record.key)
-    forget_old(record.key, math.floor(record.now / MINUTE))
-  end
+-- sum adds to a number of a record, which stops at 2^53.
+local function sum(number, more)
+  local result = number + more
+  return numbers.arg(result < numbers.MOST and result or numbers.MOST)
 end
 
--- read answers what ratelimit_usage replies.
-function tracking.read(key)
-  local fields, minutes = {}, {}
+-- note counts a decision in the record that read has read.
+function tracking.note(key, cost)
+  local now, values = clock.ms(), record.values
+  redis.call('HSET', key, 'last', numbers.arg(now), record.total, sum(values[1], 1), record.in_minute, sum(values[2], 1),
+    'cost', sum(values[3], cost))
+  if values[4] == 0 then
+    states.forget(key)
+    redis.call('HSET', key, 'first', now)
+  end
+  redis.call('PEXPIREAT', key, numbers.arg(now + KEPT))
+  if values[2] == 0 then forget_old(key, record.minute) end
+end
+
+-- check returns the error for a key that holds anything but a record, or nil.
+function tracking.check(key)
+  local _, err = fields(key, 'first', 'last', 'allowed', 'denied', 'cost')
+  return err
+end
+
+-- usage returns what ratelimit_usage replies.
+function tracking.usage(key)
+  local held, minutes = {}, {}
   local flat = redis.call('HGETALL', key)
   for i = 1, #flat, 2 do
     local minute = string.match(flat[i], '^[ad](%d+)$')
-    fields[flat[i]] = numbers.whole(flat[i + 1]) or 0
-    if minute and numbers.whole(minute) and not fields[minute] then
-      fields[minute] = true
+    held[flat[i]] = numbers.whole(flat[i + 1]) or 0
+    if minute and numbers.whole(minute) and not held[minute] then
+      held[minute] = true
       minutes[#minutes + 1] = tonumber(minute)
     end
   end
   table.sort(minutes)
   local series = {}
-  local newest = math.floor((fields.last or 0) / MINUTE)
+  local newest = math.floor((held.last or 0) / MINUTE)
   for _, minute in ipairs(minutes) do
     if minute <= newest and minute > newest - SERIES then
-      local name = string.format('%.0f', minute)
-      series[#series + 1] = { minute * MINUTE, fields['a' .. name] or 0, fields['d' .. name] or 0 }
+      local name = string.format('%d', minute)
+      series[#series + 1] = { minute * MINUTE, held['a' .. name] or 0, held['d' .. name] or 0 }
     end
   end
   return {
-    'allowed', fields.allowed or 0, 'denied', fields.denied or 0, 'cost', fields.cost or 0, 'first_ms', fields.first or 0,
-    'last_ms', fields.last or 0, 'interval_ms', MINUTE, 'series', series,
+    'allowed', held.allowed or 0, 'denied', held.denied or 0, 'cost', held.cost or 0, 'first_ms', held.first or 0,
+    'last_ms', held.last or 0, 'interval_ms', MINUTE, 'series', series,
   }
 end
 end
@@ -1494,39 +1393,42 @@ do
 --
 -- State: "once:<the fields of the reply>" (nine if a shadow policy had a say, else six), expiring after the caller's ttl.
 
--- read answers the reply that is kept under key, nil if there is none; or nil and the error.
+local SIX = '^once:(%d+),(%d+),(%d+),(%d+),(%d+),(%d+)'
+
+-- read returns the reply that is kept under key, nil if there is none; or nil and the error.
 function once.read(key)
-  local value = redis.pcall('GET', key)
-  if not value then
+  local value = redis.pcall('GETRANGE', key, '0', '255') -- longer than any reply
+  if value == '' then
     return nil
   elseif type(value) == 'table' then
-    return nil, states.not_a_state(key, value)
+    return nil, errors.failed(key, value, 'is not a string')
   end
-  local reply = { string.match(value, '^once:(%d+),(%d+),(%d+),(%d+),(%d+),(%d+)$') }
+  local reply = { string.match(value, SIX .. '$') }
   if #reply == 0 then
-    reply = { string.match(value, '^once:(%d+),(%d+),(%d+),(%d+),(%d+),(%d+),([01]),(-?%d+),(%d+)$') }
+    reply = { string.match(value, SIX .. ',(%d+),(-?%d+),(%d+)$') }
   end
-  if #reply == 0 then
-    local owner = states.owner(value)
-    local what = owner and 'the state of a limit (' .. owner.name .. ')' or states.blocked(value) and 'a block'
-    return nil, what and states.in_use(key, what) or states.unreadable(key, value)
-  end
+  local readable = #reply > 0
   for i = 1, #reply do
-    reply[i] = reply[i] == '-1' and -1 or numbers.whole(reply[i])
-    if not reply[i] then
-      return nil, states.unreadable(key, value)
-    end
+    reply[i] = reply[i] == '-1' and -1 or numbers.whole(reply[i]) or nil
+    readable = readable and reply[i]
   end
-  return reply
+  if readable then return reply end
+  local owner = states.owner(value)
+  if owner then
+    return nil, states.in_use(key, 'the state of a limit (' .. owner.name .. ')')
+  elseif string.find(value, '^blocked:') then
+    return nil, states.in_use(key, 'a block')
+  end
+  return nil, states.unreadable(key)
 end
 
 function once.keep(key, reply, ttl)
-  local fields = 'once:%.0f,%.0f,%.0f,%.0f,%.0f,%.0f'
+  local fields = 'once:%d,%d,%d,%d,%d,%d'
   if #reply > 6 then
-    fields = fields .. ',%.0f,%.0f,%.0f'
+    fields = fields .. ',%d,%d,%d'
   end
   states.forget(key)
-  redis.call('SET', key, string.format(fields, unpack(reply)), 'PX', string.format('%.0f', ttl))
+  redis.call('PSETEX', key, ttl, string.format(fields, unpack(reply)))
 end
 end
 
@@ -1537,12 +1439,12 @@ do
 
 local LONGEST_ID = 256 -- bytes
 
--- call answers what the algorithm's function of that name does.
+-- call returns what the algorithm's function of that name does.
 function leases.call(verb, keys, args)
   if #keys ~= 1 then
-    return errors.new('BADKEYS', 'the number of keys is %.0f; %s takes one', #keys, verb)
+    return errors.new('BADKEYS', 'the number of keys is %d; %s takes one', #keys, verb)
   elseif #args ~= 2 then
-    return errors.new('BADARGS', 'the number of arguments is %.0f; %s takes a limit and a lease id', #args, verb)
+    return errors.new('BADARGS', 'the number of arguments is %d; %s takes a limit and a lease id', #args, verb)
   end
   local text, shadow = args[1], nil
   if string.sub(text, 1, 1) == '@' then
@@ -1552,17 +1454,13 @@ function leases.call(verb, keys, args)
     end
   end
   local limit, err = limits.leases(text)
-  if not limit then
-    return err
-  end
+  if not limit then return err end
   local id = args[2]
   if #id == 0 or #id > LONGEST_ID then
-    return errors.new('BADARGS', 'the lease id %s is not of 1 to %.0f bytes', errors.quote(id), LONGEST_ID)
+    return errors.new('BADARGS', 'the lease id %s is not of 1 to %d bytes', errors.quote(id), LONGEST_ID)
   end
   local reply = limit.algorithm[verb](keys[1], limit, id)
-  if shadow and verb ~= 'release' then
-    return shadows.lease(shadow, reply)
-  end
+  if shadow and verb ~= 'release' then return shadows.lease(shadow, reply) end
   return reply
 end
 end
@@ -1572,32 +1470,27 @@ local holdings = {}
 do
 -- What verbs that take keys without a limit need to know of them: reset, block, unblock.
 
--- of returns what a key holds: { kind = 'none' }, { kind = 'state', value =, expiry =, blocked = ms since the epoch }
--- (a string; without a block blocked is 0), { kind = 'leases', blocked = }, or what no block can cover: { in_use = what }.
--- Or nil and the error.
+local MOST_KEYS = 250
+local MOST_BYTES = 2500000
+
+-- of returns what a key holds; or nil and the error.
+--   leases   whether it is a set of leases
+--   blocked  ms for which the key is blocked, 0 if it is not
+--   from     of a string: where the state begins in the value, in bytes
+--   expiry   of a state under a block: ms since the epoch, 0 if there is none
+--   in_use   of what no block can cover: what it is
 local function of(key)
-  local value = redis.pcall('GET', key)
-  if not value then
-    return { kind = 'none', blocked = 0, value = '', expiry = 0 }
-  elseif type(value) == 'string' then
-    local ends = redis.call('PEXPIRETIME', key)
-    local untill, state, expiry = states.blocked(value)
-    local request = string.sub(value, 1, 5) == 'once:'
-    if not untill and not request and not states.owner(value) then
-      return nil, states.unreadable(key, value)
-    elseif ends < 0 then
-      return nil, states.missing_expiry(key)
-    elseif request then
-      return { in_use = states.REQUEST, blocked = 0 }
-    end
-    return { kind = 'state', blocked = untill or 0, value = untill and state or value, expiry = expiry or ends }
-  end
-  if lease_sets.holds(key) then
-    return { kind = 'leases', blocked = lease_sets.blocked_until(key) }
+  local found, err = states.look(key)
+  if found and not found.leases then
+    return {
+      blocked = found.blocked, from = found.from, expiry = found.expiry, in_use = found.request and states.REQUEST or nil,
+    }
+  elseif lease_sets.last(key) then
+    return { leases = true, blocked = math.max(0, lease_sets.blocked_until(key) - clock.ms()) }
   elseif not tracking.check(key) then
-    return { in_use = 'a usage record', blocked = 0 }
+    return { blocked = 0, in_use = 'a usage record' }
   end
-  return nil, states.not_a_state(key, value)
+  return nil, err
 end
 
 -- all checks the arguments of a verb that takes keys and `want` words more, and returns what each key holds; or nil and
@@ -1605,22 +1498,35 @@ end
 function holdings.all(verb, keys, args, want)
   if #keys == 0 then
     return nil, errors.new('BADKEYS', 'the number of keys is 0; name at least one to %s', verb)
+  elseif #keys > MOST_KEYS then
+    return nil, errors.new('BADKEYS', 'the number of keys is %d; %s takes at most %d', #keys, verb, MOST_KEYS)
   elseif #args ~= want then
     return nil, errors.new('BADARGS', '%s: %s takes the keys%s', errors.quote(args[want + 1] or ''), verb,
       want == 0 and ' only' or ' and the ms for which they are denied')
   end
   local err = requests.repeated(keys)
-  if err then
-    return nil, err
-  end
+  if err then return nil, err end
   local list = {}
   for i, key in ipairs(keys) do
     list[i], err = of(key)
-    if err then
-      return nil, err
-    end
+    if err then return nil, err end
   end
   return list
+end
+
+-- too_large returns the error for blocked keys, or keys to block, whose states are too large to be copied in one call; or nil.
+function holdings.too_large(keys, list, verb)
+  local bytes = 0
+  for i, key in ipairs(keys) do
+    if not list[i].leases and (verb == 'block' or list[i].blocked > 0) then
+      bytes = bytes + redis.call('STRLEN', key)
+    end
+  end
+  if bytes > MOST_BYTES then
+    return errors.new('BADKEYS', 'the keys hold %d bytes, and %s copies them: at most %d in one call; name fewer keys', bytes,
+      verb, MOST_BYTES)
+  end
+  return nil
 end
 end
 
@@ -1629,149 +1535,158 @@ do
 -- concurrency n lease=30s: at most n leases at a time. A lease has an id of the caller's choice, is held until it is
 -- released, and lapses by the server's clock if it is not renewed in time: a caller that died keeps nobody out.
 --
--- State: a sorted set, see src/28_lease_sets.lua.
+-- State: a sorted set, see src/32_lease_sets.lua.
 --
 -- A new n counts at once: leases beyond a lowered n are not taken away. A new lease time holds from the next acquire
 -- or renew on; a lease that would last for longer than it (the clock was set back, the time was lowered) lapses then.
 
 local MEMBER, BLOCK = lease_sets.MEMBER, lease_sets.BLOCK
+local MOST = 5000 -- leases
 
-local function digits(number)
-  return string.format('%.0f', number)
-end
+-- What a call has read of a key.
+--   now      ms since the epoch
+--   last     when the last member lapses; 0: the key holds no set
+--   lapses   when the lease of this id lapses, 0 if it holds none
+--   blocked  ms for which the key is blocked, 0 if it is not
+--   string   whether it holds a block with nothing left under it
+local held = {}
 
--- score answers when a member lapses, or nil.
-local function score(key, member)
-  local text = redis.call('ZSCORE', key, member)
-  return text and tonumber(text) or nil
-end
-
--- blocked_for answers the ms for which the key is blocked, 0 if it is not, and whether it holds a set of leases; or nil
--- and the error for a key that holds anything else, but for a block over a state that has run out.
-local function blocked_for(key, now)
-  local ours, err = lease_sets.holds(key)
-  if ours then
-    return math.max(0, lease_sets.blocked_until(key) - now), true
-  elseif ours == nil then
-    return 0, false
+-- read fills in held. Returns the error, or nil.
+local function read(key, id)
+  local now = clock.ms()
+  local last, err = lease_sets.last(key)
+  held.now, held.last, held.lapses, held.blocked, held.string = now, last, 0, 0, false
+  if last == 0 then
+    return nil
+  elseif last then
+    local scores = redis.call('ZMSCORE', key, MEMBER .. id, BLOCK)
+    held.lapses = tonumber(scores[1] or 0)
+    held.blocked = math.max(0, (scores[2] or 0) - now)
+    return nil
   end
-  local value = redis.pcall('GET', key)
-  local untill, _, expiry = states.blocked(type(value) == 'string' and value or '')
-  if untill and expiry < now then
-    return math.max(0, untill - now), false
-  end
-  return nil, err
+  local found = states.look(key)
+  if not found or found.request or found.left >= 0 then return err end
+  held.last, held.blocked, held.string = 0, found.blocked, true
+  return nil
 end
 
--- held answers how many leases are held at now. If all of them would last for longer than a lease does (the clock was set
--- back), they leave room for one.
-local function held(key, limit, now)
-  local from = '(' .. digits(now)
-  local count = redis.call('ZCOUNT', key, from, '+inf')
-  local far = redis.call('ZCOUNT', key, '(' .. digits(now + limit.lease), '+inf')
-  local block = lease_sets.blocked_until(key)
-  if block > now then
-    count = count - 1
-    far = block > now + limit.lease and far - 1 or far
+-- count returns how many leases are held, and how many count for a limit: if all of them would last for longer than a
+-- lease does (the clock was set back), they leave room for one.
+local function count(key, limit)
+  if held.last <= held.now then return 0, 0 end
+  local now, blocked = held.now, held.blocked > 0 and 1 or 0
+  local all = redis.call('ZCOUNT', key, string.format('(%d', now), '+inf') - blocked
+  local latest = now + limit.lease
+  if held.last <= latest then return all, all end
+  local far = redis.call('ZCOUNT', key, string.format('(%d', latest), '+inf')
+  if held.blocked > limit.lease then
+    far = far - 1
   end
-  return far > 0 and far == count and math.min(count, limit.capacity - 1) or count
+  return all, far > 0 and far == all and math.min(all, limit.capacity - 1) or all
 end
 
-local function answer(key, limit, now, allowed, count, retry)
-  local last = redis.pcall('ZRANGE', key, -2, -1, 'WITHSCORES')
-  local reset = 0
-  for i = 1, last.err and 0 or #last, 2 do
-    if last[i] ~= BLOCK then
-      reset = math.max(reset, tonumber(last[i + 1]) - now)
+-- cut lets what would last for longer than a lease does lapse at ms.
+local function cut(key, ms)
+  local far = redis.call('ZRANGE', key, string.format('(%d', ms), '+inf', 'BYSCORE')
+  local words = {}
+  for _, member in ipairs(far) do
+    if member ~= BLOCK then
+      words[#words + 1] = ms
+      words[#words + 1] = member
     end
   end
-  return { allowed, limit.capacity, math.max(0, limit.capacity - count), retry, reset, 1 }
+  for from = 1, #words, 2000 do
+    redis.call('ZADD', key, unpack(words, from, math.min(from + 1999, #words)))
+  end
 end
 
--- keep stores a lease. What has lapsed goes, and what would last for longer than a lease does is cut to that.
-local function keep(key, limit, member, now, is_set)
-  local lapses = digits(now + limit.lease)
-  if is_set then
-    redis.call('ZREMRANGEBYSCORE', key, '-inf', digits(now))
-    for _, far in ipairs(redis.call('ZRANGE', key, '(' .. lapses, '+inf', 'BYSCORE')) do
-      if far ~= BLOCK then
-        redis.call('ZADD', key, lapses, far)
-      end
+-- keep stores a lease, and takes away what has lapsed. Returns the reply.
+local function keep(key, limit, id, others)
+  local now, lapses = held.now, held.now + limit.lease
+  if held.last == 0 then
+    states.forget(key)
+    if held.string then
+      redis.call('DEL', key)
     end
   else
-    states.forget(key)
-    redis.call('DEL', key) -- a block that has run out
+    redis.call('ZREMRANGEBYSCORE', key, '-inf', now)
+    if held.last > lapses then
+      cut(key, lapses)
+    end
   end
-  redis.call('ZADD', key, lapses, member)
-  lease_sets.settle(key)
+  redis.call('ZADD', key, lapses, MEMBER .. id)
+  redis.call('PEXPIREAT', key, math.max(lapses, now + held.blocked))
+  return { 1, limit.capacity, math.max(0, limit.capacity - others - 1), 0, limit.lease, 1 }
+end
+
+-- refuse returns the reply to a call that gets no lease. counted: how many leases count.
+local function refuse(key, limit, counted, retry)
+  local last = held.last
+  if held.blocked > 0 and last > 0 then
+    last = 0
+    local two = redis.call('ZRANGE', key, '-2', '-1', 'WITHSCORES')
+    for i = 1, #two, 2 do
+      if two[i] ~= BLOCK then
+        last = tonumber(two[i + 1])
+      end
+    end
+  end
+  return { 0, limit.capacity, math.max(0, limit.capacity - counted), retry, math.max(0, last - held.now), 1 }
 end
 
 -- acquire takes a lease, or prolongs the one that this id holds: a retry does not take a second one.
 local function acquire(key, limit, id)
-  local now = clock.ms()
-  local blocked, is_set = blocked_for(key, now)
-  if not blocked then
-    return is_set -- the error
-  elseif blocked > 0 then
-    return { 0, limit.capacity, 0, blocked, blocked, 1 }
+  local err = read(key, id)
+  if err then
+    return err
+  elseif held.blocked > 0 then
+    return { 0, limit.capacity, 0, held.blocked, held.blocked, 1 }
   end
-  local member = MEMBER .. id
-  local lapses = is_set and score(key, member) or now
-  local count = is_set and held(key, limit, now) or 0
-  if lapses <= now then
-    if count >= limit.capacity then
-      local freeing = redis.call('ZRANGE', key, '(' .. digits(now), '+inf', 'BYSCORE', 'LIMIT',
-        digits(count - limit.capacity), '1', 'WITHSCORES')
-      return answer(key, limit, now, 0, count, tonumber(freeing[2]) - now)
-    end
+  local all, counted = count(key, limit)
+  if held.lapses > held.now then
+    return keep(key, limit, id, all - 1)
+  elseif counted < limit.capacity then
+    return keep(key, limit, id, all)
   end
-  keep(key, limit, member, now, is_set)
-  return answer(key, limit, now, 1, held(key, limit, now), 0)
+  local freeing = redis.call('ZRANGE', key, string.format('(%d', held.now), '+inf', 'BYSCORE', 'LIMIT', counted - limit.capacity, '1',
+    'WITHSCORES')
+  return refuse(key, limit, counted, freeing[2] - held.now)
 end
 
 -- renew prolongs a lease that is held, also while the key is blocked; a lease that has lapsed stays lost, and its
 -- retry_after is -1.
 local function renew(key, limit, id)
-  local now = clock.ms()
-  local blocked, is_set = blocked_for(key, now)
-  if not blocked then
-    return is_set -- the error
-  end
-  local member = MEMBER .. id
-  local lapses = is_set and score(key, member) or now
-  if lapses <= now then
-    return answer(key, limit, now, 0, is_set and held(key, limit, now) or 0, -1)
-  end
-  keep(key, limit, member, now, true)
-  return answer(key, limit, now, 1, held(key, limit, now), 0)
+  local err = read(key, id)
+  if err then return err end
+  local all, counted = count(key, limit)
+  if held.lapses > held.now then return keep(key, limit, id, all - 1) end
+  return refuse(key, limit, counted, -1)
 end
 
 -- release gives a lease back: 1, or 0 if this id holds none any more.
 local function release(key, _, id)
-  local now = clock.ms()
-  local blocked, is_set = blocked_for(key, now)
-  if not blocked then
-    return is_set -- the error
-  end
-  local member = MEMBER .. id
-  local lapses = is_set and score(key, member) or now
-  if lapses <= now then
+  local err = read(key, id)
+  if err then
+    return err
+  elseif held.lapses <= held.now then
     return 0
   end
-  redis.call('ZREM', key, member)
-  lease_sets.settle(key)
+  redis.call('ZREM', key, MEMBER .. id)
+  if held.lapses == held.last then
+    lease_sets.settle(key)
+  end
   return 1
 end
 
--- parse reads "concurrency n lease=30s"; answers the limit, or nil and what is wrong.
+-- parse reads "concurrency n lease=30s"; returns the limit, or nil and what is wrong.
 local function parse(text)
-  local count, lease = string.match(text, '^%s*concurrency%s+(%S+)%s+lease=(%S+)%s*$')
-  if not count then
-    return nil, 'not of the form concurrency n lease=30s'
-  end
-  local limit = { capacity = numbers.positive(count) }
+  local n, lease = string.match(text, '^%s*concurrency%s+(%S+)%s+lease=(%S+)%s*$')
+  if not n then return nil, 'not of the form concurrency n lease=30s' end
+  local limit = { capacity = numbers.positive(n) }
   if not limit.capacity then
-    return nil, string.format('the count %s is not ' .. numbers.WHOLE, errors.quote(count), '1')
+    return nil, string.format('the count %s is not ' .. numbers.WHOLE, errors.quote(n), '1')
+  elseif limit.capacity > MOST then
+    return nil, string.format('%d leases; a limit takes at most %d', limit.capacity, MOST)
   end
   local wrong
   limit.lease, wrong = limits.period(lease)
@@ -1781,9 +1696,7 @@ end
 algorithms.concurrency = {
   name = 'concurrency',
   leases = parse,
-  holds = function()
-    return false
-  end,
+  holds = function() return false end,
   acquire = acquire,
   renew = renew,
   release = release,
@@ -1797,239 +1710,144 @@ do
 --
 -- State. The key expires at the end of the window.
 --   one rate:        the count, a plain integer; the window's end is the expiry
---   several rates:   each "<count>:<end of the window, ms since the epoch>"
+--   several rates:   each "<count>:<end of the window, ms since the epoch>", see src/35_packed.lua
 --
 -- A new n counts at once against what the open window has counted. A new period or align takes effect when the window
 -- ends, but a window that would stay open for longer than the period (the period was lowered, or the clock was set
 -- back) gives way to a new one, in which what was counted leaves room for just this call.
 
-local COUNT = '^[1-9]%d*$'
+local PREFIX = 'fixed_window:'
 
-local prefixed = packed.prefixed('fixed_window:')
+local prefixed = packed.prefixed(PREFIX)
 
-local function holds(value)
-  return (string.find(value, COUNT) ~= nil and numbers.whole(value) ~= nil) or prefixed(value)
+-- plain_count reads the value of one rate.
+local plain_count = numbers.remembered(function(value)
+  return string.find(value, '^[1-9]%d*$') and numbers.whole(value)
+end, {})
+
+-- length returns the ms of a window that opens now.
+local function length(rate)
+  if rate.align then return rate.period - clock.ms() % rate.period end
+  return rate.period
+end
+
+local function set(state, count)
+  local free = state.rate.capacity - count
+  state.count = count
+  state.free = free > 0 and free or 0
+end
+
+local function charge(state, units)
+  set(state, state.count + units)
+end
+
+local function refund(state, units)
+  set(state, math.max(0, state.count - units))
+end
+
+local function reset(state)
+  return state.count > 0 and state.left or 0
+end
+
+local function wait(state)
+  return state.left
 end
 
 -- parse reads "<count>:<end>"; nil if it is not that.
-local function parse(text)
-  local count, ending = string.match(text, '^(%d+):(%d+)$')
-  count, ending = numbers.whole(count or ''), numbers.whole(ending or '')
-  if count and ending then
-    return count, ending
+local function parse(text, from)
+  local count, ending = string.match(text, '^(%d+):(%d+)$', from)
+  return numbers.digits(count or ''), numbers.digits(ending or '')
+end
+
+-- open fills in the count, and left, the ms of the window: of a new one where none is open, or one for too long.
+local function open(state, value, from, to, now, cost)
+  local rate, count, ending = state.rate, 0, 0
+  if to >= from then
+    count, ending = parse(value, from)
+    if not count or not ending then return false end
   end
-  return nil
-end
-
-local function spent(value)
-  return numbers.whole(value) or parse(packed.first(value, algorithms.fixed_window)) or 0
-end
-
--- length answers the ms of a window that opens at now (ms).
-local function length(rate, now)
-  return rate.align and rate.period - now % rate.period or rate.period
-end
-
--- weigh decides over a window: its count and the ms left of it.
-local function weigh(count, left, capacity, cost)
-  if cost > 0 and cost > capacity - count then
-    local until_free = count > 0 and left or 0
-    return false, math.max(0, capacity - count), cost > capacity and -1 or until_free, until_free
-  end
-  local after = count + cost
-  return true, math.max(0, capacity - after), 0, after > 0 and left or 0
-end
-
-------------------------------------------------------------------- one rate
-
--- unusual reads a key that does not hold a count. Answers the count, the ms left of the window (0: none is open), and,
--- if another algorithm left the state, for how many ms that counts; or false and the ms of a block; or nil and the
--- error.
-local function unusual(key, value, limit, cost)
-  local kind, state, left, owner = states.view(key, value, algorithms.fixed_window)
-  if not kind then
-    return nil, state
-  elseif kind == 'blocked' then
-    return false, left
-  elseif kind == 'none' then
-    return 0, 0
-  elseif kind == 'own' and not prefixed(state) then
-    return numbers.whole(state), left
-  elseif kind == 'own' then
-    local count, ending = parse(packed.first(state, algorithms.fixed_window))
-    left = count and ending - clock.ms() or 0
-    return left > 0 and count or 0, math.max(0, left)
-  end
-  return states.spent_elsewhere(state, left, owner, limit, cost), 0, left
-end
-
--- opening answers the ms of a window that opens in this call.
-local function opening(limit)
-  if not limit.align then
-    return limit.period
-  end
-  return length(limit, clock.ms())
-end
-
--- read answers the count, the ms left of the window (0: none is open), for how many ms another algorithm's state
--- counts, and whether the key holds the count as write left it; or false and the ms of a block; or nil and the error.
-local function read(key, limit, cost)
-  local value = redis.pcall('GET', key)
-  if not value then
-    return 0, 0
-  elseif type(value) ~= 'string' or #value > 15 or not string.find(value, COUNT) then
-    return unusual(key, value, limit, cost)
-  end
-  local left = redis.call('PTTL', key)
-  if left < 0 then
-    return nil, states.missing_expiry(key)
-  end
-  return tonumber(value), left, nil, true
-end
-
--- renewed answers the count and the ms of a window that opens in this call: what another algorithm's state stands for, or
--- what a window has counted that is open for too long.
-local function renewed(count, left, elsewhere, limit, cost)
-  if left > limit.period then
-    count = math.min(count, states.leaves_room(limit.capacity, cost))
-  elseif not elsewhere then
+  state.now = (now - now % 1000) / 1000
+  state.left = ending - state.now
+  if state.left <= 0 then
     count = 0
+  elseif state.left > rate.period then
+    count = math.min(count, states.leaves_room(rate.capacity, cost))
   end
-  return count, opening(limit)
+  if state.left <= 0 or state.left > rate.period then
+    state.left = length(rate)
+  end
+  set(state, count)
+  return true
 end
 
-local function decide(key, limit, cost)
-  local count, left, elsewhere, kept = read(key, limit, cost)
-  if not count then
-    if count == nil then
-      return nil, left
-    end
-    return states.refused_by_block(limit, cost, left)
-  end
-  local opens = nil
-  if left == 0 or left > limit.period then
-    count, left = renewed(count, left, elsewhere, limit, cost)
-    opens = left
-  elseif not kept then
-    opens = left
-  end
-  local capacity = limit.capacity
-  if cost <= capacity - count then
-    local after = count + cost
-    return true, capacity - after, 0, after > 0 and left or 0, after, opens
-  end
-  local allowed, remaining, retry, reset = weigh(count, left, capacity, cost)
-  if not allowed and elsewhere then
-    return false, remaining, retry == -1 and -1 or elsewhere, elsewhere
-  end
-  return allowed, remaining, retry, reset
+local function save(state)
+  local ending = state.now + state.left
+  return string.format('%d:%d', state.count, ending), ending
 end
 
-local function give(key, limit, cost)
-  local count, left, elsewhere, kept = read(key, limit, 1)
-  if not count then
-    if count == nil then
-      return nil, left
-    end
-    return states.refused_by_block(limit, 1, left)
-  end
-  if left == 0 or left > limit.period then
-    count, left = renewed(count, left, elsewhere, limit, 1)
-    kept = false
-  end
-  local after = math.max(0, count - cost)
-  return true, math.max(0, limit.capacity - after), 0, after > 0 and left or 0, after, not kept and left
+local function plain(value, expiry)
+  return string.format('%s:%d', value, expiry)
 end
 
--- write stores the count; opens: the ms of the window if the key must be written anew.
-local function write(key, _, cost, count, opens)
-  if count == 0 then
-    redis.call('DEL', key)
-  elseif opens then
-    states.forget(key)
-    redis.call('SET', key, count, 'PX', opens)
+------------------------------------------------------------------- one rate: the count is the value
+
+-- take is the common call without a state: one key that holds a count, or nothing. Returns allowed, remaining,
+-- retry_after and reset_after; or nil where open has to look closer.
+local function take(key, rate, cost)
+  local value = redis.pcall('GETRANGE', key, '0', '31')
+  local count = value == '' and 0 or type(value) == 'string' and plain_count(value)
+  if not count then return nil end
+  local left = count > 0 and redis.call('PTTL', key) or length(rate)
+  if left <= 0 or left > rate.period then return nil end
+  local free = rate.capacity - count
+  if cost > free then
+    return 0, free > 0 and free or 0, cost > rate.capacity and -1 or left, count > 0 and left or 0
+  end
+  local units = cost == 1 and '1' or numbers.arg(cost)
+  if count > 0 then
+    redis.call('INCRBY', key, units)
   else
-    redis.call('INCRBY', key, cost)
+    states.forget(key)
+    redis.call('PSETEX', key, left == rate.period and rate.period_text or numbers.arg(left), units)
   end
+  return 1, free - cost, 0, left
 end
 
-------------------------------------------------------------------- several rates
-
-local function window(text, now, rate, cost)
-  if text == '' then
-    return 0, length(rate, now)
-  end
-  local count, ending = parse(text)
-  if not count then
-    return nil
-  elseif ending <= now then
-    return 0, length(rate, now)
-  elseif ending - now > rate.period then
-    return math.min(count, states.leaves_room(rate.capacity, cost)), length(rate, now)
-  end
-  return count, ending - now
-end
-
-local function step(text, now_us, rate, cost)
-  local now = math.floor(now_us / 1000)
-  local count, left = window(text, now, rate, cost)
-  if not count then
-    return nil
-  end
-  local allowed, remaining, retry, reset = weigh(count, left, rate.capacity, cost)
-  return allowed, remaining, retry, reset, string.format('%.0f:%.0f', count + cost, now + left), now + left
-end
-
-local function give_step(text, now_us, rate, cost)
-  local now = math.floor(now_us / 1000)
-  local count, left = window(text, now, rate, 1)
-  if not count then
-    return nil
-  elseif cost >= count then
-    return true, rate.capacity, 0, 0, '', 0
-  end
-  return true, math.max(0, rate.capacity - count + cost), 0, left, string.format('%.0f:%.0f', count - cost, now + left),
-    now + left
-end
-
-local function spend(now_us, rate, units)
-  local now = math.floor(now_us / 1000)
-  return string.format('%.0f:%.0f', units, now + length(rate, now))
-end
-
-local function plain_text(value, left, now_us)
-  return string.format('%.0f:%.0f', numbers.whole(value), math.floor(now_us / 1000) + left)
+local function write(key, _, at)
+  local state = states.list[at]
+  if state.count == 0 then return redis.call('DEL', key) end
+  states.put(key, numbers.arg(state.count), state.now + state.left)
 end
 
 -------------------------------------------------------------------------------------------
 
 local function complete_rate(rate)
-  rate.capacity = rate.count
+  rate.capacity, rate.period_text = rate.count, string.format('%d', rate.period)
+  rate.charge, rate.refund, rate.spend, rate.reset, rate.wait = charge, refund, charge, reset, wait
 end
 
 local function complete(limit)
-  if limit.rates then
-    return packed.complete(limit)
+  packed.complete(limit)
+  if limit.rate then
+    limit.take, limit.write = take, write
   end
-  limit.decide, limit.give, limit.write = decide, give, write
-end
-
-local function clock_option(text)
-  return text == 'clock' and text or nil, '"clock"'
 end
 
 algorithms.fixed_window = {
   name = 'fixed_window',
-  prefix = 'fixed_window:',
-  options = { align = clock_option },
+  prefix = PREFIX,
+  options = {
+    align = function(text) return text == 'clock' and text or nil, '"clock"' end,
+  },
   rate = complete_rate,
   limit = complete,
-  holds = holds,
-  spent = spent,
-  step = step,
-  give = give_step,
-  spend = spend,
-  plain = plain_text,
+  holds = function(head) return prefixed(head) or plain_count(head) ~= nil end,
+  spent = function(key, from)
+    return plain_count(redis.call('GETRANGE', key, from, from + 31)) or parse(packed.first_text(key, from, PREFIX)) or 0
+  end,
+  open = open,
+  save = save,
+  plain = plain,
 }
 end
 
@@ -2037,66 +1855,128 @@ end
 do
 -- gcra: continuous refill at n/period, capacity b (default n). The virtual scheduling form of the generic cell rate
 -- algorithm (ITU-T I.371, ATM Forum TM 4.0): one theoretical arrival time, TAT, moves on by the emission interval
--- T = period/n for each unit taken, and a call is allowed while TAT stays within b*T of now. Here debt = TAT - now:
--- how long until full again.
+-- T = period/n for each unit taken, and a call is allowed while TAT stays within b*T of now. (golang.org/x/time/rate keeps
+-- the same thing as a number of tokens: b - (TAT - now)/T.) Here debt = TAT - now: how long until the rate is full again.
 --
--- State. The key expires at TAT, rounded up to a whole millisecond.
---   one rate, T of 1 ms or more: "gcra", or "gcra-<k>": TAT is k/q ms before the expiry, q being the denominator of T in
---                                ms, reduced. So the expiry is the state, and no clock need be read to decide.
---   otherwise:                   "gcra:<TAT in us>", or "gcra:<us>+<part>" with a part of a microsecond left over
--- A limit of either kind reads what the other has left; TAT is kept when n, period or burst change, so what was taken
--- under the old limit stays taken.
+-- Debts are whole numbers of ticks, so that nothing is rounded but on the way out: T is rate.interval ticks, b*T is
+-- rate.full, and a clock unit is rate.ticks of them. TAT is kept in one of two ways:
 --
--- A TAT further ahead than any debt of this limit (its period or burst was lowered, or the clock was set back) would
--- lock the key out for longer than one full refill. It counts as a debt that leaves room for just this call: the key
--- is usable at once, at the new rate, and the old burst is not handed out again.
+--   limit                      clock  the key's value                            its expiry
+--   one rate, T of 1 ms or more   ms  "gcra", or "gcra-<k>": k ticks are to be   TAT, rounded up: it is the state, and no
+--                                     taken off the expiry                       time need be asked for
+--   any other                     us  "gcra:<us>", or "gcra:<us>+<k>": TAT, and   TAT, rounded up
+--                                     k ticks more; of several rates see src/35_packed.lua
+--
+-- Each reads what the other has left, and TAT is kept when n, period or burst change: what was taken under the old limit
+-- stays taken. k is in the ticks of the limit that wrote it; for one with fewer ticks it counts as a whole unit at most.
+--
+-- No call of this limit leaves a debt above b*T, and none of one with twice the burst is above (2b - 1)T after one more T.
+-- What is beyond was left before the period was lowered or the clock set back, and would lock the key out for longer than
+-- a full refill. It counts as a debt that leaves room for just this call: the key is usable at once, at the new rate, and
+-- the old burst is not handed out again.
+--
+-- leaky_bucket is the same state and arithmetic: see there.
+
+local list = states.list
+local FINEST = 10000000 -- ticks of T: where fewer must do, it is rounded up by less than this part of it
+
+local function ceil(debt, ticks)
+  if ticks == 1 then return debt end
+  local over = debt % ticks
+  return (over > 0 and debt + ticks - over or debt) / ticks
+end
+
+-- set gives a state its debt; with room for this call if it is out of reach. Returns whether it was within reach.
+local function set(state, debt, cost)
+  local rate = state.rate
+  local interval, full = rate.interval, rate.full
+  local reached = debt + interval <= 2 * full
+  if not reached then
+    debt = interval * states.leaves_room(rate.capacity, cost)
+  end
+  local room = full - debt
+  state.debt = debt
+  state.free = room > 0 and (room - room % interval) / interval or 0
+  return reached
+end
+
+local function charge(state, units)
+  state.debt, state.free = state.debt + units * state.rate.interval, state.free - units
+end
+
+local function refund(state, units)
+  set(state, math.max(0, state.debt - units * state.rate.interval), 1)
+end
+
+local function reset(state)
+  return ceil(state.debt, state.rate.ticks_per_ms)
+end
+
+local function wait(state, cost)
+  local rate = state.rate
+  return ceil(state.debt + cost * rate.interval - rate.full, rate.ticks_per_ms)
+end
+
+------------------------------------------------------------------- the clock in us: TAT is in the value
+
+-- 16 digits of microseconds are the years 2001 to 2286.
+local TIME = '^(%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d)%+?(%d*)$'
+
+local function open(state, value, from, to, now, cost)
+  local debt = 0
+  if to >= from then
+    local us, part = string.match(value, TIME, from)
+    if not us then
+      return false
+    elseif us - now >= 0 then
+      local ticks = state.rate.ticks
+      debt = (us - now) * ticks
+      if part ~= '' then
+        debt = debt + math.min(ticks, numbers.digits(part) or ticks)
+      end
+    end
+  end
+  state.now = now
+  set(state, debt, cost)
+  return true
+end
+
+local function save(state)
+  local ticks = state.rate.ticks
+  local part = state.debt % ticks
+  local us = state.now + (state.debt - part) / ticks
+  if part > 0 then return string.format('%d+%d', us, part), clock.ceil_ms(us + 1) end
+  return string.format('%d', us), clock.ceil_ms(us)
+end
+
+-- plain returns the texts of a value that does not begin with "gcra:".
+local function plain(value, expiry)
+  local old = 'leaky_bucket:' -- until build 0.1.0 a prefix of its own
+  if string.sub(value, 1, #old) == old then return string.sub(value, #old + 1) end
+  return string.format('%d', expiry * 1000)
+end
+
+------------------------------------------------------------------- the clock in ms: TAT is the expiry
 
 local VALUE = 'gcra'
-local TEXT = '^' .. spans.TIME
-local STATE = '^gcra:' .. spans.TIME
 
-local PART = '^gcra%-(%d+)$'
+-- part_of reads the k of a value, text_of writes it.
+local part_of = numbers.remembered(function(value)
+  return value == VALUE and 0 or numbers.digits(string.match(value, '^gcra%-(%d+)$') or '')
+end, {})
+local text_of = numbers.remembered(function(part)
+  return part == 0 and VALUE or string.format('gcra-%d', part)
+end, {})
 
-local prefixed = packed.prefixed('gcra:')
-
-local function holds(value)
-  return value == VALUE or prefixed(value) or string.find(value, PART) ~= nil
-end
-
-------------------------------------------------------------------- one rate, T in whole milliseconds
--- Debts are in ticks of 1/limit.ticks ms, which is 1 here.
-
--- unusual_debt reads a key that holds no usual state. Answers the debt in ticks, and, if another algorithm left the state,
--- for how many ms that counts; or false and the ms of a block; or nil and the error.
-local function unusual_debt(key, limit, cost)
-  local kind, value, left, owner = states.view(key, redis.pcall('GET', key), algorithms.gcra)
-  if not kind then
-    return nil, value
-  elseif kind == 'blocked' then
-    return false, left
-  elseif kind == 'none' then
-    return 0
-  elseif kind == 'own' and string.sub(value, 1, 6) == 'gcra::' then
-    local digits, more_digits = string.match(packed.first(value, algorithms.gcra), TEXT)
-    local part = (more_digits or '') ~= '' and 1 or 0
-    return digits and math.max(0, spans.whole_ms(tonumber(digits), part) - clock.ms()) * limit.ticks or 0
-  elseif kind == 'own' then
-    local part = tonumber(string.match(value, PART) or '0') -- there under a block that has run out
-    return math.max(0, left * limit.ticks - (part < limit.ticks and part or 0))
-  end
-  return states.spent_elsewhere(value, left, owner, limit, cost) * limit.interval, left
-end
-
--- A key that denies is asked again and again, and PTTL alone answers it, once GET has shown that the state is ours.
--- seen keeps the debt at which it did: while time passes and nothing is written a debt shrinks, so a debt that has not
--- says that the key may no longer be the one that was seen. This saves a seventh of a denied call (bench/README.md), is
--- forgotten freely, and can only deny. peek does not use it: a replica does not see what is written to the key.
+-- A key that denies is asked again and again, and PTTL alone answers it, once its value has shown that it is "gcra". seen
+-- keeps the ms that were left when it did: while time passes and nothing is written they grow less, so if they have not,
+-- the key may no longer be the one that was seen. This saves a seventh of a denied call (bench/README.md), is forgotten
+-- freely, and can only deny. peek does not use it: a replica does not see what is written to the key.
 local MOST_SEEN = 10000 -- keys
 local LONGEST_SEEN = 200 -- bytes of a key
-local seen = {}
-local seen_size = 0
+local seen, seen_size = {}, 0
 
-local function remember(key, debt)
+local function remember(key, left)
   if not seen[key] then
     if #key > LONGEST_SEEN then
       return
@@ -2106,324 +1986,185 @@ local function remember(key, debt)
     end
     seen_size = seen_size + 1
   end
-  seen[key] = debt
+  seen[key] = left
 end
 
-states.forgetful[#states.forgetful + 1] = function(key)
+function states.forget(key)
   if seen[key] then
-    seen[key] = -1
+    seen[key] = 0
   end
 end
 
-local function decide_ms(key, limit, cost, consume)
-  local interval, full = limit.interval, limit.full
-  local debt = redis.call('PTTL', key)
-  local after = debt + cost * interval
-  local kept, read, elsewhere = true, false, nil
-  if debt <= 0 or after <= full or not consume or debt >= (seen[key] or -1) or debt + interval > 2 * full then
-    read = true
-    if debt == -2 then
-      debt = 0
-      kept = false
-    elseif redis.pcall('GET', key) ~= VALUE then
-      debt, elsewhere = unusual_debt(key, limit, cost)
-      kept = false
-      if debt == nil then
-        return nil, elsewhere
-      elseif not debt then
-        return states.refused_by_block(limit, cost, elsewhere)
-      end
-    elseif debt <= 0 then
-      kept = false
-      if debt < 0 then
-        return nil, states.missing_expiry(key)
-      end
-    end
-    if debt + interval > 2 * full then
-      debt = interval * states.leaves_room(limit.capacity, cost)
-      kept = false
-    end
-    after = debt + cost * interval
+-- store writes a debt into a key, which holds `value` and has so many ms left; nil: it must be written anew. Where the
+-- value stays only the expiry is moved, and on Redis 7.0, where time goes on during a call, it is moved from where it is.
+local function store(key, rate, debt, value, left)
+  local ms, text = debt, VALUE
+  if rate.ticks > 1 then
+    ms = ceil(debt, rate.ticks)
+    text = text_of(ms * rate.ticks - debt)
   end
-  if after <= full then
-    local room = full - after
-    return true, (room - room % interval) / interval, 0, after, after, kept
+  if text ~= value then
+    states.forget(key)
   end
-  local room = full - debt
-  local remaining = room >= interval and (room - room % interval) / interval or 0
-  if cost == 0 then
-    return true, remaining, 0, debt
-  elseif read and kept then
-    remember(key, debt)
-  end
-  return false, remaining, cost > limit.capacity and -1 or elsewhere or after - full, elsewhere or debt
-end
-
-local function give_ms(key, limit, cost)
-  local allowed, remaining, retry, debt, _, kept = decide_ms(key, limit, 0)
-  if not allowed then
-    return allowed, remaining, retry, debt
-  end
-  local after = math.max(0, debt - cost * limit.interval)
-  return true, math.max(0, math.floor((limit.full - after) / limit.interval)), 0, after, after, kept
-end
-
-local function write_ms(key, limit, cost, after, kept)
-  if after == 0 then
-    redis.call('DEL', key)
-  elseif not kept then
-    redis.call('PSETEX', key, after, VALUE) -- SET would keep the value in the memory of an earlier, longer argument
-  elseif CLOCK_STANDS then
-    redis.call('PEXPIRE', key, after)
+  if text == value and CLOCK_STANDS then
+    redis.call('PEXPIRE', key, ms)
+  elseif text == value then
+    redis.call('PEXPIREAT', key, string.format('%d', redis.call('PEXPIRETIME', key) + ms - left))
+  elseif CLOCK_STANDS or not value then
+    -- SET would keep the value in the memory of an earlier, longer argument.
+    redis.call('PSETEX', key, ms == rate.ms and rate.ms_text or numbers.arg(ms), text)
   else
-    redis.call('PEXPIREAT', key, redis.call('PEXPIRETIME', key) + cost * limit.interval)
+    redis.call('SET', key, text, 'PXAT', string.format('%d', redis.call('PEXPIRETIME', key) + ms - left))
   end
+  return ms
 end
 
-------------------------------------------------------------------- one rate, T of 1 ms or more
--- The same with a part of a millisecond, in the value. Time is still in whole ms: it admits at most one unit later.
-
-local function ceil_ms(ticks, limit)
-  local over = ticks % limit.ticks
-  return (over > 0 and ticks + limit.ticks - over or ticks) / limit.ticks
-end
-
--- usual_debt answers the debt in ticks and the ms left of the key, or nil if it holds no usual state.
-local function usual_debt(key, value, limit)
-  local part = value == VALUE and '0' or type(value) == 'string' and string.match(value, PART)
-  local left = part and redis.call('PTTL', key) or -1
-  if left < 0 then
+-- take is the common call without a state: one key that holds what such a limit has written, or nothing. Returns allowed,
+-- remaining, retry_after and reset_after; or nil where open_ms has to look closer.
+local function take(key, rate, cost)
+  local interval, full, ticks = rate.interval, rate.full, rate.ticks
+  local left, value = redis.call('PTTL', key), nil
+  local debt = left * ticks
+  local after = debt + cost * interval
+  if left == -2 then
+    debt, after = 0, cost * interval
+  elseif left <= 0 or debt + interval > 2 * full then
     return nil
-  end
-  part = tonumber(part)
-  return math.max(0, left * limit.ticks - (part < limit.ticks and part or 0)), left
-end
-
-local function decide_part(key, limit, cost)
-  local interval, full = limit.interval, limit.full
-  local value = redis.pcall('GET', key)
-  local debt, left, elsewhere = 0, 0, nil
-  if value then
-    debt, left = usual_debt(key, value, limit)
-    if not debt then
-      debt, elsewhere = unusual_debt(key, limit, cost)
-      left = 0
-      if debt == nil then
-        return nil, elsewhere
-      elseif not debt then
-        return states.refused_by_block(limit, cost, elsewhere)
+  elseif after <= full or left >= (seen[key] or 0) then
+    value = redis.pcall('GETRANGE', key, '0', '31')
+    if value ~= VALUE then
+      local part = type(value) == 'string' and part_of(value)
+      if not part then
+        return nil
+      elseif part < ticks then
+        debt, after = debt - part, after - part
       end
     end
-    if debt + interval > 2 * full then
-      debt, left = interval * states.leaves_room(limit.capacity, cost), 0
+  end
+  local room = full - after
+  if room >= 0 then
+    return 1, (room - room % interval) / interval, rate.delays and ceil(debt, ticks) or 0, store(key, rate, after, value, left)
+  elseif value == VALUE then
+    remember(key, left)
+  end
+  room = full - debt
+  local retry, full_in = after - full, debt
+  if ticks > 1 then
+    retry, full_in = ceil(retry, ticks), ceil(full_in, ticks)
+  end
+  return 0, room > 0 and (room - room % interval) / interval or 0, cost > rate.capacity and -1 or retry, full_in
+end
+
+-- begin gives a state the debt of a key with so many ms left and k ticks less. value: what the key holds; nil if it must
+-- be written anew.
+local function begin(at, rate, left, part, value, cost)
+  local state, debt = states.new(at, rate), left * rate.ticks
+  if part > 0 and part < rate.ticks and debt > 0 then
+    debt = debt - part
+  end
+  state.left, state.value = left, value
+  if not set(state, debt, cost) or left == 0 then state.value = nil end
+end
+
+local function fresh_ms(limit, at)
+  begin(at, limit.rate, 0, 0, nil, 1)
+end
+
+local function open_ms(key, limit, at, cost)
+  local left, value, part = redis.call('PTTL', key), nil, 0
+  if left == -2 then
+    left = 0
+  else
+    value = redis.pcall('GETRANGE', key, '0', '31')
+    if value ~= VALUE then
+      part = type(value) == 'string' and part_of(value)
+      if not part then return states.adopt(key, limit, at, cost) end
+    end
+    if left < 0 then return states.missing_expiry(key) end
+  end
+  return begin(at, limit.rate, left, part, value, cost)
+end
+
+-- reopen_ms reads an own state under a block that has run out, or of the other clock: of one rate the expiry tells as
+-- much, of several the first one's text does.
+local function reopen_ms(key, limit, at, cost, found)
+  local value, left = redis.call('GETRANGE', key, found.from, found.from + 31), found.left
+  local prefix = string.match(value, '^([%a_]+:):')
+  if prefix then
+    local us, part = string.match(packed.first_text(key, found.from, prefix), TIME)
+    left = 0
+    if us then
+      left = math.max(0, clock.ceil_ms(us + (part == '' and 0 or 1)) - clock.ms())
     end
   end
-  local after = debt + cost * interval
-  if after <= full then
-    local room = full - after
-    return true, (room - room % interval) / interval, 0, ceil_ms(after, limit), after, left
-  end
-  local room = full - debt
-  local remaining = room >= interval and (room - room % interval) / interval or 0
-  if cost == 0 then
-    return true, remaining, 0, ceil_ms(debt, limit), debt, left
-  end
-  return false, remaining, cost > limit.capacity and -1 or elsewhere or ceil_ms(after - full, limit),
-    elsewhere or ceil_ms(debt, limit)
+  begin(at, limit.rate, left, part_of(value) or 0, nil, cost)
 end
 
-local function give_part(key, limit, cost)
-  local allowed, remaining, retry, reset, debt, left = decide_part(key, limit, 0)
-  if not allowed then
-    return allowed, remaining, retry, reset
-  end
-  local after = math.max(0, debt - cost * limit.interval)
-  local room = math.max(0, limit.full - after)
-  return true, (room - room % limit.interval) / limit.interval, 0, ceil_ms(after, limit), after, left
+local function write_ms(key, limit, at)
+  local state = list[at]
+  if state.debt == 0 then return redis.call('DEL', key) end
+  store(key, limit.rate, state.debt, state.value, state.left)
 end
 
--- write_part stores the debt. left: the ms left of a key that goes on, 0 if it is new.
-local function write_part(key, limit, _, after, left)
-  if after == 0 then
-    return redis.call('DEL', key)
-  end
-  states.forget(key)
-  local ms = ceil_ms(after, limit)
-  local part = ms * limit.ticks - after
-  local value = part == 0 and VALUE or string.format('gcra-%.0f', part)
-  if CLOCK_STANDS or left == 0 then
-    return redis.call('PSETEX', key, ms, value)
-  end
-  return redis.call('SET', key, value, 'PXAT', redis.call('PEXPIRETIME', key) + ms - left)
+------------------------------------------------------------------- limits
+
+-- divide gives a rate its ticks, for a clock with so many units in a ms. Returns whether they are exact.
+local function divide(rate, units_per_ms)
+  local period, count = rate.period * units_per_ms, rate.count
+  local divisor = numbers.common_divisor(period, count)
+  rate.ticks, rate.interval = count / divisor, period / divisor
+  rate.full, rate.ticks_per_ms = rate.interval * rate.capacity, rate.ticks * units_per_ms
+  rate.ms = ceil(rate.interval, rate.ticks) -- what the first take of a key writes, in ms, and as a text for Redis 7.0
+  rate.ms_text = string.format('%d', rate.ms)
+  return 2 * rate.full <= numbers.MOST
 end
 
-------------------------------------------------------------------- any T, any number of rates
-
--- debt_at answers the debt that a TAT stands for as a span, from what the pattern of one has matched. cost is what the
--- call wants.
-local function debt_at(digits, more_digits, now, rate, cost)
-  local us, part = tonumber(digits), 0
-  if us < now then
-    return 0, 0
+-- round gives a rate as many ticks as its burst leaves room for, with T rounded up.
+local function round(rate)
+  local interval, ticks = rate.period * 1000 / rate.count, 1
+  while 2 * rate.capacity * (math.floor(interval * 2 * ticks) + 1) <= numbers.MOST do
+    ticks = 2 * ticks
   end
-  us = us - now
-  if more_digits ~= '' then
-    part = tonumber(more_digits)
-    if part >= rate.parts then
-      us, part = us + 1, 0 -- left by a rate with other parts: rounded up
-    end
-  end
-  if spans.exceeds(us, part, rate.far_us, rate.far_part) then
-    return spans.times(states.leaves_room(rate.capacity, cost), rate)
-  end
-  return us, part
-end
-
--- debt_of does so for a text, and answers nil if that is none.
-local function debt_of(text, now, rate, cost)
-  if text == '' then
-    return 0, 0
-  end
-  local digits, more_digits = string.match(text, TEXT)
-  if digits then
-    return debt_at(digits, more_digits, now, rate, cost)
+  rate.ticks, rate.interval = ticks, math.floor(interval * ticks) + 1
+  rate.full, rate.ticks_per_ms = rate.interval * rate.capacity, ticks * 1000
+  if rate.interval < FINEST then
+    return 'n/period is too fast for this burst to be counted exactly; use a smaller n or burst'
   end
   return nil
 end
 
--- weigh decides over a debt. Answers allowed, remaining, retry_after, reset_after, and the debt after the call.
-local function weigh(us, part, rate, cost)
-  local full_us, full_part, capacity = rate.full_us, rate.full_part, rate.capacity
-  if cost <= capacity then
-    local after_us, after_part = spans.times(cost, rate)
-    after_us, after_part = after_us + us, after_part + part
-    if after_part >= rate.parts then
-      after_us, after_part = after_us + 1, after_part - rate.parts
-    end
-    if cost == 0 or after_us < full_us or (after_us == full_us and after_part <= full_part) then
-      return true, spans.units(full_us - after_us, full_part - after_part, rate), 0, spans.whole_ms(after_us, after_part),
-        after_us, after_part
-    end
-    return false, spans.units(full_us - us, full_part - part, rate),
-      spans.whole_ms(after_us - full_us, after_part - full_part), spans.whole_ms(us, part)
-  end
-  return false, spans.units(full_us - us, full_part - part, rate), -1, spans.whole_ms(us, part)
-end
-
-local function step(text, now, rate, cost)
-  local us, part = debt_of(text, now, rate, cost)
-  if not us then
-    return nil
-  end
-  local allowed, remaining, retry, reset
-  allowed, remaining, retry, reset, us, part = weigh(us, part, rate, cost)
-  if not allowed then
-    return false, remaining, retry, reset
-  end
-  return true, remaining, 0, reset, spans.text(now + us, part), spans.whole_ms(now + us, part)
-end
-
-local function give(text, now, rate, cost)
-  local us, part = debt_of(text, now, rate, 1)
-  if not us then
-    return nil
-  end
-  local less_us, less_part = spans.times(math.min(cost, 2 * rate.capacity), rate)
-  us, part = us - less_us, part - less_part
-  if part < 0 then
-    us, part = us - 1, part + rate.parts
-  end
-  if us < 0 or (us == 0 and part == 0) then
-    return true, rate.capacity, 0, 0, '', 0
-  end
-  return true, spans.units(rate.full_us - us, rate.full_part - part, rate), 0, spans.whole_ms(us, part),
-    spans.text(now + us, part), spans.whole_ms(now + us, part)
-end
-
-local function spend(now, rate, units)
-  local us, part = spans.times(units, rate)
-  return spans.text(now + us, part)
-end
-
-local function plain(_, left, now)
-  return spans.text(now - now % 1000 + left * 1000, 0)
-end
-
-------------------------------------------------------------------- one rate, T below 1 ms
--- What packed.lua would do with step, without the strings between: a third of the time (bench/README.md).
-
-local function decide_us(key, limit, cost)
-  local value = redis.pcall('GET', key)
-  local now = clock.us()
-  local us, part = 0, 0
-  if value then
-    local digits, more_digits
-    if type(value) == 'string' then
-      digits, more_digits = string.match(value, STATE)
-    end
-    if not digits then
-      return packed.decide(key, limit, cost)
-    end
-    us, part = debt_at(digits, more_digits, now, limit, cost)
-  end
-  local allowed, remaining, retry, reset
-  allowed, remaining, retry, reset, us, part = weigh(us, part, limit, cost)
-  return allowed, remaining, retry, reset, allowed and now + us, part
-end
-
--- write_us stores TAT. What packed.lua has decided, a refund among it, is a text and an expiry instead.
-local function write_us(key, limit, cost, us, part)
-  if type(us) == 'string' then
-    return packed.write(key, limit, cost, us, part)
-  end
-  redis.call('SET', key, spans.text(us, part, 'gcra:'), 'PXAT', spans.whole_ms(us, part))
-end
-
--------------------------------------------------------------------------------------------
-
--- complete_rate works for leaky_bucket too, which keeps the same state.
 local function complete_rate(rate)
   rate.capacity = rate.burst or rate.count
-  local wrong = spans.prepare(rate, rate.capacity)
-  if wrong then
-    return wrong
-  end
-  rate.full_us, rate.full_part = spans.times(rate.capacity, rate)
-  rate.far_us, rate.far_part = spans.times(2 * rate.capacity - 1, rate)
-  return nil
+  rate.charge, rate.refund, rate.spend, rate.reset, rate.wait = charge, refund, charge, reset, wait
 end
 
 local function complete(limit)
-  local divisor = limit.rates and 1 or numbers.common_divisor(limit.period, limit.count)
-  local interval = not limit.rates and limit.period / divisor
-  if limit.rates or limit.period < limit.count or 2 * interval * limit.capacity > numbers.MOST then
-    packed.complete(limit)
-    if not limit.rates then
-      limit.decide, limit.write = decide_us, write_us
-    end
-    return
+  limit.owner, limit.prefix = algorithms.gcra, 'gcra:'
+  local rates = limit.rates
+  if limit.rate and limit.rate.period >= limit.rate.count and divide(limit.rate, 1) then
+    limit.open, limit.fresh, limit.reopen, limit.write, limit.take = open_ms, fresh_ms, reopen_ms, write_ms, take
+    return nil
   end
-  limit.interval, limit.ticks = interval, limit.count / divisor
-  limit.full = interval * limit.capacity
-  if limit.ticks == 1 then
-    limit.decide, limit.give, limit.write = decide_ms, give_ms, write_ms
-  else
-    limit.decide, limit.give, limit.write = decide_part, give_part, write_part
+  packed.complete(limit)
+  for _, rate in ipairs(rates) do
+    local wrong = not divide(rate, 1000) and round(rate) or nil
+    if wrong then return wrong end
   end
+  return nil
 end
 
 algorithms.gcra = {
   name = 'gcra',
-  prefix = 'gcra:',
   options = { burst = numbers.positive_option },
   rate = complete_rate,
   limit = complete,
-  holds = holds,
-  step = step,
-  give = give,
-  spend = spend,
+  holds = function(head)
+    return string.find(head, '^gcra:') ~= nil or part_of(head) ~= nil or string.find(head, '^leaky_bucket:') ~= nil
+  end,
+  charge = charge,
+  open = open,
+  save = save,
   plain = plain,
-  debt_of = debt_of,
 }
 end
 
@@ -2433,29 +2174,28 @@ do
 -- and told in retry_after_ms how long to wait before it proceeds, so that what is admitted comes out evenly spaced.
 -- The same arithmetic and the same state as gcra: TAT is when the last one admitted has left; a call waits for those
 -- before it, which is its debt before it is charged.
---
--- State: "leaky_bucket:<TAT>", see gcra.
 
 local gcra = algorithms.gcra
 
-local function step(text, now, rate, cost)
-  local allowed, remaining, retry, reset, following, full = gcra.step(text, now, rate, cost)
-  if allowed and cost > 0 then
-    retry = spans.whole_ms(gcra.debt_of(text, now, rate, cost))
-  end
-  return allowed, remaining, retry, reset, following, full
+local function charge(state, units)
+  state.delay = state.rate.reset(state)
+  gcra.charge(state, units)
+end
+
+local function complete_rate(rate)
+  gcra.rate(rate)
+  rate.charge, rate.delays = charge, true
 end
 
 algorithms.leaky_bucket = {
   name = 'leaky_bucket',
-  prefix = 'leaky_bucket:',
-  options = { burst = numbers.positive_option },
-  rate = gcra.rate,
-  limit = packed.complete,
-  holds = packed.prefixed('leaky_bucket:'),
-  step = step,
-  give = gcra.give,
-  spend = gcra.spend,
+  options = gcra.options,
+  rate = complete_rate,
+  limit = gcra.limit,
+  holds = function() return false end, -- what it writes is gcra's
+  open = gcra.open,
+  save = gcra.save,
+  plain = gcra.plain,
 }
 end
 
@@ -2467,312 +2207,262 @@ do
 -- never read as a whole:
 --   5 bytes         units charged before the first entry
 --   12 bytes each   when (us, 7 bytes), and the units charged up to and including this call (5 bytes), big-endian
+-- The units are counted round: after SUMS - 1 comes 0. Of two sums only the difference is used.
 -- The key expires when the last entry has left the window.
 --
 -- A new n or period counts at once against the log. A log with n units in the future (the clock was set back) leaves
 -- room for just this call. Another algorithm's state counts as one entry of now.
+--
+-- A state's log begins behind byte `skip` of a value, of which `text` holds what comes behind byte `offset`, or the
+-- beginning of that; the rest is in `key`. It has entries, base (the sum before the first), first and first_sum, last and
+-- sum; live is the first entry that counts, used the units that do. added is the entry that a charge adds, kept the log
+-- after a refund.
 
 local PREFIX = 'sliding_log:'
-local STATE = '^sliding_log:[^:]'
 local BASE, ENTRY = 5, 12
-local CHUNK = 2048 -- bytes that the first read brings; a log that ends within is rewritten, a longer one appended to
-local MOST = 10000000 -- the largest n: the sums stay in 5 bytes between two rewrites
-local REBASE = 200000000000 -- sums start from 0 again; below 0x3a00000000, so that a text never begins with ':'
+local CHUNK, LAST = 2048, '2047' -- bytes that the first read brings
+local SUMS = 246952198016 -- below 0x3a00000000: a log never begins with ':', as the texts of several rates do
+local LONGEST = 100000000 -- units in a log; one that says more is broken
 
--- open answers a log, or nil: text holds it from byte `skip` + 1 on, or its beginning, if it is `size` bytes long in all
--- and text is what is at hand of the value of key. The first and the last entry decide most calls.
-local function open(text, skip, size, key)
-  local count = (size - BASE) / ENTRY
-  if count < 1 or count % 1 ~= 0 then
-    return nil
-  end
-  local whole = #text == skip + size
-  local base, first, first_sum = struct.unpack('>I5I7I5', text, skip + 1)
-  local last, sum = first, first_sum
-  if count > 1 and whole then
-    last, sum = struct.unpack('>I7I5', text, #text - ENTRY + 1)
-  elseif count > 1 then
-    last, sum = struct.unpack('>I7I5', redis.call('GETRANGE', key, -ENTRY, -1))
-  end
-  if base > first_sum or first_sum > sum or first > last then
-    return nil
-  end
-  return {
-    text = text, skip = skip, key = key, whole = whole, count = count, base = base, first = first, first_sum = first_sum,
-    last = last, sum = sum,
-  }
+-- between returns the units from one sum to a later one.
+local function between(sum, later)
+  return (later - sum) % SUMS
 end
 
--- entry answers the time and the sum of entry i; entry 0 is the base.
-local function entry(log, i)
-  if i == 0 then
-    return 0, log.base
-  end
-  local at = log.skip + BASE + ENTRY * (i - 1)
-  if at + ENTRY <= #log.text then
-    return struct.unpack('>I7I5', log.text, at + 1)
-  end
-  return struct.unpack('>I7I5', redis.call('GETRANGE', log.key, at, at + ENTRY - 1))
+-- entry returns the time and the sum of entry i; entry 0 is the base.
+local function entry(state, i)
+  if i == 0 then return 0, state.base end
+  local at = state.skip + BASE + ENTRY * (i - 1)
+  local text, offset = state.text, state.offset
+  if at - offset + ENTRY <= #text then return struct.unpack('>I7I5', text, at - offset + 1) end
+  return struct.unpack('>I7I5', redis.call('GETRANGE', state.key, at, at + ENTRY - 1))
 end
 
--- first_live answers the first entry younger than one period, count + 1 if there is none, and the sum before it.
-local function first_live(log, since)
-  if log.first > since then
-    return 1, log.base
-  elseif log.last <= since then
-    return log.count + 1, log.sum
-  end
-  local low, high, before = 2, log.count, log.first_sum
+-- search returns the first of the entries from low to high for which passed(state, time, sum, value) is false; high if there
+-- is none.
+local function search(state, low, high, passed, value)
   while low < high do
     local middle = (low + high - (low + high) % 2) / 2
-    local at, sum = entry(log, middle)
-    if at > since then
-      high = middle
-    else
-      low, before = middle + 1, sum
-    end
-  end
-  return low, before
-end
-
--- leaving answers the time of the first entry from `live` on after which at most `units` of the sum are left, and its
--- number.
-local function leaving(log, live, units)
-  local low, high = live, log.count
-  if live == 1 and log.sum - log.first_sum <= units then
-    return log.first, 1
-  end
-  while low < high do
-    local middle = (low + high - (low + high) % 2) / 2
-    local _, upto = entry(log, middle)
-    if log.sum - upto <= units then
-      high = middle
-    else
+    local at, sum = entry(state, middle)
+    if passed(state, at, sum, value) then
       low = middle + 1
+    else
+      high = middle
     end
   end
-  return entry(log, low), low
+  return low
 end
 
-local function fresh(now, units)
-  return open(struct.pack('>I5I7I5', 0, now, units), 0, BASE + ENTRY)
+local function is_over(_, at, _, since)
+  return at <= since
 end
 
--- in_use answers how many units of a log count, the first live entry and the log itself: another one, of now, in the
--- place of one that would deny every call for longer than a period.
-local function in_use(log, now, rate, cost)
-  if not log then
-    return 0, 1, nil
-  end
-  local capacity = rate.capacity
-  local live, before = first_live(log, now - rate.period * 1000)
-  local used = log.sum > before and log.sum - before or 0
-  if used >= capacity and log.last > now and leaving(log, live, capacity - 1) > now then
-    used = states.leaves_room(capacity, cost)
-    return used, 1, used > 0 and fresh(now, used) or nil
-  end
-  return used, live, log
+local function leaves_more(state, _, sum, units)
+  return between(sum, state.sum) > units
 end
 
--- weigh decides. Answers what decide does, and the log, the first live entry, the time and the sum of the entry to write.
-local function weigh(log, now, rate, cost)
-  local period, capacity = rate.period * 1000, rate.capacity
-  local used, live
-  used, live, log = in_use(log, now, rate, cost)
-  local last = log and log.last or now
-  local remaining = used < capacity and capacity - used or 0
-  local reset = used > 0 and spans.whole_ms(last + period - now, 0) or 0
-  if cost == 0 then
-    return true, remaining, 0, reset
-  elseif cost > capacity then
-    return false, remaining, -1, reset
-  elseif cost > remaining then
-    local free = leaving(log, live, capacity - cost)
-    return false, remaining, spans.whole_ms(free + period - now, 0), reset
-  end
-  local at = last > now and last or now
-  return true, remaining - cost, 0, spans.whole_ms(at + period - now, 0), log, live, at, (log and log.sum or 0) + cost
+-- leaving returns the time of the first live entry after which at most so many units are left, and its number.
+local function leaving(state, units)
+  local i = search(state, state.live, state.entries, leaves_more, units)
+  return (entry(state, i)), i
 end
 
--- rebased answers entries with the sums counted from base.
-local function rebased(entries, base)
-  local out = {}
-  for at = 1, #entries, ENTRY do
-    local when, sum = struct.unpack('>I7I5', entries, at)
-    out[#out + 1] = struct.pack('>I7I5', when, sum - base)
-  end
-  return table.concat(out)
+-- set brings the figures up to date with the units that count.
+local function set(state, used)
+  local rate = state.rate
+  state.used = used
+  state.free = used < rate.capacity and rate.capacity - used or 0
 end
 
--- live_part answers the entries from `live` on, and the sum before them.
-local function live_part(log, live)
-  if live > log.count then
-    return '', log.sum
-  end
-  local _, base = entry(log, live - 1)
-  local from = log.skip + BASE + ENTRY * (live - 1)
-  if log.whole then
-    return string.sub(log.text, from + 1), base
-  end
-  return redis.call('GETRANGE', log.key, from, -1), base
+local function reset(state)
+  return state.used > 0 and clock.ceil_ms(state.last + state.rate.period * 1000 - state.now) or 0
 end
 
--- rewritten answers the text without the dead entries and with one more.
-local function rewritten(log, live, at, sum)
-  if not log then
-    return struct.pack('>I5I7I5', 0, at, sum)
+-- restart gives a state a log of one entry, of now; of none for 0 units.
+local function restart(state, units)
+  local now = state.now
+  state.text, state.offset, state.skip, state.stored = struct.pack('>I5I7I5', 0, now, units), 0, 0, false
+  state.entries, state.base, state.first, state.last, state.sum = units > 0 and 1 or 0, 0, now, now, units
+  state.live, state.added, state.kept = 1, nil, nil
+  set(state, units)
+end
+
+-- read opens the log of a state, of so many bytes. Returns false if it is none.
+local function read(state, size, cost)
+  local entries = (size - BASE) / ENTRY
+  if entries < 1 or entries % 1 ~= 0 then return false end
+  local base, first, first_sum = struct.unpack('>I5I7I5', state.text, state.skip - state.offset + 1)
+  local last, sum = first, first_sum
+  state.entries, state.base = entries, base
+  if entries > 1 then
+    last, sum = entry(state, entries)
   end
-  local entries, base = live_part(log, live)
-  if base > REBASE then
-    entries, sum, base = rebased(entries, base), sum - base, 0
+  local units, before = between(base, sum), base
+  if first > last or between(base, first_sum) > units or units > LONGEST then return false end
+  state.last, state.sum, state.live, state.added, state.kept = last, sum, 1, nil, nil
+  local now, capacity = state.now, state.rate.capacity
+  local since = now - state.rate.period * 1000
+  if last <= since then
+    state.live, before = entries + 1, sum
+  elseif first <= since then
+    state.live = search(state, 2, entries, is_over, since)
+    local _
+    _, before = entry(state, state.live - 1)
   end
-  return struct.pack('>I5', base) .. entries .. struct.pack('>I7I5', at, sum)
+  local used = between(before, sum)
+  if used > units then
+    used = 0 -- the log is broken between its ends
+  elseif used >= capacity and last > now and leaving(state, capacity - 1) > now then
+    restart(state, states.leaves_room(capacity, cost))
+    return true
+  end
+  set(state, used)
+  return true
+end
+
+local function charge(state, units)
+  local now = state.now
+  if state.entries == 0 or now > state.last then
+    state.last = now
+  end
+  state.sum = (state.sum + units) % SUMS
+  state.added = struct.pack('>I7I5', state.last, state.sum)
+  set(state, state.used + units)
+end
+
+-- log_of returns the live entries up to one, and one more, as a log.
+local function log_of(state, to, more)
+  local _, base = entry(state, state.live - 1)
+  local from, after = state.skip + BASE + ENTRY * (state.live - 1), state.skip + BASE + ENTRY * to
+  local entries = ''
+  if after - state.offset <= #state.text then
+    entries = string.sub(state.text, from - state.offset + 1, after - state.offset)
+  elseif after > from then
+    entries = redis.call('GETRANGE', state.key, from, after - 1)
+  end
+  return struct.pack('>I5', base) .. entries .. more
+end
+
+-- refund takes back the newest units first.
+local function refund(state, units)
+  local left = state.used - units
+  if left > 0 then
+    local at, i = leaving(state, units)
+    local _, base = entry(state, state.live - 1)
+    state.last, state.sum = at, (base + left) % SUMS
+    state.kept = log_of(state, i - 1, struct.pack('>I7I5', at, state.sum))
+  end
+  set(state, left > 0 and left or 0)
+end
+
+local function wait(state, cost)
+  return clock.ceil_ms(leaving(state, state.rate.capacity - cost) + state.rate.period * 1000 - state.now)
+end
+
+-- expiry returns when the last entry has left the window, ms since the epoch.
+local function expiry(state)
+  return clock.ceil_ms(state.last + state.rate.period * 1000)
 end
 
 -- goes_on tells whether an entry is simply added to the log: while at most half of its entries have left the window.
-local function goes_on(log, kept, live, sum)
-  return log and kept == log and live - 1 <= log.count / 2 and sum < REBASE
+local function goes_on(state)
+  return state.entries > 0 and state.live - 1 <= state.entries / 2
 end
 
--- expiry answers when the entry of a time has left the window, ms since the epoch.
-local function expiry(at, rate)
-  return spans.whole_ms(at + rate.period * 1000, 0)
+local function save(state)
+  if goes_on(state) then state.live = 1 end
+  return state.kept or log_of(state, state.entries, state.added or ''), expiry(state)
 end
 
-------------------------------------------------------------------- a log at hand: one of several rates, or a refund
+local function open(state, value, from, to, now, cost)
+  state.now, state.text, state.offset, state.skip, state.stored = now, value, 0, from - 1, false
+  if to >= from then return read(state, to - from + 1, cost) end
+  restart(state, 0)
+  return true
+end
 
-local function step(text, now, rate, cost)
-  local log = nil
-  if text ~= '' then
-    log = open(text, 0, #text)
-    if not log then
-      return nil
-    end
+------------------------------------------------------------------- one rate: a log in a key of its own
+
+-- begin opens a log that begins behind byte `offset` of the value of a key; text is the first that has been read of it.
+local function begin(key, limit, at, cost, text, offset)
+  local state, size = states.new(at, limit.rate), #text
+  if size == CHUNK then
+    size = redis.call('STRLEN', key) - offset
   end
-  local allowed, remaining, retry, reset, kept, live, at, sum = weigh(log, now, rate, cost)
-  if not allowed or cost == 0 then
-    return allowed, remaining, retry, reset
-  elseif goes_on(log, kept, live, sum) then
-    return true, remaining, 0, reset, text .. struct.pack('>I7I5', at, sum), expiry(at, rate)
-  end
-  return true, remaining, 0, reset, rewritten(kept, live, at, sum), expiry(at, rate)
+  state.key, state.text, state.offset, state.skip, state.stored = key, text, offset, offset + #PREFIX, offset == 0
+  state.now = clock.us()
+  return not read(state, size - #PREFIX, cost) and states.unreadable(key) or nil
 end
 
--- give takes back the newest units first.
-local function give(text, now, rate, cost)
-  local log = nil
-  if text ~= '' then
-    log = open(text, 0, #text)
-    if not log then
-      return nil
-    end
-  end
-  local used, live
-  used, live, log = in_use(log, now, rate, 1)
-  local left = used - cost
-  if left <= 0 then
-    return true, rate.capacity, 0, 0, '', 0
-  end
-  local at, last = leaving(log, live, cost)
-  local entries, base = live_part(log, live)
-  entries = string.sub(entries, 1, ENTRY * (last - live)) .. struct.pack('>I7I5', at, base + left)
-  if base > REBASE then
-    entries, base = rebased(entries, base), 0
-  end
-  return true, math.max(0, rate.capacity - left), 0, spans.whole_ms(at + rate.period * 1000 - now, 0),
-    struct.pack('>I5', base) .. entries, expiry(at, rate)
+-- is_one tells whether a value holds one log, not those of several rates.
+local function is_one(text)
+  return type(text) == 'string' and string.sub(text, 1, #PREFIX) == PREFIX and string.byte(text, #PREFIX + 1) ~= 58 -- ':'
 end
 
-local function spend(now, _, units)
-  return struct.pack('>I5I7I5', 0, now, units)
-end
-
-local function spent(value)
-  local body = packed.first(value, algorithms.sliding_log)
-  local log = open(body, 0, #body)
-  if not log then
-    return 0
+local function open_key(key, limit, at, cost)
+  local text = redis.pcall('GETRANGE', key, '0', LAST)
+  if text == '' then
+    return limit.fresh(limit, at)
+  elseif not is_one(text) then
+    return states.adopt(key, limit, at, cost)
   end
-  return log.sum - log.base
+  return begin(key, limit, at, cost, text, 0)
 end
 
-------------------------------------------------------------------- a log in a key of its own
-
--- as_value turns the text that packed.lua answers with into the whole value, as write_log wants it.
-local function as_value(allowed, remaining, retry, reset, text, full)
-  return allowed, remaining, retry, reset, text and text ~= '' and PREFIX .. text or text, full
+local function reopen(key, limit, at, cost, found)
+  local text = redis.call('GETRANGE', key, found.from, found.from + CHUNK - 1)
+  if not is_one(text) then return packed.reopen(key, limit, at, cost, found) end
+  return begin(key, limit, at, cost, text, found.from)
 end
 
-local function decide_log(key, limit, cost)
-  local head = redis.pcall('GETRANGE', key, 0, CHUNK - 1)
-  local log = nil
-  if head ~= '' then
-    if type(head) ~= 'string' or not string.find(head, STATE) then
-      return as_value(packed.decide(key, limit, cost))
-    end
-    local size = #head < CHUNK and #head or redis.call('STRLEN', key)
-    log = open(head, #PREFIX, size - #PREFIX, key)
-    if not log then
-      return nil, states.unreadable(key, head)
-    end
-  end
-  local allowed, remaining, retry, reset, kept, live, at, sum = weigh(log, clock.us(), limit, cost)
-  if not allowed or cost == 0 then
-    return allowed, remaining, retry, reset
-  elseif not kept then
-    return true, remaining, 0, reset, struct.pack('>c12I5I7I5', PREFIX, 0, at, sum), expiry(at, limit)
-  elseif goes_on(log, kept, live, sum) then
-    local added = struct.pack('>I7I5', at, sum)
-    if log.whole then
-      return true, remaining, 0, reset, head .. added, expiry(at, limit)
-    end
-    return true, remaining, 0, reset, added, -expiry(at, limit)
-  end
-  return true, remaining, 0, reset, PREFIX .. rewritten(kept, live, at, sum), expiry(at, limit)
-end
-
-local function give_log(key, limit, cost)
-  return as_value(packed.give(key, limit, cost))
-end
-
--- write_log appends to a long log, which decide says by a negative expiry, and rewrites any other.
-local function write_log(key, _, _, text, full)
-  if full < 0 then
-    redis.call('APPEND', key, text)
-    redis.call('PEXPIREAT', key, -full)
-  elseif text == '' then
-    redis.call('DEL', key)
+local function write_key(key, limit, at)
+  local state = states.list[at]
+  if state.stored and state.added and goes_on(state) then
+    redis.call('APPEND', key, state.added)
+    redis.call('PEXPIREAT', key, numbers.arg(expiry(state)))
   else
-    states.forget(key)
-    redis.call('SET', key, text, 'PXAT', full)
+    packed.write(key, limit, at)
   end
+end
+
+-------------------------------------------------------------------------------------------
+
+-- spent returns the units of the first rate's log, without reading it.
+local function spent(key, from)
+  local first, last = packed.first(key, from, PREFIX)
+  local base = redis.call('GETRANGE', key, first, first + BASE - 1)
+  local sum = redis.call('GETRANGE', key, last - BASE + 1, last)
+  if last >= 0 and last - first < BASE or #base < BASE or #sum < BASE then
+    return 0 -- the rate is full
+  end
+  base, sum = (struct.unpack('>I5', base)), (struct.unpack('>I5', sum))
+  return between(base, sum)
 end
 
 local function complete_rate(rate)
   rate.capacity = rate.count
-  if rate.count > MOST then
-    return string.format('a sliding_log keeps each call, and so takes a count of at most %.0f', MOST)
-  end
+  rate.charge, rate.refund, rate.spend, rate.reset, rate.wait = charge, refund, restart, reset, wait
 end
 
 local function complete(limit)
   packed.complete(limit)
-  if not limit.rates then
-    limit.decide, limit.give, limit.write = decide_log, give_log, write_log
+  if limit.rate then
+    limit.open, limit.reopen, limit.write = open_key, reopen, write_key
   end
 end
 
 algorithms.sliding_log = {
   name = 'sliding_log',
-  prefix = 'sliding_log:',
+  prefix = PREFIX,
   options = {},
+  most = { field = 'count', sum = 100000, what = 'calls to be kept in logs', advice = '; sliding_window takes more' },
   rate = complete_rate,
   limit = complete,
-  holds = packed.prefixed('sliding_log:'),
-  step = step,
-  give = give,
+  holds = packed.prefixed(PREFIX),
   spent = spent,
-  spend = spend,
+  in_place = true,
+  open = open,
+  save = save,
 }
 end
 
@@ -2789,196 +2479,155 @@ do
 --
 -- A new n counts at once. Counters of another width (another period or k) count from where their bucket begins. If the
 -- state was written in the future (the clock was set back), what it adds up to leaves room for just this call.
+--
+-- A state's counts go by their distance from the bucket of now: counts[0] is its own, counts[k] the oldest that counts.
 
+local PREFIX = 'sliding_window:'
 local MOST_BUCKETS = 1000
+local STATE = '^(%d+):(%d+):(%d[%d,]*)$'
 
--- parse answers width, newest and the counts, counts[0] the newest; or nil.
-local function parse(text)
-  local width, newest, first, second, list = string.match(text, '^(%d+):(%d+):(%d+),?(%d*)([%d,]*)$')
-  width, newest = numbers.whole(width or ''), numbers.whole(newest or '')
-  if not width or width == 0 or not newest then
-    return nil
+-- set finds out how many units fit. sum: of the counts that count whole.
+local function set(state)
+  local rate, counts, sum = state.rate, state.counts, 0
+  local last, width = rate.buckets, rate.width
+  for i = 0, last - 1 do
+    sum = sum + counts[i]
   end
-  local counts, at = { [0] = numbers.whole(first) }, 1
-  if second ~= '' then
-    counts[1], at = numbers.whole(second), 2
+  state.sum = sum
+  local free = rate.capacity - sum - math.ceil(counts[last] * (width - state.into) / width)
+  state.free = free > 0 and free or 0
+end
+
+local function reset(state)
+  local counts, last = state.counts, state.rate.buckets
+  for i = 0, last do
+    if counts[i] > 0 then return (last + 1 - i) * state.rate.width - state.into end
   end
+  return 0
+end
+
+-- place puts the counts of a text into the buckets that they belong to now. Returns false if it is none.
+local function place(state, value, from, now, cost)
+  local rate, counts = state.rate, state.counts
+  local width, bucket, list = string.match(value, STATE, from)
+  width, bucket = numbers.digits(width or ''), numbers.digits(bucket or '')
+  if not width or width == 0 or not bucket then return false end
+  local ahead = bucket * width > now
+  local sum = 0
   for digits in string.gmatch(list, '%d+') do
-    counts[at] = numbers.whole(digits)
-    if not counts[at] then
-      return nil
+    local count = numbers.digits(digits)
+    if not count then return false end
+    local at = state.current - (width == rate.width and bucket or math.floor(bucket * width / rate.width))
+    if at <= rate.buckets and not ahead then
+      counts[at] = counts[at] + count
     end
-    at = at + 1
+    sum = sum + count
+    bucket = bucket - 1
   end
-  if not counts[0] or (at > 1 and not counts[1]) then
-    return nil
-  end
-  return width, newest, counts, at
-end
-
--- read answers the counts by their distance from the bucket of now: counts[0] now's, up to counts[k]; or nil.
-local function read(text, now, rate, cost)
-  local counts = {}
-  for i = 0, rate.buckets do
-    counts[i] = 0
-  end
-  if text == '' then
-    return counts
-  end
-  local width, newest, found, many = parse(text)
-  if not width then
-    return nil
-  end
-  local current = math.floor(now / rate.width)
-  if newest * width > now then
-    local sum = 0
-    for i = 0, many - 1 do
-      sum = sum + found[i]
-    end
+  if ahead then
     counts[0] = math.min(sum, states.leaves_room(rate.capacity, cost))
-    return counts
   end
-  for i = 0, many - 1 do
-    local at = current - (width == rate.width and newest - i or math.floor((newest - i) * width / rate.width))
-    if at <= rate.buckets then
-      counts[at] = counts[at] + found[i]
-    end
-  end
-  return counts
+  return true
 end
 
--- text_of writes the counts, without the empty ones at the end.
-local function text_of(counts, current, rate)
-  local last = rate.buckets
+local function open(state, value, from, to, now_us, cost)
+  local rate = state.rate
+  local now = (now_us - now_us % 1000) / 1000
+  state.counts = state.counts or {}
+  for i = 0, rate.buckets do
+    state.counts[i] = 0
+  end
+  state.now, state.into = now, now % rate.width
+  state.current = (now - state.into) / rate.width
+  if to >= from and not place(state, value, from, now, cost) then return false end
+  set(state)
+  return true
+end
+
+local function charge(state, units)
+  state.counts[0] = state.counts[0] + units
+  state.sum, state.free = state.sum + units, state.free - units
+end
+
+-- refund takes back from the newest counters first.
+local function refund(state, units)
+  local counts = state.counts
+  for i = 0, state.rate.buckets do
+    local back = math.min(units, counts[i])
+    counts[i] = counts[i] - back
+    units = units - back
+  end
+  set(state)
+end
+
+-- wait follows the estimate from bucket to bucket, as the oldest that counts in part leaves and the next one takes its
+-- place.
+local function wait(state, cost)
+  local rate, counts = state.rate, state.counts
+  local width, last = rate.width, rate.buckets
+  local room = rate.capacity - cost - state.sum
+  for shift = 0, last do
+    local oldest = counts[last - shift]
+    if room >= 0 then
+      local needed = oldest > room and math.ceil((oldest - room) * width / oldest) or 0
+      if needed < width then return shift * width + needed - state.into end
+    end
+    room = room + (counts[last - 1 - shift] or 0)
+  end
+  return (last + 1) * width - state.into
+end
+
+-- save writes the counts, without the empty ones at the end.
+local function save(state)
+  local counts, width = state.counts, state.rate.width
+  local last = state.rate.buckets
   while counts[last] == 0 and last > 0 do
     last = last - 1
   end
-  if last < 2 then
-    return string.format(last == 0 and '%.0f:%.0f:%.0f' or '%.0f:%.0f:%.0f,%.0f', rate.width, current, counts[0], counts[1])
-  end
-  local list = {}
-  for i = 0, last do
-    list[i + 1] = string.format('%.0f', counts[i])
-  end
-  return string.format('%.0f:%.0f:', rate.width, current) .. table.concat(list, ',')
-end
-
--- full_buckets adds up the counters that count whole.
-local function full_buckets(counts, rate)
-  local sum = 0
-  for i = 0, rate.buckets - 1 do
-    sum = sum + counts[i]
-  end
-  return sum
-end
-
--- remaining and reset of the counts, `into` ms into the bucket of now.
-local function standing(counts, into, rate)
-  local oldest = counts[rate.buckets]
-  local estimate = full_buckets(counts, rate) + math.ceil(oldest * (rate.width - into) / rate.width)
-  local reset = 0
-  for i = 0, rate.buckets do
-    if counts[i] > 0 then
-      reset = (rate.buckets + 1 - i) * rate.width - into
-      break
+  local text = string.format('%d:%d:%d', width, state.current, counts[0])
+  if last == 1 then
+    text = string.format('%s,%d', text, counts[1])
+  elseif last > 1 then
+    local list = {}
+    for i = 0, last do
+      list[i + 1] = string.format('%d', counts[i])
     end
+    text = string.format('%d:%d:', width, state.current) .. table.concat(list, ',')
   end
-  return math.max(0, rate.capacity - estimate), reset
+  return text, state.now + reset(state)
 end
 
--- wait answers the ms until the estimate leaves room for cost, if nothing else is taken.
-local function wait(counts, into, rate, cost)
-  local width = rate.width
-  local room = rate.capacity - cost - full_buckets(counts, rate)
-  for shift = 0, rate.buckets do
-    local oldest = counts[rate.buckets - shift]
-    if room >= 0 then
-      local needed = oldest > room and math.ceil((oldest - room) * width / oldest) or 0
-      if needed < width then
-        return shift * width + needed - into
-      end
-    end
-    room = room + (counts[rate.buckets - 1 - shift] or 0)
-  end
-  return (rate.buckets + 1) * width - into
-end
-
-local function fits(counts, into, rate, cost)
-  local room = rate.capacity - cost - full_buckets(counts, rate)
-  return room >= 0 and counts[rate.buckets] * (rate.width - into) <= room * rate.width
-end
-
-local function step(text, now_us, rate, cost)
-  local now = math.floor(now_us / 1000)
-  local counts = read(text, now, rate, cost)
-  if not counts then
-    return nil
-  end
-  local current = math.floor(now / rate.width)
-  local into = now - current * rate.width
-  if cost == 0 then
-    local remaining, reset = standing(counts, into, rate)
-    return true, remaining, 0, reset
-  elseif not fits(counts, into, rate, cost) then
-    local remaining, reset = standing(counts, into, rate)
-    return false, remaining, cost > rate.capacity and -1 or wait(counts, into, rate, cost), reset
-  end
-  counts[0] = counts[0] + cost
-  local remaining, reset = standing(counts, into, rate)
-  return true, remaining, 0, reset, text_of(counts, current, rate), now + reset
-end
-
--- give takes back from the newest counters first.
-local function give(text, now_us, rate, cost)
-  local now = math.floor(now_us / 1000)
-  local counts = read(text, now, rate, 1)
-  if not counts then
-    return nil
-  end
-  for i = 0, rate.buckets do
-    local back = math.min(cost, counts[i])
-    counts[i], cost = counts[i] - back, cost - back
-  end
-  local current = math.floor(now / rate.width)
-  local remaining, reset = standing(counts, now - current * rate.width, rate)
-  return true, remaining, 0, reset, reset > 0 and text_of(counts, current, rate) or '', now + reset
-end
-
-local function spend(now_us, rate, units)
-  return string.format('%.0f:%.0f:%.0f', rate.width, math.floor(now_us / 1000 / rate.width), units)
-end
-
-local function spent(value)
-  local width, _, counts, many = parse(packed.first(value, algorithms.sliding_window))
+local function spent(key, from)
+  local counts = string.match(packed.first_text(key, from, PREFIX), '^%d+:%d+:([%d,]+)$')
   local sum = 0
-  for i = 0, width and many - 1 or -1 do
-    sum = sum + counts[i]
+  for digits in string.gmatch(counts or '', '%d+') do
+    sum = sum + (#digits < 16 and digits or 0)
   end
   return sum
 end
 
 local function complete_rate(rate)
-  rate.capacity = rate.count
-  rate.buckets = rate.buckets or 1
+  rate.capacity, rate.buckets = rate.count, rate.buckets or 1
   rate.width = rate.period / rate.buckets
+  rate.charge, rate.refund, rate.spend, rate.reset, rate.wait = charge, refund, charge, reset, wait
   if rate.buckets > MOST_BUCKETS then
-    return string.format('buckets=%.0f is above %.0f', rate.buckets, MOST_BUCKETS)
+    return string.format('buckets=%d is above %d', rate.buckets, MOST_BUCKETS)
   elseif rate.width % 1 ~= 0 then
-    return string.format('buckets=%.0f does not divide the period into whole milliseconds', rate.buckets)
+    return string.format('buckets=%d does not divide the period into whole milliseconds', rate.buckets)
   end
 end
 
 algorithms.sliding_window = {
   name = 'sliding_window',
-  prefix = 'sliding_window:',
+  prefix = PREFIX,
   options = { buckets = numbers.positive_option },
+  most = { field = 'buckets', sum = 5000, what = 'buckets', advice = '' },
   rate = complete_rate,
   limit = packed.complete,
-  holds = packed.prefixed('sliding_window:'),
-  step = step,
-  give = give,
+  holds = packed.prefixed(PREFIX),
   spent = spent,
-  spend = spend,
+  open = open,
+  save = save,
 }
 end
 
@@ -2993,78 +2642,64 @@ do
 -- clock set back, what tokens are left are there; a bucket without any that would wait for longer than one full refill
 -- leaves room for just this call.
 
-local LONGEST = 33 -- bytes of a state: two numbers up to 2^53
-
--- refill_us answers the us that adding this many tokens takes.
+-- refill_us returns the us that adding this many tokens takes.
 local function refill_us(tokens, rate)
   local over = tokens % rate.count
   return ((tokens - over) / rate.count + (over > 0 and 1 or 0)) * rate.period * 1000
 end
 
--- level answers the tokens and the time of the last addition; or nil. cost is what the call wants.
-local function level(text, now, rate, cost)
-  local capacity = rate.capacity
-  if text == '' then
-    return capacity, now
-  end
-  local tokens, added = string.match(text, '^(%d+):(%d+)$')
-  if not tokens or #text > LONGEST then
-    return nil
-  end
-  tokens, added = tonumber(tokens), tonumber(added)
-  if tokens > numbers.MOST or added > numbers.MOST then
-    return nil
-  end
-  if added < now then
-    local period = rate.period * 1000
-    local periods = (now - added - (now - added) % period) / period
-    tokens = tokens + periods * rate.count
-    added = added + periods * period
-  end
-  if tokens >= capacity then
-    return capacity, now
-  elseif tokens == 0 and added + rate.period * 1000 - now > refill_us(capacity, rate) then
-    return capacity - states.leaves_room(capacity, cost), now
-  end
-  return tokens, added
+-- full returns when the bucket is full, in us.
+local function full(state)
+  local missing = state.rate.capacity - state.tokens
+  return missing > 0 and state.added + refill_us(missing, state.rate) or state.now
 end
 
-local function answer(allowed, tokens, added, now, rate, retry)
-  local full = tokens < rate.capacity and added + refill_us(rate.capacity - tokens, rate) or now
-  if not allowed then
-    return false, tokens, retry, spans.whole_ms(full - now, 0)
+local function open(state, value, from, to, now, cost)
+  local rate, tokens, added = state.rate, state.rate.capacity, now
+  if to >= from then
+    tokens, added = string.match(value, '^(%d+):(%d+)$', from)
+    tokens, added = numbers.digits(tokens or ''), numbers.digits(added or '')
+    if not tokens or not added then return false end
+    local period, capacity = rate.period * 1000, rate.capacity
+    if added < now then
+      local periods = (now - added - (now - added) % period) / period
+      tokens = tokens + periods * rate.count
+      added = added + periods * period
+    end
+    if tokens >= capacity then
+      tokens, added = capacity, now
+    elseif tokens == 0 and added + period - now > refill_us(capacity, rate) then
+      tokens, added = capacity - states.leaves_room(capacity, cost), now
+    end
   end
-  return true, tokens, 0, spans.whole_ms(full - now, 0), string.format('%.0f:%.0f', tokens, added), spans.whole_ms(full, 0)
+  state.now, state.added, state.tokens, state.free = now, added, tokens, tokens
+  return true
 end
 
-local function step(text, now, rate, cost)
-  local tokens, added = level(text, now, rate, cost)
-  if not tokens then
-    return nil
-  elseif cost <= tokens then
-    return answer(true, tokens - cost, added, now, rate)
-  elseif cost > rate.capacity then
-    return answer(false, tokens, added, now, rate, -1)
-  end
-  return answer(false, tokens, added, now, rate, spans.whole_ms(added + refill_us(cost - tokens, rate) - now, 0))
+local function charge(state, units)
+  local tokens = state.tokens - units
+  state.tokens, state.free = tokens, tokens
 end
 
-local function give(text, now, rate, cost)
-  local tokens, added = level(text, now, rate, 1)
-  if not tokens then
-    return nil
-  elseif tokens + cost >= rate.capacity then
-    return true, rate.capacity, 0, 0, '', 0
-  end
-  return answer(true, tokens + cost, added, now, rate)
+local function refund(state, units)
+  charge(state, -math.min(units, state.rate.capacity - state.tokens))
 end
 
-local function spend(now, rate, units)
-  return string.format('%.0f:%.0f', rate.capacity - units, now)
+local function reset(state)
+  return clock.ceil_ms(full(state) - state.now)
+end
+
+local function wait(state, cost)
+  return clock.ceil_ms(state.added + refill_us(cost - state.tokens, state.rate) - state.now)
+end
+
+local function save(state)
+  return string.format('%d:%d', state.tokens, state.added), clock.ceil_ms(full(state))
 end
 
 local function complete_rate(rate)
   rate.capacity = rate.burst or rate.count
+  rate.charge, rate.refund, rate.spend, rate.reset, rate.wait = charge, refund, charge, reset, wait
 end
 
 algorithms.token_bucket = {
@@ -3074,9 +2709,8 @@ algorithms.token_bucket = {
   rate = complete_rate,
   limit = packed.complete,
   holds = packed.prefixed('token_bucket:'),
-  step = step,
-  give = give,
-  spend = spend,
+  open = open,
+  save = save,
 }
 end
 
@@ -3106,13 +2740,16 @@ do
 --   Output how many keys are blocked now: all of them
 --   Errors BADARGS BADKEYS BADSTATE (a request's or a usage key, or one that no limiter wrote: then none is blocked)
 
-local function block(key, holding, untill)
+-- block denies a key until a time, ms since the epoch.
+local function block(key, holding, ends)
   states.forget(key)
-  if holding.kind == 'leases' then
-    return lease_sets.block(key, untill)
+  if holding.leases then return lease_sets.block(key, ends) end
+  local expiry = holding.expiry
+  local state = redis.call('GETRANGE', key, holding.from, '-1')
+  if holding.from == 0 and state ~= '' then
+    expiry = redis.call('PEXPIRETIME', key)
   end
-  redis.call('SET', key, states.block(untill, holding.value, holding.expiry), 'PXAT',
-    string.format('%.0f', math.max(untill, holding.expiry)))
+  redis.call('SET', key, string.format('blocked:%d:%d:', ends, expiry) .. state, 'PXAT', math.max(ends, expiry))
 end
 
 clock.register{
@@ -3120,19 +2757,17 @@ clock.register{
   description = 'Denies the keys for some milliseconds, whatever their limits.',
   callback = function(keys, args)
     local list, err = holdings.all('block', keys, args, 1)
-    if not list then
-      return err
-    end
+    if not list then return err end
     local ms = numbers.positive(args[1])
     if not ms or ms > limits.LONGEST then
-      return errors.new('BADARGS', '%s: the ms of a block are a whole number from 1 to %.0f', errors.quote(args[1]),
+      return errors.new('BADARGS', '%s: the ms of a block are a whole number from 1 to %d', errors.quote(args[1]),
         limits.LONGEST)
     end
     for i, key in ipairs(keys) do
-      if list[i].in_use then
-        return states.in_use(key, list[i].in_use)
-      end
+      if list[i].in_use then return states.in_use(key, list[i].in_use) end
     end
+    err = holdings.too_large(keys, list, 'block')
+    if err then return err end
     for i, key in ipairs(keys) do
       block(key, list[i], clock.ms() + ms)
     end
@@ -3151,7 +2786,7 @@ do
 
 clock.register{
   function_name = 'ratelimit_info',
-  description = 'Answers the version, the contract, the build id and the policies of this library.',
+  description = 'Returns the version, the contract, the build id and the policies of this library.',
   flags = { 'no-writes', 'allow-stale' },
   callback = function(keys, args)
     if #keys > 0 then
@@ -3159,7 +2794,7 @@ clock.register{
     elseif #args > 0 then
       return errors.new('BADARGS', '%s: info takes no argument', errors.quote(args[1]))
     end
-    local names = policies.names(function() return true end)
+    local names = policies.names()
     return {
       'version', VERSION, 'contract', CONTRACT, 'build_id', BUILD_ID, 'policies', names, 'shadow_denied', shadows.counts(),
     }
@@ -3169,21 +2804,24 @@ end
 
 --@ src/verbs/peek.lua
 do
--- ratelimit_peek: answers what ratelimit_take would, and writes nothing. For FCALL_RO too, on replicas as well.
+-- ratelimit_peek: returns what ratelimit_take would, and writes nothing. For FCALL_RO too, on replicas as well.
 --   KEYS   one for each limit
---   ARGV   limit [limit ...] [COST c | COST c1 ... cn]
+--   ARGV   limit [limit ...] [COST c | COST c1 ... cn] [UPTO]
 --   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }, and three more with a shadow policy
 --   Errors BADARGS BADLIMIT BADCOST BADKEYS BADSTATE NOPOLICY
 
-local OPTIONS = { COST = true }
+local OPTIONS = { COST = true, UPTO = true }
 
 clock.register{
   function_name = 'ratelimit_peek',
-  description = 'Answers what ratelimit_take would, and changes nothing.',
+  description = 'Returns what ratelimit_take would, and changes nothing.',
   flags = { 'no-writes' },
   callback = function(keys, args)
     local request, err = requests.read(keys, args, OPTIONS)
-    return request and shadows.request(keys, request, false) or err
+    if not request then return err end
+    local reply
+    reply, err = decisions.decide(keys, request, 'charge')
+    return reply or err
   end,
 }
 end
@@ -3204,7 +2842,12 @@ clock.register{
   description = 'Gives cost back to the keys, never beyond full.',
   callback = function(keys, args)
     local request, err = requests.read(keys, args, OPTIONS)
-    return request and shadows.refund(keys, request) or err
+    if not request then return err end
+    local reply
+    reply, err = decisions.decide(keys, request, 'refund')
+    if not reply then return err end
+    decisions.write(keys, request)
+    return reply
   end,
 }
 end
@@ -3254,13 +2897,11 @@ do
 
 clock.register{
   function_name = 'ratelimit_reset',
-  description = 'Forgets the keys; answers how many held something.',
+  description = 'Forgets the keys; returns how many held something.',
   flags = { 'allow-oom' },
   callback = function(keys, args)
     local list, err = holdings.all('reset', keys, args, 0)
-    if not list then
-      return err
-    end
+    if not list then return err end
     local changed = 0
     for _, key in ipairs(keys) do
       states.forget(key)
@@ -3275,53 +2916,31 @@ end
 do
 -- ratelimit_take: decides, and consumes if every limit allows.
 --   KEYS   one for each limit, then one for ONCE and one for TRACK, in the order in which these are written
---   ARGV   limit [limit ...] [COST c | COST c1 ... cn] [ONCE ttl_ms] [TRACK]
+--   ARGV   limit [limit ...] [COST c | COST c1 ... cn] [UPTO] [ONCE ttl_ms] [TRACK]
 --   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }, and three more with a shadow policy
 --   Errors BADARGS BADLIMIT BADCOST BADKEYS BADSTATE NOPOLICY
 
-local OPTIONS = { COST = true, ONCE = true, TRACK = true }
+local OPTIONS = { COST = true, UPTO = true, ONCE = true, TRACK = true }
 
 local decide_one = decisions.one
 
--- charged tells whether a reply is that of a call that took something.
-local function charged(reply, request)
-  if reply[1] ~= 1 then
-    return false
-  elseif request.limits.shadows then
-    return request.charged
-  end
-  for _, cost in ipairs(request.COST) do
-    if cost > 0 then
-      return true
-    end
-  end
-  return false
-end
-
 local function take(keys, request)
-  local record, err
-  if request.TRACK then
-    record, err = tracking.open(request.TRACK)
-    if not record then
-      return err
-    end
-  end
   if request.ONCE then
-    local before
-    before, err = once.read(request.ONCE)
-    if before or err then
-      return before or err
-    end
+    local before, err = once.read(request.ONCE)
+    if before or err then return before or err end
   end
-  local reply = shadows.request(keys, request, true)
-  if reply.err then
-    return reply
+  local reply, err = decisions.decide(keys, request, 'charge')
+  if reply and request.TRACK then
+    err = tracking.read(request.TRACK, request.passes)
   end
-  if request.ONCE and charged(reply, request) then
+  if err then return err end
+  local charged = decisions.write(keys, request)
+  if request.groups then shadows.count(request) end
+  if charged and request.ONCE then
     once.keep(request.ONCE, reply, request.ttl)
   end
-  if record then
-    tracking.note(record, reply[1] == 1, request.COST[1])
+  if request.TRACK then
+    tracking.note(request.TRACK, not request.passes and 0 or request.UPTO and reply[1] or request.costs[1])
   end
   return reply
 end
@@ -3332,14 +2951,12 @@ redis.register_function{
   callback = function(keys, args)
     clock.now = nil
     local limit = limits.known[args[1]]
-    if limit and #keys == 1 then -- the common calls go without tables of their own
+    if limit and limit.rate and #keys == 1 then -- the common calls go without a request
       local cost = 1
       if #args > 1 then
         cost = #args == 3 and args[2] == 'COST' and numbers.whole(args[3])
       end
-      if cost then
-        return decide_one(keys[1], limit, cost, true)
-      end
+      if cost then return decide_one(keys[1], limit, cost) end
     end
     local request, err = requests.read(keys, args, OPTIONS)
     return request and take(keys, request) or err
@@ -3355,31 +2972,31 @@ do
 --   Output how many of the keys were blocked
 --   Errors BADARGS BADKEYS BADSTATE (a key that no limiter wrote: then none is changed)
 
--- Nothing can be stored that expires in this very millisecond: Valkey drops it at once.
-local function unblock(key, holding, now)
+-- unblock lifts the block of a key: what is below it stays, with its expiry. Nothing can be stored that expires in this
+-- very millisecond: Valkey drops it at once.
+local function unblock(key, holding)
   states.forget(key)
-  if holding.kind == 'leases' then
-    lease_sets.unblock(key)
-  elseif holding.value == '' or holding.expiry <= now then
+  if holding.leases then return lease_sets.unblock(key) end
+  local state = redis.call('GETRANGE', key, holding.from, '-1')
+  if state == '' or holding.expiry <= clock.ms() then
     redis.call('DEL', key)
   else
-    redis.call('SET', key, holding.value, 'PXAT', string.format('%.0f', holding.expiry))
+    redis.call('SET', key, state, 'PXAT', holding.expiry)
   end
 end
 
 clock.register{
   function_name = 'ratelimit_unblock',
-  description = 'Lifts the blocks of the keys; answers how many were blocked.',
+  description = 'Lifts the blocks of the keys; returns how many were blocked.',
   flags = { 'allow-oom' },
   callback = function(keys, args)
     local list, err = holdings.all('unblock', keys, args, 0)
-    if not list then
-      return err
-    end
-    local now, changed = clock.ms(), 0
+    err = err or holdings.too_large(keys, list, 'unblock')
+    if err then return err end
+    local changed = 0
     for i, key in ipairs(keys) do
-      if list[i].blocked > now then
-        unblock(key, list[i], now)
+      if list[i].blocked > 0 then
+        unblock(key, list[i])
         changed = changed + 1
       end
     end
@@ -3399,15 +3016,15 @@ do
 
 clock.register{
   function_name = 'ratelimit_usage',
-  description = 'Answers what TRACK has counted under a usage key.',
+  description = 'Returns what TRACK has counted under a usage key.',
   flags = { 'no-writes' },
   callback = function(keys, args)
     if #keys ~= 1 then
-      return errors.new('BADKEYS', 'the number of keys is %.0f; usage takes one', #keys)
+      return errors.new('BADKEYS', 'the number of keys is %d; usage takes one', #keys)
     elseif #args > 0 then
       return errors.new('BADARGS', '%s: usage takes the key only', errors.quote(args[1]))
     end
-    return tracking.check(keys[1]) or tracking.read(keys[1])
+    return tracking.check(keys[1]) or tracking.usage(keys[1])
   end,
 }
 end

@@ -160,11 +160,11 @@ func callAndCheck(t *testing.T, server offline, verb int, keys, args []string) {
 	}
 }
 
-// furnished is a server with one key of each algorithm's state, a block, leases, a kept reply and a usage record.
-func furnish(t *testing.T, server offline) {
+// fillWithStates gives a server one key of each algorithm's state, a block, leases, a kept reply and a usage record.
+func fillWithStates(t *testing.T, server offline) {
 	t.Helper()
 	empty(t, server)
-	for _, call := range furniture {
+	for _, call := range someOfEach {
 		words := strings.Split(call, "|")
 		if _, err := server.Do(append([]string{"FCALL", "ratelimit_" + words[0]}, words[1:]...)...); err != nil {
 			t.Fatalf("%s: %v", call, err)
@@ -182,7 +182,7 @@ func empty(t *testing.T, server offline) {
 	}
 }
 
-var furniture = []string{
+var someOfEach = []string{
 	"take|1|gcra|3/3s", "take|1|fine|7/s", "take|1|rates|2/s, 3/m", "take|1|leaky|leaky_bucket 2/s burst=3",
 	"take|1|tokens|token_bucket 5/10s", "take|1|window|fixed_window 3/10s", "take|1|windows|fixed_window 2/s, 3/10s",
 	"take|1|sliding|sliding_window 10/10s buckets=5", "take|1|log|sliding_log 3/10s", "take|1|logs|sliding_log 2/s, 3/10s",
@@ -245,7 +245,7 @@ func FuzzArguments(f *testing.F) {
 	}
 	server := offline{start(f)}
 	f.Fuzz(func(t *testing.T, verb int, keys, args string) {
-		furnish(t, server)
+		fillWithStates(t, server)
 		callAndCheck(t, server, verb&(1<<30-1), split(keys), split(args))
 	})
 }
@@ -374,7 +374,7 @@ func put(server offline, kind, key, value string, ttlMS int64) bool {
 func realStates(f *testing.F, server offline) []string {
 	f.Helper()
 	var states []string
-	for _, call := range furniture {
+	for _, call := range someOfEach {
 		words := strings.Split(call, "|")
 		if _, err := server.Do(append([]string{"FCALL", "ratelimit_" + words[0]}, words[1:]...)...); err != nil {
 			f.Fatal(err)

@@ -3,18 +3,14 @@
 
 local SHOWN = 60 -- bytes of a refused value that are repeated in the error
 
--- quote shows a caller's value in one line of printable ASCII, cut to SHOWN bytes.
-function errors.quote(value)
-  local shown = value
-  if #shown > SHOWN then
-    shown = string.sub(shown, 1, SHOWN)
-  end
-  shown = string.gsub(shown, '[^\32-\126]', function(c)
+-- quote shows a caller's value in one line of printable ASCII, cut to SHOWN bytes. size: its bytes, if value is only the
+-- beginning.
+function errors.quote(value, size)
+  size = size or #value
+  local shown = string.gsub(string.sub(value, 1, SHOWN), '[^\32-\126]', function(c)
     return string.format('\\x%02x', string.byte(c))
   end)
-  if #value > SHOWN then
-    return string.format('"%s..." (%.0f bytes)', shown, #value)
-  end
+  if size > SHOWN then return string.format('"%s..." (%d bytes)', shown, size) end
   return '"' .. shown .. '"'
 end
 
@@ -26,4 +22,10 @@ end
 -- unusable is the error for a key that holds something else than it is used for.
 function errors.unusable(key, what)
   return errors.new('BADSTATE', 'key %s %s; give the limiter a key of its own, or delete this one', errors.quote(key), what)
+end
+
+-- failed is the error for a command that has failed on a key: of another type than expected says.
+function errors.failed(key, failure, expected)
+  if string.sub(failure.err, 1, 9) == 'WRONGTYPE' then return errors.unusable(key, expected) end
+  return failure
 end

@@ -12,19 +12,25 @@ function clock.register(definition)
   redis.register_function(definition)
 end
 
--- us answers whole microseconds since the epoch.
+-- us returns whole microseconds since the epoch.
 function clock.us()
   local now = clock.now
   if not now then
     local time = redis.call('TIME')
-    now = tonumber(time[1]) * 1000000 + tonumber(time[2])
+    now = time[1] * 1000000 + time[2]
     clock.now = now
   end
   return now
 end
 
--- ms answers whole milliseconds since the epoch, rounded down as Redis rounds when keys expire.
+-- ms returns whole milliseconds since the epoch, rounded down as Redis rounds when keys expire.
 function clock.ms()
   local now = clock.us()
   return (now - now % 1000) / 1000
+end
+
+-- ceil_ms rounds microseconds up to milliseconds.
+function clock.ceil_ms(us)
+  local over = us % 1000
+  return (over > 0 and us + 1000 - over or us) / 1000
 end

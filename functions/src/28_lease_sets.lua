@@ -7,36 +7,32 @@ lease_sets.BLOCK = 'blocked'
 local NO_LEASES = 'does not hold leases'
 local EARLIEST = 1000000000000 -- ms since the epoch, 2001: what lapses before is no lease
 
-local function is_ours(member)
-  return member == lease_sets.BLOCK or string.sub(member, 1, #lease_sets.MEMBER) == lease_sets.MEMBER
-end
-
--- holds tells whether a key holds such a set; nil if it holds nothing, false and the error if it holds something else.
-function lease_sets.holds(key)
-  local first = redis.pcall('ZRANGE', key, 0, 0, 'WITHSCORES')
-  if first.err then
-    return false, string.sub(first.err, 1, 9) == 'WRONGTYPE' and errors.unusable(key, NO_LEASES) or first
-  elseif not first[1] then
-    return nil
+-- last returns the ms since the epoch at which the last member of a key lapses, and that member; 0 if it holds nothing. Or
+-- nil and the error if it holds anything else.
+function lease_sets.last(key)
+  local last = redis.pcall('ZRANGE', key, '-1', '-1', 'WITHSCORES')
+  if last.err then
+    return nil, errors.failed(key, last, NO_LEASES)
+  elseif not last[1] then
+    return 0
   end
-  local last = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')
-  if not is_ours(first[1]) or not is_ours(last[1]) or tonumber(first[2]) < EARLIEST or tonumber(last[2]) > numbers.MOST
-    or redis.call('PTTL', key) < 0
-  then
-    return false, errors.unusable(key, NO_LEASES)
+  local lapses = tonumber(last[2])
+  local is_ours = last[1] == lease_sets.BLOCK or string.sub(last[1], 1, #lease_sets.MEMBER) == lease_sets.MEMBER
+  if not is_ours or not lapses or lapses < EARLIEST or lapses > numbers.MOST then
+    return nil, errors.unusable(key, NO_LEASES)
   end
-  return true
+  return lapses, last[1]
 end
 
 -- settle moves the key's expiry to where its last member lapses.
 function lease_sets.settle(key)
-  local last = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')
+  local last = redis.call('ZRANGE', key, '-1', '-1', 'WITHSCORES')
   if last[2] then
-    redis.call('PEXPIREAT', key, string.format('%.0f', tonumber(last[2])))
+    redis.call('PEXPIREAT', key, last[2])
   end
 end
 
--- blocked_until answers when the block ends, ms since the epoch; 0 without one.
+-- blocked_until returns when the block ends, ms since the epoch; 0 without one.
 function lease_sets.blocked_until(key)
   return tonumber(redis.call('ZSCORE', key, lease_sets.BLOCK) or 0)
 end
@@ -44,12 +40,12 @@ end
 -- outlived returns for how many ms more a key is blocked whose leases have all lapsed; nil if there is a lease, or no set.
 function lease_sets.outlived(key)
   local now = clock.ms()
-  local left = lease_sets.holds(key) and lease_sets.blocked_until(key) - now or -1
-  return left >= 0 and redis.call('ZCOUNT', key, string.format('%.0f', now), '+inf') == 1 and left or nil
+  local left = lease_sets.last(key) and lease_sets.blocked_until(key) - now or -1
+  return left >= 0 and redis.call('ZCOUNT', key, now, '+inf') == 1 and left or nil
 end
 
-function lease_sets.block(key, untill)
-  redis.call('ZADD', key, string.format('%.0f', untill), lease_sets.BLOCK)
+function lease_sets.block(key, ends)
+  redis.call('ZADD', key, ends, lease_sets.BLOCK)
   lease_sets.settle(key)
 end
 

@@ -1,12 +1,53 @@
--- What a key may hold. A state is a string with an expiry (the leases of concurrency: a sorted set), and says by its
--- form who wrote it, so a key of another kind is refused before anything is written.
+-- States: what a key holds, and what a call has read of it.
 --
---   gcra, gcra-<k>                      a debt of gcra, kept in the expiry
---   123                                 the count of a fixed_window
---   <algorithm>:<state>                 every other state; of several rates <algorithm>::<length>:<state>...
---   blocked:<until>:<expiry>:<state>    ratelimit_block, over the state that was there, with its expiry (ms; 0: none)
---   once:<reply>                        a request's key (src/70_once.lua)
--- Leases: src/28_lease_sets.lua. Usage records, a hash: src/65_tracking.lua.
+-- A key holds a string with an expiry (the leases of concurrency: a sorted set; a usage record: a hash). The string says
+-- by its form who wrote it, so that a key of another kind is refused before anything is written. docs/state.md has the forms.
+--
+-- What a call reads becomes one table for each rate of each key, in states.list. The tables are used again by the next
+-- call. All algorithms fill in
+--   rate     the rate of the limit
+--   free     how many units fit now, and after a charge or a refund how many fit then; -1 if the key is blocked
+--   foreign  ms until the block of the key ends, or the state of another algorithm that was found in it; 0 for neither
+-- and src/60_decisions.lua
+--   index    of the key in the call, from 1
+--   cost     what the call costs here
+--   group    the limits that decide together: the enforced ones, or those of one shadow policy
+--   denies   whether this rate denies the call
+--   reset    ms until the rate is full again
+-- Further fields belong to the algorithm.
+
+local list = {}
+states.list = list
+
+local KEPT = 64
+
+-- trim gives the states of a call of very many rates to the collector.
+function states.trim()
+  for at = #list, KEPT + 1, -1 do
+    list[at] = nil
+  end
+end
+
+-- new returns the state at a place of the list, for its algorithm to fill in.
+function states.new(at, rate)
+  local state = list[at]
+  if not state then
+    state = {}
+    list[at] = state
+  end
+  state.rate, state.foreign = rate, 0
+  return state
+end
+
+-- leaves_room returns the most units that may count as spent so that just this call finds room: what a state that
+-- cannot hold under this limit is taken for.
+function states.leaves_room(capacity, cost)
+  return capacity - (cost > 1 and cost <= capacity and cost or 1)
+end
+
+------------------------------------------------------------------- what a key holds
+
+local HEAD = 128 -- bytes of a value that tell what it is, and until when it is blocked
 
 -- missing_expiry: the state is ours but somebody took its expiry away (PERSIST, SET without KEEPTTL).
 function states.missing_expiry(key)
@@ -20,117 +61,116 @@ function states.in_use(key, what)
   return errors.new('BADSTATE', 'key %s holds %s; give each use a key of its own', errors.quote(key), what)
 end
 
--- unreadable: no limiter wrote this, although it may look like it.
-function states.unreadable(key, value)
-  if string.sub(value, 1, 5) == 'once:' then
-    return states.in_use(key, states.REQUEST)
-  end
-  return errors.unusable(key, 'holds ' .. errors.quote(value) .. ', which no limiter wrote')
+-- unreadable: no limiter wrote the string in this key, although it may look like one of ours.
+function states.unreadable(key)
+  local head = redis.call('GETRANGE', key, '0', HEAD - 1)
+  return errors.unusable(key, 'holds ' .. errors.quote(head, redis.call('STRLEN', key)) .. ', which no limiter wrote')
 end
 
--- not_a_state answers the error for what pcall answered instead of a string.
-function states.not_a_state(key, failure)
-  if string.sub(failure.err, 1, 9) == 'WRONGTYPE' then
-    return errors.unusable(key, 'is not a string')
-  end
-  return failure
-end
-
--- blocked reads a value that ratelimit_block wrote: until when, the state below it and the expiry of that, in ms since
--- the epoch; nil for any other value.
-function states.blocked(value)
-  local untill, expiry, state = string.match(value, '^blocked:(%d+):(%d+):(.*)$')
-  untill, expiry = numbers.whole(untill or ''), numbers.whole(expiry or '')
-  if untill and expiry then
-    return untill, state, expiry
-  end
-  return nil
-end
-
-function states.block(untill, state, expiry)
-  return string.format('blocked:%.0f:%.0f:', untill, expiry) .. state
-end
-
--- owner answers the algorithm that wrote a string, or nil.
-function states.owner(value)
+-- owner returns the algorithm that wrote a string, given its beginning; or nil.
+function states.owner(head)
   for _, algorithm in pairs(algorithms) do
-    if algorithm.holds(value) then
-      return algorithm
-    end
+    if algorithm.holds(head) then return algorithm end
   end
   return nil
 end
 
--- forget tells the algorithms that a key is about to hold another state than they may have seen in it.
-function states.forget(key)
-  for i = 1, #states.forgetful do
-    states.forgetful[i](key)
+-- What look finds in a key.
+--   holds    whether there is a value
+--   leases   whether it is a set of leases, which have all lapsed under a block
+--   request  whether it is the reply to a request (ONCE)
+--   blocked  ms for which the key is still blocked, 0 if it is not
+--   from     where the state begins in the value, in bytes: behind the words of a block, if there is one
+--   expiry   of a state under a block, ms since the epoch; 0 if there is none
+--   owner    the algorithm whose state it is, nil if there is none
+--   left     ms until the state expires: it is there to the end of the ms in which it does, under a block as without one;
+--            below 0 if there is none any more
+local found = {}
+
+-- look tells what a key holds, and reads no more than the head of it. Returns found; or nil and the error for a key that
+-- can be no limiter's.
+function states.look(key)
+  local head = redis.pcall('GETRANGE', key, '0', HEAD - 1)
+  found.holds, found.leases, found.request, found.blocked = head ~= '', false, false, 0
+  found.from, found.expiry, found.owner, found.left = 0, 0, nil, -1
+  if type(head) == 'table' then
+    found.leases, found.blocked = true, lease_sets.outlived(key)
+    if not found.blocked then return nil, errors.failed(key, head, 'is not a string') end
+    return found
+  elseif head == '' then
+    return found
   end
-end
-
-states.forgetful = {} -- functions of the key, added by the algorithms that remember something of keys
-
--- leaves_room answers the most units that may count as spent so that just this call finds room: what a state that
--- cannot hold under this limit is taken for.
-function states.leaves_room(capacity, cost)
-  return capacity - (cost > 1 and cost <= capacity and cost or 1)
-end
-
--- spent_elsewhere carries a key over from another algorithm: a change of algorithm neither hands out a second burst nor
--- locks the key out, and callers with the old and the new limit side by side share one allowance. Answers how many
--- units of this rate count as spent; a call that they deny has to wait until the old state has run out. A state that
--- runs for longer than this rate takes to refill leaves room for just this call.
-function states.spent_elsewhere(value, left, owner, rate, cost)
-  local most = rate.capacity
-  if left > most / rate.count * rate.period then
-    most = states.leaves_room(most, cost)
+  local ends, expiry, from = string.match(head, '^blocked:(%d+):(%d+):()')
+  ends, expiry = numbers.digits(ends or ''), numbers.digits(expiry or '')
+  local blocked = ends and expiry
+  if blocked then
+    found.from, found.expiry = from - 1, expiry
   end
-  local units = owner.spent and owner.spent(value, left) or math.ceil(left * rate.count / rate.period)
-  return math.min(most, units)
-end
-
--- refused_by_block is the answer of decide for a key that is blocked for left ms more.
-function states.refused_by_block(limit, cost, left)
-  return false, 0, cost > limit.capacity and -1 or left, left
-end
-
--- view tells what GET has answered (not nil) is to an algorithm:
---   'own', value, left            its own state, left ms before its expiry
---   'other', value, left, owner   another algorithm's
---   'none'                        nothing that counts any more
---   'blocked', nil, left          the key is blocked for left ms more
--- A block that has run out is looked through. Or nil and the error to reply.
---
--- A state is there to the end of the millisecond in which it expires (left is 0), under a block as without one: a limit
--- that was changed meanwhile may still find units spent. Another algorithm's units have all come back by then.
-function states.view(key, value, algorithm)
-  if type(value) == 'table' then
-    local left = lease_sets.outlived(key)
-    if not left then
-      return nil, states.not_a_state(key, value)
-    end
-    return left > 0 and 'blocked' or 'none', nil, left
+  local state = string.sub(head, found.from + 1)
+  found.owner = states.owner(state)
+  found.request = not blocked and string.sub(state, 1, 5) == 'once:'
+  if not (found.owner or found.request or blocked and state == '') then
+    return nil, states.unreadable(key)
   end
-  local left = redis.call('PTTL', key)
-  local untill, state, expiry = states.blocked(value)
-  if not untill then
-    state = value
-  end
-  local owner = algorithm.holds(state) and algorithm or states.owner(state)
-  if not owner and state ~= '' then
-    return nil, states.unreadable(key, value)
-  elseif left < 0 then
+  found.left = redis.call('PTTL', key)
+  if found.left < 0 then
     return nil, states.missing_expiry(key)
+  elseif blocked then
+    local now = math.max(ends, expiry) - found.left
+    found.blocked, found.left = math.max(0, ends - now), expiry - now
   end
-  if untill then
-    local now = math.max(untill, expiry) - left
-    if now < untill then
-      return 'blocked', nil, untill - now
+  return found
+end
+
+-- adopt opens a limit over a key that does not hold its usual state: one that is blocked, or holds the state of another
+-- algorithm or another form of its own. Returns the error, or nil.
+--
+-- What another algorithm has left is carried over: a change of algorithm neither hands out a second burst nor locks the
+-- key out, and callers with the old and the new limit side by side share one allowance. It counts as units spent now;
+-- a call that they deny has to wait until the old state has run out. A state that runs for longer than the rate takes to
+-- refill leaves room for just this call.
+function states.adopt(key, limit, at, cost)
+  local it, err = states.look(key)
+  if not it then
+    return err
+  elseif it.request then
+    return states.in_use(key, states.REQUEST)
+  elseif it.blocked > 0 then
+    for i, rate in ipairs(limit.rates) do
+      local state = states.new(at + i - 1, rate)
+      state.free, state.foreign = -1, it.blocked
     end
-    left = expiry - now
+    return nil
   end
-  if not owner or left < 0 or (left == 0 and owner ~= algorithm) then
-    return 'none'
+  local owner, left = it.owner, it.left
+  if not owner or left < 0 or left == 0 and owner ~= limit.owner then
+    return limit.fresh(limit, at)
+  elseif owner == limit.owner then
+    return limit.reopen(key, limit, at, cost, it)
   end
-  return owner == algorithm and 'own' or 'other', state, left, owner
+  local counted = owner.spent and owner.spent(key, it.from)
+  limit.fresh(limit, at)
+  for i, rate in ipairs(limit.rates) do
+    local state, most = list[at + i - 1], rate.capacity
+    if left > most / rate.count * rate.period then
+      most = states.leaves_room(most, cost)
+    end
+    most = math.min(most, counted or math.ceil(left * rate.count / rate.period))
+    if most > 0 then
+      rate.spend(state, most)
+    end
+    state.foreign = left
+  end
+  return nil
+end
+
+------------------------------------------------------------------- what is remembered of keys
+
+-- forget is called with every key into which another state is written than an algorithm may remember of it: gcra does.
+function states.forget() end
+
+-- put stores a string in a key until the time of its expiry, ms since the epoch.
+function states.put(key, value, expiry)
+  states.forget(key)
+  redis.call('SET', key, value, 'PXAT', numbers.arg(expiry))
 end

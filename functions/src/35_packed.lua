@@ -1,234 +1,130 @@
--- Keeps the state of an algorithm in the key's value, whatever the number of rates: one GET, one TIME, one SET.
+-- Keeps the states of a limit as texts in the key's value, whatever the number of rates: "<algorithm>:<text>", or of
+-- several rates "<algorithm>::<length>:<text><length>:<text>...". One read, one TIME, one SET.
 --
--- The algorithm gives functions of one rate's state, a text ('': none, the rate is full), and of the time in us:
---   step(text, now, rate, cost)    answers allowed, remaining, retry_after, reset_after, next text, and when the rate is
---                                  full again (ms since the epoch). The last two only if allowed and cost is above 0.
---                                  nil if the text is none of its own.
---   give(text, now, rate, cost)    the same for a refund: true, remaining, 0, reset_after, next text, full
---   spend(now, rate, units)        the text of a state in which units are spent now
---   prefix                          what the value begins with, "<algorithm>:"
---   plain(value, left, now)        optional: the text for a value of another form than <algorithm>:<state>
--- Rates are known by their place: the first rate of a changed limit reads what the first one before has left.
+-- Rates are known by their place: the first rate of a changed limit reads what the first one before has left. The text
+-- of a rate that is full is ''. The algorithm gives
+--   prefix                        "<algorithm>:"
+--   open(state, value, from, to, now, cost)  fills in the state from the text between two bytes of a value, as it stands
+--                                 at now (us), with room for this call; an empty one: a rate that is full. Returns false if
+--                                 the text is none of its own. What it is given ends with the text, unless in_place is
+--                                 true
+--   save(state)                   returns the text, and when the rate is full (ms since the epoch)
+--   plain(value, expiry)          optional: the text, or texts, of an own value of another form, that expires then (ms)
 
--- prefixed answers a function that tells whether a value begins with prefix.
-function packed.prefixed(prefix)
-  return function(value)
-    return string.find(value, prefix, 1, true) == 1
+local HEAD, LAST = 512, '511' -- bytes: what most values are within
+
+-- next_text returns where the text begins and ends that stands at byte `at` of a value of several rates; an empty one
+-- after the last; nil if the value is broken.
+local function next_text(value, at)
+  if at > #value then return at, at - 1 end
+  local a, b, colon = string.byte(value, at, at + 2)
+  if colon == 58 and a >= 48 and a <= 57 and b >= 48 and b <= 57 then -- two digits, as of most texts
+    local last = at + 2 + (a - 48) * 10 + b - 48
+    if last <= #value then return at + 3, last end
   end
+  local _, last, digits = string.find(value, '^(%d+):', at)
+  local length = numbers.digits(digits or '')
+  if not length or last + length > #value then return nil end
+  return last + 1, last + length
 end
 
--- split answers the states of a body of several rates, ":<length>:<state>...", or the one of a single rate; nil if the
--- body is broken.
-local function split(body)
-  if string.sub(body, 1, 1) ~= ':' then
-    return { body }
+-- fill opens all rates of a limit from a value, after so many bytes of it. Returns the error, or nil.
+local function fill(key, limit, at, cost, value, skipped)
+  local now, rates, open = clock.us(), limit.rates, limit.algorithm.open
+  local from, to = skipped + 1, #value
+  local several = string.byte(value, from) == 58 -- ':'
+  if limit.rate and not several then
+    return not open(states.new(at, limit.rate), value, from, to, now, cost) and states.unreadable(key) or nil
+  elseif several then
+    from, to = next_text(value, from + 1)
   end
-  local texts = {}
-  local at = 2
-  while at <= #body do
-    local _, last, digits = string.find(body, '^(%d+):', at)
-    local length = digits and numbers.whole(digits)
-    if not length or last + length > #body then
-      return nil
+  for i = 1, #rates do
+    local state, readable = states.new(at + i - 1, rates[i]), false
+    if from and several and not limit.algorithm.in_place then
+      readable = open(state, string.sub(value, from, to), 1, to - from + 1, now, cost)
+    elseif from then
+      readable = open(state, value, from, to, now, cost)
     end
-    texts[#texts + 1] = string.sub(body, last + 1, last + length)
-    at = last + length + 1
+    if not readable then return states.unreadable(key) end
+    from, to = next_text(value, to + 1)
   end
-  return texts
+  return nil
 end
 
--- first answers the state of the first rate, '' if there is none.
-function packed.first(value, algorithm)
-  local texts = split(string.sub(value, #algorithm.prefix + 1))
-  return texts and texts[1] or ''
+local function fresh(limit, at)
+  return fill(nil, limit, at, 1, '', 0)
 end
 
--- fetch reads a key for any number of rates. Answers their states, in order ('' or nothing: none), and, if another
--- algorithm left the state, for how many ms that counts; or false and the ms of a block; or nil and the error.
-local function fetch(key, limit, cost, now)
-  local algorithm = limit.algorithm
-  local value = redis.pcall('GET', key)
-  if not value then
-    return {}
-  end
-  local state, kind, left, owner = value, nil, nil, nil
-  if type(value) ~= 'string' or string.find(value, algorithm.prefix, 1, true) ~= 1 then
-    kind, state, left, owner = states.view(key, value, algorithm)
-    if not kind then
-      return nil, state
-    elseif kind == 'blocked' then
-      return false, left
-    elseif kind == 'none' then
-      return {}
-    end
-  end
-  if kind == 'other' then
-    local texts = {}
-    for i, rate in ipairs(limit.rates or { limit }) do
-      texts[i] = algorithm.spend(now, rate, states.spent_elsewhere(state, left, owner, rate, cost))
-    end
-    return texts, left
-  elseif algorithm.plain and string.find(state, algorithm.prefix, 1, true) ~= 1 then
-    return { algorithm.plain(state, left, now) }
-  end
-  local texts = split(string.sub(state, #algorithm.prefix + 1))
-  if not texts then
-    return nil, states.unreadable(key, value)
-  end
-  return texts
-end
-
--- wanted answers for what cost a state that cannot be leaves room: a refund asks for nothing, and finds room for one.
-local function wanted(verb, cost)
-  return verb == 'give' and 1 or cost
-end
-
-------------------------------------------------------------------- one rate
-
--- unusual decides over whatever a key can hold.
-local function unusual(verb, key, limit, cost)
-  local now = clock.us()
-  local texts, elsewhere = fetch(key, limit, wanted(verb, cost), now)
-  if texts == nil then
-    return nil, elsewhere
-  elseif not texts then
-    return states.refused_by_block(limit, wanted(verb, cost), elsewhere)
-  end
-  local allowed, remaining, retry, reset, following, full = limit.algorithm[verb](texts[1] or '', now, limit, cost)
-  if allowed == nil then
-    return nil, states.unreadable(key, redis.call('GET', key))
-  elseif not allowed and elsewhere then
-    return false, remaining, retry == -1 and -1 or elsewhere, elsewhere
-  end
-  return allowed, remaining, retry, reset, following, full
-end
-
--- decide, give and write of a limit of one rate. decide knows the two usual cases, no key and a state of one rate.
-function packed.decide(key, limit, cost)
-  local value = redis.pcall('GET', key)
-  local text = ''
-  if value then
-    text = type(value) == 'string' and string.match(value, limit.state)
-    if not text then
-      return unusual('step', key, limit, cost)
+local function open(key, limit, at, cost)
+  local value = redis.pcall('GETRANGE', key, '0', LAST)
+  local prefix = limit.prefix
+  if value ~= '' then
+    if type(value) ~= 'string' or string.sub(value, 1, #prefix) ~= prefix then
+      return states.adopt(key, limit, at, cost)
+    elseif #value == HEAD then
+      value = redis.call('GET', key)
     end
   end
-  local allowed, remaining, retry, reset, following, full = limit.algorithm.step(text, clock.us(), limit, cost)
-  if allowed == nil then
-    return nil, states.unreadable(key, value)
+  return fill(key, limit, at, cost, value, value ~= '' and #prefix or 0)
+end
+
+-- reopen reads an own state under a block that has run out, or of another form.
+function packed.reopen(key, limit, at, cost, found)
+  local algorithm, prefix = limit.algorithm, limit.prefix
+  local value = redis.call('GETRANGE', key, found.from, '-1')
+  if string.sub(value, 1, #prefix) == prefix or not algorithm.plain then
+    return fill(key, limit, at, cost, value, #prefix)
   end
-  return allowed, remaining, retry, reset, following, full
+  local expiry = found.from > 0 and found.expiry or redis.call('PEXPIRETIME', key)
+  return fill(key, limit, at, cost, algorithm.plain(value, expiry), 0)
 end
 
-function packed.give(key, limit, cost)
-  return unusual('give', key, limit, cost)
-end
-
-function packed.write(key, limit, _, text, full)
-  if text == '' then
-    redis.call('DEL', key)
-  else
-    states.forget(key)
-    redis.call('SET', key, limit.algorithm.prefix .. text, 'PXAT', full)
+function packed.write(key, limit, at)
+  local rates, list = limit.rates, states.list
+  local state = list[at]
+  if #rates == 1 then
+    if state.reset == 0 then return redis.call('DEL', key) end
+    local text, full = limit.algorithm.save(state)
+    return states.put(key, limit.prefix .. text, full)
   end
-end
-
-------------------------------------------------------------------- several rates
-
--- refused answers for rates of which one denies: nothing is taken from any, so what those that would have allowed the
--- call have to say is asked of them again, at no cost.
-local function refused(verb, key, texts, now, limit, cost, elsewhere)
-  local step = limit.algorithm[verb]
-  local uncharged = elsewhere and fetch(key, limit, 0, now) or texts
-  local binding, least, longest_retry, longest_reset = nil, nil, 0, 0
-  for i, rate in ipairs(limit.rates) do
-    local allowed, remaining, retry, reset = step(texts[i] or '', now, rate, cost)
-    if allowed then
-      local _
-      _, remaining, _, reset = limit.algorithm.step(uncharged[i] or '', now, rate, 0)
-      retry = 0
-    else
-      binding = binding or rate
-      if elsewhere then
-        retry, reset = retry == -1 and -1 or elsewhere, elsewhere
-      end
+  local parts, expiry = { limit.prefix .. ':' }, 0
+  for i = 1, #rates do
+    state = list[at + i - 1]
+    local text, full = '', 0
+    if state.reset > 0 then
+      text, full = limit.algorithm.save(state)
     end
-    least = least and math.min(least, remaining) or remaining
-    longest_retry = (retry == -1 or longest_retry == -1) and -1 or math.max(longest_retry, retry)
-    longest_reset = math.max(longest_reset, reset)
+    parts[2 * i], parts[2 * i + 1] = string.format('%d:', #text), text
+    expiry = math.max(expiry, full)
   end
-  return false, least, longest_retry, longest_reset, nil, nil, binding.capacity
+  if expiry == 0 then return redis.call('DEL', key) end
+  states.put(key, table.concat(parts), expiry)
 end
 
--- several decides: all rates are charged, or none.
-local function several(verb, key, limit, cost)
-  local now = clock.us()
-  local texts, elsewhere = fetch(key, limit, wanted(verb, cost), now)
-  if texts == nil then
-    return nil, elsewhere
-  elseif not texts then
-    local allowed, remaining, retry, reset = states.refused_by_block(limit, wanted(verb, cost), elsewhere)
-    return allowed, remaining, retry, reset, nil, nil, limit.rates[1].capacity
-  end
-  local step = limit.algorithm[verb]
-  local following, last_full = {}, 0
-  local binding, least, longest_retry, longest_reset = nil, nil, 0, 0
-  local all = true
-  for i, rate in ipairs(limit.rates) do
-    local allowed, remaining, retry, reset, text, full = step(texts[i] or '', now, rate, cost)
-    if allowed == nil then
-      return nil, states.unreadable(key, redis.call('GET', key))
-    end
-    all = all and allowed
-    if not least or remaining < least then
-      binding, least = rate, remaining
-    end
-    if retry > longest_retry then
-      longest_retry = retry
-    end
-    if reset > longest_reset then
-      longest_reset = reset
-    end
-    if full and full > last_full then
-      last_full = full
-    end
-    following[i] = text
-  end
-  if not all then
-    return refused(verb, key, texts, now, limit, cost, elsewhere)
-  end
-  return true, least, longest_retry, longest_reset, following, last_full, binding.capacity
-end
-
-local function write_several(key, limit, _, texts, full)
-  local out = { limit.algorithm.prefix .. ':' }
-  local any = false
-  for i = 1, #limit.rates do
-    out[i + 1] = string.format('%d:', #texts[i]) .. texts[i] -- %s would end at a byte 0
-    any = any or texts[i] ~= ''
-  end
-  if any then
-    states.forget(key)
-    redis.call('SET', key, table.concat(out), 'PXAT', full)
-  else
-    redis.call('DEL', key)
-  end
-end
-
-local function decide_several(key, limit, cost)
-  return several('step', key, limit, cost)
-end
-
-local function give_several(key, limit, cost)
-  return several('give', key, limit, cost)
-end
-
--- complete gives a limit of one rate, or of several, the functions that decide over it and write it.
+-- complete gives a limit the functions that read and write its key.
 function packed.complete(limit)
-  if limit.rates then
-    limit.decide, limit.give, limit.write = decide_several, give_several, write_several
-  else
-    limit.decide, limit.give, limit.write = packed.decide, packed.give, packed.write
-    limit.state = '^' .. limit.algorithm.prefix .. '([^:].*)$'
+  limit.open, limit.fresh, limit.reopen, limit.write = open, fresh, packed.reopen, packed.write
+end
+
+-- prefixed returns a function that tells whether a value begins with prefix.
+function packed.prefixed(prefix)
+  return function(head)
+    return string.sub(head, 1, #prefix) == prefix
   end
+end
+
+-- first returns where the text of the first rate begins and ends in the value of a key: the prefix begins at byte `from`.
+function packed.first(key, from, prefix)
+  from = from + #prefix
+  local digits = string.match(redis.call('GETRANGE', key, from, from + 20), '^:(%d+):')
+  if digits then
+    from = from + #digits + 2
+    return from, from + (numbers.digits(digits) or 0) - 1
+  end
+  return from, -1
+end
+
+-- first_text returns that text.
+function packed.first_text(key, from, prefix)
+  return redis.call('GETRANGE', key, packed.first(key, from, prefix))
 end

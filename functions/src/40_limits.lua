@@ -3,32 +3,43 @@
 --   [algorithm] rate [, rate ...]      rate = n/period [option=value ...]      period = [k]unit, unit = ms s m h d
 --   @policy
 --
+-- A parsed limit has algorithm; owner, the algorithm as whose state its own is kept; rates (one or more), size, how many,
+-- and rate, the only one; capacity, the least of theirs; asks, how much it asks for of what its algorithm bounds, and
+-- weight, what part it is of all that one call may ask for; and the functions that read and write its key. A rate has
+-- count (n), period (ms), the values of its options under their names, and what the algorithm adds. States are described in
+-- src/30_states.lua.
+--
 -- An algorithm (src/algorithms/NAME.lua) is a table in `algorithms`:
 --   name      as a limit names it
---   options   option name -> function(text) that answers its value, or nil and what was expected
---   rate      function(rate): completes one rate, or answers what is wrong with it. The rate comes with count (n),
---             period (ms), algorithm, and the options' values under their names; rate sets
---               capacity   what field 2 of the reply says: the most that can be taken at once
---   limit     function(limit): completes the limit, which is the rate itself, or has several in `rates`. Sets
---               decide     function(key, limit, cost, consume): reads the key and answers (consume: false for peek)
---                            allowed, remaining, retry_after, reset_after, w1, w2, capacity   (times in ms, rounded up)
---                          remaining and reset_after as they are after the call: after taking cost if it is
---                          allowed. capacity: of the binding rate, nil for limit.capacity. Or nil and the error to
---                          reply. Writes nothing.
---               give       the same for a refund of cost
---               write      function(key, limit, cost, w1, w2): stores what decide or give has found (cost negative for
---                          give); only called in the same call, when every limit of it allows and cost is not 0
---             packed.complete does all of it for an algorithm that keeps its state in the value (src/35_packed.lua).
---   holds     function(value): whether a string was written by this algorithm
---   spent     function(value, left): the units that the state stands for, left ms before its expiry; without it they
---             are taken to be what the other limit refills in that time
---   prefix, step, give, spend, plain: see src/35_packed.lua
+--   options   option name -> function(text) that returns its value, or nil and what was expected; {} for none
+--   rate      function(rate): completes a rate, or returns what is wrong with it. Sets capacity, what field 2 of the reply
+--             says: the most that can be taken at once; and functions that change a state or ask it:
+--               charge(state, units)  takes units, and sets free to what it is afterwards
+--               refund(state, units)  gives units back, never beyond full
+--               spend(state, units)   puts units on a state that was full; mostly the same as charge
+--               reset(state)          returns the ms until the rate is full again
+--               wait(state, cost)     returns the ms until a cost fits that does not fit now, from 1 to the capacity
+--   limit     function(limit): completes a limit, or returns what is wrong with it. packed.complete does so for an
+--             algorithm that keeps its states as texts in the value (src/35_packed.lua says what it must offer). Sets
+--               open(key, limit, at, cost)  reads the key into states.list, from place `at` on, one state for each
+--                                             rate, with room for a call of this cost where the key holds what this limit
+--                                             cannot have left; returns the error, or nil. consume: false for peek
+--               fresh(limit, at)              the same for a key that holds nothing
+--               reopen(key, limit, at, cost, found)  the same for an own state under a block that has run out, or of
+--                                             another form. found: what states.look has found
+--               write(key, limit, at)         stores the states, with an expiry when all are full; or deletes the key
+--   holds     function(head): whether a string that begins so was written by this algorithm
+--   spent     optional function(key, from): the units that a state stands for which begins at byte `from` of the value;
+--             without it they are taken to be what the other limit refills until the expiry
+--   most      optional, the bound of what one call may ask for: field, a field of the rates; sum, the most that these may
+--             come to in a call; what and advice, for the errors
 -- Or, for leases (concurrency): name, holds, leases, a function that reads the whole text of a limit, and acquire, renew
--- and release, functions(key, limit, lease id) that answer the reply.
+-- and release, functions(key, limit, lease id) that return the reply.
 
 local UNITS = { ms = 1, s = 1000, m = 60000, h = 3600000, d = 86400000 }
 local LONGEST_TEXT = 1024 -- bytes
 local MOST_RATES = 16
+limits.MOST_RATES = 250 -- in a call
 local LONGEST_PERIOD = 32 -- bytes
 local LONGEST = 36500 * UNITS.d -- ms; in microseconds twice this is still below 2^53
 
@@ -77,7 +88,7 @@ local function not_an_option(word, algorithm)
     names(algorithm.options))
 end
 
--- parse_rate reads `n/period [option=value ...]`; answers the rate, or nil and what is wrong with it.
+-- parse_rate reads `n/period [option=value ...]`; returns the rate, or nil and what is wrong with it.
 local function parse_rate(text, algorithm)
   local head, rest = string.match(text, '^%s*(%S+)(.*)$')
   local count, period = string.match(head or '', '^([^/]*)/(.*)$')
@@ -86,15 +97,13 @@ local function parse_rate(text, algorithm)
   elseif not count then
     return nil, 'no rate such as 100/m or 5/10s; the keys come first, and a limit with blanks is one argument'
   end
-  local rate = { algorithm = algorithm, count = numbers.positive(count) }
+  local rate = { count = numbers.positive(count) }
   if not rate.count then
     return nil, string.format('the count %s is not ' .. numbers.WHOLE, errors.quote(count), '1')
   end
   local wrong
   rate.period, wrong = limits.period(period)
-  if wrong then
-    return nil, wrong
-  end
+  if wrong then return nil, wrong end
   for word in string.gmatch(rest, '%S+') do
     local name, value = string.match(word, '^([%a_]+)=(.*)$')
     local read = name and algorithm.options[name]
@@ -117,34 +126,33 @@ local function parse_rate(text, algorithm)
   return rate
 end
 
--- parse_rates reads one rate or several; a single one is the limit itself.
+-- parse_rates reads the rates of a limit; returns the limit, or nil and what is wrong.
 local function parse_rates(text, algorithm)
-  local rates = {}
+  local limit = { algorithm = algorithm, owner = algorithm, prefix = algorithm.prefix, rates = {}, asks = 0 }
+  local most = algorithm.most
   for part in string.gmatch(text .. ',', '([^,]*),') do
     local rate, wrong = parse_rate(part, algorithm)
-    if not rate then
-      return nil, wrong
-    end
-    rates[#rates + 1] = rate
+    if not rate then return nil, wrong end
+    limit.rates[#limit.rates + 1] = rate
+    limit.capacity = math.min(limit.capacity or rate.capacity, rate.capacity)
+    limit.asks = limit.asks + (most and rate[most.field] or 0)
   end
-  if #rates > MOST_RATES then
-    return nil, string.format('%.0f rates; a limit has at most %.0f', #rates, MOST_RATES)
+  if #limit.rates > MOST_RATES then
+    return nil, string.format('%d rates; a limit has at most %d', #limit.rates, MOST_RATES)
   end
-  local limit = rates[1]
-  if #rates > 1 then
-    limit = { algorithm = algorithm, rates = rates, capacity = rates[1].capacity }
-    for _, rate in ipairs(rates) do
-      limit.capacity = math.min(limit.capacity, rate.capacity)
-    end
+  if most and limit.asks > most.sum then
+    return nil, string.format('%d %s; a limit takes at most %d%s', limit.asks, most.what, most.sum, most.advice)
   end
-  algorithm.limit(limit)
+  limit.rate = #limit.rates == 1 and limit.rates[1] or nil
+  limit.size = #limit.rates
+  limit.weight = limit.size / limits.MOST_RATES + (most and limit.asks / most.sum or 0)
+  local wrong = algorithm.limit(limit)
+  if wrong then return nil, wrong end
   return limit
 end
 
 local function parse(text)
-  if #text > LONGEST_TEXT then
-    return refuse(text, 'a limit has at most %.0f bytes', LONGEST_TEXT)
-  end
+  if #text > LONGEST_TEXT then return refuse(text, 'a limit has at most %d bytes', LONGEST_TEXT) end
   if string.sub(text, 1, 1) == '@' then
     return limits.policy(text) -- src/45_policies.lua
   end
@@ -156,54 +164,27 @@ local function parse(text)
     return refuse(text, '%s is for ratelimit_acquire, ratelimit_renew and ratelimit_release', word)
   end
   local limit, wrong = parse_rates(rates or text, algorithm)
-  if not limit then
-    return refuse(text, '%s', wrong)
-  end
+  if not limit then return refuse(text, '%s', wrong) end
   return limit
 end
 
--- leases answers the parsed limit of ratelimit_acquire and its sisters, and its algorithm; or nil and the error.
-function limits.leases(text)
-  if #text > LONGEST_TEXT then
-    return refuse(text, 'a limit has at most %.0f bytes', LONGEST_TEXT)
-  end
+local function parse_leases(text)
+  if #text > LONGEST_TEXT then return refuse(text, 'a limit has at most %d bytes', LONGEST_TEXT) end
   local algorithm = algorithms[string.match(text, '^%s*([%a_]+)')]
   if not algorithm or not algorithm.leases then
     return refuse(text, 'not a limit for leases; write it as concurrency n lease=30s')
   end
   local limit, wrong = algorithm.leases(text)
-  if not limit then
-    return refuse(text, '%s', wrong)
-  end
+  if not limit then return refuse(text, '%s', wrong) end
   limit.algorithm = algorithm
   return limit
 end
 
--- Parsed limits by their text. Parsing costs more than deciding, and an application has few limits; the bound is for
--- those who put a number of their own into each text.
-local MOST_KNOWN = 1000
-limits.known = {}
-local known_size = 0
+-- leases returns the parsed limit of ratelimit_acquire and its sisters; or nil and the error.
+limits.leases = numbers.remembered(parse_leases, {})
 
--- of answers the parsed limit, which is shared and must not be changed, or nil and the error to reply. A policy that is
--- more than one limit has `policy` (src/45_policies.lua), and is not kept here, where a limit is found to decide with.
-function limits.of(text)
-  local limit = limits.known[text]
-  if limit then
-    return limit
-  end
-  local err
-  limit, err = parse(text)
-  if not limit then
-    return nil, err
-  elseif limit.policy then
-    return limit
-  end
-  if known_size >= MOST_KNOWN then
-    limits.known = {}
-    known_size = 0
-  end
-  limits.known[text] = limit
-  known_size = known_size + 1
-  return limit
-end
+-- of returns the parsed limit, which is shared and must not be changed, or nil and the error to reply. Parsing costs more
+-- than deciding, and an application has few limits: limits.known has those that were asked for. A policy that is more than
+-- one limit has `policy` (src/45_policies.lua).
+limits.known = {}
+limits.of = numbers.remembered(parse, limits.known)

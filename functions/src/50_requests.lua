@@ -1,140 +1,200 @@
 -- The arguments of take, peek and refund:
---   limit [limit ...] [COST c | COST c1 ... cn] [ONCE ttl_ms] [TRACK]
+--   limit [limit ...] [COST c | COST c1 ... cn] [UPTO] [ONCE ttl_ms] [TRACK]
 -- over one key for each limit, then one for ONCE and one for TRACK, in the order in which these are written.
+--
+-- A request has limits; costs, one for each; UPTO, its c; ONCE and TRACK, their keys; ttl, in ms; enforced, whether any
+-- limit is not a shadow policy's; and what policies.join adds.
 
-local OPTIONS = { COST = 'COST', ONCE = 'ONCE', TRACK = 'TRACK', cost = 'COST', once = 'ONCE', track = 'TRACK' }
+local OPTIONS = {
+  COST = 'COST', UPTO = 'UPTO', ONCE = 'ONCE', TRACK = 'TRACK', cost = 'COST', upto = 'UPTO', once = 'ONCE', track = 'TRACK',
+}
+local MOST_LIMITS = 50
 
--- read_limits answers the limits and the position after them.
-local function read_limits(args)
-  local list = {}
-  local at = 1
+-- read_limits adds the limits to a request. Returns the position after them; or nil and the error.
+local function read_limits(request, args)
+  local list, known, at, weight = request.limits, limits.known, 1, 0
   local text = args[1]
   while text and not OPTIONS[text] do
-    local limit, err = limits.of(text)
+    local limit = known[text]
     if not limit then
-      return nil, err
-    elseif limit.policy then
-      policies.join(list, limit)
+      local err
+      limit, err = limits.of(text)
+      if not limit then return nil, err end
+    end
+    if limit.policy then
+      policies.join(request, limit)
     else
       list[#list + 1] = limit
+      request.enforced = true
+      weight = weight + limit.weight
     end
     at = at + 1
     text = args[at]
   end
-  return list, at
+  request.weight = request.composed and 2 or weight
+  return at
 end
 
--- read_costs reads the numbers after COST, which stands at position at; answers one cost for each limit and the
--- position after them.
-local function read_costs(args, at, count)
-  local costs = {}
-  local given = 0
-  local text = args[at + 1]
+-- read_costs reads the numbers that begin at position at. Returns them; or nil and the error.
+local function read_costs(args, at)
+  local costs, text = {}, args[at]
   while text and not OPTIONS[text] do
     local cost = numbers.whole(text)
     if not cost then
       return nil, errors.new('BADCOST', '%s: a cost is ' .. numbers.WHOLE, errors.quote(text), '0')
     end
-    given = given + 1
-    costs[given] = cost
-    text = args[at + 1 + given]
+    costs[#costs + 1] = cost
+    text = args[at + #costs]
   end
-  if given == 1 then
-    for i = 2, count do
-      costs[i] = costs[1]
-    end
-  elseif given ~= count then
-    return nil, errors.new('BADARGS', 'the number of costs is %.0f and the number of limits %.0f; give one cost for all, '
-      .. 'or one for each', given, count)
-  end
-  return costs, at + 1 + given
+  return costs
 end
 
--- ONES are the costs of a call without COST. They are shared, and never changed.
-local ONES = {}
-
-local function ones(count)
-  for i = #ONES + 1, count do
-    ONES[i] = 1
-  end
-  return ONES
-end
-
--- read_options reads what follows the limits into request. allowed: the options that the verb has. Answers the error,
--- or nil.
+-- read_options reads what follows the limits. allowed: the options that the verb has. Returns how many keys have a
+-- meaning; or nil and the error.
 local function read_options(request, keys, args, at, allowed)
-  local count = #request.limits
-  local spare = count -- the last key that is given a meaning
+  local used = #request.limits
   while at <= #args do
     local word = OPTIONS[args[at]]
     if not word or not allowed[word] then
-      return errors.new('BADARGS', '%s: not an option here', errors.quote(args[at]))
+      return nil, errors.new('BADARGS', '%s: not an option here', errors.quote(args[at]))
     elseif request[word] then
-      return errors.new('BADARGS', '%s is given twice', word)
+      return nil, errors.new('BADARGS', '%s is given twice', word)
     end
+    at = at + 1
     if word == 'COST' then
-      local costs, after = read_costs(args, at, count)
-      if not costs then
-        return after -- the error
-      end
-      request.COST, at = costs, after
+      local err
+      request.COST, err = read_costs(args, at)
+      if err then return nil, err end
+      at = at + #request.COST
+    elseif word == 'UPTO' then
+      request.UPTO = 1
     else
-      spare = spare + 1
-      request[word] = keys[spare] or ''
+      used = used + 1
+      request[word] = keys[used] or ''
+    end
+    if word == 'ONCE' then
+      request.ttl = numbers.positive(args[at] or '')
+      if not request.ttl or request.ttl > limits.LONGEST then
+        return nil, errors.new('BADARGS', '%s: ONCE is followed by the ms for which it holds, a whole number from 1 to %d',
+          errors.quote(args[at] or ''), limits.LONGEST)
+      end
       at = at + 1
-      if word == 'ONCE' then
-        request.ttl = numbers.positive(args[at] or '')
-        if not request.ttl or request.ttl > limits.LONGEST then
-          return errors.new('BADARGS', '%s: ONCE is followed by the ms for which it holds, a whole number from 1 to %.0f',
-            errors.quote(args[at] or ''), limits.LONGEST)
-        end
-        at = at + 1
+    end
+  end
+  if request.tracks and allowed.TRACK and not request.TRACK then
+    used = used + 1
+    request.TRACK = keys[used] or ''
+  end
+  return used
+end
+
+-- within_capacity returns the costs of UPTO: no more than the least capacity of the limits that decide together.
+local function within_capacity(request)
+  local group_of, least, costs = request.group_of or {}, {}, {}
+  for i, limit in ipairs(request.limits) do
+    local group = group_of[i] or false
+    least[group] = math.min(least[group] or request.UPTO, limit.capacity)
+  end
+  for i = 1, #request.limits do
+    costs[i] = least[group_of[i] or false]
+  end
+  return costs
+end
+
+-- ONES are the costs of a call without COST. They are shared, and never changed.
+local ONES = { 1, 1, 1, 1 }
+
+-- spread gives a request a cost for each limit. Returns the error, or nil.
+local function spread(request)
+  local count, costs = #request.limits, request.COST or ONES
+  local given = request.COST and #costs or 1
+  if request.UPTO and given ~= 1 then
+    return errors.new('BADARGS', 'the number of costs is %d; UPTO takes the same from every key: give it one', given)
+  elseif given ~= 1 and given ~= count then
+    return errors.new('BADARGS', 'the number of costs is %d and the number of limits %d; give one cost for all, or one for '
+      .. 'each', given, count)
+  elseif request.UPTO then
+    request.UPTO = costs[1]
+    costs = within_capacity(request)
+  end
+  for i = #costs + 1, count do
+    costs[i] = costs[1]
+  end
+  request.costs = costs
+  return nil
+end
+
+-- excess returns the error for limits that are too much for one call, or nil.
+local function excess(list)
+  if #list > MOST_LIMITS then
+    return errors.new('BADARGS', '%d limits; one call takes at most %d', #list, MOST_LIMITS)
+  end
+  local rates, sums = 0, nil
+  for i = 1, #list do
+    local limit = list[i]
+    local most = limit.algorithm.most
+    rates = rates + #limit.rates
+    if most then
+      sums = sums or {}
+      sums[most] = (sums[most] or 0) + limit.asks
+      if sums[most] > most.sum then
+        return errors.new('BADARGS', '%d %s; one call takes at most %d%s', sums[most], most.what, most.sum, most.advice)
       end
     end
   end
-  request.COST = request.COST or ones(count)
-  if request.limits.track and allowed.TRACK and not request.TRACK then
-    spare = spare + 1
-    request.TRACK = keys[spare] or ''
-  end
-  if #keys ~= spare then
-    return errors.new('BADKEYS', 'the number of keys is %.0f and the number of limits %.0f; give each limit one key, in '
-      .. 'order%s%s', #keys, count, spare > count and ', then one for ONCE and one for TRACK' or '',
-      policies.says(request.limits, allowed.TRACK))
-  end
-  return nil
+  return rates > limits.MOST_RATES and errors.new('BADARGS', '%d rates; one call takes at most %d', rates, limits.MOST_RATES) or nil
 end
 
--- repeated answers the error for a key that is given twice, or nil.
+-- repeated returns the error for a key that is given twice, or nil.
 function requests.repeated(keys)
-  if #keys == 2 and keys[1] ~= keys[2] then
-    return nil
-  end
+  local a, b, c, d = keys[1], keys[2], keys[3], keys[4]
+  if not d and a ~= b and a ~= c and (b ~= c or not c) then return nil end
   local seen = {}
-  for _, key in ipairs(keys) do
-    if seen[key] then
-      return errors.new('BADKEYS', '%s is given twice; name each key once', errors.quote(key))
+  for i = 1, #keys do
+    if seen[keys[i]] then
+      return errors.new('BADKEYS', '%s is given twice; name each key once', errors.quote(keys[i]))
     end
-    seen[key] = true
+    seen[keys[i]] = true
   end
   return nil
 end
 
--- read answers the request: limits, COST (one for each limit), ONCE and TRACK (their keys), ttl; or nil and the error.
+-- The request of a call, which the next call uses again.
+local request = { limits = {} }
+
+-- renew empties it.
+local function renew()
+  for i = #request.limits, 1, -1 do
+    request.limits[i] = nil
+  end
+  request.COST, request.UPTO, request.ONCE, request.TRACK, request.ttl, request.tracks = nil, nil, nil, nil, nil, nil
+  request.enforced, request.composed, request.groups, request.group_of = false, nil, nil, nil
+end
+
+-- read returns the request; or nil and the error.
 function requests.read(keys, args, allowed)
   if #keys == 0 then
     return nil, errors.new('BADKEYS', 'the number of keys is 0; give each limit one key')
   end
-  local list, at = read_limits(args)
-  if not list then
-    return nil, at
-  elseif #list == 0 then
+  renew()
+  local at, err = read_limits(request, args)
+  local count = #request.limits
+  if not at then
+    return nil, err
+  elseif count == 0 then
     return nil, errors.new('BADARGS', 'no limit after the keys; give one such as 100/m for each key')
   end
-  local request = { limits = list }
-  local err = read_options(request, keys, args, at, allowed) or (#keys > 1 and requests.repeated(keys)) or nil
-  if err then
-    return nil, err
+  local used = count
+  if at <= #args or request.tracks then
+    used, err = read_options(request, keys, args, at, allowed)
   end
+  err = err or spread(request)
+  if not err and #keys ~= used then
+    err = errors.new('BADKEYS', 'the number of keys is %d and the number of limits %d; give each limit one key, in order%s%s',
+      #keys, count, used > count and ', then one for ONCE and one for TRACK' or '',
+      policies.wanted_keys(request, allowed.TRACK))
+  end
+  err = err or requests.repeated(keys) or (count > MOST_LIMITS or request.weight > 1) and excess(request.limits) or nil
+  if err then return nil, err end
   return request
 end

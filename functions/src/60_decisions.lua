@@ -1,99 +1,187 @@
--- One decision over one or several keys: all of them are charged, or none. The reply is
--- { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }.
+-- One decision over the rates of one or several keys: all of them are charged, or none. First every key is read into a
+-- state for each rate (src/30_states.lua); then the states decide, are charged and summed up; what was charged is written
+-- last. A call that errs has therefore changed nothing.
+--
+-- Shadow policies decide and never deny: they are tried on real traffic before they are enforced. In a call, the limits
+-- that are enforced make one decision, and each shadow policy (a group) makes one of its own: it is charged if it would
+-- allow, and the call goes on whatever it says. If the enforced limits deny, nothing is charged anywhere.
+--
+-- The reply: { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }, and with shadow policies
+-- would_allowed, would_retry_after_ms, would_index: what the call would have been told if no policy of it were a shadow.
 
--- The reply of a call over one key. Redis turns it into integers before the next call begins, so one table serves all
--- calls: a new one each time costs 4 % of a denied call (bench/README.md).
-local reply = { 0, 0, 0, 0, 0, 1 }
+local list = states.list
+local ENFORCED = {} -- the group of the limits that are enforced
 
--- one decides over a single key: the common call, and the one that must cost next to nothing.
-function decisions.one(key, limit, cost, consume)
-  local allowed, remaining, retry, reset, w1, w2, capacity = limit.decide(key, limit, cost, consume)
-  if allowed then
-    if consume and cost > 0 then
-      limit.write(key, limit, cost, w1, w2)
+-- open reads every key of a request into states, and marks those that deny: this is where a call is denied. Returns the
+-- error, or nil.
+local function open(keys, request, verb)
+  local asked, costs, group_of, count = request.limits, request.costs, request.group_of, 0
+  states.trim()
+  ENFORCED.denies = false
+  for i = 1, #asked do
+    local limit, cost, group = asked[i], costs[i], ENFORCED
+    if group_of then group = group_of[i] or ENFORCED end
+    local err = limit.open(keys[i], limit, count + 1, verb == 'charge' and cost or 1)
+    if err then return err end
+    if verb == 'refund' then cost = 0 end -- it takes nothing, and is denied by a block alone; room is made for one unit
+    local last = count + limit.size
+    for at = count + 1, last do
+      local state = list[at]
+      local denies = cost > state.free
+      state.index, state.cost, state.group, state.denies = i, cost, group, denies
+      if denies then group.denies = true end
     end
-    reply[1] = 1
-  elseif allowed == nil then
-    return remaining -- the error
-  else
-    reply[1] = 0
+    count = last
   end
-  reply[2], reply[3], reply[4], reply[5] = capacity or limit.capacity, remaining, retry, reset
+  request.count = count
+  return nil
+end
+
+-- fit lowers the cost of a group to the units that fit, from 1 to most (UPTO). Returns them, 0 if not even one fits.
+local function fit(count, group, most)
+  local fits = most
+  for i = 1, count do
+    if list[i].group == group then
+      fits = math.min(fits, list[i].cost, math.max(0, list[i].free))
+    end
+  end
+  for i = 1, count do
+    local state = list[i]
+    if state.group == group then
+      state.cost = math.max(1, fits)
+      state.denies = state.cost > state.free
+    end
+  end
+  group.denies = fits == 0
+  return fits
+end
+
+-- wait returns the ms after which a rate that denies would allow, -1 for never.
+local function wait(state)
+  if state.cost > state.rate.capacity then return -1 end
+  return state.foreign > 0 and state.foreign or state.rate.wait(state, state.cost)
+end
+
+-- sum_up writes the six fields of a reply over the states of a group, of all states if it is nil. They are the least
+-- remaining, the longest waits, and the binding rate: the first that denies, else the first with least remaining.
+-- upto: field 1 is how many units were taken.
+local function sum_up(reply, count, group, upto)
+  local binding, denies, units, least = nil, false, upto and numbers.MOST or 1, numbers.MOST
+  local longest_wait, longest_reset = 0, 0
+  for i = 1, count do
+    local state = list[i]
+    if not group or state.group == group then
+      local free, ms, reset = state.free, 0, state.foreign
+      if state.denies then
+        ms = wait(state)
+        if not denies then
+          binding, denies, longest_wait = state, true, 0
+        end
+      else
+        reset = 0
+        if not denies then
+          if free < least or not binding then binding = state end
+          if state.rate.delays and state.cost > 0 and state.group.charged then ms = state.delay end
+        end
+      end
+      if reset == 0 then
+        reset = state.rate.reset(state)
+        state.reset = reset
+      end
+      if reset > longest_reset then longest_reset = reset end
+      if ms ~= 0 and longest_wait ~= -1 and (ms > longest_wait or ms == -1) then longest_wait = ms end
+      if free < least then least = free > 0 and free or 0 end
+      if upto and state.cost < units then units = state.cost end
+    end
+  end
+  reply[1] = denies and 0 or units
+  reply[2], reply[3], reply[4], reply[5], reply[6] = binding.rate.capacity, least, longest_wait, longest_reset, binding.index
   return reply
 end
 
--- refused answers for a call that some limit denies: nothing is taken anywhere, so what the limits that would have
--- allowed it have to say is asked of them again, at no cost. said: the first four answers of each limit and, fifth, the
--- capacity, one after the other.
-local function refused(keys, list, said)
-  local binding, binding_capacity, least, longest_retry, longest_reset = nil, nil, nil, 0, 0
-  for i, limit in ipairs(list) do
-    local at = 5 * i
-    local allowed, remaining, retry, reset = said[at - 4], said[at - 3], said[at - 2], said[at - 1]
-    if allowed then
-      local _
-      _, remaining, _, reset = limit.decide(keys[i], limit, 0)
-      retry = 0
-    elseif not binding then
-      binding, binding_capacity = i, said[at]
-    end
-    least = (not least or remaining < least) and remaining or least
-    longest_retry = (retry == -1 or longest_retry == -1) and -1 or math.max(longest_retry, retry)
-    longest_reset = reset > longest_reset and reset or longest_reset
+-- The reply of a call. Redis turns it into integers before the next call begins, so one table serves all calls: a new one
+-- each time costs 4 % of a denied call (bench/README.md).
+local usual = { 0, 0, 0, 0, 0, 1 }
+
+-- reply_to sums up what was decided.
+local function reply_to(request)
+  local count, upto = request.count, request.UPTO
+  if not request.groups then return sum_up(usual, count, nil, upto) end
+  local would = sum_up({}, count, nil, upto)
+  local reply = sum_up({}, count, request.enforced and ENFORCED, upto)
+  if not request.enforced then
+    reply[1], reply[4] = upto or 1, 0
   end
-  return { 0, binding_capacity, least, longest_retry, longest_reset, binding }
+  reply[7], reply[8], reply[9] = would[1], would[4], would[6]
+  return reply
 end
 
--- all decides over several keys, or refunds to them. Nothing is written before every key has been read and every limit
--- has allowed. verb is the function of the limit that is asked: 'decide', or 'give' for a refund (src/40_limits.lua).
-function decisions.all(verb, keys, list, costs, consume)
-  local first, second, said = {}, {}, nil
-  local binding, binding_capacity, least, longest_retry, longest_reset = nil, nil, nil, 0, 0
-  for i = 1, #list do
-    local limit = list[i]
-    local allowed, remaining, retry, reset, w1, w2, capacity = limit[verb](keys[i], limit, costs[i], consume)
-    capacity = capacity or limit.capacity
-    if allowed == nil then
-      return remaining
-    elseif not allowed and not said then
-      said = {}
-      for before = 1, i - 1 do
-        said[5 * before - 4] = true
-      end
-    end
-    if said then
-      local at = 5 * i
-      said[at - 4], said[at - 3], said[at - 2], said[at - 1], said[at] = allowed, remaining, retry, reset, capacity
-    end
-    first[i], second[i] = w1, w2
-    if not least or remaining < least then
-      binding, binding_capacity, least = i, capacity, remaining
-    end
-    if retry > longest_retry then
-      longest_retry = retry
-    end
-    if reset > longest_reset then
-      longest_reset = reset
-    end
+-- decide decides over a request and charges the states, but writes nothing; or, with the verb refund, gives back to them,
+-- to each group apart: a blocked key under a shadow policy does not keep the others from it. Returns the reply; or nil and
+-- the error.
+function decisions.decide(keys, request, verb)
+  local err = open(keys, request, verb)
+  if err then return nil, err end
+  local count, groups, units = request.count, request.groups, request.UPTO
+  if units and units > 0 and request.enforced then
+    units = fit(count, ENFORCED, units)
   end
-  if said then
-    return refused(keys, list, said)
+  request.passes = not ENFORCED.denies
+  ENFORCED.charged = request.passes
+  for i = 1, groups and #groups or 0 do
+    if units and request.costs[1] > 0 then
+      fit(count, groups[i], math.max(1, units))
+    end
+    groups[i].charged = not groups[i].denies and (request.passes or verb == 'refund')
   end
-  if consume then
-    for i = 1, #list do
-      local cost = costs[i]
+  for i = 1, count do
+    local state = list[i]
+    local cost = state.cost
+    if verb == 'refund' then cost = request.costs[state.index] end
+    if cost > 0 and state.group.charged then state.rate[verb](state, cost) end
+  end
+  return reply_to(request)
+end
+
+-- write stores what decide has charged or given back. Returns whether that was anything.
+function decisions.write(keys, request)
+  local asked, costs, at, any = request.limits, request.costs, 1, false
+  for i = 1, #asked do
+    local limit = asked[i]
+    if costs[i] > 0 and list[at].group.charged then
+      limit.write(keys[i], limit, at)
+      any = true
+    end
+    at = at + limit.size
+  end
+  return any
+end
+
+-- one is decide and write for one key with one rate, the common call.
+function decisions.one(key, limit, cost)
+  local rate, allowed, remaining, retry, reset = limit.rate, nil, nil, nil, nil
+  if limit.take and cost > 0 then
+    allowed, remaining, retry, reset = limit.take(key, rate, cost)
+  end
+  if not allowed then
+    local err = limit.open(key, limit, 1, cost)
+    if err then return err end
+    local state = list[1]
+    remaining, retry, reset = state.free, 0, state.foreign
+    if cost > remaining then
+      state.cost = cost
+      allowed, remaining, retry = 0, remaining > 0 and remaining or 0, wait(state)
+      reset = reset > 0 and reset or rate.reset(state)
+    else
       if cost > 0 then
-        list[i].write(keys[i], list[i], verb == 'give' and -cost or cost, first[i], second[i])
+        rate.charge(state, cost)
+        remaining, retry = state.free, rate.delays and state.delay or 0
       end
+      allowed, reset = 1, rate.reset(state)
+      state.reset = reset
+      if cost > 0 then limit.write(key, limit, 1) end
     end
   end
-  return { 1, binding_capacity, least, longest_retry, longest_reset, binding }
-end
-
--- request decides what the caller asked for (src/50_requests.lua).
-function decisions.request(keys, request, consume)
-  if #request.limits == 1 then
-    return decisions.one(keys[1], request.limits[1], request.COST[1], consume)
-  end
-  return decisions.all('decide', keys, request.limits, request.COST, consume)
+  usual[1], usual[2], usual[3], usual[4], usual[5], usual[6] = allowed, rate.capacity, remaining, retry, reset, 1
+  return usual
 end

@@ -4,39 +4,38 @@
 -- State: a hash. allowed, denied, cost (of allowed calls), first, last (ms since the epoch), and a<minute>, d<minute>:
 -- calls allowed and denied in that minute (minutes since the epoch). The key expires a day after the last use.
 
+local NO_RECORD = 'does not hold a usage record'
 local MINUTE = 60000
 local SERIES = 60 -- minutes
 local KEPT = 86400000 -- ms
-local NO_RECORD = 'does not hold a usage record'
 
--- open reads a record, before a decision is made, so that nothing is left to go wrong after it; or nil and the error for
--- a key that holds anything else.
-function tracking.open(key)
-  local now = clock.ms()
-  local minute = string.format('%.0f', math.floor(now / MINUTE))
-  local names = { 'allowed', 'denied', 'cost', 'first', 'last', 'a' .. minute, 'd' .. minute }
-  local values = redis.pcall('HMGET', key, unpack(names))
-  if values.err then
-    return nil, string.sub(values.err, 1, 9) == 'WRONGTYPE' and errors.unusable(key, NO_RECORD) or values
+-- fields returns some fields of a record as numbers, 0 for those that are not there; or nil and the error for a key that
+-- holds anything else.
+local function fields(key, ...)
+  local values, any = redis.pcall('HMGET', key, ...), false
+  if values.err then return nil, errors.failed(key, values, NO_RECORD) end
+  for i = 1, #values do
+    any = any or values[i]
+    values[i] = numbers.whole(values[i] or '0')
+    if not values[i] then return nil, errors.unusable(key, NO_RECORD) end
   end
-  local record = { key = key, now = now, minute = minute }
-  for i, name in ipairs(names) do
-    record[name] = values[i] and numbers.whole(values[i]) or nil
-    if values[i] and not record[name] then
-      return nil, errors.unusable(key, NO_RECORD)
-    end
-  end
-  local whole = record.first and record.last and record.cost and (record.allowed or record.denied)
-  local left = redis.call('PTTL', key)
-  if left == -1 or (left >= 0 and not whole) then
-    return nil, errors.unusable(key, NO_RECORD)
-  end
-  return record
+  if not any and redis.call('PTTL', key) ~= -2 then return nil, errors.unusable(key, NO_RECORD) end
+  return values
 end
 
--- check answers the error for a key that holds anything but a record, or nil.
-function tracking.check(key)
-  local _, err = tracking.open(key)
+-- What read has read and note writes: the minute, the names of the total and of the count in that minute, and the numbers
+-- under these, `cost` and `first`.
+local record = {}
+
+-- read reads what a decision is going to change in a record, before anything is written, so that nothing is left to go
+-- wrong after it. Returns the error, or nil.
+function tracking.read(key, allowed)
+  local now = clock.ms()
+  record.minute = (now - now % MINUTE) / MINUTE
+  record.total, record.in_minute = 'denied', string.format(allowed and 'a%d' or 'd%d', record.minute)
+  if allowed then record.total = 'allowed' end
+  local err
+  record.values, err = fields(key, record.total, record.in_minute, 'cost', 'first')
   return err
 end
 
@@ -49,46 +48,54 @@ local function forget_old(key, minute)
   end
 end
 
--- note counts a decision in the record that open has read. A total stops at 2^53.
-function tracking.note(record, allowed, cost)
-  local total = allowed and 'allowed' or 'denied'
-  local field = (allowed and 'a' or 'd') .. record.minute
-  local function sum(name, more)
-    return string.format('%.0f', math.min(numbers.MOST, (record[name] or 0) + more))
-  end
-  local now = string.format('%.0f', record.now)
-  redis.call('HSET', record.key, 'first', record.first and sum('first', 0) or now, 'last', now, total, sum(total, 1),
-    'cost', sum('cost', allowed and cost or 0), field, sum(field, 1))
-  redis.call('PEXPIREAT', record.key, string.format('%.0f', record.now + KEPT))
-  if not record[field] then
-    states.forget(record.key)
-    forget_old(record.key, math.floor(record.now / MINUTE))
-  end
+-- sum adds to a number of a record, which stops at 2^53.
+local function sum(number, more)
+  local result = number + more
+  return numbers.arg(result < numbers.MOST and result or numbers.MOST)
 end
 
--- read answers what ratelimit_usage replies.
-function tracking.read(key)
-  local fields, minutes = {}, {}
+-- note counts a decision in the record that read has read.
+function tracking.note(key, cost)
+  local now, values = clock.ms(), record.values
+  redis.call('HSET', key, 'last', numbers.arg(now), record.total, sum(values[1], 1), record.in_minute, sum(values[2], 1),
+    'cost', sum(values[3], cost))
+  if values[4] == 0 then
+    states.forget(key)
+    redis.call('HSET', key, 'first', now)
+  end
+  redis.call('PEXPIREAT', key, numbers.arg(now + KEPT))
+  if values[2] == 0 then forget_old(key, record.minute) end
+end
+
+-- check returns the error for a key that holds anything but a record, or nil.
+function tracking.check(key)
+  local _, err = fields(key, 'first', 'last', 'allowed', 'denied', 'cost')
+  return err
+end
+
+-- usage returns what ratelimit_usage replies.
+function tracking.usage(key)
+  local held, minutes = {}, {}
   local flat = redis.call('HGETALL', key)
   for i = 1, #flat, 2 do
     local minute = string.match(flat[i], '^[ad](%d+)$')
-    fields[flat[i]] = numbers.whole(flat[i + 1]) or 0
-    if minute and numbers.whole(minute) and not fields[minute] then
-      fields[minute] = true
+    held[flat[i]] = numbers.whole(flat[i + 1]) or 0
+    if minute and numbers.whole(minute) and not held[minute] then
+      held[minute] = true
       minutes[#minutes + 1] = tonumber(minute)
     end
   end
   table.sort(minutes)
   local series = {}
-  local newest = math.floor((fields.last or 0) / MINUTE)
+  local newest = math.floor((held.last or 0) / MINUTE)
   for _, minute in ipairs(minutes) do
     if minute <= newest and minute > newest - SERIES then
-      local name = string.format('%.0f', minute)
-      series[#series + 1] = { minute * MINUTE, fields['a' .. name] or 0, fields['d' .. name] or 0 }
+      local name = string.format('%d', minute)
+      series[#series + 1] = { minute * MINUTE, held['a' .. name] or 0, held['d' .. name] or 0 }
     end
   end
   return {
-    'allowed', fields.allowed or 0, 'denied', fields.denied or 0, 'cost', fields.cost or 0, 'first_ms', fields.first or 0,
-    'last_ms', fields.last or 0, 'interval_ms', MINUTE, 'series', series,
+    'allowed', held.allowed or 0, 'denied', held.denied or 0, 'cost', held.cost or 0, 'first_ms', held.first or 0,
+    'last_ms', held.last or 0, 'interval_ms', MINUTE, 'series', series,
   }
 end

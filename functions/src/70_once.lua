@@ -4,37 +4,40 @@
 --
 -- State: "once:<the fields of the reply>" (nine if a shadow policy had a say, else six), expiring after the caller's ttl.
 
--- read answers the reply that is kept under key, nil if there is none; or nil and the error.
+local SIX = '^once:(%d+),(%d+),(%d+),(%d+),(%d+),(%d+)'
+
+-- read returns the reply that is kept under key, nil if there is none; or nil and the error.
 function once.read(key)
-  local value = redis.pcall('GET', key)
-  if not value then
+  local value = redis.pcall('GETRANGE', key, '0', '255') -- longer than any reply
+  if value == '' then
     return nil
   elseif type(value) == 'table' then
-    return nil, states.not_a_state(key, value)
+    return nil, errors.failed(key, value, 'is not a string')
   end
-  local reply = { string.match(value, '^once:(%d+),(%d+),(%d+),(%d+),(%d+),(%d+)$') }
+  local reply = { string.match(value, SIX .. '$') }
   if #reply == 0 then
-    reply = { string.match(value, '^once:(%d+),(%d+),(%d+),(%d+),(%d+),(%d+),([01]),(-?%d+),(%d+)$') }
+    reply = { string.match(value, SIX .. ',(%d+),(-?%d+),(%d+)$') }
   end
-  if #reply == 0 then
-    local owner = states.owner(value)
-    local what = owner and 'the state of a limit (' .. owner.name .. ')' or states.blocked(value) and 'a block'
-    return nil, what and states.in_use(key, what) or states.unreadable(key, value)
-  end
+  local readable = #reply > 0
   for i = 1, #reply do
-    reply[i] = reply[i] == '-1' and -1 or numbers.whole(reply[i])
-    if not reply[i] then
-      return nil, states.unreadable(key, value)
-    end
+    reply[i] = reply[i] == '-1' and -1 or numbers.whole(reply[i]) or nil
+    readable = readable and reply[i]
   end
-  return reply
+  if readable then return reply end
+  local owner = states.owner(value)
+  if owner then
+    return nil, states.in_use(key, 'the state of a limit (' .. owner.name .. ')')
+  elseif string.find(value, '^blocked:') then
+    return nil, states.in_use(key, 'a block')
+  end
+  return nil, states.unreadable(key)
 end
 
 function once.keep(key, reply, ttl)
-  local fields = 'once:%.0f,%.0f,%.0f,%.0f,%.0f,%.0f'
+  local fields = 'once:%d,%d,%d,%d,%d,%d'
   if #reply > 6 then
-    fields = fields .. ',%.0f,%.0f,%.0f'
+    fields = fields .. ',%d,%d,%d'
   end
   states.forget(key)
-  redis.call('SET', key, string.format(fields, unpack(reply)), 'PX', string.format('%.0f', ttl))
+  redis.call('PSETEX', key, ttl, string.format(fields, unpack(reply)))
 end

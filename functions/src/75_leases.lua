@@ -2,12 +2,12 @@
 
 local LONGEST_ID = 256 -- bytes
 
--- call answers what the algorithm's function of that name does.
+-- call returns what the algorithm's function of that name does.
 function leases.call(verb, keys, args)
   if #keys ~= 1 then
-    return errors.new('BADKEYS', 'the number of keys is %.0f; %s takes one', #keys, verb)
+    return errors.new('BADKEYS', 'the number of keys is %d; %s takes one', #keys, verb)
   elseif #args ~= 2 then
-    return errors.new('BADARGS', 'the number of arguments is %.0f; %s takes a limit and a lease id', #args, verb)
+    return errors.new('BADARGS', 'the number of arguments is %d; %s takes a limit and a lease id', #args, verb)
   end
   local text, shadow = args[1], nil
   if string.sub(text, 1, 1) == '@' then
@@ -17,16 +17,12 @@ function leases.call(verb, keys, args)
     end
   end
   local limit, err = limits.leases(text)
-  if not limit then
-    return err
-  end
+  if not limit then return err end
   local id = args[2]
   if #id == 0 or #id > LONGEST_ID then
-    return errors.new('BADARGS', 'the lease id %s is not of 1 to %.0f bytes', errors.quote(id), LONGEST_ID)
+    return errors.new('BADARGS', 'the lease id %s is not of 1 to %d bytes', errors.quote(id), LONGEST_ID)
   end
   local reply = limit.algorithm[verb](keys[1], limit, id)
-  if shadow and verb ~= 'release' then
-    return shadows.lease(shadow, reply)
-  end
+  if shadow and verb ~= 'release' then return shadows.lease(shadow, reply) end
   return reply
 end

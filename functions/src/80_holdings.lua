@@ -1,31 +1,26 @@
 -- What verbs that take keys without a limit need to know of them: reset, block, unblock.
 
--- of returns what a key holds: { kind = 'none' }, { kind = 'state', value =, expiry =, blocked = ms since the epoch }
--- (a string; without a block blocked is 0), { kind = 'leases', blocked = }, or what no block can cover: { in_use = what }.
--- Or nil and the error.
+local MOST_KEYS = 250
+local MOST_BYTES = 2500000
+
+-- of returns what a key holds; or nil and the error.
+--   leases   whether it is a set of leases
+--   blocked  ms for which the key is blocked, 0 if it is not
+--   from     of a string: where the state begins in the value, in bytes
+--   expiry   of a state under a block: ms since the epoch, 0 if there is none
+--   in_use   of what no block can cover: what it is
 local function of(key)
-  local value = redis.pcall('GET', key)
-  if not value then
-    return { kind = 'none', blocked = 0, value = '', expiry = 0 }
-  elseif type(value) == 'string' then
-    local ends = redis.call('PEXPIRETIME', key)
-    local untill, state, expiry = states.blocked(value)
-    local request = string.sub(value, 1, 5) == 'once:'
-    if not untill and not request and not states.owner(value) then
-      return nil, states.unreadable(key, value)
-    elseif ends < 0 then
-      return nil, states.missing_expiry(key)
-    elseif request then
-      return { in_use = states.REQUEST, blocked = 0 }
-    end
-    return { kind = 'state', blocked = untill or 0, value = untill and state or value, expiry = expiry or ends }
-  end
-  if lease_sets.holds(key) then
-    return { kind = 'leases', blocked = lease_sets.blocked_until(key) }
+  local found, err = states.look(key)
+  if found and not found.leases then
+    return {
+      blocked = found.blocked, from = found.from, expiry = found.expiry, in_use = found.request and states.REQUEST or nil,
+    }
+  elseif lease_sets.last(key) then
+    return { leases = true, blocked = math.max(0, lease_sets.blocked_until(key) - clock.ms()) }
   elseif not tracking.check(key) then
-    return { in_use = 'a usage record', blocked = 0 }
+    return { blocked = 0, in_use = 'a usage record' }
   end
-  return nil, states.not_a_state(key, value)
+  return nil, err
 end
 
 -- all checks the arguments of a verb that takes keys and `want` words more, and returns what each key holds; or nil and
@@ -33,20 +28,33 @@ end
 function holdings.all(verb, keys, args, want)
   if #keys == 0 then
     return nil, errors.new('BADKEYS', 'the number of keys is 0; name at least one to %s', verb)
+  elseif #keys > MOST_KEYS then
+    return nil, errors.new('BADKEYS', 'the number of keys is %d; %s takes at most %d', #keys, verb, MOST_KEYS)
   elseif #args ~= want then
     return nil, errors.new('BADARGS', '%s: %s takes the keys%s', errors.quote(args[want + 1] or ''), verb,
       want == 0 and ' only' or ' and the ms for which they are denied')
   end
   local err = requests.repeated(keys)
-  if err then
-    return nil, err
-  end
+  if err then return nil, err end
   local list = {}
   for i, key in ipairs(keys) do
     list[i], err = of(key)
-    if err then
-      return nil, err
-    end
+    if err then return nil, err end
   end
   return list
+end
+
+-- too_large returns the error for blocked keys, or keys to block, whose states are too large to be copied in one call; or nil.
+function holdings.too_large(keys, list, verb)
+  local bytes = 0
+  for i, key in ipairs(keys) do
+    if not list[i].leases and (verb == 'block' or list[i].blocked > 0) then
+      bytes = bytes + redis.call('STRLEN', key)
+    end
+  end
+  if bytes > MOST_BYTES then
+    return errors.new('BADKEYS', 'the keys hold %d bytes, and %s copies them: at most %d in one call; name fewer keys', bytes,
+      verb, MOST_BYTES)
+  end
+  return nil
 end

@@ -125,7 +125,7 @@ func TestVerifyRules(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	for _, want := range []string{
-		": tostring writes large numbers as 1e+15; use string.format with %.0f\n",
+		": tostring writes large numbers as 1e+15; use string.format with %d\n",
 		"\nno vector calls ratelimit_extra\n",
 	} {
 		if !strings.Contains(got.stdout, want) {

@@ -84,8 +84,9 @@ func (c *checker) visit(node any) {
 			}
 		}
 	case *ast.AssignStmt:
-		for _, target := range n.Lhs {
-			if lastName(target) == "key" {
+		for i, target := range n.Lhs {
+			_, field := target.(*ast.AttrGetExpr)
+			if lastName(target) == "key" && !(field && i < len(n.Rhs) && isKey(n.Rhs[i])) {
 				c.add(n.Line(), "key is assigned; a key comes from KEYS and stays what it is")
 			}
 		}
@@ -98,7 +99,7 @@ func (c *checker) visit(node any) {
 
 func (c *checker) call(n *ast.FuncCallExpr) {
 	if name, ok := n.Func.(*ast.IdentExpr); ok && name.Value == "tostring" {
-		c.add(n.Line(), "tostring writes large numbers as 1e+15; use string.format with %%.0f")
+		c.add(n.Line(), "tostring writes large numbers as 1e+15; use string.format with %%d")
 	}
 	function, ok := n.Func.(*ast.AttrGetExpr)
 	if !ok {
@@ -150,7 +151,7 @@ func (c *checker) concat(operand ast.Expr, line int) {
 		}
 	}
 	if what != "" {
-		c.add(line, "%s is joined to a string, and a large number would become 1e+15; use string.format with %%.0f", what)
+		c.add(line, "%s is joined to a string, and a large number would become 1e+15; use string.format with %%d", what)
 	}
 }
 

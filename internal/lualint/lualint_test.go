@@ -30,11 +30,11 @@ func TestRules(t *testing.T) {
 		{"a changed key", "key = key .. 'x'", "line 2: key is assigned; a key comes from KEYS and stays what it is"},
 		{"a false key in a field", "local t = { key = 'a' }", "line 2: the field key is given something else than a key"},
 		{"TIME twice", "redis.call('TIME')\nredis.call('TIME')", "line 3: TIME is called in a second place; ask the clock that the first one fills"},
-		{"tostring", "local s = tostring(n)", "line 2: tostring writes large numbers as 1e+15; use string.format with %.0f"},
-		{"a sum in a string", "local s = 'a' .. n + 1", "line 2: the result of + is joined to a string, and a large number would become 1e+15; use string.format with %.0f"},
-		{"math in a string", "local s = math.floor(n) .. 'a'", "line 2: the result of math.floor is joined to a string, and a large number would become 1e+15; use string.format with %.0f"},
+		{"tostring", "local s = tostring(n)", "line 2: tostring writes large numbers as 1e+15; use string.format with %d"},
+		{"a sum in a string", "local s = 'a' .. n + 1", "line 2: the result of + is joined to a string, and a large number would become 1e+15; use string.format with %d"},
+		{"math in a string", "local s = math.floor(n) .. 'a'", "line 2: the result of math.floor is joined to a string, and a large number would become 1e+15; use string.format with %d"},
 		{"in its file", "\n--@ src/10_a.lua\nlocal a = {}\ndo\nlocal x = 1\nlocal s = 2 .. 'a'\nend",
-			"src/10_a.lua:2: 2 is joined to a string, and a large number would become 1e+15; use string.format with %.0f"},
+			"src/10_a.lua:2: 2 is joined to a string, and a large number would become 1e+15; use string.format with %d"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			problems, err := Check("#!lua name=x\n" + row.code)

@@ -18,7 +18,7 @@ func (m *Model) block(keys []string, ms int64) (any, string) {
 	return int64(len(keys)), ""
 }
 
-// unblock lifts blocks, and counts those that were in force.
+// unblock lifts blocks, and counts the ones that were in force.
 func (m *Model) unblock(keys []string) any {
 	lifted := int64(0)
 	for _, key := range keys {

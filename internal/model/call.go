@@ -22,6 +22,7 @@ type Call struct {
 	Keys    []string // one for each limit; of other verbs all keys
 	Limits  []Limit
 	Costs   []int64 // none: 1 for each limit; one: for all; else one for each
+	Upto    bool    // UPTO, with one cost at most
 	OnceMS  int64   // above 0: ONCE, with OnceKey
 	OnceKey string
 	Usage   string // not empty: TRACK, with this key
@@ -57,6 +58,9 @@ func (c Call) Words() []string {
 		for _, cost := range c.Costs {
 			words = append(words, strconv.FormatInt(cost, 10))
 		}
+	}
+	if c.Upto {
+		words = append(words, "UPTO")
 	}
 	if c.OnceMS > 0 {
 		words = append(words, "ONCE", strconv.FormatInt(c.OnceMS, 10))

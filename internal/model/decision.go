@@ -40,14 +40,10 @@ func (h *holding) judge(index int) []verdict {
 	return verdicts
 }
 
-// look fills in how the rates stand. Where the call is denied, those that would have allowed it are as a call of cost 0
-// finds them.
-func (h *holding) look(verdicts []verdict, denied bool) {
+// look fills in how the rates stand.
+func (h *holding) look(verdicts []verdict) {
 	for i, s := range h.rates {
 		v := &verdicts[i]
-		if denied && v.allowed {
-			s = h.idle[i]
-		}
 		switch v.remaining, v.reset = s.remaining(), s.reset(); {
 		case h.blocked > 0:
 			v.remaining, v.reset = 0, h.blocked

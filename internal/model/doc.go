@@ -2,6 +2,6 @@
 // with exact arithmetic and from nothing else. Tests hold the library against it: what both say is what the contract
 // says.
 //
-// A Model keeps what the limiters' keys would hold, and answers a Call as the library should. Its clock is set by the
+// A Model keeps what the limiters' keys would hold, and returns a Call as the library should. Its clock is set by the
 // caller. It is not safe for concurrent use.
 package model

@@ -23,9 +23,11 @@ type gcra struct {
 
 func standGCRA(l Limit, r Rate, saved any, c int64, now instant) *gcra {
 	g := &gcra{capacity: r.Capacity(), interval: r.interval(), now: int64(now), debt: new(big.Rat), leaky: l.Algorithm == LeakyBucket}
-	g.unit, g.q = 1, g.interval.Denom()
 	if l.WholeMS() {
 		g.now, g.unit, g.q = now.ms()*1000, 1000, r.intervalMS().Denom()
+	} else {
+		g.interval, _ = r.rounded()
+		g.unit, g.q = 1, g.interval.Denom()
 	}
 	if saved == nil {
 		return g

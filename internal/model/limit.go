@@ -20,8 +20,12 @@ const (
 // MaxCount is the largest cost, count and burst: 2^53.
 const MaxCount = int64(1) << 53
 
-// MostLogged is the largest count of a sliding_log.
-const MostLogged = int64(10000000)
+// Bounds of what one call may ask for.
+const (
+	MostLogged  = int64(100000) // the counts of all its rates of sliding_log
+	MostBuckets = int64(5000)   // those of sliding_window
+	MostLeases  = int64(5000)   // the count of concurrency
+)
 
 // MaxPeriodMS is the longest period, and the longest time to refill: 36500 days.
 const MaxPeriodMS = int64(36500) * 86400000
@@ -94,11 +98,33 @@ func (r Rate) RefillMS() int64 {
 	return refill.Int64()
 }
 
-// TooFine tells whether the library refuses the rate for gcra and leaky_bucket: 2bq is above 2^53, q being the
-// denominator of the emission interval in microseconds.
+// rounded is the emission interval in microseconds as the library counts with it, and in how many parts. Where 2bTq, q
+// being its denominator, is above 2^53, it is rounded up, past it, to the finest power of two of a part of a microsecond
+// for which it is not.
+func (r Rate) rounded() (interval *big.Rat, parts *big.Int) {
+	exact := r.interval()
+	fits := func(parts *big.Int) bool {
+		return new(big.Int).Mul(parts, big.NewInt(2*r.Capacity())).Cmp(big.NewInt(MaxCount)) <= 0
+	}
+	if fits(exact.Num()) {
+		return exact, exact.Num()
+	}
+	split := func(us int64) *big.Int {
+		n := floor(new(big.Rat).Mul(exact, big.NewRat(us, 1)))
+		return n.Add(n, big.NewInt(1))
+	}
+	us := int64(1)
+	for fits(split(2 * us)) {
+		us *= 2
+	}
+	return new(big.Rat).SetFrac(split(us), big.NewInt(us)), split(us)
+}
+
+// TooFine tells whether the library refuses the rate for gcra and leaky_bucket: it would be rounded by more than a ten
+// millionth.
 func (r Rate) TooFine() bool {
-	product := new(big.Int).Mul(r.interval().Denom(), big.NewInt(2*r.Capacity()))
-	return product.Cmp(big.NewInt(MaxCount)) > 0
+	interval, parts := r.rounded()
+	return interval.Cmp(r.interval()) != 0 && parts.Cmp(big.NewInt(10000000)) < 0
 }
 
 // A Limit is an algorithm and its rates. All rates are of the one algorithm.
@@ -123,12 +149,20 @@ func (l Limit) String() string {
 	return l.Algorithm + " " + text
 }
 
+// keptAs is the algorithm as which the limit's state is kept.
+func (l Limit) keptAs() string {
+	if l.Algorithm == LeakyBucket {
+		return GCRA
+	}
+	return l.Algorithm
+}
+
 // WholeMS tells whether the limit is decided in whole milliseconds.
 func (l Limit) WholeMS() bool {
 	switch l.Algorithm {
 	case FixedWindow, SlidingWindow, Concurrency:
 		return true
-	case GCRA:
+	case GCRA, LeakyBucket:
 		return len(l.Rates) == 1 && l.Rates[0].keptInMS()
 	}
 	return false

@@ -10,7 +10,6 @@ type holding struct {
 	blocked int64 // for so many milliseconds
 	lapses  int64 // where the state of another algorithm was found: the milliseconds until its key expires
 	rates   []standing
-	idle    []standing // the same, as a call of cost 0 finds them
 }
 
 // open finds out how the key stands. A refund takes nothing, and so finds room for one unit as a call of cost 0 does.
@@ -25,7 +24,7 @@ func (m *Model) open(key string, l Limit, cost int64, refund bool) (*holding, st
 		return nil, "BADSTATE"
 	}
 	h.blocked = e.blockedFor(m.now)
-	other := held == limiter && e.algorithm != l.Algorithm
+	other := held == limiter && e.algorithm != l.keptAs()
 	if other {
 		h.lapses = e.until - m.now.ms()
 	}
@@ -34,15 +33,11 @@ func (m *Model) open(key string, l Limit, cost int64, refund bool) (*holding, st
 		if held == limiter && !other && place < len(e.rates) {
 			saved = e.rates[place]
 		}
-		open := func(cost int64) standing {
-			s := stand(l, r, saved, cost, m.now)
-			if h.lapses > 0 {
-				s.charge(carried(e, r, cost, h.lapses))
-			}
-			return s
+		s := stand(l, r, saved, cost, m.now)
+		if h.lapses > 0 {
+			s.charge(carried(e, r, cost, h.lapses))
 		}
-		h.rates = append(h.rates, open(cost))
-		h.idle = append(h.idle, open(0))
+		h.rates = append(h.rates, s)
 	}
 	return h, ""
 }
@@ -89,7 +84,7 @@ func counted(saved any) int64 {
 
 // save writes the holding's rates into its key, or deletes it if all are full. Nothing is kept of a rate that is.
 func (m *Model) save(h *holding) {
-	written := &entry{kind: limiter, algorithm: h.limit.Algorithm}
+	written := &entry{kind: limiter, algorithm: h.limit.keptAs()}
 	full := true
 	for _, s := range h.rates {
 		var saved any

@@ -31,7 +31,7 @@ func (m *Model) Expiry(key string) (ms int64, ok bool) {
 	return e.expires(), true
 }
 
-// Do answers a call: int64 or []any of int64, string and []any, as a client reads it; or the reason of a RATELIMIT error.
+// Do returns a call: int64 or []any of int64, string and []any, as a client reads it; or the reason of a RATELIMIT error.
 func (m *Model) Do(c Call) (reply any, reason string) {
 	switch c.Verb {
 	case Take, Peek, Refund:

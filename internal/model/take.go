@@ -1,19 +1,23 @@
 package model
 
-// decide answers take, peek and refund.
+// decide returns take, peek and refund.
 func (m *Model) decide(c Call) (any, string) {
-	if e := m.keys[c.Usage]; e != nil && e.kind != usageRecord {
-		return nil, "BADSTATE"
-	}
 	if e := m.keys[c.OnceKey]; c.OnceMS > 0 && e != nil {
 		if e.kind != keptReply {
 			return nil, "BADSTATE"
 		}
 		return e.reply, ""
 	}
+	if e := m.keys[c.Usage]; e != nil && e.kind != usageRecord {
+		return nil, "BADSTATE"
+	}
 	holdings := make([]*holding, len(c.Keys))
 	for i, key := range c.Keys {
-		h, reason := m.open(key, c.Limits[i], c.cost(i), c.Verb == Refund)
+		cost := c.cost(i)
+		if c.Upto {
+			cost = min(cost, leastCapacity(c.Limits))
+		}
+		h, reason := m.open(key, c.Limits[i], cost, c.Verb == Refund)
 		if reason != "" {
 			return nil, reason
 		}
@@ -22,14 +26,52 @@ func (m *Model) decide(c Call) (any, string) {
 	if c.Verb == Refund {
 		return m.refund(holdings), ""
 	}
+	if c.Upto && holdings[0].cost > 0 {
+		fit(holdings)
+	}
 	reply := m.take(holdings, c.Verb == Take)
+	allowed, cost := reply[0] == int64(1), c.cost(0)
+	if c.Upto {
+		cost = 0
+		if allowed {
+			cost = holdings[0].cost
+		}
+		reply[0] = cost
+	}
 	if c.Verb == Take {
-		m.keep(c, reply)
+		m.keep(c, allowed, reply)
 		if c.Usage != "" {
-			m.track(c.Usage, reply[0] == int64(1), c.cost(0))
+			m.track(c.Usage, allowed, cost)
 		}
 	}
 	return reply, ""
+}
+
+func leastCapacity(limits []Limit) int64 {
+	least := MaxCount
+	for _, l := range limits {
+		for _, r := range l.Rates {
+			least = min(least, r.Capacity())
+		}
+	}
+	return least
+}
+
+// fit lowers the cost to the units that fit everywhere, and to 1 if not even that fits (UPTO).
+func fit(holdings []*holding) {
+	units := holdings[0].cost
+	for _, h := range holdings {
+		for _, s := range h.rates {
+			if h.blocked > 0 {
+				units = 0
+			} else {
+				units = min(units, s.remaining())
+			}
+		}
+	}
+	for _, h := range holdings {
+		h.cost = max(1, units)
+	}
 }
 
 // take charges all holdings or none, and writes them if it is to.
@@ -54,7 +96,7 @@ func (m *Model) take(holdings []*holding, write bool) []any {
 				m.save(h)
 			}
 		}
-		h.look(all[i], !allowed)
+		h.look(all[i])
 		flat = append(flat, all[i]...)
 	}
 	return sum(flat, wait)
@@ -83,7 +125,7 @@ func (m *Model) refund(holdings []*holding) []any {
 				verdicts[j].capacity = h.limit.Rates[0].Capacity()
 			}
 		}
-		h.look(verdicts, false)
+		h.look(verdicts)
 		flat = append(flat, verdicts...)
 	}
 	return sum(flat, 0)

@@ -47,7 +47,7 @@ func (m *Model) track(key string, allowed bool, cost int64) {
 	m.keys[key] = &entry{kind: usageRecord, until: now + dayMS, usage: u}
 }
 
-// usage answers what was counted.
+// usage returns what was counted.
 func (m *Model) usage(key string) (any, string) {
 	u := &usage{}
 	if e := m.keys[key]; e != nil {

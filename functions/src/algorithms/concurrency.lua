@@ -1,149 +1,158 @@
 -- concurrency n lease=30s: at most n leases at a time. A lease has an id of the caller's choice, is held until it is
 -- released, and lapses by the server's clock if it is not renewed in time: a caller that died keeps nobody out.
 --
--- State: a sorted set, see src/28_lease_sets.lua.
+-- State: a sorted set, see src/32_lease_sets.lua.
 --
 -- A new n counts at once: leases beyond a lowered n are not taken away. A new lease time holds from the next acquire
 -- or renew on; a lease that would last for longer than it (the clock was set back, the time was lowered) lapses then.
 
 local MEMBER, BLOCK = lease_sets.MEMBER, lease_sets.BLOCK
+local MOST = 5000 -- leases
 
-local function digits(number)
-  return string.format('%.0f', number)
-end
+-- What a call has read of a key.
+--   now      ms since the epoch
+--   last     when the last member lapses; 0: the key holds no set
+--   lapses   when the lease of this id lapses, 0 if it holds none
+--   blocked  ms for which the key is blocked, 0 if it is not
+--   string   whether it holds a block with nothing left under it
+local held = {}
 
--- score answers when a member lapses, or nil.
-local function score(key, member)
-  local text = redis.call('ZSCORE', key, member)
-  return text and tonumber(text) or nil
-end
-
--- blocked_for answers the ms for which the key is blocked, 0 if it is not, and whether it holds a set of leases; or nil
--- and the error for a key that holds anything else, but for a block over a state that has run out.
-local function blocked_for(key, now)
-  local ours, err = lease_sets.holds(key)
-  if ours then
-    return math.max(0, lease_sets.blocked_until(key) - now), true
-  elseif ours == nil then
-    return 0, false
+-- read fills in held. Returns the error, or nil.
+local function read(key, id)
+  local now = clock.ms()
+  local last, err = lease_sets.last(key)
+  held.now, held.last, held.lapses, held.blocked, held.string = now, last, 0, 0, false
+  if last == 0 then
+    return nil
+  elseif last then
+    local scores = redis.call('ZMSCORE', key, MEMBER .. id, BLOCK)
+    held.lapses = tonumber(scores[1] or 0)
+    held.blocked = math.max(0, (scores[2] or 0) - now)
+    return nil
   end
-  local value = redis.pcall('GET', key)
-  local untill, _, expiry = states.blocked(type(value) == 'string' and value or '')
-  if untill and expiry < now then
-    return math.max(0, untill - now), false
-  end
-  return nil, err
+  local found = states.look(key)
+  if not found or found.request or found.left >= 0 then return err end
+  held.last, held.blocked, held.string = 0, found.blocked, true
+  return nil
 end
 
--- held answers how many leases are held at now. If all of them would last for longer than a lease does (the clock was set
--- back), they leave room for one.
-local function held(key, limit, now)
-  local from = '(' .. digits(now)
-  local count = redis.call('ZCOUNT', key, from, '+inf')
-  local far = redis.call('ZCOUNT', key, '(' .. digits(now + limit.lease), '+inf')
-  local block = lease_sets.blocked_until(key)
-  if block > now then
-    count = count - 1
-    far = block > now + limit.lease and far - 1 or far
+-- count returns how many leases are held, and how many count for a limit: if all of them would last for longer than a
+-- lease does (the clock was set back), they leave room for one.
+local function count(key, limit)
+  if held.last <= held.now then return 0, 0 end
+  local now, blocked = held.now, held.blocked > 0 and 1 or 0
+  local all = redis.call('ZCOUNT', key, string.format('(%d', now), '+inf') - blocked
+  local latest = now + limit.lease
+  if held.last <= latest then return all, all end
+  local far = redis.call('ZCOUNT', key, string.format('(%d', latest), '+inf')
+  if held.blocked > limit.lease then
+    far = far - 1
   end
-  return far > 0 and far == count and math.min(count, limit.capacity - 1) or count
+  return all, far > 0 and far == all and math.min(all, limit.capacity - 1) or all
 end
 
-local function answer(key, limit, now, allowed, count, retry)
-  local last = redis.pcall('ZRANGE', key, -2, -1, 'WITHSCORES')
-  local reset = 0
-  for i = 1, last.err and 0 or #last, 2 do
-    if last[i] ~= BLOCK then
-      reset = math.max(reset, tonumber(last[i + 1]) - now)
+-- cut lets what would last for longer than a lease does lapse at ms.
+local function cut(key, ms)
+  local far = redis.call('ZRANGE', key, string.format('(%d', ms), '+inf', 'BYSCORE')
+  local words = {}
+  for _, member in ipairs(far) do
+    if member ~= BLOCK then
+      words[#words + 1] = ms
+      words[#words + 1] = member
     end
   end
-  return { allowed, limit.capacity, math.max(0, limit.capacity - count), retry, reset, 1 }
+  for from = 1, #words, 2000 do
+    redis.call('ZADD', key, unpack(words, from, math.min(from + 1999, #words)))
+  end
 end
 
--- keep stores a lease. What has lapsed goes, and what would last for longer than a lease does is cut to that.
-local function keep(key, limit, member, now, is_set)
-  local lapses = digits(now + limit.lease)
-  if is_set then
-    redis.call('ZREMRANGEBYSCORE', key, '-inf', digits(now))
-    for _, far in ipairs(redis.call('ZRANGE', key, '(' .. lapses, '+inf', 'BYSCORE')) do
-      if far ~= BLOCK then
-        redis.call('ZADD', key, lapses, far)
-      end
+-- keep stores a lease, and takes away what has lapsed. Returns the reply.
+local function keep(key, limit, id, others)
+  local now, lapses = held.now, held.now + limit.lease
+  if held.last == 0 then
+    states.forget(key)
+    if held.string then
+      redis.call('DEL', key)
     end
   else
-    states.forget(key)
-    redis.call('DEL', key) -- a block that has run out
+    redis.call('ZREMRANGEBYSCORE', key, '-inf', now)
+    if held.last > lapses then
+      cut(key, lapses)
+    end
   end
-  redis.call('ZADD', key, lapses, member)
-  lease_sets.settle(key)
+  redis.call('ZADD', key, lapses, MEMBER .. id)
+  redis.call('PEXPIREAT', key, math.max(lapses, now + held.blocked))
+  return { 1, limit.capacity, math.max(0, limit.capacity - others - 1), 0, limit.lease, 1 }
+end
+
+-- refuse returns the reply to a call that gets no lease. counted: how many leases count.
+local function refuse(key, limit, counted, retry)
+  local last = held.last
+  if held.blocked > 0 and last > 0 then
+    last = 0
+    local two = redis.call('ZRANGE', key, '-2', '-1', 'WITHSCORES')
+    for i = 1, #two, 2 do
+      if two[i] ~= BLOCK then
+        last = tonumber(two[i + 1])
+      end
+    end
+  end
+  return { 0, limit.capacity, math.max(0, limit.capacity - counted), retry, math.max(0, last - held.now), 1 }
 end
 
 -- acquire takes a lease, or prolongs the one that this id holds: a retry does not take a second one.
 local function acquire(key, limit, id)
-  local now = clock.ms()
-  local blocked, is_set = blocked_for(key, now)
-  if not blocked then
-    return is_set -- the error
-  elseif blocked > 0 then
-    return { 0, limit.capacity, 0, blocked, blocked, 1 }
+  local err = read(key, id)
+  if err then
+    return err
+  elseif held.blocked > 0 then
+    return { 0, limit.capacity, 0, held.blocked, held.blocked, 1 }
   end
-  local member = MEMBER .. id
-  local lapses = is_set and score(key, member) or now
-  local count = is_set and held(key, limit, now) or 0
-  if lapses <= now then
-    if count >= limit.capacity then
-      local freeing = redis.call('ZRANGE', key, '(' .. digits(now), '+inf', 'BYSCORE', 'LIMIT',
-        digits(count - limit.capacity), '1', 'WITHSCORES')
-      return answer(key, limit, now, 0, count, tonumber(freeing[2]) - now)
-    end
+  local all, counted = count(key, limit)
+  if held.lapses > held.now then
+    return keep(key, limit, id, all - 1)
+  elseif counted < limit.capacity then
+    return keep(key, limit, id, all)
   end
-  keep(key, limit, member, now, is_set)
-  return answer(key, limit, now, 1, held(key, limit, now), 0)
+  local freeing = redis.call('ZRANGE', key, string.format('(%d', held.now), '+inf', 'BYSCORE', 'LIMIT', counted - limit.capacity, '1',
+    'WITHSCORES')
+  return refuse(key, limit, counted, freeing[2] - held.now)
 end
 
 -- renew prolongs a lease that is held, also while the key is blocked; a lease that has lapsed stays lost, and its
 -- retry_after is -1.
 local function renew(key, limit, id)
-  local now = clock.ms()
-  local blocked, is_set = blocked_for(key, now)
-  if not blocked then
-    return is_set -- the error
-  end
-  local member = MEMBER .. id
-  local lapses = is_set and score(key, member) or now
-  if lapses <= now then
-    return answer(key, limit, now, 0, is_set and held(key, limit, now) or 0, -1)
-  end
-  keep(key, limit, member, now, true)
-  return answer(key, limit, now, 1, held(key, limit, now), 0)
+  local err = read(key, id)
+  if err then return err end
+  local all, counted = count(key, limit)
+  if held.lapses > held.now then return keep(key, limit, id, all - 1) end
+  return refuse(key, limit, counted, -1)
 end
 
 -- release gives a lease back: 1, or 0 if this id holds none any more.
 local function release(key, _, id)
-  local now = clock.ms()
-  local blocked, is_set = blocked_for(key, now)
-  if not blocked then
-    return is_set -- the error
-  end
-  local member = MEMBER .. id
-  local lapses = is_set and score(key, member) or now
-  if lapses <= now then
+  local err = read(key, id)
+  if err then
+    return err
+  elseif held.lapses <= held.now then
     return 0
   end
-  redis.call('ZREM', key, member)
-  lease_sets.settle(key)
+  redis.call('ZREM', key, MEMBER .. id)
+  if held.lapses == held.last then
+    lease_sets.settle(key)
+  end
   return 1
 end
 
--- parse reads "concurrency n lease=30s"; answers the limit, or nil and what is wrong.
+-- parse reads "concurrency n lease=30s"; returns the limit, or nil and what is wrong.
 local function parse(text)
-  local count, lease = string.match(text, '^%s*concurrency%s+(%S+)%s+lease=(%S+)%s*$')
-  if not count then
-    return nil, 'not of the form concurrency n lease=30s'
-  end
-  local limit = { capacity = numbers.positive(count) }
+  local n, lease = string.match(text, '^%s*concurrency%s+(%S+)%s+lease=(%S+)%s*$')
+  if not n then return nil, 'not of the form concurrency n lease=30s' end
+  local limit = { capacity = numbers.positive(n) }
   if not limit.capacity then
-    return nil, string.format('the count %s is not ' .. numbers.WHOLE, errors.quote(count), '1')
+    return nil, string.format('the count %s is not ' .. numbers.WHOLE, errors.quote(n), '1')
+  elseif limit.capacity > MOST then
+    return nil, string.format('%d leases; a limit takes at most %d', limit.capacity, MOST)
   end
   local wrong
   limit.lease, wrong = limits.period(lease)
@@ -153,9 +162,7 @@ end
 algorithms.concurrency = {
   name = 'concurrency',
   leases = parse,
-  holds = function()
-    return false
-  end,
+  holds = function() return false end,
   acquire = acquire,
   renew = renew,
   release = release,

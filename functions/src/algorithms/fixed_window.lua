@@ -3,237 +3,142 @@
 --
 -- State. The key expires at the end of the window.
 --   one rate:        the count, a plain integer; the window's end is the expiry
---   several rates:   each "<count>:<end of the window, ms since the epoch>"
+--   several rates:   each "<count>:<end of the window, ms since the epoch>", see src/35_packed.lua
 --
 -- A new n counts at once against what the open window has counted. A new period or align takes effect when the window
 -- ends, but a window that would stay open for longer than the period (the period was lowered, or the clock was set
 -- back) gives way to a new one, in which what was counted leaves room for just this call.
 
-local COUNT = '^[1-9]%d*$'
+local PREFIX = 'fixed_window:'
 
-local prefixed = packed.prefixed('fixed_window:')
+local prefixed = packed.prefixed(PREFIX)
 
-local function holds(value)
-  return (string.find(value, COUNT) ~= nil and numbers.whole(value) ~= nil) or prefixed(value)
+-- plain_count reads the value of one rate.
+local plain_count = numbers.remembered(function(value)
+  return string.find(value, '^[1-9]%d*$') and numbers.whole(value)
+end, {})
+
+-- length returns the ms of a window that opens now.
+local function length(rate)
+  if rate.align then return rate.period - clock.ms() % rate.period end
+  return rate.period
+end
+
+local function set(state, count)
+  local free = state.rate.capacity - count
+  state.count = count
+  state.free = free > 0 and free or 0
+end
+
+local function charge(state, units)
+  set(state, state.count + units)
+end
+
+local function refund(state, units)
+  set(state, math.max(0, state.count - units))
+end
+
+local function reset(state)
+  return state.count > 0 and state.left or 0
+end
+
+local function wait(state)
+  return state.left
 end
 
 -- parse reads "<count>:<end>"; nil if it is not that.
-local function parse(text)
-  local count, ending = string.match(text, '^(%d+):(%d+)$')
-  count, ending = numbers.whole(count or ''), numbers.whole(ending or '')
-  if count and ending then
-    return count, ending
+local function parse(text, from)
+  local count, ending = string.match(text, '^(%d+):(%d+)$', from)
+  return numbers.digits(count or ''), numbers.digits(ending or '')
+end
+
+-- open fills in the count, and left, the ms of the window: of a new one where none is open, or one for too long.
+local function open(state, value, from, to, now, cost)
+  local rate, count, ending = state.rate, 0, 0
+  if to >= from then
+    count, ending = parse(value, from)
+    if not count or not ending then return false end
   end
-  return nil
-end
-
-local function spent(value)
-  return numbers.whole(value) or parse(packed.first(value, algorithms.fixed_window)) or 0
-end
-
--- length answers the ms of a window that opens at now (ms).
-local function length(rate, now)
-  return rate.align and rate.period - now % rate.period or rate.period
-end
-
--- weigh decides over a window: its count and the ms left of it.
-local function weigh(count, left, capacity, cost)
-  if cost > 0 and cost > capacity - count then
-    local until_free = count > 0 and left or 0
-    return false, math.max(0, capacity - count), cost > capacity and -1 or until_free, until_free
-  end
-  local after = count + cost
-  return true, math.max(0, capacity - after), 0, after > 0 and left or 0
-end
-
-------------------------------------------------------------------- one rate
-
--- unusual reads a key that does not hold a count. Answers the count, the ms left of the window (0: none is open), and,
--- if another algorithm left the state, for how many ms that counts; or false and the ms of a block; or nil and the
--- error.
-local function unusual(key, value, limit, cost)
-  local kind, state, left, owner = states.view(key, value, algorithms.fixed_window)
-  if not kind then
-    return nil, state
-  elseif kind == 'blocked' then
-    return false, left
-  elseif kind == 'none' then
-    return 0, 0
-  elseif kind == 'own' and not prefixed(state) then
-    return numbers.whole(state), left
-  elseif kind == 'own' then
-    local count, ending = parse(packed.first(state, algorithms.fixed_window))
-    left = count and ending - clock.ms() or 0
-    return left > 0 and count or 0, math.max(0, left)
-  end
-  return states.spent_elsewhere(state, left, owner, limit, cost), 0, left
-end
-
--- opening answers the ms of a window that opens in this call.
-local function opening(limit)
-  if not limit.align then
-    return limit.period
-  end
-  return length(limit, clock.ms())
-end
-
--- read answers the count, the ms left of the window (0: none is open), for how many ms another algorithm's state
--- counts, and whether the key holds the count as write left it; or false and the ms of a block; or nil and the error.
-local function read(key, limit, cost)
-  local value = redis.pcall('GET', key)
-  if not value then
-    return 0, 0
-  elseif type(value) ~= 'string' or #value > 15 or not string.find(value, COUNT) then
-    return unusual(key, value, limit, cost)
-  end
-  local left = redis.call('PTTL', key)
-  if left < 0 then
-    return nil, states.missing_expiry(key)
-  end
-  return tonumber(value), left, nil, true
-end
-
--- renewed answers the count and the ms of a window that opens in this call: what another algorithm's state stands for, or
--- what a window has counted that is open for too long.
-local function renewed(count, left, elsewhere, limit, cost)
-  if left > limit.period then
-    count = math.min(count, states.leaves_room(limit.capacity, cost))
-  elseif not elsewhere then
+  state.now = (now - now % 1000) / 1000
+  state.left = ending - state.now
+  if state.left <= 0 then
     count = 0
+  elseif state.left > rate.period then
+    count = math.min(count, states.leaves_room(rate.capacity, cost))
   end
-  return count, opening(limit)
+  if state.left <= 0 or state.left > rate.period then
+    state.left = length(rate)
+  end
+  set(state, count)
+  return true
 end
 
-local function decide(key, limit, cost)
-  local count, left, elsewhere, kept = read(key, limit, cost)
-  if not count then
-    if count == nil then
-      return nil, left
-    end
-    return states.refused_by_block(limit, cost, left)
-  end
-  local opens = nil
-  if left == 0 or left > limit.period then
-    count, left = renewed(count, left, elsewhere, limit, cost)
-    opens = left
-  elseif not kept then
-    opens = left
-  end
-  local capacity = limit.capacity
-  if cost <= capacity - count then
-    local after = count + cost
-    return true, capacity - after, 0, after > 0 and left or 0, after, opens
-  end
-  local allowed, remaining, retry, reset = weigh(count, left, capacity, cost)
-  if not allowed and elsewhere then
-    return false, remaining, retry == -1 and -1 or elsewhere, elsewhere
-  end
-  return allowed, remaining, retry, reset
+local function save(state)
+  local ending = state.now + state.left
+  return string.format('%d:%d', state.count, ending), ending
 end
 
-local function give(key, limit, cost)
-  local count, left, elsewhere, kept = read(key, limit, 1)
-  if not count then
-    if count == nil then
-      return nil, left
-    end
-    return states.refused_by_block(limit, 1, left)
-  end
-  if left == 0 or left > limit.period then
-    count, left = renewed(count, left, elsewhere, limit, 1)
-    kept = false
-  end
-  local after = math.max(0, count - cost)
-  return true, math.max(0, limit.capacity - after), 0, after > 0 and left or 0, after, not kept and left
+local function plain(value, expiry)
+  return string.format('%s:%d', value, expiry)
 end
 
--- write stores the count; opens: the ms of the window if the key must be written anew.
-local function write(key, _, cost, count, opens)
-  if count == 0 then
-    redis.call('DEL', key)
-  elseif opens then
-    states.forget(key)
-    redis.call('SET', key, count, 'PX', opens)
+------------------------------------------------------------------- one rate: the count is the value
+
+-- take is the common call without a state: one key that holds a count, or nothing. Returns allowed, remaining,
+-- retry_after and reset_after; or nil where open has to look closer.
+local function take(key, rate, cost)
+  local value = redis.pcall('GETRANGE', key, '0', '31')
+  local count = value == '' and 0 or type(value) == 'string' and plain_count(value)
+  if not count then return nil end
+  local left = count > 0 and redis.call('PTTL', key) or length(rate)
+  if left <= 0 or left > rate.period then return nil end
+  local free = rate.capacity - count
+  if cost > free then
+    return 0, free > 0 and free or 0, cost > rate.capacity and -1 or left, count > 0 and left or 0
+  end
+  local units = cost == 1 and '1' or numbers.arg(cost)
+  if count > 0 then
+    redis.call('INCRBY', key, units)
   else
-    redis.call('INCRBY', key, cost)
+    states.forget(key)
+    redis.call('PSETEX', key, left == rate.period and rate.period_text or numbers.arg(left), units)
   end
+  return 1, free - cost, 0, left
 end
 
-------------------------------------------------------------------- several rates
-
-local function window(text, now, rate, cost)
-  if text == '' then
-    return 0, length(rate, now)
-  end
-  local count, ending = parse(text)
-  if not count then
-    return nil
-  elseif ending <= now then
-    return 0, length(rate, now)
-  elseif ending - now > rate.period then
-    return math.min(count, states.leaves_room(rate.capacity, cost)), length(rate, now)
-  end
-  return count, ending - now
-end
-
-local function step(text, now_us, rate, cost)
-  local now = math.floor(now_us / 1000)
-  local count, left = window(text, now, rate, cost)
-  if not count then
-    return nil
-  end
-  local allowed, remaining, retry, reset = weigh(count, left, rate.capacity, cost)
-  return allowed, remaining, retry, reset, string.format('%.0f:%.0f', count + cost, now + left), now + left
-end
-
-local function give_step(text, now_us, rate, cost)
-  local now = math.floor(now_us / 1000)
-  local count, left = window(text, now, rate, 1)
-  if not count then
-    return nil
-  elseif cost >= count then
-    return true, rate.capacity, 0, 0, '', 0
-  end
-  return true, math.max(0, rate.capacity - count + cost), 0, left, string.format('%.0f:%.0f', count - cost, now + left),
-    now + left
-end
-
-local function spend(now_us, rate, units)
-  local now = math.floor(now_us / 1000)
-  return string.format('%.0f:%.0f', units, now + length(rate, now))
-end
-
-local function plain_text(value, left, now_us)
-  return string.format('%.0f:%.0f', numbers.whole(value), math.floor(now_us / 1000) + left)
+local function write(key, _, at)
+  local state = states.list[at]
+  if state.count == 0 then return redis.call('DEL', key) end
+  states.put(key, numbers.arg(state.count), state.now + state.left)
 end
 
 -------------------------------------------------------------------------------------------
 
 local function complete_rate(rate)
-  rate.capacity = rate.count
+  rate.capacity, rate.period_text = rate.count, string.format('%d', rate.period)
+  rate.charge, rate.refund, rate.spend, rate.reset, rate.wait = charge, refund, charge, reset, wait
 end
 
 local function complete(limit)
-  if limit.rates then
-    return packed.complete(limit)
+  packed.complete(limit)
+  if limit.rate then
+    limit.take, limit.write = take, write
   end
-  limit.decide, limit.give, limit.write = decide, give, write
-end
-
-local function clock_option(text)
-  return text == 'clock' and text or nil, '"clock"'
 end
 
 algorithms.fixed_window = {
   name = 'fixed_window',
-  prefix = 'fixed_window:',
-  options = { align = clock_option },
+  prefix = PREFIX,
+  options = {
+    align = function(text) return text == 'clock' and text or nil, '"clock"' end,
+  },
   rate = complete_rate,
   limit = complete,
-  holds = holds,
-  spent = spent,
-  step = step,
-  give = give_step,
-  spend = spend,
-  plain = plain_text,
+  holds = function(head) return prefixed(head) or plain_count(head) ~= nil end,
+  spent = function(key, from)
+    return plain_count(redis.call('GETRANGE', key, from, from + 31)) or parse(packed.first_text(key, from, PREFIX)) or 0
+  end,
+  open = open,
+  save = save,
+  plain = plain,
 }

@@ -1,65 +1,127 @@
 -- gcra: continuous refill at n/period, capacity b (default n). The virtual scheduling form of the generic cell rate
 -- algorithm (ITU-T I.371, ATM Forum TM 4.0): one theoretical arrival time, TAT, moves on by the emission interval
--- T = period/n for each unit taken, and a call is allowed while TAT stays within b*T of now. Here debt = TAT - now:
--- how long until full again.
+-- T = period/n for each unit taken, and a call is allowed while TAT stays within b*T of now. (golang.org/x/time/rate keeps
+-- the same thing as a number of tokens: b - (TAT - now)/T.) Here debt = TAT - now: how long until the rate is full again.
 --
--- State. The key expires at TAT, rounded up to a whole millisecond.
---   one rate, T of 1 ms or more: "gcra", or "gcra-<k>": TAT is k/q ms before the expiry, q being the denominator of T in
---                                ms, reduced. So the expiry is the state, and no clock need be read to decide.
---   otherwise:                   "gcra:<TAT in us>", or "gcra:<us>+<part>" with a part of a microsecond left over
--- A limit of either kind reads what the other has left; TAT is kept when n, period or burst change, so what was taken
--- under the old limit stays taken.
+-- Debts are whole numbers of ticks, so that nothing is rounded but on the way out: T is rate.interval ticks, b*T is
+-- rate.full, and a clock unit is rate.ticks of them. TAT is kept in one of two ways:
 --
--- A TAT further ahead than any debt of this limit (its period or burst was lowered, or the clock was set back) would
--- lock the key out for longer than one full refill. It counts as a debt that leaves room for just this call: the key
--- is usable at once, at the new rate, and the old burst is not handed out again.
+--   limit                      clock  the key's value                            its expiry
+--   one rate, T of 1 ms or more   ms  "gcra", or "gcra-<k>": k ticks are to be   TAT, rounded up: it is the state, and no
+--                                     taken off the expiry                       time need be asked for
+--   any other                     us  "gcra:<us>", or "gcra:<us>+<k>": TAT, and   TAT, rounded up
+--                                     k ticks more; of several rates see src/35_packed.lua
+--
+-- Each reads what the other has left, and TAT is kept when n, period or burst change: what was taken under the old limit
+-- stays taken. k is in the ticks of the limit that wrote it; for one with fewer ticks it counts as a whole unit at most.
+--
+-- No call of this limit leaves a debt above b*T, and none of one with twice the burst is above (2b - 1)T after one more T.
+-- What is beyond was left before the period was lowered or the clock set back, and would lock the key out for longer than
+-- a full refill. It counts as a debt that leaves room for just this call: the key is usable at once, at the new rate, and
+-- the old burst is not handed out again.
+--
+-- leaky_bucket is the same state and arithmetic: see there.
+
+local list = states.list
+local FINEST = 10000000 -- ticks of T: where fewer must do, it is rounded up by less than this part of it
+
+local function ceil(debt, ticks)
+  if ticks == 1 then return debt end
+  local over = debt % ticks
+  return (over > 0 and debt + ticks - over or debt) / ticks
+end
+
+-- set gives a state its debt; with room for this call if it is out of reach. Returns whether it was within reach.
+local function set(state, debt, cost)
+  local rate = state.rate
+  local interval, full = rate.interval, rate.full
+  local reached = debt + interval <= 2 * full
+  if not reached then
+    debt = interval * states.leaves_room(rate.capacity, cost)
+  end
+  local room = full - debt
+  state.debt = debt
+  state.free = room > 0 and (room - room % interval) / interval or 0
+  return reached
+end
+
+local function charge(state, units)
+  state.debt, state.free = state.debt + units * state.rate.interval, state.free - units
+end
+
+local function refund(state, units)
+  set(state, math.max(0, state.debt - units * state.rate.interval), 1)
+end
+
+local function reset(state)
+  return ceil(state.debt, state.rate.ticks_per_ms)
+end
+
+local function wait(state, cost)
+  local rate = state.rate
+  return ceil(state.debt + cost * rate.interval - rate.full, rate.ticks_per_ms)
+end
+
+------------------------------------------------------------------- the clock in us: TAT is in the value
+
+-- 16 digits of microseconds are the years 2001 to 2286.
+local TIME = '^(%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d)%+?(%d*)$'
+
+local function open(state, value, from, to, now, cost)
+  local debt = 0
+  if to >= from then
+    local us, part = string.match(value, TIME, from)
+    if not us then
+      return false
+    elseif us - now >= 0 then
+      local ticks = state.rate.ticks
+      debt = (us - now) * ticks
+      if part ~= '' then
+        debt = debt + math.min(ticks, numbers.digits(part) or ticks)
+      end
+    end
+  end
+  state.now = now
+  set(state, debt, cost)
+  return true
+end
+
+local function save(state)
+  local ticks = state.rate.ticks
+  local part = state.debt % ticks
+  local us = state.now + (state.debt - part) / ticks
+  if part > 0 then return string.format('%d+%d', us, part), clock.ceil_ms(us + 1) end
+  return string.format('%d', us), clock.ceil_ms(us)
+end
+
+-- plain returns the texts of a value that does not begin with "gcra:".
+local function plain(value, expiry)
+  local old = 'leaky_bucket:' -- until build 0.1.0 a prefix of its own
+  if string.sub(value, 1, #old) == old then return string.sub(value, #old + 1) end
+  return string.format('%d', expiry * 1000)
+end
+
+------------------------------------------------------------------- the clock in ms: TAT is the expiry
 
 local VALUE = 'gcra'
-local TEXT = '^' .. spans.TIME
-local STATE = '^gcra:' .. spans.TIME
 
-local PART = '^gcra%-(%d+)$'
+-- part_of reads the k of a value, text_of writes it.
+local part_of = numbers.remembered(function(value)
+  return value == VALUE and 0 or numbers.digits(string.match(value, '^gcra%-(%d+)$') or '')
+end, {})
+local text_of = numbers.remembered(function(part)
+  return part == 0 and VALUE or string.format('gcra-%d', part)
+end, {})
 
-local prefixed = packed.prefixed('gcra:')
-
-local function holds(value)
-  return value == VALUE or prefixed(value) or string.find(value, PART) ~= nil
-end
-
-------------------------------------------------------------------- one rate, T in whole milliseconds
--- Debts are in ticks of 1/limit.ticks ms, which is 1 here.
-
--- unusual_debt reads a key that holds no usual state. Answers the debt in ticks, and, if another algorithm left the state,
--- for how many ms that counts; or false and the ms of a block; or nil and the error.
-local function unusual_debt(key, limit, cost)
-  local kind, value, left, owner = states.view(key, redis.pcall('GET', key), algorithms.gcra)
-  if not kind then
-    return nil, value
-  elseif kind == 'blocked' then
-    return false, left
-  elseif kind == 'none' then
-    return 0
-  elseif kind == 'own' and string.sub(value, 1, 6) == 'gcra::' then
-    local digits, more_digits = string.match(packed.first(value, algorithms.gcra), TEXT)
-    local part = (more_digits or '') ~= '' and 1 or 0
-    return digits and math.max(0, spans.whole_ms(tonumber(digits), part) - clock.ms()) * limit.ticks or 0
-  elseif kind == 'own' then
-    local part = tonumber(string.match(value, PART) or '0') -- there under a block that has run out
-    return math.max(0, left * limit.ticks - (part < limit.ticks and part or 0))
-  end
-  return states.spent_elsewhere(value, left, owner, limit, cost) * limit.interval, left
-end
-
--- A key that denies is asked again and again, and PTTL alone answers it, once GET has shown that the state is ours.
--- seen keeps the debt at which it did: while time passes and nothing is written a debt shrinks, so a debt that has not
--- says that the key may no longer be the one that was seen. This saves a seventh of a denied call (bench/README.md), is
--- forgotten freely, and can only deny. peek does not use it: a replica does not see what is written to the key.
+-- A key that denies is asked again and again, and PTTL alone answers it, once its value has shown that it is "gcra". seen
+-- keeps the ms that were left when it did: while time passes and nothing is written they grow less, so if they have not,
+-- the key may no longer be the one that was seen. This saves a seventh of a denied call (bench/README.md), is forgotten
+-- freely, and can only deny. peek does not use it: a replica does not see what is written to the key.
 local MOST_SEEN = 10000 -- keys
 local LONGEST_SEEN = 200 -- bytes of a key
-local seen = {}
-local seen_size = 0
+local seen, seen_size = {}, 0
 
-local function remember(key, debt)
+local function remember(key, left)
   if not seen[key] then
     if #key > LONGEST_SEEN then
       return
@@ -69,322 +131,183 @@ local function remember(key, debt)
     end
     seen_size = seen_size + 1
   end
-  seen[key] = debt
+  seen[key] = left
 end
 
-states.forgetful[#states.forgetful + 1] = function(key)
+function states.forget(key)
   if seen[key] then
-    seen[key] = -1
+    seen[key] = 0
   end
 end
 
-local function decide_ms(key, limit, cost, consume)
-  local interval, full = limit.interval, limit.full
-  local debt = redis.call('PTTL', key)
-  local after = debt + cost * interval
-  local kept, read, elsewhere = true, false, nil
-  if debt <= 0 or after <= full or not consume or debt >= (seen[key] or -1) or debt + interval > 2 * full then
-    read = true
-    if debt == -2 then
-      debt = 0
-      kept = false
-    elseif redis.pcall('GET', key) ~= VALUE then
-      debt, elsewhere = unusual_debt(key, limit, cost)
-      kept = false
-      if debt == nil then
-        return nil, elsewhere
-      elseif not debt then
-        return states.refused_by_block(limit, cost, elsewhere)
-      end
-    elseif debt <= 0 then
-      kept = false
-      if debt < 0 then
-        return nil, states.missing_expiry(key)
-      end
-    end
-    if debt + interval > 2 * full then
-      debt = interval * states.leaves_room(limit.capacity, cost)
-      kept = false
-    end
-    after = debt + cost * interval
+-- store writes a debt into a key, which holds `value` and has so many ms left; nil: it must be written anew. Where the
+-- value stays only the expiry is moved, and on Redis 7.0, where time goes on during a call, it is moved from where it is.
+local function store(key, rate, debt, value, left)
+  local ms, text = debt, VALUE
+  if rate.ticks > 1 then
+    ms = ceil(debt, rate.ticks)
+    text = text_of(ms * rate.ticks - debt)
   end
-  if after <= full then
-    local room = full - after
-    return true, (room - room % interval) / interval, 0, after, after, kept
+  if text ~= value then
+    states.forget(key)
   end
-  local room = full - debt
-  local remaining = room >= interval and (room - room % interval) / interval or 0
-  if cost == 0 then
-    return true, remaining, 0, debt
-  elseif read and kept then
-    remember(key, debt)
-  end
-  return false, remaining, cost > limit.capacity and -1 or elsewhere or after - full, elsewhere or debt
-end
-
-local function give_ms(key, limit, cost)
-  local allowed, remaining, retry, debt, _, kept = decide_ms(key, limit, 0)
-  if not allowed then
-    return allowed, remaining, retry, debt
-  end
-  local after = math.max(0, debt - cost * limit.interval)
-  return true, math.max(0, math.floor((limit.full - after) / limit.interval)), 0, after, after, kept
-end
-
-local function write_ms(key, limit, cost, after, kept)
-  if after == 0 then
-    redis.call('DEL', key)
-  elseif not kept then
-    redis.call('PSETEX', key, after, VALUE) -- SET would keep the value in the memory of an earlier, longer argument
-  elseif CLOCK_STANDS then
-    redis.call('PEXPIRE', key, after)
+  if text == value and CLOCK_STANDS then
+    redis.call('PEXPIRE', key, ms)
+  elseif text == value then
+    redis.call('PEXPIREAT', key, string.format('%d', redis.call('PEXPIRETIME', key) + ms - left))
+  elseif CLOCK_STANDS or not value then
+    -- SET would keep the value in the memory of an earlier, longer argument.
+    redis.call('PSETEX', key, ms == rate.ms and rate.ms_text or numbers.arg(ms), text)
   else
-    redis.call('PEXPIREAT', key, redis.call('PEXPIRETIME', key) + cost * limit.interval)
+    redis.call('SET', key, text, 'PXAT', string.format('%d', redis.call('PEXPIRETIME', key) + ms - left))
   end
+  return ms
 end
 
-------------------------------------------------------------------- one rate, T of 1 ms or more
--- The same with a part of a millisecond, in the value. Time is still in whole ms: it admits at most one unit later.
-
-local function ceil_ms(ticks, limit)
-  local over = ticks % limit.ticks
-  return (over > 0 and ticks + limit.ticks - over or ticks) / limit.ticks
-end
-
--- usual_debt answers the debt in ticks and the ms left of the key, or nil if it holds no usual state.
-local function usual_debt(key, value, limit)
-  local part = value == VALUE and '0' or type(value) == 'string' and string.match(value, PART)
-  local left = part and redis.call('PTTL', key) or -1
-  if left < 0 then
+-- take is the common call without a state: one key that holds what such a limit has written, or nothing. Returns allowed,
+-- remaining, retry_after and reset_after; or nil where open_ms has to look closer.
+local function take(key, rate, cost)
+  local interval, full, ticks = rate.interval, rate.full, rate.ticks
+  local left, value = redis.call('PTTL', key), nil
+  local debt = left * ticks
+  local after = debt + cost * interval
+  if left == -2 then
+    debt, after = 0, cost * interval
+  elseif left <= 0 or debt + interval > 2 * full then
     return nil
-  end
-  part = tonumber(part)
-  return math.max(0, left * limit.ticks - (part < limit.ticks and part or 0)), left
-end
-
-local function decide_part(key, limit, cost)
-  local interval, full = limit.interval, limit.full
-  local value = redis.pcall('GET', key)
-  local debt, left, elsewhere = 0, 0, nil
-  if value then
-    debt, left = usual_debt(key, value, limit)
-    if not debt then
-      debt, elsewhere = unusual_debt(key, limit, cost)
-      left = 0
-      if debt == nil then
-        return nil, elsewhere
-      elseif not debt then
-        return states.refused_by_block(limit, cost, elsewhere)
+  elseif after <= full or left >= (seen[key] or 0) then
+    value = redis.pcall('GETRANGE', key, '0', '31')
+    if value ~= VALUE then
+      local part = type(value) == 'string' and part_of(value)
+      if not part then
+        return nil
+      elseif part < ticks then
+        debt, after = debt - part, after - part
       end
     end
-    if debt + interval > 2 * full then
-      debt, left = interval * states.leaves_room(limit.capacity, cost), 0
+  end
+  local room = full - after
+  if room >= 0 then
+    return 1, (room - room % interval) / interval, rate.delays and ceil(debt, ticks) or 0, store(key, rate, after, value, left)
+  elseif value == VALUE then
+    remember(key, left)
+  end
+  room = full - debt
+  local retry, full_in = after - full, debt
+  if ticks > 1 then
+    retry, full_in = ceil(retry, ticks), ceil(full_in, ticks)
+  end
+  return 0, room > 0 and (room - room % interval) / interval or 0, cost > rate.capacity and -1 or retry, full_in
+end
+
+-- begin gives a state the debt of a key with so many ms left and k ticks less. value: what the key holds; nil if it must
+-- be written anew.
+local function begin(at, rate, left, part, value, cost)
+  local state, debt = states.new(at, rate), left * rate.ticks
+  if part > 0 and part < rate.ticks and debt > 0 then
+    debt = debt - part
+  end
+  state.left, state.value = left, value
+  if not set(state, debt, cost) or left == 0 then state.value = nil end
+end
+
+local function fresh_ms(limit, at)
+  begin(at, limit.rate, 0, 0, nil, 1)
+end
+
+local function open_ms(key, limit, at, cost)
+  local left, value, part = redis.call('PTTL', key), nil, 0
+  if left == -2 then
+    left = 0
+  else
+    value = redis.pcall('GETRANGE', key, '0', '31')
+    if value ~= VALUE then
+      part = type(value) == 'string' and part_of(value)
+      if not part then return states.adopt(key, limit, at, cost) end
+    end
+    if left < 0 then return states.missing_expiry(key) end
+  end
+  return begin(at, limit.rate, left, part, value, cost)
+end
+
+-- reopen_ms reads an own state under a block that has run out, or of the other clock: of one rate the expiry tells as
+-- much, of several the first one's text does.
+local function reopen_ms(key, limit, at, cost, found)
+  local value, left = redis.call('GETRANGE', key, found.from, found.from + 31), found.left
+  local prefix = string.match(value, '^([%a_]+:):')
+  if prefix then
+    local us, part = string.match(packed.first_text(key, found.from, prefix), TIME)
+    left = 0
+    if us then
+      left = math.max(0, clock.ceil_ms(us + (part == '' and 0 or 1)) - clock.ms())
     end
   end
-  local after = debt + cost * interval
-  if after <= full then
-    local room = full - after
-    return true, (room - room % interval) / interval, 0, ceil_ms(after, limit), after, left
-  end
-  local room = full - debt
-  local remaining = room >= interval and (room - room % interval) / interval or 0
-  if cost == 0 then
-    return true, remaining, 0, ceil_ms(debt, limit), debt, left
-  end
-  return false, remaining, cost > limit.capacity and -1 or elsewhere or ceil_ms(after - full, limit),
-    elsewhere or ceil_ms(debt, limit)
+  begin(at, limit.rate, left, part_of(value) or 0, nil, cost)
 end
 
-local function give_part(key, limit, cost)
-  local allowed, remaining, retry, reset, debt, left = decide_part(key, limit, 0)
-  if not allowed then
-    return allowed, remaining, retry, reset
-  end
-  local after = math.max(0, debt - cost * limit.interval)
-  local room = math.max(0, limit.full - after)
-  return true, (room - room % limit.interval) / limit.interval, 0, ceil_ms(after, limit), after, left
+local function write_ms(key, limit, at)
+  local state = list[at]
+  if state.debt == 0 then return redis.call('DEL', key) end
+  store(key, limit.rate, state.debt, state.value, state.left)
 end
 
--- write_part stores the debt. left: the ms left of a key that goes on, 0 if it is new.
-local function write_part(key, limit, _, after, left)
-  if after == 0 then
-    return redis.call('DEL', key)
-  end
-  states.forget(key)
-  local ms = ceil_ms(after, limit)
-  local part = ms * limit.ticks - after
-  local value = part == 0 and VALUE or string.format('gcra-%.0f', part)
-  if CLOCK_STANDS or left == 0 then
-    return redis.call('PSETEX', key, ms, value)
-  end
-  return redis.call('SET', key, value, 'PXAT', redis.call('PEXPIRETIME', key) + ms - left)
+------------------------------------------------------------------- limits
+
+-- divide gives a rate its ticks, for a clock with so many units in a ms. Returns whether they are exact.
+local function divide(rate, units_per_ms)
+  local period, count = rate.period * units_per_ms, rate.count
+  local divisor = numbers.common_divisor(period, count)
+  rate.ticks, rate.interval = count / divisor, period / divisor
+  rate.full, rate.ticks_per_ms = rate.interval * rate.capacity, rate.ticks * units_per_ms
+  rate.ms = ceil(rate.interval, rate.ticks) -- what the first take of a key writes, in ms, and as a text for Redis 7.0
+  rate.ms_text = string.format('%d', rate.ms)
+  return 2 * rate.full <= numbers.MOST
 end
 
-------------------------------------------------------------------- any T, any number of rates
-
--- debt_at answers the debt that a TAT stands for as a span, from what the pattern of one has matched. cost is what the
--- call wants.
-local function debt_at(digits, more_digits, now, rate, cost)
-  local us, part = tonumber(digits), 0
-  if us < now then
-    return 0, 0
+-- round gives a rate as many ticks as its burst leaves room for, with T rounded up.
+local function round(rate)
+  local interval, ticks = rate.period * 1000 / rate.count, 1
+  while 2 * rate.capacity * (math.floor(interval * 2 * ticks) + 1) <= numbers.MOST do
+    ticks = 2 * ticks
   end
-  us = us - now
-  if more_digits ~= '' then
-    part = tonumber(more_digits)
-    if part >= rate.parts then
-      us, part = us + 1, 0 -- left by a rate with other parts: rounded up
-    end
-  end
-  if spans.exceeds(us, part, rate.far_us, rate.far_part) then
-    return spans.times(states.leaves_room(rate.capacity, cost), rate)
-  end
-  return us, part
-end
-
--- debt_of does so for a text, and answers nil if that is none.
-local function debt_of(text, now, rate, cost)
-  if text == '' then
-    return 0, 0
-  end
-  local digits, more_digits = string.match(text, TEXT)
-  if digits then
-    return debt_at(digits, more_digits, now, rate, cost)
+  rate.ticks, rate.interval = ticks, math.floor(interval * ticks) + 1
+  rate.full, rate.ticks_per_ms = rate.interval * rate.capacity, ticks * 1000
+  if rate.interval < FINEST then
+    return 'n/period is too fast for this burst to be counted exactly; use a smaller n or burst'
   end
   return nil
 end
 
--- weigh decides over a debt. Answers allowed, remaining, retry_after, reset_after, and the debt after the call.
-local function weigh(us, part, rate, cost)
-  local full_us, full_part, capacity = rate.full_us, rate.full_part, rate.capacity
-  if cost <= capacity then
-    local after_us, after_part = spans.times(cost, rate)
-    after_us, after_part = after_us + us, after_part + part
-    if after_part >= rate.parts then
-      after_us, after_part = after_us + 1, after_part - rate.parts
-    end
-    if cost == 0 or after_us < full_us or (after_us == full_us and after_part <= full_part) then
-      return true, spans.units(full_us - after_us, full_part - after_part, rate), 0, spans.whole_ms(after_us, after_part),
-        after_us, after_part
-    end
-    return false, spans.units(full_us - us, full_part - part, rate),
-      spans.whole_ms(after_us - full_us, after_part - full_part), spans.whole_ms(us, part)
-  end
-  return false, spans.units(full_us - us, full_part - part, rate), -1, spans.whole_ms(us, part)
-end
-
-local function step(text, now, rate, cost)
-  local us, part = debt_of(text, now, rate, cost)
-  if not us then
-    return nil
-  end
-  local allowed, remaining, retry, reset
-  allowed, remaining, retry, reset, us, part = weigh(us, part, rate, cost)
-  if not allowed then
-    return false, remaining, retry, reset
-  end
-  return true, remaining, 0, reset, spans.text(now + us, part), spans.whole_ms(now + us, part)
-end
-
-local function give(text, now, rate, cost)
-  local us, part = debt_of(text, now, rate, 1)
-  if not us then
-    return nil
-  end
-  local less_us, less_part = spans.times(math.min(cost, 2 * rate.capacity), rate)
-  us, part = us - less_us, part - less_part
-  if part < 0 then
-    us, part = us - 1, part + rate.parts
-  end
-  if us < 0 or (us == 0 and part == 0) then
-    return true, rate.capacity, 0, 0, '', 0
-  end
-  return true, spans.units(rate.full_us - us, rate.full_part - part, rate), 0, spans.whole_ms(us, part),
-    spans.text(now + us, part), spans.whole_ms(now + us, part)
-end
-
-local function spend(now, rate, units)
-  local us, part = spans.times(units, rate)
-  return spans.text(now + us, part)
-end
-
-local function plain(_, left, now)
-  return spans.text(now - now % 1000 + left * 1000, 0)
-end
-
-------------------------------------------------------------------- one rate, T below 1 ms
--- What packed.lua would do with step, without the strings between: a third of the time (bench/README.md).
-
-local function decide_us(key, limit, cost)
-  local value = redis.pcall('GET', key)
-  local now = clock.us()
-  local us, part = 0, 0
-  if value then
-    local digits, more_digits
-    if type(value) == 'string' then
-      digits, more_digits = string.match(value, STATE)
-    end
-    if not digits then
-      return packed.decide(key, limit, cost)
-    end
-    us, part = debt_at(digits, more_digits, now, limit, cost)
-  end
-  local allowed, remaining, retry, reset
-  allowed, remaining, retry, reset, us, part = weigh(us, part, limit, cost)
-  return allowed, remaining, retry, reset, allowed and now + us, part
-end
-
--- write_us stores TAT. What packed.lua has decided, a refund among it, is a text and an expiry instead.
-local function write_us(key, limit, cost, us, part)
-  if type(us) == 'string' then
-    return packed.write(key, limit, cost, us, part)
-  end
-  redis.call('SET', key, spans.text(us, part, 'gcra:'), 'PXAT', spans.whole_ms(us, part))
-end
-
--------------------------------------------------------------------------------------------
-
--- complete_rate works for leaky_bucket too, which keeps the same state.
 local function complete_rate(rate)
   rate.capacity = rate.burst or rate.count
-  local wrong = spans.prepare(rate, rate.capacity)
-  if wrong then
-    return wrong
-  end
-  rate.full_us, rate.full_part = spans.times(rate.capacity, rate)
-  rate.far_us, rate.far_part = spans.times(2 * rate.capacity - 1, rate)
-  return nil
+  rate.charge, rate.refund, rate.spend, rate.reset, rate.wait = charge, refund, charge, reset, wait
 end
 
 local function complete(limit)
-  local divisor = limit.rates and 1 or numbers.common_divisor(limit.period, limit.count)
-  local interval = not limit.rates and limit.period / divisor
-  if limit.rates or limit.period < limit.count or 2 * interval * limit.capacity > numbers.MOST then
-    packed.complete(limit)
-    if not limit.rates then
-      limit.decide, limit.write = decide_us, write_us
-    end
-    return
+  limit.owner, limit.prefix = algorithms.gcra, 'gcra:'
+  local rates = limit.rates
+  if limit.rate and limit.rate.period >= limit.rate.count and divide(limit.rate, 1) then
+    limit.open, limit.fresh, limit.reopen, limit.write, limit.take = open_ms, fresh_ms, reopen_ms, write_ms, take
+    return nil
   end
-  limit.interval, limit.ticks = interval, limit.count / divisor
-  limit.full = interval * limit.capacity
-  if limit.ticks == 1 then
-    limit.decide, limit.give, limit.write = decide_ms, give_ms, write_ms
-  else
-    limit.decide, limit.give, limit.write = decide_part, give_part, write_part
+  packed.complete(limit)
+  for _, rate in ipairs(rates) do
+    local wrong = not divide(rate, 1000) and round(rate) or nil
+    if wrong then return wrong end
   end
+  return nil
 end
 
 algorithms.gcra = {
   name = 'gcra',
-  prefix = 'gcra:',
   options = { burst = numbers.positive_option },
   rate = complete_rate,
   limit = complete,
-  holds = holds,
-  step = step,
-  give = give,
-  spend = spend,
+  holds = function(head)
+    return string.find(head, '^gcra:') ~= nil or part_of(head) ~= nil or string.find(head, '^leaky_bucket:') ~= nil
+  end,
+  charge = charge,
+  open = open,
+  save = save,
   plain = plain,
-  debt_of = debt_of,
 }

@@ -4,310 +4,260 @@
 -- never read as a whole:
 --   5 bytes         units charged before the first entry
 --   12 bytes each   when (us, 7 bytes), and the units charged up to and including this call (5 bytes), big-endian
+-- The units are counted round: after SUMS - 1 comes 0. Of two sums only the difference is used.
 -- The key expires when the last entry has left the window.
 --
 -- A new n or period counts at once against the log. A log with n units in the future (the clock was set back) leaves
 -- room for just this call. Another algorithm's state counts as one entry of now.
+--
+-- A state's log begins behind byte `skip` of a value, of which `text` holds what comes behind byte `offset`, or the
+-- beginning of that; the rest is in `key`. It has entries, base (the sum before the first), first and first_sum, last and
+-- sum; live is the first entry that counts, used the units that do. added is the entry that a charge adds, kept the log
+-- after a refund.
 
 local PREFIX = 'sliding_log:'
-local STATE = '^sliding_log:[^:]'
 local BASE, ENTRY = 5, 12
-local CHUNK = 2048 -- bytes that the first read brings; a log that ends within is rewritten, a longer one appended to
-local MOST = 10000000 -- the largest n: the sums stay in 5 bytes between two rewrites
-local REBASE = 200000000000 -- sums start from 0 again; below 0x3a00000000, so that a text never begins with ':'
+local CHUNK, LAST = 2048, '2047' -- bytes that the first read brings
+local SUMS = 246952198016 -- below 0x3a00000000: a log never begins with ':', as the texts of several rates do
+local LONGEST = 100000000 -- units in a log; one that says more is broken
 
--- open answers a log, or nil: text holds it from byte `skip` + 1 on, or its beginning, if it is `size` bytes long in all
--- and text is what is at hand of the value of key. The first and the last entry decide most calls.
-local function open(text, skip, size, key)
-  local count = (size - BASE) / ENTRY
-  if count < 1 or count % 1 ~= 0 then
-    return nil
-  end
-  local whole = #text == skip + size
-  local base, first, first_sum = struct.unpack('>I5I7I5', text, skip + 1)
-  local last, sum = first, first_sum
-  if count > 1 and whole then
-    last, sum = struct.unpack('>I7I5', text, #text - ENTRY + 1)
-  elseif count > 1 then
-    last, sum = struct.unpack('>I7I5', redis.call('GETRANGE', key, -ENTRY, -1))
-  end
-  if base > first_sum or first_sum > sum or first > last then
-    return nil
-  end
-  return {
-    text = text, skip = skip, key = key, whole = whole, count = count, base = base, first = first, first_sum = first_sum,
-    last = last, sum = sum,
-  }
+-- between returns the units from one sum to a later one.
+local function between(sum, later)
+  return (later - sum) % SUMS
 end
 
--- entry answers the time and the sum of entry i; entry 0 is the base.
-local function entry(log, i)
-  if i == 0 then
-    return 0, log.base
-  end
-  local at = log.skip + BASE + ENTRY * (i - 1)
-  if at + ENTRY <= #log.text then
-    return struct.unpack('>I7I5', log.text, at + 1)
-  end
-  return struct.unpack('>I7I5', redis.call('GETRANGE', log.key, at, at + ENTRY - 1))
+-- entry returns the time and the sum of entry i; entry 0 is the base.
+local function entry(state, i)
+  if i == 0 then return 0, state.base end
+  local at = state.skip + BASE + ENTRY * (i - 1)
+  local text, offset = state.text, state.offset
+  if at - offset + ENTRY <= #text then return struct.unpack('>I7I5', text, at - offset + 1) end
+  return struct.unpack('>I7I5', redis.call('GETRANGE', state.key, at, at + ENTRY - 1))
 end
 
--- first_live answers the first entry younger than one period, count + 1 if there is none, and the sum before it.
-local function first_live(log, since)
-  if log.first > since then
-    return 1, log.base
-  elseif log.last <= since then
-    return log.count + 1, log.sum
-  end
-  local low, high, before = 2, log.count, log.first_sum
+-- search returns the first of the entries from low to high for which passed(state, time, sum, value) is false; high if there
+-- is none.
+local function search(state, low, high, passed, value)
   while low < high do
     local middle = (low + high - (low + high) % 2) / 2
-    local at, sum = entry(log, middle)
-    if at > since then
-      high = middle
-    else
-      low, before = middle + 1, sum
-    end
-  end
-  return low, before
-end
-
--- leaving answers the time of the first entry from `live` on after which at most `units` of the sum are left, and its
--- number.
-local function leaving(log, live, units)
-  local low, high = live, log.count
-  if live == 1 and log.sum - log.first_sum <= units then
-    return log.first, 1
-  end
-  while low < high do
-    local middle = (low + high - (low + high) % 2) / 2
-    local _, upto = entry(log, middle)
-    if log.sum - upto <= units then
-      high = middle
-    else
+    local at, sum = entry(state, middle)
+    if passed(state, at, sum, value) then
       low = middle + 1
+    else
+      high = middle
     end
   end
-  return entry(log, low), low
+  return low
 end
 
-local function fresh(now, units)
-  return open(struct.pack('>I5I7I5', 0, now, units), 0, BASE + ENTRY)
+local function is_over(_, at, _, since)
+  return at <= since
 end
 
--- in_use answers how many units of a log count, the first live entry and the log itself: another one, of now, in the
--- place of one that would deny every call for longer than a period.
-local function in_use(log, now, rate, cost)
-  if not log then
-    return 0, 1, nil
-  end
-  local capacity = rate.capacity
-  local live, before = first_live(log, now - rate.period * 1000)
-  local used = log.sum > before and log.sum - before or 0
-  if used >= capacity and log.last > now and leaving(log, live, capacity - 1) > now then
-    used = states.leaves_room(capacity, cost)
-    return used, 1, used > 0 and fresh(now, used) or nil
-  end
-  return used, live, log
+local function leaves_more(state, _, sum, units)
+  return between(sum, state.sum) > units
 end
 
--- weigh decides. Answers what decide does, and the log, the first live entry, the time and the sum of the entry to write.
-local function weigh(log, now, rate, cost)
-  local period, capacity = rate.period * 1000, rate.capacity
-  local used, live
-  used, live, log = in_use(log, now, rate, cost)
-  local last = log and log.last or now
-  local remaining = used < capacity and capacity - used or 0
-  local reset = used > 0 and spans.whole_ms(last + period - now, 0) or 0
-  if cost == 0 then
-    return true, remaining, 0, reset
-  elseif cost > capacity then
-    return false, remaining, -1, reset
-  elseif cost > remaining then
-    local free = leaving(log, live, capacity - cost)
-    return false, remaining, spans.whole_ms(free + period - now, 0), reset
-  end
-  local at = last > now and last or now
-  return true, remaining - cost, 0, spans.whole_ms(at + period - now, 0), log, live, at, (log and log.sum or 0) + cost
+-- leaving returns the time of the first live entry after which at most so many units are left, and its number.
+local function leaving(state, units)
+  local i = search(state, state.live, state.entries, leaves_more, units)
+  return (entry(state, i)), i
 end
 
--- rebased answers entries with the sums counted from base.
-local function rebased(entries, base)
-  local out = {}
-  for at = 1, #entries, ENTRY do
-    local when, sum = struct.unpack('>I7I5', entries, at)
-    out[#out + 1] = struct.pack('>I7I5', when, sum - base)
-  end
-  return table.concat(out)
+-- set brings the figures up to date with the units that count.
+local function set(state, used)
+  local rate = state.rate
+  state.used = used
+  state.free = used < rate.capacity and rate.capacity - used or 0
 end
 
--- live_part answers the entries from `live` on, and the sum before them.
-local function live_part(log, live)
-  if live > log.count then
-    return '', log.sum
-  end
-  local _, base = entry(log, live - 1)
-  local from = log.skip + BASE + ENTRY * (live - 1)
-  if log.whole then
-    return string.sub(log.text, from + 1), base
-  end
-  return redis.call('GETRANGE', log.key, from, -1), base
+local function reset(state)
+  return state.used > 0 and clock.ceil_ms(state.last + state.rate.period * 1000 - state.now) or 0
 end
 
--- rewritten answers the text without the dead entries and with one more.
-local function rewritten(log, live, at, sum)
-  if not log then
-    return struct.pack('>I5I7I5', 0, at, sum)
+-- restart gives a state a log of one entry, of now; of none for 0 units.
+local function restart(state, units)
+  local now = state.now
+  state.text, state.offset, state.skip, state.stored = struct.pack('>I5I7I5', 0, now, units), 0, 0, false
+  state.entries, state.base, state.first, state.last, state.sum = units > 0 and 1 or 0, 0, now, now, units
+  state.live, state.added, state.kept = 1, nil, nil
+  set(state, units)
+end
+
+-- read opens the log of a state, of so many bytes. Returns false if it is none.
+local function read(state, size, cost)
+  local entries = (size - BASE) / ENTRY
+  if entries < 1 or entries % 1 ~= 0 then return false end
+  local base, first, first_sum = struct.unpack('>I5I7I5', state.text, state.skip - state.offset + 1)
+  local last, sum = first, first_sum
+  state.entries, state.base = entries, base
+  if entries > 1 then
+    last, sum = entry(state, entries)
   end
-  local entries, base = live_part(log, live)
-  if base > REBASE then
-    entries, sum, base = rebased(entries, base), sum - base, 0
+  local units, before = between(base, sum), base
+  if first > last or between(base, first_sum) > units or units > LONGEST then return false end
+  state.last, state.sum, state.live, state.added, state.kept = last, sum, 1, nil, nil
+  local now, capacity = state.now, state.rate.capacity
+  local since = now - state.rate.period * 1000
+  if last <= since then
+    state.live, before = entries + 1, sum
+  elseif first <= since then
+    state.live = search(state, 2, entries, is_over, since)
+    local _
+    _, before = entry(state, state.live - 1)
   end
-  return struct.pack('>I5', base) .. entries .. struct.pack('>I7I5', at, sum)
+  local used = between(before, sum)
+  if used > units then
+    used = 0 -- the log is broken between its ends
+  elseif used >= capacity and last > now and leaving(state, capacity - 1) > now then
+    restart(state, states.leaves_room(capacity, cost))
+    return true
+  end
+  set(state, used)
+  return true
+end
+
+local function charge(state, units)
+  local now = state.now
+  if state.entries == 0 or now > state.last then
+    state.last = now
+  end
+  state.sum = (state.sum + units) % SUMS
+  state.added = struct.pack('>I7I5', state.last, state.sum)
+  set(state, state.used + units)
+end
+
+-- log_of returns the live entries up to one, and one more, as a log.
+local function log_of(state, to, more)
+  local _, base = entry(state, state.live - 1)
+  local from, after = state.skip + BASE + ENTRY * (state.live - 1), state.skip + BASE + ENTRY * to
+  local entries = ''
+  if after - state.offset <= #state.text then
+    entries = string.sub(state.text, from - state.offset + 1, after - state.offset)
+  elseif after > from then
+    entries = redis.call('GETRANGE', state.key, from, after - 1)
+  end
+  return struct.pack('>I5', base) .. entries .. more
+end
+
+-- refund takes back the newest units first.
+local function refund(state, units)
+  local left = state.used - units
+  if left > 0 then
+    local at, i = leaving(state, units)
+    local _, base = entry(state, state.live - 1)
+    state.last, state.sum = at, (base + left) % SUMS
+    state.kept = log_of(state, i - 1, struct.pack('>I7I5', at, state.sum))
+  end
+  set(state, left > 0 and left or 0)
+end
+
+local function wait(state, cost)
+  return clock.ceil_ms(leaving(state, state.rate.capacity - cost) + state.rate.period * 1000 - state.now)
+end
+
+-- expiry returns when the last entry has left the window, ms since the epoch.
+local function expiry(state)
+  return clock.ceil_ms(state.last + state.rate.period * 1000)
 end
 
 -- goes_on tells whether an entry is simply added to the log: while at most half of its entries have left the window.
-local function goes_on(log, kept, live, sum)
-  return log and kept == log and live - 1 <= log.count / 2 and sum < REBASE
+local function goes_on(state)
+  return state.entries > 0 and state.live - 1 <= state.entries / 2
 end
 
--- expiry answers when the entry of a time has left the window, ms since the epoch.
-local function expiry(at, rate)
-  return spans.whole_ms(at + rate.period * 1000, 0)
+local function save(state)
+  if goes_on(state) then state.live = 1 end
+  return state.kept or log_of(state, state.entries, state.added or ''), expiry(state)
 end
 
-------------------------------------------------------------------- a log at hand: one of several rates, or a refund
+local function open(state, value, from, to, now, cost)
+  state.now, state.text, state.offset, state.skip, state.stored = now, value, 0, from - 1, false
+  if to >= from then return read(state, to - from + 1, cost) end
+  restart(state, 0)
+  return true
+end
 
-local function step(text, now, rate, cost)
-  local log = nil
-  if text ~= '' then
-    log = open(text, 0, #text)
-    if not log then
-      return nil
-    end
+------------------------------------------------------------------- one rate: a log in a key of its own
+
+-- begin opens a log that begins behind byte `offset` of the value of a key; text is the first that has been read of it.
+local function begin(key, limit, at, cost, text, offset)
+  local state, size = states.new(at, limit.rate), #text
+  if size == CHUNK then
+    size = redis.call('STRLEN', key) - offset
   end
-  local allowed, remaining, retry, reset, kept, live, at, sum = weigh(log, now, rate, cost)
-  if not allowed or cost == 0 then
-    return allowed, remaining, retry, reset
-  elseif goes_on(log, kept, live, sum) then
-    return true, remaining, 0, reset, text .. struct.pack('>I7I5', at, sum), expiry(at, rate)
-  end
-  return true, remaining, 0, reset, rewritten(kept, live, at, sum), expiry(at, rate)
+  state.key, state.text, state.offset, state.skip, state.stored = key, text, offset, offset + #PREFIX, offset == 0
+  state.now = clock.us()
+  return not read(state, size - #PREFIX, cost) and states.unreadable(key) or nil
 end
 
--- give takes back the newest units first.
-local function give(text, now, rate, cost)
-  local log = nil
-  if text ~= '' then
-    log = open(text, 0, #text)
-    if not log then
-      return nil
-    end
-  end
-  local used, live
-  used, live, log = in_use(log, now, rate, 1)
-  local left = used - cost
-  if left <= 0 then
-    return true, rate.capacity, 0, 0, '', 0
-  end
-  local at, last = leaving(log, live, cost)
-  local entries, base = live_part(log, live)
-  entries = string.sub(entries, 1, ENTRY * (last - live)) .. struct.pack('>I7I5', at, base + left)
-  if base > REBASE then
-    entries, base = rebased(entries, base), 0
-  end
-  return true, math.max(0, rate.capacity - left), 0, spans.whole_ms(at + rate.period * 1000 - now, 0),
-    struct.pack('>I5', base) .. entries, expiry(at, rate)
+-- is_one tells whether a value holds one log, not those of several rates.
+local function is_one(text)
+  return type(text) == 'string' and string.sub(text, 1, #PREFIX) == PREFIX and string.byte(text, #PREFIX + 1) ~= 58 -- ':'
 end
 
-local function spend(now, _, units)
-  return struct.pack('>I5I7I5', 0, now, units)
-end
-
-local function spent(value)
-  local body = packed.first(value, algorithms.sliding_log)
-  local log = open(body, 0, #body)
-  if not log then
-    return 0
+local function open_key(key, limit, at, cost)
+  local text = redis.pcall('GETRANGE', key, '0', LAST)
+  if text == '' then
+    return limit.fresh(limit, at)
+  elseif not is_one(text) then
+    return states.adopt(key, limit, at, cost)
   end
-  return log.sum - log.base
+  return begin(key, limit, at, cost, text, 0)
 end
 
-------------------------------------------------------------------- a log in a key of its own
-
--- as_value turns the text that packed.lua answers with into the whole value, as write_log wants it.
-local function as_value(allowed, remaining, retry, reset, text, full)
-  return allowed, remaining, retry, reset, text and text ~= '' and PREFIX .. text or text, full
+local function reopen(key, limit, at, cost, found)
+  local text = redis.call('GETRANGE', key, found.from, found.from + CHUNK - 1)
+  if not is_one(text) then return packed.reopen(key, limit, at, cost, found) end
+  return begin(key, limit, at, cost, text, found.from)
 end
 
-local function decide_log(key, limit, cost)
-  local head = redis.pcall('GETRANGE', key, 0, CHUNK - 1)
-  local log = nil
-  if head ~= '' then
-    if type(head) ~= 'string' or not string.find(head, STATE) then
-      return as_value(packed.decide(key, limit, cost))
-    end
-    local size = #head < CHUNK and #head or redis.call('STRLEN', key)
-    log = open(head, #PREFIX, size - #PREFIX, key)
-    if not log then
-      return nil, states.unreadable(key, head)
-    end
-  end
-  local allowed, remaining, retry, reset, kept, live, at, sum = weigh(log, clock.us(), limit, cost)
-  if not allowed or cost == 0 then
-    return allowed, remaining, retry, reset
-  elseif not kept then
-    return true, remaining, 0, reset, struct.pack('>c12I5I7I5', PREFIX, 0, at, sum), expiry(at, limit)
-  elseif goes_on(log, kept, live, sum) then
-    local added = struct.pack('>I7I5', at, sum)
-    if log.whole then
-      return true, remaining, 0, reset, head .. added, expiry(at, limit)
-    end
-    return true, remaining, 0, reset, added, -expiry(at, limit)
-  end
-  return true, remaining, 0, reset, PREFIX .. rewritten(kept, live, at, sum), expiry(at, limit)
-end
-
-local function give_log(key, limit, cost)
-  return as_value(packed.give(key, limit, cost))
-end
-
--- write_log appends to a long log, which decide says by a negative expiry, and rewrites any other.
-local function write_log(key, _, _, text, full)
-  if full < 0 then
-    redis.call('APPEND', key, text)
-    redis.call('PEXPIREAT', key, -full)
-  elseif text == '' then
-    redis.call('DEL', key)
+local function write_key(key, limit, at)
+  local state = states.list[at]
+  if state.stored and state.added and goes_on(state) then
+    redis.call('APPEND', key, state.added)
+    redis.call('PEXPIREAT', key, numbers.arg(expiry(state)))
   else
-    states.forget(key)
-    redis.call('SET', key, text, 'PXAT', full)
+    packed.write(key, limit, at)
   end
+end
+
+-------------------------------------------------------------------------------------------
+
+-- spent returns the units of the first rate's log, without reading it.
+local function spent(key, from)
+  local first, last = packed.first(key, from, PREFIX)
+  local base = redis.call('GETRANGE', key, first, first + BASE - 1)
+  local sum = redis.call('GETRANGE', key, last - BASE + 1, last)
+  if last >= 0 and last - first < BASE or #base < BASE or #sum < BASE then
+    return 0 -- the rate is full
+  end
+  base, sum = (struct.unpack('>I5', base)), (struct.unpack('>I5', sum))
+  return between(base, sum)
 end
 
 local function complete_rate(rate)
   rate.capacity = rate.count
-  if rate.count > MOST then
-    return string.format('a sliding_log keeps each call, and so takes a count of at most %.0f', MOST)
-  end
+  rate.charge, rate.refund, rate.spend, rate.reset, rate.wait = charge, refund, restart, reset, wait
 end
 
 local function complete(limit)
   packed.complete(limit)
-  if not limit.rates then
-    limit.decide, limit.give, limit.write = decide_log, give_log, write_log
+  if limit.rate then
+    limit.open, limit.reopen, limit.write = open_key, reopen, write_key
   end
 end
 
 algorithms.sliding_log = {
   name = 'sliding_log',
-  prefix = 'sliding_log:',
+  prefix = PREFIX,
   options = {},
+  most = { field = 'count', sum = 100000, what = 'calls to be kept in logs', advice = '; sliding_window takes more' },
   rate = complete_rate,
   limit = complete,
-  holds = packed.prefixed('sliding_log:'),
-  step = step,
-  give = give,
+  holds = packed.prefixed(PREFIX),
   spent = spent,
-  spend = spend,
+  in_place = true,
+  open = open,
+  save = save,
 }

@@ -7,78 +7,64 @@
 -- clock set back, what tokens are left are there; a bucket without any that would wait for longer than one full refill
 -- leaves room for just this call.
 
-local LONGEST = 33 -- bytes of a state: two numbers up to 2^53
-
--- refill_us answers the us that adding this many tokens takes.
+-- refill_us returns the us that adding this many tokens takes.
 local function refill_us(tokens, rate)
   local over = tokens % rate.count
   return ((tokens - over) / rate.count + (over > 0 and 1 or 0)) * rate.period * 1000
 end
 
--- level answers the tokens and the time of the last addition; or nil. cost is what the call wants.
-local function level(text, now, rate, cost)
-  local capacity = rate.capacity
-  if text == '' then
-    return capacity, now
-  end
-  local tokens, added = string.match(text, '^(%d+):(%d+)$')
-  if not tokens or #text > LONGEST then
-    return nil
-  end
-  tokens, added = tonumber(tokens), tonumber(added)
-  if tokens > numbers.MOST or added > numbers.MOST then
-    return nil
-  end
-  if added < now then
-    local period = rate.period * 1000
-    local periods = (now - added - (now - added) % period) / period
-    tokens = tokens + periods * rate.count
-    added = added + periods * period
-  end
-  if tokens >= capacity then
-    return capacity, now
-  elseif tokens == 0 and added + rate.period * 1000 - now > refill_us(capacity, rate) then
-    return capacity - states.leaves_room(capacity, cost), now
-  end
-  return tokens, added
+-- full returns when the bucket is full, in us.
+local function full(state)
+  local missing = state.rate.capacity - state.tokens
+  return missing > 0 and state.added + refill_us(missing, state.rate) or state.now
 end
 
-local function answer(allowed, tokens, added, now, rate, retry)
-  local full = tokens < rate.capacity and added + refill_us(rate.capacity - tokens, rate) or now
-  if not allowed then
-    return false, tokens, retry, spans.whole_ms(full - now, 0)
+local function open(state, value, from, to, now, cost)
+  local rate, tokens, added = state.rate, state.rate.capacity, now
+  if to >= from then
+    tokens, added = string.match(value, '^(%d+):(%d+)$', from)
+    tokens, added = numbers.digits(tokens or ''), numbers.digits(added or '')
+    if not tokens or not added then return false end
+    local period, capacity = rate.period * 1000, rate.capacity
+    if added < now then
+      local periods = (now - added - (now - added) % period) / period
+      tokens = tokens + periods * rate.count
+      added = added + periods * period
+    end
+    if tokens >= capacity then
+      tokens, added = capacity, now
+    elseif tokens == 0 and added + period - now > refill_us(capacity, rate) then
+      tokens, added = capacity - states.leaves_room(capacity, cost), now
+    end
   end
-  return true, tokens, 0, spans.whole_ms(full - now, 0), string.format('%.0f:%.0f', tokens, added), spans.whole_ms(full, 0)
+  state.now, state.added, state.tokens, state.free = now, added, tokens, tokens
+  return true
 end
 
-local function step(text, now, rate, cost)
-  local tokens, added = level(text, now, rate, cost)
-  if not tokens then
-    return nil
-  elseif cost <= tokens then
-    return answer(true, tokens - cost, added, now, rate)
-  elseif cost > rate.capacity then
-    return answer(false, tokens, added, now, rate, -1)
-  end
-  return answer(false, tokens, added, now, rate, spans.whole_ms(added + refill_us(cost - tokens, rate) - now, 0))
+local function charge(state, units)
+  local tokens = state.tokens - units
+  state.tokens, state.free = tokens, tokens
 end
 
-local function give(text, now, rate, cost)
-  local tokens, added = level(text, now, rate, 1)
-  if not tokens then
-    return nil
-  elseif tokens + cost >= rate.capacity then
-    return true, rate.capacity, 0, 0, '', 0
-  end
-  return answer(true, tokens + cost, added, now, rate)
+local function refund(state, units)
+  charge(state, -math.min(units, state.rate.capacity - state.tokens))
 end
 
-local function spend(now, rate, units)
-  return string.format('%.0f:%.0f', rate.capacity - units, now)
+local function reset(state)
+  return clock.ceil_ms(full(state) - state.now)
+end
+
+local function wait(state, cost)
+  return clock.ceil_ms(state.added + refill_us(cost - state.tokens, state.rate) - state.now)
+end
+
+local function save(state)
+  return string.format('%d:%d', state.tokens, state.added), clock.ceil_ms(full(state))
 end
 
 local function complete_rate(rate)
   rate.capacity = rate.burst or rate.count
+  rate.charge, rate.refund, rate.spend, rate.reset, rate.wait = charge, refund, charge, reset, wait
 end
 
 algorithms.token_bucket = {
@@ -88,7 +74,6 @@ algorithms.token_bucket = {
   rate = complete_rate,
   limit = packed.complete,
   holds = packed.prefixed('token_bucket:'),
-  step = step,
-  give = give,
-  spend = spend,
+  open = open,
+  save = save,
 }

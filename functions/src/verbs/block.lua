@@ -5,13 +5,16 @@
 --   Output how many keys are blocked now: all of them
 --   Errors BADARGS BADKEYS BADSTATE (a request's or a usage key, or one that no limiter wrote: then none is blocked)
 
-local function block(key, holding, untill)
+-- block denies a key until a time, ms since the epoch.
+local function block(key, holding, ends)
   states.forget(key)
-  if holding.kind == 'leases' then
-    return lease_sets.block(key, untill)
+  if holding.leases then return lease_sets.block(key, ends) end
+  local expiry = holding.expiry
+  local state = redis.call('GETRANGE', key, holding.from, '-1')
+  if holding.from == 0 and state ~= '' then
+    expiry = redis.call('PEXPIRETIME', key)
   end
-  redis.call('SET', key, states.block(untill, holding.value, holding.expiry), 'PXAT',
-    string.format('%.0f', math.max(untill, holding.expiry)))
+  redis.call('SET', key, string.format('blocked:%d:%d:', ends, expiry) .. state, 'PXAT', math.max(ends, expiry))
 end
 
 clock.register{
@@ -19,19 +22,17 @@ clock.register{
   description = 'Denies the keys for some milliseconds, whatever their limits.',
   callback = function(keys, args)
     local list, err = holdings.all('block', keys, args, 1)
-    if not list then
-      return err
-    end
+    if not list then return err end
     local ms = numbers.positive(args[1])
     if not ms or ms > limits.LONGEST then
-      return errors.new('BADARGS', '%s: the ms of a block are a whole number from 1 to %.0f', errors.quote(args[1]),
+      return errors.new('BADARGS', '%s: the ms of a block are a whole number from 1 to %d', errors.quote(args[1]),
         limits.LONGEST)
     end
     for i, key in ipairs(keys) do
-      if list[i].in_use then
-        return states.in_use(key, list[i].in_use)
-      end
+      if list[i].in_use then return states.in_use(key, list[i].in_use) end
     end
+    err = holdings.too_large(keys, list, 'block')
+    if err then return err end
     for i, key in ipairs(keys) do
       block(key, list[i], clock.ms() + ms)
     end

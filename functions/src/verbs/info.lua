@@ -6,7 +6,7 @@
 
 clock.register{
   function_name = 'ratelimit_info',
-  description = 'Answers the version, the contract, the build id and the policies of this library.',
+  description = 'Returns the version, the contract, the build id and the policies of this library.',
   flags = { 'no-writes', 'allow-stale' },
   callback = function(keys, args)
     if #keys > 0 then
@@ -14,7 +14,7 @@ clock.register{
     elseif #args > 0 then
       return errors.new('BADARGS', '%s: info takes no argument', errors.quote(args[1]))
     end
-    local names = policies.names(function() return true end)
+    local names = policies.names()
     return {
       'version', VERSION, 'contract', CONTRACT, 'build_id', BUILD_ID, 'policies', names, 'shadow_denied', shadows.counts(),
     }

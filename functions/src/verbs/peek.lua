@@ -1,17 +1,20 @@
--- ratelimit_peek: answers what ratelimit_take would, and writes nothing. For FCALL_RO too, on replicas as well.
+-- ratelimit_peek: returns what ratelimit_take would, and writes nothing. For FCALL_RO too, on replicas as well.
 --   KEYS   one for each limit
---   ARGV   limit [limit ...] [COST c | COST c1 ... cn]
+--   ARGV   limit [limit ...] [COST c | COST c1 ... cn] [UPTO]
 --   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }, and three more with a shadow policy
 --   Errors BADARGS BADLIMIT BADCOST BADKEYS BADSTATE NOPOLICY
 
-local OPTIONS = { COST = true }
+local OPTIONS = { COST = true, UPTO = true }
 
 clock.register{
   function_name = 'ratelimit_peek',
-  description = 'Answers what ratelimit_take would, and changes nothing.',
+  description = 'Returns what ratelimit_take would, and changes nothing.',
   flags = { 'no-writes' },
   callback = function(keys, args)
     local request, err = requests.read(keys, args, OPTIONS)
-    return request and shadows.request(keys, request, false) or err
+    if not request then return err end
+    local reply
+    reply, err = decisions.decide(keys, request, 'charge')
+    return reply or err
   end,
 }

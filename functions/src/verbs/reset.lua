@@ -6,13 +6,11 @@
 
 clock.register{
   function_name = 'ratelimit_reset',
-  description = 'Forgets the keys; answers how many held something.',
+  description = 'Forgets the keys; returns how many held something.',
   flags = { 'allow-oom' },
   callback = function(keys, args)
     local list, err = holdings.all('reset', keys, args, 0)
-    if not list then
-      return err
-    end
+    if not list then return err end
     local changed = 0
     for _, key in ipairs(keys) do
       states.forget(key)

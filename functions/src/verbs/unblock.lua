@@ -4,31 +4,31 @@
 --   Output how many of the keys were blocked
 --   Errors BADARGS BADKEYS BADSTATE (a key that no limiter wrote: then none is changed)
 
--- Nothing can be stored that expires in this very millisecond: Valkey drops it at once.
-local function unblock(key, holding, now)
+-- unblock lifts the block of a key: what is below it stays, with its expiry. Nothing can be stored that expires in this
+-- very millisecond: Valkey drops it at once.
+local function unblock(key, holding)
   states.forget(key)
-  if holding.kind == 'leases' then
-    lease_sets.unblock(key)
-  elseif holding.value == '' or holding.expiry <= now then
+  if holding.leases then return lease_sets.unblock(key) end
+  local state = redis.call('GETRANGE', key, holding.from, '-1')
+  if state == '' or holding.expiry <= clock.ms() then
     redis.call('DEL', key)
   else
-    redis.call('SET', key, holding.value, 'PXAT', string.format('%.0f', holding.expiry))
+    redis.call('SET', key, state, 'PXAT', holding.expiry)
   end
 end
 
 clock.register{
   function_name = 'ratelimit_unblock',
-  description = 'Lifts the blocks of the keys; answers how many were blocked.',
+  description = 'Lifts the blocks of the keys; returns how many were blocked.',
   flags = { 'allow-oom' },
   callback = function(keys, args)
     local list, err = holdings.all('unblock', keys, args, 0)
-    if not list then
-      return err
-    end
-    local now, changed = clock.ms(), 0
+    err = err or holdings.too_large(keys, list, 'unblock')
+    if err then return err end
+    local changed = 0
     for i, key in ipairs(keys) do
-      if list[i].blocked > now then
-        unblock(key, list[i], now)
+      if list[i].blocked > 0 then
+        unblock(key, list[i])
         changed = changed + 1
       end
     end

@@ -7,14 +7,14 @@
 
 clock.register{
   function_name = 'ratelimit_usage',
-  description = 'Answers what TRACK has counted under a usage key.',
+  description = 'Returns what TRACK has counted under a usage key.',
   flags = { 'no-writes' },
   callback = function(keys, args)
     if #keys ~= 1 then
-      return errors.new('BADKEYS', 'the number of keys is %.0f; usage takes one', #keys)
+      return errors.new('BADKEYS', 'the number of keys is %d; usage takes one', #keys)
     elseif #args > 0 then
       return errors.new('BADARGS', '%s: usage takes the key only', errors.quote(args[1]))
     end
-    return tracking.check(keys[1]) or tracking.read(keys[1])
+    return tracking.check(keys[1]) or tracking.usage(keys[1])
   end,
 }

@@ -33,7 +33,7 @@ var keys = []string{"{v}:a", "{v}:b", "{v}:c", "{v}:leases", "{v}:request1", "{v
 // and sees to it that what is denied, refused or only asked leaves every key as it was.
 func Run(s Server, steps []generate.Step) error {
 	r := &run{server: s, model: model.New(generate.StartUS), now: generate.StartUS}
-	// reset also drops what the library remembers of a key, so that a sequence answers the same in every run.
+	// reset also drops what the library remembers of a key, so that a sequence returns the same in every run.
 	for _, words := range [][]string{{"FCALL", "ratelimit_reset", strconv.Itoa(len(keys))}, {"DEL"}} {
 		if _, err := s.Do(append(words, keys...)...); err != nil {
 			return err
@@ -147,7 +147,7 @@ func (r *run) repeats(c model.Call) bool {
 
 // peek asks what the take will answer, and sees to it that asking changes nothing.
 func (r *run) peek(c model.Call, before []any) (string, error) {
-	p := model.Call{Verb: model.Peek, Keys: c.Keys, Limits: c.Limits, Costs: c.Costs}
+	p := model.Call{Verb: model.Peek, Keys: c.Keys, Limits: c.Limits, Costs: c.Costs, Upto: c.Upto}
 	got, err := r.do(p)
 	if err != nil {
 		return "", err

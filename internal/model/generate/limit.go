@@ -23,7 +23,7 @@ func limit(t *rapid.T) model.Limit {
 
 func leaseLimit(t *rapid.T) model.Limit {
 	return model.Limit{Algorithm: model.Concurrency, Rates: []model.Rate{{
-		N:      pick(t, int64(1), 2, 3, 5, model.MaxCount),
+		N:      pick(t, int64(1), 2, 3, 5, model.MostLeases),
 		Period: pick(t, period(1, "ms"), period(7, "ms"), period(1, "s"), period(30, "s"), period(1, "h"), period(36500, "d")),
 	}}}
 }
@@ -58,11 +58,11 @@ func rate(t *rapid.T, algorithm string) model.Rate {
 			r.Burst = 0
 		}
 	case model.SlidingLog:
-		r.N = min(r.N, model.MostLogged)
+		r.N = min(r.N, model.MostLogged/9) // up to three rates on each of three keys
 	case model.FixedWindow:
 		r.Align = rapid.Bool().Draw(t, "align")
 	case model.SlidingWindow:
-		r.Buckets = pick(t, int64(0), 1, 2, 3, 5, 10, 60, 1000)
+		r.Buckets = pick(t, int64(0), 1, 2, 3, 5, 10, 60, model.MostBuckets/9/5*5)
 		if r.Buckets > 0 && r.Period.MS()%r.Buckets != 0 {
 			r.Buckets = 0
 		}

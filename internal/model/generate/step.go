@@ -97,6 +97,9 @@ func (p pool) decision(t *rapid.T, c *model.Call) {
 			c.Costs = append(c.Costs, cost(t, l))
 		}
 	}
+	if c.Verb != model.Refund && len(c.Costs) < 2 {
+		c.Upto = pick(t, false, false, true)
+	}
 	if c.Verb != model.Take {
 		return
 	}

@@ -1,0 +1,202 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// The floors: what a call costs before anything is decided, and, beside each case, what the commands alone cost that it
+// cannot do without, with a constant reply.
+const floorLibraryName = "ratelimit_bench"
+
+const floorLibrary = `#!lua name=` + floorLibraryName + `
+local stands = (redis.REDIS_VERSION_NUM or 0) >= 0x00070200 -- time stands still during a call
+local six = { 1, 100, 99, 0, 600, 1 }
+local no = { 0, 100, 0, 600, 600, 1 }
+local function register(name, floor)
+  redis.register_function('ratelimit_bench_' .. name, function(keys) return floor(keys[1], keys) end)
+end
+local function move(key)
+  if stands then
+    redis.call('PEXPIRE', key, '86400000')
+  else
+    redis.call('PEXPIRETIME', key)
+    redis.call('PEXPIREAT', key, '2500000000000')
+  end
+end
+register('one', function() return 1 end)
+register('six', function() return six end)
+register('new', function() return { 1, 100, 99, 0, 600, 1 } end)
+register('gcra', function(key) redis.call('PTTL', key) redis.call('GETRANGE', key, '0', '31') move(key) return six end)
+register('absent', function(key) redis.call('PTTL', key) redis.call('PSETEX', key, '60000', 'gcra') return six end)
+register('pttl', function(key) redis.call('PTTL', key) return no end)
+register('part', function(key)
+  redis.call('PTTL', key)
+  redis.call('GETRANGE', key, '0', '31')
+  if stands then
+    redis.call('PSETEX', key, '86400000', 'gcra-1')
+  else
+    redis.call('PEXPIRETIME', key)
+    redis.call('SET', key, 'gcra-1', 'PXAT', '2500000000000')
+  end
+  return six
+end)
+register('look', function(key) redis.call('PTTL', key) redis.call('GETRANGE', key, '0', '31') return no end)
+register('count', function(key) redis.call('GETRANGE', key, '0', '31') redis.call('PTTL', key) redis.call('INCRBY', key, '1') return six end)
+register('opens', function(key) redis.call('GETRANGE', key, '0', '31') redis.call('PSETEX', key, '60000', '1') return six end)
+register('text', function(key)
+  redis.call('GETRANGE', key, '0', '511')
+  redis.call('TIME')
+  redis.call('SET', key, 'token_bucket:99:1700000000000000', 'PXAT', '2500000000000')
+  return six
+end)
+register('logs', function(_, keys)
+  redis.call('TIME')
+  for i = 1, #keys do redis.call('GETRANGE', keys[i], '0', '2047') end
+  for i = 1, #keys do
+    redis.call('APPEND', keys[i], 'abcdefghijkl')
+    redis.call('PEXPIREAT', keys[i], '2500000000000')
+  end
+  return six
+end)
+register('logs_denied', function(_, keys)
+  redis.call('TIME')
+  for i = 1, #keys do redis.call('GETRANGE', keys[i], '0', '2047') end
+  return no
+end)
+register('three', function(_, keys)
+  for i = 1, #keys do redis.call('PTTL', keys[i]) redis.call('GETRANGE', keys[i], '0', '31') end
+  for i = 1, #keys do move(keys[i]) end
+  return six
+end)
+register('track', function(key, keys)
+  redis.call('PTTL', key)
+  redis.call('GETRANGE', key, '0', '31')
+  redis.call('TIME')
+  redis.call('HMGET', keys[2], 'allowed', 'a28333333', 'cost', 'first')
+  move(key)
+  redis.call('HSET', keys[2], 'last', '1700000000000', 'allowed', '2', 'a28333333', '2', 'cost', '2')
+  redis.call('PEXPIREAT', keys[2], '2500000000000')
+  return six
+end)
+register('once', function(key, keys)
+  redis.call('GETRANGE', keys[2], '0', '255')
+  redis.call('PTTL', key)
+  redis.call('GETRANGE', key, '0', '31')
+  move(key)
+  redis.call('PSETEX', keys[2], '60000', 'once:1,6000,4999,0,600600,1')
+  return six
+end)
+register('lease', function(key)
+  redis.call('TIME')
+  redis.call('ZRANGE', key, '-1', '-1', 'WITHSCORES')
+  redis.call('ZMSCORE', key, 'lease:0', 'blocked')
+  redis.call('ZCOUNT', key, '(1700000000000', '+inf')
+  redis.call('ZREMRANGEBYSCORE', key, '-inf', '1700000000000')
+  redis.call('ZADD', key, '2500000000000', 'lease:0')
+  redis.call('PEXPIREAT', key, '2500000000000')
+  return six
+end)
+register('release', function(key)
+  redis.call('TIME')
+  redis.call('ZRANGE', key, '-1', '-1', 'WITHSCORES')
+  redis.call('ZMSCORE', key, 'lease:0', 'blocked')
+  redis.call('ZREM', key, 'lease:0')
+  return 1
+end)
+`
+
+// bareFloors cost what a call costs that reads and writes nothing.
+func bareFloors(ctx context.Context, rdb *redis.Client) ([]contender, error) {
+	sha, err := rdb.ScriptLoad(ctx, "return 1").Result()
+	if err != nil {
+		return nil, fmt.Errorf("load the floors: %w", err)
+	}
+	bare := func(name, command string, args ...any) contender {
+		return contender{
+			name:     name,
+			commands: []string{command},
+			call: func(int) ([]redis.Cmder, error) {
+				return []redis.Cmder{redis.NewCmd(ctx, append([]any{command}, args...)...)}, nil
+			},
+			read: readAnything,
+		}
+	}
+	return []contender{
+		bare("FCALL of a function that returns 1", "fcall", "ratelimit_bench_one", 0),
+		bare("FCALL of one that returns six integers", "fcall", "ratelimit_bench_six", 0),
+		bare("FCALL of one that returns six in a new table", "fcall", "ratelimit_bench_new", 0),
+		bare("EVALSHA of 'return 1'", "evalsha", sha, 0),
+		bare("PING", "ping"),
+	}, nil
+}
+
+func readAnything(replies []redis.Cmder) (outcome, error) {
+	return outcome{allowed: true, used: unknown}, replies[0].Err()
+}
+
+// floor is what the commands of a case cost by themselves. fill makes key number n as the case finds it, of each of its
+// keys; words are what stands behind the keys.
+func floor(function, prefix string, keys int, w workload, fill func(key string) redis.Cmder) contender {
+	names := func(n int) []any {
+		list := make([]any, keys)
+		for i := range list {
+			list[i] = key(prefix+strconv.Itoa(i), n)
+		}
+		return list
+	}
+	c := contender{
+		name:     "the commands alone",
+		prefix:   prefix + "0",
+		commands: []string{"fcall"},
+		call: func(n int) ([]redis.Cmder, error) {
+			args := append([]any{"fcall", "ratelimit_bench_" + function, keys}, names(n)...)
+			return []redis.Cmder{redis.NewCmd(context.Background(), append(args, "limit")...)}, nil
+		},
+		read: func(replies []redis.Cmder) (outcome, error) {
+			return outcome{allowed: w.allow, used: unknown}, replies[0].Err()
+		},
+	}
+	if fill != nil {
+		c.fill = func(n int) ([]redis.Cmder, error) {
+			var all []redis.Cmder
+			for _, name := range names(n) {
+				all = append(all, fill(name.(string)))
+			}
+			return all, nil
+		}
+	}
+	return c
+}
+
+// holds returns what fills a floor's key with a string.
+func holds(value string) func(key string) redis.Cmder {
+	return func(key string) redis.Cmder {
+		return redis.NewStatusCmd(context.Background(), "set", key, value, "px", 86400000)
+	}
+}
+
+// holdsLeases fills a floor's key with leases.
+func holdsLeases(key string) redis.Cmder {
+	return redis.NewIntCmd(context.Background(), "zadd", key, 2400000000000, "lease:a", 2400000000001, "lease:b",
+		2400000000002, "lease:0", 2400000000003, "lease:c")
+}
+
+// holdsUsage fills the second key of a floor with a usage record, and the first with gcra's state.
+func holdsUsage(key string) redis.Cmder {
+	if key[3] == '0' {
+		return holds("gcra")(key)
+	}
+	return redis.NewIntCmd(context.Background(), "hset", key, "first", 1, "last", 1, "allowed", 1, "a28333333", 1, "cost", 1)
+}
+
+// holdsFirst fills the first key of a floor alone.
+func holdsFirst(key string) redis.Cmder {
+	if key[3] == '0' {
+		return holds("gcra")(key)
+	}
+	return redis.NewIntCmd(context.Background(), "unlink", key)
+}

@@ -1,0 +1,58 @@
+package lua_test
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// names are n keys.
+func names(n int) []string {
+	keys := make([]string, n)
+	for i := range keys {
+		keys[i] = fmt.Sprintf("{v}:%d", i)
+	}
+	return keys
+}
+
+// What one call may ask for is bounded; what is beyond changes nothing. The bounds of buckets, logs, leases and bytes are in
+// functions/vectors/bounds.json.
+func TestBoundsOfACall(t *testing.T) {
+	sixteen := "1/d" + strings.Repeat(", 1/d", 15)
+	rates := slices.Repeat([]string{sixteen}, 15)
+	for _, c := range []struct {
+		name   string
+		verb   string
+		keys   int
+		args   []string
+		beyond []string // further args of one key more
+		want   string
+	}{
+		{"take", "take", 50, slices.Repeat([]string{"1/d"}, 50), []string{"1/d"}, "RATELIMIT BADARGS 51 limits; one call takes at most 50"},
+		{"peek", "peek", 50, slices.Repeat([]string{"1/d"}, 50), []string{"1/d"}, "RATELIMIT BADARGS 51 limits; one call takes at most 50"},
+		{"refund", "refund", 50, slices.Repeat([]string{"1/d"}, 50), []string{"1/d"}, "RATELIMIT BADARGS 51 limits; one call takes at most 50"},
+		{"rates", "take", 16, append(rates, "1/d"+strings.Repeat(", 1/d", 9)), []string{"1/d"}, "RATELIMIT BADARGS 251 rates; one call takes at most 250"},
+		{"reset", "reset", 250, nil, nil, "RATELIMIT BADKEYS the number of keys is 251; reset takes at most 250"},
+		{"block", "block", 250, []string{"1000"}, nil, "RATELIMIT BADKEYS the number of keys is 251; block takes at most 250"},
+		{"unblock", "unblock", 250, nil, nil, "RATELIMIT BADKEYS the number of keys is 251; unblock takes at most 250"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			server := offline{start(t)}
+			call := func(keys int, args ...string) error {
+				_, err := server.Do(slices.Concat([]string{"FCALL", "ratelimit_" + c.verb, strconv.Itoa(keys)}, names(keys), args)...)
+				return err
+			}
+			if err := call(c.keys+1, append(c.args, c.beyond...)...); err == nil || err.Error() != c.want {
+				t.Errorf("beyond the bound: got %v, want %s", err, c.want)
+			}
+			if held := everything(t, server); len(held) != 0 {
+				t.Errorf("the refused call left %v", held)
+			}
+			if err := call(c.keys, c.args...); err != nil {
+				t.Errorf("at the bound: %v", err)
+			}
+		})
+	}
+}
