@@ -25,9 +25,13 @@ func TestAgreement(t *testing.T) {
 			t.Fatalf("RATELIMIT_SOAK=%q is not a number of steps, such as 100000", asked)
 		}
 	}
+	build, err := generate.Library()
+	if err != nil {
+		t.Fatal(err)
+	}
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := context.Background() // a long run has no end that is known before
-		loadLibrary(ctx, t, b)
+		loadText(ctx, t, b, build.Text())
 		stopActiveExpiry(ctx, t, b)
 		server := moved{ctx, b, nodeOfVectors(ctx, t, b)}
 		steps, done, differs := generate.Steps(), 0, false

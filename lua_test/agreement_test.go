@@ -53,7 +53,11 @@ func soak(t testing.TB, usual int) int {
 // and when every key expires. RATELIMIT_SOAK is how many generated steps to run.
 func TestAgreement(t *testing.T) {
 	wanted, done := soak(t, 3000), 0
-	server := offline{start(t)}
+	build, err := generate.Library()
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := offline{embedded.Run(t, embedded.WithLibrary(build.Text()))}
 	steps := generate.Steps()
 	for done < wanted && !t.Failed() {
 		rapid.Check(t, func(t *rapid.T) {

@@ -20,15 +20,15 @@ func exactTakes() int {
 }
 
 var exactRates = []model.Rate{
-	{N: 1, Period: model.Period{K: 365, Unit: "d"}, Burst: 100},
-	{N: 7, Period: model.Period{K: 1, Unit: "s"}},
-	{N: 999983, Period: model.Period{K: 1, Unit: "h"}},
-	{N: 1000000, Period: model.Period{K: 1, Unit: "s"}},
-	{N: 3, Period: model.Period{K: 10, Unit: "s"}},
-	{N: 60000007, Period: model.Period{K: 1, Unit: "d"}, Burst: 1000},
-	{N: 100000007, Period: model.Period{K: 1, Unit: "d"}},
-	{N: 13, Period: model.Period{K: 7, Unit: "ms"}},
-	{N: 100, Period: model.Period{K: 1, Unit: "m"}},
+	{N: 1, Period: "365d", Options: []string{"burst=100"}},
+	{N: 7, Period: "1s"},
+	{N: 999983, Period: "1h"},
+	{N: 1000000, Period: "1s"},
+	{N: 3, Period: "10s"},
+	{N: 60000007, Period: "1d", Options: []string{"burst=1000"}},
+	{N: 100000007, Period: "1d"},
+	{N: 13, Period: "7ms"},
+	{N: 100, Period: "1m"},
 }
 
 // Over many takes, more than a million in the long run, as many are admitted as in exact arithmetic, give or take one at
@@ -37,7 +37,7 @@ func TestExactness(t *testing.T) {
 	server := offline{start(t)}
 	each := exactTakes() / (2 * len(exactRates))
 	total := 0
-	for _, algorithm := range []string{model.GCRA, model.LeakyBucket} {
+	for _, algorithm := range []string{"gcra", "leaky_bucket"} {
 		for _, r := range exactRates {
 			l := model.Limit{Algorithm: algorithm, Rates: []model.Rate{r}}
 			t.Run(l.String(), func(t *testing.T) {
@@ -73,8 +73,8 @@ func (p *perfect) take(now, cost int64) bool {
 
 func takeManyTimes(t *testing.T, server agree.Server, l model.Limit, takes int) {
 	r := l.Rates[0]
-	exact := &perfect{n: r.N, period: r.Period.MS() * 1000, capacity: r.Capacity(), step: 1, at: generate.StartUS}
-	if l.WholeMS() {
+	exact := &perfect{n: r.N, period: r.MS() * 1000, capacity: r.Capacity(), step: 1, at: generate.StartUS}
+	if r.InMS() {
 		exact.step = 1000
 	}
 	if _, err := server.Do("FLUSHALL"); err != nil {
@@ -88,7 +88,7 @@ func takeManyTimes(t *testing.T, server agree.Server, l model.Limit, takes int) 
 		if err := server.SetTime(now); err != nil {
 			t.Fatal(err)
 		}
-		reply, err := decision(server, model.Call{Verb: model.Take, Keys: []string{"{v}:a"}, Limits: []model.Limit{l}, Costs: []int64{cost}})
+		reply, err := decision(server, model.Call{Verb: model.Take, Keys: []string{"{v}:a"}, Limits: []model.Policy{{Limits: []model.Limit{l}}}, Costs: []int64{cost}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -120,7 +120,7 @@ func costOf(random *rand.Rand, r model.Rate) int64 {
 // pause is how long to wait before the next take, in microseconds: somewhat less than what its cost takes to come back,
 // and in all not more than thirteen years.
 func pause(random *rand.Rand, r model.Rate, cost int64, takes int) int64 {
-	refill := float64(r.Period.MS()) * 1000 / float64(r.N) * float64(cost)
+	refill := float64(r.MS()) * 1000 / float64(r.N) * float64(cost)
 	most := min(1.7*refill, 8e14/float64(takes))
 	return int64(most * random.Float64())
 }
@@ -132,7 +132,7 @@ func retryIsExact(t *testing.T, server agree.Server, l model.Limit, cost, now, r
 		if err := server.SetTime(now + row.after); err != nil {
 			t.Fatal(err)
 		}
-		reply, err := decision(server, model.Call{Verb: model.Peek, Keys: []string{"{v}:a"}, Limits: []model.Limit{l}, Costs: []int64{cost}})
+		reply, err := decision(server, model.Call{Verb: model.Peek, Keys: []string{"{v}:a"}, Limits: []model.Policy{{Limits: []model.Limit{l}}}, Costs: []int64{cost}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,6 +1,9 @@
 package model
 
-import "strconv"
+import (
+	"slices"
+	"strconv"
+)
 
 // The verbs of the contract.
 const (
@@ -20,19 +23,20 @@ const (
 type Call struct {
 	Verb    string
 	Keys    []string // one for each limit; of other verbs all keys
-	Limits  []Limit
-	Costs   []int64 // none: 1 for each limit; one: for all; else one for each
-	Upto    bool    // UPTO, with one cost at most
-	OnceMS  int64   // above 0: ONCE, with OnceKey
+	Limits  []Policy // written limits and policies
+	Costs   []int64  // none: 1 for each limit; one: for all; else one for each
+	Upto    bool     // UPTO, with one cost at most
+	OnceMS  int64    // above 0: ONCE, with OnceKey
 	OnceKey string
-	Usage   string // not empty: TRACK, with this key
+	Usage   string // the usage key; not empty if Track, or if a policy of a take says track
+	Track   bool   // TRACK is written
 	BlockMS int64
 	Lease   string
 }
 
 // AllKeys are the call's keys in the order in which FCALL takes them: ONCE is written before TRACK.
 func (c Call) AllKeys() []string {
-	keys := append([]string(nil), c.Keys...)
+	keys := slices.Clone(c.Keys)
 	if c.OnceMS > 0 {
 		keys = append(keys, c.OnceKey)
 	}
@@ -50,8 +54,8 @@ func (c Call) Words() []string {
 	}
 	keys := c.AllKeys()
 	words := append([]string{command, "ratelimit_" + c.Verb, strconv.Itoa(len(keys))}, keys...)
-	for _, l := range c.Limits {
-		words = append(words, l.String())
+	for _, p := range c.Limits {
+		words = append(words, p.String())
 	}
 	if len(c.Costs) > 0 {
 		words = append(words, "COST")
@@ -65,7 +69,7 @@ func (c Call) Words() []string {
 	if c.OnceMS > 0 {
 		words = append(words, "ONCE", strconv.FormatInt(c.OnceMS, 10))
 	}
-	if c.Usage != "" {
+	if c.Track {
 		words = append(words, "TRACK")
 	}
 	if c.Verb == Block {
@@ -85,4 +89,27 @@ func (c Call) cost(i int) int64 {
 		return c.Costs[0]
 	}
 	return c.Costs[i]
+}
+
+// excess is the reason for which a call is refused whose limits cannot be, or ask for too much together; or "".
+func (c Call) excess() string {
+	asked := map[*Algorithm]int64{}
+	for _, p := range c.Limits {
+		for _, l := range p.Limits {
+			if l.Refused() {
+				return "BADLIMIT"
+			}
+			asked[l.algorithm()] += l.asks()
+		}
+	}
+	keys := slices.Sorted(slices.Values(c.AllKeys()))
+	if len(slices.Compact(keys)) < len(c.AllKeys()) {
+		return "BADKEYS"
+	}
+	for a, sum := range asked {
+		if a.Bound != nil && sum > a.Most {
+			return "BADARGS"
+		}
+	}
+	return ""
 }

@@ -5,120 +5,76 @@ import (
 	"slices"
 )
 
-// held is a key of leases as a call finds it.
-type held struct {
-	n, now, until int64 // until is now + lease, in milliseconds
-	lapse         map[string]int64
-	room          bool // all of them lapse later than any that this limit grants
+func init() {
+	Algorithms["concurrency"] = &Algorithm{Leases: true, Bound: func(r Rate) int64 { return r.N }, Most: 10000}
 }
 
-func (m *Model) openLeases(key string, r Rate) (*held, string) {
-	e := m.keys[key]
-	h := &held{n: r.N, now: m.now.ms(), until: m.now.ms() + r.Period.MS(), lapse: map[string]int64{}}
-	switch e.holds(m.now) {
-	case nothing:
-		return h, ""
-	case leases:
-	default:
+// leases is when each lease lapses, in ms since the epoch, by its id.
+type leases map[string]int64
+
+func (l leases) last() (ms int64) {
+	for _, at := range l {
+		ms = max(ms, at)
+	}
+	return ms
+}
+
+// lease does acquire, renew and release.
+func (m *Model) lease(c Call) (any, string) {
+	key, r, now := c.Keys[0], c.Limits[0].Limits[0].Rates[0], m.ms()
+	all, ok := m.held(key).(leases)
+	if held := m.held(key); !ok && held != nil {
 		return nil, "BADSTATE"
 	}
-	far := 0
-	for id, at := range e.leases {
-		if at > h.now {
-			h.lapse[id] = at
-			if at > h.until {
-				far++
-			}
+	if c.Verb == Release {
+		return m.release(key, all, c.Lease), ""
+	}
+	live := maps.Clone(all)
+	maps.DeleteFunc(live, func(_ string, at int64) bool { return at <= now })
+	held, n, until := int64(len(live)), r.N, now+r.MS()
+	lapses := slices.Sorted(maps.Values(live))
+	if held > 0 && lapses[0] > until {
+		held = min(held, n-1) // all lapse later than any that this limit grants: room for this call
+	}
+	blocked := m.blocked(key)
+	_, mine := live[c.Lease]
+	var answer []any
+	switch {
+	case c.Verb == Acquire && blocked > 0:
+		answer = []any{int64(0), n, int64(0), blocked, blocked, int64(1)}
+	case mine, c.Verb == Acquire && held < n:
+		granted := leases{c.Lease: until}
+		for id, at := range live {
+			granted[id] = min(at, until)
 		}
-	}
-	h.room = far > 0 && far == len(h.lapse)
-	return h, ""
-}
-
-func (h *held) count() int64 {
-	if h.room {
-		return min(int64(len(h.lapse)), h.n-1)
-	}
-	return int64(len(h.lapse))
-}
-
-// reset is until the last has lapsed.
-func (h *held) reset() int64 {
-	last := h.now
-	for _, at := range h.lapse {
-		last = max(last, at)
-	}
-	return last - h.now
-}
-
-// wait is until fewer than n are left, if all lapse.
-func (h *held) wait() int64 {
-	byTime := slices.Sorted(maps.Values(h.lapse))
-	return byTime[int64(len(byTime))-h.n] - h.now
-}
-
-// grant gives or prolongs a lease, and cuts all others.
-func (m *Model) grant(key string, h *held, id string) any {
-	for other, at := range h.lapse {
-		h.lapse[other] = min(at, h.until)
-	}
-	h.lapse[id] = h.until
-	h.room = false
-	m.write(key, &entry{kind: leases, until: h.until, leases: h.lapse})
-	return h.answer(true, 0)
-}
-
-func (h *held) answer(allowed bool, retry int64) any {
-	return answer(allowed, h.n, max(0, h.n-h.count()), retry, h.reset(), 1)
-}
-
-func (m *Model) acquire(key string, r Rate, id string) (any, string) {
-	h, reason := m.openLeases(key, r)
-	if reason != "" {
-		return nil, reason
-	}
-	if blocked := m.keys[key].blockedFor(m.now); blocked > 0 {
-		return answer(false, h.n, 0, blocked, blocked, 1), ""
-	}
-	if _, has := h.lapse[id]; has || h.count() < h.n {
-		return m.grant(key, h, id), ""
-	}
-	return h.answer(false, h.wait()), ""
-}
-
-func (m *Model) renew(key string, r Rate, id string) (any, string) {
-	h, reason := m.openLeases(key, r)
-	if reason != "" {
-		return nil, reason
-	}
-	if _, has := h.lapse[id]; !has {
-		return h.answer(false, -1), ""
-	}
-	return m.grant(key, h, id), ""
-}
-
-func (m *Model) release(key, id string) (any, string) {
-	e := m.keys[key]
-	switch e.holds(m.now) {
-	case nothing:
-		return int64(0), ""
-	case leases:
+		granted[c.Lease] = until
+		m.put(key, granted, until)
+		answer = []any{int64(1), n, max(0, n-int64(len(granted))), int64(0), until - now, int64(1)}
+	case c.Verb == Acquire:
+		answer = []any{int64(0), n, int64(0), lapses[held-n] - now, live.last() - now, int64(1)}
 	default:
-		return nil, "BADSTATE"
+		answer = []any{int64(0), n, max(0, n-held), int64(-1), max(0, live.last()-now), int64(1)}
 	}
-	if e.leases[id] <= m.now.ms() {
-		return int64(0), ""
-	}
-	rest := &entry{kind: leases, leases: map[string]int64{}, blocked: e.blocked}
-	for other, at := range e.leases {
-		if other != id {
-			rest.leases[other] = at
-			rest.until = max(rest.until, at)
+	if p := c.Limits[0]; p.Shadow {
+		if answer[0] == int64(0) {
+			m.ShadowDenied[p.Name]++
 		}
+		answer = []any{int64(1), n, answer[2], int64(0), answer[4], int64(1), answer[0], answer[3], int64(1)}
 	}
-	if len(rest.leases) == 0 {
-		rest.kind = nothing
+	return answer, ""
+}
+
+// release gives a lease back. The others stay as they are, and so does a block.
+func (m *Model) release(key string, all leases, id string) any {
+	if all[id] <= m.ms() {
+		return int64(0)
 	}
-	m.write(key, rest)
-	return int64(1), ""
+	rest := maps.Clone(all)
+	delete(rest, id)
+	e := m.keys[key]
+	m.keys[key] = entry{e.blocked, rest.last(), rest}
+	if m.keys[key].expires() <= m.ms() {
+		delete(m.keys, key)
+	}
+	return int64(1)
 }

@@ -2,120 +2,109 @@ package model
 
 import "math/big"
 
-// tat is what gcra and leaky_bucket keep: the theoretical arrival time. With ms it is at, in milliseconds, less part/q;
-// else at, in microseconds, and part/q more. q is the denominator of the interval in that unit, of whichever rate reads
-// it.
-type tat struct {
-	ms       bool
-	at, part int64
+func init() {
+	Algorithms["gcra"] = &Algorithm{Options: bursts, Open: openGCRA, Refuses: tooFine}
 }
 
-// gcra is the standing of gcra and of leaky_bucket.
+// bursts are the options of the algorithms with a capacity of their own.
+var bursts = map[string]func(r Rate) []string{"burst": func(r Rate) []string {
+	return numbered("burst", 1, 2, 37, r.N, 2*r.N, r.N+1, (r.N+1)/2, 10*r.N)
+}}
+
+// gcra is the generic cell rate algorithm. It keeps TAT, the point in time at which all is there again.
 type gcra struct {
-	capacity int64
-	interval *big.Rat // T, in microseconds
-	now      int64    // in microseconds, a whole number of milliseconds where the limit is decided in these
-	debt     *big.Rat // D, in microseconds
-	leaky    bool
-	unit     int64    // of what is kept: 1 or 1000 microseconds
-	q        *big.Int // the denominator of the interval in that unit
+	b        int64
+	interval *big.Rat // T, in us
+	unit     int64    // of the clock, in us
+	q        int64    // the denominator of T in this unit
+	now      int64    // in us, a whole number of units
+	debt     *big.Rat // D = TAT - now
 }
 
-func standGCRA(l Limit, r Rate, saved any, c int64, now instant) *gcra {
-	g := &gcra{capacity: r.Capacity(), interval: r.interval(), now: int64(now), debt: new(big.Rat), leaky: l.Algorithm == LeakyBucket}
-	if l.WholeMS() {
-		g.now, g.unit, g.q = now.ms()*1000, 1000, r.intervalMS().Denom()
-	} else {
-		g.interval, _ = r.rounded()
-		g.unit, g.q = 1, g.interval.Denom()
-	}
-	if saved == nil {
-		return g
-	}
-	g.debt.Sub(g.read(saved.(tat)), big.NewRat(g.now, 1))
-	if g.debt.Sign() < 0 {
-		g.debt.SetInt64(0)
-	}
-	if new(big.Rat).Add(g.debt, g.interval).Cmp(times(2*g.capacity, g.interval)) > 0 {
-		g.debt = times(g.capacity-room(c, g.capacity), g.interval)
+// as returns what a rate decides with, before it has looked at any state.
+func (r Rate) as(at moment) gcra {
+	g := gcra{b: r.Capacity(), interval: times(1000, r.Refill(1)), unit: 1, now: at.us, debt: new(big.Rat)}
+	ms := r.Refill(1)
+	switch {
+	case !at.several && ms.Cmp(whole(1)) >= 0 && g.countable(ms.Num()):
+		g.unit, g.now, g.q = 1000, at.ms()*1000, ms.Denom().Int64()
+	case g.countable(g.interval.Num()):
+		g.q = g.interval.Denom().Int64()
+	default: // T is rounded up, past it, to the finest 2^-i us
+		exact := g.interval
+		for q := int64(1); q > 0; q *= 2 {
+			parts := new(big.Int).Add(big.NewInt(1), quotient(times(q, exact)))
+			if q > 1 && !g.countable(parts) {
+				break
+			}
+			g.interval, g.q = new(big.Rat).SetFrac(parts, big.NewInt(q)), q
+		}
 	}
 	return g
 }
 
-// read is TAT in microseconds, as this rate reads it.
-func (g *gcra) read(s tat) *big.Rat {
+// countable tells whether 2bTq is at most 2^53; parts is Tq.
+func (g gcra) countable(parts *big.Int) bool {
+	return new(big.Int).Mul(parts, big.NewInt(2*g.b)).Cmp(big.NewInt(MaxCount)) <= 0
+}
+
+// tooFine tells whether T would have to be rounded to fewer than 10^7 parts.
+func tooFine(l Limit) bool {
+	for _, r := range l.Rates {
+		g := r.as(moment{several: len(l.Rates) > 1})
+		if g.unit == 1 && g.interval.Cmp(times(1000, r.Refill(1))) != 0 && times(g.q, g.interval).Cmp(whole(10000000)) < 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// InMS tells whether a rate alone in its limit is decided in whole ms.
+func (r Rate) InMS() bool { return r.as(moment{}).unit == 1000 }
+
+func openGCRA(r Rate, was state, at moment) state {
+	g := r.as(at)
+	if old, ok := was.(gcra); ok {
+		g.debt = larger(new(big.Rat), minus(g.finds(old), whole(g.now)))
+		if plus(g.debt, g.interval).Cmp(times(2*g.b, g.interval)) > 0 {
+			g.debt = times(g.b-at.room, g.interval)
+		}
+	}
+	return g
+}
+
+// finds is TAT as this rate finds it, in us. It was kept as so many of the q parts of a unit before a whole ms, or after a
+// whole us. Another rate takes them for as many parts of its own.
+func (g gcra) finds(old gcra) *big.Rat {
+	tat := plus(whole(old.now), old.debt)
+	units := over(tat, whole(g.unit))
 	switch {
-	case s.ms && g.unit == 1:
-		return big.NewRat(s.at*1000, 1)
-	case !s.ms && g.unit == 1000:
-		us := s.at
-		if s.part > 0 {
-			us++
+	case g.unit != old.unit:
+		return whole(1000 * ceil(over(tat, whole(1000))))
+	case g.q == old.q:
+		return tat
+	case g.unit == 1000:
+		if parts := times(old.q, minus(whole(ceil(units)), units)); parts.Cmp(whole(g.q)) < 0 {
+			return times(1000, minus(whole(ceil(units)), over(parts, whole(g.q))))
 		}
-		return big.NewRat(ceilMS(us)*1000, 1)
-	}
-	part := new(big.Rat).SetFrac(big.NewInt(s.part), g.q)
-	if part.Cmp(big.NewRat(1, 1)) >= 0 {
-		part.SetInt64(1)
-		if s.ms {
-			part.SetInt64(0)
+		return times(1000, whole(ceil(units)))
+	default:
+		parts := times(old.q, minus(units, whole(floor(units))))
+		if parts.Cmp(whole(g.q)) < 0 {
+			return plus(whole(floor(units)), over(parts, whole(g.q)))
 		}
-	}
-	if s.ms {
-		part.Neg(part)
-	}
-	at := part.Add(part, big.NewRat(s.at, 1))
-	return at.Mul(at, big.NewRat(g.unit, 1))
-}
-
-// over is D + cT - bT.
-func (g *gcra) over(c int64) *big.Rat {
-	d := new(big.Rat).Add(g.debt, times(c, g.interval))
-	return d.Sub(d, times(g.capacity, g.interval))
-}
-
-func (g *gcra) fits(c int64) bool  { return g.over(c).Sign() <= 0 }
-func (g *gcra) wait(c int64) int64 { return ceilMSRat(g.over(c)) }
-
-func (g *gcra) delay() int64 {
-	if g.leaky {
-		return g.reset()
-	}
-	return 0
-}
-
-func (g *gcra) charge(c int64) { g.debt.Add(g.debt, times(c, g.interval)) }
-
-func (g *gcra) refund(c int64) {
-	g.debt.Sub(g.debt, times(c, g.interval))
-	if g.debt.Sign() < 0 {
-		g.debt.SetInt64(0)
+		return whole(ceil(units))
 	}
 }
 
-func (g *gcra) remaining() int64 {
-	left := new(big.Rat).Sub(times(g.capacity, g.interval), g.debt)
-	return max(0, floor(left.Quo(left, g.interval)).Int64())
+func (g gcra) left() int64 { return max(0, g.b-ceil(over(g.debt, g.interval))) }
+
+func (g gcra) take(c int64) state {
+	g.debt = plus(g.debt, times(c, g.interval))
+	return g
 }
 
-func (g *gcra) reset() int64 { return ceilMSRat(g.debt) }
-
-func (g *gcra) arrival() *big.Rat { return new(big.Rat).Add(big.NewRat(g.now, 1), g.debt) }
-
-func (g *gcra) fullAt() int64 { return ceilMSRat(g.arrival()) }
-
-func (g *gcra) save() any {
-	at := g.arrival()
-	at.Quo(at, big.NewRat(g.unit, 1))
-	s := tat{ms: g.unit == 1000, at: floor(at).Int64()}
-	if s.ms {
-		s.at = ceil(at).Int64()
-	}
-	part := at.Sub(at, big.NewRat(s.at, 1))
-	part.Abs(part).Mul(part, new(big.Rat).SetInt(g.q))
-	if !part.IsInt() {
-		panic("a debt that is no multiple of the rate's fraction: " + part.String())
-	}
-	s.part = part.Num().Int64()
-	return s
+func (g gcra) refund(c int64) state {
+	g.debt = larger(new(big.Rat), minus(g.debt, times(c, g.interval)))
+	return g
 }

@@ -3,129 +3,58 @@ package model
 import (
 	"fmt"
 	"math/big"
+	"slices"
+	"strconv"
 	"strings"
-)
-
-// The algorithms, by the names that a limit gives them.
-const (
-	GCRA          = "gcra"
-	LeakyBucket   = "leaky_bucket"
-	TokenBucket   = "token_bucket"
-	FixedWindow   = "fixed_window"
-	SlidingWindow = "sliding_window"
-	SlidingLog    = "sliding_log"
-	Concurrency   = "concurrency"
 )
 
 // MaxCount is the largest cost, count and burst: 2^53.
 const MaxCount = int64(1) << 53
 
-// Bounds of what one call may ask for.
-const (
-	MostLogged  = int64(100000) // the counts of all its rates of sliding_log
-	MostBuckets = int64(5000)   // those of sliding_window
-	MostLeases  = int64(5000)   // the count of concurrency
-)
-
 // MaxPeriodMS is the longest period, and the longest time to refill: 36500 days.
 const MaxPeriodMS = int64(36500) * 86400000
 
-// A Period is K units, written as "10s".
-type Period struct {
-	K    int64
-	Unit string // ms, s, m, h or d
+// A Rate is one rate of a limit: n/period [option=value ...].
+type Rate struct {
+	N       int64
+	Period  string   // as in "10s"; of concurrency: the lease
+	Options []string // as in "burst=5"
+}
+
+func (r Rate) String() string {
+	return strings.Join(append([]string{fmt.Sprintf("%d/%s", r.N, r.Period)}, r.Options...), " ")
 }
 
 var unitMS = map[string]int64{"ms": 1, "s": 1000, "m": 60000, "h": 3600000, "d": 86400000}
 
 // MS is the period in milliseconds.
-func (p Period) MS() int64 { return p.K * unitMS[p.Unit] }
-
-func (p Period) String() string {
-	if p.K == 1 {
-		return p.Unit
+func (r Rate) MS() int64 {
+	unit := strings.TrimLeft(r.Period, "0123456789")
+	k, err := strconv.ParseInt(strings.TrimSuffix(r.Period, unit), 10, 64)
+	if err != nil {
+		k = 1
 	}
-	return fmt.Sprintf("%d%s", p.K, p.Unit)
+	return k * unitMS[unit]
 }
 
-// A Rate is one rate of a limit. Options that its algorithm does not have are zero.
-type Rate struct {
-	N       int64
-	Period  Period // of concurrency: the lease
-	Burst   int64  // gcra, leaky_bucket, token_bucket; 0: n
-	Buckets int64  // sliding_window; 0: 1
-	Align   bool   // fixed_window: align=clock
+// number is the value of an option, or other if the rate does not have it.
+func (r Rate) number(option string, other int64) int64 {
+	for _, word := range r.Options {
+		if name, value, _ := strings.Cut(word, "="); name == option {
+			n, _ := strconv.ParseInt(value, 10, 64)
+			return n
+		}
+	}
+	return other
 }
 
-func (r Rate) String() string {
-	text := fmt.Sprintf("%d/%s", r.N, r.Period)
-	if r.Burst > 0 {
-		text += fmt.Sprintf(" burst=%d", r.Burst)
-	}
-	if r.Buckets > 0 {
-		text += fmt.Sprintf(" buckets=%d", r.Buckets)
-	}
-	if r.Align {
-		text += " align=clock"
-	}
-	return text
-}
+func (r Rate) has(word string) bool { return slices.Contains(r.Options, word) }
 
 // Capacity is how much can be taken at once.
-func (r Rate) Capacity() int64 {
-	if r.Burst > 0 {
-		return r.Burst
-	}
-	return r.N
-}
+func (r Rate) Capacity() int64 { return r.number("burst", r.N) }
 
-func (r Rate) periodUS() int64 { return r.Period.MS() * 1000 }
-
-// interval is the emission interval T = P/n in microseconds.
-func (r Rate) interval() *big.Rat { return big.NewRat(r.periodUS(), r.N) }
-
-// EmissionUS is the emission interval P/n in microseconds, rounded down.
-func (r Rate) EmissionUS() int64 { return r.periodUS() / r.N }
-
-// RefillMS is the time to refill from empty, capacity/n periods, in milliseconds, rounded up.
-func (r Rate) RefillMS() int64 {
-	refill := new(big.Int).Mul(big.NewInt(r.Capacity()), big.NewInt(r.Period.MS()))
-	refill.Add(refill, big.NewInt(r.N-1))
-	refill.Div(refill, big.NewInt(r.N))
-	if !refill.IsInt64() {
-		return 1 << 62
-	}
-	return refill.Int64()
-}
-
-// rounded is the emission interval in microseconds as the library counts with it, and in how many parts. Where 2bTq, q
-// being its denominator, is above 2^53, it is rounded up, past it, to the finest power of two of a part of a microsecond
-// for which it is not.
-func (r Rate) rounded() (interval *big.Rat, parts *big.Int) {
-	exact := r.interval()
-	fits := func(parts *big.Int) bool {
-		return new(big.Int).Mul(parts, big.NewInt(2*r.Capacity())).Cmp(big.NewInt(MaxCount)) <= 0
-	}
-	if fits(exact.Num()) {
-		return exact, exact.Num()
-	}
-	split := func(us int64) *big.Int {
-		n := floor(new(big.Rat).Mul(exact, big.NewRat(us, 1)))
-		return n.Add(n, big.NewInt(1))
-	}
-	us := int64(1)
-	for fits(split(2 * us)) {
-		us *= 2
-	}
-	return new(big.Rat).SetFrac(split(us), big.NewInt(us)), split(us)
-}
-
-// TooFine tells whether the library refuses the rate for gcra and leaky_bucket: it would be rounded by more than a ten
-// millionth.
-func (r Rate) TooFine() bool {
-	interval, parts := r.rounded()
-	return interval.Cmp(r.interval()) != 0 && parts.Cmp(big.NewInt(10000000)) < 0
-}
+// Refill is how long so many units take to come back, in ms.
+func (r Rate) Refill(units int64) *big.Rat { return times(units, big.NewRat(r.MS(), r.N)) }
 
 // A Limit is an algorithm and its rates. All rates are of the one algorithm.
 type Limit struct {
@@ -135,44 +64,127 @@ type Limit struct {
 
 // String is the limit as a caller writes it.
 func (l Limit) String() string {
-	if l.Algorithm == Concurrency {
-		return fmt.Sprintf("concurrency %d lease=%s", l.Rates[0].N, l.Rates[0].Period)
+	if l.algorithm().Leases {
+		return fmt.Sprintf("%s %d lease=%s", l.Algorithm, l.Rates[0].N, l.Rates[0].Period)
 	}
 	rates := make([]string, len(l.Rates))
 	for i, r := range l.Rates {
 		rates[i] = r.String()
 	}
-	text := strings.Join(rates, ", ")
-	if l.Algorithm == GCRA {
-		return text
+	if l.Algorithm == "gcra" {
+		return strings.Join(rates, ", ")
 	}
-	return l.Algorithm + " " + text
+	return l.Algorithm + " " + strings.Join(rates, ", ")
 }
 
-// keptAs is the algorithm as which the limit's state is kept.
-func (l Limit) keptAs() string {
-	if l.Algorithm == LeakyBucket {
-		return GCRA
+// A Policy is a name for limits, or without a name one limit that is written in the call.
+type Policy struct {
+	Name          string
+	Limits        []Limit
+	Shadow, Track bool
+}
+
+// String is what a caller writes.
+func (p Policy) String() string {
+	if p.Name == "" {
+		return p.Limits[0].String()
 	}
-	return l.Algorithm
+	return "@" + p.Name
 }
 
-// WholeMS tells whether the limit is decided in whole milliseconds.
-func (l Limit) WholeMS() bool {
-	switch l.Algorithm {
-	case FixedWindow, SlidingWindow, Concurrency:
-		return true
-	case GCRA, LeakyBucket:
-		return len(l.Rates) == 1 && l.Rates[0].keptInMS()
+// Algorithms are all that limits can name. Each file of an algorithm adds its own.
+var Algorithms = map[string]*Algorithm{}
+
+// An Algorithm is what the model knows of one.
+type Algorithm struct {
+	// Options are for each option the words that are worth a try with a rate.
+	Options map[string]func(r Rate) []string
+	// Leases: the algorithm is for acquire, renew and release, and the rest does not matter.
+	Leases bool
+	// Open returns how a rate finds its state at a moment; was is nil for one that has not been written.
+	Open func(r Rate, was state, at moment) state
+	// Keeps is the algorithm whose state this one keeps, if it is another's.
+	Keeps string
+	// Delays: an allowed call is told to wait until those before it have left.
+	Delays bool
+	// Refuses tells whether a limit cannot be, beyond what holds for all algorithms.
+	Refuses func(l Limit) bool
+	// Bound is what a rate asks for of that of which a call, and a limit, may ask for Most; nil for no bound.
+	Bound func(r Rate) int64
+	Most  int64
+}
+
+// A state is how one rate stands at a moment. It never changes: its methods return another.
+type state interface {
+	left() int64          // how many units could be taken
+	take(c int64) state   // of what is left, or of units that another algorithm has counted
+	refund(c int64) state // never beyond full
+}
+
+// counts is a state that tells another algorithm how many units it has counted.
+type counts interface{ counted() int64 }
+
+// A moment is when, and how, a state is looked at.
+type moment struct {
+	us      int64 // since the epoch
+	several bool  // the limit has several rates
+	room    int64 // how many units are left in a state that replaces one which this limit cannot have reached
+}
+
+func (at moment) ms() int64 { return at.us / 1000 }
+
+func (l Limit) algorithm() *Algorithm { return Algorithms[l.Algorithm] }
+
+// keeper is the algorithm whose state the limit keeps.
+func (l Limit) keeper() *Algorithm {
+	if a := l.algorithm(); a.Keeps != "" {
+		return Algorithms[a.Keeps]
 	}
-	return false
+	return l.algorithm()
 }
 
-// keptInMS tells whether gcra keeps the rate's TAT in milliseconds: T is at least one, and 2bTq, q being the denominator
-// of T, is not above 2^53.
-func (r Rate) keptInMS() bool {
-	most := new(big.Int).Mul(big.NewInt(2*r.Capacity()), r.intervalMS().Num())
-	return r.Period.MS() >= r.N && most.Cmp(big.NewInt(MaxCount)) <= 0
+func (l Limit) asks() (sum int64) {
+	for _, r := range l.Rates {
+		if bound := l.algorithm().Bound; bound != nil {
+			sum += bound(r)
+		}
+	}
+	return sum
 }
 
-func (r Rate) intervalMS() *big.Rat { return big.NewRat(r.Period.MS(), r.N) }
+// Refused tells whether the library refuses the limit.
+func (l Limit) Refused() bool {
+	for _, r := range l.Rates {
+		if r.Refill(r.Capacity()).Cmp(whole(MaxPeriodMS)) > 0 {
+			return true
+		}
+	}
+	a := l.algorithm()
+	return a.Refuses != nil && a.Refuses(l) || a.Bound != nil && l.asks() > a.Most
+}
+
+// numbered are the words of an option with these values.
+func numbered(option string, values ...int64) (words []string) {
+	for _, value := range values {
+		words = append(words, fmt.Sprintf("%s=%d", option, value))
+	}
+	return words
+}
+
+// Exact arithmetic.
+
+func whole(n int64) *big.Rat             { return big.NewRat(n, 1) }
+func plus(a, b *big.Rat) *big.Rat        { return new(big.Rat).Add(a, b) }
+func minus(a, b *big.Rat) *big.Rat       { return new(big.Rat).Sub(a, b) }
+func times(k int64, r *big.Rat) *big.Rat { return new(big.Rat).Mul(whole(k), r) }
+func over(a, b *big.Rat) *big.Rat        { return new(big.Rat).Quo(a, b) }
+func quotient(r *big.Rat) *big.Int       { return new(big.Int).Div(r.Num(), r.Denom()) }
+func floor(r *big.Rat) int64             { return quotient(r).Int64() }
+func ceil(r *big.Rat) int64              { return -floor(new(big.Rat).Neg(r)) }
+
+func larger(a, b *big.Rat) *big.Rat {
+	if a.Cmp(b) > 0 {
+		return a
+	}
+	return b
+}

@@ -2,102 +2,82 @@ package model
 
 import "slices"
 
-// taken are units taken at one time, in microseconds.
-type taken struct{ at, units int64 }
-
-// slidingLog is the standing, and []taken what is kept: all units in the order in which they were taken.
-type slidingLog struct {
-	n, period, now int64
-	log            []taken // those that count
-	over           []taken // those before them that have left the window, while they are at most half of the log
+func init() {
+	Algorithms["sliding_log"] = &Algorithm{Open: openLog, Bound: func(r Rate) int64 { return r.N }, Most: 100000}
 }
 
-func standSlidingLog(r Rate, saved any, c int64, now instant) *slidingLog {
-	s := &slidingLog{n: r.N, period: r.periodUS(), now: int64(now)}
-	all, _ := saved.([]taken)
-	for _, unit := range all {
-		if unit.at > s.now-s.period {
-			s.log = append(s.log, unit)
-		} else {
-			s.over = append(s.over, unit)
+// log is what sliding_log keeps: when units were taken, in order.
+type log struct {
+	n, now, since int64   // what was taken after since counts
+	taken         []taken // in order; those that have left the window first
+}
+
+type taken struct{ us, units int64 }
+
+func openLog(r Rate, was state, at moment) state {
+	l := log{n: r.N, now: at.us, since: at.us - 1000*r.MS()}
+	old, _ := was.(log)
+	l.taken = old.taken
+	// The unit with exactly n - 1 younger ones.
+	younger := int64(0)
+	for _, t := range slices.Backward(l.taken) {
+		if younger += t.units; younger >= r.N {
+			if t.us > l.now {
+				l.taken = nil
+				return l.take(r.N - at.room)
+			}
+			break
 		}
 	}
-	if 2*len(s.over) > len(all) {
-		s.over = nil
-	}
-	if s.units() >= s.n && s.nthNewest(s.n) > s.now {
-		s.log, s.over = nil, nil
-		s.charge(s.n - room(c, s.n))
-	}
-	return s
+	return l
 }
 
-func units(log []taken) int64 {
-	sum := int64(0)
-	for _, unit := range log {
-		sum += unit.units
+func sum(list []taken) (units int64) {
+	for _, t := range list {
+		units += t.units
 	}
-	return sum
+	return units
 }
 
-func (s *slidingLog) units() int64 { return units(s.log) }
-
-// nthNewest is when the unit was taken that has exactly n-1 younger ones.
-func (s *slidingLog) nthNewest(n int64) int64 {
-	for _, unit := range slices.Backward(s.log) {
-		if n -= unit.units; n <= 0 {
-			return unit.at
-		}
+// gone is how many of the calls have left the window.
+func (l log) gone() int {
+	at := slices.IndexFunc(l.taken, func(t taken) bool { return t.us > l.since })
+	if at < 0 {
+		return len(l.taken)
 	}
-	panic("the log has fewer units")
+	return at
 }
 
-func (s *slidingLog) fits(c int64) bool { return s.units()+c <= s.n }
+func (l log) left() int64 { return max(0, l.n-sum(l.taken[l.gone():])) }
 
-// wait is until as many of the oldest have left as are in the way.
-func (s *slidingLog) wait(c int64) int64 {
-	inTheWay := s.units() + c - s.n
-	return ceilMS(s.nthNewest(s.units()-inTheWay+1) + s.period - s.now)
-}
-
-func (s *slidingLog) delay() int64 { return 0 }
-
-func (s *slidingLog) charge(c int64) {
+// take drops what has left the window if that is more than half of the calls.
+func (l log) take(c int64) state {
 	if c == 0 {
-		return
+		return l
 	}
-	at := s.now
-	if len(s.log) > 0 {
-		at = max(at, s.log[len(s.log)-1].at)
+	if gone := l.gone(); 2*gone > len(l.taken) {
+		l.taken = l.taken[gone:]
 	}
-	s.log = append(slices.Clone(s.log), taken{at, c})
+	us := l.now
+	if len(l.taken) > 0 {
+		us = max(us, l.taken[len(l.taken)-1].us)
+	}
+	l.taken = append(slices.Clone(l.taken), taken{us, c})
+	return l
 }
 
-func (s *slidingLog) refund(c int64) {
-	s.log, s.over = slices.Clone(s.log), nil
-	for c > 0 && len(s.log) > 0 {
-		last := &s.log[len(s.log)-1]
+func (l log) refund(c int64) state {
+	l.taken = slices.Clone(l.taken[l.gone():])
+	for c > 0 && len(l.taken) > 0 {
+		last := &l.taken[len(l.taken)-1]
 		back := min(c, last.units)
 		last.units -= back
 		c -= back
 		if last.units == 0 {
-			s.log = s.log[:len(s.log)-1]
+			l.taken = l.taken[:len(l.taken)-1]
 		}
 	}
+	return l
 }
 
-func (s *slidingLog) remaining() int64 { return max(0, s.n-s.units()) }
-
-func (s *slidingLog) full() int64 {
-	if len(s.log) == 0 {
-		return s.now
-	}
-	return s.log[len(s.log)-1].at + s.period
-}
-
-func (s *slidingLog) reset() int64  { return ceilMS(s.full() - s.now) }
-func (s *slidingLog) fullAt() int64 { return ceilMS(s.full()) }
-
-func (s *slidingLog) save() any {
-	return slices.Concat(s.over, s.log)
-}
+func (l log) counted() int64 { return sum(l.taken) }

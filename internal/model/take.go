@@ -1,132 +1,180 @@
 package model
 
-// decide returns take, peek and refund.
-func (m *Model) decide(c Call) (any, string) {
-	if e := m.keys[c.OnceKey]; c.OnceMS > 0 && e != nil {
-		if e.kind != keptReply {
-			return nil, "BADSTATE"
-		}
-		return e.reply, ""
+import "slices"
+
+// in returns the standings of a group.
+func in(all []*standing, group int) []*standing {
+	return slices.DeleteFunc(slices.Clone(all), func(s *standing) bool { return s.group != group })
+}
+
+// fit lowers the cost to the units that fit everywhere, from 1 to c (UPTO), and returns them, 0 if not even one fits.
+func fit(group []*standing, c int64) int64 {
+	for _, s := range group {
+		c = min(c, s.cost, s.left())
 	}
-	if e := m.keys[c.Usage]; e != nil && e.kind != usageRecord {
+	for _, s := range group {
+		s.cost = max(1, c)
+	}
+	return c
+}
+
+// allow tells whether all rates of a group have room for their cost.
+func allow(group []*standing) bool {
+	for _, s := range group {
+		s.denies = s.blocked > 0 || s.cost > s.left()
+	}
+	return !slices.ContainsFunc(group, func(s *standing) bool { return s.denies })
+}
+
+func (m *Model) charge(group []*standing) {
+	for _, s := range group {
+		if s.cost > 0 {
+			if s.limit.algorithm().Delays {
+				s.delay = s.reset(m.now)
+			}
+			s.state, s.changed = s.state.take(s.cost), true
+		}
+	}
+}
+
+// take decides a call of take or peek. Each shadow policy decides for itself, and is charged only if the call passes.
+func (m *Model) take(c Call) (any, string) {
+	if e, ok := m.keys[c.OnceKey]; ok && c.OnceMS > 0 {
+		if kept, ok := e.holds.(reply); ok {
+			return []any(kept), ""
+		}
 		return nil, "BADSTATE"
 	}
-	holdings := make([]*holding, len(c.Keys))
-	for i, key := range c.Keys {
-		cost := c.cost(i)
-		if c.Upto {
-			cost = min(cost, leastCapacity(c.Limits))
+	all, groups, reason := m.open(c)
+	if reason != "" {
+		return nil, reason
+	}
+	if e, ok := m.keys[c.Usage]; ok {
+		if _, ok := e.holds.(*usage); !ok {
+			return nil, "BADSTATE"
 		}
-		h, reason := m.open(key, c.Limits[i], cost, c.Verb == Refund)
-		if reason != "" {
-			return nil, reason
+	}
+	fits := func(group []*standing, units int64) int64 {
+		if c.Upto && c.cost(0) > 0 {
+			return fit(group, units)
 		}
-		holdings[i] = h
+		return c.cost(0)
 	}
-	if c.Verb == Refund {
-		return m.refund(holdings), ""
+	enforced := in(all, 0)
+	units := fits(enforced, c.cost(0))
+	passes := allow(enforced)
+	if passes {
+		m.charge(enforced)
 	}
-	if c.Upto && holdings[0].cost > 0 {
-		fit(holdings)
+	for i, name := range groups {
+		group := in(all, i+1)
+		fits(group, max(1, units))
+		switch allows := allow(group); {
+		case passes && allows:
+			m.charge(group)
+		case passes && c.Verb == Take:
+			m.ShadowDenied[name]++
+		}
 	}
-	reply := m.take(holdings, c.Verb == Take)
-	allowed, cost := reply[0] == int64(1), c.cost(0)
+	answer := m.answer(c, all, len(groups) > 0)
+	if c.Verb == Peek {
+		return answer, ""
+	}
+	if m.save(c, all) && c.OnceMS > 0 {
+		m.put(c.OnceKey, reply(answer), m.ms()+c.OnceMS)
+	}
 	if c.Upto {
-		cost = 0
-		if allowed {
-			cost = holdings[0].cost
-		}
-		reply[0] = cost
+		units = answer[0].(int64)
 	}
-	if c.Verb == Take {
-		m.keep(c, allowed, reply)
-		if c.Usage != "" {
-			m.track(c.Usage, allowed, cost)
-		}
+	if c.Usage != "" {
+		m.track(c.Usage, passes, units)
 	}
-	return reply, ""
+	return answer, ""
 }
 
-func leastCapacity(limits []Limit) int64 {
-	least := MaxCount
-	for _, l := range limits {
-		for _, r := range l.Rates {
-			least = min(least, r.Capacity())
+// refund gives back to all keys of a group or, if one is blocked, to none.
+func (m *Model) refund(c Call) (any, string) {
+	all, groups, reason := m.open(c)
+	if reason != "" {
+		return nil, reason
+	}
+	for i := range len(groups) + 1 {
+		group := in(all, i)
+		blocked := slices.ContainsFunc(group, func(s *standing) bool { return s.blocked > 0 })
+		for _, s := range group {
+			if s.cost > 0 && !blocked {
+				s.state, s.changed = s.state.refund(s.cost), true
+			}
+			s.cost, s.denies = 0, s.blocked > 0
 		}
 	}
-	return least
+	m.save(c, all)
+	return m.answer(c, all, len(groups) > 0), ""
 }
 
-// fit lowers the cost to the units that fit everywhere, and to 1 if not even that fits (UPTO).
-func fit(holdings []*holding) {
-	units := holdings[0].cost
-	for _, h := range holdings {
-		for _, s := range h.rates {
-			if h.blocked > 0 {
-				units = 0
-			} else {
-				units = min(units, s.remaining())
-			}
-		}
+// answer is the reply to a call; with a shadow policy in it three more elements say what it would be if there were none.
+func (m *Model) answer(c Call, all []*standing, shadows bool) []any {
+	would := m.sum(c, all)
+	if !shadows {
+		return would
 	}
-	for _, h := range holdings {
-		h.cost = max(1, units)
+	answer := slices.Clone(would)
+	if enforced := in(all, 0); len(enforced) > 0 {
+		answer = m.sum(c, enforced)
+	} else if answer[0], answer[3] = int64(1), int64(0); c.Upto {
+		answer[0] = c.cost(0)
 	}
+	return append(answer, would[0], would[3], would[5])
 }
 
-// take charges all holdings or none, and writes them if it is to.
-func (m *Model) take(holdings []*holding, write bool) []any {
-	var all [][]verdict
-	allowed, wait := true, int64(0)
-	for i, h := range holdings {
-		verdicts := h.judge(i + 1)
-		for _, v := range verdicts {
-			allowed = allowed && v.allowed
+// sum makes one decision of all standings: the least remaining, the longest waits, and the binding rate, which is the
+// first that denies, else the first with least remaining.
+func (m *Model) sum(c Call, all []*standing) []any {
+	binding, units, least := all[0], all[0].cost, all[0].left()
+	wait, delay, reset := int64(0), int64(0), int64(0)
+	for _, s := range all {
+		left := s.left()
+		if s.denies && !binding.denies || !binding.denies && left < binding.left() {
+			binding = s
 		}
-		all = append(all, verdicts)
-	}
-	var flat []verdict
-	for i, h := range holdings {
-		if allowed && h.cost > 0 {
-			for _, s := range h.rates {
-				wait = max(wait, s.delay())
-				s.charge(h.cost)
-			}
-			if write {
-				m.save(h)
+		if s.denies && wait >= 0 {
+			if wait = max(wait, s.wait(m.now)); s.wait(m.now) < 0 {
+				wait = -1
 			}
 		}
-		h.look(all[i])
-		flat = append(flat, all[i]...)
+		units, least = min(units, s.cost), min(least, left)
+		delay, reset = max(delay, s.delay), max(reset, s.reset(m.now))
 	}
-	return sum(flat, wait)
+	allowed := int64(1)
+	switch {
+	case binding.denies:
+		allowed, delay = 0, wait
+	case c.Upto:
+		allowed = units
+	}
+	return []any{allowed, binding.rate().Capacity(), least, delay, reset, int64(binding.index)}
 }
 
-// refund gives back to all holdings or, if one is blocked, to none.
-func (m *Model) refund(holdings []*holding) []any {
-	blocked := false
-	for _, h := range holdings {
-		blocked = blocked || h.blocked > 0
-	}
-	var flat []verdict
-	for i, h := range holdings {
-		if !blocked && h.cost > 0 {
-			for _, s := range h.rates {
-				s.refund(h.cost)
+// save stores what has changed, and tells whether anything has. Nothing is kept of a rate that is full.
+func (m *Model) save(c Call, all []*standing) (any bool) {
+	for i, key := range c.Keys {
+		held, until := limiter{}, int64(0)
+		for _, s := range all {
+			if s.index != i+1 || !s.changed {
+				continue
 			}
-			if m.keys[h.key] != nil {
-				m.save(h)
+			var kept state
+			if b := s.rate().Capacity(); s.left() < b {
+				kept = s.state
+				ms := (m.now + 999) / 1000
+				until = max(until, ms+s.after(ms*1000, b))
 			}
+			held.algorithm, held.rates = s.limit.keeper(), append(held.rates, kept)
 		}
-		verdicts := make([]verdict, len(h.rates))
-		for j, r := range h.limit.Rates {
-			verdicts[j] = verdict{index: i + 1, capacity: r.Capacity(), allowed: h.blocked == 0, wait: h.blocked}
-			if h.blocked > 0 {
-				verdicts[j].capacity = h.limit.Rates[0].Capacity()
-			}
+		if held.algorithm != nil {
+			any = true
+			m.put(key, held, until)
 		}
-		h.look(verdicts)
-		flat = append(flat, verdicts...)
 	}
-	return sum(flat, 0)
+	return any
 }

@@ -1,69 +1,62 @@
 package model
 
-import "slices"
+import (
+	"maps"
+	"slices"
+)
 
 const (
 	minuteMS = 60000
 	dayMS    = 86400000
-	series   = 60
 )
 
+// usage is what TRACK counts.
 type usage struct {
 	allowed, denied, cost, first, last int64
-	minutes                            []minute // by their beginning
+
+	minutes map[int64][2]int64 // allowed and denied, by when the minute begins, in ms
 }
 
-type minute struct{ start, allowed, denied int64 }
+// within tells whether a minute is that of ms, or one of the 59 before it.
+func within(minute, ms int64) bool { return minute <= ms && minute > ms-ms%minuteMS-60*minuteMS }
 
-// track counts a decision. cost is that of the first limit.
+// track counts a decision.
 func (m *Model) track(key string, allowed bool, cost int64) {
-	now := m.now.ms()
-	u := &usage{first: now}
-	if e := m.keys[key]; e != nil {
-		u = e.usage
+	now := m.ms()
+	u, ok := m.keys[key].holds.(*usage)
+	if !ok {
+		u = &usage{first: now, minutes: map[int64][2]int64{}}
 	}
 	u.last = now
-	start := now / minuteMS * minuteMS
-	at, found := slices.BinarySearchFunc(u.minutes, start, func(b minute, start int64) int { return int(b.start - start) })
-	if !found {
-		u.minutes = slices.Insert(u.minutes, at, minute{start: start})
-	}
-	var first bool
+	minute := u.minutes[now-now%minuteMS]
 	if allowed {
 		u.allowed++
-		u.cost += cost
-		u.minutes[at].allowed++
-		first = u.minutes[at].allowed == 1
+		u.cost = min(MaxCount, u.cost+cost)
+		minute[0]++
 	} else {
 		u.denied++
-		u.minutes[at].denied++
-		first = u.minutes[at].denied == 1
+		minute[1]++
 	}
-	if first {
-		u.minutes = slices.DeleteFunc(u.minutes, func(b minute) bool {
-			return b.start <= start-series*minuteMS || b.start > start
-		})
+	u.minutes[now-now%minuteMS] = minute
+	if allowed && minute[0] == 1 || !allowed && minute[1] == 1 { // the first of its kind in the minute
+		maps.DeleteFunc(u.minutes, func(start int64, _ [2]int64) bool { return !within(start, now) })
 	}
-	m.keys[key] = &entry{kind: usageRecord, until: now + dayMS, usage: u}
+	m.put(key, u, now+dayMS)
 }
 
-// usage returns what was counted.
 func (m *Model) usage(key string) (any, string) {
-	u := &usage{}
-	if e := m.keys[key]; e != nil {
-		if e.kind != usageRecord {
-			return nil, "BADSTATE"
-		}
-		u = e.usage
+	u, ok := m.keys[key].holds.(*usage)
+	if _, exists := m.keys[key]; exists && !ok {
+		return nil, "BADSTATE"
+	} else if !ok {
+		u = &usage{}
 	}
-	minutes := []any{}
-	last := u.last / minuteMS * minuteMS
-	for _, b := range u.minutes {
-		if b.start > last || b.start <= last-series*minuteMS {
-			continue
+	series := []any{}
+	for _, start := range slices.Sorted(maps.Keys(u.minutes)) {
+		if within(start, u.last) {
+			series = append(series, []any{start, u.minutes[start][0], u.minutes[start][1]})
 		}
-		minutes = append(minutes, []any{b.start, b.allowed, b.denied})
 	}
 	return []any{"allowed", u.allowed, "denied", u.denied, "cost", u.cost, "first_ms", u.first, "last_ms", u.last,
-		"interval_ms", int64(minuteMS), "series", minutes}, ""
+		"interval_ms", int64(minuteMS), "series", series}, ""
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -12,7 +13,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/model/generate"
 )
 
-// A Server runs the library.
+// A Server runs the library that generate.Library builds.
 type Server interface {
 	SetTime(us int64) error
 	// Do runs a command. An error reply of the server is a Refusal; any other error means that the server has failed.
@@ -25,7 +26,7 @@ type Refusal string
 func (r Refusal) Error() string { return string(r) }
 
 // keys are all keys that the generated calls use.
-var keys = []string{"{v}:a", "{v}:b", "{v}:c", "{v}:leases", "{v}:request1", "{v}:request2", "{v}:usage"}
+var keys = []string{"{v}:a", "{v}:b", "{v}:c", "{v}:d", "{v}:leases", "{v}:request1", "{v}:request2", "{v}:usage"}
 
 // Run runs the steps on an empty server, and returns how the first of them that differs does, with all that led to it.
 //
@@ -42,12 +43,42 @@ func Run(s Server, steps []generate.Step) error {
 	if err := s.SetTime(r.now); err != nil {
 		return err
 	}
+	before, err := r.shadowDenied()
+	if err != nil {
+		return err
+	}
 	for i, step := range steps {
 		if err := r.step(step); err != nil {
 			return fmt.Errorf("step %d: %w\n%s", i+1, err, r.transcript.String())
 		}
 	}
-	return nil
+	after, err := r.shadowDenied()
+	for name, count := range after {
+		if count -= before[name]; count != r.model.ShadowDenied[name] {
+			return fmt.Errorf("the shadow policy %s would have denied %d calls by ratelimit_info, %d by the model\n%s", name, count,
+				r.model.ShadowDenied[name], r.transcript.String())
+		}
+	}
+	return err
+}
+
+// shadowDenied is what ratelimit_info says of each shadow policy.
+func (r *run) shadowDenied() (map[string]int64, error) {
+	info, err := r.server.Do("FCALL_RO", "ratelimit_info", "0")
+	if err != nil {
+		return nil, err
+	}
+	fields, _ := info.([]any)
+	at := slices.Index(fields, any("shadow_denied"))
+	if at < 0 {
+		return nil, fmt.Errorf("ratelimit_info says nothing of shadow_denied: %v", info)
+	}
+	counts := map[string]int64{}
+	list := fields[at+1].([]any)
+	for i := 0; i < len(list); i += 2 {
+		counts[list[i].(string)] = list[i+1].(int64)
+	}
+	return counts, nil
 }
 
 type run struct {
@@ -82,11 +113,11 @@ func (r *run) step(s generate.Step) error {
 	want := r.want(c)
 	fmt.Fprintf(&r.transcript, "%14d us  %s\n                   -> %s\n", r.now-generate.StartUS, show(c.Words()), got)
 	if got != want {
-		return fmt.Errorf("the library answers %s, the model %s", got, want)
+		return fmt.Errorf("the library returns %s, the model %s", got, want)
 	}
 	// The peek has no ONCE and no TRACK: their keys, too, may be why the take is refused.
 	if peeked != "" && !repeated && peeked != got && !strings.HasPrefix(got, "RATELIMIT") {
-		return fmt.Errorf("peek answered %s, the take after it %s", peeked, got)
+		return fmt.Errorf("peek returned %s, the take after it %s", peeked, got)
 	}
 	if changesNothing(c, got) {
 		if err := r.unchanged(c, before); err != nil {
@@ -163,6 +194,9 @@ func (r *run) peek(c model.Call, before []any) (string, error) {
 func changesNothing(c model.Call, got string) bool {
 	if c.Verb == model.Peek || c.Verb == model.Usage || strings.HasPrefix(got, "RATELIMIT") {
 		return true
+	}
+	if c.Verb == model.Refund && slices.ContainsFunc(c.Limits, func(p model.Policy) bool { return p.Shadow }) {
+		return false // what a shadow policy gets back it gets apart
 	}
 	return strings.HasPrefix(got, "[0 ")
 }

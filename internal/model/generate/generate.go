@@ -69,8 +69,8 @@ func Steps() *rapid.Generator[[]Step] {
 
 // pool is what one sequence draws its calls from.
 type pool struct {
-	limits []model.Limit // for the limiter keys
-	leases []model.Limit
+	limits []model.Policy // for the limiter keys
+	leases []model.Policy
 	only   string // the verbs that come often: "", "leases" or "usage"
 }
 

@@ -1,44 +1,54 @@
 package generate
 
 import (
-	"math/big"
+	"fmt"
+	"maps"
+	"slices"
 
 	"pgregory.net/rapid"
 
+	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/internal/model"
 )
 
-var algorithms = []string{
-	model.GCRA, model.GCRA, model.LeakyBucket, model.TokenBucket, model.FixedWindow, model.SlidingWindow, model.SlidingLog,
+// algorithms are the names that limits of take are drawn from; gcra, the usual one, comes twice.
+func algorithms() []string {
+	names := slices.Sorted(maps.Keys(model.Algorithms))
+	return append(slices.DeleteFunc(names, func(name string) bool { return model.Algorithms[name].Leases }), "gcra")
 }
 
-// limit draws a limit for take.
-func limit(t *rapid.T) model.Limit {
-	l := model.Limit{Algorithm: pick(t, algorithms...)}
-	for range pick(t, 1, 1, 1, 2, 3) {
-		l.Rates = append(l.Rates, rate(t, l.Algorithm))
+// limit draws a limit for take, or now and then a policy.
+func limit(t *rapid.T) model.Policy {
+	if pick(t, false, false, true) {
+		return pick(t, policies...)
 	}
-	return l
+	for tries := 1; ; tries++ {
+		l := model.Limit{Algorithm: pick(t, algorithms()...)}
+		for range pick(t, 1, 1, 1, 2, 3) {
+			l.Rates = append(l.Rates, rate(t, l.Algorithm))
+		}
+		if !l.Refused() || tries == 5 {
+			return written(l)
+		}
+	}
 }
 
-func leaseLimit(t *rapid.T) model.Limit {
-	return model.Limit{Algorithm: model.Concurrency, Rates: []model.Rate{{
-		N:      pick(t, int64(1), 2, 3, 5, model.MostLeases),
-		Period: pick(t, period(1, "ms"), period(7, "ms"), period(1, "s"), period(30, "s"), period(1, "h"), period(36500, "d")),
-	}}}
+func leaseLimit(t *rapid.T) model.Policy {
+	if pick(t, false, false, true) {
+		return pick(t, leasePolicies...)
+	}
+	n, period := pick(t, int64(1), 2, 3, 5, 10000, 10001), pick(t, "1ms", "7ms", "1s", "30s", "1h", "36500d")
+	return written(model.Limit{Algorithm: "concurrency", Rates: []model.Rate{{N: n, Period: period}}})
 }
 
-func period(k int64, unit string) model.Period { return model.Period{K: k, Unit: unit} }
+func written(l model.Limit) model.Policy { return model.Policy{Limits: []model.Limit{l}} }
 
 // plain are rates as people write them, the awkward ones among them.
 var plain = []model.Rate{
-	{N: 3, Period: period(3, "s")}, {N: 5, Period: period(10, "s")}, {N: 10, Period: period(1, "s")},
-	{N: 7, Period: period(1, "s")}, {N: 3, Period: period(10, "s")}, {N: 100, Period: period(1, "m")},
-	{N: 1, Period: period(365, "d")}, {N: 1000000, Period: period(1, "s")}, {N: 1000, Period: period(1, "h")},
-	{N: 13, Period: period(7, "ms")}, {N: 2, Period: period(3, "ms")},
-	{N: 999983, Period: period(1, "h")}, {N: 1, Period: period(1, "ms")}, {N: 1, Period: period(1, "s")},
-	{N: 9, Period: period(1, "d")}, {N: 60000007, Period: period(1, "d")},
-	{N: 1, Period: period(36500, "d")}, {N: 365, Period: period(36500, "d")},
+	{N: 3, Period: "3s"}, {N: 5, Period: "10s"}, {N: 10, Period: "s"}, {N: 7, Period: "1s"}, {N: 3, Period: "10s"},
+	{N: 100, Period: "m"}, {N: 1, Period: "365d"}, {N: 1000000, Period: "s"}, {N: 1000, Period: "h"}, {N: 13, Period: "7ms"},
+	{N: 2, Period: "3ms"}, {N: 999983, Period: "h"}, {N: 1, Period: "ms"}, {N: 1, Period: "s"}, {N: 9, Period: "d"},
+	{N: 60000007, Period: "d"}, {N: 1, Period: "36500d"}, {N: 365, Period: "36500d"},
 }
 
 func rate(t *rapid.T, algorithm string) model.Rate {
@@ -46,28 +56,60 @@ func rate(t *rapid.T, algorithm string) model.Rate {
 	if rapid.Bool().Draw(t, "any rate") {
 		r = model.Rate{
 			N:      pick(t, between(t, 1, 20), between(t, 1, 2000), between(t, 1, 1000000)),
-			Period: period(between(t, 1, 60), pick(t, "s", "ms", "m", "h", "d")),
+			Period: fmt.Sprintf("%d%s", between(t, 1, 60), pick(t, "s", "ms", "m", "h", "d")),
 		}
 	} else {
 		r = pick(t, plain...)
 	}
-	switch algorithm {
-	case model.GCRA, model.LeakyBucket, model.TokenBucket:
-		r.Burst = pick(t, 0, 0, 1, 2, r.N, 2*r.N, r.N+1, (r.N+1)/2, 10*r.N, between(t, 1, 100))
-		if r.RefillMS() > model.MaxPeriodMS || r.TooFine() {
-			r.Burst = 0
-		}
-	case model.SlidingLog:
-		r.N = min(r.N, model.MostLogged/9) // up to three rates on each of three keys
-	case model.FixedWindow:
-		r.Align = rapid.Bool().Draw(t, "align")
-	case model.SlidingWindow:
-		r.Buckets = pick(t, int64(0), 1, 2, 3, 5, 10, 60, model.MostBuckets/9/5*5)
-		if r.Buckets > 0 && r.Period.MS()%r.Buckets != 0 {
-			r.Buckets = 0
+	options := model.Algorithms[algorithm].Options
+	for _, option := range slices.Sorted(maps.Keys(options)) {
+		if word := pick(t, append(options[option](r), "", "")...); word != "" {
+			r.Options = append(slices.Clone(r.Options), word)
 		}
 	}
 	return r
+}
+
+// policies are those of the library that the generated calls are made of. Each sequence draws its own limits; these are
+// the same for all, and stand for what policies add: several keys, shadow and track.
+var policies = []model.Policy{
+	{Name: "one", Limits: []model.Limit{of("gcra", "5/10s")}},
+	{Name: "two", Limits: []model.Limit{of("gcra", "10/s"), of("sliding_log", "3/10s")}},
+	{Name: "track", Track: true, Limits: []model.Limit{of("fixed_window", "3/3s")}},
+	{Name: "shadow", Shadow: true, Limits: []model.Limit{of("gcra", "3/3s")}},
+	{Name: "shadow.two", Shadow: true, Limits: []model.Limit{of("token_bucket", "2/s", "5/10s"), of("fixed_window", "1/s")}},
+	{Name: "shadow.queue", Shadow: true, Limits: []model.Limit{of("leaky_bucket", "7/s")}},
+	{Name: "shadow.track", Shadow: true, Track: true, Limits: []model.Limit{of("sliding_window", "10/s")}},
+}
+
+var leasePolicies = []model.Policy{
+	{Name: "leases", Limits: []model.Limit{of("concurrency", "2/30s")}},
+	{Name: "shadow.leases", Shadow: true, Limits: []model.Limit{of("concurrency", "1/7s")}},
+}
+
+func of(algorithm string, rates ...string) model.Limit {
+	l := model.Limit{Algorithm: algorithm}
+	for _, text := range rates {
+		var r model.Rate
+		if _, err := fmt.Sscanf(text, "%d/%s", &r.N, &r.Period); err != nil {
+			panic(err)
+		}
+		l.Rates = append(l.Rates, r)
+	}
+	return l
+}
+
+// Library builds the library with the policies that the generated calls name.
+func Library() (functions.Build, error) {
+	var all []functions.Policy
+	for _, p := range slices.Concat(policies, leasePolicies) {
+		named := functions.Policy{Name: p.Name, Shadow: p.Shadow, Track: p.Track}
+		for i, l := range p.Limits {
+			named.Limits = append(named.Limits, functions.PolicyLimit{Key: fmt.Sprintf("key%d", i), Limit: l.String()})
+		}
+		all = append(all, named)
+	}
+	return functions.New(functions.WithPolicies(all...))
 }
 
 // cost draws a cost about the edges of a limit.
@@ -86,11 +128,8 @@ func cost(t *rapid.T, l model.Limit) int64 {
 	return 1
 }
 
-// emission is a rate's emission interval in microseconds, or at least one.
-func emission(r model.Rate) int64 { return max(1, r.EmissionUS()) }
-
-// afterUnits is when so many units have come back, in microseconds rounded down.
-func afterUnits(r model.Rate, units int64) int64 {
-	us := new(big.Int).Mul(big.NewInt(units), big.NewInt(r.Period.MS()*1000))
-	return us.Div(us, big.NewInt(r.N)).Int64()
+// refill is how long so many units take to come back, in microseconds rounded down, at least one.
+func refill(r model.Rate, units int64) int64 {
+	us, _ := r.Refill(units).Float64()
+	return max(1, int64(us*1000))
 }

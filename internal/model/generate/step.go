@@ -9,7 +9,7 @@ import (
 )
 
 var (
-	limiterKeys = []string{"{v}:a", "{v}:b", "{v}:c"}
+	limiterKeys = []string{"{v}:a", "{v}:b", "{v}:c", "{v}:d"}
 	leaseKeys   = []string{"{v}:leases"}
 	onceKeys    = []string{"{v}:request1", "{v}:request2"}
 	usageKeys   = []string{"{v}:usage"}
@@ -32,11 +32,9 @@ func (p pool) move(t *rapid.T) Move {
 	case "reset":
 		return Move{AfterReset, nudge(t)}
 	case "rate":
-		r := pick(t, append(slices.Clone(p.limits), p.leases...)...).Rates[0]
-		us := pick(t, emission(r), emission(r), r.Period.MS()*msUS, r.Period.MS()*msUS/2, afterUnits(r, between(t, 1, r.Capacity())))
-		if r.Buckets > 0 {
-			us = pick(t, us, r.Period.MS()/r.Buckets*msUS)
-		}
+		r := pick(t, slices.Concat(p.limits, p.leases)...).Limits[0].Rates[0]
+		period := r.MS() * msUS
+		us := pick(t, refill(r, 1), refill(r, 1), period, period/2, period/5, refill(r, between(t, 1, r.Capacity())))
 		return Move{US: pick(t, us, us, us, -us) + nudge(t)}
 	case "minutes":
 		return Move{US: between(t, 1, 70) * hourUS / 60}
@@ -66,7 +64,7 @@ func (p pool) call(t *rapid.T) model.Call {
 	case model.Take, model.Peek, model.Refund:
 		p.decision(t, &c)
 	case model.Reset, model.Block, model.Unblock:
-		c.Keys = keys(t, slices.Concat(limiterKeys, leaseKeys), 2)
+		c.Keys = keys(t, slices.Concat(limiterKeys, leaseKeys), 1, 2)
 		if c.Verb == model.Reset && rapid.Bool().Draw(t, "all") {
 			c.Keys = allKeys
 		}
@@ -74,26 +72,30 @@ func (p pool) call(t *rapid.T) model.Call {
 			c.BlockMS = pick(t, 1, 10, 1000, 60000, 3600000, between(t, 1, 100000))
 		}
 	case model.Acquire, model.Renew, model.Release:
-		c.Keys = keys(t, leaseKeys, 1)
-		c.Limits = []model.Limit{pick(t, p.leases...)}
+		c.Keys = keys(t, leaseKeys, 1, 1)
+		c.Limits = []model.Policy{pick(t, p.leases...)}
 		c.Lease = pick(t, leaseIDs...)
 	case model.Usage:
-		c.Keys = keys(t, usageKeys, 1)
+		c.Keys = keys(t, usageKeys, 1, 1)
 	}
 	return c
 }
 
 // decision fills in a call of take, peek or refund.
 func (p pool) decision(t *rapid.T, c *model.Call) {
-	c.Keys = keys(t, limiterKeys, pick(t, 1, 1, 1, 2, 3))
-	for range c.Keys {
-		c.Limits = append(c.Limits, pick(t, p.limits...))
+	most := pick(t, 1, 1, 1, 2, 3) // keys
+	var limits []model.Limit
+	tracks := false
+	for len(limits) < most {
+		policy := pick(t, p.limits...)
+		c.Limits, limits, tracks = append(c.Limits, policy), append(limits, policy.Limits...), tracks || policy.Track
 	}
+	c.Keys = keys(t, limiterKeys, len(limits), len(limits))
 	switch pick(t, "none", "one", "each") {
 	case "one":
-		c.Costs = []int64{cost(t, pick(t, c.Limits...))}
+		c.Costs = []int64{cost(t, pick(t, limits...))}
 	case "each":
-		for _, l := range c.Limits {
+		for _, l := range limits {
 			c.Costs = append(c.Costs, cost(t, l))
 		}
 	}
@@ -105,24 +107,21 @@ func (p pool) decision(t *rapid.T, c *model.Call) {
 	}
 	if pick(t, false, false, false, false, true) {
 		c.OnceMS = pick(t, 1, 1000, 60000, between(t, 1, 100000))
-		c.OnceKey = keys(t, onceKeys, 1)[0]
+		c.OnceKey = keys(t, onceKeys, 1, 1)[0]
 	}
-	if p.only == "usage" || pick(t, false, false, false, false, false, true) {
-		c.Usage = keys(t, usageKeys, 1)[0]
-	}
-	if all := c.AllKeys(); len(slices.Compact(slices.Sorted(slices.Values(all)))) < len(all) {
-		c.OnceMS, c.Usage = 0, "" // a key twice
+	c.Track = p.only == "usage" || pick(t, false, false, false, false, false, true)
+	if c.Track || tracks {
+		c.Usage = keys(t, usageKeys, 1, 1)[0]
 	}
 }
 
-// keys draws up to most different keys, now and then of those that are for another use.
-func keys(t *rapid.T, from []string, most int) []string {
+// keys draws different keys, now and then of those that are for another use.
+func keys(t *rapid.T, from []string, least, most int) []string {
 	if rapid.IntRange(0, 15).Draw(t, "other use") == 15 {
 		from = allKeys
 	}
 	first := rapid.IntRange(0, len(from)-1).Draw(t, "first key")
-	count := rapid.IntRange(1, most).Draw(t, "keys")
-	drawn := make([]string, count)
+	drawn := make([]string, rapid.IntRange(least, most).Draw(t, "keys"))
 	for i := range drawn {
 		drawn[i] = from[(first+i)%len(from)]
 	}
