@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '7e7e0439f690'
+local BUILD_ID = '4874b9893f2a'
 
 -- Time stands still during a call from Redis 7.2 on. Before, two commands of one call can see two milliseconds, so
 -- what is read of the clock must not be written back as a difference to "now". Valkey says 7.2.4 here, rightly.
@@ -396,7 +396,7 @@ function states.adopt(key, limit, at, cost)
   limit.fresh(limit, at)
   for i, rate in ipairs(limit.rates) do
     local state, most = list[at + i - 1], rate.capacity
-    if left > most / rate.count * rate.period then
+    if left * rate.count > most * rate.period then
       most = states.leaves_room(most, cost)
     end
     most = math.min(most, counted or math.ceil(left * rate.count / rate.period))
@@ -680,7 +680,7 @@ local function parse_rate(text, algorithm)
   wrong = algorithm.rate(rate)
   if wrong then
     return nil, wrong
-  elseif rate.capacity / rate.count * rate.period > LONGEST then
+  elseif rate.capacity * rate.period > LONGEST * rate.count then
     return nil, 'it takes longer than 36500d to refill; use a smaller burst or a faster rate'
   end
   return rate

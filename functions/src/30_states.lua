@@ -152,7 +152,7 @@ function states.adopt(key, limit, at, cost)
   limit.fresh(limit, at)
   for i, rate in ipairs(limit.rates) do
     local state, most = list[at + i - 1], rate.capacity
-    if left > most / rate.count * rate.period then
+    if left * rate.count > most * rate.period then
       most = states.leaves_room(most, cost)
     end
     most = math.min(most, counted or math.ceil(left * rate.count / rate.period))

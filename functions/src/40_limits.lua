@@ -120,7 +120,7 @@ local function parse_rate(text, algorithm)
   wrong = algorithm.rate(rate)
   if wrong then
     return nil, wrong
-  elseif rate.capacity / rate.count * rate.period > LONGEST then
+  elseif rate.capacity * rate.period > LONGEST * rate.count then
     return nil, 'it takes longer than 36500d to refill; use a smaller burst or a faster rate'
   end
   return rate
