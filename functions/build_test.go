@@ -66,27 +66,3 @@ func TestABuildWithoutItsMarksIsRefused(t *testing.T) {
 		t.Error("sources without algorithms were built")
 	}
 }
-
-func TestEveryAlgorithmHasItsVectors(t *testing.T) {
-	files, err := LoadVectors()
-	if err != nil {
-		t.Fatal(err)
-	}
-	have := map[string]bool{}
-	for _, file := range files {
-		have[file.Name] = true
-		if len(file.Vectors) == 0 || file.About == "" || file.StartUS == 0 {
-			t.Errorf("vectors/%s.json: no vectors, no about or no start_us", file.Name)
-		}
-	}
-	algorithms, err := sources.ReadDir("src/algorithms")
-	if err != nil || len(algorithms) == 0 {
-		t.Fatalf("no algorithms: %v", err)
-	}
-	for _, algorithm := range algorithms {
-		name := strings.TrimSuffix(algorithm.Name(), ".lua")
-		if !have[name] {
-			t.Errorf("src/algorithms/%s.lua has no vectors/%s.json", name, name)
-		}
-	}
-}

@@ -1,0 +1,181 @@
+package lua_test
+
+import (
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/model"
+)
+
+// probe goes to the end of the library's text, where its tables can be seen. It returns for every algorithm its name, the
+// names of its options, and "field: type" of its table; and, parsed from a limit of one and one of two rates, of the
+// limits and of their rates.
+const probe = `
+redis.register_function{function_name = 'probe', flags = {'no-writes'}, callback = function()
+  local list = {}
+  local function fields(of, what)
+    local seen = {}
+    for name, value in pairs(type(of) == 'table' and of or {}) do
+      seen[#seen + 1] = what .. name .. ': ' .. type(value)
+    end
+    return seen
+  end
+  for name, algorithm in pairs(algorithms) do
+    local options, limit_fields, rate_fields = {}, {}, {}
+    for option in pairs(algorithm.options or {}) do
+      options[#options + 1] = option
+    end
+    for i, text in ipairs{' 5/10s', ' 5/10s, 7/m'} do
+      local parsed, limit = pcall(limits.of, name .. text)
+      if parsed and limit and not algorithm.leases then
+        limit_fields[i], rate_fields[i] = fields(limit, 'limit.'), fields(limit.rates[i], 'rate.')
+      end
+    end
+    list[#list + 1] = {name, options, fields(algorithm, ''), limit_fields[1] or {}, limit_fields[2] or {}, rate_fields[1] or {},
+      rate_fields[2] or {}}
+  end
+  return list
+end}
+`
+
+// What the heads of src/40_limits.lua and, for an algorithm with save, of src/35_packed.lua ask for.
+var (
+	ofAlgorithm = []string{"name: string", "options: table", "rate: function", "limit: function", "holds: function"}
+	ofPacked    = []string{"open: function"}
+	ofLeases    = []string{"name: string", "holds: function", "leases: function", "acquire: function", "renew: function", "release: function"}
+	ofLimit     = []string{"limit.open: function", "limit.fresh: function", "limit.reopen: function", "limit.write: function"}
+	ofRate      = []string{"rate.capacity: number", "rate.charge: function", "rate.refund: function", "rate.spend: function", "rate.wait: function"}
+)
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// section is what follows a heading, up to the next.
+func section(text, heading string) string {
+	_, after, _ := strings.Cut(text, "\n"+heading+"\n")
+	before, _, _ := strings.Cut(after, "\n## ")
+	return before
+}
+
+// Every algorithm of the library has all that the library asks of it, vectors, a file of the reference model, a row in
+// the tables of CONTRACT.md and README.md and its decisions in CONTRACT.md; and nothing else is there.
+func TestEveryAlgorithmIsComplete(t *testing.T) {
+	server := embedded.Run(t, embedded.WithLibrary(functions.Source()+probe))
+	reply, err := server.Do("FCALL_RO", "probe", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	vectors := map[string]bool{}
+	files, err := functions.LoadVectors()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		vectors[file.Name] = true
+		if len(file.Vectors) == 0 || file.About == "" || file.StartUS == 0 {
+			t.Errorf("functions/vectors/%s.json has no vectors, no about or no start_us", file.Name)
+		}
+	}
+	contract, readme := read(t, "../functions/CONTRACT.md"), read(t, "../README.md")
+	limits, decides := section(contract, "## A limit"), section(contract, "## What each algorithm decides")
+	var names []string
+	for _, row := range reply.([]any) {
+		fields := row.([]any)
+		name, options := fields[0].(string), words(fields[1])
+		names = append(names, name)
+		t.Run(name, func(t *testing.T) {
+			lacks := func(has any, what string, wanted []string) {
+				t.Helper()
+				for _, field := range wanted {
+					if !slices.Contains(words(has), field) {
+						t.Errorf("functions/src/algorithms/%s.lua: %s has no %s; see the head of src/40_limits.lua", name, what, field)
+					}
+				}
+			}
+			of := "algorithms." + name
+			if slices.Contains(words(fields[2]), "leases: function") {
+				lacks(fields[2], of, ofLeases)
+			} else {
+				lacks(fields[2], of, ofAlgorithm)
+				if slices.Contains(words(fields[2]), "save: function") {
+					lacks(fields[2], of, ofPacked)
+					lacks(fields[4], of, []string{"limit.prefix: string"})
+				}
+				for i, limit := range []string{name + " 5/10s", name + " 5/10s, 7/m"} {
+					lacks(fields[3+i], limit, ofLimit)
+					lacks(fields[5+i], limit, ofRate)
+				}
+			}
+			if !strings.Contains(functions.Source(), "\n--@ src/algorithms/"+name+".lua\n") {
+				t.Errorf("there is no functions/src/algorithms/%s.lua: a file has the name of its algorithm", name)
+			}
+			if !vectors[name] {
+				t.Errorf("there is no functions/vectors/%s.json: calls and what they return; functions/vectors/README.md has its form", name)
+			}
+			inModel, ok := model.Algorithms[name]
+			if !ok {
+				t.Fatalf("there is no internal/model/%s.go that puts %q into model.Algorithms; TestAgreement holds the library against it", name, name)
+			}
+			if got := slices.Sorted(maps.Keys(inModel.Options)); !slices.Equal(got, options) {
+				t.Errorf("internal/model/%s.go: its options are %q, in the library %q", name, got, options)
+			}
+			if !strings.Contains(decides, "\n**"+name+".** ") {
+				t.Errorf("CONTRACT.md, What each algorithm decides: no paragraph begins with **%s.**", name)
+			}
+			inLimits := tableRow(limits, name)
+			if inLimits == "" {
+				t.Errorf("CONTRACT.md, A limit: the table has no row of `%s`", name)
+			}
+			for _, option := range options {
+				if !strings.Contains(inLimits, "`"+option+"=") {
+					t.Errorf("CONTRACT.md, A limit: the row of %s does not name its option `%s=`", name, option)
+				}
+			}
+			if tableRow(section(readme, "## Limits"), name) == "" {
+				t.Errorf("README.md, Limits: the table has no row of `%s`", name)
+			}
+		})
+	}
+	slices.Sort(names)
+	if _, err := server.Do("FCALL", "ratelimit_take", 1, "k", "none 1/s"); err == nil ||
+		!strings.HasSuffix(err.Error(), `unknown algorithm "none"; there are `+strings.Join(names, ", ")) {
+		t.Errorf("the error for an unknown algorithm is %v, and does not end with the names of all", err)
+	}
+	for name := range model.Algorithms {
+		if !slices.Contains(names, name) {
+			t.Errorf("internal/model knows %s, and the library does not", name)
+		}
+	}
+	for _, row := range regexp.MustCompile("(?m)^\\| `(\\w+)").FindAllStringSubmatch(limits+section(readme, "## Limits"), -1) {
+		if !slices.Contains(names, row[1]) {
+			t.Errorf("a table of CONTRACT.md or README.md has a row of %s, and the library does not know it", row[1])
+		}
+	}
+}
+
+// words is a list of strings, sorted.
+func words(list any) []string {
+	var all []string
+	for _, word := range list.([]any) {
+		all = append(all, word.(string))
+	}
+	slices.Sort(all)
+	return all
+}
+
+// tableRow is the row of a table that begins with `name, or "".
+func tableRow(text, name string) string {
+	return regexp.MustCompile("(?m)^\\| `" + name + "\\b.*$").FindString(text)
+}
