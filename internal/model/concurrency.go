@@ -6,7 +6,7 @@ import (
 )
 
 func init() {
-	Algorithms["concurrency"] = &Algorithm{Leases: true, Bound: func(r Rate) int64 { return r.N }, Most: 10000}
+	Algorithms["concurrency"] = &Algorithm{Leases: true, Bound: func(r Rate) int64 { return r.N }, Most: 5000}
 }
 
 // leases is when each lease lapses, in ms since the epoch, by its id.

@@ -59,8 +59,11 @@ func tooFine(l Limit) bool {
 	return false
 }
 
-// InMS tells whether a rate alone in its limit is decided in whole ms.
-func (r Rate) InMS() bool { return r.as(moment{}).unit == 1000 }
+// Emission is T in us for a rate alone in its limit, as gcra counts with it, and the unit of its clock in us.
+func (r Rate) Emission() (interval *big.Rat, unit int64) {
+	g := r.as(moment{})
+	return g.interval, g.unit
+}
 
 func openGCRA(r Rate, was state, at moment) state {
 	g := r.as(at)

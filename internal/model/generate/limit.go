@@ -37,7 +37,7 @@ func leaseLimit(t *rapid.T) model.Policy {
 	if pick(t, false, false, true) {
 		return pick(t, leasePolicies...)
 	}
-	n, period := pick(t, int64(1), 2, 3, 5, 10000, 10001), pick(t, "1ms", "7ms", "1s", "30s", "1h", "36500d")
+	n, period := pick(t, int64(1), 2, 3, 5, 5000, 5001), pick(t, "1ms", "7ms", "1s", "30s", "1h", "36500d")
 	return written(model.Limit{Algorithm: "concurrency", Rates: []model.Rate{{N: n, Period: period}}})
 }
 
