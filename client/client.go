@@ -60,6 +60,14 @@ func (c *Client) AllowN(ctx context.Context, key string, limit Limit, n int64) (
 	return c.Take(ctx, Request{Keys: []string{key}, Limits: []Limit{limit}, Costs: []int64{n}})
 }
 
+// AllowAtMost takes as many units from key under limit as fit, from 1 to n: Result.Taken is how many, and Allowed is false
+// if not even one fits; then RetryAfter is the wait until one does. Of n = 0 nothing is taken: Allowed is false, with
+// RetryAfter 0 unless the key is blocked. n is from 0 to 2^53 ([ErrBadCost]). A library that is too old for this is
+// [ErrNotDeployed]. For several keys, policies, an OnceKey or a Peek, see [Request].
+func (c *Client) AllowAtMost(ctx context.Context, key string, limit Limit, n int64) (Result, error) {
+	return c.Take(ctx, Request{Keys: []string{key}, Limits: []Limit{limit}, Costs: []int64{n}, UpTo: true})
+}
+
 // Peek is PeekN with n = 1.
 func (c *Client) Peek(ctx context.Context, key string, limit Limit) (Result, error) {
 	return c.PeekRequest(ctx, Request{Keys: []string{key}, Limits: []Limit{limit}})
@@ -132,13 +140,12 @@ func (c *Client) decide(ctx context.Context, verb string, req Request) (Result, 
 	if err != nil {
 		return Result{}, err
 	}
-	return decision(verb, keys, len(req.Keys), reply)
+	return decision(verb, keys, req, reply)
 }
 
-// decision reads the reply of take, peek, refund, acquire and renew; limited is how many keys, the first ones, can be
-// the binding one.
-func decision(verb string, keys []string, limited int, reply any) (Result, error) {
-	res, ok := parseResult(reply, limited)
+// decision reads the reply of take, peek, refund, acquire and renew.
+func decision(verb string, keys []string, req Request, reply any) (Result, error) {
+	res, ok := parseResult(reply, req)
 	if !ok {
 		return Result{}, badReply(verb, keys, "an array of at least 6 integers", reply)
 	}

@@ -39,6 +39,7 @@ func TestCommandLines(t *testing.T) {
 	ctx := t.Context()
 	two := client.Request{Keys: []string{"{u}:m", "{u}:d"}, Limits: []client.Limit{"100/m", "5000/d"}, Costs: []int64{1, 250}}
 	all := two
+	upTo := client.Request{Keys: []string{"a"}, Limits: []client.Limit{"1/s"}, Costs: []int64{8}, UpTo: true, OnceKey: "o", OnceTTL: time.Minute, UsageKey: "u"}
 	all.Costs, all.OnceKey, all.OnceTTL, all.UsageKey = []int64{3}, "{u}:once", time.Minute, "{u}:usage"
 	tracked := client.Request{Keys: []string{"a"}, Limits: []client.Limit{"1/s"}, UsageKey: "u"}
 	lease := func(c *client.Client) *client.Lease {
@@ -57,6 +58,8 @@ func TestCommandLines(t *testing.T) {
 			`[fcall ratelimit_take 1 user:42 100/m]`},
 		{"AllowN", nil, decision, func(c *client.Client) error { _, err := c.AllowN(ctx, "user:42", "100/m", 0); return err },
 			`[fcall ratelimit_take 1 user:42 100/m COST 0]`},
+		{"AllowAtMost", nil, decision, func(c *client.Client) error { _, err := c.AllowAtMost(ctx, "user:42", "100/m", 8); return err },
+			`[fcall ratelimit_take 1 user:42 100/m COST 8 UPTO]`},
 		{"Peek", nil, decision, func(c *client.Client) error { _, err := c.Peek(ctx, "user:42", "100/m"); return err },
 			`[fcall_ro ratelimit_peek 1 user:42 100/m]`},
 		{"PeekN", nil, decision, func(c *client.Client) error { _, err := c.PeekN(ctx, "user:42", "100/m", 7); return err },
@@ -73,6 +76,8 @@ func TestCommandLines(t *testing.T) {
 			_, err := c.Take(ctx, client.Request{Keys: []string{"a"}, Limits: []client.Limit{"1/s"}, OnceKey: "o", OnceTTL: time.Millisecond + 1})
 			return err
 		}, `[fcall ratelimit_take 2 a o 1/s ONCE 2]`},
+		{"Take up to a number, with all", nil, decision, func(c *client.Client) error { _, err := c.Take(ctx, upTo); return err },
+			`[fcall ratelimit_take 3 a o u 1/s COST 8 UPTO ONCE 60000 TRACK]`},
 		{"Take with a policy of several keys", nil, decision, func(c *client.Client) error {
 			_, err := c.Take(ctx, client.Request{Keys: []string{"a", "b"}, Limits: []client.Limit{"@calc"}, UsageKey: "u"})
 			return err

@@ -118,6 +118,7 @@ func everyCall(ctx context.Context, c *client.Client, key string) map[string]fun
 	return map[string]func() error{
 		"Allow":           func() error { _, err := c.Allow(ctx, key, perDay); return err },
 		"AllowN":          func() error { _, err := c.AllowN(ctx, key, perDay, 2); return err },
+		"AllowAtMost":     func() error { _, err := c.AllowAtMost(ctx, key, perDay, 2); return err },
 		"Take":            func() error { _, err := c.Take(ctx, req); return err },
 		"Take with a key": func() error { _, err := c.Take(ctx, once); return err },
 		"Peek":            func() error { _, err := c.Peek(ctx, key, perDay); return err },

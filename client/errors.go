@@ -35,7 +35,7 @@ var (
 	// ErrCrossSlot: the keys of one call lie in different hash slots of a cluster.
 	ErrCrossSlot = errors.New("keys in different hash slots")
 
-	// ErrNotDeployed: the server does not hold the library. Run: ratelimit deploy.
+	// ErrNotDeployed: the server does not hold the library, or one that is too old for the call. Run: ratelimit deploy.
 	ErrNotDeployed = errors.New("library not deployed")
 
 	// ErrNoPermission: the server refuses this user the login, the function, a command in it, or the key. Where it is a
@@ -122,7 +122,7 @@ var refusals = map[string]error{
 	"NOPOLICY": ErrNoPolicy,
 }
 
-// replies are the server's own errors, by how they begin. The first that fits counts. All but the two that come out of
+// replies are the server's own errors, and one of the library's, by how they begin. The first that fits counts. All but the two that come out of
 // the middle of a function mean that it did not begin.
 var replies = []struct {
 	prefix, code string
@@ -130,6 +130,7 @@ var replies = []struct {
 	says         string
 }{
 	{"ERR Function not found", "ERR", ErrNotDeployed, "the server does not hold the library; run: ratelimit deploy"},
+	{`RATELIMIT BADCOST "UPTO"`, "BADCOST", ErrNotDeployed, "the library on the server is too old for UpTo; run: ratelimit deploy"},
 	{"ERR unknown command", "ERR", ErrNotDeployed, "the server has no functions; it must be Redis 7.0 or later, or Valkey"},
 	{"CROSSSLOT", "CROSSSLOT", ErrCrossSlot, "the keys lie in different hash slots; give all keys of one call the same hash tag, such as {user:42}"},
 	{"NOPERM", "NOPERM", ErrNoPermission, noPermission},
@@ -254,12 +255,6 @@ func ended(ctx context.Context) error {
 
 // sortReply sorts an error reply. writes tells whether the call writes.
 func (e *Error) sortReply(text string, writes bool) {
-	if rest, ok := strings.CutPrefix(text, "RATELIMIT "); ok {
-		e.Code, _, _ = strings.Cut(rest, " ")
-		e.class = refusals[e.Code]
-		e.says = rest
-		return
-	}
 	for _, r := range replies {
 		if strings.HasPrefix(text, r.prefix) {
 			e.Code, e.class, e.says = r.code, r.class, r.says+" ("+text+")"
@@ -268,6 +263,12 @@ func (e *Error) sortReply(text string, writes bool) {
 			}
 			return
 		}
+	}
+	if rest, ok := strings.CutPrefix(text, "RATELIMIT "); ok {
+		e.Code, _, _ = strings.Cut(rest, " ")
+		e.class = refusals[e.Code]
+		e.says = rest
+		return
 	}
 	e.Code, _, _ = strings.Cut(text, " ")
 	e.says = "the server answered: " + text

@@ -304,7 +304,7 @@ func TestBadReplies(t *testing.T) {
 
 // A limit that spells an option would make the server read the next limit as that option's value.
 func TestOptionAsLimit(t *testing.T) {
-	for _, word := range []client.Limit{"COST", "cost", "Once", "TRACK"} {
+	for _, word := range []client.Limit{"COST", "cost", "UpTo", "Once", "TRACK"} {
 		f := &fake{reply: integers(1, 5, 4, 0, 1, 1)}
 		_, err := newClient(t, f).Take(t.Context(), client.Request{Keys: []string{"k"}, Limits: []client.Limit{"5/m", word, "0"}})
 		want := `ratelimit: take "k": BADLIMIT "` + string(word) + `" is the name of an option, not a limit; give one such as 100/m`
@@ -320,6 +320,9 @@ func TestNotSent(t *testing.T) {
 	ctx := t.Context()
 	once := client.Request{Keys: []string{"k"}, Limits: []client.Limit{"5/m"}, OnceKey: "o", OnceTTL: time.Minute}
 	noTime, negative, noKey := once, once, once
+	upTo := client.Request{Keys: []string{"k", "l"}, Limits: []client.Limit{"5/m", "5/m"}, Costs: []int64{1, 2}, UpTo: true}
+	upToNone := upTo
+	upToNone.Costs = nil
 	noTime.OnceTTL, negative.OnceTTL, noKey.OnceKey = 0, -time.Second, ""
 	request := func(ask func(*client.Client, context.Context, client.Request) (client.Result, error), req client.Request) func(*client.Client) error {
 		return func(c *client.Client) error { _, err := ask(c, ctx, req); return err }
@@ -333,6 +336,9 @@ func TestNotSent(t *testing.T) {
 		{request((*client.Client).Take, noKey), `take "k": BADARGS OnceTTL is 1m0s and there is no OnceKey; give both, or neither`},
 		{request((*client.Client).PeekRequest, once), `peek "k": BADARGS peek has no OnceKey, but got "o"; take it out of the request`},
 		{request((*client.Client).Refund, once), `refund "k": BADARGS refund has no OnceKey, but got "o"; take it out of the request`},
+		{request((*client.Client).Take, upTo), `take "k" "l": BADARGS UpTo is given with the costs [1 2]; give one, the most to take from every key`},
+		{request((*client.Client).PeekRequest, upToNone), `peek "k" "l": BADARGS UpTo is given with the costs []; give one, the most to take from every key`},
+		{request((*client.Client).Refund, upTo), `refund "k" "l": BADARGS refund has no UpTo; take it out of the request, and give as Costs how many units were taken`},
 		{func(c *client.Client) error { return c.Block(ctx, 0, "k") }, `block "k": BADARGS a block of 0s; give a time above 0, or lift blocks with Unblock`},
 		{func(c *client.Client) error { return c.Block(ctx, -time.Hour, "k") }, `block "k": BADARGS a block of -1h0m0s; give a time above 0, or lift blocks with Unblock`},
 	} {

@@ -110,6 +110,35 @@ func ExampleClient_Take() {
 	// false by {user:42}:bytes after 12m0s
 }
 
+// A worker takes as much work as its limit has room for, and comes back for the rest.
+func ExampleClient_AllowAtMost() {
+	addr, stop := server()
+	defer stop()
+
+	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	defer func() { _ = rdb.Close() }()
+	limiter, err := client.New(rdb)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for range 3 {
+		res, err := limiter.AllowAtMost(context.Background(), "mails", client.PerMinute(100), 60)
+		switch {
+		case err != nil:
+			fmt.Println(err)
+		case res.Allowed:
+			fmt.Println("send", res.Taken, "mails")
+		default:
+			fmt.Println("come back in", res.RetryAfter)
+		}
+	}
+	// Output:
+	// send 60 mails
+	// send 40 mails
+	// come back in 600ms
+}
+
 // What to do without a decision is the application's choice; whether the call may have been counted is known.
 func ExampleError() {
 	addr, stop := server()

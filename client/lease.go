@@ -56,5 +56,5 @@ func (l *Lease) decide(ctx context.Context, verb string) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	return decision(verb, l.keys, 1, reply)
+	return decision(verb, l.keys, Request{Keys: l.keys}, reply)
 }

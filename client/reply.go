@@ -5,33 +5,34 @@ import (
 	"time"
 )
 
-// parseResult reads a decision; false where it is not one. The seventh to the ninth element are those of shadow
-// policies. What else follows may come from a newer library, and is not looked at.
-func parseResult(reply any, keys int) (Result, bool) {
+// parseResult reads a decision on a request; false where it is not one. The seventh to the ninth element are those of
+// shadow policies. What else follows may come from a newer library, and is not looked at.
+func parseResult(reply any, req Request) (Result, bool) {
 	fields, _ := reply.([]any)
 	var n [6]int64
 	// Callers branch on the first field and index with the last.
-	if !parseIntegers(fields, n[:]) || n[0] != 0 && n[0] != 1 || n[3] < -1 || n[5] < 1 || n[5] > int64(keys) {
+	if !parseIntegers(fields, n[:]) || n[0] < 0 || n[0] > req.most() || n[3] < -1 || n[5] < 1 || n[5] > int64(len(req.Keys)) {
 		return Result{}, false
 	}
 	return Result{
-		Allowed:    n[0] == 1,
+		Allowed:    n[0] > 0,
+		Taken:      req.taken(n[0]),
 		Limit:      n[1],
 		Remaining:  n[2],
 		RetryAfter: milliseconds(n[3]),
 		ResetAfter: milliseconds(n[4]),
 		Index:      int(n[5]),
-		Shadow:     parseShadow(fields[6:], keys),
+		Shadow:     parseShadow(fields[6:], req),
 	}, true
 }
 
 // parseShadow reads would_allowed, would_retry_after_ms, would_index; nil where they are not there.
-func parseShadow(fields []any, keys int) *Shadow {
+func parseShadow(fields []any, req Request) *Shadow {
 	var n [3]int64
-	if !parseIntegers(fields, n[:]) || n[0] != 0 && n[0] != 1 || n[1] < -1 || n[2] < 1 || n[2] > int64(keys) {
+	if !parseIntegers(fields, n[:]) || n[0] < 0 || n[0] > req.most() || n[1] < -1 || n[2] < 1 || n[2] > int64(len(req.Keys)) {
 		return nil
 	}
-	return &Shadow{Allowed: n[0] == 1, RetryAfter: milliseconds(n[1]), Index: int(n[2])}
+	return &Shadow{Allowed: n[0] > 0, Taken: req.taken(n[0]), RetryAfter: milliseconds(n[1]), Index: int(n[2])}
 }
 
 // parseUsage reads the reply of usage; false where it is not one.

@@ -1,7 +1,9 @@
 package client
 
 import (
+	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -34,6 +36,10 @@ type Request struct {
 	// Costs is how much to take. Empty means 1 for every key, a single number counts for all, else one for each limited
 	// key. Each is from 0 to 2^53. A key with cost 0 is not written, and denies only while it is blocked.
 	Costs []int64
+
+	// UpTo takes as many units as fit, from 1 to the one number of Costs, the same number from every key: Result.Taken says
+	// how many. For Take and PeekRequest; to give back, set Costs to what was taken, and UpTo to false.
+	UpTo bool
 
 	// OnceKey, if it is not empty, is a key for this one piece of work, such as "{user:42}:once:" and an id. A call that is
 	// allowed and charged keeps its reply there for OnceTTL, and any other [Client.Take] with that key in that time gets
@@ -69,10 +75,10 @@ func (r Request) keys(verb string) []string {
 // checked here: a limit that spells an option would turn what follows into that option's value. Everything else the
 // server refuses itself.
 func (r Request) args(verb string) ([]any, error) {
-	args := make([]any, 0, len(r.Limits)+1+len(r.Costs)+3)
+	args := make([]any, 0, len(r.Limits)+1+len(r.Costs)+4)
 	for _, limit := range r.Limits {
 		switch strings.ToUpper(string(limit)) {
-		case "COST", "ONCE", "TRACK":
+		case "COST", "UPTO", "ONCE", "TRACK":
 			return nil, fmt.Errorf("BADLIMIT %q is the name of an option, not a limit; give one such as 100/m", string(limit))
 		}
 		args = append(args, string(limit))
@@ -82,6 +88,15 @@ func (r Request) args(verb string) ([]any, error) {
 		for _, cost := range r.Costs {
 			args = append(args, strconv.FormatInt(cost, 10))
 		}
+	}
+	switch {
+	case !r.UpTo:
+	case verb == "refund":
+		return nil, errors.New("BADARGS refund has no UpTo; take it out of the request, and give as Costs how many units were taken")
+	case len(r.Costs) != 1:
+		return nil, fmt.Errorf("BADARGS UpTo is given with the costs %v; give one, the most to take from every key", r.Costs)
+	default:
+		args = append(args, "UPTO")
 	}
 	switch {
 	case r.OnceKey == "" && r.OnceTTL != 0:
@@ -98,6 +113,25 @@ func (r Request) args(verb string) ([]any, error) {
 		args = append(args, "TRACK")
 	}
 	return args, nil
+}
+
+// most is the largest first field of a reply to r. With an OnceKey the reply may be that of an earlier, other call.
+func (r Request) most() int64 {
+	switch {
+	case r.OnceKey != "":
+		return math.MaxInt64
+	case r.UpTo:
+		return r.Costs[0]
+	}
+	return 1
+}
+
+// taken is Result.Taken for the first field of a reply to r.
+func (r Request) taken(first int64) int64 {
+	if !r.UpTo {
+		return 0
+	}
+	return first
 }
 
 // wholeMilliseconds is d on the wire, a part of a millisecond rounded up.

@@ -14,6 +14,10 @@ type Result struct {
 	// Allowed tells whether the call may go ahead. If false, nothing was taken from any key.
 	Allowed bool
 
+	// Taken is how many units were taken from every key by a call with UpTo, such as AllowAtMost: from 1 to the number that
+	// was asked for, 0 if not Allowed. It is 0 for any other call, which takes its whole cost or nothing.
+	Taken int64
+
 	// Limit is the most that the binding limit lets through at once: its burst, or its n. In units of cost.
 	Limit int64
 
@@ -22,9 +26,9 @@ type Result struct {
 	Remaining int64
 
 	// RetryAfter is 0 if Allowed, but for leaky_bucket: there it is how long to wait before going ahead, the turn in the
-	// queue. If not Allowed it is the shortest wait after which this same call would be allowed if nothing else is taken,
-	// in whole milliseconds, rounded up, the longest over all limits that deny; or [Never], which is -1 and must be checked
-	// for before it is waited for. For HTTP: Retry-After, rounded up to seconds.
+	// queue. If not Allowed it is the shortest wait after which this same call would be allowed, with UpTo for one unit at
+	// least, if nothing else is taken, in whole milliseconds, rounded up, the longest over all limits that deny; or [Never],
+	// which is -1 and must be checked for before it is waited for. For HTTP: Retry-After, rounded up to seconds.
 	RetryAfter time.Duration
 
 	// ResetAfter is the time until every limit of the call is full again if nothing else is taken, or, for a denial by a
@@ -45,6 +49,7 @@ type Result struct {
 // export is {Allowed: true, ...} with the Shadow {Allowed: false, RetryAfter: 2h24m0s, Index: 1}.
 type Shadow struct {
 	Allowed    bool          // as Result.Allowed would have been
+	Taken      int64         // as Result.Taken would have been
 	RetryAfter time.Duration // as Result.RetryAfter would have been: 0, a wait, or [Never]
 	Index      int           // the key that would have been binding, counted from 1
 }

@@ -100,6 +100,39 @@ func TestClientRequests(t *testing.T) {
 	})
 }
 
+// Two keys, of which the second has fewer units: both are charged what fits it, the request's repetition nothing.
+func TestClientUpTo(t *testing.T) {
+	eachBackend(t, func(t *testing.T, b *backend.Backend) {
+		ctx := testContext(t)
+		_, c := deployForClients(t, b)
+		for _, tag := range tags() {
+			req := client.Request{
+				Keys: []string{tag + ":minute", tag + ":day"}, Limits: []client.Limit{client.PerDay(9), "sliding_log 5/d"}, Costs: []int64{3}, UpTo: true,
+				UsageKey: tag + ":usage",
+			}
+			for _, want := range []int64{3, 2, 0} {
+				peeked, err := c.PeekRequest(ctx, req)
+				if err != nil || peeked.Taken != want || peeked.Allowed != (want > 0) {
+					t.Errorf("%s: peek %+v, %v; want %d taken", tag, peeked, err, want)
+				}
+				req.OnceKey, req.OnceTTL = fmt.Sprintf("%s:once:%d", tag, want), time.Hour
+				for range 2 {
+					if got, err := c.Take(ctx, req); err != nil || got.Taken != want || got.Allowed != (want > 0) || got.Limit != 5 || got.Index != 2 {
+						t.Errorf("%s: take %+v, %v; want %d taken", tag, got, err, want)
+					}
+				}
+				req.OnceKey, req.OnceTTL = "", 0
+			}
+			if got, err := c.AllowAtMost(ctx, tag+":minute", client.PerDay(9), 100); err != nil || got.Taken != 4 || got.Remaining != 0 {
+				t.Errorf("%s: the rest of the first key %+v, %v", tag, got, err)
+			}
+			if usage, err := c.Usage(ctx, tag+":usage"); err != nil || usage.Allowed != 2 || usage.Denied != 2 || usage.Cost != 5 {
+				t.Errorf("%s: usage %+v, %v", tag, usage, err)
+			}
+		}
+	})
+}
+
 func TestClientBlocks(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)

@@ -1,0 +1,136 @@
+package client_test
+
+import (
+	"errors"
+	"reflect"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/functions"
+)
+
+func TestAllowAtMost(t *testing.T) {
+	ctx := t.Context()
+	server, c := atNoon(t)
+	two := client.Request{Keys: []string{"{u}:m", "{u}:d"}, Limits: []client.Limit{"10/m", "token_bucket 4/d"}, Costs: []int64{3}, UpTo: true, UsageKey: "{u}:usage"}
+	for _, step := range []struct {
+		name string
+		wait time.Duration // before the call
+		call func() (client.Result, error)
+		want client.Result
+	}{
+		{"all of it", 0, func() (client.Result, error) { return c.AllowAtMost(ctx, "k", "10/m", 7) },
+			client.Result{Allowed: true, Taken: 7, Limit: 10, Remaining: 3, ResetAfter: 42 * time.Second, Index: 1}},
+		{"nothing", 0, func() (client.Result, error) { return c.AllowAtMost(ctx, "k", "10/m", 0) },
+			client.Result{Limit: 10, Remaining: 3, ResetAfter: 42 * time.Second, Index: 1}},
+		{"as many as fit", 0, func() (client.Result, error) { return c.AllowAtMost(ctx, "k", "10/m", 1<<53) },
+			client.Result{Allowed: true, Taken: 3, Limit: 10, ResetAfter: time.Minute, Index: 1}},
+		{"none fits", time.Second, func() (client.Result, error) { return c.AllowAtMost(ctx, "k", "10/m", 7) },
+			client.Result{Limit: 10, RetryAfter: 5 * time.Second, ResetAfter: 59 * time.Second, Index: 1}},
+		{"a whole cost is not taken in parts", 0, func() (client.Result, error) { return c.AllowN(ctx, "j", "10/m", 7) },
+			client.Result{Allowed: true, Limit: 10, Remaining: 3, ResetAfter: 42 * time.Second, Index: 1}},
+		{"two keys", 0, func() (client.Result, error) { return c.Take(ctx, two) },
+			client.Result{Allowed: true, Taken: 3, Limit: 4, Remaining: 1, ResetAfter: 24 * time.Hour, Index: 2}},
+		{"peek at two keys", 0, func() (client.Result, error) { return c.PeekRequest(ctx, two) },
+			client.Result{Allowed: true, Taken: 1, Limit: 4, ResetAfter: 24 * time.Hour, Index: 2}},
+		{"two keys, what is left", 0, func() (client.Result, error) { return c.Take(ctx, two) },
+			client.Result{Allowed: true, Taken: 1, Limit: 4, ResetAfter: 24 * time.Hour, Index: 2}},
+		{"two keys, nothing left in one", 0, func() (client.Result, error) { return c.Take(ctx, two) },
+			client.Result{Limit: 4, RetryAfter: 24 * time.Hour, ResetAfter: 24 * time.Hour, Index: 2}},
+		{"the first key was charged the same", 0, func() (client.Result, error) { return c.PeekN(ctx, "{u}:m", "10/m", 0) },
+			client.Result{Allowed: true, Limit: 10, Remaining: 6, ResetAfter: 24 * time.Second, Index: 1}},
+	} {
+		server.Advance(step.wait)
+		got, err := step.call()
+		wantResult(t, step.name, got, err, step.want)
+	}
+	if usage := must[client.Usage](t)(c.Usage(ctx, "{u}:usage")); usage.Allowed != 2 || usage.Denied != 1 || usage.Cost != 4 {
+		t.Errorf("usage of takes of 3, 1 and 0 units: %+v", usage)
+	}
+	_, err := c.AllowAtMost(ctx, "k", "10/m", -1)
+	wantClasses(t, "cost", err, client.ErrBadCost)
+}
+
+// However often the same work is asked for, it has taken what it took the first time.
+func TestAllowAtMostOnce(t *testing.T) {
+	ctx := t.Context()
+	server := embedded.Run(t, embedded.WithLibrary(functions.Source()), embedded.WithTime(noon))
+	p := startProxy(t, server.Addr())
+	c := newClient(t, connect(t, redis.Options{Addr: p.addr()}))
+	req := withOnceKey("a")
+	req.Costs, req.UpTo = []int64{7}, true
+	want := client.Result{Allowed: true, Taken: 7, Limit: 10, Remaining: 3, ResetAfter: 1008 * time.Minute, Index: 1}
+	p.lose(3, false)
+	got, err := c.Take(ctx, req)
+	wantResult(t, "the fourth call", got, err, want)
+	if n := p.seen(); n != 4 {
+		t.Errorf("sent %d times, want 4", n)
+	}
+	req.Costs = []int64{2} // by mistake: the reply is still that of the first call
+	got, err = c.Take(ctx, req)
+	wantResult(t, "the same work with another number", got, err, want)
+	req.OnceKey += ":b"
+	got, err = c.Take(ctx, req)
+	wantResult(t, "other work", got, err, client.Result{Allowed: true, Taken: 2, Limit: 10, Remaining: 1, ResetAfter: 1296 * time.Minute, Index: 1})
+}
+
+// An enforced limit says how many units there are, and each shadow policy how many of these it would have let through.
+func TestAllowAtMostUnderAShadow(t *testing.T) {
+	build := must[functions.Build](t)(functions.New(functions.WithPolicies(
+		functions.Policy{Name: "try", Limits: []functions.PolicyLimit{{Limit: "3/h"}}, Shadow: true})))
+	server := embedded.Run(t, embedded.WithLibrary(build.Text()), embedded.WithTime(noon))
+	c := newClient(t, connect(t, redis.Options{Addr: server.Addr()}))
+	got, err := c.AllowAtMost(t.Context(), "k", "@try", 5)
+	wantResult(t, "with units left", got, err, client.Result{Allowed: true, Taken: 5, Limit: 3, ResetAfter: time.Hour, Index: 1,
+		Shadow: &client.Shadow{Allowed: true, Taken: 3, Index: 1}})
+	got, err = c.AllowAtMost(t.Context(), "k", "@try", 5)
+	wantResult(t, "with none left", got, err, client.Result{Allowed: true, Taken: 5, Limit: 3, ResetAfter: time.Hour, Index: 1,
+		Shadow: &client.Shadow{RetryAfter: 20 * time.Minute, Index: 1}})
+}
+
+// A library from before UPTO takes the word for a cost.
+func TestAllowAtMostOfAnOlderLibrary(t *testing.T) {
+	option := regexp.MustCompile(`\b(UPTO|upto) = 'UPTO',? ?`)
+	if n := len(option.FindAllString(functions.Source(), -1)); n != 2 {
+		t.Fatalf("the option is in the library's text %d times; this test knows of 2", n)
+	}
+	server := embedded.Run(t, embedded.WithLibrary(option.ReplaceAllString(functions.Source(), "")), embedded.WithTime(noon))
+	c := newClient(t, connect(t, redis.Options{Addr: server.Addr()}))
+	_, err := c.AllowAtMost(t.Context(), "k", "5/m", 3)
+	want := `ratelimit: take "k": the library on the server is too old for UpTo; run: ratelimit deploy ` +
+		`(RATELIMIT BADCOST "UPTO": a cost is a whole number from 0 to 9007199254740992)`
+	if err == nil || err.Error() != want {
+		t.Errorf("%v\nwant %s", err, want)
+	}
+	wantClasses(t, "older library", err, client.ErrNotDeployed)
+	if got := must[client.Result](t)(c.PeekN(t.Context(), "k", "5/m", 0)); got.Remaining != 5 {
+		t.Errorf("%d are left of 5: something was counted", got.Remaining)
+	}
+}
+
+// A first element above what was asked for is none that the library gives.
+func TestRepliesToUpTo(t *testing.T) {
+	for _, tt := range []struct {
+		reply any
+		ok    bool
+	}{
+		{integers(0, 5, 0, 1, 1, 1), true}, {integers(3, 5, 0, 0, 1, 1), true}, {integers(4, 5, 0, 0, 1, 1), false}, {integers(-1, 5, 0, 0, 1, 1), false},
+	} {
+		got, err := newClient(t, &fake{reply: tt.reply}).AllowAtMost(t.Context(), "k", "5/m", 3)
+		if tt.ok != (err == nil) || err != nil && !errors.Is(err, client.ErrBadReply) {
+			t.Errorf("%v: %+v, %v", tt.reply, got, err)
+		}
+	}
+	// The last two elements of a shadow are those of any call; its first is bounded likewise.
+	for units, want := range map[int64]*client.Shadow{3: {Allowed: true, Taken: 3, Index: 1}, 4: nil} {
+		f := &fake{reply: integers(3, 5, 0, 0, 1, 1, units, 0, 1)}
+		if got, err := newClient(t, f).AllowAtMost(t.Context(), "k", "@p", 3); err != nil || !reflect.DeepEqual(got.Shadow, want) {
+			t.Errorf("a shadow of %d: %+v, %v", units, got.Shadow, err)
+		}
+	}
+}
