@@ -116,7 +116,7 @@ func (a *app) leaseCommand(cmd *cobra.Command, least int, ask func(*client.Lease
 			return err
 		}
 		if a.json {
-			err = a.printJSON(leaseDecision{newDecision(args[:1], res), id})
+			err = a.printJSON(leaseDecision{newDecision(client.Request{Keys: args[:1]}, res), id})
 		} else {
 			err = a.printf("%s\n", leaseSentence(cmd.Name(), id, res))
 		}

@@ -25,6 +25,7 @@ func (a *app) takeCommand() *cobra.Command {
 		Long:  "Decide over one key or several in one step, and count the call on every key if all allow it.\n\n" + limitsHelp,
 		Example: `  ratelimit take user:42 100/m
   ratelimit take {acme}:ann 10/s {acme} 50/s --cost 1,5
+  ratelimit take mails 100/m --up-to 60
   ratelimit take --policy calc calc:{a} consumer9:{a}
   ratelimit take {ann} 100/d --once-key {ann}:order7 --once-ttl 10m --usage-key {ann}:usage`,
 	}
@@ -43,14 +44,14 @@ func (a *app) peekCommand() *cobra.Command {
 		Long:    "Answer what take would answer now, and change nothing.\n\n" + limitsHelp,
 		Example: `  ratelimit peek user:42 100/m`,
 	}
-	return a.decisionCommand(cmd, decide{(*client.Client).PeekRequest, taken, nil})
+	return a.decisionCommand(cmd, decide{(*client.Client).PeekRequest, taken, &client.Request{}})
 }
 
 // decide is a command that asks for a decision.
 type decide struct {
 	ask     func(*client.Client, context.Context, client.Request) (client.Result, error)
 	words   words
-	options *client.Request // whose options the command line sets; nil: it has none
+	options *client.Request // whose options the command line sets; nil: it has none, --up-to neither
 }
 
 // words are how a sentence about a decision begins.
@@ -60,7 +61,7 @@ var taken = words{"allowed", "denied "}
 
 func (a *app) decisionCommand(cmd *cobra.Command, d decide) *cobra.Command {
 	var costs []string
-	var policy string
+	var policy, upTo string
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		step := 2 // from key to key
 		if policy != "" {
@@ -91,6 +92,9 @@ func (a *app) decisionCommand(cmd *cobra.Command, d decide) *cobra.Command {
 			req = *d.options
 		}
 		switch {
+		case upTo != "" && len(costs) > 0:
+			return fmt.Errorf("--up-to %s is given with --cost %s; give one of them: --up-to takes a part where not all fits, --cost all or nothing",
+				upTo, strings.Join(costs, ","))
 		case req.OnceKey != "" && req.OnceTTL <= 0:
 			return fmt.Errorf("--once-ttl %v is not above 0; give how long --once-key %q holds, such as 10m", req.OnceTTL, req.OnceKey)
 		case req.OnceKey == "" && req.OnceTTL != 0:
@@ -104,10 +108,14 @@ func (a *app) decisionCommand(cmd *cobra.Command, d decide) *cobra.Command {
 			req.Keys = append(req.Keys, args[i])
 			req.Limits = append(req.Limits, client.Limit(args[i+1]))
 		}
+		flag, form := "cost", "for all keys, or one for each, as in --cost 1,5"
+		if req.UpTo = upTo != ""; req.UpTo {
+			costs, flag, form = []string{upTo}, "up-to", "for all keys"
+		}
 		for _, text := range costs {
 			cost, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
 			if err != nil {
-				return fmt.Errorf("--cost %q is not a whole number; give one from 0 to 9007199254740992 for all keys, or one for each, as in --cost 1,5", text)
+				return fmt.Errorf("--%s %q is not a whole number; give one from 0 to 9007199254740992 %s", flag, text, form)
 			}
 			req.Costs = append(req.Costs, cost)
 		}
@@ -128,6 +136,9 @@ func (a *app) decisionCommand(cmd *cobra.Command, d decide) *cobra.Command {
 		return nil
 	}
 	cmd.Flags().StringSliceVar(&costs, "cost", nil, "how much: one number for all keys, or one for each (default 1)")
+	if d.options != nil {
+		cmd.Flags().StringVar(&upTo, "up-to", "", "in place of --cost: as many as fit, from 1 to this number, the same for all keys")
+	}
 	cmd.Flags().StringVar(&policy, "policy", "", "a policy that was deployed; all arguments are its keys")
 	a.jsonFlag(cmd)
 	a.serverFlags(cmd)
@@ -158,6 +169,7 @@ func (s servers) deadline(ctx context.Context) (context.Context, context.CancelF
 // decision is what --json prints: the reply's fields under the contract's names.
 type decision struct {
 	Allowed      bool   `json:"allowed"`
+	Taken        *int64 `json:"taken,omitempty"` // units, of a call with --up-to
 	Limit        int64  `json:"limit"`
 	Remaining    int64  `json:"remaining"`
 	RetryAfterMS int64  `json:"retry_after_ms"` // -1: never
@@ -170,9 +182,10 @@ type decision struct {
 
 // shadowDecision is what the call would have been told if no policy of it were a shadow.
 type shadowDecision struct {
-	Allowed      bool  `json:"allowed"`
-	RetryAfterMS int64 `json:"retry_after_ms"` // -1: never
-	Index        int   `json:"index"`
+	Allowed      bool   `json:"allowed"`
+	Taken        *int64 `json:"taken,omitempty"`
+	RetryAfterMS int64  `json:"retry_after_ms"` // -1: never
+	Index        int    `json:"index"`
 }
 
 // retryMS is a wait as the wire has it.
@@ -183,20 +196,26 @@ func retryMS(wait time.Duration) int64 {
 	return wait.Milliseconds()
 }
 
-func newDecision(keys []string, res client.Result) decision {
+func newDecision(req client.Request, res client.Result) decision {
 	d := decision{
 		Allowed: res.Allowed, Limit: res.Limit, Remaining: res.Remaining, RetryAfterMS: retryMS(res.RetryAfter),
-		ResetAfterMS: res.ResetAfter.Milliseconds(), Index: res.Index, Key: keys[res.Index-1],
+		ResetAfterMS: res.ResetAfter.Milliseconds(), Index: res.Index, Key: req.Keys[res.Index-1],
 	}
 	if s := res.Shadow; s != nil {
 		d.Shadow = &shadowDecision{Allowed: s.Allowed, RetryAfterMS: retryMS(s.RetryAfter), Index: s.Index}
+		if req.UpTo {
+			d.Shadow.Taken = &s.Taken
+		}
+	}
+	if req.UpTo {
+		d.Taken = &res.Taken
 	}
 	return d
 }
 
 func (a *app) printDecision(w words, req client.Request, res client.Result) error {
 	if a.json {
-		return a.printJSON(newDecision(req.Keys, res))
+		return a.printJSON(newDecision(req, res))
 	}
 	return a.printf("%s\n", sentence(w, req, res))
 }
@@ -207,6 +226,9 @@ func sentence(w words, req client.Request, res client.Result) string {
 	word := w.denied
 	if res.Allowed {
 		word = w.allowed
+	}
+	if req.UpTo && res.Allowed {
+		word = fmt.Sprintf("%s %s of %s", word, grouped(res.Taken), grouped(req.Costs[0]))
 	}
 	fmt.Fprintf(&line, "%s  %s of %s left", word, grouped(res.Remaining), grouped(res.Limit))
 	if len(req.Keys) > 1 {
@@ -219,7 +241,7 @@ func sentence(w words, req client.Request, res client.Result) string {
 	switch {
 	case res.RetryAfter == client.Never:
 		line.WriteString(" · never: the cost is more than the limit ever holds")
-	case !res.Allowed:
+	case !res.Allowed && res.RetryAfter > 0: // not 0, as of --up-to 0
 		fmt.Fprintf(&line, " · try again in %s", human(res.RetryAfter))
 	case res.RetryAfter > 0:
 		fmt.Fprintf(&line, " · go ahead in %s", human(res.RetryAfter))
@@ -229,7 +251,12 @@ func sentence(w words, req client.Request, res client.Result) string {
 	} else if res.Remaining >= res.Limit {
 		line.WriteString(" · full now")
 	}
-	if s := res.Shadow; s != nil && !s.Allowed {
+	s := res.Shadow
+	switch {
+	case s == nil:
+	case s.Allowed && s.Taken < res.Taken:
+		fmt.Fprintf(&line, " · a shadow policy would allow %s for %s", grouped(s.Taken), visible(req.Keys[s.Index-1]))
+	case !s.Allowed:
 		fmt.Fprintf(&line, " · a shadow policy would deny it for %s", visible(req.Keys[s.Index-1]))
 		if s.RetryAfter != client.Never {
 			fmt.Fprintf(&line, ", and allow it in %s", human(s.RetryAfter))

@@ -142,6 +142,10 @@ func TestInfo(t *testing.T) {
 		{0, []string{"take", "k", "@export"}, exitFine, "allowed  0 of 1 left · full again in 1 d"},
 		{0, []string{"info"}, exitFine, about + "2 policies\n\nPOLICY   SHADOW\n@calc\n@export  would have denied 0"},
 		{0, []string{"take", "k", "@export"}, exitFine, "allowed  0 of 1 left · full again in 1 d · a shadow policy would deny it for k, and allow it in 1 d"},
+		{0, []string{"take", "j", "@export", "--up-to", "5"}, exitFine, "allowed 5 of 5  0 of 1 left · full again in 1 d · a shadow policy would allow 1 for j"},
+		{0, []string{"peek", "l", "@export", "--up-to", "2", "--json"}, exitFine, "{\n  \"allowed\": true,\n  \"taken\": 2,\n  \"limit\": 1,\n  \"remaining\": 0,\n" +
+			"  \"retry_after_ms\": 0,\n  \"reset_after_ms\": 86400000,\n  \"index\": 1,\n  \"key\": \"l\",\n  \"shadow\": {\n    \"allowed\": true,\n    \"taken\": 1,\n" +
+			"    \"retry_after_ms\": 0,\n    \"index\": 1\n  }\n}"},
 		{0, []string{"info", "--json"}, exitFine, "{\n  \"version\": \"" + build.Version() + "\",\n  \"contract\": 1,\n  \"build_id\": \"" + build.ID() +
 			"\",\n  \"policies\": [\n    \"calc\",\n    \"export\"\n  ],\n  \"shadow_denied\": {\n    \"export\": 1\n  }\n}"},
 		{0, []string{"info", "x"}, exitError, `info takes no argument, but got "x"; ratelimit info --help shows its flags`},
