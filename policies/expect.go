@@ -13,10 +13,11 @@ import (
 var replyFields = map[string]int{
 	"allowed": 0, "limit": 1, "remaining": 2, "retry_after": 3, "reset_after": 4, "index": 5,
 	"would_allowed": 6, "would_retry_after": 7, "would_index": 8,
+	"taken": 0, "would_taken": 6, // of a call with up_to
 }
 
 var (
-	decisionFields = []string{"allowed", "limit", "remaining", "retry_after", "reset_after", "index", "would_allowed", "would_retry_after", "would_index", "error"}
+	decisionFields = []string{"allowed", "taken", "limit", "remaining", "retry_after", "reset_after", "index", "would_allowed", "would_taken", "would_retry_after", "would_index", "error"}
 	countFields    = []string{"changed", "error"}
 )
 
@@ -62,6 +63,11 @@ func (s *source) expectations(n *yaml.Node, c *call) []expectation {
 			} else {
 				e.want = s.span(f.value, name).Milliseconds()
 			}
+		case "taken", "would_taken":
+			if !c.upTo {
+				s.wrong(f.key, "%s is how many units a call with up_to took, and this one has none; expect %s", name, strings.Replace(name, "taken", "allowed", 1))
+			}
+			e.want = s.number(f.value, name, 0)
 		case "index", "would_index":
 			e.want = s.index(f.value, name, c)
 		default:

@@ -104,7 +104,7 @@ func (c call) run(ctx context.Context, server *embedded.Server) ([]Failure, erro
 	allowed := int64(0)
 	var reply []int64
 	var refused error
-	odd := map[int64]int64{} // allowed, 1 or 0 -> the first call that answered it
+	first := map[int64]int64{} // allowed, 1 or 0 -> the first such call
 	for i := range c.times {
 		if ctx.Err() != nil {
 			return nil, errors.New("interrupted before all tests were run; nothing is known of the others")
@@ -119,13 +119,14 @@ func (c call) run(ctx context.Context, server *embedded.Server) ([]Failure, erro
 			break
 		}
 		if len(reply) > 0 {
-			if _, seen := odd[reply[0]]; !seen {
-				odd[reply[0]] = i + 1
+			passed := min(1, reply[0])
+			if _, seen := first[passed]; !seen {
+				first[passed] = i + 1
 			}
-			allowed += min(1, reply[0])
+			allowed += passed
 		}
 	}
-	return c.compare(reply, refused, allowed, odd), nil
+	return c.compare(reply, refused, allowed, first), nil
 }
 
 func (c call) compare(reply []int64, refused error, allowed int64, first map[int64]int64) []Failure {
@@ -163,8 +164,14 @@ func (c call) compare(reply []int64, refused error, allowed int64, first map[int
 		place := replyFields[e.field] // 0 for a count
 		if place >= len(reply) {
 			fail(e, e.show(e.want, c.policy), "nothing: no shadow policy had a say")
-		} else if reply[place] != e.want {
-			fail(e, e.show(e.want, c.policy), e.show(reply[place], c.policy))
+			continue
+		}
+		got := reply[place]
+		if strings.HasSuffix(e.field, "allowed") {
+			got = min(1, got) // with up_to it is the units
+		}
+		if got != e.want {
+			fail(e, e.show(e.want, c.policy), e.show(got, c.policy))
 		}
 	}
 	return failures
@@ -210,6 +217,9 @@ func (c call) command() []any {
 			words = append(words, cost)
 		}
 	}
+	if c.upTo {
+		words = append(words, "UPTO")
+	}
 	return words
 }
 
@@ -226,7 +236,9 @@ func (c call) String() string {
 	if verbs[c.verb].span {
 		words = append(words, "for", spanText(c.span.Milliseconds()))
 	}
-	if len(c.costs) > 0 {
+	if c.upTo {
+		words = append(words, "up to", c.costs[0])
+	} else if len(c.costs) > 0 {
 		words = append(words, "cost", strings.Join(c.costs, ", "))
 	}
 	if c.times > 1 {

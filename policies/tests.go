@@ -3,6 +3,7 @@ package policies
 import (
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -36,6 +37,7 @@ type call struct {
 	keys   []string
 	lease  string
 	costs  []string
+	upTo   bool          // costs is the most to take
 	span   time.Duration // of block
 	times  int64
 	expect []expectation
@@ -51,8 +53,8 @@ type expectation struct {
 }
 
 // What each verb takes beside its keys.
-var verbs = map[string]struct{ policy, lease, cost, span bool }{
-	"take": {policy: true, cost: true}, "peek": {policy: true, cost: true}, "refund": {policy: true, cost: true},
+var verbs = map[string]struct{ policy, lease, cost, upTo, span bool }{
+	"take": {policy: true, cost: true, upTo: true}, "peek": {policy: true, cost: true, upTo: true}, "refund": {policy: true, cost: true},
 	"acquire": {policy: true, lease: true}, "renew": {policy: true, lease: true}, "release": {policy: true, lease: true},
 	"reset": {}, "block": {span: true}, "unblock": {},
 }
@@ -174,7 +176,7 @@ func (s *source) time(n *yaml.Node) time.Time {
 // call reads one entry of calls. before: when the call before it was.
 func (s *source) call(n *yaml.Node, before time.Duration, policies map[string]*Policy, file string) call {
 	c := call{at: n, after: before, times: 1}
-	fields := s.known(n, "a call", append([]string{"at", "cost", "for", "times", "expect"}, verbNames...)...)
+	fields := s.known(n, "a call", append([]string{"at", "cost", "up_to", "for", "times", "expect"}, verbNames...)...)
 	for _, verb := range verbNames {
 		if f, ok := fields[verb]; ok {
 			if c.verb != "" {
@@ -204,6 +206,15 @@ func (s *source) call(n *yaml.Node, before time.Duration, policies map[string]*P
 			s.wrong(f.key, "%s has no cost", c.verb)
 		}
 		c.costs = s.callCosts(f.value)
+	}
+	if f, ok := fields["up_to"]; ok {
+		switch {
+		case !takes.upTo:
+			s.wrong(f.key, "%s has no up_to", c.verb)
+		case c.costs != nil:
+			s.wrong(f.key, "a call has cost, all or nothing, or up_to, as many as fit, and this one has both")
+		}
+		c.costs, c.upTo = []string{strconv.FormatInt(s.number(f.value, "up_to", 0), 10)}, true
 	}
 	f, ok := fields["for"]
 	switch {

@@ -83,6 +83,14 @@ func TestFailures(t *testing.T) {
 		{"none", "  - {take: [api, k], times: 5, expect: {allowed: false}}\n", "5:50 take @api k 5 times at 0s: allowed: expected false for every call, got true for call 1 of 5"},
 		{"a key by its name", "  - {take: [calc, r, c], times: 2, expect: {index: resource, allowed: 1}}\n", "5:52 take @calc r c 2 times at 0s: index: expected 1 (resource), got 2 (consumer)"},
 		{"costs for each", "  - {take: [calc, r, c], cost: [10, 1], expect: {remaining: 1}}\n", "5:61 take @calc r c cost 10, 1 at 0s: remaining: expected 1, got 0"},
+		{"as many as fit", "  - {take: [api, k], up_to: 3, expect: {allowed: true, taken: 2}}\n  - {take: [api, k], up_to: 3, expect: {allowed: true, taken: 1, retry_after: 1s}}\n" +
+			"  - {take: [api, l], up_to: 1, times: 3, expect: {allowed: 2, taken: 0}}\n  - {peek: [api, m], up_to: 3, times: 2, expect: {allowed: true, taken: 3}}\n" +
+			"  - {take: [try, s], up_to: 3, expect: {allowed: true, taken: 3, would_allowed: true, would_taken: 2}}\n",
+			`6:50 take @api k up to 3 at 0s: allowed: expected true, got false
+6:63 take @api k up to 3 at 0s: taken: expected 1, got 0
+6:79 take @api k up to 3 at 0s: retry_after: expected 1s, got 500ms
+8:73 peek @api m up to 3 2 times at 0s: taken: expected 3, got 2
+9:100 take @try s up to 3 at 0s: would_taken: expected 2, got 1`},
 		{"shadow", "  - {take: [try, k], times: 2, expect: {allowed: true, would_allowed: true, would_retry_after: 2s, would_index: 1}}\n",
 			"5:71 take @try k 2 times at 0s: would_allowed: expected true, got false\n5:96 take @try k 2 times at 0s: would_retry_after: expected 2s, got 1s"},
 		{"no shadow", "  - {take: [api, k], expect: {would_allowed: true}}\n", "5:46 take @api k at 0s: would_allowed: expected true, got nothing: no shadow policy had a say"},
@@ -170,7 +178,7 @@ func TestTestsThatCannotBeRead(t *testing.T) {
 		{"a test without a name", "policies: p.yaml\ntests:\n- calls: [{reset: [k]}]\n", "t.yaml:3:3: a test without a name; say what it shows"},
 		{"a test without calls", "policies: p.yaml\ntests:\n- name: one\n", "t.yaml:3:3: the test has no calls; list them below calls:"},
 		{"a start", "policies: p.yaml\ntests:\n- {name: one, start: today, calls: [{reset: [k]}]}\n", `t.yaml:3:22: the start is "today"; write a time of the years 2002 to 2200, such as 2026-01-01T00:00:00Z`},
-		{"an unknown field", calls("  - {take: [api, k], expects: {}}\n"), `t.yaml:5:22: unknown field "expects"; a call has at, cost, for, times, expect, take, peek, refund, acquire, renew, release, reset, block, unblock`},
+		{"an unknown field", calls("  - {take: [api, k], expects: {}}\n"), `t.yaml:5:22: unknown field "expects"; a call has at, cost, up_to, for, times, expect, take, peek, refund, acquire, renew, release, reset, block, unblock`},
 		{"two calls in one", calls("  - {take: [api, k], peek: [api, k]}\n"), "t.yaml:5:22: a call is one thing, and this one is take and peek"},
 		{"no call in one", calls("  - {at: 1s}\n"), "t.yaml:5:5: a call that calls nothing; give it one of take, peek, refund, acquire, renew, release, reset, block, unblock"},
 		{"a policy that is not there", calls("  - {take: [apo, k]}\n"), `t.yaml:5:13: no policy "apo" in p.yaml; there are api, calc, jobs, try`},
@@ -184,11 +192,16 @@ func TestTestsThatCannotBeRead(t *testing.T) {
 		{"a long time", calls("  - {at: 36501d, reset: [k]}\n"), `t.yaml:5:10: at: "36501d" is longer than 36500d`},
 		{"a cost for none", calls("  - {reset: [k], cost: 1}\n"), "t.yaml:5:18: reset has no cost"},
 		{"a cost", calls("  - {take: [api, k], cost: -1}\n"), `t.yaml:5:28: a cost is "-1"; give a whole number from 0 to 9007199254740992`},
+		{"up_to for none", calls("  - {refund: [api, k], up_to: 1}\n"), "t.yaml:5:24: refund has no up_to"},
+		{"up_to and a cost", calls("  - {take: [api, k], cost: 1, up_to: 2}\n"), "t.yaml:5:31: a call has cost, all or nothing, or up_to, as many as fit, and this one has both"},
+		{"up_to", calls("  - {take: [api, k], up_to: many}\n"), `t.yaml:5:29: up_to is "many"; give a whole number from 0 to 9007199254740992`},
+		{"up_to for each", calls("  - {take: [calc, r, c], up_to: [1, 2]}\n"), `t.yaml:5:33: up_to is a list; give a whole number from 0 to 9007199254740992`},
+		{"units of a call without up_to", calls("  - {take: [api, k], expect: {taken: 1}}\n"), "t.yaml:5:31: taken is how many units a call with up_to took, and this one has none; expect allowed"},
 		{"for", calls("  - {take: [api, k], for: 1s}\n"), "t.yaml:5:22: for is how long block denies the keys; take has none"},
 		{"no for", calls("  - {block: [k]}\n"), "t.yaml:5:5: block without for; say how long, as in for: 10m"},
 		{"no times", calls("  - {take: [api, k], times: 0}\n"), `t.yaml:5:29: times is "0"; give a whole number from 1 to 9007199254740992`},
 		{"too many times", calls("  - {take: [api, k], times: 1000001}\n"), "t.yaml:5:29: times is 1000001; give at most 1000000"},
-		{"a field of another verb", calls("  - {take: [api, k], expect: {changed: 1}}\n"), `t.yaml:5:31: unknown field "changed"; what to expect of take has allowed, limit, remaining, retry_after, reset_after, index, would_allowed, would_retry_after, would_index, error`},
+		{"a field of another verb", calls("  - {take: [api, k], expect: {changed: 1}}\n"), `t.yaml:5:31: unknown field "changed"; what to expect of take has allowed, taken, limit, remaining, retry_after, reset_after, index, would_allowed, would_taken, would_retry_after, would_index, error`},
 		{"a number for one call", calls("  - {take: [api, k], expect: {allowed: 1}}\n"), `t.yaml:5:40: allowed is "1"; write true or false`},
 		{"more allowed than called", calls("  - {take: [api, k], times: 2, expect: {allowed: 3}}\n"), "t.yaml:5:50: allowed is 3, and the calls are 2"},
 		{"an error and more", calls("  - {take: [api, k], expect: {allowed: true, error: x}}\n"), "t.yaml:5:46: a call that ends in an error answers nothing else; expect the error alone"},
