@@ -43,9 +43,6 @@ const (
 
 var policyName = regexp.MustCompile(`^[a-z0-9_.-]{1,64}$`)
 
-// ValidPolicyName tells whether a policy, or a key of one, can have this name.
-func ValidPolicyName(name string) bool { return policyName.MatchString(name) }
-
 // Option changes what New builds.
 type Option func(*options)
 
@@ -57,34 +54,57 @@ func WithPolicies(policies ...Policy) Option {
 	return func(o *options) { o.policies = append(o.policies, policies...) }
 }
 
-// check refuses what could not be asked for or could not be written. What a limit may be is for the library to say.
-func (p Policy) check() error {
-	if !ValidPolicyName(p.Name) {
-		return fmt.Errorf("the policy name %q is not 1 to 64 of a-z 0-9 _ . -", cut(p.Name))
+// Fault is one thing that keeps a policy out of a build.
+type Fault struct {
+	Limit int    // the place in Limits of what is wrong, from 0; -1: the policy itself
+	Key   bool   // of that limit: its key
+	Text  string // as in "an empty limit; give one such as 100/m"
+}
+
+// Faults returns what keeps the policy out of a build, nothing if it can be built. Whether a limit can be read is for the
+// library to say.
+func (p Policy) Faults() []Fault {
+	var faults []Fault
+	wrong := func(limit int, key bool, format string, args ...any) {
+		faults = append(faults, Fault{limit, key, fmt.Sprintf(format, args...)})
 	}
-	wrong := func(format string, args ...any) error {
-		return fmt.Errorf("policy %s: "+format, append([]any{p.Name}, args...)...)
+	if !policyName.MatchString(p.Name) {
+		wrong(-1, false, "the policy name %q is not 1 to 64 of a-z 0-9 _ . -", cut(p.Name))
 	}
 	if len(p.Limits) == 0 || len(p.Limits) > MostPolicyLimits {
-		return wrong("it has %d limits; give it 1 to %d", len(p.Limits), MostPolicyLimits)
+		wrong(-1, false, "policy %s has %d limits; give it 1 to %d", cut(p.Name), len(p.Limits), MostPolicyLimits)
+		return faults
 	}
 	seen := map[string]bool{}
-	for _, limit := range p.Limits {
+	for i, limit := range p.Limits {
 		switch {
 		case limit.Key == "" && len(p.Limits) > 1:
-			return wrong("a limit of several has no key name; name what each is for")
-		case limit.Key != "" && !ValidPolicyName(limit.Key):
-			return wrong("the key name %q is not 1 to 64 of a-z 0-9 _ . -", cut(limit.Key))
+			wrong(i, true, "a limit of several has no key name; name what each is for")
+		case limit.Key != "" && !policyName.MatchString(limit.Key):
+			wrong(i, true, "the key name %q is not 1 to 64 of a-z 0-9 _ . -", cut(limit.Key))
 		case seen[limit.Key]:
-			return wrong("the key name %s is given twice", limit.Key)
-		case strings.TrimSpace(limit.Limit) == "":
-			return wrong("an empty limit; give one such as 100/m")
-		case len(limit.Limit) > longestLimit:
-			return wrong("a limit of %d bytes; it has at most %d", len(limit.Limit), longestLimit)
-		case strings.HasPrefix(strings.TrimSpace(limit.Limit), "@"):
-			return wrong("the limit %q is a policy; a policy is made of limits such as 100/m", cut(limit.Limit))
+			wrong(i, true, "the key name %q is given twice", limit.Key)
 		}
 		seen[limit.Key] = true
+		switch text := strings.TrimSpace(limit.Limit); {
+		case text == "":
+			wrong(i, false, "an empty limit; give one such as 100/m")
+		case len(limit.Limit) > longestLimit:
+			wrong(i, false, "a limit of %d bytes; it has at most %d", len(limit.Limit), longestLimit)
+		case text[0] == '@':
+			wrong(i, false, "the limit %q is a policy; a policy is made of limits such as 100/m", cut(text))
+		}
+	}
+	return faults
+}
+
+// check is the first of the faults as an error, or nil.
+func (p Policy) check() error {
+	for _, fault := range p.Faults() {
+		if fault.Limit >= 0 {
+			fault.Text = "policy " + p.Name + ": " + fault.Text
+		}
+		return errors.New("functions: " + fault.Text)
 	}
 	return nil
 }
@@ -104,7 +124,7 @@ func bake(policies []Policy, room int) ([]Policy, string, error) {
 	sizes, size := make([]int, len(policies)), 1
 	for i, policy := range policies {
 		if err := policy.check(); err != nil {
-			return nil, "", fmt.Errorf("functions: %w", err)
+			return nil, "", err
 		}
 		if i > 0 && policies[i-1].Name == policy.Name {
 			return nil, "", fmt.Errorf("functions: two policies are named %s", policy.Name)

@@ -25,7 +25,7 @@ type Findings struct {
 // error is one of the engine; what is wrong with the policies is in Findings.
 func (f *File) Check() (Findings, error) {
 	// Without the policies: their limits are asked for one by one, and thousands of them take the engine long to load.
-	server, err := embedded.Start(embedded.WithLibrary(functions.Source()), embedded.WithTime(startOfTests))
+	server, err := embedded.Start(embedded.WithLibrary(functions.Source()+parser), embedded.WithTime(startOfTests))
 	if err != nil {
 		return Findings{}, fmt.Errorf("the library does not load: %w", err)
 	}
@@ -54,6 +54,10 @@ type checker struct {
 }
 
 func (c *checker) policy(p Policy) {
+	words, sound := []any{"FCALL_RO", "ratelimit_peek", len(p.Limits)}, len(p.Limits) > 1
+	for i := range p.Limits {
+		words = append(words, i)
+	}
 	for i, limit := range p.Limits {
 		at := p.at
 		if i < len(p.limits) {
@@ -62,7 +66,9 @@ func (c *checker) policy(p Policy) {
 		if at == nil {
 			at = &yaml.Node{}
 		}
-		capacity, lease, err := c.ask(limit.Limit)
+		words = append(words, limit.Limit)
+		parsed, err := c.parse(limit.Limit)
+		sound = sound && err == nil && parsed.rates != nil
 		what := "policy " + p.Name
 		if limit.Key != "" {
 			what += ", " + limit.Key
@@ -70,16 +76,21 @@ func (c *checker) policy(p Policy) {
 		switch {
 		case err != nil:
 			c.wrong.wrong(at, "%s: %v", what, err)
-		case lease:
+		case parsed.rates == nil:
 			c.lease(p, what, at)
 		default:
-			if cost, given := p.cost(i); given && cost > capacity {
+			if cost, given := p.cost(i); given && cost > parsed.capacity() {
 				c.doubtful.wrong(at, "%s: a call of cost %d never passes, since %s lets through at most %d at once; raise its burst",
-					what, cost, limit.Limit, capacity)
+					what, cost, limit.Limit, parsed.capacity())
 			}
-			for _, moot := range mootRates(limit.Limit, c.capacity) {
+			for _, moot := range mootRates(parsed) {
 				c.doubtful.wrong(at, "%s: %s", what, moot)
 			}
+		}
+	}
+	if sound { // each by itself; all of them can still be too much for one call
+		if _, err := c.call(append(words, "COST", 0)...); err != nil {
+			c.wrong.wrong(p.at, "policy %s: %v", p.Name, err)
 		}
 	}
 }
@@ -107,44 +118,21 @@ func (p Policy) cost(i int) (int64, bool) {
 	return 0, false
 }
 
-// ask has the library read a limit: the most that it lets through at once, and whether it is one for leases. The error
-// is the library's, without its code.
-func (c *checker) ask(limit string) (capacity int64, lease bool, err error) {
-	capacity, err = c.call("FCALL_RO", "ratelimit_peek", "1", "key", limit, "COST", "0")
-	if err != nil && strings.Contains(err.Error(), "ratelimit_acquire") {
-		capacity, err = c.call("FCALL", "ratelimit_acquire", "1", "lease", limit, "id")
-		if _, failed := c.server.Do("FLUSHALL"); failed != nil {
-			c.failed = failed
-		}
-		return capacity, true, err
-	}
-	return capacity, false, err
-}
-
-func (c *checker) call(words ...any) (int64, error) {
+// call asks the library. The error is its own, without its code.
+func (c *checker) call(words ...any) ([]any, error) {
 	reply, err := c.server.Do(words...)
 	var refused embedded.Error
 	switch {
 	case errors.As(err, &refused):
 		_, text, _ := strings.Cut(strings.TrimPrefix(refused.Error(), "RATELIMIT "), " ")
-		return 0, errors.New(text)
+		return nil, errors.New(text)
 	case err != nil:
 		c.failed = err
-		return 0, err
+		return nil, err
 	}
-	fields, _ := reply.([]any)
-	if len(fields) < 6 {
-		c.failed = fmt.Errorf("the library answers %v to %v, which is no decision", reply, words)
-		return 0, c.failed
+	list, ok := reply.([]any)
+	if !ok {
+		c.failed = fmt.Errorf("the library returns %v to %v", reply, words)
 	}
-	capacity, _ := fields[1].(int64)
-	return capacity, nil
-}
-
-func (c *checker) capacity(limit string) int64 {
-	capacity, _, err := c.ask(limit)
-	if err != nil {
-		return 0
-	}
-	return capacity
+	return list, c.failed
 }

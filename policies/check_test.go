@@ -27,6 +27,8 @@ func TestCheck(t *testing.T) {
 		{"a wrong limit of several", "{limits: [a: 1/s, b: 1/x]}", `p.yaml:2:27: policy p, b: "1/x": the unit of the period "x" is none of ms, s, m, h, d`, ""},
 		{"wrong leases", "concurrency 0 lease=1s", `p.yaml:2:6: policy p: "concurrency 0 lease=1s": the count "0" is not a whole number from 1 to 9007199254740992`, ""},
 		{"leases beside others", "{limits: [a: 1/s, b: concurrency 1 lease=1s]}", `p.yaml:2:27: policy p, b: concurrency beside other limits; a lease takes one limit, so give it a policy of its own`, ""},
+		{"limits that are too much for one call", "{limits: [a: sliding_log 60000/d, b: sliding_log 60000/d]}",
+			`p.yaml:2:3: policy p: 120000 calls to be kept in logs; one call takes at most 100000; sliding_window takes more`, ""},
 		{"tracked leases", "{limit: concurrency 1 lease=1s, track: true}", `p.yaml:2:14: policy p: track is for ratelimit_take, and concurrency for ratelimit_acquire; remove track`, ""},
 		{"leases of a cost", "{limit: concurrency 1 lease=1s, cost: 1}", `p.yaml:2:14: policy p: a lease has no cost; remove cost`, ""},
 		{"injected", `"100/m' } } redis.log(3, 'x') --"`, `p.yaml:2:6: policy p: "100/m' } } redis.log(3, 'x') --": the unit of the period "m'" is none of ms, s, m, h, d`, ""},
@@ -69,7 +71,7 @@ func texts(problems Problems) string {
 
 // A rate that is said to be moot changes no decision: limits with and without it answer alike to any calls.
 func TestMootRatesChangeNothing(t *testing.T) {
-	server := embedded.Run(t, embedded.WithLibrary(functions.Source()), embedded.WithTime(startOfTests))
+	server := embedded.Run(t, embedded.WithLibrary(functions.Source()+parser), embedded.WithTime(startOfTests))
 	c := checker{server: server}
 	random := rand.New(rand.NewPCG(1, 2))
 	pick := func(list ...string) string { return list[random.IntN(len(list))] }
@@ -90,7 +92,11 @@ func TestMootRatesChangeNothing(t *testing.T) {
 		if strings.HasSuffix(algorithm, "_bucket") || algorithm == "gcra" {
 			b = strings.TrimSuffix(b, option) + pick("", option, " burst=15", " burst=40")
 		}
-		said := mootRates(algorithm+" "+a+", "+b, c.capacity)
+		limit, err := c.parse(algorithm + " " + a + ", " + b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		said := mootRates(limit)
 		if len(said) != 1 || !strings.HasPrefix(said[0], "the rate "+b+" never") || a == b {
 			continue
 		}

@@ -21,8 +21,8 @@ type Policy struct {
 	Description string  // for people; it is not part of the build
 	Costs       []int64 // the largest cost of a call that is meant to pass: none, one for all limits, or one for each
 
-	at     *yaml.Node
-	limits []*yaml.Node
+	at           *yaml.Node
+	keys, limits []*yaml.Node // of each limit; the key of a lone one is nil
 }
 
 const example = "policies:"
@@ -87,18 +87,28 @@ func (s *source) policies(n *yaml.Node) []Policy {
 		if s.full() {
 			break
 		}
-		s.named(f.key, "policy")
 		policy := Policy{Policy: functions.Policy{Name: f.key.Value}, at: f.key}
+		before := len(s.problems)
 		s.policy(&policy, f.value)
+		if len(s.problems) == before { // it could be read as a whole
+			s.faults(policy)
+		}
 		list = append(list, policy)
 	}
 	return list
 }
 
-// named refuses what cannot name a policy or a key.
-func (s *source) named(n *yaml.Node, of string) {
-	if !functions.ValidPolicyName(n.Value) {
-		s.wrong(n, "the %s name %s is not 1 to 64 of a-z 0-9 _ . -", of, shown(n.Value))
+// faults puts what keeps a policy out of a build where it stands in the file.
+func (s *source) faults(policy Policy) {
+	for _, fault := range policy.Faults() {
+		at := policy.at
+		switch {
+		case fault.Limit >= 0 && fault.Key:
+			at = policy.keys[fault.Limit]
+		case fault.Limit >= 0:
+			at = policy.limits[fault.Limit]
+		}
+		s.wrong(at, "%s", fault.Text)
 	}
 }
 
@@ -106,7 +116,7 @@ func (s *source) named(n *yaml.Node, of string) {
 func (s *source) policy(policy *Policy, n *yaml.Node) {
 	what := "policy " + policy.Name
 	if n.Kind == yaml.ScalarNode && n.ShortTag() != "!!null" {
-		s.limit(policy, "", n)
+		s.limit(policy, nil, n)
 		return
 	}
 	before := len(s.problems)
@@ -125,7 +135,7 @@ func (s *source) policy(policy *Policy, n *yaml.Node) {
 	case one.value != nil && several.value != nil:
 		s.wrong(several.key, "%s has limit and limits; keep one of them", what)
 	case one.value != nil:
-		s.limit(policy, "", one.value)
+		s.limit(policy, nil, one.value)
 	case several.value != nil:
 		s.limits(policy, several.value)
 	case len(s.problems) == before:
@@ -139,52 +149,27 @@ func (s *source) policy(policy *Policy, n *yaml.Node) {
 // limits reads a list of `key: limit`. It is a list, and no mapping, since callers give the keys in this order.
 func (s *source) limits(policy *Policy, n *yaml.Node) {
 	if n.Kind == yaml.MappingNode {
-		s.wrong(n, "limits is a mapping, which has no order; make it a list, each limit with a dash: - %s: ...", firstKey(n))
+		s.wrong(n, "limits is a mapping, which has no order; make it a list, each limit with a dash, as in - consumer: 100/m")
 		return
 	}
 	items := s.items(n, "limits")
-	if items == nil {
-		return
-	}
-	if len(items) == 0 || len(items) > functions.MostPolicyLimits {
-		s.wrong(n, "policy %s has %d limits; give it 1 to %d", policy.Name, len(items), functions.MostPolicyLimits)
-		return
-	}
-	seen := map[string]int{}
 	for _, item := range items {
 		if item.Kind != yaml.MappingNode || len(item.Content) != 2 {
 			s.wrong(item, "a limit of several is %s; write the name of its key and the limit, as in consumer: 100/m", kind(item))
 			continue
 		}
-		key, value := resolve(item.Content[0]), resolve(item.Content[1])
-		s.named(key, "key")
-		if line, twice := seen[key.Value]; twice {
-			s.wrong(key, "the key name %s is given twice; the first is in line %d", shown(key.Value), line)
-		}
-		seen[key.Value] = key.Line
-		s.limit(policy, key.Value, value)
+		s.limit(policy, resolve(item.Content[0]), resolve(item.Content[1]))
 	}
 }
 
-func firstKey(n *yaml.Node) string {
-	if len(n.Content) > 0 && n.Content[0].Kind == yaml.ScalarNode && functions.ValidPolicyName(n.Content[0].Value) {
-		return n.Content[0].Value
+func (s *source) limit(policy *Policy, key, value *yaml.Node) {
+	name := ""
+	if key != nil {
+		name = s.text(key, "the name of a key")
 	}
-	return "name"
-}
-
-func (s *source) limit(policy *Policy, key string, n *yaml.Node) {
-	text := strings.TrimSpace(s.text(n, "a limit"))
-	switch {
-	case n.Kind == yaml.ScalarNode && text == "" && n.ShortTag() != "!!null":
-		s.wrong(n, "an empty limit; give one such as 100/m")
-	case len(text) > 1024:
-		s.wrong(n, "a limit of %d bytes; it has at most 1024", len(text))
-	case strings.HasPrefix(text, "@"):
-		s.wrong(n, "the limit %s is a policy; a policy is made of limits such as 100/m", shown(text))
-	}
-	policy.Limits = append(policy.Limits, functions.PolicyLimit{Key: key, Limit: text})
-	policy.limits = append(policy.limits, n)
+	policy.Limits = append(policy.Limits, functions.PolicyLimit{Key: name, Limit: strings.TrimSpace(s.text(value, "a limit"))})
+	policy.keys = append(policy.keys, key)
+	policy.limits = append(policy.limits, value)
 }
 
 // costs reads `cost: 5` or `cost: [5, 1]`.

@@ -11,10 +11,13 @@ func spanText(ms int64) string {
 		return "0s"
 	}
 	var text strings.Builder
-	for _, unit := range []string{"d", "h", "m", "s", "ms"} {
-		if n := ms / unitMS[unit]; n > 0 {
-			fmt.Fprintf(&text, "%d%s", n, unit)
-			ms %= unitMS[unit]
+	for _, unit := range []struct {
+		name string
+		ms   int64
+	}{{"d", 86_400_000}, {"h", 3_600_000}, {"m", 60_000}, {"s", 1000}, {"ms", 1}} {
+		if n := ms / unit.ms; n > 0 {
+			fmt.Fprintf(&text, "%d%s", n, unit.name)
+			ms %= unit.ms
 		}
 	}
 	return text.String()

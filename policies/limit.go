@@ -1,0 +1,75 @@
+package policies
+
+import (
+	"math/big"
+	"strings"
+)
+
+// parser adds a function to the library that returns how it reads a limit, since limits are read in one place: the
+// algorithm's name, and of each rate count, period in ms, capacity, buckets, and whether align=clock. A limit for leases
+// has no rates.
+const parser = `
+redis.register_function{
+  function_name = 'ratelimit_parse',
+  flags = { 'no-writes' },
+  callback = function(_, args)
+    local algorithm = algorithms[string.match(args[1], '^%s*([%a_]+)')]
+    if algorithm and algorithm.leases then
+      local limit, err = limits.leases(args[1])
+      return limit and { algorithm.name } or err
+    end
+    local limit, err = limits.of(args[1])
+    if not limit then
+      return err
+    end
+    local reply = { limit.algorithm.name }
+    for i, rate in ipairs(limit.rates) do
+      reply[i + 1] = { rate.count, rate.period, rate.capacity, rate.buckets or 1, rate.align and 1 or 0 }
+    end
+    return reply
+  end,
+}
+`
+
+// limit is what the library reads in the text of one.
+type limit struct {
+	algorithm string
+	rates     []rate // none of a limit for leases
+}
+
+type rate struct {
+	text     string
+	n        *big.Int // units a period
+	period   *big.Int // ms
+	capacity *big.Int
+	buckets  int64
+	aligned  bool // align=clock
+}
+
+// parse has the library read a limit. The error is the library's, without its code.
+func (c *checker) parse(text string) (limit, error) {
+	reply, err := c.call("FCALL_RO", "ratelimit_parse", 0, text)
+	if err != nil {
+		return limit{}, err
+	}
+	l := limit{algorithm: reply[0].(string)}
+	texts := strings.Split(strings.TrimPrefix(strings.TrimSpace(text), l.algorithm+" "), ",")
+	for i, fields := range reply[1:] {
+		n := numbers(fields)
+		l.rates = append(l.rates, rate{
+			strings.TrimSpace(texts[i]), big.NewInt(n[0]), big.NewInt(n[1]), big.NewInt(n[2]), n[3], n[4] == 1,
+		})
+	}
+	return l, nil
+}
+
+// capacity is the most that the limit lets through at once.
+func (l limit) capacity() int64 {
+	least := l.rates[0].capacity
+	for _, r := range l.rates[1:] {
+		if r.capacity.Cmp(least) < 0 {
+			least = r.capacity
+		}
+	}
+	return least.Int64()
+}
