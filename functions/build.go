@@ -138,7 +138,7 @@ func stamp(text string, policies []Policy) (Build, error) {
 	if err != nil {
 		return Build{}, err
 	}
-	text = strings.Replace(text, policiesMark, entries, 1) // what is written there holds no mark: luaString
+	text = strings.Replace(text, policiesMark, entries, 1) // what is written there holds no mark: see luastring
 	id := Digest(text)[:12]
 	return Build{text: strings.Replace(text, buildIDMark, id, 1), id: id, policies: policies}, nil
 }

@@ -6,8 +6,9 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
+
+	"github.com/ratelimit-functions/ratelimit/internal/luastring"
 )
 
 // Policy is a name for a limit, or for several limits over as many keys, that is deployed with the library: callers
@@ -166,13 +167,13 @@ func clonePolicies(policies []Policy) []Policy {
 
 // appendLua writes the policy as an entry of src/45_policies.lua's table, one line; readPolicy is its inverse.
 func (p Policy) appendLua(b []byte) []byte {
-	b = append(appendLuaString(append(b, '['), p.Name), "] = { "...)
+	b = append(luastring.Append(append(b, '['), p.Name), "] = { "...)
 	keys := false
 	for i, limit := range p.Limits {
 		if i > 0 {
 			b = append(b, ", "...)
 		}
-		b = appendLuaString(b, limit.Limit)
+		b = luastring.Append(b, limit.Limit)
 		keys = keys || limit.Key != ""
 	}
 	if keys {
@@ -181,7 +182,7 @@ func (p Policy) appendLua(b []byte) []byte {
 			if i > 0 {
 				b = append(b, ", "...)
 			}
-			b = appendLuaString(b, limit.Key)
+			b = luastring.Append(b, limit.Key)
 		}
 		b = append(b, " }"...)
 	}
@@ -194,25 +195,9 @@ func (p Policy) appendLua(b []byte) []byte {
 	return append(b, " },"...)
 }
 
-// appendLuaString writes text as a literal of Lua. Whatever is not plainly harmless is written by its number, so that no
-// text can end the literal, stand for something else in the build, or upset who reads it.
-func appendLuaString(b []byte, text string) []byte {
-	b = append(b, '\'')
-	for i := range len(text) {
-		c := text[i]
-		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte(" /=,._+-", c) >= 0 {
-			b = append(b, c)
-		} else {
-			b = append(b, '\\', '0'+c/100, '0'+c/10%10, '0'+c%10)
-		}
-	}
-	return append(b, '\'')
-}
-
 var (
-	bakedLine    = regexp.MustCompile(`^  \['([^']*)'\] = \{ (.*) \},$`)
-	bakedLiteral = regexp.MustCompile(`'((?:[^'\\]|\\[0-9]{3})*)'`)
-	bakedKeys    = regexp.MustCompile(`, keys = \{ ([^{}]*) \}`)
+	bakedLine = regexp.MustCompile(`^  \['([^']*)'\] = \{ (.*) \},$`)
+	bakedKeys = regexp.MustCompile(`, keys = \{ ([^{}]*) \}`)
 )
 
 var errNoPolicies = errors.New("functions: the text has no table of policies in the form that New writes")
@@ -247,7 +232,7 @@ func readPolicy(line string) (Policy, bool) {
 	if match == nil {
 		return Policy{}, false
 	}
-	policy := Policy{Name: unquote(match[1])}
+	policy := Policy{Name: match[1]}
 	fields := match[2]
 	fields, policy.Track = strings.CutSuffix(fields, ", track = true")
 	fields, policy.Shadow = strings.CutSuffix(fields, ", shadow = true")
@@ -266,24 +251,17 @@ func readPolicy(line string) (Policy, bool) {
 	return policy, policy.check() == nil && string(policy.appendLua([]byte("  "))) == line
 }
 
+// literals returns the strings of Lua in text.
 func literals(text string) []string {
 	var list []string
-	for _, match := range bakedLiteral.FindAllStringSubmatch(text, -1) {
-		list = append(list, unquote(match[1]))
-	}
-	return list
-}
-
-var escaped = regexp.MustCompile(`\\[0-9]{3}`)
-
-func unquote(literal string) string {
-	return escaped.ReplaceAllStringFunc(literal, func(code string) string {
-		n, err := strconv.Atoi(code[1:])
-		if err != nil || n > 255 {
-			return code
+	for {
+		_, literal, _ := strings.Cut(text, "'")
+		value, rest, ok := luastring.Cut("'" + literal)
+		if !ok {
+			return list
 		}
-		return string([]byte{byte(n)})
-	})
+		list, text = append(list, value), rest
+	}
 }
 
 // cut shortens a refused value for an error.

@@ -9,6 +9,8 @@ import (
 	"sort"
 	"strings"
 	"testing"
+
+	"github.com/ratelimit-functions/ratelimit/internal/luastring"
 )
 
 func one(name, limit string) Policy {
@@ -102,7 +104,7 @@ func TestALimitCannotLeaveItsLiteral(t *testing.T) {
 			t.Errorf("%q was read back as %+v (%v)", limit, got, err)
 		}
 		text := strings.Replace(build.Text(), build.ID(), "", 1)
-		if !strings.HasPrefix(text, before) || !strings.HasSuffix(text, after) || !literal.MatchString(string(appendLuaString(nil, limit))) {
+		if !strings.HasPrefix(text, before) || !strings.HasSuffix(text, after) || !literal.MatchString(string(luastring.Append(nil, limit))) {
 			t.Errorf("%q changed the text around it", limit)
 		}
 	}

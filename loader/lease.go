@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/luastring"
 )
 
 // A lease keeps deployments to the same servers apart. It is a library on one node, the leader (see fleet.leader), which says who holds
@@ -45,7 +46,7 @@ redis.register_function{
   flags = { 'no-writes', 'allow-stale' },
   callback = function() return { WHO, UNTIL_MS } end,
 }
-`, l.name, functions.Name, luaString(l.who), l.fromMS, l.untilMS, leaseFunction, functions.Name)
+`, l.name, functions.Name, luastring.Append(nil, l.who), l.fromMS, l.untilMS, leaseFunction, functions.Name)
 }
 
 func readLease(name, code string) lease {

@@ -17,7 +17,7 @@ import (
 
 // leaseOfAnn is the lease of another deployment.
 func leaseOfAnn(from, until time.Time) string {
-	return fmt.Sprintf("#!lua name=ratelimit_lease_ann\nlocal WHO = \"ann\"\nlocal FROM_MS = %d\nlocal UNTIL_MS = %d\n"+
+	return fmt.Sprintf("#!lua name=ratelimit_lease_ann\nlocal WHO = 'ann'\nlocal FROM_MS = %d\nlocal UNTIL_MS = %d\n"+
 		"redis.register_function('ratelimit_lease', function() return 1 end)", from.UnixMilli(), until.UnixMilli())
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/luastring"
 )
 
 // recordName is the library, and its only function, that a deployment leaves beside ours on each primary: which build
@@ -41,7 +42,7 @@ redis.register_function{
   flags = { 'no-writes', 'allow-stale' },
   callback = function() return TEXT end,
 }
-`, recordName, functions.Name, recordName, r.deployment, r.deployed, luaString(r.policies), r.atMS, textMark, luaString(r.replaced), recordName, r.deployment, r.deployed)
+`, recordName, functions.Name, recordName, r.deployment, r.deployed, luastring.Append(nil, r.policies), r.atMS, textMark, luastring.Append(nil, r.replaced), recordName, r.deployment, r.deployed)
 }
 
 // readRecord reads the library that text wrote; a record of deployment 0 where it is another's.
@@ -50,7 +51,7 @@ func readRecord(code string) record {
 	if !ok {
 		return record{}
 	}
-	replaced, ok := readLuaString(rest)
+	replaced, _, ok := luastring.Cut(rest)
 	if !ok {
 		return record{}
 	}
@@ -142,11 +143,10 @@ func (f *fleet) common(but string) (held, bool) {
 func value(head, name string) string {
 	for line := range strings.Lines(head) {
 		if v, ok := strings.CutPrefix(line, "local "+name+" = "); ok {
-			v = strings.TrimSpace(v)
-			if text, ok := readLuaString(v); ok {
+			if text, _, ok := luastring.Cut(v); ok {
 				return text
 			}
-			return strings.Trim(v, "'")
+			return strings.TrimSpace(v)
 		}
 	}
 	return ""

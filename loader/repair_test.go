@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/luastring"
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
@@ -144,15 +145,14 @@ func TestRecordsThatDisagree(t *testing.T) {
 	record := func(t *testing.T, addr, deployment, deployed, replaced string) string {
 		t.Helper()
 		code := texts(t, addr)["ratelimit_previous"]
-		head, rest, _ := strings.Cut(code, "\nlocal TEXT = \"")
-		_, tail, ok := strings.Cut(rest, "\"\nredis.register_function{")
+		head, rest, _ := strings.Cut(code, "\nlocal TEXT = ")
+		_, tail, ok := strings.Cut(rest, "\nredis.register_function{")
 		if !ok || !strings.Contains(head, "local DEPLOYMENT = 2\nlocal DEPLOYED = '"+functions.Digest(string(buildB))+"'\n") {
 			t.Fatalf("the record is not as this test expects it:\n%.300s", code)
 		}
 		head = strings.Replace(head, "local DEPLOYMENT = 2\n", "local DEPLOYMENT = "+deployment+"\n", 1)
 		head = strings.Replace(head, functions.Digest(string(buildB)), functions.Digest(deployed), 1)
-		replaced = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", "\\\n").Replace(replaced)
-		return head + "\nlocal TEXT = \"" + replaced + "\"\nredis.register_function{" + tail
+		return head + "\nlocal TEXT = " + string(luastring.Append(nil, replaced)) + "\nredis.register_function{" + tail
 	}
 	for _, tt := range []struct {
 		name    string

@@ -138,39 +138,3 @@ func numbers(version string) (parts []int, pre string, ok bool) {
 	}
 	return parts, pre, len(parts) == 3
 }
-
-// luaString writes text as a Lua string that reads line by line as the text does, and byte for byte back: a long
-// bracket would change line ends.
-func luaString(text string) string {
-	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", "\\\n", "\r", `\r`, "\x00", `\000`).Replace(text) + `"`
-}
-
-// readLuaString reads what luaString wrote, from its quotation mark on.
-func readLuaString(quoted string) (string, bool) {
-	if !strings.HasPrefix(quoted, `"`) {
-		return "", false
-	}
-	var b strings.Builder
-	for i := 1; i < len(quoted); i++ {
-		switch c := quoted[i]; {
-		case c == '"':
-			return b.String(), true
-		case c != '\\':
-			b.WriteByte(c)
-		case i+1 == len(quoted):
-			return "", false
-		default:
-			i++
-			switch quoted[i] {
-			case 'r':
-				b.WriteByte('\r')
-			case '0':
-				b.WriteByte(0)
-				i += 2
-			default:
-				b.WriteByte(quoted[i])
-			}
-		}
-	}
-	return "", false
-}

@@ -38,7 +38,7 @@ func TestRecord(t *testing.T) {
 	for _, code := range []string{
 		"", "#!lua name=ratelimit_previous\nredis.register_function('ratelimit_previous', function() return 1 end)",
 		strings.Replace(whole, "DEPLOYMENT = 1", "DEPLOYMENT = x", 1), strings.Replace(whole, "DEPLOYED = '", "DEPLOYED = 'z", 1),
-		whole[:strings.Index(whole, "abc")], whole[:strings.Index(whole, `"abc`)] + `"abc\`,
+		whole[:strings.Index(whole, "abc")], whole[:strings.Index(whole, "abc")] + `abc\`,
 	} {
 		if got := readRecord(code); got != (record{}) {
 			t.Errorf("%q is read as %+v", code, got)

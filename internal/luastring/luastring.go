@@ -1,0 +1,46 @@
+// Package luastring writes and reads strings of Lua, as builds of the library and records of deployments hold them.
+package luastring
+
+import (
+	"strconv"
+	"strings"
+)
+
+// Append writes text as a literal of Lua, in one line. Whatever is not plainly harmless is written by its number, so that
+// no text can end the literal, stand for something else in the build, or upset who reads it.
+func Append(b []byte, text string) []byte {
+	b = append(b, '\'')
+	for i := range len(text) {
+		c := text[i]
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte(" /=,._+-", c) >= 0 {
+			b = append(b, c)
+		} else {
+			b = append(b, '\\', '0'+c/100, '0'+c/10%10, '0'+c%10)
+		}
+	}
+	return append(b, '\'')
+}
+
+// Cut reads a literal that Append wrote, at the beginning of text, and returns what follows it. ok is false where there is none.
+func Cut(text string) (value, rest string, ok bool) {
+	rest, ok = strings.CutPrefix(text, "'")
+	var b strings.Builder
+	for ok {
+		i := strings.IndexAny(rest, `'\`)
+		if i < 0 {
+			break
+		}
+		b.WriteString(rest[:i])
+		if rest[i] == '\'' {
+			return b.String(), rest[i+1:], true
+		}
+		code := rest[i+1:]
+		n, err := strconv.ParseUint(code[:min(3, len(code))], 10, 8)
+		if err != nil || len(code) < 3 {
+			break
+		}
+		b.WriteByte(byte(n))
+		rest = code[3:]
+	}
+	return "", "", false
+}
