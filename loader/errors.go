@@ -1,7 +1,6 @@
 package loader
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -109,16 +108,6 @@ func codeOf(err error) string {
 	return code
 }
 
-// isGibberish tells whether go-redis could not make sense of what came. It has no type for that.
-func isGibberish(err error) bool {
-	for _, other := range []error{redis.ErrPoolTimeout, redis.ErrPoolExhausted, redis.ErrClosed} {
-		if errors.Is(err, other) {
-			return false
-		}
-	}
-	return strings.HasPrefix(err.Error(), "redis: ")
-}
-
 func (c *conn) fail(step string, class, err error, format string, args ...any) *NodeError {
 	return &NodeError{
 		Addr: c.address(), Step: step, Code: codeOf(err), Err: err, class: class,
@@ -142,9 +131,6 @@ func failure(c *conn, step string, err error) error {
 	}
 	switch code := codeOf(err); code {
 	case "":
-		if isGibberish(err) {
-			return c.fail(step, ErrBadReply, err, "does not speak the Redis protocol (%v); check the address", err)
-		}
 		return unreachable(c, step, err)
 	case "NOPERM":
 		return c.fail(step, ErrNoPermission, err, "does not let the user %q call %s; give a deployer its rights with: %s", user, step,
@@ -166,24 +152,20 @@ func failure(c *conn, step string, err error) error {
 	}
 }
 
-// unreachable is the error of a step to which no answer came, or of Sentinels that do not name the primary.
+// unreachable is the error of a step to which no answer came, or none of Redis; or of Sentinels that do not name the primary.
 func unreachable(c *conn, step string, err error) error {
-	e := c.fail(step, ErrUnreachable, err, "")
-	if errors.Is(err, context.Canceled) {
-		e.says = fmt.Sprintf("cannot reach %s: the call was cancelled", c.address())
-		return e
+	class := ErrUnreachable
+	if dialing.Gibberish(err) && !dialing.AtSentinels(err) {
+		class = ErrBadReply
 	}
-	why, do := dialing.Why(err, c.tls, c.timeout)
-	if do == "" {
-		do = "check the address, and that the server runs"
-	}
-	e.says = fmt.Sprintf("cannot reach %s: %s; %s", c.address(), why, do)
+	e := c.fail(step, class, err, "")
+	e.says = dialing.Sentence(c.address(), err, c.tls, c.timeout, "check the address, and that the server runs")
 	return e
 }
 
 func noFunctions(c *conn, a about, err error) error {
 	if a.mode == "sentinel" {
-		return c.fail("FUNCTION STATS", ErrNoFunctions, err, "is a Sentinel, which holds no data; name the primary that it watches with --sentinel (MasterName), or connect to that primary")
+		return c.fail("FUNCTION STATS", ErrNoFunctions, err, dialing.Sentinel)
 	}
 	return c.fail("FUNCTION STATS", ErrNoFunctions, err, "runs %s %s, which has no functions; use Redis 7.0 or later, or Valkey", a.engine, a.version)
 }

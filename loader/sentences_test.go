@@ -128,7 +128,7 @@ func TestRealServersThatRefuse(t *testing.T) {
 	done, cancel := context.WithCancel(ctx)
 	cancel()
 	_, err = newLoader(t, rdb).Status(done, b)
-	want(t, "cancelled", err, "cannot reach "+addr+": the call was cancelled", context.Canceled)
+	want(t, "cancelled", err, "interrupted before "+addr+" answered", context.Canceled)
 }
 
 func words(s string) []any {
@@ -215,9 +215,9 @@ func TestOtherServersThatRefuse(t *testing.T) {
 		{"hangs later", but("FUNCTION LIST", silence),
 			"cannot reach ADDR: no answer within 100ms; check the address, and that the server runs", loader.ErrUnreachable, loader.Unreachable},
 		{"answers OK to all", func(string) string { return "+OK\r\n" },
-			`ADDR does not speak the Redis protocol (redis: can't parse map reply: "+OK"); check the address`, loader.ErrBadReply, loader.Unknown},
+			`cannot reach ADDR: it does not speak the Redis protocol (redis: can't parse map reply: "+OK"); check the address`, loader.ErrBadReply, loader.Unknown},
 		{"HTTP", func(string) string { return "HTTP/1.1 400 Bad Request\r\n\r\n" },
-			`ADDR does not speak the Redis protocol (redis: can't parse map reply: "HTTP/1.1 400 Bad Request"); check the address`, loader.ErrBadReply, loader.Unknown},
+			`cannot reach ADDR: it does not speak the Redis protocol (redis: can't parse map reply: "HTTP/1.1 400 Bad Request"); check the address`, loader.ErrBadReply, loader.Unknown},
 		{"odd greeting", but("HELLO", resp(list{"server", 7})),
 			`ADDR answers HELLO with "[server 7]"; check that it is a Redis or Valkey server`, loader.ErrBadReply, loader.Unknown},
 		{"odd statistics", but("FUNCTION STATS", ":7\r\n"),

@@ -270,7 +270,7 @@ func (s *servers) find(ctx context.Context) error {
 			continue
 		}
 		if kind == "sentinel" {
-			return fmt.Errorf("%s is a Sentinel, which holds no data; name the primary that it watches with --sentinel, or connect to that primary", s.name)
+			return errors.New(s.name + " " + dialing.Sentinel)
 		}
 		// A cluster client would go on asking a single server for the map of its cluster.
 		if s.cluster && kind == "standalone" {
@@ -358,17 +358,12 @@ func (s servers) unreachable(err error) error {
 			name += ", at " + at
 		}
 	}
+	says := dialing.Sentence(name, err, s.options.TLSConfig, s.options.DialTimeout,
+		"check the URL and that the server runs, or start one that needs no Redis with: ratelimit dev")
 	if errors.Is(err, context.Canceled) {
-		return &unreachableError{fmt.Sprintf("interrupted before %s answered; nothing was sent", name), err}
+		says += "; nothing was sent"
 	}
-	why, do := dialing.Why(err, s.options.TLSConfig, s.options.DialTimeout)
-	if strings.HasPrefix(why, "redis: ") {
-		why = "it does not answer as a Redis server does"
-	}
-	if do == "" {
-		do = "check the URL and that the server runs, or start one that needs no Redis with: ratelimit dev"
-	}
-	return &unreachableError{fmt.Sprintf("cannot reach %s: %s; %s", name, why, do), err}
+	return &unreachableError{says, err}
 }
 
 type unreachableError struct {

@@ -159,7 +159,7 @@ func TestServersThatCannotDecide(t *testing.T) {
 		{"never answers, take", silent, []string{"take", "k", "1/s", "--timeout", "50ms"}, "cannot reach redis://{}: no answer within 50ms" + look},
 		{"never answers, deploy", silent, []string{"deploy", "--timeout", "50ms"}, "cannot reach {}: no answer within 50ms; check the address, and that the server runs\n"},
 		{"wants TLS", cut, []string{"take", "k", "1/s"}, "cannot reach redis://{}: it closes the connection; check the address, and whether it wants TLS (rediss://)\n"},
-		{"no Redis at all", garbage, []string{"take", "k", "1/s"}, "cannot reach redis://{}: it does not answer as a Redis server does" + look},
+		{"no Redis at all", garbage, []string{"take", "k", "1/s"}, "cannot reach redis://{}: it does not speak the Redis protocol (redis: can't parse map reply: \"HTTP/1.1 400 Bad Request\"); check the address\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			addr := fakeServer(t, tt.answer)

@@ -17,15 +17,30 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Why is what err, of a connection that was to be made within timeout, with config or without TLS, means; and what to do,
-// "" where that is no more than to look at the address and the server.
-func Why(err error, config *tls.Config, timeout time.Duration) (why, do string) {
+// Sentinel is what is wrong with a server that was given as one that holds data.
+const Sentinel = "is a Sentinel, which holds no data; name the primary that it watches with --sentinel (MasterName), or connect to that primary"
+
+// Sentence says that the server called name cannot be reached, why, and what to do: check, where no more is known. err is of
+// a connection that was to be made, or of an answer that was to come, within timeout, with config or without TLS.
+func Sentence(name string, err error, config *tls.Config, timeout time.Duration, check string) string {
+	if errors.Is(err, context.Canceled) {
+		return fmt.Sprintf("interrupted before %s answered", name)
+	}
+	because, do := why(err, config, timeout)
+	if do == "" {
+		do = check
+	}
+	return fmt.Sprintf("cannot reach %s: %s; %s", name, because, do)
+}
+
+// why is what err means, and what to do; "" where that is no more than to look at the address and the server.
+func why(err error, config *tls.Config, timeout time.Duration) (because, do string) {
 	if AtSentinels(err) {
 		return atSentinels(err, config, timeout)
 	}
 	if config != nil {
-		if why, do = certificate(err, config.RootCAs != nil, len(config.Certificates) > 0 || config.GetClientCertificate != nil); why != "" {
-			return why, do
+		if because, do = certificate(err, config.RootCAs != nil, len(config.Certificates) > 0 || config.GetClientCertificate != nil); because != "" {
+			return because, do
 		}
 	}
 	var host *net.DNSError
@@ -49,7 +64,20 @@ func Why(err error, config *tls.Config, timeout time.Duration) (why, do string) 
 		}
 		return "it closes the connection", do
 	}
+	if Gibberish(err) {
+		return fmt.Sprintf("it does not speak the Redis protocol (%v)", err), "check the address"
+	}
 	return err.Error(), ""
+}
+
+// Gibberish tells whether go-redis could not make sense of what came. It has no type for that.
+func Gibberish(err error) bool {
+	for _, other := range []error{redis.ErrPoolTimeout, redis.ErrPoolExhausted, redis.ErrClosed} {
+		if errors.Is(err, other) {
+			return false
+		}
+	}
+	return strings.HasPrefix(err.Error(), "redis: ")
 }
 
 // certificate is what is wrong with TLS; "" where it is something else. chosen: somebody named the authorities to trust.
@@ -108,12 +136,12 @@ func Addr(err error) string {
 	return dial.Addr.String()
 }
 
-func atSentinels(err error, config *tls.Config, timeout time.Duration) (why, do string) {
+func atSentinels(err error, config *tls.Config, timeout time.Duration) (because, do string) {
 	var reply redis.Error
 	var each interface{ Unwrap() []error }
 	if !errors.As(err, &reply) && errors.As(err, &each) {
-		why, do = Why(each.Unwrap()[0], config, timeout)
-		return "no Sentinel answers: " + why, do
+		because, do := why(each.Unwrap()[0], config, timeout)
+		return "no Sentinel answers: " + because, do
 	}
 	code, _, _ := strings.Cut(reply.Error(), " ")
 	switch {

@@ -42,6 +42,8 @@ func TestWhy(t *testing.T) {
 		{syscall.ECONNRESET, secure, "it closes the connection", "check the address, and whether it asks for a certificate of ours: --tls-cert and --tls-key (Certificates of the TLSConfig)"},
 		{syscall.EPIPE, secure, "it closes the connection", "check the address, and whether it asks for a certificate of ours: --tls-cert and --tls-key (Certificates of the TLSConfig)"},
 		{errors.New("odd"), nil, "odd", ""},
+		{errors.New("redis: can't parse"), nil, "it does not speak the Redis protocol (redis: can't parse)", "check the address"},
+		{redis.ErrPoolTimeout, nil, "redis: connection pool timeout", ""},
 		{sentinels(refused, refused), nil, "no Sentinel answers: connection refused", ""},
 		{sentinels(refused, redis.Nil), nil, "the Sentinels watch no primary of this name", "give the name that they know with --sentinel (MasterName)"},
 		{sentinels(refusal("ERR unknown command 'sentinel', with args")), nil, "it is no Sentinel",
@@ -52,8 +54,9 @@ func TestWhy(t *testing.T) {
 			"check sentinel_username and sentinel_password in the URL (SentinelUsername, SentinelPassword)"},
 		{sentinels(refusal("NOPERM no")), nil, "the Sentinels do not name the primary (NOPERM no)", ""},
 	} {
-		if why, do := Why(tt.err, tt.config, 5*time.Second); why != tt.why || do != tt.do {
-			t.Errorf("%v: %q, %q\nwant %q, %q", tt.err, why, do, tt.why, tt.do)
+		because, do := why(tt.err, tt.config, 5*time.Second)
+		if because != tt.why || do != tt.do {
+			t.Errorf("%v: %q, %q\nwant %q, %q", tt.err, because, do, tt.why, tt.do)
 		}
 	}
 	for err, want := range map[error]string{refused: "10.0.0.1:7", sentinels(refused): "", io.EOF: ""} {
@@ -112,8 +115,8 @@ func TestCertificates(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			err := handshake(t, tt.server, tt.ours)
-			if why, do := Why(err, tt.ours, time.Second); why != tt.why || do != tt.do {
-				t.Errorf("%v: %q, %q\nwant %q, %q", err, why, do, tt.why, tt.do)
+			if because, do := why(err, tt.ours, time.Second); because != tt.why || do != tt.do {
+				t.Errorf("%v: %q, %q\nwant %q, %q", err, because, do, tt.why, tt.do)
 			}
 		})
 	}
@@ -187,4 +190,16 @@ func trusting(c tls.Certificate) *x509.CertPool {
 	pool := x509.NewCertPool()
 	pool.AddCert(c.Leaf)
 	return pool
+}
+
+func TestSentence(t *testing.T) {
+	for err, want := range map[error]string{
+		io.EOF:                   "cannot reach db: it closes the connection; check the address, and whether it wants TLS (rediss://)",
+		context.DeadlineExceeded: "cannot reach db: no answer within 5s; look at it",
+		context.Canceled:         "interrupted before db answered",
+	} {
+		if got := Sentence("db", err, nil, 5*time.Second, "look at it"); got != want {
+			t.Errorf("%v: %s\nwant %s", err, got, want)
+		}
+	}
 }
