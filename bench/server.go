@@ -1,18 +1,14 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"os"
 	"os/exec"
-	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
@@ -108,78 +104,21 @@ func versionOf(info string) string {
 	return "Redis " + fields["redis_version"]
 }
 
-// startServer starts a redis-server found on PATH on a free port of 127.0.0.1; it ends with ctx or with close.
+// startServer starts a redis-server, or a valkey-server where there is none; it ends with ctx or with close.
 func startServer(ctx context.Context) (*server, error) {
-	path, err := exec.LookPath("redis-server")
-	if err != nil {
-		path, err = exec.LookPath("valkey-server")
+	process, err := redistest.Start("redis-server")
+	if errors.Is(err, exec.ErrNotFound) {
+		process, err = redistest.Start("valkey-server")
 	}
 	if err != nil {
-		return nil, errors.New("no redis-server on PATH; install one (Debian, Ubuntu: apt-get install redis-server), " +
-			"or give one with --redis redis://host:port")
+		return nil, fmt.Errorf("%w; or give a server with --redis redis://host:port", err)
 	}
-	port, err := freePort()
-	if err != nil {
-		return nil, err
-	}
-	dir, err := os.MkdirTemp("", "ratelimit-bench-")
-	if err != nil {
-		return nil, err
-	}
-	var output bytes.Buffer
-	command := exec.CommandContext(ctx, path, "--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--save", "",
-		"--appendonly", "no", "--dir", dir)
-	command.Cancel = func() error { return command.Process.Signal(syscall.SIGTERM) }
-	command.WaitDelay = 10 * time.Second
-	command.Stdout, command.Stderr = &output, &output
-	if err := command.Start(); err != nil {
-		os.RemoveAll(dir)
-		return nil, fmt.Errorf("start %s: %w", path, err)
-	}
-	ended := make(chan struct{})
-	go func() {
-		command.Wait()
-		close(ended)
-	}()
-	s := &server{
-		rdb: newClient(&redis.Options{Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port))}),
-		stop: func() {
-			command.Process.Signal(syscall.SIGTERM)
-			<-ended
-			os.RemoveAll(dir)
-		},
-	}
-	if err := s.waitReady(ctx, ended, &output); err != nil {
+	context.AfterFunc(ctx, process.Stop)
+	s := &server{rdb: newClient(&redis.Options{Addr: process.Addr}), stop: process.Stop}
+	if err := s.takeOver(ctx); err != nil {
 		s.rdb.Close()
 		s.stop()
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, err
 	}
 	return s, nil
-}
-
-// waitReady asks until the server returns, ends, or ctx does.
-func (s *server) waitReady(ctx context.Context, ended <-chan struct{}, output *bytes.Buffer) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	for {
-		if s.rdb.Ping(ctx).Err() == nil {
-			return s.takeOver(ctx)
-		}
-		select {
-		case <-ended:
-			return fmt.Errorf("ended at once; it wrote:\n%s", output.String())
-		case <-ctx.Done():
-			return errors.New("did not answer within a minute")
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
-}
-
-func freePort() (int, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, fmt.Errorf("no free port on 127.0.0.1: %w", err)
-	}
-	defer listener.Close()
-	return listener.Addr().(*net.TCPAddr).Port, nil
 }

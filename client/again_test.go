@@ -13,6 +13,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
 // withOnceKey is a take that may be repeated.
@@ -34,13 +35,13 @@ func wantCharged(t *testing.T, direct redis.UniversalClient, n int64) {
 
 // However many replies are lost, a take with an OnceKey is charged once.
 func TestOnceKeyChargesOnce(t *testing.T) {
-	server := startRedis(t)
-	direct := connect(t, redis.Options{Addr: server.addr})
+	server := redistest.Run(t)
+	direct := connect(t, redis.Options{Addr: server.Addr})
 	deploy(t, direct)
 	for _, way := range lossy {
 		t.Run(way.name, func(t *testing.T) {
 			ctx := t.Context()
-			p := startProxy(t, server.addr)
+			p := startProxy(t, server.Addr)
 			way.opt.Addr = p.addr()
 			limiter := newClient(t, connect(t, way.opt))
 			if err := direct.FlushAll(ctx).Err(); err != nil {

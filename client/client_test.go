@@ -15,6 +15,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
 func TestNewRefuses(t *testing.T) {
@@ -252,8 +253,8 @@ func TestResultExample(t *testing.T) {
 }
 
 func TestConcurrentUse(t *testing.T) {
-	server := startRedis(t)
-	rdb := connect(t, redis.Options{Addr: server.addr})
+	server := redistest.Run(t)
+	rdb := connect(t, redis.Options{Addr: server.Addr})
 	deploy(t, rdb)
 	c := newClient(t, rdb)
 	var allowed atomic.Int64
@@ -281,8 +282,8 @@ func TestConcurrentUse(t *testing.T) {
 // TestAutoPipeline: go-redis's batching client is a UniversalClient too, and its deferred face returns from Process
 // before the reply is there.
 func TestAutoPipeline(t *testing.T) {
-	server := startRedis(t)
-	rdb := connect(t, redis.Options{Addr: server.addr})
+	server := redistest.Run(t)
+	rdb := connect(t, redis.Options{Addr: server.Addr})
 	deploy(t, rdb)
 	for i, open := range []func() (*redis.AutoPipeliner, error){rdb.AutoPipeline, rdb.AsyncAutoPipeline} {
 		ap := must[*redis.AutoPipeliner](t)(open())
@@ -304,9 +305,9 @@ func TestPeekFromReplica(t *testing.T) {
 	c := startCluster(t)
 	flushCluster(t, c)
 	ctx := t.Context()
-	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{c.nodes[0].addr}, ReadOnly: true})
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{c.nodes[0].Addr}, ReadOnly: true})
 	t.Cleanup(func() { _ = rdb.Close() })
-	replica := connect(t, redis.Options{Addr: c.nodes[2].addr})
+	replica := connect(t, redis.Options{Addr: c.nodes[2].Addr})
 	calls := func(command string) int {
 		stats := must[string](t)(replica.Info(ctx, "commandstats").Result())
 		_, line, _ := strings.Cut(stats, "cmdstat_"+command+":")

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
 // deaf is a client of somebody's own that does not look at contexts.
@@ -31,25 +32,25 @@ func behindSentinel(t *testing.T, addr string) *redis.Client {
 	if err := os.WriteFile(config, []byte(fmt.Sprintf("sentinel monitor main %s %s 1\n", host, port)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	sentinel := startRedis(t, config, "--sentinel")
-	rdb := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "main", SentinelAddrs: []string{sentinel.addr}})
+	sentinel := redistest.Run(t, config, "--sentinel")
+	rdb := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "main", SentinelAddrs: []string{sentinel.Addr}})
 	t.Cleanup(func() { _ = rdb.Close() })
 	return rdb
 }
 
 // Whatever the client is made of, a call whose context has ended before it sends nothing, and says so.
 func TestAnEndedContextSendsNothing(t *testing.T) {
-	server := startRedis(t)
-	deploy(t, connect(t, redis.Options{Addr: server.addr}))
+	server := redistest.Run(t)
+	deploy(t, connect(t, redis.Options{Addr: server.Addr}))
 	nodes := startCluster(t)
 	flushCluster(t, nodes)
 	for name, through := range map[string]func(t *testing.T) (redis.UniversalClient, *proxy){
 		"Client": func(t *testing.T) (redis.UniversalClient, *proxy) {
-			p := startProxy(t, server.addr)
+			p := startProxy(t, server.Addr)
 			return connect(t, redis.Options{Addr: p.addr()}), p
 		},
 		"failover": func(t *testing.T) (redis.UniversalClient, *proxy) {
-			p := startProxy(t, server.addr)
+			p := startProxy(t, server.Addr)
 			return behindSentinel(t, p.addr()), p
 		},
 		"ClusterClient": func(t *testing.T) (redis.UniversalClient, *proxy) {
@@ -57,19 +58,19 @@ func TestAnEndedContextSendsNothing(t *testing.T) {
 			return rdb, proxies[0]
 		},
 		"Ring": func(t *testing.T) (redis.UniversalClient, *proxy) {
-			p := startProxy(t, server.addr)
+			p := startProxy(t, server.Addr)
 			ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": p.addr()}})
 			t.Cleanup(func() { _ = ring.Close() })
 			return ring, p
 		},
 		"AutoPipeliner": func(t *testing.T) (redis.UniversalClient, *proxy) {
-			p := startProxy(t, server.addr)
+			p := startProxy(t, server.Addr)
 			pipe := must[*redis.AutoPipeliner](t)(connect(t, redis.Options{Addr: p.addr()}).AutoPipeline())
 			t.Cleanup(func() { _ = pipe.Close() })
 			return pipe, p
 		},
 		"one that ignores contexts": func(t *testing.T) (redis.UniversalClient, *proxy) {
-			p := startProxy(t, server.addr)
+			p := startProxy(t, server.Addr)
 			return deaf{connect(t, redis.Options{Addr: p.addr()})}, p
 		},
 	} {

@@ -10,13 +10,14 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
 // The same errors as real servers give them, and the library's own.
 func TestErrorsOfRealServers(t *testing.T) {
 	ctx := t.Context()
-	server := startRedis(t)
-	rdb := connect(t, redis.Options{Addr: server.addr})
+	server := redistest.Run(t)
+	rdb := connect(t, redis.Options{Addr: server.Addr})
 	c := newClient(t, rdb)
 	check := func(name string, c *client.Client, key string, limit client.Limit, part string, class ...error) {
 		t.Helper()
@@ -52,24 +53,24 @@ func TestErrorsOfRealServers(t *testing.T) {
 		if err := rdb.Do(ctx, append([]any{"acl", "setuser", user}, rules...)...).Err(); err != nil {
 			t.Fatal(err)
 		}
-		as := newClient(t, connect(t, redis.Options{Addr: server.addr, Username: user, Password: "x"}))
+		as := newClient(t, connect(t, redis.Options{Addr: server.Addr, Username: user, Password: "x"}))
 		check(user, as, "k", "5/m", "the user lacks a right; it needs fcall", client.ErrNoPermission)
 	}
 	// A refusal within the function leaves what the function did before.
 	if err := rdb.Do(ctx, "acl", "setuser", "nohset", "on", "nopass", "~*", "+@all", "-hset").Err(); err != nil {
 		t.Fatal(err)
 	}
-	as := newClient(t, connect(t, redis.Options{Addr: server.addr, Username: "nohset", Password: "x"}))
+	as := newClient(t, connect(t, redis.Options{Addr: server.Addr, Username: "nohset", Password: "x"}))
 	_, err = as.Take(ctx, client.Request{Keys: []string{"within"}, Limits: []client.Limit{"5/d"}, UsageKey: "usage"})
 	wantClasses(t, "within the function", err, client.ErrNoPermission, client.ErrOutcomeUnknown)
 	if left := must[client.Result](t)(c.Peek(ctx, "within", "5/d")).Remaining; left != 3 {
 		t.Errorf("%d are left, want 3: the refused call had charged one", left)
 	}
-	check("login", newClient(t, connect(t, redis.Options{Addr: server.addr, Username: "nobody", Password: "x"})), "k", "5/m",
+	check("login", newClient(t, connect(t, redis.Options{Addr: server.Addr, Username: "nobody", Password: "x"})), "k", "5/m",
 		"the server refuses the login", client.ErrNoPermission)
 
-	replica := startRedis(t, "--replicaof", strings.Replace(server.addr, ":", " ", 1))
-	onReplica := connect(t, redis.Options{Addr: replica.addr})
+	replica := redistest.Run(t, "--replicaof", strings.Replace(server.Addr, ":", " ", 1))
+	onReplica := connect(t, redis.Options{Addr: replica.Addr})
 	eventually(t, "the replica has the library", func() bool {
 		return onReplica.FCallRO(ctx, "ratelimit_info", nil).Err() == nil
 	})
@@ -95,7 +96,7 @@ func TestErrorsOfCluster(t *testing.T) {
 	rdb, _ := proxied(t, c)
 	_, err := newClient(t, rdb).Take(t.Context(), client.Request{Keys: []string{lowKey, highKey}, Limits: []client.Limit{"5/m", "5/m"}})
 	wantClasses(t, "slots", err, client.ErrCrossSlot)
-	one := newClient(t, connect(t, redis.Options{Addr: c.nodes[1].addr}))
+	one := newClient(t, connect(t, redis.Options{Addr: c.nodes[1].Addr}))
 	_, err = one.Allow(t.Context(), lowKey, "5/m")
 	wantClasses(t, "a single node", err, client.ErrUnavailable)
 	if err == nil || !strings.Contains(err.Error(), "use redis.NewClusterClient (MOVED 3300 127.0.0.1:") {
@@ -104,10 +105,10 @@ func TestErrorsOfCluster(t *testing.T) {
 }
 
 func TestContext(t *testing.T) {
-	server := startRedis(t)
-	direct := connect(t, redis.Options{Addr: server.addr})
+	server := redistest.Run(t)
+	direct := connect(t, redis.Options{Addr: server.Addr})
 	deploy(t, direct)
-	p := startProxy(t, server.addr)
+	p := startProxy(t, server.Addr)
 	c := newClient(t, connect(t, redis.Options{Addr: p.addr(), ContextTimeoutEnabled: true}))
 	must[client.Result](t)(c.Peek(t.Context(), "k", "5/m"))
 

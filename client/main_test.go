@@ -4,19 +4,16 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/functions"
-	"github.com/ratelimit-functions/ratelimit/internal/freeport"
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
 // dialing is a goroutine of go-redis: a pool that could not dial tries again once a second until it is closed, and notices
@@ -35,28 +32,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// eventually waits for a condition that another process makes true.
-func eventually(t testing.TB, what string, condition func() bool) {
-	t.Helper()
-	if !within(longest, condition) {
-		t.Fatalf("waited %v in vain: %s", longest, what)
-	}
-}
-
-// longest is how long a condition is waited for, however busy the machine is.
-const longest = 2 * time.Minute
-
-// within asks for a condition again and again, and tells whether it came true.
-func within(d time.Duration, condition func() bool) bool {
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for began := time.Now(); !condition(); <-tick.C {
-		if time.Since(began) > d {
-			return false
-		}
-	}
-	return true
-}
+var eventually = redistest.Eventually
 
 func must[T any](t testing.TB) func(T, error) T {
 	return func(v T, err error) T {
@@ -66,62 +42,6 @@ func must[T any](t testing.TB) func(T, error) T {
 		}
 		return v
 	}
-}
-
-// process is a redis-server of its own.
-type process struct {
-	addr string
-	stop func()
-}
-
-func startProcess(args ...string) (*process, error) {
-	bin, err := exec.LookPath("redis-server")
-	if err != nil {
-		return nil, fmt.Errorf("these tests need a redis-server (Debian, Ubuntu: apt-get install redis-server): %w", err)
-	}
-	port, err := freeport.Find()
-	if err != nil {
-		return nil, err
-	}
-	dir, err := os.MkdirTemp("", "client-test-")
-	if err != nil {
-		return nil, err
-	}
-	args = append(args, // a file of configuration would be the first
-		"--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--save", "", "--dir", dir,
-		"--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1", "--cluster-node-timeout", "60000")
-	cmd := exec.Command(bin, args...)
-	var log strings.Builder
-	cmd.Stdout, cmd.Stderr = &log, &log
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	p := &process{addr: "127.0.0.1:" + strconv.Itoa(port), stop: func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		_ = os.RemoveAll(dir)
-	}}
-	if !within(longest, func() bool {
-		conn, err := net.Dial("tcp", p.addr)
-		if err == nil {
-			_ = conn.Close()
-		}
-		return err == nil
-	}) {
-		p.stop()
-		return nil, fmt.Errorf("redis-server %v does not answer: %s", args, log.String())
-	}
-	return p, nil
-}
-
-func startRedis(t testing.TB, args ...string) *process {
-	t.Helper()
-	p, err := startProcess(args...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(p.stop)
-	return p
 }
 
 func connect(t testing.TB, opt redis.Options) *redis.Client {
@@ -145,7 +65,7 @@ func newClient(t testing.TB, rdb redis.UniversalClient, opts ...client.Option) *
 
 // cluster is two primaries with half of the slots each and a replica of the first, shared by the tests that need one.
 type cluster struct {
-	nodes [3]*process
+	nodes [3]*redistest.Server
 	ids   [3]string
 }
 
@@ -159,7 +79,7 @@ func stopCluster() {
 	if shared != nil {
 		for _, node := range shared.nodes {
 			if node != nil {
-				node.stop()
+				node.Stop()
 			}
 		}
 	}
@@ -170,7 +90,7 @@ func startCluster(t *testing.T) *cluster {
 	clusterOnce.Do(func() {
 		shared = &cluster{}
 		for i := range shared.nodes {
-			if shared.nodes[i], sharedErr = startProcess("--cluster-enabled", "yes"); sharedErr != nil {
+			if shared.nodes[i], sharedErr = redistest.Start("redis-server", "--cluster-enabled", "yes"); sharedErr != nil {
 				return
 			}
 		}
@@ -185,7 +105,7 @@ func startCluster(t *testing.T) *cluster {
 	ctx := t.Context()
 	var direct [3]*redis.Client
 	for i, node := range c.nodes {
-		direct[i] = connect(t, redis.Options{Addr: node.addr})
+		direct[i] = connect(t, redis.Options{Addr: node.Addr})
 		if i < 2 {
 			deploy(t, direct[i])
 			if err := direct[i].ClusterAddSlotsRange(ctx, i*8192, i*8192+8191).Err(); err != nil {
@@ -193,7 +113,7 @@ func startCluster(t *testing.T) *cluster {
 			}
 		}
 		for _, other := range c.nodes[:i] { // all pairs: word of mouth takes seconds
-			host, port, _ := net.SplitHostPort(other.addr)
+			host, port, _ := net.SplitHostPort(other.Addr)
 			if err := direct[i].ClusterMeet(ctx, host, port).Err(); err != nil {
 				t.Fatal(err)
 			}

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
 const perDay = client.Limit("10/d")
@@ -56,12 +57,12 @@ func wantOnce(t *testing.T, direct redis.UniversalClient, p *proxy, key string, 
 }
 
 func TestLostReplyCountsOnce(t *testing.T) {
-	server := startRedis(t)
-	direct := connect(t, redis.Options{Addr: server.addr})
+	server := redistest.Run(t)
+	direct := connect(t, redis.Options{Addr: server.Addr})
 	deploy(t, direct)
 	for _, way := range lossy {
 		t.Run(way.name, func(t *testing.T) {
-			p := startProxy(t, server.addr)
+			p := startProxy(t, server.Addr)
 			way.opt.Addr = p.addr()
 			rdb := connect(t, way.opt)
 			if err := direct.FlushAll(t.Context()).Err(); err != nil {
@@ -84,10 +85,10 @@ func TestLostReplyCountsOnce(t *testing.T) {
 }
 
 func TestLostReplyOfReset(t *testing.T) {
-	server := startRedis(t)
-	direct := connect(t, redis.Options{Addr: server.addr})
+	server := redistest.Run(t)
+	direct := connect(t, redis.Options{Addr: server.Addr})
 	deploy(t, direct)
-	p := startProxy(t, server.addr)
+	p := startProxy(t, server.Addr)
 	p.lose(10, false)
 	_, err := newClient(t, connect(t, redis.Options{Addr: p.addr()})).Reset(t.Context(), "k")
 	if !errors.Is(err, client.ErrOutcomeUnknown) || p.seen() != 1 {
@@ -96,10 +97,10 @@ func TestLostReplyOfReset(t *testing.T) {
 }
 
 func TestLostReplyOfPeekIsAskedAgain(t *testing.T) {
-	server := startRedis(t)
-	direct := connect(t, redis.Options{Addr: server.addr})
+	server := redistest.Run(t)
+	direct := connect(t, redis.Options{Addr: server.Addr})
 	deploy(t, direct)
-	p := startProxy(t, server.addr)
+	p := startProxy(t, server.Addr)
 	limiter := newClient(t, connect(t, redis.Options{Addr: p.addr()}))
 
 	p.lose(2, false)
@@ -118,10 +119,10 @@ func TestLostReplyOfPeekIsAskedAgain(t *testing.T) {
 }
 
 func TestLostReplyOnRing(t *testing.T) {
-	server := startRedis(t)
-	direct := connect(t, redis.Options{Addr: server.addr})
+	server := redistest.Run(t)
+	direct := connect(t, redis.Options{Addr: server.Addr})
 	deploy(t, direct)
-	p := startProxy(t, server.addr)
+	p := startProxy(t, server.Addr)
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": p.addr()}})
 	t.Cleanup(func() { _ = ring.Close() })
 	p.lose(10, false)
@@ -141,11 +142,11 @@ func proxied(t *testing.T, c *cluster) (*redis.ClusterClient, [2]*proxy) {
 	var proxies [2]*proxy
 	through := map[string]string{}
 	for i, node := range c.nodes[:2] {
-		proxies[i] = startProxy(t, node.addr)
-		through[node.addr] = proxies[i].addr()
+		proxies[i] = startProxy(t, node.Addr)
+		through[node.Addr] = proxies[i].addr()
 	}
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{
-		Addrs: []string{c.nodes[0].addr, c.nodes[1].addr},
+		Addrs: []string{c.nodes[0].Addr, c.nodes[1].Addr},
 		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			if to := through[addr]; to != "" {
 				addr = to
@@ -162,7 +163,7 @@ func flushCluster(t *testing.T, c *cluster) [2]*redis.Client {
 	t.Helper()
 	var direct [2]*redis.Client
 	for i, node := range c.nodes[:2] {
-		direct[i] = connect(t, redis.Options{Addr: node.addr})
+		direct[i] = connect(t, redis.Options{Addr: node.Addr})
 		if err := direct[i].FlushAll(t.Context()).Err(); err != nil {
 			t.Fatal(err)
 		}

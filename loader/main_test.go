@@ -1,23 +1,18 @@
 package loader_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
-	"slices"
-	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
 	"github.com/ratelimit-functions/ratelimit/functions"
-	"github.com/ratelimit-functions/ratelimit/internal/freeport"
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
@@ -26,21 +21,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
 }
 
-// eventually waits for a condition that another process makes true.
-func eventually(t testing.TB, what string, condition func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	defer cancel()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for !condition() {
-		select {
-		case <-ctx.Done():
-			t.Fatalf("waited 2 min in vain: %s", what)
-		case <-tick.C:
-		}
-	}
-}
+var eventually = redistest.Eventually
 
 func must[T any](t testing.TB) func(T, error) T {
 	return func(v T, err error) T {
@@ -55,46 +36,8 @@ func must[T any](t testing.TB) func(T, error) T {
 // startRedis starts a redis-server of its own and returns its address and a way to end it early.
 func startRedis(t testing.TB, args ...string) (addr string, stop func()) {
 	t.Helper()
-	bin, err := exec.LookPath("redis-server")
-	if err != nil {
-		t.Fatalf("these tests need a redis-server (Debian, Ubuntu: apt-get install redis-server): %v", err)
-	}
-	port := strconv.Itoa(must[int](t)(freeport.Find()))
-	if i := slices.Index(args, "--port"); i >= 0 { // that of a server that was stopped
-		port = args[i+1]
-	}
-	listen := []string{"--port", port}
-	if slices.Contains(args, "--tls-cert-file") {
-		listen = []string{"--port", "0", "--tls-port", port}
-	}
-	args = append(append(listen,
-		"--bind", "127.0.0.1", "--save", "", "--dir", t.TempDir(),
-		"--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1", "--cluster-node-timeout", "60000",
-	), args...)
-	cmd := exec.Command(bin, args...)
-	var log strings.Builder
-	cmd.Stdout, cmd.Stderr = &log, &log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	stopped := false
-	stop = func() {
-		if !stopped {
-			stopped = true
-			_ = cmd.Process.Kill()
-			_ = cmd.Wait()
-		}
-	}
-	t.Cleanup(stop)
-	addr = "127.0.0.1:" + port
-	eventually(t, "redis-server listens", func() bool {
-		conn, err := net.Dial("tcp", addr)
-		if err == nil {
-			_ = conn.Close()
-		}
-		return err == nil
-	})
-	return addr, stop
+	server := redistest.Run(t, args...)
+	return server.Addr, server.Stop
 }
 
 func connect(t testing.TB, opt redis.Options) *redis.Client {

@@ -2,15 +2,12 @@ package cli
 
 import (
 	"bytes"
-	"context"
 	"flag"
 	"fmt"
 	"io"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -21,7 +18,7 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
-	"github.com/ratelimit-functions/ratelimit/internal/freeport"
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
 var update = flag.Bool("update", false, "write the files of testdata anew")
@@ -109,58 +106,13 @@ func withLibrary(t *testing.T) *embedded.Server {
 
 func redisURL(addr string) string { return "REDIS_URL=redis://" + addr }
 
-// startRedis starts a redis-server of its own on a free port, and answers its address.
+// startRedis starts a redis-server of its own, and returns its address.
 func startRedis(t *testing.T, args ...string) string {
 	t.Helper()
-	bin, err := exec.LookPath("redis-server")
-	if err != nil {
-		t.Fatalf("this test needs a redis-server 7 (Debian, Ubuntu: apt-get install redis-server): %v", err)
-	}
-	port, err := freeport.Find()
-	if err != nil {
-		t.Fatal(err)
-	}
-	ports := []string{"--port", strconv.Itoa(port)}
-	if slices.Contains(args, "--tls-cert-file") {
-		ports = []string{"--port", "0", "--tls-port", strconv.Itoa(port)}
-	}
-	return startServer(t, exec.Command(bin, append(append(ports, "--bind", "127.0.0.1", "--save", "", "--dir", t.TempDir(),
-		"--repl-diskless-sync-delay", "0",
-	), args...)...), port)
+	return redistest.Run(t, args...).Addr
 }
 
-// startSentinel starts a Sentinel with this configuration, and answers its address.
-func startSentinel(t *testing.T, config string) string {
-	t.Helper()
-	port, err := freeport.Find()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return startServer(t, exec.Command("redis-server", config, "--sentinel", "--port", strconv.Itoa(port), "--bind", "127.0.0.1"), port)
-}
-
-func startServer(t *testing.T, cmd *exec.Cmd, port int) string {
-	t.Helper()
-	var log bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &log, &log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	addr := "127.0.0.1:" + strconv.Itoa(port)
-	eventually(t, "redis-server answers at "+addr, func() bool {
-		conn, err := net.Dial("tcp", addr)
-		if err != nil {
-			return false
-		}
-		_ = conn.Close()
-		return true
-	})
-	return addr
-}
+var eventually = redistest.Eventually
 
 // admin is a client of one server, for what a test sets up and looks at.
 func admin(t *testing.T, addr string) *redis.Client {
@@ -182,22 +134,6 @@ func do(t *testing.T, rdb *redis.Client, words ...any) any {
 		t.Fatalf("%v: %v", words, err)
 	}
 	return reply
-}
-
-// eventually waits for what another process does.
-func eventually(t *testing.T, what string, condition func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
-	defer cancel()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !condition() {
-		select {
-		case <-ctx.Done():
-			t.Fatalf("waited 90 s in vain: %s", what)
-		case <-tick.C:
-		}
-	}
 }
 
 // hangUp as an answer of a fakeServer closes the connection.

@@ -22,7 +22,7 @@ func TestSentinel(t *testing.T) {
 	if err := os.WriteFile(config, []byte(text), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	sentinel := startSentinel(t, config)
+	sentinel := startRedis(t, config, "--sentinel")
 	watching := admin(t, sentinel)
 	eventually(t, "the Sentinel knows the replica", func() bool {
 		state, err := watching.Do(t.Context(), "SENTINEL", "CKQUORUM", "mymaster").Text()
