@@ -22,6 +22,20 @@ func server() (addr string, stop func()) {
 	return s.Addr(), func() { _ = s.Close() }
 }
 
+// newLimiter is a client of such a server, made as in the first example.
+func newLimiter() (limiter *client.Client, stop func()) {
+	addr, stopServer := server()
+	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	limiter, err := client.New(rdb)
+	if err != nil {
+		panic(err)
+	}
+	return limiter, func() {
+		_ = rdb.Close()
+		stopServer()
+	}
+}
+
 func Example() {
 	addr, stop := server()
 	defer stop()
@@ -52,16 +66,8 @@ func Example() {
 
 // A leaky bucket spreads a burst out: who is let in waits for its turn.
 func ExampleResult_leakyBucket() {
-	addr, stop := server()
+	limiter, stop := newLimiter()
 	defer stop()
-
-	rdb := redis.NewClient(&redis.Options{Addr: addr})
-	defer func() { _ = rdb.Close() }()
-	limiter, err := client.New(rdb)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
 	for range 4 {
 		res, err := limiter.Allow(context.Background(), "printer", "leaky_bucket 1/s burst=3")
 		switch {
@@ -82,16 +88,8 @@ func ExampleResult_leakyBucket() {
 
 // Several limits in one atomic decision: nothing is taken anywhere when one of them denies.
 func ExampleClient_Take() {
-	addr, stop := server()
+	limiter, stop := newLimiter()
 	defer stop()
-
-	rdb := redis.NewClient(&redis.Options{Addr: addr})
-	defer func() { _ = rdb.Close() }()
-	limiter, err := client.New(rdb)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
 	request := client.Request{
 		Keys:   []string{"{user:42}:requests", "{user:42}:bytes"},
 		Limits: []client.Limit{client.PerMinute(100), client.PerHour(1_000_000)},
@@ -112,16 +110,8 @@ func ExampleClient_Take() {
 
 // A worker takes as much work as its limit has room for, and comes back for the rest.
 func ExampleClient_AllowAtMost() {
-	addr, stop := server()
+	limiter, stop := newLimiter()
 	defer stop()
-
-	rdb := redis.NewClient(&redis.Options{Addr: addr})
-	defer func() { _ = rdb.Close() }()
-	limiter, err := client.New(rdb)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
 	for range 3 {
 		res, err := limiter.AllowAtMost(context.Background(), "mails", client.PerMinute(100), 60)
 		switch {
@@ -141,17 +131,9 @@ func ExampleClient_AllowAtMost() {
 
 // What to do without a decision is the application's choice; whether the call may have been counted is known.
 func ExampleError() {
-	addr, stop := server()
+	limiter, stop := newLimiter()
 	defer stop()
-
-	rdb := redis.NewClient(&redis.Options{Addr: addr})
-	defer func() { _ = rdb.Close() }()
-	limiter, err := client.New(rdb)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	_, err = limiter.Allow(context.Background(), "user:42", "100/x")
+	_, err := limiter.Allow(context.Background(), "user:42", "100/x")
 	switch {
 	case errors.Is(err, client.ErrOutcomeUnknown):
 		fmt.Println("counted once, or not at all:", err)
@@ -167,16 +149,8 @@ func ExampleError() {
 // A piece of work has a key of its own: whoever asks for it again, because a reply or a message was lost, is not charged
 // again.
 func ExampleRequest_onceKey() {
-	addr, stop := server()
+	limiter, stop := newLimiter()
 	defer stop()
-
-	rdb := redis.NewClient(&redis.Options{Addr: addr})
-	defer func() { _ = rdb.Close() }()
-	limiter, err := client.New(rdb)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
 	for _, order := range []string{"order-1", "order-1", "order-2"} {
 		res, err := limiter.Take(context.Background(), client.Request{
 			Keys:     []string{"{user:42}:orders"},
@@ -206,16 +180,8 @@ func ExampleRequest_onceKey() {
 
 // Work that was taken for and not done is given back.
 func ExampleClient_Refund() {
-	addr, stop := server()
+	limiter, stop := newLimiter()
 	defer stop()
-
-	rdb := redis.NewClient(&redis.Options{Addr: addr})
-	defer func() { _ = rdb.Close() }()
-	limiter, err := client.New(rdb)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
 	ctx := context.Background()
 	request := client.Request{Keys: []string{"mail:42"}, Limits: []client.Limit{"100/d"}, Costs: []int64{30}}
 	taken, err := limiter.Take(ctx, request)
@@ -235,16 +201,8 @@ func ExampleClient_Refund() {
 
 // At most two exports run at once, over all processes.
 func ExampleLease() {
-	addr, stop := server()
+	limiter, stop := newLimiter()
 	defer stop()
-
-	rdb := redis.NewClient(&redis.Options{Addr: addr})
-	defer func() { _ = rdb.Close() }()
-	limiter, err := client.New(rdb)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
 	ctx := context.Background()
 	atMostTwo := client.Concurrency(2, 30*time.Second)
 	for i := range 3 {
@@ -265,16 +223,8 @@ func ExampleLease() {
 
 // An operator shuts a key out for a time.
 func ExampleClient_Block() {
-	addr, stop := server()
+	limiter, stop := newLimiter()
 	defer stop()
-
-	rdb := redis.NewClient(&redis.Options{Addr: addr})
-	defer func() { _ = rdb.Close() }()
-	limiter, err := client.New(rdb)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
 	ctx := context.Background()
 	if err := limiter.Block(ctx, time.Hour, "user:42"); err != nil {
 		fmt.Println(err)
