@@ -11,25 +11,25 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// onceCmd is an FCALL that is executed at most once. go-redis asks NoRetry wherever it would repeat a command that may
+// noRetryCmd is an FCALL that is executed at most once. go-redis asks NoRetry wherever it would repeat a command that may
 // have reached a server: in Client, ClusterClient, Ring and pipelines.
-type onceCmd struct {
+type noRetryCmd struct {
 	*redis.Cmd
 	written atomic.Bool
 }
 
-func (c *onceCmd) NoRetry() bool { return true }
+func (c *noRetryCmd) NoRetry() bool { return true }
 
 // Args is what go-redis calls to write the command, so a command for which it was never called never left. (Others may
 // call it too; then a command that did not leave counts as one that may have.)
-func (c *onceCmd) Args() []any {
+func (c *noRetryCmd) Args() []any {
 	c.written.Store(true)
 	return c.Cmd.Args()
 }
 
 // Clone is written out because the embedded one would return a command that may be repeated.
-func (c *onceCmd) Clone() redis.Cmder {
-	clone := &onceCmd{Cmd: c.Cmd.Clone().(*redis.Cmd)}
+func (c *noRetryCmd) Clone() redis.Cmder {
+	clone := &noRetryCmd{Cmd: c.Cmd.Clone().(*redis.Cmd)}
 	clone.written.Store(c.written.Load())
 	return clone
 }
@@ -81,7 +81,7 @@ func (c *Client) callOnce(ctx context.Context, verb string, keys []string, args 
 	if err := c.ready(ctx, verb, keys); err != nil {
 		return nil, err
 	}
-	cmd := &onceCmd{Cmd: fcall(ctx, "fcall", verb, keys, args)}
+	cmd := &noRetryCmd{Cmd: fcall(ctx, "fcall", verb, keys, args)}
 	err := c.rdb.Process(ctx, cmd)
 	if err == nil {
 		var reply any

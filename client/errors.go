@@ -75,9 +75,9 @@ type Error struct {
 	// Err is what was reported: the server's reply as a redis.Error, or the error of the connection or the context.
 	Err error
 
-	class   error  // one of the Err values but ErrOutcomeUnknown, or nil
-	unknown bool   // ErrOutcomeUnknown
-	says    string // the sentence of Error, without what was called
+	class    error  // one of the Err values but ErrOutcomeUnknown, or nil
+	unknown  bool   // ErrOutcomeUnknown
+	sentence string // the sentence of Error, without what was called
 }
 
 // Error is one sentence that names the call, what is wrong and, where something can be done, what to do.
@@ -93,7 +93,7 @@ func (e *Error) Error() string {
 		fmt.Fprintf(&b, " %q", key)
 	}
 	b.WriteString(": ")
-	b.WriteString(e.says)
+	b.WriteString(e.sentence)
 	return b.String()
 }
 
@@ -127,7 +127,7 @@ var refusals = map[string]error{
 var replies = []struct {
 	prefix, code string
 	class        error
-	says         string
+	sentence     string
 }{
 	{"ERR Function not found", "ERR", ErrNotDeployed, "the server does not hold the library; run: ratelimit deploy"},
 	{`RATELIMIT BADCOST "UPTO"`, "BADCOST", ErrNotDeployed, "the library on the server is too old for UpTo; run: ratelimit deploy"},
@@ -181,13 +181,13 @@ func newError(ctx context.Context, op string, keys []string, err error, written 
 	switch {
 	case notConnected, errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted), errors.Is(err, redis.ErrClosed):
 		e.class = ErrUnavailable
-		e.says = fmt.Sprintf("no connection, nothing was %s (%v)", did, e.Err)
+		e.sentence = fmt.Sprintf("no connection, nothing was %s (%v)", did, e.Err)
 	case written:
 		e.class, e.unknown = ErrUnavailable, true
-		e.says = fmt.Sprintf("sent, but the reply was lost; it %s once or not at all (%v)", effect(op), e.Err)
+		e.sentence = fmt.Sprintf("sent, but the reply was lost; it %s once or not at all (%v)", effect(op), e.Err)
 	default:
 		e.class = ErrUnavailable
-		e.says = fmt.Sprintf("no reply, nothing was %s (%v)", did, e.Err)
+		e.sentence = fmt.Sprintf("no reply, nothing was %s (%v)", did, e.Err)
 	}
 	return e
 }
@@ -216,7 +216,7 @@ func lostAgain(ctx context.Context, first, last error, n int) error {
 	}
 	return &Error{
 		Op: e.Op, Keys: e.Keys, Err: err, class: ErrUnavailable, unknown: true,
-		says: fmt.Sprintf("sent, but the reply was lost; it %s once or not at all (%v)", effect(e.Op), err),
+		sentence: fmt.Sprintf("sent, but the reply was lost; it %s once or not at all (%v)", effect(e.Op), err),
 	}
 }
 
@@ -234,14 +234,14 @@ func lost(err error) bool { return errors.Is(err, ErrOutcomeUnknown) && errors.I
 func notSent(op string, keys []string, cause error) *Error {
 	return &Error{
 		Op: op, Keys: keys, Err: cause, class: ErrUnavailable,
-		says: fmt.Sprintf("not sent, since the context has ended; give the call one that lasts (%v)", cause),
+		sentence: fmt.Sprintf("not sent, since the context has ended; give the call one that lasts (%v)", cause),
 	}
 }
 
 // refused is the error of a call that is not sent: err begins with the word that the server would use.
 func refused(op string, keys []string, err error) *Error {
 	code, _, _ := strings.Cut(err.Error(), " ")
-	return &Error{Op: op, Code: code, Keys: keys, Err: err, says: err.Error(), class: refusals[code]}
+	return &Error{Op: op, Code: code, Keys: keys, Err: err, sentence: err.Error(), class: refusals[code]}
 }
 
 // ended is ctx.Err, also in the moment when the connection has timed out at the context's deadline and the context's own
@@ -257,8 +257,8 @@ func ended(ctx context.Context) error {
 func (e *Error) sortReply(text string, writes bool) {
 	for _, r := range replies {
 		if strings.HasPrefix(text, r.prefix) {
-			e.Code, e.class, e.says = r.code, r.class, r.says+" ("+text+")"
-			if r.says == noCommand {
+			e.Code, e.class, e.sentence = r.code, r.class, r.sentence+" ("+text+")"
+			if r.sentence == noCommand {
 				e.doubt(writes)
 			}
 			return
@@ -267,11 +267,11 @@ func (e *Error) sortReply(text string, writes bool) {
 	if rest, ok := strings.CutPrefix(text, "RATELIMIT "); ok {
 		e.Code, _, _ = strings.Cut(rest, " ")
 		e.class = refusals[e.Code]
-		e.says = rest
+		e.sentence = rest
 		return
 	}
 	e.Code, _, _ = strings.Cut(text, " ")
-	e.says = "the server answered: " + text
+	e.sentence = "the server answered: " + text
 	e.doubt(writes)
 }
 
@@ -279,7 +279,7 @@ func (e *Error) sortReply(text string, writes bool) {
 func (e *Error) doubt(writes bool) {
 	if writes {
 		e.unknown = true
-		e.says += "; whether it " + effect(e.Op) + " is not known"
+		e.sentence += "; whether it " + effect(e.Op) + " is not known"
 	}
 }
 
@@ -287,7 +287,7 @@ func badReply(op string, keys []string, want string, got any) *Error {
 	err := fmt.Errorf("%s answered %s where %s was expected", prefixOfFunctions+op, describe(got), want)
 	e := &Error{
 		Op: op, Keys: keys, Err: err, class: ErrBadReply,
-		says: err.Error() + "; is another library of this name on the server? run: ratelimit status",
+		sentence: err.Error() + "; is another library of this name on the server? run: ratelimit status",
 	}
 	e.doubt(op != "peek" && op != "usage" && op != "info")
 	return e

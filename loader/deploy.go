@@ -103,7 +103,7 @@ func (f *fleet) loadAll(ctx context.Context, lease *holder, o options) {
 		}
 	}
 	if f.err(opDeploy) != nil {
-		f.putBack(ctx, lease)
+		f.undo(ctx, lease)
 	}
 }
 
@@ -112,15 +112,15 @@ func (f *fleet) newcomers(ctx context.Context) []*member {
 	if f.report.Topology != Cluster {
 		return nil
 	}
-	_, seats, failed := f.s.find(ctx)
+	_, shards, failed := f.s.find(ctx)
 	if len(failed) > 0 {
 		return nil
 	}
 	known := func(addr string) bool {
 		return slices.ContainsFunc(f.members, func(m *member) bool { return m.node.Addr == addr })
 	}
-	seats = slices.DeleteFunc(seats, func(at seat) bool { return known(at.addr) })
-	more := f.s.replaceReplicas(ctx, f.want, f.s.inspectAll(ctx, f.want, seats))
+	shards = slices.DeleteFunc(shards, func(at shard) bool { return known(at.addr) })
+	more := f.s.replaceReplicas(ctx, f.want, f.s.inspectAll(ctx, f.want, shards))
 	more = slices.DeleteFunc(more, func(m *member) bool { return known(m.node.Addr) })
 	if len(more) > 0 {
 		f.set(append(f.members, more...))
@@ -219,8 +219,8 @@ func (c *conn) holderOf(ctx context.Context, function string) string {
 	return ""
 }
 
-// putBack gives the nodes that were written to what they had before. It goes on when ctx has ended.
-func (f *fleet) putBack(ctx context.Context, lease *holder) {
+// undo gives the nodes that were written to what they had before. It goes on when ctx has ended.
+func (f *fleet) undo(ctx context.Context, lease *holder) {
 	ctx = context.WithoutCancel(ctx)
 	if err := lease.keep(ctx); errors.Is(err, ErrLeased) {
 		f.report.Notes = append(f.report.Notes, "nothing was put back, as another deployment has begun: "+err.Error())
@@ -233,11 +233,11 @@ func (f *fleet) putBack(ctx context.Context, lease *holder) {
 			m.wrote, m.held = true, before
 		}
 	}
-	each(f.some(func(m *member) bool { return m.wrote }), func(m *member) { m.putBack(ctx, f.want) })
+	each(f.some(func(m *member) bool { return m.wrote }), func(m *member) { m.revert(ctx, f.want) })
 }
 
-// putBack gives one node what it had before.
-func (m *member) putBack(ctx context.Context, want artifact) {
+// revert gives one node what it had before.
+func (m *member) revert(ctx context.Context, want artifact) {
 	err := m.restore(ctx, functions.Name, m.text)
 	if err == nil {
 		err = m.restore(ctx, recordName, m.recordText)

@@ -51,20 +51,20 @@ func (l *Loader) Doctor(ctx context.Context) (Diagnosis, error) {
 	s := l.session()
 	defer s.close()
 	x := &examination{Diagnosis: Diagnosis{Findings: []Finding{}, Unchecked: []string{}}, follows: map[string]patient{}, holds: map[string][]string{}}
-	topology, seats, failed := s.find(ctx)
+	topology, shards, failed := s.find(ctx)
 	x.Topology = topology
 	for _, n := range failed {
 		x.failed("reach", n.Addr, n.Err, unreached)
 	}
-	x.coverage(topology, seats)
-	x.all(seats, func(at seat) {
+	x.coverage(topology, shards)
+	x.all(shards, func(at shard) {
 		c := s.conn(at.addr)
-		if topology == Cluster && c.follows(ctx, seats) {
+		if topology == Cluster && c.follows(ctx, shards) {
 			return // the list is older than its joining: its primary names it
 		}
 		x.primary(ctx, c)
 	})
-	x.all(x.replicas, func(at seat) { x.replica(ctx, s.conn(at.addr), x.follows[at.addr]) })
+	x.all(x.replicas, func(at shard) { x.replica(ctx, s.conn(at.addr), x.follows[at.addr]) })
 	x.clocks()
 	x.builds()
 	slices.Sort(x.Nodes)
@@ -82,7 +82,7 @@ func (l *Loader) Doctor(ctx context.Context) (Diagnosis, error) {
 type examination struct {
 	mu sync.Mutex
 	Diagnosis
-	replicas []seat
+	replicas []shard
 	follows  map[string]patient // the primary of each, by the replica's address
 	times    []clockReading
 	holds    map[string][]string // addresses of primaries, by what they hold
@@ -101,12 +101,12 @@ type clockReading struct {
 	ahead, error time.Duration
 }
 
-func (x *examination) all(seats []seat, f func(seat)) {
-	members := make([]*member, len(seats))
-	for i, at := range seats {
-		members[i] = &member{seat: at}
+func (x *examination) all(shards []shard, f func(shard)) {
+	members := make([]*member, len(shards))
+	for i, at := range shards {
+		members[i] = &member{shard: at}
 	}
-	each(members, func(m *member) { f(m.seat) })
+	each(members, func(m *member) { f(m.shard) })
 }
 
 func (x *examination) find(check, addr, found, means, do string) {
@@ -141,7 +141,7 @@ func (x *examination) unread(c *conn, what, step, right string, err error) bool 
 	case failed.Code == "NOPERM":
 		x.skip("%s of %s: grant %s", what, c.address(), right)
 	case failed.class == nil:
-		x.skip("%s of %s: it %s", what, c.address(), strings.TrimPrefix(failed.says, c.address()+" "))
+		x.skip("%s of %s: it %s", what, c.address(), strings.TrimPrefix(failed.sentence, c.address()+" "))
 	default:
 		x.failed("reach", c.address(), failed, unreached)
 		return false
@@ -187,7 +187,7 @@ func (x *examination) primary(ctx context.Context, c *conn) {
 			n, _ := strconv.ParseInt(port, 10, 64)
 			addr := reachable(name, "", host, n)
 			x.mu.Lock()
-			x.replicas = append(x.replicas, seat{addr: addr})
+			x.replicas = append(x.replicas, shard{addr: addr})
 			x.follows[addr] = p
 			x.mu.Unlock()
 		}
@@ -199,13 +199,13 @@ func (x *examination) primary(ctx context.Context, c *conn) {
 }
 
 // follows tells whether a node is the replica of one of these.
-func (c *conn) follows(ctx context.Context, seats []seat) bool {
+func (c *conn) follows(ctx context.Context, shards []shard) bool {
 	a, err := c.identify(ctx)
 	if err != nil || !a.replica {
 		return false
 	}
 	primary := c.primaryOf(ctx)
-	return slices.ContainsFunc(seats, func(at seat) bool { return at.addr == primary })
+	return slices.ContainsFunc(shards, func(at shard) bool { return at.addr == primary })
 }
 
 // replica examines a replica: what every node is examined for, and whether it has the library of its primary.

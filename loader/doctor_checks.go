@@ -165,13 +165,13 @@ func (x *examination) clocks() {
 }
 
 // coverage looks for slots that no primary serves.
-func (x *examination) coverage(topology Topology, seats []seat) {
-	if topology != Cluster || len(seats) == 0 {
+func (x *examination) coverage(topology Topology, shards []shard) {
+	if topology != Cluster || len(shards) == 0 {
 		return
 	}
 	var served [allSlots]bool
 	count := 0
-	for _, at := range seats {
+	for _, at := range shards {
 		for i := 0; i+1 < len(at.slots); i += 2 {
 			for slot := max(0, at.slots[i]); slot <= min(at.slots[i+1], allSlots-1); slot++ {
 				if !served[slot] {

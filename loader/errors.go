@@ -71,12 +71,12 @@ type NodeError struct {
 	Code string // the first word of the server's error reply, such as "NOPERM"; empty if it gave none
 	Err  error  // what was reported; nil where what is wrong was found by looking
 
-	class error // one of the Err values, or nil
-	says  string
+	class    error // one of the Err values, or nil
+	sentence string
 }
 
 // Error is the sentence.
-func (e *NodeError) Error() string { return e.says }
+func (e *NodeError) Error() string { return e.sentence }
 
 // Unwrap gives errors.Is and errors.As what the error stands for and what caused it.
 func (e *NodeError) Unwrap() []error {
@@ -111,7 +111,7 @@ func codeOf(err error) string {
 func (c *conn) fail(step string, class, err error, format string, args ...any) *NodeError {
 	return &NodeError{
 		Addr: c.address(), Step: step, Code: codeOf(err), Err: err, class: class,
-		says: c.address() + " " + fmt.Sprintf(format, args...),
+		sentence: c.address() + " " + fmt.Sprintf(format, args...),
 	}
 }
 
@@ -159,7 +159,7 @@ func unreachable(c *conn, step string, err error) error {
 		class = ErrBadReply
 	}
 	e := c.fail(step, class, err, "")
-	e.says = dialing.Sentence(c.address(), err, c.tls, c.timeout, "check the address, and that the server runs")
+	e.sentence = dialing.Sentence(c.address(), err, c.tls, c.timeout, "check the address, and that the server runs")
 	return e
 }
 

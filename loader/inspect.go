@@ -98,7 +98,7 @@ func (c *conn) checkEngine(ctx context.Context, a about) error {
 
 // read fills in what the node holds.
 func (m *member) read(ctx context.Context, want artifact) error {
-	found, err := m.s.read(ctx, m.conn, m.seat.addr)
+	found, err := m.s.read(ctx, m.conn, m.shard.addr)
 	if err != nil {
 		return err
 	}

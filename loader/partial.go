@@ -34,15 +34,15 @@ func newPartialError(op string, report Report) error {
 // the nodes that failed.
 func (e *PartialError) Error() string {
 	bad := failed(e.Nodes)
-	var says []string
+	var parts []string
 	for _, node := range bad {
-		says = append(says, node.Err.Error())
+		parts = append(parts, node.Err.Error())
 	}
-	says = append(says, e.Notes...)
+	parts = append(parts, e.Notes...)
 	if len(e.Nodes) == 1 {
-		return strings.Join(says, "; ")
+		return strings.Join(parts, "; ")
 	}
-	return e.head(len(bad)) + ": " + strings.Join(says, "; ")
+	return e.head(len(bad)) + ": " + strings.Join(parts, "; ")
 }
 
 func (e *PartialError) head(bad int) string {

@@ -227,14 +227,14 @@ func policiesOf(code string) map[string]string {
 				parts = append(parts, limit.Key+": "+limit.Limit)
 			}
 		}
-		says := strings.Join(parts, "; ")
+		text := strings.Join(parts, "; ")
 		if p.Shadow {
-			says += " (shadow)"
+			text += " (shadow)"
 		}
 		if p.Track {
-			says += " (track)"
+			text += " (track)"
 		}
-		found[p.Name] = says
+		found[p.Name] = text
 	}
 	return found
 }

@@ -29,9 +29,9 @@ func TestPlan(t *testing.T) {
 	if plan.Empty() || len(plan.Nodes) != 1 || plan.Nodes[0].Action != loader.Load || plan.Nodes[0].Diff != "" {
 		t.Fatalf("%+v", plan)
 	}
-	says := describeChanges(plan.Nodes[0].Node.Changes)
-	if !strings.Contains(says, "function ratelimit_take added: >\n") || !strings.Contains(says, "policy two added: >a: 1/s; b: 2/s (shadow) (track)\n") || strings.Contains(says, "source") {
-		t.Errorf("%s", says)
+	text := describeChanges(plan.Nodes[0].Node.Changes)
+	if !strings.Contains(text, "function ratelimit_take added: >\n") || !strings.Contains(text, "policy two added: >a: 1/s; b: 2/s (shadow) (track)\n") || strings.Contains(text, "source") {
+		t.Errorf("%s", text)
 	}
 	if left := at(t, addr).Do(ctx, "FUNCTION", "LIST").Val().([]any); len(left) != 0 {
 		t.Error("a plan changed something")
@@ -125,16 +125,16 @@ func TestPoliciesAreNotLostSilently(t *testing.T) {
 			}
 			continue
 		}
-		says := f.addrs[1] + " runs " + tt.runs + fmt.Sprintf(what, tt.it)
-		want(t, "plan", planErr, "1 of 3 nodes cannot take build "+tt.after.ID()+": "+says, loader.ErrRemovesPolicies)
-		want(t, "deploy", err, "nothing was changed, as 1 of 3 nodes cannot take build "+tt.after.ID()+": "+says, loader.ErrRemovesPolicies)
+		text := f.addrs[1] + " runs " + tt.runs + fmt.Sprintf(what, tt.it)
+		want(t, "plan", planErr, "1 of 3 nodes cannot take build "+tt.after.ID()+": "+text, loader.ErrRemovesPolicies)
+		want(t, "deploy", err, "nothing was changed, as 1 of 3 nodes cannot take build "+tt.after.ID()+": "+text, loader.ErrRemovesPolicies)
 		if plan.Nodes[1].Action != loader.Refuse || report.Changed() != 0 || texts(t, f.addrs[1])["ratelimit"] != tt.before.Text() {
 			t.Errorf("%+v\n%s", plan.Nodes[1], states(report))
 		}
 		t.Run("watch", func(t *testing.T) {
 			w := startWatch(t, l, tt.after)
 			w.waitFor(t, f.addrs[0], loader.InStep, 1)
-			if text := w.waitFor(t, f.addrs[1], loader.Left, 1); text != says {
+			if text := w.waitFor(t, f.addrs[1], loader.Left, 1); text != text {
 				t.Error(text)
 			}
 			mustRun(t, at(t, f.addrs[0]), "FUNCTION", "FLUSH")

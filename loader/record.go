@@ -12,7 +12,7 @@ import (
 )
 
 // recordName is the library, and its only function, that a deployment leaves beside ours on each primary: which build
-// was put there as the how manieth deployment, and the text that it replaced. So what there is to go back to is
+// was put there, the number of that deployment, and the text that it replaced. So what there is to go back to is
 // replicated and persisted as the library is, and found from any machine; reading it needs no key and no further right.
 const recordName = functions.Name + "_previous"
 

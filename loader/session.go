@@ -19,15 +19,15 @@ type session struct {
 	conns map[string]*conn
 	seeds []string // nodes that answered: asked before those of the caller
 
-	glances map[string]*glance // of a watch; nil to read the texts each time
+	reads map[string]*lastRead // of a watch; nil to read the texts each time
 	last    record             // of a watch: the last deployment that it has seen, also where no node tells of it any more
 	left    map[string]bool    // of a watch: nodes that it must leave as they are, by address
 }
 
-// glance is what a watch has read on a node, and how the list of libraries looked then: as long as that list stays the
+// lastRead is what a watch has read on a node, and how the list of libraries looked then: as long as that list stays the
 // same, the texts, of some hundred kilobytes, are read only each time in so many. Between a record and the library that
 // it tells of, a deployment is half way, and the list does not change when it gets on: then they are read each time.
-type glance struct {
+type lastRead struct {
 	list string
 	held held
 	uses int
@@ -35,7 +35,7 @@ type glance struct {
 	settled bool
 }
 
-const glancesPerRead = 10
+const usesPerRead = 10
 
 func (l *Loader) session() *session {
 	return &session{l: l, timeout: l.timeout, conns: map[string]*conn{}}
@@ -65,7 +65,7 @@ func (s *session) drop(addr string) {
 
 // read finds out what a node holds.
 func (s *session) read(ctx context.Context, c *conn, addr string) (held, error) {
-	if s.glances == nil {
+	if s.reads == nil {
 		return c.readHeld(ctx)
 	}
 	reply, err := c.do(ctx, "FUNCTION", "LIST", "LIBRARYNAME", functions.Name+"*")
@@ -74,8 +74,8 @@ func (s *session) read(ctx context.Context, c *conn, addr string) (held, error) 
 	}
 	list := fmt.Sprint(reply)
 	s.mu.Lock()
-	known := s.glances[addr]
-	if known != nil && known.list == list && known.uses < glancesPerRead && known.settled {
+	known := s.reads[addr]
+	if known != nil && known.list == list && known.uses < usesPerRead && known.settled {
 		known.uses++
 		s.mu.Unlock()
 		return known.held, nil
@@ -84,7 +84,7 @@ func (s *session) read(ctx context.Context, c *conn, addr string) (held, error) 
 	found, err := c.readHeld(ctx)
 	if err == nil {
 		s.mu.Lock()
-		s.glances[addr] = &glance{list: list, held: found, settled: found.record.deployment == 0 || found.record.deployed == functions.Digest(found.text)}
+		s.reads[addr] = &lastRead{list: list, held: found, settled: found.record.deployment == 0 || found.record.deployed == functions.Digest(found.text)}
 		s.mu.Unlock()
 	}
 	return found, err
@@ -94,7 +94,7 @@ func (s *session) read(ctx context.Context, c *conn, addr string) (held, error) 
 func (s *session) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	clear(s.glances)
+	clear(s.reads)
 }
 
 func (s *session) close() {
@@ -109,7 +109,7 @@ func (s *session) close() {
 // member is a node in a session, and what was found on it.
 type member struct {
 	*conn
-	seat
+	shard
 	held
 	s    *session
 	node *Node // in the fleet's report
@@ -136,13 +136,13 @@ type fleet struct {
 // look inspects every node. It writes nothing.
 func (s *session) look(ctx context.Context, want artifact) *fleet {
 	f := &fleet{s: s, want: want, report: Report{Wanted: want.Library}}
-	var seats []seat
-	f.report.Topology, seats, f.report.Nodes = s.find(ctx)
+	var shards []shard
+	f.report.Topology, shards, f.report.Nodes = s.find(ctx)
 	if len(f.report.Nodes) > 0 {
 		sortNodes(f.report.Nodes)
 		return f
 	}
-	members := s.inspectAll(ctx, want, seats)
+	members := s.inspectAll(ctx, want, shards)
 	if f.report.Topology == Cluster {
 		members = s.replaceReplicas(ctx, want, members)
 	}
@@ -161,10 +161,10 @@ func (f *fleet) set(members []*member) {
 	f.members, f.report.Nodes = members, nodes
 }
 
-func (s *session) inspectAll(ctx context.Context, want artifact, seats []seat) []*member {
-	members := make([]*member, len(seats))
-	for i, at := range seats {
-		members[i] = &member{conn: s.conn(at.addr), seat: at, s: s, node: &Node{}}
+func (s *session) inspectAll(ctx context.Context, want artifact, shards []shard) []*member {
+	members := make([]*member, len(shards))
+	for i, at := range shards {
+		members[i] = &member{conn: s.conn(at.addr), shard: at, s: s, node: &Node{}}
 	}
 	each(members, func(m *member) { m.inspect(ctx, want) })
 	return members
@@ -173,9 +173,9 @@ func (s *session) inspectAll(ctx context.Context, want artifact, seats []seat) [
 // replaceReplicas puts the primary in the place of a node that a cluster listed as one and that says of itself that it is
 // a replica: the list was older than a failover, or than the node's joining. A replica that does not name its primary stays.
 func (s *session) replaceReplicas(ctx context.Context, want artifact, members []*member) []*member {
-	var missing []seat
+	var missing []shard
 	listed := func(addr string) bool {
-		return slices.ContainsFunc(missing, func(m seat) bool { return m.addr == addr }) ||
+		return slices.ContainsFunc(missing, func(m shard) bool { return m.addr == addr }) ||
 			slices.ContainsFunc(members, func(m *member) bool { return m.node.Addr == addr })
 	}
 	var kept []*member
@@ -189,7 +189,7 @@ func (s *session) replaceReplicas(ctx context.Context, want artifact, members []
 			continue
 		}
 		if !listed(primary) {
-			missing = append(missing, seat{addr: primary, slots: m.slots})
+			missing = append(missing, shard{addr: primary, slots: m.slots})
 		}
 	}
 	return append(kept, s.inspectAll(ctx, want, missing)...)

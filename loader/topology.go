@@ -23,14 +23,14 @@ const (
 	Ring Topology = "ring"
 )
 
-// seat is a primary's place: its address, and the slots that it serves, as first, last, first, last.
-type seat struct {
+// shard is a primary's address, and the slots that it serves, as first, last, first, last.
+type shard struct {
 	addr  string
 	slots []int
 }
 
 // lowest is the lowest slot; beyond all slots where there is none.
-func (s seat) lowest() int {
+func (s shard) lowest() int {
 	low := allSlots
 	for i := 0; i+1 < len(s.slots); i += 2 {
 		low = min(low, s.slots[i])
@@ -42,14 +42,14 @@ const allSlots = 16384
 
 // find lists the primaries. Where none of the addresses to begin with answers, it returns a node with its error for each
 // of them.
-func (s *session) find(ctx context.Context) (Topology, []seat, []Node) {
+func (s *session) find(ctx context.Context) (Topology, []shard, []Node) {
 	from := s.l.from
 	if from.servers {
-		seats := make([]seat, len(from.addrs))
+		shards := make([]shard, len(from.addrs))
 		for i, addr := range from.addrs {
-			seats[i] = seat{addr: addr}
+			shards[i] = shard{addr: addr}
 		}
-		return Ring, seats, nil
+		return Ring, shards, nil
 	}
 	if from.slots != nil {
 		return s.findBySlots(ctx)
@@ -85,42 +85,42 @@ func (s *session) find(ctx context.Context) (Topology, []seat, []Node) {
 
 // findBySlots takes the caller's word for what the primaries are: their own list exists because the servers do not
 // know it, or know addresses that the caller cannot reach.
-func (s *session) findBySlots(ctx context.Context) (Topology, []seat, []Node) {
+func (s *session) findBySlots(ctx context.Context) (Topology, []shard, []Node) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	slots, err := s.l.from.slots(ctx)
-	var seats []seat
+	var shards []shard
 	for _, slot := range slots {
 		if len(slot.Nodes) > 0 {
-			seats = append(seats, seat{slot.Nodes[0].Addr, []int{slot.Start, slot.End}})
+			shards = append(shards, shard{slot.Nodes[0].Addr, []int{slot.Start, slot.End}})
 		}
 	}
-	if len(seats) == 0 {
+	if len(shards) == 0 {
 		if err == nil {
 			err = errors.New("it names no node")
 		}
 		c := &conn{addr: "the cluster"}
 		return Cluster, nil, []Node{failedNode("", c.fail("ClusterSlots", ErrUnreachable, err, "cannot be found by the client's own ClusterSlots (%v); check that function", err))}
 	}
-	return Cluster, merge(seats), nil
+	return Cluster, merge(shards), nil
 }
 
-// merge makes one seat of those with the same address, and sorts them.
-func merge(seats []seat) []seat {
-	var merged []seat
-	for _, at := range seats {
-		if i := slices.IndexFunc(merged, func(m seat) bool { return m.addr == at.addr }); i >= 0 {
+// merge makes one of the shards with the same address, and sorts them.
+func merge(shards []shard) []shard {
+	var merged []shard
+	for _, at := range shards {
+		if i := slices.IndexFunc(merged, func(m shard) bool { return m.addr == at.addr }); i >= 0 {
 			merged[i].slots = append(merged[i].slots, at.slots...)
 		} else {
 			merged = append(merged, at)
 		}
 	}
-	slices.SortFunc(merged, func(a, b seat) int { return compareAddrs(a.addr, b.addr) })
+	slices.SortFunc(merged, func(a, b shard) int { return compareAddrs(a.addr, b.addr) })
 	return merged
 }
 
 // ask finds out from one node what it is part of.
-func (s *session) ask(ctx context.Context, addr string) (Topology, []seat, *Node) {
+func (s *session) ask(ctx context.Context, addr string) (Topology, []shard, *Node) {
 	c := s.conn(addr)
 	about, err := c.identify(ctx)
 	if err != nil {
@@ -129,20 +129,20 @@ func (s *session) ask(ctx context.Context, addr string) (Topology, []seat, *Node
 		return "", nil, &node
 	}
 	if about.mode != "cluster" {
-		return Standalone, []seat{{addr: addr}}, nil
+		return Standalone, []shard{{addr: addr}}, nil
 	}
-	seats, err := c.primaries(ctx, s.l.from.options.TLSConfig != nil)
+	shards, err := c.primaries(ctx, s.l.from.options.TLSConfig != nil)
 	if err != nil {
 		node := about.node(c.address())
 		node.State, node.Err = stateAfter(err), err
 		return "", nil, &node
 	}
-	return Cluster, seats, nil
+	return Cluster, shards, nil
 }
 
 // primaries asks a node of a cluster for all primaries. CLUSTER SHARDS also tells of those without slots, which need the
 // library before slots are moved to them; CLUSTER SLOTS, for servers or users without it, does not.
-func (c *conn) primaries(ctx context.Context, tls bool) ([]seat, error) {
+func (c *conn) primaries(ctx context.Context, tls bool) ([]shard, error) {
 	reply, err := c.do(ctx, "CLUSTER", "SHARDS")
 	step, read := "CLUSTER SHARDS", readShards
 	if err != nil && (isCode(err, "NOPERM") || isCode(err, "ERR")) {
@@ -155,20 +155,20 @@ func (c *conn) primaries(ctx context.Context, tls bool) ([]seat, error) {
 		return nil, failure(c, step, err)
 	}
 	host, _, _ := net.SplitHostPort(c.address())
-	seats := read(reply, host, tls)
-	if len(seats) == 0 {
+	shards := read(reply, host, tls)
+	if len(shards) == 0 {
 		return nil, garbage(c, step, reply)
 	}
-	return merge(seats), nil
+	return merge(shards), nil
 }
 
 // readShards reads CLUSTER SHARDS; nothing where it does not have that shape. A primary that the cluster has given up
 // and that serves no slots is left out: when it comes back it is a replica, and gets the library as one.
-func readShards(reply any, host string, tls bool) []seat {
-	shards, _ := reply.([]any)
-	var seats []seat
-	for _, shard := range shards {
-		m := fields(shard)
+func readShards(reply any, host string, tls bool) []shard {
+	list, _ := reply.([]any)
+	var shards []shard
+	for _, entry := range list {
+		m := fields(entry)
 		nodes, ok := m["nodes"].([]any)
 		if !ok {
 			return nil
@@ -191,16 +191,16 @@ func readShards(reply any, host string, tls bool) []seat {
 			if secure, has := node["tls-port"].(int64); has && (tls || !ok) {
 				port = secure
 			}
-			seats = append(seats, seat{reachable(text(node, "endpoint"), text(node, "ip"), host, port), slots})
+			shards = append(shards, shard{reachable(text(node, "endpoint"), text(node, "ip"), host, port), slots})
 		}
 	}
-	return seats
+	return shards
 }
 
 // readSlots reads CLUSTER SLOTS: first and last slot, then the nodes, the primary first.
-func readSlots(reply any, host string, _ bool) []seat {
+func readSlots(reply any, host string, _ bool) []shard {
 	ranges, _ := reply.([]any)
-	var seats []seat
+	var shards []shard
 	for _, r := range ranges {
 		parts, _ := r.([]any)
 		if len(parts) < 3 {
@@ -214,9 +214,9 @@ func readSlots(reply any, host string, _ bool) []seat {
 		}
 		name, _ := node[0].(string)
 		port, _ := node[1].(int64)
-		seats = append(seats, seat{reachable(name, "", host, port), []int{int(from), int(to)}})
+		shards = append(shards, shard{reachable(name, "", host, port), []int{int(from), int(to)}})
 	}
-	return seats
+	return shards
 }
 
 // reachable is the address under which to connect to a node that calls itself by endpoint. A node that does not know its

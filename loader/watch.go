@@ -71,7 +71,7 @@ func (l *Loader) Watch(ctx context.Context, build Build, report func(Event)) err
 	}
 	w := &watch{s: l.session(), want: want, report: report, seen: map[string]*sight{}}
 	w.s.timeout = min(w.s.timeout, time.Second)
-	w.s.glances, w.s.left = map[string]*glance{}, map[string]bool{}
+	w.s.reads, w.s.left = map[string]*lastRead{}, map[string]bool{}
 	defer w.s.close()
 	for {
 		w.round(ctx)
@@ -115,7 +115,7 @@ func (w *watch) round(ctx context.Context) {
 	verdicts := f.judge(ctx, "")
 	for _, m := range f.members {
 		if m.node.Role == Replica || errors.Is(m.node.Err, ErrUnreachable) {
-			w.s.drop(m.seat.addr) // a Sentinel's client finds the new primary when it connects anew
+			w.s.drop(m.shard.addr) // a Sentinel's client finds the new primary when it connects anew
 		}
 		if w.sees(m, verdicts[m], f.lacksRecord(m)) {
 			lost = append(lost, m)
@@ -218,7 +218,7 @@ func (w *watch) say(e Event) {
 // judge answers for each member why a watch must leave it as it is, "" where it may load the build. lease is the name
 // of the watch's own.
 func (f *fleet) judge(ctx context.Context, lease string) map[*member]string {
-	says := map[*member]string{}
+	why := map[*member]string{}
 	later, underWay := f.laterBuild(), f.underWay(ctx, lease)
 	for _, m := range f.members {
 		n := m.node
@@ -235,22 +235,22 @@ func (f *fleet) judge(ctx context.Context, lease string) map[*member]string {
 		refusal := m.refusal(ctx, f.want, options{})
 		switch {
 		case refusal != nil:
-			says[m] = refusal.Error()
+			why[m] = refusal.Error()
 		case later != "":
-			says[m] = what + " and is left as it is, as " + later
+			why[m] = what + " and is left as it is, as " + later
 		case underWay != "":
-			says[m] = what + " and is left as it is, as " + underWay
+			why[m] = what + " and is left as it is, as " + underWay
 			continue
 		case n.State == Different && !f.isDeployed() && !newer(f.want.Version, n.Running.Version):
-			says[m] = what + " and is left as it is, as nothing tells which of the two builds is the later one; put this one there with: ratelimit deploy"
+			why[m] = what + " and is left as it is, as nothing tells which of the two builds is the later one; put this one there with: ratelimit deploy"
 		case f.s.left[n.Addr] && !f.isDeployed():
-			says[m] = what + " and is left as it is, as what it ran before was none to be replaced by this build; put this one there with: ratelimit deploy"
+			why[m] = what + " and is left as it is, as what it ran before was none to be replaced by this build; put this one there with: ratelimit deploy"
 		}
-		if says[m] != "" && n.Role == Primary && len(n.Taken) == 0 {
+		if why[m] != "" && n.Role == Primary && len(n.Taken) == 0 {
 			f.s.left[n.Addr] = true
 		}
 	}
-	return says
+	return why
 }
 
 // remember keeps the last deployment that the nodes tell of. One that was undone is forgotten when all run the build again.

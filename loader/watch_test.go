@@ -68,8 +68,8 @@ func (w *watching) waitFor(t *testing.T, addr string, kind loader.EventKind, n i
 	return text
 }
 
-// glances are the looks within which a watch reads the texts.
-const glances = 11
+// looksPerRead are the looks within which a watch reads the texts.
+const looksPerRead = 11
 
 const often = 20 * time.Millisecond
 
@@ -213,7 +213,7 @@ func TestWatchDoesNotFight(t *testing.T) {
 	// Where the build has stayed for a minute, it is at once again.
 	clock.round(t, 3*time.Minute)
 	put(t, addr, older)
-	for range glances { // the text is not read at each look
+	for range looksPerRead { // the text is not read at each look
 		if n, _ := w.count(addr, loader.Repaired); n > repairs {
 			break
 		}
@@ -291,7 +291,7 @@ func TestWatchWaitsForADeployment(t *testing.T) {
 	clock.round(t, time.Millisecond)
 	says(loader.Left, 1, " has no library and is left as it is, as a deployment is under way, by ann")
 	put(t, f.addrs[0], leaseOfAnn(now.Add(-time.Hour), now.Add(-time.Minute)))
-	for range glances {
+	for range looksPerRead {
 		clock.round(t, time.Millisecond)
 	}
 	says(loader.Repaired, 1, " had no library: loaded build 000000000001")

@@ -266,15 +266,15 @@ func (s *source) words(c *call, n *yaml.Node, policies map[string]*Policy, file 
 	if takes.policy {
 		c.policy = policies[strings.TrimPrefix(words[0], "@")]
 		if c.policy == nil {
-			s.wrong(items[0], "no policy %s in %s%s", shown(words[0]), file, those(policies))
+			s.wrong(items[0], "no policy %s in %s%s", shown(words[0]), file, namesOf(policies))
 		}
 		words = words[1:]
 	}
 	c.keys = words
 }
 
-// those names the policies there are, if they are few.
-func those(policies map[string]*Policy) string {
+// namesOf lists the policies there are, if they are few.
+func namesOf(policies map[string]*Policy) string {
 	if len(policies) == 0 || len(policies) > 10 {
 		return ""
 	}

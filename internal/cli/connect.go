@@ -358,19 +358,19 @@ func (s servers) unreachable(err error) error {
 			name += ", at " + at
 		}
 	}
-	says := dialing.Sentence(name, err, s.options.TLSConfig, s.options.DialTimeout,
+	sentence := dialing.Sentence(name, err, s.options.TLSConfig, s.options.DialTimeout,
 		"check the URL and that the server runs, or start one that needs no Redis with: ratelimit dev")
 	if errors.Is(err, context.Canceled) {
-		says += "; nothing was sent"
+		sentence += "; nothing was sent"
 	}
-	return &unreachableError{says, err}
+	return &unreachableError{sentence, err}
 }
 
 type unreachableError struct {
-	says string
-	err  error
+	sentence string
+	err      error
 }
 
-func (e *unreachableError) Error() string { return e.says }
+func (e *unreachableError) Error() string { return e.sentence }
 
 func (e *unreachableError) Unwrap() error { return e.err }

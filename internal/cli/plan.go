@@ -146,14 +146,14 @@ func (a *app) printGroup(from string, nodes []loader.NodePlan, wanted loader.Lib
 	}
 	signs := map[string]string{"added": "+", "removed": "-", "changed": "~"}
 	for _, c := range changes {
-		says := fmt.Sprintf("  %s %s %s", signs[c.What], c.Kind, c.Name)
+		text := fmt.Sprintf("  %s %s %s", signs[c.What], c.Kind, c.Name)
 		switch {
 		case c.Old != "" && c.New != "":
-			says += ": " + c.Old + " becomes " + c.New
+			text += ": " + c.Old + " becomes " + c.New
 		case c.Old+c.New != "":
-			says += ": " + c.Old + c.New
+			text += ": " + c.Old + c.New
 		}
-		if err := a.printf("%s\n", says); err != nil {
+		if err := a.printf("%s\n", text); err != nil {
 			return err
 		}
 	}

@@ -55,16 +55,16 @@ Exit codes: 0 all run this build · 1 error, also if one server does not answer 
 			case report.InStep():
 				return nil
 			case !a.json:
-				out, says := 0, "not on build "
+				out, text := 0, "not on build "
 				for _, n := range report.Nodes {
 					if n.State != loader.Same {
 						out++
 					}
 					if edited(n.Running, report.Wanted) {
-						says = "not on this program's text of build "
+						text = "not on this program's text of build "
 					}
 				}
-				if err := a.printf("\n%s%s: %d of %s; %s\n", says, report.Wanted.BuildID, out,
+				if err := a.printf("\n%s%s: %d of %s; %s\n", text, report.Wanted.BuildID, out,
 					plural(int64(len(report.Nodes)), "server"), a.typable("load it with: ratelimit deploy")); err != nil {
 					return err
 				}
@@ -81,24 +81,24 @@ Exit codes: 0 all run this build · 1 error, also if one server does not answer 
 }
 
 func inStep(n loader.Node, wanted loader.Library) string {
-	says := string(n.State)
+	text := string(n.State)
 	switch {
 	case n.State == loader.Same:
-		says = "in step"
+		text = "in step"
 	case n.State == loader.Absent:
-		says = "not deployed"
+		text = "not deployed"
 	case edited(n.Running, wanted):
-		says = "same build id, other text"
+		text = "same build id, other text"
 	case n.State == loader.Different:
-		says = fmt.Sprintf("differs from build %s", wanted.BuildID)
+		text = fmt.Sprintf("differs from build %s", wanted.BuildID)
 	}
 	for _, taken := range n.Taken {
-		says += fmt.Sprintf("; library %s holds %s", taken.Library, taken.Function)
+		text += fmt.Sprintf("; library %s holds %s", taken.Library, taken.Function)
 	}
 	if n.Previous.Digest != "" {
-		says += "; rollback: " + name(n.Previous)
+		text += "; rollback: " + name(n.Previous)
 	}
-	return says
+	return text
 }
 
 // watch prints a line for each event until it is interrupted, which is how it is meant to end.

@@ -109,14 +109,14 @@ func certificate(err error, chosen, ours bool) (why, do string) {
 	case errors.As(err, &plain):
 		return "it does not speak TLS", "write redis in place of rediss in the URL"
 	case errors.As(err, &alert) && alert.Op == "remote error":
-		says := strings.TrimPrefix(alert.Err.Error(), "tls: ")
+		text := strings.TrimPrefix(alert.Err.Error(), "tls: ")
 		switch {
-		case says == "certificate required", says == "handshake failure" && !ours:
-			return "it asks for a certificate of ours (" + says + ")", "give one " + give
-		case ours && strings.Contains(says, "certificate"):
-			return "it refuses our certificate (" + says + ")", "give one that it trusts " + give
+		case text == "certificate required", text == "handshake failure" && !ours:
+			return "it asks for a certificate of ours (" + text + ")", "give one " + give
+		case ours && strings.Contains(text, "certificate"):
+			return "it refuses our certificate (" + text + ")", "give one that it trusts " + give
 		}
-		return "it ends the TLS handshake (" + says + ")", ""
+		return "it ends the TLS handshake (" + text + ")", ""
 	}
 	return "", ""
 }
