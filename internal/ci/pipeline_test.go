@@ -37,7 +37,7 @@ func TestPipeline(t *testing.T) {
 			// A branch is planned for, with a warning that there are changes, and changes nothing.
 			got := pipeline(t, shell, onBranch, nil, urls, nil)
 			wantRuns(t, got, map[string]string{"ratelimit-check": "success", "ratelimit-plan": "warning"})
-			wantJUnit(t, got["ratelimit-check"].junit, 7, 0)
+			wantJUnit(t, got["ratelimit-check"].junit, 8, 0)
 			wantDeployed(t, urls["staging"], false)
 			wantDeployed(t, urls["production"], false)
 

@@ -12,7 +12,7 @@ func TestWorkflow(t *testing.T) {
 	// A pull request is planned for, and changes nothing.
 	got := event(t, "pull_request", nil, urls)
 	wantJobs(t, got, map[string]string{"check": "success", "staging": "success", "production": "skipped", "drift": "skipped"})
-	wantJUnit(t, got["check"].junit, 7, 0)
+	wantJUnit(t, got["check"].junit, 8, 0)
 	if summary := got["staging"].summary.String(); !strings.Contains(summary, "+ policy api") {
 		t.Errorf("the summary of the plan does not name what is new:\n%s", summary)
 	}
