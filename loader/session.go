@@ -20,8 +20,8 @@ type session struct {
 	seeds []string // nodes that answered: asked before those of the caller
 
 	reads map[string]*lastRead // of a watch; nil to read the texts each time
-	last    record             // of a watch: the last deployment that it has seen, also where no node tells of it any more
-	left    map[string]bool    // of a watch: nodes that it must leave as they are, by address
+	last  record               // of a watch: the last deployment that it has seen, also where no node tells of it any more
+	left  map[string]bool      // of a watch: nodes that it must leave as they are, by address
 }
 
 // lastRead is what a watch has read on a node, and how the list of libraries looked then: as long as that list stays the

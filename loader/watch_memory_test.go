@@ -45,7 +45,7 @@ func TestWatchRemembers(t *testing.T) {
 	must[loader.Report](t)(l.Deploy(ctx, two))
 	round(loader.Left, 1, " runs 0.1.0 build 000000000002 and is left as it is, as 0.1.0 build 000000000002 was deployed after this one")
 	mustRun(t, at(t, addr), "FUNCTION", "FLUSH")
-	for range glances {
+	for range looksPerRead {
 		round(loader.Left, 2, " has no library and is left as it is, as another build was deployed after this one")
 	}
 	if found := texts(t, addr); len(found) != 0 {
