@@ -90,3 +90,31 @@ func TestDemoThatIsStopped(t *testing.T) {
 	}
 	<-read
 }
+
+// What ends the demo otherwise gives the cursor back too: Ctrl-\\, and the end of the session.
+func TestDemoThatIsEnded(t *testing.T) {
+	for _, ending := range []syscall.Signal{syscall.SIGQUIT, syscall.SIGHUP} {
+		person, terminal := openTerminal(t, 80, 40)
+		cmd := exec.Command(binary(t), "demo", "--duration", "25s")
+		cmd.Stdout, cmd.Stderr = terminal, terminal
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		_ = terminal.Close()
+		var shown lockedBuffer
+		read := make(chan struct{})
+		go func() {
+			defer close(read)
+			_, _ = io.Copy(&shown, person)
+		}()
+		eventually(t, "the chart moves", func() bool { return strings.Contains(shown.String(), "\x1b[16A") })
+		if err := cmd.Process.Signal(ending); err != nil {
+			t.Fatal(err)
+		}
+		_ = cmd.Wait()
+		<-read
+		if _, said, _ := strings.Cut(shown.String(), "\x1b[?25l"); !strings.Contains(said, "\x1b[?7h\x1b[?25h\r\nratelimit: interrupted after ") || cmd.ProcessState.ExitCode() != exitError {
+			t.Errorf("%v: %v, the terminal was told %q", ending, cmd.ProcessState, said)
+		}
+	}
+}
