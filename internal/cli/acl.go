@@ -34,6 +34,7 @@ The server checks each command that a function calls against the user who calls 
 gets those commands, on its own keys. It asks no server.`,
 		Example: `  ratelimit acl --prefix rl:
   ratelimit acl application --prefix 'rl:' --cluster --user web`,
+		ValidArgsFunction: cobra.FixedCompletions([]string{"application", "peek", "deployer"}, cobra.ShellCompDirectiveNoFileComp),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
 				return wrongUse("ratelimit acl application --prefix rl:", "acl takes one kind of user, but got %d", len(args))

@@ -83,6 +83,12 @@ func TestACL(t *testing.T) {
 	}
 }
 
+func TestCompletionOfACL(t *testing.T) {
+	if got := run(t, nil, "__complete", "acl", ""); got.stdout != "application\npeek\ndeployer\n:4\n" {
+		t.Errorf("%+v", got)
+	}
+}
+
 // users are what acl --json prints.
 func users(t *testing.T, args ...string) []aclUser {
 	t.Helper()
