@@ -31,12 +31,24 @@ func newPartialError(op string, report Report) error {
 }
 
 // Error is the node's own sentence where there is one node, else one that says how far things got, followed by those of
-// the nodes that failed.
+// the nodes that failed; nodes of which the same is said share one.
 func (e *PartialError) Error() string {
 	bad := failed(e.Nodes)
 	var parts []string
+	said := map[string][]string{} // addresses, by what is said of them
 	for _, node := range bad {
-		parts = append(parts, node.Err.Error())
+		what := strings.TrimPrefix(node.Err.Error(), node.Addr+" ")
+		said[what] = append(said[what], node.Addr)
+	}
+	for _, node := range bad {
+		what := strings.TrimPrefix(node.Err.Error(), node.Addr+" ")
+		switch addrs := said[what]; {
+		case len(addrs) == 1:
+			parts = append(parts, node.Err.Error())
+		case addrs[0] == node.Addr:
+			last := len(addrs) - 1
+			parts = append(parts, "each of "+strings.Join(addrs[:last], ", ")+" and "+addrs[last]+" "+what)
+		}
 	}
 	parts = append(parts, e.Notes...)
 	if len(e.Nodes) == 1 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -34,7 +35,7 @@ func (a *app) demoCommand() *cobra.Command {
 
 Without --redis it starts a server of its own, in memory, and takes no notice of REDIS_URL. With --redis it runs on that
 server or cluster: under keys with a prefix of their own, which it deletes at the end; the library stays deployed. A
-server that runs another build of the library is left alone, unless you say --replace.`,
+server that runs another build of the library is left alone, unless you say --replace, and always if it has policies.`,
 		Example: `  ratelimit demo
   ratelimit demo --redis redis://127.0.0.1:6379`,
 		Args: noArgs,
@@ -157,6 +158,9 @@ func (a *app) demoDeploy(ctx context.Context, on *stage, replace bool) (string, 
 	if err != nil {
 		return "", err
 	}
+	if _, err := l.Plan(ctx, build, loader.AllowDowngrade(), loader.ReplaceForeign()); errors.Is(err, loader.ErrRemovesPolicies) {
+		return "", demoKeepsPolicies(err)
+	}
 	nodes := plural(int64(len(report.Nodes)), "server")
 	if report.InStep() {
 		return fmt.Sprintf("%s is there already, on %s", about(build), nodes), nil
@@ -171,10 +175,18 @@ func (a *app) demoDeploy(ctx context.Context, on *stage, replace bool) (string, 
 				n.Addr, found)
 		}
 	}
-	if report, err = l.Deploy(ctx, build, loader.AllowDowngrade(), loader.RemovePolicies(), loader.ReplaceForeign()); err != nil {
+	if report, err = l.Deploy(ctx, build, loader.AllowDowngrade(), loader.ReplaceForeign()); err != nil {
 		return "", err
 	}
 	return fmt.Sprintf("deployed %s to %s and read it back", about(build), plural(int64(report.Changed()), "server")), nil
+}
+
+// demoKeepsPolicies is the refusal to take policies away: the demo's own library has none.
+func demoKeepsPolicies(err error) error {
+	var node *loader.NodeError
+	errors.As(err, &node)
+	has, _, _ := strings.Cut(node.Error(), ", which this build")
+	return fmt.Errorf("%s, and the demo takes no policies away; run it without --redis, or on another server", has)
 }
 
 // demoHello shows one call as anyone could type it, and its reply.

@@ -3,6 +3,8 @@ package cli
 import (
 	"bytes"
 	"context"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -254,6 +256,26 @@ func TestDemoOnARealServer(t *testing.T) {
 			t.Errorf("--replace: %+v", got)
 		}
 		nothingLeft(t)
+	})
+	t.Run("policies are there", func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "policies.yaml")
+		if err := os.WriteFile(file, []byte("policies:\n  api: 100/m\n"), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if got := run(t, nil, "deploy", "--redis", url, "--policies", file); got.code != exitFine {
+			t.Fatalf("%+v", got)
+		}
+		for _, loses := range []func(){func() {}, func() { do(t, rdb, "FUNCTION", "DELETE", "ratelimit") }} {
+			loses()
+			for _, d := range []demo{quick, {args: append([]string{"--replace"}, quick.args...)}} {
+				got, _ := d.run(t)
+				if got.code != exitError || !strings.HasPrefix(got.stderr, "ratelimit: "+addr+" ran") && !strings.HasPrefix(got.stderr, "ratelimit: "+addr+" runs the policy api, and") ||
+					!strings.HasSuffix(got.stderr, " the policy api, and the demo takes no policies away; run it without --redis, or on another server\n") {
+					t.Errorf("%+v", got)
+				}
+			}
+		}
+		do(t, rdb, "FUNCTION", "FLUSH")
 	})
 	t.Run("REDIS_URL is not taken for a wish", func(t *testing.T) {
 		got, srv := demo{env: []string{"REDIS_URL=" + url}, args: []string{"--duration", "2s"}}.run(t)

@@ -268,9 +268,16 @@ func name(l loader.Library) string {
 	return fmt.Sprintf("%s build %s", l.Version, l.BuildID)
 }
 
+// refusals are what keeps a deployment from touching a node.
+var refusals = []error{
+	loader.ErrDowngrade, loader.ErrRemovesPolicies, loader.ErrForeign, loader.ErrNameTaken, loader.ErrReadOnly, loader.ErrOutOfMemory, loader.ErrNotWritable,
+}
+
 // loaded says what a deployment did to a node.
 func loaded(n loader.Node, _ loader.Library) string {
 	switch {
+	case n.Err != nil && !n.Changed && !n.PutBack && slices.ContainsFunc(refusals, func(class error) bool { return errors.Is(n.Err, class) }):
+		return "refused"
 	case n.Err != nil:
 		return "failed"
 	case n.PutBack:

@@ -226,3 +226,15 @@ func TestDoctor(t *testing.T) {
 	do(t, admin(t, addr), "CONFIG", "SET", "appendonly", "yes")
 	run(t, env, "doctor").want(t, exitFine, "0 findings on 1 server\n", "")
 }
+
+// Servers that a deployment refused to touch are not said to have failed.
+func TestRefusedInACluster(t *testing.T) {
+	first, second := startCluster(t)
+	for _, addr := range []string{first, second} {
+		do(t, admin(t, addr), "FUNCTION", "LOAD", "REPLACE", foreign)
+	}
+	got := run(t, nil, "deploy", "--redis", "redis://"+first)
+	if got.code != exitError || strings.Count(got.stdout, "  refused\n") != 2 || strings.Count(got.stderr, "is not this one") != 1 || !strings.Contains(got.stderr, ": each of ") {
+		t.Errorf("%+v", got)
+	}
+}
