@@ -151,7 +151,7 @@ func TestCluster(t *testing.T) {
 	do(t, admin(t, second), "FUNCTION", "FLUSH")
 	got = run(t, env, "status")
 	if got.code != exitDiffers || strings.Count(got.stdout, "in step\n") != 1 || strings.Count(got.stdout, "not deployed\n") != 1 ||
-		!strings.HasSuffix(got.stdout, "\nnot on build "+functions.BuildID()+": 1 of 2 servers; load it with: ratelimit deploy --redis redis://"+first+"\n") {
+		!strings.HasSuffix(got.stdout, "\nnot on build "+functions.BuildID()+": 1 of 2 servers; load it with: ratelimit deploy\n") {
 		t.Errorf("status: %+v", got)
 	}
 }
