@@ -48,6 +48,23 @@ func TestPoliciesOfALostLibrary(t *testing.T) {
 	}
 }
 
+// A plan finds what only a load would show, and does without the right to load.
+func TestPlanOfAServerThatTakesNothing(t *testing.T) {
+	addr, _ := startRedis(t)
+	rdb := at(t, addr)
+	mustRun(t, rdb, "ACL", "SETUSER", "looks", "on", ">x", "+function|list", "+function|stats", "+role")
+	mustRun(t, rdb, "CONFIG", "SET", "maxmemory", "1")
+	plan, err := newLoader(t, rdb).Plan(t.Context(), buildA)
+	want(t, "memory", err, addr+" is out of memory and accepts no library; raise its maxmemory or free some, then try again", loader.ErrOutOfMemory)
+	if plan.Nodes[0].Action != loader.Refuse {
+		t.Errorf("%+v", plan.Nodes[0])
+	}
+	plan, err = newLoader(t, connect(t, redis.Options{Addr: addr, Username: "looks", Password: "x"})).Plan(t.Context(), buildA)
+	if err != nil || plan.Nodes[0].Action != loader.Load {
+		t.Errorf("%v: %+v", err, plan.Nodes)
+	}
+}
+
 // A server that lost only what it keeps to go back to gets it again from the others.
 func TestLostRecord(t *testing.T) {
 	f := startThree(t, redis.Options{})

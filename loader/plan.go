@@ -3,6 +3,7 @@ package loader
 import (
 	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -58,7 +59,7 @@ func (p Plan) Empty() bool {
 }
 
 // Plan looks at every primary and answers what [Loader.Deploy] would change there. It changes nothing, and needs no right to
-// load.
+// load; with that right it also finds a node that is out of memory or takes no writes.
 //
 // The Plan is complete also when there is an error, a [*PartialError], which tells which nodes do not answer or would
 // refuse the build.
@@ -75,6 +76,11 @@ func (l *Loader) Plan(ctx context.Context, build Build, opts ...PlanOption) (Pla
 	defer s.close()
 	f := s.look(ctx, want)
 	f.check(ctx, o, false)
+	each(f.some(func(m *member) bool { return m.node.Err == nil && m.node.State != Same }), func(m *member) {
+		if err := m.probe(ctx); !errors.Is(err, ErrNoPermission) {
+			m.node.Err = err
+		}
+	})
 	f.compare(f.members)
 	plan := Plan{Topology: f.report.Topology, Wanted: want.Library}
 	for _, n := range f.report.Nodes {
