@@ -23,7 +23,7 @@
 -- leaky_bucket is the same state and arithmetic: see there.
 
 local list = states.list
-local FINEST = 10000000 -- ticks of T: where fewer must do, it is rounded up by less than this part of it
+local FINENESS = 1000000000 -- T is rounded up by less than this part of it, if at all
 
 local function ceil(debt, ticks)
   if ticks == 1 then return debt end
@@ -264,15 +264,23 @@ local function divide(rate, units_per_ms)
   return 2 * rate.full <= numbers.MOST
 end
 
--- round gives a rate as many ticks as its burst leaves room for, with T rounded up.
+-- round gives a rate, in us, the least fraction above T whose numerator its burst leaves room for: interval / ticks. It is
+-- looked for between a lower and an upper bound, as Euclid looks for a divisor (the Stern-Brocot tree); below and above
+-- are by how much the two miss T, times count and their ticks.
 local function round(rate)
-  local interval, ticks = rate.period * 1000 / rate.count, 1
-  while 2 * rate.capacity * (math.floor(interval * 2 * ticks) + 1) <= numbers.MOST do
-    ticks = 2 * ticks
-  end
-  rate.ticks, rate.interval = ticks, math.floor(interval * ticks) + 1
-  rate.full, rate.ticks_per_ms = rate.interval * rate.capacity, ticks * 1000
-  if rate.interval < FINEST then
+  local most = math.floor(numbers.MOST / (2 * rate.capacity))
+  local low, low_ticks, below = 0, 1, rate.period * 1000
+  local high, high_ticks, above = 1, 0, rate.count
+  repeat
+    local steps = math.floor(below / above)
+    low, low_ticks, below = low + steps * high, low_ticks + steps * high_ticks, below - steps * above
+    local room = low > 0 and math.floor((most - high) / low) or most
+    steps = below > 0 and math.min(room, math.floor(above / below)) or 0
+    high, high_ticks, above = high + steps * low, high_ticks + steps * low_ticks, above - steps * below
+  until low + high > most
+  rate.ticks, rate.interval = high_ticks, high
+  rate.full, rate.ticks_per_ms = high * rate.capacity, high_ticks * 1000
+  if high_ticks == 0 or above * FINENESS >= rate.period * 1000 * high_ticks then
     return 'n/period is too fast for this burst to be counted exactly; use a smaller n or burst'
   end
   return nil
