@@ -95,7 +95,7 @@ func TestLogIsSmallerThanTheSeeds(t *testing.T) {
 				t.Fatalf("the seed's script: %q, %v", reply, err)
 			}
 			decision, err := c.FCall(ctx, "ratelimit_take", []string{"{log}:ours", "{log}:ours:consumer"},
-				"sliding_log 1000000/h", "sliding_log 1000000/h").Int64Slice()
+				"sliding_log 50000/h", "sliding_log 50000/h").Int64Slice()
 			if err != nil || decision[0] != 1 {
 				t.Fatalf("%v, %v", decision, err)
 			}

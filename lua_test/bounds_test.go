@@ -6,6 +6,10 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
 // names are n keys.
@@ -54,5 +58,36 @@ func TestBoundsOfACall(t *testing.T) {
 				t.Errorf("at the bound: %v", err)
 			}
 		})
+	}
+}
+
+// What the library remembers of texts is bounded: a caller who puts a number of his own into each limit fills no memory.
+func TestWhatIsRememberedIsBounded(t *testing.T) {
+	text := functions.Source() + `
+local read, asked = 0, {}
+local remembered = numbers.remembered(function(text) read = read + 1 return text ~= 'wrong' and #text or nil, 'error' end, asked)
+local function size(of) local n = 0 for _ in pairs(of) do n = n + 1 end return n end
+redis.register_function('ratelimit_test', function(keys, args)
+  local most = 0
+  for i = 1, 2500 do
+    remembered('text ' .. i)
+    most = math.max(most, size(asked))
+  end
+  local before = read
+  remembered('text 2500')
+  remembered('wrong')
+  local value, err = remembered('wrong')
+  return { most, read - before, value == nil and 1 or 0, err, size(limits.known) }
+end)
+`
+	server := offline{embedded.Run(t, embedded.WithLibrary(text), embedded.WithTime(time.UnixMicro(1700000000000000)))}
+	for i := 1; i <= 2300; i++ {
+		if _, err := server.Do("FCALL", "ratelimit_take", "1", "k", fmt.Sprintf("%d/d", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := server.Do("FCALL", "ratelimit_test", "0")
+	if err != nil || fmt.Sprint(got) != "[1000 2 1 error 300]" {
+		t.Errorf("got %v, %v; want at most 1000 texts kept, one read again for each that cannot be read, and 300 limits", got, err)
 	}
 }

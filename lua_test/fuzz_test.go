@@ -14,14 +14,14 @@ import (
 // verbs are all functions of the library, and what shape a reply of theirs has.
 var verbs = []struct {
 	name  string
-	shape func(reply any, keys int) error
+	shape func(reply any, keys int, upto bool) error
 }{
 	{"take", decisionShape}, {"peek", decisionShape}, {"refund", decisionShape}, {"acquire", decisionShape}, {"renew", decisionShape},
 	{"release", countShape}, {"reset", countShape}, {"block", countShape}, {"unblock", countShape},
 	{"usage", listShape}, {"info", listShape},
 }
 
-func decisionShape(reply any, keys int) error {
+func decisionShape(reply any, keys int, upto bool) error {
 	list, ok := reply.([]any)
 	if !ok || len(list) < 6 {
 		return fmt.Errorf("%v is no array of six", reply)
@@ -34,10 +34,10 @@ func decisionShape(reply any, keys int) error {
 	}
 	const longest = int64(1) << 53
 	switch {
-	case f[0] != 0 && f[0] != 1,
+	case f[0] != 0 && f[0] != 1 && !upto, f[0] < 0 || f[0] > f[1],
 		f[1] < 1 || f[1] > longest,
 		f[2] < 0 || f[2] > f[1],
-		f[3] < -f[0] && f[3] != -1 || f[3] > longest || f[0] == 1 && f[3] < 0 || f[0] == 0 && f[3] == 0,
+		f[3] < -1 || f[3] > longest || f[0] > 0 && f[3] < 0 || f[0] == 0 && f[3] == 0 && !upto,
 		f[4] < 0 || f[4] > longest,
 		f[5] < 1 || f[5] > int64(keys):
 		return fmt.Errorf("%v is no decision over %d keys", reply, keys)
@@ -45,14 +45,14 @@ func decisionShape(reply any, keys int) error {
 	return nil
 }
 
-func countShape(reply any, keys int) error {
+func countShape(reply any, keys int, _ bool) error {
 	if n, ok := reply.(int64); !ok || n < 0 || n > int64(keys) {
 		return fmt.Errorf("%v is no number of keys up to %d", reply, keys)
 	}
 	return nil
 }
 
-func listShape(reply any, _ int) error {
+func listShape(reply any, _ int, _ bool) error {
 	list, ok := reply.([]any)
 	if !ok || len(list)%2 != 0 {
 		return fmt.Errorf("%v is no list of fields and values", reply)
@@ -150,7 +150,8 @@ func callAndCheck(t *testing.T, server offline, verb int, keys, args []string) {
 		}
 		return
 	}
-	if wrong := v.shape(reply, len(keys)); wrong != nil {
+	upto := slices.Contains(args, "UPTO") || slices.Contains(args, "upto")
+	if wrong := v.shape(reply, len(keys), upto); wrong != nil {
 		t.Fatalf("%.300q: %v", words, wrong)
 	}
 	for key, held := range after {
@@ -208,7 +209,7 @@ var arguments = []struct{ keys, args string }{
 	{"k", "1/36500d burst=2"}, {"k", most + "/36500d"}, {"k", most + "/ms"}, {"k", "9007199254740991/7ms burst=" + most},
 	{"k", "1/" + int64Max + "ms burst=" + int64Max + "\nCOST\n" + int64Max}, {"k", "1/" + most + "ms"}, {"k", most + "/" + most + "ms"},
 	{"k", "1/ms burst=" + most + "\nCOST\n" + most}, {"k", "fixed_window " + most + "/s\nCOST\n" + most}, {"k", "sliding_window " + most + "/s buckets=1000\nCOST\n" + most},
-	{"k", "sliding_log 1000000000/s\nCOST\n1000000000"}, {"k", "sliding_log 1000000001/s"}, {"k", "token_bucket " + most + "/s\nCOST\n" + most},
+	{"k", "sliding_log 100000/s\nCOST\n100000"}, {"k", "sliding_log 100001/s"}, {"k", "3/s\nUPTO\nCOST\n" + most}, {"k", "3/s\nUPTO\nUPTO"}, {"k", "token_bucket " + most + "/s\nCOST\n" + most},
 	{"k", "leaky_bucket 1/s burst=3153600000"}, {"k", "leaky_bucket 1/s burst=3153600001"}, {"k", "100000007/d"}, {"k", "18446744073709551616/s"},
 	{"k", "-1/s"}, {"k", "-" + int64Max + "/s"}, {"k", "0/s"}, {"k", "1/0s"}, {"k", "00000000000000000000000000000001/s"},
 	{"k", "1/s,"}, {"k", ",1/s"}, {"k", "1/s,,1/s"}, {"k", strings.Repeat("1/s,", 15) + "1/s"}, {"k", strings.Repeat("1/s,", 16) + "1/s"},
@@ -316,6 +317,9 @@ func FuzzGarbage(f *testing.F) {
 		case "take", "peek", "refund":
 			args := []string{chosen, "COST", strconv.FormatInt(cost, 10)}
 			callAndCheck(t, server, at, []string{"k"}, args)
+			if name != "refund" {
+				callAndCheck(t, server, at, []string{"k"}, append(slices.Clone(args), "UPTO"))
+			}
 			callAndCheck(t, server, at, []string{"other", "k"}, []string{"3/3s", chosen})
 			if name == "take" {
 				callAndCheck(t, server, at, []string{"other", "k"}, append(args, "ONCE", "5000"))

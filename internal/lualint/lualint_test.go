@@ -21,6 +21,8 @@ func TestRules(t *testing.T) {
 	for _, row := range []struct{ name, code, want string }{
 		{"fine", "local function f(keys, key) redis.call('GET', keys[1]) redis.pcall('SET', key, 'a' .. key, 'PX', 1 + 2) end", ""},
 		{"a record's key", "local function f(log, key) local t = { key = key } redis.call('GET', log.key) end", ""},
+		{"a key that a record is given", "local function f(state, key) state.key = key end", ""},
+		{"something else that a record is given", "state.key = name", "line 2: key is assigned; a key comes from KEYS and stays what it is"},
 		{"a computed command", "redis.call(name, key)", "line 2: the command of redis.call is not a literal, so that nobody can tell what rights it needs"},
 		{"no command", "redis.pcall()", "line 2: the command of redis.pcall is not a literal, so that nobody can tell what rights it needs"},
 		{"a made-up key", "redis.call('GET', 'a:' .. key)", "line 2: the key of GET is not a variable named key, nor a field or an element of keys"},
