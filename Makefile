@@ -1,6 +1,6 @@
 # `make` alone lists what there is to run.
 
-.PHONY: help test soak generate release container images cluster cluster-down bench clean
+.PHONY: help test soak mutate generate release container images cluster cluster-down bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -11,6 +11,9 @@ test: ## every check and every test; installs what is missing on Debian or Ubunt
 soak: ## the long runs: generated calls against the model, offline and on every server; RATELIMIT_SOAK=steps
 	@RATELIMIT_SOAK=$${RATELIMIT_SOAK:-200000} go test -count=1 -timeout 30m -v -run 'TestAgreement|TestExactness' ./lua_test
 	@cd integration_test && RATELIMIT_SOAK=$${RATELIMIT_SOAK:-200000} go test -count=1 -timeout 60m -v -run 'TestAgreement$$' .
+
+mutate: ## change the library's Lua in one place at a time, and see whether its tests notice; SAMPLE=200 tries that many
+	@go run ./internal/mutate -sample $${SAMPLE:-0}
 
 generate: ## build functions/ratelimit.lua from functions/src
 	@go generate ./functions

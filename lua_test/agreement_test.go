@@ -57,7 +57,7 @@ func TestAgreement(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := offline{embedded.Run(t, embedded.WithLibrary(build.Text()))}
+	server := offline{embedded.Run(t, embedded.WithLibrary(mutated(t, build.Text())))}
 	steps := generate.Steps()
 	for done < wanted && !t.Failed() {
 		rapid.Check(t, func(t *rapid.T) {

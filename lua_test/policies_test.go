@@ -18,7 +18,7 @@ func withPolicies(t *testing.T) (*embedded.Server, functions.Build) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return embedded.Run(t, embedded.WithLibrary(build.Text()), embedded.WithTime(time.UnixMicro(policyvectors.StartUS))), build
+	return embedded.Run(t, embedded.WithLibrary(mutated(t, build.Text())), embedded.WithTime(time.UnixMicro(policyvectors.StartUS))), build
 }
 
 func TestPolicies(t *testing.T) {
@@ -75,7 +75,7 @@ func TestInfoOfPolicies(t *testing.T) {
 	do("acquire 1 {v}:j @jobs.try a")
 	do("acquire 1 {v}:j @jobs.try b")
 	want(`["jobs.try",1,"queue",0,"try",4,"try.both",0]`)
-	if err := server.Load(build.Text()); err != nil {
+	if err := server.Load(mutated(t, build.Text())); err != nil {
 		t.Fatal(err)
 	}
 	want(`["jobs.try",0,"queue",0,"try",0,"try.both",0]`)

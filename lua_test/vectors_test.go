@@ -11,7 +11,7 @@ import (
 
 func start(t testing.TB) *embedded.Server {
 	t.Helper()
-	return embedded.Run(t, embedded.WithLibrary(functions.Source()), embedded.WithTime(time.UnixMicro(1700000000000000)))
+	return embedded.Run(t, embedded.WithLibrary(mutated(t, functions.Source())), embedded.WithTime(time.UnixMicro(1700000000000000)))
 }
 
 func TestVectors(t *testing.T) {

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/yuin/gopher-lua/parse"
+)
+
+// A mutant is one change of one source file: the nth appearance of whole lines, from 0, gives way to others.
+type mutant struct {
+	File string // as the build names it, src/40_limits.lua
+	Old  string
+	Nth  int
+	New  string
+
+	line     int
+	was, now string // what is changed, for people
+}
+
+func (m mutant) String() string {
+	return fmt.Sprintf("functions/%s:%d: %s -> %s in: %s", m.File, m.line, m.was, m.now, flat(m.Old))
+}
+
+// id tells a mutant from others, whatever the line that it is on.
+func (m mutant) id() [3]string { return [3]string{m.File, flat(m.Old), flat(m.New)} }
+
+func flat(text string) string { return strings.Join(strings.Fields(text), " ") }
+
+// token finds the next thing in Lua: a comment, a string, a number, a name or an operator.
+var token = regexp.MustCompile(`--[^\n]*|'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*"|\d+|\w+|[<>=~]=|\.\.|\S`)
+
+var swapped = map[string]string{
+	"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "~=", "~=": "==", "and": "or", "or": "and",
+}
+
+// find returns the mutants of a source file.
+func find(file, text string) []mutant {
+	var all []mutant
+	// change puts other text in the place of that from one byte to another.
+	change := func(from, to int, was, now, with string) {
+		first := strings.LastIndexByte(text[:from], '\n') + 1
+		last := to + strings.IndexByte(text[to:]+"\n", '\n')
+		m := mutant{File: file, Old: text[first:last], New: text[first:from] + with + text[to:last], was: was, now: now}
+		m.Nth = appearances(text[:max(0, last-1)], m.Old)
+		m.line = 1 + strings.Count(text[:from], "\n")
+		all = append(all, m)
+	}
+	condition := -1 // where one begins
+	for _, at := range token.FindAllStringIndex(text, -1) {
+		word := text[at[0]:at[1]]
+		if with, ok := swapped[word]; ok {
+			change(at[0], at[1], word, with, with)
+		} else if n, err := strconv.ParseInt(word, 10, 64); err == nil {
+			for _, n := range []int64{n + 1, n - 1} {
+				with := strconv.FormatInt(n, 10)
+				change(at[0], at[1], word, with, with)
+			}
+		}
+		switch word {
+		case "if", "elseif", "while":
+			condition = at[1] + 1
+		case "then", "do":
+			if condition > 0 {
+				was := strings.TrimSpace(text[condition:at[0]])
+				change(condition, at[0], "condition", "not", "not ("+was+") ")
+			}
+			condition = -1
+		}
+	}
+	lines := strings.SplitAfter(text, "\n")
+	from := 0
+	for i, line := range lines {
+		if length := statement(lines[i:]); length > 0 {
+			change(from, from+length, "statement", "nothing", "")
+		}
+		from += len(line)
+	}
+	return all
+}
+
+// appearances counts in a text whole lines that may overlap.
+func appearances(text, lines string) (count int) {
+	for at := 0; ; count++ {
+		found := strings.Index("\n"+text[at:]+"\n", "\n"+lines+"\n")
+		if found < 0 {
+			return count
+		}
+		at += found + 1
+	}
+}
+
+var (
+	dropped     = regexp.MustCompile(`^[a-zA-Z_]`)
+	undroppable = regexp.MustCompile(`^(local|function|else|elseif|end|return nil$)\b`)
+)
+
+// statement returns the length of the statement that begins with the first of some lines and ends with one of them; 0 if
+// there is none that is worth dropping. Without a declaration nothing runs, and a last `return nil` says nothing. The sources
+// are formatted so that a statement stands in lines of its own.
+func statement(lines []string) int {
+	first := strings.TrimSpace(lines[0])
+	if !dropped.MatchString(first) || undroppable.MatchString(first) {
+		return 0
+	}
+	text := ""
+	for _, line := range lines[:min(len(lines), 40)] {
+		text += line
+		if _, err := parse.Parse(strings.NewReader(text), ""); err == nil {
+			return len(strings.TrimRight(text, "\n"))
+		}
+	}
+	return 0
+}
