@@ -27,7 +27,7 @@ import (
 )
 
 const (
-	aim   = 95 // % of the mutants that must die
+	aim   = 95          // % of the mutants that must die
 	limit = time.Minute // for a mutant
 )
 
