@@ -24,35 +24,53 @@ type gcra struct {
 // as returns what a rate decides with, before it has looked at any state.
 func (r Rate) as(at moment) gcra {
 	g := gcra{b: r.Capacity(), interval: times(1000, r.Refill(1)), unit: 1, now: at.us, debt: new(big.Rat)}
-	ms := r.Refill(1)
-	switch {
-	case !at.several && ms.Cmp(whole(1)) >= 0 && g.countable(ms.Num()):
+	if ms := r.Refill(1); !at.several && ms.Cmp(whole(1)) >= 0 && g.countable(ms) {
 		g.unit, g.now, g.q = 1000, at.ms()*1000, ms.Denom().Int64()
-	case g.countable(g.interval.Num()):
-		g.q = g.interval.Denom().Int64()
-	default: // T is rounded up, past it, to the finest 2^-i us
-		exact := g.interval
-		for q := int64(1); q > 0; q *= 2 {
-			parts := new(big.Int).Add(big.NewInt(1), quotient(times(q, exact)))
-			if q > 1 && !g.countable(parts) {
-				break
-			}
-			g.interval, g.q = new(big.Rat).SetFrac(parts, big.NewInt(q)), q
-		}
+		return g
 	}
+	if !g.countable(g.interval) {
+		g.interval = roundedUp(g.interval, MaxCount/(2*g.b))
+	}
+	g.q = g.interval.Denom().Int64()
 	return g
 }
 
-// countable tells whether 2bTq is at most 2^53; parts is Tq.
-func (g gcra) countable(parts *big.Int) bool {
-	return new(big.Int).Mul(parts, big.NewInt(2*g.b)).Cmp(big.NewInt(MaxCount)) <= 0
+// countable tells whether 2bp is at most 2^53, p being the numerator of T.
+func (g gcra) countable(t *big.Rat) bool { return t.Num().Cmp(big.NewInt(MaxCount/(2*g.b))) <= 0 }
+
+// roundedUp is the least fraction above t whose numerator is at most `most`; 0 if there is none. Upside down it is
+// the largest below 1/t with such a denominator: of the two convergents of 1/t that have the largest denominators, as the
+// continued fraction gives them, the one that is below it.
+func roundedUp(t *big.Rat, most int64) *big.Rat {
+	if most < 1 {
+		return new(big.Rat)
+	}
+	num, den := t.Denom(), t.Num()
+	p0, q0, p1, q1 := int64(0), int64(1), int64(1), int64(0)
+	for {
+		quotient, rest := new(big.Int).QuoRem(num, den, new(big.Int))
+		a := quotient.Int64()
+		if q1 > 0 && a > (most-q0)/q1 {
+			break
+		}
+		p0, q0, p1, q1 = p1, q1, p0+a*p1, q0+a*q1
+		num, den = den, rest
+	}
+	k := (most - q0) / q1
+	for _, f := range [][2]int64{{p0 + k*p1, q0 + k*q1}, {p1, q1}} {
+		if f[0] > 0 && big.NewRat(f[1], f[0]).Cmp(t) > 0 {
+			return big.NewRat(f[1], f[0])
+		}
+	}
+	return new(big.Rat)
 }
 
-// tooFine tells whether T would have to be rounded to fewer than 10^7 parts.
+// tooFine tells whether T would be rounded by a billionth or more.
 func tooFine(l Limit) bool {
 	for _, r := range l.Rates {
 		g := r.as(moment{several: len(l.Rates) > 1})
-		if g.unit == 1 && g.interval.Cmp(times(1000, r.Refill(1))) != 0 && times(g.q, g.interval).Cmp(whole(10000000)) < 0 {
+		exact := times(1000, r.Refill(1))
+		if g.interval.Sign() == 0 || times(1000000000, minus(g.interval, exact)).Cmp(exact) >= 0 {
 			return true
 		}
 	}

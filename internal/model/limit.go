@@ -166,7 +166,7 @@ func (l Limit) Refused() bool {
 // numbered are the words of an option with these values.
 func numbered(option string, values ...int64) (words []string) {
 	for _, value := range values {
-		words = append(words, fmt.Sprintf("%s=%d", option, value))
+		words = append(words, fmt.Sprintf("%s=%d", option, min(value, MaxCount)))
 	}
 	return words
 }

@@ -49,6 +49,7 @@ var plain = []model.Rate{
 	{N: 100, Period: "m"}, {N: 1, Period: "365d"}, {N: 1000000, Period: "s"}, {N: 1000, Period: "h"}, {N: 13, Period: "7ms"},
 	{N: 2, Period: "3ms"}, {N: 999983, Period: "h"}, {N: 1, Period: "ms"}, {N: 1, Period: "s"}, {N: 9, Period: "d"},
 	{N: 60000007, Period: "d"}, {N: 1, Period: "36500d"}, {N: 365, Period: "36500d"},
+	{N: 100000007, Period: "d"}, {N: 1<<31 - 1, Period: "7h"}, {N: 1<<40 + 1, Period: "h"}, {N: model.MaxCount, Period: "s"},
 }
 
 func rate(t *rapid.T, algorithm string) model.Rate {
@@ -121,9 +122,9 @@ func cost(t *rapid.T, l model.Limit) int64 {
 	case "part":
 		return between(t, 0, b)
 	case "edge":
-		return pick(t, b, b-1, b+1, b/2, (b+1)/2)
+		return min(model.MaxCount, pick(t, b, b-1, b+1, b/2, (b+1)/2))
 	case "huge":
-		return pick(t, 0, model.MaxCount, model.MaxCount-1, 2*b)
+		return min(model.MaxCount, pick(t, 0, model.MaxCount, model.MaxCount-1, 2*b))
 	}
 	return 1
 }
