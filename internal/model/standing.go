@@ -1,6 +1,9 @@
 package model
 
-import "sort"
+import (
+	"math"
+	"sort"
+)
 
 // A standing is one rate of one key in a decision.
 type standing struct {
@@ -122,11 +125,12 @@ func (m *Model) find(s *standing, key string, room int64) {
 	s.state = s.state.take(s.carried(old, room))
 }
 
-// carried is how many units are spent of this rate by what another algorithm has left in the key.
+// carried is how many units are spent of this rate by what another algorithm has left in the key. Products beyond 2^53 are
+// rounded as doubles are, by less than a unit.
 func (s *standing) carried(old limiter, room int64) int64 {
-	b := s.rate().Capacity()
-	spent := over(whole(s.lapses), s.rate().Refill(1))
-	if spent.Cmp(whole(b)) > 0 {
+	r := s.rate()
+	b, n, period, left := r.Capacity(), float64(r.N), float64(r.MS()), float64(s.lapses)
+	if left*n > float64(b)*period {
 		b -= room
 	}
 	for place, kept := range old.rates {
@@ -136,5 +140,5 @@ func (s *standing) carried(old limiter, room int64) int64 {
 			return 0 // the first rate is full
 		}
 	}
-	return min(b, ceil(spent))
+	return int64(min(float64(b), math.Ceil(left*n/period)))
 }
