@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '000cfaf3b27a'
+local BUILD_ID = '44828e395c9b'
 
 -- Time stands still during a call from Redis 7.2 on. Before, two commands of one call can see two milliseconds, so
 -- what is read of the clock must not be written back as a difference to "now". Valkey says 7.2.4 here, rightly.
@@ -2126,13 +2126,13 @@ local function round(rate)
   local most = math.floor(numbers.MOST / (2 * rate.capacity))
   local low, low_ticks, below = 0, 1, rate.period * 1000
   local high, high_ticks, above = 1, 0, rate.count
-  repeat
+  while low + high <= most do
     local steps = math.floor(below / above)
     low, low_ticks, below = low + steps * high, low_ticks + steps * high_ticks, below - steps * above
-    local room = low > 0 and math.floor((most - high) / low) or most
+    local room = low > 0 and math.floor((most - high) / low) or math.huge
     steps = below > 0 and math.min(room, math.floor(above / below)) or 0
     high, high_ticks, above = high + steps * low, high_ticks + steps * low_ticks, above - steps * below
-  until low + high > most
+  end
   rate.ticks, rate.interval = high_ticks, high
   rate.full, rate.ticks_per_ms = high * rate.capacity, high_ticks * 1000
   if high_ticks == 0 or above * FINENESS >= rate.period * 1000 * high_ticks then
@@ -2609,7 +2609,7 @@ local function spent(key, from)
   local counts = string.match(packed.first_text(key, from, PREFIX), '^%d+:%d+:([%d,]+)$')
   local sum = 0
   for digits in string.gmatch(counts or '', '%d+') do
-    sum = sum + (#digits < 16 and digits or 0)
+    sum = sum + (numbers.digits(digits) or 0)
   end
   return sum
 end

@@ -271,13 +271,13 @@ local function round(rate)
   local most = math.floor(numbers.MOST / (2 * rate.capacity))
   local low, low_ticks, below = 0, 1, rate.period * 1000
   local high, high_ticks, above = 1, 0, rate.count
-  repeat
+  while low + high <= most do
     local steps = math.floor(below / above)
     low, low_ticks, below = low + steps * high, low_ticks + steps * high_ticks, below - steps * above
-    local room = low > 0 and math.floor((most - high) / low) or most
+    local room = low > 0 and math.floor((most - high) / low) or math.huge
     steps = below > 0 and math.min(room, math.floor(above / below)) or 0
     high, high_ticks, above = high + steps * low, high_ticks + steps * low_ticks, above - steps * below
-  until low + high > most
+  end
   rate.ticks, rate.interval = high_ticks, high
   rate.full, rate.ticks_per_ms = high * rate.capacity, high_ticks * 1000
   if high_ticks == 0 or above * FINENESS >= rate.period * 1000 * high_ticks then
