@@ -21,7 +21,7 @@ func (c *Client) Block(ctx context.Context, d time.Duration, keys ...string) err
 	return err
 }
 
-// Unblock lifts the blocks of keys, and answers how many of them were blocked. A key that is not blocked is 0, not an
+// Unblock lifts the blocks of keys, and returns how many of them were blocked. A key that is not blocked is 0, not an
 // error. In a cluster the keys share a hash tag.
 func (c *Client) Unblock(ctx context.Context, keys ...string) (int64, error) {
 	return c.count(ctx, "unblock", c.keys(keys), nil, 0)

@@ -73,8 +73,8 @@ func (c *Client) Peek(ctx context.Context, key string, limit Limit) (Result, err
 	return c.PeekRequest(ctx, Request{Keys: []string{key}, Limits: []Limit{limit}})
 }
 
-// PeekN answers what AllowN would answer now, and changes nothing. It may be answered by a replica, whose answer can
-// be a little old, where the go-redis cluster client is set to read from replicas (ReadOnly).
+// PeekN returns what AllowN would return now, and changes nothing. It may come from a replica, and so be a little old,
+// where the go-redis cluster client is set to read from replicas (ReadOnly).
 func (c *Client) PeekN(ctx context.Context, key string, limit Limit, n int64) (Result, error) {
 	return c.PeekRequest(ctx, Request{Keys: []string{key}, Limits: []Limit{limit}, Costs: []int64{n}})
 }
@@ -90,7 +90,7 @@ func (c *Client) Take(ctx context.Context, req Request) (Result, error) {
 	return c.decide(ctx, "take", req)
 }
 
-// PeekRequest answers what [Client.Take] would answer now, and changes nothing. See [Client.PeekN] for replicas.
+// PeekRequest returns what [Client.Take] would return now, and changes nothing. See [Client.PeekN] for replicas.
 // Nothing is counted under req.UsageKey, and a req.OnceKey is an error ([ErrBadArgs]).
 func (c *Client) PeekRequest(ctx context.Context, req Request) (Result, error) {
 	return c.decide(ctx, "peek", req)
@@ -108,13 +108,13 @@ func (c *Client) RefundN(ctx context.Context, key string, limit Limit, n int64) 
 // Refund gives the costs of req back to its keys: to all, or, where one is blocked, to none; the keys of a shadow policy
 // apart from the others. With the request of an allowed [Client.Take] it gives back what that took. See [Client.RefundN].
 //
-// Nothing is counted under req.UsageKey. A req.OnceKey is an error ([ErrBadArgs]): the kept reply would go on to answer
+// Nothing is counted under req.UsageKey. A req.OnceKey is an error ([ErrBadArgs]): the kept reply would go on to tell
 // that the call was charged. Take the key out, and do not take with it again.
 func (c *Client) Refund(ctx context.Context, req Request) (Result, error) {
 	return c.decide(ctx, "refund", req)
 }
 
-// Reset forgets what is kept for keys, and answers how many of them held something: what was counted, so that each is
+// Reset forgets what is kept for keys, and returns how many of them held something: what was counted, so that each is
 // full again, blocks, leases, and what was kept under an OnceKey or a UsageKey. A key that never limited anything is 0,
 // not an error. In a cluster all keys of one call need the same hash tag.
 func (c *Client) Reset(ctx context.Context, keys ...string) (int64, error) {
@@ -152,7 +152,7 @@ func decision(verb string, keys []string, req Request, reply any) (Result, error
 	return res, nil
 }
 
-// count calls a function that writes and answers for how many of the keys it did something: for at least that many.
+// count calls a function that writes and returns for how many of the keys it did something; least is how many these must be.
 func (c *Client) count(ctx context.Context, verb string, keys []string, args []any, least int) (int64, error) {
 	reply, err := c.callOnce(ctx, verb, keys, args)
 	if err != nil {

@@ -92,7 +92,7 @@ func (c *Client) callOnce(ctx context.Context, verb string, keys []string, args 
 	return nil, c.fail(ctx, verb, keys, err, cmd.written.Load())
 }
 
-// callReadOnly is for functions that write nothing: repeating them is harmless, and replicas may answer.
+// callReadOnly is for functions that write nothing: repeating them is harmless, and replicas may reply.
 func (c *Client) callReadOnly(ctx context.Context, verb string, keys []string, args []any) (any, error) {
 	if err := c.ready(ctx, verb, keys); err != nil {
 		return nil, err
@@ -138,7 +138,7 @@ func (c *Client) callAgain(ctx context.Context, verb string, keys []string, args
 	return nil, lostAgain(ctx, first, last, n)
 }
 
-// sleep waits for d, or answers false because ctx has ended.
+// sleep waits for d, or returns false because ctx has ended.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -52,7 +52,7 @@ var (
 	// nothing (Peek, Usage, Info) never end so.
 	ErrOutcomeUnknown = errors.New("outcome unknown")
 
-	// ErrBadReply: the server answered something that the library never answers. What answered is not the library, or not
+	// ErrBadReply: the server replied something that the library never replies. What replied is not the library, or not
 	// this one, and what it did is not known: a call that writes is [ErrOutcomeUnknown] too.
 	ErrBadReply = errors.New("bad reply")
 )

@@ -7,7 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// fake is a redis.UniversalClient that answers what the test says.
+// fake is a redis.UniversalClient that replies what the test gives.
 type fake struct {
 	redis.UniversalClient
 	reply any

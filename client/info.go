@@ -10,12 +10,12 @@ type Info struct {
 	Policies []string // their names, in order, without @
 
 	// ShadowDenied is, for every shadow policy, how many calls it has let through that it would have denied, on the node
-	// that answered, since the library was loaded there. It is nil where the library does not say.
+	// that replied, since the library was loaded there. It is nil where the library does not say.
 	ShadowDenied map[string]int64
 }
 
 // Info asks which library the server holds, and so also whether it holds one ([ErrNotDeployed]). In a cluster go-redis
-// chooses the node that answers; package loader asks them all.
+// chooses the node that replies; package loader asks them all.
 func (c *Client) Info(ctx context.Context) (Info, error) {
 	reply, err := c.callReadOnly(ctx, "info", nil, nil)
 	if err != nil {

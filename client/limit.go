@@ -14,7 +14,7 @@ import (
 //	"concurrency 3 lease=30s"        3 at once; for [Client.Lease]
 //	"@login"                         the policy named login, deployed with the library
 //
-// An untyped constant will do: Allow(ctx, key, "100/m"). The text is not checked here; the server answers a wrong one
+// An untyped constant will do: Allow(ctx, key, "100/m"). The text is not checked here; the server replies to a wrong one
 // with [ErrBadLimit]. The empty Limit is such a wrong one.
 type Limit string
 

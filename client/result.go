@@ -7,8 +7,8 @@ const Never time.Duration = -1
 
 // Result is a decision. It is a plain value and safe to share; the zero value is a denial that says nothing else.
 //
-// Example: under "10/m burst=5" the first call for a key answers {Allowed: true, Limit: 5, Remaining: 4, RetryAfter: 0,
-// ResetAfter: 6s, Index: 1}. After five such calls at once the sixth answers {Allowed: false, Limit: 5, Remaining: 0,
+// Example: under "10/m burst=5" the first call for a key returns {Allowed: true, Limit: 5, Remaining: 4, RetryAfter: 0,
+// ResetAfter: 6s, Index: 1}. After five such calls at once the sixth returns {Allowed: false, Limit: 5, Remaining: 0,
 // RetryAfter: 6s, ResetAfter: 30s, Index: 1}.
 type Result struct {
 	// Allowed tells whether the call may go ahead. If false, nothing was taken from any key.

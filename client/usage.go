@@ -24,7 +24,7 @@ type UsageInterval struct {
 	Denied  int64
 }
 
-// Usage answers what was counted under usageKey, and changes nothing. Like [Client.PeekN], it may be answered by a
+// Usage returns what was counted under usageKey, and changes nothing. Like [Client.PeekN], it may be read from a
 // replica. A key that holds anything else is an error ([ErrBadState]).
 func (c *Client) Usage(ctx context.Context, usageKey string) (Usage, error) {
 	keys := c.keys([]string{usageKey})

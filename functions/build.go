@@ -38,7 +38,7 @@ func Source() string { return source }
 func Version() string { return version }
 
 // BuildID returns the build id of Source: the first 12 hexadecimal digits of a SHA-256 over the sources, the version
-// and the policies. ratelimit_info answers it.
+// and the policies. ratelimit_info returns it.
 func BuildID() string {
 	build, err := New()
 	if err != nil {

@@ -1,5 +1,5 @@
 // Package functions holds the Redis Functions library: its Lua source, the text built from it, and the vectors that
-// say what it answers.
+// say what it returns.
 //
 // The text that Redis loads is made in one place, New. Source is that text without policies, the same bytes as
 // functions/ratelimit.lua, which loads with redis-cli alone:

@@ -202,7 +202,7 @@ var (
 
 var errNoPolicies = errors.New("functions: the text has no table of policies in the form that New writes")
 
-// ReadPolicies answers the policies that a library text built by New holds, sorted by name, so that what a server runs
+// ReadPolicies returns the policies that a library text built by New holds, sorted by name, so that what a server runs
 // can be compared with what is about to be deployed. Any other text is an error.
 func ReadPolicies(text string) ([]Policy, error) {
 	_, rest, found := strings.Cut(text, "\n"+policiesBegin)

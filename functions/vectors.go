@@ -14,7 +14,7 @@ import (
 //go:embed vectors/*.json
 var vectorFiles embed.FS
 
-// VectorFile is one file of functions/vectors: what the library answers, step by step, to calls at given times.
+// VectorFile is one file of functions/vectors: what the library returns, step by step, to calls at given times.
 // The files are plain JSON, so that an implementation in any language can be held against them.
 type VectorFile struct {
 	Name    string   `json:"-"`        // the file's name without .json
@@ -29,7 +29,7 @@ type Vector struct {
 	Steps []Step `json:"steps"`
 }
 
-// Step is one command at one time, and what it answers: Reply, Error or ErrorPrefix, exactly one of them.
+// Step is one command at one time, and what it returns: Reply, Error or ErrorPrefix, exactly one of them.
 type Step struct {
 	AtUS        *int64          `json:"at_us,omitempty"`        // microseconds after the start; absent: as the step before
 	Call        []string        `json:"call"`                   // the command and its arguments
@@ -89,7 +89,7 @@ func (s Step) valid() error {
 	return nil
 }
 
-// Check holds what a server answered against the step. reply is an int64, a string, nil, or a []any of these; err is
+// Check holds what a server returned against the step. reply is an int64, a string, nil, or a []any of these; err is
 // the error reply, if it was one. It returns nil if they agree.
 func (s Step) Check(reply any, err error) error {
 	switch {

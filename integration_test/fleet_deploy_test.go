@@ -56,7 +56,7 @@ func deployed(ctx context.Context, t *testing.T, primaries []*backend.Node) map[
 	return found
 }
 
-// stepsOfDeploy deploys and answers what was sent to each node, in order.
+// stepsOfDeploy deploys and returns what was sent to each node, in order.
 func stepsOfDeploy(ctx context.Context, t *testing.T, rdb redis.UniversalClient, build loader.Build) map[string][]string {
 	t.Helper()
 	var mu sync.Mutex

@@ -81,7 +81,7 @@ var (
 	noWrites  = regexp.MustCompile(`\bflags\s*=\s*\{[^}]*['"]no-writes['"]`)
 )
 
-// Rules answers what ACL SETUSER needs to be given, after the user's name and password, for a user who can do what
+// Rules returns what ACL SETUSER needs to be given, after the user's name and password, for a user who can do what
 // access says and nothing else: the functions that build registers, and the commands that these call, since a server
 // checks each of them against the calling user. The rules work on Redis 7.0 and later and on Valkey.
 //

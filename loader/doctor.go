@@ -46,7 +46,7 @@ const (
 // of a deployer it uses +info, +config|get, +fcall_ro|ratelimit_info and, in a cluster, +cluster|info, and lists as Unchecked what it could
 // not see without them.
 //
-// A node that does not answer is a finding, not an error. The error is that of ctx.
+// A node that does not reply is a finding, not an error. The error is that of ctx.
 func (l *Loader) Doctor(ctx context.Context) (Diagnosis, error) {
 	s := l.session()
 	defer s.close()
@@ -131,7 +131,7 @@ func (x *examination) failed(check, addr string, err error, means string) {
 }
 
 // unread records what could not be looked at, because the user lacks a right or the server does not know the command; or that
-// the server is in no state to be looked at, and answers false.
+// the server is in no state to be looked at, and returns false.
 func (x *examination) unread(c *conn, what, step, right string, err error) bool {
 	var failed *NodeError
 	if !errors.As(err, &failed) {

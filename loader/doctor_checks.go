@@ -19,7 +19,7 @@ func (x *examination) library(ctx context.Context, c *conn, text string) {
 		return
 	}
 	if !describe(text).ours() {
-		x.failed("library", c.address(), foreign(c), "what it answers is not what clients of this one expect")
+		x.failed("library", c.address(), foreign(c), "what it returns is not what clients of this one expect")
 		return
 	}
 	reply, err := c.do(ctx, "FCALL_RO", functions.Name+"_info", 0)
@@ -58,7 +58,7 @@ func (x *examination) state(ctx context.Context, c *conn) {
 	if err != nil {
 		x.unread(c, "the slots", "CLUSTER INFO", "+cluster|info", err)
 	} else if state := info(reply)["cluster_state"]; state != "ok" {
-		x.find("coverage", c.address(), "its cluster_state is "+state, "it decides nothing, and answers: CLUSTERDOWN",
+		x.find("coverage", c.address(), "its cluster_state is "+state, "it decides nothing, and returns: CLUSTERDOWN",
 			"bring back the primaries that are missing, or repair it with: redis-cli --cluster fix "+c.address())
 	}
 }
@@ -74,7 +74,7 @@ func (x *examination) eviction(addr string, m map[string]string) {
 }
 
 func (x *examination) persistence(ctx context.Context, c *conn, m map[string]string) {
-	const means = "after a restart the library is gone, as are all counts, and calls answer: ERR Function not found"
+	const means = "after a restart the library is gone, as are all counts, and calls return: ERR Function not found"
 	for _, field := range []string{"rdb_last_bgsave_status", "aof_last_write_status", "aof_last_bgrewrite_status"} {
 		if m[field] != "" && m[field] != "ok" {
 			x.find("persistence", c.address(), fmt.Sprintf("%s is %s", field, m[field]), means, "look into the server's log and at its disk")

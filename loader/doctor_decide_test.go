@@ -41,7 +41,7 @@ func TestDoctorOfServersThatCannotDecide(t *testing.T) {
 		{"no library", func() {}, loader.Finding{Check: "library", Found: "it holds no library ratelimit", Means: "calls are answered: ERR Function not found", Do: "load it with: ratelimit deploy"}},
 		{"another library of the name", func() {
 			mustRun(t, rdb, "FUNCTION", "LOAD", "REPLACE", "#!lua name=ratelimit\nredis.register_function('ratelimit_take', function() return 1 end)")
-		}, loader.Finding{Check: "library", Found: `has a library "ratelimit" that is not this one: its text names no build`, Means: "what it answers is not what clients of this one expect",
+		}, loader.Finding{Check: "library", Found: `has a library "ratelimit" that is not this one: its text names no build`, Means: "what it returns is not what clients of this one expect",
 			Do: "delete it with FUNCTION DELETE ratelimit, or allow its replacement with --replace-foreign (ReplaceForeign)"}},
 		{"a library without its functions", func() { load("'ratelimit_info'", "'ratelimit_about'") },
 			loader.Finding{Check: "library", Found: "refuses FCALL_RO ratelimit_info: ERR Function not found", Means: means, Do: "look into the server's log"}},
@@ -130,7 +130,7 @@ func TestDoctorOfOtherServers(t *testing.T) {
 	unknown := resp(errors.New("ERR unknown command 'FUNCTION'"))
 	alone := healthy("standalone")
 	number := func(port string) int { return must[int](t)(strconv.Atoi(port)) }
-	// shards is what a cluster answers whose slots are all with the first of its primaries.
+	// shards is what a cluster returns whose slots are all with the first of its primaries.
 	shards := func(addrs ...string) string {
 		var all list
 		slots := list{0, 16383}

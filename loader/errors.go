@@ -14,7 +14,7 @@ import (
 
 // What is wrong with a node, for errors.Is.
 var (
-	// ErrUnreachable: no connection, or no answer in time.
+	// ErrUnreachable: no connection, or no reply in time.
 	ErrUnreachable = errors.New("unreachable")
 
 	// ErrNoFunctions: the server is older than Redis 7.0, or something else than a Redis or Valkey server.
@@ -59,7 +59,7 @@ var (
 	// ErrNotWritable: the node refuses all writes for now: it cannot save, or too few replicas follow it.
 	ErrNotWritable = errors.New("takes no writes")
 
-	// ErrBadReply: the node answers something that no Redis or Valkey server answers.
+	// ErrBadReply: the node replies something that no Redis or Valkey server replies.
 	ErrBadReply = errors.New("bad reply")
 )
 
@@ -152,7 +152,7 @@ func failure(c *conn, step string, err error) error {
 	}
 }
 
-// unreachable is the error of a step to which no answer came, or none of Redis; or of Sentinels that do not name the primary.
+// unreachable is the error of a step to which no reply came, or none of Redis; or of Sentinels that do not name the primary.
 func unreachable(c *conn, step string, err error) error {
 	class := ErrUnreachable
 	if dialing.Gibberish(err) && !dialing.AtSentinels(err) {

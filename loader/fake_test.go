@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// startFake starts a server that answers what the test says, in RESP2, for servers that are not at hand: handle gets a
-// command in upper case, words joined, and answers raw; "" closes the connection, and silence keeps quiet.
+// startFake starts a server that replies what the test gives, in RESP2, for servers that are not at hand: handle gets a
+// command in upper case, words joined, and returns the raw reply; "" closes the connection, and silence keeps quiet.
 const silence = "\x00"
 
 func startFake(t *testing.T, handle func(command string) string) string {
@@ -130,7 +130,7 @@ func hello(server, version, mode, role string) string {
 
 var luaEngine = resp(list{"running_script", nil, "engines", list{"LUA", list{"libraries_count", 0, "functions_count", 0}}})
 
-// library is what FUNCTION LIST answers for one library.
+// library is what FUNCTION LIST returns for one library.
 func library(name, code string) string {
 	return resp(list{list{"library_name", name, "engine", "LUA", "functions", list{}, "library_code", code}})
 }

@@ -47,7 +47,7 @@ func startThree(t *testing.T, auth redis.Options) three {
 	return f
 }
 
-// builds answers which build each reachable server runs, "-" for none.
+// builds returns which build each reachable server runs, "-" for none.
 func builds(t *testing.T, addrs []string) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -71,7 +71,7 @@ func builds(t *testing.T, addrs []string) map[string]string {
 	return found
 }
 
-// stepsOf deploys and answers what was sent to one node, in order.
+// stepsOf deploys and returns what was sent to one node, in order.
 func stepsOf(t *testing.T, f three, auth redis.Options, on string, build loader.Build) []string {
 	t.Helper()
 	var mu sync.Mutex

@@ -42,7 +42,7 @@ func (c *conn) identify(ctx context.Context) (about, error) {
 			mode:    text(m, "mode"),
 			replica: role == "replica" || role == "slave",
 		}, nil
-	case !isCode(err, "ERR"): // not an answer to the command itself
+	case !isCode(err, "ERR"): // not a reply to the command itself
 		return about{}, failure(c, "HELLO", err)
 	}
 	reply, err = c.do(ctx, "INFO")

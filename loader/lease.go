@@ -42,7 +42,7 @@ local FROM_MS = %d
 local UNTIL_MS = %d
 redis.register_function{
   function_name = '%s',
-  description = 'Answers who is deploying the library %s, and until when at most, in ms since the epoch.',
+  description = 'Returns who is deploying the library %s, and until when at most, in ms since the epoch.',
   flags = { 'no-writes', 'allow-stale' },
   callback = function() return { WHO, UNTIL_MS } end,
 }
@@ -188,7 +188,7 @@ func (h *holder) lost(err error) error {
 	return h.c.fail("FUNCTION LOAD", ErrLeased, err, "has given the lease of this deployment to another one, as its time was up; look with: ratelimit status")
 }
 
-// release gives the lease back. It answers a sentence for people where that fails.
+// release gives the lease back. It returns a sentence for people where that fails.
 func (h *holder) release(ctx context.Context) string {
 	_, err := h.c.do(context.WithoutCancel(ctx), "FUNCTION", "DELETE", h.lease.name)
 	if err == nil || isReply(err, "ERR Library not found") {

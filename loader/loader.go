@@ -32,7 +32,7 @@ type clock struct {
 // Option sets how a Loader works. An option that cannot be met makes [New] fail.
 type Option func(*Loader) error
 
-// WithTimeout sets how long one step on one node may take, connecting included: a command and its answer. The default
+// WithTimeout sets how long one step on one node may take, connecting included: a command and its reply. The default
 // is 5 s. It must be above 0.
 func WithTimeout(d time.Duration) Option {
 	return func(l *Loader) error {

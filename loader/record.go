@@ -31,7 +31,7 @@ const textMark = "\nlocal TEXT = "
 func (r record) text() string {
 	return fmt.Sprintf(`#!lua name=%s
 -- Written by a deployment of the library %s: which build it put here, and the text that it replaced, which
--- FCALL_RO %s 0 answers and "ratelimit rollback" puts back.
+-- FCALL_RO %s 0 returns and "ratelimit rollback" puts back.
 local DEPLOYMENT = %d
 local DEPLOYED = '%s'
 local POLICIES = %s
@@ -80,7 +80,7 @@ func (f *fleet) last() record {
 	return last
 }
 
-// records answers which record each node is to keep of a deployment at this time. One that only repairs, since the build
+// records returns which record each node is to keep of a deployment at this time. One that only repairs, since the build
 // is the one that was deployed last and some nodes lost it, or all have nothing, is no new deployment: what there is
 // to go back to stays as it was. A node that has nothing to be replaced keeps what is replaced on the others.
 func (f *fleet) records(atMS int64) func(*member) record {

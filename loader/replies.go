@@ -39,7 +39,7 @@ func text(m map[string]any, field string) string {
 	return s
 }
 
-// info reads what INFO answers.
+// info reads what INFO returns.
 func info(reply any) map[string]string {
 	s, _ := reply.(string)
 	m := map[string]string{}

@@ -19,10 +19,10 @@ const (
 	// Absent: the node does not hold the library.
 	Absent State = "absent"
 
-	// Unreachable: the node did not answer.
+	// Unreachable: the node did not reply.
 	Unreachable State = "unreachable"
 
-	// Unknown: the node answers, but not to the question of what it runs; Node.Err says why.
+	// Unknown: the node replies, but does not tell what it runs; Node.Err says why.
 	Unknown State = "unknown"
 )
 

@@ -78,7 +78,7 @@ func (f *fleet) kept(id string) (artifact, error) {
 	panic("unreachable")
 }
 
-// Delete takes the library away from every primary, with what is kept for [Loader.Rollback]. Calls then answer "ERR
+// Delete takes the library away from every primary, with what is kept for [Loader.Rollback]. Calls then return "ERR
 // Function not found". The keys stay, and expire by themselves. A library of that name that is not ours is left alone, unless
 // [ReplaceForeign] is given.
 //

@@ -17,7 +17,7 @@ type session struct {
 
 	mu    sync.Mutex
 	conns map[string]*conn
-	seeds []string // nodes that answered: asked before those of the caller
+	seeds []string // nodes that replied: asked before those of the caller
 
 	reads map[string]*lastRead // of a watch; nil to read the texts each time
 	last  record               // of a watch: the last deployment that it has seen, also where no node tells of it any more

@@ -7,7 +7,7 @@ import (
 // Status looks at every primary and compares what it runs with build. It changes nothing. (Pointed at a single server
 // that is a replica, it looks at that replica.)
 //
-// The Report is complete also when there is an error. The error is nil when every node answered, whatever it runs: see
+// The Report is complete also when there is an error. The error is nil when every node replied, whatever it runs: see
 // [Report.InStep]. Else it is a [*PartialError].
 func (l *Loader) Status(ctx context.Context, build Build) (Report, error) {
 	want, err := readBuild("loader.Status", build)

@@ -40,7 +40,7 @@ func (s shard) lowest() int {
 
 const allSlots = 16384
 
-// find lists the primaries. Where none of the addresses to begin with answers, it returns a node with its error for each
+// find lists the primaries. Where none of the addresses to begin with replies, it returns a node with its error for each
 // of them.
 func (s *session) find(ctx context.Context) (Topology, []shard, []Node) {
 	from := s.l.from

@@ -104,7 +104,7 @@ func (w *watch) round(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
-	if len(f.members) == 0 { // no node answered at all
+	if len(f.members) == 0 { // no node replied at all
 		for _, n := range f.report.Nodes {
 			w.say(Event{Kind: Failed, Node: n, Text: n.Err.Error()})
 		}
@@ -215,7 +215,7 @@ func (w *watch) say(e Event) {
 	w.report(e)
 }
 
-// judge answers for each member why a watch must leave it as it is, "" where it may load the build. lease is the name
+// judge returns for each member why a watch must leave it as it is, "" where it may load the build. lease is the name
 // of the watch's own.
 func (f *fleet) judge(ctx context.Context, lease string) map[*member]string {
 	why := map[*member]string{}

@@ -43,7 +43,7 @@ func startWatch(t *testing.T, l *loader.Loader, build loader.Build) *watching {
 	return w
 }
 
-// count answers how many events of a kind there were on a node, and the text of the last.
+// count returns how many events of a kind there were on a node, and the text of the last.
 func (w *watching) count(addr string, kind loader.EventKind) (int, string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

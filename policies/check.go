@@ -107,7 +107,7 @@ func (c *checker) lease(p Policy, what string, at *yaml.Node) {
 	}
 }
 
-// cost answers the cost that the policy states for a limit.
+// cost returns the cost that the policy states for a limit.
 func (p Policy) cost(i int) (int64, bool) {
 	switch {
 	case len(p.Costs) == 1:

@@ -44,7 +44,7 @@ func (s *source) expectations(n *yaml.Node, c *call) []expectation {
 		case "error":
 			e.text = s.text(f.value, "the error")
 			if len(fields) > 1 {
-				s.wrong(f.key, "a call that ends in an error answers nothing else; expect the error alone")
+				s.wrong(f.key, "a call that ends in an error returns nothing else; expect the error alone")
 			}
 		case "allowed":
 			if f.value.ShortTag() == "!!int" && c.times > 1 {

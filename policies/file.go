@@ -190,7 +190,7 @@ func (s *source) costs(policy *Policy, n *yaml.Node) {
 // largest is 2^53, up to which the library takes numbers.
 const largest = 1 << 53
 
-// number answers a whole number in decimal digits.
+// number returns a whole number in decimal digits.
 func (s *source) number(n *yaml.Node, what string, from int64) int64 {
 	n = resolve(n)
 	number, err := strconv.ParseUint(n.Value, 10, 64)

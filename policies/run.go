@@ -109,12 +109,12 @@ func (c call) run(ctx context.Context, server *embedded.Server) ([]Failure, erro
 		if ctx.Err() != nil {
 			return nil, errors.New("interrupted before all tests were run; nothing is known of the others")
 		}
-		answer, err := server.Do(words...)
+		raw, err := server.Do(words...)
 		var text embedded.Error
 		if err != nil && !errors.As(err, &text) {
 			return nil, fmt.Errorf("%s: the engine failed: %w", c, err)
 		}
-		reply, refused = numbers(answer), err
+		reply, refused = numbers(raw), err
 		if refused != nil {
 			break
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/span"
 )
 
-// TestFile is a file of unit tests for the policies of one File: calls at given times, and what they have to answer.
+// TestFile is a file of unit tests for the policies of one File: calls at given times, and what they have to return.
 // docs/policies.md describes its form. It is read-only once made, and may be run by several goroutines at once.
 type TestFile struct {
 	Name     string

@@ -204,7 +204,7 @@ func TestTestsThatCannotBeRead(t *testing.T) {
 		{"a field of another verb", calls("  - {take: [api, k], expect: {changed: 1}}\n"), `t.yaml:5:31: unknown field "changed"; what to expect of take has allowed, taken, limit, remaining, retry_after, reset_after, index, would_allowed, would_taken, would_retry_after, would_index, error`},
 		{"a number for one call", calls("  - {take: [api, k], expect: {allowed: 1}}\n"), `t.yaml:5:40: allowed is "1"; write true or false`},
 		{"more allowed than called", calls("  - {take: [api, k], times: 2, expect: {allowed: 3}}\n"), "t.yaml:5:50: allowed is 3, and the calls are 2"},
-		{"an error and more", calls("  - {take: [api, k], expect: {allowed: true, error: x}}\n"), "t.yaml:5:46: a call that ends in an error answers nothing else; expect the error alone"},
+		{"an error and more", calls("  - {take: [api, k], expect: {allowed: true, error: x}}\n"), "t.yaml:5:46: a call that ends in an error returns nothing else; expect the error alone"},
 		{"a key's name", calls("  - {take: [calc, r, c], expect: {index: consumers}}\n"), `t.yaml:5:42: index is "consumers", which is neither a number nor the name of a key of the policy`},
 		{"a wait", calls("  - {take: [api, k], expect: {retry_after: soon}}\n"), `t.yaml:5:44: retry_after: "soon" is no duration; write one such as 500ms, 1m30s or 2d`},
 		{"never full", calls("  - {take: [api, k], expect: {reset_after: never}}\n"), `t.yaml:5:44: reset_after: "never" is no duration; write one such as 500ms, 1m30s or 2d`},

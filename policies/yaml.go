@@ -178,7 +178,7 @@ type field struct {
 	value *yaml.Node
 }
 
-// fields answers the entries of a mapping in their order, without those that are given twice. what names the mapping in
+// fields returns the entries of a mapping in their order, without those that are given twice. what names the mapping in
 // an error.
 func (s *source) fields(n *yaml.Node, what string) []field {
 	n = resolve(n)
@@ -207,7 +207,7 @@ func (s *source) fields(n *yaml.Node, what string) []field {
 	return list
 }
 
-// known answers the fields of a mapping by their names, and refuses others than these.
+// known returns the fields of a mapping by their names, and refuses others than these.
 func (s *source) known(n *yaml.Node, what string, names ...string) map[string]field {
 	found := map[string]field{}
 	for _, f := range s.fields(n, what) {
@@ -220,7 +220,7 @@ func (s *source) known(n *yaml.Node, what string, names ...string) map[string]fi
 	return found
 }
 
-// items answers the entries of a list.
+// items returns the entries of a list.
 func (s *source) items(n *yaml.Node, what string) []*yaml.Node {
 	n = resolve(n)
 	if n.Kind != yaml.SequenceNode {
@@ -237,7 +237,7 @@ func (s *source) items(n *yaml.Node, what string) []*yaml.Node {
 	return list
 }
 
-// text answers a scalar as it is written; "" and a problem for anything else.
+// text returns a scalar as it is written; "" and a problem for anything else.
 func (s *source) text(n *yaml.Node, what string) string {
 	n = resolve(n)
 	if n.Kind != yaml.ScalarNode || n.ShortTag() == "!!null" {
@@ -247,7 +247,7 @@ func (s *source) text(n *yaml.Node, what string) string {
 	return n.Value
 }
 
-// flag answers true or false.
+// flag returns true or false.
 func (s *source) flag(n *yaml.Node, what string) bool {
 	n = resolve(n)
 	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!bool" {
@@ -257,7 +257,7 @@ func (s *source) flag(n *yaml.Node, what string) bool {
 	return strings.EqualFold(n.Value, "true")
 }
 
-// kind says what a node is, for an error.
+// kind describes a node, for an error.
 func kind(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:

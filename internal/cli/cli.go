@@ -25,7 +25,7 @@ const (
 )
 
 // Execute runs one command line (without the program's name) and returns the exit code. It ends early, and without a
-// mess, when ctx does; env looks up environment variables and answers "" for one that is not set.
+// mess, when ctx does; env looks up environment variables and returns "" for one that is not set.
 func Execute(ctx context.Context, args []string, env func(string) string, stdout, stderr io.Writer) int {
 	return newApp(env, stdout, stderr).execute(ctx, args)
 }

@@ -114,7 +114,7 @@ func TestServersThatCannotDecide(t *testing.T) {
 	hello := func(server, version, mode string) string {
 		return "%3\r\n" + bulk("server") + bulk(server) + bulk("version") + bulk(version) + bulk("mode") + bulk(mode)
 	}
-	// old answers as a server without functions does.
+	// old replies as a server without functions does.
 	old := func(words []string) string {
 		switch strings.ToUpper(words[0]) {
 		case "HELLO":

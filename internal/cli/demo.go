@@ -202,7 +202,7 @@ func (a *app) demoHello(ctx context.Context, on *stage, c *client.Client, l look
 		return fmt.Errorf("the first call on %s failed: %w", on.name, err)
 	}
 	if len(reply) < 6 {
-		return fmt.Errorf("ratelimit_take answers %v, not six integers; is another library of this name on %s? run: ratelimit status", reply, on.name)
+		return fmt.Errorf("ratelimit_take returns %v, not six integers; is another library of this name on %s? run: ratelimit status", reply, on.name)
 	}
 	shown := make([]string, len(reply))
 	for i, n := range reply {

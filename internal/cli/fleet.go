@@ -161,7 +161,7 @@ func (a *app) wanted() (loader.Build, error) {
 	return loader.Text(text), nil
 }
 
-// loader makes a Loader of the servers that the flags name, and answers how to end it.
+// loader makes a Loader of the servers that the flags name, and returns how to end it.
 func (a *app) loader(ctx context.Context, opts ...loader.Option) (*loader.Loader, func(), error) {
 	s, err := a.parseServers()
 	if err != nil {
@@ -183,7 +183,7 @@ func (a *app) loader(ctx context.Context, opts ...loader.Option) (*loader.Loader
 	return l, func() { _ = rdb.Close() }, nil
 }
 
-// load calls what answers a Report. failed is the error of nodes, which the report lists as well; err is one that
+// load calls what returns a Report. failed is the error of nodes, which the report lists as well; err is one that
 // left no report.
 func (a *app) load(ctx context.Context, call func(context.Context, *loader.Loader) (loader.Report, error)) (report loader.Report, failed, err error) {
 	l, end, err := a.loader(ctx)

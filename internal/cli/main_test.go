@@ -139,8 +139,8 @@ func do(t *testing.T, rdb *redis.Client, words ...any) any {
 // hangUp as an answer of a fakeServer closes the connection.
 const hangUp = "hang up"
 
-// fakeServer answers each command line with what answer gives, in RESP; it shows what we say to servers that cannot be
-// had here. It answers nothing where answer gives "".
+// fakeServer replies to each command line with what answer gives, in RESP; it shows what we say to servers that cannot be
+// had here. It replies nothing where answer gives "".
 func fakeServer(t *testing.T, answer func(words []string) string) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -55,7 +55,7 @@ func (a *app) deleteCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "delete",
 		Short: "Take the library away from every primary",
-		Long: `Take the library away from every primary, and with it what is kept for a rollback. Calls then answer "ERR Function
+		Long: `Take the library away from every primary, and with it what is kept for a rollback. Calls then return "ERR Function
 not found". Keys stay, and expire by themselves. It asks before, unless --yes is given.
 
 ` + deployerHelp,

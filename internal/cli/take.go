@@ -31,7 +31,7 @@ func (a *app) takeCommand() *cobra.Command {
 	}
 	var options client.Request
 	cmd = a.decisionCommand(cmd, decide{(*client.Client).Take, taken, &options})
-	cmd.Flags().StringVar(&options.OnceKey, "once-key", "", "a key for this one piece of work: a repetition gets the same answer, and is not counted")
+	cmd.Flags().StringVar(&options.OnceKey, "once-key", "", "a key for this one piece of work: a repetition gets the same reply, and is not counted")
 	spanVar(cmd, &options.OnceTTL, "once-ttl", 0, "how long --once-key holds, such as 10m or 1d")
 	cmd.Flags().StringVar(&options.UsageKey, "usage-key", "", "a key under which the decision is counted, for ratelimit usage")
 	return cmd
@@ -40,8 +40,8 @@ func (a *app) takeCommand() *cobra.Command {
 func (a *app) peekCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "peek KEY LIMIT [KEY LIMIT ...] | peek --policy NAME KEY [KEY ...]",
-		Short:   "Answer what take would, and count nothing",
-		Long:    "Answer what take would answer now, and change nothing.\n\n" + limitsHelp,
+		Short:   "Show what take would decide, and count nothing",
+		Long:    "Show what take would decide now, and change nothing.\n\n" + limitsHelp,
 		Example: `  ratelimit peek user:42 100/m`,
 	}
 	return a.decisionCommand(cmd, decide{(*client.Client).PeekRequest, taken, &client.Request{}})

@@ -25,7 +25,7 @@ func (a *app) testCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "test FILE...",
 		Short: "Run unit tests of policies, offline: for CI",
-		Long: `Run unit tests of policies: calls at given times, and what they have to answer, in files that name the policies that
+		Long: `Run unit tests of policies: calls at given times, and what they have to return, in files that name the policies that
 they test. Each test begins with no key there, in the engine that is part of this program: it needs no server. The
 form of the files is described in docs/policies.md.
 

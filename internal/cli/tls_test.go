@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// certificate makes a certificate for 127.0.0.1 or for a name, which signs itself, and answers the files with it and its key.
+// certificate makes a certificate for 127.0.0.1 or for a name, which signs itself, and returns the files with it and its key.
 func certificate(t *testing.T, host string) (certFile, keyFile string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -91,7 +91,7 @@ func (a *app) infoCommand() *cobra.Command {
 		Use:   "info",
 		Short: "Show the library and the policies of a server",
 		Long: `Show which library and which policies a server holds, and how many calls each shadow policy has let through that it would
-have denied: since the library was loaded, on that server. In a cluster one node answers; status asks them all.`,
+have denied: since the library was loaded, on that server. In a cluster one node replies; status asks them all.`,
 		Example: `  ratelimit info --redis redis://127.0.0.1:6379`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

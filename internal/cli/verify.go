@@ -48,7 +48,7 @@ func (a *app) verifyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify",
 		Short: "Check the library without a server: for CI",
-		Long: `Load the library into the engine that is part of this program, and hold its answers against all test vectors, with
+		Long: `Load the library into the engine that is part of this program, and hold its replies against all test vectors, with
 the clock set for each call. It needs no server and no network. It also reads the text: commands are named literally,
 keys come from KEYS, TIME is called in one place, numbers are not formatted by tostring or .., every function is
 reached by a vector, and a function flagged no-writes writes nothing while every other one does.
@@ -140,7 +140,7 @@ func (a *app) verify(ctx context.Context, name, text string, checked *policyRepo
 	if len(report.Failures) == 0 {
 		return fmt.Errorf("%s breaks %s; stdout says where", name, plural(int64(len(report.Rules)), "rule"))
 	}
-	return fmt.Errorf("%s gives wrong answers in %d of %s; they are listed on stdout",
+	return fmt.Errorf("%s gives wrong replies in %d of %s; they are listed on stdout",
 		name, len(report.Failures), plural(int64(report.Vectors), "vector"))
 }
 
@@ -195,7 +195,7 @@ func runVectors(ctx context.Context, name, text string, files []functions.Vector
 	return report, nil
 }
 
-// runVector runs a vector up to its first wrong answer; what comes after follows from that one.
+// runVector runs a vector up to its first wrong reply; what comes after follows from that one.
 func runVector(srv *embedded.Server, reached *reach, start int64, vector functions.Vector) (int, *verifyFailure, error) {
 	if _, err := srv.Do("FLUSHALL"); err != nil {
 		return 0, nil, fmt.Errorf("the engine does not empty its keyspace: %w", err)

@@ -56,7 +56,7 @@ func TestVerify(t *testing.T) {
 	})
 }
 
-// A library that answers wrongly is found out, and each wrong answer is shown with the right one.
+// A library that decides wrongly is found out, and each wrong reply is shown with the right one.
 func TestVerifyFails(t *testing.T) {
 	wrong := strings.ReplaceAll(functions.Source(), "'COST'", "'KOST'")
 	if wrong == functions.Source() {
@@ -72,7 +72,7 @@ func TestVerifyFails(t *testing.T) {
 	if report.OK || len(report.Failures) == 0 {
 		t.Fatalf("%+v", report)
 	}
-	failed := fmt.Sprintf("ratelimit: %s gives wrong answers in %d of %d vectors; they are listed on stdout\n", file, len(report.Failures), report.Vectors)
+	failed := fmt.Sprintf("ratelimit: %s gives wrong replies in %d of %d vectors; they are listed on stdout\n", file, len(report.Failures), report.Vectors)
 	if got.code != exitError || asJSON.code != exitError || got.stderr != failed || asJSON.stderr != failed {
 		t.Errorf("exit codes %d and %d, stderr %q and %q, want 1 and %q", got.code, asJSON.code, got.stderr, asJSON.stderr, failed)
 	}
