@@ -211,13 +211,13 @@ func TestDoctor(t *testing.T) {
 	run(t, env, "doctor").want(t, exitDiffers, "library, "+addr+": it holds no library ratelimit\n"+
 		"  means: calls are answered: ERR Function not found\n  do:    load it with: ratelimit deploy\n\n"+
 		"persistence, "+addr+": neither snapshots (save) nor the append-only file are on\n"+
-		"  means: after a restart the library is gone, as are all counts, and calls answer: ERR Function not found\n"+
+		"  means: after a restart the library is gone, as are all counts, and calls return: ERR Function not found\n"+
 		"  do:    turn one on, as with CONFIG SET appendonly yes, or keep this running: ratelimit status --watch\n\n2 findings on 1 server\n", "")
 	if got := run(t, env, "deploy"); got.code != exitFine {
 		t.Fatalf("%+v", got)
 	}
 	run(t, env, "doctor").want(t, exitDiffers, "persistence, "+addr+": neither snapshots (save) nor the append-only file are on\n"+
-		"  means: after a restart the library is gone, as are all counts, and calls answer: ERR Function not found\n"+
+		"  means: after a restart the library is gone, as are all counts, and calls return: ERR Function not found\n"+
 		"  do:    turn one on, as with CONFIG SET appendonly yes, or keep this running: ratelimit status --watch\n\n1 finding on 1 server\n", "")
 	var d loader.Diagnosis
 	if got := run(t, env, "doctor", "--json"); json.Unmarshal([]byte(got.stdout), &d) != nil || got.code != exitDiffers || len(d.Findings) != 1 || d.Findings[0].Check != "persistence" {
