@@ -101,13 +101,15 @@ func (p Policy) Faults() []Fault {
 
 // check is the first of the faults as an error, or nil.
 func (p Policy) check() error {
-	for _, fault := range p.Faults() {
-		if fault.Limit >= 0 {
-			fault.Text = "policy " + p.Name + ": " + fault.Text
-		}
-		return errors.New("functions: " + fault.Text)
+	faults := p.Faults()
+	if len(faults) == 0 {
+		return nil
 	}
-	return nil
+	text := faults[0].Text
+	if faults[0].Limit >= 0 {
+		text = "policy " + p.Name + ": " + text
+	}
+	return errors.New("functions: " + text)
 }
 
 // bake checks policies and returns them sorted by name, and as entries of a Lua table; "" for none. The entries have at

@@ -134,8 +134,8 @@ func TestPoliciesAreNotLostSilently(t *testing.T) {
 		t.Run("watch", func(t *testing.T) {
 			w := startWatch(t, l, tt.after)
 			w.waitFor(t, f.addrs[0], loader.InStep, 1)
-			if text := w.waitFor(t, f.addrs[1], loader.Left, 1); text != text {
-				t.Error(text)
+			if found := w.waitFor(t, f.addrs[1], loader.Left, 1); found != text {
+				t.Error(found)
 			}
 			mustRun(t, at(t, f.addrs[0]), "FUNCTION", "FLUSH")
 			w.waitFor(t, f.addrs[0], loader.Repaired, 1)

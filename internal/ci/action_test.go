@@ -23,7 +23,7 @@ func TestAction(t *testing.T) {
 	}, {
 		name:   "policies and their tests",
 		with:   map[string]string{"policies": "policies.yaml", "tests": "*_test.yaml"},
-		status: "success", prints: "ok    policies_test.yaml: 7 tests",
+		status: "success", prints: "ok    policies_test.yaml: 8 tests",
 	}, {
 		name:   "bad policies",
 		with:   map[string]string{"policies": "policies.yaml", "tests": "policies_test.yaml", "redis-url": server(t)},
