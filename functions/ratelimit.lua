@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '44828e395c9b'
+local BUILD_ID = '0ef27dc79e2e'
 
 -- Time stands still during a call from Redis 7.2 on. Before, two commands of one call can see two milliseconds, so
 -- what is read of the clock must not be written back as a difference to "now". Valkey says 7.2.4 here, rightly.
@@ -2397,7 +2397,8 @@ local function begin(key, limit, at, cost, text, offset)
   if size == CHUNK then
     size = redis.call('STRLEN', key) - offset
   end
-  state.key, state.text, state.offset, state.skip, state.stored = key, text, offset, offset + #PREFIX, offset == 0
+  state.key, state.text, state.offset, state.skip = key, text, offset, offset + #PREFIX
+  state.stored = offset == 0 and size >= CHUNK -- a shorter one is rewritten: APPEND keeps twice the memory
   state.now = clock.us()
   return not read(state, size - #PREFIX, cost) and states.unreadable(key) or nil
 end

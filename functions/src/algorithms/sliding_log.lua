@@ -186,7 +186,8 @@ local function begin(key, limit, at, cost, text, offset)
   if size == CHUNK then
     size = redis.call('STRLEN', key) - offset
   end
-  state.key, state.text, state.offset, state.skip, state.stored = key, text, offset, offset + #PREFIX, offset == 0
+  state.key, state.text, state.offset, state.skip = key, text, offset, offset + #PREFIX
+  state.stored = offset == 0 and size >= CHUNK -- a shorter one is rewritten: APPEND keeps twice the memory
   state.now = clock.us()
   return not read(state, size - #PREFIX, cost) and states.unreadable(key) or nil
 end
