@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// worstMicroseconds is what no legal call should take.
+// worstMicroseconds is what no legal call should take, on a machine that does nothing else: the least of the rounds.
 const worstMicroseconds = 10000
 
 // logOf is a sliding_log of so many calls, the last of them now, spread evenly over a span.
