@@ -13,238 +13,122 @@ type command struct {
 	write    bool
 	noScript bool // not allowed in a function
 	blocking bool
+	amounts  [2]int                       // words that miniredis is not to be given without a look
 	keys     func(args []string) []string // nil: takes no keys; args without the name
-
-	first, last, step int // of keys, as in COMMAND; 0 if they move
 
 	run handler // nil: miniredis does it
 }
 
-// commandTable holds name, arity, flags (w writes, s not in functions, b may
-// block) and where the keys are: first:last:step as in COMMAND, n<i> for
-// a count at argument i with the keys behind it, d1 for a destination before
-// that, streams for XREAD, store for a destination after STORE or STOREDIST.
+// commandHandlers is the command table with what is not left to miniredis.
+func (s *Server) commandHandlers() map[string]*command {
+	table := parseCommandTable()
+	for name, run := range map[string]handler{
+		"FUNCTION": cmdFunction, "FCALL": cmdFCall, "FCALL_RO": cmdFCallRO,
+		"SET": cmdSet, "SETEX": cmdSetEx, "PSETEX": cmdPSetEx, "GET": cmdGet, "GETEX": cmdGetEx,
+		"EXPIRE": cmdExpire("expire", 1000, false), "PEXPIRE": cmdExpire("pexpire", 1, false),
+		"EXPIREAT": cmdExpire("expireat", 1000, true), "PEXPIREAT": cmdExpire("pexpireat", 1, true),
+		"TTL": cmdTTL(true, false), "PTTL": cmdTTL(false, false),
+		"EXPIRETIME": cmdTTL(true, true), "PEXPIRETIME": cmdTTL(false, true),
+		"TIME":   cmdTime,
+		"RENAME": cmdRename("RENAME"), "RENAMENX": cmdRename("RENAMENX"),
+		"COPY":     cmdCopy,
+		"FLUSHALL": cmdFlush("FLUSHALL"), "FLUSHDB": cmdFlush("FLUSHDB"),
+		"HINCRBY": cmdHIncrBy, "ZADD": cmdScores("ZADD"), "ZINCRBY": cmdScores("ZINCRBY"),
+		"XREAD": cmdXRead("XREAD"), "XREADGROUP": cmdXRead("XREADGROUP"),
+		"HELLO": cmdHello, "SELECT": cmdSelect, "CLIENT": cmdClient, "QUIT": cmdQuit, "RESET": cmdReset,
+		"MULTI": cmdMulti, "EXEC": cmdExec, "DISCARD": cmdDiscard, "WATCH": cmdWatch, "UNWATCH": cmdUnwatch,
+		"INFO": cmdInfo, "COMMAND": cmdCommand, "CLUSTER": cmdCluster, "CONFIG": cmdConfig,
+		"READONLY": cmdCluster, "READWRITE": cmdCluster,
+	} {
+		cmd := table[name]
+		if cmd == nil {
+			panic("embedded: no command " + name)
+		}
+		cmd.run = run
+	}
+	for _, name := range []string{
+		"ZSCORE", "ZMSCORE", "ZPOPMIN", "ZPOPMAX", "ZRANGE", "ZREVRANGE", "ZRANGEBYSCORE", "ZREVRANGEBYSCORE",
+	} {
+		table[name].run = cmdReadScores(name)
+	}
+	for name, why := range unsupported {
+		table[name].run = refused(why)
+	}
+	for name, cmd := range table {
+		if cmd.blocking {
+			cmd.run = cmdBlocking(name)
+		}
+	}
+	return table
+}
+
+// commandTable is, a line: flags (w writes, s not in functions, b may block), where the keys are, and names with their
+// arity. Keys are first:last:step as in COMMAND, n<i> for a count at argument i with the keys behind it, d1 for a
+// destination before that, and streams for what is behind STREAMS.
 const commandTable = `
-APPEND 3 w 1:1:1
-AUTH -2 s -
-BITCOUNT -2 - 1:1:1
-BITOP -4 w 2:-1:1
-BITPOS -3 - 1:1:1
-BLMOVE 6 wsb 1:2:1
-BLPOP -3 wsb 1:-2:1
-BRPOP -3 wsb 1:-2:1
-BRPOPLPUSH 4 wsb 1:2:1
-BZMPOP -5 wb n2
-BZPOPMAX -3 wsb 1:-2:1
-BZPOPMIN -3 wsb 1:-2:1
-CLIENT -2 - -
-CLUSTER -2 - -
-COMMAND -1 - -
-CONFIG -2 - -
-COPY -3 w 1:2:1
-DBSIZE 1 - -
-DECR 2 w 1:1:1
-DECRBY 3 w 1:1:1
-DEL -2 w 1:-1:1
-DISCARD 1 s -
-DUMP 2 - 1:1:1
-ECHO 2 - -
-EVAL -3 s n2
-EVALSHA -3 s n2
-EVALSHA_RO -3 s n2
-EVAL_RO -3 s n2
-EXEC 1 s -
-EXISTS -2 - 1:-1:1
-EXPIRE -3 w 1:1:1
-EXPIREAT -3 w 1:1:1
-EXPIRETIME 2 - 1:1:1
-FCALL -3 s n2
-FCALL_RO -3 s n2
-FLUSHALL -1 w -
-FLUSHDB -1 w -
-FUNCTION -2 - -
-GEOADD -5 w 1:1:1
-GEODIST -4 - 1:1:1
-GEOPOS -2 - 1:1:1
-GEORADIUS -6 w store
-GEORADIUSBYMEMBER -5 w store
-GEORADIUSBYMEMBER_RO -5 - 1:1:1
-GEORADIUS_RO -6 - 1:1:1
-GEOSEARCH -7 - 1:1:1
-GET 2 - 1:1:1
-GETBIT 3 - 1:1:1
-GETDEL 2 w 1:1:1
-GETEX -2 w 1:1:1
-GETRANGE 4 - 1:1:1
-GETSET 3 w 1:1:1
-HDEL -3 w 1:1:1
-HELLO -1 s -
-HEXISTS 3 - 1:1:1
-HGET 3 - 1:1:1
-HGETALL 2 - 1:1:1
-HINCRBY 4 w 1:1:1
-HINCRBYFLOAT 4 w 1:1:1
-HKEYS 2 - 1:1:1
-HLEN 2 - 1:1:1
-HMGET -3 - 1:1:1
-HMSET -4 w 1:1:1
-HRANDFIELD -2 - 1:1:1
-HSCAN -3 - 1:1:1
-HSET -4 w 1:1:1
-HSETNX 4 w 1:1:1
-HSTRLEN 3 - 1:1:1
-HVALS 2 - 1:1:1
-INCR 2 w 1:1:1
-INCRBY 3 w 1:1:1
-INCRBYFLOAT 3 w 1:1:1
-INFO -1 - -
-KEYS 2 - -
-LINDEX 3 - 1:1:1
-LINSERT 5 w 1:1:1
-LLEN 2 - 1:1:1
-LMOVE 5 w 1:2:1
-LMPOP -4 w n1
-LPOP -2 w 1:1:1
-LPOS -3 - 1:1:1
-LPUSH -3 w 1:1:1
-LPUSHX -3 w 1:1:1
-LRANGE 4 - 1:1:1
-LREM 4 w 1:1:1
-LSET 4 w 1:1:1
-LTRIM 4 w 1:1:1
-MEMORY -2 - 2:2:1
-MGET -2 - 1:-1:1
-MOVE 3 w 1:1:1
-MSET -3 w 1:-1:2
-MSETNX -3 w 1:-1:2
-MULTI 1 s -
-OBJECT -2 - 2:2:1
-PERSIST 2 w 1:1:1
-PEXPIRE -3 w 1:1:1
-PEXPIREAT -3 w 1:1:1
-PEXPIRETIME 2 - 1:1:1
-PFADD -2 w 1:1:1
-PFCOUNT -2 - 1:-1:1
-PFMERGE -2 w 1:-1:1
-PING -1 - -
-PSETEX 4 w 1:1:1
-PSUBSCRIBE -2 s -
-PTTL 2 - 1:1:1
-PUBLISH 3 - -
-PUBSUB -2 - -
-PUNSUBSCRIBE -1 s -
-QUIT -1 s -
-RANDOMKEY 1 - -
-READONLY 1 - -
-READWRITE 1 - -
-RENAME 3 w 1:2:1
-RENAMENX 3 w 1:2:1
-RESET 1 s -
-RESTORE -4 w 1:1:1
-RPOP -2 w 1:1:1
-RPOPLPUSH 3 w 1:2:1
-RPUSH -3 w 1:1:1
-RPUSHX -3 w 1:1:1
-SADD -3 w 1:1:1
-SCAN -2 - -
-SCARD 2 - 1:1:1
-SCRIPT -2 - -
-SDIFF -2 - 1:-1:1
-SDIFFSTORE -3 w 1:-1:1
-SELECT 2 - -
-SET -3 w 1:1:1
-SETBIT 4 w 1:1:1
-SETEX 4 w 1:1:1
-SETNX 3 w 1:1:1
-SETRANGE 4 w 1:1:1
-SINTER -2 - 1:-1:1
-SINTERCARD -3 - n1
-SINTERSTORE -3 w 1:-1:1
-SISMEMBER 3 - 1:1:1
-SMEMBERS 2 - 1:1:1
-SMISMEMBER -3 - 1:1:1
-SMOVE 4 w 1:2:1
-SPOP -2 w 1:1:1
-SRANDMEMBER -2 - 1:1:1
-SREM -3 w 1:1:1
-SSCAN -3 - 1:1:1
-STRLEN 2 - 1:1:1
-SUBSCRIBE -2 s -
-SUNION -2 - 1:-1:1
-SUNIONSTORE -3 w 1:-1:1
-SWAPDB 3 w -
-TIME 1 - -
-TOUCH -2 - 1:-1:1
-TTL 2 - 1:1:1
-TYPE 2 - 1:1:1
-UNLINK -2 w 1:-1:1
-UNSUBSCRIBE -1 s -
-UNWATCH 1 s -
-WAIT 3 s -
-WATCH -2 s 1:-1:1
-XACK -4 w 1:1:1
-XADD -5 w 1:1:1
-XAUTOCLAIM -6 w 1:1:1
-XCLAIM -6 w 1:1:1
-XDEL -3 w 1:1:1
-XGROUP -2 - 2:2:1
-XINFO -2 - 2:2:1
-XLEN 2 - 1:1:1
-XPENDING -3 - 1:1:1
-XRANGE -4 - 1:1:1
-XREAD -4 b streams
-XREADGROUP -7 wb streams
-XREVRANGE -4 - 1:1:1
-XTRIM -4 w 1:1:1
-ZADD -4 w 1:1:1
-ZCARD 2 - 1:1:1
-ZCOUNT 4 - 1:1:1
-ZINCRBY 4 w 1:1:1
-ZINTER -3 - n1
-ZINTERSTORE -4 w d1n2
-ZLEXCOUNT 4 - 1:1:1
-ZMPOP -4 w n1
-ZMSCORE -3 - 1:1:1
-ZPOPMAX -2 w 1:1:1
-ZPOPMIN -2 w 1:1:1
-ZRANDMEMBER -2 - 1:1:1
-ZRANGE -4 - 1:1:1
-ZRANGEBYLEX -4 - 1:1:1
-ZRANGEBYSCORE -4 - 1:1:1
-ZRANK 3 - 1:1:1
-ZREM -3 w 1:1:1
-ZREMRANGEBYLEX 4 w 1:1:1
-ZREMRANGEBYRANK 4 w 1:1:1
-ZREMRANGEBYSCORE 4 w 1:1:1
-ZREVRANGE -4 - 1:1:1
-ZREVRANGEBYLEX -4 - 1:1:1
-ZREVRANGEBYSCORE -4 - 1:1:1
-ZREVRANK 3 - 1:1:1
-ZSCAN -3 - 1:1:1
-ZSCORE 3 - 1:1:1
-ZUNION -3 - n1
-ZUNIONSTORE -4 w d1n2
+- -         CLIENT -2  CLUSTER -2  COMMAND -1  CONFIG -2  DBSIZE 1  ECHO 2  FUNCTION -2  INFO -1  KEYS 2  PING -1  PUBLISH 3
+- -         PUBSUB -2  RANDOMKEY 1  READONLY 1  READWRITE 1  SCAN -2  SCRIPT -2  SELECT 2  TIME 1
+s -         AUTH -2  DISCARD 1  EXEC 1  HELLO -1  MULTI 1  PSUBSCRIBE -2  PUNSUBSCRIBE -1  QUIT -1  RESET 1  SUBSCRIBE -2
+s -         UNSUBSCRIBE -1  UNWATCH 1  WAIT 3
+w -         FLUSHALL -1  FLUSHDB -1  SWAPDB 3
+- 1:1:1     BITCOUNT -2  BITPOS -3  DUMP 2  EXPIRETIME 2  GEODIST -4  GEOPOS -2  GEORADIUSBYMEMBER_RO -5  GEORADIUS_RO -6
+- 1:1:1     GEOSEARCH -7  GET 2  GETBIT 3  GETRANGE 4  HEXISTS 3  HGET 3  HGETALL 2  HKEYS 2  HLEN 2  HMGET -3
+- 1:1:1     HRANDFIELD -2  HSCAN -3  HSTRLEN 3  HVALS 2  LINDEX 3  LLEN 2  LPOS -3  LRANGE 4  PEXPIRETIME 2  PTTL 2
+- 1:1:1     SCARD 2  SISMEMBER 3  SMEMBERS 2  SMISMEMBER -3  SRANDMEMBER -2  SSCAN -3  STRLEN 2  TTL 2  TYPE 2  XLEN 2
+- 1:1:1     XPENDING -3  XRANGE -4  XREVRANGE -4  ZCARD 2  ZCOUNT 4  ZLEXCOUNT 4  ZMSCORE -3  ZRANDMEMBER -2  ZRANGE -4
+- 1:1:1     ZRANGEBYLEX -4  ZRANGEBYSCORE -4  ZRANK 3  ZREVRANGE -4  ZREVRANGEBYLEX -4  ZREVRANGEBYSCORE -4  ZREVRANK 3
+- 1:1:1     ZSCAN -3  ZSCORE 3
+w 1:1:1     APPEND 3  DECR 2  DECRBY 3  EXPIRE -3  EXPIREAT -3  GEOADD -5  GETDEL 2  GETEX -2  GETSET 3  HDEL -3  HINCRBY 4
+w 1:1:1     HINCRBYFLOAT 4  HMSET -4  HSET -4  HSETNX 4  INCR 2  INCRBY 3  INCRBYFLOAT 3  LINSERT 5  LPOP -2  LPUSH -3
+w 1:1:1     LPUSHX -3  LREM 4  LSET 4  LTRIM 4  MOVE 3  PERSIST 2  PEXPIRE -3  PEXPIREAT -3  PFADD -2  PSETEX 4
+w 1:1:1     RESTORE -4  RPOP -2  RPUSH -3  RPUSHX -3  SADD -3  SET -3  SETBIT 4  SETEX 4  SETNX 3  SETRANGE 4  SPOP -2
+w 1:1:1     SREM -3  XACK -4  XADD -5  XAUTOCLAIM -6  XCLAIM -6  XDEL -3  XTRIM -4  ZADD -4  ZINCRBY 4  ZPOPMAX -2
+w 1:1:1     ZPOPMIN -2  ZREM -3  ZREMRANGEBYLEX 4  ZREMRANGEBYRANK 4  ZREMRANGEBYSCORE 4
+- 1:-1:1    EXISTS -2  MGET -2  PFCOUNT -2  SDIFF -2  SINTER -2  SUNION -2  TOUCH -2
+s 1:-1:1    WATCH -2
+w 1:-1:1    DEL -2  PFMERGE -2  SDIFFSTORE -3  SINTERSTORE -3  SUNIONSTORE -3  UNLINK -2
+w 1:-1:2    MSET -3  MSETNX -3
+wsb 1:-2:1  BLPOP -3  BRPOP -3  BZPOPMAX -3  BZPOPMIN -3
+w 1:2:1     COPY -3  LMOVE 5  RENAME 3  RENAMENX 3  RPOPLPUSH 3  SMOVE 4
+wsb 1:2:1   BLMOVE 6  BRPOPLPUSH 4
+w 2:-1:1    BITOP -4
+- 2:2:1     MEMORY -2  OBJECT -2  XINFO -2
+w 2:2:1     XGROUP -2
+- n1        SINTERCARD -3  ZINTER -3  ZUNION -3
+w n1        LMPOP -4  ZMPOP -4
+s n2        EVAL -3  EVALSHA -3  EVALSHA_RO -3  EVAL_RO -3  FCALL -3  FCALL_RO -3
+wb n2       BZMPOP -5
+w d1n2      ZINTERSTORE -4  ZUNIONSTORE -4
+- streams   XREAD -4
+w streams   XREADGROUP -7
 `
 
 func parseCommandTable() map[string]*command {
 	table := map[string]*command{}
 	for _, line := range strings.Split(strings.TrimSpace(commandTable), "\n") {
 		f := strings.Fields(line)
-		arity, err := strconv.Atoi(f[1])
-		if err != nil {
-			panic("embedded: command table: " + line)
+		for i := 2; i < len(f); i += 2 {
+			cmd := &command{
+				name:     f[i],
+				arity:    mustAtoi(f[i+1]),
+				write:    strings.Contains(f[0], "w"),
+				noScript: strings.Contains(f[0], "s"),
+				blocking: strings.Contains(f[0], "b"),
+				amounts:  amounts[f[i]],
+			}
+			cmd.findKeys(f[1])
+			table[cmd.name] = cmd
 		}
-		cmd := &command{
-			name:     f[0],
-			arity:    arity,
-			write:    strings.Contains(f[2], "w"),
-			noScript: strings.Contains(f[2], "s"),
-			blocking: strings.Contains(f[2], "b"),
-		}
-		cmd.findKeys(f[3])
-		table[f[0]] = cmd
 	}
 	return table
+}
+
+func mustAtoi(text string) int {
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		panic("embedded: command table: " + text)
+	}
+	return n
 }
 
 // arityOK tells whether a command may have n words, its name among them.
@@ -260,8 +144,6 @@ func (c *command) findKeys(spec string) {
 	case spec == "-":
 	case spec == "streams":
 		c.keys = streamKeys
-	case spec == "store":
-		c.keys = storeKeys
 	case spec[0] == 'n':
 		at := int(spec[1] - '0')
 		c.keys = func(args []string) []string { return countedKeys(args, at) }
@@ -271,15 +153,10 @@ func (c *command) findKeys(spec string) {
 			return append(args[:1:1], countedKeys(args, at)...)
 		}
 	default:
-		for i, s := range strings.Split(spec, ":") {
-			n, err := strconv.Atoi(s)
-			if err != nil {
-				panic("embedded: command table: " + spec)
-			}
-			*[]*int{&c.first, &c.last, &c.step}[i] = n
-		}
-		c.keys = func(args []string) []string { return rangeKeys(args, c.first, c.last, c.step) }
-		if c.first == 1 && c.last == 1 {
+		at := strings.Split(spec, ":")
+		first, last, step := mustAtoi(at[0]), mustAtoi(at[1]), mustAtoi(at[2])
+		c.keys = func(args []string) []string { return rangeKeys(args, first, last, step) }
+		if spec == "1:1:1" {
 			c.keys = func(args []string) []string { return args[:1] }
 		}
 	}
@@ -310,7 +187,7 @@ func countedKeys(args []string, at int) []string {
 	if err != nil || n <= 0 {
 		return nil
 	}
-	return args[at:min(at+n, len(args))]
+	return args[at : at+min(n, len(args)-at)]
 }
 
 func streamKeys(args []string) []string {
@@ -321,14 +198,4 @@ func streamKeys(args []string) []string {
 		}
 	}
 	return nil
-}
-
-func storeKeys(args []string) []string {
-	keys := args[:1:1]
-	for i, a := range args[:len(args)-1] {
-		if strings.EqualFold(a, "STORE") || strings.EqualFold(a, "STOREDIST") {
-			keys = append(keys, args[i+1])
-		}
-	}
-	return keys
 }

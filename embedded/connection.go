@@ -1,109 +1,157 @@
 package embedded
 
 import (
-	"fmt"
-	"strconv"
+	"bufio"
+	"errors"
+	"net"
 	"strings"
+	"sync"
 
+	"github.com/alicebob/miniredis/v2/server"
 	"github.com/ratelimit-functions/ratelimit/embedded/internal/engine"
 )
 
-func cmdHello(s *Server, c *session, args []string) engine.Reply {
-	resp3 := c.resp3
-	if len(args) > 0 {
-		switch n, err := strconv.Atoi(args[0]); {
+// session is what the server knows of one connection, or of one within the process.
+type session struct {
+	id   int64
+	db   int
+	name string
+
+	resp3    bool
+	closing  bool
+	watching bool
+	tx       *transaction
+
+	peer *server.Peer
+	conn net.Conn // nil within the process
+	in   *bufio.Reader
+	out  output
+}
+
+func (s *Server) newSession(conn net.Conn) *session {
+	s.nextID++
+	c := &session{id: s.nextID, peer: server.NewPeer(s.capture.w), conn: conn}
+	if conn != nil {
+		c.out.conn = conn
+		c.in = bufio.NewReaderSize(c, 4<<10)
+	}
+	return c
+}
+
+// Read sends the replies before it waits for more commands.
+func (c *session) Read(p []byte) (int, error) {
+	c.out.flush()
+	return c.conn.Read(p)
+}
+
+// admit serves a connection in a goroutine of its own.
+func (s *Server) admit(conn net.Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.isClosed() {
+		conn.Close()
+		return
+	}
+	c := s.newSession(conn)
+	s.sessions[c] = true
+	s.wg.Add(1)
+	go s.serve(c)
+}
+
+// serve runs the commands of one connection until it ends.
+func (s *Server) serve(c *session) {
+	defer s.wg.Done()
+	for !c.closing {
+		words, err := readCommand(c.in)
+		var bad protocolError
+		switch {
+		case errors.As(err, &bad):
+			c.out.write(engine.Error(bad.Error()), false)
+			c.closing = true
 		case err != nil:
-			return engine.Error("ERR Protocol version is not an integer or out of range")
-		case n != 2 && n != 3:
-			return engine.Error("NOPROTO unsupported protocol version")
+			c.closing = true
+		case len(words) == 0:
+		case strings.EqualFold(words[0], "POST") || strings.EqualFold(words[0], "HOST:"):
+			c.closing = true // a browser that a web page has sent here
 		default:
-			resp3 = n == 3
-		}
-		for rest := args[1:]; len(rest) > 0; {
-			switch {
-			case strings.EqualFold(rest[0], "SETNAME") && len(rest) > 1:
-				c.name = rest[1]
-				rest = rest[2:]
-			case strings.EqualFold(rest[0], "AUTH") && len(rest) > 2:
-				// As a server without passwords: the default user is always let in.
-				if rest[1] != "default" {
-					return engine.Error("WRONGPASS invalid username-password pair or user is disabled.")
-				}
-				rest = rest[3:]
-			default:
-				return engine.Error(fmt.Sprintf("ERR Syntax error in HELLO option '%s'", rest[0]))
+			r := s.run(c, words)
+			if w, ok := r.(*waiter); ok {
+				r = s.wait(w)
 			}
+			c.out.write(r, c.resp3)
 		}
 	}
-	c.resp3 = resp3
-	c.peer.Resp3 = resp3
-	proto := int64(2)
-	if resp3 {
-		proto = 3
+	c.out.flush()
+	c.out.sending.Wait()
+	c.conn.Close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.peer.Close()
+	delete(s.sessions, c)
+}
+
+// maxUnread is how many bytes of replies may wait for a client to read them. Its commands wait while there are more.
+const maxUnread = 64 << 20
+
+// output is the replies that a connection has not read. A goroutine sends them while there are any, and commands are read
+// on: a client may send a long pipeline before it reads.
+type output struct {
+	conn    net.Conn
+	sending sync.WaitGroup
+
+	mu      sync.Mutex
+	replies []byte
+	active  bool // the goroutine is there
+	broken  bool // it could not send
+}
+
+// write puts a reply behind those not yet sent.
+func (o *output) write(r engine.Reply, resp3 bool) {
+	o.mu.Lock()
+	if !o.broken {
+		o.replies = appendBounded(o.replies, r, resp3)
 	}
-	return engine.Map{
-		"server", "redis", "version", engine.Version, "proto", proto, "id", c.id,
-		"mode", "standalone", "role", "master", "modules", []engine.Reply{},
+	waiting := len(o.replies)
+	o.mu.Unlock()
+	if waiting > 16<<10 {
+		o.flush()
+	}
+	if waiting > maxUnread {
+		o.sending.Wait()
 	}
 }
 
-func cmdSelect(s *Server, c *session, args []string) engine.Reply {
-	n, err := parseInt(args[0])
-	if err != nil {
-		return errNotInteger
+// flush has the replies sent.
+func (o *output) flush() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.replies) > 0 && !o.active {
+		o.active = true
+		o.sending.Add(1)
+		go o.send()
 	}
-	if n < 0 || n >= databases {
-		return engine.Error("ERR DB index is out of range")
-	}
-	c.db = int(n)
-	s.pass(c, "SELECT", args[0])
-	return ok
 }
 
-func cmdClient(s *Server, c *session, args []string) engine.Reply {
-	switch sub := strings.ToUpper(args[0]); {
-	case sub == "SETNAME" && len(args) == 2:
-		c.name = args[1]
-		return ok
-	case sub == "GETNAME" && len(args) == 1:
-		if c.name == "" {
-			return nil
+func (o *output) send() {
+	defer o.sending.Done()
+	var sent []byte
+	for {
+		o.mu.Lock()
+		sent, o.replies = o.replies, sent[:0]
+		o.active = len(sent) > 0
+		o.mu.Unlock()
+		if len(sent) == 0 {
+			return
 		}
-		return c.name
-	case sub == "ID" && len(args) == 1:
-		return c.id
-	case (sub == "SETINFO" && len(args) == 3) || (sub == "NO-EVICT" || sub == "NO-TOUCH") && len(args) == 2:
-		return ok
-	case sub == "INFO" && len(args) == 1:
-		return fmt.Sprintf("id=%d name=%s db=%d resp=%d\n", c.id, c.name, c.db, map[bool]int{false: 2, true: 3}[c.resp3])
-	}
-	return engine.Error(fmt.Sprintf("ERR unknown subcommand or wrong number of arguments for '%.128s'. Try CLIENT HELP.", args[0]))
-}
-
-func cmdQuit(s *Server, c *session, args []string) engine.Reply {
-	c.closing = true
-	return ok
-}
-
-func cmdReset(s *Server, c *session, args []string) engine.Reply {
-	c.tx = nil
-	c.watching = false
-	c.name = ""
-	c.resp3, c.peer.Resp3 = false, false
-	s.pass(c, "UNWATCH")
-	cmdSelect(s, c, []string{"0"})
-	return engine.Status("RESET")
-}
-
-// cmdSubscribe makes SUBSCRIBE and its kin: miniredis answers them itself.
-func cmdSubscribe(name string) handler {
-	return func(s *Server, c *session, args []string) engine.Reply {
-		if c.conn == nil {
-			return engine.Error("ERR " + name + " needs a connection")
+		if _, err := o.conn.Write(sent); err != nil {
+			o.conn.Close()
+			o.mu.Lock()
+			o.replies, o.active, o.broken = nil, false, true
+			o.mu.Unlock()
+			return
 		}
-		c.subscribe()
-		s.keyspace.Server().Dispatch(c.peer, append([]string{name}, args...))
-		c.peer.Flush()
-		return noReply{}
+		if cap(sent) > 4<<10 {
+			sent = nil
+		}
 	}
 }

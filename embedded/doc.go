@@ -21,19 +21,32 @@
 // in question, or by the call. A function may only touch keys that it was given
 // in KEYS: a standalone Redis does not check that, a cluster breaks.
 //
-// No function ends the process: one that runs for more than five seconds, makes the heap of the process grow by more than a GiB, or
-// makes a string of more than 64 MiB, ends with an error. A library's text has
-// half a second.
-//
 // Functions see version 7.2.4: time stands still during a call, and numbers
 // given to redis.call are written in their shortest form (Redis 7.0 writes
 // "%.17g"). There is no EVAL, no DUMP and RESTORE, no MEMORY, no ACL, no
 // cluster, no replication, no persistence, and no log: redis.log checks its
-// arguments and writes nothing. The commands are those of Redis 7.0 that
-// miniredis has.
+// arguments and writes nothing. Nobody can SUBSCRIBE, XREAD does not BLOCK, and
+// keys stay in their database: no MOVE, SWAPDB and COPY DB. The commands are
+// those of Redis 7.0 that miniredis has; COMMAND lists those of Redis 5.
 //
 // Everything else is held, reply by reply, against what Redis 7.0, Redis 8.0
-// and Valkey 8.1 answer: testdata/conformance.json.
+// and Valkey 8.1 answer: testdata/conformance.json, and byte by
+// byte testdata/protocol.json.
+//
+// # What it withstands
+//
+// No function ends the process: one that runs for more than five seconds, makes
+// the heap of the process grow by more than a GiB, or makes a string of more
+// than 64 MiB, ends with an error. A library's text has half a second.
+//
+// A connection takes less than 32 KiB while nothing runs, and memory for what
+// it sends as that arrives, whatever length it announces. A malformed request
+// is refused as by Redis, and ends its connection. Replies that a client does
+// not read wait, up to 64 MiB; then its commands wait. A reply above 64 MiB is
+// an error, and so is an offset or a count above 1048576 where miniredis would
+// take memory or time for the number: in SETRANGE, SETBIT, SPOP, LPOS,
+// SRANDMEMBER, HRANDFIELD and ZRANDMEMBER. A fault of miniredis is an error
+// reply. Close waits for the function that runs; calls that wait get an error.
 //
 // # In a program
 //
@@ -41,4 +54,20 @@
 // its choosing: SetTime, then Do. A server runs one call at a time; for more,
 // start several and spread the keys over them by their hash, as
 // BenchmarkDecisions does. A larger GOGC helps: functions make much garbage.
+//
+// # Where things are
+//
+//	server.go      Start, Run, Close
+//	do.go          Do: commands without the network
+//	connection.go  a connection: its commands are read, its replies are sent
+//	resp.go        how a command is read; reply.go: how a reply is written
+//	dispatch.go    what happens to a command: checked, queued by MULTI, run
+//	refusals.go    which commands are refused, and why
+//	commands.go    all commands, and which run here; cmd_*.go: those
+//	miniredis.go   how miniredis, which holds the keys, runs the others
+//	fcall.go       where a function is called, and what it may call
+//	functions.go   FUNCTION: libraries are loaded and listed
+//	expiry.go      when keys expire, and where they are deleted
+//	clock.go       the time: SetTime, Advance
+//	internal/engine, internal/lualib  the Lua of functions
 package embedded

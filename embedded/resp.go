@@ -2,194 +2,115 @@ package embedded
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
-	"fmt"
 	"io"
-	"strconv"
+	"math"
 	"strings"
 
-	"github.com/ratelimit-functions/ratelimit/embedded/internal/engine"
+	"github.com/ratelimit-functions/ratelimit/embedded/internal/words"
 )
 
-// Limits of the protocol, as Redis has them by default.
+// Limits of a request, as Redis has them by default.
 const (
-	maxBulk      = 512 << 20
-	maxMultibulk = 1 << 20
-	maxInline    = 64 << 10
+	maxLine = 64 << 10  // bytes of a line
+	maxBulk = 512 << 20 // bytes of an argument
+	maxArgs = math.MaxInt32
 )
 
+// protocolError is what is wrong with a request that cannot be read on from.
 type protocolError string
 
 func (e protocolError) Error() string { return "ERR Protocol error: " + string(e) }
 
-// readCommand reads one command: an array of bulk strings, or a line of words.
-// An empty command gives no words.
+// readCommand reads one command: an array of bulk strings, or a line of words. An empty command has no words. It takes
+// memory for what has arrived, whatever length is announced.
 func readCommand(r *bufio.Reader) ([]string, error) {
-	line, err := readLine(r)
-	if err != nil || line == "" {
+	kind, err := r.Peek(1)
+	if err != nil {
 		return nil, err
 	}
-	if line[0] != '*' {
-		return strings.Fields(line), nil
-	}
-	n, err := strconv.Atoi(line[1:])
-	if err != nil || n > maxMultibulk {
-		return nil, protocolError("invalid multibulk length")
-	}
-	if n <= 0 {
-		return nil, nil
-	}
-	args := make([]string, 0, min(n, 64))
-	for range n {
-		line, err := readLine(r)
+	if kind[0] != '*' {
+		line, err := readLine(r, "too big inline request")
 		if err != nil {
 			return nil, err
 		}
-		if line == "" || line[0] != '$' {
-			return nil, protocolError(fmt.Sprintf("expected '$', got '%.1s'", line))
+		args, ok := words.Split(line)
+		if !ok {
+			return nil, protocolError("unbalanced quotes in request")
 		}
-		size, err := strconv.Atoi(line[1:])
-		if err != nil || size < 0 || size > maxBulk {
-			return nil, protocolError("invalid bulk length")
-		}
-		buf := make([]byte, size+2)
-		if _, err := io.ReadFull(r, buf); err != nil {
+		return args, nil
+	}
+	line, err := readLine(r, "too big mbulk count string")
+	if err != nil {
+		return nil, err
+	}
+	n, err := parseInt(line[1:])
+	if err != nil || n > maxArgs {
+		return nil, protocolError("invalid multibulk length")
+	}
+	var args []string
+	for ; n > 0; n-- {
+		size, err := readBulkLength(r)
+		if err != nil {
 			return nil, err
 		}
-		args = append(args, string(buf[:size]))
+		arg, err := readBulk(r, int(size))
+		if err != nil {
+			return nil, err
+		}
+		args = append(args, arg)
 	}
 	return args, nil
 }
 
-func readLine(r *bufio.Reader) (string, error) {
-	var b []byte
+// readLine reads a line, and returns it without its end.
+func readLine(r *bufio.Reader, tooBig protocolError) (string, error) {
+	var line []byte
 	for {
 		part, err := r.ReadSlice('\n')
-		b = append(b, part...)
-		if err == nil {
-			break
-		}
-		if !errors.Is(err, bufio.ErrBufferFull) {
+		line = append(line, part...)
+		switch {
+		case len(line) > maxLine+len("\r\n"):
+			return "", tooBig
+		case err == nil:
+			return strings.TrimSuffix(strings.TrimSuffix(string(line), "\n"), "\r"), nil
+		case !errors.Is(err, bufio.ErrBufferFull):
 			return "", err
 		}
-		if len(b) > maxInline {
-			return "", protocolError("too big inline request")
-		}
 	}
-	return strings.TrimRight(string(b), "\r\n"), nil
 }
 
-// appendReply writes a reply in RESP2 or RESP3.
-func appendReply(b []byte, r engine.Reply, resp3 bool) []byte {
-	switch r := r.(type) {
-	case nil:
-		if resp3 {
-			return append(b, "_\r\n"...)
-		}
-		return append(b, "$-1\r\n"...)
-	case int64:
-		b = append(b, ':')
-		b = strconv.AppendInt(b, r, 10)
-		return append(b, "\r\n"...)
-	case string:
-		b = append(b, '$')
-		b = strconv.AppendInt(b, int64(len(r)), 10)
-		b = append(b, "\r\n"...)
-		b = append(b, r...)
-		return append(b, "\r\n"...)
-	case engine.Status:
-		b = append(b, '+')
-		b = append(b, r...)
-		return append(b, "\r\n"...)
-	case engine.Error:
-		b = append(b, '-')
-		b = append(b, oneLine(string(r))...)
-		return append(b, "\r\n"...)
-	case []engine.Reply:
-		b = append(b, '*')
-		b = strconv.AppendInt(b, int64(len(r)), 10)
-		b = append(b, "\r\n"...)
-		for _, x := range r {
-			b = appendReply(b, x, resp3)
-		}
-		return b
-	case engine.Set:
-		head := byte('*')
-		if resp3 {
-			head = '~'
-		}
-		b = append(b, head)
-		b = strconv.AppendInt(b, int64(len(r)), 10)
-		b = append(b, "\r\n"...)
-		for _, x := range r {
-			b = appendReply(b, x, resp3)
-		}
-		return b
-	case engine.Map:
-		if resp3 {
-			b = append(b, '%')
-			b = strconv.AppendInt(b, int64(len(r)/2), 10)
-		} else {
-			b = append(b, '*')
-			b = strconv.AppendInt(b, int64(len(r)), 10)
-		}
-		b = append(b, "\r\n"...)
-		for _, x := range r {
-			b = appendReply(b, x, resp3)
-		}
-		return b
-	}
-	panic(fmt.Sprintf("embedded: reply of type %T", r))
-}
-
-func oneLine(s string) string {
-	if !strings.ContainsAny(s, "\r\n") {
-		return s
-	}
-	return strings.NewReplacer("\r", " ", "\n", " ").Replace(s)
-}
-
-// parseReply reads one RESP2 reply, and gives what is behind it.
-func parseReply(b []byte) (engine.Reply, []byte, error) {
-	end := -1
-	for i := 0; i+1 < len(b); i++ {
-		if b[i] == '\r' && b[i+1] == '\n' {
-			end = i
-			break
-		}
-	}
-	if end < 1 {
-		return nil, nil, io.ErrUnexpectedEOF
-	}
-	kind, line, rest := b[0], string(b[1:end]), b[end+2:]
-	switch kind {
-	case '+':
-		return engine.Status(line), rest, nil
-	case '-':
-		return engine.Error(line), rest, nil
-	}
-	n, err := strconv.ParseInt(line, 10, 64)
+func readBulkLength(r *bufio.Reader) (int64, error) {
+	line, err := readLine(r, "too big bulk count string")
 	if err != nil {
-		return nil, nil, fmt.Errorf("reply %q: %w", b[:end], err)
+		return 0, err
 	}
-	switch {
-	case kind == ':':
-		return n, rest, nil
-	case n < 0:
-		return nil, rest, nil
-	case kind == '$':
-		if int64(len(rest)) < n+2 {
-			return nil, nil, io.ErrUnexpectedEOF
-		}
-		return string(rest[:n]), rest[n+2:], nil
-	case kind == '*':
-		list := make([]engine.Reply, n)
-		for i := range list {
-			if list[i], rest, err = parseReply(rest); err != nil {
-				return nil, nil, err
-			}
-		}
-		return list, rest, nil
+	if !strings.HasPrefix(line, "$") {
+		return 0, protocolError("expected '$', got '" + (line + " ")[:1] + "'")
 	}
-	return nil, nil, fmt.Errorf("reply of unknown type %q", kind)
+	size, err := parseInt(line[1:])
+	if err != nil || size < 0 || size > maxBulk {
+		return 0, protocolError("invalid bulk length")
+	}
+	return size, nil
+}
+
+// readBulk reads a string of the given size and the two bytes behind it, which Redis does not look at either.
+func readBulk(r *bufio.Reader, size int) (string, error) {
+	if size+2 <= r.Size() {
+		b, err := r.Peek(size + 2)
+		if err != nil {
+			return "", err
+		}
+		s := string(b[:size])
+		_, err = r.Discard(size + 2)
+		return s, err
+	}
+	var b bytes.Buffer // which grows as it is filled
+	if _, err := io.CopyN(&b, r, int64(size)); err != nil {
+		return "", err
+	}
+	_, err := r.Discard(2)
+	return b.String(), err
 }

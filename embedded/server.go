@@ -1,8 +1,6 @@
 package embedded
 
 import (
-	"bufio"
-	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -18,22 +16,24 @@ type Server struct {
 	opts     options
 	listener net.Listener
 	commands map[string]*command
-	closing  chan struct{}
+	closed   sync.Once
+	closing  chan struct{} // is closed by Close
 	wg       sync.WaitGroup
 
 	// mu is held while a command runs: a command, an EXEC or a function call
 	// is never interleaved with another connection's.
 	mu       sync.Mutex
-	closed   bool
 	keyspace *miniredis.Miniredis
 	engine   *engine.Engine
 	clock    clock
 	expiry   expiry
 	local    *session // of Do
 	script   *session // of redis.call
-	sessions map[*session]net.Conn
+	capture  *capture
+	sessions map[*session]bool
 	nextID   int64
-	changed  chan struct{} // closed by the next write, if anyone waits
+	wrote    bool      // by the command that runs
+	waiters  []*waiter // the longest waiting first
 }
 
 // Start starts a server. It is empty: no keys, and no library unless
@@ -47,15 +47,16 @@ func Start(opts ...Option) (*Server, error) {
 		opts:     o,
 		closing:  make(chan struct{}),
 		keyspace: miniredis.NewMiniRedis(),
-		sessions: map[*session]net.Conn{},
+		capture:  newCapture(),
+		sessions: map[*session]bool{},
 	}
 	s.commands = s.commandHandlers()
 	if err := s.openKeyspace(); err != nil {
 		return nil, err
 	}
 	s.engine = engine.New(keyspace{s})
-	s.local = s.newSession()
-	s.script = s.newSession()
+	s.local = s.newSession(nil)
+	s.script = s.newSession(nil)
 	if !o.start.IsZero() {
 		if err := s.setTime(o.start); err != nil {
 			s.shut()
@@ -110,31 +111,38 @@ func (s *Server) openKeyspace() error {
 // Addr is the address that the server listens on, as "127.0.0.1:12345".
 func (s *Server) Addr() string { return s.listener.Addr().String() }
 
-// Close stops the server, cuts all connections, and waits for them to end. A
-// closed server cannot be used again; closing it twice does nothing.
+// Close stops the server, cuts all connections, and waits for them to end, and
+// for a function that runs; other calls get an error. A closed server cannot be
+// used again; closing it twice does nothing.
 func (s *Server) Close() error {
-	s.mu.Lock()
-	if s.closed {
+	var err error
+	s.closed.Do(func() {
+		close(s.closing)
+		err = s.listener.Close()
+		s.mu.Lock()
+		for c := range s.sessions {
+			c.conn.Close()
+		}
 		s.mu.Unlock()
-		return nil
-	}
-	s.closed = true
-	close(s.closing)
-	err := s.listener.Close()
-	for _, c := range s.sessions {
-		c.Close()
-	}
-	s.mu.Unlock()
-	s.wg.Wait()
-	s.shut()
+		s.wg.Wait()
+		s.shut()
+	})
 	return err
+}
+
+func (s *Server) isClosed() bool {
+	select {
+	case <-s.closing:
+		return true
+	default:
+		return false
+	}
 }
 
 // shut frees what does not need the network.
 func (s *Server) shut() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.closed = true
 	s.engine.Close()
 	s.keyspace.Close()
 }
@@ -146,52 +154,7 @@ func (s *Server) accept() {
 		if err != nil {
 			return
 		}
-		s.mu.Lock()
-		if s.closed {
-			s.mu.Unlock()
-			conn.Close()
-			return
-		}
-		c := s.newSession()
-		s.sessions[c] = conn
-		s.wg.Add(1)
-		s.mu.Unlock()
-		go s.serve(c, conn)
-	}
-}
-
-// serve answers one connection until it ends.
-func (s *Server) serve(c *session, conn net.Conn) {
-	defer s.wg.Done()
-	defer func() {
-		conn.Close()
-		s.mu.Lock()
-		s.endSession(c)
-		delete(s.sessions, c)
-		s.mu.Unlock()
-	}()
-	in := bufio.NewReaderSize(conn, 16<<10)
-	c.conn = conn
-	for {
-		words, err := readCommand(in)
-		if err != nil {
-			var bad protocolError
-			if errors.As(err, &bad) {
-				c.write(engine.Error(bad.Error()))
-				c.flush()
-			}
-			return
-		}
-		if len(words) == 0 {
-			continue
-		}
-		if !s.answer(c, words) {
-			c.flush()
-			return
-		}
-		if in.Buffered() == 0 && c.flush() != nil {
-			return
-		}
+		s.admit(conn)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -134,6 +133,21 @@ func TestClock(t *testing.T) {
 	s.SetTime(start)
 	do(1601, "PTTL", "k")
 
+	// By a year: what expires later does, and IDs of streams go on.
+	do("OK", "SET", "k", "v", "PX", 1000)
+	s.SetTime(start)
+	do("1700000000000-0", "XADD", "x", "*", "a", 1)
+	s.SetTime(start.AddDate(-1, 0, 0))
+	do("v", "GET", "k")
+	do(int64(365*24*time.Hour/time.Millisecond)+1000, "PTTL", "k")
+	do("OK", "SET", "new", "v", "PX", 1000)
+	do("1700000000000-1", "XADD", "x", "*", "a", 1)
+	s.Advance(1001 * time.Millisecond)
+	do(-2, "PTTL", "new")
+	do("v", "GET", "k")
+	s.SetTime(start.Add(time.Hour))
+	do(-2, "PTTL", "k")
+
 	s = Run(t) // whose clock runs
 	do("OK", "SET", "now", "v", "PX", 1)
 	for n := any(int64(1)); n != int64(0); {
@@ -235,56 +249,6 @@ func TestProtocols(t *testing.T) {
 	}
 }
 
-func TestPubSub(t *testing.T) {
-	ctx := context.Background()
-	for _, protocol := range []int{2, 3} {
-		s := Run(t) // without the subscriber of the other protocol, which leaves at a time of its own
-		c := client(t, s, func(o *redis.Options) { o.Protocol = protocol })
-		sub := c.Subscribe(ctx, "news")
-		if _, err := sub.Receive(ctx); err != nil {
-			t.Fatal(err)
-		}
-		if n, err := s.Do("PUBLISH", "news", "hello"); err != nil || n != int64(1) {
-			t.Fatalf("PUBLISH reached %v, %v", n, err)
-		}
-		m, err := sub.ReceiveMessage(ctx)
-		if err != nil || m.Payload != "hello" {
-			t.Errorf("RESP%d: %v, %v", protocol, m, err)
-		}
-		sub.Close()
-	}
-}
-
-func TestBlockingCommandsWaitForAFunctionsWrite(t *testing.T) {
-	s := Run(t, WithLibrary(lib("redis.call('RPUSH', keys[1], 'a') return redis.call('LLEN', keys[1])")))
-	ctx := context.Background()
-	got := make(chan any, 1)
-	c := client(t, s, nil)
-	go func() {
-		r, err := c.BLPop(ctx, 0, "{q}").Result()
-		if err != nil {
-			got <- err
-			return
-		}
-		got <- r[1]
-	}()
-	for waiting := false; !waiting; {
-		s.mu.Lock()
-		waiting = s.changed != nil
-		s.mu.Unlock()
-	}
-	// The function sees its own element: nobody takes it before it is done.
-	if n, err := s.Do("FCALL", "f", 1, "{q}"); err != nil || n != int64(1) {
-		t.Errorf("FCALL: %v, %v", n, err)
-	}
-	if r := <-got; r != "a" {
-		t.Errorf("BLPOP: %v", r)
-	}
-	if _, err := c.BLPop(ctx, time.Millisecond, "{q}").Result(); !errors.Is(err, redis.Nil) {
-		t.Errorf("BLPOP that times out: %v", err)
-	}
-}
-
 func TestClusterRules(t *testing.T) {
 	s := Run(t, WithClusterRules(), WithLibrary(lib("return #keys")))
 	const refused = "CROSSSLOT Keys in request don't hash to the same slot"
@@ -301,35 +265,6 @@ func TestClusterRules(t *testing.T) {
 	for key, slot := range map[string]uint16{"foo": 12182, "{user1000}.following": 3443, "foo{}{bar}": 8363, "123456789": 12739} {
 		if got := keySlot(key); got != slot {
 			t.Errorf("slot of %q is %d, want %d", key, got, slot)
-		}
-	}
-}
-
-func TestMalformedProtocolEndsTheConnection(t *testing.T) {
-	s := Run(t)
-	for sent, want := range map[string]string{
-		"*1\r\n+PING\r\n":        "-ERR Protocol error: expected '$', got '+'\r\n",
-		"*x\r\n":                 "-ERR Protocol error: invalid multibulk length\r\n",
-		"*1\r\n$-5\r\nPING\r\n":  "-ERR Protocol error: invalid bulk length\r\n",
-		"PING\r\n*0\r\nQUIT\r\n": "+PONG\r\n+OK\r\n",
-	} {
-		conn, err := net.Dial("tcp", s.Addr())
-		if err != nil {
-			t.Fatal(err)
-		}
-		fmt.Fprint(conn, sent)
-		var got strings.Builder
-		buf := make([]byte, 512)
-		for {
-			n, err := conn.Read(buf)
-			got.Write(buf[:n])
-			if err != nil {
-				break
-			}
-		}
-		conn.Close()
-		if got.String() != want {
-			t.Errorf("%q answers %q, want %q", sent, got.String(), want)
 		}
 	}
 }

@@ -68,15 +68,6 @@ func (s *Server) passScores(c *session, name string, args []string) engine.Reply
 	return r
 }
 
-func contains(args []string, word string) bool {
-	for _, a := range args {
-		if strings.EqualFold(a, word) {
-			return true
-		}
-	}
-	return false
-}
-
 func score(text string) string {
 	if v, err := strconv.ParseFloat(text, 64); err == nil {
 		return engine.FormatDouble(v)

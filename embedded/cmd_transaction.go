@@ -1,7 +1,6 @@
 package embedded
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/ratelimit-functions/ratelimit/embedded/internal/engine"
@@ -67,16 +66,14 @@ func cmdExec(s *Server, c *session, args []string) engine.Reply {
 			return raw("*-1\r\n")
 		}
 	}
-	out := fmt.Appendf(nil, "*%d\r\n", len(tx.queue))
+	out := appendHead(nil, '*', int64(len(tx.queue)))
 	for _, words := range tx.queue {
 		r := s.execute(c, s.lookup(words[0]), words)
-		if w, ok := r.(wait); ok {
-			r = w.timedOut()
+		if _, waits := r.(*waiter); waits {
+			r = c.timedOut()
 		}
-		if b, ok := r.(raw); ok {
-			out = append(out, b...)
-		} else {
-			out = appendReply(out, r, c.resp3)
+		if len(out) <= maxReply {
+			out = appendReply(out, r, c.resp3, maxReply)
 		}
 	}
 	return raw(out)

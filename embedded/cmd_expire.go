@@ -97,42 +97,24 @@ func cmdTime(s *Server, c *session, args []string) engine.Reply {
 	return []engine.Reply{strconv.FormatInt(us/1e6, 10), strconv.FormatInt(us%1e6, 10)}
 }
 
-// movesKeys makes a command that miniredis does, and that takes an expiry to
-// another key: the keys are planned anew.
-func movesKeys(name string, keys int) handler {
+// cmdRename makes RENAME and RENAMENX: a key takes its expiry with it, which is planned anew.
+func cmdRename(name string) handler {
 	return func(s *Server, c *session, args []string) engine.Reply {
-		r := s.pass(c, append([]string{name}, args...)...)
-		for _, key := range args[:keys] {
-			s.planExpiry(c.db, key)
-		}
-		return r
-	}
-}
-
-// movesDatabases makes one that takes keys to other databases.
-func movesDatabases(name string) handler {
-	return func(s *Server, c *session, args []string) engine.Reply {
-		r := s.pass(c, append([]string{name}, args...)...)
-		s.planAll()
+		r := s.pass(c, name, args[0], args[1])
+		s.planExpiry(c.db, args[1])
 		return r
 	}
 }
 
 func cmdCopy(s *Server, c *session, args []string) engine.Reply {
-	replace, elsewhere := false, false
-	for _, a := range args[2:] {
-		replace = replace || strings.EqualFold(a, "REPLACE")
-		elsewhere = elsewhere || strings.EqualFold(a, "DB")
+	if contains(args[2:], "DB") {
+		return notSupported("COPY with DB", oneDatabase)
 	}
-	if replace && !elsewhere && args[0] != args[1] && s.keyspace.DB(c.db).Exists(args[0]) {
+	if contains(args[2:], "REPLACE") && args[0] != args[1] && s.keyspace.DB(c.db).Exists(args[0]) {
 		// miniredis would keep the old expiry of the copy.
 		s.keyspace.DB(c.db).Del(args[1])
 	}
 	r := s.pass(c, append([]string{"COPY"}, args...)...)
-	if elsewhere {
-		s.planAll()
-	} else {
-		s.planExpiry(c.db, args[1])
-	}
+	s.planExpiry(c.db, args[1])
 	return r
 }

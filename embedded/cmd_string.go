@@ -3,7 +3,6 @@ package embedded
 import (
 	"errors"
 	"math"
-	"strconv"
 	"strings"
 
 	"github.com/alicebob/miniredis/v2"
@@ -72,16 +71,6 @@ func (s *Server) moment(unit, amount, command string) (int64, engine.Reply) {
 		n += s.clock.ms()
 	}
 	return n, nil
-}
-
-// parseInt reads an integer as strictly as Redis does: no plus sign, no
-// leading zeros, no spaces.
-func parseInt(text string) (int64, error) {
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err == nil && strconv.FormatInt(n, 10) != text {
-		err = strconv.ErrSyntax
-	}
-	return n, err
 }
 
 func cmdSet(s *Server, c *session, args []string) engine.Reply {
@@ -185,7 +174,7 @@ func cmdGetEx(s *Server, c *session, args []string) engine.Reply {
 	db := s.keyspace.DB(c.db)
 	switch {
 	case o.persist:
-		s.persist(c, key)
+		s.pass(c, "PERSIST", key)
 	case at != 0 && at <= s.clock.ms():
 		db.Del(key)
 	case at != 0:
@@ -193,5 +182,3 @@ func cmdGetEx(s *Server, c *session, args []string) engine.Reply {
 	}
 	return v
 }
-
-func (s *Server) persist(c *session, key string) { s.pass(c, "PERSIST", key) }

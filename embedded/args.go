@@ -1,0 +1,21 @@
+package embedded
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// parseInt reads an integer as strictly as Redis does: no plus sign, no leading zeros, no spaces.
+func parseInt(text string) (int64, error) {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err == nil && strconv.FormatInt(n, 10) != text {
+		err = strconv.ErrSyntax
+	}
+	return n, err
+}
+
+// contains tells whether a word is among the arguments, in upper or lower case.
+func contains(args []string, word string) bool {
+	return slices.ContainsFunc(args, func(arg string) bool { return strings.EqualFold(arg, word) })
+}

@@ -1,0 +1,146 @@
+package embedded
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"math"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ratelimit-functions/ratelimit/embedded/internal/engine"
+)
+
+// waiter is a connection that waits in a blocking command; as a reply it says that there is none yet.
+type waiter struct {
+	c       *session
+	words   []string
+	timeout time.Duration // 0: for ever
+	reply   chan engine.Reply
+}
+
+// timedOut is the reply of a blocking command that got nothing.
+func (c *session) timedOut() engine.Reply {
+	if c.resp3 || c.conn == nil {
+		return nil
+	}
+	return raw("*-1\r\n")
+}
+
+// cmdBlocking makes a command that may block. In a function it does not, nor in EXEC.
+func cmdBlocking(name string) handler {
+	return func(s *Server, c *session, args []string) engine.Reply {
+		text := args[len(args)-1]
+		if name == "BZMPOP" {
+			text = args[0]
+		}
+		seconds, _ := strconv.ParseFloat(text, 64) // miniredis refuses all but this
+		if math.IsNaN(seconds) {
+			return engine.Error("ERR timeout is not a float or out of range")
+		}
+		words := append([]string{name}, args...)
+		r, done := s.tryBlocking(c, words)
+		if done {
+			return r
+		}
+		if c.conn == nil {
+			return c.timedOut()
+		}
+		timeout := time.Duration(min(seconds*float64(time.Second), math.MaxInt64/2))
+		return &waiter{c, words, timeout, make(chan engine.Reply, 1)}
+	}
+}
+
+// tryBlocking runs a blocking command without blocking, as miniredis does in MULTI, and reports whether it is done.
+func (s *Server) tryBlocking(c *session, words []string) (engine.Reply, bool) {
+	s.pass(c, "MULTI")
+	if queued := s.passRaw(c, words); !bytes.HasPrefix(queued, []byte("+QUEUED")) {
+		r := c.reply(queued)
+		s.pass(c, "DISCARD")
+		return r, true
+	}
+	b := bytes.TrimPrefix(s.passRaw(c, []string{"EXEC"}), []byte("*1\r\n"))
+	for _, null := range []string{"$-1", "*-1", "_"} {
+		if bytes.HasPrefix(b, []byte(null)) {
+			return nil, false
+		}
+	}
+	return c.reply(b), true
+}
+
+// serveWaiters tries the commands that wait again, the longest waiting first, after something was written. As on Redis this
+// is before any other command runs, and a key of another type is waited past.
+func (s *Server) serveWaiters() {
+	for i := 0; i < len(s.waiters); i++ {
+		w := s.waiters[i]
+		r, done := s.tryBlocking(w.c, w.words)
+		if b, ok := r.(raw); !done || ok && bytes.HasPrefix(b, []byte("-WRONGTYPE")) {
+			continue
+		}
+		s.waiters = slices.Delete(s.waiters, i, i+1)
+		w.reply <- r
+		i = -1 // what it wrote may serve one before it
+	}
+}
+
+// wait returns the reply of a command that waits: once it is served, or its time is over, or the client has gone.
+func (s *Server) wait(w *waiter) engine.Reply {
+	var timeout <-chan time.Time
+	if w.timeout > 0 {
+		timer := time.NewTimer(w.timeout)
+		defer timer.Stop()
+		timeout = timer.C
+	}
+	gone, stop := w.c.watchForEnd()
+	defer stop()
+	select {
+	case r := <-w.reply:
+		return r
+	case <-timeout:
+	case <-gone:
+	case <-s.closing:
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waiters = slices.DeleteFunc(s.waiters, func(x *waiter) bool { return x == w })
+	select {
+	case r := <-w.reply: // in the last moment
+		return r
+	default:
+		return w.c.timedOut()
+	}
+}
+
+// watchForEnd reads ahead to notice that the client has gone, until stop.
+func (c *session) watchForEnd() (gone chan struct{}, stop func()) {
+	gone, over := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(over)
+		var err error
+		for err == nil {
+			_, err = c.in.Peek(c.in.Buffered() + 1)
+		}
+		if !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, bufio.ErrBufferFull) {
+			close(gone)
+		}
+	}()
+	return gone, func() {
+		c.conn.SetReadDeadline(time.Unix(1, 0))
+		<-over
+		c.conn.SetReadDeadline(time.Time{})
+	}
+}
+
+// cmdXRead makes XREAD and XREADGROUP, which do not block here.
+func cmdXRead(name string) handler {
+	return func(s *Server, c *session, args []string) engine.Reply {
+		options := args[:max(slices.IndexFunc(args, func(arg string) bool { return strings.EqualFold(arg, "STREAMS") }), 0)]
+		if contains(options, "BLOCK") {
+			return notSupported(name+" with BLOCK", "ask again instead")
+		}
+		return s.pass(c, append([]string{name}, args...)...)
+	}
+}

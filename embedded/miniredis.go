@@ -1,0 +1,91 @@
+package embedded
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"strconv"
+
+	"github.com/alicebob/miniredis/v2/server"
+	"github.com/ratelimit-functions/ratelimit/embedded/internal/engine"
+)
+
+// maxReply is how long a reply may be, in bytes. A longer one is an error.
+const maxReply = 64 << 20
+
+var errReplyTooLong = engine.Error(fmt.Sprintf("ERR the reply is longer than %d MiB, which the embedded server does not send: ask for less at once", maxReply>>20))
+
+// capture is where miniredis writes its reply to the command that runs.
+type capture struct {
+	reply   bytes.Buffer
+	tooLong bool
+	w       *bufio.Writer // writes to it
+}
+
+func newCapture() *capture {
+	c := &capture{}
+	c.w = bufio.NewWriter(c)
+	return c
+}
+
+func (c *capture) Write(p []byte) (int, error) {
+	if c.tooLong = c.tooLong || c.reply.Len()+len(p) > maxReply; c.tooLong {
+		return len(p), nil
+	}
+	return c.reply.Write(p)
+}
+
+// reset makes room for the next reply. The memory of a long one is not kept.
+func (c *capture) reset() {
+	c.tooLong = false
+	c.reply.Reset()
+	if c.reply.Cap() > 1<<20 {
+		c.reply = bytes.Buffer{}
+	}
+}
+
+// raw is a reply that is already in the form of the protocol.
+type raw []byte
+
+// pass has miniredis run a command, and returns its reply: raw for a connection, parsed within the process.
+func (s *Server) pass(c *session, words ...string) engine.Reply {
+	return c.reply(s.passRaw(c, words))
+}
+
+// passRaw is pass with the reply as miniredis writes it, which lasts until the next command.
+func (s *Server) passRaw(c *session, words []string) (reply []byte) {
+	defer func() {
+		if fault := recover(); fault != nil {
+			s.reopen(c)
+			reply = fmt.Appendf(nil, "-ERR the embedded server cannot run this: miniredis, which holds its keys, fails: %v\r\n", fault)
+		}
+	}()
+	s.capture.reset()
+	s.keyspace.Server().Dispatch(c.peer, words)
+	c.peer.Flush()
+	if s.capture.tooLong {
+		return appendReply(nil, errReplyTooLong, false, maxReply)
+	}
+	return s.capture.reply.Bytes()
+}
+
+// reopen gives a session another peer, for miniredis may have failed within MULTI, and with its lock held.
+func (s *Server) reopen(c *session) {
+	s.keyspace.TryLock()
+	s.keyspace.Unlock()
+	c.peer = server.NewPeer(s.capture.w)
+	c.peer.Resp3 = c.resp3
+	s.passRaw(c, []string{"SELECT", strconv.Itoa(c.db)})
+}
+
+// reply is a reply of miniredis in the form that the session's owner takes.
+func (c *session) reply(b []byte) engine.Reply {
+	if c.conn != nil {
+		return raw(bytes.Clone(b))
+	}
+	r, _, err := parseReply(b)
+	if err != nil {
+		return engine.Error("ERR the embedded server cannot read a reply of its keyspace: " + err.Error())
+	}
+	return r
+}

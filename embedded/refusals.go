@@ -1,0 +1,88 @@
+package embedded
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/ratelimit-functions/ratelimit/embedded/internal/engine"
+)
+
+// unsupported is the commands of Redis that are not served here, and why.
+var unsupported = map[string]string{
+	"EVAL": onlyFunctions, "EVALSHA": onlyFunctions, "EVAL_RO": onlyFunctions, "EVALSHA_RO": onlyFunctions, "SCRIPT": onlyFunctions,
+	"DUMP": noDumps, "RESTORE": noDumps,
+	"MEMORY":    "its keys do not take the memory that they take in Redis",
+	"SUBSCRIBE": noMessages, "PSUBSCRIBE": noMessages, "UNSUBSCRIBE": noMessages, "PUNSUBSCRIBE": noMessages,
+	"MOVE": oneDatabase, "SWAPDB": oneDatabase,
+}
+
+const (
+	onlyFunctions = "it runs Redis Functions: use FUNCTION LOAD and FCALL"
+	noDumps       = "its payloads would not be those of Redis"
+	noMessages    = "it sends no messages"
+	oneDatabase   = "its keys stay in their database"
+)
+
+func refused(why string) handler {
+	return func(s *Server, c *session, args []string) engine.Reply { return notSupported("this command", why) }
+}
+
+func notSupported(what, why string) engine.Reply {
+	return engine.Error("ERR " + what + " is not supported by the embedded server: " + why)
+}
+
+// onlyConnections is the commands that Do refuses, with those that may block.
+var onlyConnections = map[string]bool{
+	"MULTI": true, "EXEC": true, "DISCARD": true, "WATCH": true, "UNWATCH": true, "SELECT": true, "HELLO": true, "QUIT": true,
+	"RESET": true,
+}
+
+// notInFunctions is subcommand containers whose members Redis refuses in functions one by one.
+var notInFunctions = map[string]bool{
+	"CLIENT": true, "CONFIG": true, "FUNCTION": true, "SCRIPT": true, "CLUSTER": true, "READONLY": true, "READWRITE": true,
+}
+
+// touchesOthers is commands that Redis lets a function call, on keys that nobody declared.
+var touchesOthers = map[string]string{
+	"FLUSHALL":  "deletes keys",
+	"FLUSHDB":   "deletes keys",
+	"KEYS":      "reads all keys",
+	"SCAN":      "reads all keys",
+	"RANDOMKEY": "reads any key",
+	"DBSIZE":    "counts all keys",
+}
+
+func unknownCommand(words []string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "ERR unknown command '%.128s', with args beginning with: ", words[0])
+	for _, w := range words[1:] {
+		if b.Len() > 160 {
+			break
+		}
+		fmt.Fprintf(&b, "'%.128s' ", w)
+	}
+	return b.String()
+}
+
+// most is the largest offset or count of the commands below: miniredis takes memory or time for the number, whatever is
+// there. amounts is which words may hold one, from the first to before the last; 0 is the end.
+const most = 1 << 20
+
+var amounts = map[string][2]int{
+	"SETRANGE": {2, 3}, "SETBIT": {2, 3}, "LPOS": {3, 0}, "SPOP": {2, 0},
+	"SRANDMEMBER": {2, 0}, "HRANDFIELD": {2, 0}, "ZRANDMEMBER": {2, 0},
+}
+
+func (c *command) tooMuch(words []string) engine.Reply {
+	first, end := c.amounts[0], c.amounts[1]
+	if end == 0 {
+		end = len(words)
+	}
+	for i := first; i > 0 && i < end; i++ {
+		if n, _ := strconv.ParseInt(words[i], 10, 64); n > most || n < -most {
+			return engine.Error(fmt.Sprintf("ERR the embedded server refuses %.32s in %s: it takes offsets and counts up to %d", words[i], c.name, most))
+		}
+	}
+	return nil
+}

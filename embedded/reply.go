@@ -1,0 +1,112 @@
+package embedded
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/ratelimit-functions/ratelimit/embedded/internal/engine"
+)
+
+// appendBounded is appendReply that puts an error in the place of a reply above maxReply.
+func appendBounded(b []byte, r engine.Reply, resp3 bool) []byte {
+	end := len(b) + maxReply
+	if all := appendReply(b, r, resp3, end); len(all) <= end {
+		return all
+	}
+	return appendReply(b, errReplyTooLong, resp3, end)
+}
+
+// appendReply writes a reply in RESP2 or RESP3, and may stop once b is longer than end.
+func appendReply(b []byte, r engine.Reply, resp3 bool, end int) []byte {
+	switch r := r.(type) {
+	case nil:
+		if resp3 {
+			return append(b, "_\r\n"...)
+		}
+		return append(b, "$-1\r\n"...)
+	case int64:
+		return appendHead(b, ':', r)
+	case string:
+		b = appendHead(b, '$', int64(len(r)))
+		return append(append(b, r...), "\r\n"...)
+	case engine.Status:
+		return append(append(append(b, '+'), r...), "\r\n"...)
+	case engine.Error:
+		return append(append(append(b, '-'), oneLine.Replace(string(r))...), "\r\n"...)
+	case raw:
+		return append(b, r...)
+	case []engine.Reply:
+		return appendList(b, '*', len(r), r, resp3, end)
+	case engine.Set:
+		if resp3 {
+			return appendList(b, '~', len(r), r, resp3, end)
+		}
+		return appendList(b, '*', len(r), r, resp3, end)
+	case engine.Map:
+		if resp3 {
+			return appendList(b, '%', len(r)/2, r, resp3, end)
+		}
+		return appendList(b, '*', len(r), r, resp3, end)
+	}
+	panic(fmt.Sprintf("embedded: reply of type %T", r))
+}
+
+func appendHead(b []byte, kind byte, n int64) []byte {
+	return append(strconv.AppendInt(append(b, kind), n, 10), "\r\n"...)
+}
+
+func appendList(b []byte, kind byte, n int, list []engine.Reply, resp3 bool, end int) []byte {
+	b = appendHead(b, kind, int64(n))
+	for _, x := range list {
+		if len(b) > end {
+			break
+		}
+		b = appendReply(b, x, resp3, end)
+	}
+	return b
+}
+
+// oneLine keeps a text within its line of the protocol.
+var oneLine = strings.NewReplacer("\r", " ", "\n", " ")
+
+// parseReply reads one RESP2 reply, and gives what is behind it.
+func parseReply(b []byte) (engine.Reply, []byte, error) {
+	end := bytes.Index(b, []byte("\r\n"))
+	if end < 1 {
+		return nil, nil, io.ErrUnexpectedEOF
+	}
+	kind, line, rest := b[0], string(b[1:end]), b[end+2:]
+	switch kind {
+	case '+':
+		return engine.Status(line), rest, nil
+	case '-':
+		return engine.Error(line), rest, nil
+	}
+	n, err := strconv.ParseInt(line, 10, 64)
+	if err != nil {
+		return nil, nil, fmt.Errorf("reply %q: %w", b[:end], err)
+	}
+	switch {
+	case kind == ':':
+		return n, rest, nil
+	case n < 0:
+		return nil, rest, nil
+	case kind == '$':
+		if int64(len(rest)) < n+2 {
+			return nil, nil, io.ErrUnexpectedEOF
+		}
+		return string(rest[:n]), rest[n+2:], nil
+	case kind == '*':
+		list := make([]engine.Reply, n)
+		for i := range list {
+			if list[i], rest, err = parseReply(rest); err != nil {
+				return nil, nil, err
+			}
+		}
+		return list, rest, nil
+	}
+	return nil, nil, fmt.Errorf("reply of unknown type %q", kind)
+}

@@ -1,0 +1,23 @@
+package integration_test
+
+import (
+	"testing"
+
+	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
+	"github.com/ratelimit-functions/ratelimit/internal/conformance"
+)
+
+// What the embedded server is held against, byte for byte, is what real servers reply.
+func TestProtocol(t *testing.T) {
+	exchanges, err := conformance.LoadExchanges("../embedded/testdata/protocol.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	eachBackend(t, func(t *testing.T, b *backend.Backend) {
+		for _, e := range exchanges {
+			if err := e.Check(b.Nodes[0].Addr); err != nil {
+				t.Error(err)
+			}
+		}
+	}, standalone)
+}

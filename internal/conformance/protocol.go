@@ -1,0 +1,60 @@
+package conformance
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"time"
+)
+
+// Exchange is bytes sent to a server, and all that it sends back: up to the end, if it then hangs up, else up to a reply
+// that more to come would follow.
+type Exchange struct {
+	Sent     string `json:"sent"`
+	Received string `json:"received"`
+	Ends     bool   `json:"ends,omitempty"`
+}
+
+// LoadExchanges reads a file of exchanges.
+func LoadExchanges(path string) ([]Exchange, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var list []Exchange
+	if err := json.Unmarshal(text, &list); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if len(list) == 0 {
+		return nil, fmt.Errorf("%s holds no exchanges", path)
+	}
+	return list, nil
+}
+
+// Check sends what is to be sent to the server at host:port in one piece, and returns an error if it does not send back
+// what it should.
+func (e Exchange) Check(addr string) error {
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		return err
+	}
+	if _, err := io.WriteString(conn, e.Sent); err != nil {
+		return err
+	}
+	got := make([]byte, len(e.Received))
+	if n, err := io.ReadFull(conn, got); err != nil || string(got) != e.Received {
+		return fmt.Errorf("to %q it sends %q (%v), want %q", e.Sent, got[:n], err, e.Received)
+	}
+	if e.Ends {
+		if more, err := io.ReadAll(conn); err != nil || len(more) > 0 {
+			return fmt.Errorf("to %q it sends %q and then %q (%v), want the end", e.Sent, got, more, err)
+		}
+	}
+	return nil
+}
