@@ -43,7 +43,7 @@
 // it sends as that arrives, whatever length it announces. A malformed request
 // is refused as by Redis, and ends its connection. Replies that a client does
 // not read wait, up to 64 MiB; then its commands wait. A reply above 64 MiB is
-// an error, and so is an offset or a count above 1048576 where miniredis would
+// an error, and so is an offset or a count above 4194304 where miniredis would
 // take memory or time for the number: in SETRANGE, SETBIT, SPOP, LPOS,
 // SRANDMEMBER, HRANDFIELD and ZRANDMEMBER. A fault of miniredis is an error
 // reply. Close waits for the function that runs; calls that wait get an error.

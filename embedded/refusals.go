@@ -67,7 +67,7 @@ func unknownCommand(words []string) string {
 
 // most is the largest offset or count of the commands below: miniredis takes memory or time for the number, whatever is
 // there. amounts is which words may hold one, from the first to before the last; 0 is the end.
-const most = 1 << 20
+const most = 4 << 20
 
 var amounts = map[string][2]int{
 	"SETRANGE": {2, 3}, "SETBIT": {2, 3}, "LPOS": {3, 0}, "SPOP": {2, 0},
