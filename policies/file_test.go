@@ -63,6 +63,9 @@ policies:
 	if direct, err := functions.New(functions.WithPolicies(want...)); err != nil || build.ID() != direct.ID() {
 		t.Errorf("build %s, want %s (%v)", build.ID(), direct.ID(), err)
 	}
+	if long := parse(t, "policies:\n  a: "+strings.Repeat("1", 1024)+"\n"); len(long.Policies) != 1 || len(long.Policies[0].Limits[0].Limit) != 1024 {
+		t.Errorf("a limit of 1024 bytes: %+v", long)
+	}
 	if marked := parse(t, "\ufeffpolicies:\r\n  a: 1/m\r\n"); len(marked.Policies) != 1 || marked.Policies[0].Limits[0].Limit != "1/m" {
 		t.Errorf("with a byte order mark and Windows line ends: %+v", marked)
 	}
