@@ -63,7 +63,7 @@ func TestBoundsOfACall(t *testing.T) {
 
 // What the library remembers of texts is bounded: a caller who puts a number of his own into each limit fills no memory.
 func TestWhatIsRememberedIsBounded(t *testing.T) {
-	text := functions.Source() + `
+	text := mutated(t, functions.Source()) + `
 local read, asked = 0, {}
 local remembered = numbers.remembered(function(text) read = read + 1 return text ~= 'wrong' and #text or nil, 'error' end, asked)
 local function size(of) local n = 0 for _ in pairs(of) do n = n + 1 end return n end
@@ -89,5 +89,54 @@ end)
 	got, err := server.Do("FCALL", "ratelimit_test", "0")
 	if err != nil || fmt.Sprint(got) != "[1000 2 1 error 300]" {
 		t.Errorf("got %v, %v; want at most 1000 texts kept, one read again for each that cannot be read, and 300 limits", got, err)
+	}
+}
+
+// gcra remembers of a key that was denied that it holds its state. It remembers 10,000 keys at most, and none with a name of
+// more than 200 bytes; what is not remembered is looked at: here somebody else has written to the key since.
+func TestWhatIsRememberedOfKeysIsBounded(t *testing.T) {
+	server := offline{start(t)}
+	deny := func(key string) {
+		t.Helper()
+		for _, want := range []string{"[1 1 0 0 1000 1]", "[0 1 0 1000 1000 1]"} {
+			if got, err := server.Do("FCALL", "ratelimit_take", "1", key, "1/s"); err != nil || fmt.Sprint(got) != want {
+				t.Fatalf("take of %.20s: got %v, %v, want %s", key, got, err, want)
+			}
+		}
+	}
+	isSeen := func(key string) {
+		t.Helper()
+		if _, err := server.Do("SET", key, "of another", "PX", "500"); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := server.Do("FCALL", "ratelimit_take", "1", key, "1/s"); err == nil || !strings.HasPrefix(err.Error(), "RATELIMIT BADSTATE ") {
+			t.Errorf("take of %.20s, which holds the value of another: got %v, %v", key, got, err)
+		}
+	}
+	long := strings.Repeat("k", 201)
+	deny(long)
+	isSeen(long)
+	deny("first")
+	for i := range 10000 {
+		deny(strconv.Itoa(i))
+	}
+	isSeen("first")
+}
+
+// A key's leases are cut to the time of a lease however many there are: more than fit into one command.
+func TestManyLeasesAreCut(t *testing.T) {
+	server := offline{start(t)}
+	words := []string{"ZADD", "k"}
+	for i := range 1500 {
+		words = append(words, "1700000060000", "lease:"+strconv.Itoa(i))
+	}
+	if _, err := server.Do(words...); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := server.Do("FCALL", "ratelimit_acquire", "1", "k", "concurrency 5000 lease=30s", "0"); err != nil || fmt.Sprint(got) != "[1 5000 3500 0 30000 1]" {
+		t.Errorf("acquire: got %v, %v", got, err)
+	}
+	if cut, err := server.Do("ZCOUNT", "k", "1700000030000", "1700000030000"); err != nil || cut != int64(1500) {
+		t.Errorf("%v leases lapse after 30 s, %v; want all 1500", cut, err)
 	}
 }

@@ -2,6 +2,7 @@
 package lua_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -14,12 +15,28 @@ func start(t testing.TB) *embedded.Server {
 	return embedded.Run(t, embedded.WithLibrary(mutated(t, functions.Source())), embedded.WithTime(time.UnixMicro(1700000000000000)))
 }
 
+// The vectors, by each of the ways in which the library tells time: the offline engine says that it is Redis 7.2.
 func TestVectors(t *testing.T) {
 	files, err := functions.LoadVectors()
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := start(t)
+	t.Run("on Redis 7.2 and later", func(t *testing.T) { runAll(t, start(t), files) })
+	t.Run("before Redis 7.2", func(t *testing.T) {
+		text := mutated(t, functions.Source())
+		for _, line := range strings.Split(text, "\n") {
+			if strings.HasPrefix(line, "local CLOCK_STANDS = ") {
+				text = strings.Replace(text, line, "local CLOCK_STANDS = false", 1)
+			}
+		}
+		if !strings.Contains(text, "\nlocal CLOCK_STANDS = false\n") {
+			t.Fatal("the library has no line `local CLOCK_STANDS = ...`, by which it tells older servers")
+		}
+		runAll(t, embedded.Run(t, embedded.WithLibrary(text)), files)
+	})
+}
+
+func runAll(t *testing.T, server *embedded.Server, files []functions.VectorFile) {
 	for _, file := range files {
 		t.Run(file.Name, func(t *testing.T) {
 			for _, vector := range file.Vectors {

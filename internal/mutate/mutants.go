@@ -16,6 +16,7 @@ type mutant struct {
 	Nth  int
 	New  string
 
+	function string // that it stands in; "" outside of all
 	line     int
 	was, now string // what is changed, for people
 }
@@ -24,8 +25,20 @@ func (m mutant) String() string {
 	return fmt.Sprintf("functions/%s:%d: %s -> %s in: %s", m.File, m.line, m.was, m.now, flat(m.Old))
 }
 
-// id tells a mutant from others, whatever the line that it is on.
-func (m mutant) id() [3]string { return [3]string{m.File, flat(m.Old), flat(m.New)} }
+// An id tells a mutant from others as long as its function keeps the line that is changed, or the first of these.
+type id struct {
+	place    string // file and function
+	old, new string
+}
+
+func (m mutant) id() id {
+	return id{strings.TrimSpace(m.File + " " + m.function), firstLine(m.Old), firstLine(m.New)}
+}
+
+func firstLine(text string) string {
+	line, _, _ := strings.Cut(text, "\n")
+	return flat(line)
+}
 
 func flat(text string) string { return strings.Join(strings.Fields(text), " ") }
 
@@ -33,8 +46,12 @@ func flat(text string) string { return strings.Join(strings.Fields(text), " ") }
 var token = regexp.MustCompile(`--[^\n]*|'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*"|\d+|\w+|[<>=~]=|\.\.|\S`)
 
 var swapped = map[string]string{
-	"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "~=", "~=": "==", "and": "or", "or": "and",
+	"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "~=", "~=": "==", "and": "or", "or": "and", "true": "false", "false": "true",
+	"min": "max", "max": "min",
 }
+
+// functionHead is the first line of a function that is not within another.
+var functionHead = regexp.MustCompile(`(?m)^(?:local )?function ([\w.]+)\(`)
 
 // find returns the mutants of a source file.
 func find(file, text string) []mutant {
@@ -46,6 +63,9 @@ func find(file, text string) []mutant {
 		m := mutant{File: file, Old: text[first:last], New: text[first:from] + with + text[to:last], was: was, now: now}
 		m.Nth = appearances(text[:max(0, last-1)], m.Old)
 		m.line = 1 + strings.Count(text[:from], "\n")
+		if heads := functionHead.FindAllStringSubmatch(text[:last], -1); heads != nil {
+			m.function = heads[len(heads)-1][1]
+		}
 		all = append(all, m)
 	}
 	condition := -1 // where one begins
