@@ -71,7 +71,7 @@ redis.register_function('ratelimit_test', function(keys, args)
   local most = 0
   for i = 1, 2500 do
     remembered('text ' .. i)
-    most = math.max(most, size(asked))
+    if i % 100 <= 1 then most = math.max(most, size(asked)) end
   end
   local before = read
   remembered('text 2500')

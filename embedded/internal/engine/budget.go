@@ -85,11 +85,15 @@ func (b *budget) close() { close(b.quit) }
 // idle is for how many ms without a call the goroutine stays.
 const idle = 100
 
+// longestLook is what counts at most from one look to the next: a process that the machine gave no time has not run.
+const longestLook = 2 * time.Millisecond
+
 func (b *budget) watch() {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	seen, quiet := int64(0), 0 // the call at the last look, and how many looks found none
-	var began time.Time
+	var last time.Time
+	var ran time.Duration
 	var heap uint64
 	for {
 		select {
@@ -97,16 +101,18 @@ func (b *budget) watch() {
 			return
 		case <-tick.C:
 		}
-		call := b.call.Load()
+		call, now := b.call.Load(), time.Now()
+		ran += min(now.Sub(last), longestLook)
+		last = now
 		switch {
 		case call != seen:
-			seen, quiet = call, 0
-			began, heap = time.Now(), heapSize()
+			seen, quiet, ran = call, 0, 0
+			heap = heapSize()
 		case call%2 == 0:
 			if quiet++; quiet > idle && b.leave(call) {
 				return
 			}
-		case time.Since(began) > time.Duration(b.limit.Load()):
+		case ran > time.Duration(b.limit.Load()):
 			b.verdict.Store(&verdict{call, errTime})
 		case heapSize() > heap+b.memory.Load():
 			runtime.GC() // what is garbage does not count
