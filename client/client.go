@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -12,8 +13,13 @@ import (
 // shards must each hold the library). Make one with [New]; the zero value is not usable. It is safe for concurrent use
 // by many goroutines, and one for each application is enough.
 type Client struct {
-	rdb    redis.UniversalClient
-	prefix *string // nil: not given
+	rdb      redis.UniversalClient
+	prefix   *string // nil: not given
+	timeout  time.Duration
+	fallback Fallback
+	opened   bool // rdb is ours
+	punctual bool // rdb ends every call at the deadline of its context
+	life     *life
 }
 
 // Option sets how a Client behaves. An option that cannot be met makes [New] fail.
@@ -34,17 +40,27 @@ func WithPrefix(prefix string) Option {
 // New returns a Client that sends its calls through rdb. It sends nothing itself: a server that cannot be reached or
 // does not hold the library shows at the first call. The Client never closes rdb.
 //
+// Every call returns within its bound, whatever rdb's options are. Where rdb was made without ContextTimeoutEnabled, or
+// is of a type that this package does not know, that takes a goroutine for each call.
+//
 // It fails when rdb is nil or when options contradict each other.
 func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	if rdb == nil {
 		return nil, errors.New("ratelimit: client.New: the Redis client is nil; pass one made with redis.NewClient or redis.NewClusterClient")
 	}
-	c := &Client{rdb: rdb}
+	return newClient("client.New", &Client{rdb: rdb}, opts)
+}
+
+// newClient applies the options of caller to c, which has its rdb.
+func newClient(caller string, c *Client, opts []Option) (*Client, error) {
+	c.timeout = defaultTimeout
 	for _, opt := range opts {
 		if err := opt(c); err != nil {
-			return nil, fmt.Errorf("ratelimit: client.New: %w", err)
+			return nil, fmt.Errorf("ratelimit: %s: %w", caller, err)
 		}
 	}
+	c.punctual = punctual(c.rdb)
+	c.life = newLife()
 	return c, nil
 }
 
@@ -87,7 +103,7 @@ func (c *Client) PeekN(ctx context.Context, key string, limit Limit, n int64) (R
 // lasts and in the first half of OnceTTL. However often it
 // arrives, it is charged once at most.
 func (c *Client) Take(ctx context.Context, req Request) (Result, error) {
-	return c.decide(ctx, "take", req)
+	return c.take(ctx, req)
 }
 
 // PeekRequest returns what [Client.Take] would return now, and changes nothing. See [Client.PeekN] for replicas.
@@ -123,24 +139,31 @@ func (c *Client) Reset(ctx context.Context, keys ...string) (int64, error) {
 
 // decide calls take, peek or refund.
 func (c *Client) decide(ctx context.Context, verb string, req Request) (Result, error) {
-	keys := c.keys(req.keys(verb))
-	args, err := req.args(verb)
-	if err != nil {
-		return Result{}, refused(verb, keys, err)
-	}
-	var reply any
-	switch {
-	case verb == "peek":
-		reply, err = c.callReadOnly(ctx, verb, keys, args)
-	case verb == "take" && req.OnceKey != "":
-		reply, err = c.callAgain(ctx, verb, keys, args, req.OnceTTL/2)
-	default:
-		reply, err = c.callOnce(ctx, verb, keys, args)
-	}
+	call, err := c.callOf(verb, req)
 	if err != nil {
 		return Result{}, err
 	}
-	return decision(verb, keys, req, reply)
+	reply, err := c.ask(ctx, call)
+	if err != nil {
+		return Result{}, err
+	}
+	return decision(verb, call.keys, req, reply)
+}
+
+// callOf is a request as it is sent.
+func (c *Client) callOf(verb string, req Request) (call, error) {
+	call := call{verb: verb, keys: c.keys(req.keys(verb))}
+	switch {
+	case verb == "peek":
+		call.way = readOnly
+	case verb == "take" && req.OnceKey != "":
+		call.way, call.within = again, req.OnceTTL/2
+	}
+	var err error
+	if call.args, err = req.args(verb); err != nil {
+		return call, refused(verb, call.keys, err)
+	}
+	return call, nil
 }
 
 // decision reads the reply of take, peek, refund, acquire and renew.
@@ -154,7 +177,7 @@ func decision(verb string, keys []string, req Request, reply any) (Result, error
 
 // count calls a function that writes and returns for how many of the keys it did something; least is how many these must be.
 func (c *Client) count(ctx context.Context, verb string, keys []string, args []any, least int) (int64, error) {
-	reply, err := c.callOnce(ctx, verb, keys, args)
+	reply, err := c.ask(ctx, call{verb: verb, keys: keys, args: args})
 	if err != nil {
 		return 0, err
 	}

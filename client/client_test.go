@@ -28,6 +28,9 @@ func TestNewRefuses(t *testing.T) {
 		{"nil", nil, nil, "ratelimit: client.New: the Redis client is nil; pass one made with redis.NewClient or redis.NewClusterClient"},
 		{"two prefixes", &fake{}, []client.Option{client.WithPrefix("a:"), client.WithPrefix("b:")},
 			`ratelimit: client.New: WithPrefix is given twice, as "a:" and as "b:"; give it once`},
+		{"no time", &fake{}, []client.Option{client.WithTimeout(0)}, "ratelimit: client.New: the timeout 0s is not above 0; give one such as 500ms"},
+		{"no fallback", &fake{}, []client.Option{client.WithFallback(client.Fallback{})},
+			"ratelimit: client.New: the fallback is the zero value; give ReturnError, FailOpen or FailClosed"},
 	} {
 		c, err := client.New(tt.rdb, tt.opts...)
 		if c != nil || err == nil || err.Error() != tt.want {
@@ -326,5 +329,13 @@ func TestPeekFromReplica(t *testing.T) {
 	}
 	if n := calls("fcall") - takes; n != 0 {
 		t.Errorf("%d takes went to the replica", n)
+	}
+}
+
+func TestSources(t *testing.T) {
+	for source, want := range map[client.Source]string{client.SourceServer: "server", client.SourcePolicy: "policy", 99: "Source(99)"} {
+		if got := source.String(); got != want {
+			t.Errorf("%d is %q, want %q", int(source), got, want)
+		}
 	}
 }

@@ -1,15 +1,14 @@
 // Package client asks a Redis server that holds the ratelimit library for decisions.
 //
-// One call is one FCALL: the server decides and counts in one atomic step, on its own clock. The client keeps no state
-// about limits, starts no goroutine of its own, and waits for nothing but replies (and before it asks again for a lost
-// one, see below).
+// One call is one FCALL: the server decides and counts in one atomic step, on its own clock. A call returns within its
+// bound, whatever the server does.
 //
 //	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379"})
 //	limiter, err := client.New(rdb)
 //	...
 //	res, err := limiter.Allow(ctx, "user:42", "100/m")
 //	switch {
-//	case err != nil: // no decision; see below
+//	case err != nil: // no decision; see Errors
 //	case !res.Allowed: // come back after res.RetryAfter
 //	default: // go ahead
 //	}
@@ -43,9 +42,16 @@
 // Where asking again is safe, it is done here: up to three times, within 0.3 s besides the calls themselves, for a
 // request with an OnceKey and for acquiring or renewing a lease. Peek, Usage and Info go-redis repeats as it is set to.
 //
-// A call whose context has ended before it sends nothing. A context's deadline ends the wait for a connection. It also
-// ends the wait for the reply where the go-redis client was made with ContextTimeoutEnabled; otherwise ReadTimeout does.
-// Set both to what the caller can wait for.
+// # Time
+//
+// A call whose context has ended before it sends nothing. Any other returns by the context's deadline or within the
+// client's timeout ([WithTimeout], 500 ms unless told), whichever is earlier, asking again included: also when the server
+// hangs, when it cannot be connected to, and when its reply comes byte by byte.
+//
+// # Without a decision
+//
+// When no server decides, calls that take return an error, or let through, or deny, as the client ([WithFallback]) or the call (Request.Fallback)
+// says. Result.Source tells who decided, and Result.Err why it was not a server.
 //
 // The library is put on the server by the command `ratelimit deploy` or by package loader. This package never does it.
 package client

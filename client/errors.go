@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"strings"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -43,7 +42,8 @@ var (
 	ErrNoPermission = errors.New("no permission")
 
 	// ErrUnavailable: no server could decide: no connection, no reply, or a server that cannot serve now (READONLY,
-	// OOM, BUSY, LOADING, CLUSTERDOWN and the like; see Error.Code); or the context had ended before the call was sent.
+	// OOM, BUSY, LOADING, CLUSTERDOWN and the like; see Error.Code); or the context had ended before the call was sent, or
+	// the client is closed.
 	ErrUnavailable = errors.New("no server could decide")
 
 	// ErrOutcomeUnknown: the call may have been executed. It was sent and no reply came: then the error is [ErrUnavailable]
@@ -230,10 +230,15 @@ func times(n int) string {
 // lost tells whether err is that of a call whose reply did not come.
 func lost(err error) bool { return errors.Is(err, ErrOutcomeUnknown) && errors.Is(err, ErrUnavailable) }
 
+// endedBefore marks the error of a call whose context had ended before.
+type endedBefore struct{ error }
+
+func (e endedBefore) Unwrap() error { return e.error }
+
 // notSent is the error of a call whose context had ended before.
 func notSent(op string, keys []string, cause error) *Error {
 	return &Error{
-		Op: op, Keys: keys, Err: cause, class: ErrUnavailable,
+		Op: op, Keys: keys, Err: endedBefore{cause}, class: ErrUnavailable,
 		sentence: fmt.Sprintf("not sent, since the context has ended; give the call one that lasts (%v)", cause),
 	}
 }
@@ -242,15 +247,6 @@ func notSent(op string, keys []string, cause error) *Error {
 func refused(op string, keys []string, err error) *Error {
 	code, _, _ := strings.Cut(err.Error(), " ")
 	return &Error{Op: op, Code: code, Keys: keys, Err: err, sentence: err.Error(), class: refusals[code]}
-}
-
-// ended is ctx.Err, also in the moment when the connection has timed out at the context's deadline and the context's own
-// timer has not fired yet.
-func ended(ctx context.Context) error {
-	if deadline, ok := ctx.Deadline(); ok && ctx.Err() == nil && !time.Now().Before(deadline) {
-		return context.DeadlineExceeded
-	}
-	return ctx.Err()
 }
 
 // sortReply sorts an error reply. writes tells whether the call writes.

@@ -14,11 +14,15 @@ type fake struct {
 	err   error
 	errs  []error     // in place of err: of the calls in turn, the last of all that follow
 	after func(n int) // is called when n commands were asked for
+	hangs bool        // until the context ends
 	sent  bool        // whether the command was written before it failed
 	lines [][]any     // the commands that were asked for
 }
 
-func (f *fake) Process(_ context.Context, cmd redis.Cmder) error {
+func (f *fake) Process(ctx context.Context, cmd redis.Cmder) error {
+	if f.hangs {
+		<-ctx.Done()
+	}
 	if f.sent || f.err == nil {
 		f.lines = append(f.lines, cmd.Args())
 	}

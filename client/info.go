@@ -17,7 +17,7 @@ type Info struct {
 // Info asks which library the server holds, and so also whether it holds one ([ErrNotDeployed]). In a cluster go-redis
 // chooses the node that replies; package loader asks them all.
 func (c *Client) Info(ctx context.Context) (Info, error) {
-	reply, err := c.callReadOnly(ctx, "info", nil, nil)
+	reply, err := c.ask(ctx, call{verb: "info", way: readOnly})
 	if err != nil {
 		return Info{}, err
 	}

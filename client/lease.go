@@ -52,7 +52,7 @@ func (l *Lease) Release(ctx context.Context) (bool, error) {
 }
 
 func (l *Lease) decide(ctx context.Context, verb string) (Result, error) {
-	reply, err := l.client.callAgain(ctx, verb, l.keys, l.args, 0)
+	reply, err := l.client.ask(ctx, call{verb: verb, keys: l.keys, args: l.args, way: again})
 	if err != nil {
 		return Result{}, err
 	}

@@ -60,7 +60,11 @@ func deploy(t testing.TB, rdb redis.UniversalClient) {
 
 func newClient(t testing.TB, rdb redis.UniversalClient, opts ...client.Option) *client.Client {
 	t.Helper()
-	return must[*client.Client](t)(client.New(rdb, opts...))
+	c := must[*client.Client](t)(client.New(rdb, opts...))
+	if _, ok := rdb.(*fake); ok {
+		client.Trust(c)
+	}
+	return c
 }
 
 // cluster is two primaries with half of the slots each and a replica of the first, shared by the tests that need one.

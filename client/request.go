@@ -54,6 +54,9 @@ type Request struct {
 	// UsageKey, if it is not empty, is a key under which the decision is counted, denied ones too, but not a reply that
 	// OnceKey repeats. [Client.Usage] reads it. Several limited keys may share one.
 	UsageKey string
+
+	// Fallback is what a Take of this request is told when no server decides, in place of what the client was made with.
+	Fallback Fallback
 }
 
 // keys are all keys of the call, those of the options last, in the order in which args writes the options.

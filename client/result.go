@@ -1,6 +1,9 @@
 package client
 
-import "time"
+import (
+	"strconv"
+	"time"
+)
 
 // Never as Result.RetryAfter: this call can never be allowed, because its cost is above what the limit holds when full.
 const Never time.Duration = -1
@@ -39,6 +42,12 @@ type Result struct {
 	// with the least remaining. Request.Keys[Index-1] is that key. It is 1 for a call with one key.
 	Index int
 
+	// Source says who decided: a server, unless the client did without one.
+	Source Source
+
+	// Err is why no server decided, an [*Error]; nil if one did.
+	Err error
+
 	// Shadow is what the call would have been told if no policy of it were a shadow; nil if none is one. The other
 	// fields are those of the limits that are enforced. If there are none, Allowed is true and RetryAfter 0, and the rest
 	// says how the keys of the shadow policies stand.
@@ -52,4 +61,23 @@ type Shadow struct {
 	Taken      int64         // as Result.Taken would have been
 	RetryAfter time.Duration // as Result.RetryAfter would have been: 0, a wait, or [Never]
 	Index      int           // the key that would have been binding, counted from 1
+}
+
+// Source is who made a decision.
+type Source int
+
+const (
+	SourceServer Source = iota // a server, now
+	SourcePolicy               // no server could: the client's [Fallback], FailOpen or FailClosed
+)
+
+// String is the source in a word, as for a log: "server" or "policy".
+func (s Source) String() string {
+	switch s {
+	case SourceServer:
+		return "server"
+	case SourcePolicy:
+		return "policy"
+	}
+	return "Source(" + strconv.Itoa(int(s)) + ")"
 }

@@ -28,7 +28,7 @@ type UsageInterval struct {
 // replica. A key that holds anything else is an error ([ErrBadState]).
 func (c *Client) Usage(ctx context.Context, usageKey string) (Usage, error) {
 	keys := c.keys([]string{usageKey})
-	reply, err := c.callReadOnly(ctx, "usage", keys, nil)
+	reply, err := c.ask(ctx, call{verb: "usage", keys: keys, way: readOnly})
 	if err != nil {
 		return Usage{}, err
 	}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -115,6 +116,12 @@ func (s *Server) over() bool {
 		return false
 	}
 }
+
+// Pause stops the server where it is, as a machine that hangs: its connections stay, and nothing is replied.
+func (s *Server) Pause() error { return s.cmd.Process.Signal(syscall.SIGSTOP) }
+
+// Resume lets a paused server go on.
+func (s *Server) Resume() error { return s.cmd.Process.Signal(syscall.SIGCONT) }
 
 // Stop ends the server at once, and removes its files. It may be called again.
 func (s *Server) Stop() {

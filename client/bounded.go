@@ -1,0 +1,172 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// defaultTimeout is the longest that a call takes unless WithTimeout says otherwise.
+const defaultTimeout = 500 * time.Millisecond
+
+// WithTimeout sets the longest that a call takes, whatever the server does: 500 ms unless it is given. A context with an
+// earlier deadline ends a call earlier. It must be above 0.
+func WithTimeout(d time.Duration) Option {
+	return func(c *Client) error {
+		if d <= 0 {
+			return fmt.Errorf("the timeout %v is not above 0; give one such as 500ms", d)
+		}
+		c.timeout = d
+		return nil
+	}
+}
+
+// bounded is a context with the deadline of a call: the caller's or the client's, whichever is earlier. It is cheaper
+// than context.WithDeadline, as it has no timer until somebody waits for its end. go-redis takes the deadline of a
+// connection from Deadline, and waits for Done only where it has no connection at hand.
+type bounded struct {
+	context.Context // the caller's
+	deadline        time.Time
+	timeout         time.Duration // the client's, if the deadline is by it; else 0
+
+	mu     sync.Mutex
+	looks  int // how often Done may be called before somebody waits
+	armed  context.Context
+	cancel context.CancelFunc
+}
+
+// bounded makes the context of a call that begins now. It must be released.
+func (c *Client) bounded(ctx context.Context) *bounded {
+	b := &bounded{Context: ctx, deadline: time.Now().Add(c.timeout), timeout: c.timeout}
+	if deadline, ok := ctx.Deadline(); ok && deadline.Before(b.deadline) {
+		b.deadline, b.timeout = deadline, 0
+	}
+	if c.opened {
+		// go-redis first looks whether the context has ended, and only then takes a connection from its pool, or waits.
+		// The first is not worth a timer. Of a client that others made nobody knows what its hooks and dialers do.
+		b.looks = 1
+	}
+	return b
+}
+
+// Deadline is the call's.
+func (b *bounded) Deadline() (time.Time, bool) { return b.deadline, true }
+
+// Done is closed when the caller's context ends or the deadline is over. The first b.looks times it is the caller's own.
+func (b *bounded) Done() <-chan struct{} {
+	if b.timeout == 0 { // the caller's context has the deadline and its timer
+		return b.Context.Done()
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.looks > 0 {
+		b.looks--
+		return b.Context.Done()
+	}
+	if b.armed == nil {
+		b.armed, b.cancel = context.WithDeadline(b.Context, b.deadline)
+	}
+	return b.armed.Done()
+}
+
+// Err is that of the caller's context, or that the deadline is over.
+func (b *bounded) Err() error {
+	if err := b.Context.Err(); err != nil {
+		return err
+	}
+	if !time.Now().Before(b.deadline) {
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+// release stops the timer, if there is one.
+func (b *bounded) release() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.cancel != nil {
+		b.cancel()
+	}
+}
+
+// timedOut is the cause where a call took longer than the client allows it.
+type timedOut struct{ timeout time.Duration }
+
+func (t timedOut) Error() string {
+	return fmt.Sprintf("no reply within %v, the client's timeout", t.timeout)
+}
+
+func (timedOut) Is(target error) bool { return target == context.DeadlineExceeded }
+
+// ended is why ctx has ended, or nil; also in the moment when a connection has timed out at the context's deadline and
+// the context's own timer has not fired yet.
+func ended(ctx context.Context) error {
+	if b, ok := ctx.(*bounded); ok {
+		if err := ended(b.Context); err != nil {
+			return err
+		}
+		if b.Err() != nil {
+			return timedOut{b.timeout}
+		}
+		return nil
+	}
+	if deadline, ok := ctx.Deadline(); ok && ctx.Err() == nil && !time.Now().Before(deadline) {
+		return context.DeadlineExceeded
+	}
+	return ctx.Err()
+}
+
+// punctual tells whether every call of rdb ends at the deadline of its context.
+func punctual(rdb redis.UniversalClient) bool {
+	switch rdb := rdb.(type) {
+	case *redis.Client:
+		return rdb.Options().ContextTimeoutEnabled
+	case *redis.ClusterClient:
+		// To choose a replica it asks for the commands of a server first, for up to 5 s, whatever the context says.
+		return rdb.Options().ContextTimeoutEnabled && !rdb.Options().ReadOnly
+	case *redis.Ring:
+		return rdb.Options().ContextTimeoutEnabled
+	}
+	return false
+}
+
+// sendAside is send for a client that does not end at a deadline: in a goroutine, which is left behind if it is late.
+// It ends when go-redis gives up, after the timeouts that rdb was made with, or when rdb is closed.
+func (c *Client) sendAside(ctx *bounded, call call) (any, bool, error) {
+	type outcome struct {
+		reply any
+		err   error
+	}
+	command := "fcall"
+	if call.way == readOnly {
+		command = "fcall_ro"
+	}
+	inner := fcall(ctx, command, call)
+	cmd := &noRetryCmd{Cmd: inner}
+	var sent redis.Cmder = cmd
+	if call.way == readOnly {
+		sent = inner
+	}
+	done := make(chan outcome, 1)
+	if !c.life.run(func() {
+		reply, err := process(ctx, c.rdb, sent, inner)
+		done <- outcome{reply, err}
+	}) {
+		return nil, false, errClosed
+	}
+	timer := time.NewTimer(time.Until(ctx.deadline))
+	defer timer.Stop()
+	select {
+	case o := <-done:
+		return o.reply, call.way != readOnly && cmd.written(), o.err
+	case <-timer.C:
+	case <-ctx.Context.Done():
+	}
+	if call.way == readOnly {
+		return nil, false, ended(ctx)
+	}
+	return nil, cmd.abandon(), ended(ctx)
+}

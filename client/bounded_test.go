@@ -1,0 +1,155 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
+)
+
+// bound is how long a call of these tests may take, and tenBounds what a busy machine may make of it. Without the bound a
+// call takes longer than that: slow is a timeout of go-redis.
+const (
+	bound     = 200 * time.Millisecond
+	tenBounds = 10 * bound
+	slow      = time.Minute
+)
+
+// kinds are clients of a server at addr by how they were made.
+var kinds = map[string]func(t *testing.T, addr string) redis.UniversalClient{
+	"Client": func(t *testing.T, addr string) redis.UniversalClient {
+		return connect(t, redis.Options{Addr: addr, ReadTimeout: slow, DialTimeout: slow, PoolTimeout: slow})
+	},
+	"Client without timeouts": func(t *testing.T, addr string) redis.UniversalClient {
+		return connect(t, redis.Options{Addr: addr, ReadTimeout: -1, WriteTimeout: -1, DialTimeout: slow, PoolSize: 1})
+	},
+	"Client that honours deadlines": func(t *testing.T, addr string) redis.UniversalClient {
+		return connect(t, redis.Options{Addr: addr, ReadTimeout: slow, DialTimeout: slow, PoolTimeout: slow, ContextTimeoutEnabled: true})
+	},
+	"Ring": func(t *testing.T, addr string) redis.UniversalClient {
+		ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": addr}, ReadTimeout: slow, DialTimeout: slow})
+		t.Cleanup(func() { _ = ring.Close() })
+		return ring
+	},
+	"ClusterClient": func(t *testing.T, addr string) redis.UniversalClient { return ofOneNode(t, addr, false) },
+	"ClusterClient that honours deadlines": func(t *testing.T, addr string) redis.UniversalClient {
+		return ofOneNode(t, addr, true)
+	},
+	"one that ignores contexts": func(t *testing.T, addr string) redis.UniversalClient {
+		return deaf{connect(t, redis.Options{Addr: addr, ReadTimeout: slow, DialTimeout: slow})}
+	},
+}
+
+// ofOneNode is a cluster client that takes a server of its own for all of its cluster.
+func ofOneNode(t *testing.T, addr string, honours bool) redis.UniversalClient {
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs: []string{addr}, ReadTimeout: slow, DialTimeout: slow, PoolTimeout: slow, ContextTimeoutEnabled: honours,
+		ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+			return []redis.ClusterSlot{{Start: 0, End: 16383, Nodes: []redis.ClusterNode{{Addr: addr}}}}, nil
+		},
+	})
+	t.Cleanup(func() { _ = rdb.Close() })
+	return rdb
+}
+
+// inTime runs call, and fails if it takes more than ten times its bound.
+func inTime(t *testing.T, name string, call func() error) error {
+	t.Helper()
+	began := time.Now()
+	err := call()
+	if took := time.Since(began); took > tenBounds {
+		t.Errorf("%s returned after %v, with a bound of %v: %v", name, took, bound, err)
+	}
+	return err
+}
+
+// allInTime runs calls side by side, likewise.
+func allInTime(t *testing.T, calls map[string]func() error) map[string]error {
+	t.Helper()
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	errs := map[string]error{}
+	for name, call := range calls {
+		all.Go(func() {
+			err := inTime(t, name, call)
+			mu.Lock()
+			defer mu.Unlock()
+			errs[name] = err
+		})
+	}
+	all.Wait()
+	return errs
+}
+
+// Whatever rdb was made with, every call on a server that hangs ends within its bound: the client's or the context's.
+func TestEveryCallIsBounded(t *testing.T) {
+	server := redistest.Run(t)
+	direct := connect(t, redis.Options{Addr: server.Addr})
+	deploy(t, direct)
+	for name, kind := range kinds {
+		t.Run(name, func(t *testing.T) {
+			rdb := kind(t, server.Addr)
+			c, patient := newClient(t, rdb, client.WithTimeout(bound)), newClient(t, rdb, client.WithTimeout(slow))
+			must[client.Result](t)(c.Allow(t.Context(), "k", perDay))
+			if err := direct.FlushAll(t.Context()).Err(); err != nil {
+				t.Fatal(err)
+			}
+			if err := server.Pause(); err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = server.Resume() }()
+			wantEnd := func(verb string, err error) {
+				t.Helper()
+				if !errors.Is(err, client.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("%s: %v, want ErrUnavailable by a deadline", verb, err)
+				}
+			}
+			for verb, err := range allInTime(t, everyCall(t.Context(), c, "k")) {
+				wantEnd(verb, err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), bound)
+			defer cancel()
+			wantEnd("a context", inTime(t, "a context", func() error { _, err := patient.Allow(ctx, "k", perDay); return err }))
+			if err := server.Resume(); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "the server decides again", func() bool {
+				_, err := c.Allow(t.Context(), "k2", perDay)
+				return err == nil
+			})
+		})
+	}
+}
+
+// A connection that is never made is bounded too, and nothing was counted.
+func TestConnectingIsBounded(t *testing.T) {
+	hole := blackHole(t)
+	for name, kind := range kinds {
+		t.Run(name, func(t *testing.T) {
+			c := newClient(t, kind(t, hole), client.WithTimeout(bound))
+			for verb, err := range allInTime(t, everyCall(t.Context(), c, "k")) {
+				if !errors.Is(err, client.ErrUnavailable) {
+					t.Errorf("%s: %v", verb, err)
+				}
+			}
+		})
+	}
+}
+
+// blackHole is an address that accepts connections and never says a word.
+func blackHole(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ln.Close() })
+	return ln.Addr().String()
+}

@@ -1,0 +1,158 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// call is one call of a function of the library, as it is to be sent.
+type call struct {
+	verb string   // what follows "ratelimit_"
+	keys []string // prefix included
+	args []any
+	way  way
+
+	// within is how long after the first time an again call may be sent once more; 0: as long as its context lasts.
+	within time.Duration
+}
+
+// way is how often a call may be executed.
+type way int
+
+const (
+	once     way = iota // it counts, and is sent once
+	again               // it counts, but a repetition takes nothing more: where the reply was lost, it is sent again
+	readOnly            // it writes nothing: go-redis may repeat it, and replicas may reply
+)
+
+// ask is the one way to a server: every call of this package goes through it, and returns within the client's bound.
+func (c *Client) ask(ctx context.Context, call call) (any, error) {
+	if err := c.ready(ctx, call); err != nil {
+		return nil, err
+	}
+	limited := c.bounded(ctx)
+	defer limited.release()
+	if call.way == again {
+		return c.repeat(limited, call)
+	}
+	return c.attempt(limited, call)
+}
+
+// ready is the error of a call that is not to be sent, or nil.
+func (c *Client) ready(ctx context.Context, call call) error {
+	if err := c.unnamed(call.keys); err != nil {
+		return refused(call.verb, call.keys, err)
+	}
+	if c.life.closed.Load() {
+		return afterClose(call.verb, call.keys)
+	}
+	if cause := ended(ctx); cause != nil { // some clients would send it all the same
+		return notSent(call.verb, call.keys, cause)
+	}
+	return nil
+}
+
+// unnamed is the error for a key that was given empty, or nil. The server would take it: everybody whose name got lost on
+// the way would then share one limit.
+func (c *Client) unnamed(keys []string) error {
+	prefix := ""
+	if c.prefix != nil {
+		prefix = *c.prefix
+	}
+	for i, key := range keys {
+		if key == prefix {
+			return fmt.Errorf("BADKEYS key %d is empty; give what is to be limited a key of its own, such as user:42", i+1)
+		}
+	}
+	return nil
+}
+
+// attempt sends a call once.
+func (c *Client) attempt(ctx *bounded, call call) (any, error) {
+	reply, written, err := c.send(ctx, call)
+	if err == nil {
+		return reply, nil
+	}
+	return nil, c.fail(ctx, call, err, written)
+}
+
+// send gives the call to go-redis, and returns what came back. written tells whether a call that counts may have left.
+func (c *Client) send(ctx *bounded, call call) (reply any, written bool, err error) {
+	if !c.punctual {
+		return c.sendAside(ctx, call)
+	}
+	if call.way == readOnly {
+		cmd := fcall(ctx, "fcall_ro", call)
+		reply, err = process(ctx, c.rdb, cmd, cmd)
+		return reply, false, err
+	}
+	cmd := &noRetryCmd{Cmd: fcall(ctx, "fcall", call)}
+	reply, err = process(ctx, c.rdb, cmd, cmd.Cmd)
+	return reply, cmd.written(), err
+}
+
+// process sends cmd, whose reply is then in inner.
+func process(ctx context.Context, rdb redis.UniversalClient, cmd redis.Cmder, inner *redis.Cmd) (any, error) {
+	if err := rdb.Process(ctx, cmd); err != nil {
+		return nil, err
+	}
+	return inner.Result()
+}
+
+// pauses are the waits before a call whose reply was lost is asked again: long enough for a cluster client to find
+// another node. Each is shortened by up to a half at random, so that callers who lost a server together return apart.
+var pauses = [...]time.Duration{10 * time.Millisecond, 40 * time.Millisecond, 160 * time.Millisecond}
+
+// repeat asks again where the reply was lost, as long as ctx lasts and within what the call says. It leaves to the
+// caller what was not sent at all. Once a reply has been lost, only a reply can tell the outcome: no later error does.
+func (c *Client) repeat(ctx *bounded, call call) (any, error) {
+	began := time.Now()
+	reply, err := c.attempt(ctx, call)
+	first, last, n := err, err, 0
+	if !lost(first) {
+		return reply, err
+	}
+	for _, pause := range pauses {
+		pause -= rand.N(pause / 2)
+		if call.within > 0 && time.Since(began)+pause > call.within || !sleep(ctx, pause) {
+			break
+		}
+		n++
+		if reply, last = c.attempt(ctx, call); last == nil {
+			return reply, nil
+		}
+		if !errors.Is(last, ErrUnavailable) {
+			break
+		}
+	}
+	return nil, lostAgain(ctx, first, last, n)
+}
+
+// sleep waits for d, or returns false because ctx has ended.
+func sleep(ctx *bounded, d time.Duration) bool {
+	timer := time.NewTimer(min(d, time.Until(ctx.deadline)))
+	defer timer.Stop()
+	select {
+	case <-ctx.Context.Done():
+		return false
+	case <-timer.C:
+		return ended(ctx) == nil
+	}
+}
+
+// fail makes the error. It also has a cluster client look for the new primaries after a failed connection: it does so
+// itself only for commands that it repeats, and else waits for its next periodic reload.
+func (c *Client) fail(ctx context.Context, call call, err error, written bool) error {
+	e := newError(ctx, call.verb, call.keys, err, written)
+	if e.Code == "" {
+		if cluster, ok := c.rdb.(interface{ ReloadState(context.Context) }); ok {
+			cluster.ReloadState(ctx)
+		}
+	}
+	return e
+}

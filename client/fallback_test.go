@@ -1,0 +1,152 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+)
+
+// outages are errors after which no server has decided.
+var outages = map[string]error{
+	"no connection": redis.ErrPoolTimeout, "a lost reply": io.EOF, "loading": answered("LOADING Redis is loading the dataset in memory"),
+	"no library": answered("ERR Function not found"), "no rights": answered("NOPERM no"), "another error": answered("ERR something else"),
+}
+
+func TestFallback(t *testing.T) {
+	ctx := t.Context()
+	one := client.Request{Keys: []string{"k"}, Limits: []client.Limit{"5/m"}}
+	upTo := one
+	upTo.Costs, upTo.UpTo = []int64{3}, true
+	upToNone := upTo
+	upToNone.Costs = []int64{0}
+	open, closed := client.FailOpen, client.FailClosed
+	let := client.Result{Allowed: true, Source: client.SourcePolicy, Index: 1}
+	letThree := let
+	letThree.Taken = 3
+	deny := client.Result{RetryAfter: time.Second, Source: client.SourcePolicy, Index: 1}
+	for _, tt := range []struct {
+		name     string
+		client   client.Fallback
+		call     client.Fallback
+		req      client.Request
+		want     client.Result
+		wantsErr bool
+	}{
+		{"none", client.Fallback{}, client.Fallback{}, one, client.Result{}, true},
+		{"an error, said so", client.ReturnError, client.Fallback{}, one, client.Result{}, true},
+		{"open", open, client.Fallback{}, one, let, false},
+		{"open, up to", open, client.Fallback{}, upTo, letThree, false},
+		{"open, up to none", open, client.Fallback{}, upToNone, client.Result{Source: client.SourcePolicy, Index: 1}, false},
+		{"closed", closed, client.Fallback{}, one, deny, false},
+		{"closed, up to", closed, client.Fallback{}, upTo, deny, false},
+		{"the call's own, open", closed, open, one, let, false},
+		{"the call's own, closed", open, closed, one, deny, false},
+		{"the call's own, an error", open, client.ReturnError, one, client.Result{}, true},
+		{"the call's own, and no client's", client.Fallback{}, open, one, let, false},
+	} {
+		for why, err := range outages {
+			var opts []client.Option
+			if tt.client != (client.Fallback{}) {
+				opts = append(opts, client.WithFallback(tt.client))
+			}
+			c := newClient(t, &fake{err: err, sent: true}, opts...)
+			tt.req.Fallback = tt.call
+			got, gotErr := c.Take(ctx, tt.req)
+			name := tt.name + ", " + why
+			if tt.wantsErr {
+				if !errors.Is(gotErr, err) {
+					t.Errorf("%s: %+v, %v", name, got, gotErr)
+				}
+				continue
+			}
+			var e *client.Error
+			if !errors.As(got.Err, &e) || !errors.Is(got.Err, err) || e.Op != "take" {
+				t.Errorf("%s: says %v, which is not the reason", name, got.Err)
+			}
+			got.Err = nil
+			wantResult(t, name, got, gotErr, tt.want)
+		}
+	}
+}
+
+// Who asks for what no server would take is told so, whatever the fallback.
+func TestNobodyIsLetInByARefusedArgument(t *testing.T) {
+	ctx := t.Context()
+	for _, f := range []client.Fallback{client.FailOpen, client.FailClosed} {
+		for reply, class := range map[string]error{
+			"RATELIMIT BADLIMIT no": client.ErrBadLimit, "RATELIMIT BADCOST no": client.ErrBadCost, "RATELIMIT BADKEYS no": client.ErrBadKeys,
+			"RATELIMIT BADARGS no": client.ErrBadArgs, "RATELIMIT BADSTATE no": client.ErrBadState, "RATELIMIT NOPOLICY no": client.ErrNoPolicy,
+			"CROSSSLOT no": client.ErrCrossSlot,
+		} {
+			c := newClient(t, &fake{err: answered(reply), sent: true}, client.WithFallback(f))
+			if got, err := c.Allow(ctx, "k", "5/m"); !errors.Is(err, class) || got != (client.Result{}) {
+				t.Errorf("%s: %+v, %v", reply, got, err)
+			}
+		}
+		// Without a server, what can be seen to be wrong without reading a limit.
+		down := newClient(t, &fake{err: redis.ErrPoolTimeout}, client.WithFallback(f))
+		for _, tt := range []struct {
+			req  client.Request
+			want string
+		}{
+			{client.Request{Limits: []client.Limit{"5/m"}}, "BADKEYS there is no key"},
+			{client.Request{Keys: []string{""}, Limits: []client.Limit{"5/m"}}, "BADKEYS key 1 is empty"},
+			{client.Request{Keys: []string{"k"}}, "BADLIMIT there is no limit"},
+			{client.Request{Keys: []string{"k"}, Limits: []client.Limit{""}}, "BADLIMIT limit 1 is empty"},
+			{client.Request{Keys: []string{"k"}, Limits: []client.Limit{"once"}}, `BADLIMIT "once" is the name of an option`},
+			{client.Request{Keys: []string{"k", "l"}, Limits: []client.Limit{"5/m"}}, "BADKEYS 2 keys and 1 limits"},
+			{client.Request{Keys: []string{"k"}, Limits: []client.Limit{"5/m", "@p"}}, "BADKEYS 1 keys and 2 limits"},
+			{client.Request{Keys: []string{"k"}, Limits: []client.Limit{"5/m"}, Costs: []int64{-1}}, "BADCOST -1"},
+			{client.Request{Keys: []string{"k"}, Limits: []client.Limit{"5/m"}, Costs: []int64{1<<53 + 1}}, "BADCOST 9007199254740993"},
+			{client.Request{Keys: []string{"k"}, Limits: []client.Limit{"5/m"}, Costs: []int64{1, 2}}, "BADARGS 2 costs for 1 keys"},
+		} {
+			got, err := down.Take(ctx, tt.req)
+			if err == nil || !strings.Contains(err.Error(), tt.want) || got != (client.Result{}) {
+				t.Errorf("%+v: %+v, %v\nwant %s", tt.req, got, err, tt.want)
+			}
+		}
+		policy := client.Request{Keys: []string{"k", "l"}, Limits: []client.Limit{"@p"}, Costs: []int64{0}}
+		if got, err := down.Take(ctx, policy); err != nil || got.Source != client.SourcePolicy {
+			t.Errorf("a policy of two keys: %+v, %v", got, err)
+		}
+	}
+}
+
+// Nobody waits any more for the decision of a context that was cancelled, and none is due to one that had ended before.
+func TestNoFallbackForAContextThatEnded(t *testing.T) {
+	expired, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Hour))
+	defer cancel()
+	c := newClient(t, &fake{err: redis.ErrPoolTimeout}, client.WithFallback(client.FailOpen))
+	if got, err := c.Allow(expired, "k", "5/m"); !errors.Is(err, context.DeadlineExceeded) || got.Allowed {
+		t.Errorf("expired before: %+v, %v", got, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	c = newClient(t, &fake{err: io.EOF, sent: true, after: func(int) { cancel() }}, client.WithFallback(client.FailOpen))
+	if got, err := c.Allow(ctx, "k", "5/m"); !errors.Is(err, context.Canceled) || got.Allowed {
+		t.Errorf("cancelled meanwhile: %+v, %v", got, err)
+	}
+	// A deadline that ends meanwhile is what a fallback is for.
+	c = newClient(t, &fake{hangs: true, err: io.EOF, sent: true}, client.WithFallback(client.FailOpen), client.WithTimeout(time.Millisecond))
+	if got, err := c.Allow(t.Context(), "k", "5/m"); err != nil || !got.Allowed || !errors.Is(got.Err, context.DeadlineExceeded) {
+		t.Errorf("expired meanwhile: %+v, %v", got, err)
+	}
+}
+
+// Other calls than those that take have no fallback: what they say or do cannot be replaced.
+func TestNoFallbackOfOtherCalls(t *testing.T) {
+	c := newClient(t, &fake{err: redis.ErrPoolTimeout}, client.WithFallback(client.FailOpen))
+	for name, call := range everyCall(t.Context(), c, "k") {
+		err := call()
+		takes := name == "Allow" || name == "AllowN" || name == "AllowAtMost" || strings.HasPrefix(name, "Take")
+		if takes == (err != nil) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
