@@ -1,0 +1,227 @@
+package httplimit
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"strings"
+)
+
+// AddressOption says how [Address] finds the client's address.
+type AddressOption func(*addresses) error
+
+type addresses struct {
+	trusted     []netip.Prefix
+	trustedUnix bool
+	forwarded   bool
+	ipv6Bits    int
+}
+
+// TrustedProxies names the proxies in front of the server, as networks or addresses: "10.0.0.0/8", "2001:db8::1", and "unix:"
+// for those that connect over a Unix socket. What others write into X-Forwarded-For is not read.
+func TrustedProxies(networks ...string) AddressOption {
+	return func(a *addresses) error {
+		for _, text := range networks {
+			if text == "unix:" {
+				a.trustedUnix = true
+				continue
+			}
+			network, err := netip.ParsePrefix(text)
+			if addr, err2 := netip.ParseAddr(text); err2 == nil && addr.Zone() == "" {
+				network, err = netip.PrefixFrom(addr, addr.BitLen()), nil
+			}
+			switch {
+			case err != nil:
+				return fmt.Errorf("TrustedProxies: %q is no network; write an address, unix: or one such as 10.0.0.0/8", text)
+			case network.Addr().Is4In6():
+				return fmt.Errorf("TrustedProxies: %q is an IPv4 network written as IPv6; write it as IPv4, such as 10.0.0.0/8", text)
+			}
+			a.trusted = append(a.trusted, network)
+		}
+		return nil
+	}
+}
+
+// ReadForwarded has [Address] read the field Forwarded (RFC 7239) where it would read X-Forwarded-For. It is for proxies
+// that write Forwarded. Only one of the two is ever read, since a proxy hands on the other one as the client forged it.
+func ReadForwarded() AddressOption {
+	return func(a *addresses) error {
+		a.forwarded = true
+		return nil
+	}
+}
+
+// IPv6Prefix counts all IPv6 addresses of a network of this size as one, as in IPv6Prefix(64): a household or a rented
+// machine has at least a /64, and could otherwise take a new address for each request.
+func IPv6Prefix(bits int) AddressOption {
+	return func(a *addresses) error {
+		if bits < 1 || bits > 128 {
+			return fmt.Errorf("IPv6Prefix(%d); give the size of a network, from 1 to 128, such as 64", bits)
+		}
+		a.ipv6Bits = bits
+		return nil
+	}
+}
+
+// Address counts a request under the address of its client: "address=203.0.113.7". Without options that is who opened the
+// connection ([http.Request.RemoteAddr]).
+//
+// Behind proxies, give [TrustedProxies]. Then X-Forwarded-For is read from its right end, where the nearest proxy wrote,
+// on to the first address that is not a trusted proxy's. What stands further left is the client's own word, and changes
+// nothing. Where an entry on the way cannot be read, the request counts under the proxy that wrote it.
+//
+// A port and an IPv6 zone are left out, and an IPv4 address written as IPv6 (::ffff:203.0.113.7) is the IPv4 address.
+func Address(opts ...AddressOption) Key {
+	a := &addresses{ipv6Bits: 128}
+	for _, opt := range opts {
+		if opt == nil {
+			return Key{err: errors.New("an option of Address is nil; leave it out")}
+		}
+		if err := opt(a); err != nil {
+			return Key{err: err}
+		}
+	}
+	return Key{of: func(r *http.Request) (string, error) {
+		addr, err := a.client(r)
+		if err != nil {
+			return "", err
+		}
+		if addr.Is6() && a.ipv6Bits < 128 {
+			network, err := addr.Prefix(a.ipv6Bits)
+			return "address=" + network.String(), err
+		}
+		return "address=" + addr.String(), nil
+	}}
+}
+
+// mostProxies bounds how many entries are read; more trusted proxies in a row are none.
+const mostProxies = 64
+
+// client returns the address of the client.
+func (a *addresses) client(r *http.Request) (netip.Addr, error) {
+	addr, known := parseAddr(r.RemoteAddr)
+	if known && !a.trusts(addr) {
+		return addr, nil
+	}
+	if !known && !a.trustedUnix {
+		return addr, fmt.Errorf("httplimit.Address: the connection is from %q, which is no address; over a Unix socket, give TrustedProxies(\"unix:\")", r.RemoteAddr)
+	}
+	name, cut, read := "X-Forwarded-For", cutLast, parseAddr
+	if a.forwarded {
+		name, cut, read = "Forwarded", cutLastElement, parseForwarded
+	}
+	lines := r.Header.Values(name)
+	for range mostProxies {
+		if len(lines) == 0 {
+			break
+		}
+		rest, entry, more := cut(lines[len(lines)-1])
+		if more {
+			lines = append(lines[:len(lines)-1:len(lines)-1], rest)
+		} else {
+			lines = lines[:len(lines)-1]
+		}
+		next, ok := read(strings.Trim(entry, " \t"))
+		if !ok {
+			break
+		}
+		if addr, known = next, true; !a.trusts(addr) {
+			break
+		}
+	}
+	if !known {
+		return addr, fmt.Errorf("httplimit.Address: the proxy at the Unix socket sent no address in %s; have it do so", name)
+	}
+	return addr, nil
+}
+
+func (a *addresses) trusts(addr netip.Addr) bool {
+	for _, network := range a.trusted {
+		if network.Contains(addr) {
+			return true
+		}
+	}
+	return false
+}
+
+// cutLast cuts a list before its last entry.
+func cutLast(list string) (rest, entry string, more bool) {
+	if i := strings.LastIndexByte(list, ','); i >= 0 {
+		return list[:i], list[i+1:], true
+	}
+	return "", list, false
+}
+
+// cutLastElement is cutLast for a list whose entries may hold commas in quotes. It reads from the right as well: a client
+// that opens a quote and never ends it must not hide what a proxy wrote after it.
+func cutLastElement(list string) (rest, element string, more bool) {
+	quoted := false
+	for i := len(list) - 1; i >= 0; i-- {
+		switch {
+		case list[i] == '"' && !escaped(list, i):
+			quoted = !quoted
+		case list[i] == ',' && !quoted:
+			return list[:i], list[i+1:], true
+		}
+	}
+	return "", list, false
+}
+
+// escaped tells whether an odd number of backslashes stands before byte i.
+func escaped(text string, i int) bool {
+	n := 0
+	for i--; i >= 0 && text[i] == '\\'; i-- {
+		n++
+	}
+	return n%2 == 1
+}
+
+// parseForwarded reads the address in an element of Forwarded, as in `for="[2001:db8::1]:4711";proto=https`.
+func parseForwarded(element string) (addr netip.Addr, ok bool) {
+	for pair := range strings.SplitSeq(element, ";") {
+		name, value, _ := strings.Cut(strings.Trim(pair, " \t"), "=")
+		if !strings.EqualFold(name, "for") {
+			continue
+		}
+		if ok {
+			return addr, false // twice
+		}
+		if len(value) >= 2 && value[0] == '"' && value[len(value)-1] == '"' {
+			value = value[1 : len(value)-1]
+		}
+		if addr, ok = parseAddr(value); !ok {
+			return addr, false
+		}
+	}
+	return addr, ok
+}
+
+// longestAddr is above the length of any address with its port and a zone.
+const longestAddr = 128
+
+// parseAddr reads an address, with or without a port and brackets. The zone is dropped, and a mapped address is the IPv4
+// address.
+func parseAddr(text string) (netip.Addr, bool) {
+	if len(text) > longestAddr {
+		return netip.Addr{}, false
+	}
+	addr, err := netip.ParseAddr(text)
+	if err != nil {
+		if inner, ok := strings.CutPrefix(text, "["); ok {
+			if inner, ok = strings.CutSuffix(inner, "]"); ok {
+				addr, err = netip.ParseAddr(inner)
+				if err == nil && addr.Is4() {
+					return netip.Addr{}, false
+				}
+				return addr.WithZone("").Unmap(), err == nil
+			}
+		}
+		var with netip.AddrPort
+		if with, err = netip.ParseAddrPort(text); err != nil {
+			return netip.Addr{}, false
+		}
+		addr = with.Addr()
+	}
+	return addr.WithZone("").Unmap(), true
+}

@@ -1,0 +1,147 @@
+package httplimit_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/client/httplimit"
+	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/functions"
+)
+
+// exampleLimiter is a client of a server that holds the library, and whose clock stands still.
+func exampleLimiter() (limiter *client.Client, stop func()) {
+	server, err := embedded.Start(embedded.WithLibrary(functions.Source()), embedded.WithTime(noon))
+	if err != nil {
+		panic(err)
+	}
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	limiter, err = client.New(rdb)
+	if err != nil {
+		panic(err)
+	}
+	return limiter, func() {
+		_ = rdb.Close()
+		_ = server.Close()
+	}
+}
+
+// ask sends a request, and prints the response.
+func ask(h http.Handler, from, forwardedFor string) {
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	r.RemoteAddr = from
+	if forwardedFor != "" {
+		r.Header.Set("X-Forwarded-For", forwardedFor)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	fmt.Println(w.Code, w.Header().Get("RateLimit"), "Retry-After:"+w.Header().Get("Retry-After"))
+}
+
+func hello(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") }
+
+func ExampleNew() {
+	limiter, stop := exampleLimiter()
+	defer stop()
+	limit, err := httplimit.New(limiter, "api", "2/m", httplimit.Address())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/", limit(http.HandlerFunc(hello)))
+	for range 3 {
+		ask(mux, "203.0.113.7:1234", "")
+	}
+	// Output:
+	// 200 "api";r=1;t=30 Retry-After:
+	// 200 "api";r=0;t=60 Retry-After:
+	// 429 "api";r=0;t=30 Retry-After:30
+}
+
+// Behind a proxy the client's address is in X-Forwarded-For. What the client wrote there itself changes nothing.
+func ExampleAddress() {
+	limiter, stop := exampleLimiter()
+	defer stop()
+	key := httplimit.Address(httplimit.TrustedProxies("10.0.0.0/8"), httplimit.IPv6Prefix(64))
+	limit, err := httplimit.New(limiter, "api", "2/m", key)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	handler := limit(http.HandlerFunc(hello))
+	ask(handler, "10.0.0.1:1234", "2001:db8::1")
+	ask(handler, "10.0.0.1:1234", "198.51.100.1, 2001:db8::2")
+	ask(handler, "10.0.0.1:1234", "203.0.113.7")
+	// Output:
+	// 200 "api";r=1;t=30 Retry-After:
+	// 200 "api";r=0;t=60 Retry-After:
+	// 200 "api";r=1;t=30 Retry-After:
+}
+
+// What a request costs is known once it is served: take the most at first, and give back.
+func ExampleChargeOf() {
+	limiter, stop := exampleLimiter()
+	defer stop()
+	limit, err := httplimit.New(limiter, "rows", "10000/h", httplimit.Address(),
+		httplimit.WithRequest(func(_ *http.Request, req *client.Request) error {
+			req.Costs = []int64{1000} // the most rows of a page
+			return nil
+		}))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	handler := limit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		rows := int64(120)
+		if err := httplimit.ChargeOf(r.Context(), "rows").Refund(r.Context(), 1000-rows); err != nil {
+			fmt.Println(err)
+		}
+		fmt.Fprintln(w, rows, "rows")
+	}))
+	ask(handler, "203.0.113.7:1234", "")
+	// Output:
+	// 200 "rows";r=9880;t=44 Retry-After:
+}
+
+// The limit depends on who asks, and its window is stated for clients that plan ahead.
+func ExampleWithPolicies() {
+	limiter, stop := exampleLimiter()
+	defer stop()
+	tenant := httplimit.Func("tenant", func(r *http.Request) (string, error) {
+		name, _ := r.Context().Value(tenantKey{}).(string)
+		return name, nil
+	})
+	limit, err := httplimit.New(limiter, "free", "60/m", tenant,
+		httplimit.WithRequest(func(r *http.Request, req *client.Request) error {
+			if r.Context().Value(tenantKey{}) == "acme" {
+				req.Limits = []client.Limit{"1000/m"}
+			}
+			return nil
+		}),
+		httplimit.WithPolicies(
+			httplimit.Policy{Name: "free", Limit: "60/m", Quota: 60, Window: time.Minute},
+			httplimit.Policy{Name: "paid", Limit: "1000/m", Quota: 1000, Window: time.Minute},
+		))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, name := range []string{"smith", "acme"} {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		w := httptest.NewRecorder()
+		limit(http.HandlerFunc(hello)).ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), tenantKey{}, name)))
+		fmt.Println(name, w.Header().Get("RateLimit-Policy"), w.Header().Get("RateLimit"))
+	}
+	// Output:
+	// smith "free";q=60;w=60 "free";r=59;t=59
+	// acme "paid";q=1000;w=60 "paid";r=999;t=60
+}
+
+type tenantKey struct{}

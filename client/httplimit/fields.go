@@ -1,0 +1,168 @@
+package httplimit
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/dunglas/httpsfv"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+)
+
+// Policy says what the field RateLimit-Policy states of a limit, or of one rate of it. See [WithPolicies].
+type Policy struct {
+	Name   string        // as in "hourly"
+	Limit  client.Limit  // the limit as it is asked for, as in "10/s burst=20, 1000/h" or "@api"
+	Quota  int64         // q: the most that the rate lets through at once, its burst or n; what Result.Limit says where it binds
+	Window time.Duration // w: the time in which that much comes back; a part of a second is rounded up
+}
+
+// WithPolicies names limits and states their windows. A limit of several rates has a Policy for each, and a middleware
+// whose limit depends on the request, as by [WithRequest], has those of each limit:
+//
+//	httplimit.WithPolicies(
+//		httplimit.Policy{Name: "burst", Limit: "10/s burst=20, 1000/h", Quota: 20, Window: 2 * time.Second},
+//		httplimit.Policy{Name: "hourly", Limit: "10/s burst=20, 1000/h", Quota: 1000, Window: time.Hour},
+//	)
+//
+// Policies of the limit that decided are listed in RateLimit-Policy, and the one whose Quota is the decision's is named in
+// RateLimit. If none has that Quota, they are out of date, and the fields are as without them.
+func WithPolicies(policies ...Policy) Option {
+	return func(m *middleware) error {
+		if m.policies == nil {
+			m.policies = map[client.Limit][]Policy{}
+		}
+		for _, p := range policies {
+			if err := checkName(p.Name); err != nil {
+				return err
+			}
+			same := func(other Policy) bool { return other.Name == p.Name || other.Quota == p.Quota }
+			switch {
+			case p.Limit == "":
+				return fmt.Errorf("policy %q has no limit; give the text that is asked for, such as 100/m", p.Name)
+			case p.Quota < 1 || p.Window <= 0:
+				return fmt.Errorf("policy %q has the quota %d and the window %v; give both, such as 100 and time.Minute", p.Name, p.Quota, p.Window)
+			case slices.ContainsFunc(m.policies[p.Limit], same):
+				return fmt.Errorf("policy %q has the name or the quota of another one of %q; one of both is wrong", p.Name, p.Limit)
+			}
+			m.policies[p.Limit] = append(m.policies[p.Limit], p)
+		}
+		return nil
+	}
+}
+
+// checkName refuses what a String of a structured field, or a key, could not have.
+func checkName(name string) error {
+	if name == "" || len(name) > 64 {
+		return fmt.Errorf("the name %.80q has %d bytes; give 1 to 64", name, len(name))
+	}
+	for _, c := range []byte(name) {
+		if c <= ' ' || c >= 0x7f || c == '|' || c == '{' || c == '}' || c == '"' || c == '\\' {
+			return fmt.Errorf("the name %q holds %q; use letters, digits and - _ . : /", name, c)
+		}
+	}
+	return nil
+}
+
+// bindingLimit is the limit that decided.
+func bindingLimit(req client.Request, result client.Result) client.Limit {
+	switch i := result.Index - 1; {
+	case len(req.Limits) == 1:
+		return req.Limits[0]
+	case len(req.Limits) == len(req.Keys) && i >= 0 && i < len(req.Limits):
+		return req.Limits[i]
+	}
+	return "" // policies that stand for several limits each
+}
+
+// policyOf is the name of what decided, and those policies that name it, none if none does.
+func (m *middleware) policyOf(req client.Request, result client.Result) (string, []Policy) {
+	policies := m.policies[bindingLimit(req, result)]
+	for _, p := range policies {
+		if p.Quota == result.Limit {
+			return p.Name, policies
+		}
+	}
+	return m.name, nil
+}
+
+// fields are the response fields of one middleware, which may be written again until the response begins.
+type fields struct {
+	*middleware
+	header http.Header
+	at     [2]int // the place of our line among those of RateLimit-Policy and RateLimit
+}
+
+const (
+	policyField = "Ratelimit-Policy" // as http.Header has them
+	limitField  = "Ratelimit"
+)
+
+func (m *middleware) newFields(header http.Header) *fields {
+	f := &fields{middleware: m, header: header, at: [2]int{len(header[policyField]), len(header[limitField])}}
+	header.Add(policyField, "")
+	header.Add(limitField, "")
+	return f
+}
+
+// set writes the fields for a decision.
+func (f *fields) set(req client.Request, result client.Result) {
+	name, policies := f.policyOf(req, result)
+	if policies == nil {
+		policies = []Policy{{Name: name, Quota: result.Limit}}
+	}
+	var list httpsfv.List
+	reset := seconds(result.ResetAfter)
+	for _, p := range policies {
+		q := item(p.Name, "q", p.Quota)
+		if p.Window > 0 {
+			q.Params.Add("w", integer(seconds(p.Window)))
+			if p.Name == name { // see the comment of the package on t
+				reset = max(reset, sustainable(p, result.Remaining))
+			}
+		}
+		list = append(list, q)
+	}
+	f.put(policyField, f.at[0], list)
+
+	r := item(name, "r", result.Remaining)
+	switch {
+	case result.Allowed:
+		r.Params.Add("t", integer(reset))
+	case result.RetryAfter != client.Never: // no later than Retry-After says
+		r.Params.Add("t", integer(seconds(result.RetryAfter)))
+	}
+	f.put(limitField, f.at[1], httpsfv.List{r})
+
+	if f.xHeaders {
+		f.header.Set("X-Ratelimit-Limit", strconv.FormatInt(result.Limit, 10))
+		f.header.Set("X-Ratelimit-Remaining", strconv.FormatInt(result.Remaining, 10))
+		f.header.Set("X-Ratelimit-Reset", strconv.FormatInt(time.Now().Add(result.ResetAfter+time.Second-1).Unix(), 10))
+	}
+}
+
+// sustainable is in how many seconds n come back at the rate of p.
+func sustainable(p Policy, n int64) int64 {
+	return seconds(time.Duration(float64(p.Window) * (float64(min(n, p.Quota)) / float64(p.Quota))))
+}
+
+// put writes a list in place of our line. Names and numbers were checked, so that it can always be written; and handlers
+// that took our line away have their way.
+func (f *fields) put(field string, at int, list httpsfv.List) {
+	text, err := httpsfv.Marshal(list)
+	if lines := f.header[field]; err == nil && at < len(lines) {
+		lines[at] = text
+	}
+}
+
+func item(name, parameter string, n int64) httpsfv.Item {
+	i := httpsfv.NewItem(name)
+	i.Params.Add(parameter, integer(n))
+	return i
+}
+
+// integer is n as an Integer of a structured field, which has at most 15 digits.
+func integer(n int64) int64 { return max(0, min(n, 999_999_999_999_999)) }

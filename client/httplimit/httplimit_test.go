@@ -1,0 +1,251 @@
+package httplimit_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/client/httplimit"
+	"github.com/ratelimit-functions/ratelimit/functions"
+)
+
+func TestAllowedAndDenied(t *testing.T) {
+	limiter, server := newLimiter(t)
+	handler := newHandler(t, limiter, "2/m", httplimit.Address(), ok)
+	for i, want := range []string{`"api";r=1;t=30`, `"api";r=0;t=60`} {
+		response := serve(handler, get("/"))
+		checkStatus(t, response, http.StatusOK)
+		checkField(t, response, "RateLimit-Policy", `"api";q=2`)
+		checkField(t, response, "RateLimit", want)
+		checkField(t, response, "Retry-After", "")
+		if i == 0 {
+			checkField(t, response, "X-RateLimit-Limit", "")
+		}
+	}
+	server.Advance(500 * time.Millisecond) // 29.5 s are left, which is 30 in seconds
+	response := serve(handler, get("/"))
+	checkStatus(t, response, http.StatusTooManyRequests)
+	checkField(t, response, "RateLimit-Policy", `"api";q=2`)
+	checkField(t, response, "RateLimit", `"api";r=0;t=30`)
+	checkField(t, response, "Retry-After", "30")
+	want := map[string]any{
+		"type":              "https://iana.org/assignments/http-problem-types#quota-exceeded",
+		"title":             "Request cannot be satisfied as assigned quota has been exceeded",
+		"status":            429.0,
+		"detail":            "try again in 30 s",
+		"violated-policies": []any{"api"},
+	}
+	if got := body(t, response); fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	server.Advance(29500 * time.Millisecond)
+	checkStatus(t, serve(handler, get("/")), http.StatusOK)
+}
+
+// A request that no wait helps is told none.
+func TestNever(t *testing.T) {
+	limiter, _ := newLimiter(t)
+	five := func(_ *http.Request, req *client.Request) error { req.Costs = []int64{5}; return nil }
+	response := serve(newHandler(t, limiter, "2/m", httplimit.Address(), ok, httplimit.WithRequest(five)), get("/"))
+	checkStatus(t, response, http.StatusTooManyRequests)
+	checkField(t, response, "Retry-After", "")
+	checkField(t, response, "RateLimit", `"api";r=2`)
+	if got := body(t, response)["detail"]; got != "the request asks for more than its limit ever allows" {
+		t.Error(got)
+	}
+}
+
+func TestXHeaders(t *testing.T) {
+	limiter, _ := newLimiter(t)
+	handler := newHandler(t, limiter, "2/m", httplimit.Address(), ok, httplimit.WithXHeaders())
+	before := time.Now()
+	response := serve(handler, get("/"))
+	after := time.Now()
+	checkField(t, response, "X-RateLimit-Limit", "2")
+	checkField(t, response, "X-RateLimit-Remaining", "1")
+	reset, err := strconv.ParseInt(response.Header.Get("X-RateLimit-Reset"), 10, 64)
+	if at := time.Unix(reset, 0); err != nil || at.Before(before.Add(30*time.Second)) || at.After(after.Add(31*time.Second)) {
+		t.Errorf("%v, %v, want 30 s from %v", at, err, before)
+	}
+}
+
+func TestSkip(t *testing.T) {
+	limiter, _ := newLimiter(t)
+	handler := newHandler(t, limiter, "100/d", httplimit.Address(), ok, httplimit.SkipMethods("HEAD", "OPTIONS"),
+		httplimit.SkipPaths("/healthz"), httplimit.Skip(func(r *http.Request) bool { return r.Header.Get("X-Probe") != "" }))
+	for _, tt := range []struct {
+		method, path string
+		skipped      bool
+	}{
+		{"GET", "/", false}, {"POST", "/", false}, {"HEAD", "/", true}, {"OPTIONS", "/", true}, {"GET", "/healthz", true}, {"GET", "/healthz/x", false},
+		{"get", "/", false},
+	} {
+		r := get(tt.path)
+		r.Method = tt.method
+		before := used(t, limiter, "api|address=192.0.2.1")
+		response := serve(handler, r)
+		checkStatus(t, response, http.StatusOK)
+		if skipped := used(t, limiter, "api|address=192.0.2.1") == before; skipped != tt.skipped || skipped != (response.Header.Get("RateLimit") == "") {
+			t.Errorf("%s %s: skipped: %t, want %t; header %v", tt.method, tt.path, skipped, tt.skipped, response.Header)
+		}
+	}
+	if response := serve(handler, get("/", "X-Probe", "1")); response.Header.Get("RateLimit") != "" {
+		t.Error("counted what Skip leaves out")
+	}
+}
+
+// The request says the limit, the cost, and whether it is limited at all.
+func TestWithRequest(t *testing.T) {
+	limiter, _ := newLimiter(t)
+	handler := newHandler(t, limiter, "2/m", httplimit.Address(), ok, httplimit.WithRequest(func(r *http.Request, req *client.Request) error {
+		switch r.Header.Get("X-Plan") {
+		case "paid":
+			req.Limits, req.Costs = []client.Limit{"100/m"}, []int64{10}
+		case "staff":
+			req.Keys = nil
+		case "none":
+			return fmt.Errorf("%w: no plan", httplimit.ErrNoKey)
+		}
+		return nil
+	}))
+	checkField(t, serve(handler, get("/", "X-Plan", "paid")), "RateLimit", `"api";r=90;t=6`)
+	response := serve(handler, get("/", "X-Plan", "staff"))
+	checkStatus(t, response, http.StatusOK)
+	checkField(t, response, "RateLimit", "")
+	checkStatus(t, serve(handler, get("/", "X-Plan", "none")), http.StatusBadRequest)
+}
+
+// A policy of several limits, deployed with the library: the one that denies is named.
+func TestPolicyOfSeveralLimits(t *testing.T) {
+	limiter, _ := newLimiter(t, functions.Policy{Name: "calc", Limits: []functions.PolicyLimit{{Key: "resource", Limit: "10/m"}, {Key: "consumer", Limit: "1/m"}}})
+	handler := newHandler(t, limiter, "@calc", httplimit.Address(), ok,
+		httplimit.WithRequest(func(_ *http.Request, req *client.Request) error {
+			req.Keys = append([]string{"calc"}, req.Keys...)
+			return nil
+		}),
+		httplimit.WithPolicies(
+			httplimit.Policy{Name: "resource", Limit: "@calc", Quota: 10, Window: time.Minute},
+			httplimit.Policy{Name: "consumer", Limit: "@calc", Quota: 1, Window: time.Minute},
+		))
+	checkField(t, serve(handler, get("/")), "RateLimit", `"consumer";r=0;t=60`)
+	response := serve(handler, get("/"))
+	checkStatus(t, response, http.StatusTooManyRequests)
+	checkField(t, response, "RateLimit-Policy", `"resource";q=10;w=60, "consumer";q=1;w=60`)
+	if got := fmt.Sprint(body(t, response)["violated-policies"]); got != "[consumer]" {
+		t.Error(got)
+	}
+}
+
+// One middleware in another: both count, each by its own key, and each has its line.
+func TestNested(t *testing.T) {
+	limiter, _ := newLimiter(t)
+	inner := newHandler(t, limiter, "100/d", httplimit.Address(), ok)
+	middleware := must[func(http.Handler) http.Handler](t)(httplimit.New(limiter, "all", "50/h", httplimit.Address()))
+	response := serve(middleware(inner), get("/"))
+	if got := strings.Join(response.Header["Ratelimit"], ", "); got != `"all";r=49;t=72, "api";r=99;t=864` {
+		t.Error(got)
+	}
+	if got := strings.Join(response.Header["Ratelimit-Policy"], ", "); got != `"all";q=50, "api";q=100` {
+		t.Error(got)
+	}
+}
+
+func TestWithoutADecision(t *testing.T) {
+	limiter, server := newLimiter(t)
+	var found []error
+	note := httplimit.OnError(func(_ *http.Request, err error) { found = append(found, err) })
+	passing := newHandler(t, limiter, "100/d", httplimit.Address(), ok, note)
+	refusing := newHandler(t, limiter, "100/d", httplimit.Address(), ok, note, httplimit.RefuseOnError(1500*time.Millisecond))
+	wrong := newHandler(t, limiter, "100/x", httplimit.Address(), ok, note)
+	checkStatus(t, serve(wrong, get("/")), http.StatusOK)
+	if len(found) != 1 || !errors.Is(found[0], client.ErrBadLimit) {
+		t.Errorf("of a wrong limit: %v", found)
+	}
+
+	_ = server.Close()
+	response := serve(passing, get("/"))
+	checkStatus(t, response, http.StatusOK)
+	checkField(t, response, "RateLimit", "")
+	response = serve(refusing, get("/"))
+	checkStatus(t, response, http.StatusServiceUnavailable)
+	checkField(t, response, "Retry-After", "2")
+	checkField(t, response, "RateLimit", "")
+	if got := body(t, response); fmt.Sprint(got) != "map[detail:whether the request is within its limit could not be found out status:503 title:Service Unavailable]" {
+		t.Error(got)
+	}
+	if len(found) != 3 || !errors.Is(found[1], client.ErrUnavailable) || !errors.Is(found[2], client.ErrUnavailable) {
+		t.Errorf("%v", found)
+	}
+
+	// Who has gone is not worth an alarm.
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	checkStatus(t, serve(refusing, get("/").WithContext(ctx)), http.StatusServiceUnavailable)
+	if len(found) != 3 {
+		t.Errorf("told of a client that has gone: %v", found[3:])
+	}
+}
+
+// Without OnError one line in a second is logged, however many requests there are.
+func TestLog(t *testing.T) {
+	limiter, _ := newLimiter(t)
+	var log bytes.Buffer
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	t.Cleanup(func() { slog.SetDefault(before) })
+	handler := newHandler(t, limiter, "100/x", httplimit.Address(), ok)
+	began := time.Now()
+	for range 20 {
+		checkStatus(t, serve(handler, get("/")), http.StatusOK)
+	}
+	most := 1 + int(time.Since(began)/time.Second)
+	if got := strings.Count(log.String(), "the unit of the period"); got < 1 || got > most {
+		t.Errorf("%d lines, want 1 to %d: %s", got, most, log.String())
+	}
+}
+
+func TestDelay(t *testing.T) {
+	limiter, _ := newLimiter(t)
+	var began time.Time
+	var waited time.Duration
+	note := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { waited = time.Since(began) })
+	delaying := newHandler(t, limiter, "leaky_bucket 20/s burst=3", httplimit.Address(), note, httplimit.Delay())
+	for _, want := range []time.Duration{0, 50 * time.Millisecond, 100 * time.Millisecond} { // the server's clock stands
+		began = time.Now()
+		checkStatus(t, serve(delaying, get("/")), http.StatusOK)
+		if waited < want {
+			t.Errorf("waited for %v, want %v at least", waited, want)
+		}
+	}
+	checkStatus(t, serve(delaying, get("/")), http.StatusTooManyRequests)
+
+	// Whose context ends in the queue does not get to the handler. Without Delay nobody waits.
+	slow := httplimit.Func("queue", func(*http.Request) (string, error) { return "slow", nil })
+	called := 0
+	count := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { called++ })
+	at := newHandler(t, limiter, "leaky_bucket 1/h burst=5", slow, count)
+	serve(at, get("/"))
+	serve(at, get("/"))
+	if called != 2 {
+		t.Errorf("the handler was called %d times, want 2", called)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	response := serve(newHandler(t, limiter, "leaky_bucket 1/h burst=5", slow, count, httplimit.Delay()), get("/").WithContext(ctx))
+	if ctx.Err() == nil {
+		t.Error("it did not wait")
+	}
+	checkStatus(t, response, http.StatusServiceUnavailable)
+	checkField(t, response, "Retry-After", "7200")
+	if called != 2 {
+		t.Error("the handler was called for a request that was refused")
+	}
+}

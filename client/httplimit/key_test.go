@@ -1,0 +1,177 @@
+package httplimit_test
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/client/httplimit"
+)
+
+func hash(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])[:32]
+}
+
+// What each request is counted under, as it stands on the server.
+func TestKeys(t *testing.T) {
+	limiter, server := newLimiter(t)
+	mux := http.NewServeMux()
+	mux.Handle("GET /items/{id}", ok)
+	value := func(v string) httplimit.Key {
+		return httplimit.Func("tenant", func(*http.Request) (string, error) { return v, nil })
+	}
+	long := strings.Repeat("x", 10_000)
+	header, cookie := httplimit.Header("x-api-key"), httplimit.Cookie("sid")
+	for _, tt := range []struct {
+		name    string
+		key     httplimit.Key
+		request *http.Request
+		want    string // "": 400
+	}{
+		{"the address", httplimit.Address(), get("/"), "address=192.0.2.1"},
+		{"a header", header, get("/", "X-Api-Key", "secret"), "header:X-Api-Key~" + hash("secret")},
+		{"a header twice", header, get("/", "X-Api-Key", "one", "X-Api-Key", "two"), "header:X-Api-Key~" + hash("one")},
+		{"a long header", header, get("/", "X-Api-Key", long), "header:X-Api-Key~" + hash(long)},
+		{"no header", header, get("/"), ""},
+		{"an empty header", header, get("/", "X-Api-Key", ""), ""},
+		{"a cookie", cookie, get("/", "Cookie", "a=b; sid=secret; sid=other"), "cookie:sid~" + hash("secret")},
+		{"an empty cookie", cookie, get("/", "Cookie", "sid="), ""},
+		{"no cookie", cookie, get("/", "Cookie", "sid"), ""},
+		{"the pattern of a mux", httplimit.PatternOf(mux), get("/items/7"), "route=GET /items/%7Bid%7D"},
+		{"no pattern of a mux", httplimit.PatternOf(mux), get("/elsewhere"), "route=none"},
+		{"a function", value("acme"), get("/"), "tenant=acme"},
+		{"a function without a value", value(""), get("/"), ""},
+		{"what would be another key", value("a|address=1.2.3.4{b}%7C\r\n\x7fé"), get("/"), "tenant=a%7Caddress=1.2.3.4%7Bb%7D%257C%0D%0A%7Fé"},
+		{"128 bytes", value(long[:128]), get("/"), "tenant=" + long[:128]},
+		{"129 bytes", value(long[:129]), get("/"), "tenant~" + hash(long[:129])},
+		{"two", httplimit.Join(value("acme"), httplimit.Address()), get("/"), "tenant=acme|address=192.0.2.1"},
+		{"one of two", httplimit.Join(httplimit.Address(), header), get("/"), ""},
+		{"the first", httplimit.FirstOf(header, httplimit.Address()), get("/", "X-Api-Key", "secret"), "header:X-Api-Key~" + hash("secret")},
+		{"the second", httplimit.FirstOf(header, httplimit.Address()), get("/"), "address=192.0.2.1"},
+		{"none", httplimit.FirstOf(header, cookie), get("/"), ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if _, err := server.Do("FLUSHALL"); err != nil {
+				t.Fatal(err)
+			}
+			response := serve(newHandler(t, limiter, "100/d", tt.key, ok), tt.request)
+			keys, err := server.Do("KEYS", "*")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tt.want == "" {
+				checkStatus(t, response, http.StatusBadRequest)
+				if detail := body(t, response)["detail"]; !strings.HasPrefix(fmt.Sprint(detail), "the request lacks what it is limited by: no ") {
+					t.Error(detail)
+				}
+				if len(keys.([]any)) != 0 {
+					t.Errorf("counted under %q", keys)
+				}
+				return
+			}
+			checkStatus(t, response, http.StatusOK)
+			if got := fmt.Sprint(keys); got != "[api|"+tt.want+"]" {
+				t.Errorf("counted under %s, want %s", got, tt.want)
+			}
+			for name, lines := range response.Header {
+				if text := fmt.Sprint(name, lines); strings.Contains(text, "secret") || strings.Contains(text, "acme") {
+					t.Errorf("what the client sent is in the response: %s", text)
+				}
+			}
+		})
+	}
+}
+
+func TestPattern(t *testing.T) {
+	limiter, _ := newLimiter(t)
+	handler := newHandler(t, limiter, "100/d", httplimit.Pattern(), ok, httplimit.OnError(func(_ *http.Request, err error) { t.Log(err) }))
+	mux := http.NewServeMux()
+	mux.Handle("/items/{id}", handler)
+	serve(mux, get("/items/1"))
+	serve(mux, get("/items/2"))
+	if got := used(t, limiter, "api|route=/items/%7Bid%7D"); got != 2 {
+		t.Errorf("%d requests counted under the pattern, want 2", got)
+	}
+
+	// Around the mux the pattern is not known: the mistake shows, and is not the client's.
+	var found error
+	handler = newHandler(t, limiter, "100/d", httplimit.Pattern(), mux, httplimit.OnError(func(_ *http.Request, err error) { found = err }))
+	checkStatus(t, serve(handler, get("/items/1")), http.StatusOK)
+	if found == nil || !strings.Contains(found.Error(), "the request has no pattern") {
+		t.Error(found)
+	}
+}
+
+// An error of a function is the server's, and FirstOf does not pass over it.
+func TestKeyThatFails(t *testing.T) {
+	limiter, _ := newLimiter(t)
+	broken := errors.New("no directory of tenants")
+	key := httplimit.FirstOf(httplimit.Func("tenant", func(*http.Request) (string, error) { return "", broken }), httplimit.Address())
+	var found error
+	handler := newHandler(t, limiter, "100/d", key, ok, httplimit.OnError(func(_ *http.Request, err error) { found = err }))
+	checkStatus(t, serve(handler, get("/")), http.StatusOK)
+	if !errors.Is(found, broken) {
+		t.Error(found)
+	}
+	if got := used(t, limiter, "api|address=192.0.2.1"); got != 0 {
+		t.Errorf("%d requests counted under the address", got)
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	limiter, _ := newLimiter(t)
+	key := httplimit.Address()
+	none := func(*http.Request) (string, error) { return "", nil }
+	policy := httplimit.Policy{Name: "a", Limit: "1/s", Quota: 1, Window: 1}
+	for _, tt := range []struct {
+		limiter *client.Client
+		name    string
+		limit   client.Limit
+		key     httplimit.Key
+		opts    []httplimit.Option
+		want    string
+	}{
+		{nil, "api", "1/s", key, nil, "the client is nil; make one with client.New"},
+		{limiter, "api", "", key, nil, "the limit is empty; give one such as 100/m"},
+		{limiter, "", "1/s", key, nil, `the name "" has 0 bytes; give 1 to 64`},
+		{limiter, strings.Repeat("x", 65), "1/s", key, nil, "has 65 bytes; give 1 to 64"},
+		{limiter, "a|b", "1/s", key, nil, `the name "a|b" holds '|'; use letters, digits`},
+		{limiter, "a\r\nb", "1/s", key, nil, `holds '\r'`},
+		{limiter, "é", "1/s", key, nil, `the name "é" holds`},
+		{limiter, "api", "1/s", httplimit.Key{}, nil, "key 1 of New is the zero Key; make it with Address"},
+		{limiter, "api", "1/s", httplimit.Join(), nil, "Join without keys; give at least one"},
+		{limiter, "api", "1/s", httplimit.FirstOf(key, httplimit.Key{}), nil, "key 2 of FirstOf is the zero Key"},
+		{limiter, "api", "1/s", httplimit.Join(key, httplimit.Header("")), nil, "Header without a name"},
+		{limiter, "api", "1/s", httplimit.Cookie(""), nil, "Cookie without a name"},
+		{limiter, "api", "1/s", httplimit.PatternOf(nil), nil, "PatternOf(nil)"},
+		{limiter, "api", "1/s", httplimit.Func("", none), nil, "Func without a name or a function"},
+		{limiter, "api", "1/s", httplimit.Func("a", nil), nil, "Func without a name or a function"},
+		{limiter, "api", "1/s", httplimit.Address(nil), nil, "an option of Address is nil"},
+		{limiter, "api", "1/s", httplimit.Address(httplimit.TrustedProxies("10.0.0.0/33")), nil, `TrustedProxies: "10.0.0.0/33" is no network; write an address, unix: or one such as 10.0.0.0/8`},
+		{limiter, "api", "1/s", httplimit.Address(httplimit.TrustedProxies("fe80::1%eth0")), nil, `"fe80::1%eth0" is no network`},
+		{limiter, "api", "1/s", httplimit.Address(httplimit.TrustedProxies("::ffff:10.0.0.0/104")), nil, "is an IPv4 network written as IPv6"},
+		{limiter, "api", "1/s", httplimit.Address(httplimit.IPv6Prefix(0)), nil, "IPv6Prefix(0); give the size of a network"},
+		{limiter, "api", "1/s", httplimit.Address(httplimit.IPv6Prefix(129)), nil, "IPv6Prefix(129)"},
+		{limiter, "api", "1/s", key, []httplimit.Option{nil}, "an option is nil"},
+		{limiter, "api", "1/s", key, []httplimit.Option{httplimit.Skip(nil)}, "Skip(nil)"},
+		{limiter, "api", "1/s", key, []httplimit.Option{httplimit.WithRequest(nil)}, "WithRequest(nil)"},
+		{limiter, "api", "1/s", key, []httplimit.Option{httplimit.OnError(nil)}, "OnError(nil)"},
+		{limiter, "api", "1/s", key, []httplimit.Option{httplimit.RefuseOnError(999)}, "RefuseOnError(999ns); give at least a second"},
+		{limiter, "api", "1/s", key, []httplimit.Option{httplimit.WithPolicies(httplimit.Policy{Limit: "1/s", Quota: 1, Window: 1})}, `the name "" has 0 bytes`},
+		{limiter, "api", "1/s", key, []httplimit.Option{httplimit.WithPolicies(httplimit.Policy{Name: "a", Quota: 1, Window: 1})}, `policy "a" has no limit`},
+		{limiter, "api", "1/s", key, []httplimit.Option{httplimit.WithPolicies(httplimit.Policy{Name: "a", Limit: "1/s", Window: 1})}, `policy "a" has the quota 0 and the window 1ns; give both`},
+		{limiter, "api", "1/s", key, []httplimit.Option{httplimit.WithPolicies(httplimit.Policy{Name: "a", Limit: "1/s", Quota: 1})}, `the window 0s`},
+		{limiter, "api", "1/s", key, []httplimit.Option{httplimit.WithPolicies(policy), httplimit.WithPolicies(policy)}, `policy "a" has the name or the quota of another one of "1/s"`},
+	} {
+		middleware, err := httplimit.New(tt.limiter, tt.name, tt.limit, tt.key, tt.opts...)
+		if middleware != nil || err == nil || !strings.HasPrefix(err.Error(), "ratelimit: httplimit.New: ") || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%v, want %s", err, tt.want)
+		}
+	}
+}

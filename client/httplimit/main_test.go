@@ -1,0 +1,99 @@
+package httplimit_test
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/client/httplimit"
+	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/functions"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// noon is when the clock of the servers stands.
+var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+
+// newLimiter returns a client, and its server.
+func newLimiter(t testing.TB, policies ...functions.Policy) (*client.Client, *embedded.Server) {
+	t.Helper()
+	build := must[functions.Build](t)(functions.New(functions.WithPolicies(policies...)))
+	server := embedded.Run(t, embedded.WithLibrary(build.Text()), embedded.WithTime(noon))
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	t.Cleanup(func() { _ = rdb.Close() })
+	return must[*client.Client](t)(client.New(rdb)), server
+}
+
+func must[T any](t testing.TB) func(T, error) T {
+	return func(v T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+// ok is a handler that says so.
+var ok = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
+
+// newHandler is a handler behind the middleware.
+func newHandler(t testing.TB, limiter *client.Client, limit client.Limit, key httplimit.Key, next http.Handler, opts ...httplimit.Option) http.Handler {
+	t.Helper()
+	middleware := must[func(http.Handler) http.Handler](t)(httplimit.New(limiter, "api", limit, key, opts...))
+	return middleware(next)
+}
+
+// get is a request from 192.0.2.1, which is what httptest gives it, with header lines: name, value, name, value.
+func get(target string, lines ...string) *http.Request {
+	r := httptest.NewRequest(http.MethodGet, target, nil)
+	for i := 0; i < len(lines); i += 2 {
+		r.Header.Add(lines[i], lines[i+1])
+	}
+	return r
+}
+
+func serve(h http.Handler, r *http.Request) *http.Response {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w.Result()
+}
+
+func checkStatus(t *testing.T, response *http.Response, want int) {
+	t.Helper()
+	if response.StatusCode != want {
+		t.Errorf("status %d, want %d; header %v", response.StatusCode, want, response.Header)
+	}
+}
+
+func checkField(t *testing.T, response *http.Response, name, want string) {
+	t.Helper()
+	if got := response.Header.Get(name); got != want {
+		t.Errorf("%s: %q, want %q", name, got, want)
+	}
+}
+
+// body reads application/problem+json.
+func body(t *testing.T, response *http.Response) map[string]any {
+	t.Helper()
+	checkField(t, response, "Content-Type", "application/problem+json")
+	var found map[string]any
+	if err := json.NewDecoder(response.Body).Decode(&found); err != nil {
+		t.Error(err)
+	}
+	return found
+}
+
+// used is how many of 100 are taken from a key.
+func used(t *testing.T, limiter *client.Client, key string) int64 {
+	t.Helper()
+	return 100 - must[client.Result](t)(limiter.PeekN(context.Background(), key, "100/d", 0)).Remaining
+}
