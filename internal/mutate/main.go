@@ -2,7 +2,7 @@
 // and runs the vectors and the tests of lua_test, without the generated ones, in the offline engine. A mutant dies if a
 // test fails, or if they take ten times as long as without a change. Those that survive are printed; then how many died.
 //
-//	mutate [-match text] [-sample n] [-v]
+//	mutate [-match regexp] [-sample n] [-v]
 //
 // `make mutate` runs it over all of functions/src, from the root of the checkout. It exits with 1 if fewer than 95 % of the
 // mutants die.
@@ -10,8 +10,8 @@
 // A survivor is one of three things: a rule that no test knows, which gets a vector; text that decides nothing, which
 // can go; or a change that no caller can see, such as a cache that is emptied one entry later. The last are listed in
 // equivalent.tsv with the reason, and do not count. A line there is the file and the function, the first line of what
-// is changed and what becomes of it (nothing, if a statement is dropped), and the reason, with tabs between; it holds
-// as long as the function has that line.
+// is changed and what becomes of it (nothing, if a statement is dropped), and the reason, with tabs between. All but the
+// reason is printed below each survivor. It holds as long as the function has that line.
 package main
 
 import (
@@ -25,6 +25,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"sync"
@@ -42,7 +43,7 @@ var suites = [][]string{
 }
 
 func main() {
-	match := flag.String("match", "", "only the mutants whose place and change contain this, such as gcra.lua:17 or \"-> not\"")
+	match := flag.String("match", "", "only the mutants whose place and change match this regular expression, such as gcra.lua:17 or \"-> not\"")
 	sample := flag.Int("sample", 0, "how many mutants to try, drawn at random; 0: all")
 	verbose := flag.Bool("v", false, "print those that die, too")
 	flag.Parse()
@@ -90,6 +91,10 @@ func run(match string, sample int, verbose bool) error {
 
 // all finds the mutants of the library's sources that match, and how many of those that match are equivalent.
 func all(match string) (mutants []mutant, equivalent int, err error) {
+	wanted, err := regexp.Compile(match)
+	if err != nil {
+		return nil, 0, fmt.Errorf("-match: %w", err)
+	}
 	known, err := equivalents(equivalentList)
 	if err != nil {
 		return nil, 0, err
@@ -112,7 +117,7 @@ func all(match string) (mutants []mutant, equivalent int, err error) {
 			for _, m := range find(name, string(text)) {
 				found[m.id()] = true
 				switch {
-				case !strings.Contains(m.String(), match):
+				case !wanted.MatchString(m.String()):
 				case known[m.id()]:
 					equivalent++
 				default:
@@ -123,7 +128,7 @@ func all(match string) (mutants []mutant, equivalent int, err error) {
 	}
 	for id := range known {
 		if !found[id] {
-			fmt.Fprintf(os.Stderr, "equivalent.tsv: there is no such mutant any more; take it out: %q\n", id)
+			fmt.Fprintf(os.Stderr, "equivalent.tsv: there is no such mutant any more; take it out: %s\n", id)
 		}
 	}
 	return mutants, equivalent, nil
@@ -175,7 +180,7 @@ func tryAll(tests string, mutants []mutant, limit time.Duration, verbose bool) (
 						fmt.Println("died    ", mutants[at])
 					}
 				default:
-					fmt.Println("SURVIVED", mutants[at])
+					fmt.Printf("SURVIVED %s\n%s\n", mutants[at], mutants[at].id())
 				}
 				mu.Unlock()
 			}

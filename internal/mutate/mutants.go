@@ -35,6 +35,9 @@ func (m mutant) id() id {
 	return id{strings.TrimSpace(m.File + " " + m.function), firstLine(m.Old), firstLine(m.New)}
 }
 
+// String is the mutant's line in equivalent.tsv, up to the reason.
+func (i id) String() string { return i.place + "\t" + i.old + "\t" + i.new }
+
 func firstLine(text string) string {
 	line, _, _ := strings.Cut(text, "\n")
 	return flat(line)

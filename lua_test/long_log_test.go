@@ -1,0 +1,74 @@
+package lua_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A log of hundreds of calls is searched where it lies, and not read as a whole: below, it is held against a list of times.
+func TestALongLog(t *testing.T) {
+	const limit, n, period = "sliding_log 800/10s", 800, 10 * time.Second
+	for _, text := range []string{limit, limit + ", 50000/m"} {
+		t.Run(text, func(t *testing.T) {
+			server := start(t)
+			began := server.Time()
+			do := func(words ...any) string {
+				t.Helper()
+				reply, err := server.Do(words...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return strings.Trim(fmt.Sprint(reply), "[]")
+			}
+			var taken []time.Time // of each unit that counts
+			for i := range 1200 {
+				now := began.Add(time.Duration(i) * 23 * time.Millisecond)
+				server.SetTime(now)
+				for len(taken) > 0 && !taken[0].After(now.Add(-period)) {
+					taken = taken[1:]
+				}
+				verb, cost := "take", 1+i%3
+				switch {
+				case i%400 == 350 && len(taken) >= 30:
+					verb, cost = "refund", 30
+				case i%200 == 99: // which is over before the next call
+					do("FCALL", "ratelimit_block", 1, "k", 1)
+					continue
+				case i%200 == 199:
+					do("FCALL", "ratelimit_block", 1, "k", 1)
+					do("FCALL", "ratelimit_unblock", 1, "k")
+				}
+				allowed, retry := 1, int64(0)
+				switch over := len(taken) + cost - n; {
+				case verb == "refund":
+					taken = taken[:len(taken)-cost]
+				case over > 0:
+					allowed, retry = 0, taken[over-1].Add(period).Sub(now).Milliseconds()
+				default:
+					for range cost {
+						taken = append(taken, now)
+					}
+				}
+				reset := taken[len(taken)-1].Add(period).Sub(now).Milliseconds()
+				want := fmt.Sprintf("%d %d %d %d %d 1", allowed, n, n-len(taken), retry, reset)
+				got := do("FCALL", "ratelimit_"+verb, 1, "k", text, "COST", cost)
+				if text != limit { // the second rate is full later
+					fields := strings.Fields(got)
+					fields[4] = fmt.Sprint(reset)
+					got = strings.Join(fields, " ")
+				}
+				if got != want {
+					t.Fatalf("call %d, %s %d: got %s, want %s", i, verb, cost, got, want)
+				}
+				if i%50 == 0 && i <= 400 { // while nothing has left the window
+					counted := strings.Fields(do("FCALL", "ratelimit_peek", 1, "k", "token_bucket 1000/d", "COST", 0))
+					if want := fmt.Sprint(1000 - len(taken)); counted[2] != want {
+						t.Errorf("call %d: another algorithm has %s of 1000 left, want %s", i, counted[2], want)
+					}
+				}
+			}
+		})
+	}
+}
