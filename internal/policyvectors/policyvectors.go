@@ -123,6 +123,11 @@ var rows = map[string][]string{
 		"0 | take 2 {v}:t {v}:a @try @api COST 3 3 | [0,5,2,200,600,2,0,-1,1]",
 		"0 | take 4 {v}:p {v}:u {v}:q {v}:a @try.both @try 5/s COST 1 1 3 1 | [1,5,1,0,800,4,0,-1,3]",
 	},
+	"a policy of two limits beside a shadow policy is enforced": {
+		"0 | take 3 {v}:r {v}:c {v}:t @calc @try COST 1 2 1 | [1,2,0,0,1000,2,1,0,2]",
+		"0 | take 3 {v}:r {v}:c {v}:t @calc @try COST 1 1 1 | [0,2,0,500,1000,2,0,500,2]",
+		"0 | peek 1 {v}:t @try | [1,2,0,0,1000,1,1,0,1]",
+	},
 	"several shadow policies decide each for itself": {
 		"0 | take 3 {v}:a {v}:b {v}:t @try.both @try | [1,1,0,0,1000,1,1,0,1]",
 		"0 | take 3 {v}:a {v}:b {v}:t @try.both @try | [1,1,0,0,1000,1,0,1000,1]",
