@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -23,28 +24,49 @@ const (
 )
 
 // kinds are clients of a server at addr by how they were made.
-var kinds = map[string]func(t *testing.T, addr string) redis.UniversalClient{
-	"Client": func(t *testing.T, addr string) redis.UniversalClient {
+var kinds = map[string]func(t *testing.T, addr string, opts ...client.Option) *client.Client{
+	"Open": func(t *testing.T, addr string, opts ...client.Option) *client.Client {
+		return open(t, "redis://"+addr+"?dial_timeout=1m", opts...)
+	},
+	"Open, one connection": func(t *testing.T, addr string, opts ...client.Option) *client.Client {
+		return open(t, "redis://"+addr+"?dial_timeout=1m&pool_size=1&read_timeout=1m&pool_timeout=1m", opts...)
+	},
+	"Open of a cluster": func(t *testing.T, addr string, opts ...client.Option) *client.Client {
+		return open(t, "redis+cluster://"+addr+"?dial_timeout=1m&read_timeout=1m", opts...)
+	},
+	"Client": over(func(t *testing.T, addr string) redis.UniversalClient {
 		return connect(t, redis.Options{Addr: addr, ReadTimeout: slow, DialTimeout: slow, PoolTimeout: slow})
-	},
-	"Client without timeouts": func(t *testing.T, addr string) redis.UniversalClient {
+	}),
+	"Client without timeouts": over(func(t *testing.T, addr string) redis.UniversalClient {
 		return connect(t, redis.Options{Addr: addr, ReadTimeout: -1, WriteTimeout: -1, DialTimeout: slow, PoolSize: 1})
-	},
-	"Client that honours deadlines": func(t *testing.T, addr string) redis.UniversalClient {
+	}),
+	"Client that honours deadlines": over(func(t *testing.T, addr string) redis.UniversalClient {
 		return connect(t, redis.Options{Addr: addr, ReadTimeout: slow, DialTimeout: slow, PoolTimeout: slow, ContextTimeoutEnabled: true})
-	},
-	"Ring": func(t *testing.T, addr string) redis.UniversalClient {
+	}),
+	"Ring": over(func(t *testing.T, addr string) redis.UniversalClient {
 		ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": addr}, ReadTimeout: slow, DialTimeout: slow})
 		t.Cleanup(func() { _ = ring.Close() })
 		return ring
-	},
-	"ClusterClient": func(t *testing.T, addr string) redis.UniversalClient { return ofOneNode(t, addr, false) },
-	"ClusterClient that honours deadlines": func(t *testing.T, addr string) redis.UniversalClient {
-		return ofOneNode(t, addr, true)
-	},
-	"one that ignores contexts": func(t *testing.T, addr string) redis.UniversalClient {
+	}),
+	"ClusterClient":                        over(func(t *testing.T, addr string) redis.UniversalClient { return ofOneNode(t, addr, false) }),
+	"ClusterClient that honours deadlines": over(func(t *testing.T, addr string) redis.UniversalClient { return ofOneNode(t, addr, true) }),
+	"one that ignores contexts": over(func(t *testing.T, addr string) redis.UniversalClient {
 		return deaf{connect(t, redis.Options{Addr: addr, ReadTimeout: slow, DialTimeout: slow})}
-	},
+	}),
+}
+
+// over is a client over a go-redis client.
+func over(make func(*testing.T, string) redis.UniversalClient) func(*testing.T, string, ...client.Option) *client.Client {
+	return func(t *testing.T, addr string, opts ...client.Option) *client.Client {
+		return newClient(t, make(t, addr), opts...)
+	}
+}
+
+func open(t testing.TB, url string, opts ...client.Option) *client.Client {
+	t.Helper()
+	c := must[*client.Client](t)(client.Open(url, opts...))
+	t.Cleanup(func() { _ = c.Close() })
+	return c
 }
 
 // ofOneNode is a cluster client that takes a server of its own for all of its cluster.
@@ -88,16 +110,30 @@ func allInTime(t *testing.T, calls map[string]func() error) map[string]error {
 	return errs
 }
 
+// wholeCluster is a server that is a cluster by itself, so that clients of one server and of a cluster can ask it.
+func wholeCluster(t *testing.T) (*redistest.Server, *redis.Client) {
+	t.Helper()
+	server := redistest.Run(t, "--cluster-enabled", "yes")
+	direct := connect(t, redis.Options{Addr: server.Addr})
+	if err := direct.ClusterAddSlotsRange(t.Context(), 0, 16383).Err(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the cluster serves", func() bool {
+		info, err := direct.ClusterInfo(t.Context()).Result()
+		return err == nil && strings.Contains(info, "cluster_state:ok")
+	})
+	deploy(t, direct)
+	return server, direct
+}
+
 // Whatever rdb was made with, every call on a server that hangs ends within its bound: the client's or the context's.
 func TestEveryCallIsBounded(t *testing.T) {
-	server := redistest.Run(t)
-	direct := connect(t, redis.Options{Addr: server.Addr})
-	deploy(t, direct)
+	server, direct := wholeCluster(t)
 	for name, kind := range kinds {
 		t.Run(name, func(t *testing.T) {
-			rdb := kind(t, server.Addr)
-			c, patient := newClient(t, rdb, client.WithTimeout(bound)), newClient(t, rdb, client.WithTimeout(slow))
-			must[client.Result](t)(c.Allow(t.Context(), "k", perDay))
+			c, patient := kind(t, server.Addr, client.WithTimeout(bound)), kind(t, server.Addr, client.WithTimeout(slow))
+			must[client.Result](t)(c.Allow(t.Context(), lowKey, perDay))
+			must[client.Result](t)(patient.Allow(t.Context(), lowKey, perDay))
 			if err := direct.FlushAll(t.Context()).Err(); err != nil {
 				t.Fatal(err)
 			}
@@ -111,17 +147,17 @@ func TestEveryCallIsBounded(t *testing.T) {
 					t.Errorf("%s: %v, want ErrUnavailable by a deadline", verb, err)
 				}
 			}
-			for verb, err := range allInTime(t, everyCall(t.Context(), c, "k")) {
+			for verb, err := range allInTime(t, everyCall(t.Context(), c, lowKey)) {
 				wantEnd(verb, err)
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), bound)
 			defer cancel()
-			wantEnd("a context", inTime(t, "a context", func() error { _, err := patient.Allow(ctx, "k", perDay); return err }))
+			wantEnd("a context", inTime(t, "a context", func() error { _, err := patient.Allow(ctx, lowKey, perDay); return err }))
 			if err := server.Resume(); err != nil {
 				t.Fatal(err)
 			}
 			eventually(t, "the server decides again", func() bool {
-				_, err := c.Allow(t.Context(), "k2", perDay)
+				_, err := c.Allow(t.Context(), lowKey+":again", perDay)
 				return err == nil
 			})
 		})
@@ -133,8 +169,8 @@ func TestConnectingIsBounded(t *testing.T) {
 	hole := blackHole(t)
 	for name, kind := range kinds {
 		t.Run(name, func(t *testing.T) {
-			c := newClient(t, kind(t, hole), client.WithTimeout(bound))
-			for verb, err := range allInTime(t, everyCall(t.Context(), c, "k")) {
+			c := kind(t, hole, client.WithTimeout(bound))
+			for verb, err := range allInTime(t, everyCall(t.Context(), c, lowKey)) {
 				if !errors.Is(err, client.ErrUnavailable) {
 					t.Errorf("%s: %v", verb, err)
 				}

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"time"
@@ -9,20 +10,20 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Client asks for decisions over a go-redis client: a *redis.Client, a *redis.ClusterClient or a *redis.Ring (whose
-// shards must each hold the library). Make one with [New]; the zero value is not usable. It is safe for concurrent use
-// by many goroutines, and one for each application is enough.
+// Client asks for decisions. Make one with [Open], or with [New] over a go-redis client that you have; the zero value is
+// not usable. It is safe for concurrent use by many goroutines, and one for each application is enough.
 type Client struct {
 	rdb      redis.UniversalClient
 	prefix   *string // nil: not given
 	timeout  time.Duration
 	fallback Fallback
 	opened   bool // rdb is ours
+	tls      *tls.Config
 	punctual bool // rdb ends every call at the deadline of its context
 	life     *life
 }
 
-// Option sets how a Client behaves. An option that cannot be met makes [New] fail.
+// Option sets how a Client behaves. An option that cannot be met makes [Open] and [New] fail.
 type Option func(*Client) error
 
 // WithPrefix puts prefix in front of every key, as in WithPrefix("rl:"): Allow(ctx, "user:42", ...) then uses the key
@@ -37,7 +38,8 @@ func WithPrefix(prefix string) Option {
 	}
 }
 
-// New returns a Client that sends its calls through rdb. It sends nothing itself: a server that cannot be reached or
+// New returns a Client that sends its calls through rdb: a *redis.Client, a *redis.ClusterClient or a *redis.Ring (whose
+// shards must each hold the library). It sends nothing itself: a server that cannot be reached or
 // does not hold the library shows at the first call. The Client never closes rdb.
 //
 // Every call returns within its bound, whatever rdb's options are. Where rdb was made without ContextTimeoutEnabled, or
@@ -48,20 +50,30 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	if rdb == nil {
 		return nil, errors.New("ratelimit: client.New: the Redis client is nil; pass one made with redis.NewClient or redis.NewClusterClient")
 	}
-	return newClient("client.New", &Client{rdb: rdb}, opts)
+	c := &Client{}
+	if err := c.set("client.New", opts); err != nil {
+		return nil, err
+	}
+	c.start(rdb)
+	return c, nil
 }
 
-// newClient applies the options of caller to c, which has its rdb.
-func newClient(caller string, c *Client, opts []Option) (*Client, error) {
+// set applies the options that were given to caller.
+func (c *Client) set(caller string, opts []Option) error {
 	c.timeout = defaultTimeout
 	for _, opt := range opts {
 		if err := opt(c); err != nil {
-			return nil, fmt.Errorf("ratelimit: %s: %w", caller, err)
+			return fmt.Errorf("ratelimit: %s: %w", caller, err)
 		}
 	}
-	c.punctual = punctual(c.rdb)
+	return nil
+}
+
+// start makes c ready to ask through rdb.
+func (c *Client) start(rdb redis.UniversalClient) {
+	c.rdb = rdb
+	c.punctual = punctual(rdb)
 	c.life = newLife()
-	return c, nil
 }
 
 // Allow is AllowN with n = 1.

@@ -24,16 +24,21 @@ func (d deaf) Process(_ context.Context, cmd redis.Cmder) error {
 	return d.UniversalClient.Process(context.Background(), cmd)
 }
 
-// behindSentinel is a failover client whose Sentinel knows the primary by this address.
-func behindSentinel(t *testing.T, addr string) *redis.Client {
+// startSentinel is the address of a Sentinel that knows the primary main by this address.
+func startSentinel(t *testing.T, addr string) string {
 	t.Helper()
 	host, port, _ := net.SplitHostPort(addr)
 	config := filepath.Join(t.TempDir(), "sentinel.conf")
 	if err := os.WriteFile(config, []byte(fmt.Sprintf("sentinel monitor main %s %s 1\n", host, port)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	sentinel := redistest.Run(t, config, "--sentinel")
-	rdb := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "main", SentinelAddrs: []string{sentinel.Addr}})
+	return redistest.Run(t, config, "--sentinel").Addr
+}
+
+// behindSentinel is a failover client of such a one.
+func behindSentinel(t *testing.T, addr string) *redis.Client {
+	t.Helper()
+	rdb := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "main", SentinelAddrs: []string{startSentinel(t, addr)}})
 	t.Cleanup(func() { _ = rdb.Close() })
 	return rdb
 }

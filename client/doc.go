@@ -3,9 +3,9 @@
 // One call is one FCALL: the server decides and counts in one atomic step, on its own clock. A call returns within its
 // bound, whatever the server does.
 //
-//	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379"})
-//	limiter, err := client.New(rdb)
+//	limiter, err := client.Open("redis://127.0.0.1:6379")
 //	...
+//	defer limiter.Close()
 //	res, err := limiter.Allow(ctx, "user:42", "100/m")
 //	switch {
 //	case err != nil: // no decision; see Errors

@@ -157,11 +157,15 @@ const (
 	noCommand    = "the user lacks a right within the function; it needs the commands that the library calls; ratelimit acl lists them"
 	noPassword   = "the server wants a password; give redis://:PASSWORD@host:port, or Password in the options of the Redis client"
 	noLogin      = "the server refuses the login; check the user name and the password"
-	redirected   = "the server is part of a cluster and does not hold these keys; use redis.NewClusterClient"
+	redirected   = "the server is part of a cluster and does not hold these keys; write redis+cluster:// in its URL, or use redis.NewClusterClient"
 )
 
 // newError sorts err. written tells whether a command that counts may have left.
 func newError(ctx context.Context, op string, keys []string, err error, written bool) *Error {
+	var failed *dialFailed
+	if errors.As(err, &failed) {
+		err = failed.cause
+	}
 	e := &Error{Op: op, Keys: keys, Err: err}
 	var reply redis.Error
 	if errors.As(err, &reply) {
@@ -177,9 +181,9 @@ func newError(ctx context.Context, op string, keys []string, err error, written 
 	if op == "take" || op == "peek" {
 		did = "counted"
 	}
-	notConnected := errors.As(err, &dial) && dial.Op == "dial"
+	undialled := failed != nil || errors.As(err, &dial) && dial.Op == "dial"
 	switch {
-	case notConnected, errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted), errors.Is(err, redis.ErrClosed):
+	case undialled, errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted), errors.Is(err, redis.ErrClosed):
 		e.class = ErrUnavailable
 		e.sentence = fmt.Sprintf("no connection, nothing was %s (%v)", did, e.Err)
 	case written:

@@ -99,7 +99,7 @@ func TestErrorsOfCluster(t *testing.T) {
 	one := newClient(t, connect(t, redis.Options{Addr: c.nodes[1].Addr}))
 	_, err = one.Allow(t.Context(), lowKey, "5/m")
 	wantClasses(t, "a single node", err, client.ErrUnavailable)
-	if err == nil || !strings.Contains(err.Error(), "use redis.NewClusterClient (MOVED 3300 127.0.0.1:") {
+	if err == nil || !strings.Contains(err.Error(), "write redis+cluster:// in its URL, or use redis.NewClusterClient (MOVED 3300 127.0.0.1:") {
 		t.Errorf("%v", err)
 	}
 }

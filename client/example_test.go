@@ -25,13 +25,12 @@ func server() (addr string, stop func()) {
 // newLimiter is a client of such a server, made as in the first example.
 func newLimiter() (limiter *client.Client, stop func()) {
 	addr, stopServer := server()
-	rdb := redis.NewClient(&redis.Options{Addr: addr})
-	limiter, err := client.New(rdb)
+	limiter, err := client.Open("redis://" + addr)
 	if err != nil {
 		panic(err)
 	}
 	return limiter, func() {
-		_ = rdb.Close()
+		_ = limiter.Close()
 		stopServer()
 	}
 }
@@ -40,13 +39,12 @@ func Example() {
 	addr, stop := server()
 	defer stop()
 
-	rdb := redis.NewClient(&redis.Options{Addr: addr})
-	defer func() { _ = rdb.Close() }()
-	limiter, err := client.New(rdb)
+	limiter, err := client.Open("redis://" + addr)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
+	defer func() { _ = limiter.Close() }()
 	for range 3 {
 		res, err := limiter.Allow(context.Background(), "user:42", "2/m")
 		switch {
@@ -62,6 +60,49 @@ func Example() {
 	// allowed, 1 left
 	// allowed, 0 left
 	// denied, come back in 30s
+}
+
+// Over a go-redis client that the application has already, and which stays its own.
+func ExampleNew() {
+	addr, stop := server()
+	defer stop()
+	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	defer func() { _ = rdb.Close() }()
+
+	limiter, err := client.New(rdb, client.WithPrefix("limits:"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = limiter.Close() }()
+	res, err := limiter.Allow(context.Background(), "user:42", "2/m")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(res.Allowed, rdb.Keys(context.Background(), "*").Val())
+	// Output:
+	// true [limits:user:42]
+}
+
+// While no server can decide, everybody is let through, and a log says why.
+func ExampleWithFallback() {
+	limiter, err := client.Open("redis://127.0.0.1:1", client.WithFallback(client.FailOpen))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = limiter.Close() }()
+	res, err := limiter.Allow(context.Background(), "user:42", "2/m")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(res.Allowed, "by", res.Source)
+	fmt.Println(res.Err)
+	// Output:
+	// true by policy
+	// ratelimit: take "user:42": no connection, nothing was counted (dial tcp 127.0.0.1:1: connect: connection refused)
 }
 
 // A leaky bucket spreads a burst out: who is let in waits for its turn.

@@ -84,7 +84,7 @@ func (a *app) demo(ctx context.Context, duration time.Duration, replace bool) er
 	if err := a.printf("%s\n\n", l.prose("", deployed)); err != nil {
 		return err
 	}
-	c, err := client.New(on.rdb)
+	c, err := client.New(on.rdb, client.WithTimeout(on.Options.ReadTimeout))
 	if err != nil {
 		return err
 	}
@@ -118,7 +118,7 @@ func (a *app) stage(ctx context.Context) (*stage, error) {
 		var id [4]byte
 		_, _ = rand.Read(id[:]) // never fails
 		return &stage{
-			servers: s, rdb: rdb, where: s.name, prefix: "demo-" + hex.EncodeToString(id[:]) + ":",
+			servers: s, rdb: rdb, where: s.Name, prefix: "demo-" + hex.EncodeToString(id[:]) + ":",
 			close: func() { _ = rdb.Close() },
 		}, nil
 	}
@@ -199,10 +199,10 @@ func (a *app) demoHello(ctx context.Context, on *stage, c *client.Client, l look
 		if _, explained := c.Peek(ctx, key, limit); explained != nil {
 			return explained // the client's errors say what to do
 		}
-		return fmt.Errorf("the first call on %s failed: %w", on.name, err)
+		return fmt.Errorf("the first call on %s failed: %w", on.Name, err)
 	}
 	if len(reply) < 6 {
-		return fmt.Errorf("ratelimit_take returns %v, not six integers; is another library of this name on %s? run: ratelimit status", reply, on.name)
+		return fmt.Errorf("ratelimit_take returns %v, not six integers; is another library of this name on %s? run: ratelimit status", reply, on.Name)
 	}
 	shown := make([]string, len(reply))
 	for i, n := range reply {
@@ -284,7 +284,7 @@ func (a *app) demoEnd(s *show, on *stage, l look, keys int) error {
 	}
 	if !on.own {
 		at := on.again
-		fmt.Fprintf(&text, "\n%s\n", l.prose("", fmt.Sprintf("deleted the demo's %d keys; the library stays on %s", keys, on.name)))
+		fmt.Fprintf(&text, "\n%s\n", l.prose("", fmt.Sprintf("deleted the demo's %d keys; the library stays on %s", keys, on.Name)))
 		next = [][2]string{
 			{a.program + " take user:42 5/10s" + at, "ask for a decision"},
 			{a.program + " status" + at, "see what each server runs"},

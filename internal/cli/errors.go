@@ -74,7 +74,7 @@ func (a *app) explained(err error) string {
 	text := a.typable(err.Error())
 	var call *client.Error
 	var node *loader.NodeError
-	if a.named.alone && (errors.As(err, &call) && call.Code == "NOAUTH" || errors.As(err, &node) && node.Code == "NOAUTH") {
+	if a.named.Alone && (errors.As(err, &call) && call.Code == "NOAUTH" || errors.As(err, &node) && node.Code == "NOAUTH") {
 		text += "; in the URL, a password alone needs a colon before it"
 	}
 	return text

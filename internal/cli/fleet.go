@@ -167,7 +167,7 @@ func (a *app) loader(ctx context.Context, opts ...loader.Option) (*loader.Loader
 	if err != nil {
 		return nil, nil, err
 	}
-	if s.cluster || s.master != "" {
+	if s.Cluster || s.Master != "" {
 		var silent *unreachableError // the loader says it of each
 		var refusal redis.Error      // by Sentinels
 		if err := s.find(ctx); err != nil && (!errors.As(err, &silent) || errors.As(err, &refusal)) {

@@ -19,6 +19,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
+	"github.com/ratelimit-functions/ratelimit/internal/redisurl"
 )
 
 var update = flag.Bool("update", false, "write the files of testdata anew")
@@ -117,12 +118,13 @@ var eventually = redistest.Eventually
 // admin is a client of one server, for what a test sets up and looks at.
 func admin(t *testing.T, addr string) *redis.Client {
 	t.Helper()
-	s, err := parseURLs("redis://" + addr)
+	s, err := redisurl.Parse("redis://" + addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.limit(10 * time.Second)
-	rdb := s.open().(*redis.Client)
+	s.Punctual(10 * time.Second)
+	silence()
+	rdb := s.Open().(*redis.Client)
 	t.Cleanup(func() { _ = rdb.Close() })
 	return rdb
 }

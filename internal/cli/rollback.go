@@ -68,7 +68,7 @@ not found". Keys stay, and expire by themselves. It asks before, unless --yes is
 				return err
 			}
 			if !yes {
-				if err := a.confirm(cmd.Context(), fmt.Sprintf("delete the library %s from %s? Calls fail from then on. Type yes: ", functions.Name, s.name)); err != nil {
+				if err := a.confirm(cmd.Context(), fmt.Sprintf("delete the library %s from %s? Calls fail from then on. Type yes: ", functions.Name, s.Name)); err != nil {
 					return err
 				}
 			}

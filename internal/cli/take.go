@@ -152,7 +152,7 @@ func (a *app) withClient(ctx context.Context, call func(context.Context, *client
 		return err
 	}
 	defer func() { _ = rdb.Close() }()
-	c, err := client.New(rdb)
+	c, err := client.New(rdb, client.WithTimeout(s.Options.ReadTimeout))
 	if err != nil {
 		return err
 	}
@@ -163,7 +163,7 @@ func (a *app) withClient(ctx context.Context, call func(context.Context, *client
 
 // deadline bounds one call, with what a client does around it.
 func (s servers) deadline(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, s.options.ReadTimeout)
+	return context.WithTimeout(ctx, s.Options.ReadTimeout)
 }
 
 // decision is what --json prints: the reply's fields under the contract's names.

@@ -1,0 +1,207 @@
+package client_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
+)
+
+func TestOpenRefuses(t *testing.T) {
+	const such = "; give one such as redis://user:password@host:6379"
+	for _, tt := range []struct {
+		url  string
+		opts []client.Option
+		want string
+	}{
+		{"", nil, "the URL names no server" + such},
+		{"http://h", nil, "the URL http://h is not usable (invalid URL scheme: http)" + such},
+		{"redis://u:secret@h/x", nil, `the URL redis://u:xxxxx@h/x is not usable (invalid database number: "x")` + such},
+		{"redis-sentinel://h", nil, "the URL does not name the primary that the Sentinels watch; give one such as redis-sentinel://host:26379,host:26379/name"},
+		{"redis://h", []client.Option{client.WithTimeout(-1)}, "the timeout -1ns is not above 0; give one such as 500ms"},
+		{"redis://h", []client.Option{client.WithTLS(&tls.Config{})}, "WithTLS is about TLS, and the URL does not ask for it; write rediss:// in place of redis://"},
+		{"rediss://h", []client.Option{client.WithTLS(nil)}, "the configuration of WithTLS is nil; leave WithTLS out to trust what this machine trusts"},
+	} {
+		c, err := client.Open(tt.url, tt.opts...)
+		if c != nil || err == nil || err.Error() != "ratelimit: client.Open: "+tt.want {
+			t.Errorf("%s: %v, %v\nwant %s", tt.url, c, err, tt.want)
+		}
+	}
+}
+
+// Each kind of servers that a URL can name.
+func TestOpenOfServers(t *testing.T) {
+	server := redistest.Run(t)
+	deploy(t, connect(t, redis.Options{Addr: server.Addr}))
+	nodes := startCluster(t)
+	flushCluster(t, nodes)
+	cert, key, config := certificate(t)
+	secure := redistest.Run(t, "--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", cert, "--tls-auth-clients", "no")
+	deploy(t, connect(t, redis.Options{Addr: secure.Addr, TLSConfig: config}))
+	sentinel := startSentinel(t, server.Addr)
+	for url, opts := range map[string][]client.Option{
+		"redis://" + server.Addr:                          nil,
+		"redis://" + server.Addr + "/2?pool_size=1":       nil,
+		nodes.nodes[0].Addr + "," + nodes.nodes[1].Addr:   nil,
+		"redis+cluster://" + nodes.nodes[1].Addr:          nil,
+		"redis-sentinel://" + sentinel + "/main":          nil,
+		"rediss://" + secure.Addr:                         {client.WithTLS(config)},
+		"rediss://" + secure.Addr + "/1?skip_verify=true": nil,
+	} {
+		c := open(t, url, opts...)
+		for _, key := range []string{lowKey, highKey} {
+			if got, err := c.Allow(t.Context(), url+key, perDay); err != nil || got.Remaining != 9 {
+				t.Errorf("%s: %+v, %v", url, got, err)
+			}
+		}
+	}
+	_, err := open(t, "rediss://"+secure.Addr).Allow(t.Context(), "k", perDay)
+	wantClasses(t, "an authority that nobody trusts", err, client.ErrUnavailable)
+}
+
+// looked is a context that counts how often somebody asks for its end.
+type looked struct {
+	context.Context
+	times atomic.Int64
+}
+
+func (l *looked) Done() <-chan struct{} { l.times.Add(1); return l.Context.Done() }
+
+// Where a connection is at hand nobody waits for the end of the context, and so there is no timer and no goroutine.
+func TestADeadlineCostsNoTimer(t *testing.T) {
+	server, _ := wholeCluster(t)
+	for _, url := range []string{"redis://" + server.Addr, "redis+cluster://" + server.Addr} {
+		c := open(t, url, client.WithTimeout(slow))
+		must[client.Result](t)(c.Allow(t.Context(), "k", perDay)) // the connection is there
+		ctx := &looked{Context: t.Context()}
+		must[client.Result](t)(c.Allow(ctx, "k", perDay))
+		if n := ctx.times.Load(); n > 1 {
+			t.Errorf("%s: looked for its end %d times, want once: each more makes a timer", url, n)
+		}
+	}
+}
+
+// A server that is back is found by the first call, however many found it gone.
+func TestOpenFindsAServerThatIsBack(t *testing.T) {
+	server := redistest.Run(t)
+	_, port, _ := net.SplitHostPort(server.Addr)
+	c := open(t, "redis://"+server.Addr+"?pool_size=2", client.WithTimeout(slow))
+	server.Stop()
+	for range 10 {
+		_, err := c.Allow(t.Context(), "k", perDay)
+		wantClasses(t, "gone", err, client.ErrUnavailable)
+		if !strings.Contains(err.Error(), "no connection, nothing was counted (") || !strings.Contains(err.Error(), "connection refused") {
+			t.Fatalf("%v, want that the connection was refused", err)
+		}
+	}
+	back := must[*redistest.Server](t)(redistest.Start("redis-server", "--port", port))
+	defer back.Stop()
+	deploy(t, connect(t, redis.Options{Addr: back.Addr}))
+	must[client.Result](t)(c.Allow(t.Context(), "k", perDay))
+}
+
+func TestClose(t *testing.T) {
+	server := redistest.Run(t)
+	rdb := connect(t, redis.Options{Addr: server.Addr})
+	deploy(t, rdb)
+	for name, c := range map[string]*client.Client{
+		"Open": must[*client.Client](t)(client.Open("redis://"+server.Addr, client.WithFallback(client.FailOpen))),
+		"New":  newClient(t, rdb, client.WithFallback(client.FailOpen)),
+	} {
+		must[client.Result](t)(c.Allow(t.Context(), "k", perDay))
+		for range 2 {
+			if err := c.Close(); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		for verb, call := range everyCall(t.Context(), c, "k") {
+			err := call()
+			if err == nil || !strings.HasSuffix(err.Error(), ": not sent, since the client is closed; Close it when nothing asks any more") {
+				t.Errorf("%s, %s: %v", name, verb, err)
+			}
+			wantClasses(t, verb, err, client.ErrUnavailable)
+		}
+	}
+	if err := rdb.Ping(t.Context()).Err(); err != nil {
+		t.Errorf("Close closed the Redis client of another: %v", err)
+	}
+	if left := must[client.Result](t)(newClient(t, rdb).PeekN(t.Context(), "k", perDay, 0)).Remaining; left != 8 {
+		t.Errorf("%d are left, want 8", left)
+	}
+}
+
+// Close tells of calls that a Redis client of others cannot be kept from waiting for.
+func TestCloseWhileACallHangs(t *testing.T) {
+	rdb := connect(t, redis.Options{Addr: blackHole(t), ReadTimeout: slow, DialTimeout: slow})
+	c := newClient(t, rdb, client.WithTimeout(time.Millisecond))
+	_, err := c.Allow(t.Context(), "k", perDay)
+	wantClasses(t, "a hole", err, client.ErrUnavailable)
+	const want = "ratelimit: Close: 1 calls still wait for a server, as the Redis client does not honour deadlines; close that too"
+	if err := c.Close(); err == nil || err.Error() != want {
+		t.Errorf("%v\nwant %s", err, want)
+	}
+}
+
+// A call that was left behind before it had a connection is never executed: it was reported as not counted.
+func TestLeftBehindIsNotExecuted(t *testing.T) {
+	server := redistest.Run(t)
+	rdb := connect(t, redis.Options{Addr: server.Addr, PoolSize: 1, PoolTimeout: slow, ReadTimeout: slow})
+	deploy(t, rdb)
+	c := newClient(t, rdb, client.WithTimeout(bound))
+	held := rdb.Conn() // the only connection
+	if err := held.Ping(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	_, err := c.Allow(t.Context(), "k", perDay)
+	if !errors.Is(err, client.ErrUnavailable) || errors.Is(err, client.ErrOutcomeUnknown) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v, want ErrUnavailable alone", err)
+	}
+	if err := held.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Close(); err != nil { // waits for what was left behind
+		t.Fatal(err)
+	}
+	if left := must[client.Result](t)(newClient(t, rdb).PeekN(t.Context(), "k", perDay, 0)).Remaining; left != 10 {
+		t.Errorf("%d are left of 10: a call that was said to count nothing was executed", left)
+	}
+}
+
+// certificate makes a self-signed certificate for 127.0.0.1, as files for a server and as what a client needs.
+func certificate(t *testing.T) (certFile, keyFile string, config *tls.Config) {
+	t.Helper()
+	key := must[*ecdsa.PrivateKey](t)(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	der := must[[]byte](t)(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key))
+	write := func(name, kind string, der []byte) string {
+		path := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(must[*x509.Certificate](t)(x509.ParseCertificate(der)))
+	return write("cert.pem", "CERTIFICATE", der), write("key.pem", "PRIVATE KEY", must[[]byte](t)(x509.MarshalPKCS8PrivateKey(key))), &tls.Config{RootCAs: roots}
+}

@@ -1,0 +1,60 @@
+package redisurl
+
+import (
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// Punctual makes every connection end at the deadline of its context, and at timeout where the URL says nothing else. It
+// takes away what go-redis would do besides: it names itself to the server, and repeats dials.
+func (s *Servers) Punctual(timeout time.Duration) {
+	o := &s.Options
+	for _, d := range []*time.Duration{&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout} {
+		if *d <= 0 {
+			*d = timeout
+		}
+	}
+	o.DialerRetries = 1
+	o.ContextTimeoutEnabled = true
+	o.DisableIdentity = true
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+}
+
+// Open makes a client; it sends nothing.
+func (s Servers) Open() redis.UniversalClient {
+	o := s.Options
+	o.Addr = s.Addrs[0]
+	if s.Master != "" {
+		return s.failover()
+	}
+	if !s.Cluster {
+		return redis.NewClient(&o)
+	}
+	return redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs: s.Addrs, ClientName: o.ClientName, Protocol: o.Protocol,
+		Username: o.Username, Password: o.Password, TLSConfig: o.TLSConfig,
+		MaxRetries: o.MaxRetries, MinRetryBackoff: o.MinRetryBackoff, MaxRetryBackoff: o.MaxRetryBackoff,
+		DialTimeout: o.DialTimeout, DialerRetries: o.DialerRetries, ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout,
+		ContextTimeoutEnabled: o.ContextTimeoutEnabled, Dialer: o.Dialer,
+		PoolSize: o.PoolSize, PoolTimeout: o.PoolTimeout, PoolFIFO: o.PoolFIFO, MinIdleConns: o.MinIdleConns, MaxIdleConns: o.MaxIdleConns,
+		MaxActiveConns: o.MaxActiveConns, ConnMaxIdleTime: o.ConnMaxIdleTime, ConnMaxLifetime: o.ConnMaxLifetime,
+		DisableIdentity: o.DisableIdentity, MaintNotificationsConfig: o.MaintNotificationsConfig,
+	})
+}
+
+// failover makes a client that asks the Sentinels for the primary.
+func (s Servers) failover() redis.UniversalClient {
+	o := s.Options
+	return redis.NewFailoverClient(&redis.FailoverOptions{
+		MasterName: s.Master, SentinelAddrs: s.Addrs, SentinelUsername: s.SentinelUser, SentinelPassword: s.SentinelPassword,
+		ClientName: o.ClientName, Protocol: o.Protocol, Username: o.Username, Password: o.Password, DB: o.DB, TLSConfig: o.TLSConfig,
+		MaxRetries: o.MaxRetries, MinRetryBackoff: o.MinRetryBackoff, MaxRetryBackoff: o.MaxRetryBackoff,
+		DialTimeout: o.DialTimeout, DialerRetries: o.DialerRetries, ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout,
+		ContextTimeoutEnabled: o.ContextTimeoutEnabled, Dialer: o.Dialer,
+		PoolSize: o.PoolSize, PoolTimeout: o.PoolTimeout, PoolFIFO: o.PoolFIFO, MinIdleConns: o.MinIdleConns, MaxIdleConns: o.MaxIdleConns,
+		MaxActiveConns: o.MaxActiveConns, ConnMaxIdleTime: o.ConnMaxIdleTime, ConnMaxLifetime: o.ConnMaxLifetime,
+		DisableIdentity: o.DisableIdentity,
+	})
+}

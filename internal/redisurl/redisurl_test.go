@@ -1,0 +1,76 @@
+package redisurl_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/ratelimit-functions/ratelimit/internal/redisurl"
+)
+
+func TestParse(t *testing.T) {
+	for _, tt := range []struct {
+		given, name string
+		addrs       []string
+		user, pass  string
+		network     string
+		tls         bool
+		cluster     bool
+		db          int
+	}{
+		{given: "redis://h", name: "redis://h", addrs: []string{"h:6379"}, network: "tcp"},
+		{given: "h:7000", name: "redis://h:7000", addrs: []string{"h:7000"}, network: "tcp"},
+		{given: "redis://ann:p%40ss@h:1/3?read_timeout=1s", name: "redis://ann:xxxxx@h:1/3", addrs: []string{"h:1"}, network: "tcp", user: "ann", pass: "p@ss", db: 3},
+		{given: "rediss://h", name: "rediss://h", addrs: []string{"h:6379"}, network: "tcp", tls: true},
+		{given: "unix:///run/redis.sock", name: "unix:///run/redis.sock", addrs: []string{"/run/redis.sock"}, network: "unix"},
+		{given: "redis+cluster://h:1", name: "redis://h:1", addrs: []string{"h:1"}, network: "tcp", cluster: true},
+		{given: "rediss+cluster://:p@h:1", name: "rediss://:xxxxx@h:1", addrs: []string{"h:1"}, network: "tcp", pass: "p", tls: true, cluster: true},
+		{given: "redis://ann:p@h:1, h:2,redis://ann:p@h:3", name: "redis://ann:xxxxx@h:1,h:2,h:3", addrs: []string{"h:1", "h:2", "h:3"}, network: "tcp", user: "ann", pass: "p", cluster: true},
+		{given: "redis://[::1]:7", name: "redis://[::1]:7", addrs: []string{"[::1]:7"}, network: "tcp"},
+	} {
+		t.Run(tt.given, func(t *testing.T) {
+			s, err := redisurl.Parse(tt.given)
+			if err != nil {
+				t.Fatal(err)
+			}
+			o := s.Options
+			if s.Name != tt.name || !slices.Equal(s.Addrs, tt.addrs) || s.Cluster != tt.cluster || o.DB != tt.db ||
+				o.Username != tt.user || o.Password != tt.pass || o.Network != tt.network || (o.TLSConfig != nil) != tt.tls {
+				t.Errorf("got %s, addresses %q, cluster %v, %s, user %q, password %q, db %d, tls %v",
+					s.Name, s.Addrs, s.Cluster, o.Network, o.Username, o.Password, o.DB, o.TLSConfig != nil)
+			}
+		})
+	}
+}
+
+func TestOpen(t *testing.T) {
+	s, err := redisurl.Parse("redis://h?read_timeout=1s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Punctual(3 * time.Second)
+	for _, cluster := range []bool{false, true} {
+		s.Cluster = cluster
+		rdb := s.Open()
+		var dial, read, write time.Duration
+		var mode maintnotifications.Mode
+		var bounded bool
+		switch c := rdb.(type) {
+		case *redis.Client:
+			o := c.Options()
+			dial, read, write, mode, bounded = o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.MaintNotificationsConfig.Mode, o.ContextTimeoutEnabled
+		case *redis.ClusterClient:
+			o := c.Options()
+			dial, read, write, mode, bounded = o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.MaintNotificationsConfig.Mode, o.ContextTimeoutEnabled
+		}
+		if dial != 3*time.Second || read != time.Second || write != 3*time.Second || mode != maintnotifications.ModeDisabled || !bounded {
+			t.Errorf("cluster %v: dial %v, read %v, write %v, maintenance notifications %s, bounded by the context %v", cluster, dial, read, write, mode, bounded)
+		}
+		if err := rdb.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
