@@ -35,7 +35,9 @@
 //
 // # Without a decision
 //
-// When there is no decision, since no server could be reached or the limit is wrong, the request is let through, and the error goes to [log/slog], at most once a
-// second: a limiter that is down should not take down what it protects. [RefuseOnError] answers 503 Service Unavailable
-// instead, and [OnError] hears of every error. A client that decides by itself then, or denies, comes before that.
+// When there is no decision, since no server could be reached or the limit is wrong, the request is let through, and the
+// error goes to [log/slog], at most once a second: a limiter that is down should not take down what it protects.
+// [RefuseOnError] answers 503 Service Unavailable instead, and [OnError] hears of every error. Where the client has a
+// [client.Fallback] that does not return the error, that is asked first: what FailOpen lets through is served without the
+// fields, and what FailClosed denies gets 503, since it is over no limit.
 package httplimit

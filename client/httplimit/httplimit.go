@@ -170,7 +170,10 @@ func (m *middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 		problem{Status: http.StatusBadRequest, Detail: err.Error()}.write(w)
 		return
 	case err != nil:
-		m.undecided(next, w, r, err)
+		m.undecided(next, w, r, err, m.refuse)
+		return
+	case result.Source == client.SourcePolicy:
+		m.undecided(next, w, r, result.Err, result.RetryAfter)
 		return
 	}
 	charge := m.newCharge(w.Header(), req, result)
@@ -216,16 +219,16 @@ func (m *middleware) deny(w http.ResponseWriter, req client.Request, result clie
 	p.write(w)
 }
 
-// undecided serves a request without a decision.
-func (m *middleware) undecided(next http.Handler, w http.ResponseWriter, r *http.Request, err error) {
+// undecided serves a request without a decision, or refuses it for a time above 0. There is nothing to tell in the fields.
+func (m *middleware) undecided(next http.Handler, w http.ResponseWriter, r *http.Request, err error, refuse time.Duration) {
 	if r.Context().Err() == nil {
 		m.onError(r, err)
 	}
-	if m.refuse == 0 {
+	if refuse == 0 {
 		next.ServeHTTP(w, r)
 		return
 	}
-	w.Header().Set("Retry-After", fmt.Sprint(seconds(m.refuse)))
+	w.Header().Set("Retry-After", fmt.Sprint(seconds(refuse)))
 	problem{Status: http.StatusServiceUnavailable, Detail: "whether the request is within its limit could not be found out"}.write(w)
 }
 

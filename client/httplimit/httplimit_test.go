@@ -194,6 +194,36 @@ func TestWithoutADecision(t *testing.T) {
 	}
 }
 
+// What the client's own fallback says comes first, and is no decision that fields could tell of.
+func TestFallbackOfTheClient(t *testing.T) {
+	for _, tt := range []struct {
+		fallback   client.Fallback
+		status     int
+		retryAfter string
+	}{
+		{client.FailOpen, http.StatusOK, ""},
+		{client.FailClosed, http.StatusServiceUnavailable, "1"},
+		{client.ReturnError, http.StatusServiceUnavailable, "30"},
+	} {
+		limiter, server := newLimiter(t)
+		_ = server.Close()
+		var found error
+		handler := newHandler(t, limiter, "100/d", httplimit.Address(), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			if charge := httplimit.ChargeOf(r.Context(), "api"); charge != nil {
+				t.Errorf("charged %+v", charge.Result())
+			}
+		}), httplimit.OnError(func(_ *http.Request, err error) { found = err }), httplimit.RefuseOnError(30*time.Second),
+			httplimit.WithRequest(func(_ *http.Request, req *client.Request) error { req.Fallback = tt.fallback; return nil }))
+		response := serve(handler, get("/"))
+		checkStatus(t, response, tt.status)
+		checkField(t, response, "Retry-After", tt.retryAfter)
+		checkField(t, response, "RateLimit", "")
+		if !errors.Is(found, client.ErrUnavailable) {
+			t.Error(found)
+		}
+	}
+}
+
 // Without OnError one line in a second is logged, however many requests there are.
 func TestLog(t *testing.T) {
 	limiter, _ := newLimiter(t)

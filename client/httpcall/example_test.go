@@ -1,0 +1,94 @@
+package httpcall_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/client/httpcall"
+	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/functions"
+)
+
+// exampleLimiter is a client of a server that holds the library, and whose clock stands still.
+func exampleLimiter() (limiter *client.Client, stop func()) {
+	server, err := embedded.Start(embedded.WithLibrary(functions.Source()), embedded.WithTime(noon))
+	if err != nil {
+		panic(err)
+	}
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	limiter, err = client.New(rdb)
+	if err != nil {
+		panic(err)
+	}
+	return limiter, func() {
+		_ = rdb.Close()
+		_ = server.Close()
+	}
+}
+
+// call sends a request, and prints what came of it.
+func call(c *http.Client, url string) {
+	response, err := c.Get(url)
+	var limited *httpcall.LimitedError
+	switch {
+	case errors.As(err, &limited):
+		fmt.Println("not sent, try again in", limited.RetryAfter)
+	case err != nil:
+		fmt.Println(err)
+	default:
+		_ = response.Body.Close()
+		fmt.Println("status", response.StatusCode)
+	}
+}
+
+func ExampleNew() {
+	limiter, stop := exampleLimiter()
+	defer stop()
+	partner := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer partner.Close()
+
+	// Without WithLongestWait a request waits for its turn, for up to a minute.
+	transport, err := httpcall.New(limiter, "partner", "2/m", httpcall.WithLongestWait(0))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	caller := &http.Client{Transport: transport}
+	defer caller.CloseIdleConnections()
+	for range 3 {
+		call(caller, partner.URL)
+	}
+	// Output:
+	// status 200
+	// status 200
+	// not sent, try again in 30s
+}
+
+// One process is told to stay away, and all do.
+func ExampleTransport() {
+	limiter, stop := exampleLimiter()
+	defer stop()
+	partner := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Retry-After", "20")
+		w.WriteHeader(http.StatusTooManyRequests)
+	}))
+	defer partner.Close()
+	for range 2 {
+		transport, err := httpcall.New(limiter, "partner", "100/s", httpcall.WithLongestWait(0))
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		caller := &http.Client{Transport: transport}
+		call(caller, partner.URL)
+		caller.CloseIdleConnections()
+	}
+	// Output:
+	// status 429
+	// not sent, try again in 20s
+}

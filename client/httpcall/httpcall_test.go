@@ -1,0 +1,312 @@
+package httpcall_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/client/httpcall"
+	"github.com/ratelimit-functions/ratelimit/embedded"
+)
+
+// always is another service that responds so.
+func always(status int, lines ...string) *base {
+	b := &base{}
+	b.respond = func(int, *http.Request) *http.Response { return b.response(status, lines...) }
+	return b
+}
+
+// What one process is told holds for all.
+func TestBlocksForEverybody(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		to    *base
+		opts  []httpcall.Option
+		block time.Duration
+	}{
+		{"Retry-After", always(429, "Retry-After", "30"), nil, 30 * time.Second},
+		{"of 503", always(503, "Retry-After", "30"), nil, 30 * time.Second},
+		{"RateLimit", always(200, "RateLimit", `"x";r=0;t=20`), nil, 20 * time.Second},
+		{"nothing said", always(429), nil, 0},
+		{"now", always(429, "Retry-After", "0"), nil, 0},
+		{"for too long", always(429, "Retry-After", "86400"), nil, 10 * time.Minute},
+		{"for longer than is wanted", always(429, "Retry-After", "86400"), []httpcall.Option{httpcall.WithLongestBlock(time.Hour)}, time.Hour},
+		{"not wanted", always(429, "Retry-After", "86400"), []httpcall.Option{httpcall.WithLongestBlock(0)}, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			limiter, server, _ := newLimiter(t, embedded.WithTime(noon))
+			response := must[*http.Response](t)(newTransport(t, limiter, "100/s", tt.to, tt.opts...).RoundTrip(newRequest(t.Context(), t, "GET", site, nil)))
+			if text, err := io.ReadAll(response.Body); err != nil || string(text) != "text" || tt.to.closed.Load() != 0 {
+				t.Errorf("the response has the body %q, %v", text, err)
+			}
+			if got := blocked(t, limiter); got != tt.block {
+				t.Errorf("blocked for %v, want %v", got, tt.block)
+			}
+			other := newTransport(t, limiter, "100/s", &base{}, httpcall.WithLongestWait(0))
+			_, err := other.RoundTrip(newRequest(t.Context(), t, "GET", site, nil))
+			var limited *httpcall.LimitedError
+			if errors.As(err, &limited) != (tt.block > 0) || limited != nil && limited.RetryAfter != tt.block {
+				t.Errorf("another process got %v", err)
+			}
+			server.Advance(tt.block)
+			must[*http.Response](t)(other.RoundTrip(newRequest(t.Context(), t, "GET", site, nil)))
+		})
+	}
+}
+
+// A response that says less than others did meanwhile shortens nothing; one that says more prolongs.
+func TestBlocksAreNotShortened(t *testing.T) {
+	for _, tt := range []struct {
+		said string
+		want time.Duration
+	}{{"5", 30 * time.Second}, {"30", 30 * time.Second}, {"60", time.Minute}} {
+		limiter, _, _ := newLimiter(t, embedded.WithTime(noon))
+		to := &base{}
+		to.respond = func(int, *http.Request) *http.Response {
+			if err := limiter.Block(context.Background(), 30*time.Second, key); err != nil {
+				t.Error(err)
+			}
+			return to.response(429, "Retry-After", tt.said)
+		}
+		must[*http.Response](t)(newTransport(t, limiter, "100/s", to).RoundTrip(newRequest(t.Context(), t, "GET", site, nil)))
+		if got := blocked(t, limiter); got != tt.want {
+			t.Errorf("after Retry-After: %s blocked for %v, want %v", tt.said, got, tt.want)
+		}
+	}
+}
+
+func TestRetries(t *testing.T) {
+	again := []httpcall.Option{httpcall.WithRetries(2)}
+	text := func() io.Reader { return strings.NewReader("payload") } // net/http knows how to have it again
+	once := func() io.Reader { return io.MultiReader(strings.NewReader("payload")) }
+	for _, tt := range []struct {
+		name    string
+		opts    []httpcall.Option
+		method  string
+		body    func() io.Reader
+		status  int
+		header  []string
+		respond int // the first so many responses have the status; then 200
+		sent    int64
+		want    int
+	}{
+		{"without retries", nil, "GET", nil, 429, []string{"Retry-After", "0"}, 1, 1, 429},
+		{"once again", again, "GET", nil, 429, []string{"Retry-After", "0"}, 1, 2, 200},
+		{"to the end", again, "GET", nil, 429, []string{"Retry-After", "0"}, 9, 3, 429},
+		{"a body that can be had again", again, "POST", text, 429, []string{"Retry-After", "0"}, 2, 3, 200},
+		{"one that cannot", again, "POST", once, 429, []string{"Retry-After", "0"}, 1, 1, 429},
+		{"503 of GET", again, "GET", nil, 503, []string{"Retry-After", "0"}, 1, 2, 200},
+		{"503 of PUT", again, "PUT", text, 503, []string{"Retry-After", "0"}, 1, 2, 200},
+		{"503 of POST", again, "POST", text, 503, []string{"Retry-After", "0"}, 1, 1, 503},
+		{"503 of POST with a key", again, "POST", text, 503, []string{"Retry-After", "0"}, 1, 2, 200},
+		{"nothing said", again, "GET", nil, 429, nil, 1, 1, 429},
+		{"another status", again, "GET", nil, 500, []string{"Retry-After", "0"}, 1, 1, 500},
+		{"nothing left", again, "GET", nil, 200, []string{"RateLimit", `"x";r=0;t=1`}, 1, 1, 200},
+		{"too late", again, "GET", nil, 429, []string{"Retry-After", "61"}, 1, 1, 429},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			limiter, _, _ := newLimiter(t, embedded.WithTime(noon))
+			to := &base{}
+			to.respond = func(n int, _ *http.Request) *http.Response {
+				if n > tt.respond {
+					return to.response(200)
+				}
+				return to.response(tt.status, tt.header...)
+			}
+			var body io.Reader
+			if tt.body != nil {
+				body = tt.body()
+			}
+			r := newRequest(t.Context(), t, tt.method, site, body)
+			if strings.HasSuffix(tt.name, "with a key") {
+				r.Header.Set("Idempotency-Key", "1")
+			}
+			response := must[*http.Response](t)(newTransport(t, limiter, "100/d", to, tt.opts...).RoundTrip(r))
+			if response.StatusCode != tt.want || to.n.Load() != tt.sent || to.closed.Load() != tt.sent-1 {
+				t.Errorf("status %d after %d requests, %d responses closed; want %d after %d", response.StatusCode, to.n.Load(), to.closed.Load(), tt.want, tt.sent)
+			}
+			if body != nil && !slices.Equal(to.bodies, slices.Repeat([]string{"payload"}, int(tt.sent))) {
+				t.Errorf("sent the bodies %q", to.bodies)
+			}
+			if _, err := limiter.Unblock(t.Context(), key); err != nil {
+				t.Fatal(err)
+			}
+			if left := must[client.Result](t)(limiter.PeekN(t.Context(), key, "100/d", 0)).Remaining; left != 100-tt.sent {
+				t.Errorf("%d are left after %d requests", left, tt.sent)
+			}
+		})
+	}
+}
+
+// A repetition waits as long as it was told, and the context ends that.
+func TestRetriesWait(t *testing.T) {
+	limiter, _, _ := newLimiter(t)
+	to := &base{}
+	to.respond = func(n int, _ *http.Request) *http.Response {
+		if n > 1 {
+			return to.response(200)
+		}
+		return to.response(429, "Retry-After", "1")
+	}
+	began := time.Now()
+	must[*http.Response](t)(newTransport(t, limiter, "100/s", to, httpcall.WithRetries(1)).RoundTrip(newRequest(t.Context(), t, "GET", site, nil)))
+	if waited := time.Since(began); waited < time.Second || to.n.Load() != 2 {
+		t.Errorf("%d requests in %v", to.n.Load(), waited)
+	}
+
+	ctx, cancel := context.WithCancel(t.Context())
+	to = &base{}
+	to.respond = func(int, *http.Request) *http.Response {
+		time.AfterFunc(10*time.Millisecond, cancel)
+		return to.response(429, "Retry-After", "50")
+	}
+	var closed atomic.Int64
+	r := newRequest(ctx, t, "POST", site, &body{Reader: strings.NewReader("x"), closed: &closed})
+	r.GetBody = func() (io.ReadCloser, error) { return &body{Reader: strings.NewReader("x"), closed: &closed}, nil }
+	_, err := newTransport(t, limiter, "100/s", to, httpcall.WithRetries(1)).RoundTrip(r)
+	if !errors.Is(err, context.Canceled) || closed.Load() != 2 || to.closed.Load() != 1 {
+		t.Errorf("%v; %d bodies of requests closed, want 2; %d of responses, want 1", err, closed.Load(), to.closed.Load())
+	}
+}
+
+func TestHost(t *testing.T) {
+	for _, tt := range []struct{ url, want string }{
+		{"http://API.Example.com/items", "api.example.com"},
+		{"http://api.example.com:80/", "api.example.com"},
+		{"https://api.example.com:443/", "api.example.com"},
+		{"https://api.example.com:80/", "api.example.com:80"},
+		{"https://api.example.com:8443/", "api.example.com:8443"},
+		{"http://[2001:db8::1]:8080/", "[2001:db8::1]:8080"},
+		{"http://user:secret@api.example.com/", "api.example.com"},
+	} {
+		if got, err := httpcall.Host(newRequest(t.Context(), t, "GET", tt.url, nil)); got != tt.want || err != nil {
+			t.Errorf("%s: %q, %v, want %s", tt.url, got, err, tt.want)
+		}
+	}
+}
+
+// Each host has its own limit, unless a function says what has one; and what is left out is not counted.
+func TestKeys(t *testing.T) {
+	limiter, _, _ := newLimiter(t, embedded.WithTime(noon))
+	to := &base{}
+	send := func(transport *httpcall.Transport, url string, lines ...string) error {
+		r := newRequest(t.Context(), t, "GET", url, nil)
+		for i := 0; i < len(lines); i += 2 {
+			r.Header.Set(lines[i], lines[i+1])
+		}
+		_, err := transport.RoundTrip(r)
+		return err
+	}
+	refuse := httpcall.WithLongestWait(0)
+	byHost := newTransport(t, limiter, "1/h", to, refuse)
+	if err := errors.Join(send(byHost, "http://a.example"), send(byHost, "http://b.example")); err != nil {
+		t.Error(err)
+	}
+	if send(byHost, "http://a.example/x") == nil {
+		t.Error("a second request to one host was sent")
+	}
+	byAccount := newTransport(t, limiter, "1/h", to, refuse, httpcall.WithKey(func(r *http.Request) (string, error) { return r.Header.Get("X-Account"), nil }))
+	if err := send(byAccount, "http://a.example", "X-Account", "7"); err != nil {
+		t.Error(err)
+	}
+	if send(byAccount, "http://b.example", "X-Account", "7") == nil {
+		t.Error("a second request of one account was sent")
+	}
+	if err := send(byAccount, "http://b.example"); err == nil || !strings.Contains(err.Error(), "the key of the request is empty; have WithKey return one, or an error") {
+		t.Error(err)
+	}
+	if err := send(byHost, "/items"); err == nil || !strings.Contains(err.Error(), "the request names no host") {
+		t.Error(err)
+	}
+	change := func(change func(req *client.Request)) httpcall.Option {
+		return httpcall.WithRequest(func(_ *http.Request, req *client.Request) error { change(req); return nil })
+	}
+	if err := send(newTransport(t, limiter, "1/h", to, change(func(req *client.Request) { req.Keys = nil })), "http://a.example"); err != nil {
+		t.Error(err)
+	}
+	err := send(newTransport(t, limiter, "1/h", to, change(func(req *client.Request) { req.UpTo, req.Costs = true, []int64{0} })), "http://a.example")
+	if err == nil || !strings.Contains(err.Error(), "WithRequest set UpTo") {
+		t.Error(err)
+	}
+}
+
+// The body is closed where nothing was even asked.
+func TestClosesTheBody(t *testing.T) {
+	limiter, _, _ := newLimiter(t)
+	no := errors.New("no account")
+	var closed atomic.Int64
+	transport := newTransport(t, limiter, "1/s", &base{}, httpcall.WithKey(func(*http.Request) (string, error) { return "", no }))
+	_, err := transport.RoundTrip(newRequest(t.Context(), t, "POST", site, &body{Reader: strings.NewReader("x"), closed: &closed}))
+	if !errors.Is(err, no) || closed.Load() != 1 {
+		t.Errorf("%v; closed %d times", err, closed.Load())
+	}
+}
+
+// What is said and cannot be kept is told, and the response comes all the same.
+func TestBlockFails(t *testing.T) {
+	limiter, server, _ := newLimiter(t)
+	to := &base{}
+	to.respond = func(int, *http.Request) *http.Response {
+		_ = server.Close()
+		return to.response(429, "Retry-After", "30")
+	}
+	var found error
+	transport := must[*httpcall.Transport](t)(httpcall.New(limiter, "partner", "1/s", httpcall.WithBase(to), httpcall.OnError(func(_ *http.Request, err error) { found = err })))
+	response := must[*http.Response](t)(transport.RoundTrip(newRequest(t.Context(), t, "GET", site, nil)))
+	var e *client.Error
+	if response.StatusCode != 429 || !errors.As(found, &e) || e.Op != "block" {
+		t.Errorf("%d, %v", response.StatusCode, found)
+	}
+}
+
+type idle struct {
+	base
+	closed bool
+}
+
+func (i *idle) CloseIdleConnections() { i.closed = true }
+
+func TestCloseIdleConnections(t *testing.T) {
+	limiter, _, _ := newLimiter(t)
+	to := &idle{}
+	(&http.Client{Transport: newTransport(t, limiter, "1/s", to)}).CloseIdleConnections()
+	if !to.closed {
+		t.Error("the transport below was not told")
+	}
+	newTransport(t, limiter, "1/s", &base{}).CloseIdleConnections() // has nothing to close
+}
+
+func TestNewRefuses(t *testing.T) {
+	limiter, _, _ := newLimiter(t)
+	for _, tt := range []struct {
+		limiter *client.Client
+		name    string
+		limit   client.Limit
+		opt     httpcall.Option
+		want    string
+	}{
+		{nil, "a", "1/s", httpcall.WithRetries(1), "the client is nil; make one with client.New"},
+		{limiter, "", "1/s", httpcall.WithRetries(1), "the name is empty; give what is called, such as partner"},
+		{limiter, "a", "", httpcall.WithRetries(1), "the limit is empty; give one such as 10/s"},
+		{limiter, "a", "1/s", nil, "an option is nil; leave it out"},
+		{limiter, "a", "1/s", httpcall.WithBase(nil), "WithBase(nil)"},
+		{limiter, "a", "1/s", httpcall.WithKey(nil), "WithKey(nil)"},
+		{limiter, "a", "1/s", httpcall.WithRequest(nil), "WithRequest(nil)"},
+		{limiter, "a", "1/s", httpcall.OnError(nil), "OnError(nil)"},
+		{limiter, "a", "1/s", httpcall.WithLongestWait(-1), "WithLongestWait(-1ns); give 0 to refuse at once, or more"},
+		{limiter, "a", "1/s", httpcall.WithLongestBlock(-1), "WithLongestBlock(-1ns); give 0 to block nothing, or more"},
+		{limiter, "a", "1/s", httpcall.WithRetries(0), "WithRetries(0); give 1 or more, or leave it out"},
+	} {
+		transport, err := httpcall.New(tt.limiter, tt.name, tt.limit, tt.opt)
+		if transport != nil || err == nil || !strings.HasPrefix(err.Error(), "ratelimit: httpcall.New: ") || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%v, want %s", err, tt.want)
+		}
+	}
+}

@@ -1,0 +1,224 @@
+package httpcall_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/client/httpcall"
+	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
+)
+
+// Each waits for its turn, none goes early, and who waits does not storm the server.
+func TestWaits(t *testing.T) {
+	limiter, _, count := newLimiter(t)
+	to := &base{}
+	var mu sync.Mutex
+	var at []time.Time
+	to.respond = func(int, *http.Request) *http.Response {
+		mu.Lock()
+		defer mu.Unlock()
+		at = append(at, time.Now())
+		return to.response(http.StatusOK)
+	}
+	transport := newTransport(t, limiter, "50/s burst=1", to)
+	began := time.Now()
+	const n = 10
+	var all sync.WaitGroup
+	for range n {
+		all.Go(func() {
+			response, err := transport.RoundTrip(newRequest(t.Context(), t, "GET", site, nil))
+			if err != nil || response.StatusCode != http.StatusOK {
+				t.Errorf("%v, %v", response, err)
+			}
+		})
+	}
+	all.Wait()
+	if len(at) != n {
+		t.Fatalf("%d requests were sent, want %d", len(at), n)
+	}
+	// The i-th is let through 20 ms after the one before, or later; ms, since the server's clock has no less.
+	for i, sent := range at {
+		if least := time.Duration(i)*20*time.Millisecond - time.Millisecond; sent.Sub(began) < least {
+			t.Errorf("request %d was sent after %v, want %v at least", i+1, sent.Sub(began), least)
+		}
+	}
+	// One take before the line, one as the first in it, one after the wait.
+	if takes := count.takes.Load(); takes > 3*n {
+		t.Errorf("%d takes for %d requests, want at most %d", takes, n, 3*n)
+	}
+}
+
+func TestRefuses(t *testing.T) {
+	limiter, _, _ := newLimiter(t, embedded.WithTime(noon))
+	to := &base{}
+	for _, tt := range []struct {
+		name  string
+		opts  []httpcall.Option
+		until time.Duration // of the context; 0: none
+		cost  int64
+		after time.Duration
+		cause error
+		text  string
+	}{
+		{"at once", []httpcall.Option{httpcall.WithLongestWait(0)}, 0, 1, 30 * time.Second, nil, `"partner|api.example.com" is at its limit; try again in 30s`},
+		{"beyond the longest wait", []httpcall.Option{httpcall.WithLongestWait(29 * time.Second)}, 0, 1, 30 * time.Second, nil, "try again in 30s"},
+		{"beyond the deadline", nil, 20 * time.Second, 1, 30 * time.Second, context.DeadlineExceeded, "try again in 30s (context deadline exceeded)"},
+		{"never", nil, time.Hour, 3, client.Never, nil, `the request asks for more of "partner|api.example.com" than its limit ever allows`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			ctx := t.Context()
+			if _, err := limiter.Reset(ctx, key); err != nil {
+				t.Fatal(err)
+			}
+			must[client.Result](t)(limiter.AllowN(ctx, key, "2/m", 2))
+			cost := httpcall.WithRequest(func(_ *http.Request, req *client.Request) error { req.Costs = []int64{tt.cost}; return nil })
+			transport := newTransport(t, limiter, "2/m", to, append(tt.opts, cost)...)
+			if tt.until > 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, tt.until)
+				defer cancel()
+			}
+			var closed atomic.Int64
+			_, err := transport.RoundTrip(newRequest(ctx, t, "POST", site, &body{Reader: strings.NewReader("x"), closed: &closed}))
+			var limited *httpcall.LimitedError
+			if !errors.As(err, &limited) || limited.Key != key || limited.RetryAfter != tt.after || limited.Err != tt.cause || !strings.Contains(err.Error(), tt.text) {
+				t.Errorf("%#v, want %v", err, tt.text)
+			}
+			if tt.cause != nil && !errors.Is(err, tt.cause) {
+				t.Errorf("%v is not %v", err, tt.cause)
+			}
+			if closed.Load() != 1 || to.n.Load() != 0 {
+				t.Errorf("the body was closed %d times, want once; %d requests were sent, want none", closed.Load(), to.n.Load())
+			}
+		})
+	}
+}
+
+// http.Client gives the error on, and its Timeout is a deadline like another.
+func TestThroughAClient(t *testing.T) {
+	limiter, _, _ := newLimiter(t, embedded.WithTime(noon))
+	caller := &http.Client{Transport: newTransport(t, limiter, "1/h", &base{}), Timeout: 10 * time.Second}
+	response := must[*http.Response](t)(caller.Get(site))
+	_ = response.Body.Close()
+	response, err := caller.Get(site)
+	if err == nil {
+		_ = response.Body.Close()
+	}
+	var limited *httpcall.LimitedError
+	if !errors.As(err, &limited) || limited.RetryAfter != time.Hour {
+		t.Errorf("%v", err)
+	}
+}
+
+// Whose context ends while it waits, in front or in line, does not get sent, and the next moves up.
+func TestContextEndsInLine(t *testing.T) {
+	limiter, server, count := newLimiter(t, embedded.WithTime(noon))
+	to := &base{}
+	transport := newTransport(t, limiter, "1/m", to, httpcall.WithLongestWait(time.Hour))
+	ctx, cancel := context.WithCancel(t.Context())
+	must[*http.Response](t)(transport.RoundTrip(newRequest(ctx, t, "GET", site, nil)))
+	errs := make(chan error, 3)
+	var closed atomic.Int64
+	send := func(ctx context.Context) {
+		r := newRequest(ctx, t, "POST", site, &body{Reader: strings.NewReader("x"), closed: &closed})
+		go func() {
+			_, err := transport.RoundTrip(r)
+			errs <- err
+		}()
+	}
+	for range 3 {
+		send(ctx)
+	}
+	redistest.Eventually(t, "the first in line has asked", func() bool { return count.takes.Load() >= 3 })
+	cancel()
+	for range 3 {
+		if err := <-errs; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	}
+	if closed.Load() != 3 || to.n.Load() != 1 {
+		t.Errorf("%d bodies were closed, want 3; %d requests were sent, want 1", closed.Load(), to.n.Load())
+	}
+	server.Advance(time.Minute)
+	must[*http.Response](t)(transport.RoundTrip(newRequest(t.Context(), t, "GET", site, nil)))
+}
+
+// What would be later than the first in line is refused before it stands there.
+func TestRefusedAtTheEndOfTheLine(t *testing.T) {
+	limiter, _, count := newLimiter(t, embedded.WithTime(noon))
+	transport := newTransport(t, limiter, "1/h", &base{}, httpcall.WithLongestWait(3*time.Hour))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	must[*http.Response](t)(transport.RoundTrip(newRequest(ctx, t, "GET", site, nil)))
+	first := make(chan error)
+	go func() {
+		_, err := transport.RoundTrip(newRequest(ctx, t, "GET", site, nil))
+		first <- err
+	}()
+	redistest.Eventually(t, "the first in line has asked", func() bool { return count.takes.Load() == 3 })
+	var limited *httpcall.LimitedError
+	redistest.Eventually(t, "who cannot wait for the first is refused, without asking the server", func() bool {
+		short, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		_, err := transport.RoundTrip(newRequest(short, t, "GET", site, nil))
+		return errors.As(err, &limited)
+	})
+	if limited.RetryAfter < 59*time.Minute || !errors.Is(limited, context.DeadlineExceeded) || count.takes.Load() != 3 {
+		t.Errorf("%v, after %d takes", limited, count.takes.Load())
+	}
+	cancel()
+	if err := <-first; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+// leaky_bucket admits with a wait. Who cannot wait gives back what it took.
+func TestLeakyBucket(t *testing.T) {
+	limiter, _, _ := newLimiter(t, embedded.WithTime(noon))
+	const limit client.Limit = "leaky_bucket 20/s burst=5"
+	transport := newTransport(t, limiter, limit, &base{})
+	began := time.Now()
+	for range 3 {
+		must[*http.Response](t)(transport.RoundTrip(newRequest(t.Context(), t, "GET", site, nil)))
+	}
+	if waited := time.Since(began); waited < 150*time.Millisecond { // 0 + 50 + 100 ms, since the server's clock stands
+		t.Errorf("sent after %v", waited)
+	}
+	before := must[client.Result](t)(limiter.PeekN(t.Context(), key, limit, 0))
+	_, err := newTransport(t, limiter, limit, &base{}, httpcall.WithLongestWait(0)).RoundTrip(newRequest(t.Context(), t, "GET", site, nil))
+	var limited *httpcall.LimitedError
+	if !errors.As(err, &limited) || limited.RetryAfter != 150*time.Millisecond {
+		t.Error(err)
+	}
+	if after := must[client.Result](t)(limiter.PeekN(t.Context(), key, limit, 0)); after.Remaining != before.Remaining {
+		t.Errorf("%d are left, want %d", after.Remaining, before.Remaining)
+	}
+}
+
+func TestWithoutADecision(t *testing.T) {
+	limiter, server, _ := newLimiter(t)
+	_ = server.Close()
+	to := &base{}
+	var closed atomic.Int64
+	_, err := newTransport(t, limiter, "1/s", to).RoundTrip(newRequest(t.Context(), t, "POST", site, &body{Reader: strings.NewReader("x"), closed: &closed}))
+	if !errors.Is(err, client.ErrUnavailable) || closed.Load() != 1 || to.n.Load() != 0 {
+		t.Errorf("%v; the body was closed %d times, %d requests were sent", err, closed.Load(), to.n.Load())
+	}
+	fallback := func(f client.Fallback) httpcall.Option {
+		return httpcall.WithRequest(func(_ *http.Request, req *client.Request) error { req.Fallback = f; return nil })
+	}
+	must[*http.Response](t)(newTransport(t, limiter, "1/s", to, fallback(client.FailOpen)).RoundTrip(newRequest(t.Context(), t, "GET", site, nil)))
+	var limited *httpcall.LimitedError
+	_, err = newTransport(t, limiter, "1/s", to, fallback(client.FailClosed), httpcall.WithLongestWait(0)).RoundTrip(newRequest(t.Context(), t, "GET", site, nil))
+	if !errors.As(err, &limited) || !errors.Is(err, client.ErrUnavailable) || limited.RetryAfter != time.Second {
+		t.Error(err)
+	}
+}
