@@ -38,6 +38,7 @@ func TestBoundsOfACall(t *testing.T) {
 		{"peek", "peek", 50, slices.Repeat([]string{"1/d"}, 50), []string{"1/d"}, "RATELIMIT BADARGS 51 limits; one call takes at most 50"},
 		{"refund", "refund", 50, slices.Repeat([]string{"1/d"}, 50), []string{"1/d"}, "RATELIMIT BADARGS 51 limits; one call takes at most 50"},
 		{"rates", "take", 16, append(rates, "1/d"+strings.Repeat(", 1/d", 9)), []string{"1/d"}, "RATELIMIT BADARGS 251 rates; one call takes at most 250"},
+		{"rates and logs", "take", 50, slices.Repeat([]string{"sliding_log 1200/d, 400/d"}, 50), []string{"1/d"}, "RATELIMIT BADARGS 51 limits; one call takes at most 50"},
 		{"reset", "reset", 250, nil, nil, "RATELIMIT BADKEYS the number of keys is 251; reset takes at most 250"},
 		{"block", "block", 250, []string{"1000"}, nil, "RATELIMIT BADKEYS the number of keys is 251; block takes at most 250"},
 		{"unblock", "unblock", 250, nil, nil, "RATELIMIT BADKEYS the number of keys is 251; unblock takes at most 250"},

@@ -49,7 +49,7 @@ func TestInfoOfPolicies(t *testing.T) {
 		t.Helper()
 		step := functions.Step{Call: []string{"ratelimit_info"}, Reply: json.RawMessage(
 			`["version","` + build.Version() + `","contract",1,"build_id","` + build.ID() + `","policies",` +
-				`["api","calc","jobs","jobs.try","queue","seen","try","try.both","two-rates","wrong","wrong.too"],"shadow_denied",` + counts + `]`)}
+				`["api","calc","jobs","jobs.try","queue","seen","try","try.both","two-rates","wide","wrong","wrong.too"],"shadow_denied",` + counts + `]`)}
 		if err := step.Check(info(), nil); err != nil {
 			t.Error(err)
 		}
@@ -75,7 +75,8 @@ func TestInfoOfPolicies(t *testing.T) {
 	do("take 3 {v}:b {v}:c {v}:a @try.both @try") // of these two one would deny
 	do("acquire 1 {v}:j @jobs.try a")
 	do("acquire 1 {v}:j @jobs.try b")
-	want(`["jobs.try",1,"queue",0,"try",4,"try.both",0]`)
+	do("renew 1 {v}:j @jobs.try c")
+	want(`["jobs.try",2,"queue",0,"try",4,"try.both",0]`)
 	if err := server.Load(mutated(t, build.Text())); err != nil {
 		t.Fatal(err)
 	}

@@ -25,6 +25,7 @@ var Policies = []functions.Policy{
 	{Name: "seen", Limits: []functions.PolicyLimit{{Limit: "2/s"}}, Track: true},
 	{Name: "jobs", Limits: []functions.PolicyLimit{{Limit: "concurrency 1 lease=10s"}}},
 	{Name: "jobs.try", Limits: []functions.PolicyLimit{{Limit: "concurrency 1 lease=10s"}}, Shadow: true},
+	{Name: "wide", Limits: []functions.PolicyLimit{{Key: "a", Limit: "sliding_window 5/s buckets=1000"}, {Key: "b", Limit: "sliding_window 7/s buckets=1000"}}},
 	{Name: "wrong", Limits: []functions.PolicyLimit{{Limit: "1/fortnight"}}},
 	{Name: "wrong.too", Limits: []functions.PolicyLimit{{Key: "a", Limit: "1/s"}, {Key: "b", Limit: "concurrency 1 lease=1s"}}},
 }
@@ -123,6 +124,11 @@ var rows = map[string][]string{
 		"0 | take 2 {v}:t {v}:a @try @api COST 3 3 | [0,5,2,200,600,2,0,-1,1]",
 		"0 | take 4 {v}:p {v}:u {v}:q {v}:a @try.both @try 5/s COST 1 1 3 1 | [1,5,1,0,800,4,0,-1,3]",
 	},
+	"limits of policies count for the bounds of a call": {
+		"0 | take 4 {v}:a {v}:b {v}:c {v}:d @wide @wide | [1,5,4,0,1001,1]",
+		"0 | take 6 {v}:a {v}:b {v}:c {v}:d {v}:e {v}:f @wide @wide @wide | RATELIMIT BADARGS 6000 buckets; one call takes at most 5000",
+		"0 | : EXISTS {v}:e {v}:f | 0",
+	},
 	"a policy of two limits beside a shadow policy is enforced": {
 		"0 | take 3 {v}:r {v}:c {v}:t @calc @try COST 1 2 1 | [1,2,0,0,1000,2,1,0,2]",
 		"0 | take 3 {v}:r {v}:c {v}:t @calc @try COST 1 1 1 | [0,2,0,500,1000,2,0,500,2]",
@@ -181,6 +187,8 @@ var rows = map[string][]string{
 		"0 | acquire 1 {v}:j @jobs.try b | [1,1,0,0,10000,1,0,10000,1]",
 		"0 | renew 1 {v}:j @jobs.try b | [1,1,0,0,10000,1,0,-1,1]",
 		"0 | release 1 {v}:j @jobs.try b | 0",
+		"0 | : SET {v}:s x | \"OK\"",
+		"0 | acquire 1 {v}:s @jobs.try b | RATELIMIT BADSTATE key \"{v}:s\" does not hold leases; give the limiter a key of its own, or delete this one",
 		"0 | release 1 {v}:j @jobs.try a | 1",
 	},
 }
