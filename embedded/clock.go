@@ -25,7 +25,7 @@ func (c *clock) read() {
 // by the millisecond, rounding the clock down.
 func (c *clock) ms() int64 { return c.now.UnixMilli() }
 
-// SetTime stops the server's clock at t: TIME answers it, and keys expire by
+// SetTime stops the server's clock at t: TIME returns it, and keys expire by
 // it. Moving it forward expires keys as if the time had passed. A key whose
 // expiry is the clock's millisecond is still there, with a PTTL of 0, and is
 // gone one millisecond later, as on Redis. Times before 1970 are refused, by a

@@ -32,6 +32,7 @@ func cmdWatch(s *Server, c *session, args []string) engine.Reply {
 	if c.tx != nil {
 		return engine.Error("ERR WATCH inside MULTI is not allowed")
 	}
+	c.lost = c.lost && c.watching
 	c.watching = true
 	s.pass(c, append([]string{"WATCH"}, args...)...)
 	return ok
@@ -59,7 +60,7 @@ func cmdExec(s *Server, c *session, args []string) engine.Reply {
 		// An empty transaction of miniredis tells whether a watched key changed.
 		c.watching = false
 		s.pass(c, "MULTI")
-		if r, ok := s.pass(c, "EXEC").(raw); ok && strings.HasPrefix(string(r), "*-1") {
+		if r, ok := s.pass(c, "EXEC").(raw); c.lost || ok && strings.HasPrefix(string(r), "*-1") {
 			if c.resp3 {
 				return nil
 			}

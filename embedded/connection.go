@@ -20,6 +20,7 @@ type session struct {
 	resp3    bool
 	closing  bool
 	watching bool
+	lost     bool // what it watches: see reopen
 	tx       *transaction
 
 	peer *server.Peer
@@ -99,10 +100,11 @@ type output struct {
 	conn    net.Conn
 	sending sync.WaitGroup
 
-	mu      sync.Mutex
-	replies []byte
-	active  bool // the goroutine is there
-	broken  bool // it could not send
+	mu       sync.Mutex
+	replies  []byte
+	inFlight int  // bytes before those, which the goroutine sends now
+	active   bool // the goroutine is there
+	broken   bool // it could not send
 }
 
 // write puts a reply behind those not yet sent.
@@ -111,7 +113,7 @@ func (o *output) write(r engine.Reply, resp3 bool) {
 	if !o.broken {
 		o.replies = appendBounded(o.replies, r, resp3)
 	}
-	waiting := len(o.replies)
+	waiting := o.inFlight + len(o.replies)
 	o.mu.Unlock()
 	if waiting > 16<<10 {
 		o.flush()
@@ -138,7 +140,7 @@ func (o *output) send() {
 	for {
 		o.mu.Lock()
 		sent, o.replies = o.replies, sent[:0]
-		o.active = len(sent) > 0
+		o.inFlight, o.active = len(sent), len(sent) > 0
 		o.mu.Unlock()
 		if len(sent) == 0 {
 			return
@@ -146,7 +148,7 @@ func (o *output) send() {
 		if _, err := o.conn.Write(sent); err != nil {
 			o.conn.Close()
 			o.mu.Lock()
-			o.replies, o.active, o.broken = nil, false, true
+			o.replies, o.inFlight, o.active, o.broken = nil, 0, false, true
 			o.mu.Unlock()
 			return
 		}

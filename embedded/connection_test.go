@@ -108,7 +108,7 @@ func TestRepliesThatNobodyReadsAreBounded(t *testing.T) {
 		}()
 		synctest.Wait() // until nothing more is written
 		o.mu.Lock()
-		waiting := len(o.replies)
+		waiting := o.inFlight + len(o.replies)
 		o.mu.Unlock()
 		if waiting <= maxUnread || waiting > maxUnread+2<<20 {
 			t.Errorf("%d bytes wait to be read", waiting)
@@ -176,6 +176,17 @@ func TestRepliesThatAreTooLong(t *testing.T) {
 	if _, err := s.Do(append([]any{"MGET"}, slices.Repeat([]any{"k"}, 70)...)...); err == nil || "-"+err.Error()+"\r\n" != refused {
 		t.Errorf("Do: %v", err)
 	}
+}
+
+// miniredis stops writing when a reply has become too long. What the connection watched is taken for changed.
+func TestALongReplyIsNotMade(t *testing.T) {
+	s := Run(t)
+	if _, err := s.Do(append([]any{"RPUSH", "l"}, slices.Repeat([]any{strings.Repeat("v", 1<<20)}, 1<<20)...)...); err != nil {
+		t.Fatal(err)
+	}
+	conn := pipe(t, s)
+	go io.WriteString(conn, "SELECT 0\r\nWATCH k\r\nLRANGE l 0 -1\r\nMULTI\r\nSET k 1\r\nEXEC\r\nWATCH k\r\nMULTI\r\nSET k 1\r\nEXEC\r\n")
+	expect(t, conn, "+OK\r\n+OK\r\n-"+string(errReplyTooLong)+"\r\n+OK\r\n+QUEUED\r\n*-1\r\n+OK\r\n+OK\r\n+QUEUED\r\n*1\r\n+OK\r\n")
 }
 
 // What a reply would take is not taken first.

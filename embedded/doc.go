@@ -29,24 +29,26 @@
 // keys stay in their database: no MOVE, SWAPDB and COPY DB. The commands are
 // those of Redis 7.0 that miniredis has; COMMAND lists those of Redis 5.
 //
-// Everything else is held, reply by reply, against what Redis 7.0, Redis 8.0
-// and Valkey 8.1 answer: testdata/conformance.json, and byte by
-// byte testdata/protocol.json.
+// Everything else is held against Redis 7.0, Redis 8.0 and Valkey 8.1, reply by
+// reply (testdata/conformance.json) and byte by byte (testdata/protocol.json).
 //
 // # What it withstands
 //
 // No function ends the process: one that runs for more than five seconds, makes
 // the heap of the process grow by more than a GiB, or makes a string of more
-// than 64 MiB, ends with an error. A library's text has half a second.
+// than 64 MiB, ends with an error, at the latest when the command or the string
+// operation that it is in is done. A library's text has half a second to run,
+// and at most 3 MiB, which take some seconds to read.
 //
 // A connection takes less than 32 KiB while nothing runs, and memory for what
 // it sends as that arrives, whatever length it announces. A malformed request
 // is refused as by Redis, and ends its connection. Replies that a client does
-// not read wait, up to 64 MiB; then its commands wait. A reply above 64 MiB is
-// an error, and so is an offset or a count above 4194304 where miniredis would
-// take memory or time for the number: in SETRANGE, SETBIT, SPOP, LPOS,
-// SRANDMEMBER, HRANDFIELD and ZRANDMEMBER. A fault of miniredis is an error
-// reply. Close waits for the function that runs; calls that wait get an error.
+// not read wait, up to 64 MiB, for which Go's heap may have twice as much; then
+// its commands wait. A reply above 64 MiB is an error, and so is an offset or a
+// count above 4194304 where miniredis would take memory or time for the number:
+// in SETRANGE, SETBIT, SPOP, LPOS, SRANDMEMBER, HRANDFIELD and ZRANDMEMBER. A
+// fault of miniredis is an error reply. Close waits for the function that runs;
+// calls that wait get an error.
 //
 // # In a program
 //

@@ -17,9 +17,8 @@ var errReplyTooLong = engine.Error(fmt.Sprintf("ERR the reply is longer than %d 
 
 // capture is where miniredis writes its reply to the command that runs.
 type capture struct {
-	reply   bytes.Buffer
-	tooLong bool
-	w       *bufio.Writer // writes to it
+	reply bytes.Buffer
+	w     *bufio.Writer // writes to it
 }
 
 func newCapture() *capture {
@@ -28,16 +27,17 @@ func newCapture() *capture {
 	return c
 }
 
+// Write panics when the reply gets too long: miniredis would go on writing, for minutes.
 func (c *capture) Write(p []byte) (int, error) {
-	if c.tooLong = c.tooLong || c.reply.Len()+len(p) > maxReply; c.tooLong {
-		return len(p), nil
+	if c.reply.Len()+len(p) > maxReply {
+		panic(errReplyTooLong)
 	}
 	return c.reply.Write(p)
 }
 
 // reset makes room for the next reply. The memory of a long one is not kept.
 func (c *capture) reset() {
-	c.tooLong = false
+	c.w.Reset(c)
 	c.reply.Reset()
 	if c.reply.Cap() > 1<<20 {
 		c.reply = bytes.Buffer{}
@@ -57,20 +57,23 @@ func (s *Server) passRaw(c *session, words []string) (reply []byte) {
 	defer func() {
 		if fault := recover(); fault != nil {
 			s.reopen(c)
+			if fault == errReplyTooLong {
+				reply = appendReply(nil, errReplyTooLong, false, maxReply)
+				return
+			}
 			reply = fmt.Appendf(nil, "-ERR the embedded server cannot run this: miniredis, which holds its keys, fails: %v\r\n", fault)
 		}
 	}()
 	s.capture.reset()
 	s.keyspace.Server().Dispatch(c.peer, words)
 	c.peer.Flush()
-	if s.capture.tooLong {
-		return appendReply(nil, errReplyTooLong, false, maxReply)
-	}
 	return s.capture.reply.Bytes()
 }
 
-// reopen gives a session another peer, for miniredis may have failed within MULTI, and with its lock held.
+// reopen gives a session another peer, for miniredis may have failed within MULTI, and with its lock held. What the session
+// watches is lost with the old peer, and counts as changed.
 func (s *Server) reopen(c *session) {
+	c.lost = true
 	s.keyspace.TryLock()
 	s.keyspace.Unlock()
 	c.peer = server.NewPeer(s.capture.w)

@@ -31,21 +31,21 @@ func readCommand(r *bufio.Reader) ([]string, error) {
 		return nil, err
 	}
 	if kind[0] != '*' {
-		line, err := readLine(r, "too big inline request")
+		line, err := readLine(r, '\n', "too big inline request")
 		if err != nil {
 			return nil, err
 		}
-		args, ok := words.Split(line)
+		args, ok := words.Split(strings.TrimSuffix(line, "\r"))
 		if !ok {
 			return nil, protocolError("unbalanced quotes in request")
 		}
 		return args, nil
 	}
-	line, err := readLine(r, "too big mbulk count string")
+	head, err := readHead(r, "too big mbulk count string")
 	if err != nil {
 		return nil, err
 	}
-	n, err := parseInt(line[1:])
+	n, err := parseInt(head[1:])
 	if err != nil || n > maxArgs {
 		return nil, protocolError("invalid multibulk length")
 	}
@@ -64,17 +64,27 @@ func readCommand(r *bufio.Reader) ([]string, error) {
 	return args, nil
 }
 
-// readLine reads a line, and returns it without its end.
-func readLine(r *bufio.Reader, tooBig protocolError) (string, error) {
+// readHead reads what is before an array or a bulk string. It ends at a carriage return and the byte behind that, which Redis
+// does not look at.
+func readHead(r *bufio.Reader, tooBig protocolError) (string, error) {
+	head, err := readLine(r, '\r', tooBig)
+	if err == nil {
+		_, err = r.ReadByte()
+	}
+	return head, err
+}
+
+// readLine reads up to the given end, and returns it without that.
+func readLine(r *bufio.Reader, end byte, tooBig protocolError) (string, error) {
 	var line []byte
 	for {
-		part, err := r.ReadSlice('\n')
+		part, err := r.ReadSlice(end)
 		line = append(line, part...)
 		switch {
 		case len(line) > maxLine+len("\r\n"):
 			return "", tooBig
 		case err == nil:
-			return strings.TrimSuffix(strings.TrimSuffix(string(line), "\n"), "\r"), nil
+			return string(line[:len(line)-1]), nil
 		case !errors.Is(err, bufio.ErrBufferFull):
 			return "", err
 		}
@@ -82,14 +92,14 @@ func readLine(r *bufio.Reader, tooBig protocolError) (string, error) {
 }
 
 func readBulkLength(r *bufio.Reader) (int64, error) {
-	line, err := readLine(r, "too big bulk count string")
+	head, err := readHead(r, "too big bulk count string")
 	if err != nil {
 		return 0, err
 	}
-	if !strings.HasPrefix(line, "$") {
-		return 0, protocolError("expected '$', got '" + (line + " ")[:1] + "'")
+	if !strings.HasPrefix(head, "$") {
+		return 0, protocolError("expected '$', got '" + (head + " ")[:1] + "'")
 	}
-	size, err := parseInt(line[1:])
+	size, err := parseInt(head[1:])
 	if err != nil || size < 0 || size > maxBulk {
 		return 0, protocolError("invalid bulk length")
 	}

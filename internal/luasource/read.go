@@ -15,6 +15,10 @@ import (
 // Name is how messages name a library's text, as Redis names it.
 const Name = "user_function"
 
+// maxText is how long a text may be, in bytes: half as much again as the largest build of the library. gopher-lua takes some
+// hundred bytes of memory for a byte of text.
+const maxText = 3 << 20
+
 // Refusal is a place in a library's text that cannot be run as Redis would run it.
 type Refusal struct {
 	Line int
@@ -27,6 +31,9 @@ func (r *Refusal) Error() string { return fmt.Sprintf("%s:%d: %s", Name, r.Line,
 // lualib and returns the text as a function. visit, if not nil, is called for every statement, expression and table
 // field as it is written, each before those in it. The error is a *Refusal.
 func Read(text string, visit func(node any)) (tree []ast.Stmt, err error) {
+	if len(text) > maxText {
+		return nil, &Refusal{1, fmt.Sprintf("the text has %d bytes, and the embedded server takes at most %d; split it into several libraries", len(text), maxText)}
+	}
 	if strings.HasPrefix(text, "#!") {
 		text = "--" + text[2:] // line 1 is not Lua, and keeps its place
 	}
@@ -49,7 +56,7 @@ func Read(text string, visit func(node any)) (tree []ast.Stmt, err error) {
 	if visit == nil {
 		visit = func(any) {}
 	}
-	w := &walker{visit: visit, fn: &function{vararg: true}}
+	w := &walker{visit: visit, fn: &function{vararg: true, constants: map[string]bool{}}}
 	body := &ast.FunctionExpr{Stmts: w.block(stmts)}
 	body.ParList = &ast.ParList{HasVargs: w.fn.dots}
 	body.SetLine(1)

@@ -2,6 +2,7 @@ package luasource
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -34,6 +35,10 @@ func TestRefusals(t *testing.T) {
 		{"a table of 50 with a field behind", "local t = {" + strings.Repeat("1,", 50) + "a = 1}", "user_function:2: a table with a field after exactly 50 elements"},
 		{"a table of 51 with a field behind", "local t = {" + strings.Repeat("1,", 51) + "a = 1}", ""},
 		{"61 variables of other functions", "local a" + names(61) + "\nlocal function f() return a" + names(61) + " end", "user_function:3: a function uses more than 60 variables"},
+		{"32768 constants", "local t = {" + numerals(32768) + "}", ""},
+		{"one more", "local t = {" + numerals(32769) + "}", "user_function:2: a function with more than 32768 different constants"},
+		{"the longest text", "--" + strings.Repeat("x", 3<<20-len("#!lua name=x\n--")), ""},
+		{"a longer one", "--" + strings.Repeat("x", 3<<20-len("#!lua name=x\n-")), "user_function:1: the text has 3145729 bytes, and the embedded server takes at most 3145728; split it into several libraries"},
 		{"200 levels of syntax", "return " + strings.Repeat("-(", 90) + "1" + strings.Repeat(")", 90), ""},
 		{"more", "return 1" + strings.Repeat(" + 1", 200), "user_function:2: more than 200 levels"},
 		{"an open block", "if x then", "user_function:2: syntax error at the end"},
@@ -52,6 +57,15 @@ func TestRefusals(t *testing.T) {
 			}
 		})
 	}
+}
+
+// numerals are so many numbers, each before a comma.
+func numerals(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, "%d,", i)
+	}
+	return b.String()
 }
 
 // names are the names a1, a2 and so on, each behind a comma.

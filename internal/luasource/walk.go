@@ -21,14 +21,17 @@ type function struct {
 	vararg   bool
 	dots     bool            // it uses ...
 	captured map[string]bool // variables of outer functions
-	loops    []*loop
+
+	constants map[string]bool // strings, numerals and names of global variables, as they are written
+	loops     []*loop
 }
 
 type loop struct{ breaks, closures bool }
 
 const (
-	maxDepth    = 200 // Lua 5.1's limit for syntax within syntax
-	maxCaptured = 60  // and for variables of outer functions
+	maxDepth     = 200     // Lua 5.1's limit for syntax within syntax
+	maxCaptured  = 60      // and for variables of outer functions
+	maxConstants = 1 << 15 // of a function: gopher-lua's compiler goes over all of them for each one
 )
 
 func refuse(line int, format string, args ...any) {
@@ -166,10 +169,12 @@ func (w *walker) expr(e ast.Expr) ast.Expr {
 	w.visit(e)
 	switch e := e.(type) {
 	case *ast.NumberExpr:
+		w.constant(e.Line(), e.Value)
 		return number(e)
 	case *ast.Comma3Expr:
 		w.fn.dots = true
 	case *ast.StringExpr:
+		w.constant(e.Line(), e.Value)
 		if e.Value == "__len" {
 			refuse(e.Line(), "__len: Lua 5.1 takes no notice of it in a table, and gopher-lua does; give the metatable another name for it")
 		}
@@ -215,7 +220,7 @@ func (w *walker) function(e *ast.FunctionExpr, method bool) {
 	for _, l := range w.fn.loops {
 		l.closures = true
 	}
-	w.fn = &function{outer: w.fn, vararg: e.ParList.HasVargs, captured: map[string]bool{}}
+	w.fn = &function{outer: w.fn, vararg: e.ParList.HasVargs, captured: map[string]bool{}, constants: map[string]bool{}}
 	if method {
 		w.declare("self")
 	}
@@ -229,6 +234,13 @@ func (w *walker) function(e *ast.FunctionExpr, method bool) {
 }
 
 func (w *walker) declare(names ...string) { w.fn.locals = append(w.fn.locals, names...) }
+
+// constant notes a constant of the function.
+func (w *walker) constant(line int, text string) {
+	if w.fn.constants[text] = true; len(w.fn.constants) > maxConstants {
+		refuse(line, "a function with more than %d different constants, over which gopher-lua takes too long; put some into another function", maxConstants)
+	}
+}
 
 // place is where a variable is among those of the function, -1 if it is not the function's.
 func (fn *function) place(name string) int {
@@ -247,6 +259,7 @@ func (w *walker) use(e *ast.IdentExpr) {
 		owner = owner.outer
 	}
 	if owner == nil {
+		w.constant(e.Line(), e.Value)
 		if why, ok := Absent(e.Value); ok {
 			refuse(e.Line(), "%s", why)
 		}

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/ratelimit-functions/ratelimit/embedded/internal/lualib"
+	"github.com/ratelimit-functions/ratelimit/embedded/internal/words"
 	lua "github.com/yuin/gopher-lua"
 )
 
@@ -54,11 +55,11 @@ func metadata(code string) (name, engine string, err error) {
 	if !strings.HasPrefix(code, "#!") {
 		return "", "", Error("ERR Missing library metadata")
 	}
-	end := strings.IndexByte(code, '\n')
-	if end < 0 {
+	end := strings.IndexAny(code, "\n\x00")
+	if end < 0 || code[end] == 0 {
 		return "", "", Error("ERR Invalid library metadata")
 	}
-	parts, ok := splitArgs(code[:end])
+	parts, ok := words.Split(code[:end])
 	if !ok || len(parts) == 0 {
 		return "", "", Error("ERR Invalid library metadata")
 	}
@@ -218,42 +219,5 @@ func readFlags(L *lua.LState, t *lua.LTable) Flags {
 		if !known {
 			raise(L, "unknown flag given")
 		}
-	}
-}
-
-// splitArgs is Redis's sdssplitargs: words, with C-like quoting.
-func splitArgs(s string) ([]string, bool) {
-	var out []string
-	i := 0
-	space := func(c byte) bool { return c == ' ' || c >= '\t' && c <= '\r' }
-	for {
-		for i < len(s) && space(s[i]) {
-			i++
-		}
-		if i >= len(s) {
-			return out, true
-		}
-		var b strings.Builder
-		for i < len(s) && !space(s[i]) {
-			c := s[i]
-			if c != '"' && c != '\'' {
-				b.WriteByte(c)
-				i++
-				continue
-			}
-			end := i + 1
-			for end < len(s) && s[end] != c {
-				if s[end] == '\\' && end+1 < len(s) {
-					end++
-				}
-				b.WriteByte(s[end])
-				end++
-			}
-			if end >= len(s) || end+1 < len(s) && !space(s[end+1]) {
-				return nil, false
-			}
-			i = end + 1
-		}
-		out = append(out, b.String())
 	}
 }

@@ -8,9 +8,12 @@ import (
 	lua "github.com/yuin/gopher-lua"
 )
 
-// Lua calls within one another, as Redis has it, and pcalls.
+// Lua calls within one another, as Redis has it, and pcalls. Within a pcall there may be half as many calls as around it, but
+// minCalls in any case: a call out of a library function or a metamethod takes Go's stack, up to a KiB, and Go ends the process
+// when that needs more than 512 MiB.
 const (
 	maxCalls  = 20000
+	minCalls  = 200
 	maxPCalls = 200
 )
 
@@ -20,8 +23,8 @@ const (
 type threads struct {
 	L      *lua.LState // runs nothing but what opens the libraries
 	budget *budget
-	idle   []*lua.LState
-	depth  int
+	idle   [][]*lua.LState // by the number of pcalls around what they run
+	depth  int             // pcalls around what runs
 }
 
 func newThreads() *threads {
@@ -37,10 +40,15 @@ type raised struct{ value lua.LValue }
 // call runs f on a thread, and hands its results to done, or returns the value of the error that ended it. The results are
 // on the thread's stack from 1 on.
 func (t *threads) call(f lua.LValue, push func(th *lua.LState), done func(th *lua.LState)) (failure lua.LValue) {
+	if t.depth == len(t.idle) {
+		t.idle = append(t.idle, nil)
+	}
 	var th *lua.LState
-	if n := len(t.idle); n > 0 {
-		th, t.idle = t.idle[n-1], t.idle[:n-1]
+	idle := &t.idle[t.depth]
+	if n := len(*idle); n > 0 {
+		th, *idle = (*idle)[n-1], (*idle)[:n-1]
 	} else {
+		t.L.Options.CallStackSize = max(maxCalls>>t.depth, minCalls)
 		th, _ = t.L.NewThread()
 		th.SetContext(t.budget)
 		th.Panic = func(L *lua.LState) { panic(raised{L.Get(-1)}) }
@@ -61,7 +69,7 @@ func (t *threads) call(f lua.LValue, push func(th *lua.LState), done func(th *lu
 	th.Call(th.GetTop()-1, lua.MultRet)
 	done(th)
 	th.SetTop(0)
-	t.idle = append(t.idle, th)
+	*idle = append(*idle, th)
 	return nil
 }
 

@@ -130,6 +130,7 @@ func substitute(L *lua.LState, m *matcher, b *strings.Builder, repl lua.LValue, 
 	default:
 		text, _ := ToText(repl)
 		for i := 0; i < len(text); i++ {
+			checkLength(L, b.Len())
 			if text[i] != '%' {
 				b.WriteByte(text[i])
 				continue

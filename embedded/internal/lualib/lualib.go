@@ -105,14 +105,17 @@ func checkLength(L *lua.LState, n int) {
 	}
 }
 
-// meter lets a long loop in Go end when the call has used up its time.
+// meter lets a long loop in Go end when the call has used up its time. Steps are counted as long as looking at a byte takes.
 type meter struct {
 	L *lua.LState
-	n int
+	n int // steps since it was last looked whether the call is over
 }
 
-func (m *meter) step() {
-	if m.n++; m.n%1024 == 0 {
+func (m *meter) step() { m.steps(1) }
+
+func (m *meter) steps(n int) {
+	if m.n += n; m.n >= 4096 {
+		m.n = 0
 		if ctx := m.L.Context(); ctx != nil && ctx.Err() != nil {
 			m.L.RaiseError("%s", ctx.Err().Error())
 		}

@@ -48,6 +48,7 @@ func (m *matcher) classEnd(p int) int {
 			if c == '%' && p < len(m.pat) {
 				p++
 			}
+			m.step()
 		}
 		return p + 1
 	}
@@ -91,6 +92,7 @@ func (m *matcher) inSet(c byte, p, ec int) bool {
 		p++
 	}
 	for p++; p < ec; p++ {
+		m.step()
 		switch {
 		case m.pat[p] == '%':
 			p++
@@ -227,6 +229,7 @@ func (m *matcher) match(s, p int) int {
 func (m *matcher) maxExpand(s, p, ep int) int {
 	i := 0
 	for m.single(s+i, p, ep) {
+		m.step()
 		i++
 	}
 	for ; i >= 0; i-- {
@@ -279,6 +282,7 @@ func (m *matcher) balance(s, p int) int {
 	open, closing := m.pat[p], m.pat[p+1]
 	depth := 1
 	for s++; s < len(m.src); s++ {
+		m.step()
 		switch m.src[s] {
 		case closing:
 			if depth--; depth == 0 {
@@ -297,6 +301,7 @@ func (m *matcher) backReference(s int, digit byte) int {
 		m.fail("invalid capture index")
 	}
 	c := m.capture[l]
+	m.steps(max(c.len, 0))
 	if c.len >= 0 && strings.HasPrefix(m.src[s:], m.src[c.start:c.start+c.len]) {
 		return s + c.len
 	}

@@ -24,7 +24,8 @@ func (s *sorter) get(i int) lua.LValue    { return s.t.RawGet(lua.LNumber(i)) }
 func (s *sorter) set(i int, v lua.LValue) { s.t.RawSet(lua.LNumber(i), v) }
 
 func (s *sorter) less(a, b lua.LValue) bool {
-	s.step()
+	text, _ := a.(lua.LString)
+	s.steps(1 + len(text))
 	if s.order == nil {
 		return s.L.LessThan(a, b)
 	}

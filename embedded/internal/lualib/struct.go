@@ -20,6 +20,9 @@ func structFormat(L *lua.LState) []structItem {
 	var items []structItem
 	big := false
 	for i := 0; i < len(text); {
+		if len(items) == maxResults {
+			L.ArgError(1, "too many items")
+		}
 		c := text[i]
 		i++
 		size := 0
@@ -58,6 +61,7 @@ func structFormat(L *lua.LState) []structItem {
 func structPack(L *lua.LState) int {
 	var b []byte
 	for i, item := range structFormat(L) {
+		checkLength(L, len(b)+item.size)
 		arg := i + 2
 		if item.kind == 'c' {
 			s := Text(L, arg)
