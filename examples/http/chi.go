@@ -1,0 +1,23 @@
+package frameworks
+
+import (
+	"fmt"
+	"net/http"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+)
+
+// Chi takes net/http middleware as it is. With, unlike Use, runs it once the route is known.
+func Chi(limiter *client.Client) (http.Handler, error) {
+	limit, err := newLimit(limiter)
+	if err != nil {
+		return nil, err
+	}
+	router := chi.NewRouter()
+	router.With(limit).Get("/items/{id}", func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintln(w, "item", chi.URLParam(r, "id"))
+	})
+	return router, nil
+}

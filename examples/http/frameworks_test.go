@@ -1,0 +1,124 @@
+package frameworks
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gin-gonic/gin"
+	"github.com/gofiber/fiber/v3"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/functions"
+)
+
+func newLimiter(t *testing.T) *client.Client {
+	t.Helper()
+	server := embedded.Run(t, embedded.WithLibrary(functions.Source()), embedded.WithTime(time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)))
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	t.Cleanup(func() { _ = rdb.Close() })
+	limiter, err := client.New(rdb)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return limiter
+}
+
+// serve serves a handler of net/http until the test ends, and returns its URL.
+func serve(t *testing.T, handler http.Handler, err error) string {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+func serveFiber(t *testing.T, app *fiber.App, err error) string {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- app.Listener(listener, fiber.ListenConfig{DisableStartupMessage: true}) }()
+	t.Cleanup(func() {
+		if err := app.Shutdown(); err != nil {
+			t.Error(err)
+		}
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return "http://" + listener.Addr().String()
+}
+
+func TestFrameworks(t *testing.T) {
+	gin.SetMode(gin.TestMode)
+	for _, tt := range []struct {
+		name string
+		url  func(t *testing.T, limiter *client.Client) string
+		key  string // on the server
+	}{
+		{"chi", func(t *testing.T, limiter *client.Client) string {
+			handler, err := Chi(limiter)
+			return serve(t, handler, err)
+		}, "items|route=/items/%7Bid%7D|address=127.0.0.1"},
+		{"echo", func(t *testing.T, limiter *client.Client) string {
+			handler, err := Echo(limiter)
+			return serve(t, handler, err)
+		}, "items|route=/items/:id|address=127.0.0.1"},
+		{"gin", func(t *testing.T, limiter *client.Client) string {
+			handler, err := Gin(limiter)
+			return serve(t, handler, err)
+		}, "items|route=/items/:id|address=127.0.0.1"},
+		{"fiber", func(t *testing.T, limiter *client.Client) string {
+			app, err := Fiber(limiter)
+			return serveFiber(t, app, err)
+		}, "items|address=127.0.0.1"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			limiter := newLimiter(t)
+			url := tt.url(t, limiter)
+			for i, want := range []struct {
+				status                          int
+				body, contentType, limit, after string
+			}{
+				{200, "item 1\n", "text/plain", `"items";r=1;t=30`, ""},
+				{200, "item 2\n", "text/plain", `"items";r=0;t=60`, ""},
+				{429, "quota-exceeded", "application/problem+json", `"items";r=0;t=30`, "30"},
+			} {
+				response, err := http.Get(url + "/items/" + string(rune('1'+i)))
+				if err != nil {
+					t.Fatal(err)
+				}
+				body, err := io.ReadAll(response.Body)
+				_ = response.Body.Close()
+				if err != nil {
+					t.Fatal(err)
+				}
+				h := response.Header
+				if response.StatusCode != want.status || !strings.Contains(string(body), want.body) || strings.Contains(string(body), "item ") != (want.status == 200) ||
+					!strings.HasPrefix(h.Get("Content-Type"), want.contentType) ||
+					h.Get("RateLimit-Policy") != `"items";q=2` || h.Get("RateLimit") != want.limit || h.Get("Retry-After") != want.after {
+					t.Errorf("request %d: %d %v %q, want %+v", i+1, response.StatusCode, h, body, want)
+				}
+			}
+			result, err := limiter.PeekN(context.Background(), tt.key, "2/m", 0)
+			if err != nil || result.Remaining != 0 {
+				t.Errorf("under %q: %+v, %v, want nothing left", tt.key, result, err)
+			}
+		})
+	}
+}
