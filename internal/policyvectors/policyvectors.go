@@ -42,12 +42,19 @@ var rows = map[string][]string{
 		"0 | : EXISTS {v}:a | 0",
 	},
 	"UPTO beside a shadow policy: each takes as many of the units as fit it": {
+		"0 | take 2 {v}:a {v}:t 5/s @try COST 0 UPTO | [0,5,5,0,0,1,0,0,2]",
 		"0 | take 2 {v}:a {v}:t 5/s @try COST 4 UPTO | [4,5,1,0,800,1,2,0,2]",
+		"0 | take 2 {v}:a {v}:t 5/s @try COST 0 UPTO | [0,5,1,0,800,1,0,0,2]",
 		"0 | peek 1 {v}:t 2/s COST 0 | [1,2,0,0,1000,1]",
 		"0 | take 2 {v}:a {v}:t 5/s @try COST 4 UPTO | [1,5,0,0,1000,1,0,500,2]",
 		"0 | take 2 {v}:a {v}:t 5/s @try COST 4 UPTO | [0,5,0,200,1000,1,0,500,1]",
 		"500 | take 2 {v}:a {v}:t 5/s @try COST 0 UPTO | [0,5,2,0,500,1,0,0,2]",
 		"500 | take 2 {v}:a {v}:once 5/s ONCE 1000 UPTO COST 9 | [2,5,0,0,900,1]",
+	},
+	"UPTO beside a shadow policy: it is charged no more than is taken": {
+		"0 | take 1 {v}:a 5/s COST 4 | [1,5,1,0,800,1]",
+		"0 | take 2 {v}:a {v}:t 5/s @try COST 4 UPTO | [1,5,0,0,1000,1,1,0,1]",
+		"0 | peek 1 {v}:t 2/s COST 0 | [1,2,1,0,500,1]",
 	},
 	"UPTO with shadow policies alone: what is asked for passes": {
 		"0 | take 1 {v}:a @try COST 5 UPTO | [5,2,0,0,1000,1,2,0,1]",
