@@ -2,6 +2,7 @@ package main
 
 import (
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -39,4 +40,50 @@ return nil
 	if first, second := all[len(all)-2], all[len(all)-1]; first.Nth != 0 || second.Nth != 1 {
 		t.Errorf("of two equal lines the first is number %d, the second %d", first.Nth, second.Nth)
 	}
+}
+
+// A line of equivalent.tsv is its mutant's as long as the function has the line that is changed, wherever that stands.
+func TestEquivalents(t *testing.T) {
+	const text = `local function f(a)
+  if a < 2 and
+    a > 0 then
+    g(a)
+  end
+end
+`
+	ids := func(text string) []string {
+		var all []string
+		for _, m := range find("src/x.lua", text) {
+			all = append(all, m.id().String())
+		}
+		return all
+	}
+	got, moved := ids(text), ids("local b = a\n"+strings.Replace(text, "g(a)", "h(a)", 1))
+	for _, want := range []string{
+		"src/x.lua f\tif a < 2 and\tif a <= 2 and",
+		"src/x.lua f\tif a < 2 and\tif not (a < 2 and",
+		"src/x.lua f\tif a < 2 and\t",
+		"src/x.lua f\tg(a)\t",
+	} {
+		known, err := equivalents(want + "\ta reason\n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Contains(got, want) || len(known) != 1 || !known[idOf(want)] {
+			t.Errorf("%q is none of the mutants %q, or is read as %v", want, got, known)
+		}
+		if isMoved := slices.Contains(moved, want); isMoved != !strings.Contains(want, "g(a)") {
+			t.Errorf("%q is a mutant of the changed text: %v", want, isMoved)
+		}
+	}
+	for _, line := range []string{"src/x.lua f\told\tnew", "src/x.lua f\told\tnew\t", "src/x.lua f\told\tnew\treason\tmore"} {
+		if _, err := equivalents(line + "\n"); err == nil {
+			t.Errorf("%q is read without an error", line)
+		}
+	}
+}
+
+func idOf(line string) id {
+	fields := strings.Split(line, "\t")
+	return id{fields[0], fields[1], fields[2]}
 }
