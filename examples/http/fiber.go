@@ -1,12 +1,26 @@
 package frameworks
 
 import (
+	"context"
+	"net/http"
+
 	"github.com/gofiber/fiber/v3"
 	"github.com/gofiber/fiber/v3/middleware/adaptor"
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/client/httplimit"
 )
+
+// fiberMiddleware makes net/http middleware one of fiber's. What fasthttp gives as the context of a request is used again
+// for others and read while the server shuts down, so the middleware gets one that nobody else has.
+func fiberMiddleware(middleware func(http.Handler) http.Handler) fiber.Handler {
+	return adaptor.HTTPMiddleware(func(next http.Handler) http.Handler {
+		limited := middleware(next)
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			limited.ServeHTTP(w, r.WithContext(context.Background()))
+		})
+	})
+}
 
 // Fiber is not built on net/http. Its adaptor shows the middleware a copy of the request, without a pattern, and the
 // handler does not find the middleware's [httplimit.Charge].
@@ -16,7 +30,7 @@ func Fiber(limiter *client.Client) (*fiber.App, error) {
 		return nil, err
 	}
 	app := fiber.New()
-	app.Get("/items/:id", adaptor.HTTPMiddleware(limit), func(c fiber.Ctx) error {
+	app.Get("/items/:id", fiberMiddleware(limit), func(c fiber.Ctx) error {
 		return c.SendString("item " + c.Params("id") + "\n")
 	})
 	return app, nil
