@@ -29,7 +29,7 @@ func WithTimeout(d time.Duration) Option {
 // connection from Deadline, and waits for Done only where it has no connection at hand.
 type bounded struct {
 	context.Context // the caller's
-	deadline        time.Time
+	began, deadline time.Time
 	timeout         time.Duration // the client's, if the deadline is by it; else 0
 
 	mu     sync.Mutex
@@ -40,7 +40,8 @@ type bounded struct {
 
 // bounded makes the context of a call that begins now. It must be released.
 func (c *Client) bounded(ctx context.Context) *bounded {
-	b := &bounded{Context: ctx, deadline: time.Now().Add(c.timeout), timeout: c.timeout}
+	now := time.Now()
+	b := &bounded{Context: ctx, began: now, deadline: now.Add(c.timeout), timeout: c.timeout}
 	if deadline, ok := ctx.Deadline(); ok && deadline.Before(b.deadline) {
 		b.deadline, b.timeout = deadline, 0
 	}
@@ -72,6 +73,14 @@ func (b *bounded) Done() <-chan struct{} {
 	return b.armed.Done()
 }
 
+// wait is Done for who waits.
+func (b *bounded) wait() <-chan struct{} {
+	b.mu.Lock()
+	b.looks = 0
+	b.mu.Unlock()
+	return b.Done()
+}
+
 // Err is that of the caller's context, or that the deadline is over.
 func (b *bounded) Err() error {
 	if err := b.Context.Err(); err != nil {
@@ -81,6 +90,16 @@ func (b *bounded) Err() error {
 		return context.DeadlineExceeded
 	}
 	return nil
+}
+
+// shorten brings the deadline forward to d from now, if it is later.
+func (b *bounded) shorten(d time.Duration) {
+	deadline := time.Now().Add(d)
+	if !deadline.Before(b.deadline) {
+		return
+	}
+	b.release()
+	b.deadline, b.timeout, b.armed = deadline, d, nil
 }
 
 // release stops the timer, if there is one.
@@ -96,7 +115,7 @@ func (b *bounded) release() {
 type timedOut struct{ timeout time.Duration }
 
 func (t timedOut) Error() string {
-	return fmt.Sprintf("no reply within %v, the client's timeout", t.timeout)
+	return fmt.Sprintf("no reply within %v", t.timeout)
 }
 
 func (timedOut) Is(target error) bool { return target == context.DeadlineExceeded }
@@ -157,13 +176,10 @@ func (c *Client) sendAside(ctx *bounded, call call) (any, bool, error) {
 	}) {
 		return nil, false, errClosed
 	}
-	timer := time.NewTimer(time.Until(ctx.deadline))
-	defer timer.Stop()
 	select {
 	case o := <-done:
 		return o.reply, call.way != readOnly && cmd.written(), o.err
-	case <-timer.C:
-	case <-ctx.Context.Done():
+	case <-ctx.wait():
 	}
 	if call.way == readOnly {
 		return nil, false, ended(ctx)

@@ -72,13 +72,34 @@ func (c *Client) unnamed(keys []string) error {
 	return nil
 }
 
-// attempt sends a call once.
+// attempt has a call executed once at most. Where the library was not there, and a healer put it there, it is sent anew.
 func (c *Client) attempt(ctx *bounded, call call) (any, error) {
-	reply, written, err := c.send(ctx, call)
-	if err == nil {
-		return reply, nil
+	if c.healer == nil || len(call.keys) == 0 {
+		return c.try(ctx, call)
 	}
-	return nil, c.fail(ctx, call, err, written)
+	sent := time.Now()
+	reply, err := c.try(ctx, call)
+	if !notFound(err) {
+		return reply, err
+	}
+	if why := c.heal(ctx, call, sent); why != nil {
+		return nil, unhealed(err, why)
+	}
+	return c.try(ctx, call)
+}
+
+// try sends a call once, unless its node is to be left alone.
+func (c *Client) try(ctx *bounded, call call) (any, error) {
+	done, err := c.enter(ctx, call)
+	if err != nil {
+		return nil, err
+	}
+	reply, written, err := c.send(ctx, call)
+	if err != nil {
+		err = c.fail(ctx, call, err, written)
+	}
+	done(err)
+	return reply, err
 }
 
 // send gives the call to go-redis, and returns what came back. written tells whether a call that counts may have left.
@@ -150,9 +171,14 @@ func sleep(ctx *bounded, d time.Duration) bool {
 func (c *Client) fail(ctx context.Context, call call, err error, written bool) error {
 	e := newError(ctx, call.verb, call.keys, err, written)
 	if e.Code == "" {
-		if cluster, ok := c.rdb.(interface{ ReloadState(context.Context) }); ok {
-			cluster.ReloadState(ctx)
-		}
+		c.reload(ctx)
 	}
 	return e
+}
+
+// reload has a cluster client look for its nodes anew, in the background and not more often than five times a second.
+func (c *Client) reload(ctx context.Context) {
+	if cluster, ok := c.rdb.(interface{ ReloadState(context.Context) }); ok {
+		cluster.ReloadState(ctx)
+	}
 }

@@ -20,6 +20,8 @@ type Client struct {
 	opened   bool // rdb is ours
 	tls      *tls.Config
 	punctual bool // rdb ends every call at the deadline of its context
+	breakers *breakers
+	healer   *healer // nil: none was given
 	life     *life
 }
 
@@ -73,6 +75,7 @@ func (c *Client) set(caller string, opts []Option) error {
 func (c *Client) start(rdb redis.UniversalClient) {
 	c.rdb = rdb
 	c.punctual = punctual(rdb)
+	c.breakers = newBreakers(rdb)
 	c.life = newLife()
 }
 

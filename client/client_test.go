@@ -31,6 +31,7 @@ func TestNewRefuses(t *testing.T) {
 			`ratelimit: client.New: WithPrefix is given twice, as "a:" and as "b:"; give it once`},
 		{"no time", &fake{}, []client.Option{client.WithTimeout(0)}, "ratelimit: client.New: the timeout 0s is not above 0; give one such as 500ms"},
 		{"TLS", &fake{}, []client.Option{client.WithTLS(&tls.Config{})}, "ratelimit: client.New: WithTLS is for Open; set TLSConfig in the options of the Redis client"},
+		{"no healer", &fake{}, []client.Option{client.WithHealer(nil)}, "ratelimit: client.New: the healer is nil; leave WithHealer out"},
 		{"no fallback", &fake{}, []client.Option{client.WithFallback(client.Fallback{})},
 			"ratelimit: client.New: the fallback is the zero value; give ReturnError, FailOpen or FailClosed"},
 	} {

@@ -136,6 +136,7 @@ func everyCall(ctx context.Context, c *client.Client, key string) map[string]fun
 		"Block":           func() error { return c.Block(ctx, time.Minute, key) },
 		"Unblock":         func() error { _, err := c.Unblock(ctx, key); return err },
 		"Usage":           func() error { _, err := c.Usage(ctx, key+":usage"); return err },
+		"Check":           func() error { return c.Check(ctx) },
 		"Info":            func() error { _, err := c.Info(ctx); return err },
 		"Lease.Acquire":   func() error { _, err := lease.Acquire(ctx); return err },
 		"Lease.Renew":     func() error { _, err := lease.Renew(ctx); return err },

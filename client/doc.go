@@ -24,7 +24,7 @@
 // [Client.Take] what a whole [Request] says: from several keys in one decision, with an OnceKey a repetition of the same work for nothing, with a UsageKey counted
 // for [Client.Usage]. [Client.Peek], [Client.PeekN] and [Client.PeekRequest] return the same and change nothing.
 // [Client.RefundN] and [Client.Refund] give back. [Client.Lease] is for work of which only so much may run at once.
-// [Client.Block], [Client.Unblock], [Client.Reset] and [Client.Info] are for who runs the service.
+// [Client.Block], [Client.Unblock], [Client.Reset], [Client.Info] and [Client.Check] are for who runs the service.
 //
 // # Errors
 //
@@ -48,10 +48,17 @@
 // client's timeout ([WithTimeout], 500 ms unless told), whichever is earlier, asking again included: also when the server
 // hangs, when it cannot be connected to, and when its reply comes byte by byte.
 //
+// A server that did not reply to five calls in a row is left alone: calls for it fail at once, but for one at a time that
+// finds out whether it is back, which is noticed within a second. In a cluster this is so for each node by itself.
+//
 // # Without a decision
 //
 // When no server decides, calls that take return an error, or let through, or deny, as the client ([WithFallback]) or the call (Request.Fallback)
 // says. Result.Source tells who decided, and Result.Err why it was not a server.
 //
-// The library is put on the server by the command `ratelimit deploy` or by package loader. This package never does it.
+// # The library on the servers
+//
+// It is put there by the command `ratelimit deploy` or by package loader, not by this package. [Client.Check], at the start of a
+// program, tells whether all servers have it. Where one loses it, as in a restart without persistence, a healer
+// ([WithHealer]; loader.Healer makes one) puts it back; without one the error says what to run.
 package client

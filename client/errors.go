@@ -62,7 +62,7 @@ var (
 // to share.
 type Error struct {
 	// Op is what was asked for: "take" (Allow, AllowN, Take), "peek", "refund", "reset", "block", "unblock", "acquire",
-	// "renew", "release", "usage" or "info".
+	// "renew", "release", "usage", "info" or "check".
 	Op string
 
 	// Code is the server's word for what is wrong, such as "BADLIMIT" or "READONLY". It is empty where no error reply

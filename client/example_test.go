@@ -105,6 +105,17 @@ func ExampleWithFallback() {
 	// ratelimit: take "user:42": no connection, nothing was counted (dial tcp 127.0.0.1:1: connect: connection refused)
 }
 
+// A program looks at its start whether it can do its work.
+func ExampleClient_Check() {
+	limiter, stop := newLimiter()
+	defer stop()
+	fmt.Println(limiter.Check(context.Background()))
+	fmt.Println(limiter.Check(context.Background(), "@login"))
+	// Output:
+	// <nil>
+	// ratelimit: check: the library has no policy @login, it has none; run: ratelimit deploy --policies FILE
+}
+
 // A leaky bucket spreads a burst out: who is let in waits for its turn.
 func ExampleResult_leakyBucket() {
 	limiter, stop := newLimiter()

@@ -14,8 +14,10 @@ type Info struct {
 	ShadowDenied map[string]int64
 }
 
+const infoFields = "version, contract, build_id and policies"
+
 // Info asks which library the server holds, and so also whether it holds one ([ErrNotDeployed]). In a cluster go-redis
-// chooses the node that replies; package loader asks them all.
+// chooses the node that replies; [Client.Check] asks them all.
 func (c *Client) Info(ctx context.Context) (Info, error) {
 	reply, err := c.ask(ctx, call{verb: "info", way: readOnly})
 	if err != nil {
@@ -23,7 +25,7 @@ func (c *Client) Info(ctx context.Context) (Info, error) {
 	}
 	info, ok := parseInfo(reply)
 	if !ok {
-		return Info{}, badReply("info", nil, "version, contract, build_id and policies", reply)
+		return Info{}, badReply("info", nil, infoFields, reply)
 	}
 	return info, nil
 }

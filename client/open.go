@@ -23,10 +23,17 @@ import (
 //	unix:///run/redis.sock                one server
 //
 // rediss, rediss+cluster and rediss-sentinel are the same over TLS. Options of go-redis may follow, as in ?pool_size=100;
-// dial_timeout is 1 s unless it is given. Open sends nothing: servers that cannot be reached show at the first call.
+// dial_timeout is 1 s unless it is given. Open sends nothing: servers that cannot be reached show at the first call, or
+// at [Client.Check].
 //
 // It fails when url cannot be read or when options contradict each other. The error does not show a password.
 func Open(url string, opts ...Option) (*Client, error) {
+	return openServers(url, redis.NewDialer, opts)
+}
+
+type dial = func(ctx context.Context, network, addr string) (net.Conn, error)
+
+func openServers(url string, dialerOf func(*redis.Options) dial, opts []Option) (*Client, error) {
 	s, err := redisurl.Parse(url)
 	if err != nil {
 		return nil, fmt.Errorf("ratelimit: client.Open: the URL %w", err)
@@ -41,7 +48,7 @@ func Open(url string, opts ...Option) (*Client, error) {
 	// The timeouts of the connections are no shorter than those of calls, which deadlines end: they are for what go-redis
 	// does by itself, such as asking a cluster for its nodes.
 	s.Punctual(max(c.timeout, time.Second))
-	s.Options.Dialer = dialer(redis.NewDialer(&redis.Options{DialTimeout: s.Options.DialTimeout, TLSConfig: s.Options.TLSConfig}))
+	s.Options.Dialer = dialer(dialerOf(&redis.Options{DialTimeout: s.Options.DialTimeout, TLSConfig: s.Options.TLSConfig}))
 	c.start(s.Open())
 	return c, nil
 }
@@ -80,7 +87,7 @@ func (c *Client) secure(o *redis.Options) error {
 // dialer dials as dial does, but an error comes from the first use of the connection in place of from the dial. go-redis
 // counts dials that fail, and after as many as the pool is large it fails every call without a look at the server, until
 // a goroutine that looks once a second finds it back.
-func dialer(dial func(context.Context, string, string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
+func dialer(dial dial) dial {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
 		if err != nil {

@@ -5,19 +5,38 @@ import (
 	"net"
 	"sync"
 	"testing"
+	"time"
 )
 
+// fault is what a proxy does to the reply to a call.
+type fault int
+
+const (
+	none     fault = iota
+	closes         // the reply is lost, and the connection closed
+	resets         // likewise, by a reset
+	silent         // the reply is lost, and the connection stays
+	dribbles       // the reply comes byte by byte, too slowly to be read in time
+	cuts           // half of the reply comes, and the connection is closed
+	rubbish        // something else comes in its place
+	hole           // the call does not come to the server, nor do new connections
+)
+
+var faults = map[string]fault{
+	"closes": closes, "resets": resets, "silent": silent, "dribbles": dribbles, "cuts": cuts, "rubbish": rubbish, "hole": hole,
+}
+
 // proxy stands between a client and a server. Armed, it lets the next FCALL of the library through to the server, waits
-// for the reply, and does not pass it on.
+// for the reply, and does to it what the fault says.
 type proxy struct {
 	ln     net.Listener
 	target string
 	wg     sync.WaitGroup
 
 	mu    sync.Mutex
-	armed int  // how many replies are still to be lost
-	hang  bool // lose the reply by silence instead of by closing the connection
-	calls int  // FCALLs passed to the server
+	armed int // how many replies are still to be lost
+	fault fault
+	calls int // FCALLs passed to the server
 	conns map[net.Conn]bool
 }
 
@@ -45,9 +64,37 @@ func startProxy(t *testing.T, target string) *proxy {
 func (p *proxy) addr() string { return p.ln.Addr().String() }
 
 func (p *proxy) lose(replies int, hang bool) {
+	fault := closes
+	if hang {
+		fault = silent
+	}
+	p.arm(replies, fault)
+}
+
+// arm lets a fault befall so many replies.
+func (p *proxy) arm(replies int, fault fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.armed, p.hang, p.calls = replies, hang, 0
+	p.armed, p.fault, p.calls = replies, fault, 0
+}
+
+// next is the fault that befalls the next call.
+func (p *proxy) next() fault {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.calls++
+	if p.armed == 0 {
+		return none
+	}
+	p.armed--
+	return p.fault
+}
+
+// inHole tells whether nothing comes through.
+func (p *proxy) inHole() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.armed > 0 && p.fault == hole
 }
 
 func (p *proxy) seen() int {
@@ -78,7 +125,7 @@ func (p *proxy) serve() {
 
 func (p *proxy) relay(near, far net.Conn) {
 	defer p.wg.Done()
-	lost := make(chan bool, 1) // whether the reply to what was just sent is to be lost; holds "hang"
+	lost := make(chan fault, 1) // what befalls the reply to what was just sent
 	var up sync.WaitGroup
 	up.Add(1)
 	go func() {
@@ -90,14 +137,13 @@ func (p *proxy) relay(near, far net.Conn) {
 			if err != nil {
 				return
 			}
+			if p.inHole() {
+				continue
+			}
 			if bytes.Contains(buf[:n], []byte("ratelimit_")) {
-				p.mu.Lock()
-				p.calls++
-				if p.armed > 0 {
-					p.armed--
-					lost <- p.hang
+				if f := p.next(); f != none {
+					lost <- f
 				}
-				p.mu.Unlock()
 			}
 			if _, err := far.Write(buf[:n]); err != nil {
 				return
@@ -110,17 +156,14 @@ func (p *proxy) relay(near, far net.Conn) {
 		if err != nil {
 			break
 		}
+		fault := none
 		select {
-		case hang := <-lost:
-			if hang {
-				continue
-			}
+		case fault = <-lost:
 		default:
-			if _, err := near.Write(buf[:n]); err == nil {
-				continue
-			}
 		}
-		break
+		if !deliver(near, buf[:n], fault) {
+			break
+		}
 	}
 	_ = near.Close()
 	up.Wait()
@@ -128,4 +171,31 @@ func (p *proxy) relay(near, far net.Conn) {
 	delete(p.conns, near)
 	delete(p.conns, far)
 	p.mu.Unlock()
+}
+
+// deliver passes a reply on, or what the fault makes of it, and tells whether the connection goes on.
+func deliver(near net.Conn, reply []byte, fault fault) bool {
+	switch fault {
+	case none:
+		_, err := near.Write(reply)
+		return err == nil
+	case silent:
+		return true
+	case dribbles:
+		for i := range reply {
+			if _, err := near.Write(reply[i : i+1]); err != nil {
+				return false
+			}
+			time.Sleep(bound / 10) // this is the fault: a reply has more than ten bytes
+		}
+		return true
+	case cuts:
+		_, _ = near.Write(reply[:len(reply)/2])
+	case rubbish:
+		_, err := near.Write([]byte("HTTP/1.1 400 Bad Request\r\n\r\n"))
+		return err == nil
+	case resets:
+		_ = near.(*net.TCPConn).SetLinger(0)
+	}
+	return false
 }

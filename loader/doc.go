@@ -15,6 +15,7 @@
 //   - [Loader.Deploy] makes all primaries run a build, or leaves all as they were, and keeps on the servers what it replaced.
 //   - [Loader.Rollback] goes back to that, from anywhere. [Loader.Delete] takes the library away.
 //   - [Loader.Watch] loads the build again where it got lost, and never an older one over a newer one.
+//   - [Loader.Repair] does so once, and [Healer] from within a client.
 //   - [Loader.Doctor] finds what about the servers will hurt later, and [Rules] the least rights that a user needs.
 //
 // A server stores a library byte for byte. What a server runs is therefore compared by the SHA-256 of the whole text, and

@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/loader"
@@ -52,6 +54,36 @@ func Example() {
 	// primary absent changed: false
 	// primary same changed: true
 	// primary same changed: false
+}
+
+// A client whose server gets the library back when it got lost, as in a restart without persistence.
+func ExampleHealer() {
+	server, err := embedded.Start() // a server without the library
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = server.Close() }()
+
+	build, err := functions.New()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	limiter, err := client.Open("redis://"+server.Addr(), client.WithHealer(loader.Healer(build)), client.WithTimeout(time.Minute))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = limiter.Close() }()
+	res, err := limiter.Allow(context.Background(), "user:42", "2/m")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(res.Allowed, res.Remaining)
+	// Output:
+	// true 1
 }
 
 // A log of the libraries that a deployment replaces on each server; it also sends what looks before, and the lease.

@@ -69,9 +69,7 @@ func (l *Loader) Watch(ctx context.Context, build Build, report func(Event)) err
 	if report == nil {
 		return errors.New("loader.Watch: the function to report to is nil; pass one")
 	}
-	w := &watch{s: l.session(), want: want, report: report, seen: map[string]*sight{}}
-	w.s.timeout = min(w.s.timeout, time.Second)
-	w.s.reads, w.s.left = map[string]*lastRead{}, map[string]bool{}
+	w := l.watch(want, report)
 	defer w.s.close()
 	for {
 		w.round(ctx)
@@ -81,6 +79,13 @@ func (l *Loader) Watch(ctx context.Context, build Build, report func(Event)) err
 		case <-l.clock.after(l.interval):
 		}
 	}
+}
+
+func (l *Loader) watch(want artifact, report func(Event)) *watch {
+	w := &watch{s: l.session(), want: want, report: report, seen: map[string]*sight{}}
+	w.s.timeout = min(w.s.timeout, time.Second)
+	w.s.reads, w.s.left = map[string]*lastRead{}, map[string]bool{}
+	return w
 }
 
 type watch struct {

@@ -1,0 +1,138 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/sony/gobreaker/v2"
+)
+
+// A node that has not replied to so many calls in a row is left alone for a while; then one call at a time finds out
+// whether it is back. These make a node that is back be noticed within a second.
+const (
+	failuresToOpen = 5
+	openFor        = 250 * time.Millisecond
+	probeFor       = 500 * time.Millisecond // at most, for the call that finds out
+)
+
+// shortest is the least time that a call must have had for its silence to say something about the node.
+const shortest = 10 * time.Millisecond
+
+// breakers has one circuit breaker for each node, so that a node that is gone does not keep calls from the others.
+type breakers struct {
+	node  func(ctx context.Context, key string) (*redis.Client, error) // that holds key; nil: there is but one
+	ready atomic.Bool                                                  // node knows the nodes, and asks none for them
+	nodes sync.Map                                                     // *breaker by address
+}
+
+type breaker struct {
+	*gobreaker.TwoStepCircuitBreaker[any]
+	open atomic.Bool           // or half open
+	last atomic.Pointer[Error] // the last failure
+}
+
+func newBreakers(rdb redis.UniversalClient) *breakers {
+	b := &breakers{}
+	switch rdb := rdb.(type) {
+	case *redis.ClusterClient:
+		b.node = rdb.MasterForKey
+	case *redis.Ring:
+		b.node = func(_ context.Context, key string) (*redis.Client, error) { return rdb.GetShardClientForKey(key) }
+	}
+	return b
+}
+
+// of is the breaker of the node that holds the keys; nil of a call without one, which go-redis sends where it likes.
+// Before a first reply go-redis may not know the nodes yet: then they share one.
+func (b *breakers) of(ctx context.Context, keys []string) *breaker {
+	if len(keys) == 0 {
+		return nil
+	}
+	address := ""
+	if b.node != nil && b.ready.Load() {
+		if node, err := b.node(ctx, keys[0]); err == nil {
+			address = node.Options().Addr
+		}
+	}
+	if found, ok := b.nodes.Load(address); ok {
+		return found.(*breaker)
+	}
+	found, _ := b.nodes.LoadOrStore(address, newBreaker())
+	return found.(*breaker)
+}
+
+func newBreaker() *breaker {
+	b := &breaker{}
+	b.TwoStepCircuitBreaker = gobreaker.NewTwoStepCircuitBreaker[any](gobreaker.Settings{
+		MaxRequests:   1,
+		Timeout:       openFor,
+		ReadyToTrip:   func(counts gobreaker.Counts) bool { return counts.ConsecutiveFailures >= failuresToOpen },
+		IsSuccessful:  replied,
+		IsExcluded:    func(err error) bool { return errors.Is(err, errSaysNothing) },
+		OnStateChange: func(_ string, _, to gobreaker.State) { b.open.Store(to != gobreaker.StateClosed) },
+	})
+	return b
+}
+
+// enter is asked before a call is sent: it returns what is to be told how that went, or the error of a call that is not
+// sent since its node is left alone.
+func (c *Client) enter(ctx *bounded, call call) (done func(error), err error) {
+	b := c.breakers.of(ctx, call.keys)
+	if b == nil {
+		return func(error) {}, nil
+	}
+	tell, err := b.Allow()
+	if err != nil {
+		c.reload(ctx) // the keys may be elsewhere by now
+		return nil, b.leftAlone(call)
+	}
+	if b.open.Load() {
+		ctx.shorten(probeFor)
+	}
+	return func(err error) {
+		var e *Error
+		switch {
+		case replied(err):
+			c.breakers.ready.Store(true)
+		case ctx.saysNothing(err):
+			err = errSaysNothing
+		case errors.As(err, &e):
+			b.last.Store(e)
+		}
+		tell(err)
+	}, nil
+}
+
+// errSaysNothing stands for an error that does not tell whether the node is there.
+var errSaysNothing = errors.New("says nothing about the node")
+
+// replied tells whether a call ended in a reply, whichever.
+func replied(err error) bool {
+	var e *Error
+	return err == nil || errors.As(err, &e) && e.Code != ""
+}
+
+// saysNothing tells whether a call that began with ctx failed for a reason of its own: nobody waited, or not long enough,
+// or the Redis client had no connection to give, as too many of its own callers have them.
+func (b *bounded) saysNothing(err error) bool {
+	return errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted) || errors.Is(err, redis.ErrClosed) ||
+		errors.Is(err, errClosed) || errors.Is(b.Context.Err(), context.Canceled) ||
+		errors.Is(err, context.DeadlineExceeded) && b.deadline.Sub(b.began) < shortest
+}
+
+// leftAlone is the error of a call that is not sent.
+func (b *breaker) leftAlone(call call) *Error {
+	e := &Error{Op: call.verb, Keys: call.keys, Err: gobreaker.ErrOpenState, class: ErrUnavailable}
+	last := "no reply"
+	if failure := b.last.Load(); failure != nil {
+		e.Err = fmt.Errorf("%w: %w", gobreaker.ErrOpenState, failure.Err)
+		last = failure.Err.Error()
+	}
+	e.sentence = fmt.Sprintf("not sent, since the server did not reply to the last %d calls; it is asked again within %v (%s)", failuresToOpen, openFor+probeFor, last)
+	return e
+}

@@ -1,0 +1,117 @@
+package client
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// contract is the version of the wire contract that this package speaks.
+const contract = 1
+
+// Check tells whether the servers are fit for this program: each can be reached, holds the library, speaks this package's
+// contract, and has the policies that are named, such as "@login". It is for the start of a program, and for its health
+// checks. Of a cluster every primary is asked. The error names the server and says what to run; it is [ErrUnavailable],
+// [ErrNotDeployed], [ErrNoPolicy] or [ErrNoPermission]. Like any call, it returns within the client's timeout.
+func (c *Client) Check(ctx context.Context, policies ...Limit) error {
+	for _, policy := range policies {
+		if name, ok := strings.CutPrefix(string(policy), "@"); !ok || name == "" {
+			return refused("check", nil, fmt.Errorf("BADARGS %q is not the name of a policy; give those that are deployed with the library, such as @login", string(policy)))
+		}
+	}
+	info := call{verb: "info", way: readOnly}
+	if err := c.ready(ctx, call{verb: "check"}); err != nil {
+		return err
+	}
+	limited := c.bounded(ctx)
+	defer limited.release()
+	found := make(chan error, 1)
+	// Some Redis clients do not end at a deadline, and this is not asked often.
+	if !c.life.run(func() {
+		var mu sync.Mutex
+		var faults []*Error
+		err := c.eachPrimary(limited, func(ctx context.Context, name string, rdb redis.UniversalClient) {
+			if fault := c.checkOne(ctx, rdb, info, policies); fault != nil {
+				fault.Op = "check"
+				fault.sentence = name + fault.sentence
+				mu.Lock()
+				defer mu.Unlock()
+				faults = append(faults, fault)
+			}
+		})
+		switch {
+		case len(faults) > 0:
+			found <- slices.MinFunc(faults, func(a, b *Error) int { return cmp.Compare(a.sentence, b.sentence) })
+		case err != nil:
+			found <- newError(limited, "check", nil, err, false)
+		default:
+			found <- nil
+		}
+	}) {
+		return afterClose("check", nil)
+	}
+	select {
+	case err := <-found:
+		return err
+	case <-limited.wait():
+		return newError(limited, "check", nil, ended(limited), false)
+	}
+}
+
+// eachPrimary calls f for every server that holds keys, for several at a time. name begins a sentence about it.
+func (c *Client) eachPrimary(ctx context.Context, f func(ctx context.Context, name string, rdb redis.UniversalClient)) error {
+	each := func(ctx context.Context, node *redis.Client) error {
+		f(ctx, node.Options().Addr+": ", node)
+		return nil
+	}
+	switch rdb := c.rdb.(type) {
+	case *redis.ClusterClient:
+		return rdb.ForEachMaster(ctx, each)
+	case *redis.Ring:
+		if up, all := len(rdb.GetShardClients()), len(rdb.Options().Addrs); up < all {
+			return fmt.Errorf("%d of the %d shards of the ring do not reply", all-up, all)
+		}
+		return rdb.ForEachShard(ctx, each)
+	}
+	f(ctx, "", c.rdb)
+	return nil
+}
+
+// checkOne is what is wrong with one server, or nil.
+func (c *Client) checkOne(ctx context.Context, rdb redis.UniversalClient, info call, policies []Limit) *Error {
+	cmd := fcall(ctx, "fcall_ro", info)
+	reply, err := process(ctx, rdb, cmd, cmd)
+	if err != nil {
+		return newError(ctx, "info", nil, err, false)
+	}
+	got, ok := parseInfo(reply)
+	if !ok {
+		return badReply("info", nil, infoFields, reply)
+	}
+	fault := func(class error, format string, args ...any) *Error {
+		text := fmt.Sprintf(format, args...)
+		return &Error{Err: errors.New(text), class: class, sentence: text}
+	}
+	switch {
+	case got.Contract < contract:
+		return fault(ErrNotDeployed, "the library speaks contract %d, and this client contract %d; run: ratelimit deploy", got.Contract, contract)
+	case got.Contract > contract:
+		return fault(ErrBadReply, "the library speaks contract %d, and this client contract %d; build the program with a newer client", got.Contract, contract)
+	}
+	for _, policy := range policies {
+		if !slices.Contains(got.Policies, string(policy[1:])) {
+			has := "none"
+			if len(got.Policies) > 0 {
+				has = "@" + strings.Join(got.Policies, ", @")
+			}
+			return fault(ErrNoPolicy, "the library has no policy %s, it has %s; run: ratelimit deploy --policies FILE", policy, has)
+		}
+	}
+	return nil
+}

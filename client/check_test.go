@@ -1,0 +1,99 @@
+package client_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
+)
+
+func TestCheck(t *testing.T) {
+	ctx := t.Context()
+	build := must[functions.Build](t)(functions.New(functions.WithPolicies(
+		functions.Policy{Name: "api", Limits: []functions.PolicyLimit{{Limit: "1/d"}}}, functions.Policy{Name: "calc", Limits: []functions.PolicyLimit{{Limit: "1/d"}}},
+	)))
+	speaks := func(contract string) string {
+		return strings.Replace(functions.Source(), "local CONTRACT = 1\n", "local CONTRACT = "+contract+"\n", 1)
+	}
+	if speaks("2") == functions.Source() {
+		t.Fatal("the library's text says its contract in another way")
+	}
+	for _, tt := range []struct {
+		name     string
+		library  string
+		policies []client.Limit
+		want     string
+		class    error
+	}{
+		{"fit", build.Text(), []client.Limit{"@calc", "@api"}, "", nil},
+		{"fit, no policies asked for", functions.Source(), nil, "", nil},
+		{"no library", "", nil, "the server does not hold the library; run: ratelimit deploy (ERR Function not found)", client.ErrNotDeployed},
+		{"an older contract", speaks("0"), nil, "the library speaks contract 0, and this client contract 1; run: ratelimit deploy", client.ErrNotDeployed},
+		{"a newer contract", speaks("2"), nil, "the library speaks contract 2, and this client contract 1; build the program with a newer client", client.ErrBadReply},
+		{"another policy", build.Text(), []client.Limit{"@api", "@login"},
+			"the library has no policy @login, it has @api, @calc; run: ratelimit deploy --policies FILE", client.ErrNoPolicy},
+		{"no policy", functions.Source(), []client.Limit{"@login"}, "the library has no policy @login, it has none; run: ratelimit deploy --policies FILE", client.ErrNoPolicy},
+		{"a limit", build.Text(), []client.Limit{"5/m"},
+			`BADARGS "5/m" is not the name of a policy; give those that are deployed with the library, such as @login`, client.ErrBadArgs},
+	} {
+		var opts []embedded.Option
+		if tt.library != "" {
+			opts = append(opts, embedded.WithLibrary(tt.library))
+		}
+		server := embedded.Run(t, opts...)
+		err := open(t, "redis://"+server.Addr()).Check(ctx, tt.policies...)
+		if tt.want == "" {
+			if err != nil {
+				t.Errorf("%s: %v", tt.name, err)
+			}
+			continue
+		}
+		if err == nil || err.Error() != "ratelimit: check: "+tt.want {
+			t.Errorf("%s: %v\nwant %s", tt.name, err, tt.want)
+		}
+		wantClasses(t, tt.name, err, tt.class)
+	}
+	if functions.Contract != 1 {
+		t.Errorf("the library speaks contract %d, which this package does not know", functions.Contract)
+	}
+}
+
+// Of a cluster, and of a ring, each server is looked at.
+func TestCheckOfEachServer(t *testing.T) {
+	ctx := t.Context()
+	nodes := startCluster(t)
+	direct := flushCluster(t, nodes)
+	c := newClient(t, clusterOf(t, nodes), client.WithTimeout(slow))
+	if err := c.Check(ctx); err != nil {
+		t.Error(err)
+	}
+	if err := direct[1].FunctionFlush(ctx).Err(); err != nil {
+		t.Fatal(err)
+	}
+	defer deploy(t, direct[1])
+	want := "ratelimit: check: " + nodes.nodes[1].Addr + ": the server does not hold the library; run: ratelimit deploy (ERR Function not found)"
+	if err := c.Check(ctx); err == nil || err.Error() != want {
+		t.Errorf("%v\nwant %s", err, want)
+	}
+
+	one, two := redistest.Run(t), redistest.Run(t)
+	deploy(t, connect(t, redis.Options{Addr: one.Addr}))
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": one.Addr, "two": two.Addr}})
+	t.Cleanup(func() { _ = ring.Close() })
+	c = newClient(t, ring, client.WithTimeout(slow))
+	want = "ratelimit: check: " + two.Addr + ": the server does not hold the library; run: ratelimit deploy (ERR Function not found)"
+	if err := c.Check(ctx); err == nil || err.Error() != want {
+		t.Errorf("%v\nwant %s", err, want)
+	}
+	two.Stop()
+	eventually(t, "the ring finds that one is gone", func() bool {
+		err := c.Check(ctx)
+		return errors.Is(err, client.ErrUnavailable) && strings.Contains(err.Error(), "1 of the 2 shards of the ring do not reply")
+	})
+}

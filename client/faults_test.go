@@ -1,0 +1,226 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
+)
+
+// modes are the ways of taking one unit of key; id tells pieces of work apart.
+var modes = map[string]func(ctx context.Context, c *client.Client, key, id string) (client.Result, error){
+	"plain": func(ctx context.Context, c *client.Client, key, _ string) (client.Result, error) {
+		return c.Allow(ctx, key, plenty)
+	},
+	"once": func(ctx context.Context, c *client.Client, key, id string) (client.Result, error) {
+		return c.Take(ctx, client.Request{Keys: []string{key}, Limits: []client.Limit{plenty}, OnceKey: key + ":" + id, OnceTTL: time.Minute})
+	},
+	"open": func(ctx context.Context, c *client.Client, key, _ string) (client.Result, error) {
+		return c.Take(ctx, client.Request{Keys: []string{key}, Limits: []client.Limit{plenty}, Fallback: client.FailOpen})
+	},
+	"closed, up to": func(ctx context.Context, c *client.Client, key, _ string) (client.Result, error) {
+		return c.Take(ctx, client.Request{Keys: []string{key}, Limits: []client.Limit{plenty}, Costs: []int64{1}, UpTo: true, Fallback: client.FailClosed})
+	},
+}
+
+const (
+	plenty   = client.Limit("1000000/d")
+	lots     = 1_000_000
+	atATime  = 4
+	perFault = 5 // calls of each goroutine
+)
+
+// Whatever happens on the way, in every mode: each call is executed once at most, one that was decided by the server exactly
+// once, and each returns within its bound.
+func TestFaults(t *testing.T) {
+	server, direct := wholeCluster(t)
+	for _, name := range []string{"Open", "Open of a cluster", "Client", "Client that honours deadlines", "Ring", "ClusterClient"} {
+		for what, fault := range faults {
+			t.Run(name+" "+what, func(t *testing.T) {
+				p := startProxy(t, server.Addr)
+				c := throughProxy(t, name, server.Addr, p.addr())
+				must[client.Result](t)(c.Allow(t.Context(), lowKey, plenty)) // go-redis knows the nodes
+				for mode, take := range modes {
+					key := "{b}:" + name + what + mode
+					p.arm(1_000_000, fault)
+					var mu sync.Mutex
+					var all sync.WaitGroup
+					calls, decided := 0, 0
+					for g := range atATime {
+						all.Go(func() {
+							for i := range perFault {
+								var res client.Result
+								err := inTime(t, mode, func() (err error) {
+									res, err = take(t.Context(), c, key, fmt.Sprint(g, i))
+									return err
+								})
+								mu.Lock()
+								calls++
+								if err == nil && res.Source == client.SourceServer {
+									decided++
+								}
+								mu.Unlock()
+							}
+						})
+						if g == atATime/2 {
+							p.arm(3, fault) // from here on most replies come through
+						}
+					}
+					all.Wait()
+					p.arm(0, none)
+					left := must[client.Result](t)(newClient(t, direct).PeekN(t.Context(), key, plenty, 0)).Remaining
+					if executed := lots - int(left); executed > calls || executed < decided {
+						t.Errorf("%s: %d executions of %d calls, of which the server decided %d", mode, executed, calls, decided)
+					}
+				}
+				eventually(t, "the server decides again", func() bool {
+					res, err := c.Allow(t.Context(), lowKey, plenty)
+					return err == nil && res.Source == client.SourceServer
+				})
+			})
+		}
+	}
+}
+
+// throughProxy is a client of this kind whose connections to the server go through a proxy.
+func throughProxy(t *testing.T, kind, server, proxy string) *client.Client {
+	t.Helper()
+	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if addr == server {
+			addr = proxy
+		}
+		var d net.Dialer
+		return d.DialContext(ctx, network, addr)
+	}
+	switch kind {
+	case "Open of a cluster": // the nodes tell their own addresses
+		return client.OpenWithDialer(t, "redis+cluster://"+server, dial, client.WithTimeout(bound))
+	case "ClusterClient":
+		rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{server}, Dialer: dial, ReadTimeout: slow, DialTimeout: slow})
+		t.Cleanup(func() { _ = rdb.Close() })
+		return newClient(t, rdb, client.WithTimeout(bound))
+	}
+	return kinds[kind](t, proxy, client.WithTimeout(bound))
+}
+
+// A server that does not reply is left alone, and found again.
+func TestBreakerSparesADeadServer(t *testing.T) {
+	server := redistest.Run(t)
+	deploy(t, connect(t, redis.Options{Addr: server.Addr}))
+	p := startProxy(t, server.Addr)
+	c := open(t, "redis://"+p.addr(), client.WithTimeout(slow))
+	p.arm(1_000_000, closes)
+	last := error(nil)
+	for range 1000 {
+		_, last = c.Allow(t.Context(), "k", perDay)
+		if !errors.Is(last, client.ErrUnavailable) {
+			t.Fatal(last)
+		}
+		if !errors.Is(last, client.ErrOutcomeUnknown) {
+			break
+		}
+	}
+	const want = `ratelimit: take "k": not sent, since the server did not reply to the last 5 calls; it is asked again within 750ms (EOF)`
+	if last.Error() != want || p.seen() != 5 {
+		t.Errorf("%v, after %d calls\nwant %s, after 5", last, p.seen(), want)
+	}
+	p.arm(0, none)
+	eventually(t, "the server is found again", func() bool {
+		_, err := c.Allow(t.Context(), "k", perDay)
+		return err == nil
+	})
+	must[client.Result](t)(c.Allow(t.Context(), "k", perDay)) // and is not left alone any more
+}
+
+// What says nothing about a server does not keep calls from it: errors that it replies, and callers who do not wait.
+func TestBreakerIsForServersThatDoNotReply(t *testing.T) {
+	ended, cancel := context.WithCancel(t.Context())
+	for name, f := range map[string]*fake{
+		"replies":        {err: answered("OOM no"), sent: true},
+		"no connections": {err: redis.ErrPoolTimeout},
+		"cancelled":      {err: context.Canceled, sent: true, after: func(int) { cancel() }},
+		"impatient":      {err: context.DeadlineExceeded, sent: true},
+	} {
+		c := newClient(t, f, client.WithTimeout(time.Millisecond))
+		ctx := t.Context()
+		if name == "cancelled" {
+			ctx = ended
+		}
+		for range 20 {
+			if name == "cancelled" {
+				ctx, cancel = context.WithCancel(t.Context())
+			}
+			if _, err := c.Allow(ctx, "k", perDay); err == nil || strings.Contains(err.Error(), "not sent, since the server") {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+	cancel()
+}
+
+// One dead shard does not keep calls from the others.
+func TestBreakerOfEachNode(t *testing.T) {
+	nodes := startCluster(t)
+	flushCluster(t, nodes)
+	for name, ring := range map[string]bool{"cluster": false, "Ring": true} {
+		t.Run(name, func(t *testing.T) {
+			rdb, proxies := proxied(t, nodes)
+			c := newClient(t, rdb, client.WithTimeout(slow))
+			deadKey, liveKey := lowKey, highKey
+			if ring {
+				c, proxies, deadKey, liveKey = ofRing(t)
+			}
+			for _, key := range []string{deadKey, liveKey} {
+				must[client.Result](t)(c.Allow(t.Context(), key, plenty))
+			}
+			proxies[0].arm(1_000_000, closes)
+			sent := 0
+			for range 20 {
+				if _, err := c.Allow(t.Context(), deadKey, plenty); errors.Is(err, client.ErrOutcomeUnknown) {
+					sent++
+				}
+				must[client.Result](t)(c.Allow(t.Context(), liveKey, plenty))
+			}
+			if sent == 20 {
+				t.Error("the dead shard was not left alone")
+			}
+			proxies[0].arm(0, none)
+			eventually(t, "the dead shard is found again", func() bool {
+				_, err := c.Allow(t.Context(), deadKey, plenty)
+				return err == nil
+			})
+		})
+	}
+}
+
+// ofRing is a client of a ring of two servers, each behind a proxy, and a key of either.
+func ofRing(t *testing.T) (c *client.Client, proxies [2]*proxy, first, second string) {
+	t.Helper()
+	addrs := map[string]string{}
+	for i := range proxies {
+		server := redistest.Run(t)
+		deploy(t, connect(t, redis.Options{Addr: server.Addr}))
+		proxies[i] = startProxy(t, server.Addr)
+		addrs[fmt.Sprint(i)] = proxies[i].addr()
+	}
+	ring := redis.NewRing(&redis.RingOptions{Addrs: addrs})
+	t.Cleanup(func() { _ = ring.Close() })
+	for i := 0; first == "" || second == ""; i++ {
+		key := fmt.Sprint("k", i)
+		if must[*redis.Client](t)(ring.GetShardClientForKey(key)).Options().Addr == proxies[0].addr() {
+			first = key
+		} else {
+			second = key
+		}
+	}
+	return newClient(t, ring, client.WithTimeout(slow)), proxies, first, second
+}

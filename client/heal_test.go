@@ -1,0 +1,152 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
+	"github.com/ratelimit-functions/ratelimit/loader"
+)
+
+// healing counts how often a healer ran, and which servers it was given.
+type healing struct {
+	times atomic.Int64
+	heal  func(context.Context, redis.UniversalClient) error
+}
+
+func (h *healing) run(ctx context.Context, server redis.UniversalClient) error {
+	h.times.Add(1)
+	return h.heal(ctx, server)
+}
+
+func loads(ctx context.Context, server redis.UniversalClient) error {
+	return server.FunctionLoadReplace(ctx, functions.Source()).Err()
+}
+
+// A server that lost the library gets it back once an occasion, however many calls find it so, and each is decided.
+func TestHealing(t *testing.T) {
+	server := redistest.Run(t)
+	direct := connect(t, redis.Options{Addr: server.Addr})
+	h := &healing{heal: loads}
+	c := open(t, "redis://"+server.Addr, client.WithHealer(h.run), client.WithTimeout(slow))
+	for occasion := range 3 {
+		var all sync.WaitGroup
+		for range 20 {
+			all.Go(func() {
+				if _, err := c.Allow(t.Context(), "k", plenty); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		if n := h.times.Load(); n != int64(occasion+1) {
+			t.Errorf("healed %d times after %d occasions", n, occasion+1)
+		}
+		if err := direct.FunctionFlush(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	deploy(t, direct)
+	if left := must[client.Result](t)(c.PeekN(t.Context(), "k", plenty, 0)).Remaining; left != lots-60 {
+		t.Errorf("%d were charged, want 60: each call once", lots-left)
+	}
+}
+
+// The loader's healer heals the shard that lost the library, and is given no other.
+func TestHealingOfAShard(t *testing.T) {
+	nodes := startCluster(t)
+	direct := flushCluster(t, nodes)
+	build := must[functions.Build](t)(functions.New())
+	var given sync.Map
+	heal := loader.Healer(build)
+	c := newClient(t, clusterOf(t, nodes), client.WithTimeout(slow),
+		client.WithHealer(func(ctx context.Context, server redis.UniversalClient) error {
+			given.Store(server.(*redis.Client).Options().Addr, true)
+			return heal(ctx, server)
+		}))
+	if err := direct[1].FunctionFlush(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	defer deploy(t, direct[1])
+	for _, key := range []string{lowKey, highKey} {
+		must[client.Result](t)(c.Allow(t.Context(), key, perDay))
+	}
+	given.Range(func(addr, _ any) bool {
+		if addr != nodes.nodes[1].Addr {
+			t.Errorf("healed %s, which had the library", addr)
+		}
+		return true
+	})
+}
+
+func clusterOf(t *testing.T, c *cluster) redis.UniversalClient {
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{c.nodes[0].Addr}})
+	t.Cleanup(func() { _ = rdb.Close() })
+	return rdb
+}
+
+// A healer that fails is not asked again at once; its error says why, and what to run.
+func TestHealingFails(t *testing.T) {
+	h := &healing{heal: func(context.Context, redis.UniversalClient) error { return errors.New("NOPERM no") }}
+	c := newClient(t, &fake{err: answered("ERR Function not found"), sent: true}, client.WithHealer(h.run))
+	began := time.Now()
+	for range 3 {
+		_, err := c.Allow(t.Context(), "k", perDay)
+		const want = `ratelimit: take "k": the server does not hold the library, and the healer did not put it there (NOPERM no); run: ratelimit deploy (ERR Function not found)`
+		if err == nil || err.Error() != want {
+			t.Errorf("%v\nwant %s", err, want)
+		}
+		wantClasses(t, "not healed", err, client.ErrNotDeployed)
+	}
+	if n := h.times.Load(); n != 1 && time.Since(began) < time.Second {
+		t.Errorf("healed %d times at once, want once", n)
+	}
+	eventually(t, "it is asked again", func() bool {
+		_, _ = c.Allow(t.Context(), "k", perDay)
+		return h.times.Load() > 1
+	})
+	// With success, and no library all the same, the call ends with what the server says.
+	c = newClient(t, &fake{err: answered("ERR Function not found"), sent: true}, client.WithHealer(func(context.Context, redis.UniversalClient) error { return nil }))
+	if _, err := c.Allow(t.Context(), "k", perDay); err == nil || !strings.HasSuffix(err.Error(), "the server does not hold the library; run: ratelimit deploy (ERR Function not found)") {
+		t.Error(err)
+	}
+}
+
+// Calls that cannot wait for a healer end in their bound; it goes on, and ends with the client.
+func TestHealingTakesLong(t *testing.T) {
+	ended := make(chan struct{})
+	heal := func(ctx context.Context, _ redis.UniversalClient) error {
+		<-ctx.Done()
+		close(ended)
+		return ctx.Err()
+	}
+	c := newClient(t, &fake{err: answered("ERR Function not found"), sent: true}, client.WithHealer(heal), client.WithTimeout(bound))
+	for range 2 {
+		err := inTime(t, "take", func() error { _, err := c.Allow(t.Context(), "k", perDay); return err })
+		wantClasses(t, "late", err, client.ErrNotDeployed)
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "(it is still at it: no reply within 200ms)") {
+			t.Error(err)
+		}
+	}
+	got, err := c.Take(t.Context(), client.Request{Keys: []string{"k"}, Limits: []client.Limit{perDay}, Fallback: client.FailOpen})
+	if err != nil || !got.Allowed || !errors.Is(got.Err, client.ErrNotDeployed) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	select {
+	case <-ended:
+	default:
+		t.Error("the healer goes on after Close")
+	}
+}

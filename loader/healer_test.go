@@ -1,0 +1,55 @@
+package loader_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/loader"
+)
+
+// A repair loads what got lost, and leaves what a watch leaves.
+func TestRepairOnce(t *testing.T) {
+	ctx := t.Context()
+	addr, stop := startRedis(t)
+	rdb := at(t, addr)
+	heal := loader.Healer(build(t))
+	holds := func() string {
+		list := must[[]redis.Library](t)(rdb.FunctionList(ctx, redis.FunctionListQuery{LibraryNamePattern: functions.Name, WithCode: true}).Result())
+		if len(list) == 0 {
+			return ""
+		}
+		return list[0].Code
+	}
+	for range 2 { // the second time there is nothing to do
+		if err := heal(ctx, rdb); err != nil || holds() != build(t).Text() {
+			t.Fatalf("%v; the server holds a text of %d bytes", err, len(holds()))
+		}
+	}
+	newer := version("9.9.9", "000000000009")
+	if err := rdb.FunctionLoadReplace(ctx, newer.Text()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := heal(ctx, rdb); err == nil || !strings.HasPrefix(err.Error(), "loader.Repair: "+addr) || holds() != newer.Text() {
+		t.Errorf("over a newer build: %v", err)
+	}
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	if err := heal(ended, rdb); !errors.Is(err, context.Canceled) {
+		t.Errorf("with an ended context: %v", err)
+	}
+	stop()
+	if err := heal(ctx, rdb); err == nil || !strings.Contains(err.Error(), "cannot reach "+addr) {
+		t.Errorf("of a server that is gone: %v", err)
+	}
+	if err := heal(ctx, nil); err == nil || !strings.Contains(err.Error(), "the Redis client is nil") {
+		t.Errorf("of nothing: %v", err)
+	}
+	if err := loader.Healer(loader.Text("no library"))(ctx, rdb); err == nil || !strings.HasPrefix(err.Error(), "loader.Repair: ") {
+		t.Errorf("with no build: %v", err)
+	}
+}
