@@ -1,8 +1,34 @@
 -- ratelimit_info: what is deployed here.
---   KEYS, ARGV none
+--   KEYS none, ARGV none or a limit
 --   Output { "version", text, "contract", integer, "build_id", text, "policies", { name, ... },
---            "shadow_denied", { name, count, ... } }
---   Errors BADARGS BADKEYS
+--            "shadow_denied", { name, count, ... } }; with a limit also
+--            "limit", { for each key: { 1 of a shadow policy, else 0; of each rate: n, period in ms, capacity }, ... }
+--   Errors BADARGS BADKEYS BADLIMIT NOPOLICY
+
+local function reading(limit, shadow)
+  local list = { shadow and 1 or 0 }
+  for _, rate in ipairs(limit.rates) do
+    list[#list + 1] = rate.count
+    list[#list + 1] = rate.period
+    list[#list + 1] = rate.capacity
+  end
+  return list
+end
+
+-- readings returns what is read in a limit, key by key; or nil and the error.
+local function readings(text)
+  local limit, err = limits.of(text)
+  if not limit then
+    return nil, err
+  elseif not limit.policy then
+    return { reading(limit) }
+  end
+  local list = {}
+  for i, part in ipairs(limit.limits) do
+    list[i] = reading(part, limit.shadow)
+  end
+  return list
+end
 
 clock.register{
   function_name = 'ratelimit_info',
@@ -11,12 +37,19 @@ clock.register{
   callback = function(keys, args)
     if #keys > 0 then
       return errors.new('BADKEYS', '%s: info takes no key', errors.quote(keys[1]))
-    elseif #args > 0 then
-      return errors.new('BADARGS', '%s: info takes no argument', errors.quote(args[1]))
+    elseif #args > 1 then
+      return errors.new('BADARGS', '%s: info takes one limit, or none', errors.quote(args[2]))
     end
     local names = policies.names()
-    return {
+    local reply = {
       'version', VERSION, 'contract', CONTRACT, 'build_id', BUILD_ID, 'policies', names, 'shadow_denied', shadows.counts(),
     }
+    if args[1] then
+      local list, err = readings(args[1])
+      if not list then return err end
+      reply[#reply + 1] = 'limit'
+      reply[#reply + 1] = list
+    end
+    return reply
   end,
 }

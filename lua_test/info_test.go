@@ -1,0 +1,50 @@
+package lua_test
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// What the library reads in a limit, key by key, after what it says of itself.
+func TestInfoOfALimit(t *testing.T) {
+	server, _ := withPolicies(t)
+	ints := func(n ...int64) []any {
+		list := make([]any, len(n))
+		for i := range n {
+			list[i] = n[i]
+		}
+		return list
+	}
+	for limit, want := range map[string][]any{
+		"100/m":                          {ints(0, 100, 60000, 100)},
+		"10/s burst=20, 1000/h":          {ints(0, 10, 1000, 20, 1000, 3600000, 1000)},
+		"leaky_bucket 3/2s burst=7":      {ints(0, 3, 2000, 7)},
+		"fixed_window 5/d align=clock":   {ints(0, 5, 86400000, 5)},
+		"sliding_window 6/10s buckets=4": {ints(0, 6, 10000, 6)},
+		"@api":                           {ints(0, 5, 1000, 5)},
+		"@two-rates":                     {ints(0, 2, 1000, 2, 3, 60000, 3)},
+		"@calc":                          {ints(0, 10, 1000, 10), ints(0, 2, 1000, 2)},
+		"@seen":                          {ints(0, 2, 1000, 2)},
+		"@try":                           {ints(1, 2, 1000, 2)},
+		"@try.both":                      {ints(1, 1, 1000, 1), ints(1, 4, 1000, 4)},
+	} {
+		got, err := server.Do("FCALL_RO", "ratelimit_info", "0", limit)
+		fields, _ := got.([]any)
+		if err != nil || len(fields) != 12 || fields[0] != "version" || fields[8] != "shadow_denied" || fields[10] != "limit" || !reflect.DeepEqual(fields[11], any(want)) {
+			t.Errorf("%s: %v, %v\nwant %v", limit, got, err, want)
+		}
+	}
+	for limit, want := range map[string]string{
+		"":           `RATELIMIT BADLIMIT "": `,
+		"0/s":        `RATELIMIT BADLIMIT "0/s": `,
+		"@none":      `RATELIMIT NOPOLICY "@none": `,
+		"@wrong":     `RATELIMIT BADLIMIT "1/fortnight": `,
+		"@wrong.too": `RATELIMIT BADLIMIT "concurrency 1 lease=1s": `,
+		"@jobs":      `RATELIMIT BADLIMIT "concurrency 1 lease=10s": `,
+	} {
+		if got, err := server.Do("FCALL_RO", "ratelimit_info", "0", limit); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%q: %v, %v\nwant %s", limit, got, err, want)
+		}
+	}
+}
