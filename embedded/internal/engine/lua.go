@@ -73,7 +73,8 @@ func (t *threads) call(f lua.LValue, push func(th *lua.LState), done func(th *lu
 	return nil
 }
 
-// pcall is Redis's own: of an error that is a table with a text in err, the text is what it returns.
+// pcall is Redis's own: of an error that is a table, it returns the field err in its place if that is a text or a number, and
+// behind it if not.
 func (t *threads) pcall(L *lua.LState) int {
 	f := L.Get(1)
 	L.SetTop(max(1, L.GetTop()))
@@ -96,14 +97,20 @@ func (t *threads) pcall(L *lua.LState) int {
 	if failure == nil {
 		return L.GetTop() - top + 1
 	}
-	if table, ok := failure.(*lua.LTable); ok {
-		if text, ok := lualib.ToText(table.RawGetString("err")); ok {
-			failure = lua.LString(text)
-		}
-	}
 	L.Push(lua.LFalse)
-	L.Push(failure)
-	return 2
+	table, ok := failure.(*lua.LTable)
+	if !ok {
+		L.Push(failure)
+		return 2
+	}
+	field := table.RawGetString("err")
+	if _, ok := lualib.ToText(field); ok {
+		L.Push(field)
+		return 2
+	}
+	L.Push(table)
+	L.Push(field)
+	return 3
 }
 
 // compile makes a library's text a function that runs it, with the given globals.
