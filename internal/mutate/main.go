@@ -9,9 +9,10 @@
 //
 // A survivor is one of three things: a rule that no test knows, which gets a vector; text that decides nothing, which
 // can go; or a change that no caller can see, such as a cache that is emptied one entry later. The last are listed in
-// equivalent.tsv with the reason, and do not count. A line there is the file and the function, the first line of what
-// is changed and what becomes of it (nothing, if a statement is dropped), and the reason, with tabs between. All but the
-// reason is printed below each survivor. It holds as long as the function has that line.
+// equivalent.tsv with the reason, and do not count. A line there has the file and the function that begins last above the
+// change, the first line of what is changed, what becomes of that line (nothing, if a statement is dropped), and the
+// reason, with tabs between. All but the reason is printed below each survivor. It holds as long as the function has that
+// line.
 package main
 
 import (
