@@ -7,8 +7,6 @@ import (
 	"net/http/httptest"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/client/httplimit"
 	"github.com/ratelimit-functions/ratelimit/embedded"
@@ -21,13 +19,12 @@ func exampleLimiter() (limiter *client.Client, stop func()) {
 	if err != nil {
 		panic(err)
 	}
-	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
-	limiter, err = client.New(rdb)
+	limiter, err = client.Open("redis://" + server.Addr())
 	if err != nil {
 		panic(err)
 	}
 	return limiter, func() {
-		_ = rdb.Close()
+		_ = limiter.Close()
 		_ = server.Close()
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
 	"github.com/ratelimit-functions/ratelimit/client"
@@ -27,9 +26,9 @@ func newLimiter(t testing.TB, policies ...functions.Policy) (*client.Client, *em
 	t.Helper()
 	build := must[functions.Build](t)(functions.New(functions.WithPolicies(policies...)))
 	server := embedded.Run(t, embedded.WithLibrary(build.Text()), embedded.WithTime(noon))
-	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
-	t.Cleanup(func() { _ = rdb.Close() })
-	return must[*client.Client](t)(client.New(rdb)), server
+	limiter := must[*client.Client](t)(client.Open("redis://" + server.Addr()))
+	t.Cleanup(func() { _ = limiter.Close() })
+	return limiter, server
 }
 
 func must[T any](t testing.TB) func(T, error) T {

@@ -12,7 +12,6 @@ import (
 
 	"github.com/gin-gonic/gin"
 	"github.com/gofiber/fiber/v3"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/embedded"
@@ -22,12 +21,11 @@ import (
 func newLimiter(t *testing.T) *client.Client {
 	t.Helper()
 	server := embedded.Run(t, embedded.WithLibrary(functions.Source()), embedded.WithTime(time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)))
-	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
-	t.Cleanup(func() { _ = rdb.Close() })
-	limiter, err := client.New(rdb)
+	limiter, err := client.Open("redis://" + server.Addr())
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = limiter.Close() })
 	return limiter
 }
 
