@@ -71,5 +71,8 @@
 //	functions.go   FUNCTION: libraries are loaded and listed
 //	expiry.go      when keys expire, and where they are deleted
 //	clock.go       the time: SetTime, Advance
-//	internal/engine, internal/lualib  the Lua of functions
+//	internal/engine  libraries and calls of functions: load.go, call.go, budget.go for
+//	                 time and memory, api.go for redis.call and what else Redis gives them
+//	internal/lualib  Lua's own library where gopher-lua's returns other values
+//	../internal/luasource  what gopher-lua compiles wrongly: put right, or refused
 package embedded
