@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"time"
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/client/httpcall"
@@ -18,7 +19,7 @@ func exampleLimiter() (limiter *client.Client, stop func()) {
 	if err != nil {
 		panic(err)
 	}
-	limiter, err = client.Open("redis://" + server.Addr())
+	limiter, err = client.Open("redis://"+server.Addr(), client.WithTimeout(time.Minute))
 	if err != nil {
 		panic(err)
 	}

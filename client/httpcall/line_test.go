@@ -23,7 +23,7 @@ func TestLine(t *testing.T) {
 	server := embedded.Run(t, embedded.WithLibrary(functions.Source()), embedded.WithTime(time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)))
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	t.Cleanup(func() { _ = rdb.Close() })
-	limiter, err := client.New(rdb)
+	limiter, err := client.New(rdb, client.WithTimeout(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -50,7 +50,7 @@ func newLimiter(t testing.TB, opts ...embedded.Option) (*client.Client, *embedde
 	t.Cleanup(func() { _ = rdb.Close() })
 	count := &counter{}
 	rdb.AddHook(count)
-	return must[*client.Client](t)(client.New(rdb)), server, count
+	return must[*client.Client](t)(client.New(rdb, client.WithTimeout(time.Minute))), server, count
 }
 
 func must[T any](t testing.TB) func(T, error) T {

@@ -153,19 +153,22 @@ func cutLast(list string) (rest, entry string, more bool) {
 	return "", list, false
 }
 
-// cutLastElement is cutLast for a list whose entries may hold commas in quotes. It reads from the right as well: a client
-// that opens a quote and never ends it must not hide what a proxy wrote after it.
-func cutLastElement(list string) (rest, element string, more bool) {
+// cutLastElement is cutLast for the elements of Forwarded.
+func cutLastElement(list string) (rest, element string, more bool) { return cutUnquoted(list, ',') }
+
+// cutUnquoted cuts text before its last separator that is not in quotes. It reads from the right: a client that opens a
+// quote and never ends it must not hide what a proxy wrote after it.
+func cutUnquoted(text string, separator byte) (rest, last string, more bool) {
 	quoted := false
-	for i := len(list) - 1; i >= 0; i-- {
+	for i := len(text) - 1; i >= 0; i-- {
 		switch {
-		case list[i] == '"' && !escaped(list, i):
+		case text[i] == '"' && !escaped(text, i):
 			quoted = !quoted
-		case list[i] == ',' && !quoted:
-			return list[:i], list[i+1:], true
+		case text[i] == separator && !quoted:
+			return text[:i], text[i+1:], true
 		}
 	}
-	return "", list, false
+	return "", text, false
 }
 
 // escaped tells whether an odd number of backslashes stands before byte i.
@@ -179,7 +182,9 @@ func escaped(text string, i int) bool {
 
 // parseForwarded reads the address in an element of Forwarded, as in `for="[2001:db8::1]:4711";proto=https`.
 func parseForwarded(element string) (addr netip.Addr, ok bool) {
-	for pair := range strings.SplitSeq(element, ";") {
+	for more := true; more; {
+		var pair string
+		element, pair, more = cutUnquoted(element, ';') // host, for one, may hold what a client sent
 		name, value, _ := strings.Cut(strings.Trim(pair, " \t"), "=")
 		if !strings.EqualFold(name, "for") {
 			continue

@@ -19,7 +19,7 @@ func exampleLimiter() (limiter *client.Client, stop func()) {
 	if err != nil {
 		panic(err)
 	}
-	limiter, err = client.Open("redis://" + server.Addr())
+	limiter, err = client.Open("redis://"+server.Addr(), client.WithTimeout(time.Minute))
 	if err != nil {
 		panic(err)
 	}

@@ -115,7 +115,7 @@ func TestWithRequest(t *testing.T) {
 			return fmt.Errorf("%w: no plan", httplimit.ErrNoKey)
 		}
 		return nil
-	}))
+	}), httplimit.OnError(func(_ *http.Request, err error) { t.Error(err) }))
 	checkField(t, serve(handler, get("/", "X-Plan", "paid")), "RateLimit", `"api";r=90;t=6`)
 	response := serve(handler, get("/", "X-Plan", "staff"))
 	checkStatus(t, response, http.StatusOK)

@@ -26,7 +26,7 @@ func newLimiter(t testing.TB, policies ...functions.Policy) (*client.Client, *em
 	t.Helper()
 	build := must[functions.Build](t)(functions.New(functions.WithPolicies(policies...)))
 	server := embedded.Run(t, embedded.WithLibrary(build.Text()), embedded.WithTime(noon))
-	limiter := must[*client.Client](t)(client.Open("redis://" + server.Addr()))
+	limiter := must[*client.Client](t)(client.Open("redis://"+server.Addr(), client.WithTimeout(time.Minute)))
 	t.Cleanup(func() { _ = limiter.Close() })
 	return limiter, server
 }

@@ -21,7 +21,7 @@ import (
 func newLimiter(t *testing.T) *client.Client {
 	t.Helper()
 	server := embedded.Run(t, embedded.WithLibrary(functions.Source()), embedded.WithTime(time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)))
-	limiter, err := client.Open("redis://" + server.Addr())
+	limiter, err := client.Open("redis://"+server.Addr(), client.WithTimeout(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}
