@@ -151,12 +151,12 @@ func TestNoAddress(t *testing.T) {
 	}
 }
 
-// FuzzAddress holds what no client can get past: whatever stands to the left of what our proxy wrote changes nothing, and
-// whatever stands alone in the field gives an address or the proxy's, written in the one usual way.
+// FuzzAddress holds what no client can get past: whatever stands to the left of what our proxy wrote, or in a text that it
+// quoted, changes nothing, and whatever stands alone in the field gives an address or the proxy's, written in the one usual way.
 func FuzzAddress(f *testing.F) {
 	for _, text := range []string{
 		"", "1.2.3.4", "::1", "[::1]:80", "fe80::1%eth0", "::ffff:1.2.3.4", "for=1.2.3.4", `for="[::1]:80";by=x, for=_x`,
-		`for="`, `\"`, `"\\\"`, ",", ";", "10.0.0.1, 10.0.0.2", "for=10.0.0.1", "unknown", "%", "[", "[]", "1.2.3.4:", "::ffff:10.0.0.1%x",
+		`for="`, `\"`, `"\\\"`, ",", ";", "10.0.0.1, 10.0.0.2", "for=10.0.0.1", "unknown", "%", "[", "[]", "1.2.3.4:", "::ffff:10.0.0.1%x", "x;for=1.2.3.4",
 	} {
 		f.Add(text)
 	}
@@ -168,6 +168,7 @@ func FuzzAddress(f *testing.F) {
 		}{
 			{"X-Forwarded-For", "203.0.113.7", []AddressOption{trust}},
 			{"Forwarded", `for="203.0.113.7:80";by="10.0.0.1"`, []AddressOption{trust, ReadForwarded()}},
+			{"Forwarded", `for=203.0.113.7;host="` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(text) + `"`, []AddressOption{trust, ReadForwarded()}},
 		} {
 			for _, lines := range [][]string{{tt.name + ": " + text + ", " + tt.wrote}, {tt.name + ": " + text, tt.name + ": " + tt.wrote}} {
 				if got, err := addressOf(t, "10.0.0.1:1", lines, tt.opts...); err != nil || got != "203.0.113.7" {
