@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '9359600b7668'
+local BUILD_ID = '3f94674a302b'
 
 -- Time stands still during a call from Redis 7.2 on. Before, two commands of one call can see two milliseconds, so
 -- what is read of the clock must not be written back as a difference to "now". Valkey says 7.2.4 here, rightly.
@@ -125,7 +125,8 @@ end
 
 -- digits is whole for a text that is known to be decimal digits, or empty: nil.
 function numbers.digits(text)
-  if #text < #LARGEST or #text == #LARGEST and text <= LARGEST then return tonumber(text) end
+  local n = tonumber(text)
+  if not n or n < numbers.MOST then return n end
   return numbers.whole(text)
 end
 
@@ -256,21 +257,11 @@ do
 --   index    of the key in the call, from 1
 --   cost     what the call costs here
 --   group    the limits that decide together: the enforced ones, or those of one shadow policy
---   denies   whether this rate denies the call
 --   reset    ms until the rate is full again
 -- Further fields belong to the algorithm.
 
 local list = {}
 states.list = list
-
-local KEPT = 64
-
--- trim gives the states of a call of very many rates to the collector.
-function states.trim()
-  for at = #list, KEPT + 1, -1 do
-    list[at] = nil
-  end
-end
 
 -- new returns the state at a place of the list, for its algorithm to fill in.
 function states.new(at, rate)
@@ -455,23 +446,25 @@ end
 
 -- fill opens all rates of a limit from a value, after so many bytes of it. Returns the error, or nil.
 local function fill(key, limit, at, cost, value, skipped)
-  local now, rates, open = clock.us(), limit.rates, limit.algorithm.open
-  local from, to = skipped + 1, #value
-  local several = string.byte(value, from) == 58 -- ':'
-  if limit.rate and not several then
-    return not open(states.new(at, limit.rate), value, from, to, now, cost) and states.unreadable(key) or nil
-  elseif several then
-    from, to = next_text(value, from + 1)
+  local now, open, rate, from, to = clock.us(), limit.algorithm.open, limit.rate, skipped + 1, #value
+  if rate and open(states.new(at, rate), value, from, to, now, cost) then return nil end
+  local several, in_place = string.byte(value, from) == 58, limit.algorithm.in_place -- ':'
+  if several then
+    to = from
+  elseif rate then
+    return states.unreadable(key)
   end
-  for i = 1, #rates do
-    local state, readable = states.new(at + i - 1, rates[i]), false
-    if from and several and not limit.algorithm.in_place then
+  for i = 1, limit.size do
+    local state, readable = states.new(at + i - 1, limit.rates[i]), false
+    if several or i > 1 then
+      from, to = next_text(value, to + 1)
+    end
+    if from and several and not in_place then
       readable = open(state, string.sub(value, from, to), 1, to - from + 1, now, cost)
     elseif from then
       readable = open(state, value, from, to, now, cost)
     end
     if not readable then return states.unreadable(key) end
-    from, to = next_text(value, to + 1)
   end
   return nil
 end
@@ -504,31 +497,48 @@ function packed.reopen(key, limit, at, cost, found)
   return fill(key, limit, at, cost, algorithm.plain(value, expiry), 0)
 end
 
+local parts = {} -- of a value that is put together; the next one uses it again
+
+-- The texts of most rates have less than 100 bytes, and each of these lengths is written down once.
+local lengths = {}
+
+local function length_of(text)
+  local size = #text
+  local written = lengths[size]
+  if not written then
+    written = string.format('%d:', size)
+    if size < 100 then lengths[size] = written end
+  end
+  return written
+end
+
 function packed.write(key, limit, at)
-  local rates, list = limit.rates, states.list
-  local state = list[at]
-  if #rates == 1 then
+  local save, list = limit.algorithm.save, states.list
+  if limit.rate then
+    local state = list[at]
     if state.reset == 0 then return redis.call('DEL', key) end
-    local text, full = limit.algorithm.save(state)
+    local text, full = save(state)
     return states.put(key, limit.prefix .. text, full)
   end
-  local parts, expiry = { limit.prefix .. ':' }, 0
-  for i = 1, #rates do
-    state = list[at + i - 1]
-    local text, full = '', 0
+  local last, expiry = 1, 0
+  parts[1] = limit.several
+  for i = at, at + limit.size - 1 do
+    local state, text, full = list[i], '', 0
     if state.reset > 0 then
-      text, full = limit.algorithm.save(state)
+      text, full = save(state)
+      if full > expiry then expiry = full end
     end
-    parts[2 * i], parts[2 * i + 1] = string.format('%d:', #text), text
-    expiry = math.max(expiry, full)
+    parts[last + 1], parts[last + 2] = length_of(text), text
+    last = last + 2
   end
   if expiry == 0 then return redis.call('DEL', key) end
-  states.put(key, table.concat(parts), expiry)
+  states.put(key, table.concat(parts, '', 1, last), expiry)
 end
 
 -- complete gives a limit the functions that read and write its key.
 function packed.complete(limit)
   limit.open, limit.fresh, limit.reopen, limit.write = open, fresh, packed.reopen, packed.write
+  limit.several = limit.prefix .. ':'
 end
 
 -- prefixed returns a function that tells whether a value begins with prefix.
@@ -807,9 +817,10 @@ function policies.lease(text)
   return policy[1], policy.shadow and string.sub(text, 2)
 end
 
--- join appends the limits of such a policy to those of a request, which gets: composed, the policies in it; tracks, if one
--- of them says so; groups, the shadow policies in it; group_of, limit's position -> its shadow policy.
-function policies.join(request, whole)
+-- join puts the limits of such a policy behind the first `count` of a request, which gets: composed, the policies in it;
+-- tracks, if one of them says so; groups, the shadow policies in it; group_of, limit's position -> its shadow policy.
+-- Returns how many limits there are now.
+function policies.join(request, whole, count)
   request.composed = request.composed or {}
   request.composed[#request.composed + 1] = whole
   request.tracks = request.tracks or whole.track
@@ -821,12 +832,13 @@ function policies.join(request, whole)
   else
     request.enforced = true
   end
-  for _, limit in ipairs(whole.limits) do
-    request.limits[#request.limits + 1] = limit
+  for i, limit in ipairs(whole.limits) do
+    request.limits[count + i] = limit
     if group then
-      request.group_of[#request.limits] = group
+      request.group_of[count + i] = group
     end
   end
+  return count + #whole.limits
 end
 
 -- wanted_keys names the keys that the policies of a request take, for an error about their number. tracks: whether this
@@ -848,17 +860,34 @@ do
 --   limit [limit ...] [COST c | COST c1 ... cn] [UPTO] [ONCE ttl_ms] [TRACK]
 -- over one key for each limit, then one for ONCE and one for TRACK, in the order in which these are written.
 --
--- A request has limits; costs, one for each; UPTO, its c; ONCE and TRACK, their keys; ttl, in ms; enforced, whether any
--- limit is not a shadow policy's; and what policies.join adds.
+-- A request has limits, and count, how many; costs, one for each; UPTO, its c; ONCE and TRACK, their keys; ttl, in ms;
+-- enforced, whether any limit is not a shadow policy's; and what policies.join adds.
 
 local OPTIONS = {
   COST = 'COST', UPTO = 'UPTO', ONCE = 'ONCE', TRACK = 'TRACK', cost = 'COST', upto = 'UPTO', once = 'ONCE', track = 'TRACK',
 }
 local MOST_LIMITS = 50
 
--- read_limits adds the limits to a request. Returns the position after them; or nil and the error.
-local function read_limits(request, args)
-  local list, known, at, weight = request.limits, limits.known, 1, 0
+-- ONES are the costs of a call without COST. They are never changed.
+local ONES = {}
+for i = 1, MOST_LIMITS do
+  ONES[i] = 1
+end
+
+-- The request of a call, which the next call uses again. optional: whether it has more than limits.
+local request = { limits = {}, costs = ONES }
+
+-- renew takes from the request what the last call had more than limits.
+local function renew()
+  request.COST, request.UPTO, request.ONCE, request.TRACK, request.ttl, request.tracks = nil, nil, nil, nil, nil, nil
+  request.costs, request.composed, request.groups, request.group_of, request.optional = ONES, nil, nil, nil, false
+end
+
+-- read_limits reads the limits. Returns the position after them; or nil and the error.
+local function read_limits(args)
+  if request.optional then renew() end
+  local list, known, at, count, weight = request.limits, limits.known, 1, 0, 0
+  request.enforced = false
   local text = args[1]
   while text and not OPTIONS[text] do
     local limit = known[text]
@@ -868,16 +897,18 @@ local function read_limits(request, args)
       if not limit then return nil, err end
     end
     if limit.policy then
-      policies.join(request, limit)
+      request.optional = true
+      count = policies.join(request, limit, count)
+      weight = 2
     else
-      list[#list + 1] = limit
-      request.enforced = true
+      count = count + 1
+      list[count], request.enforced = limit, true
       weight = weight + limit.weight
     end
     at = at + 1
     text = args[at]
   end
-  request.weight = request.composed and 2 or weight
+  request.count, request.weight = count, weight
   return at
 end
 
@@ -897,8 +928,9 @@ end
 
 -- read_options reads what follows the limits. allowed: the options that the verb has. Returns how many keys have a
 -- meaning; or nil and the error.
-local function read_options(request, keys, args, at, allowed)
-  local used = #request.limits
+local function read_options(keys, args, at, allowed)
+  local used = request.count
+  request.optional = true
   while at <= #args do
     local word = OPTIONS[args[at]]
     if not word or not allowed[word] then
@@ -935,33 +967,29 @@ local function read_options(request, keys, args, at, allowed)
 end
 
 -- within_capacity returns the costs of UPTO: no more than the least capacity of the limits that decide together.
-local function within_capacity(request)
+local function within_capacity()
   local group_of, least, costs = request.group_of or {}, {}, {}
-  for i, limit in ipairs(request.limits) do
+  for i = 1, request.count do
     local group = group_of[i] or false
-    least[group] = math.min(least[group] or request.UPTO, limit.capacity)
+    least[group] = math.min(least[group] or request.UPTO, request.limits[i].capacity)
   end
-  for i = 1, #request.limits do
+  for i = 1, request.count do
     costs[i] = least[group_of[i] or false]
   end
   return costs
 end
 
--- ONES are the costs of a call without COST. They are shared, and never changed.
-local ONES = { 1, 1, 1, 1 }
-
--- spread gives a request a cost for each limit. Returns the error, or nil.
-local function spread(request)
-  local count, costs = #request.limits, request.COST or ONES
-  local given = request.COST and #costs or 1
-  if request.UPTO and given ~= 1 then
-    return errors.new('BADARGS', 'the number of costs is %d; UPTO takes the same from every key: give it one', given)
-  elseif given ~= 1 and given ~= count then
+-- spread gives the request a cost for each limit. Returns the error, or nil.
+local function spread()
+  local count, costs, upto = request.count, request.COST or { 1 }, request.UPTO
+  if upto and #costs ~= 1 then
+    return errors.new('BADARGS', 'the number of costs is %d; UPTO takes the same from every key: give it one', #costs)
+  elseif #costs ~= 1 and #costs ~= count then
     return errors.new('BADARGS', 'the number of costs is %d and the number of limits %d; give one cost for all, or one for '
-      .. 'each', given, count)
-  elseif request.UPTO then
+      .. 'each', #costs, count)
+  elseif upto then
     request.UPTO = costs[1]
-    costs = within_capacity(request)
+    costs = within_capacity()
   end
   for i = #costs + 1, count do
     costs[i] = costs[1]
@@ -971,17 +999,17 @@ local function spread(request)
 end
 
 -- excess returns the error for limits that are too much for one call, or nil.
-local function excess(list)
-  if #list > MOST_LIMITS then
-    return errors.new('BADARGS', '%d limits; one call takes at most %d', #list, MOST_LIMITS)
+local function excess()
+  if request.count > MOST_LIMITS then
+    request.limits = {} -- keeps no list that long
+    return errors.new('BADARGS', '%d limits; one call takes at most %d', request.count, MOST_LIMITS)
   end
-  local rates, sums = 0, nil
-  for i = 1, #list do
-    local limit = list[i]
+  local rates, sums = 0, {}
+  for i = 1, request.count do
+    local limit = request.limits[i]
     local most = limit.algorithm.most
-    rates = rates + #limit.rates
+    rates = rates + limit.size
     if most then
-      sums = sums or {}
       sums[most] = (sums[most] or 0) + limit.asks
       if sums[most] > most.sum then
         return errors.new('BADARGS', '%d %s; one call takes at most %d%s', sums[most], most.what, most.sum, most.advice)
@@ -1005,42 +1033,32 @@ function requests.repeated(keys)
   return nil
 end
 
--- The request of a call, which the next call uses again.
-local request = { limits = {} }
-
--- renew empties it.
-local function renew()
-  for i = #request.limits, 1, -1 do
-    request.limits[i] = nil
-  end
-  request.COST, request.UPTO, request.ONCE, request.TRACK, request.ttl, request.tracks = nil, nil, nil, nil, nil, nil
-  request.enforced, request.composed, request.groups, request.group_of = false, nil, nil, nil
-end
-
 -- read returns the request; or nil and the error.
 function requests.read(keys, args, allowed)
   if #keys == 0 then
     return nil, errors.new('BADKEYS', 'the number of keys is 0; give each limit one key')
   end
-  renew()
-  local at, err = read_limits(request, args)
-  local count = #request.limits
-  if not at then
-    return nil, err
-  elseif count == 0 then
-    return nil, errors.new('BADARGS', 'no limit after the keys; give one such as 100/m for each key')
-  end
+  local at, err = read_limits(args)
+  if not at then return nil, err end
+  local count = request.count
   local used = count
-  if at <= #args or request.tracks then
-    used, err = read_options(request, keys, args, at, allowed)
+  if count == 0 then
+    return nil, errors.new('BADARGS', 'no limit after the keys; give one such as 100/m for each key')
+  elseif at <= #args or request.tracks then
+    used, err = read_options(keys, args, at, allowed)
   end
-  err = err or spread(request)
+  if not err and (request.COST or request.UPTO) then
+    err = spread()
+  end
   if not err and #keys ~= used then
     err = errors.new('BADKEYS', 'the number of keys is %d and the number of limits %d; give each limit one key, in order%s%s',
       #keys, count, used > count and ', then one for ONCE and one for TRACK' or '',
       policies.wanted_keys(request, allowed.TRACK))
   end
-  err = err or requests.repeated(keys) or (count > MOST_LIMITS or request.weight > 1) and excess(request.limits) or nil
+  err = err or requests.repeated(keys)
+  if not err and (count > MOST_LIMITS or request.weight > 1) then
+    err = excess()
+  end
   if err then return nil, err end
   return request
 end
@@ -1102,29 +1120,36 @@ do
 
 local list = states.list
 local ENFORCED = {} -- the group of the limits that are enforced
+local MOST_KEPT = 64 -- states
 
--- open reads every key of a request into states, and marks those that deny: this is where a call is denied. Returns the
--- error, or nil.
+-- trim gives the states of a call of very many rates to the collector.
+local function trim()
+  for at = #list, MOST_KEPT + 1, -1 do
+    list[at] = nil
+  end
+end
+
+-- open reads every key of a request into states, and marks the groups that deny: this is where a call is denied. Returns
+-- the error, or nil.
 local function open(keys, request, verb)
-  local asked, costs, group_of, count = request.limits, request.costs, request.group_of, 0
-  states.trim()
+  local asked, costs, group_of, refund, count = request.limits, request.costs, request.group_of, verb == 'refund', 0
   ENFORCED.denies = false
-  for i = 1, #asked do
-    local limit, cost, group = asked[i], costs[i], ENFORCED
-    if group_of then group = group_of[i] or ENFORCED end
-    local err = limit.open(keys[i], limit, count + 1, verb == 'charge' and cost or 1)
+  if list[MOST_KEPT + 1] then trim() end
+  for i = 1, request.count do
+    local limit, cost, group = asked[i], costs[i], group_of and group_of[i] or ENFORCED
+    if refund then cost = 1 end
+    local err = limit.open(keys[i], limit, count + 1, cost)
     if err then return err end
-    if verb == 'refund' then cost = 0 end -- it takes nothing, and is denied by a block alone; room is made for one unit
+    if refund then cost = 0 end -- it takes nothing, and is denied by a block alone; room is made for one unit
     local last = count + limit.size
     for at = count + 1, last do
       local state = list[at]
-      local denies = cost > state.free
-      state.index, state.cost, state.group, state.denies = i, cost, group, denies
-      if denies then group.denies = true end
+      state.index, state.cost, state.group = i, cost, group
+      if cost > state.free then group.denies = true end
     end
     count = last
   end
-  request.count = count
+  request.states = count
   return nil
 end
 
@@ -1137,10 +1162,8 @@ local function fit(count, group, most)
     end
   end
   for i = 1, count do
-    local state = list[i]
-    if state.group == group then
-      state.cost = math.max(1, fits)
-      state.denies = state.cost > state.free
+    if list[i].group == group then
+      list[i].cost = math.max(1, fits)
     end
   end
   group.denies = fits == 0
@@ -1157,35 +1180,32 @@ end
 -- remaining, the longest waits, and the binding rate: the first that denies, else the first with least remaining.
 -- upto: field 1 is how many units were taken.
 local function sum_up(reply, count, group, upto)
-  local binding, denies, units, least = nil, false, upto and numbers.MOST or 1, numbers.MOST
+  local binding, denied, units, least = nil, false, upto and numbers.MOST or 1, numbers.MOST
   local longest_wait, longest_reset = 0, 0
   for i = 1, count do
     local state = list[i]
     if not group or state.group == group then
-      local free, ms, reset = state.free, 0, state.foreign
-      if state.denies then
-        ms = wait(state)
-        if not denies then
-          binding, denies, longest_wait = state, true, 0
+      local rate, free, cost, ms, reset = state.rate, state.free, state.cost, 0, 0
+      if cost > free and not state.group.charged then -- it denies
+        ms, reset = wait(state), state.foreign
+        if not denied then
+          binding, denied, longest_wait = state, true, 0
         end
-      else
-        reset = 0
-        if not denies then
-          if free < least or not binding then binding = state end
-          if state.rate.delays and state.cost > 0 and state.group.charged then ms = state.delay end
-        end
+      elseif not denied then
+        if free < least or not binding then binding = state end
+        if rate.delays and cost > 0 and state.group.charged then ms = state.delay end
       end
       if reset == 0 then
-        reset = state.rate.reset(state)
+        reset = rate.reset(state)
         state.reset = reset
       end
       if reset > longest_reset then longest_reset = reset end
       if ms ~= 0 and longest_wait ~= -1 and (ms > longest_wait or ms == -1) then longest_wait = ms end
       if free < least then least = free > 0 and free or 0 end
-      if upto and state.cost < units then units = state.cost end
+      if upto and cost < units then units = cost end
     end
   end
-  reply[1] = denies and 0 or units
+  reply[1] = denied and 0 or units
   reply[2], reply[3], reply[4], reply[5], reply[6] = binding.rate.capacity, least, longest_wait, longest_reset, binding.index
   return reply
 end
@@ -1196,7 +1216,7 @@ local usual = { 0, 0, 0, 0, 0, 1 }
 
 -- reply_to sums up what was decided.
 local function reply_to(request)
-  local count, upto = request.count, request.UPTO
+  local count, upto = request.states, request.UPTO
   if not request.groups then return sum_up(usual, count, nil, upto) end
   local would = sum_up({}, count, nil, upto)
   local reply = sum_up({}, count, request.enforced and ENFORCED, upto)
@@ -1207,25 +1227,34 @@ local function reply_to(request)
   return reply
 end
 
+-- decide_groups says which groups are charged.
+local function decide_groups(request, verb)
+  local count, units = request.states, request.UPTO
+  if units and units > 0 and request.enforced then
+    units = fit(count, ENFORCED, units)
+  end
+  ENFORCED.charged = not ENFORCED.denies
+  for _, group in ipairs(request.groups or {}) do
+    if units and request.costs[1] > 0 then
+      fit(count, group, math.max(1, units))
+    end
+    group.charged = not group.denies and (ENFORCED.charged or verb == 'refund')
+  end
+end
+
 -- decide decides over a request and charges the states, but writes nothing; or, with the verb refund, gives back to them,
 -- to each group apart: a blocked key under a shadow policy does not keep the others from it. Returns the reply; or nil and
 -- the error.
 function decisions.decide(keys, request, verb)
   local err = open(keys, request, verb)
   if err then return nil, err end
-  local count, groups, units = request.count, request.groups, request.UPTO
-  if units and units > 0 and request.enforced then
-    units = fit(count, ENFORCED, units)
+  if request.UPTO or request.groups then
+    decide_groups(request, verb)
+  else
+    ENFORCED.charged = not ENFORCED.denies
   end
-  request.passes = not ENFORCED.denies
-  ENFORCED.charged = request.passes
-  for i = 1, groups and #groups or 0 do
-    if units and request.costs[1] > 0 then
-      fit(count, groups[i], math.max(1, units))
-    end
-    groups[i].charged = not groups[i].denies and (request.passes or verb == 'refund')
-  end
-  for i = 1, count do
+  request.passes = ENFORCED.charged
+  for i = 1, (request.passes or request.groups) and request.states or 0 do
     local state = list[i]
     local cost = state.cost
     if verb == 'refund' then cost = request.costs[state.index] end
@@ -1237,7 +1266,7 @@ end
 -- write stores what decide has charged or given back. Returns whether that was anything.
 function decisions.write(keys, request)
   local asked, costs, at, any = request.limits, request.costs, 1, false
-  for i = 1, #asked do
+  for i = 1, (request.passes or request.groups) and request.count or 0 do
     local limit = asked[i]
     if costs[i] > 0 and list[at].group.charged then
       limit.write(keys[i], limit, at)
@@ -1248,33 +1277,48 @@ function decisions.write(keys, request)
   return any
 end
 
--- one is decide and write for one key with one rate, the common call.
+-- one is decide and write for one key with one rate, or one that its algorithm takes from without states: the common call.
+-- Returns the reply, or the error; or nil where it takes a request.
 function decisions.one(key, limit, cost)
-  local rate, allowed, remaining, retry, reset = limit.rate, nil, nil, nil, nil
-  if limit.take and cost > 0 then
-    allowed, remaining, retry, reset = limit.take(key, rate, cost)
+  if limit.take and cost > 0 and limit.take(key, limit, cost, usual) then return usual end
+  local rate = limit.rate
+  if not rate then return nil end
+  local err = limit.open(key, limit, 1, cost)
+  if err then return err end
+  local state = list[1]
+  local remaining, retry, reset = state.free, 0, state.foreign
+  if cost > remaining then
+    state.cost = cost
+    usual[1], retry = 0, wait(state)
+    remaining, reset = remaining > 0 and remaining or 0, reset > 0 and reset or rate.reset(state)
+  else
+    if cost > 0 then
+      rate.charge(state, cost)
+      remaining, retry = state.free, rate.delays and state.delay or 0
+    end
+    usual[1], reset = 1, rate.reset(state)
+    state.reset = reset
+    if cost > 0 then limit.write(key, limit, 1) end
   end
-  if not allowed then
-    local err = limit.open(key, limit, 1, cost)
-    if err then return err end
-    local state = list[1]
-    remaining, retry, reset = state.free, 0, state.foreign
-    if cost > remaining then
-      state.cost = cost
-      allowed, remaining, retry = 0, remaining > 0 and remaining or 0, wait(state)
-      reset = reset > 0 and reset or rate.reset(state)
-    else
-      if cost > 0 then
-        rate.charge(state, cost)
-        remaining, retry = state.free, rate.delays and state.delay or 0
-      end
-      allowed, reset = 1, rate.reset(state)
-      state.reset = reset
-      if cost > 0 then limit.write(key, limit, 1) end
+  usual[2], usual[3], usual[4], usual[5], usual[6] = rate.capacity, remaining, retry, reset, 1
+  return usual
+end
+
+-- take is decide and write. Returns the reply, and whether anything was charged; or nil and the error.
+function decisions.take(keys, request)
+  if request.count == 1 and not request.UPTO and not request.groups then
+    local cost = request.costs[1]
+    local reply = decisions.one(keys[1], request.limits[1], cost)
+    if reply and reply.err then
+      return nil, reply
+    elseif reply then
+      request.passes = reply[1] == 1
+      return reply, request.passes and cost > 0
     end
   end
-  usual[1], usual[2], usual[3], usual[4], usual[5], usual[6] = allowed, rate.capacity, remaining, retry, reset, 1
-  return usual
+  local reply, err = decisions.decide(keys, request, 'charge')
+  if not reply then return nil, err end
+  return reply, decisions.write(keys, request)
 end
 end
 
@@ -1298,27 +1342,35 @@ local function fields(key, ...)
   local values, any = redis.pcall('HMGET', key, ...), false
   if values.err then return nil, errors.failed(key, values, NO_RECORD) end
   for i = 1, #values do
-    any = any or values[i]
-    values[i] = numbers.whole(values[i] or '0')
-    if not values[i] then return nil, errors.unusable(key, NO_RECORD) end
+    local text = values[i]
+    if text then
+      any = true
+      values[i] = numbers.whole(text)
+      if not values[i] then return nil, errors.unusable(key, NO_RECORD) end
+    else
+      values[i] = 0
+    end
   end
   if not any and redis.call('PTTL', key) ~= -2 then return nil, errors.unusable(key, NO_RECORD) end
   return values
 end
 
--- What read has read and note writes: the minute, the names of the total and of the count in that minute, and the numbers
--- under these, `cost` and `first`.
-local record = {}
+-- The fields of a decision in the minute of the last one, allowed and denied: most calls come in the same minute.
+local current, allowed_now, denied_now = 0, '', ''
 
--- read reads what a decision is going to change in a record, before anything is written, so that nothing is left to go
--- wrong after it. Returns the error, or nil.
-function tracking.read(key, allowed)
+-- What read has read and note counts on from.
+local values
+
+-- read reads what a decision may change in a record, before anything is decided, so that nothing is left to go wrong after
+-- it. Returns the error, or nil.
+function tracking.read(key)
   local now = clock.ms()
-  record.minute = (now - now % MINUTE) / MINUTE
-  record.total, record.in_minute = 'denied', string.format(allowed and 'a%d' or 'd%d', record.minute)
-  if allowed then record.total = 'allowed' end
+  local minute = (now - now % MINUTE) / MINUTE
+  if minute ~= current then
+    current, allowed_now, denied_now = minute, string.format('a%d', minute), string.format('d%d', minute)
+  end
   local err
-  record.values, err = fields(key, record.total, record.in_minute, 'cost', 'first')
+  values, err = fields(key, 'allowed', 'denied', allowed_now, denied_now, 'cost', 'first')
   return err
 end
 
@@ -1338,16 +1390,19 @@ local function sum(number, more)
 end
 
 -- note counts a decision in the record that read has read.
-function tracking.note(key, cost)
-  local now, values = clock.ms(), record.values
-  redis.call('HSET', key, 'last', numbers.arg(now), record.total, sum(values[1], 1), record.in_minute, sum(values[2], 1),
-    'cost', sum(values[3], cost))
-  if values[4] == 0 then
+function tracking.note(key, allowed, cost)
+  local now, total, in_minute, at = clock.ms(), 'denied', denied_now, 2
+  if allowed then
+    total, in_minute, at = 'allowed', allowed_now, 1
+  end
+  redis.call('HSET', key, 'last', numbers.arg(now), total, sum(values[at], 1), in_minute, sum(values[at + 2], 1), 'cost',
+    sum(values[5], cost))
+  if values[6] == 0 then
     states.forget(key)
     redis.call('HSET', key, 'first', now)
   end
   redis.call('PEXPIREAT', key, numbers.arg(now + KEPT))
-  if values[2] == 0 then forget_old(key, record.minute) end
+  if values[at + 2] == 0 then forget_old(key, current) end
 end
 
 -- check returns the error for a key that holds anything but a record, or nil.
@@ -1791,18 +1846,23 @@ end
 
 ------------------------------------------------------------------- one rate: the count is the value
 
--- take is the common call without a state: one key that holds a count, or nothing. Returns allowed, remaining,
--- retry_after and reset_after; or nil where open has to look closer.
-local function take(key, rate, cost)
+-- take is the common call without a state: one key that holds a count, or nothing. Fills in the reply and returns true;
+-- or returns false where open has to look closer.
+local function take(key, limit, cost, reply)
+  local rate = limit.rate
   local value = redis.pcall('GETRANGE', key, '0', '31')
   local count = value == '' and 0 or type(value) == 'string' and plain_count(value)
-  if not count then return nil end
+  if not count then return false end
   local left = count > 0 and redis.call('PTTL', key) or length(rate)
-  if left <= 0 or left > rate.period then return nil end
+  if left <= 0 or left > rate.period then return false end
   local free = rate.capacity - count
+  reply[2], reply[6] = rate.capacity, 1
   if cost > free then
-    return 0, free > 0 and free or 0, cost > rate.capacity and -1 or left, count > 0 and left or 0
+    reply[1], reply[3] = 0, free > 0 and free or 0
+    reply[4], reply[5] = cost > rate.capacity and -1 or left, count > 0 and left or 0
+    return true
   end
+  reply[1], reply[3], reply[4], reply[5] = 1, free - cost, 0, left
   local units = cost == 1 and '1' or numbers.arg(cost)
   if count > 0 then
     redis.call('INCRBY', key, units)
@@ -1810,7 +1870,7 @@ local function take(key, rate, cost)
     states.forget(key)
     redis.call('PSETEX', key, left == rate.period and rate.period_text or numbers.arg(left), units)
   end
-  return 1, free - cost, 0, left
+  return true
 end
 
 local function write(key, _, at)
@@ -1920,13 +1980,16 @@ end
 ------------------------------------------------------------------- the clock in us: TAT is in the value
 
 -- 16 digits of microseconds are the years 2001 to 2286.
-local TIME = '^(%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d)%+?(%d*)$'
+local TIME = '%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d'
 
 local function open(state, value, from, to, now, cost)
   local debt = 0
   if to >= from then
-    local us, part = string.match(value, TIME, from)
-    if not us then
+    local us, part, last = string.match(value, '^' .. TIME, from), '', from + 15
+    if to > last then
+      part = string.match(string.sub(value, last + 1, to), '^%+(%d+)$')
+    end
+    if not us or not part or to < last then
       return false
     elseif us - now >= 0 then
       local ticks = state.rate.ticks
@@ -1947,6 +2010,56 @@ local function save(state)
   local us = state.now + (state.debt - part) / ticks
   if part > 0 then return string.format('%d+%d', us, part), clock.ceil_ms(us + 1) end
   return string.format('%d', us), clock.ceil_ms(us)
+end
+
+local tats = {} -- of a call, in us; the next one uses them again
+
+-- take_us is the common call without states where each T is a whole number of us: a key that holds what such a limit has
+-- written, or nothing. Fills in the reply and returns true; or returns false where open has to look closer.
+local function take_us(key, limit, cost, reply)
+  local value = redis.pcall('GETRANGE', key, '0', '511')
+  local held = value ~= ''
+  if held and (type(value) ~= 'string' or not string.find(value, limit.shape)) then return false end
+  local now, rates, size, at = clock.us(), limit.rates, limit.size, limit.first
+  local binding, retry = 0, 0
+  for i = 1, size do
+    local rate, tat = rates[i], now
+    if held then
+      tat = tonumber(string.sub(value, at, at + 15))
+      at = at + 19
+      if tat < now then tat = now end
+    end
+    local full, units = rate.full, cost * rate.interval
+    local debt = tat - now
+    if debt + rate.interval > 2 * full then return false end
+    tats[i] = tat
+    if debt + units > full then
+      if binding == 0 then binding = i end
+      local ms = cost > rate.capacity and -1 or clock.ceil_ms(debt + units - full)
+      if retry ~= -1 and (ms == -1 or ms > retry) then retry = ms end
+    end
+  end
+  local allowed, least, last = binding == 0, numbers.MOST, 0
+  for i = 1, size do
+    local rate, tat = rates[i], tats[i]
+    if allowed then
+      tat = tat + cost * rate.interval
+      tats[i] = tat
+    end
+    local room = rate.full - tat + now
+    local free = room > 0 and (room - room % rate.interval) / rate.interval or 0
+    if free < least then
+      least = free
+      if allowed then binding = i end
+    end
+    if tat > last then last = tat end
+  end
+  reply[1], reply[2], reply[3], reply[4] = allowed and 1 or 0, rates[binding].capacity, least, retry
+  reply[5], reply[6] = clock.ceil_ms(last - now), 1
+  if allowed then
+    states.put(key, string.format(limit.format, unpack(tats, 1, size)), clock.ceil_ms(last))
+  end
+  return true
 end
 
 -- plain returns the texts of a value that does not begin with "gcra:".
@@ -2019,9 +2132,10 @@ local function store(key, rate, debt, value, left)
   return ms
 end
 
--- take is the common call without a state: one key that holds what such a limit has written, or nothing. Returns allowed,
--- remaining, retry_after and reset_after; or nil where open_ms has to look closer.
-local function take(key, rate, cost)
+-- take_ms is the common call without a state: a key that holds what such a limit has written, or nothing. Fills in the
+-- reply and returns true; or returns false where open_ms has to look closer.
+local function take_ms(key, limit, cost, reply)
+  local rate = limit.rate
   local interval, full, ticks = rate.interval, rate.full, rate.ticks
   local left, value = redis.call('PTTL', key), nil
   local debt = left * ticks
@@ -2029,30 +2143,31 @@ local function take(key, rate, cost)
   if left == -2 then
     debt, after = 0, cost * interval
   elseif left <= 0 or debt + interval > 2 * full then
-    return nil
+    return false
   elseif after <= full or left >= (seen[key] or 0) then
     value = redis.pcall('GETRANGE', key, '0', '31')
     if value ~= VALUE then
       local part = type(value) == 'string' and part_of(value)
       if not part then
-        return nil
+        return false
       elseif part < ticks then
         debt, after = debt - part, after - part
       end
     end
   end
+  reply[2], reply[6] = rate.capacity, 1
   local room = full - after
   if room >= 0 then
-    return 1, (room - room % interval) / interval, rate.delays and ceil(debt, ticks) or 0, store(key, rate, after, value, left)
+    reply[1], reply[3], reply[4] = 1, (room - room % interval) / interval, rate.delays and ceil(debt, ticks) or 0
+    reply[5] = store(key, rate, after, value, left)
+    return true
   elseif value == VALUE then
     remember(key, left)
   end
   room = full - debt
-  local retry, full_in = after - full, debt
-  if ticks > 1 then
-    retry, full_in = ceil(retry, ticks), ceil(full_in, ticks)
-  end
-  return 0, room > 0 and (room - room % interval) / interval or 0, cost > rate.capacity and -1 or retry, full_in
+  reply[1], reply[3] = 0, room > 0 and (room - room % interval) / interval or 0
+  reply[4], reply[5] = cost > rate.capacity and -1 or ceil(after - full, ticks), ceil(debt, ticks)
+  return true
 end
 
 -- begin gives a state the debt of a key with so many ms left and k ticks less. value: what the key holds; nil if it must
@@ -2091,10 +2206,11 @@ local function reopen_ms(key, limit, at, cost, found)
   local value, left = redis.call('GETRANGE', key, found.from, found.from + 31), found.left
   local prefix = string.match(value, '^([%a_]+:):')
   if prefix then
-    local us, part = string.match(packed.first_text(key, found.from, prefix), TIME)
+    local text = packed.first_text(key, found.from, prefix)
+    local us = string.match(text, '^' .. TIME)
     left = 0
     if us then
-      left = math.max(0, clock.ceil_ms(us + (part == '' and 0 or 1)) - clock.ms())
+      left = math.max(0, clock.ceil_ms(us + (#text == 16 and 0 or 1)) - clock.ms())
     end
   end
   begin(at, limit.rate, left, part_of(value) or 0, nil, cost)
@@ -2150,13 +2266,23 @@ local function complete(limit)
   limit.owner, limit.prefix = algorithms.gcra, 'gcra:'
   local rates = limit.rates
   if limit.rate and limit.rate.period >= limit.rate.count and divide(limit.rate, 1) then
-    limit.open, limit.fresh, limit.reopen, limit.write, limit.take = open_ms, fresh_ms, reopen_ms, write_ms, take
+    limit.open, limit.fresh, limit.reopen, limit.write, limit.take = open_ms, fresh_ms, reopen_ms, write_ms, take_ms
     return nil
   end
   packed.complete(limit)
+  local whole = true
   for _, rate in ipairs(rates) do
     local wrong = not divide(rate, 1000) and round(rate) or nil
     if wrong then return wrong end
+    whole = whole and rate.ticks == 1 and not rate.delays
+  end
+  if whole then
+    limit.take = take_us
+    limit.shape, limit.format, limit.first = '^gcra:' .. TIME .. '$', 'gcra:%d', 6
+    if not limit.rate then
+      limit.shape = '^gcra::' .. string.rep('16:' .. TIME, limit.size) .. '$'
+      limit.format, limit.first = 'gcra::' .. string.rep('16:%d', limit.size), 10
+    end
   end
   return nil
 end
@@ -2173,6 +2299,7 @@ algorithms.gcra = {
   open = open,
   save = save,
   plain = plain,
+  in_place = true,
 }
 end
 
@@ -2204,6 +2331,7 @@ algorithms.leaky_bucket = {
   open = gcra.open,
   save = gcra.save,
   plain = gcra.plain,
+  in_place = gcra.in_place,
 }
 end
 
@@ -2228,14 +2356,10 @@ do
 
 local PREFIX = 'sliding_log:'
 local BASE, ENTRY = 5, 12
+local SHORTEST = BASE + ENTRY
 local CHUNK, LAST = 2048, '2047' -- bytes that the first read brings
 local SUMS = 246952198016 -- below 0x3a00000000: a log never begins with ':', as the texts of several rates do
 local LONGEST = 100000000 -- units in a log; one that says more is broken
-
--- between returns the units from one sum to a later one.
-local function between(sum, later)
-  return (later - sum) % SUMS
-end
 
 -- entry returns the time and the sum of entry i; entry 0 is the base.
 local function entry(state, i)
@@ -2266,13 +2390,19 @@ local function is_over(_, at, _, since)
 end
 
 local function leaves_more(state, _, sum, units)
-  return between(sum, state.sum) > units
+  return (state.sum - sum) % SUMS > units
 end
 
--- leaving returns the time of the first live entry after which at most so many units are left, and its number.
+-- leaving returns the time of the first live entry after which at most so many units are left, and its number. Of a log
+-- that is full it is mostly the first.
 local function leaving(state, units)
-  local i = search(state, state.live, state.entries, leaves_more, units)
-  return (entry(state, i)), i
+  local i = state.live
+  local at, sum = entry(state, i)
+  if leaves_more(state, at, sum, units) then
+    i = search(state, i + 1, state.entries, leaves_more, units)
+    at = entry(state, i)
+  end
+  return at, i
 end
 
 -- set brings the figures up to date with the units that count.
@@ -2295,29 +2425,31 @@ local function restart(state, units)
   set(state, units)
 end
 
--- read opens the log of a state, of so many bytes. Returns false if it is none.
-local function read(state, size, cost)
+-- read opens the log of a state, of so many bytes, that begins with this base and entry. Returns false if it is none.
+local function read(state, size, cost, base, first, first_sum)
   local entries = (size - BASE) / ENTRY
-  if entries < 1 or entries % 1 ~= 0 then return false end
-  local base, first, first_sum = struct.unpack('>I5I7I5', state.text, state.skip - state.offset + 1)
+  if entries % 1 ~= 0 then return false end
   local last, sum = first, first_sum
   state.entries, state.base = entries, base
   if entries > 1 then
     last, sum = entry(state, entries)
   end
-  local units, before = between(base, sum), base
-  if first > last or between(base, first_sum) > units or units > LONGEST then return false end
+  local units, before = (sum - base) % SUMS, base
+  if first > last or (first_sum - base) % SUMS > units or units > LONGEST then return false end
   state.last, state.sum, state.live, state.added, state.kept = last, sum, 1, nil, nil
-  local now, capacity = state.now, state.rate.capacity
-  local since = now - state.rate.period * 1000
-  if last <= since then
-    state.live, before = entries + 1, sum
-  elseif first <= since then
-    state.live = search(state, 2, entries, is_over, since)
-    local _
-    _, before = entry(state, state.live - 1)
+  local now, rate = state.now, state.rate
+  local since, capacity = now - rate.period * 1000, rate.capacity
+  local used = units
+  if first <= since then
+    if last <= since then
+      state.live, before = entries + 1, sum
+    else
+      state.live = search(state, 2, entries, is_over, since)
+      local _
+      _, before = entry(state, state.live - 1)
+    end
+    used = (sum - before) % SUMS
   end
-  local used = between(before, sum)
   if used > units then
     used = 0 -- the log is broken between its ends
   elseif used >= capacity and last > now and leaving(state, capacity - 1) > now then
@@ -2335,7 +2467,7 @@ local function charge(state, units)
   end
   state.sum = (state.sum + units) % SUMS
   state.added = struct.pack('>I7I5', state.last, state.sum)
-  set(state, state.used + units)
+  state.used, state.free = state.used + units, state.free - units
 end
 
 -- log_of returns the live entries up to one, and one more, as a log.
@@ -2384,15 +2516,19 @@ end
 
 local function open(state, value, from, to, now, cost)
   state.now, state.text, state.offset, state.skip, state.stored = now, value, 0, from - 1, false
-  if to >= from then return read(state, to - from + 1, cost) end
+  if to - from + 1 >= SHORTEST then return read(state, to - from + 1, cost, struct.unpack('>I5I7I5', value, from)) end
   restart(state, 0)
-  return true
+  return to < from
 end
 
 ------------------------------------------------------------------- one rate: a log in a key of its own
 
--- begin opens a log that begins behind byte `offset` of the value of a key; text is the first that has been read of it.
-local function begin(key, limit, at, cost, text, offset)
+-- begin opens the log that begins behind byte `offset` of the value of a key; text is the first that has been read of it.
+-- What does not hold one log is another's: several rates', or no limiter's.
+local function begin(key, limit, at, cost, text, offset, another)
+  if #text < #PREFIX + SHORTEST then return another(key, limit, at, cost) end
+  local prefix, base, first, first_sum = struct.unpack('>c12I5I7I5', text)
+  if prefix ~= PREFIX or base >= SUMS then return another(key, limit, at, cost) end
   local state, size = states.new(at, limit.rate), #text
   if size == CHUNK then
     size = redis.call('STRLEN', key) - offset
@@ -2400,37 +2536,35 @@ local function begin(key, limit, at, cost, text, offset)
   state.key, state.text, state.offset, state.skip = key, text, offset, offset + #PREFIX
   state.stored = offset == 0 and size >= CHUNK -- a shorter one is rewritten: APPEND keeps twice the memory
   state.now = clock.us()
-  return not read(state, size - #PREFIX, cost) and states.unreadable(key) or nil
-end
-
--- is_one tells whether a value holds one log, not those of several rates.
-local function is_one(text)
-  return type(text) == 'string' and string.sub(text, 1, #PREFIX) == PREFIX and string.byte(text, #PREFIX + 1) ~= 58 -- ':'
+  return not read(state, size - #PREFIX, cost, base, first, first_sum) and states.unreadable(key) or nil
 end
 
 local function open_key(key, limit, at, cost)
   local text = redis.pcall('GETRANGE', key, '0', LAST)
   if text == '' then
     return limit.fresh(limit, at)
-  elseif not is_one(text) then
-    return states.adopt(key, limit, at, cost)
+  elseif type(text) == 'string' then
+    return begin(key, limit, at, cost, text, 0, states.adopt)
   end
-  return begin(key, limit, at, cost, text, 0)
+  return states.adopt(key, limit, at, cost)
 end
 
 local function reopen(key, limit, at, cost, found)
   local text = redis.call('GETRANGE', key, found.from, found.from + CHUNK - 1)
-  if not is_one(text) then return packed.reopen(key, limit, at, cost, found) end
-  return begin(key, limit, at, cost, text, found.from)
+  return begin(key, limit, at, cost, text, found.from, function()
+    return packed.reopen(key, limit, at, cost, found)
+  end)
 end
 
 local function write_key(key, limit, at)
   local state = states.list[at]
-  if state.stored and state.added and goes_on(state) then
+  if not state.added or state.skip ~= #PREFIX or not goes_on(state) then
+    packed.write(key, limit, at)
+  elseif state.stored then
     redis.call('APPEND', key, state.added)
     redis.call('PEXPIREAT', key, numbers.arg(expiry(state)))
   else
-    packed.write(key, limit, at)
+    states.put(key, state.text .. state.added, expiry(state))
   end
 end
 
@@ -2445,7 +2579,7 @@ local function spent(key, from)
     return 0 -- the rate is full
   end
   base, sum = (struct.unpack('>I5', base)), (struct.unpack('>I5', sum))
-  return between(base, sum)
+  return (sum - base) % SUMS
 end
 
 local function complete_rate(rate)
@@ -2603,7 +2737,7 @@ local function save(state)
     end
     text = string.format('%d:%d:', width, state.current) .. table.concat(list, ',')
   end
-  return text, state.now + reset(state)
+  return text, state.now + state.reset
 end
 
 local function spent(key, from)
@@ -2657,12 +2791,6 @@ local function refill_us(tokens, rate)
   return ((tokens - over) / rate.count + (over > 0 and 1 or 0)) * rate.period * 1000
 end
 
--- full returns when the bucket is full, in us.
-local function full(state)
-  local missing = state.rate.capacity - state.tokens
-  return missing > 0 and state.added + refill_us(missing, state.rate) or state.now
-end
-
 local function open(state, value, from, to, now, cost)
   local rate, tokens, added = state.rate, state.rate.capacity, now
   if to >= from then
@@ -2694,8 +2822,11 @@ local function refund(state, units)
   charge(state, -math.min(units, state.rate.capacity - state.tokens))
 end
 
+-- reset also notes when the bucket is full, in us.
 local function reset(state)
-  return clock.ceil_ms(full(state) - state.now)
+  local missing = state.rate.capacity - state.tokens
+  state.full = missing > 0 and state.added + refill_us(missing, state.rate) or state.now
+  return clock.ceil_ms(state.full - state.now)
 end
 
 local function wait(state, cost)
@@ -2703,7 +2834,7 @@ local function wait(state, cost)
 end
 
 local function save(state)
-  return string.format('%d:%d', state.tokens, state.added), clock.ceil_ms(full(state))
+  return string.format('%d:%d', state.tokens, state.added), clock.ceil_ms(state.full)
 end
 
 local function complete_rate(rate)
@@ -2971,18 +3102,18 @@ local function take(keys, request)
     local before, err = once.read(request.ONCE)
     if before or err then return before or err end
   end
-  local reply, err = decisions.decide(keys, request, 'charge')
-  if reply and request.TRACK then
-    err = tracking.read(request.TRACK, request.passes)
-  end
+  local err = request.TRACK and tracking.read(request.TRACK)
   if err then return err end
-  local charged = decisions.write(keys, request)
+  local reply, charged = decisions.take(keys, request)
+  if not reply then
+    return charged -- the error
+  end
   if request.groups then shadows.count(request) end
   if charged and request.ONCE then
     once.keep(request.ONCE, reply, request.ttl)
   end
   if request.TRACK then
-    tracking.note(request.TRACK, not request.passes and 0 or request.UPTO and reply[1] or request.costs[1])
+    tracking.note(request.TRACK, request.passes, not request.passes and 0 or request.UPTO and reply[1] or request.costs[1])
   end
   return reply
 end
@@ -2993,12 +3124,13 @@ redis.register_function{
   callback = function(keys, args)
     clock.now = nil
     local limit = limits.known[args[1]]
-    if limit and limit.rate and #keys == 1 then -- the common calls go without a request
+    if limit and not limit.policy and #keys == 1 then -- the common calls go without a request
       local cost = 1
       if #args > 1 then
         cost = #args == 3 and args[2] == 'COST' and numbers.whole(args[3])
       end
-      if cost then return decide_one(keys[1], limit, cost) end
+      local reply = cost and decide_one(keys[1], limit, cost)
+      if reply then return reply end
     end
     local request, err = requests.read(keys, args, OPTIONS)
     return request and take(keys, request) or err

@@ -20,7 +20,8 @@ end
 
 -- digits is whole for a text that is known to be decimal digits, or empty: nil.
 function numbers.digits(text)
-  if #text < #LARGEST or #text == #LARGEST and text <= LARGEST then return tonumber(text) end
+  local n = tonumber(text)
+  if not n or n < numbers.MOST then return n end
   return numbers.whole(text)
 end
 

@@ -12,21 +12,11 @@
 --   index    of the key in the call, from 1
 --   cost     what the call costs here
 --   group    the limits that decide together: the enforced ones, or those of one shadow policy
---   denies   whether this rate denies the call
 --   reset    ms until the rate is full again
 -- Further fields belong to the algorithm.
 
 local list = {}
 states.list = list
-
-local KEPT = 64
-
--- trim gives the states of a call of very many rates to the collector.
-function states.trim()
-  for at = #list, KEPT + 1, -1 do
-    list[at] = nil
-  end
-end
 
 -- new returns the state at a place of the list, for its algorithm to fill in.
 function states.new(at, rate)

@@ -30,23 +30,25 @@ end
 
 -- fill opens all rates of a limit from a value, after so many bytes of it. Returns the error, or nil.
 local function fill(key, limit, at, cost, value, skipped)
-  local now, rates, open = clock.us(), limit.rates, limit.algorithm.open
-  local from, to = skipped + 1, #value
-  local several = string.byte(value, from) == 58 -- ':'
-  if limit.rate and not several then
-    return not open(states.new(at, limit.rate), value, from, to, now, cost) and states.unreadable(key) or nil
-  elseif several then
-    from, to = next_text(value, from + 1)
+  local now, open, rate, from, to = clock.us(), limit.algorithm.open, limit.rate, skipped + 1, #value
+  if rate and open(states.new(at, rate), value, from, to, now, cost) then return nil end
+  local several, in_place = string.byte(value, from) == 58, limit.algorithm.in_place -- ':'
+  if several then
+    to = from
+  elseif rate then
+    return states.unreadable(key)
   end
-  for i = 1, #rates do
-    local state, readable = states.new(at + i - 1, rates[i]), false
-    if from and several and not limit.algorithm.in_place then
+  for i = 1, limit.size do
+    local state, readable = states.new(at + i - 1, limit.rates[i]), false
+    if several or i > 1 then
+      from, to = next_text(value, to + 1)
+    end
+    if from and several and not in_place then
       readable = open(state, string.sub(value, from, to), 1, to - from + 1, now, cost)
     elseif from then
       readable = open(state, value, from, to, now, cost)
     end
     if not readable then return states.unreadable(key) end
-    from, to = next_text(value, to + 1)
   end
   return nil
 end
@@ -79,31 +81,48 @@ function packed.reopen(key, limit, at, cost, found)
   return fill(key, limit, at, cost, algorithm.plain(value, expiry), 0)
 end
 
+local parts = {} -- of a value that is put together; the next one uses it again
+
+-- The texts of most rates have less than 100 bytes, and each of these lengths is written down once.
+local lengths = {}
+
+local function length_of(text)
+  local size = #text
+  local written = lengths[size]
+  if not written then
+    written = string.format('%d:', size)
+    if size < 100 then lengths[size] = written end
+  end
+  return written
+end
+
 function packed.write(key, limit, at)
-  local rates, list = limit.rates, states.list
-  local state = list[at]
-  if #rates == 1 then
+  local save, list = limit.algorithm.save, states.list
+  if limit.rate then
+    local state = list[at]
     if state.reset == 0 then return redis.call('DEL', key) end
-    local text, full = limit.algorithm.save(state)
+    local text, full = save(state)
     return states.put(key, limit.prefix .. text, full)
   end
-  local parts, expiry = { limit.prefix .. ':' }, 0
-  for i = 1, #rates do
-    state = list[at + i - 1]
-    local text, full = '', 0
+  local last, expiry = 1, 0
+  parts[1] = limit.several
+  for i = at, at + limit.size - 1 do
+    local state, text, full = list[i], '', 0
     if state.reset > 0 then
-      text, full = limit.algorithm.save(state)
+      text, full = save(state)
+      if full > expiry then expiry = full end
     end
-    parts[2 * i], parts[2 * i + 1] = string.format('%d:', #text), text
-    expiry = math.max(expiry, full)
+    parts[last + 1], parts[last + 2] = length_of(text), text
+    last = last + 2
   end
   if expiry == 0 then return redis.call('DEL', key) end
-  states.put(key, table.concat(parts), expiry)
+  states.put(key, table.concat(parts, '', 1, last), expiry)
 end
 
 -- complete gives a limit the functions that read and write its key.
 function packed.complete(limit)
   limit.open, limit.fresh, limit.reopen, limit.write = open, fresh, packed.reopen, packed.write
+  limit.several = limit.prefix .. ':'
 end
 
 -- prefixed returns a function that tells whether a value begins with prefix.

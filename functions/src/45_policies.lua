@@ -52,9 +52,10 @@ function policies.lease(text)
   return policy[1], policy.shadow and string.sub(text, 2)
 end
 
--- join appends the limits of such a policy to those of a request, which gets: composed, the policies in it; tracks, if one
--- of them says so; groups, the shadow policies in it; group_of, limit's position -> its shadow policy.
-function policies.join(request, whole)
+-- join puts the limits of such a policy behind the first `count` of a request, which gets: composed, the policies in it;
+-- tracks, if one of them says so; groups, the shadow policies in it; group_of, limit's position -> its shadow policy.
+-- Returns how many limits there are now.
+function policies.join(request, whole, count)
   request.composed = request.composed or {}
   request.composed[#request.composed + 1] = whole
   request.tracks = request.tracks or whole.track
@@ -66,12 +67,13 @@ function policies.join(request, whole)
   else
     request.enforced = true
   end
-  for _, limit in ipairs(whole.limits) do
-    request.limits[#request.limits + 1] = limit
+  for i, limit in ipairs(whole.limits) do
+    request.limits[count + i] = limit
     if group then
-      request.group_of[#request.limits] = group
+      request.group_of[count + i] = group
     end
   end
+  return count + #whole.limits
 end
 
 -- wanted_keys names the keys that the policies of a request take, for an error about their number. tracks: whether this

@@ -2,17 +2,34 @@
 --   limit [limit ...] [COST c | COST c1 ... cn] [UPTO] [ONCE ttl_ms] [TRACK]
 -- over one key for each limit, then one for ONCE and one for TRACK, in the order in which these are written.
 --
--- A request has limits; costs, one for each; UPTO, its c; ONCE and TRACK, their keys; ttl, in ms; enforced, whether any
--- limit is not a shadow policy's; and what policies.join adds.
+-- A request has limits, and count, how many; costs, one for each; UPTO, its c; ONCE and TRACK, their keys; ttl, in ms;
+-- enforced, whether any limit is not a shadow policy's; and what policies.join adds.
 
 local OPTIONS = {
   COST = 'COST', UPTO = 'UPTO', ONCE = 'ONCE', TRACK = 'TRACK', cost = 'COST', upto = 'UPTO', once = 'ONCE', track = 'TRACK',
 }
 local MOST_LIMITS = 50
 
--- read_limits adds the limits to a request. Returns the position after them; or nil and the error.
-local function read_limits(request, args)
-  local list, known, at, weight = request.limits, limits.known, 1, 0
+-- ONES are the costs of a call without COST. They are never changed.
+local ONES = {}
+for i = 1, MOST_LIMITS do
+  ONES[i] = 1
+end
+
+-- The request of a call, which the next call uses again. optional: whether it has more than limits.
+local request = { limits = {}, costs = ONES }
+
+-- renew takes from the request what the last call had more than limits.
+local function renew()
+  request.COST, request.UPTO, request.ONCE, request.TRACK, request.ttl, request.tracks = nil, nil, nil, nil, nil, nil
+  request.costs, request.composed, request.groups, request.group_of, request.optional = ONES, nil, nil, nil, false
+end
+
+-- read_limits reads the limits. Returns the position after them; or nil and the error.
+local function read_limits(args)
+  if request.optional then renew() end
+  local list, known, at, count, weight = request.limits, limits.known, 1, 0, 0
+  request.enforced = false
   local text = args[1]
   while text and not OPTIONS[text] do
     local limit = known[text]
@@ -22,16 +39,18 @@ local function read_limits(request, args)
       if not limit then return nil, err end
     end
     if limit.policy then
-      policies.join(request, limit)
+      request.optional = true
+      count = policies.join(request, limit, count)
+      weight = 2
     else
-      list[#list + 1] = limit
-      request.enforced = true
+      count = count + 1
+      list[count], request.enforced = limit, true
       weight = weight + limit.weight
     end
     at = at + 1
     text = args[at]
   end
-  request.weight = request.composed and 2 or weight
+  request.count, request.weight = count, weight
   return at
 end
 
@@ -51,8 +70,9 @@ end
 
 -- read_options reads what follows the limits. allowed: the options that the verb has. Returns how many keys have a
 -- meaning; or nil and the error.
-local function read_options(request, keys, args, at, allowed)
-  local used = #request.limits
+local function read_options(keys, args, at, allowed)
+  local used = request.count
+  request.optional = true
   while at <= #args do
     local word = OPTIONS[args[at]]
     if not word or not allowed[word] then
@@ -89,33 +109,29 @@ local function read_options(request, keys, args, at, allowed)
 end
 
 -- within_capacity returns the costs of UPTO: no more than the least capacity of the limits that decide together.
-local function within_capacity(request)
+local function within_capacity()
   local group_of, least, costs = request.group_of or {}, {}, {}
-  for i, limit in ipairs(request.limits) do
+  for i = 1, request.count do
     local group = group_of[i] or false
-    least[group] = math.min(least[group] or request.UPTO, limit.capacity)
+    least[group] = math.min(least[group] or request.UPTO, request.limits[i].capacity)
   end
-  for i = 1, #request.limits do
+  for i = 1, request.count do
     costs[i] = least[group_of[i] or false]
   end
   return costs
 end
 
--- ONES are the costs of a call without COST. They are shared, and never changed.
-local ONES = { 1, 1, 1, 1 }
-
--- spread gives a request a cost for each limit. Returns the error, or nil.
-local function spread(request)
-  local count, costs = #request.limits, request.COST or ONES
-  local given = request.COST and #costs or 1
-  if request.UPTO and given ~= 1 then
-    return errors.new('BADARGS', 'the number of costs is %d; UPTO takes the same from every key: give it one', given)
-  elseif given ~= 1 and given ~= count then
+-- spread gives the request a cost for each limit. Returns the error, or nil.
+local function spread()
+  local count, costs, upto = request.count, request.COST or { 1 }, request.UPTO
+  if upto and #costs ~= 1 then
+    return errors.new('BADARGS', 'the number of costs is %d; UPTO takes the same from every key: give it one', #costs)
+  elseif #costs ~= 1 and #costs ~= count then
     return errors.new('BADARGS', 'the number of costs is %d and the number of limits %d; give one cost for all, or one for '
-      .. 'each', given, count)
-  elseif request.UPTO then
+      .. 'each', #costs, count)
+  elseif upto then
     request.UPTO = costs[1]
-    costs = within_capacity(request)
+    costs = within_capacity()
   end
   for i = #costs + 1, count do
     costs[i] = costs[1]
@@ -125,17 +141,17 @@ local function spread(request)
 end
 
 -- excess returns the error for limits that are too much for one call, or nil.
-local function excess(list)
-  if #list > MOST_LIMITS then
-    return errors.new('BADARGS', '%d limits; one call takes at most %d', #list, MOST_LIMITS)
+local function excess()
+  if request.count > MOST_LIMITS then
+    request.limits = {} -- keeps no list that long
+    return errors.new('BADARGS', '%d limits; one call takes at most %d', request.count, MOST_LIMITS)
   end
-  local rates, sums = 0, nil
-  for i = 1, #list do
-    local limit = list[i]
+  local rates, sums = 0, {}
+  for i = 1, request.count do
+    local limit = request.limits[i]
     local most = limit.algorithm.most
-    rates = rates + #limit.rates
+    rates = rates + limit.size
     if most then
-      sums = sums or {}
       sums[most] = (sums[most] or 0) + limit.asks
       if sums[most] > most.sum then
         return errors.new('BADARGS', '%d %s; one call takes at most %d%s', sums[most], most.what, most.sum, most.advice)
@@ -159,42 +175,32 @@ function requests.repeated(keys)
   return nil
 end
 
--- The request of a call, which the next call uses again.
-local request = { limits = {} }
-
--- renew empties it.
-local function renew()
-  for i = #request.limits, 1, -1 do
-    request.limits[i] = nil
-  end
-  request.COST, request.UPTO, request.ONCE, request.TRACK, request.ttl, request.tracks = nil, nil, nil, nil, nil, nil
-  request.enforced, request.composed, request.groups, request.group_of = false, nil, nil, nil
-end
-
 -- read returns the request; or nil and the error.
 function requests.read(keys, args, allowed)
   if #keys == 0 then
     return nil, errors.new('BADKEYS', 'the number of keys is 0; give each limit one key')
   end
-  renew()
-  local at, err = read_limits(request, args)
-  local count = #request.limits
-  if not at then
-    return nil, err
-  elseif count == 0 then
-    return nil, errors.new('BADARGS', 'no limit after the keys; give one such as 100/m for each key')
-  end
+  local at, err = read_limits(args)
+  if not at then return nil, err end
+  local count = request.count
   local used = count
-  if at <= #args or request.tracks then
-    used, err = read_options(request, keys, args, at, allowed)
+  if count == 0 then
+    return nil, errors.new('BADARGS', 'no limit after the keys; give one such as 100/m for each key')
+  elseif at <= #args or request.tracks then
+    used, err = read_options(keys, args, at, allowed)
   end
-  err = err or spread(request)
+  if not err and (request.COST or request.UPTO) then
+    err = spread()
+  end
   if not err and #keys ~= used then
     err = errors.new('BADKEYS', 'the number of keys is %d and the number of limits %d; give each limit one key, in order%s%s',
       #keys, count, used > count and ', then one for ONCE and one for TRACK' or '',
       policies.wanted_keys(request, allowed.TRACK))
   end
-  err = err or requests.repeated(keys) or (count > MOST_LIMITS or request.weight > 1) and excess(request.limits) or nil
+  err = err or requests.repeated(keys)
+  if not err and (count > MOST_LIMITS or request.weight > 1) then
+    err = excess()
+  end
   if err then return nil, err end
   return request
 end

@@ -11,29 +11,36 @@
 
 local list = states.list
 local ENFORCED = {} -- the group of the limits that are enforced
+local MOST_KEPT = 64 -- states
 
--- open reads every key of a request into states, and marks those that deny: this is where a call is denied. Returns the
--- error, or nil.
+-- trim gives the states of a call of very many rates to the collector.
+local function trim()
+  for at = #list, MOST_KEPT + 1, -1 do
+    list[at] = nil
+  end
+end
+
+-- open reads every key of a request into states, and marks the groups that deny: this is where a call is denied. Returns
+-- the error, or nil.
 local function open(keys, request, verb)
-  local asked, costs, group_of, count = request.limits, request.costs, request.group_of, 0
-  states.trim()
+  local asked, costs, group_of, refund, count = request.limits, request.costs, request.group_of, verb == 'refund', 0
   ENFORCED.denies = false
-  for i = 1, #asked do
-    local limit, cost, group = asked[i], costs[i], ENFORCED
-    if group_of then group = group_of[i] or ENFORCED end
-    local err = limit.open(keys[i], limit, count + 1, verb == 'charge' and cost or 1)
+  if list[MOST_KEPT + 1] then trim() end
+  for i = 1, request.count do
+    local limit, cost, group = asked[i], costs[i], group_of and group_of[i] or ENFORCED
+    if refund then cost = 1 end
+    local err = limit.open(keys[i], limit, count + 1, cost)
     if err then return err end
-    if verb == 'refund' then cost = 0 end -- it takes nothing, and is denied by a block alone; room is made for one unit
+    if refund then cost = 0 end -- it takes nothing, and is denied by a block alone; room is made for one unit
     local last = count + limit.size
     for at = count + 1, last do
       local state = list[at]
-      local denies = cost > state.free
-      state.index, state.cost, state.group, state.denies = i, cost, group, denies
-      if denies then group.denies = true end
+      state.index, state.cost, state.group = i, cost, group
+      if cost > state.free then group.denies = true end
     end
     count = last
   end
-  request.count = count
+  request.states = count
   return nil
 end
 
@@ -46,10 +53,8 @@ local function fit(count, group, most)
     end
   end
   for i = 1, count do
-    local state = list[i]
-    if state.group == group then
-      state.cost = math.max(1, fits)
-      state.denies = state.cost > state.free
+    if list[i].group == group then
+      list[i].cost = math.max(1, fits)
     end
   end
   group.denies = fits == 0
@@ -66,35 +71,32 @@ end
 -- remaining, the longest waits, and the binding rate: the first that denies, else the first with least remaining.
 -- upto: field 1 is how many units were taken.
 local function sum_up(reply, count, group, upto)
-  local binding, denies, units, least = nil, false, upto and numbers.MOST or 1, numbers.MOST
+  local binding, denied, units, least = nil, false, upto and numbers.MOST or 1, numbers.MOST
   local longest_wait, longest_reset = 0, 0
   for i = 1, count do
     local state = list[i]
     if not group or state.group == group then
-      local free, ms, reset = state.free, 0, state.foreign
-      if state.denies then
-        ms = wait(state)
-        if not denies then
-          binding, denies, longest_wait = state, true, 0
+      local rate, free, cost, ms, reset = state.rate, state.free, state.cost, 0, 0
+      if cost > free and not state.group.charged then -- it denies
+        ms, reset = wait(state), state.foreign
+        if not denied then
+          binding, denied, longest_wait = state, true, 0
         end
-      else
-        reset = 0
-        if not denies then
-          if free < least or not binding then binding = state end
-          if state.rate.delays and state.cost > 0 and state.group.charged then ms = state.delay end
-        end
+      elseif not denied then
+        if free < least or not binding then binding = state end
+        if rate.delays and cost > 0 and state.group.charged then ms = state.delay end
       end
       if reset == 0 then
-        reset = state.rate.reset(state)
+        reset = rate.reset(state)
         state.reset = reset
       end
       if reset > longest_reset then longest_reset = reset end
       if ms ~= 0 and longest_wait ~= -1 and (ms > longest_wait or ms == -1) then longest_wait = ms end
       if free < least then least = free > 0 and free or 0 end
-      if upto and state.cost < units then units = state.cost end
+      if upto and cost < units then units = cost end
     end
   end
-  reply[1] = denies and 0 or units
+  reply[1] = denied and 0 or units
   reply[2], reply[3], reply[4], reply[5], reply[6] = binding.rate.capacity, least, longest_wait, longest_reset, binding.index
   return reply
 end
@@ -105,7 +107,7 @@ local usual = { 0, 0, 0, 0, 0, 1 }
 
 -- reply_to sums up what was decided.
 local function reply_to(request)
-  local count, upto = request.count, request.UPTO
+  local count, upto = request.states, request.UPTO
   if not request.groups then return sum_up(usual, count, nil, upto) end
   local would = sum_up({}, count, nil, upto)
   local reply = sum_up({}, count, request.enforced and ENFORCED, upto)
@@ -116,25 +118,34 @@ local function reply_to(request)
   return reply
 end
 
+-- decide_groups says which groups are charged.
+local function decide_groups(request, verb)
+  local count, units = request.states, request.UPTO
+  if units and units > 0 and request.enforced then
+    units = fit(count, ENFORCED, units)
+  end
+  ENFORCED.charged = not ENFORCED.denies
+  for _, group in ipairs(request.groups or {}) do
+    if units and request.costs[1] > 0 then
+      fit(count, group, math.max(1, units))
+    end
+    group.charged = not group.denies and (ENFORCED.charged or verb == 'refund')
+  end
+end
+
 -- decide decides over a request and charges the states, but writes nothing; or, with the verb refund, gives back to them,
 -- to each group apart: a blocked key under a shadow policy does not keep the others from it. Returns the reply; or nil and
 -- the error.
 function decisions.decide(keys, request, verb)
   local err = open(keys, request, verb)
   if err then return nil, err end
-  local count, groups, units = request.count, request.groups, request.UPTO
-  if units and units > 0 and request.enforced then
-    units = fit(count, ENFORCED, units)
+  if request.UPTO or request.groups then
+    decide_groups(request, verb)
+  else
+    ENFORCED.charged = not ENFORCED.denies
   end
-  request.passes = not ENFORCED.denies
-  ENFORCED.charged = request.passes
-  for i = 1, groups and #groups or 0 do
-    if units and request.costs[1] > 0 then
-      fit(count, groups[i], math.max(1, units))
-    end
-    groups[i].charged = not groups[i].denies and (request.passes or verb == 'refund')
-  end
-  for i = 1, count do
+  request.passes = ENFORCED.charged
+  for i = 1, (request.passes or request.groups) and request.states or 0 do
     local state = list[i]
     local cost = state.cost
     if verb == 'refund' then cost = request.costs[state.index] end
@@ -146,7 +157,7 @@ end
 -- write stores what decide has charged or given back. Returns whether that was anything.
 function decisions.write(keys, request)
   local asked, costs, at, any = request.limits, request.costs, 1, false
-  for i = 1, #asked do
+  for i = 1, (request.passes or request.groups) and request.count or 0 do
     local limit = asked[i]
     if costs[i] > 0 and list[at].group.charged then
       limit.write(keys[i], limit, at)
@@ -157,31 +168,46 @@ function decisions.write(keys, request)
   return any
 end
 
--- one is decide and write for one key with one rate, the common call.
+-- one is decide and write for one key with one rate, or one that its algorithm takes from without states: the common call.
+-- Returns the reply, or the error; or nil where it takes a request.
 function decisions.one(key, limit, cost)
-  local rate, allowed, remaining, retry, reset = limit.rate, nil, nil, nil, nil
-  if limit.take and cost > 0 then
-    allowed, remaining, retry, reset = limit.take(key, rate, cost)
+  if limit.take and cost > 0 and limit.take(key, limit, cost, usual) then return usual end
+  local rate = limit.rate
+  if not rate then return nil end
+  local err = limit.open(key, limit, 1, cost)
+  if err then return err end
+  local state = list[1]
+  local remaining, retry, reset = state.free, 0, state.foreign
+  if cost > remaining then
+    state.cost = cost
+    usual[1], retry = 0, wait(state)
+    remaining, reset = remaining > 0 and remaining or 0, reset > 0 and reset or rate.reset(state)
+  else
+    if cost > 0 then
+      rate.charge(state, cost)
+      remaining, retry = state.free, rate.delays and state.delay or 0
+    end
+    usual[1], reset = 1, rate.reset(state)
+    state.reset = reset
+    if cost > 0 then limit.write(key, limit, 1) end
   end
-  if not allowed then
-    local err = limit.open(key, limit, 1, cost)
-    if err then return err end
-    local state = list[1]
-    remaining, retry, reset = state.free, 0, state.foreign
-    if cost > remaining then
-      state.cost = cost
-      allowed, remaining, retry = 0, remaining > 0 and remaining or 0, wait(state)
-      reset = reset > 0 and reset or rate.reset(state)
-    else
-      if cost > 0 then
-        rate.charge(state, cost)
-        remaining, retry = state.free, rate.delays and state.delay or 0
-      end
-      allowed, reset = 1, rate.reset(state)
-      state.reset = reset
-      if cost > 0 then limit.write(key, limit, 1) end
+  usual[2], usual[3], usual[4], usual[5], usual[6] = rate.capacity, remaining, retry, reset, 1
+  return usual
+end
+
+-- take is decide and write. Returns the reply, and whether anything was charged; or nil and the error.
+function decisions.take(keys, request)
+  if request.count == 1 and not request.UPTO and not request.groups then
+    local cost = request.costs[1]
+    local reply = decisions.one(keys[1], request.limits[1], cost)
+    if reply and reply.err then
+      return nil, reply
+    elseif reply then
+      request.passes = reply[1] == 1
+      return reply, request.passes and cost > 0
     end
   end
-  usual[1], usual[2], usual[3], usual[4], usual[5], usual[6] = allowed, rate.capacity, remaining, retry, reset, 1
-  return usual
+  local reply, err = decisions.decide(keys, request, 'charge')
+  if not reply then return nil, err end
+  return reply, decisions.write(keys, request)
 end

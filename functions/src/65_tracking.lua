@@ -15,27 +15,35 @@ local function fields(key, ...)
   local values, any = redis.pcall('HMGET', key, ...), false
   if values.err then return nil, errors.failed(key, values, NO_RECORD) end
   for i = 1, #values do
-    any = any or values[i]
-    values[i] = numbers.whole(values[i] or '0')
-    if not values[i] then return nil, errors.unusable(key, NO_RECORD) end
+    local text = values[i]
+    if text then
+      any = true
+      values[i] = numbers.whole(text)
+      if not values[i] then return nil, errors.unusable(key, NO_RECORD) end
+    else
+      values[i] = 0
+    end
   end
   if not any and redis.call('PTTL', key) ~= -2 then return nil, errors.unusable(key, NO_RECORD) end
   return values
 end
 
--- What read has read and note writes: the minute, the names of the total and of the count in that minute, and the numbers
--- under these, `cost` and `first`.
-local record = {}
+-- The fields of a decision in the minute of the last one, allowed and denied: most calls come in the same minute.
+local current, allowed_now, denied_now = 0, '', ''
 
--- read reads what a decision is going to change in a record, before anything is written, so that nothing is left to go
--- wrong after it. Returns the error, or nil.
-function tracking.read(key, allowed)
+-- What read has read and note counts on from.
+local values
+
+-- read reads what a decision may change in a record, before anything is decided, so that nothing is left to go wrong after
+-- it. Returns the error, or nil.
+function tracking.read(key)
   local now = clock.ms()
-  record.minute = (now - now % MINUTE) / MINUTE
-  record.total, record.in_minute = 'denied', string.format(allowed and 'a%d' or 'd%d', record.minute)
-  if allowed then record.total = 'allowed' end
+  local minute = (now - now % MINUTE) / MINUTE
+  if minute ~= current then
+    current, allowed_now, denied_now = minute, string.format('a%d', minute), string.format('d%d', minute)
+  end
   local err
-  record.values, err = fields(key, record.total, record.in_minute, 'cost', 'first')
+  values, err = fields(key, 'allowed', 'denied', allowed_now, denied_now, 'cost', 'first')
   return err
 end
 
@@ -55,16 +63,19 @@ local function sum(number, more)
 end
 
 -- note counts a decision in the record that read has read.
-function tracking.note(key, cost)
-  local now, values = clock.ms(), record.values
-  redis.call('HSET', key, 'last', numbers.arg(now), record.total, sum(values[1], 1), record.in_minute, sum(values[2], 1),
-    'cost', sum(values[3], cost))
-  if values[4] == 0 then
+function tracking.note(key, allowed, cost)
+  local now, total, in_minute, at = clock.ms(), 'denied', denied_now, 2
+  if allowed then
+    total, in_minute, at = 'allowed', allowed_now, 1
+  end
+  redis.call('HSET', key, 'last', numbers.arg(now), total, sum(values[at], 1), in_minute, sum(values[at + 2], 1), 'cost',
+    sum(values[5], cost))
+  if values[6] == 0 then
     states.forget(key)
     redis.call('HSET', key, 'first', now)
   end
   redis.call('PEXPIREAT', key, numbers.arg(now + KEPT))
-  if values[2] == 0 then forget_old(key, record.minute) end
+  if values[at + 2] == 0 then forget_old(key, current) end
 end
 
 -- check returns the error for a key that holds anything but a record, or nil.

@@ -84,18 +84,23 @@ end
 
 ------------------------------------------------------------------- one rate: the count is the value
 
--- take is the common call without a state: one key that holds a count, or nothing. Returns allowed, remaining,
--- retry_after and reset_after; or nil where open has to look closer.
-local function take(key, rate, cost)
+-- take is the common call without a state: one key that holds a count, or nothing. Fills in the reply and returns true;
+-- or returns false where open has to look closer.
+local function take(key, limit, cost, reply)
+  local rate = limit.rate
   local value = redis.pcall('GETRANGE', key, '0', '31')
   local count = value == '' and 0 or type(value) == 'string' and plain_count(value)
-  if not count then return nil end
+  if not count then return false end
   local left = count > 0 and redis.call('PTTL', key) or length(rate)
-  if left <= 0 or left > rate.period then return nil end
+  if left <= 0 or left > rate.period then return false end
   local free = rate.capacity - count
+  reply[2], reply[6] = rate.capacity, 1
   if cost > free then
-    return 0, free > 0 and free or 0, cost > rate.capacity and -1 or left, count > 0 and left or 0
+    reply[1], reply[3] = 0, free > 0 and free or 0
+    reply[4], reply[5] = cost > rate.capacity and -1 or left, count > 0 and left or 0
+    return true
   end
+  reply[1], reply[3], reply[4], reply[5] = 1, free - cost, 0, left
   local units = cost == 1 and '1' or numbers.arg(cost)
   if count > 0 then
     redis.call('INCRBY', key, units)
@@ -103,7 +108,7 @@ local function take(key, rate, cost)
     states.forget(key)
     redis.call('PSETEX', key, left == rate.period and rate.period_text or numbers.arg(left), units)
   end
-  return 1, free - cost, 0, left
+  return true
 end
 
 local function write(key, _, at)

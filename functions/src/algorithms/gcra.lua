@@ -65,13 +65,16 @@ end
 ------------------------------------------------------------------- the clock in us: TAT is in the value
 
 -- 16 digits of microseconds are the years 2001 to 2286.
-local TIME = '^(%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d)%+?(%d*)$'
+local TIME = '%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d'
 
 local function open(state, value, from, to, now, cost)
   local debt = 0
   if to >= from then
-    local us, part = string.match(value, TIME, from)
-    if not us then
+    local us, part, last = string.match(value, '^' .. TIME, from), '', from + 15
+    if to > last then
+      part = string.match(string.sub(value, last + 1, to), '^%+(%d+)$')
+    end
+    if not us or not part or to < last then
       return false
     elseif us - now >= 0 then
       local ticks = state.rate.ticks
@@ -92,6 +95,56 @@ local function save(state)
   local us = state.now + (state.debt - part) / ticks
   if part > 0 then return string.format('%d+%d', us, part), clock.ceil_ms(us + 1) end
   return string.format('%d', us), clock.ceil_ms(us)
+end
+
+local tats = {} -- of a call, in us; the next one uses them again
+
+-- take_us is the common call without states where each T is a whole number of us: a key that holds what such a limit has
+-- written, or nothing. Fills in the reply and returns true; or returns false where open has to look closer.
+local function take_us(key, limit, cost, reply)
+  local value = redis.pcall('GETRANGE', key, '0', '511')
+  local held = value ~= ''
+  if held and (type(value) ~= 'string' or not string.find(value, limit.shape)) then return false end
+  local now, rates, size, at = clock.us(), limit.rates, limit.size, limit.first
+  local binding, retry = 0, 0
+  for i = 1, size do
+    local rate, tat = rates[i], now
+    if held then
+      tat = tonumber(string.sub(value, at, at + 15))
+      at = at + 19
+      if tat < now then tat = now end
+    end
+    local full, units = rate.full, cost * rate.interval
+    local debt = tat - now
+    if debt + rate.interval > 2 * full then return false end
+    tats[i] = tat
+    if debt + units > full then
+      if binding == 0 then binding = i end
+      local ms = cost > rate.capacity and -1 or clock.ceil_ms(debt + units - full)
+      if retry ~= -1 and (ms == -1 or ms > retry) then retry = ms end
+    end
+  end
+  local allowed, least, last = binding == 0, numbers.MOST, 0
+  for i = 1, size do
+    local rate, tat = rates[i], tats[i]
+    if allowed then
+      tat = tat + cost * rate.interval
+      tats[i] = tat
+    end
+    local room = rate.full - tat + now
+    local free = room > 0 and (room - room % rate.interval) / rate.interval or 0
+    if free < least then
+      least = free
+      if allowed then binding = i end
+    end
+    if tat > last then last = tat end
+  end
+  reply[1], reply[2], reply[3], reply[4] = allowed and 1 or 0, rates[binding].capacity, least, retry
+  reply[5], reply[6] = clock.ceil_ms(last - now), 1
+  if allowed then
+    states.put(key, string.format(limit.format, unpack(tats, 1, size)), clock.ceil_ms(last))
+  end
+  return true
 end
 
 -- plain returns the texts of a value that does not begin with "gcra:".
@@ -164,9 +217,10 @@ local function store(key, rate, debt, value, left)
   return ms
 end
 
--- take is the common call without a state: one key that holds what such a limit has written, or nothing. Returns allowed,
--- remaining, retry_after and reset_after; or nil where open_ms has to look closer.
-local function take(key, rate, cost)
+-- take_ms is the common call without a state: a key that holds what such a limit has written, or nothing. Fills in the
+-- reply and returns true; or returns false where open_ms has to look closer.
+local function take_ms(key, limit, cost, reply)
+  local rate = limit.rate
   local interval, full, ticks = rate.interval, rate.full, rate.ticks
   local left, value = redis.call('PTTL', key), nil
   local debt = left * ticks
@@ -174,30 +228,31 @@ local function take(key, rate, cost)
   if left == -2 then
     debt, after = 0, cost * interval
   elseif left <= 0 or debt + interval > 2 * full then
-    return nil
+    return false
   elseif after <= full or left >= (seen[key] or 0) then
     value = redis.pcall('GETRANGE', key, '0', '31')
     if value ~= VALUE then
       local part = type(value) == 'string' and part_of(value)
       if not part then
-        return nil
+        return false
       elseif part < ticks then
         debt, after = debt - part, after - part
       end
     end
   end
+  reply[2], reply[6] = rate.capacity, 1
   local room = full - after
   if room >= 0 then
-    return 1, (room - room % interval) / interval, rate.delays and ceil(debt, ticks) or 0, store(key, rate, after, value, left)
+    reply[1], reply[3], reply[4] = 1, (room - room % interval) / interval, rate.delays and ceil(debt, ticks) or 0
+    reply[5] = store(key, rate, after, value, left)
+    return true
   elseif value == VALUE then
     remember(key, left)
   end
   room = full - debt
-  local retry, full_in = after - full, debt
-  if ticks > 1 then
-    retry, full_in = ceil(retry, ticks), ceil(full_in, ticks)
-  end
-  return 0, room > 0 and (room - room % interval) / interval or 0, cost > rate.capacity and -1 or retry, full_in
+  reply[1], reply[3] = 0, room > 0 and (room - room % interval) / interval or 0
+  reply[4], reply[5] = cost > rate.capacity and -1 or ceil(after - full, ticks), ceil(debt, ticks)
+  return true
 end
 
 -- begin gives a state the debt of a key with so many ms left and k ticks less. value: what the key holds; nil if it must
@@ -236,10 +291,11 @@ local function reopen_ms(key, limit, at, cost, found)
   local value, left = redis.call('GETRANGE', key, found.from, found.from + 31), found.left
   local prefix = string.match(value, '^([%a_]+:):')
   if prefix then
-    local us, part = string.match(packed.first_text(key, found.from, prefix), TIME)
+    local text = packed.first_text(key, found.from, prefix)
+    local us = string.match(text, '^' .. TIME)
     left = 0
     if us then
-      left = math.max(0, clock.ceil_ms(us + (part == '' and 0 or 1)) - clock.ms())
+      left = math.max(0, clock.ceil_ms(us + (#text == 16 and 0 or 1)) - clock.ms())
     end
   end
   begin(at, limit.rate, left, part_of(value) or 0, nil, cost)
@@ -295,13 +351,23 @@ local function complete(limit)
   limit.owner, limit.prefix = algorithms.gcra, 'gcra:'
   local rates = limit.rates
   if limit.rate and limit.rate.period >= limit.rate.count and divide(limit.rate, 1) then
-    limit.open, limit.fresh, limit.reopen, limit.write, limit.take = open_ms, fresh_ms, reopen_ms, write_ms, take
+    limit.open, limit.fresh, limit.reopen, limit.write, limit.take = open_ms, fresh_ms, reopen_ms, write_ms, take_ms
     return nil
   end
   packed.complete(limit)
+  local whole = true
   for _, rate in ipairs(rates) do
     local wrong = not divide(rate, 1000) and round(rate) or nil
     if wrong then return wrong end
+    whole = whole and rate.ticks == 1 and not rate.delays
+  end
+  if whole then
+    limit.take = take_us
+    limit.shape, limit.format, limit.first = '^gcra:' .. TIME .. '$', 'gcra:%d', 6
+    if not limit.rate then
+      limit.shape = '^gcra::' .. string.rep('16:' .. TIME, limit.size) .. '$'
+      limit.format, limit.first = 'gcra::' .. string.rep('16:%d', limit.size), 10
+    end
   end
   return nil
 end
@@ -318,4 +384,5 @@ algorithms.gcra = {
   open = open,
   save = save,
   plain = plain,
+  in_place = true,
 }

@@ -24,4 +24,5 @@ algorithms.leaky_bucket = {
   open = gcra.open,
   save = gcra.save,
   plain = gcra.plain,
+  in_place = gcra.in_place,
 }

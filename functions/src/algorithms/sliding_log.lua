@@ -17,14 +17,10 @@
 
 local PREFIX = 'sliding_log:'
 local BASE, ENTRY = 5, 12
+local SHORTEST = BASE + ENTRY
 local CHUNK, LAST = 2048, '2047' -- bytes that the first read brings
 local SUMS = 246952198016 -- below 0x3a00000000: a log never begins with ':', as the texts of several rates do
 local LONGEST = 100000000 -- units in a log; one that says more is broken
-
--- between returns the units from one sum to a later one.
-local function between(sum, later)
-  return (later - sum) % SUMS
-end
 
 -- entry returns the time and the sum of entry i; entry 0 is the base.
 local function entry(state, i)
@@ -55,13 +51,19 @@ local function is_over(_, at, _, since)
 end
 
 local function leaves_more(state, _, sum, units)
-  return between(sum, state.sum) > units
+  return (state.sum - sum) % SUMS > units
 end
 
--- leaving returns the time of the first live entry after which at most so many units are left, and its number.
+-- leaving returns the time of the first live entry after which at most so many units are left, and its number. Of a log
+-- that is full it is mostly the first.
 local function leaving(state, units)
-  local i = search(state, state.live, state.entries, leaves_more, units)
-  return (entry(state, i)), i
+  local i = state.live
+  local at, sum = entry(state, i)
+  if leaves_more(state, at, sum, units) then
+    i = search(state, i + 1, state.entries, leaves_more, units)
+    at = entry(state, i)
+  end
+  return at, i
 end
 
 -- set brings the figures up to date with the units that count.
@@ -84,29 +86,31 @@ local function restart(state, units)
   set(state, units)
 end
 
--- read opens the log of a state, of so many bytes. Returns false if it is none.
-local function read(state, size, cost)
+-- read opens the log of a state, of so many bytes, that begins with this base and entry. Returns false if it is none.
+local function read(state, size, cost, base, first, first_sum)
   local entries = (size - BASE) / ENTRY
-  if entries < 1 or entries % 1 ~= 0 then return false end
-  local base, first, first_sum = struct.unpack('>I5I7I5', state.text, state.skip - state.offset + 1)
+  if entries % 1 ~= 0 then return false end
   local last, sum = first, first_sum
   state.entries, state.base = entries, base
   if entries > 1 then
     last, sum = entry(state, entries)
   end
-  local units, before = between(base, sum), base
-  if first > last or between(base, first_sum) > units or units > LONGEST then return false end
+  local units, before = (sum - base) % SUMS, base
+  if first > last or (first_sum - base) % SUMS > units or units > LONGEST then return false end
   state.last, state.sum, state.live, state.added, state.kept = last, sum, 1, nil, nil
-  local now, capacity = state.now, state.rate.capacity
-  local since = now - state.rate.period * 1000
-  if last <= since then
-    state.live, before = entries + 1, sum
-  elseif first <= since then
-    state.live = search(state, 2, entries, is_over, since)
-    local _
-    _, before = entry(state, state.live - 1)
+  local now, rate = state.now, state.rate
+  local since, capacity = now - rate.period * 1000, rate.capacity
+  local used = units
+  if first <= since then
+    if last <= since then
+      state.live, before = entries + 1, sum
+    else
+      state.live = search(state, 2, entries, is_over, since)
+      local _
+      _, before = entry(state, state.live - 1)
+    end
+    used = (sum - before) % SUMS
   end
-  local used = between(before, sum)
   if used > units then
     used = 0 -- the log is broken between its ends
   elseif used >= capacity and last > now and leaving(state, capacity - 1) > now then
@@ -124,7 +128,7 @@ local function charge(state, units)
   end
   state.sum = (state.sum + units) % SUMS
   state.added = struct.pack('>I7I5', state.last, state.sum)
-  set(state, state.used + units)
+  state.used, state.free = state.used + units, state.free - units
 end
 
 -- log_of returns the live entries up to one, and one more, as a log.
@@ -173,15 +177,19 @@ end
 
 local function open(state, value, from, to, now, cost)
   state.now, state.text, state.offset, state.skip, state.stored = now, value, 0, from - 1, false
-  if to >= from then return read(state, to - from + 1, cost) end
+  if to - from + 1 >= SHORTEST then return read(state, to - from + 1, cost, struct.unpack('>I5I7I5', value, from)) end
   restart(state, 0)
-  return true
+  return to < from
 end
 
 ------------------------------------------------------------------- one rate: a log in a key of its own
 
--- begin opens a log that begins behind byte `offset` of the value of a key; text is the first that has been read of it.
-local function begin(key, limit, at, cost, text, offset)
+-- begin opens the log that begins behind byte `offset` of the value of a key; text is the first that has been read of it.
+-- What does not hold one log is another's: several rates', or no limiter's.
+local function begin(key, limit, at, cost, text, offset, another)
+  if #text < #PREFIX + SHORTEST then return another(key, limit, at, cost) end
+  local prefix, base, first, first_sum = struct.unpack('>c12I5I7I5', text)
+  if prefix ~= PREFIX or base >= SUMS then return another(key, limit, at, cost) end
   local state, size = states.new(at, limit.rate), #text
   if size == CHUNK then
     size = redis.call('STRLEN', key) - offset
@@ -189,37 +197,35 @@ local function begin(key, limit, at, cost, text, offset)
   state.key, state.text, state.offset, state.skip = key, text, offset, offset + #PREFIX
   state.stored = offset == 0 and size >= CHUNK -- a shorter one is rewritten: APPEND keeps twice the memory
   state.now = clock.us()
-  return not read(state, size - #PREFIX, cost) and states.unreadable(key) or nil
-end
-
--- is_one tells whether a value holds one log, not those of several rates.
-local function is_one(text)
-  return type(text) == 'string' and string.sub(text, 1, #PREFIX) == PREFIX and string.byte(text, #PREFIX + 1) ~= 58 -- ':'
+  return not read(state, size - #PREFIX, cost, base, first, first_sum) and states.unreadable(key) or nil
 end
 
 local function open_key(key, limit, at, cost)
   local text = redis.pcall('GETRANGE', key, '0', LAST)
   if text == '' then
     return limit.fresh(limit, at)
-  elseif not is_one(text) then
-    return states.adopt(key, limit, at, cost)
+  elseif type(text) == 'string' then
+    return begin(key, limit, at, cost, text, 0, states.adopt)
   end
-  return begin(key, limit, at, cost, text, 0)
+  return states.adopt(key, limit, at, cost)
 end
 
 local function reopen(key, limit, at, cost, found)
   local text = redis.call('GETRANGE', key, found.from, found.from + CHUNK - 1)
-  if not is_one(text) then return packed.reopen(key, limit, at, cost, found) end
-  return begin(key, limit, at, cost, text, found.from)
+  return begin(key, limit, at, cost, text, found.from, function()
+    return packed.reopen(key, limit, at, cost, found)
+  end)
 end
 
 local function write_key(key, limit, at)
   local state = states.list[at]
-  if state.stored and state.added and goes_on(state) then
+  if not state.added or state.skip ~= #PREFIX or not goes_on(state) then
+    packed.write(key, limit, at)
+  elseif state.stored then
     redis.call('APPEND', key, state.added)
     redis.call('PEXPIREAT', key, numbers.arg(expiry(state)))
   else
-    packed.write(key, limit, at)
+    states.put(key, state.text .. state.added, expiry(state))
   end
 end
 
@@ -234,7 +240,7 @@ local function spent(key, from)
     return 0 -- the rate is full
   end
   base, sum = (struct.unpack('>I5', base)), (struct.unpack('>I5', sum))
-  return between(base, sum)
+  return (sum - base) % SUMS
 end
 
 local function complete_rate(rate)

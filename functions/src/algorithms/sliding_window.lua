@@ -124,7 +124,7 @@ local function save(state)
     end
     text = string.format('%d:%d:', width, state.current) .. table.concat(list, ',')
   end
-  return text, state.now + reset(state)
+  return text, state.now + state.reset
 end
 
 local function spent(key, from)

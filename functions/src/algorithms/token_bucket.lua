@@ -13,12 +13,6 @@ local function refill_us(tokens, rate)
   return ((tokens - over) / rate.count + (over > 0 and 1 or 0)) * rate.period * 1000
 end
 
--- full returns when the bucket is full, in us.
-local function full(state)
-  local missing = state.rate.capacity - state.tokens
-  return missing > 0 and state.added + refill_us(missing, state.rate) or state.now
-end
-
 local function open(state, value, from, to, now, cost)
   local rate, tokens, added = state.rate, state.rate.capacity, now
   if to >= from then
@@ -50,8 +44,11 @@ local function refund(state, units)
   charge(state, -math.min(units, state.rate.capacity - state.tokens))
 end
 
+-- reset also notes when the bucket is full, in us.
 local function reset(state)
-  return clock.ceil_ms(full(state) - state.now)
+  local missing = state.rate.capacity - state.tokens
+  state.full = missing > 0 and state.added + refill_us(missing, state.rate) or state.now
+  return clock.ceil_ms(state.full - state.now)
 end
 
 local function wait(state, cost)
@@ -59,7 +56,7 @@ local function wait(state, cost)
 end
 
 local function save(state)
-  return string.format('%d:%d', state.tokens, state.added), clock.ceil_ms(full(state))
+  return string.format('%d:%d', state.tokens, state.added), clock.ceil_ms(state.full)
 end
 
 local function complete_rate(rate)

@@ -13,18 +13,18 @@ local function take(keys, request)
     local before, err = once.read(request.ONCE)
     if before or err then return before or err end
   end
-  local reply, err = decisions.decide(keys, request, 'charge')
-  if reply and request.TRACK then
-    err = tracking.read(request.TRACK, request.passes)
-  end
+  local err = request.TRACK and tracking.read(request.TRACK)
   if err then return err end
-  local charged = decisions.write(keys, request)
+  local reply, charged = decisions.take(keys, request)
+  if not reply then
+    return charged -- the error
+  end
   if request.groups then shadows.count(request) end
   if charged and request.ONCE then
     once.keep(request.ONCE, reply, request.ttl)
   end
   if request.TRACK then
-    tracking.note(request.TRACK, not request.passes and 0 or request.UPTO and reply[1] or request.costs[1])
+    tracking.note(request.TRACK, request.passes, not request.passes and 0 or request.UPTO and reply[1] or request.costs[1])
   end
   return reply
 end
@@ -35,12 +35,13 @@ redis.register_function{
   callback = function(keys, args)
     clock.now = nil
     local limit = limits.known[args[1]]
-    if limit and limit.rate and #keys == 1 then -- the common calls go without a request
+    if limit and not limit.policy and #keys == 1 then -- the common calls go without a request
       local cost = 1
       if #args > 1 then
         cost = #args == 3 and args[2] == 'COST' and numbers.whole(args[3])
       end
-      if cost then return decide_one(keys[1], limit, cost) end
+      local reply = cost and decide_one(keys[1], limit, cost)
+      if reply then return reply end
     end
     local request, err = requests.read(keys, args, OPTIONS)
     return request and take(keys, request) or err
