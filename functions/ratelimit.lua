@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '3f94674a302b'
+local BUILD_ID = '46f9a5e76821'
 
 -- Time stands still during a call from Redis 7.2 on. Before, two commands of one call can see two milliseconds, so
 -- what is read of the clock must not be written back as a difference to "now". Valkey says 7.2.4 here, rightly.
@@ -447,7 +447,11 @@ end
 -- fill opens all rates of a limit from a value, after so many bytes of it. Returns the error, or nil.
 local function fill(key, limit, at, cost, value, skipped)
   local now, open, rate, from, to = clock.us(), limit.algorithm.open, limit.rate, skipped + 1, #value
-  if rate and open(states.new(at, rate), value, from, to, now, cost) then return nil end
+  if from > to and skipped > 0 then
+    return states.unreadable(key)
+  elseif rate and open(states.new(at, rate), value, from, to, now, cost) then
+    return nil
+  end
   local several, in_place = string.byte(value, from) == 58, limit.algorithm.in_place -- ':'
   if several then
     to = from

@@ -31,7 +31,11 @@ end
 -- fill opens all rates of a limit from a value, after so many bytes of it. Returns the error, or nil.
 local function fill(key, limit, at, cost, value, skipped)
   local now, open, rate, from, to = clock.us(), limit.algorithm.open, limit.rate, skipped + 1, #value
-  if rate and open(states.new(at, rate), value, from, to, now, cost) then return nil end
+  if from > to and skipped > 0 then
+    return states.unreadable(key)
+  elseif rate and open(states.new(at, rate), value, from, to, now, cost) then
+    return nil
+  end
   local several, in_place = string.byte(value, from) == 58, limit.algorithm.in_place -- ':'
   if several then
     to = from
