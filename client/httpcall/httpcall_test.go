@@ -61,6 +61,21 @@ func TestBlocksForEverybody(t *testing.T) {
 	}
 }
 
+// What was said is kept though the caller has gone meanwhile.
+func TestBlocksForACallerThatHasGone(t *testing.T) {
+	limiter, _, _ := newLimiter(t, embedded.WithTime(noon))
+	ctx, cancel := context.WithCancel(t.Context())
+	to := &base{}
+	to.respond = func(int, *http.Request) *http.Response {
+		cancel()
+		return to.response(429, "Retry-After", "30")
+	}
+	must[*http.Response](t)(newTransport(t, limiter, "100/s", to).RoundTrip(newRequest(ctx, t, "GET", site, nil)))
+	if got := blocked(t, limiter); got != 30*time.Second {
+		t.Errorf("blocked for %v", got)
+	}
+}
+
 // A response that says less than others did meanwhile shortens nothing; one that says more prolongs.
 func TestBlocksAreNotShortened(t *testing.T) {
 	for _, tt := range []struct {

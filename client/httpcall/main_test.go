@@ -24,8 +24,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // noon is when a clock stands that a test moves.
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// counter counts the takes that are sent.
-type counter struct{ takes atomic.Int64 }
+// counter counts the takes that are sent, and those whose reply has come.
+type counter struct{ takes, replies atomic.Int64 }
 
 func (c *counter) DialHook(next redis.DialHook) redis.DialHook { return next }
 
@@ -33,6 +33,7 @@ func (c *counter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if args := cmd.Args(); len(args) > 1 && args[1] == "ratelimit_take" {
 			c.takes.Add(1)
+			defer c.replies.Add(1)
 		}
 		return next(ctx, cmd)
 	}
@@ -46,7 +47,7 @@ func (c *counter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 func newLimiter(t testing.TB, opts ...embedded.Option) (*client.Client, *embedded.Server, *counter) {
 	t.Helper()
 	server := embedded.Run(t, append(opts, embedded.WithLibrary(functions.Source()))...)
-	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true})
 	t.Cleanup(func() { _ = rdb.Close() })
 	count := &counter{}
 	rdb.AddHook(count)

@@ -203,6 +203,28 @@ func TestLeakyBucket(t *testing.T) {
 	}
 }
 
+// Whose context ends in the queue gives back as well.
+func TestLeakyBucketLeft(t *testing.T) {
+	limiter, _, count := newLimiter(t, embedded.WithTime(noon))
+	const limit client.Limit = "leaky_bucket 1/m burst=5"
+	must[client.Result](t)(limiter.Allow(t.Context(), key, limit))
+	before := must[client.Result](t)(limiter.PeekN(t.Context(), key, limit, 0))
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() {
+		_, err := newTransport(t, limiter, limit, &base{}, httpcall.WithLongestWait(time.Hour)).RoundTrip(newRequest(ctx, t, "GET", site, nil))
+		ended <- err
+	}()
+	redistest.Eventually(t, "it has its place in the queue", func() bool { return count.replies.Load() == 2 })
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if after := must[client.Result](t)(limiter.PeekN(t.Context(), key, limit, 0)); after.Remaining != before.Remaining {
+		t.Errorf("%d are left, want %d", after.Remaining, before.Remaining)
+	}
+}
+
 func TestWithoutADecision(t *testing.T) {
 	limiter, server, _ := newLimiter(t)
 	_ = server.Close()

@@ -86,6 +86,35 @@ func TestMore(t *testing.T) {
 	checkField(t, serve(handler, get("/")), "RateLimit", `"api";r=0;t=864`)
 }
 
+// Of several keys with costs of their own, what every one was charged can be given back; and what is taken more is counted
+// under the usage key.
+func TestChargeOfSeveralKeys(t *testing.T) {
+	limiter, _ := newLimiter(t)
+	handler := newHandler(t, limiter, "100/d", httplimit.Address(), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		charge := httplimit.ChargeOf(r.Context(), "api")
+		if err := charge.Refund(r.Context(), 4); err == nil {
+			t.Error("gave back more than one of the keys was charged")
+		}
+		if err := charge.Refund(r.Context(), 3); err != nil {
+			t.Error(err)
+		}
+		if taken, err := charge.More(r.Context(), 5); err != nil || taken != 5 {
+			t.Errorf("%d, %v", taken, err)
+		}
+	}), httplimit.WithRequest(func(_ *http.Request, req *client.Request) error {
+		req.Keys, req.Limits = append(req.Keys, "bytes"), append(req.Limits, "100/d")
+		req.Costs, req.UsageKey = []int64{3, 10}, "usage"
+		return nil
+	}))
+	serve(handler, get("/"))
+	if requests, bytes := used(t, limiter, peer), used(t, limiter, "bytes"); requests != 5 || bytes != 12 {
+		t.Errorf("%d and %d are taken, want 5 and 12", requests, bytes)
+	}
+	if usage := must[client.Usage](t)(limiter.Usage(t.Context(), "usage")); usage.Allowed != 2 {
+		t.Errorf("%+v, want 2 calls", usage)
+	}
+}
+
 // With UpTo the request is charged what it got.
 func TestChargeOfUpTo(t *testing.T) {
 	limiter, _ := newLimiter(t)
