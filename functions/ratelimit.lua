@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '46f9a5e76821'
+local BUILD_ID = 'd06fac3d13d6'
 
 -- Time stands still during a call from Redis 7.2 on. Before, two commands of one call can see two milliseconds, so
 -- what is read of the clock must not be written back as a difference to "now". Valkey says 7.2.4 here, rightly.
@@ -602,6 +602,9 @@ do
 --               reopen(key, limit, at, cost, found)  the same for an own state under a block that has run out, or of
 --                                             another form. found: what states.look has found
 --               write(key, limit, at)         stores the states, with an expiry when all are full; or deletes the key
+--             and may set
+--               take(key, limit, cost, reply)  decides over one key and writes, without states, where that is much cheaper:
+--                                             fills in the six fields and returns true; or false where open has to look
 --   holds     function(head): whether a string that begins so was written by this algorithm
 --   spent     optional function(key, from): the units that a state stands for which begins at byte `from` of the value;
 --             without it they are taken to be what the other limit refills until the expiry

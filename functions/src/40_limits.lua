@@ -28,6 +28,9 @@
 --               reopen(key, limit, at, cost, found)  the same for an own state under a block that has run out, or of
 --                                             another form. found: what states.look has found
 --               write(key, limit, at)         stores the states, with an expiry when all are full; or deletes the key
+--             and may set
+--               take(key, limit, cost, reply)  decides over one key and writes, without states, where that is much cheaper:
+--                                             fills in the six fields and returns true; or false where open has to look
 --   holds     function(head): whether a string that begins so was written by this algorithm
 --   spent     optional function(key, from): the units that a state stands for which begins at byte `from` of the value;
 --             without it they are taken to be what the other limit refills until the expiry
