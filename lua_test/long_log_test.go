@@ -62,6 +62,9 @@ func TestALongLog(t *testing.T) {
 				if got != want {
 					t.Fatalf("call %d, %s %d: got %s, want %s", i, verb, cost, got, want)
 				}
+				if left := do("PTTL", "k"); text == limit && left != fmt.Sprint(reset) {
+					t.Errorf("call %d: the key expires after %s ms, want %d", i, left, reset)
+				}
 				if i%50 == 0 && i <= 400 { // while nothing has left the window
 					counted := strings.Fields(do("FCALL", "ratelimit_peek", 1, "k", "token_bucket 1000/d", "COST", 0))
 					if want := fmt.Sprint(1000 - len(taken)); counted[2] != want {
