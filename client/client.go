@@ -21,6 +21,7 @@ type Client struct {
 	tls      *tls.Config
 	punctual bool // rdb ends every call at the deadline of its context
 	breakers *breakers
+	local    *local
 	healer   *healer // nil: none was given
 	life     *life
 }
@@ -76,6 +77,7 @@ func (c *Client) start(rdb redis.UniversalClient) {
 	c.rdb = rdb
 	c.punctual = punctual(rdb)
 	c.breakers = newBreakers(rdb)
+	c.local = newLocal()
 	c.life = newLife()
 }
 

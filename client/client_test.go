@@ -32,8 +32,10 @@ func TestNewRefuses(t *testing.T) {
 		{"no time", &fake{}, []client.Option{client.WithTimeout(0)}, "ratelimit: client.New: the timeout 0s is not above 0; give one such as 500ms"},
 		{"TLS", &fake{}, []client.Option{client.WithTLS(&tls.Config{})}, "ratelimit: client.New: WithTLS is for Open; set TLSConfig in the options of the Redis client"},
 		{"no healer", &fake{}, []client.Option{client.WithHealer(nil)}, "ratelimit: client.New: the healer is nil; leave WithHealer out"},
+		{"no share", &fake{}, []client.Option{client.WithFallback(client.LocalLimiter(0))},
+			"ratelimit: client.New: the share 0 of LocalLimiter is not above 0 and up to 1; give one such as 0.1"},
 		{"no fallback", &fake{}, []client.Option{client.WithFallback(client.Fallback{})},
-			"ratelimit: client.New: the fallback is the zero value; give ReturnError, FailOpen or FailClosed"},
+			"ratelimit: client.New: the fallback is the zero value; give ReturnError, FailOpen, FailClosed or LocalLimiter"},
 	} {
 		c, err := client.New(tt.rdb, tt.opts...)
 		if c != nil || err == nil || err.Error() != tt.want {
@@ -336,7 +338,7 @@ func TestPeekFromReplica(t *testing.T) {
 }
 
 func TestSources(t *testing.T) {
-	for source, want := range map[client.Source]string{client.SourceServer: "server", client.SourcePolicy: "policy", 99: "Source(99)"} {
+	for source, want := range map[client.Source]string{client.SourceServer: "server", client.SourceLocal: "local", client.SourcePolicy: "policy", 99: "Source(99)"} {
 		if got := source.String(); got != want {
 			t.Errorf("%d is %q, want %q", int(source), got, want)
 		}

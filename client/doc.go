@@ -53,8 +53,9 @@
 //
 // # Without a decision
 //
-// When no server decides, calls that take return an error, or let through, or deny, as the client ([WithFallback]) or the call (Request.Fallback)
-// says. Result.Source tells who decided, and Result.Err why it was not a server.
+// When no server decides, calls that take return an error, let through, deny, or are decided by this process with a share of the
+// limit ([LocalLimiter]), as the client ([WithFallback]) or the call (Request.Fallback) says. Result.Source tells who decided, and
+// Result.Err why it was not a server.
 //
 // # The library on the servers
 //

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -21,3 +22,27 @@ func OpenWithDialer(t *testing.T, url string, dial func(ctx context.Context, net
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
+
+// SetClock gives the local limiters of c a clock of their own.
+func SetClock(c *Client, now func() time.Time) { c.local.now = now }
+
+// Knows tells whether c has learned what a limit says.
+func Knows(c *Client, limit Limit) bool {
+	c.local.mu.Lock()
+	defer c.local.mu.Unlock()
+	_, unknown := c.local.of([]Limit{limit})
+	return unknown == ""
+}
+
+// Kept is how many buckets and limits c keeps for deciding by itself.
+func Kept(c *Client) (buckets, limits int) {
+	c.local.mu.Lock()
+	defer c.local.mu.Unlock()
+	return c.local.buckets.Len(), c.local.readings.Len()
+}
+
+const (
+	MostLocal    = mostLocal
+	MostReadings = mostReadings
+	RereadAfter  = rereadAfter
+)

@@ -4,18 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 )
 
 // Fallback is what a call that takes (Allow, AllowN, AllowAtMost, Take) is told when no server decides: it cannot be
-// reached, does not reply in time, cannot serve, does not hold the library or refuses the user. [WithFallback] sets it for a
-// client, Request.Fallback for one call. The zero value is the client's, and for a client [ReturnError].
+// reached, does not reply in time, cannot serve, does not hold the library or refuses the user. It is [ReturnError], [FailOpen],
+// [FailClosed] or a [LocalLimiter]. [WithFallback] sets it for a client, Request.Fallback for one call. The zero value is the
+// client's, and for a client ReturnError.
 //
 // A call that was refused for what it asks, such as a limit that cannot be read, ends in an error whatever the Fallback,
 // and so does one whose context was cancelled, or had ended before. While no server replies, none reads the limit: then
 // only what can be seen without that is refused.
 type Fallback struct {
-	kind fallbackKind
+	kind  fallbackKind
+	share float64 // of a localLimiter
 }
 
 type fallbackKind int
@@ -24,6 +28,7 @@ const (
 	returnError fallbackKind = iota + 1
 	failOpen
 	failClosed
+	localLimiter
 )
 
 var (
@@ -41,7 +46,10 @@ var (
 func WithFallback(f Fallback) Option {
 	return func(c *Client) error {
 		if f.kind == 0 {
-			return errors.New("the fallback is the zero value; give ReturnError, FailOpen or FailClosed")
+			return errors.New("the fallback is the zero value; give ReturnError, FailOpen, FailClosed or LocalLimiter")
+		}
+		if err := f.check(); err != nil {
+			return errors.New(strings.TrimPrefix(err.Error(), "BADARGS "))
 		}
 		c.fallback = f
 		return nil
@@ -57,17 +65,25 @@ const retryAfterOutage = time.Second
 // arguments are the errors of a call that no server would take: its caller has to change it.
 var arguments = []error{ErrBadLimit, ErrBadCost, ErrBadKeys, ErrBadArgs, ErrBadState, ErrNoPolicy, ErrCrossSlot}
 
+// fallbackOf is the fallback of a request: its own, or the client's.
+func (c *Client) fallbackOf(req Request) Fallback {
+	if req.Fallback.kind != 0 {
+		return req.Fallback
+	}
+	return c.fallback
+}
+
 // withoutDecision is the end of a take for which err came in place of a decision.
 func (c *Client) withoutDecision(ctx context.Context, req Request, err error) (Result, error) {
-	f := req.Fallback
-	if f.kind == 0 {
-		f = c.fallback
-	}
+	f := c.fallbackOf(req)
 	if f.kind == 0 || f.kind == returnError || !replaceable(ctx, err) {
 		return Result{}, err
 	}
 	if err := req.check(); err != nil {
 		return Result{}, refused("take", c.keys(req.keys("take")), err)
+	}
+	if f.kind == localLimiter {
+		return c.decideHere(req, f.share, err)
 	}
 	res := Result{Source: SourcePolicy, Err: err, Index: 1}
 	if f.kind == failClosed {
@@ -100,6 +116,11 @@ func (r Request) check() error {
 		return errors.New("BADKEYS there is no key; give what is to be limited one, such as user:42")
 	case len(r.Limits) == 0:
 		return errors.New("BADLIMIT there is no limit; give one such as 100/m")
+	}
+	for i, key := range r.Keys {
+		if slices.Contains(r.Keys[:i], key) {
+			return fmt.Errorf("BADKEYS the key %q is given twice; give each once", key)
+		}
 	}
 	policies := false
 	for i, limit := range r.Limits {

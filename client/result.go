@@ -68,14 +68,17 @@ type Source int
 
 const (
 	SourceServer Source = iota // a server, now
+	SourceLocal                // no server could: this process, by [LocalLimiter]
 	SourcePolicy               // no server could: the client's [Fallback], FailOpen or FailClosed
 )
 
-// String is the source in a word, as for a log: "server" or "policy".
+// String is the source in a word, as for a log: "server", "local" or "policy".
 func (s Source) String() string {
 	switch s {
 	case SourceServer:
 		return "server"
+	case SourceLocal:
+		return "local"
 	case SourcePolicy:
 		return "policy"
 	}

@@ -1,0 +1,176 @@
+package client_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/functions"
+)
+
+// alone is a client with half of the limits, which it has learned from a server that is gone now; its clock stands still until advance.
+func alone(t *testing.T, reqs ...client.Request) (c *client.Client, advance func(time.Duration)) {
+	t.Helper()
+	build := must[functions.Build](t)(functions.New(functions.WithPolicies(
+		functions.Policy{Name: "calc", Limits: []functions.PolicyLimit{{Key: "a", Limit: "8/s"}, {Key: "b", Limit: "4/s"}}},
+		functions.Policy{Name: "try", Limits: []functions.PolicyLimit{{Limit: "2/s"}}, Shadow: true},
+	)))
+	server := embedded.Run(t, embedded.WithLibrary(build.Text()))
+	c = open(t, "redis://"+server.Addr(), client.WithFallback(client.LocalLimiter(0.5)), client.WithTimeout(slow))
+	now := noon
+	client.SetClock(c, func() time.Time { return now })
+	for _, req := range reqs {
+		if res := must[client.Result](t)(c.Take(t.Context(), req)); res.Source != client.SourceServer || res.Err != nil {
+			t.Fatalf("%+v, with a server", res)
+		}
+		for _, limit := range req.Limits {
+			eventually(t, "the client has learned "+string(limit), func() bool { return client.Knows(c, limit) })
+		}
+	}
+	if err := server.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return c, func(d time.Duration) { now = now.Add(d) }
+}
+
+func one(key string, limit client.Limit, costs ...int64) client.Request {
+	return client.Request{Keys: []string{key}, Limits: []client.Limit{limit}, Costs: costs}
+}
+
+func wantLocal(t *testing.T, name string, c *client.Client, req client.Request, want client.Result) {
+	t.Helper()
+	got, err := c.Take(t.Context(), req)
+	if !errors.Is(got.Err, client.ErrUnavailable) {
+		t.Errorf("%s: decided by %s because of %v", name, got.Source, got.Err)
+	}
+	got.Err, want.Source = nil, client.SourceLocal
+	wantResult(t, name, got, err, want)
+}
+
+// A process alone admits its share of each limit, key by key, and says what a server would say of that.
+func TestLocalLimiter(t *testing.T) {
+	const limit = "10/s burst=20" // a half: 5 a second, 10 at once
+	upTo := one("up", limit, 7)
+	upTo.UpTo = true
+	c, advance := alone(t, one("k", limit), one("k", "10/s burst=20, 60/m"), one("k", "1/m"))
+	wantLocal(t, "the first", c, one("k", limit), client.Result{Allowed: true, Limit: 10, Remaining: 9, ResetAfter: 200 * time.Millisecond, Index: 1})
+	wantLocal(t, "the rest", c, one("k", limit, 9), client.Result{Allowed: true, Limit: 10, ResetAfter: 2 * time.Second, Index: 1})
+	wantLocal(t, "more", c, one("k", limit, 2), client.Result{Limit: 10, RetryAfter: 400 * time.Millisecond, ResetAfter: 2 * time.Second, Index: 1})
+	wantLocal(t, "nothing", c, one("k", limit, 0), client.Result{Allowed: true, Limit: 10, ResetAfter: 2 * time.Second, Index: 1})
+	wantLocal(t, "too much for ever", c, one("k", limit, 11), client.Result{Limit: 10, RetryAfter: client.Never, ResetAfter: 2 * time.Second, Index: 1})
+	wantLocal(t, "another key", c, one("l", limit), client.Result{Allowed: true, Limit: 10, Remaining: 9, ResetAfter: 200 * time.Millisecond, Index: 1})
+	advance(399 * time.Millisecond)
+	wantLocal(t, "too early", c, one("k", limit, 2), client.Result{Limit: 10, Remaining: 1, RetryAfter: time.Millisecond, ResetAfter: 1601 * time.Millisecond, Index: 1})
+	advance(time.Millisecond)
+	wantLocal(t, "after the wait", c, one("k", limit, 2), client.Result{Allowed: true, Limit: 10, ResetAfter: 2 * time.Second, Index: 1})
+
+	wantLocal(t, "up to", c, upTo, client.Result{Allowed: true, Taken: 7, Limit: 10, Remaining: 3, ResetAfter: 1400 * time.Millisecond, Index: 1})
+	wantLocal(t, "up to what is left", c, upTo, client.Result{Allowed: true, Taken: 3, Limit: 10, ResetAfter: 2 * time.Second, Index: 1})
+	wantLocal(t, "up to nothing", c, upTo, client.Result{Limit: 10, RetryAfter: 200 * time.Millisecond, ResetAfter: 2 * time.Second, Index: 1})
+
+	wantLocal(t, "two rates", c, one("two", "10/s burst=20, 60/m", 10), client.Result{Allowed: true, Limit: 10, ResetAfter: 20 * time.Second, Index: 1})
+	advance(4 * time.Second)
+	wantLocal(t, "two rates, the slower", c, one("two", "10/s burst=20, 60/m", 10), client.Result{Allowed: true, Limit: 10, ResetAfter: 36 * time.Second, Index: 1})
+	wantLocal(t, "half a token is one", c, one("few", "1/m"), client.Result{Allowed: true, Limit: 1, ResetAfter: 2 * time.Minute, Index: 1})
+}
+
+// All keys are charged, or none; a shadow policy denies nobody.
+func TestLocalLimiterOfSeveralKeys(t *testing.T) {
+	calc := client.Request{Keys: []string{"{x}a", "{x}b"}, Limits: []client.Limit{"@calc"}}
+	both := client.Request{Keys: []string{"{x}t", "{x}c"}, Limits: []client.Limit{"@try", "4/s"}}
+	try := one("{x}t", "@try", 100)
+	c, _ := alone(t, calc, both)
+	wantLocal(t, "one", c, calc, client.Result{Allowed: true, Limit: 2, Remaining: 1, ResetAfter: 500 * time.Millisecond, Index: 2})
+	wantLocal(t, "two", c, calc, client.Result{Allowed: true, Limit: 2, ResetAfter: time.Second, Index: 2})
+	wantLocal(t, "three", c, calc, client.Result{Limit: 2, RetryAfter: 500 * time.Millisecond, ResetAfter: time.Second, Index: 2})
+	costs := calc
+	costs.Costs = []int64{2, 0}
+	wantLocal(t, "what a denied call left", c, costs, client.Result{Allowed: true, Limit: 4, ResetAfter: time.Second, Index: 1})
+	costs.Costs = []int64{1, 0}
+	wantLocal(t, "the first key denies", c, costs, client.Result{Limit: 4, RetryAfter: 250 * time.Millisecond, ResetAfter: time.Second, Index: 1})
+	wantLocal(t, "beside a shadow", c, both, client.Result{Allowed: true, Limit: 2, Remaining: 1, ResetAfter: 500 * time.Millisecond, Index: 2})
+	wantLocal(t, "a shadow alone", c, try, client.Result{Allowed: true, Index: 1})
+
+	calc.Keys = calc.Keys[:1]
+	_, err := c.Take(t.Context(), calc)
+	wantClasses(t, "a key too few", err, client.ErrBadKeys)
+}
+
+// A limit that no server told of is not guessed at; it ends in the error.
+func TestLocalLimiterOfUnknownLimits(t *testing.T) {
+	c, _ := alone(t)
+	_, err := c.Allow(t.Context(), "k", "5/x")
+	if err == nil || !strings.HasSuffix(err.Error(), `; and no local limiter stands in, as no server has told yet what the limit "5/x" says`) {
+		t.Error(err)
+	}
+	wantClasses(t, "unknown", err, client.ErrUnavailable)
+	req := one("k", "5/m")
+	for _, share := range []float64{-1, 0, 1.01} {
+		req.Fallback = client.LocalLimiter(share)
+		_, err := c.Take(t.Context(), req)
+		wantClasses(t, fmt.Sprint("a share of ", share), err, client.ErrBadArgs)
+	}
+
+	// A library from before ratelimit_info took a limit.
+	text := strings.Replace(functions.Source(), "elseif #args > 1 then", "elseif #args > 0 then", 1)
+	server := embedded.Run(t, embedded.WithLibrary(text))
+	p := startProxy(t, server.Addr())
+	old := open(t, "redis://"+p.addr(), client.WithFallback(client.LocalLimiter(1)), client.WithTimeout(slow))
+	must[client.Result](t)(old.Allow(t.Context(), "k", "5/m"))
+	eventually(t, "it is asked for", func() bool { return p.seen() == 2 })
+	if err := server.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, err = old.Allow(t.Context(), "k", "5/m")
+	if !errors.Is(err, client.ErrUnavailable) || !strings.Contains(err.Error(), "no local limiter stands in") {
+		t.Errorf("not told: %v", err)
+	}
+	if text == functions.Source() {
+		t.Error("the library refuses a second limit in another way")
+	}
+}
+
+// What a limit says is asked for once, and again after a minute: a policy may have changed.
+func TestLocalLimiterLearnsAnew(t *testing.T) {
+	server := embedded.Run(t, embedded.WithLibrary(functions.Source()))
+	p := startProxy(t, server.Addr())
+	c := open(t, "redis://"+p.addr(), client.WithFallback(client.LocalLimiter(1)), client.WithTimeout(slow))
+	now := noon
+	client.SetClock(c, func() time.Time { return now })
+	for minute := range 2 {
+		for i := range 5 {
+			must[client.Result](t)(c.Allow(t.Context(), "k", "5/m"))
+			if i == 0 {
+				eventually(t, "it is asked for", func() bool { return p.seen() == 6*minute+2 })
+			}
+		}
+		if n := p.seen(); n != 6*(minute+1) {
+			t.Errorf("%d calls, want 5 takes and one question a minute", n)
+		}
+		eventually(t, "it is known", func() bool { return client.Knows(c, "5/m") })
+		now = now.Add(client.RereadAfter)
+	}
+}
+
+// However many keys and limits there are, what is kept of them is bounded.
+func TestLocalLimiterIsBounded(t *testing.T) {
+	c, _ := alone(t, one("k", "5/m"))
+	for i := range client.MostLocal + 10 {
+		must[client.Result](t)(c.Allow(t.Context(), fmt.Sprint(i), "5/m"))
+	}
+	if n, _ := client.Kept(c); n != client.MostLocal {
+		t.Errorf("%d buckets are kept, want %d", n, client.MostLocal)
+	}
+	server := embedded.Run(t, embedded.WithLibrary(functions.Source()))
+	learning := open(t, "redis://"+server.Addr(), client.WithFallback(client.LocalLimiter(1)), client.WithTimeout(slow))
+	for i := range client.MostReadings + 10 {
+		must[client.Result](t)(learning.Allow(t.Context(), "k", client.PerMinute(int64(i+1))))
+	}
+	if _, n := client.Kept(learning); n != client.MostReadings {
+		t.Errorf("%d limits are kept, want %d", n, client.MostReadings)
+	}
+}
