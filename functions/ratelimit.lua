@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'd06fac3d13d6'
+local BUILD_ID = 'ea7c66603db7'
 
 -- Time stands still during a call from Redis 7.2 on. Before, two commands of one call can see two milliseconds, so
 -- what is read of the clock must not be written back as a difference to "now". Valkey says 7.2.4 here, rightly.
@@ -192,8 +192,8 @@ lease_sets.BLOCK = 'blocked'
 local NO_LEASES = 'does not hold leases'
 local EARLIEST = 1000000000000 -- ms since the epoch, 2001: what lapses before is no lease
 
--- last returns the ms since the epoch at which the last member of a key lapses, and that member; 0 if it holds nothing. Or
--- nil and the error if it holds anything else.
+-- last returns the ms since the epoch at which the last member of a key lapses; 0 if it holds nothing. Or nil and the error
+-- if it holds anything else.
 function lease_sets.last(key)
   local last = redis.pcall('ZRANGE', key, '-1', '-1', 'WITHSCORES')
   if last.err then
@@ -206,7 +206,7 @@ function lease_sets.last(key)
   if not is_ours or not lapses or lapses < EARLIEST or lapses > numbers.MOST then
     return nil, errors.unusable(key, NO_LEASES)
   end
-  return lapses, last[1]
+  return lapses
 end
 
 -- settle moves the key's expiry to where its last member lapses.
@@ -246,7 +246,7 @@ do
 -- States: what a key holds, and what a call has read of it.
 --
 -- A key holds a string with an expiry (the leases of concurrency: a sorted set; a usage record: a hash). The string says
--- by its form who wrote it, so that a key of another kind is refused before anything is written. docs/state.md has the forms.
+-- by its form who wrote it, so that a key of another kind is refused before anything is written. functions/STATE.md has the forms.
 --
 -- What a call reads becomes one table for each rate of each key, in states.list. The tables are used again by the next
 -- call. All algorithms fill in
@@ -311,7 +311,6 @@ function states.owner(head)
 end
 
 -- What look finds in a key.
---   holds    whether there is a value
 --   leases   whether it is a set of leases, which have all lapsed under a block
 --   request  whether it is the reply to a request (ONCE)
 --   blocked  ms for which the key is still blocked, 0 if it is not
@@ -326,7 +325,7 @@ local found = {}
 -- can be no limiter's.
 function states.look(key)
   local head = redis.pcall('GETRANGE', key, '0', HEAD - 1)
-  found.holds, found.leases, found.request, found.blocked = head ~= '', false, false, 0
+  found.leases, found.request, found.blocked = false, false, 0
   found.from, found.expiry, found.owner, found.left = 0, 0, nil, -1
   if type(head) == 'table' then
     found.leases, found.blocked = true, lease_sets.outlived(key)
@@ -1597,7 +1596,7 @@ do
 -- concurrency n lease=30s: at most n leases at a time. A lease has an id of the caller's choice, is held until it is
 -- released, and lapses by the server's clock if it is not renewed in time: a caller that died keeps nobody out.
 --
--- State: a sorted set, see src/32_lease_sets.lua.
+-- State: a sorted set, see src/28_lease_sets.lua.
 --
 -- A new n counts at once: leases beyond a lowered n are not taken away. A new lease time holds from the next acquire
 -- or renew on; a lease that would last for longer than it (the clock was set back, the time was lowered) lapses then.
@@ -2720,7 +2719,7 @@ local function wait(state, cost)
     local oldest = counts[last - shift]
     if room >= 0 then
       local needed = oldest > room and math.ceil((oldest - room) * width / oldest) or 0
-      if needed < width then return shift * width + needed - state.into end
+      return shift * width + needed - state.into
     end
     room = room + (counts[last - 1 - shift] or 0)
   end

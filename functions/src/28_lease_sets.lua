@@ -7,8 +7,8 @@ lease_sets.BLOCK = 'blocked'
 local NO_LEASES = 'does not hold leases'
 local EARLIEST = 1000000000000 -- ms since the epoch, 2001: what lapses before is no lease
 
--- last returns the ms since the epoch at which the last member of a key lapses, and that member; 0 if it holds nothing. Or
--- nil and the error if it holds anything else.
+-- last returns the ms since the epoch at which the last member of a key lapses; 0 if it holds nothing. Or nil and the error
+-- if it holds anything else.
 function lease_sets.last(key)
   local last = redis.pcall('ZRANGE', key, '-1', '-1', 'WITHSCORES')
   if last.err then
@@ -21,7 +21,7 @@ function lease_sets.last(key)
   if not is_ours or not lapses or lapses < EARLIEST or lapses > numbers.MOST then
     return nil, errors.unusable(key, NO_LEASES)
   end
-  return lapses, last[1]
+  return lapses
 end
 
 -- settle moves the key's expiry to where its last member lapses.

@@ -1,7 +1,7 @@
 -- States: what a key holds, and what a call has read of it.
 --
 -- A key holds a string with an expiry (the leases of concurrency: a sorted set; a usage record: a hash). The string says
--- by its form who wrote it, so that a key of another kind is refused before anything is written. docs/state.md has the forms.
+-- by its form who wrote it, so that a key of another kind is refused before anything is written. functions/STATE.md has the forms.
 --
 -- What a call reads becomes one table for each rate of each key, in states.list. The tables are used again by the next
 -- call. All algorithms fill in
@@ -66,7 +66,6 @@ function states.owner(head)
 end
 
 -- What look finds in a key.
---   holds    whether there is a value
 --   leases   whether it is a set of leases, which have all lapsed under a block
 --   request  whether it is the reply to a request (ONCE)
 --   blocked  ms for which the key is still blocked, 0 if it is not
@@ -81,7 +80,7 @@ local found = {}
 -- can be no limiter's.
 function states.look(key)
   local head = redis.pcall('GETRANGE', key, '0', HEAD - 1)
-  found.holds, found.leases, found.request, found.blocked = head ~= '', false, false, 0
+  found.leases, found.request, found.blocked = false, false, 0
   found.from, found.expiry, found.owner, found.left = 0, 0, nil, -1
   if type(head) == 'table' then
     found.leases, found.blocked = true, lease_sets.outlived(key)

@@ -1,7 +1,7 @@
 -- concurrency n lease=30s: at most n leases at a time. A lease has an id of the caller's choice, is held until it is
 -- released, and lapses by the server's clock if it is not renewed in time: a caller that died keeps nobody out.
 --
--- State: a sorted set, see src/32_lease_sets.lua.
+-- State: a sorted set, see src/28_lease_sets.lua.
 --
 -- A new n counts at once: leases beyond a lowered n are not taken away. A new lease time holds from the next acquire
 -- or renew on; a lease that would last for longer than it (the clock was set back, the time was lowered) lapses then.

@@ -100,7 +100,7 @@ local function wait(state, cost)
     local oldest = counts[last - shift]
     if room >= 0 then
       local needed = oldest > room and math.ceil((oldest - room) * width / oldest) or 0
-      if needed < width then return shift * width + needed - state.into end
+      return shift * width + needed - state.into
     end
     room = room + (counts[last - 1 - shift] or 0)
   end
