@@ -27,6 +27,7 @@ const shortest = 10 * time.Millisecond
 type breakers struct {
 	node  func(ctx context.Context, key string) (*redis.Client, error) // that holds key; nil: there is but one
 	ready atomic.Bool                                                  // node knows the nodes, and asks none for them
+	first *breaker                                                     // of the only node, or of all before the first reply
 	nodes sync.Map                                                     // *breaker by address
 }
 
@@ -37,7 +38,7 @@ type breaker struct {
 }
 
 func newBreakers(rdb redis.UniversalClient) *breakers {
-	b := &breakers{}
+	b := &breakers{first: newBreaker()}
 	switch rdb := rdb.(type) {
 	case *redis.ClusterClient:
 		b.node = rdb.MasterForKey
@@ -53,12 +54,14 @@ func (b *breakers) of(ctx context.Context, keys []string) *breaker {
 	if len(keys) == 0 {
 		return nil
 	}
-	address := ""
-	if b.node != nil && b.ready.Load() {
-		if node, err := b.node(ctx, keys[0]); err == nil {
-			address = node.Options().Addr
-		}
+	if b.node == nil || !b.ready.Load() {
+		return b.first
 	}
+	node, err := b.node(ctx, keys[0])
+	if err != nil {
+		return b.first
+	}
+	address := node.Options().Addr
 	if found, ok := b.nodes.Load(address); ok {
 		return found.(*breaker)
 	}
@@ -79,33 +82,38 @@ func newBreaker() *breaker {
 	return b
 }
 
-// enter is asked before a call is sent: it returns what is to be told how that went, or the error of a call that is not
-// sent since its node is left alone.
-func (c *Client) enter(ctx *bounded, call call) (done func(error), err error) {
-	b := c.breakers.of(ctx, call.keys)
-	if b == nil {
-		return func(error) {}, nil
+// enter is asked before a call is sent: it returns the node's breaker, nil where there is none, and what leave is to be
+// given when it is known how that went; or the error of a call that is not sent since its node is left alone.
+func (c *Client) enter(ctx *bounded, call call) (b *breaker, tell func(error), err error) {
+	if b = c.breakers.of(ctx, call.keys); b == nil {
+		return nil, nil, nil
 	}
-	tell, err := b.Allow()
-	if err != nil {
+	if tell, err = b.Allow(); err != nil {
 		c.reload(ctx) // the keys may be elsewhere by now
-		return nil, b.leftAlone(call)
+		return nil, nil, b.leftAlone(call)
 	}
 	if b.open.Load() {
 		ctx.shorten(probeFor)
 	}
-	return func(err error) {
-		var e *Error
-		switch {
-		case replied(err):
+	return b, tell, nil
+}
+
+// leave tells the breaker that a call entered by how it ended.
+func (c *Client) leave(ctx *bounded, b *breaker, tell func(error), err error) {
+	var e *Error
+	switch {
+	case b == nil:
+		return
+	case replied(err):
+		if !c.breakers.ready.Load() {
 			c.breakers.ready.Store(true)
-		case ctx.saysNothing(err):
-			err = errSaysNothing
-		case errors.As(err, &e):
-			b.last.Store(e)
 		}
-		tell(err)
-	}, nil
+	case ctx.saysNothing(err):
+		err = errSaysNothing
+	case errors.As(err, &e):
+		b.last.Store(e)
+	}
+	tell(err)
 }
 
 // errSaysNothing stands for an error that does not tell whether the node is there.

@@ -90,7 +90,7 @@ func (c *Client) attempt(ctx *bounded, call call) (any, error) {
 
 // try sends a call once, unless its node is to be left alone.
 func (c *Client) try(ctx *bounded, call call) (any, error) {
-	done, err := c.enter(ctx, call)
+	node, tell, err := c.enter(ctx, call)
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +98,7 @@ func (c *Client) try(ctx *bounded, call call) (any, error) {
 	if err != nil {
 		err = c.fail(ctx, call, err, written)
 	}
-	done(err)
+	c.leave(ctx, node, tell, err)
 	return reply, err
 }
 
