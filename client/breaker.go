@@ -29,6 +29,7 @@ type breakers struct {
 	ready atomic.Bool                                                  // node knows the nodes, and asks none for them
 	first *breaker                                                     // of the only node, or of all before the first reply
 	nodes sync.Map                                                     // *breaker by address
+	tell  []func(BreakerChange)                                        // of changes
 }
 
 type breaker struct {
@@ -37,14 +38,18 @@ type breaker struct {
 	last atomic.Pointer[Error] // the last failure
 }
 
-func newBreakers(rdb redis.UniversalClient) *breakers {
-	b := &breakers{first: newBreaker()}
+func newBreakers(rdb redis.UniversalClient, tell []func(BreakerChange)) *breakers {
+	b := &breakers{tell: tell}
+	address := ""
 	switch rdb := rdb.(type) {
+	case *redis.Client:
+		address = rdb.Options().Addr
 	case *redis.ClusterClient:
 		b.node = rdb.MasterForKey
 	case *redis.Ring:
 		b.node = func(_ context.Context, key string) (*redis.Client, error) { return rdb.GetShardClientForKey(key) }
 	}
+	b.first = newBreaker(address, tell)
 	return b
 }
 
@@ -65,19 +70,24 @@ func (b *breakers) of(ctx context.Context, keys []string) *breaker {
 	if found, ok := b.nodes.Load(address); ok {
 		return found.(*breaker)
 	}
-	found, _ := b.nodes.LoadOrStore(address, newBreaker())
+	found, _ := b.nodes.LoadOrStore(address, newBreaker(address, b.tell))
 	return found.(*breaker)
 }
 
-func newBreaker() *breaker {
+func newBreaker(address string, tell []func(BreakerChange)) *breaker {
 	b := &breaker{}
 	b.TwoStepCircuitBreaker = gobreaker.NewTwoStepCircuitBreaker[any](gobreaker.Settings{
-		MaxRequests:   1,
-		Timeout:       openFor,
-		ReadyToTrip:   func(counts gobreaker.Counts) bool { return counts.ConsecutiveFailures >= failuresToOpen },
-		IsSuccessful:  replied,
-		IsExcluded:    func(err error) bool { return errors.Is(err, errSaysNothing) },
-		OnStateChange: func(_ string, _, to gobreaker.State) { b.open.Store(to != gobreaker.StateClosed) },
+		MaxRequests:  1,
+		Timeout:      openFor,
+		ReadyToTrip:  func(counts gobreaker.Counts) bool { return counts.ConsecutiveFailures >= failuresToOpen },
+		IsSuccessful: replied,
+		IsExcluded:   func(err error) bool { return errors.Is(err, errSaysNothing) },
+		OnStateChange: func(_ string, from, to gobreaker.State) {
+			b.open.Store(to != gobreaker.StateClosed)
+			for _, tell := range tell {
+				tell(BreakerChange{Node: address, From: from.String(), To: to.String()})
+			}
+		},
 	})
 	return b
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -19,7 +20,10 @@ const contract = 1
 // contract, and has the policies that are named, such as "@login". It is for the start of a program, and for its health
 // checks. Of a cluster every primary is asked. The error names the server and says what to run; it is [ErrUnavailable],
 // [ErrNotDeployed], [ErrNoPolicy] or [ErrNoPermission]. Like any call, it returns within the client's timeout.
-func (c *Client) Check(ctx context.Context, policies ...Limit) error {
+func (c *Client) Check(ctx context.Context, policies ...Limit) (err error) {
+	if c.onCall != nil {
+		defer func(began time.Time) { c.observeDone(ctx, "check", began, err) }(time.Now())
+	}
 	for _, policy := range policies {
 		if name, ok := strings.CutPrefix(string(policy), "@"); !ok || name == "" {
 			return refused("check", nil, fmt.Errorf("BADARGS %q is not the name of a policy; give those that are deployed with the library, such as @login", string(policy)))

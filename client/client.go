@@ -24,6 +24,9 @@ type Client struct {
 	local    *local
 	healer   *healer // nil: none was given
 	life     *life
+
+	onCall    []func(context.Context, Observation)
+	onBreaker []func(BreakerChange)
 }
 
 // Option sets how a Client behaves. An option that cannot be met makes [Open] and [New] fail.
@@ -76,7 +79,7 @@ func (c *Client) set(caller string, opts []Option) error {
 func (c *Client) start(rdb redis.UniversalClient) {
 	c.rdb = rdb
 	c.punctual = punctual(rdb)
-	c.breakers = newBreakers(rdb)
+	c.breakers = newBreakers(rdb, c.onBreaker)
 	c.local = newLocal()
 	c.life = newLife()
 }
@@ -155,7 +158,10 @@ func (c *Client) Reset(ctx context.Context, keys ...string) (int64, error) {
 }
 
 // decide calls take, peek or refund.
-func (c *Client) decide(ctx context.Context, verb string, req Request) (Result, error) {
+func (c *Client) decide(ctx context.Context, verb string, req Request) (res Result, err error) {
+	if c.onCall != nil && verb != "take" { // take tells of itself, as its decision may be another's
+		defer func(began time.Time) { c.observeResult(ctx, verb, began, res, err) }(time.Now())
+	}
 	call, err := c.callOf(verb, req)
 	if err != nil {
 		return Result{}, err
@@ -193,7 +199,10 @@ func decision(verb string, keys []string, req Request, reply any) (Result, error
 }
 
 // count calls a function that writes and returns for how many of the keys it did something; least is how many these must be.
-func (c *Client) count(ctx context.Context, verb string, keys []string, args []any, least int) (int64, error) {
+func (c *Client) count(ctx context.Context, verb string, keys []string, args []any, least int) (n int64, err error) {
+	if c.onCall != nil {
+		defer func(began time.Time) { c.observeDone(ctx, verb, began, err) }(time.Now())
+	}
 	reply, err := c.ask(ctx, call{verb: verb, keys: keys, args: args})
 	if err != nil {
 		return 0, err

@@ -57,6 +57,11 @@
 // limit ([LocalLimiter]), as the client ([WithFallback]) or the call (Request.Fallback) says. Result.Source tells who decided, and
 // Result.Err why it was not a server.
 //
+// # Logs, metrics and traces
+//
+// An [Observer] hears how each call ended ([WithObserver]): [LogTo] writes to log/slog, and package otellimit, a module of its
+// own below this one, has metrics and spans of OpenTelemetry.
+//
 // # The library on the servers
 //
 // It is put there by the command `ratelimit deploy` or by package loader, not by this package. [Client.Check], at the start of a

@@ -1,6 +1,9 @@
 package client
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // Info is what the library on a server says of itself.
 type Info struct {
@@ -18,7 +21,10 @@ const infoFields = "version, contract, build_id and policies"
 
 // Info asks which library the server holds, and so also whether it holds one ([ErrNotDeployed]). In a cluster go-redis
 // chooses the node that replies; [Client.Check] asks them all.
-func (c *Client) Info(ctx context.Context) (Info, error) {
+func (c *Client) Info(ctx context.Context) (info Info, err error) {
+	if c.onCall != nil {
+		defer func(began time.Time) { c.observeDone(ctx, "info", began, err) }(time.Now())
+	}
 	reply, err := c.ask(ctx, call{verb: "info", way: readOnly})
 	if err != nil {
 		return Info{}, err

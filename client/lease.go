@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"crypto/rand"
+	"time"
 )
 
 // Lease is one of the places that a limit such as Concurrency(3, 30*time.Second) gives out, held or not: [Client.Lease]
@@ -51,7 +52,10 @@ func (l *Lease) Release(ctx context.Context) (bool, error) {
 	return n == 1, err
 }
 
-func (l *Lease) decide(ctx context.Context, verb string) (Result, error) {
+func (l *Lease) decide(ctx context.Context, verb string) (res Result, err error) {
+	if l.client.onCall != nil {
+		defer func(began time.Time) { l.client.observeResult(ctx, verb, began, res, err) }(time.Now())
+	}
 	reply, err := l.client.ask(ctx, call{verb: verb, keys: l.keys, args: l.args, way: again})
 	if err != nil {
 		return Result{}, err

@@ -26,7 +26,10 @@ type UsageInterval struct {
 
 // Usage returns what was counted under usageKey, and changes nothing. Like [Client.PeekN], it may be read from a
 // replica. A key that holds anything else is an error ([ErrBadState]).
-func (c *Client) Usage(ctx context.Context, usageKey string) (Usage, error) {
+func (c *Client) Usage(ctx context.Context, usageKey string) (usage Usage, err error) {
+	if c.onCall != nil {
+		defer func(began time.Time) { c.observeDone(ctx, "usage", began, err) }(time.Now())
+	}
 	keys := c.keys([]string{usageKey})
 	reply, err := c.ask(ctx, call{verb: "usage", keys: keys, way: readOnly})
 	if err != nil {

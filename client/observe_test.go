@@ -1,0 +1,266 @@
+package client_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+)
+
+// heard keeps what an Observer is told.
+type heard struct {
+	calls   []client.Observation
+	changes []client.BreakerChange
+	ctx     context.Context
+}
+
+func (h *heard) observer() client.Observer {
+	return client.Observer{
+		Call:    func(ctx context.Context, o client.Observation) { h.ctx, h.calls = ctx, append(h.calls, o) },
+		Breaker: func(change client.BreakerChange) { h.changes = append(h.changes, change) },
+	}
+}
+
+func TestObserverHearsOfEveryCall(t *testing.T) {
+	request := client.Request{Keys: []string{"k"}, Limits: []client.Limit{perDay}}
+	for _, tt := range []struct {
+		operation string
+		reply     any
+		outcome   client.Outcome
+		call      func(context.Context, *client.Client) error
+	}{
+		{"take", integers(1, 10, 9, 0, 1, 1), client.OutcomeAllowed, func(ctx context.Context, c *client.Client) error {
+			_, err := c.Allow(ctx, "k", perDay)
+			return err
+		}},
+		{"take", integers(0, 10, 0, 5, 1, 1), client.OutcomeDenied, func(ctx context.Context, c *client.Client) error {
+			_, err := c.Take(ctx, request)
+			return err
+		}},
+		{"peek", integers(1, 10, 9, 0, 1, 1), client.OutcomeAllowed, func(ctx context.Context, c *client.Client) error {
+			_, err := c.Peek(ctx, "k", perDay)
+			return err
+		}},
+		{"refund", integers(0, 10, 9, 5, 1, 1), client.OutcomeDenied, func(ctx context.Context, c *client.Client) error {
+			_, err := c.Refund(ctx, request)
+			return err
+		}},
+		{"acquire", integers(1, 10, 9, 0, 1, 1), client.OutcomeAllowed, func(ctx context.Context, c *client.Client) error {
+			_, err := c.Lease("k", "concurrency 1 lease=1s", "").Acquire(ctx)
+			return err
+		}},
+		{"renew", integers(0, 10, 9, 5, 1, 1), client.OutcomeDenied, func(ctx context.Context, c *client.Client) error {
+			_, err := c.Lease("k", "concurrency 1 lease=1s", "").Renew(ctx)
+			return err
+		}},
+		{"release", int64(1), client.OutcomeDone, func(ctx context.Context, c *client.Client) error {
+			_, err := c.Lease("k", "concurrency 1 lease=1s", "").Release(ctx)
+			return err
+		}},
+		{"reset", int64(1), client.OutcomeDone, func(ctx context.Context, c *client.Client) error {
+			_, err := c.Reset(ctx, "k")
+			return err
+		}},
+		{"block", int64(1), client.OutcomeDone, func(ctx context.Context, c *client.Client) error {
+			return c.Block(ctx, time.Second, "k")
+		}},
+		{"unblock", int64(1), client.OutcomeDone, func(ctx context.Context, c *client.Client) error {
+			_, err := c.Unblock(ctx, "k")
+			return err
+		}},
+		{"usage", usageReply(), client.OutcomeDone, func(ctx context.Context, c *client.Client) error {
+			_, err := c.Usage(ctx, "k")
+			return err
+		}},
+		{"info", infoReply(), client.OutcomeDone, func(ctx context.Context, c *client.Client) error {
+			_, err := c.Info(ctx)
+			return err
+		}},
+		{"check", infoReply(), client.OutcomeDone, func(ctx context.Context, c *client.Client) error {
+			return c.Check(ctx)
+		}},
+	} {
+		t.Run(tt.operation+" "+string(tt.outcome), func(t *testing.T) {
+			type mark struct{}
+			ctx := context.WithValue(t.Context(), mark{}, tt.operation)
+			for _, fails := range []bool{false, true} {
+				h, rdb := &heard{}, &fake{reply: tt.reply}
+				if fails {
+					rdb.err = answered("NOPERM no")
+				}
+				before := time.Now()
+				err := tt.call(ctx, newClient(t, rdb, client.WithObserver(h.observer())))
+				if (err != nil) != fails {
+					t.Fatal(err)
+				}
+				if len(h.calls) != 1 {
+					t.Fatalf("told of %d calls, want 1: %+v", len(h.calls), h.calls)
+				}
+				got := h.calls[0]
+				want := client.Observation{Operation: tt.operation, Outcome: tt.outcome, Source: client.SourceServer}
+				kind := ""
+				if fails {
+					want.Outcome, want.Err, kind = client.OutcomeError, err, "no_permission"
+				}
+				if got.Began.Before(before) || got.Began.Add(got.Duration).After(time.Now()) || got.Duration <= 0 {
+					t.Errorf("began at %v for %v, and the call was from %v on", got.Began, got.Duration, before)
+				}
+				if got.ErrorType() != kind {
+					t.Errorf("the type of the error is %q, want %q", got.ErrorType(), kind)
+				}
+				got.Began, got.Duration = time.Time{}, 0
+				if got != want {
+					t.Errorf("%+v, want %+v", got, want)
+				}
+				if h.ctx.Value(mark{}) != tt.operation {
+					t.Error("the context is not the caller's")
+				}
+			}
+		})
+	}
+}
+
+func TestObserverWithoutDecision(t *testing.T) {
+	for _, tt := range []struct {
+		fallback client.Fallback
+		outcome  client.Outcome
+		source   client.Source
+	}{
+		{client.ReturnError, client.OutcomeError, client.SourceServer},
+		{client.FailOpen, client.OutcomeAllowed, client.SourcePolicy},
+		{client.FailClosed, client.OutcomeDenied, client.SourcePolicy},
+	} {
+		h, rdb := &heard{}, &fake{err: redis.ErrPoolTimeout}
+		c := newClient(t, rdb, client.WithFallback(tt.fallback), client.WithObserver(h.observer()))
+		_, _ = c.Allow(t.Context(), "k", perDay)
+		if len(h.calls) != 1 || h.calls[0].Outcome != tt.outcome || h.calls[0].Source != tt.source || !errors.Is(h.calls[0].Err, redis.ErrPoolTimeout) {
+			t.Errorf("%+v, want one call that is %s by %s, and the error", h.calls, tt.outcome, tt.source)
+		}
+	}
+}
+
+func TestObserverOfBreaker(t *testing.T) {
+	h, rdb := &heard{}, &fake{err: io.EOF, sent: true}
+	c := newClient(t, rdb, client.WithObserver(h.observer()))
+	for range 6 {
+		_, _ = c.Allow(t.Context(), "k", perDay)
+	}
+	if want := []client.BreakerChange{{From: "closed", To: "open"}}; !slices.Equal(h.changes, want) {
+		t.Fatalf("%+v, want %+v", h.changes, want)
+	}
+	rdb.err, rdb.reply = nil, integers(1, 10, 9, 0, 1, 1)
+	eventually(t, "the node is asked again", func() bool {
+		_, err := c.Allow(t.Context(), "k", perDay)
+		return err == nil
+	})
+	want := []client.BreakerChange{{From: "closed", To: "open"}, {From: "open", To: "half-open"}, {From: "half-open", To: "closed"}}
+	if !slices.Equal(h.changes, want) {
+		t.Errorf("%+v, want %+v", h.changes, want)
+	}
+}
+
+// A breaker is known by the address of its node.
+func TestObserverOfBreakerNamesTheNode(t *testing.T) {
+	h := &heard{}
+	c := must[*client.Client](t)(client.Open("redis://127.0.0.1:1", client.WithObserver(h.observer())))
+	defer func() { _ = c.Close() }()
+	for range 5 {
+		_, _ = c.Allow(t.Context(), "k", perDay)
+	}
+	if want := []client.BreakerChange{{Node: "127.0.0.1:1", From: "closed", To: "open"}}; !slices.Equal(h.changes, want) {
+		t.Errorf("%+v, want %+v", h.changes, want)
+	}
+}
+
+func TestWithObserver(t *testing.T) {
+	if _, err := client.New(&fake{}, client.WithObserver(client.Observer{})); err == nil || !strings.Contains(err.Error(), "the observer has no function") {
+		t.Errorf("error %v", err)
+	}
+	a, b := &heard{}, &heard{}
+	c := newClient(t, &fake{reply: int64(0)}, client.WithObserver(a.observer()), client.WithObserver(b.observer()))
+	must[int64](t)(c.Reset(t.Context(), "k"))
+	if len(a.calls) != 1 || len(b.calls) != 1 {
+		t.Errorf("%d and %d calls, want one for each of two observers", len(a.calls), len(b.calls))
+	}
+}
+
+func TestErrorType(t *testing.T) {
+	for _, tt := range []struct {
+		err  error
+		want string
+	}{
+		{nil, ""},
+		{context.Canceled, "canceled"},
+		{fmt.Errorf("%w: %w", client.ErrUnavailable, context.DeadlineExceeded), "timeout"},
+		{errors.Join(client.ErrUnavailable, client.ErrOutcomeUnknown), "unavailable"},
+		{errors.Join(client.ErrBadReply, client.ErrOutcomeUnknown), "bad_reply"},
+		{client.ErrNoPolicy, "no_policy"},
+		{io.EOF, "other"},
+	} {
+		if got := (client.Observation{Err: tt.err}).ErrorType(); got != tt.want {
+			t.Errorf("%v is %q, want %q", tt.err, got, tt.want)
+		}
+	}
+}
+
+func TestLogTo(t *testing.T) { synctest.Test(t, testLogTo) }
+
+func testLogTo(t *testing.T) {
+	var text bytes.Buffer
+	o := client.LogTo(slog.New(slog.NewJSONHandler(&text, nil)))
+	lines := func() (found []map[string]any) {
+		t.Helper()
+		for line := range bytes.Lines(text.Bytes()) {
+			var fields map[string]any
+			if err := json.Unmarshal(line, &fields); err != nil {
+				t.Fatal(err)
+			}
+			found = append(found, fields)
+		}
+		text.Reset()
+		return found
+	}
+	o.Call(t.Context(), client.Observation{Operation: "take", Outcome: client.OutcomeAllowed})
+	o.Call(t.Context(), client.Observation{Operation: "take", Outcome: client.OutcomeError, Err: context.Canceled})
+	if got := lines(); got != nil {
+		t.Errorf("%v, want nothing at the level Info", got)
+	}
+	failed := client.Observation{Operation: "take", Outcome: client.OutcomeAllowed, Source: client.SourcePolicy, Err: io.EOF}
+	for range 3 {
+		o.Call(t.Context(), failed)
+	}
+	got := lines()
+	if len(got) != 1 || got[0]["level"] != "WARN" || got[0]["error"] != "EOF" || got[0]["source"] != "policy" || got[0]["outcome"] != "allowed" || got[0]["operation"] != "take" {
+		t.Errorf("%v, want one warning in a second", got)
+	}
+	time.Sleep(time.Second)
+	o.Call(t.Context(), failed)
+	if got := lines(); len(got) != 1 || got[0]["more"] != 2.0 {
+		t.Errorf("%v, want a warning that tells of 2 more", got)
+	}
+	for _, change := range []client.BreakerChange{{Node: "n:1", From: "closed", To: "open"}, {Node: "n:1", From: "open", To: "half-open"}, {Node: "n:1", From: "half-open", To: "closed"}} {
+		o.Breaker(change)
+	}
+	got = lines()
+	if len(got) != 2 || got[0]["level"] != "WARN" || got[0]["node"] != "n:1" || got[0]["to"] != "open" || got[1]["level"] != "INFO" || got[1]["to"] != "closed" {
+		t.Errorf("%v, want that it opened and that it closed", got)
+	}
+
+	o = client.LogTo(slog.New(slog.NewJSONHandler(&text, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	o.Call(t.Context(), client.Observation{Operation: "take", Outcome: client.OutcomeDenied, Duration: time.Second})
+	if got := lines(); len(got) != 1 || got[0]["level"] != "DEBUG" || got[0]["outcome"] != "denied" || got[0]["duration"] != float64(time.Second) {
+		t.Errorf("%v, want the denial at the level Debug", got)
+	}
+}
