@@ -1,6 +1,6 @@
 # `make` alone lists what there is to run.
 
-.PHONY: help test soak mutate generate release container images cluster cluster-down bench clean
+.PHONY: help test soak mutate model generate release container images cluster cluster-down bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -14,6 +14,9 @@ soak: ## the long runs: generated calls against the model, offline and on every 
 
 mutate: ## change the library's Lua in one place at a time, and see whether its tests notice; SAMPLE=200 tries that many
 	@go run ./internal/mutate -sample $${SAMPLE:-0}
+
+model: ## search every state of the batches' protocol with Spin (Debian: spin), and see each way to break it found; two minutes
+	@internal/batches/check.sh
 
 generate: ## build functions/ratelimit.lua from functions/src
 	@go generate ./functions
