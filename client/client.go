@@ -24,6 +24,7 @@ type Client struct {
 	local    *local
 	healer   *healer // nil: none was given
 	life     *life
+	queues   queues // of who waits
 
 	onCall    []func(context.Context, Observation)
 	onBreaker []func(BreakerChange)

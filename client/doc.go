@@ -23,14 +23,22 @@
 // [Client.Allow] takes one unit from a key, [Client.AllowN] several, all or none, [Client.AllowAtMost] as many as fit, and
 // [Client.Take] what a whole [Request] says: from several keys in one decision, with an OnceKey a repetition of the same work for nothing, with a UsageKey counted
 // for [Client.Usage]. [Client.Peek], [Client.PeekN] and [Client.PeekRequest] return the same and change nothing.
-// [Client.RefundN] and [Client.Refund] give back. [Client.Lease] is for work of which only so much may run at once.
+// [Client.RefundN] and [Client.Refund] give back. [Client.Wait] and [Client.WaitN] wait until they have taken, and [Client.Reserve] and
+// [Client.ReserveN] take what can be given back by Cancel. [Client.Lease] is for work of which only so much may run at once.
 // [Client.Block], [Client.Unblock], [Client.Reset], [Client.Info] and [Client.Check] are for who runs the service.
+//
+// # Waiting
+//
+// [Client.Wait] returns when it has taken, and refuses at once what the context's deadline would cut off ([LimitedError]).
+// [Lease.Wait] waits for a place, and [Lease.Hold] keeps it while a function runs: it renews the lease, and ends the function's
+// context when the lease is lost. Callers of one Client that wait for the same are served in the order in which they came, and one
+// at a time asks the server for all of them, or as many as the last reply left room for.
 //
 // # Errors
 //
-// A denial is a [Result], not an error. An error means that no decision reached the caller. It is an [*Error], and
-// errors.Is sorts it into one of the Err values of this package. An application that must choose what to do without a
-// decision needs to know most of all whether the call may have been counted: only [ErrOutcomeUnknown] leaves that open,
+// A denial is a [Result], not an error. An error means that no decision reached the caller. It is an [*Error], or a
+// [*LimitedError] where somebody waited in vain, and errors.Is sorts it into one of the Err values of this package. An application
+// that must choose what to do without a decision needs to know most of all whether the call may have been counted: only [ErrOutcomeUnknown] leaves that open,
 // and any other error means that nothing was.
 //
 // # Lost replies

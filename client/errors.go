@@ -57,7 +57,7 @@ var (
 	ErrBadReply = errors.New("bad reply")
 )
 
-// Error is the error of every call of this package. errors.Is compares it with the Err values above; errors.As and
+// Error is the error of every call of this package, but for those that wait in vain ([LimitedError]). errors.Is compares it with the Err values above; errors.As and
 // errors.Is also reach what go-redis, the network or the context reported. It is not changed once returned, and is safe
 // to share.
 type Error struct {

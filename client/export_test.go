@@ -46,3 +46,10 @@ const (
 	MostReadings = mostReadings
 	RereadAfter  = rereadAfter
 )
+
+// Waiting is how many queues of waiting callers c has.
+func Waiting(c *Client) int {
+	c.queues.mu.Lock()
+	defer c.queues.mu.Unlock()
+	return len(c.queues.byName)
+}

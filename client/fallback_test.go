@@ -145,7 +145,8 @@ func TestNoFallbackOfOtherCalls(t *testing.T) {
 	c := newClient(t, &fake{err: redis.ErrPoolTimeout}, client.WithFallback(client.FailOpen))
 	for name, call := range everyCall(t.Context(), c, "k") {
 		err := call()
-		takes := name == "Allow" || name == "AllowN" || name == "AllowAtMost" || strings.HasPrefix(name, "Take")
+		takes := name == "Allow" || name == "AllowN" || name == "AllowAtMost" || strings.HasPrefix(name, "Take") ||
+			strings.HasPrefix(name, "Wait") || strings.HasPrefix(name, "Reserve")
 		if takes == (err != nil) {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -3,19 +3,23 @@ package client
 import (
 	"context"
 	"crypto/rand"
+	"sync/atomic"
 	"time"
 )
 
 // Lease is one of the places that a limit such as Concurrency(3, 30*time.Second) gives out, held or not: [Client.Lease]
-// makes one, Acquire takes the place, Renew keeps it, Release gives it back. A holder that does none of it, because it
-// is gone, loses the place by itself when the lease has lapsed: by the server's clock.
+// makes one, Acquire takes the place, Renew keeps it, Release gives it back; Hold does all of it around a function. A
+// holder that does none of it, because it is gone, loses the place by itself when the lease has lapsed: by the server's
+// clock.
 //
-// It is not changed once made, and is safe for concurrent use; but it stands for one piece of work.
+// It is safe for concurrent use; but it stands for one piece of work.
 type Lease struct {
 	client *Client
 	keys   []string
 	args   []any
 	id     string
+
+	holding atomic.Bool // Hold runs
 }
 
 // Lease names a lease of key under limit, a [Concurrency] limit or a policy of one. It sends nothing.
@@ -49,6 +53,9 @@ func (l *Lease) Renew(ctx context.Context) (Result, error) { return l.decide(ctx
 // free one twice, so it may be called again, as after [ErrOutcomeUnknown], and for a lease that was never acquired.
 func (l *Lease) Release(ctx context.Context) (bool, error) {
 	n, err := l.client.count(ctx, "release", l.keys, l.args, 0)
+	if n == 1 {
+		l.client.queues.nudge(l.queue())
+	}
 	return n == 1, err
 }
 

@@ -1,0 +1,106 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+)
+
+// A worker goes ahead as fast as the limit allows, and learns at once where its deadline comes before its turn.
+func ExampleClient_Wait() {
+	limiter, stop := newLimiter()
+	defer stop()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	for range 3 {
+		err := limiter.Wait(ctx, "mails", "2/m")
+		var limited *client.LimitedError
+		switch {
+		case err == nil:
+			fmt.Println("sent")
+		case errors.As(err, &limited) && limited.RetryAfter != client.Never:
+			fmt.Println("the next can be sent in", limited.RetryAfter)
+		default:
+			fmt.Println(err)
+		}
+	}
+	// Output:
+	// sent
+	// sent
+	// the next can be sent in 30s
+}
+
+// Units are taken before it is known whether they will be used, and given back if not.
+func ExampleClient_ReserveN() {
+	limiter, stop := newLimiter()
+	defer stop()
+	ctx := context.Background()
+	r, err := limiter.ReserveN(ctx, "user:42", "100/m", 30)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	if !r.OK() {
+		fmt.Println("come back in", r.Result().RetryAfter)
+		return
+	}
+	fmt.Println(r.Result().Remaining, "left")
+	if err := r.Cancel(ctx); err != nil { // what they were for is not done
+		fmt.Println(err)
+		return
+	}
+	left, err := limiter.PeekN(ctx, "user:42", "100/m", 0)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(left.Remaining, "left")
+	// Output:
+	// 70 left
+	// 100 left
+}
+
+// Of a leaky bucket each gets a turn.
+func ExampleReservation_Delay() {
+	limiter, stop := newLimiter()
+	defer stop()
+	for range 3 {
+		r, err := limiter.Reserve(context.Background(), "printer", "leaky_bucket 1/m burst=10")
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Println(r.OK(), r.Delay().Round(time.Minute))
+	}
+	// Output:
+	// true 0s
+	// true 1m0s
+	// true 2m0s
+}
+
+// One export of this account at a time, over all processes: the place is waited for up to ten seconds, and kept for as long
+// as the export takes.
+func ExampleLease_Hold() {
+	limiter, stop := newLimiter()
+	defer stop()
+	ctx := context.Background()
+
+	lease := limiter.Lease("export:42", client.Concurrency(1, 30*time.Second), "")
+	limited, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	if err := lease.Wait(limited); err != nil {
+		fmt.Println(err)
+		return
+	}
+	err := lease.Hold(ctx, func(ctx context.Context) error {
+		fmt.Println("exporting")
+		return ctx.Err() // which ends if the lease is lost
+	})
+	fmt.Println(err)
+	// Output:
+	// exporting
+	// <nil>
+}

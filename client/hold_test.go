@@ -1,0 +1,315 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/functions"
+)
+
+var oneJob = client.Concurrency(1, 30*time.Second)
+
+// held tells how many leases are held.
+func held(t *testing.T, c *client.Client) int64 {
+	t.Helper()
+	probe := c.Lease("jobs", "concurrency 100 lease=30s", "")
+	res := must[client.Result](t)(probe.Acquire(t.Context()))
+	must[bool](t)(probe.Release(t.Context()))
+	return 99 - res.Remaining
+}
+
+// The lease is renewed at a third of its time as long as the function runs, also when the context has ended, and
+// released after it.
+func TestHold(t *testing.T) {
+	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
+		want := errors.New("what the function returns")
+		ctx, cancel := context.WithCancel(t.Context())
+		err := c.Lease("jobs", oneJob, "").Hold(ctx, func(ctx context.Context) error {
+			for i := range 10 {
+				if got := v.seen("renew"); got != i {
+					t.Errorf("renewed %d times after %d times 10 s", got, i)
+				}
+				if i == 5 {
+					cancel()
+				}
+				if ended := ctx.Err() != nil; ended != (i >= 5) {
+					t.Errorf("after %d times 10 s its context has ended: %v", i, ended)
+				}
+				if i == 0 {
+					time.Sleep(time.Millisecond) // off the moments of renewal
+				}
+				time.Sleep(10 * time.Second)
+			}
+			if n := held(t, c); n != 1 {
+				t.Errorf("%d leases are held, want 1", n)
+			}
+			return want
+		})
+		if err != want || held(t, c) != 0 {
+			t.Errorf("%v; %d leases are held, want none", err, held(t, c))
+		}
+	})
+}
+
+func TestHoldPanics(t *testing.T) {
+	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
+		defer func() {
+			if got := recover(); got != "oh" || held(t, c) != 0 {
+				t.Errorf("%v; %d leases are held, want none", got, held(t, c))
+			}
+			time.Sleep(time.Hour)
+			if v.seen("renew") != 0 {
+				t.Error("it is renewed after its end")
+			}
+		}()
+		_ = c.Lease("jobs", oneJob, "").Hold(t.Context(), func(context.Context) error { panic("oh") })
+	})
+}
+
+// However a lease is lost, the function learns it no later than the server knows it, and so does the caller.
+func TestHoldLosesTheLease(t *testing.T) {
+	failing := func(from int, before, after error) func(string, int) (error, error) {
+		return func(function string, n int) (error, error) {
+			if function == "renew" && n >= from {
+				return before, after
+			}
+			return nil, nil
+		}
+	}
+	for name, tt := range map[string]struct {
+		do    func(t *testing.T, v *virtual, c *client.Client, l *client.Lease)
+		after time.Duration
+		text  string
+		also  error
+	}{
+		"released elsewhere": {func(t *testing.T, _ *virtual, c *client.Client, l *client.Lease) {
+			must[bool](t)(c.Lease("jobs", oneJob, l.ID()).Release(t.Context()))
+		}, 10 * time.Second, "the server does not hold it any more: it lapsed, or was released or reset", nil},
+		"server that cannot": {func(_ *testing.T, v *virtual, _ *client.Client, _ *client.Lease) {
+			v.set(func() { v.refuse = failing(1, answered("LOADING"), nil) })
+		}, 30*time.Second - time.Millisecond, "no renewal succeeded in the 30s that it lasts", client.ErrUnavailable},
+		// What may have been renewed does not count, though the server holds it on.
+		"lost replies": {func(_ *testing.T, v *virtual, _ *client.Client, _ *client.Lease) {
+			v.set(func() { v.refuse = failing(1, nil, context.DeadlineExceeded) })
+		}, 30*time.Second - time.Millisecond, "no renewal succeeded in the 30s that it lasts", client.ErrOutcomeUnknown},
+		// It counts from before the renewal was sent, not from its reply, which takes 100 ms.
+		"server that cannot later": {func(_ *testing.T, v *virtual, _ *client.Client, _ *client.Lease) {
+			v.set(func() { v.delay, v.refuse = 100*time.Millisecond, failing(2, answered("LOADING"), nil) })
+		}, 40*time.Second - time.Millisecond, "no renewal succeeded in the 30s that it lasts", client.ErrUnavailable},
+		"a reply that comes too late": {func(_ *testing.T, v *virtual, _ *client.Client, _ *client.Lease) {
+			v.set(func() { v.delay = time.Hour })
+		}, 30*time.Second - time.Millisecond, "no renewal succeeded in the 30s that it lasts", client.ErrOutcomeUnknown},
+		"closed": {func(t *testing.T, _ *virtual, c *client.Client, _ *client.Lease) {
+			go func() {
+				time.Sleep(time.Second)
+				if err := c.Close(); err != nil {
+					t.Error(err)
+				}
+			}()
+		}, time.Second, "it cannot be renewed any more", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
+				l := c.Lease("jobs", oneJob, "")
+				began := time.Now()
+				own := errors.New("its own")
+				err := l.Hold(t.Context(), func(ctx context.Context) error {
+					tt.do(t, v, c, l)
+					<-ctx.Done()
+					if took := time.Since(began); took != tt.after {
+						t.Errorf("lost after %v, want %v", took, tt.after)
+					}
+					if cause := context.Cause(ctx); !errors.Is(cause, client.ErrLeaseLost) || !strings.Contains(cause.Error(), tt.text) {
+						t.Errorf("lost by %v", cause)
+					}
+					return own
+				})
+				if !errors.Is(err, client.ErrLeaseLost) || !errors.Is(err, own) || tt.also != nil && !errors.Is(err, tt.also) || !strings.Contains(err.Error(), `ratelimit: hold "rl:jobs": lease lost, `+tt.text) {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// A renewal that fails is tried again before the lease lapses.
+func TestHoldSurvivesAFailure(t *testing.T) {
+	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
+		v.refuse = func(function string, n int) (error, error) {
+			if function == "renew" && n < 20 {
+				return answered("LOADING"), nil
+			}
+			return nil, nil
+		}
+		if err := c.Lease("jobs", oneJob, "").Hold(t.Context(), func(ctx context.Context) error {
+			time.Sleep(time.Hour)
+			return ctx.Err()
+		}); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Who ends well without having noticed that the lease was lost is told.
+func TestHoldLostUnnoticed(t *testing.T) {
+	inBubble(t, func(t *testing.T, _ *virtual, c *client.Client) {
+		err := c.Lease("jobs", oneJob, "").Hold(t.Context(), func(context.Context) error {
+			must[int64](t)(c.Reset(t.Context(), "jobs"))
+			return nil
+		})
+		if !errors.Is(err, client.ErrLeaseLost) {
+			t.Error(err)
+		}
+	})
+}
+
+// What is not held runs nothing.
+func TestHoldRefuses(t *testing.T) {
+	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
+		run := func(context.Context) error { t.Error("it ran"); return nil }
+		l := c.Lease("jobs", oneJob, "")
+		wantClasses(t, "no function", l.Hold(t.Context(), nil), client.ErrBadArgs)
+		wantClasses(t, "another limit", c.Lease("jobs", "3/m", "").Hold(t.Context(), run), client.ErrBadLimit)
+		if err := l.Hold(t.Context(), func(context.Context) error {
+			time.Sleep(5 * time.Second)
+			wantClasses(t, "held already", l.Hold(t.Context(), run), client.ErrBadArgs)
+			err := c.Lease("jobs", oneJob, "").Hold(t.Context(), run)
+			var e *client.LimitedError
+			if !errors.As(err, &e) || e.RetryAfter != 25*time.Second || e.Key != "rl:jobs" || e.Err != nil {
+				t.Errorf("%#v", err)
+			}
+			want := `ratelimit: "rl:jobs": no place of "concurrency 1 lease=30s" is free, in 25s at the latest; try again, or call Wait before Hold`
+			if err == nil || err.Error() != want {
+				t.Errorf("%v\nwant %s", err, want)
+			}
+			return nil
+		}); err != nil {
+			t.Error(err)
+		}
+		v.refuse = func(function string, _ int) (error, error) {
+			if function == "acquire" {
+				return nil, context.DeadlineExceeded
+			}
+			return nil, nil
+		}
+		wantClasses(t, "not known whether it is held", l.Hold(t.Context(), run), client.ErrOutcomeUnknown, client.ErrUnavailable)
+	})
+}
+
+// One at a time, in the order in which they came, each as soon as the one before is done, although the server tells nobody.
+func TestLeaseWaits(t *testing.T) {
+	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
+		const n = 100
+		var got served
+		var all sync.WaitGroup
+		running := 0
+		began := time.Now()
+		for i := range n {
+			all.Go(func() {
+				l := c.Lease("jobs", oneJob, "")
+				if err := l.Wait(t.Context()); err != nil {
+					t.Error(err)
+					return
+				}
+				if err := l.Hold(t.Context(), func(context.Context) error {
+					got.add(i, began)
+					if running++; running != 1 {
+						t.Errorf("%d run at once", running)
+					}
+					time.Sleep(7 * time.Second)
+					running--
+					return nil
+				}); err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+		}
+		all.Wait()
+		for i := range n {
+			if want := time.Duration(i) * 7 * time.Second; got.who[i] != i || got.after[i] != want {
+				t.Fatalf("%d ran as number %d after %v, want number %d after %v", got.who[i], i, got.after[i], i, want)
+			}
+		}
+		// The first in the queue asks once or twice a second.
+		if asked, most := v.seen("acquire"), n*7*2+3*n; asked > most {
+			t.Errorf("asked %d times, want %d at most", asked, most)
+		}
+		if n := client.Waiting(c); n != 0 {
+			t.Errorf("%d queues are left", n)
+		}
+	})
+}
+
+// A place that another process gives back is had within a second, as many as are free at once, and ctx bounds the wait.
+func TestLeaseWaitsForOthers(t *testing.T) {
+	inBubble(t, func(t *testing.T, _ *virtual, c *client.Client) {
+		two := client.Concurrency(2, time.Hour)
+		must[client.Result](t)(c.Lease("jobs", two, "a").Acquire(t.Context()))
+		must[client.Result](t)(c.Lease("jobs", two, "b").Acquire(t.Context()))
+		began := time.Now()
+		limited, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		err := c.Lease("jobs", two, "").Wait(limited)
+		var e *client.LimitedError
+		if !errors.As(err, &e) || !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Minute ||
+			!strings.Contains(err.Error(), `the context ended before a place of "concurrency 2 lease=3600s" was free`) {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+		var all sync.WaitGroup
+		began = time.Now()
+		var got served
+		for i := range 2 {
+			all.Go(func() {
+				if err := c.Lease("jobs", two, "").Wait(t.Context()); err != nil {
+					t.Error(err)
+				}
+				got.add(i, began)
+			})
+			synctest.Wait()
+		}
+		time.Sleep(time.Minute)
+		must[int64](t)(c.Reset(t.Context(), "jobs"))
+		all.Wait()
+		slices.Sort(got.after)
+		if got.after[1] > time.Minute+time.Second {
+			t.Errorf("served after %v", got.after)
+		}
+	})
+}
+
+// Under a shadow policy the function runs with a place and without one, and the loss of a place does not end it.
+func TestHoldUnderAShadow(t *testing.T) {
+	build := must[functions.Build](t)(functions.New(functions.WithPolicies(
+		functions.Policy{Name: "jobs", Limits: []functions.PolicyLimit{{Limit: "concurrency 1 lease=30s"}}, Shadow: true},
+	)))
+	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
+		ran := 0
+		work := func(ctx context.Context) error {
+			ran++
+			time.Sleep(5 * time.Minute)
+			return ctx.Err()
+		}
+		err := c.Lease("jobs", "@jobs", "").Hold(t.Context(), func(ctx context.Context) error {
+			if err := c.Lease("jobs", "@jobs", "").Hold(ctx, work); err != nil {
+				t.Error(err)
+			}
+			must[int64](t)(c.Reset(ctx, "jobs"))
+			return work(ctx)
+		})
+		if err != nil || ran != 2 {
+			t.Errorf("%v, ran %d times", err, ran)
+		}
+		if n := v.seen("renew"); n < 29 || n > 31 {
+			t.Errorf("renewed %d times in the 300 s of one that held it", n)
+		}
+	}, embedded.WithLibrary(build.Text()))
+}

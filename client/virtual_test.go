@@ -1,0 +1,126 @@
+package client_test
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/functions"
+)
+
+// virtual is a redis.UniversalClient of a server in this process whose clock is that of a synctest bubble: time passes where
+// everything waits, and only there. The server itself runs outside of the bubble.
+type virtual struct {
+	redis.UniversalClient
+	run    chan func() // to the server
+	ran    chan struct{}
+	one    sync.Mutex // call of the server at a time
+	server *embedded.Server
+
+	mu      sync.Mutex
+	delay   time.Duration                                      // how long a reply takes
+	refuse  func(function string, n int) (before, after error) // of the nth call of a function: not executed, or the reply lost
+	calls   map[string]int                                     // by the function's name
+	flying  int
+	inCrowd int // the most calls at one time
+}
+
+// inBubble runs f in a synctest bubble with a client of a virtual server. When f returns the client is closed, and the
+// bubble fails if a goroutine is left.
+func inBubble(t *testing.T, f func(t *testing.T, v *virtual, c *client.Client), opts ...embedded.Option) {
+	t.Helper()
+	v := &virtual{
+		server: embedded.Run(t, append([]embedded.Option{embedded.WithLibrary(functions.Source())}, opts...)...),
+		run:    make(chan func()), ran: make(chan struct{}), calls: map[string]int{},
+	}
+	var worker sync.WaitGroup
+	worker.Go(func() {
+		for job := range v.run {
+			job()
+			v.ran <- struct{}{}
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		c := must[*client.Client](t)(client.New(v, client.WithPrefix("rl:")))
+		client.Trust(c)
+		f(t, v, c)
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	close(v.run)
+	worker.Wait()
+}
+
+func (v *virtual) Process(ctx context.Context, cmd redis.Cmder) error {
+	args, now := cmd.Args(), time.Now()
+	name := strings.TrimPrefix(args[1].(string), "ratelimit_")
+	v.mu.Lock()
+	v.calls[name]++
+	var before, after error
+	if v.refuse != nil {
+		before, after = v.refuse(name, v.calls[name])
+	}
+	delay := v.delay
+	v.flying++
+	v.inCrowd = max(v.inCrowd, v.flying)
+	v.mu.Unlock()
+	defer func() {
+		v.mu.Lock()
+		v.flying--
+		v.mu.Unlock()
+	}()
+	if before != nil {
+		cmd.SetErr(before)
+		return before
+	}
+	var reply any
+	var err error
+	v.one.Lock()
+	v.run <- func() {
+		v.server.SetTime(now.Add(26 * 365 * 24 * time.Hour)) // a bubble begins in 2000, too early for a lease to be one
+		reply, err = v.server.Do(args...)
+	}
+	<-v.ran
+	v.one.Unlock()
+	if delay > 0 {
+		select {
+		case <-time.After(delay):
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+	}
+	if err == nil {
+		err = after
+	}
+	if e, ok := err.(embedded.Error); ok {
+		err = answered(e)
+	}
+	if err != nil {
+		cmd.SetErr(err)
+		return err
+	}
+	cmd.(interface{ SetVal(any) }).SetVal(reply)
+	return nil
+}
+
+// set changes v while calls may be under way.
+func (v *virtual) set(change func()) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	change()
+}
+
+// seen is how often a function was called until now.
+func (v *virtual) seen(function string) int {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.calls[function]
+}
