@@ -1,6 +1,6 @@
 # `make` alone lists what there is to run.
 
-.PHONY: help test soak mutate model generate release container images cluster cluster-down bench clean
+.PHONY: help test soak mutate model scale generate release container images cluster cluster-down bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -17,6 +17,9 @@ mutate: ## change the library's Lua in one place at a time, and see whether its 
 
 model: ## search every state of the batches' protocol with Spin (Debian: spin), and see each way to break it found; two minutes
 	@internal/batches/check.sh
+
+scale: ## simulate what docs/scale.md plans with, and put the tables and the plot into it; ten seconds
+	@go run ./internal/scale -write docs
 
 generate: ## build functions/ratelimit.lua from functions/src
 	@go generate ./functions

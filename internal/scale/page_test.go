@@ -1,0 +1,73 @@
+package main
+
+import (
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// TestThePageHasWhatTheCommandPrints: the tables of docs/scale.md and its plot are the command's. It runs as a program of its own, since
+// under the race detector it would take a minute.
+func TestThePageHasWhatTheCommandPrints(t *testing.T) {
+	docs, folder := filepath.Join("..", "..", "docs"), t.TempDir()
+	page, err := os.ReadFile(filepath.Join(docs, "scale.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(folder, "scale.md"), page, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("go", "run", ".", "-write", folder).CombinedOutput(); err != nil {
+		t.Fatalf("go run . -write: %v\n%s", err, out)
+	}
+	for _, name := range []string{"scale.md", "scale.svg"} {
+		printed, err := os.ReadFile(filepath.Join(folder, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if shown, err := os.ReadFile(filepath.Join(docs, name)); err != nil || string(shown) != string(printed) {
+			t.Errorf("docs/%s is not what the command writes (%v); run make scale, and read whether the text around the tables still holds", name, err)
+		}
+	}
+}
+
+func TestATableWithoutAPlace(t *testing.T) {
+	page := "a\n<!-- table: x -->\nold\n<!-- end of the table -->\nb\n"
+	if got, err := filled(page, []table{{"x", "new\n"}}); err != nil || got != "a\n<!-- table: x -->\nnew\n<!-- end of the table -->\nb\n" {
+		t.Errorf("%q, %v", got, err)
+	}
+	for _, page := range []string{"", "<!-- table: x -->\nno end\n"} {
+		if got, err := filled(page, []table{{"x", "new\n"}}); err == nil {
+			t.Errorf("%q became %q", page, got)
+		}
+	}
+}
+
+// TestAHotKeyByTheReferenceModel: a small one, with each of the two limiters.
+func TestAHotKeyByTheReferenceModel(t *testing.T) {
+	for _, offered := range []int64{1500, 2500} {
+		h := hotKey{processes: 5, rate: 2000, burst: 200, offered: offered, n: 20, ttl: 50_000}
+		quick, exact := h.run(newQuick), h.run(newReference)
+		if quick != exact {
+			t.Errorf("%d calls a second: %+v, by the reference model %+v", offered, quick, exact)
+		}
+		if over := offered > h.rate; over != (quick.messages == quick.offered) || over != (quick.admitted < quick.offered) {
+			t.Errorf("%d calls a second where the limit is %d: %+v", offered, h.rate, quick)
+		}
+	}
+}
+
+// TestSpent: of two units the second is spent if there is a call within ttl.
+func TestSpent(t *testing.T) {
+	for _, tt := range []struct {
+		perTTL float64
+		n      int64
+		want   float64
+	}{{0, 100, 1}, {3, 1, 1}, {3, 2, 2 - math.Exp(-3)}, {3, 1000, 4}, {2000, 100, 100}, {0.5, 3, 3 - 2.5*math.Exp(-0.5)}} {
+		if got := spent(tt.perTTL, tt.n); math.Abs(got-tt.want) > 1e-9 {
+			t.Errorf("%v calls in ttl, n %d: %v are spent, not %v", tt.perTTL, tt.n, got, tt.want)
+		}
+	}
+}

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"fmt"
+	"hash/fnv"
+	"math"
+	"slices"
+	"strings"
+)
+
+const (
+	shards    = 1000
+	keys      = 1_000_000
+	decisions = 10_000_000 // a second
+
+	// oneShard is how many decisions a second one server makes; docs/scale.md says where that was measured, and how.
+	oneShard = 58_000
+)
+
+// spent is how many units of a batch of n at most are spent on average if calls come to a process at a rate of perTTL in
+// ttl: the first at once, and as many as come within ttl (a Poisson number).
+func spent(perTTL float64, n int64) float64 {
+	if perTTL < 1e-6 || n == 1 {
+		return 1
+	}
+	sum, chance, below := 1.0, math.Exp(-perTTL), 0.0 // chance: of exactly i calls; below: of i at most
+	if chance == 0 {
+		return float64(n) // hundreds of calls in ttl: 700 at least
+	}
+	for i := int64(0); i < n-1; i++ {
+		below += chance
+		if below > 1-1e-12 {
+			break
+		}
+		sum += 1 - below
+		chance *= perTTL / float64(i+1)
+	}
+	return sum
+}
+
+// shardsTable is how the messages of many keys fall on the shards: the key of rank r is asked for in proportion to 1/r, by all processes
+// alike, and no key is over its limit.
+func shardsTable() string {
+	total := 0.0
+	for rank := 1; rank <= keys; rank++ {
+		total += 1 / float64(rank)
+	}
+	var out strings.Builder
+	out.WriteString("| n | ttl | messages/s | a shard on average | the busiest shard | without its busiest key |\n|---:|---:|---:|---:|---:|---:|\n")
+	places := make([]int, keys+1)
+	for rank := range places {
+		places[rank] = shardOf(fmt.Sprintf("key:%d", rank))
+	}
+	for _, b := range []struct {
+		n   int64
+		ttl float64
+	}{{1, 0}, {10, 0.1}, {100, 0.1}, {10, 1}, {100, 1}, {1000, 1}} {
+		load, busiest := make([]float64, shards), make([]float64, shards)
+		sum := 0.0
+		for rank := 1; rank <= keys; rank++ {
+			rate := decisions / float64(rank) / total
+			messages := rate / spent(rate/hotProcesses*b.ttl, b.n)
+			sum += messages
+			load[places[rank]] += messages
+			busiest[places[rank]] = max(busiest[places[rank]], messages)
+		}
+		most := slices.Max(load)
+		batches := fmt.Sprintf("%d | %g s", b.n, b.ttl)
+		if b.n == 1 {
+			batches = "none | "
+		}
+		rest := most - busiest[slices.Index(load, most)]
+		fmt.Fprintf(&out, "| %s | %s | %s | %s | %s |\n", batches, count(sum), count(sum/shards), count(most), count(rest))
+	}
+	return out.String()
+}
+
+func shardOf(key string) int {
+	h := fnv.New64a()
+	h.Write([]byte(key))
+	return int(h.Sum64() % shards)
+}
+
+// serversTable is how many shards it takes at half of what one can do.
+func serversTable() string {
+	var out strings.Builder
+	each := []int64{1, 2, 10, 100}
+	out.WriteString("| decisions/s |")
+	for _, n := range each {
+		if n == 1 {
+			out.WriteString(" no batches |")
+		} else {
+			fmt.Fprintf(&out, " %d a message |", n)
+		}
+	}
+	out.WriteString("\n|---:|" + strings.Repeat("---:|", len(each)) + "\n")
+	for _, total := range []float64{1e6, 1e7, 1e8} {
+		fmt.Fprintf(&out, "| %s |", count(total))
+		for _, n := range each {
+			fmt.Fprintf(&out, " %.0f |", math.Ceil(total/float64(n)/(oneShard/2)))
+		}
+		out.WriteString("\n")
+	}
+	return out.String()
+}

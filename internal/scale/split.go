@@ -1,0 +1,136 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sort"
+	"strings"
+)
+
+// A split is a limit that is divided among several keys. Calls come at random, to each key by its part of the traffic.
+type split struct {
+	limits  []int64   // a second, of each key; each has a burst of 10 ms, 5 units at least
+	traffic []float64 // which part of the calls comes to each
+	offered int64     // calls a second
+}
+
+// run counts the calls of two seconds that were offered and admitted, after the first one.
+func (s split) run(made maker) (t tally) {
+	const second, begin, end = 1e6, 1e6, 3e6 // in µs
+	random := rand.New(rand.NewPCG(uint64(len(s.limits)), uint64(s.offered)))
+	keys := make([]limiter, len(s.limits))
+	upTo := make([]float64, len(s.limits)) // the parts, added up
+	sum := 0.0
+	for i, rate := range s.limits {
+		burst := max(5, rate/100)
+		keys[i] = made(rate, burst)
+		keys[i].take(0, burst)
+		sum += s.traffic[i]
+		upTo[i] = sum
+	}
+	for at := 0.0; at < end; at += random.ExpFloat64() * second / float64(s.offered) {
+		key := min(sort.SearchFloat64s(upTo, random.Float64()*sum), len(keys)-1)
+		taken, _ := keys[key].take(int64(at), 1)
+		if at >= begin {
+			t.offered++
+			t.admitted += taken
+		}
+	}
+	return t
+}
+
+const splitLimit = 200_000 // a second
+
+var splitLoads = []int64{50, 90, 100, 150} // of the limit, in percent
+
+// subKeysTable is what is admitted of a limit that is split evenly over k sub-keys: drawn anew for each call, or each
+// process staying with one, where of 10,000 processes the one of rank r makes calls in proportion to 1/r.
+func subKeysTable(made maker) string {
+	counts := []int{1, 2, 4, 10, 40, 100}
+	cells := make([][]string, len(counts))
+	inTurns(len(counts), func(i int) {
+		k := counts[i]
+		for _, uneven := range []bool{false, true} {
+			s := split{limits: make([]int64, k), traffic: make([]float64, k)}
+			for j := range s.limits {
+				s.limits[j], s.traffic[j] = splitLimit/int64(k), 1
+			}
+			if uneven {
+				s.traffic = make([]float64, k)
+				random := rand.New(rand.NewPCG(7, 7))
+				for rank := range hotProcesses {
+					s.traffic[random.IntN(k)] += 1 / float64(rank+1)
+				}
+			}
+			for _, load := range splitLoads {
+				s.offered = splitLimit * load / 100
+				t := s.run(made)
+				cells[i] = append(cells[i], lost(t, 2*splitLimit))
+			}
+		}
+	})
+	var out strings.Builder
+	out.WriteString("| k |")
+	for _, how := range []string{"drawn", "by process"} {
+		for _, load := range splitLoads {
+			fmt.Fprintf(&out, " %s, %d %% |", how, load)
+		}
+	}
+	out.WriteString("\n|---:|" + strings.Repeat("---:|", 2*len(splitLoads)) + "\n")
+	for i, k := range counts {
+		fmt.Fprintf(&out, "| %d | %s |\n", k, strings.Join(cells[i], " | "))
+	}
+	return out.String()
+}
+
+// lost is which part was denied of what the whole limit would have admitted.
+func lost(t tally, limit int64) string {
+	could := min(t.offered, limit)
+	return percent(max(0, could-t.admitted), could)
+}
+
+// regionsTable is what three regions with servers of their own admit together, as a part of the limit, by how the limit is
+// shared out and where the traffic comes.
+func regionsTable(made maker) string {
+	shares := []struct {
+		name  string
+		parts []int64 // of the limit, in percent
+	}{
+		{"the whole limit each", []int64{100, 100, 100}},
+		{"a third each", []int64{33, 33, 33}},
+		{"50, 30, 20 %", []int64{50, 30, 20}},
+		{"75, 45, 30 %: half as much again", []int64{75, 45, 30}},
+	}
+	traffics := []struct {
+		name  string
+		parts []float64
+	}{
+		{"50, 30, 20 %", []float64{50, 30, 20}},
+		{"a third each", []float64{1, 1, 1}},
+		{"the first is down: 0, 60, 40 %", []float64{0, 60, 40}},
+	}
+	loads := []int64{60, 90, 400}
+	var out strings.Builder
+	out.WriteString("| shares | traffic |")
+	for _, load := range loads {
+		fmt.Fprintf(&out, " asked for %d %% |", load)
+	}
+	out.WriteString("\n|---|---|" + strings.Repeat("---:|", len(loads)) + "\n")
+	lines := make([]string, len(shares)*len(traffics))
+	inTurns(len(lines), func(i int) {
+		share, traffic := shares[i/len(traffics)], traffics[i%len(traffics)]
+		line := fmt.Sprintf("| %s | %s |", share.name, traffic.name)
+		for _, load := range loads {
+			s := split{traffic: traffic.parts, offered: splitLimit * load / 100}
+			for _, part := range share.parts {
+				s.limits = append(s.limits, splitLimit*part/100)
+			}
+			line += fmt.Sprintf(" %.0f %% |", 100*float64(s.run(made).admitted)/(2*splitLimit))
+		}
+		lines[i] = line
+	})
+	for _, line := range lines {
+		out.WriteString(line + "\n")
+	}
+	return out.String()
+}
