@@ -1,12 +1,12 @@
 package httplimit
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/http"
 	"strings"
+
+	"github.com/ratelimit-functions/ratelimit/client/internal/keytext"
 )
 
 // ErrNoKey is the error of a [Func] for a request that lacks what it is to be counted under. The client then gets 400 Bad
@@ -20,9 +20,6 @@ type Key struct {
 	err error // what is wrong with the Key; New returns it
 }
 
-// longestPlain is the most bytes of a value that stand in a key as they are.
-const longestPlain = 128
-
 // Func counts a request under what f returns: Func("tenant", tenant) uses "tenant=acme". An empty text is [ErrNoKey].
 //
 // Whatever f returns is safe to use: of a value above 128 bytes a hash is used, and control characters and % | { } are
@@ -31,7 +28,7 @@ func Func(name string, f func(*http.Request) (string, error)) Key {
 	if name == "" || f == nil {
 		return Key{err: errors.New("Func without a name or a function; give both, as in Func(\"tenant\", tenantOf)")}
 	}
-	name = escape(name)
+	name = keytext.Escape(name)
 	return Key{of: func(r *http.Request) (string, error) {
 		value, err := f(r)
 		switch {
@@ -39,10 +36,8 @@ func Func(name string, f func(*http.Request) (string, error)) Key {
 			return "", err
 		case value == "":
 			return "", fmt.Errorf("%w: no %s", ErrNoKey, name)
-		case len(value) > longestPlain:
-			return name + "~" + digest(value), nil
 		}
-		return name + "=" + escape(value), nil
+		return keytext.Value(name, value), nil
 	}}
 }
 
@@ -74,13 +69,12 @@ func Cookie(name string) Key {
 }
 
 func secret(kind, name string, value func(*http.Request) string) Key {
-	prefix := kind + ":" + escape(name) + "~"
 	return Key{of: func(r *http.Request) (string, error) {
 		v := value(r)
 		if v == "" {
 			return "", fmt.Errorf("%w: no %s %s", ErrNoKey, kind, name)
 		}
-		return prefix + digest(v), nil
+		return keytext.Secret(kind, name, v), nil
 	}}
 }
 
@@ -157,26 +151,4 @@ func usable(what string, keys []Key) error {
 		}
 	}
 	return nil
-}
-
-func digest(value string) string {
-	sum := sha256.Sum256([]byte(value))
-	return hex.EncodeToString(sum[:16])
-}
-
-// escape writes what would separate parts of a key, or be a hash tag of a cluster, as in a URL; no two texts become equal.
-func escape(text string) string {
-	const special = "%|{}"
-	if !strings.ContainsFunc(text, func(c rune) bool { return c < ' ' || c == 0x7f || strings.ContainsRune(special, c) }) {
-		return text
-	}
-	var b strings.Builder
-	for i := range len(text) {
-		if c := text[i]; c < ' ' || c == 0x7f || strings.IndexByte(special, c) >= 0 {
-			fmt.Fprintf(&b, "%%%02X", c)
-		} else {
-			b.WriteByte(c)
-		}
-	}
-	return b.String()
 }

@@ -1,0 +1,293 @@
+package grpclimit_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	testpb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/client/grpclimit"
+	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/functions"
+)
+
+const key = "partner|passthrough:///shop"
+
+func newClient(t testing.TB, limiter *client.Client, limit client.Limit, opts ...grpclimit.ClientOption) []grpc.DialOption {
+	t.Helper()
+	fail := grpclimit.OnCallError(func(_ context.Context, _ string, err error) { t.Error(err) })
+	c := must[*grpclimit.Client](t)(grpclimit.NewClient(limiter, "partner", limit, append([]grpclimit.ClientOption{fail}, opts...)...))
+	return []grpc.DialOption{grpc.WithChainUnaryInterceptor(c.Unary), grpc.WithChainStreamInterceptor(c.Stream)}
+}
+
+// stay is an error that says to stay away for d.
+func stay(t testing.TB, code codes.Code, d time.Duration) func() error {
+	return func() error {
+		st := must[*status.Status](t)(status.New(code, "stay away").WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(d)}))
+		return st.Err()
+	}
+}
+
+// blocked is how long a key is blocked.
+func blocked(t testing.TB, limiter *client.Client, key string) time.Duration {
+	t.Helper()
+	return must[client.Result](t)(limiter.PeekN(context.Background(), key, "1/d", 0)).RetryAfter
+}
+
+// checkLimited checks that a call was not made.
+func checkLimited(t testing.TB, err error, after time.Duration, cause error) {
+	t.Helper()
+	var limited *grpclimit.LimitedError
+	if !errors.As(err, &limited) {
+		t.Fatalf("error %v, want a LimitedError", err)
+	}
+	if limited.Key != key || limited.RetryAfter != after || !errors.Is(limited.Err, cause) {
+		t.Errorf("%+v, want %q to be tried again in %v, with %v", limited, key, after, cause)
+	}
+	checkStatus(t, err, codes.ResourceExhausted, after)
+}
+
+func TestClientRefuses(t *testing.T) {
+	limiter, _ := newLimiter(t)
+	s := &service{}
+	c := start(t, s, nil, newClient(t, limiter, "2/h", grpclimit.WithLongestWait(0))...)
+	for range 2 {
+		checkStatus(t, call(t.Context(), c), codes.OK, -1)
+	}
+	checkLimited(t, call(t.Context(), c), 30*time.Minute, nil)
+	_, err := c.FullDuplexCall(t.Context())
+	checkLimited(t, err, 30*time.Minute, nil)
+}
+
+func TestClientDeadline(t *testing.T) {
+	limiter, _ := newLimiter(t)
+	c := start(t, &service{}, nil, newClient(t, limiter, "1/h", grpclimit.WithLongestWait(2*time.Hour))...)
+	checkStatus(t, call(t.Context(), c), codes.OK, -1)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
+	defer cancel()
+	checkLimited(t, call(ctx, c), time.Hour, context.DeadlineExceeded)
+}
+
+func TestClientNever(t *testing.T) {
+	limiter, _ := newLimiter(t)
+	c := start(t, &service{}, nil, newClient(t, limiter, "1/h", grpclimit.Change(func(_ context.Context, _ string, req *client.Request) error {
+		req.Costs = []int64{2}
+		return nil
+	}))...)
+	checkLimited(t, call(t.Context(), c), client.Never, nil)
+}
+
+func TestClientWaits(t *testing.T) {
+	for _, limit := range []client.Limit{"10/s burst=1", "leaky_bucket 10/s burst=2"} {
+		limiter := connect(t, embedded.Run(t, embedded.WithLibrary(functions.Source()))) // its clock runs
+		c := start(t, &service{}, nil, newClient(t, limiter, limit)...)
+		began := time.Now()
+		for range 2 {
+			checkStatus(t, call(t.Context(), c), codes.OK, -1)
+		}
+		if took := time.Since(began); took < 90*time.Millisecond {
+			t.Errorf("under %q two calls took %v", limit, took)
+		}
+	}
+}
+
+func TestClientGivesUp(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	limiter, _ := newLimiter(t, client.WithObserver(client.Observer{Call: func(_ context.Context, o client.Observation) {
+		if o.Outcome == client.OutcomeDenied {
+			cancel() // the call is about to wait
+		}
+	}}))
+	c := start(t, &service{}, nil, newClient(t, limiter, "1/h", grpclimit.WithLongestWait(2*time.Hour))...)
+	checkStatus(t, call(ctx, c), codes.OK, -1)
+	checkStatus(t, call(ctx, c), codes.Canceled, -1)
+}
+
+// What leaky_bucket admitted, but cannot wait for, is given back.
+func TestClientGivesBack(t *testing.T) {
+	limiter, _ := newLimiter(t)
+	const limit = "leaky_bucket 1/h burst=2"
+	c := start(t, &service{}, nil, newClient(t, limiter, limit)...)
+	checkStatus(t, call(t.Context(), c), codes.OK, -1)
+	checkLimited(t, call(t.Context(), c), time.Hour, nil)
+	if got := must[client.Result](t)(limiter.Peek(t.Context(), key, limit)); got.Remaining != 0 || got.RetryAfter != time.Hour {
+		t.Errorf("%+v, want the place of the call to be free", got)
+	}
+}
+
+func TestClientHeeds(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		code   codes.Code
+		delay  time.Duration
+		opts   []grpclimit.ClientOption
+		before time.Duration // that the key is blocked for
+		want   time.Duration
+	}{
+		{"exhausted", codes.ResourceExhausted, 20 * time.Second, nil, 0, 20 * time.Second},
+		{"unavailable", codes.Unavailable, 20 * time.Second, nil, 0, 20 * time.Second},
+		{"another code", codes.Internal, 20 * time.Second, nil, 0, 0},
+		{"at most ten minutes", codes.ResourceExhausted, 24 * time.Hour, nil, 0, 10 * time.Minute},
+		{"at most", codes.ResourceExhausted, 20 * time.Second, []grpclimit.ClientOption{grpclimit.WithLongestBlock(5 * time.Second)}, 0, 5 * time.Second},
+		{"nothing blocks", codes.ResourceExhausted, 20 * time.Second, []grpclimit.ClientOption{grpclimit.WithLongestBlock(0)}, 0, 0},
+		{"below 0", codes.ResourceExhausted, -time.Second, nil, 0, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			limiter, _ := newLimiter(t)
+			s := &service{fail: stay(t, tt.code, tt.delay)}
+			c := start(t, s, nil, newClient(t, limiter, "100/d", append(tt.opts, grpclimit.WithLongestWait(0))...)...)
+			checkStatus(t, call(t.Context(), c), tt.code, tt.delay)
+			if got := blocked(t, limiter, key); got != tt.want {
+				t.Errorf("after a call the key is blocked for %v, want %v", got, tt.want)
+			}
+			_ = must[int64](t)(limiter.Reset(t.Context(), key))
+			stream := must[testpb.TestService_FullDuplexCallClient](t)(c.FullDuplexCall(t.Context()))
+			checkStatus(t, exchange(stream), tt.code, tt.delay)
+			if got := blocked(t, limiter, key); got != tt.want {
+				t.Errorf("after a stream the key is blocked for %v, want %v", got, tt.want)
+			}
+		})
+	}
+}
+
+// A RetryInfo does not shorten a block.
+func TestClientBlocksForTheLongest(t *testing.T) {
+	limiter, _ := newLimiter(t)
+	s := &service{}
+	c := start(t, s, nil, newClient(t, limiter, "100/d")...)
+	s.fail = func() error {
+		if err := limiter.Block(context.Background(), time.Minute, key); err != nil {
+			t.Error(err)
+		}
+		return stay(t, codes.ResourceExhausted, time.Second)()
+	}
+	checkStatus(t, call(t.Context(), c), codes.ResourceExhausted, time.Second)
+	if got := blocked(t, limiter, key); got != time.Minute {
+		t.Errorf("the key is blocked for %v, want a minute", got)
+	}
+}
+
+// The refusal of an inner Client says nothing about the other side.
+func TestClientsNest(t *testing.T) {
+	limiter, _ := newLimiter(t)
+	outer := newClient(t, limiter, "100/d", grpclimit.CountBy(func(context.Context, string, string) (string, error) { return "outer", nil }))
+	inner := newClient(t, limiter, "1/h", grpclimit.WithLongestWait(0))
+	c := start(t, &service{}, nil, append(outer, inner...)...)
+	checkStatus(t, call(t.Context(), c), codes.OK, -1)
+	checkLimited(t, call(t.Context(), c), time.Hour, nil)
+	if got := blocked(t, limiter, "partner|outer"); got != 0 {
+		t.Errorf("the outer key is blocked for %v", got)
+	}
+	if got := used(t, limiter, "partner|outer"); got != 2 {
+		t.Errorf("%d were taken from the outer key, want 2", got)
+	}
+}
+
+func TestClientPerMessage(t *testing.T) {
+	limiter, _ := newLimiter(t)
+	s := &service{}
+	c := start(t, s, nil, newClient(t, limiter, "2/h", grpclimit.PerMessageSent(), grpclimit.WithLongestWait(0),
+		grpclimit.Change(func(_ context.Context, _ string, req *client.Request) error {
+			req.OnceKey, req.OnceTTL = "once", time.Minute
+			return nil
+		}))...)
+	stream := must[testpb.TestService_FullDuplexCallClient](t)(c.FullDuplexCall(t.Context()))
+	for range 2 {
+		if err := exchange(stream); err != nil {
+			t.Fatal(err)
+		}
+	}
+	checkLimited(t, stream.Send(&testpb.StreamingOutputCallRequest{}), 30*time.Minute, nil)
+	finish(t, stream)
+	if s.got != 2 {
+		t.Errorf("%d messages arrived, want 2", s.got)
+	}
+}
+
+func TestClientStreamCountsOnce(t *testing.T) {
+	limiter, _ := newLimiter(t)
+	c := start(t, &service{}, nil, newClient(t, limiter, "100/d")...)
+	stream := must[testpb.TestService_FullDuplexCallClient](t)(c.FullDuplexCall(t.Context()))
+	for range 3 {
+		if err := exchange(stream); err != nil {
+			t.Fatal(err)
+		}
+	}
+	finish(t, stream)
+	if got := used(t, limiter, key); got != 1 {
+		t.Errorf("%d were taken, want 1", got)
+	}
+}
+
+func TestClientWithoutDecision(t *testing.T) {
+	limiter, _ := newLimiter(t)
+	c := start(t, &service{}, nil, newClient(t, limiter, "nonsense")...)
+	if err := call(t.Context(), c); !errors.Is(err, client.ErrBadLimit) || status.Code(err) != codes.Unavailable {
+		t.Errorf("error %v, want UNAVAILABLE with the error of the client", err)
+	}
+}
+
+func TestClientCountBy(t *testing.T) {
+	limiter, _ := newLimiter(t)
+	for want, key := range map[string]func(context.Context, string, string) (string, error){
+		"":                             func(_ context.Context, target, method string) (string, error) { return target + method, nil },
+		"the key of the call is empty": func(context.Context, string, string) (string, error) { return "", nil },
+		"no account":                   func(context.Context, string, string) (string, error) { return "", errors.New("no account") },
+	} {
+		c := start(t, &service{}, nil, newClient(t, limiter, "100/d", grpclimit.CountBy(key))...)
+		err := call(t.Context(), c)
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), "ratelimit: grpclimit: "+want)) {
+			t.Errorf("error %v, want %q", err, want)
+		}
+	}
+	if got := used(t, limiter, key+"/grpc.testing.TestService/EmptyCall"); got != 1 {
+		t.Errorf("%d were taken, want 1", got)
+	}
+}
+
+func TestClientChange(t *testing.T) {
+	limiter, _ := newLimiter(t)
+	for want, change := range map[string]func(*client.Request) error{
+		"":            func(req *client.Request) error { req.Keys = nil; return nil },
+		"set UpTo":    func(req *client.Request) error { req.UpTo, req.Costs = true, []int64{2}; return nil },
+		"not on hand": func(*client.Request) error { return errors.New("not on hand") },
+	} {
+		c := start(t, &service{}, nil, newClient(t, limiter, "100/d", grpclimit.Change(func(_ context.Context, _ string, req *client.Request) error { return change(req) }))...)
+		err := call(t.Context(), c)
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("error %v, want %q", err, want)
+		}
+	}
+	if got := used(t, limiter, key); got != 0 {
+		t.Errorf("%d were taken, want none", got)
+	}
+}
+
+func TestNewClientRefuses(t *testing.T) {
+	limiter, _ := newLimiter(t)
+	if _, err := grpclimit.NewClient(nil, "partner", "1/m"); err == nil || !strings.Contains(err.Error(), "the client is nil") {
+		t.Errorf("error %v", err)
+	}
+	for want, opt := range map[string]grpclimit.ClientOption{
+		"an option is nil":       nil,
+		"CountBy(nil)":           grpclimit.CountBy(nil),
+		"Change(nil)":            grpclimit.Change(nil),
+		"WithLongestWait(-1ns)":  grpclimit.WithLongestWait(-1),
+		"WithLongestBlock(-1ns)": grpclimit.WithLongestBlock(-1),
+		"OnCallError(nil)":       grpclimit.OnCallError(nil),
+	} {
+		if _, err := grpclimit.NewClient(limiter, "partner", "1/m", opt); err == nil || !strings.HasPrefix(err.Error(), "ratelimit: grpclimit.NewClient: ") || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want one with %q", err, want)
+		}
+	}
+}

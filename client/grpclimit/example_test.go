@@ -1,0 +1,100 @@
+package grpclimit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/client/grpclimit"
+	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/functions"
+)
+
+// exampleLimiter is a client of a server that holds the library, and whose clock stands still.
+func exampleLimiter() (limiter *client.Client, stop func()) {
+	server, err := embedded.Start(embedded.WithLibrary(functions.Source()), embedded.WithTime(noon))
+	if err != nil {
+		panic(err)
+	}
+	limiter, err = client.Open("redis://"+server.Addr(), client.WithTimeout(time.Minute))
+	if err != nil {
+		panic(err)
+	}
+	return limiter, func() {
+		_ = limiter.Close()
+		_ = server.Close()
+	}
+}
+
+// exampleService serves the health service, as a stand-in for any, and connects to it.
+func exampleService(server *grpc.Server, opts ...grpc.DialOption) (c healthpb.HealthClient, stop func()) {
+	healthpb.RegisterHealthServer(server, health.NewServer())
+	listener := bufconn.Listen(64 << 10)
+	go func() { _ = server.Serve(listener) }()
+	conn, err := grpc.NewClient("passthrough:///shop", append(opts,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))...)
+	if err != nil {
+		panic(err)
+	}
+	return healthpb.NewHealthClient(conn), func() {
+		_ = conn.Close()
+		server.Stop()
+	}
+}
+
+func ExampleNewServer() {
+	limiter, stop := exampleLimiter()
+	defer stop()
+	limit, err := grpclimit.NewServer(limiter, "api", "2/m", grpclimit.Peer())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	c, stopService := exampleService(grpc.NewServer(grpc.UnaryInterceptor(limit.Unary), grpc.StreamInterceptor(limit.Stream)))
+	defer stopService()
+	for range 3 {
+		_, err := c.Check(context.Background(), &healthpb.HealthCheckRequest{})
+		fmt.Println(err)
+	}
+	// Output:
+	// <nil>
+	// <nil>
+	// rpc error: code = ResourceExhausted desc = api: over its limit; try again in 30s
+}
+
+func ExampleNewClient() {
+	limiter, stop := exampleLimiter()
+	defer stop()
+	// Without WithLongestWait a call waits for its turn, for up to a minute.
+	limit, err := grpclimit.NewClient(limiter, "partner", "2/m", grpclimit.WithLongestWait(0))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	c, stopService := exampleService(grpc.NewServer(), grpc.WithUnaryInterceptor(limit.Unary), grpc.WithStreamInterceptor(limit.Stream))
+	defer stopService()
+	for range 3 {
+		_, err := c.Check(context.Background(), &healthpb.HealthCheckRequest{})
+		var limited *grpclimit.LimitedError
+		if errors.As(err, &limited) {
+			fmt.Println("not made, try again in", limited.RetryAfter)
+			continue
+		}
+		fmt.Println(status.Code(err))
+	}
+	// Output:
+	// OK
+	// OK
+	// not made, try again in 30s
+}

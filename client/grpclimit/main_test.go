@@ -1,0 +1,148 @@
+package grpclimit_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	testpb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/functions"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// noon is when the clock of the servers stands.
+var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+
+func must[T any](t testing.TB) func(T, error) T {
+	return func(v T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+// newLimiter is a client of a server of its own, whose clock stands still.
+func newLimiter(t testing.TB, opts ...client.Option) (*client.Client, *embedded.Server) {
+	t.Helper()
+	server := embedded.Run(t, embedded.WithLibrary(functions.Source()), embedded.WithTime(noon))
+	return connect(t, server, opts...), server
+}
+
+func connect(t testing.TB, server *embedded.Server, opts ...client.Option) *client.Client {
+	t.Helper()
+	limiter := must[*client.Client](t)(client.Open("redis://"+server.Addr(), append(opts, client.WithTimeout(time.Minute))...))
+	t.Cleanup(func() { _ = limiter.Close() })
+	return limiter
+}
+
+// service is the other side. Its calls do nothing, unless fail gives an error for them.
+type service struct {
+	testpb.UnimplementedTestServiceServer
+	fail func() error
+	got  int // messages that the handler of a stream got
+}
+
+func (s *service) EmptyCall(context.Context, *testpb.Empty) (*testpb.Empty, error) {
+	if s.fail != nil {
+		return nil, s.fail()
+	}
+	return &testpb.Empty{}, nil
+}
+
+func (s *service) FullDuplexCall(stream testpb.TestService_FullDuplexCallServer) error {
+	for {
+		_, err := stream.Recv()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		case s.fail != nil:
+			return s.fail()
+		}
+		s.got++
+		if err := stream.Send(&testpb.StreamingOutputCallResponse{}); err != nil {
+			return err
+		}
+	}
+}
+
+// start serves s, and connects to it.
+func start(t testing.TB, s *service, server []grpc.ServerOption, dial ...grpc.DialOption) testpb.TestServiceClient {
+	t.Helper()
+	listener := bufconn.Listen(64 << 10)
+	grpcServer := grpc.NewServer(server...)
+	testpb.RegisterTestServiceServer(grpcServer, s)
+	ended := make(chan error, 1)
+	go func() { ended <- grpcServer.Serve(listener) }()
+	conn := must[*grpc.ClientConn](t)(grpc.NewClient("passthrough:///shop", append(dial,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))...))
+	t.Cleanup(func() {
+		_ = conn.Close()
+		grpcServer.Stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return testpb.NewTestServiceClient(conn)
+}
+
+func call(ctx context.Context, c testpb.TestServiceClient) error {
+	_, err := c.EmptyCall(ctx, &testpb.Empty{})
+	return err
+}
+
+// exchange sends a message on a stream, and waits for the reply.
+func exchange(stream testpb.TestService_FullDuplexCallClient) error {
+	if err := stream.Send(&testpb.StreamingOutputCallRequest{}); err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	_, err := stream.Recv()
+	return err
+}
+
+// finish ends a stream, so that nothing of it is left.
+func finish(t testing.TB, stream testpb.TestService_FullDuplexCallClient) {
+	t.Helper()
+	_ = stream.CloseSend()
+	if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
+		t.Errorf("the stream ends with %v", err)
+	}
+}
+
+// checkStatus checks code and RetryInfo of an error; after below 0: it has none.
+func checkStatus(t testing.TB, err error, code codes.Code, after time.Duration) {
+	t.Helper()
+	got := time.Duration(-1)
+	for _, detail := range status.Convert(err).Details() {
+		if info, ok := detail.(*errdetails.RetryInfo); ok {
+			got = info.RetryDelay.AsDuration()
+		}
+	}
+	if status.Code(err) != code || got != after {
+		t.Errorf("%v, to be tried again in %v; want %v in %v", err, got, code, after)
+	}
+}
+
+// used is how many of 100 are taken from a key.
+func used(t testing.TB, limiter *client.Client, key string) int64 {
+	t.Helper()
+	return 100 - must[client.Result](t)(limiter.PeekN(context.Background(), key, "100/d", 0)).Remaining
+}

@@ -1,0 +1,257 @@
+package grpclimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+)
+
+// Server keeps the calls that a gRPC server serves within a limit. Make one with [NewServer]. It is safe for concurrent use.
+type Server struct {
+	limiter    *client.Client
+	name       string
+	limit      client.Limit
+	key        Key
+	skips      []func(ctx context.Context, method string) bool
+	change     func(ctx context.Context, method string, req *client.Request) error
+	perMessage bool
+	refuse     time.Duration // 0: let through
+	onError    func(ctx context.Context, method string, err error)
+}
+
+// ServerOption sets how a Server behaves. An option that cannot be met makes [NewServer] fail.
+type ServerOption func(*Server) error
+
+// Skip leaves out calls for which skip returns true: they are not counted, and always let through. method is the full
+// one. Given several times, each leaves out its own.
+func Skip(skip func(ctx context.Context, method string) bool) ServerOption {
+	return func(s *Server) error {
+		if skip == nil {
+			return errors.New("Skip(nil); give a function, or leave it out")
+		}
+		s.skips = append(s.skips, skip)
+		return nil
+	}
+}
+
+// SkipMethods leaves out calls of exactly these full methods, as in SkipMethods("/grpc.health.v1.Health/Check").
+func SkipMethods(methods ...string) ServerOption {
+	return func(s *Server) error {
+		for _, method := range methods {
+			if method == "" || method[0] != '/' {
+				return fmt.Errorf("SkipMethods: %q is not a full method; write one such as /grpc.health.v1.Health/Check", method)
+			}
+		}
+		s.skips = append(s.skips, func(_ context.Context, method string) bool { return slices.Contains(methods, method) })
+		return nil
+	}
+}
+
+// WithRequest lets change complete what is asked of the limiter: another limit for who pays, a cost, a
+// [client.Request.UsageKey]. req has one key and one limit, that of [NewServer]. A change that leaves no key leaves the call out.
+// An error is as one of the limiter, unless it is [ErrNoKey].
+func WithRequest(change func(ctx context.Context, method string, req *client.Request) error) ServerOption {
+	return func(s *Server) error {
+		if change == nil {
+			return errors.New("WithRequest(nil); give a function, or leave it out")
+		}
+		s.change = change
+		return nil
+	}
+}
+
+// PerMessage counts also each message that a stream receives, but for the first, which the opening paid for. A message
+// over the limit is not handed to the handler: RecvMsg returns the error that ends the call. An OnceKey is for the opening alone.
+func PerMessage() ServerOption {
+	return func(s *Server) error {
+		s.perMessage = true
+		return nil
+	}
+}
+
+// RefuseOnError ends a call with UNAVAILABLE and a RetryInfo where there is no decision; without it the call is let through.
+// retryAfter is above 0.
+func RefuseOnError(retryAfter time.Duration) ServerOption {
+	return func(s *Server) error {
+		if retryAfter <= 0 {
+			return fmt.Errorf("RefuseOnError(%v); give a time above 0, such as a second", retryAfter)
+		}
+		s.refuse = retryAfter
+		return nil
+	}
+}
+
+// OnError has f called for each call without a decision, in place of the log. What becomes of the call is [RefuseOnError]'s.
+// Calls that the caller gave up are left out.
+func OnError(f func(ctx context.Context, method string, err error)) ServerOption {
+	return func(s *Server) error {
+		if f == nil {
+			return errors.New("OnError(nil); give a function, or leave it out for the log")
+		}
+		s.onError = f
+		return nil
+	}
+}
+
+// NewServer returns a Server that takes 1 from limit for each call, under key, and refuses the call if that is not there.
+//
+// name is what the key on the server begins with, and what an error calls the limit. Use another for each Server, or the
+// same where several share one limit. limit is a text, such as "100/m", or a policy, such as "@api". It is not checked before
+// the first call: a wrong one shows as an error of the limiter.
+func NewServer(limiter *client.Client, name string, limit client.Limit, key Key, opts ...ServerOption) (*Server, error) {
+	s := &Server{limiter: limiter, name: name, limit: limit, key: key, onError: logSparingly()}
+	err := given(limiter, name, limit)
+	if err == nil {
+		err = usable("NewServer", []Key{key})
+	}
+	for _, opt := range opts {
+		if err != nil {
+			break
+		}
+		if opt == nil {
+			err = errors.New("an option is nil; leave it out")
+			break
+		}
+		err = opt(s)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ratelimit: grpclimit.NewServer: %w", err)
+	}
+	return s, nil
+}
+
+// given is what is wrong with what a limit needs, or nil.
+func given(limiter *client.Client, name string, limit client.Limit) error {
+	switch {
+	case limiter == nil:
+		return errors.New("the client is nil; make one with client.Open")
+	case name == "":
+		return errors.New("the name is empty; give what is limited, such as api")
+	case limit == "":
+		return errors.New("the limit is empty; give one such as 100/m")
+	}
+	return nil
+}
+
+// Unary is a [grpc.UnaryServerInterceptor].
+func (s *Server) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	if _, err := s.admit(ctx, info.FullMethod); err != nil {
+		return nil, err
+	}
+	return handler(ctx, req)
+}
+
+// Stream is a [grpc.StreamServerInterceptor].
+func (s *Server) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	ask, err := s.admit(stream.Context(), info.FullMethod)
+	if err != nil {
+		return err
+	}
+	if s.perMessage && len(ask.Keys) > 0 {
+		ask.OnceKey, ask.OnceTTL = "", 0
+		stream = &serverStream{ServerStream: stream, server: s, ask: ask, method: info.FullMethod}
+	}
+	return handler(srv, stream)
+}
+
+// serverStream counts the messages that it receives.
+type serverStream struct {
+	grpc.ServerStream
+	server *Server
+	ask    client.Request
+	method string
+	n      int // received; gRPC has one goroutine at a time receive
+}
+
+func (s *serverStream) RecvMsg(m any) error {
+	if err := s.ServerStream.RecvMsg(m); err != nil {
+		return err
+	}
+	if s.n++; s.n == 1 {
+		return nil
+	}
+	return s.server.take(s.Context(), s.method, s.ask)
+}
+
+// admit returns nil if a call may go ahead, and what was asked; without keys if it was not asked.
+func (s *Server) admit(ctx context.Context, method string) (client.Request, error) {
+	for _, skip := range s.skips {
+		if skip(ctx, method) {
+			return client.Request{}, nil
+		}
+	}
+	key, err := s.key.of(ctx, method)
+	ask := client.Request{Keys: []string{s.name + "|" + key}, Limits: []client.Limit{s.limit}}
+	if err == nil && s.change != nil {
+		err = s.change(ctx, method, &ask)
+	}
+	switch {
+	case errors.Is(err, ErrNoKey):
+		return client.Request{}, status.Error(codes.InvalidArgument, err.Error())
+	case err != nil:
+		return client.Request{}, s.undecided(ctx, method, err, s.refuse)
+	case len(ask.Keys) == 0:
+		return ask, nil
+	}
+	return ask, s.take(ctx, method, ask)
+}
+
+// take is the error to end a call with, or nil.
+func (s *Server) take(ctx context.Context, method string, ask client.Request) error {
+	result, err := s.limiter.Take(ctx, ask)
+	switch {
+	case err != nil:
+		return s.undecided(ctx, method, err, s.refuse)
+	case result.Source == client.SourcePolicy:
+		return s.undecided(ctx, method, result.Err, result.RetryAfter)
+	case result.Allowed:
+		return nil
+	case result.RetryAfter == client.Never:
+		return status.Errorf(codes.ResourceExhausted, "%s: the call asks for more than its limit ever allows", s.name)
+	}
+	text := fmt.Sprintf("%s: over its limit; try again in %v", s.name, result.RetryAfter)
+	return retryStatus(codes.ResourceExhausted, text, result.RetryAfter).Err()
+}
+
+// undecided is the end of a call without a decision: nil, or an error for a time above 0.
+func (s *Server) undecided(ctx context.Context, method string, err error, refuse time.Duration) error {
+	if ctx.Err() == nil {
+		s.onError(ctx, method, err)
+	}
+	if refuse == 0 {
+		return nil
+	}
+	return retryStatus(codes.Unavailable, s.name+": whether the call is within its limit could not be found out", refuse).Err()
+}
+
+// retryStatus is a status with a RetryInfo.
+func retryStatus(code codes.Code, text string, after time.Duration) *status.Status {
+	st := status.New(code, text)
+	if with, err := st.WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(after)}); err == nil {
+		return with
+	}
+	return st
+}
+
+// logSparingly logs an error, and none in the second that follows.
+func logSparingly() func(context.Context, string, error) {
+	var next atomic.Int64 // Unix time in ns
+	return func(ctx context.Context, method string, err error) {
+		now := time.Now().UnixNano()
+		if due := next.Load(); now >= due && next.CompareAndSwap(due, now+int64(time.Second)) {
+			slog.ErrorContext(ctx, "no decision on a call", "method", method, "error", err)
+		}
+	}
+}
