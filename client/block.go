@@ -13,6 +13,7 @@ import (
 //
 // d is from 1 ms to 36500 days, a part of a ms rounded up ([ErrBadArgs]). In a cluster the keys share a hash tag.
 func (c *Client) Block(ctx context.Context, d time.Duration, keys ...string) error {
+	defer c.forget(keys)
 	keys = c.keys(keys)
 	if d <= 0 {
 		return refused("block", keys, fmt.Errorf("BADARGS a block of %v; give a time above 0, or lift blocks with Unblock", d))
@@ -24,5 +25,6 @@ func (c *Client) Block(ctx context.Context, d time.Duration, keys ...string) err
 // Unblock lifts the blocks of keys, and returns how many of them were blocked. A key that is not blocked is 0, not an
 // error. In a cluster the keys share a hash tag.
 func (c *Client) Unblock(ctx context.Context, keys ...string) (int64, error) {
+	defer c.forget(keys)
 	return c.count(ctx, "unblock", c.keys(keys), nil, 0)
 }

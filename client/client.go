@@ -22,7 +22,9 @@ type Client struct {
 	punctual bool // rdb ends every call at the deadline of its context
 	breakers *breakers
 	local    *local
-	healer   *healer // nil: none was given
+	batches  *batches // nil: every call asks a server
+	memory   *memory  // nil: no denial is remembered
+	healer   *healer  // nil: none was given
 	life     *life
 	queues   queues // of who waits
 
@@ -148,6 +150,7 @@ func (c *Client) RefundN(ctx context.Context, key string, limit Limit, n int64) 
 // Nothing is counted under req.UsageKey. A req.OnceKey is an error ([ErrBadArgs]): the kept reply would go on to tell
 // that the call was charged. Take the key out, and do not take with it again.
 func (c *Client) Refund(ctx context.Context, req Request) (Result, error) {
+	defer c.memory.forget(req.Keys)
 	return c.decide(ctx, "refund", req)
 }
 
@@ -155,6 +158,7 @@ func (c *Client) Refund(ctx context.Context, req Request) (Result, error) {
 // full again, blocks, leases, and what was kept under an OnceKey or a UsageKey. A key that never limited anything is 0,
 // not an error. In a cluster all keys of one call need the same hash tag.
 func (c *Client) Reset(ctx context.Context, keys ...string) (int64, error) {
+	defer c.forget(keys)
 	return c.count(ctx, "reset", c.keys(keys), nil, 0)
 }
 

@@ -70,6 +70,13 @@
 // An [Observer] hears how each call ended ([WithObserver]): [LogTo] writes to log/slog, and package otellimit, a module of its
 // own below this one, has metrics and spans of OpenTelemetry.
 //
+// # Hot keys
+//
+// With [WithBatches] a client takes several units at once of a key that is asked for often, and spends them within a short time
+// without a request for each: in any span L no more is admitted than the limit allows in L and that time, however many processes
+// take part. With [WithDenialMemory] a key that was denied is denied for a second at most, and never longer than its
+// RetryAfter, without asking again. Result.Source tells what decided. Both are for calls with one key, and off unless they are given.
+//
 // # The library on the servers
 //
 // It is put there by the command `ratelimit deploy` or by package loader, not by this package. [Client.Check], at the start of a

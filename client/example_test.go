@@ -105,6 +105,55 @@ func ExampleWithFallback() {
 	// ratelimit: take "user:42": no connection, nothing was counted (dial tcp 127.0.0.1:1: connect: connection refused)
 }
 
+// A key that everybody shares: of a thousand calls few need a request, and none is let through that was not counted before.
+func ExampleWithBatches() {
+	addr, stop := server()
+	defer stop()
+	limiter, err := client.Open("redis://"+addr, client.WithBatches(100, 10*time.Second))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = limiter.Close() }() // gives back what is left
+	decided := map[client.Source]int{}
+	for range 1000 {
+		res, err := limiter.Allow(context.Background(), "search", "10000/m")
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		decided[res.Source]++
+	}
+	fmt.Println(decided[client.SourceServer], "by the server,", decided[client.SourceBatch], "from batches")
+	// Output:
+	// 16 by the server, 984 from batches
+}
+
+// A key that is denied, and asked for again and again, costs the server one request.
+func ExampleWithDenialMemory() {
+	addr, stop := server()
+	defer stop()
+	limiter, err := client.Open("redis://"+addr, client.WithDenialMemory(time.Second))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = limiter.Close() }()
+	for range 4 {
+		res, err := limiter.Allow(context.Background(), "user:42", "2/h")
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Println(res.Allowed, "by", res.Source)
+	}
+	// Output:
+	// true by server
+	// true by server
+	// false by server
+	// false by memory
+}
+
 // A program looks at its start whether it can do its work.
 func ExampleClient_Check() {
 	limiter, stop := newLimiter()

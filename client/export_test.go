@@ -23,8 +23,39 @@ func OpenWithDialer(t *testing.T, url string, dial func(ctx context.Context, net
 	return c
 }
 
-// SetClock gives the local limiters of c a clock of their own.
-func SetClock(c *Client, now func() time.Time) { c.local.now = now }
+// SetClock gives what c decides by itself a clock of its own.
+func SetClock(c *Client, now func() time.Time) {
+	c.local.now = now
+	if c.batches != nil {
+		c.batches.now = now
+	}
+	if c.memory != nil {
+		c.memory.now = now
+	}
+}
+
+// WaitingForBatch is how many calls wait for the request of another for key.
+func WaitingForBatch(c *Client, key string) int64 {
+	c.batches.mu.Lock()
+	defer c.batches.mu.Unlock()
+	if held, ok := c.batches.keys.Peek(key); ok {
+		return held.waiting
+	}
+	return 0
+}
+
+// Batched and Remembered are how many keys c keeps a batch and a denial of.
+func Batched(c *Client) int {
+	c.batches.mu.Lock()
+	defer c.batches.mu.Unlock()
+	return c.batches.keys.Len()
+}
+
+func Remembered(c *Client) int {
+	c.memory.mu.Lock()
+	defer c.memory.mu.Unlock()
+	return c.memory.keys.Len()
+}
 
 // Knows tells whether c has learned what a limit says.
 func Knows(c *Client, limit Limit) bool {
@@ -44,6 +75,8 @@ func Kept(c *Client) (buckets, limits int) {
 const (
 	MostLocal    = mostLocal
 	MostReadings = mostReadings
+	MostBatches  = mostBatches
+	MostDenials  = mostDenials
 	RereadAfter  = rereadAfter
 )
 

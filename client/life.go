@@ -70,11 +70,13 @@ func (l *life) close(d time.Duration) int {
 }
 
 // Close ends the Client: calls that come later fail, and nothing of it runs any more. It closes the connections of a
-// Client that [Open] made; those of one from [New] are the caller's. It may be called again, and then does nothing.
+// Client that [Open] made; those of one from [New] are the caller's. It may be called again, and then does nothing. What is
+// left of batches ([WithBatches]) it gives back before, for as long as one call may take.
 //
 // An rdb that does not honour deadlines (see [New]) may still wait for a server that hangs: then Close waits as long as a
 // call may take, and returns an error that says so. Closing rdb ends it.
 func (c *Client) Close() error {
+	c.giveBack()
 	var err error
 	if c.opened && !c.life.closed.Load() {
 		err = c.rdb.Close()

@@ -68,15 +68,21 @@ type Source int
 
 const (
 	SourceServer Source = iota // a server, now
+	SourceBatch                // this process, with units that a server had counted: [WithBatches]
+	SourceMemory               // this process, as a server has just denied it: [WithDenialMemory]
 	SourceLocal                // no server could: this process, by [LocalLimiter]
 	SourcePolicy               // no server could: the client's [Fallback], FailOpen or FailClosed
 )
 
-// String is the source in a word, as for a log: "server", "local" or "policy".
+// String is the source in a word, as for a log: "server", "batch", "memory", "local" or "policy".
 func (s Source) String() string {
 	switch s {
 	case SourceServer:
 		return "server"
+	case SourceBatch:
+		return "batch"
+	case SourceMemory:
+		return "memory"
 	case SourceLocal:
 		return "local"
 	case SourcePolicy:

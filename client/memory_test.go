@@ -1,0 +1,255 @@
+package client_test
+
+import (
+	"context"
+	"runtime"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+)
+
+// denied is a client that remembers for up to a second that the key "k" is denied under 4/s, cost 2: in 500 ms there are two.
+func (s *stand) denied(t *testing.T) *client.Client {
+	t.Helper()
+	c := s.client(t, client.WithDenialMemory(time.Second))
+	allow(t, c, "4/s", 4)
+	if res := allow(t, c, "4/s", 2); res.Allowed || res.RetryAfter != 500*time.Millisecond || res.Source != client.SourceServer {
+		t.Fatal(res)
+	}
+	s.sent()
+	return c
+}
+
+// A denial is remembered until its RetryAfter is over.
+func TestDenialIsRemembered(t *testing.T) {
+	s := newStand(t)
+	c := s.denied(t)
+	s.pass(199*time.Millisecond + time.Microsecond)
+	got := allow(t, c, "4/s", 2)
+	want := client.Result{Limit: 4, RetryAfter: 301 * time.Millisecond, ResetAfter: 801 * time.Millisecond, Index: 1, Source: client.SourceMemory}
+	if got != want {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+	if res := allow(t, c, "4/s", 3); res.Source != client.SourceMemory || res.Allowed {
+		t.Errorf("a higher cost: %+v", res)
+	}
+	if n := len(s.sent()); n != 0 {
+		t.Errorf("%d requests", n)
+	}
+	s.pass(300*time.Millisecond + 998*time.Microsecond)
+	if res := allow(t, c, "4/s", 2); res.Source != client.SourceMemory {
+		t.Errorf("just before the wait is over: %+v", res)
+	}
+	s.pass(time.Microsecond)
+	if res := allow(t, c, "4/s", 2); res.Source != client.SourceServer || !res.Allowed {
+		t.Errorf("when the wait is over: %+v", res)
+	}
+}
+
+// What the denial says nothing about is asked for: a lower cost, another limit, another key, and what leaves a trace on the server.
+func TestDenialOfAnotherCall(t *testing.T) {
+	for name, req := range map[string]client.Request{
+		"lower cost":   {Keys: []string{"k"}, Limits: []client.Limit{"4/s"}, Costs: []int64{1}},
+		"cost 0":       {Keys: []string{"k"}, Limits: []client.Limit{"4/s"}, Costs: []int64{0}},
+		"one":          {Keys: []string{"k"}, Limits: []client.Limit{"4/s"}},
+		"limit":        {Keys: []string{"k"}, Limits: []client.Limit{"5/s"}, Costs: []int64{2}},
+		"key":          {Keys: []string{"l"}, Limits: []client.Limit{"4/s"}, Costs: []int64{2}},
+		"up to":        {Keys: []string{"k"}, Limits: []client.Limit{"4/s"}, Costs: []int64{2}, UpTo: true},
+		"usage":        {Keys: []string{"k"}, Limits: []client.Limit{"4/s"}, Costs: []int64{2}, UsageKey: "u"},
+		"once":         {Keys: []string{"k"}, Limits: []client.Limit{"4/s"}, Costs: []int64{2}, OnceKey: "o", OnceTTL: time.Second},
+		"several keys": {Keys: []string{"k", "l"}, Limits: []client.Limit{"4/s", "4/s"}, Costs: []int64{2}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStand(t)
+			c := s.denied(t)
+			if res := must[client.Result](t)(c.Take(t.Context(), req)); res.Source != client.SourceServer {
+				t.Errorf("%+v", res)
+			}
+			if n := len(s.sent()); n != 1 {
+				t.Errorf("%d requests", n)
+			}
+		})
+	}
+}
+
+// Not even one unit fitted: that denies UpTo and every cost.
+func TestDenialOfUpTo(t *testing.T) {
+	s := newStand(t)
+	c := s.client(t, client.WithDenialMemory(time.Second))
+	allow(t, c, "4/s", 4)
+	for i, want := range []client.Source{client.SourceServer, client.SourceMemory} {
+		if res := must[client.Result](t)(c.AllowAtMost(t.Context(), "k", "4/s", 3)); res.Allowed || res.Source != want {
+			t.Errorf("%d: %+v", i, res)
+		}
+	}
+	if res := must[client.Result](t)(c.AllowAtMost(t.Context(), "k", "4/s", 0)); res.Source != client.SourceServer {
+		t.Errorf("of none: %+v", res)
+	}
+	if res := allow(t, c, "4/s", 1); res.Allowed || res.Source != client.SourceMemory {
+		t.Errorf("one: %+v", res)
+	}
+}
+
+// What another process does to the key shows after the longest time that was given, from before the call was sent.
+func TestDenialEndsWithTheLongestTime(t *testing.T) {
+	for limit, cost := range map[client.Limit]int64{"4/h": 4, "3/h": 4} { // the second is never allowed
+		s := newStand(t)
+		c := s.client(t, client.WithDenialMemory(200*time.Millisecond))
+		other := s.client(t)
+		allow(t, other, limit, 1)
+		s.hook = func(redis.Cmder) { s.pass(50 * time.Millisecond) }
+		first := allow(t, c, limit, cost)
+		s.hook = nil
+		if first.Allowed {
+			t.Fatal(first)
+		}
+		must[int64](t)(other.Reset(t.Context(), "k"))
+		s.pass(150*time.Millisecond - 1)
+		res := allow(t, c, limit, cost)
+		if res.Source != client.SourceMemory {
+			t.Errorf("%s: just before: %+v", limit, res)
+		}
+		if (res.RetryAfter == client.Never) != (first.RetryAfter == client.Never) {
+			t.Errorf("%s: to be retried after %v, at first %v", limit, res.RetryAfter, first.RetryAfter)
+		}
+		s.pass(1)
+		if res := allow(t, c, limit, cost); res.Source != client.SourceServer {
+			t.Errorf("%s: %+v", limit, res)
+		}
+	}
+}
+
+// acts are what a client does to a key that ends what it remembers of it.
+var acts = map[string]func(context.Context, *client.Client) error{
+	"reset":   func(ctx context.Context, c *client.Client) error { _, err := c.Reset(ctx, "k"); return err },
+	"refund":  func(ctx context.Context, c *client.Client) error { _, err := c.RefundN(ctx, "k", "4/s", 4); return err },
+	"unblock": func(ctx context.Context, c *client.Client) error { _, err := c.Unblock(ctx, "k"); return err },
+	"block":   func(ctx context.Context, c *client.Client) error { return c.Block(ctx, time.Minute, "k") },
+}
+
+func TestDenialIsForgotten(t *testing.T) {
+	for name, act := range acts {
+		t.Run(name, func(t *testing.T) {
+			s := newStand(t)
+			c := s.denied(t)
+			if err := act(t.Context(), c); err != nil {
+				t.Fatal(err)
+			}
+			if res := allow(t, c, "4/s", 2); res.Source != client.SourceServer {
+				t.Errorf("%+v", res)
+			}
+		})
+		t.Run(name+" while the call is under way", func(t *testing.T) {
+			s := newStand(t)
+			c := s.client(t, client.WithDenialMemory(time.Second))
+			allow(t, c, "4/s", 4)
+			var lose bool // decided before, and heard of after
+			s.lose = func(cmd redis.Cmder) bool {
+				if cmd.Args()[1] == "ratelimit_take" && !lose {
+					lose = true
+					if err := act(t.Context(), c); err != nil {
+						t.Error(err)
+					}
+				}
+				return false
+			}
+			if res := allow(t, c, "4/s", 2); res.Allowed {
+				t.Fatal(res)
+			}
+			if res := allow(t, c, "4/s", 2); res.Source != client.SourceServer {
+				t.Errorf("%+v", res)
+			}
+		})
+	}
+}
+
+// A reply that took longer than the wait it speaks of is not remembered.
+func TestDenialThatComesTooLate(t *testing.T) {
+	s := newStand(t)
+	c := s.client(t, client.WithDenialMemory(time.Second))
+	allow(t, c, "4/s", 4)
+	s.lose = func(redis.Cmder) bool { s.pass(500 * time.Millisecond); return false }
+	allow(t, c, "4/s", 2)
+	if n := client.Remembered(c); n != 0 {
+		t.Errorf("%d are remembered", n)
+	}
+}
+
+// What a shadow policy would have said is not remembered, nor what it has a part in.
+func TestDenialWithShadowIsNotRemembered(t *testing.T) {
+	for reply, want := range map[string]client.Source{"six": client.SourceMemory, "nine": client.SourceServer} {
+		integers := integers(0, 4, 0, 500, 1000, 1)
+		if reply == "nine" {
+			integers = append(integers, int64(0), int64(500), int64(1))
+		}
+		at := time.UnixMilli(0)
+		c := newClient(t, &fake{reply: integers}, client.WithDenialMemory(time.Second))
+		client.SetClock(c, func() time.Time { return at })
+		allow(t, c, "@p", 1)
+		if res := allow(t, c, "@p", 1); res.Source != want {
+			t.Errorf("%s: %+v", reply, res)
+		}
+	}
+}
+
+// A batch that still has units goes before what is remembered; an empty one does not ask again.
+func TestDenialMemoryWithBatches(t *testing.T) {
+	s := newStand(t)
+	c := s.warm(t, client.WithDenialMemory(time.Second))
+	allow(t, s.client(t), wide, 100000-31)
+	s.sent()
+	if res := allow(t, c, wide, 16); res.Allowed { // more than the batch has
+		t.Fatal(res)
+	}
+	for range 15 {
+		if res := allow(t, c, wide, 1); !res.Allowed || res.Source != client.SourceBatch {
+			t.Fatal(res)
+		}
+	}
+	for _, want := range []client.Source{client.SourceServer, client.SourceMemory} {
+		if res := allow(t, c, wide, 1); res.Allowed || res.Source != want {
+			t.Errorf("%+v, want it from the %v", res, want)
+		}
+	}
+}
+
+// An attack under 100,000 keys in a second leaves a bounded table.
+func TestDenialMemoryIsBounded(t *testing.T) {
+	at := time.UnixMilli(0)
+	f := &fake{reply: integers(0, 10, 0, 60000, 60000, 1)}
+	c := newClient(t, f, client.WithDenialMemory(time.Second))
+	client.SetClock(c, func() time.Time { return at })
+	before := heap()
+	for i := range 300_000 {
+		at = at.Add(10 * time.Microsecond)
+		must[client.Result](t)(c.Allow(t.Context(), "address:"+strconv.Itoa(i), "10/s"))
+		f.lines = nil
+	}
+	if n := client.Remembered(c); n != client.MostDenials {
+		t.Errorf("%d denials are remembered, want %d", n, client.MostDenials)
+	}
+	if grown := heap() - before; grown > 100<<20 {
+		t.Errorf("the memory of %d denials is %d MB", client.MostDenials, grown>>20)
+	} else {
+		t.Logf("%d denials in %d MB", client.MostDenials, grown>>20)
+	}
+	at = at.Add(2 * time.Second)
+	for i := range 40_000 {
+		must[client.Result](t)(c.Allow(t.Context(), "another:"+strconv.Itoa(i), "10/s"))
+	}
+	if n := client.Remembered(c); n > 40_000 {
+		t.Errorf("%d denials are still remembered, most of which are over", n)
+	}
+	runtime.KeepAlive(c)
+}
+
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
