@@ -1,0 +1,190 @@
+// Package otellimit tells OpenTelemetry of the calls of package client: metrics and spans.
+//
+//	observer, err := otellimit.New()
+//	...
+//	limiter, err := client.Open(url, client.WithObserver(observer))
+//
+// The metrics are
+//
+//	db.client.operation.duration    a histogram in seconds of the calls for which a server was asked, as one each with all
+//	                                repetitions: db.system.name, db.operation.name (FCALL or FCALL_RO),
+//	                                db.stored_procedure.name, and error.type and db.response.status_code of those that failed
+//	ratelimit.client.decisions      counts decisions, whoever made them, and calls without one: ratelimit.operation (take, peek,
+//	                                refund, acquire or renew), ratelimit.outcome (allowed, denied or error), ratelimit.source (server,
+//	                                local, policy and so on; not of errors), and error.type where no server decided
+//	ratelimit.client.breaker.open   how many circuit breakers of clients in this process keep calls from a node: server.address
+//
+// The first, and what begins with db, error and server, are stable names of the semantic conventions, version 1.41; the rest
+// is what those do not have. Keys are never an attribute, and no text of an error is.
+//
+// A span is of kind client, has the attributes of the histogram and ratelimit.outcome, and a name such as "FCALL
+// ratelimit_take". It is made when the call has ended, so spans of the Redis client, if it makes any, are beside it.
+package otellimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+
+	"github.com/sony/gobreaker/v2"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/metric"
+	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+)
+
+const scope = "github.com/ratelimit-functions/ratelimit/client/otellimit"
+
+// Option says where metrics and spans go.
+type Option func(*observer) error
+
+// WithMeterProvider has metrics go to provider in place of the global one. To leave metrics out, give that of go.opentelemetry.io/otel/metric/noop.
+func WithMeterProvider(provider metric.MeterProvider) Option {
+	return func(o *observer) error {
+		if provider == nil {
+			return errors.New("WithMeterProvider(nil); give a provider, or leave it out for the global one")
+		}
+		o.meters = provider
+		return nil
+	}
+}
+
+// WithTracerProvider has spans go to provider in place of the global one. To leave spans out, give that of go.opentelemetry.io/otel/trace/noop.
+func WithTracerProvider(provider trace.TracerProvider) Option {
+	return func(o *observer) error {
+		if provider == nil {
+			return errors.New("WithTracerProvider(nil); give a provider, or leave it out for the global one")
+		}
+		o.tracers = provider
+		return nil
+	}
+}
+
+type observer struct {
+	meters  metric.MeterProvider
+	tracers trace.TracerProvider
+
+	tracer    trace.Tracer
+	duration  metric.Float64Histogram
+	decisions metric.Int64Counter
+	open      metric.Int64UpDownCounter
+}
+
+// New makes an observer for client.WithObserver. One serves any number of clients.
+func New(opts ...Option) (client.Observer, error) {
+	o := &observer{meters: otel.GetMeterProvider(), tracers: otel.GetTracerProvider()}
+	for _, opt := range opts {
+		err := errors.New("an option is nil; leave it out")
+		if opt != nil {
+			err = opt(o)
+		}
+		if err != nil {
+			return client.Observer{}, wrong(err)
+		}
+	}
+	o.tracer = o.tracers.Tracer(scope)
+	meter := o.meters.Meter(scope)
+	var err1, err2, err3 error
+	o.duration, err1 = meter.Float64Histogram("db.client.operation.duration", metric.WithUnit("s"),
+		metric.WithDescription("Duration of database client operations."),
+		metric.WithExplicitBucketBoundaries(0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10)) // those of the conventions
+	o.decisions, err2 = meter.Int64Counter("ratelimit.client.decisions", metric.WithUnit("{decision}"),
+		metric.WithDescription("Decisions of rate limits, and calls without one."))
+	o.open, err3 = meter.Int64UpDownCounter("ratelimit.client.breaker.open", metric.WithUnit("{breaker}"),
+		metric.WithDescription("Circuit breakers that keep calls from a node."))
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return client.Observer{}, wrong(err)
+	}
+	return client.Observer{Call: o.call, Breaker: o.breaker}, nil
+}
+
+func wrong(err error) error { return fmt.Errorf("ratelimit: otellimit.New: %w", err) }
+
+func (o *observer) call(ctx context.Context, call client.Observation) {
+	outcome := attribute.String("ratelimit.outcome", string(call.Outcome))
+	if call.Outcome != client.OutcomeDone && isDecision(call.Operation) {
+		attrs := []attribute.KeyValue{attribute.String("ratelimit.operation", call.Operation), outcome}
+		if call.Outcome != client.OutcomeError {
+			attrs = append(attrs, attribute.String("ratelimit.source", call.Source.String()))
+		}
+		if call.Err != nil {
+			attrs = append(attrs, semconv.ErrorTypeKey.String(call.ErrorType()))
+		}
+		o.decisions.Add(ctx, 1, metric.WithAttributes(attrs...))
+	}
+	if !asked(call) {
+		return
+	}
+	attrs := operation(call)
+	o.duration.Record(ctx, call.Duration.Seconds(), metric.WithAttributes(attrs...))
+	name := attrs[1].Value.AsString() + " " + attrs[2].Value.AsString()
+	_, span := o.tracer.Start(ctx, name, trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(call.Began),
+		trace.WithAttributes(attrs...), trace.WithAttributes(outcome))
+	if call.Err != nil {
+		span.SetStatus(codes.Error, call.ErrorType()) // its text has keys
+	}
+	span.End(trace.WithTimestamp(call.Began.Add(call.Duration)))
+}
+
+// isDecision tells whether an operation ends in a decision where it does not fail.
+func isDecision(operation string) bool {
+	switch operation {
+	case "take", "peek", "refund", "acquire", "renew":
+		return true
+	}
+	return false
+}
+
+// asked tells whether a call was for a server, and not kept from it by a circuit breaker or decided by this process alone.
+func asked(call client.Observation) bool {
+	return !errors.Is(call.Err, gobreaker.ErrOpenState) && (call.Err != nil || call.Source == client.SourceServer)
+}
+
+// operation is a call as one of a database: its system, its command, its function, and what went wrong.
+func operation(call client.Observation) []attribute.KeyValue {
+	command, function := "FCALL", call.Operation
+	switch function {
+	case "peek", "usage", "info":
+		command = "FCALL_RO"
+	case "check":
+		command, function = "FCALL_RO", "info"
+	}
+	attrs := []attribute.KeyValue{
+		semconv.DBSystemNameRedis,
+		semconv.DBOperationName(command),
+		semconv.DBStoredProcedureName("ratelimit_" + function),
+	}
+	if call.Err != nil {
+		attrs = append(attrs, semconv.ErrorTypeKey.String(call.ErrorType()))
+		var e *client.Error
+		if errors.As(call.Err, &e) && e.Code != "" {
+			attrs = append(attrs, semconv.DBResponseStatusCode(e.Code))
+		}
+	}
+	return attrs
+}
+
+func (o *observer) breaker(change client.BreakerChange) {
+	var n int64
+	switch {
+	case change.From == "closed":
+		n = 1
+	case change.To == "closed":
+		n = -1
+	default: // between open and half-open
+		return
+	}
+	attrs := []attribute.KeyValue{semconv.ServerAddress(change.Node)}
+	if host, port, err := net.SplitHostPort(change.Node); err == nil {
+		if number, err := strconv.Atoi(port); err == nil {
+			attrs = []attribute.KeyValue{semconv.ServerAddress(host), semconv.ServerPort(number)}
+		}
+	}
+	o.open.Add(context.Background(), n, metric.WithAttributes(attrs...))
+}

@@ -1,0 +1,234 @@
+package otellimit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sony/gobreaker/v2"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+	"go.uber.org/goleak"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/client/otellimit"
+	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/functions"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func must[T any](t testing.TB) func(T, error) T {
+	return func(v T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+// telemetry is an observer, and what it told.
+type telemetry struct {
+	observer client.Observer
+	reader   *sdkmetric.ManualReader
+	spans    *tracetest.SpanRecorder
+	tracers  *sdktrace.TracerProvider
+}
+
+func newTelemetry(t testing.TB) telemetry {
+	t.Helper()
+	reader, spans := sdkmetric.NewManualReader(), tracetest.NewSpanRecorder()
+	tracers := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))
+	observer := must[client.Observer](t)(otellimit.New(
+		otellimit.WithMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))), otellimit.WithTracerProvider(tracers)))
+	return telemetry{observer, reader, spans, tracers}
+}
+
+func text(attrs attribute.Set) string {
+	var parts []string
+	for _, kv := range attrs.ToSlice() {
+		parts = append(parts, string(kv.Key)+"="+kv.Value.String())
+	}
+	return strings.Join(parts, " ")
+}
+
+// points are the metrics as lines: name, attributes, and how many.
+func (tel telemetry) points(t testing.TB) (lines []string) {
+	t.Helper()
+	var data metricdata.ResourceMetrics
+	if err := tel.reader.Collect(t.Context(), &data); err != nil {
+		t.Fatal(err)
+	}
+	for _, scope := range data.ScopeMetrics {
+		for _, m := range scope.Metrics {
+			switch found := m.Data.(type) {
+			case metricdata.Sum[int64]:
+				for _, p := range found.DataPoints {
+					lines = append(lines, fmt.Sprintf("%s{%s} %d", m.Name, text(p.Attributes), p.Value))
+				}
+			case metricdata.Histogram[float64]:
+				for _, p := range found.DataPoints {
+					lines = append(lines, fmt.Sprintf("%s %s{%s} %d", m.Name, m.Unit, text(p.Attributes), p.Count))
+				}
+			default:
+				t.Errorf("%s is a %T", m.Name, found)
+			}
+		}
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+func check(t *testing.T, got []string, want ...string) {
+	t.Helper()
+	got = slices.Sorted(slices.Values(got))
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+func TestCalls(t *testing.T) {
+	tel := newTelemetry(t)
+	server := embedded.Run(t, embedded.WithLibrary(functions.Source()), embedded.WithTime(time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)))
+	limiter := must[*client.Client](t)(client.Open("redis://"+server.Addr(), client.WithTimeout(time.Minute), client.WithObserver(tel.observer)))
+	defer func() { _ = limiter.Close() }()
+	ctx, parent := tel.tracers.Tracer("test").Start(t.Context(), "request")
+	for range 3 {
+		_ = must[client.Result](t)(limiter.Allow(ctx, "secret", "2/m"))
+	}
+	_ = must[client.Result](t)(limiter.Peek(ctx, "secret", "2/m"))
+	_ = must[int64](t)(limiter.Reset(ctx, "secret"))
+	if err := limiter.Check(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := limiter.Allow(ctx, "secret", "nonsense"); err == nil {
+		t.Fatal("no error")
+	}
+	parent.End()
+
+	const db = "db.client.operation.duration s{db.operation.name="
+	check(t, tel.points(t),
+		"ratelimit.client.decisions{ratelimit.operation=take ratelimit.outcome=allowed ratelimit.source=server} 2",
+		"ratelimit.client.decisions{ratelimit.operation=take ratelimit.outcome=denied ratelimit.source=server} 1",
+		"ratelimit.client.decisions{ratelimit.operation=peek ratelimit.outcome=denied ratelimit.source=server} 1",
+		"ratelimit.client.decisions{error.type=bad_limit ratelimit.operation=take ratelimit.outcome=error} 1",
+		db+"FCALL db.stored_procedure.name=ratelimit_take db.system.name=redis} 3",
+		db+"FCALL_RO db.stored_procedure.name=ratelimit_peek db.system.name=redis} 1",
+		db+"FCALL db.stored_procedure.name=ratelimit_reset db.system.name=redis} 1",
+		db+"FCALL_RO db.stored_procedure.name=ratelimit_info db.system.name=redis} 1",
+		db+"FCALL db.response.status_code=BADLIMIT db.stored_procedure.name=ratelimit_take db.system.name=redis error.type=bad_limit} 1",
+	)
+
+	spans := tel.spans.Ended()
+	if len(spans) != 8 {
+		t.Fatalf("%d spans, want 7 and the parent's", len(spans))
+	}
+	var lines []string
+	for _, span := range spans[:7] {
+		lines = append(lines, span.Name())
+		if span.SpanKind() != trace.SpanKindClient || span.Parent().SpanID() != parent.SpanContext().SpanID() || !span.EndTime().After(span.StartTime()) {
+			t.Errorf("%s is of kind %v, below %v, from %v to %v", span.Name(), span.SpanKind(), span.Parent().SpanID(), span.StartTime(), span.EndTime())
+		}
+		if strings.Contains(text(attribute.NewSet(span.Attributes()...))+span.Status().Description, "secret") {
+			t.Errorf("the key is in %v", span)
+		}
+	}
+	check(t, lines, "FCALL ratelimit_take", "FCALL ratelimit_take", "FCALL ratelimit_take", "FCALL ratelimit_take", "FCALL ratelimit_reset", "FCALL_RO ratelimit_info", "FCALL_RO ratelimit_peek")
+	if got := spans[6].Status(); got.Code != codes.Error || got.Description != "bad_limit" {
+		t.Errorf("the last span has the status %v", got)
+	}
+	if got := spans[0].Status(); got.Code != codes.Unset {
+		t.Errorf("the first span has the status %v", got)
+	}
+}
+
+func TestBreakerAndFallback(t *testing.T) {
+	tel := newTelemetry(t)
+	limiter := must[*client.Client](t)(client.Open("redis://127.0.0.1:1", client.WithTimeout(time.Minute), client.WithFallback(client.FailOpen), client.WithObserver(tel.observer)))
+	defer func() { _ = limiter.Close() }()
+	for range 5 { // to find the server gone
+		_ = must[client.Result](t)(limiter.Allow(t.Context(), "k", "2/m"))
+	}
+	// and one that is not sent
+	tel.observer.Call(t.Context(), client.Observation{Operation: "take", Outcome: client.OutcomeAllowed, Source: client.SourcePolicy,
+		Err: errors.Join(client.ErrUnavailable, gobreaker.ErrOpenState)})
+	check(t, tel.points(t),
+		"ratelimit.client.decisions{error.type=unavailable ratelimit.operation=take ratelimit.outcome=allowed ratelimit.source=policy} 6",
+		"db.client.operation.duration s{db.operation.name=FCALL db.stored_procedure.name=ratelimit_take db.system.name=redis error.type=unavailable} 5",
+		"ratelimit.client.breaker.open{server.address=127.0.0.1 server.port=1} 1",
+	)
+	for _, change := range []client.BreakerChange{{Node: "127.0.0.1:1", From: "open", To: "half-open"}, {Node: "127.0.0.1:1", From: "half-open", To: "closed"}} {
+		tel.observer.Breaker(change)
+	}
+	tel.observer.Breaker(client.BreakerChange{Node: "FailoverClient", From: "closed", To: "open"})
+	var open []string
+	for _, line := range tel.points(t) {
+		if strings.Contains(line, "breaker") {
+			open = append(open, line)
+		}
+	}
+	check(t, open, "ratelimit.client.breaker.open{server.address=127.0.0.1 server.port=1} 0", "ratelimit.client.breaker.open{server.address=FailoverClient} 1")
+}
+
+// What this process decides by itself is no operation of a database.
+func TestDecidedHere(t *testing.T) {
+	tel := newTelemetry(t)
+	tel.observer.Call(context.Background(), client.Observation{Operation: "take", Outcome: client.OutcomeAllowed, Source: client.SourceLocal})
+	check(t, tel.points(t), "ratelimit.client.decisions{ratelimit.operation=take ratelimit.outcome=allowed ratelimit.source=local} 1")
+	if n := len(tel.spans.Ended()); n != 0 {
+		t.Errorf("%d spans", n)
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	for want, opt := range map[string]otellimit.Option{
+		"WithMeterProvider(nil)": otellimit.WithMeterProvider(nil), "WithTracerProvider(nil)": otellimit.WithTracerProvider(nil), "an option is nil": nil,
+	} {
+		if _, err := otellimit.New(opt); err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "ratelimit: otellimit.New") {
+			t.Errorf("error %v, want %q", err, want)
+		}
+	}
+	if o, err := otellimit.New(); err != nil || o.Call == nil || o.Breaker == nil {
+		t.Errorf("with the global providers: %v, %v", o, err)
+	}
+}
+
+func ExampleNew() {
+	reader := sdkmetric.NewManualReader() // in a program, an exporter
+	observer, err := otellimit.New(otellimit.WithMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	limiter, err := client.Open("redis://127.0.0.1:1", client.WithFallback(client.FailOpen), client.WithObserver(observer)) // nothing is there
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer limiter.Close()
+	ctx := context.Background()
+	if _, err := limiter.Allow(ctx, "user:42", "100/m"); err != nil {
+		fmt.Println(err)
+	}
+	var data metricdata.ResourceMetrics
+	if err := reader.Collect(ctx, &data); err != nil {
+		fmt.Println(err)
+	}
+	for _, m := range data.ScopeMetrics[0].Metrics {
+		fmt.Println(m.Name)
+	}
+	// Output:
+	// db.client.operation.duration
+	// ratelimit.client.decisions
+}
