@@ -38,6 +38,9 @@ check() {
 		printf 'expected: %s\n' "$expected"
 		[ $found = unfinished ] && cat "$work/pan.txt"
 		failed=1
+	elif ! grep -q "^| $found | $(sed -E ':a; s/([0-9])([0-9]{3})($|,)/\1,\2\3/; ta' <<<"$states") |" README.md; then
+		echo "README.md has no row for $found with $states states; put it right"
+		failed=1
 	fi
 }
 
