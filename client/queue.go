@@ -144,7 +144,7 @@ func (q *queue) advance() {
 	for e := q.waiters.Front(); e != nil && n < together; e = e.Next() {
 		w := e.Value.(*waiter)
 		units += w.n
-		if n > 0 && units > q.room || w.state == resting || w.state == tooLate {
+		if n > 0 && units > q.room || w.state == resting {
 			return
 		}
 		if w.state == inQueue {

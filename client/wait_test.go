@@ -309,7 +309,8 @@ func TestWaitEndsWithTheClient(t *testing.T) {
 				if i == 3 {
 					key, limit = "queue", "leaky_bucket 2/d"
 				}
-				if err := c.Wait(t.Context(), key, limit); err == nil || !strings.Contains(err.Error(), "closed") {
+				err := c.Wait(t.Context(), key, limit)
+				if !errors.Is(err, client.ErrUnavailable) || !strings.Contains(err.Error(), "the client is closed") {
 					t.Error(err)
 				}
 			})

@@ -1,0 +1,100 @@
+package client
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// Who may ask in the moments that no server can be made to bring about.
+func TestWaitingInAQueue(t *testing.T) {
+	var s queues
+	places := map[string]*waiter{}
+	join := func(names ...string) {
+		for _, name := range names {
+			places[name] = s.join("k", 1, time.Time{})
+		}
+	}
+	// woken takes the tokens of those who may ask, or need not rest.
+	woken := func(step string, want ...string) {
+		t.Helper()
+		var got []string
+		for name, w := range places {
+			select {
+			case <-w.wake:
+				got = append(got, name)
+			default:
+			}
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %v are woken, want %v", step, got, want)
+		}
+	}
+	leave := func(name string, room int64) {
+		s.leave("k", places[name], room)
+		delete(places, name)
+	}
+	join("a", "b", "c", "d", "e")
+	woken("who comes first asks alone", "a")
+	leave("a", 2)
+	woken("as many as were left", "b", "c")
+	s.rest(places["b"], time.Now().Add(time.Hour))
+	leave("c", 4) // somebody gave units back meanwhile
+	woken("nobody overtakes who rests")
+	s.nudge("k")
+	s.rested(places["b"])
+	woken("it is woken once, and those behind have room", "b", "d", "e")
+
+	s.rest(places["b"], time.Now().Add(time.Hour))
+	join("f")
+	woken("behind who rests")
+	s.rested(places["b"])
+	woken("after a denial nothing is left for those behind", "b")
+	s.nudge("k")
+	woken("who asks is not nudged")
+	s.rest(places["b"], time.Now().Add(time.Hour))
+	s.nudge("k")
+	woken("who rests is", "b")
+	s.nudge("another")
+	for _, name := range []string{"f", "b", "e", "d"} {
+		leave(name, -1)
+	}
+	if len(s.byName) != 0 {
+		t.Error("the empty queue is left")
+	}
+}
+
+// What is added at random grows with the denials, is a second at most, and does not bring anybody beyond its deadline.
+func TestWaitsSpread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		in := func(d time.Duration) time.Time { return time.Now().Add(d) }
+		for _, tt := range []struct {
+			wait     time.Duration
+			denials  int
+			deadline time.Time
+			most     time.Duration
+		}{
+			{time.Minute, 0, time.Time{}, time.Minute},
+			{100 * time.Millisecond, 1, time.Time{}, 200 * time.Millisecond},
+			{100 * time.Millisecond, 4, time.Time{}, 500 * time.Millisecond},
+			{100 * time.Millisecond, 1 << 40, time.Time{}, 1100 * time.Millisecond},
+			{time.Hour, 3, time.Time{}, time.Hour + time.Second},
+			{100 * time.Millisecond, 4, in(150 * time.Millisecond), 125 * time.Millisecond},
+			{100 * time.Millisecond, 4, in(100 * time.Millisecond), 100 * time.Millisecond},
+			{0, 0, time.Time{}, time.Millisecond}, // no library replies so; asking on and on would be worse
+		} {
+			longest := time.Duration(0)
+			for range 1000 {
+				got := spread(tt.wait, tt.denials, tt.deadline)
+				if longest = max(longest, got); got < tt.wait || got > tt.most || got == 0 {
+					t.Fatalf("%v, %d: %v, want up to %v", tt.wait, tt.denials, got, tt.most)
+				}
+			}
+			if longest < tt.wait+(tt.most-tt.wait)*9/10 {
+				t.Errorf("%v, %d: %v at most in 1000 times, want up to %v", tt.wait, tt.denials, longest, tt.most)
+			}
+		}
+	})
+}
