@@ -22,6 +22,7 @@ type queues struct {
 type queue struct {
 	waiters list.List // of *waiter
 	room    int64     // the units that the last reply left
+	most    int64     // what the limit holds, by the last denial; 0: there was none
 }
 
 // waiter is a place in a queue.
@@ -41,7 +42,7 @@ const (
 	inQueue placeState = iota // it has not asked yet, or not since it rested
 	asking                    // it may ask
 	resting                   // it was denied, and waits before it asks again
-	tooLate                   // it is refused
+	inVain                    // it is refused
 )
 
 // join returns a place at the end of the queue of that name.
@@ -59,12 +60,9 @@ func (s *queues) join(name string, n int64, deadline time.Time) *waiter {
 	w := &waiter{queue: q, n: n, deadline: deadline, wake: make(chan struct{}, 1)}
 	w.place = q.waiters.PushBack(w)
 	w.until = q.rests()
-	if w.missed() {
-		w.state = tooLate
-		w.wake <- struct{}{}
-		return w
+	if !w.refuse() {
+		q.advance()
 	}
-	q.advance()
 	return w
 }
 
@@ -85,21 +83,18 @@ func (s *queues) leave(name string, w *waiter, room int64) {
 }
 
 // rest keeps a waiter that was denied, and those behind it, from asking until a moment. It refuses those who cannot wait
-// so long.
-func (s *queues) rest(w *waiter, until time.Time) {
+// so long, or want more than the limit holds, which is most.
+func (s *queues) rest(w *waiter, until time.Time, most int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w.state, w.until, w.queue.room = resting, until, 0
+	w.state, w.until, w.queue.room, w.queue.most = resting, until, 0, most
 	for e := w.place.Next(); e != nil; e = e.Next() {
 		behind := e.Value.(*waiter)
 		if behind.state != inQueue {
 			continue
 		}
 		behind.until = until
-		if behind.missed() {
-			behind.state = tooLate
-			behind.wake <- struct{}{}
-		}
+		behind.refuse()
 	}
 }
 
@@ -131,11 +126,14 @@ func (s *queues) nudge(name string) {
 	}
 }
 
-// late tells whether a waiter was refused, and until when it would have had to wait at least.
-func (s *queues) late(w *waiter) (bool, time.Time) {
+// refused tells whether a waiter is, and how long it has to wait at least, or Never.
+func (s *queues) refused(w *waiter) (bool, time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return w.state == tooLate, w.until
+	if w.beyond() {
+		return w.state == inVain, Never
+	}
+	return w.state == inVain, max(time.Until(w.until), 0)
 }
 
 // advance lets ask who may.
@@ -167,8 +165,18 @@ func (q *queue) rests() (until time.Time) {
 	return until
 }
 
-// missed tells whether the turn of a waiter comes after its deadline.
-func (w *waiter) missed() bool { return !w.deadline.IsZero() && w.until.After(w.deadline) }
+// refuse refuses a waiter whose turn comes too late, or never, as far as is known, and tells whether it did.
+func (w *waiter) refuse() bool {
+	if !w.beyond() && (w.deadline.IsZero() || !w.until.After(w.deadline)) {
+		return false
+	}
+	w.state = inVain
+	w.wake <- struct{}{}
+	return true
+}
+
+// beyond tells whether a waiter wants more than the limit holds.
+func (w *waiter) beyond() bool { return w.queue.most > 0 && w.n > w.queue.most }
 
 // turn is what a caller waits for in a queue.
 type turn struct {
@@ -194,8 +202,12 @@ func (c *Client) inTurn(ctx context.Context, t turn) (Result, error) {
 		if err := c.wait(ctx, w.wake, nil); err != nil {
 			return Result{}, t.ended(c, w, err)
 		}
-		if late, until := c.queues.late(w); late {
-			return Result{}, t.refuse(time.Until(until), context.DeadlineExceeded)
+		if refused, wait := c.queues.refused(w); refused {
+			cause := context.DeadlineExceeded
+			if wait == Never {
+				cause = nil
+			}
+			return Result{}, t.refuse(wait, cause)
 		}
 		res, err := t.ask(ctx)
 		switch {
@@ -212,7 +224,7 @@ func (c *Client) inTurn(ctx context.Context, t turn) (Result, error) {
 			return Result{}, t.refuse(res.RetryAfter, both(context.DeadlineExceeded, res.Err))
 		}
 		pause := t.pause(res, denials)
-		c.queues.rest(w, now.Add(pause))
+		c.queues.rest(w, now.Add(pause), res.Limit)
 		timer := time.NewTimer(pause)
 		err = c.wait(ctx, w.wake, timer.C)
 		timer.Stop()
@@ -228,8 +240,8 @@ func (t turn) ended(c *Client, w *waiter, err error) error {
 	if err == errClosed {
 		return afterClose(t.verb, t.keys)
 	}
-	_, until := c.queues.late(w)
-	return t.refuse(max(time.Until(until), 0), err)
+	_, wait := c.queues.refused(w)
+	return t.refuse(wait, err)
 }
 
 // wait returns nil when it is woken or it is time, and an error when ctx or the client has ended.

@@ -264,6 +264,33 @@ func TestWaitRefusesInTheQueue(t *testing.T) {
 	})
 }
 
+// Who wants more than the limit holds is refused as soon as the limit is known, not when it would be its turn.
+func TestWaitForTooMuchInTheQueue(t *testing.T) {
+	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
+		const reply = 10 * time.Millisecond
+		must[client.Result](t)(c.AllowN(t.Context(), "k", "3/m", 3))
+		v.delay = reply
+		began := time.Now()
+		var all sync.WaitGroup
+		wait := func(n int64, never bool, after time.Duration) {
+			all.Go(func() {
+				err := c.WaitN(t.Context(), "k", "3/m", n)
+				var e *client.LimitedError
+				refused := errors.As(err, &e) && e.RetryAfter == client.Never && e.Err == nil
+				if took := time.Since(began); refused != never || !never && err != nil || took != after {
+					t.Errorf("%d: %v after %v, want it after %v", n, err, took, after)
+				}
+			})
+			synctest.Wait()
+		}
+		wait(1, false, 20*time.Second+2*reply)
+		wait(4, true, reply) // the first has asked, and has no reply yet
+		time.Sleep(time.Second)
+		wait(4, true, time.Second)
+		all.Wait()
+	})
+}
+
 // Who leaves the queue does not stop those behind, wherever it stands; and it takes nothing.
 func TestWaitersLeave(t *testing.T) {
 	inBubble(t, func(t *testing.T, _ *virtual, c *client.Client) {
