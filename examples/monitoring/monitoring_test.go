@@ -1,0 +1,214 @@
+package monitoring_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/examples/monitoring"
+	"github.com/ratelimit-functions/ratelimit/functions"
+)
+
+// scrape has a client do one of each, and returns the labels of each metric that Prometheus then gets, with their values.
+func scrape(t *testing.T) map[string]map[string][]string {
+	t.Helper()
+	observer, metrics, stop, err := monitoring.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}()
+	server := embedded.Run(t, embedded.WithLibrary(functions.Source()))
+	open := func(addr string, opts ...client.Option) *client.Client {
+		limiter, err := client.Open("redis://"+addr, append(opts, client.WithTimeout(time.Minute), client.WithObserver(observer))...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = limiter.Close() })
+		return limiter
+	}
+	good, gone := open(server.Addr()), open("127.0.0.1:1", client.WithFallback(client.FailOpen)) // nothing listens there
+	for range 5 {
+		_, _ = good.Allow(t.Context(), "k", "1/d")
+		_, _ = gone.Allow(t.Context(), "k", "1/d")
+	}
+	_, _ = good.Allow(t.Context(), "k", "nonsense")
+
+	w := httptest.NewRecorder()
+	metrics.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	found := map[string]map[string][]string{}
+	line := regexp.MustCompile(`(?m)^([a-z_]+)\{(.*)\} \S+$`)
+	for _, m := range line.FindAllStringSubmatch(w.Body.String(), -1) {
+		if found[m[1]] == nil {
+			found[m[1]] = map[string][]string{}
+		}
+		for _, label := range regexp.MustCompile(`([a-z_]+)="([^"]*)"`).FindAllStringSubmatch(m[2], -1) {
+			found[m[1]][label[1]] = append(found[m[1]][label[1]], label[2])
+		}
+	}
+	return found
+}
+
+var (
+	word    = regexp.MustCompile(`[a-zA-Z_][a-zA-Z0-9_]*`)
+	metric  = regexp.MustCompile(`([a-z_]+)(?:\{([^}]*)\})?(?:\[[^\]]*\])?`)
+	matcher = regexp.MustCompile(`^([a-z_]+)(=~|!=|=)"(.*)"$`)
+	by      = regexp.MustCompile(`by \(([^)]*)\)`)
+)
+
+// inPromQL are words of the expressions that name no metric.
+var inPromQL = []string{"sum", "rate", "increase", "histogram_quantile"}
+
+// wrongIn is what an expression asks for that is not there, and the metrics that it asks for. job is Prometheus's own.
+func wrongIn(expr string, found map[string]map[string][]string) (wrong, used []string) {
+	var groups []string
+	rest := by.ReplaceAllStringFunc(expr, func(text string) string {
+		groups = append(groups, word.FindAllString(text[len("by ("):], -1)...)
+		return ""
+	})
+	if strings.Count(expr, "(") != strings.Count(expr, ")") {
+		wrong = append(wrong, "brackets that do not pair")
+	}
+	known := map[string]bool{"job": true}
+	for _, m := range metric.FindAllStringSubmatch(rest, -1) {
+		name := m[1]
+		if slices.Contains(inPromQL, name) {
+			continue
+		}
+		labels, ok := found[name]
+		if !ok {
+			wrong = append(wrong, "the metric "+name)
+			continue
+		}
+		used = append(used, name)
+		for label := range labels {
+			known[label] = true
+		}
+		if m[2] == "" {
+			continue
+		}
+		for part := range strings.SplitSeq(m[2], ",") {
+			set := matcher.FindStringSubmatch(strings.TrimSpace(part))
+			switch {
+			case set == nil:
+				wrong = append(wrong, "the matcher "+part)
+			case set[1] == "job":
+			case labels[set[1]] == nil:
+				wrong = append(wrong, fmt.Sprintf("the label %s of %s", set[1], name))
+			case set[2] == "=~" && !slices.ContainsFunc(labels[set[1]], regexp.MustCompile("^("+set[3]+")$").MatchString),
+				set[2] == "=" && !slices.Contains(labels[set[1]], set[3]):
+				wrong = append(wrong, fmt.Sprintf("%s of %s", part, name))
+			}
+		}
+	}
+	for _, label := range groups {
+		if !known[label] {
+			wrong = append(wrong, "the label "+label)
+		}
+	}
+	return wrong, used
+}
+
+func TestDashboardAndAlerts(t *testing.T) {
+	found := scrape(t)
+	var dashboard struct {
+		Title  string
+		Panels []struct {
+			Title   string
+			Targets []struct{ Expr string }
+		}
+	}
+	var alerts struct {
+		Groups []struct {
+			Name  string
+			Rules []struct {
+				Alert, Expr, For string
+				Labels           map[string]string
+				Annotations      map[string]string
+			}
+		}
+	}
+	text, err := os.ReadFile("dashboard.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(text, &dashboard); err != nil || dashboard.Title == "" {
+		t.Fatalf("dashboard.json: %v, title %q", err, dashboard.Title)
+	}
+	if text, err = os.ReadFile("alerts.yaml"); err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.Load(text, &alerts, yaml.WithKnownFields()); err != nil {
+		t.Fatalf("alerts.yaml: %v", err)
+	}
+
+	exprs := map[string]string{}
+	for _, panel := range dashboard.Panels {
+		for i, target := range panel.Targets {
+			exprs[fmt.Sprintf("panel %q, target %d", panel.Title, i+1)] = target.Expr
+		}
+	}
+	panels := len(exprs)
+	for _, group := range alerts.Groups {
+		for _, rule := range group.Rules {
+			exprs["alert "+rule.Alert] = rule.Expr
+			if rule.Annotations["summary"] == "" || rule.Labels["severity"] == "" {
+				t.Errorf("alert %s has no summary or no severity", rule.Alert)
+			}
+			if _, err := time.ParseDuration(rule.For); rule.For != "" && err != nil {
+				t.Errorf("alert %s: %v", rule.Alert, err)
+			}
+		}
+	}
+	if panels == 0 || len(exprs) == panels {
+		t.Fatalf("%d expressions in panels, %d in alerts", panels, len(exprs)-panels)
+	}
+	all := map[string]bool{}
+	for where, expr := range exprs {
+		wrong, used := wrongIn(expr, found)
+		if len(wrong) > 0 || len(used) == 0 {
+			t.Errorf("%s asks for %s, which the client does not have: %s", where, strings.Join(wrong, ", "), expr)
+		}
+		for _, name := range used {
+			all[name] = true
+		}
+	}
+	want := []string{"db_client_operation_duration_seconds_bucket", "db_client_operation_duration_seconds_count", "ratelimit_client_breaker_open", "ratelimit_client_decisions_total"}
+	if got := slices.Sorted(maps.Keys(all)); !slices.Equal(got, want) {
+		t.Errorf("the metrics that are used are %q, want %q", got, want)
+	}
+}
+
+// The check above sees what is wrong.
+func TestWrongInExpression(t *testing.T) {
+	found := map[string]map[string][]string{"calls_total": {"outcome": {"denied"}}}
+	for expr, want := range map[string]string{
+		`sum by (job) (rate(calls_total{job=~"$job", outcome="denied"}[5m]))`: "",
+		`rate(call_total[5m])`:                 "the metric call_total",
+		`rate(calls_total{source="a"}[5m])`:    "the label source of calls_total",
+		`rate(calls_total{outcome="no"}[5m])`:  `outcome="no" of calls_total`,
+		`rate(calls_total{outcome=~"n.+"}[5])`: `outcome=~"n.+" of calls_total`,
+		`rate(calls_total{outcome=no}[5m])`:    "the matcher outcome=no",
+		`sum by (node) (calls_total)`:          "the label node",
+		`rate(calls_total[5m]`:                 "brackets that do not pair",
+	} {
+		if wrong, _ := wrongIn(expr, found); strings.Join(wrong, ", ") != want {
+			t.Errorf("%s: %q, want %q", expr, wrong, want)
+		}
+	}
+}
