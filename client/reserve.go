@@ -70,7 +70,7 @@ func (r *Reservation) Cancel(ctx context.Context) error {
 	defer r.mu.Unlock()
 	n := r.req.Costs[0]
 	switch {
-	case r.canceled, !r.res.Allowed, n == 0, r.res.Source != SourceServer:
+	case r.canceled, !r.res.Allowed, n == 0, r.res.Source == SourceLocal, r.res.Source == SourcePolicy:
 		return nil
 	case r.res.RetryAfter > 0 && r.Delay() == 0:
 		return nil

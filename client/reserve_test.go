@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/client"
@@ -149,5 +150,62 @@ func TestCancelWithoutADecision(t *testing.T) {
 			t.Errorf("%v, %v, %d refunds", r.OK(), err, v.seen("refund"))
 		}
 		_ = c.Close()
+	})
+}
+
+// What came from a batch was taken from the server, and is given back to it.
+func TestCancelOfABatch(t *testing.T) {
+	inBubble(t, func(t *testing.T, v *virtual, _ *client.Client) {
+		ctx := t.Context()
+		c := must[*client.Client](t)(client.New(v, client.WithBatches(10, 100*time.Millisecond)))
+		client.Trust(c)
+		for range 20 {
+			r := must[*client.Reservation](t)(c.Reserve(ctx, "k", "1000/h"))
+			if r.Result().Source != client.SourceBatch {
+				continue
+			}
+			before := must[client.Result](t)(c.PeekN(ctx, "k", "1000/h", 0)).Remaining
+			if err := r.Cancel(ctx); err != nil {
+				t.Error(err)
+			}
+			if after := must[client.Result](t)(c.PeekN(ctx, "k", "1000/h", 0)).Remaining; after != before+1 {
+				t.Errorf("%d are left, want %d", after, before+1)
+			}
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+			return
+		}
+		t.Error("no batch was taken")
+	})
+}
+
+// Who waits is served from batches and kept off by remembered denials as by the server: none early, and in order.
+func TestWaitWithBatchesAndMemory(t *testing.T) {
+	inBubble(t, func(t *testing.T, v *virtual, _ *client.Client) {
+		c := must[*client.Client](t)(client.New(v, client.WithBatches(10, 100*time.Millisecond), client.WithDenialMemory(time.Second)))
+		client.Trust(c)
+		began := time.Now()
+		const n = 100
+		var got served
+		var all sync.WaitGroup
+		for i := range n {
+			all.Go(func() {
+				if err := c.Wait(t.Context(), "k", "10/s burst=40"); err != nil {
+					t.Error(err)
+				}
+				got.add(i, began)
+			})
+			synctest.Wait()
+		}
+		all.Wait()
+		for i := range n {
+			if least := time.Duration(i-39) * 100 * time.Millisecond; got.who[i] != i || got.after[i] < least || got.after[i] > max(0, least)+time.Second {
+				t.Fatalf("%d was served as number %d after %v, want number %d after %v", got.who[i], i, got.after[i], i, least)
+			}
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
 	})
 }
