@@ -1,0 +1,164 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/examples/worker"
+	"github.com/ratelimit-functions/ratelimit/functions"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func newQueue(t *testing.T, places client.Limit) *worker.Queue {
+	t.Helper()
+	server := embedded.Run(t, embedded.WithLibrary(functions.Source()))
+	limiter, err := client.Open("redis://"+server.Addr(), client.WithTimeout(time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	t.Cleanup(func() {
+		_ = limiter.Close()
+		_ = rdb.Close()
+	})
+	return &worker.Queue{Redis: rdb, Limiter: limiter, Name: "mail", Places: places}
+}
+
+// work starts n workers, and returns what stops them.
+func work(t *testing.T, q *worker.Queue, n int, do func(ctx context.Context, job string) error) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var workers sync.WaitGroup
+	for range n {
+		workers.Go(func() { q.Work(ctx, do) })
+	}
+	return func() {
+		cancel()
+		workers.Wait()
+	}
+}
+
+func push(t *testing.T, q *worker.Queue, job string) {
+	t.Helper()
+	if err := q.Push(t.Context(), job); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// left is how many jobs are not done.
+func left(t *testing.T, q *worker.Queue) int64 {
+	t.Helper()
+	waiting, err1 := q.Redis.LLen(context.Background(), "{mail}:waiting").Result()
+	taken, err2 := q.Redis.LLen(context.Background(), "{mail}:taken").Result()
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
+	}
+	return waiting + taken
+}
+
+// leave puts a job where a worker that is gone has left it.
+func leave(t *testing.T, q *worker.Queue, job string) {
+	t.Helper()
+	if err := q.Redis.RPush(t.Context(), "{mail}:taken", job).Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestEachJobOnceAndTwoAtOnce(t *testing.T) {
+	q := newQueue(t, "concurrency 2 lease=30s")
+	const jobs = 12
+	for i := range jobs {
+		push(t, q, fmt.Sprint("job ", i))
+	}
+	var running, most atomic.Int64
+	meet, did := make(chan bool), make(chan string, jobs)
+	stop := work(t, q, 4, func(ctx context.Context, job string) error {
+		if n := running.Add(1); n > most.Load() {
+			most.Store(n)
+		}
+		defer running.Add(-1)
+		select { // two jobs meet, or none gets on
+		case meet <- true:
+		case <-meet:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		did <- job
+		return nil
+	})
+	done := map[string]int{}
+	for range jobs {
+		done[<-did]++
+	}
+	stop()
+	if len(done) != jobs || len(did) != 0 || left(t, q) != 0 {
+		t.Errorf("%v were done, and %d more; %d are left; want each of %d once", done, len(did), left(t, q), jobs)
+	}
+	if most.Load() != 2 {
+		t.Errorf("%d jobs ran at once, want 2", most.Load())
+	}
+}
+
+func TestJobsOfAWorkerThatIsGone(t *testing.T) {
+	q := newQueue(t, "concurrency 2 lease=30s")
+	leave(t, q, "another's")
+	leave(t, q, "left behind")
+	has, giveUp, gone := make(chan bool), make(chan bool), make(chan error, 1)
+	go func() {
+		gone <- q.Limiter.Lease("{mail}:job:another's", "concurrency 1 lease=10s", "").Hold(t.Context(), func(context.Context) error {
+			close(has)
+			<-giveUp
+			return nil
+		})
+	}()
+	<-has
+	did := make(chan string, 10)
+	stop := work(t, q, 1, func(_ context.Context, job string) error {
+		did <- job
+		return nil
+	})
+	defer stop()
+	if job := <-did; job != "left behind" { // it is looked at after the other
+		t.Errorf("%q was done, which another worker has", job)
+	}
+	close(giveUp)
+	if err := <-gone; err != nil {
+		t.Fatal(err)
+	}
+	if job := <-did; job != "another's" {
+		t.Errorf("%q was done, want the job that the other worker gave up", job)
+	}
+	stop()
+	if n := left(t, q); n != 0 {
+		t.Errorf("%d jobs are left", n)
+	}
+}
+
+func TestAJobThatFailsIsTriedAgain(t *testing.T) {
+	q := newQueue(t, "concurrency 1 lease=30s")
+	push(t, q, "job")
+	failed, did := false, make(chan bool, 10)
+	stop := work(t, q, 1, func(context.Context, string) error {
+		if !failed {
+			failed = true
+			return errors.New("no paper")
+		}
+		did <- true
+		return nil
+	})
+	<-did
+	stop()
+	if n := left(t, q); n != 0 {
+		t.Errorf("%d jobs are left", n)
+	}
+}
