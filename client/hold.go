@@ -139,8 +139,6 @@ func (l *Lease) keep(ctx context.Context, sent time.Time, lasts time.Duration) e
 		res, err := l.Renew(limited)
 		cancel()
 		switch {
-		case ctx.Err() != nil:
-			return nil
 		case err != nil:
 			why = err
 		case notHeld(res):

@@ -140,6 +140,20 @@ func TestHoldLosesTheLease(t *testing.T) {
 	}
 }
 
+// A function that returns why its context ended is not told so twice.
+func TestHoldReturnsTheCause(t *testing.T) {
+	inBubble(t, func(t *testing.T, _ *virtual, c *client.Client) {
+		err := c.Lease("jobs", oneJob, "").Hold(t.Context(), func(ctx context.Context) error {
+			must[int64](t)(c.Reset(t.Context(), "jobs"))
+			<-ctx.Done()
+			return context.Cause(ctx)
+		})
+		if !errors.Is(err, client.ErrLeaseLost) || strings.Count(err.Error(), "lease lost") != 1 {
+			t.Error(err)
+		}
+	})
+}
+
 // A renewal that fails is tried again before the lease lapses.
 func TestHoldSurvivesAFailure(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
