@@ -87,6 +87,7 @@ type batch struct {
 	waiting int64   // callers that wait for the request under way
 	flights uint64  // requests so far
 	flight  *flight // the one under way
+	denial  *flight // the last one that was denied
 }
 
 // flight is a request for units of a key.
@@ -94,7 +95,6 @@ type flight struct {
 	number uint64
 	done   chan struct{} // made by the first who waits
 	err    error
-	denied bool
 	res    Result // of a denial
 	kept   int64  // units for those who waited, so that nobody who comes later is served before them
 	until  time.Time
@@ -209,6 +209,10 @@ func (c *Client) takeShared(ctx context.Context, req Request, a single) (Result,
 			entered = 0 // it was made since
 		}
 		seen = held
+		if d := held.denial; d != nil && d.number > entered {
+			b.mu.Unlock()
+			return d.res, nil
+		}
 		if held.flight == nil {
 			if limited != nil {
 				ctx = limited
@@ -245,9 +249,6 @@ func (c *Client) takeShared(ctx context.Context, req Request, a single) (Result,
 		case f.err != nil && !f.own:
 			b.mu.Unlock()
 			return Result{}, f.err
-		case f.denied && f.number > entered:
-			b.mu.Unlock()
-			return f.res, nil
 		}
 	}
 }
@@ -288,7 +289,9 @@ func (c *Client) lead(ctx context.Context, req Request, a single, held *batch, n
 			taken = 1
 		}
 		res.Taken = 0
-		f.denied, f.res = !res.Allowed, res
+		if !res.Allowed {
+			f.res, held.denial = res, f
+		}
 		held.last, held.read = res, b.now()
 		held.size = max(1, min(held.size, taken))
 		if res.Allowed {

@@ -588,21 +588,69 @@ func TestBatchIsKeptForThoseWhoWait(t *testing.T) {
 	leader, others, release := s.together(t, c, t.Context(), 10, wide)
 	release()
 	<-leader
+	for i := range 6 { // 16 less the first and the ten who wait, whether they are awake yet or not
+		if res := allow(t, c, wide, 1); (res.Source == client.SourceBatch) != (i < 5) {
+			t.Errorf("%d: %+v", i, res)
+		}
+	}
 	for range 10 {
 		if o := <-others; o.err != nil || o.res.Source != client.SourceBatch {
 			t.Error(o)
 		}
 	}
-	for range 5 {
-		if res := allow(t, c, wide, 1); res.Source != client.SourceBatch {
-			t.Error(res)
-		}
-	}
-	if got := s.sizes(); got != "16" {
+	if got := s.sizes(); got != "16 16" {
 		t.Error(got)
 	}
-	if res := allow(t, c, wide, 1); res.Source != client.SourceServer {
-		t.Error(res)
+}
+
+// What was set aside for those who wait is let go at ttl like the rest: they ask again.
+func TestBatchKeptTooLong(t *testing.T) {
+	s := newStand(t)
+	c := s.warm(t, client.WithTimeout(patient))
+	s.calls(t, c, 15, 0)
+	leader, others, release := s.together(t, c, t.Context(), 10, wide)
+	s.pass(ttl) // until the reply is there
+	release()
+	if o := <-leader; o.err != nil || o.res.Source != client.SourceServer {
+		t.Error(o)
+	}
+	for range 10 {
+		if o := <-others; o.err != nil || !o.res.Allowed {
+			t.Error(o)
+		}
+	}
+	if n := len(s.sent()); n < 2 {
+		t.Errorf("%d requests", n)
+	}
+}
+
+// A request that ends in a panic, of a hook of the Redis client, leaves nobody waiting.
+func TestBatchAfterAPanic(t *testing.T) {
+	s := newStand(t)
+	c := s.client(t, client.WithBatches(16, ttl))
+	s.hook = func(redis.Cmder) { panic("of a hook") }
+	func() {
+		defer func() { _ = recover() }()
+		allow(t, c, wide, 1)
+	}()
+	s.hook = nil
+	s.calls(t, c, 3, 0)
+}
+
+// A unit out of a batch is given back as any other.
+func TestReservationFromABatchIsGivenBack(t *testing.T) {
+	s := newStand(t)
+	c := s.warm(t)
+	r := must[*client.Reservation](t)(c.Reserve(t.Context(), "k", wide))
+	if !r.OK() || r.Result().Source != client.SourceBatch {
+		t.Fatalf("%+v", r.Result())
+	}
+	s.sent()
+	if err := r.Cancel(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if got := s.sizes(); got != "=1" {
+		t.Errorf("sent %q", got)
 	}
 }
 
