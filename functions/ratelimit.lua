@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'ea7c66603db7'
+local BUILD_ID = '5055363bf2b6'
 
 -- Time stands still during a call from Redis 7.2 on. Before, two commands of one call can see two milliseconds, so
 -- what is read of the clock must not be written back as a difference to "now". Valkey says 7.2.4 here, rightly.
@@ -2750,7 +2750,7 @@ local function spent(key, from)
   local counts = string.match(packed.first_text(key, from, PREFIX), '^%d+:%d+:([%d,]+)$')
   local sum = 0
   for digits in string.gmatch(counts or '', '%d+') do
-    sum = sum + (numbers.digits(digits) or 0)
+    sum = sum + digits
   end
   return sum
 end

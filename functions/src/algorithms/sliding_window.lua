@@ -131,7 +131,7 @@ local function spent(key, from)
   local counts = string.match(packed.first_text(key, from, PREFIX), '^%d+:%d+:([%d,]+)$')
   local sum = 0
   for digits in string.gmatch(counts or '', '%d+') do
-    sum = sum + (numbers.digits(digits) or 0)
+    sum = sum + digits
   end
   return sum
 end
