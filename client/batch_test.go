@@ -580,6 +580,35 @@ func TestBatchOfLessThanAskedFor(t *testing.T) {
 	}
 }
 
+// More who wait than a batch holds get no unit that was not asked for.
+func TestBatchHandsOutNothingTwice(t *testing.T) {
+	s := newStand(t)
+	c := s.client(t, client.WithBatches(16, ttl), client.WithTimeout(patient))
+	leader, others, release := s.together(t, c, t.Context(), 40, wide)
+	release()
+	for range 40 {
+		if o := <-others; o.err != nil || !o.res.Allowed {
+			t.Error(o)
+		}
+	}
+	if o := <-leader; o.err != nil || !o.res.Allowed {
+		t.Error(o)
+	}
+	asked, allowed := 0, 41
+	for size := range strings.FieldsSeq(s.sizes()) {
+		asked += must[int](t)(strconv.Atoi(strings.TrimPrefix(size, "=")))
+	}
+	for range asked { // what is left
+		if res := allow(t, c, wide, 1); res.Source != client.SourceBatch {
+			break
+		}
+		allowed++
+	}
+	if allowed > asked {
+		t.Errorf("%d calls were allowed, and %d units asked for", allowed, asked)
+	}
+}
+
 // Units that others waited for are not spent by those who come later.
 func TestBatchIsKeptForThoseWhoWait(t *testing.T) {
 	s := newStand(t)
