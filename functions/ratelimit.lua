@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '5055363bf2b6'
+local BUILD_ID = '08bbdf7e7d6b'
 
 -- Time stands still during a call from Redis 7.2 on. Before, two commands of one call can see two milliseconds, so
 -- what is read of the clock must not be written back as a difference to "now". Valkey says 7.2.4 here, rightly.
@@ -526,8 +526,9 @@ function packed.write(key, limit, at)
   local last, expiry = 1, 0
   parts[1] = limit.several
   for i = at, at + limit.size - 1 do
-    local state, text, full = list[i], '', 0
+    local state, text = list[i], ''
     if state.reset > 0 then
+      local full
       text, full = save(state)
       if full > expiry then expiry = full end
     end
@@ -2440,7 +2441,7 @@ local function read(state, size, cost, base, first, first_sum)
   if entries > 1 then
     last, sum = entry(state, entries)
   end
-  local units, before = (sum - base) % SUMS, base
+  local units, before = (sum - base) % SUMS, sum
   if first > last or (first_sum - base) % SUMS > units or units > LONGEST then return false end
   state.last, state.sum, state.live, state.added, state.kept = last, sum, 1, nil, nil
   local now, rate = state.now, state.rate
@@ -2448,7 +2449,7 @@ local function read(state, size, cost, base, first, first_sum)
   local used = units
   if first <= since then
     if last <= since then
-      state.live, before = entries + 1, sum
+      state.live = entries + 1
     else
       state.live = search(state, 2, entries, is_over, since)
       local _

@@ -111,8 +111,9 @@ function packed.write(key, limit, at)
   local last, expiry = 1, 0
   parts[1] = limit.several
   for i = at, at + limit.size - 1 do
-    local state, text, full = list[i], '', 0
+    local state, text = list[i], ''
     if state.reset > 0 then
+      local full
       text, full = save(state)
       if full > expiry then expiry = full end
     end

@@ -95,7 +95,7 @@ local function read(state, size, cost, base, first, first_sum)
   if entries > 1 then
     last, sum = entry(state, entries)
   end
-  local units, before = (sum - base) % SUMS, base
+  local units, before = (sum - base) % SUMS, sum
   if first > last or (first_sum - base) % SUMS > units or units > LONGEST then return false end
   state.last, state.sum, state.live, state.added, state.kept = last, sum, 1, nil, nil
   local now, rate = state.now, state.rate
@@ -103,7 +103,7 @@ local function read(state, size, cost, base, first, first_sum)
   local used = units
   if first <= since then
     if last <= since then
-      state.live, before = entries + 1, sum
+      state.live = entries + 1
     else
       state.live = search(state, 2, entries, is_over, since)
       local _
