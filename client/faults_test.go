@@ -36,7 +36,7 @@ var modes = map[string]func(ctx context.Context, c *client.Client, key, id strin
 }
 
 const (
-	plenty   = client.Limit("1000000/d")
+	plenty   = client.Limit("fixed_window 1000000/d") // gives nothing back while it is counted
 	lots     = 1_000_000
 	atATime  = 4
 	perFault = 5 // calls of each goroutine
