@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+
+	"github.com/ratelimit-functions/ratelimit/internal/figures"
 )
 
 // A hotKey is one key with one limit that many processes ask, each with batches of its own, as client.WithBatches does
@@ -127,7 +129,7 @@ func hotTable(rows []hotRow) string {
 			fmt.Fprintf(&out, "| %d | %s |", row.n, seconds(row.ttl))
 		}
 		for _, t := range row.at {
-			fmt.Fprintf(&out, " %s | %.0f %% | %s |", percent(t.admitted, min(t.offered, hotRate)), 100*t.unused(), count(float64(t.messages)))
+			fmt.Fprintf(&out, " %s | %.0f %% | %s |", percent(t.admitted, min(t.offered, hotRate)), 100*t.unused(), figures.Count(float64(t.messages)))
 		}
 		out.WriteString("\n")
 	}

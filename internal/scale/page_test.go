@@ -33,18 +33,6 @@ func TestThePageHasWhatTheCommandPrints(t *testing.T) {
 	}
 }
 
-func TestATableWithoutAPlace(t *testing.T) {
-	page := "a\n<!-- table: x -->\nold\n<!-- end of the table -->\nb\n"
-	if got, err := filled(page, []table{{"x", "new\n"}}); err != nil || got != "a\n<!-- table: x -->\nnew\n<!-- end of the table -->\nb\n" {
-		t.Errorf("%q, %v", got, err)
-	}
-	for _, page := range []string{"", "<!-- table: x -->\nno end\n"} {
-		if got, err := filled(page, []table{{"x", "new\n"}}); err == nil {
-			t.Errorf("%q became %q", page, got)
-		}
-	}
-}
-
 // TestAHotKeyByTheReferenceModel: a small one, with each of the two limiters.
 func TestAHotKeyByTheReferenceModel(t *testing.T) {
 	for _, offered := range []int64{1500, 2500} {

@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/ratelimit-functions/ratelimit/internal/figures"
 )
 
 const (
@@ -70,7 +72,7 @@ func shardsTable() string {
 			batches = "none | "
 		}
 		rest := most - busiest[slices.Index(load, most)]
-		fmt.Fprintf(&out, "| %s | %s | %s | %s | %s |\n", batches, count(sum), count(sum/shards), count(most), count(rest))
+		fmt.Fprintf(&out, "| %s | %s | %s | %s | %s |\n", batches, figures.Count(sum), figures.Count(sum/shards), figures.Count(most), figures.Count(rest))
 	}
 	return out.String()
 }
@@ -95,7 +97,7 @@ func serversTable() string {
 	}
 	out.WriteString("\n|---:|" + strings.Repeat("---:|", len(each)) + "\n")
 	for _, total := range []float64{1e6, 1e7, 1e8} {
-		fmt.Fprintf(&out, "| %s |", count(total))
+		fmt.Fprintf(&out, "| %s |", figures.Count(total))
 		for _, n := range each {
 			fmt.Fprintf(&out, " %.0f |", math.Ceil(total/float64(n)/(oneShard/2)))
 		}

@@ -1,0 +1,61 @@
+package figures
+
+import (
+	"encoding/xml"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestATableWithoutAPlace(t *testing.T) {
+	page := "a\n<!-- table: x -->\nold\n<!-- end of the table -->\nb\n"
+	if got, err := Fill(page, []Table{{"x", "new\n"}}); err != nil || got != "a\n<!-- table: x -->\nnew\n<!-- end of the table -->\nb\n" {
+		t.Errorf("%q, %v", got, err)
+	}
+	file := filepath.Join(t.TempDir(), "page.md")
+	for _, page := range []string{"", "<!-- table: x -->\nno end\n"} {
+		if err := os.WriteFile(file, []byte(page), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		err := Update(file, []Table{{"x", "new\n"}})
+		if got, readErr := os.ReadFile(file); err == nil || readErr != nil || string(got) != page {
+			t.Errorf("%q became %q, %v, %v", page, got, err, readErr)
+		}
+	}
+}
+
+func TestNamesDoNotOverlap(t *testing.T) {
+	got := apart([]name{{y: 300, text: "c"}, {y: 100, text: "a"}, {y: 101, text: "b"}, {y: 299, text: "d"}}, 300)
+	var ys []float64
+	text := ""
+	for _, n := range got {
+		ys = append(ys, n.y)
+		text += n.text
+	}
+	if want := []float64{100, 118, 282, 300}; !slices.Equal(ys, want) || text != "abdc" {
+		t.Errorf("the names %s are at %v, want abdc at %v", text, ys, want)
+	}
+}
+
+// TestLinesAreXML: whatever the texts are. A point is where its values are between the marks.
+func TestLinesAreXML(t *testing.T) {
+	text := func(float64) string { return "1 < 2 & 3" }
+	svg := Lines{Title: "a < b", Above: []string{"c & d"}, Across: Axis{"e > f", []float64{1, 10, 100}, text}, Up: Axis{"", []float64{1, 10000}, text},
+		Lines: []Line{{"g < h", []float64{1, 10}, []float64{1, 100}}}, Bounds: []Bound{{"i & j", 10}}}.SVG()
+	decoder := xml.NewDecoder(strings.NewReader(svg))
+	for {
+		if _, err := decoder.Token(); err == io.EOF {
+			break
+		} else if err != nil {
+			t.Fatalf("%v in\n%s", err, svg)
+		}
+	}
+	for _, want := range []string{`cx="92" cy="290"`, `cx="216" cy="165"`, ">g &lt; h<", ">i &amp; j<"} {
+		if !strings.Contains(svg, want) {
+			t.Errorf("no %s in\n%s", want, svg)
+		}
+	}
+}

@@ -1,0 +1,107 @@
+package figures
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+)
+
+// Lines is a plot of one or more lines over two logarithmic axes. All values are above 0.
+type Lines struct {
+	Title      string   // for who does not see it
+	Above      []string // lines of text above the plot
+	Across, Up Axis
+	Lines      []Line
+	Bounds     []Bound
+}
+
+// An Axis ends at its first and its last mark.
+type Axis struct {
+	Label string    // of Across alone; what goes up is said above
+	Marks []float64 // from the least to the greatest, two or more
+	Text  func(float64) string
+}
+
+// A Line joins the points (Across[i], Up[i]), one or more. Its name is at its end.
+type Line struct {
+	Name       string
+	Across, Up []float64
+}
+
+// A Bound is a dashed line all across.
+type Bound struct {
+	Name string
+	Up   float64
+}
+
+const (
+	linesLeft, linesRight = 92, 340
+	linesHeight           = 250
+	nameHeight            = 18 // names are no closer than this
+)
+
+// SVG draws the plot.
+func (l Lines) SVG() string {
+	p := NewPicture(l.Title)
+	top := 20.0
+	for _, text := range l.Above {
+		p.Text(8, top, "", text)
+		top += 20
+	}
+	bottom := top + linesHeight
+	x := func(v float64) float64 { return l.Across.place(v, linesLeft, linesRight) }
+	y := func(v float64) float64 { return l.Up.place(v, bottom, top) }
+	for _, v := range l.Up.Marks {
+		p.Path(y(v), "grid", fmt.Sprintf("M%d %sH%d", linesLeft, short(y(v)), linesRight))
+		p.Text(linesLeft-8, y(v)+5, "right", l.Up.Text(v))
+	}
+	for _, v := range l.Across.Marks {
+		p.Path(bottom, "grid", fmt.Sprintf("M%s %sV%s", short(x(v)), short(top), short(bottom)))
+		p.Text(x(v), bottom+21, "middle", l.Across.Text(v))
+	}
+	p.Text((linesLeft+linesRight)/2, bottom+43, "middle", l.Across.Label)
+	var names []name
+	for _, b := range l.Bounds {
+		p.Path(y(b.Up), "bound", fmt.Sprintf("M%d %sH%d", linesLeft, short(y(b.Up)), linesRight))
+		names = append(names, name{y(b.Up), "", b.Name})
+	}
+	for i, line := range l.Lines {
+		class, path, letter := fmt.Sprintf("c%d", i%len(colours)), "", "M"
+		for j, v := range line.Across {
+			path += fmt.Sprintf("%s%s %s", letter, short(x(v)), short(y(line.Up[j])))
+			letter = "L"
+			p.Dot(x(v), y(line.Up[j]), class)
+		}
+		p.Path(bottom, class, path)
+		names = append(names, name{y(line.Up[len(line.Up)-1]), "f" + class, line.Name})
+	}
+	for _, n := range apart(names, bottom) {
+		p.Text(linesRight+10, n.y+5, n.class, n.text)
+	}
+	return p.String()
+}
+
+// place is where between two ends of the picture a value is.
+func (a Axis) place(value, from, to float64) float64 {
+	first, last := a.Marks[0], a.Marks[len(a.Marks)-1]
+	return from + (to-from)*math.Log(value/first)/math.Log(last/first)
+}
+
+type name struct {
+	y           float64
+	class, text string
+}
+
+// apart moves names that are too close to each other, or below the bottom. They keep their order.
+func apart(names []name, bottom float64) []name {
+	slices.SortStableFunc(names, func(a, b name) int { return cmp.Compare(a.y, b.y) })
+	for i := 1; i < len(names); i++ {
+		names[i].y = max(names[i].y, names[i-1].y+nameHeight)
+	}
+	for i, most := len(names)-1, bottom; i >= 0; i-- {
+		names[i].y = min(names[i].y, most)
+		most = names[i].y - nameHeight
+	}
+	return names
+}

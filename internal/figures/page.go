@@ -1,0 +1,53 @@
+// Package figures puts what a program has found out into a page of the documents: tables in Markdown between marks, and
+// pictures in SVG that follow the reader's choice of light or dark.
+package figures
+
+import (
+	"fmt"
+	"os"
+	"strings"
+)
+
+// A Table is one of a page, in Markdown, whole lines. Its place in the page is between the lines
+// `<!-- table: Name -->` and `<!-- end of the table -->`.
+type Table struct{ Name, Text string }
+
+// Fill is the page with these tables in their places. It fails where a table has none.
+func Fill(page string, tables []Table) (string, error) {
+	for _, t := range tables {
+		begin, end := fmt.Sprintf("<!-- table: %s -->\n", t.Name), "<!-- end of the table -->\n"
+		before, rest, ok := strings.Cut(page, begin)
+		_, after, ends := strings.Cut(rest, end)
+		if !ok || !ends {
+			return "", fmt.Errorf("no place for the table %q: it goes between %q and %q", t.Name, begin, end)
+		}
+		page = before + begin + t.Text + end + after
+	}
+	return page, nil
+}
+
+// Update puts these tables into the page that the file holds. A file that lacks a place stays as it is.
+func Update(file string, tables []Table) error {
+	page, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	renewed, err := Fill(string(page), tables)
+	if err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	return os.WriteFile(file, []byte(renewed), 0o644)
+}
+
+// Count is a number with three significant digits, grouped by thousands.
+func Count(f float64) string {
+	digits := 1.0
+	for f/digits >= 1000 {
+		digits *= 10
+	}
+	s := fmt.Sprintf("%.0f", float64(int64(f/digits+0.5))*digits)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}

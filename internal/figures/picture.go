@@ -1,0 +1,80 @@
+package figures
+
+import (
+	"fmt"
+	"html"
+	"strings"
+)
+
+// Pictures are written here rather than by a library: they are a few lines and texts, and have to follow the reader's choice
+// of light or dark, which gonum/plot, the best kept of them, cannot (its colours are attributes of each element, not classes).
+
+// Width is that of every picture, in pixels. A phone that shows one on 360 pixels leaves its letters at 11.
+const Width = 480
+
+// A Picture is SVG in the making. A class is one of: grid; bound, a dashed line; bold and right, of texts; c0 to c7, colours of
+// lines; and of areas with an f before, as fc0.
+type Picture struct {
+	title  string
+	height float64
+	body   strings.Builder
+}
+
+// NewPicture begins a picture. The title is for who does not see it.
+func NewPicture(title string) *Picture { return &Picture{title: title} }
+
+// grow makes the picture so high that y is in it.
+func (p *Picture) grow(y float64) { p.height = max(p.height, y+10) }
+
+// Text writes a line of text that begins at x, or ends there with the class right, or has its middle there with middle.
+func (p *Picture) Text(x, y float64, class, text string) {
+	p.grow(y)
+	fmt.Fprintf(&p.body, "<text class=\"%s\" x=\"%s\" y=\"%s\">%s</text>\n", class, short(x), short(y), html.EscapeString(text))
+}
+
+// Path draws what d says, in the language of SVG paths, down to y.
+func (p *Picture) Path(y float64, class, d string) {
+	p.grow(y)
+	fmt.Fprintf(&p.body, "<path class=\"%s\" d=\"%s\"/>\n", class, d)
+}
+
+// Dot draws a point.
+func (p *Picture) Dot(x, y float64, class string) {
+	fmt.Fprintf(&p.body, "<circle class=\"f%s\" cx=\"%s\" cy=\"%s\" r=\"3.5\"/>\n", class, short(x), short(y))
+}
+
+// short writes a coordinate with a tenth of a pixel at most.
+func short(f float64) string { return strings.TrimSuffix(fmt.Sprintf("%.1f", f), ".0") }
+
+// colours of lines and areas, for light and for dark. Those side by side differ in brightness too.
+var colours = [][2]string{
+	{"#0969da", "#58a6ff"}, {"#bc4c00", "#f0883e"}, {"#1a7f37", "#56d364"}, {"#8250df", "#d2a8ff"},
+	{"#a40e26", "#ff9492"}, {"#0f6c72", "#39c5cf"}, {"#6e5600", "#e3b341"}, {"#57606a", "#8b949e"},
+}
+
+// String is the picture as SVG.
+func (p *Picture) String() string {
+	var out strings.Builder
+	fmt.Fprintf(&out, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%s\" viewBox=\"0 0 %[1]d %[2]s\" role=\"img\" aria-labelledby=\"title\">\n",
+		Width, short(p.height))
+	fmt.Fprintf(&out, "<title id=\"title\">%s</title>\n", html.EscapeString(p.title))
+	out.WriteString(`<style>
+svg { font: 15px sans-serif }
+path { fill: none; stroke-width: 2.5 }
+.bold { font-weight: bold } .right { text-anchor: end } .middle { text-anchor: middle }
+.grid { stroke-width: 1 } .bound { stroke-width: 1.5; stroke-dasharray: 6 4 }
+`)
+	out.WriteString(style(0, "#ffffff", "#24292f", "#d0d7de", "#6e7781"))
+	out.WriteString("@media (prefers-color-scheme: dark) {\n" + style(1, "#0d1117", "#e6edf3", "#30363d", "#8b949e") + "}\n</style>\n")
+	out.WriteString(p.body.String())
+	out.WriteString("</svg>\n")
+	return out.String()
+}
+
+func style(scheme int, background, text, grid, bound string) string {
+	s := fmt.Sprintf("svg { background: %s }\ntext { fill: %s }\n.grid { stroke: %s }\n.bound { stroke: %s }\n", background, text, grid, bound)
+	for i, c := range colours {
+		s += fmt.Sprintf(".c%d { stroke: %s } .fc%[1]d { fill: %[2]s }\n", i, c[scheme])
+	}
+	return s
+}
