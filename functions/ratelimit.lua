@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '08bbdf7e7d6b'
+local BUILD_ID = '068cdb187186'
 
 -- Time stands still during a call from Redis 7.2 on. Before, two commands of one call can see two milliseconds, so
 -- what is read of the clock must not be written back as a difference to "now". Valkey says 7.2.4 here, rightly.
@@ -432,11 +432,6 @@ local HEAD, LAST = 512, '511' -- bytes: what most values are within
 -- after the last; nil if the value is broken.
 local function next_text(value, at)
   if at > #value then return at, at - 1 end
-  local a, b, colon = string.byte(value, at, at + 2)
-  if colon == 58 and a >= 48 and a <= 57 and b >= 48 and b <= 57 then -- two digits, as of most texts
-    local last = at + 2 + (a - 48) * 10 + b - 48
-    if last <= #value then return at + 3, last end
-  end
   local _, last, digits = string.find(value, '^(%d+):', at)
   local length = numbers.digits(digits or '')
   if not length or last + length > #value then return nil end
@@ -502,19 +497,6 @@ end
 
 local parts = {} -- of a value that is put together; the next one uses it again
 
--- The texts of most rates have less than 100 bytes, and each of these lengths is written down once.
-local lengths = {}
-
-local function length_of(text)
-  local size = #text
-  local written = lengths[size]
-  if not written then
-    written = string.format('%d:', size)
-    if size < 100 then lengths[size] = written end
-  end
-  return written
-end
-
 function packed.write(key, limit, at)
   local save, list = limit.algorithm.save, states.list
   if limit.rate then
@@ -532,7 +514,7 @@ function packed.write(key, limit, at)
       text, full = save(state)
       if full > expiry then expiry = full end
     end
-    parts[last + 1], parts[last + 2] = length_of(text), text
+    parts[last + 1], parts[last + 2] = #text .. ':', text
     last = last + 2
   end
   if expiry == 0 then return redis.call('DEL', key) end
@@ -1420,23 +1402,17 @@ end
 
 -- usage returns what ratelimit_usage replies.
 function tracking.usage(key)
-  local held, minutes = {}, {}
+  local held, series = {}, {}
   local flat = redis.call('HGETALL', key)
   for i = 1, #flat, 2 do
-    local minute = string.match(flat[i], '^[ad](%d+)$')
     held[flat[i]] = numbers.whole(flat[i + 1]) or 0
-    if minute and numbers.whole(minute) and not held[minute] then
-      held[minute] = true
-      minutes[#minutes + 1] = tonumber(minute)
-    end
   end
-  table.sort(minutes)
-  local series = {}
   local newest = math.floor((held.last or 0) / MINUTE)
-  for _, minute in ipairs(minutes) do
-    if minute <= newest and minute > newest - SERIES then
-      local name = string.format('%d', minute)
-      series[#series + 1] = { minute * MINUTE, held['a' .. name] or 0, held['d' .. name] or 0 }
+  for minute = newest - SERIES + 1, newest do
+    local name = string.format('%d', minute)
+    local allowed, denied = held['a' .. name], held['d' .. name]
+    if allowed or denied then
+      series[#series + 1] = { minute * MINUTE, allowed or 0, denied or 0 }
     end
   end
   return {
@@ -2932,27 +2908,16 @@ do
 --            "limit", { for each key: { 1 of a shadow policy, else 0; of each rate: n, period in ms, capacity }, ... }
 --   Errors BADARGS BADKEYS BADLIMIT NOPOLICY
 
-local function reading(limit, shadow)
-  local list = { shadow and 1 or 0 }
-  for _, rate in ipairs(limit.rates) do
-    list[#list + 1] = rate.count
-    list[#list + 1] = rate.period
-    list[#list + 1] = rate.capacity
-  end
-  return list
-end
-
--- readings returns what is read in a limit, key by key; or nil and the error.
-local function readings(text)
-  local limit, err = limits.of(text)
-  if not limit then
-    return nil, err
-  elseif not limit.policy then
-    return { reading(limit) }
-  end
+-- readings returns what is read in a limit, key by key.
+local function readings(limit)
   local list = {}
-  for i, part in ipairs(limit.limits) do
-    list[i] = reading(part, limit.shadow)
+  for i, part in ipairs(limit.limits or { limit }) do
+    list[i] = { limit.shadow and 1 or 0 }
+    for _, rate in ipairs(part.rates) do
+      for _, number in ipairs{ rate.count, rate.period, rate.capacity } do
+        list[i][#list[i] + 1] = number
+      end
+    end
   end
   return list
 end
@@ -2972,10 +2937,10 @@ clock.register{
       'version', VERSION, 'contract', CONTRACT, 'build_id', BUILD_ID, 'policies', names, 'shadow_denied', shadows.counts(),
     }
     if args[1] then
-      local list, err = readings(args[1])
-      if not list then return err end
+      local limit, err = limits.of(args[1])
+      if not limit then return err end
       reply[#reply + 1] = 'limit'
-      reply[#reply + 1] = list
+      reply[#reply + 1] = readings(limit)
     end
     return reply
   end,

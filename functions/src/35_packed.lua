@@ -17,11 +17,6 @@ local HEAD, LAST = 512, '511' -- bytes: what most values are within
 -- after the last; nil if the value is broken.
 local function next_text(value, at)
   if at > #value then return at, at - 1 end
-  local a, b, colon = string.byte(value, at, at + 2)
-  if colon == 58 and a >= 48 and a <= 57 and b >= 48 and b <= 57 then -- two digits, as of most texts
-    local last = at + 2 + (a - 48) * 10 + b - 48
-    if last <= #value then return at + 3, last end
-  end
   local _, last, digits = string.find(value, '^(%d+):', at)
   local length = numbers.digits(digits or '')
   if not length or last + length > #value then return nil end
@@ -87,19 +82,6 @@ end
 
 local parts = {} -- of a value that is put together; the next one uses it again
 
--- The texts of most rates have less than 100 bytes, and each of these lengths is written down once.
-local lengths = {}
-
-local function length_of(text)
-  local size = #text
-  local written = lengths[size]
-  if not written then
-    written = string.format('%d:', size)
-    if size < 100 then lengths[size] = written end
-  end
-  return written
-end
-
 function packed.write(key, limit, at)
   local save, list = limit.algorithm.save, states.list
   if limit.rate then
@@ -117,7 +99,7 @@ function packed.write(key, limit, at)
       text, full = save(state)
       if full > expiry then expiry = full end
     end
-    parts[last + 1], parts[last + 2] = length_of(text), text
+    parts[last + 1], parts[last + 2] = #text .. ':', text
     last = last + 2
   end
   if expiry == 0 then return redis.call('DEL', key) end

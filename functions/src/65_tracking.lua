@@ -86,23 +86,17 @@ end
 
 -- usage returns what ratelimit_usage replies.
 function tracking.usage(key)
-  local held, minutes = {}, {}
+  local held, series = {}, {}
   local flat = redis.call('HGETALL', key)
   for i = 1, #flat, 2 do
-    local minute = string.match(flat[i], '^[ad](%d+)$')
     held[flat[i]] = numbers.whole(flat[i + 1]) or 0
-    if minute and numbers.whole(minute) and not held[minute] then
-      held[minute] = true
-      minutes[#minutes + 1] = tonumber(minute)
-    end
   end
-  table.sort(minutes)
-  local series = {}
   local newest = math.floor((held.last or 0) / MINUTE)
-  for _, minute in ipairs(minutes) do
-    if minute <= newest and minute > newest - SERIES then
-      local name = string.format('%d', minute)
-      series[#series + 1] = { minute * MINUTE, held['a' .. name] or 0, held['d' .. name] or 0 }
+  for minute = newest - SERIES + 1, newest do
+    local name = string.format('%d', minute)
+    local allowed, denied = held['a' .. name], held['d' .. name]
+    if allowed or denied then
+      series[#series + 1] = { minute * MINUTE, allowed or 0, denied or 0 }
     end
   end
   return {

@@ -5,27 +5,16 @@
 --            "limit", { for each key: { 1 of a shadow policy, else 0; of each rate: n, period in ms, capacity }, ... }
 --   Errors BADARGS BADKEYS BADLIMIT NOPOLICY
 
-local function reading(limit, shadow)
-  local list = { shadow and 1 or 0 }
-  for _, rate in ipairs(limit.rates) do
-    list[#list + 1] = rate.count
-    list[#list + 1] = rate.period
-    list[#list + 1] = rate.capacity
-  end
-  return list
-end
-
--- readings returns what is read in a limit, key by key; or nil and the error.
-local function readings(text)
-  local limit, err = limits.of(text)
-  if not limit then
-    return nil, err
-  elseif not limit.policy then
-    return { reading(limit) }
-  end
+-- readings returns what is read in a limit, key by key.
+local function readings(limit)
   local list = {}
-  for i, part in ipairs(limit.limits) do
-    list[i] = reading(part, limit.shadow)
+  for i, part in ipairs(limit.limits or { limit }) do
+    list[i] = { limit.shadow and 1 or 0 }
+    for _, rate in ipairs(part.rates) do
+      for _, number in ipairs{ rate.count, rate.period, rate.capacity } do
+        list[i][#list[i] + 1] = number
+      end
+    end
   end
   return list
 end
@@ -45,10 +34,10 @@ clock.register{
       'version', VERSION, 'contract', CONTRACT, 'build_id', BUILD_ID, 'policies', names, 'shadow_denied', shadows.counts(),
     }
     if args[1] then
-      local list, err = readings(args[1])
-      if not list then return err end
+      local limit, err = limits.of(args[1])
+      if not limit then return err end
       reply[#reply + 1] = 'limit'
-      reply[#reply + 1] = list
+      reply[#reply + 1] = readings(limit)
     end
     return reply
   end,
