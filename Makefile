@@ -1,6 +1,6 @@
 # `make` alone lists what there is to run.
 
-.PHONY: help test soak mutate model scale generate release container images cluster cluster-down bench clean
+.PHONY: help test soak mutate model scale algorithms generate release container images cluster cluster-down bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -20,6 +20,9 @@ model: ## search every state of the batches' protocol with Spin (Debian: spin), 
 
 scale: ## simulate what docs/scale.md plans with, and put the tables and the plot into it; ten seconds
 	@go run ./internal/scale -write docs
+
+algorithms: ## send the same traffic through each algorithm, and put the table and the pictures into docs/algorithms.md
+	@go run ./internal/algorithms -write docs
 
 generate: ## build functions/ratelimit.lua from functions/src
 	@go generate ./functions

@@ -12,8 +12,8 @@ import (
 // Width is that of every picture, in pixels. A phone that shows one on 360 pixels leaves its letters at 11.
 const Width = 480
 
-// A Picture is SVG in the making. A class is one of: grid; bound, a dashed line; bold and right, of texts; c0 to c7, colours of
-// lines; and of areas with an f before, as fc0.
+// A Picture is SVG in the making. Its classes are grid and bound (a dashed line); c0 to c7, colours of lines, and with an f before,
+// as fc0, of areas and texts; thin; pale; and of texts bold, right and middle.
 type Picture struct {
 	title  string
 	height float64
@@ -62,7 +62,7 @@ func (p *Picture) String() string {
 svg { font: 15px sans-serif }
 path { fill: none; stroke-width: 2.5 }
 .bold { font-weight: bold } .right { text-anchor: end } .middle { text-anchor: middle }
-.grid { stroke-width: 1 } .bound { stroke-width: 1.5; stroke-dasharray: 6 4 }
+.pale { opacity: 0.5 } .thin, .grid { stroke-width: 1 } .bound { stroke-width: 1.5; stroke-dasharray: 6 4 }
 `)
 	out.WriteString(style(0, "#ffffff", "#24292f", "#d0d7de", "#6e7781"))
 	out.WriteString("@media (prefers-color-scheme: dark) {\n" + style(1, "#0d1117", "#e6edf3", "#30363d", "#8b949e") + "}\n</style>\n")

@@ -1,0 +1,42 @@
+// Command algorithms sends the same traffic through each algorithm of the library, as it is now, in the offline engine. It
+// prints the table of docs/algorithms.md; with -write it puts that into the page, and the pictures beside it.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/ratelimit-functions/ratelimit/internal/figures"
+)
+
+func main() {
+	write := flag.String("write", "", "the `folder` of algorithms.md, to put the table and the pictures into")
+	flag.Parse()
+	if err := run(*write); err != nil {
+		fmt.Fprintln(os.Stderr, "algorithms:", err)
+		os.Exit(1)
+	}
+}
+
+func run(folder string) error {
+	results, err := decide()
+	if err != nil {
+		return err
+	}
+	table := tableOf(results)
+	if folder == "" {
+		fmt.Print(table)
+		return nil
+	}
+	if err := figures.Update(filepath.Join(folder, "algorithms.md"), []figures.Table{{Name: "decisions", Text: table}}); err != nil {
+		return err
+	}
+	for i, t := range traffics {
+		if err := os.WriteFile(filepath.Join(folder, t.file), []byte(picture(t, results[i])), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}

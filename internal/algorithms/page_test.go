@@ -1,0 +1,87 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var docs = filepath.Join("..", "..", "docs")
+
+// TestThePageHasWhatTheLibraryDecides: the table of docs/algorithms.md and its pictures are the command's.
+func TestThePageHasWhatTheLibraryDecides(t *testing.T) {
+	folder := t.TempDir()
+	page, err := os.ReadFile(filepath.Join(docs, "algorithms.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(folder, "algorithms.md"), page, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := run(folder); err != nil {
+		t.Fatal(err)
+	}
+	names := []string{"algorithms.md"}
+	for _, traffic := range traffics {
+		names = append(names, traffic.file)
+		if !strings.Contains(string(page), "]("+traffic.file+")") {
+			t.Errorf("the page does not show %s", traffic.file)
+		}
+	}
+	for _, name := range names {
+		written, err := os.ReadFile(filepath.Join(folder, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if shown, err := os.ReadFile(filepath.Join(docs, name)); err != nil || string(shown) != string(written) {
+			t.Errorf("docs/%s is not what the command writes (%v); run make algorithms, and read whether the text around it still holds", name, err)
+		}
+	}
+}
+
+// TestEveryAlgorithmTakesPart: each of the library, here and in the page's advice.
+func TestEveryAlgorithmTakesPart(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join("..", "..", "functions", "src", "algorithms", "*.lua"))
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	page, err := os.ReadFile(filepath.Join(docs, "algorithms.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	advice, _, _ := strings.Cut(string(page), "<!-- table")
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".lua")
+		if !slices.ContainsFunc(algorithms, func(limit string) bool { return strings.HasPrefix(limit, name+" ") }) {
+			t.Errorf("no limit of %s in traffic.go", name)
+		}
+		if !strings.Contains(advice, "| `"+name) {
+			t.Errorf("docs/algorithms.md does not say when to take %s", name)
+		}
+	}
+}
+
+func TestAMinuteIsHalfOpen(t *testing.T) {
+	o := outcome{ahead: []int64{0, 1, 1, minute - 1, minute, 2 * minute}}
+	for at, want := range map[int64]int{0: 1, 1: 3, minute - 1: 4, minute: 4, minute + 1: 2, 2*minute - 1: 1, 2 * minute: 1, 3 * minute: 0} {
+		if got := o.within(at); got != want {
+			t.Errorf("%d calls in the minute up to %d ms, not %d", got, at, want)
+		}
+	}
+	if o.most() != 4 {
+		t.Errorf("at most %d in a minute, not 4", o.most())
+	}
+	if o.pause() != minute {
+		t.Errorf("the longest pause is %d ms, not a minute", o.pause())
+	}
+}
+
+// TestMarks: the seconds 1 and 2 are one mark, 5 another, and what is after the end none.
+func TestMarks(t *testing.T) {
+	got := marks([]int64{second, 2*second + 1, 2*second + 2, 5 * second, length}, 10)
+	if strings.Count(got, "z") != 2 || !strings.HasPrefix(got, "M36.4 10.0H41.3") {
+		t.Errorf("%q", got)
+	}
+}

@@ -1,0 +1,58 @@
+package main
+
+import "slices"
+
+// Times are in ms since the start, which is a whole minute of the clock.
+const (
+	second = int64(1000)
+	minute = 60 * second
+	length = 3 * minute // of every traffic
+)
+
+// n is what each limit allows in a minute: 60/m.
+const n = 60
+
+// algorithms are what decides, by the limits as a caller writes them. Ten leases at once, of calls that take ten seconds each,
+// come to 60 calls a minute too.
+var algorithms = []string{
+	"gcra 60/m",
+	"token_bucket 60/m",
+	"leaky_bucket 60/m",
+	"fixed_window 60/m",
+	"sliding_window 60/m",
+	"sliding_window 60/m buckets=60",
+	"sliding_log 60/m",
+	"concurrency 10 lease=1m",
+}
+
+const held = 10 * second // by each call that has a lease
+
+// A traffic is calls on one key.
+type traffic struct {
+	name, file string
+	says       string // what it is, above its picture
+	calls      []int64
+}
+
+// overload is the traffic in which the longest pause is looked for.
+const overload = "overload"
+
+var traffics = []traffic{
+	{"steady", "algorithms-steady.svg", "A call each second.", evenly(second/2, length, second)},
+	{"burst", "algorithms-burst.svg", "90 calls at once, and 45 s later again.", slices.Concat(burst(20*second, 90), burst(65*second, 90))},
+	{"edge", "algorithms-edge.svg", "1 call at 0 s, 59 and 60 around 60 s, 60 at 119.9 s.",
+		slices.Concat(burst(0, 1), burst(minute-60, 59), burst(minute, 60), burst(2*minute-120, 60))},
+	{overload, "algorithms-overload.svg", "Four calls each second.", evenly(0, length, second/4)},
+	{"trickle", "algorithms-trickle.svg", "60 calls at once; from 30 s on one each 2 s.", slices.Concat(burst(0, n), evenly(30*second, length, 2*second))},
+}
+
+// evenly is a call at from and each step after it, before to.
+func evenly(from, to, step int64) (calls []int64) {
+	for at := from; at < to; at += step {
+		calls = append(calls, at)
+	}
+	return calls
+}
+
+// burst is a number of calls, one each millisecond.
+func burst(from, calls int64) []int64 { return evenly(from, from+calls, 1) }
