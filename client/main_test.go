@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
@@ -60,7 +61,7 @@ func deploy(t testing.TB, rdb redis.UniversalClient) {
 
 func newClient(t testing.TB, rdb redis.UniversalClient, opts ...client.Option) *client.Client {
 	t.Helper()
-	c := must[*client.Client](t)(client.New(rdb, opts...))
+	c := must[*client.Client](t)(client.New(rdb, append([]client.Option{client.WithTimeout(time.Minute)}, opts...)...))
 	if _, ok := rdb.(*fake); ok {
 		client.Trust(c)
 	}

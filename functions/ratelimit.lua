@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '068cdb187186'
+local BUILD_ID = 'a043936b08b2'
 
 -- Time stands still during a call from Redis 7.2 on. Before, two commands of one call can see two milliseconds, so
 -- what is read of the clock must not be written back as a difference to "now". Valkey says 7.2.4 here, rightly.
@@ -514,7 +514,7 @@ function packed.write(key, limit, at)
       text, full = save(state)
       if full > expiry then expiry = full end
     end
-    parts[last + 1], parts[last + 2] = #text .. ':', text
+    parts[last + 1], parts[last + 2] = string.format('%d:', #text), text
     last = last + 2
   end
   if expiry == 0 then return redis.call('DEL', key) end

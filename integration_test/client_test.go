@@ -37,10 +37,7 @@ func deployForClients(t *testing.T, b *backend.Backend) (functions.Build, *clien
 		t.Fatal(err)
 	}
 	setUser(t, b, "client-app", rules)
-	c, err := client.New(newClient(t, b, asUser("client-app")), client.WithPrefix("it:"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := newLimiter(t, newClient(t, b, asUser("client-app")), client.WithPrefix("it:"))
 	return build, c
 }
 

@@ -91,10 +91,7 @@ func TestNeverOverTheLimit(t *testing.T) {
 				var allowed, capacity atomic.Int64
 				var group sync.WaitGroup
 				for range 4 {
-					c, err := client.New(newClient(t, b))
-					if err != nil {
-						t.Fatal(err)
-					}
+					c := newLimiter(t, newClient(t, b))
 					for range 4 {
 						group.Go(func() {
 							for range 20 {
@@ -125,10 +122,7 @@ func TestClient(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		deploy(t, b)
 		ctx := testContext(t)
-		c, err := client.New(newClient(t, b))
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := newLimiter(t, newClient(t, b))
 		for i := range 12 {
 			key := fmt.Sprintf("user:%d", i)
 			result, err := c.AllowN(ctx, key, client.PerHour(10).WithBurst(20), 5)

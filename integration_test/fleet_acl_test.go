@@ -182,10 +182,7 @@ func TestFleetACLLetsTheClientWork(t *testing.T) {
 		ctx := testContext(t)
 		deploy(t, b)
 		setUser(t, b, "fleet-app", accessRules(t, loader.Application, "acl:", b.Cluster))
-		c, err := client.New(newClient(t, b, asUser("fleet-app")), client.WithPrefix("acl:"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := newLimiter(t, newClient(t, b, asUser("fleet-app")), client.WithPrefix("acl:"))
 		for i := range 12 {
 			tag := fmt.Sprintf("{%d}", i)
 			if result, err := c.AllowN(ctx, "a"+tag, "10/h", 3); err != nil || result.Remaining != 7 {

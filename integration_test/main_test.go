@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
+	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
 )
 
@@ -221,6 +222,16 @@ func newClient(t *testing.T, b *backend.Backend, modify ...func(*redis.Universal
 			t.Errorf("closing the client of %s: %v", b.Name, err)
 		}
 	})
+	return c
+}
+
+// newLimiter returns a client of the library on rdb that waits as long as a busy machine may take.
+func newLimiter(t *testing.T, rdb redis.UniversalClient, opts ...client.Option) *client.Client {
+	t.Helper()
+	c, err := client.New(rdb, append([]client.Option{client.WithTimeout(time.Minute)}, opts...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
 	return c
 }
 

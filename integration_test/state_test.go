@@ -173,10 +173,7 @@ func TestExactInRealTime(t *testing.T) {
 					}
 					return now
 				}
-				c, err := client.New(server)
-				if err != nil {
-					t.Fatal(err)
-				}
+				c := newLimiter(t, server)
 				first := node()
 				if result, err := c.AllowN(ctx, "{over}:key", limit, burst); err != nil || !result.Allowed {
 					t.Fatalf("emptying the bucket: %+v, %v", result, err)
@@ -186,10 +183,7 @@ func TestExactInRealTime(t *testing.T) {
 				var ending atomic.Bool
 				var group sync.WaitGroup
 				for range 12 {
-					c, err := client.New(newClient(t, b))
-					if err != nil {
-						t.Fatal(err)
-					}
+					c := newLimiter(t, newClient(t, b))
 					group.Go(func() {
 						for {
 							last := ending.Load()

@@ -99,7 +99,7 @@ function packed.write(key, limit, at)
       text, full = save(state)
       if full > expiry then expiry = full end
     end
-    parts[last + 1], parts[last + 2] = #text .. ':', text
+    parts[last + 1], parts[last + 2] = string.format('%d:', #text), text
     last = last + 2
   end
   if expiry == 0 then return redis.call('DEL', key) end

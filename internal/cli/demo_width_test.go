@@ -41,7 +41,7 @@ func TestDemoInEveryWidth(t *testing.T) {
 	for _, total := range []time.Duration{shortestDemo, usualDemo, longestDemo} {
 		srv := withLibrary(t)
 		rdb := admin(t, srv.Addr())
-		c, err := client.New(rdb)
+		c, err := client.New(rdb, client.WithTimeout(time.Minute))
 		if err != nil {
 			t.Fatal(err)
 		}
