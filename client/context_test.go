@@ -127,6 +127,7 @@ func everyCall(ctx context.Context, c *client.Client, key string) map[string]fun
 		"AllowAtMost":     func() error { _, err := c.AllowAtMost(ctx, key, perDay, 2); return err },
 		"Wait":            func() error { return c.Wait(ctx, key, perDay) },
 		"WaitN":           func() error { return c.WaitN(ctx, key, perDay, 2) },
+		"WaitRequest":     func() error { return c.WaitRequest(ctx, req, time.Time{}) },
 		"Reserve":         func() error { _, err := c.Reserve(ctx, key, perDay); return err },
 		"ReserveN":        func() error { _, err := c.ReserveN(ctx, key, perDay, 2); return err },
 		"Take":            func() error { _, err := c.Take(ctx, req); return err },

@@ -23,7 +23,7 @@
 // [Client.Allow] takes one unit from a key, [Client.AllowN] several, all or none, [Client.AllowAtMost] as many as fit, and
 // [Client.Take] what a whole [Request] says: from several keys in one decision, with an OnceKey a repetition of the same work for nothing, with a UsageKey counted
 // for [Client.Usage]. [Client.Peek], [Client.PeekN] and [Client.PeekRequest] return the same and change nothing.
-// [Client.RefundN] and [Client.Refund] give back. [Client.Wait] and [Client.WaitN] wait until they have taken, and [Client.Reserve] and
+// [Client.RefundN] and [Client.Refund] give back. [Client.Wait], [Client.WaitN] and [Client.WaitRequest] wait until they have taken, and [Client.Reserve] and
 // [Client.ReserveN] take what can be given back by Cancel. [Client.Lease] is for work of which only so much may run at once.
 // [Client.Block], [Client.Unblock], [Client.Reset], [Client.Info] and [Client.Check] are for who runs the service.
 //

@@ -31,15 +31,15 @@ func (l *Lease) Wait(ctx context.Context) error {
 			most := max(min(res.RetryAfter, longestPoll), 2*time.Millisecond)
 			return most - rand.N(most/2)
 		},
-		refuse: func(wait time.Duration, cause error) error {
-			return &LimitedError{Key: l.keys[0], RetryAfter: wait, Err: cause, text: fmt.Sprintf("the context ended before a place of %q was free", l.args[0])}
+		refuse: func(denied Result, cause error) error {
+			return &LimitedError{Key: l.keys[0], RetryAfter: denied.RetryAfter, Err: cause, text: fmt.Sprintf("the context ended before a place of %q was free", l.args[0])}
 		},
 	})
 	return err
 }
 
 // queue is the name of the queue of who waits for a place.
-func (l *Lease) queue() string { return nameOf("acquire", l.keys[0], Limit(l.args[0].(string))) }
+func (l *Lease) queue() string { return nameOf("acquire", l.keys, []Limit{Limit(l.args[0].(string))}) }
 
 // Hold runs f while it holds the lease, and returns what f returns. It acquires the lease, renews it each time that a third
 // of its lease= has passed, and releases it when f has returned or panicked.

@@ -3,6 +3,7 @@ package client
 import (
 	"container/list"
 	"context"
+	"math"
 	"sync"
 	"time"
 )
@@ -21,7 +22,7 @@ type queues struct {
 // asked in vain, and the queue does not empty more slowly than the limit allows, as it would with one call at a time.
 type queue struct {
 	waiters list.List // of *waiter
-	room    int64     // the units that the last reply left
+	room    int64     // the units that the last reply left; no bound where no server decided, so that not each waits for that in turn
 	most    int64     // what the limit holds, by the last denial; 0: there was none
 }
 
@@ -187,7 +188,7 @@ type turn struct {
 	deadline time.Time // zero: no wait is too long
 	ask      func(context.Context) (Result, error)
 	pause    func(res Result, denials int) time.Duration // after a denial; denials is how many came before
-	refuse   func(wait time.Duration, cause error) error // the error of who waits in vain
+	refuse   func(denied Result, cause error) error      // the error of who waits in vain
 }
 
 // inTurn asks until it is let through, when it is its turn among all who wait for the same.
@@ -203,28 +204,34 @@ func (c *Client) inTurn(ctx context.Context, t turn) (Result, error) {
 			return Result{}, t.ended(c, w, err)
 		}
 		if refused, wait := c.queues.refused(w); refused {
-			cause := context.DeadlineExceeded
-			if wait == Never {
-				cause = nil
-			}
-			return Result{}, t.refuse(wait, cause)
+			return Result{}, t.refuse(Result{RetryAfter: wait}, outlasts(ctx, wait))
 		}
 		res, err := t.ask(ctx)
 		switch {
 		case err != nil:
+			if ctx.Err() == nil {
+				room = math.MaxInt64
+			}
 			return Result{}, err
 		case res.Allowed:
 			room = res.Remaining
+			if res.Err != nil {
+				room = math.MaxInt64
+			}
 			return res, nil
 		case res.RetryAfter == Never:
-			return Result{}, t.refuse(Never, res.Err)
+			return Result{}, t.refuse(res, res.Err)
 		}
 		now := time.Now()
 		if !t.deadline.IsZero() && now.Add(res.RetryAfter).After(t.deadline) {
-			return Result{}, t.refuse(res.RetryAfter, both(context.DeadlineExceeded, res.Err))
+			return Result{}, t.refuse(res, both(outlasts(ctx, res.RetryAfter), res.Err))
 		}
 		pause := t.pause(res, denials)
-		c.queues.rest(w, now.Add(pause), res.Limit)
+		most := res.Limit
+		if len(t.keys) > 1 { // each may be for another part of what is waited for
+			most = 0
+		}
+		c.queues.rest(w, now.Add(pause), most)
 		timer := time.NewTimer(pause)
 		err = c.wait(ctx, w.wake, timer.C)
 		timer.Stop()
@@ -241,7 +248,7 @@ func (t turn) ended(c *Client, w *waiter, err error) error {
 		return afterClose(t.verb, t.keys)
 	}
 	_, wait := c.queues.refused(w)
-	return t.refuse(wait, err)
+	return t.refuse(Result{RetryAfter: wait}, err)
 }
 
 // wait returns nil when it is woken or it is time, and an error when ctx or the client has ended.

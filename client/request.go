@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -116,6 +117,23 @@ func (r Request) args(verb string) ([]any, error) {
 		args = append(args, "TRACK")
 	}
 	return args, nil
+}
+
+// largest is the largest of the costs.
+func (r Request) largest() int64 {
+	if len(r.Costs) == 0 {
+		return 1
+	}
+	return slices.Max(r.Costs)
+}
+
+// wanted says in an error what a request is for: 2 of "3/m".
+func (r Request) wanted() string {
+	costs := r.Costs
+	if len(costs) == 0 {
+		costs = []int64{1}
+	}
+	return strings.Trim(fmt.Sprint(costs), "[]") + " of " + strings.Trim(fmt.Sprintf("%q", r.Limits), "[]")
 }
 
 // most is the largest first field of a reply to r. With an OnceKey the reply may be that of an earlier, other call.

@@ -68,47 +68,41 @@ func (r *Reservation) Result() Result { return r.res }
 func (r *Reservation) Cancel(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	n := r.req.Costs[0]
 	switch {
-	case r.canceled, !r.res.Allowed, n == 0, r.res.Source == SourceLocal, r.res.Source == SourcePolicy:
+	case r.canceled, !r.res.Allowed, r.req.largest() == 0, r.res.Source == SourceLocal, r.res.Source == SourcePolicy:
 		return nil
 	case r.res.RetryAfter > 0 && r.Delay() == 0:
 		return nil
 	}
-	limit := r.req.Limits[0]
-	res, err := r.client.RefundN(ctx, r.req.Keys[0], limit, n)
+	res, err := r.client.Refund(ctx, r.req)
 	if err == nil && !res.Allowed {
-		return &LimitedError{
-			Key: r.key(), RetryAfter: res.RetryAfter,
-			text: fmt.Sprintf("%d of %q could not be given back, since the key is blocked for %v; try again then", n, string(limit), res.RetryAfter),
-		}
+		e := r.client.notHad(r.req, res.Index, res.RetryAfter, nil)
+		e.text = fmt.Sprintf("%s could not be given back, since the key is blocked for %v; try again then", r.req.wanted(), res.RetryAfter)
+		return e
 	}
 	r.canceled = err == nil || errors.Is(err, ErrOutcomeUnknown)
 	return err
 }
 
-// key is the key as it is sent.
-func (r *Reservation) key() string { return r.client.keys(r.req.Keys)[0] }
-
 // wait waits for the turn in the queue of a leaky_bucket, or gives it back.
-func (r *Reservation) wait(ctx context.Context) error {
-	delay := r.Delay()
-	var cause error
-	if deadline, ok := ctx.Deadline(); ok && time.Now().Add(delay).After(deadline) {
-		cause = context.DeadlineExceeded
-	} else {
+func (r *Reservation) wait(ctx context.Context, until time.Time) error {
+	delay := r.res.RetryAfter
+	cause := outlasts(ctx, delay)
+	if cause == nil && (until.IsZero() || !r.act.After(until)) {
 		timer := time.NewTimer(delay)
 		cause = r.client.wait(ctx, nil, timer.C)
 		timer.Stop()
+		if cause == nil {
+			return nil
+		}
+		delay = r.Delay()
 	}
-	if cause == nil {
-		return nil
+	e := r.client.notHad(r.req, r.res.Index, delay, cause)
+	if r.req.OnceKey != "" {
+		e.text = fmt.Sprintf("the turn of %s comes in %v; it is kept for who asks again with the OnceKey %q", r.req.wanted(), delay, r.req.OnceKey)
+	} else if err := r.Cancel(context.WithoutCancel(ctx)); err != nil {
+		e.Err = both(cause, err)
+		e.text = fmt.Sprintf("%s, which would have to be waited for, %v at least, could not be given back", r.req.wanted(), delay)
 	}
-	delay = r.Delay()
-	if err := r.Cancel(context.WithoutCancel(ctx)); err != nil {
-		e := notHad(r.key(), r.req, delay, fmt.Errorf("%w; %w", cause, err))
-		e.text = fmt.Sprintf("%d of %q, which would have to be waited for, %v at least, could not be given back", r.req.Costs[0], string(r.req.Limits[0]), delay)
-		return e
-	}
-	return notHad(r.key(), r.req, delay, cause)
+	return e
 }

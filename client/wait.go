@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
@@ -9,17 +10,17 @@ import (
 )
 
 // LimitedError is the error of [Client.Wait], [Lease.Wait], [Lease.Hold] and [Reservation.Cancel] where the limit or a
-// block is in the way and waiting does not help, or no longer. Nothing was taken, unless Err says that it could not be
-// given back.
+// block is in the way and waiting does not help, or no longer. Nothing was taken, unless the text says so: what could not be
+// given back, or is kept under an OnceKey.
 type LimitedError struct {
-	Key string // as it was sent, prefix included
+	Key string // as it was sent, prefix included; of several the one that denied, or the first where that is not known
 
 	// RetryAfter is how long it would have taken at least, as far as is known; 0 if nothing is known, and [Never] where
 	// more was asked for than the limit ever holds.
 	RetryAfter time.Duration
 
 	// Err is context.DeadlineExceeded where the wait would have been longer than the context lasts; the context's error
-	// where it ended meanwhile; why no server decided, as Result.Err; or nil.
+	// where it ended meanwhile; why no server decided, as Result.Err; several of these; or nil.
 	Err error
 
 	text string
@@ -56,25 +57,40 @@ func (c *Client) Wait(ctx context.Context, key string, limit Limit) error {
 // is no order: who was denied asks again after RetryAfter, and who was denied then too, since another was quicker, adds
 // up to RetryAfter at random, twice that the next time and so on, a second at most.
 func (c *Client) WaitN(ctx context.Context, key string, limit Limit, n int64) error {
-	req := Request{Keys: []string{key}, Limits: []Limit{limit}, Costs: []int64{n}}
+	return c.WaitRequest(ctx, Request{Keys: []string{key}, Limits: []Limit{limit}, Costs: []int64{n}}, time.Time{})
+}
+
+// WaitRequest is WaitN for a whole Request: it waits until it has taken the costs of req from all of its keys. It begins no
+// wait that is known to go beyond until, but returns a [*LimitedError] at once, as it does for the deadline of ctx; the
+// zero Time sets no such bound.
+//
+// Callers whose keys and limits are the same are served in order. UpTo is an error ([ErrBadArgs]). A place in the queue of a
+// leaky_bucket that was taken with an OnceKey is not given back, but kept for who asks again with that key.
+func (c *Client) WaitRequest(ctx context.Context, req Request, until time.Time) error {
 	keys := c.keys(req.Keys)
-	if err := req.check(); err != nil {
+	err := req.check()
+	if err == nil && req.UpTo {
+		err = errors.New("BADARGS UpTo is set, but who waits gets the whole cost; leave UpTo false")
+	}
+	if err != nil {
 		return refused("take", keys, err)
 	}
-	deadline, _ := ctx.Deadline()
+	if deadline, ok := ctx.Deadline(); ok && (until.IsZero() || deadline.Before(until)) {
+		until = deadline
+	}
 	res, err := c.inTurn(ctx, turn{
-		verb: "take", keys: keys, n: n, deadline: deadline,
-		name: nameOf("take", keys[0], limit),
+		verb: "take", keys: keys, n: req.largest(), deadline: until,
+		name: nameOf("take", keys, req.Limits),
 		ask:  func(ctx context.Context) (Result, error) { return c.Take(ctx, req) },
 		pause: func(res Result, denials int) time.Duration {
-			return spread(res.RetryAfter, denials, deadline)
+			return spread(res.RetryAfter, denials, until)
 		},
-		refuse: func(wait time.Duration, cause error) error { return notHad(keys[0], req, wait, cause) },
+		refuse: func(denied Result, cause error) error { return c.notHad(req, denied.Index, denied.RetryAfter, cause) },
 	})
 	if err != nil || res.RetryAfter == 0 {
 		return err
 	}
-	return c.reservation(req, res).wait(ctx)
+	return c.reservation(req, res).wait(ctx, until)
 }
 
 // spread is how long to wait after a denial that came after so many others. Where many processes wait for one key, each
@@ -91,31 +107,48 @@ func spread(wait time.Duration, denials int, deadline time.Time) time.Duration {
 	return wait + rand.N(most)
 }
 
-// notHad is the error of who waits for units in vain.
-func notHad(key string, req Request, wait time.Duration, cause error) *LimitedError {
-	limit, n := req.Limits[0], req.Costs[0]
-	e := &LimitedError{Key: key, RetryAfter: wait, Err: cause}
-	units := strconv.FormatInt(n, 10) + " of " + strconv.Quote(string(limit))
+// notHad is the error of who waits for units in vain; index is the key that denied, from 1 on.
+func (c *Client) notHad(req Request, index int, wait time.Duration, cause error) *LimitedError {
+	e := &LimitedError{Key: c.keys(req.Keys)[max(index, 1)-1], RetryAfter: wait, Err: cause}
+	units := req.wanted()
 	switch {
 	case wait == Never:
 		e.text = units + " is more than the limit ever holds; ask for less at once, or raise its burst"
 	case wait > 0:
-		e.text = fmt.Sprintf("%s would have to be waited for, %v at least; nothing was taken, come back then or give the context more time", units, wait)
+		e.text = fmt.Sprintf("%s would have to be waited for, %v at least; nothing was taken, come back then or allow more time", units, wait)
 	default:
-		e.text = "the context ended before it was the turn of " + units + "; nothing was taken"
+		e.text = "it was not the turn of " + units + " in time; nothing was taken"
 	}
 	return e
 }
 
-// nameOf is the name of a queue.
-func nameOf(verb, key string, limit Limit) string {
-	return verb + "\x00" + key + "\x00" + string(limit)
+// nameOf is the name of a queue, another for other keys or limits.
+func nameOf(verb string, keys []string, limits []Limit) string {
+	name := []byte(verb)
+	for _, key := range keys {
+		name = strconv.AppendQuote(name, key)
+	}
+	for _, limit := range limits {
+		name = strconv.AppendQuote(append(name, ' '), string(limit))
+	}
+	return string(name)
 }
 
-// both is two errors in one sentence; the second may be nil.
+// outlasts is DeadlineExceeded if a wait would be longer than ctx lasts, or nil.
+func outlasts(ctx context.Context, wait time.Duration) error {
+	if deadline, ok := ctx.Deadline(); ok && time.Now().Add(wait).After(deadline) {
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+// both is two errors in one sentence; each may be nil.
 func both(err, why error) error {
-	if why == nil {
+	switch {
+	case why == nil:
 		return err
+	case err == nil:
+		return why
 	}
 	return fmt.Errorf("%w; %w", err, why)
 }

@@ -168,7 +168,7 @@ func TestWaitRefuses(t *testing.T) {
 			text      string
 		}{
 			{"late", "k", "3/m", 2, 19 * time.Second, 20 * time.Second, context.DeadlineExceeded,
-				`ratelimit: "rl:k": 2 of "3/m" would have to be waited for, 20s at least; nothing was taken, come back then or give the context more time (context deadline exceeded)`},
+				`ratelimit: "rl:k": 2 of "3/m" would have to be waited for, 20s at least; nothing was taken, come back then or allow more time (context deadline exceeded)`},
 			{"never", "k", "3/m", 4, time.Hour, client.Never, nil,
 				`ratelimit: "rl:k": 4 of "3/m" is more than the limit ever holds; ask for less at once, or raise its burst`},
 			{"blocked", "blocked", "3/m", 1, 59 * time.Minute, time.Hour, context.DeadlineExceeded, "1h0m0s at least"},

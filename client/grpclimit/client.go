@@ -57,7 +57,7 @@ func Change(change func(ctx context.Context, method string, req *client.Request)
 }
 
 // PerMessageSent counts also each message that is sent on a stream, but for the first, which the opening paid for. SendMsg
-// waits for its turn as a call does; if it fails with a [*LimitedError], the message was not sent and the stream is still open.
+// waits for its turn as a call does; if it fails with a [*client.LimitedError], the message was not sent and the stream is still open.
 func PerMessageSent() ClientOption {
 	return func(c *Client) error {
 		c.perMessage = true
@@ -89,8 +89,7 @@ func WithLongestBlock(d time.Duration) ClientOption {
 	}
 }
 
-// OnCallError has f called where what a RetryInfo says could not be kept on the server, or what was taken not be given back, in
-// place of the log.
+// OnCallError has f called where what a RetryInfo says could not be kept on the server, in place of the log.
 func OnCallError(f func(ctx context.Context, method string, err error)) ClientOption {
 	return func(c *Client) error {
 		if f == nil {
@@ -134,7 +133,7 @@ func (c *Client) Unary(ctx context.Context, method string, req, reply any, conn 
 	if err != nil {
 		return err
 	}
-	if err := c.admit(ctx, method, ask); err != nil {
+	if err := c.admit(ctx, ask); err != nil {
 		return err
 	}
 	err = invoke(ctx, method, req, reply, conn, opts...)
@@ -148,7 +147,7 @@ func (c *Client) Stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.C
 	if err != nil {
 		return nil, err
 	}
-	if err := c.admit(ctx, method, ask); err != nil {
+	if err := c.admit(ctx, ask); err != nil {
 		return nil, err
 	}
 	stream, err := open(ctx, desc, conn, method, opts...)
@@ -172,7 +171,7 @@ func (s *clientStream) SendMsg(m any) error {
 	if s.client.perMessage && s.n > 0 {
 		ask := s.ask
 		ask.OnceKey, ask.OnceTTL = "", 0
-		if err := s.client.admit(s.Context(), s.method, ask); err != nil {
+		if err := s.client.admit(s.Context(), ask); err != nil {
 			return err
 		}
 	}
@@ -199,9 +198,6 @@ func (c *Client) request(ctx context.Context, target, method string) (client.Req
 	case c.change != nil:
 		err = c.change(ctx, method, &ask)
 	}
-	if err == nil && ask.UpTo {
-		err = errors.New("Change set UpTo; a call is made for its whole cost, or not: leave UpTo false")
-	}
 	if err != nil {
 		return ask, fmt.Errorf("ratelimit: grpclimit: %w", err)
 	}
@@ -210,7 +206,7 @@ func (c *Client) request(ctx context.Context, target, method string) (client.Req
 
 // heed blocks the keys if err is of the other side and says to stay away.
 func (c *Client) heed(ctx context.Context, method string, ask client.Request, err error) {
-	var own *LimitedError // of another Client, further in
+	var own *client.LimitedError // of another Client, further in
 	if err == nil || len(ask.Keys) == 0 || errors.As(err, &own) {
 		return
 	}

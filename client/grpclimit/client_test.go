@@ -46,7 +46,7 @@ func blocked(t testing.TB, limiter *client.Client, key string) time.Duration {
 // checkLimited checks that a call was not made.
 func checkLimited(t testing.TB, err error, after time.Duration, cause error) {
 	t.Helper()
-	var limited *grpclimit.LimitedError
+	var limited *client.LimitedError
 	if !errors.As(err, &limited) {
 		t.Fatalf("error %v, want a LimitedError", err)
 	}
@@ -259,7 +259,7 @@ func TestClientChange(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	for want, change := range map[string]func(*client.Request) error{
 		"":            func(req *client.Request) error { req.Keys = nil; return nil },
-		"set UpTo":    func(req *client.Request) error { req.UpTo, req.Costs = true, []int64{2}; return nil },
+		"leave UpTo":  func(req *client.Request) error { req.UpTo, req.Costs = true, []int64{2}; return nil },
 		"not on hand": func(*client.Request) error { return errors.New("not on hand") },
 	} {
 		c := start(t, &service{}, nil, newClient(t, limiter, "100/d", grpclimit.Change(func(_ context.Context, _ string, req *client.Request) error { return change(req) }))...)

@@ -21,7 +21,7 @@
 //	conn, err := grpc.NewClient(target, grpc.WithUnaryInterceptor(limit.Unary), grpc.WithStreamInterceptor(limit.Stream), ...)
 //
 // A call over the limit waits for its turn, for a minute at most ([WithLongestWait]), and never where its deadline would
-// come first: then it fails at once with a [*LimitedError]. Where the server ends a call with RESOURCE_EXHAUSTED or
+// come first: then it fails at once with a [*client.LimitedError]. Where the server ends a call with RESOURCE_EXHAUSTED or
 // UNAVAILABLE and a RetryInfo, the key is blocked for that time in every process that uses it, for ten minutes at most
 // ([WithLongestBlock]). The repetitions that gRPC makes by a service config come below interceptors and are not counted.
 package grpclimit

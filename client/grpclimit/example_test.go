@@ -86,7 +86,7 @@ func ExampleNewClient() {
 	defer stopService()
 	for range 3 {
 		_, err := c.Check(context.Background(), &healthpb.HealthCheckRequest{})
-		var limited *grpclimit.LimitedError
+		var limited *client.LimitedError
 		if errors.As(err, &limited) {
 			fmt.Println("not made, try again in", limited.RetryAfter)
 			continue

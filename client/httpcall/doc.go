@@ -6,8 +6,8 @@
 //	partner := &http.Client{Transport: transport}
 //
 // A request that is over the limit waits for its turn, for a minute at most ([WithLongestWait]) and never where its
-// context's deadline would come first: then it fails at once with a [*LimitedError], which says when to come back. In one
-// process the requests of one key wait in line, first come, first served, and only the first in line asks the server.
+// context's deadline would come first: then it fails at once with a [*client.LimitedError], which says when to come back. In
+// one process the requests of one key wait in line, first come, first served: see [client.Client.WaitRequest].
 //
 // # When they say stop
 //

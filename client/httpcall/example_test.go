@@ -32,7 +32,7 @@ func exampleLimiter() (limiter *client.Client, stop func()) {
 // call sends a request, and prints what came of it.
 func call(c *http.Client, url string) {
 	response, err := c.Get(url)
-	var limited *httpcall.LimitedError
+	var limited *client.LimitedError
 	switch {
 	case errors.As(err, &limited):
 		fmt.Println("not sent, try again in", limited.RetryAfter)

@@ -26,7 +26,6 @@ type Transport struct {
 	wait    time.Duration
 	block   time.Duration
 	onError func(*http.Request, error)
-	lines   lines
 }
 
 // Option sets how a Transport behaves. An option that cannot be met makes [New] fail.
@@ -104,7 +103,7 @@ func WithRetries(n int) Option {
 	}
 }
 
-// OnError has f called where what a response says could not be kept on the server, or what was taken not be given back, in place of the log.
+// OnError has f called where what a response says could not be kept on the server, in place of the log.
 func OnError(f func(*http.Request, error)) Option {
 	return func(t *Transport) error {
 		if f == nil {
@@ -179,11 +178,8 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return t.base.RoundTrip(r)
 	}
 	until := time.Now().Add(t.wait)
-	if deadline, ok := r.Context().Deadline(); ok && deadline.Before(until) {
-		until = deadline
-	}
 	for tries := 0; ; tries++ {
-		if err := t.admit(r, ask, until); err != nil {
+		if err := t.limiter.WaitRequest(r.Context(), ask, until); err != nil {
 			closeBody(r)
 			return nil, err
 		}
@@ -195,7 +191,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		if said {
 			t.keepOut(r, ask, pause)
 		}
-		if !said || tries == t.retries || !repeatable(r, response) || time.Now().Add(pause).After(until) {
+		if !said || tries == t.retries || !repeatable(r, response) || !inTime(r.Context(), pause, until) {
 			return response, nil
 		}
 		again, err := rewound(r)
@@ -231,9 +227,6 @@ func (t *Transport) request(r *http.Request) (client.Request, error) {
 	ask := client.Request{Keys: []string{t.name + "|" + key}, Limits: []client.Limit{t.limit}}
 	if t.change != nil {
 		err = t.change(r, &ask)
-	}
-	if err == nil && ask.UpTo {
-		err = errors.New("WithRequest set UpTo; a request is sent for its whole cost, or not: leave UpTo false")
 	}
 	return ask, err
 }
@@ -284,6 +277,25 @@ func rewound(r *http.Request) (*http.Request, error) {
 	again := *r
 	again.Body = body
 	return &again, nil
+}
+
+// inTime tells whether there is time left to wait for d.
+func inTime(ctx context.Context, d time.Duration, until time.Time) bool {
+	at := time.Now().Add(d)
+	deadline, ok := ctx.Deadline()
+	return !at.After(until) && (!ok || !at.After(deadline))
+}
+
+// sleep waits for d, or returns the error of ctx, which has ended.
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
 }
 
 func closeBody(r *http.Request) {

@@ -51,7 +51,7 @@ func TestBlocksForEverybody(t *testing.T) {
 			}
 			other := newTransport(t, limiter, "100/s", &base{}, httpcall.WithLongestWait(0))
 			_, err := other.RoundTrip(newRequest(t.Context(), t, "GET", site, nil))
-			var limited *httpcall.LimitedError
+			var limited *client.LimitedError
 			if errors.As(err, &limited) != (tt.block > 0) || limited != nil && limited.RetryAfter != tt.block {
 				t.Errorf("another process got %v", err)
 			}
@@ -247,7 +247,7 @@ func TestKeys(t *testing.T) {
 		t.Error(err)
 	}
 	err := send(newTransport(t, limiter, "1/h", to, change(func(req *client.Request) { req.UpTo, req.Costs = true, []int64{0} })), "http://a.example")
-	if err == nil || !strings.Contains(err.Error(), "WithRequest set UpTo") {
+	if err == nil || !strings.Contains(err.Error(), "leave UpTo false") {
 		t.Error(err)
 	}
 }

@@ -50,9 +50,9 @@ func TestWaits(t *testing.T) {
 			t.Errorf("request %d was sent after %v, want %v at least", i+1, sent.Sub(began), least)
 		}
 	}
-	// One take before the line, one as the first in it, one after the wait.
-	if takes := count.takes.Load(); takes > 3*n {
-		t.Errorf("%d takes for %d requests, want at most %d", takes, n, 3*n)
+	// One as the first in line, one after the wait.
+	if takes := count.takes.Load(); takes > 2*n {
+		t.Errorf("%d takes for %d requests, want at most %d", takes, n, 2*n)
 	}
 }
 
@@ -68,10 +68,10 @@ func TestRefuses(t *testing.T) {
 		cause error
 		text  string
 	}{
-		{"at once", []httpcall.Option{httpcall.WithLongestWait(0)}, 0, 1, 30 * time.Second, nil, `"partner|api.example.com" is at its limit; try again in 30s`},
-		{"beyond the longest wait", []httpcall.Option{httpcall.WithLongestWait(29 * time.Second)}, 0, 1, 30 * time.Second, nil, "try again in 30s"},
-		{"beyond the deadline", nil, 20 * time.Second, 1, 30 * time.Second, context.DeadlineExceeded, "try again in 30s (context deadline exceeded)"},
-		{"never", nil, time.Hour, 3, client.Never, nil, `the request asks for more of "partner|api.example.com" than its limit ever allows`},
+		{"at once", []httpcall.Option{httpcall.WithLongestWait(0)}, 0, 1, 30 * time.Second, nil, `ratelimit: "partner|api.example.com": 1 of "2/m" would have to be waited for, 30s at least; nothing was taken`},
+		{"beyond the longest wait", []httpcall.Option{httpcall.WithLongestWait(29 * time.Second)}, 0, 1, 30 * time.Second, nil, "30s at least"},
+		{"beyond the deadline", nil, 20 * time.Second, 1, 30 * time.Second, context.DeadlineExceeded, "allow more time (context deadline exceeded)"},
+		{"never", nil, time.Hour, 3, client.Never, nil, `3 of "2/m" is more than the limit ever holds`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			ctx := t.Context()
@@ -88,7 +88,7 @@ func TestRefuses(t *testing.T) {
 			}
 			var closed atomic.Int64
 			_, err := transport.RoundTrip(newRequest(ctx, t, "POST", site, &body{Reader: strings.NewReader("x"), closed: &closed}))
-			var limited *httpcall.LimitedError
+			var limited *client.LimitedError
 			if !errors.As(err, &limited) || limited.Key != key || limited.RetryAfter != tt.after || limited.Err != tt.cause || !strings.Contains(err.Error(), tt.text) {
 				t.Errorf("%#v, want %v", err, tt.text)
 			}
@@ -112,7 +112,7 @@ func TestThroughAClient(t *testing.T) {
 	if err == nil {
 		_ = response.Body.Close()
 	}
-	var limited *httpcall.LimitedError
+	var limited *client.LimitedError
 	if !errors.As(err, &limited) || limited.RetryAfter != time.Hour {
 		t.Errorf("%v", err)
 	}
@@ -137,7 +137,7 @@ func TestContextEndsInLine(t *testing.T) {
 	for range 3 {
 		send(ctx)
 	}
-	redistest.Eventually(t, "the first in line has asked", func() bool { return count.takes.Load() >= 3 })
+	redistest.Eventually(t, "the first in line has asked", func() bool { return count.takes.Load() >= 2 })
 	cancel()
 	for range 3 {
 		if err := <-errs; !errors.Is(err, context.Canceled) {
@@ -163,15 +163,15 @@ func TestRefusedAtTheEndOfTheLine(t *testing.T) {
 		_, err := transport.RoundTrip(newRequest(ctx, t, "GET", site, nil))
 		first <- err
 	}()
-	redistest.Eventually(t, "the first in line has asked", func() bool { return count.takes.Load() == 3 })
-	var limited *httpcall.LimitedError
+	redistest.Eventually(t, "the first in line has asked", func() bool { return count.takes.Load() == 2 })
+	var limited *client.LimitedError
 	redistest.Eventually(t, "who cannot wait for the first is refused, without asking the server", func() bool {
 		short, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()
 		_, err := transport.RoundTrip(newRequest(short, t, "GET", site, nil))
 		return errors.As(err, &limited)
 	})
-	if limited.RetryAfter < 59*time.Minute || !errors.Is(limited, context.DeadlineExceeded) || count.takes.Load() != 3 {
+	if limited.RetryAfter < 59*time.Minute || !errors.Is(limited, context.DeadlineExceeded) || count.takes.Load() != 2 {
 		t.Errorf("%v, after %d takes", limited, count.takes.Load())
 	}
 	cancel()
@@ -194,7 +194,7 @@ func TestLeakyBucket(t *testing.T) {
 	}
 	before := must[client.Result](t)(limiter.PeekN(t.Context(), key, limit, 0))
 	_, err := newTransport(t, limiter, limit, &base{}, httpcall.WithLongestWait(0)).RoundTrip(newRequest(t.Context(), t, "GET", site, nil))
-	var limited *httpcall.LimitedError
+	var limited *client.LimitedError
 	if !errors.As(err, &limited) || limited.RetryAfter != 150*time.Millisecond {
 		t.Error(err)
 	}
@@ -238,7 +238,7 @@ func TestWithoutADecision(t *testing.T) {
 		return httpcall.WithRequest(func(_ *http.Request, req *client.Request) error { req.Fallback = f; return nil })
 	}
 	must[*http.Response](t)(newTransport(t, limiter, "1/s", to, fallback(client.FailOpen)).RoundTrip(newRequest(t.Context(), t, "GET", site, nil)))
-	var limited *httpcall.LimitedError
+	var limited *client.LimitedError
 	_, err = newTransport(t, limiter, "1/s", to, fallback(client.FailClosed), httpcall.WithLongestWait(0)).RoundTrip(newRequest(t.Context(), t, "GET", site, nil))
 	if !errors.As(err, &limited) || !errors.Is(err, client.ErrUnavailable) || limited.RetryAfter != time.Second {
 		t.Error(err)

@@ -1,0 +1,197 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/functions"
+)
+
+// Of several keys all are waited for, each with its cost, and those that wait for the same keys do so in order.
+func TestWaitForSeveralKeys(t *testing.T) {
+	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
+		request := func(costs ...int64) client.Request {
+			return client.Request{Keys: []string{"{a}:second", "{a}:minute"}, Limits: []client.Limit{"1/s", "100/m"}, Costs: costs}
+		}
+		ctx, began := t.Context(), time.Now()
+		var got served
+		var all sync.WaitGroup
+		// 70 are more than the limit of a second ever holds, but they are asked of that of a minute.
+		for i, costs := range [][]int64{nil, {1, 39}, {1, 70}, {1}} {
+			all.Go(func() {
+				if err := c.WaitRequest(ctx, request(costs...), time.Time{}); err != nil {
+					t.Error(err)
+				}
+				got.add(i, began)
+			})
+			synctest.Wait()
+		}
+		all.Wait()
+		// After the second caller 61 of the minute are left, and 9 more take 600 ms each.
+		want := []time.Duration{0, time.Second, 6400 * time.Millisecond, 7400 * time.Millisecond}
+		for i := range want {
+			if got.who[i] != i || got.after[i] != want[i] {
+				t.Errorf("%d was served after %v, want %d after %v", got.who[i], got.after[i], i, want[i])
+			}
+		}
+		if n := client.Waiting(c); n != 0 {
+			t.Errorf("%d queues are left", n)
+		}
+
+		limited, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		err := c.WaitRequest(limited, request(1, 50), time.Time{})
+		var e *client.LimitedError
+		if !errors.As(err, &e) || e.Key != "rl:{a}:minute" && e.Key != "rl:{a}:second" || !strings.Contains(err.Error(), `1 50 of "1/s" "100/m" would have to be waited for`) {
+			t.Error(err)
+		}
+		err = c.WaitRequest(ctx, request(0, 101), time.Time{})
+		if !errors.As(err, &e) || e.Key != "rl:{a}:minute" || e.RetryAfter != client.Never {
+			t.Error(err)
+		}
+		takes := v.seen("take")
+		upTo := request(2)
+		upTo.UpTo = true
+		wantClasses(t, "UpTo", c.WaitRequest(ctx, upTo, time.Time{}), client.ErrBadArgs)
+		wantClasses(t, "no keys", c.WaitRequest(ctx, client.Request{}, time.Time{}), client.ErrBadKeys)
+		if v.seen("take") != takes {
+			t.Error("bad input was sent")
+		}
+	})
+}
+
+// A policy is waited for as what it stands for.
+func TestWaitForAPolicy(t *testing.T) {
+	build := must[functions.Build](t)(functions.New(functions.WithPolicies(
+		functions.Policy{Name: "calc", Limits: []functions.PolicyLimit{{Key: "resource", Limit: "10/m"}, {Key: "consumer", Limit: "1/m"}}, Track: true})))
+	inBubble(t, func(t *testing.T, _ *virtual, c *client.Client) {
+		ctx, began := t.Context(), time.Now()
+		req := client.Request{Keys: []string{"calc:{a}", "consumer9:{a}"}, Limits: []client.Limit{"@calc"}, UsageKey: "usage:{a}"}
+		for range 2 {
+			if err := c.WaitRequest(ctx, req, time.Time{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if took := time.Since(began); took != time.Minute {
+			t.Errorf("the second was served after %v", took)
+		}
+		if usage := must[client.Usage](t)(c.Usage(ctx, "usage:{a}")); usage.Allowed != 2 || usage.Denied != 1 {
+			t.Errorf("%+v", usage)
+		}
+	}, embedded.WithLibrary(build.Text()))
+}
+
+// No wait is begun that goes beyond the bound, in front or in the queue, and that is told apart from the deadline of the context.
+func TestWaitUntil(t *testing.T) {
+	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
+		ctx := t.Context()
+		wait := func(ctx context.Context, limit client.Limit, d time.Duration) error {
+			return c.WaitRequest(ctx, client.Request{Keys: []string{string(limit)}, Limits: []client.Limit{limit}}, time.Now().Add(d))
+		}
+		for _, limit := range []client.Limit{"1/m", "leaky_bucket 1/m"} {
+			v.calls["take"] = 0
+			if err := wait(ctx, limit, 0); err != nil {
+				t.Errorf("%s: what is there now: %v", limit, err)
+			}
+			refused := func(name string, err, cause error) {
+				t.Helper()
+				var e *client.LimitedError
+				if !errors.As(err, &e) || e.RetryAfter != time.Minute || e.Err != cause || !strings.Contains(err.Error(), "nothing was taken") {
+					t.Errorf("%s, %s: %v", limit, name, err)
+				}
+			}
+			short, cancel := context.WithTimeout(ctx, 59*time.Second)
+			defer cancel()
+			refused("beyond the bound", wait(ctx, limit, 59*time.Second), nil)
+			refused("beyond the deadline", wait(short, limit, time.Hour), context.DeadlineExceeded)
+			refused("beyond both", wait(short, limit, 0), context.DeadlineExceeded)
+			var all sync.WaitGroup
+			all.Go(func() {
+				if err := wait(ctx, limit, time.Minute); err != nil {
+					t.Errorf("%s: up to the bound: %v", limit, err)
+				}
+			})
+			synctest.Wait()
+			if limit == "1/m" {
+				takes := v.seen("take")
+				refused("behind who waits", wait(ctx, limit, 59*time.Second), nil)
+				if v.seen("take") != takes {
+					t.Error("it asked")
+				}
+			}
+			all.Wait()
+		}
+	})
+}
+
+// A place in the queue of a leaky_bucket belongs to its OnceKey: who asks again has it, and it is charged once.
+func TestWaitOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
+		ctx, began := t.Context(), time.Now()
+		const limit = "leaky_bucket 1/s burst=3"
+		must[client.Result](t)(c.Allow(ctx, "{k}", limit))
+		req := client.Request{Keys: []string{"{k}"}, Limits: []client.Limit{limit}, OnceKey: "{k}:once", OnceTTL: time.Minute}
+		err := c.WaitRequest(ctx, req, began)
+		var e *client.LimitedError
+		if !errors.As(err, &e) || e.RetryAfter != time.Second || !strings.Contains(err.Error(), `the turn of 1 of "leaky_bucket 1/s burst=3" comes in 1s; it is kept for who asks again with the OnceKey "{k}:once"`) {
+			t.Error(err)
+		}
+		if err := c.WaitRequest(ctx, req, time.Time{}); err != nil || time.Since(began) != time.Second {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+		if left := must[client.Result](t)(c.PeekN(ctx, "{k}", limit, 0)).Remaining; left != 2 || v.seen("refund") != 0 {
+			t.Errorf("%d are left after %d refunds, want 2 after none", left, v.seen("refund"))
+		}
+	})
+}
+
+// Where a server is silent, who is behind waits for it once, not once for each in front.
+func TestWaitForASilentServer(t *testing.T) {
+	for _, fallback := range []client.Fallback{client.ReturnError, client.FailOpen} {
+		inBubble(t, func(t *testing.T, v *virtual, _ *client.Client) {
+			v.delay = time.Hour
+			c := must[*client.Client](t)(client.New(v, client.WithTimeout(time.Second), client.WithFallback(fallback)))
+			client.Trust(c)
+			began := time.Now()
+			var all sync.WaitGroup
+			for range 10 {
+				all.Go(func() {
+					err := c.Wait(t.Context(), "k", "1/s")
+					if took := time.Since(began); errors.Is(err, client.ErrUnavailable) != (fallback == client.ReturnError) || took > 2*time.Second {
+						t.Errorf("%v after %v", err, took)
+					}
+				})
+			}
+			all.Wait()
+			_ = c.Close()
+		})
+	}
+}
+
+// Neither keys nor limits are taken for others because of what they are made of.
+func TestQueuesAreApart(t *testing.T) {
+	inBubble(t, func(t *testing.T, _ *virtual, c *client.Client) {
+		for _, req := range []client.Request{
+			{Keys: []string{"a", "b{x}"}, Limits: []client.Limit{"1/d", "1/d"}},
+			{Keys: []string{`a""b{x}`, "c"}, Limits: []client.Limit{"1/d", "1/d"}},
+			{Keys: []string{"a"}, Limits: []client.Limit{"1/d"}},
+			{Keys: []string{"a\x001/d"}, Limits: []client.Limit{"1/d"}},
+		} {
+			for i, key := range req.Keys {
+				must[client.Result](t)(c.Allow(t.Context(), key, req.Limits[i]))
+			}
+			go func() { _ = c.WaitRequest(t.Context(), req, time.Time{}) }()
+		}
+		synctest.Wait()
+		if n := client.Waiting(c); n != 4 {
+			t.Errorf("%d queues, want 4", n)
+		}
+	})
+}
