@@ -19,10 +19,15 @@ import (
 var ErrNoKey = errors.New("the call lacks what it is limited by")
 
 // Key says what a call is counted under. The functions of this package make one; the zero value is not usable. It may be shared.
-type Key struct {
-	of  func(ctx context.Context, method string) (string, error)
-	err error // what is wrong with the Key; NewServer returns it
+type Key struct{ key keytext.Key[call] }
+
+// call is what a Key tells calls apart by.
+type call struct {
+	ctx    context.Context
+	method string
 }
+
+var keys = keytext.Keys[call]{Missing: ErrNoKey, Such: "Peer()", Makers: "Peer, Metadata, Method or Func"}
 
 // Func counts a call under what f returns for its context and full method: Func("tenant", tenant) uses "tenant=acme". An empty
 // text is [ErrNoKey].
@@ -30,20 +35,10 @@ type Key struct {
 // Whatever f returns is safe to use: of a value above 128 bytes a hash is used, and control characters and % | { } are
 // written as in a URL, so that no value passes for a part of another key or moves it in a cluster.
 func Func(name string, f func(ctx context.Context, method string) (string, error)) Key {
-	if name == "" || f == nil {
-		return Key{err: errors.New("Func without a name or a function; give both, as in Func(\"tenant\", tenantOf)")}
+	if f == nil {
+		return Key{keys.Func(name, nil)}
 	}
-	name = keytext.Escape(name)
-	return Key{of: func(ctx context.Context, method string) (string, error) {
-		value, err := f(ctx, method)
-		switch {
-		case err != nil:
-			return "", err
-		case value == "":
-			return "", fmt.Errorf("%w: no %s", ErrNoKey, name)
-		}
-		return keytext.Value(name, value), nil
-	}}
+	return Key{keys.Func(name, func(c call) (string, error) { return f(c.ctx, c.method) })}
 }
 
 // Method counts a call under its full method: "method=/shop.Orders/List".
@@ -57,17 +52,20 @@ func Method() Key {
 // Who sends another value each time is a new client each time. Put an interceptor that verifies the value before this one.
 func Metadata(name string) Key {
 	if name == "" {
-		return Key{err: errors.New("Metadata without a name; give one, as in Metadata(\"x-api-key\")")}
+		return unusable(errors.New("Metadata without a name; give one, as in Metadata(\"x-api-key\")"))
 	}
 	name = strings.ToLower(name)
-	return Key{of: func(ctx context.Context, _ string) (string, error) {
-		values := metadata.ValueFromIncomingContext(ctx, name)
-		if len(values) == 0 || values[0] == "" {
-			return "", fmt.Errorf("%w: no metadata %s", ErrNoKey, name)
+	return Key{keys.Secret("metadata", name, func(c call) string {
+		values := metadata.ValueFromIncomingContext(c.ctx, name)
+		if len(values) == 0 {
+			return ""
 		}
-		return keytext.Secret("metadata", name, values[0]), nil
-	}}
+		return values[0]
+	})}
 }
+
+// unusable is a Key that NewServer returns an error for.
+func unusable(err error) Key { return Key{keytext.Key[call]{Err: err}} }
 
 // Peer counts a call under the address that its connection is from: "peer=203.0.113.7", or, where that is not one of IP, the
 // name of the network, such as "peer=unix". A port and an IPv6 zone are left out, and an IPv4 address written as IPv6 is the IPv4
@@ -78,7 +76,7 @@ func Peer() Key { return PeerNetwork(128) }
 // or a rented machine has at least a /64, and could otherwise take a new address for each call.
 func PeerNetwork(ipv6Bits int) Key {
 	if ipv6Bits < 1 || ipv6Bits > 128 {
-		return Key{err: fmt.Errorf("PeerNetwork(%d); give the size of a network, from 1 to 128, such as 64", ipv6Bits)}
+		return unusable(fmt.Errorf("PeerNetwork(%d); give the size of a network, from 1 to 128, such as 64", ipv6Bits))
 	}
 	return Func("peer", func(ctx context.Context, _ string) (string, error) {
 		p, ok := peer.FromContext(ctx)
@@ -98,51 +96,18 @@ func PeerNetwork(ipv6Bits int) Key {
 	})
 }
 
-// Join counts a call under all of keys together: with Join(Method(), Peer()) each address has the limit on each method. A
+// Join counts a call under all of these keys together: with Join(Method(), Peer()) each address has the limit on each method. A
 // call that lacks one of them lacks all.
-func Join(keys ...Key) Key {
-	if err := usable("Join", keys); err != nil {
-		return Key{err: err}
-	}
-	return Key{of: func(ctx context.Context, method string) (string, error) {
-		parts := make([]string, len(keys))
-		for i, key := range keys {
-			var err error
-			if parts[i], err = key.of(ctx, method); err != nil {
-				return "", err
-			}
-		}
-		return strings.Join(parts, "|"), nil
-	}}
-}
+func Join(of ...Key) Key { return Key{keys.Join(parts(of))} }
 
-// FirstOf counts a call under the first of keys that it has: with FirstOf(Metadata("x-api-key"), Peer()) calls without the
+// FirstOf counts a call under the first of these keys that it has: with FirstOf(Metadata("x-api-key"), Peer()) calls without the
 // metadata are limited by their address.
-func FirstOf(keys ...Key) Key {
-	if err := usable("FirstOf", keys); err != nil {
-		return Key{err: err}
-	}
-	return Key{of: func(ctx context.Context, method string) (key string, err error) {
-		for _, k := range keys {
-			if key, err = k.of(ctx, method); !errors.Is(err, ErrNoKey) {
-				break
-			}
-		}
-		return key, err
-	}}
-}
+func FirstOf(of ...Key) Key { return Key{keys.FirstOf(parts(of))} }
 
-func usable(what string, keys []Key) error {
-	if len(keys) == 0 {
-		return fmt.Errorf("%s without keys; give at least one, such as Peer()", what)
+func parts(of []Key) []keytext.Key[call] {
+	found := make([]keytext.Key[call], len(of))
+	for i, k := range of {
+		found[i] = k.key
 	}
-	for i, key := range keys {
-		switch {
-		case key.err != nil:
-			return key.err
-		case key.of == nil:
-			return fmt.Errorf("key %d of %s is the zero Key; make it with Peer, Metadata, Method or Func", i+1, what)
-		}
-	}
-	return nil
+	return found
 }

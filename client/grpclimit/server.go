@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -16,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/client/internal/seldom"
 )
 
 // Server keeps the calls that a gRPC server serves within a limit. Make one with [NewServer]. It is safe for concurrent use.
@@ -111,10 +110,14 @@ func OnError(f func(ctx context.Context, method string, err error)) ServerOption
 // same where several share one limit. limit is a text, such as "100/m", or a policy, such as "@api". It is not checked before
 // the first call: a wrong one shows as an error of the limiter.
 func NewServer(limiter *client.Client, name string, limit client.Limit, key Key, opts ...ServerOption) (*Server, error) {
-	s := &Server{limiter: limiter, name: name, limit: limit, key: key, onError: logSparingly()}
+	log := seldom.Log("no decision on a call")
+	s := &Server{
+		limiter: limiter, name: name, limit: limit, key: key,
+		onError: func(ctx context.Context, method string, err error) { log(ctx, err, "method", method) },
+	}
 	err := given(limiter, name, limit)
 	if err == nil {
-		err = usable("NewServer", []Key{key})
+		err = keys.Check("NewServer", key.key)
 	}
 	for _, opt := range opts {
 		if err != nil {
@@ -192,7 +195,7 @@ func (s *Server) admit(ctx context.Context, method string) (client.Request, erro
 			return client.Request{}, nil
 		}
 	}
-	key, err := s.key.of(ctx, method)
+	key, err := s.key.key.Of(call{ctx, method})
 	ask := client.Request{Keys: []string{s.name + "|" + key}, Limits: []client.Limit{s.limit}}
 	if err == nil && s.change != nil {
 		err = s.change(ctx, method, &ask)
@@ -243,15 +246,4 @@ func retryStatus(code codes.Code, text string, after time.Duration) *status.Stat
 		return with
 	}
 	return st
-}
-
-// logSparingly logs an error, and none in the second that follows.
-func logSparingly() func(context.Context, string, error) {
-	var next atomic.Int64 // Unix time in ns
-	return func(ctx context.Context, method string, err error) {
-		now := time.Now().UnixNano()
-		if due := next.Load(); now >= due && next.CompareAndSwap(due, now+int64(time.Second)) {
-			slog.ErrorContext(ctx, "no decision on a call", "method", method, "error", err)
-		}
-	}
 }

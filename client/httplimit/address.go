@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+
+	"github.com/ratelimit-functions/ratelimit/client/internal/keytext"
 )
 
 // AddressOption says how [Address] finds the client's address.
@@ -76,13 +78,13 @@ func Address(opts ...AddressOption) Key {
 	a := &addresses{ipv6Bits: 128}
 	for _, opt := range opts {
 		if opt == nil {
-			return Key{err: errors.New("an option of Address is nil; leave it out")}
+			return unusable(errors.New("an option of Address is nil; leave it out"))
 		}
 		if err := opt(a); err != nil {
-			return Key{err: err}
+			return unusable(err)
 		}
 	}
-	return Key{of: func(r *http.Request) (string, error) {
+	return Key{keytext.Key[*http.Request]{Of: func(r *http.Request) (string, error) {
 		addr, err := a.client(r)
 		if err != nil {
 			return "", err
@@ -92,7 +94,7 @@ func Address(opts ...AddressOption) Key {
 			return "address=" + network.String(), err
 		}
 		return "address=" + addr.String(), nil
-	}}
+	}}}
 }
 
 // mostProxies bounds how many entries are read; more trusted proxies in a row are none.

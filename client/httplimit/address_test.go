@@ -10,15 +10,15 @@ import (
 func addressOf(t testing.TB, remote string, lines []string, opts ...AddressOption) (string, error) {
 	t.Helper()
 	key := Address(opts...)
-	if key.err != nil {
-		t.Fatal(key.err)
+	if key.key.Err != nil {
+		t.Fatal(key.key.Err)
 	}
 	r := &http.Request{RemoteAddr: remote, Header: http.Header{}}
 	for _, line := range lines {
 		name, value, _ := strings.Cut(line, ": ")
 		r.Header.Add(name, value)
 	}
-	found, err := key.of(r)
+	found, err := key.key.Of(r)
 	return strings.TrimPrefix(found, "address="), err
 }
 
@@ -125,7 +125,7 @@ func TestAddressByForwarded(t *testing.T) {
 // The header of a request is not changed by being read.
 func TestAddressLeavesTheHeader(t *testing.T) {
 	r := &http.Request{RemoteAddr: "10.0.0.1:1", Header: http.Header{"X-Forwarded-For": {"1.1.1.1, 10.0.0.3", "10.0.0.2, 10.0.0.1"}}}
-	if _, err := Address(TrustedProxies("10.0.0.0/8")).of(r); err != nil {
+	if _, err := Address(TrustedProxies("10.0.0.0/8")).key.Of(r); err != nil {
 		t.Fatal(err)
 	}
 	if got := strings.Join(r.Header["X-Forwarded-For"], " / "); got != "1.1.1.1, 10.0.0.3 / 10.0.0.2, 10.0.0.1" {

@@ -4,13 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/client/internal/seldom"
 )
 
 // Option sets how the middleware behaves. An option that cannot be met makes [New] fail.
@@ -115,7 +114,11 @@ type middleware struct {
 // library, such as "@api"; of a policy with several limits, [WithRequest] gives the other keys. Neither is checked
 // before the first request: a wrong one shows as an error of the limiter.
 func New(limiter *client.Client, name string, limit client.Limit, key Key, opts ...Option) (func(http.Handler) http.Handler, error) {
-	m := &middleware{limiter: limiter, name: name, limit: limit, key: key, onError: logSparingly()}
+	log := seldom.Log("no decision on a request")
+	m := &middleware{
+		limiter: limiter, name: name, limit: limit, key: key,
+		onError: func(r *http.Request, err error) { log(r.Context(), err) },
+	}
 	if err := m.set(opts); err != nil {
 		return nil, fmt.Errorf("ratelimit: httplimit.New: %w", err)
 	}
@@ -134,7 +137,7 @@ func (m *middleware) set(opts []Option) error {
 	if err := checkName(m.name); err != nil {
 		return err
 	}
-	if err := usable("New", []Key{m.key}); err != nil {
+	if err := keys.Check("New", m.key.key); err != nil {
 		return err
 	}
 	for _, opt := range opts {
@@ -191,7 +194,7 @@ func (m *middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 
 // request is what is asked of the limiter.
 func (m *middleware) request(r *http.Request) (client.Request, error) {
-	key, err := m.key.of(r)
+	key, err := m.key.key.Of(r)
 	if err != nil {
 		return client.Request{}, err
 	}
@@ -230,17 +233,6 @@ func (m *middleware) undecided(next http.Handler, w http.ResponseWriter, r *http
 	}
 	w.Header().Set("Retry-After", fmt.Sprint(seconds(refuse)))
 	problem{Status: http.StatusServiceUnavailable, Detail: "whether the request is within its limit could not be found out"}.write(w)
-}
-
-// logSparingly logs an error, and none in the second that follows.
-func logSparingly() func(*http.Request, error) {
-	var next atomic.Int64 // Unix time in ns
-	return func(r *http.Request, err error) {
-		now := time.Now().UnixNano()
-		if due := next.Load(); now >= due && next.CompareAndSwap(due, now+int64(time.Second)) {
-			slog.ErrorContext(r.Context(), "no decision on a request", "error", err)
-		}
-	}
 }
 
 // wait waits for d, or returns false because ctx has ended.

@@ -2,9 +2,7 @@ package httplimit
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
-	"strings"
 
 	"github.com/ratelimit-functions/ratelimit/client/internal/keytext"
 )
@@ -15,31 +13,15 @@ var ErrNoKey = errors.New("the request lacks what it is limited by")
 
 // Key says what a request is counted under. The functions of this package make one; the zero value is not usable. It may
 // be shared.
-type Key struct {
-	of  func(*http.Request) (string, error)
-	err error // what is wrong with the Key; New returns it
-}
+type Key struct{ key keytext.Key[*http.Request] }
+
+var keys = keytext.Keys[*http.Request]{Missing: ErrNoKey, Such: "Address()", Makers: "Address, Header, Cookie, Pattern or Func"}
 
 // Func counts a request under what f returns: Func("tenant", tenant) uses "tenant=acme". An empty text is [ErrNoKey].
 //
 // Whatever f returns is safe to use: of a value above 128 bytes a hash is used, and control characters and % | { } are
 // written as in a URL, so that no value passes for a part of another key or moves it in a cluster.
-func Func(name string, f func(*http.Request) (string, error)) Key {
-	if name == "" || f == nil {
-		return Key{err: errors.New("Func without a name or a function; give both, as in Func(\"tenant\", tenantOf)")}
-	}
-	name = keytext.Escape(name)
-	return Key{of: func(r *http.Request) (string, error) {
-		value, err := f(r)
-		switch {
-		case err != nil:
-			return "", err
-		case value == "":
-			return "", fmt.Errorf("%w: no %s", ErrNoKey, name)
-		}
-		return keytext.Value(name, value), nil
-	}}
-}
+func Func(name string, f func(*http.Request) (string, error)) Key { return Key{keys.Func(name, f)} }
 
 // Header counts a request under the value of a header, the first of several: Header("X-Api-Key"). Of the value the first 32
 // hexadecimal digits of its SHA-256 are used: "header:X-Api-Key~" and these.
@@ -48,7 +30,7 @@ func Func(name string, f func(*http.Request) (string, error)) Key {
 // an outer middleware by [Address] around it; so with [Cookie].
 func Header(name string) Key {
 	if name == "" {
-		return Key{err: errors.New("Header without a name; give one, as in Header(\"X-Api-Key\")")}
+		return unusable(errors.New("Header without a name; give one, as in Header(\"X-Api-Key\")"))
 	}
 	name = http.CanonicalHeaderKey(name)
 	return secret("header", name, func(r *http.Request) string { return r.Header.Get(name) })
@@ -57,7 +39,7 @@ func Header(name string) Key {
 // Cookie counts a request under the value of a cookie, the first of several, hashed as that of a [Header].
 func Cookie(name string) Key {
 	if name == "" {
-		return Key{err: errors.New("Cookie without a name; give one, as in Cookie(\"session\")")}
+		return unusable(errors.New("Cookie without a name; give one, as in Cookie(\"session\")"))
 	}
 	return secret("cookie", name, func(r *http.Request) string {
 		cookie, err := r.Cookie(name)
@@ -69,14 +51,11 @@ func Cookie(name string) Key {
 }
 
 func secret(kind, name string, value func(*http.Request) string) Key {
-	return Key{of: func(r *http.Request) (string, error) {
-		v := value(r)
-		if v == "" {
-			return "", fmt.Errorf("%w: no %s %s", ErrNoKey, kind, name)
-		}
-		return keytext.Secret(kind, name, v), nil
-	}}
+	return Key{keys.Secret(kind, name, value)}
 }
+
+// unusable is a Key that New returns an error for.
+func unusable(err error) Key { return Key{keytext.Key[*http.Request]{Err: err}} }
 
 // Pattern counts a request under the pattern of its route, as [http.ServeMux] and routers that follow it write it into
 // [http.Request.Pattern]: "route=GET /items/%7Bid%7D". It is for middleware that the router calls, around single handlers.
@@ -94,7 +73,7 @@ func Pattern() Key {
 // mux has no pattern for share one key.
 func PatternOf(mux *http.ServeMux) Key {
 	if mux == nil {
-		return Key{err: errors.New("PatternOf(nil); give the ServeMux that serves the requests")}
+		return unusable(errors.New("PatternOf(nil); give the ServeMux that serves the requests"))
 	}
 	return Func("route", func(r *http.Request) (string, error) {
 		if _, pattern := mux.Handler(r); pattern != "" {
@@ -104,51 +83,18 @@ func PatternOf(mux *http.ServeMux) Key {
 	})
 }
 
-// Join counts a request under all of keys together: with Join(Pattern(), Address()) each address has the limit on each
+// Join counts a request under all of these keys together: with Join(Pattern(), Address()) each address has the limit on each
 // route. A request that lacks one of them lacks all.
-func Join(keys ...Key) Key {
-	if err := usable("Join", keys); err != nil {
-		return Key{err: err}
-	}
-	return Key{of: func(r *http.Request) (string, error) {
-		parts := make([]string, len(keys))
-		for i, key := range keys {
-			var err error
-			if parts[i], err = key.of(r); err != nil {
-				return "", err
-			}
-		}
-		return strings.Join(parts, "|"), nil
-	}}
-}
+func Join(of ...Key) Key { return Key{keys.Join(parts(of))} }
 
-// FirstOf counts a request under the first of keys that it has: with FirstOf(Header("X-Api-Key"), Address()) requests
+// FirstOf counts a request under the first of these keys that it has: with FirstOf(Header("X-Api-Key"), Address()) requests
 // without the header are limited by their address.
-func FirstOf(keys ...Key) Key {
-	if err := usable("FirstOf", keys); err != nil {
-		return Key{err: err}
-	}
-	return Key{of: func(r *http.Request) (key string, err error) {
-		for _, k := range keys {
-			if key, err = k.of(r); !errors.Is(err, ErrNoKey) {
-				break
-			}
-		}
-		return key, err
-	}}
-}
+func FirstOf(of ...Key) Key { return Key{keys.FirstOf(parts(of))} }
 
-func usable(what string, keys []Key) error {
-	if len(keys) == 0 {
-		return fmt.Errorf("%s without keys; give at least one, such as Address()", what)
+func parts(of []Key) []keytext.Key[*http.Request] {
+	found := make([]keytext.Key[*http.Request], len(of))
+	for i, k := range of {
+		found[i] = k.key
 	}
-	for i, key := range keys {
-		switch {
-		case key.err != nil:
-			return key.err
-		case key.of == nil:
-			return fmt.Errorf("key %d of %s is the zero Key; make it with Address, Header, Cookie, Pattern or Func", i+1, what)
-		}
-	}
-	return nil
+	return found
 }

@@ -1,0 +1,97 @@
+package keytext
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Key says what a C, such as a request, is counted under. Err is what is wrong with it; the zero value is not usable.
+type Key[C any] struct {
+	Of  func(C) (string, error)
+	Err error
+}
+
+// Keys makes the keys of one package, and says in errors what that one has.
+type Keys[C any] struct {
+	Missing error  // of a C that lacks what it is to be counted under
+	Such    string // a key to name as an example
+	Makers  string // the functions that make keys
+}
+
+// Func counts a C under what f returns.
+func (k Keys[C]) Func(name string, f func(C) (string, error)) Key[C] {
+	if name == "" || f == nil {
+		return Key[C]{Err: errors.New("Func without a name or a function; give both, as in Func(\"tenant\", tenantOf)")}
+	}
+	name = Escape(name)
+	return Key[C]{Of: func(c C) (string, error) {
+		value, err := f(c)
+		switch {
+		case err != nil:
+			return "", err
+		case value == "":
+			return "", fmt.Errorf("%w: no %s", k.Missing, name)
+		}
+		return Value(name, value), nil
+	}}
+}
+
+// Secret counts a C under a hash of what value returns.
+func (k Keys[C]) Secret(kind, name string, value func(C) string) Key[C] {
+	return Key[C]{Of: func(c C) (string, error) {
+		v := value(c)
+		if v == "" {
+			return "", fmt.Errorf("%w: no %s %s", k.Missing, kind, name)
+		}
+		return Secret(kind, name, v), nil
+	}}
+}
+
+// Join counts a C under all of keys together; one that lacks one of them lacks all.
+func (k Keys[C]) Join(keys []Key[C]) Key[C] {
+	if err := k.Check("Join", keys...); err != nil {
+		return Key[C]{Err: err}
+	}
+	return Key[C]{Of: func(c C) (string, error) {
+		parts := make([]string, len(keys))
+		for i, key := range keys {
+			var err error
+			if parts[i], err = key.Of(c); err != nil {
+				return "", err
+			}
+		}
+		return strings.Join(parts, "|"), nil
+	}}
+}
+
+// FirstOf counts a C under the first of keys that it does not lack.
+func (k Keys[C]) FirstOf(keys []Key[C]) Key[C] {
+	if err := k.Check("FirstOf", keys...); err != nil {
+		return Key[C]{Err: err}
+	}
+	return Key[C]{Of: func(c C) (text string, err error) {
+		for _, key := range keys {
+			if text, err = key.Of(c); !errors.Is(err, k.Missing) {
+				break
+			}
+		}
+		return text, err
+	}}
+}
+
+// Check is the error for keys that are not usable, given to what, or nil.
+func (k Keys[C]) Check(what string, keys ...Key[C]) error {
+	if len(keys) == 0 {
+		return fmt.Errorf("%s without keys; give at least one, such as %s", what, k.Such)
+	}
+	for i, key := range keys {
+		switch {
+		case key.Err != nil:
+			return key.Err
+		case key.Of == nil:
+			return fmt.Errorf("key %d of %s is the zero Key; make it with %s", i+1, what, k.Makers)
+		}
+	}
+	return nil
+}
