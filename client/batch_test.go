@@ -524,7 +524,7 @@ func TestCloseGivesBack(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(tt.limit, " after ", tt.after), func(t *testing.T) {
 			s := newStand(t)
-			c := s.client(t, client.WithBatches(16, 10*time.Second))
+			c := s.client(t, client.WithBatches(16, 10*time.Second), client.WithTimeout(500*time.Millisecond))
 			for range 1 + 2 + 4 + 8 + 1 { // 15 are left
 				allow(t, c, tt.limit, 1)
 			}
