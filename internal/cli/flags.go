@@ -50,6 +50,9 @@ func flagError(cmd *cobra.Command, err error) error {
 		if _, ok := invalid.GetFlag().Value.(*spanValue); ok {
 			return fmt.Errorf("--%s %w", invalid.GetFlag().Name, errors.Unwrap(invalid))
 		}
+		if invalid.GetValue() == "" {
+			return isEmpty(invalid.GetFlag().Name)
+		}
 	}
 	hint := ""
 	if strings.Contains(err.Error(), "unknown shorthand") {
@@ -65,7 +68,7 @@ func notEmpty(next cobra.PositionalArgs) cobra.PositionalArgs {
 		cmd.Flags().Visit(func(f *pflag.Flag) {
 			list, isList := f.Value.(pflag.SliceValue)
 			if (f.Value.String() == "" || isList && len(list.GetSlice()) == 0) && err == nil {
-				err = fmt.Errorf("--%s is empty; is a shell variable not set? give it a value, or leave it out", f.Name)
+				err = isEmpty(f.Name)
 			}
 		})
 		if err != nil || next == nil {
@@ -73,4 +76,8 @@ func notEmpty(next cobra.PositionalArgs) cobra.PositionalArgs {
 		}
 		return next(cmd, args)
 	}
+}
+
+func isEmpty(flag string) error {
+	return fmt.Errorf("--%s is empty; is a shell variable not set? give it a value, or leave it out", flag)
 }

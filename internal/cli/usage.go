@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -79,11 +80,32 @@ func (a *app) printUsage(u client.Usage) error {
 		u.First.Format(time.DateTime), u.Last.Format(time.DateTime)); err != nil {
 		return err
 	}
-	rows := [][]string{{"MINUTE", "ALLOWED", "DENIED"}}
-	for _, m := range u.Series {
-		rows = append(rows, []string{m.Start.Format("2006-01-02 15:04"), grouped(m.Allowed), grouped(m.Denied)})
+	rows := [][]string{{"MINUTE", "ALLOWED", "DENIED", ""}}
+	for i, bar := range usageBars(u.Series, a.look()) {
+		m := u.Series[i]
+		rows = append(rows, []string{m.Start.Format("2006-01-02 15:04"), grouped(m.Allowed), grouped(m.Denied), bar})
 	}
 	return table(a.stdout, rows)
+}
+
+// usageBars draws each minute, what was allowed in full characters and what was denied in light ones, the largest as long as there is room
+// behind the numbers.
+func usageBars(series []client.UsageInterval, l look) []string {
+	allowed, denied := "█", "░"
+	if l.bars[1] == '1' { // no Unicode here
+		allowed, denied = "#", "."
+	}
+	const before = len("2006-01-02 15:04  ALLOWED  DENIED  ")
+	width, most := int64(max(0, min(30, l.width-before-1))), int64(1)
+	for _, m := range series {
+		most = max(most, m.Allowed+m.Denied)
+	}
+	var bars []string
+	for _, m := range series {
+		long := func(n int64) int { return int((float64(n)*float64(width) + float64(most) - 1) / float64(most)) } // what is not 0 shows
+		bars = append(bars, strings.Repeat(allowed, long(m.Allowed))+strings.Repeat(denied, long(m.Denied)))
+	}
+	return bars
 }
 
 func (a *app) infoCommand() *cobra.Command {

@@ -23,7 +23,7 @@ func TestWrongUse(t *testing.T) {
 		args []string
 		want string
 	}{
-		{"unknown command", []string{"tak"}, `unknown command "tak"; did you mean take? ratelimit --help lists the commands`},
+		{"unknown command", []string{"tak"}, `unknown command "tak"; did you mean take or top? ratelimit --help lists the commands`},
 		{"unknown command, nothing near", []string{"frobnicate"}, `unknown command "frobnicate"; ratelimit --help lists the commands`},
 		{"unknown flag", []string{"take", "--foo"}, `unknown flag: --foo; ratelimit take --help lists the flags`},
 		{"limit like a flag", []string{"take", "k", "-1/m"}, `unknown shorthand flag: '1' in -1/m; ratelimit take --help lists the flags, and -- goes before an argument that begins with a dash`},
@@ -43,14 +43,17 @@ func TestWrongUse(t *testing.T) {
 		{"dev on no address", []string{"dev", "--addr", "6379"}, `--addr "6379" is not host:port; give one such as 127.0.0.1:6379`},
 		{"no timeout", []string{"status", "--timeout", "0s"}, `--timeout 0s is not above 0; give one such as 5s`},
 		{"an interval of one look", []string{"status", "--interval", "1s"}, "--interval is about --watch; add --watch, or leave it out"},
+		{"no such order", []string{"top", "--by", "name"}, `--by "name" is no order; give one of total, denied, last, newest, oldest`},
+		{"no rows", []string{"top", "--limit", "0"}, "--limit 0 is out of range; give one from 1 to 1000"},
+		{"an interval of one pass", []string{"top", "--interval", "1s"}, "--interval is about --watch; add --watch, or leave it out"},
 		{"no duration", []string{"take", "k", "1/s", "--timeout", "5"}, `--timeout "5" is no duration; write one such as 500ms, 1m30s or 2d`},
 		{"a duration in years", []string{"block", "k", "--for", "1y"}, `--for "1y" is no duration; write one such as 500ms, 1m30s or 2d`},
 		{"a duration below 0", []string{"rollback", "--wait", "-1s"}, `--wait "-1s" is no duration; write one such as 500ms, 1m30s or 2d`},
 		{"no yes or no", []string{"take", "k", "1/s", "--json=perhaps"}, `invalid argument "perhaps" for "--json" flag: strconv.ParseBool: parsing "perhaps": invalid syntax; ratelimit take --help lists the flags`},
-		{"help for nothing", []string{"help", "tak"}, `unknown command "tak"; did you mean take? ratelimit --help lists the commands`},
+		{"help for nothing", []string{"help", "tak"}, `unknown command "tak"; did you mean take or top? ratelimit --help lists the commands`},
 		{"help for more than a command", []string{"help", "take", "nope"}, `unknown command "take nope"; ratelimit --help lists the commands`},
-		{"an unknown command's help", []string{"nope", "--help"}, `unknown command "nope"; ratelimit --help lists the commands`},
-		{"an unknown command behind --", []string{"--", "nope"}, `unknown command "nope"; ratelimit --help lists the commands`},
+		{"an unknown command's help", []string{"absent", "--help"}, `unknown command "absent"; ratelimit --help lists the commands`},
+		{"an unknown command behind --", []string{"--", "absent"}, `unknown command "absent"; ratelimit --help lists the commands`},
 		{"an empty command", []string{""}, `unknown command ""; ratelimit --help lists the commands`},
 		{"completion for no shell", []string{"completion", "nope"}, `unknown command "completion nope"; ratelimit completion --help lists the commands`},
 		{"completion, nearly", []string{"completion", "zs", "--help"}, `unknown command "completion zs"; did you mean zsh? ratelimit completion --help lists the commands`},
@@ -66,7 +69,7 @@ func TestWrongUse(t *testing.T) {
 }
 
 func TestHelp(t *testing.T) {
-	for _, name := range []string{"", "demo", "dev", "test", "build", "verify", "plan", "deploy", "status", "rollback", "delete", "doctor", "acl", "take", "peek", "refund", "block", "unblock", "reset", "acquire", "renew", "release", "usage", "info", "version"} {
+	for _, name := range []string{"", "demo", "dev", "test", "build", "verify", "plan", "deploy", "status", "rollback", "delete", "doctor", "acl", "take", "peek", "refund", "block", "unblock", "reset", "acquire", "renew", "release", "usage", "top", "info", "version"} {
 		t.Run("help "+name, func(t *testing.T) {
 			args := []string{"--help"}
 			if name != "" {

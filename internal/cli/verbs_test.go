@@ -79,7 +79,7 @@ func TestUsageAndOnce(t *testing.T) {
 		{0, other, exitDiffers, "denied   2 of 10 left · try again in 12 s · full again in 48 s"},
 		{time.Minute, other, exitFine, "allowed  6 of 10 left · full again in 24 s"},
 		{time.Minute, []string{"usage", "{a}:usage"}, exitFine, "3 allowed, 1 denied, cost 12 · from 2023-11-14 22:13:20 to 2023-11-14 22:14:20 UTC\n\n" +
-			"MINUTE            ALLOWED  DENIED\n2023-11-14 22:13  2        1\n2023-11-14 22:14  1        0"},
+			"MINUTE            ALLOWED  DENIED\n2023-11-14 22:13  2        1       ████████████████████░░░░░░░░░░\n2023-11-14 22:14  1        0       ██████████"},
 		{time.Minute, []string{"usage", "{a}:usage", "--json"}, exitFine,
 			"{\n  \"allowed\": 3,\n  \"denied\": 1,\n  \"cost\": 12,\n  \"first_ms\": 1700000000000,\n  \"last_ms\": 1700000060000,\n  \"interval_ms\": 60000,\n" +
 				"  \"series\": [\n    {\n      \"start_ms\": 1699999980000,\n      \"allowed\": 2,\n      \"denied\": 1\n    },\n" +

@@ -1,0 +1,231 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/spf13/cobra"
+
+	"github.com/ratelimit-functions/ratelimit/internal/dialing"
+	"github.com/ratelimit-functions/ratelimit/internal/usage"
+)
+
+// mostRows bounds the memory of a top, as every key that is kept may be long.
+const mostRows = 1000
+
+// topFlags are what a top is asked for.
+type topFlags struct {
+	by       string
+	limit    int
+	match    string
+	watch    bool
+	interval time.Duration
+}
+
+func (a *app) topCommand() *cobra.Command {
+	var f topFlags
+	cmd := &cobra.Command{
+		Use:   "top",
+		Short: "Show which keys are used most, of those that count usage",
+		Long: `Show the usage keys (take --usage-key, TRACK, or a policy with track) of a server, or of all primaries of a cluster, with
+most decisions first, or in another order. What was not used for a day is forgotten. A rate is that of the last whole
+minute; with --watch, that since the look before.
+
+It changes nothing. It goes through all keys with SCAN, in small steps, and takes at most 5 % of a server's time; so it
+may last: some minutes for a million keys. Interrupted, it shows what it has seen until then. With --watch it goes on
+looking: in a terminal, b orders by something else and q ends it; elsewhere each look is a table, or with --json a line.
+
+The user needs +scan +hmget +time +ping, and of +dbsize how far it is.`,
+		Example: `  ratelimit top --by denied
+  ratelimit top --match 'user:*' --watch`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			switch {
+			case !slices.Contains(usage.Orders, usage.Order(f.by)):
+				return fmt.Errorf("--by %q is no order; give one of %s", f.by, orders())
+			case f.limit < 1 || f.limit > mostRows:
+				return fmt.Errorf("--limit %d is out of range; give one from 1 to %d", f.limit, mostRows)
+			case !f.watch && cmd.Flags().Changed("interval"):
+				return errors.New("--interval is about --watch; add --watch, or leave it out")
+			}
+			return a.top(cmd.Context(), f)
+		},
+	}
+	cmd.Flags().StringVar(&f.by, "by", string(usage.Total), "order: "+orders()+" (last: used last; newest, oldest: by the first use)")
+	cmd.Flags().IntVar(&f.limit, "limit", 10, fmt.Sprintf("how many keys to show, from 1 to %d", mostRows))
+	cmd.Flags().StringVar(&f.match, "match", "*", "look only at keys like this pattern of SCAN")
+	cmd.Flags().BoolVar(&f.watch, "watch", false, "go on looking, until interrupted")
+	spanVar(cmd, &f.interval, "interval", 2*time.Second, "with --watch, how long to wait between two looks")
+	_ = cmd.RegisterFlagCompletionFunc("by", cobra.FixedCompletions(strings.Split(orders(), ", "), cobra.ShellCompDirectiveNoFileComp))
+	a.jsonFlag(cmd)
+	a.serverFlags(cmd)
+	return cmd
+}
+
+func orders() string {
+	var names []string
+	for _, order := range usage.Orders {
+		names = append(names, string(order))
+	}
+	return strings.Join(names, ", ")
+}
+
+func (a *app) top(ctx context.Context, f topFlags) error {
+	rdb, s, err := a.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rdb.Close() }()
+	look := a.look()
+	switch {
+	case f.watch && look.moving && !a.json:
+		return a.topLive(ctx, rdb, s, f)
+	case f.watch:
+		return a.topWatch(ctx, rdb, s, f)
+	}
+	scan := usage.New(usage.Order(f.by), f.limit, f.match)
+	err = scan.Run(ctx, rdb)
+	p := pass{found: scan.Snapshot(), err: s.scanError(err)}
+	if p.found.Tracked > 0 || a.json || err == nil {
+		if err := a.printPass(p, look); err != nil {
+			return err
+		}
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("interrupted after %s", looked(p.found))
+	}
+	return p.err
+}
+
+// pass is one look at all keys, which may not be over yet, and the one before it.
+type pass struct {
+	found  usage.Snapshot
+	before *usage.Snapshot
+	err    error // in words
+}
+
+// rate and rateOf are calls a second.
+func (p pass) rate() usage.Rate                 { return p.found.Rate(p.before) }
+func (p pass) rateOf(r usage.Record) usage.Rate { return p.found.RateOf(r, p.before) }
+
+// topWatch prints every pass, until it is interrupted, which is how it is meant to end; then what the last one has seen.
+func (a *app) topWatch(ctx context.Context, rdb redis.UniversalClient, s servers, f topFlags) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	var before *usage.Snapshot
+	for n := 0; ; n++ {
+		scan := usage.New(usage.Order(f.by), f.limit, f.match)
+		err := scan.Run(ctx, rdb)
+		p := pass{scan.Snapshot(), before, s.scanError(err)}
+		if n > 0 && !a.json {
+			if err := a.printf("\n"); err != nil {
+				return err
+			}
+		}
+		if p.found.Tracked > 0 || p.err == nil || a.json {
+			if err := a.printPass(p, a.look()); err != nil || ctx.Err() != nil {
+				return err
+			}
+		}
+		if p.err != nil {
+			a.report(p.err)
+		} else {
+			before = &p.found
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(f.interval):
+		}
+	}
+}
+
+// scanError puts what failed on servers into words; nil where the scan was interrupted.
+func (s servers) scanError(err error) error {
+	var all []error
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		all = joined.Unwrap()
+	} else if err != nil {
+		all = []error{err}
+	}
+	var texts []string
+	for _, err := range all {
+		var node *usage.NodeError
+		var refusal redis.Error
+		switch {
+		case errors.Is(err, context.Canceled):
+		case redis.HasErrorPrefix(err, "NOPERM"):
+			texts = append(texts, fmt.Sprintf("%v; the user needs +scan +hmget +time +ping", err))
+		case errors.As(err, &refusal), !errors.As(err, &node):
+			texts = append(texts, err.Error())
+		default:
+			texts = append(texts, dialing.Sentence(node.Addr, node.Err, s.Options.TLSConfig, s.Options.ReadTimeout, "check that the server runs"))
+		}
+	}
+	if len(texts) == 0 {
+		return nil
+	}
+	return errors.New(strings.Join(texts, "; "))
+}
+
+// topReport is what top --json prints: times in ms since the epoch.
+type topReport struct {
+	Complete bool  `json:"complete"` // false: some keys were not looked at
+	Keys     int64 `json:"keys"`     // that count usage
+	Refused  int64 `json:"refused"`  // that the user may not read
+	usage.Count
+	Cost   int64      `json:"cost"`
+	PerSec usage.Rate `json:"per_second"`
+	Top    []topEntry `json:"top"`
+	Error  string     `json:"error,omitempty"`
+}
+
+type topEntry struct {
+	Key       string `json:"key"`
+	KeyBase64 []byte `json:"key_base64,omitempty"` // of a key that is no text
+	usage.Count
+	Cost    int64      `json:"cost"`
+	FirstMS int64      `json:"first_ms"`
+	LastMS  int64      `json:"last_ms"`
+	PerSec  usage.Rate `json:"per_second"`
+}
+
+func newTopReport(p pass) topReport {
+	report := topReport{
+		Complete: p.found.Complete && p.err == nil, Keys: p.found.Tracked, Refused: p.found.Refused, Count: p.found.Sum, Cost: p.found.Cost,
+		PerSec: p.rate(), Top: []topEntry{},
+	}
+	if p.err != nil {
+		report.Error = p.err.Error()
+	}
+	for _, r := range p.found.Records {
+		entry := topEntry{
+			Key: r.Key, Count: r.Count, Cost: r.Cost, FirstMS: r.First.UnixMilli(), LastMS: r.Last.UnixMilli(), PerSec: p.rateOf(r),
+		}
+		if !utf8.ValidString(r.Key) {
+			entry.KeyBase64 = []byte(r.Key)
+		}
+		report.Top = append(report.Top, entry)
+	}
+	return report
+}
+
+func (a *app) printPass(p pass, l look) error {
+	if a.json {
+		encoder := json.NewEncoder(a.stdout)
+		encoder.SetEscapeHTML(false)
+		return written(encoder.Encode(newTopReport(p)))
+	}
+	width := l.width
+	if !a.terminal {
+		width = 0
+	}
+	return a.printf("%s\n", strings.Join(topLines(p, l, width), "\n"))
+}

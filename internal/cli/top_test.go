@@ -1,0 +1,175 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/x/ansi"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/internal/usage"
+)
+
+// hostile is a key that would clear a terminal and colour it.
+const hostile = "\x1b[2J\x1b[31mred\r\n"
+
+// counted makes calls that count usage: a half minute apart, and each key twice as often as the one before it.
+func counted(t *testing.T, srv *embedded.Server, keys ...string) {
+	t.Helper()
+	c, err := client.New(admin(t, srv.Addr()), client.WithTimeout(time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, key := range keys {
+		for range 2 << i {
+			if _, err := c.Take(t.Context(), client.Request{Keys: []string{"k" + key}, Limits: []client.Limit{"3/d"}, UsageKey: key}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		srv.Advance(30 * time.Second)
+	}
+}
+
+func TestTop(t *testing.T) {
+	srv := withLibrary(t)
+	env := []string{redisURL(srv.Addr())}
+	run(t, env, "top").want(t, exitFine, "no key counts usage, or none for a day; take with TRACK (take --usage-key), or give a policy track: true\n", "")
+	counted(t, srv, "user:1", "user:2", hostile)
+	run(t, env, "top").want(t, exitFine, `3 keys · 8 allowed, 6 denied · 0.08/s allowed, 0.02/s denied
+
+KEY                       ALLOWED  DENIED  ALLOWED/S  DENIED/S  LAST USE  FIRST USE
+"\x1b[2J\x1b[31mred\r\n"        3       5          0         0      30 s       30 s
+user:2                          3       1       0.05      0.02     1 min      1 min
+user:1                          2       0       0.03         0     1 min      1 min
+`, "")
+	run(t, env, "top", "--by", "oldest", "--limit=1", "--match", "user:*").want(t, exitFine, `2 keys · 5 allowed, 1 denied · 0.08/s allowed, 0.02/s denied
+
+KEY     ALLOWED  DENIED  ALLOWED/S  DENIED/S  LAST USE  FIRST USE
+user:1        2       0       0.03         0     1 min      1 min
+`, "")
+	got := run(t, env, "top", "--json", "--by", "newest", "--limit", "1")
+	var report topReport
+	if err := json.Unmarshal([]byte(got.stdout), &report); err != nil || got.code != exitFine || got.stderr != "" {
+		t.Fatalf("%v: %+v", err, got)
+	}
+	if len(report.Top) != 1 || report.Top[0].Key != hostile || report.Top[0].Denied != 5 || report.Top[0].FirstMS != began.UnixMilli()+60_000 ||
+		!report.Complete || report.Keys != 3 || report.Allowed != 8 || report.Denied != 6 || report.Cost != 8 {
+		t.Errorf("%+v", report)
+	}
+}
+
+// A terminal may be as narrow as can be, and a key as long: no line is too long, what is left of keys is told from others, and
+// without colours there is no escape code.
+func TestTopIsAsWideAsTheTerminal(t *testing.T) {
+	srv := withLibrary(t)
+	counted(t, srv, strings.Repeat("long-", 200_000), "宽宽宽宽宽宽宽宽宽宽宽宽宽宽宽宽宽宽", hostile)
+	for _, width := range []int{1, 10, 20, 40, 80, 120, 400} {
+		for _, colour := range []bool{true, false} {
+			env := []string{redisURL(srv.Addr()), "TERM=xterm"}
+			if !colour {
+				env = append(env, "NO_COLOR=1")
+			}
+			var stdout, stderr bytes.Buffer
+			a := testApp(env, &stdout, &stderr)
+			a.terminal, a.size = true, func() (int, int) { return width, 24 }
+			if code := a.execute(t.Context(), []string{"top"}); code != exitFine || stderr.Len() > 0 {
+				t.Fatalf("exit code %d: %s", code, stderr.String())
+			}
+			_, rows, _ := strings.Cut(stdout.String(), "\n\n")
+			for line := range strings.Lines(rows) {
+				if got := ansi.StringWidth(strings.TrimSuffix(line, "\n")); got > max(width, shortestKey-3) {
+					t.Errorf("%d columns, and a line of %d: %s", width, got, line)
+				}
+			}
+			if bold := strings.Contains(stdout.String(), "\x1b["); bold != colour || strings.Contains(stdout.String(), "\x1b[2J") {
+				t.Errorf("colours %v: %q", colour, stdout.String())
+			}
+			if width == 40 && !strings.Contains(rows, "KEY") || width >= 40 && (!strings.Contains(rows, "DENIED") || !strings.Contains(rows, "long-")) {
+				t.Errorf("%d columns show\n%s", width, rows)
+			}
+		}
+	}
+}
+
+// A pass on servers of which one is dead shows what the others have, and says what is wrong.
+func TestTopOfAServerThatDies(t *testing.T) {
+	run(t, nil, "top", "--redis", "redis://127.0.0.1:1").want(t, exitError, "",
+		"ratelimit: cannot reach redis://127.0.0.1:1: connection refused; check the URL and that the server runs, or start one that needs no Redis with: ratelimit dev\n")
+	addr := fakeServer(t, func(words []string) string {
+		switch strings.ToUpper(words[0]) {
+		case "HELLO":
+			return "*2\r\n" + bulk("mode") + bulk("standalone")
+		case "PING":
+			return "+PONG\r\n"
+		case "DBSIZE":
+			return ":7\r\n"
+		case "TIME":
+			return "*2\r\n" + bulk("1700000000") + bulk("0")
+		}
+		return "-NOPERM this user has no permissions to run the 'scan' command\r\n"
+	})
+	run(t, nil, "top", "--redis", addr).want(t, exitError, "",
+		"ratelimit: "+addr+": NOPERM this user has no permissions to run the 'scan' command; the user needs +scan +hmget +time +ping\n")
+}
+
+// On a terminal, a pass stands with its faults and fits; b orders by something else; q, Esc and Ctrl-C end it.
+func TestTopScreen(t *testing.T) {
+	screen := &topScreen{look: look{bars: []rune(" ▁▂▃▄▅▆▇█")}, by: usage.Total, order: make(chan usage.Order, 1)}
+	screen.Update(tea.WindowSizeMsg{Width: 40, Height: 5})
+	if view := screen.View(); !view.AltScreen || !strings.Contains(view.Content, "looking") {
+		t.Errorf("before the first pass: %+v", view)
+	}
+	p := pass{err: wrongUse("x", "\x1b[2Jbroken")}
+	for range 20 {
+		p.found.Records = append(p.found.Records, usage.Record{Key: hostile, Count: usage.Count{Allowed: 1 << 53}})
+	}
+	p.found.Tracked = 20
+	screen.Update(p)
+	lines := strings.Split(screen.View().Content, "\n")
+	for _, line := range lines {
+		if ansi.StringWidth(line) > 40 || strings.Contains(line, "\x1b") {
+			t.Errorf("a line %q", line)
+		}
+	}
+	if len(lines) != 5 || !strings.Contains(lines[1], `\x1b[2Jbroken`) {
+		t.Errorf("%q", lines)
+	}
+	screen.Update(tea.KeyPressMsg{Code: 'b', Text: "b"})
+	screen.Update(tea.KeyPressMsg{Code: 'b', Text: "b"}) // the first is not begun yet
+	if order := <-screen.order; order != usage.Denied || screen.by != usage.Denied {
+		t.Errorf("b orders by %s, and says %s", order, screen.by)
+	}
+	for _, key := range []tea.KeyPressMsg{{Code: 'q', Text: "q"}, {Code: tea.KeyEscape}, {Code: 'c', Mod: tea.ModCtrl}} {
+		if _, cmd := screen.Update(key); cmd == nil || cmd() != tea.Quit() {
+			t.Errorf("%s does not end it", key)
+		}
+	}
+}
+
+// Into a pipe, each pass is a table, or a line of JSON; an interruption is how it ends.
+func TestTopWatchIntoAPipe(t *testing.T) {
+	srv := withLibrary(t)
+	counted(t, srv, "user:1")
+	for _, flags := range [][]string{nil, {"--json"}} {
+		var stdout lockedBuffer
+		var stderr bytes.Buffer
+		a := testApp([]string{redisURL(srv.Addr()), "TERM=xterm"}, &stdout, &stderr)
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan int, 1)
+		go func() { ended <- a.execute(ctx, append([]string{"top", "--watch", "--interval", "1ms"}, flags...)) }()
+		eventually(t, "three passes", func() bool { return strings.Count(stdout.String(), "user:1") >= 3 })
+		stop()
+		if code := <-ended; code != exitFine || stderr.Len() > 0 || strings.Contains(stdout.String(), "\x1b") {
+			t.Errorf("exit code %d, stderr %q, stdout %q", code, stderr.String(), stdout.String())
+		}
+		if lines := strings.Split(stdout.String(), "\n"); flags != nil && !json.Valid([]byte(lines[1])) {
+			t.Errorf("no line of JSON: %s", lines[1])
+		}
+	}
+}

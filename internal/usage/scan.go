@@ -1,0 +1,254 @@
+package usage
+
+import (
+	"cmp"
+	"container/heap"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	// Share is the most that a scan takes of the time of a server. After each step it waits, so that the step, for as long as it took
+	// beyond the way there and back, was no more than this share of the time.
+	Share = 0.05
+
+	step  = 100                  // keys that SCAN looks at in one go
+	least = 4 * time.Millisecond // the wait after a step: a step takes an ordinary server less than Share of it
+)
+
+// Scan is one pass over the keys of all primaries. A key that is there from the beginning to the end is counted once, and twice if the
+// server makes its table smaller meanwhile; memory is that of the records that are kept. It is safe for concurrent use, but Run is
+// called once.
+type Scan struct {
+	by    Order
+	limit int
+	match string
+	wait  func(context.Context, time.Duration) error
+
+	mu    sync.Mutex
+	kept  last
+	found Snapshot // without Records
+	began time.Time
+}
+
+// New makes a Scan that keeps the first limit keys in an order, of those that a pattern of SCAN matches; "" is all.
+func New(by Order, limit int, match string) *Scan {
+	return &Scan{by: by, limit: limit, match: cmp.Or(match, "*"), wait: wait, kept: last{by: by, keys: map[string]bool{}}}
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// NodeError is why a scan of one server ended early.
+type NodeError struct {
+	Addr string
+	Err  error // of go-redis, or that of the context
+}
+
+func (e *NodeError) Error() string { return e.Addr + ": " + e.Err.Error() }
+
+func (e *NodeError) Unwrap() error { return e.Err }
+
+// Run scans every primary that rdb knows, all at the same time, and returns a [*NodeError] for each that failed, joined. What was
+// found until then counts.
+func (s *Scan) Run(ctx context.Context, rdb redis.UniversalClient) error {
+	var mu sync.Mutex
+	var failed []error
+	each := func(ctx context.Context, node *redis.Client) error {
+		if err := s.node(ctx, node); err != nil {
+			mu.Lock()
+			failed = append(failed, &NodeError{node.Options().Addr, err})
+			mu.Unlock()
+		}
+		return nil
+	}
+	var err error
+	switch rdb := rdb.(type) {
+	case *redis.ClusterClient:
+		err = rdb.ForEachMaster(ctx, each)
+	case *redis.Client:
+		err = each(ctx, rdb)
+	default:
+		return fmt.Errorf("a %T does not say how to reach each server; pass a *redis.Client or *redis.ClusterClient", rdb)
+	}
+	s.mu.Lock()
+	if s.found.Complete = err == nil && len(failed) == 0; s.found.Complete {
+		s.found.Looked = max(s.found.Looked, s.found.Keys)
+	}
+	s.mu.Unlock()
+	slices.SortFunc(failed, func(a, b error) int { return cmp.Compare(a.Error(), b.Error()) })
+	return errors.Join(append(failed, err)...)
+}
+
+// Snapshot is what was found so far.
+func (s *Scan) Snapshot() Snapshot {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found := s.found
+	found.Records = slices.SortedFunc(slices.Values(s.kept.records), s.by.compare)
+	return found
+}
+
+// node scans one server.
+func (s *Scan) node(ctx context.Context, rdb *redis.Client) error {
+	if keys, err := rdb.DBSize(ctx).Result(); err == nil { // else nobody knows how far it is
+		s.mu.Lock()
+		s.found.Keys += keys
+		s.mu.Unlock()
+	}
+	way := time.Duration(1<<63 - 1) // there and back
+	for range 3 {
+		began := time.Now()
+		if err := rdb.Ping(ctx).Err(); err != nil {
+			return err
+		}
+		way = min(way, time.Since(began))
+	}
+	for cursor := uint64(0); ; {
+		began := time.Now()
+		pipe := rdb.Pipeline()
+		clock, scan := pipe.Time(ctx), pipe.ScanType(ctx, cursor, s.match, step, "hash")
+		_, _ = pipe.Exec(ctx) // each command has its own error
+		if err := cmp.Or(clock.Err(), scan.Err()); err != nil {
+			return err
+		}
+		keys, next := scan.Val()
+		if err := s.read(ctx, rdb, clock.Val(), keys); err != nil {
+			return err
+		}
+		if cursor = next; cursor == 0 {
+			return nil
+		}
+		if err := s.wait(ctx, pause(time.Since(began), 2*way)); err != nil {
+			return err
+		}
+	}
+}
+
+// pause is how long to wait after a step that took so long, of which so much was the way.
+func pause(took, way time.Duration) time.Duration {
+	return max(least, time.Duration(float64(took-way)*(1/Share-1)))
+}
+
+// read reads what was counted under keys, at now by the server's clock.
+func (s *Scan) read(ctx context.Context, rdb *redis.Client, now time.Time, keys []string) error {
+	s.mu.Lock()
+	if s.began.IsZero() {
+		s.began = now
+	}
+	minute := s.began.Unix() / 60
+	s.mu.Unlock()
+	pipe := rdb.Pipeline()
+	replies := make([]*redis.SliceCmd, len(keys))
+	for i, key := range keys {
+		replies[i] = pipe.HMGet(ctx, key, fields(minute)...)
+	}
+	if len(keys) > 0 {
+		_, _ = pipe.Exec(ctx) // each command has its own error
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.found.Looked += step; s.found.Keys > 0 {
+		s.found.Looked = min(s.found.Looked, s.found.Keys)
+	}
+	s.found.At, s.found.minute = now, minute
+	for i, reply := range replies {
+		var refusal redis.Error
+		switch err := reply.Err(); {
+		case redis.HasErrorPrefix(err, "NOPERM"):
+			s.found.Refused++
+			continue
+		case errors.As(err, &refusal): // it moved to another server, or is no hash any more
+			continue
+		case err != nil:
+			return err
+		}
+		if r, ok := record(keys[i], reply.Val()); ok {
+			r.At, r.minute = now, minute
+			s.keep(r)
+		}
+	}
+	return nil
+}
+
+// fields are those of a record, as functions/STATE.md has them: ratelimit_usage, which reads the whole series, takes a server thirty
+// times as long.
+func fields(minute int64) []string {
+	at, before := strconv.FormatInt(minute, 10), strconv.FormatInt(minute-1, 10)
+	return []string{"first", "last", "cost", "allowed", "denied", "a" + at, "d" + at, "a" + before, "d" + before}
+}
+
+// record reads them; false where they are of a hash that TRACK did not write.
+func record(key string, values []any) (Record, bool) {
+	const most = 1 << 53
+	var n [9]int64
+	for i, value := range values {
+		text, is := value.(string)
+		if !is && i > 2 { // counted nothing yet
+			continue
+		}
+		var err error
+		if n[i], err = strconv.ParseInt(text, 10, 64); err != nil || n[i] < 0 || n[i] > most {
+			return Record{}, false
+		}
+	}
+	return Record{
+		Key: key, First: time.UnixMilli(n[0]).UTC(), Last: time.UnixMilli(n[1]).UTC(), Cost: n[2], Count: Count{n[3], n[4]},
+		recent: recent{counts: [2]Count{{n[5], n[6]}, {n[7], n[8]}}},
+	}, true
+}
+
+// keep counts a record, and keeps it if it is one of the first.
+func (s *Scan) keep(r Record) {
+	if s.kept.keys[r.Key] {
+		return
+	}
+	s.found.Tracked++
+	s.found.Sum = s.found.Sum.plus(r.Count)
+	s.found.Cost += r.Cost
+	for i := range s.found.counts {
+		s.found.counts[i] = s.found.counts[i].plus(r.counts[i])
+	}
+	heap.Push(&s.kept, r)
+	if len(s.kept.records) > s.limit {
+		heap.Pop(&s.kept)
+	}
+}
+
+// last is a heap of records, the last in the order on top.
+type last struct {
+	by      Order
+	records []Record
+	keys    map[string]bool
+}
+
+func (l *last) Len() int           { return len(l.records) }
+func (l *last) Less(i, j int) bool { return l.by.compare(l.records[i], l.records[j]) > 0 }
+func (l *last) Swap(i, j int)      { l.records[i], l.records[j] = l.records[j], l.records[i] }
+
+func (l *last) Push(r any) {
+	l.records = append(l.records, r.(Record))
+	l.keys[r.(Record).Key] = true
+}
+
+func (l *last) Pop() any {
+	r := l.records[len(l.records)-1]
+	l.records = l.records[:len(l.records)-1]
+	delete(l.keys, r.Key)
+	return r
+}

@@ -1,0 +1,237 @@
+package usage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
+)
+
+var began = time.UnixMilli(1_700_000_000_000).UTC() // 20 s after a whole minute
+
+type tracked struct {
+	t   *testing.T
+	srv *embedded.Server
+	rdb *redis.Client
+	c   *client.Client
+}
+
+func start(t *testing.T) tracked {
+	t.Helper()
+	srv := embedded.Run(t, embedded.WithLibrary(functions.Source()), embedded.WithTime(began))
+	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr(), MaxRetries: -1, ContextTimeoutEnabled: true})
+	t.Cleanup(func() { _ = rdb.Close() })
+	c, err := client.New(rdb, client.WithTimeout(time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tracked{t, srv, rdb, c}
+}
+
+// takes makes so many calls, of which as many as a limit of 10 a day allows are allowed.
+func (s tracked) takes(key string, calls int) {
+	s.t.Helper()
+	for range calls {
+		if _, err := s.c.Take(s.t.Context(), client.Request{Keys: []string{"of " + key}, Limits: []client.Limit{"10/d"}, UsageKey: key}); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+// scan runs a scan that does not wait.
+func scan(t *testing.T, rdb redis.UniversalClient, by Order, limit int, match string) Snapshot {
+	t.Helper()
+	s := New(by, limit, match)
+	s.wait = func(context.Context, time.Duration) error { return nil }
+	if err := s.Run(t.Context(), rdb); err != nil {
+		t.Fatal(err)
+	}
+	return s.Snapshot()
+}
+
+func keysOf(s Snapshot) string {
+	var keys []string
+	for _, r := range s.Records {
+		keys = append(keys, r.Key)
+	}
+	return strings.Join(keys, " ")
+}
+
+// Whatever else is on the server, the keys that TRACK writes are found, and what is read of them is what the library says.
+func TestScan(t *testing.T) {
+	s := start(t)
+	for i, key := range []string{"b", "a", "\x1b[31m\xff\n", "c"} {
+		s.takes(key, 4*(i+1))
+		s.srv.Advance(time.Second)
+	}
+	s.takes("a", 1)
+	ctx := t.Context()
+	for _, err := range []error{
+		s.rdb.Set(ctx, "string", 1, 0).Err(), s.rdb.ZAdd(ctx, "zset", redis.Z{Member: "a"}).Err(),
+		s.rdb.HSet(ctx, "hash", "name", "ann").Err(), s.rdb.HSet(ctx, "words", "first", "x", "last", "y", "cost", "z").Err(),
+		s.rdb.HSet(ctx, "below", "first", -1, "last", 1, "cost", 1).Err(), s.rdb.HSet(ctx, "above", "first", 1, "last", 1, "cost", "9007199254740993").Err(),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for by, want := range map[Order]string{
+		Total: "c \x1b[31m\xff\n a b", Denied: "c \x1b[31m\xff\n a b", Last: "a c \x1b[31m\xff\n b", Newest: "c \x1b[31m\xff\n a b", Oldest: "b a \x1b[31m\xff\n c",
+	} {
+		found := scan(t, s.rdb, by, 10, "")
+		if got := keysOf(found); got != want {
+			t.Errorf("by %s: %q, want %q", by, got, want)
+		}
+		if two := keysOf(scan(t, s.rdb, by, 2, "")); !strings.HasPrefix(want, two+" ") || strings.Count(two, " ") != 1 {
+			t.Errorf("the first two by %s are %q", by, two)
+		}
+		if !found.Complete || found.Tracked != 4 || found.Sum != (Count{33, 8}) || found.Cost != 33 || found.Refused != 0 {
+			t.Errorf("%+v", found)
+		}
+		for _, r := range found.Records {
+			u, err := s.c.Usage(ctx, r.Key)
+			if err != nil || u.Allowed != r.Allowed || u.Denied != r.Denied || u.Cost != r.Cost || u.First != r.First || u.Last != r.Last {
+				t.Errorf("%v: %+v, and the library says %+v", err, r, u)
+			}
+		}
+	}
+	if got := keysOf(scan(t, s.rdb, Total, 10, "[ab]")); got != "a b" {
+		t.Errorf("of those that match: %q", got)
+	}
+}
+
+// Of many keys the first are kept, in order, and the sums are of all.
+func TestScanOfMany(t *testing.T) {
+	s := start(t)
+	const keys = 3000
+	pipe := s.rdb.Pipeline()
+	for i, n := range rand.New(rand.NewPCG(1, 2)).Perm(keys) {
+		pipe.HSet(t.Context(), fmt.Sprint("k", i), "first", 1, "last", 1, "cost", 1, "allowed", n)
+	}
+	if _, err := pipe.Exec(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	found := scan(t, s.rdb, Total, 5, "")
+	var got []int64
+	for _, r := range found.Records {
+		got = append(got, r.Allowed)
+	}
+	if !slices.Equal(got, []int64{2999, 2998, 2997, 2996, 2995}) || found.Tracked != keys || found.Sum.Allowed != keys*(keys-1)/2 || found.Looked != keys {
+		t.Errorf("%v of %+v", got, found)
+	}
+}
+
+// A rate is that since the scan before, or of the last whole minute.
+func TestRate(t *testing.T) {
+	s := start(t)
+	s.takes("k", 6)
+	first := scan(t, s.rdb, Total, 10, "")
+	if got := first.Rate(nil); got != (Rate{}) {
+		t.Errorf("without a minute before: %v", got)
+	}
+	s.srv.Advance(10 * time.Second)
+	s.takes("k", 5) // one of these is denied
+	second := scan(t, s.rdb, Total, 10, "")
+	if got, want := second.Rate(&first), (Rate{0.4, 0.1}); got != want || second.RateOf(second.Records[0], &first) != want {
+		t.Errorf("in the same minute: %v, want %v", got, want)
+	}
+	s.srv.Advance(time.Minute)
+	s.takes("k", 6)
+	third := scan(t, s.rdb, Total, 10, "")
+	if got, want := third.Rate(&second), (Rate{0, 0.1}); got != want || third.RateOf(third.Records[0], &second) != want {
+		t.Errorf("in the next minute: %v, want %v", got, want)
+	}
+	if got, want := third.Rate(&Snapshot{}), (Rate{10. / 60, 1. / 60}); got != want || third.RateOf(third.Records[0], nil) != want {
+		t.Errorf("of the last minute: %v, want %v", got, want)
+	}
+	if _, err := s.c.Reset(t.Context(), "k"); err != nil {
+		t.Fatal(err)
+	}
+	s.takes("k", 1)
+	s.srv.Advance(time.Second)
+	if got := scan(t, s.rdb, Total, 10, "").Rate(&third); got != (Rate{}) {
+		t.Errorf("after a reset: %v", got)
+	}
+}
+
+// Every primary of a cluster is scanned; one that is dead is named, and the others' keys are there.
+func TestCluster(t *testing.T) {
+	one, two, dead := start(t), start(t), start(t)
+	one.takes("a", 3)
+	two.takes("b", 2)
+	addrs := []string{one.srv.Addr(), two.srv.Addr(), dead.srv.Addr()}
+	cluster := func(n int) redis.UniversalClient {
+		rdb := redis.NewClusterClient(&redis.ClusterOptions{ClusterSlots: func(context.Context) (slots []redis.ClusterSlot, _ error) {
+			for i := range n {
+				slots = append(slots, redis.ClusterSlot{Start: i * 5000, End: i*5000 + 4999, Nodes: []redis.ClusterNode{{Addr: addrs[i]}}})
+			}
+			return slots, nil
+		}, MaxRetries: -1, DialerRetries: 1})
+		t.Cleanup(func() { _ = rdb.Close() })
+		return rdb
+	}
+	if found := scan(t, cluster(2), Total, 10, ""); keysOf(found) != "a b" || found.Sum.Allowed != 5 || !found.Complete {
+		t.Errorf("%+v", found)
+	}
+	_ = dead.srv.Close()
+	s := New(Total, 10, "")
+	err := s.Run(t.Context(), cluster(3))
+	var node *NodeError
+	if found := s.Snapshot(); !errors.As(err, &node) || !strings.HasSuffix(addrs[2], node.Addr) || found.Complete || keysOf(found) != "a b" {
+		t.Errorf("%v: %+v", err, found)
+	}
+	if err := New(Total, 1, "").Run(t.Context(), redis.NewRing(&redis.RingOptions{})); err == nil {
+		t.Error("a ring was scanned")
+	}
+}
+
+// A scan that is interrupted says what it found so far, and that this is not all.
+func TestInterrupted(t *testing.T) {
+	rdb := redis.NewClient(&redis.Options{Addr: redistest.Run(t).Addr}) // the embedded server lists all keys in one step
+	t.Cleanup(func() { _ = rdb.Close() })
+	pipe := rdb.Pipeline()
+	for i := range 10 * step {
+		pipe.HSet(t.Context(), fmt.Sprint("k", i), "first", 1, "last", 1, "cost", 1)
+	}
+	if _, err := pipe.Exec(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	scan, steps := New(Total, 10, ""), 0
+	scan.wait = func(ctx context.Context, d time.Duration) error {
+		if d < least {
+			t.Errorf("a pause of %v", d)
+		}
+		if steps++; steps == 2 {
+			stop()
+		}
+		return wait(ctx, 0)
+	}
+	err := scan.Run(ctx, rdb)
+	if found := scan.Snapshot(); !errors.Is(err, context.Canceled) || found.Complete || found.Tracked == 0 || found.Tracked >= 10*step || len(found.Records) != 10 {
+		t.Errorf("%v: %+v", err, found)
+	}
+}
+
+// What a step takes a server is no more than its share of the step and the pause after it.
+func TestPause(t *testing.T) {
+	for _, tt := range []struct{ took, way, want time.Duration }{
+		{time.Millisecond, 0, 19 * time.Millisecond}, {21 * time.Millisecond, 20 * time.Millisecond, 19 * time.Millisecond},
+		{100 * time.Microsecond, 0, least}, {time.Millisecond, 2 * time.Millisecond, least},
+	} {
+		if got := pause(tt.took, tt.way); (got - tt.want).Abs() > time.Microsecond {
+			t.Errorf("pause(%v, %v) = %v, want %v", tt.took, tt.way, got, tt.want)
+		}
+	}
+}
