@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"strings"
 	"sync"
 	"time"
@@ -19,9 +18,6 @@ const (
 	// shareOfRemaining is which part of what is left of an allowance a process takes ahead of its callers at most: an
 	// eighth, so that the last units are not held by the first who came.
 	shareOfRemaining = 8
-
-	// givers is how many requests Close gives batches back with at a time.
-	givers = 16
 )
 
 // WithBatches has the client take up to n units of a key at once and spend them by itself, so that most calls for a key that
@@ -136,6 +132,15 @@ func (b *batch) has(cost int64, now time.Time) bool {
 	return b.left >= cost && now.Before(b.until)
 }
 
+// spend serves a call from the batch, if that has enough.
+func (b *batch) spend(cost int64, now time.Time) (Result, bool) {
+	if !b.has(cost, now) {
+		return Result{}, false
+	}
+	b.left -= cost
+	return b.result(now), true
+}
+
 // result is that of a call that has just been served from the batch.
 func (b *batch) result(now time.Time) Result {
 	b.used = now
@@ -160,12 +165,7 @@ func (b *batches) spend(a single) (Result, bool) {
 	if !ok || held.limit != a.limit {
 		return Result{}, false
 	}
-	now := b.now()
-	if !held.has(a.cost, now) {
-		return Result{}, false
-	}
-	held.left -= a.cost
-	return held.result(now), true
+	return held.spend(a.cost, b.now())
 }
 
 // next says how many units the next request is to ask for. It is for one caller and those who wait.
@@ -198,10 +198,9 @@ func (c *Client) takeShared(ctx context.Context, req Request, a single) (Result,
 			b.mu.Unlock()
 			return c.decideAndRemember(ctx, req, a)
 		}
-		if held.has(1, now) {
-			defer b.mu.Unlock()
-			held.left--
-			return held.result(now), nil
+		if res, ok := held.spend(1, now); ok { // which has come since this call looked
+			b.mu.Unlock()
+			return res, nil
 		}
 		if seen == nil {
 			entered = held.flights
@@ -311,106 +310,6 @@ func (b *batch) land(f *flight) {
 	if f.done != nil {
 		close(f.done)
 	}
-}
-
-// drop ends the batches of keys: what they hold is not spent, nor what a request under way brings beyond those who wait for it.
-func (b *batches) drop(keys []string) {
-	if b == nil {
-		return
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, key := range keys {
-		b.keys.Remove(key)
-	}
-}
-
-// leftover is what is left of a batch.
-type leftover struct {
-	key   string
-	limit Limit
-	units int64
-	age   time.Duration // since before they were asked for
-}
-
-// close ends all batches, and returns what is left of them.
-func (b *batches) close() []leftover {
-	if b == nil {
-		return nil
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	var all []leftover
-	now := b.now()
-	for _, key := range b.keys.Keys() {
-		held, _ := b.keys.Peek(key)
-		if held.has(1, now) {
-			all = append(all, leftover{key, held.limit, held.left, now.Sub(held.sent)})
-		}
-	}
-	b.keys.Purge()
-	return all
-}
-
-// giveBack ends the batches and gives back what may be given back of them, as far as that is done within the time of one
-// call. What is not given back is let go.
-func (c *Client) giveBack() {
-	all := c.batches.close()
-	if len(all) == 0 {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), c.timeout)
-	defer cancel()
-	perSecond := map[Limit]float64{} // of each limit, what comes back by itself
-	var requests []Request
-	for _, l := range all {
-		rate, ok := perSecond[l.limit]
-		if !ok {
-			rate = c.refills(ctx, l.limit)
-			perSecond[l.limit] = rate
-		}
-		// A refund may arrive as late as its bound.
-		if back := l.units - int64(math.Ceil(rate*(l.age+c.timeout).Seconds())); back > 0 {
-			requests = append(requests, Request{Keys: []string{l.key}, Limits: []Limit{l.limit}, Costs: []int64{back}})
-		}
-	}
-	next := make(chan Request, len(requests))
-	for _, req := range requests {
-		next <- req
-	}
-	close(next)
-	var wg sync.WaitGroup
-	for range min(givers, len(requests)) {
-		wg.Go(func() {
-			for req := range next {
-				if ctx.Err() != nil {
-					return
-				}
-				_, _ = c.decide(ctx, "refund", req)
-			}
-		})
-	}
-	wg.Wait()
-}
-
-// refills is how many units of a limit come back each second, of several rates the fastest. It is too many to give
-// anything back where that is not known, and of an algorithm that does not refill steadily.
-func (c *Client) refills(ctx context.Context, limit Limit) float64 {
-	if first, _, _ := strings.Cut(strings.TrimLeft(string(limit), " "), " "); first != "gcra" && (first < "0" || first > "9~") {
-		return math.MaxInt32
-	}
-	reply, err := c.ask(ctx, call{verb: "info", args: []any{string(limit)}, way: readOnly})
-	keys, ok := parseReadings(reply)
-	if err != nil || !ok {
-		return math.MaxInt32
-	}
-	var fastest float64
-	for _, key := range keys {
-		for _, r := range key.rates {
-			fastest = max(fastest, float64(r.n)/r.period.Seconds())
-		}
-	}
-	return fastest
 }
 
 // waitedInVain is the error of a call that waited for another's request until its own time was over.

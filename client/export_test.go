@@ -86,3 +86,9 @@ func Waiting(c *Client) int {
 	defer c.queues.mu.Unlock()
 	return len(c.queues.byName)
 }
+
+// TakeLate is a call for one unit that found nothing in the batch of its key, and goes on only now.
+func TakeLate(c *Client, key string, limit Limit) (Result, error) {
+	req := Request{Keys: []string{key}, Limits: []Limit{limit}}
+	return c.takeShared(context.Background(), req, single{key: key, limit: limit, cost: 1})
+}

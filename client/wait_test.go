@@ -150,56 +150,6 @@ func TestWaitAmongProcesses(t *testing.T) {
 	})
 }
 
-func TestWaitRefuses(t *testing.T) {
-	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
-		ctx := t.Context()
-		must[client.Result](t)(c.AllowN(ctx, "k", "3/m", 2))
-		must[client.Result](t)(c.AllowN(ctx, "queue", "leaky_bucket 3/m", 2))
-		if err := c.Block(ctx, time.Hour, "blocked"); err != nil {
-			t.Fatal(err)
-		}
-		for _, tt := range []struct {
-			name, key string
-			limit     client.Limit
-			n         int64
-			within    time.Duration
-			wait      time.Duration
-			cause     error
-			text      string
-		}{
-			{"late", "k", "3/m", 2, 19 * time.Second, 20 * time.Second, context.DeadlineExceeded,
-				`ratelimit: "rl:k": 2 of "3/m" would have to be waited for, 20s at least; nothing was taken, come back then or allow more time (context deadline exceeded)`},
-			{"never", "k", "3/m", 4, time.Hour, client.Never, nil,
-				`ratelimit: "rl:k": 4 of "3/m" is more than the limit ever holds; ask for less at once, or raise its burst`},
-			{"blocked", "blocked", "3/m", 1, 59 * time.Minute, time.Hour, context.DeadlineExceeded, "1h0m0s at least"},
-			{"blocked, of no units", "blocked", "3/m", 0, 59 * time.Minute, time.Hour, context.DeadlineExceeded, "1h0m0s at least"},
-			{"leaky_bucket that is full", "queue", "leaky_bucket 3/m", 2, 19 * time.Second, 20 * time.Second, context.DeadlineExceeded, "20s at least"},
-			{"leaky_bucket whose turn is late", "queue", "leaky_bucket 3/m", 1, 39 * time.Second, 40 * time.Second, context.DeadlineExceeded, "40s at least; nothing was taken"},
-		} {
-			before := must[client.Result](t)(c.PeekN(ctx, tt.key, tt.limit, 0))
-			limited, cancel := context.WithTimeout(ctx, tt.within)
-			began := time.Now()
-			err := c.WaitN(limited, tt.key, tt.limit, tt.n)
-			var e *client.LimitedError
-			if !errors.As(err, &e) || e.Key != "rl:"+tt.key || e.RetryAfter != tt.wait || !errors.Is(err, tt.cause) && tt.cause != nil || !strings.Contains(err.Error(), tt.text) {
-				t.Errorf("%s: %#v: %v", tt.name, err, err)
-			}
-			if after := must[client.Result](t)(c.PeekN(ctx, tt.key, tt.limit, 0)); after != before || time.Since(began) != 0 {
-				t.Errorf("%s: %+v are left after %v, want %+v at once", tt.name, after, time.Since(began), before)
-			}
-			cancel()
-		}
-		takes := v.seen("take")
-		wantClasses(t, "negative", c.WaitN(ctx, "k", "3/m", -1), client.ErrBadCost)
-		wantClasses(t, "no limit", c.Wait(ctx, "k", ""), client.ErrBadLimit)
-		wantClasses(t, "no key", c.Wait(ctx, "", "3/m"), client.ErrBadKeys)
-		if v.seen("take") != takes {
-			t.Error("bad input was sent")
-		}
-		wantClasses(t, "limit", c.Wait(ctx, "k", "3/fortnight"), client.ErrBadLimit)
-	})
-}
-
 // The end of a block is waited for, and a block that is lifted does not shorten that by itself.
 func TestWaitForABlock(t *testing.T) {
 	inBubble(t, func(t *testing.T, _ *virtual, c *client.Client) {
@@ -210,84 +160,6 @@ func TestWaitForABlock(t *testing.T) {
 		if err := c.Wait(t.Context(), "k", "3/m"); err != nil || time.Since(began) != time.Minute {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
-	})
-}
-
-// Those in the queue who cannot wait as long as the first are refused as soon as that is known, and who comes then at
-// once, without asking.
-func TestWaitRefusesInTheQueue(t *testing.T) {
-	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
-		v.delay = 10 * time.Millisecond
-		must[client.Result](t)(c.Allow(t.Context(), "k", "1/m"))
-		began := time.Now()
-		long, cancel := context.WithCancel(t.Context())
-		short, cancelShort := context.WithTimeout(t.Context(), 59*time.Second)
-		defer cancelShort()
-		errs := make([]error, 4)
-		took := make([]time.Duration, 4)
-		var all sync.WaitGroup
-		wait := func(i int, ctx context.Context) {
-			all.Go(func() {
-				errs[i] = c.Wait(ctx, "k", "1/m")
-				took[i] = time.Since(began)
-			})
-			synctest.Wait()
-		}
-		wait(0, long)
-		wait(1, short) // the first has asked, and has no reply yet
-		wait(2, long)
-		time.Sleep(time.Second)
-		wait(3, short)
-		takes := v.seen("take")
-		cancel()
-		all.Wait()
-		for i, want := range []struct {
-			took time.Duration
-			err  error
-		}{{time.Second, context.Canceled}, {10 * time.Millisecond, context.DeadlineExceeded}, {time.Second, context.Canceled}, {time.Second, context.DeadlineExceeded}} {
-			var e *client.LimitedError
-			if !errors.As(errs[i], &e) || !errors.Is(errs[i], want.err) || took[i] != want.took || e.RetryAfter > time.Minute || e.RetryAfter < 58*time.Second {
-				t.Errorf("%d: %v after %v, want %v after %v", i, errs[i], took[i], want.err, want.took)
-			}
-		}
-		if takes != 2 {
-			t.Errorf("%d takes, want 2: one before, and that of the first in the queue", takes)
-		}
-		if n := client.Waiting(c); n != 0 {
-			t.Errorf("%d queues are left", n)
-		}
-		// Nobody holds up who comes next.
-		time.Sleep(time.Minute)
-		if err := c.Wait(t.Context(), "k", "1/m"); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-// Who wants more than the limit holds is refused as soon as the limit is known, not when it would be its turn.
-func TestWaitForTooMuchInTheQueue(t *testing.T) {
-	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
-		const reply = 10 * time.Millisecond
-		must[client.Result](t)(c.AllowN(t.Context(), "k", "3/m", 3))
-		v.delay = reply
-		began := time.Now()
-		var all sync.WaitGroup
-		wait := func(n int64, never bool, after time.Duration) {
-			all.Go(func() {
-				err := c.WaitN(t.Context(), "k", "3/m", n)
-				var e *client.LimitedError
-				refused := errors.As(err, &e) && e.RetryAfter == client.Never && e.Err == nil
-				if took := time.Since(began); refused != never || !never && err != nil || took != after {
-					t.Errorf("%d: %v after %v, want it after %v", n, err, took, after)
-				}
-			})
-			synctest.Wait()
-		}
-		wait(1, false, 20*time.Second+2*reply)
-		wait(4, true, reply) // the first has asked, and has no reply yet
-		time.Sleep(time.Second)
-		wait(4, true, time.Second)
-		all.Wait()
 	})
 }
 
@@ -322,32 +194,6 @@ func TestWaitersLeave(t *testing.T) {
 				t.Errorf("%d was served after %v, want %d after %v", got.who[i], got.after[i], 3*i, want)
 			}
 		}
-	})
-}
-
-func TestWaitEndsWithTheClient(t *testing.T) {
-	inBubble(t, func(t *testing.T, _ *virtual, c *client.Client) {
-		must[client.Result](t)(c.Allow(t.Context(), "k", "1/d"))
-		must[client.Result](t)(c.Allow(t.Context(), "queue", "leaky_bucket 2/d"))
-		var all sync.WaitGroup
-		for i := range 4 {
-			all.Go(func() {
-				key, limit := "k", client.Limit("1/d")
-				if i == 3 {
-					key, limit = "queue", "leaky_bucket 2/d"
-				}
-				err := c.Wait(t.Context(), key, limit)
-				if !errors.Is(err, client.ErrUnavailable) || !strings.Contains(err.Error(), "the client is closed") {
-					t.Error(err)
-				}
-			})
-		}
-		synctest.Wait()
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-		all.Wait()
-		wantClasses(t, "after", c.Wait(t.Context(), "k", "1/d"), client.ErrUnavailable)
 	})
 }
 

@@ -1,0 +1,112 @@
+package client
+
+import (
+	"context"
+	"math"
+	"strings"
+	"sync"
+	"time"
+)
+
+// givers is how many requests Close gives batches back with at a time.
+const givers = 16
+
+// drop ends the batches of keys: what they hold is not spent, nor what a request under way brings beyond those who wait for it.
+func (b *batches) drop(keys []string) {
+	if b == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, key := range keys {
+		b.keys.Remove(key)
+	}
+}
+
+// leftover is what is left of a batch.
+type leftover struct {
+	key   string
+	limit Limit
+	units int64
+	age   time.Duration // since before they were asked for
+}
+
+// close ends all batches, and returns what is left of them.
+func (b *batches) close() []leftover {
+	if b == nil {
+		return nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var all []leftover
+	now := b.now()
+	for _, key := range b.keys.Keys() {
+		held, _ := b.keys.Peek(key)
+		if held.has(1, now) {
+			all = append(all, leftover{key, held.limit, held.left, now.Sub(held.sent)})
+		}
+	}
+	b.keys.Purge()
+	return all
+}
+
+// giveBack ends the batches and gives back what may be given back of them, as far as that is done within the time of one
+// call. What is not given back is let go.
+func (c *Client) giveBack() {
+	all := c.batches.close()
+	if len(all) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), c.timeout)
+	defer cancel()
+	perSecond := map[Limit]float64{} // of each limit, what comes back by itself
+	var requests []Request
+	for _, l := range all {
+		rate, ok := perSecond[l.limit]
+		if !ok {
+			rate = c.refills(ctx, l.limit)
+			perSecond[l.limit] = rate
+		}
+		// A refund may arrive as late as its bound.
+		if back := l.units - int64(math.Ceil(rate*(l.age+c.timeout).Seconds())); back > 0 {
+			requests = append(requests, Request{Keys: []string{l.key}, Limits: []Limit{l.limit}, Costs: []int64{back}})
+		}
+	}
+	next := make(chan Request, len(requests))
+	for _, req := range requests {
+		next <- req
+	}
+	close(next)
+	var wg sync.WaitGroup
+	for range min(givers, len(requests)) {
+		wg.Go(func() {
+			for req := range next {
+				if ctx.Err() != nil {
+					return
+				}
+				_, _ = c.decide(ctx, "refund", req)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// refills is how many units of a limit come back each second, of several rates the fastest. It is too many to give
+// anything back where that is not known, and of an algorithm that does not refill steadily.
+func (c *Client) refills(ctx context.Context, limit Limit) float64 {
+	if first, _, _ := strings.Cut(strings.TrimLeft(string(limit), " "), " "); first != "gcra" && (first < "0" || first > "9~") {
+		return math.MaxInt32
+	}
+	reply, err := c.ask(ctx, call{verb: "info", args: []any{string(limit)}, way: readOnly})
+	keys, ok := parseReadings(reply)
+	if err != nil || !ok {
+		return math.MaxInt32
+	}
+	var fastest float64
+	for _, key := range keys {
+		for _, r := range key.rates {
+			fastest = max(fastest, float64(r.n)/r.period.Seconds())
+		}
+	}
+	return fastest
+}

@@ -1,0 +1,106 @@
+package client_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+)
+
+// What is let go was counted, and is not given back: nothing but takes is ever sent before Close.
+func TestBatchIsNotGivenBackAtTTL(t *testing.T) {
+	s := newStand(t)
+	c := s.warm(t)
+	s.pass(2 * ttl)
+	s.calls(t, c, 1, 0)
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.sizes(); got != "=1" {
+		t.Errorf("sent %s", got)
+	}
+}
+
+// Close gives back what is left less what has come back by itself when the refund arrives at the latest, which is 5 s later here.
+func TestCloseGivesBack(t *testing.T) {
+	for _, tt := range []struct {
+		limit client.Limit
+		after time.Duration
+		want  string
+	}{
+		{"360/h", 0, "14"},
+		{"gcra 360/h", 24 * time.Second, "12"},
+		{" gcra 360/h", 26 * time.Second, "11"},
+		{"360/h burst=4000, 1440/h", 15 * time.Second, "7"},
+		{"360/h", 100*time.Second - 1, "4"},
+		{"360/h", 100 * time.Second, ""},
+		{"3600000/h", 0, ""},
+		{"token_bucket 360/h", 0, ""},
+		{"fixed_window 360/h", 0, ""},
+		{"sliding_log 360/h", 0, ""},
+		{"sliding_window 360/h", 0, ""},
+	} {
+		t.Run(fmt.Sprint(tt.limit, " after ", tt.after), func(t *testing.T) {
+			s := newStand(t)
+			c := s.client(t, client.WithBatches(16, 100*time.Second), client.WithTimeout(5*time.Second))
+			for range 1 + 2 + 4 + 8 + 1 { // 15 are left
+				allow(t, c, tt.limit, 1)
+			}
+			s.pass(tt.after)
+			s.sent()
+			for range 2 {
+				if err := c.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+			var got string
+			for _, line := range s.sent() {
+				if line[1] == "ratelimit_refund" {
+					got += line[6].(string)
+				}
+			}
+			if got != tt.want {
+				t.Errorf("gave back %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+// What is not known to refill slowly enough is not given back.
+func TestCloseDoesNotGuess(t *testing.T) {
+	s := newStand(t)
+	c := s.client(t, client.WithBatches(16, 10*time.Second))
+	for range 16 {
+		allow(t, c, "3600/h", 1)
+	}
+	s.sent()
+	s.lose = func(cmd redis.Cmder) bool { return cmd.Args()[1] == "ratelimit_info" }
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	for _, line := range s.sent() {
+		if line[1] != "ratelimit_info" {
+			t.Error(line)
+		}
+	}
+}
+
+// A unit out of a batch is given back as any other.
+func TestReservationFromABatchIsGivenBack(t *testing.T) {
+	s := newStand(t)
+	c := s.warm(t)
+	r := must[*client.Reservation](t)(c.Reserve(t.Context(), "k", wide))
+	if !r.OK() || r.Result().Source != client.SourceBatch {
+		t.Fatalf("%+v", r.Result())
+	}
+	s.sent()
+	if err := r.Cancel(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if got := s.sizes(); got != "=1" {
+		t.Errorf("sent %q", got)
+	}
+}

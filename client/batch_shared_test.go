@@ -1,0 +1,268 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+)
+
+// Those who come while a request is under way wait for it, and share the next.
+func TestBatchIsShared(t *testing.T) {
+	s := newStand(t)
+	c := s.client(t, client.WithBatches(64, ttl), client.WithTimeout(patient))
+	leader, others, release := s.together(t, c, t.Context(), 40, wide)
+	release()
+	for range 40 {
+		if o := <-others; o.err != nil || !o.res.Allowed {
+			t.Error(o)
+		}
+	}
+	if o := <-leader; o.err != nil || !o.res.Allowed || o.res.Source != client.SourceServer {
+		t.Error(o)
+	}
+	sent := s.sent()
+	if len(sent) != 2 || !slices.Contains(sent[1], any("40")) {
+		t.Errorf("sent %v, want one for the first and one for the 40 who waited", sent)
+	}
+}
+
+// A denial is that of all who had called before it was asked for; nobody else's.
+func TestBatchDenialIsShared(t *testing.T) {
+	s := newStand(t)
+	other := s.client(t)
+	allow(t, other, tight, 10)
+	s.sent()
+	c := s.client(t, client.WithBatches(64, ttl), client.WithTimeout(patient))
+	leader, others, release := s.together(t, c, t.Context(), 40, tight)
+	release()
+	for range 40 {
+		if o := <-others; o.err != nil || o.res.Allowed || o.res.RetryAfter != 6*time.Second || o.res.Source != client.SourceServer {
+			t.Error(o)
+		}
+	}
+	if o := <-leader; o.err != nil || o.res.Allowed {
+		t.Error(o)
+	}
+	if got := s.sizes(); got != "=1 40" {
+		t.Errorf("asked for %s; the first denial is older than the calls that waited", got)
+	}
+}
+
+// An error is shared by all who waited for the request, so that nobody waits twice; one that is the first caller's own is not.
+func TestBatchErrorIsShared(t *testing.T) {
+	s := newStand(t)
+	c := s.client(t, client.WithBatches(64, ttl), client.WithTimeout(patient))
+	s.lose = func(redis.Cmder) bool { return true }
+	leader, others, release := s.together(t, c, t.Context(), 10, wide)
+	release()
+	for range 10 {
+		if o := <-others; !errors.Is(o.err, client.ErrOutcomeUnknown) {
+			t.Error(o)
+		}
+	}
+	if o := <-leader; !errors.Is(o.err, client.ErrOutcomeUnknown) {
+		t.Error(o)
+	}
+	if got := s.sizes(); got != "=1" {
+		t.Error(got)
+	}
+	s.mu.Lock()
+	s.lose = nil
+	s.mu.Unlock()
+	ctx, cancel := context.WithCancel(t.Context())
+	leader, others, release = s.together(t, c, ctx, 10, wide)
+	cancel()
+	release()
+	if o := <-leader; o.err == nil && !o.res.Allowed {
+		t.Error(o)
+	}
+	for range 10 {
+		if o := <-others; o.err != nil || !o.res.Allowed {
+			t.Error(o)
+		}
+	}
+}
+
+// Who waits for another's request waits no longer than the own context lasts.
+func TestBatchWaitEnds(t *testing.T) {
+	s := newStand(t)
+	c := s.client(t, client.WithBatches(64, ttl), client.WithTimeout(patient))
+	leader, _, release := s.together(t, c, t.Context(), 0, wide)
+	ctx, cancel := context.WithCancel(t.Context())
+	waiter := make(chan outcome, 1)
+	go func() {
+		res, err := c.Allow(ctx, "k", wide)
+		waiter <- outcome{res, err}
+	}()
+	eventually(t, "it waits", func() bool { return client.WaitingForBatch(c, "k") == 1 })
+	cancel()
+	if o := <-waiter; !errors.Is(o.err, context.Canceled) || !errors.Is(o.err, client.ErrUnavailable) || errors.Is(o.err, client.ErrOutcomeUnknown) {
+		t.Error(o)
+	}
+	if n := client.WaitingForBatch(c, "k"); n != 0 {
+		t.Errorf("%d wait", n)
+	}
+	release()
+	if o := <-leader; o.err != nil {
+		t.Error(o)
+	}
+}
+
+// A call that needs no request still ends in an error if its context has ended, or the client is closed.
+func TestBatchNeedsALiveContext(t *testing.T) {
+	s := newStand(t)
+	c := s.warm(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := c.Allow(ctx, "k", wide); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := c.Allow(t.Context(), "k", wide); err == nil || !strings.Contains(err.Error(), "closed") {
+		t.Error(err)
+	}
+}
+
+// More who wait than a batch holds get no unit that was not asked for.
+func TestBatchHandsOutNothingTwice(t *testing.T) {
+	s := newStand(t)
+	c := s.client(t, client.WithBatches(16, ttl), client.WithTimeout(patient))
+	leader, others, release := s.together(t, c, t.Context(), 40, wide)
+	release()
+	for range 40 {
+		if o := <-others; o.err != nil || !o.res.Allowed {
+			t.Error(o)
+		}
+	}
+	if o := <-leader; o.err != nil || !o.res.Allowed {
+		t.Error(o)
+	}
+	asked, allowed := 0, 41
+	for size := range strings.FieldsSeq(s.sizes()) {
+		asked += must[int](t)(strconv.Atoi(strings.TrimPrefix(size, "=")))
+	}
+	for range asked { // what is left
+		if res := allow(t, c, wide, 1); res.Source != client.SourceBatch {
+			break
+		}
+		allowed++
+	}
+	if allowed > asked {
+		t.Errorf("%d calls were allowed, and %d units asked for", allowed, asked)
+	}
+}
+
+// Units that others waited for are not spent by those who come later.
+func TestBatchIsKeptForThoseWhoWait(t *testing.T) {
+	s := newStand(t)
+	c := s.warm(t, client.WithTimeout(patient))
+	s.calls(t, c, 15, 0)
+	leader, others, release := s.together(t, c, t.Context(), 10, wide)
+	release()
+	<-leader
+	for i := range 6 { // 16 less the first and the ten who wait, whether they are awake yet or not
+		if res := allow(t, c, wide, 1); (res.Source == client.SourceBatch) != (i < 5) {
+			t.Errorf("%d: %+v", i, res)
+		}
+	}
+	for range 10 {
+		if o := <-others; o.err != nil || o.res.Source != client.SourceBatch {
+			t.Error(o)
+		}
+	}
+	if got := s.sizes(); got != "16 16" {
+		t.Error(got)
+	}
+}
+
+// What was set aside for those who wait is let go at ttl like the rest: they ask again.
+func TestBatchKeptTooLong(t *testing.T) {
+	s := newStand(t)
+	c := s.warm(t, client.WithTimeout(patient))
+	s.calls(t, c, 15, 0)
+	leader, others, release := s.together(t, c, t.Context(), 10, wide)
+	s.pass(ttl) // until the reply is there
+	release()
+	if o := <-leader; o.err != nil || o.res.Source != client.SourceServer {
+		t.Error(o)
+	}
+	for range 10 {
+		if o := <-others; o.err != nil || !o.res.Allowed {
+			t.Error(o)
+		}
+	}
+	if n := len(s.sent()); n < 2 {
+		t.Errorf("%d requests", n)
+	}
+}
+
+// A request that ends in a panic, of a hook of the Redis client, leaves nobody waiting.
+func TestBatchAfterAPanic(t *testing.T) {
+	s := newStand(t)
+	c := s.client(t, client.WithBatches(16, ttl))
+	s.hook = func(redis.Cmder) { panic("of a hook") }
+	func() {
+		defer func() { _ = recover() }()
+		allow(t, c, wide, 1)
+	}()
+	s.hook = nil
+	s.calls(t, c, 3, 0)
+}
+
+// A request that is under way when the client is closed, or the key reset or blocked, brings nothing that is spent later.
+func TestBatchThatComesTooLate(t *testing.T) {
+	for name, act := range map[string]func(ctx context.Context, c *client.Client) error{
+		"reset": func(ctx context.Context, c *client.Client) error { _, err := c.Reset(ctx, "k"); return err },
+		"block": func(ctx context.Context, c *client.Client) error { return c.Block(ctx, time.Millisecond, "k") },
+		"close": func(_ context.Context, c *client.Client) error { return c.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStand(t)
+			c := s.warm(t, client.WithTimeout(patient))
+			s.calls(t, c, 15, 0)
+			s.hook = func(cmd redis.Cmder) {
+				if cmd.Args()[1] == "ratelimit_take" {
+					s.hook = nil
+					if err := act(t.Context(), c); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+			_, _ = c.Allow(t.Context(), "k", wide)
+			if n := client.Batched(c); n != 0 {
+				t.Errorf("%d batches are kept", n)
+			}
+			s.pass(2 * time.Millisecond)
+			if res, err := c.Allow(t.Context(), "k", wide); err == nil && res.Source == client.SourceBatch {
+				t.Error("spent what came too late")
+			}
+		})
+	}
+}
+
+// A call that found nothing, and would ask now that there is something, takes from that.
+func TestBatchThatHasComeMeanwhile(t *testing.T) {
+	s := newStand(t)
+	c := s.warm(t) // has 15
+	for range 15 {
+		if res := must[client.Result](t)(client.TakeLate(c, "k", wide)); res.Source != client.SourceBatch {
+			t.Errorf("%+v", res)
+		}
+	}
+	if got := s.sizes(); got != "" {
+		t.Errorf("asked for %s", got)
+	}
+	if res := must[client.Result](t)(client.TakeLate(c, "k", wide)); res.Source != client.SourceServer {
+		t.Errorf("the 16th of 15: %+v", res)
+	}
+}

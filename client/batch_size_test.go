@@ -1,0 +1,74 @@
+package client_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+)
+
+// A key that is asked for often needs fewer and fewer requests, up to n units in one; one that is asked for once in a while takes
+// one at a time, and in between a batch is what is spent in its time.
+func TestBatchGrowsWithTheRate(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		calls int
+		apart time.Duration
+		want  string
+	}{
+		{"often", 47, 0, "=1 2 4 8 16 16"},
+		{"once in a while", 4, 3 * ttl, "=1 =1 =1 =1"},
+		{"slowly", 4, ttl * 3 / 5, "=1 =1 =1 =1"},
+		{"eight in the time of a batch", 31, ttl / 8, "=1 2 4 8 8 8"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newStand(t)
+			s.calls(t, s.client(t, client.WithBatches(16, ttl)), tt.calls, tt.apart)
+			if got := s.sizes(); got != tt.want {
+				t.Errorf("asked for %s, want %s", got, tt.want)
+			}
+		})
+	}
+	s := newStand(t)
+	c := s.warm(t)
+	s.pass(3 * ttl)
+	s.calls(t, c, 1, 0)
+	if got := s.sizes(); got != "=1" {
+		t.Errorf("after a rest it asked for %s", got)
+	}
+	s.calls(t, c, 2+4+8+2, 0) // and 14 are left of the last 16
+	s.pass(ttl + time.Millisecond)
+	s.calls(t, c, 1, 0)
+	if got := s.sizes(); got != "2 4 8 16 2" {
+		t.Errorf("after a batch that was not spent in time it asked for %s", got)
+	}
+}
+
+// The fewer units remain, the fewer are taken ahead.
+func TestBatchShrinksWithWhatRemains(t *testing.T) {
+	s := newStand(t)
+	c := s.client(t, client.WithBatches(64, ttl))
+	for range 40 {
+		allow(t, c, "40/d", 1)
+	}
+	if got, want := s.sizes(), "=1 2 4 4 3 3 2 2 2"; !strings.HasPrefix(got, want) {
+		t.Errorf("asked for %s, want at first %s", got, want)
+	}
+	if res := allow(t, c, "40/d", 1); res.Allowed || res.RetryAfter == 0 {
+		t.Errorf("the 41st of 40 got %+v", res)
+	}
+}
+
+// Where fewer units are left than were asked for, no more are spent.
+func TestBatchOfLessThanAskedFor(t *testing.T) {
+	s := newStand(t)
+	c := s.warm(t)
+	s.calls(t, c, 15, 0)
+	allow(t, s.client(t), wide, 100000-31-3)
+	for i := range 5 {
+		if res := allow(t, c, wide, 1); res.Allowed != (i < 3) {
+			t.Errorf("%d: %+v", i, res)
+		}
+	}
+}

@@ -1,0 +1,181 @@
+package client_test
+
+import (
+	"context"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/functions"
+)
+
+// stand is a server, and the time that it shares with the clients of a test.
+type stand struct {
+	*embedded.Server
+	rdb *redis.Client
+
+	mu    sync.Mutex
+	at    time.Time
+	lines [][]any                    // commands of the library that were sent
+	hook  func(cmd redis.Cmder)      // before a command is sent
+	lose  func(cmd redis.Cmder) bool // whether the reply gets lost
+}
+
+func newStand(t testing.TB) *stand {
+	t.Helper()
+	at := time.UnixMilli(1_700_000_000_000)
+	server, err := embedded.Start(embedded.WithLibrary(functions.Source()), embedded.WithTime(at))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Close() })
+	s := &stand{Server: server, at: at}
+	s.rdb = connect(t, redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true})
+	s.rdb.AddHook(s)
+	return s
+}
+
+func (s *stand) now() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.at
+}
+
+func (s *stand) pass(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.at = s.at.Add(d)
+	s.SetTime(s.at)
+}
+
+// client is a process that uses the server.
+func (s *stand) client(t testing.TB, opts ...client.Option) *client.Client {
+	t.Helper()
+	c := newClient(t, s.rdb, opts...)
+	client.SetClock(c, s.now)
+	return c
+}
+
+// sent is how many commands of the library were sent since it was last asked for.
+func (s *stand) sent() [][]any {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	lines := s.lines
+	s.lines = nil
+	return lines
+}
+
+func (s *stand) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (s *stand) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (s *stand) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if !strings.HasPrefix(cmd.Name(), "fcall") {
+			return next(ctx, cmd)
+		}
+		s.mu.Lock()
+		s.lines = append(s.lines, cmd.Args())
+		hook, lose := s.hook, s.lose
+		s.mu.Unlock()
+		if hook != nil {
+			hook(cmd)
+		}
+		err := next(ctx, cmd)
+		if lose != nil && lose(cmd) {
+			cmd.SetErr(io.ErrUnexpectedEOF)
+			return io.ErrUnexpectedEOF
+		}
+		return err
+	}
+}
+
+const (
+	ttl   = 100 * time.Millisecond
+	wide  = client.Limit("100000/m")
+	tight = client.Limit("10/m")
+)
+
+// allow asks for so many units of key "k".
+func allow(t testing.TB, c *client.Client, limit client.Limit, n int64) client.Result {
+	t.Helper()
+	return must[client.Result](t)(c.AllowN(t.Context(), "k", limit, n))
+}
+
+// sizes are the units that were asked for with the commands that were sent: "8" for a batch, "=1" for a call by itself.
+func (s *stand) sizes() string {
+	var sizes []string
+	for _, line := range s.sent() {
+		switch {
+		case len(line) == 5:
+			sizes = append(sizes, "=1")
+		case len(line) == 7:
+			sizes = append(sizes, "="+line[6].(string))
+		default:
+			sizes = append(sizes, line[6].(string))
+		}
+	}
+	return strings.Join(sizes, " ")
+}
+
+// calls asks for one unit so many times, so far apart.
+func (s *stand) calls(t testing.TB, c *client.Client, n int, apart time.Duration) {
+	t.Helper()
+	for range n {
+		if res := allow(t, c, wide, 1); !res.Allowed {
+			t.Fatal(res)
+		}
+		s.pass(apart)
+	}
+}
+
+// warm is a client that holds 15 units of the key "k" under wide, of 16 that it has just taken, and has spent 16 before.
+func (s *stand) warm(t testing.TB, opts ...client.Option) *client.Client {
+	t.Helper()
+	c := s.client(t, append(opts, client.WithBatches(16, ttl))...)
+	s.calls(t, c, 1+2+4+8+1, 0)
+	if got := s.sizes(); got != "=1 2 4 8 16" {
+		t.Fatal(got)
+	}
+	return c
+}
+
+// outcome is what came of a call in a goroutine.
+type outcome struct {
+	res client.Result
+	err error
+}
+
+// together has so many callers wait for the request of a first one, which goes on when release is called.
+func (s *stand) together(t *testing.T, c *client.Client, first context.Context, callers int, limit client.Limit) (leader, others chan outcome, release func()) {
+	t.Helper()
+	leader, others = make(chan outcome, 1), make(chan outcome, callers)
+	arrived, goOn := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	s.mu.Lock()
+	s.hook = func(redis.Cmder) { once.Do(func() { close(arrived); <-goOn }) }
+	s.mu.Unlock()
+	go func() {
+		res, err := c.Allow(first, "k", limit)
+		leader <- outcome{res, err}
+	}()
+	<-arrived
+	for range callers {
+		go func() {
+			res, err := c.Allow(t.Context(), "k", limit)
+			others <- outcome{res, err}
+		}()
+	}
+	eventually(t, "all wait", func() bool { return client.WaitingForBatch(c, "k") == int64(callers) })
+	return leader, others, func() { close(goOn) }
+}
+
+const patient = 30 * time.Second

@@ -1,0 +1,173 @@
+package integration_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
+	"github.com/ratelimit-functions/ratelimit/loader"
+)
+
+// policyBuild is the library with one policy, whose key has this name: as many builds as there are names.
+func policyBuild(t *testing.T, name string) functions.Build {
+	t.Helper()
+	build, err := functions.New(functions.WithPolicies(functions.Policy{Name: "of-a-test", Limits: []functions.PolicyLimit{{Key: name, Limit: "100/m"}}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return build
+}
+
+func newLoader(t *testing.T, rdb redis.UniversalClient, opts ...loader.Option) *loader.Loader {
+	t.Helper()
+	l, err := loader.New(rdb, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// deployed answers the digest of what each primary runs that answers, "" for nothing, and fails if a lease is left on one.
+func deployed(ctx context.Context, t *testing.T, primaries []*backend.Node) map[*backend.Node]string {
+	t.Helper()
+	found := map[*backend.Node]string{}
+	for _, n := range primaries {
+		// A connection without retries: a node that was killed is to be seen as such at once.
+		c := redis.NewClient(&redis.Options{Addr: n.Addr, MaxRetries: -1, DialerRetries: 1})
+		list, err := c.FunctionList(ctx, redis.FunctionListQuery{LibraryNamePattern: "ratelimit", WithCode: true}).Result()
+		_ = c.Close()
+		if err != nil {
+			continue
+		}
+		found[n] = ""
+		for _, library := range list {
+			found[n] = functions.Digest(library.Code)
+		}
+	}
+	return found
+}
+
+// stepsOfDeploy deploys and returns what was sent to each node, in order.
+func stepsOfDeploy(ctx context.Context, t *testing.T, rdb redis.UniversalClient, build loader.Build) map[string][]string {
+	t.Helper()
+	var mu sync.Mutex
+	steps := map[string][]string{}
+	l := newLoader(t, rdb, loader.WithTrace(func(s loader.Step) {
+		mu.Lock()
+		defer mu.Unlock()
+		command, _, isLease := strings.Cut(s.Command, "ratelimit_lease_")
+		if isLease {
+			command += "ratelimit_lease" // its name goes on with what differs each time
+		}
+		steps[s.Addr] = append(steps[s.Addr], command)
+	}))
+	if _, err := l.Deploy(ctx, build); err != nil {
+		t.Fatal(err)
+	}
+	return steps
+}
+
+// atStep is a trace that does something before the n-th command to a node.
+func atStep(addr string, n int, do func()) loader.Option {
+	var mu sync.Mutex
+	count := 0
+	return loader.WithTrace(func(s loader.Step) {
+		mu.Lock()
+		defer mu.Unlock()
+		if s.Addr == addr {
+			if count == n {
+				do()
+			}
+			count++
+		}
+	})
+}
+
+// allOrNone checks what is there after a deployment that met a failure: the new build on all that answer, if it
+// says that it succeeded, else the old one, unless it says of a node that it is not so.
+func allOrNone(ctx context.Context, t *testing.T, primaries []*backend.Node, report loader.Report, err error, before, after string) {
+	t.Helper()
+	want := after
+	if err != nil {
+		want = before
+		var partial *loader.PartialError
+		var node *loader.NodeError
+		if !errors.As(err, &partial) || !errors.As(err, &node) || len(partial.Nodes) != len(report.Nodes) {
+			t.Errorf("the error %T %v is no PartialError", err, err)
+		}
+	}
+	for n, digest := range deployed(ctx, t, primaries) {
+		if digest != want {
+			t.Errorf("%s runs %.12s, want %.12s; the error is %v", n, digest, want, err)
+		}
+	}
+}
+
+// waitForReplicas waits until each primary has its replica, as in the deployment whose steps were counted.
+func waitForReplicas(ctx context.Context, t *testing.T, primaries []*backend.Node) {
+	t.Helper()
+	for _, n := range primaries {
+		waitFor(ctx, t, n.String()+" to have its replica", func() error {
+			role, err := n.Client().Do(ctx, "ROLE").Slice()
+			if err != nil {
+				return err
+			}
+			if list, _ := role[2].([]any); role[0] != "master" || len(list) != 1 {
+				return fmt.Errorf("it says %v", role)
+			}
+			return nil
+		})
+	}
+}
+
+// setUser makes a user on every node, and removes it after the test.
+func setUser(t *testing.T, b *backend.Backend, user string, rules []string) {
+	t.Helper()
+	ctx := testContext(t)
+	for _, n := range b.Nodes {
+		aclSet(ctx, t, n, user, append(slices.Clone(rules), "on", ">"+userPassword)...)
+	}
+	t.Cleanup(func() {
+		for _, n := range b.Nodes {
+			if err := n.Client().Do(context.Background(), "ACL", "DELUSER", user).Err(); err != nil {
+				t.Errorf("%s: %v", n, err)
+			}
+		}
+	})
+}
+
+func asUser(name string) func(*redis.UniversalOptions) {
+	return func(o *redis.UniversalOptions) { o.Username, o.Password = name, userPassword }
+}
+
+func aclSet(ctx context.Context, t *testing.T, n *backend.Node, user string, rules ...string) {
+	t.Helper()
+	args := []any{"ACL", "SETUSER", user}
+	for _, rule := range rules {
+		args = append(args, rule)
+	}
+	if err := n.Client().Do(ctx, args...).Err(); err != nil {
+		t.Errorf("%s: %v", n, err)
+	}
+}
+
+func removeLeases(ctx context.Context, t *testing.T, n *backend.Node) {
+	t.Helper()
+	list, err := n.Client().FunctionList(ctx, redis.FunctionListQuery{LibraryNamePattern: "ratelimit_lease_*"}).Result()
+	if err != nil {
+		t.Error(err)
+	}
+	for _, library := range list {
+		if err := n.Client().FunctionDelete(ctx, library.Name).Err(); err != nil {
+			t.Error(err)
+		}
+	}
+}
