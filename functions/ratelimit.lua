@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'a043936b08b2'
+local BUILD_ID = 'e135d1fcfccd'
 
 -- Time stands still during a call from Redis 7.2 on. Before, two commands of one call can see two milliseconds, so
 -- what is read of the clock must not be written back as a difference to "now". Valkey says 7.2.4 here, rightly.
@@ -449,8 +449,6 @@ local function fill(key, limit, at, cost, value, skipped)
   local several, in_place = string.byte(value, from) == 58, limit.algorithm.in_place -- ':'
   if several then
     to = from
-  elseif rate then
-    return states.unreadable(key)
   end
   for i = 1, limit.size do
     local state, readable = states.new(at + i - 1, limit.rates[i]), false

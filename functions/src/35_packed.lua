@@ -34,8 +34,6 @@ local function fill(key, limit, at, cost, value, skipped)
   local several, in_place = string.byte(value, from) == 58, limit.algorithm.in_place -- ':'
   if several then
     to = from
-  elseif rate then
-    return states.unreadable(key)
   end
   for i = 1, limit.size do
     local state, readable = states.new(at + i - 1, limit.rates[i]), false
