@@ -1,6 +1,6 @@
 # `make` alone lists what there is to run.
 
-.PHONY: help test soak mutate model scale algorithms generate release container images cluster cluster-down bench clean
+.PHONY: help test soak mutate model scale algorithms generate release container images cluster cluster-down bench bench-clients clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -44,6 +44,9 @@ cluster-down: ## stop that cluster and forget its data
 
 bench: ## measure side by side with other limiters
 	@cd bench && go run .
+
+bench-clients: ## measure what programs get of other limiters and of ours, and put it into bench/README.md; three minutes
+	@cd bench && go run . clients --write .
 
 clean: ## remove what the build and the tests left in this folder
 	@rm -rf .build ratelimit

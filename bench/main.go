@@ -1,5 +1,5 @@
 // The bench measures this project's library beside other limiters: the server time of each decision, by INFO
-// commandstats, in one run on one server. README.md says what the figures mean.
+// commandstats, in one run on one server; and with `clients` what programs get of them. README.md says what the figures mean.
 package main
 
 import (
@@ -91,6 +91,9 @@ func readLibraries(files []string) ([]*library, error) {
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	if len(args) > 0 && args[0] == "clients" {
+		return runClients(ctx, args[1:], stdout, stderr)
+	}
 	o, err := parse(args, stderr)
 	if err != nil {
 		return err

@@ -16,6 +16,7 @@ import (
 // server is what is measured on. Its database is emptied again and again.
 type server struct {
 	rdb     *redis.Client
+	url     string
 	version string // as in "Redis 7.0.15"
 	stop    func()
 }
@@ -29,7 +30,7 @@ func openServer(ctx context.Context, url string) (*server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--redis %q: %w; write it as redis://host:port/database", url, err)
 	}
-	s := &server{rdb: newClient(options), stop: func() {}}
+	s := &server{rdb: newClient(options), url: url, stop: func() {}}
 	if err := s.rdb.Ping(ctx).Err(); err != nil {
 		s.rdb.Close()
 		return nil, fmt.Errorf("no server answers at %s: %w", options.Addr, err)
@@ -114,7 +115,7 @@ func startServer(ctx context.Context) (*server, error) {
 		return nil, fmt.Errorf("%w; or give a server with --redis redis://host:port", err)
 	}
 	context.AfterFunc(ctx, process.Stop)
-	s := &server{rdb: newClient(&redis.Options{Addr: process.Addr}), stop: process.Stop}
+	s := &server{rdb: newClient(&redis.Options{Addr: process.Addr}), url: "redis://" + process.Addr, stop: process.Stop}
 	if err := s.takeOver(ctx); err != nil {
 		s.rdb.Close()
 		s.stop()

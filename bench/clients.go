@@ -1,0 +1,157 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/go-redis/redis_rate/v10"
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/redis/go-redis/v9"
+	"github.com/throttled/throttled/v2"
+	throttledredis "github.com/throttled/throttled/v2/store/goredisstore.v9"
+	ulule "github.com/ulule/limiter/v3"
+	ululeredis "github.com/ulule/limiter/v3/drivers/store/redis"
+)
+
+// A clientContender is a limiter as a program calls it: its own Go API, with connections of its own, as many as each makes
+// by itself (all are over go-redis: ten for each processor).
+type clientContender struct {
+	name    string
+	inPlots string // its name there, which is short
+	hotOnly bool   // it is for keys that everybody asks for
+	open    func(url string, w workload) (asker, error)
+}
+
+// An asker asks for one unit. It may be used by many goroutines.
+type asker struct {
+	allow func(ctx context.Context, key string) (allowed bool, err error)
+	close func() error
+
+	// undecided tells that an error is the limiter giving up, which it does by design; nil: it never does.
+	undecided func(error) bool
+}
+
+const (
+	oursName    = "ratelimit"
+	batchesName = "ratelimit, batches"
+	bareName    = "bare FCall"
+)
+
+var (
+	redisRateName = "redis_rate " + moduleVersion("github.com/go-redis/redis_rate/v10")
+	throttledName = "throttled " + moduleVersion("github.com/throttled/throttled/v2")
+	ululeName     = "ulule/limiter " + moduleVersion("github.com/ulule/limiter/v3")
+)
+
+// clientContenders are in the order of the report.
+var clientContenders = []clientContender{
+	{oursName, "ratelimit", false, openOurs()},
+	{bareName, "bare FCall", false, openBare},
+	{redisRateName, "redis_rate", false, openRedisRate},
+	{throttledName, "throttled", false, openThrottled},
+	{ululeName, "ulule/limiter", false, openUlule},
+	{batchesName, "with batches", true, openOurs(client.WithBatches(1000, 100*time.Millisecond))},
+}
+
+// patience is how long this project's client may take for a call here: as long as go-redis waits by itself.
+const patience = 3 * time.Second
+
+func openOurs(options ...client.Option) func(string, workload) (asker, error) {
+	return func(url string, w workload) (asker, error) {
+		limiter, err := client.Open(url, append(options, client.WithTimeout(patience))...)
+		if err != nil {
+			return asker{}, err
+		}
+		limit := client.Limit(w.rate())
+		return asker{close: limiter.Close, allow: func(ctx context.Context, key string) (bool, error) {
+			result, err := limiter.Allow(ctx, key, limit)
+			return result.Allowed, err
+		}}, nil
+	}
+}
+
+// openPlain connects with the defaults of go-redis.
+func openPlain(url string) (*redis.Client, error) {
+	options, err := redis.ParseURL(url)
+	if err != nil {
+		return nil, err
+	}
+	return redis.NewClient(options), nil
+}
+
+// openBare makes the call that this project's client makes, and reads no more of the reply than whether it is allowed.
+func openBare(url string, w workload) (asker, error) {
+	rdb, err := openPlain(url)
+	if err != nil {
+		return asker{}, err
+	}
+	limit := w.rate()
+	return asker{close: rdb.Close, allow: func(ctx context.Context, key string) (bool, error) {
+		reply, err := rdb.FCall(ctx, "ratelimit_take", []string{key}, limit).Slice()
+		if err != nil {
+			return false, err
+		}
+		return reply[0] == int64(1), nil
+	}}, nil
+}
+
+func openRedisRate(url string, w workload) (asker, error) {
+	rdb, err := openPlain(url)
+	if err != nil {
+		return asker{}, err
+	}
+	limiter := redis_rate.NewLimiter(rdb)
+	limit := redis_rate.Limit{Rate: int(w.count), Burst: int(w.count), Period: w.period}
+	return asker{close: rdb.Close, allow: func(ctx context.Context, key string) (bool, error) {
+		result, err := limiter.Allow(ctx, key, limit)
+		if err != nil {
+			return false, err
+		}
+		return result.Allowed == 1, nil
+	}}, nil
+}
+
+// openThrottled is GCRA in Go: it reads the state, and writes the next if nobody else has; after ten vain attempts it gives up.
+func openThrottled(url string, w workload) (asker, error) {
+	rdb, err := openPlain(url)
+	if err != nil {
+		return asker{}, err
+	}
+	store, err := throttledredis.NewCtx(rdb, "throttled:")
+	if err != nil {
+		return asker{}, err
+	}
+	rate := throttled.PerDuration(int(w.count), w.period)
+	limiter, err := throttled.NewGCRARateLimiterCtx(store, throttled.RateQuota{MaxRate: rate, MaxBurst: int(w.count) - 1})
+	if err != nil {
+		return asker{}, err
+	}
+	return asker{
+		close: rdb.Close,
+		allow: func(ctx context.Context, key string) (bool, error) {
+			limited, _, err := limiter.RateLimitCtx(ctx, key, 1)
+			return !limited, err
+		},
+		undecided: func(err error) bool {
+			return strings.HasPrefix(err.Error(), "Failed to store updated rate limit data")
+		},
+	}, nil
+}
+
+func openUlule(url string, w workload) (asker, error) {
+	rdb, err := openPlain(url)
+	if err != nil {
+		return asker{}, err
+	}
+	store, err := ululeredis.NewStore(rdb)
+	if err != nil {
+		return asker{}, fmt.Errorf("ulule/limiter: %w", err)
+	}
+	limiter := ulule.New(store, ulule.Rate{Period: w.period, Limit: w.count})
+	return asker{close: rdb.Close, allow: func(ctx context.Context, key string) (bool, error) {
+		result, err := limiter.Get(ctx, key)
+		return !result.Reached, err
+	}}, nil
+}

@@ -1,0 +1,236 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/figures"
+)
+
+// clientsReport is a run of `bench clients`.
+type clientsReport struct {
+	server  string
+	began   time.Time
+	took    time.Duration
+	load    string
+	rounds  int
+	turn    time.Duration
+	figures map[clientScene][]*clientFigures // by the numbers of the contenders; of who takes no part without rates
+}
+
+// clientAims are what this project's client should reach: one contender's decisions a second divided by another's.
+var clientAims = []struct {
+	says      string
+	hot       bool
+	at        int // goroutines
+	ours, its string
+	least     float64
+}{
+	// At most 1.05 times the time of a bare call.
+	{"one goroutine, distinct keys: a call takes at most 1.05 times a bare FCall", false, 1, oursName, bareName, 1 / 1.05},
+	{"64 goroutines, distinct keys: at least twice redis_rate", false, 64, oursName, redisRateName, 2},
+	{"64 goroutines, the hot key, batches: at least 50 times redis_rate", true, 64, batchesName, redisRateName, 50},
+}
+
+// loadAverage is that of this machine in the last minute, where it tells.
+func loadAverage() string {
+	text, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return "not known"
+	}
+	load, _, _ := strings.Cut(string(text), " ")
+	return load
+}
+
+// write puts the tables and the plots into the folder of README.md.
+func (r clientsReport) write(folder string) error {
+	if err := figures.Update(filepath.Join(folder, "README.md"), []figures.Table{{Name: "clients", Text: r.markdown()}}); err != nil {
+		return err
+	}
+	for _, plot := range r.plots() {
+		if err := os.WriteFile(filepath.Join(folder, plot.file), []byte(plot.svg), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// numberOf is where in the report a contender is.
+func numberOf(name string) int {
+	for i, c := range clientContenders {
+		if c.name == name {
+			return i
+		}
+	}
+	panic("no contender " + name)
+}
+
+// ratio is the median of the rounds' ratios of two contenders' decisions a second.
+func (r clientsReport) ratio(scene clientScene, one, other string) float64 {
+	a, b := r.figures[scene][numberOf(one)].rates, r.figures[scene][numberOf(other)].rates
+	ratios := make([]float64, len(a))
+	for i := range a {
+		ratios[i] = a[i] / b[i]
+	}
+	median, _, _ := spread(ratios)
+	return median
+}
+
+func (r clientsReport) markdown() string {
+	var out strings.Builder
+	fmt.Fprintf(&out, "%s; build %s, %s, %s/%s, %d CPUs shared by the clients and the server, load %s before; %d rounds of %v each, %.0f s in all.\n",
+		r.began.Format("2006-01-02 15:04 UTC"), functions.BuildID(), r.server, runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), r.load,
+		r.rounds, r.turn, r.took.Seconds())
+	for _, hot := range []bool{false, true} {
+		keys := map[bool]string{false: "distinct keys", true: "the hot key"}[hot]
+		r.table(&out, hot, "Decisions a second, "+keys+", and in bold how many times redis_rate's:", func(scene clientScene, i int) string {
+			median, _, _ := spread(r.figures[scene][i].rates)
+			return fmt.Sprintf("%s **%.2f**", figures.Count(median), r.ratio(scene, clientContenders[i].name, redisRateName))
+		})
+		r.table(&out, hot, "Microseconds a call, "+keys+": p50, p99, p99.9:", func(scene clientScene, i int) string {
+			var cells []string
+			for _, q := range []float64{50, 99, 99.9} {
+				cells = append(cells, microseconds(r.figures[scene][i].latency.ValueAtQuantile(q)))
+			}
+			return strings.Join(cells, " / ")
+		})
+	}
+	fmt.Fprintf(&out, "\n| aim | measured | |\n|---|---:|---|\n")
+	for _, aim := range clientAims {
+		got := r.ratio(clientScene{aim.hot, aim.at}, aim.ours, aim.its)
+		met, shown := map[bool]string{true: "met", false: "missed"}[got >= aim.least], got
+		if aim.least < 1 {
+			shown = 1 / got
+		}
+		fmt.Fprintf(&out, "| %s | %.2f | %s |\n", aim.says, shown, met)
+	}
+	for i, c := range clientContenders {
+		var parts []string
+		for _, scene := range clientScenes() {
+			if f := r.figures[scene][i]; f.undecided > 0 {
+				parts = append(parts, fmt.Sprintf("%.1f %% at %s", 100*float64(f.undecided)/float64(f.calls), scene))
+			}
+		}
+		if parts != nil {
+			fmt.Fprintf(&out, "\n%s gives up on calls without a decision, and these are in none of the figures: %s.\n", c.name, strings.Join(parts, ", "))
+		}
+	}
+	return out.String()
+}
+
+func (s clientScene) String() string {
+	return fmt.Sprintf("%d goroutines on %s", s.goroutines, map[bool]string{false: "distinct keys", true: "the hot key"}[s.hot])
+}
+
+// table has a row for each contender that takes part, and a column for each number of goroutines.
+func (r clientsReport) table(out *strings.Builder, hot bool, says string, cell func(clientScene, int) string) {
+	fmt.Fprintf(out, "\n%s\n\n| goroutines |", says)
+	rule := "|---|"
+	for _, n := range clientGoroutines {
+		fmt.Fprintf(out, " %d |", n)
+		rule += "---:|"
+	}
+	fmt.Fprintf(out, "\n%s\n", rule)
+	for i, c := range clientContenders {
+		if c.hotOnly && !hot {
+			continue
+		}
+		fmt.Fprintf(out, "| %s |", c.name)
+		for _, n := range clientGoroutines {
+			fmt.Fprintf(out, " %s |", cell(clientScene{hot, n}, i))
+		}
+		out.WriteString("\n")
+	}
+}
+
+// microseconds writes a time in ns with two or three digits.
+func microseconds(ns int64) string {
+	if us := float64(ns) / 1000; us < 100 {
+		return fmt.Sprintf("%.2g", us)
+	}
+	return figures.Count(float64(ns) / 1000)
+}
+
+// thousands writes 20000 as 20k, and 10000000 as 10M.
+func thousands(f float64) string {
+	for _, unit := range []string{"", "k"} {
+		if f < 1000 {
+			return fmt.Sprintf("%g%s", f, unit)
+		}
+		f /= 1000
+	}
+	return fmt.Sprintf("%gM", f)
+}
+
+type clientsPlot struct{ file, svg string }
+
+// plots are the decisions a second, and the p99 of a call, by goroutines.
+func (r clientsReport) plots() (plots []clientsPlot) {
+	for _, hot := range []bool{false, true} {
+		file, keys := "clients-distinct", "distinct keys"
+		if hot {
+			file, keys = "clients-hot", "one hot key"
+		}
+		plots = append(plots,
+			r.plot(file+".svg", hot, "decisions a second, "+keys, thousands, func(f *clientFigures) float64 {
+				median, _, _ := spread(f.rates)
+				return median
+			}),
+			r.plot(file+"-p99.svg", hot, "p99 of a call, "+keys, func(ns float64) string {
+				return time.Duration(ns).String()
+			}, func(f *clientFigures) float64 { return float64(f.latency.ValueAtQuantile(99)) }))
+	}
+	return plots
+}
+
+func (r clientsReport) plot(file string, hot bool, says string, text func(float64) string, value func(*clientFigures) float64) clientsPlot {
+	var goroutines, all []float64
+	for _, n := range clientGoroutines {
+		goroutines = append(goroutines, float64(n))
+	}
+	var lines []figures.Line
+	for i, c := range clientContenders {
+		if c.hotOnly && !hot {
+			continue
+		}
+		line := figures.Line{Name: c.inPlots, Across: goroutines}
+		for _, n := range clientGoroutines {
+			line.Up = append(line.Up, max(1, value(r.figures[clientScene{hot, n}][i]))) // 1 where it never decided: an axis of powers has no 0
+		}
+		lines, all = append(lines, line), append(all, line.Up...)
+	}
+	return clientsPlot{file, figures.Lines{
+		Title:  says + ", by goroutines",
+		Above:  []string{says},
+		Across: figures.Axis{Label: "goroutines", Marks: goroutines, Text: func(n float64) string { return fmt.Sprint(n) }},
+		Up:     figures.Axis{Marks: marksOf(all), Text: text},
+		Lines:  lines,
+	}.SVG()}
+}
+
+// marksOf are marks of an axis from below the least of some values to above the greatest, all at least 1: 1, 2, 5, 10, 20 and so on, or
+// where these would be many 1, 10, 100.
+func marksOf(values []float64) []float64 {
+	_, least, most := spread(values)
+	steps := []float64{1, 2, 5}
+	if most/least > 200 {
+		steps = steps[:1]
+	}
+	var marks []float64
+	for ten := 1.0; ; ten *= 10 {
+		for _, step := range steps {
+			mark := ten * step
+			if mark <= least {
+				marks = marks[:0]
+			}
+			if marks = append(marks, mark); mark > least && mark >= most {
+				return marks
+			}
+		}
+	}
+}

@@ -1,0 +1,211 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+	"github.com/ratelimit-functions/ratelimit/functions"
+)
+
+// A clientScene is what all contenders do in turns: this many goroutines, each of which asks again as soon as it has been told.
+type clientScene struct {
+	hot        bool // all ask for one key, otherwise each for another of many
+	goroutines int
+}
+
+const distinctKeys = 100000
+
+var clientGoroutines = []int{1, 8, 64, 512}
+
+// No key may run out: what is measured are calls that are allowed.
+var (
+	distinctWork = workload{count: 6000, period: time.Hour}
+	hotWork      = workload{count: 3600_000_000, period: time.Hour}
+)
+
+func clientScenes() (scenes []clientScene) {
+	for _, hot := range []bool{false, true} {
+		for _, n := range clientGoroutines {
+			scenes = append(scenes, clientScene{hot, n})
+		}
+	}
+	return scenes
+}
+
+// clientFigures are those of one contender in one scene.
+type clientFigures struct {
+	rates     []float64 // decisions a second, in each round
+	latency   *hdrhistogram.Histogram
+	calls     int64
+	undecided int64 // of the calls
+}
+
+func newFigures() *clientFigures { return &clientFigures{latency: newHistogram()} }
+
+// newHistogram counts from 10 ns to a minute, in ns, within 1 %.
+func newHistogram() *hdrhistogram.Histogram {
+	return hdrhistogram.New(10, int64(time.Minute), 2)
+}
+
+// clientsRunner measures programs' calls. Not safe for concurrent use.
+type clientsRunner struct {
+	rounds     int
+	turn       time.Duration
+	histograms []*hdrhistogram.Histogram // of each goroutine
+	keys       []string                  // what each contender puts before them is its own
+}
+
+// runClients is `bench clients`.
+func runClients(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	flags := flag.NewFlagSet("bench clients", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	url := flags.String("redis", os.Getenv("REDIS_URL"),
+		"`URL` of an empty server to measure on; without it, and without REDIS_URL, a redis-server is started")
+	write := flags.String("write", "", "the `folder` of README.md, to put the tables and the plots into")
+	rounds := flags.Int("rounds", 21, "rounds")
+	turn := flags.Duration("turn", 100*time.Millisecond, "how long a contender asks in each round of a scene")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if flags.NArg() > 0 {
+		return fmt.Errorf("clients %q: no arguments are taken beside the flags", flags.Arg(0))
+	}
+	if *rounds < 1 || *turn <= 0 {
+		return fmt.Errorf("--rounds is %d and --turn %v; give at least 1, and a time above 0", *rounds, *turn)
+	}
+	s, err := openServer(ctx, *url)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	if err := s.rdb.FunctionLoad(ctx, functions.Source()).Err(); err != nil {
+		return fmt.Errorf("load the library: %w", err)
+	}
+	fmt.Fprintf(stderr, "measuring on %s at %s\n", s.version, s.rdb.Options().Addr)
+	r := clientsRunner{rounds: *rounds, turn: *turn}
+	report := clientsReport{server: s.version, began: time.Now().UTC(), load: loadAverage(), rounds: *rounds, turn: *turn}
+	if report.figures, err = r.run(ctx, s.url, stderr); err != nil {
+		return err
+	}
+	report.took = time.Since(report.began)
+	if _, err := io.WriteString(stdout, report.markdown()); err != nil || *write == "" {
+		return err
+	}
+	return report.write(*write)
+}
+
+// run measures every scene: in each round all contenders, one after another, begun by another one each round. The first
+// round is not counted.
+func (r *clientsRunner) run(ctx context.Context, url string, progress io.Writer) (map[clientScene][]*clientFigures, error) {
+	for range clientGoroutines[len(clientGoroutines)-1] {
+		r.histograms = append(r.histograms, newHistogram())
+	}
+	for i := range distinctKeys {
+		r.keys = append(r.keys, fmt.Sprintf("%07d", i))
+	}
+	rand.Shuffle(len(r.keys), func(i, j int) { r.keys[i], r.keys[j] = r.keys[j], r.keys[i] })
+	askers := map[bool][]asker{} // for the hot key, and for the others
+	for hot, work := range map[bool]workload{false: distinctWork, true: hotWork} {
+		for _, c := range clientContenders {
+			a, err := c.open(url, work)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", c.name, err)
+			}
+			defer a.close()
+			askers[hot] = append(askers[hot], a)
+		}
+	}
+	scenes, figures := clientScenes(), map[clientScene][]*clientFigures{}
+	for _, scene := range scenes {
+		for range clientContenders {
+			figures[scene] = append(figures[scene], newFigures())
+		}
+	}
+	for round := range 1 + r.rounds {
+		fmt.Fprintf(progress, "round %d of %d\n", round, r.rounds)
+		for _, scene := range scenes {
+			for turn := range clientContenders {
+				i := (round + turn) % len(clientContenders)
+				if clientContenders[i].hotOnly && !scene.hot {
+					continue
+				}
+				to := figures[scene][i]
+				if round == 0 {
+					to = newFigures()
+				}
+				if err := r.measure(ctx, scene, fmt.Sprintf("c%d:", i), askers[scene.hot][i], to); err != nil {
+					return nil, fmt.Errorf("%s, %d goroutines: %w", clientContenders[i].name, scene.goroutines, err)
+				}
+			}
+		}
+	}
+	return figures, nil
+}
+
+// measure lets one contender ask for a turn, and adds to its figures what came of it.
+func (r *clientsRunner) measure(ctx context.Context, scene clientScene, prefix string, a asker, to *clientFigures) error {
+	runtime.GC() // nobody pays for the garbage of who came before
+	var mu sync.Mutex
+	var calls, undecided int64
+	var failed error
+	var all sync.WaitGroup
+	start := make(chan struct{})
+	var deadline time.Time
+	for g := range scene.goroutines {
+		histogram, position := r.histograms[g], rand.IntN(len(r.keys))
+		histogram.Reset()
+		all.Go(func() {
+			<-start
+			made, gaveUp, err := int64(0), int64(0), error(nil)
+			key := prefix + "hot"
+			before := time.Now()
+			for before.Before(deadline) && err == nil {
+				if !scene.hot {
+					position = (position + 1) % len(r.keys)
+					key = prefix + r.keys[position]
+				}
+				var allowed bool
+				allowed, err = a.allow(ctx, key)
+				now := time.Now()
+				made++
+				switch {
+				case err != nil && a.undecided != nil && a.undecided(err):
+					gaveUp, err = gaveUp+1, nil
+				case err == nil && !allowed:
+					err = fmt.Errorf("the key %s was denied, and only calls that are allowed are measured", key)
+				case err == nil:
+					err = histogram.RecordValue(max(10, int64(now.Sub(before))))
+				}
+				before = now
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			calls, undecided = calls+made, undecided+gaveUp
+			if failed == nil {
+				failed = err
+			}
+		})
+	}
+	began := time.Now()
+	deadline = began.Add(r.turn)
+	close(start)
+	all.Wait()
+	took := time.Since(began)
+	if failed != nil {
+		return failed
+	}
+	to.calls, to.undecided = to.calls+calls, to.undecided+undecided
+	to.rates = append(to.rates, float64(calls-undecided)/took.Seconds())
+	for _, histogram := range r.histograms[:scene.goroutines] {
+		to.latency.Merge(histogram)
+	}
+	return nil
+}

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ratelimit-functions/ratelimit/functions"
+)
+
+// TestClientsMeasuresAndWrites: every contender in every scene, and the page and the plots that come of it.
+func TestClientsMeasuresAndWrites(t *testing.T) {
+	folder := t.TempDir()
+	readme := filepath.Join(folder, "README.md")
+	if err := os.WriteFile(readme, []byte("before\n<!-- table: clients -->\n<!-- end of the table -->\nafter\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var stdout bytes.Buffer
+	if err := run(t.Context(), []string{"clients", "--redis=", "--rounds", "1", "--turn", "5ms", "--write", folder}, &stdout, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile(readme)
+	if err != nil || string(page) != "before\n<!-- table: clients -->\n"+stdout.String()+"<!-- end of the table -->\nafter\n" {
+		t.Errorf("the page does not have what was printed: %v\n%s", err, page)
+	}
+	for _, c := range clientContenders {
+		want := 4 // two tables, with distinct keys and with the hot one
+		if c.hotOnly {
+			want = 2
+		}
+		if got := strings.Count(stdout.String(), "\n| "+c.name+" |"); got != want {
+			t.Errorf("%d rows of %s, want %d, in\n%s", got, c.name, want, stdout.String())
+		}
+	}
+	for _, aim := range clientAims {
+		if !strings.Contains(stdout.String(), "| "+aim.says+" | ") {
+			t.Errorf("nothing about %s", aim.says)
+		}
+	}
+	for _, bad := range []string{"NaN", "Inf", "| **"} {
+		if strings.Contains(stdout.String(), bad) {
+			t.Errorf("%s in\n%s", bad, stdout.String())
+		}
+	}
+	for _, name := range []string{"clients-distinct.svg", "clients-distinct-p99.svg", "clients-hot.svg", "clients-hot-p99.svg"} {
+		svg, err := os.ReadFile(filepath.Join(folder, name))
+		if err != nil || strings.Contains(string(svg), "NaN") || strings.Contains(string(svg), "Inf") || strings.Contains(string(svg), "with batches") != strings.Contains(name, "hot") {
+			t.Errorf("%s: %v\n%s", name, err, svg)
+		}
+	}
+}
+
+// TestEveryClientDecides: each limits what it is asked for, so that none can be fast by letting everything through.
+func TestEveryClientDecides(t *testing.T) {
+	s := testServer(t)
+	if err := s.rdb.FunctionLoad(t.Context(), functions.Source()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range clientContenders {
+		a, err := c.open(s.url, workload{count: 2, period: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer a.close()
+		for call, want := range []bool{true, true, false} {
+			if got, err := a.allow(t.Context(), key("dec"+string(rune('a'+i)), 1)); err != nil || got != want {
+				t.Errorf("%s, call %d: %t, %v, want %t", c.name, call+1, got, err, want)
+			}
+		}
+	}
+}
+
+func TestClientsEndsWhenAKeyRunsOut(t *testing.T) {
+	r := clientsRunner{turn: time.Minute, keys: []string{"a"}, histograms: nil}
+	r.histograms = append(r.histograms, newHistogram())
+	s := testServer(t)
+	a, err := openRedisRate(s.url, workload{count: 2, period: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.close()
+	if err := r.measure(t.Context(), clientScene{true, 1}, "c:", a, newFigures()); err == nil || !strings.Contains(err.Error(), "the key c:hot was denied") {
+		t.Errorf("the error is %v, want one that names the key", err)
+	}
+}
+
+func TestClientsRefusesBadUsage(t *testing.T) {
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"fast"}, `"fast": no arguments`},
+		{[]string{"--rounds", "0"}, "--rounds is 0"},
+		{[]string{"--turn", "0s"}, "--turn 0s"},
+		{[]string{"--redis", "nonsense://"}, "redis://host:port"},
+	} {
+		err := run(t.Context(), append([]string{"clients"}, test.args...), io.Discard, io.Discard)
+		if err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%q: the error is %v, want one with %q", test.args, err, test.want)
+		}
+	}
+}
+
+func TestMarksOf(t *testing.T) {
+	for _, test := range []struct{ values, want []float64 }{
+		{[]float64{8870, 35800}, []float64{5000, 10000, 20000, 50000}},
+		{[]float64{67, 2.7e6}, []float64{10, 100, 1e3, 1e4, 1e5, 1e6, 1e7}},
+		{[]float64{10, 100}, []float64{10, 20, 50, 100}},
+		{[]float64{30, 40}, []float64{20, 50}},
+		{[]float64{7, 7}, []float64{5, 10}},
+		{[]float64{100, 100}, []float64{100, 200}},
+	} {
+		if got := marksOf(test.values); !slices.Equal(got, test.want) {
+			t.Errorf("%v: %v, want %v", test.values, got, test.want)
+		}
+	}
+}
