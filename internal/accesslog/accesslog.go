@@ -1,0 +1,184 @@
+// Package accesslog reads access logs of web servers: Common and Combined Log Format, JSON lines and CSV, plain or compressed.
+//
+// A File gives the lines of one log as they stand there. Sorter puts into the order of time what is nearly in it.
+package accesslog
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// Formats are the names that Options.Format takes.
+var Formats = []string{"auto", "common", "json", "csv"}
+
+// Options say how a log is to be read.
+type Options struct {
+	Format string            // one of Formats; "" is "auto"
+	Fields []string          // the fields that are asked for: client, user, path, method, or a name in the log
+	Called map[string]string // how a log in JSON or CSV calls a field that is asked for, or the time
+}
+
+// LongestLine is how many bytes a line may have.
+const LongestLine = 1 << 20
+
+// File is one log. It is not safe for concurrent use.
+type File struct {
+	lines  *bufio.Reader
+	opts   Options
+	parser parser
+	long   []byte // of a line longer than the buffer
+	number int64
+	closer io.Closer
+}
+
+// parser reads one line: when it was, in ms since 1970, and the values of the fields that are asked for, nil for one that it
+// lacks. They last until the next line. The error says where in the line what is wrong.
+type parser interface {
+	parse(line []byte, values [][]byte) (int64, error)
+}
+
+// BadLine is the error of a line that cannot be read. The lines behind it can.
+type BadLine struct {
+	Number int64 // from 1
+	Err    error
+}
+
+func (e *BadLine) Error() string { return fmt.Sprintf("line %d: %v", e.Number, e.Err) }
+
+// Unwrap returns what is wrong with the line.
+func (e *BadLine) Unwrap() error { return e.Err }
+
+// New reads a log from r, which may be compressed with gzip or zstd. Close frees what that takes; it does not close r.
+func New(r io.Reader, opts Options) (*File, error) {
+	plain, closer, err := uncompressed(bufio.NewReaderSize(r, 64<<10))
+	if err != nil {
+		return nil, err
+	}
+	f := &File{lines: bufio.NewReaderSize(plain, 64<<10), opts: opts, closer: closer}
+	if start, _ := f.lines.Peek(3); bytes.Equal(start, []byte("\xef\xbb\xbf")) {
+		_, _ = f.lines.Discard(3)
+	}
+	switch opts.Format {
+	case "common":
+		f.parser, err = newCommon(opts.Fields, opts.Called)
+	case "json":
+		f.parser = newJSONLines(opts.Fields, opts.Called)
+	}
+	return f, err
+}
+
+func uncompressed(r *bufio.Reader) (io.Reader, io.Closer, error) {
+	start, _ := r.Peek(4)
+	switch {
+	case bytes.HasPrefix(start, []byte("\x1f\x8b")):
+		z, err := gzip.NewReader(r)
+		if err != nil {
+			return nil, nil, fmt.Errorf("it begins as gzip does, and is none: %w", err)
+		}
+		return z, z, nil
+	case bytes.Equal(start, []byte("\x28\xb5\x2f\xfd")):
+		z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(256<<20))
+		if err != nil {
+			return nil, nil, fmt.Errorf("it begins as zstd does, and is none: %w", err)
+		}
+		closer := z.IOReadCloser()
+		return closer, closer, nil
+	}
+	return r, io.NopCloser(nil), nil
+}
+
+// Close frees what uncompressing takes.
+func (f *File) Close() error { return f.closer.Close() }
+
+// Lines is how many lines were read so far.
+func (f *File) Lines() int64 { return f.number }
+
+// Next reads the next line that is not empty: when it was, in ms since 1970, and into values what it has of the fields, in
+// their order, nil for none. The values last until the next call. The error is a *BadLine for a line that cannot be read; any
+// other ends the file, io.EOF as it should, others early.
+func (f *File) Next(values [][]byte) (int64, error) {
+	for {
+		line, err := f.line()
+		if err != nil {
+			return 0, err
+		}
+		if len(line) == 0 {
+			continue
+		}
+		if f.parser == nil {
+			named, err := f.recognise(line)
+			if err != nil {
+				return 0, &BadLine{f.number, err}
+			}
+			if named {
+				continue
+			}
+		}
+		at, err := f.parser.parse(line, values)
+		if err != nil {
+			return 0, &BadLine{f.number, err}
+		}
+		return at, nil
+	}
+}
+
+var errLong = fmt.Errorf("the line is longer than %d bytes", LongestLine)
+
+// line reads a line without its end.
+func (f *File) line() ([]byte, error) {
+	line, err := f.lines.ReadSlice('\n')
+	if err == nil {
+		f.number++
+		return bytes.TrimRight(line, "\r\n"), nil
+	}
+	f.long = append(f.long[:0], line...)
+	for errors.Is(err, bufio.ErrBufferFull) {
+		line, err = f.lines.ReadSlice('\n')
+		if len(f.long) <= LongestLine {
+			f.long = append(f.long, line...)
+		}
+	}
+	if err != nil && len(f.long) == 0 {
+		return nil, err
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err // what is left of a line that was cut off
+	}
+	f.number++
+	line = bytes.TrimRight(f.long, "\r\n")
+	if len(line) > LongestLine {
+		return nil, &BadLine{f.number, errLong}
+	}
+	return line, nil
+}
+
+// recognise finds out the format from a line, and whether the line only names the fields.
+func (f *File) recognise(line []byte) (named bool, err error) {
+	if f.opts.Format == "csv" || bytes.ContainsAny(line, ",;\t") && line[0] != '{' {
+		if c, wrong := newColumns(line, f.opts.Fields, f.opts.Called); wrong == nil {
+			f.parser = c
+			return true, nil
+		} else if f.opts.Format == "csv" {
+			return false, wrong
+		}
+	}
+	if line[0] == '{' {
+		f.parser = newJSONLines(f.opts.Fields, f.opts.Called)
+		return false, nil
+	}
+	c, wrong := newCommon(f.opts.Fields, f.opts.Called)
+	if wrong != nil {
+		return false, wrong
+	}
+	if _, err := c.parse(line, make([][]byte, len(f.opts.Fields))); err != nil {
+		return false, fmt.Errorf("neither JSON, nor CSV with the names of its fields, nor in the Common Log Format: %w", err)
+	}
+	f.parser = c
+	return false, nil
+}

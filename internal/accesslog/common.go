@@ -1,0 +1,176 @@
+package accesslog
+
+import (
+	"bytes"
+	"fmt"
+	"strconv"
+)
+
+// common reads the Common Log Format, and those that begin with it:
+//
+//	client ident user [time] "request" status size "referer" "agent" ...
+type common struct {
+	clock  clock
+	places []place // of the fields that are asked for
+	parts  [fieldsOfCommon][]byte
+}
+
+type place int
+
+const (
+	clientPlace place = iota
+	userPlace
+	methodPlace
+	pathPlace
+	statusPlace
+	sizePlace
+	refererPlace
+	agentPlace
+	fieldsOfCommon
+)
+
+var commonFields = map[string]place{
+	"client": clientPlace, "user": userPlace, "method": methodPlace, "path": pathPlace,
+	"status": statusPlace, "size": sizePlace, "referer": refererPlace, "agent": agentPlace,
+}
+
+func newCommon(fields []string, called map[string]string) (*common, error) {
+	c := &common{}
+	for name := range called {
+		return nil, fmt.Errorf("--field %s=%s is for JSON and CSV; the fields of the Common Log Format have no names", name, called[name])
+	}
+	for _, name := range fields {
+		at, ok := commonFields[name]
+		if !ok {
+			return nil, fmt.Errorf("no field %q in the Common Log Format; there are client, user, method, path, status, size, referer and agent", name)
+		}
+		c.places = append(c.places, at)
+	}
+	return c, nil
+}
+
+func (c *common) parse(line []byte, values [][]byte) (int64, error) {
+	clear(c.parts[:])
+	open := bytes.Index(line, []byte(" ["))
+	if open < 0 {
+		return 0, fmt.Errorf("no time in brackets, as in 203.0.113.7 - - [01/Mar/2026:18:00:00 +0000]; the line begins %s", quoted(line))
+	}
+	size := bytes.IndexByte(line[open:], ']')
+	if size < 0 {
+		return 0, fmt.Errorf("at byte %d: the bracket of the time does not end", open+2)
+	}
+	if err := c.who(line[:open]); err != nil {
+		return 0, err
+	}
+	at, err := c.clock.read(line[open+2 : open+size])
+	if err != nil {
+		return 0, fmt.Errorf("at byte %d: %w", open+3, err)
+	}
+	rest := c.rest(line, open+size+1)
+	request, rest, err := rest.quoted()
+	if err != nil {
+		return 0, err
+	}
+	c.parts[methodPlace], c.parts[pathPlace] = request.request()
+	c.parts[statusPlace], rest = rest.word()
+	if n, err := strconv.Atoi(string(c.parts[statusPlace])); err != nil || n < 0 || n > 999 {
+		return 0, fmt.Errorf("at byte %d: %s is no status; one is such as 200", rest.at-len(c.parts[statusPlace])+1, quoted(c.parts[statusPlace]))
+	}
+	c.parts[sizePlace], rest = rest.word()
+	if referer, after, err := rest.quoted(); err == nil { // Combined
+		c.parts[refererPlace] = dashed(referer.line)
+		if agent, _, err := after.quoted(); err == nil {
+			c.parts[agentPlace] = dashed(agent.line)
+		}
+	}
+	for i, place := range c.places {
+		values[i] = c.parts[place]
+	}
+	return at, nil
+}
+
+// who reads client, ident and user, the last of which may hold blanks.
+func (c *common) who(text []byte) error {
+	client, rest, _ := bytes.Cut(text, []byte(" "))
+	_, user, ok := bytes.Cut(rest, []byte(" "))
+	if len(client) == 0 || !ok {
+		return fmt.Errorf("at byte 1: %s before the time is not client, ident and user, as in 203.0.113.7 - -", quoted(text))
+	}
+	c.parts[clientPlace], c.parts[userPlace] = dashed(client), dashed(user)
+	return nil
+}
+
+// dashed is nothing for the dash that stands for it.
+func dashed(text []byte) []byte {
+	if len(text) == 1 && text[0] == '-' {
+		return nil
+	}
+	return text
+}
+
+// rest is what is left of a line, and where in it that begins.
+type rest struct {
+	line []byte
+	at   int
+}
+
+func (c *common) rest(line []byte, at int) rest { return rest{line[at:], at} }
+
+func (r rest) blanks() rest {
+	n := len(r.line) - len(bytes.TrimLeft(r.line, " "))
+	return rest{r.line[n:], r.at + n}
+}
+
+// word cuts the next word off.
+func (r rest) word() ([]byte, rest) {
+	r = r.blanks()
+	end := bytes.IndexByte(r.line, ' ')
+	if end < 0 {
+		end = len(r.line)
+	}
+	return r.line[:end], rest{r.line[end:], r.at + end}
+}
+
+// quoted cuts off what is in quotes, where a backslash stands before a quote that ends nothing.
+func (r rest) quoted() (inner, after rest, err error) {
+	r = r.blanks()
+	if len(r.line) == 0 || r.line[0] != '"' {
+		return r, r, fmt.Errorf("at byte %d: the quote of the request is missing", r.at+1)
+	}
+	for i := 1; i < len(r.line); i++ {
+		switch r.line[i] {
+		case '\\':
+			i++
+		case '"':
+			return rest{r.line[1:i], r.at + 1}, rest{r.line[i+1:], r.at + i + 1}, nil
+		}
+	}
+	return r, r, fmt.Errorf("at byte %d: the quote of the request does not end", r.at+1)
+}
+
+// request reads method and path. What a client sent that is no request has neither.
+func (r rest) request() (method, path []byte) {
+	method, target, ok := bytes.Cut(r.line, []byte(" "))
+	if !ok {
+		return nil, nil
+	}
+	if end := bytes.LastIndexByte(target, ' '); end >= 0 {
+		target = target[:end]
+	}
+	return method, pathOf(target)
+}
+
+// pathOf is the path in the target of a request: without scheme and host, and without what follows "?".
+func pathOf(target []byte) []byte {
+	if _, after, ok := bytes.Cut(target, []byte("://")); ok && len(target) > 0 && target[0] != '/' {
+		start := bytes.IndexByte(after, '/')
+		if start < 0 {
+			return []byte("/")
+		}
+		target = after[start:]
+	}
+	if end := bytes.IndexAny(target, "?#"); end >= 0 {
+		target = target[:end]
+	}
+	return target
+}

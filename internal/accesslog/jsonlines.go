@@ -1,0 +1,101 @@
+package accesslog
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// jsonLines reads one JSON object a line.
+type jsonLines struct {
+	clock  clock
+	times  []string
+	fields []string
+	names  [][]string // of each field
+}
+
+func newJSONLines(fields []string, called map[string]string) *jsonLines {
+	j := &jsonLines{times: namesOf("time", called), fields: fields}
+	for _, field := range fields {
+		j.names = append(j.names, namesOf(field, called))
+	}
+	return j
+}
+
+func (j *jsonLines) parse(line []byte, values [][]byte) (int64, error) {
+	var object map[string]json.RawMessage
+	if err := json.Unmarshal(line, &object); err != nil {
+		var syntax *json.SyntaxError
+		if errors.As(err, &syntax) {
+			return 0, fmt.Errorf("at byte %d: no JSON object: %w", syntax.Offset, err)
+		}
+		return 0, fmt.Errorf("no JSON object, which begins with {, but %s", quoted(line))
+	}
+	when := first(object, j.times)
+	if when == nil {
+		return 0, fmt.Errorf("no field %s; name the one that has the time, as in --field time=when", strings.Join(j.times, ", "))
+	}
+	at, err := j.clock.read(when)
+	if err != nil {
+		return 0, err
+	}
+	for i, field := range j.fields {
+		values[i] = polished(field, first(object, j.names[i]))
+	}
+	return at, nil
+}
+
+// first is the value of the first of these names that the object has, as text.
+func first(object map[string]json.RawMessage, names []string) []byte {
+	for _, name := range names {
+		if value := text(find(object, name)); len(value) > 0 {
+			return value
+		}
+	}
+	return nil
+}
+
+// find looks a name up: as it is, or a field within others, as in request.uri.
+func find(object map[string]json.RawMessage, name string) json.RawMessage {
+	if raw, ok := object[name]; ok {
+		return raw
+	}
+	outer, inner, ok := strings.Cut(name, ".")
+	if !ok {
+		return nil
+	}
+	raw, ok := object[outer]
+	if !ok {
+		return nil
+	}
+	var within map[string]json.RawMessage
+	if json.Unmarshal(raw, &within) != nil {
+		return nil
+	}
+	return find(within, inner)
+}
+
+// text is a string, a number or a flag as text; of a list it is the first that is in it, as headers are logged.
+func text(raw json.RawMessage) []byte {
+	switch {
+	case len(raw) == 0 || raw[0] == '{' || raw[0] == 'n':
+		return nil
+	case raw[0] == '[':
+		var list []json.RawMessage
+		if json.Unmarshal(raw, &list) != nil || len(list) == 0 {
+			return nil
+		}
+		return text(list[0])
+	case raw[0] != '"':
+		return raw
+	case bytes.IndexByte(raw, '\\') < 0:
+		return raw[1 : len(raw)-1]
+	}
+	var s string
+	if json.Unmarshal(raw, &s) != nil {
+		return nil
+	}
+	return []byte(s)
+}

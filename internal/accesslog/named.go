@@ -1,0 +1,54 @@
+package accesslog
+
+import (
+	"bytes"
+	"slices"
+)
+
+// named are the names under which logs with named fields have what is asked for, the likeliest first.
+var named = map[string][]string{
+	"time":   {"time", "timestamp", "@timestamp", "ts", "time_iso8601", "time_local", "msec", "StartUTC", "date"},
+	"client": {"client", "client_ip", "remote_addr", "remote_ip", "clientip", "ClientHost", "request.client_ip", "request.remote_ip", "ip"},
+	"user":   {"user", "remote_user", "user_id", "ClientUsername"},
+	"path":   {"path", "uri", "request_uri", "url", "RequestPath", "request.uri", "request"},
+	"method": {"method", "request_method", "RequestMethod", "request.method", "request"},
+}
+
+// namesOf are the names that a field may have; called has those that the caller gave.
+func namesOf(field string, called map[string]string) []string {
+	if name, ok := called[field]; ok {
+		return []string{name}
+	}
+	if names, ok := named[field]; ok {
+		return names
+	}
+	return []string{field}
+}
+
+// polished is the value of a named field in the form that it has in every format.
+func polished(field string, value []byte) []byte {
+	switch field {
+	case "path", "method":
+		if words := bytes.Count(value, []byte(" ")); words >= 1 && words <= 2 { // a whole request line
+			method, path := rest{line: value}.request()
+			if field == "method" {
+				return method
+			}
+			return path
+		}
+		if field == "path" {
+			return pathOf(value)
+		}
+	}
+	return dashed(value)
+}
+
+// looksNamed tells whether the first line of a file can be one that names the fields of a CSV.
+func looksNamed(columns []string, called map[string]string) bool {
+	for _, name := range namesOf("time", called) {
+		if slices.Contains(columns, name) {
+			return true
+		}
+	}
+	return false
+}
