@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -67,7 +68,7 @@ func notEmpty(next cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) (err error) {
 		cmd.Flags().Visit(func(f *pflag.Flag) {
 			list, isList := f.Value.(pflag.SliceValue)
-			if (f.Value.String() == "" || isList && len(list.GetSlice()) == 0) && err == nil {
+			if (f.Value.String() == "" || isList && (len(list.GetSlice()) == 0 || slices.Contains(list.GetSlice(), ""))) && err == nil {
 				err = isEmpty(f.Name)
 			}
 		})

@@ -104,7 +104,7 @@ func plural(n int64, noun string) string {
 
 // visible is a key as it is, or quoted where it holds what would not show.
 func visible(key string) string {
-	if key == "" || strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || !strconv.IsPrint(r) }) {
+	if key == "" || !utf8.ValidString(key) || strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || !strconv.IsPrint(r) }) {
 		return strconv.Quote(key)
 	}
 	return key

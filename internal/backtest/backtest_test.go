@@ -1,0 +1,466 @@
+package backtest
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"math/big"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/ratelimit-functions/ratelimit/functions"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func mustKey(t testing.TB, text string) Key {
+	t.Helper()
+	key, err := ParseKey(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+// options are those of a run on two engines.
+func options(t testing.TB, limits ...string) Options {
+	t.Helper()
+	opts := Options{Library: functions.Source(), Workers: 2, Unsorted: time.Minute, Worst: 10, Key: mustKey(t, "client"),
+		Periods: []time.Duration{time.Second, 10 * time.Second, time.Minute}}
+	for _, limit := range limits {
+		opts.Candidates = append(opts.Candidates, Candidate{limit, []Key{opts.Key}})
+	}
+	return opts
+}
+
+func replay(t testing.TB, opts Options, logs ...string) *Report {
+	t.Helper()
+	var inputs []Input
+	for i, log := range logs {
+		inputs = append(inputs, Input{fmt.Sprintf("log%d", i+1), strings.NewReader(log)})
+	}
+	report, err := Run(t.Context(), inputs, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return report
+}
+
+var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+type hit struct {
+	after int64 // ms
+	key   string
+}
+
+// csvOf is hits as a log.
+func csvOf(hits []hit) string {
+	log := strings.Builder{}
+	log.WriteString("time,client\n")
+	for _, h := range hits {
+		fmt.Fprintf(&log, "%d,%s\n", noon.UnixMilli()+h.after, h.key)
+	}
+	return log.String()
+}
+
+// cases is how many generated logs a test replays. Each takes some engines, which take their time to start.
+const cases = 20
+
+// drawHits is a log of 90 s, in no order.
+func drawHits(dice *rand.Rand) []hit {
+	hits := make([]hit, 1+dice.IntN(400))
+	for i := range hits {
+		hits[i] = hit{dice.Int64N(90_000), string(rune('a' + min(dice.IntN(8), dice.IntN(8), dice.IntN(8))))}
+	}
+	return hits
+}
+
+// naive is what a limit denies, by key: n in any period, n in a window from the first request on, or at a rate of n in a
+// period with a burst, in exact arithmetic.
+func naive(hits []hit, algorithm string, n, period, burst int64) (denied map[string]int64, at []int64) {
+	denied = map[string]int64{}
+	log, ends, counts := map[string][]int64{}, map[string]int64{}, map[string]int64{}
+	free := map[string]*big.Rat{} // when a bucket is full again
+	for _, h := range hits {
+		ok := false
+		switch algorithm {
+		case "sliding_log":
+			log[h.key] = slices.DeleteFunc(log[h.key], func(at int64) bool { return at <= h.after-period })
+			if ok = int64(len(log[h.key])) < n; ok {
+				log[h.key] = append(log[h.key], h.after)
+			}
+		case "fixed_window":
+			if end, open := ends[h.key]; !open || end <= h.after {
+				ends[h.key], counts[h.key] = h.after+period, 0
+			}
+			if ok = counts[h.key] < n; ok {
+				counts[h.key]++
+			}
+		case "gcra":
+			now, step := big.NewRat(h.after, 1), big.NewRat(period, n)
+			tat := now
+			if f := free[h.key]; f != nil && f.Cmp(now) > 0 {
+				tat = f
+			}
+			next := new(big.Rat).Add(tat, step)
+			most := new(big.Rat).Add(now, new(big.Rat).Mul(step, big.NewRat(burst, 1)))
+			if ok = next.Cmp(most) <= 0; ok {
+				free[h.key] = next
+			}
+		}
+		if !ok {
+			denied[h.key]++
+			at = append(at, h.after)
+		}
+	}
+	return denied, at
+}
+
+// The report is that of a model that knows nothing of engines, workers and heaps.
+func TestNaive(t *testing.T) {
+	for seed := range uint64(cases) {
+		dice := rand.New(rand.NewPCG(seed, 1))
+		hits := drawHits(dice)
+		n, burst, seconds := 1+dice.Int64N(6), 1+dice.Int64N(6), 1+dice.Int64N(30)
+		log := csvOf(hits)
+		slices.SortStableFunc(hits, func(a, b hit) int { return cmp.Compare(a.after, b.after) })
+		limits := []string{fmt.Sprintf("sliding_log %d/%ds", n, seconds), fmt.Sprintf("fixed_window %d/%ds", n, seconds), fmt.Sprintf("gcra %d/%ds burst=%d", n, seconds, burst)}
+		opts := options(t, limits...)
+		opts.Unsorted = 90 * time.Second
+		opts.Workers = 1 + dice.IntN(3)
+		report := replay(t, opts, log)
+		came := map[string]int64{}
+		for _, h := range hits {
+			came[h.key]++
+		}
+		for i, result := range report.Limits {
+			denied, at := naive(hits, strings.Fields(limits[i])[0], n, seconds*1000, burst)
+			if result.Limit != limits[i] || result.Requests != int64(len(hits)) || result.Denied != int64(len(at)) || result.Allowed != result.Requests-result.Denied ||
+				result.Keys != int64(len(came)) || result.KeysDenied != int64(len(denied)) {
+				t.Fatalf("seed %d: %s: %+v, want %d denied of %v", seed, limits[i], result, len(at), denied)
+			}
+			for j, worst := range result.Worst {
+				if worst.Denied != denied[worst.Key] || worst.Requests != came[worst.Key] || j > 0 && worst.Denied > result.Worst[j-1].Denied {
+					t.Fatalf("seed %d: %s: %+v, want %v of %v", seed, limits[i], result.Worst, denied, came)
+				}
+			}
+			if len(at) > 0 && (result.FirstDenied.UnixMilli() != noon.UnixMilli()+at[0] || result.LastDenied.UnixMilli() != noon.UnixMilli()+at[len(at)-1]) {
+				t.Fatalf("seed %d: %s: from %v to %v", seed, limits[i], result.FirstDenied, result.LastDenied)
+			}
+			var sum Interval
+			for _, moment := range result.Series {
+				sum.Allowed += moment.Allowed
+				sum.Denied += moment.Denied
+			}
+			if (sum != Interval{result.Allowed, result.Denied}) {
+				t.Fatalf("seed %d: %s: the series adds up to %+v", seed, limits[i], sum)
+			}
+		}
+	}
+}
+
+// What is suggested leaves the share of keys untouched, and one less of n or of burst would not.
+func TestSuggestions(t *testing.T) {
+	for seed := range uint64(cases) {
+		dice := rand.New(rand.NewPCG(seed, 2))
+		hits := drawHits(dice)
+		for i := range hits { // whole seconds, for which curves are exact
+			hits[i].after -= hits[i].after % 1000
+		}
+		slices.SortStableFunc(hits, func(a, b hit) int { return cmp.Compare(a.after, b.after) })
+		opts := options(t)
+		opts.Share = []float64{0.01, 0.25, 0.5, 0.75, 0.99, 1}[dice.IntN(6)]
+		report := replay(t, opts, csvOf(hits))
+		came := map[string]bool{}
+		for _, h := range hits {
+			came[h.key] = true
+		}
+		untouched := func(algorithm string, n, period, burst int64) bool {
+			denied, _ := naive(hits, algorithm, n, period, burst)
+			return float64(len(came)-len(denied)) >= opts.Share*float64(len(came))
+		}
+		for i, p := range report.Periods {
+			ms := p.Period.Milliseconds()
+			switch result := report.Limits[i]; {
+			case !untouched("sliding_log", p.N, ms, 0), !untouched("gcra", p.N, ms, p.Burst):
+				t.Fatalf("seed %d: %+v touches too many", seed, p)
+			case p.N > 1 && untouched("sliding_log", p.N-1, ms, 0):
+				t.Fatalf("seed %d: %+v: n is too large", seed, p)
+			case p.Burst > 1 && untouched("gcra", p.N, ms, p.Burst-1), p.Burst > p.N:
+				t.Fatalf("seed %d: %+v: burst is too large", seed, p)
+			case result.Suggested == nil || result.Limit != p.Limit() || result.Requests != int64(len(hits)):
+				t.Fatalf("seed %d: %+v", seed, result)
+			default:
+				denied, at := naive(hits, "gcra", p.N, ms, p.Burst)
+				if result.Denied != int64(len(at)) || result.KeysDenied != int64(len(denied)) {
+					t.Fatalf("seed %d: %+v, want %v", seed, result, denied)
+				}
+			}
+			for _, point := range p.Curve {
+				var want Point
+				for _, n := range trailing(hits, ms) {
+					touched := int64(0)
+					for _, count := range n {
+						if count > point.N {
+							touched++
+						}
+					}
+					want.Requests += touched
+					want.Keys += min(touched, 1)
+				}
+				if point.Keys != want.Keys || point.Requests != want.Requests {
+					t.Fatalf("seed %d: %v: %+v, want %+v", seed, p.Period, point, want)
+				}
+			}
+			if last := p.Curve[len(p.Curve)-1]; last.Keys != 0 || p.Worst[0].Most != p.Most || last.N < p.Most {
+				t.Fatalf("seed %d: %+v", seed, p)
+			}
+		}
+	}
+}
+
+// trailing is, for each key, how many requests there are within the period that ends with each.
+func trailing(hits []hit, period int64) map[string][]int64 {
+	counts := map[string][]int64{}
+	for i, h := range hits {
+		n := int64(0)
+		for _, other := range hits[:i+1] {
+			if other.key == h.key && other.after > h.after-period {
+				n++
+			}
+		}
+		counts[h.key] = append(counts[h.key], n)
+	}
+	return counts
+}
+
+func line(at time.Time, client, user, path string) string {
+	return fmt.Sprintf("%s - %s [%s] \"GET %s HTTP/1.1\" 200 1 \"-\" \"x\"\n", client, user, at.Format("02/Jan/2006:15:04:05 -0700"), path)
+}
+
+func TestKeys(t *testing.T) {
+	for text, want := range map[string]string{
+		"client": "203.0.113.7", "client/24": "203.0.113.0/24", "client/8/32": "203.0.0.0/8", "user": "ann", "path": "/a/b/c", "path/1": "/a", "path/2": "/a/b", "path/9": "/a/b/c",
+		"user+path/1": "ann+/a", "method+client": "GET+203.0.113.7", "status": "200",
+	} {
+		report := replay(t, func() Options {
+			opts := options(t)
+			opts.Candidates = []Candidate{{"fixed_window 1/m", []Key{mustKey(t, text)}}}
+			return opts
+		}(), strings.Repeat(line(noon, "203.0.113.7", "ann", "/a/b/c?d=/e"), 2))
+		if worst := report.Limits[0].Worst; len(worst) != 1 || worst[0].Key != want {
+			t.Errorf("%s: %+v, want %s", text, worst, want)
+		}
+	}
+	for client, want := range map[string]string{"2001:db8:0:1::5": "2001:db8:0:1::/64", "[2001:db8::1]:80": "2001:db8::/64", "::ffff:203.0.113.7": "203.0.113.0/24", "a.example": "a.example", "fe80::1%eth0": "fe80::/64"} {
+		key := mustKey(t, "client/24")
+		if got, _ := key.appendTo(nil, []string{"client"}, [][]byte{[]byte(client)}); string(got) != want {
+			t.Errorf("%s: %s, want %s", client, got, want)
+		}
+	}
+	for text, says := range map[string]string{
+		"": "a field has no name", "client+": "a field has no name", "client/33": `"33" is no number from 1 to 32`, "client/24/0": `"0" is no number from 1 to 128`,
+		"path/x": `"x" is no number from 1 to 100`, "user/2": "the field user has no parts; client/24 and path/1 have",
+	} {
+		want := fmt.Sprintf("the key %q cannot be read: %s; write fields joined by +, as in client, client/24/64, user+path/1", text, says)
+		if _, err := ParseKey(text); err == nil || err.Error() != want {
+			t.Errorf("%q: %v, want %s", text, err, want)
+		}
+	}
+}
+
+// A policy of several keys is one decision, whichever engines its keys would be on.
+func TestSeveralKeys(t *testing.T) {
+	build, err := functions.New(functions.WithPolicies(functions.Policy{Name: "calc", Limits: []functions.PolicyLimit{{Key: "resource", Limit: "fixed_window 5/h"}, {Key: "consumer", Limit: "fixed_window 2/h"}}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts := options(t, "fixed_window 1/h")
+	opts.Library = build.Text()
+	opts.Candidates = append(opts.Candidates, Candidate{"@calc", []Key{mustKey(t, "path/1"), mustKey(t, "client")}})
+	log := ""
+	for i := range 12 {
+		log += line(noon.Add(time.Duration(i)*time.Second), fmt.Sprint("10.0.0.", i%4), "-", "/x")
+	}
+	log += "10.0.0.9 - - [01/Mar/2026:12:01:00 +0000] \"-\" 400 1\n"
+	report := replay(t, opts, log)
+	one, two := report.Limits[0], report.Limits[1]
+	if one.Requests != 13 || one.Denied != 8 || one.Keys != 5 || one.KeysDenied != 4 || one.Keyless != 0 {
+		t.Errorf("%+v", one)
+	}
+	// 0 1 2 3 0 pass; then /x has had its five.
+	if two.Requests != 12 || two.Allowed != 5 || two.Keyless != 1 || two.KeysDenied != 1 || two.Worst[0].Key != "/x" || two.Worst[0].Denied != 7 || two.Key != "path/1, client" {
+		t.Errorf("%+v", two)
+	}
+}
+
+func TestLogs(t *testing.T) {
+	at := func(s int, client string) string {
+		return line(noon.Add(time.Duration(s)*time.Second), client, "-", "/")
+	}
+	t.Run("merged", func(t *testing.T) {
+		report := replay(t, options(t, "fixed_window 1/20s"), at(20, "a")+at(40, "a"), at(0, "a")+at(30, "a"), at(10, "a"))
+		if r := report.Limits[0]; r.Requests != 5 || r.Denied != 2 || report.Log.First != noon.UnixMilli() {
+			t.Errorf("%+v", r)
+		}
+	})
+	t.Run("late", func(t *testing.T) {
+		report := replay(t, options(t, "1/s"), at(0, "a")+at(100, "a")+at(200, "b")+at(99, "c")+at(150, "d"))
+		r := report.Limits[0]
+		if r.Requests != 4 || r.LateLines != 1 || r.Keys != 3 || report.Log.Unsorted() != "101s" || !slices.Equal(r.Problems, []string{"log1:4: the line is 1m41s older than one before it"}) {
+			t.Errorf("%+v", r)
+		}
+		opts := options(t, "1/s")
+		opts.Unsorted = 101 * time.Second
+		if r := replay(t, opts, at(0, "a")+at(100, "a")+at(200, "b")+at(99, "c")+at(150, "d")).Limits[0]; r.Requests != 5 || r.LateLines != 0 {
+			t.Errorf("with what was suggested: %+v", r)
+		}
+	})
+	t.Run("backwards", func(t *testing.T) {
+		log := ""
+		for s := 1000; s > 0; s-- {
+			log += at(s, "a")
+		}
+		if report := replay(t, options(t, "1/s"), log); report.Log.Late == 0 || report.Log.Late+report.Log.Requests != 1000 || report.Log.Unsorted() != "999s" {
+			t.Errorf("%+v", report.Log)
+		}
+	})
+	t.Run("bad", func(t *testing.T) {
+		report := replay(t, options(t, "1/s"), at(0, "a")+"\x00\n"+strings.Repeat("x\n", 10)+at(1, "-"))
+		if r := report.Limits[0]; r.Lines != 13 || r.BadLines != 11 || r.Keyless != 1 || r.Requests != 1 || len(r.Problems) != 6 || !strings.HasPrefix(r.Problems[0], `log1:2: no time in brackets`) ||
+			r.Problems[5] != "log1:13: the line lacks what the key client is made of" {
+			t.Errorf("%+v", r)
+		}
+	})
+	t.Run("nothing", func(t *testing.T) {
+		for log, want := range map[string]string{
+			"": "the logs are empty; give others", "x\ny\n": "none of 2 lines could be used: log1:1: neither JSON, nor CSV with the names of its fields, nor in the Common Log Format: no time in brackets, as in 203.0.113.7 - - [01/Mar/2026:18:00:00 +0000]; the line begins \"x\"",
+		} {
+			if _, err := Run(t.Context(), []Input{{"log1", strings.NewReader(log)}}, options(t, "1/s")); err == nil || err.Error() != want {
+				t.Errorf("%q: %v, want %s", log, err, want)
+			}
+		}
+	})
+	t.Run("a limit that is none", func(t *testing.T) {
+		for limit, want := range map[string]string{"10/x": "10/x", "concurrency 2 lease=30s": "concurrency"} {
+			if _, err := Run(t.Context(), nil, options(t, limit)); err == nil || !strings.HasPrefix(err.Error(), fmt.Sprintf("limit %q: ", limit)) || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v", limit, err)
+			}
+		}
+	})
+}
+
+// endless is a log that goes on until the run is interrupted.
+type endless struct {
+	after  int64
+	cancel func()
+}
+
+func (e *endless) Read(p []byte) (int, error) {
+	if e.after++; e.after == 5000 {
+		e.cancel()
+	}
+	return copy(p, fmt.Sprintf("{\"time\":%d,\"client\":\"a\"}\n", noon.Unix()+e.after)), nil
+}
+
+func TestInterrupted(t *testing.T) {
+	for _, share := range []float64{0, 0.99} {
+		ctx, cancel := context.WithCancel(t.Context())
+		opts := options(t, "1/m")
+		opts.Share = share
+		report, err := Run(ctx, []Input{{"log", &endless{cancel: cancel}}}, opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r := report.Limits[0]; !report.Interrupted || len(report.Limits) != 1 || r.Requests < 4000 || r.Requests > 5000 || r.Requests != report.Log.Requests || r.Denied == 0 {
+			t.Errorf("%+v", r)
+		}
+	}
+}
+
+// Keys of clients that mean harm upset neither memory nor page.
+func TestHostileKeys(t *testing.T) {
+	long := strings.Repeat("x", 1<<20-200)
+	log := ""
+	for _, user := range []string{"<script>alert(1)</script>", "\\u001b[31mred", "\\u202egnp.exe", long + "1", long + "2"} {
+		log += strings.Repeat(fmt.Sprintf("{\"time\":%d,\"user\":%q}\n", noon.Unix(), user), 3)
+	}
+	log = strings.ReplaceAll(log, `\\u`, `\u`)
+	opts := options(t)
+	opts.Key, opts.Share, opts.Curves = mustKey(t, "user"), 0.5, true
+	opts.Candidates = []Candidate{{"1/h", []Key{opts.Key}}}
+	report := replay(t, opts, log)
+	if report.Limits[0].Keys != 5 {
+		t.Errorf("%d keys", report.Limits[0].Keys)
+	}
+	var page bytes.Buffer
+	if err := report.WritePage(&page); err != nil {
+		t.Fatal(err)
+	}
+	if page.Len() > 100_000 || strings.Contains(page.String(), "<script") || strings.ContainsAny(page.String(), "\x1b\u202e") || !strings.Contains(page.String(), "&lt;script&gt;alert(1)&lt;/script&gt;") {
+		t.Errorf("%d bytes:\n%.5000s", page.Len(), page.String())
+	}
+}
+
+func TestShown(t *testing.T) {
+	for key, want := range map[string]string{
+		"203.0.113.7": "203.0.113.7", "": `""`, "a b": `"a b"`, "\x1b[31m": `"\x1b[31m"`, "andr\xe9": `"andr\xe9"`, "\u202e": `"\u202e"`, "é": "é",
+		strings.Repeat("ä", 41): strings.Repeat("ä", 37) + "...",
+	} {
+		if got := Shown(key); got != want {
+			t.Errorf("%q: %s, want %s", key, got, want)
+		}
+	}
+	for want, of := range map[string][2]int64{"0%": {0, 5}, "<0.01%": {1, 1e6}, ">99.99%": {999_999, 1e6}, "100%": {5, 5}, "33.33%": {1, 3}} {
+		if got := Percent(of[0], of[1]); got != want {
+			t.Errorf("%v: %s, want %s", of, got, want)
+		}
+	}
+}
+
+// A key that comes once takes little, however many there are.
+func TestMemory(t *testing.T) {
+	const keys = 200_000
+	w := newWindows(share{0, 1}, []time.Duration{time.Second, time.Minute, time.Hour})
+	table := &table{}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for i := range keys {
+		r := event{at: noon.UnixMilli()}
+		r.keys[0] = table.number(fmt.Appendf(nil, "198.51.100.%d", i))
+		if err := w.see(&r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	runtime.ReadMemStats(&after)
+	if perKey := (after.TotalAlloc - before.TotalAlloc) / keys; perKey > 500 { // what tables leave behind as they grow included
+		t.Errorf("%d bytes a key", perKey)
+	}
+}
+
+// BenchmarkRun is of a log in the Combined Log Format: 10,000 clients, of whom few ask much.
+func BenchmarkRun(b *testing.B) {
+	dice := rand.New(rand.NewPCG(7, 42))
+	zipf := rand.NewZipf(dice, 1.2, 20, 9999)
+	var log strings.Builder
+	for i := range 100_000 {
+		who := zipf.Uint64()
+		log.WriteString(line(noon.Add(time.Duration(i)*time.Second/10), fmt.Sprintf("198.18.%d.%d", who/250, who%250), "-", "/api/items?page=2"))
+	}
+	for _, limit := range []string{"60/m burst=20", "fixed_window 60/m", "sliding_window 60/m", "sliding_log 60/m"} {
+		b.Run(limit, func(b *testing.B) {
+			decisions := int64(0)
+			for b.Loop() {
+				decisions += replay(b, options(b, limit), log.String()).Limits[0].Requests
+			}
+			b.ReportMetric(float64(decisions)/b.Elapsed().Seconds(), "decisions/s")
+		})
+	}
+}

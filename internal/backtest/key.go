@@ -1,0 +1,175 @@
+package backtest
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Key says what of a request is counted together, as in client, client/24, user+path/1.
+type Key struct {
+	text  string
+	parts []part
+}
+
+type part struct {
+	field    string
+	segments int // of a path; 0: all
+	v4, v6   int // bits of an address; 0: all
+}
+
+// String is the key as it was written.
+func (k Key) String() string { return k.text }
+
+// ParseKey reads a key. A field may be any name; whether the log has it, the log says.
+func ParseKey(text string) (Key, error) {
+	key := Key{text: text}
+	for _, word := range strings.Split(text, "+") {
+		name, sizes, sized := strings.Cut(word, "/")
+		p := part{field: name}
+		var err error
+		switch {
+		case name == "":
+			err = fmt.Errorf("a field has no name")
+		case !sized:
+		case name == "path":
+			p.segments, err = within(sizes, 100)
+		case name == "client":
+			v4, v6, both := strings.Cut(sizes, "/")
+			if p.v4, err = within(v4, 32); err == nil {
+				p.v6 = 64
+				if both {
+					p.v6, err = within(v6, 128)
+				}
+			}
+		default:
+			err = fmt.Errorf("the field %s has no parts; client/24 and path/1 have", name)
+		}
+		if err != nil {
+			return Key{}, fmt.Errorf("the key %q cannot be read: %w; write fields joined by +, as in client, client/24/64, user+path/1", text, err)
+		}
+		key.parts = append(key.parts, p)
+	}
+	return key, nil
+}
+
+func within(text string, most int) (int, error) {
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > most {
+		return 0, fmt.Errorf("%q is no number from 1 to %d", text, most)
+	}
+	return n, nil
+}
+
+// fieldsOf are the fields that keys are made of.
+func fieldsOf(keys []Key) []string {
+	var fields []string
+	for _, key := range keys {
+		for _, p := range key.parts {
+			if !slices.Contains(fields, p.field) {
+				fields = append(fields, p.field)
+			}
+		}
+	}
+	return fields
+}
+
+// appendTo appends the key of a request that has these values of these fields, or tells that it lacks one.
+func (k Key) appendTo(b []byte, fields []string, values [][]byte) ([]byte, bool) {
+	for i, p := range k.parts {
+		value := values[slices.Index(fields, p.field)]
+		if len(value) == 0 {
+			return b, false
+		}
+		if i > 0 {
+			b = append(b, '+')
+		}
+		switch {
+		case p.field == "client":
+			b = p.appendClient(b, value)
+		case p.segments > 0:
+			b = append(b, firstSegments(value, p.segments)...)
+		default:
+			b = append(b, value...)
+		}
+	}
+	return b, true
+}
+
+// appendClient appends an address in its usual form, or its network. What is no address stands as it is: some logs have names.
+func (p part) appendClient(b, value []byte) []byte {
+	addr, err := netip.ParseAddr(string(value))
+	if err != nil {
+		withPort, err := netip.ParseAddrPort(string(value))
+		if err != nil {
+			return append(b, value...)
+		}
+		addr = withPort.Addr()
+	}
+	addr = addr.Unmap().WithZone("")
+	bits := p.v6
+	if addr.Is4() {
+		bits = p.v4
+	}
+	if bits == 0 {
+		return addr.AppendTo(b)
+	}
+	network, _ := addr.Prefix(min(bits, addr.BitLen()))
+	return network.AppendTo(b)
+}
+
+func firstSegments(path []byte, n int) []byte {
+	for i := range path {
+		if i > 0 && path[i] == '/' {
+			if n--; n == 0 {
+				return path[:i]
+			}
+		}
+	}
+	return path
+}
+
+// table numbers the keys that came, from 1, in the order in which they came.
+type table struct {
+	numbers map[string]uint32
+	names   []string
+	counts  []uint32 // requests
+	scratch []byte
+}
+
+// longestName is how many bytes of a key are kept. A longer one is known by its beginning and a digest.
+const longestName = 128
+
+// number is that of the key, which is new if it has not come before.
+func (t *table) number(name []byte) uint32 {
+	if len(name) > longestName {
+		sum := sha256.Sum256(name)
+		name = fmt.Appendf(bytes.Clone(name[:longestName-40]), "... (%d bytes, %x)", len(name), sum[:8])
+	}
+	if n, ok := t.numbers[string(name)]; ok {
+		return n
+	}
+	if t.numbers == nil {
+		t.numbers = map[string]uint32{}
+	}
+	kept := string(name)
+	t.names = append(t.names, kept)
+	t.counts = append(t.counts, 0)
+	n := uint32(len(t.names))
+	t.numbers[kept] = n
+	return n
+}
+
+// came is how many keys have made a request. Others were only in lines that were left out.
+func (t *table) came() (n int64) {
+	for _, count := range t.counts {
+		if count > 0 {
+			n++
+		}
+	}
+	return n
+}

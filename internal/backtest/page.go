@@ -1,0 +1,100 @@
+package backtest
+
+import (
+	_ "embed"
+	"fmt"
+	"html/template"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+//go:embed page.html
+var pageText string
+
+var page = template.Must(template.New("page").Funcs(template.FuncMap{
+	"count": grouped, "percent": Percent, "key": Shown, "date": func(t time.Time) string { return t.Format(time.DateTime) },
+	"share": func(s float64) string { return fmt.Sprintf("%.6g%%", 100*s) },
+}).Parse(pageText))
+
+// WritePage writes the report as one HTML page, which needs nothing else.
+func (r *Report) WritePage(w io.Writer) error {
+	type section struct {
+		Result
+		Picture template.HTML
+	}
+	type curve struct {
+		Period
+		Picture template.HTML
+		Result  *Result // of what is suggested; nil: nothing is
+	}
+	content := struct {
+		*Report
+		First, Last time.Time
+		Sections    []section
+		Curves      []curve
+		Suggested   *Suggested
+		Key         string
+	}{Report: r, First: utc(r.Log.First), Last: utc(r.Log.Last)}
+	pictures := 0
+	inline := func(svg string) template.HTML {
+		pictures++
+		return template.HTML(strings.ReplaceAll(svg, `"title"`, fmt.Sprintf(`"title%d"`, pictures))) // an id is there once on a page
+	}
+	suggested := map[string]*Result{}
+	for i, limit := range r.Limits {
+		if limit.Suggested != nil {
+			suggested[limit.Suggested.Period], content.Suggested = &r.Limits[i], limit.Suggested
+			continue
+		}
+		content.Sections = append(content.Sections, section{limit, inline(timeLine(limit))})
+	}
+	for _, p := range r.Periods {
+		if p.Keys > 0 {
+			content.Key = r.key
+			content.Curves = append(content.Curves, curve{p, inline(p.plot(content.Suggested)), suggested[p.Name()]})
+		}
+	}
+	return page.Execute(w, content)
+}
+
+// longestShown is how many characters of a key are shown.
+const longestShown = 40
+
+// Shown is a key as it can be shown anywhere: quoted where it holds what would not show, or upset a terminal, and cut if it
+// is long.
+func Shown(key string) string {
+	if key == "" || !utf8.ValidString(key) || strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || !strconv.IsPrint(r) }) {
+		key = strconv.Quote(key)
+	}
+	if utf8.RuneCountInString(key) > longestShown {
+		key = string([]rune(key)[:longestShown-3]) + "..."
+	}
+	return key
+}
+
+// Percent is a part of a whole: never 0% or 100% of what is more than nothing, or less than all.
+func Percent(part, whole int64) string {
+	if whole == 0 {
+		return "0%"
+	}
+	p := 100 * float64(part) / float64(whole)
+	switch {
+	case part > 0 && p < 0.01:
+		return "<0.01%"
+	case part < whole && p > 99.99:
+		return ">99.99%"
+	}
+	return fmt.Sprintf("%.4g%%", p)
+}
+
+// grouped is n with its thousands apart.
+func grouped(n int64) string {
+	digits := strconv.FormatInt(n, 10)
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return digits
+}

@@ -1,0 +1,82 @@
+package backtest
+
+import (
+	"context"
+	"sync"
+)
+
+// share is which keys are a worker's: all of a number that leaves the rest me when divided by of.
+type share struct{ me, of uint32 }
+
+func (s share) mine(key uint32) bool { return key%s.of == s.me }
+
+// place is where among its keys a worker has one, from 0; key is the way back.
+func (s share) place(key uint32) int { return int(key / s.of) }
+func (s share) key(place int) uint32 { return uint32(place)*s.of + s.me }
+
+// job looks at requests in the order of time, in the goroutine of one worker.
+type job interface{ see(r *event) error }
+
+const (
+	batchSize = 512
+	batches   = 4 // that may wait for a worker
+)
+
+// pass gives every request to the jobs of every worker. source calls emit for each; it is run in the caller's goroutine.
+func pass(ctx context.Context, workers [][]job, source func(emit func(event) error) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	queues := make([]chan []event, len(workers))
+	var running sync.WaitGroup
+	for i, jobs := range workers {
+		queues[i] = make(chan []event, batches)
+		running.Go(func() {
+			for batch := range queues[i] {
+				for n := range batch {
+					for _, j := range jobs {
+						if err := j.see(&batch[n]); err != nil {
+							cancel(err)
+							for range queues[i] { // so that the source does not wait
+							}
+							return
+						}
+					}
+				}
+			}
+		})
+	}
+	var batch []event
+	send := func() error {
+		for _, queue := range queues {
+			queue <- batch
+		}
+		batch = nil
+		return failure(ctx)
+	}
+	err := source(func(r event) error {
+		if batch == nil {
+			batch = make([]event, 0, batchSize)
+		}
+		if batch = append(batch, r); len(batch) < batchSize {
+			return nil
+		}
+		return send()
+	})
+	_ = send()
+	for _, queue := range queues {
+		close(queue)
+	}
+	running.Wait()
+	if err == nil {
+		err = failure(ctx)
+	}
+	return err
+}
+
+// failure is the error of a worker; that the caller's context has ended is none.
+func failure(ctx context.Context) error {
+	if err := context.Cause(ctx); err != nil && err != ctx.Err() {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,65 @@
+package backtest
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+)
+
+// spool keeps requests in a temporary file, so that they can be gone through again: standard input is read once.
+type spool struct {
+	file *os.File
+	out  *bufio.Writer
+	size int64 // requests
+}
+
+const spooled = 12 // bytes a request: when it was, and the number of its first key
+
+func newSpool() (*spool, error) {
+	file, err := os.CreateTemp("", "ratelimit-backtest-*")
+	if err != nil {
+		return nil, fmt.Errorf("cannot keep the requests for the suggestions: %w; set TMPDIR to a folder that can be written to", err)
+	}
+	return &spool{file: file, out: bufio.NewWriterSize(file, 256<<10)}, nil
+}
+
+func (s *spool) close() {
+	_ = s.file.Close()
+	_ = os.Remove(s.file.Name())
+}
+
+func (s *spool) put(r event) error {
+	var b [spooled]byte
+	binary.LittleEndian.PutUint64(b[:], uint64(r.at))
+	binary.LittleEndian.PutUint32(b[8:], r.keys[0])
+	s.size++
+	if _, err := s.out.Write(b[:]); err != nil {
+		return fmt.Errorf("cannot keep the requests for the suggestions: %w; set TMPDIR to a folder with room for 12 bytes a request", err)
+	}
+	return nil
+}
+
+// each gives the requests again, until ctx ends.
+func (s *spool) each(ctx context.Context, emit func(event) error) error {
+	err := s.out.Flush()
+	if err == nil {
+		_, err = s.file.Seek(0, io.SeekStart)
+	}
+	in := bufio.NewReaderSize(s.file, 256<<10)
+	var b [spooled]byte
+	for err == nil && ctx.Err() == nil {
+		if _, err = io.ReadFull(in, b[:]); err == nil {
+			r := event{at: int64(binary.LittleEndian.Uint64(b[:]))}
+			r.keys[0] = binary.LittleEndian.Uint32(b[8:])
+			err = emit(r)
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}

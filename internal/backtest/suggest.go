@@ -1,0 +1,186 @@
+package backtest
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+)
+
+// Period is what is known of one period.
+type Period struct {
+	Period time.Duration
+	Keys   int64   // that came
+	Most   int64   // requests of one key within the period
+	Curve  []Point // n from 1 on, as far as it touches a key
+	Worst  []Peak  // the keys with most requests within the period
+	N      int64   // the suggestion; 0: none
+	Burst  int64
+
+	all []uint32 // the most of each key, ascending
+}
+
+// Point is what a limit of n in a period would touch.
+type Point struct {
+	N        int64 `json:"n"`
+	Keys     int64 `json:"keys"`     // that have more than n requests within one period
+	Requests int64 `json:"requests"` // that come as number n + 1 or later of a period
+}
+
+// Peak is the most that one key asked within a period.
+type Peak struct {
+	Key  string
+	Most int64
+}
+
+// periods makes the curves of what the workers found.
+func (r *run) periods(found []*windows) []Period {
+	var list []Period
+	for i, period := range r.Periods {
+		p := Period{Period: period}
+		type named struct{ key, most uint32 }
+		var worst []named
+		touched := make([]int64, len(ladder)+1)
+		for _, w := range found {
+			w.mosts(i, func(key, most uint32) {
+				p.all = append(p.all, most)
+				if at := len(worst) - 1; at < r.Worst-1 || most > worst[at].most {
+					worst = append(worst, named{key, most})
+					slices.SortStableFunc(worst, func(a, b named) int { return cmp.Or(cmp.Compare(b.most, a.most), cmp.Compare(a.key, b.key)) })
+					worst = worst[:min(len(worst), r.Worst)]
+				}
+			})
+			for n, requests := range w.touched[i] {
+				touched[n] += requests
+			}
+		}
+		slices.Sort(p.all)
+		p.Keys = int64(len(p.all))
+		if p.Keys == 0 {
+			list = append(list, p)
+			continue
+		}
+		p.Most = int64(p.all[p.Keys-1])
+		for _, k := range worst {
+			p.Worst = append(p.Worst, Peak{r.logs.tables[0].names[k.key-1], int64(k.most)})
+		}
+		requests := int64(0)
+		for _, n := range touched {
+			requests += n
+		}
+		for n, rung := range ladder {
+			requests -= touched[n]
+			above, _ := slices.BinarySearch(p.all, uint32(min(rung+1, math.MaxUint32)))
+			p.Curve = append(p.Curve, Point{rung, p.Keys - int64(above), requests})
+			if int64(above) == p.Keys {
+				break
+			}
+		}
+		list = append(list, p)
+	}
+	return list
+}
+
+// enough is the least of ascending numbers that at least a share of them is not above.
+func enough[T any](ascending []T, share float64) T {
+	need := int(math.Ceil(share*float64(len(ascending)) - 1e-9))
+	return ascending[min(max(need, 1), len(ascending))-1]
+}
+
+// suggest finds n and burst for each period, and has the library decide under them.
+func (r *run) suggest(ctx context.Context, kept *spool, report *Report, steps int) error {
+	var rates []rate
+	for i := range report.Periods {
+		p := &report.Periods[i]
+		p.N = int64(enough(p.all, r.Share))
+		rates = append(rates, rate{p.N, p.Period.Milliseconds()})
+	}
+	again := func(jobs [][]job, decisions int) error {
+		r.step++
+		done := int64(0)
+		return pass(ctx, jobs, func(emit func(event) error) error {
+			return kept.each(ctx, func(e event) error {
+				done++
+				r.progress(steps, done, kept.size, decisions)
+				return emit(e)
+			})
+		})
+	}
+	var found []*bursts
+	jobs := make([][]job, len(r.engines))
+	for w := range jobs {
+		b := &bursts{share: share{uint32(w), uint32(len(jobs))}, rates: rates}
+		found, jobs[w] = append(found, b), []job{b}
+	}
+	if err := again(jobs, 0); err != nil || ctx.Err() != nil {
+		return err
+	}
+	var candidates []Candidate
+	var slots [][]int
+	for i := range report.Periods {
+		var all []int64
+		for _, b := range found {
+			for _, key := range b.keys {
+				if key != nil {
+					all = append(all, (*key)[i].most)
+				}
+			}
+		}
+		slices.Sort(all)
+		p := &report.Periods[i]
+		p.Burst = enough(all, r.Share)
+		candidates = append(candidates, Candidate{p.Limit(), []Key{r.Key}})
+		slots = append(slots, []int{0})
+	}
+	r.stop() // the engines begin anew
+	if err := r.start(); err != nil {
+		return err
+	}
+	deciders, jobs := r.deciders(candidates, slots)
+	if err := again(jobs, len(candidates)); err != nil {
+		return err
+	}
+	for i, result := range r.report(candidates, slots, deciders).Limits {
+		p := report.Periods[i]
+		result.Keyless += r.logs.Requests - kept.size
+		result.Suggested = &Suggested{Period: p.Name(), Share: r.Share, N: p.N, Burst: p.Burst, Curve: p.Curve}
+		report.Limits = append(report.Limits, result)
+	}
+	return nil
+}
+
+// Limit is the suggested one as text.
+func (p Period) Limit() string {
+	limit := fmt.Sprintf("%d/%s", p.N, periodText(p.Period))
+	if p.Burst != p.N {
+		limit += fmt.Sprintf(" burst=%d", p.Burst)
+	}
+	return limit
+}
+
+// Name is the period as a flag has it: 1s, 10s, 1m.
+func (p Period) Name() string {
+	text := periodText(p.Period)
+	if text[0] > '9' {
+		text = "1" + text
+	}
+	return text
+}
+
+// periodText writes a period as a limit has it: s, 10s, m, 90s.
+func periodText(d time.Duration) string {
+	for _, unit := range []struct {
+		name string
+		of   time.Duration
+	}{{"d", 24 * time.Hour}, {"h", time.Hour}, {"m", time.Minute}, {"s", time.Second}, {"ms", time.Millisecond}} {
+		if n := d / unit.of; n > 0 && d%unit.of == 0 {
+			if n == 1 {
+				return unit.name
+			}
+			return fmt.Sprintf("%d%s", n, unit.name)
+		}
+	}
+	return d.String()
+}

@@ -1,0 +1,164 @@
+package backtest
+
+import "time"
+
+// windows finds, for each period, how many requests of a key come within one, wherever it begins.
+type windows struct {
+	share
+	periods []int64   // ms
+	firsts  []int64   // of each key of this worker: when it came first; 0: not yet
+	keys    []*peaks  // of each that came again
+	touched [][]int64 // for each period, and each rung of the ladder: requests that came as that many within a period
+}
+
+// peaks are of one key, one for each period.
+type peaks []peak
+
+// peak holds the requests of the last period. Those that are less than 1/256 of it apart count as if they came together.
+type peak struct {
+	marks []mark
+	sum   uint32
+	most  uint32
+}
+
+type mark struct {
+	last  int64 // ms
+	count uint32
+}
+
+const marksPerPeriod = 256
+
+// ladder are the numbers of requests for which the picture is drawn: twelve for each power of ten.
+var ladder = func() (rungs []int64) {
+	for power := int64(1); power <= 1e9; power *= 10 {
+		for _, n := range []int64{10, 12, 15, 20, 25, 30, 40, 50, 60, 70, 80, 90} {
+			if n*power%10 == 0 {
+				rungs = append(rungs, n*power/10)
+			}
+		}
+	}
+	return rungs
+}()
+
+// rung is how many of the ladder are below n.
+func rung(n int64) int {
+	low, high := 0, len(ladder)
+	for low < high {
+		if middle := (low + high) / 2; ladder[middle] < n {
+			low = middle + 1
+		} else {
+			high = middle
+		}
+	}
+	return low
+}
+
+func newWindows(s share, periods []time.Duration) *windows {
+	w := &windows{share: s}
+	for _, p := range periods {
+		w.periods = append(w.periods, p.Milliseconds())
+		w.touched = append(w.touched, make([]int64, len(ladder)+1))
+	}
+	return w
+}
+
+func (w *windows) see(r *event) error {
+	if r.keys[0] == 0 || !w.mine(r.keys[0]) {
+		return nil
+	}
+	i := w.place(r.keys[0])
+	for len(w.firsts) <= i {
+		w.firsts, w.keys = append(w.firsts, 0), append(w.keys, nil)
+	}
+	switch {
+	case w.firsts[i] == 0:
+		w.firsts[i] = r.at
+		for p := range w.periods {
+			w.touched[p][0]++
+		}
+		return nil
+	case w.keys[i] == nil:
+		all := make(peaks, len(w.periods))
+		for p, period := range w.periods {
+			all[p].add(w.firsts[i], period)
+		}
+		w.keys[i] = &all
+	}
+	for p, period := range w.periods {
+		w.touched[p][rung(int64((*w.keys[i])[p].add(r.at, period)))]++
+	}
+	return nil
+}
+
+// add counts a request, and returns how many there are within the period that ends with it.
+func (k *peak) add(at, period int64) uint32 {
+	old := 0
+	for old < len(k.marks) && k.marks[old].last <= at-period {
+		k.sum -= k.marks[old].count
+		old++
+	}
+	if old > 0 {
+		k.marks = k.marks[:copy(k.marks, k.marks[old:])]
+	}
+	width := max(1, period/marksPerPeriod)
+	if n := len(k.marks); n > 0 && k.marks[n-1].last/width == at/width {
+		k.marks[n-1].last = at
+		k.marks[n-1].count++
+	} else {
+		k.marks = append(k.marks, mark{at, 1})
+	}
+	k.sum++
+	k.most = max(k.most, k.sum)
+	return k.sum
+}
+
+// mosts are, for a period, the most requests within one of each key of this worker, with the key's number.
+func (w *windows) mosts(period int, each func(key uint32, most uint32)) {
+	for i, first := range w.firsts {
+		switch {
+		case first == 0:
+		case w.keys[i] == nil:
+			each(w.key(i), 1)
+		default:
+			each(w.key(i), (*w.keys[i])[period].most)
+		}
+	}
+}
+
+// bursts finds, for each period and a number of requests in it, the burst with which gcra denies a key nothing.
+type bursts struct {
+	share
+	rates []rate
+	keys  []*[]burst
+}
+
+type rate struct{ n, period int64 }
+
+// burst is the state of gcra at a rate of n a period: a debt, in parts of 1/n ms, at a time.
+type burst struct{ debt, at, most int64 }
+
+func (b *bursts) see(r *event) error {
+	if r.keys[0] == 0 || !b.mine(r.keys[0]) {
+		return nil
+	}
+	i := b.place(r.keys[0])
+	for len(b.keys) <= i {
+		b.keys = append(b.keys, nil)
+	}
+	if b.keys[i] == nil {
+		all := make([]burst, len(b.rates))
+		b.keys[i] = &all
+	}
+	for p, rate := range b.rates {
+		s := &(*b.keys[i])[p]
+		if gone := r.at - s.at; gone > s.debt/rate.n {
+			s.debt = 0
+		} else {
+			s.debt -= gone * rate.n
+		}
+		s.debt += rate.period
+		s.at = r.at
+		s.most = max(s.most, (s.debt+rate.period-1)/rate.period)
+	}
+	return nil
+}
