@@ -26,7 +26,8 @@ const (
 //
 // Units are charged before they are spent, and spent within ttl from before the request for them was sent. So, however many
 // processes take part, in any span of time L no more is admitted than the limit allows in L + ttl (internal/batches has a model
-// of this, searched by Spin).
+// of this, searched by Spin). A failover is the exception, with batches or without: the replica that takes over may lack the last
+// writes of a key, or all, so that a span with a failover in it has up to one burst more.
 //
 // A key that is asked for once in a while takes one unit at a time. The batch grows with the key's own rate, so that what is
 // taken is spent within ttl, and is an eighth of what remains of the limit at most, so that processes share the end of an

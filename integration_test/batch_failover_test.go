@@ -1,0 +1,179 @@
+package integration_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
+)
+
+// admission is a call that was let through, by the monotonic clock of this process.
+type admission struct{ began, ended time.Time }
+
+// admissions are those of one key.
+type admissions struct {
+	rate, burst int
+	node        *backend.Node // that decides on it at first
+
+	mu      sync.Mutex
+	all     []admission
+	batched int
+	denied  time.Time // when the last call that was denied began
+}
+
+func (a *admissions) limit() client.Limit {
+	return client.PerSecond(int64(a.rate)).WithBurst(int64(a.burst))
+}
+
+func (a *admissions) add(began time.Time, res client.Result) {
+	ended := time.Now()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !res.Allowed {
+		a.denied = began
+		return
+	}
+	a.all = append(a.all, admission{began, ended})
+	if res.Source == client.SourceBatch {
+		a.batched++
+	}
+}
+
+// since is how many began after a moment, and whether one was denied.
+func (a *admissions) since(at time.Time) (n int, denied bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, one := range a.all {
+		if one.began.After(at) {
+			n++
+		}
+	}
+	return n, a.denied.After(at)
+}
+
+// Batches through a failover: 64 goroutines in each of 8 clients ask for six keys, far more than the limits allow, and a primary
+// is killed. Three of the limits refill fast, so that waiting callers share what comes back; three slowly, so that their bursts are
+// spent in large batches. In every span of time L that lies before or after that, and in every span for the keys of other primaries, no more is
+// let through than burst + rate * (L + ttl). A span with the failover in it may have one burst more, and no more than that: the
+// replica that takes over knows the key as it was some writes ago, or not at all, which is at most full.
+func TestBatchesThroughAFailover(t *testing.T) {
+	const (
+		ttl         = 100 * time.Millisecond
+		nodeTimeout = 2 * time.Second
+	)
+	eachBackend(t, func(t *testing.T, b *backend.Backend) {
+		ctx := testContext(t)
+		for _, n := range b.Nodes {
+			if err := n.Client().ConfigSet(ctx, "cluster-node-timeout", fmt.Sprint(nodeTimeout.Milliseconds())).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		loadLibrary(ctx, t, b)
+		cluster, ok := newClient(t, b).(*redis.ClusterClient)
+		if !ok {
+			t.Fatal("no cluster client")
+		}
+		keys := map[string]*admissions{}
+		for i := range 6 {
+			key := fmt.Sprintf("hot:%d", i)
+			keys[key] = &admissions{rate: 200, burst: 100, node: nodeOf(ctx, t, b, cluster, key)}
+			if i >= 3 {
+				keys[key].rate, keys[key].burst = 5, 2000
+			}
+		}
+		calling, stop := context.WithCancel(ctx)
+		var group sync.WaitGroup
+		stopAll := sync.OnceFunc(func() { stop(); group.Wait() })
+		defer stopAll()
+		for range 8 {
+			c := newLimiter(t, newClient(t, b), client.WithBatches(32, ttl), client.WithTimeout(2*time.Second))
+			for g := range 64 {
+				key := fmt.Sprintf("hot:%d", g%len(keys))
+				group.Go(func() { askFor(calling, t, c, key, keys[key]) })
+			}
+		}
+		// busy waits until each key is asked for more than there is, which of the fast ones no burst explains.
+		busy := func(from time.Time) {
+			t.Helper()
+			waitFor(ctx, t, "every key to be let through", func() error {
+				for key, a := range keys {
+					if n, denied := a.since(from); !denied || a.rate > a.burst && n < 2*a.burst+a.rate {
+						return fmt.Errorf("%s: %d times; denied: %v", key, n, denied)
+					}
+				}
+				return nil
+			})
+		}
+		busy(time.Time{})
+		dead := keys["hot:0"].node
+		killed := time.Now()
+		if err := dead.Kill(ctx); err != nil {
+			t.Fatal(err)
+		}
+		over := time.Now().Add(ttl) // no unit of the dead primary is spent after that
+		busy(over)
+		stopAll()
+		for key, a := range keys {
+			bursts := func(from, to time.Time) int {
+				if a.node == dead && from.Before(over) && to.After(killed) {
+					return 2
+				}
+				return 1
+			}
+			most := math.Inf(-1)
+			eachSpan(a.all, func(n int, from, to time.Time) {
+				// One more, since the server reckons in whole milliseconds.
+				due := float64(bursts(from, to)*a.burst) + float64(a.rate)*(to.Sub(from)+ttl).Seconds() + 1
+				most = max(most, float64(n)-due)
+			})
+			t.Logf("%s: %d let through, %d from batches; the fullest span had %.0f units less than its bound", key, len(a.all), a.batched, -most)
+			if most > 0 || a.batched == 0 {
+				t.Errorf("%s: a span had %.0f units more than it may, and %d came from batches", key, most, a.batched)
+			}
+		}
+	}, ofCluster, startedHere)
+}
+
+// askFor asks until ctx ends. A node that is gone is no fault; a wrong request, or a wrong reply, is.
+func askFor(ctx context.Context, t *testing.T, c *client.Client, key string, a *admissions) {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		began := time.Now()
+		res, err := c.Allow(ctx, key, a.limit())
+		switch {
+		case err == nil:
+			a.add(began, res)
+		case !errors.Is(err, client.ErrUnavailable):
+			t.Errorf("%s: %v", key, err)
+			return
+		}
+	}
+}
+
+// eachSpan calls f for every span of time from the beginning of one call to the end of another, with how many calls lie in it.
+func eachSpan(all []admission, f func(n int, from, to time.Time)) {
+	slices.SortFunc(all, func(a, b admission) int { return b.began.Compare(a.began) })
+	var ends []time.Time // of the calls that began at or after a moment
+	for _, one := range all {
+		i, _ := slices.BinarySearchFunc(ends, one.ended, time.Time.Compare)
+		ends = slices.Insert(ends, i, one.ended)
+		for n := i; n < len(ends); n++ { // spans that end before hold no more than they did
+			f(n+1, one.began, ends[n])
+		}
+	}
+}
