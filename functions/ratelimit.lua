@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'e135d1fcfccd'
+local BUILD_ID = '53a9b6c6a0cb'
 
 -- Time stands still during a call from Redis 7.2 on. Before, two commands of one call can see two milliseconds, so
 -- what is read of the clock must not be written back as a difference to "now". Valkey says 7.2.4 here, rightly.
@@ -2690,15 +2690,13 @@ local function wait(state, cost)
   local rate, counts = state.rate, state.counts
   local width, last = rate.width, rate.buckets
   local room = rate.capacity - cost - state.sum
-  for shift = 0, last do
-    local oldest = counts[last - shift]
-    if room >= 0 then
-      local needed = oldest > room and math.ceil((oldest - room) * width / oldest) or 0
-      return shift * width + needed - state.into
-    end
-    room = room + (counts[last - 1 - shift] or 0)
+  local shift, oldest = 0, counts[last]
+  while room < 0 do
+    shift = shift + 1
+    oldest = counts[last - shift]
+    room = room + oldest
   end
-  return (last + 1) * width - state.into
+  return shift * width + math.ceil((oldest - room) * width / oldest) - state.into
 end
 
 -- save writes the counts, without the empty ones at the end.

@@ -96,15 +96,13 @@ local function wait(state, cost)
   local rate, counts = state.rate, state.counts
   local width, last = rate.width, rate.buckets
   local room = rate.capacity - cost - state.sum
-  for shift = 0, last do
-    local oldest = counts[last - shift]
-    if room >= 0 then
-      local needed = oldest > room and math.ceil((oldest - room) * width / oldest) or 0
-      return shift * width + needed - state.into
-    end
-    room = room + (counts[last - 1 - shift] or 0)
+  local shift, oldest = 0, counts[last]
+  while room < 0 do
+    shift = shift + 1
+    oldest = counts[last - shift]
+    room = room + oldest
   end
-  return (last + 1) * width - state.into
+  return shift * width + math.ceil((oldest - room) * width / oldest) - state.into
 end
 
 -- save writes the counts, without the empty ones at the end.
