@@ -159,14 +159,11 @@ func (c *Client) sendAside(ctx *bounded, call call) (any, bool, error) {
 		reply any
 		err   error
 	}
-	command := "fcall"
-	if call.way == readOnly {
-		command = "fcall_ro"
-	}
-	inner := fcall(ctx, command, call)
-	cmd := &noRetryCmd{Cmd: inner}
+	cmd := newNoRetryCmd(ctx, call)
 	var sent redis.Cmder = cmd
+	inner := cmd.Cmd
 	if call.way == readOnly {
+		inner = fcall(ctx, "fcall_ro", call, nil)
 		sent = inner
 	}
 	done := make(chan outcome, 1)

@@ -33,7 +33,7 @@ type breakers struct {
 }
 
 type breaker struct {
-	*gobreaker.TwoStepCircuitBreaker[any]
+	*gobreaker.CircuitBreaker[any]
 	open atomic.Bool           // or half open
 	last atomic.Pointer[Error] // the last failure
 }
@@ -76,7 +76,7 @@ func (b *breakers) of(ctx context.Context, keys []string) *breaker {
 
 func newBreaker(address string, tell []func(BreakerChange)) *breaker {
 	b := &breaker{}
-	b.TwoStepCircuitBreaker = gobreaker.NewTwoStepCircuitBreaker[any](gobreaker.Settings{
+	b.CircuitBreaker = gobreaker.NewCircuitBreaker[any](gobreaker.Settings{
 		MaxRequests:  1,
 		Timeout:      openFor,
 		ReadyToTrip:  func(counts gobreaker.Counts) bool { return counts.ConsecutiveFailures >= failuresToOpen },
@@ -92,38 +92,22 @@ func newBreaker(address string, tell []func(BreakerChange)) *breaker {
 	return b
 }
 
-// enter is asked before a call is sent: it returns the node's breaker, nil where there is none, and what leave is to be
-// given when it is known how that went; or the error of a call that is not sent since its node is left alone.
-func (c *Client) enter(ctx *bounded, call call) (b *breaker, tell func(error), err error) {
-	if b = c.breakers.of(ctx, call.keys); b == nil {
-		return nil, nil, nil
-	}
-	if tell, err = b.Allow(); err != nil {
-		c.reload(ctx) // the keys may be elsewhere by now
-		return nil, nil, b.leftAlone(call)
-	}
-	if b.open.Load() {
-		ctx.shorten(probeFor)
-	}
-	return b, tell, nil
-}
-
-// leave tells the breaker that a call entered by how it ended.
-func (c *Client) leave(ctx *bounded, b *breaker, tell func(error), err error) {
-	var e *Error
+// tell returns what the breaker is to know of how a call ended, and keeps what it does not.
+func (c *Client) tell(ctx *bounded, b *breaker, err error) error {
 	switch {
-	case b == nil:
-		return
 	case replied(err):
 		if !c.breakers.ready.Load() {
 			c.breakers.ready.Store(true)
 		}
 	case ctx.saysNothing(err):
-		err = errSaysNothing
-	case errors.As(err, &e):
-		b.last.Store(e)
+		return errSaysNothing
+	default:
+		var e *Error
+		if errors.As(err, &e) {
+			b.last.Store(e)
+		}
 	}
-	tell(err)
+	return err
 }
 
 // errSaysNothing stands for an error that does not tell whether the node is there.
@@ -131,8 +115,11 @@ var errSaysNothing = errors.New("says nothing about the node")
 
 // replied tells whether a call ended in a reply, whichever.
 func replied(err error) bool {
-	var e *Error
-	return err == nil || errors.As(err, &e) && e.Code != ""
+	if err == nil {
+		return true
+	}
+	var e *Error // of an error only: it costs memory
+	return errors.As(err, &e) && e.Code != ""
 }
 
 // saysNothing tells whether a call that began with ctx failed for a reason of its own: nobody waited, or not long enough,

@@ -88,18 +88,34 @@ func (c *Client) attempt(ctx *bounded, call call) (any, error) {
 	return c.try(ctx, call)
 }
 
-// try sends a call once, unless its node is to be left alone.
-func (c *Client) try(ctx *bounded, call call) (any, error) {
-	node, tell, err := c.enter(ctx, call)
-	if err != nil {
-		return nil, err
+// try sends a call once, unless its node is to be left alone. A node that is not known has no breaker.
+func (c *Client) try(ctx *bounded, call call) (reply any, err error) {
+	node := c.breakers.of(ctx, call.keys)
+	if node == nil {
+		return c.sendOnce(ctx, call)
 	}
+	sent := false
+	_, _ = node.Execute(func() (any, error) { // what it returns is for the breaker
+		sent = true
+		if node.open.Load() {
+			ctx.shorten(probeFor)
+		}
+		reply, err = c.sendOnce(ctx, call)
+		return nil, c.tell(ctx, node, err)
+	})
+	if !sent {
+		c.reload(ctx) // the keys may be elsewhere by now
+		return nil, node.leftAlone(call)
+	}
+	return reply, err
+}
+
+func (c *Client) sendOnce(ctx *bounded, call call) (any, error) {
 	reply, written, err := c.send(ctx, call)
 	if err != nil {
-		err = c.fail(ctx, call, err, written)
+		return nil, c.fail(ctx, call, err, written)
 	}
-	c.leave(ctx, node, tell, err)
-	return reply, err
+	return reply, nil
 }
 
 // send gives the call to go-redis, and returns what came back. written tells whether a call that counts may have left.
@@ -108,11 +124,11 @@ func (c *Client) send(ctx *bounded, call call) (reply any, written bool, err err
 		return c.sendAside(ctx, call)
 	}
 	if call.way == readOnly {
-		cmd := fcall(ctx, "fcall_ro", call)
+		cmd := fcall(ctx, "fcall_ro", call, nil)
 		reply, err = process(ctx, c.rdb, cmd, cmd)
 		return reply, false, err
 	}
-	cmd := &noRetryCmd{Cmd: fcall(ctx, "fcall", call)}
+	cmd := newNoRetryCmd(ctx, call)
 	reply, err = process(ctx, c.rdb, cmd, cmd.Cmd)
 	return reply, cmd.written(), err
 }

@@ -89,7 +89,7 @@ func (c *Client) eachPrimary(ctx context.Context, f func(ctx context.Context, na
 
 // checkOne is what is wrong with one server, or nil.
 func (c *Client) checkOne(ctx context.Context, rdb redis.UniversalClient, info call, policies []Limit) *Error {
-	cmd := fcall(ctx, "fcall_ro", info)
+	cmd := fcall(ctx, "fcall_ro", info, nil)
 	reply, err := process(ctx, rdb, cmd, cmd)
 	if err != nil {
 		return newError(ctx, "info", nil, err, false)

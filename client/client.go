@@ -89,14 +89,14 @@ func (c *Client) start(rdb redis.UniversalClient) {
 
 // Allow is AllowN with n = 1.
 func (c *Client) Allow(ctx context.Context, key string, limit Limit) (Result, error) {
-	return c.Take(ctx, Request{Keys: []string{key}, Limits: []Limit{limit}})
+	return c.Take(ctx, one(key, limit))
 }
 
 // AllowN takes n units from key under limit, all of them or none: Result.Allowed tells which. A denied call changes
 // nothing. n = 0 is allowed unless the key is blocked, and writes nothing; n above what the limit can ever hold is denied
 // with RetryAfter [Never]; n below 0 or above 2^53 is an error ([ErrBadCost]).
 func (c *Client) AllowN(ctx context.Context, key string, limit Limit, n int64) (Result, error) {
-	return c.Take(ctx, Request{Keys: []string{key}, Limits: []Limit{limit}, Costs: []int64{n}})
+	return c.Take(ctx, one(key, limit, n))
 }
 
 // AllowAtMost takes as many units from key under limit as fit, from 1 to n: Result.Taken is how many, and Allowed is false
@@ -104,18 +104,20 @@ func (c *Client) AllowN(ctx context.Context, key string, limit Limit, n int64) (
 // RetryAfter 0 unless the key is blocked. n is from 0 to 2^53 ([ErrBadCost]). A library that is too old for this is
 // [ErrNotDeployed]. For several keys, policies, an OnceKey or a Peek, see [Request].
 func (c *Client) AllowAtMost(ctx context.Context, key string, limit Limit, n int64) (Result, error) {
-	return c.Take(ctx, Request{Keys: []string{key}, Limits: []Limit{limit}, Costs: []int64{n}, UpTo: true})
+	req := one(key, limit, n)
+	req.UpTo = true
+	return c.Take(ctx, req)
 }
 
 // Peek is PeekN with n = 1.
 func (c *Client) Peek(ctx context.Context, key string, limit Limit) (Result, error) {
-	return c.PeekRequest(ctx, Request{Keys: []string{key}, Limits: []Limit{limit}})
+	return c.PeekRequest(ctx, one(key, limit))
 }
 
 // PeekN returns what AllowN would return now, and changes nothing. It may come from a replica, and so be a little old,
 // where the go-redis cluster client is set to read from replicas (ReadOnly).
 func (c *Client) PeekN(ctx context.Context, key string, limit Limit, n int64) (Result, error) {
-	return c.PeekRequest(ctx, Request{Keys: []string{key}, Limits: []Limit{limit}, Costs: []int64{n}})
+	return c.PeekRequest(ctx, one(key, limit, n))
 }
 
 // Take makes one atomic decision over all keys of req: every one is charged, or none is. A shadow policy decides for itself,
@@ -141,7 +143,7 @@ func (c *Client) PeekRequest(ctx context.Context, req Request) (Result, error) {
 // Nothing is given back while the key is blocked: then Allowed is false, and RetryAfter is how long the block lasts.
 // n is from 0 to 2^53 ([ErrBadCost]). Refunds are sent at most once; see [ErrOutcomeUnknown].
 func (c *Client) RefundN(ctx context.Context, key string, limit Limit, n int64) (Result, error) {
-	return c.Refund(ctx, Request{Keys: []string{key}, Limits: []Limit{limit}, Costs: []int64{n}})
+	return c.Refund(ctx, one(key, limit, n))
 }
 
 // Refund gives the costs of req back to its keys: to all, or, where one is blocked, to none; the keys of a shadow policy

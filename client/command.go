@@ -12,6 +12,14 @@ import (
 type noRetryCmd struct {
 	*redis.Cmd
 	state atomic.Int32 // waiting, left or abandoned
+	room  [8]any       // for the command's words, in the usual case
+}
+
+// newNoRetryCmd makes the command of a call that counts.
+func newNoRetryCmd(ctx context.Context, call call) *noRetryCmd {
+	c := &noRetryCmd{}
+	c.Cmd = fcall(ctx, "fcall", call, c.room[:0])
+	return c
 }
 
 const (
@@ -45,10 +53,9 @@ func (c *noRetryCmd) Clone() redis.Cmder {
 	return clone
 }
 
-// fcall makes the command. Names and argument order are the wire contract.
-func fcall(ctx context.Context, command string, call call) *redis.Cmd {
-	line := make([]any, 0, 3+len(call.keys)+len(call.args))
-	line = append(line, command, prefixOfFunctions+call.verb, len(call.keys))
+// fcall makes the command, with its words in line if there is room. Names and argument order are the wire contract.
+func fcall(ctx context.Context, command any, call call, line []any) *redis.Cmd {
+	line = append(line, command, function(call.verb), len(call.keys))
 	for _, key := range call.keys {
 		line = append(line, key)
 	}
@@ -61,3 +68,11 @@ func fcall(ctx context.Context, command string, call call) *redis.Cmd {
 }
 
 const prefixOfFunctions = "ratelimit_"
+
+// function is the name of a verb's function. That of the usual one is a constant, which costs no memory at each call.
+func function(verb string) any {
+	if verb == "take" {
+		return prefixOfFunctions + "take"
+	}
+	return prefixOfFunctions + verb
+}

@@ -60,6 +60,15 @@ type Request struct {
 	Fallback Fallback
 }
 
+// one is a request of one key. Its slices lie in one piece of memory.
+func one(key string, limit Limit, costs ...int64) Request {
+	arrays := &struct {
+		keys   [1]string
+		limits [1]Limit
+	}{[1]string{key}, [1]Limit{limit}}
+	return Request{Keys: arrays.keys[:], Limits: arrays.limits[:], Costs: costs}
+}
+
 // keys are all keys of the call, those of the options last, in the order in which args writes the options.
 func (r Request) keys(verb string) []string {
 	if verb != "take" || r.OnceKey == "" && r.UsageKey == "" {

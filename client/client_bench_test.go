@@ -1,0 +1,63 @@
+package client_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
+)
+
+// What one goroutine pays for a decision, beside the FCALL that go-redis would send by itself.
+func BenchmarkAllow(b *testing.B) {
+	server, err := redistest.Start("redis-server")
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(server.Stop)
+	rdb := connect(b, redis.Options{Addr: server.Addr})
+	deploy(b, rdb)
+	c := must[*client.Client](b)(client.Open("redis://" + server.Addr))
+	defer func() { _ = c.Close() }()
+	calls := []struct {
+		name string
+		call func() error
+	}{
+		{"FCall", func() error {
+			return rdb.FCall(b.Context(), "ratelimit_take", []string{"user:42"}, "1000000000/s").Err()
+		}},
+		{"Allow", func() error { _, err := c.Allow(b.Context(), "user:42", "1000000000/s"); return err }},
+	}
+	for _, bb := range calls {
+		b.Run(bb.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := bb.call(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+	// One after the other, so that what slows the machine down slows both.
+	b.Run("in turns", func(b *testing.B) {
+		var took [2][]float64
+		for b.Loop() {
+			for i, bb := range calls {
+				began := time.Now()
+				if err := bb.call(); err != nil {
+					b.Fatal(err)
+				}
+				took[i] = append(took[i], float64(time.Since(began)))
+			}
+		}
+		b.ReportMetric(median(took[1])/median(took[0]), "Allow/FCall")
+	})
+}
+
+func median(of []float64) float64 {
+	slices.Sort(of)
+	return of[len(of)/2]
+}
