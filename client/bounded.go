@@ -32,6 +32,8 @@ type bounded struct {
 	began, deadline time.Time
 	timeout         time.Duration // the client's, if the deadline is by it; else 0
 
+	quiet bool // a call that shared the round trip has told the breaker how that ended
+
 	mu     sync.Mutex
 	looks  int // how often Done may be called before somebody waits
 	armed  context.Context

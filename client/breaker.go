@@ -36,6 +36,8 @@ type breaker struct {
 	*gobreaker.CircuitBreaker[any]
 	open atomic.Bool           // or half open
 	last atomic.Pointer[Error] // the last failure
+
+	trips roundTrips
 }
 
 func newBreakers(rdb redis.UniversalClient, tell []func(BreakerChange)) *breakers {
@@ -123,9 +125,10 @@ func replied(err error) bool {
 }
 
 // saysNothing tells whether a call that began with ctx failed for a reason of its own: nobody waited, or not long enough,
-// or the Redis client had no connection to give, as too many of its own callers have them.
+// or the Redis client had no connection to give, as too many of its own callers have them; or another call of the same
+// round trip has told already.
 func (b *bounded) saysNothing(err error) bool {
-	return errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted) || errors.Is(err, redis.ErrClosed) ||
+	return b.quiet || errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted) || errors.Is(err, redis.ErrClosed) ||
 		errors.Is(err, errClosed) || errors.Is(b.Context.Err(), context.Canceled) ||
 		errors.Is(err, context.DeadlineExceeded) && b.deadline.Sub(b.began) < shortest
 }

@@ -92,7 +92,7 @@ func (c *Client) attempt(ctx *bounded, call call) (any, error) {
 func (c *Client) try(ctx *bounded, call call) (reply any, err error) {
 	node := c.breakers.of(ctx, call.keys)
 	if node == nil {
-		return c.sendOnce(ctx, call)
+		return c.sendOnce(ctx, nil, call)
 	}
 	sent := false
 	_, _ = node.Execute(func() (any, error) { // what it returns is for the breaker
@@ -100,7 +100,7 @@ func (c *Client) try(ctx *bounded, call call) (reply any, err error) {
 		if node.open.Load() {
 			ctx.shorten(probeFor)
 		}
-		reply, err = c.sendOnce(ctx, call)
+		reply, err = c.sendOnce(ctx, node, call)
 		return nil, c.tell(ctx, node, err)
 	})
 	if !sent {
@@ -110,8 +110,8 @@ func (c *Client) try(ctx *bounded, call call) (reply any, err error) {
 	return reply, err
 }
 
-func (c *Client) sendOnce(ctx *bounded, call call) (any, error) {
-	reply, written, err := c.send(ctx, call)
+func (c *Client) sendOnce(ctx *bounded, node *breaker, call call) (any, error) {
+	reply, written, err := c.send(ctx, node, call)
 	if err != nil {
 		return nil, c.fail(ctx, call, err, written)
 	}
@@ -119,7 +119,8 @@ func (c *Client) sendOnce(ctx *bounded, call call) (any, error) {
 }
 
 // send gives the call to go-redis, and returns what came back. written tells whether a call that counts may have left.
-func (c *Client) send(ctx *bounded, call call) (reply any, written bool, err error) {
+func (c *Client) send(ctx *bounded, node *breaker, call call) (reply any, written bool, err error) {
+	ctx.quiet = false
 	if !c.punctual {
 		return c.sendAside(ctx, call)
 	}
@@ -129,6 +130,12 @@ func (c *Client) send(ctx *bounded, call call) (reply any, written bool, err err
 		return reply, false, err
 	}
 	cmd := newNoRetryCmd(ctx, call)
+	if c.sharesWith(node) {
+		defer node.trips.calls.Add(-1)
+		if node.trips.calls.Add(1) > shareAbove {
+			return c.sendShared(ctx, &node.trips, cmd)
+		}
+	}
 	reply, err = process(ctx, c.rdb, cmd, cmd.Cmd)
 	return reply, cmd.written(), err
 }

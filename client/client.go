@@ -20,6 +20,7 @@ type Client struct {
 	opened   bool // rdb is ours
 	tls      *tls.Config
 	punctual bool // rdb ends every call at the deadline of its context
+	share    bool // calls share round trips
 	breakers *breakers
 	local    *local
 	batches  *batches // nil: every call asks a server
@@ -54,16 +55,23 @@ func WithPrefix(prefix string) Option {
 // Every call returns within its bound, whatever rdb's options are. Where rdb was made without ContextTimeoutEnabled, or
 // is of a type that this package does not know, that takes a goroutine for each call.
 //
-// It fails when rdb is nil or when options contradict each other.
+// It fails when rdb is nil or a *redis.AutoPipeliner (see [WithSharedRoundTrips]), or when options contradict each other.
 func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	if rdb == nil {
 		return nil, errors.New("ratelimit: client.New: the Redis client is nil; pass one made with redis.NewClient or redis.NewClusterClient")
+	}
+	if _, ok := rdb.(*redis.AutoPipeliner); ok {
+		return nil, errors.New("ratelimit: client.New: the Redis client is an AutoPipeliner, which takes no heed of deadlines and of failovers; " +
+			"pass the client that it was made from, and WithSharedRoundTrips")
 	}
 	c := &Client{}
 	if err := c.set("client.New", opts); err != nil {
 		return nil, err
 	}
 	c.start(rdb)
+	if err := c.canShare(); err != nil {
+		return nil, err
+	}
 	return c, nil
 }
 

@@ -1,7 +1,10 @@
 package client_test
 
 import (
+	"fmt"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -55,6 +58,48 @@ func BenchmarkAllow(b *testing.B) {
 		}
 		b.ReportMetric(median(took[1])/median(took[0]), "Allow/FCall")
 	})
+}
+
+// What 1 to 512 goroutines get of a server that they share the processors with, in turns of a tenth of a second.
+func BenchmarkSharedRoundTrips(b *testing.B) {
+	server, err := redistest.Start("redis-server")
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(server.Stop)
+	deploy(b, connect(b, redis.Options{Addr: server.Addr}))
+	clients := [2]*client.Client{}
+	for i, opts := range [2][]client.Option{nil, {client.WithSharedRoundTrips()}} {
+		clients[i] = must[*client.Client](b)(client.Open("redis://"+server.Addr, append(opts, client.WithTimeout(slow))...))
+		defer func() { _ = clients[i].Close() }()
+	}
+	for _, goroutines := range []int{1, 4, 8, 16, 64, 512} {
+		b.Run(fmt.Sprint(goroutines), func(b *testing.B) {
+			var rates [2][]float64
+			for b.Loop() {
+				for i, c := range clients {
+					began := time.Now()
+					var decisions atomic.Int64
+					var all sync.WaitGroup
+					for range goroutines {
+						all.Go(func() {
+							for time.Since(began) < 100*time.Millisecond {
+								if _, err := c.Allow(b.Context(), "user:42", "1000000000/s"); err != nil {
+									b.Error(err)
+									return
+								}
+								decisions.Add(1)
+							}
+						})
+					}
+					all.Wait()
+					rates[i] = append(rates[i], float64(decisions.Load())/time.Since(began).Seconds())
+				}
+			}
+			b.ReportMetric(median(rates[0]), "plain/s")
+			b.ReportMetric(median(rates[1]), "shared/s")
+		})
+	}
 }
 
 func median(of []float64) float64 {

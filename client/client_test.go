@@ -287,27 +287,6 @@ func TestConcurrentUse(t *testing.T) {
 	}
 }
 
-// TestAutoPipeline: go-redis's batching client is a UniversalClient too, and its deferred face returns from Process
-// before the reply is there.
-func TestAutoPipeline(t *testing.T) {
-	server := redistest.Run(t)
-	rdb := connect(t, redis.Options{Addr: server.Addr})
-	deploy(t, rdb)
-	for i, open := range []func() (*redis.AutoPipeliner, error){rdb.AutoPipeline, rdb.AsyncAutoPipeline} {
-		ap := must[*redis.AutoPipeliner](t)(open())
-		c := newClient(t, ap)
-		if res := must[client.Result](t)(c.Allow(t.Context(), "k", "10/d")); !res.Allowed || res.Remaining != int64(9-i) {
-			t.Errorf("face %d: %+v", i, res)
-		}
-		if res := must[client.Result](t)(c.Peek(t.Context(), "k", "10/d")); res.Remaining != int64(8-i) {
-			t.Errorf("face %d: peek %+v", i, res)
-		}
-		if err := ap.Close(); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
 // With ReadOnly set a cluster client may send peeks to replicas, and sends takes to primaries.
 func TestPeekFromReplica(t *testing.T) {
 	c := startCluster(t)

@@ -68,12 +68,6 @@ func TestAnEndedContextSendsNothing(t *testing.T) {
 			t.Cleanup(func() { _ = ring.Close() })
 			return ring, p
 		},
-		"AutoPipeliner": func(t *testing.T) (redis.UniversalClient, *proxy) {
-			p := startProxy(t, server.Addr)
-			pipe := must[*redis.AutoPipeliner](t)(connect(t, redis.Options{Addr: p.addr()}).AutoPipeline())
-			t.Cleanup(func() { _ = pipe.Close() })
-			return pipe, p
-		},
 		"one that ignores contexts": func(t *testing.T) (redis.UniversalClient, *proxy) {
 			p := startProxy(t, server.Addr)
 			return deaf{connect(t, redis.Options{Addr: p.addr()})}, p

@@ -77,6 +77,11 @@
 // take part. With [WithDenialMemory] a key that was denied is denied for a second at most, and never longer than its
 // RetryAfter, without asking again. Result.Source tells what decided. Both are for calls with one key, and off unless they are given.
 //
+// # Many goroutines
+//
+// With [WithSharedRoundTrips] calls for the same server share round trips while more than four of them are under way, and so
+// get several times as many decisions of it. What holds for a call by itself holds for each of them.
+//
 // # The library on the servers
 //
 // It is put there by the command `ratelimit deploy` or by package loader, not by this package. [Client.Check], at the start of a

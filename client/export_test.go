@@ -92,3 +92,17 @@ func TakeLate(c *Client, key string, limit Limit) (Result, error) {
 	req := Request{Keys: []string{key}, Limits: []Limit{limit}}
 	return c.takeShared(context.Background(), req, single{key: key, limit: limit, cost: 1})
 }
+
+// ShareAbove is how many calls go by themselves before others share round trips.
+const ShareAbove = shareAbove
+
+// SharedWaiting is how many calls of c for the only server wait for a round trip that they share, and how many such are under way.
+func SharedWaiting(c *Client) (calls, underWay int) {
+	r := &c.breakers.first.trips
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, t := range r.waiting {
+		calls += len(t.cmds)
+	}
+	return calls, r.underWay
+}

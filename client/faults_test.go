@@ -39,26 +39,33 @@ const (
 	plenty   = client.Limit("fixed_window 1000000/d") // gives nothing back while it is counted
 	lots     = 1_000_000
 	atATime  = 4
-	perFault = 5 // calls of each goroutine
+	sharing  = 24 // of clients whose calls share round trips
+	perFault = 5  // calls of each goroutine
 )
 
 // Whatever happens on the way, in every mode: each call is executed once at most, one that was decided by the server exactly
 // once, and each returns within its bound.
 func TestFaults(t *testing.T) {
 	server, direct := wholeCluster(t)
-	for _, name := range []string{"Open", "Open of a cluster", "Client", "Client that honours deadlines", "Ring", "ClusterClient"} {
+	for _, name := range []string{
+		"Open", "Open of a cluster", "Client", "Client that honours deadlines", "Ring", "ClusterClient", "Open, shared", "Open of a cluster, shared",
+	} {
+		goroutines := atATime
+		if strings.HasSuffix(name, ", shared") {
+			goroutines = sharing
+		}
 		for what, fault := range faults {
 			t.Run(name+" "+what, func(t *testing.T) {
 				p := startProxy(t, server.Addr)
 				c := throughProxy(t, name, server.Addr, p.addr())
-				must[client.Result](t)(c.Allow(t.Context(), lowKey, plenty)) // go-redis knows the nodes
+				eventually(t, "go-redis knows the nodes", func() bool { _, err := c.Allow(t.Context(), lowKey, plenty); return err == nil })
 				for mode, take := range modes {
 					key := "{b}:" + name + what + mode
 					p.arm(1_000_000, fault)
 					var mu sync.Mutex
 					var all sync.WaitGroup
 					calls, decided := 0, 0
-					for g := range atATime {
+					for g := range goroutines {
 						all.Go(func() {
 							for i := range perFault {
 								var res client.Result
@@ -74,7 +81,7 @@ func TestFaults(t *testing.T) {
 								mu.Unlock()
 							}
 						})
-						if g == atATime/2 {
+						if g == goroutines/2 {
 							p.arm(3, fault) // from here on most replies come through
 						}
 					}
@@ -104,15 +111,20 @@ func throughProxy(t *testing.T, kind, server, proxy string) *client.Client {
 		var d net.Dialer
 		return d.DialContext(ctx, network, addr)
 	}
+	opts := []client.Option{client.WithTimeout(bound)}
+	kind, shared := strings.CutSuffix(kind, ", shared")
+	if shared {
+		opts = append(opts, client.WithSharedRoundTrips())
+	}
 	switch kind {
 	case "Open of a cluster": // the nodes tell their own addresses
-		return client.OpenWithDialer(t, "redis+cluster://"+server, dial, client.WithTimeout(bound))
+		return client.OpenWithDialer(t, "redis+cluster://"+server, dial, opts...)
 	case "ClusterClient":
 		rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{server}, Dialer: dial, ReadTimeout: slow, DialTimeout: slow})
 		t.Cleanup(func() { _ = rdb.Close() })
-		return newClient(t, rdb, client.WithTimeout(bound))
+		return newClient(t, rdb, opts...)
 	}
-	return kinds[kind](t, proxy, client.WithTimeout(bound))
+	return kinds[kind](t, proxy, opts...)
 }
 
 // A server that does not reply is left alone, and found again.

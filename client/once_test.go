@@ -139,24 +139,27 @@ const (
 // proxied is a cluster client whose connections to each node run through a proxy.
 func proxied(t *testing.T, c *cluster) (*redis.ClusterClient, [2]*proxy) {
 	t.Helper()
-	var proxies [2]*proxy
+	proxies, dial := dialThrough(t, c)
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{c.nodes[0].Addr, c.nodes[1].Addr}, Dialer: dial})
+	t.Cleanup(func() { _ = rdb.Close() })
+	return rdb, proxies
+}
+
+// dialThrough dials the primaries of a cluster through a proxy for each.
+func dialThrough(t *testing.T, c *cluster) (proxies [2]*proxy, dial func(ctx context.Context, network, addr string) (net.Conn, error)) {
+	t.Helper()
 	through := map[string]string{}
 	for i, node := range c.nodes[:2] {
 		proxies[i] = startProxy(t, node.Addr)
 		through[node.Addr] = proxies[i].addr()
 	}
-	rdb := redis.NewClusterClient(&redis.ClusterOptions{
-		Addrs: []string{c.nodes[0].Addr, c.nodes[1].Addr},
-		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			if to := through[addr]; to != "" {
-				addr = to
-			}
-			var d net.Dialer
-			return d.DialContext(ctx, network, addr)
-		},
-	})
-	t.Cleanup(func() { _ = rdb.Close() })
-	return rdb, proxies
+	return proxies, func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if to := through[addr]; to != "" {
+			addr = to
+		}
+		var d net.Dialer
+		return d.DialContext(ctx, network, addr)
+	}
 }
 
 func flushCluster(t *testing.T, c *cluster) [2]*redis.Client {

@@ -19,6 +19,7 @@ const (
 	dribbles       // the reply comes byte by byte, too slowly to be read in time
 	cuts           // half of the reply comes, and the connection is closed
 	rubbish        // something else comes in its place
+	holds          // the reply waits until release
 	hole           // the call does not come to the server, nor do new connections
 )
 
@@ -36,8 +37,12 @@ type proxy struct {
 	mu    sync.Mutex
 	armed int // how many replies are still to be lost
 	fault fault
-	calls int // FCALLs passed to the server
-	conns map[net.Conn]bool
+	calls int    // FCALLs passed to the server, those that come together as one
+	then  func() // is called once with the next
+
+	free     chan struct{} // closed by release
+	freeOnce sync.Once
+	conns    map[net.Conn]bool
 }
 
 func startProxy(t *testing.T, target string) *proxy {
@@ -46,10 +51,11 @@ func startProxy(t *testing.T, target string) *proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &proxy{ln: ln, target: target, conns: map[net.Conn]bool{}}
+	p := &proxy{ln: ln, target: target, conns: map[net.Conn]bool{}, free: make(chan struct{})}
 	p.wg.Add(1)
 	go p.serve()
 	t.Cleanup(func() {
+		p.release()
 		_ = ln.Close()
 		p.mu.Lock()
 		for conn := range p.conns {
@@ -83,11 +89,25 @@ func (p *proxy) next() fault {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.calls++
+	if p.then != nil {
+		p.then()
+		p.then = nil
+	}
 	if p.armed == 0 {
 		return none
 	}
 	p.armed--
 	return p.fault
+}
+
+// release lets the replies go that are held.
+func (p *proxy) release() { p.freeOnce.Do(func() { close(p.free) }) }
+
+// onNext has f called when the next call comes.
+func (p *proxy) onNext(f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.then = f
 }
 
 // inHole tells whether nothing comes through.
@@ -160,6 +180,10 @@ func (p *proxy) relay(near, far net.Conn) {
 		select {
 		case fault = <-lost:
 		default:
+		}
+		if fault == holds {
+			<-p.free
+			fault = none
 		}
 		if !deliver(near, buf[:n], fault) {
 			break

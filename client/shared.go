@@ -1,0 +1,146 @@
+package client
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// What was measured to be best; bench/README.md has the figures. go-redis's own AutoPipeliner does not do: it takes no
+// heed of contexts, it asks for a command's words when it queues it, so that nobody knows what has left, and in a cluster
+// it sends calls for several nodes together, which then all wait for one that hangs.
+const (
+	shareAbove   = 4   // calls under way for a node; up to these, a connection for each is faster
+	mostUnderWay = 2   // round trips of a node at once: one whose connection hangs does not stop all calls
+	mostTogether = 500 // calls in one round trip: some milliseconds of a server
+)
+
+// WithSharedRoundTrips has calls for the same server share round trips while more than four of them are under way: what
+// has come while others were on their way is sent together, in a pipeline. Many goroutines so get several times as many
+// decisions of a server. A call that is alone goes as it does without.
+//
+// What holds for a call by itself holds: its bound, and that it is executed once at most. One whose context ends before it is sent is
+// not sent. Where a connection breaks, all calls that shared the round trip have lost their replies
+// ([ErrOutcomeUnknown]); that counts as one call to which the server did not reply. Calls that write nothing
+// (Peek, Usage, Info) are not shared.
+//
+// An rdb that [New] takes must have been made with ContextTimeoutEnabled, and without ReadOnly.
+func WithSharedRoundTrips() Option {
+	return func(c *Client) error {
+		c.share = true
+		return nil
+	}
+}
+
+// canShare is the error of WithSharedRoundTrips over an rdb that it cannot be had with, or nil.
+func (c *Client) canShare() error {
+	if c.share && !c.punctual {
+		return errors.New("ratelimit: client.New: WithSharedRoundTrips needs a Redis client that ends calls at their deadlines; " +
+			"set ContextTimeoutEnabled, and not ReadOnly, in its options, or use Open")
+	}
+	return nil
+}
+
+// roundTrips are those that the calls for one node share.
+type roundTrips struct {
+	calls atomic.Int64 // under way, shared or not
+
+	mu       sync.Mutex
+	waiting  []*roundTrip // not begun; calls join the last
+	underWay int
+}
+
+// roundTrip is one pipeline.
+type roundTrip struct {
+	cmds     []*noRetryCmd
+	deadline time.Time     // the latest of its calls
+	done     chan struct{} // closed when every command has its reply or its error
+	told     atomic.Bool   // the breaker knows that it failed
+}
+
+// sharesWith tells whether a call for a node may share a round trip. Calls that find out whether a node is back do not, nor those
+// whose node is not known yet: what shares a round trip waits for all of it, and one dead node would hold calls for the others.
+func (c *Client) sharesWith(node *breaker) bool {
+	return c.share && node != nil && !node.open.Load() && (c.breakers.node == nil || node != c.breakers.first)
+}
+
+// sendShared is send in a round trip with others.
+func (c *Client) sendShared(ctx *bounded, r *roundTrips, cmd *noRetryCmd) (reply any, written bool, err error) {
+	t, ok := r.join(c, cmd, ctx.deadline)
+	if !ok {
+		return nil, false, errClosed
+	}
+	select {
+	case <-t.done:
+		reply, err = cmd.Result()
+		written = cmd.written()
+	case <-ctx.wait():
+		err = ended(ctx)
+		written = cmd.abandon()
+	}
+	ctx.quiet = err != nil && !ctx.saysNothing(err) && t.told.Swap(true)
+	return reply, written, err
+}
+
+// join adds a command to the round trip that begins next; false if the client is closed.
+func (r *roundTrips) join(c *Client, cmd *noRetryCmd, deadline time.Time) (*roundTrip, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.underWay < mostUnderWay {
+		if !c.life.run(func() { r.run(c) }) {
+			return nil, false
+		}
+		r.underWay++
+	}
+	n := len(r.waiting)
+	if n == 0 || len(r.waiting[n-1].cmds) == mostTogether {
+		r.waiting = append(r.waiting, &roundTrip{done: make(chan struct{})})
+		n++
+	}
+	t := r.waiting[n-1]
+	t.cmds = append(t.cmds, cmd)
+	if deadline.After(t.deadline) {
+		t.deadline = deadline
+	}
+	return t, true
+}
+
+// run makes one round trip after the other, until none waits.
+func (r *roundTrips) run(c *Client) {
+	for t := r.next(); t != nil; t = r.next() {
+		t.send(c)
+		close(t.done)
+	}
+}
+
+// next is the round trip to begin with; after nil the caller is to end.
+func (r *roundTrips) next() *roundTrip {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.waiting) == 0 {
+		r.waiting = nil
+		r.underWay--
+		return nil
+	}
+	t := r.waiting[0]
+	r.waiting = r.waiting[1:]
+	return t
+}
+
+// send sends the commands that somebody still waits for.
+func (t *roundTrip) send(c *Client) {
+	ctx := &bounded{Context: c.life.ctx, deadline: t.deadline, timeout: c.timeout}
+	defer ctx.release()
+	cmds := make([]redis.Cmder, 0, len(t.cmds))
+	for _, cmd := range t.cmds {
+		if cmd.state.Load() == waiting {
+			cmds = append(cmds, cmd)
+		}
+	}
+	pipe := c.rdb.Pipeline()
+	_ = pipe.BatchProcess(ctx, cmds...)
+	_, _ = pipe.Exec(ctx) // each command has its own error
+}

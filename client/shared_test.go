@@ -1,0 +1,234 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
+)
+
+// crowd is a server behind a proxy that holds its replies, and a client of it whose calls share round trips: as many as go by themselves are
+// under way, and so are two round trips of one call each. What comes now waits for these.
+type crowd struct {
+	proxy  *proxy
+	client *client.Client
+	direct *redis.Client
+	calls  sync.WaitGroup
+}
+
+const ahead = client.ShareAbove + 2
+
+func startCrowd(t *testing.T, opts ...client.Option) *crowd {
+	t.Helper()
+	server := redistest.Run(t)
+	c := &crowd{proxy: startProxy(t, server.Addr), direct: connect(t, redis.Options{Addr: server.Addr})}
+	deploy(t, c.direct)
+	opts = append(opts, client.WithSharedRoundTrips(), client.WithTimeout(slow))
+	c.client = open(t, "redis://"+c.proxy.addr()+"?read_timeout=1m", opts...)
+	c.proxy.arm(1_000_000, holds)
+	for i := range ahead {
+		c.calls.Go(func() {
+			if _, err := c.client.Allow(t.Context(), "k", plenty); err != nil {
+				t.Errorf("a call ahead of others: %v", err)
+			}
+		})
+		eventually(t, "each call is on its way by itself", func() bool { return c.proxy.seen() == i+1 })
+	}
+	c.proxy.arm(0, none)
+	return c
+}
+
+// wait has n more calls wait for a round trip.
+func (c *crowd) wait(t *testing.T, ctx context.Context, n int, ended func(error)) {
+	t.Helper()
+	before, _ := client.SharedWaiting(c.client)
+	for range n {
+		c.calls.Go(func() {
+			_, err := c.client.Allow(ctx, "k", plenty)
+			ended(err)
+		})
+	}
+	eventually(t, "the calls wait", func() bool {
+		calls, underWay := client.SharedWaiting(c.client)
+		return calls == before+n && underWay == 2
+	})
+}
+
+// end lets the replies go, waits for all calls, and looks how many of them were executed.
+func (c *crowd) end(t *testing.T, executed int) {
+	t.Helper()
+	c.proxy.release()
+	c.calls.Wait()
+	left := must[client.Result](t)(newClient(t, c.direct).PeekN(t.Context(), "k", plenty, 0)).Remaining
+	if n := lots - int(left); n != executed {
+		t.Errorf("%d calls were executed, want %d", n, executed)
+	}
+	eventually(t, "no round trip is left", func() bool {
+		calls, underWay := client.SharedWaiting(c.client)
+		return calls == 0 && underWay == 0
+	})
+}
+
+func TestCallsShareRoundTrips(t *testing.T) {
+	c := startCrowd(t)
+	c.wait(t, t.Context(), 1200, func(err error) {
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	before := c.proxy.seen()
+	c.end(t, ahead+1200)
+	// Three round trips of at most 500 calls, each of which may reach the proxy in several pieces.
+	if n := c.proxy.seen() - before; n > 120 {
+		t.Errorf("1200 calls came in %d pieces, want a few", n)
+	}
+}
+
+// What is not sent yet when its context ends is not sent, and said not to be counted; what was sent is unknown.
+func TestSharedCallsThatEndBeforeTheyAreSent(t *testing.T) {
+	c := startCrowd(t)
+	cancelled, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	late, cancelLate := context.WithTimeout(t.Context(), bound)
+	defer cancelLate()
+	var all sync.WaitGroup
+	for ctx, want := range map[context.Context]error{cancelled: context.Canceled, late: context.DeadlineExceeded} {
+		all.Add(3)
+		c.wait(t, ctx, 3, func(err error) {
+			defer all.Done()
+			if !errors.Is(err, want) || errors.Is(err, client.ErrOutcomeUnknown) {
+				t.Errorf("%v, want %v, and that nothing was counted", err, want)
+			}
+			wantClasses(t, "not sent", err, client.ErrUnavailable)
+		})
+	}
+	cancel()
+	all.Wait() // nobody waits for the replies that are held
+	c.end(t, ahead)
+}
+
+func TestASharedCallThatWasSentIsUnknown(t *testing.T) {
+	c := startCrowd(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	c.wait(t, ctx, 5, func(err error) {
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("%v, want %v", err, context.Canceled)
+		}
+		wantClasses(t, "sent", err, client.ErrUnavailable, client.ErrOutcomeUnknown)
+	})
+	c.proxy.arm(1, closes)
+	c.proxy.onNext(cancel) // when they are on their way
+	c.end(t, ahead+5)
+}
+
+// A connection that breaks is one failure, however many calls shared it: the server is not left alone for it.
+func TestABrokenRoundTripIsOneFailure(t *testing.T) {
+	c := startCrowd(t)
+	c.proxy.arm(1, closes)
+	c.wait(t, t.Context(), 30, func(err error) { wantClasses(t, "lost", err, client.ErrUnavailable, client.ErrOutcomeUnknown) })
+	c.end(t, ahead+30)
+	must[client.Result](t)(c.client.Allow(t.Context(), "k", plenty))
+}
+
+// Five in a row are a server that does not reply, and it is found again.
+func TestBrokenRoundTripsOpenTheBreaker(t *testing.T) {
+	server := redistest.Run(t)
+	deploy(t, connect(t, redis.Options{Addr: server.Addr}))
+	p := startProxy(t, server.Addr)
+	c := open(t, "redis://"+p.addr(), client.WithTimeout(slow), client.WithSharedRoundTrips())
+	p.arm(1_000_000, closes)
+	var all sync.WaitGroup
+	for range sharing {
+		all.Go(func() {
+			for range 1000 {
+				_, err := c.Allow(t.Context(), "k", plenty)
+				if err == nil {
+					t.Error("decided through a proxy that loses every reply")
+					return
+				}
+				if strings.Contains(err.Error(), "not sent, since the server did not reply") {
+					return
+				}
+			}
+			t.Error("1000 calls of a goroutine, and the server was not left alone")
+		})
+	}
+	all.Wait()
+	p.arm(0, none)
+	eventually(t, "the server is found again", func() bool {
+		_, err := c.Allow(t.Context(), "k", plenty)
+		return err == nil
+	})
+}
+
+// Close ends what waits, and leaves no goroutine (TestMain looks).
+func TestCloseEndsSharedRoundTrips(t *testing.T) {
+	hole := blackHole(t)
+	c := open(t, "redis://"+hole+"?read_timeout=1m", client.WithSharedRoundTrips(), client.WithTimeout(slow))
+	var all sync.WaitGroup
+	ask := func() {
+		all.Go(func() {
+			_, err := c.Allow(t.Context(), "k", plenty)
+			wantClasses(t, "closed", err, client.ErrUnavailable)
+		})
+	}
+	waiting := func() bool {
+		calls, underWay := client.SharedWaiting(c)
+		return calls > 0 && underWay == 2
+	}
+	eventually(t, "a call waits for a round trip", func() bool { ask(); return waiting() })
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	all.Wait()
+}
+
+// One shard that hangs does not hold calls for the others, also where the client does not know the nodes yet.
+func TestSharedRoundTripsOfEachNode(t *testing.T) {
+	nodes := startCluster(t)
+	flushCluster(t, nodes)
+	proxies, dial := dialThrough(t, nodes)
+	c := client.OpenWithDialer(t, nodes.nodes[0].Addr+","+nodes.nodes[1].Addr, dial, client.WithTimeout(slow), client.WithSharedRoundTrips())
+	proxies[0].arm(1_000_000, silent)
+	var all sync.WaitGroup
+	for range sharing {
+		all.Go(func() {
+			for range perFault {
+				ctx, cancel := context.WithTimeout(t.Context(), bound)
+				_ = inTime(t, "the shard that hangs", func() error { _, err := c.Allow(ctx, lowKey, plenty); return err })
+				cancel()
+			}
+		})
+		all.Go(func() {
+			for range 10 * perFault {
+				if err := inTime(t, "the other", func() error { _, err := c.Allow(t.Context(), highKey, plenty); return err }); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+func TestNewRefusesWhatCannotShare(t *testing.T) {
+	rdb := connect(t, redis.Options{Addr: "127.0.0.1:1"})
+	const wantShare = "ratelimit: client.New: WithSharedRoundTrips needs a Redis client that ends calls at their deadlines; " +
+		"set ContextTimeoutEnabled, and not ReadOnly, in its options, or use Open"
+	if _, err := client.New(rdb, client.WithSharedRoundTrips()); err == nil || err.Error() != wantShare {
+		t.Errorf("%v\nwant %s", err, wantShare)
+	}
+	const wantPipe = "ratelimit: client.New: the Redis client is an AutoPipeliner, which takes no heed of deadlines and of failovers; " +
+		"pass the client that it was made from, and WithSharedRoundTrips"
+	for _, open := range []func() (*redis.AutoPipeliner, error){rdb.AutoPipeline, rdb.AsyncAutoPipeline} {
+		if _, err := client.New(must[*redis.AutoPipeliner](t)(open())); err == nil || err.Error() != wantPipe {
+			t.Errorf("%v\nwant %s", err, wantPipe)
+		}
+	}
+}
