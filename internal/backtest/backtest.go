@@ -170,7 +170,7 @@ func (r *run) steps(ctx context.Context) (*Report, error) {
 			found, jobs[i] = append(found, w), append(jobs[i], w)
 		}
 	}
-	err := pass(ctx, jobs, func(emit func(event) error) error {
+	err := pass(jobs, func(emit func(event) error) error {
 		return r.logs.each(ctx, func(e event) error {
 			r.progress(steps, r.logs.Requests, 0, len(candidates))
 			if kept != nil && e.keys[0] > 0 {
@@ -194,6 +194,9 @@ func (r *run) steps(ctx context.Context) (*Report, error) {
 		}
 	}
 	report.Interrupted = ctx.Err() != nil
+	for i := range report.Limits {
+		report.Limits[i].Interrupted = report.Interrupted
+	}
 	return report, nil
 }
 

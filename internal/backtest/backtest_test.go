@@ -3,8 +3,11 @@ package backtest
 import (
 	"bytes"
 	"cmp"
+	"compress/gzip"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"math/big"
 	"math/rand/v2"
 	"runtime"
@@ -301,6 +304,19 @@ func TestSeveralKeys(t *testing.T) {
 	}
 }
 
+// One key can be two of a policy's.
+func TestOneKeyTwice(t *testing.T) {
+	build, err := functions.New(functions.WithPolicies(functions.Policy{Name: "calc", Limits: []functions.PolicyLimit{{Key: "a", Limit: "fixed_window 5/h"}, {Key: "b", Limit: "fixed_window 2/h"}}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts := options(t)
+	opts.Library, opts.Candidates = build.Text(), []Candidate{{"@calc", []Key{opts.Key, opts.Key}}}
+	if r := replay(t, opts, strings.Repeat(line(noon, "a", "-", "/"), 3)).Limits[0]; r.Allowed != 2 || r.Denied != 1 || r.Keys != 1 || r.KeysDenied != 1 {
+		t.Errorf("%+v", r)
+	}
+}
+
 func TestLogs(t *testing.T) {
 	at := func(s int, client string) string {
 		return line(noon.Add(time.Duration(s)*time.Second), client, "-", "/")
@@ -339,6 +355,23 @@ func TestLogs(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	})
+	t.Run("cut off", func(t *testing.T) {
+		var zipped bytes.Buffer
+		z := gzip.NewWriter(&zipped)
+		for s := range 100 {
+			if _, err := io.WriteString(z, at(s, fmt.Sprint("client", s*s))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := z.Close(); err != nil {
+			t.Fatal(err)
+		}
+		report := replay(t, options(t, "1/s"), zipped.String()[:zipped.Len()/2], at(7, "b"))
+		if r := report.Limits[0]; r.Requests < 20 || r.Requests > 80 || r.BadLines != 0 ||
+			!slices.Equal(r.Problems, []string{fmt.Sprintf("log1 ends early, after line %d: unexpected EOF; what was read up to there counts", r.Requests-1)}) {
+			t.Errorf("%+v", r)
+		}
+	})
 	t.Run("nothing", func(t *testing.T) {
 		for log, want := range map[string]string{
 			"": "the logs are empty; give others", "x\ny\n": "none of 2 lines could be used: log1:1: neither JSON, nor CSV with the names of its fields, nor in the Common Log Format: no time in brackets, as in 203.0.113.7 - - [01/Mar/2026:18:00:00 +0000]; the line begins \"x\"",
@@ -372,14 +405,17 @@ func (e *endless) Read(p []byte) (int, error) {
 
 func TestInterrupted(t *testing.T) {
 	for _, share := range []float64{0, 0.99} {
-		ctx, cancel := context.WithCancel(t.Context())
+		ctx, cancel := context.WithCancelCause(t.Context()) // as a signal does
 		opts := options(t, "1/m")
 		opts.Share = share
-		report, err := Run(ctx, []Input{{"log", &endless{cancel: cancel}}}, opts)
+		report, err := Run(ctx, []Input{{"log", &endless{cancel: func() { cancel(errors.New("a signal")) }}}}, opts)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r := report.Limits[0]; !report.Interrupted || len(report.Limits) != 1 || r.Requests < 4000 || r.Requests > 5000 || r.Requests != report.Log.Requests || r.Denied == 0 {
+		if share > 0 && report.Periods[2].N != 60 { // one a second
+			t.Errorf("%+v", report.Periods)
+		}
+		if r := report.Limits[0]; !report.Interrupted || !r.Interrupted || len(report.Limits) != 1 || r.Requests < 4000 || r.Requests > 5000 || r.Requests != report.Log.Requests || r.Denied == 0 {
 			t.Errorf("%+v", r)
 		}
 	}

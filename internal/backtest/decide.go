@@ -72,7 +72,7 @@ func (d *decider) see(r *event) error {
 			d.keyless++
 			return nil
 		}
-		d.words[3+i] = d.prefix + strconv.Itoa(slot) + ":" + strconv.Itoa(int(r.keys[slot]))
+		d.words[3+i] = d.prefix + strconv.Itoa(i) + ":" + strconv.Itoa(int(r.keys[slot]))
 	}
 	d.engine.setTime(r.at)
 	reply, err := d.engine.server.Do(d.words...)

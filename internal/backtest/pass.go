@@ -1,8 +1,8 @@
 package backtest
 
 import (
-	"context"
 	"sync"
+	"sync/atomic"
 )
 
 // share is which keys are a worker's: all of a number that leaves the rest me when divided by of.
@@ -23,9 +23,14 @@ const (
 )
 
 // pass gives every request to the jobs of every worker. source calls emit for each; it is run in the caller's goroutine.
-func pass(ctx context.Context, workers [][]job, source func(emit func(event) error) error) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
+func pass(workers [][]job, source func(emit func(event) error) error) error {
+	var failed atomic.Pointer[error] // of the first worker that did
+	failure := func() error {
+		if err := failed.Load(); err != nil {
+			return *err
+		}
+		return nil
+	}
 	queues := make([]chan []event, len(workers))
 	var running sync.WaitGroup
 	for i, jobs := range workers {
@@ -35,7 +40,7 @@ func pass(ctx context.Context, workers [][]job, source func(emit func(event) err
 				for n := range batch {
 					for _, j := range jobs {
 						if err := j.see(&batch[n]); err != nil {
-							cancel(err)
+							failed.CompareAndSwap(nil, &err)
 							for range queues[i] { // so that the source does not wait
 							}
 							return
@@ -51,7 +56,7 @@ func pass(ctx context.Context, workers [][]job, source func(emit func(event) err
 			queue <- batch
 		}
 		batch = nil
-		return failure(ctx)
+		return failure()
 	}
 	err := source(func(r event) error {
 		if batch == nil {
@@ -68,15 +73,7 @@ func pass(ctx context.Context, workers [][]job, source func(emit func(event) err
 	}
 	running.Wait()
 	if err == nil {
-		err = failure(ctx)
+		err = failure()
 	}
 	return err
-}
-
-// failure is the error of a worker; that the caller's context has ended is none.
-func failure(ctx context.Context) error {
-	if err := context.Cause(ctx); err != nil && err != ctx.Err() {
-		return err
-	}
-	return nil
 }

@@ -21,8 +21,8 @@ func (p Period) plot(s *Suggested) string {
 	lines := figures.Lines{
 		Title:  "Requests and keys that n in " + p.Name() + " would touch, by n",
 		Above:  []string{"requests beyond n in " + p.Name() + ", and keys that have any"},
-		Across: figures.Axis{Label: "n", Marks: powers(p.Most), Text: count},
-		Up:     figures.Axis{Marks: powers(p.Keys), Text: count},
+		Across: figures.Axis{Label: "n", Marks: powers(p.Most), Text: figures.Count},
+		Up:     figures.Axis{Marks: powers(p.Keys), Text: figures.Count},
 	}
 	if len(requests.Up) == 0 {
 		return "" // no key came twice within a period
@@ -45,8 +45,6 @@ func powers(n int64) []float64 {
 	}
 	return marks
 }
-
-func count(f float64) string { return grouped(int64(f)) }
 
 const (
 	lineLeft, lineRight = 8, figures.Width - 8

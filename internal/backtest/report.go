@@ -66,7 +66,7 @@ type Suggested struct {
 
 // report adds up what the deciders of each candidate have counted.
 func (r *run) report(candidates []Candidate, slots [][]int, deciders [][]*decider) *Report {
-	report := &Report{Log: r.logs.Log, key: r.Key.text}
+	report := &Report{Log: r.logs.Log, Limits: []Result{}, key: r.Key.text}
 	for i, c := range candidates {
 		sum := tally{keys: map[uint64]*denials{}}
 		for _, d := range deciders[i] {

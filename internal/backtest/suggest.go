@@ -16,7 +16,7 @@ type Period struct {
 	Most   int64   // requests of one key within the period
 	Curve  []Point // n from 1 on, as far as it touches a key
 	Worst  []Peak  // the keys with most requests within the period
-	N      int64   // the suggestion; 0: none
+	N      int64   // the least that the share of keys never goes beyond; 0: no share is given
 	Burst  int64
 
 	all []uint32 // the most of each key, ascending
@@ -63,6 +63,9 @@ func (r *run) periods(found []*windows) []Period {
 			continue
 		}
 		p.Most = int64(p.all[p.Keys-1])
+		if r.Share > 0 {
+			p.N = int64(enough(p.all, r.Share))
+		}
 		for _, k := range worst {
 			p.Worst = append(p.Worst, Peak{r.logs.tables[0].names[k.key-1], int64(k.most)})
 		}
@@ -92,15 +95,13 @@ func enough[T any](ascending []T, share float64) T {
 // suggest finds n and burst for each period, and has the library decide under them.
 func (r *run) suggest(ctx context.Context, kept *spool, report *Report, steps int) error {
 	var rates []rate
-	for i := range report.Periods {
-		p := &report.Periods[i]
-		p.N = int64(enough(p.all, r.Share))
+	for _, p := range report.Periods {
 		rates = append(rates, rate{p.N, p.Period.Milliseconds()})
 	}
 	again := func(jobs [][]job, decisions int) error {
 		r.step++
 		done := int64(0)
-		return pass(ctx, jobs, func(emit func(event) error) error {
+		return pass(jobs, func(emit func(event) error) error {
 			return kept.each(ctx, func(e event) error {
 				done++
 				r.progress(steps, done, kept.size, decisions)

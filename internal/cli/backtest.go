@@ -107,7 +107,7 @@ func (a *app) backtest(ctx context.Context, names []string, f backtestFlags) err
 		}
 	}
 	if err == nil && report.Interrupted {
-		err = fmt.Errorf("interrupted after %s; what is reported is of these", plural(report.Log.Requests, "request"))
+		err = fmt.Errorf("interrupted with %s read; what is reported was measured up to then", plural(report.Log.Requests, "request"))
 	}
 	return err
 }

@@ -39,6 +39,13 @@ func (a *app) printBacktest(report *backtest.Report) error {
 	if len(suggested) > 0 {
 		lines = append(lines, l.suggestions(suggested)...)
 	}
+	if len(suggested) == 0 && len(report.Periods) > 0 && report.Periods[0].N > 0 {
+		rows := [][]string{{"PERIOD", "N"}} // it was interrupted before it found more
+		for _, p := range report.Periods {
+			rows = append(rows, []string{p.Name(), grouped(p.N)})
+		}
+		lines = append(append(append(lines, ""), l.wrap(bold, "n that the share of keys never goes beyond within a period:")...), l.table(rows)...)
+	}
 	lines = append(lines, l.notes(report)...)
 	return a.printf("%s\n", strings.Join(lines, "\n"))
 }

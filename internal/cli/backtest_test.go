@@ -216,7 +216,7 @@ func TestBacktestInterrupted(t *testing.T) {
 	}
 	cancel()
 	got := outcome{<-done, stdout.String(), stderr.String()}
-	if got.code != exitError || got.stderr != "ratelimit: interrupted after 19 requests; what is reported is of these\n" || !strings.Contains(got.stdout, "\n5/m    6        13      68.42%  1            1\n") {
+	if got.code != exitError || got.stderr != "ratelimit: interrupted with 19 requests read; what is reported was measured up to then\n" || !strings.Contains(got.stdout, "\n5/m    6        13      68.42%  1            1\n") {
 		t.Errorf("%+v", got)
 	}
 }
