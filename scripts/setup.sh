@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.."
 purpose=${1:?say docker, local, given or images}
 
 has() { command -v "$1" >/dev/null 2>&1; }
-python_redis() { /usr/bin/python3 -c 'import redis' >/dev/null 2>&1; }
+can() { PATH=/usr/bin:$PATH "$@" >/dev/null 2>&1; } # the packages belong to the distribution's own Python, Ruby and so on
 headers() { echo '#include <time.h>' | cc -E - >/dev/null 2>&1; }
 
 # Each line: the Debian packages, what for.
@@ -34,7 +34,13 @@ else
 	fi
 	has luac5.1 || need lua5.1 "luac5.1 (Lua 5.1)"
 	has luacheck || need lua-check "luacheck"
-	python_redis || need "python3 python3-redis" "Python 3 with its redis package"
+	# For examples/languages.
+	can python3 -c 'import redis' || need "python3 python3-redis" "Python 3 with its redis package"
+	can env NODE_PATH=/usr/share/nodejs node -e 'require("redis")' || need "nodejs node-redis" "Node.js with its redis package"
+	can ruby -e 'require "redis"' || need "ruby ruby-redis" "Ruby with its redis gem"
+	can php -r 'new Redis();' || need "php-cli php-redis" "PHP with its redis extension"
+	can perl -e 'use Redis' || need "perl libredis-perl" "Perl with its module Redis"
+	echo '#include <hiredis/hiredis.h>' | can cc -E - || need libhiredis-dev "hiredis with its headers"
 	# The tests of loader, client and bench start one of their own, whatever servers the integration tests use.
 	has redis-server || need redis-server "redis-server 7 or later"
 fi

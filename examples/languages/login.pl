@@ -1,0 +1,52 @@
+#!/usr/bin/perl
+# Password attempts from one address, limited with Redis.pm (Debian: libredis-perl; or cpan Redis), which knows no cluster.
+#
+#   ratelimit deploy --redis redis://localhost:6379 --policies examples/policies.yaml
+#   REDIS_URL=redis://localhost:6379 perl examples/languages/login.pl
+use v5.20;
+use warnings;
+use POSIX qw(ceil);
+use Redis;
+
+# What one call names has one hash tag, in braces, so that a cluster keeps it on one node.
+my $address = 'login:{203.0.113.7}';
+
+my $redis;
+
+sub connected {
+    my ($server) = $ENV{REDIS_URL} =~ m{^redis://([^/]+)} or die "REDIS_URL is to be redis://host:port\n";
+    return $redis //= Redis->new(server => $server, cnx_timeout => 5, read_timeout => 5);
+}
+
+sub new_request {
+    open my $random, '<:raw', '/dev/urandom' or die "/dev/urandom: $!";
+    read $random, my $bytes, 16;
+    return "$address:request:" . unpack 'H*', $bytes;
+}
+
+# Asks for a decision. A call whose reply got lost may have been charged; with ONCE it can be asked again, since a request is
+# charged once, however often it is asked for in the next 60000 ms.
+sub take {
+    my ($request) = @_;
+    for my $attempts_left (2, 1, 0) {
+        my $reply = eval { connected()->fcall('ratelimit_take', 2, $address, $request, '@login', 'ONCE', 60000) };
+        return $reply if $reply;
+        die "${@}run: ratelimit deploy --policies examples/policies.yaml\n" if $@ =~ /Function not found|RATELIMIT NOPOLICY/;
+        die $@ if $@ =~ /^\[fcall\] [A-Z]+ / || !$attempts_left;    # the server has refused it
+        undef $redis;    # the connection was lost
+    }
+}
+
+sub told {
+    my ($reply) = @_;
+    my ($allowed, $limit, $remaining, $retry_after_ms, $reset_after_ms, $index) = @$reply;    # later versions may add to it
+    return "allowed, $remaining of $limit left" if $allowed;
+    return 'denied, try again in ' . ceil($retry_after_ms / 1000) . ' s';
+}
+
+my $request = new_request();
+say 'first: ', told(take($request));
+say 'asked again: ', told(take($request));
+my $reply;
+$reply = take(new_request()) for 1 .. 5;
+say 'five later: ', told($reply);

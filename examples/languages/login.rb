@@ -1,0 +1,50 @@
+# Password attempts from one address, limited with redis-rb (Debian: ruby-redis; or gem install redis).
+#
+#   ratelimit deploy --redis redis://localhost:6379 --policies examples/policies.yaml
+#   REDIS_URL=redis://localhost:6379 ruby examples/languages/login.rb
+#
+# With REDIS_CLUSTER=1 the server is any node of a cluster.
+require "redis"
+require "securerandom"
+
+# What one call names has one hash tag, in braces, so that a cluster keeps it on one node.
+ADDRESS = "login:{203.0.113.7}"
+
+def new_request
+  "#{ADDRESS}:request:#{SecureRandom.uuid}"
+end
+
+# Asks for a decision. A call whose reply got lost may have been charged; with ONCE it can be asked again, since a request is
+# charged once, however often it is asked for in the next 60000 ms. redis-rb itself asks once more, too.
+def take(redis, request)
+  attempts_left = 2
+  begin
+    redis.call("FCALL", "ratelimit_take", 2, ADDRESS, request, "@login", "ONCE", 60_000)
+  rescue Redis::BaseConnectionError
+    raise if attempts_left.zero?
+    attempts_left -= 1
+    retry
+  rescue Redis::CommandError => e
+    raise unless e.message.match?(/Function not found|RATELIMIT NOPOLICY/)
+    abort "#{e.message}\nrun: ratelimit deploy --policies examples/policies.yaml"
+  end
+end
+
+def told(reply)
+  allowed, limit, remaining, retry_after_ms, _reset_after_ms, _index = reply # later versions may add to it
+  return "allowed, #{remaining} of #{limit} left" if allowed == 1
+  "denied, try again in #{(retry_after_ms / 1000.0).ceil} s"
+end
+
+url = ENV.fetch("REDIS_URL")
+redis = if ENV["REDIS_CLUSTER"]
+          Redis.new(cluster: [url], timeout: 5) # learns of the other nodes from this one
+        else
+          Redis.new(url: url, timeout: 5)
+        end
+request = new_request
+puts "first: #{told(take(redis, request))}"
+puts "asked again: #{told(take(redis, request))}"
+reply = nil
+5.times { reply = take(redis, new_request) }
+puts "five later: #{told(reply)}"

@@ -1,0 +1,43 @@
+#!/bin/sh
+# Password attempts from one address, limited with redis-cli (Debian: redis-tools).
+#
+#   ratelimit deploy --redis redis://localhost:6379 --policies examples/policies.yaml
+#   REDIS_URL=redis://localhost:6379 sh examples/languages/login.sh
+#
+# The server may be any node of a cluster: -c goes on to the node that it names.
+
+# What one call names has one hash tag, in braces, so that a cluster keeps it on one node.
+address='login:{203.0.113.7}'
+
+new_request() { echo "$address:request:$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')"; }
+
+# Asks for a decision. A call whose reply got lost may have been charged; with ONCE it can be asked again, since a request is
+# charged once, however often it is asked for in the next 60000 ms.
+take() {
+  for _ in 1 2 3; do
+    if reply=$(redis-cli -c -e -u "$REDIS_URL" FCALL ratelimit_take 2 "$address" "$1" @login ONCE 60000 2>&1); then return; fi
+    case $reply in [A-Z][A-Z]*) break ;; esac # the server has refused it
+  done
+  echo "$reply" >&2
+  case $reply in *"Function not found"* | *"RATELIMIT NOPOLICY"*)
+    echo "run: ratelimit deploy --policies examples/policies.yaml" >&2 ;;
+  esac
+  exit 1
+}
+
+told() {
+  set -- $reply # allowed limit remaining retry_after_ms reset_after_ms index; later versions may add to it
+  if [ "$1" = 1 ]; then
+    echo "allowed, $3 of $2 left"
+  else
+    echo "denied, try again in $((($4 + 999) / 1000)) s"
+  fi
+}
+
+request=$(new_request)
+take "$request"
+echo "first: $(told)"
+take "$request"
+echo "asked again: $(told)"
+for _ in 1 2 3 4 5; do take "$(new_request)"; done
+echo "five later: $(told)"

@@ -1,0 +1,248 @@
+package integration_test
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
+)
+
+// The examples of examples/languages, and which of them have a client that knows clusters.
+var languages = []struct {
+	file    string
+	cluster bool
+}{
+	{"login.c", false},
+	{"login.js", true},
+	{"login.php", true},
+	{"login.pl", false},
+	{"login.py", true},
+	{"login.rb", true},
+	{"login.sh", true},
+}
+
+// What each of them prints on a server that has the policies, also when the reply to its first call gets lost.
+const loginPrints = `first: allowed, 4 of 5 left
+asked again: allowed, 4 of 5 left
+five later: denied, try again in 60 s
+`
+
+const loginAdvice = "run: ratelimit deploy --policies examples/policies.yaml\n"
+
+// Each example is run by the command in its first lines: where the library is missing, where the policy is, on a
+// server that has both (in a cluster by way of every node), and behind a proxy that loses a reply.
+func TestLanguages(t *testing.T) {
+	files, err := os.ReadDir("../examples/languages")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) != len(languages) {
+		t.Errorf("examples/languages has %v; the table in this test has %d of them", files, len(languages))
+	}
+	command := filepath.Join(t.TempDir(), "ratelimit")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", command, "./cmd/ratelimit")
+	build.Dir = ".."
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("building the command: %v\n%s", err, out)
+	}
+	eachBackend(t, func(t *testing.T, b *backend.Backend) {
+		ctx := testContext(t)
+		primaries, err := b.Primaries(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir := t.TempDir()
+		if err := os.CopyFS(filepath.Join(dir, "examples"), os.DirFS("../examples")); err != nil {
+			t.Fatal(err)
+		}
+		each := func(name string, f func(t *testing.T, login func(addr string) (stdout, stderr string, err error))) {
+			for _, language := range languages {
+				if b.Cluster && !language.cluster {
+					continue
+				}
+				t.Run(name+"/"+language.file, func(t *testing.T) {
+					if err := b.FlushAll(ctx); err != nil {
+						t.Fatal(err)
+					}
+					f(t, func(addr string) (stdout, stderr string, err error) {
+						return runLogin(ctx, t, dir, language.file, addr, b.Cluster)
+					})
+				})
+			}
+		}
+		refused := func(reason string) func(*testing.T, func(string) (string, string, error)) {
+			return func(t *testing.T, login func(string) (string, string, error)) {
+				stdout, stderr, err := login(primaries[0].Addr)
+				if err == nil || stdout != "" || !strings.Contains(stderr, reason) || !strings.HasSuffix(stderr, loginAdvice) {
+					t.Errorf("%v; it printed %q and, as an error, %q", err, stdout, stderr)
+				}
+			}
+		}
+
+		each("without the library", refused("Function not found"))
+		loadLibrary(ctx, t, b)
+		each("without the policy", refused(`RATELIMIT NOPOLICY "@login"`))
+		deploy := exec.CommandContext(ctx, command, "deploy", "--redis", "redis://"+b.Addrs()[0], "--policies", "../examples/policies.yaml")
+		if out, err := deploy.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v\n%s", deploy, err, out)
+		}
+		if err := b.SetTime(time.Now().UnixMicro()); err != nil {
+			t.Fatal(err)
+		}
+		each("deployed", func(t *testing.T, login func(string) (string, string, error)) {
+			for _, n := range primaries {
+				if err := b.FlushAll(ctx); err != nil {
+					t.Fatal(err)
+				}
+				stdout, stderr, err := login(n.Addr)
+				if err != nil || stdout != loginPrints || stderr != "" {
+					t.Errorf("%s: %v; it printed %q and, as an error, %q", n, err, stdout, stderr)
+				}
+			}
+		})
+		if b.Cluster {
+			return // a cluster's nodes tell clients their own addresses, not a proxy's
+		}
+		each("a lost reply", func(t *testing.T, login func(string) (string, string, error)) {
+			proxy := startLosingProxy(t, b.Addrs()[0])
+			stdout, stderr, err := login(proxy.listener.Addr().String())
+			if err != nil || stdout != loginPrints {
+				t.Errorf("%v; it printed %q and, as an error, %q", err, stdout, stderr)
+			}
+			if calls := proxy.passed(); calls != 8 {
+				t.Errorf("the server had %d calls, want 8: 7, of which one was asked again", calls)
+			}
+		})
+	}, withClock)
+}
+
+// runLogin runs an example by the command in its first lines, in a folder that has the examples.
+func runLogin(ctx context.Context, t *testing.T, dir, file, addr string, cluster bool) (stdout, stderr string, err error) {
+	t.Helper()
+	const server = "redis://localhost:6379"
+	text, err := os.ReadFile(filepath.Join(dir, "examples", "languages", file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if deploy := "ratelimit deploy --redis " + server + " --policies examples/policies.yaml\n"; !strings.Contains(string(text), deploy) {
+		t.Errorf("%s does not say %q", file, deploy)
+	}
+	command := regexp.MustCompile(`(?m)^\W*(.*REDIS_URL=` + server + ` .*)$`).FindSubmatch(text)
+	if command == nil {
+		t.Fatalf("%s does not say how it is run: no line of it has REDIS_URL=%s", file, server)
+	}
+	cmd := exec.CommandContext(ctx, "sh", "-c", strings.ReplaceAll(string(command[1]), server, "redis://"+addr))
+	cmd.Dir = dir
+	cmd.Env = append(slices.Clone(os.Environ()),
+		"PATH=/usr/bin:"+os.Getenv("PATH"), // whose packages the distribution's are
+		"NODE_PATH=/usr/share/nodejs:"+os.Getenv("NODE_PATH"))
+	if cluster {
+		cmd.Env = append(cmd.Env, "REDIS_CLUSTER=1")
+	}
+	var out, failure strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &failure
+	err = cmd.Run()
+	return out.String(), failure.String(), err
+}
+
+// losingProxy passes connections on to a server. The reply to the first take gets lost: the connection ends in its place.
+type losingProxy struct {
+	listener net.Listener
+	open     sync.WaitGroup
+
+	mu    sync.Mutex
+	lost  bool
+	takes int
+}
+
+func startLosingProxy(t *testing.T, server string) *losingProxy {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &losingProxy{listener: listener}
+	t.Cleanup(func() {
+		_ = listener.Close()
+		p.open.Wait() // the example has ended, and with it its connections
+	})
+	p.open.Go(func() {
+		for {
+			caller, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			behind, err := net.Dial("tcp", server)
+			if err != nil {
+				t.Error(err)
+				_ = caller.Close()
+				continue
+			}
+			p.pass(caller, behind)
+		}
+	})
+	return p
+}
+
+// pass copies between both ends until one of them closes.
+func (p *losingProxy) pass(caller, behind net.Conn) {
+	closeBoth := func() {
+		_ = caller.Close()
+		_ = behind.Close()
+	}
+	p.open.Go(func() {
+		defer closeBoth()
+		var asked []byte
+		takes := 0
+		copyUntil(caller, behind, func(data []byte) bool {
+			asked = append(asked, data...)
+			now := bytes.Count(asked, []byte("ratelimit_take"))
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.takes += now - takes
+			takes = now
+			return false
+		})
+	})
+	p.open.Go(func() {
+		defer closeBoth()
+		copyUntil(behind, caller, func([]byte) bool {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			lose := p.takes > 0 && !p.lost
+			p.lost = p.lost || lose
+			return lose
+		})
+	})
+}
+
+// copyUntil copies what comes, until the connection ends or stop says so of something that has come.
+func copyUntil(from, to net.Conn, stop func(data []byte) bool) {
+	buffer := make([]byte, 4096)
+	for {
+		n, err := from.Read(buffer)
+		if n > 0 && stop(buffer[:n]) {
+			return
+		}
+		if _, writeErr := to.Write(buffer[:n]); err != nil || writeErr != nil {
+			return
+		}
+	}
+}
+
+// passed is how many takes the server has had.
+func (p *losingProxy) passed() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.takes
+}
