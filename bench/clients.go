@@ -35,6 +35,7 @@ type asker struct {
 
 const (
 	oursName    = "ratelimit"
+	sharedName  = "ratelimit, shared round trips"
 	batchesName = "ratelimit, batches"
 	bareName    = "bare FCall"
 )
@@ -48,6 +49,7 @@ var (
 // clientContenders are in the order of the report.
 var clientContenders = []clientContender{
 	{oursName, "ratelimit", false, openOurs()},
+	{sharedName, "shared trips", false, openOurs(client.WithSharedRoundTrips())},
 	{bareName, "bare FCall", false, openBare},
 	{redisRateName, "redis_rate", false, openRedisRate},
 	{throttledName, "throttled", false, openThrottled},
