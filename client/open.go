@@ -28,7 +28,7 @@ import (
 //
 // It fails when url cannot be read or when options contradict each other. The error does not show a password.
 func Open(url string, opts ...Option) (*Client, error) {
-	return openServers(url, redis.NewDialer, opts)
+	return openServers(url, redisurl.Dialer, opts)
 }
 
 type dial = func(ctx context.Context, network, addr string) (net.Conn, error)
@@ -48,7 +48,7 @@ func openServers(url string, dialerOf func(*redis.Options) dial, opts []Option) 
 	// The timeouts of the connections are no shorter than those of calls, which deadlines end: they are for what go-redis
 	// does by itself, such as asking a cluster for its nodes.
 	s.Punctual(max(c.timeout, time.Second))
-	s.Options.Dialer = dialer(dialerOf(&redis.Options{DialTimeout: s.Options.DialTimeout, TLSConfig: s.Options.TLSConfig}))
+	s.Options.Dialer = dialer(dialerOf(&redis.Options{Addr: s.Addrs[0], DialTimeout: s.Options.DialTimeout, TLSConfig: s.Options.TLSConfig}))
 	c.start(s.Open())
 	return c, nil
 }

@@ -2,17 +2,10 @@ package client_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
-	"math/big"
 	"net"
-	"os"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -53,7 +46,9 @@ func TestOpenOfServers(t *testing.T) {
 	deploy(t, connect(t, redis.Options{Addr: server.Addr}))
 	nodes := startCluster(t)
 	flushCluster(t, nodes)
-	cert, key, config := certificate(t)
+	trusted := x509.NewCertPool()
+	cert, key := certificate(t, trusted)
+	config := &tls.Config{RootCAs: trusted}
 	secure := redistest.Run(t, "--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", cert, "--tls-auth-clients", "no")
 	deploy(t, connect(t, redis.Options{Addr: secure.Addr, TLSConfig: config}))
 	sentinel := startSentinel(t, server.Addr)
@@ -197,26 +192,4 @@ func TestLeftBehindIsNotExecuted(t *testing.T) {
 	if left := must[client.Result](t)(newClient(t, rdb).PeekN(t.Context(), "k", perDay, 0)).Remaining; left != 10 {
 		t.Errorf("%d are left of 10: a call that was said to count nothing was executed", left)
 	}
-}
-
-// certificate makes a self-signed certificate for 127.0.0.1, as files for a server and as what a client needs.
-func certificate(t *testing.T) (certFile, keyFile string, config *tls.Config) {
-	t.Helper()
-	key := must[*ecdsa.PrivateKey](t)(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	}
-	der := must[[]byte](t)(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key))
-	write := func(name, kind string, der []byte) string {
-		path := filepath.Join(t.TempDir(), name)
-		if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	roots := x509.NewCertPool()
-	roots.AddCert(must[*x509.Certificate](t)(x509.ParseCertificate(der)))
-	return write("cert.pem", "CERTIFICATE", der), write("key.pem", "PRIVATE KEY", must[[]byte](t)(x509.MarshalPKCS8PrivateKey(key))), &tls.Config{RootCAs: roots}
 }

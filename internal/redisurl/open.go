@@ -1,6 +1,10 @@
 package redisurl
 
 import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"net"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -22,10 +26,36 @@ func (s *Servers) Punctual(timeout time.Duration) {
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 }
 
+// Dialer makes connections as redis.NewDialer does. Over TLS a server may show a certificate for the host of o.Addr, which is
+// the URL's, as go-redis has it, or one for the address that is dialled: the nodes of a cluster, and the primary that a
+// Sentinel names, often have certificates of their own.
+func Dialer(o *redis.Options) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	dial := redis.NewDialer(o)
+	host, _, _ := net.SplitHostPort(o.Addr)
+	if o.TLSConfig == nil || o.TLSConfig.ServerName != host {
+		return dial
+	}
+	own := *o
+	own.TLSConfig = o.TLSConfig.Clone()
+	own.TLSConfig.ServerName = "" // that of the address
+	dialOwn := redis.NewDialer(&own)
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		var other x509.HostnameError
+		if at, _, _ := net.SplitHostPort(addr); at != host && errors.As(err, &other) {
+			return dialOwn(ctx, network, addr)
+		}
+		return conn, err
+	}
+}
+
 // Open makes a client; it sends nothing.
 func (s Servers) Open() redis.UniversalClient {
 	o := s.Options
 	o.Addr = s.Addrs[0]
+	if o.Dialer == nil && o.TLSConfig != nil {
+		o.Dialer = Dialer(&o)
+	}
 	if s.Master != "" {
 		return s.failover()
 	}
