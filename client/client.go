@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"reflect"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -57,7 +58,7 @@ func WithPrefix(prefix string) Option {
 //
 // It fails when rdb is nil or a *redis.AutoPipeliner (see [WithSharedRoundTrips]), or when options contradict each other.
 func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
-	if rdb == nil {
+	if v := reflect.ValueOf(rdb); rdb == nil || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil, errors.New("ratelimit: client.New: the Redis client is nil; pass one made with redis.NewClient or redis.NewClusterClient")
 	}
 	if _, ok := rdb.(*redis.AutoPipeliner); ok {

@@ -27,6 +27,7 @@ func TestNewRefuses(t *testing.T) {
 		want string
 	}{
 		{"nil", nil, nil, "ratelimit: client.New: the Redis client is nil; pass one made with redis.NewClient or redis.NewClusterClient"},
+		{"nil of a type", (*redis.ClusterClient)(nil), nil, "ratelimit: client.New: the Redis client is nil; pass one made with redis.NewClient or redis.NewClusterClient"},
 		{"two prefixes", &fake{}, []client.Option{client.WithPrefix("a:"), client.WithPrefix("b:")},
 			`ratelimit: client.New: WithPrefix is given twice, as "a:" and as "b:"; give it once`},
 		{"no time", &fake{}, []client.Option{client.WithTimeout(0)}, "ratelimit: client.New: the timeout 0s is not above 0; give one such as 500ms"},

@@ -221,7 +221,7 @@ func TestDenialMemoryWithBatches(t *testing.T) {
 func TestDenialMemoryIsBounded(t *testing.T) {
 	at := time.UnixMilli(0)
 	f := &fake{reply: integers(0, 10, 0, 60000, 60000, 1)}
-	c := newClient(t, f, client.WithDenialMemory(time.Second))
+	c := newClient(t, f, client.WithDenialMemory(time.Second), client.WithBatches(1000, ttl))
 	client.SetClock(c, func() time.Time { return at })
 	before := heap()
 	for i := range 300_000 {
@@ -231,6 +231,9 @@ func TestDenialMemoryIsBounded(t *testing.T) {
 	}
 	if n := client.Remembered(c); n != client.MostDenials {
 		t.Errorf("%d denials are remembered, want %d", n, client.MostDenials)
+	}
+	if n := client.Batched(c); n > client.MostBatches {
+		t.Errorf("%d batches are kept, want %d at most", n, client.MostBatches)
 	}
 	if grown := heap() - before; grown > 100<<20 {
 		t.Errorf("the memory of %d denials is %d MB", client.MostDenials, grown>>20)

@@ -1,0 +1,123 @@
+package client_test
+
+import (
+	"fmt"
+	"reflect"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/functions"
+)
+
+// Whatever a client was made with, bad input is refused by its name, and changes nothing.
+func TestBadInputChangesNothing(t *testing.T) {
+	server := embedded.Run(t, embedded.WithLibrary(functions.Source()), embedded.WithTime(noon))
+	rdb := connect(t, redis.Options{Addr: server.Addr()})
+	for name, opts := range map[string][]client.Option{
+		"plain":   nil,
+		"batches": {client.WithBatches(8, ttl)},
+		"memory":  {client.WithDenialMemory(time.Second)},
+		"shared":  {client.WithSharedRoundTrips()},
+		"local":   {client.WithFallback(client.LocalLimiter(1))},
+		"open":    {client.WithFallback(client.FailOpen), client.WithBatches(8, ttl), client.WithDenialMemory(time.Second)},
+	} {
+		c := open(t, "redis://"+server.Addr(), append(opts, client.WithTimeout(slow))...)
+		for _, bad := range []struct {
+			key   string
+			limit client.Limit
+			n     int64
+			class error
+		}{
+			{"k", client.PerMinute(0), 1, client.ErrBadLimit},
+			{"k", "0/m", 1, client.ErrBadLimit},
+			{"k", "sliding_log 0/m", 1, client.ErrBadLimit},
+			{"k", "5/0s", 1, client.ErrBadLimit},
+			{"k", client.PerMinute(5).WithBurst(0), 1, client.ErrBadLimit},
+			{"k", client.PerMinute(-5), 1, client.ErrBadLimit},
+			{"k", "", 1, client.ErrBadLimit},
+			{"k", "5/m", -1, client.ErrBadCost},
+			{"k", "5/m", -1 << 63, client.ErrBadCost},
+			{"k", "5/m", 1<<53 + 1, client.ErrBadCost},
+			{"", "5/m", 1, client.ErrBadKeys},
+		} {
+			for call, err := range map[string]error{
+				"AllowN":      second(c.AllowN(t.Context(), bad.key, bad.limit, bad.n)),
+				"AllowAtMost": second(c.AllowAtMost(t.Context(), bad.key, bad.limit, bad.n)),
+				"PeekN":       second(c.PeekN(t.Context(), bad.key, bad.limit, bad.n)),
+				"RefundN":     second(c.RefundN(t.Context(), bad.key, bad.limit, bad.n)),
+			} {
+				wantClasses(t, fmt.Sprintf("%s: %s(%q, %q, %d)", name, call, bad.key, bad.limit, bad.n), err, bad.class)
+			}
+		}
+		if keys := must[[]string](t)(rdb.Keys(t.Context(), "*").Result()); len(keys) > 0 {
+			t.Fatalf("%s: bad input left the keys %q", name, keys)
+		}
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// Braces that do not make a hash tag are part of the key, and a cluster finds it all the same.
+func TestUnbalancedBracesInACluster(t *testing.T) {
+	nodes := startCluster(t)
+	direct := flushCluster(t, nodes)
+	keys := []string{"user:{42", "user:}42", "}user:{42", "user:{}42", "user:{{42}", "{", "}", "{}", "a{b}c}", "user:{42}{"}
+	for name, opts := range map[string][]client.Option{"plain": nil, "shared": {client.WithSharedRoundTrips()}, "batches": {client.WithBatches(2, ttl)}} {
+		c := open(t, nodes.nodes[0].Addr+","+nodes.nodes[1].Addr, append(opts, client.WithTimeout(slow), client.WithPrefix(name+":"))...)
+		for _, key := range keys {
+			for n := range int64(3) {
+				if res, err := c.Allow(t.Context(), key, perDay); err != nil || !res.Allowed || res.Remaining != 9-n {
+					t.Errorf("%s: call %d under the key %q: %+v, %v", name, n+1, key, res, err)
+				}
+			}
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	kept := must[int64](t)(direct[0].DBSize(t.Context()).Result()) + must[int64](t)(direct[1].DBSize(t.Context()).Result())
+	if want := int64(3 * len(keys)); kept != want {
+		t.Errorf("the cluster keeps %d keys, want %d", kept, want)
+	}
+}
+
+// Time is the server's: with a clock that is a day wrong a client decides, and lets a local limiter, a batch and the memory of
+// denials decide, as with a right one.
+func TestAClockThatIsADayWrong(t *testing.T) {
+	decided := map[time.Duration][]client.Result{}
+	for _, wrong := range []time.Duration{0, -24 * time.Hour, 24 * time.Hour} {
+		server := embedded.Run(t, embedded.WithLibrary(functions.Source()), embedded.WithTime(noon))
+		var passed atomic.Int64
+		now := func() time.Time { return noon.Add(wrong + time.Duration(passed.Load())) }
+		ask := func(c *client.Client, key string) {
+			for range 20 {
+				res := must[client.Result](t)(c.Allow(t.Context(), key, "6/s"))
+				res.Err = nil // why no server decided
+				decided[wrong] = append(decided[wrong], res)
+				passed.Add(int64(30 * time.Millisecond))
+				server.Advance(30 * time.Millisecond)
+			}
+		}
+		for i, opt := range []client.Option{client.WithTimeout(slow), client.WithBatches(4, ttl), client.WithDenialMemory(time.Second)} {
+			c := open(t, "redis://"+server.Addr(), client.WithTimeout(slow), opt)
+			client.SetClock(c, now)
+			ask(c, fmt.Sprint("k", i))
+		}
+		c := open(t, "redis://"+server.Addr(), client.WithTimeout(slow), client.WithFallback(client.LocalLimiter(1)))
+		client.SetClock(c, now)
+		ask(c, "local")
+		eventually(t, "the client knows the limit", func() bool { return client.Knows(c, "6/s") })
+		if err := server.Close(); err != nil {
+			t.Error(err)
+		}
+		ask(c, "local")
+		if !reflect.DeepEqual(decided[wrong], decided[0]) {
+			t.Errorf("with a clock %v wrong:\n%+v\nwith a right one:\n%+v", wrong, decided[wrong], decided[0])
+		}
+	}
+}
