@@ -13,7 +13,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/backtest"
 )
 
-// bar is the progress of backtest, one line on a terminal that is drawn over, and nothing elsewhere.
+// bar is the progress of backtest and of load, one line on a terminal that is drawn over, and nothing elsewhere.
 type bar struct {
 	w     io.Writer // nil: no terminal
 	width int
@@ -36,12 +36,17 @@ func (a *app) newBar(size int64) *bar {
 }
 
 func (b *bar) show(p backtest.Progress) {
+	b.draw(func(took time.Duration) string { return b.line(p, took) })
+}
+
+// draw draws a line over the last one, unless that is too new.
+func (b *bar) draw(line func(took time.Duration) string) {
 	now := time.Now()
 	if b.w == nil || now.Sub(b.drawn) < redraw {
 		return
 	}
 	b.drawn = now
-	_, _ = fmt.Fprintf(b.w, "\r%s\x1b[K", b.line(p, now.Sub(b.began)))
+	_, _ = fmt.Fprintf(b.w, "\r%s\x1b[K", line(now.Sub(b.began)))
 }
 
 // line is what the bar shows, in less than its width.
@@ -56,6 +61,11 @@ func (b *bar) line(p backtest.Progress, took time.Duration) string {
 	} else if b.size > 0 {
 		share = float64(p.Bytes) / float64(b.size)
 	}
+	return b.filled(share, text)
+}
+
+// filled is a bar of which this share is full, before a text, in less than the width.
+func (b *bar) filled(share float64, text string) string {
 	if room := b.width - len(text) - 4; room >= 10 && share > 0 {
 		full := min(room, int(share*float64(room)))
 		text = "[" + strings.Repeat("=", full) + strings.Repeat(" ", room-full) + "] " + text

@@ -50,14 +50,16 @@ func (a *app) root() *cobra.Command {
 
 	root.AddGroup(
 		&cobra.Group{ID: "try", Title: "Try it:"},
+		&cobra.Group{ID: "choose", Title: "Choose limits by looking:"},
 		&cobra.Group{ID: "ship", Title: "Build and deploy:"},
 		&cobra.Group{ID: "ask", Title: "Ask for decisions:"},
 	)
 	for group, commands := range map[string][]*cobra.Command{
 		"try":  {a.demoCommand(), a.devCommand()},
-		"ship": {a.testCommand(), a.backtestCommand(), a.buildCommand(), a.verifyCommand(), a.planCommand(), a.deployCommand(), a.statusCommand(), a.rollbackCommand(), a.deleteCommand(), a.doctorCommand(), a.aclCommand()},
+		"ship": {a.testCommand(), a.buildCommand(), a.verifyCommand(), a.planCommand(), a.deployCommand(), a.statusCommand(), a.rollbackCommand(), a.deleteCommand(), a.doctorCommand(), a.aclCommand()},
 		"ask": {a.takeCommand(), a.peekCommand(), a.refundCommand(), a.blockCommand(), a.unblockCommand(), a.resetCommand(),
 			a.acquireCommand(), a.renewCommand(), a.releaseCommand(), a.usageCommand(), a.topCommand(), a.infoCommand()},
+		"choose": {a.backtestCommand(), a.loadCommand()},
 	} {
 		for _, command := range commands {
 			command.GroupID = group

@@ -5,6 +5,7 @@ package figures
 import (
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 )
 
@@ -45,7 +46,12 @@ func Count(f float64) string {
 	for f/digits >= 1000 {
 		digits *= 10
 	}
-	s := fmt.Sprintf("%.0f", float64(int64(f/digits+0.5))*digits)
+	return Grouped(int64(f/digits+0.5) * int64(digits))
+}
+
+// Grouped is n, 0 or more, with its thousands apart.
+func Grouped(n int64) string {
+	s := strconv.FormatInt(n, 10)
 	for i := len(s) - 3; i > 0; i -= 3 {
 		s = s[:i] + "," + s[i:]
 	}

@@ -1,0 +1,134 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/functions"
+)
+
+func TestLoad(t *testing.T) {
+	srv := withLibrary(t)
+	page := filepath.Join(t.TempDir(), "load.html")
+	got := run(t, []string{redisURL(srv.Addr())}, "load", "--limit", "fixed_window 10/d", "--iterations", "100", "--numbers", "2", "--concurrency", "3", "--html", page)
+	if got.code != 0 || got.stderr != "" {
+		t.Fatal(got)
+	}
+	for _, want := range []string{
+		`^fixed_window 10/d, 3 workers: as many decisions as they can, over 2 numbers\nredis://127\.0\.0\.1:\d+, for .*\n\n`,
+		`\ndecisions +100\n`, `\nallowed +20 +20%\n`, `\ndenied +80 +80%\n`, `\nerrors +0 +0%\n`, `\na second +\d`, `\nhalf within +\S`, `\n99.9% within +\S`, `\nall within +\S`,
+		`\n\nwrote .*load.html\n$`,
+	} {
+		if !regexp.MustCompile(want).MatchString(got.stdout) {
+			t.Errorf("no %q in:\n%s", want, got.stdout)
+		}
+	}
+	html, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"<td>100</td>", "<td>20</td>", "Decisions by the second", "Latency by the share"} {
+		if !strings.Contains(string(html), want) {
+			t.Errorf("no %s in the page", want)
+		}
+	}
+	if n := regexp.MustCompile(`id="`).FindAllString(string(html), -1); len(n) != 2 {
+		t.Errorf("%d ids", len(n))
+	}
+}
+
+func TestLoadJSON(t *testing.T) {
+	build, err := functions.New(functions.WithPolicies(functions.Policy{Name: "calc", Track: true, Limits: []functions.PolicyLimit{
+		{Key: "resource", Limit: "fixed_window 5/d"}, {Key: "consumer", Limit: "fixed_window 3/d"},
+	}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := embedded.Run(t, embedded.WithLibrary(build.Text()))
+	host, port, _ := strings.Cut(srv.Addr(), ":")
+	got := run(t, nil, "load", "--policy", "@calc", "--key", "{a}:calc", "--key", "{a}:%", "--usage-key", "{a}:usage", "--host", host, "--port", port,
+		"--iterations", "40", "--rate", "1000", "--numbers", "20", "--draw", "zipf:1.2", "--cost", "1", "--json")
+	var report map[string]any
+	if err := json.Unmarshal([]byte(got.stdout), &report); err != nil || got.code != 0 {
+		t.Fatal(got, err)
+	}
+	for name, want := range map[string]any{"limit": "@calc", "concurrency": 8.0, "rate": 1000.0, "decisions": 40.0, "allowed": 5.0, "denied": 35.0, "errors": 0.0, "interrupted": false} {
+		if report[name] != want {
+			t.Errorf("%s is %v, want %v", name, report[name], want)
+		}
+	}
+	usage := run(t, []string{redisURL(srv.Addr())}, "usage", "{a}:usage")
+	if !strings.HasPrefix(usage.stdout, "5 allowed, 35 denied, cost 5 ") {
+		t.Error(usage)
+	}
+}
+
+func TestLoadRefuses(t *testing.T) {
+	srv := withLibrary(t)
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "load needs a limit: give --limit, --policy or --threshold"},
+		{[]string{"--limit", "1/s", "--threshold", "5"}, "--limit, --policy and --threshold are three ways to say one thing"},
+		{[]string{"--threshold", "0"}, "--threshold 0 is not above 0"},
+		{[]string{"--limit", "1/s", "--concurrency", "0"}, "--concurrency 0 is not from 1 to 10000"},
+		{[]string{"--limit", "1/s", "--rate", "-1"}, "--rate -1 is not above 0"},
+		{[]string{"--limit", "1/s", "--rate", "NaN"}, "--rate NaN is not above 0"},
+		{[]string{"--limit", "1/s", "--iterations", "0"}, "--iterations 0 is not above 0"},
+		{[]string{"--limit", "1/s", "--duration", "0s"}, "--duration 0s is not above 0"},
+		{[]string{"--limit", "1/s", "--numbers", "0"}, "--numbers 0 is not above 0"},
+		{[]string{"--limit", "1/s", "--cost", "-1"}, "--cost -1 is below 0"},
+		{[]string{"--limit", "1/s", "--draw", "normal"}, `--draw "normal" is neither uniform nor zipf`},
+		{[]string{"--limit", "1/s", "--draw", "zipf:1"}, "--draw zipf:1 has no exponent above 1"},
+		{[]string{"--limit", "1/s", "--draw", "zipf2"}, "--draw zipf2 has no exponent above 1"},
+		{[]string{"--limit", "1/s", "--port", "1"}, "--port is given without --host"},
+		{[]string{"--limit", "1/s", "--host", "h", "--redis", "redis://h"}, "--host and --redis are two ways to name the server"},
+		{[]string{"--limit", "1/fortnight"}, "the unit of the period"},
+		{[]string{"--limit", "1/s", "--key", "a", "--key", "b"}, "the number of keys is 2 and the number of limits 1"},
+		{[]string{"--policy", "nope"}, "no such policy"},
+		{[]string{"--limit", "1/s", "--html", filepath.Join(t.TempDir(), "no", "page.html")}, "choose another file with --html"},
+	} {
+		got := run(t, []string{redisURL(srv.Addr())}, append([]string{"load", "--iterations", "1"}, tt.args...)...)
+		if got.code != 1 || got.stdout != "" || !strings.Contains(got.stderr, tt.want) {
+			t.Errorf("%v: %+v, want %q", tt.args, got, tt.want)
+		}
+	}
+	if n, err := admin(t, srv.Addr()).DBSize(t.Context()).Result(); err != nil || n != 0 {
+		t.Errorf("%d keys were written, %v", n, err)
+	}
+}
+
+// Errors in the middle of a run are counted and named, and make it fail.
+func TestLoadErrors(t *testing.T) {
+	srv := withLibrary(t)
+	if err := admin(t, srv.Addr()).Set(t.Context(), "load:1", "foo", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	got := run(t, []string{redisURL(srv.Addr())}, "load", "--limit", "1000/s", "--iterations", "200", "--numbers", "2")
+	if got.code != 1 || !regexp.MustCompile(`\nerrors +\d+ `).MatchString(got.stdout) || !strings.Contains(got.stderr, "of 200 decisions failed; the first: take \"load:1\": BADSTATE") {
+		t.Error(got)
+	}
+}
+
+func TestLoadInterrupted(t *testing.T) {
+	srv := withLibrary(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	var stdout, stderr strings.Builder
+	a := testApp([]string{redisURL(srv.Addr())}, &stdout, &stderr)
+	done := make(chan int)
+	go func() {
+		done <- a.execute(ctx, []string{"load", "--limit", "fixed_window 5/d", "--numbers", "1", "--duration", "1h"})
+	}()
+	eventually(t, "a first decision", func() bool { n, _ := admin(t, srv.Addr()).Exists(t.Context(), "load:0").Result(); return n == 1 })
+	cancel()
+	if code := <-done; code != 1 || !strings.Contains(stdout.String(), "\nallowed ") || !strings.Contains(stderr.String(), "interrupted after ") {
+		t.Error(code, stdout.String(), stderr.String())
+	}
+}

@@ -1,0 +1,60 @@
+package figures
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Bars is a picture of counts over time, one bar for each span of time, in which the kinds of counts stand upon each other.
+type Bars struct {
+	Title       string   // for who does not see it
+	Each        string   // what a bar stands for, as in "up to 7 requests in [an hour]"
+	What        string   // what is counted, as in "requests"
+	Kinds       []string // their names, one colour each
+	Counts      [][]int64
+	First, Last string // where time begins and ends
+}
+
+const (
+	barsLeft, barsRight = 8, Width - 8
+	barsTop, barsBottom = 34, 134
+	kindsFrom, kindWide = 270, 70
+)
+
+// SVG draws the picture; it is empty without counts.
+func (b Bars) SVG() string {
+	if len(b.Counts) == 0 {
+		return ""
+	}
+	most := int64(1)
+	for _, counts := range b.Counts {
+		sum := int64(0)
+		for _, n := range counts {
+			sum += n
+		}
+		most = max(most, sum)
+	}
+	p := NewPicture(b.Title)
+	p.Text(barsLeft, 18, "", fmt.Sprintf("up to %s %s in %s:", Grouped(most), b.What, b.Each))
+	paths := make([]strings.Builder, len(b.Kinds))
+	width := float64(barsRight-barsLeft) / float64(len(b.Counts))
+	y := func(n int64) float64 { return barsBottom - float64(n)/float64(most)*(barsBottom-barsTop) }
+	for i, counts := range b.Counts {
+		from := int64(0)
+		for kind, n := range counts {
+			if n > 0 {
+				fmt.Fprintf(&paths[kind], "M%.2f %.2fV%.2fh%.2fV%.2fz", barsLeft+float64(i)*width, y(from), min(y(from+n), y(from)-1), width, y(from))
+			}
+			from += n
+		}
+	}
+	for kind, name := range b.Kinds {
+		class := fmt.Sprintf("fc%d", kind)
+		p.Text(float64(kindsFrom+kind*kindWide), 18, "bold "+class, name)
+		p.Path(barsBottom, class, paths[kind].String())
+	}
+	p.Path(barsBottom, "grid", fmt.Sprintf("M%d %dH%d", barsLeft, barsBottom, barsRight))
+	p.Text(barsLeft, barsBottom+20, "", b.First)
+	p.Text(barsRight, barsBottom+20, "right", b.Last)
+	return p.String()
+}

@@ -1,0 +1,98 @@
+package load
+
+import (
+	_ "embed"
+	"fmt"
+	"html/template"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ratelimit-functions/ratelimit/internal/figures"
+)
+
+// A Percentile is the time in which a share of the replies came.
+type Percentile struct {
+	Key   string // p50, p90, p99, p999, max
+	Name  string // for people
+	share float64
+}
+
+// Percentiles are those that a report shows.
+var Percentiles = []Percentile{
+	{"p50", "half within", 0.5}, {"p90", "90% within", 0.9}, {"p99", "99% within", 0.99}, {"p999", "99.9% within", 0.999}, {"max", "all within", 1},
+}
+
+// Of is the time.
+func (p Percentile) Of(r *Report) time.Duration { return r.Latency(p.share) }
+
+//go:embed page.html
+var pageText string
+
+var page = template.Must(template.New("page").Funcs(template.FuncMap{
+	"count": figures.Grouped, "latency": func(p Percentile, r *Report) string { return p.Of(r).String() },
+	"style": func() template.CSS { return figures.PageStyle }, "took": func(d time.Duration) string { return d.Round(time.Millisecond).String() },
+}).Parse(pageText))
+
+// WritePage writes the report as one HTML page, which needs nothing else. The title says what was asked for.
+func (r *Report) WritePage(w io.Writer, title string) error {
+	inline := func(id, svg string) template.HTML {
+		return template.HTML(strings.ReplaceAll(svg, `"title"`, strconv.Quote(id))) // an id is there once on a page
+	}
+	return page.Execute(w, struct {
+		*Report
+		Title           string
+		WholePerSecond  int64
+		Percentiles     []Percentile
+		OverTime, Curve template.HTML
+	}{r, title, int64(r.PerSecond()), Percentiles, inline("over-time", r.overTime()), inline("curve", r.curve())})
+}
+
+// overTime is a picture of the decisions of each second.
+func (r *Report) overTime() string {
+	b := figures.Bars{
+		Title: "Decisions by the second", Each: "a second", What: "decisions", Kinds: []string{"allowed", "denied", "errors"},
+		First: "0 s", Last: fmt.Sprintf("%d s", len(r.Seconds)),
+	}
+	for _, s := range r.Seconds {
+		b.Counts = append(b.Counts, []int64{s.Allowed, s.Denied, s.Errors})
+	}
+	return b.SVG()
+}
+
+// curve is a picture of the latency by the share of the replies: a tenth of the slowest are where 90% is, a hundredth where
+// 99% is, and so on.
+func (r *Report) curve() string {
+	if r.Allowed+r.Denied == 0 {
+		return ""
+	}
+	replies := figures.Line{Name: "replies"}
+	marks := []float64{1, 10}
+	for slowest := 1.0; slowest <= float64(r.Allowed+r.Denied); slowest *= 1.2589 { // ten points to a mark
+		replies.Across = append(replies.Across, slowest)
+		replies.Up = append(replies.Up, float64(max(r.Latency(1-1/slowest), time.Microsecond).Microseconds()))
+		if slowest > marks[len(marks)-1] {
+			marks = append(marks, 10*marks[len(marks)-1])
+		}
+	}
+	up := []float64{1, 10}
+	for up[len(up)-1] < float64(r.Latency(1).Microseconds()) {
+		up = append(up, 10*up[len(up)-1])
+	}
+	for len(up) > 2 && up[1] <= replies.Up[0] {
+		up = up[1:]
+	}
+	return figures.Lines{
+		Title: "Latency by the share of the replies that were faster", Above: []string{"latency, by how many replies were faster"},
+		Across: figures.Axis{Label: "faster replies", Marks: marks, Text: func(slowest float64) string {
+			if mark := slices.Index(marks, slowest); len(marks) > 5 && mark%2 == 1 {
+				return "" // no room
+			}
+			return strconv.FormatFloat(100-100/slowest, 'f', -1, 64) + "%"
+		}},
+		Up:    figures.Axis{Marks: up, Text: func(us float64) string { return (time.Duration(us) * time.Microsecond).String() }},
+		Lines: []figures.Line{replies},
+	}.SVG()
+}
