@@ -9,12 +9,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// What was measured to be best; bench/README.md has the figures. go-redis's own AutoPipeliner does not do: it takes no
+// bench/README.md has the figures that these are from. go-redis's own AutoPipeliner does not do: it takes no
 // heed of contexts, it asks for a command's words when it queues it, so that nobody knows what has left, and in a cluster
 // it sends calls for several nodes together, which then all wait for one that hangs.
 const (
 	shareAbove   = 4   // calls under way for a node; up to these, a connection for each is faster
-	mostUnderWay = 2   // round trips of a node at once: one whose connection hangs does not stop all calls
+	mostUnderWay = 2   // round trips of a node at once: as fast as one, and if a connection hangs, half of the calls go on
 	mostTogether = 500 // calls in one round trip: some milliseconds of a server
 )
 
