@@ -98,7 +98,7 @@ func (c *collector) tune() {
 	c.next = now.Add(time.Second)
 	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	metrics.Read(sample)
-	before := debug.SetGCPercent(int(max(100, min(1600, 100*mostGarbage/(sample[0].Value.Uint64()+1)))))
+	before := debug.SetGCPercent(int(max(50, min(1600, 100*mostGarbage/(sample[0].Value.Uint64()+1)))))
 	if first {
 		c.usual = before
 	}
