@@ -34,10 +34,17 @@ func loads(ctx context.Context, server redis.UniversalClient) error {
 
 // A server that lost the library gets it back once an occasion, however many calls find it so, and each is decided.
 func TestHealing(t *testing.T) {
+	for name, opts := range map[string][]client.Option{"each by itself": nil, "shared": {client.WithSharedRoundTrips()}} {
+		t.Run(name, func(t *testing.T) { testHealing(t, opts...) })
+	}
+}
+
+func testHealing(t *testing.T, opts ...client.Option) {
+	t.Helper()
 	server := redistest.Run(t)
 	direct := connect(t, redis.Options{Addr: server.Addr})
 	h := &healing{heal: loads}
-	c := open(t, "redis://"+server.Addr, client.WithHealer(h.run), client.WithTimeout(slow))
+	c := open(t, "redis://"+server.Addr, append(opts, client.WithHealer(h.run), client.WithTimeout(slow))...)
 	for occasion := range 3 {
 		var all sync.WaitGroup
 		for range 20 {
