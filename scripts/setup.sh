@@ -17,6 +17,7 @@ headers() { echo '#include <time.h>' | cc -E - >/dev/null 2>&1; }
 # Each line: the Debian packages, what for.
 missing=()
 names=()
+services=() # that come with them
 need() { # need PACKAGES NAME
 	missing+=($1)
 	names+=("$2")
@@ -31,6 +32,11 @@ else
 	if [ "$(uname -s)" = Linux ]; then
 		has fish || need fish "fish (for its completions)"
 		[ -e /usr/share/bash-completion/bash_completion ] || need bash-completion "bash-completion"
+		# For examples/nginx: this package has nginx with its Lua module, too.
+		if [ ! -e /usr/share/lua/5.1/nginx/redis.lua ]; then
+			need lua-nginx-redis "lua-nginx-redis"
+			[ -x /usr/sbin/nginx ] || services+=(nginx)
+		fi
 	fi
 	has luac5.1 || need lua5.1 "luac5.1 (Lua 5.1)"
 	has luacheck || need lua-check "luacheck"
@@ -42,7 +48,10 @@ else
 	can perl -e 'use Redis' || need "perl libredis-perl" "Perl with its module Redis"
 	echo '#include <hiredis/hiredis.h>' | can cc -E - || need libhiredis-dev "hiredis with its headers"
 	# The tests of loader, client and bench start one of their own, whatever servers the integration tests use.
-	has redis-server || need redis-server "redis-server 7 or later"
+	if ! has redis-server; then
+		need redis-server "redis-server 7 or later"
+		services+=(redis-server)
+	fi
 fi
 
 [ ${#missing[@]} -gt 0 ] || exit 0
@@ -64,8 +73,8 @@ if [ "$(id -u)" != 0 ]; then
 fi
 echo "set-up: installing ${missing[*]}"
 
-# Debian starts a service as it installs it. Ours must neither run nor take port 6379, now or after a restart
-# of the machine: the policy file keeps it from starting, and it is disabled below.
+# Debian starts a service as it installs it. Ours must neither run nor take port 6379 or 80, now or after a restart
+# of the machine: the policy file keeps them from starting, and they are disabled below.
 policy=/usr/sbin/policy-rc.d
 if [ ! -e $policy ]; then
 	trap '"${root[@]}" rm -f $policy' EXIT
@@ -83,8 +92,6 @@ if ! install; then
 	exit 1
 fi
 rm -f "$log"
-case " ${missing[*]} " in
-*" redis-server "*)
-	if has systemctl; then "${root[@]}" systemctl disable redis-server.service >/dev/null 2>&1 || true; fi
-	;;
-esac
+if has systemctl; then
+	for service in "${services[@]}"; do "${root[@]}" systemctl disable "$service.service" >/dev/null 2>&1 || true; done
+fi

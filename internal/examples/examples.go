@@ -57,7 +57,7 @@ var (
 // into a shell of any kind, or in a language that is not known here, is an error.
 func All(root string) ([]Document, error) {
 	var all []Document
-	for _, pattern := range []string{"*.md", "*/*.md"} {
+	for _, pattern := range []string{"*.md", "*/*.md", "*/*/*.md"} {
 		files, err := filepath.Glob(filepath.Join(root, pattern))
 		if err != nil {
 			return nil, err

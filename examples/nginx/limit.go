@@ -1,0 +1,56 @@
+// Command limit is asked by nginx before each request, as auth_request.conf says: 204 lets it through, 403 denies it.
+//
+//	REDIS_URL=redis://localhost:6379 go run ./examples/nginx
+//
+// Its responses have the fields RateLimit and RateLimit-Policy and, in a denial, Retry-After, for nginx to pass on.
+package main
+
+import (
+	"flag"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/client/httplimit"
+)
+
+func main() {
+	listen := flag.String("listen", "127.0.0.1:8081", "where nginx asks")
+	limit := flag.String("limit", "100/m", "the limit of each address, or @policy")
+	timeout := flag.Duration("timeout", 500*time.Millisecond, "how long a decision may take; without one, requests are let through")
+	flag.Parse()
+	limiter, err := client.Open(os.Getenv("REDIS_URL"), client.WithTimeout(*timeout))
+	if err != nil {
+		log.Fatal(err)
+	}
+	// The connection is nginx's, which writes in X-Forwarded-For whose request it is.
+	address := httplimit.Address(httplimit.TrustedProxies("127.0.0.1", "::1"))
+	within, err := httplimit.New(limiter, "nginx", client.Limit(*limit), address)
+	if err != nil {
+		log.Fatal(err)
+	}
+	allowed := within(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusNoContent)
+	}))
+	listener, err := net.Listen("tcp", *listen)
+	if err != nil {
+		log.Fatal(err)
+	}
+	log.Printf("listening on %s", listener.Addr())
+	log.Fatal(http.Serve(listener, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		allowed.ServeHTTP(forNginx{w}, r)
+	})))
+}
+
+// forNginx writes 403 in place of 429, which auth_request would take for an error.
+type forNginx struct{ http.ResponseWriter }
+
+func (w forNginx) WriteHeader(status int) {
+	if status == http.StatusTooManyRequests {
+		status = http.StatusForbidden
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
