@@ -47,6 +47,7 @@ else
 	can php -r 'new Redis();' || need "php-cli php-redis" "PHP with its redis extension"
 	can perl -e 'use Redis' || need "perl libredis-perl" "Perl with its module Redis"
 	echo '#include <hiredis/hiredis.h>' | can cc -E - || need libhiredis-dev "hiredis with its headers"
+	has chromium || has chromium-browser || has google-chrome || need chromium "Chromium or Chrome (for the tests of the dashboard)"
 	# The tests of loader, client and bench start one of their own, whatever servers the integration tests use.
 	if ! has redis-server; then
 		need redis-server "redis-server 7 or later"

@@ -58,7 +58,7 @@ func (a *app) root() *cobra.Command {
 		"try":  {a.demoCommand(), a.devCommand()},
 		"ship": {a.testCommand(), a.buildCommand(), a.verifyCommand(), a.planCommand(), a.deployCommand(), a.statusCommand(), a.rollbackCommand(), a.deleteCommand(), a.doctorCommand(), a.aclCommand()},
 		"ask": {a.takeCommand(), a.peekCommand(), a.refundCommand(), a.blockCommand(), a.unblockCommand(), a.resetCommand(),
-			a.acquireCommand(), a.renewCommand(), a.releaseCommand(), a.usageCommand(), a.topCommand(), a.infoCommand()},
+			a.acquireCommand(), a.renewCommand(), a.releaseCommand(), a.usageCommand(), a.topCommand(), a.infoCommand(), a.dashboardCommand()},
 		"choose": {a.backtestCommand(), a.loadCommand()},
 	} {
 		for _, command := range commands {

@@ -90,9 +90,9 @@ func (a *app) top(ctx context.Context, f topFlags) error {
 	case f.watch:
 		return a.topWatch(ctx, rdb, s, f)
 	}
-	scan := usage.New(usage.Order(f.by), f.limit, f.match)
+	scan := usage.New(f.limit, f.match, usage.Order(f.by))
 	err = scan.Run(ctx, rdb)
-	p := pass{found: scan.Snapshot(), err: s.scanError(err)}
+	p := pass{by: usage.Order(f.by), found: scan.Snapshot(), err: s.scanError(err)}
 	if p.found.Tracked > 0 || a.json || err == nil {
 		if err := a.printPass(p, look); err != nil {
 			return err
@@ -106,10 +106,13 @@ func (a *app) top(ctx context.Context, f topFlags) error {
 
 // pass is one look at all keys, which may not be over yet, and the one before it.
 type pass struct {
+	by     usage.Order
 	found  usage.Snapshot
 	before *usage.Snapshot
 	err    error // in words
 }
+
+func (p pass) records() []usage.Record { return p.found.Top[p.by] }
 
 // rate and rateOf are calls a second.
 func (p pass) rate() usage.Rate                 { return p.found.Rate(p.before) }
@@ -121,9 +124,9 @@ func (a *app) topWatch(ctx context.Context, rdb redis.UniversalClient, s servers
 	defer stop()
 	var before *usage.Snapshot
 	for n := 0; ; n++ {
-		scan := usage.New(usage.Order(f.by), f.limit, f.match)
+		scan := usage.New(f.limit, f.match, usage.Order(f.by))
 		err := scan.Run(ctx, rdb)
-		p := pass{scan.Snapshot(), before, s.scanError(err)}
+		p := pass{usage.Order(f.by), scan.Snapshot(), before, s.scanError(err)}
 		if n > 0 && !a.json {
 			if err := a.printf("\n"); err != nil {
 				return err
@@ -159,14 +162,20 @@ func (s servers) scanError(err error) error {
 	for _, err := range all {
 		var node *usage.NodeError
 		var refusal redis.Error
+		name := s.Name
+		if errors.As(err, &node) {
+			if err = node.Err; s.Master == "" { // go-redis knows no address of a primary that Sentinels name
+				name = node.Addr
+			}
+		}
 		switch {
 		case errors.Is(err, context.Canceled):
 		case redis.HasErrorPrefix(err, "NOPERM"):
-			texts = append(texts, fmt.Sprintf("%v; the user needs +scan +hmget +time +ping", err))
-		case errors.As(err, &refusal), !errors.As(err, &node):
-			texts = append(texts, err.Error())
+			texts = append(texts, fmt.Sprintf("%s: %v; the user needs +scan +hmget +time +ping", name, err))
+		case errors.As(err, &refusal):
+			texts = append(texts, fmt.Sprintf("%s: %v", name, err))
 		default:
-			texts = append(texts, dialing.Sentence(node.Addr, node.Err, s.Options.TLSConfig, s.Options.ReadTimeout, "check that the server runs"))
+			texts = append(texts, dialing.Sentence(name, err, s.Options.TLSConfig, s.Options.ReadTimeout, "check that the server runs"))
 		}
 	}
 	if len(texts) == 0 {
@@ -205,7 +214,7 @@ func newTopReport(p pass) topReport {
 	if p.err != nil {
 		report.Error = p.err.Error()
 	}
-	for _, r := range p.found.Records {
+	for _, r := range p.records() {
 		entry := topEntry{
 			Key: r.Key, Count: r.Count, Cost: r.Cost, FirstMS: r.First.UnixMilli(), LastMS: r.Last.UnixMilli(), PerSec: p.rateOf(r),
 		}

@@ -56,7 +56,7 @@ func topPasses(ctx context.Context, rdb redis.UniversalClient, s servers, f topF
 	by := usage.Order(f.by)
 	var before *usage.Snapshot
 	for ctx.Err() == nil {
-		scan := usage.New(by, f.limit, f.match)
+		scan := usage.New(f.limit, f.match, by)
 		looking, stop := context.WithCancel(ctx)
 		over := make(chan error, 1)
 		go func() { over <- scan.Run(looking, rdb) }()
@@ -67,7 +67,7 @@ func topPasses(ctx context.Context, rdb redis.UniversalClient, s servers, f topF
 				running = false
 			case <-time.After(200 * time.Millisecond):
 				if found := scan.Snapshot(); before == nil && found.Tracked > 0 { // else the look before is better
-					show(pass{found: found})
+					show(pass{by: by, found: found})
 				}
 			case by = <-orders:
 				stop()
@@ -80,7 +80,7 @@ func topPasses(ctx context.Context, rdb redis.UniversalClient, s servers, f topF
 			continue
 		}
 		found := scan.Snapshot()
-		show(pass{found, before, s.scanError(err)})
+		show(pass{by, found, before, s.scanError(err)})
 		if err == nil {
 			before = &found
 		}
@@ -109,7 +109,7 @@ func (t *topScreen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	switch msg := msg.(type) {
 	case pass:
 		if msg.err != nil && msg.found.Tracked == 0 {
-			msg.found, msg.before = t.pass.found, t.pass.before // what was seen last is better than nothing
+			msg.by, msg.found, msg.before = t.pass.by, t.pass.found, t.pass.before // what was seen last is better than nothing
 		}
 		t.pass, t.any = msg, true
 	case tea.WindowSizeMsg:

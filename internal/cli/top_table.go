@@ -37,7 +37,7 @@ func topLines(p pass, l look, width int) []string {
 		l.width = 1 << 20
 	}
 	lines = append(lines, l.wrap("", topSummary(p.found, p.rate()))...)
-	if len(p.found.Records) == 0 {
+	if len(p.records()) == 0 {
 		return lines
 	}
 	columns, total := topCells(p), 0
@@ -55,7 +55,7 @@ func topLines(p pass, l look, width int) []string {
 		columns = slices.Delete(columns, out, out+1)
 	}
 	keys := []string{"KEY"}
-	for _, r := range p.found.Records {
+	for _, r := range p.records() {
 		keys = append(keys, visible(r.Key))
 	}
 	longest := widest(keys)
@@ -87,7 +87,7 @@ func topCells(p pass) []topCell {
 	var columns []topCell
 	for _, c := range topColumns {
 		cells := []string{c.head}
-		for _, r := range p.found.Records {
+		for _, r := range p.records() {
 			cells = append(cells, c.cell(p, r))
 		}
 		columns = append(columns, topCell{c.spare, widest(cells), cells})
@@ -115,7 +115,7 @@ func topSummary(found usage.Snapshot, rate usage.Rate) string {
 	default:
 		text = "no key that counts usage"
 	}
-	if !found.Complete {
+	if !found.Complete && (found.Looked < found.Keys || found.Keys == 0) { // else a server failed, and an error says so
 		text += " · of " + looked(found)
 	}
 	if found.Refused > 0 {

@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -125,11 +128,8 @@ func TestTopScreen(t *testing.T) {
 	if view := screen.View(); !view.AltScreen || !strings.Contains(view.Content, "looking") {
 		t.Errorf("before the first pass: %+v", view)
 	}
-	p := pass{err: wrongUse("x", "\x1b[2Jbroken")}
-	for range 20 {
-		p.found.Records = append(p.found.Records, usage.Record{Key: hostile, Count: usage.Count{Allowed: 1 << 53}})
-	}
-	p.found.Tracked = 20
+	p := pass{by: usage.Total, err: wrongUse("x", "\x1b[2Jbroken")}
+	p.found.Tracked, p.found.Top = 20, map[usage.Order][]usage.Record{usage.Total: slices.Repeat([]usage.Record{{Key: hostile, Count: usage.Count{Allowed: 1 << 53}}}, 20)}
 	screen.Update(p)
 	lines := strings.Split(screen.View().Content, "\n")
 	for _, line := range lines {
@@ -171,5 +171,29 @@ func TestTopWatchIntoAPipe(t *testing.T) {
 		if lines := strings.Split(stdout.String(), "\n"); flags != nil && !json.Valid([]byte(lines[1])) {
 			t.Errorf("no line of JSON: %s", lines[1])
 		}
+	}
+}
+
+// An interruption shows what was seen until then, and of how many keys that is.
+func TestTopInterrupted(t *testing.T) {
+	addr := startRedis(t)
+	rdb := admin(t, addr)
+	pipe := rdb.Pipeline()
+	for i := range 50_000 {
+		pipe.HSet(t.Context(), fmt.Sprint("usage:", i), "first", 1, "last", 1, "cost", 1, "allowed", 1)
+	}
+	if _, err := pipe.Exec(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var stdout, stderr bytes.Buffer
+	a := testApp([]string{redisURL(addr)}, &stdout, &stderr)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan int, 1)
+	go func() { ended <- a.execute(ctx, []string{"top"}) }()
+	eventually(t, "some steps", func() bool { return strings.Contains(rdb.Info(t.Context(), "commandstats").Val(), "cmdstat_hmget") })
+	stop()
+	if code := <-ended; code != exitError || !regexp.MustCompile(`^[\d,]+ keys · [\d,]+ allowed, 0 denied .* · of [\d,]+ keys looked at, \d+ %\n\nKEY `).MatchString(stdout.String()) ||
+		!regexp.MustCompile(`^ratelimit: interrupted after [\d,]+ keys looked at, \d+ %\n$`).MatchString(stderr.String()) {
+		t.Errorf("exit code %d, %q, %s", code, stderr.String(), stdout.String())
 	}
 }

@@ -60,18 +60,22 @@ type usageMinute struct {
 	Denied  int64 `json:"denied"`
 }
 
+func newUsageReport(u client.Usage) usageReport {
+	report := usageReport{
+		Allowed: u.Allowed, Denied: u.Denied, Cost: u.Cost, IntervalMS: u.Interval.Milliseconds(), Series: []usageMinute{},
+	}
+	if !u.First.IsZero() {
+		report.FirstMS, report.LastMS = u.First.UnixMilli(), u.Last.UnixMilli()
+	}
+	for _, m := range u.Series {
+		report.Series = append(report.Series, usageMinute{m.Start.UnixMilli(), m.Allowed, m.Denied})
+	}
+	return report
+}
+
 func (a *app) printUsage(u client.Usage) error {
 	if a.json {
-		report := usageReport{
-			Allowed: u.Allowed, Denied: u.Denied, Cost: u.Cost, IntervalMS: u.Interval.Milliseconds(), Series: []usageMinute{},
-		}
-		if !u.First.IsZero() {
-			report.FirstMS, report.LastMS = u.First.UnixMilli(), u.Last.UnixMilli()
-		}
-		for _, m := range u.Series {
-			report.Series = append(report.Series, usageMinute{m.Start.UnixMilli(), m.Allowed, m.Denied})
-		}
-		return a.printJSON(report)
+		return a.printJSON(newUsageReport(u))
 	}
 	if u.First.IsZero() {
 		return a.printf("nothing was counted under this key, or not for a day\n")

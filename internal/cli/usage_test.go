@@ -46,6 +46,8 @@ func TestWrongUse(t *testing.T) {
 		{"no such order", []string{"top", "--by", "name"}, `--by "name" is no order; give one of total, denied, last, newest, oldest`},
 		{"no rows", []string{"top", "--limit", "0"}, "--limit 0 is out of range; give one from 1 to 1000"},
 		{"an interval of one pass", []string{"top", "--interval", "1s"}, "--interval is about --watch; add --watch, or leave it out"},
+		{"a dashboard on no address", []string{"dashboard", "--listen", "8088"}, `--listen "8088" is not host:port; give one such as 127.0.0.1:8088`},
+		{"a token that is short", []string{"dashboard", "--token", "secret"}, "--token has 6 characters, which can be guessed; give at least 16, or leave it out"},
 		{"no duration", []string{"take", "k", "1/s", "--timeout", "5"}, `--timeout "5" is no duration; write one such as 500ms, 1m30s or 2d`},
 		{"a duration in years", []string{"block", "k", "--for", "1y"}, `--for "1y" is no duration; write one such as 500ms, 1m30s or 2d`},
 		{"a duration below 0", []string{"rollback", "--wait", "-1s"}, `--wait "-1s" is no duration; write one such as 500ms, 1m30s or 2d`},
@@ -69,7 +71,7 @@ func TestWrongUse(t *testing.T) {
 }
 
 func TestHelp(t *testing.T) {
-	for _, name := range []string{"", "demo", "dev", "test", "build", "verify", "plan", "deploy", "status", "rollback", "delete", "doctor", "acl", "take", "peek", "refund", "block", "unblock", "reset", "acquire", "renew", "release", "usage", "top", "info", "version"} {
+	for _, name := range []string{"", "demo", "dev", "test", "build", "verify", "plan", "deploy", "status", "rollback", "delete", "doctor", "acl", "take", "peek", "refund", "block", "unblock", "reset", "acquire", "renew", "release", "usage", "top", "dashboard", "info", "version"} {
 		t.Run("help "+name, func(t *testing.T) {
 			args := []string{"--help"}
 			if name != "" {

@@ -27,20 +27,23 @@ const (
 // server makes its table smaller meanwhile; memory is that of the records that are kept. It is safe for concurrent use, but Run is
 // called once.
 type Scan struct {
-	by    Order
 	limit int
 	match string
 	wait  func(context.Context, time.Duration) error
 
 	mu    sync.Mutex
-	kept  last
-	found Snapshot // without Records
+	kept  []*last
+	found Snapshot // without Top
 	began time.Time
 }
 
-// New makes a Scan that keeps the first limit keys in an order, of those that a pattern of SCAN matches; "" is all.
-func New(by Order, limit int, match string) *Scan {
-	return &Scan{by: by, limit: limit, match: cmp.Or(match, "*"), wait: wait, kept: last{by: by, keys: map[string]bool{}}}
+// New makes a Scan that keeps the first limit keys by each of some orders, of those that a pattern of SCAN matches; "" is all.
+func New(limit int, match string, by ...Order) *Scan {
+	s := &Scan{limit: limit, match: cmp.Or(match, "*"), wait: wait}
+	for _, order := range by {
+		s.kept = append(s.kept, &last{by: order, keys: map[string]bool{}})
+	}
+	return s
 }
 
 func wait(ctx context.Context, d time.Duration) error {
@@ -100,7 +103,10 @@ func (s *Scan) Snapshot() Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	found := s.found
-	found.Records = slices.SortedFunc(slices.Values(s.kept.records), s.by.compare)
+	found.Top = map[Order][]Record{}
+	for _, kept := range s.kept {
+		found.Top[kept.by] = slices.SortedFunc(slices.Values(kept.records), kept.by.compare)
+	}
 	return found
 }
 
@@ -213,10 +219,12 @@ func record(key string, values []any) (Record, bool) {
 	}, true
 }
 
-// keep counts a record, and keeps it if it is one of the first.
+// keep counts a record, and keeps it where it is one of the first.
 func (s *Scan) keep(r Record) {
-	if s.kept.keys[r.Key] {
-		return
+	for _, kept := range s.kept {
+		if kept.keys[r.Key] {
+			return
+		}
 	}
 	s.found.Tracked++
 	s.found.Sum = s.found.Sum.plus(r.Count)
@@ -224,9 +232,11 @@ func (s *Scan) keep(r Record) {
 	for i := range s.found.counts {
 		s.found.counts[i] = s.found.counts[i].plus(r.counts[i])
 	}
-	heap.Push(&s.kept, r)
-	if len(s.kept.records) > s.limit {
-		heap.Pop(&s.kept)
+	for _, kept := range s.kept {
+		heap.Push(kept, r)
+		if kept.Len() > s.limit {
+			heap.Pop(kept)
+		}
 	}
 }
 

@@ -89,14 +89,14 @@ func (r recent) rate(before recent) Rate {
 
 // Snapshot is what a scan has found so far. It is a plain value that nothing changes later.
 type Snapshot struct {
-	Records  []Record // the first by the order that was asked for
-	Sum      Count    // of all keys that count
-	Cost     int64    // likewise
-	Tracked  int64    // keys that count
-	Looked   int64    // keys that were looked at, of any kind
-	Keys     int64    // keys that there are to look at, about; 0 if no server said
-	Refused  int64    // keys that the user may not read
-	Complete bool     // the scan came to its end on every server
+	Top      map[Order][]Record // the first by each order that was asked for
+	Sum      Count              // of all keys that count
+	Cost     int64              // likewise
+	Tracked  int64              // keys that count
+	Looked   int64              // keys that were looked at, of any kind
+	Keys     int64              // keys that there are to look at, about; 0 if no server said
+	Refused  int64              // keys that the user may not read
+	Complete bool               // the scan came to its end on every server
 
 	recent
 }
@@ -113,8 +113,10 @@ func (s Snapshot) Rate(before *Snapshot) Rate {
 // RateOf is the same of one record of s.
 func (s Snapshot) RateOf(r Record, before *Snapshot) Rate {
 	if before != nil {
-		if i := slices.IndexFunc(before.Records, func(b Record) bool { return b.Key == r.Key }); i >= 0 {
-			return r.rate(before.Records[i].recent)
+		for _, records := range before.Top {
+			if i := slices.IndexFunc(records, func(b Record) bool { return b.Key == r.Key }); i >= 0 {
+				return r.rate(records[i].recent)
+			}
 		}
 	}
 	return r.rate(recent{})

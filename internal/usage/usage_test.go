@@ -52,7 +52,7 @@ func (s tracked) takes(key string, calls int) {
 // scan runs a scan that does not wait.
 func scan(t *testing.T, rdb redis.UniversalClient, by Order, limit int, match string) Snapshot {
 	t.Helper()
-	s := New(by, limit, match)
+	s := New(limit, match, by)
 	s.wait = func(context.Context, time.Duration) error { return nil }
 	if err := s.Run(t.Context(), rdb); err != nil {
 		t.Fatal(err)
@@ -62,8 +62,10 @@ func scan(t *testing.T, rdb redis.UniversalClient, by Order, limit int, match st
 
 func keysOf(s Snapshot) string {
 	var keys []string
-	for _, r := range s.Records {
-		keys = append(keys, r.Key)
+	for _, records := range s.Top {
+		for _, r := range records {
+			keys = append(keys, r.Key)
+		}
 	}
 	return strings.Join(keys, " ")
 }
@@ -99,7 +101,7 @@ func TestScan(t *testing.T) {
 		if !found.Complete || found.Tracked != 4 || found.Sum != (Count{33, 8}) || found.Cost != 33 || found.Refused != 0 {
 			t.Errorf("%+v", found)
 		}
-		for _, r := range found.Records {
+		for _, r := range found.Top[by] {
 			u, err := s.c.Usage(ctx, r.Key)
 			if err != nil || u.Allowed != r.Allowed || u.Denied != r.Denied || u.Cost != r.Cost || u.First != r.First || u.Last != r.Last {
 				t.Errorf("%v: %+v, and the library says %+v", err, r, u)
@@ -124,7 +126,7 @@ func TestScanOfMany(t *testing.T) {
 	}
 	found := scan(t, s.rdb, Total, 5, "")
 	var got []int64
-	for _, r := range found.Records {
+	for _, r := range found.Top[Total] {
 		got = append(got, r.Allowed)
 	}
 	if !slices.Equal(got, []int64{2999, 2998, 2997, 2996, 2995}) || found.Tracked != keys || found.Sum.Allowed != keys*(keys-1)/2 || found.Looked != keys {
@@ -143,16 +145,16 @@ func TestRate(t *testing.T) {
 	s.srv.Advance(10 * time.Second)
 	s.takes("k", 5) // one of these is denied
 	second := scan(t, s.rdb, Total, 10, "")
-	if got, want := second.Rate(&first), (Rate{0.4, 0.1}); got != want || second.RateOf(second.Records[0], &first) != want {
+	if got, want := second.Rate(&first), (Rate{0.4, 0.1}); got != want || second.RateOf(second.Top[Total][0], &first) != want {
 		t.Errorf("in the same minute: %v, want %v", got, want)
 	}
 	s.srv.Advance(time.Minute)
 	s.takes("k", 6)
 	third := scan(t, s.rdb, Total, 10, "")
-	if got, want := third.Rate(&second), (Rate{0, 0.1}); got != want || third.RateOf(third.Records[0], &second) != want {
+	if got, want := third.Rate(&second), (Rate{0, 0.1}); got != want || third.RateOf(third.Top[Total][0], &second) != want {
 		t.Errorf("in the next minute: %v, want %v", got, want)
 	}
-	if got, want := third.Rate(&Snapshot{}), (Rate{10. / 60, 1. / 60}); got != want || third.RateOf(third.Records[0], nil) != want {
+	if got, want := third.Rate(&Snapshot{}), (Rate{10. / 60, 1. / 60}); got != want || third.RateOf(third.Top[Total][0], nil) != want {
 		t.Errorf("of the last minute: %v, want %v", got, want)
 	}
 	if _, err := s.c.Reset(t.Context(), "k"); err != nil {
@@ -185,13 +187,13 @@ func TestCluster(t *testing.T) {
 		t.Errorf("%+v", found)
 	}
 	_ = dead.srv.Close()
-	s := New(Total, 10, "")
+	s := New(10, "", Total)
 	err := s.Run(t.Context(), cluster(3))
 	var node *NodeError
 	if found := s.Snapshot(); !errors.As(err, &node) || !strings.HasSuffix(addrs[2], node.Addr) || found.Complete || keysOf(found) != "a b" {
 		t.Errorf("%v: %+v", err, found)
 	}
-	if err := New(Total, 1, "").Run(t.Context(), redis.NewRing(&redis.RingOptions{})); err == nil {
+	if err := New(1, "", Total).Run(t.Context(), redis.NewRing(&redis.RingOptions{})); err == nil {
 		t.Error("a ring was scanned")
 	}
 }
@@ -208,7 +210,7 @@ func TestInterrupted(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
-	scan, steps := New(Total, 10, ""), 0
+	scan, steps := New(10, "", Total), 0
 	scan.wait = func(ctx context.Context, d time.Duration) error {
 		if d < least {
 			t.Errorf("a pause of %v", d)
@@ -219,7 +221,7 @@ func TestInterrupted(t *testing.T) {
 		return wait(ctx, 0)
 	}
 	err := scan.Run(ctx, rdb)
-	if found := scan.Snapshot(); !errors.Is(err, context.Canceled) || found.Complete || found.Tracked == 0 || found.Tracked >= 10*step || len(found.Records) != 10 {
+	if found := scan.Snapshot(); !errors.Is(err, context.Canceled) || found.Complete || found.Tracked == 0 || found.Tracked >= 10*step || len(found.Top[Total]) != 10 {
 		t.Errorf("%v: %+v", err, found)
 	}
 }

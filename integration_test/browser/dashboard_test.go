@@ -1,0 +1,410 @@
+// Package browser looks at `ratelimit dashboard` with Chromium, which it must find; it is a module of its own, as nothing else needs one.
+package browser
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/accessibility"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/functions"
+)
+
+var screenshots = flag.String("screenshots", "", "write screenshots into this `folder`")
+
+// longest is how long a condition is waited for, however busy the machine is.
+const longest = 2 * time.Minute
+
+const hostile = "<img src=x onerror=alert(1)>\x1b[31m\u202e"
+
+// program is the command, built once.
+var program = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "ratelimit-browser-")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "ratelimit")
+	build := exec.Command("go", "build", "-o", path, "./cmd/ratelimit")
+	build.Dir = "../.."
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return path, nil
+})
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	code := m.Run()
+	if path, err := program(); err == nil {
+		_ = os.RemoveAll(filepath.Dir(path))
+	}
+	os.Exit(code)
+}
+
+type site struct {
+	t    *testing.T
+	srv  *embedded.Server
+	addr string // of the page, with a token if it has one
+}
+
+// start runs an embedded server with some usage and, as a process, a dashboard of it.
+func start(t *testing.T, flags ...string) *site {
+	t.Helper()
+	build, err := functions.New(functions.WithPolicies(
+		functions.Policy{Name: "api", Limits: []functions.PolicyLimit{{Limit: "10/s burst=20, 5000/h"}}},
+		functions.Policy{Name: "calc", Limits: []functions.PolicyLimit{{Key: "resource", Limit: "100/m"}, {Key: "consumer", Limit: "20/m burst=5"}}},
+		functions.Policy{Name: "export", Limits: []functions.PolicyLimit{{Limit: "3/d"}}, Shadow: true},
+	))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &site{t: t, srv: embedded.Run(t, embedded.WithLibrary(build.Text()))}
+	for i := range 6 {
+		s.take(fmt.Sprintf("tenant:%d", i), 4*i+1)
+	}
+	s.take(hostile, 3)
+	s.take(strings.Repeat("long", 250_000), 2)
+	s.shadowed(5)
+	path, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(path, append([]string{"dashboard", "--redis", s.srv.Addr(), "--listen", "127.0.0.1:0"}, flags...)...)
+	var said bytes.Buffer
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stderr = &said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(os.Interrupt)
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("the dashboard ends with %v: %s", err, said.String())
+		}
+	})
+	first := make([]byte, 4096)
+	n, err := out.Read(first)
+	if s.addr, _, _ = strings.Cut(string(first[:n]), "\n"); err != nil || !strings.HasPrefix(s.addr, "http://127.0.0.1:") {
+		t.Fatalf("%v: the dashboard says %q", err, first[:n])
+	}
+	return s
+}
+
+// client is one of the server, which may be asked until the test ends.
+func (s *site) client() *client.Client {
+	s.t.Helper()
+	rdb := redis.NewClient(&redis.Options{Addr: s.srv.Addr()})
+	s.t.Cleanup(func() { _ = rdb.Close() })
+	c, err := client.New(rdb, client.WithTimeout(longest))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return c
+}
+
+// take makes calls that count usage; ten of a key are allowed.
+func (s *site) take(key string, calls int) {
+	s.t.Helper()
+	c := s.client()
+	for range calls {
+		if _, err := c.Take(s.t.Context(), client.Request{Keys: []string{"of " + key[:min(20, len(key))]}, Limits: []client.Limit{"10/d"}, UsageKey: key}); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+// shadowed makes calls of a shadow policy that allows three.
+func (s *site) shadowed(calls int) {
+	s.t.Helper()
+	c := s.client()
+	for range calls {
+		if _, err := c.Allow(s.t.Context(), "exports", "@export"); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+// tab is a page of Chromium in which everything that the page's script complains of is a failure.
+type tab struct {
+	t   *testing.T
+	ctx context.Context
+}
+
+func (s *site) open(width, height int64, scheme string) *tab {
+	s.t.Helper()
+	path := ""
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if found, err := exec.LookPath(name); err == nil {
+			path = found
+			break
+		}
+	}
+	if path == "" {
+		s.t.Fatal("no Chromium here; install one (Debian: apt-get install chromium)")
+	}
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.WSURLReadTimeout(longest))
+	ctx, cancel := chromedp.NewExecAllocator(s.t.Context(), options...)
+	s.t.Cleanup(cancel)
+	ctx, cancel = chromedp.NewContext(ctx)
+	s.t.Cleanup(cancel)
+	ctx, cancel = context.WithTimeout(ctx, 2*longest)
+	s.t.Cleanup(cancel)
+	p := &tab{s.t, ctx}
+	p.do(chromedp.EmulateViewport(width, height))
+	if err := chromedp.Listen(ctx, func(event any) {
+		switch e := event.(type) {
+		case *runtime.EventExceptionThrown:
+			s.t.Errorf("the page's script failed: %+v", e.ExceptionDetails)
+		case *runtime.EventConsoleAPICalled:
+			s.t.Errorf("the page complains: %+v", e.Args)
+		}
+	}); err != nil {
+		s.t.Fatal(err)
+	}
+	if _, err := chromedp.Call(ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
+	}); err != nil {
+		s.t.Fatal(err)
+	}
+	p.do(chromedp.Navigate(s.addr))
+	return p
+}
+
+func (p *tab) do(steps ...chromedp.Action[chromedp.Void]) {
+	p.t.Helper()
+	if err := chromedp.Do(p.ctx, steps...); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// run runs an action that has a result.
+func run[T any](p *tab, action chromedp.Action[T]) T {
+	p.t.Helper()
+	result, err := chromedp.Run(p.ctx, action)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return result
+}
+
+// until waits until a condition in JavaScript holds.
+func (p *tab) until(condition string) {
+	p.t.Helper()
+	for deadline := time.Now().Add(longest); ; time.Sleep(50 * time.Millisecond) {
+		if run(p, chromedp.Evaluate[bool](condition)) {
+			return
+		}
+		if time.Now().After(deadline) {
+			p.t.Fatalf("%s does not come true; the page shows\n%s", condition, p.text("document.body.innerText"))
+		}
+	}
+}
+
+func (p *tab) text(script string) string {
+	p.t.Helper()
+	return run(p, chromedp.Evaluate[string](script))
+}
+
+func (p *tab) screenshot(name string) {
+	p.t.Helper()
+	if *screenshots == "" {
+		return
+	}
+	if err := os.WriteFile(filepath.Join(*screenshots, name+".png"), run(p, chromedp.FullScreenshot(100)), 0o666); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+const filled = `document.querySelectorAll('#rows tr').length === 8 && document.querySelectorAll('#nodes tr').length === 1`
+
+// At every width and in both schemes the page shows everything and fits; nothing that comes from a server is HTML.
+func TestPage(t *testing.T) {
+	s := start(t)
+	for _, width := range []int64{1280, 360} {
+		for _, scheme := range []string{"light", "dark"} {
+			t.Run(fmt.Sprintf("%d %s", width, scheme), func(t *testing.T) {
+				page := *s
+				page.t = t
+				p := page.open(width, 900, scheme)
+				p.until(filled)
+				all := p.text(`document.body.innerText`)
+				for _, want := range []string{"tenant:5", "@calc", "resource: 100/m · consumer: 20/m burst=5", "loaded", `<img src=x onerror=alert(1)>\x1b[31m\u202e`, "(1000000 bytes)"} {
+					if !strings.Contains(all, want) {
+						t.Errorf("no %q in\n%s", want, all)
+					}
+				}
+				if got := p.text(`document.querySelector('#policies').innerText.split('\n')[0]`); !regexp.MustCompile(`^@export\s+3/d\s+shadow\s+2\s`).MatchString(got) {
+					t.Errorf("the shadow's row is %q", got)
+				}
+				if got := p.text(`document.querySelectorAll('img').length + ' ' + (document.documentElement.scrollWidth - innerWidth)`); got != "0 0" {
+					t.Errorf("images, and how much wider the page is than its window: %s", got)
+				}
+				ground := p.text(`getComputedStyle(document.body).backgroundColor`)
+				if dark := ground == "rgb(21, 24, 28)"; dark != (scheme == "dark") {
+					t.Errorf("the ground is %s", ground)
+				}
+				p.do(chromedp.Click(chromedp.CSS(`#rows button`)))
+				p.until(`document.querySelectorAll('#minutes tr').length > 0`)
+				p.screenshot(fmt.Sprintf("dashboard-%d-%s", width, scheme))
+			})
+		}
+	}
+}
+
+// The numbers change as calls come, and a dead server is named while the page goes on trying.
+func TestLive(t *testing.T) {
+	s := start(t)
+	p := s.open(800, 800, "light")
+	p.until(filled)
+	s.take("tenant:9", 40)
+	s.shadowed(7)
+	p.until(`document.querySelector('#rows').innerText.includes('tenant:9') && document.querySelector('#rows button').textContent === 'tenant:9'`)
+	p.until(`document.querySelector('#chart').querySelectorAll('.denied').length > 0 && document.querySelector('#policies').innerText.includes('\t9\t')`)
+	p.do(chromedp.SetValue(chromedp.CSS(`#order`), "oldest"))
+	p.text(`document.querySelector('#order').dispatchEvent(new Event('change')); ''`)
+	p.until(`document.querySelector('#rows tr:last-child button').textContent === 'tenant:9'`)
+	_ = s.srv.Close()
+	p.until(`document.querySelector('#faults').innerText.includes('connection refused')`)
+	if text := p.text(`document.querySelector('#rows').innerText`); !strings.Contains(text, "tenant:9") {
+		t.Errorf("what was seen last is gone: %s", text)
+	}
+}
+
+// A dashboard may begin before its server, and before the library is there.
+func TestBeforeTheServer(t *testing.T) {
+	s := start(t)
+	_ = s.srv.Close()
+	p := s.open(800, 800, "light")
+	p.until(`document.querySelector('#faults').innerText.includes('cannot reach')`)
+	srv, err := embedded.Start(embedded.WithAddr(s.srv.Addr()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer srv.Close()
+	p.until(`document.querySelector('#nodes').innerText.includes('not deployed')`)
+	if err := srv.Load(functions.Source()); err != nil {
+		t.Fatal(err)
+	}
+	p.until(`document.querySelector('#nodes').innerText.includes('in step') && document.querySelector('#faults').innerText === ''`)
+}
+
+// With the keyboard alone: skip to the numbers, order the keys, open one, and look at a limiter, which takes nothing from it.
+func TestKeyboard(t *testing.T) {
+	s := start(t)
+	p := s.open(1000, 900, "light")
+	p.until(filled)
+	focus := func() string {
+		return p.text(`(e => e.id || e.getAttribute('aria-label') || e.textContent.trim())(document.activeElement)`)
+	}
+	press := func(key, want string) {
+		t.Helper()
+		p.do(chromedp.KeyEvent(key))
+		if got := focus(); got != want {
+			t.Fatalf("the focus is on %q, want %q", got, want)
+		}
+	}
+	press(kb.Tab, "Skip to the numbers")
+	press(kb.Enter, "main")
+	press(kb.Tab, "order")
+	p.do(chromedp.KeyEvent("n")) // newest
+	press(kb.Tab, "Top keys, table")
+	press(kb.Tab, p.text(`document.querySelector('#rows button:enabled').textContent`))
+	if got := p.text(`getComputedStyle(document.activeElement).outlineStyle`); got != "solid" {
+		t.Errorf("the focus is shown as %s", got)
+	}
+	chosen := focus()
+	s.take("newer", 1) // the rows stay while the focus is in them
+	p.until(`document.querySelector('#keys').textContent === '9'`)
+	if got := focus(); got != chosen {
+		t.Errorf("the focus moved from %q to %q", chosen, got)
+	}
+	p.do(chromedp.KeyEvent(kb.Enter))
+	p.until(`document.activeElement.id === 'usage' && document.querySelector('#usage-title').textContent === ` + "`" + strings.ReplaceAll(chosen, `\`, `\\`) + "`")
+	p.do(chromedp.Focus(chromedp.CSS(`#limiter`)), chromedp.KeyEvent("exports"))
+	press(kb.Tab, "limit")
+	p.do(chromedp.KeyEvent("@export" + kb.Enter))
+	p.until(`document.querySelector('#answer').textContent.startsWith('The next call is allowed: 0 of 3 left after it') && document.querySelector('#answer').textContent.includes('without its shadow it would be denied')`)
+	p.do(chromedp.SetValue(chromedp.CSS(`#limit`), "nonsense"), chromedp.Focus(chromedp.CSS(`#limit`)), chromedp.KeyEvent(kb.Enter))
+	p.until(`document.querySelector('#answer').textContent.includes('BADLIMIT')`)
+	peeked, err := s.client().Peek(t.Context(), "exports", "@export")
+	if err != nil || peeked.Remaining != 0 {
+		t.Errorf("%v: %+v", err, peeked)
+	}
+}
+
+// What a screen reader is told: landmarks, headings in order, and a name for all that can be used and for every chart.
+func TestAccessibilityTree(t *testing.T) {
+	s := start(t)
+	p := s.open(1000, 900, "light")
+	p.until(filled)
+	p.do(chromedp.Click(chromedp.CSS(`#rows button`)))
+	p.until(`document.querySelectorAll('#minutes tr').length > 0`)
+	p.do(chromedp.SetValue(chromedp.CSS(`#limiter`), "k"), chromedp.SetValue(chromedp.CSS(`#limit`), "5/m"), chromedp.Click(chromedp.CSS(`#ask button`)))
+	p.until(`document.querySelector('#answer meter') !== null`)
+	tree, err := chromedp.Call(p.ctx, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string][]string{}
+	for _, node := range tree.Nodes {
+		if node.Ignored || node.Role == nil {
+			continue
+		}
+		role, name := strings.Trim(string(node.Role.Value), `"`), ""
+		if node.Name != nil {
+			name = strings.Trim(string(node.Name.Value), `"`)
+		}
+		found[role] = append(found[role], name)
+		switch role {
+		case "button", "link", "textbox", "combobox", "image", "img", "region", "meter", "columnheader", "rowheader", "DisclosureTriangle":
+			if name == "" {
+				t.Errorf("a %s without a name", role)
+			}
+		}
+	}
+	for role, least := range map[string]int{
+		"RootWebArea": 1, "banner": 1, "main": 1, "heading": 7, "region": 8, "table": 3, "columnheader": 18, "rowheader": 12, "combobox": 1, "textbox": 2, "link": 1, "alert": 1, "status": 1, "meter": 1,
+	} {
+		if len(found[role]) < least {
+			t.Errorf("%d of %s, want %d: %q", len(found[role]), role, least, found[role])
+		}
+	}
+	if got := len(found["image"]) + len(found["img"]); got != 2 {
+		t.Errorf("%d charts: %q", got, found)
+	}
+}
+
+// With a token the page comes only to who gives it, and the token does not stay in the address.
+func TestToken(t *testing.T) {
+	s := start(t, "--token", "a token of some length")
+	p := s.open(800, 800, "light")
+	p.until(filled)
+	if at := p.text(`location.href`); strings.Contains(at, "token") {
+		t.Errorf("the address is %s", at)
+	}
+	s.addr, _, _ = strings.Cut(s.addr, "?")
+	stranger := s.open(800, 800, "light")
+	if text := stranger.text(`document.body.innerText`); !strings.Contains(text, "asks for its token") {
+		t.Errorf("without the token the page shows %s", text)
+	}
+}

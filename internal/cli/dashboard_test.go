@@ -1,0 +1,142 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/internal/dashboard"
+	"github.com/ratelimit-functions/ratelimit/loader"
+)
+
+// The command says where the page is, serves it, also while there is no server, and ends without a word.
+func TestDashboard(t *testing.T) {
+	for _, tt := range []struct {
+		flags []string
+		token bool
+	}{
+		{nil, false}, {[]string{"--token", "sixteen letters!"}, true}, {[]string{"--listen", "0.0.0.0:0"}, true},
+	} {
+		var stdout, stderr lockedBuffer
+		a := testApp([]string{"REDIS_URL=redis://127.0.0.1:1"}, &stdout, &stderr)
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan int, 1)
+		go func() { ended <- a.execute(ctx, append([]string{"dashboard", "--listen", "127.0.0.1:0"}, tt.flags...)) }()
+		eventually(t, "the greeting", func() bool { return strings.Contains(stdout.String(), "Ctrl-C ends it\n") })
+		at, rest, _ := strings.Cut(stdout.String(), "\n")
+		if !regexp.MustCompile(`^http://127\.0\.0\.1:\d+/(\?token=[^ ]{16,})?$`).MatchString(at) || strings.Contains(at, "?token=") != tt.token ||
+			!strings.HasPrefix(rest, "shows redis://127.0.0.1:1, and changes nothing\n") {
+			t.Errorf("%v: it says %q", tt.flags, stdout.String())
+		}
+		without, _, _ := strings.Cut(at, "?")
+		for url, want := range map[string]int{at: 200, without: map[bool]int{true: 401, false: 200}[tt.token]} {
+			jar, _ := cookiejar.New(nil)
+			reply, err := (&http.Client{Jar: jar, Transport: &http.Transport{DisableKeepAlives: true}}).Get(url)
+			if err != nil {
+				t.Fatal(err)
+			}
+			page, _ := io.ReadAll(reply.Body)
+			_ = reply.Body.Close()
+			if reply.StatusCode != want || want == 200 && !bytes.Contains(page, []byte("<h1>ratelimit</h1>")) {
+				t.Errorf("%s: %s", url, reply.Status)
+			}
+		}
+		stop()
+		if code := <-ended; code != exitFine || stderr.String() != "" {
+			t.Errorf("exit code %d, %q", code, stderr.String())
+		}
+	}
+}
+
+// The servers are as they should be if they run the build that was named, or, where none was, if all run the same.
+func TestDashboardNodes(t *testing.T) {
+	addr := startRedis(t)
+	policies := filepath.Join(t.TempDir(), "policies.yaml")
+	if err := os.WriteFile(policies, []byte("policies:\n  api: 100/m\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	nodes := func(flags ...string) (dashboard.Node, string) {
+		t.Helper()
+		a := testApp([]string{redisURL(addr)}, io.Discard, io.Discard)
+		a.servers.timeout = defaultTimeout
+		if len(flags) > 0 {
+			a.policies = flags[0]
+		}
+		source, err := a.dashboardSource()
+		if err != nil {
+			t.Fatal(err)
+		}
+		nodes, err := source.Nodes(t.Context())
+		if len(nodes) != 1 {
+			t.Fatalf("%v: %+v", err, nodes)
+		}
+		if err != nil {
+			return nodes[0], source.Explain(err)
+		}
+		return nodes[0], ""
+	}
+	if n, _ := nodes(); n.Good || n.State != "not deployed" {
+		t.Errorf("without the library: %+v", n)
+	}
+	if got := run(t, []string{redisURL(addr)}, "deploy", "--policies", policies); got.code != exitFine {
+		t.Fatalf("%+v", got)
+	}
+	if n, _ := nodes(); !n.Good || n.State != "loaded" || n.Role != string(loader.Primary) || len(n.Digest) != 12 {
+		t.Errorf("of whatever build: %+v", n)
+	}
+	if n, _ := nodes(policies); !n.Good || n.State != "in step" {
+		t.Errorf("of the build that was named: %+v", n)
+	}
+	if err := os.WriteFile(policies, []byte("policies:\n  api: 200/m\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if n, _ := nodes(policies); n.Good || !strings.HasPrefix(n.State, "differs from build ") {
+		t.Errorf("of another build: %+v", n)
+	}
+	addr = "127.0.0.1:1"
+	if n, fault := nodes(); n.Good || !n.Dead || !strings.HasPrefix(fault, "cannot reach 127.0.0.1:1: connection refused") {
+		t.Errorf("of a dead server: %+v, %s", n, fault)
+	}
+}
+
+// What the page asks for is what the commands print.
+func TestDashboardAsks(t *testing.T) {
+	srv := embedded.Run(t, embedded.WithTime(began))
+	a := testApp([]string{redisURL(srv.Addr())}, io.Discard, io.Discard)
+	a.servers.timeout = defaultTimeout
+	source, err := a.dashboardSource()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rdb, err := source.Connect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = rdb.Close() }()
+	if _, err := source.Peek(t.Context(), rdb, []string{"k"}, "5/m"); err == nil || !strings.Contains(source.Explain(err), "run: ratelimit deploy (") {
+		t.Errorf("without the library: %v", err)
+	}
+	if got := run(t, []string{redisURL(srv.Addr())}, "deploy"); got.code != exitFine {
+		t.Fatalf("%+v", got)
+	}
+	counted(t, srv, "user:1", "user:2")
+	peeked, err := source.Peek(t.Context(), rdb, []string{"kuser:2", "kuser:1"}, "3/d")
+	if d, ok := peeked.(decision); err != nil || !ok || d.Allowed || d.Key != "kuser:2" || d.Limit != 3 {
+		t.Errorf("%v: %+v", err, peeked)
+	}
+	u, err := source.Usage(t.Context(), rdb, "user:2")
+	if report, ok := u.(usageReport); err != nil || !ok || report.Allowed != 3 || report.Denied != 1 || len(report.Series) != 1 {
+		t.Errorf("%v: %+v", err, u)
+	}
+	if _, err := source.Peek(t.Context(), rdb, []string{"k"}, "@none"); err == nil || !strings.Contains(source.Explain(err), "NOPOLICY") {
+		t.Errorf("of no policy: %v", err)
+	}
+}

@@ -1,0 +1,173 @@
+package dashboard
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"embed"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+)
+
+//go:embed page
+var embedded embed.FS
+
+// Handler serves the page, and what it asks for, by GET alone. With a token it serves only who gives that: once, as
+// /?token=TOKEN, or as "Authorization: Bearer TOKEN". Without one it serves only requests to a name of this machine itself, so that no
+// page of another site that resolves its name to a loopback address can read anything.
+func (d *Dashboard) Handler(token string) http.Handler {
+	page, err := fs.Sub(embedded, "page")
+	if err != nil {
+		panic(err) // the path is a constant
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /{$}", http.FileServerFS(page))
+	mux.Handle("GET /style.css", http.FileServerFS(page))
+	mux.Handle("GET /app.js", http.FileServerFS(page))
+	mux.HandleFunc("GET /events", d.events)
+	mux.HandleFunc("GET /peek", d.peek)
+	mux.HandleFunc("GET /usage", d.usage)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Cross-Origin-Resource-Policy", "same-origin")
+		h.Set("Cache-Control", "no-store")
+		switch {
+		case token == "" && !local(r.Host):
+			http.Error(w, fmt.Sprintf("%.100q is no name of this machine itself; open the address that ratelimit dashboard printed", r.Host), http.StatusForbidden)
+		case token != "" && r.URL.Path == "/" && r.URL.Query().Has("token") && same(r.URL.Query().Get("token"), token):
+			http.SetCookie(w, &http.Cookie{Name: cookie, Value: value(token), Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: r.TLS != nil})
+			http.Redirect(w, r, "/", http.StatusSeeOther) // so that the token stands in no address any more
+		case token != "" && !allowed(r, token):
+			http.Error(w, "this dashboard asks for its token; open the address with ?token= that ratelimit dashboard printed", http.StatusUnauthorized)
+		default:
+			mux.ServeHTTP(w, r)
+		}
+	})
+}
+
+const cookie = "ratelimit_dashboard"
+
+// value is what the cookie holds: not the token, which may have signs that a cookie cannot hold.
+func value(token string) string {
+	sum := sha256.Sum256([]byte("ratelimit dashboard " + token))
+	return base64.RawURLEncoding.EncodeToString(sum[:])
+}
+
+// same compares in a time that does not tell how much is the same.
+func same(a, b string) bool {
+	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
+	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
+}
+
+func allowed(r *http.Request, token string) bool {
+	if bearer, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok {
+		return same(bearer, token)
+	}
+	given, err := r.Cookie(cookie)
+	return err == nil && same(given.Value, value(token))
+}
+
+// local tells whether a Host names this machine by a loopback address or as localhost.
+func local(host string) bool {
+	name, _, err := net.SplitHostPort(host)
+	if err != nil {
+		name = strings.Trim(host, "[]")
+	}
+	ip := net.ParseIP(name)
+	return strings.EqualFold(name, "localhost") || ip != nil && ip.IsLoopback()
+}
+
+// events sends each state as a server-sent event.
+func (d *Dashboard) events(w http.ResponseWriter, r *http.Request) {
+	states, leave, ok := d.view()
+	if !ok {
+		http.Error(w, fmt.Sprintf("%d pages look already; close one", viewers), http.StatusServiceUnavailable)
+		return
+	}
+	defer leave()
+	out := http.NewResponseController(w)
+	w.Header().Set("Content-Type", "text/event-stream")
+	send := func(text string) bool {
+		_ = out.SetWriteDeadline(time.Now().Add(10 * time.Second)) // a page that reads nothing is gone
+		_, err := fmt.Fprint(w, text)
+		return err == nil && out.Flush() == nil
+	}
+	if !send("retry: 2000\n\n") {
+		return
+	}
+	for {
+		select {
+		case <-r.Context().Done():
+			return
+		case text := <-states:
+			if !send("data: " + string(text) + "\n\n") {
+				return
+			}
+		case <-time.After(15 * time.Second): // through proxies that end what is silent
+			if !send(": \n\n") {
+				return
+			}
+		}
+	}
+}
+
+// peek says how a limiter stands: ?key=...&key=...&limit=...
+func (d *Dashboard) peek(w http.ResponseWriter, r *http.Request) {
+	keys, limit := r.URL.Query()["key"], strings.TrimSpace(r.URL.Query().Get("limit"))
+	if len(keys) == 0 || slices.Contains(keys, "") || limit == "" {
+		refuse(w, "give a key and its limit, such as 100/m or @policy")
+		return
+	}
+	d.answer(w, r, func(ctx context.Context) (any, error) {
+		rdb, err := d.connection(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return d.from.Peek(ctx, rdb, keys, limit)
+	})
+}
+
+// usage says what was counted under a usage key: ?key=..., in base64url.
+func (d *Dashboard) usage(w http.ResponseWriter, r *http.Request) {
+	key, err := base64.RawURLEncoding.DecodeString(r.URL.Query().Get("key"))
+	if err != nil || len(key) == 0 {
+		refuse(w, "give a key, in base64url")
+		return
+	}
+	d.answer(w, r, func(ctx context.Context) (any, error) {
+		rdb, err := d.connection(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return d.from.Usage(ctx, rdb, string(key))
+	})
+}
+
+func (d *Dashboard) answer(w http.ResponseWriter, r *http.Request, ask func(context.Context) (any, error)) {
+	reply, err := ask(r.Context())
+	if err != nil {
+		refuse(w, d.from.Explain(err))
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(reply)
+}
+
+// refuse says why there is no answer.
+func refuse(w http.ResponseWriter, why string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusUnprocessableEntity)
+	_ = json.NewEncoder(w).Encode(struct {
+		Error string `json:"error"`
+	}{why})
+}

@@ -1,0 +1,181 @@
+package dashboard
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// get asks a handler, by the name 127.0.0.1 unless another is given.
+func get(h http.Handler, path string, change ...func(*http.Request)) *httptest.ResponseRecorder {
+	r := httptest.NewRequest("GET", path, nil)
+	r.Host = "127.0.0.1:8088"
+	for _, f := range change {
+		f(r)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+func host(name string) func(*http.Request) { return func(r *http.Request) { r.Host = name } }
+
+// Without a token only a name of this machine itself is served, whatever a page of another site resolves its own to.
+func TestHost(t *testing.T) {
+	h := New(Source{}).Handler("")
+	for name, want := range map[string]int{
+		"127.0.0.1:8088": 200, "127.9.9.9": 200, "localhost:8088": 200, "LOCALHOST": 200, "[::1]:8088": 200, "[::1]": 200,
+		"evil.example:8088": 403, "localhost.evil.example": 403, "127.0.0.1.evil.example:80": 403, "10.0.0.1:8088": 403, "": 403, "0.0.0.0:8088": 403,
+	} {
+		if got := get(h, "/", host(name)); got.Code != want {
+			t.Errorf("Host %q: %d, want %d", name, got.Code, want)
+		}
+	}
+}
+
+// With a token every path asks for it. The address with the token gives a cookie in exchange, which holds something else.
+func TestToken(t *testing.T) {
+	const token = "0123456789 ;äöü\""
+	h := New(Source{}).Handler(token)
+	bearer := func(text string) func(*http.Request) {
+		return func(r *http.Request) { r.Header.Set("Authorization", text) }
+	}
+	for _, path := range []string{"/", "/?token=", "/?token=0123456789", "/app.js", "/style.css", "/events", "/peek?key=k&limit=1/s", "/usage?key=aw", "/none"} {
+		if got := get(h, path, host("machine.example")); got.Code != http.StatusUnauthorized || strings.Contains(got.Body.String(), token) {
+			t.Errorf("%s without the token: %d %s", path, got.Code, got.Body)
+		}
+	}
+	for text, want := range map[string]int{"Bearer " + token: 200, "Bearer x": 401, "Bearer ": 401, token: 401, "Basic " + token: 401} {
+		if got := get(h, "/", bearer(text)); got.Code != want {
+			t.Errorf("%s: %d, want %d", text, got.Code, want)
+		}
+	}
+	in := get(h, "/?token=0123456789%20;%C3%A4%C3%B6%C3%BC%22", host("machine.example"))
+	if in.Code != http.StatusUnauthorized { // net/url takes no bare semicolon
+		t.Errorf("%d", in.Code)
+	}
+	in = get(h, "/?token=0123456789+%3B%C3%A4%C3%B6%C3%BC%22", host("machine.example"))
+	cookies := in.Result().Cookies()
+	if in.Code != http.StatusSeeOther || in.Header().Get("Location") != "/" || len(cookies) != 1 || !cookies[0].HttpOnly || cookies[0].SameSite != http.SameSiteStrictMode || strings.Contains(cookies[0].Value, "0123") {
+		t.Fatalf("%d %v", in.Code, in.Header())
+	}
+	with := func(value string) func(*http.Request) {
+		return func(r *http.Request) { r.AddCookie(&http.Cookie{Name: cookies[0].Name, Value: value}) }
+	}
+	if got := get(h, "/app.js", with(cookies[0].Value)); got.Code != 200 {
+		t.Errorf("with the cookie: %d", got.Code)
+	}
+	if got := get(h, "/app.js", with(cookies[0].Value+"x")); got.Code != http.StatusUnauthorized {
+		t.Errorf("with another cookie: %d", got.Code)
+	}
+}
+
+// Nothing is taken but GET and HEAD, and every reply forbids what the page does not need.
+func TestReadOnly(t *testing.T) {
+	h := New(Source{}).Handler("")
+	for _, method := range []string{"POST", "PUT", "DELETE", "PATCH", "OPTIONS"} {
+		for _, path := range []string{"/", "/peek", "/usage", "/events"} {
+			if got := get(h, path, func(r *http.Request) { r.Method = method }); got.Code != http.StatusMethodNotAllowed {
+				t.Errorf("%s %s: %d", method, path, got.Code)
+			}
+		}
+	}
+	for path, want := range map[string]int{"/": 200, "/app.js": 200, "/style.css": 200, "/page/": 404, "/dashboard.go": 404, "/peek": 422} {
+		got := get(h, path)
+		policy := got.Header().Get("Content-Security-Policy")
+		if got.Code != want || !strings.HasPrefix(policy, "default-src 'none'; script-src 'self'") || strings.Contains(policy, "unsafe") || got.Header().Get("X-Content-Type-Options") != "nosniff" {
+			t.Errorf("%s: %d, want %d; %v", path, got.Code, want, got.Header())
+		}
+		if body := got.Body.String(); want == 200 && (strings.Contains(body, "http://") || strings.Contains(body, "https://") || strings.Contains(body, "innerHTML")) &&
+			!strings.Contains(body, "http://www.w3.org/2000/svg") {
+			t.Errorf("%s loads something from elsewhere, or makes HTML of text", path)
+		}
+	}
+}
+
+// What cannot be asked is refused before a server is asked, and what a server refuses is said as it is.
+func TestAsking(t *testing.T) {
+	asked := 0
+	rdb := redis.NewClient(&redis.Options{})
+	defer func() { _ = rdb.Close() }()
+	h := New(Source{
+		Connect: func(context.Context) (redis.UniversalClient, error) { return rdb, nil },
+		Peek: func(_ context.Context, _ redis.UniversalClient, keys []string, limit string) (any, error) {
+			asked++
+			if limit != "@calc" || strings.Join(keys, " ") != "a <b>" {
+				return nil, errors.New("BADLIMIT " + limit)
+			}
+			return map[string]int{"remaining": 7}, nil
+		},
+		Usage: func(_ context.Context, _ redis.UniversalClient, key string) (any, error) {
+			asked++
+			return map[string]string{"key": key}, nil
+		},
+		Explain: func(err error) string { return "explained: " + err.Error() },
+	}).Handler("")
+	for _, path := range []string{"/peek", "/peek?key=a", "/peek?limit=1/s", "/peek?key=&limit=1/s", "/peek?key=a&key=&limit=1/s", "/peek?key=a&limit=%20", "/usage", "/usage?key=", "/usage?key=!"} {
+		if got := get(h, path); got.Code != http.StatusUnprocessableEntity || !strings.Contains(got.Body.String(), `{"error":"give a key`) {
+			t.Errorf("%s: %d %s", path, got.Code, got.Body)
+		}
+	}
+	if asked != 0 {
+		t.Errorf("a server was asked %d times", asked)
+	}
+	for path, want := range map[string]string{
+		"/peek?key=a&key=%3Cb%3E&limit=@calc": `{"remaining":7}`, "/peek?key=a&limit=x": `{"error":"explained: BADLIMIT x"}`, "/usage?key=PGI-": `{"key":"\u003cb\u003e"}`,
+	} {
+		if got := get(h, path); strings.TrimSpace(got.Body.String()) != want || got.Header().Get("Content-Type") != "application/json" {
+			t.Errorf("%s: %s, want %s", path, got.Body, want)
+		}
+	}
+}
+
+// A viewer gets the newest state, however slowly it reads; there are only so many, and one that leaves makes room.
+func TestViewers(t *testing.T) {
+	d := New(Source{Name: "redis://a"})
+	server := httptest.NewServer(d.Handler(""))
+	defer server.Close()
+	states, leave, _ := d.view()
+	for _, name := range []string{"redis://b", "redis://c"} {
+		d.publish(func(s *state) { s.Servers = name })
+	}
+	if got := string(<-states); !strings.Contains(got, "redis://c") {
+		t.Errorf("the newest state is %s", got)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	r, _ := http.NewRequestWithContext(ctx, "GET", server.URL+"/events", nil)
+	reply, err := server.Client().Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head := make([]byte, len("retry: 2000\n\ndata: {\"servers\":\"redis://c\""))
+	if _, err := io.ReadFull(reply.Body, head); err != nil || reply.Header.Get("Content-Type") != "text/event-stream" || !strings.HasSuffix(string(head), `"redis://c"`) {
+		t.Errorf("%v: %q, %v", err, head, reply.Header)
+	}
+	cancel()
+	_ = reply.Body.Close()
+	var leaves []func()
+	for {
+		_, leave, ok := d.view()
+		if !ok {
+			break
+		}
+		leaves = append(leaves, leave)
+	}
+	if got := get(d.Handler(""), "/events"); got.Code != http.StatusServiceUnavailable || len(leaves) > viewers-1 {
+		t.Errorf("%d viewers, and one more gets %d", len(leaves)+1, got.Code)
+	}
+	leave()
+	if _, _, ok := d.view(); !ok {
+		t.Error("nobody may come in place of one who left")
+	}
+}

@@ -1,0 +1,199 @@
+'use strict'
+// Everything that comes from servers is put into the page as text, never as HTML.
+
+const $ = id => document.getElementById(id)
+const whole = n => n.toLocaleString('en')
+const perSecond = n => n === 0 ? '0' : n < 0.01 ? '<0.01' : n < 10 ? n.toFixed(2) : n < 100 ? n.toFixed(1) : whole(Math.round(n))
+
+function ago(ms) {
+  const s = Math.floor(ms / 1000)
+  if (s < 1) return 'now'
+  if (s < 60) return s + ' s'
+  if (s < 3600) return Math.floor(s / 60) + ' min'
+  if (s < 48 * 3600) return Math.floor(s / 3600) + ' h'
+  return Math.floor(s / 86400) + ' d'
+}
+
+function span(ms) {
+  return ms < 1000 ? ms + ' ms' : ms < 60000 ? (ms / 1000).toFixed(1) + ' s' : ago(ms)
+}
+
+// say changes a text only where it differs, so that what a person has selected stays and nothing is read out twice.
+function say(node, text) {
+  if (node.textContent !== text) node.textContent = text
+}
+
+function make(name, text, className) {
+  const node = document.createElement(name)
+  if (text !== undefined) node.textContent = text
+  if (className) node.className = className
+  return node
+}
+
+// fill makes the rows of a table's body fit a list: cells gives the texts of one row, the first being its head. Rows are kept and
+// changed, so that the focus stays where it is.
+function fill(body, list, cells, decorate) {
+  while (body.rows.length > list.length) body.deleteRow(-1)
+  list.forEach((item, i) => {
+    const texts = cells(item)
+    let row = body.rows[i]
+    if (!row) {
+      row = body.insertRow()
+      const columns = body.parentNode.tHead.rows[0].cells
+      texts.forEach((_, n) => {
+        const cell = make(n === 0 ? 'th' : 'td', '', columns[n].className)
+        if (n === 0) cell.scope = 'row'
+        row.append(cell)
+      })
+    }
+    texts.forEach((text, n) => say(row.cells[n].firstElementChild || row.cells[n], text))
+    if (decorate) decorate(row, item)
+  })
+}
+
+// bars draws what was allowed, and on it what was denied, and says how much the highest bar is.
+function bars(svg, list, places, unit, label) {
+  const most = Math.max(...list.map(one => one.allowed + one.denied), 0)
+  const width = 600 / places
+  const rects = []
+  list.forEach((one, i) => {
+    const x = 600 - (list.length - i) * width
+    let y = 120
+    for (const kind of ['allowed', 'denied']) {
+      const height = most ? 112 * one[kind] / most : 0
+      y -= height
+      if (!height) continue
+      const rect = document.createElementNS('http://www.w3.org/2000/svg', 'rect')
+      const box = { x, y, width: width * 0.85, height, class: kind }
+      for (const name in box) rect.setAttribute(name, box[name])
+      rects.push(rect)
+    }
+  })
+  svg.replaceChildren(...rects)
+  svg.setAttribute('aria-label', label)
+  say($(svg.id + '-most'), most ? '· the highest bar is ' + (Number.isInteger(most) ? whole(most) : perSecond(most)) + ' ' + unit : '')
+}
+
+let state
+let entries = [] // as they stand in the table
+
+function show() {
+  say($('servers'), state.servers)
+  say($('looked'), state.looked_ms ? 'looked at ' + new Date(state.looked_ms).toLocaleTimeString() : '')
+  faults(state.faults)
+  if (state.keys || state.now_ms > 0) {
+    say($('allowed'), perSecond(state.per_second.allowed))
+    say($('denied'), perSecond(state.per_second.denied))
+    say($('keys'), whole(state.keys))
+  }
+  say($('progress'), state.progress + (state.refused ? ' ' + whole(state.refused) + ' keys may not be read by this user.' : ''))
+  const points = state.points || []
+  const last = points[points.length - 1]
+  bars($('chart'), points, 150, 'a second', last
+    ? 'Calls a second in the last ' + points.length + ' looks; now ' + perSecond(last.allowed) + ' allowed and ' + perSecond(last.denied) + ' denied'
+    : 'no measurements yet')
+  showTop()
+  showPolicies()
+  fill($('nodes'), state.nodes || [], n => [n.addr, n.state, n.library, n.digest, n.role, n.server],
+    (row, n) => { row.cells[1].className = n.good ? '' : 'bad' })
+}
+
+function faults(list) {
+  const texts = list || []
+  if ([...$('faults').children].map(p => p.textContent).join('\n') !== texts.join('\n')) {
+    $('faults').replaceChildren(...texts.map(text => make('p', text)))
+  }
+}
+
+function showTop() {
+  const found = (state.top || {})[$('order').value] || []
+  // While somebody is at a key, the order of the rows stays, and only their numbers change.
+  const held = $('rows').contains(document.activeElement) && document.activeElement.matches(':focus-visible, :hover')
+  if (held && entries.length) {
+    const now = new Map(found.map(e => [e.shown + e.key, e]))
+    entries = entries.map(e => now.get(e.shown + e.key) || e)
+  } else {
+    entries = found
+  }
+  fill($('rows'), entries,
+    e => [e.shown, whole(e.allowed), whole(e.denied), perSecond(e.per_second.allowed), perSecond(e.per_second.denied), ago(state.now_ms - e.last_ms), ago(state.now_ms - e.first_ms)],
+    (row, e) => {
+      const head = row.cells[0]
+      let button = head.querySelector('button')
+      if (!button) {
+        button = make('button', e.shown)
+        button.type = 'button'
+        button.addEventListener('click', () => ask(entries[row.sectionRowIndex]))
+        head.replaceChildren(button)
+      }
+      button.disabled = !e.key
+    })
+  say($('none'), entries.length || state.progress || !state.now_ms ? '' : 'No key counts usage, or none for a day. Take with TRACK, or give a policy track: true.')
+}
+
+function showPolicies() {
+  const list = state.policies || []
+  fill($('policies'), list,
+    p => ['@' + p.name, p.limits.join(' · '), (p.shadow ? 'shadow' : 'enforced') + (p.track ? ', counts usage' : ''), p.shadow ? whole(p.shadow_denied) : '', p.shadow ? perSecond(p.shadow_denied_per_second) : ''])
+  say($('no-policies'), list.length || !state.policies ? (state.more_policies ? 'and ' + whole(state.more_policies) + ' more' : '') : 'The library has no policies.')
+}
+
+async function get(path, values) {
+  try {
+    const reply = await fetch(path + '?' + new URLSearchParams(values))
+    if (reply.headers.get('Content-Type') !== 'application/json') return { error: await reply.text() }
+    return await reply.json()
+  } catch {
+    return { error: 'the dashboard does not answer; is it still running?' }
+  }
+}
+
+// ask shows one key's minutes.
+async function ask(entry) {
+  const u = await get('usage', { key: entry.key })
+  $('usage').hidden = false
+  say($('usage-title'), entry.shown)
+  const series = u.series || []
+  say($('usage-sum'), u.error || whole(u.allowed) + ' allowed, ' + whole(u.denied) + ' denied, cost ' + whole(u.cost) +
+    (u.first_ms ? ', from ' + new Date(u.first_ms).toLocaleString() + ' to ' + new Date(u.last_ms).toLocaleString() : ''))
+  const start = series.length ? series[series.length - 1].start_ms - 59 * u.interval_ms : 0
+  const minutes = Array.from({ length: 60 }, (_, i) => series.find(m => m.start_ms === start + i * u.interval_ms) || { allowed: 0, denied: 0 })
+  bars($('series'), minutes, 60, 'in a minute', 'Calls in each minute of the last hour in which there was one; the table below has the numbers')
+  fill($('minutes'), series.slice().reverse(), m => [new Date(m.start_ms).toLocaleTimeString(), whole(m.allowed), whole(m.denied)])
+  $('usage').focus()
+}
+
+async function peek(keys, limit) {
+  const values = keys.map(key => ['key', key]).concat([['limit', limit]])
+  const d = await get('peek', values)
+  if (d.error) {
+    $('answer').replaceChildren(make('p', d.error, 'bad'))
+    return
+  }
+  const sum = make('p', (d.allowed ? 'The next call is allowed' : 'The next call is denied') + ': ' + whole(d.remaining) + ' of ' + whole(d.limit) + ' left' + (d.allowed ? ' after it' : '') +
+    (keys.length > 1 ? ' for ' + d.key : '') +
+    (d.retry_after_ms > 0 ? (d.allowed ? ', to go ahead in ' : ', allowed in ') + span(d.retry_after_ms) : '') +
+    (d.reset_after_ms > 0 ? ', full again in ' + span(d.reset_after_ms) : ', full now') +
+    (d.shadow ? '; without its shadow it would be ' + (d.shadow.allowed ? 'allowed' : 'denied') : '') + '.')
+  const meter = make('meter')
+  meter.max = d.limit
+  meter.value = d.remaining
+  meter.setAttribute('aria-label', 'left')
+  $('answer').replaceChildren(sum, meter)
+}
+
+$('order').addEventListener('change', () => state && showTop())
+$('ask').addEventListener('submit', event => {
+  event.preventDefault()
+  peek($('limiter').value.split('\n').filter(key => key !== ''), $('limit').value)
+})
+
+const events = new EventSource('events')
+events.onmessage = event => {
+  state = JSON.parse(event.data)
+  show()
+}
+events.onerror = () => {
+  if (events.readyState === EventSource.CLOSED) faults(['The dashboard refuses this page; open the address that it printed when it began, or close other pages of it.'])
+  else faults(['The dashboard does not answer; is it still running? Trying again.'])
+}
