@@ -39,7 +39,7 @@ func TestABuildWithPoliciesCanBeReadBack(t *testing.T) {
 	}
 	build.Policies()[0].Limits[0].Limit = "1/d"
 	if build.Policies()[0].Limits[0].Limit != "100/m" {
-		t.Error("a caller changed the build through what Policies answered")
+		t.Error("a caller changed the build through what Policies returned")
 	}
 	if policies, err := ReadPolicies(Source()); err != nil || len(policies) != 0 {
 		t.Errorf("of the text without policies: %v, %v", policies, err)

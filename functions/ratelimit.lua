@@ -10,11 +10,11 @@
 --
 -- While Redis loads a library nothing but redis.register_function, redis.log and the version constants exists: no
 -- string, no math, no redis.call. Top-level code may therefore only build tables and functions.
--- What the functions take and answer is written down in functions/CONTRACT.md.
+-- What the functions take and return is written down in functions/CONTRACT.md.
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '53a9b6c6a0cb'
+local BUILD_ID = '75f92e0dde70'
 
 -- Time stands still during a call from Redis 7.2 on. Before, two commands of one call can see two milliseconds, so
 -- what is read of the clock must not be written back as a difference to "now". Valkey says 7.2.4 here, rightly.
@@ -2062,7 +2062,7 @@ local text_of = numbers.remembered(function(part)
   return part == 0 and VALUE or string.format('gcra-%d', part)
 end, {})
 
--- A key that denies is asked again and again, and PTTL alone answers it, once its value has shown that it is "gcra". seen
+-- A key that denies is asked again and again, and PTTL alone is enough for that, once its value has shown that it is "gcra". seen
 -- keeps the ms that were left when it did: while time passes and nothing is written they grow less, so if they have not,
 -- the key may no longer be the one that was seen. This saves a seventh of a denied call (bench/README.md), is forgotten
 -- freely, and can only deny. peek does not use it: a replica does not see what is written to the key.

@@ -6,7 +6,7 @@
 --
 -- While Redis loads a library nothing but redis.register_function, redis.log and the version constants exists: no
 -- string, no math, no redis.call. Top-level code may therefore only build tables and functions.
--- What the functions take and answer is written down in functions/CONTRACT.md.
+-- What the functions take and return is written down in functions/CONTRACT.md.
 
 local VERSION = '@VERSION@'
 local CONTRACT = 1

@@ -38,10 +38,10 @@ func (m *Model) lease(c Call) (any, string) {
 	}
 	blocked := m.blocked(key)
 	_, mine := live[c.Lease]
-	var answer []any
+	var fields []any
 	switch {
 	case c.Verb == Acquire && blocked > 0:
-		answer = []any{int64(0), n, int64(0), blocked, blocked, int64(1)}
+		fields = []any{int64(0), n, int64(0), blocked, blocked, int64(1)}
 	case mine, c.Verb == Acquire && held < n:
 		granted := leases{c.Lease: until}
 		for id, at := range live {
@@ -49,19 +49,19 @@ func (m *Model) lease(c Call) (any, string) {
 		}
 		granted[c.Lease] = until
 		m.put(key, granted, until)
-		answer = []any{int64(1), n, max(0, n-int64(len(granted))), int64(0), until - now, int64(1)}
+		fields = []any{int64(1), n, max(0, n-int64(len(granted))), int64(0), until - now, int64(1)}
 	case c.Verb == Acquire:
-		answer = []any{int64(0), n, int64(0), lapses[held-n] - now, live.last() - now, int64(1)}
+		fields = []any{int64(0), n, int64(0), lapses[held-n] - now, live.last() - now, int64(1)}
 	default:
-		answer = []any{int64(0), n, max(0, n-held), int64(-1), max(0, live.last()-now), int64(1)}
+		fields = []any{int64(0), n, max(0, n-held), int64(-1), max(0, live.last()-now), int64(1)}
 	}
 	if p := c.Limits[0]; p.Shadow {
-		if answer[0] == int64(0) {
+		if fields[0] == int64(0) {
 			m.ShadowDenied[p.Name]++
 		}
-		answer = []any{int64(1), n, answer[2], int64(0), answer[4], int64(1), answer[0], answer[3], int64(1)}
+		fields = []any{int64(1), n, fields[2], int64(0), fields[4], int64(1), fields[0], fields[3], int64(1)}
 	}
-	return answer, ""
+	return fields, ""
 }
 
 // release gives a lease back. The others stay as they are, and so does a block.

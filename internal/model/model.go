@@ -83,7 +83,7 @@ func (m *Model) Expiry(key string) (ms int64, ok bool) {
 
 // Do returns the reply to a call, int64 or []any of int64, string and []any as a client reads it; or the reason of a
 // RATELIMIT error.
-func (m *Model) Do(c Call) (answer any, reason string) {
+func (m *Model) Do(c Call) (fields any, reason string) {
 	if reason := c.excess(); reason != "" {
 		return nil, reason
 	}

@@ -76,20 +76,20 @@ func (m *Model) take(c Call) (any, string) {
 			m.ShadowDenied[name]++
 		}
 	}
-	answer := m.answer(c, all, len(groups) > 0)
+	fields := m.fields(c, all, len(groups) > 0)
 	if c.Verb == Peek {
-		return answer, ""
+		return fields, ""
 	}
 	if m.save(c, all) && c.OnceMS > 0 {
-		m.put(c.OnceKey, reply(answer), m.ms()+c.OnceMS)
+		m.put(c.OnceKey, reply(fields), m.ms()+c.OnceMS)
 	}
 	if c.Upto {
-		units = answer[0].(int64)
+		units = fields[0].(int64)
 	}
 	if c.Usage != "" {
 		m.track(c.Usage, passes, units)
 	}
-	return answer, ""
+	return fields, ""
 }
 
 // refund gives back to all keys of a group or, if one is blocked, to none.
@@ -109,22 +109,22 @@ func (m *Model) refund(c Call) (any, string) {
 		}
 	}
 	m.save(c, all)
-	return m.answer(c, all, len(groups) > 0), ""
+	return m.fields(c, all, len(groups) > 0), ""
 }
 
-// answer is the reply to a call; with a shadow policy in it three more elements say what it would be if there were none.
-func (m *Model) answer(c Call, all []*standing, shadows bool) []any {
+// fields is the reply to a call; with a shadow policy in it three more elements say what it would be if there were none.
+func (m *Model) fields(c Call, all []*standing, shadows bool) []any {
 	would := m.sum(c, all)
 	if !shadows {
 		return would
 	}
-	answer := slices.Clone(would)
+	fields := slices.Clone(would)
 	if enforced := in(all, 0); len(enforced) > 0 {
-		answer = m.sum(c, enforced)
-	} else if answer[0], answer[3] = int64(1), int64(0); c.Upto {
-		answer[0] = c.cost(0)
+		fields = m.sum(c, enforced)
+	} else if fields[0], fields[3] = int64(1), int64(0); c.Upto {
+		fields[0] = c.cost(0)
 	}
-	return append(answer, would[0], would[3], would[5])
+	return append(fields, would[0], would[3], would[5])
 }
 
 // sum makes one decision of all standings: the least remaining, the longest waits, and the binding rate, which is the

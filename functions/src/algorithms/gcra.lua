@@ -166,7 +166,7 @@ local text_of = numbers.remembered(function(part)
   return part == 0 and VALUE or string.format('gcra-%d', part)
 end, {})
 
--- A key that denies is asked again and again, and PTTL alone answers it, once its value has shown that it is "gcra". seen
+-- A key that denies is asked again and again, and PTTL alone is enough for that, once its value has shown that it is "gcra". seen
 -- keeps the ms that were left when it did: while time passes and nothing is written they grow less, so if they have not,
 -- the key may no longer be the one that was seen. This saves a seventh of a denied call (bench/README.md), is forgotten
 -- freely, and can only deny. peek does not use it: a replica does not see what is written to the key.
