@@ -2,6 +2,7 @@ package backtest
 
 import (
 	"fmt"
+	"maps"
 	"strconv"
 	"time"
 
@@ -116,14 +117,6 @@ func (t *tally) merge(other tally) {
 	}
 	t.last = max(t.last, other.last)
 	t.denied += other.denied
-	for key, k := range other.keys {
-		mine := t.keys[key]
-		if mine == nil {
-			t.keys[key] = k
-			continue
-		}
-		mine.count += k.count
-		mine.first, mine.last = min(mine.first, k.first), max(mine.last, k.last)
-	}
+	maps.Copy(t.keys, other.keys) // a key is one worker's
 	t.series.merge(other.series)
 }

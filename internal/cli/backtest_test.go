@@ -194,7 +194,8 @@ func TestBacktestNotes(t *testing.T) {
 them all
 2 lines (25%) lacked the key
 `
-	if got.code != exitFine || !strings.Contains(got.stdout, want) || strings.Contains(got.stdout, "\x1b") || strings.Contains(got.stdout, "\x00") || !strings.Contains(got.stdout, `begins "\x00garbage"`) {
+	if got.code != exitFine || !strings.Contains(got.stdout, want) || strings.Contains(got.stdout, "\x1b") || strings.Contains(got.stdout, "\x00") || !strings.Contains(got.stdout, `begins "\x00garbage"`) ||
+		!strings.Contains(strings.Join(strings.Fields(got.stdout), " "), log+":3: the line lacks what the key client is made of") {
 		t.Errorf("%+v\nwant\n%s", got, want)
 	}
 }
