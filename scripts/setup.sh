@@ -40,6 +40,7 @@ else
 	fi
 	has luac5.1 || need lua5.1 "luac5.1 (Lua 5.1)"
 	has luacheck || need lua-check "luacheck"
+	has chromium || has chromium-browser || has google-chrome || need chromium "Chromium or Chrome (for the tests of the dashboard)"
 	# For examples/languages.
 	can python3 -c 'import redis' || need "python3 python3-redis" "Python 3 with its redis package"
 	can env NODE_PATH=/usr/share/nodejs node -e 'require("redis")' || need "nodejs node-redis" "Node.js with its redis package"
@@ -47,7 +48,6 @@ else
 	can php -r 'new Redis();' || need "php-cli php-redis" "PHP with its redis extension"
 	can perl -e 'use Redis' || need "perl libredis-perl" "Perl with its module Redis"
 	echo '#include <hiredis/hiredis.h>' | can cc -E - || need libhiredis-dev "hiredis with its headers"
-	has chromium || has chromium-browser || has google-chrome || need chromium "Chromium or Chrome (for the tests of the dashboard)"
 	# The tests of loader, client and bench start one of their own, whatever servers the integration tests use.
 	if ! has redis-server; then
 		need redis-server "redis-server 7 or later"

@@ -152,14 +152,15 @@ func TestTopScreen(t *testing.T) {
 	}
 }
 
-// Into a pipe, each pass is a table, or a line of JSON; an interruption is how it ends.
+// Into a pipe, or a terminal that knows no escape codes, each pass is a table, or a line of JSON; an interruption is how it ends.
 func TestTopWatchIntoAPipe(t *testing.T) {
 	srv := withLibrary(t)
 	counted(t, srv, "user:1")
-	for _, flags := range [][]string{nil, {"--json"}} {
+	for i, flags := range [][]string{nil, {"--json"}, nil} {
 		var stdout lockedBuffer
 		var stderr bytes.Buffer
-		a := testApp([]string{redisURL(srv.Addr()), "TERM=xterm"}, &stdout, &stderr)
+		a := testApp([]string{redisURL(srv.Addr()), []string{"TERM=xterm", "TERM=xterm", "TERM=dumb"}[i]}, &stdout, &stderr)
+		a.terminal, a.size = i == 2, func() (int, int) { return 80, 24 }
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan int, 1)
 		go func() { ended <- a.execute(ctx, append([]string{"top", "--watch", "--interval", "1ms"}, flags...)) }()

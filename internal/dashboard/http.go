@@ -17,13 +17,13 @@ import (
 )
 
 //go:embed page
-var embedded embed.FS
+var files embed.FS
 
 // Handler serves the page, and what it asks for, by GET alone. With a token it serves only who gives that: once, as
 // /?token=TOKEN, or as "Authorization: Bearer TOKEN". Without one it serves only requests to a name of this machine itself, so that no
 // page of another site that resolves its name to a loopback address can read anything.
 func (d *Dashboard) Handler(token string) http.Handler {
-	page, err := fs.Sub(embedded, "page")
+	page, err := fs.Sub(files, "page")
 	if err != nil {
 		panic(err) // the path is a constant
 	}

@@ -13,7 +13,10 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// A pool of go-redis that could not dial tries again once a second until it is closed, and notices that within one.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
+}
 
 // get asks a handler, by the name 127.0.0.1 unless another is given.
 func get(h http.Handler, path string, change ...func(*http.Request)) *httptest.ResponseRecorder {

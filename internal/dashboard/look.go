@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"github.com/redis/go-redis/v9"
 
@@ -165,20 +164,17 @@ func (d *Dashboard) show(s *state, found usage.Snapshot) {
 	}
 }
 
-// shown is a key for people: at most as long as can be read.
+// shown is a key for people: at most as long as can be read, and then how long it is.
 func (d *Dashboard) shown(key string) string {
 	head := key
 	if len(head) > 4*longestShown {
 		head = strings.ToValidUTF8(head[:4*longestShown], "")
 	}
-	head = d.from.Visible(head)
-	if utf8.RuneCountInString(head) > longestShown {
-		head = string([]rune(head)[:longestShown]) + "…"
+	text := []rune(d.from.Visible(head))
+	if len(text) <= longestShown && head == key {
+		return string(text)
 	}
-	if len(key) > 4*longestShown {
-		head += fmt.Sprintf(" (%d bytes)", len(key))
-	}
-	return head
+	return fmt.Sprintf("%s… (%d bytes)", string(text[:min(len(text), longestShown)]), len(key))
 }
 
 // knownPolicies are what one build holds.

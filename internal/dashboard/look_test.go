@@ -1,0 +1,123 @@
+package dashboard
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/functions"
+)
+
+// board is a Dashboard of a cluster of servers, whose state is read between its looks.
+func board(t *testing.T, servers ...*embedded.Server) *Dashboard {
+	t.Helper()
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{ClusterSlots: func(context.Context) (slots []redis.ClusterSlot, _ error) {
+		for i, srv := range servers {
+			slots = append(slots, redis.ClusterSlot{Start: i * 5000, End: i*5000 + 4999, Nodes: []redis.ClusterNode{{Addr: srv.Addr()}}})
+		}
+		return slots, nil
+	}, MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true, ReadTimeout: time.Minute})
+	t.Cleanup(func() { _ = rdb.Close() })
+	return New(Source{
+		Connect: func(context.Context) (redis.UniversalClient, error) { return rdb, nil },
+		Nodes:   func(context.Context) ([]Node, error) { return nil, nil },
+		Faults:  func(err error) string { return "scan: " + err.Error() },
+		Explain: func(err error) string { return "call: " + err.Error() },
+		Visible: func(key string) string { return "<" + key + ">" },
+	})
+}
+
+// exports makes calls of a shadow policy that allows one, and counts usage.
+func exports(t *testing.T, srv *embedded.Server, calls int) {
+	t.Helper()
+	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr(), ContextTimeoutEnabled: true})
+	defer func() { _ = rdb.Close() }()
+	c, err := client.New(rdb, client.WithTimeout(time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range calls {
+		if _, err := c.Take(t.Context(), client.Request{Keys: []string{"k"}, Limits: []client.Limit{"@export"}, UsageKey: "of " + srv.Addr()}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// What shadows would have denied is added up over all primaries; where one is dead, it is named, and what the others say stays.
+func TestLook(t *testing.T) {
+	build, err := functions.New(functions.WithPolicies(
+		functions.Policy{Name: "export", Limits: []functions.PolicyLimit{{Limit: "1/d"}}, Shadow: true},
+		functions.Policy{Name: "calc", Limits: []functions.PolicyLimit{{Key: "a", Limit: "1/s"}, {Key: "b", Limit: "2/s"}}, Track: true},
+	))
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, two := embedded.Run(t, embedded.WithLibrary(build.Text())), embedded.Run(t, embedded.WithLibrary(build.Text()))
+	exports(t, one, 3)
+	exports(t, two, 4)
+	d := board(t, one, two)
+	d.look(t.Context())
+	s := d.state
+	if len(s.Faults) > 0 || s.LookedMS == 0 || s.Keys != 2 || s.Sum.Allowed != 7 || len(s.Points) != 1 || s.Top["total"][0].Shown != "<of "+two.Addr()+">" {
+		t.Errorf("%+v", s)
+	}
+	if len(s.Policies) != 2 || s.Policies[0].Name != "export" || !s.Policies[0].Shadow || s.Policies[0].Denied != 5 || s.Policies[0].DeniedPerSec != 0 ||
+		strings.Join(s.Policies[1].Limits, " ") != "a: 1/s b: 2/s" || !s.Policies[1].Track || s.Policies[1].Shadow {
+		t.Errorf("%+v", s.Policies)
+	}
+	exports(t, one, 2)
+	d.look(t.Context())
+	if s = d.state; s.Policies[0].Denied != 7 || s.Policies[0].DeniedPerSec <= 0 || s.PerSec.Allowed <= 0 || len(s.Points) != 2 {
+		t.Errorf("%+v", s)
+	}
+	_ = two.Close()
+	d.look(t.Context())
+	if s = d.state; len(s.Faults) != 2 || !strings.HasPrefix(s.Faults[0], "call: ") || !strings.HasPrefix(s.Faults[1], "scan: ") || len(s.Policies) != 2 || s.Policies[0].Denied != 4 || s.Keys != 1 {
+		t.Errorf("%+v", s)
+	}
+	_ = one.Close()
+	d.look(t.Context())
+	if s = d.state; len(s.Faults) != 2 || s.Keys != 1 || len(s.Policies) != 2 {
+		t.Errorf("what was seen last is gone: %+v", s)
+	}
+}
+
+// A dead server is named once, however much of it fails.
+func TestFaults(t *testing.T) {
+	srv := embedded.Run(t)
+	d := board(t, srv)
+	d.look(t.Context())
+	if got := d.state.Faults; len(got) != 1 || !strings.Contains(got[0], "does not hold the library") || d.state.Policies != nil {
+		t.Errorf("without the library: %q, %+v", got, d.state)
+	}
+	_ = srv.Close()
+	d.from.Nodes = func(context.Context) ([]Node, error) { return []Node{{Dead: true}}, errors.New("dead") }
+	d.look(t.Context())
+	if got := d.state.Faults; len(got) != 1 || got[0] != "call: dead" {
+		t.Errorf("%q", got)
+	}
+	d.from.Connect, d.rdb = func(context.Context) (redis.UniversalClient, error) { return nil, errors.New("no way") }, nil
+	d.from.Nodes = func(context.Context) ([]Node, error) { return nil, nil }
+	d.look(t.Context())
+	if got := d.state.Faults; len(got) != 1 || got[0] != "call: no way" {
+		t.Errorf("%q", got)
+	}
+}
+
+// A key is shown as far as a person reads it.
+func TestShown(t *testing.T) {
+	d := board(t)
+	for key, want := range map[string]string{
+		"user:1": "<user:1>", strings.Repeat("ü", 200): "<" + strings.Repeat("ü", 79) + "… (400 bytes)", strings.Repeat("ü", 500_000): "<" + strings.Repeat("ü", 79) + "… (1000000 bytes)",
+	} {
+		if got := d.shown(key); got != want {
+			t.Errorf("%.20s of %d bytes is shown as %s", key, len(key), got)
+		}
+	}
+}
