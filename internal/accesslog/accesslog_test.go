@@ -65,6 +65,8 @@ func TestFormats(t *testing.T) {
 			[]string{`2026-03-01T03:29:59 "host.example" - "POST" "/a/b" -`}},
 		"a user with blanks, no request": {`::1 - ann lee [01/Mar/2026:18:00:05 +0000] "\x16\x03" 400 0` + "\r\n\n" + `::1 - - [01/Mar/2026:18:00:05 +0000] "-" 408 -`, asked, nil, "",
 			[]string{`2026-03-01T18:00:05 "::1" "ann lee" - -`, `2026-03-01T18:00:05 "::1" - - -`}},
+		"a host before it": {`www.example.com:443 2001:db8::1 - ann [01/Mar/2026:18:00:05 +0000] "GET / HTTP/1.1" 200 1 "-" "-"`, asked, nil, "",
+			[]string{`2026-03-01T18:00:05 "2001:db8::1" "ann" "GET" "/"`}},
 		"ten zones": {zones(), nil, nil, "", slices.Repeat([]string{"2026-03-01T12:00:00"}, 10)},
 		"json": {`{"time":"2026-03-01T18:00:05.25Z","remote_addr":"203.0.113.7","user":"ann","request":"GET /x?y HTTP/2.0"}` + "\n" +
 			`{"ts":1772388005.125,"request":{"client_ip":"::1","method":"PUT","uri":"/z","headers":{"X-Api-Key":["k\u0031"]}},"user_id":7}`, append(asked, "request.headers.X-Api-Key"), nil, "",

@@ -3,6 +3,7 @@ package accesslog
 import (
 	"bytes"
 	"fmt"
+	"net/netip"
 	"strconv"
 )
 
@@ -89,10 +90,16 @@ func (c *common) parse(line []byte, values [][]byte) (int64, error) {
 	return at, nil
 }
 
-// who reads client, ident and user, the last of which may hold blanks.
+// who reads client, ident and user, the last of which may hold blanks. Apache's vhost_combined has the host before them.
 func (c *common) who(text []byte) error {
 	client, rest, _ := bytes.Cut(text, []byte(" "))
-	_, user, ok := bytes.Cut(rest, []byte(" "))
+	ident, user, ok := bytes.Cut(rest, []byte(" "))
+	if len(ident) > 1 && bytes.IndexByte(user, ' ') > 0 {
+		if _, err := netip.ParseAddr(string(ident)); err == nil {
+			client = ident
+			_, user, ok = bytes.Cut(user, []byte(" "))
+		}
+	}
 	if len(client) == 0 || !ok {
 		return fmt.Errorf("at byte 1: %s before the time is not client, ident and user, as in 203.0.113.7 - -", quoted(text))
 	}
