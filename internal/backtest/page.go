@@ -9,13 +9,15 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/ratelimit-functions/ratelimit/internal/figures"
 )
 
 //go:embed page.html
 var pageText string
 
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
-	"count": grouped, "percent": Percent, "key": Shown, "date": func(t time.Time) string { return t.Format(time.DateTime) },
+	"count": figures.Grouped, "percent": Percent, "key": Shown, "date": func(t time.Time) string { return t.Format(time.DateTime) },
 	"share": func(s float64) string { return fmt.Sprintf("%.6g%%", 100*s) },
 }).Parse(pageText))
 
@@ -88,13 +90,4 @@ func Percent(part, whole int64) string {
 		return ">99.99%"
 	}
 	return fmt.Sprintf("%.4g%%", p)
-}
-
-// grouped is n with its thousands apart.
-func grouped(n int64) string {
-	digits := strconv.FormatInt(n, 10)
-	for i := len(digits) - 3; i > 0; i -= 3 {
-		digits = digits[:i] + "," + digits[i:]
-	}
-	return digits
 }

@@ -61,7 +61,7 @@ func timeLine(r Result) string {
 	for _, m := range r.Series {
 		most = max(most, m.Allowed+m.Denied)
 	}
-	p.Text(lineLeft, 18, "", "up to "+grouped(most)+" requests in "+lasting(r.Seconds)+":")
+	p.Text(lineLeft, 18, "", "up to "+figures.Grouped(most)+" requests in "+lasting(r.Seconds)+":")
 	p.Text(lineLeft+300, 18, "bold fc0", "allowed")
 	p.Text(lineLeft+370, 18, "bold fc1", "denied")
 	width := float64(lineRight-lineLeft) / float64(len(r.Series))
