@@ -114,9 +114,11 @@ func (l look) notes(report *backtest.Report) []string {
 	note(log.Bad, "could not be read")
 	note(log.Late, "came too late to be put in order; --unsorted %s would take them all", log.Unsorted())
 	note(log.Keyless, "lacked the key")
+	told := map[string]bool{}
 	for _, r := range report.Limits {
-		if r.Suggested == nil {
-			note(r.Keyless-log.Keyless, "lacked a key of %s", r.Limit)
+		if !told[r.Key] {
+			told[r.Key] = true
+			note(r.Keyless-log.Keyless, "had another key, and lacked %s", r.Key)
 		}
 	}
 	for _, problem := range log.Problems {

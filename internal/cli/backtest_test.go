@@ -200,6 +200,19 @@ them all
 	}
 }
 
+// Of several keys, a request may have one and lack another.
+func TestBacktestLacksAKey(t *testing.T) {
+	log := accessLog(t, "a", 3, "b", 1)
+	policies := filepath.Join(t.TempDir(), "policies.yaml")
+	if err := os.WriteFile(policies, []byte("policies:\n  calc:\n    limits:\n      - who: 10/h\n      - what: 5/m\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	got := run(t, nil, "backtest", log, "--policies", policies, "--policy", "calc", "--limit", "1/h", "--key", "who=user", "--key", "what=path/1")
+	if got.code != exitFine || !strings.Contains(got.stdout, "\n@calc  0        0       0%   0            1\n") || !strings.HasSuffix(got.stdout, "\n4 lines (100%) had another key, and lacked user, path/1\n") {
+		t.Errorf("%+v", got)
+	}
+}
+
 // Ctrl-C while a pipe is waited for: what came is reported.
 func TestBacktestInterrupted(t *testing.T) {
 	from, to := io.Pipe()
