@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -106,7 +105,7 @@ func newBatches(n int64, ttl time.Duration) *batches {
 
 // fits tells whether units for such a call may come from a batch.
 func (b *batches) fits(a single) bool {
-	return b != nil && !a.upTo && a.cost >= 1 && a.cost <= b.most && a.limit[0] != '@' && !strings.Contains(string(a.limit), "leaky_bucket")
+	return b != nil && !a.upTo && a.cost >= 1 && a.limit[0] != '@' && !strings.Contains(string(a.limit), "leaky_bucket")
 }
 
 // of is the batch of a key; nil while the key has one of another limit. b.mu is held.
@@ -269,8 +268,6 @@ func (c *Client) lead(ctx context.Context, req Request, a single, held *batch, n
 			return
 		}
 		b.mu.Lock()
-		f.own = true
-		f.err = errClosed
 		held.land(f)
 		b.mu.Unlock()
 	}()
@@ -315,9 +312,6 @@ func (b *batch) land(f *flight) {
 
 // waitedInVain is the error of a call that waited for another's request until its own time was over.
 func waitedInVain(keys []string, cause error) error {
-	if cause == nil {
-		cause = errors.New("the time is over")
-	}
 	return &Error{
 		Op: "take", Keys: keys, Err: cause, class: ErrUnavailable,
 		sentence: fmt.Sprintf("not sent, nothing was counted: the request of another call for this key is still under way (%v)", cause),

@@ -37,6 +37,7 @@ func TestCloseGivesBack(t *testing.T) {
 		{"360/h burst=4000, 1440/h", 15 * time.Second, "7"},
 		{"360/h", 100*time.Second - 1, "4"},
 		{"360/h", 100 * time.Second, ""},
+		{"1080/h", 45 * time.Second, ""}, // 15 of 15
 		{"3600000/h", 0, ""},
 		{"token_bucket 360/h", 0, ""},
 		{"fixed_window 360/h", 0, ""},
@@ -66,6 +67,24 @@ func TestCloseGivesBack(t *testing.T) {
 				t.Errorf("gave back %q, want %q", got, tt.want)
 			}
 		})
+	}
+}
+
+// What a limit refills is asked once, of however many keys.
+func TestCloseAsksOnce(t *testing.T) {
+	s := newStand(t)
+	c := s.client(t, client.WithBatches(16, ttl))
+	for _, key := range []string{"a", "b", "c"} {
+		for range 2 { // 1 and a batch of 2, of which one is left
+			must[client.Result](t)(c.Allow(t.Context(), key, wide))
+		}
+	}
+	s.sent()
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if sent := s.sent(); len(sent) != 1 || sent[0][1] != "ratelimit_info" {
+		t.Errorf("sent %v", sent)
 	}
 }
 

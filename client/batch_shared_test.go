@@ -217,6 +217,30 @@ func TestBatchAfterAPanic(t *testing.T) {
 	}()
 	s.hook = nil
 	s.calls(t, c, 3, 0)
+
+	// Who waits for a request that ends so asks by itself.
+	waiting, ended := make(chan struct{}), make(chan outcome, 1)
+	c = s.client(t, client.WithBatches(16, ttl), client.WithTimeout(patient))
+	s.hook = func(redis.Cmder) {
+		close(waiting)
+		eventually(t, "it waits", func() bool { return client.WaitingForBatch(c, "k") == 1 })
+		panic("of a hook")
+	}
+	go func() {
+		<-waiting
+		s.mu.Lock()
+		s.hook = nil
+		s.mu.Unlock()
+		res, err := c.Allow(t.Context(), "k", wide)
+		ended <- outcome{res, err}
+	}()
+	func() {
+		defer func() { _ = recover() }()
+		allow(t, c, wide, 1)
+	}()
+	if o := <-ended; o.err != nil || !o.res.Allowed {
+		t.Error(o)
+	}
 }
 
 // A request that is under way when the client is closed, or the key reset or blocked, brings nothing that is spent later.
@@ -264,5 +288,29 @@ func TestBatchThatHasComeMeanwhile(t *testing.T) {
 	}
 	if res := must[client.Result](t)(client.TakeLate(c, "k", wide)); res.Source != client.SourceServer {
 		t.Errorf("the 16th of 15: %+v", res)
+	}
+}
+
+// Who waits for a request goes on with what is known of the key then: the batch that was meant is gone, and the denial of a new
+// one, which came after the call, is its own too.
+func TestBatchThatIsMadeAnewMeanwhile(t *testing.T) {
+	s := newStand(t)
+	c := s.client(t, client.WithBatches(64, ttl), client.WithTimeout(patient))
+	leader, others, release := s.together(t, c, t.Context(), 1, wide)
+	if err := c.Block(t.Context(), time.Minute, "k"); err != nil {
+		t.Fatal(err)
+	}
+	if res := allow(t, c, wide, 1); res.Allowed {
+		t.Error(res)
+	}
+	s.sent()
+	release()
+	for _, from := range []chan outcome{leader, others} {
+		if o := <-from; o.err != nil || o.res.Allowed || o.res.RetryAfter != time.Minute {
+			t.Error(o)
+		}
+	}
+	if got := s.sizes(); got != "" {
+		t.Errorf("asked for %s", got)
 	}
 }

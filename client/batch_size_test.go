@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/ratelimit-functions/ratelimit/client"
 )
 
@@ -69,6 +71,54 @@ func TestBatchOfLessThanAskedFor(t *testing.T) {
 	for i := range 5 {
 		if res := allow(t, c, wide, 1); res.Allowed != (i < 3) {
 			t.Errorf("%d: %+v", i, res)
+		}
+	}
+
+	// The size begins anew from what there was, however much has come back meanwhile.
+	s = newStand(t)
+	c = s.warm(t)
+	s.calls(t, c, 15, 0)
+	allow(t, s.client(t), wide, 100000-31-3)
+	s.calls(t, c, 3, 0)
+	s.sent()
+	s.pass(ttl / 2)
+	s.calls(t, c, 1+2+4, 0)
+	if got := s.sizes(); got != "=1 2 4" {
+		t.Errorf("after a batch of less it asked for %s", got)
+	}
+}
+
+// The size in the moments between the cases, and after a request that brought nothing.
+func TestBatchSizeAtTheEdges(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		spent int // of the 15 that are left
+		lose  bool
+		after time.Duration
+		want  string
+	}{
+		{"just as the batch ends", 0, false, ttl, "16"},
+		{"after that", 0, false, ttl + 1, "=1"},
+		{"half a batch was spent then", 7, false, ttl + 1, "8"},
+		{"all of it, twice the time ago", 15, false, 2 * ttl, "16"},
+		{"longer ago", 15, false, 2*ttl + 1, "=1"},
+		{"after a lost reply", 15, true, ttl + 1, "=1"},
+	} {
+		s := newStand(t)
+		c := s.warm(t)
+		s.calls(t, c, tt.spent, 0)
+		if tt.lose {
+			s.lose = func(redis.Cmder) bool { return true }
+			if _, err := c.Allow(t.Context(), "k", wide); err == nil {
+				t.Errorf("%s: no error", tt.name)
+			}
+			s.lose = nil
+		}
+		s.sent()
+		s.pass(tt.after)
+		s.calls(t, c, 1, 0)
+		if got := s.sizes(); got != tt.want {
+			t.Errorf("%s: asked for %s, want %s", tt.name, got, tt.want)
 		}
 	}
 }

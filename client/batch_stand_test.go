@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -159,9 +160,14 @@ func (s *stand) together(t *testing.T, c *client.Client, first context.Context, 
 	t.Helper()
 	leader, others = make(chan outcome, 1), make(chan outcome, callers)
 	arrived, goOn := make(chan struct{}), make(chan struct{})
-	var once sync.Once
+	var came atomic.Bool
 	s.mu.Lock()
-	s.hook = func(redis.Cmder) { once.Do(func() { close(arrived); <-goOn }) }
+	s.hook = func(redis.Cmder) {
+		if came.CompareAndSwap(false, true) {
+			close(arrived)
+			<-goOn
+		}
+	}
 	s.mu.Unlock()
 	go func() {
 		res, err := c.Allow(first, "k", limit)

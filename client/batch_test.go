@@ -15,7 +15,11 @@ import (
 // What a decision from a batch says counts on from the last reply.
 func TestBatchResult(t *testing.T) {
 	s := newStand(t)
-	c := s.warm(t)
+	c := s.client(t, client.WithBatches(16, ttl))
+	s.calls(t, c, 1+2+4+8, 0)
+	if asked, left := allow(t, c, wide, 1), must[client.Result](t)(c.PeekN(t.Context(), "k", wide, 0)).Remaining; asked.Remaining != left+15 {
+		t.Errorf("remaining %d with 15 in the batch and %d on the server", asked.Remaining, left)
+	}
 	s.pass(5 * time.Millisecond)
 	got := allow(t, c, wide, 1)
 	s.pass(-5 * time.Millisecond)
@@ -123,6 +127,15 @@ func TestBatchIsOfOneLimit(t *testing.T) {
 	if got := s.sizes(); got != "=1 =1 =1" {
 		t.Error(got)
 	}
+	s.pass(ttl) // nothing of the first is left
+	for range 1 + 2 + 4 {
+		if res := allow(t, c, "90000/m", 1); !res.Allowed {
+			t.Error(res)
+		}
+	}
+	if got := s.sizes(); got != "=1 2 4" {
+		t.Errorf("of the second limit it asked for %s", got)
+	}
 }
 
 // A reply that is lost, or an error, leaves nothing to spend; the call gets its error, or what the fallback says.
@@ -198,6 +211,13 @@ func TestBatchOptions(t *testing.T) {
 	} {
 		if _, err := client.New(&fake{}, opt); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "; give With") {
 			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+	for _, opt := range []client.Option{
+		client.WithBatches(2, time.Millisecond), client.WithBatches(1<<53, time.Hour), client.WithDenialMemory(1), client.WithDenialMemory(time.Second),
+	} {
+		if _, err := client.New(&fake{}, opt); err != nil {
+			t.Error(err)
 		}
 	}
 }

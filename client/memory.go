@@ -69,11 +69,7 @@ func (m *memory) recall(a single) (Result, bool) {
 		return Result{}, false
 	}
 	now := m.now()
-	if !now.Before(d.until) {
-		m.keys.Remove(a.key)
-		return Result{}, false
-	}
-	if d.limit != a.limit || a.least() < d.cost {
+	if !now.Before(d.until) || d.limit != a.limit || a.least() < d.cost {
 		return Result{}, false
 	}
 	res := d.res
@@ -133,7 +129,7 @@ func (c *Client) decideAndRemember(ctx context.Context, req Request, a single) (
 	}
 	sent, forgets := c.memory.before()
 	res, err := c.decide(ctx, "take", req)
-	if err == nil && !res.Allowed && res.Shadow == nil && a.least() > 0 {
+	if err == nil && !res.Allowed && res.Shadow == nil {
 		c.memory.remember(a, res, sent, forgets)
 	}
 	return res, err

@@ -256,3 +256,17 @@ func heap() int64 {
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
 }
+
+// A blocked key is denied again whatever it is asked for, also where it was asked for nothing.
+func TestDenialOfNothing(t *testing.T) {
+	s := newStand(t)
+	c := s.client(t, client.WithDenialMemory(time.Second))
+	if err := s.client(t).Block(t.Context(), time.Minute, "k"); err != nil {
+		t.Fatal(err)
+	}
+	for cost, want := range []client.Source{client.SourceServer, client.SourceMemory, client.SourceMemory} {
+		if res := allow(t, c, wide, int64(cost)); res.Allowed || res.Source != want || res.RetryAfter != time.Minute {
+			t.Errorf("cost %d: %+v, want it from the %v", cost, res, want)
+		}
+	}
+}
