@@ -44,7 +44,9 @@ else
 	# For examples/languages.
 	can python3 -c 'import redis' || need "python3 python3-redis" "Python 3 with its redis package"
 	can env NODE_PATH=/usr/share/nodejs node -e 'require("redis")' || need "nodejs node-redis" "Node.js with its redis package"
-	can ruby -e 'require "redis"' || need "ruby ruby-redis" "Ruby with its redis gem"
+	# redis-rb 5 has its clients of clusters in a package of its own, which releases with redis-rb 4 do not know; a pattern may match none.
+	can ruby -e 'require "redis"; Redis::VERSION < "5" or require "redis-clustering"' ||
+		need 'ruby ruby-redis ~n^ruby-redis-clustering$' "Ruby with its redis gem"
 	can php -r 'new Redis();' || need "php-cli php-redis" "PHP with its redis extension"
 	can perl -e 'use Redis' || need "perl libredis-perl" "Perl with its module Redis"
 	echo '#include <hiredis/hiredis.h>' | can cc -E - || need libhiredis-dev "hiredis with its headers"

@@ -37,10 +37,13 @@ def told(reply)
 end
 
 url = ENV.fetch("REDIS_URL")
-redis = if ENV["REDIS_CLUSTER"]
+redis = if !ENV["REDIS_CLUSTER"]
+          Redis.new(url: url, timeout: 5)
+        elsif Redis::VERSION < "5"
           Redis.new(cluster: [url], timeout: 5) # learns of the other nodes from this one
         else
-          Redis.new(url: url, timeout: 5)
+          require "redis-clustering" # a gem, and a package, of its own
+          Redis::Cluster.new(nodes: [url], timeout: 5)
         end
 request = new_request
 puts "first: #{told(take(redis, request))}"
