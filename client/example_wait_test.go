@@ -104,3 +104,38 @@ func ExampleLease_Hold() {
 	// exporting
 	// <nil>
 }
+
+// While the server is gone each of ten processes lets a tenth of the limit through, once it has learned from the server what the
+// limit says.
+func ExampleLocalLimiter() {
+	addr, stop := server()
+	limiter, err := client.Open("redis://"+addr, client.WithFallback(client.LocalLimiter(0.1)))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = limiter.Close() }()
+	for i := range 4 {
+		res, err := limiter.Allow(context.Background(), "user:42", "20/d")
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Println(res.Allowed, "by", res.Source)
+		if i == 0 {
+			learned(limiter, "20/d") // the client asks for that in the background
+			stop()
+		}
+	}
+	// Output:
+	// true by server
+	// true by local
+	// true by local
+	// false by local
+}
+
+func learned(limiter *client.Client, limit client.Limit) {
+	for !client.Knows(limiter, limit) {
+		time.Sleep(time.Millisecond)
+	}
+}

@@ -108,7 +108,7 @@ func OnError(f func(ctx context.Context, method string, err error)) ServerOption
 //
 // name is what the key on the server begins with, and what an error calls the limit. Use another for each Server, or the
 // same where several share one limit. limit is a text, such as "100/m", or a policy, such as "@api". It is not checked before
-// the first call: a wrong one shows as an error of the limiter.
+// the first call: a wrong one shows as an error of the limiter. A call that leaky_bucket lets in is handled at once, not at its turn.
 func NewServer(limiter *client.Client, name string, limit client.Limit, key Key, opts ...ServerOption) (*Server, error) {
 	log := seldom.Log("no decision on a call")
 	s := &Server{
