@@ -3,7 +3,6 @@ package browser
 
 import (
 	"bytes"
-	"context"
 	"flag"
 	"fmt"
 	"os"
@@ -16,8 +15,6 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/accessibility"
-	"github.com/chromedp/cdproto/emulation"
-	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 	"github.com/redis/go-redis/v9"
@@ -141,97 +138,6 @@ func (s *site) shadowed(calls int) {
 		if _, err := c.Allow(s.t.Context(), "exports", "@export"); err != nil {
 			s.t.Fatal(err)
 		}
-	}
-}
-
-// tab is a page of Chromium in which everything that the page's script complains of is a failure.
-type tab struct {
-	t   *testing.T
-	ctx context.Context
-}
-
-func (s *site) open(width, height int64, scheme string) *tab {
-	s.t.Helper()
-	path := ""
-	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
-		if found, err := exec.LookPath(name); err == nil {
-			path = found
-			break
-		}
-	}
-	if path == "" {
-		s.t.Fatal("no Chromium here; install one (Debian: apt-get install chromium)")
-	}
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.WSURLReadTimeout(longest))
-	ctx, cancel := chromedp.NewExecAllocator(s.t.Context(), options...)
-	s.t.Cleanup(cancel)
-	ctx, cancel = chromedp.NewContext(ctx)
-	s.t.Cleanup(cancel)
-	ctx, cancel = context.WithTimeout(ctx, 2*longest)
-	s.t.Cleanup(cancel)
-	p := &tab{s.t, ctx}
-	p.do(chromedp.EmulateViewport(width, height))
-	if err := chromedp.Listen(ctx, func(event any) {
-		switch e := event.(type) {
-		case *runtime.EventExceptionThrown:
-			s.t.Errorf("the page's script failed: %+v", e.ExceptionDetails)
-		case *runtime.EventConsoleAPICalled:
-			s.t.Errorf("the page complains: %+v", e.Args)
-		}
-	}); err != nil {
-		s.t.Fatal(err)
-	}
-	if _, err := chromedp.Call(ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
-		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
-	}); err != nil {
-		s.t.Fatal(err)
-	}
-	p.do(chromedp.Navigate(s.addr))
-	return p
-}
-
-func (p *tab) do(steps ...chromedp.Action[chromedp.Void]) {
-	p.t.Helper()
-	if err := chromedp.Do(p.ctx, steps...); err != nil {
-		p.t.Fatal(err)
-	}
-}
-
-// run runs an action that has a result.
-func run[T any](p *tab, action chromedp.Action[T]) T {
-	p.t.Helper()
-	result, err := chromedp.Run(p.ctx, action)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	return result
-}
-
-// until waits until a condition in JavaScript holds.
-func (p *tab) until(condition string) {
-	p.t.Helper()
-	for deadline := time.Now().Add(longest); ; time.Sleep(50 * time.Millisecond) {
-		if run(p, chromedp.Evaluate[bool](condition)) {
-			return
-		}
-		if time.Now().After(deadline) {
-			p.t.Fatalf("%s does not come true; the page shows\n%s", condition, p.text("document.body.innerText"))
-		}
-	}
-}
-
-func (p *tab) text(script string) string {
-	p.t.Helper()
-	return run(p, chromedp.Evaluate[string](script))
-}
-
-func (p *tab) screenshot(name string) {
-	p.t.Helper()
-	if *screenshots == "" {
-		return
-	}
-	if err := os.WriteFile(filepath.Join(*screenshots, name+".png"), run(p, chromedp.FullScreenshot(100)), 0o666); err != nil {
-		p.t.Fatal(err)
 	}
 }
 
