@@ -17,7 +17,7 @@ import (
 var pageText string
 
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
-	"count": figures.Grouped, "percent": Percent, "key": Shown, "date": func(t time.Time) string { return t.Format(time.DateTime) },
+	"style": func() template.CSS { return figures.PageStyle }, "count": figures.Grouped, "percent": figures.Percent, "key": Shown, "date": func(t time.Time) string { return t.Format(time.DateTime) },
 	"share": func(s float64) string { return fmt.Sprintf("%.6g%%", 100*s) },
 }).Parse(pageText))
 
@@ -43,7 +43,7 @@ func (r *Report) WritePage(w io.Writer) error {
 	pictures := 0
 	inline := func(svg string) template.HTML {
 		pictures++
-		return template.HTML(strings.ReplaceAll(svg, `"title"`, fmt.Sprintf(`"title%d"`, pictures))) // an id is there once on a page
+		return figures.Inline(svg, fmt.Sprintf("title%d", pictures))
 	}
 	suggested := map[string]*Result{}
 	for i, limit := range r.Limits {
@@ -75,19 +75,4 @@ func Shown(key string) string {
 		key = string([]rune(key)[:longestShown-3]) + "..."
 	}
 	return key
-}
-
-// Percent is a part of a whole: never 0% or 100% of what is more than nothing, or less than all.
-func Percent(part, whole int64) string {
-	if whole == 0 {
-		return "0%"
-	}
-	p := 100 * float64(part) / float64(whole)
-	switch {
-	case part > 0 && p < 0.01:
-		return "<0.01%"
-	case part < whole && p > 99.99:
-		return ">99.99%"
-	}
-	return fmt.Sprintf("%.4g%%", p)
 }

@@ -2,7 +2,7 @@ package backtest
 
 import (
 	"fmt"
-	"strings"
+	"time"
 
 	"github.com/ratelimit-functions/ratelimit/internal/figures"
 )
@@ -46,44 +46,18 @@ func powers(n int64) []float64 {
 	return marks
 }
 
-const (
-	lineLeft, lineRight = 8, figures.Width - 8
-	lineTop, lineBottom = 34, 134
-)
-
 // timeLine is a picture of what a limit allowed, with what it denied on top, over time.
 func timeLine(r Result) string {
-	p := figures.NewPicture("Requests over time under " + r.Limit)
-	if len(r.Series) == 0 {
-		return ""
+	bars := figures.Bars{
+		Title: "Requests over time under " + r.Limit, Each: lasting(r.Seconds), What: "requests", Kinds: []string{"allowed", "denied"},
 	}
-	most := int64(1)
 	for _, m := range r.Series {
-		most = max(most, m.Allowed+m.Denied)
+		bars.Counts = append(bars.Counts, []int64{m.Allowed, m.Denied})
 	}
-	p.Text(lineLeft, 18, "", "up to "+figures.Grouped(most)+" requests in "+lasting(r.Seconds)+":")
-	p.Text(lineLeft+300, 18, "bold fc0", "allowed")
-	p.Text(lineLeft+370, 18, "bold fc1", "denied")
-	width := float64(lineRight-lineLeft) / float64(len(r.Series))
-	y := func(n int64) float64 { return lineBottom - float64(n)/float64(most)*(lineBottom-lineTop) }
-	var allowed, denied strings.Builder
-	for i, m := range r.Series {
-		x := lineLeft + float64(i)*width
-		box := func(out *strings.Builder, from, to int64) {
-			if to > from {
-				fmt.Fprintf(out, "M%.2f %.2fV%.2fh%.2fV%.2fz", x, y(from), min(y(to), y(from)-1), width, y(from))
-			}
-		}
-		box(&allowed, 0, m.Allowed)
-		box(&denied, m.Allowed, m.Allowed+m.Denied)
+	if n := len(r.Series); n > 0 {
+		bars.First, bars.Last = r.Series[0].Start.Format(time.DateTime), r.Series[n-1].Start.Format(time.DateTime)
 	}
-	p.Path(lineBottom, "fc0", allowed.String())
-	p.Path(lineBottom, "fc1", denied.String())
-	p.Path(lineBottom, "grid", fmt.Sprintf("M%d %dH%d", lineLeft, lineBottom, lineRight))
-	first, last := r.Series[0].Start, r.Series[len(r.Series)-1].Start
-	p.Text(lineLeft, lineBottom+20, "", first.Format("2006-01-02 15:04:05"))
-	p.Text(lineRight, lineBottom+20, "right", last.Format("2006-01-02 15:04:05"))
-	return p.String()
+	return bars.SVG()
 }
 
 // lasting is one of widths as text.

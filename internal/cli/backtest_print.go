@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/ratelimit-functions/ratelimit/internal/backtest"
+	"github.com/ratelimit-functions/ratelimit/internal/figures"
 )
 
 func (a *app) printBacktest(report *backtest.Report) error {
@@ -29,7 +30,7 @@ func (a *app) printBacktest(report *backtest.Report) error {
 	if len(given) > 0 {
 		rows := [][]string{{"LIMIT", "ALLOWED", "DENIED", "", "KEYS DENIED", "OF KEYS"}}
 		for _, r := range given {
-			rows = append(rows, []string{r.Limit, grouped(r.Allowed), grouped(r.Denied), backtest.Percent(r.Denied, r.Requests), grouped(r.KeysDenied), grouped(r.Keys)})
+			rows = append(rows, []string{r.Limit, grouped(r.Allowed), grouped(r.Denied), figures.Percent(r.Denied, r.Requests), grouped(r.KeysDenied), grouped(r.Keys)})
 		}
 		lines = append(append(lines, ""), l.table(rows)...)
 	}
@@ -97,7 +98,7 @@ func (l look) suggestions(list []backtest.Result) []string {
 		if len(r.Worst) > 0 {
 			worst = fmt.Sprintf("%s (%s)", backtest.Shown(r.Worst[0].Key), grouped(r.Worst[0].Denied))
 		}
-		rows = append(rows, []string{r.Limit, grouped(r.Denied), backtest.Percent(r.Denied, r.Requests), grouped(r.KeysDenied), worst})
+		rows = append(rows, []string{r.Limit, grouped(r.Denied), figures.Percent(r.Denied, r.Requests), grouped(r.KeysDenied), worst})
 	}
 	return append(lines, l.table(rows)...)
 }
@@ -108,7 +109,7 @@ func (l look) notes(report *backtest.Report) []string {
 	var lines []string
 	note := func(n int64, format string, args ...any) {
 		if n > 0 {
-			lines = append(lines, l.wrap("", fmt.Sprintf("%s (%s) ", plural(n, "line"), backtest.Percent(n, log.Lines))+fmt.Sprintf(format, args...))...)
+			lines = append(lines, l.wrap("", fmt.Sprintf("%s (%s) ", plural(n, "line"), figures.Percent(n, log.Lines))+fmt.Sprintf(format, args...))...)
 		}
 	}
 	note(log.Bad, "could not be read")

@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimit-functions/ratelimit/client"
-	"github.com/ratelimit-functions/ratelimit/internal/backtest"
+	"github.com/ratelimit-functions/ratelimit/internal/figures"
 	"github.com/ratelimit-functions/ratelimit/internal/load"
 )
 
@@ -285,7 +285,7 @@ func (a *app) printLoad(f loadFlags, s servers, r *load.Report) error {
 		name string
 		n    int64
 	}{{"allowed", r.Allowed}, {"denied", r.Denied}, {"errors", r.Errors}} {
-		rows = append(rows, []string{row.name, grouped(row.n), backtest.Percent(row.n, total)})
+		rows = append(rows, []string{row.name, grouped(row.n), figures.Percent(row.n, total)})
 	}
 	rows[0][1] = grouped(total)
 	rows = append(rows, []string{"a second", grouped(int64(r.PerSecond())), ""})

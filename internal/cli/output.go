@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/ratelimit-functions/ratelimit/internal/figures"
 )
 
 // printJSON writes v as one indented JSON value.
@@ -81,18 +83,7 @@ func human(d time.Duration) string {
 	}
 }
 
-// grouped is n with its thousands apart: 38,231.
-func grouped(n int64) string {
-	digits := strconv.FormatInt(n, 10)
-	sign := ""
-	if digits[0] == '-' {
-		sign, digits = "-", digits[1:]
-	}
-	for i := len(digits) - 3; i > 0; i -= 3 {
-		digits = digits[:i] + "," + digits[i:]
-	}
-	return sign + digits
-}
+var grouped = figures.Grouped
 
 // plural is "1 key", "2 keys".
 func plural(n int64, noun string) string {

@@ -59,3 +59,19 @@ func TestLinesAreXML(t *testing.T) {
 		}
 	}
 }
+
+func TestPercent(t *testing.T) {
+	for want, of := range map[string][2]int64{"0%": {0, 5}, "<0.01%": {1, 1e6}, ">99.99%": {999_999, 1e6}, "100%": {5, 5}, "33.33%": {1, 3}} {
+		if got := Percent(of[0], of[1]); got != want {
+			t.Errorf("%v: %s, want %s", of, got, want)
+		}
+	}
+}
+
+func TestGrouped(t *testing.T) {
+	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", 38231: "38,231", -1234567: "-1,234,567"} {
+		if got := Grouped(n); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}

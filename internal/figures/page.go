@@ -49,11 +49,14 @@ func Count(f float64) string {
 	return Grouped(int64(f/digits+0.5) * int64(digits))
 }
 
-// Grouped is n, 0 or more, with its thousands apart.
+// Grouped is n with its thousands apart: 38,231.
 func Grouped(n int64) string {
-	s := strconv.FormatInt(n, 10)
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
+	digits, sign := strconv.FormatInt(n, 10), ""
+	if n < 0 {
+		digits, sign = digits[1:], "-"
 	}
-	return s
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return sign + digits
 }

@@ -7,7 +7,6 @@ import (
 	"io"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/internal/figures"
@@ -38,16 +37,13 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 
 // WritePage writes the report as one HTML page, which needs nothing else. The title says what was asked for.
 func (r *Report) WritePage(w io.Writer, title string) error {
-	inline := func(id, svg string) template.HTML {
-		return template.HTML(strings.ReplaceAll(svg, `"title"`, strconv.Quote(id))) // an id is there once on a page
-	}
 	return page.Execute(w, struct {
 		*Report
 		Title           string
 		WholePerSecond  int64
 		Percentiles     []Percentile
 		OverTime, Curve template.HTML
-	}{r, title, int64(r.PerSecond()), Percentiles, inline("over-time", r.overTime()), inline("curve", r.curve())})
+	}{r, title, int64(r.PerSecond()), Percentiles, figures.Inline(r.overTime(), "over-time"), figures.Inline(r.curve(), "curve")})
 }
 
 // overTime is a picture of the decisions of each second.
