@@ -1,0 +1,198 @@
+package integration_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-redis/redis_rate/v10"
+	"github.com/redis/go-redis/v9"
+	"github.com/throttled/throttled/v2"
+	throttledredis "github.com/throttled/throttled/v2/store/goredisstore.v9"
+	ulule "github.com/ulule/limiter/v3"
+	ululeredis "github.com/ulule/limiter/v3/drivers/store/redis"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
+)
+
+// answer is what a limiter says of a call. Of times that it does not tell it has client.Never.
+type answer struct {
+	allowed      bool
+	remaining    int64
+	retry, reset time.Duration
+}
+
+// peer is somebody else's limiter, by its own API, and the limit that docs/coming-from.md calls equal to it.
+type peer struct {
+	name    string
+	limit   client.Limit
+	unit    time.Duration // in which a unit comes back; 0: a window
+	longest time.Duration // between two calls
+	costs   bool          // whether calls of more than one unit are decided alike
+	open    func(rdb redis.UniversalClient) (func(ctx context.Context, key string, cost int) (answer, error), error)
+}
+
+func peers() []peer {
+	return []peer{
+		{name: "redis_rate", limit: "10/s burst=20", unit: 100 * time.Millisecond, longest: 2 * time.Second, costs: true,
+			open: openRedisRate(redis_rate.Limit{Rate: 10, Period: time.Second, Burst: 20})},
+		{name: "redis_rate, PerMinute", limit: "60/m", unit: time.Second, longest: 12 * time.Second, costs: true, open: openRedisRate(redis_rate.PerMinute(60))},
+		// It lets a key expire up to a second early, and never within a second.
+		{name: "throttled", limit: "10/s burst=20", unit: 100 * time.Millisecond, longest: 900 * time.Millisecond, costs: true,
+			open: openThrottled(throttled.RateQuota{MaxRate: throttled.PerSec(10), MaxBurst: 19})},
+		{name: "ulule/limiter", limit: "fixed_window 20/m", longest: 10 * time.Second, open: openUlule("20-M")},
+		{name: "rate-limiter-flexible", limit: "fixed_window 20/60s", longest: 10 * time.Second, open: openFlexible(20, 60)},
+	}
+}
+
+func openRedisRate(limit redis_rate.Limit) func(redis.UniversalClient) (func(context.Context, string, int) (answer, error), error) {
+	return func(rdb redis.UniversalClient) (func(context.Context, string, int) (answer, error), error) {
+		limiter := redis_rate.NewLimiter(rdb)
+		return func(ctx context.Context, key string, cost int) (answer, error) {
+			result, err := limiter.AllowN(ctx, key, limit, cost)
+			if err != nil {
+				return answer{}, err
+			}
+			return answer{result.Allowed == cost, int64(result.Remaining), result.RetryAfter, result.ResetAfter}, nil
+		}, nil
+	}
+}
+
+func openThrottled(quota throttled.RateQuota) func(redis.UniversalClient) (func(context.Context, string, int) (answer, error), error) {
+	return func(rdb redis.UniversalClient) (func(context.Context, string, int) (answer, error), error) {
+		store, err := throttledredis.NewCtx(rdb, "throttled:")
+		if err != nil {
+			return nil, err
+		}
+		limiter, err := throttled.NewGCRARateLimiterCtx(store, quota)
+		return func(ctx context.Context, key string, cost int) (answer, error) {
+			limited, result, err := limiter.RateLimitCtx(ctx, key, cost)
+			return answer{!limited, int64(result.Remaining), result.RetryAfter, result.ResetAfter}, err
+		}, err
+	}
+}
+
+func openUlule(formatted string) func(redis.UniversalClient) (func(context.Context, string, int) (answer, error), error) {
+	return func(rdb redis.UniversalClient) (func(context.Context, string, int) (answer, error), error) {
+		store, err := ululeredis.NewStore(rdb)
+		if err != nil {
+			return nil, err
+		}
+		rate, err := ulule.NewRateFromFormatted(formatted)
+		limiter := ulule.New(store, rate)
+		return func(ctx context.Context, key string, cost int) (answer, error) {
+			result, err := limiter.Increment(ctx, key, int64(cost))
+			// Its Reset is by the clock of the caller.
+			return answer{!result.Reached, result.Remaining, client.Never, client.Never}, err
+		}, err
+	}
+}
+
+// openFlexible sends what RateLimiterRedis.consume of rate-limiter-flexible sends, as there is no Node.js here.
+func openFlexible(points int64, seconds int) func(redis.UniversalClient) (func(context.Context, string, int) (answer, error), error) {
+	return func(rdb redis.UniversalClient) (func(context.Context, string, int) (answer, error), error) {
+		return func(ctx context.Context, key string, cost int) (answer, error) {
+			var consumed *redis.IntCmd
+			var left *redis.DurationCmd
+			_, err := rdb.TxPipelined(ctx, func(p redis.Pipeliner) error {
+				p.SetNX(ctx, "rlflx:"+key, 0, time.Duration(seconds)*time.Second)
+				consumed = p.IncrBy(ctx, "rlflx:"+key, int64(cost))
+				left = p.PTTL(ctx, "rlflx:"+key)
+				return nil
+			})
+			if err != nil {
+				return answer{}, err
+			}
+			a := answer{consumed.Val() <= points, max(0, points-consumed.Val()), client.Never, left.Val()}
+			if !a.allowed {
+				a.retry = a.reset
+			}
+			return a, nil
+		}, nil
+	}
+}
+
+// atAnEdge tells whether units are about to come back: where floating point decides whether one is there.
+func atAnEdge(debt, unit time.Duration) bool {
+	const near = 2 * time.Millisecond
+	return unit > 0 && debt > 0 && (debt%unit < near || debt%unit > unit-near)
+}
+
+// The limits that docs/coming-from.md calls equal decide alike, call by call.
+func TestPeersDecideAlike(t *testing.T) {
+	eachBackend(t, func(t *testing.T, b *backend.Backend) {
+		ctx := testContext(t)
+		loadLibrary(ctx, t, b)
+		rdb := newClient(t, b)
+		limiter := newLimiter(t, rdb)
+		for _, p := range peers() {
+			t.Run(p.name, func(t *testing.T) {
+				ask, err := p.open(rdb)
+				if err != nil {
+					t.Fatal(err)
+				}
+				now := time.Now().Truncate(time.Second)
+				random := rand.New(rand.NewPCG(1, uint64(len(p.name))))
+				key, seen := "alike:"+strings.ReplaceAll(p.name, " ", ""), map[bool]int{}
+				for i := range 400 {
+					if random.IntN(4) == 0 {
+						now = now.Add(time.Duration(random.Int64N(int64(p.longest/time.Millisecond))) * time.Millisecond)
+					}
+					if err := b.SetTime(now.UnixMicro()); err != nil {
+						t.Fatal(err)
+					}
+					state, err := limiter.PeekN(ctx, key, p.limit, 0)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if atAnEdge(state.ResetAfter, p.unit) {
+						now = now.Add(5 * time.Millisecond)
+						if err := b.SetTime(now.UnixMicro()); err != nil {
+							t.Fatal(err)
+						}
+					}
+					cost := 1
+					if p.costs {
+						cost += random.IntN(3)
+					}
+					ours, err := limiter.AllowN(ctx, key, p.limit, int64(cost))
+					if err != nil {
+						t.Fatal(err)
+					}
+					theirs, err := ask(ctx, key, cost)
+					if err != nil {
+						t.Fatal(err)
+					}
+					seen[ours.Allowed]++
+					if diff := p.differs(ours, theirs); diff != "" {
+						t.Fatalf("call %d, at %v, cost %d: %s\nours:   %+v\ntheirs: %+v", i, now, cost, diff, ours, theirs)
+					}
+				}
+				if seen[true] < 50 || seen[false] < 50 {
+					t.Errorf("%d calls were allowed, %d denied: too few to compare", seen[true], seen[false])
+				}
+			})
+		}
+	}, standalone, withClock)
+}
+
+// differs says in what a peer's answer is another than ours.
+func (p peer) differs(ours client.Result, theirs answer) string {
+	// Ours are rounded up to a ms.
+	same := func(ours, theirs time.Duration) bool { return (ours - theirs).Abs() <= time.Millisecond }
+	switch lost := ours.Remaining - theirs.remaining; {
+	case ours.Allowed != theirs.allowed:
+		return "the decision"
+	// Theirs is 0 where a call of several units is denied, and can be one too low by floating point where units have come back just now.
+	case ours.Allowed && lost != 0 && (lost != 1 || !atAnEdge(ours.ResetAfter, p.unit)):
+		return "remaining"
+	case !ours.Allowed && theirs.retry != client.Never && !same(ours.RetryAfter, theirs.retry):
+		return "when to come back"
+	case theirs.reset != client.Never && !same(ours.ResetAfter, theirs.reset):
+		return "when it is full"
+	}
+	return ""
+}

@@ -1,0 +1,103 @@
+package integration_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-redis/redis_rate/v10"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
+)
+
+type move struct {
+	old      *redis_rate.Limiter
+	oldLimit redis_rate.Limit
+	limiter  *client.Client
+	limit    client.Limit
+}
+
+// allow lets a call through if both limiters do. What the old one has counted and the new one has not, the new one is charged.
+func (m move) allow(ctx context.Context, key string) (bool, error) {
+	before, err := m.old.Allow(ctx, key, m.oldLimit)
+	if err != nil || before.Allowed == 0 {
+		return false, err
+	}
+	after, err := m.limiter.Allow(ctx, key, m.limit)
+	if err != nil {
+		return false, err
+	}
+	if more := after.Remaining - int64(before.Remaining); after.Allowed && more > 0 {
+		_, err = m.limiter.Take(ctx, client.Request{
+			Keys: []string{key}, Limits: []client.Limit{m.limit}, Costs: []int64{more}, UpTo: true,
+			OnceKey: key + ":moved", OnceTTL: time.Second, // callers that see the same at once charge it once
+		})
+	}
+	return after.Allowed, err
+}
+
+// A key that is at its limit all the time gets no second burst when the limiter is changed under it, and does get one without the
+// steps of docs/coming-from.md.
+func TestMovingWithoutASecondBurst(t *testing.T) {
+	const burst, unit = 20, 100 * time.Millisecond
+	eachBackend(t, func(t *testing.T, b *backend.Backend) {
+		ctx := testContext(t)
+		loadLibrary(ctx, t, b)
+		rdb := newClient(t, b)
+		m := move{redis_rate.NewLimiter(rdb), redis_rate.Limit{Rate: 10, Period: time.Second, Burst: burst}, newLimiter(t, rdb), "10/s burst=20"}
+		old := func(ctx context.Context, key string) (bool, error) {
+			result, err := m.old.Allow(ctx, key, m.oldLimit)
+			return err == nil && result.Allowed == 1, err
+		}
+		fresh := func(ctx context.Context, key string) (bool, error) {
+			result, err := m.limiter.Allow(ctx, key, m.limit)
+			return result.Allowed, err
+		}
+		both := func(ctx context.Context, key string) (bool, error) {
+			if ok, err := old(ctx, key); !ok {
+				return false, err
+			}
+			return fresh(ctx, key)
+		}
+		type asks = func(context.Context, string) (bool, error)
+		for _, tt := range []struct {
+			name   string
+			phases []asks
+			bursts int // let through beyond what comes back
+		}{
+			{"at once", []asks{old, fresh}, 2},
+			{"both for a while, and no more", []asks{old, both, fresh}, 2},
+			{"as the page says", []asks{old, m.allow, fresh}, 1},
+		} {
+			t.Run(tt.name, func(t *testing.T) {
+				start := time.Now().Truncate(time.Second)
+				now, key, let := start, "moving:"+strings.ReplaceAll(tt.name, " ", ""), 0
+				for _, phase := range tt.phases {
+					// Each lasts longer than a refill. The key is asked for more than it has at any time.
+					for end := now.Add(3 * time.Second); now.Before(end); now = now.Add(unit / 2) {
+						if err := b.SetTime(now.UnixMicro()); err != nil {
+							t.Fatal(err)
+						}
+						for range burst + 5 {
+							ok, err := phase(ctx, key)
+							if err != nil {
+								t.Fatal(err)
+							}
+							if !ok {
+								break
+							}
+							let++
+						}
+					}
+				}
+				// Less a few: redis_rate denies, by floating point, calls in the very millisecond in which a unit is back.
+				most := tt.bursts*burst + int(now.Sub(start)/unit)
+				if let > most || let < most-4 {
+					t.Errorf("%d were let through in %v, want %d, or less by at most 4", let, now.Sub(start), most)
+				}
+			})
+		}
+	}, standalone, withClock)
+}
