@@ -75,3 +75,11 @@ func TestGrouped(t *testing.T) {
 		}
 	}
 }
+
+func TestBrief(t *testing.T) {
+	for f, want := range map[float64]string{1: "1", 100: "100", 1e3: "1k", 1e5: "100k", 1e6: "1M", 1e9: "1G", 1e13: "10,000G"} {
+		if got := Brief(f); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}

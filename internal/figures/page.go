@@ -60,3 +60,15 @@ func Grouped(n int64) string {
 	}
 	return sign + digits
 }
+
+// Brief is a power of ten, from 1 on, in few letters: 10, 1k, 100k, 1M.
+func Brief(f float64) string {
+	n := int64(f)
+	for _, unit := range []string{"", "k", "M"} {
+		if n < 1000 {
+			return strconv.FormatInt(n, 10) + unit
+		}
+		n /= 1000
+	}
+	return Grouped(n) + "G"
+}
