@@ -21,7 +21,7 @@ func (p Period) plot(s *Suggested) string {
 	lines := figures.Lines{
 		Title:  "Requests and keys that n in " + p.Name() + " would touch, by n",
 		Above:  []string{"requests beyond n in " + p.Name() + ", and keys that have any"},
-		Across: figures.Axis{Label: "n", Marks: powers(p.Most), Text: figures.Count},
+		Across: figures.Axis{Label: "n", Marks: powers(p.Most), Text: figures.Brief},
 		Up:     figures.Axis{Marks: powers(p.Keys), Text: figures.Count},
 	}
 	if len(requests.Up) == 0 {
