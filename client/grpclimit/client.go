@@ -1,6 +1,7 @@
 package grpclimit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/client/internal/adapter"
 )
 
 // Client keeps the calls that a process makes of others within a limit. Make one with [NewClient]. It is safe for
@@ -110,18 +112,7 @@ func NewClient(limiter *client.Client, name string, limit client.Limit, opts ...
 			slog.WarnContext(ctx, "the limit of calls to another service", "method", method, "error", err)
 		},
 	}
-	err := given(limiter, name, limit)
-	for _, opt := range opts {
-		if err != nil {
-			break
-		}
-		if opt == nil {
-			err = errors.New("an option is nil; leave it out")
-			break
-		}
-		err = opt(c)
-	}
-	if err != nil {
+	if err := cmp.Or(adapter.Given(limiter, name, limit), adapter.Apply(c, opts)); err != nil {
 		return nil, fmt.Errorf("ratelimit: grpclimit.NewClient: %w", err)
 	}
 	return c, nil
@@ -210,17 +201,7 @@ func (c *Client) heed(ctx context.Context, method string, ask client.Request, er
 	if err == nil || len(ask.Keys) == 0 || errors.As(err, &own) {
 		return
 	}
-	d := min(told(err), c.block)
-	if d <= 0 {
-		return
-	}
-	// A key that is blocked for as long already stays so: a later error may say less.
-	ctx = context.WithoutCancel(ctx) // the client bounds its calls itself
-	stands, err := c.limiter.PeekRequest(ctx, client.Request{Keys: ask.Keys, Limits: ask.Limits, Costs: []int64{0}})
-	if err == nil && !stands.Allowed && stands.RetryAfter >= d {
-		return
-	}
-	if err := c.limiter.Block(ctx, d, ask.Keys...); err != nil {
+	if err := adapter.Block(ctx, c.limiter, ask, min(told(err), c.block)); err != nil {
 		c.onError(ctx, method, err)
 	}
 }

@@ -1,6 +1,7 @@
 package grpclimit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/client/internal/adapter"
 	"github.com/ratelimit-functions/ratelimit/client/internal/seldom"
 )
 
@@ -115,37 +117,10 @@ func NewServer(limiter *client.Client, name string, limit client.Limit, key Key,
 		limiter: limiter, name: name, limit: limit, key: key,
 		onError: func(ctx context.Context, method string, err error) { log(ctx, err, "method", method) },
 	}
-	err := given(limiter, name, limit)
-	if err == nil {
-		err = keys.Check("NewServer", key.key)
-	}
-	for _, opt := range opts {
-		if err != nil {
-			break
-		}
-		if opt == nil {
-			err = errors.New("an option is nil; leave it out")
-			break
-		}
-		err = opt(s)
-	}
-	if err != nil {
+	if err := cmp.Or(adapter.Given(limiter, name, limit), keys.Check("NewServer", key.key), adapter.Apply(s, opts)); err != nil {
 		return nil, fmt.Errorf("ratelimit: grpclimit.NewServer: %w", err)
 	}
 	return s, nil
-}
-
-// given is what is wrong with what a limit needs, or nil.
-func given(limiter *client.Client, name string, limit client.Limit) error {
-	switch {
-	case limiter == nil:
-		return errors.New("the client is nil; make one with client.Open")
-	case name == "":
-		return errors.New("the name is empty; give what is limited, such as api")
-	case limit == "":
-		return errors.New("the limit is empty; give one such as 100/m")
-	}
-	return nil
 }
 
 // Unary is a [grpc.UnaryServerInterceptor].

@@ -1,6 +1,7 @@
 package httpcall
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/client/internal/adapter"
 )
 
 // Transport is an [http.RoundTripper] that keeps requests within a limit. Make one with [New]. It is safe for concurrent
@@ -125,30 +127,10 @@ func New(limiter *client.Client, name string, limit client.Limit, opts ...Option
 			slog.WarnContext(r.Context(), "the limit of calls to another service", "error", err)
 		},
 	}
-	if err := t.set(opts); err != nil {
+	if err := cmp.Or(adapter.Given(limiter, name, limit), adapter.Apply(t, opts)); err != nil {
 		return nil, fmt.Errorf("ratelimit: httpcall.New: %w", err)
 	}
 	return t, nil
-}
-
-func (t *Transport) set(opts []Option) error {
-	switch {
-	case t.limiter == nil:
-		return errors.New("the client is nil; make one with client.New")
-	case t.name == "":
-		return errors.New("the name is empty; give what is called, such as partner")
-	case t.limit == "":
-		return errors.New("the limit is empty; give one such as 10/s")
-	}
-	for _, opt := range opts {
-		if opt == nil {
-			return errors.New("an option is nil; leave it out")
-		}
-		if err := opt(t); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // Host returns the host and, if it is not the scheme's own, the port that a request goes to: "api.example.com",
@@ -189,7 +171,9 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		pause, said := told(response, time.Now())
 		if said {
-			t.keepOut(r, ask, pause)
+			if err := adapter.Block(r.Context(), t.limiter, ask, min(pause, t.block)); err != nil {
+				t.onError(r, err)
+			}
 		}
 		if !said || tries == t.retries || !repeatable(r, response) || !inTime(r.Context(), pause, until) {
 			return response, nil
@@ -201,7 +185,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		_, _ = io.CopyN(io.Discard, response.Body, 64<<10) // so that the connection can be used again
 		_ = response.Body.Close()
 		r = again
-		if err := sleep(r.Context(), pause); err != nil {
+		if err := adapter.Sleep(r.Context(), pause); err != nil {
 			closeBody(r)
 			return nil, err
 		}
@@ -229,22 +213,6 @@ func (t *Transport) request(r *http.Request) (client.Request, error) {
 		err = t.change(r, &ask)
 	}
 	return ask, err
-}
-
-// keepOut blocks the keys for d, unless they are blocked for as long already: a later response may say less.
-func (t *Transport) keepOut(r *http.Request, ask client.Request, d time.Duration) {
-	d = min(d, t.block)
-	if d <= 0 {
-		return
-	}
-	ctx := context.WithoutCancel(r.Context()) // the client bounds its calls itself
-	stands, err := t.limiter.PeekRequest(ctx, client.Request{Keys: ask.Keys, Limits: ask.Limits, Costs: []int64{0}})
-	if err == nil && !stands.Allowed && stands.RetryAfter >= d {
-		return
-	}
-	if err := t.limiter.Block(ctx, d, ask.Keys...); err != nil {
-		t.onError(r, err)
-	}
 }
 
 // repeatable tells whether a request that got this response was not carried out, or does no harm a second time.
@@ -284,18 +252,6 @@ func inTime(ctx context.Context, d time.Duration, until time.Time) bool {
 	at := time.Now().Add(d)
 	deadline, ok := ctx.Deadline()
 	return !at.After(until) && (!ok || !at.After(deadline))
-}
-
-// sleep waits for d, or returns the error of ctx, which has ended.
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
 }
 
 func closeBody(r *http.Request) {

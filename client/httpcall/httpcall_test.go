@@ -307,9 +307,9 @@ func TestNewRefuses(t *testing.T) {
 		opt     httpcall.Option
 		want    string
 	}{
-		{nil, "a", "1/s", httpcall.WithRetries(1), "the client is nil; make one with client.New"},
-		{limiter, "", "1/s", httpcall.WithRetries(1), "the name is empty; give what is called, such as partner"},
-		{limiter, "a", "", httpcall.WithRetries(1), "the limit is empty; give one such as 10/s"},
+		{nil, "a", "1/s", httpcall.WithRetries(1), "the client is nil; make one with client.New or client.Open"},
+		{limiter, "", "1/s", httpcall.WithRetries(1), "the name is empty; give what is limited or called, such as api or partner"},
+		{limiter, "a", "", httpcall.WithRetries(1), "the limit is empty; give one such as 100/m"},
 		{limiter, "a", "1/s", nil, "an option is nil; leave it out"},
 		{limiter, "a", "1/s", httpcall.WithBase(nil), "WithBase(nil)"},
 		{limiter, "a", "1/s", httpcall.WithKey(nil), "WithKey(nil)"},

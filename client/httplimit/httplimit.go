@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/client/internal/adapter"
 	"github.com/ratelimit-functions/ratelimit/client/internal/seldom"
 )
 
@@ -119,36 +121,12 @@ func New(limiter *client.Client, name string, limit client.Limit, key Key, opts 
 		limiter: limiter, name: name, limit: limit, key: key,
 		onError: func(r *http.Request, err error) { log(r.Context(), err) },
 	}
-	if err := m.set(opts); err != nil {
+	if err := cmp.Or(adapter.Given(limiter, name, limit), checkName(name), keys.Check("New", key.key), adapter.Apply(m, opts)); err != nil {
 		return nil, fmt.Errorf("ratelimit: httplimit.New: %w", err)
 	}
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.serve(next, w, r) })
 	}, nil
-}
-
-func (m *middleware) set(opts []Option) error {
-	switch {
-	case m.limiter == nil:
-		return errors.New("the client is nil; make one with client.New")
-	case m.limit == "":
-		return errors.New("the limit is empty; give one such as 100/m")
-	}
-	if err := checkName(m.name); err != nil {
-		return err
-	}
-	if err := keys.Check("New", m.key.key); err != nil {
-		return err
-	}
-	for _, opt := range opts {
-		if opt == nil {
-			return errors.New("an option is nil; leave it out")
-		}
-		if err := opt(m); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func (m *middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
@@ -184,7 +162,7 @@ func (m *middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 		m.deny(w, req, result)
 		return
 	}
-	if m.delay && result.RetryAfter > 0 && !wait(ctx, result.RetryAfter) {
+	if m.delay && result.RetryAfter > 0 && adapter.Sleep(ctx, result.RetryAfter) != nil {
 		w.Header().Set("Retry-After", fmt.Sprint(seconds(result.RetryAfter)))
 		problem{Status: http.StatusServiceUnavailable, Detail: "the request waited for its turn for as long as it may take"}.write(w)
 		return
@@ -233,18 +211,6 @@ func (m *middleware) undecided(next http.Handler, w http.ResponseWriter, r *http
 	}
 	w.Header().Set("Retry-After", fmt.Sprint(seconds(refuse)))
 	problem{Status: http.StatusServiceUnavailable, Detail: "whether the request is within its limit could not be found out"}.write(w)
-}
-
-// wait waits for d, or returns false because ctx has ended.
-func wait(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
 }
 
 // seconds rounds up.

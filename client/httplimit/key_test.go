@@ -137,9 +137,9 @@ func TestNewRefuses(t *testing.T) {
 		opts    []httplimit.Option
 		want    string
 	}{
-		{nil, "api", "1/s", key, nil, "the client is nil; make one with client.New"},
+		{nil, "api", "1/s", key, nil, "the client is nil; make one with client.New or client.Open"},
 		{limiter, "api", "", key, nil, "the limit is empty; give one such as 100/m"},
-		{limiter, "", "1/s", key, nil, `the name "" has 0 bytes; give 1 to 64`},
+		{limiter, "", "1/s", key, nil, "the name is empty; give what is limited or called, such as api or partner"},
 		{limiter, strings.Repeat("x", 65), "1/s", key, nil, "has 65 bytes; give 1 to 64"},
 		{limiter, "a|b", "1/s", key, nil, `the name "a|b" holds '|'; use letters, digits`},
 		{limiter, "a\r\nb", "1/s", key, nil, `holds '\r'`},

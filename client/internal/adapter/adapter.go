@@ -1,0 +1,62 @@
+// Package adapter is what the packages for HTTP and gRPC do alike.
+package adapter
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+)
+
+// Given is what is wrong with what every adapter is made of, or nil.
+func Given(limiter *client.Client, name string, limit client.Limit) error {
+	switch {
+	case limiter == nil:
+		return errors.New("the client is nil; make one with client.New or client.Open")
+	case name == "":
+		return errors.New("the name is empty; give what is limited or called, such as api or partner")
+	case limit == "":
+		return errors.New("the limit is empty; give one such as 100/m")
+	}
+	return nil
+}
+
+// Apply applies options to a, up to the first that cannot be met.
+func Apply[A any, O ~func(*A) error](a *A, opts []O) error {
+	for _, opt := range opts {
+		if opt == nil {
+			return errors.New("an option is nil; leave it out")
+		}
+		if err := opt(a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Block blocks the keys of a request for d, unless they are blocked for as long already: a later reply of the other side may say less.
+// It is done though ctx ends; limiter bounds its calls itself.
+func Block(ctx context.Context, limiter *client.Client, ask client.Request, d time.Duration) error {
+	if d <= 0 {
+		return nil
+	}
+	ctx = context.WithoutCancel(ctx)
+	stands, err := limiter.PeekRequest(ctx, client.Request{Keys: ask.Keys, Limits: ask.Limits, Costs: []int64{0}})
+	if err == nil && !stands.Allowed && stands.RetryAfter >= d {
+		return nil
+	}
+	return limiter.Block(ctx, d, ask.Keys...)
+}
+
+// Sleep waits for d, or returns the error of ctx, which has ended.
+func Sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
