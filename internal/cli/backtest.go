@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -83,6 +82,13 @@ func (a *app) backtest(ctx context.Context, names []string, f backtestFlags) err
 		return err
 	}
 	defer closeAll()
+	var page *os.File
+	if f.html != "" { // before the work, which a name that cannot be written would lose
+		if page, err = createPage(f.html); err != nil {
+			return err
+		}
+		defer func() { _ = page.Close() }()
+	}
 	bar := a.newBar(size)
 	garbage := &collector{}
 	defer garbage.back()
@@ -100,8 +106,8 @@ func (a *app) backtest(ctx context.Context, names []string, f backtestFlags) err
 	} else {
 		err = a.printBacktest(report)
 	}
-	if err == nil && f.html != "" {
-		err = writePage(f.html, report)
+	if err == nil && page != nil {
+		err = writePage(page, report.WritePage)
 		if err == nil && !a.json {
 			err = a.printf("\nwrote %s\n", f.html)
 		}
@@ -110,17 +116,6 @@ func (a *app) backtest(ctx context.Context, names []string, f backtestFlags) err
 		err = fmt.Errorf("interrupted with %s read; what is reported was measured up to then", plural(report.Log.Requests, "request"))
 	}
 	return err
-}
-
-func writePage(name string, report *backtest.Report) error {
-	file, err := os.Create(name)
-	if err == nil {
-		err = errors.Join(report.WritePage(file), file.Close())
-	}
-	if err != nil {
-		return fmt.Errorf("cannot write the page: %w; choose another file with --html", err)
-	}
-	return nil
 }
 
 // backtestOptions reads the flags.

@@ -95,8 +95,9 @@ LIMIT           DENIED      KEYS DENIED  WORST KEY
 		if err != nil || bytes.Count(content, []byte("<svg")) != 6 || bytes.Contains(content, []byte("<script")) || !bytes.Contains(content, []byte("prefers-color-scheme: dark")) {
 			t.Errorf("%v:\n%s", err, content)
 		}
-		run(t, nil, append(args, "--html", filepath.Join(page, "x"))...).want(t, exitError, backtested,
+		run(t, nil, append(args, "--html", filepath.Join(page, "x"))...).want(t, exitError, "",
 			"ratelimit: cannot write the page: open "+filepath.Join(page, "x")+": not a directory; choose another file with --html\n")
+		run(t, nil, append(args, "--html", page)...).want(t, exitFine, backtested+"\nwrote "+page+"\n", "") // a page is replaced
 	})
 }
 

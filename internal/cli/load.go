@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/url"
 	"os"
@@ -199,12 +200,12 @@ func (a *app) runLoad(ctx context.Context, f loadFlags) error {
 	if _, err := c.PeekRequest(ctx, probe); err != nil {
 		return err // what the library refuses, it would refuse each time
 	}
-	var html *os.File
+	var page *os.File
 	if f.html != "" { // before the run: a name that cannot be written would lose it
-		if html, err = os.Create(f.html); err != nil {
-			return fmt.Errorf("cannot write the page: %w; choose another file with --html", err)
+		if page, err = createPage(f.html); err != nil {
+			return err
 		}
-		defer func() { _ = html.Close() }()
+		defer func() { _ = page.Close() }()
 	}
 	bar := a.newBar(0)
 	report := load.Run(ctx, func(ctx context.Context, n int) (bool, error) {
@@ -225,10 +226,9 @@ func (a *app) runLoad(ctx context.Context, f loadFlags) error {
 	} else {
 		err = a.printLoad(f, s, report)
 	}
-	if err == nil && html != nil {
-		if err = report.WritePage(html, f.title()); err != nil {
-			err = fmt.Errorf("cannot write the page: %w; choose another file with --html", err)
-		} else if !a.json {
+	if err == nil && page != nil {
+		err = writePage(page, func(w io.Writer) error { return report.WritePage(w, f.title()) })
+		if err == nil && !a.json {
 			err = a.printf("\nwrote %s\n", f.html)
 		}
 	}

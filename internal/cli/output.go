@@ -2,8 +2,10 @@ package cli
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -23,6 +25,44 @@ func (a *app) printJSON(v any) error {
 func (a *app) printf(format string, args ...any) error {
 	_, err := fmt.Fprintf(a.stdout, format, args...)
 	return written(err)
+}
+
+// create creates the file that a flag names for a report. One that is there is replaced only if it begins as such a report does:
+// a slip must not cost the log or the policies.
+func create(flag, name, what, begin string) (*os.File, error) {
+	refuse := func(err error) error {
+		return fmt.Errorf("cannot write the %s: %w; choose another file with %s", what, err, flag)
+	}
+	if info, err := os.Stat(name); err == nil && info.Mode().IsRegular() && info.Size() > 0 {
+		old, err := os.Open(name)
+		if err != nil {
+			return nil, refuse(err)
+		}
+		head := make([]byte, len(begin))
+		_, err = io.ReadFull(old, head)
+		_ = old.Close()
+		if err != nil || string(head) != begin {
+			return nil, refuse(fmt.Errorf("%s is there already and is no such file, so that it is left as it is", name))
+		}
+	}
+	file, err := os.Create(name)
+	if err != nil {
+		return nil, refuse(err)
+	}
+	return file, nil
+}
+
+// createPage creates the file of --html.
+func createPage(name string) (*os.File, error) {
+	return create("--html", name, "page", "<!DOCTYPE html>")
+}
+
+// writePage writes the page and closes its file.
+func writePage(file *os.File, write func(io.Writer) error) error {
+	if err := errors.Join(write(file), file.Close()); err != nil {
+		return fmt.Errorf("cannot write the page: %w; choose another file with --html", err)
+	}
+	return nil
 }
 
 // written says what a failure to write means: a script must not take half an output for the whole.

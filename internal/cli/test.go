@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"regexp"
 
 	"github.com/spf13/cobra"
@@ -81,11 +80,11 @@ func runTests(ctx context.Context, name string, only *regexp.Regexp) (policies.R
 }
 
 func writeJUnit(name string, files []policies.Results) error {
-	out, err := os.Create(name)
-	if err == nil {
-		err = errors.Join(policies.WriteJUnit(out, files), out.Close())
-	}
+	out, err := create("--junit", name, "JUnit report", "<?xml")
 	if err != nil {
+		return err
+	}
+	if err := errors.Join(policies.WriteJUnit(out, files), out.Close()); err != nil {
 		return fmt.Errorf("cannot write the JUnit report: %w; choose another file with --junit", err)
 	}
 	return nil
