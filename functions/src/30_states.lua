@@ -153,12 +153,13 @@ function states.adopt(key, limit, at, cost)
   return nil
 end
 
-------------------------------------------------------------------- what is remembered of keys
+------------------------------------------------------------------- what is written into keys
 
 -- forget is called with every key into which another state is written than an algorithm may remember of it: gcra does.
 function states.forget() end
 
--- put stores a string in a key until the time of its expiry, ms since the epoch.
+-- put stores a string in a key until the time of its expiry, ms since the epoch. An algorithm that has something cheaper
+-- for a common call sets the expiry itself: gcra, fixed_window, sliding_log.
 function states.put(key, value, expiry)
   states.forget(key)
   redis.call('SET', key, value, 'PXAT', numbers.arg(expiry))

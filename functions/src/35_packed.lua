@@ -5,9 +5,9 @@
 -- of a rate that is full is ''. The algorithm gives
 --   prefix                        "<algorithm>:"
 --   open(state, value, from, to, now, cost)  fills in the state from the text between two bytes of a value, as it stands
---                                 at now (us), with room for this call; an empty one: a rate that is full. Returns false if
---                                 the text is none of its own. What it is given ends with the text, unless in_place is
---                                 true
+--                                 at now (us), with room for this call; from an empty text: a rate that is full. Returns
+--                                 false if the text is none of its own. The value ends at `to`
+--   in_place                      optional: true if open can do with a value that goes on after `to`, which saves a copy
 --   save(state)                   returns the text, and when the rate is full (ms since the epoch)
 --   plain(value, expiry)          optional: the text, or texts, of an own value of another form, that expires then (ms)
 

@@ -23,14 +23,14 @@
 --             algorithm that keeps its states as texts in the value (src/35_packed.lua says what it must offer). Sets
 --               open(key, limit, at, cost)  reads the key into states.list, from place `at` on, one state for each
 --                                             rate, with room for a call of this cost where the key holds what this limit
---                                             cannot have left; returns the error, or nil. consume: false for peek
+--                                             cannot have left; returns the error, or nil
 --               fresh(limit, at)              the same for a key that holds nothing
 --               reopen(key, limit, at, cost, found)  the same for an own state under a block that has run out, or of
 --                                             another form. found: what states.look has found
 --               write(key, limit, at)         stores the states, with an expiry when all are full; or deletes the key
 --             and may set
 --               take(key, limit, cost, reply)  decides over one key and writes, without states, where that is much cheaper:
---                                             fills in the six fields and returns true; or false where open has to look
+--                                             fills in the six fields and returns true; or false where open has to look closer
 --   holds     function(head): whether a string that begins so was written by this algorithm
 --   spent     optional function(key, from): the units that a state stands for which begins at byte `from` of the value;
 --             without it they are taken to be what the other limit refills until the expiry

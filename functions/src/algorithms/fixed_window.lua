@@ -1,5 +1,6 @@
 -- fixed_window: n per window. A window opens at the first take, or with align=clock at whole multiples of the period
--- since the epoch (UTC), and ends one period later. Time in whole milliseconds.
+-- since the epoch (UTC), and ends one period later. Time in whole milliseconds. take opens it where the key has one rate,
+-- open anywhere else.
 --
 -- State. The key expires at the end of the window.
 --   one rate:        the count, a plain integer; the window's end is the expiry

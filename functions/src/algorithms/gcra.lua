@@ -3,35 +3,38 @@
 -- T = period/n for each unit taken, and a call is allowed while TAT stays within b*T of now. (golang.org/x/time/rate keeps
 -- the same thing as a number of tokens: b - (TAT - now)/T.) Here debt = TAT - now: how long until the rate is full again.
 --
--- Debts are whole numbers of ticks, so that nothing is rounded but on the way out: T is rate.interval ticks, b*T is
--- rate.full, and a clock unit is rate.ticks of them. TAT is kept in one of two ways:
+-- Debts are counted in ticks, so small that all of them are whole numbers: they are rounded in replies and expiries only.
+-- T is rate.interval ticks, b*T is rate.full ticks, and a unit of the clock, 1 ms or 1 us, is rate.ticks ticks. TAT is kept
+-- in one of two ways:
 --
 --   limit                      clock  the key's value                            its expiry
---   one rate, T of 1 ms or more   ms  "gcra", or "gcra-<k>": k ticks are to be   TAT, rounded up: it is the state, and no
---                                     taken off the expiry                       time need be asked for
+--   one rate, T of 1 ms or more   ms  "gcra", or "gcra-<k>": TAT is k ticks       TAT, rounded up. It is the state: PTTL
+--                                     before the expiry                          gives the debt, without TIME
 --   any other                     us  "gcra:<us>", or "gcra:<us>+<k>": TAT, and   TAT, rounded up
 --                                     k ticks more; of several rates see src/35_packed.lua
 --
--- Each reads what the other has left, and TAT is kept when n, period or burst change: what was taken under the old limit
--- stays taken. k is in the ticks of the limit that wrote it; for one with fewer ticks it counts as a whole unit at most.
+-- A limit of either way reads what one of the other has written, and TAT is kept when n, period or burst change: what was
+-- taken under the old limit stays taken. k is in the ticks of the limit that wrote it; where a unit of the clock has no
+-- more than k ticks now, TAT is rounded up to the unit.
 --
--- No call of this limit leaves a debt above b*T, and none of one with twice the burst is above (2b - 1)T after one more T.
--- What is beyond was left before the period was lowered or the clock set back, and would lock the key out for longer than
--- a full refill. It counts as a debt that leaves room for just this call: the key is usable at once, at the new rate, and
--- the old burst is not handed out again.
+-- A debt is believed up to (2b - 1)T. A call of this limit leaves at most b*T, and one of a limit with twice the burst at
+-- most 2b*T, which is (2b - 1)T after one T. A debt above that was left before the period was lowered or the clock set
+-- back, and would lock the key out for longer than a full refill. It is replaced by one that leaves room for just this
+-- call: the key is usable at once, at the new rate, and the old burst is not handed out again.
 --
 -- leaky_bucket is the same state and arithmetic: see there.
 
 local list = states.list
-local FINENESS = 1000000000 -- T is rounded up by less than this part of it, if at all
+local FINENESS = 1000000000 -- where T has to be rounded up, it is by less than T / FINENESS
 
+-- ceil turns ticks into a longer unit that has so many of them, rounded up.
 local function ceil(debt, ticks)
   if ticks == 1 then return debt end
   local over = debt % ticks
   return (over > 0 and debt + ticks - over or debt) / ticks
 end
 
--- set gives a state its debt; with room for this call if it is out of reach. Returns whether it was within reach.
+-- set gives a state its debt, or, above (2b - 1)T, one with room for this call. Returns whether it was the debt itself.
 local function set(state, debt, cost)
   local rate = state.rate
   local interval, full = rate.interval, rate.full
@@ -97,10 +100,10 @@ local function save(state)
   return string.format('%d', us), clock.ceil_ms(us)
 end
 
-local tats = {} -- of a call, in us; the next one uses them again
+local tats = {} -- the TAT of each rate of a call, in us; the next call uses the table again
 
--- take_us is the common call without states where each T is a whole number of us: a key that holds what such a limit has
--- written, or nothing. Fills in the reply and returns true; or returns false where open has to look closer.
+-- take_us decides the common call without states, where each T is a whole number of us and the key holds nothing, or what
+-- such a limit has written. Fills in the reply and returns true; or returns false where open has to look closer.
 local function take_us(key, limit, cost, reply)
   local value = redis.pcall('GETRANGE', key, '0', '511')
   local held = value ~= ''
@@ -111,7 +114,7 @@ local function take_us(key, limit, cost, reply)
     local rate, tat = rates[i], now
     if held then
       tat = tonumber(string.sub(value, at, at + 15))
-      at = at + 19
+      at = at + 19 -- 16 digits, and "16:" before the next
       if tat < now then tat = now end
     end
     local full, units = rate.full, cost * rate.interval
@@ -166,10 +169,11 @@ local text_of = numbers.remembered(function(part)
   return part == 0 and VALUE or string.format('gcra-%d', part)
 end, {})
 
--- A key that denies is asked again and again, and PTTL alone is enough for that, once its value has shown that it is "gcra". seen
--- keeps the ms that were left when it did: while time passes and nothing is written they grow less, so if they have not,
--- the key may no longer be the one that was seen. This saves a seventh of a denied call (bench/README.md), is forgotten
--- freely, and can only deny. peek does not use it: a replica does not see what is written to the key.
+-- A key that denies is asked again and again. Once its value was seen to be "gcra", PTTL alone is enough to deny again.
+-- seen has for such a key the ms that PTTL returned then. PTTL falls as long as nobody writes to the key; where it has not
+-- fallen, somebody may have, and the value is read again. This saves a seventh of a denied call (bench/README.md). An entry
+-- may be dropped at any time, and no call is allowed because of one. peek does not use it: a replica does not see what is
+-- written to the key.
 local MOST_SEEN = 10000 -- keys
 local LONGEST_SEEN = 200 -- bytes of a key
 local seen, seen_size = {}, 0
@@ -193,8 +197,9 @@ function states.forget(key)
   end
 end
 
--- store writes a debt into a key, which holds `value` and has so many ms left; nil: it must be written anew. Where the
--- value stays only the expiry is moved, and on Redis 7.0, where time goes on during a call, it is moved from where it is.
+-- store writes a debt into a key. value is what the key holds, or nil if it must be written whatever it is; left, the ms until
+-- it expires. Where the value stays the same only the expiry is moved. On Redis 7.0, where time goes on during a call, it is
+-- moved from where it is, not from now.
 local function store(key, rate, debt, value, left)
   local ms, text = debt, VALUE
   if rate.ticks > 1 then
@@ -217,8 +222,8 @@ local function store(key, rate, debt, value, left)
   return ms
 end
 
--- take_ms is the common call without a state: a key that holds what such a limit has written, or nothing. Fills in the
--- reply and returns true; or returns false where open_ms has to look closer.
+-- take_ms decides the common call without a state, where the key holds nothing, or what such a limit has written. Fills in
+-- the reply and returns true; or returns false where open_ms has to look closer.
 local function take_ms(key, limit, cost, reply)
   local rate = limit.rate
   local interval, full, ticks = rate.interval, rate.full, rate.ticks
@@ -255,8 +260,7 @@ local function take_ms(key, limit, cost, reply)
   return true
 end
 
--- begin gives a state the debt of a key with so many ms left and k ticks less. value: what the key holds; nil if it must
--- be written anew.
+-- begin fills in a state: its debt is the ms that the key has left, less the k of its value (part). value is as in store.
 local function begin(at, rate, left, part, value, cost)
   local state, debt = states.new(at, rate), left * rate.ticks
   if part > 0 and part < rate.ticks and debt > 0 then
@@ -285,8 +289,8 @@ local function open_ms(key, limit, at, cost)
   return begin(at, limit.rate, left, part, value, cost)
 end
 
--- reopen_ms reads an own state under a block that has run out, or of the other clock: of one rate the expiry tells as
--- much, of several the first one's text does.
+-- reopen_ms reads a state of gcra under a block that has run out, or one that was kept in us. The expiry of one rate is its
+-- TAT; that of several is the last of theirs, so there the text of the first rate is read.
 local function reopen_ms(key, limit, at, cost, found)
   local value, left = redis.call('GETRANGE', key, found.from, found.from + 31), found.left
   local prefix = string.match(value, '^([%a_]+:):')
@@ -309,7 +313,8 @@ end
 
 ------------------------------------------------------------------- limits
 
--- divide gives a rate its ticks, for a clock with so many units in a ms. Returns whether they are exact.
+-- divide gives a rate its ticks, for a clock with so many units in a ms. Returns whether all debts can be counted in them:
+-- none is above 2^53.
 local function divide(rate, units_per_ms)
   local period, count = rate.period * units_per_ms, rate.count
   local divisor = numbers.common_divisor(period, count)
@@ -320,9 +325,9 @@ local function divide(rate, units_per_ms)
   return 2 * rate.full <= numbers.MOST
 end
 
--- round gives a rate, in us, the least fraction above T whose numerator its burst leaves room for: interval / ticks. It is
--- looked for between a lower and an upper bound, as Euclid looks for a divisor (the Stern-Brocot tree); below and above
--- are by how much the two miss T, times count and their ticks.
+-- round gives a rate, where divide cannot, a T that is rounded up: the least fraction interval / ticks of a us above T with
+-- which no debt is above 2^53. It narrows a lower and an upper bound of T down the Stern-Brocot tree, many steps at a time
+-- as Euclid's algorithm does. below and above are by how much the bounds miss T, times count and the ticks of the bound.
 local function round(rate)
   local most = math.floor(numbers.MOST / (2 * rate.capacity))
   local low, low_ticks, below = 0, 1, rate.period * 1000
