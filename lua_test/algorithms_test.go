@@ -15,7 +15,7 @@ import (
 
 // probe goes to the end of the library's text, where its tables can be seen. It returns for every algorithm its name, the
 // names of its options, and "field: type" of its table; and, parsed from a limit of one and one of two rates, of the
-// limits and of their rates.
+// limits and of their rates; and what parsing the two has raised, "" for nothing.
 const probe = `
 redis.register_function{function_name = 'probe', flags = {'no-writes'}, callback = function()
   local list = {}
@@ -27,30 +27,31 @@ redis.register_function{function_name = 'probe', flags = {'no-writes'}, callback
     return seen
   end
   for name, algorithm in pairs(algorithms) do
-    local options, limit_fields, rate_fields = {}, {}, {}
+    local options, limit_fields, rate_fields, raised = {}, {}, {}, {'', ''}
     for option in pairs(algorithm.options or {}) do
       options[#options + 1] = option
     end
     for i, text in ipairs{' 5/10s', ' 5/10s, 7/m'} do
       local parsed, limit = pcall(limits.of, name .. text)
+      if not parsed then raised[i] = tostring(limit) end
       if parsed and limit and not algorithm.leases then
         limit_fields[i], rate_fields[i] = fields(limit, 'limit.'), fields(limit.rates[i], 'rate.')
       end
     end
     list[#list + 1] = {name, options, fields(algorithm, ''), limit_fields[1] or {}, limit_fields[2] or {}, rate_fields[1] or {},
-      rate_fields[2] or {}}
+      rate_fields[2] or {}, raised}
   end
   return list
 end}
 `
 
-// What the heads of src/40_limits.lua and, for an algorithm with save, of src/35_packed.lua ask for.
+// What the heads of src/40_limits.lua and, for a limit that packed.complete has completed, of src/35_packed.lua ask for.
 var (
 	ofAlgorithm = []string{"name: string", "options: table", "rate: function", "limit: function", "holds: function"}
-	ofPacked    = []string{"open: function"}
+	ofPacked    = []string{"open: function", "save: function"}
 	ofLeases    = []string{"name: string", "holds: function", "leases: function", "acquire: function", "renew: function", "release: function"}
 	ofLimit     = []string{"limit.open: function", "limit.fresh: function", "limit.reopen: function", "limit.write: function"}
-	ofRate      = []string{"rate.capacity: number", "rate.charge: function", "rate.refund: function", "rate.spend: function", "rate.wait: function"}
+	ofRate      = []string{"rate.capacity: number", "rate.charge: function", "rate.refund: function", "rate.spend: function", "rate.reset: function", "rate.wait: function"}
 )
 
 func read(t *testing.T, file string) string {
@@ -70,7 +71,7 @@ func section(text, heading string) string {
 }
 
 // Every algorithm of the library has all that the library asks of it, vectors, a file of the reference model, a row in
-// the tables of CONTRACT.md and README.md and its decisions in CONTRACT.md; and nothing else is there.
+// the tables of CONTRACT.md, STATE.md and README.md and its decisions in CONTRACT.md; and nothing else is there.
 func TestEveryAlgorithmIsComplete(t *testing.T) {
 	server := embedded.Run(t, embedded.WithLibrary(mutated(t, functions.Source())+probe))
 	reply, err := server.Do("FCALL_RO", "probe", 0)
@@ -88,7 +89,7 @@ func TestEveryAlgorithmIsComplete(t *testing.T) {
 			t.Errorf("functions/vectors/%s.json has no vectors, no about or no start_us", file.Name)
 		}
 	}
-	contract, readme := read(t, "../functions/CONTRACT.md"), read(t, "../README.md")
+	contract, kept, readme := read(t, "../functions/CONTRACT.md"), read(t, "../functions/STATE.md"), read(t, "../README.md")
 	limits, decides := section(contract, "## A limit"), section(contract, "## What each algorithm decides")
 	var names []string
 	for _, row := range reply.([]any) {
@@ -96,26 +97,29 @@ func TestEveryAlgorithmIsComplete(t *testing.T) {
 		name, options := fields[0].(string), words(fields[1])
 		names = append(names, name)
 		t.Run(name, func(t *testing.T) {
-			lacks := func(has any, what string, wanted []string) {
+			lacks := func(has any, what, head string, wanted []string) {
 				t.Helper()
 				for _, field := range wanted {
 					if !slices.Contains(words(has), field) {
-						t.Errorf("functions/src/algorithms/%s.lua: %s has no %s; see the head of src/40_limits.lua", name, what, field)
+						t.Errorf("functions/src/algorithms/%s.lua: %s has no %s; see the head of src/%s.lua", name, what, field, head)
 					}
 				}
 			}
 			of := "algorithms." + name
 			if slices.Contains(words(fields[2]), "leases: function") {
-				lacks(fields[2], of, ofLeases)
+				lacks(fields[2], of, "40_limits", ofLeases)
 			} else {
-				lacks(fields[2], of, ofAlgorithm)
-				if slices.Contains(words(fields[2]), "save: function") {
-					lacks(fields[2], of, ofPacked)
-					lacks(fields[4], of, []string{"limit.prefix: string"})
-				}
+				lacks(fields[2], of, "40_limits", ofAlgorithm)
 				for i, limit := range []string{name + " 5/10s", name + " 5/10s, 7/m"} {
-					lacks(fields[3+i], limit, ofLimit)
-					lacks(fields[5+i], limit, ofRate)
+					if raised := fields[7].([]any)[i].(string); raised != "" {
+						t.Errorf("functions/src/algorithms/%s.lua: reading the limit %q fails: %s (a line of functions/ratelimit.lua); see the heads of src/40_limits.lua and src/35_packed.lua", name, limit, raised)
+						break
+					}
+					lacks(fields[3+i], limit, "40_limits", ofLimit)
+					lacks(fields[5+i], limit, "40_limits", ofRate)
+					if slices.Contains(words(fields[3+i]), "limit.several: string") {
+						lacks(fields[2], of, "35_packed", ofPacked)
+					}
 				}
 			}
 			if !strings.Contains(functions.Source(), "\n--@ src/algorithms/"+name+".lua\n") {
@@ -140,6 +144,9 @@ func TestEveryAlgorithmIsComplete(t *testing.T) {
 				if !strings.Contains(inLimits, "`"+option+"=") {
 					t.Errorf("CONTRACT.md, A limit: the row of %s does not name its option `%s=`", name, option)
 				}
+			}
+			if !strings.Contains(kept, "`"+name+"`") {
+				t.Errorf("functions/STATE.md: the table has no row of `%s`: what its keys hold", name)
 			}
 			if tableRow(section(readme, "## Limits"), name) == "" {
 				t.Errorf("README.md, Limits: the table has no row of `%s`", name)

@@ -50,7 +50,7 @@ func (r Rate) number(option string, other int64) int64 {
 
 func (r Rate) has(word string) bool { return slices.Contains(r.Options, word) }
 
-// Capacity is how much can be taken at once.
+// Capacity is how much can be taken at once: the option burst, or else n. An algorithm with another one has to be named here.
 func (r Rate) Capacity() int64 { return r.number("burst", r.N) }
 
 // Refill is how long so many units take to come back, in ms.
@@ -101,7 +101,8 @@ type Algorithm struct {
 	Options map[string]func(r Rate) []string
 	// Leases: the algorithm is for acquire, renew and release, and the rest does not matter.
 	Leases bool
-	// Open returns how a rate finds its state at a moment; was is nil for one that has not been written.
+	// Open returns how a rate finds its state at a moment. was is what Open, take or refund returned before; nil for a rate
+	// that is full.
 	Open func(r Rate, was state, at moment) state
 	// Keeps is the algorithm whose state this one keeps, if it is another's.
 	Keeps string
@@ -117,7 +118,7 @@ type Algorithm struct {
 // A state is how one rate stands at a moment. It never changes: its methods return another.
 type state interface {
 	left() int64          // how many units could be taken
-	take(c int64) state   // of what is left, or of units that another algorithm has counted
+	take(c int64) state   // of what is left; or what another algorithm has counted, which may be 0
 	refund(c int64) state // never beyond full
 }
 
