@@ -108,7 +108,7 @@ func (m *member) read(ctx context.Context, want artifact) error {
 	return nil
 }
 
-// show writes into the report what was found.
+// show writes into the report what was found, and so decides whether the node runs the build, another text, or none.
 func (m *member) show(found held, want artifact) {
 	m.node.Running, m.node.State = describe(found.text), Different
 	m.node.Previous = describe(found.record.replaced)
