@@ -144,15 +144,22 @@ func ended(ctx context.Context) error {
 func punctual(rdb redis.UniversalClient) bool {
 	switch rdb := rdb.(type) {
 	case *redis.Client:
-		return rdb.Options().ContextTimeoutEnabled
+		o := rdb.Options()
+		return o.ContextTimeoutEnabled && o.ReadTimeout >= 0 && o.WriteTimeout >= 0
 	case *redis.ClusterClient:
 		// To choose a replica it asks for the commands of a server first, for up to 5 s, whatever the context says.
-		return rdb.Options().ContextTimeoutEnabled && !rdb.Options().ReadOnly
+		o := rdb.Options()
+		return o.ContextTimeoutEnabled && !o.ReadOnly && setsDeadlines(o.ReadTimeout, o.WriteTimeout)
 	case *redis.Ring:
-		return rdb.Options().ContextTimeoutEnabled
+		o := rdb.Options()
+		return o.ContextTimeoutEnabled && setsDeadlines(o.ReadTimeout, o.WriteTimeout)
 	}
 	return false
 }
+
+// setsDeadlines tells whether connections with these timeouts, as they were given, ever get a deadline: below -1, which is no
+// timeout, go-redis sets none, not the context's either.
+func setsDeadlines(read, write time.Duration) bool { return read >= -1 && write >= -1 }
 
 // sendAside is send for a client that does not end at a deadline: in a goroutine, which is left behind if it is late.
 // It ends when go-redis gives up, after the timeouts that rdb was made with, or when rdb is closed.

@@ -43,6 +43,16 @@ var kinds = map[string]func(t *testing.T, addr string, opts ...client.Option) *c
 	"Client that honours deadlines": over(func(t *testing.T, addr string) redis.UniversalClient {
 		return connect(t, redis.Options{Addr: addr, ReadTimeout: slow, DialTimeout: slow, PoolTimeout: slow, ContextTimeoutEnabled: true})
 	}),
+	"Client that honours deadlines, without any on its connections": over(func(t *testing.T, addr string) redis.UniversalClient {
+		return connect(t, redis.Options{Addr: addr, ReadTimeout: -2, WriteTimeout: -2, DialTimeout: slow, PoolSize: 1, ContextTimeoutEnabled: true})
+	}),
+	"Ring without deadlines on its connections": over(func(t *testing.T, addr string) redis.UniversalClient {
+		ring := redis.NewRing(&redis.RingOptions{
+			Addrs: map[string]string{"one": addr}, ReadTimeout: -2, WriteTimeout: -2, DialTimeout: slow, ContextTimeoutEnabled: true,
+		})
+		t.Cleanup(func() { _ = ring.Close() })
+		return ring
+	}),
 	"Ring": over(func(t *testing.T, addr string) redis.UniversalClient {
 		ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": addr}, ReadTimeout: slow, DialTimeout: slow})
 		t.Cleanup(func() { _ = ring.Close() })
