@@ -22,11 +22,12 @@ type Charge struct {
 	mu      sync.Mutex
 	request client.Request
 	result  client.Result
-	units   int64 // that every key is charged for this request
+	units   int64 // that every key is charged for this request, on a server
+	local   bool  // it was let through by a LocalLimiter
 }
 
 func (m *middleware) newCharge(header http.Header, req client.Request, result client.Result) *Charge {
-	c := &Charge{limiter: m.limiter, fields: m.newFields(header), request: req, units: 1}
+	c := &Charge{limiter: m.limiter, fields: m.newFields(header), request: req, units: 1, local: result.Source == client.SourceLocal}
 	switch {
 	case req.UpTo:
 		c.units = result.Taken
@@ -58,17 +59,24 @@ func (c *Charge) Result() client.Result {
 }
 
 // Refund gives n units back to each key of the request, as when the work cost less, or failed. More than the request is
-// charged is an error, and nothing is given back while a key is blocked. For ctx, see [Charge.More].
+// charged is an error, and so is a request with an OnceKey ([client.ErrBadArgs]), since a repetition of it was charged nothing.
+// Nothing is given back while a key is blocked, nor what a [client.LocalLimiter] allowed, which was taken from no server. For
+// ctx, see [Charge.More].
 func (c *Charge) Refund(ctx context.Context, n int64) error {
 	if c == nil || n == 0 {
 		return nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.local && n > 0 {
+		return nil
+	}
 	if n < 0 || n > c.units {
 		return fmt.Errorf("ratelimit: httplimit: a refund of %d where the request is charged %d; give from 0 to that", n, c.units)
 	}
-	result, err := c.limiter.Refund(ctx, client.Request{Keys: c.request.Keys, Limits: c.request.Limits, Costs: []int64{n}})
+	result, err := c.limiter.Refund(ctx, client.Request{
+		Keys: c.request.Keys, Limits: c.request.Limits, Costs: []int64{n}, OnceKey: c.request.OnceKey, // which is refused
+	})
 	if err != nil {
 		return err
 	}
@@ -100,7 +108,9 @@ func (c *Charge) More(ctx context.Context, n int64) (taken int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	c.units += result.Taken
+	if result.Source != client.SourceLocal {
+		c.units += result.Taken
+	}
 	c.note(result)
 	return result.Taken, nil
 }

@@ -2,13 +2,20 @@ package httplimit_test
 
 import (
 	"context"
+	"errors"
 	"net/http"
+	"net/http/httptest"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/client/httplimit"
+	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
 const peer = "api|address=192.0.2.1"
@@ -191,4 +198,102 @@ func TestFieldsTakenAway(t *testing.T) {
 		}
 	}))
 	checkField(t, serve(handler, get("/")), "RateLimit", "")
+}
+
+// When the handler has returned, the header is the server's, which may be writing it.
+func TestChargeAfterTheHandler(t *testing.T) {
+	limiter, _ := newLimiter(t)
+	var charge *httplimit.Charge
+	handler := newHandler(t, limiter, "100/d", httplimit.Address(), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		charge = httplimit.ChargeOf(r.Context(), "api")
+	}), httplimit.WithXHeaders())
+	w := httptest.NewRecorder()
+	handler.ServeHTTP(w, get("/"))
+	before := w.Header().Clone()
+	if err := charge.Refund(t.Context(), 1); err != nil || charge.Result().Remaining != 100 {
+		t.Errorf("%v, %+v", err, charge.Result())
+	}
+	if !reflect.DeepEqual(w.Header(), before) {
+		t.Errorf("%v, want %v", w.Header(), before)
+	}
+}
+
+// A request that is repeated with its OnceKey is charged once, so it must not give back each time.
+func TestChargeOfOnceKey(t *testing.T) {
+	limiter, _ := newLimiter(t)
+	handler := newHandler(t, limiter, "100/d", httplimit.Address(), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if err := httplimit.ChargeOf(r.Context(), "api").Refund(r.Context(), 9); !errors.Is(err, client.ErrBadArgs) {
+			t.Error(err)
+		}
+	}), httplimit.WithRequest(func(r *http.Request, req *client.Request) error {
+		req.Costs, req.OnceKey, req.OnceTTL = []int64{10}, "once:"+r.Header.Get("Idempotency-Key"), time.Minute
+		return nil
+	}))
+	for range 5 {
+		serve(handler, get("/", "Idempotency-Key", "a"))
+	}
+	if got := used(t, limiter, peer); got != 10 {
+		t.Errorf("%d are taken, want 10", got)
+	}
+}
+
+// What a LocalLimiter allowed was taken from no server, and is not given back to one.
+func TestChargeOfLocalLimiter(t *testing.T) {
+	_, server := newLimiter(t)
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	t.Cleanup(func() { _ = rdb.Close() })
+	read := make(chan bool, 1)
+	rdb.AddHook(infoHook(read))
+	limiter := must[*client.Client](t)(client.New(rdb, client.WithTimeout(time.Minute), client.WithFallback(client.LocalLimiter(1))))
+	t.Cleanup(func() { _ = limiter.Close() })
+	must[client.Result](t)(limiter.AllowN(t.Context(), peer, "100/d", 1))
+	<-read
+	must[any](t)(server.Do("FUNCTION", "FLUSH"))
+	for local := false; !local; { // it has the reply, and is about to keep it
+		res, err := limiter.Allow(t.Context(), "another", "100/d")
+		local = err == nil && res.Source == client.SourceLocal
+	}
+	var before int64
+	serve(charging(t, limiter, "100/d", 10, func(ctx context.Context, charge *httplimit.Charge) {
+		load(t, server)
+		before = used(t, limiter, peer)
+		if err := charge.Refund(ctx, 1); err != nil || charge.Result().Source != client.SourceLocal {
+			t.Errorf("%v, %+v", err, charge.Result())
+		}
+		if taken, err := charge.More(ctx, 5); err != nil || taken != 5 {
+			t.Errorf("%d, %v", taken, err)
+		}
+		if err := charge.Refund(ctx, 2); err != nil {
+			t.Error(err)
+		}
+	}), get("/"))
+	if got := used(t, limiter, peer); before != 1 || got != 6 {
+		t.Errorf("%d are taken after %d, want 6 after 1", got, before)
+	}
+}
+
+func load(t *testing.T, server *embedded.Server) {
+	t.Helper()
+	if err := server.Load(functions.Source()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// infoHook tells when a client has the reply to what it asks in the background: what a limit says.
+type infoHook chan bool
+
+func (infoHook) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (infoHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h infoHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if args := cmd.Args(); len(args) > 1 && args[1] == "ratelimit_info" {
+			h <- true
+		}
+		return err
+	}
 }

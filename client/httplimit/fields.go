@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/dunglas/httpsfv"
@@ -92,8 +93,10 @@ func (m *middleware) policyOf(req client.Request, result client.Result) (string,
 // fields are the response fields of one middleware, which may be written again until the response begins.
 type fields struct {
 	*middleware
-	header http.Header
-	at     [2]int // the place of our line among those of RateLimit-Policy and RateLimit
+	at [2]int // the place of our line among those of RateLimit-Policy and RateLimit
+
+	mu     sync.Mutex
+	header http.Header // nil: the handler has returned, and the header is the server's
 }
 
 const (
@@ -108,8 +111,20 @@ func (m *middleware) newFields(header http.Header) *fields {
 	return f
 }
 
+// end leaves the fields as they are.
+func (f *fields) end() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.header = nil
+}
+
 // set writes the fields for a decision.
 func (f *fields) set(req client.Request, result client.Result) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.header == nil {
+		return
+	}
 	name, policies := f.policyOf(req, result)
 	if policies == nil {
 		policies = []Policy{{Name: name, Quota: result.Limit}}

@@ -167,6 +167,7 @@ func (m *middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 		problem{Status: http.StatusServiceUnavailable, Detail: "the request waited for its turn for as long as it may take"}.write(w)
 		return
 	}
+	defer charge.fields.end()
 	next.ServeHTTP(w, r.WithContext(context.WithValue(ctx, chargeOf(m.name), charge)))
 }
 
