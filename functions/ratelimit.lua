@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'd0f38d63fd84'
+local BUILD_ID = '19f48f29a15d'
 
 -- Time stands still during a call from Redis 7.2 on. Before, two commands of one call can see two milliseconds, so
 -- what is read of the clock must not be written back as a difference to "now". Valkey says 7.2.4 here, rightly.
@@ -2152,9 +2152,13 @@ local function take_ms(key, limit, cost, reply)
   elseif value == VALUE then
     remember(key, left)
   end
+  local missing = after - full
   room = full - debt
+  if ticks > 1 then
+    missing, debt = ceil(missing, ticks), ceil(debt, ticks)
+  end
   reply[1], reply[3] = 0, room > 0 and (room - room % interval) / interval or 0
-  reply[4], reply[5] = cost > rate.capacity and -1 or ceil(after - full, ticks), ceil(debt, ticks)
+  reply[4], reply[5] = cost > rate.capacity and -1 or missing, debt
   return true
 end
 

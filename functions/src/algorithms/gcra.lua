@@ -254,9 +254,13 @@ local function take_ms(key, limit, cost, reply)
   elseif value == VALUE then
     remember(key, left)
   end
+  local missing = after - full
   room = full - debt
+  if ticks > 1 then
+    missing, debt = ceil(missing, ticks), ceil(debt, ticks)
+  end
   reply[1], reply[3] = 0, room > 0 and (room - room % interval) / interval or 0
-  reply[4], reply[5] = cost > rate.capacity and -1 or ceil(after - full, ticks), ceil(debt, ticks)
+  reply[4], reply[5] = cost > rate.capacity and -1 or missing, debt
   return true
 end
 
