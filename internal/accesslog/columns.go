@@ -5,7 +5,6 @@ import (
 	"encoding/csv"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 )
@@ -15,23 +14,11 @@ import (
 type columns struct {
 	clock  clock
 	reader *csv.Reader
-	line   oneLine
+	line   bytes.Reader // the one that reader reads, and then an end
 	time   int
 	fields []string
 	places []int // of each field; -1: the log has it not
 	value  [][]byte
-}
-
-// oneLine gives the reader of CSV one line, and then an end.
-type oneLine struct{ rest []byte }
-
-func (l *oneLine) Read(p []byte) (int, error) {
-	if len(l.rest) == 0 {
-		return 0, io.EOF
-	}
-	n := copy(p, l.rest)
-	l.rest = l.rest[n:]
-	return n, nil
 }
 
 // newColumns reads the first line.
@@ -50,13 +37,12 @@ func newColumns(head []byte, fields []string, called map[string]string) (*column
 	if err != nil {
 		return nil, fmt.Errorf("the line that names the fields: %w", err)
 	}
-	if !looksNamed(names, called) {
+	if c.time = placeOf(names, "time", called); c.time < 0 {
 		return nil, fmt.Errorf("no column %s in %s; the first line of CSV names the columns, and --field time=when the one that has the time",
 			strings.Join(namesOf("time", called), ", "), quoted(head))
 	}
-	c.time = place1(names, namesOf("time", called))
 	for _, field := range fields {
-		at := place1(names, namesOf(field, called))
+		at := placeOf(names, field, called)
 		if at < 0 {
 			return nil, fmt.Errorf("no column %s in %s; name the one that is meant, as in --field %s=column", field, quoted(head), field)
 		}
@@ -66,8 +52,9 @@ func newColumns(head []byte, fields []string, called map[string]string) (*column
 	return c, nil
 }
 
-func place1(columns, names []string) int {
-	for _, name := range names {
+// placeOf is which column has a field; -1: none.
+func placeOf(columns []string, field string, called map[string]string) int {
+	for _, name := range namesOf(field, called) {
 		if i := slices.Index(columns, name); i >= 0 {
 			return i
 		}
@@ -76,14 +63,11 @@ func place1(columns, names []string) int {
 }
 
 func (c *columns) record(line []byte) ([]string, error) {
-	c.line.rest = append(line, '\n')
+	c.line.Reset(append(line, '\n'))
 	record, err := c.reader.Read()
-	if len(c.line.rest) > 0 || err != nil { // it may hold a part of this line
-		_, _ = io.Copy(io.Discard, &c.line)
-		var wrong *csv.ParseError
-		if errors.As(err, &wrong) {
-			return nil, fmt.Errorf("at byte %d: %w", min(wrong.Column, len(line)+1), wrong.Err)
-		}
+	var wrong *csv.ParseError
+	if errors.As(err, &wrong) {
+		return nil, fmt.Errorf("at byte %d: %w", min(wrong.Column, len(line)+1), wrong.Err)
 	}
 	return record, err
 }

@@ -67,8 +67,7 @@ func (c *common) parse(line []byte, values [][]byte) (int64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("at byte %d: %w", open+3, err)
 	}
-	rest := c.rest(line, open+size+1)
-	request, rest, err := rest.quoted()
+	request, rest, err := rest{line[open+size+1:], open + size + 1}.quoted()
 	if err != nil {
 		return 0, err
 	}
@@ -120,8 +119,6 @@ type rest struct {
 	line []byte
 	at   int
 }
-
-func (c *common) rest(line []byte, at int) rest { return rest{line[at:], at} }
 
 func (r rest) blanks() rest {
 	n := len(r.line) - len(bytes.TrimLeft(r.line, " "))

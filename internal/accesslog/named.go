@@ -1,9 +1,6 @@
 package accesslog
 
-import (
-	"bytes"
-	"slices"
-)
+import "bytes"
 
 // named are the names under which logs with named fields have what is asked for, the likeliest first.
 var named = map[string][]string{
@@ -41,14 +38,4 @@ func polished(field string, value []byte) []byte {
 		}
 	}
 	return dashed(value)
-}
-
-// looksNamed tells whether the first line of a file can be one that names the fields of a CSV.
-func looksNamed(columns []string, called map[string]string) bool {
-	for _, name := range namesOf("time", called) {
-		if slices.Contains(columns, name) {
-			return true
-		}
-	}
-	return false
 }
