@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 //go:embed page
@@ -128,11 +130,7 @@ func (d *Dashboard) peek(w http.ResponseWriter, r *http.Request) {
 		refuse(w, "give a key and its limit, such as 100/m or @policy")
 		return
 	}
-	d.answer(w, r, func(ctx context.Context) (any, error) {
-		rdb, err := d.connection(ctx)
-		if err != nil {
-			return nil, err
-		}
+	d.answer(w, r, func(ctx context.Context, rdb redis.UniversalClient) (any, error) {
 		return d.from.Peek(ctx, rdb, keys, limit)
 	})
 }
@@ -144,17 +142,17 @@ func (d *Dashboard) usage(w http.ResponseWriter, r *http.Request) {
 		refuse(w, "give a key, in base64url")
 		return
 	}
-	d.answer(w, r, func(ctx context.Context) (any, error) {
-		rdb, err := d.connection(ctx)
-		if err != nil {
-			return nil, err
-		}
+	d.answer(w, r, func(ctx context.Context, rdb redis.UniversalClient) (any, error) {
 		return d.from.Usage(ctx, rdb, string(key))
 	})
 }
 
-func (d *Dashboard) answer(w http.ResponseWriter, r *http.Request, ask func(context.Context) (any, error)) {
-	reply, err := ask(r.Context())
+func (d *Dashboard) answer(w http.ResponseWriter, r *http.Request, ask func(context.Context, redis.UniversalClient) (any, error)) {
+	var reply any
+	rdb, err := d.connection(r.Context())
+	if err == nil {
+		reply, err = ask(r.Context(), rdb)
+	}
 	if err != nil {
 		refuse(w, d.from.Explain(err))
 		return

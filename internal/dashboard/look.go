@@ -232,13 +232,7 @@ func (d *Dashboard) policies(ctx context.Context, rdb redis.UniversalClient) (li
 		}
 		return nil
 	}
-	var err error
-	switch rdb := rdb.(type) {
-	case *redis.ClusterClient:
-		err = rdb.ForEachMaster(ctx, each)
-	case *redis.Client:
-		err = each(ctx, rdb)
-	}
+	err := usage.EachPrimary(ctx, rdb, each)
 	now := time.Now()
 	list = []policy{}
 	for _, name := range slices.Sorted(maps.Keys(known)) {

@@ -67,6 +67,17 @@ func (e *NodeError) Error() string { return e.Addr + ": " + e.Err.Error() }
 
 func (e *NodeError) Unwrap() error { return e.Err }
 
+// EachPrimary calls f for every primary that rdb knows, for all at the same time.
+func EachPrimary(ctx context.Context, rdb redis.UniversalClient, f func(context.Context, *redis.Client) error) error {
+	switch rdb := rdb.(type) {
+	case *redis.ClusterClient:
+		return rdb.ForEachMaster(ctx, f)
+	case *redis.Client:
+		return f(ctx, rdb)
+	}
+	return fmt.Errorf("a %T does not say how to reach each server; pass a *redis.Client or *redis.ClusterClient", rdb)
+}
+
 // Run scans every primary that rdb knows, all at the same time, and returns a [*NodeError] for each that failed, joined. What was
 // found until then counts.
 func (s *Scan) Run(ctx context.Context, rdb redis.UniversalClient) error {
@@ -80,15 +91,7 @@ func (s *Scan) Run(ctx context.Context, rdb redis.UniversalClient) error {
 		}
 		return nil
 	}
-	var err error
-	switch rdb := rdb.(type) {
-	case *redis.ClusterClient:
-		err = rdb.ForEachMaster(ctx, each)
-	case *redis.Client:
-		err = each(ctx, rdb)
-	default:
-		return fmt.Errorf("a %T does not say how to reach each server; pass a *redis.Client or *redis.ClusterClient", rdb)
-	}
+	err := EachPrimary(ctx, rdb, each)
 	s.mu.Lock()
 	if s.found.Complete = err == nil && len(failed) == 0; s.found.Complete {
 		s.found.Looked = max(s.found.Looked, s.found.Keys)
