@@ -156,17 +156,6 @@ func microseconds(ns int64) string {
 	return figures.Count(float64(ns) / 1000)
 }
 
-// thousands writes 20000 as 20k, and 10000000 as 10M.
-func thousands(f float64) string {
-	for _, unit := range []string{"", "k"} {
-		if f < 1000 {
-			return fmt.Sprintf("%g%s", f, unit)
-		}
-		f /= 1000
-	}
-	return fmt.Sprintf("%gM", f)
-}
-
 type clientsPlot struct{ file, svg string }
 
 // plots are the decisions a second, and the p99 of a call, by goroutines.
@@ -177,7 +166,7 @@ func (r clientsReport) plots() (plots []clientsPlot) {
 			file, keys = "clients-hot", "one hot key"
 		}
 		plots = append(plots,
-			r.plot(file+".svg", hot, "decisions a second, "+keys, thousands, func(f *clientFigures) float64 {
+			r.plot(file+".svg", hot, "decisions a second, "+keys, figures.Brief, func(f *clientFigures) float64 {
 				median, _, _ := spread(f.rates)
 				return median
 			}),

@@ -61,7 +61,7 @@ func Grouped(n int64) string {
 	return sign + digits
 }
 
-// Brief is a power of ten, from 1 on, in few letters: 10, 1k, 100k, 1M.
+// Brief is a number with one digit that is not 0, from 1 on, in few letters: 10, 2k, 100k, 1M.
 func Brief(f float64) string {
 	n := int64(f)
 	for _, unit := range []string{"", "k", "M"} {
