@@ -150,11 +150,9 @@ func (r *run) check(c Candidate, keys int) error {
 // steps goes through the requests as often as it takes.
 func (r *run) steps(ctx context.Context) (*Report, error) {
 	steps := 1
-	if r.Share > 0 {
-		steps = 3
-	}
 	var kept *spool
 	if r.Share > 0 {
+		steps = 3
 		var err error
 		if kept, err = newSpool(); err != nil {
 			return nil, err

@@ -1,6 +1,9 @@
 package backtest
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // windows finds, for each period, how many requests of a key come within one, wherever it begins.
 type windows struct {
@@ -42,15 +45,8 @@ var ladder = func() (rungs []int64) {
 
 // rung is how many of the ladder are below n.
 func rung(n int64) int {
-	low, high := 0, len(ladder)
-	for low < high {
-		if middle := (low + high) / 2; ladder[middle] < n {
-			low = middle + 1
-		} else {
-			high = middle
-		}
-	}
-	return low
+	below, _ := slices.BinarySearch(ladder, n)
+	return below
 }
 
 func newWindows(s share, periods []time.Duration) *windows {
