@@ -28,7 +28,10 @@ var topColumns = []topColumn{
 	{"FIRST USE", 4, func(p pass, r usage.Record) string { return ago(p.found.At.Sub(r.First)) }},
 }
 
-const shortestKey = 14 // what is left of a key at least, before a column goes
+const (
+	shortestKey = 14  // what is left of a key at least, before a column goes
+	widestKey   = 200 // where no terminal bounds it: the column of keys; longer ones stand out of it
+)
 
 // topLines is a pass as lines that fit into width; 0: as long as they are.
 func topLines(p pass, l look, width int) []string {
@@ -61,11 +64,15 @@ func topLines(p pass, l look, width int) []string {
 	longest := widest(keys)
 	if width > 0 {
 		longest = max(1, min(longest, width-total))
+	} else {
+		longest = min(longest, widestKey)
 	}
 	lines = append(lines, "")
 	for n, key := range keys {
-		key = ansi.Truncate(key, longest, "…")
-		line := key + strings.Repeat(" ", longest-ansi.StringWidth(key))
+		if width > 0 {
+			key = ansi.Truncate(key, longest, "…")
+		}
+		line := key + strings.Repeat(" ", max(0, longest-ansi.StringWidth(key)))
 		for _, c := range columns {
 			line += fmt.Sprintf("  %*s", c.width, c.cells[n])
 		}

@@ -67,6 +67,22 @@ user:1        2       0       0.03         0     1 min      1 min
 	}
 }
 
+// One long key does not make each line of a pipe as long.
+func TestTopOfALongKeyInAPipe(t *testing.T) {
+	srv := withLibrary(t)
+	long := strings.Repeat("long-", 200)
+	counted(t, srv, "user:1", "user:2", long)
+	got := run(t, []string{redisURL(srv.Addr())}, "top")
+	for line := range strings.Lines(got.stdout) {
+		if len(line) > 300 && !strings.HasPrefix(line, long+"  ") {
+			t.Errorf("a line of %d bytes: %.80s", len(line), line)
+		}
+	}
+	if !strings.Contains(got.stdout, long) {
+		t.Errorf("the key is cut: %.400s", got.stdout)
+	}
+}
+
 // A terminal may be as narrow as can be, and a key as long: no line is too long, what is left of keys is told from others, and
 // without colours there is no escape code.
 func TestTopIsAsWideAsTheTerminal(t *testing.T) {
