@@ -69,9 +69,17 @@ func (a *app) typable(text string) string {
 	return goNames.ReplaceAllString(text, "")
 }
 
+// advised names the flag of what a take lacks.
+func advised(text string) string {
+	if strings.HasSuffix(text, ", and a usage key last") {
+		text += ": --usage-key"
+	}
+	return text
+}
+
 // explained is the text of err as it goes out.
 func (a *app) explained(err error) string {
-	text := a.typable(err.Error())
+	text := advised(a.typable(err.Error()))
 	var call *client.Error
 	var node *loader.NodeError
 	if a.named.Alone && (errors.As(err, &call) && call.Code == "NOAUTH" || errors.As(err, &node) && node.Code == "NOAUTH") {

@@ -210,17 +210,17 @@ func (a *app) runLoad(ctx context.Context, f loadFlags) error {
 	bar := a.newBar(0)
 	report := load.Run(ctx, func(ctx context.Context, n int) (bool, error) {
 		res, err := c.Take(ctx, f.request(n))
-		if err != nil {
-			return false, errors.New(strings.TrimPrefix(err.Error(), "ratelimit: "))
-		}
-		return res.Allowed, nil
+		return res.Allowed, err
 	}, load.Options{
-		Workers: f.concurrency, Rate: f.rate, Count: f.iterations, For: f.duration, Keys: f.numbers, Zipf: f.zipf,
+		Workers: f.concurrency, Rate: f.rate, Count: f.iterations, For: f.duration, Keys: f.numbers, Zipf: f.zipf, Kind: loadKind,
 		Progress: func(p load.Progress) {
 			bar.draw(func(time.Duration) string { return bar.filled(f.share(p), loadProgress(p)) })
 		},
 	})
 	bar.clear()
+	for i, m := range report.Messages {
+		report.Messages[i].Text = advised(strings.TrimPrefix(m.Text, "ratelimit: "))
+	}
 	if a.json {
 		err = a.printJSON(loadJSON(f, report))
 	} else {
@@ -241,6 +241,17 @@ func (a *app) runLoad(ctx context.Context, f loadFlags) error {
 		return fmt.Errorf("%s of %s failed; the first: %s", grouped(report.Errors), plural(report.Decisions(), "decision"), report.Messages[0].Text)
 	}
 	return nil
+}
+
+// loadKind is the text of an error without the keys.
+func loadKind(err error) string {
+	var call *client.Error
+	if !errors.As(err, &call) {
+		return err.Error()
+	}
+	nameless := *call
+	nameless.Keys = nil
+	return nameless.Error()
 }
 
 // share is how much of the run is over.
@@ -267,6 +278,9 @@ func (f loadFlags) title() string {
 	loop := "as many decisions as they can"
 	if f.rate > 0 {
 		loop = strconv.FormatFloat(f.rate, 'f', -1, 64) + " decisions a second"
+		if whole := int64(f.rate); float64(whole) == f.rate {
+			loop = plural(whole, "decision") + " a second"
+		}
 	}
 	text := fmt.Sprintf("%s, %s: %s, over %s", f.limit, plural(int64(f.concurrency), "worker"), loop, plural(int64(f.numbers), "number"))
 	if f.zipf > 0 {
@@ -288,6 +302,9 @@ func (a *app) printLoad(f loadFlags, s servers, r *load.Report) error {
 		rows = append(rows, []string{row.name, grouped(row.n), figures.Percent(row.n, total)})
 	}
 	rows[0][1] = grouped(total)
+	if r.NotBegun > 0 {
+		rows = append(rows, []string{"not begun", grouped(r.NotBegun), "of the rate, for no worker was free in time"})
+	}
 	rows = append(rows, []string{"a second", grouped(int64(r.PerSecond())), ""})
 	if r.Allowed+r.Denied > 0 {
 		for _, p := range load.Percentiles {
@@ -298,7 +315,11 @@ func (a *app) printLoad(f loadFlags, s servers, r *load.Report) error {
 		return err
 	}
 	for _, m := range r.Messages {
-		if err := a.printf("\n%s: %s\n", plural(m.Count, "error"), m.Text); err != nil {
+		first := ""
+		if m.Count > 1 {
+			first = ", the first"
+		}
+		if err := a.printf("\n%s%s: %s\n", plural(m.Count, "error"), first, m.Text); err != nil {
 			return err
 		}
 	}
@@ -314,6 +335,7 @@ type loadReport struct {
 	Allowed     int64            `json:"allowed"`
 	Denied      int64            `json:"denied"`
 	Errors      int64            `json:"errors"`
+	NotBegun    int64            `json:"not_begun,omitempty"` // of an open loop: due, and no worker was free until the end
 	Seconds     float64          `json:"seconds"`
 	PerSecond   float64          `json:"per_second"` // without errors
 	LatencyUS   map[string]int64 `json:"latency_us"` // by share of the replies: p50, p90, p99, p999, max
@@ -324,7 +346,7 @@ type loadReport struct {
 func loadJSON(f loadFlags, r *load.Report) loadReport {
 	report := loadReport{
 		Limit: f.limit, Concurrency: f.concurrency, Rate: f.rate, Decisions: r.Decisions(), Allowed: r.Allowed, Denied: r.Denied,
-		Errors: r.Errors, Seconds: r.Took.Seconds(), PerSecond: r.PerSecond(), LatencyUS: map[string]int64{},
+		Errors: r.Errors, NotBegun: r.NotBegun, Seconds: r.Took.Seconds(), PerSecond: r.PerSecond(), LatencyUS: map[string]int64{},
 		Messages: append([]load.Message{}, r.Messages...), Interrupted: r.Interrupted,
 	}
 	for _, p := range load.Percentiles {

@@ -117,6 +117,24 @@ func TestLoadErrors(t *testing.T) {
 	}
 }
 
+// What fails alike over many keys is said once, with the flag that it lacks.
+func TestLoadErrorsOfOneKind(t *testing.T) {
+	build, err := functions.New(functions.WithPolicies(functions.Policy{Name: "api", Track: true, Limits: []functions.PolicyLimit{{Limit: "5/d"}}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := embedded.Run(t, embedded.WithLibrary(build.Text()))
+	got := run(t, []string{redisURL(srv.Addr())}, "load", "--policy", "api", "--iterations", "50", "--numbers", "20", "--rate", "10000")
+	const why = `BADKEYS the number of keys is 1 and .*; @api takes a key, and a usage key last: --usage-key\n`
+	if got.code != 1 || !regexp.MustCompile(`: 10,000 decisions a second, [^"]*\n\n50 errors, the first: take "load:\d+": `+why+`$`).MatchString(got.stdout) ||
+		!regexp.MustCompile(`^ratelimit: 50 of 50 decisions failed; the first: take "load:\d+": `+why+`$`).MatchString(got.stderr) {
+		t.Error(got)
+	}
+	if got := run(t, []string{redisURL(srv.Addr())}, "take", "k", "@api"); got.code != 1 || !regexp.MustCompile(why+`$`).MatchString(got.stderr) {
+		t.Error(got)
+	}
+}
+
 func TestLoadInterrupted(t *testing.T) {
 	srv := withLibrary(t)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -7,7 +7,9 @@ package load
 
 import (
 	"context"
+	"math"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,14 +19,15 @@ import (
 
 // Options say how to ask. Count or For, or both, end the run.
 type Options struct {
-	Workers  int            // how many ask at one time
-	Rate     float64        // decisions that begin each second, in an open loop; 0: a closed loop
-	Count    int64          // decisions in all; 0: no bound
-	For      time.Duration  // how long decisions may begin; 0: no bound
-	Keys     int            // how many keys there are
-	Zipf     float64        // above 1: key i is asked for in proportion to (1+i)^-Zipf; 0: each as often
-	Seed     uint64         // of the keys that are drawn
-	Progress func(Progress) // called several times a second, if it is not nil
+	Workers  int                // how many ask at one time
+	Rate     float64            // decisions that are to begin each second, in an open loop; 0: a closed loop
+	Count    int64              // decisions in all; 0: no bound
+	For      time.Duration      // how long decisions may begin; 0: no bound
+	Keys     int                // how many keys there are
+	Zipf     float64            // above 1: key i is asked for in proportion to (1+i)^-Zipf; 0: each as often
+	Seed     uint64             // of the keys that are drawn
+	Kind     func(error) string // by what errors are counted together; nil: by their text
+	Progress func(Progress)     // called several times a second, if it is not nil
 }
 
 // Progress is how far a run has come.
@@ -40,16 +43,17 @@ type Ask func(ctx context.Context, key int) (allowed bool, err error)
 type Report struct {
 	Allowed, Denied, Errors int64
 	Took                    time.Duration
+	NotBegun                int64     // decisions of an open loop that were due within Options.For, and had no worker until its end
 	Interrupted             bool      // the context ended before the run
 	Seconds                 []Counts  // by the second in which they ended
-	Messages                []Message // of errors, the first that came first; at most 5 different ones
+	Messages                []Message // of errors, the first that came first; at most 5 kinds
 	latency                 *hdrhistogram.Histogram
 }
 
 // Counts are decisions.
 type Counts struct{ Allowed, Denied, Errors int64 }
 
-// A Message is an error and how often it came.
+// A Message is an error, the first of its kind, and how often that kind came.
 type Message struct {
 	Text  string `json:"text"`
 	Count int64  `json:"count"`
@@ -78,6 +82,13 @@ func Run(ctx context.Context, ask Ask, o Options) *Report {
 	watcher.Wait()
 	r.report.Took = time.Since(r.began)
 	r.report.Interrupted = ctx.Err() != nil
+	if r.late.Load() && !r.report.Interrupted {
+		due := int64(math.Ceil(o.Rate * o.For.Seconds()))
+		if o.Count > 0 {
+			due = min(due, o.Count)
+		}
+		r.report.NotBegun = max(0, due-r.report.Decisions())
+	}
 	return &r.report
 }
 
@@ -86,9 +97,11 @@ type run struct {
 	o     Options
 	began time.Time
 	next  atomic.Int64 // the number of the decision to begin next
+	late  atomic.Bool  // whether the time was over before a decision that was due could begin
 
 	mu     sync.Mutex
 	report Report
+	kinds  []string // of report.Messages
 }
 
 // keys returns a source of keys for a worker.
@@ -112,7 +125,14 @@ func (r *run) work(ctx context.Context, key func() int) {
 		if r.o.Rate > 0 {
 			begin = r.began.Add(time.Duration(float64(n) / r.o.Rate * float64(time.Second)))
 		}
-		if r.o.For > 0 && begin.Sub(r.began) >= r.o.For || !sleep(ctx, time.Until(begin)) {
+		if r.o.For > 0 && begin.Sub(r.began) >= r.o.For {
+			return
+		}
+		if r.o.For > 0 && time.Since(r.began) >= r.o.For {
+			r.late.Store(true)
+			return
+		}
+		if !sleep(ctx, time.Until(begin)) {
 			return
 		}
 		allowed, err := r.ask(ctx, key())
@@ -151,7 +171,7 @@ func (r *run) note(allowed bool, err error, begin, end time.Time) {
 	case err != nil:
 		rep.Errors++
 		now.Errors++
-		rep.message(err.Error())
+		r.message(err)
 		return
 	case allowed:
 		rep.Allowed++
@@ -163,15 +183,16 @@ func (r *run) note(allowed bool, err error, begin, end time.Time) {
 	_ = rep.latency.RecordValue(min(max(end.Sub(begin).Microseconds(), 1), longest.Microseconds())) // it is within bounds
 }
 
-func (r *Report) message(text string) {
-	for i := range r.Messages {
-		if r.Messages[i].Text == text {
-			r.Messages[i].Count++
-			return
-		}
+func (r *run) message(err error) {
+	kind := err.Error()
+	if r.o.Kind != nil {
+		kind = r.o.Kind(err)
 	}
-	if len(r.Messages) < mostMessages {
-		r.Messages = append(r.Messages, Message{text, 1})
+	if i := slices.Index(r.kinds, kind); i >= 0 {
+		r.report.Messages[i].Count++
+	} else if len(r.kinds) < mostMessages {
+		r.kinds = append(r.kinds, kind)
+		r.report.Messages = append(r.report.Messages, Message{err.Error(), 1})
 	}
 }
 

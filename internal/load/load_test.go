@@ -86,6 +86,32 @@ func TestDuration(t *testing.T) {
 	}
 }
 
+// A rate above what is possible does not make the run longer: what was due and had no worker is counted.
+func TestRateAboveWhatIsPossible(t *testing.T) {
+	for _, tt := range []struct{ count, begun, notBegun int64 }{{0, 50, 150}, {100, 50, 50}, {40, 40, 0}} {
+		synctest.Test(t, func(t *testing.T) {
+			r := load.Run(t.Context(), func(context.Context, int) (bool, error) {
+				time.Sleep(20 * time.Millisecond)
+				return true, nil
+			}, load.Options{Workers: 1, Rate: 200, Count: tt.count, For: time.Second, Keys: 1})
+			if r.Decisions() != tt.begun || r.NotBegun != tt.notBegun || r.Took > time.Second {
+				t.Errorf("%d: %d decisions, %d not begun, %v", tt.count, r.Decisions(), r.NotBegun, r.Took)
+			}
+		})
+	}
+}
+
+func TestKinds(t *testing.T) {
+	n := 0
+	r := load.Run(t.Context(), func(context.Context, int) (bool, error) {
+		n++
+		return false, fmt.Errorf("error %d", n)
+	}, load.Options{Workers: 1, Count: 100, Keys: 1, Kind: func(err error) string { return err.Error()[:7] }})
+	if len(r.Messages) != 5 || r.Messages[0] != (load.Message{Text: "error 1", Count: 12}) {
+		t.Error(r.Messages)
+	}
+}
+
 func TestInterrupted(t *testing.T) {
 	for _, rate := range []float64{0, 0.5} {
 		synctest.Test(t, func(t *testing.T) {
