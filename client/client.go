@@ -53,8 +53,10 @@ func WithPrefix(prefix string) Option {
 // shards must each hold the library). It sends nothing itself: a server that cannot be reached or
 // does not hold the library shows at the first call. The Client never closes rdb.
 //
-// Every call returns within its bound, whatever rdb's options are. Where rdb was made without ContextTimeoutEnabled, or
-// is of a type that this package does not know, that takes a goroutine for each call.
+// Every call returns within its bound, whatever rdb's options are. Where rdb was made without ContextTimeoutEnabled or with
+// a timeout of -2, or is of a type that this package does not know, that takes a goroutine for each call; and a call that is
+// late keeps its connection for as long as the timeouts of rdb say, so that a server that is back is noticed only then
+// where no other is left.
 //
 // It fails when rdb is nil or a *redis.AutoPipeliner (see [WithSharedRoundTrips]), or when options contradict each other.
 func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {

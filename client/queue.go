@@ -228,7 +228,7 @@ func (c *Client) inTurn(ctx context.Context, t turn) (Result, error) {
 		}
 		pause := t.pause(res, denials)
 		most := res.Limit
-		if len(t.keys) > 1 { // each may be for another part of what is waited for
+		if len(t.keys) > 1 || res.Err != nil { // each may be for another part of what is waited for; a LocalLimiter has a share
 			most = 0
 		}
 		c.queues.rest(w, now.Add(pause), most)

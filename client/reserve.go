@@ -100,9 +100,20 @@ func (r *Reservation) wait(ctx context.Context, until time.Time) error {
 	e := r.client.notHad(r.req, r.res.Index, delay, cause)
 	if r.req.OnceKey != "" {
 		e.text = fmt.Sprintf("the turn of %s comes in %v; it is kept for who asks again with the OnceKey %q", r.req.wanted(), delay, r.req.OnceKey)
-	} else if err := r.Cancel(context.WithoutCancel(ctx)); err != nil {
+	} else if err := r.giveBack(ctx); err != nil {
 		e.Err = both(cause, err)
 		e.text = fmt.Sprintf("%s, which would have to be waited for, %v at least, could not be given back", r.req.wanted(), delay)
 	}
 	return e
+}
+
+// giveBack is Cancel, also where ctx has ended; where it has not, by its deadline.
+func (r *Reservation) giveBack(ctx context.Context) error {
+	back := context.WithoutCancel(ctx)
+	if deadline, ok := ctx.Deadline(); ok && ended(ctx) == nil {
+		var cancel context.CancelFunc
+		back, cancel = context.WithDeadline(back, deadline)
+		defer cancel()
+	}
+	return r.Cancel(back)
 }

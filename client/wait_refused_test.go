@@ -3,6 +3,7 @@ package client_test
 import (
 	"context"
 	"errors"
+	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -137,6 +138,59 @@ func TestWaitForTooMuchInTheQueue(t *testing.T) {
 		time.Sleep(time.Second)
 		wait(4, true, time.Second)
 		all.Wait()
+	})
+}
+
+// What a LocalLimiter holds is its share: who wants more of a server that is back is not refused for that.
+func TestWaitBehindALocalDenial(t *testing.T) {
+	inBubble(t, func(t *testing.T, v *virtual, _ *client.Client) {
+		c := must[*client.Client](t)(client.New(v, client.WithFallback(client.LocalLimiter(0.1))))
+		client.Trust(c)
+		const limit = "10/m burst=100"
+		must[client.Result](t)(c.Allow(t.Context(), "k", limit))
+		synctest.Wait() // it has learned what the limit says
+		v.set(func() {
+			v.refuse = func(string, int) (error, error) { return &net.OpError{Op: "dial", Err: errors.New("down")}, nil }
+		})
+		if res := must[client.Result](t)(c.AllowN(t.Context(), "k", limit, 10)); res.Source != client.SourceLocal {
+			t.Errorf("%+v", res)
+		}
+		var all sync.WaitGroup
+		for _, n := range []int64{1, 50} {
+			all.Go(func() {
+				if err := c.WaitN(t.Context(), "k", limit, n); err != nil {
+					t.Errorf("%d: %v", n, err)
+				}
+			})
+			synctest.Wait()
+			v.set(func() { v.refuse = nil })
+		}
+		all.Wait()
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// The deadline holds also while a place that cannot be waited for is given back.
+func TestWaitGivesBackByTheDeadline(t *testing.T) {
+	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
+		const limit, bound = "leaky_bucket 2/m", 100 * time.Millisecond
+		must[client.Result](t)(c.Allow(t.Context(), "queue", limit))
+		v.refuse = func(function string, _ int) (error, error) {
+			if function == "refund" {
+				v.delay = time.Hour
+			}
+			return nil, nil
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), bound)
+		defer cancel()
+		began := time.Now()
+		err := c.Wait(ctx, "queue", limit)
+		var e *client.LimitedError
+		if took := time.Since(began); took != bound || !errors.As(err, &e) || !errors.Is(err, client.ErrOutcomeUnknown) || !strings.Contains(err.Error(), "could not be given back") {
+			t.Errorf("after %v: %v", took, err)
+		}
 	})
 }
 
