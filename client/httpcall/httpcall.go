@@ -95,6 +95,7 @@ func WithLongestBlock(d time.Duration) Option {
 // WithRetries repeats a request up to n times, each taken from the limit, that got 429, or 503, with a Retry-After or the
 // like, if there is time to wait for that. A request whose body cannot be had again ([http.Request.GetBody]) is not repeated, nor one
 // that got 503 and may have been carried out: only GET, HEAD, OPTIONS, TRACE, PUT and DELETE, or what has an Idempotency-Key.
+// An OnceKey is for the first time alone.
 func WithRetries(n int) Option {
 	return func(t *Transport) error {
 		if n < 1 {
@@ -182,8 +183,8 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		if err != nil {
 			return response, nil // the caller sees what came
 		}
-		_, _ = io.CopyN(io.Discard, response.Body, 64<<10) // so that the connection can be used again
-		_ = response.Body.Close()
+		discard(response.Body)
+		ask.OnceKey, ask.OnceTTL = "", 0 // which would pay for all of them
 		r = again
 		if err := adapter.Sleep(r.Context(), pause); err != nil {
 			closeBody(r)
@@ -228,6 +229,16 @@ func repeatable(r *http.Request, response *http.Response) bool {
 		return r.Header.Get("Idempotency-Key") != ""
 	}
 	return false
+}
+
+// discard reads what is left of a response, so that its connection can be used again; not for longer than a second, as a
+// body may come slowly, or never end.
+func discard(body io.ReadCloser) {
+	end := time.AfterFunc(time.Second, func() { _ = body.Close() })
+	_, _ = io.CopyN(io.Discard, body, 64<<10)
+	if end.Stop() {
+		_ = body.Close()
+	}
 }
 
 // rewound is the request to send again, which has its body from the start.

@@ -160,6 +160,22 @@ func TestRetries(t *testing.T) {
 	}
 }
 
+// A request with an OnceKey is charged once however often its caller sends it, but each repetition of ours is taken.
+func TestRetriesAreTakenDespiteAnOnceKey(t *testing.T) {
+	limiter, _, _ := newLimiter(t, embedded.WithTime(noon))
+	transport := newTransport(t, limiter, "100/d", always(429, "Retry-After", "0"), httpcall.WithRetries(2),
+		httpcall.WithRequest(func(_ *http.Request, req *client.Request) error {
+			req.OnceKey, req.OnceTTL = "once", time.Minute
+			return nil
+		}))
+	for range 2 {
+		must[*http.Response](t)(transport.RoundTrip(newRequest(t.Context(), t, "GET", site, nil)))
+	}
+	if left := must[client.Result](t)(limiter.PeekN(t.Context(), key, "100/d", 0)).Remaining; left != 95 {
+		t.Errorf("%d are left, want 95: one for both requests, and two for the repetitions of each", left)
+	}
+}
+
 // A repetition waits as long as it was told, also where nothing is blocked, and the context ends that.
 func TestRetriesWait(t *testing.T) {
 	limiter, _, _ := newLimiter(t)
