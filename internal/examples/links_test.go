@@ -16,7 +16,7 @@ var (
 	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	heading = regexp.MustCompile(`(?m)^#+ (.+)$`)
 	// What GitHub leaves out of a heading's anchor.
-	notInAnchor = regexp.MustCompile("[^\\p{L}\\p{N}_ -]")
+	notInAnchor = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
 	block       = regexp.MustCompile("(?ms)^```.*?^```$")
 )
 

@@ -25,7 +25,11 @@ func limit(t *rapid.T) model.Policy {
 	for tries := 1; ; tries++ {
 		l := model.Limit{Algorithm: pick(t, algorithms()...)}
 		for range pick(t, 1, 1, 1, 2, 3) {
-			l.Rates = append(l.Rates, rate(t, l.Algorithm))
+			r := rate(t, l.Algorithm)
+			if most := model.MaxCount / r.MS(); l.Algorithm == "sliding_window" && r.N > most {
+				r.N = r.N%most + 1 // beyond that CONTRACT.md leaves a unit open
+			}
+			l.Rates = append(l.Rates, r)
 		}
 		if !l.Refused() || tries == 5 {
 			return written(l)
