@@ -25,6 +25,11 @@ type answer struct {
 	retry, reset time.Duration
 }
 
+type (
+	asks  func(ctx context.Context, key string, cost int) (answer, error)
+	opens func(rdb redis.UniversalClient) (asks, error)
+)
+
 // peer is somebody else's limiter, by its own API, and the limit that docs/coming-from.md calls equal to it.
 type peer struct {
 	name    string
@@ -32,7 +37,7 @@ type peer struct {
 	unit    time.Duration // in which a unit comes back; 0: a window
 	longest time.Duration // between two calls
 	costs   bool          // whether calls of more than one unit are decided alike
-	open    func(rdb redis.UniversalClient) (func(ctx context.Context, key string, cost int) (answer, error), error)
+	open    opens
 }
 
 func peers() []peer {
@@ -48,8 +53,8 @@ func peers() []peer {
 	}
 }
 
-func openRedisRate(limit redis_rate.Limit) func(redis.UniversalClient) (func(context.Context, string, int) (answer, error), error) {
-	return func(rdb redis.UniversalClient) (func(context.Context, string, int) (answer, error), error) {
+func openRedisRate(limit redis_rate.Limit) opens {
+	return func(rdb redis.UniversalClient) (asks, error) {
 		limiter := redis_rate.NewLimiter(rdb)
 		return func(ctx context.Context, key string, cost int) (answer, error) {
 			result, err := limiter.AllowN(ctx, key, limit, cost)
@@ -61,8 +66,8 @@ func openRedisRate(limit redis_rate.Limit) func(redis.UniversalClient) (func(con
 	}
 }
 
-func openThrottled(quota throttled.RateQuota) func(redis.UniversalClient) (func(context.Context, string, int) (answer, error), error) {
-	return func(rdb redis.UniversalClient) (func(context.Context, string, int) (answer, error), error) {
+func openThrottled(quota throttled.RateQuota) opens {
+	return func(rdb redis.UniversalClient) (asks, error) {
 		store, err := throttledredis.NewCtx(rdb, "throttled:")
 		if err != nil {
 			return nil, err
@@ -75,8 +80,8 @@ func openThrottled(quota throttled.RateQuota) func(redis.UniversalClient) (func(
 	}
 }
 
-func openUlule(formatted string) func(redis.UniversalClient) (func(context.Context, string, int) (answer, error), error) {
-	return func(rdb redis.UniversalClient) (func(context.Context, string, int) (answer, error), error) {
+func openUlule(formatted string) opens {
+	return func(rdb redis.UniversalClient) (asks, error) {
 		store, err := ululeredis.NewStore(rdb)
 		if err != nil {
 			return nil, err
@@ -92,8 +97,8 @@ func openUlule(formatted string) func(redis.UniversalClient) (func(context.Conte
 }
 
 // openFlexible sends what RateLimiterRedis.consume of rate-limiter-flexible sends, as there is no Node.js here.
-func openFlexible(points int64, seconds int) func(redis.UniversalClient) (func(context.Context, string, int) (answer, error), error) {
-	return func(rdb redis.UniversalClient) (func(context.Context, string, int) (answer, error), error) {
+func openFlexible(points int64, seconds int) opens {
+	return func(rdb redis.UniversalClient) (asks, error) {
 		return func(ctx context.Context, key string, cost int) (answer, error) {
 			var consumed *redis.IntCmd
 			var left *redis.DurationCmd
@@ -195,4 +200,80 @@ func (p peer) differs(ours client.Result, theirs answer) string {
 		return "when it is full"
 	}
 	return ""
+}
+
+// Where docs/coming-from.md says that a peer does something else, it does. Each step is at a time after the first.
+func TestPeersDifferAsThePageSays(t *testing.T) {
+	type step struct {
+		at             time.Duration
+		cost           int
+		upTo           bool
+		theirs, allows bool // what they decide, and what the limit does here
+	}
+	upTo := func(rdb redis.UniversalClient) (asks, error) {
+		return func(ctx context.Context, key string, cost int) (answer, error) {
+			result, err := redis_rate.NewLimiter(rdb).AllowAtMost(ctx, key, redis_rate.Limit{Rate: 10, Period: time.Second, Burst: 20}, cost)
+			return answer{allowed: err == nil && result.Allowed > 0}, err
+		}, nil
+	}
+	eachBackend(t, func(t *testing.T, b *backend.Backend) {
+		ctx := testContext(t)
+		loadLibrary(ctx, t, b)
+		rdb := newClient(t, b)
+		limiter := newLimiter(t, rdb)
+		for i, tt := range []struct {
+			name  string
+			limit client.Limit
+			open  opens
+			steps []step
+		}{
+			{"ulule/limiter counts what it denies", "fixed_window 20/m", openUlule("20-M"), []step{{cost: 21}, {cost: 1, allows: true}}},
+			{"rate-limiter-flexible counts what it denies", "fixed_window 20/60s", openFlexible(20, 60), []step{{cost: 21}, {cost: 1, allows: true}}},
+			{"redis_rate does not allow cost 0", "10/s burst=20", openRedisRateZero, []step{{allows: true}}},
+			{"redis_rate takes a part of a unit", "10/s burst=20", upTo, []step{{cost: 20, upTo: true, theirs: true, allows: true},
+				{at: 250 * time.Millisecond, cost: 5, upTo: true, theirs: true, allows: true}, {at: 310 * time.Millisecond, cost: 1, upTo: true, allows: true}}},
+			// 19 units take 1.9 s to come back.
+			{"throttled forgets up to a second early", "10/s burst=20", openThrottled(throttled.RateQuota{MaxRate: throttled.PerSec(10), MaxBurst: 19}),
+				[]step{{cost: 19, theirs: true, allows: true}, {at: 1100 * time.Millisecond, cost: 20, theirs: true}}},
+		} {
+			t.Run(tt.name, func(t *testing.T) {
+				ask, err := tt.open(rdb)
+				if err != nil {
+					t.Fatal(err)
+				}
+				key, start := "differ:"+string(rune('a'+i)), time.Now()
+				for n, s := range tt.steps {
+					if err := b.SetTime(start.Add(s.at).UnixMicro()); err != nil {
+						t.Fatal(err)
+					}
+					theirs, err := ask(ctx, key, s.cost)
+					if err != nil {
+						t.Fatal(err)
+					}
+					ours, err := limiter.Take(ctx, client.Request{Keys: []string{key}, Limits: []client.Limit{tt.limit}, Costs: []int64{int64(s.cost)}, UpTo: s.upTo})
+					if err != nil {
+						t.Fatal(err)
+					}
+					if theirs.allowed != s.theirs || ours.Allowed != s.allows {
+						t.Errorf("step %d: theirs %t, ours %t; want %t and %t", n+1, theirs.allowed, ours.Allowed, s.theirs, s.allows)
+					}
+				}
+			})
+		}
+		theirs, err := redis_rate.NewLimiter(rdb).AllowN(ctx, "differ:big", redis_rate.PerMinute(10), 11)
+		if err != nil || theirs.RetryAfter <= 0 {
+			t.Errorf("redis_rate, a cost above the capacity: %+v, %v; want a time to come back", theirs, err)
+		}
+		ours, err := limiter.AllowN(ctx, "differ:big:ours", "10/m", 11)
+		if err != nil || ours.RetryAfter != client.Never {
+			t.Errorf("ours, a cost above the capacity: %+v, %v; want never", ours, err)
+		}
+	}, standalone, withClock)
+}
+
+func openRedisRateZero(rdb redis.UniversalClient) (asks, error) {
+	return func(ctx context.Context, key string, cost int) (answer, error) {
+		result, err := redis_rate.NewLimiter(rdb).AllowN(ctx, key, redis_rate.PerMinute(10), cost)
+		return answer{allowed: err == nil && result.Allowed > 0}, err
+	}, nil
 }

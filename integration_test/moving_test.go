@@ -61,15 +61,15 @@ func TestMovingWithoutASecondBurst(t *testing.T) {
 			}
 			return fresh(ctx, key)
 		}
-		type asks = func(context.Context, string) (bool, error)
+		type allows = func(context.Context, string) (bool, error)
 		for _, tt := range []struct {
 			name   string
-			phases []asks
+			phases []allows
 			bursts int // let through beyond what comes back
 		}{
-			{"at once", []asks{old, fresh}, 2},
-			{"both for a while, and no more", []asks{old, both, fresh}, 2},
-			{"as the page says", []asks{old, m.allow, fresh}, 1},
+			{"at once", []allows{old, fresh}, 2},
+			{"both for a while, and no more", []allows{old, both, fresh}, 2},
+			{"as the page says", []allows{old, m.allow, fresh}, 1},
 		} {
 			t.Run(tt.name, func(t *testing.T) {
 				start := time.Now().Truncate(time.Second)
