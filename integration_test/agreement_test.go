@@ -3,8 +3,6 @@ package integration_test
 import (
 	"context"
 	"errors"
-	"os"
-	"strconv"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -18,13 +16,7 @@ import (
 // TestAgreement holds the library on every server against the model of the contract, with calls and clock moves that
 // are generated. RATELIMIT_SOAK is how many steps to run on each.
 func TestAgreement(t *testing.T) {
-	wanted := 2000
-	if asked := os.Getenv("RATELIMIT_SOAK"); asked != "" {
-		var err error
-		if wanted, err = strconv.Atoi(asked); err != nil || wanted < 1 {
-			t.Fatalf("RATELIMIT_SOAK=%q is not a number of steps, such as 100000", asked)
-		}
-	}
+	wanted := generate.Wanted(t, 2000)
 	build, err := generate.Library()
 	if err != nil {
 		t.Fatal(err)
@@ -35,19 +27,17 @@ func TestAgreement(t *testing.T) {
 		stopActiveExpiry(ctx, t, b)
 		server := moved{ctx, b, nodeOfVectors(ctx, t, b)}
 		steps, done, differs := generate.Steps(), 0, false
-		for done < wanted && !t.Failed() {
-			rapid.Check(t, func(t *rapid.T) {
-				s := steps.Draw(t, "run")
-				if done >= wanted && !differs {
-					return
-				}
-				done += len(s)
-				if err := agree.Run(server, s); err != nil {
-					differs = true // from here on rapid looks for the shortest sequence that does
-					t.Fatal(err)
-				}
-			})
-		}
+		rapid.Check(t, func(t *rapid.T) {
+			s := steps.Draw(t, "run")
+			if done >= wanted && !differs {
+				return
+			}
+			done += len(s)
+			if err := agree.Run(server, s); err != nil {
+				differs = true // from here on rapid looks for the shortest sequence that does
+				t.Fatal(err)
+			}
+		})
 		t.Logf("%d steps", done)
 	}, withClock)
 }

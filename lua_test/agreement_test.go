@@ -2,8 +2,6 @@ package lua_test
 
 import (
 	"errors"
-	"os"
-	"strconv"
 	"testing"
 	"time"
 
@@ -35,38 +33,26 @@ func (o offline) Do(words ...string) (any, error) {
 	return reply, err
 }
 
-// soak is how many steps RATELIMIT_SOAK asks for, or else usual.
-func soak(t testing.TB, usual int) int {
-	t.Helper()
-	asked := os.Getenv("RATELIMIT_SOAK")
-	if asked == "" {
-		return usual
-	}
-	steps, err := strconv.Atoi(asked)
-	if err != nil || steps < 1 {
-		t.Fatalf("RATELIMIT_SOAK=%q is not a number of steps, such as 100000", asked)
-	}
-	return steps
-}
-
 // TestAgreement holds the library in the offline engine against the model of the contract: every field of every reply,
 // and when every key expires. RATELIMIT_SOAK is how many generated steps to run.
 func TestAgreement(t *testing.T) {
-	wanted, done := soak(t, 3000), 0
+	wanted, done := generate.Wanted(t, 3000), 0
 	build, err := generate.Library()
 	if err != nil {
 		t.Fatal(err)
 	}
 	server := offline{embedded.Run(t, embedded.WithLibrary(mutated(t, build.Text())))}
-	steps := generate.Steps()
-	for done < wanted && !t.Failed() {
-		rapid.Check(t, func(t *rapid.T) {
-			s := steps.Draw(t, "run")
-			done += len(s)
-			if err := agree.Run(server, s); err != nil {
-				t.Fatal(err)
-			}
-		})
-	}
+	steps, differs := generate.Steps(), false
+	rapid.Check(t, func(t *rapid.T) {
+		s := steps.Draw(t, "run")
+		if done >= wanted && !differs {
+			return
+		}
+		done += len(s)
+		if err := agree.Run(server, s); err != nil {
+			differs = true // from here on rapid looks for the shortest sequence that does
+			t.Fatal(err)
+		}
+	})
 	t.Logf("%d steps", done)
 }
