@@ -251,11 +251,11 @@ func (t turn) ended(c *Client, w *waiter, err error) error {
 	return t.refuse(Result{RetryAfter: wait}, err)
 }
 
-// wait returns nil when it is woken or it is time, and an error when ctx or the client has ended.
+// wait returns nil when it is woken or it is time, and an error when ctx or the client has ended; ctx goes before being woken.
 func (c *Client) wait(ctx context.Context, wake <-chan struct{}, timer <-chan time.Time) error {
 	select {
 	case <-wake:
-		return nil
+		return ended(ctx)
 	case <-timer:
 		return nil
 	case <-ctx.Done():

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -97,4 +98,21 @@ func TestWaitsSpread(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Who is woken when its context has ended does not ask, but is refused: that it waited in vain is not that no server decided.
+func TestWokenTooLate(t *testing.T) {
+	c := &Client{life: newLife()}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	wake := make(chan struct{}, 1)
+	for range 100 { // which of two that are ready comes first is a matter of luck
+		select {
+		case wake <- struct{}{}:
+		default:
+		}
+		if err := c.wait(ctx, wake, nil); err != context.Canceled {
+			t.Fatalf("%v, want that the context has ended", err)
+		}
+	}
 }
