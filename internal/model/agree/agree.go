@@ -176,7 +176,7 @@ func (r *run) repeats(c model.Call) bool {
 	return kept
 }
 
-// peek asks what the take will fields, and sees to it that asking changes nothing.
+// peek asks what the take will return, and sees to it that asking changes nothing.
 func (r *run) peek(c model.Call, before []any) (string, error) {
 	p := model.Call{Verb: model.Peek, Keys: c.Keys, Limits: c.Limits, Costs: c.Costs, Upto: c.Upto}
 	got, err := r.do(p)
