@@ -89,12 +89,12 @@ func (a *app) backtest(ctx context.Context, names []string, f backtestFlags) err
 		}
 		defer func() { _ = page.Close() }()
 	}
-	bar := a.newBar(size)
+	bar := a.newBar()
 	garbage := &collector{}
 	defer garbage.back()
 	opts.Progress = func(p backtest.Progress) {
 		garbage.tune()
-		bar.show(p)
+		bar.draw(func(took time.Duration) (float64, string) { return backtestProgress(p, size, took) })
 	}
 	report, err := backtest.Run(ctx, inputs, opts)
 	bar.clear()

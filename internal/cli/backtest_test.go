@@ -248,16 +248,16 @@ func TestBar(t *testing.T) {
 		{30, 200, "step 1 of 1: 1,000 requests, "},
 		{1, 200, ""},
 	} {
-		b := bar{w: &out, width: tt.width, size: tt.size}
-		line := b.line(backtest.Progress{Step: 1, Steps: 1, Requests: 1000, Bytes: 90, Decisions: 2000}, time.Second)
+		b := bar{w: &out, width: tt.width}
+		line := b.line(backtestProgress(backtest.Progress{Step: 1, Steps: 1, Requests: 1000, Bytes: 90, Decisions: 2000}, tt.size, time.Second))
 		if len(line) >= tt.width || line != tt.want {
 			t.Errorf("%d columns: %q, want %q", tt.width, line, tt.want)
 		}
 	}
 	b := bar{w: &out, width: 80}
-	b.show(backtest.Progress{Step: 1, Steps: 1, Requests: 1000})
+	b.draw(func(time.Duration) (float64, string) { return 0, "1,000 requests" })
 	b.clear()
-	if got := out.String(); !strings.HasPrefix(got, "\rstep 1 of 1: 1,000 requests") || !strings.HasSuffix(got, "\r\x1b[K") || strings.Contains(got, "\n") {
+	if got := out.String(); !strings.HasPrefix(got, "\r1,000 requests") || !strings.HasSuffix(got, "\r\x1b[K") || strings.Contains(got, "\n") {
 		t.Errorf("%q", got)
 	}
 }

@@ -207,14 +207,14 @@ func (a *app) runLoad(ctx context.Context, f loadFlags) error {
 		}
 		defer func() { _ = page.Close() }()
 	}
-	bar := a.newBar(0)
+	bar := a.newBar()
 	report := load.Run(ctx, func(ctx context.Context, n int) (bool, error) {
 		res, err := c.Take(ctx, f.request(n))
 		return res.Allowed, err
 	}, load.Options{
 		Workers: f.concurrency, Rate: f.rate, Count: f.iterations, For: f.duration, Keys: f.numbers, Zipf: f.zipf, Kind: loadKind,
 		Progress: func(p load.Progress) {
-			bar.draw(func(time.Duration) string { return bar.filled(f.share(p), loadProgress(p)) })
+			bar.draw(func(time.Duration) (float64, string) { return f.share(p), loadProgress(p) })
 		},
 	})
 	bar.clear()
