@@ -37,6 +37,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/client/internal/adapter"
 )
 
 const scope = "github.com/ratelimit-functions/ratelimit/client/otellimit"
@@ -79,14 +80,8 @@ type observer struct {
 // New makes an observer for client.WithObserver. One serves any number of clients.
 func New(opts ...Option) (client.Observer, error) {
 	o := &observer{meters: otel.GetMeterProvider(), tracers: otel.GetTracerProvider()}
-	for _, opt := range opts {
-		err := errors.New("an option is nil; leave it out")
-		if opt != nil {
-			err = opt(o)
-		}
-		if err != nil {
-			return client.Observer{}, wrong(err)
-		}
+	if err := adapter.Apply(o, opts); err != nil {
+		return client.Observer{}, wrong(err)
 	}
 	o.tracer = o.tracers.Tracer(scope)
 	meter := o.meters.Meter(scope)

@@ -1,4 +1,4 @@
-// Package adapter is what the packages for HTTP and gRPC do alike.
+// Package adapter is what the packages for HTTP, gRPC and OpenTelemetry do alike.
 package adapter
 
 import (
@@ -9,7 +9,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 )
 
-// Given is what is wrong with what every adapter is made of, or nil.
+// Given is the error of a limiter, name or limit that is missing, or nil.
 func Given(limiter *client.Client, name string, limit client.Limit) error {
 	switch {
 	case limiter == nil:
