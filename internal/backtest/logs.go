@@ -28,7 +28,7 @@ type Log struct {
 	latest      int64    // ms by which the latest line came late
 }
 
-// most problems of one kind that are shown.
+// mostProblems is how many problems of one kind are shown.
 const mostProblems = 5
 
 // event is a request: when it was, and the numbers of its keys; 0: it has none.

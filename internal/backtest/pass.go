@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// share is which keys are a worker's: all of a number that leaves the rest me when divided by of.
+// share is which keys are a worker's: those whose number modulo of is me.
 type share struct{ me, of uint32 }
 
 func (s share) mine(key uint32) bool { return key%s.of == s.me }

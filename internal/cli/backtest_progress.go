@@ -25,8 +25,8 @@ func backtestProgress(p backtest.Progress, size int64, took time.Duration) (shar
 	return share, text
 }
 
-// collector has the collector of garbage wait until there are 256 MiB of it, unless GOGC says otherwise: functions make much,
-// and by default it runs whenever there is as much garbage as there is data, which at first is little.
+// collector has Go's garbage collector wait until there are 256 MiB of garbage, unless GOGC says otherwise: the engine makes much
+// of it, and by default the collector runs whenever there is as much garbage as data, of which there is little at first.
 type collector struct {
 	usual int
 	next  time.Time

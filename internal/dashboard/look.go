@@ -183,7 +183,7 @@ type knownPolicies struct {
 	all   []functions.Policy
 }
 
-// shadows is when how many calls got through that a shadow policy would have denied.
+// shadows is how many calls got through that each shadow policy would have denied, and when that was asked.
 type shadows struct {
 	at     time.Time
 	denied map[string]int64
