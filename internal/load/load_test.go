@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -96,6 +97,25 @@ func TestRateAboveWhatIsPossible(t *testing.T) {
 			}, load.Options{Workers: 1, Rate: 200, Count: tt.count, For: time.Second, Keys: 1})
 			if r.Decisions() != tt.begun || r.NotBegun != tt.notBegun || r.Took > time.Second {
 				t.Errorf("%d: %d decisions, %d not begun, %v", tt.count, r.Decisions(), r.NotBegun, r.Took)
+			}
+		})
+	}
+}
+
+// The picture ends with the last whole second where only the last replies came after it.
+func TestLastSecondOfThePicture(t *testing.T) {
+	for _, tt := range []struct {
+		reply time.Duration
+		last  string
+	}{{30 * time.Millisecond, "1 s"}, {600 * time.Millisecond, "2 s"}, {400 * time.Millisecond, "2 s"}, {100 * time.Millisecond, "1 s"}} {
+		synctest.Test(t, func(t *testing.T) {
+			r := load.Run(t.Context(), func(context.Context, int) (bool, error) {
+				time.Sleep(tt.reply)
+				return true, nil
+			}, load.Options{Workers: 1, For: time.Second, Keys: 1})
+			var page strings.Builder
+			if err := r.WritePage(&page, "title"); err != nil || !strings.Contains(page.String(), ">"+tt.last+"<") {
+				t.Errorf("replies after %v: no %s, %v", tt.reply, tt.last, err)
 			}
 		})
 	}

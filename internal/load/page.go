@@ -46,13 +46,18 @@ func (r *Report) WritePage(w io.Writer, title string) error {
 	}{r, title, int64(r.PerSecond()), Percentiles, figures.Inline(r.overTime(), "over-time"), figures.Inline(r.curve(), "curve")})
 }
 
-// overTime is a picture of the decisions of each second.
+// overTime is a picture of the decisions of each second. A last one that lasted less than a tenth, until the last replies came, would
+// look like a halt, and is left out.
 func (r *Report) overTime() string {
+	seconds := r.Seconds
+	if whole := int(r.Took / time.Second); whole > 0 && r.Took%time.Second < time.Second/10 {
+		seconds = seconds[:min(whole, len(seconds))]
+	}
 	b := figures.Bars{
 		Title: "Decisions by the second", Each: "a second", What: "decisions", Kinds: []string{"allowed", "denied", "errors"},
-		First: "0 s", Last: fmt.Sprintf("%d s", len(r.Seconds)),
+		First: "0 s", Last: fmt.Sprintf("%d s", len(seconds)),
 	}
-	for _, s := range r.Seconds {
+	for _, s := range seconds {
 		b.Counts = append(b.Counts, []int64{s.Allowed, s.Denied, s.Errors})
 	}
 	return b.SVG()
