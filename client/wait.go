@@ -50,7 +50,7 @@ func (c *Client) Wait(ctx context.Context, key string, limit Limit) error {
 // end of a block included, and where n is more than the limit ever holds; and as soon as ctx ends. A place in the queue of a
 // leaky_bucket that cannot be waited for is given back, so that a later caller may get the same turn as one who was behind.
 // Other errors are those of [Client.AllowN]. A [Fallback] decides as there: with FailOpen WaitN returns nil, with FailClosed
-// it asks again once a second.
+// it asks again every one to two seconds.
 //
 // Callers of one key and limit in a Client are served in the order in which they came, whatever their n. The server is
 // asked by the first of them, and for the others only as far as its last reply left units for all. Among Clients there

@@ -32,7 +32,9 @@ func Header(name string) Key {
 	if name == "" {
 		return unusable(errors.New("Header without a name; give one, as in Header(\"X-Api-Key\")"))
 	}
-	name = http.CanonicalHeaderKey(name)
+	if name = http.CanonicalHeaderKey(name); name == "Host" {
+		return unusable(errors.New("Header(\"Host\"), which net/http keeps apart; use Func(\"host\", f) with an f that returns Request.Host"))
+	}
 	return secret("header", name, func(r *http.Request) string { return r.Header.Get(name) })
 }
 

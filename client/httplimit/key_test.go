@@ -148,6 +148,7 @@ func TestNewRefuses(t *testing.T) {
 		{limiter, "api", "1/s", httplimit.Join(), nil, "Join without keys; give at least one"},
 		{limiter, "api", "1/s", httplimit.FirstOf(key, httplimit.Key{}), nil, "key 2 of FirstOf is the zero Key"},
 		{limiter, "api", "1/s", httplimit.Join(key, httplimit.Header("")), nil, "Header without a name"},
+		{limiter, "api", "1/s", httplimit.Header("host"), nil, `use Func("host", f) with an f that returns Request.Host`},
 		{limiter, "api", "1/s", httplimit.Cookie(""), nil, "Cookie without a name"},
 		{limiter, "api", "1/s", httplimit.PatternOf(nil), nil, "PatternOf(nil)"},
 		{limiter, "api", "1/s", httplimit.Func("", none), nil, "Func without a name or a function"},
