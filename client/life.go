@@ -11,9 +11,10 @@ import (
 
 // life is what ends with a Client: its goroutines, none of which is there in the usual case.
 type life struct {
-	closed atomic.Bool
-	ctx    context.Context // ends with the client
-	end    context.CancelFunc
+	closed  atomic.Bool
+	hangsUp atomic.Bool     // the connections are being closed, or are
+	ctx     context.Context // ends with the client
+	end     context.CancelFunc
 
 	mu   sync.Mutex // of starting and of closing
 	n    int        // goroutines
@@ -78,7 +79,7 @@ func (l *life) close(d time.Duration) int {
 func (c *Client) Close() error {
 	c.giveBack()
 	var err error
-	if c.opened && !c.life.closed.Load() {
+	if c.opened && !c.life.hangsUp.Swap(true) {
 		err = c.rdb.Close()
 	}
 	if n := c.life.close(c.timeout); n > 0 {

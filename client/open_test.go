@@ -8,6 +8,7 @@ import (
 	"net"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -166,6 +167,22 @@ func TestCloseWhileACallHangs(t *testing.T) {
 	const want = "ratelimit: Close: 1 calls still wait for a server, as the Redis client does not honour deadlines; close that too"
 	if err := c.Close(); err == nil || err.Error() != want {
 		t.Errorf("%v\nwant %s", err, want)
+	}
+}
+
+// Who closes it while another does has nothing to do, and gets no error. Each round has them meet or not.
+func TestCloseByTwo(t *testing.T) {
+	for range 300 {
+		c := must[*client.Client](t)(client.Open("redis://127.0.0.1:1"))
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				if err := c.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
 	}
 }
 
