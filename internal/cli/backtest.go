@@ -254,7 +254,7 @@ func (a *app) backtestInputs(ctx context.Context, names []string) (inputs []back
 			inputs, known = append(inputs, backtest.Input{Name: "standard input", Reader: &endable{ctx: ctx, from: a.stdin}}), false
 			continue
 		}
-		file, err := os.Open(name)
+		file, err := openLog(ctx, name)
 		var about os.FileInfo
 		if err == nil {
 			files = append(files, file)
@@ -274,6 +274,23 @@ func (a *app) backtestInputs(ctx context.Context, names []string) (inputs []back
 		size = 0
 	}
 	return inputs, size, closeAll, nil
+}
+
+// openLog opens a log. A named pipe that nobody writes to holds that up; the end of ctx does not wait for it.
+func openLog(ctx context.Context, name string) (*os.File, error) {
+	var file *os.File
+	var err error
+	opened := make(chan struct{})
+	go func() {
+		defer close(opened)
+		file, err = os.Open(name)
+	}()
+	select {
+	case <-opened:
+		return file, err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("interrupted before somebody wrote to %s", name)
+	}
 }
 
 // endable is a reader that ends with its context, also while it waits for a pipe that nobody writes to.

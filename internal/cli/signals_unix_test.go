@@ -3,6 +3,8 @@
 package cli
 
 import (
+	"bytes"
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -41,4 +43,24 @@ func TestSecondInterrupt(t *testing.T) {
 	if status := cmd.ProcessState.Sys().(interface{ Signaled() bool }); !status.Signaled() {
 		t.Errorf("it ended by itself: %v", cmd.ProcessState)
 	}
+}
+
+// Ctrl-C ends a backtest that waits for a named pipe that nobody has opened for writing.
+func TestBacktestOfAPipeThatNobodyWritesTo(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var stdout, stderr bytes.Buffer
+	code := testApp(nil, &stdout, &stderr).execute(ctx, []string{"backtest", pipe})
+	outcome{code, stdout.String(), stderr.String()}.want(t, exitError, "", "ratelimit: cannot read the log: interrupted before somebody wrote to "+pipe+"\n")
+	eventually(t, "what waits for the pipe, to let it go", func() bool {
+		writer, err := unix.Open(pipe, unix.O_WRONLY|unix.O_NONBLOCK, 0)
+		if err != nil {
+			return false
+		}
+		return unix.Close(writer) == nil
+	})
 }
