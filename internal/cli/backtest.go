@@ -239,6 +239,7 @@ func policyKeys(p policies.Policy, usual backtest.Key, named map[string]string) 
 // backtestInputs opens the logs. size is of all of them in bytes, 0 if that is not known.
 func (a *app) backtestInputs(ctx context.Context, names []string) (inputs []backtest.Input, size int64, closeAll func(), err error) {
 	var files []*os.File
+	var abouts []os.FileInfo
 	closeAll = func() {
 		for _, file := range files {
 			_ = file.Close()
@@ -263,10 +264,14 @@ func (a *app) backtestInputs(ctx context.Context, names []string) (inputs []back
 		if err == nil && about.IsDir() {
 			err = fmt.Errorf("%s is a folder; give the files in it", name)
 		}
+		if same := func(other os.FileInfo) bool { return os.SameFile(about, other) }; err == nil && slices.ContainsFunc(abouts, same) {
+			err = fmt.Errorf("%s is one of the others by another name, and each of its lines would count twice; give it once", name)
+		}
 		if err != nil {
 			closeAll()
 			return nil, 0, nil, fmt.Errorf("cannot read the log: %w", err)
 		}
+		abouts = append(abouts, about)
 		size, known = size+about.Size(), known && about.Mode().IsRegular()
 		inputs = append(inputs, backtest.Input{Name: name, Reader: &endable{ctx: ctx, from: file}})
 	}

@@ -202,6 +202,17 @@ them all
 }
 
 // Of several keys, a request may have one and lack another.
+// A log is not counted twice by two names either.
+func TestBacktestOfALogByTwoNames(t *testing.T) {
+	log := accessLog(t, "a", 3)
+	again := filepath.Join(filepath.Dir(log), "again.log")
+	if err := os.Link(log, again); err != nil {
+		t.Fatal(err)
+	}
+	run(t, nil, "backtest", log, again).want(t, exitError, "",
+		"ratelimit: cannot read the log: "+again+" is one of the others by another name, and each of its lines would count twice; give it once\n")
+}
+
 func TestBacktestLacksAKey(t *testing.T) {
 	log := accessLog(t, "a", 3, "b", 1)
 	policies := filepath.Join(t.TempDir(), "policies.yaml")
