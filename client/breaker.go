@@ -34,6 +34,7 @@ type breakers struct {
 
 type breaker struct {
 	*gobreaker.CircuitBreaker[any]
+	node string                // its address
 	open atomic.Bool           // or half open
 	last atomic.Pointer[Error] // the last failure
 
@@ -77,7 +78,7 @@ func (b *breakers) of(ctx context.Context, keys []string) *breaker {
 }
 
 func newBreaker(address string, tell []func(BreakerChange)) *breaker {
-	b := &breaker{}
+	b := &breaker{node: address}
 	b.CircuitBreaker = gobreaker.NewCircuitBreaker[any](gobreaker.Settings{
 		MaxRequests:  1,
 		Timeout:      openFor,
@@ -92,6 +93,24 @@ func newBreaker(address string, tell []func(BreakerChange)) *breaker {
 		},
 	})
 	return b
+}
+
+// close tells of those that are open that they are closed, since the client leaves no node alone any more: a gauge of open
+// breakers would show them as long as the process runs.
+func (b *breakers) close() {
+	end := func(one *breaker) {
+		from := one.State().String()
+		if one.open.Swap(false) {
+			for _, tell := range b.tell {
+				tell(BreakerChange{Node: one.node, From: from, To: gobreaker.StateClosed.String()})
+			}
+		}
+	}
+	end(b.first)
+	b.nodes.Range(func(_, one any) bool {
+		end(one.(*breaker))
+		return true
+	})
 }
 
 // tell returns what the breaker is to know of how a call ended, and keeps what it does not.

@@ -82,7 +82,9 @@ func (c *Client) Close() error {
 	if c.opened && !c.life.hangsUp.Swap(true) {
 		err = c.rdb.Close()
 	}
-	if n := c.life.close(c.timeout); n > 0 {
+	n := c.life.close(c.timeout)
+	c.breakers.close()
+	if n > 0 {
 		return fmt.Errorf("ratelimit: Close: %d calls still wait for a server, as the Redis client does not honour deadlines; close that too", n)
 	}
 	return err

@@ -40,7 +40,7 @@ const (
 )
 
 // BreakerChange is a change of the state of the circuit breaker of one node. The states are "closed" (calls are sent),
-// "open" (the node is left alone) and "half-open" (one call finds out whether it is back).
+// "open" (the node is left alone) and "half-open" (one call finds out whether it is back). Closing the Client closes those that are open.
 type BreakerChange struct {
 	Node     string // its address; empty where the nodes of a cluster are not known yet, FailoverClient for a primary that Sentinels name
 	From, To string

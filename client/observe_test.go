@@ -182,6 +182,17 @@ func TestObserverOfBreakerNamesTheNode(t *testing.T) {
 	if want := []client.BreakerChange{{Node: "127.0.0.1:1", From: "closed", To: "open"}}; !slices.Equal(h.changes, want) {
 		t.Errorf("%+v, want %+v", h.changes, want)
 	}
+	// A client that is closed leaves no node alone, and says so once.
+	for range 2 {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	last := h.changes[len(h.changes)-1]
+	closed := func(change client.BreakerChange) bool { return change.To == "closed" }
+	if last.Node != "127.0.0.1:1" || last.From == "closed" || !closed(last) || slices.IndexFunc(h.changes, closed) != len(h.changes)-1 {
+		t.Errorf("%+v, want one change to closed, the last", h.changes)
+	}
 }
 
 func TestWithObserver(t *testing.T) {
