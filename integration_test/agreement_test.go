@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
-	"pgregory.net/rapid"
 
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
 	"github.com/ratelimit-functions/ratelimit/internal/model/agree"
@@ -26,19 +25,7 @@ func TestAgreement(t *testing.T) {
 		loadText(ctx, t, b, build.Text())
 		stopActiveExpiry(ctx, t, b)
 		server := moved{ctx, b, nodeOfVectors(ctx, t, b)}
-		steps, done, differs := generate.Steps(), 0, false
-		rapid.Check(t, func(t *rapid.T) {
-			s := steps.Draw(t, "run")
-			if done >= wanted && !differs {
-				return
-			}
-			done += len(s)
-			if err := agree.Run(server, s); err != nil {
-				differs = true // from here on rapid looks for the shortest sequence that does
-				t.Fatal(err)
-			}
-		})
-		t.Logf("%d steps", done)
+		agree.Repeat(t, server, wanted)
 	}, withClock)
 }
 

@@ -5,8 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/internal/model/agree"
 	"github.com/ratelimit-functions/ratelimit/internal/model/generate"
@@ -36,23 +34,11 @@ func (o offline) Do(words ...string) (any, error) {
 // TestAgreement holds the library in the offline engine against the model of the contract: every field of every reply,
 // and when every key expires. RATELIMIT_SOAK is how many generated steps to run.
 func TestAgreement(t *testing.T) {
-	wanted, done := generate.Wanted(t, 3000), 0
+	wanted := generate.Wanted(t, 3000)
 	build, err := generate.Library()
 	if err != nil {
 		t.Fatal(err)
 	}
 	server := offline{embedded.Run(t, embedded.WithLibrary(mutated(t, build.Text())))}
-	steps, differs := generate.Steps(), false
-	rapid.Check(t, func(t *rapid.T) {
-		s := steps.Draw(t, "run")
-		if done >= wanted && !differs {
-			return
-		}
-		done += len(s)
-		if err := agree.Run(server, s); err != nil {
-			differs = true // from here on rapid looks for the shortest sequence that does
-			t.Fatal(err)
-		}
-	})
-	t.Logf("%d steps", done)
+	agree.Repeat(t, server, wanted)
 }

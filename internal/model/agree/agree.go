@@ -8,6 +8,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
 
 	"github.com/ratelimit-functions/ratelimit/internal/model"
 	"github.com/ratelimit-functions/ratelimit/internal/model/generate"
@@ -27,6 +30,25 @@ func (r Refusal) Error() string { return string(r) }
 
 // keys are all keys that the generated calls use.
 var keys = []string{"{v}:a", "{v}:b", "{v}:c", "{v}:d", "{v}:leases", "{v}:request1", "{v}:request2", "{v}:usage"}
+
+// Repeat runs generated sequences until as many steps are done as generate.Wanted has said, and ends the test with the
+// shortest sequence that differs, if any does.
+func Repeat(t *testing.T, s Server, wanted int) {
+	t.Helper()
+	steps, done, differs := generate.Steps(), 0, false
+	rapid.Check(t, func(t *rapid.T) {
+		sequence := steps.Draw(t, "run")
+		if done >= wanted && !differs {
+			return
+		}
+		done += len(sequence)
+		if err := Run(s, sequence); err != nil {
+			differs = true // from here on rapid looks for the shortest sequence that does
+			t.Fatal(err)
+		}
+	})
+	t.Logf("%d steps", done)
+}
 
 // Run runs the steps on an empty server, and returns how the first of them that differs does, with all that led to it.
 //
