@@ -230,3 +230,32 @@ func TestContextEndsAskingAgain(t *testing.T) {
 		t.Errorf("%v, sent %d times, want 2", err, len(f.lines))
 	}
 }
+
+// An OnceTTL that no repetition can keep is refused; a short one is not repeated after it is over.
+func TestShortOnceTTL(t *testing.T) {
+	f := &fake{err: io.EOF, sent: true}
+	c := newClient(t, f)
+	req := withOnceKey("a")
+	for _, ttl := range []time.Duration{1, time.Millisecond - 1} {
+		req.OnceTTL = ttl
+		_, err := c.Take(t.Context(), req)
+		wantClasses(t, ttl.String(), err, client.ErrBadArgs)
+	}
+	req.OnceTTL = time.Millisecond
+	_, err := c.Take(t.Context(), req)
+	wantClasses(t, "1 ms", err, client.ErrUnavailable, client.ErrOutcomeUnknown)
+	if len(f.lines) != 1 {
+		t.Errorf("executed %d times, want once", len(f.lines))
+	}
+}
+
+// A repetition that waits for a connection ends when OnceTTL is over, as it would be charged again.
+func TestRepetitionEndsWithOnceTTL(t *testing.T) {
+	f := &fake{err: io.EOF, sent: true}
+	f.after = func(n int) { f.hangs = n > 0 } // the repetition gets no connection
+	c := newClient(t, f)                      // a minute for each call
+	req := withOnceKey("a")
+	req.OnceTTL = 100 * time.Millisecond
+	_, err := c.Take(t.Context(), req)
+	wantClasses(t, "lost", err, client.ErrUnavailable, client.ErrOutcomeUnknown)
+}

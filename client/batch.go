@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"time"
@@ -151,10 +152,13 @@ func (b *batch) result(now time.Time) Result {
 	return res
 }
 
-// countedDown is what is left of d after a time, in whole milliseconds, rounded up.
+// countedDown returns what is left of d after a time, in whole milliseconds, rounded up.
 func countedDown(d, after time.Duration) time.Duration {
 	left := max(0, d-max(0, after))
-	return (left + time.Millisecond - 1).Truncate(time.Millisecond)
+	if whole := left.Truncate(time.Millisecond); whole < left && whole <= math.MaxInt64-time.Millisecond {
+		return whole + time.Millisecond
+	}
+	return left
 }
 
 // spend decides on a call from the batch of its key, if that has enough.
@@ -262,15 +266,6 @@ func (c *Client) lead(ctx context.Context, req Request, a single, held *batch, n
 	held.left, held.taken = 0, 0
 	b.mu.Unlock()
 
-	settled := false
-	defer func() { // also when a hook of the Redis client panics
-		if settled {
-			return
-		}
-		b.mu.Lock()
-		held.land(f)
-		b.mu.Unlock()
-	}()
 	if want > 1 {
 		req.Costs, req.UpTo = []int64{want}, true
 	}
@@ -278,7 +273,6 @@ func (c *Client) lead(ctx context.Context, req Request, a single, held *batch, n
 
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	settled = true
 	f.err, f.own = err, err != nil && ended(ctx) != nil
 	if err == nil {
 		taken := res.Taken

@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
 // What is let go was counted, and is not given back: nothing but takes is ever sent before Close.
@@ -121,5 +122,36 @@ func TestReservationFromABatchIsGivenBack(t *testing.T) {
 	}
 	if got := s.sizes(); got != "=1" {
 		t.Errorf("sent %q", got)
+	}
+}
+
+// A second Close waits until the first has given back.
+func TestSecondCloseWaits(t *testing.T) {
+	server := redistest.Run(t)
+	direct := connect(t, redis.Options{Addr: server.Addr})
+	deploy(t, direct)
+	p := startProxy(t, server.Addr)
+	c := open(t, "redis://"+p.addr()+"?read_timeout=1m", client.WithBatches(16, time.Minute), client.WithTimeout(slow))
+	for range 1 + 2 + 4 + 8 + 1 { // 15 are left of the last 16
+		must[client.Result](t)(c.Allow(t.Context(), "k", "100/h"))
+	}
+	p.arm(1_000_000, holds)
+	first, second := make(chan error, 1), make(chan error, 1)
+	go func() { first <- c.Close() }()
+	eventually(t, "the first gives back", func() bool { return p.seen() > 0 })
+	go func() { second <- c.Close() }()
+	select {
+	case <-second:
+		t.Error("the second Close returned before the first")
+	case <-time.After(bound / 10): // the second had time to go wrong
+	}
+	p.release()
+	for _, ended := range []chan error{first, second} {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+	if got := must[client.Result](t)(newClient(t, direct).PeekN(t.Context(), "k", "100/h", 0)); got.Remaining < 80 {
+		t.Errorf("%d are left of 100 after 16 calls, so nothing was given back", got.Remaining)
 	}
 }

@@ -206,21 +206,11 @@ func TestBatchKeptTooLong(t *testing.T) {
 	}
 }
 
-// A request that ends in a panic, of a hook of the Redis client, leaves nobody waiting.
+// A request that ends in a panic, of a hook of the Redis client, is an error for who asked and for who waits.
 func TestBatchAfterAPanic(t *testing.T) {
 	s := newStand(t)
-	c := s.client(t, client.WithBatches(16, ttl))
-	s.hook = func(redis.Cmder) { panic("of a hook") }
-	func() {
-		defer func() { _ = recover() }()
-		allow(t, c, wide, 1)
-	}()
-	s.hook = nil
-	s.calls(t, c, 3, 0)
-
-	// Who waits for a request that ends so asks by itself.
-	waiting, ended := make(chan struct{}), make(chan outcome, 1)
-	c = s.client(t, client.WithBatches(16, ttl), client.WithTimeout(patient))
+	c := s.client(t, client.WithBatches(16, ttl), client.WithTimeout(patient))
+	waiting, ended := make(chan struct{}), make(chan error, 1)
 	s.hook = func(redis.Cmder) {
 		close(waiting)
 		eventually(t, "it waits", func() bool { return client.WaitingForBatch(c, "k") == 1 })
@@ -228,19 +218,18 @@ func TestBatchAfterAPanic(t *testing.T) {
 	}
 	go func() {
 		<-waiting
-		s.mu.Lock()
-		s.hook = nil
-		s.mu.Unlock()
-		res, err := c.Allow(t.Context(), "k", wide)
-		ended <- outcome{res, err}
+		_, err := c.Allow(t.Context(), "k", wide)
+		ended <- err
 	}()
-	func() {
-		defer func() { _ = recover() }()
-		allow(t, c, wide, 1)
-	}()
-	if o := <-ended; o.err != nil || !o.res.Allowed {
-		t.Error(o)
+	_, err := c.Allow(t.Context(), "k", wide)
+	for _, err := range []error{err, <-ended} {
+		wantClasses(t, "panic", err, client.ErrBadReply, client.ErrOutcomeUnknown)
+		if err == nil || !strings.Contains(err.Error(), "panicked: of a hook") {
+			t.Error(err)
+		}
 	}
+	s.hook = nil
+	s.calls(t, c, 3, 0)
 }
 
 // A request that is under way when the client is closed, or the key reset or blocked, brings nothing that is spent later.

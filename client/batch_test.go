@@ -85,7 +85,7 @@ func TestNotBatched(t *testing.T) {
 	}
 	for name, req := range map[string]client.Request{
 		"several keys":  with(func(r *client.Request) { r.Keys = []string{"k", "l"}; r.Limits = []client.Limit{wide, wide} }),
-		"once":          with(func(r *client.Request) { r.OnceKey, r.OnceTTL = "o", 1 }),
+		"once":          with(func(r *client.Request) { r.OnceKey, r.OnceTTL = "o", time.Millisecond }),
 		"usage":         with(func(r *client.Request) { r.UsageKey = "u" }),
 		"up to":         with(func(r *client.Request) { r.UpTo, r.Costs = true, []int64{1} }),
 		"cost 0":        with(func(r *client.Request) { r.Costs = []int64{0} }),

@@ -55,16 +55,20 @@ func (c *Client) bounded(ctx context.Context) *bounded {
 	return b
 }
 
-// Deadline is the call's.
-func (b *bounded) Deadline() (time.Time, bool) { return b.deadline, true }
+// Deadline returns the call's deadline.
+func (b *bounded) Deadline() (time.Time, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.deadline, true
+}
 
 // Done is closed when the caller's context ends or the deadline is over. The first b.looks times it is the caller's own.
 func (b *bounded) Done() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	if b.timeout == 0 { // the caller's context has the deadline and its timer
 		return b.Context.Done()
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	if b.looks > 0 {
 		b.looks--
 		return b.Context.Done()
@@ -88,19 +92,22 @@ func (b *bounded) Err() error {
 	if err := b.Context.Err(); err != nil {
 		return err
 	}
-	if !time.Now().Before(b.deadline) {
+	if deadline, _ := b.Deadline(); !time.Now().Before(deadline) {
 		return context.DeadlineExceeded
 	}
 	return nil
 }
 
-// shorten brings the deadline forward to d from now, if it is later.
+// shorten brings the deadline forward to d from now, if it is later. Only the goroutine of the call may do so; others may
+// still hold b for an earlier attempt.
 func (b *bounded) shorten(d time.Duration) {
 	deadline := time.Now().Add(d)
 	if !deadline.Before(b.deadline) {
 		return
 	}
 	b.release()
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	b.deadline, b.timeout, b.armed = deadline, d, nil
 }
 

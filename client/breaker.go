@@ -38,7 +38,8 @@ type breaker struct {
 	open atomic.Bool           // or half open
 	last atomic.Pointer[Error] // the last failure
 
-	trips roundTrips
+	client atomic.Pointer[redis.Client] // of a node of a cluster or a ring
+	trips  roundTrips
 }
 
 func newBreakers(rdb redis.UniversalClient, tell []func(BreakerChange)) *breakers {
@@ -70,11 +71,15 @@ func (b *breakers) of(ctx context.Context, keys []string) *breaker {
 		return b.first
 	}
 	address := node.Options().Addr
-	if found, ok := b.nodes.Load(address); ok {
-		return found.(*breaker)
+	found, ok := b.nodes.Load(address)
+	if !ok {
+		found, _ = b.nodes.LoadOrStore(address, newBreaker(address, b.tell))
 	}
-	found, _ := b.nodes.LoadOrStore(address, newBreaker(address, b.tell))
-	return found.(*breaker)
+	one := found.(*breaker)
+	if one.client.Load() != node { // go-redis makes another one if a node comes back
+		one.client.Store(node)
+	}
+	return one
 }
 
 func newBreaker(address string, tell []func(BreakerChange)) *breaker {
@@ -157,8 +162,11 @@ func (b *breaker) leftAlone(call call) *Error {
 	e := &Error{Op: call.verb, Keys: call.keys, Err: gobreaker.ErrOpenState, class: ErrUnavailable}
 	last := "no reply"
 	if failure := b.last.Load(); failure != nil {
-		e.Err = fmt.Errorf("%w: %w", gobreaker.ErrOpenState, failure.Err)
 		last = failure.Err.Error()
+		var timeout timedOut
+		if errors.As(failure.Err, &timeout) || !errors.Is(failure.Err, context.DeadlineExceeded) { // else the context was another caller's
+			e.Err = fmt.Errorf("%w: %w", gobreaker.ErrOpenState, failure.Err)
+		}
 	}
 	e.sentence = fmt.Sprintf("not sent, since the server did not reply to the last %d calls; it is asked again within %v (%s)", failuresToOpen, openFor+probeFor, last)
 	return e

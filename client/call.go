@@ -51,10 +51,7 @@ func (c *Client) ready(ctx context.Context, call call) error {
 	if c.life.closed.Load() {
 		return afterClose(call.verb, call.keys)
 	}
-	if cause := ended(ctx); cause != nil { // some clients would send it all the same
-		return notSent(call.verb, call.keys, cause)
-	}
-	return nil
+	return notSent(call, ended(ctx)) // some Redis clients would send it all the same
 }
 
 // unnamed is the error for a key that was given empty, or nil. The server would take it: everybody whose name got lost on
@@ -133,7 +130,11 @@ func (c *Client) send(ctx *bounded, node *breaker, call call) (reply any, writte
 	if c.sharesWith(node) {
 		defer node.trips.calls.Add(-1)
 		if node.trips.calls.Add(1) > shareAbove {
-			return c.sendShared(ctx, &node.trips, cmd)
+			reply, written, err = c.sendShared(ctx, node, cmd)
+			if !c.elsewhere(err) {
+				return reply, written, err
+			}
+			cmd = newNoRetryCmd(ctx, call)
 		}
 	}
 	reply, err = process(ctx, c.rdb, cmd, cmd.Cmd)
@@ -141,11 +142,25 @@ func (c *Client) send(ctx *bounded, node *breaker, call call) (reply any, writte
 }
 
 // process sends cmd, whose reply is then in inner.
-func process(ctx context.Context, rdb redis.UniversalClient, cmd redis.Cmder, inner *redis.Cmd) (any, error) {
+func process(ctx context.Context, rdb redis.UniversalClient, cmd redis.Cmder, inner *redis.Cmd) (reply any, err error) {
+	defer recovered(&err)
 	if err := rdb.Process(ctx, cmd); err != nil {
 		return nil, err
 	}
 	return inner.Result()
+}
+
+// panicked is the cause of an error if go-redis, or a hook of the Redis client, panicked. go-redis does so when a reply
+// announces more elements than memory can hold.
+type panicked struct{ value any }
+
+func (p panicked) Error() string { return fmt.Sprintf("the Redis client panicked: %v", p.value) }
+
+// recovered turns a panic into an error. It is to be deferred.
+func recovered(err *error) {
+	if value := recover(); value != nil {
+		*err = panicked{value}
+	}
 }
 
 // pauses are the waits before a call whose reply was lost is asked again: long enough for a cluster client to find
@@ -160,6 +175,9 @@ func (c *Client) repeat(ctx *bounded, call call) (any, error) {
 	first, last, n := err, err, 0
 	if !lost(first) {
 		return reply, err
+	}
+	if call.within > 0 { // a repetition that is executed later may be charged again
+		ctx.shorten(2*call.within - time.Since(began))
 	}
 	for _, pause := range pauses {
 		pause -= rand.N(pause / 2)

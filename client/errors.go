@@ -167,6 +167,11 @@ func newError(ctx context.Context, op string, keys []string, err error, written 
 		err = failed.cause
 	}
 	e := &Error{Op: op, Keys: keys, Err: err}
+	if _, ok := err.(panicked); ok {
+		e.class, e.sentence = ErrBadReply, fmt.Sprintf("the reply could not be read (%v); look at what answers at the address of the server", err)
+		e.doubt(written)
+		return e
+	}
 	var reply redis.Error
 	if errors.As(err, &reply) {
 		e.sortReply(reply.Error(), written)
@@ -239,10 +244,18 @@ type endedBefore struct{ error }
 
 func (e endedBefore) Unwrap() error { return e.error }
 
-// notSent is the error of a call whose context had ended before.
-func notSent(op string, keys []string, cause error) *Error {
+// notSent returns the error of a call that is not sent because its time is over, or nil if cause is nil. Only the end of
+// the caller's own context is the caller's doing. The client's timeout ends a call before it is sent if the call has
+// waited for another call's request until then.
+func notSent(call call, cause error) error {
+	if cause == nil {
+		return nil
+	}
+	if timeout, ok := cause.(timedOut); ok {
+		return waitedInVain(call.keys, timeout)
+	}
 	return &Error{
-		Op: op, Keys: keys, Err: endedBefore{cause}, class: ErrUnavailable,
+		Op: call.verb, Keys: call.keys, Err: endedBefore{cause}, class: ErrUnavailable,
 		sentence: fmt.Sprintf("not sent, since the context has ended; give the call one that lasts (%v)", cause),
 	}
 }

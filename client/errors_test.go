@@ -331,8 +331,8 @@ func TestNotSent(t *testing.T) {
 		call func(*client.Client) error
 		want string
 	}{
-		{request((*client.Client).Take, noTime), `take "k" "o": BADARGS OnceTTL is 0s for OnceKey "o"; give how long the key holds, such as a minute`},
-		{request((*client.Client).Take, negative), `take "k" "o": BADARGS OnceTTL is -1s for OnceKey "o"; give how long the key holds, such as a minute`},
+		{request((*client.Client).Take, noTime), `take "k" "o": BADARGS OnceTTL is 0s for OnceKey "o"; give how long the key holds, 1ms or more, such as a minute`},
+		{request((*client.Client).Take, negative), `take "k" "o": BADARGS OnceTTL is -1s for OnceKey "o"; give how long the key holds, 1ms or more, such as a minute`},
 		{request((*client.Client).Take, noKey), `take "k": BADARGS OnceTTL is 1m0s and there is no OnceKey; give both, or neither`},
 		{request((*client.Client).PeekRequest, once), `peek "k": BADARGS peek has no OnceKey, but got "o"; take it out of the request`},
 		{request((*client.Client).Refund, once), `refund "k": BADARGS refund has no OnceKey, but got "o"; take it out of the request`},

@@ -106,3 +106,12 @@ func SharedWaiting(c *Client) (calls, underWay int) {
 	}
 	return calls, r.underWay
 }
+
+// TakeAfterWaiting is a take of a caller that has waited for another's request until the client's timeout was over.
+func TakeAfterWaiting(ctx context.Context, c *Client, req Request) (Result, error) {
+	limited := c.bounded(ctx)
+	defer limited.release()
+	<-limited.wait()
+	_, err := c.decide(limited, "take", req)
+	return c.withoutDecision(ctx, req, err)
+}

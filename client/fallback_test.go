@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -150,5 +151,41 @@ func TestNoFallbackOfOtherCalls(t *testing.T) {
 		if takes == (err != nil) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// A call that has waited for the request of another until the client's timeout has a context that lasts: nobody decided,
+// and the fallback applies.
+func TestFallbackAfterWaitingForAnother(t *testing.T) {
+	c := newClient(t, &fake{}, client.WithFallback(client.FailOpen), client.WithTimeout(time.Millisecond))
+	got, err := client.TakeAfterWaiting(t.Context(), c, one("k", "5/m"))
+	if err != nil || got.Source != client.SourcePolicy || !got.Allowed {
+		t.Errorf("%+v, %v", got, err)
+	}
+	wantClasses(t, "waited", got.Err, client.ErrUnavailable)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if got, err := client.TakeAfterWaiting(ended, c, one("k", "5/m")); !errors.Is(err, context.Canceled) || got.Allowed {
+		t.Errorf("its own context has ended: %+v, %v", got, err)
+	}
+}
+
+// A server that accepts and never replies: whoever leads a batch with a context that ends soon, those who wait with one that lasts
+// get what the fallback says.
+func TestFallbackOfThoseWhoWaitForABatch(t *testing.T) {
+	c := open(t, "redis://"+blackHole(t), client.WithBatches(1000, time.Second), client.WithFallback(client.FailOpen), client.WithTimeout(bound))
+	for range 5 {
+		impatient, cancel := context.WithTimeout(t.Context(), bound/4)
+		var all sync.WaitGroup
+		all.Go(func() { _, _ = c.Allow(impatient, "k", wide) })
+		for range 200 {
+			all.Go(func() {
+				if got, err := c.Allow(context.Background(), "k", wide); err != nil || !got.Allowed || got.Source != client.SourcePolicy {
+					t.Errorf("%+v, %v", got, err)
+				}
+			})
+		}
+		all.Wait()
+		cancel()
 	}
 }

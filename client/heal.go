@@ -54,8 +54,7 @@ func (c *Client) heal(ctx *bounded, call call, sent time.Time) error {
 		return c.life.run(func() {
 			limited, cancel := context.WithTimeout(c.life.ctx, healFor)
 			defer cancel()
-			err := c.healer.heal(limited, node)
-			c.healer.end(h, err)
+			c.healer.end(h, c.healer.run(limited, node))
 		})
 	})
 	if h == nil {
@@ -67,6 +66,12 @@ func (c *Client) heal(ctx *bounded, call call, sent time.Time) error {
 	case <-ctx.wait():
 		return fmt.Errorf("it is still at it: %w", ended(ctx))
 	}
+}
+
+// run calls the function that was given to WithHealer.
+func (h *healer) run(ctx context.Context, node redis.UniversalClient) (err error) {
+	defer recovered(&err)
+	return h.heal(ctx, node)
 }
 
 // begin returns the healing of a node that a call from this moment is to wait for. It runs start if there is none.

@@ -11,8 +11,8 @@ import (
 
 // life is what ends with a Client: its goroutines, none of which is there in the usual case.
 type life struct {
+	closing sync.Once
 	closed  atomic.Bool
-	hangsUp atomic.Bool     // the connections are being closed, or are
 	ctx     context.Context // ends with the client
 	end     context.CancelFunc
 
@@ -51,11 +51,11 @@ func (l *life) run(f func()) bool {
 // close lets nothing begin any more, and waits for what runs, for d at most. It returns how much still runs then.
 func (l *life) close(d time.Duration) int {
 	l.mu.Lock()
-	first := !l.closed.Swap(true)
+	l.closed.Store(true)
 	n := l.n
 	l.mu.Unlock()
 	l.end()
-	if !first || n == 0 {
+	if n == 0 {
 		return 0
 	}
 	timer := time.NewTimer(d)
@@ -70,16 +70,21 @@ func (l *life) close(d time.Duration) int {
 	}
 }
 
-// Close ends the Client: calls that come later fail, and nothing of it runs any more. It closes the connections of a
-// Client that [Open] made; those of one from [New] are the caller's. It may be called again, and then does nothing. What is
-// left of batches ([WithBatches]) it gives back before, for as long as one call may take.
+// Close ends the Client: later calls fail, and none of its goroutines runs any more. It first gives back what is left of
+// batches ([WithBatches]), within the time of one call. It closes the connections of a Client that [Open] made; those of a
+// Client from [New] belong to the caller. Further calls of Close wait for the first and return nil.
 //
-// An rdb that does not honour deadlines (see [New]) may still wait for a server that hangs: then Close waits as long as a
-// call may take, and returns an error that says so. Closing rdb ends it.
-func (c *Client) Close() error {
+// If the Redis client does not honor deadlines (see [New]), calls may still wait for a server that hangs. Close then waits
+// as long as one call may take, and returns an error that says so. Closing the Redis client ends them.
+func (c *Client) Close() (err error) {
+	c.life.closing.Do(func() { err = c.close() })
+	return err
+}
+
+func (c *Client) close() error {
 	c.giveBack()
 	var err error
-	if c.opened && !c.life.hangsUp.Swap(true) {
+	if c.opened {
 		err = c.rdb.Close()
 	}
 	n := c.life.close(c.timeout)

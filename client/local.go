@@ -252,9 +252,10 @@ func (res *Result) deny(bucket *rate.Limiter, key int, cost int64, tokens float6
 	}
 }
 
-// refill is how long it takes for so many tokens, in whole milliseconds, rounded up.
+// refill returns how long it takes for so many tokens, in whole milliseconds, rounded up, and at most 292 years.
 func refill(bucket *rate.Limiter, tokens float64) time.Duration {
-	return time.Duration(math.Ceil(tokens/float64(bucket.Limit())*1000)) * time.Millisecond
+	ms := math.Ceil(tokens / float64(bucket.Limit()) * 1000)
+	return milliseconds(int64(min(ms, math.MaxInt64/2)))
 }
 
 // cost is what the request takes from the key at a place.

@@ -3,6 +3,7 @@ package client_test
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -173,4 +174,17 @@ func TestLocalLimiterIsBounded(t *testing.T) {
 	if _, n := client.Kept(learning); n != client.MostReadings {
 		t.Errorf("%d limits are kept, want %d", n, client.MostReadings)
 	}
+}
+
+// The wait for a unit of a slow limit can be longer than a time.Duration: it is the longest then.
+func TestLocalLimiterOfASlowLimit(t *testing.T) {
+	const limit = "1/36500d"
+	c, advance := alone(t, one("k", limit))
+	must[client.Result](t)(c.Take(t.Context(), one("k", limit)))
+	wantLocal(t, "the second", c, one("k", limit), client.Result{Limit: 1, RetryAfter: 73000 * 24 * time.Hour, ResetAfter: 73000 * 24 * time.Hour, Index: 1})
+	slow := one("l", limit)
+	slow.Fallback = client.LocalLimiter(0.01)
+	must[client.Result](t)(c.Take(t.Context(), slow))
+	advance(time.Millisecond)
+	wantLocal(t, "beyond what a time.Duration holds", c, slow, client.Result{Limit: 1, RetryAfter: math.MaxInt64, ResetAfter: math.MaxInt64, Index: 1})
 }

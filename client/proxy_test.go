@@ -12,19 +12,20 @@ import (
 type fault int
 
 const (
-	none     fault = iota
-	closes         // the reply is lost, and the connection closed
-	resets         // likewise, by a reset
-	silent         // the reply is lost, and the connection stays
-	dribbles       // the reply comes byte by byte, too slowly to be read in time
-	cuts           // half of the reply comes, and the connection is closed
-	rubbish        // something else comes in its place
-	holds          // the reply waits until release
-	hole           // the call does not come to the server, nor do new connections
+	none      fault = iota
+	closes          // the reply is lost, and the connection closed
+	resets          // likewise, by a reset
+	silent          // the reply is lost, and the connection stays
+	dribbles        // the reply comes byte by byte, too slowly to be read in time
+	cuts            // half of the reply comes, and the connection is closed
+	rubbish         // something else comes in its place
+	announces       // an array comes in its place that no memory can hold
+	holds           // the reply waits until release
+	hole            // the call does not come to the server, nor do new connections
 )
 
 var faults = map[string]fault{
-	"closes": closes, "resets": resets, "silent": silent, "dribbles": dribbles, "cuts": cuts, "rubbish": rubbish, "hole": hole,
+	"closes": closes, "resets": resets, "silent": silent, "dribbles": dribbles, "cuts": cuts, "rubbish": rubbish, "announces": announces, "hole": hole,
 }
 
 // proxy stands between a client and a server. Armed, it lets the next FCALL of the library through to the server, waits
@@ -217,6 +218,9 @@ func deliver(near net.Conn, reply []byte, fault fault) bool {
 		_, _ = near.Write(reply[:len(reply)/2])
 	case rubbish:
 		_, err := near.Write([]byte("HTTP/1.1 400 Bad Request\r\n\r\n"))
+		return err == nil
+	case announces:
+		_, err := near.Write([]byte("*9223372036854775807\r\n:1\r\n"))
 		return err == nil
 	case resets:
 		_ = near.(*net.TCPConn).SetLinger(0)

@@ -48,8 +48,9 @@ type Request struct {
 	// itself. A denied call, or one of cost 0, keeps nothing: its repetition is decided anew.
 	OnceKey string
 
-	// OnceTTL is how long OnceKey holds, from 1 ms to 36500 days, a part of a ms rounded up. It must outlast all
-	// repetitions: a minute is long enough for those of Take, more than the longest retry for those of your own callers.
+	// OnceTTL is how long OnceKey holds, from 1 ms to 36500 days, a part of a ms rounded up ([ErrBadArgs]). It must outlast
+	// all repetitions: a minute is long enough for those of Take, more than the longest retry for those of your own callers.
+	// Take asks again only in the first half of it.
 	OnceTTL time.Duration
 
 	// UsageKey, if it is not empty, is a key under which the decision is counted, denied ones too, but not a reply that
@@ -117,8 +118,8 @@ func (r Request) args(verb string) ([]any, error) {
 	case r.OnceKey == "":
 	case verb != "take":
 		return nil, fmt.Errorf("BADARGS %s has no OnceKey, but got %q; take it out of the request", verb, r.OnceKey)
-	case r.OnceTTL <= 0:
-		return nil, fmt.Errorf("BADARGS OnceTTL is %v for OnceKey %q; give how long the key holds, such as a minute", r.OnceTTL, r.OnceKey)
+	case r.OnceTTL < time.Millisecond:
+		return nil, fmt.Errorf("BADARGS OnceTTL is %v for OnceKey %q; give how long the key holds, 1ms or more, such as a minute", r.OnceTTL, r.OnceKey)
 	default:
 		args = append(args, "ONCE", wholeMilliseconds(r.OnceTTL))
 	}

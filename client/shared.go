@@ -58,6 +58,7 @@ type roundTrip struct {
 	cmds     []*noRetryCmd
 	deadline time.Time     // the latest of its calls
 	done     chan struct{} // closed when every command has its reply or its error
+	err      error         // of the commands that have neither
 	told     atomic.Bool   // the breaker knows that it failed
 }
 
@@ -67,15 +68,28 @@ func (c *Client) sharesWith(node *breaker) bool {
 	return c.share && node != nil && !node.open.Load() && (c.breakers.node == nil || node != c.breakers.first)
 }
 
+// elsewhere reports whether err says that a node of a cluster did not execute a call because another one has its keys.
+// The cluster client finds that one, for a call by itself.
+func (c *Client) elsewhere(err error) bool {
+	if err == nil || c.breakers.node == nil {
+		return false
+	}
+	_, moved := redis.IsMovedError(err)
+	_, ask := redis.IsAskError(err)
+	return moved || ask || redis.IsReadOnlyError(err) || errors.Is(err, redis.ErrClosed)
+}
+
 // sendShared is send in a round trip with others.
-func (c *Client) sendShared(ctx *bounded, r *roundTrips, cmd *noRetryCmd) (reply any, written bool, err error) {
-	t, ok := r.join(c, cmd, ctx.deadline)
+func (c *Client) sendShared(ctx *bounded, node *breaker, cmd *noRetryCmd) (reply any, written bool, err error) {
+	t, ok := node.join(c, cmd, ctx.deadline)
 	if !ok {
 		return nil, false, errClosed
 	}
 	select {
 	case <-t.done:
-		reply, err = cmd.Result()
+		if reply, err = cmd.Result(); reply == nil && err == nil {
+			err = t.err
+		}
 		written = cmd.written()
 	case <-ctx.wait():
 		err = ended(ctx)
@@ -86,11 +100,12 @@ func (c *Client) sendShared(ctx *bounded, r *roundTrips, cmd *noRetryCmd) (reply
 }
 
 // join adds a command to the round trip that begins next; false if the client is closed.
-func (r *roundTrips) join(c *Client, cmd *noRetryCmd, deadline time.Time) (*roundTrip, bool) {
+func (b *breaker) join(c *Client, cmd *noRetryCmd, deadline time.Time) (*roundTrip, bool) {
+	r := &b.trips
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.underWay < mostUnderWay {
-		if !c.life.run(func() { r.run(c) }) {
+		if !c.life.run(func() { b.run(c) }) {
 			return nil, false
 		}
 		r.underWay++
@@ -109,9 +124,9 @@ func (r *roundTrips) join(c *Client, cmd *noRetryCmd, deadline time.Time) (*roun
 }
 
 // run makes one round trip after the other, until none waits.
-func (r *roundTrips) run(c *Client) {
-	for t := r.next(); t != nil; t = r.next() {
-		t.send(c)
+func (b *breaker) run(c *Client) {
+	for t := b.trips.next(); t != nil; t = b.trips.next() {
+		t.err = t.send(c, b.client.Load())
 		close(t.done)
 	}
 }
@@ -130,8 +145,11 @@ func (r *roundTrips) next() *roundTrip {
 	return t
 }
 
-// send sends the commands that somebody still waits for.
-func (t *roundTrip) send(c *Client) {
+// send sends the commands that somebody still waits for. Each has an error of its own, unless go-redis panicked. A node of
+// a cluster is asked directly: the pipeline of a cluster client would send in a goroutine of its own, in which a panic
+// could not be recovered.
+func (t *roundTrip) send(c *Client, node *redis.Client) (err error) {
+	defer recovered(&err)
 	ctx := &bounded{Context: c.life.ctx, deadline: t.deadline, timeout: c.timeout}
 	defer ctx.release()
 	cmds := make([]redis.Cmder, 0, len(t.cmds))
@@ -141,6 +159,10 @@ func (t *roundTrip) send(c *Client) {
 		}
 	}
 	pipe := c.rdb.Pipeline()
+	if node != nil {
+		pipe = node.Pipeline()
+	}
 	_ = pipe.BatchProcess(ctx, cmds...)
-	_, _ = pipe.Exec(ctx) // each command has its own error
+	_, _ = pipe.Exec(ctx)
+	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"strconv"
 	"time"
@@ -101,7 +102,7 @@ func spread(wait time.Duration, denials int, deadline time.Time) time.Duration {
 	if !deadline.IsZero() {
 		most = min(most, (time.Until(deadline)-wait)/2)
 	}
-	if most <= 0 {
+	if most <= 0 || wait > math.MaxInt64-most {
 		return wait
 	}
 	return wait + rand.N(most)
