@@ -67,7 +67,7 @@ func TestUnbalancedBracesInACluster(t *testing.T) {
 	nodes := startCluster(t)
 	direct := flushCluster(t, nodes)
 	keys := []string{"user:{42", "user:}42", "}user:{42", "user:{}42", "user:{{42}", "{", "}", "{}", "a{b}c}", "user:{42}{"}
-	for name, opts := range map[string][]client.Option{"plain": nil, "shared": {client.WithSharedRoundTrips()}, "batches": {client.WithBatches(2, ttl)}} {
+	for name, opts := range map[string][]client.Option{"plain": {client.WithoutSharedRoundTrips()}, "shared": {client.WithSharedRoundTrips()}, "batches": {client.WithBatches(2, ttl)}} {
 		c := open(t, nodes.nodes[0].Addr+","+nodes.nodes[1].Addr, append(opts, client.WithTimeout(slow), client.WithPrefix(name+":"))...)
 		for _, key := range keys {
 			for n := range int64(3) {

@@ -34,8 +34,9 @@ const (
 // allowance. One request for a key is under way at a time. Other callers wait for it, as long as their
 // contexts and the client's timeout last, and share what it brings, its denial, or its error.
 //
-// These calls go straight to a server: several keys, a policy (what it says is not known here), leaky_bucket (each unit has a
-// wait of its own), an OnceKey, a UsageKey, UpTo, and a cost of 0 or above n. A cost above 1 is spent from the batch where
+// These calls go straight to a server: several keys, leaky_bucket (each unit has a wait of its own), shadow policies, an
+// OnceKey, a UsageKey, UpTo, and a cost of 0 or above n. A policy goes straight to a server until the client has asked one, in the
+// background, what it says; it asks again as long as the policy is used, so that one that is deployed anew is known within ttl. A cost above 1 is spent from the batch where
 // enough is left, and is otherwise decided by a server, all or none; only calls of cost 1 fill batches.
 //
 // Of a decision from a batch, Remaining is the last reply's, with what is left of the batch; ResetAfter is the last reply's,
@@ -104,9 +105,9 @@ func newBatches(n int64, ttl time.Duration) *batches {
 	return b
 }
 
-// fits tells whether units for such a call may come from a batch.
+// fits reports whether units for such a call may come from a batch, as far as its own words say.
 func (b *batches) fits(a single) bool {
-	return b != nil && !a.upTo && a.cost >= 1 && a.limit[0] != '@' && !strings.Contains(string(a.limit), "leaky_bucket")
+	return b != nil && !a.upTo && a.cost >= 1 && !strings.Contains(string(a.limit), "leaky_bucket")
 }
 
 // of is the batch of a key; nil while the key has one of another limit. b.mu is held.
@@ -280,12 +281,15 @@ func (c *Client) lead(ctx context.Context, req Request, a single, held *batch, n
 			taken = 1
 		}
 		res.Taken = 0
+		if res.Shadow != nil {
+			res.Shadow.Taken = 0
+		}
 		if !res.Allowed {
 			f.res, held.denial = res, f
 		}
 		held.last, held.read = res, b.now()
 		held.size = max(1, min(held.size, taken))
-		if res.Allowed {
+		if res.Allowed && res.Shadow == nil { // else the policy has just become a shadow, which says something about each call
 			held.until = now.Add(b.ttl)
 			f.kept, f.until = min(taken-1, held.waiting), held.until
 			held.taken, held.left = taken, taken-1-f.kept

@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"math"
-	"strings"
 	"sync"
 	"time"
 )
@@ -91,22 +90,16 @@ func (c *Client) giveBack() {
 	wg.Wait()
 }
 
-// refills is how many units of a limit come back each second, of several rates the fastest. It is too many to give
-// anything back where that is not known, and of an algorithm that does not refill steadily.
+// refills returns how many units of a limit come back each second, of several rates the fastest. It returns too many to
+// give anything back if that is not known, and for an algorithm that does not refill steadily.
 func (c *Client) refills(ctx context.Context, limit Limit) float64 {
-	if first, _, _ := strings.Cut(strings.TrimLeft(string(limit), " "), " "); first != "gcra" && (first < "0" || first > "9~") {
-		return math.MaxInt32
-	}
-	reply, err := c.ask(ctx, call{verb: "info", args: []any{string(limit)}, way: readOnly})
-	keys, ok := parseReadings(reply)
-	if err != nil || !ok {
+	keys, err := c.readingOf(ctx, limit, c.rdb)
+	if err != nil || len(keys) != 1 || keys[0].algorithm != "gcra" {
 		return math.MaxInt32
 	}
 	var fastest float64
-	for _, key := range keys {
-		for _, r := range key.rates {
-			fastest = max(fastest, float64(r.n)/r.period.Seconds())
-		}
+	for _, r := range keys[0].rates {
+		fastest = max(fastest, float64(r.n)/r.period.Seconds())
 	}
 	return fastest
 }

@@ -92,7 +92,6 @@ func TestNotBatched(t *testing.T) {
 		"cost above n":  with(func(r *client.Request) { r.Costs = []int64{17} }),
 		"leaky_bucket":  with(func(r *client.Request) { r.Limits = []client.Limit{"leaky_bucket 100000/m"} }),
 		"leaky, spaces": with(func(r *client.Request) { r.Limits = []client.Limit{"  leaky_bucket 100000/m"} }),
-		"policy":        with(func(r *client.Request) { r.Limits = []client.Limit{"@p"} }),
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStand(t)

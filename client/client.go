@@ -21,6 +21,7 @@ type Client struct {
 	opened   bool // rdb is ours
 	tls      *tls.Config
 	punctual bool // rdb ends every call at the deadline of its context
+	sharing  sharing
 	share    bool // calls share round trips
 	breakers *breakers
 	local    *local
@@ -58,22 +59,26 @@ func WithPrefix(prefix string) Option {
 // late keeps its connection for as long as the timeouts of rdb say, so that a server that is back is noticed only then
 // where no other is left.
 //
-// It fails when rdb is nil or a *redis.AutoPipeliner (see [WithSharedRoundTrips]), or when options contradict each other.
+// Calls share round trips (see [WithSharedRoundTrips]) unless rdb was made without ContextTimeoutEnabled or with ReadOnly. Calls
+// that share one are a pipeline for hooks, and in a cluster or a ring only the hooks of the node see it.
+//
+// It fails when rdb is nil or a *redis.AutoPipeliner, or when options contradict each other.
 func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	if v := reflect.ValueOf(rdb); rdb == nil || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil, errors.New("ratelimit: client.New: the Redis client is nil; pass one made with redis.NewClient or redis.NewClusterClient")
 	}
 	if _, ok := rdb.(*redis.AutoPipeliner); ok {
-		return nil, errors.New("ratelimit: client.New: the Redis client is an AutoPipeliner, which takes no heed of deadlines and of failovers; " +
-			"pass the client that it was made from, and WithSharedRoundTrips")
+		return nil, errors.New("ratelimit: client.New: the Redis client is an AutoPipeliner, which ignores deadlines and failovers; " +
+			"pass the client that it was made from: calls share round trips anyway")
 	}
 	c := &Client{}
 	if err := c.set("client.New", opts); err != nil {
 		return nil, err
 	}
 	c.start(rdb)
-	if err := c.canShare(); err != nil {
-		return nil, err
+	if c.sharing == always && !c.share {
+		return nil, errors.New("ratelimit: client.New: WithSharedRoundTrips needs a Redis client that ends calls at their deadlines; " +
+			"set ContextTimeoutEnabled, and not ReadOnly, in its options, or use Open")
 	}
 	return c, nil
 }
@@ -93,6 +98,7 @@ func (c *Client) set(caller string, opts []Option) error {
 func (c *Client) start(rdb redis.UniversalClient) {
 	c.rdb = rdb
 	c.punctual = punctual(rdb)
+	c.share = c.punctual && c.sharing != never
 	c.breakers = newBreakers(rdb, c.onBreaker)
 	c.local = newLocal()
 	c.life = newLife()

@@ -79,8 +79,8 @@
 //
 // # Many goroutines
 //
-// With [WithSharedRoundTrips] calls for the same server share round trips while more than four of them are under way, and so
-// get several times as many decisions of it. What holds for a call by itself holds for each of them.
+// Calls for the same server share round trips while many of them are under way, and so get several times as many decisions
+// of it. What holds for a call by itself holds for each of them. See [WithSharedRoundTrips].
 //
 // # The library on the servers
 //

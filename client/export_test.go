@@ -65,6 +65,18 @@ func Knows(c *Client, limit Limit) bool {
 	return unknown == ""
 }
 
+// KnowsPolicy reports whether the server of key has told c what a policy says.
+func KnowsPolicy(c *Client, key string, policy Limit) bool {
+	address := ""
+	if c.breakers.node != nil {
+		_, address = c.nodeOf(context.Background(), key)
+	}
+	c.local.mu.Lock()
+	defer c.local.mu.Unlock()
+	r, ok := c.local.readings.Peek(question{policy, address})
+	return ok && !r.asking && r.keys != nil
+}
+
 // Kept is how many buckets and limits c keeps for deciding by itself.
 func Kept(c *Client) (buckets, limits int) {
 	c.local.mu.Lock()

@@ -16,7 +16,6 @@ import (
 const (
 	mostReadings = 1000
 	mostLocal    = 65536
-	rereadAfter  = time.Minute // a policy may have been deployed with another limit
 )
 
 // LocalLimiter lets the process decide by itself, with share of each limit, above 0 and up to 1: LocalLimiter(0.1) of "100/m
@@ -43,25 +42,8 @@ func (f Fallback) check() error {
 type local struct {
 	now      func() time.Time
 	mu       sync.Mutex
-	readings *lru.LRU[Limit, *readings]
+	readings *lru.LRU[question, *reading]
 	buckets  *lru.LRU[bucketKey, *rate.Limiter]
-}
-
-// readings is what the library reads in a limit, key by key.
-type readings struct {
-	keys   []keyReading // nil: not known yet
-	asked  time.Time
-	asking bool
-}
-
-type keyReading struct {
-	shadow bool
-	rates  []rateReading
-}
-
-type rateReading struct {
-	n, capacity int64
-	period      time.Duration
 }
 
 // bucketKey tells the buckets apart: of a key, one for each rate and share of it.
@@ -74,91 +56,9 @@ type bucketKey struct {
 
 func newLocal() *local {
 	l := &local{now: time.Now}
-	l.readings, _ = lru.NewLRU[Limit, *readings](mostReadings, nil) // fails for a size of 0 only
+	l.readings, _ = lru.NewLRU[question, *reading](mostReadings, nil) // fails for a size of 0 only
 	l.buckets, _ = lru.NewLRU[bucketKey, *rate.Limiter](mostLocal, nil)
 	return l
-}
-
-// learn asks a server what it reads in the limits of a request that it has just decided on, unless that is known.
-func (c *Client) learn(limits []Limit) {
-	for _, limit := range limits {
-		if c.local.wants(limit) && !c.life.run(func() { c.read(limit) }) {
-			return
-		}
-	}
-}
-
-// wants tells whether a limit is to be asked for now, by who asks.
-func (l *local) wants(limit Limit) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	r, ok := l.readings.Get(limit)
-	if !ok {
-		r = &readings{}
-		l.readings.Add(limit, r)
-	}
-	if r.asking || l.now().Sub(r.asked) < rereadAfter {
-		return false
-	}
-	r.asking = true
-	return true
-}
-
-// read asks a server what it reads in a limit. What cannot be asked stays as it was, and is asked with a later call.
-func (c *Client) read(limit Limit) {
-	reply, err := c.ask(c.life.ctx, call{verb: "info", args: []any{string(limit)}, way: readOnly})
-	keys, ok := parseReadings(reply)
-	c.local.mu.Lock()
-	defer c.local.mu.Unlock()
-	r, known := c.local.readings.Get(limit)
-	if !known {
-		return
-	}
-	r.asking = false
-	var e *Error
-	switch {
-	case err == nil && ok:
-		r.keys, r.asked = keys, c.local.now()
-	case err == nil, errors.As(err, &e) && e.Code != "": // a library that is too old for it goes on to be
-		r.asked = c.local.now()
-	}
-}
-
-// parseReadings reads the field limit of info; false where it is not there.
-func parseReadings(reply any) ([]keyReading, bool) {
-	fields, _ := parseFields(reply)
-	list, ok := fields["limit"].([]any)
-	if !ok || len(list) == 0 {
-		return nil, false
-	}
-	keys := make([]keyReading, len(list))
-	for i, entry := range list {
-		numbers, _ := entry.([]any)
-		n := make([]int64, len(numbers))
-		if len(n) < 4 || len(n)%3 != 1 || !parseIntegers(numbers, n) {
-			return nil, false
-		}
-		keys[i].shadow = n[0] == 1
-		for ; len(n) > 3; n = n[3:] {
-			if n[1] < 1 || n[2] < 1 || n[3] < 1 {
-				return nil, false
-			}
-			keys[i].rates = append(keys[i].rates, rateReading{n: n[1], period: milliseconds(n[2]), capacity: n[3]})
-		}
-	}
-	return keys, true
-}
-
-// of is what is known of the limits of a request, for each of its keys in order; or the limit that is not known.
-func (l *local) of(limits []Limit) (keys []keyReading, unknown Limit) {
-	for _, limit := range limits {
-		r, ok := l.readings.Get(limit)
-		if !ok || r.keys == nil {
-			return nil, limit
-		}
-		keys = append(keys, r.keys...)
-	}
-	return keys, ""
 }
 
 // bucket is that of a key for a rate. It has one token at least, as otherwise a small limit would let nothing through.

@@ -18,30 +18,39 @@ const (
 	mostTogether = 500 // calls in one round trip: some milliseconds of a server
 )
 
-// WithSharedRoundTrips has calls for the same server share round trips while more than four of them are under way: what
-// has come while others were on their way is sent together, in a pipeline. Many goroutines so get several times as many
-// decisions of a server. A call that is alone goes as it does without.
+// sharing is whether calls share round trips, as the options say.
+type sharing int
+
+const (
+	whereItCan sharing = iota // if the Redis client ends calls at their deadlines
+	always
+	never
+)
+
+// WithSharedRoundTrips makes [New] fail if calls cannot share round trips: with an rdb that was made without
+// ContextTimeoutEnabled, or with ReadOnly. Calls of any other rdb, and of [Open], share them without this option.
 //
-// What holds for a call by itself holds: its bound, and that it is executed once at most. One whose context ends before it is sent is
-// not sent. Where a connection breaks, all calls that shared the round trip have lost their replies
+// Calls for the same server share round trips while many of them are under way: those that come while others are on their
+// way are sent together, in a pipeline. So many goroutines get several times as many decisions of a server. A few calls at a
+// time go each by itself.
+//
+// What holds for a call by itself holds: its bound, and that it is executed once at most. A call whose context ends before
+// it is sent is not sent. If a connection breaks, all calls that shared the round trip have lost their replies
 // ([ErrOutcomeUnknown]); that counts as one call to which the server did not reply. Calls that write nothing
 // (Peek, Usage, Info) are not shared.
-//
-// An rdb that [New] takes must have been made with ContextTimeoutEnabled, and without ReadOnly.
-func WithSharedRoundTrips() Option {
+func WithSharedRoundTrips() Option { return withSharing(always) }
+
+// WithoutSharedRoundTrips sends each call by itself, over a connection of its own; see [WithSharedRoundTrips].
+func WithoutSharedRoundTrips() Option { return withSharing(never) }
+
+func withSharing(s sharing) Option {
 	return func(c *Client) error {
-		c.share = true
+		if c.sharing != whereItCan && c.sharing != s {
+			return errors.New("both WithSharedRoundTrips and WithoutSharedRoundTrips are given; give one")
+		}
+		c.sharing = s
 		return nil
 	}
-}
-
-// canShare is the error of WithSharedRoundTrips over an rdb that it cannot be had with, or nil.
-func (c *Client) canShare() error {
-	if c.share && !c.punctual {
-		return errors.New("ratelimit: client.New: WithSharedRoundTrips needs a Redis client that ends calls at their deadlines; " +
-			"set ContextTimeoutEnabled, and not ReadOnly, in its options, or use Open")
-	}
-	return nil
 }
 
 // roundTrips are those that the calls for one node share.

@@ -224,8 +224,11 @@ func TestNewRefusesWhatCannotShare(t *testing.T) {
 	if _, err := client.New(rdb, client.WithSharedRoundTrips()); err == nil || err.Error() != wantShare {
 		t.Errorf("%v\nwant %s", err, wantShare)
 	}
-	const wantPipe = "ratelimit: client.New: the Redis client is an AutoPipeliner, which takes no heed of deadlines and of failovers; " +
-		"pass the client that it was made from, and WithSharedRoundTrips"
+	if _, err := client.New(rdb, client.WithSharedRoundTrips(), client.WithoutSharedRoundTrips()); err == nil || !strings.Contains(err.Error(), "give one") {
+		t.Error(err)
+	}
+	const wantPipe = "ratelimit: client.New: the Redis client is an AutoPipeliner, which ignores deadlines and failovers; " +
+		"pass the client that it was made from: calls share round trips anyway"
 	for _, open := range []func() (*redis.AutoPipeliner, error){rdb.AutoPipeline, rdb.AsyncAutoPipeline} {
 		if _, err := client.New(must[*redis.AutoPipeliner](t)(open())); err == nil || err.Error() != wantPipe {
 			t.Errorf("%v\nwant %s", err, wantPipe)

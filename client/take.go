@@ -60,7 +60,7 @@ func (c *Client) takeKnown(ctx context.Context, req Request) (Result, error) {
 	if !ok || c.life.closed.Load() || ended(ctx) != nil {
 		return c.decide(ctx, "take", req)
 	}
-	batched := c.batches.fits(a)
+	batched := c.batches != nil && c.batchable(ctx, a)
 	if batched {
 		if res, ok := c.batches.spend(a); ok {
 			return res, nil

@@ -31,8 +31,16 @@ func TestInfoOfALimit(t *testing.T) {
 	} {
 		got, err := server.Do("FCALL_RO", "ratelimit_info", "0", limit)
 		fields, _ := got.([]any)
-		if err != nil || len(fields) != 12 || fields[0] != "version" || fields[8] != "shadow_denied" || fields[10] != "limit" || !reflect.DeepEqual(fields[11], any(want)) {
+		if err != nil || len(fields) != 14 || fields[0] != "version" || fields[8] != "shadow_denied" || fields[10] != "limit" || !reflect.DeepEqual(fields[11], any(want)) {
 			t.Errorf("%s: %v, %v\nwant %v", limit, got, err, want)
+		}
+	}
+	for limit, want := range map[string][]any{
+		"100/m": {"gcra"}, "leaky_bucket 3/2s": {"leaky_bucket"}, "sliding_log 3/m": {"sliding_log"}, "@calc": {"gcra", "gcra"}, "@try": {"gcra"},
+	} {
+		got, err := server.Do("FCALL_RO", "ratelimit_info", "0", limit)
+		if fields, _ := got.([]any); err != nil || len(fields) != 14 || fields[12] != "algorithms" || !reflect.DeepEqual(fields[13], any(want)) {
+			t.Errorf("%s: %v, %v\nwant the algorithms %v", limit, got, err, want)
 		}
 	}
 	for limit, want := range map[string]string{

@@ -2,21 +2,22 @@
 --   KEYS none, ARGV none or a limit
 --   Output { "version", text, "contract", integer, "build_id", text, "policies", { name, ... },
 --            "shadow_denied", { name, count, ... } }; with a limit also
---            "limit", { for each key: { 1 of a shadow policy, else 0; of each rate: n, period in ms, capacity }, ... }
+--            "limit", { for each key: { 1 of a shadow policy, else 0; of each rate: n, period in ms, capacity }, ... },
+--            "algorithms", { the name of the algorithm for each key, ... }
 --   Errors BADARGS BADKEYS BADLIMIT NOPOLICY
 
--- readings returns what is read in a limit, key by key.
+-- readings returns what is read in a limit, and the names of its algorithms, both key by key.
 local function readings(limit)
-  local list = {}
+  local list, names = {}, {}
   for i, part in ipairs(limit.limits or { limit }) do
-    list[i] = { limit.shadow and 1 or 0 }
+    list[i], names[i] = { limit.shadow and 1 or 0 }, part.algorithm.name
     for _, rate in ipairs(part.rates) do
       for _, number in ipairs{ rate.count, rate.period, rate.capacity } do
         list[i][#list[i] + 1] = number
       end
     end
   end
-  return list
+  return list, names
 end
 
 clock.register{
@@ -36,8 +37,10 @@ clock.register{
     if args[1] then
       local limit, err = limits.of(args[1])
       if not limit then return err end
-      reply[#reply + 1] = 'limit'
-      reply[#reply + 1] = readings(limit)
+      local list, kinds = readings(limit)
+      for _, field in ipairs{ 'limit', list, 'algorithms', kinds } do
+        reply[#reply + 1] = field
+      end
     end
     return reply
   end,

@@ -1,0 +1,238 @@
+package client_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/functions"
+)
+
+// deployPolicy loads the library with a policy, under the name "p".
+func deployPolicy(t *testing.T, rdb redis.UniversalClient, p functions.Policy) {
+	t.Helper()
+	p.Name = "p"
+	build := must[functions.Build](t)(functions.New(functions.WithPolicies(p)))
+	if err := rdb.FunctionLoadReplace(t.Context(), build.Text()).Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func limited(limit string) functions.Policy {
+	return functions.Policy{Limits: []functions.PolicyLimit{{Limit: limit}}}
+}
+
+func shadowOf(limit string) functions.Policy {
+	p := limited(limit)
+	p.Shadow = true
+	return p
+}
+
+// learns makes calls until the client has asked a server what the policy says.
+func learns(t *testing.T, c *client.Client, key string) {
+	t.Helper()
+	for range 2 { // the second tells that they come often
+		must[client.Result](t)(c.Allow(t.Context(), key, "@p"))
+	}
+	eventually(t, "the client knows the policy", func() bool { return client.KnowsPolicy(c, key, "@p") })
+}
+
+// A policy of one key that comes often is batched as its limit would be, and given back by Close.
+func TestPoliciesAreBatched(t *testing.T) {
+	s := newStand(t)
+	deployPolicy(t, s.rdb, limited("100000/m"))
+	c := s.client(t, client.WithBatches(16, ttl))
+	learns(t, c, "k")
+	s.sent()
+	batched := 0
+	for range 1 + 2 + 4 + 8 + 1 {
+		if res := allow(t, c, "@p", 1); res.Source == client.SourceBatch {
+			batched++
+		}
+	}
+	if got := s.sizes(); got != "=1 2 4 8 16" || batched != 1+3+7 {
+		t.Errorf("asked for %s, and %d calls came from batches", got, batched)
+	}
+	other := s.client(t) // what was left was charged
+	if left := must[client.Result](t)(other.PeekN(t.Context(), "k", "@p", 0)).Remaining; left != 100_000-2-31 {
+		t.Errorf("%d are left", left)
+	}
+}
+
+// A policy that comes once in a while is not asked about.
+func TestRarePoliciesAreNotAskedAbout(t *testing.T) {
+	s := newStand(t)
+	deployPolicy(t, s.rdb, limited("100000/m"))
+	c := s.client(t, client.WithBatches(16, ttl))
+	s.calls(t, c, 1, 0)
+	s.sent()
+	for range 20 {
+		allow(t, c, "@p", 1)
+		s.pass(ttl)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	if n := len(s.sent()); n != 20 {
+		t.Errorf("%d requests for 20 calls", n)
+	}
+}
+
+// Policies that cannot be batched never are, and one that is deployed so is known within ttl.
+func TestPoliciesThatAreNotBatched(t *testing.T) {
+	for name, policy := range map[string]functions.Policy{
+		"leaky_bucket": limited("leaky_bucket 100000/m"),
+		"shadow":       shadowOf("100000/m"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStand(t)
+			direct := s.client(t, client.WithBatches(16, ttl))
+			changed := s.client(t, client.WithBatches(16, ttl))
+			deployPolicy(t, s.rdb, limited("100000/m"))
+			learns(t, changed, "k")
+			allow(t, changed, "@p", 1)
+			allow(t, changed, "@p", 1)
+			if res := allow(t, changed, "@p", 1); res.Source != client.SourceBatch {
+				t.Fatalf("%+v, before the deployment", res)
+			}
+			deployPolicy(t, s.rdb, policy)
+			s.pass(ttl)
+			for range 50 {
+				for _, c := range []*client.Client{direct, changed} {
+					res := allow(t, c, "@p", 1)
+					if res.Source != client.SourceServer || policy.Shadow != (res.Shadow != nil) {
+						t.Fatalf("%+v, ttl after the deployment", res)
+					}
+				}
+				s.pass(ttl / 50)
+			}
+			learns(t, changed, "k")
+			if res := allow(t, changed, "@p", 1); res.Source != client.SourceServer {
+				t.Errorf("%+v, of a policy that the client knows", res)
+			}
+		})
+	}
+}
+
+// A policy turns into a shadow while a client relies on what it said: nothing is spent that was taken from a shadow.
+func TestNothingIsSpentOfAShadow(t *testing.T) {
+	s := newStand(t)
+	deployPolicy(t, s.rdb, limited("100000/m"))
+	c := s.client(t, client.WithBatches(16, ttl))
+	learns(t, c, "k")
+	allow(t, c, "@p", 1)
+	deployPolicy(t, s.rdb, shadowOf("100000/m"))
+	for range 20 {
+		if res := allow(t, c, "@p", 1); res.Source != client.SourceServer || res.Shadow == nil || res.Shadow.Taken != 0 {
+			t.Fatalf("%+v", res)
+		}
+	}
+}
+
+// A library that does not name algorithms is asked once a minute at most, and its policies are not batched.
+func TestPoliciesOfAnOldLibraryAreNotBatched(t *testing.T) {
+	s := newStand(t)
+	build := must[functions.Build](t)(functions.New(functions.WithPolicies(functions.Policy{Name: "p", Limits: []functions.PolicyLimit{{Limit: "100000/m"}}})))
+	old := strings.Replace(build.Text(), "'algorithms', kinds", "'of_later_versions', kinds", 1)
+	if old == build.Text() {
+		t.Fatal("the library names algorithms in another way")
+	}
+	if err := s.rdb.FunctionLoadReplace(t.Context(), old).Err(); err != nil {
+		t.Fatal(err)
+	}
+	c := s.client(t, client.WithBatches(16, ttl))
+	learns(t, c, "k")
+	s.sent()
+	for range 100 {
+		if res := allow(t, c, "@p", 1); res.Source != client.SourceServer {
+			t.Fatalf("%+v", res)
+		}
+		s.pass(ttl / 4)
+	}
+	if n := len(s.sent()); n != 100 {
+		t.Errorf("%d requests for 100 calls", n)
+	}
+}
+
+// In any span L no more is admitted than the limit allows in L + ttl, also when a deployment lowers it: what was taken
+// before is spent within ttl.
+func TestBatchesKeepTheBoundAcrossADeployment(t *testing.T) {
+	s := newStand(t)
+	const before, after = 200, 5 // units a second, and burst
+	deployPolicy(t, s.rdb, limited("200/s"))
+	var clients []*client.Client
+	for range 3 {
+		c := s.client(t, client.WithBatches(16, ttl))
+		learns(t, c, "k")
+		clients = append(clients, c)
+	}
+	var admitted []admission
+	batched := 0
+	run := func(d time.Duration) {
+		for end := s.now().Add(d); s.now().Before(end); s.pass(time.Millisecond) {
+			for _, c := range clients {
+				if res := must[client.Result](t)(c.Allow(t.Context(), "k", "@p")); res.Allowed {
+					admitted = append(admitted, admission{1, s.now()})
+					if res.Source == client.SourceBatch {
+						batched++
+					}
+				}
+			}
+		}
+	}
+	s.pass(time.Minute)
+	run(2 * time.Second)
+	if batched == 0 {
+		t.Fatal("nothing came from batches")
+	}
+	deployPolicy(t, s.rdb, limited("5/s"))
+	deployed := s.now()
+	run(2 * time.Second)
+	for i := range admitted {
+		rate, burst := time.Second/before, int64(before)
+		if !admitted[i].at.Before(deployed.Add(ttl)) {
+			rate, burst = time.Second/after, after
+		}
+		for j := i; j < len(admitted); j++ {
+			span := admitted[j].at.Sub(admitted[i].at)
+			if n, most := int64(j-i+1), burst+int64((span+ttl)/rate); n > most {
+				t.Fatalf("%d admitted in %v from %v on, at most %d are allowed", n, span, admitted[i].at.Sub(deployed), most)
+			}
+		}
+	}
+}
+
+// A deployment that has reached one shard alone: what another shard says does not count.
+func TestPoliciesAreKnownByShard(t *testing.T) {
+	nodes := startCluster(t)
+	direct := flushCluster(t, nodes)
+	deployPolicy(t, direct[0], limited("100000/m"))
+	deployPolicy(t, direct[1], limited("leaky_bucket 100000/m"))
+	t.Cleanup(func() {
+		for _, rdb := range direct {
+			if err := rdb.FunctionLoadReplace(context.Background(), functions.Source()).Err(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	c := open(t, nodes.nodes[0].Addr+","+nodes.nodes[1].Addr, client.WithBatches(16, time.Minute), client.WithTimeout(slow))
+	for _, key := range []string{lowKey, highKey} {
+		must[client.Result](t)(c.Allow(t.Context(), key, perDay)) // the client has learned the slots
+		learns(t, c, key)
+	}
+	batched := map[string]int{}
+	for range 8 {
+		for _, key := range []string{lowKey, highKey} {
+			if res := must[client.Result](t)(c.Allow(t.Context(), key, "@p")); res.Source == client.SourceBatch {
+				batched[key]++
+			}
+		}
+	}
+	if batched[lowKey] == 0 || batched[highKey] != 0 {
+		t.Errorf("from batches: %v", batched)
+	}
+}

@@ -1,0 +1,200 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// rereadAfter is how long a LocalLimiter relies on what it knows of a limit: a policy may have been deployed anew.
+const rereadAfter = time.Minute
+
+// question is what a client asks servers about limits: how the library on a node reads a limit. Without a node, any may
+// answer.
+type question struct {
+	limit Limit
+	node  string // its address
+}
+
+// reading is the answer.
+type reading struct {
+	keys   []keyReading // of each key of the limit; nil: not known
+	asked  time.Time    // before the last question was sent
+	used   time.Time    // when a call last wanted to know
+	asking bool
+	tooOld bool // the library does not answer such questions
+}
+
+type keyReading struct {
+	shadow    bool
+	algorithm string // empty: the library is too old to say
+	rates     []rateReading
+}
+
+type rateReading struct {
+	n, capacity int64
+	period      time.Duration
+}
+
+// spendable reports whether units of the limit may be taken in advance and spent one by one. A unit of leaky_bucket has a
+// wait of its own, and a shadow policy says something about each call.
+func (r *reading) spendable() bool {
+	return len(r.keys) == 1 && !r.keys[0].shadow && r.keys[0].algorithm != "" && r.keys[0].algorithm != "leaky_bucket"
+}
+
+// learn asks a server how it reads the limits of a request that it has just decided on, unless that is known.
+func (c *Client) learn(limits []Limit) {
+	for _, limit := range limits {
+		q := question{limit: limit}
+		if c.local.wants(q) && !c.life.run(func() { c.read(q, c.rdb) }) {
+			return
+		}
+	}
+}
+
+// wants reports whether the caller is to ask q now.
+func (l *local) wants(q question) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r := l.reading(q)
+	if r.asking || l.now().Sub(r.asked) < rereadAfter {
+		return false
+	}
+	r.asking = true
+	return true
+}
+
+// reading returns what is known of q. l.mu is held.
+func (l *local) reading(q question) *reading {
+	r, ok := l.readings.Get(q)
+	if !ok {
+		r = &reading{}
+		l.readings.Add(q, r)
+	}
+	return r
+}
+
+// batchable reports whether the units of a call may come from a batch. A policy may have been deployed anew: what the node
+// of the key said about it holds for the ttl of batches. If calls come more often than that, the node is asked again in
+// time, in the background.
+func (c *Client) batchable(ctx context.Context, a single) bool {
+	if !c.batches.fits(a) {
+		return false
+	}
+	if a.limit[0] != '@' {
+		return true
+	}
+	node, address := c.rdb, ""
+	if c.breakers.node != nil {
+		if !c.breakers.ready.Load() {
+			return false // the nodes are not known yet
+		}
+		node, address = c.nodeOf(ctx, c.keys([]string{a.key})[0])
+	}
+	q := question{a.limit, address}
+	spendable, ask := c.local.spendable(q, c.batches.ttl)
+	if ask && !c.life.run(func() { c.read(q, node) }) {
+		return false
+	}
+	return spendable
+}
+
+// spendable reports whether a reading that is at most ttl old allows batches, and whether the caller is to ask for a new
+// one.
+func (l *local) spendable(q question, ttl time.Duration) (spendable, ask bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r, now := l.reading(q), l.now()
+	often := now.Sub(r.used) < ttl
+	r.used = now
+	age, reread := now.Sub(r.asked), ttl/2
+	if r.tooOld {
+		reread = rereadAfter
+	}
+	if often && !r.asking && age >= reread {
+		r.asking, ask = true, true
+	}
+	return age < ttl && r.spendable(), ask
+}
+
+// read asks a node how it reads a limit. If it does not answer, what was known before stays, and a later call asks again.
+func (c *Client) read(q question, node redis.UniversalClient) {
+	began := c.local.now()
+	keys, err := c.readingOf(c.life.ctx, q.limit, node)
+	c.local.mu.Lock()
+	defer c.local.mu.Unlock()
+	r, known := c.local.readings.Get(q)
+	if !known {
+		return
+	}
+	r.asking = false
+	var e *Error
+	switch {
+	case err == nil:
+		r.keys, r.asked, r.tooOld = keys, began, keys == nil || keys[0].algorithm == ""
+	case errors.As(err, &e) && e.Code != "":
+		r.asked, r.tooOld = began, e.Code == "BADARGS"
+	}
+}
+
+// readingOf returns how the library on a node reads a limit, key by key, or nil if it is too old to say.
+func (c *Client) readingOf(ctx context.Context, limit Limit, node redis.UniversalClient) ([]keyReading, error) {
+	info := call{verb: "info", args: []any{string(limit)}, way: readOnly}
+	var reply any
+	var err error
+	if node == c.rdb {
+		reply, err = c.ask(ctx, info)
+	} else {
+		limited := c.bounded(ctx)
+		defer limited.release()
+		cmd := fcall(limited, "fcall_ro", info, nil)
+		if reply, err = process(limited, node, cmd, cmd); err != nil {
+			err = newError(limited, "info", nil, err, false)
+		}
+	}
+	keys, _ := parseReadings(reply)
+	return keys, err
+}
+
+// parseReadings reads the fields limit and algorithms of info; false if they are not there.
+func parseReadings(reply any) ([]keyReading, bool) {
+	fields, _ := parseFields(reply)
+	list, ok := fields["limit"].([]any)
+	if !ok || len(list) == 0 {
+		return nil, false
+	}
+	algorithms, _ := fields["algorithms"].([]any)
+	keys := make([]keyReading, len(list))
+	for i, entry := range list {
+		numbers, _ := entry.([]any)
+		n := make([]int64, len(numbers))
+		if len(n) < 4 || len(n)%3 != 1 || !parseIntegers(numbers, n) {
+			return nil, false
+		}
+		if i < len(algorithms) {
+			keys[i].algorithm, _ = algorithms[i].(string)
+		}
+		keys[i].shadow = n[0] == 1
+		for ; len(n) > 3; n = n[3:] {
+			if n[1] < 1 || n[2] < 1 || n[3] < 1 {
+				return nil, false
+			}
+			keys[i].rates = append(keys[i].rates, rateReading{n: n[1], period: milliseconds(n[2]), capacity: n[3]})
+		}
+	}
+	return keys, true
+}
+
+// of returns what is known of the limits of a request, for each of its keys in order; or the limit that is not known.
+func (l *local) of(limits []Limit) (keys []keyReading, unknown Limit) {
+	for _, limit := range limits {
+		r, ok := l.readings.Get(question{limit: limit})
+		if !ok || r.keys == nil {
+			return nil, limit
+		}
+		keys = append(keys, r.keys...)
+	}
+	return keys, ""
+}
