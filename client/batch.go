@@ -85,6 +85,7 @@ type batch struct {
 	waiting int64   // callers that wait for the request under way
 	flights uint64  // requests so far
 	flight  *flight // the one under way
+	landed  *flight // the last one that is over
 	denial  *flight // the last one that was denied
 }
 
@@ -213,6 +214,10 @@ func (c *Client) takeShared(ctx context.Context, req Request, a single) (Result,
 			entered = 0 // it was made since
 		}
 		seen = held
+		if limited != nil && held.landed.serve(now) { // this call has waited, and is late for a request after its own
+			defer b.mu.Unlock()
+			return held.result(now), nil
+		}
 		if d := held.denial; d != nil && d.number > entered {
 			b.mu.Unlock()
 			return d.res, nil
@@ -241,9 +246,8 @@ func (c *Client) takeShared(ctx context.Context, req Request, a single) (Result,
 		}
 		b.mu.Lock()
 		held.waiting--
-		if now = b.now(); f.kept > 0 && now.Before(f.until) {
+		if now = b.now(); f.serve(now) {
 			defer b.mu.Unlock()
-			f.kept--
 			return held.result(now), nil
 		}
 		switch {
@@ -255,6 +259,15 @@ func (c *Client) takeShared(ctx context.Context, req Request, a single) (Result,
 			return Result{}, f.err
 		}
 	}
+}
+
+// serve spends one of the units that are kept for those who waited, if there is one. b.mu is held.
+func (f *flight) serve(now time.Time) bool {
+	if f == nil || f.kept == 0 || !now.Before(f.until) {
+		return false
+	}
+	f.kept--
+	return true
 }
 
 // lead asks a server for units: for its own call, which is decided with that, and for others. b.mu is held, and given up.
@@ -302,7 +315,7 @@ func (c *Client) lead(ctx context.Context, req Request, a single, held *batch, n
 
 // land ends the request under way. b.mu is held.
 func (b *batch) land(f *flight) {
-	b.flight = nil
+	b.flight, b.landed = nil, f
 	if f.done != nil {
 		close(f.done)
 	}

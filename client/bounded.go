@@ -32,18 +32,20 @@ type bounded struct {
 	began, deadline time.Time
 	timeout         time.Duration // the client's, if the deadline is by it; else 0
 
-	quiet bool // a call that shared the round trip has told the breaker how that ended
+	first noRetryCmd // the first command of the call
+	quiet bool       // a call that shared the round trip has told the breaker how that ended
+	ends  *endings
 
 	mu     sync.Mutex
-	looks  int // how often Done may be called before somebody waits
-	armed  context.Context
+	looks  int             // how often Done may be called before somebody waits
+	done   <-chan struct{} // nil: nobody waits
 	cancel context.CancelFunc
 }
 
 // bounded makes the context of a call that begins now. It must be released.
 func (c *Client) bounded(ctx context.Context) *bounded {
 	now := time.Now()
-	b := &bounded{Context: ctx, began: now, deadline: now.Add(c.timeout), timeout: c.timeout}
+	b := &bounded{Context: ctx, began: now, deadline: now.Add(c.timeout), timeout: c.timeout, ends: &c.ends}
 	if deadline, ok := ctx.Deadline(); ok && deadline.Before(b.deadline) {
 		b.deadline, b.timeout = deadline, 0
 	}
@@ -73,10 +75,37 @@ func (b *bounded) Done() <-chan struct{} {
 		b.looks--
 		return b.Context.Done()
 	}
-	if b.armed == nil {
-		b.armed, b.cancel = context.WithDeadline(b.Context, b.deadline)
+	switch {
+	case b.done != nil:
+	case b.Context.Done() == nil && b.ends != nil:
+		b.done = b.ends.at(b.deadline, b.timeout)
+	default:
+		var armed context.Context
+		armed, b.cancel = context.WithDeadline(b.Context, b.deadline)
+		b.done = armed.Done()
 	}
-	return b.armed.Done()
+	return b.done
+}
+
+// endings are deadlines that calls share, if nothing else ends them: a timer for each call would cost more memory than all
+// else that a call needs. Calls whose deadlines lie within a twentieth of their timeout end together, at the last of these.
+type endings struct {
+	mu   sync.Mutex
+	next time.Time
+	done <-chan struct{}
+}
+
+// at returns a channel that is closed when a deadline is over, at most a twentieth of the timeout later.
+func (e *endings) at(deadline time.Time, timeout time.Duration) <-chan struct{} {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	late := timeout / 20
+	if e.done == nil || deadline.After(e.next) || e.next.Sub(deadline) > late {
+		done := make(chan struct{})
+		e.next, e.done = deadline.Add(late), done
+		time.AfterFunc(time.Until(e.next), func() { close(done) })
+	}
+	return e.done
 }
 
 // wait is Done for who waits.
@@ -108,7 +137,7 @@ func (b *bounded) shorten(d time.Duration) {
 	b.release()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.deadline, b.timeout, b.armed = deadline, d, nil
+	b.deadline, b.timeout, b.done = deadline, d, nil
 }
 
 // release stops the timer, if there is one.

@@ -21,6 +21,7 @@ type Client struct {
 	opened   bool // rdb is ours
 	tls      *tls.Config
 	punctual bool // rdb ends every call at the deadline of its context
+	ends     endings
 	sharing  sharing
 	share    bool // calls share round trips
 	breakers *breakers
@@ -197,7 +198,7 @@ func (c *Client) decide(ctx context.Context, verb string, req Request) (res Resu
 	return decision(verb, call.keys, req, reply)
 }
 
-// callOf is a request as it is sent.
+// callOf returns a request as it is sent.
 func (c *Client) callOf(verb string, req Request) (call, error) {
 	call := call{verb: verb, keys: c.keys(req.keys(verb))}
 	switch {

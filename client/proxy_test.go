@@ -25,7 +25,7 @@ const (
 )
 
 var faults = map[string]fault{
-	"closes": closes, "resets": resets, "silent": silent, "dribbles": dribbles, "cuts": cuts, "rubbish": rubbish, "announces": announces, "hole": hole,
+	"closes": closes, "resets": resets, "silent": silent, "dribbles": dribbles, "cuts": cuts, "rubbish": rubbish, "announces": announces, "doubles": doubles, "hole": hole,
 }
 
 // proxy stands between a client and a server. Armed, it lets the next FCALL of the library through to the server, waits
@@ -206,6 +206,9 @@ func deliver(near net.Conn, reply []byte, fault fault) bool {
 		return err == nil
 	case silent:
 		return true
+	case doubles:
+		_, err := near.Write(bytes.Repeat(reply, 2))
+		return err == nil
 	case dribbles:
 		for i := range reply {
 			if _, err := near.Write(reply[i : i+1]); err != nil {
