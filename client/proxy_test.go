@@ -19,6 +19,7 @@ const (
 	dribbles        // the reply comes byte by byte, too slowly to be read in time
 	cuts            // half of the reply comes, and the connection is closed
 	rubbish         // something else comes in its place
+	doubles         // the reply comes twice
 	announces       // an array comes in its place that no memory can hold
 	holds           // the reply waits until release
 	hole            // the call does not come to the server, nor do new connections
