@@ -17,6 +17,9 @@ import (
 // A call that was refused for what it asks, such as a limit that cannot be read, ends in an error whatever the Fallback,
 // and so does one whose context was cancelled, or had ended before. While no server replies, none reads the limit: then
 // only what can be seen without that is refused.
+//
+// A deadline of the context that passes during the call counts as no reply in time. If somebody else chooses the deadline, as the
+// caller of a gRPC server does, give the call context.WithoutCancel: otherwise they choose when the Fallback decides.
 type Fallback struct {
 	kind  fallbackKind
 	share float64 // of a localLimiter

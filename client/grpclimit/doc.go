@@ -14,6 +14,9 @@
 // Without a decision a call is let through, and the error logged, at most once a second. [RefuseOnError] ends such calls with
 // UNAVAILABLE. A client that was made with client.WithFallback decides first.
 //
+// A caller that cancels its call, or sets a short deadline, pays like any other: the decision does not end with the context of the
+// call. A call whose context has ended and for which there is no decision is not handled.
+//
 // # Clients
 //
 //	limit, err := grpclimit.NewClient(limiter, "partner", "10/s burst=20")

@@ -82,8 +82,8 @@ func PerMessage() ServerOption {
 	}
 }
 
-// RefuseOnError ends a call with UNAVAILABLE and a RetryInfo where there is no decision; without it the call is let through.
-// retryAfter is above 0.
+// RefuseOnError ends a call with UNAVAILABLE and a RetryInfo where there is no decision; without it the call is let through,
+// unless its context has ended. retryAfter is above 0.
 func RefuseOnError(retryAfter time.Duration) ServerOption {
 	return func(s *Server) error {
 		if retryAfter <= 0 {
@@ -95,7 +95,7 @@ func RefuseOnError(retryAfter time.Duration) ServerOption {
 }
 
 // OnError has f called for each call without a decision, in place of the log. What becomes of the call is [RefuseOnError]'s.
-// Calls that the caller gave up are left out.
+// It is not called if a [Key] or [WithRequest] only returns that the context of the call has ended.
 func OnError(f func(ctx context.Context, method string, err error)) ServerOption {
 	return func(s *Server) error {
 		if f == nil {
@@ -111,6 +111,9 @@ func OnError(f func(ctx context.Context, method string, err error)) ServerOption
 // name is what the key on the server begins with, and what an error calls the limit. Use another for each Server, or the
 // same where several share one limit. limit is a text, such as "100/m", or a policy, such as "@api". It is not checked before
 // the first call: a wrong one shows as an error of the limiter. A call that leaky_bucket lets in is handled at once, not at its turn.
+//
+// The call to the limiter has the values of the context, but does not end with it: the timeout of limiter bounds it
+// ([client.WithTimeout]). So a caller that cancels, or sets a short deadline, is counted as well.
 func NewServer(limiter *client.Client, name string, limit client.Limit, key Key, opts ...ServerOption) (*Server, error) {
 	log := seldom.Log("no decision on a call")
 	s := &Server{
@@ -179,7 +182,10 @@ func (s *Server) admit(ctx context.Context, method string) (client.Request, erro
 	case errors.Is(err, ErrNoKey):
 		return client.Request{}, status.Error(codes.InvalidArgument, err.Error())
 	case err != nil:
-		return client.Request{}, s.undecided(ctx, method, err, s.refuse)
+		if !errors.Is(err, ctx.Err()) { // a caller that has gone is no fault of this server
+			s.onError(ctx, method, err)
+		}
+		return client.Request{}, s.undecided(ctx, s.refuse)
 	case len(ask.Keys) == 0:
 		return ask, nil
 	}
@@ -188,12 +194,14 @@ func (s *Server) admit(ctx context.Context, method string) (client.Request, erro
 
 // take is the error to end a call with, or nil.
 func (s *Server) take(ctx context.Context, method string, ask client.Request) error {
-	result, err := s.limiter.Take(ctx, ask)
+	result, err := s.limiter.Take(context.WithoutCancel(ctx), ask) // a caller that gives up pays, too
 	switch {
 	case err != nil:
-		return s.undecided(ctx, method, err, s.refuse)
+		s.onError(ctx, method, err)
+		return s.undecided(ctx, s.refuse)
 	case result.Source == client.SourcePolicy:
-		return s.undecided(ctx, method, result.Err, result.RetryAfter)
+		s.onError(ctx, method, result.Err)
+		return s.undecided(ctx, result.RetryAfter)
 	case result.Allowed:
 		return nil
 	case result.RetryAfter == client.Never:
@@ -203,15 +211,16 @@ func (s *Server) take(ctx context.Context, method string, ask client.Request) er
 	return retryStatus(codes.ResourceExhausted, text, result.RetryAfter).Err()
 }
 
-// undecided is the end of a call without a decision: nil, or an error for a time above 0.
-func (s *Server) undecided(ctx context.Context, method string, err error, refuse time.Duration) error {
-	if ctx.Err() == nil {
-		s.onError(ctx, method, err)
+// undecided is the end of a call without a decision: nil, or an error for a time above 0. A call whose context has ended always
+// gets an error, because its caller may have ended it to get past the limit.
+func (s *Server) undecided(ctx context.Context, refuse time.Duration) error {
+	switch {
+	case refuse > 0:
+		return retryStatus(codes.Unavailable, s.name+": whether the call is within its limit could not be found out", refuse).Err()
+	case adapter.Ended(ctx):
+		return status.FromContextError(cmp.Or(ctx.Err(), context.DeadlineExceeded)).Err()
 	}
-	if refuse == 0 {
-		return nil
-	}
-	return retryStatus(codes.Unavailable, s.name+": whether the call is within its limit could not be found out", refuse).Err()
+	return nil
 }
 
 // retryStatus is a status with a RetryInfo.

@@ -74,7 +74,7 @@ func (c *Charge) Refund(ctx context.Context, n int64) error {
 	if n < 0 || n > c.units {
 		return fmt.Errorf("ratelimit: httplimit: a refund of %d where the request is charged %d; give from 0 to that", n, c.units)
 	}
-	result, err := c.limiter.Refund(ctx, client.Request{
+	result, err := c.limiter.Refund(context.WithoutCancel(ctx), client.Request{
 		Keys: c.request.Keys, Limits: c.request.Limits, Costs: []int64{n}, OnceKey: c.request.OnceKey, // which is refused
 	})
 	if err != nil {
@@ -92,7 +92,7 @@ func (c *Charge) Refund(ctx context.Context, n int64) error {
 // recovered. The rest is not remembered. Where that matters, take the most that a request can cost at first, by
 // [WithRequest], and give back.
 //
-// After the handler has returned, the request's context has ended: give one that lasts, as context.WithoutCancel makes.
+// The call has the values of ctx, but does not end with it, so that a client that hangs up pays. The client's own timeout bounds it.
 func (c *Charge) More(ctx context.Context, n int64) (taken int64, err error) {
 	if c == nil || n == 0 {
 		return 0, nil
@@ -102,7 +102,7 @@ func (c *Charge) More(ctx context.Context, n int64) (taken int64, err error) {
 	if n < 0 {
 		return 0, fmt.Errorf("ratelimit: httplimit: %d units more; give a number above 0, or call Refund", n)
 	}
-	result, err := c.limiter.Take(ctx, client.Request{
+	result, err := c.limiter.Take(context.WithoutCancel(ctx), client.Request{
 		Keys: c.request.Keys, Limits: c.request.Limits, Costs: []int64{n}, UpTo: true, UsageKey: c.request.UsageKey,
 	})
 	if err != nil {

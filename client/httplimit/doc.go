@@ -40,4 +40,9 @@
 // [RefuseOnError] answers 503 Service Unavailable instead, and [OnError] hears of every error. Where the client has a
 // [client.Fallback] that does not return the error, that is asked first: what FailOpen lets through is served without the
 // fields, and what FailClosed denies gets 503, since it is over no limit.
+//
+// # Clients that hang up
+//
+// A client that hangs up, or resets its stream, pays like any other: the decision does not end with the request's context. A
+// request whose context has ended and for which there is no decision gets 503, and its handler does not run.
 package httplimit

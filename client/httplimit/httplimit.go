@@ -62,7 +62,7 @@ func Delay() Option {
 }
 
 // RefuseOnError answers 503 Service Unavailable with Retry-After where there is no decision; without it the request is let
-// through. retryAfter is at least a second.
+// through, unless its context has ended. retryAfter is at least a second.
 func RefuseOnError(retryAfter time.Duration) Option {
 	return func(m *middleware) error {
 		if retryAfter < time.Second {
@@ -74,7 +74,7 @@ func RefuseOnError(retryAfter time.Duration) Option {
 }
 
 // OnError has f called for each request without a decision, in place of the log. What becomes of the request is
-// [RefuseOnError]'s. Requests that the client gave up are left out.
+// [RefuseOnError]'s. It is not called if a [Key] or [WithRequest] only returns that the request's context has ended.
 func OnError(f func(*http.Request, error)) Option {
 	return func(m *middleware) error {
 		if f == nil {
@@ -115,6 +115,9 @@ type middleware struct {
 // middleware, or the same where several share one limit. limit is a text, such as "100/m", or a policy that is deployed with the
 // library, such as "@api"; of a policy with several limits, [WithRequest] gives the other keys. Neither is checked
 // before the first request: a wrong one shows as an error of the limiter.
+//
+// The call to the limiter has the values of the request's context, but does not end with it: the timeout of limiter bounds it
+// ([client.WithTimeout]). So a client that hangs up is counted as well.
 func New(limiter *client.Client, name string, limit client.Limit, key Key, opts ...Option) (func(http.Handler) http.Handler, error) {
 	log := seldom.Log("no decision on a request")
 	m := &middleware{
@@ -138,23 +141,29 @@ func (m *middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 	}
 	ctx := r.Context()
 	req, err := m.request(r)
-	if err == nil && len(req.Keys) == 0 {
-		next.ServeHTTP(w, r)
-		return
-	}
-	var result client.Result
-	if err == nil {
-		result, err = m.limiter.Take(ctx, req)
-	}
 	switch {
 	case errors.Is(err, ErrNoKey):
 		problem{Status: http.StatusBadRequest, Detail: err.Error()}.write(w)
 		return
 	case err != nil:
-		m.undecided(next, w, r, err, m.refuse)
+		if !errors.Is(err, ctx.Err()) { // a client that has gone is no fault of this server
+			m.onError(r, err)
+		}
+		m.undecided(next, w, r, m.refuse)
+		return
+	case len(req.Keys) == 0:
+		next.ServeHTTP(w, r)
+		return
+	}
+	result, err := m.limiter.Take(context.WithoutCancel(ctx), req) // a client that hangs up pays, too
+	switch {
+	case err != nil:
+		m.onError(r, err)
+		m.undecided(next, w, r, m.refuse)
 		return
 	case result.Source == client.SourcePolicy:
-		m.undecided(next, w, r, result.Err, result.RetryAfter)
+		m.onError(r, result.Err)
+		m.undecided(next, w, r, result.RetryAfter)
 		return
 	}
 	charge := m.newCharge(w.Header(), req, result)
@@ -201,16 +210,16 @@ func (m *middleware) deny(w http.ResponseWriter, req client.Request, result clie
 	p.write(w)
 }
 
-// undecided serves a request without a decision, or refuses it for a time above 0. There is nothing to tell in the fields.
-func (m *middleware) undecided(next http.Handler, w http.ResponseWriter, r *http.Request, err error, refuse time.Duration) {
-	if r.Context().Err() == nil {
-		m.onError(r, err)
-	}
-	if refuse == 0 {
+// undecided serves a request without a decision, or refuses it for a time above 0. A request whose context has ended is always
+// refused, because its client may have ended it to get past the limit. There is nothing to tell in the fields.
+func (m *middleware) undecided(next http.Handler, w http.ResponseWriter, r *http.Request, refuse time.Duration) {
+	switch {
+	case refuse > 0:
+		w.Header().Set("Retry-After", fmt.Sprint(seconds(refuse)))
+	case !adapter.Ended(r.Context()):
 		next.ServeHTTP(w, r)
 		return
 	}
-	w.Header().Set("Retry-After", fmt.Sprint(seconds(refuse)))
 	problem{Status: http.StatusServiceUnavailable, Detail: "whether the request is within its limit could not be found out"}.write(w)
 }
 

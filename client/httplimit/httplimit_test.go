@@ -184,14 +184,6 @@ func TestWithoutADecision(t *testing.T) {
 	if len(found) != 3 || !errors.Is(found[1], client.ErrUnavailable) || !errors.Is(found[2], client.ErrUnavailable) {
 		t.Errorf("%v", found)
 	}
-
-	// Who has gone is not worth an alarm.
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	checkStatus(t, serve(refusing, get("/").WithContext(ctx)), http.StatusServiceUnavailable)
-	if len(found) != 3 {
-		t.Errorf("told of a client that has gone: %v", found[3:])
-	}
 }
 
 // What the client's own fallback says comes first, and is no decision that fields could tell of.

@@ -49,7 +49,14 @@ func Block(ctx context.Context, limiter *client.Client, ask client.Request, d ti
 	return limiter.Block(ctx, d, ask.Keys...)
 }
 
-// Sleep waits for d, or returns the error of ctx, which has ended.
+// Ended reports whether ctx has ended. Its deadline counts even if its timer has not fired yet: a connection that has the same
+// deadline may time out first.
+func Ended(ctx context.Context) bool {
+	deadline, ok := ctx.Deadline()
+	return ctx.Err() != nil || ok && !time.Now().Before(deadline)
+}
+
+// Sleep waits for d, or returns the error of ctx if that has ended.
 func Sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -57,6 +64,6 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-timer.C:
-		return nil
+		return ctx.Err()
 	}
 }

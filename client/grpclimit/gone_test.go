@@ -1,0 +1,259 @@
+package grpclimit_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	testpb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/status"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/client/grpclimit"
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
+)
+
+// everyFallback has each fallback of a client.
+var everyFallback = map[string]client.Fallback{
+	"ReturnError": client.ReturnError, "FailOpen": client.FailOpen, "FailClosed": client.FailClosed, "LocalLimiter": client.LocalLimiter(1),
+}
+
+func withFallback(f client.Fallback) grpclimit.ServerOption {
+	return grpclimit.WithRequest(func(_ context.Context, _ string, req *client.Request) error { req.Fallback = f; return nil })
+}
+
+// gone are contexts of calls from 192.0.2.1 that have ended, by the code of that end.
+func gone(t *testing.T) map[codes.Code]context.Context {
+	ctx := from(t, "192.0.2.1:1234")
+	cancelled, cancel := context.WithCancel(ctx)
+	cancel()
+	return map[codes.Code]context.Context{codes.Canceled: cancelled, codes.DeadlineExceeded: aboutToExpire{ctx}}
+}
+
+// aboutToExpire is a context whose deadline has passed, and whose timer has not fired yet.
+type aboutToExpire struct{ context.Context }
+
+func (aboutToExpire) Deadline() (time.Time, bool) { return time.Now().Add(-time.Microsecond), true }
+
+// beforeTake is a hook that runs before each take is sent, with the context of the call.
+type beforeTake func(context.Context)
+
+func (beforeTake) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (beforeTake) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (b beforeTake) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if args := cmd.Args(); len(args) > 1 && args[1] == "ratelimit_take" {
+			b(ctx)
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// callContext is the key under which the context of a call to the limiter has that of the call of gRPC.
+type callContext struct{}
+
+// callers count the calls that are decided on while their callers give up.
+type callers struct {
+	peeking  *client.Client
+	deciding chan bool
+	handled  atomic.Int64 // calls that came to the handler
+	serving  atomic.Int64 // calls that are not over
+}
+
+// outer is a stream with another context.
+type outer struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (o outer) Context() context.Context { return o.ctx }
+
+// startCallers starts a server that allows three calls, and that decides on each only once its caller has given up.
+func startCallers(t *testing.T, fallback client.Fallback) (*callers, testpb.TestServiceClient) {
+	c := &callers{deciding: make(chan bool, 1000)}
+	peeking, server := newLimiter(t)
+	c.peeking = peeking
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true})
+	t.Cleanup(func() { _ = rdb.Close() })
+	rdb.AddHook(beforeTake(func(ctx context.Context) {
+		c.deciding <- true
+		call, ok := ctx.Value(callContext{}).(context.Context)
+		if !ok {
+			t.Error("the call to the limiter lacks the values of the context")
+			return
+		}
+		<-call.Done()
+	}))
+	limiter := must[*client.Client](t)(client.New(rdb, client.WithTimeout(time.Minute)))
+	t.Cleanup(func() { _ = limiter.Close() })
+	s := must[*grpclimit.Server](t)(grpclimit.NewServer(limiter, "api", "3/h", grpclimit.Peer(), withFallback(fallback),
+		grpclimit.OnError(func(_ context.Context, _ string, err error) { t.Error(err) })))
+	unary := func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+		c.serving.Add(1)
+		defer c.serving.Add(-1)
+		return handler(context.WithValue(ctx, callContext{}, ctx), req)
+	}
+	stream := func(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+		c.serving.Add(1)
+		defer c.serving.Add(-1)
+		return handler(srv, outer{ss, context.WithValue(ss.Context(), callContext{}, ss.Context())})
+	}
+	countUnary := func(context.Context, any, *grpc.UnaryServerInfo, grpc.UnaryHandler) (any, error) {
+		c.handled.Add(1)
+		return &testpb.Empty{}, nil
+	}
+	countStream := func(any, grpc.ServerStream, *grpc.StreamServerInfo, grpc.StreamHandler) error {
+		c.handled.Add(1)
+		return nil
+	}
+	return c, start(t, &service{}, []grpc.ServerOption{
+		grpc.ChainUnaryInterceptor(unary, s.Unary, countUnary), grpc.ChainStreamInterceptor(stream, s.Stream, countStream),
+	})
+}
+
+// wait waits until no call is being served.
+func (c *callers) wait(t *testing.T) {
+	t.Helper()
+	redistest.Eventually(t, "no call is being served", func() bool { return c.serving.Load() == 0 })
+}
+
+// A caller that cancels, or whose deadline is short, pays like any other, and gets nothing past the limit.
+func TestCallersThatGiveUp(t *testing.T) {
+	const limit, calls = 3, 12
+	openStream := func(ctx context.Context, to testpb.TestServiceClient) error {
+		stream, err := to.FullDuplexCall(ctx)
+		if err != nil {
+			return err
+		}
+		return exchange(stream)
+	}
+	for kind, call := range map[string]func(context.Context, testpb.TestServiceClient) error{"unary": call, "stream": openStream} {
+		for fallbackName, fallback := range everyFallback {
+			t.Run(kind+" "+fallbackName, func(t *testing.T) {
+				c, to := startCallers(t, fallback)
+				for range calls {
+					ctx, cancel := context.WithCancel(t.Context())
+					ended := make(chan error)
+					go func() { ended <- call(ctx, to) }()
+					<-c.deciding
+					cancel()
+					<-ended
+					c.wait(t)
+				}
+				for deadline, reached := time.Millisecond, 0; reached < calls; {
+					ctx, cancel := context.WithTimeout(t.Context(), deadline)
+					_ = call(ctx, to)
+					cancel()
+					select {
+					case <-c.deciding:
+						reached++
+					default: // the deadline was too short for the call to reach the limiter
+						deadline *= 2
+					}
+				}
+				c.wait(t)
+				left := must[client.Result](t)(c.peeking.PeekN(t.Context(), "api|peer=bufconn", "3/h", 0)).Remaining
+				if c.handled.Load() != limit || left != 0 {
+					t.Errorf("the handler ran %d times, and %d units are left; want %d times, and none", c.handled.Load(), left, limit)
+				}
+			})
+		}
+	}
+}
+
+// received is a stream whose messages have all come.
+type received struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (r received) Context() context.Context { return r.ctx }
+func (r received) RecvMsg(any) error        { return nil }
+
+// A context that has ended before the decision changes nothing of it, nor does it let a message through.
+func TestEndedContexts(t *testing.T) {
+	for code, ctx := range gone(t) {
+		for fallbackName, fallback := range everyFallback {
+			t.Run(code.String()+" "+fallbackName, func(t *testing.T) {
+				limiter, _ := newLimiter(t)
+				s := must[*grpclimit.Server](t)(grpclimit.NewServer(limiter, "api", "3/h", grpclimit.Peer(), grpclimit.PerMessage(), withFallback(fallback)))
+				handled := 0
+				for _, want := range []codes.Code{codes.OK, codes.ResourceExhausted} {
+					_, err := s.Unary(ctx, nil, &grpc.UnaryServerInfo{FullMethod: method}, func(context.Context, any) (any, error) { handled++; return nil, nil })
+					if status.Code(err) != want {
+						t.Errorf("a call ended with %v, want %v", err, want)
+					}
+					err = s.Stream(nil, received{ctx: ctx}, &grpc.StreamServerInfo{FullMethod: method}, func(_ any, stream grpc.ServerStream) error {
+						handled++
+						for range 2 { // messages that are left: the first came with the opening
+							if err := stream.RecvMsg(nil); err != nil {
+								t.Errorf("a message within the limit: %v", err)
+							}
+						}
+						return stream.RecvMsg(nil)
+					})
+					if status.Code(err) != codes.ResourceExhausted {
+						t.Errorf("a stream ended with %v, want %v", err, codes.ResourceExhausted)
+					}
+				}
+				if handled != 2 {
+					t.Errorf("the handlers ran %d times, want 2", handled)
+				}
+			})
+		}
+	}
+}
+
+// Without a decision a call whose context has ended is not served. OnError hears of what is wrong here, but not of who has gone.
+func TestEndedContextsWithoutDecision(t *testing.T) {
+	noDatabase := errors.New("no database")
+	nothing := grpclimit.SkipMethods("/x/y")
+	for ended, ctx := range gone(t) {
+		for _, tt := range []struct {
+			name  string
+			key   error // of the key
+			opt   grpclimit.ServerOption
+			heard bool
+			code  codes.Code
+			after time.Duration
+		}{
+			{"outage", nil, withFallback(client.ReturnError), true, ended, -1},
+			{"outage and FailOpen", nil, withFallback(client.FailOpen), true, ended, -1},
+			{"outage and FailClosed", nil, withFallback(client.FailClosed), true, codes.Unavailable, time.Second},
+			{"outage and RefuseOnError", nil, grpclimit.RefuseOnError(time.Minute), true, codes.Unavailable, time.Minute},
+			{"the key fails", noDatabase, nothing, true, ended, -1},
+			{"the key fails and RefuseOnError", noDatabase, grpclimit.RefuseOnError(time.Minute), true, codes.Unavailable, time.Minute},
+			{"the key ends", context.Canceled, nothing, ended != codes.Canceled, ended, -1},
+		} {
+			t.Run(ended.String()+" "+tt.name, func(t *testing.T) {
+				limiter, server := newLimiter(t)
+				_ = server.Close()
+				var heard []error
+				key := grpclimit.Func("tenant", func(context.Context, string) (string, error) { return "acme", tt.key })
+				s := must[*grpclimit.Server](t)(grpclimit.NewServer(limiter, "api", "1/h", key, tt.opt,
+					grpclimit.OnError(func(_ context.Context, _ string, err error) { heard = append(heard, err) })))
+				_, err := s.Unary(ctx, nil, &grpc.UnaryServerInfo{FullMethod: method}, func(context.Context, any) (any, error) {
+					t.Error("the handler ran")
+					return nil, nil
+				})
+				checkStatus(t, err, tt.code, tt.after)
+				want := tt.key
+				if want == nil {
+					want = client.ErrUnavailable
+				}
+				if (len(heard) == 1) != tt.heard || len(heard) > 1 || len(heard) == 1 && !errors.Is(heard[0], want) {
+					t.Errorf("OnError heard %v, want %v: %t", heard, want, tt.heard)
+				}
+			})
+		}
+	}
+}

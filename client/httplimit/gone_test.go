@@ -1,0 +1,204 @@
+package httplimit_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/client/httplimit"
+)
+
+// everyFallback has each fallback of a client.
+var everyFallback = map[string]client.Fallback{
+	"ReturnError": client.ReturnError, "FailOpen": client.FailOpen, "FailClosed": client.FailClosed, "LocalLimiter": client.LocalLimiter(1),
+}
+
+func withFallback(f client.Fallback) httplimit.Option {
+	return httplimit.WithRequest(func(_ *http.Request, req *client.Request) error { req.Fallback = f; return nil })
+}
+
+// gone are contexts that have ended.
+func gone(t *testing.T) map[string]context.Context {
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	expired, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
+	t.Cleanup(cancel)
+	return map[string]context.Context{"cancelled": cancelled, "expired": expired, "about to expire": aboutToExpire{t.Context()}}
+}
+
+// aboutToExpire is a context whose deadline has passed, and whose timer has not fired yet.
+type aboutToExpire struct{ context.Context }
+
+func (aboutToExpire) Deadline() (time.Time, bool) { return time.Now().Add(-time.Microsecond), true }
+
+// beforeTake is a hook that runs before each take is sent, with the context of the call.
+type beforeTake func(context.Context)
+
+func (beforeTake) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (beforeTake) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (b beforeTake) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if args := cmd.Args(); len(args) > 1 && args[1] == "ratelimit_take" {
+			b(ctx)
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// requestContext is the key under which the context of a call has that of the request.
+type requestContext struct{}
+
+// A client that hangs up, or resets its stream, while the server decides pays like any other, and gets nothing past the limit.
+func TestClientsThatHangUp(t *testing.T) {
+	const limit, requests = 3, 12
+	for fallbackName, fallback := range everyFallback {
+		for protocol, http2 := range map[string]bool{"HTTP/1": false, "HTTP/2": true} {
+			t.Run(protocol+" "+fallbackName, func(t *testing.T) {
+				peeking, server := newLimiter(t)
+				rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true})
+				t.Cleanup(func() { _ = rdb.Close() })
+				deciding := make(chan bool)
+				rdb.AddHook(beforeTake(func(ctx context.Context) {
+					deciding <- true
+					request, ok := ctx.Value(requestContext{}).(context.Context)
+					if !ok {
+						t.Error("the call lacks the values of the request's context")
+						return
+					}
+					<-request.Done()
+				}))
+				limiter := must[*client.Client](t)(client.New(rdb, client.WithTimeout(time.Minute)))
+				t.Cleanup(func() { _ = limiter.Close() })
+
+				var handled atomic.Int64
+				count := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { handled.Add(1) })
+				limited := newHandler(t, limiter, "3/h", httplimit.Func("all", func(*http.Request) (string, error) { return "x", nil }), count,
+					withFallback(fallback), httplimit.OnError(func(_ *http.Request, err error) { t.Error(err) }))
+				var serving sync.WaitGroup
+				site := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					serving.Add(1)
+					defer serving.Done()
+					limited.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), requestContext{}, r.Context())))
+				}))
+				site.EnableHTTP2 = http2
+				site.StartTLS()
+				defer site.Close()
+
+				for range requests {
+					ctx, hangUp := context.WithCancel(t.Context())
+					r := must[*http.Request](t)(http.NewRequestWithContext(ctx, http.MethodGet, site.URL, nil))
+					ended := make(chan bool)
+					go func() {
+						defer close(ended)
+						if response, err := site.Client().Do(r); err == nil { // it may come between the end of TLS and that of TCP
+							_ = response.Body.Close()
+						}
+					}()
+					<-deciding
+					hangUp()
+					<-ended
+					serving.Wait()
+				}
+				left := must[client.Result](t)(peeking.PeekN(t.Context(), "api|all=x", "3/h", 0)).Remaining
+				if handled.Load() != limit || left != 0 {
+					t.Errorf("the handler ran %d times, and %d units are left; want %d times, and none", handled.Load(), left, limit)
+				}
+			})
+		}
+	}
+}
+
+// A context that has ended before the decision changes nothing of it.
+func TestEndedContexts(t *testing.T) {
+	for name, ctx := range gone(t) {
+		for fallbackName, fallback := range everyFallback {
+			t.Run(name+" "+fallbackName, func(t *testing.T) {
+				limiter, _ := newLimiter(t)
+				handled := 0
+				handler := newHandler(t, limiter, "2/h", httplimit.Address(), http.HandlerFunc(func(http.ResponseWriter, *http.Request) { handled++ }), withFallback(fallback))
+				for i, want := range []int{http.StatusOK, http.StatusOK, http.StatusTooManyRequests} {
+					checkStatus(t, serve(handler, get("/").WithContext(ctx)), want)
+					if handled != min(i+1, 2) {
+						t.Errorf("after %d requests the handler has run %d times", i+1, handled)
+					}
+				}
+			})
+		}
+	}
+}
+
+// Without a decision a request whose context has ended is not served. OnError hears of what is wrong here, but not of who has gone.
+func TestEndedContextsWithoutADecision(t *testing.T) {
+	const text = "no database"
+	for name, ctx := range gone(t) {
+		for _, tt := range []struct {
+			name  string
+			key   error // of the key
+			opt   httplimit.Option
+			heard bool
+			after string
+		}{
+			{"outage", nil, withFallback(client.ReturnError), true, ""},
+			{"outage and FailOpen", nil, withFallback(client.FailOpen), true, ""},
+			{"outage and FailClosed", nil, withFallback(client.FailClosed), true, "1"},
+			{"outage and RefuseOnError", nil, httplimit.RefuseOnError(30 * time.Second), true, "30"},
+			{"the key fails", errors.New(text), httplimit.SkipPaths("/x"), true, ""},
+			{"the key fails and RefuseOnError", errors.New(text), httplimit.RefuseOnError(30 * time.Second), true, "30"},
+			{"the key ends", ctx.Err(), httplimit.SkipPaths("/x"), false, ""},
+		} {
+			if tt.name == "the key ends" && ctx.Err() == nil {
+				continue
+			}
+			t.Run(name+" "+tt.name, func(t *testing.T) {
+				limiter, server := newLimiter(t)
+				_ = server.Close()
+				key := httplimit.Func("tenant", func(*http.Request) (string, error) { return "acme", tt.key })
+				never := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the handler ran") })
+				var heard []error
+				response := serve(newHandler(t, limiter, "2/h", key, never, tt.opt, httplimit.OnError(func(_ *http.Request, err error) { heard = append(heard, err) })), get("/").WithContext(ctx))
+				checkStatus(t, response, http.StatusServiceUnavailable)
+				checkField(t, response, "Retry-After", tt.after)
+				body(t, response)
+				if (len(heard) == 1) != tt.heard || len(heard) > 1 {
+					t.Errorf("OnError heard %v, want an error: %t", heard, tt.heard)
+				}
+				for _, err := range heard {
+					if tt.key == nil && !errors.Is(err, client.ErrUnavailable) || tt.key != nil && !errors.Is(err, tt.key) {
+						t.Errorf("OnError heard %v", err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// What a request turns out to cost is charged, and what it turns out not to cost is given back, though the client has hung up.
+func TestChargeOfAClientThatHungUp(t *testing.T) {
+	for name, ctx := range gone(t) {
+		limiter, _ := newLimiter(t)
+		handler := charging(t, limiter, "100/d", 10, func(ctx context.Context, charge *httplimit.Charge) {
+			if taken, err := charge.More(ctx, 30); err != nil || taken != 30 {
+				t.Errorf("%s: %d more, %v, want 30", name, taken, err)
+			}
+			if err := charge.Refund(ctx, 5); err != nil {
+				t.Errorf("%s: a refund: %v", name, err)
+			}
+		})
+		checkStatus(t, serve(handler, get("/").WithContext(ctx)), http.StatusOK)
+		if got := used(t, limiter, peer); got != 35 {
+			t.Errorf("%s: %d are taken, want 35", name, got)
+		}
+	}
+}
