@@ -207,6 +207,34 @@ func TestRetriesWait(t *testing.T) {
 	}
 }
 
+// A wait that goes beyond the context's deadline is not begun: the caller gets the response, and has time left.
+func TestNoRetryBeyondTheDeadline(t *testing.T) {
+	for _, tt := range []struct {
+		after  string
+		sent   int64
+		status int
+	}{
+		{"31", 1, http.StatusTooManyRequests},
+		{"0", 2, http.StatusOK},
+	} {
+		limiter, _, _ := newLimiter(t, embedded.WithTime(noon))
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		to := &base{}
+		to.respond = func(n int, _ *http.Request) *http.Response {
+			if n > 1 {
+				return to.response(http.StatusOK)
+			}
+			return to.response(http.StatusTooManyRequests, "Retry-After", tt.after)
+		}
+		response, err := newTransport(t, limiter, "100/s", to, httpcall.WithRetries(1)).RoundTrip(newRequest(ctx, t, "GET", site, nil))
+		if err != nil || response.StatusCode != tt.status || to.n.Load() != tt.sent || to.closed.Load() != tt.sent-1 {
+			t.Errorf("Retry-After: %s gave %v, %v after %d requests, %d responses closed; want %d after %d",
+				tt.after, response, err, to.n.Load(), to.closed.Load(), tt.status, tt.sent)
+		}
+		cancel()
+	}
+}
+
 func TestHost(t *testing.T) {
 	for _, tt := range []struct{ url, want string }{
 		{"http://API.Example.com/items", "api.example.com"},
