@@ -8,6 +8,8 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/netip"
+	"strconv"
 	"strings"
 	"time"
 
@@ -136,19 +138,35 @@ func New(limiter *client.Client, name string, limit client.Limit, opts ...Option
 
 // Host returns the host and, if it is not the scheme's own, the port that a request goes to: "api.example.com",
 // "[2001:db8::1]:8080".
+//
+// A host that can be written in several ways has one text: in lower case, without a dot at its end and without an IPv6 zone, an
+// IPv4 address written as IPv6 as the IPv4 address, the port without leading zeros. Names are not looked up, and a name that is not
+// ASCII is not encoded.
 func Host(r *http.Request) (string, error) {
-	if r.URL == nil || r.URL.Host == "" {
-		return "", errors.New("the request names no host")
+	host, port := "", ""
+	if r.URL != nil {
+		host, port = strings.TrimSuffix(strings.ToLower(r.URL.Hostname()), "."), r.URL.Port()
 	}
-	host := strings.ToLower(r.URL.Host)
-	switch r.URL.Scheme {
-	case "http":
-		host = strings.TrimSuffix(host, ":80")
-	case "https":
-		host = strings.TrimSuffix(host, ":443")
+	if addr, err := netip.ParseAddr(host); err == nil {
+		host = addr.WithZone("").Unmap().String()
+	}
+	if strings.Contains(host, ":") {
+		host = "[" + host + "]"
+	}
+	if n, err := strconv.ParseUint(port, 10, 64); err == nil {
+		port = strconv.FormatUint(n, 10)
+	}
+	if port != "" && port != ownPort[r.URL.Scheme] {
+		host += ":" + port
+	}
+	if host == "" {
+		return "", errors.New("the request names no host")
 	}
 	return host, nil
 }
+
+// ownPort is the port of a scheme.
+var ownPort = map[string]string{"http": "80", "https": "443"}
 
 // RoundTrip implements [http.RoundTripper].
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {

@@ -244,10 +244,36 @@ func TestHost(t *testing.T) {
 		{"https://api.example.com:8443/", "api.example.com:8443"},
 		{"http://[2001:db8::1]:8080/", "[2001:db8::1]:8080"},
 		{"http://user:secret@api.example.com/", "api.example.com"},
+		{"http://api.example.com./", "api.example.com"},
+		{"http://API.example.com.:8080/", "api.example.com:8080"},
+		{"http://api.example.com:/", "api.example.com"},
+		{"http://api.example.com:080/", "api.example.com"},
+		{"http://api.example.com:000000000080/", "api.example.com"},
+		{"https://api.example.com:00443/", "api.example.com"},
+		{"https://api.example.com:08443/", "api.example.com:8443"},
+		{"https://api.example.com:00/", "api.example.com:0"},
+		{"ws://api.example.com:080/", "api.example.com:80"},
+		{"http://api.example.com:99999999999999999999/", "api.example.com:99999999999999999999"},
+		{"http://127.0.0.1:080/", "127.0.0.1"},
+		{"http://127.0.0.1./", "127.0.0.1"},
+		{"http://[::ffff:127.0.0.1]/", "127.0.0.1"},
+		{"http://[::FFFF:7f00:1]:8080/", "127.0.0.1:8080"},
+		{"http://[::ffff:127.0.0.1%25lo]/", "127.0.0.1"},
+		{"http://[2001:DB8:0::0:1]:080/", "[2001:db8::1]"},
+		{"http://[2001:db8::1%25eth0]:8080/", "[2001:db8::1]:8080"},
+		{"http://:8080/", ":8080"},
 	} {
 		if got, err := httpcall.Host(newRequest(t.Context(), t, "GET", tt.url, nil)); got != tt.want || err != nil {
 			t.Errorf("%s: %q, %v, want %s", tt.url, got, err, tt.want)
 		}
+	}
+	for _, url := range []string{"/items", "http://:80/", "http://./"} {
+		if got, err := httpcall.Host(newRequest(t.Context(), t, "GET", url, nil)); err == nil || err.Error() != "the request names no host" {
+			t.Errorf("%s: %q, %v, want an error", url, got, err)
+		}
+	}
+	if got, err := httpcall.Host(&http.Request{}); err == nil {
+		t.Errorf("without a URL: %q", got)
 	}
 }
 
