@@ -13,12 +13,24 @@ import (
 //
 // d is from 1 ms to 36500 days, a part of a ms rounded up ([ErrBadArgs]). In a cluster the keys share a hash tag.
 func (c *Client) Block(ctx context.Context, d time.Duration, keys ...string) error {
+	return c.block(ctx, d, keys)
+}
+
+// BlockAtLeast is Block, but never shortens a block: the block of a key that would end later stays as it is. So of several
+// callers that block a key at the same time, the longest block holds.
+//
+// A library that is too old for this is [ErrNotDeployed], and blocks no key: deploy the library before its callers.
+func (c *Client) BlockAtLeast(ctx context.Context, d time.Duration, keys ...string) error {
+	return c.block(ctx, d, keys, "EXTEND")
+}
+
+func (c *Client) block(ctx context.Context, d time.Duration, keys []string, options ...any) error {
 	defer c.forget(keys)
 	keys = c.keys(keys)
 	if d <= 0 {
 		return refused("block", keys, fmt.Errorf("BADARGS a block of %v; give a time above 0, or lift blocks with Unblock", d))
 	}
-	_, err := c.count(ctx, "block", keys, []any{wholeMilliseconds(d)}, len(keys))
+	_, err := c.count(ctx, "block", keys, append([]any{wholeMilliseconds(d)}, options...), len(keys))
 	return err
 }
 

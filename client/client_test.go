@@ -104,6 +104,8 @@ func TestCommandLines(t *testing.T) {
 			`[fcall ratelimit_block 2 a b 60000]`},
 		{"Block for less than a ms", nil, int64(1), func(c *client.Client) error { return c.Block(ctx, 1, "a") },
 			`[fcall ratelimit_block 1 a 1]`},
+		{"BlockAtLeast", nil, int64(2), func(c *client.Client) error { return c.BlockAtLeast(ctx, time.Minute, "a", "b") },
+			`[fcall ratelimit_block 2 a b 60000 EXTEND]`},
 		{"Unblock", nil, int64(1), func(c *client.Client) error { _, err := c.Unblock(ctx, "a", "b"); return err },
 			`[fcall ratelimit_unblock 2 a b]`},
 		{"Acquire", nil, decision, func(c *client.Client) error { _, err := lease(c).Acquire(ctx); return err },

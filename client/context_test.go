@@ -133,6 +133,7 @@ func everyCall(ctx context.Context, c *client.Client, key string) map[string]fun
 		"RefundN":         func() error { _, err := c.RefundN(ctx, key, perDay, 2); return err },
 		"Reset":           func() error { _, err := c.Reset(ctx, key); return err },
 		"Block":           func() error { return c.Block(ctx, time.Minute, key) },
+		"BlockAtLeast":    func() error { return c.BlockAtLeast(ctx, time.Minute, key) },
 		"Unblock":         func() error { _, err := c.Unblock(ctx, key); return err },
 		"Usage":           func() error { _, err := c.Usage(ctx, key+":usage"); return err },
 		"Check":           func() error { return c.Check(ctx) },

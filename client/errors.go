@@ -122,7 +122,7 @@ var refusals = map[string]error{
 	"NOPOLICY": ErrNoPolicy,
 }
 
-// replies are the server's own errors, and one of the library's, by how they begin. The first that fits counts. All but the two that come out of
+// replies are the server's own errors, and two of the library's, by how they begin. The first that fits counts. All but the two that come out of
 // the middle of a function mean that it did not begin.
 var replies = []struct {
 	prefix, code string
@@ -131,6 +131,7 @@ var replies = []struct {
 }{
 	{"ERR Function not found", "ERR", ErrNotDeployed, "the server does not hold the library; run: ratelimit deploy"},
 	{`RATELIMIT BADCOST "UPTO"`, "BADCOST", ErrNotDeployed, "the library on the server is too old for UpTo; run: ratelimit deploy"},
+	{`RATELIMIT BADARGS "EXTEND"`, "BADARGS", ErrNotDeployed, "the library on the server is too old for BlockAtLeast; run: ratelimit deploy"},
 	{"ERR unknown command", "ERR", ErrNotDeployed, "the server has no functions; it must be Redis 7.0 or later, or Valkey"},
 	{"CROSSSLOT", "CROSSSLOT", ErrCrossSlot, "the keys lie in different hash slots; give all keys of one call the same hash tag, such as {user:42}"},
 	{"NOPERM", "NOPERM", ErrNoPermission, noPermission},

@@ -3,6 +3,7 @@ package client_test
 import (
 	"errors"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -72,11 +73,18 @@ func TestBlock(t *testing.T) {
 		got, err := c.Allow(ctx, key, "6/m")
 		wantResult(t, key, got, err, client.Result{Limit: 6, RetryAfter: 30 * time.Second, ResetAfter: 30 * time.Second, Index: 1})
 	}
+	for _, d := range []time.Duration{20 * time.Second, 10 * time.Second} { // {a}:3 is blocked for 20 s, the others as before
+		if err := c.BlockAtLeast(ctx, d, "{a}:1", "{a}:2", "{a}:3"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := c.Peek(ctx, "{a}:3", "6/m")
+	wantResult(t, "blocked by BlockAtLeast alone", got, err, client.Result{Limit: 6, RetryAfter: 20 * time.Second, ResetAfter: 20 * time.Second, Index: 1})
 	server.Advance(20 * time.Second)
 	if n := must[int64](t)(c.Unblock(ctx, "{a}:1", "{a}:3")); n != 1 {
 		t.Errorf("unblock of a blocked key and another answers %d, want 1", n)
 	}
-	got, err := c.Allow(ctx, "{a}:1", "6/m")
+	got, err = c.Allow(ctx, "{a}:1", "6/m")
 	wantResult(t, "after 20 s two have come back", got, err, client.Result{Allowed: true, Limit: 6, Remaining: 1, ResetAfter: 50 * time.Second, Index: 1})
 	server.Advance(10 * time.Second)
 	got, err = c.Allow(ctx, "{a}:2", "6/m")
@@ -95,6 +103,25 @@ func TestBlock(t *testing.T) {
 			want = client.ErrBadKeys
 		}
 		wantClasses(t, name, err, want)
+	}
+}
+
+// A library from before EXTEND takes the word for one too many.
+func TestBlockAtLeastOfAnOlderLibrary(t *testing.T) {
+	option := "local OPTIONS = { EXTEND = true, extend = true }"
+	if !strings.Contains(functions.Source(), option) {
+		t.Fatalf("the library's text has no %q", option)
+	}
+	server := embedded.Run(t, embedded.WithLibrary(strings.Replace(functions.Source(), option, "local OPTIONS = {}", 1)), embedded.WithTime(noon))
+	c := newClient(t, connect(t, redis.Options{Addr: server.Addr()}))
+	err := c.BlockAtLeast(t.Context(), time.Minute, "k")
+	want := `ratelimit: block "k": the library on the server is too old for BlockAtLeast; run: ratelimit deploy (RATELIMIT BADARGS "EXTEND": `
+	if err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("%v\nwant %s...", err, want)
+	}
+	wantClasses(t, "older library", err, client.ErrNotDeployed)
+	if got := must[client.Result](t)(c.Allow(t.Context(), "k", "5/m")); !got.Allowed {
+		t.Errorf("the key is blocked: %+v", got)
 	}
 }
 

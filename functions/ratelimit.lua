@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '86ba8c6c372f'
+local BUILD_ID = 'b815f219aa55'
 
 -- Time stands still during a call from Redis 7.2 on. Before, two commands of one call can see two milliseconds, so
 -- what is read of the clock must not be written back as a difference to "now". Valkey says 7.2.4 here, rightly.
@@ -1539,7 +1539,7 @@ function holdings.all(verb, keys, args, want)
     return nil, errors.new('BADKEYS', 'the number of keys is %d; %s takes at most %d', #keys, verb, MOST_KEYS)
   elseif #args ~= want then
     return nil, errors.new('BADARGS', '%s: %s takes the keys%s', errors.quote(args[want + 1] or ''), verb,
-      want == 0 and ' only' or ' and the ms for which they are denied')
+      want == 0 and ' only' or ', the ms for which they are denied, and EXTEND or nothing')
   end
   local err = requests.repeated(keys)
   if err then return nil, err end
@@ -2864,11 +2864,13 @@ end
 --@ src/verbs/block.lua
 do
 -- ratelimit_block: denies the keys for a time, whatever their limits. What was taken from them stays taken underneath
--- and goes on to refill. A second block replaces the first.
+-- and goes on to refill. A second block replaces the first, unless EXTEND is given and the first ends later.
 --   KEYS   one or more
---   ARGV   ms
+--   ARGV   ms [EXTEND]
 --   Output how many keys are blocked now: all of them
 --   Errors BADARGS BADKEYS BADSTATE (a request's or a usage key, or one that no limiter wrote: then none is blocked)
+
+local OPTIONS = { EXTEND = true, extend = true }
 
 -- block denies a key until a time, ms since the epoch.
 local function block(key, holding, ends)
@@ -2886,7 +2888,8 @@ clock.register{
   function_name = 'ratelimit_block',
   description = 'Denies the keys for some milliseconds, whatever their limits.',
   callback = function(keys, args)
-    local list, err = holdings.all('block', keys, args, 1)
+    local extend = OPTIONS[args[2]]
+    local list, err = holdings.all('block', keys, args, extend and 2 or 1)
     if not list then return err end
     local ms = numbers.positive(args[1])
     if not ms or ms > limits.LONGEST then
@@ -2899,7 +2902,9 @@ clock.register{
     err = holdings.too_large(keys, list, 'block')
     if err then return err end
     for i, key in ipairs(keys) do
-      block(key, list[i], clock.ms() + ms)
+      if not extend or list[i].blocked < ms then
+        block(key, list[i], clock.ms() + ms)
+      end
     end
     return #keys
   end,

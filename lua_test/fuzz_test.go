@@ -221,7 +221,7 @@ var arguments = []struct{ keys, args string }{
 	{"k\nu", "1/s\nTRACK"}, {"k\nr\nu", "1/s\nONCE\n5000\nTRACK"}, {"k\nr\nu", "1/s\nTRACK\nTRACK\nONCE\n1"}, {"k\nk", "1/s\nTRACK"},
 	{"k", "concurrency 2 lease=30s\nx"}, {"k", "concurrency 2 lease=30s\n"}, {"k", "concurrency 2 lease=30s\n" + strings.Repeat("x", 257)},
 	{"k", "concurrency 2 lease=30s\nblocked"}, {"k", "concurrency " + most + " lease=36500d\nx"}, {"k", "concurrency 2\nx"}, {"leases", "concurrency 1 lease=1s\nx"},
-	{"k", "1000"}, {"k", "0"}, {"k", int64Max}, {"k", "3153600000000"}, {"k", "1e3"},
+	{"k", "1000"}, {"k", "1000\nEXTEND"}, {"blocked\nleases", "1000\nextend"}, {"k", "1000\nEXTEND\nEXTEND"}, {"k", "0"}, {"k", int64Max}, {"k", "3153600000000"}, {"k", "1e3"},
 	{"gcra\nfine\nrates\nleaky\ntokens\nwindow\nwindows\nsliding\nlog\nlogs", strings.TrimSuffix(strings.Repeat("sliding_log 3/10s\n", 10), "\n")},
 	{"gcra\nfine\nrates\nleaky\ntokens\nwindow\nwindows\nsliding\nlog\nlogs", strings.TrimSuffix(strings.Repeat("5/s, 6/m\n", 10), "\n")},
 	{"blocked", "3/3s\nCOST\n0"}, {"usage", "3/3s"}, {"request", "3/3s"}, {"leases", "3/3s"}, {"gcra", "concurrency 2 lease=30s\nx"}, {"usage", ""}, {"gcra", ""},
@@ -350,6 +350,7 @@ func FuzzGarbage(f *testing.F) {
 		case "acquire", "renew", "release":
 			callAndCheck(t, server, at, []string{"k"}, []string{"concurrency 2 lease=30s", "x"})
 		case "block":
+			callAndCheck(t, server, at, []string{"other", "k"}, []string{"1000", "EXTEND"})
 			callAndCheck(t, server, at, []string{"other", "k"}, []string{"1000"})
 		case "info":
 			callAndCheck(t, server, at, nil, nil)

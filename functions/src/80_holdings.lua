@@ -32,7 +32,7 @@ function holdings.all(verb, keys, args, want)
     return nil, errors.new('BADKEYS', 'the number of keys is %d; %s takes at most %d', #keys, verb, MOST_KEYS)
   elseif #args ~= want then
     return nil, errors.new('BADARGS', '%s: %s takes the keys%s', errors.quote(args[want + 1] or ''), verb,
-      want == 0 and ' only' or ' and the ms for which they are denied')
+      want == 0 and ' only' or ', the ms for which they are denied, and EXTEND or nothing')
   end
   local err = requests.repeated(keys)
   if err then return nil, err end

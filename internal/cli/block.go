@@ -12,11 +12,13 @@ import (
 
 func (a *app) blockCommand() *cobra.Command {
 	var span time.Duration
+	var extend bool
 	cmd := &cobra.Command{
 		Use:   "block KEY [KEY ...] --for TIME",
 		Short: "Deny keys for a time, whatever their limits",
 		Long: `Deny every call on keys for a time from now, whatever their limits. What was taken before goes on to refill. A second
-block replaces the first. In a cluster the keys of one call share a hash tag, such as {user:42}.`,
+block replaces the first; with --extend, a block that would end later stays as it is. In a cluster the keys of one call share a
+hash tag, such as {user:42}.`,
 		Example: `  ratelimit block user:42 --for 1h`,
 		Args:    needsKey("ratelimit block user:42 --for 1h"),
 		RunE: func(cmd *cobra.Command, keys []string) error {
@@ -27,6 +29,9 @@ block replaces the first. In a cluster the keys of one call share a hash tag, su
 				return fmt.Errorf("--for %v is not above 0; give one such as 1h, or lift blocks with: ratelimit unblock", span)
 			}
 			err := a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+				if extend {
+					return c.BlockAtLeast(ctx, span, keys...)
+				}
 				return c.Block(ctx, span, keys...)
 			})
 			if err != nil {
@@ -39,10 +44,15 @@ block replaces the first. In a cluster the keys of one call share a hash tag, su
 					ForMS   int64 `json:"for_ms"`
 				}{len(keys), int64(ms)})
 			}
-			return a.printf("blocked %s for %s\n", plural(int64(len(keys)), "key"), human(span))
+			least := ""
+			if extend {
+				least = "at least "
+			}
+			return a.printf("blocked %s for %s%s\n", plural(int64(len(keys)), "key"), least, human(span))
 		},
 	}
 	spanVar(cmd, &span, "for", 0, "how long, such as 90s, 1h30m or 2d")
+	cmd.Flags().BoolVar(&extend, "extend", false, "leave a block that would end later as it is")
 	a.jsonFlag(cmd)
 	a.serverFlags(cmd)
 	return cmd

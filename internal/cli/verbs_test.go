@@ -51,6 +51,7 @@ func TestBlocks(t *testing.T) {
 		{0, []string{"block", "{a}:x", "{a}:y", "--for", "1h30m"}, exitFine, "blocked 2 keys for 1 h 30 min"},
 		{0, []string{"block", "{a}:x", "--for=1500us"}, exitError, `--for "1500us" is no duration; write one such as 500ms, 1m30s or 2d`},
 		{0, []string{"block", "{a}:x", "--for=2ms", "--json"}, exitFine, "{\n  \"blocked\": 1,\n  \"for_ms\": 2\n}"},
+		{0, []string{"block", "{a}:y", "--for=2ms", "--extend"}, exitFine, "blocked 1 key for at least 2 ms"},
 		{time.Second, []string{"take", "{a}:x", "1/m"}, exitFine, "allowed  0 of 1 left · full again in 1 min"},
 		{time.Second, []string{"take", "{a}:y", "1/m"}, exitDiffers, "denied   0 of 1 left · try again in 1 h 30 min · full again in 1 h 30 min"},
 		{time.Second, []string{"unblock", "{a}:x", "{a}:y"}, exitFine, "unblocked 1 of 2 keys"},

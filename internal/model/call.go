@@ -31,6 +31,7 @@ type Call struct {
 	Usage   string // the usage key; not empty if Track, or if a policy of a take says track
 	Track   bool   // TRACK is written
 	BlockMS int64
+	Extend  bool // EXTEND, of a block
 	Lease   string
 }
 
@@ -74,6 +75,9 @@ func (c Call) Words() []string {
 	}
 	if c.Verb == Block {
 		words = append(words, strconv.FormatInt(c.BlockMS, 10))
+		if c.Extend {
+			words = append(words, "EXTEND")
+		}
 	}
 	if c.Lease != "" {
 		words = append(words, c.Lease)

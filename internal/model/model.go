@@ -99,7 +99,7 @@ func (m *Model) Do(c Call) (fields any, reason string) {
 	case Reset:
 		return m.reset(c.Keys), ""
 	case Block:
-		return m.block(c.Keys, c.BlockMS)
+		return m.block(c)
 	case Unblock:
 		return m.unblock(c.Keys), ""
 	}
@@ -119,19 +119,22 @@ func (m *Model) reset(keys []string) any {
 }
 
 // block denies keys for a time, and leaves what they hold.
-func (m *Model) block(keys []string, ms int64) (any, string) {
-	for _, key := range keys {
+func (m *Model) block(c Call) (any, string) {
+	for _, key := range c.Keys {
 		switch m.held(key).(type) {
 		case reply, *usage:
 			return nil, "BADSTATE"
 		}
 	}
-	for _, key := range keys {
-		e := m.keys[key]
-		e.blocked = m.ms() + ms
+	for _, key := range c.Keys {
+		e, until := m.keys[key], m.ms()+c.BlockMS
+		if c.Extend {
+			until = max(until, e.blocked)
+		}
+		e.blocked = until
 		m.keys[key] = e
 	}
-	return int64(len(keys)), ""
+	return int64(len(c.Keys)), ""
 }
 
 // unblock lifts blocks, and counts those that were in force.

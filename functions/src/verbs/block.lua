@@ -1,9 +1,11 @@
 -- ratelimit_block: denies the keys for a time, whatever their limits. What was taken from them stays taken underneath
--- and goes on to refill. A second block replaces the first.
+-- and goes on to refill. A second block replaces the first, unless EXTEND is given and the first ends later.
 --   KEYS   one or more
---   ARGV   ms
+--   ARGV   ms [EXTEND]
 --   Output how many keys are blocked now: all of them
 --   Errors BADARGS BADKEYS BADSTATE (a request's or a usage key, or one that no limiter wrote: then none is blocked)
+
+local OPTIONS = { EXTEND = true, extend = true }
 
 -- block denies a key until a time, ms since the epoch.
 local function block(key, holding, ends)
@@ -21,7 +23,8 @@ clock.register{
   function_name = 'ratelimit_block',
   description = 'Denies the keys for some milliseconds, whatever their limits.',
   callback = function(keys, args)
-    local list, err = holdings.all('block', keys, args, 1)
+    local extend = OPTIONS[args[2]]
+    local list, err = holdings.all('block', keys, args, extend and 2 or 1)
     if not list then return err end
     local ms = numbers.positive(args[1])
     if not ms or ms > limits.LONGEST then
@@ -34,7 +37,9 @@ clock.register{
     err = holdings.too_large(keys, list, 'block')
     if err then return err end
     for i, key in ipairs(keys) do
-      block(key, list[i], clock.ms() + ms)
+      if not extend or list[i].blocked < ms then
+        block(key, list[i], clock.ms() + ms)
+      end
     end
     return #keys
   end,

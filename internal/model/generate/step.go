@@ -70,6 +70,7 @@ func (p pool) call(t *rapid.T) model.Call {
 		}
 		if c.Verb == model.Block {
 			c.BlockMS = pick(t, 1, 10, 1000, 60000, 3600000, between(t, 1, 100000))
+			c.Extend = pick(t, false, false, true)
 		}
 	case model.Acquire, model.Renew, model.Release:
 		c.Keys = keys(t, leaseKeys, 1, 1)
