@@ -201,7 +201,7 @@ func (c *Client) heed(ctx context.Context, method string, ask client.Request, er
 	if err == nil || len(ask.Keys) == 0 || errors.As(err, &own) {
 		return
 	}
-	if err := adapter.Block(ctx, c.limiter, ask, min(told(err), c.block)); err != nil {
+	if err := adapter.Block(ctx, c.limiter, min(told(err), c.block), ask.Keys); err != nil {
 		c.onError(ctx, method, err)
 	}
 }

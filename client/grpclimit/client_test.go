@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -174,6 +176,35 @@ func TestClientBlocksForTheLongest(t *testing.T) {
 	checkStatus(t, call(t.Context(), c), codes.ResourceExhausted, time.Second)
 	if got := blocked(t, limiter, key); got != time.Minute {
 		t.Errorf("the key is blocked for %v, want a minute", got)
+	}
+}
+
+// Errors that come at once and say different times block for the longest, whichever is the last.
+func TestClientBlocksAtOnce(t *testing.T) {
+	delays := []time.Duration{5 * time.Minute, time.Second, time.Minute, time.Second}
+	for range 25 {
+		limiter, _ := newLimiter(t)
+		var arrived sync.WaitGroup
+		arrived.Add(len(delays))
+		var n atomic.Int64
+		c := start(t, &service{fail: func() error {
+			err := stay(t, codes.ResourceExhausted, delays[n.Add(1)-1])()
+			arrived.Done()
+			arrived.Wait()
+			return err
+		}}, nil, newClient(t, limiter, "100/d")...)
+		var all sync.WaitGroup
+		for range delays {
+			all.Go(func() {
+				if err := call(t.Context(), c); status.Code(err) != codes.ResourceExhausted {
+					t.Errorf("the call ended with %v", err)
+				}
+			})
+		}
+		all.Wait()
+		if got := blocked(t, limiter, key); got != 5*time.Minute {
+			t.Fatalf("the key is blocked for %v, want %v", got, 5*time.Minute)
+		}
 	}
 }
 

@@ -190,7 +190,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		pause, said := told(response, time.Now())
 		if said {
-			if err := adapter.Block(r.Context(), t.limiter, ask, min(pause, t.block)); err != nil {
+			if err := adapter.Block(r.Context(), t.limiter, min(pause, t.block), ask.Keys); err != nil {
 				t.onError(r, err)
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -93,6 +94,35 @@ func TestBlocksAreNotShortened(t *testing.T) {
 		must[*http.Response](t)(newTransport(t, limiter, "100/s", to).RoundTrip(newRequest(t.Context(), t, "GET", site, nil)))
 		if got := blocked(t, limiter); got != tt.want {
 			t.Errorf("after Retry-After: %s blocked for %v, want %v", tt.said, got, tt.want)
+		}
+	}
+}
+
+// Responses that come at once and say different times block for the longest, whichever is the last.
+func TestBlocksAtOnce(t *testing.T) {
+	after := []string{"300", "1", "60", "1"}
+	for range 25 {
+		limiter, _, _ := newLimiter(t, embedded.WithTime(noon))
+		to := &base{}
+		var arrived sync.WaitGroup
+		arrived.Add(len(after))
+		to.respond = func(n int, _ *http.Request) *http.Response {
+			arrived.Done()
+			arrived.Wait()
+			return to.response(429, "Retry-After", after[n-1])
+		}
+		transport := newTransport(t, limiter, "100/s", to)
+		var all sync.WaitGroup
+		for range after {
+			all.Go(func() {
+				if _, err := transport.RoundTrip(newRequest(t.Context(), t, "GET", site, nil)); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		if got := blocked(t, limiter); got != 300*time.Second {
+			t.Fatalf("blocked for %v, want %v", got, 300*time.Second)
 		}
 	}
 }

@@ -35,18 +35,13 @@ func Apply[A any, O ~func(*A) error](a *A, opts []O) error {
 	return nil
 }
 
-// Block blocks the keys of a request for d, unless they are blocked for as long already: a later reply of the other side may say less.
-// It is done though ctx ends; limiter bounds its calls itself.
-func Block(ctx context.Context, limiter *client.Client, ask client.Request, d time.Duration) error {
+// Block blocks keys for at least d: another reply of the other side may say more. It does not end with ctx; limiter bounds its
+// calls itself.
+func Block(ctx context.Context, limiter *client.Client, d time.Duration, keys []string) error {
 	if d <= 0 {
 		return nil
 	}
-	ctx = context.WithoutCancel(ctx)
-	stands, err := limiter.PeekRequest(ctx, client.Request{Keys: ask.Keys, Limits: ask.Limits, Costs: []int64{0}})
-	if err == nil && !stands.Allowed && stands.RetryAfter >= d {
-		return nil
-	}
-	return limiter.Block(ctx, d, ask.Keys...)
+	return limiter.BlockAtLeast(context.WithoutCancel(ctx), d, keys...)
 }
 
 // Ended reports whether ctx has ended. Its deadline counts even if its timer has not fired yet: a connection that has the same
