@@ -13,7 +13,7 @@ import (
 // heed of contexts, it asks for a command's words when it queues it, so that nobody knows what has left, and in a cluster
 // it sends calls for several nodes together, which then all wait for one that hangs.
 const (
-	shareAbove   = 4   // calls under way for a node; up to these, a connection for each is faster
+	shareAbove   = 8   // calls under way for a node; up to these, a connection for each is as fast
 	mostUnderWay = 2   // round trips of a node at once: as fast as one, and if a connection hangs, half of the calls go on
 	mostTogether = 500 // calls in one round trip: some milliseconds of a server
 )

@@ -155,7 +155,7 @@ func (f *fields) set(req client.Request, result client.Result) {
 	if f.xHeaders {
 		f.header.Set("X-Ratelimit-Limit", strconv.FormatInt(result.Limit, 10))
 		f.header.Set("X-Ratelimit-Remaining", strconv.FormatInt(result.Remaining, 10))
-		f.header.Set("X-Ratelimit-Reset", strconv.FormatInt(time.Now().Add(result.ResetAfter+time.Second-1).Unix(), 10))
+		f.header.Set("X-Ratelimit-Reset", strconv.FormatInt(time.Now().Add(result.ResetAfter).Add(time.Second-1).Unix(), 10))
 	}
 }
 
