@@ -35,7 +35,7 @@ type asker struct {
 
 const (
 	oursName    = "ratelimit"
-	sharedName  = "ratelimit, shared round trips"
+	aloneName   = "ratelimit, each call by itself"
 	batchesName = "ratelimit, batches"
 	bareName    = "bare FCall"
 )
@@ -49,7 +49,7 @@ var (
 // clientContenders are in the order of the report.
 var clientContenders = []clientContender{
 	{oursName, "ratelimit", false, openOurs()},
-	{sharedName, "shared trips", false, openOurs(client.WithSharedRoundTrips())},
+	{aloneName, "by itself", false, openOurs(client.WithoutSharedRoundTrips())},
 	{bareName, "bare FCall", false, openBare},
 	{redisRateName, "redis_rate", false, openRedisRate},
 	{throttledName, "throttled", false, openThrottled},

@@ -23,7 +23,7 @@ type clientScene struct {
 
 const distinctKeys = 100000
 
-var clientGoroutines = []int{1, 8, 64, 512}
+var clientGoroutines = []int{1, 8, 16, 64, 512}
 
 // No key may run out: what is measured are calls that are allowed.
 var (
