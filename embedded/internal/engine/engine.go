@@ -115,7 +115,7 @@ func New(ks Keyspace) *Engine {
 		lua:       newThreads(),
 		keyspace:  ks,
 		CallLimit: 5 * time.Second,
-		LoadLimit: 500 * time.Millisecond,
+		LoadLimit: 5 * time.Second, // ten times that of Redis, because gopher-lua is slower
 
 		MemoryLimit: 1 << 30,
 
