@@ -14,6 +14,7 @@
 //	<!-- not run: it takes an hour -->    why no test runs it
 //
 // In the blocks, localhost:6379 and redis-cli without an address mean the server of the test, whose clock stands still.
+// Commands and clients that call a server wait for its replies as long as a busy machine may need.
 package examples
 
 import (
@@ -46,6 +47,8 @@ type Example struct {
 var (
 	mark    = regexp.MustCompile(`^<!-- (prints|status|until|in|with|needs|not run): (.+) -->$`)
 	comment = regexp.MustCompile(`(?m)(^|\s)#.*$`)
+
+	calls = regexp.MustCompile(`\bratelimit (demo|deploy|load|plan|rollback|status|take|top|usage)\b`)
 
 	// The languages that blocks are in. Other blocks show what nobody runs by itself; those of docs/offline.md in lua are
 	// run by the tests of package embedded and on real servers.
@@ -140,6 +143,7 @@ func (e Example) Run(ctx context.Context, clone *Clone, shell, redisURL string) 
 	if strings.Contains(strings.ReplaceAll(code, address, ""), ":6379") {
 		return fmt.Errorf("%s: it names a server that may be somebody's; write localhost:6379", e.Name)
 	}
+	code = patient(code)
 	var output, failure string
 	var err error
 	switch e.Language {
@@ -157,6 +161,14 @@ func (e Example) Run(ctx context.Context, clone *Clone, shell, redisURL string) 
 		return fmt.Errorf("%s printed %q, want %q", e.Name, strings.Join(strings.Fields(output), " "), e.prints)
 	}
 	return nil
+}
+
+// patient replaces the default timeouts, 5 s in the command line and 500 ms in the client, because the machine that runs
+// a test may stall for longer.
+func patient(code string) string {
+	code = calls.ReplaceAllString(code, "$0 --timeout 5m")
+	const open = `client.Open(os.Getenv("REDIS_URL"`
+	return strings.ReplaceAll(code, open+"))", open+"), client.WithTimeout(300e9))")
 }
 
 // matches compares word by word; a * stands for any.

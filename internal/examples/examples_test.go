@@ -78,6 +78,7 @@ func TestBlocksThatFail(t *testing.T) {
 		{example: Example{code: "true\n", until: "ready"}, want: `it ended, and has not printed "ready"`},
 		{example: Example{code: "echo 127.0.0.1:6379\n"}, want: "it names a server that may be somebody's"},
 		{example: Example{code: "echo localhost:6379 $REDIS_URL\n", prints: "127.0.0.1:1 redis://127.0.0.1:1"}},
+		{example: Example{code: "ratelimit() { echo $*; }\nratelimit deploy --json\nratelimit build\n", prints: "deploy --timeout 5m --json build"}},
 		{example: Example{Language: "python", code: "raise SystemExit(3)\n"}, want: "exit status 3"},
 	} {
 		if tt.example.Language == "" {
@@ -93,5 +94,12 @@ func TestBlocksThatFail(t *testing.T) {
 				t.Errorf("in %s, %q: %v, want %q", shell, tt.example.code, err, want)
 			}
 		}
+	}
+}
+
+func TestClientsOfBlocksArePatient(t *testing.T) {
+	got := patient("limiter, err := client.Open(os.Getenv(\"REDIS_URL\"))\n")
+	if want := "limiter, err := client.Open(os.Getenv(\"REDIS_URL\"), client.WithTimeout(300e9))\n"; got != want {
+		t.Errorf("%s, want %s", got, want)
 	}
 }

@@ -37,14 +37,14 @@ var status = regexp.MustCompile(`\[status=(\d+)\]`)
 // the output holds that text.
 func (c *Clone) paste(ctx context.Context, name, code string, e Example, redisURL string) (stdout, stderr string, err error) {
 	shell := shells[name]
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 15*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, shell.args...)
 	cmd.Dir, cmd.Env = filepath.Join(c.Dir, e.in), append(c.environ(redisURL), "PS1="+shell.prompt, "PS2=", "ENV=", "HISTFILE=")
 	// A session of its own: the shell finds no terminal to take, and signals reach all that it starts.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = 10 * time.Second
+	cmd.WaitDelay = time.Minute
 	commands := strings.Count(code, "\n")
 	out := newOutput(func(text string) bool { return e.until != "" && strings.Contains(text, e.until) })
 	prompts := newOutput(func(text string) bool { return len(statuses(text)) == commands })
