@@ -47,7 +47,7 @@ func TestCheck(t *testing.T) {
 			opts = append(opts, embedded.WithLibrary(tt.library))
 		}
 		server := embedded.Run(t, opts...)
-		err := open(t, "redis://"+server.Addr()).Check(ctx, tt.policies...)
+		err := open(t, "redis://"+server.Addr(), client.WithTimeout(slow)).Check(ctx, tt.policies...)
 		if tt.want == "" {
 			if err != nil {
 				t.Errorf("%s: %v", tt.name, err)

@@ -109,7 +109,7 @@ func ExampleLease_Hold() {
 // limit says.
 func ExampleLocalLimiter() {
 	addr, stop := server()
-	limiter, err := client.Open("redis://"+addr, client.WithFallback(client.LocalLimiter(0.1)))
+	limiter, err := client.Open("redis://"+addr, client.WithFallback(client.LocalLimiter(0.1)), client.WithTimeout(time.Minute))
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -45,8 +45,12 @@ func must[T any](t testing.TB) func(T, error) T {
 	}
 }
 
+// connect makes a client that waits for replies as long as a busy machine needs, unless opt says otherwise.
 func connect(t testing.TB, opt redis.Options) *redis.Client {
 	t.Helper()
+	if opt.ReadTimeout == 0 {
+		opt.ReadTimeout = slow
+	}
 	rdb := redis.NewClient(&opt)
 	t.Cleanup(func() { _ = rdb.Close() })
 	return rdb

@@ -62,7 +62,7 @@ func TestOpenOfServers(t *testing.T) {
 		"rediss://" + secure.Addr:                         {client.WithTLS(config)},
 		"rediss://" + secure.Addr + "/1?skip_verify=true": nil,
 	} {
-		c := open(t, url, opts...)
+		c := open(t, url, append(opts, client.WithTimeout(slow))...)
 		for _, key := range []string{lowKey, highKey} {
 			if got, err := c.Allow(t.Context(), url+key, perDay); err != nil || got.Remaining != 9 {
 				t.Errorf("%s: %+v, %v", url, got, err)
@@ -101,7 +101,7 @@ func TestOpenFindsAServerThatIsBack(t *testing.T) {
 	server := redistest.Run(t)
 	_, port, _ := net.SplitHostPort(server.Addr)
 	eventually(t, "nobody else dials", func() bool { return !dials() })
-	c := open(t, "redis://"+server.Addr+"?pool_size=2")
+	c := open(t, "redis://"+server.Addr+"?pool_size=2", client.WithTimeout(slow))
 	server.Stop()
 	for i := range 10 {
 		_, err := c.Allow(t.Context(), "k", perDay)
@@ -133,7 +133,7 @@ func TestClose(t *testing.T) {
 	rdb := connect(t, redis.Options{Addr: server.Addr})
 	deploy(t, rdb)
 	for name, c := range map[string]*client.Client{
-		"Open": must[*client.Client](t)(client.Open("redis://"+server.Addr, client.WithFallback(client.FailOpen))),
+		"Open": must[*client.Client](t)(client.Open("redis://"+server.Addr, client.WithFallback(client.FailOpen), client.WithTimeout(slow))),
 		"New":  newClient(t, rdb, client.WithFallback(client.FailOpen)),
 	} {
 		must[client.Result](t)(c.Allow(t.Context(), "k", perDay))

@@ -90,15 +90,31 @@ func TestCallsShareRoundTrips(t *testing.T) {
 	}
 }
 
+// expiring is a context whose deadline is over when done is closed.
+type expiring struct {
+	context.Context
+	done chan struct{}
+}
+
+func (e expiring) Done() <-chan struct{} { return e.done }
+
+func (e expiring) Err() error {
+	select {
+	case <-e.done:
+		return context.DeadlineExceeded
+	default:
+		return e.Context.Err()
+	}
+}
+
 // What is not sent yet when its context ends is not sent, and said not to be counted; what was sent is unknown.
 func TestSharedCallsThatEndBeforeTheyAreSent(t *testing.T) {
 	c := startCrowd(t)
 	cancelled, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	late, cancelLate := context.WithTimeout(t.Context(), bound)
-	defer cancelLate()
+	expired := expiring{t.Context(), make(chan struct{})}
 	var all sync.WaitGroup
-	for ctx, want := range map[context.Context]error{cancelled: context.Canceled, late: context.DeadlineExceeded} {
+	for ctx, want := range map[context.Context]error{cancelled: context.Canceled, expired: context.DeadlineExceeded} {
 		all.Add(3)
 		c.wait(t, ctx, 3, func(err error) {
 			defer all.Done()
@@ -109,6 +125,7 @@ func TestSharedCallsThatEndBeforeTheyAreSent(t *testing.T) {
 		})
 	}
 	cancel()
+	close(expired.done)
 	all.Wait() // nobody waits for the replies that are held
 	c.end(t, ahead)
 }
