@@ -47,6 +47,8 @@ type app struct {
 	startEmbedded func() (*embedded.Server, error)
 	parallel      int
 
+	timeout time.Duration // of --timeout, if it is not given
+
 	commands []*cobra.Command
 	servers  serverFlags
 	named    servers // by the flags, once they are read
@@ -61,6 +63,7 @@ func newApp(env func(string) string, stdout, stderr io.Writer) *app {
 		program:  programName(os.Args[0], debug.ReadBuildInfo),
 		terminal: isTerminal(stdout), size: func() (int, int) { return terminalSize(stdout) },
 		pace: &realPace{}, onStop: onStop, startEmbedded: startEmbedded, parallel: parallel,
+		timeout: 5 * time.Second,
 	}
 }
 
@@ -94,6 +97,3 @@ func isTerminal(w io.Writer) bool {
 	about, err := file.Stat()
 	return err == nil && about.Mode()&os.ModeCharDevice != 0
 }
-
-// defaultTimeout is how long one step on a server may take.
-const defaultTimeout = 5 * time.Second

@@ -66,7 +66,7 @@ func TestDashboardNodes(t *testing.T) {
 	nodes := func(flags ...string) (dashboard.Node, string) {
 		t.Helper()
 		a := testApp([]string{redisURL(addr)}, io.Discard, io.Discard)
-		a.servers.timeout = defaultTimeout
+		a.servers.timeout = a.timeout
 		if len(flags) > 0 {
 			a.policies = flags[0]
 		}
@@ -111,7 +111,7 @@ func TestDashboardNodes(t *testing.T) {
 func TestDashboardAsks(t *testing.T) {
 	srv := embedded.Run(t, embedded.WithTime(began))
 	a := testApp([]string{redisURL(srv.Addr())}, io.Discard, io.Discard)
-	a.servers.timeout = defaultTimeout
+	a.servers.timeout = a.timeout
 	source, err := a.dashboardSource()
 	if err != nil {
 		t.Fatal(err)

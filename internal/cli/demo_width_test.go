@@ -46,7 +46,7 @@ func TestDemoInEveryWidth(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := newShow(c, "demo:", total)
-		if err := s.play(t.Context(), &puppetPace{at: began, srv: srv}, 1, defaultTimeout, func() error { return nil }); err != nil {
+		if err := s.play(t.Context(), &puppetPace{at: began, srv: srv}, 1, time.Minute, func() error { return nil }); err != nil {
 			t.Fatal(err)
 		}
 		for width := 20; width <= 200; width++ {

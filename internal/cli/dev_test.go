@@ -112,12 +112,12 @@ func TestBinary(t *testing.T) {
 	srv := embedded.Run(t, embedded.WithTime(began))
 	env := redisURL(srv.Addr())
 
-	if got := exec1(env, "deploy"); got.code != exitFine {
+	if got := exec1(env, "deploy", "--timeout", "1m"); got.code != exitFine {
 		t.Errorf("deploy: %+v", got)
 	}
 	exec1(env, "build").want(t, exitFine, functions.Source(), "")
-	exec1(env, "take", "k", "1/m").want(t, exitFine, "allowed  0 of 1 left · full again in 1 min\n", "")
-	exec1(env, "take", "k", "1/m").want(t, exitDiffers, "denied   0 of 1 left · try again in 1 min · full again in 1 min\n", "")
+	exec1(env, "take", "k", "1/m", "--timeout", "1m").want(t, exitFine, "allowed  0 of 1 left · full again in 1 min\n", "")
+	exec1(env, "take", "k", "1/m", "--timeout", "1m").want(t, exitDiffers, "denied   0 of 1 left · try again in 1 min · full again in 1 min\n", "")
 	exec1(env, "take", "k").want(t, exitError, "", "ratelimit: take needs a key and its limit, but got 1 argument; as in: ratelimit take user:42 100/m\n")
 
 	dev := program("dev", "--addr", "127.0.0.1:0")

@@ -93,7 +93,7 @@ func TestSuggestedCommands(t *testing.T) {
 		}
 		a := testApp(env, nil, nil)
 		a.servers = tt.flags
-		a.servers.timeout = defaultTimeout
+		a.servers.timeout = a.timeout
 		if s, err := a.parseServers(); err != nil || s.again != tt.want {
 			t.Errorf("%+v: %v, %q, want %q", tt.flags, err, s.again, tt.want)
 		}

@@ -57,6 +57,7 @@ func testApp(env []string, stdout, stderr io.Writer) *app {
 		return ""
 	}, stdout, stderr)
 	a.program = "ratelimit"
+	a.timeout = time.Minute // however busy the machine is
 	return a
 }
 
@@ -122,7 +123,7 @@ func admin(t *testing.T, addr string) *redis.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Punctual(10 * time.Second)
+	s.Punctual(time.Minute)
 	silence()
 	rdb := s.Open().(*redis.Client)
 	t.Cleanup(func() { _ = rdb.Close() })

@@ -137,8 +137,10 @@ func TestEveryFlag(t *testing.T) {
 		{"block", "--for duration       how long, such as 90s, 1h30m or 2d\n"},
 		{"block", "--timeout duration   how long each step on a server may take (default 5s)\n"},
 	} {
-		if got := run(t, nil, tt.command, "--help"); !strings.Contains(got.stdout, tt.want) {
-			t.Errorf("no %q in:\n%s", tt.want, got.stdout)
+		var stdout strings.Builder
+		Execute(t.Context(), []string{tt.command, "--help"}, nil, &stdout, nil)
+		if !strings.Contains(stdout.String(), tt.want) {
+			t.Errorf("no %q in:\n%s", tt.want, stdout.String())
 		}
 	}
 }
