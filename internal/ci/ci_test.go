@@ -122,10 +122,13 @@ func script(t *testing.T, dir string, env []string, command ...string) (string, 
 	return string(output), cmd.ProcessState.ExitCode()
 }
 
+// patient ends the URL of a server: a step may take as long as a busy machine needs.
+const patient = "?dial_timeout=5m&read_timeout=5m"
+
 // server starts a server without a library, and returns its URL.
 func server(t *testing.T) string {
 	t.Helper()
-	return "redis://" + embedded.Run(t).Addr()
+	return "redis://" + embedded.Run(t).Addr() + patient
 }
 
 // nobody returns the URL of a port at which nothing listens.

@@ -101,7 +101,7 @@ func TestPipelineShowsTheTestThatFails(t *testing.T) {
 func TestPipelineLeavesProductionWhereStagingFailed(t *testing.T) {
 	t.Parallel()
 	staging := embedded.Run(t)
-	urls := map[string]string{"staging": "redis://" + staging.Addr(), "production": server(t)}
+	urls := map[string]string{"staging": "redis://" + staging.Addr() + patient, "production": server(t)}
 	got := pipeline(t, "bash", onMain, nil, urls, map[string]func(){"ratelimit-staging": func() { _ = staging.Close() }})
 	wantRuns(t, got, map[string]string{
 		"ratelimit-check": "success", "ratelimit-plan": "warning", "ratelimit-staging": "failed", "ratelimit-production": "skipped",

@@ -91,12 +91,17 @@ func TestServersThatCannotDecide(t *testing.T) {
 		{"without Lua, take", noLua, []string{"take", "k", "1/s"}, "take \"k\": the server does not hold the library; run: ratelimit deploy --redis redis://{} (ERR Function not found)\n"},
 		{"never answers, take", silent, []string{"take", "k", "1/s", "--timeout", "50ms"}, "cannot reach redis://{}: no answer within 50ms" + look},
 		{"never answers, deploy", silent, []string{"deploy", "--timeout", "50ms"}, "cannot reach {}: no answer within 50ms; check the address, and that the server runs\n"},
+		{"never answers, deploy, as the URL says", silent, []string{"deploy", "--timeout", "100ms"}, "cannot reach {}: no answer within 50ms; check the address, and that the server runs\n"},
 		{"wants TLS", cut, []string{"take", "k", "1/s"}, "cannot reach redis://{}: it closes the connection; check the address, and whether it wants TLS (rediss://)\n"},
 		{"no Redis at all", garbage, []string{"take", "k", "1/s"}, "cannot reach redis://{}: it does not speak the Redis protocol (redis: can't parse map reply: \"HTTP/1.1 400 Bad Request\"); check the address\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			addr := fakeServer(t, tt.answer)
-			got := run(t, nil, append(tt.args, "--redis", "redis://"+addr)...)
+			url := "redis://" + addr
+			if strings.HasSuffix(tt.name, "as the URL says") {
+				url += "?read_timeout=50ms"
+			}
+			got := run(t, nil, append(tt.args, "--redis", url)...)
 			if strings.HasSuffix(tt.name, "demo") {
 				got.stdout = ""
 			}

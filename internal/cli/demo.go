@@ -150,7 +150,7 @@ func (a *app) demoDeploy(ctx context.Context, on *stage, replace bool) (string, 
 	if err != nil {
 		return "", err
 	}
-	l, err := loader.New(on.rdb, loader.WithTimeout(a.servers.timeout))
+	l, err := loader.New(on.rdb, loader.WithTimeout(on.Options.ReadTimeout))
 	if err != nil {
 		return "", err
 	}

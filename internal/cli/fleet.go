@@ -175,7 +175,7 @@ func (a *app) loader(ctx context.Context, opts ...loader.Option) (*loader.Loader
 		}
 	}
 	rdb := s.open()
-	l, err := loader.New(rdb, append(opts, loader.WithTimeout(a.servers.timeout))...)
+	l, err := loader.New(rdb, append(opts, loader.WithTimeout(s.Options.ReadTimeout))...)
 	if err != nil {
 		_ = rdb.Close()
 		return nil, nil, err
