@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
@@ -49,9 +50,10 @@ func connect(t testing.TB, opt redis.Options) *redis.Client {
 
 func at(t testing.TB, addr string) *redis.Client { return connect(t, redis.Options{Addr: addr}) }
 
+// newLoader makes a Loader whose steps take as long as a busy machine needs, unless opts say otherwise.
 func newLoader(t testing.TB, rdb redis.UniversalClient, opts ...loader.Option) *loader.Loader {
 	t.Helper()
-	return must[*loader.Loader](t)(loader.New(rdb, opts...))
+	return must[*loader.Loader](t)(loader.New(rdb, append([]loader.Option{loader.WithTimeout(time.Minute)}, opts...)...))
 }
 
 func build(t testing.TB) functions.Build {

@@ -130,7 +130,7 @@ func TestWatchNeverGoesBack(t *testing.T) {
 	must[loader.Report](t)(l.Deploy(ctx, one))
 	w := startWatch(t, l, one)
 	w.waitFor(t, f.addrs[2], loader.InStep, 1)
-	must[loader.Report](t)(l.Deploy(ctx, two, loader.WaitForLease(10*time.Second)))
+	must[loader.Report](t)(l.Deploy(ctx, two, loader.WaitForLease(time.Minute)))
 	for _, addr := range f.addrs {
 		w.waitFor(t, addr, loader.Left, 1)
 	}
@@ -144,7 +144,7 @@ func TestWatchNeverGoesBack(t *testing.T) {
 		_, text := w.count(f.addrs[1], loader.Left)
 		return text == f.addrs[1]+" has no library and is left as it is, as 0.1.0 build 000000000002 was deployed after this one"
 	})
-	must[loader.Report](t)(l.Deploy(ctx, two, loader.WaitForLease(10*time.Second)))
+	must[loader.Report](t)(l.Deploy(ctx, two, loader.WaitForLease(time.Minute)))
 
 	// Nor over a newer version or a higher contract that nobody deployed, or a stranger's library.
 	newest := version("0.2.0", "000000000005")
@@ -398,7 +398,7 @@ func TestWatchLooksAgainBeforeItLoads(t *testing.T) {
 	w.waitFor(t, f.addrs[2], loader.InStep, 1)
 	for round := range 10 {
 		id := fmt.Sprintf("%012d", 100+round)
-		must[loader.Report](t)(l.Deploy(ctx, version("0.1.0", id), loader.WaitForLease(10*time.Second)))
+		must[loader.Report](t)(l.Deploy(ctx, version("0.1.0", id), loader.WaitForLease(time.Minute)))
 		mustRun(t, at(t, f.addrs[2]), "FUNCTION", "FLUSH")
 		eventually(t, "the watch leaves the node as it is", func() bool {
 			_, text := w.count(f.addrs[2], loader.Left)
