@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -210,7 +211,7 @@ func TestFleetNodeThatHangs(t *testing.T) {
 		}
 		n := primaries[1]
 		var once sync.Once
-		l := newLoader(t, newClient(t, b), loader.WithTrace(func(s loader.Step) {
+		l := newLoader(t, newClient(t, b), loader.WithTimeout(5*time.Second), loader.WithTrace(func(s loader.Step) {
 			if s.Addr == n.Addr && s.Command == "FUNCTION LOAD REPLACE ratelimit" {
 				once.Do(func() {
 					if err := n.Pause(ctx); err != nil {

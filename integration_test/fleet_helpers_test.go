@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -26,9 +27,10 @@ func policyBuild(t *testing.T, name string) functions.Build {
 	return build
 }
 
+// newLoader returns a Loader whose steps take as long as a busy machine needs.
 func newLoader(t *testing.T, rdb redis.UniversalClient, opts ...loader.Option) *loader.Loader {
 	t.Helper()
-	l, err := loader.New(rdb, opts...)
+	l, err := loader.New(rdb, append([]loader.Option{loader.WithTimeout(time.Minute)}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

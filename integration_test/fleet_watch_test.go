@@ -38,8 +38,8 @@ const (
 	perSecond   = 500
 )
 
-// startTraffic begins to call, with clients of its own.
-func startTraffic(t *testing.T, b *backend.Backend, capacity int64) *traffic {
+// startTraffic begins to call, with clients of its own, whose calls take up to timeout.
+func startTraffic(t *testing.T, b *backend.Backend, capacity int64, timeout time.Duration) *traffic {
 	t.Helper()
 	tr := &traffic{capacity: capacity, allowed: make([]atomic.Int64, trafficKeys), errors: map[string]int{}, lost: map[string]int{}}
 	for i := range trafficKeys {
@@ -53,7 +53,7 @@ func startTraffic(t *testing.T, b *backend.Backend, capacity int64) *traffic {
 		c, err := client.New(newClient(t, b, func(o *redis.UniversalOptions) {
 			o.ReadTimeout, o.DialTimeout, o.ContextTimeoutEnabled = time.Minute, time.Minute, true
 			o.PoolSize = 1000 // as many failed dials make go-redis go on dialling in the background, a little beyond Close
-		}))
+		}), client.WithTimeout(timeout))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -183,7 +183,7 @@ func TestFleetHealsAfterFunctionFlush(t *testing.T) {
 		for _, n := range primaries {
 			event(ctx, n.Addr, loader.InStep, 1)
 		}
-		tr := startTraffic(t, b, 20)
+		tr := startTraffic(t, b, 20, time.Minute)
 		waitFor(ctx, t, "calls to be answered", func() error {
 			if tr.answered.Load() < 100 {
 				return errors.New("not yet")
@@ -229,7 +229,7 @@ func TestFleetHealsAShardThatJoins(t *testing.T) {
 		if _, err := l.Deploy(ctx, build); err != nil {
 			t.Fatal(err)
 		}
-		tr := startTraffic(t, b, 20)
+		tr := startTraffic(t, b, 20, time.Minute)
 		spare, err := b.StartSpare(ctx)
 		if err != nil {
 			t.Fatal(err)
@@ -293,7 +293,7 @@ func TestFleetFailover(t *testing.T) {
 		if !ok {
 			t.Fatal("no cluster client")
 		}
-		tr := startTraffic(t, b, 50)
+		tr := startTraffic(t, b, 50, nodeTimeout)
 		waitFor(ctx, t, "calls to be answered", func() error {
 			if tr.answered.Load() < 200 {
 				return errors.New("not yet")

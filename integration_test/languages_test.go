@@ -92,7 +92,7 @@ func TestLanguages(t *testing.T) {
 		each("without the library", refused("Function not found"))
 		loadLibrary(ctx, t, b)
 		each("without the policy", refused(`RATELIMIT NOPOLICY "@login"`))
-		deploy := exec.CommandContext(ctx, command, "deploy", "--redis", "redis://"+b.Addrs()[0], "--policies", "../examples/policies.yaml")
+		deploy := exec.CommandContext(ctx, command, "deploy", "--timeout", "1m", "--redis", "redis://"+b.Addrs()[0], "--policies", "../examples/policies.yaml")
 		if out, err := deploy.CombinedOutput(); err != nil {
 			t.Fatalf("%v: %v\n%s", deploy, err, out)
 		}
