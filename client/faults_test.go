@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -157,6 +158,26 @@ func TestBreakerSparesADeadServer(t *testing.T) {
 		return err == nil
 	})
 	must[client.Result](t)(c.Allow(t.Context(), "k", perDay)) // and is not left alone any more
+}
+
+// The call that finds out whether a server is back does not wait for it as long as others: half a second, or less if others do.
+func TestProbesAreShort(t *testing.T) {
+	for timeout, want := range map[time.Duration]time.Duration{3 * time.Second: time.Second / 2, 100 * time.Millisecond: 100 * time.Millisecond} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newClient(t, &fake{hangs: true, err: context.DeadlineExceeded, sent: true}, client.WithTimeout(timeout))
+			for range 5 {
+				_, err := c.Allow(t.Context(), "k", perDay)
+				wantClasses(t, "silent", err, client.ErrUnavailable, client.ErrOutcomeUnknown)
+			}
+			time.Sleep(time.Second)
+			began := time.Now()
+			_, err := c.Allow(t.Context(), "k", perDay)
+			wantClasses(t, "still silent", err, client.ErrUnavailable, client.ErrOutcomeUnknown)
+			if took := time.Since(began); took != want {
+				t.Errorf("with a timeout of %v a probe took %v, want %v", timeout, took, want)
+			}
+		})
+	}
 }
 
 // What says nothing about a server does not keep calls from it: errors that it replies, and callers who do not wait.

@@ -151,7 +151,9 @@ func TestObserverWithoutDecision(t *testing.T) {
 	}
 }
 
-func TestObserverOfBreaker(t *testing.T) {
+func TestObserverOfBreaker(t *testing.T) { synctest.Test(t, testObserverOfBreaker) }
+
+func testObserverOfBreaker(t *testing.T) {
 	h, rdb := &heard{}, &fake{err: io.EOF, sent: true}
 	c := newClient(t, rdb, client.WithObserver(h.observer()))
 	for range 6 {
