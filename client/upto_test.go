@@ -74,6 +74,10 @@ func TestAllowAtMostOnce(t *testing.T) {
 	req.Costs = []int64{2} // by mistake: the reply is still that of the first call
 	got, err = c.Take(ctx, req)
 	wantResult(t, "the same work with another number", got, err, want)
+	plain := req
+	plain.Costs, plain.UpTo, want.Taken = nil, false, 0
+	got, err = c.Take(ctx, plain)
+	wantResult(t, "the same work without a number", got, err, want)
 	req.OnceKey += ":b"
 	got, err = c.Take(ctx, req)
 	wantResult(t, "other work", got, err, client.Result{Allowed: true, Taken: 2, Limit: 10, Remaining: 1, ResetAfter: 1296 * time.Minute, Index: 1})

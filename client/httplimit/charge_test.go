@@ -237,8 +237,10 @@ func TestChargeOfOnceKey(t *testing.T) {
 	}
 }
 
-// What a LocalLimiter allowed was taken from no server, and is not given back to one.
-func TestChargeOfLocalLimiter(t *testing.T) {
+// newLocalLimiter returns a client that knows what 100/d says, has taken one unit for peer, and asks a LocalLimiter, because its server
+// has lost the library.
+func newLocalLimiter(t *testing.T) (*client.Client, *embedded.Server) {
+	t.Helper()
 	_, server := newLimiter(t)
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	t.Cleanup(func() { _ = rdb.Close() })
@@ -253,6 +255,12 @@ func TestChargeOfLocalLimiter(t *testing.T) {
 		res, err := limiter.Allow(t.Context(), "another", "100/d")
 		local = err == nil && res.Source == client.SourceLocal
 	}
+	return limiter, server
+}
+
+// What a LocalLimiter allowed was taken from no server, and is not given back to one.
+func TestChargeOfLocalLimiter(t *testing.T) {
+	limiter, server := newLocalLimiter(t)
 	var before int64
 	serve(charging(t, limiter, "100/d", 10, func(ctx context.Context, charge *httplimit.Charge) {
 		load(t, server)
@@ -269,6 +277,28 @@ func TestChargeOfLocalLimiter(t *testing.T) {
 	}), get("/"))
 	if got := used(t, limiter, peer); before != 1 || got != 6 {
 		t.Errorf("%d are taken after %d, want 6 after 1", got, before)
+	}
+}
+
+// No more is given back than the server has taken, whatever a LocalLimiter allowed on top of that.
+func TestRefundOfMoreThanTheServerTook(t *testing.T) {
+	limiter, server := newLocalLimiter(t)
+	load(t, server)
+	serve(charging(t, limiter, "100/d", 10, func(ctx context.Context, charge *httplimit.Charge) {
+		must[any](t)(server.Do("FUNCTION", "FLUSH"))
+		if taken, err := charge.More(ctx, 5); err != nil || taken != 5 || charge.Result().Source != client.SourceLocal {
+			t.Errorf("%d, %v, %+v", taken, err, charge.Result())
+		}
+		load(t, server)
+		if err := charge.Refund(ctx, 12); err == nil || !strings.Contains(err.Error(), "where the request is charged 10; give from 0 to that") {
+			t.Errorf("a refund of 12: %v", err)
+		}
+		if err := charge.Refund(ctx, 10); err != nil {
+			t.Errorf("a refund of 10: %v", err)
+		}
+	}), get("/"))
+	if got := used(t, limiter, peer); got != 1 {
+		t.Errorf("%d are taken, want the 1 of before", got)
 	}
 }
 
