@@ -70,6 +70,7 @@ func TestNoFunctionFellsTheProcess(t *testing.T) {
 			if _, err := s.Do("FCALL", "f", 0); err == nil || !strings.HasPrefix(err.Error(), row.want) {
 				t.Errorf("%.300v, want %s", err, row.want)
 			}
+			s.engine.CallLimit = time.Minute
 			if err := s.Load(lib("return 'served'")); err != nil {
 				t.Fatal(err)
 			}
