@@ -191,6 +191,13 @@ func TestDecidedHere(t *testing.T) {
 	}
 }
 
+// A call that ends in no decision is none if it fails either.
+func TestErrorsOfOtherCalls(t *testing.T) {
+	tel := newTelemetry(t)
+	tel.observer.Call(t.Context(), client.Observation{Operation: "reset", Outcome: client.OutcomeError, Err: client.ErrUnavailable})
+	check(t, tel.points(t), "db.client.operation.duration s{db.operation.name=FCALL db.stored_procedure.name=ratelimit_reset db.system.name=redis error.type=unavailable} 1")
+}
+
 func TestNewRefuses(t *testing.T) {
 	for want, opt := range map[string]otellimit.Option{
 		"WithMeterProvider(nil)": otellimit.WithMeterProvider(nil), "WithTracerProvider(nil)": otellimit.WithTracerProvider(nil), "an option is nil": nil,
