@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'b815f219aa55'
+local BUILD_ID = '4a62760eeacf'
 
 -- Time stands still during a call from Redis 7.2 on. Before, two commands of one call can see two milliseconds, so
 -- what is read of the clock must not be written back as a difference to "now". Valkey says 7.2.4 here, rightly.
@@ -31,14 +31,12 @@ do
 
 local SHOWN = 60 -- bytes of a refused value that are repeated in the error
 
--- quote shows a caller's value in one line of printable ASCII, cut to SHOWN bytes. size: its bytes, if value is only the
--- beginning.
-function errors.quote(value, size)
-  size = size or #value
+-- quote shows a caller's value in one line of printable ASCII, cut to SHOWN bytes.
+function errors.quote(value)
   local shown = string.gsub(string.sub(value, 1, SHOWN), '[^\32-\126]', function(c)
     return string.format('\\x%02x', string.byte(c))
   end)
-  if size > SHOWN then return string.format('"%s..." (%d bytes)', shown, size) end
+  if #value > SHOWN then return string.format('"%s..." (%d bytes)', shown, #value) end
   return '"' .. shown .. '"'
 end
 
@@ -47,7 +45,8 @@ function errors.new(reason, text, ...)
   return redis.error_reply('RATELIMIT ' .. reason .. ' ' .. string.format(text, ...))
 end
 
--- unusable is the error for a key that holds something else than it is used for.
+-- unusable is the error for a key that holds something else than it is used for. what names its type or its length, and never
+-- its bytes.
 function errors.unusable(key, what)
   return errors.new('BADSTATE', 'key %s %s; give the limiter a key of its own, or delete this one', errors.quote(key), what)
 end
@@ -296,10 +295,11 @@ function states.in_use(key, what)
   return errors.new('BADSTATE', 'key %s holds %s; give each use a key of its own', errors.quote(key), what)
 end
 
--- unreadable: no limiter wrote the string in this key, although it may look like one of ours.
+-- unreadable: no limiter wrote the string in this key, although it may look like one of ours. The error does not show it,
+-- because it may be a secret and errors end in logs.
 function states.unreadable(key)
-  local head = redis.call('GETRANGE', key, '0', HEAD - 1)
-  return errors.unusable(key, 'holds ' .. errors.quote(head, redis.call('STRLEN', key)) .. ', which no limiter wrote')
+  local size = redis.call('STRLEN', key)
+  return errors.unusable(key, string.format('holds a string of length %d, which no limiter wrote', size))
 end
 
 -- owner returns the algorithm that wrote a string, given its beginning; or nil.

@@ -3,14 +3,12 @@
 
 local SHOWN = 60 -- bytes of a refused value that are repeated in the error
 
--- quote shows a caller's value in one line of printable ASCII, cut to SHOWN bytes. size: its bytes, if value is only the
--- beginning.
-function errors.quote(value, size)
-  size = size or #value
+-- quote shows a caller's value in one line of printable ASCII, cut to SHOWN bytes.
+function errors.quote(value)
   local shown = string.gsub(string.sub(value, 1, SHOWN), '[^\32-\126]', function(c)
     return string.format('\\x%02x', string.byte(c))
   end)
-  if size > SHOWN then return string.format('"%s..." (%d bytes)', shown, size) end
+  if #value > SHOWN then return string.format('"%s..." (%d bytes)', shown, #value) end
   return '"' .. shown .. '"'
 end
 
@@ -19,7 +17,8 @@ function errors.new(reason, text, ...)
   return redis.error_reply('RATELIMIT ' .. reason .. ' ' .. string.format(text, ...))
 end
 
--- unusable is the error for a key that holds something else than it is used for.
+-- unusable is the error for a key that holds something else than it is used for. what names its type or its length, and never
+-- its bytes.
 function errors.unusable(key, what)
   return errors.new('BADSTATE', 'key %s %s; give the limiter a key of its own, or delete this one', errors.quote(key), what)
 end

@@ -51,10 +51,11 @@ function states.in_use(key, what)
   return errors.new('BADSTATE', 'key %s holds %s; give each use a key of its own', errors.quote(key), what)
 end
 
--- unreadable: no limiter wrote the string in this key, although it may look like one of ours.
+-- unreadable: no limiter wrote the string in this key, although it may look like one of ours. The error does not show it,
+-- because it may be a secret and errors end in logs.
 function states.unreadable(key)
-  local head = redis.call('GETRANGE', key, '0', HEAD - 1)
-  return errors.unusable(key, 'holds ' .. errors.quote(head, redis.call('STRLEN', key)) .. ', which no limiter wrote')
+  local size = redis.call('STRLEN', key)
+  return errors.unusable(key, string.format('holds a string of length %d, which no limiter wrote', size))
 end
 
 -- owner returns the algorithm that wrote a string, given its beginning; or nil.

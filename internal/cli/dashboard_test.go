@@ -1,11 +1,15 @@
 package cli
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"encoding/base64"
 	"io"
 	"net/http"
 	"net/http/cookiejar"
+	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -138,5 +142,81 @@ func TestDashboardAsks(t *testing.T) {
 	}
 	if _, err := source.Peek(t.Context(), rdb, []string{"k"}, "@none"); err == nil || !strings.Contains(source.Explain(err), "NOPOLICY") {
 		t.Errorf("of no policy: %v", err)
+	}
+}
+
+// Whoever may look at the page may not read other keys through it: it never shows a byte of what a key holds that is not a limiter's.
+func TestDashboardHidesValues(t *testing.T) {
+	const secret = "5ecret"
+	srv := withLibrary(t)
+	rdb := admin(t, srv.Addr())
+	for _, text := range []string{"", "gcra:", "token_bucket:", "once:1,3,2,0,1000,", "blocked:1700000060000:0:", "sliding_log:"} {
+		do(t, rdb, "SET", "text:"+text, text+secret, "PX", 60000)
+	}
+	do(t, rdb, "RPUSH", "list", secret)
+	do(t, rdb, "SADD", "set", secret)
+	do(t, rdb, "ZADD", "leases", began.UnixMilli()+60000, "lease:"+secret)
+	do(t, rdb, "HSET", "hash", "user", secret)
+	do(t, rdb, "HSET", "record", "first", began.UnixMilli(), "last", began.UnixMilli(), "cost", 1, "user", secret)
+	do(t, rdb, "FCALL", "ratelimit_take", 2, "limiter", "request", "5/m", "ONCE", 60000)
+	a := testApp([]string{redisURL(srv.Addr())}, io.Discard, io.Discard)
+	a.servers.timeout = defaultTimeout
+	source, err := a.dashboardSource()
+	if err != nil {
+		t.Fatal(err)
+	}
+	board := dashboard.New(source)
+	ctx, stop := context.WithCancel(t.Context())
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		board.Run(ctx)
+	}()
+	defer func() {
+		stop()
+		<-over
+	}()
+	server := httptest.NewServer(board.Handler(""))
+	defer server.Close()
+	get := func(path string) *http.Response {
+		t.Helper()
+		reply, err := server.Client().Get(server.URL + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return reply
+	}
+	keys := rdb.Keys(ctx, "*").Val()
+	if len(keys) != 13 {
+		t.Fatalf("the server holds %q", keys)
+	}
+	for _, key := range keys {
+		for _, path := range []string{
+			"/peek?limit=1/s&key=" + url.QueryEscape(key), "/peek?limit=token_bucket+5/m&key=" + url.QueryEscape(key),
+			"/peek?limit=sliding_log+5/m&key=other&key=" + url.QueryEscape(key), "/usage?key=" + base64.RawURLEncoding.EncodeToString([]byte(key)),
+		} {
+			reply := get(path)
+			body, err := io.ReadAll(reply.Body)
+			_ = reply.Body.Close()
+			if err != nil || len(body) == 0 || bytes.Contains(body, []byte(secret)) || key == "request" && bytes.Contains(body, []byte("once:")) {
+				t.Errorf("%s: %s, %v", path, body, err)
+			}
+		}
+	}
+	events := get("/events")
+	defer func() { _ = events.Body.Close() }()
+	for lines := bufio.NewScanner(events.Body); ; {
+		if !lines.Scan() {
+			t.Fatalf("the events end before the first look is over: %v", lines.Err())
+		}
+		if strings.Contains(lines.Text(), secret) {
+			t.Errorf("an event shows a value: %s", lines.Text())
+		}
+		if strings.HasPrefix(lines.Text(), "data: ") && !strings.Contains(lines.Text(), `"looked_ms":0,`) {
+			if !strings.Contains(lines.Text(), `"shown":"record"`) {
+				t.Errorf("the first look does not show the usage key: %s", lines.Text())
+			}
+			break
+		}
 	}
 }

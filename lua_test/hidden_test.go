@@ -1,0 +1,45 @@
+package lua_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// A value that no limiter wrote may be a password or the token of a session, and errors end in logs and on web pages: no reply and no
+// error repeats a byte of it.
+func TestStoredBytesAreNotShown(t *testing.T) {
+	const secret = "5ecret"
+	type held struct{ kind, value string }
+	values := []held{
+		{"list", secret}, {"set", secret}, {"stream", secret + "\n" + secret}, {"hash", secret + "\n" + secret}, {"hash", "first\n" + secret},
+		{"hash", "first\n1\nlast\n2\nallowed\n" + secret}, {"hash", "first\n1\nlast\n2\n" + secret + "\n" + secret},
+		{"zset", secret + "\n1700000005000"}, {"zset", "lease:" + secret + "\n1700000005000"},
+	}
+	for _, begin := range nearStates {
+		values = append(values, held{"string", begin + secret})
+	}
+	calls := []string{
+		"reset|1|k", "block|1|k|1000", "unblock|1|k", "usage|1|k", "take|2|other|k|1/s|ONCE|5000", "take|2|other|k|1/s|TRACK",
+		"acquire|1|k|concurrency 2 lease=30s|x", "renew|1|k|concurrency 2 lease=30s|x", "release|1|k|concurrency 2 lease=30s|x",
+	}
+	for _, limit := range limitsForGarbage {
+		calls = append(calls, "take|1|k|"+limit, "peek|1|k|"+limit, "refund|1|k|"+limit)
+	}
+	server := offline{start(t)}
+	for _, v := range values {
+		for _, ttl := range []int64{0, 5000} {
+			for _, call := range calls {
+				empty(t, server)
+				if !put(server, v.kind, "k", v.value, ttl) {
+					t.Fatalf("the server does not take the %s %q", v.kind, v.value)
+				}
+				words := strings.Split(call, "|")
+				reply, err := server.Do(append([]string{"FCALL", "ratelimit_" + words[0]}, words[1:]...)...)
+				if text := fmt.Sprint(reply, err); strings.Contains(text, secret) {
+					t.Errorf("%s on the %s %q: %s", call, v.kind, v.value, text)
+				}
+			}
+		}
+	}
+}
