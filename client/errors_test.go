@@ -236,6 +236,11 @@ func TestBadReplies(t *testing.T) {
 		{[]any{int64(1), int64(5), nil, int64(0), int64(6000), int64(1)}, `[1 5 <nil> 0 6000 1]`},
 		{integers(2, 5, 4, 0, 6000, 1), "[2 5 4 0 6000 1]"},
 		{integers(0, 5, 4, -2, 6000, 1), "[0 5 4 -2 6000 1]"},
+		{integers(1, -5, 4, 0, 6000, 1), "[1 -5 4 0 6000 1]"},
+		{integers(1, 5, -4, 0, 6000, 1), "[1 5 -4 0 6000 1]"},
+		{integers(1, 5, 4, 0, -6000, 1), "[1 5 4 0 -6000 1]"},
+		{integers(1, 1<<53+1, 4, 0, 6000, 1), "[1 9007199254740993 4 0 6000 1]"},
+		{integers(1, 5, 1<<53+1, 0, 6000, 1), "[1 5 9007199254740993 0 6000 1]"},
 		{integers(1, 5, 4, 0, 6000, 0), "[1 5 4 0 6000 0]"},
 		{integers(1, 5, 4, 0, 6000, 2), "[1 5 4 0 6000 2]"},
 		{strings.Repeat("é", 400), `the text "` + strings.Repeat("é", 45) + "..."},
@@ -272,9 +277,9 @@ func TestBadReplies(t *testing.T) {
 			[]any{nil, "1", int64(-1), int64(0), int64(2), integers(1)}},
 		{"usage", ` "k"`, "usage in fields and values", func(c *client.Client) error { _, err := c.Usage(t.Context(), "k"); return err },
 			[]any{
-				nil, int64(1), []any{}, integers(1, 2), usageReply()[1:], usageReply("allowed", nil), usageReply("denied", "2"), usageReply("cost", int64(-1)),
+				nil, int64(1), []any{}, integers(1, 2), usageReply()[1:], usageReply("allowed", nil), usageReply("denied", "2"), usageReply("cost", int64(-1)), usageReply("last_ms", int64(1<<53+1)),
 				usageReply("series", nil), usageReply("series", "none"), usageReply("series", integers(1, 2, 3)),
-				usageReply("series", []any{integers(1, 2)}), usageReply("series", []any{integers(1, 2, -3)}),
+				usageReply("series", []any{integers(1, 2)}), usageReply("series", []any{integers(1, 2, -3)}), usageReply("series", []any{integers(1, 1<<53+1, 3)}),
 			}},
 		{"info", "", "version, contract, build_id and policies", func(c *client.Client) error { _, err := c.Info(t.Context()); return err },
 			[]any{

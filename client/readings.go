@@ -178,7 +178,7 @@ func parseReadings(reply any) ([]keyReading, bool) {
 		}
 		keys[i].shadow = n[0] == 1
 		for ; len(n) > 3; n = n[3:] {
-			if n[1] < 1 || n[2] < 1 || n[3] < 1 {
+			if n[1] < 1 || n[2] < 1 || n[3] < 1 || max(n[1], n[3]) > mostCost {
 				return nil, false
 			}
 			keys[i].rates = append(keys[i].rates, rateReading{n: n[1], period: milliseconds(n[2]), capacity: n[3]})

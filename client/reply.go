@@ -2,6 +2,7 @@ package client
 
 import (
 	"math"
+	"slices"
 	"time"
 )
 
@@ -11,7 +12,8 @@ func parseResult(reply any, req Request) (Result, bool) {
 	fields, _ := reply.([]any)
 	var n [6]int64
 	// Callers branch on the first field and index with the last.
-	if !parseIntegers(fields, n[:]) || n[0] < 0 || n[0] > req.most() || n[3] < -1 || n[5] < 1 || n[5] > int64(len(req.Keys)) {
+	if !parseIntegers(fields, n[:]) || n[0] < 0 || n[0] > req.most() || slices.Min(n[1:3]) < 0 || slices.Max(n[1:3]) > mostCost ||
+		n[3] < -1 || n[4] < 0 || n[5] < 1 || n[5] > int64(len(req.Keys)) {
 		return Result{}, false
 	}
 	return Result{
@@ -43,7 +45,7 @@ func parseUsage(reply any) (Usage, bool) {
 	}
 	var n [6]int64
 	for i, name := range []string{"allowed", "denied", "cost", "first_ms", "last_ms", "interval_ms"} {
-		if n[i], ok = fields[name].(int64); !ok || n[i] < 0 {
+		if n[i], ok = fields[name].(int64); !ok || n[i] < 0 || n[i] > mostCost {
 			return Usage{}, false
 		}
 	}
@@ -56,7 +58,7 @@ func parseUsage(reply any) (Usage, bool) {
 	}
 	for _, entry := range series {
 		var e [3]int64
-		if fields, _ := entry.([]any); !parseIntegers(fields, e[:]) || e[0] < 0 || e[1] < 0 || e[2] < 0 {
+		if fields, _ := entry.([]any); !parseIntegers(fields, e[:]) || slices.Min(e[:]) < 0 || slices.Max(e[:]) > mostCost {
 			return Usage{}, false
 		}
 		usage.Series = append(usage.Series, UsageInterval{Start: time.UnixMilli(e[0]).UTC(), Allowed: e[1], Denied: e[2]})

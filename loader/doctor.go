@@ -59,7 +59,7 @@ func (l *Loader) Doctor(ctx context.Context) (Diagnosis, error) {
 	x.coverage(topology, shards)
 	x.all(shards, func(at shard) {
 		c := s.conn(at.addr)
-		if topology == Cluster && c.follows(ctx, shards) {
+		if topology == Cluster && s.follows(ctx, c, shards) {
 			return // the list is older than its joining: its primary names it
 		}
 		x.primary(ctx, c)
@@ -171,41 +171,64 @@ func (x *examination) primary(ctx context.Context, c *conn) {
 		x.find("library", c.address(), "it holds no library "+functions.Name, "calls are answered: ERR Function not found", "load it with: ratelimit deploy")
 	}
 	reply, err := c.do(ctx, "ROLE")
+	addrs, ok := readReplicas(reply, c.address())
+	if err == nil && !ok {
+		err = garbage(c, "ROLE", reply)
+	}
 	if err != nil {
 		x.unread(c, "the replicas", "ROLE", "+role", err)
 	}
-	if parts, _ := reply.([]any); len(parts) >= 3 && parts[0] == "master" {
-		list, _ := parts[2].([]any)
-		host, _, _ := net.SplitHostPort(c.address())
-		for _, replica := range list {
-			fields, _ := replica.([]any)
-			if len(fields) < 2 {
-				continue
-			}
-			name, _ := fields[0].(string)
-			port, _ := fields[1].(string)
-			n, _ := strconv.ParseInt(port, 10, 64)
-			addr := reachable(name, "", host, n)
-			x.mu.Lock()
-			x.replicas = append(x.replicas, shard{addr: addr})
-			x.follows[addr] = p
-			x.mu.Unlock()
-		}
+	x.mu.Lock()
+	for _, addr := range addrs {
+		x.replicas = append(x.replicas, shard{addr: addr})
+		x.follows[addr] = p
 	}
+	x.mu.Unlock()
 	x.rights(ctx, c)
 	if x.Topology == Cluster {
 		x.state(ctx, c)
 	}
 }
 
-// follows tells whether a node is the replica of one of these.
-func (c *conn) follows(ctx context.Context, shards []shard) bool {
+// readReplicas returns the addresses of the replicas in a reply to ROLE of the node at addr, none if that is a replica itself; false if
+// the reply has another shape.
+func readReplicas(reply any, addr string) (addrs []string, ok bool) {
+	parts, _ := reply.([]any)
+	if len(parts) < 3 {
+		return nil, false
+	} else if parts[0] != "master" {
+		return nil, parts[0] == "slave"
+	}
+	list, ok := parts[2].([]any)
+	host, _, _ := net.SplitHostPort(addr)
+	for _, replica := range list {
+		fields, _ := replica.([]any)
+		if len(fields) < 2 {
+			return nil, false
+		}
+		name, isText := fields[0].(string)
+		port, _ := fields[1].(string)
+		n, err := strconv.ParseUint(port, 10, 16)
+		if !isText || err != nil || n == 0 {
+			return nil, false
+		}
+		addrs = append(addrs, reachable(name, "", host, int64(n)))
+	}
+	return addrs, ok
+}
+
+// follows reports whether a node is the replica of one of these, which is not a replica itself.
+func (s *session) follows(ctx context.Context, c *conn, shards []shard) bool {
 	a, err := c.identify(ctx)
 	if err != nil || !a.replica {
 		return false
 	}
 	primary := c.primaryOf(ctx)
-	return slices.ContainsFunc(shards, func(at shard) bool { return at.addr == primary })
+	if !slices.ContainsFunc(shards, func(at shard) bool { return at.addr == primary }) {
+		return false
+	}
+	a, err = s.conn(primary).identify(ctx)
+	return err != nil || !a.replica
 }
 
 // replica examines a replica: what every node is examined for, and whether it has the library of its primary.
@@ -257,6 +280,9 @@ func (x *examination) node(ctx context.Context, c *conn) (patient, bool) {
 		return p, x.unread(c, "memory, saving and replicas", "INFO", "+info", err)
 	}
 	m := info(reply)
+	if len(m) == 0 {
+		return p, x.unread(c, "memory, saving and replicas", "INFO", "", garbage(c, "INFO", reply))
+	}
 	x.eviction(c.address(), m)
 	x.persistence(ctx, c, m)
 	x.lag(c.address(), m)

@@ -57,7 +57,9 @@ func (x *examination) state(ctx context.Context, c *conn) {
 	reply, err := c.do(ctx, "CLUSTER", "INFO")
 	if err != nil {
 		x.unread(c, "the slots", "CLUSTER INFO", "+cluster|info", err)
-	} else if state := info(reply)["cluster_state"]; state != "ok" {
+	} else if state := info(reply)["cluster_state"]; state == "" {
+		x.unread(c, "the slots", "CLUSTER INFO", "", garbage(c, "CLUSTER INFO", reply))
+	} else if state != "ok" {
 		x.find("coverage", c.address(), "its cluster_state is "+state, "it decides nothing, and returns: CLUSTERDOWN",
 			"bring back the primaries that are missing, or repair it with: redis-cli --cluster fix "+c.address())
 	}
@@ -88,7 +90,10 @@ func (x *examination) persistence(ctx context.Context, c *conn, m map[string]str
 		x.unread(c, "the snapshots", "CONFIG GET", "+config|get", err)
 		return
 	}
-	if save, has := fields(reply)["save"]; has && save == "" {
+	settings := fields(reply)
+	if settings == nil {
+		x.unread(c, "the snapshots", "CONFIG GET", "", garbage(c, "CONFIG GET", reply))
+	} else if save, has := settings["save"]; has && save == "" {
 		x.find("persistence", c.address(), "neither snapshots (save) nor the append-only file are on", means,
 			"turn one on, as with CONFIG SET appendonly yes, or keep this running: ratelimit status --watch")
 	}

@@ -50,6 +50,9 @@ func (c *conn) identify(ctx context.Context) (about, error) {
 		return about{}, failure(c, "INFO", err)
 	}
 	m := info(reply)
+	if m["redis_version"] == "" {
+		return about{}, garbage(c, "INFO", reply)
+	}
 	a := about{engine: "redis", version: m["redis_version"], mode: m["redis_mode"], replica: m["role"] == "slave"}
 	if v := m["valkey_version"]; v != "" {
 		a.engine, a.version = "valkey", v
@@ -84,11 +87,11 @@ func (c *conn) checkEngine(ctx context.Context, a about) error {
 		}
 		return failure(c, "FUNCTION STATS", err)
 	}
-	m := fields(reply)
-	if m == nil {
+	engines := fields(fields(reply)["engines"])
+	if engines == nil {
 		return garbage(c, "FUNCTION STATS", reply)
 	}
-	for name := range fields(m["engines"]) {
+	for name := range engines {
 		if strings.EqualFold(name, "LUA") {
 			return nil
 		}
@@ -161,9 +164,11 @@ func (c *conn) readHeld(ctx context.Context) (held, error) {
 func (c *conn) primaryOf(ctx context.Context) string {
 	if reply, err := c.do(ctx, "ROLE"); err == nil {
 		if parts, _ := reply.([]any); len(parts) >= 3 && parts[0] == "slave" {
-			host, _ := parts[1].(string)
-			port, _ := parts[2].(int64)
-			return net.JoinHostPort(host, strconv.FormatInt(port, 10))
+			host, ok1 := parts[1].(string)
+			port, ok2 := parts[2].(int64)
+			if ok1 && ok2 {
+				return net.JoinHostPort(host, strconv.FormatInt(port, 10))
+			}
 		}
 	}
 	reply, err := c.do(ctx, "INFO", "replication")
@@ -209,9 +214,15 @@ func (c *conn) taken(ctx context.Context, names []string) ([]Taken, error) {
 		if name == functions.Name {
 			continue
 		}
-		list, _ := m["functions"].([]any)
+		list, ok := m["functions"].([]any)
+		if !ok {
+			return nil, garbage(c, step, reply)
+		}
 		for _, f := range list {
 			function := text(fields(f), "name")
+			if function == "" {
+				return nil, garbage(c, step, reply)
+			}
 			if slices.ContainsFunc(names, func(ours string) bool { return strings.EqualFold(ours, function) }) {
 				found = append(found, Taken{Function: strings.ToLower(function), Library: name})
 			}

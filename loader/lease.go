@@ -207,10 +207,10 @@ func (c *conn) timeMS(ctx context.Context) (int64, error) {
 	if len(parts) == 2 {
 		seconds, ok1 := parts[0].(string)
 		micros, ok2 := parts[1].(string)
-		s, err1 := strconv.ParseInt(seconds, 10, 64)
-		us, err2 := strconv.ParseInt(micros, 10, 64)
+		s, err1 := strconv.ParseUint(seconds, 10, 40) // more would be no time in ms
+		us, err2 := strconv.ParseUint(micros, 10, 40)
 		if ok1 && ok2 && err1 == nil && err2 == nil {
-			return s*1000 + us/1000, nil
+			return int64(s*1000 + us/1000), nil
 		}
 	}
 	return 0, garbage(c, "TIME", reply)

@@ -171,20 +171,22 @@ func (s *session) inspectAll(ctx context.Context, want artifact, shards []shard)
 }
 
 // replaceReplicas puts the primary in the place of a node that a cluster listed as one and that says of itself that it is
-// a replica: the list was older than a failover, or than the node's joining. A replica that does not name its primary stays.
+// a replica: the list was older than a failover, or than the node's joining. A replica stays if it does not name its primary, or names
+// a node that says of itself that it is a replica, too: else nobody would look at their keys.
 func (s *session) replaceReplicas(ctx context.Context, want artifact, members []*member) []*member {
 	var missing []shard
 	listed := func(addr string) bool {
 		return slices.ContainsFunc(missing, func(m shard) bool { return m.addr == addr }) ||
 			slices.ContainsFunc(members, func(m *member) bool { return m.node.Addr == addr })
 	}
+	isReplica := func(m *member) bool { return m.node.Err == nil && m.node.Role == Replica }
 	var kept []*member
 	for _, m := range members {
 		primary := ""
-		if m.node.Err == nil && m.node.Role == Replica {
+		if isReplica(m) {
 			primary = m.primaryOf(ctx)
 		}
-		if primary == "" {
+		if primary == "" || slices.ContainsFunc(members, func(m *member) bool { return m.node.Addr == primary && isReplica(m) }) {
 			kept = append(kept, m)
 			continue
 		}

@@ -3,6 +3,7 @@ package loader
 import (
 	"context"
 	"errors"
+	"math"
 	"net"
 	"slices"
 	"strconv"
@@ -162,7 +163,7 @@ func (c *conn) primaries(ctx context.Context, tls bool) ([]shard, error) {
 	return merge(shards), nil
 }
 
-// readShards reads CLUSTER SHARDS; nothing where it does not have that shape. A primary that the cluster has given up
+// readShards reads CLUSTER SHARDS; nothing if it does not have that shape. A primary that the cluster has given up
 // and that serves no slots is left out: when it comes back it is a replica, and gets the library as one.
 func readShards(reply any, host string, tls bool) []shard {
 	list, _ := reply.([]any)
@@ -173,10 +174,16 @@ func readShards(reply any, host string, tls bool) []shard {
 		if !ok {
 			return nil
 		}
-		list, _ := m["slots"].([]any)
+		list, ok := m["slots"].([]any)
+		if !ok || len(list)%2 != 0 {
+			return nil
+		}
 		slots := make([]int, len(list))
 		for i, slot := range list {
-			n, _ := slot.(int64)
+			n, ok := slot.(int64)
+			if !ok || n < 0 || n >= allSlots {
+				return nil
+			}
 			slots[i] = int(n)
 		}
 		for _, n := range nodes {
@@ -189,7 +196,10 @@ func readShards(reply any, host string, tls bool) []shard {
 			}
 			port, ok := node["port"].(int64)
 			if secure, has := node["tls-port"].(int64); has && (tls || !ok) {
-				port = secure
+				port, ok = secure, true
+			}
+			if !ok || !isPort(port) {
+				return nil
 			}
 			shards = append(shards, shard{reachable(text(node, "endpoint"), text(node, "ip"), host, port), slots})
 		}
@@ -197,7 +207,8 @@ func readShards(reply any, host string, tls bool) []shard {
 	return shards
 }
 
-// readSlots reads CLUSTER SLOTS: first and last slot, then the nodes, the primary first.
+// readSlots reads CLUSTER SLOTS: first and last slot, then the nodes, the primary first. It returns nothing if the reply has another
+// shape.
 func readSlots(reply any, host string, _ bool) []shard {
 	ranges, _ := reply.([]any)
 	var shards []shard
@@ -209,15 +220,20 @@ func readSlots(reply any, host string, _ bool) []shard {
 		from, ok1 := parts[0].(int64)
 		to, ok2 := parts[1].(int64)
 		node, _ := parts[2].([]any)
-		if len(node) < 2 || !ok1 || !ok2 {
+		if len(node) < 2 || !ok1 || !ok2 || from < 0 || from > to || to >= allSlots {
 			return nil
 		}
-		name, _ := node[0].(string)
-		port, _ := node[1].(int64)
+		name, isText := node[0].(string)
+		port, isNumber := node[1].(int64)
+		if !isText && node[0] != nil || !isNumber || !isPort(port) { // nil: the node does not know its name
+			return nil
+		}
 		shards = append(shards, shard{reachable(name, "", host, port), []int{int(from), int(to)}})
 	}
 	return shards
 }
+
+func isPort(n int64) bool { return n > 0 && n <= math.MaxUint16 }
 
 // reachable is the address under which to connect to a node that calls itself by endpoint. A node that does not know its
 // own name, and one that names itself by its loopback address to somebody who came from elsewhere, are where the

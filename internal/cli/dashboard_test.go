@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -159,34 +160,8 @@ func TestDashboardHidesValues(t *testing.T) {
 	do(t, rdb, "HSET", "hash", "user", secret)
 	do(t, rdb, "HSET", "record", "first", began.UnixMilli(), "last", began.UnixMilli(), "cost", 1, "user", secret)
 	do(t, rdb, "FCALL", "ratelimit_take", 2, "limiter", "request", "5/m", "ONCE", 60000)
-	a := testApp([]string{redisURL(srv.Addr())}, io.Discard, io.Discard)
-	a.servers.timeout = defaultTimeout
-	source, err := a.dashboardSource()
-	if err != nil {
-		t.Fatal(err)
-	}
-	board := dashboard.New(source)
-	ctx, stop := context.WithCancel(t.Context())
-	over := make(chan struct{})
-	go func() {
-		defer close(over)
-		board.Run(ctx)
-	}()
-	defer func() {
-		stop()
-		<-over
-	}()
-	server := httptest.NewServer(board.Handler(""))
-	defer server.Close()
-	get := func(path string) *http.Response {
-		t.Helper()
-		reply, err := server.Client().Get(server.URL + path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return reply
-	}
-	keys := rdb.Keys(ctx, "*").Val()
+	get := serveDashboard(t, srv.Addr())
+	keys := rdb.Keys(t.Context(), "*").Val()
 	if len(keys) != 13 {
 		t.Fatalf("the server holds %q", keys)
 	}
@@ -203,20 +178,71 @@ func TestDashboardHidesValues(t *testing.T) {
 			}
 		}
 	}
-	events := get("/events")
-	defer func() { _ = events.Body.Close() }()
-	for lines := bufio.NewScanner(events.Body); ; {
-		if !lines.Scan() {
-			t.Fatalf("the events end before the first look is over: %v", lines.Err())
+	if event := firstLook(t, get, `"shown":"record"`); strings.Contains(event, secret) {
+		t.Errorf("an event shows a value: %s", event)
+	}
+}
+
+// A server whose replies have another shape is a fault on the page, and does not end the dashboard.
+func TestDashboardOfAServerThatRepliesNonsense(t *testing.T) {
+	srv := withLibrary(t)
+	counted(t, srv, "user:1")
+	addr := standIn(t, srv, false, func(words []string) string {
+		if strings.EqualFold(words[0], "HMGET") {
+			return resp(slices.Repeat([]any{"1"}, 10))
 		}
-		if strings.Contains(lines.Text(), secret) {
-			t.Errorf("an event shows a value: %s", lines.Text())
+		return ""
+	})
+	firstLook(t, serveDashboard(t, addr), `"faults":["cannot reach `+addr+`: it does not speak the Redis protocol (redis: got \"[1 1 1`)
+}
+
+// serveDashboard serves the dashboard of a server until the test ends, and returns what asks it for a path.
+func serveDashboard(t *testing.T, addr string) (get func(path string) *http.Response) {
+	t.Helper()
+	a := testApp([]string{redisURL(addr)}, io.Discard, io.Discard)
+	a.servers.timeout = defaultTimeout
+	source, err := a.dashboardSource()
+	if err != nil {
+		t.Fatal(err)
+	}
+	board := dashboard.New(source)
+	ctx, stop := context.WithCancel(t.Context())
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		board.Run(ctx)
+	}()
+	server := httptest.NewServer(board.Handler(""))
+	t.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+		stop()
+		<-over
+	})
+	return func(path string) *http.Response {
+		t.Helper()
+		reply, err := server.Client().Get(server.URL + path)
+		if err != nil {
+			t.Fatal(err)
 		}
-		if strings.HasPrefix(lines.Text(), "data: ") && !strings.Contains(lines.Text(), `"looked_ms":0,`) {
-			if !strings.Contains(lines.Text(), `"shown":"record"`) {
-				t.Errorf("the first look does not show the usage key: %s", lines.Text())
-			}
-			break
+		return reply
+	}
+}
+
+// firstLook returns the events of a dashboard up to the first that has a text.
+func firstLook(t *testing.T, get func(path string) *http.Response, text string) string {
+	t.Helper()
+	reply := get("/events")
+	defer func() { _ = reply.Body.Close() }()
+	var seen strings.Builder
+	for lines := bufio.NewReader(reply.Body); ; {
+		line, err := lines.ReadString('\n')
+		seen.WriteString(line)
+		if strings.Contains(line, text) {
+			return seen.String()
+		}
+		if err != nil || strings.Count(seen.String(), "data: ") > 10 {
+			t.Fatalf("no event has %s: %v\n%s", text, err, seen.String())
 		}
 	}
 }

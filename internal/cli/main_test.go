@@ -235,3 +235,71 @@ func parseCommand(text []byte) (words []string, rest []byte, ok bool) {
 
 // bulk is a RESP bulk string.
 func bulk(text string) string { return fmt.Sprintf("$%d\r\n%s\r\n", len(text), text) }
+
+// standIn starts a server that replies as srv does, by itself or as the only node of a cluster, but for what answer gives; "" leaves the
+// reply to srv.
+func standIn(t *testing.T, srv *embedded.Server, cluster bool, answer func(words []string) string) string {
+	t.Helper()
+	var port int
+	started := make(chan struct{})
+	addr := fakeServer(t, func(words []string) string {
+		<-started
+		if text := answer(words); text != "" {
+			return text
+		}
+		mode := "standalone"
+		if cluster {
+			mode = "cluster"
+		}
+		self := []any{"127.0.0.1", port, "id", []any{}}
+		switch strings.ToUpper(strings.Join(words[:min(2, len(words))], " ")) {
+		case "HELLO 2", "HELLO 3":
+			return resp([]any{"server", "redis", "version", "7.0.15", "proto", 2, "id", 1, "mode", mode, "role", "master", "modules", []any{}})
+		case "ROLE":
+			return resp([]any{"master", 0, []any{}})
+		case "CLUSTER SLOTS":
+			return resp([]any{[]any{0, 16383, self}})
+		case "CLUSTER SHARDS":
+			return resp([]any{[]any{"slots", []any{0, 16383}, "nodes", []any{[]any{"port", port, "ip", "127.0.0.1", "endpoint", "127.0.0.1", "role", "master", "health", "online"}}}})
+		case "CLUSTER INFO":
+			return resp("cluster_state:ok\r\n")
+		}
+		if strings.EqualFold(words[0], "WAIT") {
+			return resp(0)
+		}
+		args := make([]any, len(words))
+		for i, word := range words {
+			args[i] = word
+		}
+		reply, err := srv.Do(args...)
+		if err != nil {
+			return resp(err)
+		}
+		return resp(reply)
+	})
+	_, text, _ := net.SplitHostPort(addr)
+	port, _ = strconv.Atoi(text)
+	close(started)
+	return addr
+}
+
+// resp is a reply in RESP2: text as bulk strings, whole numbers, errors, nil, and lists of these.
+func resp(reply any) string {
+	switch v := reply.(type) {
+	case nil:
+		return "$-1\r\n"
+	case int, int64:
+		return fmt.Sprintf(":%d\r\n", v)
+	case string:
+		return bulk(v)
+	case error:
+		return "-" + v.Error() + "\r\n"
+	case []any:
+		text := fmt.Sprintf("*%d\r\n", len(v))
+		for _, x := range v {
+			text += resp(x)
+		}
+		return text
+	}
+	panic(fmt.Sprintf("no reply for %T", reply))
+}

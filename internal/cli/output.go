@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"strconv"
 	"strings"
@@ -100,6 +101,7 @@ func table(w io.Writer, rows [][]string) error {
 // human is a duration as a person reads it: 0 ms, 850 ms, 1.25 s, 3 min 20 s, 2 h 5 min, 364 d 23 h. It is never
 // less than d: what is left out is rounded up.
 func human(d time.Duration) string {
+	d = min(d, math.MaxInt64-24*time.Hour) // so that it can be rounded up
 	ceil := func(unit time.Duration) time.Duration { return (d + unit - 1) / unit * unit }
 	two := func(large, small time.Duration, largeName, smallName string) string {
 		d := ceil(small)

@@ -212,7 +212,7 @@ func TestHuman(t *testing.T) {
 	}{
 		{0, "0 ms"}, {1, "1 ms"}, {850 * time.Millisecond, "850 ms"}, {999*time.Millisecond + 1, "1 s"}, {1250 * time.Millisecond, "1.25 s"},
 		{1251 * time.Millisecond, "1.26 s"}, {59*time.Second + 995*time.Millisecond, "1 min"}, {200 * time.Second, "3 min 20 s"},
-		{59*time.Minute + 59*time.Second + 1, "1 h"}, {125 * time.Minute, "2 h 5 min"}, {24*time.Hour - 1, "1 d"}, {365*24*time.Hour - time.Hour, "364 d 23 h"},
+		{59*time.Minute + 59*time.Second + 1, "1 h"}, {125 * time.Minute, "2 h 5 min"}, {24*time.Hour - 1, "1 d"}, {365*24*time.Hour - time.Hour, "364 d 23 h"}, {1<<63 - 1, "106751 d"},
 	} {
 		if got := human(tt.d); got != tt.want {
 			t.Errorf("human(%v) = %q, want %q", tt.d, got, tt.want)

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -71,7 +72,15 @@ func (e *NodeError) Unwrap() error { return e.Err }
 func EachPrimary(ctx context.Context, rdb redis.UniversalClient, f func(context.Context, *redis.Client) error) error {
 	switch rdb := rdb.(type) {
 	case *redis.ClusterClient:
-		return rdb.ForEachMaster(ctx, f)
+		var some atomic.Bool
+		err := rdb.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+			some.Store(true)
+			return f(ctx, node)
+		})
+		if err == nil && !some.Load() {
+			err = errors.New("the cluster lists no primary")
+		}
+		return err
 	case *redis.Client:
 		return f(ctx, rdb)
 	}
@@ -136,6 +145,9 @@ func (s *Scan) node(ctx context.Context, rdb *redis.Client) error {
 		if err := cmp.Or(clock.Err(), scan.Err()); err != nil {
 			return err
 		}
+		if s := clock.Val().Unix(); s < 0 || s > 1<<40 {
+			return badReply("got %d s from TIME", s)
+		}
 		keys, next := scan.Val()
 		if err := s.read(ctx, rdb, clock.Val(), keys); err != nil {
 			return err
@@ -163,9 +175,9 @@ func (s *Scan) read(ctx context.Context, rdb *redis.Client, now time.Time, keys 
 	minute := s.began.Unix() / 60
 	s.mu.Unlock()
 	pipe := rdb.Pipeline()
-	replies := make([]*redis.SliceCmd, len(keys))
+	replies := make([]*redis.Cmd, len(keys))
 	for i, key := range keys {
-		replies[i] = pipe.HMGet(ctx, key, fields(minute)...)
+		replies[i] = pipe.Do(ctx, append([]any{"hmget", key}, fields(minute)...)...) // HMGet of go-redis takes a number for the length of an array
 	}
 	if len(keys) > 0 {
 		_, _ = pipe.Exec(ctx) // each command has its own error
@@ -177,17 +189,20 @@ func (s *Scan) read(ctx context.Context, rdb *redis.Client, now time.Time, keys 
 	}
 	s.found.At, s.found.minute = now, minute
 	for i, reply := range replies {
-		var refusal redis.Error
 		switch err := reply.Err(); {
 		case redis.HasErrorPrefix(err, "NOPERM"):
 			s.found.Refused++
 			continue
-		case errors.As(err, &refusal): // it moved to another server, or is no hash any more
-			continue
-		case err != nil:
+		case redis.HasErrorPrefix(err, "WRONGTYPE"), redis.HasErrorPrefix(err, "MOVED"), redis.HasErrorPrefix(err, "ASK"):
+			continue // it is no hash any more, or moved to another server
+		case err != nil && !errors.Is(err, redis.Nil):
 			return err
 		}
-		if r, ok := record(keys[i], reply.Val()); ok {
+		r, ok, err := record(keys[i], reply.Val())
+		if err != nil {
+			return err
+		}
+		if ok {
 			r.At, r.minute = now, minute
 			s.keep(r)
 		}
@@ -195,31 +210,42 @@ func (s *Scan) read(ctx context.Context, rdb *redis.Client, now time.Time, keys 
 	return nil
 }
 
+// badReply is the error of a reply that HMGET does not have. It begins as those of go-redis do, by which dialing.Gibberish knows them.
+func badReply(format string, args ...any) error { return fmt.Errorf("redis: "+format, args...) }
+
 // fields are those of a record, as functions/STATE.md has them: ratelimit_usage, which reads the whole series, takes a server thirty
 // times as long.
-func fields(minute int64) []string {
+func fields(minute int64) []any {
 	at, before := strconv.FormatInt(minute, 10), strconv.FormatInt(minute-1, 10)
-	return []string{"first", "last", "cost", "allowed", "denied", "a" + at, "d" + at, "a" + before, "d" + before}
+	return []any{"first", "last", "cost", "allowed", "denied", "a" + at, "d" + at, "a" + before, "d" + before}
 }
 
-// record reads them; false where they are of a hash that TRACK did not write.
-func record(key string, values []any) (Record, bool) {
+// record reads them out of a reply to HMGET; false if TRACK did not write the hash. An error says that the reply is none to HMGET.
+func record(key string, reply any) (r Record, ok bool, _ error) {
 	const most = 1 << 53
 	var n [9]int64
+	values, isList := reply.([]any)
+	if !isList || len(values) != len(n) {
+		return r, false, badReply("got %.60q from HMGET, wanted a list of %d values", fmt.Sprint(reply), len(n))
+	}
+	ok = true
 	for i, value := range values {
-		text, is := value.(string)
-		if !is && i > 2 { // counted nothing yet
+		text, isText := value.(string)
+		switch {
+		case !isText && value != nil:
+			return r, false, badReply("got %.60q from HMGET for a value, wanted text", fmt.Sprint(value))
+		case value == nil && i > 2: // counted nothing yet
 			continue
 		}
 		var err error
 		if n[i], err = strconv.ParseInt(text, 10, 64); err != nil || n[i] < 0 || n[i] > most {
-			return Record{}, false
+			ok = false
 		}
 	}
 	return Record{
 		Key: key, First: time.UnixMilli(n[0]).UTC(), Last: time.UnixMilli(n[1]).UTC(), Cost: n[2], Count: Count{n[3], n[4]},
 		recent: recent{counts: [2]Count{{n[5], n[6]}, {n[7], n[8]}}},
-	}, true
+	}, ok, nil
 }
 
 // keep counts a record, and keeps it where it is one of the first.

@@ -1,0 +1,56 @@
+package loader_test
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/ratelimit-functions/ratelimit/loader"
+)
+
+// Nodes that a cluster lists as primaries may each call themselves a replica of another one, or of themselves, as in the middle of a
+// failover. They are not left out, because then nobody would look at their keys.
+func TestReplicasOfEachOther(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		primary [2]int // of each, by number
+	}{
+		{"of each other", [2]int{1, 0}}, {"of themselves", [2]int{0, 1}}, {"of the first, and that of itself", [2]int{0, 0}},
+	} {
+		var addrs [2]string
+		for i := range addrs {
+			addrs[i] = startFake(t, func(command string) string {
+				switch {
+				case strings.HasPrefix(command, "HELLO"):
+					return hello("redis", "7.0.15", "cluster", "replica")
+				case command == "ROLE":
+					host, port := hostPort(addrs[tt.primary[i]])
+					return resp(list{"slave", host, must[int](t)(strconv.Atoi(port)), "connected", 0})
+				case command == "CLUSTER SLOTS":
+					var slots list
+					for n, addr := range addrs {
+						host, port := hostPort(addr)
+						slots = append(slots, list{n, n, list{host, must[int](t)(strconv.Atoi(port))}})
+					}
+					return resp(slots)
+				case command == "FUNCTION STATS":
+					return luaEngine
+				case strings.HasPrefix(command, "FUNCTION LIST"):
+					return resp(list{})
+				}
+				return "-ERR unknown command\r\n"
+			})
+		}
+		l := newLoader(t, at(t, addrs[0]))
+		report, err := l.Deploy(t.Context(), build(t))
+		if err == nil || len(report.Nodes) != 2 || strings.Count(err.Error(), "read-only replica") == 0 {
+			t.Errorf("%s: deploy: %v\n%s", tt.name, err, states(report))
+		}
+		found := findings(must[loader.Diagnosis](t)(l.Doctor(t.Context())))
+		for _, addr := range addrs {
+			if !strings.Contains(found, "writes "+addr+": is a read-only replica") {
+				t.Errorf("%s: doctor does not look at %s:\n%s", tt.name, addr, found)
+			}
+		}
+	}
+}
