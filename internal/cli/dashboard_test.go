@@ -200,7 +200,7 @@ func TestDashboardOfAServerThatRepliesNonsense(t *testing.T) {
 func serveDashboard(t *testing.T, addr string) (get func(path string) *http.Response) {
 	t.Helper()
 	a := testApp([]string{redisURL(addr)}, io.Discard, io.Discard)
-	a.servers.timeout = defaultTimeout
+	a.servers.timeout = a.timeout
 	source, err := a.dashboardSource()
 	if err != nil {
 		t.Fatal(err)
