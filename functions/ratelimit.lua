@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '4a62760eeacf'
+local BUILD_ID = '6ddfeacb4896'
 
 -- Time stands still during a call from Redis 7.2 on. Before, two commands of one call can see two milliseconds, so
 -- what is read of the clock must not be written back as a difference to "now". Valkey says 7.2.4 here, rightly.
@@ -192,20 +192,26 @@ local NO_LEASES = 'does not hold leases'
 local EARLIEST = 1000000000000 -- ms since the epoch, 2001: what lapses before is no lease
 
 -- last returns the ms since the epoch at which the last member of a key lapses; 0 if it holds nothing. Or nil and the error
--- if it holds anything else.
+-- if it holds anything else. The member before the last is looked at too: if the last one goes, the key expires with that.
 function lease_sets.last(key)
-  local last = redis.pcall('ZRANGE', key, '-1', '-1', 'WITHSCORES')
+  local last = redis.pcall('ZRANGE', key, '-2', '-1', 'WITHSCORES')
+  local size = #last
   if last.err then
     return nil, errors.failed(key, last, NO_LEASES)
-  elseif not last[1] then
+  elseif size == 0 then
     return 0
   end
-  local lapses = tonumber(last[2])
-  local is_ours = last[1] == lease_sets.BLOCK or string.sub(last[1], 1, #lease_sets.MEMBER) == lease_sets.MEMBER
-  if not is_ours or not lapses or lapses < EARLIEST or lapses > numbers.MOST then
-    return nil, errors.unusable(key, NO_LEASES)
+  local member, lapses, before = last[size - 1], tonumber(last[size]), tonumber(last[2])
+  local is_ours = member == lease_sets.BLOCK or string.sub(member, 1, #lease_sets.MEMBER) == lease_sets.MEMBER
+  if not is_ours or lapses < EARLIEST or lapses > numbers.MOST or lapses % 1 ~= 0 or before % 1 ~= 0 then
+    return nil, lease_sets.unusable(key)
   end
   return lapses
+end
+
+-- unusable is the error for a key with scores that no limiter wrote.
+function lease_sets.unusable(key)
+  return errors.unusable(key, NO_LEASES)
 end
 
 -- settle moves the key's expiry to where its last member lapses.
@@ -1599,7 +1605,7 @@ local function read(key, id)
     local scores = redis.call('ZMSCORE', key, MEMBER .. id, BLOCK)
     held.lapses = tonumber(scores[1] or 0)
     held.blocked = math.max(0, (scores[2] or 0) - now)
-    return nil
+    return held.blocked % 1 ~= 0 and lease_sets.unusable(key) or nil
   end
   local found = states.look(key)
   if not found or found.request or found.left >= 0 then return err end
@@ -1687,7 +1693,7 @@ local function acquire(key, limit, id)
   end
   local freeing = redis.call('ZRANGE', key, string.format('(%d', held.now), '+inf', 'BYSCORE', 'LIMIT', counted - limit.capacity, '1',
     'WITHSCORES')
-  return refuse(key, limit, counted, freeing[2] - held.now)
+  return refuse(key, limit, counted, math.ceil(freeing[2] - held.now))
 end
 
 -- renew prolongs a lease that is held, also while the key is blocked; a lease that has lapsed stays lost, and its

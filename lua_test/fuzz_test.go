@@ -303,6 +303,19 @@ var nearStates = []string{
 	"blocked:1699999999999:1700000060000:blocked:1700000060000:0:", "once:1,3,2,0,1000,1", "once:", "reply:1", "1,3,2,0,1000,1", "1:3:2:0:1000:1", "foo", "\x00", "\xff\xfe", strings.Repeat("9", 400),
 }
 
+// nearLeases are sorted sets, in lines, that look like leases: two of them, and at times a third member, with the scores that a server takes.
+func nearLeases() (values []string) {
+	scores := []string{"-inf", "+inf", "1e300", "-1700000001000", "0", "1700000000000", "1700000000000.5", "1700000005000", "1700000005000.5"}
+	for _, x := range scores {
+		for _, y := range scores {
+			for _, more := range []string{"", "\nblocked\n1700000003000", "\nblocked\n1700000003000.5", "\nblocked\n-inf"} {
+				values = append(values, "lease:x\n"+x+"\nlease:y\n"+y+more)
+			}
+		}
+	}
+	return values
+}
+
 // FuzzGarbage puts any value of any type into the keys of a call: it ends in a reply of its shape or in an error of the
 // contract, and an error has changed nothing.
 func FuzzGarbage(f *testing.F) {
@@ -328,6 +341,11 @@ func FuzzGarbage(f *testing.F) {
 			add(kind, value)
 		}
 	}
+	for _, value := range nearLeases() {
+		for verb := range verbs {
+			f.Add(slices.Index(typesOfGarbage, "zset"), value, int64(5000), verb, 0, int64(1))
+		}
+	}
 	f.Fuzz(func(t *testing.T, kind int, value string, ttl int64, verb, limit int, cost int64) {
 		empty(t, server)
 		if !put(server, typesOfGarbage[(kind&(1<<30-1))%len(typesOfGarbage)], "k", value, ttl) {
@@ -342,6 +360,9 @@ func FuzzGarbage(f *testing.F) {
 			if name != "refund" {
 				callAndCheck(t, server, at, []string{"k"}, append(slices.Clone(args), "UPTO"))
 			}
+			if _, err := server.Do("FCALL", "ratelimit_take", "1", "other", "3/3s"); err != nil { // a refund has something to write there
+				t.Fatal(err)
+			}
 			callAndCheck(t, server, at, []string{"other", "k"}, []string{"3/3s", chosen})
 			if name == "take" {
 				callAndCheck(t, server, at, []string{"other", "k"}, append(args, "ONCE", "5000"))
@@ -349,6 +370,7 @@ func FuzzGarbage(f *testing.F) {
 			}
 		case "acquire", "renew", "release":
 			callAndCheck(t, server, at, []string{"k"}, []string{"concurrency 2 lease=30s", "x"})
+			callAndCheck(t, server, at, []string{"k"}, []string{"concurrency 1 lease=1s", "y"})
 		case "block":
 			callAndCheck(t, server, at, []string{"other", "k"}, []string{"1000", "EXTEND"})
 			callAndCheck(t, server, at, []string{"other", "k"}, []string{"1000"})

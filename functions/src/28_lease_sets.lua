@@ -8,20 +8,26 @@ local NO_LEASES = 'does not hold leases'
 local EARLIEST = 1000000000000 -- ms since the epoch, 2001: what lapses before is no lease
 
 -- last returns the ms since the epoch at which the last member of a key lapses; 0 if it holds nothing. Or nil and the error
--- if it holds anything else.
+-- if it holds anything else. The member before the last is looked at too: if the last one goes, the key expires with that.
 function lease_sets.last(key)
-  local last = redis.pcall('ZRANGE', key, '-1', '-1', 'WITHSCORES')
+  local last = redis.pcall('ZRANGE', key, '-2', '-1', 'WITHSCORES')
+  local size = #last
   if last.err then
     return nil, errors.failed(key, last, NO_LEASES)
-  elseif not last[1] then
+  elseif size == 0 then
     return 0
   end
-  local lapses = tonumber(last[2])
-  local is_ours = last[1] == lease_sets.BLOCK or string.sub(last[1], 1, #lease_sets.MEMBER) == lease_sets.MEMBER
-  if not is_ours or not lapses or lapses < EARLIEST or lapses > numbers.MOST then
-    return nil, errors.unusable(key, NO_LEASES)
+  local member, lapses, before = last[size - 1], tonumber(last[size]), tonumber(last[2])
+  local is_ours = member == lease_sets.BLOCK or string.sub(member, 1, #lease_sets.MEMBER) == lease_sets.MEMBER
+  if not is_ours or lapses < EARLIEST or lapses > numbers.MOST or lapses % 1 ~= 0 or before % 1 ~= 0 then
+    return nil, lease_sets.unusable(key)
   end
   return lapses
+end
+
+-- unusable is the error for a key with scores that no limiter wrote.
+function lease_sets.unusable(key)
+  return errors.unusable(key, NO_LEASES)
 end
 
 -- settle moves the key's expiry to where its last member lapses.

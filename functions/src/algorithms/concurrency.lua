@@ -28,7 +28,7 @@ local function read(key, id)
     local scores = redis.call('ZMSCORE', key, MEMBER .. id, BLOCK)
     held.lapses = tonumber(scores[1] or 0)
     held.blocked = math.max(0, (scores[2] or 0) - now)
-    return nil
+    return held.blocked % 1 ~= 0 and lease_sets.unusable(key) or nil
   end
   local found = states.look(key)
   if not found or found.request or found.left >= 0 then return err end
@@ -116,7 +116,7 @@ local function acquire(key, limit, id)
   end
   local freeing = redis.call('ZRANGE', key, string.format('(%d', held.now), '+inf', 'BYSCORE', 'LIMIT', counted - limit.capacity, '1',
     'WITHSCORES')
-  return refuse(key, limit, counted, freeing[2] - held.now)
+  return refuse(key, limit, counted, math.ceil(freeing[2] - held.now))
 end
 
 -- renew prolongs a lease that is held, also while the key is blocked; a lease that has lapsed stays lost, and its
