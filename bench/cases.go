@@ -74,7 +74,9 @@ func cases(ctx context.Context, rdb *redis.Client, libraries []*library) ([]benc
 			request++
 			return []string{key("req0", request)}
 		}, floor("once", "fl0", 2, wholeInUse, holdsFirst))
-		b.leases()
+	}
+	b.leases()
+	if len(libraries) == 1 {
 		b.floors("floors", rdb)
 		b.worst()
 	}
@@ -192,32 +194,39 @@ func (b *caseBuilder) beside(name, words string, w workload, args []any, extra f
 		contenders: []contender{takeWith(b.libraries[0], "tk0", w, words, args, extra), without, bare}})
 }
 
+// leases compares the calls of leases with a take of gcra, or those of several libraries with one another.
 func (b *caseBuilder) leases() {
 	none := leased
 	none.prefill = 0
 	held := []string{"a", "b", "c"}
-	next := 0
-	fresh := func(int) string {
-		next++
-		return strconv.Itoa(next)
-	}
-	visits := map[int]int{}
-	release := func(n int) string {
-		visits[n]++
-		return strconv.Itoa(visits[n])
-	}
-	for _, c := range []struct {
-		ours  contender
-		floor contender
+	for _, verb := range []struct {
+		name  string
+		held  []string
+		id    func(visit int) string // of the lease that a key is asked for, visit by visit
+		floor string
 	}{
-		{lease(b.libraries[0], "tk0", "acquire", held, fresh), floor("lease", "fl0", 1, none, holdsLeases)},
-		{lease(b.libraries[0], "tk1", "renew", held, func(int) string { return "b" }), floor("lease", "fl0", 1, none, holdsLeases)},
-		{lease(b.libraries[0], "tk2", "release", append(held, "1", "2", "3", "4", "5"), release), floor("release", "fl0", 1, none, holdsLeases)},
+		{"acquire", held, strconv.Itoa, "lease"},
+		{"renew", held, func(int) string { return "b" }, "lease"},
+		{"release", append(held, "1", "2", "3", "4", "5"), strconv.Itoa, "release"},
 	} {
-		gcra := take(b.libraries[0], "tg0", "", wholeInUse)
-		gcra.aim = 2.5
-		b.list = append(b.list, benchCase{name: strings.TrimPrefix(c.ours.name, "ratelimit_") + ", three leases held", note: "beside gcra",
-			work: none, contenders: []contender{c.ours, gcra, c.floor}})
+		c := benchCase{name: verb.name + ", three leases held", note: "beside gcra", work: none}
+		for i, lib := range b.libraries {
+			visits := map[int]int{}
+			ours := lease(lib, fmt.Sprintf("tk%d", i), verb.name, verb.held, func(n int) string {
+				visits[n]++
+				return verb.id(visits[n])
+			})
+			if len(b.libraries) > 1 {
+				ours.name = lib.name
+			}
+			c.contenders = append(c.contenders, ours)
+		}
+		if len(b.libraries) == 1 {
+			gcra := take(b.libraries[0], "tg0", "", wholeInUse)
+			gcra.aim = 2.5
+			c.contenders = append(c.contenders, gcra, floor(verb.floor, "fl0", 1, none, holdsLeases))
+		}
+		b.list = append(b.list, c)
 	}
 }
 

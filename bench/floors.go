@@ -93,18 +93,18 @@ end)
 register('lease', function(key)
   redis.call('TIME')
   redis.call('ZRANGE', key, '-1', '-1', 'WITHSCORES')
-  redis.call('ZMSCORE', key, 'lease:0', 'blocked')
+  redis.call('ZMSCORE', key, 'lease:0', 'blocked', 'length')
   redis.call('ZCOUNT', key, '(1700000000000', '+inf')
-  redis.call('ZREMRANGEBYSCORE', key, '-inf', '1700000000000')
+  redis.call('ZCARD', key)
   redis.call('ZADD', key, '2500000000000', 'lease:0')
   redis.call('PEXPIREAT', key, '2500000000000')
   return six
 end)
 register('release', function(key)
   redis.call('TIME')
-  redis.call('ZRANGE', key, '-1', '-1', 'WITHSCORES')
-  redis.call('ZMSCORE', key, 'lease:0', 'blocked')
-  redis.call('ZREM', key, 'lease:0')
+  redis.call('ZRANGE', key, '-2', '-1', 'WITHSCORES')
+  redis.call('ZSCORE', key, 'lease:0')
+  redis.call('ZREM', key, 'lease:0', 'given:0')
   return 1
 end)
 `
@@ -182,7 +182,7 @@ func holds(value string) func(key string) redis.Cmder {
 // holdsLeases fills a floor's key with leases.
 func holdsLeases(key string) redis.Cmder {
 	return redis.NewIntCmd(context.Background(), "zadd", key, 2400000000000, "lease:a", 2400000000001, "lease:b",
-		2400000000002, "lease:0", 2400000000003, "lease:c")
+		2400000000002, "lease:0", 2400000000003, "lease:c", -86400000, "length")
 }
 
 // holdsUsage fills the second key of a floor with a usage record, and the first with gcra's state.

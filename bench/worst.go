@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -60,15 +61,25 @@ func (b *caseBuilder) worst() {
 			return all
 		}
 	}
-	leases := func(from time.Duration) func() []redis.Cmder {
+	// leases are 5000 that lapse from a time on; in a set with lengths, one of all, or for each when it was given.
+	leases := func(from, length time.Duration, several bool) func() []redis.Cmder {
 		return func() []redis.Cmder {
-			lapses := time.Now().Add(from).UnixMilli()
-			args := []any{"zadd", key("wrst", 0)}
-			for i := range 4999 {
-				args = append(args, lapses+int64(i), fmt.Sprintf("lease:%d", i))
+			k, now := key("wrst", 0), time.Now()
+			args := []any{"zadd", k}
+			for i := range 5000 {
+				id, lapses := strconv.Itoa(i), now.Add(from).UnixMilli()+int64(i)
+				if i == 4999 {
+					id, lapses = "x", now.Add(20*time.Second).UnixMilli()
+				}
+				args = append(args, lapses, "lease:"+id)
+				if several {
+					args = append(args, length.Milliseconds()-lapses, "given:"+id)
+				}
 			}
-			args = append(args, time.Now().Add(20*time.Second).UnixMilli(), "lease:x")
-			return []redis.Cmder{redis.NewStatusCmd(ctx, "flushdb"), redis.NewIntCmd(ctx, args...), redis.NewIntCmd(ctx, "pexpire", key("wrst", 0), 86400000)}
+			if !several && length > 0 {
+				args = append(args, -length.Milliseconds(), "length")
+			}
+			return []redis.Cmder{redis.NewStatusCmd(ctx, "flushdb"), redis.NewIntCmd(ctx, args...), redis.NewIntCmd(ctx, "pexpire", k, 86400000)}
 		}
 	}
 	fcall := func(verb string, keys []any, args ...any) []any {
@@ -129,9 +140,15 @@ func (b *caseBuilder) worst() {
 	add("peek: two logs of 100000 calls", set(twoLogs, one...), fcall("peek", one, logs))
 	add("refund: two logs of 100000 calls", set(twoLogs, one...), fcall("refund", one, logs))
 	add("refund: 5 rates of 1000 buckets", set(fiveWindows, one...), fcall("refund", one, windows))
-	add("acquire: 5000 leases that all last too long", leases(time.Hour), fcall("acquire", one, "concurrency 5000 lease=10s", "x"))
-	add("renew: 5000 leases that have lapsed but one", leases(-time.Hour), fcall("renew", one, "concurrency 5000 lease=30s", "x"))
-	add("release: one of 5000 leases", leases(time.Hour), fcall("release", one, "concurrency 5000 lease=30s", "x"))
+	const minute = time.Minute
+	add("acquire: 5000 leases that all last too long", leases(time.Hour, 10*time.Second, false), fcall("acquire", one, "concurrency 5000 lease=10s", "x"))
+	add("renew: 5000 leases that have lapsed but one", leases(-time.Hour, minute, false), fcall("renew", one, "concurrency 5000 lease=1m", "x"))
+	add("renew: the first of another length among 5000 leases", leases(minute-10*time.Second, minute, false), fcall("renew", one, "concurrency 5000 lease=30s", "x"))
+	add("renew: that, and all others last too long", leases(time.Hour, minute, false), fcall("renew", one, "concurrency 5000 lease=30s", "x"))
+	add("renew: 5000 leases of several lengths", leases(minute-10*time.Second, minute, true), fcall("renew", one, "concurrency 5000 lease=30s", "x"))
+	add("renew: 5000 leases of several lengths that all last too long", leases(time.Hour, minute, true), fcall("renew", one, "concurrency 5000 lease=30s", "x"))
+	add("renew: 5000 leases of several lengths, half of which have lapsed", leases(-2500*time.Millisecond, minute, true), fcall("renew", one, "concurrency 5000 lease=30s", "x"))
+	add("release: one of 5000 leases", leases(time.Hour, day, true), fcall("release", one, "concurrency 5000 lease=30s", "x"))
 	add("reset: 250 keys", many, fcall("reset", all))
 	add("block: 250 keys, 2.4 MB", many, fcall("block", all, 60000))
 	add("block: one key, 2.4 MB", set(full, one...), fcall("block", one, 60000))

@@ -143,3 +143,72 @@ func TestManyLeasesAreCut(t *testing.T) {
 		t.Errorf("%v leases lapse after 30 s, %v; want all 1500", cut, err)
 	}
 }
+
+// As many leases as a key may hold, all of them far ahead after the clock was set back: of one length they are cut in one call, and
+// of several lengths 2000 in each.
+func TestManyLeasesAfterTheClockWasSetBack(t *testing.T) {
+	const most, hour = 4999, int64(3600000)
+	server := offline{start(t)}
+	now := server.Time().UnixMilli()
+	do := func(words ...string) int64 {
+		t.Helper()
+		reply, err := server.Do(words...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, _ := reply.(int64)
+		return n
+	}
+	between := func(from, to int64) int64 {
+		t.Helper()
+		return do("ZCOUNT", "k", fmt.Sprint(from), fmt.Sprint(to))
+	}
+	renew := func(lease string) {
+		t.Helper()
+		do("FCALL", "ratelimit_renew", "1", "k", "concurrency 5000 lease="+lease, "x")
+	}
+	fill := func() {
+		t.Helper()
+		words := []string{"ZADD", "k", fmt.Sprint(now + 10000), "lease:x", "-60000", "length"}
+		for i := range most {
+			words = append(words, fmt.Sprint(now+hour+int64(i)), fmt.Sprintf("lease:%d", i))
+		}
+		do("DEL", "k")
+		do(words...)
+	}
+	fill()
+	renew("1m")
+	if n := between(now+60000, now+60000); n != most+1 {
+		t.Errorf("one length: %d leases lapse in a minute, want %d", n, most+1)
+	}
+	fill()
+	renew("30s")
+	if n := between(now+60000, now+60000); n != most {
+		t.Errorf("a second length comes: %d leases lapse in a minute, want %d", n, most)
+	}
+	if n := between(-now, -now); n != most+1 {
+		t.Errorf("%d leases were given now, want %d", n, most+1)
+	}
+	server.SetTime((now - hour) * 1000)
+	for _, want := range []int64{2000, 4000, most, most} {
+		renew("30s")
+		if n := between(now-hour+60000, now-hour+60000); n != want {
+			t.Errorf("%d leases lapse in a minute, want %d", n, want)
+		}
+	}
+	server.SetTime((now - hour + 60000) * 1000)
+	do("FCALL", "ratelimit_acquire", "1", "k", "concurrency 5000 lease=30s", "y")
+	if n := do("ZCARD", "k"); n != 2 {
+		t.Errorf("%d members are left after all leases have lapsed, want y's lease and its length", n)
+	}
+	do("FCALL", "ratelimit_acquire", "1", "k", "concurrency 5000 lease=1m", "x")
+	for i := range 3000 {
+		lapses := now - hour + 70000
+		do("ZADD", "k", fmt.Sprint(lapses), fmt.Sprintf("lease:%d", i), fmt.Sprint(60000-lapses), fmt.Sprintf("given:%d", i))
+	}
+	server.SetTime((now - hour + 70000) * 1000)
+	renew("1m")
+	if n := do("ZCARD", "k"); n != 4 {
+		t.Errorf("%d members are left after 3000 leases of another length have lapsed, want 2 leases, and when they were given", n)
+	}
+}

@@ -308,7 +308,8 @@ func nearLeases() (values []string) {
 	scores := []string{"-inf", "+inf", "1e300", "-1700000001000", "0", "1700000000000", "1700000000000.5", "1700000005000", "1700000005000.5"}
 	for _, x := range scores {
 		for _, y := range scores {
-			for _, more := range []string{"", "\nblocked\n1700000003000", "\nblocked\n1700000003000.5", "\nblocked\n-inf"} {
+			for _, more := range []string{"", "\nblocked\n1700000003000", "\nblocked\n1700000003000.5", "\nblocked\n-inf", "\nlength\n-1000", "\nlength\n-1.5",
+				"\ngiven:x\n-1700000001000\ngiven:y\n-1700000000000", "\ngiven:x\n-1700000001000.5\ngiven:y\n-inf\ngiven:z\n-1e300"} {
 				values = append(values, "lease:x\n"+x+"\nlease:y\n"+y+more)
 			}
 		}

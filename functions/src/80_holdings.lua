@@ -15,7 +15,7 @@ local function of(key)
     return {
       blocked = found.blocked, from = found.from, expiry = found.expiry, in_use = found.request and states.REQUEST or nil,
     }
-  elseif lease_sets.last(key) then
+  elseif lease_sets.last(key, '-2') then
     return { leases = true, blocked = math.max(0, lease_sets.blocked_until(key) - clock.ms()) }
   elseif not tracking.check(key) then
     return { blocked = 0, in_use = 'a usage record' }

@@ -103,7 +103,7 @@ func (a *asker) do(at int64, verb string, args ...any) (any, error) {
 	return a.server.Do(append([]any{"FCALL", "ratelimit_" + verb, 1, a.key}, args...)...)
 }
 
-// size is how many bytes the key's value has. Of leases it is their ids, and eight for each to say when it lapses.
+// size is how many bytes the key's value has. Of leases it is the members of the set, and eight for the score of each.
 func (a *asker) size() (int, error) {
 	if kind, err := a.server.Do("TYPE", a.key); err != nil || kind != "zset" {
 		size, err := a.server.Do("STRLEN", a.key)

@@ -9,12 +9,18 @@ func init() {
 	Algorithms["concurrency"] = &Algorithm{Leases: true, Bound: func(r Rate) int64 { return r.N }, Most: 5000}
 }
 
-// leases is when each lease lapses, in ms since the epoch, by its id.
-type leases map[string]int64
+// lease is when a lease lapses, in ms since the epoch, and its length: the ms that it was given for.
+type lease struct{ lapses, length int64 }
+
+// far reports whether the lease lapses later than it can: the clock was set back.
+func (l lease) far(now int64) bool { return l.lapses > now+l.length }
+
+// leases are those of a key, by their ids.
+type leases map[string]lease
 
 func (l leases) last() (ms int64) {
-	for _, at := range l {
-		ms = max(ms, at)
+	for _, one := range l {
+		ms = max(ms, one.lapses)
 	}
 	return ms
 }
@@ -29,12 +35,21 @@ func (m *Model) lease(c Call) (any, string) {
 	if c.Verb == Release {
 		return m.release(key, all, c.Lease), ""
 	}
-	live := maps.Clone(all)
-	maps.DeleteFunc(live, func(_ string, at int64) bool { return at <= now })
-	held, n, until := int64(len(live)), r.N, now+r.MS()
-	lapses := slices.Sorted(maps.Values(live))
-	if held > 0 && lapses[0] > until {
-		held = min(held, n-1) // all lapse later than any that this limit grants: room for this call
+	live, near := leases{}, 0
+	var lapses []int64
+	for id, one := range all {
+		if one.lapses <= now {
+			continue
+		}
+		live[id], lapses = one, append(lapses, one.lapses)
+		if !one.far(now) {
+			near++
+		}
+	}
+	slices.Sort(lapses)
+	held, n := int64(len(live)), r.N
+	if held > 0 && near == 0 {
+		held = min(held, n-1) // room for this call
 	}
 	blocked := m.blocked(key)
 	_, mine := live[c.Lease]
@@ -43,13 +58,14 @@ func (m *Model) lease(c Call) (any, string) {
 	case c.Verb == Acquire && blocked > 0:
 		fields = []any{int64(0), n, int64(0), blocked, blocked, int64(1)}
 	case mine, c.Verb == Acquire && held < n:
-		granted := leases{c.Lease: until}
-		for id, at := range live {
-			granted[id] = min(at, until)
+		for id, one := range live {
+			if one.far(now) {
+				live[id] = lease{now + one.length, one.length}
+			}
 		}
-		granted[c.Lease] = until
-		m.put(key, granted, until)
-		fields = []any{int64(1), n, max(0, n-int64(len(granted))), int64(0), until - now, int64(1)}
+		live[c.Lease] = lease{now + r.MS(), r.MS()}
+		m.put(key, live, live.last())
+		fields = []any{int64(1), n, max(0, n-int64(len(live))), int64(0), live.last() - now, int64(1)}
 	case c.Verb == Acquire:
 		fields = []any{int64(0), n, int64(0), lapses[held-n] - now, live.last() - now, int64(1)}
 	default:
@@ -66,7 +82,7 @@ func (m *Model) lease(c Call) (any, string) {
 
 // release gives a lease back. The others stay as they are, and so does a block.
 func (m *Model) release(key string, all leases, id string) any {
-	if all[id] <= m.ms() {
+	if all[id].lapses <= m.ms() {
 		return int64(0)
 	}
 	rest := maps.Clone(all)

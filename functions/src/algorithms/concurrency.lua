@@ -3,106 +3,213 @@
 --
 -- State: a sorted set, see src/28_lease_sets.lua.
 --
--- A new n counts at once: leases beyond a lowered n are not taken away. A new lease time holds from the next acquire
--- or renew on; a lease that would last for longer than it (the clock was set back, the time was lowered) lapses then.
+-- A new n counts at once: leases beyond a lowered n are not taken away. A new lease time holds from the next acquire or
+-- renew on: each lease has its own length, the time that it was given for last, and callers with several lease times may share
+-- a key. A lease that would last for longer than its own length is far: the clock was set back. An acquire or renew cuts it
+-- to its length.
 
-local MEMBER, BLOCK = lease_sets.MEMBER, lease_sets.BLOCK
+local MEMBER, BLOCK, LENGTH, GIVEN = lease_sets.MEMBER, lease_sets.BLOCK, lease_sets.LENGTH, lease_sets.GIVEN
 local MOST = 5000 -- leases
+local AT_ONCE = 2000 -- words of a command
 
 -- What a call has read of a key.
 --   now      ms since the epoch
 --   last     when the last member lapses; 0: the key holds no set
+--   before   the score of the member before the last, for release
+--   string   whether the key holds a block with nothing left under it
+--   blocked  ms for which it is blocked, 0 if it is not
 --   lapses   when the lease of this id lapses, 0 if it holds none
---   blocked  ms for which the key is blocked, 0 if it is not
---   string   whether it holds a block with nothing left under it
+--   same     whether the set says that all leases were given for as long as this limit gives them
+--   length   the ms for which all leases were given; nil if each has the time at which it was given
+--   live     how many members have not lapsed
+--   far      how many leases are far
 local held = {}
 
--- read fills in held. Returns the error, or nil.
-local function read(key, id)
-  local now = clock.ms()
-  local last, err = lease_sets.last(key)
-  held.now, held.last, held.lapses, held.blocked, held.string = now, last, 0, 0, false
-  if last == 0 then
-    return nil
-  elseif last then
-    local scores = redis.call('ZMSCORE', key, MEMBER .. id, BLOCK)
-    held.lapses = tonumber(scores[1] or 0)
-    held.blocked = math.max(0, (scores[2] or 0) - now)
-    return held.blocked % 1 ~= 0 and lease_sets.unusable(key) or nil
-  end
+-- look finds out whether a key holds a set of leases. from is that of lease_sets.last. Returns the error, or nil.
+local function look(key, from)
+  local last, before = lease_sets.last(key, from) -- or the error
+  held.now, held.last, held.before, held.string = clock.ms(), last or 0, before, false
+  held.blocked, held.lapses, held.same, held.length = 0, 0, false, nil
+  if last then return nil end
   local found = states.look(key)
-  if not found or found.request or found.left >= 0 then return err end
-  held.last, held.blocked, held.string = 0, found.blocked, true
+  if not found or found.request or found.left >= 0 then return before end
+  held.blocked, held.string = found.blocked, true
   return nil
 end
 
--- count returns how many leases are held, and how many count for a limit: if all of them would last for longer than a
--- lease does (the clock was set back), they leave room for one.
-local function count(key, limit)
-  if held.last <= held.now then return 0, 0 end
-  local now, blocked = held.now, held.blocked > 0 and 1 or 0
-  local all = redis.call('ZCOUNT', key, string.format('(%d', now), '+inf') - blocked
-  local latest = now + limit.lease
-  if held.last <= latest then return all, all end
+-- read looks, and fills in what else a decision needs. Returns the error, or nil.
+local function read(key, limit, id)
+  local err = look(key, '-1')
+  if err or held.last == 0 then return err end
+  local scores = redis.call('ZMSCORE', key, MEMBER .. id, BLOCK, LENGTH)
+  local length = scores[3]
+  held.lapses = tonumber(scores[1] or 0)
+  held.blocked = math.max(0, (scores[2] or 0) - held.now)
+  if length == limit.length then
+    held.same, held.length = true, limit.lease
+  elseif length then
+    length = -tonumber(length)
+    if length < 1 or length > limits.LONGEST or length % 1 ~= 0 then return lease_sets.unusable(key) end
+    held.length = length
+  elseif redis.call('ZCOUNT', key, '-inf', '(0') == 0 then
+    held.length = limit.lease -- a build that kept no lengths wrote the set
+  end
+  return held.blocked % 1 ~= 0 and lease_sets.unusable(key) or nil
+end
+
+-- far_ones returns how many leases are far.
+local function far_ones(key)
+  local length = held.length
+  if not length then return redis.call('ZCOUNT', key, '-inf', string.format('(-%d', held.now)) end
+  local latest = held.now + length
+  if held.last <= latest then return 0 end
   local far = redis.call('ZCOUNT', key, string.format('(%d', latest), '+inf')
-  if held.blocked > limit.lease then
-    far = far - 1
+  return held.blocked > length and far - 1 or far
+end
+
+-- count returns how many leases are held, and how many count for a limit: if all of them are far, they leave room for one.
+local function count(key, limit)
+  held.live, held.far = 0, 0
+  if held.last <= held.now then return 0, 0 end
+  local all, far = redis.call('ZCOUNT', key, string.format('(%d', held.now), '+inf'), far_ones(key)
+  held.live, held.far = all, far
+  if held.blocked > 0 then
+    all = all - 1
   end
   return all, far > 0 and far == all and math.min(all, limit.capacity - 1) or all
 end
 
--- cut lets what would last for longer than a lease does lapse at ms.
+-- last_lease returns when the last lease lapses, below now if there is none.
+local function last_lease(key)
+  local two = redis.call('ZRANGE', key, '-2', '-1', 'WITHSCORES')
+  return tonumber(two[two[#two - 1] == BLOCK and #two - 2 or #two] or 0)
+end
+
+-- add sets any number of scores and members, some at a time.
+local function add(key, words)
+  for from = 1, #words, AT_ONCE do
+    redis.call('ZADD', key, unpack(words, from, math.min(from + AT_ONCE - 1, #words)))
+  end
+end
+
+-- given_of returns the member that says when a lease was given.
+local function given_of(member)
+  return GIVEN .. string.sub(member, #MEMBER + 1)
+end
+
+-- part takes away what has lapsed, cuts what is far, and gives each lease the time at which it was given, where one length was
+-- that of all.
+local function part(key)
+  local now, length, words = held.now, held.length, {}
+  local latest, just_now = string.format('%d', now + length), string.format('-%d', now)
+  redis.call('ZREMRANGEBYSCORE', key, '-inf', now)
+  local list = redis.call('ZRANGE', key, '0', '-1', 'WITHSCORES')
+  for i = 1, #list, 2 do
+    local member, given, size = list[i], list[i + 1] - length, #words
+    if member ~= BLOCK then
+      words[size + 1], words[size + 2] = given > now and just_now or string.format('-%d', given), given_of(member)
+      if given > now then
+        words[size + 3], words[size + 4] = latest, member
+      end
+    end
+  end
+  add(key, words)
+end
+
+-- cut_each cuts leases that are far, where each has the time at which it was given; at most AT_ONCE of them, as more would take
+-- too long.
+local function cut_each(key)
+  local now, members, words, texts = held.now, {}, {}, {}
+  local just_now = string.format('-%d', now)
+  local far = redis.call('ZRANGE', key, '-inf', '(' .. just_now, 'BYSCORE', 'LIMIT', '0', AT_ONCE, 'WITHSCORES')
+  for i = 1, #far, 2 do
+    members[#members + 1] = MEMBER .. string.sub(far[i], #GIVEN + 1)
+  end
+  for i, lapses in ipairs(redis.call('ZMSCORE', key, unpack(members))) do
+    if lapses then
+      local length, size = lapses + far[2 * i], #words
+      texts[length] = texts[length] or string.format('%d', now + length)
+      words[size + 1], words[size + 2], words[size + 3], words[size + 4] = texts[length], members[i], just_now, far[2 * i - 1]
+    end
+  end
+  add(key, words)
+end
+
+-- drop_each takes away what has lapsed, with the times at which it was given.
+local function drop_each(key)
+  local members = redis.call('ZRANGE', key, '0', held.now, 'BYSCORE')
+  for i = 1, #members do
+    if members[i] ~= BLOCK then
+      members[#members + 1] = given_of(members[i])
+    end
+  end
+  for from = 1, #members, AT_ONCE do
+    redis.call('ZREM', key, unpack(members, from, math.min(from + AT_ONCE - 1, #members)))
+  end
+end
+
+-- cut lets all leases that are far lapse at ms.
 local function cut(key, ms)
-  local far = redis.call('ZRANGE', key, string.format('(%d', ms), '+inf', 'BYSCORE')
   local words = {}
-  for _, member in ipairs(far) do
+  for _, member in ipairs(redis.call('ZRANGE', key, string.format('(%d', ms), '+inf', 'BYSCORE')) do
     if member ~= BLOCK then
       words[#words + 1] = ms
       words[#words + 1] = member
     end
   end
-  for from = 1, #words, 2000 do
-    redis.call('ZADD', key, unpack(words, from, math.min(from + 1999, #words)))
-  end
+  add(key, words)
 end
 
--- keep stores a lease, and takes away what has lapsed. Returns the reply.
+-- keep stores a lease, and takes away what has lapsed. others: how many leases are held beside it. Returns the reply.
 local function keep(key, limit, id, others)
-  local now, lapses = held.now, held.now + limit.lease
-  if held.last == 0 then
-    states.forget(key)
-    if held.string then
-      redis.call('DEL', key)
+  local now, lease, member = held.now, limit.lease, MEMBER .. id
+  local reset, lapses = lease, numbers.arg(now + lease)
+  if others > 0 and held.length ~= lease then
+    if held.length then
+      part(key)
+    else
+      if held.far > 0 then cut_each(key) end
+      drop_each(key)
     end
+    redis.call('ZADD', key, lapses, member, -now, GIVEN .. id)
+    reset = math.ceil(last_lease(key)) - now
   else
-    redis.call('ZREMRANGEBYSCORE', key, '-inf', now)
-    if held.last > lapses then
-      cut(key, lapses)
+    if held.last == 0 then
+      states.forget(key)
+      if held.string then
+        redis.call('DEL', key)
+      end
+    elseif not held.same then
+      redis.call('ZREMRANGEBYSCORE', key, '-inf', now)
+    elseif redis.call('ZCARD', key) > held.live + 1 then
+      redis.call('ZREMRANGEBYSCORE', key, '0', now)
+    end
+    if held.far > 0 then cut(key, now + lease) end
+    if held.same then
+      redis.call('ZADD', key, lapses, member)
+    else
+      redis.call('ZADD', key, lapses, member, limit.length, LENGTH)
     end
   end
-  redis.call('ZADD', key, lapses, MEMBER .. id)
-  redis.call('PEXPIREAT', key, math.max(lapses, now + held.blocked))
-  return { 1, limit.capacity, math.max(0, limit.capacity - others - 1), 0, limit.lease, 1 }
+  if held.blocked > lease or reset > lease then
+    lapses = numbers.arg(now + math.max(reset, held.blocked))
+  end
+  redis.call('PEXPIREAT', key, lapses)
+  return { 1, limit.capacity, math.max(0, limit.capacity - others - 1), 0, reset, 1 }
 end
 
 -- refuse returns the reply to a call that gets no lease. counted: how many leases count.
 local function refuse(key, limit, counted, retry)
   local last = held.last
   if held.blocked > 0 and last > 0 then
-    last = 0
-    local two = redis.call('ZRANGE', key, '-2', '-1', 'WITHSCORES')
-    for i = 1, #two, 2 do
-      if two[i] ~= BLOCK then
-        last = tonumber(two[i + 1])
-      end
-    end
+    last = last_lease(key)
   end
   return { 0, limit.capacity, math.max(0, limit.capacity - counted), retry, math.max(0, last - held.now), 1 }
 end
 
 -- acquire takes a lease, or prolongs the one that this id holds: a retry does not take a second one.
 local function acquire(key, limit, id)
-  local err = read(key, id)
+  local err = read(key, limit, id)
   if err then
     return err
   elseif held.blocked > 0 then
@@ -122,7 +229,7 @@ end
 -- renew prolongs a lease that is held, also while the key is blocked; a lease that has lapsed stays lost, and its
 -- retry_after is -1.
 local function renew(key, limit, id)
-  local err = read(key, id)
+  local err = read(key, limit, id)
   if err then return err end
   local all, counted = count(key, limit)
   if held.lapses > held.now then return keep(key, limit, id, all - 1) end
@@ -131,15 +238,18 @@ end
 
 -- release gives a lease back: 1, or 0 if this id holds none any more.
 local function release(key, _, id)
-  local err = read(key, id)
-  if err then
-    return err
-  elseif held.lapses <= held.now then
+  local err = look(key, '-2')
+  if err or held.last == 0 then return err or 0 end
+  local lapses = tonumber(redis.call('ZSCORE', key, MEMBER .. id) or 0)
+  if lapses <= held.now then
     return 0
-  end
-  redis.call('ZREM', key, MEMBER .. id)
-  if held.lapses == held.last then
-    lease_sets.settle(key)
+  elseif lapses < held.last then
+    redis.call('ZREM', key, MEMBER .. id, GIVEN .. id)
+  elseif held.before > held.now then
+    redis.call('ZREM', key, MEMBER .. id, GIVEN .. id)
+    redis.call('PEXPIREAT', key, numbers.arg(held.before))
+  else
+    redis.call('DEL', key)
   end
   return 1
 end
@@ -156,7 +266,9 @@ local function parse(text)
   end
   local wrong
   limit.lease, wrong = limits.period(lease)
-  return limit.lease and limit, wrong
+  if wrong then return nil, wrong end
+  limit.length = string.format('-%d', limit.lease) -- as a set has it
+  return limit
 end
 
 algorithms.concurrency = {

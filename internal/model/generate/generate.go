@@ -77,7 +77,7 @@ type pool struct {
 func drawPool(t *rapid.T) pool {
 	return pool{
 		limits: rapid.SliceOfN(rapid.Custom(limit), 1, 4).Draw(t, "limits"),
-		leases: rapid.SliceOfN(rapid.Custom(leaseLimit), 1, 2).Draw(t, "leases"),
+		leases: rapid.SliceOfN(rapid.Custom(leaseLimit), 1, 3).Draw(t, "leases"),
 		only:   pick(t, "", "", "", "", "leases", "usage"),
 	}
 }
