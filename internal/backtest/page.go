@@ -5,12 +5,11 @@ import (
 	"fmt"
 	"html/template"
 	"io"
-	"strconv"
-	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/ratelimit-functions/ratelimit/internal/figures"
+	"github.com/ratelimit-functions/ratelimit/internal/printable"
 )
 
 //go:embed page.html
@@ -68,9 +67,7 @@ const longestShown = 40
 // Shown is a key as it can be shown anywhere: quoted where it holds what would not show, or upset a terminal, and cut if it
 // is long.
 func Shown(key string) string {
-	if key == "" || !utf8.ValidString(key) || strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || !strconv.IsPrint(r) }) {
-		key = strconv.Quote(key)
-	}
+	key = printable.Key(key)
 	if utf8.RuneCountInString(key) > longestShown {
 		key = string([]rune(key)[:longestShown-3]) + "..."
 	}

@@ -2,10 +2,11 @@ package cli
 
 import (
 	"errors"
-	"strings"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
+	"github.com/ratelimit-functions/ratelimit/internal/printable"
 	"github.com/ratelimit-functions/ratelimit/internal/shell"
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
@@ -50,6 +51,9 @@ gets those commands, on its own keys. It asks no server.`,
 			if keys == "" && !all && (len(args) == 0 || args[0] != string(loader.Deployer)) {
 				return wrongUse("ratelimit acl --prefix rl:", "acl needs the prefix of the keys that may be limited; --all-keys allows every key")
 			}
+			if printable.Line(keys) != keys {
+				return fmt.Errorf("--prefix %q holds a character that cannot be printed; choose another prefix", keys)
+			}
 			build, err := a.wanted()
 			if err != nil {
 				return err
@@ -64,8 +68,8 @@ gets those commands, on its own keys. It asks no server.`,
 				if name == "" {
 					name = "ratelimit-" + string(kind)
 				}
-				if strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
-					return errors.New("--user " + visible(name) + " holds a space or a control character; choose another name")
+				if visible(name) != name {
+					return errors.New("--user " + visible(name) + " holds a space or a character that cannot be printed; choose another name")
 				}
 				users = append(users, aclUser{name, kind, rules})
 			}

@@ -77,7 +77,7 @@ func TestACL(t *testing.T) {
 		{[]string{"--prefix", "x", "--all-keys"}, "--prefix and --all-keys contradict each other; leave one out"},
 		{[]string{"root", "--all-keys"}, `there is no access "root"; choose application, peek or deployer`},
 		{[]string{"--user", "x", "--prefix", "y"}, "--user names one user; say which of application, peek and deployer it is; as in: ratelimit acl application --user web --prefix 'rl:'"},
-		{[]string{"peek", "--user", "x y", "--prefix", "y"}, `--user "x y" holds a space or a control character; choose another name`},
+		{[]string{"peek", "--user", "x y", "--prefix", "y"}, `--user "x y" holds a space or a character that cannot be printed; choose another name`},
 	} {
 		run(t, nil, append([]string{"acl"}, tt.args...)...).want(t, exitError, "", "ratelimit: "+tt.want+"\n")
 	}

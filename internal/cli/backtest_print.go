@@ -48,7 +48,7 @@ func (a *app) printBacktest(report *backtest.Report) error {
 		lines = append(append(append(lines, ""), l.wrap(bold, "n that the share of keys never goes beyond within a period:")...), l.table(rows)...)
 	}
 	lines = append(lines, l.notes(report)...)
-	return a.printf("%s\n", strings.Join(lines, "\n"))
+	return a.write(strings.Join(lines, "\n") + "\n")
 }
 
 func dateTime(ms int64) string { return time.UnixMilli(ms).UTC().Format(time.DateTime) }

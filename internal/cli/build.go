@@ -62,7 +62,7 @@ With --json it prints the version, the build id, the digest (SHA-256) and the si
 			case output != "":
 				return a.printf("wrote %s: %s, %s\n", output, about(build), plural(int64(len(build.Text())), "byte"))
 			}
-			return a.printf("%s", build.Text())
+			return a.write(build.Text())
 		},
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "", "write the text to this file")

@@ -19,6 +19,7 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/internal/dashboard"
+	"github.com/ratelimit-functions/ratelimit/internal/printable"
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
@@ -92,7 +93,7 @@ func (a *app) dashboard(ctx context.Context, listen, token string, source dashbo
 		at += "?token=" + url.QueryEscape(token)
 		note = "whoever has the token can look; from elsewhere, put the name of this machine in the address\n"
 	}
-	if err := a.printf("%s\nshows %s, and changes nothing\n%s\nCtrl-C ends it\n", at, source.Name, note); err != nil {
+	if err := a.printf("%s\nshows %s, and changes nothing\n"+note+"\nCtrl-C ends it\n", at, source.Name); err != nil {
 		_ = listener.Close()
 		return err
 	}
@@ -210,6 +211,9 @@ func (a *app) dashboardNodes(ctx context.Context, build loader.Build) ([]dashboa
 			} else {
 				shown.State = "differs from the others"
 			}
+		}
+		for _, text := range []*string{&shown.Addr, &shown.Server, &shown.Library, &shown.State} {
+			*text = printable.Line(*text)
 		}
 		nodes = append(nodes, shown)
 	}

@@ -74,14 +74,14 @@ func (a *app) demo(ctx context.Context, duration time.Duration, replace bool) er
 	defer on.close()
 	l := a.look()
 	const title = "ratelimit demo"
-	if err := a.printf("%s\n", strings.Replace(l.prose("", title+" on "+on.where), title, l.paint(bold, title), 1)); err != nil {
+	if err := a.write(strings.Replace(l.prose("", title+" on "+on.where), title, l.paint(bold, title), 1) + "\n"); err != nil {
 		return err
 	}
 	deployed, err := a.demoDeploy(ctx, on, replace)
 	if err != nil {
 		return err
 	}
-	if err := a.printf("%s\n\n", l.prose("", deployed)); err != nil {
+	if err := a.write(l.prose("", deployed) + "\n\n"); err != nil {
 		return err
 	}
 	c, err := client.New(on.rdb, client.WithTimeout(on.Options.ReadTimeout))
@@ -209,8 +209,8 @@ func (a *app) demoHello(ctx context.Context, on *stage, c *client.Client, l look
 		shown[i] = fmt.Sprint(n)
 	}
 	meaning := fmt.Sprintf("  allowed, of %d, %d left, retry after %d ms, full again in %d ms, by key %d", reply[1], reply[2], reply[3], reply[4], reply[5])
-	return a.printf("%s\n  %s\n  → %s\n%s\n\n", l.prose("", "One call is one decision, from any language:"),
-		l.paint(bold, fmt.Sprintf(`FCALL ratelimit_take 1 %s "%s"`, key, limit)), strings.Join(shown, " "), l.prose("", meaning))
+	return a.write(fmt.Sprintf("%s\n  %s\n  → %s\n%s\n\n", l.prose("", "One call is one decision, from any language:"),
+		l.paint(bold, fmt.Sprintf(`FCALL ratelimit_take 1 %s "%s"`, key, limit)), strings.Join(shown, " "), l.prose("", meaning)))
 }
 
 // parallel is how many requests of a demo may be under way at once.
@@ -220,7 +220,7 @@ const parallel = 32
 func (a *app) demoPlay(ctx context.Context, s *show, l look) error {
 	canvas := &canvas{w: a.stdout}
 	legend := fmt.Sprintf("%s of traffic; a column is %s, a full bar %s", human(s.total), human(s.total/columns*time.Duration(l.merged())), plural(int64(s.full(l.merged())), "request"))
-	if err := a.printf("%s\n\n", l.prose(faint, legend)); err != nil {
+	if err := a.write(l.prose(faint, legend) + "\n\n"); err != nil {
 		return err
 	}
 	draw := func() error { return canvas.draw(s.chart(l)) }
@@ -233,12 +233,12 @@ func (a *app) demoPlay(ctx context.Context, s *show, l look) error {
 	}
 	begin := func() error {
 		canvas.lines = 0
-		if err := a.printf("\x1b[?25l\x1b[?7l"); err != nil { // no cursor, no wrapping
+		if err := a.write("\x1b[?25l\x1b[?7l"); err != nil { // no cursor, no wrapping
 			return err
 		}
 		return draw()
 	}
-	end := func() { _ = a.printf("\x1b[?7h\x1b[?25h") }
+	end := func() { _ = a.write("\x1b[?7h\x1b[?25h") }
 	defer func() {
 		end()
 		if ctx.Err() != nil {
@@ -295,5 +295,5 @@ func (a *app) demoEnd(s *show, on *stage, l look, keys int) error {
 	for _, n := range next { // on lines of their own: zsh would take a comment for words of the command
 		fmt.Fprintf(&text, "%s\n  %s\n", l.prose(faint, n[1]+":"), n[0])
 	}
-	return a.printf("%s", text.String())
+	return a.write(text.String())
 }

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/internal/printable"
 )
 
 // look is how the demo may write: it depends on where the output goes.
@@ -72,6 +73,7 @@ func (l look) wrap(style, text string) []string {
 	var lines []string
 	line := indent
 	for _, word := range strings.Fields(text) {
+		word = printable.Line(word)
 		if line != indent && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > l.width {
 			lines = append(lines, l.paint(style, line))
 			line = indent

@@ -40,7 +40,7 @@ It keeps its data in memory, and forgets it at the end. Ctrl-C ends it.`,
 				return fmt.Errorf("%w; choose another address with --addr", err)
 			}
 			defer func() { _ = srv.Close() }()
-			if err := a.printf("%s", a.devGreeting(srv.Addr(), about(build))); err != nil {
+			if err := a.printLines(a.devGreeting(srv.Addr(), about(build))); err != nil {
 				return err
 			}
 			<-cmd.Context().Done()

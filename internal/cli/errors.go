@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/internal/printable"
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
@@ -98,15 +99,8 @@ func (a *app) explain(n *loader.Node) {
 // oneLine is text after "ratelimit: ", with line ends and what else would upset a terminal made visible.
 func oneLine(text string) string {
 	text = strings.TrimPrefix(text, "ratelimit: ")
-	var line strings.Builder
-	for _, r := range strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' }), " ") {
-		if r < ' ' || r == 0x7f {
-			fmt.Fprintf(&line, `\x%02x`, r)
-		} else {
-			line.WriteRune(r)
-		}
-	}
-	return "ratelimit: " + line.String()
+	lines := strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' })
+	return "ratelimit: " + printable.Line(strings.Join(lines, " "))
 }
 
 // wrongUse is a command line that cannot be right: what is wrong, and the example of the command that was meant.

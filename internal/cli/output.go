@@ -13,18 +13,50 @@ import (
 	"unicode/utf8"
 
 	"github.com/ratelimit-functions/ratelimit/internal/figures"
+	"github.com/ratelimit-functions/ratelimit/internal/printable"
 )
 
+// What goes to stdout may hold text of servers, logs and files. All but what is styled here, or must stay byte for byte, goes through
+// printf, printLines, table or JSON, which leave nothing in it that a terminal would obey.
+
 // printJSON writes v as one indented JSON value.
-func (a *app) printJSON(v any) error {
-	encoder := json.NewEncoder(a.stdout)
-	encoder.SetIndent("", "  ")
+func (a *app) printJSON(v any) error { return a.encode(v, "  ") }
+
+// printJSONLine writes v as JSON in one line.
+func (a *app) printJSONLine(v any) error { return a.encode(v, "") }
+
+func (a *app) encode(v any, indent string) error {
+	var text strings.Builder
+	encoder := json.NewEncoder(&text)
+	encoder.SetIndent("", indent)
 	encoder.SetEscapeHTML(false)
-	return written(encoder.Encode(v))
+	if err := encoder.Encode(v); err != nil {
+		return err
+	}
+	return a.write(printable.JSON(text.String()))
 }
 
+// printf formats; only the format has line ends.
 func (a *app) printf(format string, args ...any) error {
-	_, err := fmt.Fprintf(a.stdout, format, args...)
+	for i, arg := range args {
+		switch arg := arg.(type) {
+		case string:
+			args[i] = printable.Line(arg)
+		case error:
+			args[i] = printable.Line(arg.Error())
+		case fmt.Stringer:
+			args[i] = printable.Line(arg.String())
+		}
+	}
+	return a.printLines(fmt.Sprintf(format, args...))
+}
+
+// printLines prints text of several lines.
+func (a *app) printLines(text string) error { return a.write(printable.Lines(text)) }
+
+// write writes text as it is.
+func (a *app) write(text string) error {
+	_, err := io.WriteString(a.stdout, text)
 	return written(err)
 }
 
@@ -82,7 +114,8 @@ func table(w io.Writer, rows [][]string) error {
 			if i == len(widths) {
 				widths = append(widths, 0)
 			}
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+			row[i] = printable.Line(cell)
+			widths[i] = max(widths[i], utf8.RuneCountInString(row[i]))
 		}
 	}
 	for _, row := range rows {
@@ -136,9 +169,4 @@ func plural(n int64, noun string) string {
 }
 
 // visible is a key as it is, or quoted where it holds what would not show.
-func visible(key string) string {
-	if key == "" || !utf8.ValidString(key) || strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || !strconv.IsPrint(r) }) {
-		return strconv.Quote(key)
-	}
-	return key
-}
+var visible = printable.Key

@@ -158,7 +158,7 @@ func (a *app) printGroup(from string, nodes []loader.NodePlan, wanted loader.Lib
 		}
 	}
 	if diff && nodes[0].Diff != "" {
-		return a.printf("\n%s", nodes[0].Diff)
+		return a.printLines("\n" + nodes[0].Diff)
 	}
 	return nil
 }

@@ -119,7 +119,7 @@ func (a *app) printPolicies(report policyReport) error {
 		if i == 0 && len(report.Policies) > 0 {
 			space = "\n"
 		}
-		if err := a.printf("%s%s\n", space, oneLine(problem.Error())[len("ratelimit: "):]); err != nil {
+		if err := a.printf(space+"%s\n", oneLine(problem.Error())[len("ratelimit: "):]); err != nil {
 			return err
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/printable"
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
@@ -112,7 +113,7 @@ func deleted(n loader.Node, _ loader.Library) string {
 // confirm puts a question on stderr and goes on only for a "yes" on stdin. It leaves when ctx ends: the read, which cannot
 // be ended, stays behind.
 func (a *app) confirm(ctx context.Context, question string) error {
-	if _, err := fmt.Fprint(a.stderr, question); err != nil {
+	if _, err := fmt.Fprint(a.stderr, printable.Line(question)); err != nil {
 		return written(err)
 	}
 	typed := make(chan string, 1)

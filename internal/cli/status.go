@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -129,7 +128,7 @@ func (a *app) printEvent(e loader.Event) error {
 	e.Text = a.typable(e.Text)
 	a.explain(&e.Node)
 	if a.json {
-		return written(json.NewEncoder(a.stdout).Encode(e))
+		return a.printJSONLine(e)
 	}
 	return a.printf("%s  %-8s  %s\n", e.Time.UTC().Format("15:04:05.000"), e.Kind, e.Text)
 }

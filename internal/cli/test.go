@@ -111,11 +111,12 @@ func (a *app) printTests(report testReport) error {
 func (a *app) printTestFile(file policies.Results) error {
 	for _, test := range file.Tests {
 		for i, f := range test.Failures {
-			head := ""
 			if i == 0 {
-				head = fmt.Sprintf("FAIL  %s\n", oneLine(test.Name)[len("ratelimit: "):])
+				if err := a.printf("FAIL  %s\n", oneLine(test.Name)[len("ratelimit: "):]); err != nil {
+					return err
+				}
 			}
-			if err := a.printf("%s  %s:%d:%d: %s\n    %s: expected %s\n    %*s  got      %s\n", head,
+			if err := a.printf("  %s:%d:%d: %s\n    %s: expected %s\n    %*s  got      %s\n",
 				file.File, f.Line, f.Column, f.Call, f.Field, f.Expected, len(f.Field), "", f.Got); err != nil {
 				return err
 			}

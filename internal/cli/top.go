@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -228,13 +227,11 @@ func newTopReport(p pass) topReport {
 
 func (a *app) printPass(p pass, l look) error {
 	if a.json {
-		encoder := json.NewEncoder(a.stdout)
-		encoder.SetEscapeHTML(false)
-		return written(encoder.Encode(newTopReport(p)))
+		return a.printJSONLine(newTopReport(p))
 	}
 	width := l.width
 	if !a.terminal {
 		width = 0
 	}
-	return a.printf("%s\n", strings.Join(topLines(p, l, width), "\n"))
+	return a.write(strings.Join(topLines(p, l, width), "\n") + "\n")
 }

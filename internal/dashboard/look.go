@@ -15,6 +15,7 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/printable"
 	"github.com/ratelimit-functions/ratelimit/internal/usage"
 )
 
@@ -240,7 +241,10 @@ func (d *Dashboard) policies(ctx context.Context, rdb redis.UniversalClient) (li
 		if before, counted := d.shadow.denied[name]; counted && denied[name] > before {
 			p.DeniedPerSec = float64(denied[name]-before) / now.Sub(d.shadow.at).Seconds()
 		}
-		p.Denied = denied[name]
+		p.Denied, p.Name = denied[name], printable.Line(name)
+		for i, limit := range p.Limits {
+			p.Limits[i] = printable.Line(limit)
+		}
 		list = append(list, p)
 	}
 	d.shadow = shadows{now, denied}

@@ -1,0 +1,62 @@
+// Package printable makes text of servers, logs and files fit to be printed. Such text may hold escape sequences that change what a
+// terminal shows or does, characters that change the direction of the text around them, and bytes that are no text at all.
+package printable
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// Line returns text in one line: everything that [strconv.IsPrint] does not allow, line ends and tabs too, is escaped as in a string of Go.
+func Line(text string) string { return escape(text, "", inGo) }
+
+// Lines is Line for text of several lines, which keep their ends and tabs.
+func Lines(text string) string { return escape(text, "\n\t", inGo) }
+
+// JSON returns JSON with the same escaped in its strings, as \u009b. It takes JSON as package encoding/json writes it.
+func JSON(text string) string { return escape(text, "\n", inJSON) }
+
+// Key returns a key as it is, or quoted if it is empty or if anything in it does not show, spaces included.
+func Key(key string) string {
+	if key == "" || strings.Contains(key, " ") || Line(key) != key {
+		return strconv.Quote(key)
+	}
+	return key
+}
+
+func escape(text, keep string, escaped func(r rune) string) string {
+	var out strings.Builder
+	for i := 0; i < len(text); {
+		r, size := utf8.DecodeRuneInString(text[i:])
+		switch {
+		case r == utf8.RuneError && size == 1:
+			fmt.Fprintf(&out, `\x%02x`, text[i])
+		case strconv.IsPrint(r) || strings.ContainsRune(keep, r):
+			out.WriteRune(r)
+		default:
+			out.WriteString(escaped(r))
+		}
+		i += size
+	}
+	return out.String()
+}
+
+func inGo(r rune) string {
+	switch {
+	case r < ' ' || r == 0x7f:
+		return fmt.Sprintf(`\x%02x`, r)
+	case r <= 0xffff:
+		return fmt.Sprintf(`\u%04x`, r)
+	}
+	return fmt.Sprintf(`\U%08x`, r)
+}
+
+func inJSON(r rune) (text string) {
+	for _, unit := range utf16.AppendRune(nil, r) {
+		text += fmt.Sprintf(`\u%04x`, unit)
+	}
+	return text
+}
