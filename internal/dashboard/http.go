@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -23,7 +24,8 @@ var files embed.FS
 
 // Handler serves the page, and what it asks for, by GET alone. With a token it serves only who gives that: once, as
 // /?token=TOKEN, or as "Authorization: Bearer TOKEN". Without one it serves only requests to a name of this machine itself, so that no
-// page of another site that resolves its name to a loopback address can read anything.
+// page of another site that resolves its name to a loopback address can read anything. Requests that a page of another site, or of
+// another port, has a browser send are refused; only a link to the page itself is served.
 func (d *Dashboard) Handler(token string) http.Handler {
 	page, err := fs.Sub(files, "page")
 	if err != nil {
@@ -46,6 +48,8 @@ func (d *Dashboard) Handler(token string) http.Handler {
 		switch {
 		case token == "" && !local(r.Host):
 			http.Error(w, fmt.Sprintf("%.100q is no name of this machine itself; open the address that ratelimit dashboard printed", r.Host), http.StatusForbidden)
+		case fromElsewhere(r):
+			http.Error(w, "a page of another site asked for this; open the address that ratelimit dashboard printed", http.StatusForbidden)
 		case token != "" && r.URL.Path == "/" && r.URL.Query().Has("token") && same(r.URL.Query().Get("token"), token):
 			http.SetCookie(w, &http.Cookie{Name: cookie, Value: value(token), Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: r.TLS != nil})
 			http.Redirect(w, r, "/", http.StatusSeeOther) // so that the token stands in no address any more
@@ -77,6 +81,20 @@ func allowed(r *http.Request, token string) bool {
 	}
 	given, err := r.Cookie(cookie)
 	return err == nil && same(given.Value, value(token))
+}
+
+// fromElsewhere reports whether a page of another origin has the browser send a request, but for a link to this page. Browsers say so in
+// Sec-Fetch-Site, to addresses of this machine and over TLS; those that do not, say where a request comes from in Origin, if anywhere.
+func fromElsewhere(r *http.Request) bool {
+	switch h := r.Header; h.Get("Sec-Fetch-Site") {
+	case "same-origin", "none":
+		return false
+	case "":
+		origin, err := url.Parse(h.Get("Origin"))
+		return h.Get("Origin") != "" && (err != nil || origin.Host != r.Host)
+	default:
+		return r.URL.Path != "/" || h.Get("Sec-Fetch-Mode") != "navigate" || h.Get("Sec-Fetch-Dest") != "document"
+	}
 }
 
 // local tells whether a Host names this machine by a loopback address or as localhost.

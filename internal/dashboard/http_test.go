@@ -45,6 +45,59 @@ func TestHost(t *testing.T) {
 	}
 }
 
+// A page of another site, of another port of this machine too, can have a browser send requests here. It could not read the replies, but
+// each of /events takes a viewer's place, and each of the others asks the servers. Only a link to the page itself may be followed.
+func TestOtherSites(t *testing.T) {
+	type headers map[string]string
+	const origin, site, mode, dest = "Origin", "Sec-Fetch-Site", "Sec-Fetch-Mode", "Sec-Fetch-Dest"
+	for _, tt := range []struct {
+		name       string
+		headers    headers
+		page, rest bool // whether / and every other path are served
+	}{
+		{"no browser", headers{}, true, true},
+		{"an address that was typed", headers{site: "none", mode: "navigate", dest: "document"}, true, true},
+		{"the page itself", headers{site: "same-origin", mode: "cors", dest: "empty"}, true, true},
+		{"the page itself, with its origin", headers{site: "same-origin", origin: "http://127.0.0.1:8088"}, true, true},
+		{"the page itself, behind a proxy that changes the host", headers{site: "same-origin", origin: "https://dashboard.example"}, true, true},
+		{"a link of another site", headers{site: "cross-site", mode: "navigate", dest: "document"}, true, false},
+		{"a link of another port", headers{site: "same-site", mode: "navigate", dest: "document"}, true, false},
+		{"a frame of another site", headers{site: "cross-site", mode: "navigate", dest: "iframe"}, false, false},
+		{"an EventSource of another site", headers{site: "cross-site", mode: "cors", dest: "empty", origin: "https://evil.example"}, false, false},
+		{"an EventSource of another port", headers{site: "same-site", mode: "cors", dest: "empty", origin: "http://127.0.0.1:3000"}, false, false},
+		{"fetch without CORS", headers{site: "cross-site", mode: "no-cors", dest: "empty"}, false, false},
+		{"an image", headers{site: "cross-site", mode: "no-cors", dest: "image"}, false, false},
+		{"a site that no browser knows", headers{site: "nearby"}, false, false},
+		{"an old browser, the page itself", headers{origin: "http://127.0.0.1:8088"}, true, true},
+		{"an old browser, another site", headers{origin: "https://evil.example"}, false, false},
+		{"an old browser, another port", headers{origin: "http://127.0.0.1:3000"}, false, false},
+		{"an old browser, a page without an origin", headers{origin: "null"}, false, false},
+	} {
+		for token, bearer := range map[string]string{"": "", "sixteen letters!": "Bearer sixteen letters!"} {
+			d := New(Source{})
+			h := d.Handler(token)
+			for _, path := range []string{"/", "/?x", "/app.js", "/style.css", "/peek", "/usage", "/events", "/none"} {
+				got := get(h, path, func(r *http.Request) {
+					for name, value := range tt.headers {
+						r.Header.Set(name, value)
+					}
+					r.Header.Set("Authorization", bearer)
+					ctx, gone := context.WithCancel(r.Context())
+					gone() // else /events goes on
+					*r = *r.WithContext(ctx)
+				})
+				served := tt.rest
+				if strings.HasPrefix(path, "/?") || path == "/" {
+					served = tt.page
+				}
+				if (got.Code != http.StatusForbidden) != served {
+					t.Errorf("%s, token %q, %s: %d %s", tt.name, token, path, got.Code, got.Body)
+				}
+			}
+		}
+	}
+}
+
 // With a token every path asks for it. The address with the token gives a cookie in exchange, which holds something else.
 func TestToken(t *testing.T) {
 	const token = "0123456789 ;äöü\""
@@ -180,5 +233,18 @@ func TestViewers(t *testing.T) {
 	leave()
 	if _, _, ok := d.view(); !ok {
 		t.Error("nobody may come in place of one who left")
+	}
+}
+
+// Whoever leaves frees a place.
+func TestViewersLeave(t *testing.T) {
+	d := New(Source{})
+	ctx, gone := context.WithCancel(t.Context())
+	gone()
+	for i := range viewers + 1 {
+		got := get(d.Handler(""), "/events", func(r *http.Request) { *r = *r.WithContext(ctx) })
+		if got.Code != http.StatusOK || d.watched() {
+			t.Fatalf("viewer %d gets %d; after it left, somebody looks: %v", i+1, got.Code, d.watched())
+		}
 	}
 }
