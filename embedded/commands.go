@@ -33,6 +33,7 @@ func (s *Server) commandHandlers() map[string]*command {
 		"RENAME": cmdRename("RENAME"), "RENAMENX": cmdRename("RENAMENX"),
 		"COPY":     cmdCopy,
 		"FLUSHALL": cmdFlush("FLUSHALL"), "FLUSHDB": cmdFlush("FLUSHDB"),
+		"INCRBYFLOAT": cmdIncrByFloat, "HINCRBYFLOAT": cmdHIncrByFloat,
 		"HINCRBY": cmdHIncrBy, "ZADD": cmdScores("ZADD"), "ZINCRBY": cmdScores("ZINCRBY"),
 		"XREAD": cmdXRead("XREAD"), "XREADGROUP": cmdXRead("XREADGROUP"),
 		"HELLO": cmdHello, "SELECT": cmdSelect, "CLIENT": cmdClient, "QUIT": cmdQuit, "RESET": cmdReset,
