@@ -38,8 +38,9 @@
 // the heap of the process grow by more than a GiB, or makes a string of more
 // than 64 MiB, ends with an error, at the latest when the command or the string
 // operation that it is in is done. A library's text has five seconds to run,
-// ten times what Redis gives it, and at most 3 MiB, which take some seconds to
-// read.
+// ten times what Redis gives it, and at most 3 MiB, 1048576 words and signs and
+// 8192 functions. To read it takes some seconds and some hundred MiB of memory at
+// most.
 //
 // A connection takes less than 32 KiB while nothing runs, and memory for what
 // it sends as that arrives, whatever length it announces. A malformed request

@@ -151,6 +151,9 @@ func TestTextsThatAreNoLibrary(t *testing.T) {
 		{"many elseifs", "#!lua name=t\nif a then" + strings.Repeat(" elseif a then", 1000) + " end", "ERR Error compiling function: user_function:2: more than 200 levels"},
 		{"blocks in blocks", "#!lua name=t\n" + strings.Repeat("do ", 1<<18) + strings.Repeat("end ", 1<<18), "ERR Error compiling function: user_function:2: more than 200 levels"},
 		{"functions in functions", "#!lua name=t\n" + strings.Repeat("return function() ", 1000) + strings.Repeat("end ", 1000), "ERR Error compiling function: user_function:2: more than 200 levels"},
+		{"functions", "#!lua name=t\nreturn " + strings.Repeat("function()end,", 200_000) + "1", "ERR Error compiling function: user_function:1: the text has 200000 functions, and the embedded server takes at most 8192"},
+		{"calls", "#!lua name=t\n" + strings.Repeat("f''", 1_000_000), "ERR Error compiling function: user_function:1: the text has 2000000 words and signs, and the embedded server takes at most 1048576"},
+		{"3 MB of powers", "#!lua name=t\nreturn " + strings.Repeat("a^", 1_500_000) + "a", "ERR Error compiling function: user_function:2: more than 200 levels"},
 		{"endless at load", "#!lua name=t\nwhile true do end" + register, "ERR Error registering functions: ERR FUNCTION LOAD timeout"},
 		{"doubled string at load", "#!lua name=t\nlocal s = 'x' while true do s = s .. s end" + register, "ERR Error registering functions: ERR user_function:2: the embedded server makes no string"},
 	} {

@@ -221,6 +221,22 @@ func TestTheLargestFileLoads(t *testing.T) {
 	embedded.Run(t, embedded.WithLibrary(build.Text()))
 }
 
+// So does one of about as many words and signs as a build can have.
+func TestTheBuildOfMostLimitsLoads(t *testing.T) {
+	list := make([]functions.Policy, functions.MostPolicies)
+	for i := range list {
+		list[i].Name = strconv.FormatInt(int64(i), 36)
+		for k := range 14 {
+			list[i].Limits = append(list[i].Limits, functions.PolicyLimit{Key: string(rune('a' + k)), Limit: "1/s"})
+		}
+	}
+	build, err := functions.New(functions.WithPolicies(list...))
+	if size := len(build.Text()); err != nil || size < 1_900_000 {
+		t.Fatalf("a text of %d bytes, not close to the 2 MiB that a build may have: %v", size, err)
+	}
+	embedded.Run(t, embedded.WithLibrary(build.Text()))
+}
+
 // A small file whose aliases name the same long limits ten thousand times is refused as what it would become.
 func TestAFileThatIsLargeByAliases(t *testing.T) {
 	var text strings.Builder

@@ -15,9 +15,13 @@ import (
 // Name is how messages name a library's text, as Redis names it.
 const Name = "user_function"
 
-// maxText is how long a text may be, in bytes: half as much again as the largest build of the library. gopher-lua takes some
-// hundred bytes of memory for a byte of text.
-const maxText = 3 << 20
+// Bounds of a text. gopher-lua takes some hundred bytes of memory for a byte of text, and more for some texts: about 13 kB for
+// a function.
+const (
+	maxText      = 3 << 20 // bytes: half as much again as the largest build of the library
+	maxTokens    = 1 << 20 // words and signs
+	maxFunctions = 1 << 13
+)
 
 // Refusal is a place in a library's text that cannot be run as Redis would run it.
 type Refusal struct {
@@ -31,8 +35,8 @@ func (r *Refusal) Error() string { return fmt.Sprintf("%s:%d: %s", Name, r.Line,
 // lualib and returns the text as a function. visit, if not nil, is called for every statement, expression and table
 // field as it is written, each before those in it. The error is a *Refusal.
 func Read(text string, visit func(node any)) (tree []ast.Stmt, err error) {
-	if len(text) > maxText {
-		return nil, &Refusal{1, fmt.Sprintf("the text has %d bytes, and the embedded server takes at most %d; split it into several libraries", len(text), maxText)}
+	if err := tooMuch(len(text), maxText, "bytes"); err != nil {
+		return nil, err
 	}
 	if strings.HasPrefix(text, "#!") {
 		text = "--" + text[2:] // line 1 is not Lua, and keeps its place
@@ -56,13 +60,24 @@ func Read(text string, visit func(node any)) (tree []ast.Stmt, err error) {
 	if visit == nil {
 		visit = func(any) {}
 	}
-	w := &walker{visit: visit, fn: &function{vararg: true, constants: map[string]bool{}}}
+	w := &walker{visit: visit, fn: &function{vararg: true, constants: map[string]int{}}}
 	body := &ast.FunctionExpr{Stmts: w.block(stmts)}
+	if err := tooMuch(w.functions, maxFunctions, "functions"); err != nil {
+		return nil, err
+	}
 	body.ParList = &ast.ParList{HasVargs: w.fn.dots}
 	body.SetLine(1)
 	body.SetLastLine(1 + strings.Count(text, "\n"))
 	take := &ast.LocalAssignStmt{Names: []string{concatName, moduloName}, Exprs: []ast.Expr{&ast.Comma3Expr{}}}
 	return []ast.Stmt{take, &ast.ReturnStmt{Exprs: []ast.Expr{body}}}, nil
+}
+
+// tooMuch returns the refusal of a text that has n of something, and nil up to most.
+func tooMuch(n, most int, what string) error {
+	if n <= most {
+		return nil
+	}
+	return &Refusal{1, fmt.Sprintf("the text has %d %s, and the embedded server takes at most %d; split it into several libraries", n, what, most)}
 }
 
 func refusal(text string, err error) error {
@@ -77,23 +92,29 @@ func refusal(text string, err error) error {
 	return &Refusal{line, strings.TrimSpace(bad.Message) + " " + near}
 }
 
-// checkTokens refuses what gopher-lua's parser takes and Lua 5.1 does not, where the tree no longer shows it.
+// maxWaiting is how many operators may wait for the operand behind them. The tree of an expression with so many is too deep, and
+// the parser takes a KiB of memory for each.
+const maxWaiting = 1 << 12
+
+// checkTokens refuses what gopher-lua's parser takes and Lua 5.1 does not, if the tree no longer shows it, and what the parser
+// would take too much memory for.
 func checkTokens(text string) error {
 	scanner := parse.NewScanner(strings.NewReader(text), Name)
 	lexer := &parse.Lexer{}
 	var before, last ast.Token
 	end := ast.Position{} // of last
-	depth := 0            // of brackets and blocks
 	parameters := false   // between the word function and the end of its parameters
 	open := true          // a statement may begin here, but no semicolon stand
-	for {
+	waiting := 0          // operators that wait for their operand, or did in this statement
+	outside := []int{0}   // for each open bracket and block behind the first: how many of them wait outside of it
+	for tokens := 0; ; tokens++ {
 		token, err := scanner.Scan(lexer)
 		if err != nil {
 			return refusal(text, err)
 		}
 		switch {
 		case token.Type == parse.EOF:
-			return nil
+			return tooMuch(tokens, maxTokens, "words and signs")
 		case last.Type == parse.TNumber && token.Pos.Line == end.Line && token.Pos.Column == end.Column+1 &&
 			(token.Type == parse.TIdent || token.Type == parse.TNumber || token.Name != "" && token.Str != "" && isLetter(token.Str[0])):
 			return &Refusal{token.Pos.Line, fmt.Sprintf("malformed number near '%s%s'", last.Str, token.Str)}
@@ -104,12 +125,22 @@ func checkTokens(text string) error {
 			return &Refusal{token.Pos.Line, "ambiguous syntax: a call, or a new statement? End the line before with a semicolon, or put '(' there"}
 		}
 		switch token.Type {
+		case '=', ',', ';', parse.TReturn, parse.TIf, parse.TElseIf, parse.TWhile, parse.TRepeat, parse.TDo: // an expression has ended
+			waiting = outside[len(outside)-1]
+		}
+		switch token.Type {
 		case '(', '{', '[', parse.TFunction, parse.TIf, parse.TDo, parse.TRepeat:
-			if depth++; depth > maxDepth {
+			if outside = append(outside, waiting); len(outside) > 1+maxDepth {
 				return tooDeep(token.Pos.Line)
 			}
 		case ')', '}', ']', parse.TEnd, parse.TUntil:
-			depth--
+			if inner := len(outside) - 1; inner > 0 {
+				waiting, outside = outside[inner], outside[:inner]
+			}
+		case '-', '#', '^', parse.TNot, parse.T2Comma:
+			if waiting++; waiting > maxWaiting {
+				return tooDeep(token.Pos.Line)
+			}
 		}
 		switch token.Type {
 		case parse.TFunction:

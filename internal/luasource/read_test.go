@@ -3,6 +3,7 @@ package luasource
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -39,6 +40,20 @@ func TestRefusals(t *testing.T) {
 		{"one more", "local t = {" + numerals(32769) + "}", "user_function:2: a function with more than 32768 different constants"},
 		{"the longest text", "--" + strings.Repeat("x", 3<<20-len("#!lua name=x\n--")), ""},
 		{"a longer one", "--" + strings.Repeat("x", 3<<20-len("#!lua name=x\n-")), "user_function:1: the text has 3145729 bytes, and the embedded server takes at most 3145728; split it into several libraries"},
+		{"8192 functions", strings.Repeat("f = function() end ", 8192), ""},
+		{"one more", strings.Repeat("f = function() end ", 8193), "user_function:1: the text has 8193 functions, and the embedded server takes at most 8192; split it into several libraries"},
+		{"the functions that the walk adds to loops", strings.Repeat("while a do local x = function() end break end ", 4097), "user_function:1: the text has 8194 functions"},
+		{"the same in loops within one another", strings.Repeat(strings.Repeat("while a do ", 90)+"local x = function() end"+strings.Repeat(" break end", 90)+" ", 91), "user_function:1: the text has 8281 functions"},
+		{"1048576 words and signs", strings.Repeat("f();", 1<<20/4), ""},
+		{"one more", strings.Repeat("f();", 1<<20/4) + "return", "user_function:1: the text has 1048577 words and signs, and the embedded server takes at most 1048576; split it into several libraries"},
+		{"200 local variables", "local a" + names(199), ""},
+		{"one more", "local a\nlocal b" + names(199), "user_function:3: a function with more than 200 local variables; Lua 5.1 takes no more: put some into a table"},
+		{"200 parameters", "return function(a" + names(199) + ") end", ""},
+		{"one more", "return function(a" + names(200) + ") end", "user_function:2: a function with more than 200 local variables"},
+		{"variables of blocks that have ended", strings.Repeat("do local a"+names(99)+" end ", 10), ""},
+		{"32769 methods", "local a" + methods(32769), "user_function:2: a function with more than 32768 different constants"},
+		{"constants that are looked for too long", "local a = {" + strings.Repeat(numerals(32000), 3) + "}", "user_function:2: gopher-lua would look at more than 600000000 constants"},
+		{"operators that wait for their operands", "local a = " + strings.Repeat("not ", 200) + "a", "user_function:2: more than 200 levels"},
 		{"200 levels of syntax", "return " + strings.Repeat("-(", 90) + "1" + strings.Repeat(")", 90), ""},
 		{"more", "return 1" + strings.Repeat(" + 1", 200), "user_function:2: more than 200 levels"},
 		{"an open block", "if x then", "user_function:2: syntax error at the end"},
@@ -59,6 +74,15 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// methods are calls of so many methods of a.
+func methods(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, " a:m%d()", i)
+	}
+	return b.String()
+}
+
 // numerals are so many numbers, each before a comma.
 func numerals(n int) string {
 	var b strings.Builder
@@ -76,6 +100,24 @@ func names(n int) string {
 		b.WriteString(strings.Repeat("x", i))
 	}
 	return b.String()
+}
+
+// The parser keeps an operator until it has read the operand behind it. A text full of these is refused before it is parsed, which
+// would take 1.8 GiB.
+func TestOperatorsWithoutEnd(t *testing.T) {
+	for _, operator := range []string{"a^", "a..", "- ", "not ", "#", "(a)^", "{a}..", "function() end^", "-a[b]^"} {
+		text := "return " + strings.Repeat(operator, 1<<20/len(operator)) + "a"
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := Read(text, nil)
+		runtime.ReadMemStats(&after)
+		if want := "user_function:1: more than 200 levels"; err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%s: %.200v, want %s", operator, err, want)
+		}
+		if took := after.TotalAlloc - before.TotalAlloc; took > 16<<20 {
+			t.Errorf("%s: %d MiB of memory for a text of 1 MiB", operator, took>>20)
+		}
+	}
 }
 
 // The visitor sees what is written, and not what the walk makes of it.

@@ -8,9 +8,11 @@ import (
 
 // walker goes over the tree once, from the top, and returns each node as it is to be compiled.
 type walker struct {
-	visit func(node any)
-	fn    *function
-	depth int
+	visit     func(node any)
+	fn        *function
+	depth     int
+	functions int // those that the walk adds among them
+	looks     int // for constants
 }
 
 // function is a function on the way from the text's top to where the walker is.
@@ -22,7 +24,7 @@ type function struct {
 	dots     bool            // it uses ...
 	captured map[string]bool // variables of outer functions
 
-	constants map[string]bool // strings, numerals and names of global variables, as they are written
+	constants map[string]int // strings, numerals and names of global variables, as they are written, and the place of each
 	loops     []*loop
 }
 
@@ -31,7 +33,9 @@ type loop struct{ breaks, closures bool }
 const (
 	maxDepth     = 200     // Lua 5.1's limit for syntax within syntax
 	maxCaptured  = 60      // and for variables of outer functions
-	maxConstants = 1 << 15 // of a function: gopher-lua's compiler goes over all of them for each one
+	maxLocals    = 200     // and for local variables
+	maxConstants = 1 << 15 // of a function: gopher-lua's compiler goes over all of them for each new one
+	maxLooks     = 6e8     // and over those before it for each one
 )
 
 func refuse(line int, format string, args ...any) {
@@ -75,12 +79,12 @@ func (w *walker) statement(s ast.Stmt) ast.Stmt {
 		return w.assignment(s)
 	case *ast.LocalAssignStmt:
 		if isLocalFunction(s) {
-			w.declare(s.Names...)
+			w.declare(s.Line(), s.Names...)
 			w.list(s.Exprs)
 			return s
 		}
 		w.list(s.Exprs)
-		w.declare(s.Names...)
+		w.declare(s.Line(), s.Names...)
 		return localFunctionValue(s)
 	case *ast.FuncCallStmt:
 		if s.Expr.(*ast.FuncCallExpr).AdjustRet {
@@ -91,12 +95,12 @@ func (w *walker) statement(s ast.Stmt) ast.Stmt {
 		s.Stmts = w.block(s.Stmts)
 	case *ast.WhileStmt:
 		s.Condition = w.expr(s.Condition)
-		s.Stmts = w.loop(s.Stmts, nil)
+		s.Stmts = w.loop(s.Line(), s.Stmts, nil)
 		if isTrue, ok := constant(s.Condition); ok && !isTrue {
 			return &ast.DoBlockStmt{}
 		}
 	case *ast.RepeatStmt:
-		s.Stmts = w.loop(s.Stmts, func() { s.Condition = w.expr(s.Condition) })
+		s.Stmts = w.loop(s.Line(), s.Stmts, func() { s.Condition = w.expr(s.Condition) })
 	case *ast.IfStmt:
 		s.Condition = w.expr(s.Condition)
 		s.Then = w.block(s.Then)
@@ -104,16 +108,17 @@ func (w *walker) statement(s ast.Stmt) ast.Stmt {
 		return branch(s)
 	case *ast.NumberForStmt:
 		s.Init, s.Limit, s.Step = bound(w.expr(s.Init)), bound(w.expr(s.Limit)), bound(w.expr(s.Step))
-		s.Stmts = w.loop(s.Stmts, nil, s.Name)
+		s.Stmts = w.loop(s.Line(), s.Stmts, nil, s.Name)
 	case *ast.GenericForStmt:
 		w.list(s.Exprs)
-		s.Stmts = w.loop(s.Stmts, nil, s.Names...)
+		s.Stmts = w.loop(s.Line(), s.Stmts, nil, s.Names...)
 		return genericFor(s)
 	case *ast.FuncDefStmt:
 		if s.Name.Func != nil {
 			s.Name.Func = w.expr(s.Name.Func)
 		} else {
 			s.Name.Receiver = w.expr(s.Name.Receiver)
+			w.constant(s.Line(), s.Name.Method)
 		}
 		w.visit(s.Func)
 		w.function(s.Func, s.Name.Func == nil)
@@ -133,12 +138,12 @@ func (w *walker) statement(s ast.Stmt) ast.Stmt {
 
 // loop walks a loop's statements, with the variables that it declares. until, if not nil, walks a condition that sees
 // what is local to them.
-func (w *walker) loop(stmts []ast.Stmt, until func(), names ...string) []ast.Stmt {
+func (w *walker) loop(line int, stmts []ast.Stmt, until func(), names ...string) []ast.Stmt {
 	fn := w.fn
 	locals := len(fn.locals)
 	l := &loop{}
 	fn.loops = append(fn.loops, l)
-	w.declare(names...)
+	w.declare(line, names...)
 	out := w.statements(stmts)
 	if until != nil {
 		until()
@@ -148,6 +153,7 @@ func (w *walker) loop(stmts []ast.Stmt, until func(), names ...string) []ast.Stm
 	switch {
 	case l.breaks && l.closures:
 		out = append(detachAtBreak(), out...)
+		w.functions++
 	case beginsWithJump(out):
 		out = append([]ast.Stmt{&ast.LocalAssignStmt{Names: []string{markName}}}, out...)
 	}
@@ -191,6 +197,9 @@ func (w *walker) expr(e ast.Expr) ast.Expr {
 		table(e)
 	case *ast.FuncCallExpr:
 		e.Func, e.Receiver = w.expr(e.Func), w.expr(e.Receiver)
+		if e.Receiver != nil {
+			w.constant(e.Line(), e.Method)
+		}
 		w.list(e.Args)
 	case *ast.LogicalOpExpr:
 		e.Lhs, e.Rhs = w.expr(e.Lhs), w.expr(e.Rhs)
@@ -217,28 +226,41 @@ func (w *walker) expr(e ast.Expr) ast.Expr {
 }
 
 func (w *walker) function(e *ast.FunctionExpr, method bool) {
+	w.functions++
 	for _, l := range w.fn.loops {
 		l.closures = true
 	}
-	w.fn = &function{outer: w.fn, vararg: e.ParList.HasVargs, captured: map[string]bool{}, constants: map[string]bool{}}
+	w.fn = &function{outer: w.fn, vararg: e.ParList.HasVargs, captured: map[string]bool{}, constants: map[string]int{}}
 	if method {
-		w.declare("self")
+		w.declare(e.Line(), "self")
 	}
-	w.declare(e.ParList.Names...)
+	w.declare(e.Line(), e.ParList.Names...)
 	w.fn.params = len(w.fn.locals)
 	if w.fn.vararg {
-		w.declare("arg") // as in Lua 5.0, which 5.1 still makes room for
+		w.declare(e.Line(), "arg") // as in Lua 5.0, which 5.1 still makes room for
 	}
 	e.Stmts = w.block(e.Stmts)
 	w.fn = w.fn.outer
 }
 
-func (w *walker) declare(names ...string) { w.fn.locals = append(w.fn.locals, names...) }
+func (w *walker) declare(line int, names ...string) {
+	if w.fn.locals = append(w.fn.locals, names...); len(w.fn.locals) > maxLocals {
+		refuse(line, "a function with more than %d local variables; Lua 5.1 takes no more: put some into a table", maxLocals)
+	}
+}
 
 // constant notes a constant of the function.
 func (w *walker) constant(line int, text string) {
-	if w.fn.constants[text] = true; len(w.fn.constants) > maxConstants {
+	place, known := w.fn.constants[text]
+	if !known {
+		place = len(w.fn.constants) + 1
+		w.fn.constants[text] = place
+	}
+	if place > maxConstants {
 		refuse(line, "a function with more than %d different constants, over which gopher-lua takes too long; put some into another function", maxConstants)
+	}
+	if w.looks += place; w.looks > maxLooks {
+		refuse(line, "gopher-lua would look at more than %d constants, for each at those before it in its function; split up the largest functions", int(maxLooks))
 	}
 }
 
