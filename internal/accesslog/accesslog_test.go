@@ -244,6 +244,34 @@ func TestSorter(t *testing.T) {
 }
 
 // No line upsets a format: it is read, or it is a bad line, and the line behind it is there.
+// Lists of lists are read once, however deep they are.
+func TestDeepJSON(t *testing.T) {
+	const deep = 9990 // encoding/json takes no more than 10000
+	for value, want := range map[string]string{
+		strings.Repeat("[", deep) + strings.Repeat("]", deep):                                                     "-",
+		strings.Repeat("[ ", deep) + `"a\u0062\"]", 1` + strings.Repeat(" ] ", deep):                              `"ab\"]"`,
+		strings.Repeat("[", deep) + `"a]", 1` + strings.Repeat("]", deep):                                         `"a]"`,
+		strings.Repeat("[", deep) + " -1.5e3 , 2" + strings.Repeat("]", deep):                                     `"-1.5e3"`,
+		strings.Repeat("[", deep) + "true" + strings.Repeat("]", deep):                                            `"true"`,
+		strings.Repeat("[", deep) + "null" + strings.Repeat("]", deep):                                            "-",
+		strings.Repeat("[", deep) + `{"a":1}` + strings.Repeat("]", deep):                                         "-",
+		"[" + strings.Repeat("[", deep) + strings.Repeat("]", deep) + `, "second"]`:                               "-",
+		`[["", "second"], "third"]`:                                                                               "-",
+		strings.Repeat(`{"a":`, deep) + "1" + strings.Repeat("}", deep):                                           "-",
+		strings.Repeat(`{"a":[`, deep/2) + `"in here"` + strings.Repeat("]}", deep/2):                             "-",
+		"[" + strings.Repeat(`"a string",`, 50_000) + strings.Repeat("[", 9000) + strings.Repeat("]", 9000) + "]": `"a string"`,
+	} {
+		line := `{"time":1772388005,"client":` + value + "}"
+		if got, end := all(t, strings.NewReader(line), Options{Format: "json", Fields: []string{"client"}}); end != io.EOF || !slices.Equal(got, []string{"2026-03-01T18:00:05 " + want}) {
+			t.Errorf("%.40s: %v, %.200q; want %s", value, end, got, want)
+		}
+		parser, values := newJSONLines([]string{"client"}, nil), [][]byte{nil}
+		if n := testing.AllocsPerRun(1, func() { _, _ = parser.parse([]byte(line), values) }); n > 100 {
+			t.Errorf("%.40s: %v allocations", value, n)
+		}
+	}
+}
+
 func fuzzFormat(f *testing.F, format, head, good string) {
 	for _, seed := range []string{good, combined, `{"time":1772388005,"a":{"b":[1]}}`, "2026-03-01 18:00:05,\"a\"\"b\",c", "", "\x00", `a - - [`, `"`, "{", "\t;,"} {
 		f.Add([]byte(seed))

@@ -79,22 +79,28 @@ func find(object map[string]json.RawMessage, name string) json.RawMessage {
 
 // text is a string, a number or a flag as text; of a list it is the first that is in it, as headers are logged.
 func text(raw json.RawMessage) []byte {
+	raw = bytes.TrimLeft(raw, "[ \t\r\n") // of a list its first value is left, and what is behind that
 	switch {
-	case len(raw) == 0 || raw[0] == '{' || raw[0] == 'n':
+	case len(raw) == 0 || strings.IndexByte("]{n", raw[0]) >= 0:
 		return nil
-	case raw[0] == '[':
-		var list []json.RawMessage
-		if json.Unmarshal(raw, &list) != nil || len(list) == 0 {
-			return nil
-		}
-		return text(list[0])
 	case raw[0] != '"':
+		if end := bytes.IndexAny(raw, "], \t\r\n"); end >= 0 {
+			raw = raw[:end]
+		}
 		return raw
-	case bytes.IndexByte(raw, '\\') < 0:
-		return raw[1 : len(raw)-1]
+	}
+	end, escapes := 1, false
+	for ; raw[end] != '"'; end++ {
+		if raw[end] == '\\' {
+			escapes = true
+			end++
+		}
+	}
+	if !escapes {
+		return raw[1:end]
 	}
 	var s string
-	if json.Unmarshal(raw, &s) != nil {
+	if json.Unmarshal(raw[:end+1], &s) != nil {
 		return nil
 	}
 	return []byte(s)
