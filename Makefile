@@ -6,29 +6,29 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
 
 test: ## every check and every test; installs what is missing on Debian or Ubuntu
-	@scripts/test.sh
+	@tools/test.sh
 
 soak: ## the long runs: generated calls against the model, offline and on every server; RATELIMIT_SOAK=steps
 	@RATELIMIT_SOAK=$${RATELIMIT_SOAK:-200000} go test -count=1 -timeout 30m -v -run 'TestAgreement|TestExactness' ./lua_test
 	@cd integration_test && RATELIMIT_SOAK=$${RATELIMIT_SOAK:-200000} go test -count=1 -timeout 60m -v -run 'TestAgreement$$' .
 
 mutate: ## change the library's Lua in one place at a time, and see whether its tests notice; SAMPLE=200 tries that many
-	@go run ./internal/mutate -sample $${SAMPLE:-0}
+	@go run ./tools/mutate -sample $${SAMPLE:-0}
 
 model: ## search every state of the batches' protocol with Spin (Debian: spin), and see each way to break it found; two minutes
-	@internal/batches/check.sh
+	@tools/batches/check.sh
 
 scale: ## simulate what docs/scale.md plans with, and put the tables and the plot into it; ten seconds
-	@go run ./internal/scale -write docs
+	@go run ./tools/scale -write docs
 
 algorithms: ## send the same traffic through each algorithm, and put the table and the pictures into docs/algorithms.md
-	@go run ./internal/algorithms -write docs
+	@go run ./tools/algorithms -write docs
 
 generate: ## build functions/ratelimit.lua from functions/src
 	@go generate ./functions
 
 release: ## build the binaries for linux, darwin and windows, twice, and compare; they are in .build/release with SHA256SUMS
-	@scripts/release.sh
+	@tools/release.sh
 
 container: ## make the container image of the command, ratelimit-functions/ratelimit
 	@docker/container.sh

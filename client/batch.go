@@ -25,7 +25,7 @@ const (
 // a second is a good one.
 //
 // Units are charged before they are spent, and spent within ttl from before the request for them was sent. So, however many
-// processes take part, in any span of time L no more is admitted than the limit allows in L + ttl (internal/batches has a model
+// processes take part, in any span of time L no more is admitted than the limit allows in L + ttl (tools/batches has a model
 // of this, searched by Spin). A failover is the exception, with batches or without: the replica that takes over may lack the last
 // writes of a key, or all, so that a span with a failover in it has up to one burst more.
 //

@@ -23,6 +23,6 @@ done
 context=$(mktemp -d)
 trap 'rm -rf "$context"' EXIT
 install -m 644 "$certificates" "$context/ca-certificates.crt"
-scripts/build.sh linux "$arch" "$context/ratelimit"
+tools/build.sh linux "$arch" "$context/ratelimit"
 docker build --quiet --file docker/Dockerfile --tag "$image" "$context" >/dev/null
 echo "$image is made, with the certificates of $certificates"

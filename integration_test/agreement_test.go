@@ -8,8 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
-	"github.com/ratelimit-functions/ratelimit/internal/model/agree"
-	"github.com/ratelimit-functions/ratelimit/internal/model/generate"
+	"github.com/ratelimit-functions/ratelimit/lua_test/model/agree"
+	"github.com/ratelimit-functions/ratelimit/lua_test/model/generate"
 )
 
 // TestAgreement holds the library on every server against the model of the contract, with calls and clock moves that

@@ -17,14 +17,14 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
-	"github.com/ratelimit-functions/ratelimit/internal/examples"
+	"github.com/ratelimit-functions/ratelimit/tools/docs"
 )
 
 // The image of the command is made and used as docker/README.md says.
 func TestContainer(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		documents, clone := cloned(t)
-		for _, shell := range examples.Shells() {
+		for _, shell := range docs.Shells() {
 			for _, document := range documents {
 				restore(t, b)
 				for _, example := range document.Examples {

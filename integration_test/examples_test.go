@@ -5,11 +5,11 @@ import (
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
-	"github.com/ratelimit-functions/ratelimit/internal/examples"
+	"github.com/ratelimit-functions/ratelimit/tools/docs"
 )
 
 // What the documents show does what they say on every real server. The shells differ in nothing that a server sees; in
-// each of them the documents are pasted by the tests of package examples.
+// each of them the documents are pasted by the tests of package docs.
 func TestTheDocuments(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		documents, clone := cloned(t)
@@ -33,13 +33,13 @@ func TestTheDocuments(t *testing.T) {
 }
 
 // cloned returns the documents, and a clone to run them in.
-func cloned(t *testing.T) ([]examples.Document, *examples.Clone) {
+func cloned(t *testing.T) ([]docs.Document, *docs.Clone) {
 	t.Helper()
-	documents, err := examples.All("..")
+	documents, err := docs.All("..")
 	if err != nil {
 		t.Fatal(err)
 	}
-	clone, err := examples.NewClone(t.Context(), "..", t.TempDir())
+	clone, err := docs.NewClone(t.Context(), "..", t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,5 +1,5 @@
 // Package integration_test runs the library, and what is built on it, on real servers: see package backend for
-// which, and scripts/test.sh for the variables that choose. Nothing here passes by skipping: where no server can
+// which, and tools/test.sh for the variables that choose. Nothing here passes by skipping: where no server can
 // be had, every test fails and says how to get one.
 package integration_test
 
@@ -73,7 +73,7 @@ func run(m *testing.M) int {
 	return code
 }
 
-// writeSummary prints which servers the tests ran on, and leaves the same to scripts/test.sh.
+// writeSummary prints which servers the tests ran on, and leaves the same to tools/test.sh.
 func writeSummary() error {
 	var all []backend.Summary
 	for _, b := range fleet.Backends {
@@ -114,7 +114,7 @@ func standalone(b *backend.Backend) string {
 	return ""
 }
 
-// noEngine is what inDocker says; scripts/test.sh uses containers wherever it can.
+// noEngine is what inDocker says; tools/test.sh uses containers wherever it can.
 const noEngine = "tests of the container image: they need a Docker engine, and servers in containers"
 
 func inDocker(b *backend.Backend) string {

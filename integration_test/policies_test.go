@@ -6,7 +6,7 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
-	"github.com/ratelimit-functions/ratelimit/internal/policyvectors"
+	"github.com/ratelimit-functions/ratelimit/lua_test/policyvectors"
 )
 
 // A library with policies answers the same on every server as it does offline; and one with as many policies as a build

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/embedded"
-	"github.com/ratelimit-functions/ratelimit/internal/model/agree"
-	"github.com/ratelimit-functions/ratelimit/internal/model/generate"
+	"github.com/ratelimit-functions/ratelimit/lua_test/model/agree"
+	"github.com/ratelimit-functions/ratelimit/lua_test/model/generate"
 )
 
 // offline is the embedded server as package agree sees it.

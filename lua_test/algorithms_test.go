@@ -10,7 +10,7 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
-	"github.com/ratelimit-functions/ratelimit/internal/model"
+	"github.com/ratelimit-functions/ratelimit/lua_test/model"
 )
 
 // probe goes to the end of the library's text, where its tables can be seen. It returns for every algorithm its name, the
@@ -129,9 +129,9 @@ func TestEveryAlgorithmIsComplete(t *testing.T) {
 				t.Errorf("there is no functions/vectors/%s.json: calls and what they return; functions/vectors/README.md has its form", name)
 			}
 			if inModel, ok := model.Algorithms[name]; !ok {
-				t.Errorf("there is no internal/model/%s.go that puts %q into model.Algorithms; TestAgreement holds the library against it", name, name)
+				t.Errorf("there is no lua_test/model/%s.go that puts %q into model.Algorithms; TestAgreement holds the library against it", name, name)
 			} else if got := slices.Sorted(maps.Keys(inModel.Options)); !slices.Equal(got, options) {
-				t.Errorf("internal/model/%s.go: its options are %q, in the library %q", name, got, options)
+				t.Errorf("lua_test/model/%s.go: its options are %q, in the library %q", name, got, options)
 			}
 			if !strings.Contains(decides, "\n**"+name+".** ") {
 				t.Errorf("CONTRACT.md, What each algorithm decides: no paragraph begins with **%s.**", name)
@@ -160,7 +160,7 @@ func TestEveryAlgorithmIsComplete(t *testing.T) {
 	}
 	for name := range model.Algorithms {
 		if !slices.Contains(names, name) {
-			t.Errorf("internal/model knows %s, and the library does not", name)
+			t.Errorf("lua_test/model knows %s, and the library does not", name)
 		}
 	}
 	for _, row := range regexp.MustCompile("(?m)^\\| `(\\w+)").FindAllStringSubmatch(limits+section(readme, "## Limits"), -1) {

@@ -7,9 +7,9 @@ import (
 	"os"
 	"testing"
 
-	"github.com/ratelimit-functions/ratelimit/internal/model"
-	"github.com/ratelimit-functions/ratelimit/internal/model/agree"
-	"github.com/ratelimit-functions/ratelimit/internal/model/generate"
+	"github.com/ratelimit-functions/ratelimit/lua_test/model"
+	"github.com/ratelimit-functions/ratelimit/lua_test/model/agree"
+	"github.com/ratelimit-functions/ratelimit/lua_test/model/generate"
 )
 
 // exactTakes are how many takes TestExactness makes over all rates; with RATELIMIT_SOAK more than a million.

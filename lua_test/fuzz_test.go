@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ratelimit-functions/ratelimit/internal/model/generate"
+	"github.com/ratelimit-functions/ratelimit/lua_test/model/generate"
 )
 
 // verbs are all functions of the library, and what shape a reply of theirs has.

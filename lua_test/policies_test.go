@@ -9,7 +9,7 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
-	"github.com/ratelimit-functions/ratelimit/internal/policyvectors"
+	"github.com/ratelimit-functions/ratelimit/lua_test/policyvectors"
 )
 
 func withPolicies(t *testing.T) (*embedded.Server, functions.Build) {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
-	"github.com/ratelimit-functions/ratelimit/internal/model"
+	"github.com/ratelimit-functions/ratelimit/lua_test/model"
 )
 
 func TestCheck(t *testing.T) {

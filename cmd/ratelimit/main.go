@@ -7,7 +7,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/ratelimit-functions/ratelimit/internal/cli"
+	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/cli"
 )
 
 func main() {

@@ -223,7 +223,7 @@ func (b *Backend) leave() error {
 	return b.Restore(ctx)
 }
 
-// Summary is what a run says of one of its backends; scripts/test.sh adds how many tests ran there.
+// Summary is what a run says of one of its backends; tools/test.sh adds how many tests ran there.
 type Summary struct {
 	Name     string   `json:"name"`
 	About    string   `json:"about"`

@@ -1,0 +1,204 @@
+package backtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/accesslog"
+)
+
+// Input is one log.
+type Input struct {
+	Name string // for messages
+	io.Reader
+}
+
+// Log is what is known of the logs as a whole.
+type Log struct {
+	Lines       int64    // that are not empty
+	Bad         int64    // of them cannot be read
+	Late        int64    // came later than Unsorted allows, and were left out
+	Keyless     int64    // lack a field of each key
+	Requests    int64    // are left
+	First, Last int64    // of them, ms since 1970
+	Problems    []string // the first of each kind, and files that ended early
+	latest      int64    // ms by which the latest line came late
+}
+
+// mostProblems is how many problems of one kind are shown.
+const mostProblems = 5
+
+// event is a request: when it was, and the numbers of its keys; 0: it has none.
+type event struct {
+	at   int64 // ms since 1970
+	keys [MostKeys]uint32
+}
+
+// MostKeys is how many different keys the candidates of a run may have.
+const MostKeys = 4
+
+// logs are the files of a run, merged by time.
+type logs struct {
+	Log
+	files  []*logFile
+	keys   []Key
+	fields []string
+	tables []*table
+	values [][]byte
+	bytes  int64 // that were read
+}
+
+// counted counts what is read.
+type counted struct {
+	io.Reader
+	bytes *int64
+}
+
+func (c counted) Read(p []byte) (int, error) {
+	n, err := c.Reader.Read(p)
+	*c.bytes += int64(n)
+	return n, err
+}
+
+type logFile struct {
+	name   string
+	file   *accesslog.File
+	sorter accesslog.Sorter[[MostKeys]uint32]
+	ended  bool
+	at     int64 // of the request that comes next
+	next   [MostKeys]uint32
+}
+
+func open(inputs []Input, keys []Key, opts Options) (*logs, error) {
+	l := &logs{keys: keys, fields: fieldsOf(keys)}
+	l.values = make([][]byte, len(l.fields))
+	for range keys {
+		l.tables = append(l.tables, &table{})
+	}
+	for _, input := range inputs {
+		file, err := accesslog.New(counted{input, &l.bytes}, accesslog.Options{Format: opts.Format, Called: opts.Called, Fields: l.fields})
+		if err != nil {
+			l.close()
+			return nil, fmt.Errorf("%s: %w", input.Name, err)
+		}
+		f := &logFile{name: input.Name, file: file}
+		f.sorter.Within = opts.Unsorted.Milliseconds()
+		l.files = append(l.files, f)
+	}
+	return l, nil
+}
+
+func (l *logs) close() {
+	for _, f := range l.files {
+		_ = f.file.Close()
+	}
+}
+
+// each gives the requests of all files in the order of their times, until ctx ends.
+func (l *logs) each(ctx context.Context, emit func(event) error) error {
+	var open []*logFile
+	for _, f := range l.files {
+		if l.advance(ctx, f) {
+			open = append(open, f)
+		}
+	}
+	for len(open) > 0 && ctx.Err() == nil {
+		oldest := 0
+		for i, f := range open {
+			if f.at < open[oldest].at {
+				oldest = i
+			}
+		}
+		f := open[oldest]
+		l.count(f.at, f.next)
+		if err := emit(event{f.at, f.next}); err != nil {
+			return err
+		}
+		if !l.advance(ctx, f) {
+			open = append(open[:oldest], open[oldest+1:]...)
+		}
+	}
+	return nil
+}
+
+func (l *logs) count(at int64, keys [MostKeys]uint32) {
+	if l.Requests == 0 {
+		l.First = at
+	}
+	l.Requests++
+	l.Last = at
+	for i, t := range l.tables {
+		if keys[i] > 0 {
+			t.counts[keys[i]-1]++
+		}
+	}
+}
+
+// advance finds the next request of a file, and tells whether there is one.
+func (l *logs) advance(ctx context.Context, f *logFile) bool {
+	for {
+		if at, keys, ok := f.sorter.Take(f.ended); ok {
+			f.at, f.next = at, keys
+			return true
+		}
+		if f.ended || ctx.Err() != nil {
+			return false
+		}
+		l.line(ctx, f)
+	}
+}
+
+// line reads the next line of a file.
+func (l *logs) line(ctx context.Context, f *logFile) {
+	clear(l.values)
+	at, err := f.file.Next(l.values)
+	var bad *accesslog.BadLine
+	switch {
+	case errors.As(err, &bad):
+		l.Lines++
+		if l.Bad++; l.Bad <= mostProblems {
+			l.problem("%s:%d: %v", f.name, bad.Number, bad.Err)
+		}
+		return
+	case errors.Is(err, io.EOF) || ctx.Err() != nil:
+		f.ended = true
+		return
+	case err != nil:
+		f.ended = true
+		l.problem("%s ends early, after line %d: %v; what was read up to there counts", f.name, f.file.Lines(), err)
+		return
+	}
+	l.Lines++
+	var keys [MostKeys]uint32
+	lacks := true
+	for i, key := range l.keys {
+		t := l.tables[i]
+		name, ok := key.appendTo(t.scratch[:0], l.fields, l.values)
+		t.scratch = name
+		if ok {
+			keys[i], lacks = t.number(name), false
+		}
+	}
+	if lacks {
+		if l.Keyless++; l.Keyless <= mostProblems {
+			l.problem("%s:%d: the line lacks what the key %s is made of", f.name, f.file.Lines(), l.keys[0])
+		}
+		return
+	}
+	if late := f.sorter.Put(at, keys); late > 0 {
+		l.latest = max(l.latest, late)
+		if l.Late++; l.Late <= mostProblems {
+			l.problem("%s:%d: the line is %s older than one before it", f.name, f.file.Lines(), time.Duration(late)*time.Millisecond)
+		}
+	}
+}
+
+func (l *logs) problem(format string, args ...any) {
+	l.Problems = append(l.Problems, fmt.Sprintf(format, args...))
+}
+
+// Unsorted is what Options.Unsorted would have to be for no line to come late, in the form of a flag.
+func (l Log) Unsorted() string { return fmt.Sprintf("%ds", (l.latest+999)/1000) }

@@ -1,0 +1,335 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/accesslog"
+	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/backtest"
+	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/span"
+	"github.com/ratelimit-functions/ratelimit/policies"
+)
+
+// backtestFlags are those of backtest.
+type backtestFlags struct {
+	keys, limits, policies, fields, periods []string
+	format, suggest, html, top              string
+	unsorted                                time.Duration
+}
+
+// usualShare is what is suggested where no limit is given.
+const usualShare = "99%"
+
+func (a *app) backtestCommand() *cobra.Command {
+	f := backtestFlags{}
+	cmd := &cobra.Command{
+		Use:   "backtest FILE...",
+		Short: "Replay access logs through limits: whom each would have denied",
+		Long: `Replay access logs through limits and policies, side by side, offline: whom each would have denied, when and how often.
+The library itself decides, in the engine that is part of this program, with the clock set to the time of each line.
+
+FILE is a log in the Common or Combined Log Format, of JSON lines, or CSV, plain, gzip or zstd; - is standard input. Several are
+merged by time. Without --limit and --policy, it suggests a limit for each of several periods (--suggest 99%).
+
+--key says what is counted together: client (the address; client/24 its network), user, path (path/1: its first part), method, or a
+field by its name in the log; several are joined by +. A policy of several keys takes each by name: --key consumer=user.
+
+docs/backtest.md says more. Exit codes: 0 fine, whatever was denied · 1 error, or interrupted.`,
+		Example: `  ratelimit backtest access.log.gz --html report.html
+  ratelimit backtest access.log* --limit 10/m --limit "sliding_log 20/5m" --key client/24
+  ratelimit backtest - --policies policies.yaml --policy api --key user --json < access.log`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return wrongUse("ratelimit backtest access.log", "backtest needs a log, but got none; - is standard input")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return a.backtest(cmd.Context(), args, f) },
+	}
+	flags := cmd.Flags()
+	flags.StringArrayVar(&f.limits, "limit", nil, "a limit to try, such as 10/m; may be repeated")
+	flags.StringArrayVar(&f.policies, "policy", nil, "a policy of --policies to try; may be repeated")
+	a.policiesFlag(cmd)
+	flags.StringArrayVar(&f.keys, "key", nil, `what is counted together (default "client"); NAME=KEY for a policy of several keys`)
+	flags.StringVar(&f.suggest, "suggest", "", "suggest limits that leave this share of the keys untouched, such as 99%")
+	flags.StringSliceVar(&f.periods, "period", []string{"1s", "10s", "1m", "10m", "1h"}, "the periods of suggestions")
+	flags.StringVar(&f.html, "html", "", "write the report to this file too, with pictures, as one HTML page")
+	flags.StringVar(&f.format, "format", "auto", "of the logs: "+strings.Join(accesslog.Formats, ", "))
+	flags.StringArrayVar(&f.fields, "field", nil, "how a log in JSON or CSV calls a field, such as time=when; may be repeated")
+	spanVar(cmd, &f.unsorted, "unsorted", time.Minute, "how much later than a newer one a line may come")
+	flags.StringVar(&f.top, "top", "10", "how many of the worst keys to show")
+	a.jsonFlag(cmd)
+	return cmd
+}
+
+func (a *app) backtest(ctx context.Context, names []string, f backtestFlags) error {
+	opts, err := a.backtestOptions(f)
+	if err != nil {
+		return err
+	}
+	inputs, size, closeAll, err := a.backtestInputs(ctx, names)
+	if err != nil {
+		return err
+	}
+	defer closeAll()
+	var page *os.File
+	if f.html != "" { // before the work, which a name that cannot be written would lose
+		if page, err = createPage(f.html); err != nil {
+			return err
+		}
+		defer func() { _ = page.Close() }()
+	}
+	bar := a.newBar()
+	garbage := &collector{}
+	defer garbage.back()
+	opts.Progress = func(p backtest.Progress) {
+		garbage.tune()
+		bar.draw(func(took time.Duration) (float64, string) { return backtestProgress(p, size, took) })
+	}
+	report, err := backtest.Run(ctx, inputs, opts)
+	bar.clear()
+	if err != nil {
+		return err
+	}
+	if a.json {
+		err = a.printJSON(report.Limits)
+	} else {
+		err = a.printBacktest(report)
+	}
+	if err == nil && page != nil {
+		err = writePage(page, report.WritePage)
+		if err == nil && !a.json {
+			err = a.printf("\nwrote %s\n", f.html)
+		}
+	}
+	if err == nil && report.Interrupted {
+		err = fmt.Errorf("interrupted with %s read; what is reported was measured up to then", plural(report.Log.Requests, "request"))
+	}
+	return err
+}
+
+// backtestOptions reads the flags.
+func (a *app) backtestOptions(f backtestFlags) (backtest.Options, error) {
+	opts := backtest.Options{Format: f.format, Unsorted: f.unsorted, Called: map[string]string{}, Workers: runtime.GOMAXPROCS(0), Curves: f.html != ""}
+	if !slices.Contains(accesslog.Formats, f.format) {
+		return opts, fmt.Errorf("--format %q is none that is known; give one of %s", f.format, strings.Join(accesslog.Formats, ", "))
+	}
+	var err error
+	if opts.Worst, err = strconv.Atoi(f.top); err != nil || opts.Worst < 0 || opts.Worst > 1000 {
+		return opts, fmt.Errorf("--top %q is no number from 0 to 1000", f.top)
+	}
+	for _, field := range f.fields {
+		name, called, ok := strings.Cut(field, "=")
+		if !ok || name == "" || called == "" {
+			return opts, fmt.Errorf("--field %q is not name=column; write one such as time=when or client=peer", field)
+		}
+		opts.Called[name] = called
+	}
+	if f.suggest == "" && len(f.limits)+len(f.policies) == 0 {
+		f.suggest = usualShare
+	}
+	if f.suggest != "" {
+		percent, err := strconv.ParseFloat(strings.TrimSuffix(f.suggest, "%"), 64)
+		if err != nil || !(percent > 0 && percent <= 100) {
+			return opts, fmt.Errorf("--suggest %q is no share of the keys; give one above 0%% and up to 100%%, such as 99%%", f.suggest)
+		}
+		opts.Share = percent / 100
+	}
+	for _, text := range f.periods {
+		d, err := span.Parse(text)
+		if err != nil || d <= 0 {
+			return opts, fmt.Errorf("--period %q is no period; write one such as 10s or 1h", text)
+		}
+		opts.Periods = append(opts.Periods, d)
+	}
+	return opts, a.candidates(f, &opts)
+}
+
+// candidates reads limits, policies and their keys, and makes the library that has them.
+func (a *app) candidates(f backtestFlags, opts *backtest.Options) error {
+	usual, named := "client", map[string]string{}
+	for i, key := range f.keys {
+		name, of, ok := strings.Cut(key, "=")
+		switch {
+		case ok:
+			named[name] = of
+		case slices.ContainsFunc(f.keys[:i], func(other string) bool { return !strings.Contains(other, "=") }):
+			return fmt.Errorf("--key %s is a second key for the same limits; join them with +, or write NAME=%s for one of a policy's keys", key, key)
+		default:
+			usual = key
+		}
+	}
+	var err error
+	if opts.Key, err = backtest.ParseKey(usual); err != nil {
+		return fmt.Errorf("--key: %w", err)
+	}
+	for _, limit := range f.limits {
+		if strings.HasPrefix(strings.TrimSpace(limit), "@") {
+			return fmt.Errorf("--limit %s is a policy; give it as --policy %s", limit, strings.TrimPrefix(strings.TrimSpace(limit), "@"))
+		}
+		opts.Candidates = append(opts.Candidates, backtest.Candidate{Limit: limit, Keys: []backtest.Key{opts.Key}})
+	}
+	if a.policies == "" {
+		if len(f.policies) > 0 {
+			return fmt.Errorf("--policy %s needs the file that has it; add --policies policies.yaml", f.policies[0])
+		}
+		opts.Library = functions.Source()
+		return nil
+	}
+	file, err := policies.Read(a.policies)
+	if err != nil {
+		return fmt.Errorf("--policies: %w", err)
+	}
+	for _, name := range f.policies {
+		name = strings.TrimPrefix(name, "@")
+		at := slices.IndexFunc(file.Policies, func(p policies.Policy) bool { return p.Name == name })
+		if at < 0 {
+			return fmt.Errorf("--policy %q is not in %s", name, a.policies)
+		}
+		keys, err := policyKeys(file.Policies[at], opts.Key, named)
+		if err != nil {
+			return err
+		}
+		opts.Candidates = append(opts.Candidates, backtest.Candidate{Limit: "@" + name, Keys: keys})
+	}
+	for name := range named {
+		return fmt.Errorf("--key %s=%s is for a policy that has a key %s, and none does", name, named[name], name)
+	}
+	for i := range file.Policies { // what they would deny is the question, and usage is not
+		file.Policies[i].Shadow, file.Policies[i].Track = false, false
+	}
+	build, err := file.Build()
+	opts.Library = build.Text()
+	return err
+}
+
+// policyKeys are what the keys of a policy are made of. Those that it takes leave named.
+func policyKeys(p policies.Policy, usual backtest.Key, named map[string]string) ([]backtest.Key, error) {
+	if len(p.Limits) == 1 && named[p.Limits[0].Key] == "" {
+		return []backtest.Key{usual}, nil
+	}
+	var keys []backtest.Key
+	for _, limit := range p.Limits {
+		text, ok := named[limit.Key]
+		if !ok {
+			return nil, fmt.Errorf("policy %s has a key %s; say what that is made of, as in --key %s=client", p.Name, limit.Key, limit.Key)
+		}
+		key, err := backtest.ParseKey(text)
+		if err != nil {
+			return nil, fmt.Errorf("--key %s: %w", limit.Key, err)
+		}
+		keys = append(keys, key)
+	}
+	for _, limit := range p.Limits {
+		delete(named, limit.Key)
+	}
+	return keys, nil
+}
+
+// backtestInputs opens the logs. size is of all of them in bytes, 0 if that is not known.
+func (a *app) backtestInputs(ctx context.Context, names []string) (inputs []backtest.Input, size int64, closeAll func(), err error) {
+	var files []*os.File
+	var abouts []os.FileInfo
+	closeAll = func() {
+		for _, file := range files {
+			_ = file.Close()
+		}
+	}
+	known := true
+	for i, name := range names {
+		if slices.Contains(names[:i], name) {
+			closeAll()
+			return nil, 0, nil, fmt.Errorf("the log %s is given twice, and each of its lines would count twice; give it once", name)
+		}
+		if name == "-" {
+			inputs, known = append(inputs, backtest.Input{Name: "standard input", Reader: &endable{ctx: ctx, from: a.stdin}}), false
+			continue
+		}
+		file, err := openLog(ctx, name)
+		var about os.FileInfo
+		if err == nil {
+			files = append(files, file)
+			about, err = file.Stat()
+		}
+		if err == nil && about.IsDir() {
+			err = fmt.Errorf("%s is a folder; give the files in it", name)
+		}
+		if same := func(other os.FileInfo) bool { return os.SameFile(about, other) }; err == nil && slices.ContainsFunc(abouts, same) {
+			err = fmt.Errorf("%s is one of the others by another name, and each of its lines would count twice; give it once", name)
+		}
+		if err != nil {
+			closeAll()
+			return nil, 0, nil, fmt.Errorf("cannot read the log: %w", err)
+		}
+		abouts = append(abouts, about)
+		size, known = size+about.Size(), known && about.Mode().IsRegular()
+		inputs = append(inputs, backtest.Input{Name: name, Reader: &endable{ctx: ctx, from: file}})
+	}
+	if !known {
+		size = 0
+	}
+	return inputs, size, closeAll, nil
+}
+
+// openLog opens a log. A named pipe that nobody writes to holds that up; the end of ctx does not wait for it.
+func openLog(ctx context.Context, name string) (*os.File, error) {
+	var file *os.File
+	var err error
+	opened := make(chan struct{})
+	go func() {
+		defer close(opened)
+		file, err = os.Open(name)
+	}()
+	select {
+	case <-opened:
+		return file, err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("interrupted before somebody wrote to %s", name)
+	}
+}
+
+// endable is a reader that ends with its context, also while it waits for a pipe that nobody writes to.
+type endable struct {
+	ctx  context.Context
+	from io.Reader
+	rest []byte
+	err  error
+}
+
+type read struct {
+	bytes []byte
+	err   error
+}
+
+func (e *endable) Read(p []byte) (int, error) {
+	for len(e.rest) == 0 {
+		if e.err != nil {
+			return 0, e.err
+		}
+		more := make(chan read, 1)
+		go func() {
+			buffer := make([]byte, 256<<10)
+			n, err := e.from.Read(buffer)
+			more <- read{buffer[:n], err}
+		}()
+		select {
+		case r := <-more:
+			e.rest, e.err = r.bytes, r.err
+		case <-e.ctx.Done():
+			e.err = e.ctx.Err()
+		}
+	}
+	n := copy(p, e.rest)
+	e.rest = e.rest[n:]
+	return n, nil
+}

@@ -1,0 +1,160 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/backtest"
+	"github.com/ratelimit-functions/ratelimit/internal/figures"
+)
+
+func (a *app) printBacktest(report *backtest.Report) error {
+	l := a.look()
+	var lines []string
+	log := report.Log
+	head := fmt.Sprintf("%s, %s to %s UTC", plural(log.Requests, "request"), dateTime(log.First), dateTime(log.Last))
+	if log.Requests == 0 {
+		head = "no requests"
+	}
+	lines = append(lines, l.wrap(bold, head)...)
+	var given, suggested []backtest.Result
+	for _, limit := range report.Limits {
+		if limit.Suggested == nil {
+			given = append(given, limit)
+		} else {
+			suggested = append(suggested, limit)
+		}
+	}
+	if len(given) > 0 {
+		rows := [][]string{{"LIMIT", "ALLOWED", "DENIED", "", "KEYS DENIED", "OF KEYS"}}
+		for _, r := range given {
+			rows = append(rows, []string{r.Limit, grouped(r.Allowed), grouped(r.Denied), figures.Percent(r.Denied, r.Requests), grouped(r.KeysDenied), grouped(r.Keys)})
+		}
+		lines = append(append(lines, ""), l.table(rows)...)
+	}
+	for _, r := range given {
+		lines = append(lines, l.denials(r)...)
+	}
+	if len(suggested) > 0 {
+		lines = append(lines, l.suggestions(suggested)...)
+	}
+	if len(suggested) == 0 && len(report.Periods) > 0 && report.Periods[0].N > 0 {
+		rows := [][]string{{"PERIOD", "N"}} // it was interrupted before it found more
+		for _, p := range report.Periods {
+			rows = append(rows, []string{p.Name(), grouped(p.N)})
+		}
+		lines = append(append(append(lines, ""), l.wrap(bold, "n that the share of keys never goes beyond within a period:")...), l.table(rows)...)
+	}
+	lines = append(lines, l.notes(report)...)
+	return a.write(strings.Join(lines, "\n") + "\n")
+}
+
+func dateTime(ms int64) string { return time.UnixMilli(ms).UTC().Format(time.DateTime) }
+
+// denials are when and whom a limit denied.
+func (l look) denials(r backtest.Result) []string {
+	if r.Denied == 0 {
+		return nil
+	}
+	lines := append([]string{""}, l.wrap(bold, fmt.Sprintf("%s by %s denied, from %s to %s UTC", r.Limit, r.Key,
+		r.FirstDenied.Format(time.DateTime), r.LastDenied.Format(time.DateTime)))...)
+	lines = append(lines, l.paint(red, l.timeLine(r)))
+	rows := [][]string{{"KEY", "DENIED", "OF REQUESTS", "FIRST", "LAST"}}
+	for _, k := range r.Worst {
+		rows = append(rows, []string{backtest.Shown(k.Key), grouped(k.Denied), grouped(k.Requests), k.FirstDenied.Format(time.DateTime), k.LastDenied.Format(time.DateTime)})
+	}
+	if len(r.Worst) > 0 {
+		lines = append(lines, l.table(rows)...)
+	}
+	return lines
+}
+
+// timeLine draws the denials from the first request to the last, the highest bar for the interval with most.
+func (l look) timeLine(r backtest.Result) string {
+	columns := min(len(r.Series), l.width)
+	counts := make([]int, columns)
+	most := 1
+	for i, moment := range r.Series {
+		at := i * columns / len(r.Series)
+		counts[at] += int(moment.Denied)
+		most = max(most, counts[at])
+	}
+	var line strings.Builder
+	for _, n := range counts {
+		line.WriteRune(l.bar(n, most))
+	}
+	return line.String()
+}
+
+func (l look) suggestions(list []backtest.Result) []string {
+	s := list[0].Suggested
+	lines := append([]string{""}, l.wrap(bold, fmt.Sprintf("suggested by %s: the tightest limits that leave %.6g%% of %s untouched, and what the library decides under them",
+		list[0].Key, 100*s.Share, plural(list[0].Keys, "key")))...)
+	rows := [][]string{{"LIMIT", "DENIED", "", "KEYS DENIED", "WORST KEY"}}
+	for _, r := range list {
+		worst := "-"
+		if len(r.Worst) > 0 {
+			worst = fmt.Sprintf("%s (%s)", backtest.Shown(r.Worst[0].Key), grouped(r.Worst[0].Denied))
+		}
+		rows = append(rows, []string{r.Limit, grouped(r.Denied), figures.Percent(r.Denied, r.Requests), grouped(r.KeysDenied), worst})
+	}
+	return append(lines, l.table(rows)...)
+}
+
+// notes say what was left out.
+func (l look) notes(report *backtest.Report) []string {
+	log := report.Log
+	var lines []string
+	note := func(n int64, format string, args ...any) {
+		if n > 0 {
+			lines = append(lines, l.wrap("", fmt.Sprintf("%s (%s) ", plural(n, "line"), figures.Percent(n, log.Lines))+fmt.Sprintf(format, args...))...)
+		}
+	}
+	note(log.Bad, "could not be read")
+	note(log.Late, "came too late to be put in order; --unsorted %s would take them all", log.Unsorted())
+	note(log.Keyless, "lacked the key")
+	told := map[string]bool{}
+	for _, r := range report.Limits {
+		if !told[r.Key] {
+			told[r.Key] = true
+			note(r.Keyless-log.Keyless, "had another key, and lacked %s", r.Key)
+		}
+	}
+	for _, problem := range log.Problems {
+		lines = append(lines, l.wrap("", "  "+oneLine(problem)[len("ratelimit: "):])...)
+	}
+	if len(lines) > 0 {
+		lines = append([]string{""}, lines...)
+	}
+	return lines
+}
+
+// table is rows in columns, the first being the heads, or where they do not fit, a list.
+func (l look) table(rows [][]string) []string {
+	var out strings.Builder
+	_ = table(&out, rows) // a strings.Builder does not fail
+	lines := strings.Split(strings.TrimRight(out.String(), "\n"), "\n")
+	fits := true
+	for _, line := range lines {
+		fits = fits && utf8.RuneCountInString(line) <= l.width
+	}
+	if fits {
+		lines[0] = l.paint(faint, lines[0])
+		return lines
+	}
+	lines = nil
+	for _, row := range rows[1:] {
+		lines = append(lines, l.wrap("", row[0])...)
+		for i := 1; i < len(row); i++ {
+			text := "  " + strings.ToLower(rows[0][i]) + " " + row[i]
+			for i+1 < len(row) && rows[0][i+1] == "" {
+				i++
+				text += " (" + row[i] + ")"
+			}
+			lines = append(lines, l.wrap("", text)...)
+		}
+	}
+	return lines
+}

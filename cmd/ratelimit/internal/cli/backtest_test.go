@@ -1,0 +1,274 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/backtest"
+)
+
+// accessLog is a log in a file: for each key and count, so many requests, a second apart.
+func accessLog(t *testing.T, counts ...any) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "access.log")
+	if err := os.WriteFile(name, []byte(logLines(counts...)), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+func logLines(counts ...any) string {
+	var log strings.Builder
+	for i := 0; i < len(counts); i += 2 {
+		for n := range counts[i+1].(int) {
+			fmt.Fprintf(&log, "%s - - [%s] \"GET /api/items/%d HTTP/1.1\" 200 512 \"-\" \"curl/8\"\n", counts[i],
+				time.Date(2026, 3, 1, 18, 0, n, 0, time.UTC).Format("02/Jan/2006:15:04:05 -0700"), n)
+		}
+	}
+	return log.String()
+}
+
+const backtested = `23 requests, 2026-03-01 18:00:00 to 2026-03-01 18:00:19 UTC
+
+LIMIT               ALLOWED  DENIED          KEYS DENIED  OF KEYS
+5/m                 9        14      60.87%  1            2
+sliding_log 20/10m  23       0       0%      0            2
+
+5/m by client denied, from 2026-03-01 18:00:05 to 2026-03-01 18:00:19 UTC
+     ███████ ███████
+KEY          DENIED  OF REQUESTS  FIRST                LAST
+203.0.113.7  14      20           2026-03-01 18:00:05  2026-03-01 18:00:19
+`
+
+func TestBacktest(t *testing.T) {
+	log := accessLog(t, "203.0.113.7", 20, "198.51.100.1", 3)
+	args := []string{"backtest", log, "--limit", "5/m", "--limit", "sliding_log 20/10m"}
+	run(t, nil, args...).want(t, exitFine, backtested, "")
+
+	t.Run("standard input", func(t *testing.T) {
+		var stdout, stderr bytes.Buffer
+		a := testApp(nil, &stdout, &stderr)
+		a.stdin = strings.NewReader(logLines("203.0.113.7", 20, "198.51.100.1", 3))
+		outcome{a.execute(t.Context(), append([]string{"backtest", "-"}, args[2:]...)), stdout.String(), stderr.String()}.want(t, exitFine, backtested, "")
+	})
+	t.Run("json", func(t *testing.T) {
+		got := run(t, nil, append(args, "--json", "--suggest", "50%")...)
+		var limits []map[string]any
+		if err := json.Unmarshal([]byte(got.stdout), &limits); err != nil || got.code != exitFine || len(limits) != 7 {
+			t.Fatalf("%v: %+v", err, got)
+		}
+		for name, want := range map[string]any{"limit": "5/m", "key": "client", "requests": 23.0, "allowed": 9.0, "denied": 14.0, "keys": 2.0, "keys_denied": 1.0,
+			"first_denied": "2026-03-01T18:00:05Z", "last_denied": "2026-03-01T18:00:19Z", "seconds": 1.0, "lines": 23.0, "bad_lines": 0.0, "late_lines": 0.0, "keyless_lines": 0.0, "interrupted": false} {
+			if limits[0][name] != want {
+				t.Errorf("%s: %v, want %v", name, limits[0][name], want)
+			}
+		}
+		if limits[1]["first_denied"] != nil || len(limits[0]["series"].([]any)) != 20 || limits[0]["worst"].([]any)[0].(map[string]any)["key"] != "203.0.113.7" {
+			t.Errorf("%s", got.stdout)
+		}
+		if s := limits[4]["suggested"].(map[string]any); s["period"] != "1m" || s["share"] != 0.5 || s["n"] != 3.0 || s["burst"] != 3.0 || limits[4]["limit"] != "3/m" {
+			t.Errorf("%v", limits[4])
+		}
+	})
+	t.Run("suggestions, which is what it does if nothing is asked", func(t *testing.T) {
+		run(t, nil, "backtest", log, "--period", "10s,1m").want(t, exitFine, `23 requests, 2026-03-01 18:00:00 to 2026-03-01 18:00:19 UTC
+
+suggested by client: the tightest limits that leave 99% of 2 keys untouched, and
+what the library decides under them
+LIMIT           DENIED      KEYS DENIED  WORST KEY
+10/10s burst=1  0       0%  0            -
+20/m burst=14   0       0%  0            -
+`, "")
+	})
+	t.Run("page", func(t *testing.T) {
+		page := filepath.Join(t.TempDir(), "report.html")
+		run(t, nil, append(args, "--html", page)...).want(t, exitFine, backtested+"\nwrote "+page+"\n", "")
+		content, err := os.ReadFile(page)
+		if err != nil || bytes.Count(content, []byte("<svg")) != 6 || bytes.Contains(content, []byte("<script")) || !bytes.Contains(content, []byte("prefers-color-scheme: dark")) {
+			t.Errorf("%v:\n%s", err, content)
+		}
+		run(t, nil, append(args, "--html", filepath.Join(page, "x"))...).want(t, exitError, "",
+			"ratelimit: cannot write the page: open "+filepath.Join(page, "x")+": not a directory; choose another file with --html\n")
+		run(t, nil, append(args, "--html", page)...).want(t, exitFine, backtested+"\nwrote "+page+"\n", "") // a page is replaced
+	})
+}
+
+func TestBacktestPolicies(t *testing.T) {
+	log := accessLog(t, "203.0.113.7", 20, "198.51.100.1", 3)
+	policies := filepath.Join(t.TempDir(), "policies.yaml")
+	if err := os.WriteFile(policies, []byte("policies:\n  api: {limit: 5/m, shadow: true, track: true}\n  calc:\n    limits:\n      - resource: 7/h\n      - consumer: 5/m\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	with := func(args ...string) []string {
+		return append([]string{"backtest", log, "--policies", policies}, args...)
+	}
+	got := run(t, nil, with("--policy", "api", "--policy", "@calc", "--key", "client/24", "--key", "resource=path/1", "--key", "consumer=client")...)
+	for _, want := range []string{"\n@api   9        14      60.87%  1            2\n", "\n@calc  7        16      69.57%  1            3\n", "\n203.0.113.0/24  14 ", "\n/api  16      23 "} {
+		if got.code != exitFine || !strings.Contains(got.stdout, want) {
+			t.Errorf("no %q in %+v", want, got)
+		}
+	}
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{with("--policy", "calc"), "policy calc has a key resource; say what that is made of, as in --key resource=client"},
+		{with("--policy", "calc", "--key", "resource=a+", "--key", "consumer=client"), `--key resource: the key "a+" cannot be read: a field has no name; write fields joined by +, as in client, client/24/64, user+path/1`},
+		{with("--policy", "api", "--key", "x=client"), "--key x=client is for a policy that has a key x, and none does"},
+		{with("--policy", "apis"), `--policy "apis" is not in ` + policies},
+		{[]string{"backtest", log, "--policy", "api"}, "--policy api needs the file that has it; add --policies policies.yaml"},
+		{[]string{"backtest", log, "--limit", "@api"}, "--limit @api is a policy; give it as --policy api"},
+		{[]string{"backtest", log, "--key", "client", "--key", "user"}, "--key user is a second key for the same limits; join them with +, or write NAME=user for one of a policy's keys"},
+		{[]string{"backtest"}, "backtest needs a log, but got none; - is standard input; as in: ratelimit backtest access.log"},
+		{[]string{"backtest", log, log}, "the log " + log + " is given twice, and each of its lines would count twice; give it once"},
+		{[]string{"backtest", "/nothing/here"}, "cannot read the log: open /nothing/here: no such file or directory"},
+		{[]string{"backtest", filepath.Dir(log)}, "cannot read the log: " + filepath.Dir(log) + " is a folder; give the files in it"},
+		{[]string{"backtest", log, "--format", "xml"}, `--format "xml" is none that is known; give one of auto, common, json, csv`},
+		{[]string{"backtest", log, "--field", "time"}, `--field "time" is not name=column; write one such as time=when or client=peer`},
+		{[]string{"backtest", log, "--suggest", "110%"}, `--suggest "110%" is no share of the keys; give one above 0% and up to 100%, such as 99%`},
+		{[]string{"backtest", log, "--suggest", "NaN"}, `--suggest "NaN" is no share of the keys; give one above 0% and up to 100%, such as 99%`},
+		{[]string{"backtest", log, "--period", "0"}, `--period "0" is no period; write one such as 10s or 1h`},
+		{[]string{"backtest", log, "--top", "-1"}, `--top "-1" is no number from 0 to 1000`},
+		{[]string{"backtest", log, "--limit", "5/x"}, `limit "5/x": `},
+	} {
+		if got := run(t, nil, tt.args...); got.code != exitError || got.stdout != "" || !strings.HasPrefix(got.stderr, "ratelimit: "+tt.want) {
+			t.Errorf("%q: %+v, want %s", tt.args[1:], got, tt.want)
+		}
+	}
+}
+
+// However narrow the terminal: nothing is wider, and every name and number is there. What is no terminal gets no escapes.
+func TestBacktestWidths(t *testing.T) {
+	log := accessLog(t, "203.0.113.7", 20, "2001:db8::1", 3, "\x1b[2J", 1)
+	plain := run(t, nil, "backtest", log, "--limit", "5/m", "--suggest", "99%")
+	if strings.Contains(plain.stdout, "\x1b") {
+		t.Errorf("escapes in a pipe: %q", plain.stdout)
+	}
+	for _, width := range []int{30, 40, 60, 80, 200} {
+		for _, env := range [][]string{nil, {"NO_COLOR=1"}} {
+			var stdout, stderr bytes.Buffer
+			a := testApp(env, &stdout, &stderr)
+			a.terminal, a.size = true, func() (int, int) { return width, 24 }
+			if code := a.execute(t.Context(), []string{"backtest", log, "--limit", "5/m", "--suggest", "99%"}); code != exitFine {
+				t.Fatalf("exit code %d: %s", code, stderr.String())
+			}
+			text := stdout.String()
+			if coloured := strings.Contains(text, "\x1b"); coloured != (env == nil) {
+				t.Errorf("%d columns, %v: colours: %v", width, env, coloured)
+			}
+			for _, escape := range []string{"\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[31m"} {
+				text = strings.ReplaceAll(text, escape, "")
+			}
+			for line := range strings.Lines(text) {
+				if n := len([]rune(strings.TrimRight(line, "\n"))); n > width {
+					t.Errorf("a line of %d characters in %d columns: %q", n, width, line)
+				}
+			}
+			for word := range strings.FieldsSeq("203.0.113.7 14 20 58.33% 2026-03-01 18:00:19 20/m") {
+				if !strings.Contains(text, word) {
+					t.Errorf("%d columns: no %s in\n%s", width, word, text)
+				}
+			}
+		}
+	}
+}
+
+func TestBacktestNotes(t *testing.T) {
+	log := accessLog(t, "a", 1, "\x1b[31m", 1, "-", 2)
+	lines := logLines("b", 2) + "\x00garbage\n" + strings.Replace(logLines("c", 1), "01/Mar", "28/Feb", 1)
+	more := filepath.Join(t.TempDir(), "more.log")
+	if err := os.WriteFile(more, []byte(strings.Replace(lines, "18:00:01", "18:02:01", 1)), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	got := run(t, nil, "backtest", log, more, "--limit", "fixed_window 1/h")
+	const want = `
+1 line (12.5%) could not be read
+1 line (12.5%) came too late to be put in order; --unsorted 86521s would take
+them all
+2 lines (25%) lacked the key
+`
+	if got.code != exitFine || !strings.Contains(got.stdout, want) || strings.Contains(got.stdout, "\x1b") || strings.Contains(got.stdout, "\x00") || !strings.Contains(got.stdout, `begins "\x00garbage"`) ||
+		!strings.Contains(strings.Join(strings.Fields(got.stdout), " "), log+":3: the line lacks what the key client is made of") {
+		t.Errorf("%+v\nwant\n%s", got, want)
+	}
+}
+
+// Of several keys, a request may have one and lack another.
+// A log is not counted twice by two names either.
+func TestBacktestOfALogByTwoNames(t *testing.T) {
+	log := accessLog(t, "a", 3)
+	again := filepath.Join(filepath.Dir(log), "again.log")
+	if err := os.Link(log, again); err != nil {
+		t.Fatal(err)
+	}
+	run(t, nil, "backtest", log, again).want(t, exitError, "",
+		"ratelimit: cannot read the log: "+again+" is one of the others by another name, and each of its lines would count twice; give it once\n")
+}
+
+func TestBacktestLacksAKey(t *testing.T) {
+	log := accessLog(t, "a", 3, "b", 1)
+	policies := filepath.Join(t.TempDir(), "policies.yaml")
+	if err := os.WriteFile(policies, []byte("policies:\n  calc:\n    limits:\n      - who: 10/h\n      - what: 5/m\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	got := run(t, nil, "backtest", log, "--policies", policies, "--policy", "calc", "--limit", "1/h", "--key", "who=user", "--key", "what=path/1")
+	if got.code != exitFine || !strings.Contains(got.stdout, "\n@calc  0        0       0%   0            1\n") || !strings.HasSuffix(got.stdout, "\n4 lines (100%) had another key, and lacked user, path/1\n") {
+		t.Errorf("%+v", got)
+	}
+}
+
+// Ctrl-C while a pipe is waited for: what came is reported.
+func TestBacktestInterrupted(t *testing.T) {
+	from, to := io.Pipe()
+	defer func() { _ = to.Close() }()
+	ctx, cancel := context.WithCancel(t.Context())
+	var stdout, stderr bytes.Buffer
+	a := testApp(nil, &stdout, &stderr)
+	a.stdin = from
+	done := make(chan int)
+	go func() { done <- a.execute(ctx, []string{"backtest", "-", "--unsorted", "0", "--limit", "5/m"}) }()
+	for _, part := range []string{logLines("a", 20), "next"} { // the second is taken when the first was read
+		if _, err := io.WriteString(to, part); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cancel()
+	got := outcome{<-done, stdout.String(), stderr.String()}
+	if got.code != exitError || got.stderr != "ratelimit: interrupted with 19 requests read; what is reported was measured up to then\n" || !strings.Contains(got.stdout, "\n5/m    6        13      68.42%  1            1\n") {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestBar(t *testing.T) {
+	var out bytes.Buffer
+	for _, tt := range []struct {
+		width int
+		size  int64
+		want  string
+	}{
+		{80, 200, "[=============                 ] step 1 of 1: 1,000 requests, 2,000 decisions/s"},
+		{60, 0, "step 1 of 1: 1,000 requests, 2,000 decisions/s"},
+		{30, 200, "step 1 of 1: 1,000 requests, "},
+		{1, 200, ""},
+	} {
+		b := bar{w: &out, width: tt.width}
+		line := b.line(backtestProgress(backtest.Progress{Step: 1, Steps: 1, Requests: 1000, Bytes: 90, Decisions: 2000}, tt.size, time.Second))
+		if len(line) >= tt.width || line != tt.want {
+			t.Errorf("%d columns: %q, want %q", tt.width, line, tt.want)
+		}
+	}
+	b := bar{w: &out, width: 80}
+	b.draw(func(time.Duration) (float64, string) { return 0, "1,000 requests" })
+	b.clear()
+	if got := out.String(); !strings.HasPrefix(got, "\r1,000 requests") || !strings.HasSuffix(got, "\r\x1b[K") || strings.Contains(got, "\n") {
+		t.Errorf("%q", got)
+	}
+}

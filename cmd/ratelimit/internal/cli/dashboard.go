@@ -1,0 +1,221 @@
+package cli
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/url"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/spf13/cobra"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/dashboard"
+	"github.com/ratelimit-functions/ratelimit/internal/printable"
+	"github.com/ratelimit-functions/ratelimit/loader"
+)
+
+const (
+	dashboardAddr = "127.0.0.1:8088"
+	shortestToken = 16
+)
+
+func (a *app) dashboardCommand() *cobra.Command {
+	var listen, token string
+	cmd := &cobra.Command{
+		Use:   "dashboard",
+		Short: "Show keys, policies and servers in a browser, live",
+		Long: `Serve a page that shows calls allowed and denied a second, the keys that are used most, how a limiter stands, policies and
+what their shadows would have denied, and which library each server runs: as top, usage, peek, info and status do. It
+changes nothing, loads nothing from elsewhere, and asks the servers only while somebody looks, as top does, for at most 5 %
+of their time. Where a server does not answer, it says so and goes on trying. Ctrl-C ends it.
+
+It listens on this machine alone, unless --listen says otherwise; then whoever looks needs a token: --token, or else one
+that is made up and printed. There is no TLS: put a proxy in front that has it.
+
+The user needs the rights of top, and those of "ratelimit acl peek"; and for the servers' libraries +function|list
++function|stats, in a cluster also +cluster|shards.`,
+		Example: `  ratelimit dashboard
+  ratelimit dashboard --policies policies.yaml --listen 0.0.0.0:8088`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			host, _, err := net.SplitHostPort(listen)
+			if err != nil {
+				return fmt.Errorf("--listen %q is not host:port; give one such as %s", listen, dashboardAddr)
+			}
+			if token != "" && len(token) < shortestToken {
+				return fmt.Errorf("--token has %d characters, which can be guessed; give at least %d, or leave it out", len(token), shortestToken)
+			}
+			if ip := net.ParseIP(host); token == "" && host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+				token = rand.Text()
+			}
+			source, err := a.dashboardSource()
+			if err != nil {
+				return err
+			}
+			return a.dashboard(cmd.Context(), listen, token, source)
+		},
+	}
+	cmd.Flags().StringVar(&listen, "listen", dashboardAddr, "host and port to listen on; port 0 takes a free one")
+	cmd.Flags().StringVar(&token, "token", "", fmt.Sprintf("what a browser must give, at least %d characters (default: none on this machine, else one that is made up)", shortestToken))
+	a.libraryFlags(cmd)
+	a.serverFlags(cmd)
+	return cmd
+}
+
+// dashboard serves the page until ctx ends.
+func (a *app) dashboard(ctx context.Context, listen, token string, source dashboard.Source) error {
+	listener, err := net.Listen("tcp", listen)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("%s is in use; choose another port, as in: ratelimit dashboard --listen 127.0.0.1:8089", listen)
+	} else if err != nil {
+		return fmt.Errorf("cannot listen on %s: %w; choose another address with --listen", listen, err)
+	}
+	board := dashboard.New(source)
+	server := &http.Server{
+		Handler: board.Handler(token), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10,
+		ErrorLog: log.New(io.Discard, "", 0),
+	}
+	host, port, _ := net.SplitHostPort(listener.Addr().String())
+	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	at, note := "http://"+net.JoinHostPort(host, port)+"/", ""
+	if token != "" {
+		at += "?token=" + url.QueryEscape(token)
+		note = "whoever has the token can look; from elsewhere, put the name of this machine in the address\n"
+	}
+	if err := a.printf("%s\nshows %s, and changes nothing\n"+note+"\nCtrl-C ends it\n", at, source.Name); err != nil {
+		_ = listener.Close()
+		return err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	looked := make(chan struct{})
+	go func() {
+		defer close(looked)
+		board.Run(ctx)
+	}()
+	ended := context.AfterFunc(ctx, func() { _ = server.Close() })
+	err = server.Serve(listener)
+	ended()
+	stop()
+	<-looked
+	if !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// dashboardSource is the commands of this program as a dashboard calls them.
+func (a *app) dashboardSource() (dashboard.Source, error) {
+	s, err := a.parseServers()
+	if err != nil {
+		return dashboard.Source{}, err
+	}
+	build, err := a.wanted()
+	if err != nil {
+		return dashboard.Source{}, err
+	}
+	with := func(ctx context.Context, rdb redis.UniversalClient, call func(context.Context, *client.Client) (any, error)) (any, error) {
+		c, err := client.New(rdb, client.WithTimeout(s.Options.ReadTimeout))
+		if err != nil {
+			return nil, err
+		}
+		return call(ctx, c)
+	}
+	var mu sync.Mutex // a is for one goroutine
+	return dashboard.Source{
+		Name: s.Name,
+		Connect: func(ctx context.Context) (redis.UniversalClient, error) {
+			found := s
+			if err := found.find(ctx); err != nil {
+				return nil, err
+			}
+			return found.open(), nil
+		},
+		Nodes: func(ctx context.Context) ([]dashboard.Node, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			return a.dashboardNodes(ctx, build)
+		},
+		Peek: func(ctx context.Context, rdb redis.UniversalClient, keys []string, limit string) (any, error) {
+			return with(ctx, rdb, func(ctx context.Context, c *client.Client) (any, error) {
+				req := client.Request{Keys: keys}
+				for range keys {
+					if req.Limits = append(req.Limits, client.Limit(limit)); limit[0] == '@' { // a policy has limits for all
+						break
+					}
+				}
+				res, err := c.PeekRequest(ctx, req)
+				if err != nil {
+					return nil, err
+				}
+				return newDecision(req, res), nil
+			})
+		},
+		Usage: func(ctx context.Context, rdb redis.UniversalClient, key string) (any, error) {
+			return with(ctx, rdb, func(ctx context.Context, c *client.Client) (any, error) {
+				u, err := c.Usage(ctx, key)
+				return newUsageReport(u), err
+			})
+		},
+		Faults: func(err error) string {
+			if err = s.scanError(err); err == nil {
+				return "the look was interrupted"
+			}
+			return oneLine(err.Error())[len("ratelimit: "):]
+		},
+		Explain: func(err error) string {
+			mu.Lock()
+			defer mu.Unlock()
+			return oneLine(a.explained(err))[len("ratelimit: "):]
+		},
+		Visible: visible,
+	}, nil
+}
+
+// dashboardNodes are the servers with the library that each runs. Where nobody named the build that they are to run, they are as
+// they should be if all run the same.
+func (a *app) dashboardNodes(ctx context.Context, build loader.Build) ([]dashboard.Node, error) {
+	report, failed, err := a.load(ctx, func(ctx context.Context, l *loader.Loader) (loader.Report, error) { return l.Status(ctx, build) })
+	if err != nil {
+		return nil, err
+	}
+	named := a.library != "" || a.policies != ""
+	run, most := map[string]int{}, ""
+	for _, n := range report.Nodes {
+		if run[n.Running.Digest]++; n.Running.Digest != "" && run[n.Running.Digest] > run[most] {
+			most = n.Running.Digest
+		}
+	}
+	var nodes []dashboard.Node
+	for _, n := range report.Nodes {
+		shown := dashboard.Node{
+			Addr: n.Addr, Role: string(n.Role), Server: dash(n.Engine + " " + n.ServerVersion), Library: running(n), Digest: n.Running.Digest[:min(12, len(n.Running.Digest))],
+			State: inStep(n, report.Wanted), Good: n.State == loader.Same, Dead: n.State == loader.Unreachable,
+		}
+		if !named && n.State == loader.Different && len(n.Taken) == 0 {
+			if shown.Good = n.Running.Digest == most; shown.Good {
+				shown.State = "loaded"
+				if len(report.Nodes) > 1 {
+					shown.State = fmt.Sprintf("the same on %d of %d servers", run[most], len(report.Nodes))
+				}
+			} else {
+				shown.State = "differs from the others"
+			}
+		}
+		for _, text := range []*string{&shown.Addr, &shown.Server, &shown.Library, &shown.State} {
+			*text = printable.Line(*text)
+		}
+		nodes = append(nodes, shown)
+	}
+	return nodes, failed
+}

@@ -1,0 +1,248 @@
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/base64"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/dashboard"
+	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/loader"
+)
+
+// The command says where the page is, serves it, also while there is no server, and ends without a word.
+func TestDashboard(t *testing.T) {
+	for _, tt := range []struct {
+		flags []string
+		token bool
+	}{
+		{nil, false}, {[]string{"--token", "sixteen letters!"}, true}, {[]string{"--listen", "0.0.0.0:0"}, true},
+	} {
+		var stdout, stderr lockedBuffer
+		a := testApp([]string{"REDIS_URL=redis://127.0.0.1:1"}, &stdout, &stderr)
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan int, 1)
+		go func() { ended <- a.execute(ctx, append([]string{"dashboard", "--listen", "127.0.0.1:0"}, tt.flags...)) }()
+		eventually(t, "the greeting", func() bool { return strings.Contains(stdout.String(), "Ctrl-C ends it\n") })
+		at, rest, _ := strings.Cut(stdout.String(), "\n")
+		if !regexp.MustCompile(`^http://127\.0\.0\.1:\d+/(\?token=[^ ]{16,})?$`).MatchString(at) || strings.Contains(at, "?token=") != tt.token ||
+			!strings.HasPrefix(rest, "shows redis://127.0.0.1:1, and changes nothing\n") {
+			t.Errorf("%v: it says %q", tt.flags, stdout.String())
+		}
+		without, _, _ := strings.Cut(at, "?")
+		for url, want := range map[string]int{at: 200, without: map[bool]int{true: 401, false: 200}[tt.token]} {
+			jar, _ := cookiejar.New(nil)
+			reply, err := (&http.Client{Jar: jar, Transport: &http.Transport{DisableKeepAlives: true}}).Get(url)
+			if err != nil {
+				t.Fatal(err)
+			}
+			page, _ := io.ReadAll(reply.Body)
+			_ = reply.Body.Close()
+			if reply.StatusCode != want || want == 200 && !bytes.Contains(page, []byte("<h1>ratelimit</h1>")) {
+				t.Errorf("%s: %s", url, reply.Status)
+			}
+		}
+		stop()
+		if code := <-ended; code != exitFine || stderr.String() != "" {
+			t.Errorf("exit code %d, %q", code, stderr.String())
+		}
+	}
+}
+
+// The servers are as they should be if they run the build that was named, or, where none was, if all run the same.
+func TestDashboardNodes(t *testing.T) {
+	addr := startRedis(t)
+	policies := filepath.Join(t.TempDir(), "policies.yaml")
+	if err := os.WriteFile(policies, []byte("policies:\n  api: 100/m\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	nodes := func(flags ...string) (dashboard.Node, string) {
+		t.Helper()
+		a := testApp([]string{redisURL(addr)}, io.Discard, io.Discard)
+		a.servers.timeout = a.timeout
+		if len(flags) > 0 {
+			a.policies = flags[0]
+		}
+		source, err := a.dashboardSource()
+		if err != nil {
+			t.Fatal(err)
+		}
+		nodes, err := source.Nodes(t.Context())
+		if len(nodes) != 1 {
+			t.Fatalf("%v: %+v", err, nodes)
+		}
+		if err != nil {
+			return nodes[0], source.Explain(err)
+		}
+		return nodes[0], ""
+	}
+	if n, _ := nodes(); n.Good || n.State != "not deployed" {
+		t.Errorf("without the library: %+v", n)
+	}
+	if got := run(t, []string{redisURL(addr)}, "deploy", "--policies", policies); got.code != exitFine {
+		t.Fatalf("%+v", got)
+	}
+	if n, _ := nodes(); !n.Good || n.State != "loaded" || n.Role != string(loader.Primary) || len(n.Digest) != 12 {
+		t.Errorf("of whatever build: %+v", n)
+	}
+	if n, _ := nodes(policies); !n.Good || n.State != "in step" {
+		t.Errorf("of the build that was named: %+v", n)
+	}
+	if err := os.WriteFile(policies, []byte("policies:\n  api: 200/m\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if n, _ := nodes(policies); n.Good || !strings.HasPrefix(n.State, "differs from build ") {
+		t.Errorf("of another build: %+v", n)
+	}
+	addr = "127.0.0.1:1"
+	if n, fault := nodes(); n.Good || !n.Dead || !strings.HasPrefix(fault, "cannot reach 127.0.0.1:1: connection refused") {
+		t.Errorf("of a dead server: %+v, %s", n, fault)
+	}
+}
+
+// What the page asks for is what the commands print.
+func TestDashboardAsks(t *testing.T) {
+	srv := embedded.Run(t, embedded.WithTime(began))
+	a := testApp([]string{redisURL(srv.Addr())}, io.Discard, io.Discard)
+	a.servers.timeout = a.timeout
+	source, err := a.dashboardSource()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rdb, err := source.Connect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = rdb.Close() }()
+	if _, err := source.Peek(t.Context(), rdb, []string{"k"}, "5/m"); err == nil || !strings.Contains(source.Explain(err), "run: ratelimit deploy (") {
+		t.Errorf("without the library: %v", err)
+	}
+	if got := run(t, []string{redisURL(srv.Addr())}, "deploy"); got.code != exitFine {
+		t.Fatalf("%+v", got)
+	}
+	counted(t, srv, "user:1", "user:2")
+	peeked, err := source.Peek(t.Context(), rdb, []string{"kuser:2", "kuser:1"}, "3/d")
+	if d, ok := peeked.(decision); err != nil || !ok || d.Allowed || d.Key != "kuser:2" || d.Limit != 3 {
+		t.Errorf("%v: %+v", err, peeked)
+	}
+	u, err := source.Usage(t.Context(), rdb, "user:2")
+	if report, ok := u.(usageReport); err != nil || !ok || report.Allowed != 3 || report.Denied != 1 || len(report.Series) != 1 {
+		t.Errorf("%v: %+v", err, u)
+	}
+	if _, err := source.Peek(t.Context(), rdb, []string{"k"}, "@none"); err == nil || !strings.Contains(source.Explain(err), "NOPOLICY") {
+		t.Errorf("of no policy: %v", err)
+	}
+}
+
+// Whoever may look at the page may not read other keys through it: it never shows a byte of what a key holds that is not a limiter's.
+func TestDashboardHidesValues(t *testing.T) {
+	const secret = "5ecret"
+	srv := withLibrary(t)
+	rdb := admin(t, srv.Addr())
+	for _, text := range []string{"", "gcra:", "token_bucket:", "once:1,3,2,0,1000,", "blocked:1700000060000:0:", "sliding_log:"} {
+		do(t, rdb, "SET", "text:"+text, text+secret, "PX", 60000)
+	}
+	do(t, rdb, "RPUSH", "list", secret)
+	do(t, rdb, "SADD", "set", secret)
+	do(t, rdb, "ZADD", "leases", began.UnixMilli()+60000, "lease:"+secret)
+	do(t, rdb, "HSET", "hash", "user", secret)
+	do(t, rdb, "HSET", "record", "first", began.UnixMilli(), "last", began.UnixMilli(), "cost", 1, "user", secret)
+	do(t, rdb, "FCALL", "ratelimit_take", 2, "limiter", "request", "5/m", "ONCE", 60000)
+	get := serveDashboard(t, srv.Addr())
+	keys := rdb.Keys(t.Context(), "*").Val()
+	if len(keys) != 13 {
+		t.Fatalf("the server holds %q", keys)
+	}
+	for _, key := range keys {
+		for _, path := range []string{
+			"/peek?limit=1/s&key=" + url.QueryEscape(key), "/peek?limit=token_bucket+5/m&key=" + url.QueryEscape(key),
+			"/peek?limit=sliding_log+5/m&key=other&key=" + url.QueryEscape(key), "/usage?key=" + base64.RawURLEncoding.EncodeToString([]byte(key)),
+		} {
+			reply := get(path)
+			body, err := io.ReadAll(reply.Body)
+			_ = reply.Body.Close()
+			if err != nil || len(body) == 0 || bytes.Contains(body, []byte(secret)) || key == "request" && bytes.Contains(body, []byte("once:")) {
+				t.Errorf("%s: %s, %v", path, body, err)
+			}
+		}
+	}
+	if event := firstLook(t, get, `"shown":"record"`); strings.Contains(event, secret) {
+		t.Errorf("an event shows a value: %s", event)
+	}
+}
+
+// A server whose replies have another shape is a fault on the page, and does not end the dashboard.
+func TestDashboardOfAServerThatRepliesNonsense(t *testing.T) {
+	srv := withLibrary(t)
+	counted(t, srv, "user:1")
+	addr := standIn(t, srv, false, func(words []string) string {
+		if strings.EqualFold(words[0], "HMGET") {
+			return resp(slices.Repeat([]any{"1"}, 10))
+		}
+		return ""
+	})
+	firstLook(t, serveDashboard(t, addr), `"faults":["cannot reach `+addr+`: it does not speak the Redis protocol (redis: got \"[1 1 1`)
+}
+
+// serveDashboard serves the dashboard of a server until the test ends, and returns what asks it for a path.
+func serveDashboard(t *testing.T, addr string) (get func(path string) *http.Response) {
+	t.Helper()
+	a := testApp([]string{redisURL(addr)}, io.Discard, io.Discard)
+	a.servers.timeout = a.timeout
+	source, err := a.dashboardSource()
+	if err != nil {
+		t.Fatal(err)
+	}
+	board := dashboard.New(source)
+	ctx, stop := context.WithCancel(t.Context())
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		board.Run(ctx)
+	}()
+	server := httptest.NewServer(board.Handler(""))
+	t.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+		stop()
+		<-over
+	})
+	return func(path string) *http.Response {
+		t.Helper()
+		reply, err := server.Client().Get(server.URL + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return reply
+	}
+}
+
+// firstLook returns the events of a dashboard up to the first that has a text.
+func firstLook(t *testing.T, get func(path string) *http.Response, text string) string {
+	t.Helper()
+	reply := get("/events")
+	defer func() { _ = reply.Body.Close() }()
+	var seen strings.Builder
+	for lines := bufio.NewReader(reply.Body); ; {
+		line, err := lines.ReadString('\n')
+		seen.WriteString(line)
+		if strings.Contains(line, text) {
+			return seen.String()
+		}
+		if err != nil || strings.Count(seen.String(), "data: ") > 10 {
+			t.Fatalf("no event has %s: %v\n%s", text, err, seen.String())
+		}
+	}
+}

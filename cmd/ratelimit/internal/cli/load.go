@@ -1,0 +1,356 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/load"
+	"github.com/ratelimit-functions/ratelimit/internal/figures"
+)
+
+// loadFlags are those of load.
+type loadFlags struct {
+	limit, policy        string
+	threshold            int64
+	host, user, password string
+	port                 int
+	keys                 []string
+	usageKey             string
+	concurrency, numbers int
+	iterations, cost     int64
+	duration             time.Duration
+	rate                 float64
+	draw, html           string
+	zipf                 float64 // as draw says
+	given                func(flag string) bool
+}
+
+const (
+	usualLoad    = 10 * time.Second
+	usualZipf    = 1.1
+	mostWorkers  = 10_000
+	number       = "%" // stands for the number that was drawn, in --key
+	usualLoadKey = "load:" + number
+)
+
+func (a *app) loadCommand() *cobra.Command {
+	f := loadFlags{}
+	cmd := &cobra.Command{
+		Use:   "load",
+		Short: "Ask a server for decisions, many and fast, and measure its replies",
+		Long: `Ask a server for many decisions at once, and show how many it allowed and denied, how long replies took, and how many came a second.
+It needs the library on the server (ratelimit deploy), or a server that needs no Redis (ratelimit dev).
+
+Without --rate each of the --concurrency workers asks again when it has its reply. With --rate decisions begin at set times, however
+slow the server is, and a latency counts from the time at which its decision was to begin, also if it had to wait for a worker.
+
+Each decision draws a number from 0 to --numbers less 1, which takes the place of % in --key; a policy of several keys takes one --key
+for each. What is counted under these keys is real, and goes when it has refilled.
+
+Exit codes: 0 fine, whatever was denied · 1 error, errors among the replies, or interrupted.`,
+		Example: `  ratelimit load --limit 100/m
+  ratelimit load --limit "token_bucket 50/s" --numbers 100000 --draw zipf --concurrency 64 --duration 30s --html load.html
+  ratelimit load --policy api --rate 2000 --duration 1m --json
+  ratelimit load --host 10.0.0.7 --port 6380 --threshold 100 --concurrency 3 --iterations 1000`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			f.given = func(name string) bool { return cmd.Flags().Changed(name) }
+			return a.runLoad(cmd.Context(), f)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.limit, "limit", "", "the limit to ask for, such as 100/m")
+	flags.StringVar(&f.policy, "policy", "", "or a policy that was deployed")
+	flags.Int64Var(&f.threshold, "threshold", 0, "or so many a minute: the limit fixed_window n/m")
+	flags.IntVar(&f.concurrency, "concurrency", 8, "how many workers ask at one time")
+	flags.Float64Var(&f.rate, "rate", 0, "how many decisions begin each second (default: as many as the workers can)")
+	flags.Int64Var(&f.iterations, "iterations", 0, "how many decisions in all")
+	spanVar(cmd, &f.duration, "duration", 0, "for how long to ask (default 10s, or until --iterations are done)")
+	flags.StringArrayVar(&f.keys, "key", []string{usualLoadKey}, "the key, with % for the number that was drawn; repeated for the keys of a policy")
+	flags.StringVar(&f.usageKey, "usage-key", "", "count under this key too, for ratelimit usage and top; % as in --key")
+	flags.IntVar(&f.numbers, "numbers", 1000, "how many numbers, and so keys, there are")
+	flags.StringVar(&f.draw, "draw", "uniform", "how numbers are drawn: uniform, zipf, or zipf:1.5, by its exponent")
+	flags.Int64Var(&f.cost, "cost", 1, "of each decision")
+	flags.StringVar(&f.html, "html", "", "write the report to this file too, with pictures, as one HTML page")
+	flags.StringVar(&f.host, "host", "", "the server, in place of --redis")
+	flags.IntVar(&f.port, "port", 6379, "its port")
+	flags.StringVar(&f.user, "user", "", "who logs in there")
+	flags.StringVar(&f.password, "password", "", "with which password; other users of this machine can see it, and cannot see REDIS_URL")
+	a.jsonFlag(cmd)
+	a.serverFlags(cmd)
+	return cmd
+}
+
+// checkLoad reads the flags, and refuses what makes no run.
+func (a *app) checkLoad(f *loadFlags) error {
+	limits := 0
+	for _, name := range []string{"limit", "policy", "threshold"} {
+		if f.given(name) {
+			limits++
+		}
+	}
+	switch {
+	case limits == 0:
+		return wrongUse("ratelimit load --limit 100/m", "load needs a limit: give --limit, --policy or --threshold")
+	case limits > 1:
+		return errors.New("--limit, --policy and --threshold are three ways to say one thing; give one of them")
+	case f.given("threshold") && f.threshold < 1:
+		return fmt.Errorf("--threshold %d is not above 0; give how many are allowed a minute", f.threshold)
+	case f.concurrency < 1 || f.concurrency > mostWorkers:
+		return fmt.Errorf("--concurrency %d is not from 1 to %d", f.concurrency, mostWorkers)
+	case f.given("rate") && !(f.rate > 0 && f.rate <= 1e7):
+		return fmt.Errorf("--rate %v is not above 0 and at most 10000000", f.rate)
+	case f.given("iterations") && f.iterations < 1:
+		return fmt.Errorf("--iterations %d is not above 0", f.iterations)
+	case f.duration < 0 || f.given("duration") && f.duration == 0:
+		return fmt.Errorf("--duration %v is not above 0; give one such as 30s", f.duration)
+	case f.numbers < 1:
+		return fmt.Errorf("--numbers %d is not above 0", f.numbers)
+	case f.cost < 0:
+		return fmt.Errorf("--cost %d is below 0", f.cost)
+	}
+	switch f.policy = strings.TrimPrefix(f.policy, "@"); {
+	case f.given("policy"):
+		f.limit = "@" + f.policy
+	case f.given("threshold"):
+		f.limit = fmt.Sprintf("fixed_window %d/m", f.threshold)
+	}
+	if f.duration == 0 && f.iterations == 0 {
+		f.duration = usualLoad
+	}
+	if exponent, ok := strings.CutPrefix(f.draw, "zipf"); ok {
+		f.zipf = usualZipf
+		if exponent != "" {
+			var err error
+			if f.zipf, err = strconv.ParseFloat(strings.TrimPrefix(exponent, ":"), 64); err != nil || exponent[0] != ':' || !(f.zipf > 1 && f.zipf <= 10) {
+				return fmt.Errorf("--draw %s has no exponent above 1 and up to 10; write one such as zipf:1.5", f.draw)
+			}
+		}
+	} else if f.draw != "uniform" {
+		return fmt.Errorf("--draw %q is neither uniform nor zipf", f.draw)
+	}
+	return a.hostURL(*f)
+}
+
+// hostURL makes the URL of --host and its companions.
+func (a *app) hostURL(f loadFlags) error {
+	if !f.given("host") {
+		for _, name := range []string{"port", "user", "password"} {
+			if f.given(name) {
+				return fmt.Errorf("--%s is given without --host; give --host 127.0.0.1 with it, or the whole as --redis redis://user:password@host:port", name)
+			}
+		}
+		return nil
+	}
+	if f.given("redis") {
+		return errors.New("--host and --redis are two ways to name the server; give one of them")
+	}
+	u := url.URL{Scheme: "redis", Host: net.JoinHostPort(f.host, strconv.Itoa(f.port))}
+	if f.password != "" {
+		u.User = url.UserPassword(f.user, f.password)
+	} else if f.user != "" {
+		u.User = url.User(f.user)
+	}
+	a.servers.url = u.String()
+	return nil
+}
+
+// request is the decision over the keys with this number.
+func (f loadFlags) request(n int) client.Request {
+	drawn := strconv.Itoa(n)
+	req := client.Request{Limits: []client.Limit{client.Limit(f.limit)}, Costs: []int64{f.cost}, UsageKey: strings.ReplaceAll(f.usageKey, number, drawn)}
+	for _, key := range f.keys {
+		req.Keys = append(req.Keys, strings.ReplaceAll(key, number, drawn))
+	}
+	return req
+}
+
+func (a *app) runLoad(ctx context.Context, f loadFlags) error {
+	if err := a.checkLoad(&f); err != nil {
+		return err
+	}
+	s, err := a.parseServers()
+	if err != nil {
+		return err
+	}
+	if err := s.find(ctx); err != nil {
+		return err
+	}
+	s.Options.PoolSize = f.concurrency
+	rdb := s.open()
+	defer func() { _ = rdb.Close() }()
+	c, err := client.New(rdb, client.WithTimeout(s.Options.ReadTimeout))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Close() }()
+	probe := f.request(0)
+	probe.UsageKey = "" // peek has none
+	if _, err := c.PeekRequest(ctx, probe); err != nil {
+		return err // what the library refuses, it would refuse each time
+	}
+	var page *os.File
+	if f.html != "" { // before the run: a name that cannot be written would lose it
+		if page, err = createPage(f.html); err != nil {
+			return err
+		}
+		defer func() { _ = page.Close() }()
+	}
+	bar := a.newBar()
+	report := load.Run(ctx, func(ctx context.Context, n int) (bool, error) {
+		res, err := c.Take(ctx, f.request(n))
+		return res.Allowed, err
+	}, load.Options{
+		Workers: f.concurrency, Rate: f.rate, Count: f.iterations, For: f.duration, Keys: f.numbers, Zipf: f.zipf, Kind: loadKind,
+		Progress: func(p load.Progress) {
+			bar.draw(func(time.Duration) (float64, string) { return f.share(p), loadProgress(p) })
+		},
+	})
+	bar.clear()
+	for i, m := range report.Messages {
+		report.Messages[i].Text = advised(strings.TrimPrefix(m.Text, "ratelimit: "))
+	}
+	if a.json {
+		err = a.printJSON(loadJSON(f, report))
+	} else {
+		err = a.printLoad(f, s, report)
+	}
+	if err == nil && page != nil {
+		err = writePage(page, func(w io.Writer) error { return report.WritePage(w, f.title()) })
+		if err == nil && !a.json {
+			err = a.printf("\nwrote %s\n", f.html)
+		}
+	}
+	switch {
+	case err != nil:
+		return err
+	case report.Interrupted:
+		return fmt.Errorf("interrupted after %s; what is reported is of these", plural(report.Decisions(), "decision"))
+	case report.Errors > 0:
+		return fmt.Errorf("%s of %s failed; the first: %s", grouped(report.Errors), plural(report.Decisions(), "decision"), report.Messages[0].Text)
+	}
+	return nil
+}
+
+// loadKind is the text of an error without the keys.
+func loadKind(err error) string {
+	var call *client.Error
+	if !errors.As(err, &call) {
+		return err.Error()
+	}
+	nameless := *call
+	nameless.Keys = nil
+	return nameless.Error()
+}
+
+// share is how much of the run is over.
+func (f loadFlags) share(p load.Progress) (share float64) {
+	if f.duration > 0 {
+		share = p.Took.Seconds() / f.duration.Seconds()
+	}
+	if f.iterations > 0 {
+		share = max(share, float64(p.Decisions)/float64(f.iterations))
+	}
+	return min(share, 1)
+}
+
+func loadProgress(p load.Progress) string {
+	text := plural(p.Decisions, "decision")
+	if seconds := p.Took.Seconds(); seconds > 0 {
+		text += fmt.Sprintf(", %s/s", grouped(int64(float64(p.Decisions)/seconds)))
+	}
+	return text
+}
+
+// title says what was asked for.
+func (f loadFlags) title() string {
+	loop := "as many decisions as they can"
+	if f.rate > 0 {
+		loop = strconv.FormatFloat(f.rate, 'f', -1, 64) + " decisions a second"
+		if whole := int64(f.rate); float64(whole) == f.rate {
+			loop = plural(whole, "decision") + " a second"
+		}
+	}
+	text := fmt.Sprintf("%s, %s: %s, over %s", f.limit, plural(int64(f.concurrency), "worker"), loop, plural(int64(f.numbers), "number"))
+	if f.zipf > 0 {
+		text += fmt.Sprintf(" (zipf %v)", f.zipf)
+	}
+	return text
+}
+
+func (a *app) printLoad(f loadFlags, s servers, r *load.Report) error {
+	total := r.Decisions()
+	if err := a.printf("%s\n%s, for %s\n\n", f.title(), s.Name, human(r.Took)); err != nil {
+		return err
+	}
+	rows := [][]string{{"decisions", "", ""}}
+	for _, row := range []struct {
+		name string
+		n    int64
+	}{{"allowed", r.Allowed}, {"denied", r.Denied}, {"errors", r.Errors}} {
+		rows = append(rows, []string{row.name, grouped(row.n), figures.Percent(row.n, total)})
+	}
+	rows[0][1] = grouped(total)
+	if r.NotBegun > 0 {
+		rows = append(rows, []string{"not begun", grouped(r.NotBegun), "of the rate, for no worker was free in time"})
+	}
+	rows = append(rows, []string{"a second", grouped(int64(r.PerSecond())), ""})
+	if r.Allowed+r.Denied > 0 {
+		for _, p := range load.Percentiles {
+			rows = append(rows, []string{p.Name, p.Of(r).String(), ""})
+		}
+	}
+	if err := table(a.stdout, rows); err != nil {
+		return err
+	}
+	for _, m := range r.Messages {
+		first := ""
+		if m.Count > 1 {
+			first = ", the first"
+		}
+		if err := a.printf("\n%s%s: %s\n", plural(m.Count, "error"), first, m.Text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// loadReport is what load --json prints.
+type loadReport struct {
+	Limit       string           `json:"limit"`
+	Concurrency int              `json:"concurrency"`
+	Rate        float64          `json:"rate,omitempty"` // of an open loop
+	Decisions   int64            `json:"decisions"`
+	Allowed     int64            `json:"allowed"`
+	Denied      int64            `json:"denied"`
+	Errors      int64            `json:"errors"`
+	NotBegun    int64            `json:"not_begun,omitempty"` // of an open loop: due, and no worker was free until the end
+	Seconds     float64          `json:"seconds"`
+	PerSecond   float64          `json:"per_second"` // without errors
+	LatencyUS   map[string]int64 `json:"latency_us"` // by share of the replies: p50, p90, p99, p999, max
+	Messages    []load.Message   `json:"messages"`   // of errors, at most 5
+	Interrupted bool             `json:"interrupted"`
+}
+
+func loadJSON(f loadFlags, r *load.Report) loadReport {
+	report := loadReport{
+		Limit: f.limit, Concurrency: f.concurrency, Rate: f.rate, Decisions: r.Decisions(), Allowed: r.Allowed, Denied: r.Denied,
+		Errors: r.Errors, NotBegun: r.NotBegun, Seconds: r.Took.Seconds(), PerSecond: r.PerSecond(), LatencyUS: map[string]int64{},
+		Messages: append([]load.Message{}, r.Messages...), Interrupted: r.Interrupted,
+	}
+	for _, p := range load.Percentiles {
+		report.LatencyUS[p.Key] = p.Of(r).Microseconds()
+	}
+	return report
+}

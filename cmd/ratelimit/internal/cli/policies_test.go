@@ -1,0 +1,239 @@
+package cli
+
+import (
+	"encoding/json"
+	"encoding/xml"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/policies"
+)
+
+// inFolder makes a folder of these files the working folder.
+func inFolder(t *testing.T, files map[string]string) {
+	t.Helper()
+	folder := t.TempDir()
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Chdir(folder)
+}
+
+const smallPolicies = `policies:
+  calc: {limits: [resource: 10/m, consumer: 1/m]}
+  export: {limit: 10/d, shadow: true, track: true}
+`
+
+var smallFiles = map[string]string{
+	"policies.yaml": smallPolicies,
+	"doubtful.yaml": "policies:\n  api: 10/s, 1000/m\n",
+	"wrong.yaml":    "policies:\n  api: 10/x\n  b: 0/s\n",
+	"broken.yaml":   "policies:\n  api: {limits: 10/s}\n",
+	"empty.yaml":    "policies:\n",
+	"good_test.yaml": `policies: policies.yaml
+tests:
+- name: one a minute
+  calls:
+  - {take: [calc, r, c], times: 2, expect: {allowed: 1, index: consumer}}
+`,
+	"bad_test.yaml": `policies: policies.yaml
+tests:
+- name: one a minute
+  calls:
+  - {at: 1s, take: [calc, r, c], expect: {remaining: 1, index: resource}}
+- name: shadow
+  calls:
+  - {take: [export, e, u], expect: {allowed: true}}
+`,
+}
+
+func buildOf(t *testing.T, text string) functions.Build {
+	t.Helper()
+	file, err := policies.Parse("x", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	build, err := file.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return build
+}
+
+func TestPoliciesInTheLibrary(t *testing.T) {
+	inFolder(t, smallFiles)
+	build := buildOf(t, smallPolicies)
+	run(t, nil, "build", "--policies", "policies.yaml").want(t, exitFine, build.Text(), "")
+	run(t, nil, "build", "--policies", "policies.yaml", "-o", "r.lua").want(t, exitFine,
+		"wrote r.lua: ratelimit "+functions.Version()+", build "+build.ID()+" with 2 policies, "+grouped(int64(len(build.Text())))+" bytes\n", "")
+	var report buildReport
+	if err := json.Unmarshal([]byte(run(t, nil, "build", "--policies", "policies.yaml", "--json").stdout), &report); err != nil || report.Policies != 2 || report.BuildID != build.ID() {
+		t.Errorf("%v: %+v", err, report)
+	}
+
+	server := embedded.Run(t, embedded.WithTime(began))
+	deployed := run(t, []string{redisURL(server.Addr())}, "deploy", "--policies", "policies.yaml")
+	if deployed.code != exitFine || !strings.HasSuffix(deployed.stdout, "build "+build.ID()+"\n") {
+		t.Errorf("%+v", deployed)
+	}
+	asked := func(code int, stdout string, args ...string) {
+		t.Helper()
+		run(t, []string{redisURL(server.Addr())}, args...).want(t, code, stdout, "")
+	}
+	asked(exitFine, "allowed  0 of 1 left for consumer9:{a} (@calc) · full again in 1 min\n", "take", "--policy", "calc", "calc:{a}", "consumer9:{a}")
+	asked(exitDiffers, "denied   0 of 1 left for consumer9:{a} (@calc) · try again in 1 min · full again in 1 min\n", "peek", "--policy", "@calc", "calc:{a}", "consumer9:{a}")
+	asked(exitFine, "allowed  10 of 10 left for e:{a} (@export) · full now · a shadow policy would deny it for e:{a}\n", "take", "--policy", "export", "e:{a}", "u:{a}", "--cost", "11")
+	asked(exitFine, "allowed  0 of 10 left · full again in 1 d\n", "take", "e:{b}", "10/d", "--cost", "10")
+	asked(exitFine, "allowed  0 of 10 left · full again in 1 d · a shadow policy would deny it for e:{b}, and allow it in 2 h 24 min\n", "peek", "e:{b}", "@export")
+	asked(exitFine, `{
+  "allowed": true,
+  "limit": 10,
+  "remaining": 0,
+  "retry_after_ms": 0,
+  "reset_after_ms": 86400000,
+  "index": 1,
+  "key": "e:{b}",
+  "shadow": {
+    "allowed": false,
+    "retry_after_ms": 8640000,
+    "index": 1
+  }
+}
+`, "peek", "e:{b}", "@export", "--json")
+}
+
+func TestPoliciesThatAreRefused(t *testing.T) {
+	inFolder(t, smallFiles)
+	for _, command := range []string{"build", "deploy", "dev"} {
+		for file, want := range map[string]string{
+			"none.yaml":   "--policies: open none.yaml: no such file or directory; name another file",
+			"broken.yaml": `--policies: broken.yaml:2:17: limits is "10/s"; it has to be a list`,
+			"empty.yaml":  "--policies: empty.yaml:1:1: policies is empty; write a policy below it, as in api: 100/m. A library without policies needs no file",
+			"wrong.yaml":  `--policies: wrong.yaml:2:8: policy api: "10/x": the unit of the period "x" is none of ms, s, m, h, d (and 1 more)`,
+		} {
+			run(t, nil, command, "--policies", file).want(t, exitError, "", "ratelimit: "+want+"\n")
+		}
+	}
+	run(t, nil, "take", "--policy", "calc").want(t, exitError, "",
+		"ratelimit: a policy needs its keys, but got none; as in: ratelimit take --policy calc calc:{a} consumer9:{a}\n")
+}
+
+func TestVerifyPolicies(t *testing.T) {
+	inFolder(t, smallFiles)
+	build := buildOf(t, smallPolicies)
+	got := run(t, nil, "verify", "--policies", "policies.yaml")
+	const listed = `policies.yaml: 2 policies
+
+POLICY   KEY       LIMIT
+@calc    resource  10/m
+         consumer  1/m
+@export  -         10/d   shadow, track
+
+`
+	if got.code != exitFine || got.stderr != "" || !strings.HasPrefix(got.stdout, listed+"ratelimit "+functions.Version()+", build "+build.ID()+" with 2 policies: loads, ") ||
+		!strings.Contains(got.stdout, "\nok: ") {
+		t.Errorf("%+v", got)
+	}
+	var report verifyReport
+	if err := json.Unmarshal([]byte(run(t, nil, "verify", "--policies", "policies.yaml", "--json").stdout), &report); err != nil || !report.OK ||
+		report.Digest != build.Digest() || report.Policies == nil || len(report.Policies.Policies) != 2 || len(report.Policies.Problems) != 0 {
+		t.Errorf("%v: %+v", err, report)
+	}
+	run(t, nil, "verify", "--policies", "doubtful.yaml").want(t, exitError, `doubtful.yaml: 1 policy
+
+POLICY  KEY  LIMIT
+@api    -    10/s, 1000/m
+
+doubtful.yaml:2:8: policy api: the rate 1000/m never decides, since 10/s always denies before it; remove it, or make it stricter
+`, "ratelimit: doubtful.yaml has 1 problem; stdout says where and what\n")
+	run(t, nil, "verify", "--policies", "wrong.yaml").want(t, exitError, `wrong.yaml: 2 policies
+
+POLICY  KEY  LIMIT
+@api    -    10/x
+@b      -    0/s
+
+wrong.yaml:2:8: policy api: "10/x": the unit of the period "x" is none of ms, s, m, h, d
+wrong.yaml:3:6: policy b: "0/s": the count "0" is not a whole number from 1 to 9007199254740992
+`, "ratelimit: wrong.yaml has 2 problems; stdout says where and what\n")
+	run(t, nil, "verify", "--policies", "broken.yaml").want(t, exitError, `broken.yaml:2:17: limits is "10/s"; it has to be a list
+`, "ratelimit: broken.yaml has 1 problem; stdout says where and what\n")
+	run(t, nil, "verify", "--policies", "empty.yaml").want(t, exitError,
+		"empty.yaml:1:1: policies is empty; write a policy below it, as in api: 100/m. A library without policies needs no file\n",
+		"ratelimit: empty.yaml has 1 problem; stdout says where and what\n")
+	failed := run(t, nil, "verify", "--policies", "wrong.yaml", "--json")
+	report = verifyReport{}
+	if err := json.Unmarshal([]byte(failed.stdout), &report); err != nil || failed.code != exitError || report.OK || len(report.Policies.Problems) != 2 ||
+		report.Policies.Problems[1].Line != 3 || report.Policies.Problems[1].Column != 6 {
+		t.Errorf("%v: %+v", err, failed)
+	}
+	run(t, nil, "verify", "--policies", "none.yaml").want(t, exitError, "", "ratelimit: --policies: open none.yaml: no such file or directory; name another file\n")
+	run(t, nil, "verify", "--policies", "policies.yaml", "--library", "x.lua").want(t, exitError, "",
+		"ratelimit: --library and --policies are two libraries to verify; give one of them\n")
+}
+
+func TestTest(t *testing.T) {
+	inFolder(t, smallFiles)
+	run(t, nil, "test", "good_test.yaml").want(t, exitFine, "ok    good_test.yaml: 1 test, 2 calls\n", "")
+	const failures = `ok    good_test.yaml: 1 test, 2 calls
+FAIL  one a minute
+  bad_test.yaml:5:54: take @calc r c at 1s
+    remaining: expected 1
+               got      0
+  bad_test.yaml:5:64: take @calc r c at 1s
+    index: expected 1 (resource)
+           got      2 (consumer)
+FAIL  bad_test.yaml: 2 tests, 2 calls, 1 failed
+`
+	const failed = "ratelimit: 1 of 3 tests failed; what they expected is on stdout\n"
+	run(t, nil, "test", "good_test.yaml", "bad_test.yaml", "--junit", "r.xml").want(t, exitError, failures, failed)
+	content, err := os.ReadFile("r.xml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var suites struct {
+		Tests    int `xml:"tests,attr"`
+		Failures int `xml:"failures,attr"`
+	}
+	if err := xml.Unmarshal(content, &suites); err != nil || suites.Tests != 3 || suites.Failures != 1 {
+		t.Errorf("%v: %s", err, content)
+	}
+	got := run(t, nil, "test", "bad_test.yaml", "--json")
+	var report testReport
+	if err := json.Unmarshal([]byte(got.stdout), &report); err != nil || got.code != exitError || report.OK || report.Tests != 2 || report.Failed != 1 ||
+		len(report.Files) != 1 || len(report.Files[0].Tests[0].Failures) != 2 || report.Files[0].Tests[0].Failures[0].Line != 5 {
+		t.Errorf("%v: %+v", err, got)
+	}
+	run(t, nil, "test", "bad_test.yaml", "--run", "^sha").want(t, exitFine, "ok    bad_test.yaml: 1 test, 1 call\n", "")
+
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "test needs a file with tests, but got none; as in: ratelimit test policies_test.yaml"},
+		{[]string{"none.yaml"}, "open none.yaml: no such file or directory; name another file"},
+		{[]string{"policies.yaml"}, `policies.yaml:1:1: the field tests is missing; list the tests below it`},
+		{[]string{"good_test.yaml", "--run", "("}, "--run \"(\" is not a regular expression: error parsing regexp: missing closing ): `(`"},
+		{[]string{"good_test.yaml", "--run", "nothing"}, `no test has a name that matches --run "nothing", so nothing was tested`},
+		{[]string{"good_test.yaml", "--junit", "none/r.xml"}, "cannot write the JUnit report: open none/r.xml: no such file or directory; choose another file with --junit"},
+	} {
+		run(t, nil, append([]string{"test"}, tt.args...)...).want(t, exitError, "", "ratelimit: "+tt.want+"\n")
+	}
+}
+
+// The policies that the documents show are without a problem, and pass their tests.
+func TestTheExamplePolicies(t *testing.T) {
+	t.Chdir("../../../../examples")
+	got := run(t, nil, "test", "policies_test.yaml")
+	if got.code != exitFine || !strings.HasPrefix(got.stdout, "ok    policies_test.yaml: ") {
+		t.Errorf("%+v", got)
+	}
+	if got := run(t, nil, "verify", "--policies", "policies.yaml"); got.code != exitFine {
+		t.Errorf("%+v", got)
+	}
+}

@@ -1,0 +1,249 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/lualint"
+	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/functions"
+)
+
+// verifyReport is what --json prints.
+type verifyReport struct {
+	OK       bool            `json:"ok"`
+	Digest   string          `json:"digest"` // of the text that was verified
+	Bytes    int             `json:"bytes"`
+	Vectors  int             `json:"vectors"`
+	Steps    int             `json:"steps"` // that were run
+	Files    []verifiedFile  `json:"files"`
+	Failures []verifyFailure `json:"failures"`
+	Rules    []string        `json:"rules"` // broken: static checks of the text, functions that no vector reaches
+
+	Policies *policyReport `json:"policies,omitempty"` // with --policies
+}
+
+type verifiedFile struct {
+	Name    string `json:"name"`
+	Vectors int    `json:"vectors"`
+	Steps   int    `json:"steps"`
+	Failed  int    `json:"failed"` // vectors
+}
+
+type verifyFailure struct {
+	File    string `json:"file"`
+	Vector  string `json:"vector"`
+	Step    int    `json:"step"`    // from 1
+	AfterUS int64  `json:"at_us"`   // the clock, in microseconds after the vector's start
+	Says    string `json:"problem"` // the call, what came, what was expected
+}
+
+func (a *app) verifyCommand() *cobra.Command {
+	var file string
+	cmd := &cobra.Command{
+		Use:   "verify",
+		Short: "Check the library without a server: for CI",
+		Long: `Load the library into the engine that is part of this program, and hold its replies against all test vectors, with
+the clock set for each call. It needs no server and no network. It also reads the text: commands are named literally,
+keys come from KEYS, TIME is called in one place, numbers are not formatted by tostring or .., every function is
+reached by a vector, and a function flagged no-writes writes nothing while every other one does.
+
+With --policies it also checks the policies, which the library reads itself: their names and limits, rates that never
+decide because another always denies first, and bursts below the cost that the policy states.
+
+Exit codes: 0 all agree · 1 one does not, the library does not load, or there is a problem with a policy.`,
+		Example: `  ratelimit verify
+  ratelimit verify --policies policies.yaml
+  ratelimit verify --library ratelimit.lua --json`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			switch {
+			case file != "" && a.policies != "":
+				return errors.New("--library and --policies are two libraries to verify; give one of them")
+			case file != "":
+				content, err := os.ReadFile(file)
+				if err != nil {
+					return fmt.Errorf("cannot read the library: %w; name another file with --library", err)
+				}
+				return a.verify(cmd.Context(), file, string(content), nil)
+			case a.policies != "":
+				return a.verifyPolicies(cmd.Context())
+			}
+			build, err := functions.New()
+			if err != nil {
+				return err
+			}
+			return a.verify(cmd.Context(), about(build).String(), build.Text(), nil)
+		},
+	}
+	cmd.Flags().StringVar(&file, "library", "", "verify the text in this file in place of this program's own")
+	a.policiesFlag(cmd)
+	a.jsonFlag(cmd)
+	return cmd
+}
+
+// verifyPolicies checks the policies, and, if the library can read them all, the library that has them.
+func (a *app) verifyPolicies(ctx context.Context) error {
+	report, err := checkPolicies(a.policies)
+	if err != nil {
+		return err
+	}
+	if !a.json {
+		if err := a.printPolicies(report); err != nil {
+			return err
+		}
+	}
+	if n := len(report.Problems); n > 0 {
+		if a.json {
+			if err := a.printJSON(verifyReport{Policies: &report, Files: []verifiedFile{}, Failures: []verifyFailure{}, Rules: []string{}}); err != nil {
+				return err
+			}
+		}
+		return fmt.Errorf("%s has %s; stdout says where and what", a.policies, plural(int64(n), "problem"))
+	}
+	build, err := a.build()
+	if err != nil {
+		return err
+	}
+	if !a.json {
+		if err := a.printf("\n"); err != nil {
+			return err
+		}
+	}
+	return a.verify(ctx, about(build).String(), build.Text(), &report)
+}
+
+// verify runs the vectors. checked: what is known of the policies in the text; nil without --policies.
+func (a *app) verify(ctx context.Context, name, text string, checked *policyReport) error {
+	files, err := functions.LoadVectors()
+	if err != nil {
+		return err
+	}
+	report, err := runVectors(ctx, name, text, files)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		report.Policies = checked
+		err = a.printJSON(report)
+	} else {
+		err = a.printVerified(name, report)
+	}
+	if err != nil || report.OK {
+		return err
+	}
+	if len(report.Failures) == 0 {
+		return fmt.Errorf("%s breaks %s; stdout says where", name, plural(int64(len(report.Rules)), "rule"))
+	}
+	return fmt.Errorf("%s gives wrong replies in %d of %s; they are listed on stdout",
+		name, len(report.Failures), plural(int64(report.Vectors), "vector"))
+}
+
+// runVectors runs every vector on an engine of its own keyspace and clock.
+func runVectors(ctx context.Context, name, text string, files []functions.VectorFile) (verifyReport, error) {
+	report := verifyReport{Digest: functions.Digest(text), Bytes: len(text), Failures: []verifyFailure{}, Rules: []string{}}
+	srv, err := embedded.Start(embedded.WithClusterRules())
+	if err != nil {
+		return report, err
+	}
+	defer func() { _ = srv.Close() }()
+	if err := srv.Load(text); err != nil {
+		return report, fmt.Errorf("%s does not load (%w); no server would take it either", name, err)
+	}
+	reached, err := newReach(srv)
+	if err != nil {
+		return report, err
+	}
+	for _, file := range files {
+		done := verifiedFile{Name: file.Name, Vectors: len(file.Vectors)}
+		for _, vector := range file.Vectors {
+			if ctx.Err() != nil {
+				return report, errors.New("interrupted before all vectors were run; nothing is known of the others")
+			}
+			steps, failure, err := runVector(srv, reached, file.StartUS, vector)
+			if err != nil {
+				return report, err
+			}
+			done.Steps += steps
+			if failure != nil {
+				failure.File = file.Name
+				report.Failures = append(report.Failures, *failure)
+				done.Failed++
+			}
+		}
+		report.Files = append(report.Files, done)
+		report.Vectors += done.Vectors
+		report.Steps += done.Steps
+	}
+	if report.Steps == 0 {
+		return report, errors.New("there are no vectors in this program, so nothing was verified; build it from a complete checkout")
+	}
+	problems, err := lualint.Check(text)
+	if err != nil {
+		return report, err
+	}
+	for _, problem := range problems {
+		report.Rules = append(report.Rules, problem.String())
+	}
+	report.Rules = append(report.Rules, reached.missing()...)
+	report.OK = len(report.Failures) == 0 && len(report.Rules) == 0
+	return report, nil
+}
+
+// runVector runs a vector up to its first wrong reply; what comes after follows from that one.
+func runVector(srv *embedded.Server, reached *reach, start int64, vector functions.Vector) (int, *verifyFailure, error) {
+	if _, err := srv.Do("FLUSHALL"); err != nil {
+		return 0, nil, fmt.Errorf("the engine does not empty its keyspace: %w", err)
+	}
+	after := int64(0)
+	for i, step := range vector.Steps {
+		if step.AtUS != nil {
+			after = *step.AtUS
+		}
+		srv.SetTime(time.UnixMicro(start + after))
+		words := make([]any, len(step.Call))
+		for i, word := range step.Call {
+			words[i] = word
+		}
+		if err := step.Check(reached.call(step.Call[0], words)); err != nil {
+			return i + 1, &verifyFailure{Vector: vector.Name, Step: i + 1, AfterUS: after, Says: err.Error()}, nil
+		}
+	}
+	return len(vector.Steps), nil, nil
+}
+
+func (a *app) printVerified(name string, report verifyReport) error {
+	rows := [][]string{{"VECTORS OF", "COUNT", "STEPS", "RESULT"}}
+	for _, file := range report.Files {
+		result := "ok"
+		if file.Failed > 0 {
+			result = fmt.Sprintf("%d FAILED", file.Failed)
+		}
+		rows = append(rows, []string{file.Name, fmt.Sprint(file.Vectors), fmt.Sprint(file.Steps), result})
+	}
+	if err := a.printf("%s: loads, %s\n\n", name, plural(int64(report.Bytes), "byte")); err != nil {
+		return err
+	}
+	if err := table(a.stdout, rows); err != nil {
+		return err
+	}
+	for _, f := range report.Failures {
+		if err := a.printf("\n%s: %s, step %d, at %s µs\n  %s\n", f.File, f.Vector, f.Step, grouped(f.AfterUS), f.Says); err != nil {
+			return err
+		}
+	}
+	for _, rule := range report.Rules {
+		if err := a.printf("\n%s\n", rule); err != nil {
+			return err
+		}
+	}
+	if report.OK {
+		return a.printf("\nok: %s, %s\n", plural(int64(report.Vectors), "vector"), plural(int64(report.Steps), "step"))
+	}
+	return nil
+}

@@ -1,0 +1,188 @@
+package load_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/load"
+)
+
+// within tells whether a latency is d, to three digits.
+func within(got, d time.Duration) bool { return got >= d-d/500 && got <= d+d/500 }
+
+func TestClosedLoop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var n, flying, most atomic.Int64
+		r := load.Run(t.Context(), func(context.Context, int) (bool, error) {
+			most.Store(max(most.Load(), flying.Add(1)))
+			defer flying.Add(-1)
+			time.Sleep(10 * time.Millisecond)
+			switch n := n.Add(1); {
+			case n%10 == 0:
+				return false, errors.New("no")
+			case n%2 == 0:
+				return false, nil
+			}
+			return true, nil
+		}, load.Options{Workers: 4, Count: 1000, Keys: 1})
+		if r.Allowed != 500 || r.Denied != 400 || r.Errors != 100 || r.Decisions() != 1000 || r.Interrupted {
+			t.Errorf("%+v", r)
+		}
+		if most.Load() != 4 || r.Took != 2500*time.Millisecond || r.PerSecond() != 360 {
+			t.Errorf("%d at one time, %v, %v a second", most.Load(), r.Took, r.PerSecond())
+		}
+		if !within(r.Latency(0.5), 10*time.Millisecond) || !within(r.Latency(1), 10*time.Millisecond) {
+			t.Error(r.Latency(0.5), r.Latency(1))
+		}
+		if len(r.Messages) != 1 || r.Messages[0] != (load.Message{Text: "no", Count: 100}) {
+			t.Error(r.Messages)
+		}
+		var sum load.Counts
+		for _, s := range r.Seconds {
+			sum = load.Counts{Allowed: sum.Allowed + s.Allowed, Denied: sum.Denied + s.Denied, Errors: sum.Errors + s.Errors}
+		}
+		if sum != (load.Counts{Allowed: 500, Denied: 400, Errors: 100}) || len(r.Seconds) != 3 {
+			t.Errorf("by seconds: %+v", r.Seconds)
+		}
+	})
+}
+
+// In an open loop what waits for a worker counts as slow: at 100 a second, one worker that takes 20 ms falls behind by 10 ms
+// with each decision.
+func TestOpenLoop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := func(context.Context, int) (bool, error) {
+			time.Sleep(20 * time.Millisecond)
+			return true, nil
+		}
+		r := load.Run(t.Context(), slow, load.Options{Workers: 1, Rate: 100, Count: 101, Keys: 1})
+		if !within(r.Latency(1), 1020*time.Millisecond) || !within(r.Latency(0.5), 520*time.Millisecond) || r.Took != 2020*time.Millisecond {
+			t.Error(r.Latency(1), r.Latency(0.5), r.Took)
+		}
+		r = load.Run(t.Context(), slow, load.Options{Workers: 4, Rate: 100, Count: 101, Keys: 1})
+		if !within(r.Latency(1), 20*time.Millisecond) || r.Took != 1020*time.Millisecond {
+			t.Error(r.Latency(1), r.Took)
+		}
+	})
+}
+
+func TestDuration(t *testing.T) {
+	for _, rate := range []float64{0, 10} {
+		synctest.Test(t, func(t *testing.T) {
+			var progress load.Progress
+			r := load.Run(t.Context(), func(context.Context, int) (bool, error) {
+				time.Sleep(100 * time.Millisecond)
+				return true, nil
+			}, load.Options{Workers: 1, Rate: rate, For: 3 * time.Second, Keys: 1, Progress: func(p load.Progress) { progress = p }})
+			if r.Allowed != 30 || r.Interrupted || progress.Decisions < 28 || progress.Took < 2*time.Second {
+				t.Errorf("rate %v: %+v, %+v", rate, r, progress)
+			}
+		})
+	}
+}
+
+// A rate above what is possible does not make the run longer: what was due and had no worker is counted.
+func TestRateAboveWhatIsPossible(t *testing.T) {
+	for _, tt := range []struct{ count, begun, notBegun int64 }{{0, 50, 150}, {100, 50, 50}, {40, 40, 0}} {
+		synctest.Test(t, func(t *testing.T) {
+			r := load.Run(t.Context(), func(context.Context, int) (bool, error) {
+				time.Sleep(20 * time.Millisecond)
+				return true, nil
+			}, load.Options{Workers: 1, Rate: 200, Count: tt.count, For: time.Second, Keys: 1})
+			if r.Decisions() != tt.begun || r.NotBegun != tt.notBegun || r.Took > time.Second {
+				t.Errorf("%d: %d decisions, %d not begun, %v", tt.count, r.Decisions(), r.NotBegun, r.Took)
+			}
+		})
+	}
+}
+
+// The picture ends with the last whole second where only the last replies came after it.
+func TestLastSecondOfThePicture(t *testing.T) {
+	for _, tt := range []struct {
+		reply time.Duration
+		last  string
+	}{{30 * time.Millisecond, "1 s"}, {600 * time.Millisecond, "2 s"}, {400 * time.Millisecond, "2 s"}, {100 * time.Millisecond, "1 s"}} {
+		synctest.Test(t, func(t *testing.T) {
+			r := load.Run(t.Context(), func(context.Context, int) (bool, error) {
+				time.Sleep(tt.reply)
+				return true, nil
+			}, load.Options{Workers: 1, For: time.Second, Keys: 1})
+			var page strings.Builder
+			if err := r.WritePage(&page, "title"); err != nil || !strings.Contains(page.String(), ">"+tt.last+"<") {
+				t.Errorf("replies after %v: no %s, %v", tt.reply, tt.last, err)
+			}
+		})
+	}
+}
+
+func TestKinds(t *testing.T) {
+	n := 0
+	r := load.Run(t.Context(), func(context.Context, int) (bool, error) {
+		n++
+		return false, fmt.Errorf("error %d", n)
+	}, load.Options{Workers: 1, Count: 100, Keys: 1, Kind: func(err error) string { return err.Error()[:7] }})
+	if len(r.Messages) != 5 || r.Messages[0] != (load.Message{Text: "error 1", Count: 12}) {
+		t.Error(r.Messages)
+	}
+}
+
+func TestInterrupted(t *testing.T) {
+	for _, rate := range []float64{0, 0.5} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 5500*time.Millisecond)
+			defer cancel()
+			r := load.Run(ctx, func(ctx context.Context, _ int) (bool, error) {
+				select {
+				case <-ctx.Done():
+					return false, ctx.Err()
+				case <-time.After(time.Second):
+					return true, nil
+				}
+			}, load.Options{Workers: 1, Rate: rate, Count: 100, Keys: 1})
+			want := map[float64]int64{0: 5, 0.5: 3}[rate]
+			if !r.Interrupted || r.Allowed != want || r.Errors != 0 || r.Took != 5500*time.Millisecond {
+				t.Errorf("rate %v: %+v", rate, r)
+			}
+		})
+	}
+}
+
+func TestKeys(t *testing.T) {
+	const keys, count = 100, 100_000
+	draw := func(zipf float64, seed uint64) (asked [keys]int) {
+		load.Run(t.Context(), func(_ context.Context, key int) (bool, error) {
+			asked[key]++
+			return true, nil
+		}, load.Options{Workers: 1, Count: count, Keys: keys, Zipf: zipf, Seed: seed})
+		return asked
+	}
+	for key, n := range draw(0, 1) {
+		if n < 800 || n > 1200 {
+			t.Errorf("uniform: key %d was asked for %d times", key, n)
+		}
+	}
+	zipf := draw(1.5, 1)
+	if zipf[0] < 4*zipf[2] || zipf[0] > 6*zipf[2] { // (1+2)^1.5 is 5.2
+		t.Errorf("zipf: the first keys were asked for %d, %d, %d times", zipf[0], zipf[1], zipf[2])
+	}
+	if draw(1.5, 1) != zipf || draw(1.5, 2) == zipf {
+		t.Error("the seed does not decide what is drawn")
+	}
+}
+
+func TestMessagesAreBounded(t *testing.T) {
+	n := 0
+	r := load.Run(t.Context(), func(context.Context, int) (bool, error) {
+		n++
+		return false, fmt.Errorf("error %d", n)
+	}, load.Options{Workers: 1, Count: 100, Keys: 1})
+	if r.Errors != 100 || len(r.Messages) != 5 || r.Messages[0].Text != "error 1" || r.Latency(1) != 0 {
+		t.Errorf("%+v", r)
+	}
+}

@@ -1,0 +1,312 @@
+// Package agree runs generated calls on a server and on the model of the contract, and says where they differ.
+package agree
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/ratelimit-functions/ratelimit/lua_test/model"
+	"github.com/ratelimit-functions/ratelimit/lua_test/model/generate"
+)
+
+// A Server runs the library that generate.Library builds.
+type Server interface {
+	SetTime(us int64) error
+	// Do runs a command. An error reply of the server is a Refusal; any other error means that the server has failed.
+	Do(words ...string) (any, error)
+}
+
+// A Refusal is the text of a server's error reply.
+type Refusal string
+
+func (r Refusal) Error() string { return string(r) }
+
+// keys are all keys that the generated calls use.
+var keys = []string{"{v}:a", "{v}:b", "{v}:c", "{v}:d", "{v}:leases", "{v}:request1", "{v}:request2", "{v}:usage"}
+
+// Repeat runs generated sequences until as many steps are done as generate.Wanted has said, and ends the test with the
+// shortest sequence that differs, if any does.
+func Repeat(t *testing.T, s Server, wanted int) {
+	t.Helper()
+	steps, done, differs := generate.Steps(), 0, false
+	rapid.Check(t, func(t *rapid.T) {
+		sequence := steps.Draw(t, "run")
+		if done >= wanted && !differs {
+			return
+		}
+		done += len(sequence)
+		if err := Run(s, sequence); err != nil {
+			differs = true // from here on rapid looks for the shortest sequence that does
+			t.Fatal(err)
+		}
+	})
+	t.Logf("%d steps", done)
+}
+
+// Run runs the steps on an empty server, and returns how the first of them that differs does, with all that led to it.
+//
+// Besides the replies, it compares after each call when the keys expire, holds each take against a peek just before it,
+// and sees to it that what is denied, refused or only asked leaves every key as it was.
+func Run(s Server, steps []generate.Step) error {
+	r := &run{server: s, model: model.New(generate.StartUS), now: generate.StartUS}
+	// reset also drops what the library remembers of a key, so that a sequence returns the same in every run.
+	for _, words := range [][]string{{"FCALL", "ratelimit_reset", strconv.Itoa(len(keys))}, {"DEL"}} {
+		if _, err := s.Do(append(words, keys...)...); err != nil {
+			return err
+		}
+	}
+	if err := s.SetTime(r.now); err != nil {
+		return err
+	}
+	before, err := r.shadowDenied()
+	if err != nil {
+		return err
+	}
+	for i, step := range steps {
+		if err := r.step(step); err != nil {
+			return fmt.Errorf("step %d: %w\n%s", i+1, err, r.transcript.String())
+		}
+	}
+	after, err := r.shadowDenied()
+	for name, count := range after {
+		if count -= before[name]; count != r.model.ShadowDenied[name] {
+			return fmt.Errorf("the shadow policy %s would have denied %d calls by ratelimit_info, %d by the model\n%s", name, count,
+				r.model.ShadowDenied[name], r.transcript.String())
+		}
+	}
+	return err
+}
+
+// shadowDenied is what ratelimit_info says of each shadow policy.
+func (r *run) shadowDenied() (map[string]int64, error) {
+	info, err := r.server.Do("FCALL_RO", "ratelimit_info", "0")
+	if err != nil {
+		return nil, err
+	}
+	fields, _ := info.([]any)
+	at := slices.Index(fields, any("shadow_denied"))
+	if at < 0 {
+		return nil, fmt.Errorf("ratelimit_info says nothing of shadow_denied: %v", info)
+	}
+	counts := map[string]int64{}
+	list := fields[at+1].([]any)
+	for i := 0; i < len(list); i += 2 {
+		counts[list[i].(string)] = list[i+1].(int64)
+	}
+	return counts, nil
+}
+
+type run struct {
+	server     Server
+	model      *model.Model
+	now        int64
+	retry      int64 // of the last decision
+	reset      int64
+	transcript strings.Builder
+}
+
+func (r *run) step(s generate.Step) error {
+	if err := r.move(s.Move.To(r.now, r.retry, r.reset)); err != nil {
+		return err
+	}
+	c := s.Call
+	before, err := r.snapshot(c)
+	if err != nil {
+		return err
+	}
+	var peeked string
+	if c.Verb == model.Take {
+		if peeked, err = r.peek(c, before); err != nil {
+			return err
+		}
+	}
+	repeated := r.repeats(c)
+	got, err := r.do(c)
+	if err != nil {
+		return err
+	}
+	want := r.want(c)
+	fmt.Fprintf(&r.transcript, "%14d us  %s\n                   -> %s\n", r.now-generate.StartUS, show(c.Words()), got)
+	if got != want {
+		return fmt.Errorf("the library returns %s, the model %s", got, want)
+	}
+	// The peek has no ONCE and no TRACK: their keys, too, may be why the take is refused.
+	if peeked != "" && !repeated && peeked != got && !strings.HasPrefix(got, "RATELIMIT") {
+		return fmt.Errorf("peek returned %s, the take after it %s", peeked, got)
+	}
+	if changesNothing(c, got) {
+		if err := r.unchanged(c, before); err != nil {
+			return err
+		}
+	}
+	r.remember(c, got)
+	return r.expiries(c)
+}
+
+// move sets the clock. Looking at every key makes a server remove those whose time is over.
+func (r *run) move(to int64) error {
+	if to == r.now {
+		return nil
+	}
+	r.now = to
+	r.model.SetTime(to)
+	if err := r.server.SetTime(to); err != nil {
+		return err
+	}
+	_, err := r.server.Do(append([]string{"EXISTS"}, keys...)...)
+	return err
+}
+
+// do runs a call on the server. A RATELIMIT error counts by its reason alone.
+func (r *run) do(c model.Call) (string, error) {
+	reply, err := r.server.Do(c.Words()...)
+	var refused Refusal
+	if errors.As(err, &refused) {
+		words := strings.Fields(string(refused))
+		if len(words) > 1 && words[0] == "RATELIMIT" {
+			return "RATELIMIT " + words[1], nil
+		}
+		return string(refused), nil
+	}
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprint(reply), nil
+}
+
+func (r *run) want(c model.Call) string {
+	reply, reason := r.model.Do(c)
+	if reason != "" {
+		return "RATELIMIT " + reason
+	}
+	return fmt.Sprint(reply)
+}
+
+// repeats tells whether ONCE will repeat a reply: then the take is none.
+func (r *run) repeats(c model.Call) bool {
+	if c.OnceMS == 0 {
+		return false
+	}
+	_, kept := r.model.Expiry(c.OnceKey)
+	return kept
+}
+
+// peek asks what the take will return, and sees to it that asking changes nothing.
+func (r *run) peek(c model.Call, before []any) (string, error) {
+	p := model.Call{Verb: model.Peek, Keys: c.Keys, Limits: c.Limits, Costs: c.Costs, Upto: c.Upto}
+	got, err := r.do(p)
+	if err != nil {
+		return "", err
+	}
+	if err := r.unchanged(c, before); err != nil {
+		fmt.Fprintf(&r.transcript, "%14d us  %s\n                   -> %s\n", r.now-generate.StartUS, show(p.Words()), got)
+		return "", err
+	}
+	return got, nil
+}
+
+// changesNothing tells whether a call with this reply must leave all keys but the usage record as they are.
+func changesNothing(c model.Call, got string) bool {
+	if c.Verb == model.Peek || c.Verb == model.Usage || strings.HasPrefix(got, "RATELIMIT") {
+		return true
+	}
+	if c.Verb == model.Refund && slices.ContainsFunc(c.Limits, func(p model.Policy) bool { return p.Shadow }) {
+		return false // what a shadow policy gets back it gets apart
+	}
+	return strings.HasPrefix(got, "[0 ")
+}
+
+// snapshot is what the call's keys hold and when they expire, the usage record excepted, which counts denials too.
+func (r *run) snapshot(c model.Call) ([]any, error) {
+	if c.Verb == model.Reset || c.Verb == model.Unblock {
+		return nil, nil // never denied
+	}
+	var all []any
+	for _, key := range c.AllKeys() {
+		if key == c.Usage {
+			continue
+		}
+		held, err := r.look(key)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, held)
+	}
+	return all, nil
+}
+
+func (r *run) look(key string) (any, error) {
+	kind, err := r.server.Do("TYPE", key)
+	if err != nil {
+		return nil, err
+	}
+	read := map[any][]string{"string": {"GET", key}, "zset": {"ZRANGE", key, "0", "-1", "WITHSCORES"}, "hash": {"HGETALL", key}}[kind]
+	if read == nil {
+		return kind, nil
+	}
+	value, err := r.server.Do(read...)
+	if err != nil {
+		return nil, err
+	}
+	expires, err := r.server.Do("PEXPIRETIME", key)
+	if err != nil {
+		return nil, err
+	}
+	return []any{kind, value, expires}, nil
+}
+
+func (r *run) unchanged(c model.Call, before []any) error {
+	after, err := r.snapshot(c)
+	if err != nil {
+		return err
+	}
+	if !reflect.DeepEqual(before, after) {
+		return fmt.Errorf("the call must change nothing; before: %q, after: %q", before, after)
+	}
+	return nil
+}
+
+// remember keeps the times of a decision for the clock's next move.
+func (r *run) remember(c model.Call, got string) {
+	var allowed, limit, remaining, retry, reset int64
+	if n, _ := fmt.Sscanf(got, "[%d %d %d %d %d", &allowed, &limit, &remaining, &retry, &reset); n == 5 {
+		r.retry, r.reset = retry, reset
+	}
+}
+
+// expiries compares when the call's keys expire.
+func (r *run) expiries(c model.Call) error {
+	for _, key := range c.AllKeys() {
+		got, err := r.server.Do("PEXPIRETIME", key)
+		if err != nil {
+			return err
+		}
+		want, ok := r.model.Expiry(key)
+		if !ok {
+			want = -2 // no such key
+		}
+		if got != want {
+			return fmt.Errorf("key %s expires at %v, in the model at %d: -1 means never, -2 that there is no such key; it is %d ms now",
+				key, got, want, r.now/1000)
+		}
+	}
+	return nil
+}
+
+func show(words []string) string {
+	shown := make([]string, len(words))
+	for i, word := range words {
+		shown[i] = word
+		if strings.Contains(word, " ") {
+			shown[i] = fmt.Sprintf("%q", word)
+		}
+	}
+	return strings.Join(shown, " ")
+}

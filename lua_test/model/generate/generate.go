@@ -1,0 +1,89 @@
+// Package generate makes sequences of calls and clock moves, with pgregory.net/rapid, that are likely to find where
+// two implementations of the contract differ: a few keys, a few limits, and times and costs about the edges that these
+// limits have. All keys carry the hash tag {v}, so that a sequence can be run on a cluster.
+package generate
+
+import (
+	"slices"
+
+	"pgregory.net/rapid"
+
+	"github.com/ratelimit-functions/ratelimit/lua_test/model"
+)
+
+// StartUS is when a sequence begins: microseconds since the epoch, not on a whole millisecond.
+const StartUS = int64(1700000000000123)
+
+// The clock stays between these, in microseconds since the epoch: from 2001 to 2039.
+const (
+	earliestUS = int64(1000000000000000)
+	latestUS   = int64(2200000000000000)
+)
+
+// A Move is what the clock does before a call.
+type Move struct {
+	From Origin
+	US   int64 // from there, in microseconds
+}
+
+// An Origin is what a move counts from.
+type Origin int
+
+// The origins of a move.
+const (
+	Present    Origin = iota // the present time
+	AfterRetry               // the present time and the last reply's retry_after_ms
+	AfterReset               // the present time and the last reply's reset_after_ms
+)
+
+// To is the time to which a move sets the clock, given the last decision's retry_after_ms and reset_after_ms.
+func (m Move) To(now, retryMS, resetMS int64) int64 {
+	to := now + m.US
+	switch m.From {
+	case AfterRetry:
+		to += max(0, retryMS) * 1000
+	case AfterReset:
+		to += resetMS * 1000
+	}
+	if to < earliestUS || to > latestUS {
+		return now
+	}
+	return to
+}
+
+// A Step is a move of the clock, and a call at that time.
+type Step struct {
+	Move Move
+	Call model.Call
+}
+
+// Steps makes sequences of some forty steps. They are drawn in groups, since rapid makes single slices short.
+func Steps() *rapid.Generator[[]Step] {
+	return rapid.Custom(func(t *rapid.T) []Step {
+		p := drawPool(t)
+		step := rapid.Custom(func(t *rapid.T) Step { return Step{p.move(t), p.call(t)} })
+		groups := rapid.SliceOfN(rapid.SliceOfN(step, 1, 12), 1, 12)
+		return slices.Concat(groups.Draw(t, "steps")...)
+	})
+}
+
+// pool is what one sequence draws its calls from.
+type pool struct {
+	limits []model.Policy // for the limiter keys
+	leases []model.Policy
+	only   string // the verbs that come often: "", "leases" or "usage"
+}
+
+func drawPool(t *rapid.T) pool {
+	return pool{
+		limits: rapid.SliceOfN(rapid.Custom(limit), 1, 4).Draw(t, "limits"),
+		leases: rapid.SliceOfN(rapid.Custom(leaseLimit), 1, 3).Draw(t, "leases"),
+		only:   pick(t, "", "", "", "", "leases", "usage"),
+	}
+}
+
+func pick[T any](t *rapid.T, from ...T) T {
+	return from[rapid.IntRange(0, len(from)-1).Draw(t, "pick")]
+}
+
+func between(t *rapid.T, low, high int64) int64 { return rapid.Int64Range(low, high).Draw(t, "number") }

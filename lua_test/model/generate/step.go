@@ -1,0 +1,130 @@
+package generate
+
+import (
+	"slices"
+
+	"pgregory.net/rapid"
+
+	"github.com/ratelimit-functions/ratelimit/lua_test/model"
+)
+
+var (
+	limiterKeys = []string{"{v}:a", "{v}:b", "{v}:c", "{v}:d"}
+	leaseKeys   = []string{"{v}:leases"}
+	onceKeys    = []string{"{v}:request1", "{v}:request2"}
+	usageKeys   = []string{"{v}:usage"}
+	allKeys     = slices.Concat(limiterKeys, leaseKeys, onceKeys, usageKeys)
+	leaseIDs    = []string{"x", "y", "z", "w"}
+)
+
+const (
+	msUS   = int64(1000)
+	hourUS = 3600000 * msUS
+)
+
+// move draws what the clock does: often nothing, else about the times that matter to the limits of the pool.
+func (p pool) move(t *rapid.T) Move {
+	switch pick(t, "stay", "stay", "stay", "small", "retry", "rate", "rate", "reset", "minutes", "hours") {
+	case "small":
+		return Move{US: pick(t, 1, msUS, between(t, 1, 2*msUS), between(t, 1, 1000)*msUS, -1, -msUS)}
+	case "retry":
+		return Move{AfterRetry, nudge(t)}
+	case "reset":
+		return Move{AfterReset, nudge(t)}
+	case "rate":
+		r := pick(t, slices.Concat(p.limits, p.leases)...).Limits[0].Rates[0]
+		period := r.MS() * msUS
+		us := pick(t, refill(r, 1), refill(r, 1), period, period/2, period/5, refill(r, between(t, 1, r.Capacity())))
+		return Move{US: pick(t, us, us, us, -us) + nudge(t)}
+	case "minutes":
+		return Move{US: between(t, 1, 70) * hourUS / 60}
+	case "hours":
+		return Move{US: pick(t, hourUS, -hourUS, -hourUS, 25*hourUS)}
+	}
+	return Move{}
+}
+
+func nudge(t *rapid.T) int64 { return pick(t, 0, 0, -1, 1, -msUS, msUS) }
+
+var verbs = map[string][]string{
+	"": {
+		model.Take, model.Take, model.Take, model.Take, model.Take, model.Take, model.Take, model.Take, model.Take, model.Take,
+		model.Peek, model.Refund, model.Refund, model.Reset, model.Block, model.Unblock, model.Acquire, model.Usage,
+	},
+	"leases": {
+		model.Acquire, model.Acquire, model.Acquire, model.Acquire, model.Renew, model.Renew, model.Release, model.Release,
+		model.Take, model.Reset, model.Block, model.Unblock,
+	},
+	"usage": {model.Take, model.Take, model.Take, model.Usage},
+}
+
+func (p pool) call(t *rapid.T) model.Call {
+	c := model.Call{Verb: pick(t, verbs[p.only]...)}
+	switch c.Verb {
+	case model.Take, model.Peek, model.Refund:
+		p.decision(t, &c)
+	case model.Reset, model.Block, model.Unblock:
+		c.Keys = keys(t, slices.Concat(limiterKeys, leaseKeys), 1, 2)
+		if c.Verb == model.Reset && rapid.Bool().Draw(t, "all") {
+			c.Keys = allKeys
+		}
+		if c.Verb == model.Block {
+			c.BlockMS = pick(t, 1, 10, 1000, 60000, 3600000, between(t, 1, 100000))
+			c.Extend = pick(t, false, false, true)
+		}
+	case model.Acquire, model.Renew, model.Release:
+		c.Keys = keys(t, leaseKeys, 1, 1)
+		c.Limits = []model.Policy{pick(t, p.leases...)}
+		c.Lease = pick(t, leaseIDs...)
+	case model.Usage:
+		c.Keys = keys(t, usageKeys, 1, 1)
+	}
+	return c
+}
+
+// decision fills in a call of take, peek or refund.
+func (p pool) decision(t *rapid.T, c *model.Call) {
+	most := pick(t, 1, 1, 1, 2, 3) // keys
+	var limits []model.Limit
+	tracks := false
+	for len(limits) < most {
+		policy := pick(t, p.limits...)
+		c.Limits, limits, tracks = append(c.Limits, policy), append(limits, policy.Limits...), tracks || policy.Track
+	}
+	c.Keys = keys(t, limiterKeys, len(limits), len(limits))
+	switch pick(t, "none", "one", "each") {
+	case "one":
+		c.Costs = []int64{cost(t, pick(t, limits...))}
+	case "each":
+		for _, l := range limits {
+			c.Costs = append(c.Costs, cost(t, l))
+		}
+	}
+	if c.Verb != model.Refund && len(c.Costs) < 2 {
+		c.Upto = pick(t, false, false, true)
+	}
+	if c.Verb != model.Take {
+		return
+	}
+	if pick(t, false, false, false, false, true) {
+		c.OnceMS = pick(t, 1, 1000, 60000, between(t, 1, 100000))
+		c.OnceKey = keys(t, onceKeys, 1, 1)[0]
+	}
+	c.Track = p.only == "usage" || pick(t, false, false, false, false, false, true)
+	if c.Track || tracks {
+		c.Usage = keys(t, usageKeys, 1, 1)[0]
+	}
+}
+
+// keys draws different keys, now and then of those that are for another use.
+func keys(t *rapid.T, from []string, least, most int) []string {
+	if rapid.IntRange(0, 15).Draw(t, "other use") == 15 {
+		from = allKeys
+	}
+	first := rapid.IntRange(0, len(from)-1).Draw(t, "first key")
+	drawn := make([]string, rapid.IntRange(least, most).Draw(t, "keys"))
+	for i := range drawn {
+		drawn[i] = from[(first+i)%len(from)]
+	}
+	return drawn
+}

@@ -1,0 +1,179 @@
+//go:build unix
+
+// Package examples runs what the documents show, as a newcomer does who pastes it into a shell, so that it cannot rot:
+// every block in sh, go and python of every document, in a clone, against any server.
+//
+// A document says in comments right before a block, which its reader does not see, what the block needs and does:
+//
+//	<!-- prints: 1 3 2 0 20000 1 -->      its output, blanks folded; * is any one word
+//	<!-- status: 2 0 0 -->                the exit statuses of its commands, if they are not all 0
+//	<!-- until: listening -->             it runs until Ctrl-C, which comes once it has printed this
+//	<!-- in: examples -->                 the folder of the clone that stands for its reader's own
+//	<!-- with: --addr 127.0.0.1:0 -->     goes at its end, so that it gets on with what else runs on a machine
+//	<!-- needs: docker -->                only a test that has this runs it
+//	<!-- not run: it takes an hour -->    why no test runs it
+//
+// In the blocks, localhost:6379 and redis-cli without an address mean the server of the test, whose clock stands still.
+// Commands and clients that call a server wait for its replies as long as a busy machine may need.
+package docs
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Document is a file whose blocks build on one another, from an empty server on.
+type Document struct {
+	Name     string // "docs/policies.md"
+	Examples []Example
+	NotRun   []string // the blocks that no test runs, and why
+}
+
+// Example is one block.
+type Example struct {
+	Name     string // "README.md:31"
+	Language string // "sh", "go" or "python"
+	Needs    string // "docker", or ""
+
+	code, prints, until, in, with string
+	statuses                      []string
+}
+
+var (
+	mark    = regexp.MustCompile(`^<!-- (prints|status|until|in|with|needs|not run): (.+) -->$`)
+	comment = regexp.MustCompile(`(?m)(^|\s)#.*$`)
+
+	calls = regexp.MustCompile(`\bratelimit (demo|deploy|load|plan|rollback|status|take|top|usage)\b`)
+
+	// The languages that blocks are in. Other blocks show what nobody runs by itself; those of docs/offline.md in lua are
+	// run by the tests of package embedded and on real servers.
+	run   = []string{"sh", "go", "python"}
+	shown = []string{"text", "yaml", "json", "lua"}
+)
+
+// All returns the documents of the checkout at root that have something to run. A block that a reader could not paste
+// into a shell of any kind, or in a language that is not known here, is an error.
+func All(root string) ([]Document, error) {
+	var all []Document
+	for _, pattern := range []string{"*.md", "*/*.md", "*/*/*.md"} {
+		files, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil {
+			return nil, err
+		}
+		for _, file := range files {
+			name, err := filepath.Rel(root, file)
+			if err != nil {
+				return nil, err
+			}
+			text, err := os.ReadFile(file)
+			if err != nil {
+				return nil, err
+			}
+			document, err := parse(filepath.ToSlash(name), string(text))
+			if err != nil {
+				return nil, err
+			}
+			if len(document.Examples)+len(document.NotRun) > 0 {
+				all = append(all, document)
+			}
+		}
+	}
+	return all, nil
+}
+
+// parse reads the blocks of a document.
+func parse(name, text string) (Document, error) {
+	document := Document{Name: name}
+	marks := map[string]string{}
+	lines := strings.Split(text, "\n")
+	for i := 0; i < len(lines); i++ {
+		if match := mark.FindStringSubmatch(lines[i]); match != nil {
+			marks[match[1]] = match[2]
+			continue
+		}
+		language, isBlock := strings.CutPrefix(strings.TrimSpace(lines[i]), "```")
+		where := fmt.Sprintf("%s:%d", name, i+1)
+		if !isBlock {
+			if len(marks) > 0 {
+				return document, fmt.Errorf("%s: a mark stands before this line, which begins no block", where)
+			}
+			continue
+		}
+		size := slices.IndexFunc(lines[i+1:], func(line string) bool { return strings.TrimSpace(line) == "```" })
+		if size < 0 {
+			return document, fmt.Errorf("%s: this block does not end", where)
+		}
+		code := strings.Join(lines[i+1:i+1+size], "\n") + "\n"
+		i += 1 + size
+		if slices.Contains(shown, language) {
+			continue
+		}
+		if !slices.Contains(run, language) {
+			return document, fmt.Errorf("%s: a block in %q; write one of %q, which are run, or of %q", where, language, run, shown)
+		}
+		if found := comment.FindString(code); found != "" && language == "sh" {
+			return document, fmt.Errorf("%s: zsh takes %q for words of the command, or for a command; say it outside of the block", where, strings.TrimSpace(found))
+		}
+		if reason := marks["not run"]; reason != "" {
+			document.NotRun = append(document.NotRun, where+": "+reason)
+		} else {
+			document.Examples = append(document.Examples, Example{
+				Name: where, Language: language, Needs: marks["needs"],
+				code: code, prints: marks["prints"], until: marks["until"], in: marks["in"], with: marks["with"], statuses: strings.Fields(marks["status"]),
+			})
+		}
+		marks = map[string]string{}
+	}
+	return document, nil
+}
+
+// Run runs the example in the clone, pasted into the shell of this name if it is in sh, against a server. The error says
+// what it did other than the document says.
+func (e Example) Run(ctx context.Context, clone *Clone, shell, redisURL string) error {
+	address := strings.TrimPrefix(redisURL, "redis://")
+	code := strings.ReplaceAll(e.code, "localhost:6379", address)
+	if e.with != "" {
+		code = strings.TrimSuffix(code, "\n") + " " + e.with + "\n"
+	}
+	if strings.Contains(strings.ReplaceAll(code, address, ""), ":6379") {
+		return fmt.Errorf("%s: it names a server that may be somebody's; write localhost:6379", e.Name)
+	}
+	code = patient(code)
+	var output, failure string
+	var err error
+	switch e.Language {
+	case "sh":
+		output, failure, err = clone.paste(ctx, shell, code, e, redisURL)
+	case "go":
+		output, failure, err = clone.goProgram(ctx, code, redisURL)
+	case "python":
+		output, failure, err = clone.command(ctx, redisURL, "python3", "-c", code)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w\nstdout:\n%s\nstderr:\n%s", e.Name, err, output, failure)
+	}
+	if e.prints != "" && !matches(output, e.prints) {
+		return fmt.Errorf("%s printed %q, want %q", e.Name, strings.Join(strings.Fields(output), " "), e.prints)
+	}
+	return nil
+}
+
+// patient replaces the default timeouts, 5 s in the command line and 500 ms in the client, because the machine that runs
+// a test may stall for longer.
+func patient(code string) string {
+	code = calls.ReplaceAllString(code, "$0 --timeout 5m")
+	const open = `client.Open(os.Getenv("REDIS_URL"`
+	return strings.ReplaceAll(code, open+"))", open+"), client.WithTimeout(300e9))")
+}
+
+// matches compares word by word; a * stands for any.
+func matches(text, pattern string) bool {
+	return slices.EqualFunc(strings.Fields(text), strings.Fields(pattern), func(got, want string) bool {
+		return want == "*" || got == want
+	})
+}

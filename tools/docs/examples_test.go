@@ -1,0 +1,105 @@
+//go:build unix
+
+package docs
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ratelimit-functions/ratelimit/embedded"
+)
+
+func TestTheDocumentsInEveryShell(t *testing.T) {
+	documents, err := All("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, shell := range Shells() {
+		t.Run(shell, func(t *testing.T) {
+			t.Parallel()
+			clone, err := NewClone(t.Context(), "../..", t.TempDir())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, document := range documents {
+				server := embedded.Run(t, embedded.WithTime(time.Now()))
+				for _, example := range document.Examples {
+					if example.Needs != "" || example.Language != "sh" && shell != "bash" {
+						continue // a test that has it runs it; what no shell reads, once
+					}
+					t.Run(example.Name, func(t *testing.T) {
+						if err := example.Run(t.Context(), clone, shell, "redis://"+server.Addr()); err != nil {
+							t.Error(err)
+						}
+					})
+				}
+			}
+		})
+	}
+}
+
+func TestBlocksThatNobodyCouldPaste(t *testing.T) {
+	for _, tt := range []struct{ text, want string }{
+		{"```sh\necho a # says a\n```\n", `README.md:1: zsh takes "# says a" for words of the command, or for a command; say it outside of the block`},
+		{"\n```sh\n# says a\necho a\n```\n", `README.md:2: zsh takes "# says a" for words of the command`},
+		{"```\nls\n```\n", `README.md:1: a block in ""; write one of ["sh" "go" "python"], which are run, or of ["text" "yaml" "json" "lua"]`},
+		{"```sh\nls\n", "README.md:1: this block does not end"},
+		{"<!-- prints: a -->\n\n```sh\necho a\n```\n", "README.md:2: a mark stands before this line, which begins no block"},
+	} {
+		if _, err := parse("README.md", tt.text); err == nil || !strings.HasPrefix(err.Error(), tt.want) {
+			t.Errorf("%q: %v, want %s", tt.text, err, tt.want)
+		}
+	}
+	document, err := parse("README.md", "<!-- not run: it takes an hour -->\n```sh\nls\n```\n")
+	if err != nil || len(document.Examples) != 0 || strings.Join(document.NotRun, "") != "README.md:2: it takes an hour" {
+		t.Errorf("%+v, %v", document, err)
+	}
+}
+
+// What a block does other than it says is an error in each shell, or in the one that reads it otherwise.
+func TestBlocksThatFail(t *testing.T) {
+	clone := &Clone{Dir: t.TempDir(), env: os.Environ()}
+	for _, tt := range []struct {
+		example Example
+		want    string // in the error; "" if it is as the block says
+		only    string // in this shell
+	}{
+		{example: Example{code: "true\necho a\n"}},
+		{example: Example{code: "(exit 3)\ntrue\n"}, want: "exit statuses 3 0, want 0 0"},
+		{example: Example{code: "(exit 3)\ntrue\n", statuses: []string{"3", "0"}}},
+		{example: Example{code: "(exit 3)\ntrue\n", statuses: []string{"3"}}, want: "exit statuses 3 0, want 3"},
+		{example: Example{code: "# a\n"}, want: "exit statuses 127, want 0", only: "zsh"},
+		{example: Example{code: "echo a b c\n", prints: "a * c"}},
+		{example: Example{code: "echo a b\n", prints: "a"}, want: `printed "a b", want "a"`},
+		{example: Example{code: "echo a\n", with: "b c", prints: "a b c"}},
+		{example: Example{code: "sh -c 'echo ready; exec sleep 600'\n", until: "ready"}},
+		{example: Example{code: "true\n", until: "ready"}, want: `it ended, and has not printed "ready"`},
+		{example: Example{code: "echo 127.0.0.1:6379\n"}, want: "it names a server that may be somebody's"},
+		{example: Example{code: "echo localhost:6379 $REDIS_URL\n", prints: "127.0.0.1:1 redis://127.0.0.1:1"}},
+		{example: Example{code: "ratelimit() { echo $*; }\nratelimit deploy --json\nratelimit build\n", prints: "deploy --timeout 5m --json build"}},
+		{example: Example{Language: "python", code: "raise SystemExit(3)\n"}, want: "exit status 3"},
+	} {
+		if tt.example.Language == "" {
+			tt.example.Language = "sh"
+		}
+		for _, shell := range Shells() {
+			want := tt.want
+			if tt.only != "" && tt.only != shell {
+				want = ""
+			}
+			err := tt.example.Run(t.Context(), clone, shell, "redis://127.0.0.1:1")
+			if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+				t.Errorf("in %s, %q: %v, want %q", shell, tt.example.code, err, want)
+			}
+		}
+	}
+}
+
+func TestClientsOfBlocksArePatient(t *testing.T) {
+	got := patient("limiter, err := client.Open(os.Getenv(\"REDIS_URL\"))\n")
+	if want := "limiter, err := client.Open(os.Getenv(\"REDIS_URL\"), client.WithTimeout(300e9))\n"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}

@@ -1,0 +1,104 @@
+//go:build unix
+
+package docs
+
+import (
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var (
+	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	heading = regexp.MustCompile(`(?m)^#+ (.+)$`)
+	// What GitHub leaves out of a heading's anchor.
+	notInAnchor = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
+	block       = regexp.MustCompile("(?ms)^```.*?^```$")
+)
+
+// links are the targets of the links in a document of the checkout, its own anchors too, from the checkout's top on.
+func links(name, text string) []string {
+	var found []string
+	for _, match := range link.FindAllStringSubmatch(block.ReplaceAllString(text, ""), -1) {
+		file, anchor, hasAnchor := strings.Cut(match[1], "#")
+		switch {
+		case strings.Contains(match[1], "://"):
+			continue
+		case file == "":
+			file = name
+		default:
+			file = path.Join(path.Dir(name), file)
+		}
+		if hasAnchor {
+			file += "#" + anchor
+		}
+		found = append(found, file)
+	}
+	return found
+}
+
+func hasAnchor(text, anchor string) bool {
+	return slices.ContainsFunc(heading.FindAllStringSubmatch(block.ReplaceAllString(text, ""), -1), func(match []string) bool {
+		words := notInAnchor.ReplaceAllString(strings.ToLower(link.ReplaceAllString(match[1], "")), "")
+		return strings.ReplaceAll(words, " ", "-") == anchor
+	})
+}
+
+// Every link within the project leads to something that is there, also to a heading, and docs/README.md leads to every page beside it.
+func TestLinks(t *testing.T) {
+	const root, index = "../..", "docs/README.md"
+	read := func(name string) string {
+		text, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	var documents []string
+	for _, pattern := range []string{"*.md", "*/*.md", "*/*/*.md"} {
+		files, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			name, err := filepath.Rel(root, file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			documents = append(documents, filepath.ToSlash(name))
+		}
+	}
+	fromIndex := map[string]bool{index: true}
+	for _, name := range documents {
+		for _, target := range links(name, read(name)) {
+			file, anchor, _ := strings.Cut(target, "#")
+			if name == index {
+				fromIndex[file] = true
+			}
+			if _, err := os.Stat(filepath.Join(root, file)); err != nil {
+				t.Errorf("%s: a link leads to %s, which is not there", name, file)
+			} else if anchor != "" && !hasAnchor(read(file), anchor) {
+				t.Errorf("%s: a link leads to %s, which has no such heading", name, target)
+			}
+		}
+	}
+	for _, name := range documents {
+		if strings.HasPrefix(name, "docs/") && !fromIndex[name] {
+			t.Errorf("%s has no link to %s", index, name)
+		}
+	}
+}
+
+func TestLinksAreFound(t *testing.T) {
+	text := "# How to `get` it, now\n[a](b.md) [c](../d/#e-f) [g](https://h/i) [j](#how-to-get-it-now)\n```text\n# no heading\n[k](l)\n```\n"
+	if got, want := links("docs/x.md", text), []string{"docs/b.md", "d#e-f", "docs/x.md#how-to-get-it-now"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if !hasAnchor(text, "how-to-get-it-now") || hasAnchor(text, "no-heading") {
+		t.Error("the headings are not the document's")
+	}
+}

@@ -1,0 +1,133 @@
+//go:build unix
+
+package docs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Shells are the names of the shells that blocks are pasted into.
+func Shells() []string { return []string{"bash", "zsh", "sh"} }
+
+// How to start a shell as an interactive one that reads no files of its user's, and its prompt, which has the exit status
+// of the command before it. In an interactive zsh, # is no comment unless its user has asked for it.
+var shells = map[string]struct {
+	args   []string
+	prompt string
+}{
+	"bash": {[]string{"--noprofile", "--norc", "-i"}, "[status=$?]"},
+	"zsh":  {[]string{"-f", "-i", "-s"}, "[status=%?]"},
+	"sh":   {[]string{"-i"}, "[status=$?]"},
+}
+
+var status = regexp.MustCompile(`\[status=(\d+)\]`)
+
+// paste types the example's code into a shell, and looks at what each command ends with. With until it types Ctrl-C once
+// the output holds that text.
+func (c *Clone) paste(ctx context.Context, name, code string, e Example, redisURL string) (stdout, stderr string, err error) {
+	shell := shells[name]
+	ctx, cancel := context.WithTimeout(ctx, 15*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, name, shell.args...)
+	cmd.Dir, cmd.Env = filepath.Join(c.Dir, e.in), append(c.environ(redisURL), "PS1="+shell.prompt, "PS2=", "ENV=", "HISTFILE=")
+	// A session of its own: the shell finds no terminal to take, and signals reach all that it starts.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = time.Minute
+	commands := strings.Count(code, "\n")
+	out := newOutput(func(text string) bool { return e.until != "" && strings.Contains(text, e.until) })
+	prompts := newOutput(func(text string) bool { return len(statuses(text)) == commands })
+	cmd.Stdout, cmd.Stderr = out, prompts
+	keyboard, err := cmd.StdinPipe()
+	if err != nil {
+		return "", "", err
+	}
+	if err := cmd.Start(); err != nil {
+		return "", "", fmt.Errorf("%w; the documents are tried in %v (Debian, Ubuntu: apt-get install zsh)", err, Shells())
+	}
+	_, err = io.WriteString(keyboard, code)
+	if e.until != "" && err == nil {
+		select {
+		case <-out.seen:
+			err = syscall.Kill(-cmd.Process.Pid, syscall.SIGINT)
+		case <-prompts.seen:
+			err = fmt.Errorf("it ended, and has not printed %q", e.until)
+		case <-ctx.Done():
+			err = fmt.Errorf("it has not printed %q: %w", e.until, ctx.Err())
+		}
+	}
+	err = errors.Join(err, keyboard.Close())
+	waitErr := cmd.Wait() // what a shell ends with is what its last command did
+	switch {
+	case ctx.Err() != nil:
+		err = errors.Join(err, waitErr)
+	case err == nil && e.until == "":
+		err = checkStatuses(statuses(prompts.String()), e.statuses)
+	}
+	return out.String(), prompts.String(), err
+}
+
+// statuses are those in the prompts, of which the first comes before any command.
+func statuses(prompts string) []string {
+	var found []string
+	for i, match := range status.FindAllStringSubmatch(prompts, -1) {
+		if i > 0 {
+			found = append(found, match[1])
+		}
+	}
+	return found
+}
+
+func checkStatuses(got, want []string) error {
+	if len(got) == 0 {
+		return errors.New("the shell ran no command")
+	}
+	if len(want) == 0 {
+		want = slices.Repeat([]string{"0"}, len(got))
+	}
+	if !slices.Equal(got, want) {
+		return fmt.Errorf("its commands ended with the exit statuses %s, want %s", strings.Join(got, " "), strings.Join(want, " "))
+	}
+	return nil
+}
+
+// output keeps what is written to it, and closes seen once that is as it was waited for.
+type output struct {
+	mu       sync.Mutex
+	all      strings.Builder
+	complete func(text string) bool
+	seen     chan struct{}
+	done     bool
+}
+
+func newOutput(complete func(string) bool) *output {
+	return &output{complete: complete, seen: make(chan struct{})}
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.all.Write(p)
+	if !o.done && o.complete(o.all.String()) {
+		o.done = true
+		close(o.seen)
+	}
+	return len(p), nil
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.all.String()
+}

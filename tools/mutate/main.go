@@ -1,0 +1,214 @@
+// Command mutate measures how well the tests of the library know it: it changes the library's Lua in one place at a time
+// and runs the vectors and the tests of lua_test, without the generated ones, in the offline engine. A mutant dies if a
+// test fails, or if they take ten times as long as without a change. Those that survive are printed; then how many died.
+//
+//	mutate [-match regexp] [-sample n] [-v]
+//
+// `make mutate` runs it over all of functions/src, from the root of the checkout. It exits with 1 if fewer than 95 % of the
+// mutants die.
+//
+// A survivor is one of three things: a rule that no test knows, which gets a vector; text that decides nothing, which
+// can go; or a change that no caller can see, such as a cache that is emptied one entry later. The last are listed in
+// equivalent.tsv with the reason, and do not count. A line there has the file and the function that begins last above the
+// change, the first line of what is changed, what becomes of that line (nothing, if a statement is dropped), and the
+// reason, with tabs between. All but the reason is printed below each survivor. It holds as long as the function has that
+// line.
+package main
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+)
+
+const aim = 95 // % of the mutants that must die
+
+// The tests, in the order in which they are run: first those that kill most, last those that take longest. Of the fuzz
+// tests the seeds are run, which are always the same.
+var suites = [][]string{
+	{"-test.run=^(TestVectors|TestPolicies)$"},
+	{"-test.run=^Test", "-test.skip=^(TestAgreement|TestExactness|TestVectors|TestPolicies)$"},
+	{"-test.run=^Fuzz"},
+}
+
+func main() {
+	match := flag.String("match", "", "only the mutants whose place and change match this regular expression, such as gcra.lua:17 or \"-> not\"")
+	sample := flag.Int("sample", 0, "how many mutants to try, drawn at random; 0: all")
+	verbose := flag.Bool("v", false, "print those that die, too")
+	flag.Parse()
+	if err := run(*match, *sample, *verbose); err != nil {
+		fmt.Fprintln(os.Stderr, "mutate:", err)
+		os.Exit(1)
+	}
+}
+
+func run(match string, sample int, verbose bool) error {
+	mutants, equivalent, err := all(match)
+	if err != nil {
+		return err
+	}
+	if sample > 0 && sample < len(mutants) {
+		rand.New(rand.NewPCG(1, 1)).Shuffle(len(mutants), func(i, j int) { mutants[i], mutants[j] = mutants[j], mutants[i] })
+		mutants = mutants[:sample]
+	}
+	folder, err := os.MkdirTemp("", "mutate")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(folder)
+	tests := filepath.Join(folder, "tests")
+	if out, err := exec.Command("go", "test", "-c", "-o", tests, "./lua_test").CombinedOutput(); err != nil {
+		return fmt.Errorf("lua_test does not build: %s", out)
+	}
+	began := time.Now()
+	if died, err := try(tests, mutant{}, 10*time.Minute); err != nil || died {
+		return fmt.Errorf("the tests fail without any change, %v; run go test ./lua_test", err)
+	}
+	limit := 10 * time.Since(began)
+	fmt.Printf("trying %d mutants, for up to %s each\n", len(mutants), limit.Round(time.Second))
+	died, err := tryAll(tests, mutants, limit, verbose)
+	if err != nil {
+		return err
+	}
+	percent := 100 * float64(died) / float64(max(1, len(mutants)))
+	fmt.Printf("%d of %d mutants died: %.1f %%; %d more are equivalent\n", died, len(mutants), percent, equivalent)
+	if percent < aim {
+		return fmt.Errorf("fewer than %d %% died: give the survivors a vector, or a reason in tools/mutate/equivalent.tsv", aim)
+	}
+	return nil
+}
+
+// all finds the mutants of the library's sources that match, and how many of those that match are equivalent.
+func all(match string) (mutants []mutant, equivalent int, err error) {
+	wanted, err := regexp.Compile(match)
+	if err != nil {
+		return nil, 0, fmt.Errorf("-match: %w", err)
+	}
+	known, err := equivalents(equivalentList)
+	if err != nil {
+		return nil, 0, err
+	}
+	found := map[id]bool{}
+	for _, pattern := range []string{"*.lua", "*/*.lua"} {
+		files, err := filepath.Glob(filepath.Join("functions", "src", pattern))
+		if err != nil || len(files) == 0 {
+			return nil, 0, fmt.Errorf("no functions/src/%s here; run it from the root of the checkout (%v)", pattern, err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				return nil, 0, err
+			}
+			name, err := filepath.Rel("functions", file)
+			if err != nil {
+				return nil, 0, err
+			}
+			for _, m := range find(name, string(text)) {
+				found[m.id()] = true
+				switch {
+				case !wanted.MatchString(m.String()):
+				case known[m.id()]:
+					equivalent++
+				default:
+					mutants = append(mutants, m)
+				}
+			}
+		}
+	}
+	for id := range known {
+		if !found[id] {
+			fmt.Fprintf(os.Stderr, "equivalent.tsv: there is no such mutant any more; take it out: %s\n", id)
+		}
+	}
+	return mutants, equivalent, nil
+}
+
+//go:embed equivalent.tsv
+var equivalentList string
+
+// equivalents reads equivalent.tsv.
+func equivalents(list string) (map[id]bool, error) {
+	known := map[id]bool{}
+	for i, line := range strings.Split(strings.TrimSuffix(list, "\n"), "\n") {
+		if line == "" {
+			continue
+		}
+		fields := strings.Split(line, "\t")
+		if len(fields) != 4 || fields[3] == "" {
+			return nil, fmt.Errorf("equivalent.tsv:%d: want place, old, new and reason, with tabs between: %q", i+1, line)
+		}
+		known[id{fields[0], fields[1], fields[2]}] = true
+	}
+	return known, nil
+}
+
+// tryAll tries mutants on all processors, and returns how many died.
+func tryAll(tests string, mutants []mutant, limit time.Duration, verbose bool) (died int, failure error) {
+	var group sync.WaitGroup
+	var mu sync.Mutex
+	next := 0
+	for range runtime.NumCPU() {
+		group.Go(func() {
+			for {
+				mu.Lock()
+				at := next
+				next++
+				stop := at >= len(mutants) || failure != nil
+				mu.Unlock()
+				if stop {
+					return
+				}
+				dies, err := try(tests, mutants[at], limit)
+				mu.Lock()
+				switch {
+				case err != nil:
+					failure = err
+				case dies:
+					died++
+					if verbose {
+						fmt.Println("died    ", mutants[at])
+					}
+				default:
+					fmt.Printf("SURVIVED %s\n%s\n", mutants[at], mutants[at].id())
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	group.Wait()
+	return died, failure
+}
+
+// try runs the tests on a mutant for so long at most, and tells whether it dies.
+func try(tests string, m mutant, limit time.Duration) (bool, error) {
+	change, err := json.Marshal(m)
+	if err != nil {
+		return false, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	for _, suite := range suites {
+		cmd := exec.CommandContext(ctx, tests, append(suite, "-test.failfast")...)
+		cmd.Dir = "lua_test"
+		cmd.Env = append(os.Environ(), "RATELIMIT_MUTANT="+string(change))
+		var exit *exec.ExitError
+		if err := cmd.Run(); errors.As(err, &exit) {
+			return true, nil
+		} else if err != nil {
+			return false, err
+		}
+	}
+	return false, nil
+}

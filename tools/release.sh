@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# Builds the binaries of a release into .build/release, with their SHA256SUMS: `make release`. Each is built twice, the
+# second time from another folder and with an empty build cache, and one that comes out differently is an error. So the
+# digests can be checked by anyone: the same commit and the same Go version give the same bytes.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+platforms="linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64"
+out=$PWD/.build/release
+
+fail() {
+	echo "release.sh: $*" >&2
+	exit 1
+}
+
+if command -v sha256sum >/dev/null; then sha256() { sha256sum "$@"; }; else sha256() { shasum -a 256 "$@"; }; fi
+
+# binaries SOURCES FOLDER: builds all of them.
+binaries() {
+	local platform file
+	for platform in $platforms; do
+		file=ratelimit_${platform/\//_}
+		case $platform in windows/*) file+=.exe ;; esac
+		"$1/tools/build.sh" "${platform%/*}" "${platform#*/}" "$2/$file"
+	done
+}
+
+changes=$(git status --porcelain) || fail "this folder is no git checkout, and a release is made of a commit"
+[ -z "$changes" ] || fail "a release is made of a commit, and these changes are not in one; commit them, or git stash -u:
+$changes"
+version=$(sed -n 's/^const version = "\(.*\)"$/\1/p' functions/build.go)
+for tag in $(git tag --points-at HEAD 'v*'); do
+	[ "$tag" = "v$version" ] || fail "this commit has the tag $tag, and functions/build.go says version $version; make them agree"
+done
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+rm -rf "$out"
+mkdir -p "$out" "$work/out"
+echo "building ratelimit $version for $platforms"
+binaries "$PWD" "$out"
+(cd "$out" && sha256 ratelimit_* >"$work/SHA256SUMS")
+echo "building all of it again, to compare"
+git clone -q . "$work/sources"
+GOCACHE=$work/cache binaries "$work/sources" "$work/out"
+(cd "$work/out" && sha256 -c "$work/SHA256SUMS") || {
+	rm -rf "$out"
+	fail "the second build differs, as shown above; nothing is released"
+}
+mv "$work/SHA256SUMS" "$out"
+echo "the binaries and their SHA256SUMS are in .build/release"

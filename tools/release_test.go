@@ -1,0 +1,162 @@
+// Package tools_test runs the scripts that build what is released.
+package tools_test
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"debug/elf"
+	"encoding/hex"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/ratelimit-functions/ratelimit/functions"
+)
+
+// command runs a program in a folder and returns its code and what it printed.
+func command(t *testing.T, dir string, env []string, name string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), name, args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null",
+		"GIT_AUTHOR_NAME=t", "GIT_AUTHOR_EMAIL=t@localhost", "GIT_COMMITTER_NAME=t", "GIT_COMMITTER_EMAIL=t@localhost")
+	cmd.Env = append(cmd.Env, env...)
+	var out, err bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &err
+	if runErr := cmd.Run(); cmd.ProcessState == nil {
+		t.Fatalf("%s: %v", name, runErr)
+	}
+	return cmd.ProcessState.ExitCode(), out.String(), err.String()
+}
+
+func must(t *testing.T, dir string, env []string, name string, args ...string) string {
+	t.Helper()
+	code, stdout, stderr := command(t, dir, env, name, args...)
+	if code != 0 {
+		t.Fatalf("%s %s: exit code %d\n%s%s", name, strings.Join(args, " "), code, stdout, stderr)
+	}
+	return strings.TrimSpace(stdout)
+}
+
+// clone returns a clone of this checkout with the scripts as they are now, all of it in a commit.
+func clone(t *testing.T) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "clone")
+	must(t, ".", nil, "git", "clone", "-q", "..", dir)
+	for _, name := range []string{"build.sh", "release.sh"} {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "tools", name), text, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(t, dir, nil, "git", "add", "-A")
+	must(t, dir, nil, "git", "commit", "-q", "--allow-empty", "-m", "as it is now")
+	return dir
+}
+
+// The build is the same in another folder and with other settings for builds in the environment. That a build with an
+// empty cache is the same too, the release itself checks each time: here it would take a minute.
+func TestBuildIsReproducibleAndStatic(t *testing.T) {
+	first := clone(t)
+	second := filepath.Join(t.TempDir(), "elsewhere", "again")
+	must(t, ".", nil, "git", "clone", "-q", first, second)
+	program := filepath.Join(t.TempDir(), "ratelimit")
+	must(t, first, nil, "tools/build.sh", "linux", runtime.GOARCH, program)
+	must(t, second, []string{"GOFLAGS=-buildvcs=false -tags=other", "CGO_ENABLED=1", "GOAMD64=v3", "GOARM64=v8.2"},
+		"tools/build.sh", "linux", runtime.GOARCH, program+"2")
+	one, err := os.ReadFile(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := os.ReadFile(program + "2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(one, other) {
+		t.Error("two builds of a commit differ")
+	}
+	file, err := elf.NewFile(bytes.NewReader(one))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range file.Progs {
+		if part.Type == elf.PT_INTERP {
+			t.Error("it is not static: it names a loader of shared libraries")
+		}
+	}
+	if runtime.GOOS == "linux" {
+		want := "program " + functions.Version() + ", commit " + must(t, first, nil, "git", "rev-parse", "HEAD")[:12] + ", "
+		if got := must(t, ".", nil, program, "--version"); !strings.HasPrefix(got, want) {
+			t.Errorf("--version says %q, want %q and the Go version", got, want)
+		}
+	}
+}
+
+// standIn is go for the tests of the release: what it builds is what it was asked for. In the second build, for which the
+// cache is another, it does not build $DIFFERS as in the first.
+const standIn = `#!/bin/sh
+while [ $# -gt 0 ]; do
+	if [ "$1" = -o ]; then file=$2; fi
+	shift
+done
+echo "$GOOS $GOARCH" >"$file"
+if [ "$GOOS/$GOARCH" = "$DIFFERS" ] && [ -n "$GOCACHE" ]; then echo differs >>"$file"; fi
+`
+
+func TestRelease(t *testing.T) {
+	bin := t.TempDir()
+	if err := os.WriteFile(filepath.Join(bin, "go"), []byte(standIn), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	env := []string{"PATH=" + bin + ":" + os.Getenv("PATH"), "GOCACHE=", "DIFFERS="}
+	dir := clone(t)
+	release := filepath.Join(dir, ".build", "release")
+
+	must(t, dir, nil, "git", "tag", "v"+functions.Version())
+	must(t, dir, env, "tools/release.sh")
+	sums, err := os.ReadFile(filepath.Join(release, "SHA256SUMS"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for line := range strings.Lines(string(sums)) {
+		sum, name := strings.Fields(line)[0], strings.Fields(line)[1]
+		names = append(names, name)
+		text, err := os.ReadFile(filepath.Join(release, name))
+		if digest := sha256.Sum256(text); err != nil || hex.EncodeToString(digest[:]) != sum {
+			t.Errorf("%s has another digest than SHA256SUMS says (%v)", name, err)
+		}
+	}
+	const want = "ratelimit_darwin_amd64 ratelimit_darwin_arm64 ratelimit_linux_amd64 ratelimit_linux_arm64 " +
+		"ratelimit_windows_amd64.exe ratelimit_windows_arm64.exe"
+	if got := strings.Join(names, " "); got != want {
+		t.Errorf("SHA256SUMS has %s, want %s", got, want)
+	}
+	if text, err := os.ReadFile(filepath.Join(release, "ratelimit_windows_arm64.exe")); string(text) != "windows arm64\n" {
+		t.Errorf("ratelimit_windows_arm64.exe is of %q (%v)", text, err)
+	}
+
+	refused := func(name, message string, env ...string) {
+		t.Helper()
+		code, stdout, stderr := command(t, dir, env, "tools/release.sh")
+		if code != 1 || !strings.Contains(stderr, message) {
+			t.Errorf("%s: exit code %d\n%s%s\nwant: %s", name, code, stdout, stderr, message)
+		}
+	}
+	refused("a build that differs", "release.sh: the second build differs", append(env, "DIFFERS=windows/amd64")...)
+	if _, err := os.Stat(release); !os.IsNotExist(err) {
+		t.Errorf("after a build that differs, there are still files of a release (%v)", err)
+	}
+	must(t, dir, nil, "git", "tag", "v99.0.0")
+	refused("another tag", "release.sh: this commit has the tag v99.0.0, and functions/build.go says version "+functions.Version(), env...)
+	if err := os.WriteFile(filepath.Join(dir, "new.go"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	refused("a change", "release.sh: a release is made of a commit, and these changes are not in one; commit them, or git stash -u:\n?? new.go\n", env...)
+}

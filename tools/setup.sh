@@ -1,0 +1,100 @@
+#!/usr/bin/env bash
+# Sees to it that the programs which the tests need are there. On Debian and Ubuntu it installs the packages
+# that are missing, and asks for root only then; elsewhere it names what to install and fails.
+#
+#   tools/setup.sh docker    for tests in containers
+#   tools/setup.sh local     for tests against redis-server processes
+#   tools/setup.sh given     for tests against a server named in RATELIMIT_TEST_REDIS
+#   tools/setup.sh images    for making the Docker images from Debian packages
+set -euo pipefail
+cd "$(dirname "$0")/.."
+purpose=${1:?say docker, local, given or images}
+
+has() { command -v "$1" >/dev/null 2>&1; }
+can() { PATH=/usr/bin:$PATH "$@" >/dev/null 2>&1; } # the packages belong to the distribution's own Python, Ruby and so on
+headers() { echo '#include <time.h>' | cc -E - >/dev/null 2>&1; }
+
+# Each line: the Debian packages, what for.
+missing=()
+names=()
+services=() # that come with them
+need() { # need PACKAGES NAME
+	missing+=($1)
+	names+=("$2")
+}
+
+if [ "$purpose" = images ]; then
+	has mmdebstrap || need "mmdebstrap debian-archive-keyring" "mmdebstrap"
+else
+	has cc && headers || need "gcc libc6-dev" "a C compiler with its headers (for go test -race and the clock shim)"
+	has redis-cli || need redis-tools "redis-cli"
+	has zsh || need zsh "zsh (for what the documents and the command show to be pasted)"
+	if [ "$(uname -s)" = Linux ]; then
+		has fish || need fish "fish (for its completions)"
+		[ -e /usr/share/bash-completion/bash_completion ] || need bash-completion "bash-completion"
+		# For examples/nginx: this package has nginx with its Lua module, too.
+		if [ ! -e /usr/share/lua/5.1/nginx/redis.lua ]; then
+			need lua-nginx-redis "lua-nginx-redis"
+			[ -x /usr/sbin/nginx ] || services+=(nginx)
+		fi
+	fi
+	has luac5.1 || need lua5.1 "luac5.1 (Lua 5.1)"
+	has luacheck || need lua-check "luacheck"
+	has chromium || has chromium-browser || has google-chrome || need chromium "Chromium or Chrome (for the tests of the dashboard)"
+	# For examples/languages.
+	can python3 -c 'import redis' || need "python3 python3-redis" "Python 3 with its redis package"
+	can env NODE_PATH=/usr/share/nodejs node -e 'require("redis")' || need "nodejs node-redis" "Node.js with its redis package"
+	# redis-rb 5 has its clients of clusters in a package of its own, which releases with redis-rb 4 do not know; a pattern may match none.
+	can ruby -e 'require "redis"; Redis::VERSION < "5" or require "redis-clustering"' ||
+		need 'ruby ruby-redis ~n^ruby-redis-clustering$' "Ruby with its redis gem"
+	can php -r 'new Redis();' || need "php-cli php-redis" "PHP with its redis extension"
+	can perl -e 'use Redis' || need "perl libredis-perl" "Perl with its module Redis"
+	echo '#include <hiredis/hiredis.h>' | can cc -E - || need libhiredis-dev "hiredis with its headers"
+	# The tests of loader, client and bench start one of their own, whatever servers the integration tests use.
+	if ! has redis-server; then
+		need redis-server "redis-server 7 or later"
+		services+=(redis-server)
+	fi
+fi
+
+[ ${#missing[@]} -gt 0 ] || exit 0
+
+if ! has apt-get || ! has dpkg; then
+	echo "These are missing; install them and run make test again:"
+	printf '  %s\n' "${names[@]}"
+	exit 1
+fi
+
+root=()
+if [ "$(id -u)" != 0 ]; then
+	has sudo || {
+		echo "These packages are missing: ${missing[*]}. Install them as root (apt-get install ${missing[*]}) and run make test again."
+		exit 1
+	}
+	root=(sudo)
+	[ -t 0 ] || root=(sudo -n) # nobody is there to type a password
+fi
+echo "set-up: installing ${missing[*]}"
+
+# Debian starts a service as it installs it. Ours must neither run nor take port 6379 or 80, now or after a restart
+# of the machine: the policy file keeps them from starting, and they are disabled below.
+policy=/usr/sbin/policy-rc.d
+if [ ! -e $policy ]; then
+	trap '"${root[@]}" rm -f $policy' EXIT
+	printf '#!/bin/sh\nexit 101\n' | "${root[@]}" tee $policy >/dev/null
+	"${root[@]}" chmod 755 $policy
+fi
+log=$(mktemp)
+install() {
+	"${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get update -q >"$log" 2>&1 &&
+		"${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "${missing[@]}" >>"$log" 2>&1
+}
+if ! install; then
+	cat "$log"
+	echo "set-up: apt-get could not install ${missing[*]}; what it said is above"
+	exit 1
+fi
+rm -f "$log"
+if has systemctl; then
+	for service in "${services[@]}"; do "${root[@]}" systemctl disable "$service.service" >/dev/null 2>&1 || true; done
+fi

@@ -1,0 +1,172 @@
+#!/usr/bin/env bash
+# Every check and every test of the project; `make test` runs it. One line for each stage that passes, the whole
+# output of one that fails, all stages in any case, and while tests run how far they are; then how many tests ran on
+# which servers, and in the last two lines "N passed, N failed", and how long it took, the counts, and the servers. The
+# exit code is 0 only if something ran and nothing failed.
+#
+#   RATELIMIT_TEST_BACKEND=docker|local   containers, or redis-server processes of this machine; without it,
+#                                         containers where a Docker engine answers
+#   RATELIMIT_TEST_REDIS=host:port[,...]  a server, or the nodes of a cluster, to test instead; must be empty
+set -uo pipefail
+cd "$(dirname "$0")/.."
+build=$PWD/.build
+results=$build/test
+rm -rf "$results"
+mkdir -p "$results"
+
+checks_passed=0
+checks_failed=0
+outcomes=() # files that testsummary run wrote
+
+# check NAME COMMAND...: one check; what it prints is shown if it fails.
+check() {
+	local name=$1 began=$SECONDS
+	shift
+	if "$@" >"$results/log" 2>&1; then
+		checks_passed=$((checks_passed + 1))
+		echo "ok   $name ($((SECONDS - began)) s)"
+		return 0
+	fi
+	checks_failed=$((checks_failed + 1))
+	echo "FAIL $name"
+	cat "$results/log"
+	return 1
+}
+
+# give_up: ends the run when the set-up is not there for anything further.
+give_up() {
+	echo "$checks_passed passed, $((checks_failed > 0 ? checks_failed : 1)) failed"
+	exit 1
+}
+
+choose_backend() {
+	if [ -n "${RATELIMIT_TEST_REDIS:-}" ]; then
+		backend=given
+		return
+	fi
+	case "${RATELIMIT_TEST_BACKEND:-}" in
+	docker | local) backend=$RATELIMIT_TEST_BACKEND ;;
+	'')
+		backend=local
+		if [ "$(uname -s)" = Linux ] && docker version --format '{{.Server.Version}}' >/dev/null 2>&1; then
+			backend=docker
+		fi
+		;;
+	*)
+		echo "RATELIMIT_TEST_BACKEND is '$RATELIMIT_TEST_BACKEND'; write docker or local, or leave it out"
+		give_up
+		;;
+	esac
+}
+
+command -v go >/dev/null || {
+	echo "Go is missing; install the version that go.mod names, or later"
+	give_up
+}
+choose_backend
+tools/setup.sh "$backend" || give_up
+
+# images: makes them, from a registry if one answers; only then is mmdebstrap not needed.
+images() {
+	docker/images.sh --check && return
+	if [ "${IMAGES_FROM:-auto}" != packages ] && IMAGES_FROM=registry docker/images.sh >/dev/null 2>&1; then return; fi
+	tools/setup.sh images && docker/images.sh
+}
+if [ "$backend" = docker ] && ! images; then
+	[ -z "${RATELIMIT_TEST_BACKEND:-}" ] || give_up
+	echo "So no containers: the tests run against redis-server processes of this machine instead."
+	backend=local
+	tools/setup.sh local || give_up
+fi
+if [ "$backend" != given ]; then export RATELIMIT_TEST_BACKEND=$backend; fi
+go build -o "$build/testsummary" ./tools/testsummary || give_up
+
+# Modules, the integration tests last: they take longest.
+modules=()
+while IFS= read -r file; do
+	modules+=("$(dirname "$file")")
+done < <(find . -name go.mod -not -path '*/testdata/*' -not -path './.build/*' -not -path ./integration_test/go.mod | sort)
+modules+=(./integration_test)
+
+formatted() {
+	local bad
+	bad=$(find . -name '*.go' -not -path './.build/*' -print0 | xargs -0 gofmt -l) || return 1
+	[ -z "$bad" ] || {
+		echo "not formatted; run gofmt -w on:"
+		echo "$bad"
+		return 1
+	}
+}
+
+# has DIR PATTERN: whether a file like PATTERN is in the module.
+has() { [ -n "$(find "$1" -name "$2" -not -path '*/testdata/*' -not -path './.build/*' | head -n 1)" ]; }
+
+vet() {
+	local m status=0
+	for m in "${modules[@]}"; do
+		if has "$m" '*.go'; then (cd "$m" && go vet ./...) || status=1; fi
+	done
+	return $status
+}
+
+static() {
+	local m status=0
+	(cd tools/lint && go build -o "$build/staticcheck" honnef.co/go/tools/cmd/staticcheck) || return 1
+	for m in "${modules[@]}"; do
+		if has "$m" '*.go'; then (cd "$m" && "$build/staticcheck" ./...) || status=1; fi
+	done
+	return $status
+}
+
+# tidy: whether every go.mod and go.sum names what the code needs, and nothing else.
+tidy() {
+	local m status=0
+	for m in "${modules[@]}"; do
+		(cd "$m" && go mod tidy -diff) || {
+			echo "run go mod tidy in $m"
+			status=1
+		}
+	done
+	return $status
+}
+
+# actions: whether GitHub would take action.yml, and the workflow that people copy.
+actions() {
+	local project=$build/actions
+	(cd tools/lint && go build -o "$build/actionlint" github.com/rhysd/actionlint/cmd/actionlint) || return 1
+	mkdir -p "$project/.git" "$project/.github/workflows" || return 1
+	cp action.yml "$project" || return 1
+	sed 's|uses: ratelimit-functions/ratelimit@.*|uses: ./|' examples/ci/github-workflow.yml >"$project/.github/workflows/ratelimit.yml"
+	(cd "$project" && "$build/actionlint" -shellcheck= -pyflakes=)
+}
+
+stale() { (cd functions && go run ./internal/generate -check); }
+
+check "gofmt" formatted
+check "go mod tidy" tidy
+check "go vet" vet
+check "staticcheck" static
+check "actionlint" actions
+check "luac5.1 -p" luac5.1 -p functions/ratelimit.lua
+check "luacheck" luacheck --no-color --quiet functions/ratelimit.lua
+check "functions/ratelimit.lua is up to date" stale
+
+# tests LABEL DIR: one go test. Its timeout is for tests that hang; a machine that others use as well takes many times as
+# long as an idle one.
+tests() {
+	local label=$1 dir=$2 out=$results/${#outcomes[@]}.json
+	outcomes+=("$out")
+	"$build/testsummary" run -label "$label" -out "$out" -dir "$dir" -- go test -json -race -count=1 -timeout 60m ./...
+}
+
+export RATELIMIT_TEST_SERVERS=$results/servers.json
+for m in "${modules[@]}"; do
+	case "$m" in
+	.) tests "unit and offline" . ;;
+	./integration_test) tests "integration" "$m" ;;
+	*) if has "$m" '*_test.go'; then tests "${m#./}" "$m"; fi ;;
+	esac
+done
+
+"$build/testsummary" total -checks-passed $checks_passed -checks-failed $checks_failed \
+	-seconds $SECONDS -servers "$RATELIMIT_TEST_SERVERS" "${outcomes[@]}"
