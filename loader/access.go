@@ -10,24 +10,27 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/shell"
 )
 
-// Access is what a user of the servers is for.
+// Access is a set of rights that a user of the servers needs.
 type Access string
 
 const (
-	// Application asks for decisions: it may call every function of the library, on its keys.
+	// Application makes decisions: it may call every function of the library, on its keys.
 	Application Access = "application"
 
-	// Peeker only looks: it may call the functions that write nothing, with FCALL_RO, on replicas too.
+	// Peeker only reads: it may call the functions that write nothing, with FCALL_RO, on replicas
+	// too.
 	Peeker Access = "peek"
 
-	// Deployer loads the library, as a [Loader] does. It may touch no key.
+	// Deployer loads the library, as a [Loader] does. It has no access to keys.
 	Deployer Access = "deployer"
 )
 
-// probe is a command that a Loader sends, in a form that changes nothing, by which to see whether the user may.
+// probe is a command that a Loader sends, in a form that changes nothing, to test whether the user
+// may run it.
 type probe []any
 
-// deployerProbes are what the user of a Loader needs on every node; in a cluster, also clusterProbe.
+// deployerProbes lists the commands that a Loader's user needs on every node. In a cluster, the
+// user also needs clusterProbe.
 var (
 	deployerProbes = []probe{
 		{"FUNCTION", "LOAD", "?"}, {"FUNCTION", "LIST", "LIBRARYNAME", recordName}, {"FUNCTION", "DELETE", "?"}, {"FUNCTION", "STATS"},
@@ -36,7 +39,7 @@ var (
 	clusterProbe = probe{"CLUSTER", "SHARDS"}
 )
 
-// right is the rule that allows the command: +time, +function|load.
+// right returns the ACL rule that allows the command, such as +time or +function|load.
 func (p probe) right() string {
 	name := fmt.Sprint(p[0])
 	if name == "FUNCTION" || name == "CLUSTER" {
@@ -45,7 +48,7 @@ func (p probe) right() string {
 	return "+" + strings.ToLower(name)
 }
 
-// deployerRights are the rules for the user of a Loader.
+// deployerRights returns the ACL rules for a Loader's user.
 func deployerRights(cluster bool) []string {
 	var rights []string
 	for _, p := range deployerProbes {
@@ -57,7 +60,7 @@ func deployerRights(cluster bool) []string {
 	return rights
 }
 
-// grant is the command line that gives rights to our user.
+// grant returns the command line that grants rights to the connection's user.
 func (c *conn) grant(rights []string) string {
 	words := []string{"redis-cli", "-s", c.address()}
 	if host, port, err := net.SplitHostPort(c.address()); err == nil {
@@ -69,7 +72,8 @@ func (c *conn) grant(rights []string) string {
 	return shell.Line(append(append(words, "ACL", "SETUSER", c.userName()), rights...)...)
 }
 
-// readers are the commands that write nothing, of those that the library calls. A command that is not here is taken for one that writes.
+// readers lists the commands called by the library that write nothing. A command that is not listed
+// counts as a write.
 var readers = map[string]bool{
 	"exists": true, "get": true, "getrange": true, "hexists": true, "hget": true, "hgetall": true, "hkeys": true, "hlen": true,
 	"hmget": true, "hvals": true, "mget": true, "pexpiretime": true, "pttl": true, "strlen": true, "time": true, "ttl": true,
@@ -81,12 +85,14 @@ var (
 	noWrites  = regexp.MustCompile(`\bflags\s*=\s*\{[^}]*['"]no-writes['"]`)
 )
 
-// Rules returns what ACL SETUSER needs to be given, after the user's name and password, for a user who can do what
-// access says and nothing else: the functions that build registers, and the commands that these call, since a server
-// checks each of them against the calling user. The rules work on Redis 7.0 and later and on Valkey.
+// Rules returns the arguments of ACL SETUSER, after the user's name and password, for a user who
+// can do what access allows and nothing else. The user may call the functions that build registers
+// and the commands that these functions call, because a server checks those commands against the
+// calling user too. The rules work on Redis 7.0 and later and on Valkey.
 //
-// keys is the prefix of all keys that the user may name, as in "rl:"; "" allows every key. It does not matter for a
-// Deployer. With cluster, the rules include what clients of a Redis Cluster need to find the nodes.
+// keys is the prefix of all keys that the user may access, such as "rl:"; "" allows every key. It
+// is ignored for a Deployer. If cluster is true, the rules include what clients of a Redis Cluster
+// need to find the nodes.
 func Rules(build Build, access Access, keys string, cluster bool) ([]string, error) {
 	if build == nil || build.Text() == "" {
 		return nil, fmt.Errorf("loader.Rules: the build is empty; make one with functions.New")

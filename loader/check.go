@@ -5,7 +5,8 @@ import (
 	"slices"
 )
 
-// check finds out, without writing anything, whether every node can take the build, and gives those that cannot an error.
+// check determines, without writing anything, whether every node can take the build, and sets Err
+// on each node that cannot.
 func (f *fleet) check(ctx context.Context, o options, probe bool) {
 	each(f.members, func(m *member) {
 		if m.node.Err == nil {
@@ -20,7 +21,7 @@ func (f *fleet) check(ctx context.Context, o options, probe bool) {
 	})
 }
 
-// refusal is why the build must not be loaded on the node, or nil.
+// refusal returns the reason why the build must not be loaded on the node, or nil.
 func (m *member) refusal(ctx context.Context, want artifact, o options) error {
 	running := m.node.Running
 	switch {
@@ -45,8 +46,8 @@ func (m *member) refusal(ctx context.Context, want artifact, o options) error {
 	return nil
 }
 
-// probe asks for a load that cannot succeed: the server looks at its permission, memory and role before it looks at the
-// text, which does not even name a library.
+// probe attempts a load that cannot succeed. The server checks permission, memory and role before
+// it looks at the text, and this text does not even name a library.
 func (m *member) probe(ctx context.Context) error {
 	_, err := m.do(ctx, "FUNCTION", "LOAD", "?")
 	if err == nil || isCode(err, "ERR") {
@@ -55,7 +56,7 @@ func (m *member) probe(ctx context.Context) error {
 	return m.loadFailure(ctx, err)
 }
 
-// reread looks again at what the nodes hold, after the lease was taken.
+// reread reads the nodes again after the lease was taken.
 func (f *fleet) reread(ctx context.Context) {
 	each(f.members, func(m *member) {
 		if err := m.read(ctx, f.want); err != nil {
@@ -64,7 +65,7 @@ func (f *fleet) reread(ctx context.Context) {
 	})
 }
 
-// deployments counts the deployments so far, by the records.
+// deployments returns the number of the latest deployment found in the records.
 func (f *fleet) deployments() int64 {
 	most := int64(0)
 	for _, m := range f.members {
@@ -73,7 +74,7 @@ func (f *fleet) deployments() int64 {
 	return most
 }
 
-// some are the members for which keep is true.
+// some returns the members for which keep is true.
 func (f *fleet) some(keep func(*member) bool) []*member {
 	return slices.DeleteFunc(slices.Clone(f.members), func(m *member) bool { return !keep(m) })
 }

@@ -17,11 +17,12 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/dialing"
 )
 
-// origin is what the caller's client tells: where to begin, and how to connect to any node.
+// origin holds what the caller's client knows: the addresses to start from, and how to connect to
+// any node.
 type origin struct {
-	addrs   []string                                           // where to begin
-	servers bool                                               // each of addrs is a server of its own (Ring)
-	slots   func(context.Context) ([]redis.ClusterSlot, error) // the caller's own list of a cluster's nodes, or nil
+	addrs   []string                                           // addresses to start from
+	servers bool                                               // each of addrs is an independent server (Ring)
+	slots   func(context.Context) ([]redis.ClusterSlot, error) // the caller's own list of the cluster's nodes, or nil
 	options redis.Options                                      // user, password, TLS, dialer
 	make    func(*redis.Options) *redis.Client
 }
@@ -71,7 +72,7 @@ func originOfRing(o *redis.RingOptions) origin {
 type conn struct {
 	rdb     *redis.Client
 	timeout time.Duration
-	user    string // that logs in, or ""
+	user    string // user that logs in, or ""
 	tls     *tls.Config
 	trace   func(Step)
 
@@ -79,25 +80,26 @@ type conn struct {
 	addr string
 }
 
-// open makes a connection that obeys the deadline of each step, and repeats nothing by itself.
+// open makes a connection that obeys the deadline of each step and does not retry.
 func (l *Loader) open(addr string, timeout time.Duration) *conn {
 	opt := l.from.options
 	c := &conn{addr: addr, timeout: timeout, user: opt.Username, tls: opt.TLSConfig, trace: l.trace}
 	if opt.Password == "" && opt.CredentialsProvider == nil && opt.CredentialsProviderContext == nil && opt.StreamingCredentialsProvider == nil {
-		c.user = "" // go-redis logs nobody in without a password, and this may be one in the wrong place
+		c.user = "" // without a password go-redis does not log in, and this may be a misplaced password
 	}
 	opt.Addr = addr
-	opt.Protocol = 2 // replies in one shape, and nothing pushed in between
+	opt.Protocol = 2 // one shape of replies, and no push messages
 	opt.ContextTimeoutEnabled = true
 	opt.DialTimeout, opt.ReadTimeout, opt.WriteTimeout, opt.PoolTimeout = timeout, timeout, timeout, timeout
 	opt.MaxRetries, opt.DialerRetries = -1, 1
-	opt.PoolSize = 64 // as many failed dials make go-redis go on dialling in the background, for a while after Close
+	opt.PoolSize = 64 // after this many failed dials go-redis keeps dialing in the background, even after Close
 	opt.DisableIdentity = true
 	opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	// A Sentinel's client has no address of its own: its dialer finds out. What it found is what is reported.
+	// A Sentinel client has no fixed address: its dialer finds one. Report the address that it
+	// found.
 	if _, _, err := net.SplitHostPort(addr); err != nil && opt.Dialer != nil && opt.Network != "unix" {
 		dial := opt.Dialer
-		if addr == "FailoverClient" { // go-redis has no other word for it
+		if addr == "FailoverClient" { // go-redis reports this instead of an address
 			c.addr = "the primary"
 		}
 		opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -131,10 +133,10 @@ func (c *conn) address() string {
 // Step is a command that a Loader is about to send; see [WithTrace].
 type Step struct {
 	Addr    string // the node
-	Command string // such as "FUNCTION LOAD ratelimit", with the library's name in place of its text
+	Command string // such as "FUNCTION LOAD ratelimit"; the library's name stands for its text
 }
 
-// do runs one step: one command, within its deadline.
+// do runs one step: one command within the step's deadline.
 func (c *conn) do(ctx context.Context, args ...any) (any, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -142,8 +144,9 @@ func (c *conn) do(ctx context.Context, args ...any) (any, error) {
 	return c.rdb.Do(ctx, args...).Result()
 }
 
-// doAndWait runs a command that writes, and waits, within the same deadline, until as many replicas have it, or half
-// of the deadline is over. WAIT counts from what its own connection wrote last, so both go over one, at once.
+// doAndWait runs a write command, then waits until the given number of replicas have it or half of
+// the step's deadline has passed. WAIT counts the last write of its own connection, so both
+// commands go through one pipeline.
 func (c *conn) doAndWait(ctx context.Context, replicas int, args ...any) (acked int, reply, wait error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()

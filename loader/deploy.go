@@ -9,23 +9,27 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// Deploy makes every primary run build, or leaves all as they were.
+// Deploy makes every primary run build, or leaves all of them as they were.
 //
-// It looks at all of them first and writes nothing if one of them cannot take the library: for its engine, its version,
-// a function name that another library holds, the user's rights, its memory, or since it is a replica; or since it runs a newer version or a
-// higher contract ([ErrDowngrade]), a policy that build does not have ([ErrRemovesPolicies]), or another library of that
-// name. Where all run the build already, that is all.
+// It first inspects all primaries. It writes nothing if one of them cannot take the library because
+// of its engine or version, a function name that another library holds, the user's rights, its
+// memory, or because it is a replica. It also writes nothing if a primary runs a newer version or a
+// higher contract ([ErrDowngrade]), a policy that build does not have ([ErrRemovesPolicies]), or
+// another library of that name. If all primaries already run the build, Deploy changes nothing.
 //
-// Then it takes a lease, so that two deployments cannot interleave ([ErrLeased]), and loads the build on one primary and then on the
-// others, with FUNCTION LOAD REPLACE, where something else or nothing is running. It reads back what each node
-// holds, compares, and waits for replicas. Loading is atomic on each node, and calls are served throughout: the old
-// library until then, the new one after. What was replaced is kept on each node for [Loader.Rollback]. Where build was
-// deployed last and some nodes lost it, they get what the others keep: a repair leaves the way back as it was.
+// Deploy then takes a lease, so that two deployments cannot interleave ([ErrLeased]). It loads the
+// build on one primary and then on the others, with FUNCTION LOAD REPLACE, unless they already run
+// it. It reads back and compares what each node has, and waits for replicas. Loading is atomic on
+// each node, and calls are served throughout: first by the old library, then by the new one. Each
+// node keeps the replaced library for [Loader.Rollback]. If build was the last one deployed and
+// some nodes lost it, Deploy repairs those nodes, and a rollback still goes back to the same build
+// as before.
 //
-// If one primary fails, those that had taken the build get back what they had. This also happens when ctx ends. The
-// Report is complete also when there is an error, which is then a [*PartialError] that tells for each node what was
-// done, what failed and what it runs now; calling Deploy again is all that is needed to get on. That is also so where a
-// node died: what it runs when it comes back, or a replica that takes over for it later, is not known until then.
+// If one primary fails, or ctx ends, the primaries that took the build get their old library back.
+// The Report is complete even if there is an error. The error is then a [*PartialError] that says
+// for each node what was done, what failed and what it runs now; to continue, call Deploy again. If
+// a node died, its state, or that of a replica that takes over for it, is not known until it is
+// back.
 func (l *Loader) Deploy(ctx context.Context, build Build, opts ...DeployOption) (Report, error) {
 	want, err := readBuild("loader.Deploy", build)
 	if err != nil {
@@ -53,7 +57,7 @@ func (f *fleet) deploy(ctx context.Context, op string, o options) (Report, error
 		return f.report, f.err(op)
 	}
 	seen := f.deployments()
-	f.reread(ctx) // somebody else may have deployed between our look and our lease
+	f.reread(ctx) // another deployment may have finished before the lease was taken
 	if f.check(ctx, o, false); op == opRollback && f.deployments() != seen && !f.report.InStep() && f.err(op) == nil {
 		leader.node.Err = cameBetween(leader.conn)
 	}
@@ -66,7 +70,7 @@ func (f *fleet) deploy(ctx context.Context, op string, o options) (Report, error
 	return f.report, f.err(op)
 }
 
-// loadAll loads on every node, and puts all back if one fails.
+// loadAll loads the build on every node, and restores all nodes if one fails.
 func (f *fleet) loadAll(ctx context.Context, lease *holder, o options) {
 	recordOf := f.records(lease.lease.fromMS)
 	load := func(members []*member) {
@@ -78,13 +82,13 @@ func (f *fleet) loadAll(ctx context.Context, lease *holder, o options) {
 		})
 	}
 	behind := f.some(func(m *member) bool { return m.node.State != Same || f.lacksRecord(m) })
-	// What is wrong with a text shows on the first node.
+	// A fault in the text shows on the first node.
 	alone := min(1, len(behind))
 	load(behind[:alone])
 	if f.err(opDeploy) == nil {
 		load(behind[alone:])
 	}
-	// Primaries that came while we were at it, by a failover or as new ones.
+	// Primaries that appeared meanwhile, after a failover or as new nodes.
 	for range 3 {
 		if f.err(opDeploy) != nil {
 			break
@@ -107,7 +111,7 @@ func (f *fleet) loadAll(ctx context.Context, lease *holder, o options) {
 	}
 }
 
-// newcomers finds the primaries anew and adds to the fleet those that it did not know.
+// newcomers rediscovers the primaries and adds new ones to the fleet.
 func (f *fleet) newcomers(ctx context.Context) []*member {
 	if f.report.Topology != Cluster {
 		return nil
@@ -128,7 +132,8 @@ func (f *fleet) newcomers(ctx context.Context) []*member {
 	return more
 }
 
-// replace loads the build on one node, first the record of its deployment if there is one, and reads back.
+// replace loads the deployment's record, if there is one, and then the build on one node, and reads
+// both back.
 func (m *member) replace(ctx context.Context, want artifact, kept record) {
 	m.wrote = true
 	if kept.deployment > 0 {
@@ -139,7 +144,8 @@ func (m *member) replace(ctx context.Context, want artifact, kept record) {
 		}
 	}
 	err := m.loadAndWait(ctx, want.text)
-	// Also after an error: if only the reply was lost, the node runs the build; and if not, the report says what it runs.
+	// Read back after an error too. If only the reply was lost, the node runs the build; otherwise
+	// the report says what it runs.
 	if readErr := m.lookAgain(ctx, want); readErr != nil {
 		m.node.Err = readErr
 		if err != nil {
@@ -158,7 +164,7 @@ func (m *member) replace(ctx context.Context, want artifact, kept record) {
 	}
 }
 
-// loadAndWait loads a text and waits for the replicas, where there are any.
+// loadAndWait loads a text and waits for the replicas, if there are any.
 func (m *member) loadAndWait(ctx context.Context, code string) error {
 	m.node.Replicas, m.node.Acked = m.replicas(ctx), 0
 	var err error
@@ -167,7 +173,7 @@ func (m *member) loadAndWait(ctx context.Context, code string) error {
 		m.node.Acked, err, wait = m.doAndWait(ctx, m.node.Replicas, "FUNCTION", "LOAD", "REPLACE", code)
 		switch {
 		case wait == nil:
-		case replyText(wait) != "": // the user may not wait
+		case replyText(wait) != "": // the user has no right to call WAIT
 			m.node.Acked = -1
 		case err == nil:
 			err = wait
@@ -181,7 +187,7 @@ func (m *member) loadAndWait(ctx context.Context, code string) error {
 	return nil
 }
 
-// lookAgain reads what the node holds now into the report, and leaves what it held before as it was.
+// lookAgain updates the report with what the node runs now, and keeps what it ran before.
 func (m *member) lookAgain(ctx context.Context, want artifact) error {
 	found, err := m.readHeld(context.WithoutCancel(ctx))
 	if err != nil {
@@ -192,7 +198,7 @@ func (m *member) lookAgain(ctx context.Context, want artifact) error {
 	return nil
 }
 
-// loadFailure explains why a load was refused, where it takes another question to know.
+// loadFailure explains why a load was refused, asking the server for more if necessary.
 func (c *conn) loadFailure(ctx context.Context, err error) error {
 	var known *NodeError
 	switch {
@@ -211,7 +217,7 @@ func (c *conn) loadFailure(ctx context.Context, err error) error {
 	return failure(c, "FUNCTION LOAD", err)
 }
 
-// holderOf names the library that registers a function.
+// holderOf returns the name of the library that registers a function.
 func (c *conn) holderOf(ctx context.Context, function string) string {
 	if found, err := c.taken(ctx, []string{function}); err == nil && len(found) > 0 {
 		return found[0].Library
@@ -219,14 +225,15 @@ func (c *conn) holderOf(ctx context.Context, function string) string {
 	return ""
 }
 
-// undo gives the nodes that were written to what they had before. It goes on when ctx has ended.
+// undo restores the nodes that were written to. It continues after ctx has ended.
 func (f *fleet) undo(ctx context.Context, lease *holder) {
 	ctx = context.WithoutCancel(ctx)
 	if err := lease.keep(ctx); errors.Is(err, ErrLeased) {
 		f.report.Notes = append(f.report.Notes, "nothing was put back, as another deployment has begun: "+err.Error())
 		return
 	}
-	// A replica that became a primary meanwhile may have got the build from the one that it follows no more.
+	// A replica that became a primary meanwhile may have received the build from its former
+	// primary.
 	before, known := f.common("")
 	for _, m := range f.newcomers(ctx) {
 		if m.node.Err == nil && m.node.State == Same && known {
@@ -236,7 +243,7 @@ func (f *fleet) undo(ctx context.Context, lease *holder) {
 	each(f.some(func(m *member) bool { return m.wrote }), func(m *member) { m.revert(ctx, f.want) })
 }
 
-// revert gives one node what it had before.
+// revert restores what one node had before.
 func (m *member) revert(ctx context.Context, want artifact) {
 	err := m.restore(ctx, functions.Name, m.text)
 	if err == nil {
@@ -251,7 +258,7 @@ func (m *member) revert(ctx context.Context, want artifact) {
 		err = readErr
 	}
 	if m.node.Err != nil {
-		return // what failed first says more
+		return // the first failure says more
 	}
 	if err == nil {
 		err = overwritten(m.conn)
@@ -263,7 +270,7 @@ func (m *member) revert(ctx context.Context, want artifact) {
 	m.node.Err = m.fail("FUNCTION LOAD", nil, err, "could not be given back %s and runs %s (%v)", describe(m.text), m.node.Running, err)
 }
 
-// restore makes a library what it was: this text, or not there.
+// restore loads code as the library called name, or deletes that library if code is empty.
 func (c *conn) restore(ctx context.Context, name, code string) error {
 	if code == "" {
 		_, err := c.do(ctx, "FUNCTION", "DELETE", name)

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// unified writes how a text differs from another as `diff -u` does, with three lines around each change; "" where they
-// are equal.
+// unified returns the difference between two texts as `diff -u` shows it, with three lines around
+// each change, or "" if they are equal.
 func unified(oldName, newName, oldText, newText string) string {
 	if oldText == newText {
 		return ""
@@ -22,7 +22,7 @@ func unified(oldName, newName, oldText, newText string) string {
 			i++
 			continue
 		}
-		// A hunk goes on until so many lines are equal that the next would have its own.
+		// A hunk ends when enough lines are equal for the next change to have its own hunk.
 		from, to, equal := max(0, i-around), i, 0
 		for to < len(edits) && equal <= 2*around {
 			if edits[to].kind == ' ' {
@@ -76,15 +76,17 @@ func split(text string) []string {
 	return lines
 }
 
-// edit is a line of both texts (' '), of the old one ('-') or of the new one ('+'), and how many lines of each came before.
+// edit is a line of both texts (' '), of the old one ('-') or of the new one ('+'), with the number
+// of lines of each that come before it.
 type edit struct {
 	kind byte
 	line string
 	a, b int
 }
 
-// compare lines up what two texts share: first what they begin and end with, then the lines that each has once, in the
-// longest run that is in order in both, and so on in between. It is nearly linear whatever the texts are.
+// compare aligns the lines that two texts share. It matches their common beginning and end, then
+// the lines that each text has exactly once, in the longest run that has the same order in both,
+// and repeats this between the matches. It takes nearly linear time for any texts.
 func compare(a, b []string) []edit {
 	var edits []edit
 	add := func(kind byte, line string, i, j int) { edits = append(edits, edit{kind, line, i, j}) }
@@ -123,7 +125,8 @@ func compare(a, b []string) []edit {
 	return edits
 }
 
-// anchors pairs up the lines that both texts have exactly once: the longest run of them that is in order in both.
+// anchors pairs the lines that both texts have exactly once, and returns the longest run of pairs
+// in the same order in both.
 func anchors(a, b []string) [][2]int {
 	type seen struct{ a, b, countA, countB int }
 	lines := map[string]*seen{}
@@ -146,7 +149,8 @@ func anchors(a, b []string) [][2]int {
 			pairs = append(pairs, [2]int{i, s.b})
 		}
 	}
-	// The longest increasing run of the second numbers: ends[n] is where the best run of n+1 pairs ends.
+	// Find the longest increasing run of the second numbers: ends[n] is the pair that ends the best
+	// run of n+1 pairs.
 	var ends []int
 	before := make([]int, len(pairs))
 	for i, p := range pairs {

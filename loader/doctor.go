@@ -14,39 +14,41 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// Finding is something about the servers that keeps limits from being decided, or will one day.
+// Finding is a problem with the servers that prevents decisions now, or will one day.
 type Finding struct {
 	Check string `json:"check"` // "reach", "functions", "library", "writes", "eviction", "persistence", "clock", "replicas", "rights" or "coverage"
-	Addr  string `json:"addr"`  // the node, empty where it is about all
-	Found string `json:"found"` // what is so
-	Means string `json:"means"` // what comes of it
+	Addr  string `json:"addr"`  // the node, or "" if the finding is about all nodes
+	Found string `json:"found"` // what was found
+	Means string `json:"means"` // the consequence
 	Do    string `json:"do"`    // what to do
 }
 
 // Diagnosis is the outcome of [Loader.Doctor].
 type Diagnosis struct {
 	Topology Topology  `json:"topology"`
-	Nodes    []string  `json:"nodes"` // primaries and replicas that were looked at
+	Nodes    []string  `json:"nodes"` // primaries and replicas that were examined
 	Findings []Finding `json:"findings"`
 
-	// Unchecked says what could not be looked at, for lack of a right, and with which it can.
+	// Unchecked lists what could not be examined because a right is missing, and names that right.
 	Unchecked []string `json:"unchecked"`
 }
 
-// Bounds of what is still fine.
+// Limits below which a node is fine.
 const (
 	clockSpread   = 500 * time.Millisecond
-	replicaSilent = 10      // s since a replica was last heard of
+	replicaSilent = 10      // seconds since a replica was last heard from
 	replicaBehind = 1 << 20 // bytes
 )
 
-// Doctor looks at every primary and its replicas for what keeps limits from being decided there (no functions or no Lua, no library
-// or one that does not respond, no writes), and for what will hurt later: keys of limits that may be evicted, libraries that a restart
-// loses, clocks that differ, replicas that lag, rights that are missing, slots that nobody serves. It changes nothing. Beside the rights
-// of a deployer it uses +info, +config|get, +fcall_ro|ratelimit_info and, in a cluster, +cluster|info, and lists as Unchecked what it could
-// not see without them.
+// Doctor examines every primary and its replicas. It looks for what prevents decisions: no
+// functions or no Lua, no library or one that does not respond, no writes. It also looks for what
+// will cause problems later: keys of limits that may be evicted, libraries that a restart loses,
+// clocks that differ, replicas that lag, missing rights, and slots that no primary serves. It
+// changes nothing. In addition to the rights of a deployer it uses +info, +config|get,
+// +fcall_ro|ratelimit_info and, in a cluster, +cluster|info. Checks that it cannot make without
+// them are listed as Unchecked.
 //
-// A node that does not reply is a finding, not an error. The error is that of ctx.
+// A node that does not reply is a finding, not an error. The returned error is ctx.Err().
 func (l *Loader) Doctor(ctx context.Context) (Diagnosis, error) {
 	s := l.session()
 	defer s.close()
@@ -60,7 +62,7 @@ func (l *Loader) Doctor(ctx context.Context) (Diagnosis, error) {
 	x.all(shards, func(at shard) {
 		c := s.conn(at.addr)
 		if topology == Cluster && s.follows(ctx, c, shards) {
-			return // the list is older than its joining: its primary names it
+			return // the list is outdated: the node has become a replica, and its primary lists it
 		}
 		x.primary(ctx, c)
 	})
@@ -78,24 +80,25 @@ func (l *Loader) Doctor(ctx context.Context) (Diagnosis, error) {
 	return x.Diagnosis, ctx.Err()
 }
 
-// examination is a Diagnosis in the making.
+// examination is a Diagnosis while it is being made.
 type examination struct {
 	mu sync.Mutex
 	Diagnosis
 	replicas []shard
-	follows  map[string]patient // the primary of each, by the replica's address
+	follows  map[string]patient // each replica's primary, by the replica's address
 	times    []clockReading
-	holds    map[string][]string // addresses of primaries, by what they hold
+	holds    map[string][]string // addresses of primaries, by the digest of their library
 }
 
-// patient is a node that could be looked at.
+// patient is a node that replied.
 type patient struct {
 	*conn
 	about
-	library *string // its text, "" where there is none; nil where that could not be seen
+	library *string // its text, "" if there is none, or nil if it could not be read
 }
 
-// clockReading is how far a node's clock is ahead of ours, give or take.
+// clockReading is how far a node's clock is ahead of this machine's, with the error of the
+// measurement.
 type clockReading struct {
 	addr         string
 	ahead, error time.Duration
@@ -121,7 +124,8 @@ func (x *examination) skip(format string, args ...any) {
 	x.Unchecked = append(x.Unchecked, fmt.Sprintf(format, args...))
 }
 
-// failed records a step that failed: what is so stands in its sentence before what to do.
+// failed records a step that failed. The part of the error before "; " says what was found, and the
+// rest what to do.
 func (x *examination) failed(check, addr string, err error, means string) {
 	found, do, _ := strings.Cut(strings.TrimPrefix(err.Error(), addr+" "), "; ")
 	if do == "" {
@@ -130,8 +134,9 @@ func (x *examination) failed(check, addr string, err error, means string) {
 	x.find(check, addr, found, means, do)
 }
 
-// unread records what could not be looked at, because the user lacks a right or the server does not know the command; or that
-// the server is in no state to be looked at, and returns false.
+// unread records what could not be read because the user lacks a right or the server does not know
+// the command. If the server is in no state to be examined, unread records that instead and returns
+// false.
 func (x *examination) unread(c *conn, what, step, right string, err error) bool {
 	var failed *NodeError
 	if !errors.As(err, &failed) {
@@ -154,7 +159,7 @@ const (
 	undecided = "limits whose keys it holds cannot be decided"
 )
 
-// primary examines a primary: what every node is examined for, its replicas, and our user's rights.
+// primary examines a primary: what every node is examined for, its replicas, and the user's rights.
 func (x *examination) primary(ctx context.Context, c *conn) {
 	p, ok := x.node(ctx, c)
 	if !ok {
@@ -190,8 +195,8 @@ func (x *examination) primary(ctx context.Context, c *conn) {
 	}
 }
 
-// readReplicas returns the addresses of the replicas in a reply to ROLE of the node at addr, none if that is a replica itself; false if
-// the reply has another shape.
+// readReplicas returns the addresses of the replicas in the reply to ROLE from the node at addr, or
+// none if that node is itself a replica. It returns false if the reply has another shape.
 func readReplicas(reply any, addr string) (addrs []string, ok bool) {
 	parts, _ := reply.([]any)
 	if len(parts) < 3 {
@@ -217,7 +222,7 @@ func readReplicas(reply any, addr string) (addrs []string, ok bool) {
 	return addrs, ok
 }
 
-// follows reports whether a node is the replica of one of these, which is not a replica itself.
+// follows reports whether a node is a replica of one of shards that is not itself a replica.
 func (s *session) follows(ctx context.Context, c *conn, shards []shard) bool {
 	a, err := c.identify(ctx)
 	if err != nil || !a.replica {
@@ -231,7 +236,8 @@ func (s *session) follows(ctx context.Context, c *conn, shards []shard) bool {
 	return err != nil || !a.replica
 }
 
-// replica examines a replica: what every node is examined for, and whether it has the library of its primary.
+// replica examines a replica: what every node is examined for, and whether it has its primary's
+// library.
 func (x *examination) replica(ctx context.Context, c *conn, primary patient) {
 	p, ok := x.node(ctx, c)
 	if !ok || p.library == nil || primary.library == nil || *p.library == *primary.library {
@@ -242,7 +248,8 @@ func (x *examination) replica(ctx context.Context, c *conn, primary patient) {
 		"look at the network and the load between the two")
 }
 
-// node examines what matters on a primary and on a replica, which may be one; false for one on which nothing can be decided.
+// node examines what matters on a primary and on a replica. It returns false if the node cannot
+// make decisions.
 func (x *examination) node(ctx context.Context, c *conn) (patient, bool) {
 	p := patient{conn: c}
 	var err error

@@ -12,7 +12,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// library examines whether the library is ours and responds.
+// library checks that the library is a build of this one and responds.
 func (x *examination) library(ctx context.Context, c *conn, text string) {
 	const step = "FCALL_RO " + functions.Name + "_info"
 	if text == "" {
@@ -37,7 +37,7 @@ func (x *examination) library(ctx context.Context, c *conn, text string) {
 	}
 }
 
-// builds looks for primaries that hold another library than the others.
+// builds looks for primaries that run different libraries.
 func (x *examination) builds() {
 	if len(x.holds) < 2 {
 		return
@@ -52,7 +52,7 @@ func (x *examination) builds() {
 		"which limits and policies hold depends on the primary that a key lies on", "put one build on all with: ratelimit deploy")
 }
 
-// state examines whether a node of a cluster serves keys.
+// state checks that a node of a cluster serves keys.
 func (x *examination) state(ctx context.Context, c *conn) {
 	reply, err := c.do(ctx, "CLUSTER", "INFO")
 	if err != nil {
@@ -99,7 +99,7 @@ func (x *examination) persistence(ctx context.Context, c *conn, m map[string]str
 	}
 }
 
-// lag looks at the replicas as a primary lists them, and at the link as a replica sees it.
+// lag examines the replicas that a primary lists, and the link that a replica reports.
 func (x *examination) lag(addr string, m map[string]string) {
 	const means = "if its primary fails it takes over without the latest counts, or without the library"
 	const do = "look at the network and the load between the two"
@@ -130,7 +130,7 @@ func (x *examination) lag(addr string, m map[string]string) {
 	}
 }
 
-// rights tries what a deployment needs, in forms that change nothing.
+// rights tries each command that a deployment needs, in a form that changes nothing.
 func (x *examination) rights(ctx context.Context, c *conn) {
 	probes := deployerProbes
 	if x.Topology == Cluster {

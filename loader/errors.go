@@ -12,18 +12,18 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/dialing"
 )
 
-// What is wrong with a node, for errors.Is.
+// Kinds of failure of a node, for errors.Is.
 var (
 	// ErrUnreachable: no connection, or no reply in time.
 	ErrUnreachable = errors.New("unreachable")
 
-	// ErrNoFunctions: the server is older than Redis 7.0, or something else than a Redis or Valkey server.
+	// ErrNoFunctions: the server is older than Redis 7.0, or is not a Redis or Valkey server.
 	ErrNoFunctions = errors.New("no functions")
 
 	// ErrNoLua: the server has functions, but no Lua engine to run them.
 	ErrNoLua = errors.New("no Lua engine")
 
-	// ErrNoPermission: the user is refused the login or a command.
+	// ErrNoPermission: the server refused the login or a command.
 	ErrNoPermission = errors.New("no permission")
 
 	// ErrReadOnly: the node is a replica.
@@ -41,13 +41,13 @@ var (
 	// ErrRefused: the node does not accept the library's text.
 	ErrRefused = errors.New("library refused")
 
-	// ErrOverwritten: the node took the library and then holds another.
+	// ErrOverwritten: the node accepted the library but then had another one.
 	ErrOverwritten = errors.New("overwritten")
 
-	// ErrForeign: a library of the library's name is there that is not a build of it.
+	// ErrForeign: the node has a library of this name that is not a build of it.
 	ErrForeign = errors.New("another library of that name")
 
-	// ErrDowngrade: the node runs a newer version, or one that speaks a higher contract.
+	// ErrDowngrade: the node runs a newer version, or one with a higher contract.
 	ErrDowngrade = errors.New("downgrade")
 
 	// ErrRemovesPolicies: the node runs a policy that the build does not have.
@@ -56,29 +56,31 @@ var (
 	// ErrLeased: another deployment to the same servers is under way.
 	ErrLeased = errors.New("another deployment is under way")
 
-	// ErrNotWritable: the node refuses all writes for now: it cannot save, or too few replicas follow it.
+	// ErrNotWritable: the node refuses all writes for now, because it cannot save or too few
+	// replicas follow it.
 	ErrNotWritable = errors.New("takes no writes")
 
-	// ErrBadReply: the node replies something that no Redis or Valkey server replies.
+	// ErrBadReply: the node sent a reply that no Redis or Valkey server sends.
 	ErrBadReply = errors.New("bad reply")
 )
 
-// NodeError says what is wrong with one node and what to do, in one sentence. errors.Is compares it with the Err values
-// above and reaches the error of the connection or the context; errors.As reaches the server's reply, a redis.Error.
+// NodeError says what is wrong with one node and what to do, in one sentence. errors.Is compares it
+// with the Err values above and with the error of the connection or the context. errors.As finds
+// the server's reply, a redis.Error.
 type NodeError struct {
 	Addr string // the node
 	Step string // the command that failed, such as "FUNCTION LOAD"
 	Code string // the first word of the server's error reply, such as "NOPERM"; empty if it gave none
-	Err  error  // what was reported; nil where what is wrong was found by looking
+	Err  error  // the underlying error, or nil if the node was found to be wrong without one
 
 	class    error // one of the Err values, or nil
 	sentence string
 }
 
-// Error is the sentence.
+// Error returns the sentence.
 func (e *NodeError) Error() string { return e.sentence }
 
-// Unwrap gives errors.Is and errors.As what the error stands for and what caused it.
+// Unwrap returns the kind of the error and its cause, for errors.Is and errors.As.
 func (e *NodeError) Unwrap() []error {
 	var all []error
 	if e.class != nil {
@@ -90,7 +92,7 @@ func (e *NodeError) Unwrap() []error {
 	return all
 }
 
-// replyText is the text of a server's error reply, "" where err is something else.
+// replyText returns the text of a server's error reply, or "" if err is something else.
 func replyText(err error) string {
 	var reply redis.Error
 	if errors.As(err, &reply) {
@@ -115,7 +117,7 @@ func (c *conn) fail(step string, class, err error, format string, args ...any) *
 	}
 }
 
-// userName is the user as the server knows it.
+// userName returns the user's name as the server knows it.
 func (c *conn) userName() string {
 	if c.user == "" {
 		return "default"
@@ -123,7 +125,7 @@ func (c *conn) userName() string {
 	return c.user
 }
 
-// failure makes the error of a step that failed.
+// failure returns the error for a step that failed.
 func failure(c *conn, step string, err error) error {
 	user := c.userName()
 	if dialing.AtSentinels(err) {
@@ -152,7 +154,8 @@ func failure(c *conn, step string, err error) error {
 	}
 }
 
-// unreachable is the error of a step to which no reply came, or none of Redis; or of Sentinels that do not name the primary.
+// unreachable returns the error for a step that got no reply, or a reply that is not from Redis, or
+// for Sentinels that do not name the primary.
 func unreachable(c *conn, step string, err error) error {
 	class := ErrUnreachable
 	if dialing.Gibberish(err) && !dialing.AtSentinels(err) {
@@ -228,7 +231,7 @@ func garbage(c *conn, step string, reply any) error {
 	return c.fail(step, ErrBadReply, nil, "answers %s with %s; check that it is a Redis or Valkey server", step, shown)
 }
 
-// stateAfter is the state of a node that could not be looked at.
+// stateAfter returns the state of a node that could not be read.
 func stateAfter(err error) State {
 	if errors.Is(err, ErrUnreachable) {
 		return Unreachable

@@ -10,7 +10,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// about is what a server says of itself.
+// about is what a server says about itself.
 type about struct {
 	engine, version string
 	mode            string // standalone, cluster or sentinel
@@ -25,8 +25,8 @@ func (a about) node(addr string) Node {
 	return n
 }
 
-// identify asks a server what it is. HELLO is open to every user, whatever their rights; INFO stands in for it where it
-// is missing.
+// identify asks a server what it is. Every user may call HELLO, whatever their rights; INFO is the
+// fallback for servers without it.
 func (c *conn) identify(ctx context.Context) (about, error) {
 	reply, err := c.do(ctx, "HELLO", "2")
 	switch {
@@ -60,7 +60,7 @@ func (c *conn) identify(ctx context.Context) (about, error) {
 	return a, nil
 }
 
-// inspect finds out all about the library on one node. It writes nothing.
+// inspect reads everything about the library on one node. It writes nothing.
 func (m *member) inspect(ctx context.Context, want artifact) {
 	a, err := m.identify(ctx)
 	if err != nil {
@@ -78,7 +78,8 @@ func (m *member) inspect(ctx context.Context, want artifact) {
 	}
 }
 
-// checkEngine asks for what is needed, not for a version: functions, and Lua to run them.
+// checkEngine checks for what the library needs rather than for a version: functions, and Lua to
+// run them.
 func (c *conn) checkEngine(ctx context.Context, a about) error {
 	reply, err := c.do(ctx, "FUNCTION", "STATS")
 	if err != nil {
@@ -111,7 +112,8 @@ func (m *member) read(ctx context.Context, want artifact) error {
 	return nil
 }
 
-// show writes into the report what was found, and so decides whether the node runs the build, another text, or none.
+// show writes what was found into the report, and sets whether the node runs the build, another
+// text, or none.
 func (m *member) show(found held, want artifact) {
 	m.node.Running, m.node.State = describe(found.text), Different
 	m.node.Previous = describe(found.record.replaced)
@@ -123,7 +125,7 @@ func (m *member) show(found held, want artifact) {
 	}
 }
 
-// readHeld reads what the node holds of ours.
+// readHeld reads the library, its record and its leases on the node.
 func (c *conn) readHeld(ctx context.Context) (held, error) {
 	const step = "FUNCTION LIST"
 	var found held
@@ -142,7 +144,7 @@ func (c *conn) readHeld(ctx context.Context) (held, error) {
 		}
 		name := text(m, "library_name")
 		if name != functions.Name && name != recordName && !strings.HasPrefix(name, leasePrefix) {
-			continue // the name asked for is a pattern
+			continue // the requested name is a pattern, so others match too
 		}
 		code, ok := m["library_code"].(string)
 		if !ok {
@@ -160,7 +162,7 @@ func (c *conn) readHeld(ctx context.Context) (held, error) {
 	return found, nil
 }
 
-// primaryOf asks a replica for its primary; "" where it does not say.
+// primaryOf returns the address of a replica's primary, or "" if the replica does not report it.
 func (c *conn) primaryOf(ctx context.Context) string {
 	if reply, err := c.do(ctx, "ROLE"); err == nil {
 		if parts, _ := reply.([]any); len(parts) >= 3 && parts[0] == "slave" {
@@ -182,7 +184,7 @@ func (c *conn) primaryOf(ctx context.Context) string {
 	return net.JoinHostPort(m["master_host"], m["master_port"])
 }
 
-// replicas asks a primary how many replicas follow it, -1 where it does not say.
+// replicas returns how many replicas follow a primary, or -1 if it does not report that.
 func (c *conn) replicas(ctx context.Context) int {
 	reply, err := c.do(ctx, "ROLE")
 	if parts, _ := reply.([]any); err == nil && len(parts) >= 3 && parts[0] == "master" {
@@ -193,7 +195,7 @@ func (c *conn) replicas(ctx context.Context) int {
 	return -1
 }
 
-// taken lists which of our function names other libraries of the node register.
+// taken lists the function names among names that other libraries on the node register.
 func (c *conn) taken(ctx context.Context, names []string) ([]Taken, error) {
 	const step = "FUNCTION LIST"
 	reply, err := c.do(ctx, "FUNCTION", "LIST")

@@ -17,19 +17,21 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/luastring"
 )
 
-// A lease keeps deployments to the same servers apart. It is a library on one node, the leader (see fleet.leader), which says who holds
-// it and until when. Its name is the holder's own, and its function's name is everybody's: since a function's name is
-// unique on a server, loading it succeeds for one only. And since a holder deletes and replaces by its own
-// library's name, it can never remove the lease of another who took over after its time was up. It needs no key.
+// A lease keeps deployments to the same servers apart. It is a library on one node, the leader (see
+// fleet.leader), that says who deploys and until when. Each lease has its own library name, but all
+// register the same function name. Function names are unique on a server, so only one lease can be
+// loaded. A deployment deletes and replaces only the library with its own lease's name, so it
+// cannot remove the lease of another deployment that took over after this one expired. A lease
+// needs no key.
 const (
 	leasePrefix   = leaseFunction + "_"
 	leaseFunction = functions.Name + "_lease"
 )
 
-// lease is what such a library says.
+// lease is the content of a lease library.
 type lease struct {
 	name    string // of the library
-	who     string // for people
+	who     string // who deploys, for people
 	fromMS  int64  // by the leader's clock, ms since the epoch
 	untilMS int64
 }
@@ -53,13 +55,14 @@ func readLease(name, code string) lease {
 	return lease{name: name, who: value(code, "WHO"), fromMS: number(code, "FROM_MS"), untilMS: number(code, "UNTIL_MS")}
 }
 
-// isOver tells whether a lease may be taken over. Also when the clock stands far before its beginning: a clock that
-// was set back must not keep everybody out until it is there again.
+// isOver reports whether the lease may be taken over. That is also the case if the clock is far
+// before the lease's start: a clock that was set back must not keep everybody out until it catches
+// up.
 func (l lease) isOver(nowMS int64) bool {
 	return nowMS > l.untilMS || nowMS < l.fromMS-time.Minute.Milliseconds()
 }
 
-// holder is a deployment that holds the lease, or tries to.
+// holder is a deployment that has the lease, or tries to get it.
 type holder struct {
 	c     *conn
 	ttl   time.Duration
@@ -67,7 +70,7 @@ type holder struct {
 
 	mu    sync.Mutex
 	lease lease
-	taken time.Time // before it was last written
+	taken time.Time // time before the lease was last written
 }
 
 func (s *session) holder(c *conn) *holder {
@@ -77,7 +80,7 @@ func (s *session) holder(c *conn) *holder {
 	}
 }
 
-// whoAmI is a person's idea of this process.
+// whoAmI describes this process for people.
 func whoAmI() string {
 	name, host := "somebody", "an unknown host"
 	if u, err := user.Current(); err == nil {
@@ -95,7 +98,7 @@ func whoAmI() string {
 	return strings.Map(clean, fmt.Sprintf("%s@%s (process %d)", name, host, os.Getpid()))
 }
 
-// take takes the lease, and waits for it up to patience where somebody else holds it.
+// take takes the lease. If another deployment has it, take waits for up to patience.
 func (h *holder) take(ctx context.Context, patience time.Duration) error {
 	deadline := h.clock.now().Add(patience)
 	for contested := 0; ; {
@@ -104,14 +107,14 @@ func (h *holder) take(ctx context.Context, patience time.Duration) error {
 			return nil
 		}
 		if !isReply(err, "ERR Function ") || !strings.HasSuffix(replyText(err), " already exists") {
-			h.release(ctx) // its reply may have been lost
+			h.release(ctx) // the load may have succeeded and only its reply was lost
 			return h.c.loadFailure(ctx, err)
 		}
 		found, err := h.c.readHeld(ctx)
 		if err != nil {
 			return err
 		}
-		if len(found.leases) == 0 { // gone meanwhile, or another library of that function
+		if len(found.leases) == 0 { // gone meanwhile, or an unrelated library registers that function
 			if contested++; contested < 20 {
 				continue
 			}
@@ -140,7 +143,7 @@ func (h *holder) take(ctx context.Context, patience time.Duration) error {
 	}
 }
 
-// write loads the lease with its time counted from now.
+// write loads the lease, valid for ttl from now.
 func (h *holder) write(ctx context.Context, command ...any) error {
 	began := h.clock.now()
 	now, err := h.c.timeMS(ctx)
@@ -156,7 +159,8 @@ func (h *holder) write(ctx context.Context, command ...any) error {
 	return nil
 }
 
-// keep makes sure that the lease lasts for the next steps on one node. It fails if another deployment has taken over.
+// keep renews the lease if necessary, so that it lasts for the next steps on one node. It fails if
+// another deployment has taken over.
 func (h *holder) keep(ctx context.Context) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -164,7 +168,7 @@ func (h *holder) keep(ctx context.Context) error {
 	if age < h.ttl/3 {
 		return nil
 	}
-	if age >= h.ttl { // another deployment may have come and gone
+	if age >= h.ttl { // another deployment may have started and ended
 		found, err := h.c.readHeld(ctx)
 		if err != nil {
 			return err
@@ -188,7 +192,7 @@ func (h *holder) lost(err error) error {
 	return h.c.fail("FUNCTION LOAD", ErrLeased, err, "has given the lease of this deployment to another one, as its time was up; look with: ratelimit status")
 }
 
-// release gives the lease back. It returns a sentence for people where that fails.
+// release deletes the lease. If that fails, it returns a sentence for people.
 func (h *holder) release(ctx context.Context) string {
 	_, err := h.c.do(context.WithoutCancel(ctx), "FUNCTION", "DELETE", h.lease.name)
 	if err == nil || isReply(err, "ERR Library not found") {
@@ -197,7 +201,7 @@ func (h *holder) release(ctx context.Context) string {
 	return fmt.Sprintf("the lease of this deployment could not be given back (%v); it lapses by itself within %v", failure(h.c, "FUNCTION DELETE", err), h.ttl)
 }
 
-// timeMS is the server's clock.
+// timeMS returns the server's time in ms since the epoch.
 func (c *conn) timeMS(ctx context.Context) (int64, error) {
 	reply, err := c.do(ctx, "TIME")
 	if err != nil {
@@ -207,7 +211,7 @@ func (c *conn) timeMS(ctx context.Context) (int64, error) {
 	if len(parts) == 2 {
 		seconds, ok1 := parts[0].(string)
 		micros, ok2 := parts[1].(string)
-		s, err1 := strconv.ParseUint(seconds, 10, 40) // more would be no time in ms
+		s, err1 := strconv.ParseUint(seconds, 10, 40) // larger numbers are not valid times in ms
 		us, err2 := strconv.ParseUint(micros, 10, 40)
 		if ok1 && ok2 && err1 == nil && err2 == nil {
 			return int64(s*1000 + us/1000), nil

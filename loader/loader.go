@@ -13,8 +13,9 @@ const (
 	defaultInterval = 500 * time.Millisecond
 )
 
-// Loader deploys to, and looks at, the servers that a go-redis client points to. Make one with [New]; the zero value is
-// not usable. It holds nothing between calls and is safe for concurrent use.
+// Loader deploys to, and inspects, the servers that a go-redis client points to. Make one with
+// [New]; the zero value is not usable. It keeps no state between calls and is safe for concurrent
+// use.
 type Loader struct {
 	from     origin
 	timeout  time.Duration
@@ -23,17 +24,17 @@ type Loader struct {
 	clock    clock
 }
 
-// clock is this machine's, or that of a test.
+// clock is the machine's clock, or a test's.
 type clock struct {
 	now   func() time.Time
 	after func(time.Duration) <-chan time.Time
 }
 
-// Option sets how a Loader works. An option that cannot be met makes [New] fail.
+// Option configures a Loader. An invalid option makes [New] fail.
 type Option func(*Loader) error
 
-// WithTimeout sets how long one step on one node may take, connecting included: a command and its reply. The default
-// is 5 s. It must be above 0.
+// WithTimeout sets how long one step on one node may take: a command and its reply, including
+// connecting. The default is 5 s. It must be above 0.
 func WithTimeout(d time.Duration) Option {
 	return func(l *Loader) error {
 		if d <= 0 {
@@ -44,8 +45,8 @@ func WithTimeout(d time.Duration) Option {
 	}
 }
 
-// WithInterval sets how long [Loader.Watch] waits between two looks at the nodes. The default is 500 ms. It must be
-// above 0.
+// WithInterval sets how long [Loader.Watch] waits between two rounds. The default is 500 ms. It
+// must be above 0.
 func WithInterval(d time.Duration) Option {
 	return func(l *Loader) error {
 		if d <= 0 {
@@ -56,8 +57,9 @@ func WithInterval(d time.Duration) Option {
 	}
 }
 
-// WithTrace has f called before each command that is sent to a node, by the goroutine that is about to send it: for logs, and
-// for tests that let something happen between two steps. f is called by several goroutines at a time.
+// WithTrace sets a function that is called before each command that is sent to a node, by the
+// goroutine that sends it. It is for logs, and for tests that act between two steps. f is called by
+// several goroutines at a time.
 func WithTrace(f func(Step)) Option {
 	return func(l *Loader) error {
 		if f == nil {
@@ -68,13 +70,14 @@ func WithTrace(f func(Step)) Option {
 	}
 }
 
-// New returns a Loader for the servers that rdb points to: a *redis.Client (also one made by NewFailoverClient), which
-// may point to any node of a cluster, a *redis.ClusterClient, or a *redis.Ring, each of whose shards is then a server
-// of its own. From rdb it takes addresses, user, password, TLS settings and dialer, and with these it opens
-// connections of its own during each call, and closes them: rdb itself is neither used nor closed, and its timeouts and
-// retries do not matter. New sends nothing.
+// New returns a Loader for the servers that rdb points to. rdb is a *redis.Client (also one made by
+// NewFailoverClient), which may point to any node of a cluster, a *redis.ClusterClient, or a
+// *redis.Ring, whose shards are treated as independent servers. The Loader takes addresses, user,
+// password, TLS settings and dialer from rdb. Each call opens its own connections with these and
+// closes them. rdb itself is neither used nor closed, and its timeouts and retries are ignored. New
+// sends nothing.
 //
-// It fails when rdb is nil or of another type, or when an option is wrong.
+// New fails if rdb is nil or of another type, or if an option is invalid.
 func New(rdb redis.UniversalClient, opts ...Option) (*Loader, error) {
 	l := &Loader{timeout: defaultTimeout, interval: defaultInterval, clock: clock{time.Now, time.After}}
 	switch c := rdb.(type) {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// What a call may be told beside its arguments. Each option fits the calls that its result names, and no other.
+// Options of single calls. The type of each option says which calls accept it.
 type (
 	// DeployOption is an option of [Loader.Deploy]: [AllowDowngrade], [RemovePolicies], [ReplaceForeign] or [WaitForLease].
 	DeployOption interface {
@@ -41,8 +41,8 @@ func AllowDowngrade() interface {
 	return option(func(o *options) error { o.downgrade = true; return nil })
 }
 
-// RemovePolicies lets a build take the place of one that has policies which it has not. Calls that ask for one of them fail
-// from then on.
+// RemovePolicies lets a build replace one that has policies that the new build does not have. Calls
+// that name such a policy then fail.
 func RemovePolicies() interface {
 	DeployOption
 	PlanOption
@@ -50,8 +50,8 @@ func RemovePolicies() interface {
 	return option(func(o *options) error { o.removePolicies = true; return nil })
 }
 
-// ReplaceForeign lets the library take the place of one that has its name and is not a build of it, and lets Delete take
-// such a one away.
+// ReplaceForeign lets Deploy replace, and Delete delete, a library of the same name that is not a
+// build of this library.
 func ReplaceForeign() interface {
 	DeployOption
 	PlanOption
@@ -60,8 +60,8 @@ func ReplaceForeign() interface {
 	return option(func(o *options) error { o.foreign = true; return nil })
 }
 
-// WaitForLease waits for another deployment that is under way, up to d, rather than fail with [ErrLeased] at once. d must
-// not be below 0.
+// WaitForLease makes a call wait for up to d for another deployment that is under way, instead of
+// failing with [ErrLeased] at once. d must not be below 0.
 func WaitForLease(d time.Duration) interface {
 	DeployOption
 	RollbackOption
@@ -75,8 +75,8 @@ func WaitForLease(d time.Duration) interface {
 	})
 }
 
-// To names which build a rollback goes back to, by its build id or the beginning of its digest, where the nodes do not
-// agree on it. It must not be empty.
+// To selects the build that a rollback goes back to, by its build ID or the beginning of its
+// digest, for nodes that do not agree on one. It must not be empty.
 func To(build string) RollbackOption {
 	return option(func(o *options) error {
 		if o.to = build; build == "" {
@@ -86,7 +86,7 @@ func To(build string) RollbackOption {
 	})
 }
 
-// options are those of all calls.
+// options holds the options of all calls.
 type options struct {
 	downgrade      bool
 	removePolicies bool
@@ -104,7 +104,7 @@ func (option) ofPlan()     {}
 func (option) ofRollback() {}
 func (option) ofDelete()   {}
 
-// optionsOf applies the options of a call, and fails with the first that is wrong.
+// optionsOf applies the options of a call, and fails with the first invalid one.
 func optionsOf[O interface{ set(*options) error }](caller string, opts []O) (options, error) {
 	var o options
 	for _, opt := range opts {

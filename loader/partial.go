@@ -13,16 +13,16 @@ const (
 	opDelete   = "delete"
 )
 
-// PartialError is the error of a call when something is wrong with at least one node. It lists every node: what was
-// done (Changed, PutBack), what failed (Err), and what each runs now (State, Running).
+// PartialError is the error of a call if something is wrong with at least one node. It lists every
+// node: what was done (Changed, PutBack), what failed (Err), and what it runs now (State, Running).
 type PartialError struct {
 	Op    string // "deploy", "status", "plan", "rollback" or "delete"
-	Build string // the build id that was asked about
+	Build string // the build ID that was requested
 	Nodes []Node
 	Notes []string
 }
 
-// newPartialError is nil, as an error, where no node has an error.
+// newPartialError returns nil if no node has an error.
 func newPartialError(op string, report Report) error {
 	if len(failed(report.Nodes)) == 0 {
 		return nil
@@ -30,12 +30,12 @@ func newPartialError(op string, report Report) error {
 	return &PartialError{Op: op, Build: report.Wanted.BuildID, Nodes: report.Nodes, Notes: report.Notes}
 }
 
-// Error is the node's own sentence where there is one node, else one that says how far things got, followed by those of
-// the nodes that failed; nodes of which the same is said share one.
+// Error returns the node's own sentence if there is one node. Otherwise it returns a summary,
+// followed by the sentences of the nodes that failed; nodes with the same sentence share one.
 func (e *PartialError) Error() string {
 	bad := failed(e.Nodes)
 	var parts []string
-	said := map[string][]string{} // addresses, by what is said of them
+	said := map[string][]string{} // addresses, by sentence
 	for _, node := range bad {
 		what := strings.TrimPrefix(node.Err.Error(), node.Addr+" ")
 		said[what] = append(said[what], node.Addr)
@@ -85,7 +85,7 @@ func (e *PartialError) head(bad int) string {
 	return fmt.Sprintf("build %s was loaded on %d of %d nodes, of which %d got back what they had, and %d failed", e.Build, changed+back, all, back, bad)
 }
 
-// Unwrap gives the errors of the nodes that failed, so that errors.Is and errors.As look into each.
+// Unwrap returns the errors of the nodes that failed, for errors.Is and errors.As.
 func (e *PartialError) Unwrap() []error {
 	var all []error
 	for _, node := range failed(e.Nodes) {

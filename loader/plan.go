@@ -18,10 +18,10 @@ const (
 	// Nothing: the node runs the build.
 	Nothing Action = "nothing"
 
-	// Load: the node does not hold the library and would get it.
+	// Load: the node does not have the library and would get it.
 	Load Action = "load"
 
-	// Replace: the build would take the place of what the node holds.
+	// Replace: the build would replace the library on the node.
 	Replace Action = "replace"
 
 	// Refuse: the build would not be loaded; Node.Err says why.
@@ -33,8 +33,8 @@ type Change struct {
 	Kind string `json:"kind"` // "function", "policy", or "source" for a file of the library's source
 	Name string `json:"name"`
 	What string `json:"what"`          // "added", "removed" or "changed"
-	Old  string `json:"old,omitempty"` // of a policy: its limits before
-	New  string `json:"new,omitempty"` // and after
+	Old  string `json:"old,omitempty"` // the limits of a policy before
+	New  string `json:"new,omitempty"` // the limits of a policy after
 }
 
 // NodePlan is what a deployment would do on one node; Node.Changes lists what it would change.
@@ -42,7 +42,7 @@ type NodePlan struct {
 	Node   Node   `json:"node"`
 	Action Action `json:"action"`
 
-	// Diff is how the text would change, as `diff -u` shows it; empty unless the action is Replace.
+	// Diff is the change of the text, as `diff -u` shows it; empty unless the action is Replace.
 	Diff string `json:"diff,omitempty"`
 }
 
@@ -53,16 +53,17 @@ type Plan struct {
 	Nodes    []NodePlan `json:"nodes"` // every primary, by address
 }
 
-// Empty tells whether there is nothing to change. A Plan without nodes is not empty.
+// Empty reports whether there is nothing to change. A Plan without nodes is not empty.
 func (p Plan) Empty() bool {
 	return len(p.Nodes) > 0 && !slices.ContainsFunc(p.Nodes, func(n NodePlan) bool { return n.Action != Nothing })
 }
 
-// Plan looks at every primary and answers what [Loader.Deploy] would change there. It changes nothing, and needs no right to
-// load; with that right it also finds a node that is out of memory or takes no writes.
+// Plan inspects every primary and returns what [Loader.Deploy] would change there. It changes
+// nothing, and does not need the right to load; with that right it also detects a node that is out
+// of memory or takes no writes.
 //
-// The Plan is complete also when there is an error, a [*PartialError], which tells which nodes do not answer or would
-// refuse the build.
+// The Plan is complete even if there is an error. The error is then a [*PartialError] that lists
+// the nodes that do not reply or would refuse the build.
 func (l *Loader) Plan(ctx context.Context, build Build, opts ...PlanOption) (Plan, error) {
 	want, err := readBuild("loader.Plan", build)
 	if err != nil {
@@ -86,7 +87,7 @@ func (l *Loader) Plan(ctx context.Context, build Build, opts ...PlanOption) (Pla
 	for _, n := range f.report.Nodes {
 		plan.Nodes = append(plan.Nodes, NodePlan{Node: n, Action: Refuse})
 	}
-	diffs := map[string]string{} // by digest of what runs
+	diffs := map[string]string{} // by digest of the running library
 	for i, m := range f.members {
 		n := &plan.Nodes[i]
 		if n.Node.State == Different {
@@ -108,9 +109,9 @@ func (l *Loader) Plan(ctx context.Context, build Build, opts ...PlanOption) (Pla
 	return plan, f.err(opPlan)
 }
 
-// compare notes in the report what the build changes on nodes that do not run it.
+// compare records in the report what the build changes on nodes that do not run it.
 func (f *fleet) compare(members []*member) {
-	found := map[string][]Change{} // by digest of what runs
+	found := map[string][]Change{} // by digest of the running library
 	for _, m := range members {
 		if m.node.State != Different && m.node.State != Absent {
 			continue
@@ -125,7 +126,7 @@ func (f *fleet) compare(members []*member) {
 	}
 }
 
-// changes lists what differs between two library texts.
+// changes lists the differences between two library texts.
 func changes(before, after string) []Change {
 	list := []Change{}
 	list = append(list, differences("function", bodies(before), bodies(after))...)
@@ -142,7 +143,7 @@ func changes(before, after string) []Change {
 	return list
 }
 
-// removedPolicies names the policies that a text has and that another has not.
+// removedPolicies returns the names of the policies in before that after does not have.
 func removedPolicies(before, after string) []string {
 	var names []string
 	for _, c := range differences("policy", policiesOf(before), policiesOf(after)) {
@@ -171,7 +172,7 @@ func differences(kind string, before, after map[string]string) []Change {
 	return list
 }
 
-// files takes a library text apart at the lines that the build writes before each source file.
+// files splits a library text at the lines that the build writes before each source file.
 func files(code string) map[string]string {
 	const mark = "\n--@ "
 	parts := strings.Split(code, mark)
@@ -183,7 +184,7 @@ func files(code string) map[string]string {
 	return found
 }
 
-// bodies answers the functions that a text registers, each with the source file that registers it.
+// bodies returns the functions that a text registers, each with the source file that registers it.
 func bodies(code string) map[string]string {
 	found := map[string]string{}
 	for _, body := range files(code) {
@@ -194,7 +195,8 @@ func bodies(code string) map[string]string {
 	return found
 }
 
-// sources answers the source files of a text that register no function and hold neither version nor policies.
+// sources returns the source files of a text that register no function, without the version and the
+// policies in them.
 func sources(code string) map[string]string {
 	found := files(code)
 	maps.DeleteFunc(found, func(name, body string) bool {
@@ -217,12 +219,12 @@ func sources(code string) map[string]string {
 	return found
 }
 
-// policiesOf answers the policies that a text holds, each as a person would write it.
+// policiesOf returns the policies in a text, each written for people.
 func policiesOf(code string) map[string]string {
 	found := map[string]string{}
 	list, err := functions.ReadPolicies(code)
 	if err != nil {
-		return found // not a text of ours, or of before there were policies
+		return found // not a text of this library, or from a version without policies
 	}
 	for _, p := range list {
 		var parts []string

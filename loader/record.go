@@ -11,23 +11,25 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/luastring"
 )
 
-// recordName is the library, and its only function, that a deployment leaves beside ours on each primary: which build
-// was put there, the number of that deployment, and the text that it replaced. So what there is to go back to is
-// replicated and persisted as the library is, and found from any machine; reading it needs no key and no further right.
+// recordName is the name of a library, and of its only function, that a deployment leaves beside
+// the ratelimit library on each primary. It records the deployed build, the number of the
+// deployment, and the text that was replaced. So a rollback's text is replicated and persisted like
+// the library, and can be found from any machine; reading it needs no key and no further right.
 const recordName = functions.Name + "_previous"
 
-// record is what that library says.
+// record is the content of that library.
 type record struct {
-	deployment int64  // counts the deployments to these servers; 0: there is no record
-	deployed   string // digest of the build that was put in place
-	atMS       int64  // when, by the clock of the server with the lease; ms since the epoch
-	policies   string // names of those of that build, separated by commas
-	replaced   string // the text that was there before, "" if there was none
+	deployment int64  // number of the deployment to these servers; 0 if there is no record
+	deployed   string // digest of the deployed build
+	atMS       int64  // time of the deployment by the clock of the server with the lease, in ms since the epoch
+	policies   string // names of the build's policies, separated by commas
+	replaced   string // text that was there before, or "" if there was none
 }
 
 const textMark = "\nlocal TEXT = "
 
-// text is the library that holds the record. Its description makes each deployment visible in a list without texts.
+// text returns the library that holds the record. Its description shows each deployment in a list
+// without texts.
 func (r record) text() string {
 	return fmt.Sprintf(`#!lua name=%s
 -- Written by a deployment of the library %s: which build it put here, and the text that it replaced, which
@@ -45,7 +47,8 @@ redis.register_function{
 `, recordName, functions.Name, recordName, r.deployment, r.deployed, luastring.Append(nil, r.policies), r.atMS, textMark, luastring.Append(nil, r.replaced), recordName, r.deployment, r.deployed)
 }
 
-// readRecord reads the library that text wrote; a record of deployment 0 where it is another's.
+// readRecord parses a library written by text. For any other library it returns a record of
+// deployment 0.
 func readRecord(code string) record {
 	head, rest, ok := strings.Cut(code, textMark)
 	if !ok {
@@ -62,9 +65,10 @@ func readRecord(code string) record {
 	return r
 }
 
-// last is the record of the last deployment that the nodes tell of; of deployment 0 if there is none. A record can be left
-// over from a deployment that got no further, or that somebody undid by hand: only one counts that says what its node
-// runs, or ran before it was lost, or that the wanted build was deployed. A watch remembers the last one that it has seen.
+// last returns the record of the last deployment found on the nodes, or one of deployment 0 if
+// there is none. A record can be left over from a deployment that failed, or that was undone by
+// hand. So a record counts only if it names what its node runs, or ran before it lost the library,
+// or if it names the wanted build. A watch remembers the last deployment that it has seen.
 func (f *fleet) last() record {
 	var last record
 	for _, m := range f.members {
@@ -80,9 +84,10 @@ func (f *fleet) last() record {
 	return last
 }
 
-// records returns which record each node is to keep of a deployment at this time. One that only repairs, since the build
-// is the one that was deployed last and some nodes lost it, or all have nothing, is no new deployment: what there is
-// to go back to stays as it was. A node that has nothing to be replaced keeps what is replaced on the others.
+// records returns the record that each node gets for a deployment at this time. If the build is the
+// last one deployed, and either some nodes still run it or no node has a library, this deployment
+// is only a repair: the last record stays as it was, and with it the text for a rollback. A node
+// without a library records what is replaced on the others.
 func (f *fleet) records(atMS int64) func(*member) record {
 	last := f.last()
 	isThere := func(m *member) bool { return m.text == f.want.text }
@@ -94,7 +99,7 @@ func (f *fleet) records(atMS int64) func(*member) record {
 	next.policies = strings.Join(slices.Sorted(maps.Keys(policiesOf(f.want.text))), ",")
 	common, _ := f.common(f.want.text)
 	if len(f.some(hasNone)) == len(f.members) && last.replaced != f.want.text {
-		common.text = last.replaced // nothing is left of what is replaced: what that had replaced is the best that there is
+		common.text = last.replaced // no replaced library is left; what the last deployment replaced is the best alternative
 	}
 	return func(m *member) record {
 		mine := next
@@ -105,12 +110,14 @@ func (f *fleet) records(atMS int64) func(*member) record {
 	}
 }
 
-// lacksRecord tells whether a node has lost, or never got, the record of the wanted build's deployment.
+// lacksRecord reports whether a node that runs the wanted build has lost, or never got, the record
+// of its deployment.
 func (f *fleet) lacksRecord(m *member) bool {
 	return m.node.State == Same && m.node.Role == Primary && m.record.deployed != f.want.Digest && f.last().deployed == f.want.Digest
 }
 
-// lostPolicies names the policies that a node had before it lost the library alone, and that the wanted build does not have.
+// lostPolicies returns the names of policies that the node's lost library had and the wanted build
+// does not have. The node must have lost only the library and kept its record.
 func (f *fleet) lostPolicies(m *member) []string {
 	if m.text != "" || m.record.policies == "" || m.record.deployed != f.last().deployed {
 		return nil
@@ -122,8 +129,8 @@ func (f *fleet) lostPolicies(m *member) []string {
 	})
 }
 
-// common is what all nodes held when they were looked at, those left out that had no library or this text; false if they
-// did not hold the same.
+// common returns what all nodes had when they were inspected, ignoring nodes with no library or
+// with the text but. It returns false if the others differ.
 func (f *fleet) common(but string) (held, bool) {
 	var found held
 	for _, m := range f.members {
@@ -139,7 +146,8 @@ func (f *fleet) common(but string) (held, bool) {
 	return found, true
 }
 
-// value is what a line "local NAME = '...'" or "local NAME = ..." of a Lua text gives; "" where there is none.
+// value returns the value in a line "local NAME = '...'" or "local NAME = ..." of a Lua text, or ""
+// if there is none.
 func value(head, name string) string {
 	for line := range strings.Lines(head) {
 		if v, ok := strings.CutPrefix(line, "local "+name+" = "); ok {

@@ -7,8 +7,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Repair loads build where it got lost, once: it is one look of a [Loader.Watch], and leaves the same servers as they are. It
-// returns nil when every primary runs build, or one of the errors of those that do not.
+// Repair makes one round of a [Loader.Watch]: it loads build where it was lost, and leaves the same
+// servers alone. It returns nil if every primary runs build, otherwise the errors of those that do
+// not.
 func (l *Loader) Repair(ctx context.Context, build Build) error {
 	want, err := readBuild("loader.Repair", build)
 	if err != nil {
@@ -28,7 +29,8 @@ func (l *Loader) Repair(ctx context.Context, build Build) error {
 	return errors.Join(left...)
 }
 
-// Healer returns a function for client.WithHealer: it has a server that lost the library [Loader.Repair] it with build.
+// Healer returns a function for client.WithHealer. If a server has lost the library, the function
+// calls [Loader.Repair] on it with build.
 func Healer(build Build, opts ...Option) func(context.Context, redis.UniversalClient) error {
 	return func(ctx context.Context, server redis.UniversalClient) error {
 		l, err := New(server, opts...)

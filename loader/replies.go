@@ -2,10 +2,11 @@ package loader
 
 import "strings"
 
-// Replies are read here rather than by go-redis's typed commands: those refuse a field that they do not know, and newer
-// servers add fields.
+// Replies are parsed here rather than by go-redis's typed commands, because those refuse unknown
+// fields and newer servers add fields.
 
-// fields reads a reply of field, value, field, value, or a map; nil where it is neither.
+// fields parses a reply that is a map or a list of alternating fields and values. It returns nil
+// for any other reply.
 func fields(reply any) map[string]any {
 	switch v := reply.(type) {
 	case map[any]any:
@@ -33,13 +34,13 @@ func fields(reply any) map[string]any {
 	return nil
 }
 
-// text is field's value if it is text, else "".
+// text returns field's value if it is a string, else "".
 func text(m map[string]any, field string) string {
 	s, _ := m[field].(string)
 	return s
 }
 
-// info reads what INFO returns.
+// info parses a reply to INFO.
 func info(reply any) map[string]string {
 	s, _ := reply.(string)
 	m := map[string]string{}

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// State is how what a node runs compares with the build that was asked about.
+// State compares what a node runs with the requested build.
 type State string
 
 const (
@@ -16,71 +16,75 @@ const (
 	// Different: the node runs another text under the library's name.
 	Different State = "different"
 
-	// Absent: the node does not hold the library.
+	// Absent: the node does not have the library.
 	Absent State = "absent"
 
 	// Unreachable: the node did not reply.
 	Unreachable State = "unreachable"
 
-	// Unknown: the node replies, but does not tell what it runs; Node.Err says why.
+	// Unknown: the node replies, but what it runs could not be read; Node.Err says why.
 	Unknown State = "unknown"
 )
 
-// Role is what a node is to its data.
+// Role is a node's role in replication.
 type Role string
 
 const (
-	// Primary takes writes, and so libraries.
+	// Primary takes writes, and so takes libraries.
 	Primary Role = "primary"
 
-	// Replica receives both from its primary.
+	// Replica receives data and libraries from its primary.
 	Replica Role = "replica"
 )
 
-// Taken is a name of ours that another library registers: with it there, ours cannot be loaded.
+// Taken is one of the library's function names that another library registers. The library cannot
+// be loaded beside it.
 type Taken struct {
 	Function string `json:"function"`
-	Library  string `json:"library"` // which registers it
+	Library  string `json:"library"` // library that registers it
 }
 
-// Node is what was found, and done, on one node.
+// Node is what was found and done on one node.
 type Node struct {
-	Addr          string `json:"addr"`           // host:port, as it was connected to
-	Role          Role   `json:"role"`           // empty if it did not say
-	Engine        string `json:"engine"`         // "redis", "valkey", or as the server calls itself; empty if it did not say
+	Addr          string `json:"addr"`           // host:port of the connection
+	Role          Role   `json:"role"`           // empty if the node did not report it
+	Engine        string `json:"engine"`         // "redis", "valkey", or the server's own name; empty if the node did not report it
 	ServerVersion string `json:"server_version"` // such as "7.0.15"
 
-	// State and Running are as after the call.
+	// State and Running describe the node after the call.
 	State   State   `json:"state"`
 	Running Library `json:"running"`
 
-	// Before is what the node ran when this call looked at it, and Changes how the wanted build differs from that, where it
-	// was to be loaded; of a Plan, where it would be.
+	// Before is what the node ran when this call inspected it. Changes is how the wanted build
+	// differs from that, if it was to be loaded, or in a Plan, if it would be.
 	Before  Library  `json:"before"`
 	Changes []Change `json:"changes,omitempty"`
 
-	// Previous is what the last deployment replaced, and [Loader.Rollback] puts back.
+	// Previous is what the last deployment replaced and [Loader.Rollback] restores.
 	Previous Library `json:"previous"`
 
-	// Changed tells whether the node runs something else than before this call. One that ran the build already is left alone.
+	// Changed reports whether this call changed what the node runs. A node that already ran the
+	// build is left alone.
 	Changed bool `json:"changed"`
 
-	// PutBack tells that this call loaded the build and then, since another node failed, what the node had before.
+	// PutBack reports whether this call loaded the build and then restored what the node had
+	// before, because another node failed.
 	PutBack bool `json:"put_back"`
 
-	// Replicas is how many replicas followed the node when the library was loaded, -1 if it did not say, and Acked how
-	// many of them confirmed that they have it, -1 if the user may not ask (WAIT). Both are 0 where nothing was loaded.
+	// Replicas is how many replicas followed the node when the library was loaded, or -1 if the
+	// node did not report it. Acked is how many of them confirmed that they have it, or -1 if the
+	// user may not call WAIT. Both are 0 if nothing was loaded.
 	Replicas int `json:"replicas"`
 	Acked    int `json:"acked"`
 
-	// Taken lists our function names that other libraries of the node register.
+	// Taken lists the library's function names that other libraries on the node register.
 	Taken []Taken `json:"taken,omitempty"`
 
-	// Err is why the node could not be looked at or deployed to, a [*NodeError], or nil.
+	// Err is why the node could not be inspected or deployed to, a [*NodeError], or nil.
 	Err error `json:"-"`
 }
 
-// MarshalJSON writes a Node with its error as text, in the field "error", if there is one.
+// MarshalJSON writes a Node with its error, if any, as text in the field "error".
 func (n Node) MarshalJSON() ([]byte, error) {
 	type plain Node
 	out := struct {
@@ -96,19 +100,21 @@ func (n Node) MarshalJSON() ([]byte, error) {
 // Report is the outcome of [Loader.Deploy], [Loader.Status], [Loader.Rollback] or [Loader.Delete]. It is a plain value that nothing changes later.
 type Report struct {
 	Topology Topology `json:"topology"`
-	Wanted   Library  `json:"wanted"` // the build that was asked about
+	Wanted   Library  `json:"wanted"` // the requested build
 	Nodes    []Node   `json:"nodes"`  // every primary, by address
 
-	// Notes are sentences about what did not go as it should and did no harm, such as a lease that lapses by itself.
+	// Notes are sentences about harmless failures, such as a lease that could not be released and
+	// will expire.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// InStep tells whether every node runs exactly the wanted build. A Report without nodes is not in step.
+// InStep reports whether every node runs exactly the wanted build. A Report without nodes is not in
+// step.
 func (r Report) InStep() bool {
 	return len(r.Nodes) > 0 && !slices.ContainsFunc(r.Nodes, func(n Node) bool { return n.State != Same })
 }
 
-// Changed counts the nodes onto which the library was loaded.
+// Changed returns the number of nodes onto which the library was loaded.
 func (r Report) Changed() int {
 	n := 0
 	for _, node := range r.Nodes {

@@ -9,16 +9,16 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// ErrNothingKept: there is nothing to go back to, or more than one thing.
+// ErrNothingKept: there is nothing to go back to, or more than one build to choose from.
 var ErrNothingKept = errors.New("nothing to go back to")
 
-// Rollback puts the build in place that the last deployment replaced, on every primary, as [Loader.Deploy] would. It
-// needs nothing but the servers, which keep that text, so it works from any machine. What it replaces is kept
-// in turn: a second Rollback undoes the first. It takes policies away that the build did not have; the Report lists them
-// among the Changes.
+// Rollback deploys the build that the last deployment replaced to every primary, as [Loader.Deploy]
+// would. The servers keep that text, so Rollback works from any machine. The build that it replaces
+// is kept in turn: a second Rollback undoes the first. It removes policies that the restored build
+// does not have; the Report lists them in Changes.
 //
-// It fails with [ErrNothingKept] where the last deployment replaced nothing, or where it replaced different builds on
-// different nodes; then [To] names one of them.
+// Rollback fails with [ErrNothingKept] if the last deployment replaced nothing, or replaced
+// different builds on different nodes; in the second case [To] selects one of them.
 func (l *Loader) Rollback(ctx context.Context, opts ...RollbackOption) (Report, error) {
 	o, err := optionsOf("loader.Rollback", opts)
 	if err != nil {
@@ -78,11 +78,11 @@ func (f *fleet) kept(id string) (artifact, error) {
 	panic("unreachable")
 }
 
-// Delete takes the library away from every primary, with what is kept for [Loader.Rollback]. Calls then return "ERR
-// Function not found". The keys stay, and expire by themselves. A library of that name that is not ours is left alone, unless
-// [ReplaceForeign] is given.
+// Delete deletes the library, and what is kept for [Loader.Rollback], from every primary. Calls
+// then return "ERR Function not found". The keys stay until they expire. A library of that name
+// that is not a build of this one is left alone, unless [ReplaceForeign] is given.
 //
-// What fails on one node does not keep the others from being done; calling Delete again does the rest.
+// A failure on one node does not stop the others; calling Delete again does the rest.
 func (l *Loader) Delete(ctx context.Context, opts ...DeleteOption) (Report, error) {
 	o, err := optionsOf("loader.Delete", opts)
 	if err != nil {

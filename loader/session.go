@@ -10,23 +10,24 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// session is one call of a Loader, or one watch: the connections that it holds open.
+// session is one call of a Loader, or one watch, with its open connections.
 type session struct {
 	l       *Loader
 	timeout time.Duration
 
 	mu    sync.Mutex
 	conns map[string]*conn
-	seeds []string // nodes that replied: asked before those of the caller
+	seeds []string // nodes that replied; they are asked before the caller's addresses
 
 	reads map[string]*lastRead // of a watch; nil to read the texts each time
-	last  record               // of a watch: the last deployment that it has seen, also where no node tells of it any more
-	left  map[string]bool      // of a watch: nodes that it must leave as they are, by address
+	last  record               // of a watch: the last deployment that it has seen, even if no node has its record any more
+	left  map[string]bool      // of a watch: addresses of nodes that it must leave as they are
 }
 
-// lastRead is what a watch has read on a node, and how the list of libraries looked then: as long as that list stays the
-// same, the texts, of some hundred kilobytes, are read only each time in so many. Between a record and the library that
-// it tells of, a deployment is half way, and the list does not change when it gets on: then they are read each time.
+// lastRead is what a watch has read on a node, and the list of libraries at that time. While the
+// list stays the same, the texts, which have some hundred kilobytes, are read again only after
+// usesPerRead rounds. If the record does not match the library, a deployment is half done, and its
+// next step may not change the list; then the texts are read in every round.
 type lastRead struct {
 	list string
 	held held
@@ -41,7 +42,7 @@ func (l *Loader) session() *session {
 	return &session{l: l, timeout: l.timeout, conns: map[string]*conn{}}
 }
 
-// conn is the connection to a node.
+// conn returns the connection to a node.
 func (s *session) conn(addr string) *conn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -53,7 +54,7 @@ func (s *session) conn(addr string) *conn {
 	return c
 }
 
-// drop closes the connection to a node, so that it is dialled anew.
+// drop closes the connection to a node, so that the next call dials again.
 func (s *session) drop(addr string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,7 +64,7 @@ func (s *session) drop(addr string) {
 	}
 }
 
-// read finds out what a node holds.
+// read returns what a node holds.
 func (s *session) read(ctx context.Context, c *conn, addr string) (held, error) {
 	if s.reads == nil {
 		return c.readHeld(ctx)
@@ -90,7 +91,7 @@ func (s *session) read(ctx context.Context, c *conn, addr string) (held, error) 
 	return found, err
 }
 
-// forget has the texts read anew.
+// forget makes the next reads fetch the texts again.
 func (s *session) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,7 +107,7 @@ func (s *session) close() {
 	clear(s.conns)
 }
 
-// member is a node in a session, and what was found on it.
+// member is a node in a session, with what was found on it.
 type member struct {
 	*conn
 	shard
@@ -114,23 +115,23 @@ type member struct {
 	s    *session
 	node *Node // in the fleet's report
 
-	wrote bool // something was sent that changes what the node holds
+	wrote bool // a command was sent that changes what the node holds
 }
 
-// held is what a node holds of ours.
+// held is what a node has of this library.
 type held struct {
-	text       string // of the library, "" where there is none
+	text       string // text of the library, "" if there is none
 	record     record
-	recordText string // as it is, "" where there is none
+	recordText string // text of the record's library, "" if there is none
 	leases     []lease
 }
 
-// fleet is all nodes as they were looked at, by address.
+// fleet is all nodes that were inspected, by address.
 type fleet struct {
 	s       *session
 	want    artifact
 	report  Report
-	members []*member // those of report.Nodes, or none if the nodes could not be found out
+	members []*member // one for each of report.Nodes, or none if the nodes could not be found
 }
 
 // look inspects every node. It writes nothing.
@@ -150,7 +151,7 @@ func (s *session) look(ctx context.Context, want artifact) *fleet {
 	return f
 }
 
-// set makes the members those of the report.
+// set sets the members and the report's nodes.
 func (f *fleet) set(members []*member) {
 	slices.SortFunc(members, func(a, b *member) int { return compareAddrs(a.node.Addr, b.node.Addr) })
 	nodes := make([]Node, len(members))
@@ -170,9 +171,10 @@ func (s *session) inspectAll(ctx context.Context, want artifact, shards []shard)
 	return members
 }
 
-// replaceReplicas puts the primary in the place of a node that a cluster listed as one and that says of itself that it is
-// a replica: the list was older than a failover, or than the node's joining. A replica stays if it does not name its primary, or names
-// a node that says of itself that it is a replica, too: else nobody would look at their keys.
+// replaceReplicas replaces each node that the cluster listed as a primary, but that says it is a
+// replica, with its primary: the list was older than a failover, or than the node's joining. A
+// replica stays if it does not name its primary, or if that primary also says that it is a replica.
+// Otherwise nobody would look after their keys.
 func (s *session) replaceReplicas(ctx context.Context, want artifact, members []*member) []*member {
 	var missing []shard
 	listed := func(addr string) bool {
@@ -197,11 +199,12 @@ func (s *session) replaceReplicas(ctx context.Context, want artifact, members []
 	return append(kept, s.inspectAll(ctx, want, missing)...)
 }
 
-// err is what is wrong with the nodes, or nil.
+// err returns what is wrong with the nodes, or nil.
 func (f *fleet) err(op string) error { return newPartialError(op, f.report) }
 
-// leader is the node on which a deployment takes its lease, the same for everybody who looks: the primary of the lowest
-// slot, which a failover passes on to its replica together with the lease, else the first by address.
+// leader returns the node on which a deployment takes its lease. It must be the same for every
+// deployment. It is the primary of the lowest slot, whose replica takes over both the slot and the
+// lease in a failover; without slots it is the first node by address.
 func (f *fleet) leader() *member {
 	return slices.MinFunc(f.members, func(a, b *member) int {
 		if d := a.lowest() - b.lowest(); d != 0 {
@@ -211,7 +214,7 @@ func (f *fleet) leader() *member {
 	})
 }
 
-// most is how many nodes are worked on at a time.
+// most is how many nodes are processed at a time.
 const most = 16
 
 // each runs f for every member, several at a time, and waits for all.

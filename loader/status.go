@@ -4,11 +4,11 @@ import (
 	"context"
 )
 
-// Status looks at every primary and compares what it runs with build. It changes nothing. (Pointed at a single server
-// that is a replica, it looks at that replica.)
+// Status inspects every primary and compares what it runs with build. It changes nothing. If the
+// client points to a single server that is a replica, Status inspects that replica.
 //
-// The Report is complete also when there is an error. The error is nil when every node replied, whatever it runs: see
-// [Report.InStep]. Else it is a [*PartialError].
+// The Report is complete even if there is an error. The error is nil if every node replied,
+// whatever it runs: see [Report.InStep]. Otherwise it is a [*PartialError].
 func (l *Loader) Status(ctx context.Context, build Build) (Report, error) {
 	want, err := readBuild("loader.Status", build)
 	if err != nil {

@@ -11,31 +11,32 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// Build is a library text to deploy: a functions.Build, which functions.New makes, or a [Text] out of a file.
+// Build is a library text to deploy: a functions.Build, which functions.New makes, or a [Text] from
+// a file.
 type Build interface {
 	Text() string
 }
 
-// Text is a library text as a Build, such as the file that `ratelimit build -o` writes: the same bytes can so be tested,
-// kept and deployed to one fleet after the other.
+// Text is a library text as a Build, such as the content of the file that `ratelimit build -o`
+// writes. So the same bytes can be tested, kept, and deployed to several fleets in turn.
 type Text string
 
 // Text returns t as it is.
 func (t Text) Text() string { return string(t) }
 
-// Library describes a library text. Its fields are zero where there is no library, and all but Digest also where the text does
-// not name them, as one that is not ours.
+// Library describes a library text. All fields are zero if there is no library. All but Digest are
+// zero if the text does not contain them, as for a library that is not a build of this one.
 type Library struct {
 	Version  string `json:"version"`
-	Contract int    `json:"contract"` // of the calls, as CONTRACT.md numbers them
+	Contract int    `json:"contract"` // number of the contract, as in CONTRACT.md
 	BuildID  string `json:"build_id"`
 	Digest   string `json:"digest"` // SHA-256 of the text, 64 hexadecimal digits
 }
 
-// ours tells whether the text is a build of the ratelimit library.
+// ours reports whether the text is a build of the ratelimit library.
 func (l Library) ours() bool { return l.Version != "" && l.BuildID != "" }
 
-// String names the library for people.
+// String describes the library for people.
 func (l Library) String() string {
 	switch {
 	case l.Digest == "":
@@ -46,13 +47,13 @@ func (l Library) String() string {
 	return fmt.Sprintf("%s build %s", l.Version, l.BuildID)
 }
 
-// artifact is a text to load, and what it says of itself.
+// artifact is a text to load, and its description.
 type artifact struct {
 	Library
 	text string
 }
 
-// readBuild takes a Build apart, and refuses what is not the ratelimit library.
+// readBuild describes a Build, and refuses one that is not the ratelimit library.
 func readBuild(caller string, build Build) (artifact, error) {
 	if build == nil || build.Text() == "" {
 		return artifact{}, errors.New(caller + ": the build is empty; make one with functions.New")
@@ -70,14 +71,14 @@ var (
 	contractLine = regexp.MustCompile(`(?m)^local CONTRACT = ([0-9]{1,9})\r?$`)
 	buildIDLine  = regexp.MustCompile(`(?m)^local BUILD_ID = '([^']*)'`)
 
-	// Each begins with a word that is quickly found in a long text.
+	// Each pattern begins with a literal word, which is found quickly in a long text.
 	functionNames = []*regexp.Regexp{
 		regexp.MustCompile(`function_name\s*=\s*['"](\w+)['"]`), regexp.MustCompile(`redis\.register_function\(\s*['"](\w+)['"]`),
 	}
 )
 
-// describe reads out of a library's text what it would say of itself. Calling ratelimit_info would tell the same, but
-// needs a right that a deployer need not have.
+// describe reads a library's description from its text. Calling ratelimit_info would return the
+// same, but a deployer need not have the right to call it.
 func describe(code string) Library {
 	if code == "" {
 		return Library{}
@@ -89,7 +90,7 @@ func describe(code string) Library {
 	}
 }
 
-// first is what the group of a pattern holds where it first matches, "" where it does not.
+// first returns the group of the pattern's first match, or "" if there is none.
 func first(pattern *regexp.Regexp, text string) string {
 	if m := pattern.FindStringSubmatch(text); m != nil {
 		return m[1]
@@ -109,7 +110,8 @@ func functionsOf(code string) []string {
 	return slices.Compact(names)
 }
 
-// newer tells whether version a comes after b, by semantic versioning; false where one of them cannot be read.
+// newer reports whether version a comes after b in semantic versioning. It returns false if one of
+// them cannot be parsed.
 func newer(a, b string) bool {
 	x, xPre, okA := numbers(a)
 	y, yPre, okB := numbers(b)

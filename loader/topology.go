@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Topology is how the servers belong together.
+// Topology is how the servers form one system.
 type Topology string
 
 const (
@@ -20,17 +20,17 @@ const (
 	// Cluster is a Redis or Valkey Cluster.
 	Cluster Topology = "cluster"
 
-	// Ring is several servers that know nothing of each other, between which a redis.Ring shares the keys.
+	// Ring is several independent servers, among which a redis.Ring distributes the keys.
 	Ring Topology = "ring"
 )
 
-// shard is a primary's address, and the slots that it serves, as first, last, first, last.
+// shard is a primary's address and the ranges of slots that it serves, as first, last, first, last.
 type shard struct {
 	addr  string
 	slots []int
 }
 
-// lowest is the lowest slot; beyond all slots where there is none.
+// lowest returns the lowest slot, or allSlots if there is none.
 func (s shard) lowest() int {
 	low := allSlots
 	for i := 0; i+1 < len(s.slots); i += 2 {
@@ -41,8 +41,8 @@ func (s shard) lowest() int {
 
 const allSlots = 16384
 
-// find lists the primaries. Where none of the addresses to begin with replies, it returns a node with its error for each
-// of them.
+// find lists the primaries. If no starting address replies, it returns a node with an error for
+// each of them.
 func (s *session) find(ctx context.Context) (Topology, []shard, []Node) {
 	from := s.l.from
 	if from.servers {
@@ -84,8 +84,8 @@ func (s *session) find(ctx context.Context) (Topology, []shard, []Node) {
 	return topology, nil, failed
 }
 
-// findBySlots takes the caller's word for what the primaries are: their own list exists because the servers do not
-// know it, or know addresses that the caller cannot reach.
+// findBySlots takes the primaries from the caller's own list. Such a list exists because the
+// servers do not know all the nodes, or know addresses that the caller cannot reach.
 func (s *session) findBySlots(ctx context.Context) (Topology, []shard, []Node) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
@@ -106,7 +106,7 @@ func (s *session) findBySlots(ctx context.Context) (Topology, []shard, []Node) {
 	return Cluster, merge(shards), nil
 }
 
-// merge makes one of the shards with the same address, and sorts them.
+// merge joins the shards that have the same address, and sorts them.
 func merge(shards []shard) []shard {
 	var merged []shard
 	for _, at := range shards {
@@ -120,7 +120,7 @@ func merge(shards []shard) []shard {
 	return merged
 }
 
-// ask finds out from one node what it is part of.
+// ask finds out from one node which system it belongs to.
 func (s *session) ask(ctx context.Context, addr string) (Topology, []shard, *Node) {
 	c := s.conn(addr)
 	about, err := c.identify(ctx)
@@ -141,8 +141,9 @@ func (s *session) ask(ctx context.Context, addr string) (Topology, []shard, *Nod
 	return Cluster, shards, nil
 }
 
-// primaries asks a node of a cluster for all primaries. CLUSTER SHARDS also tells of those without slots, which need the
-// library before slots are moved to them; CLUSTER SLOTS, for servers or users without it, does not.
+// primaries asks a node of a cluster for all primaries. CLUSTER SHARDS includes primaries without
+// slots, which need the library before slots are moved to them. CLUSTER SLOTS, the fallback if the
+// server or the user lacks CLUSTER SHARDS, does not.
 func (c *conn) primaries(ctx context.Context, tls bool) ([]shard, error) {
 	reply, err := c.do(ctx, "CLUSTER", "SHARDS")
 	step, read := "CLUSTER SHARDS", readShards
@@ -163,8 +164,9 @@ func (c *conn) primaries(ctx context.Context, tls bool) ([]shard, error) {
 	return merge(shards), nil
 }
 
-// readShards reads CLUSTER SHARDS; nothing if it does not have that shape. A primary that the cluster has given up
-// and that serves no slots is left out: when it comes back it is a replica, and gets the library as one.
+// readShards parses a reply to CLUSTER SHARDS. It returns nil if the reply has another shape. It
+// omits a primary that the cluster marks as failed and that serves no slots: when it comes back it
+// is a replica, and gets the library as one.
 func readShards(reply any, host string, tls bool) []shard {
 	list, _ := reply.([]any)
 	var shards []shard
@@ -207,8 +209,8 @@ func readShards(reply any, host string, tls bool) []shard {
 	return shards
 }
 
-// readSlots reads CLUSTER SLOTS: first and last slot, then the nodes, the primary first. It returns nothing if the reply has another
-// shape.
+// readSlots parses a reply to CLUSTER SLOTS: first and last slot, then the nodes, the primary
+// first. It returns nil if the reply has another shape.
 func readSlots(reply any, host string, _ bool) []shard {
 	ranges, _ := reply.([]any)
 	var shards []shard
@@ -225,7 +227,7 @@ func readSlots(reply any, host string, _ bool) []shard {
 		}
 		name, isText := node[0].(string)
 		port, isNumber := node[1].(int64)
-		if !isText && node[0] != nil || !isNumber || !isPort(port) { // nil: the node does not know its name
+		if !isText && node[0] != nil || !isNumber || !isPort(port) { // nil: the node does not know its own name
 			return nil
 		}
 		shards = append(shards, shard{reachable(name, "", host, port), []int{int(from), int(to)}})
@@ -235,9 +237,9 @@ func readSlots(reply any, host string, _ bool) []shard {
 
 func isPort(n int64) bool { return n > 0 && n <= math.MaxUint16 }
 
-// reachable is the address under which to connect to a node that calls itself by endpoint. A node that does not know its
-// own name, and one that names itself by its loopback address to somebody who came from elsewhere, are where the
-// node is that was asked.
+// reachable returns the address for connecting to a node that announces endpoint. If the node does
+// not know its own name, or announces a loopback address although the client is not on its machine,
+// reachable uses the host of the node that was asked.
 func reachable(endpoint, ip, host string, port int64) string {
 	name := endpoint
 	if name == "" || name == "?" {

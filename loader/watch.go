@@ -9,20 +9,22 @@ import (
 	"time"
 )
 
-// EventKind is what a [Loader.Watch] has seen or done.
+// EventKind is the kind of an [Event].
 type EventKind string
 
 const (
-	// InStep: the node runs the build; sent at the beginning, and when it does so again without our doing.
+	// InStep: the node runs the build. It is sent at the beginning, and when the node runs the
+	// build again without a repair.
 	InStep EventKind = "in step"
 
-	// Repaired: the node did not run the build, which was loaded.
+	// Repaired: the node did not run the build, and the build was loaded.
 	Repaired EventKind = "repaired"
 
 	// Left: the node does not run the build and is left as it is; Event.Text says why.
 	Left EventKind = "left"
 
-	// Failed: the node cannot be looked at, or the load failed; Event.Text says why. It is tried again.
+	// Failed: the node could not be inspected, or the load failed; Event.Text says why. The watch
+	// tries again.
 	Failed EventKind = "failed"
 )
 
@@ -30,11 +32,11 @@ const (
 type Event struct {
 	Time time.Time
 	Kind EventKind
-	Node Node   // as it is after the event
+	Node Node   // the node after the event
 	Text string // a sentence
 }
 
-// MarshalJSON writes an Event with its error inside the node, as a Node is written.
+// MarshalJSON writes an Event; the error is inside the node, as [Node.MarshalJSON] writes it.
 func (e Event) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
 		Time time.Time `json:"time"`
@@ -44,23 +46,26 @@ func (e Event) MarshalJSON() ([]byte, error) {
 	}{e.Time, e.Kind, e.Text, e.Node})
 }
 
-// Watch looks at every primary, found anew each time, over and over (see [WithInterval]) until ctx ends, and loads build
-// where it got lost: on a shard that joined, after FUNCTION FLUSH, after a restart without persistence. It calls report, from one
-// goroutine, for each change that it sees, and for each node at the beginning. It returns the error of ctx, or an
-// error if the build is none.
+// Watch inspects every primary repeatedly (see [WithInterval]) until ctx ends, and loads build
+// where it was lost: on a shard that joined, after FUNCTION FLUSH, after a restart without
+// persistence. It rediscovers the primaries each time. It calls report, from one goroutine, for
+// each change that it sees, and for each node at the beginning. It returns the error of ctx, or an
+// error if build is invalid.
 //
-// A watch repairs and does not deploy. It leaves a node as it is, and says so, where another build was
-// deployed after this one, where a newer version, a higher contract or a library that is not ours runs, and while a deployment
-// is under way. So a watch that was forgotten never brings an older build back, nor where all nodes have lost the newer one since:
-// as long as it runs, it remembers the last deployment that it has seen, and which nodes it had to leave as they are.
+// A watch repairs and does not deploy. It leaves a node as it is, and reports that, if another
+// build was deployed after this one, if a newer version, a higher contract or a library that is not
+// a build of this one runs, or while a deployment is under way. So a forgotten watch never brings
+// an older build back, even if all nodes have lost the newer one: as long as it runs, it remembers
+// the last deployment that it has seen, and the nodes that it had to leave as they are.
 //
-// A node gets the build once an occasion: at most once for one finding. Where the same finding comes back at once,
-// since somebody else keeps on replacing it, the watch waits longer each time, up to a minute. The same
-// holds for loads that fail.
+// The watch repairs each problem once. If the same problem comes back at once, because someone else
+// keeps replacing the library, the watch waits longer each time, up to a minute. The same is true
+// for loads that fail.
 //
-// That a library is gone, or that there was a deployment, shows at the next look; a text that was loaded in another way shows within ten
-// of them, since the texts are not read each time. A step here takes at most a second, even if [WithTimeout] allows more, so that a node that hangs does not keep others from
-// being repaired.
+// A missing library or a new deployment is found in the next round. A text that was loaded in
+// another way is found within ten rounds, because the texts are not read in every round. A step
+// takes at most a second, even if [WithTimeout] allows more, so that a node that hangs does not
+// delay repairs of the others.
 func (l *Loader) Watch(ctx context.Context, build Build, report func(Event)) error {
 	want, err := readBuild("loader.Watch", build)
 	if err != nil {
@@ -95,15 +100,15 @@ type watch struct {
 	seen   map[string]*sight // by address
 }
 
-// sight is what was last seen of a node.
+// sight is what the watch last saw of a node.
 type sight struct {
-	finding  string // digest of what was there when the build was last loaded
+	finding  string // digest of the library that the last repair replaced
 	said     string // what was last reported
-	loads    int    // of late, for that finding
+	loads    int    // recent loads for that finding
 	notUntil time.Time
 }
 
-// round looks at all nodes once and repairs what may be repaired.
+// round inspects all nodes once and repairs what may be repaired.
 func (w *watch) round(ctx context.Context) {
 	f := w.s.look(ctx, w.want)
 	if ctx.Err() != nil {
@@ -120,7 +125,7 @@ func (w *watch) round(ctx context.Context) {
 	verdicts := f.judge(ctx, "")
 	for _, m := range f.members {
 		if m.node.Role == Replica || errors.Is(m.node.Err, ErrUnreachable) {
-			w.s.drop(m.shard.addr) // a Sentinel's client finds the new primary when it connects anew
+			w.s.drop(m.shard.addr) // a Sentinel client finds the new primary when it reconnects
 		}
 		if w.sees(m, verdicts[m], f.lacksRecord(m)) {
 			lost = append(lost, m)
@@ -129,7 +134,8 @@ func (w *watch) round(ctx context.Context) {
 	if len(lost) == 0 {
 		return
 	}
-	// Nobody deploys while we repair. Where the lease cannot be had for another reason, nobody can deploy either.
+	// Nobody deploys during the repair. If the lease cannot be taken for another reason, nobody can
+	// deploy either.
 	lease := w.s.holder(f.leader().conn)
 	if err := lease.take(ctx, 0); err == nil {
 		defer func() { _ = lease.release(ctx) }()
@@ -144,7 +150,7 @@ func (w *watch) round(ctx context.Context) {
 	f.remember()
 	verdicts = f.judge(ctx, lease.lease.name)
 	lost = slices.DeleteFunc(lost, func(m *member) bool { return !w.sees(m, verdicts[m], f.lacksRecord(m)) })
-	kept := f.last() // of this build: else the verdicts would be that another was deployed later
+	kept := f.last() // the record of this build; any other would mean that another build was deployed later
 	each(lost, func(m *member) { m.replace(ctx, w.want, kept) })
 	w.s.forget()
 	for _, m := range lost {
@@ -152,7 +158,7 @@ func (w *watch) round(ctx context.Context) {
 	}
 }
 
-// sees reports what was found on a node, and tells whether it is to be repaired now.
+// sees reports the state of a node, and returns whether the node should be repaired now.
 func (w *watch) sees(m *member, verdict string, lacksRecord bool) bool {
 	n, s, now := m.node, w.sight(m.node.Addr), w.s.l.clock.now()
 	switch {
@@ -171,7 +177,7 @@ func (w *watch) sees(m *member, verdict string, lacksRecord bool) bool {
 	return false
 }
 
-// account reports a repair, and decides when the next one of this kind may be.
+// account reports a repair, and sets the earliest time of the next repair for the same finding.
 func (w *watch) account(m *member) {
 	s, before := w.sight(m.node.Addr), m.node.Before
 	if before.Digest != s.finding {
@@ -205,7 +211,7 @@ func (w *watch) sight(addr string) *sight {
 	return w.seen[addr]
 }
 
-// say reports an event unless it is the same as the node's last.
+// say reports an event unless it is the same as the node's last one.
 func (w *watch) say(e Event) {
 	s := w.sight(e.Node.Addr)
 	said := string(e.Kind)
@@ -220,8 +226,8 @@ func (w *watch) say(e Event) {
 	w.report(e)
 }
 
-// judge returns for each member why a watch must leave it as it is, "" where it may load the build. lease is the name
-// of the watch's own.
+// judge returns for each member the reason why a watch must leave it as it is, or "" if the watch
+// may load the build. lease is the name of the watch's own lease.
 func (f *fleet) judge(ctx context.Context, lease string) map[*member]string {
 	why := map[*member]string{}
 	later, underWay := f.laterBuild(), f.underWay(ctx, lease)
@@ -258,7 +264,8 @@ func (f *fleet) judge(ctx context.Context, lease string) map[*member]string {
 	return why
 }
 
-// remember keeps the last deployment that the nodes tell of. One that was undone is forgotten when all run the build again.
+// remember keeps the last deployment found on the nodes. A deployment that was undone is forgotten
+// once all nodes run the build again.
 func (f *fleet) remember() {
 	before := f.s.last
 	f.s.last = record{}
@@ -268,7 +275,8 @@ func (f *fleet) remember() {
 	f.s.last = before
 }
 
-// laterBuild tells whether a newer version runs somewhere, or the last deployment that can be seen was one of another build.
+// laterBuild returns a sentence if a newer version runs somewhere, or if the last known deployment
+// was of another build; otherwise "".
 func (f *fleet) laterBuild() string {
 	for _, m := range f.members {
 		switch r := m.node.Running; {
@@ -290,7 +298,7 @@ func (f *fleet) laterBuild() string {
 	return "another build was deployed after this one"
 }
 
-// isDeployed tells whether a record says that this build was deployed.
+// isDeployed reports whether a record says that this build was deployed.
 func (f *fleet) isDeployed() bool {
 	if f.s.last.deployed == f.want.Digest {
 		return true
@@ -303,7 +311,7 @@ func (f *fleet) isDeployed() bool {
 	return false
 }
 
-// underWay tells whether a deployment holds the lease.
+// underWay returns a sentence if a deployment other than but has the lease; otherwise "".
 func (f *fleet) underWay(ctx context.Context, but string) string {
 	for _, m := range f.members {
 		for _, l := range m.leases {
