@@ -1,9 +1,12 @@
 # `make` alone lists what there is to run.
 
-.PHONY: help test soak mutate model scale algorithms generate release container images cluster cluster-down bench bench-clients clean
+.PHONY: help check test soak mutate model scale algorithms generate release container images cluster cluster-down bench bench-clients clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
+
+check: ## before each commit: formats, vet, and the tests that your changes can affect; a minute or so
+	@tools/check.sh
 
 test: ## every check and every test; installs what is missing on Debian or Ubuntu
 	@tools/test.sh

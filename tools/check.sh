@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# What to run before each commit: formats, go vet, the built library, and the tests that the changes since the last commit
+# can affect. Packages that changed are tested whole; packages that depend on them only if their tests need no server, and
+# the documents' blocks (tools/docs, tools/ci) only by make test. Modules other than the root are vetted if they changed.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+changed=$( (git diff --name-only --diff-filter=d HEAD && git ls-files --others --exclude-standard) | sort -u)
+[ -n "$changed" ] || {
+	echo "nothing has changed since the last commit"
+	exit 0
+}
+
+bad=$( (grep '\.go$' <<<"$changed" || true) | xargs -r gofmt -l)
+[ -z "$bad" ] || {
+	echo "not formatted; run gofmt -w on:"
+	echo "$bad"
+	exit 1
+}
+if grep -q '^functions/' <<<"$changed"; then
+	(cd functions && go run ./internal/generate -check)
+	luac5.1 -p functions/ratelimit.lua
+	luacheck --no-color --quiet functions/ratelimit.lua
+fi
+go vet ./...
+for module in $(git ls-files '*/go.mod' | xargs -n 1 dirname); do
+	if grep -q "^$module/.*\.go$" <<<"$changed"; then (cd "$module" && go vet ./...); fi
+done
+
+# A file belongs to the package of the nearest folder above it that is one: vectors to functions, pages to dashboard.
+root=$(go list -m)
+packages=$(go list ./...)
+touched=()
+while read -r file; do
+	for ((dir = 1; dir; )); do
+		file=$(dirname "$file")
+		if [ "$file" = . ]; then dir=0; elif grep -qx "$root/$file" <<<"$packages"; then
+			touched+=("$root/$file")
+			dir=0
+		fi
+	done
+done <<<"$changed"
+[ ${#touched[@]} -gt 0 ] || exit 0
+
+# Those whose tests need a server, or build everything.
+slow=$(go list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | grep -F "$root/internal/redistest" | cut -d ' ' -f 1)
+slow+=$'\n'$(printf '%s\n' "$root/tools" "$root/tools/docs" "$root/tools/ci")
+affected=$(
+	go list -test -f '{{.ImportPath}} {{join .Deps " "}} ' ./... | grep -F "$(printf ' %s \n' "${touched[@]}")" |
+		cut -d ' ' -f 1 | sed -E 's/(_test|\.test)$//' | grep -vFx "$slow" || true
+)
+go test $(printf '%s\n' "${touched[@]}" $affected | sort -u | grep -Fx "$packages")
