@@ -161,7 +161,7 @@ func TestClose(t *testing.T) {
 // Close tells of calls that a Redis client of others cannot be kept from waiting for.
 func TestCloseWhileACallHangs(t *testing.T) {
 	rdb := connect(t, redis.Options{Addr: blackHole(t), ReadTimeout: slow, DialTimeout: slow})
-	c := newClient(t, rdb, client.WithTimeout(time.Millisecond))
+	c := newClient(t, rdb, client.WithTimeout(bound))
 	_, err := c.Allow(t.Context(), "k", perDay)
 	wantClasses(t, "a hole", err, client.ErrUnavailable)
 	const want = "ratelimit: Close: 1 calls still wait for a server, as the Redis client does not honour deadlines; close that too"
