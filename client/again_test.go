@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -251,11 +252,17 @@ func TestShortOnceTTL(t *testing.T) {
 
 // A repetition that waits for a connection ends when OnceTTL is over, as it would be charged again.
 func TestRepetitionEndsWithOnceTTL(t *testing.T) {
-	f := &fake{err: io.EOF, sent: true}
-	f.after = func(n int) { f.hangs = n > 0 } // the repetition gets no connection
-	c := newClient(t, f)                      // a minute for each call
-	req := withOnceKey("a")
-	req.OnceTTL = 100 * time.Millisecond
-	_, err := c.Take(t.Context(), req)
-	wantClasses(t, "lost", err, client.ErrUnavailable, client.ErrOutcomeUnknown)
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{err: io.EOF, sent: true}
+		f.after = func(n int) { f.hangs = n > 0 } // the repetition gets no connection
+		c := newClient(t, f)                      // a minute for each call
+		req := withOnceKey("a")
+		req.OnceTTL = 100 * time.Millisecond
+		began := time.Now()
+		_, err := c.Take(t.Context(), req)
+		wantClasses(t, "lost", err, client.ErrUnavailable, client.ErrOutcomeUnknown)
+		if took := time.Since(began); took < req.OnceTTL || took > 2*req.OnceTTL {
+			t.Errorf("the call took %v, want about %v", took, req.OnceTTL)
+		}
+	})
 }

@@ -280,6 +280,13 @@ func (c *Client) lead(ctx context.Context, req Request, a single, held *batch, n
 	held.left, held.taken = 0, 0
 	b.mu.Unlock()
 
+	defer func() { // also if an observer panics
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if held.flight == f {
+			held.land(f)
+		}
+	}()
 	if want > 1 {
 		req.Costs, req.UpTo = []int64{want}, true
 	}

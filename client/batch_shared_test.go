@@ -3,16 +3,43 @@ package client_test
 import (
 	"context"
 	"errors"
+	"io"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/client"
 )
+
+// An observer that panics while a request is under way leaves nobody waiting for that request.
+func TestBatchAfterAnObserverPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClient(t, &fake{err: io.EOF}, client.WithBatches(16, ttl),
+			client.WithObserver(client.Observer{Breaker: func(client.BreakerChange) { panic("of an observer") }}))
+		panics := 0
+		call := func() (err error) {
+			defer func() {
+				if recover() != nil {
+					panics++
+				}
+			}()
+			_, err = c.Allow(t.Context(), "k", wide)
+			return err
+		}
+		for panics == 0 {
+			_ = call()
+		}
+		began := time.Now()
+		if err := call(); panics != 1 || time.Since(began) != 0 {
+			t.Errorf("%d panics, and the next call took %v: %v", panics, time.Since(began), err)
+		}
+	})
+}
 
 // Those who come while a request is under way wait for it, and share the next.
 func TestBatchIsShared(t *testing.T) {
