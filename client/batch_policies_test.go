@@ -158,6 +158,31 @@ func TestPoliciesOfAnOldLibraryAreNotBatched(t *testing.T) {
 	}
 }
 
+// A library that does not read limits for clients comes back, with another policy: what the one before said no longer holds.
+func TestPoliciesOfALibraryThatRefusesToTell(t *testing.T) {
+	s := newStand(t)
+	deployPolicy(t, s.rdb, limited("100000/m"))
+	c := s.client(t, client.WithBatches(16, ttl))
+	learns(t, c, "k")
+	policy := limited("leaky_bucket 100000/m")
+	policy.Name = "p"
+	text := must[functions.Build](t)(functions.New(functions.WithPolicies(policy))).Text()
+	old := strings.Replace(text, "local list, kinds", "do return errors.new('BADARGS', 'no limits here') end local list, kinds", 1)
+	if old == text {
+		t.Fatal("the library reads limits in another way")
+	}
+	if err := s.rdb.FunctionLoadReplace(t.Context(), old).Err(); err != nil {
+		t.Fatal(err)
+	}
+	s.pass(ttl)
+	learns(t, c, "k")
+	for range 20 {
+		if res := allow(t, c, "@p", 1); res.Source != client.SourceServer {
+			t.Fatalf("%+v", res)
+		}
+	}
+}
+
 // In any span L no more is admitted than the limit allows in L + ttl, also when a deployment lowers it: what was taken
 // before is spent within ttl.
 func TestBatchesKeepTheBoundAcrossADeployment(t *testing.T) {

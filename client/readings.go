@@ -20,11 +20,12 @@ type question struct {
 
 // reading is the answer.
 type reading struct {
-	keys   []keyReading // of each key of the limit; nil: not known
-	asked  time.Time    // before the last question was sent
-	used   time.Time    // when a call last wanted to know
-	asking bool
-	tooOld bool // the library does not answer such questions
+	keys    []keyReading // of each key of the limit; nil: not known
+	asked   time.Time    // before the last question was sent
+	used    time.Time    // when a call last wanted to know
+	asking  bool
+	refused bool // the last question got an error, and keys are from before
+	tooOld  bool // the library does not answer such questions
 }
 
 type keyReading struct {
@@ -41,7 +42,7 @@ type rateReading struct {
 // spendable reports whether units of the limit may be taken in advance and spent one by one. A unit of leaky_bucket has a
 // wait of its own, and a shadow policy says something about each call.
 func (r *reading) spendable() bool {
-	return len(r.keys) == 1 && !r.keys[0].shadow && r.keys[0].algorithm != "" && r.keys[0].algorithm != "leaky_bucket"
+	return !r.refused && len(r.keys) == 1 && !r.keys[0].shadow && r.keys[0].algorithm != "" && r.keys[0].algorithm != "leaky_bucket"
 }
 
 // learn asks a server how it reads the limits of a request that it has just decided on, unless that is known.
@@ -133,9 +134,9 @@ func (c *Client) read(q question, node redis.UniversalClient) {
 	var e *Error
 	switch {
 	case err == nil:
-		r.keys, r.asked, r.tooOld = keys, began, keys == nil || keys[0].algorithm == ""
+		r.keys, r.asked, r.refused, r.tooOld = keys, began, false, keys == nil || keys[0].algorithm == ""
 	case errors.As(err, &e) && e.Code != "":
-		r.asked, r.tooOld = began, e.Code == "BADARGS"
+		r.asked, r.refused, r.tooOld = began, true, e.Code == "BADARGS"
 	}
 }
 
