@@ -214,8 +214,10 @@ func readReplicas(reply any, addr string) (addrs []string, ok bool) {
 		name, isText := fields[0].(string)
 		port, _ := fields[1].(string)
 		n, err := strconv.ParseUint(port, 10, 16)
-		if !isText || err != nil || n == 0 {
+		if !isText || err != nil {
 			return nil, false
+		} else if n == 0 {
+			continue // a program such as redis-cli --replica, which listens nowhere
 		}
 		addrs = append(addrs, reachable(name, "", host, int64(n)))
 	}
