@@ -135,6 +135,7 @@ func (c *Client) send(ctx *bounded, node *breaker, call call) (reply any, writte
 				return reply, written, err
 			}
 			cmd = newNoRetryCmd(ctx, call)
+			ctx.quiet = false
 		}
 	}
 	reply, err = process(ctx, c.rdb, cmd, cmd.Cmd)
