@@ -119,10 +119,16 @@ func testHealingFails(t *testing.T) {
 	if n := h.times.Load(); n != 1 {
 		t.Errorf("healed %d times at once, want once", n)
 	}
-	eventually(t, "it is asked again", func() bool {
+	for _, tt := range []struct {
+		pause time.Duration
+		times int64
+	}{{time.Second - 1, 1}, {1, 2}} { // after a second it is asked again
+		time.Sleep(tt.pause)
 		_, _ = c.Allow(t.Context(), "k", perDay)
-		return h.times.Load() > 1
-	})
+		if n := h.times.Load(); n != tt.times {
+			t.Errorf("healed %d times, want %d", n, tt.times)
+		}
+	}
 	// With success, and no library all the same, the call ends with what the server says.
 	c = newClient(t, &fake{err: answered("ERR Function not found"), sent: true}, client.WithHealer(func(context.Context, redis.UniversalClient) error { return nil }))
 	if _, err := c.Allow(t.Context(), "k", perDay); err == nil || !strings.HasSuffix(err.Error(), "the server does not hold the library; run: ratelimit deploy (ERR Function not found)") {
