@@ -1,6 +1,6 @@
 # `make` alone lists what there is to run.
 
-.PHONY: help check test soak mutate model scale algorithms generate release container images cluster cluster-down bench bench-clients clean
+.PHONY: help check test soak mutate mutate-go model scale algorithms generate release container images cluster cluster-down bench bench-clients clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -17,6 +17,9 @@ soak: ## the long runs: generated calls against the model, offline and on every 
 
 mutate: ## change the library's Lua in one place at a time, and see whether its tests notice; SAMPLE=200 tries that many
 	@go run ./tools/mutate -sample $${SAMPLE:-0}
+
+mutate-go: ## change the Go code in one place at a time, and see whether its tests notice; PACKAGE=client FILES="lease.go hold.go"
+	@tools/mutate-go.sh
 
 model: ## search every state of the batches' protocol with Spin (Debian: spin), and see each way to break it found; two minutes
 	@tools/batches/check.sh

@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# Changes the Go code in one place at a time, and says which changes no test of the same package notices; `make mutate-go`
+# runs it. The work is done by gremlins, in a copy of the module. Each change costs one run of the package's tests.
+#
+#   PACKAGE=client                    a folder of any module of the project, with the folders below it
+#   FILES="bounded.go breaker.go"     only these files of PACKAGE; without it, all
+#
+# A change that no caller can see is listed in tools/lint/equivalent.tsv: file, kind of change, line, and the reason, with
+# tabs between. It holds as long as the file has that line. The exit code is 1 if another change survives.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+root=$PWD
+list=$root/tools/lint/equivalent.tsv
+build=$root/.build
+package=${PACKAGE:?"PACKAGE is empty; name a folder, such as PACKAGE=client"}
+package=${package%/}
+
+[ -d "$package" ] || {
+	echo "PACKAGE=$package is no folder; name one, such as PACKAGE=client"
+	exit 1
+}
+mkdir -p "$build"
+(cd tools/lint && go build -o "$build/gremlins" github.com/go-gremlins/gremlins/cmd/gremlins)
+module=$(dirname "$(cd "$package" && go env GOMOD)")
+
+# A module that uses the one around it must find it from the copy, too.
+if grep -q '^replace' "$module/go.mod"; then
+	cp "$module/go.mod" "$build/mutate.mod"
+	cp "$module/go.sum" "$build/mutate.sum"
+	go mod edit -replace "github.com/ratelimit-functions/ratelimit=$root" "$build/mutate.mod"
+	export GOFLAGS="${GOFLAGS:-} -modfile=$build/mutate.mod"
+fi
+
+# Tests have ten times as long as without a change. That time is measured, so it must not come from the cache.
+export GOFLAGS="${GOFLAGS:-} -count=1"
+arguments=(--workers 1 --invert-logical --timeout-coefficient 10)
+for file in ${FILES:-}; do
+	[ -f "$package/$file" ] || {
+		echo "there is no $package/$file; FILES names files of PACKAGE"
+		exit 1
+	}
+done
+if [ -n "${FILES:-}" ]; then
+	while IFS= read -r file; do
+		file=${file#"$package/"}
+		[[ " $FILES " == *" $file "* ]] || arguments+=(--exclude-files "^${file//./\\.}\$")
+	done < <(find "$package" -name '*.go' -not -name '*_test.go')
+fi
+
+status=0
+log=$build/mutate-go.log
+(cd "$module" && "$build/gremlins" unleash "${arguments[@]}" "$root/$package") >"$log" 2>&1 || {
+	cat "$log"
+	exit 1
+}
+while read -r _ kind _ place; do
+	IFS=: read -r file line _ <<<"$place"
+	text=$(sed -n "${line}s/^[[:space:]]*//p" "$package/$file")
+	if [ -f "$list" ] && cut -f 1-3 "$list" | grep -qxF "$package/$file"$'\t'"$kind"$'\t'"$text"; then continue; fi
+	printf 'survived: %s:%s %s\t%s\n' "$package/$file" "${place#*:}" "$kind" "$text"
+	status=1
+done < <(sed '/^Shutting down/q' "$log" | grep -E '^ *LIVED ')
+grep -E '^(Killed|Timed|Test|Mutator)' "$log" || {
+	echo "it was interrupted"
+	status=1
+}
+exit $status
