@@ -7,6 +7,7 @@ import (
 	"bufio"
 	"bytes"
 	"compress/gzip"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -54,13 +55,14 @@ func (e *BadLine) Error() string { return fmt.Sprintf("line %d: %v", e.Number, e
 // Unwrap returns what is wrong with the line.
 func (e *BadLine) Unwrap() error { return e.Err }
 
-// New reads a log from r, which may be compressed with gzip or zstd. Close frees what that takes; it does not close r.
-func New(r io.Reader, opts Options) (*File, error) {
+// New reads a log from r, which may be compressed with gzip or zstd, until ctx ends. Close frees what that takes; it does not
+// close r.
+func New(ctx context.Context, r io.Reader, opts Options) (*File, error) {
 	plain, closer, err := uncompressed(bufio.NewReaderSize(r, 64<<10))
 	if err != nil {
 		return nil, err
 	}
-	f := &File{lines: bufio.NewReaderSize(plain, 64<<10), opts: opts, closer: closer}
+	f := &File{lines: bufio.NewReaderSize(until{ctx, plain}, 64<<10), opts: opts, closer: closer}
 	if start, _ := f.lines.Peek(3); bytes.Equal(start, []byte("\xef\xbb\xbf")) {
 		_, _ = f.lines.Discard(3)
 	}
@@ -71,6 +73,19 @@ func New(r io.Reader, opts Options) (*File, error) {
 		f.parser = newJSONLines(opts.Fields, opts.Called)
 	}
 	return f, err
+}
+
+// until reads until ctx ends: a few compressed bytes can be billions of empty lines.
+type until struct {
+	ctx context.Context
+	io.Reader
+}
+
+func (u until) Read(p []byte) (int, error) {
+	if err := u.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return u.Reader.Read(p)
 }
 
 func uncompressed(r *bufio.Reader) (io.Reader, io.Closer, error) {

@@ -3,6 +3,7 @@ package accesslog
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -18,7 +19,7 @@ import (
 // all reads a log: of each line its time and the values of the fields, or what is wrong with it, and how the file ended.
 func all(t testing.TB, from io.Reader, opts Options) (lines []string, end error) {
 	t.Helper()
-	f, err := New(from, opts)
+	f, err := New(t.Context(), from, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +142,7 @@ func TestBadLines(t *testing.T) {
 		}
 	})
 	t.Run("a field that the format has not", func(t *testing.T) {
-		if _, err := New(strings.NewReader(""), Options{Format: "common", Fields: []string{"x"}}); err == nil || err.Error() != `no field "x" in the Common Log Format; there are client, user, method, path, status, size, referer and agent` {
+		if _, err := New(t.Context(), strings.NewReader(""), Options{Format: "common", Fields: []string{"x"}}); err == nil || err.Error() != `no field "x" in the Common Log Format; there are client, user, method, path, status, size, referer and agent` {
 			t.Error(err)
 		}
 	})
@@ -170,7 +171,7 @@ func TestCompressed(t *testing.T) {
 			}
 		}
 	}
-	if _, err := New(strings.NewReader("\x1f\x8bx"), Options{}); err == nil || !strings.HasPrefix(err.Error(), "it begins as gzip does, and is none: ") {
+	if _, err := New(t.Context(), strings.NewReader("\x1f\x8bx"), Options{}); err == nil || !strings.HasPrefix(err.Error(), "it begins as gzip does, and is none: ") {
 		t.Error(err)
 	}
 }
@@ -244,6 +245,25 @@ func TestSorter(t *testing.T) {
 }
 
 // No line upsets a format: it is read, or it is a bad line, and the line behind it is there.
+// A few bytes that become a million lines, or a line without an end, are left when the context ends.
+func TestReadingEndsWithItsContext(t *testing.T) {
+	for name, log := range map[string]string{"empty lines": strings.Repeat("\n", 64<<20), "one line": strings.Repeat("x", 64<<20)} {
+		gz, zst := compressed(t, log)
+		for _, content := range []string{string(gz), string(zst), log} {
+			ctx, cancel := context.WithCancel(t.Context())
+			f, err := New(ctx, strings.NewReader(content), Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			cancel()
+			if _, err := f.Next(nil); !errors.Is(err, context.Canceled) {
+				t.Errorf("%s that begin %q: %v", name, content[:4], err)
+			}
+			_ = f.Close()
+		}
+	}
+}
+
 // Lists of lists are read once, however deep they are.
 func TestDeepJSON(t *testing.T) {
 	const deep = 9990 // encoding/json takes no more than 10000
@@ -281,7 +301,7 @@ func fuzzFormat(f *testing.F, format, head, good string) {
 			return
 		}
 		opts := Options{Format: format, Fields: []string{"client"}}
-		file, err := New(strings.NewReader(head+string(line)+"\n"+good+"\n"), opts)
+		file, err := New(t.Context(), strings.NewReader(head+string(line)+"\n"+good+"\n"), opts)
 		if err != nil {
 			return // it begins as a compressed file does
 		}

@@ -83,7 +83,7 @@ func Run(ctx context.Context, inputs []Input, opts Options) (*Report, error) {
 		}
 	}
 	var err error
-	if r.logs, err = open(inputs, keys, opts); err != nil {
+	if r.logs, err = open(ctx, inputs, keys, opts); err != nil {
 		return nil, err
 	}
 	defer r.logs.close()

@@ -72,14 +72,14 @@ type logFile struct {
 	next   [MostKeys]uint32
 }
 
-func open(inputs []Input, keys []Key, opts Options) (*logs, error) {
+func open(ctx context.Context, inputs []Input, keys []Key, opts Options) (*logs, error) {
 	l := &logs{keys: keys, fields: fieldsOf(keys)}
 	l.values = make([][]byte, len(l.fields))
 	for range keys {
 		l.tables = append(l.tables, &table{})
 	}
 	for _, input := range inputs {
-		file, err := accesslog.New(counted{input, &l.bytes}, accesslog.Options{Format: opts.Format, Called: opts.Called, Fields: l.fields})
+		file, err := accesslog.New(ctx, counted{input, &l.bytes}, accesslog.Options{Format: opts.Format, Called: opts.Called, Fields: l.fields})
 		if err != nil {
 			l.close()
 			return nil, fmt.Errorf("%s: %w", input.Name, err)
