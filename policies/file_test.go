@@ -108,6 +108,7 @@ func TestWhatCannotBeRead(t *testing.T) {
 		{"Latin-1", "policies:\n  a:\n    description: caf\xe9\n", `p.yaml:3:21: the byte 0xe9 is not UTF-8; save the file as UTF-8`},
 		{"a control character", "policies:\n  a: 1/m\x00\n", `p.yaml:2:9: the control character 0x00; YAML has none`},
 		{"10 MB", strings.Repeat("# a long comment, again and again\n", 300_000), `p.yaml: the file is larger than 2 MiB; is it the right one?`},
+		{"a shorthand for tags", "# x\n%TAG !a! tag:a\n---\npolicies:\n  a: 1/m\n", `p.yaml:2:1: the directive %TAG, which nothing in this file needs; remove the line`},
 		{"tabs", "policies:\n\ta: 1/m\n", `p.yaml:2:1: a tab in the indentation; YAML takes spaces`},
 		{"indented too much", "policies:\n  a: 1/m\n   b: 2/m\n", `p.yaml:3:5: a field where none can be: the indentation is wrong, or a text with a colon needs quotes`},
 		{"indented in between", "policies:\n  a:\n    limit: 1/m\n   shadow: true\n", `p.yaml:4:4: the indentation fits no line above, or a text needs quotes`},

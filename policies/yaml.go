@@ -92,7 +92,8 @@ func (s *source) document(content []byte, example string) *yaml.Node {
 	return document.Content[0]
 }
 
-// unreadable finds what no YAML file holds: another encoding, control characters, too much.
+// unreadable finds what no YAML file holds: another encoding, control characters, too much. A directive %TAG is among that: the
+// YAML reader compares each with all others.
 func unreadable(content []byte) (at *yaml.Node, text string) {
 	at = &yaml.Node{}
 	switch {
@@ -110,6 +111,8 @@ func unreadable(content []byte) (at *yaml.Node, text string) {
 			return at, fmt.Sprintf("the byte 0x%02x is not UTF-8; save the file as UTF-8", rest[0])
 		case r < ' ' && r != '\t' && r != '\n' && r != '\r', r >= 0x7f && r < 0xa0 && r != 0x85, r == 0xfffe, r == 0xffff:
 			return at, fmt.Sprintf("the control character 0x%02x; YAML has none", r)
+		case at.Column == 1 && bytes.HasPrefix(rest, []byte("%TAG")):
+			return at, "the directive %TAG, which nothing in this file needs; remove the line"
 		case r == '\n':
 			at.Line, at.Column = at.Line+1, 0
 		}
