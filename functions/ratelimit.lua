@@ -2,36 +2,39 @@
 -- Built from functions/src; do not edit. `make generate` builds it anew.
 
 --@ src/00_library.lua
--- Rate limiting that decides on the server: one atomic decision a call.
+-- This library limits rates on the server. Each call makes one atomic decision.
 --
--- This file opens the library. The build (functions/build.go) joins the sources in this order: src/*.lua by name,
--- src/algorithms/*.lua, src/verbs/*.lua. Each has a scope of its own, but for this file; what a file of src offers to
--- the others it puts into the table of its name: src/40_limits.lua fills `limits`.
+-- This file opens the library. The build (functions/build.go) joins the sources in this order:
+-- src/*.lua by name, src/algorithms/*.lua, src/verbs/*.lua. Each file except this one has its own
+-- scope. A file in src exports to the others through the table named after it: src/40_limits.lua
+-- fills `limits`.
 --
--- While Redis loads a library nothing but redis.register_function, redis.log and the version constants exists: no
--- string, no math, no redis.call. Top-level code may therefore only build tables and functions.
--- What the functions take and return is written down in functions/CONTRACT.md.
+-- While Redis loads a library, only redis.register_function, redis.log and the version constants
+-- exist: no string, no math, no redis.call. Top-level code may therefore only build tables and
+-- functions. functions/CONTRACT.md describes the arguments and replies.
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '50ae217d318d'
+local BUILD_ID = '16a9c966e2b4'
 
--- Time stands still during a call from Redis 7.2 on. Before, two commands of one call can see two milliseconds, so
--- what is read of the clock must not be written back as a difference to "now". Valkey says 7.2.4 here, rightly.
+-- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
+-- one call can see different milliseconds, so a time must not be written back as a difference to
+-- "now". Valkey reports 7.2.4 here and behaves like it.
 local CLOCK_STANDS = (redis.REDIS_VERSION_NUM or 0) >= 0x00070200
 
--- name -> algorithm. Filled by src/algorithms/*.lua; each of them describes itself as src/40_limits.lua asks for.
+-- Algorithms by name, filled by src/algorithms/*.lua. src/40_limits.lua documents their fields.
 local algorithms = {}
 
 --@ src/10_errors.lua
 local errors = {}
 do
--- Errors are replies `RATELIMIT <REASON> "<value>": what is wrong, and what to do`. They are returned, never raised:
--- a raised error gets a suffix that differs between servers. A call that errs has changed nothing.
+-- Errors are replies of the form `RATELIMIT <REASON> "<value>": what is wrong, and what to do`.
+-- They are returned and never raised, because servers add different suffixes to raised errors. A
+-- call that returns an error has changed nothing.
 
-local SHOWN = 60 -- bytes of a refused value that are repeated in the error
+local SHOWN = 60 -- bytes of a rejected value that the error shows
 
--- quote shows a caller's value in one line of printable ASCII, cut to SHOWN bytes.
+-- quote returns a caller's value as one line of printable ASCII, cut to SHOWN bytes.
 function errors.quote(value)
   local shown = string.gsub(string.sub(value, 1, SHOWN), '[^\32-\126]', function(c)
     return string.format('\\x%02x', string.byte(c))
@@ -40,18 +43,20 @@ function errors.quote(value)
   return '"' .. shown .. '"'
 end
 
--- new builds the reply. reason: BADARGS BADLIMIT BADCOST BADKEYS BADSTATE NOPOLICY. text is a format.
+-- new returns an error reply. reason is one of BADARGS BADLIMIT BADCOST BADKEYS BADSTATE NOPOLICY.
+-- text is a format.
 function errors.new(reason, text, ...)
   return redis.error_reply('RATELIMIT ' .. reason .. ' ' .. string.format(text, ...))
 end
 
--- unusable is the error for a key that holds something else than it is used for. what names its type or its length, and never
--- its bytes.
+-- unusable returns the error for a key that holds something other than expected. what describes its
+-- type or length, never its bytes.
 function errors.unusable(key, what)
   return errors.new('BADSTATE', 'key %s %s; give the limiter a key of its own, or delete this one', errors.quote(key), what)
 end
 
--- failed is the error for a command that has failed on a key: of another type than expected says.
+-- failed returns the error for a command that failed on a key. expected describes a key of the
+-- wrong type.
 function errors.failed(key, failure, expected)
   if string.sub(failure.err, 1, 9) == 'WRONGTYPE' then return errors.unusable(key, expected) end
   return failure
@@ -61,11 +66,12 @@ end
 --@ src/15_clock.lua
 local clock = {}
 do
--- The server's time, read once a call: every limit of a call sees the same moment, also on Redis 7.0, where time goes on
--- during one. Every function begins by forgetting it: clock.register sees to that, and ratelimit_take does so itself, to
--- save a call.
+-- The server's time, read once per call so that all limits of a call use the same moment, even on
+-- Redis 7.0, where the time advances during a call. Every function first clears clock.now:
+-- clock.register does it for most of them, and ratelimit_take does it itself to save a function
+-- call.
 
--- register registers a function as redis.register_function does.
+-- register registers a function like redis.register_function, and makes it clear clock.now first.
 function clock.register(definition)
   local callback = definition.callback
   definition.callback = function(keys, args)
@@ -75,7 +81,7 @@ function clock.register(definition)
   redis.register_function(definition)
 end
 
--- us returns whole microseconds since the epoch.
+-- us returns the time in whole microseconds since the epoch.
 function clock.us()
   local now = clock.now
   if not now then
@@ -86,7 +92,8 @@ function clock.us()
   return now
 end
 
--- ms returns whole milliseconds since the epoch, rounded down as Redis rounds when keys expire.
+-- ms returns the time in whole milliseconds since the epoch, rounded down as Redis does when it
+-- expires keys.
 function clock.ms()
   local now = clock.us()
   return (now - now % 1000) / 1000
@@ -102,8 +109,8 @@ end
 --@ src/20_numbers.lua
 local numbers = {}
 do
--- Numbers as callers write them. A Lua number is a double: whole numbers are exact up to 2^53 and not beyond, and
--- tonumber takes "inf", "nan", "0x10" and "1e3" as well, none of which may ever reach a decision.
+-- Numbers as callers write them. A Lua number is a double, so whole numbers are exact only up to
+-- 2^53. tonumber also accepts "inf", "nan", "0x10" and "1e3", which must never reach a decision.
 
 local LARGEST = '9007199254740992' -- 2^53
 
@@ -111,7 +118,8 @@ numbers.MOST = 9007199254740992
 
 numbers.WHOLE = 'a whole number from %s to ' .. LARGEST
 
--- whole reads decimal digits; nil for anything else, and for numbers above 2^53 (2^53 + 1 would round down to it).
+-- whole parses decimal digits. It returns nil for anything else, and for numbers above 2^53,
+-- because 2^53 + 1 would round down to 2^53.
 function numbers.whole(text)
   if not string.find(text, '^%d+$') then
     return nil
@@ -122,33 +130,36 @@ function numbers.whole(text)
   return tonumber(text)
 end
 
--- digits is whole for a text that is known to be decimal digits, or empty: nil.
+-- digits is whole for a text that is known to be decimal digits or empty. It returns nil for an
+-- empty text.
 function numbers.digits(text)
   local n = tonumber(text)
   if not n or n < numbers.MOST then return n end
   return numbers.whole(text)
 end
 
--- arg returns a whole number as an argument for a command. Redis 7.0 takes 0.3 to 0.7 us to write a number down, more than
--- string.format does; later versions do so at once.
+-- arg returns a whole number as a command's argument. Redis 7.0 needs 0.3 to 0.7 us to format a
+-- number, which is more than string.format needs. Later versions are fast.
 function numbers.arg(n)
   if CLOCK_STANDS then return n end
   return string.format('%d', n)
 end
 
--- positive is whole from 1 on.
+-- positive parses a whole number of at least 1, or returns nil.
 function numbers.positive(text)
   local n = numbers.whole(text)
   return n ~= 0 and n or nil
 end
 
--- positive_option reads the value of a limit's option: the number, or nil and what was expected.
+-- positive_option parses the value of a limit's option. It returns the number, or nil and a
+-- description of what was expected.
 function numbers.positive_option(text)
   return numbers.positive(text), string.format(numbers.WHOLE, '1')
 end
 
--- remembered returns a function that reads a text as `read` does, which returns nil and perhaps an error for what it
--- cannot, and that remembers up to 1,000 texts that it could, in `known`: a look into a table costs a tenth of a pattern.
+-- remembered returns a function that memoizes read in known, for up to 1,000 texts. read returns
+-- nil and optionally an error for a text that it cannot parse; failures are not memoized. A table
+-- lookup costs a tenth of a pattern match.
 function numbers.remembered(read, known)
   local size = 0
   return function(text)
@@ -168,7 +179,8 @@ function numbers.remembered(read, known)
   end
 end
 
--- common_divisor of two positive whole numbers (Euclid).
+-- common_divisor returns the greatest common divisor of two positive whole numbers (Euclid's
+-- algorithm).
 function numbers.common_divisor(a, b)
   while b > 0 do
     local rest = a % b
@@ -182,11 +194,13 @@ end
 --@ src/28_lease_sets.lua
 local lease_sets = {}
 do
--- The leases of a key: a sorted set, member "lease:<id>", score the time in ms since the epoch at which it lapses. A block
--- is the member "blocked", which lapses with the block. The key expires when the last of them lapses.
+-- A sorted set holds the leases of a key. A lease is the member "lease:<id>", whose score is the
+-- time in ms since the epoch at which it lapses. A block is the member "blocked", whose score is
+-- the end of the block. The key expires when the last of them lapses.
 --
--- The set also says how long each lease was given for, in members whose scores are below 0, where no time is: "length", minus
--- the ms, if all leases were given for the same; else "given:<id>" for each lease, minus the time at which it was given.
+-- The set also records how long each lease was granted for, in members with negative scores, which
+-- are never times. If all leases have the same length, it is the member "length", with minus the
+-- ms. Otherwise each lease has a member "given:<id>", with minus the time at which it was granted.
 
 lease_sets.MEMBER = 'lease:'
 lease_sets.BLOCK = 'blocked'
@@ -194,11 +208,12 @@ lease_sets.LENGTH = 'length'
 lease_sets.GIVEN = 'given:'
 
 local NO_LEASES = 'does not hold leases'
-local EARLIEST = 1000000000000 -- ms since the epoch, 2001: what lapses before is no lease
+local EARLIEST = 1000000000000 -- ms since the epoch, 2001: no lease has an earlier score
 
--- last returns the ms since the epoch at which the last member of a key lapses; 0 if it holds nothing. Or nil and the error
--- if it holds anything else. from: '-1', or '-2' for a call that may take the last member away: the key then expires with the
--- one before it, whose score is checked too, and returned.
+-- last returns when the last member of a key lapses, in ms since the epoch, or 0 if the key is
+-- empty. If the key holds anything else, it returns nil and the error. from is '-1', or '-2' for a
+-- call that may remove the last member. With '-2', the score of the member before it is also
+-- checked and returned, because the key then expires with that member.
 function lease_sets.last(key, from)
   local last = redis.pcall('ZRANGE', key, from, '-1', 'WITHSCORES')
   local size = #last
@@ -215,12 +230,12 @@ function lease_sets.last(key, from)
   return lapses, before
 end
 
--- unusable is the error for a key with scores that no limiter wrote.
+-- unusable returns the error for a key whose scores no limiter wrote.
 function lease_sets.unusable(key)
   return errors.unusable(key, NO_LEASES)
 end
 
--- settle moves the key's expiry to where its last member lapses.
+-- settle sets the key's expiry to the time at which its last member lapses.
 function lease_sets.settle(key)
   local last = redis.call('ZRANGE', key, '-1', '-1', 'WITHSCORES')
   if last[2] then
@@ -228,12 +243,13 @@ function lease_sets.settle(key)
   end
 end
 
--- blocked_until returns when the block ends, ms since the epoch; 0 without one.
+-- blocked_until returns the end of the block in ms since the epoch, or 0 if there is none.
 function lease_sets.blocked_until(key)
   return tonumber(redis.call('ZSCORE', key, lease_sets.BLOCK) or 0)
 end
 
--- outlived returns for how many ms more a key is blocked whose leases have all lapsed; nil if there is a lease, or no set.
+-- outlived returns how many ms remain of the block of a key whose leases have all lapsed. It
+-- returns nil if a lease remains or the key is not a set of leases.
 function lease_sets.outlived(key)
   local now = clock.ms()
   local left = lease_sets.last(key, '-2') and lease_sets.blocked_until(key) - now or -1
@@ -254,27 +270,28 @@ end
 --@ src/30_states.lua
 local states = {}
 do
--- States: what a key holds, and what a call has read of it.
+-- States: what a key holds, and what a call has read from it.
 --
--- A key holds a string with an expiry (the leases of concurrency: a sorted set; a usage record: a hash). The string says
--- by its form who wrote it, so that a key of another kind is refused before anything is written. functions/STATE.md has the forms.
+-- A key holds a string with an expiry. (The leases of concurrency are a sorted set; a usage record
+-- is a hash.) The form of the string shows what wrote it, so a key of another kind is rejected
+-- before anything is written. functions/STATE.md lists the forms.
 --
--- What a call reads becomes one table for each rate of each key, in states.list. The tables are used again by the next
--- call. All algorithms fill in
+-- A call fills one table in states.list for each rate of each key. The next call reuses the tables.
+-- All algorithms set
 --   rate     the rate of the limit
---   free     how many units fit now, and after a charge or a refund how many fit then; -1 if the key is blocked
---   foreign  ms until the block of the key ends, or the state of another algorithm that was found in it; 0 for neither
--- and src/60_decisions.lua
---   index    of the key in the call, from 1
---   cost     what the call costs here
+--   free     how many units fit now, updated by a charge or a refund; -1 if the key is blocked
+--   foreign  ms until the key's block or another algorithm's state in the key ends; 0 if there is neither
+-- src/60_decisions.lua sets
+--   index    the position of the key in the call, from 1
+--   cost     the cost of the call for this key
 --   group    the limits that decide together: the enforced ones, or those of one shadow policy
 --   reset    ms until the rate is full again
--- Further fields belong to the algorithm.
+-- Algorithms add their own fields.
 
 local list = {}
 states.list = list
 
--- new returns the state at a place of the list, for its algorithm to fill in.
+-- new returns the state at a position in the list, for its algorithm to fill in.
 function states.new(at, rate)
   local state = list[at]
   if not state then
@@ -285,36 +302,37 @@ function states.new(at, rate)
   return state
 end
 
--- leaves_room returns the most units that may count as spent so that just this call finds room: what a state that
--- cannot hold under this limit is taken for.
+-- leaves_room returns the most units that can count as spent and still leave room for this call. It
+-- replaces a stored state that is impossible under this limit.
 function states.leaves_room(capacity, cost)
   return capacity - (cost > 1 and cost <= capacity and cost or 1)
 end
 
 ------------------------------------------------------------------- what a key holds
 
-local HEAD = 128 -- bytes of a value that tell what it is, and until when it is blocked
+local HEAD = 128 -- bytes of a value that show its kind and the end of its block
 
--- missing_expiry: the state is ours but somebody took its expiry away (PERSIST, SET without KEEPTTL).
+-- missing_expiry returns the error for a limiter's state whose expiry was removed (by PERSIST, or
+-- by SET without KEEPTTL).
 function states.missing_expiry(key)
   return errors.unusable(key, 'holds a limiter state without an expiry')
 end
 
 states.REQUEST = 'the reply to a request (ONCE)'
 
--- in_use: the library wrote this, for something else.
+-- in_use returns the error for a key that the library uses for something else.
 function states.in_use(key, what)
   return errors.new('BADSTATE', 'key %s holds %s; give each use a key of its own', errors.quote(key), what)
 end
 
--- unreadable: no limiter wrote the string in this key, although it may look like one of ours. The error does not show it,
--- because it may be a secret and errors end in logs.
+-- unreadable returns the error for a string that no limiter wrote, although it may look like a
+-- state. The error does not show the string, because it may be a secret and errors are logged.
 function states.unreadable(key)
   local size = redis.call('STRLEN', key)
   return errors.unusable(key, string.format('holds a string of length %d, which no limiter wrote', size))
 end
 
--- owner returns the algorithm that wrote a string, given its beginning; or nil.
+-- owner returns the algorithm that wrote a string, given its first bytes, or nil.
 function states.owner(head)
   for _, algorithm in pairs(algorithms) do
     if algorithm.holds(head) then return algorithm end
@@ -322,19 +340,18 @@ function states.owner(head)
   return nil
 end
 
--- What look finds in a key.
---   leases   whether it is a set of leases, which have all lapsed under a block
---   request  whether it is the reply to a request (ONCE)
+-- The result of look:
+--   leases   whether the key is a set of leases that have all lapsed under a block
+--   request  whether the key holds the reply to a request (ONCE)
 --   blocked  ms for which the key is still blocked, 0 if it is not
---   from     where the state begins in the value, in bytes: behind the words of a block, if there is one
---   expiry   of a state under a block, ms since the epoch; 0 if there is none
---   owner    the algorithm whose state it is, nil if there is none
---   left     ms until the state expires: it is there to the end of the ms in which it does, under a block as without one;
---            below 0 if there is none any more
+--   from     where the state begins in the value, in bytes: after the words of a block, if there is one
+--   expiry   of a state under a block, in ms since the epoch; 0 if there is none
+--   owner    the algorithm that wrote the state, nil if there is none
+--   left     ms until the state expires, or below 0 if there is no state. A state exists to the end of the ms in which it expires, whether it is under a block or not
 local found = {}
 
--- look tells what a key holds, and reads no more than the head of it. Returns found; or nil and the error for a key that
--- can be no limiter's.
+-- look finds out what a key holds and reads only the first bytes of it. It returns found, or nil
+-- and the error for a key that no limiter can have written.
 function states.look(key)
   local head = redis.pcall('GETRANGE', key, '0', HEAD - 1)
   found.leases, found.request, found.blocked = false, false, 0
@@ -368,13 +385,15 @@ function states.look(key)
   return found
 end
 
--- adopt opens a limit over a key that does not hold its usual state: one that is blocked, or holds the state of another
--- algorithm or another form of its own. Returns the error, or nil.
+-- adopt opens a limit over a key that does not hold the limit's usual state: the key is blocked, or
+-- it holds another algorithm's state or another form of the limit's own. It returns the error, or
+-- nil.
 --
--- What another algorithm has left is carried over: a change of algorithm neither hands out a second burst nor locks the
--- key out, and callers with the old and the new limit side by side share one allowance. It counts as units spent now;
--- a call that they deny has to wait until the old state has run out. A state that runs for longer than the rate takes to
--- refill leaves room for just this call.
+-- Another algorithm's state is carried over. A change of algorithm therefore grants no second burst
+-- and does not lock the key, and callers with the old and the new limit share one allowance. The
+-- old state counts as units spent now. If those units deny a call, it has to wait until the old
+-- state has expired. A state that lasts longer than the rate needs to refill leaves room for just
+-- this call.
 function states.adopt(key, limit, at, cost)
   local it, err = states.look(key)
   if not it then
@@ -410,13 +429,14 @@ function states.adopt(key, limit, at, cost)
   return nil
 end
 
-------------------------------------------------------------------- what is written into keys
+------------------------------------------------------------------- what is written to keys
 
--- forget is called with every key into which another state is written than an algorithm may remember of it: gcra does.
+-- Call forget(key) before writing anything but plain gcra to a key, because gcra caches what keys
+-- hold and overrides this function.
 function states.forget() end
 
--- put stores a string in a key until the time of its expiry, ms since the epoch. An algorithm that has something cheaper
--- for a common call sets the expiry itself: gcra, fixed_window, sliding_log.
+-- put stores a string in a key that expires at expiry, in ms since the epoch. gcra, fixed_window
+-- and sliding_log have cheaper ways for common calls and set the expiry themselves.
 function states.put(key, value, expiry)
   states.forget(key)
   redis.call('SET', key, value, 'PXAT', numbers.arg(expiry))
@@ -426,23 +446,25 @@ end
 --@ src/35_packed.lua
 local packed = {}
 do
--- Keeps the states of a limit as texts in the key's value, whatever the number of rates: "<algorithm>:<text>", or of
--- several rates "<algorithm>::<length>:<text><length>:<text>...". One read, one TIME, one SET.
+-- Stores the states of a limit as texts in the key's value: "<algorithm>:<text>" for one rate, and
+-- "<algorithm>::<length>:<text><length>:<text>..." for several. A call needs one read, one TIME and
+-- one SET, however many rates there are.
 --
--- Rates are known by their place: the first rate of a changed limit reads what the first one before has left. The text
--- of a rate that is full is ''. The algorithm gives
+-- Rates are identified by position: the first rate of a changed limit reads the state of the
+-- previous first one. The text of a full rate is ''. The algorithm provides
 --   prefix                        "<algorithm>:"
---   open(state, value, from, to, now, cost)  fills in the state from the text between two bytes of a value, as it stands
---                                 at now (us), with room for this call; from an empty text: a rate that is full. Returns
---                                 false if the text is none of its own. The value ends at `to`
---   in_place                      optional: true if open can do with a value that goes on after `to`, which saves a copy
+--   open(state, value, from, to, now, cost)  fills in the state from the bytes from..to of value, as of now (us). An
+--                                 empty text is a full rate. An impossible state leaves room for this cost. Returns
+--                                 false if the text is not the algorithm's. The value ends at `to`
+--   in_place                      optional: true if open accepts a value that continues after `to`, which saves a copy
 --   save(state)                   returns the text, and when the rate is full (ms since the epoch)
---   plain(value, expiry)          optional: the text, or texts, of an own value of another form, that expires then (ms)
+--   plain(value, expiry)          optional: returns the text or texts for the algorithm's own value in another form that
+--                                 expires at expiry (ms)
 
-local HEAD, LAST = 512, '511' -- bytes: what most values are within
+local HEAD, LAST = 512, '511' -- bytes: most values are shorter
 
--- next_text returns where the text begins and ends that stands at byte `at` of a value of several rates; an empty one
--- after the last; nil if the value is broken.
+-- next_text returns the first and last byte of the text at byte `at` in a value of several rates.
+-- After the last text it returns an empty range. It returns nil if the value is broken.
 local function next_text(value, at)
   if at > #value then return at, at - 1 end
   local _, last, digits = string.find(value, '^(%d+):', at)
@@ -451,7 +473,8 @@ local function next_text(value, at)
   return last + 1, last + length
 end
 
--- fill opens all rates of a limit from a value, after so many bytes of it. Returns the error, or nil.
+-- fill opens all rates of a limit from a value, ignoring its first `skipped` bytes. It returns the
+-- error, or nil.
 local function fill(key, limit, at, cost, value, skipped)
   local now, open, rate, from, to = clock.us(), limit.algorithm.open, limit.rate, skipped + 1, #value
   if from > to and skipped > 0 then
@@ -495,7 +518,7 @@ local function open(key, limit, at, cost)
   return fill(key, limit, at, cost, value, value ~= '' and #prefix or 0)
 end
 
--- reopen reads an own state under a block that has run out, or of another form.
+-- reopen reads the limit's own state under a block that has ended, or in another form.
 function packed.reopen(key, limit, at, cost, found)
   local algorithm, prefix = limit.algorithm, limit.prefix
   local value = redis.call('GETRANGE', key, found.from, '-1')
@@ -506,7 +529,7 @@ function packed.reopen(key, limit, at, cost, found)
   return fill(key, limit, at, cost, algorithm.plain(value, expiry), 0)
 end
 
-local parts = {} -- of a value that is put together; the next one uses it again
+local parts = {} -- the parts of a value that is being built; reused by the next one
 
 function packed.write(key, limit, at)
   local save, list = limit.algorithm.save, states.list
@@ -532,20 +555,21 @@ function packed.write(key, limit, at)
   states.put(key, table.concat(parts, '', 1, last), expiry)
 end
 
--- complete gives a limit the functions that read and write its key.
+-- complete sets the functions of a limit that read and write its key.
 function packed.complete(limit)
   limit.open, limit.fresh, limit.reopen, limit.write = open, fresh, packed.reopen, packed.write
   limit.several = limit.prefix .. ':'
 end
 
--- prefixed returns a function that tells whether a value begins with prefix.
+-- prefixed returns a function that reports whether a value begins with prefix.
 function packed.prefixed(prefix)
   return function(head)
     return string.sub(head, 1, #prefix) == prefix
   end
 end
 
--- first returns where the text of the first rate begins and ends in the value of a key: the prefix begins at byte `from`.
+-- first returns the first and last byte of the first rate's text in a key's value. The prefix
+-- begins at byte `from`.
 function packed.first(key, from, prefix)
   from = from + #prefix
   local digits = string.match(redis.call('GETRANGE', key, from, from + 20), '^:(%d+):')
@@ -556,7 +580,7 @@ function packed.first(key, from, prefix)
   return from, -1
 end
 
--- first_text returns that text.
+-- first_text returns the first rate's text.
 function packed.first_text(key, from, prefix)
   return redis.call('GETRANGE', key, packed.first(key, from, prefix))
 end
@@ -565,46 +589,48 @@ end
 --@ src/40_limits.lua
 local limits = {}
 do
--- Limit expressions, parsed here and nowhere else:
+-- Limit expressions. Only this file parses them.
 --
 --   [algorithm] rate [, rate ...]      rate = n/period [option=value ...]      period = [k]unit, unit = ms s m h d
 --   @policy
 --
--- A parsed limit has algorithm; owner, the algorithm as whose state its own is kept; rates (one or more), size, how many,
--- and rate, the only one; capacity, the least of theirs; asks, how much it asks for of what its algorithm bounds, and
--- weight, what part it is of all that one call may ask for; and the functions that read and write its key. A rate has
--- count (n), period (ms), the values of its options under their names, and what the algorithm adds. States are described in
--- src/30_states.lua.
+-- A parsed limit has these fields: algorithm; owner, the algorithm whose state it stores; rates
+-- (one or more); size, their number; rate, if there is only one; capacity, the smallest of theirs;
+-- asks, its sum of the quantity that its algorithm bounds; weight, its share of a call's budget;
+-- and the functions that read and write its key. A rate has count (n), period (ms), the values of
+-- its options by name, and fields that the algorithm adds. src/30_states.lua describes states.
 --
 -- An algorithm (src/algorithms/NAME.lua) is a table in `algorithms`:
---   name      as a limit names it
+--   name      the name used in limits
 --   options   option name -> function(text) that returns its value, or nil and what was expected; {} for none
---   rate      function(rate): completes a rate, or returns what is wrong with it. Sets capacity, what field 2 of the reply
---             says: the most that can be taken at once; and functions that change a state or ask it:
---               charge(state, units)  takes units, and sets free to what it is afterwards
+--   rate      function(rate): completes a rate, or returns what is wrong with it. Sets capacity, which is field 2 of the
+--             reply: the most that can be taken at once. Also sets functions that change or query a state:
+--               charge(state, units)  takes units, and updates free
 --               refund(state, units)  gives units back, never beyond full
---               spend(state, units)   puts units on a state that was full; mostly the same as charge
+--               spend(state, units)   charges a state that was full; usually the same as charge
 --               reset(state)          returns the ms until the rate is full again
---               wait(state, cost)     returns the ms until a cost fits that does not fit now, from 1 to the capacity
+--               wait(state, cost)     returns the ms until a cost from 1 to the capacity fits that does not fit now
 --   limit     function(limit): completes a limit, or returns what is wrong with it. packed.complete does so for an
---             algorithm that keeps its states as texts in the value (src/35_packed.lua says what it must offer). Sets
---               open(key, limit, at, cost)  reads the key into states.list, from place `at` on, one state for each
---                                             rate, with room for a call of this cost where the key holds what this limit
---                                             cannot have left; returns the error, or nil
---               fresh(limit, at)              the same for a key that holds nothing
---               reopen(key, limit, at, cost, found)  the same for an own state under a block that has run out, or of
---                                             another form. found: what states.look has found
---               write(key, limit, at)         stores the states, with an expiry when all are full; or deletes the key
+--             algorithm that stores its states as texts in the value (see src/35_packed.lua). Sets
+--               open(key, limit, at, cost)  reads the key into states.list, from position `at` on, one state for each
+--                                             rate. A stored state that is impossible under this limit leaves room for
+--                                             a call of this cost. Returns the error, or nil
+--               fresh(limit, at)              the same for an empty key
+--               reopen(key, limit, at, cost, found)  the same for the limit's own state under a block that has ended, or
+--                                             in another form. found is the result of states.look
+--               write(key, limit, at)         stores the states, with the expiry at which all are full, or deletes the key
 --             and may set
---               take(key, limit, cost, reply)  decides over one key and writes, without states, where that is much cheaper:
---                                             fills in the six fields and returns true; or false where open has to look closer
---   holds     function(head): whether a string that begins so was written by this algorithm
---   spent     optional function(key, from): the units that a state stands for which begins at byte `from` of the value;
---             without it they are taken to be what the other limit refills until the expiry
---   most      optional, the bound of what one call may ask for: field, a field of the rates; sum, the most that these may
---             come to in a call; what and advice, for the errors
--- Or, for leases (concurrency): name, holds, leases, a function that reads the whole text of a limit, and acquire, renew
--- and release, functions(key, limit, lease id) that return the reply.
+--               take(key, limit, cost, reply)  decides over one key and writes without states, if that is much cheaper.
+--                                             Fills in the six fields and returns true, or returns false if the call
+--                                             needs open
+--   holds     function(head): reports whether this algorithm wrote a string that begins with head
+--   spent     optional function(key, from): returns the units that count as spent in the state at byte `from` of the
+--             value. The default is what the new limit refills until the state expires
+--   most      optional, bounds a quantity in one call: field, a field of the rates; sum, the largest sum of that field
+--             in a call; what and advice, for the errors
+-- An algorithm for leases (concurrency) has name, holds, leases, a function that parses the whole
+-- text of a limit, and acquire, renew and release, functions(key, limit, lease id) that return the
+-- reply.
 
 local UNITS = { ms = 1, s = 1000, m = 60000, h = 3600000, d = 86400000 }
 local LONGEST_TEXT = 1024 -- bytes
@@ -628,7 +654,7 @@ local function names(of)
   return #list > 0 and table.concat(list, ', ') or 'none'
 end
 
--- period reads "m" or "10s" to ms; nil and what is wrong with it.
+-- period parses a period such as "m" or "10s" and returns ms, or nil and what is wrong with it.
 function limits.period(text)
   local k, unit = '', text
   if #text <= LONGEST_PERIOD then
@@ -647,7 +673,7 @@ function limits.period(text)
   return factor * UNITS[unit]
 end
 
--- not_an_option says what may have been meant by a word after a rate.
+-- not_an_option returns a message that suggests what a word after a rate may have meant.
 local function not_an_option(word, algorithm)
   if algorithm.options[word] then
     return string.format('the option %s has no value; write %s=..., without blanks', errors.quote(word), word)
@@ -658,7 +684,8 @@ local function not_an_option(word, algorithm)
     names(algorithm.options))
 end
 
--- parse_rate reads `n/period [option=value ...]`; returns the rate, or nil and what is wrong with it.
+-- parse_rate parses `n/period [option=value ...]`. It returns the rate, or nil and what is wrong
+-- with it.
 local function parse_rate(text, algorithm)
   local head, rest = string.match(text, '^%s*(%S+)(.*)$')
   local count, period = string.match(head or '', '^([^/]*)/(.*)$')
@@ -696,7 +723,7 @@ local function parse_rate(text, algorithm)
   return rate
 end
 
--- parse_rates reads the rates of a limit; returns the limit, or nil and what is wrong.
+-- parse_rates parses the rates of a limit. It returns the limit, or nil and what is wrong.
 local function parse_rates(text, algorithm)
   local limit = { algorithm = algorithm, owner = algorithm, prefix = algorithm.prefix, rates = {}, asks = 0 }
   local most = algorithm.most
@@ -750,12 +777,14 @@ local function parse_leases(text)
   return limit
 end
 
--- leases returns the parsed limit of ratelimit_acquire and its sisters; or nil and the error.
+-- leases returns the parsed limit of ratelimit_acquire, ratelimit_renew and ratelimit_release, or
+-- nil and the error.
 limits.leases = numbers.remembered(parse_leases, {})
 
--- of returns the parsed limit, which is shared and must not be changed, or nil and the error to reply. Parsing costs more
--- than deciding, and an application has few limits: limits.known has those that were asked for. A policy that is more than
--- one limit has `policy` (src/45_policies.lua).
+-- of returns the parsed limit, which is shared and must not be changed, or nil and the error to
+-- reply. limits.known caches parsed limits, because parsing costs more than deciding and an
+-- application has few limits. A policy that is more than one limit has the field `policy`
+-- (src/45_policies.lua).
 limits.known = {}
 limits.of = numbers.remembered(parse, limits.known)
 end
@@ -763,12 +792,13 @@ end
 --@ src/45_policies.lua
 local policies = {}
 do
--- Policies: names for limits, written into this text by the build (functions/policies.go), so that "@name" reads no key.
+-- Policies: named limits, which the build (functions/policies.go) writes into this text, so that
+-- "@name" reads no key.
 --
 -- name -> { limit, limit ..., keys = { name of its key, ... }, shadow = true, track = true }
 local POLICIES = {}
 
--- find returns the policy that "@name" asks for, or nil and the error.
+-- find returns the policy for "@name", or nil and the error.
 function policies.find(text)
   local policy = POLICIES[string.sub(text, 2)]
   if policy then return policy end
@@ -776,7 +806,7 @@ function policies.find(text)
     errors.quote(text), BUILD_ID)
 end
 
--- names returns the names of all policies, or of the shadows, sorted.
+-- names returns the sorted names of all policies, or only of the shadow policies.
 function policies.names(shadows_only)
   local names = {}
   for name, policy in pairs(POLICIES) do
@@ -788,8 +818,9 @@ function policies.names(shadows_only)
   return names
 end
 
--- limits.policy returns for limits.of: the parsed limit of a policy that is one limit and nothing more. For another,
--- { policy = "@name", limits = parsed limits, keys =, shadow =, track = }, which policies.join puts into a request.
+-- limits.policy returns the parsed limit of a policy that is one limit and nothing more. For any
+-- other policy it returns { policy = "@name", limits = parsed limits, keys =, shadow =, track = },
+-- which policies.join adds to a request.
 function limits.policy(text)
   local policy, err = policies.find(text)
   if not policy then
@@ -805,7 +836,7 @@ function limits.policy(text)
   return whole
 end
 
--- lease returns the text of the limit that acquire and its sisters take from a policy, and the policy's name if it is a
+-- lease returns the text of the limit in a policy for leases, and the policy's name if it is a
 -- shadow; or nil and the error.
 function policies.lease(text)
   local policy, err = policies.find(text)
@@ -817,9 +848,10 @@ function policies.lease(text)
   return policy[1], policy.shadow and string.sub(text, 2)
 end
 
--- join puts the limits of such a policy behind the first `count` of a request, which gets: composed, the policies in it;
--- tracks, if one of them says so; groups, the shadow policies in it; group_of, limit's position -> its shadow policy.
--- Returns how many limits there are now.
+-- join adds the limits of a policy to a request after its first `count`. It sets these fields of
+-- the request: composed, the policies in it; tracks, if one of them has track; groups, its shadow
+-- policies; group_of, from a limit's position to its shadow policy. It returns the new number of
+-- limits.
 function policies.join(request, whole, count)
   request.composed = request.composed or {}
   request.composed[#request.composed + 1] = whole
@@ -841,8 +873,8 @@ function policies.join(request, whole, count)
   return count + #whole.limits
 end
 
--- wanted_keys names the keys that the policies of a request take, for an error about their number. tracks: whether this
--- verb takes a usage key.
+-- wanted_keys lists the keys that a request's policies take, for an error about the number of keys.
+-- tracks reports whether this verb takes a usage key.
 function policies.wanted_keys(request, tracks)
   local text = ''
   for _, whole in ipairs(request.composed or {}) do
@@ -858,32 +890,35 @@ local requests = {}
 do
 -- The arguments of take, peek and refund:
 --   limit [limit ...] [COST c | COST c1 ... cn] [UPTO] [ONCE ttl_ms] [TRACK]
--- over one key for each limit, then one for ONCE and one for TRACK, in the order in which these are written.
+-- The keys are one for each limit, then one for ONCE and one for TRACK, in the order of these
+-- options.
 --
--- A request has limits, and count, how many; costs, one for each; UPTO, its c; ONCE and TRACK, their keys; ttl, in ms;
--- enforced, whether any limit is not a shadow policy's; and what policies.join adds.
+-- A request has these fields: limits, and count, their number; costs, one for each; UPTO, the
+-- requested cost; ONCE and TRACK, their keys; ttl, in ms; enforced, whether any limit is not in a
+-- shadow policy; and those that policies.join adds.
 
 local OPTIONS = {
   COST = 'COST', UPTO = 'UPTO', ONCE = 'ONCE', TRACK = 'TRACK', cost = 'COST', upto = 'UPTO', once = 'ONCE', track = 'TRACK',
 }
 local MOST_LIMITS = 50
 
--- ONES are the costs of a call without COST. They are never changed.
+-- ONES holds the costs of a call without COST. It never changes.
 local ONES = {}
 for i = 1, MOST_LIMITS do
   ONES[i] = 1
 end
 
--- The request of a call, which the next call uses again. optional: whether it has more than limits.
+-- The request of the current call. The next call reuses it. optional reports whether it has more
+-- than limits.
 local request = { limits = {}, costs = ONES }
 
--- renew takes from the request what the last call had more than limits.
+-- renew clears what the last call had besides limits.
 local function renew()
   request.COST, request.UPTO, request.ONCE, request.TRACK, request.ttl, request.tracks = nil, nil, nil, nil, nil, nil
   request.costs, request.composed, request.groups, request.group_of, request.optional = ONES, nil, nil, nil, false
 end
 
--- read_limits reads the limits. Returns the position after them; or nil and the error.
+-- read_limits reads the limits. It returns the position after them, or nil and the error.
 local function read_limits(args)
   if request.optional then renew() end
   local list, known, at, count, weight = request.limits, limits.known, 1, 0, 0
@@ -912,7 +947,7 @@ local function read_limits(args)
   return at
 end
 
--- read_costs reads the numbers that begin at position at. Returns them; or nil and the error.
+-- read_costs reads the numbers from position at on. It returns them, or nil and the error.
 local function read_costs(args, at)
   local costs, text = {}, args[at]
   while text and not OPTIONS[text] do
@@ -926,8 +961,8 @@ local function read_costs(args, at)
   return costs
 end
 
--- read_options reads what follows the limits. allowed: the options that the verb has. Returns how many keys have a
--- meaning; or nil and the error.
+-- read_options reads the arguments after the limits. allowed lists the options of the verb. It
+-- returns the number of keys that the request needs, or nil and the error.
 local function read_options(keys, args, at, allowed)
   local used = request.count
   request.optional = true
@@ -966,7 +1001,8 @@ local function read_options(keys, args, at, allowed)
   return used
 end
 
--- within_capacity returns the costs of UPTO: no more than the least capacity of the limits that decide together.
+-- within_capacity returns the costs of an UPTO call: for each limit, at most the smallest capacity
+-- among the limits that decide together.
 local function within_capacity()
   local group_of, least, costs = request.group_of or {}, {}, {}
   for i = 1, request.count do
@@ -979,7 +1015,7 @@ local function within_capacity()
   return costs
 end
 
--- spread gives the request a cost for each limit. Returns the error, or nil.
+-- spread sets a cost for each limit of the request. It returns the error, or nil.
 local function spread()
   local count, costs, upto = request.count, request.COST or { 1 }, request.UPTO
   if upto and #costs ~= 1 then
@@ -998,10 +1034,10 @@ local function spread()
   return nil
 end
 
--- excess returns the error for limits that are too much for one call, or nil.
+-- excess returns the error for limits that exceed the bounds of one call, or nil.
 local function excess()
   if request.count > MOST_LIMITS then
-    request.limits = {} -- keeps no list that long
+    request.limits = {} -- frees the long list
     return errors.new('BADARGS', '%d limits; one call takes at most %d', request.count, MOST_LIMITS)
   end
   local rates, sums = 0, {}
@@ -1067,14 +1103,15 @@ end
 --@ src/55_shadows.lua
 local shadows = {}
 do
--- How many calls each shadow policy let through that it would have denied: since this library was loaded, on this node.
+-- The number of calls that each shadow policy would have denied but allowed, since the library was
+-- loaded on this node.
 local denied = {}
 
 local function note(name)
   denied[name] = (denied[name] or 0) + 1
 end
 
--- count notes the shadow policies of a take that would have denied it.
+-- count counts the shadow policies that would have denied a take.
 function shadows.count(request)
   for _, group in ipairs(request.passes and request.groups or {}) do
     if group.denies then
@@ -1093,7 +1130,8 @@ function shadows.counts()
   return list
 end
 
--- lease turns the reply of acquire or renew under a shadow policy: a lease that would have been refused is not held.
+-- lease rewrites the reply of acquire or renew under a shadow policy. A lease that would have been
+-- denied is not held.
 function shadows.lease(name, reply)
   if reply.err then
     return reply
@@ -1107,30 +1145,33 @@ end
 --@ src/60_decisions.lua
 local decisions = {}
 do
--- One decision over the rates of one or several keys: all of them are charged, or none. First every key is read into a
--- state for each rate (src/30_states.lua); then the states decide, are charged and summed up; what was charged is written
--- last. A call that errs has therefore changed nothing.
+-- One decision over the rates of one or several keys: either all are charged, or none. First, every
+-- key is read into one state for each rate (src/30_states.lua). Then the states decide, are charged
+-- and are summed up. Finally, the charged states are written. A call that returns an error has
+-- therefore changed nothing.
 --
--- Shadow policies decide and never deny: they are tried on real traffic before they are enforced. In a call, the limits
--- that are enforced make one decision, and each shadow policy (a group) makes one of its own: it is charged if it would
--- allow, and the call goes on whatever it says. If the enforced limits deny, nothing is charged anywhere.
+-- Shadow policies decide but never deny: they try a limit on real traffic before it is enforced.
+-- The enforced limits of a call make one decision. Each shadow policy (a group) makes another: it
+-- is charged if it would allow, and the call continues in either case. If the enforced limits deny,
+-- nothing is charged.
 --
--- The reply: { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }, and with shadow policies
--- would_allowed, would_retry_after_ms, would_index: what the call would have been told if no policy of it were a shadow.
+-- The reply is { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }. With shadow
+-- policies it also has would_allowed, would_retry_after_ms and would_index: the result if no policy
+-- of the call were a shadow.
 
 local list = states.list
 local ENFORCED = {} -- the group of the limits that are enforced
 local MOST_KEPT = 64 -- states
 
--- trim gives the states of a call of very many rates to the collector.
+-- trim frees the states of a call with very many rates.
 local function trim()
   for at = #list, MOST_KEPT + 1, -1 do
     list[at] = nil
   end
 end
 
--- open reads every key of a request into states, and marks the groups that deny: this is where a call is denied. Returns
--- the error, or nil.
+-- open reads every key of a request into states, and marks the groups that deny. It returns the
+-- error, or nil.
 local function open(keys, request, verb)
   local asked, costs, group_of, refund, count = request.limits, request.costs, request.group_of, verb == 'refund', 0
   ENFORCED.denies = false
@@ -1140,7 +1181,7 @@ local function open(keys, request, verb)
     if refund then cost = 1 end
     local err = limit.open(keys[i], limit, count + 1, cost)
     if err then return err end
-    if refund then cost = 0 end -- it takes nothing, and is denied by a block alone; room is made for one unit
+    if refund then cost = 0 end -- a refund takes nothing, so only a block denies it
     local last = count + limit.size
     for at = count + 1, last do
       local state = list[at]
@@ -1153,7 +1194,8 @@ local function open(keys, request, verb)
   return nil
 end
 
--- fit lowers the cost of a group to the units that fit, from 1 to most (UPTO). Returns them, 0 if not even one fits.
+-- fit lowers the cost of a group to the number of units that fit, at most `most` (UPTO). It returns
+-- that number, or 0 if not even one fits.
 local function fit(count, group, most)
   local fits = most
   for i = 1, count do
@@ -1170,15 +1212,16 @@ local function fit(count, group, most)
   return fits
 end
 
--- wait returns the ms after which a rate that denies would allow, -1 for never.
+-- wait returns the ms after which a rate that denies would allow, or -1 for never.
 local function wait(state)
   if state.cost > state.rate.capacity then return -1 end
   return state.foreign > 0 and state.foreign or state.rate.wait(state, state.cost)
 end
 
--- sum_up writes the six fields of a reply over the states of a group, of all states if it is nil. They are the least
--- remaining, the longest waits, and the binding rate: the first that denies, else the first with least remaining.
--- upto: field 1 is how many units were taken.
+-- sum_up fills in the six fields of a reply from the states of a group, or from all states if group
+-- is nil: the smallest remaining, the longest waits, and the binding rate, which is the first that
+-- denies or else the first with the smallest remaining. With upto, field 1 is the number of units
+-- taken.
 local function sum_up(reply, count, group, upto)
   local binding, denied, units, least = nil, false, upto and numbers.MOST or 1, numbers.MOST
   local longest_wait, longest_reset = 0, 0
@@ -1210,11 +1253,11 @@ local function sum_up(reply, count, group, upto)
   return reply
 end
 
--- The reply of a call. Redis turns it into integers before the next call begins, so one table serves all calls: a new one
--- each time costs 4 % of a denied call (bench/README.md).
+-- The reply of a call. All calls share one table, because Redis converts it to integers before the
+-- next call begins. A new table for each call costs 4 % of a denied call (bench/README.md).
 local usual = { 0, 0, 0, 0, 0, 1 }
 
--- reply_to sums up what was decided.
+-- reply_to returns the reply for the decision.
 local function reply_to(request)
   local count, upto = request.states, request.UPTO
   if not request.groups then return sum_up(usual, count, nil, upto) end
@@ -1227,7 +1270,7 @@ local function reply_to(request)
   return reply
 end
 
--- decide_groups says which groups are charged.
+-- decide_groups sets which groups are charged.
 local function decide_groups(request, verb)
   local count, units = request.states, request.UPTO
   if units and units > 0 and request.enforced then
@@ -1242,9 +1285,9 @@ local function decide_groups(request, verb)
   end
 end
 
--- decide decides over a request and charges the states, but writes nothing; or, with the verb refund, gives back to them,
--- to each group apart: a blocked key under a shadow policy does not keep the others from it. Returns the reply; or nil and
--- the error.
+-- decide decides a request and charges the states, but writes nothing. With the verb refund it
+-- gives back units, to each group separately: a blocked key under a shadow policy does not prevent
+-- a refund to the others. It returns the reply, or nil and the error.
 function decisions.decide(keys, request, verb)
   local err = open(keys, request, verb)
   if err then return nil, err end
@@ -1263,7 +1306,7 @@ function decisions.decide(keys, request, verb)
   return reply_to(request)
 end
 
--- write stores what decide has charged or given back. Returns whether that was anything.
+-- write stores the states that decide changed. It reports whether there were any.
 function decisions.write(keys, request)
   local asked, costs, at, any = request.limits, request.costs, 1, false
   for i = 1, (request.passes or request.groups) and request.count or 0 do
@@ -1277,8 +1320,8 @@ function decisions.write(keys, request)
   return any
 end
 
--- one is decide and write for one key with one rate, or one that its algorithm takes from without states: the common call.
--- Returns the reply, or the error; or nil where it takes a request.
+-- one is decide and write for the common call: one key and a limit with one rate, or with a fast
+-- path (limit.take). It returns the reply or the error, or nil if the call needs a request.
 function decisions.one(key, limit, cost)
   if limit.take and cost > 0 and limit.take(key, limit, cost, usual) then return usual end
   local rate = limit.rate
@@ -1304,7 +1347,8 @@ function decisions.one(key, limit, cost)
   return usual
 end
 
--- take is decide and write. Returns the reply, and whether anything was charged; or nil and the error.
+-- take is decide and write. It returns the reply and whether anything was charged, or nil and the
+-- error.
 function decisions.take(keys, request)
   if request.count == 1 and not request.UPTO and not request.groups then
     local cost = request.costs[1]
@@ -1325,19 +1369,21 @@ end
 --@ src/65_tracking.lua
 local tracking = {}
 do
--- TRACK keeps in a key of its own how much a caller asks for: totals, first and last use, and a count a minute for the
--- last hour. It counts denied calls too, so it is apart from the limiter, which a denied call does not change.
+-- TRACK records in a separate key how much a caller asks for: totals, first and last use, and a
+-- count per minute for the last hour. It also counts denied calls, so it is separate from the
+-- limiter, which a denied call does not change.
 --
--- State: a hash. allowed, denied, cost (of allowed calls), first, last (ms since the epoch), and a<minute>, d<minute>:
--- calls allowed and denied in that minute (minutes since the epoch). The key expires a day after the last use.
+-- State: a hash with the fields allowed, denied, cost (of allowed calls), first, last (ms since the
+-- epoch), and a<minute>, d<minute>: calls allowed and denied in that minute (minutes since the
+-- epoch). The key expires a day after the last use.
 
 local NO_RECORD = 'does not hold a usage record'
 local MINUTE = 60000
 local SERIES = 60 -- minutes
 local KEPT = 86400000 -- ms
 
--- fields returns some fields of a record as numbers, 0 for those that are not there; or nil and the error for a key that
--- holds anything else.
+-- fields returns fields of a record as numbers, 0 for absent ones, or nil and the error for a key
+-- that holds anything else.
 local function fields(key, ...)
   local values, any = redis.pcall('HMGET', key, ...), false
   if values.err then return nil, errors.failed(key, values, NO_RECORD) end
@@ -1355,14 +1401,15 @@ local function fields(key, ...)
   return values
 end
 
--- The fields of a decision in the minute of the last one, allowed and denied: most calls come in the same minute.
+-- The minute of the last decision, and its fields for allowed and denied calls. They are cached
+-- because most calls come in the same minute.
 local current, allowed_now, denied_now = 0, '', ''
 
--- What read has read and note counts on from.
+-- The values that read has read and note adds to.
 local values
 
--- read reads what a decision may change in a record, before anything is decided, so that nothing is left to go wrong after
--- it. Returns the error, or nil.
+-- read reads the fields that a decision may change. It runs before the decision, so that nothing
+-- can fail after it. It returns the error, or nil.
 function tracking.read(key)
   local now = clock.ms()
   local minute = (now - now % MINUTE) / MINUTE
@@ -1383,7 +1430,7 @@ local function forget_old(key, minute)
   end
 end
 
--- sum adds to a number of a record, which stops at 2^53.
+-- sum adds to a number of a record. The sum is at most 2^53.
 local function sum(number, more)
   local result = number + more
   return numbers.arg(result < numbers.MOST and result or numbers.MOST)
@@ -1436,15 +1483,16 @@ end
 --@ src/70_once.lua
 local once = {}
 do
--- ONCE makes a retry safe: the reply of a call that was charged is kept under the request's key for as long as the
--- caller says, and given again, without a charge, to every call with that key. A call that was denied or cost nothing
--- leaves nothing behind, so its retry is decided anew.
+-- ONCE makes a retry safe. The reply of a charged call is stored under the request's key for the
+-- time that the caller specifies. Every further call with that key gets the same reply and is not
+-- charged. A call that was denied or cost nothing stores nothing, so its retry is decided again.
 --
--- State: "once:<the fields of the reply>" (nine if a shadow policy had a say, else six), expiring after the caller's ttl.
+-- State: "once:<the fields of the reply>" (nine if a shadow policy took part, otherwise six). It
+-- expires after the caller's ttl.
 
 local SIX = '^once:(%d+),(%d+),(%d+),(%d+),(%d+),(%d+)'
 
--- read returns the reply that is kept under key, nil if there is none; or nil and the error.
+-- read returns the reply stored under key, or nil if there is none; or nil and the error.
 function once.read(key)
   local value = redis.pcall('GETRANGE', key, '0', '255') -- longer than any reply
   if value == '' then
@@ -1488,7 +1536,7 @@ do
 
 local LONGEST_ID = 256 -- bytes
 
--- call returns what the algorithm's function of that name does.
+-- call returns the result of the algorithm's function named verb.
 function leases.call(verb, keys, args)
   if #keys ~= 1 then
     return errors.new('BADKEYS', 'the number of keys is %d; %s takes one', #keys, verb)
@@ -1517,17 +1565,17 @@ end
 --@ src/80_holdings.lua
 local holdings = {}
 do
--- What verbs that take keys without a limit need to know of them: reset, block, unblock.
+-- What the verbs that take keys without a limit (reset, block, unblock) need to know about a key.
 
 local MOST_KEYS = 250
 local MOST_BYTES = 2500000
 
--- of returns what a key holds; or nil and the error.
---   leases   whether it is a set of leases
+-- of describes what a key holds, or returns nil and the error.
+--   leases   whether the key is a set of leases
 --   blocked  ms for which the key is blocked, 0 if it is not
---   from     of a string: where the state begins in the value, in bytes
---   expiry   of a state under a block: ms since the epoch, 0 if there is none
---   in_use   of what no block can cover: what it is
+--   from     for a string: where the state begins in the value, in bytes
+--   expiry   of a state under a block, in ms since the epoch; 0 if there is none
+--   in_use   what the key holds, if it cannot be blocked
 local function of(key)
   local found, err = states.look(key)
   if found and not found.leases then
@@ -1542,8 +1590,8 @@ local function of(key)
   return nil, err
 end
 
--- all checks the arguments of a verb that takes keys and `want` words more, and returns what each key holds; or nil and
--- the error.
+-- all checks the arguments of a verb that takes keys and `want` more words. It returns a
+-- description of each key (see of), or nil and the error.
 function holdings.all(verb, keys, args, want)
   if #keys == 0 then
     return nil, errors.new('BADKEYS', 'the number of keys is 0; name at least one to %s', verb)
@@ -1563,7 +1611,8 @@ function holdings.all(verb, keys, args, want)
   return list
 end
 
--- too_large returns the error for blocked keys, or keys to block, whose states are too large to be copied in one call; or nil.
+-- too_large returns the error for keys whose states are too large to copy in one call, or nil.
+-- block copies all states, unblock those of blocked keys.
 function holdings.too_large(keys, list, verb)
   local bytes = 0
   for i, key in ipairs(keys) do
@@ -1581,34 +1630,37 @@ end
 
 --@ src/algorithms/concurrency.lua
 do
--- concurrency n lease=30s: at most n leases at a time. A lease has an id of the caller's choice, is held until it is
--- released, and lapses by the server's clock if it is not renewed in time: a caller that died keeps nobody out.
+-- concurrency n lease=30s: at most n leases at a time. The caller chooses a lease's ID. A lease is
+-- held until it is released or, by the server's clock, is not renewed in time. A caller that
+-- crashed therefore blocks nobody for long.
 --
 -- State: a sorted set, see src/28_lease_sets.lua.
 --
--- A new n counts at once: leases beyond a lowered n are not taken away. A new lease time holds from the next acquire or
--- renew on: each lease has its own length, the time that it was given for last, and callers with several lease times may share
--- a key. A lease that would last for longer than its own length is far: the clock was set back. An acquire or renew cuts it
--- to its length.
+-- A new n takes effect at once: if n is lowered, existing leases stay. A new lease time takes
+-- effect at the next acquire or renew. Each lease has its own length, the time for which it was
+-- last granted, so callers with different lease times may share a key. A lease that would last
+-- longer than its own length is far: the clock was set back. An acquire or renew shortens it to its
+-- length.
 
 local MEMBER, BLOCK, LENGTH, GIVEN = lease_sets.MEMBER, lease_sets.BLOCK, lease_sets.LENGTH, lease_sets.GIVEN
 local MOST = 5000 -- leases
 local AT_ONCE = 2000 -- words of a command
 
--- What a call has read of a key.
+-- What a call has read from a key:
 --   now      ms since the epoch
---   last     when the last member lapses; 0: the key holds no set
+--   last     when the last member lapses; 0 if the key holds no set
 --   before   the score of the member before the last, for release
---   string   whether the key holds a block with nothing left under it
---   blocked  ms for which it is blocked, 0 if it is not
---   lapses   when the lease of this id lapses, 0 if it holds none
---   same     whether the set says that all leases were given for as long as this limit gives them
---   length   the ms for which all leases were given; nil if each has the time at which it was given
---   live     how many members have not lapsed
---   far      how many leases are far
+--   string   whether the key holds a block without a state under it
+--   blocked  ms for which the key is blocked, 0 if it is not
+--   lapses   when the lease with this ID lapses, 0 if there is none
+--   same     whether the set records one length for all leases and it equals this limit's lease time
+--   length   the length of all leases in ms; nil if the set records when each was granted
+--   live     the number of members that have not lapsed
+--   far      the number of far leases
 local held = {}
 
--- look finds out whether a key holds a set of leases. from is that of lease_sets.last. Returns the error, or nil.
+-- look finds out whether a key holds a set of leases. from is passed to lease_sets.last. It returns
+-- the error, or nil.
 local function look(key, from)
   local last, before = lease_sets.last(key, from) -- or the error
   held.now, held.last, held.before, held.string = clock.ms(), last or 0, before, false
@@ -1620,7 +1672,7 @@ local function look(key, from)
   return nil
 end
 
--- read looks, and fills in what else a decision needs. Returns the error, or nil.
+-- read calls look and reads what else a decision needs. It returns the error, or nil.
 local function read(key, limit, id)
   local err = look(key, '-1')
   if err or held.last == 0 then return err end
@@ -1635,12 +1687,12 @@ local function read(key, limit, id)
     if length < 1 or length > limits.LONGEST or length % 1 ~= 0 then return lease_sets.unusable(key) end
     held.length = length
   elseif redis.call('ZCOUNT', key, '-inf', '(0') == 0 then
-    held.length = limit.lease -- a build that kept no lengths wrote the set
+    held.length = limit.lease -- an older build, which recorded no lengths, wrote the set
   end
   return held.blocked % 1 ~= 0 and lease_sets.unusable(key) or nil
 end
 
--- far_ones returns how many leases are far.
+-- far_ones returns the number of far leases.
 local function far_ones(key)
   local length = held.length
   if not length then return redis.call('ZCOUNT', key, '-inf', string.format('(-%d', held.now)) end
@@ -1650,7 +1702,8 @@ local function far_ones(key)
   return held.blocked > length and far - 1 or far
 end
 
--- count returns how many leases are held, and how many count for a limit: if all of them are far, they leave room for one.
+-- count returns how many leases are held, and how many count against a limit. If all leases are
+-- far, one fewer than n counts, to leave room for one.
 local function count(key, limit)
   held.live, held.far = 0, 0
   if held.last <= held.now then return 0, 0 end
@@ -1662,26 +1715,26 @@ local function count(key, limit)
   return all, far > 0 and far == all and math.min(all, limit.capacity - 1) or all
 end
 
--- last_lease returns when the last lease lapses, below now if there is none.
+-- last_lease returns when the last lease lapses. The result is before now if there is none.
 local function last_lease(key)
   local two = redis.call('ZRANGE', key, '-2', '-1', 'WITHSCORES')
   return tonumber(two[two[#two - 1] == BLOCK and #two - 2 or #two] or 0)
 end
 
--- add sets any number of scores and members, some at a time.
+-- add adds any number of scores and members to the set, in several commands if needed.
 local function add(key, words)
   for from = 1, #words, AT_ONCE do
     redis.call('ZADD', key, unpack(words, from, math.min(from + AT_ONCE - 1, #words)))
   end
 end
 
--- given_of returns the member that says when a lease was given.
+-- given_of returns the member that records when a lease was granted.
 local function given_of(member)
   return GIVEN .. string.sub(member, #MEMBER + 1)
 end
 
--- part takes away what has lapsed, cuts what is far, and gives each lease the time at which it was given, where one length was
--- that of all.
+-- part converts a set with one length for all leases into one that records when each lease was
+-- granted. It also removes lapsed leases and shortens far ones.
 local function part(key)
   local now, length, words = held.now, held.length, {}
   local latest, just_now = string.format('%d', now + length), string.format('-%d', now)
@@ -1699,8 +1752,8 @@ local function part(key)
   add(key, words)
 end
 
--- cut_each cuts leases that are far, where each has the time at which it was given; at most AT_ONCE of them, as more would take
--- too long.
+-- cut_each shortens the far leases of a set that records when each was granted. It shortens at most
+-- AT_ONCE of them, because more would take too long.
 local function cut_each(key)
   local now, members, words, texts = held.now, {}, {}, {}
   local just_now = string.format('-%d', now)
@@ -1718,7 +1771,7 @@ local function cut_each(key)
   add(key, words)
 end
 
--- drop_each takes away what has lapsed, with the times at which it was given.
+-- drop_each removes lapsed leases and the members that record when they were granted.
 local function drop_each(key)
   local members = redis.call('ZRANGE', key, '0', held.now, 'BYSCORE')
   for i = 1, #members do
@@ -1731,7 +1784,7 @@ local function drop_each(key)
   end
 end
 
--- cut lets all leases that are far lapse at ms.
+-- cut makes all leases that lapse after ms lapse at ms.
 local function cut(key, ms)
   local words = {}
   for _, member in ipairs(redis.call('ZRANGE', key, string.format('(%d', ms), '+inf', 'BYSCORE')) do
@@ -1743,7 +1796,8 @@ local function cut(key, ms)
   add(key, words)
 end
 
--- keep stores a lease, and takes away what has lapsed. others: how many leases are held beside it. Returns the reply.
+-- keep stores a lease and removes lapsed ones. others is the number of other leases held. It
+-- returns the reply.
 local function keep(key, limit, id, others)
   local now, lease, member = held.now, limit.lease, MEMBER .. id
   local reset, lapses = lease, numbers.arg(now + lease)
@@ -1781,7 +1835,8 @@ local function keep(key, limit, id, others)
   return { 1, limit.capacity, math.max(0, limit.capacity - others - 1), 0, reset, 1 }
 end
 
--- refuse returns the reply to a call that gets no lease. counted: how many leases count.
+-- refuse returns the reply to a call that gets no lease. counted is the number of leases that
+-- count.
 local function refuse(key, limit, counted, retry)
   local last = held.last
   if held.blocked > 0 and last > 0 then
@@ -1790,7 +1845,8 @@ local function refuse(key, limit, counted, retry)
   return { 0, limit.capacity, math.max(0, limit.capacity - counted), retry, math.max(0, last - held.now), 1 }
 end
 
--- acquire takes a lease, or prolongs the one that this id holds: a retry does not take a second one.
+-- acquire takes a lease, or renews the one that this ID holds, so that a retry does not take a
+-- second one.
 local function acquire(key, limit, id)
   local err = read(key, limit, id)
   if err then
@@ -1809,8 +1865,8 @@ local function acquire(key, limit, id)
   return refuse(key, limit, counted, math.ceil(freeing[2] - held.now))
 end
 
--- renew prolongs a lease that is held, also while the key is blocked; a lease that has lapsed stays lost, and its
--- retry_after is -1.
+-- renew extends a held lease, even while the key is blocked. A lapsed lease stays lost: retry_after
+-- is -1.
 local function renew(key, limit, id)
   local err = read(key, limit, id)
   if err then return err end
@@ -1819,7 +1875,7 @@ local function renew(key, limit, id)
   return refuse(key, limit, counted, -1)
 end
 
--- release gives a lease back: 1, or 0 if this id holds none any more.
+-- release gives a lease back. It returns 1, or 0 if this ID no longer holds one.
 local function release(key, _, id)
   local err = look(key, '-2')
   if err or held.last == 0 then return err or 0 end
@@ -1837,7 +1893,7 @@ local function release(key, _, id)
   return 1
 end
 
--- parse reads "concurrency n lease=30s"; returns the limit, or nil and what is wrong.
+-- parse parses "concurrency n lease=30s". It returns the limit, or nil and what is wrong.
 local function parse(text)
   local n, lease = string.match(text, '^%s*concurrency%s+(%S+)%s+lease=(%S+)%s*$')
   if not n then return nil, 'not of the form concurrency n lease=30s' end
@@ -1850,7 +1906,7 @@ local function parse(text)
   local wrong
   limit.lease, wrong = limits.period(lease)
   if wrong then return nil, wrong end
-  limit.length = string.format('-%d', limit.lease) -- as a set has it
+  limit.length = string.format('-%d', limit.lease) -- as stored in a set
   return limit
 end
 
@@ -1866,28 +1922,29 @@ end
 
 --@ src/algorithms/fixed_window.lua
 do
--- fixed_window: n per window. A window opens at the first take, or with align=clock at whole multiples of the period
--- since the epoch (UTC), and ends one period later. Time in whole milliseconds. take opens it where the key has one rate,
--- open anywhere else.
+-- fixed_window: n per window. A window opens at the first take, or with align=clock at whole
+-- multiples of the period since the epoch (UTC). It ends one period later. Times are in whole
+-- milliseconds. For a key with one rate, take opens the window; otherwise open does.
 --
 -- State. The key expires at the end of the window.
 --   one rate:        the count, a plain integer; the window's end is the expiry
 --   several rates:   each "<count>:<end of the window, ms since the epoch>", see src/35_packed.lua
 --
--- A new n counts at once against what the open window has counted. A new period or align takes effect when the window
--- ends, but a window that would stay open for longer than the period (the period was lowered, or the clock was set
--- back) gives way to a new one, in which what was counted leaves room for just this call.
+-- A new n takes effect at once, for what the open window has already counted too. A new period or
+-- align takes effect when the window ends. But if the window would stay open for longer than the
+-- period, because the period was lowered or the clock was set back, a new window replaces it. In
+-- the new window, the old count leaves room for just this call.
 
 local PREFIX = 'fixed_window:'
 
 local prefixed = packed.prefixed(PREFIX)
 
--- plain_count reads the value of one rate.
+-- plain_count parses the value of one rate.
 local plain_count = numbers.remembered(function(value)
   return string.find(value, '^[1-9]%d*$') and numbers.whole(value)
 end, {})
 
--- length returns the ms of a window that opens now.
+-- length returns the length in ms of a window that opens now.
 local function length(rate)
   if rate.align then return rate.period - clock.ms() % rate.period end
   return rate.period
@@ -1915,13 +1972,14 @@ local function wait(state)
   return state.left
 end
 
--- parse reads "<count>:<end>"; nil if it is not that.
+-- parse parses "<count>:<end>", or returns nil.
 local function parse(text, from)
   local count, ending = string.match(text, '^(%d+):(%d+)$', from)
   return numbers.digits(count or ''), numbers.digits(ending or '')
 end
 
--- open fills in the count, and left, the ms of the window: of a new one where none is open, or one for too long.
+-- open sets the count, and left, the ms until the window ends. If no window is open, or one for too
+-- long, it opens a new one.
 local function open(state, value, from, to, now, cost)
   local rate, count, ending = state.rate, 0, 0
   if to >= from then
@@ -1953,8 +2011,8 @@ end
 
 ------------------------------------------------------------------- one rate: the count is the value
 
--- take is the common call without a state: one key that holds a count, or nothing. Fills in the reply and returns true;
--- or returns false where open has to look closer.
+-- take decides the common call without a state, if the key holds a count or nothing. It fills in
+-- the reply and returns true, or returns false if the call needs open.
 local function take(key, limit, cost, reply)
   local rate = limit.rate
   local value = redis.pcall('GETRANGE', key, '0', '31')
@@ -2020,43 +2078,47 @@ end
 
 --@ src/algorithms/gcra.lua
 do
--- gcra: continuous refill at n/period, capacity b (default n). The virtual scheduling form of the generic cell rate
--- algorithm (ITU-T I.371, ATM Forum TM 4.0): one theoretical arrival time, TAT, moves on by the emission interval
--- T = period/n for each unit taken, and a call is allowed while TAT stays within b*T of now. (golang.org/x/time/rate keeps
--- the same thing as a number of tokens: b - (TAT - now)/T.) Here debt = TAT - now: how long until the rate is full again.
+-- gcra: continuous refill at n/period, capacity b (default n). This is the virtual scheduling form
+-- of the generic cell rate algorithm (ITU-T I.371, ATM Forum TM 4.0). It keeps one theoretical
+-- arrival time, TAT, which each unit taken advances by the emission interval T = period/n. A call
+-- is allowed while TAT is at most b*T after now. (golang.org/x/time/rate keeps the same as a number
+-- of tokens: b - (TAT - now)/T.) The debt is TAT - now: the time until the rate is full again.
 --
--- Debts are counted in ticks, so small that all of them are whole numbers: they are rounded in replies and expiries only.
--- T is rate.interval ticks, b*T is rate.full ticks, and a unit of the clock, 1 ms or 1 us, is rate.ticks ticks. TAT is kept
--- in one of two ways:
+-- Debts are counted in ticks. A tick is small enough that all debts are whole numbers, so only
+-- replies and expiries are rounded. T is rate.interval ticks, b*T is rate.full ticks, and a unit of
+-- the clock (1 ms or 1 us) is rate.ticks ticks. TAT is stored in one of two ways:
 --
 --   limit                      clock  the key's value                            its expiry
 --   one rate, T of 1 ms or more   ms  "gcra", or "gcra-<k>": TAT is k ticks       TAT, rounded up. It is the state: PTTL
 --                                     before the expiry                          gives the debt, without TIME
 --   any other                     us  "gcra:<us>", or "gcra:<us>+<k>": TAT, and   TAT, rounded up
---                                     k ticks more; of several rates see src/35_packed.lua
+--                                     k ticks more; for several rates see src/35_packed.lua
 --
--- A limit of either way reads what one of the other has written, and TAT is kept when n, period or burst change: what was
--- taken under the old limit stays taken. k is in the ticks of the limit that wrote it; where a unit of the clock has no
--- more than k ticks now, TAT is rounded up to the unit.
+-- A limit stored in one way reads states stored in the other. TAT is kept when n, period or burst
+-- change: what was taken under the old limit stays taken. k is in ticks of the limit that wrote it.
+-- If a unit of the clock has at most k ticks under the current limit, TAT is rounded up to the
+-- unit.
 --
--- A debt is believed up to (2b - 1)T. A call of this limit leaves at most b*T, and one of a limit with twice the burst at
--- most 2b*T, which is (2b - 1)T after one T. A debt above that was left before the period was lowered or the clock set
--- back, and would lock the key out for longer than a full refill. It is replaced by one that leaves room for just this
--- call: the key is usable at once, at the new rate, and the old burst is not handed out again.
+-- A stored debt above (2b - 1)T is replaced. A call of this limit leaves at most b*T. A limit with
+-- twice the burst leaves at most 2b*T, which is (2b - 1)T after one T. A larger debt was stored
+-- before the period was lowered or the clock was set back, and would lock the key for longer than a
+-- full refill. The debt that replaces it leaves room for just this call: the key is usable at once
+-- at the new rate, but does not grant the old burst again.
 --
--- leaky_bucket is the same state and arithmetic: see there.
+-- leaky_bucket uses the same state and arithmetic.
 
 local list = states.list
-local FINENESS = 1000000000 -- where T has to be rounded up, it is by less than T / FINENESS
+local FINENESS = 1000000000 -- if T is rounded up, the error is below T / FINENESS
 
--- ceil turns ticks into a longer unit that has so many of them, rounded up.
+-- ceil converts ticks into a longer unit of that many ticks, rounded up.
 local function ceil(debt, ticks)
   if ticks == 1 then return debt end
   local over = debt % ticks
   return (over > 0 and debt + ticks - over or debt) / ticks
 end
 
--- set gives a state its debt, or, above (2b - 1)T, one with room for this call. Returns whether it was the debt itself.
+-- set sets the debt of a state. It replaces a debt above (2b - 1)T with one that leaves room for
+-- this call, and reports whether it kept the debt.
 local function set(state, debt, cost)
   local rate = state.rate
   local interval, full = rate.interval, rate.full
@@ -2089,7 +2151,7 @@ end
 
 ------------------------------------------------------------------- the clock in us: TAT is in the value
 
--- 16 digits of microseconds are the years 2001 to 2286.
+-- Times of 16 digits in microseconds are in the years 2001 to 2286.
 local TIME = '%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d'
 
 local function open(state, value, from, to, now, cost)
@@ -2122,10 +2184,11 @@ local function save(state)
   return string.format('%d', us), clock.ceil_ms(us)
 end
 
-local tats = {} -- the TAT of each rate of a call, in us; the next call uses the table again
+local tats = {} -- the TAT of each rate of a call, in us; reused by the next call
 
--- take_us decides the common call without states, where each T is a whole number of us and the key holds nothing, or what
--- such a limit has written. Fills in the reply and returns true; or returns false where open has to look closer.
+-- take_us decides the common call without states. It applies if each T is a whole number of us and
+-- the key holds nothing or the state of such a limit. It fills in the reply and returns true, or
+-- returns false if the call needs open.
 local function take_us(key, limit, cost, reply)
   local value = redis.pcall('GETRANGE', key, '0', '511')
   local held = value ~= ''
@@ -2136,7 +2199,7 @@ local function take_us(key, limit, cost, reply)
     local rate, tat = rates[i], now
     if held then
       tat = tonumber(string.sub(value, at, at + 15))
-      at = at + 19 -- 16 digits, and "16:" before the next
+      at = at + 19 -- 16 digits, then "16:" before the next time
       if tat < now then tat = now end
     end
     local full, units = rate.full, cost * rate.interval
@@ -2172,9 +2235,9 @@ local function take_us(key, limit, cost, reply)
   return true
 end
 
--- plain returns the texts of a value that does not begin with "gcra:".
+-- plain returns the texts for a value that does not begin with "gcra:".
 local function plain(value, expiry)
-  local old = 'leaky_bucket:' -- until build 0.1.0 a prefix of its own
+  local old = 'leaky_bucket:' -- the prefix of leaky_bucket before 0.1.0
   if string.sub(value, 1, #old) == old then return string.sub(value, #old + 1) end
   return string.format('%d', expiry * 1000)
 end
@@ -2183,7 +2246,7 @@ end
 
 local VALUE = 'gcra'
 
--- part_of reads the k of a value, text_of writes it.
+-- part_of returns the k of a value, and text_of returns the value for a k.
 local part_of = numbers.remembered(function(value)
   return value == VALUE and 0 or numbers.digits(string.match(value, '^gcra%-(%d+)$') or '')
 end, {})
@@ -2191,11 +2254,12 @@ local text_of = numbers.remembered(function(part)
   return part == 0 and VALUE or string.format('gcra-%d', part)
 end, {})
 
--- A key that denies is asked again and again. Once its value was seen to be "gcra", PTTL alone is enough to deny again.
--- seen has for such a key the ms that PTTL returned then. PTTL falls as long as nobody writes to the key; where it has not
--- fallen, somebody may have, and the value is read again. This saves a seventh of a denied call (bench/README.md). An entry
--- may be dropped at any time, and no call is allowed because of one. peek does not use it: a replica does not see what is
--- written to the key.
+-- A denied key is often queried again. After its value was found to be "gcra", PTTL alone is enough
+-- to deny again. For such a key, seen holds the ms that PTTL then returned. PTTL falls as long as
+-- nobody writes to the key. If it has not fallen, somebody may have written, and the value is read
+-- again. This saves a seventh of a denied call (bench/README.md). An entry may be dropped at any
+-- time, and no call is allowed because of one. peek does not use seen, because a replica does not
+-- notice writes to the key.
 local MOST_SEEN = 10000 -- keys
 local LONGEST_SEEN = 200 -- bytes of a key
 local seen, seen_size = {}, 0
@@ -2219,9 +2283,10 @@ function states.forget(key)
   end
 end
 
--- store writes a debt into a key. value is what the key holds, or nil if it must be written whatever it is; left, the ms until
--- it expires. Where the value stays the same only the expiry is moved. On Redis 7.0, where time goes on during a call, it is
--- moved from where it is, not from now.
+-- store writes a debt to a key. value is what the key holds, or nil to write the value in any case.
+-- left is the ms until the key expires. If the value does not change, only the expiry is set. On
+-- Redis 7.0, where the time advances during a call, the new expiry is computed from the old one and
+-- not from now.
 local function store(key, rate, debt, value, left)
   local ms, text = debt, VALUE
   if rate.ticks > 1 then
@@ -2236,7 +2301,7 @@ local function store(key, rate, debt, value, left)
   elseif text == value then
     redis.call('PEXPIREAT', key, string.format('%d', redis.call('PEXPIRETIME', key) + ms - left))
   elseif CLOCK_STANDS or not value then
-    -- SET would keep the value in the memory of an earlier, longer argument.
+    -- SET would store the value in a buffer sized for an earlier, longer argument.
     redis.call('PSETEX', key, ms == rate.ms and rate.ms_text or numbers.arg(ms), text)
   else
     redis.call('SET', key, text, 'PXAT', string.format('%d', redis.call('PEXPIRETIME', key) + ms - left))
@@ -2244,8 +2309,9 @@ local function store(key, rate, debt, value, left)
   return ms
 end
 
--- take_ms decides the common call without a state, where the key holds nothing, or what such a limit has written. Fills in
--- the reply and returns true; or returns false where open_ms has to look closer.
+-- take_ms decides the common call without a state. It applies if the key holds nothing or the state
+-- of such a limit. It fills in the reply and returns true, or returns false if the call needs
+-- open_ms.
 local function take_ms(key, limit, cost, reply)
   local rate = limit.rate
   local interval, full, ticks = rate.interval, rate.full, rate.ticks
@@ -2286,7 +2352,8 @@ local function take_ms(key, limit, cost, reply)
   return true
 end
 
--- begin fills in a state: its debt is the ms that the key has left, less the k of its value (part). value is as in store.
+-- begin fills in a state. Its debt is the key's remaining ms, minus the k of its value (part).
+-- value is as for store.
 local function begin(at, rate, left, part, value, cost)
   local state, debt = states.new(at, rate), left * rate.ticks
   if part > 0 and part < rate.ticks and debt > 0 then
@@ -2315,8 +2382,9 @@ local function open_ms(key, limit, at, cost)
   return begin(at, limit.rate, left, part, value, cost)
 end
 
--- reopen_ms reads a state of gcra under a block that has run out, or one that was kept in us. The expiry of one rate is its
--- TAT; that of several is the last of theirs, so there the text of the first rate is read.
+-- reopen_ms reads a state of gcra under a block that has ended, or one stored in us. The expiry of
+-- a single rate is its TAT. The expiry of several rates is the latest TAT, so reopen_ms reads the
+-- text of the first rate.
 local function reopen_ms(key, limit, at, cost, found)
   local value, left = redis.call('GETRANGE', key, found.from, found.from + 31), found.left
   local prefix = string.match(value, '^([%a_]+:):')
@@ -2339,21 +2407,22 @@ end
 
 ------------------------------------------------------------------- limits
 
--- divide gives a rate its ticks, for a clock with so many units in a ms. Returns whether all debts can be counted in them:
--- none is above 2^53.
+-- divide sets a rate's ticks for a clock with that many units in a ms. It reports whether all debts
+-- can be counted in them, which requires that none exceeds 2^53.
 local function divide(rate, units_per_ms)
   local period, count = rate.period * units_per_ms, rate.count
   local divisor = numbers.common_divisor(period, count)
   rate.ticks, rate.interval = count / divisor, period / divisor
   rate.full, rate.ticks_per_ms = rate.interval * rate.capacity, rate.ticks * units_per_ms
-  rate.ms = ceil(rate.interval, rate.ticks) -- what the first take of a key writes, in ms, and as a text for Redis 7.0
+  rate.ms = ceil(rate.interval, rate.ticks) -- the expiry that the first take sets, in ms; ms_text for Redis 7.0
   rate.ms_text = string.format('%d', rate.ms)
   return 2 * rate.full <= numbers.MOST
 end
 
--- round gives a rate, where divide cannot, a T that is rounded up: the least fraction interval / ticks of a us above T with
--- which no debt is above 2^53. It narrows a lower and an upper bound of T down the Stern-Brocot tree, many steps at a time
--- as Euclid's algorithm does. below and above are by how much the bounds miss T, times count and the ticks of the bound.
+-- round sets a rounded-up T for a rate that divide cannot handle: the smallest fraction interval /
+-- ticks of a us that is above T and keeps all debts at or below 2^53. It narrows a lower and an
+-- upper bound of T down the Stern-Brocot tree, many steps at a time as in Euclid's algorithm. below
+-- and above are the distances of the bounds from T, times count and the ticks of the bound.
 local function round(rate)
   local most = math.floor(numbers.MOST / (2 * rate.capacity))
   local low, low_ticks, below = 0, 1, rate.period * 1000
@@ -2421,10 +2490,11 @@ end
 
 --@ src/algorithms/leaky_bucket.lua
 do
--- leaky_bucket: a queue that is left at n/period and holds at most b (default n). A call that finds room is admitted
--- and told in retry_after_ms how long to wait before it proceeds, so that what is admitted comes out evenly spaced.
--- The same arithmetic and the same state as gcra: TAT is when the last one admitted has left; a call waits for those
--- before it, which is its debt before it is charged.
+-- leaky_bucket: a queue that drains at n/period and holds at most b (default n). A call that finds
+-- room is admitted. Its retry_after_ms says how long to wait before it proceeds, so that admitted
+-- calls are evenly spaced. The state and arithmetic are those of gcra: TAT is when the last
+-- admitted call has left the queue. A call waits for those before it, which is the debt before it
+-- is charged.
 
 local gcra = algorithms.gcra
 
@@ -2443,7 +2513,7 @@ algorithms.leaky_bucket = {
   options = gcra.options,
   rate = complete_rate,
   limit = gcra.limit,
-  holds = function() return false end, -- what it writes is gcra's
+  holds = function() return false end, -- it writes states of gcra
   open = gcra.open,
   save = gcra.save,
   plain = gcra.plain,
@@ -2453,31 +2523,34 @@ end
 
 --@ src/algorithms/sliding_log.lua
 do
--- sliding_log: exact: never more than n in any span of one period. Each allowed call is kept until it is one period old.
+-- sliding_log is exact: never more than n in any span of one period. Each allowed call is stored
+-- until it is one period old.
 --
--- State: "sliding_log:" and a log of fixed-width entries, so that a long one is searched in place and appended to, and
--- never read as a whole:
+-- State: "sliding_log:" and a log of fixed-width entries. A long log is therefore searched and
+-- extended in place, and never read as a whole:
 --   5 bytes         units charged before the first entry
---   12 bytes each   when (us, 7 bytes), and the units charged up to and including this call (5 bytes), big-endian
--- The units are counted round: after SUMS - 1 comes 0. Of two sums only the difference is used.
--- The key expires when the last entry has left the window.
+--   12 bytes each   the time (us, 7 bytes), and the units charged up to and including this call (5 bytes), big-endian
+-- The sums wrap around: after SUMS - 1 comes 0. Only differences of two sums are used. The key
+-- expires when the last entry has left the window.
 --
--- A new n or period counts at once against the log. A log with n units in the future (the clock was set back) leaves
--- room for just this call. Another algorithm's state counts as one entry of now.
+-- A new n or period takes effect at once, for the stored entries too. A log with n units in the
+-- future (the clock was set back) leaves room for just this call. Another algorithm's state counts
+-- as one entry at the current time.
 --
--- A state's log begins behind byte `skip` of a value, of which `text` holds what comes behind byte `offset`, or the
--- beginning of that; the rest is in `key`. It has entries, base (the sum before the first), first and first_sum, last and
--- sum; live is the first entry that counts, used the units that do. added is the entry that a charge adds, kept the log
--- after a refund.
+-- A state's log begins after byte `skip` of a value. `text` holds the value, or its first part,
+-- from byte `offset` on; the rest is in `key`. A state has entries, their number; base, the sum
+-- before the first entry; last and sum, the time and sum of the last entry; live, the first entry
+-- that counts; and used, the units that count. added is the entry that a charge adds, and kept is
+-- the log after a refund.
 
 local PREFIX = 'sliding_log:'
 local BASE, ENTRY = 5, 12
 local SHORTEST = BASE + ENTRY
-local CHUNK, LAST = 2048, '2047' -- bytes that the first read brings
+local CHUNK, LAST = 2048, '2047' -- bytes of the first read
 local SUMS = 246952198016 -- below 0x3a00000000: a log never begins with ':', as the texts of several rates do
-local LONGEST = 100000000 -- units in a log; one that says more is broken
+local LONGEST = 100000000 -- units in a log; a log with more is broken
 
--- entry returns the time and the sum of entry i; entry 0 is the base.
+-- entry returns the time and the sum of entry i. Entry 0 is the base.
 local function entry(state, i)
   if i == 0 then return 0, state.base end
   local at = state.skip + BASE + ENTRY * (i - 1)
@@ -2486,8 +2559,8 @@ local function entry(state, i)
   return struct.unpack('>I7I5', redis.call('GETRANGE', state.key, at, at + ENTRY - 1))
 end
 
--- search returns the first of the entries from low to high for which passed(state, time, sum, value) is false; high if there
--- is none.
+-- search returns the first entry from low to high for which passed(state, time, sum, value) is
+-- false, or high if there is none.
 local function search(state, low, high, passed, value)
   while low < high do
     local middle = (low + high - (low + high) % 2) / 2
@@ -2509,8 +2582,8 @@ local function leaves_more(state, _, sum, units)
   return (state.sum - sum) % SUMS > units
 end
 
--- leaving returns the time of the first live entry after which at most so many units are left, and its number. Of a log
--- that is full it is mostly the first.
+-- leaving returns the time and the number of the first live entry after which at most this many
+-- units are left. In a full log it is usually the first.
 local function leaving(state, units)
   local i = state.live
   local at, sum = entry(state, i)
@@ -2521,7 +2594,7 @@ local function leaving(state, units)
   return at, i
 end
 
--- set brings the figures up to date with the units that count.
+-- set updates used and free.
 local function set(state, used)
   local rate = state.rate
   state.used = used
@@ -2532,7 +2605,7 @@ local function reset(state)
   return state.used > 0 and clock.ceil_ms(state.last + state.rate.period * 1000 - state.now) or 0
 end
 
--- restart gives a state a log of one entry, of now; of none for 0 units.
+-- restart gives a state a log with one entry at the current time, or an empty log for 0 units.
 local function restart(state, units)
   local now = state.now
   state.text, state.offset, state.skip, state.stored = struct.pack('>I5I7I5', 0, now, units), 0, 0, false
@@ -2541,7 +2614,8 @@ local function restart(state, units)
   set(state, units)
 end
 
--- read opens the log of a state, of so many bytes, that begins with this base and entry. Returns false if it is none.
+-- read opens a state's log of size bytes, whose first base and entry are given. It returns false if
+-- the log is broken.
 local function read(state, size, cost, base, first, first_sum)
   local entries = (size - BASE) / ENTRY
   if entries % 1 ~= 0 then return false end
@@ -2586,7 +2660,7 @@ local function charge(state, units)
   state.used, state.free = state.used + units, state.free - units
 end
 
--- log_of returns the live entries up to one, and one more, as a log.
+-- log_of returns a log of the live entries up to entry `to`, followed by the entry `more`.
 local function log_of(state, to, more)
   local _, base = entry(state, state.live - 1)
   local from, after = state.skip + BASE + ENTRY * (state.live - 1), state.skip + BASE + ENTRY * to
@@ -2599,7 +2673,7 @@ local function log_of(state, to, more)
   return struct.pack('>I5', base) .. entries .. more
 end
 
--- refund takes back the newest units first.
+-- refund gives back the newest units first.
 local function refund(state, units)
   local left = state.used - units
   if left > 0 then
@@ -2615,12 +2689,13 @@ local function wait(state, cost)
   return clock.ceil_ms(leaving(state, state.rate.capacity - cost) + state.rate.period * 1000 - state.now)
 end
 
--- expiry returns when the last entry has left the window, ms since the epoch.
+-- expiry returns when the last entry leaves the window, in ms since the epoch.
 local function expiry(state)
   return clock.ceil_ms(state.last + state.rate.period * 1000)
 end
 
--- goes_on tells whether an entry is simply added to the log: while at most half of its entries have left the window.
+-- goes_on reports whether an entry is appended to the log as it is. This is so while at most half
+-- of its entries have left the window.
 local function goes_on(state)
   return state.entries > 0 and state.live - 1 <= state.entries / 2
 end
@@ -2639,8 +2714,9 @@ end
 
 ------------------------------------------------------------------- one rate: a log in a key of its own
 
--- begin opens the log that begins behind byte `offset` of the value of a key; text is the first that has been read of it.
--- What does not hold one log is another's: several rates', or no limiter's.
+-- begin opens the log that begins after byte `offset` of a key's value. text is the part already
+-- read. It calls another for a value that is not a single log: that of several rates, or one that
+-- no limiter wrote.
 local function begin(key, limit, at, cost, text, offset, another)
   if #text < #PREFIX + SHORTEST then return another(key, limit, at, cost) end
   local prefix, base, first, first_sum = struct.unpack('>c12I5I7I5', text)
@@ -2650,7 +2726,7 @@ local function begin(key, limit, at, cost, text, offset, another)
     size = redis.call('STRLEN', key) - offset
   end
   state.key, state.text, state.offset, state.skip = key, text, offset, offset + #PREFIX
-  state.stored = offset == 0 and size >= CHUNK -- a shorter one is rewritten: APPEND keeps twice the memory
+  state.stored = offset == 0 and size >= CHUNK -- a shorter log is rewritten, because APPEND allocates twice the memory
   state.now = clock.us()
   return not read(state, size - #PREFIX, cost, base, first, first_sum) and states.unreadable(key) or nil
 end
@@ -2727,25 +2803,29 @@ end
 
 --@ src/algorithms/sliding_window.lua
 do
--- sliding_window: n per sliding window, estimated from buckets=k counters a window (default 1). The buckets begin at
--- whole multiples of their width w = period/k since the epoch. What counts are the bucket of now, the k-1 before it, and
--- of the one before those the part that the window still covers; with k = 1 this is the two-counter estimate. Under
--- steady traffic the error shrinks with k, and memory grows with it: k+1 small numbers. The worst case does not shrink: n
--- units at the end of a bucket, and as many as fit at the end of the k-th after it, are almost 2n within one period.
+-- sliding_window: n per sliding window, estimated from buckets=k counters per window (default 1).
+-- Buckets begin at whole multiples of their width w = period/k since the epoch. The current bucket
+-- and the k-1 before it count fully. The bucket before those counts for the part that the window
+-- still covers. With k = 1 this is the two-counter estimate. Under steady traffic, the error
+-- shrinks with k. Memory grows with it: k+1 small numbers. The worst case does not shrink: n units
+-- at the end of a bucket, and as many as fit at the end of the k-th after it, are almost 2n within
+-- one period.
 --
--- State: "sliding_window:<w in ms>:<number of the newest bucket>:<its count>,<the one before>,...". The key expires
--- when the last count has left the window. Time in whole milliseconds.
+-- State: "sliding_window:<w in ms>:<number of the newest bucket>:<its count>,<the one before>,...".
+-- The key expires when the last count has left the window. Times are in whole milliseconds.
 --
--- A new n counts at once. Counters of another width (another period or k) count from where their bucket begins. If the
--- state was written in the future (the clock was set back), what it adds up to leaves room for just this call.
+-- A new n takes effect at once. Counters of another width (another period or k) count from the
+-- beginning of their bucket. If the state was written in the future (the clock was set back), its
+-- sum leaves room for just this call.
 --
--- A state's counts go by their distance from the bucket of now: counts[0] is its own, counts[k] the oldest that counts.
+-- A state's counts are indexed by their distance from the current bucket: counts[0] is the current
+-- one, and counts[k] the oldest that counts.
 
 local PREFIX = 'sliding_window:'
 local MOST_BUCKETS = 1000
 local STATE = '^(%d+):(%d+):(%d[%d,]*)$'
 
--- set finds out how many units fit. sum: of the counts that count whole.
+-- set computes how many units fit. sum is the sum of the counts that count fully.
 local function set(state)
   local rate, counts, sum = state.rate, state.counts, 0
   local last, width = rate.buckets, rate.width
@@ -2765,7 +2845,8 @@ local function reset(state)
   return 0
 end
 
--- place puts the counts of a text into the buckets that they belong to now. Returns false if it is none.
+-- place parses a text and adds its counts to the buckets in which they count now. It returns false
+-- if the text is not a state.
 local function place(state, value, from, now, cost)
   local rate, counts = state.rate, state.counts
   local width, bucket, list = string.match(value, STATE, from)
@@ -2808,7 +2889,7 @@ local function charge(state, units)
   state.sum, state.free = state.sum + units, state.free - units
 end
 
--- refund takes back from the newest counters first.
+-- refund gives back units from the newest counters first.
 local function refund(state, units)
   local counts = state.counts
   for i = 0, state.rate.buckets do
@@ -2819,8 +2900,8 @@ local function refund(state, units)
   set(state)
 end
 
--- wait follows the estimate from bucket to bucket, as the oldest that counts in part leaves and the next one takes its
--- place.
+-- wait follows the estimate from bucket to bucket: the oldest bucket, which counts in part, leaves
+-- the window, and the next one takes its place.
 local function wait(state, cost)
   local rate, counts = state.rate, state.counts
   local width, last = rate.width, rate.buckets
@@ -2834,7 +2915,7 @@ local function wait(state, cost)
   return shift * width + math.ceil((oldest - room) * width / oldest) - state.into
 end
 
--- save writes the counts, without the empty ones at the end.
+-- save returns the counts as a text, without the empty ones at the end.
 local function save(state)
   local counts, width = state.counts, state.rate.width
   local last = state.rate.buckets
@@ -2890,16 +2971,17 @@ end
 
 --@ src/algorithms/token_bucket.lua
 do
--- token_bucket: n tokens are added at each whole period since the first take, up to the capacity b (default n). Once
--- full, the bucket is as new: the next take starts the periods.
+-- token_bucket: n tokens are added at each whole period since the first take, up to the capacity b
+-- (default n). A full bucket starts over: the periods begin at the next take.
 --
--- State: "token_bucket:<tokens>:<us>", the tokens left, and when they were last added to. The key expires when full.
+-- State: "token_bucket:<tokens>:<us>", the tokens left and when tokens were last added. The key
+-- expires when the bucket is full.
 --
--- n, b and the period of a changed limit count from the last addition on; tokens above a lowered b are lost. With the
--- clock set back, what tokens are left are there; a bucket without any that would wait for longer than one full refill
--- leaves room for just this call.
+-- If the limit changes, its n, b and period apply from the last addition on. Tokens above a lowered
+-- b are lost. If the clock was set back, the remaining tokens can still be taken. An empty bucket
+-- that would wait for longer than one full refill leaves room for just this call.
 
--- refill_us returns the us that adding this many tokens takes.
+-- refill_us returns how many us it takes to add this many tokens.
 local function refill_us(tokens, rate)
   local over = tokens % rate.count
   return ((tokens - over) / rate.count + (over > 0 and 1 or 0)) * rate.period * 1000
@@ -2936,7 +3018,7 @@ local function refund(state, units)
   charge(state, -math.min(units, state.rate.capacity - state.tokens))
 end
 
--- reset also notes when the bucket is full, in us.
+-- reset also stores in state.full when the bucket is full, in us.
 local function reset(state)
   local missing = state.rate.capacity - state.tokens
   state.full = missing > 0 and state.added + refill_us(missing, state.rate) or state.now
@@ -2970,7 +3052,8 @@ end
 
 --@ src/verbs/acquire.lua
 do
--- ratelimit_acquire: takes one of n leases, or prolongs the one that this id already holds (a retry takes no second one).
+-- ratelimit_acquire takes one of n leases, or renews the one that this ID already holds (a retry
+-- takes no second one).
 --   KEYS   one
 --   ARGV   concurrency n lease=<period> or @policy, lease id (1 to 256 bytes)
 --   Output { allowed, n, remaining, retry_after_ms, reset_after_ms, 1 }
@@ -2987,16 +3070,17 @@ end
 
 --@ src/verbs/block.lua
 do
--- ratelimit_block: denies the keys for a time, whatever their limits. What was taken from them stays taken underneath
--- and goes on to refill. A second block replaces the first, unless EXTEND is given and the first ends later.
+-- ratelimit_block denies the keys for a time, whatever their limits. What was taken from them stays
+-- taken under the block and continues to refill. A second block replaces the first, unless EXTEND
+-- is given and the first ends later.
 --   KEYS   one or more
 --   ARGV   ms [EXTEND]
---   Output how many keys are blocked now: all of them
+--   Output the number of keys, which are all blocked now
 --   Errors BADARGS BADKEYS BADSTATE (a request's or a usage key, or one that no limiter wrote: then none is blocked)
 
 local OPTIONS = { EXTEND = true, extend = true }
 
--- block denies a key until a time, ms since the epoch.
+-- block denies a key until the time ends, in ms since the epoch.
 local function block(key, holding, ends)
   states.forget(key)
   if holding.leases then return lease_sets.block(key, ends) end
@@ -3037,15 +3121,16 @@ end
 
 --@ src/verbs/info.lua
 do
--- ratelimit_info: what is deployed here.
+-- ratelimit_info describes the deployed library.
 --   KEYS none, ARGV none or a limit
 --   Output { "version", text, "contract", integer, "build_id", text, "policies", { name, ... },
 --            "shadow_denied", { name, count, ... } }; with a limit also
---            "limit", { for each key: { 1 of a shadow policy, else 0; of each rate: n, period in ms, capacity }, ... },
+--            "limit", { for each key: { 1 if a shadow policy, else 0; for each rate: n, period in ms, capacity }, ... },
 --            "algorithms", { the name of the algorithm for each key, ... }
 --   Errors BADARGS BADKEYS BADLIMIT NOPOLICY
 
--- readings returns what is read in a limit, and the names of its algorithms, both key by key.
+-- readings returns two lists with one entry for each key: the numbers read from the limit, and the
+-- name of its algorithm.
 local function readings(limit)
   local list, names = {}, {}
   for i, part in ipairs(limit.limits or { limit }) do
@@ -3088,7 +3173,8 @@ end
 
 --@ src/verbs/peek.lua
 do
--- ratelimit_peek: returns what ratelimit_take would, and writes nothing. For FCALL_RO too, on replicas as well.
+-- ratelimit_peek returns what ratelimit_take would, and writes nothing. It also runs with FCALL_RO
+-- and on replicas.
 --   KEYS   one for each limit
 --   ARGV   limit [limit ...] [COST c | COST c1 ... cn] [UPTO]
 --   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }, and three more with a shadow policy
@@ -3112,8 +3198,8 @@ end
 
 --@ src/verbs/refund.lua
 do
--- ratelimit_refund: gives cost back, never beyond full and never more than a key holds: to all keys or, if one of them
--- is blocked, to none (allowed = 0).
+-- ratelimit_refund gives units back to all keys, or to none if one of them is blocked. allowed is
+-- then 0. A key never gets more than it needs to be full.
 --   KEYS   one for each limit
 --   ARGV   limit [limit ...] [COST c | COST c1 ... cn]
 --   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }, and three more with a shadow policy
@@ -3138,10 +3224,10 @@ end
 
 --@ src/verbs/release.lua
 do
--- ratelimit_release: gives a lease back. It can neither free another's lease nor free twice.
+-- ratelimit_release gives a lease back. It cannot free another caller's lease, or free one twice.
 --   KEYS   one
 --   ARGV   concurrency n lease=<period> or @policy, lease id (1 to 256 bytes)
---   Output 1, or 0 if this id holds no lease (any more)
+--   Output 1, or 0 if this ID holds no lease, or no longer does
 --   Errors BADARGS BADLIMIT BADKEYS BADSTATE NOPOLICY
 
 clock.register{
@@ -3156,7 +3242,8 @@ end
 
 --@ src/verbs/renew.lua
 do
--- ratelimit_renew: prolongs a lease that is held. One that has lapsed stays lost: allowed = 0, retry_after_ms = -1.
+-- ratelimit_renew extends a held lease. A lapsed lease stays lost: allowed is 0 and retry_after_ms
+-- is -1.
 --   KEYS   one
 --   ARGV   concurrency n lease=<period> or @policy, lease id (1 to 256 bytes)
 --   Output { allowed, n, remaining, retry_after_ms, reset_after_ms, 1 }
@@ -3173,10 +3260,11 @@ end
 
 --@ src/verbs/reset.lua
 do
--- ratelimit_reset: forgets the keys: what was taken, blocks, leases, request and usage keys.
+-- ratelimit_reset deletes the keys with all that they hold: states, blocks, leases, replies (ONCE)
+-- and usage records.
 --   KEYS   one or more
 --   ARGV   none
---   Output how many of the keys held something
+--   Output the number of keys that existed
 --   Errors BADARGS BADKEYS BADSTATE (a key that no limiter wrote: then none is deleted)
 
 clock.register{
@@ -3198,8 +3286,8 @@ end
 
 --@ src/verbs/take.lua
 do
--- ratelimit_take: decides, and consumes if every limit allows.
---   KEYS   one for each limit, then one for ONCE and one for TRACK, in the order in which these are written
+-- ratelimit_take decides, and consumes if every limit allows.
+--   KEYS   one for each limit, then one for ONCE and one for TRACK, in the order of these options
 --   ARGV   limit [limit ...] [COST c | COST c1 ... cn] [UPTO] [ONCE ttl_ms] [TRACK]
 --   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }, and three more with a shadow policy
 --   Errors BADARGS BADLIMIT BADCOST BADKEYS BADSTATE NOPOLICY
@@ -3235,7 +3323,7 @@ redis.register_function{
   callback = function(keys, args)
     clock.now = nil
     local limit = limits.known[args[1]]
-    if limit and not limit.policy and #keys == 1 then -- the common calls go without a request
+    if limit and not limit.policy and #keys == 1 then -- the common call needs no request
       local cost = 1
       if #args > 1 then
         cost = #args == 3 and args[2] == 'COST' and numbers.whole(args[3])
@@ -3251,14 +3339,15 @@ end
 
 --@ src/verbs/unblock.lua
 do
--- ratelimit_unblock: lifts the blocks of the keys; what was taken from them before is there again.
+-- ratelimit_unblock lifts the blocks of the keys. What was taken from them before the block counts
+-- again.
 --   KEYS   one or more
 --   ARGV   none
---   Output how many of the keys were blocked
+--   Output the number of keys that were blocked
 --   Errors BADARGS BADKEYS BADSTATE (a key that no limiter wrote: then none is changed)
 
--- unblock lifts the block of a key: what is below it stays, with its expiry. Nothing can be stored that expires in this
--- very millisecond: Valkey drops it at once.
+-- unblock lifts the block of a key and keeps the state under it, with its expiry. A state that
+-- expires in this very millisecond is not stored, because Valkey would drop it at once.
 local function unblock(key, holding)
   states.forget(key)
   if holding.leases then return lease_sets.unblock(key) end
@@ -3292,7 +3381,7 @@ end
 
 --@ src/verbs/usage.lua
 do
--- ratelimit_usage: what TRACK has counted under a usage key.
+-- ratelimit_usage returns what TRACK has counted under a usage key.
 --   KEYS   one
 --   ARGV   none
 --   Output { "allowed", n, "denied", n, "cost", n, "first_ms", t, "last_ms", t, "interval_ms", 60000,

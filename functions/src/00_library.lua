@@ -1,20 +1,22 @@
--- Rate limiting that decides on the server: one atomic decision a call.
+-- This library limits rates on the server. Each call makes one atomic decision.
 --
--- This file opens the library. The build (functions/build.go) joins the sources in this order: src/*.lua by name,
--- src/algorithms/*.lua, src/verbs/*.lua. Each has a scope of its own, but for this file; what a file of src offers to
--- the others it puts into the table of its name: src/40_limits.lua fills `limits`.
+-- This file opens the library. The build (functions/build.go) joins the sources in this order:
+-- src/*.lua by name, src/algorithms/*.lua, src/verbs/*.lua. Each file except this one has its own
+-- scope. A file in src exports to the others through the table named after it: src/40_limits.lua
+-- fills `limits`.
 --
--- While Redis loads a library nothing but redis.register_function, redis.log and the version constants exists: no
--- string, no math, no redis.call. Top-level code may therefore only build tables and functions.
--- What the functions take and return is written down in functions/CONTRACT.md.
+-- While Redis loads a library, only redis.register_function, redis.log and the version constants
+-- exist: no string, no math, no redis.call. Top-level code may therefore only build tables and
+-- functions. functions/CONTRACT.md describes the arguments and replies.
 
 local VERSION = '@VERSION@'
 local CONTRACT = 1
 local BUILD_ID = '@BUILD_ID@'
 
--- Time stands still during a call from Redis 7.2 on. Before, two commands of one call can see two milliseconds, so
--- what is read of the clock must not be written back as a difference to "now". Valkey says 7.2.4 here, rightly.
+-- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
+-- one call can see different milliseconds, so a time must not be written back as a difference to
+-- "now". Valkey reports 7.2.4 here and behaves like it.
 local CLOCK_STANDS = (redis.REDIS_VERSION_NUM or 0) >= 0x00070200
 
--- name -> algorithm. Filled by src/algorithms/*.lua; each of them describes itself as src/40_limits.lua asks for.
+-- Algorithms by name, filled by src/algorithms/*.lua. src/40_limits.lua documents their fields.
 local algorithms = {}

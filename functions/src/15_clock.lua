@@ -1,8 +1,9 @@
--- The server's time, read once a call: every limit of a call sees the same moment, also on Redis 7.0, where time goes on
--- during one. Every function begins by forgetting it: clock.register sees to that, and ratelimit_take does so itself, to
--- save a call.
+-- The server's time, read once per call so that all limits of a call use the same moment, even on
+-- Redis 7.0, where the time advances during a call. Every function first clears clock.now:
+-- clock.register does it for most of them, and ratelimit_take does it itself to save a function
+-- call.
 
--- register registers a function as redis.register_function does.
+-- register registers a function like redis.register_function, and makes it clear clock.now first.
 function clock.register(definition)
   local callback = definition.callback
   definition.callback = function(keys, args)
@@ -12,7 +13,7 @@ function clock.register(definition)
   redis.register_function(definition)
 end
 
--- us returns whole microseconds since the epoch.
+-- us returns the time in whole microseconds since the epoch.
 function clock.us()
   local now = clock.now
   if not now then
@@ -23,7 +24,8 @@ function clock.us()
   return now
 end
 
--- ms returns whole milliseconds since the epoch, rounded down as Redis rounds when keys expire.
+-- ms returns the time in whole milliseconds since the epoch, rounded down as Redis does when it
+-- expires keys.
 function clock.ms()
   local now = clock.us()
   return (now - now % 1000) / 1000

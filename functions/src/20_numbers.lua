@@ -1,5 +1,5 @@
--- Numbers as callers write them. A Lua number is a double: whole numbers are exact up to 2^53 and not beyond, and
--- tonumber takes "inf", "nan", "0x10" and "1e3" as well, none of which may ever reach a decision.
+-- Numbers as callers write them. A Lua number is a double, so whole numbers are exact only up to
+-- 2^53. tonumber also accepts "inf", "nan", "0x10" and "1e3", which must never reach a decision.
 
 local LARGEST = '9007199254740992' -- 2^53
 
@@ -7,7 +7,8 @@ numbers.MOST = 9007199254740992
 
 numbers.WHOLE = 'a whole number from %s to ' .. LARGEST
 
--- whole reads decimal digits; nil for anything else, and for numbers above 2^53 (2^53 + 1 would round down to it).
+-- whole parses decimal digits. It returns nil for anything else, and for numbers above 2^53,
+-- because 2^53 + 1 would round down to 2^53.
 function numbers.whole(text)
   if not string.find(text, '^%d+$') then
     return nil
@@ -18,33 +19,36 @@ function numbers.whole(text)
   return tonumber(text)
 end
 
--- digits is whole for a text that is known to be decimal digits, or empty: nil.
+-- digits is whole for a text that is known to be decimal digits or empty. It returns nil for an
+-- empty text.
 function numbers.digits(text)
   local n = tonumber(text)
   if not n or n < numbers.MOST then return n end
   return numbers.whole(text)
 end
 
--- arg returns a whole number as an argument for a command. Redis 7.0 takes 0.3 to 0.7 us to write a number down, more than
--- string.format does; later versions do so at once.
+-- arg returns a whole number as a command's argument. Redis 7.0 needs 0.3 to 0.7 us to format a
+-- number, which is more than string.format needs. Later versions are fast.
 function numbers.arg(n)
   if CLOCK_STANDS then return n end
   return string.format('%d', n)
 end
 
--- positive is whole from 1 on.
+-- positive parses a whole number of at least 1, or returns nil.
 function numbers.positive(text)
   local n = numbers.whole(text)
   return n ~= 0 and n or nil
 end
 
--- positive_option reads the value of a limit's option: the number, or nil and what was expected.
+-- positive_option parses the value of a limit's option. It returns the number, or nil and a
+-- description of what was expected.
 function numbers.positive_option(text)
   return numbers.positive(text), string.format(numbers.WHOLE, '1')
 end
 
--- remembered returns a function that reads a text as `read` does, which returns nil and perhaps an error for what it
--- cannot, and that remembers up to 1,000 texts that it could, in `known`: a look into a table costs a tenth of a pattern.
+-- remembered returns a function that memoizes read in known, for up to 1,000 texts. read returns
+-- nil and optionally an error for a text that it cannot parse; failures are not memoized. A table
+-- lookup costs a tenth of a pattern match.
 function numbers.remembered(read, known)
   local size = 0
   return function(text)
@@ -64,7 +68,8 @@ function numbers.remembered(read, known)
   end
 end
 
--- common_divisor of two positive whole numbers (Euclid).
+-- common_divisor returns the greatest common divisor of two positive whole numbers (Euclid's
+-- algorithm).
 function numbers.common_divisor(a, b)
   while b > 0 do
     local rest = a % b

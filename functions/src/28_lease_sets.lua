@@ -1,8 +1,10 @@
--- The leases of a key: a sorted set, member "lease:<id>", score the time in ms since the epoch at which it lapses. A block
--- is the member "blocked", which lapses with the block. The key expires when the last of them lapses.
+-- A sorted set holds the leases of a key. A lease is the member "lease:<id>", whose score is the
+-- time in ms since the epoch at which it lapses. A block is the member "blocked", whose score is
+-- the end of the block. The key expires when the last of them lapses.
 --
--- The set also says how long each lease was given for, in members whose scores are below 0, where no time is: "length", minus
--- the ms, if all leases were given for the same; else "given:<id>" for each lease, minus the time at which it was given.
+-- The set also records how long each lease was granted for, in members with negative scores, which
+-- are never times. If all leases have the same length, it is the member "length", with minus the
+-- ms. Otherwise each lease has a member "given:<id>", with minus the time at which it was granted.
 
 lease_sets.MEMBER = 'lease:'
 lease_sets.BLOCK = 'blocked'
@@ -10,11 +12,12 @@ lease_sets.LENGTH = 'length'
 lease_sets.GIVEN = 'given:'
 
 local NO_LEASES = 'does not hold leases'
-local EARLIEST = 1000000000000 -- ms since the epoch, 2001: what lapses before is no lease
+local EARLIEST = 1000000000000 -- ms since the epoch, 2001: no lease has an earlier score
 
--- last returns the ms since the epoch at which the last member of a key lapses; 0 if it holds nothing. Or nil and the error
--- if it holds anything else. from: '-1', or '-2' for a call that may take the last member away: the key then expires with the
--- one before it, whose score is checked too, and returned.
+-- last returns when the last member of a key lapses, in ms since the epoch, or 0 if the key is
+-- empty. If the key holds anything else, it returns nil and the error. from is '-1', or '-2' for a
+-- call that may remove the last member. With '-2', the score of the member before it is also
+-- checked and returned, because the key then expires with that member.
 function lease_sets.last(key, from)
   local last = redis.pcall('ZRANGE', key, from, '-1', 'WITHSCORES')
   local size = #last
@@ -31,12 +34,12 @@ function lease_sets.last(key, from)
   return lapses, before
 end
 
--- unusable is the error for a key with scores that no limiter wrote.
+-- unusable returns the error for a key whose scores no limiter wrote.
 function lease_sets.unusable(key)
   return errors.unusable(key, NO_LEASES)
 end
 
--- settle moves the key's expiry to where its last member lapses.
+-- settle sets the key's expiry to the time at which its last member lapses.
 function lease_sets.settle(key)
   local last = redis.call('ZRANGE', key, '-1', '-1', 'WITHSCORES')
   if last[2] then
@@ -44,12 +47,13 @@ function lease_sets.settle(key)
   end
 end
 
--- blocked_until returns when the block ends, ms since the epoch; 0 without one.
+-- blocked_until returns the end of the block in ms since the epoch, or 0 if there is none.
 function lease_sets.blocked_until(key)
   return tonumber(redis.call('ZSCORE', key, lease_sets.BLOCK) or 0)
 end
 
--- outlived returns for how many ms more a key is blocked whose leases have all lapsed; nil if there is a lease, or no set.
+-- outlived returns how many ms remain of the block of a key whose leases have all lapsed. It
+-- returns nil if a lease remains or the key is not a set of leases.
 function lease_sets.outlived(key)
   local now = clock.ms()
   local left = lease_sets.last(key, '-2') and lease_sets.blocked_until(key) - now or -1

@@ -1,24 +1,25 @@
--- States: what a key holds, and what a call has read of it.
+-- States: what a key holds, and what a call has read from it.
 --
--- A key holds a string with an expiry (the leases of concurrency: a sorted set; a usage record: a hash). The string says
--- by its form who wrote it, so that a key of another kind is refused before anything is written. functions/STATE.md has the forms.
+-- A key holds a string with an expiry. (The leases of concurrency are a sorted set; a usage record
+-- is a hash.) The form of the string shows what wrote it, so a key of another kind is rejected
+-- before anything is written. functions/STATE.md lists the forms.
 --
--- What a call reads becomes one table for each rate of each key, in states.list. The tables are used again by the next
--- call. All algorithms fill in
+-- A call fills one table in states.list for each rate of each key. The next call reuses the tables.
+-- All algorithms set
 --   rate     the rate of the limit
---   free     how many units fit now, and after a charge or a refund how many fit then; -1 if the key is blocked
---   foreign  ms until the block of the key ends, or the state of another algorithm that was found in it; 0 for neither
--- and src/60_decisions.lua
---   index    of the key in the call, from 1
---   cost     what the call costs here
+--   free     how many units fit now, updated by a charge or a refund; -1 if the key is blocked
+--   foreign  ms until the key's block or another algorithm's state in the key ends; 0 if there is neither
+-- src/60_decisions.lua sets
+--   index    the position of the key in the call, from 1
+--   cost     the cost of the call for this key
 --   group    the limits that decide together: the enforced ones, or those of one shadow policy
 --   reset    ms until the rate is full again
--- Further fields belong to the algorithm.
+-- Algorithms add their own fields.
 
 local list = {}
 states.list = list
 
--- new returns the state at a place of the list, for its algorithm to fill in.
+-- new returns the state at a position in the list, for its algorithm to fill in.
 function states.new(at, rate)
   local state = list[at]
   if not state then
@@ -29,36 +30,37 @@ function states.new(at, rate)
   return state
 end
 
--- leaves_room returns the most units that may count as spent so that just this call finds room: what a state that
--- cannot hold under this limit is taken for.
+-- leaves_room returns the most units that can count as spent and still leave room for this call. It
+-- replaces a stored state that is impossible under this limit.
 function states.leaves_room(capacity, cost)
   return capacity - (cost > 1 and cost <= capacity and cost or 1)
 end
 
 ------------------------------------------------------------------- what a key holds
 
-local HEAD = 128 -- bytes of a value that tell what it is, and until when it is blocked
+local HEAD = 128 -- bytes of a value that show its kind and the end of its block
 
--- missing_expiry: the state is ours but somebody took its expiry away (PERSIST, SET without KEEPTTL).
+-- missing_expiry returns the error for a limiter's state whose expiry was removed (by PERSIST, or
+-- by SET without KEEPTTL).
 function states.missing_expiry(key)
   return errors.unusable(key, 'holds a limiter state without an expiry')
 end
 
 states.REQUEST = 'the reply to a request (ONCE)'
 
--- in_use: the library wrote this, for something else.
+-- in_use returns the error for a key that the library uses for something else.
 function states.in_use(key, what)
   return errors.new('BADSTATE', 'key %s holds %s; give each use a key of its own', errors.quote(key), what)
 end
 
--- unreadable: no limiter wrote the string in this key, although it may look like one of ours. The error does not show it,
--- because it may be a secret and errors end in logs.
+-- unreadable returns the error for a string that no limiter wrote, although it may look like a
+-- state. The error does not show the string, because it may be a secret and errors are logged.
 function states.unreadable(key)
   local size = redis.call('STRLEN', key)
   return errors.unusable(key, string.format('holds a string of length %d, which no limiter wrote', size))
 end
 
--- owner returns the algorithm that wrote a string, given its beginning; or nil.
+-- owner returns the algorithm that wrote a string, given its first bytes, or nil.
 function states.owner(head)
   for _, algorithm in pairs(algorithms) do
     if algorithm.holds(head) then return algorithm end
@@ -66,19 +68,18 @@ function states.owner(head)
   return nil
 end
 
--- What look finds in a key.
---   leases   whether it is a set of leases, which have all lapsed under a block
---   request  whether it is the reply to a request (ONCE)
+-- The result of look:
+--   leases   whether the key is a set of leases that have all lapsed under a block
+--   request  whether the key holds the reply to a request (ONCE)
 --   blocked  ms for which the key is still blocked, 0 if it is not
---   from     where the state begins in the value, in bytes: behind the words of a block, if there is one
---   expiry   of a state under a block, ms since the epoch; 0 if there is none
---   owner    the algorithm whose state it is, nil if there is none
---   left     ms until the state expires: it is there to the end of the ms in which it does, under a block as without one;
---            below 0 if there is none any more
+--   from     where the state begins in the value, in bytes: after the words of a block, if there is one
+--   expiry   of a state under a block, in ms since the epoch; 0 if there is none
+--   owner    the algorithm that wrote the state, nil if there is none
+--   left     ms until the state expires, or below 0 if there is no state. A state exists to the end of the ms in which it expires, whether it is under a block or not
 local found = {}
 
--- look tells what a key holds, and reads no more than the head of it. Returns found; or nil and the error for a key that
--- can be no limiter's.
+-- look finds out what a key holds and reads only the first bytes of it. It returns found, or nil
+-- and the error for a key that no limiter can have written.
 function states.look(key)
   local head = redis.pcall('GETRANGE', key, '0', HEAD - 1)
   found.leases, found.request, found.blocked = false, false, 0
@@ -112,13 +113,15 @@ function states.look(key)
   return found
 end
 
--- adopt opens a limit over a key that does not hold its usual state: one that is blocked, or holds the state of another
--- algorithm or another form of its own. Returns the error, or nil.
+-- adopt opens a limit over a key that does not hold the limit's usual state: the key is blocked, or
+-- it holds another algorithm's state or another form of the limit's own. It returns the error, or
+-- nil.
 --
--- What another algorithm has left is carried over: a change of algorithm neither hands out a second burst nor locks the
--- key out, and callers with the old and the new limit side by side share one allowance. It counts as units spent now;
--- a call that they deny has to wait until the old state has run out. A state that runs for longer than the rate takes to
--- refill leaves room for just this call.
+-- Another algorithm's state is carried over. A change of algorithm therefore grants no second burst
+-- and does not lock the key, and callers with the old and the new limit share one allowance. The
+-- old state counts as units spent now. If those units deny a call, it has to wait until the old
+-- state has expired. A state that lasts longer than the rate needs to refill leaves room for just
+-- this call.
 function states.adopt(key, limit, at, cost)
   local it, err = states.look(key)
   if not it then
@@ -154,13 +157,14 @@ function states.adopt(key, limit, at, cost)
   return nil
 end
 
-------------------------------------------------------------------- what is written into keys
+------------------------------------------------------------------- what is written to keys
 
--- forget is called with every key into which another state is written than an algorithm may remember of it: gcra does.
+-- Call forget(key) before writing anything but plain gcra to a key, because gcra caches what keys
+-- hold and overrides this function.
 function states.forget() end
 
--- put stores a string in a key until the time of its expiry, ms since the epoch. An algorithm that has something cheaper
--- for a common call sets the expiry itself: gcra, fixed_window, sliding_log.
+-- put stores a string in a key that expires at expiry, in ms since the epoch. gcra, fixed_window
+-- and sliding_log have cheaper ways for common calls and set the expiry themselves.
 function states.put(key, value, expiry)
   states.forget(key)
   redis.call('SET', key, value, 'PXAT', numbers.arg(expiry))

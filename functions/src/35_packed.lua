@@ -1,20 +1,22 @@
--- Keeps the states of a limit as texts in the key's value, whatever the number of rates: "<algorithm>:<text>", or of
--- several rates "<algorithm>::<length>:<text><length>:<text>...". One read, one TIME, one SET.
+-- Stores the states of a limit as texts in the key's value: "<algorithm>:<text>" for one rate, and
+-- "<algorithm>::<length>:<text><length>:<text>..." for several. A call needs one read, one TIME and
+-- one SET, however many rates there are.
 --
--- Rates are known by their place: the first rate of a changed limit reads what the first one before has left. The text
--- of a rate that is full is ''. The algorithm gives
+-- Rates are identified by position: the first rate of a changed limit reads the state of the
+-- previous first one. The text of a full rate is ''. The algorithm provides
 --   prefix                        "<algorithm>:"
---   open(state, value, from, to, now, cost)  fills in the state from the text between two bytes of a value, as it stands
---                                 at now (us), with room for this call; from an empty text: a rate that is full. Returns
---                                 false if the text is none of its own. The value ends at `to`
---   in_place                      optional: true if open can do with a value that goes on after `to`, which saves a copy
+--   open(state, value, from, to, now, cost)  fills in the state from the bytes from..to of value, as of now (us). An
+--                                 empty text is a full rate. An impossible state leaves room for this cost. Returns
+--                                 false if the text is not the algorithm's. The value ends at `to`
+--   in_place                      optional: true if open accepts a value that continues after `to`, which saves a copy
 --   save(state)                   returns the text, and when the rate is full (ms since the epoch)
---   plain(value, expiry)          optional: the text, or texts, of an own value of another form, that expires then (ms)
+--   plain(value, expiry)          optional: returns the text or texts for the algorithm's own value in another form that
+--                                 expires at expiry (ms)
 
-local HEAD, LAST = 512, '511' -- bytes: what most values are within
+local HEAD, LAST = 512, '511' -- bytes: most values are shorter
 
--- next_text returns where the text begins and ends that stands at byte `at` of a value of several rates; an empty one
--- after the last; nil if the value is broken.
+-- next_text returns the first and last byte of the text at byte `at` in a value of several rates.
+-- After the last text it returns an empty range. It returns nil if the value is broken.
 local function next_text(value, at)
   if at > #value then return at, at - 1 end
   local _, last, digits = string.find(value, '^(%d+):', at)
@@ -23,7 +25,8 @@ local function next_text(value, at)
   return last + 1, last + length
 end
 
--- fill opens all rates of a limit from a value, after so many bytes of it. Returns the error, or nil.
+-- fill opens all rates of a limit from a value, ignoring its first `skipped` bytes. It returns the
+-- error, or nil.
 local function fill(key, limit, at, cost, value, skipped)
   local now, open, rate, from, to = clock.us(), limit.algorithm.open, limit.rate, skipped + 1, #value
   if from > to and skipped > 0 then
@@ -67,7 +70,7 @@ local function open(key, limit, at, cost)
   return fill(key, limit, at, cost, value, value ~= '' and #prefix or 0)
 end
 
--- reopen reads an own state under a block that has run out, or of another form.
+-- reopen reads the limit's own state under a block that has ended, or in another form.
 function packed.reopen(key, limit, at, cost, found)
   local algorithm, prefix = limit.algorithm, limit.prefix
   local value = redis.call('GETRANGE', key, found.from, '-1')
@@ -78,7 +81,7 @@ function packed.reopen(key, limit, at, cost, found)
   return fill(key, limit, at, cost, algorithm.plain(value, expiry), 0)
 end
 
-local parts = {} -- of a value that is put together; the next one uses it again
+local parts = {} -- the parts of a value that is being built; reused by the next one
 
 function packed.write(key, limit, at)
   local save, list = limit.algorithm.save, states.list
@@ -104,20 +107,21 @@ function packed.write(key, limit, at)
   states.put(key, table.concat(parts, '', 1, last), expiry)
 end
 
--- complete gives a limit the functions that read and write its key.
+-- complete sets the functions of a limit that read and write its key.
 function packed.complete(limit)
   limit.open, limit.fresh, limit.reopen, limit.write = open, fresh, packed.reopen, packed.write
   limit.several = limit.prefix .. ':'
 end
 
--- prefixed returns a function that tells whether a value begins with prefix.
+-- prefixed returns a function that reports whether a value begins with prefix.
 function packed.prefixed(prefix)
   return function(head)
     return string.sub(head, 1, #prefix) == prefix
   end
 end
 
--- first returns where the text of the first rate begins and ends in the value of a key: the prefix begins at byte `from`.
+-- first returns the first and last byte of the first rate's text in a key's value. The prefix
+-- begins at byte `from`.
 function packed.first(key, from, prefix)
   from = from + #prefix
   local digits = string.match(redis.call('GETRANGE', key, from, from + 20), '^:(%d+):')
@@ -128,7 +132,7 @@ function packed.first(key, from, prefix)
   return from, -1
 end
 
--- first_text returns that text.
+-- first_text returns the first rate's text.
 function packed.first_text(key, from, prefix)
   return redis.call('GETRANGE', key, packed.first(key, from, prefix))
 end

@@ -1,43 +1,45 @@
--- Limit expressions, parsed here and nowhere else:
+-- Limit expressions. Only this file parses them.
 --
 --   [algorithm] rate [, rate ...]      rate = n/period [option=value ...]      period = [k]unit, unit = ms s m h d
 --   @policy
 --
--- A parsed limit has algorithm; owner, the algorithm as whose state its own is kept; rates (one or more), size, how many,
--- and rate, the only one; capacity, the least of theirs; asks, how much it asks for of what its algorithm bounds, and
--- weight, what part it is of all that one call may ask for; and the functions that read and write its key. A rate has
--- count (n), period (ms), the values of its options under their names, and what the algorithm adds. States are described in
--- src/30_states.lua.
+-- A parsed limit has these fields: algorithm; owner, the algorithm whose state it stores; rates
+-- (one or more); size, their number; rate, if there is only one; capacity, the smallest of theirs;
+-- asks, its sum of the quantity that its algorithm bounds; weight, its share of a call's budget;
+-- and the functions that read and write its key. A rate has count (n), period (ms), the values of
+-- its options by name, and fields that the algorithm adds. src/30_states.lua describes states.
 --
 -- An algorithm (src/algorithms/NAME.lua) is a table in `algorithms`:
---   name      as a limit names it
+--   name      the name used in limits
 --   options   option name -> function(text) that returns its value, or nil and what was expected; {} for none
---   rate      function(rate): completes a rate, or returns what is wrong with it. Sets capacity, what field 2 of the reply
---             says: the most that can be taken at once; and functions that change a state or ask it:
---               charge(state, units)  takes units, and sets free to what it is afterwards
+--   rate      function(rate): completes a rate, or returns what is wrong with it. Sets capacity, which is field 2 of the
+--             reply: the most that can be taken at once. Also sets functions that change or query a state:
+--               charge(state, units)  takes units, and updates free
 --               refund(state, units)  gives units back, never beyond full
---               spend(state, units)   puts units on a state that was full; mostly the same as charge
+--               spend(state, units)   charges a state that was full; usually the same as charge
 --               reset(state)          returns the ms until the rate is full again
---               wait(state, cost)     returns the ms until a cost fits that does not fit now, from 1 to the capacity
+--               wait(state, cost)     returns the ms until a cost from 1 to the capacity fits that does not fit now
 --   limit     function(limit): completes a limit, or returns what is wrong with it. packed.complete does so for an
---             algorithm that keeps its states as texts in the value (src/35_packed.lua says what it must offer). Sets
---               open(key, limit, at, cost)  reads the key into states.list, from place `at` on, one state for each
---                                             rate, with room for a call of this cost where the key holds what this limit
---                                             cannot have left; returns the error, or nil
---               fresh(limit, at)              the same for a key that holds nothing
---               reopen(key, limit, at, cost, found)  the same for an own state under a block that has run out, or of
---                                             another form. found: what states.look has found
---               write(key, limit, at)         stores the states, with an expiry when all are full; or deletes the key
+--             algorithm that stores its states as texts in the value (see src/35_packed.lua). Sets
+--               open(key, limit, at, cost)  reads the key into states.list, from position `at` on, one state for each
+--                                             rate. A stored state that is impossible under this limit leaves room for
+--                                             a call of this cost. Returns the error, or nil
+--               fresh(limit, at)              the same for an empty key
+--               reopen(key, limit, at, cost, found)  the same for the limit's own state under a block that has ended, or
+--                                             in another form. found is the result of states.look
+--               write(key, limit, at)         stores the states, with the expiry at which all are full, or deletes the key
 --             and may set
---               take(key, limit, cost, reply)  decides over one key and writes, without states, where that is much cheaper:
---                                             fills in the six fields and returns true; or false where open has to look closer
---   holds     function(head): whether a string that begins so was written by this algorithm
---   spent     optional function(key, from): the units that a state stands for which begins at byte `from` of the value;
---             without it they are taken to be what the other limit refills until the expiry
---   most      optional, the bound of what one call may ask for: field, a field of the rates; sum, the most that these may
---             come to in a call; what and advice, for the errors
--- Or, for leases (concurrency): name, holds, leases, a function that reads the whole text of a limit, and acquire, renew
--- and release, functions(key, limit, lease id) that return the reply.
+--               take(key, limit, cost, reply)  decides over one key and writes without states, if that is much cheaper.
+--                                             Fills in the six fields and returns true, or returns false if the call
+--                                             needs open
+--   holds     function(head): reports whether this algorithm wrote a string that begins with head
+--   spent     optional function(key, from): returns the units that count as spent in the state at byte `from` of the
+--             value. The default is what the new limit refills until the state expires
+--   most      optional, bounds a quantity in one call: field, a field of the rates; sum, the largest sum of that field
+--             in a call; what and advice, for the errors
+-- An algorithm for leases (concurrency) has name, holds, leases, a function that parses the whole
+-- text of a limit, and acquire, renew and release, functions(key, limit, lease id) that return the
+-- reply.
 
 local UNITS = { ms = 1, s = 1000, m = 60000, h = 3600000, d = 86400000 }
 local LONGEST_TEXT = 1024 -- bytes
@@ -61,7 +63,7 @@ local function names(of)
   return #list > 0 and table.concat(list, ', ') or 'none'
 end
 
--- period reads "m" or "10s" to ms; nil and what is wrong with it.
+-- period parses a period such as "m" or "10s" and returns ms, or nil and what is wrong with it.
 function limits.period(text)
   local k, unit = '', text
   if #text <= LONGEST_PERIOD then
@@ -80,7 +82,7 @@ function limits.period(text)
   return factor * UNITS[unit]
 end
 
--- not_an_option says what may have been meant by a word after a rate.
+-- not_an_option returns a message that suggests what a word after a rate may have meant.
 local function not_an_option(word, algorithm)
   if algorithm.options[word] then
     return string.format('the option %s has no value; write %s=..., without blanks', errors.quote(word), word)
@@ -91,7 +93,8 @@ local function not_an_option(word, algorithm)
     names(algorithm.options))
 end
 
--- parse_rate reads `n/period [option=value ...]`; returns the rate, or nil and what is wrong with it.
+-- parse_rate parses `n/period [option=value ...]`. It returns the rate, or nil and what is wrong
+-- with it.
 local function parse_rate(text, algorithm)
   local head, rest = string.match(text, '^%s*(%S+)(.*)$')
   local count, period = string.match(head or '', '^([^/]*)/(.*)$')
@@ -129,7 +132,7 @@ local function parse_rate(text, algorithm)
   return rate
 end
 
--- parse_rates reads the rates of a limit; returns the limit, or nil and what is wrong.
+-- parse_rates parses the rates of a limit. It returns the limit, or nil and what is wrong.
 local function parse_rates(text, algorithm)
   local limit = { algorithm = algorithm, owner = algorithm, prefix = algorithm.prefix, rates = {}, asks = 0 }
   local most = algorithm.most
@@ -183,11 +186,13 @@ local function parse_leases(text)
   return limit
 end
 
--- leases returns the parsed limit of ratelimit_acquire and its sisters; or nil and the error.
+-- leases returns the parsed limit of ratelimit_acquire, ratelimit_renew and ratelimit_release, or
+-- nil and the error.
 limits.leases = numbers.remembered(parse_leases, {})
 
--- of returns the parsed limit, which is shared and must not be changed, or nil and the error to reply. Parsing costs more
--- than deciding, and an application has few limits: limits.known has those that were asked for. A policy that is more than
--- one limit has `policy` (src/45_policies.lua).
+-- of returns the parsed limit, which is shared and must not be changed, or nil and the error to
+-- reply. limits.known caches parsed limits, because parsing costs more than deciding and an
+-- application has few limits. A policy that is more than one limit has the field `policy`
+-- (src/45_policies.lua).
 limits.known = {}
 limits.of = numbers.remembered(parse, limits.known)

@@ -1,9 +1,10 @@
--- Policies: names for limits, written into this text by the build (functions/policies.go), so that "@name" reads no key.
+-- Policies: named limits, which the build (functions/policies.go) writes into this text, so that
+-- "@name" reads no key.
 --
 -- name -> { limit, limit ..., keys = { name of its key, ... }, shadow = true, track = true }
 local POLICIES = {--[[@POLICIES@]]}
 
--- find returns the policy that "@name" asks for, or nil and the error.
+-- find returns the policy for "@name", or nil and the error.
 function policies.find(text)
   local policy = POLICIES[string.sub(text, 2)]
   if policy then return policy end
@@ -11,7 +12,7 @@ function policies.find(text)
     errors.quote(text), BUILD_ID)
 end
 
--- names returns the names of all policies, or of the shadows, sorted.
+-- names returns the sorted names of all policies, or only of the shadow policies.
 function policies.names(shadows_only)
   local names = {}
   for name, policy in pairs(POLICIES) do
@@ -23,8 +24,9 @@ function policies.names(shadows_only)
   return names
 end
 
--- limits.policy returns for limits.of: the parsed limit of a policy that is one limit and nothing more. For another,
--- { policy = "@name", limits = parsed limits, keys =, shadow =, track = }, which policies.join puts into a request.
+-- limits.policy returns the parsed limit of a policy that is one limit and nothing more. For any
+-- other policy it returns { policy = "@name", limits = parsed limits, keys =, shadow =, track = },
+-- which policies.join adds to a request.
 function limits.policy(text)
   local policy, err = policies.find(text)
   if not policy then
@@ -40,7 +42,7 @@ function limits.policy(text)
   return whole
 end
 
--- lease returns the text of the limit that acquire and its sisters take from a policy, and the policy's name if it is a
+-- lease returns the text of the limit in a policy for leases, and the policy's name if it is a
 -- shadow; or nil and the error.
 function policies.lease(text)
   local policy, err = policies.find(text)
@@ -52,9 +54,10 @@ function policies.lease(text)
   return policy[1], policy.shadow and string.sub(text, 2)
 end
 
--- join puts the limits of such a policy behind the first `count` of a request, which gets: composed, the policies in it;
--- tracks, if one of them says so; groups, the shadow policies in it; group_of, limit's position -> its shadow policy.
--- Returns how many limits there are now.
+-- join adds the limits of a policy to a request after its first `count`. It sets these fields of
+-- the request: composed, the policies in it; tracks, if one of them has track; groups, its shadow
+-- policies; group_of, from a limit's position to its shadow policy. It returns the new number of
+-- limits.
 function policies.join(request, whole, count)
   request.composed = request.composed or {}
   request.composed[#request.composed + 1] = whole
@@ -76,8 +79,8 @@ function policies.join(request, whole, count)
   return count + #whole.limits
 end
 
--- wanted_keys names the keys that the policies of a request take, for an error about their number. tracks: whether this
--- verb takes a usage key.
+-- wanted_keys lists the keys that a request's policies take, for an error about the number of keys.
+-- tracks reports whether this verb takes a usage key.
 function policies.wanted_keys(request, tracks)
   local text = ''
   for _, whole in ipairs(request.composed or {}) do

@@ -1,31 +1,34 @@
 -- The arguments of take, peek and refund:
 --   limit [limit ...] [COST c | COST c1 ... cn] [UPTO] [ONCE ttl_ms] [TRACK]
--- over one key for each limit, then one for ONCE and one for TRACK, in the order in which these are written.
+-- The keys are one for each limit, then one for ONCE and one for TRACK, in the order of these
+-- options.
 --
--- A request has limits, and count, how many; costs, one for each; UPTO, its c; ONCE and TRACK, their keys; ttl, in ms;
--- enforced, whether any limit is not a shadow policy's; and what policies.join adds.
+-- A request has these fields: limits, and count, their number; costs, one for each; UPTO, the
+-- requested cost; ONCE and TRACK, their keys; ttl, in ms; enforced, whether any limit is not in a
+-- shadow policy; and those that policies.join adds.
 
 local OPTIONS = {
   COST = 'COST', UPTO = 'UPTO', ONCE = 'ONCE', TRACK = 'TRACK', cost = 'COST', upto = 'UPTO', once = 'ONCE', track = 'TRACK',
 }
 local MOST_LIMITS = 50
 
--- ONES are the costs of a call without COST. They are never changed.
+-- ONES holds the costs of a call without COST. It never changes.
 local ONES = {}
 for i = 1, MOST_LIMITS do
   ONES[i] = 1
 end
 
--- The request of a call, which the next call uses again. optional: whether it has more than limits.
+-- The request of the current call. The next call reuses it. optional reports whether it has more
+-- than limits.
 local request = { limits = {}, costs = ONES }
 
--- renew takes from the request what the last call had more than limits.
+-- renew clears what the last call had besides limits.
 local function renew()
   request.COST, request.UPTO, request.ONCE, request.TRACK, request.ttl, request.tracks = nil, nil, nil, nil, nil, nil
   request.costs, request.composed, request.groups, request.group_of, request.optional = ONES, nil, nil, nil, false
 end
 
--- read_limits reads the limits. Returns the position after them; or nil and the error.
+-- read_limits reads the limits. It returns the position after them, or nil and the error.
 local function read_limits(args)
   if request.optional then renew() end
   local list, known, at, count, weight = request.limits, limits.known, 1, 0, 0
@@ -54,7 +57,7 @@ local function read_limits(args)
   return at
 end
 
--- read_costs reads the numbers that begin at position at. Returns them; or nil and the error.
+-- read_costs reads the numbers from position at on. It returns them, or nil and the error.
 local function read_costs(args, at)
   local costs, text = {}, args[at]
   while text and not OPTIONS[text] do
@@ -68,8 +71,8 @@ local function read_costs(args, at)
   return costs
 end
 
--- read_options reads what follows the limits. allowed: the options that the verb has. Returns how many keys have a
--- meaning; or nil and the error.
+-- read_options reads the arguments after the limits. allowed lists the options of the verb. It
+-- returns the number of keys that the request needs, or nil and the error.
 local function read_options(keys, args, at, allowed)
   local used = request.count
   request.optional = true
@@ -108,7 +111,8 @@ local function read_options(keys, args, at, allowed)
   return used
 end
 
--- within_capacity returns the costs of UPTO: no more than the least capacity of the limits that decide together.
+-- within_capacity returns the costs of an UPTO call: for each limit, at most the smallest capacity
+-- among the limits that decide together.
 local function within_capacity()
   local group_of, least, costs = request.group_of or {}, {}, {}
   for i = 1, request.count do
@@ -121,7 +125,7 @@ local function within_capacity()
   return costs
 end
 
--- spread gives the request a cost for each limit. Returns the error, or nil.
+-- spread sets a cost for each limit of the request. It returns the error, or nil.
 local function spread()
   local count, costs, upto = request.count, request.COST or { 1 }, request.UPTO
   if upto and #costs ~= 1 then
@@ -140,10 +144,10 @@ local function spread()
   return nil
 end
 
--- excess returns the error for limits that are too much for one call, or nil.
+-- excess returns the error for limits that exceed the bounds of one call, or nil.
 local function excess()
   if request.count > MOST_LIMITS then
-    request.limits = {} -- keeps no list that long
+    request.limits = {} -- frees the long list
     return errors.new('BADARGS', '%d limits; one call takes at most %d', request.count, MOST_LIMITS)
   end
   local rates, sums = 0, {}

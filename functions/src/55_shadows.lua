@@ -1,11 +1,12 @@
--- How many calls each shadow policy let through that it would have denied: since this library was loaded, on this node.
+-- The number of calls that each shadow policy would have denied but allowed, since the library was
+-- loaded on this node.
 local denied = {}
 
 local function note(name)
   denied[name] = (denied[name] or 0) + 1
 end
 
--- count notes the shadow policies of a take that would have denied it.
+-- count counts the shadow policies that would have denied a take.
 function shadows.count(request)
   for _, group in ipairs(request.passes and request.groups or {}) do
     if group.denies then
@@ -24,7 +25,8 @@ function shadows.counts()
   return list
 end
 
--- lease turns the reply of acquire or renew under a shadow policy: a lease that would have been refused is not held.
+-- lease rewrites the reply of acquire or renew under a shadow policy. A lease that would have been
+-- denied is not held.
 function shadows.lease(name, reply)
   if reply.err then
     return reply

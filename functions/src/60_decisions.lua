@@ -1,27 +1,30 @@
--- One decision over the rates of one or several keys: all of them are charged, or none. First every key is read into a
--- state for each rate (src/30_states.lua); then the states decide, are charged and summed up; what was charged is written
--- last. A call that errs has therefore changed nothing.
+-- One decision over the rates of one or several keys: either all are charged, or none. First, every
+-- key is read into one state for each rate (src/30_states.lua). Then the states decide, are charged
+-- and are summed up. Finally, the charged states are written. A call that returns an error has
+-- therefore changed nothing.
 --
--- Shadow policies decide and never deny: they are tried on real traffic before they are enforced. In a call, the limits
--- that are enforced make one decision, and each shadow policy (a group) makes one of its own: it is charged if it would
--- allow, and the call goes on whatever it says. If the enforced limits deny, nothing is charged anywhere.
+-- Shadow policies decide but never deny: they try a limit on real traffic before it is enforced.
+-- The enforced limits of a call make one decision. Each shadow policy (a group) makes another: it
+-- is charged if it would allow, and the call continues in either case. If the enforced limits deny,
+-- nothing is charged.
 --
--- The reply: { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }, and with shadow policies
--- would_allowed, would_retry_after_ms, would_index: what the call would have been told if no policy of it were a shadow.
+-- The reply is { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }. With shadow
+-- policies it also has would_allowed, would_retry_after_ms and would_index: the result if no policy
+-- of the call were a shadow.
 
 local list = states.list
 local ENFORCED = {} -- the group of the limits that are enforced
 local MOST_KEPT = 64 -- states
 
--- trim gives the states of a call of very many rates to the collector.
+-- trim frees the states of a call with very many rates.
 local function trim()
   for at = #list, MOST_KEPT + 1, -1 do
     list[at] = nil
   end
 end
 
--- open reads every key of a request into states, and marks the groups that deny: this is where a call is denied. Returns
--- the error, or nil.
+-- open reads every key of a request into states, and marks the groups that deny. It returns the
+-- error, or nil.
 local function open(keys, request, verb)
   local asked, costs, group_of, refund, count = request.limits, request.costs, request.group_of, verb == 'refund', 0
   ENFORCED.denies = false
@@ -31,7 +34,7 @@ local function open(keys, request, verb)
     if refund then cost = 1 end
     local err = limit.open(keys[i], limit, count + 1, cost)
     if err then return err end
-    if refund then cost = 0 end -- it takes nothing, and is denied by a block alone; room is made for one unit
+    if refund then cost = 0 end -- a refund takes nothing, so only a block denies it
     local last = count + limit.size
     for at = count + 1, last do
       local state = list[at]
@@ -44,7 +47,8 @@ local function open(keys, request, verb)
   return nil
 end
 
--- fit lowers the cost of a group to the units that fit, from 1 to most (UPTO). Returns them, 0 if not even one fits.
+-- fit lowers the cost of a group to the number of units that fit, at most `most` (UPTO). It returns
+-- that number, or 0 if not even one fits.
 local function fit(count, group, most)
   local fits = most
   for i = 1, count do
@@ -61,15 +65,16 @@ local function fit(count, group, most)
   return fits
 end
 
--- wait returns the ms after which a rate that denies would allow, -1 for never.
+-- wait returns the ms after which a rate that denies would allow, or -1 for never.
 local function wait(state)
   if state.cost > state.rate.capacity then return -1 end
   return state.foreign > 0 and state.foreign or state.rate.wait(state, state.cost)
 end
 
--- sum_up writes the six fields of a reply over the states of a group, of all states if it is nil. They are the least
--- remaining, the longest waits, and the binding rate: the first that denies, else the first with least remaining.
--- upto: field 1 is how many units were taken.
+-- sum_up fills in the six fields of a reply from the states of a group, or from all states if group
+-- is nil: the smallest remaining, the longest waits, and the binding rate, which is the first that
+-- denies or else the first with the smallest remaining. With upto, field 1 is the number of units
+-- taken.
 local function sum_up(reply, count, group, upto)
   local binding, denied, units, least = nil, false, upto and numbers.MOST or 1, numbers.MOST
   local longest_wait, longest_reset = 0, 0
@@ -101,11 +106,11 @@ local function sum_up(reply, count, group, upto)
   return reply
 end
 
--- The reply of a call. Redis turns it into integers before the next call begins, so one table serves all calls: a new one
--- each time costs 4 % of a denied call (bench/README.md).
+-- The reply of a call. All calls share one table, because Redis converts it to integers before the
+-- next call begins. A new table for each call costs 4 % of a denied call (bench/README.md).
 local usual = { 0, 0, 0, 0, 0, 1 }
 
--- reply_to sums up what was decided.
+-- reply_to returns the reply for the decision.
 local function reply_to(request)
   local count, upto = request.states, request.UPTO
   if not request.groups then return sum_up(usual, count, nil, upto) end
@@ -118,7 +123,7 @@ local function reply_to(request)
   return reply
 end
 
--- decide_groups says which groups are charged.
+-- decide_groups sets which groups are charged.
 local function decide_groups(request, verb)
   local count, units = request.states, request.UPTO
   if units and units > 0 and request.enforced then
@@ -133,9 +138,9 @@ local function decide_groups(request, verb)
   end
 end
 
--- decide decides over a request and charges the states, but writes nothing; or, with the verb refund, gives back to them,
--- to each group apart: a blocked key under a shadow policy does not keep the others from it. Returns the reply; or nil and
--- the error.
+-- decide decides a request and charges the states, but writes nothing. With the verb refund it
+-- gives back units, to each group separately: a blocked key under a shadow policy does not prevent
+-- a refund to the others. It returns the reply, or nil and the error.
 function decisions.decide(keys, request, verb)
   local err = open(keys, request, verb)
   if err then return nil, err end
@@ -154,7 +159,7 @@ function decisions.decide(keys, request, verb)
   return reply_to(request)
 end
 
--- write stores what decide has charged or given back. Returns whether that was anything.
+-- write stores the states that decide changed. It reports whether there were any.
 function decisions.write(keys, request)
   local asked, costs, at, any = request.limits, request.costs, 1, false
   for i = 1, (request.passes or request.groups) and request.count or 0 do
@@ -168,8 +173,8 @@ function decisions.write(keys, request)
   return any
 end
 
--- one is decide and write for one key with one rate, or one that its algorithm takes from without states: the common call.
--- Returns the reply, or the error; or nil where it takes a request.
+-- one is decide and write for the common call: one key and a limit with one rate, or with a fast
+-- path (limit.take). It returns the reply or the error, or nil if the call needs a request.
 function decisions.one(key, limit, cost)
   if limit.take and cost > 0 and limit.take(key, limit, cost, usual) then return usual end
   local rate = limit.rate
@@ -195,7 +200,8 @@ function decisions.one(key, limit, cost)
   return usual
 end
 
--- take is decide and write. Returns the reply, and whether anything was charged; or nil and the error.
+-- take is decide and write. It returns the reply and whether anything was charged, or nil and the
+-- error.
 function decisions.take(keys, request)
   if request.count == 1 and not request.UPTO and not request.groups then
     local cost = request.costs[1]

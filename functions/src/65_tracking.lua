@@ -1,16 +1,18 @@
--- TRACK keeps in a key of its own how much a caller asks for: totals, first and last use, and a count a minute for the
--- last hour. It counts denied calls too, so it is apart from the limiter, which a denied call does not change.
+-- TRACK records in a separate key how much a caller asks for: totals, first and last use, and a
+-- count per minute for the last hour. It also counts denied calls, so it is separate from the
+-- limiter, which a denied call does not change.
 --
--- State: a hash. allowed, denied, cost (of allowed calls), first, last (ms since the epoch), and a<minute>, d<minute>:
--- calls allowed and denied in that minute (minutes since the epoch). The key expires a day after the last use.
+-- State: a hash with the fields allowed, denied, cost (of allowed calls), first, last (ms since the
+-- epoch), and a<minute>, d<minute>: calls allowed and denied in that minute (minutes since the
+-- epoch). The key expires a day after the last use.
 
 local NO_RECORD = 'does not hold a usage record'
 local MINUTE = 60000
 local SERIES = 60 -- minutes
 local KEPT = 86400000 -- ms
 
--- fields returns some fields of a record as numbers, 0 for those that are not there; or nil and the error for a key that
--- holds anything else.
+-- fields returns fields of a record as numbers, 0 for absent ones, or nil and the error for a key
+-- that holds anything else.
 local function fields(key, ...)
   local values, any = redis.pcall('HMGET', key, ...), false
   if values.err then return nil, errors.failed(key, values, NO_RECORD) end
@@ -28,14 +30,15 @@ local function fields(key, ...)
   return values
 end
 
--- The fields of a decision in the minute of the last one, allowed and denied: most calls come in the same minute.
+-- The minute of the last decision, and its fields for allowed and denied calls. They are cached
+-- because most calls come in the same minute.
 local current, allowed_now, denied_now = 0, '', ''
 
--- What read has read and note counts on from.
+-- The values that read has read and note adds to.
 local values
 
--- read reads what a decision may change in a record, before anything is decided, so that nothing is left to go wrong after
--- it. Returns the error, or nil.
+-- read reads the fields that a decision may change. It runs before the decision, so that nothing
+-- can fail after it. It returns the error, or nil.
 function tracking.read(key)
   local now = clock.ms()
   local minute = (now - now % MINUTE) / MINUTE
@@ -56,7 +59,7 @@ local function forget_old(key, minute)
   end
 end
 
--- sum adds to a number of a record, which stops at 2^53.
+-- sum adds to a number of a record. The sum is at most 2^53.
 local function sum(number, more)
   local result = number + more
   return numbers.arg(result < numbers.MOST and result or numbers.MOST)

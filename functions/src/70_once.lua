@@ -1,12 +1,13 @@
--- ONCE makes a retry safe: the reply of a call that was charged is kept under the request's key for as long as the
--- caller says, and given again, without a charge, to every call with that key. A call that was denied or cost nothing
--- leaves nothing behind, so its retry is decided anew.
+-- ONCE makes a retry safe. The reply of a charged call is stored under the request's key for the
+-- time that the caller specifies. Every further call with that key gets the same reply and is not
+-- charged. A call that was denied or cost nothing stores nothing, so its retry is decided again.
 --
--- State: "once:<the fields of the reply>" (nine if a shadow policy had a say, else six), expiring after the caller's ttl.
+-- State: "once:<the fields of the reply>" (nine if a shadow policy took part, otherwise six). It
+-- expires after the caller's ttl.
 
 local SIX = '^once:(%d+),(%d+),(%d+),(%d+),(%d+),(%d+)'
 
--- read returns the reply that is kept under key, nil if there is none; or nil and the error.
+-- read returns the reply stored under key, or nil if there is none; or nil and the error.
 function once.read(key)
   local value = redis.pcall('GETRANGE', key, '0', '255') -- longer than any reply
   if value == '' then

@@ -2,7 +2,7 @@
 
 local LONGEST_ID = 256 -- bytes
 
--- call returns what the algorithm's function of that name does.
+-- call returns the result of the algorithm's function named verb.
 function leases.call(verb, keys, args)
   if #keys ~= 1 then
     return errors.new('BADKEYS', 'the number of keys is %d; %s takes one', #keys, verb)

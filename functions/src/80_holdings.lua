@@ -1,14 +1,14 @@
--- What verbs that take keys without a limit need to know of them: reset, block, unblock.
+-- What the verbs that take keys without a limit (reset, block, unblock) need to know about a key.
 
 local MOST_KEYS = 250
 local MOST_BYTES = 2500000
 
--- of returns what a key holds; or nil and the error.
---   leases   whether it is a set of leases
+-- of describes what a key holds, or returns nil and the error.
+--   leases   whether the key is a set of leases
 --   blocked  ms for which the key is blocked, 0 if it is not
---   from     of a string: where the state begins in the value, in bytes
---   expiry   of a state under a block: ms since the epoch, 0 if there is none
---   in_use   of what no block can cover: what it is
+--   from     for a string: where the state begins in the value, in bytes
+--   expiry   of a state under a block, in ms since the epoch; 0 if there is none
+--   in_use   what the key holds, if it cannot be blocked
 local function of(key)
   local found, err = states.look(key)
   if found and not found.leases then
@@ -23,8 +23,8 @@ local function of(key)
   return nil, err
 end
 
--- all checks the arguments of a verb that takes keys and `want` words more, and returns what each key holds; or nil and
--- the error.
+-- all checks the arguments of a verb that takes keys and `want` more words. It returns a
+-- description of each key (see of), or nil and the error.
 function holdings.all(verb, keys, args, want)
   if #keys == 0 then
     return nil, errors.new('BADKEYS', 'the number of keys is 0; name at least one to %s', verb)
@@ -44,7 +44,8 @@ function holdings.all(verb, keys, args, want)
   return list
 end
 
--- too_large returns the error for blocked keys, or keys to block, whose states are too large to be copied in one call; or nil.
+-- too_large returns the error for keys whose states are too large to copy in one call, or nil.
+-- block copies all states, unblock those of blocked keys.
 function holdings.too_large(keys, list, verb)
   local bytes = 0
   for i, key in ipairs(keys) do

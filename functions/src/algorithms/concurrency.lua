@@ -1,31 +1,34 @@
--- concurrency n lease=30s: at most n leases at a time. A lease has an id of the caller's choice, is held until it is
--- released, and lapses by the server's clock if it is not renewed in time: a caller that died keeps nobody out.
+-- concurrency n lease=30s: at most n leases at a time. The caller chooses a lease's ID. A lease is
+-- held until it is released or, by the server's clock, is not renewed in time. A caller that
+-- crashed therefore blocks nobody for long.
 --
 -- State: a sorted set, see src/28_lease_sets.lua.
 --
--- A new n counts at once: leases beyond a lowered n are not taken away. A new lease time holds from the next acquire or
--- renew on: each lease has its own length, the time that it was given for last, and callers with several lease times may share
--- a key. A lease that would last for longer than its own length is far: the clock was set back. An acquire or renew cuts it
--- to its length.
+-- A new n takes effect at once: if n is lowered, existing leases stay. A new lease time takes
+-- effect at the next acquire or renew. Each lease has its own length, the time for which it was
+-- last granted, so callers with different lease times may share a key. A lease that would last
+-- longer than its own length is far: the clock was set back. An acquire or renew shortens it to its
+-- length.
 
 local MEMBER, BLOCK, LENGTH, GIVEN = lease_sets.MEMBER, lease_sets.BLOCK, lease_sets.LENGTH, lease_sets.GIVEN
 local MOST = 5000 -- leases
 local AT_ONCE = 2000 -- words of a command
 
--- What a call has read of a key.
+-- What a call has read from a key:
 --   now      ms since the epoch
---   last     when the last member lapses; 0: the key holds no set
+--   last     when the last member lapses; 0 if the key holds no set
 --   before   the score of the member before the last, for release
---   string   whether the key holds a block with nothing left under it
---   blocked  ms for which it is blocked, 0 if it is not
---   lapses   when the lease of this id lapses, 0 if it holds none
---   same     whether the set says that all leases were given for as long as this limit gives them
---   length   the ms for which all leases were given; nil if each has the time at which it was given
---   live     how many members have not lapsed
---   far      how many leases are far
+--   string   whether the key holds a block without a state under it
+--   blocked  ms for which the key is blocked, 0 if it is not
+--   lapses   when the lease with this ID lapses, 0 if there is none
+--   same     whether the set records one length for all leases and it equals this limit's lease time
+--   length   the length of all leases in ms; nil if the set records when each was granted
+--   live     the number of members that have not lapsed
+--   far      the number of far leases
 local held = {}
 
--- look finds out whether a key holds a set of leases. from is that of lease_sets.last. Returns the error, or nil.
+-- look finds out whether a key holds a set of leases. from is passed to lease_sets.last. It returns
+-- the error, or nil.
 local function look(key, from)
   local last, before = lease_sets.last(key, from) -- or the error
   held.now, held.last, held.before, held.string = clock.ms(), last or 0, before, false
@@ -37,7 +40,7 @@ local function look(key, from)
   return nil
 end
 
--- read looks, and fills in what else a decision needs. Returns the error, or nil.
+-- read calls look and reads what else a decision needs. It returns the error, or nil.
 local function read(key, limit, id)
   local err = look(key, '-1')
   if err or held.last == 0 then return err end
@@ -52,12 +55,12 @@ local function read(key, limit, id)
     if length < 1 or length > limits.LONGEST or length % 1 ~= 0 then return lease_sets.unusable(key) end
     held.length = length
   elseif redis.call('ZCOUNT', key, '-inf', '(0') == 0 then
-    held.length = limit.lease -- a build that kept no lengths wrote the set
+    held.length = limit.lease -- an older build, which recorded no lengths, wrote the set
   end
   return held.blocked % 1 ~= 0 and lease_sets.unusable(key) or nil
 end
 
--- far_ones returns how many leases are far.
+-- far_ones returns the number of far leases.
 local function far_ones(key)
   local length = held.length
   if not length then return redis.call('ZCOUNT', key, '-inf', string.format('(-%d', held.now)) end
@@ -67,7 +70,8 @@ local function far_ones(key)
   return held.blocked > length and far - 1 or far
 end
 
--- count returns how many leases are held, and how many count for a limit: if all of them are far, they leave room for one.
+-- count returns how many leases are held, and how many count against a limit. If all leases are
+-- far, one fewer than n counts, to leave room for one.
 local function count(key, limit)
   held.live, held.far = 0, 0
   if held.last <= held.now then return 0, 0 end
@@ -79,26 +83,26 @@ local function count(key, limit)
   return all, far > 0 and far == all and math.min(all, limit.capacity - 1) or all
 end
 
--- last_lease returns when the last lease lapses, below now if there is none.
+-- last_lease returns when the last lease lapses. The result is before now if there is none.
 local function last_lease(key)
   local two = redis.call('ZRANGE', key, '-2', '-1', 'WITHSCORES')
   return tonumber(two[two[#two - 1] == BLOCK and #two - 2 or #two] or 0)
 end
 
--- add sets any number of scores and members, some at a time.
+-- add adds any number of scores and members to the set, in several commands if needed.
 local function add(key, words)
   for from = 1, #words, AT_ONCE do
     redis.call('ZADD', key, unpack(words, from, math.min(from + AT_ONCE - 1, #words)))
   end
 end
 
--- given_of returns the member that says when a lease was given.
+-- given_of returns the member that records when a lease was granted.
 local function given_of(member)
   return GIVEN .. string.sub(member, #MEMBER + 1)
 end
 
--- part takes away what has lapsed, cuts what is far, and gives each lease the time at which it was given, where one length was
--- that of all.
+-- part converts a set with one length for all leases into one that records when each lease was
+-- granted. It also removes lapsed leases and shortens far ones.
 local function part(key)
   local now, length, words = held.now, held.length, {}
   local latest, just_now = string.format('%d', now + length), string.format('-%d', now)
@@ -116,8 +120,8 @@ local function part(key)
   add(key, words)
 end
 
--- cut_each cuts leases that are far, where each has the time at which it was given; at most AT_ONCE of them, as more would take
--- too long.
+-- cut_each shortens the far leases of a set that records when each was granted. It shortens at most
+-- AT_ONCE of them, because more would take too long.
 local function cut_each(key)
   local now, members, words, texts = held.now, {}, {}, {}
   local just_now = string.format('-%d', now)
@@ -135,7 +139,7 @@ local function cut_each(key)
   add(key, words)
 end
 
--- drop_each takes away what has lapsed, with the times at which it was given.
+-- drop_each removes lapsed leases and the members that record when they were granted.
 local function drop_each(key)
   local members = redis.call('ZRANGE', key, '0', held.now, 'BYSCORE')
   for i = 1, #members do
@@ -148,7 +152,7 @@ local function drop_each(key)
   end
 end
 
--- cut lets all leases that are far lapse at ms.
+-- cut makes all leases that lapse after ms lapse at ms.
 local function cut(key, ms)
   local words = {}
   for _, member in ipairs(redis.call('ZRANGE', key, string.format('(%d', ms), '+inf', 'BYSCORE')) do
@@ -160,7 +164,8 @@ local function cut(key, ms)
   add(key, words)
 end
 
--- keep stores a lease, and takes away what has lapsed. others: how many leases are held beside it. Returns the reply.
+-- keep stores a lease and removes lapsed ones. others is the number of other leases held. It
+-- returns the reply.
 local function keep(key, limit, id, others)
   local now, lease, member = held.now, limit.lease, MEMBER .. id
   local reset, lapses = lease, numbers.arg(now + lease)
@@ -198,7 +203,8 @@ local function keep(key, limit, id, others)
   return { 1, limit.capacity, math.max(0, limit.capacity - others - 1), 0, reset, 1 }
 end
 
--- refuse returns the reply to a call that gets no lease. counted: how many leases count.
+-- refuse returns the reply to a call that gets no lease. counted is the number of leases that
+-- count.
 local function refuse(key, limit, counted, retry)
   local last = held.last
   if held.blocked > 0 and last > 0 then
@@ -207,7 +213,8 @@ local function refuse(key, limit, counted, retry)
   return { 0, limit.capacity, math.max(0, limit.capacity - counted), retry, math.max(0, last - held.now), 1 }
 end
 
--- acquire takes a lease, or prolongs the one that this id holds: a retry does not take a second one.
+-- acquire takes a lease, or renews the one that this ID holds, so that a retry does not take a
+-- second one.
 local function acquire(key, limit, id)
   local err = read(key, limit, id)
   if err then
@@ -226,8 +233,8 @@ local function acquire(key, limit, id)
   return refuse(key, limit, counted, math.ceil(freeing[2] - held.now))
 end
 
--- renew prolongs a lease that is held, also while the key is blocked; a lease that has lapsed stays lost, and its
--- retry_after is -1.
+-- renew extends a held lease, even while the key is blocked. A lapsed lease stays lost: retry_after
+-- is -1.
 local function renew(key, limit, id)
   local err = read(key, limit, id)
   if err then return err end
@@ -236,7 +243,7 @@ local function renew(key, limit, id)
   return refuse(key, limit, counted, -1)
 end
 
--- release gives a lease back: 1, or 0 if this id holds none any more.
+-- release gives a lease back. It returns 1, or 0 if this ID no longer holds one.
 local function release(key, _, id)
   local err = look(key, '-2')
   if err or held.last == 0 then return err or 0 end
@@ -254,7 +261,7 @@ local function release(key, _, id)
   return 1
 end
 
--- parse reads "concurrency n lease=30s"; returns the limit, or nil and what is wrong.
+-- parse parses "concurrency n lease=30s". It returns the limit, or nil and what is wrong.
 local function parse(text)
   local n, lease = string.match(text, '^%s*concurrency%s+(%S+)%s+lease=(%S+)%s*$')
   if not n then return nil, 'not of the form concurrency n lease=30s' end
@@ -267,7 +274,7 @@ local function parse(text)
   local wrong
   limit.lease, wrong = limits.period(lease)
   if wrong then return nil, wrong end
-  limit.length = string.format('-%d', limit.lease) -- as a set has it
+  limit.length = string.format('-%d', limit.lease) -- as stored in a set
   return limit
 end
 

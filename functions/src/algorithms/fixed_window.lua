@@ -1,25 +1,26 @@
--- fixed_window: n per window. A window opens at the first take, or with align=clock at whole multiples of the period
--- since the epoch (UTC), and ends one period later. Time in whole milliseconds. take opens it where the key has one rate,
--- open anywhere else.
+-- fixed_window: n per window. A window opens at the first take, or with align=clock at whole
+-- multiples of the period since the epoch (UTC). It ends one period later. Times are in whole
+-- milliseconds. For a key with one rate, take opens the window; otherwise open does.
 --
 -- State. The key expires at the end of the window.
 --   one rate:        the count, a plain integer; the window's end is the expiry
 --   several rates:   each "<count>:<end of the window, ms since the epoch>", see src/35_packed.lua
 --
--- A new n counts at once against what the open window has counted. A new period or align takes effect when the window
--- ends, but a window that would stay open for longer than the period (the period was lowered, or the clock was set
--- back) gives way to a new one, in which what was counted leaves room for just this call.
+-- A new n takes effect at once, for what the open window has already counted too. A new period or
+-- align takes effect when the window ends. But if the window would stay open for longer than the
+-- period, because the period was lowered or the clock was set back, a new window replaces it. In
+-- the new window, the old count leaves room for just this call.
 
 local PREFIX = 'fixed_window:'
 
 local prefixed = packed.prefixed(PREFIX)
 
--- plain_count reads the value of one rate.
+-- plain_count parses the value of one rate.
 local plain_count = numbers.remembered(function(value)
   return string.find(value, '^[1-9]%d*$') and numbers.whole(value)
 end, {})
 
--- length returns the ms of a window that opens now.
+-- length returns the length in ms of a window that opens now.
 local function length(rate)
   if rate.align then return rate.period - clock.ms() % rate.period end
   return rate.period
@@ -47,13 +48,14 @@ local function wait(state)
   return state.left
 end
 
--- parse reads "<count>:<end>"; nil if it is not that.
+-- parse parses "<count>:<end>", or returns nil.
 local function parse(text, from)
   local count, ending = string.match(text, '^(%d+):(%d+)$', from)
   return numbers.digits(count or ''), numbers.digits(ending or '')
 end
 
--- open fills in the count, and left, the ms of the window: of a new one where none is open, or one for too long.
+-- open sets the count, and left, the ms until the window ends. If no window is open, or one for too
+-- long, it opens a new one.
 local function open(state, value, from, to, now, cost)
   local rate, count, ending = state.rate, 0, 0
   if to >= from then
@@ -85,8 +87,8 @@ end
 
 ------------------------------------------------------------------- one rate: the count is the value
 
--- take is the common call without a state: one key that holds a count, or nothing. Fills in the reply and returns true;
--- or returns false where open has to look closer.
+-- take decides the common call without a state, if the key holds a count or nothing. It fills in
+-- the reply and returns true, or returns false if the call needs open.
 local function take(key, limit, cost, reply)
   local rate = limit.rate
   local value = redis.pcall('GETRANGE', key, '0', '31')

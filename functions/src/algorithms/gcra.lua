@@ -1,40 +1,44 @@
--- gcra: continuous refill at n/period, capacity b (default n). The virtual scheduling form of the generic cell rate
--- algorithm (ITU-T I.371, ATM Forum TM 4.0): one theoretical arrival time, TAT, moves on by the emission interval
--- T = period/n for each unit taken, and a call is allowed while TAT stays within b*T of now. (golang.org/x/time/rate keeps
--- the same thing as a number of tokens: b - (TAT - now)/T.) Here debt = TAT - now: how long until the rate is full again.
+-- gcra: continuous refill at n/period, capacity b (default n). This is the virtual scheduling form
+-- of the generic cell rate algorithm (ITU-T I.371, ATM Forum TM 4.0). It keeps one theoretical
+-- arrival time, TAT, which each unit taken advances by the emission interval T = period/n. A call
+-- is allowed while TAT is at most b*T after now. (golang.org/x/time/rate keeps the same as a number
+-- of tokens: b - (TAT - now)/T.) The debt is TAT - now: the time until the rate is full again.
 --
--- Debts are counted in ticks, so small that all of them are whole numbers: they are rounded in replies and expiries only.
--- T is rate.interval ticks, b*T is rate.full ticks, and a unit of the clock, 1 ms or 1 us, is rate.ticks ticks. TAT is kept
--- in one of two ways:
+-- Debts are counted in ticks. A tick is small enough that all debts are whole numbers, so only
+-- replies and expiries are rounded. T is rate.interval ticks, b*T is rate.full ticks, and a unit of
+-- the clock (1 ms or 1 us) is rate.ticks ticks. TAT is stored in one of two ways:
 --
 --   limit                      clock  the key's value                            its expiry
 --   one rate, T of 1 ms or more   ms  "gcra", or "gcra-<k>": TAT is k ticks       TAT, rounded up. It is the state: PTTL
 --                                     before the expiry                          gives the debt, without TIME
 --   any other                     us  "gcra:<us>", or "gcra:<us>+<k>": TAT, and   TAT, rounded up
---                                     k ticks more; of several rates see src/35_packed.lua
+--                                     k ticks more; for several rates see src/35_packed.lua
 --
--- A limit of either way reads what one of the other has written, and TAT is kept when n, period or burst change: what was
--- taken under the old limit stays taken. k is in the ticks of the limit that wrote it; where a unit of the clock has no
--- more than k ticks now, TAT is rounded up to the unit.
+-- A limit stored in one way reads states stored in the other. TAT is kept when n, period or burst
+-- change: what was taken under the old limit stays taken. k is in ticks of the limit that wrote it.
+-- If a unit of the clock has at most k ticks under the current limit, TAT is rounded up to the
+-- unit.
 --
--- A debt is believed up to (2b - 1)T. A call of this limit leaves at most b*T, and one of a limit with twice the burst at
--- most 2b*T, which is (2b - 1)T after one T. A debt above that was left before the period was lowered or the clock set
--- back, and would lock the key out for longer than a full refill. It is replaced by one that leaves room for just this
--- call: the key is usable at once, at the new rate, and the old burst is not handed out again.
+-- A stored debt above (2b - 1)T is replaced. A call of this limit leaves at most b*T. A limit with
+-- twice the burst leaves at most 2b*T, which is (2b - 1)T after one T. A larger debt was stored
+-- before the period was lowered or the clock was set back, and would lock the key for longer than a
+-- full refill. The debt that replaces it leaves room for just this call: the key is usable at once
+-- at the new rate, but does not grant the old burst again.
 --
--- leaky_bucket is the same state and arithmetic: see there.
+-- leaky_bucket uses the same state and arithmetic.
 
 local list = states.list
-local FINENESS = 1000000000 -- where T has to be rounded up, it is by less than T / FINENESS
+local FINENESS = 1000000000 -- if T is rounded up, the error is below T / FINENESS
 
--- ceil turns ticks into a longer unit that has so many of them, rounded up.
+-- ceil converts ticks into a longer unit of that many ticks, rounded up.
 local function ceil(debt, ticks)
   if ticks == 1 then return debt end
   local over = debt % ticks
   return (over > 0 and debt + ticks - over or debt) / ticks
 end
 
--- set gives a state its debt, or, above (2b - 1)T, one with room for this call. Returns whether it was the debt itself.
+-- set sets the debt of a state. It replaces a debt above (2b - 1)T with one that leaves room for
+-- this call, and reports whether it kept the debt.
 local function set(state, debt, cost)
   local rate = state.rate
   local interval, full = rate.interval, rate.full
@@ -67,7 +71,7 @@ end
 
 ------------------------------------------------------------------- the clock in us: TAT is in the value
 
--- 16 digits of microseconds are the years 2001 to 2286.
+-- Times of 16 digits in microseconds are in the years 2001 to 2286.
 local TIME = '%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d'
 
 local function open(state, value, from, to, now, cost)
@@ -100,10 +104,11 @@ local function save(state)
   return string.format('%d', us), clock.ceil_ms(us)
 end
 
-local tats = {} -- the TAT of each rate of a call, in us; the next call uses the table again
+local tats = {} -- the TAT of each rate of a call, in us; reused by the next call
 
--- take_us decides the common call without states, where each T is a whole number of us and the key holds nothing, or what
--- such a limit has written. Fills in the reply and returns true; or returns false where open has to look closer.
+-- take_us decides the common call without states. It applies if each T is a whole number of us and
+-- the key holds nothing or the state of such a limit. It fills in the reply and returns true, or
+-- returns false if the call needs open.
 local function take_us(key, limit, cost, reply)
   local value = redis.pcall('GETRANGE', key, '0', '511')
   local held = value ~= ''
@@ -114,7 +119,7 @@ local function take_us(key, limit, cost, reply)
     local rate, tat = rates[i], now
     if held then
       tat = tonumber(string.sub(value, at, at + 15))
-      at = at + 19 -- 16 digits, and "16:" before the next
+      at = at + 19 -- 16 digits, then "16:" before the next time
       if tat < now then tat = now end
     end
     local full, units = rate.full, cost * rate.interval
@@ -150,9 +155,9 @@ local function take_us(key, limit, cost, reply)
   return true
 end
 
--- plain returns the texts of a value that does not begin with "gcra:".
+-- plain returns the texts for a value that does not begin with "gcra:".
 local function plain(value, expiry)
-  local old = 'leaky_bucket:' -- until build 0.1.0 a prefix of its own
+  local old = 'leaky_bucket:' -- the prefix of leaky_bucket before 0.1.0
   if string.sub(value, 1, #old) == old then return string.sub(value, #old + 1) end
   return string.format('%d', expiry * 1000)
 end
@@ -161,7 +166,7 @@ end
 
 local VALUE = 'gcra'
 
--- part_of reads the k of a value, text_of writes it.
+-- part_of returns the k of a value, and text_of returns the value for a k.
 local part_of = numbers.remembered(function(value)
   return value == VALUE and 0 or numbers.digits(string.match(value, '^gcra%-(%d+)$') or '')
 end, {})
@@ -169,11 +174,12 @@ local text_of = numbers.remembered(function(part)
   return part == 0 and VALUE or string.format('gcra-%d', part)
 end, {})
 
--- A key that denies is asked again and again. Once its value was seen to be "gcra", PTTL alone is enough to deny again.
--- seen has for such a key the ms that PTTL returned then. PTTL falls as long as nobody writes to the key; where it has not
--- fallen, somebody may have, and the value is read again. This saves a seventh of a denied call (bench/README.md). An entry
--- may be dropped at any time, and no call is allowed because of one. peek does not use it: a replica does not see what is
--- written to the key.
+-- A denied key is often queried again. After its value was found to be "gcra", PTTL alone is enough
+-- to deny again. For such a key, seen holds the ms that PTTL then returned. PTTL falls as long as
+-- nobody writes to the key. If it has not fallen, somebody may have written, and the value is read
+-- again. This saves a seventh of a denied call (bench/README.md). An entry may be dropped at any
+-- time, and no call is allowed because of one. peek does not use seen, because a replica does not
+-- notice writes to the key.
 local MOST_SEEN = 10000 -- keys
 local LONGEST_SEEN = 200 -- bytes of a key
 local seen, seen_size = {}, 0
@@ -197,9 +203,10 @@ function states.forget(key)
   end
 end
 
--- store writes a debt into a key. value is what the key holds, or nil if it must be written whatever it is; left, the ms until
--- it expires. Where the value stays the same only the expiry is moved. On Redis 7.0, where time goes on during a call, it is
--- moved from where it is, not from now.
+-- store writes a debt to a key. value is what the key holds, or nil to write the value in any case.
+-- left is the ms until the key expires. If the value does not change, only the expiry is set. On
+-- Redis 7.0, where the time advances during a call, the new expiry is computed from the old one and
+-- not from now.
 local function store(key, rate, debt, value, left)
   local ms, text = debt, VALUE
   if rate.ticks > 1 then
@@ -214,7 +221,7 @@ local function store(key, rate, debt, value, left)
   elseif text == value then
     redis.call('PEXPIREAT', key, string.format('%d', redis.call('PEXPIRETIME', key) + ms - left))
   elseif CLOCK_STANDS or not value then
-    -- SET would keep the value in the memory of an earlier, longer argument.
+    -- SET would store the value in a buffer sized for an earlier, longer argument.
     redis.call('PSETEX', key, ms == rate.ms and rate.ms_text or numbers.arg(ms), text)
   else
     redis.call('SET', key, text, 'PXAT', string.format('%d', redis.call('PEXPIRETIME', key) + ms - left))
@@ -222,8 +229,9 @@ local function store(key, rate, debt, value, left)
   return ms
 end
 
--- take_ms decides the common call without a state, where the key holds nothing, or what such a limit has written. Fills in
--- the reply and returns true; or returns false where open_ms has to look closer.
+-- take_ms decides the common call without a state. It applies if the key holds nothing or the state
+-- of such a limit. It fills in the reply and returns true, or returns false if the call needs
+-- open_ms.
 local function take_ms(key, limit, cost, reply)
   local rate = limit.rate
   local interval, full, ticks = rate.interval, rate.full, rate.ticks
@@ -264,7 +272,8 @@ local function take_ms(key, limit, cost, reply)
   return true
 end
 
--- begin fills in a state: its debt is the ms that the key has left, less the k of its value (part). value is as in store.
+-- begin fills in a state. Its debt is the key's remaining ms, minus the k of its value (part).
+-- value is as for store.
 local function begin(at, rate, left, part, value, cost)
   local state, debt = states.new(at, rate), left * rate.ticks
   if part > 0 and part < rate.ticks and debt > 0 then
@@ -293,8 +302,9 @@ local function open_ms(key, limit, at, cost)
   return begin(at, limit.rate, left, part, value, cost)
 end
 
--- reopen_ms reads a state of gcra under a block that has run out, or one that was kept in us. The expiry of one rate is its
--- TAT; that of several is the last of theirs, so there the text of the first rate is read.
+-- reopen_ms reads a state of gcra under a block that has ended, or one stored in us. The expiry of
+-- a single rate is its TAT. The expiry of several rates is the latest TAT, so reopen_ms reads the
+-- text of the first rate.
 local function reopen_ms(key, limit, at, cost, found)
   local value, left = redis.call('GETRANGE', key, found.from, found.from + 31), found.left
   local prefix = string.match(value, '^([%a_]+:):')
@@ -317,21 +327,22 @@ end
 
 ------------------------------------------------------------------- limits
 
--- divide gives a rate its ticks, for a clock with so many units in a ms. Returns whether all debts can be counted in them:
--- none is above 2^53.
+-- divide sets a rate's ticks for a clock with that many units in a ms. It reports whether all debts
+-- can be counted in them, which requires that none exceeds 2^53.
 local function divide(rate, units_per_ms)
   local period, count = rate.period * units_per_ms, rate.count
   local divisor = numbers.common_divisor(period, count)
   rate.ticks, rate.interval = count / divisor, period / divisor
   rate.full, rate.ticks_per_ms = rate.interval * rate.capacity, rate.ticks * units_per_ms
-  rate.ms = ceil(rate.interval, rate.ticks) -- what the first take of a key writes, in ms, and as a text for Redis 7.0
+  rate.ms = ceil(rate.interval, rate.ticks) -- the expiry that the first take sets, in ms; ms_text for Redis 7.0
   rate.ms_text = string.format('%d', rate.ms)
   return 2 * rate.full <= numbers.MOST
 end
 
--- round gives a rate, where divide cannot, a T that is rounded up: the least fraction interval / ticks of a us above T with
--- which no debt is above 2^53. It narrows a lower and an upper bound of T down the Stern-Brocot tree, many steps at a time
--- as Euclid's algorithm does. below and above are by how much the bounds miss T, times count and the ticks of the bound.
+-- round sets a rounded-up T for a rate that divide cannot handle: the smallest fraction interval /
+-- ticks of a us that is above T and keeps all debts at or below 2^53. It narrows a lower and an
+-- upper bound of T down the Stern-Brocot tree, many steps at a time as in Euclid's algorithm. below
+-- and above are the distances of the bounds from T, times count and the ticks of the bound.
 local function round(rate)
   local most = math.floor(numbers.MOST / (2 * rate.capacity))
   local low, low_ticks, below = 0, 1, rate.period * 1000

@@ -1,7 +1,8 @@
--- leaky_bucket: a queue that is left at n/period and holds at most b (default n). A call that finds room is admitted
--- and told in retry_after_ms how long to wait before it proceeds, so that what is admitted comes out evenly spaced.
--- The same arithmetic and the same state as gcra: TAT is when the last one admitted has left; a call waits for those
--- before it, which is its debt before it is charged.
+-- leaky_bucket: a queue that drains at n/period and holds at most b (default n). A call that finds
+-- room is admitted. Its retry_after_ms says how long to wait before it proceeds, so that admitted
+-- calls are evenly spaced. The state and arithmetic are those of gcra: TAT is when the last
+-- admitted call has left the queue. A call waits for those before it, which is the debt before it
+-- is charged.
 
 local gcra = algorithms.gcra
 
@@ -20,7 +21,7 @@ algorithms.leaky_bucket = {
   options = gcra.options,
   rate = complete_rate,
   limit = gcra.limit,
-  holds = function() return false end, -- what it writes is gcra's
+  holds = function() return false end, -- it writes states of gcra
   open = gcra.open,
   save = gcra.save,
   plain = gcra.plain,

@@ -1,28 +1,31 @@
--- sliding_log: exact: never more than n in any span of one period. Each allowed call is kept until it is one period old.
+-- sliding_log is exact: never more than n in any span of one period. Each allowed call is stored
+-- until it is one period old.
 --
--- State: "sliding_log:" and a log of fixed-width entries, so that a long one is searched in place and appended to, and
--- never read as a whole:
+-- State: "sliding_log:" and a log of fixed-width entries. A long log is therefore searched and
+-- extended in place, and never read as a whole:
 --   5 bytes         units charged before the first entry
---   12 bytes each   when (us, 7 bytes), and the units charged up to and including this call (5 bytes), big-endian
--- The units are counted round: after SUMS - 1 comes 0. Of two sums only the difference is used.
--- The key expires when the last entry has left the window.
+--   12 bytes each   the time (us, 7 bytes), and the units charged up to and including this call (5 bytes), big-endian
+-- The sums wrap around: after SUMS - 1 comes 0. Only differences of two sums are used. The key
+-- expires when the last entry has left the window.
 --
--- A new n or period counts at once against the log. A log with n units in the future (the clock was set back) leaves
--- room for just this call. Another algorithm's state counts as one entry of now.
+-- A new n or period takes effect at once, for the stored entries too. A log with n units in the
+-- future (the clock was set back) leaves room for just this call. Another algorithm's state counts
+-- as one entry at the current time.
 --
--- A state's log begins behind byte `skip` of a value, of which `text` holds what comes behind byte `offset`, or the
--- beginning of that; the rest is in `key`. It has entries, base (the sum before the first), first and first_sum, last and
--- sum; live is the first entry that counts, used the units that do. added is the entry that a charge adds, kept the log
--- after a refund.
+-- A state's log begins after byte `skip` of a value. `text` holds the value, or its first part,
+-- from byte `offset` on; the rest is in `key`. A state has entries, their number; base, the sum
+-- before the first entry; last and sum, the time and sum of the last entry; live, the first entry
+-- that counts; and used, the units that count. added is the entry that a charge adds, and kept is
+-- the log after a refund.
 
 local PREFIX = 'sliding_log:'
 local BASE, ENTRY = 5, 12
 local SHORTEST = BASE + ENTRY
-local CHUNK, LAST = 2048, '2047' -- bytes that the first read brings
+local CHUNK, LAST = 2048, '2047' -- bytes of the first read
 local SUMS = 246952198016 -- below 0x3a00000000: a log never begins with ':', as the texts of several rates do
-local LONGEST = 100000000 -- units in a log; one that says more is broken
+local LONGEST = 100000000 -- units in a log; a log with more is broken
 
--- entry returns the time and the sum of entry i; entry 0 is the base.
+-- entry returns the time and the sum of entry i. Entry 0 is the base.
 local function entry(state, i)
   if i == 0 then return 0, state.base end
   local at = state.skip + BASE + ENTRY * (i - 1)
@@ -31,8 +34,8 @@ local function entry(state, i)
   return struct.unpack('>I7I5', redis.call('GETRANGE', state.key, at, at + ENTRY - 1))
 end
 
--- search returns the first of the entries from low to high for which passed(state, time, sum, value) is false; high if there
--- is none.
+-- search returns the first entry from low to high for which passed(state, time, sum, value) is
+-- false, or high if there is none.
 local function search(state, low, high, passed, value)
   while low < high do
     local middle = (low + high - (low + high) % 2) / 2
@@ -54,8 +57,8 @@ local function leaves_more(state, _, sum, units)
   return (state.sum - sum) % SUMS > units
 end
 
--- leaving returns the time of the first live entry after which at most so many units are left, and its number. Of a log
--- that is full it is mostly the first.
+-- leaving returns the time and the number of the first live entry after which at most this many
+-- units are left. In a full log it is usually the first.
 local function leaving(state, units)
   local i = state.live
   local at, sum = entry(state, i)
@@ -66,7 +69,7 @@ local function leaving(state, units)
   return at, i
 end
 
--- set brings the figures up to date with the units that count.
+-- set updates used and free.
 local function set(state, used)
   local rate = state.rate
   state.used = used
@@ -77,7 +80,7 @@ local function reset(state)
   return state.used > 0 and clock.ceil_ms(state.last + state.rate.period * 1000 - state.now) or 0
 end
 
--- restart gives a state a log of one entry, of now; of none for 0 units.
+-- restart gives a state a log with one entry at the current time, or an empty log for 0 units.
 local function restart(state, units)
   local now = state.now
   state.text, state.offset, state.skip, state.stored = struct.pack('>I5I7I5', 0, now, units), 0, 0, false
@@ -86,7 +89,8 @@ local function restart(state, units)
   set(state, units)
 end
 
--- read opens the log of a state, of so many bytes, that begins with this base and entry. Returns false if it is none.
+-- read opens a state's log of size bytes, whose first base and entry are given. It returns false if
+-- the log is broken.
 local function read(state, size, cost, base, first, first_sum)
   local entries = (size - BASE) / ENTRY
   if entries % 1 ~= 0 then return false end
@@ -131,7 +135,7 @@ local function charge(state, units)
   state.used, state.free = state.used + units, state.free - units
 end
 
--- log_of returns the live entries up to one, and one more, as a log.
+-- log_of returns a log of the live entries up to entry `to`, followed by the entry `more`.
 local function log_of(state, to, more)
   local _, base = entry(state, state.live - 1)
   local from, after = state.skip + BASE + ENTRY * (state.live - 1), state.skip + BASE + ENTRY * to
@@ -144,7 +148,7 @@ local function log_of(state, to, more)
   return struct.pack('>I5', base) .. entries .. more
 end
 
--- refund takes back the newest units first.
+-- refund gives back the newest units first.
 local function refund(state, units)
   local left = state.used - units
   if left > 0 then
@@ -160,12 +164,13 @@ local function wait(state, cost)
   return clock.ceil_ms(leaving(state, state.rate.capacity - cost) + state.rate.period * 1000 - state.now)
 end
 
--- expiry returns when the last entry has left the window, ms since the epoch.
+-- expiry returns when the last entry leaves the window, in ms since the epoch.
 local function expiry(state)
   return clock.ceil_ms(state.last + state.rate.period * 1000)
 end
 
--- goes_on tells whether an entry is simply added to the log: while at most half of its entries have left the window.
+-- goes_on reports whether an entry is appended to the log as it is. This is so while at most half
+-- of its entries have left the window.
 local function goes_on(state)
   return state.entries > 0 and state.live - 1 <= state.entries / 2
 end
@@ -184,8 +189,9 @@ end
 
 ------------------------------------------------------------------- one rate: a log in a key of its own
 
--- begin opens the log that begins behind byte `offset` of the value of a key; text is the first that has been read of it.
--- What does not hold one log is another's: several rates', or no limiter's.
+-- begin opens the log that begins after byte `offset` of a key's value. text is the part already
+-- read. It calls another for a value that is not a single log: that of several rates, or one that
+-- no limiter wrote.
 local function begin(key, limit, at, cost, text, offset, another)
   if #text < #PREFIX + SHORTEST then return another(key, limit, at, cost) end
   local prefix, base, first, first_sum = struct.unpack('>c12I5I7I5', text)
@@ -195,7 +201,7 @@ local function begin(key, limit, at, cost, text, offset, another)
     size = redis.call('STRLEN', key) - offset
   end
   state.key, state.text, state.offset, state.skip = key, text, offset, offset + #PREFIX
-  state.stored = offset == 0 and size >= CHUNK -- a shorter one is rewritten: APPEND keeps twice the memory
+  state.stored = offset == 0 and size >= CHUNK -- a shorter log is rewritten, because APPEND allocates twice the memory
   state.now = clock.us()
   return not read(state, size - #PREFIX, cost, base, first, first_sum) and states.unreadable(key) or nil
 end

@@ -1,22 +1,26 @@
--- sliding_window: n per sliding window, estimated from buckets=k counters a window (default 1). The buckets begin at
--- whole multiples of their width w = period/k since the epoch. What counts are the bucket of now, the k-1 before it, and
--- of the one before those the part that the window still covers; with k = 1 this is the two-counter estimate. Under
--- steady traffic the error shrinks with k, and memory grows with it: k+1 small numbers. The worst case does not shrink: n
--- units at the end of a bucket, and as many as fit at the end of the k-th after it, are almost 2n within one period.
+-- sliding_window: n per sliding window, estimated from buckets=k counters per window (default 1).
+-- Buckets begin at whole multiples of their width w = period/k since the epoch. The current bucket
+-- and the k-1 before it count fully. The bucket before those counts for the part that the window
+-- still covers. With k = 1 this is the two-counter estimate. Under steady traffic, the error
+-- shrinks with k. Memory grows with it: k+1 small numbers. The worst case does not shrink: n units
+-- at the end of a bucket, and as many as fit at the end of the k-th after it, are almost 2n within
+-- one period.
 --
--- State: "sliding_window:<w in ms>:<number of the newest bucket>:<its count>,<the one before>,...". The key expires
--- when the last count has left the window. Time in whole milliseconds.
+-- State: "sliding_window:<w in ms>:<number of the newest bucket>:<its count>,<the one before>,...".
+-- The key expires when the last count has left the window. Times are in whole milliseconds.
 --
--- A new n counts at once. Counters of another width (another period or k) count from where their bucket begins. If the
--- state was written in the future (the clock was set back), what it adds up to leaves room for just this call.
+-- A new n takes effect at once. Counters of another width (another period or k) count from the
+-- beginning of their bucket. If the state was written in the future (the clock was set back), its
+-- sum leaves room for just this call.
 --
--- A state's counts go by their distance from the bucket of now: counts[0] is its own, counts[k] the oldest that counts.
+-- A state's counts are indexed by their distance from the current bucket: counts[0] is the current
+-- one, and counts[k] the oldest that counts.
 
 local PREFIX = 'sliding_window:'
 local MOST_BUCKETS = 1000
 local STATE = '^(%d+):(%d+):(%d[%d,]*)$'
 
--- set finds out how many units fit. sum: of the counts that count whole.
+-- set computes how many units fit. sum is the sum of the counts that count fully.
 local function set(state)
   local rate, counts, sum = state.rate, state.counts, 0
   local last, width = rate.buckets, rate.width
@@ -36,7 +40,8 @@ local function reset(state)
   return 0
 end
 
--- place puts the counts of a text into the buckets that they belong to now. Returns false if it is none.
+-- place parses a text and adds its counts to the buckets in which they count now. It returns false
+-- if the text is not a state.
 local function place(state, value, from, now, cost)
   local rate, counts = state.rate, state.counts
   local width, bucket, list = string.match(value, STATE, from)
@@ -79,7 +84,7 @@ local function charge(state, units)
   state.sum, state.free = state.sum + units, state.free - units
 end
 
--- refund takes back from the newest counters first.
+-- refund gives back units from the newest counters first.
 local function refund(state, units)
   local counts = state.counts
   for i = 0, state.rate.buckets do
@@ -90,8 +95,8 @@ local function refund(state, units)
   set(state)
 end
 
--- wait follows the estimate from bucket to bucket, as the oldest that counts in part leaves and the next one takes its
--- place.
+-- wait follows the estimate from bucket to bucket: the oldest bucket, which counts in part, leaves
+-- the window, and the next one takes its place.
 local function wait(state, cost)
   local rate, counts = state.rate, state.counts
   local width, last = rate.width, rate.buckets
@@ -105,7 +110,7 @@ local function wait(state, cost)
   return shift * width + math.ceil((oldest - room) * width / oldest) - state.into
 end
 
--- save writes the counts, without the empty ones at the end.
+-- save returns the counts as a text, without the empty ones at the end.
 local function save(state)
   local counts, width = state.counts, state.rate.width
   local last = state.rate.buckets

@@ -1,13 +1,14 @@
--- token_bucket: n tokens are added at each whole period since the first take, up to the capacity b (default n). Once
--- full, the bucket is as new: the next take starts the periods.
+-- token_bucket: n tokens are added at each whole period since the first take, up to the capacity b
+-- (default n). A full bucket starts over: the periods begin at the next take.
 --
--- State: "token_bucket:<tokens>:<us>", the tokens left, and when they were last added to. The key expires when full.
+-- State: "token_bucket:<tokens>:<us>", the tokens left and when tokens were last added. The key
+-- expires when the bucket is full.
 --
--- n, b and the period of a changed limit count from the last addition on; tokens above a lowered b are lost. With the
--- clock set back, what tokens are left are there; a bucket without any that would wait for longer than one full refill
--- leaves room for just this call.
+-- If the limit changes, its n, b and period apply from the last addition on. Tokens above a lowered
+-- b are lost. If the clock was set back, the remaining tokens can still be taken. An empty bucket
+-- that would wait for longer than one full refill leaves room for just this call.
 
--- refill_us returns the us that adding this many tokens takes.
+-- refill_us returns how many us it takes to add this many tokens.
 local function refill_us(tokens, rate)
   local over = tokens % rate.count
   return ((tokens - over) / rate.count + (over > 0 and 1 or 0)) * rate.period * 1000
@@ -44,7 +45,7 @@ local function refund(state, units)
   charge(state, -math.min(units, state.rate.capacity - state.tokens))
 end
 
--- reset also notes when the bucket is full, in us.
+-- reset also stores in state.full when the bucket is full, in us.
 local function reset(state)
   local missing = state.rate.capacity - state.tokens
   state.full = missing > 0 and state.added + refill_us(missing, state.rate) or state.now

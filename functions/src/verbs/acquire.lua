@@ -1,4 +1,5 @@
--- ratelimit_acquire: takes one of n leases, or prolongs the one that this id already holds (a retry takes no second one).
+-- ratelimit_acquire takes one of n leases, or renews the one that this ID already holds (a retry
+-- takes no second one).
 --   KEYS   one
 --   ARGV   concurrency n lease=<period> or @policy, lease id (1 to 256 bytes)
 --   Output { allowed, n, remaining, retry_after_ms, reset_after_ms, 1 }

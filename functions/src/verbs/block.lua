@@ -1,13 +1,14 @@
--- ratelimit_block: denies the keys for a time, whatever their limits. What was taken from them stays taken underneath
--- and goes on to refill. A second block replaces the first, unless EXTEND is given and the first ends later.
+-- ratelimit_block denies the keys for a time, whatever their limits. What was taken from them stays
+-- taken under the block and continues to refill. A second block replaces the first, unless EXTEND
+-- is given and the first ends later.
 --   KEYS   one or more
 --   ARGV   ms [EXTEND]
---   Output how many keys are blocked now: all of them
+--   Output the number of keys, which are all blocked now
 --   Errors BADARGS BADKEYS BADSTATE (a request's or a usage key, or one that no limiter wrote: then none is blocked)
 
 local OPTIONS = { EXTEND = true, extend = true }
 
--- block denies a key until a time, ms since the epoch.
+-- block denies a key until the time ends, in ms since the epoch.
 local function block(key, holding, ends)
   states.forget(key)
   if holding.leases then return lease_sets.block(key, ends) end

@@ -1,12 +1,13 @@
--- ratelimit_info: what is deployed here.
+-- ratelimit_info describes the deployed library.
 --   KEYS none, ARGV none or a limit
 --   Output { "version", text, "contract", integer, "build_id", text, "policies", { name, ... },
 --            "shadow_denied", { name, count, ... } }; with a limit also
---            "limit", { for each key: { 1 of a shadow policy, else 0; of each rate: n, period in ms, capacity }, ... },
+--            "limit", { for each key: { 1 if a shadow policy, else 0; for each rate: n, period in ms, capacity }, ... },
 --            "algorithms", { the name of the algorithm for each key, ... }
 --   Errors BADARGS BADKEYS BADLIMIT NOPOLICY
 
--- readings returns what is read in a limit, and the names of its algorithms, both key by key.
+-- readings returns two lists with one entry for each key: the numbers read from the limit, and the
+-- name of its algorithm.
 local function readings(limit)
   local list, names = {}, {}
   for i, part in ipairs(limit.limits or { limit }) do

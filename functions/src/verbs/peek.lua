@@ -1,4 +1,5 @@
--- ratelimit_peek: returns what ratelimit_take would, and writes nothing. For FCALL_RO too, on replicas as well.
+-- ratelimit_peek returns what ratelimit_take would, and writes nothing. It also runs with FCALL_RO
+-- and on replicas.
 --   KEYS   one for each limit
 --   ARGV   limit [limit ...] [COST c | COST c1 ... cn] [UPTO]
 --   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }, and three more with a shadow policy

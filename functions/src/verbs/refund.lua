@@ -1,5 +1,5 @@
--- ratelimit_refund: gives cost back, never beyond full and never more than a key holds: to all keys or, if one of them
--- is blocked, to none (allowed = 0).
+-- ratelimit_refund gives units back to all keys, or to none if one of them is blocked. allowed is
+-- then 0. A key never gets more than it needs to be full.
 --   KEYS   one for each limit
 --   ARGV   limit [limit ...] [COST c | COST c1 ... cn]
 --   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }, and three more with a shadow policy

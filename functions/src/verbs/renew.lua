@@ -1,4 +1,5 @@
--- ratelimit_renew: prolongs a lease that is held. One that has lapsed stays lost: allowed = 0, retry_after_ms = -1.
+-- ratelimit_renew extends a held lease. A lapsed lease stays lost: allowed is 0 and retry_after_ms
+-- is -1.
 --   KEYS   one
 --   ARGV   concurrency n lease=<period> or @policy, lease id (1 to 256 bytes)
 --   Output { allowed, n, remaining, retry_after_ms, reset_after_ms, 1 }

@@ -1,7 +1,8 @@
--- ratelimit_reset: forgets the keys: what was taken, blocks, leases, request and usage keys.
+-- ratelimit_reset deletes the keys with all that they hold: states, blocks, leases, replies (ONCE)
+-- and usage records.
 --   KEYS   one or more
 --   ARGV   none
---   Output how many of the keys held something
+--   Output the number of keys that existed
 --   Errors BADARGS BADKEYS BADSTATE (a key that no limiter wrote: then none is deleted)
 
 clock.register{

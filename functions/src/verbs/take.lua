@@ -1,5 +1,5 @@
--- ratelimit_take: decides, and consumes if every limit allows.
---   KEYS   one for each limit, then one for ONCE and one for TRACK, in the order in which these are written
+-- ratelimit_take decides, and consumes if every limit allows.
+--   KEYS   one for each limit, then one for ONCE and one for TRACK, in the order of these options
 --   ARGV   limit [limit ...] [COST c | COST c1 ... cn] [UPTO] [ONCE ttl_ms] [TRACK]
 --   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }, and three more with a shadow policy
 --   Errors BADARGS BADLIMIT BADCOST BADKEYS BADSTATE NOPOLICY
@@ -35,7 +35,7 @@ redis.register_function{
   callback = function(keys, args)
     clock.now = nil
     local limit = limits.known[args[1]]
-    if limit and not limit.policy and #keys == 1 then -- the common calls go without a request
+    if limit and not limit.policy and #keys == 1 then -- the common call needs no request
       local cost = 1
       if #args > 1 then
         cost = #args == 3 and args[2] == 'COST' and numbers.whole(args[3])

@@ -1,11 +1,12 @@
--- ratelimit_unblock: lifts the blocks of the keys; what was taken from them before is there again.
+-- ratelimit_unblock lifts the blocks of the keys. What was taken from them before the block counts
+-- again.
 --   KEYS   one or more
 --   ARGV   none
---   Output how many of the keys were blocked
+--   Output the number of keys that were blocked
 --   Errors BADARGS BADKEYS BADSTATE (a key that no limiter wrote: then none is changed)
 
--- unblock lifts the block of a key: what is below it stays, with its expiry. Nothing can be stored that expires in this
--- very millisecond: Valkey drops it at once.
+-- unblock lifts the block of a key and keeps the state under it, with its expiry. A state that
+-- expires in this very millisecond is not stored, because Valkey would drop it at once.
 local function unblock(key, holding)
   states.forget(key)
   if holding.leases then return lease_sets.unblock(key) end
