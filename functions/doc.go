@@ -1,12 +1,13 @@
-// Package functions holds the Redis Functions library: its Lua source, the text built from it, and the vectors that
-// say what it returns.
+// Package functions contains the Redis Functions library: its Lua sources, the text built from
+// them, and vectors that specify its replies.
 //
-// The text that Redis loads is made in one place, New. Source is that text without policies, the same bytes as
-// functions/ratelimit.lua, which loads with redis-cli alone:
+// New builds the text that Redis loads. Source returns that text without policies, which is the
+// content of functions/ratelimit.lua. It can be loaded with redis-cli alone:
 //
 //	redis-cli -x FUNCTION LOAD REPLACE < functions/ratelimit.lua
 //
-// WithPolicies bakes names for limits into it, and ReadPolicies reads them out of a text that a server holds.
+// WithPolicies adds named limits to the text, and ReadPolicies reads them from a text that a server
+// runs.
 package functions
 
 //go:generate go run ./internal/generate

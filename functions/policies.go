@@ -11,29 +11,31 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/luastring"
 )
 
-// Policy is a name for a limit, or for several limits over as many keys, that is deployed with the library: callers
-// write @name in place of the limits.
+// Policy is a named limit, or several named limits over as many keys, that is deployed with the
+// library. Callers write @name instead of the limits.
 //
-// It is a plain value. Package policies reads policies from a file and has the library itself check their limits.
+// A Policy is a plain value. Package policies reads policies from a file and checks their limits
+// with the library.
 type Policy struct {
 	Name   string        // 1 to 64 of a-z 0-9 _ . -
-	Limits []PolicyLimit // one for each key that the policy takes, in their order; 1 to 16
-	Shadow bool          // decides, and never denies; the reply says what it would have said
-	Track  bool          // ratelimit_take takes one more key, the last, as with TRACK
+	Limits []PolicyLimit // one for each key of the policy, in order; 1 to 16
+	Shadow bool          // never denies; the reply includes what it would have decided
+	Track  bool          // ratelimit_take takes one more key at the end, as with TRACK
 }
 
 // PolicyLimit is the limit of one key of a policy.
 type PolicyLimit struct {
-	Key   string // what the key stands for, as in "consumer": for people, and for errors. A lone limit may have none
-	Limit string // as in "100/m", at most 1024 bytes; not another policy
+	Key   string // what the key identifies, such as "consumer", for readers and errors; optional for a single limit
+	Limit string // such as "100/m", at most 1024 bytes; not a policy
 }
 
-// Bounds of what a build takes. A server gives a library half a second to load; this is far below it.
+// Bounds of a build. A server allows half a second to load a library, and these bounds are far
+// below it.
 const (
 	MostPolicies     = 10000
 	MostPolicyLimits = 16
 
-	mostText = 2 << 20 // bytes of the library with its policies
+	mostText = 2 << 20 // bytes of a library with its policies
 )
 
 const (
@@ -44,26 +46,26 @@ const (
 
 var policyName = regexp.MustCompile(`^[a-z0-9_.-]{1,64}$`)
 
-// Option changes what New builds.
+// Option configures New.
 type Option func(*options)
 
 type options struct{ policies []Policy }
 
-// WithPolicies writes policies into the library's text. Given several times, it adds to those before. The order of the
-// policies changes neither the text nor the build id.
+// WithPolicies adds policies to the library's text. If it is given several times, the policies
+// accumulate. The text and the build ID do not depend on the order of the policies.
 func WithPolicies(policies ...Policy) Option {
 	return func(o *options) { o.policies = append(o.policies, policies...) }
 }
 
-// Fault is one thing that keeps a policy out of a build.
+// Fault is one reason why a policy cannot be built.
 type Fault struct {
-	Limit int    // the place in Limits of what is wrong, from 0; -1: the policy itself
-	Key   bool   // of that limit: its key
-	Text  string // as in "an empty limit; give one such as 100/m"
+	Limit int    // the index of the invalid limit in Limits; -1 if the fault is the policy's
+	Key   bool   // whether the fault is the limit's key
+	Text  string // such as "an empty limit; give one such as 100/m"
 }
 
-// Faults returns what keeps the policy out of a build, nothing if it can be built. Whether a limit can be read is for the
-// library to say.
+// Faults returns the reasons why the policy cannot be built, or nil if it can. It does not parse
+// the limits: only the library can.
 func (p Policy) Faults() []Fault {
 	var faults []Fault
 	wrong := func(limit int, key bool, format string, args ...any) {
@@ -99,7 +101,7 @@ func (p Policy) Faults() []Fault {
 	return faults
 }
 
-// check is the first of the faults as an error, or nil.
+// check returns the first of the faults as an error, or nil.
 func (p Policy) check() error {
 	faults := p.Faults()
 	if len(faults) == 0 {
@@ -112,8 +114,8 @@ func (p Policy) check() error {
 	return errors.New("functions: " + text)
 }
 
-// bake checks policies and returns them sorted by name, and as entries of a Lua table; "" for none. The entries have at
-// most room bytes: beyond that nothing more is written, and only the sizes are taken, for the error.
+// bake checks policies and returns them sorted by name and as entries of a Lua table, or "" if
+// there are none. If the entries exceed room bytes, bake only adds up their sizes, for the error.
 func bake(policies []Policy, room int) ([]Policy, string, error) {
 	if len(policies) == 0 {
 		return nil, "", nil
@@ -144,7 +146,7 @@ func bake(policies []Policy, room int) ([]Policy, string, error) {
 	return policies, string(text) + "\n", nil
 }
 
-// tooLarge names the policies that take most of a text of so many bytes.
+// tooLarge returns an error that names the largest policies in a text of total bytes.
 func tooLarge(policies []Policy, sizes []int, total int) error {
 	order := make([]int, len(sizes))
 	for i := range order {
@@ -167,7 +169,8 @@ func clonePolicies(policies []Policy) []Policy {
 	return clone
 }
 
-// appendLua writes the policy as an entry of src/45_policies.lua's table, one line; readPolicy is its inverse.
+// appendLua appends the policy as a one-line entry of the table in src/45_policies.lua. readPolicy
+// is its inverse.
 func (p Policy) appendLua(b []byte) []byte {
 	b = append(luastring.Append(append(b, '['), p.Name), "] = { "...)
 	keys := false
@@ -204,8 +207,9 @@ var (
 
 var errNoPolicies = errors.New("functions: the text has no table of policies in the form that New writes")
 
-// ReadPolicies returns the policies that a library text built by New holds, sorted by name, so that what a server runs
-// can be compared with what is about to be deployed. Any other text is an error.
+// ReadPolicies returns the policies in a library text built by New, sorted by name. A caller can
+// compare them with the policies that it is about to deploy. For any other text it returns an
+// error.
 func ReadPolicies(text string) ([]Policy, error) {
 	_, rest, found := strings.Cut(text, "\n"+policiesBegin)
 	if !found {
@@ -249,11 +253,11 @@ func readPolicy(line string) (Policy, bool) {
 			policy.Limits[i].Key = keys[i]
 		}
 	}
-	// What is not of the form that lua writes does not come out of it again.
+	// A line that appendLua would not write in the same way is rejected.
 	return policy, policy.check() == nil && string(policy.appendLua([]byte("  "))) == line
 }
 
-// literals returns the strings of Lua in text.
+// literals returns the values of the Lua string literals in text.
 func literals(text string) []string {
 	var list []string
 	for {
@@ -266,7 +270,7 @@ func literals(text string) []string {
 	}
 }
 
-// cut shortens a refused value for an error.
+// cut shortens a rejected value for an error.
 func cut(text string) string {
 	const most = 60
 	if len(text) > most {

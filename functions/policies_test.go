@@ -78,7 +78,8 @@ func TestTheBuildIDCoversThePolicies(t *testing.T) {
 	}
 }
 
-// No limit text can leave its literal: whatever the bytes, the text read back is the same, and the rest of the library too.
+// A limit text cannot leave its literal. Whatever its bytes are, the text that is read back is the
+// same, and the rest of the library too.
 func TestALimitCannotLeaveItsLiteral(t *testing.T) {
 	var every strings.Builder
 	for c := range 256 {
@@ -139,8 +140,8 @@ func TestPoliciesThatCannotBeWritten(t *testing.T) {
 	}
 }
 
-// What would make a text that no server should be given is refused before it is written: a small file of aliases can name
-// the same long limits thousands of times.
+// A text that is too large for servers is rejected before it is built, because a small file of
+// aliases can repeat the same long limits thousands of times.
 func TestTheTextIsBounded(t *testing.T) {
 	bomb := func(n, bytes int) []Policy {
 		limits := make([]PolicyLimit, MostPolicyLimits)
@@ -166,13 +167,13 @@ func TestTheTextIsBounded(t *testing.T) {
 	if took := (after.TotalAlloc - before.TotalAlloc) >> 20; took > 50 {
 		t.Errorf("%d MiB were allocated before a text of 140 MB was refused", took)
 	}
-	// Largest first, whatever the order of the names.
+	// Sorted by size, not by name.
 	list := bomb(1500, 100)
 	if _, err := New(WithPolicies(list...)); err == nil || !strings.Contains(err.Error(), "the largest are p0750 (4118 bytes), p0000 (1795 bytes), p0001 (1795 bytes): shorten") {
 		t.Errorf("%v", err)
 	}
 
-	// Up to the bound a build is made, and none is larger.
+	// A build may be as large as the bound, but not larger.
 	n := sort.Search(len(list), func(n int) bool {
 		_, err := New(WithPolicies(list[:n]...))
 		return err != nil

@@ -14,31 +14,34 @@ import (
 //go:embed vectors/*.json
 var vectorFiles embed.FS
 
-// VectorFile is one file of functions/vectors: what the library returns, step by step, to calls at given times.
-// The files are plain JSON, so that an implementation in any language can be held against them.
+// VectorFile is one file in functions/vectors: the library's replies to calls at given times, step
+// by step. The files are plain JSON, so that an implementation in any language can be tested with
+// them.
 type VectorFile struct {
-	Name    string   `json:"-"`        // the file's name without .json
-	About   string   `json:"about"`    // what the file shows
-	StartUS int64    `json:"start_us"` // microseconds since the epoch at which each vector begins
+	Name    string   `json:"-"`        // the file name without .json
+	About   string   `json:"about"`    // what the file tests
+	StartUS int64    `json:"start_us"` // the start of each vector, in microseconds since the epoch
 	Vectors []Vector `json:"vectors"`
 }
 
-// Vector is a sequence of steps on an empty keyspace. All its keys carry the hash tag {v}.
+// Vector is a sequence of steps that begins with an empty keyspace. All its keys have the hash tag
+// {v}.
 type Vector struct {
 	Name  string `json:"name"`
 	Steps []Step `json:"steps"`
 }
 
-// Step is one command at one time, and what it returns: Reply, Error or ErrorPrefix, exactly one of them.
+// Step is one command at a given time and its result. Exactly one of Reply, Error and ErrorPrefix
+// is set.
 type Step struct {
-	AtUS        *int64          `json:"at_us,omitempty"`        // microseconds after the start; absent: as the step before
+	AtUS        *int64          `json:"at_us,omitempty"`        // microseconds after the start; by default that of the previous step
 	Call        []string        `json:"call"`                   // the command and its arguments
-	Reply       json.RawMessage `json:"reply,omitempty"`        // integer, string, null, or an array of these
-	Error       string          `json:"error,omitempty"`        // the whole text of the error reply
-	ErrorPrefix string          `json:"error_prefix,omitempty"` // how the error reply begins, where servers differ after it
+	Reply       json.RawMessage `json:"reply,omitempty"`        // an integer, a string, null, or an array of these
+	Error       string          `json:"error,omitempty"`        // the complete error reply
+	ErrorPrefix string          `json:"error_prefix,omitempty"` // the beginning of the error reply, if servers differ in the rest
 }
 
-// LoadVectors reads every file of functions/vectors, by name.
+// LoadVectors returns all files in functions/vectors, sorted by name.
 func LoadVectors() ([]VectorFile, error) {
 	names, err := fs.Glob(vectorFiles, "vectors/*.json")
 	if err != nil {
@@ -89,8 +92,8 @@ func (s Step) valid() error {
 	return nil
 }
 
-// Check holds what a server returned against the step. reply is an int64, a string, nil, or a []any of these; err is
-// the error reply, if it was one. It returns nil if they agree.
+// Check compares a server's reply with the step. reply is an int64, a string, nil, or a []any of
+// these. err is the error reply, if it was one. Check returns nil if the reply is as expected.
 func (s Step) Check(reply any, err error) error {
 	switch {
 	case s.Error != "" || s.ErrorPrefix != "":
@@ -114,7 +117,7 @@ func (s Step) Check(reply any, err error) error {
 	return nil
 }
 
-// String shows the step's call, long arguments cut.
+// String returns the step's call, with long arguments cut.
 func (s Step) String() string {
 	words := make([]string, len(s.Call))
 	for i, word := range s.Call {
@@ -132,7 +135,7 @@ func (s Step) String() string {
 func sameJSON(a, b []byte) bool {
 	decode := func(raw []byte) (value any, err error) {
 		decoder := json.NewDecoder(bytes.NewReader(raw))
-		decoder.UseNumber() // integers of 2^53 and more stay as they are written
+		decoder.UseNumber() // keeps integers of 2^53 and more exact
 		err = decoder.Decode(&value)
 		return value, err
 	}
