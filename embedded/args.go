@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// parseInt reads an integer as strictly as Redis does: no plus sign, no leading zeros, no spaces.
+// parseInt parses an integer as strictly as Redis does: no plus sign, no leading zeros, no spaces.
 func parseInt(text string) (int64, error) {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err == nil && strconv.FormatInt(n, 10) != text {
@@ -15,7 +15,7 @@ func parseInt(text string) (int64, error) {
 	return n, err
 }
 
-// contains tells whether a word is among the arguments, in upper or lower case.
+// contains reports whether a word is among the arguments, ignoring case.
 func contains(args []string, word string) bool {
 	return slices.ContainsFunc(args, func(arg string) bool { return strings.EqualFold(arg, word) })
 }

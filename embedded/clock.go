@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// clock is the server's time. A command reads it once, so that time stands
-// still during a command, an EXEC or a function call.
+// clock is the server's clock. Each command reads it once, so the time does not change during a
+// command, an EXEC or a function call.
 type clock struct {
 	frozen bool
 	at     time.Time // while frozen
-	now    time.Time // of the running command
+	now    time.Time // the time of the running command
 }
 
 func (c *clock) read() {
@@ -21,15 +21,14 @@ func (c *clock) read() {
 	}
 }
 
-// ms is the running command's time in whole milliseconds: Redis expires keys
-// by the millisecond, rounding the clock down.
+// ms returns the running command's time in whole milliseconds, rounded down, as Redis does for
+// expiries.
 func (c *clock) ms() int64 { return c.now.UnixMilli() }
 
-// SetTime stops the server's clock at t: TIME returns it, and keys expire by
-// it. Moving it forward expires keys as if the time had passed. A key whose
-// expiry is the clock's millisecond is still there, with a PTTL of 0, and is
-// gone one millisecond later, as on Redis. Times before 1970 are refused, by a
-// panic, as a mistake in a test.
+// SetTime stops the server's clock at t. TIME returns t, and keys expire by it. Moving the clock
+// forward expires keys as if the time had passed. A key whose expiry equals the clock's millisecond
+// still exists, with a PTTL of 0, and is gone one millisecond later, as on Redis. SetTime panics if
+// t is before 1970.
 func (s *Server) SetTime(t time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -38,8 +37,8 @@ func (s *Server) SetTime(t time.Time) {
 	}
 }
 
-// Advance moves a clock that stands still by d; a clock that runs is first
-// stopped at the present time.
+// Advance moves the clock forward by d. If the clock is running, it is first stopped at the current
+// time.
 func (s *Server) Advance(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -49,7 +48,7 @@ func (s *Server) Advance(d time.Duration) {
 	}
 }
 
-// Time is the server's time.
+// Time returns the server's time.
 func (s *Server) Time() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,6 +62,6 @@ func (s *Server) setTime(t time.Time) error {
 	}
 	s.clock.frozen = true
 	s.clock.at = t
-	s.keyspace.SetTime(t) // for what miniredis dates itself, such as stream IDs
+	s.keyspace.SetTime(t) // for times that miniredis generates, such as stream IDs
 	return nil
 }

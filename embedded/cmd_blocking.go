@@ -14,15 +14,16 @@ import (
 	"github.com/ratelimit-functions/ratelimit/embedded/internal/engine"
 )
 
-// waiter is a connection that waits in a blocking command; as a reply it says that there is none yet.
+// waiter is a connection that waits in a blocking command. As a reply, it means that there is none
+// yet.
 type waiter struct {
 	c       *session
 	words   []string
-	timeout time.Duration // 0: for ever
+	timeout time.Duration // 0 for no timeout
 	reply   chan engine.Reply
 }
 
-// timedOut is the reply of a blocking command that got nothing.
+// timedOut returns the reply to a blocking command that got nothing.
 func (c *session) timedOut() engine.Reply {
 	if c.resp3 || c.conn == nil {
 		return nil
@@ -30,14 +31,15 @@ func (c *session) timedOut() engine.Reply {
 	return raw("*-1\r\n")
 }
 
-// cmdBlocking makes a command that may block. In a function it does not, nor in EXEC.
+// cmdBlocking returns the handler of a command that may block. It does not block in a function or
+// in EXEC.
 func cmdBlocking(name string) handler {
 	return func(s *Server, c *session, args []string) engine.Reply {
 		text := args[len(args)-1]
 		if name == "BZMPOP" {
 			text = args[0]
 		}
-		seconds, _ := strconv.ParseFloat(text, 64) // miniredis refuses all but this
+		seconds, _ := strconv.ParseFloat(text, 64) // miniredis rejects other invalid timeouts
 		if math.IsNaN(seconds) {
 			return engine.Error("ERR timeout is not a float or out of range")
 		}
@@ -71,8 +73,9 @@ func (s *Server) tryBlocking(c *session, words []string) (engine.Reply, bool) {
 	return c.reply(b), true
 }
 
-// serveWaiters tries the commands that wait again, the longest waiting first, after something was written. As on Redis this
-// is before any other command runs, and a key of another type is waited past.
+// serveWaiters retries the waiting commands after a write, the one that has waited longest first.
+// As on Redis, this happens before any other command runs, and a command keeps waiting if its key
+// has another type.
 func (s *Server) serveWaiters() {
 	for i := 0; i < len(s.waiters); i++ {
 		w := s.waiters[i]
@@ -82,11 +85,12 @@ func (s *Server) serveWaiters() {
 		}
 		s.waiters = slices.Delete(s.waiters, i, i+1)
 		w.reply <- r
-		i = -1 // what it wrote may serve one before it
+		i = -1 // its write may serve an earlier waiter
 	}
 }
 
-// wait returns the reply of a command that waits: once it is served, or its time is over, or the client has gone.
+// wait returns the reply of a waiting command: after it is served, after its timeout, or after the
+// client has disconnected.
 func (s *Server) wait(w *waiter) engine.Reply {
 	var timeout <-chan time.Time
 	if w.timeout > 0 {
@@ -107,14 +111,14 @@ func (s *Server) wait(w *waiter) engine.Reply {
 	defer s.mu.Unlock()
 	s.waiters = slices.DeleteFunc(s.waiters, func(x *waiter) bool { return x == w })
 	select {
-	case r := <-w.reply: // in the last moment
+	case r := <-w.reply: // served just in time
 		return r
 	default:
 		return w.c.timedOut()
 	}
 }
 
-// watchForEnd reads ahead to notice that the client has gone, until stop.
+// watchForEnd reads ahead until stop is called, to detect that the client has disconnected.
 func (c *session) watchForEnd() (gone chan struct{}, stop func()) {
 	gone, over := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -134,7 +138,7 @@ func (c *session) watchForEnd() (gone chan struct{}, stop func()) {
 	}
 }
 
-// cmdXRead makes XREAD and XREADGROUP, which do not block here.
+// cmdXRead returns the handler of XREAD or XREADGROUP, which do not block here.
 func cmdXRead(name string) handler {
 	return func(s *Server, c *session, args []string) engine.Reply {
 		options := args[:max(slices.IndexFunc(args, func(arg string) bool { return strings.EqualFold(arg, "STREAMS") }), 0)]

@@ -25,7 +25,7 @@ func cmdHello(s *Server, c *session, args []string) engine.Reply {
 				c.name = rest[1]
 				rest = rest[2:]
 			case strings.EqualFold(rest[0], "AUTH") && len(rest) > 2:
-				// As a server without passwords: the default user is always let in.
+				// As on a server without passwords, the default user is always accepted.
 				if rest[1] != "default" {
 					return engine.Error("WRONGPASS invalid username-password pair or user is disabled.")
 				}

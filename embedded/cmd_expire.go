@@ -8,7 +8,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/embedded/internal/engine"
 )
 
-// cmdExpire makes EXPIRE, PEXPIRE, EXPIREAT and PEXPIREAT.
+// cmdExpire returns the handler of EXPIRE, PEXPIRE, EXPIREAT or PEXPIREAT.
 func cmdExpire(name string, unit int64, absolute bool) handler {
 	return func(s *Server, c *session, args []string) engine.Reply {
 		key := args[0]
@@ -72,7 +72,7 @@ func expireOptions(args []string) (nx, xx, gt, lt bool, e engine.Reply) {
 	return
 }
 
-// cmdTTL makes TTL, PTTL, EXPIRETIME and PEXPIRETIME.
+// cmdTTL returns the handler of TTL, PTTL, EXPIRETIME or PEXPIRETIME.
 func cmdTTL(seconds, absolute bool) handler {
 	return func(s *Server, c *session, args []string) engine.Reply {
 		if !s.keyspace.DB(c.db).Exists(args[0]) {
@@ -97,7 +97,8 @@ func cmdTime(s *Server, c *session, args []string) engine.Reply {
 	return []engine.Reply{strconv.FormatInt(us/1e6, 10), strconv.FormatInt(us%1e6, 10)}
 }
 
-// cmdRename makes RENAME and RENAMENX: a key takes its expiry with it, which is planned anew.
+// cmdRename returns the handler of RENAME or RENAMENX. The key keeps its expiry, so it is planned
+// again under the new name.
 func cmdRename(name string) handler {
 	return func(s *Server, c *session, args []string) engine.Reply {
 		r := s.pass(c, name, args[0], args[1])

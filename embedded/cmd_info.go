@@ -8,7 +8,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/embedded/internal/engine"
 )
 
-// infoText is what INFO says, a section a line.
+// infoText is the reply to INFO, with one section per line.
 const infoText = `Server redis_version:%s redis_mode:standalone os:embedded tcp_port:%s
 Clients connected_clients:%d
 Memory maxmemory:0 maxmemory_policy:noeviction
@@ -29,7 +29,7 @@ func cmdInfo(s *Server, c *session, args []string) engine.Reply {
 	return strings.Join(sections, "\r\n")
 }
 
-// cmdCommand leaves COMMAND to miniredis.
+// cmdCommand passes COMMAND to miniredis.
 func cmdCommand(s *Server, c *session, args []string) engine.Reply {
 	if len(args) > 0 {
 		return notSupported("COMMAND "+strings.ToUpper(args[0]), "only COMMAND alone is")
@@ -41,7 +41,7 @@ func cmdCluster(s *Server, c *session, args []string) engine.Reply {
 	return engine.Error("ERR This instance has cluster support disabled")
 }
 
-// cmdConfig tells the few settings that clients and tools ask for.
+// cmdConfig returns the few settings that clients and tools request.
 func cmdConfig(s *Server, c *session, args []string) engine.Reply {
 	if !strings.EqualFold(args[0], "GET") {
 		return notSupported("CONFIG "+strings.ToUpper(args[0]), "it has no settings to change")

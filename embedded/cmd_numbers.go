@@ -9,7 +9,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/embedded/internal/engine"
 )
 
-// cmdHIncrBy words the error about a field that is no number as Redis does.
+// cmdHIncrBy returns Redis's error for a field that is not a number.
 func cmdHIncrBy(s *Server, c *session, args []string) engine.Reply {
 	if _, err := parseInt(args[2]); err != nil {
 		return errNotInteger
@@ -76,8 +76,9 @@ func cmdHIncrByFloat(s *Server, c *session, args []string) engine.Reply {
 	return sum
 }
 
-// Redis counts in long doubles. On amd64 one has a mantissa of 64 bits, and exponents within these bounds, as
-// big.Float.MantExp returns them. Redis reads one from fewer than maxFloatText bytes.
+// Redis calculates with long doubles. On amd64, they have a mantissa of 64 bits, and exponents
+// within these bounds, as returned by big.Float.MantExp. Redis parses numbers of fewer than
+// maxFloatText bytes.
 const (
 	mantissaBits = 64
 	minExponent  = -16445
@@ -85,8 +86,8 @@ const (
 	maxFloatText = 5 << 10
 )
 
-// longDouble reads a number, and reports whether it is a long double. miniredis takes larger ones, and needs hours to
-// write 1e100000000.
+// longDouble parses a number and reports whether it is a long double. miniredis accepts larger
+// ones, and needs hours to write 1e100000000.
 func longDouble(text string) (v *big.Float, valid bool) {
 	if len(text) >= maxFloatText || strings.ContainsAny(text, "pP") {
 		return nil, false
@@ -98,7 +99,7 @@ func longDouble(text string) (v *big.Float, valid bool) {
 	switch {
 	case err != nil || v.IsInf():
 		return nil, false
-	case v.Sign() == 0: // or too small for big.Float
+	case v.Sign() == 0: // zero, or too small for big.Float
 		mantissa, _, _ := strings.Cut(strings.ToLower(text), "e")
 		return v, !strings.ContainsAny(mantissa, "123456789")
 	}
@@ -106,7 +107,8 @@ func longDouble(text string) (v *big.Float, valid bool) {
 	return v, minExponent <= exponent && exponent <= maxExponent
 }
 
-// addLongDoubles returns the sum as Redis writes it, and reports whether a long double can hold it.
+// addLongDoubles returns the sum as Redis formats it, and reports whether a long double can
+// represent it.
 func addLongDoubles(a, b *big.Float) (sum string, finite bool) {
 	if a.IsInf() || b.IsInf() {
 		return "", false
@@ -122,7 +124,8 @@ func addLongDoubles(a, b *big.Float) (sum string, finite bool) {
 	return sum, true
 }
 
-// cmdScores makes ZADD and ZINCRBY: miniredis takes NaN for a score.
+// cmdScores returns the handler of ZADD or ZINCRBY. It rejects NaN, which miniredis accepts as a
+// score.
 func cmdScores(name string) handler {
 	return func(s *Server, c *session, args []string) engine.Reply {
 		i := 1
@@ -140,14 +143,14 @@ func cmdScores(name string) handler {
 
 var zaddOptions = map[string]bool{"NX": true, "XX": true, "GT": true, "LT": true, "CH": true, "INCR": true}
 
-// cmdReadScores makes a command that gives scores.
+// cmdReadScores returns the handler of a command that returns scores.
 func cmdReadScores(name string) handler {
 	return func(s *Server, c *session, args []string) engine.Reply { return s.passScores(c, name, args) }
 }
 
-// passScores has miniredis run a command on a sorted set, and writes the scores
-// in its reply as Redis does: a whole number has no exponent. Replies to
-// connections are left as they are: a client reads a score as a number.
+// passScores runs a command on a sorted set, and formats the scores in its reply as Redis does:
+// whole numbers have no exponent. Replies to connections are not changed, because clients parse
+// scores as numbers.
 func (s *Server) passScores(c *session, name string, args []string) engine.Reply {
 	r := s.pass(c, append([]string{name}, args...)...)
 	switch r := r.(type) {

@@ -16,7 +16,7 @@ const (
 	ok            = engine.Status("OK")
 )
 
-// setOptions are the options of SET and GETEX.
+// setOptions contains the options of SET and GETEX.
 type setOptions struct {
 	nx, xx, get, keepTTL, persist bool
 	unit                          string // EX, PX, EXAT, PXAT or none
@@ -48,7 +48,7 @@ func parseSetOptions(args []string, getex bool) (setOptions, bool) {
 	return o, true
 }
 
-// moment turns an expiry as a command gives it into milliseconds since 1970.
+// moment converts the expiry in a command to milliseconds since 1970.
 func (s *Server) moment(unit, amount, command string) (int64, engine.Reply) {
 	n, err := parseInt(amount)
 	if err != nil {
@@ -111,7 +111,7 @@ func cmdSet(s *Server, c *session, args []string) engine.Reply {
 	return ok
 }
 
-// store writes a string with an expiry, or none if at is 0.
+// store stores a string with an expiry, or without one if at is 0.
 func (s *Server) store(n int, key, value string, at int64) {
 	db := s.keyspace.DB(n)
 	if errors.Is(db.Set(key, value), miniredis.ErrWrongType) {

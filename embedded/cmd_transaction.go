@@ -6,7 +6,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/embedded/internal/engine"
 )
 
-// transaction is what MULTI has queued.
+// transaction contains the commands that are queued after MULTI.
 type transaction struct {
 	queue [][]string
 	dirty bool
@@ -57,7 +57,7 @@ func cmdExec(s *Server, c *session, args []string) engine.Reply {
 		return engine.Error("EXECABORT Transaction discarded because of previous errors.")
 	}
 	if c.watching {
-		// An empty transaction of miniredis tells whether a watched key changed.
+		// An empty transaction of miniredis shows whether a watched key changed.
 		c.watching = false
 		s.pass(c, "MULTI")
 		if r, ok := s.pass(c, "EXEC").(raw); c.lost || ok && strings.HasPrefix(string(r), "*-1") {

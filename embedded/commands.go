@@ -5,21 +5,22 @@ import (
 	"strings"
 )
 
-// command is what the dispatcher knows of a command: Redis 7.0's COMMAND table,
-// for the commands that are served here.
+// command describes a command to the dispatcher. The data are from COMMAND in Redis 7.0, for the
+// commands that this server supports.
 type command struct {
 	name     string // upper case
-	arity    int    // as in COMMAND: with the name, negative for a minimum
+	arity    int    // as in COMMAND: includes the name; negative for a minimum
 	write    bool
 	noScript bool // not allowed in a function
 	blocking bool
-	amounts  [2]int                       // words that miniredis is not to be given without a look
-	keys     func(args []string) []string // nil: takes no keys; args without the name
+	amounts  [2]int                       // words that are checked before miniredis gets them
+	keys     func(args []string) []string // nil if it takes no keys; args excludes the name
 
-	run handler // nil: miniredis does it
+	run handler // nil: miniredis runs it
 }
 
-// commandHandlers is the command table with what is not left to miniredis.
+// commandHandlers returns the command table with the handlers of commands that miniredis does not
+// run.
 func (s *Server) commandHandlers() map[string]*command {
 	table := parseCommandTable()
 	for name, run := range map[string]handler{
@@ -63,9 +64,10 @@ func (s *Server) commandHandlers() map[string]*command {
 	return table
 }
 
-// commandTable is, a line: flags (w writes, s not in functions, b may block), where the keys are, and names with their
-// arity. Keys are first:last:step as in COMMAND, n<i> for a count at argument i with the keys behind it, d1 for a
-// destination before that, and streams for what is behind STREAMS.
+// commandTable has in each line: flags (w writes, s not in functions, b may block), the position of
+// the keys, and names with their arity. The keys are first:last:step as in COMMAND; n<i> for a
+// count at argument i followed by the keys; d1 for a destination before the count; or streams for
+// the arguments after STREAMS.
 const commandTable = `
 - -         CLIENT -2  CLUSTER -2  COMMAND -1  CONFIG -2  DBSIZE 1  ECHO 2  FUNCTION -2  INFO -1  KEYS 2  PING -1  PUBLISH 3
 - -         PUBSUB -2  RANDOMKEY 1  READONLY 1  READWRITE 1  SCAN -2  SCRIPT -2  SELECT 2  TIME 1
@@ -132,7 +134,7 @@ func mustAtoi(text string) int {
 	return n
 }
 
-// arityOK tells whether a command may have n words, its name among them.
+// arityOK reports whether a command may have n words, including its name.
 func (c *command) arityOK(n int) bool {
 	if c.arity < 0 {
 		return n >= -c.arity

@@ -11,7 +11,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/embedded/internal/engine"
 )
 
-// session is what the server knows of one connection, or of one within the process.
+// session is the state of one connection, or of one in-process user.
 type session struct {
 	id   int64
 	db   int
@@ -20,11 +20,11 @@ type session struct {
 	resp3    bool
 	closing  bool
 	watching bool
-	lost     bool // what it watches: see reopen
+	lost     bool // whether its watched keys were lost, see reopen
 	tx       *transaction
 
 	peer *server.Peer
-	conn net.Conn // nil within the process
+	conn net.Conn // nil for an in-process session
 	in   *bufio.Reader
 	out  output
 }
@@ -39,13 +39,13 @@ func (s *Server) newSession(conn net.Conn) *session {
 	return c
 }
 
-// Read sends the replies before it waits for more commands.
+// Read sends the pending replies before it waits for more commands.
 func (c *session) Read(p []byte) (int, error) {
 	c.out.flush()
 	return c.conn.Read(p)
 }
 
-// admit serves a connection in a goroutine of its own.
+// admit serves a connection in a new goroutine.
 func (s *Server) admit(conn net.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,7 +73,7 @@ func (s *Server) serve(c *session) {
 			c.closing = true
 		case len(words) == 0:
 		case strings.EqualFold(words[0], "POST") || strings.EqualFold(words[0], "HOST:"):
-			c.closing = true // a browser that a web page has sent here
+			c.closing = true // a browser that follows a web page's request
 		default:
 			r := s.run(c, words)
 			if w, ok := r.(*waiter); ok {
@@ -91,23 +91,24 @@ func (s *Server) serve(c *session) {
 	delete(s.sessions, c)
 }
 
-// maxUnread is how many bytes of replies may wait for a client to read them. Its commands wait while there are more.
+// maxUnread is how many bytes of replies may wait for a client to read them. Beyond that, the
+// client's commands wait.
 const maxUnread = 64 << 20
 
-// output is the replies that a connection has not read. A goroutine sends them while there are any, and commands are read
-// on: a client may send a long pipeline before it reads.
+// output contains the replies that a connection has not read. A goroutine sends them while commands
+// are read, because a client may send a long pipeline before it reads.
 type output struct {
 	conn    net.Conn
 	sending sync.WaitGroup
 
 	mu       sync.Mutex
 	replies  []byte
-	inFlight int  // bytes before those, which the goroutine sends now
-	active   bool // the goroutine is there
-	broken   bool // it could not send
+	inFlight int  // bytes that the goroutine is sending
+	active   bool // whether the goroutine is running
+	broken   bool // whether sending failed
 }
 
-// write puts a reply behind those not yet sent.
+// write appends a reply to those not yet sent.
 func (o *output) write(r engine.Reply, resp3 bool) {
 	o.mu.Lock()
 	if !o.broken {
@@ -123,7 +124,7 @@ func (o *output) write(r engine.Reply, resp3 bool) {
 	}
 }
 
-// flush has the replies sent.
+// flush starts sending the replies.
 func (o *output) flush() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

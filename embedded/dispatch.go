@@ -7,7 +7,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/embedded/internal/engine"
 )
 
-// handler runs one command; args are its words without the name. The server is locked.
+// handler runs one command. args are its words without the name. The caller holds the server's
+// lock.
 type handler func(s *Server, c *session, args []string) engine.Reply
 
 // run locks the server and runs one command.
@@ -30,7 +31,7 @@ func (s *Server) run(c *session, words []string) engine.Reply {
 	return r
 }
 
-// dispatch checks a command as Redis does before it runs it.
+// dispatch checks a command as Redis does, and runs or queues it.
 func (s *Server) dispatch(c *session, words []string) engine.Reply {
 	cmd := s.lookup(words[0])
 	args := words[1:]
@@ -56,7 +57,7 @@ func (s *Server) dispatch(c *session, words []string) engine.Reply {
 	return s.execute(c, cmd, words)
 }
 
-// runsInMulti is the commands that MULTI does not queue.
+// runsInMulti contains the commands that run at once in a transaction.
 var runsInMulti = map[string]bool{
 	"MULTI": true, "EXEC": true, "DISCARD": true, "WATCH": true, "QUIT": true, "RESET": true,
 }

@@ -6,21 +6,19 @@ import (
 	"github.com/ratelimit-functions/ratelimit/embedded/internal/engine"
 )
 
-// Error is an error reply: its code, a space, and the text, as in "ERR
-// Function not found".
+// Error is an error reply: its code, a space, and the text, such as "ERR Function not found".
 type Error string
 
-// Error gives the reply's text.
+// Error returns the reply's text.
 func (e Error) Error() string { return string(e) }
 
-// Do runs one command in the process, without the network: the same dispatch
-// and the same locking as for a connection. Arguments may be strings, []byte,
-// integers, floats and bools. The result is an int64, a string (bulk and
-// simple strings alike), nil, or a []any of these; an error within an array is
-// an Error value. An error reply is returned as an Error.
+// Do runs one command in the process, without the network, with the same dispatch and locking as
+// for a connection. Arguments may be strings, []byte, integers, floats and bools. The result is an
+// int64, a string (for bulk and simple strings), nil, or a []any of these. An error within an array
+// is an Error value. An error reply is returned as an Error.
 //
-// Commands that belong to a connection (MULTI, WATCH, SELECT and those that
-// block) are refused: use a client on Addr.
+// Do rejects commands that belong to a connection: MULTI, WATCH, SELECT and commands that block. To
+// run them, connect a client to Addr.
 func (s *Server) Do(args ...any) (any, error) {
 	if len(args) == 0 {
 		return nil, Error("ERR Do needs a command")

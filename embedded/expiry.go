@@ -5,11 +5,10 @@ import (
 	"time"
 )
 
-// expiry knows when keys expire, soonest first. miniredis only counts TTLs
-// down; here its TTL of a key holds the moment itself, in milliseconds since
-// 1970, one nanosecond standing for one millisecond. So a key's expiry still
-// moves with it in miniredis (RENAME, COPY, DEL, SET), and a running clock
-// costs nothing until something expires.
+// expiry records when keys expire, soonest first. miniredis only counts TTLs down. Here its TTL of
+// a key is used to store the expiry itself, in milliseconds since 1970: one nanosecond stands for
+// one millisecond. The expiry therefore still moves with the key in miniredis (RENAME, COPY, DEL,
+// SET), and a running clock costs nothing until something expires.
 type expiry struct {
 	queue   dueQueue
 	planned map[dbKey]int64
@@ -25,7 +24,7 @@ type due struct {
 	dbKey
 }
 
-// expiresAt is when a key expires, in milliseconds since 1970; 0 means never.
+// expiresAt returns when a key expires, in milliseconds since 1970, or 0 if it never does.
 func (s *Server) expiresAt(db int, key string) int64 {
 	return int64(s.keyspace.DB(db).TTL(key))
 }
@@ -35,9 +34,8 @@ func (s *Server) setExpiry(db int, key string, at int64) {
 	s.planExpiry(db, key)
 }
 
-// planExpiry puts a key that may have got an expiry on the list. A key is on
-// it at most once for its soonest moment: when that comes, the key itself is
-// asked again.
+// planExpiry adds a key that may have a new expiry to the queue. A key is in planned at most once,
+// for its earliest expiry; at that time, its actual expiry is checked again.
 func (s *Server) planExpiry(db int, key string) {
 	at := s.expiresAt(db, key)
 	if at == 0 {
@@ -54,14 +52,14 @@ func (s *Server) planExpiry(db int, key string) {
 	heap.Push(&s.expiry.queue, due{at, k})
 }
 
-// expire deletes the keys whose time is over.
+// expire deletes the keys that have expired.
 func (s *Server) expire() {
 	now := s.clock.ms()
 	q := &s.expiry.queue
 	for len(*q) > 0 && (*q)[0].at < now {
 		d := heap.Pop(q).(due)
 		if s.expiry.planned[d.dbKey] != d.at {
-			continue // planned again, for sooner
+			continue // planned again for an earlier time
 		}
 		delete(s.expiry.planned, d.dbKey)
 		switch at := s.expiresAt(d.db, d.key); {
@@ -74,7 +72,7 @@ func (s *Server) expire() {
 	}
 }
 
-// databases is how many databases there are, as Redis has by default.
+// databases is the number of databases. It is Redis's default.
 const databases = 16
 
 type dueQueue []due

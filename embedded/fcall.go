@@ -28,7 +28,7 @@ func (s *Server) fcall(c *session, args []string, readOnly bool) engine.Reply {
 	return s.engine.Call(f, args[2:2+n], args[2+n:], readOnly)
 }
 
-// selectScript has redis.call work on the caller's database.
+// selectScript makes redis.call use the caller's database.
 func (s *Server) selectScript(db int) {
 	if s.script.db != db {
 		s.script.db = db
@@ -36,11 +36,10 @@ func (s *Server) selectScript(db int) {
 	}
 }
 
-// keyspace runs the commands of functions; the server is locked.
+// keyspace runs the commands of functions. The caller holds the server's lock.
 type keyspace struct{ *Server }
 
-// Call implements engine.Keyspace, with the checks of Redis's scriptCall, in
-// its order.
+// Call implements engine.Keyspace, with the checks of Redis's scriptCall in the same order.
 func (k keyspace) Call(run *engine.Run, words []string) engine.Reply {
 	s := k.Server
 	cmd := s.lookup(words[0])

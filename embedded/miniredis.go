@@ -10,12 +10,12 @@ import (
 	"github.com/ratelimit-functions/ratelimit/embedded/internal/engine"
 )
 
-// maxReply is how long a reply may be, in bytes. A longer one is an error.
+// maxReply is the maximum length of a reply in bytes. A longer reply becomes an error.
 const maxReply = 64 << 20
 
 var errReplyTooLong = engine.Error(fmt.Sprintf("ERR the reply is longer than %d MiB, which the embedded server does not send: ask for less at once", maxReply>>20))
 
-// capture is where miniredis writes its reply to the command that runs.
+// capture receives miniredis's reply to the running command.
 type capture struct {
 	reply bytes.Buffer
 	w     *bufio.Writer // writes to it
@@ -27,7 +27,7 @@ func newCapture() *capture {
 	return c
 }
 
-// Write panics when the reply gets too long: miniredis would go on writing, for minutes.
+// Write panics if the reply gets too long, because miniredis would otherwise write on for minutes.
 func (c *capture) Write(p []byte) (int, error) {
 	if c.reply.Len()+len(p) > maxReply {
 		panic(errReplyTooLong)
@@ -35,7 +35,7 @@ func (c *capture) Write(p []byte) (int, error) {
 	return c.reply.Write(p)
 }
 
-// reset makes room for the next reply. The memory of a long one is not kept.
+// reset prepares for the next reply. It frees the memory of a long one.
 func (c *capture) reset() {
 	c.w.Reset(c)
 	c.reply.Reset()
@@ -44,15 +44,17 @@ func (c *capture) reset() {
 	}
 }
 
-// raw is a reply that is already in the form of the protocol.
+// raw is a reply that is already encoded for the protocol.
 type raw []byte
 
-// pass has miniredis run a command, and returns its reply: raw for a connection, parsed within the process.
+// pass runs a command on miniredis and returns its reply: raw for a connection, and parsed for an
+// in-process session.
 func (s *Server) pass(c *session, words ...string) engine.Reply {
 	return c.reply(s.passRaw(c, words))
 }
 
-// passRaw is pass with the reply as miniredis writes it, which lasts until the next command.
+// passRaw is like pass, but returns the reply as miniredis writes it. The reply is valid until the
+// next command.
 func (s *Server) passRaw(c *session, words []string) (reply []byte) {
 	defer func() {
 		if fault := recover(); fault != nil {
@@ -70,8 +72,8 @@ func (s *Server) passRaw(c *session, words []string) (reply []byte) {
 	return s.capture.reply.Bytes()
 }
 
-// reopen gives a session another peer, for miniredis may have failed within MULTI, and with its lock held. What the session
-// watches is lost with the old peer, and counts as changed.
+// reopen gives a session a new peer, because miniredis may have failed within MULTI and with its
+// lock held. The session's watched keys are lost with the old peer, and count as changed.
 func (s *Server) reopen(c *session) {
 	c.lost = true
 	s.keyspace.TryLock()
@@ -81,7 +83,7 @@ func (s *Server) reopen(c *session) {
 	s.passRaw(c, []string{"SELECT", strconv.Itoa(c.db)})
 }
 
-// reply is a reply of miniredis in the form that the session's owner takes.
+// reply returns a reply of miniredis in the form for this session.
 func (c *session) reply(b []byte) engine.Reply {
 	if c.conn != nil {
 		return raw(bytes.Clone(b))

@@ -2,7 +2,7 @@ package embedded
 
 import "time"
 
-// Option changes how a server starts.
+// Option configures a server.
 type Option func(*options)
 
 type options struct {
@@ -12,18 +12,17 @@ type options struct {
 	cluster   bool
 }
 
-// WithAddr sets the address to listen on; "127.0.0.1:0", a free port, is the
-// default.
+// WithAddr sets the address to listen on. The default is "127.0.0.1:0", a free port.
 func WithAddr(addr string) Option { return func(o *options) { o.addr = addr } }
 
-// WithTime stops the clock at t from the start; see Server.SetTime.
+// WithTime starts the server with its clock stopped at t. See Server.SetTime.
 func WithTime(t time.Time) Option { return func(o *options) { o.start = t } }
 
-// WithLibrary loads a library at the start. It may be given several times.
+// WithLibrary loads a library when the server starts. It may be given several times.
 func WithLibrary(text string) Option {
 	return func(o *options) { o.libraries = append(o.libraries, text) }
 }
 
-// WithClusterRules refuses a command or a function call whose keys are in
-// different hash slots, as a Redis Cluster does.
+// WithClusterRules makes the server reject commands and function calls whose keys are in different
+// hash slots, as a Redis Cluster does.
 func WithClusterRules() Option { return func(o *options) { o.cluster = true } }

@@ -8,7 +8,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/embedded/internal/engine"
 )
 
-// unsupported is the commands of Redis that are not served here, and why.
+// unsupported maps the Redis commands that this server does not support to the reasons.
 var unsupported = map[string]string{
 	"EVAL": onlyFunctions, "EVALSHA": onlyFunctions, "EVAL_RO": onlyFunctions, "EVALSHA_RO": onlyFunctions, "SCRIPT": onlyFunctions,
 	"DUMP": noDumps, "RESTORE": noDumps,
@@ -32,18 +32,20 @@ func notSupported(what, why string) engine.Reply {
 	return engine.Error("ERR " + what + " is not supported by the embedded server: " + why)
 }
 
-// onlyConnections is the commands that Do refuses, with those that may block.
+// onlyConnections contains the commands that Do rejects, besides blocking ones.
 var onlyConnections = map[string]bool{
 	"MULTI": true, "EXEC": true, "DISCARD": true, "WATCH": true, "UNWATCH": true, "SELECT": true, "HELLO": true, "QUIT": true,
 	"RESET": true,
 }
 
-// notInFunctions is subcommand containers whose members Redis refuses in functions one by one.
+// notInFunctions contains the container commands whose subcommands Redis rejects in functions one
+// by one.
 var notInFunctions = map[string]bool{
 	"CLIENT": true, "CONFIG": true, "FUNCTION": true, "SCRIPT": true, "CLUSTER": true, "READONLY": true, "READWRITE": true,
 }
 
-// touchesOthers is commands that Redis lets a function call, on keys that nobody declared.
+// touchesOthers contains the commands that Redis allows in functions although they access
+// undeclared keys.
 var touchesOthers = map[string]string{
 	"FLUSHALL":  "deletes keys",
 	"FLUSHDB":   "deletes keys",
@@ -65,8 +67,9 @@ func unknownCommand(words []string) string {
 	return b.String()
 }
 
-// most is the largest offset or count of the commands below: miniredis takes memory or time for the number, whatever is
-// there. amounts is which words may hold one, from the first to before the last; 0 is the end.
+// most is the largest offset or count for the commands below, because miniredis takes memory or
+// time in proportion to the number. amounts has the range of words that may be one, from the first
+// to before the last. 0 is the end.
 const most = 4 << 20
 
 var amounts = map[string][2]int{

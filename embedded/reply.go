@@ -10,7 +10,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/embedded/internal/engine"
 )
 
-// appendBounded is appendReply that puts an error in the place of a reply above maxReply.
+// appendBounded is like appendReply, but replaces a reply above maxReply by an error.
 func appendBounded(b []byte, r engine.Reply, resp3 bool) []byte {
 	end := len(b) + maxReply
 	if all := appendReply(b, r, resp3, end); len(all) <= end {
@@ -19,7 +19,7 @@ func appendBounded(b []byte, r engine.Reply, resp3 bool) []byte {
 	return appendReply(b, errReplyTooLong, resp3, end)
 }
 
-// appendReply writes a reply in RESP2 or RESP3, and may stop once b is longer than end.
+// appendReply appends a reply in RESP2 or RESP3. It may stop when b is longer than end.
 func appendReply(b []byte, r engine.Reply, resp3 bool, end int) []byte {
 	switch r := r.(type) {
 	case nil:
@@ -69,10 +69,10 @@ func appendList(b []byte, kind byte, n int, list []engine.Reply, resp3 bool, end
 	return b
 }
 
-// oneLine keeps a text within its line of the protocol.
+// oneLine replaces line breaks, which would end a line of the protocol.
 var oneLine = strings.NewReplacer("\r", " ", "\n", " ")
 
-// parseReply reads one RESP2 reply, and gives what is behind it.
+// parseReply parses one RESP2 reply, and returns it and the remaining bytes.
 func parseReply(b []byte) (engine.Reply, []byte, error) {
 	end := bytes.Index(b, []byte("\r\n"))
 	if end < 1 {

@@ -11,20 +11,20 @@ import (
 	"github.com/ratelimit-functions/ratelimit/embedded/internal/words"
 )
 
-// Limits of a request, as Redis has them by default.
+// Limits of a request. They are Redis's defaults.
 const (
 	maxLine = 64 << 10  // bytes of a line
 	maxBulk = 512 << 20 // bytes of an argument
 	maxArgs = math.MaxInt32
 )
 
-// protocolError is what is wrong with a request that cannot be read on from.
+// protocolError is an error in a request after which the connection cannot be read further.
 type protocolError string
 
 func (e protocolError) Error() string { return "ERR Protocol error: " + string(e) }
 
-// readCommand reads one command: an array of bulk strings, or a line of words. An empty command has no words. It takes
-// memory for what has arrived, whatever length is announced.
+// readCommand reads one command: an array of bulk strings, or a line of words. An empty command has
+// no words. Memory is allocated as bytes arrive, regardless of the announced length.
 func readCommand(r *bufio.Reader) ([]string, error) {
 	kind, err := r.Peek(1)
 	if err != nil {
@@ -64,8 +64,8 @@ func readCommand(r *bufio.Reader) ([]string, error) {
 	return args, nil
 }
 
-// readHead reads what is before an array or a bulk string. It ends at a carriage return and the byte behind that, which Redis
-// does not look at.
+// readHead reads the line before an array or a bulk string. It ends at a carriage return and the
+// byte after it, which Redis does not check.
 func readHead(r *bufio.Reader, tooBig protocolError) (string, error) {
 	head, err := readLine(r, '\r', tooBig)
 	if err == nil {
@@ -74,7 +74,7 @@ func readHead(r *bufio.Reader, tooBig protocolError) (string, error) {
 	return head, err
 }
 
-// readLine reads up to the given end, and returns it without that.
+// readLine reads up to end, and returns the line without end.
 func readLine(r *bufio.Reader, end byte, tooBig protocolError) (string, error) {
 	var line []byte
 	for {
@@ -106,7 +106,8 @@ func readBulkLength(r *bufio.Reader) (int64, error) {
 	return size, nil
 }
 
-// readBulk reads a string of the given size and the two bytes behind it, which Redis does not look at either.
+// readBulk reads a string of the given size and the two bytes after it, which Redis does not check
+// either.
 func readBulk(r *bufio.Reader, size int) (string, error) {
 	if size+2 <= r.Size() {
 		b, err := r.Peek(size + 2)
@@ -117,7 +118,7 @@ func readBulk(r *bufio.Reader, size int) (string, error) {
 		_, err = r.Discard(size + 2)
 		return s, err
 	}
-	var b bytes.Buffer // which grows as it is filled
+	var b bytes.Buffer // grows as it is filled
 	if _, err := io.CopyN(&b, r, int64(size)); err != nil {
 		return "", err
 	}

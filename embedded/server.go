@@ -9,15 +9,14 @@ import (
 	"github.com/ratelimit-functions/ratelimit/embedded/internal/engine"
 )
 
-// Server is an in-process Redis server with Redis Functions. Make one with
-// Start or Run; the zero value is not usable. All methods are safe for
-// concurrent use.
+// Server is an in-process Redis server with Redis Functions. Use Start or Run to create one; the
+// zero value is not usable. All methods are safe for concurrent use.
 type Server struct {
 	opts     options
 	listener net.Listener
 	commands map[string]*command
 	closed   sync.Once
-	closing  chan struct{} // is closed by Close
+	closing  chan struct{} // closed by Close
 	wg       sync.WaitGroup
 
 	// mu is held while a command runs: a command, an EXEC or a function call
@@ -27,17 +26,17 @@ type Server struct {
 	engine   *engine.Engine
 	clock    clock
 	expiry   expiry
-	local    *session // of Do
-	script   *session // of redis.call
+	local    *session // for Do
+	script   *session // for redis.call
 	capture  *capture
 	sessions map[*session]bool
 	nextID   int64
-	wrote    bool      // by the command that runs
-	waiters  []*waiter // the longest waiting first
+	wrote    bool      // whether the running command wrote
+	waiters  []*waiter // the one that has waited longest comes first
 }
 
-// Start starts a server. It is empty: no keys, and no library unless
-// WithLibrary names one. Close it when done.
+// Start starts a server without keys, and without libraries unless WithLibrary is given. Call Close
+// when done.
 func Start(opts ...Option) (*Server, error) {
 	o := options{addr: "127.0.0.1:0"}
 	for _, opt := range opts {
@@ -87,8 +86,8 @@ type TB interface {
 	Cleanup(func())
 }
 
-// Run is Start for tests: it stops the test if the server does not start, and
-// closes the server when the test is over.
+// Run is Start for tests. It fails the test if the server does not start, and closes the server at
+// the end of the test.
 func Run(tb TB, opts ...Option) *Server {
 	tb.Helper()
 	s, err := Start(opts...)
@@ -99,7 +98,7 @@ func Run(tb TB, opts ...Option) *Server {
 	return s
 }
 
-// openKeyspace starts miniredis without a listener of its own.
+// openKeyspace starts miniredis without a listener.
 func (s *Server) openKeyspace() error {
 	conn, err := s.keyspace.Dial()
 	if err != nil {
@@ -108,12 +107,12 @@ func (s *Server) openKeyspace() error {
 	return conn.Close()
 }
 
-// Addr is the address that the server listens on, as "127.0.0.1:12345".
+// Addr returns the address that the server listens on, such as "127.0.0.1:12345".
 func (s *Server) Addr() string { return s.listener.Addr().String() }
 
-// Close stops the server, cuts all connections, and waits for them to end, and
-// for a function that runs; other calls get an error. A closed server cannot be
-// used again; closing it twice does nothing.
+// Close stops the server, closes all connections, and waits for them and for the running function
+// to end. Other calls get an error. A closed server cannot be used again. Further calls of Close do
+// nothing.
 func (s *Server) Close() error {
 	var err error
 	s.closed.Do(func() {
@@ -139,7 +138,7 @@ func (s *Server) isClosed() bool {
 	}
 }
 
-// shut frees what does not need the network.
+// shut frees the resources other than the network's.
 func (s *Server) shut() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,8 +157,8 @@ func (s *Server) accept() {
 	}
 }
 
-// Load loads a library, replacing one of the same name: FUNCTION LOAD REPLACE.
-// The error is an Error with the server's text.
+// Load loads a library and replaces one with the same name, like FUNCTION LOAD REPLACE. The error
+// is an Error with the server's text.
 func (s *Server) Load(text string) error {
 	_, err := s.Do("FUNCTION", "LOAD", "REPLACE", text)
 	return err

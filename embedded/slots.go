@@ -4,7 +4,7 @@ import "strings"
 
 const crossSlot = "CROSSSLOT Keys in request don't hash to the same slot"
 
-// sameSlot tells whether keys are in one hash slot of a cluster.
+// sameSlot reports whether all keys are in the same hash slot of a cluster.
 func sameSlot(keys []string) bool {
 	for i := 1; i < len(keys); i++ {
 		if keySlot(keys[i]) != keySlot(keys[0]) {
@@ -14,8 +14,8 @@ func sameSlot(keys []string) bool {
 	return true
 }
 
-// keySlot is the hash slot of a key: CRC16 (XMODEM) of the key, or of what is
-// between its first { and the next }.
+// keySlot returns the hash slot of a key: the CRC16 (XMODEM) of the key, or of the part between its
+// first { and the next }.
 func keySlot(key string) uint16 {
 	if i := strings.IndexByte(key, '{'); i >= 0 {
 		if n := strings.IndexByte(key[i+1:], '}'); n > 0 {

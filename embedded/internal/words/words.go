@@ -3,8 +3,9 @@ package words
 
 import "strings"
 
-// Split splits a line at its blanks. Words may hold parts in quotes: within "..." there are \n, \r, \t, \b, \a, \xHH, and \
-// before any other byte; within '...' only \'. It returns false if a quote is not closed, or if no blank follows where one is.
+// Split splits a line at blanks. Words may contain quoted parts. Within "..." the escapes are \n,
+// \r, \t, \b, \a, \xHH, and \ before any other byte; within '...' only \'. Split returns false if a
+// quote is not closed or no blank follows a closing quote.
 func Split(line string) ([]string, bool) {
 	var words []string
 	for i := 0; ; {
@@ -34,7 +35,8 @@ func Split(line string) ([]string, bool) {
 	}
 }
 
-// quoted reads up to the closing quote, and returns how many bytes that took, with the quote: 0 if there is none.
+// quoted reads up to the closing quote, and returns the number of bytes read, including the quote.
+// It returns 0 if there is no closing quote.
 func quoted(s string, quote byte) (part []byte, n int) {
 	for i := 0; i < len(s); i++ {
 		switch {
