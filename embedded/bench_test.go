@@ -12,8 +12,9 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// How many decisions a second a program gets at times of its choosing, with one server for each core and the keys spread
-// over them by their hash. A server is one Lua state: it decides one call at a time.
+// BenchmarkDecisions measures how many decisions a program gets per second with one server per core
+// and the keys distributed over them by hash. A server is one Lua state and decides one call at a
+// time.
 func BenchmarkDecisions(b *testing.B) {
 	const keys, perSecond = 1000, 10000
 	for _, limit := range []string{

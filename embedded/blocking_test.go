@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// awaitWaiters waits until that many connections wait.
+// awaitWaiters waits until n connections wait.
 func awaitWaiters(t *testing.T, s *Server, n int) {
 	t.Helper()
 	await(t, func() bool { return len(s.waiters) == n }, s)
 }
 
-// await waits until something is so of a server, which is locked meanwhile.
+// await waits until a condition is true. It calls so with the server's lock held.
 func await(t *testing.T, so func() bool, s *Server) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); ; runtime.Gosched() {
@@ -29,7 +29,7 @@ func await(t *testing.T, so func() bool, s *Server) {
 	}
 }
 
-// blocked is a connection that has sent a blocking command, the n-th that waits.
+// blocked returns a connection that has sent a blocking command and is the n-th waiting one.
 func blocked(t *testing.T, s *Server, n int, command string) net.Conn {
 	t.Helper()
 	conn := pipe(t, s)
@@ -38,8 +38,8 @@ func blocked(t *testing.T, s *Server, n int, command string) net.Conn {
 	return conn
 }
 
-// As on Redis, who waits is served after the function, EXEC or command that writes and before the next command, the longest
-// waiting first.
+// As on Redis, waiting commands are served after the function, EXEC or command that writes and
+// before the next command, the longest waiting first.
 func TestWhoWaitsIsServedBeforeTheNextCommand(t *testing.T) {
 	s := Run(t, WithLibrary(lib("redis.call('RPUSH', keys[1], 'a', 'b', 'c') return redis.call('LLEN', keys[1])")))
 	conn := pipe(t, s)
@@ -56,7 +56,8 @@ func TestWhoWaitsIsServedBeforeTheNextCommand(t *testing.T) {
 	expect(t, conn, "+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n:1\r\n:1\r\n:0\r\n")
 	expect(t, first, a)
 
-	// What one is served with may be what another waits for, whose own key may hold something else in between.
+	// Serving one waiter may write what another waits for, and the other's key may meanwhile hold
+	// another type.
 	first, second = blocked(t, s, 1, "BLPOP q 0\r\n"), blocked(t, s, 2, "BLMOVE from q LEFT RIGHT 0\r\n")
 	send(t, conn, "SET q 1\r\nDEL q\r\nRPUSH from a\r\nEXISTS from q\r\n")
 	expect(t, conn, "+OK\r\n:1\r\n:1\r\n:0\r\n")
@@ -69,11 +70,11 @@ func TestWhoWaitsMayLeave(t *testing.T) {
 	conn := pipe(t, s)
 	blocked(t, s, 1, "BLPOP q 0\r\nPING\r\n").Close()
 	awaitWaiters(t, s, 0)
-	send(t, conn, "RPUSH q a\r\nDEL q\r\n") // nobody has taken it
+	send(t, conn, "RPUSH q a\r\nDEL q\r\n") // no waiter has taken it
 	expect(t, conn, ":1\r\n:1\r\n")
 
 	again := blocked(t, s, 1, "BLPOP q 0\r\n")
-	send(t, again, "PING\r\n") // is read ahead, and runs afterwards
+	send(t, again, "PING\r\n") // read ahead, and run afterwards
 	send(t, conn, "RPUSH q a\r\n")
 	expect(t, again, "*2\r\n$1\r\nq\r\n$1\r\na\r\n+PONG\r\n")
 

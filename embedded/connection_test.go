@@ -17,7 +17,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/embedded/internal/engine"
 )
 
-// pipe connects to a server without the network: what is written has been read by the server once the write returns.
+// pipe connects to a server without the network. When a write returns, the server has read the
+// data.
 func pipe(t *testing.T, s *Server) net.Conn {
 	t.Helper()
 	here, there := net.Pipe()
@@ -36,7 +37,7 @@ func send(t *testing.T, conn net.Conn, text string) {
 	}
 }
 
-// expect reads exactly the given text.
+// expect reads len(want) bytes and compares them with want.
 func expect(t *testing.T, r io.Reader, want string) {
 	t.Helper()
 	got := make([]byte, len(want))
@@ -45,14 +46,14 @@ func expect(t *testing.T, r io.Reader, want string) {
 	}
 }
 
-// allocated is all the bytes that were ever allocated.
+// allocated returns the total number of bytes allocated so far.
 func allocated() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.TotalAlloc
 }
 
-// inUse is the bytes of the heap and of stacks.
+// inUse returns the size of the heap and of the stacks in bytes.
 func inUse() uint64 {
 	runtime.GC()
 	var m runtime.MemStats
@@ -91,7 +92,7 @@ func TestHalfOpenConnectionsCostLittle(t *testing.T) {
 	}
 }
 
-// The replies of a client that does not read wait up to a bound, and its commands after that.
+// Replies to a client that does not read wait up to a bound. Beyond that, its commands wait.
 func TestRepliesThatNobodyReadsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		here, there := net.Pipe()
@@ -106,7 +107,7 @@ func TestRepliesThatNobodyReadsAreBounded(t *testing.T) {
 			o.sending.Wait()
 			there.Close()
 		}()
-		synctest.Wait() // until nothing more is written
+		synctest.Wait() // until writing stops
 		o.mu.Lock()
 		waiting := o.inFlight + len(o.replies)
 		o.mu.Unlock()
@@ -135,7 +136,8 @@ func TestABrokenConnectionKeepsNothing(t *testing.T) {
 	}
 }
 
-// A client may send all of a long pipeline before it reads the first reply, and may stop sending before that.
+// A client may send all of a long pipeline before it reads the first reply, and may close its
+// sending side before that.
 func TestPipelineIsReadOn(t *testing.T) {
 	s := Run(t)
 	const n = 100_000
@@ -178,7 +180,8 @@ func TestRepliesThatAreTooLong(t *testing.T) {
 	}
 }
 
-// miniredis stops writing when a reply has become too long. What the connection watched is taken for changed.
+// miniredis stops writing when a reply is too long. The keys that the connection watches then count
+// as changed.
 func TestALongReplyIsNotMade(t *testing.T) {
 	s := Run(t)
 	if _, err := s.Do(append([]any{"RPUSH", "l"}, slices.Repeat([]any{strings.Repeat("v", 1<<20)}, 1<<20)...)...); err != nil {
@@ -189,7 +192,7 @@ func TestALongReplyIsNotMade(t *testing.T) {
 	expect(t, conn, "+OK\r\n+OK\r\n-"+string(errReplyTooLong)+"\r\n+OK\r\n+QUEUED\r\n*-1\r\n+OK\r\n+OK\r\n+QUEUED\r\n*1\r\n+OK\r\n")
 }
 
-// What a reply would take is not taken first.
+// A reply that would be too long is not first built in memory.
 func TestALongReplyIsNotWritten(t *testing.T) {
 	list := slices.Repeat([]engine.Reply{strings.Repeat("v", 1<<20)}, 1000)
 	before := allocated()
@@ -227,7 +230,7 @@ func TestCloseWithCallsInFlight(t *testing.T) {
 	for range 12 {
 		<-began
 	}
-	await(t, func() bool { return len(s.waiters) == 4 && s.keyspace.Exists("k") }, s) // some wait, some run
+	await(t, func() bool { return len(s.waiters) == 4 && s.keyspace.Exists("k") }, s) // some calls wait and some run
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
@@ -290,7 +293,8 @@ func TestBadCallsOfFunctions(t *testing.T) {
 	}
 }
 
-// What fails within miniredis, which is in the same process, ends neither the process nor the transaction of a client.
+// A panic in miniredis, which runs in the same process, ends neither the process nor a client's
+// transaction.
 func TestMiniredisFails(t *testing.T) {
 	s := Run(t)
 	conn := pipe(t, s)

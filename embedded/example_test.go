@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A library of the user's own; functions.Source() of this module is one too.
+// library is an example of a user's library. functions.Source() of this module is another.
 const library = `#!lua name=quota
 
 redis.register_function('quota_spend', function(keys, args)
@@ -21,7 +21,7 @@ redis.register_function('quota_spend', function(keys, args)
 end)
 `
 
-// Spend is the code under test: it only knows a Redis client.
+// Spend is the code under test. It uses only a Redis client.
 func Spend(ctx context.Context, c redis.UniversalClient, user string, window time.Duration) (int64, error) {
 	return c.FCall(ctx, "quota_spend", []string{"quota:" + user}, window.Milliseconds()).Int64()
 }
@@ -45,7 +45,7 @@ func Example() {
 	for range 2 {
 		fmt.Println(Spend(ctx, client, "ann", time.Minute))
 	}
-	srv.Advance(time.Minute) // nothing sleeps
+	srv.Advance(time.Minute) // without sleeping
 	fmt.Println(client.PTTL(ctx, "quota:ann").Val())
 	srv.Advance(time.Millisecond)
 	fmt.Println(Spend(ctx, client, "ann", time.Minute))

@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// What the embedded server refuses and Redis does not, each with a message that
-// says what to do.
+// The embedded server rejects these although Redis does not. Each error says what to do.
 func TestRefused(t *testing.T) {
 	s := Run(t)
 	for _, tc := range []struct{ body, want string }{
@@ -51,7 +50,7 @@ func TestDeclaredKeysAreAccepted(t *testing.T) {
 	}
 }
 
-// One library's text is compiled once; its functions share its variables.
+// A library's text is run once. Its functions share its variables.
 func TestStateLastsBetweenCallsAndNotBetweenLoads(t *testing.T) {
 	text := "#!lua name=t\nlocal n, seen = 0, {}\nredis.register_function('f', function(keys, args) n = n + 1; seen[args[1]] = true; local k = 0; for _ in pairs(seen) do k = k + 1 end; return {n, k} end)"
 	s := Run(t, WithLibrary(text))

@@ -17,7 +17,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/embedded/internal/engine"
 )
 
-// requests are what the fuzzing begins with.
+// requests is the seed corpus.
 var requests = []string{
 	"PING\r\n*0\r\n", "*1\r\n$4\r\nPING\r\n", "*-1\r\nPING\n", "*2\r\n$4\r\nECHO\r\n$0\r\n\r\n", "*1\r\n$536870912\r\nx", "*2147483647\r\n$1\r\na\r\n",
 	"SET k \"a\\n\\x41\\\"\" EX 10\r\nGET k\r\n", "ECHO 'it\\'s'\r\n", "ECHO \"a\"b\r\n", "MULTI\r\nINCR n\r\nINCR n\r\nEXEC\r\n", "HELLO 3\r\nHGETALL h\r\n",
@@ -27,7 +27,7 @@ var requests = []string{
 	"EXPIRE k 9223372036854775807\r\nCOPY a b REPLACE\r\nRENAME a b\r\nPTTL b\r\nCLIENT ID\r\nINFO\r\nCONFIG GET *\r\nCOMMAND\r\nRESET\r\nQUIT\r\n",
 }
 
-// readAll reads commands until there are no more, and returns them with what ended them.
+// readAll reads all commands, and returns them and the error that ended reading.
 func readAll(r io.Reader) (commands [][]string, err error) {
 	in := bufio.NewReaderSize(r, 4<<10)
 	for {
@@ -39,8 +39,9 @@ func readAll(r io.Reader) (commands [][]string, err error) {
 	}
 }
 
-// Whatever arrives, and in whatever pieces, it is read in the same way, nothing is in a command that did not arrive, it takes
-// memory for what arrived only, and a command that was read is read again from its array.
+// Input is parsed in the same way however it is split. Commands contain only bytes that arrived,
+// memory is used only for what arrived, and a command that is encoded as an array parses to the
+// same command.
 func FuzzReadCommand(f *testing.F) {
 	for _, request := range requests {
 		f.Add([]byte(request))
@@ -77,7 +78,7 @@ func FuzzReadCommand(f *testing.F) {
 	})
 }
 
-// Whatever a client sends, the server is there for the next one.
+// After any input from a client, the server still serves the next one.
 func FuzzConnection(f *testing.F) {
 	for _, request := range requests {
 		f.Add([]byte(request))
@@ -101,14 +102,14 @@ func FuzzConnection(f *testing.F) {
 	})
 }
 
-// arguments are what commands are made of, beside their names.
+// arguments contains the arguments of the generated commands.
 var arguments = strings.Fields(`k l h z s x q 0 1 -1 2 -2 10 1000 9223372036854775807 -9223372036854775808 99999999999 -99999999999 4194304 -4194304 4194305 1.5 nan inf
 	-inf 1e400 1e100000000 (1 [a - + * $ > 0-0 0-1 5-5 [a-c a ab m EX PX EXAT NX XX GT LT CH INCR GET KEEPTTL COUNT MATCH RANK MAXLEN MINID ~ = LIMIT WITHSCORES
 	WITHVALUES BYSCORE BYLEX REV LEFT RIGHT BEFORE AFTER MIN MAX AGGREGATE SUM WEIGHTS STREAMS GROUP CREATE MKSTREAM BLOCK IDLE TIME FORCE JUSTID BIT
 	BYTE AND OR NOT XOR STORE REPLACE SETNAME LOAD LIST LIBRARYNAME WITHCODE FROMLONLAT FROMMEMBER BYRADIUS BYBOX ASC DESC km f g`)
 
-// Whatever the arguments, a command replies, and the server is there for the next one. The bytes are chosen words: a
-// command's name, the number of its arguments, and those.
+// A command with any arguments gets a reply, and the server still serves the next client. The bytes
+// select a command's name, the number of its arguments, and the arguments.
 func FuzzCommands(f *testing.F) {
 	s := Run(f)
 	names := slices.Sorted(maps.Keys(s.commands))

@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// How a call ends that does not end by itself.
+// The errors of calls that are stopped.
 const (
 	tooLong = "ERR function f ran for more than "
 	tooMuch = "ERR function f made the process use 16 MiB more memory"
 )
 
-// Whatever a function does, the call ends with an error, the process goes on, and so does the server.
+// A function can do anything: the call ends with an error, and the process and the server continue.
 func TestNoFunctionFellsTheProcess(t *testing.T) {
 	before := heapInUse()
 	for _, row := range []struct{ name, body, want string }{
@@ -84,7 +84,7 @@ func TestNoFunctionFellsTheProcess(t *testing.T) {
 	}
 }
 
-// callLimit leaves much time to what must end by another limit.
+// callLimit returns a long limit for calls that another limit should end.
 func callLimit(want string) time.Duration {
 	if strings.HasPrefix(tooLong, want) && want != "ERR " {
 		return 20 * time.Millisecond
@@ -92,7 +92,7 @@ func callLimit(want string) time.Duration {
 	return time.Minute
 }
 
-// heapInUse is what is reachable, in bytes.
+// heapInUse returns the size of the reachable objects in bytes.
 func heapInUse() uint64 {
 	runtime.GC()
 	var m runtime.MemStats
@@ -100,7 +100,7 @@ func heapInUse() uint64 {
 	return m.HeapAlloc
 }
 
-// A table that holds itself is a reply as deep as Redis's.
+// The reply for a table that contains itself is as deep as Redis's.
 func TestATableThatHoldsItself(t *testing.T) {
 	s := Run(t, WithLibrary(lib("local t = {} t[1] = t return t")))
 	r, err := s.Do("FCALL", "f", 0)
@@ -117,7 +117,7 @@ func TestATableThatHoldsItself(t *testing.T) {
 	}
 }
 
-// Coroutines are not to be had, so that nobody makes a million of them.
+// Coroutines are not available, so nobody can create a million of them.
 func TestCoroutinesAreRefused(t *testing.T) {
 	s := Run(t)
 	err := s.Load(lib("local t = {} for i = 1, 1e6 do t[i] = coroutine.create(f) end"))
@@ -158,7 +158,7 @@ func TestTextsThatAreNoLibrary(t *testing.T) {
 		{"doubled string at load", "#!lua name=t\nlocal s = 'x' while true do s = s .. s end" + register, "ERR Error registering functions: ERR user_function:2: the embedded server makes no string"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			if s.engine.LoadLimit = 2 * time.Minute; strings.HasSuffix(row.want, "timeout") { // however busy the machine is
+			if s.engine.LoadLimit = 2 * time.Minute; strings.HasSuffix(row.want, "timeout") { // so that a busy machine does not matter
 				s.engine.LoadLimit = 500 * time.Millisecond
 			}
 			if err := s.Load(row.text); err == nil || !strings.HasPrefix(err.Error(), row.want) {
@@ -171,7 +171,7 @@ func TestTextsThatAreNoLibrary(t *testing.T) {
 	}
 }
 
-// A text that is no UTF-8 is one that Redis takes, where it stands in a string.
+// A library may contain bytes in strings that are not valid UTF-8, as in Redis.
 func TestBytesInStrings(t *testing.T) {
 	text := "#!lua name=t\nredis.register_function('f', function() return '\xff\xfe\x00' end)"
 	s := Run(t, WithLibrary(text))
@@ -197,7 +197,8 @@ func TestNumbersOfKeys(t *testing.T) {
 	}
 }
 
-// A function cannot load; a load from elsewhere waits until the function that runs has ended.
+// A function cannot load a library. A load from another connection waits until the running function
+// has ended.
 func TestLoadWhileAFunctionRuns(t *testing.T) {
 	s := Run(t, WithLibrary(lib("for i = 1, 3e6 do end return {redis.pcall('FUNCTION', 'LOAD', 'x').err, 'old'}")))
 	replies := make(chan string, 1)
@@ -205,7 +206,7 @@ func TestLoadWhileAFunctionRuns(t *testing.T) {
 		r, err := s.Do("FCALL", "f", 0)
 		replies <- fmt.Sprint(r, err)
 	}()
-	for len(replies) == 0 && s.mu.TryLock() { // until the call runs
+	for len(replies) == 0 && s.mu.TryLock() { // wait until the call runs
 		s.mu.Unlock()
 		runtime.Gosched()
 	}
@@ -239,7 +240,7 @@ func TestClockSetBackAYear(t *testing.T) {
 	}
 }
 
-// Close waits for the calls that run; those that come later are refused.
+// Close waits for the running calls. Later calls are rejected.
 func TestCloseWhileCallsAreInFlight(t *testing.T) {
 	s, err := Start(WithLibrary(lib("local n = 0 for i = 1, 1000 do n = n + i end return n")))
 	if err != nil {

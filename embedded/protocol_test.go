@@ -6,7 +6,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/conformance"
 )
 
-// What real servers reply to the same bytes; the integration tests hold them against the same file.
+// The replies were recorded from real servers. The integration tests compare real servers with the
+// same file.
 func TestProtocol(t *testing.T) {
 	exchanges, err := conformance.LoadExchanges("testdata/protocol.json")
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// lib makes a library with one function f.
+// lib returns a library with one function f.
 func lib(body string) string {
 	return "#!lua name=t\nredis.register_function('f', function(keys, args) " + body + "\nend)"
 }
@@ -116,11 +116,11 @@ func TestClock(t *testing.T) {
 	}
 	do("[1700000000 999]", "TIME")
 	do("OK", "SET", "k", "v", "PX", 600)
-	do(600, "PTTL", "k") // the milliseconds are those of the clock rounded down
+	do(600, "PTTL", "k") // the clock's milliseconds are rounded down
 	s.Advance(time.Microsecond)
 	do(599, "PTTL", "k")
 	s.Advance(599 * time.Millisecond)
-	do(0, "PTTL", "k") // at its last millisecond a key is still there
+	do(0, "PTTL", "k") // a key still exists in its last millisecond
 	do("v", "GET", "k")
 	s.Advance(999 * time.Microsecond)
 	do(1, "EXISTS", "k")
@@ -128,12 +128,12 @@ func TestClock(t *testing.T) {
 	do(-2, "PTTL", "k")
 	do(0, "DBSIZE")
 
-	// A clock that is set back keeps what has not expired.
+	// If the clock is set back, keys that have not expired stay.
 	do("OK", "SET", "k", "v", "PX", 1000)
 	s.SetTime(start)
 	do(1601, "PTTL", "k")
 
-	// By a year: what expires later does, and IDs of streams go on.
+	// Setting it back by a year keeps later expiries, and stream IDs continue to grow.
 	do("OK", "SET", "k", "v", "PX", 1000)
 	s.SetTime(start)
 	do("1700000000000-0", "XADD", "x", "*", "a", 1)
@@ -148,7 +148,7 @@ func TestClock(t *testing.T) {
 	s.SetTime(start.Add(time.Hour))
 	do(-2, "PTTL", "k")
 
-	s = Run(t) // whose clock runs
+	s = Run(t) // with a running clock
 	do("OK", "SET", "now", "v", "PX", 1)
 	for n := any(int64(1)); n != int64(0); {
 		n, _ = s.Do("EXISTS", "now")
@@ -261,7 +261,7 @@ func TestClusterRules(t *testing.T) {
 	if n, err := s.Do("FCALL", "f", 2, "{x}a", "{x}b"); err != nil || n != int64(2) {
 		t.Errorf("FCALL in one slot: %v, %v", n, err)
 	}
-	// Slots that Redis documents.
+	// Slots from the Redis documentation.
 	for key, slot := range map[string]uint16{"foo": 12182, "{user1000}.following": 3443, "foo{}{bar}": 8363, "123456789": 12739} {
 		if got := keySlot(key); got != slot {
 			t.Errorf("slot of %q is %d, want %d", key, got, slot)

@@ -9,9 +9,8 @@ import (
 	lua "github.com/yuin/gopher-lua"
 )
 
-// The version that functions see. Its rules for what differs between versions
-// are the ones followed here: time stands still during a call, and numbers are
-// written in their shortest form.
+// The version that functions see. Where versions differ, this package follows its rules: the time
+// does not change during a call, and numbers are written in their shortest form.
 const (
 	Version    = "7.2.4"
 	VersionNum = 0x00070204
@@ -19,7 +18,7 @@ const (
 
 func raise(L *lua.LState, msg string) { raiseError(L, "ERR "+msg) }
 
-// raiseError raises a table with err and where it was raised, as Redis's own functions do.
+// raiseError raises a table with the error and its position, like Redis's functions.
 func raiseError(L *lua.LState, text string) {
 	t := L.CreateTable(0, 2)
 	t.RawSetString("err", lua.LString(text))
@@ -64,7 +63,8 @@ func (e *Engine) openAPI() {
 	g.RawSetString("redis", lualib.View(L, call))
 	raiseMissing(L, g)
 	g.RawSetString("_G", lualib.View(L, g))
-	// What is missing from a library's redis table raises like a missing global: Redis protects both in the same way.
+	// Reading an absent field of a library's redis table raises an error, as for a global: Redis
+	// protects both in the same way.
 	raiseMissing(L, load)
 	e.callGlobals, e.loadGlobals = g, L.NewTable()
 	e.loadGlobals.RawSetString("redis", lualib.View(L, load))
@@ -124,8 +124,8 @@ func singleField(L *lua.LState, field string) int {
 	return 1
 }
 
-// errorReplyText is what redis.error_reply makes of its argument: a text of
-// one word is taken for a message without a code.
+// errorReplyText returns the text of redis.error_reply(s). A single word counts as a message
+// without a code.
 func errorReplyText(s string) string {
 	s = strings.TrimPrefix(s, "-")
 	if !strings.Contains(s, " ") {
@@ -185,7 +185,7 @@ func redisSetRepl(L *lua.LState) int {
 	return 0
 }
 
-// redisACLCheck: the embedded server has no users, and so allows everything.
+// redisACLCheck returns true, because the embedded server has no users.
 func (e *Engine) redisACLCheck(L *lua.LState) int {
 	if L.GetTop() == 0 {
 		raise(L, "Please specify at least one argument for this redis lib call")

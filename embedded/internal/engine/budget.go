@@ -15,15 +15,16 @@ var (
 	errMemory = errors.New("the call used more memory than its limit")
 )
 
-// budget stops a call that takes too long or too much memory. It is the context of every Lua thread, which gopher-lua asks
-// before each instruction whether it is done: that is one look at a word of memory. The clock and the heap are looked at
-// every millisecond by a goroutine, which is there while calls are made, and leaves when none has been for a while.
+// budget stops a call that takes too much time or memory. It is the context of every Lua thread:
+// gopher-lua checks before each instruction whether the context is done, which reads one word of
+// memory. A goroutine checks the clock and the heap every millisecond. It runs while calls are
+// made, and ends after a while without calls.
 type budget struct {
 	context.Context
 	verdict atomic.Pointer[verdict]
-	call    atomic.Int64  // counts calls' beginnings and ends: odd while one runs
-	limit   atomic.Int64  // of the call that runs, in ns
-	memory  atomic.Uint64 // that it may use, in bytes
+	call    atomic.Int64  // counts starts and ends of calls: odd while one runs
+	limit   atomic.Int64  // of the running call, in ns
+	memory  atomic.Uint64 // of the running call, in bytes
 	closed  chan struct{}
 
 	mu       sync.Mutex
@@ -31,7 +32,7 @@ type budget struct {
 	quit     chan struct{}
 }
 
-// verdict is that a call has to end, and why.
+// verdict records that a call has to end, and why.
 type verdict struct {
 	call int64
 	why  error
@@ -59,7 +60,7 @@ func (b *budget) Err() error {
 	return nil
 }
 
-// start begins a call, which may take the given time and bytes.
+// start begins a call with the given limits of time and bytes.
 func (b *budget) start(limit time.Duration, memory uint64) {
 	b.memory.Store(memory)
 	b.limit.Store(int64(limit))
@@ -72,26 +73,27 @@ func (b *budget) start(limit time.Duration, memory uint64) {
 	b.mu.Unlock()
 }
 
-// end ends the call, and returns why it was stopped, or nil.
+// end ends the call. It returns why the call was stopped, or nil.
 func (b *budget) end() error {
 	why := b.Err()
 	b.call.Add(1)
 	return why
 }
 
-// close ends the goroutine; no call may run, nor begin.
+// close ends the goroutine. No call may be running or start later.
 func (b *budget) close() { close(b.quit) }
 
-// idle is for how many ms without a call the goroutine stays.
+// idle is how many ms the goroutine continues without a call.
 const idle = 100
 
-// longestLook is what counts at most from one look to the next: a process that the machine gave no time has not run.
+// longestLook is the most time that counts between two checks, because a process that was not
+// scheduled has not run.
 const longestLook = 2 * time.Millisecond
 
 func (b *budget) watch() {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	seen, quiet := int64(0), 0 // the call at the last look, and how many looks found none
+	seen, quiet := int64(0), 0 // the call at the last check, and the number of checks without a call
 	var last time.Time
 	var ran time.Duration
 	var heap uint64
@@ -115,7 +117,7 @@ func (b *budget) watch() {
 		case ran > time.Duration(b.limit.Load()):
 			b.verdict.Store(&verdict{call, errTime})
 		case heapSize() > heap+b.memory.Load():
-			runtime.GC() // what is garbage does not count
+			runtime.GC() // garbage does not count
 			if heapSize() > heap+b.memory.Load() {
 				b.verdict.Store(&verdict{call, errMemory})
 			}
@@ -123,7 +125,7 @@ func (b *budget) watch() {
 	}
 }
 
-// leave ends the watch if no call has begun since the given count.
+// leave ends the watch if no call has started since the given count. It reports whether it did.
 func (b *budget) leave(call int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -134,7 +136,7 @@ func (b *budget) leave(call int64) bool {
 	return true
 }
 
-// heapSize is what the objects on the heap take, in bytes.
+// heapSize returns the size of the objects on the heap in bytes.
 func heapSize() uint64 {
 	sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
 	metrics.Read(sample)

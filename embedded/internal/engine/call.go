@@ -14,7 +14,7 @@ type Run struct {
 	keys     []string
 }
 
-// Declared tells whether a key was given to the call.
+// Declared reports whether the key is among the call's keys.
 func (r *Run) Declared(key string) bool {
 	for _, k := range r.keys {
 		if k == key {
@@ -24,7 +24,7 @@ func (r *Run) Declared(key string) bool {
 	return false
 }
 
-// Call runs a function: FCALL, or FCALL_RO if readOnly.
+// Call runs a function, like FCALL, or like FCALL_RO if readOnly.
 func (e *Engine) Call(f *Function, keys, args []string, readOnly bool) Reply {
 	if readOnly && f.Flags&NoWrites == 0 {
 		return Error("ERR Can not execute a script with write flag using *_ro command.")
@@ -55,8 +55,8 @@ func (e *Engine) Call(f *Function, keys, args []string, readOnly bool) Reply {
 	return Error(oneLine(text + "."))
 }
 
-// run runs a function and turns its first result into a reply, or returns the value of the error that ended it, or why it
-// was stopped.
+// run runs a function and converts its first result to a reply. If an error ended the function, run
+// returns its value as failure. If the function was stopped, run returns the reason.
 func (e *Engine) run(f *lua.LFunction, limit time.Duration, args ...lua.LValue) (reply Reply, failure lua.LValue, stopped error) {
 	e.lua.depth = 0
 	e.lua.budget.start(limit, e.MemoryLimit)
@@ -68,7 +68,8 @@ func (e *Engine) run(f *lua.LFunction, limit time.Duration, args ...lua.LValue) 
 	return reply, failure, e.lua.budget.end()
 }
 
-// errorText is the reply for an error value: the err field of a table, or the text of anything else after "ERR ".
+// errorText returns the reply for an error value: the err field of a table, or "ERR " and the text
+// of any other value.
 func errorText(v lua.LValue) (string, bool) {
 	if t, ok := v.(*lua.LTable); ok {
 		return lualib.ToText(t.RawGetString("err"))

@@ -10,9 +10,9 @@ import (
 	lua "github.com/yuin/gopher-lua"
 )
 
-// FormatDouble writes a number as an argument of redis.call, or as a reply:
-// whole numbers up to 2^62 as integers, others in the shortest form that reads
-// back the same (Redis 7.2 and later; 7.0 writes "%.17g").
+// FormatDouble formats a number for an argument of redis.call or for a reply. Whole numbers up to
+// 2^62 are written as integers, and others in the shortest form that parses to the same value
+// (Redis 7.2 and later; 7.0 writes "%.17g").
 func FormatDouble(v float64) string {
 	if v >= -1<<62 && v <= 1<<62 && v == math.Trunc(v) && (v != 0 || !math.Signbit(v)) {
 		return strconv.FormatInt(int64(v), 10)
@@ -20,11 +20,12 @@ func FormatDouble(v float64) string {
 	return fpconv.Dtoa(v)
 }
 
-// maxNested is how many tables within one another make a reply, as in Redis; in place of a deeper one it has an error.
+// maxNested is the greatest depth of nested tables in a reply, as in Redis. A deeper table becomes
+// an error.
 const maxNested = 7995
 
-// toReply turns what a function returns into a reply, as Redis does in RESP2; depth is how many tables it is in. Nothing
-// more is added once the call is to be stopped.
+// toReply converts a function's result to a reply, as Redis does for RESP2. depth is the number of
+// enclosing tables. After the call is stopped, toReply adds nothing more.
 func (e *Engine) toReply(v lua.LValue, depth int) Reply {
 	switch v := v.(type) {
 	case lua.LString:
@@ -38,7 +39,7 @@ func (e *Engine) toReply(v lua.LValue, depth int) Reply {
 	case *lua.LTable:
 		return e.tableReply(v, depth+1)
 	case *lua.LUserData:
-		return e.tableReply(v.Value.(*lua.LTable), depth+1) // a view: there is no other userdata
+		return e.tableReply(v.Value.(*lua.LTable), depth+1) // a view; no other userdata exists
 	}
 	return nil
 }
@@ -98,7 +99,7 @@ func oneLine(s string) string {
 	return strings.NewReplacer("\r", " ", "\n", " ").Replace(s)
 }
 
-// toLua turns a reply into what redis.call gives to Lua.
+// toLua converts a reply to the value that redis.call returns in Lua.
 func toLua(L *lua.LState, r Reply) lua.LValue {
 	switch r := r.(type) {
 	case int64:

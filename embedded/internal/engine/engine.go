@@ -1,6 +1,5 @@
-// Package engine is Redis Functions: it loads libraries, keeps their functions,
-// and calls them with the API that Redis gives to Lua. What a function reads
-// and writes goes through a Keyspace.
+// Package engine implements Redis Functions: it loads libraries, stores their functions, and calls
+// them with Redis's Lua API. Functions read and write keys through a Keyspace.
 package engine
 
 import (
@@ -13,24 +12,23 @@ import (
 
 // Keyspace runs the commands that functions call.
 type Keyspace interface {
-	// Call runs one command of the running function and gives its reply.
+	// Call runs one command for the running function and returns its reply.
 	Call(run *Run, args []string) Reply
 }
 
-// Reply is a reply of Redis: int64, string (bulk), Status, Error, nil, or
-// []Reply.
+// Reply is a Redis reply: int64, string (bulk), Status, Error, nil, []Reply, Map or Set.
 type Reply any
 
 // Status is a simple string reply.
 type Status string
 
-// Error is an error reply, its code first.
+// Error is an error reply that begins with its code.
 type Error string
 
 func (e Error) Error() string { return string(e) }
 
-// Map is a reply that RESP3 sends as a map: keys and values in turn. RESP2
-// sends it as an array.
+// Map is a reply that RESP3 sends as a map: alternating keys and values. RESP2 sends it as an
+// array.
 type Map []Reply
 
 // Set is a reply that RESP3 sends as a set.
@@ -41,24 +39,25 @@ type Engine struct {
 	lua      *threads
 	keyspace Keyspace
 
-	CallLimit time.Duration // a call that runs longer is cut off
-	LoadLimit time.Duration // so is a load
+	CallLimit time.Duration // a call that runs longer is stopped
+	LoadLimit time.Duration // a load that runs longer is stopped
 
-	// MemoryLimit is by how many bytes the heap of the process may grow while a function runs, or a library's text.
+	// MemoryLimit is the number of bytes by which the heap of the process may grow while a function
+	// or a library's text runs.
 	MemoryLimit uint64
 
 	libraries map[string]*Library
-	functions map[string]*Function // by name in lower case
+	functions map[string]*Function // by lower-case name
 
-	globals     *lua.LTable       // of all libraries
-	showGlobals func(*lua.LTable) // puts loadGlobals or callGlobals there
+	globals     *lua.LTable       // shared by all libraries
+	showGlobals func(*lua.LTable) // makes globals show loadGlobals or callGlobals
 	loadGlobals *lua.LTable
 	callGlobals *lua.LTable
 	loading     *Library // while a library's text runs
 	running     *Run     // while a function runs
 }
 
-// Library is a loaded library. It is never changed after its load.
+// Library is a loaded library. It does not change after it is loaded.
 type Library struct {
 	Name      string
 	Code      string
@@ -98,7 +97,7 @@ var flagNames = []struct {
 	{AllowCrossSlotKeys, "allow-cross-slot-keys"},
 }
 
-// Names lists the flags as FUNCTION LIST does.
+// Names returns the flags' names as FUNCTION LIST does.
 func (f Flags) Names() []string {
 	names := []string{}
 	for _, n := range flagNames {
@@ -109,7 +108,7 @@ func (f Flags) Names() []string {
 	return names
 }
 
-// New makes an engine without libraries.
+// New returns an engine without libraries.
 func New(ks Keyspace) *Engine {
 	e := &Engine{
 		lua:       newThreads(),
@@ -129,7 +128,7 @@ func New(ks Keyspace) *Engine {
 // Close frees the Lua state.
 func (e *Engine) Close() { e.lua.budget.close() }
 
-// Libraries gives the libraries whose name matches, sorted by name.
+// Libraries returns the libraries whose name matches, sorted by name.
 func (e *Engine) Libraries(match func(name string) bool) []*Library {
 	var libs []*Library
 	for _, l := range e.libraries {
@@ -141,16 +140,16 @@ func (e *Engine) Libraries(match func(name string) bool) []*Library {
 	return libs
 }
 
-// Counts is the number of libraries and of functions.
+// Counts returns the number of libraries and of functions.
 func (e *Engine) Counts() (libraries, functions int) { return len(e.libraries), len(e.functions) }
 
-// Flush drops all libraries.
+// Flush deletes all libraries.
 func (e *Engine) Flush() {
 	e.libraries = map[string]*Library{}
 	e.functions = map[string]*Function{}
 }
 
-// Delete drops one library, and reports whether it was there.
+// Delete deletes one library, and reports whether it existed.
 func (e *Engine) Delete(name string) bool {
 	lib, ok := e.libraries[name]
 	if ok {
@@ -166,7 +165,7 @@ func (e *Engine) drop(lib *Library) {
 	}
 }
 
-// Lookup finds a function by its name, in any case.
+// Lookup returns the function with this name, ignoring case, or nil.
 func (e *Engine) Lookup(name string) *Function {
 	if f, ok := e.functions[name]; ok {
 		return f

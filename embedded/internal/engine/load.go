@@ -11,8 +11,8 @@ import (
 
 const badName = "Library names can only contain letters, numbers, or underscores(_) and must be at least one character long"
 
-// Load is FUNCTION LOAD: it gives the library's name, or an error as Redis
-// words it. A load that fails changes nothing.
+// Load implements FUNCTION LOAD. It returns the library's name, or an error with Redis's text. A
+// load that fails changes nothing.
 func (e *Engine) Load(code string, replace bool) (string, error) {
 	name, engine, err := metadata(code)
 	if err != nil {
@@ -50,7 +50,7 @@ func (e *Engine) Load(code string, replace bool) (string, error) {
 	return name, nil
 }
 
-// metadata reads the first line, "#!<engine> name=<library>".
+// metadata parses the first line, "#!<engine> name=<library>".
 func metadata(code string) (name, engine string, err error) {
 	if !strings.HasPrefix(code, "#!") {
 		return "", "", Error("ERR Missing library metadata")
@@ -90,7 +90,7 @@ func validName(s string) bool {
 	return s != ""
 }
 
-// register compiles and runs a library's text, which registers its functions.
+// register compiles and runs a library's text, which registers the functions.
 func (e *Engine) register(lib *Library) error {
 	chunk, err := e.lua.compile(lib.Code, e.globals)
 	if err != nil {
@@ -115,7 +115,7 @@ func (e *Engine) register(lib *Library) error {
 	return nil
 }
 
-// registerFunction is redis.register_function.
+// registerFunction implements redis.register_function.
 func (e *Engine) registerFunction(L *lua.LState) int {
 	if e.loading == nil {
 		raise(L, "redis.register_function can only be called on FUNCTION LOAD command")

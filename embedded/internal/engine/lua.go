@@ -8,23 +8,24 @@ import (
 	lua "github.com/yuin/gopher-lua"
 )
 
-// Lua calls within one another, as Redis has it, and pcalls. Within a pcall there may be half as many calls as around it, but
-// minCalls in any case: a call out of a library function or a metamethod takes Go's stack, up to a KiB, and Go ends the process
-// when that needs more than 512 MiB.
+// The limits of nested Lua calls, as in Redis, and of nested pcalls. Within a pcall, half as many
+// nested calls are allowed as around it, but at least minCalls. A call from a library function or a
+// metamethod takes up to a KiB of Go's stack, and Go ends the process if the stack exceeds 512 MiB.
 const (
 	maxCalls  = 20000
 	minCalls  = 200
 	maxPCalls = 200
 )
 
-// threads runs functions, each call and each pcall on a Lua thread of its own. An error leaves a thread as it is: nobody
-// looks for the end of its stack, which can be millions of tail calls long. And gopher-lua, when an error is raised, closes
-// the variables of all functions on the thread's stack, those outside of the pcall among them.
+// threads runs functions. Each call and each pcall gets its own Lua thread, for two reasons. An
+// error can leave a thread as it is, without unwinding a stack that may contain millions of tail
+// calls. And when an error is raised, gopher-lua closes the variables of all functions on the
+// thread's stack, including those outside the pcall.
 type threads struct {
-	L      *lua.LState // runs nothing but what opens the libraries
+	L      *lua.LState // only opens the libraries
 	budget *budget
-	idle   [][]*lua.LState // by the number of pcalls around what they run
-	depth  int             // pcalls around what runs
+	idle   [][]*lua.LState // by the number of enclosing pcalls
+	depth  int             // the number of pcalls around the running function
 }
 
 func newThreads() *threads {
@@ -34,11 +35,11 @@ func newThreads() *threads {
 	})}
 }
 
-// raised is an error value on its way out of a thread.
+// raised carries an error value out of a thread.
 type raised struct{ value lua.LValue }
 
-// call runs f on a thread, and hands its results to done, or returns the value of the error that ended it. The results are
-// on the thread's stack from 1 on.
+// call runs f on a thread and passes the thread with its results to done. The results are on the
+// thread's stack from index 1 on. If an error ended f, call returns the error's value.
 func (t *threads) call(f lua.LValue, push func(th *lua.LState), done func(th *lua.LState)) (failure lua.LValue) {
 	if t.depth == len(t.idle) {
 		t.idle = append(t.idle, nil)
@@ -58,7 +59,7 @@ func (t *threads) call(f lua.LValue, push func(th *lua.LState), done func(th *lu
 		case nil:
 		case raised:
 			failure = r.value
-		case error: // gopher-lua relies on Go's own checks here and there
+		case error: // gopher-lua leaves some checks to Go
 			failure = lua.LString(r.Error())
 		default:
 			failure = lua.LString(fmt.Sprint(r))
@@ -73,8 +74,8 @@ func (t *threads) call(f lua.LValue, push func(th *lua.LState), done func(th *lu
 	return nil
 }
 
-// pcall is Redis's own: of an error that is a table, it returns the field err in its place if that is a text or a number, and
-// behind it if not.
+// pcall implements Redis's pcall. If the error is a table, pcall returns its err field instead if
+// that is a string or a number, and otherwise both.
 func (t *threads) pcall(L *lua.LState) int {
 	f := L.Get(1)
 	L.SetTop(max(1, L.GetTop()))
@@ -113,10 +114,10 @@ func (t *threads) pcall(L *lua.LState) int {
 	return 3
 }
 
-// compile makes a library's text a function that runs it, with the given globals.
+// compile compiles a library's text to a function that runs it with the given globals.
 func (t *threads) compile(text string, globals *lua.LTable) (f *lua.LFunction, err error) {
 	defer func() {
-		if r := recover(); r != nil { // gopher-lua's compiler has limits that it does not look at
+		if r := recover(); r != nil { // gopher-lua's compiler does not check some of its limits
 			err = fmt.Errorf("%s: gopher-lua cannot compile it (%v); split up its largest function", luasource.Name, r)
 		}
 	}()
@@ -139,8 +140,8 @@ func (t *threads) compile(text string, globals *lua.LTable) (f *lua.LFunction, e
 	return chunk, nil
 }
 
-// environment is a table of globals that cannot be changed, whose contents can be exchanged: those of a load, and those of
-// a call. Reading what is not there raises, as in Redis.
+// environment returns a read-only table of globals, and a function that replaces its contents:
+// those for a load, or those for a call. Reading an absent global raises an error, as in Redis.
 func environment(L *lua.LState) (globals *lua.LTable, show func(*lua.LTable)) {
 	meta := L.NewTable()
 	meta.RawSetString("__newindex", L.NewFunction(lualib.ReadOnly))
@@ -149,7 +150,7 @@ func environment(L *lua.LState) (globals *lua.LTable, show func(*lua.LTable)) {
 	return globals, func(t *lua.LTable) { meta.RawSetString("__index", t) }
 }
 
-// raiseMissing has reading what is not in a table raise.
+// raiseMissing makes reading an absent field an error.
 func raiseMissing(L *lua.LState, t *lua.LTable) {
 	meta := L.NewTable()
 	meta.RawSetString("__index", L.NewFunction(func(L *lua.LState) int {

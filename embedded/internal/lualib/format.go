@@ -9,7 +9,7 @@ import (
 	lua "github.com/yuin/gopher-lua"
 )
 
-// strFormat is string.format, on C's printf.
+// strFormat implements string.format, which uses C's printf.
 func strFormat(L *lua.LState) int {
 	f := Text(L, 1)
 	arg := 1
@@ -40,7 +40,7 @@ func strFormat(L *lua.LState) int {
 // spec is one conversion: %[flags][width][.precision]verb.
 type spec struct {
 	minus, plus, space, sharp, zero bool
-	width, prec                     int // prec -1: none given
+	width, prec                     int // prec is -1 by default
 	verb                            byte
 }
 
@@ -130,7 +130,7 @@ func formatOne(L *lua.LState, b *strings.Builder, s spec, arg int) {
 			b.WriteString(text)
 			return
 		}
-		// What printf does with a C string.
+		// printf ends a C string at the first NUL.
 		if i := strings.IndexByte(text, 0); i >= 0 {
 			text = text[:i]
 		}
@@ -147,7 +147,7 @@ func formatOne(L *lua.LState, b *strings.Builder, s spec, arg int) {
 	}
 }
 
-// toUnsigned is C's (unsigned long)v on x86-64.
+// toUnsigned converts like C's (unsigned long)v on x86-64.
 func toUnsigned(v float64) uint64 {
 	if v >= 9223372036854775808.0 {
 		if v < 18446744073709551616.0 {
@@ -226,7 +226,7 @@ func (s spec) float(v float64) string {
 		text = strconv.FormatFloat(math.Abs(v), 'g', prec, 64)
 	}
 	if s.sharp {
-		// Go's own "#" follows C's.
+		// The # flag works as in C.
 		text = fmt.Sprintf("%#."+strconv.Itoa(prec)+string([]byte{lower(s.verb)}), math.Abs(v))
 	}
 	if upper {
@@ -235,7 +235,7 @@ func (s spec) float(v float64) string {
 	return s.pad(s.sign(negative)+text, s.zero)
 }
 
-// quote is %q.
+// quote implements %q.
 func quote(b *strings.Builder, s string) {
 	b.WriteByte('"')
 	for i := 0; i < len(s); i++ {

@@ -1,5 +1,5 @@
-// Package lualib is the Lua library that functions see: gopher-lua's, with functions of our own where gopher-lua's give another
-// value than Redis's Lua 5.1 and a library would meet it.
+// Package lualib provides the Lua library that functions see: gopher-lua's, with replacements for
+// functions that return other values than Redis's Lua 5.1.
 package lualib
 
 import (
@@ -8,16 +8,17 @@ import (
 	lua "github.com/yuin/gopher-lua"
 )
 
-// MaxString is the length, in bytes, above which no string is made: the memory of the process is not the function's.
+// MaxString is the maximum length of a string in bytes. It protects the memory of the process.
 const MaxString = 64 << 20
 
-// maxArray is up to which whole number a table's key makes its array grow, element by element; larger keys are hashed. The
-// setting is gopher-lua's own, for the whole process; # of a table does not count further.
+// maxArray is the largest key for which gopher-lua extends a table's array, element by element;
+// larger keys are hashed. It is a setting of gopher-lua for the whole process. The # operator
+// counts no further.
 const maxArray = 1 << 22
 
 func init() { lua.MaxArrayIndex = maxArray }
 
-// Open makes the globals of functions, to be protected by the caller. pcall is the one function that it does not have.
+// Open returns the globals of functions, except pcall. The caller has to make them read-only.
 func Open(L *lua.LState) *lua.LTable {
 	for _, open := range []lua.LGFunction{lua.OpenBase, lua.OpenString, lua.OpenTable, lua.OpenMath} {
 		L.Push(L.NewFunction(open))
@@ -36,7 +37,7 @@ func Open(L *lua.LState) *lua.LTable {
 	return g
 }
 
-// take copies fields of gopher-lua's own library.
+// take copies functions of gopher-lua's library.
 func take(from, to *lua.LTable, names ...string) {
 	for _, name := range names {
 		to.RawSetString(name, from.RawGetString(name))
@@ -50,7 +51,7 @@ func set(L *lua.LState, t *lua.LTable, functions map[string]lua.LGFunction) *lua
 	return t
 }
 
-// Text is an argument that must be a string or a number, as the text that Lua makes of it.
+// Text returns an argument that must be a string or a number, as a string.
 func Text(L *lua.LState, n int) string {
 	s, ok := ToText(L.Get(n))
 	if !ok {
@@ -59,7 +60,7 @@ func Text(L *lua.LState, n int) string {
 	return s
 }
 
-// ToText is lua_tostring: strings, and numbers as Lua writes them.
+// ToText is like lua_tostring: it converts strings, and numbers in Lua's format.
 func ToText(v lua.LValue) (string, bool) {
 	switch v := v.(type) {
 	case lua.LString:
@@ -70,7 +71,7 @@ func ToText(v lua.LValue) (string, bool) {
 	return "", false
 }
 
-// ToNumber is lua_tonumber: numbers, and strings that read as numbers.
+// ToNumber is like lua_tonumber: it converts numbers, and strings that contain a number.
 func ToNumber(v lua.LValue) (float64, bool) {
 	switch v := v.(type) {
 	case lua.LNumber:
@@ -98,17 +99,18 @@ func optInteger(L *lua.LState, n, otherwise int) int {
 	return integer(L, n)
 }
 
-// checkLength refuses to make a string of more than MaxString bytes.
+// checkLength raises an error if n exceeds MaxString.
 func checkLength(L *lua.LState, n int) {
 	if n > MaxString {
 		L.RaiseError("the embedded server makes no string of more than %d MiB", MaxString>>20)
 	}
 }
 
-// meter lets a long loop in Go end when the call has used up its time. Steps are counted as long as looking at a byte takes.
+// meter ends a long loop in Go when the call's time is used up. A step takes about as long as
+// examining a byte.
 type meter struct {
 	L *lua.LState
-	n int // steps since it was last looked whether the call is over
+	n int // steps since the last check of the call's time
 }
 
 func (m *meter) step() { m.steps(1) }
@@ -122,7 +124,7 @@ func (m *meter) steps(n int) {
 	}
 }
 
-// Concat is the .. operator over a chain of operands, from the right.
+// Concat implements the .. operator for a chain of operands, from the right.
 func Concat(L *lua.LState) int {
 	var pieces [8]string
 	parts, length := pieces[:0], 0
@@ -151,7 +153,8 @@ func join(parts []string, length int) string {
 	return string(b)
 }
 
-// concatMeta is Concat with operands that are no strings: pair by pair, with their metamethods.
+// concatMeta implements Concat for operands that are not all strings: pair by pair, with
+// metamethods.
 func concatMeta(L *lua.LState, top int) int {
 	right := L.Get(top)
 	for i := top - 1; i >= 1; i-- {
@@ -185,7 +188,7 @@ func concatMeta(L *lua.LState, top int) int {
 	return 1
 }
 
-// Modulo is the % operator.
+// Modulo implements the % operator.
 func Modulo(L *lua.LState) int {
 	a, okA := L.Get(1).(lua.LNumber)
 	b, okB := L.Get(2).(lua.LNumber)
@@ -230,7 +233,8 @@ func baseToString(L *lua.LState) int {
 	return 1
 }
 
-// View is a read-only view of a table, which Lua sees as a table that it cannot change nor go over.
+// View returns a read-only view of a table. Lua code sees it as a table that it can neither change
+// nor iterate over.
 func View(L *lua.LState, t *lua.LTable) *lua.LUserData {
 	meta := L.NewTable()
 	meta.RawSetString("__index", t)
@@ -241,7 +245,7 @@ func View(L *lua.LState, t *lua.LTable) *lua.LUserData {
 	return view
 }
 
-// ReadOnly raises what Redis raises where a table of its own is changed.
+// ReadOnly raises Redis's error for a change of a read-only table.
 func ReadOnly(L *lua.LState) int {
 	L.RaiseError("Attempt to modify a readonly table")
 	return 0
@@ -251,7 +255,7 @@ func baseType(L *lua.LState) int {
 	v := L.CheckAny(1)
 	kind := v.Type()
 	if _, ok := v.(*lua.LUserData); ok {
-		kind = lua.LTTable // a view: there is no other userdata
+		kind = lua.LTTable // a view; no other userdata exists
 	}
 	L.Push(lua.LString(kind.String()))
 	return 1
@@ -277,7 +281,7 @@ func baseRawSet(L *lua.LState) int {
 	return 1
 }
 
-const maxResults = 8000 // LUAI_MAXCSTACK, less what is there
+const maxResults = 8000 // LUAI_MAXCSTACK, minus the used part
 
 func baseUnpack(L *lua.LState) int {
 	t := L.CheckTable(1)

@@ -27,7 +27,7 @@ func openMath(L *lua.LState) *lua.LTable {
 	})
 }
 
-// random is Redis's math.random: the same seed gives the same numbers as on a server.
+// random implements Redis's math.random: the same seed gives the same numbers as on a server.
 func (r *lrand48) random(L *lua.LState) int {
 	const most = 1<<31 - 1 // REDIS_LRAND48_MAX
 	v := float64(r.next()%most) / most
@@ -50,7 +50,7 @@ func (r *lrand48) random(L *lua.LState) int {
 	return 1
 }
 
-// lrand48 is the generator behind it.
+// lrand48 is the generator for math.random.
 type lrand48 struct {
 	x      uint64
 	seeded bool

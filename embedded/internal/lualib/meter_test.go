@@ -8,8 +8,8 @@ import (
 	lua "github.com/yuin/gopher-lua"
 )
 
-// A library function looks whether its call is over after so many bytes, whichever part of its work they are in: Lua cannot
-// look before it returns.
+// Every part of a library function checks within a number of bytes whether the call is over,
+// because Lua cannot check before the function returns.
 func TestLongWorkEndsWithTheCall(t *testing.T) {
 	x := func(n int) lua.LString { return lua.LString(strings.Repeat("x", n)) }
 	for _, row := range []struct {

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// ParseNumber reads a number as Lua 5.1 on glibc does (strtod, then trailing
-// white space): decimal and hexadecimal, with exponents, "inf" and "nan". What
-// follows a NUL byte is not looked at, since Lua hands strtod a C string.
+// ParseNumber parses a number like Lua 5.1 on glibc (strtod, then trailing white space): decimal
+// and hexadecimal, with exponents, "inf" and "nan". It ignores everything after a NUL byte, because
+// Lua passes a C string to strtod.
 func ParseNumber(s string) (float64, bool) {
 	if i := strings.IndexByte(s, 0); i >= 0 {
 		s = s[:i]
@@ -23,8 +23,8 @@ func ParseNumber(s string) (float64, bool) {
 	return v, n == len(s)
 }
 
-// strtod returns the number at the start of s and how many bytes it takes; 0
-// bytes mean that there is none.
+// strtod returns the number at the start of s and its length in bytes. The length is 0 if there is
+// no number.
 func strtod(s string) (float64, int) {
 	i := 0
 	for i < len(s) && isSpace(s[i]) {
@@ -59,13 +59,12 @@ func strtod(s string) (float64, int) {
 	if n == 0 {
 		return 0, 0
 	}
-	// A range error still carries the value that strtod gives: 0 or infinity.
+	// With a range error, ParseFloat also returns strtod's value: 0 or infinity.
 	v, _ := strconv.ParseFloat(s[start:i+n], 64)
 	return v, i + n
 }
 
-// specialLen is the length of inf, infinity, nan or nan(chars) at the start of
-// s, or 0.
+// specialLen returns the length of inf, infinity, nan or nan(chars) at the start of s, or 0.
 func specialLen(s string) int {
 	if len(s) >= 8 && strings.EqualFold(s[:8], "infinity") {
 		return 8
@@ -123,7 +122,7 @@ func decimalLen(s string) int {
 	return i
 }
 
-// hexFloat reads what follows "0x".
+// hexFloat parses the digits after "0x".
 func hexFloat(s string) (float64, int) {
 	i, digits := 0, 0
 	for i < len(s) && isHex(s[i]) {
@@ -158,7 +157,7 @@ func hexFloat(s string) (float64, int) {
 	return v, i
 }
 
-// parseBase is C's strtoul with the given base, and what tonumber makes of it.
+// parseBase parses s like tonumber with the given base, which uses C's strtoul.
 func parseBase(s string, base int) (float64, bool) {
 	if i := strings.IndexByte(s, 0); i >= 0 {
 		s = s[:i]
@@ -217,7 +216,7 @@ func digitValue(c byte) int {
 	return math.MaxInt
 }
 
-// FormatNumber writes a number as Lua's tostring does: C's "%.14g".
+// FormatNumber formats a number like Lua's tostring, with C's "%.14g".
 func FormatNumber(v float64) string {
 	if v > -1e14 && v < 1e14 {
 		if i := int64(v); float64(i) == v && (i != 0 || !math.Signbit(v)) {
@@ -227,7 +226,7 @@ func FormatNumber(v float64) string {
 	return formatG(v, 14)
 }
 
-// formatG is C's "%.<prec>g".
+// formatG formats a number like C's "%.<prec>g".
 func formatG(v float64, prec int) string {
 	if s, ok := formatSpecial(v); ok {
 		return s
@@ -235,7 +234,7 @@ func formatG(v float64, prec int) string {
 	return strconv.FormatFloat(v, 'g', prec, 64)
 }
 
-// formatSpecial spells infinities and NaN as C does; a NaN has a sign there.
+// formatSpecial formats infinities and NaN like C, which writes the sign of a NaN.
 func formatSpecial(v float64) (string, bool) {
 	switch {
 	case math.IsNaN(v):
@@ -251,8 +250,7 @@ func formatSpecial(v float64) (string, bool) {
 	return "", false
 }
 
-// ToInt64 truncates as C does on x86-64: what does not fit, and NaN, becomes
-// the smallest integer.
+// ToInt64 truncates like C on x86-64: NaN and numbers out of range become the smallest integer.
 func ToInt64(v float64) int64 {
 	if v >= -9223372036854775808.0 && v < 9223372036854775808.0 {
 		return int64(v)

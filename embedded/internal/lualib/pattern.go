@@ -10,10 +10,10 @@ const (
 	maxCaptures     = 32
 	captureOpen     = -1
 	capturePosition = -2
-	maxMatchDepth   = 200 // of matches within one another, as Redis's Lua has it
+	maxMatchDepth   = 200 // of nested matches, as in Redis's Lua
 )
 
-// matcher is PUC's pattern matching (lstrlib.c), position by position.
+// matcher implements the pattern matching of PUC Lua (lstrlib.c), position by position.
 type matcher struct {
 	meter
 	src     string
@@ -25,7 +25,7 @@ type matcher struct {
 
 func (m *matcher) fail(format string, args ...any) { m.L.RaiseError(format, args...) }
 
-// classEnd is the index after the single character class at p.
+// classEnd returns the index after the single character class at p.
 func (m *matcher) classEnd(p int) int {
 	c := m.pat[p]
 	p++
@@ -84,7 +84,7 @@ func singleClass(c, class byte) bool {
 	return r != isUpper(class)
 }
 
-// inSet matches c against the set [p..ec], ec being the index of its ']'.
+// inSet reports whether c is in the set [p..ec], where ec is the index of its ']'.
 func (m *matcher) inSet(c byte, p, ec int) bool {
 	yes := true
 	if m.pat[p+1] == '^' {
@@ -111,7 +111,7 @@ func (m *matcher) inSet(c byte, p, ec int) bool {
 	return !yes
 }
 
-// single tells whether the byte at s matches the class [p, ep).
+// single reports whether the byte at s matches the class [p, ep).
 func (m *matcher) single(s, p, ep int) bool {
 	if s >= len(m.src) {
 		return false
@@ -128,7 +128,7 @@ func (m *matcher) single(s, p, ep int) bool {
 	return m.pat[p] == c
 }
 
-// match gives the end of a match of the pattern from p at s, or -1.
+// match returns the end of a match at s of the pattern from p on, or -1.
 func (m *matcher) match(s, p int) int {
 	m.depth++
 	defer func() { m.depth-- }()
@@ -308,8 +308,7 @@ func (m *matcher) backReference(s int, digit byte) int {
 	return -1
 }
 
-// value is capture i of a match of src[s:e]; with no captures, capture 0 is
-// the whole match.
+// value returns capture i of a match of src[s:e]. Without captures, capture 0 is the whole match.
 func (m *matcher) value(i, s, e int) lua.LValue {
 	if i >= m.level {
 		if i != 0 {
@@ -327,7 +326,7 @@ func (m *matcher) value(i, s, e int) lua.LValue {
 	return lua.LString(m.src[c.start : c.start+c.len])
 }
 
-// push pushes all captures, or the whole match if there are none and whole.
+// push pushes all captures. If there are none and whole is true, it pushes the whole match.
 func (m *matcher) push(s, e int, whole bool) int {
 	n := m.level
 	if n == 0 && whole {

@@ -2,8 +2,9 @@ package lualib
 
 import lua "github.com/yuin/gopher-lua"
 
-// tabSort is the quicksort of Lua 5.1 (ltablib.c), step by step: in which order equal elements end up depends on the steps.
-// gopher-lua's also takes what has been set to nil at the end for an element.
+// tabSort implements the quicksort of Lua 5.1 (ltablib.c) step by step, because the order of equal
+// elements depends on the steps. gopher-lua's sort also includes trailing elements that were set to
+// nil.
 func tabSort(L *lua.LState) int {
 	t := L.CheckTable(1)
 	s := &sorter{meter: meter{L: L}, t: t}

@@ -31,7 +31,8 @@ func openString(L *lua.LState) *lua.LTable {
 	return t
 }
 
-// arithmetic is what an operator does with operands that are not both numbers. gopher-lua reads "010" as eight.
+// arithmetic implements an operator for operands that are not both numbers. gopher-lua parses "010"
+// as eight.
 func arithmetic(L *lua.LState, event string, op func(a, b float64) float64) int {
 	a, b := L.Get(1), L.Get(2)
 	if event == "__unm" {
@@ -43,7 +44,8 @@ func arithmetic(L *lua.LState, event string, op func(a, b float64) float64) int 
 		L.Push(lua.LNumber(op(x, y)))
 		return 1
 	}
-	// A string's metamethod comes first, even where the other operand has its own.
+	// A string's metamethod takes precedence even if the other operand has one. It tries the other
+	// operand's next.
 	for _, v := range []lua.LValue{a, b} {
 		if t, ok := v.(*lua.LTable); ok {
 			if f := L.GetMetaField(t, event); f != lua.LNil {
@@ -62,8 +64,8 @@ func arithmetic(L *lua.LState, event string, op func(a, b float64) float64) int 
 	return 0
 }
 
-// numeric is a function of gopher-lua's whose arguments, from one on, are numbers: given as text, they are read as Lua reads
-// them.
+// numeric wraps a function of gopher-lua whose arguments from index from on are numbers. Strings
+// are converted to numbers as in Lua.
 func numeric(L *lua.LState, f lua.LValue, from int) lua.LValue {
 	stock := f.(*lua.LFunction).GFunction
 	return L.NewFunction(func(L *lua.LState) int {
@@ -80,7 +82,7 @@ func numeric(L *lua.LState, f lua.LValue, from int) lua.LValue {
 	})
 }
 
-// textFirst is a function of gopher-lua's with a string before its numbers.
+// textFirst wraps a function of gopher-lua that takes a string followed by numbers.
 func textFirst(L *lua.LState, f lua.LValue) lua.LValue {
 	stock := numeric(L, f, 2).(*lua.LFunction).GFunction
 	return L.NewFunction(func(L *lua.LState) int {
@@ -121,7 +123,8 @@ func strChar(L *lua.LState) int {
 	return 1
 }
 
-// mapBytes is for lower and upper: gopher-lua's change letters that are none in the C locale, and bytes that are no UTF-8.
+// mapBytes implements lower and upper. gopher-lua's change letters that are not letters in the C
+// locale, and bytes that are not valid UTF-8.
 func mapBytes(L *lua.LState, f func(byte) byte) int {
 	b := []byte(Text(L, 1))
 	for i := range b {

@@ -6,15 +6,15 @@ import (
 	lua "github.com/yuin/gopher-lua"
 )
 
-// structItem is one item of a format of struct.pack and struct.unpack.
+// structItem is one item in a format of struct.pack or struct.unpack.
 type structItem struct {
 	kind byte // 'I' unsigned, 'i' signed, 'c' text
 	size int
 	big  bool // big-endian
 }
 
-// structFormat reads a format: < and >, b B h H l L and i I with 1 to 8 bytes, and c with a length. Those are the ones that
-// no alignment and no type of C is needed for; the others are refused.
+// structFormat parses a format: < and >, b B h H l L, i and I with 1 to 8 bytes, and c with a
+// length. These need no alignment and no C types. Other options are rejected.
 func structFormat(L *lua.LState) []structItem {
 	text := Text(L, 1)
 	var items []structItem

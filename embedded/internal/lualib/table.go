@@ -17,7 +17,7 @@ func openTable(L *lua.LState) *lua.LTable {
 	return t
 }
 
-// tabInsert refuses to insert where gopher-lua would make another table than Lua.
+// tabInsert rejects positions for which gopher-lua would produce a different table than Lua.
 func tabInsert(L *lua.LState, stock lua.LGFunction) int {
 	t := L.CheckTable(1)
 	if L.GetTop() != 2 && L.GetTop() != 3 {
@@ -56,7 +56,8 @@ func tabConcat(L *lua.LState) int {
 	return 1
 }
 
-// tabRemove: gopher-lua's removes what has been set to nil at the end, too, instead of the last element.
+// tabRemove implements table.remove. gopher-lua's may remove a trailing element that was set to nil
+// instead of the last element.
 func tabRemove(L *lua.LState) int {
 	t := L.CheckTable(1)
 	last := t.Len()
