@@ -50,7 +50,7 @@ func TestDeclaredKeysAreAccepted(t *testing.T) {
 	}
 }
 
-// A library's text is run once. Its functions share its variables.
+// A library's text runs once for each load. Its functions share its variables.
 func TestStateLastsBetweenCallsAndNotBetweenLoads(t *testing.T) {
 	text := "#!lua name=t\nlocal n, seen = 0, {}\nredis.register_function('f', function(keys, args) n = n + 1; seen[args[1]] = true; local k = 0; for _ in pairs(seen) do k = k + 1 end; return {n, k} end)"
 	s := Run(t, WithLibrary(text))

@@ -1,7 +1,7 @@
-// Package conformance holds a server, embedded or real, against recorded replies of real ones.
+// Package conformance compares a server, embedded or real, with recorded replies of real servers.
 //
-// embedded/testdata/conformance.json lists cases: the body of a Lua function, or plain calls, and the replies that
-// Redis 7.0 gave, with what other servers answer where they differ.
+// embedded/testdata/conformance.json lists cases. A case is the body of a Lua function, or a list
+// of calls, and the replies of Redis 7.0, with the replies of other servers if they differ.
 package conformance
 
 import (
@@ -15,38 +15,39 @@ import (
 	"strings"
 )
 
-// File is the recorded cases.
+// File is a file of recorded cases.
 type File struct {
 	About []string `json:"about"`
 	Cases []Case   `json:"cases"`
 }
 
-// Case is calls on an empty server, and what they answer.
+// Case is a list of calls to an empty server and their replies.
 type Case struct {
 	Name    string          `json:"name"`
 	Lua     string          `json:"lua,omitempty"`     // the body of a function f(KEYS, ARGV), loaded first
-	Flags   []string        `json:"flags,omitempty"`   // of that function
-	Command string          `json:"command,omitempty"` // that calls it; "" is FCALL
+	Flags   []string        `json:"flags,omitempty"`   // the function's flags
+	Command string          `json:"command,omitempty"` // the command that calls it; "" is FCALL
 	Keys    []string        `json:"keys,omitempty"`
 	Args    []string        `json:"args,omitempty"`
-	Calls   [][]string      `json:"calls,omitempty"`   // instead of a function: the calls themselves
-	Replies json.RawMessage `json:"replies,omitempty"` // of Redis 7.0, in the form of Conn.Do
+	Calls   [][]string      `json:"calls,omitempty"`   // the calls, if there is no function
+	Replies json.RawMessage `json:"replies,omitempty"` // from Redis 7.0, in the form of Conn.Do
 	Differs []Difference    `json:"differs,omitempty"`
 }
 
-// Difference is what other servers than Redis 7.0 answer.
+// Difference contains the replies of servers that differ from Redis 7.0.
 type Difference struct {
-	On      []string        `json:"on"` // servers, as "redis8.0", "valkey8.1", "embedded"
+	On      []string        `json:"on"` // servers, such as "redis8.0", "valkey8.1", "embedded"
 	Why     string          `json:"why"`
-	Replies json.RawMessage `json:"replies"` // null: the case ends the server, and is not run on it
+	Replies json.RawMessage `json:"replies"` // null if the case crashes the server and must not run on it
 }
 
 func (d Difference) fatal() bool { return string(d.Replies) == "null" }
 
-// Embedded is how cases name the embedded server. Where it alone differs, why is the name of a section of docs/offline.md.
+// Embedded is the name of the embedded server in cases. If only it differs, Why is the name of a
+// section in docs/offline.md.
 const Embedded = "embedded"
 
-// Reference is the server whose replies a case records first.
+// Reference is the server whose replies are recorded first.
 const Reference = "redis7.0"
 
 // Load reads and checks a file of cases.
@@ -79,7 +80,7 @@ func Load(path string) (*File, error) {
 	return f, nil
 }
 
-// Save writes the file with one case a line, so that a change can be read.
+// Save writes the file with one case per line, for readable diffs.
 func (f *File) Save(path string) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "{\"about\": %s,\n\"cases\": [\n", toJSON(f.About))
@@ -94,8 +95,8 @@ func (f *File) Save(path string) error {
 	return os.WriteFile(path, []byte(b.String()), 0o644)
 }
 
-// Fatal returns why the case is not to be run on the named server, because it ends it; "" where it does not. A server that
-// is not recorded is spared whatever has ended another.
+// Fatal returns why the case must not run on the named server because it crashes it, or "". A case
+// that crashes any server does not run on a server that is not recorded.
 func (c *Case) Fatal(server string, recorded bool) string {
 	for _, d := range c.Differs {
 		if d.fatal() && (!recorded || slices.Contains(d.On, server)) {
@@ -105,8 +106,8 @@ func (c *Case) Fatal(server string, recorded bool) string {
 	return ""
 }
 
-// Accepts tells whether the replies, as Run returns them, are right for the named server. One that is not recorded,
-// such as a later version, must answer as one of the recorded servers does.
+// Accepts reports whether the replies, as returned by Run, are right for the named server. A server
+// that is not recorded, such as a later version, must reply like one of the recorded servers.
 func (c *Case) Accepts(server, replies string, recorded bool) bool {
 	if recorded {
 		return Same(replies, string(c.Expected(server)))
@@ -115,13 +116,13 @@ func (c *Case) Accepts(server, replies string, recorded bool) bool {
 		slices.ContainsFunc(c.Differs, func(d Difference) bool { return Same(replies, string(d.Replies)) })
 }
 
-// AcceptsEmbedded is Accepts for the embedded server, which is held to what it returns and not to how it words what goes
-// wrong in Lua: where a Lua error is recorded, another one will do, with the same code.
+// AcceptsEmbedded is Accepts for the embedded server. Its values must match, but not its texts of
+// Lua errors: if a Lua error is recorded, another with the same code is accepted.
 func (c *Case) AcceptsEmbedded(replies string) bool {
 	return SameButForWords(replies, string(c.Expected(Embedded)))
 }
 
-// SameButForWords is Same, but that one Lua error is as good as another.
+// SameButForWords is like Same, but treats all Lua errors as equal.
 func SameButForWords(got, want string) bool {
 	x, errX := fromJSON(got)
 	y, errY := fromJSON(want)
@@ -147,7 +148,7 @@ func sameButForWords(got, want any) bool {
 	return toJSON(got) == toJSON(want)
 }
 
-// luaError is how errors begin, or where they were raised, that are Lua's.
+// luaError matches the beginnings of errors from Lua, or of the position where they were raised.
 var luaError = regexp.MustCompile(`^ERR Error (compiling function|registering functions): |^ERR user_function:|^ERR attempt to `)
 
 func sameError(got, want string) bool {
@@ -159,7 +160,8 @@ func sameError(got, want string) bool {
 	return text == wanted
 }
 
-// Expected returns the replies recorded for the server: its own, or those of Redis 7.0 where it does not differ.
+// Expected returns the replies recorded for the server: its own if it differs, otherwise those of
+// Redis 7.0.
 func (c *Case) Expected(server string) json.RawMessage {
 	for _, d := range c.Differs {
 		if slices.Contains(d.On, server) {
@@ -169,8 +171,8 @@ func (c *Case) Expected(server string) json.RawMessage {
 	return c.Replies
 }
 
-// Record notes what the server answers, with the reason why that is not what Redis 7.0 answers, if it is not. "null" for
-// the replies says that the case ended the server. A reason that stands there already is kept.
+// Record stores the server's replies and, if they differ from those of Redis 7.0, the reason why.
+// The replies "null" mean that the case crashed the server. An existing reason is kept.
 func (c *Case) Record(server, replies, why string) {
 	if server == Reference {
 		c.Replies = json.RawMessage(replies)
@@ -196,8 +198,9 @@ func (c *Case) Record(server, replies, why string) {
 	c.Differs = append(c.Differs, Difference{On: []string{server}, Why: why, Replies: json.RawMessage(replies)})
 }
 
-// Run empties the server, runs the case there and returns the replies as a JSON array, in the form of Conn.Do. Where
-// the case's function does not load, that is {"load": error}. An error means that the connection failed.
+// Run empties the server, runs the case there and returns the replies as a JSON array, in the form
+// of Conn.Do. If the case's function does not load, the reply is {"load": error}. An error means
+// that the connection failed.
 func (c *Case) Run(conn *Conn) (string, error) {
 	for _, words := range [][]string{{"FUNCTION", "FLUSH"}, {"FLUSHALL"}, {"SELECT", "0"}} {
 		if _, err := conn.Do(words...); err != nil {
@@ -218,14 +221,14 @@ func (c *Case) Run(conn *Conn) (string, error) {
 			break
 		}
 	}
-	// A server that the case has broken shows it here, and not in the case after it.
+	// If the case has broken the server, that shows here and not in the next case.
 	if _, err := conn.Do("FUNCTION", "FLUSH"); err != nil {
 		return "", fmt.Errorf("FUNCTION FLUSH after the case: %w", err)
 	}
 	return toJSON(replies), nil
 }
 
-// calls returns the case's commands; those before shown are its set-up.
+// calls returns the case's commands. Those before shown are its setup.
 func (c *Case) calls() (calls [][]string, shown int) {
 	if c.Calls != nil {
 		return c.Calls, 0
@@ -243,7 +246,7 @@ func (c *Case) calls() (calls [][]string, shown int) {
 	return [][]string{{"FUNCTION", "LOAD", text}, append(call, c.Args...)}, 1
 }
 
-// Same tells whether two JSON texts say the same. Numbers must be written alike.
+// Same reports whether two JSON texts are equal. Numbers must be spelled alike.
 func Same(a, b string) bool {
 	x, errX := fromJSON(a)
 	y, errY := fromJSON(b)
@@ -257,7 +260,7 @@ func fromJSON(text string) (v any, err error) {
 	return v, err
 }
 
-// toJSON writes what this package makes or has read, all of which JSON can say.
+// toJSON encodes a value that this package has made or parsed. All of them can be encoded.
 func toJSON(v any) string {
 	var b strings.Builder
 	encoder := json.NewEncoder(&b)

@@ -14,7 +14,7 @@ func TestRecordAndAccept(t *testing.T) {
 		{Reference, `[1]`},
 		{"redis8.0", `["one"]`},
 		{"valkey8.1", `[2]`},
-		{"redis8.0", `[2]`}, // another recording: it now agrees with Valkey
+		{"redis8.0", `[2]`}, // recorded again: it now agrees with Valkey
 		{"valkey8.1", `[1]`},
 		{"embedded", `null`},
 	} {

@@ -12,7 +12,7 @@ import (
 	"unicode/utf8"
 )
 
-// Conn is a connection that speaks RESP2 and hides nothing of it. It is for one goroutine.
+// Conn is a RESP2 connection that returns replies unchanged. It is not safe for concurrent use.
 type Conn struct {
 	conn net.Conn
 	in   *bufio.Reader
@@ -30,9 +30,9 @@ func Dial(addr string) (*Conn, error) {
 // Close closes the connection.
 func (c *Conn) Close() error { return c.conn.Close() }
 
-// Do sends one command and returns its reply as JSON has it: an integer as a number, a bulk string as a string, or as
-// {"hex": digits} if it is not UTF-8, null, an array, {"status": text} and {"error": text}. An error means that the
-// connection failed.
+// Do sends one command and returns its reply in the form for JSON: an integer is a number; a bulk
+// string is a string, or {"hex": digits} if it is not UTF-8; the others are null, an array,
+// {"status": text} and {"error": text}. An error means that the connection failed.
 func (c *Conn) Do(words ...string) (any, error) {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "*%d\r\n", len(words))

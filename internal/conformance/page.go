@@ -7,13 +7,14 @@ import (
 	"strings"
 )
 
-// Section is a way in which the embedded server differs from Redis, as docs/offline.md lists it.
+// Section is a difference between the embedded server and Redis, as documented in docs/offline.md.
 type Section struct {
 	Name     string
 	Examples []Example
 }
 
-// Example is the body of a function, and the replies to a call of it as JSON, in the form of Case.Run.
+// Example is the body of a function, and the replies to a call of it in JSON, in the form of
+// Case.Run.
 type Example struct{ Lua, Redis, Here string }
 
 var (
@@ -21,7 +22,7 @@ var (
 	example = regexp.MustCompile("(?s)```lua\n(.*?)\n```\n(?:\nRedis: `([^\n]*)`  \nHere: `([^\n]*)`\n)?")
 )
 
-// LoadPage reads the sections of a page. Each has a name of its own and an example.
+// LoadPage returns the sections of a page. Each must have a unique name and an example.
 func LoadPage(path string) ([]Section, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -51,5 +52,5 @@ func LoadPage(path string) ([]Section, error) {
 	return sections, nil
 }
 
-// Case is the example as a case to be run.
+// Case returns the example as a case to run.
 func (e Example) Case() *Case { return &Case{Lua: strings.ReplaceAll(e.Lua, "\n", " ")} }

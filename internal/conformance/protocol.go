@@ -9,15 +9,16 @@ import (
 	"time"
 )
 
-// Exchange is bytes sent to a server, and all that it sends back: up to the end, if it then hangs up, else up to a reply
-// that more to come would follow.
+// Exchange is a sequence of bytes sent to a server, and all bytes that the server sends back. If
+// Ends is true, the server then closes the connection. Otherwise the last reply shows that nothing
+// more follows.
 type Exchange struct {
 	Sent     string `json:"sent"`
 	Received string `json:"received"`
 	Ends     bool   `json:"ends,omitempty"`
 }
 
-// LoadExchanges reads a file of exchanges.
+// LoadExchanges returns the exchanges in a file.
 func LoadExchanges(path string) ([]Exchange, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -33,8 +34,8 @@ func LoadExchanges(path string) ([]Exchange, error) {
 	return list, nil
 }
 
-// Check sends what is to be sent to the server at host:port in one piece, and returns an error if it does not send back
-// what it should.
+// Check sends the bytes to the server at host:port in one piece, and returns an error if the
+// server's reply differs.
 func (e Exchange) Check(addr string) error {
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {

@@ -2,7 +2,8 @@ package luasource
 
 import "strings"
 
-// absent is what Redis gives to functions and the embedded server does not: what no limiter has needed so far.
+// absent lists what Redis provides to functions and the embedded server does not, with a
+// replacement if there is one. No limiter has needed it so far.
 var absent = map[string]string{
 	"bit": "", "cjson": "", "cmsgpack": "", "struct.size": "",
 	"collectgarbage": "leave it out", "gcinfo": "leave it out",
@@ -12,7 +13,8 @@ var absent = map[string]string{
 	"table.foreach": "use pairs", "table.foreachi": "use ipairs", "table.setn": "leave it out",
 }
 
-// Absent tells whether a global variable, or a field of one as in "string.dump", exists in Redis and not here, and says so.
+// Absent reports whether a global variable, or a field of one such as "string.dump", exists in
+// Redis but not here, and returns an error text for it.
 func Absent(name string) (string, bool) {
 	instead, ok := absent[name]
 	if !ok {

@@ -1,6 +1,7 @@
-// Package luasource reads the Lua of a library with gopher-lua's parser, and makes sure that what gopher-lua compiles from
-// it does what Redis's Lua 5.1 does: what gopher-lua is known to compile wrongly is put right on the tree, and what
-// cannot be put right, or what Redis would not take, is refused with its line.
+// Package luasource parses a library's Lua text with gopher-lua's parser, and makes gopher-lua's
+// compiled code behave as in Redis's Lua 5.1. It rewrites the parts of the tree that gopher-lua is
+// known to compile wrongly. What cannot be rewritten, or what Redis would reject, is an error with
+// its line.
 package luasource
 
 import (
@@ -12,18 +13,18 @@ import (
 	"github.com/yuin/gopher-lua/parse"
 )
 
-// Name is how messages name a library's text, as Redis names it.
+// Name is the name of a library's text in messages, as in Redis.
 const Name = "user_function"
 
-// Bounds of a text. gopher-lua takes some hundred bytes of memory for a byte of text, and more for some texts: about 13 kB for
-// a function.
+// Bounds of a text. gopher-lua takes some hundred bytes of memory per byte of text, and more for
+// some texts: about 13 kB per function.
 const (
-	maxText      = 3 << 20 // bytes: half as much again as the largest build of the library
+	maxText      = 3 << 20 // bytes: 1.5 times the largest build of the library
 	maxTokens    = 1 << 20 // words and signs
 	maxFunctions = 1 << 13
 )
 
-// Refusal is a place in a library's text that cannot be run as Redis would run it.
+// Refusal is the error for a place in a library's text that cannot run as in Redis.
 type Refusal struct {
 	Line int
 	Says string
@@ -31,15 +32,16 @@ type Refusal struct {
 
 func (r *Refusal) Error() string { return fmt.Sprintf("%s:%d: %s", Name, r.Line, r.Says) }
 
-// Read returns the tree of a library's text, to be compiled: that of a function which takes Concat and Modulo of package
-// lualib and returns the text as a function. visit, if not nil, is called for every statement, expression and table
-// field as it is written, each before those in it. The error is a *Refusal.
+// Read parses a library's text and returns the tree to compile. The tree is a function that takes
+// Concat and Modulo of package lualib and returns the text as a function. visit, if not nil, is
+// called for every statement, expression and table field as written, each before those that it
+// contains. The error is a *Refusal.
 func Read(text string, visit func(node any)) (tree []ast.Stmt, err error) {
 	if err := tooMuch(len(text), maxText, "bytes"); err != nil {
 		return nil, err
 	}
 	if strings.HasPrefix(text, "#!") {
-		text = "--" + text[2:] // line 1 is not Lua, and keeps its place
+		text = "--" + text[2:] // line 1 is not Lua; as a comment it keeps the line numbers
 	}
 	if err := checkTokens(text); err != nil {
 		return nil, err
@@ -72,7 +74,7 @@ func Read(text string, visit func(node any)) (tree []ast.Stmt, err error) {
 	return []ast.Stmt{take, &ast.ReturnStmt{Exprs: []ast.Expr{body}}}, nil
 }
 
-// tooMuch returns the refusal of a text that has n of something, and nil up to most.
+// tooMuch returns an error if a text has more than most of something.
 func tooMuch(n, most int, what string) error {
 	if n <= most {
 		return nil
@@ -92,21 +94,21 @@ func refusal(text string, err error) error {
 	return &Refusal{line, strings.TrimSpace(bad.Message) + " " + near}
 }
 
-// maxWaiting is how many operators may wait for the operand behind them. The tree of an expression with so many is too deep, and
-// the parser takes a KiB of memory for each.
+// maxWaiting is how many operators may wait for their right operand. The tree of an expression with
+// more of them is too deep, and the parser takes a KiB of memory for each.
 const maxWaiting = 1 << 12
 
-// checkTokens refuses what gopher-lua's parser takes and Lua 5.1 does not, if the tree no longer shows it, and what the parser
-// would take too much memory for.
+// checkTokens rejects what gopher-lua's parser accepts, Lua 5.1 does not, and the tree no longer
+// shows. It also rejects texts for which the parser would take too much memory.
 func checkTokens(text string) error {
 	scanner := parse.NewScanner(strings.NewReader(text), Name)
 	lexer := &parse.Lexer{}
 	var before, last ast.Token
 	end := ast.Position{} // of last
 	parameters := false   // between the word function and the end of its parameters
-	open := true          // a statement may begin here, but no semicolon stand
-	waiting := 0          // operators that wait for their operand, or did in this statement
-	outside := []int{0}   // for each open bracket and block behind the first: how many of them wait outside of it
+	open := true          // a statement may begin here, but a semicolon is not allowed
+	waiting := 0          // operators that wait for their operand, or did so in this statement
+	outside := []int{0}   // for each open bracket and block after the first: how many operators wait outside it
 	for tokens := 0; ; tokens++ {
 		token, err := scanner.Scan(lexer)
 		if err != nil {

@@ -74,7 +74,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// methods are calls of so many methods of a.
+// methods returns calls of n different methods of a.
 func methods(n int) string {
 	var b strings.Builder
 	for i := range n {
@@ -83,7 +83,7 @@ func methods(n int) string {
 	return b.String()
 }
 
-// numerals are so many numbers, each before a comma.
+// numerals returns n numerals, each followed by a comma.
 func numerals(n int) string {
 	var b strings.Builder
 	for i := range n {
@@ -92,7 +92,7 @@ func numerals(n int) string {
 	return b.String()
 }
 
-// names are the names a1, a2 and so on, each behind a comma.
+// names returns the names a1, a2 and so on, each after a comma.
 func names(n int) string {
 	var b strings.Builder
 	for i := range n {
@@ -102,8 +102,8 @@ func names(n int) string {
 	return b.String()
 }
 
-// The parser keeps an operator until it has read the operand behind it. A text full of these is refused before it is parsed, which
-// would take 1.8 GiB.
+// The parser keeps an operator until it has read the operand after it. A text full of operators is
+// rejected before it is parsed, because parsing would take 1.8 GiB.
 func TestOperatorsWithoutEnd(t *testing.T) {
 	for _, operator := range []string{"a^", "a..", "- ", "not ", "#", "(a)^", "{a}..", "function() end^", "-a[b]^"} {
 		text := "return " + strings.Repeat(operator, 1<<20/len(operator)) + "a"
@@ -120,7 +120,7 @@ func TestOperatorsWithoutEnd(t *testing.T) {
 	}
 }
 
-// The visitor sees what is written, and not what the walk makes of it.
+// The visitor sees the text as written, not as rewritten by the walk.
 func TestVisitSeesTheText(t *testing.T) {
 	seen := map[string]int{}
 	_, err := Read("#!lua name=x\nlocal a, b = 1, 2 a, b = b, a .. 'x' local t = {k = a % 0.5}", func(node any) {
@@ -142,7 +142,7 @@ func TestVisitSeesTheText(t *testing.T) {
 	}
 }
 
-// Whatever the text, Read returns, and gopher-lua compiles what it returns or says why not.
+// For any text, Read returns, and gopher-lua compiles the result or returns an error.
 func FuzzRead(f *testing.F) {
 	for _, text := range []string{
 		"#!lua name=x\nlocal a, b = 1, 2 a, b = b, a", "for k in next, t do if false then break end end", "x = f() and 1 or not y", "return {1, n = ...}, 0x1p4, 1e999",

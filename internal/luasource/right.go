@@ -9,16 +9,18 @@ import (
 	"github.com/yuin/gopher-lua/ast"
 )
 
-// What gopher-lua compiles wrongly, put right. Names in parentheses are of variables that no program can spell.
+// This file rewrites what gopher-lua compiles wrongly. Names in parentheses belong to variables
+// that no program can spell.
 
-// The functions that the tree takes, in their order: Concat and Modulo of package lualib.
+// The functions that the tree takes, in this order: Concat and Modulo of package lualib.
 const (
 	concatName = "(concat)"
 	moduloName = "(modulo)"
 )
 
-// concat makes a .. b .. c a call of the function that the tree takes: gopher-lua writes numbers in its own way, and makes
-// strings of any length. A chain is one call, as it is one instruction of Lua's.
+// concat rewrites a .. b .. c as a call of the function that the tree takes, because gopher-lua
+// formats numbers differently and makes strings of any length. A chain is one call, as it is one
+// instruction in Lua.
 func concat(e *ast.StringConcatOpExpr) ast.Expr {
 	args := []ast.Expr{single(e.Lhs)}
 	if rest, ok := e.Rhs.(*ast.FuncCallExpr); ok && isConcat(rest) {
@@ -31,8 +33,8 @@ func concat(e *ast.StringConcatOpExpr) ast.Expr {
 	return call
 }
 
-// modulo makes a % b a call, unless b is a whole number: gopher-lua takes the remainder with C's fmod, and Lua 5.1 by way of a
-// division, which rounds.
+// modulo rewrites a % b as a call, unless b is a whole number. gopher-lua uses C's fmod, and Lua
+// 5.1 uses a division, which rounds.
 func modulo(e *ast.ArithmeticOpExpr) ast.Expr {
 	if n, ok := e.Rhs.(*ast.NumberExpr); e.Operator != "%" || ok && isWhole(n) {
 		return e
@@ -47,7 +49,8 @@ func isWhole(e *ast.NumberExpr) bool {
 	return v != 0 && v == math.Trunc(v)
 }
 
-// bound makes a number of a bound of a loop that may be a text, as ARGV's are: gopher-lua takes none.
+// bound converts a loop bound that may be a string, such as an element of ARGV, to a number.
+// gopher-lua accepts no strings there.
 func bound(e ast.Expr) ast.Expr {
 	switch e.(type) {
 	case nil, *ast.NumberExpr, *ast.UnaryLenOpExpr, *ast.ArithmeticOpExpr:
@@ -63,7 +66,7 @@ func isConcat(call *ast.FuncCallExpr) bool {
 	return ok && id.Value == concatName
 }
 
-// single cuts an expression that may have several values to one.
+// single truncates an expression that may have several values to one.
 func single(e ast.Expr) ast.Expr {
 	switch e := e.(type) {
 	case *ast.FuncCallExpr:
@@ -80,7 +83,8 @@ func name(text string, line int) *ast.IdentExpr {
 	return e
 }
 
-// number writes a numeral so that gopher-lua reads Lua's value: 010 is ten, and 1e999 infinity.
+// number rewrites a numeral so that gopher-lua reads Lua's value: 010 is ten, and 1e999 is
+// infinity.
 func number(e *ast.NumberExpr) ast.Expr {
 	v, ok := numeral(e.Value)
 	if !ok {
@@ -101,12 +105,12 @@ func numeral(text string) (float64, bool) {
 	return v, err == nil || math.IsInf(v, 0)
 }
 
-// isLocalFunction tells local function f() from local f = function(): in the second, f is not seen by the function.
-// gopher-lua's parser tells where only the first ends.
+// isLocalFunction distinguishes local function f() from local f = function(), in which the function
+// does not see f. gopher-lua's parser sets the last line only for the first.
 func isLocalFunction(s *ast.LocalAssignStmt) bool { return s.LastLine() != 0 }
 
-// localFunctionValue keeps gopher-lua from taking local f = function() for local function f(): it does not if there is a
-// second value.
+// localFunctionValue prevents gopher-lua from treating local f = function() as local function f(),
+// by adding a second value.
 func localFunctionValue(s *ast.LocalAssignStmt) ast.Stmt {
 	if len(s.Names) == 1 && len(s.Exprs) == 1 {
 		if _, ok := s.Exprs[0].(*ast.FunctionExpr); ok {
@@ -116,13 +120,14 @@ func localFunctionValue(s *ast.LocalAssignStmt) ast.Stmt {
 	return s
 }
 
-// assignment returns the assignment, or, where gopher-lua would get it wrong,
+// assignment returns the assignment unchanged or, if gopher-lua would compile it wrongly, as
 //
 //	do local object, key, ... = ...; local value1, value2 = values; b = value2; a = value1 end
 //
-// It is wrong if there are several targets or values (a, b = b, a stores a before it reads it), if a local variable is
-// given an "and" or "or" (x = f() and 1 leaves x as it was when f() is nil), and if the function's last parameter is given a
-// call in parentheses (which overwrites it while the arguments are read).
+// gopher-lua is wrong in three cases. With several targets or values, a, b = b, a stores a before
+// reading it. If a local variable is assigned an "and" or "or", x = f() and 1 does not change x
+// when f() is nil. If the function's last parameter is assigned a call in parentheses, it is
+// overwritten while the arguments are read.
 func (w *walker) assignment(s *ast.AssignStmt) ast.Stmt {
 	if len(s.Lhs) == 1 && len(s.Rhs) == 1 && w.compilesRight(s.Lhs[0], s.Rhs[0]) {
 		return s
@@ -181,8 +186,9 @@ func (w *walker) compilesRight(target, value ast.Expr) bool {
 	return place < 0 || !logical && !(call && place == w.fn.params-1)
 }
 
-// genericFor gives a loop its three values by way of variables, since gopher-lua leaves those out that are not written:
-// for k in next, t starts where the register's last value says. One call, with all its results, is right.
+// genericFor passes a loop's three values through variables, because gopher-lua does not set those
+// that are not written: for k in next, t starts at the register's previous value. A single call,
+// with all its results, is compiled correctly.
 func genericFor(s *ast.GenericForStmt) ast.Stmt {
 	if len(s.Exprs) == 1 {
 		switch e := s.Exprs[0].(type) {
@@ -209,9 +215,10 @@ func genericFor(s *ast.GenericForStmt) ast.Stmt {
 
 const markName = "(mark)"
 
-// beginsWithJump tells whether the code of a loop's statements begins with a jump, as that of break does. gopher-lua shortens
-// the jump back to it, and reads the length of a jump as the number of a label. Anything before it helps. Other code that would
-// begin so (if false, x = true or y) is not left in the tree: see constant.
+// beginsWithJump reports whether the code of a loop's statements begins with a jump, as break does.
+// gopher-lua shortens the loop's jump back to it, and misreads the length of a jump as the number
+// of a label. Any other code before it prevents that. Other code that would begin with a jump (if
+// false, x = true or y) is removed from the tree: see constant.
 func beginsWithJump(stmts []ast.Stmt) bool {
 	if len(stmts) == 0 {
 		return false
@@ -229,7 +236,7 @@ func beginsWithJump(stmts []ast.Stmt) bool {
 	return false
 }
 
-// constant tells whether an expression is a constant, and whether it is true as a condition.
+// constant reports whether an expression is a constant, and whether it is true as a condition.
 func constant(e ast.Expr) (isTrue, ok bool) {
 	switch e.(type) {
 	case *ast.TrueExpr, *ast.NumberExpr, *ast.StringExpr:
@@ -240,7 +247,7 @@ func constant(e ast.Expr) (isTrue, ok bool) {
 	return false, false
 }
 
-// logical is a and b or a or b, or what remains of it if a is a constant.
+// logical returns a and b, or a or b, simplified if a is a constant.
 func logical(e *ast.LogicalOpExpr) ast.Expr {
 	isTrue, ok := constant(e.Lhs)
 	switch {
@@ -252,7 +259,7 @@ func logical(e *ast.LogicalOpExpr) ast.Expr {
 	return e.Lhs
 }
 
-// not is not a, or what it makes of a constant.
+// not returns not a, simplified if a is a constant.
 func not(e *ast.UnaryNotOpExpr) ast.Expr {
 	isTrue, ok := constant(e.Expr)
 	var value ast.Expr = &ast.TrueExpr{}
@@ -266,7 +273,7 @@ func not(e *ast.UnaryNotOpExpr) ast.Expr {
 	return value
 }
 
-// branch is an if, or the branch that is always taken.
+// branch returns the if statement, or the branch that is always taken.
 func branch(s *ast.IfStmt) ast.Stmt {
 	isTrue, ok := constant(s.Condition)
 	if !ok {
@@ -281,9 +288,10 @@ func branch(s *ast.IfStmt) ast.Stmt {
 	return do
 }
 
-// detachAtBreak is put before a loop's statements. A break detaches closures from the variables of the loop's block only
-// if one of these is captured; those of inner blocks, that it leaves as well, would be shared with whatever comes next in
-// their registers. Here one is captured, in a branch that never runs.
+// detachAtBreak returns statements that are inserted before a loop's statements. A break detaches
+// closures from the variables of the loop's block only if one of these is captured. Otherwise,
+// captured variables of inner blocks that it leaves would share their registers with whatever comes
+// next. These statements capture one variable of the loop's block, in a branch that never runs.
 func detachAtBreak() []ast.Stmt {
 	fn := &ast.FunctionExpr{ParList: &ast.ParList{}, Stmts: []ast.Stmt{&ast.ReturnStmt{Exprs: []ast.Expr{name(markName, 0)}}}}
 	never := &ast.IfStmt{Condition: &ast.FalseExpr{}, Then: []ast.Stmt{
@@ -292,9 +300,10 @@ func detachAtBreak() []ast.Stmt {
 	return []ast.Stmt{&ast.LocalAssignStmt{Names: []string{markName}}, never}
 }
 
-// table cuts the values of fields with keys to one: in {1, n = f()}, gopher-lua takes what lies behind the last element for
-// more of them. It refuses what gopher-lua fills wrongly in another way: where fields with keys follow 50 elements, or a multiple
-// of 50, the elements are stored a second time, from registers that now hold the keys and values.
+// table truncates the values of fields with keys to one. In {1, n = f()}, gopher-lua appends what
+// follows the last element to the array. table also rejects another case that gopher-lua compiles
+// wrongly: if fields with keys follow a multiple of 50 elements, the elements are stored a second
+// time, from registers that by then contain the keys and values.
 func table(e *ast.TableExpr) {
 	elements := 0
 	for _, f := range e.Fields {

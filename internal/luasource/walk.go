@@ -6,36 +6,36 @@ import (
 	"github.com/yuin/gopher-lua/ast"
 )
 
-// walker goes over the tree once, from the top, and returns each node as it is to be compiled.
+// walker walks the tree once, from the top, and returns each node as it has to be compiled.
 type walker struct {
 	visit     func(node any)
 	fn        *function
 	depth     int
-	functions int // those that the walk adds among them
-	looks     int // for constants
+	functions int // including those that the walk adds
+	looks     int // the number of constants that gopher-lua compares, see maxLooks
 }
 
-// function is a function on the way from the text's top to where the walker is.
+// function is the function that the walker is in, or one around it.
 type function struct {
 	outer    *function
 	locals   []string // those in scope
-	params   int      // the first of them, self included
+	params   int      // how many of locals are parameters, including self
 	vararg   bool
-	dots     bool            // it uses ...
-	captured map[string]bool // variables of outer functions
+	dots     bool            // whether it uses ...
+	captured map[string]bool // the variables of outer functions that it uses
 
-	constants map[string]int // strings, numerals and names of global variables, as they are written, and the place of each
+	constants map[string]int // the positions of strings, numerals and names of global variables, as written
 	loops     []*loop
 }
 
 type loop struct{ breaks, closures bool }
 
 const (
-	maxDepth     = 200     // Lua 5.1's limit for syntax within syntax
-	maxCaptured  = 60      // and for variables of outer functions
-	maxLocals    = 200     // and for local variables
-	maxConstants = 1 << 15 // of a function: gopher-lua's compiler goes over all of them for each new one
-	maxLooks     = 6e8     // and over those before it for each one
+	maxDepth     = 200     // Lua 5.1's limit for nested syntax
+	maxCaptured  = 60      // Lua 5.1's limit for variables of outer functions
+	maxLocals    = 200     // Lua 5.1's limit for local variables
+	maxConstants = 1 << 15 // per function: gopher-lua's compiler searches all of them for each new one
+	maxLooks     = 6e8     // for each use, it searches the constants before it
 )
 
 func refuse(line int, format string, args ...any) {
@@ -52,7 +52,7 @@ func tooDeep(line int) *Refusal {
 	return &Refusal{line, fmt.Sprintf("more than %d levels of syntax within one another; each operand of a long chain and each elseif is one: split it up", maxDepth)}
 }
 
-// block walks the statements of a block; what is local to it ends there.
+// block walks the statements of a block. Its local variables end with it.
 func (w *walker) block(stmts []ast.Stmt) []ast.Stmt {
 	locals := len(w.fn.locals)
 	out := w.statements(stmts)
@@ -136,8 +136,8 @@ func (w *walker) statement(s ast.Stmt) ast.Stmt {
 	return s
 }
 
-// loop walks a loop's statements, with the variables that it declares. until, if not nil, walks a condition that sees
-// what is local to them.
+// loop walks a loop's statements, with the variables that the loop declares. until, if not nil,
+// walks a condition that sees the local variables of the statements.
 func (w *walker) loop(line int, stmts []ast.Stmt, until func(), names ...string) []ast.Stmt {
 	fn := w.fn
 	locals := len(fn.locals)
@@ -237,7 +237,7 @@ func (w *walker) function(e *ast.FunctionExpr, method bool) {
 	w.declare(e.Line(), e.ParList.Names...)
 	w.fn.params = len(w.fn.locals)
 	if w.fn.vararg {
-		w.declare(e.Line(), "arg") // as in Lua 5.0, which 5.1 still makes room for
+		w.declare(e.Line(), "arg") // from Lua 5.0; 5.1 still reserves it
 	}
 	e.Stmts = w.block(e.Stmts)
 	w.fn = w.fn.outer
@@ -249,7 +249,7 @@ func (w *walker) declare(line int, names ...string) {
 	}
 }
 
-// constant notes a constant of the function.
+// constant records a constant of the function.
 func (w *walker) constant(line int, text string) {
 	place, known := w.fn.constants[text]
 	if !known {
@@ -264,7 +264,8 @@ func (w *walker) constant(line int, text string) {
 	}
 }
 
-// place is where a variable is among those of the function, -1 if it is not the function's.
+// place returns the index of a variable in the function's locals, or -1 if it is not local to the
+// function.
 func (fn *function) place(name string) int {
 	for i := len(fn.locals) - 1; i >= 0; i-- {
 		if fn.locals[i] == name {
@@ -274,7 +275,7 @@ func (fn *function) place(name string) int {
 	return -1
 }
 
-// use notes a variable, and refuses a global one that the engine does not have.
+// use records the use of a variable, and rejects a global one that the engine does not have.
 func (w *walker) use(e *ast.IdentExpr) {
 	owner := w.fn
 	for owner != nil && owner.place(e.Value) < 0 {
@@ -294,7 +295,7 @@ func (w *walker) use(e *ast.IdentExpr) {
 	}
 }
 
-// refuseAbsent refuses a field of a library that the engine does not have, as string.dump.
+// refuseAbsent rejects a library field that the engine does not have, such as string.dump.
 func (w *walker) refuseAbsent(e *ast.AttrGetExpr) {
 	library, ok := e.Object.(*ast.IdentExpr)
 	key, isName := e.Key.(*ast.StringExpr)

@@ -1,4 +1,5 @@
-// Package luastring writes and reads strings of Lua, as builds of the library and records of deployments hold them.
+// Package luastring encodes and decodes Lua strings in builds of the library and in deployment
+// records.
 package luastring
 
 import (
@@ -6,8 +7,9 @@ import (
 	"strings"
 )
 
-// Append writes text as a literal of Lua, in one line. Whatever is not plainly harmless is written by its number, so that
-// no text can end the literal, stand for something else in the build, or upset who reads it.
+// Append appends text as a one-line Lua literal. All bytes except plainly harmless ones are written
+// by number, so that no text can end the literal, be mistaken for a mark in the build, or confuse a
+// reader.
 func Append(b []byte, text string) []byte {
 	b = append(b, '\'')
 	for i := range len(text) {
@@ -21,7 +23,8 @@ func Append(b []byte, text string) []byte {
 	return append(b, '\'')
 }
 
-// Cut reads a literal that Append wrote, at the beginning of text, and returns what follows it. ok is false where there is none.
+// Cut decodes the literal at the beginning of text, as written by Append, and returns what follows
+// it. ok is false if there is none.
 func Cut(text string) (value, rest string, ok bool) {
 	rest, ok = strings.CutPrefix(text, "'")
 	var b strings.Builder
