@@ -12,19 +12,23 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// Findings is what Check has found.
+// Findings is what Check found.
 type Findings struct {
-	// Wrong policies cannot be asked for: the library refuses their limits. They must not be deployed.
+	// Wrong policies cannot be used, because the library refuses their limits. They must not be
+	// deployed.
 	Wrong Problems
 
-	// Doubtful ones work, but hardly as they were meant: a rate that never decides, a burst below the stated cost.
+	// Doubtful policies work, but probably not as intended: a rate that never decides, a burst
+	// below the stated cost.
 	Doubtful Problems
 }
 
-// Check has the library itself read every limit, in the offline engine, and looks for what can hardly be meant. The
-// error is one of the engine; what is wrong with the policies is in Findings.
+// Check makes the library parse every limit, in the offline engine, and looks for policies that
+// were probably not intended. An error comes from the engine; faults in the policies are in
+// Findings.
 func (f *File) Check() (Findings, error) {
-	// Without the policies: their limits are asked for one by one, and thousands of them take the engine long to load.
+	// The library is loaded without the policies, because thousands of them take the engine long to
+	// load, and their limits are checked one by one.
 	server, err := embedded.Start(embedded.WithLibrary(functions.Source()+parser), embedded.WithTime(startOfTests))
 	if err != nil {
 		return Findings{}, fmt.Errorf("the library does not load: %w", err)
@@ -44,7 +48,7 @@ func (f *File) Check() (Findings, error) {
 	return found, c.failed
 }
 
-// startOfTests is when the clock of the engine stands, if nothing else is said: a Thursday, in UTC.
+// startOfTests is the default time of the engine's clock: a Thursday, in UTC.
 var startOfTests = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
 
 type checker struct {
@@ -88,14 +92,14 @@ func (c *checker) policy(p Policy) {
 			}
 		}
 	}
-	if sound { // each by itself; all of them can still be too much for one call
+	if sound { // each limit is valid alone; together they can still be too much for one call
 		if _, err := c.call(append(words, "COST", 0)...); err != nil {
 			c.wrong.wrong(p.at, "policy %s: %v", p.Name, err)
 		}
 	}
 }
 
-// lease checks what only a policy of leases must not have.
+// lease checks the rules that apply only to a policy of leases.
 func (c *checker) lease(p Policy, what string, at *yaml.Node) {
 	switch {
 	case len(p.Limits) > 1:
@@ -118,7 +122,7 @@ func (p Policy) cost(i int) (int64, bool) {
 	return 0, false
 }
 
-// call asks the library. The error is its own, without its code.
+// call calls the library. The error is the library's, without its code.
 func (c *checker) call(words ...any) ([]any, error) {
 	reply, err := c.server.Do(words...)
 	var refused embedded.Error

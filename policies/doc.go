@@ -1,5 +1,5 @@
-// Package policies reads policies.yaml, has the library itself check what is in it, and runs unit tests of policies in
-// the offline engine: no server, no network.
+// Package policies reads policies.yaml, makes the library check its content, and runs unit tests of
+// policies in the offline engine, without a server or a network.
 //
 //	file, err := policies.Read("policies.yaml")
 //	...

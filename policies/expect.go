@@ -9,7 +9,7 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// The fields of a decision that a test can expect, by their place in the reply, from 0.
+// The fields of a decision that a test can expect, with their index in the reply.
 var replyFields = map[string]int{
 	"allowed": 0, "limit": 1, "remaining": 2, "retry_after": 3, "reset_after": 4, "index": 5,
 	"would_allowed": 6, "would_retry_after": 7, "would_index": 8,
@@ -21,12 +21,12 @@ var (
 	countFields    = []string{"changed", "error"}
 )
 
-// countsKeys tells whether a verb's reply is a count: of keys changed, or of leases released.
+// countsKeys reports whether a verb's reply is a count: of keys changed, or of leases released.
 func countsKeys(verb string) bool {
 	return slices.Contains([]string{"reset", "block", "unblock", "release"}, verb)
 }
 
-// expectations reads expect, for a call whose verb and policy are known.
+// expectations parses expect, for a call whose verb and policy are known.
 func (s *source) expectations(n *yaml.Node, c *call) []expectation {
 	names := decisionFields
 	if countsKeys(c.verb) {
@@ -85,7 +85,7 @@ func (s *source) asNumber(n *yaml.Node, what string) int64 {
 	return 0
 }
 
-// index reads the number of a key, from 1, or the name that the policy gives it.
+// index parses the number of a key, from 1, or the name that the policy gives it.
 func (s *source) index(n *yaml.Node, what string, c *call) int64 {
 	text := s.text(n, what)
 	if c.policy != nil {
@@ -102,7 +102,7 @@ func (s *source) index(n *yaml.Node, what string, c *call) int64 {
 	return s.number(n, what, 1)
 }
 
-// show writes a value of a field the way a test would.
+// show formats a value of a field as a test would write it.
 func (e expectation) show(value int64, policy *Policy) string {
 	switch {
 	case e.count:

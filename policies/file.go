@@ -9,26 +9,27 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// File is what a policies.yaml holds. It is a plain value: share it as long as nobody changes it.
+// File is the content of a policies.yaml. It is a plain value that goroutines may share as long as
+// none changes it.
 type File struct {
-	Name     string // as it was given to Read or Parse, for messages
+	Name     string // name given to Read or Parse, for messages
 	Policies []Policy
 }
 
-// Policy is a policy as it stands in a file. Where it stands is kept for the messages of Check.
+// Policy is a policy in a file. It keeps its position for the messages of Check.
 type Policy struct {
 	functions.Policy
 	Description string  // for people; it is not part of the build
-	Costs       []int64 // the largest cost of a call that is meant to pass: none, one for all limits, or one for each
+	Costs       []int64 // largest cost of a call that should pass: none, one for all limits, or one for each
 
 	at           *yaml.Node
-	keys, limits []*yaml.Node // of each limit; the key of a lone one is nil
+	keys, limits []*yaml.Node // one for each limit; the key of a single limit is nil
 }
 
 const example = "policies:"
 
-// Read reads a file. The error is Problems if the file is there, and wrong. What the limits say is not looked at: see
-// File.Check.
+// Read reads a file. If the file exists but is wrong, the error is Problems. Read does not check
+// the limits themselves: see File.Check.
 func Read(name string) (*File, error) {
 	content, err := readFile(name)
 	if err != nil {
@@ -37,7 +38,7 @@ func Read(name string) (*File, error) {
 	return Parse(name, content)
 }
 
-// Parse is Read for what was read already. name is for messages.
+// Parse is like Read for content that was already read. name is for messages.
 func Parse(name string, content []byte) (*File, error) {
 	s := &source{name: name}
 	file := &File{Name: name}
@@ -53,7 +54,7 @@ func Parse(name string, content []byte) (*File, error) {
 		case len(file.Policies) == 0:
 			s.wrong(list.key, "policies is empty; write a policy below it, as in api: 100/m. A library without policies needs no file")
 		default:
-			if _, err := file.Build(); err != nil { // too large, through aliases
+			if _, err := file.Build(); err != nil { // too large, because of aliases
 				s.wrong(list.key, "%s", strings.TrimPrefix(err.Error(), "functions: "))
 			}
 		}
@@ -64,7 +65,7 @@ func Parse(name string, content []byte) (*File, error) {
 	return file, nil
 }
 
-// Build makes the library text that has these policies.
+// Build returns the library text with these policies.
 func (f *File) Build() (functions.Build, error) {
 	list := make([]functions.Policy, len(f.Policies))
 	for i, policy := range f.Policies {
@@ -90,7 +91,7 @@ func (s *source) policies(n *yaml.Node) []Policy {
 		policy := Policy{Policy: functions.Policy{Name: f.key.Value}, at: f.key}
 		before := len(s.problems)
 		s.policy(&policy, f.value)
-		if len(s.problems) == before { // it could be read as a whole
+		if len(s.problems) == before { // the policy was parsed without a problem
 			s.faults(policy)
 		}
 		list = append(list, policy)
@@ -98,7 +99,7 @@ func (s *source) policies(n *yaml.Node) []Policy {
 	return list
 }
 
-// faults puts what keeps a policy out of a build where it stands in the file.
+// faults reports what keeps a policy out of a build, at its position in the file.
 func (s *source) faults(policy Policy) {
 	for _, fault := range policy.Faults() {
 		at := policy.at
@@ -112,7 +113,7 @@ func (s *source) faults(policy Policy) {
 	}
 }
 
-// policy reads `name: limit`, or a mapping.
+// policy parses `name: limit`, or a mapping.
 func (s *source) policy(policy *Policy, n *yaml.Node) {
 	what := "policy " + policy.Name
 	if n.Kind == yaml.ScalarNode && n.ShortTag() != "!!null" {
@@ -146,7 +147,8 @@ func (s *source) policy(policy *Policy, n *yaml.Node) {
 	}
 }
 
-// limits reads a list of `key: limit`. It is a list, and no mapping, since callers give the keys in this order.
+// limits parses a list of `key: limit`. It is a list rather than a mapping because callers give the
+// keys in this order.
 func (s *source) limits(policy *Policy, n *yaml.Node) {
 	if n.Kind == yaml.MappingNode {
 		s.wrong(n, "limits is a mapping, which has no order; make it a list, each limit with a dash, as in - consumer: 100/m")
@@ -172,7 +174,7 @@ func (s *source) limit(policy *Policy, key, value *yaml.Node) {
 	policy.limits = append(policy.limits, value)
 }
 
-// costs reads `cost: 5` or `cost: [5, 1]`.
+// costs parses `cost: 5` or `cost: [5, 1]`.
 func (s *source) costs(policy *Policy, n *yaml.Node) {
 	items := []*yaml.Node{n}
 	if n.Kind == yaml.SequenceNode {
@@ -187,7 +189,7 @@ func (s *source) costs(policy *Policy, n *yaml.Node) {
 	}
 }
 
-// largest is 2^53, up to which the library takes numbers.
+// largest is 2^53, the largest number that the library accepts.
 const largest = 1 << 53
 
 // number returns a whole number in decimal digits.

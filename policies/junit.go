@@ -40,7 +40,8 @@ type junitFailure struct {
 	Text    string `xml:",chardata"`
 }
 
-// WriteJUnit writes results as JUnit XML, as CI systems read it: a suite a file, a case a test.
+// WriteJUnit writes results as JUnit XML for CI systems: a suite for each file, a case for each
+// test.
 func WriteJUnit(w io.Writer, all []Results) error {
 	var suites junitSuites
 	var took time.Duration
@@ -75,7 +76,7 @@ func WriteJUnit(w io.Writer, all []Results) error {
 	return err
 }
 
-// String is "remaining: expected 19, got 18".
+// String returns text such as "remaining: expected 19, got 18".
 func (f Failure) String() string {
 	return fmt.Sprintf("%s: expected %s, got %s", f.Field, f.Expected, f.Got)
 }

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// parser adds a function to the library that returns how it reads a limit, since limits are read in one place: the
-// algorithm's name, and of each rate count, period in ms, capacity, buckets, and whether align=clock. A limit for leases
-// has no rates.
+// parser adds a function to the library that returns how the library parses a limit, so that limits
+// are parsed in one place: the algorithm's name, and for each rate the count, period in ms,
+// capacity, buckets, and whether align=clock is set. A limit for leases has no rates.
 const parser = `
 redis.register_function{
   function_name = 'ratelimit_parse',
@@ -31,22 +31,22 @@ redis.register_function{
 }
 `
 
-// limit is what the library reads in the text of one.
+// limit is a limit as the library parsed it.
 type limit struct {
 	algorithm string
-	rates     []rate // none of a limit for leases
+	rates     []rate // empty for a limit of leases
 }
 
 type rate struct {
 	text     string
-	n        *big.Int // units a period
+	n        *big.Int // units per period
 	period   *big.Int // ms
 	capacity *big.Int
 	buckets  int64
 	aligned  bool // align=clock
 }
 
-// parse has the library read a limit. The error is the library's, without its code.
+// parse makes the library parse a limit. The error is the library's, without its code.
 func (c *checker) parse(text string) (limit, error) {
 	reply, err := c.call("FCALL_RO", "ratelimit_parse", 0, text)
 	if err != nil {
@@ -63,7 +63,7 @@ func (c *checker) parse(text string) (limit, error) {
 	return l, nil
 }
 
-// capacity is the most that the limit lets through at once.
+// capacity returns how much the limit allows at once.
 func (l limit) capacity() int64 {
 	least := l.rates[0].capacity
 	for _, r := range l.rates[1:] {

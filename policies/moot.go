@@ -5,15 +5,16 @@ import (
 	"math/big"
 )
 
-// A rate of a limit is moot if another of the same limit always denies first: whatever the calls, taking it away would
-// change no decision. People mean it to do something.
+// A rate of a limit is moot if another rate of the limit always denies first, so that removing it
+// would never change a decision. Its author meant it to do something.
 
-// mootRates says which rates of a limit never decide, and because of which other.
+// mootRates describes the rates of a limit that never decide, and names the other rate in each
+// case.
 func mootRates(l limit) []string {
 	var moot []string
 	for i, b := range l.rates {
 		for j, a := range l.rates {
-			// Of two equal ones the later is moot.
+			// If two rates are equal, the later one is moot.
 			if i == j || !implied(l.algorithm, a, b) || (j > i && implied(l.algorithm, b, a)) {
 				continue
 			}
@@ -24,19 +25,21 @@ func mootRates(l limit) []string {
 	return moot
 }
 
-// implied tells whether b is certain to allow whatever a allows. It never says so wrongly; for the algorithms whose
-// bounds are not exact it may miss a case.
+// implied reports whether b is certain to allow whatever a allows. A true result is always right;
+// for algorithms whose bounds are not exact, implied may miss a case.
 func implied(algorithm string, a, b rate) bool {
 	if a.n.Cmp(b.n) == 0 && a.period.Cmp(b.period) == 0 && a.capacity.Cmp(b.capacity) == 0 && a.buckets == b.buckets && a.aligned == b.aligned {
 		return true
 	}
-	// In each case: the most that a lets through in a span in which b can count it, against what b holds.
+	// Each case compares the most that a allows within the time that b can count with the capacity
+	// of b.
 	spans := ceilDiv(b.period, a.period)
 	switch algorithm {
 	case "gcra", "leaky_bucket":
 		return slower(a, b) && a.capacity.Cmp(b.capacity) <= 0
 	case "token_bucket":
-		// Both add in steps, each at times of its own: b may be a whole step behind when a has just made one.
+		// Both refill in steps, at different times: b may be a whole step behind when a has just
+		// refilled.
 		held := new(big.Int).Sub(b.capacity, b.n)
 		return slower(a, b) && held.Cmp(new(big.Int).Add(a.capacity, a.n)) >= 0
 	case "sliding_log":
@@ -45,10 +48,11 @@ func implied(algorithm string, a, b rate) bool {
 		if a.aligned && b.aligned && (divides(a.period, b.period) || divides(b.period, a.period)) {
 			return b.n.Cmp(spans.Mul(spans, a.n)) >= 0
 		}
-		spans.Add(spans, big.NewInt(1)) // a window of a can have begun before that of b
+		spans.Add(spans, big.NewInt(1)) // a window of a can begin before that of b
 		return b.n.Cmp(spans.Mul(spans, a.n)) >= 0
 	case "sliding_window":
-		// b counts over one bucket more than its period, a over one less: two periods against one are enough.
+		// b counts over one bucket more than its period, a over one less: two periods of b against
+		// one of a are enough.
 		spans = ceilDiv(new(big.Int).Mul(b.period, big.NewInt(2)), a.period)
 		spans.Add(spans, big.NewInt(1))
 		return b.n.Cmp(spans.Mul(spans, a.n)) >= 0
@@ -56,7 +60,7 @@ func implied(algorithm string, a, b rate) bool {
 	return false
 }
 
-// slower tells whether a refills no faster than b.
+// slower reports whether a refills no faster than b.
 func slower(a, b rate) bool {
 	return new(big.Int).Mul(a.n, b.period).Cmp(new(big.Int).Mul(b.n, a.period)) <= 0
 }

@@ -2,8 +2,8 @@ package policies
 
 import "fmt"
 
-// Problem is one thing that is wrong in a file, and where. Line and Column count from 1; both are 0 where the file as
-// a whole is meant.
+// Problem is one fault in a file, with its position. Line and Column count from 1; both are 0 if
+// the problem is the file as a whole.
 type Problem struct {
 	File   string `json:"file"`
 	Line   int    `json:"line"`
@@ -11,7 +11,7 @@ type Problem struct {
 	Text   string `json:"problem"` // what is wrong, with the value, and what to do
 }
 
-// Error is "file:line:column: text".
+// Error returns "file:line:column: text".
 func (p Problem) Error() string {
 	if p.Line == 0 {
 		return p.File + ": " + p.Text
@@ -19,7 +19,8 @@ func (p Problem) Error() string {
 	return fmt.Sprintf("%s:%d:%d: %s", p.File, p.Line, p.Column, p.Text)
 }
 
-// Problems are all that were found, in the order of the file; there is at least one. As an error it shows the first.
+// Problems lists all faults in a file, in order; it has at least one. As an error it shows the
+// first.
 type Problems []Problem
 
 func (p Problems) Error() string {
@@ -32,7 +33,7 @@ func (p Problems) Error() string {
 	return fmt.Sprintf("%s (and %d more)", p[0].Error(), len(p)-1)
 }
 
-// Unwrap gives each of them.
+// Unwrap returns each problem.
 func (p Problems) Unwrap() []error {
 	list := make([]error, len(p))
 	for i := range p {

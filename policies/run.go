@@ -12,14 +12,14 @@ import (
 	"github.com/ratelimit-functions/ratelimit/embedded"
 )
 
-// Results is what the tests of one file came to.
+// Results is the outcome of the tests in one file.
 type Results struct {
 	File  string        `json:"file"`
 	Tests []Result      `json:"tests"`
 	Took  time.Duration `json:"-"`
 }
 
-// Failed is how many of the tests failed.
+// Failed returns how many tests failed.
 func (r Results) Failed() int {
 	n := 0
 	for _, test := range r.Tests {
@@ -30,7 +30,7 @@ func (r Results) Failed() int {
 	return n
 }
 
-// Calls is how many calls were made.
+// Calls returns how many calls were made.
 func (r Results) Calls() int64 {
 	n := int64(0)
 	for _, test := range r.Tests {
@@ -39,7 +39,7 @@ func (r Results) Calls() int64 {
 	return n
 }
 
-// Result is what one test came to.
+// Result is the outcome of one test.
 type Result struct {
 	Name     string        `json:"name"`
 	Line     int           `json:"line"`
@@ -50,7 +50,7 @@ type Result struct {
 
 // Failure is one field of one call that was not as expected.
 type Failure struct {
-	Line     int    `json:"line"` // of what was expected, in the file of the tests
+	Line     int    `json:"line"` // position of the expectation in the test file
 	Column   int    `json:"column"`
 	Call     string `json:"call"` // as in "take @api user:42 at 1m30s"
 	Field    string `json:"field"`
@@ -58,8 +58,9 @@ type Failure struct {
 	Got      string `json:"got"`
 }
 
-// Run runs the tests, each on an empty keyspace, in the offline engine with the library that has the policies. only, if
-// it is not nil, chooses the tests whose names it matches. An error means that the tests could not be run.
+// Run runs the tests in the offline engine with a library that has the policies. Each test starts
+// with an empty keyspace. If only is not nil, Run runs the tests whose names match it. An error
+// means that the tests could not be run.
 func (f *TestFile) Run(ctx context.Context, only *regexp.Regexp) (Results, error) {
 	results := Results{File: f.Name, Tests: []Result{}}
 	began := time.Now()
@@ -98,13 +99,14 @@ func (f *TestFile) Run(ctx context.Context, only *regexp.Regexp) (Results, error
 	return results, nil
 }
 
-// run makes the calls and compares. An allowed that is a flag is expected of every one, the rest of the last.
+// run makes the calls and compares the replies. An expected boolean "allowed" applies to every
+// call, all other fields to the last call.
 func (c call) run(ctx context.Context, server *embedded.Server) ([]Failure, error) {
 	words := c.command()
 	allowed := int64(0)
 	var reply []int64
 	var refused error
-	first := map[int64]int64{} // allowed, 1 or 0 -> the first such call
+	first := map[int64]int64{} // the first call with each value of allowed, 1 or 0
 	for i := range c.times {
 		if ctx.Err() != nil {
 			return nil, errors.New("interrupted before all tests were run; nothing is known of the others")
@@ -168,7 +170,7 @@ func (c call) compare(reply []int64, refused error, allowed int64, first map[int
 		}
 		got := reply[place]
 		if strings.HasSuffix(e.field, "allowed") {
-			got = min(1, got) // with up_to it is the units
+			got = min(1, got) // with up_to the field has the units taken
 		}
 		if got != e.want {
 			fail(e, e.show(e.want, c.policy), e.show(got, c.policy))
@@ -177,7 +179,7 @@ func (c call) compare(reply []int64, refused error, allowed int64, first map[int
 	return failures
 }
 
-// numbers reads a decision, or a count.
+// numbers converts a reply, which is a decision or a count.
 func numbers(reply any) []int64 {
 	switch reply := reply.(type) {
 	case int64:
@@ -196,7 +198,7 @@ func numbers(reply any) []int64 {
 	return nil
 }
 
-// command is the call as the engine takes it.
+// command returns the call as a command for the engine.
 func (c call) command() []any {
 	words := []any{"FCALL", "ratelimit_" + c.verb, len(c.keys)}
 	for _, key := range c.keys {
@@ -223,7 +225,7 @@ func (c call) command() []any {
 	return words
 }
 
-// String is the call as a person reads it.
+// String returns the call for people.
 func (c call) String() string {
 	words := []string{c.verb}
 	if c.policy != nil {

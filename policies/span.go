@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// spanText writes a whole number of ms as a duration of a test file.
+// spanText formats a whole number of ms as a duration in a test file.
 func spanText(ms int64) string {
 	if ms == 0 {
 		return "0s"

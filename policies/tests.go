@@ -12,8 +12,9 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/span"
 )
 
-// TestFile is a file of unit tests for the policies of one File: calls at given times, and what they have to return.
-// docs/policies.md describes its form. It is read-only once made, and may be run by several goroutines at once.
+// TestFile is a file of unit tests for the policies of one File: calls at given times, and their
+// expected replies. docs/policies.md describes its format. A TestFile does not change after it is
+// made, and several goroutines may run it at the same time.
 type TestFile struct {
 	Name     string
 	Policies *File
@@ -31,28 +32,28 @@ type test struct {
 // call is one call of a test, made `times` times in a row.
 type call struct {
 	at     *yaml.Node
-	after  time.Duration // since the test's start
+	after  time.Duration // time since the start of the test
 	verb   string
 	policy *Policy // nil for reset, block and unblock
 	keys   []string
 	lease  string
 	costs  []string
-	upTo   bool          // costs is the most to take
-	span   time.Duration // of block
+	upTo   bool          // costs has the most units to take
+	span   time.Duration // duration of block
 	times  int64
 	expect []expectation
 }
 
-// expectation is one field of expect.
+// expectation is one expected field.
 type expectation struct {
 	at    *yaml.Node // the value
 	field string
-	want  int64  // a flag as 1 or 0, a span in ms (never: -1), a number
-	text  string // of error, or as it was written
-	count bool   // of allowed: how many of the calls
+	want  int64  // a boolean as 1 or 0, a duration in ms (never: -1), or a number
+	text  string // text of error, or the value as it was written
+	count bool   // want is how many calls are allowed
 }
 
-// What each verb takes beside its keys.
+// The arguments that each verb takes besides its keys.
 var verbs = map[string]struct{ policy, lease, cost, upTo, span bool }{
 	"take": {policy: true, cost: true, upTo: true}, "peek": {policy: true, cost: true, upTo: true}, "refund": {policy: true, cost: true},
 	"acquire": {policy: true, lease: true}, "renew": {policy: true, lease: true}, "release": {policy: true, lease: true},
@@ -61,14 +62,15 @@ var verbs = map[string]struct{ policy, lease, cost, upTo, span bool }{
 
 var verbNames = []string{"take", "peek", "refund", "acquire", "renew", "release", "reset", "block", "unblock"}
 
-// The most times of one call, and calls of one file: aliases make a small file a long one.
+// Limits for the times of one call, and for the calls of one file, because aliases can make a small
+// file expand to a huge one.
 const (
 	mostTimes = 1_000_000
 	mostCalls = 10_000_000
 )
 
-// ReadTests reads a file of tests and the policies that it names, relative to itself. The error is Problems if one of the
-// two is there, and wrong; or one of the limits is.
+// ReadTests reads a file of tests and the policies file that it names, relative to itself. If one
+// of the two files exists but is wrong, or one of the limits is, the error is Problems.
 func ReadTests(name string) (*TestFile, error) {
 	content, err := readFile(name)
 	if err != nil {
@@ -162,7 +164,8 @@ func (s *source) tests(n *yaml.Node, file *File) []test {
 	return list
 }
 
-// time reads a point in time, from 2001 on: the library's states hold 16 digits of microseconds.
+// time parses a time. The library's states hold 16 digits of microseconds, so times begin after
+// 2001.
 func (s *source) time(n *yaml.Node) time.Time {
 	text := s.text(n, "the start")
 	t, err := time.Parse(time.RFC3339Nano, text)
@@ -173,7 +176,7 @@ func (s *source) time(n *yaml.Node) time.Time {
 	return t
 }
 
-// call reads one entry of calls. before: when the call before it was.
+// call parses one entry of calls. before is the time of the preceding call.
 func (s *source) call(n *yaml.Node, before time.Duration, policies map[string]*Policy, file string) call {
 	c := call{at: n, after: before, times: 1}
 	fields := s.known(n, "a call", append([]string{"at", "cost", "up_to", "for", "times", "expect"}, verbNames...)...)
@@ -237,7 +240,7 @@ func (s *source) call(n *yaml.Node, before time.Duration, policies map[string]*P
 	return c
 }
 
-// words reads [policy, key, ..., lease id], as far as the verb takes them.
+// words parses [policy, key, ..., lease id], as far as the verb takes them.
 func (s *source) words(c *call, n *yaml.Node, policies map[string]*Policy, file string) {
 	takes := verbs[c.verb]
 	form := "keys"
@@ -273,7 +276,7 @@ func (s *source) words(c *call, n *yaml.Node, policies map[string]*Policy, file 
 	c.keys = words
 }
 
-// namesOf lists the policies there are, if they are few.
+// namesOf lists the existing policies, if they are few.
 func namesOf(policies map[string]*Policy) string {
 	if len(policies) == 0 || len(policies) > 10 {
 		return ""

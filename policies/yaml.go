@@ -13,13 +13,13 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// mostBytes is how large a file may be: ten thousand policies are half of it.
+// mostBytes is the size limit of a file; ten thousand policies take half of it.
 const mostBytes = 2 << 20
 
-// mostProblems ends the reading of a file that is wrong all over.
+// mostProblems is the number of problems after which reading stops.
 const mostProblems = 50
 
-// readFile reads a file that must not be larger than mostBytes, without reading much more than that.
+// readFile reads a file of at most mostBytes, and hardly more than that of a larger one.
 func readFile(name string) ([]byte, error) {
 	file, err := os.Open(name)
 	if err != nil {
@@ -33,14 +33,15 @@ func readFile(name string) ([]byte, error) {
 	return content, nil
 }
 
-// mostValues ends the reading of a file that its aliases make larger than a file without any could be.
+// mostValues stops the reading of a file whose aliases expand to more values than a file without
+// aliases can have.
 const mostValues = mostBytes
 
-// source is a file that is being read: its name, and what was found to be wrong with it.
+// source is a file that is being parsed, with the problems found so far.
 type source struct {
 	name     string
 	problems Problems
-	values   int // that were read; one behind an alias counts each time
+	values   int // values that were parsed; a value behind an alias counts each time
 }
 
 func (s *source) wrong(at *yaml.Node, format string, args ...any) {
@@ -49,10 +50,11 @@ func (s *source) wrong(at *yaml.Node, format string, args ...any) {
 	}
 }
 
-// full tells that nothing more is read, and no more problems are gathered.
+// full reports whether to stop parsing and collecting problems.
 func (s *source) full() bool { return len(s.problems) >= mostProblems || s.values > mostValues }
 
-// enter counts the values in a mapping or a list before they are read. It tells whether they may be.
+// enter counts the values in a mapping or a list before they are parsed, and reports whether they
+// may be.
 func (s *source) enter(n *yaml.Node) bool {
 	if !s.full() && s.values+len(n.Content) > mostValues {
 		s.wrong(n, "with its aliases the file has more than %d values; write out less of it by aliases", mostValues)
@@ -74,7 +76,8 @@ func (s *source) err() error {
 	return s.problems
 }
 
-// document reads the one YAML document of a file; nil if it is none, which s then knows.
+// document returns the single YAML document of a file. If there is none, it records the problem and
+// returns nil.
 func (s *source) document(content []byte, example string) *yaml.Node {
 	if at, text := unreadable(content); text != "" {
 		s.wrong(at, "%s", text)
@@ -92,8 +95,8 @@ func (s *source) document(content []byte, example string) *yaml.Node {
 	return document.Content[0]
 }
 
-// unreadable finds what no YAML file holds: another encoding, control characters, too much. A directive %TAG is among that: the
-// YAML reader compares each with all others.
+// unreadable finds what a YAML file cannot contain: another encoding, control characters, too many
+// bytes.
 func unreadable(content []byte) (at *yaml.Node, text string) {
 	at = &yaml.Node{}
 	switch {
@@ -122,7 +125,7 @@ func unreadable(content []byte) (at *yaml.Node, text string) {
 	return at, ""
 }
 
-// explain says in a user's words what the YAML reader could not make sense of.
+// explain records an error of the YAML parser in plain words.
 func (s *source) explain(err error, content []byte, example string) {
 	var failure *yaml.LoadError
 	if !errors.As(err, &failure) {
@@ -165,7 +168,8 @@ func characterAt(content []byte, at *yaml.Node) string {
 	return string(characters[at.Column-1])
 }
 
-// resolve follows an alias. The node keeps the position of the alias, where the reader of an error looks.
+// resolve follows an alias. The node keeps the position of the alias, because that is the line to
+// correct.
 func resolve(n *yaml.Node) *yaml.Node {
 	if n.Kind != yaml.AliasNode || n.Alias == nil {
 		return n
@@ -181,7 +185,7 @@ type field struct {
 	value *yaml.Node
 }
 
-// fields returns the entries of a mapping in their order, without those that are given twice. what names the mapping in
+// fields returns the entries of a mapping in order, without duplicates. what names the mapping in
 // an error.
 func (s *source) fields(n *yaml.Node, what string) []field {
 	n = resolve(n)
@@ -210,7 +214,7 @@ func (s *source) fields(n *yaml.Node, what string) []field {
 	return list
 }
 
-// known returns the fields of a mapping by their names, and refuses others than these.
+// known returns the fields of a mapping by name, and refuses any that are not in names.
 func (s *source) known(n *yaml.Node, what string, names ...string) map[string]field {
 	found := map[string]field{}
 	for _, f := range s.fields(n, what) {
@@ -240,7 +244,7 @@ func (s *source) items(n *yaml.Node, what string) []*yaml.Node {
 	return list
 }
 
-// text returns a scalar as it is written; "" and a problem for anything else.
+// text returns a scalar as it is written. For anything else it records a problem and returns "".
 func (s *source) text(n *yaml.Node, what string) string {
 	n = resolve(n)
 	if n.Kind != yaml.ScalarNode || n.ShortTag() == "!!null" {
@@ -276,7 +280,7 @@ func kind(n *yaml.Node) string {
 	return "not readable"
 }
 
-// shown quotes a value in one line, cut to what a reader needs of it.
+// shown quotes a value in one line, truncated if it is long.
 func shown(value string) string {
 	const most = 60
 	if len(value) > most {

@@ -1,4 +1,5 @@
-// Package dialing says why a server cannot be reached, and what to do, for the sentences of loader and of the command line.
+// Package dialing explains why a server cannot be reached and what to do, for the error sentences
+// of loader and of the command line.
 package dialing
 
 import (
@@ -17,11 +18,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Sentinel is what is wrong with a server that was given as one that holds data.
+// Sentinel is the error text for a Sentinel that was given in place of a data server.
 const Sentinel = "is a Sentinel, which holds no data; name the primary that it watches with --sentinel (MasterName), or connect to that primary"
 
-// Sentence says that the server called name cannot be reached, why, and what to do: check, where no more is known. err is of
-// a connection that was to be made, or of an answer that was to come, within timeout, with config or without TLS.
+// Sentence says that the server called name cannot be reached, why, and what to do. check is the
+// advice to give if nothing more is known. err comes from a connection attempt or from waiting for
+// a reply, within timeout, over TLS if config is not nil.
 func Sentence(name string, err error, config *tls.Config, timeout time.Duration, check string) string {
 	if errors.Is(err, context.Canceled) {
 		return fmt.Sprintf("interrupted before %s answered", name)
@@ -33,7 +35,8 @@ func Sentence(name string, err error, config *tls.Config, timeout time.Duration,
 	return fmt.Sprintf("cannot reach %s: %s; %s", name, because, do)
 }
 
-// why is what err means, and what to do; "" where that is no more than to look at the address and the server.
+// why returns the meaning of err and what to do, or "" if all that one can do is check the address
+// and the server.
 func why(err error, config *tls.Config, timeout time.Duration) (because, do string) {
 	if AtSentinels(err) {
 		return atSentinels(err, config, timeout)
@@ -70,7 +73,8 @@ func why(err error, config *tls.Config, timeout time.Duration) (because, do stri
 	return err.Error(), ""
 }
 
-// Gibberish tells whether go-redis could not make sense of what came. It has no type for that.
+// Gibberish reports whether go-redis could not parse the reply. go-redis has no error type for
+// that.
 func Gibberish(err error) bool {
 	for _, other := range []error{redis.ErrPoolTimeout, redis.ErrPoolExhausted, redis.ErrClosed} {
 		if errors.Is(err, other) {
@@ -80,7 +84,8 @@ func Gibberish(err error) bool {
 	return strings.HasPrefix(err.Error(), "redis: ")
 }
 
-// certificate is what is wrong with TLS; "" where it is something else. chosen: somebody named the authorities to trust.
+// certificate returns what is wrong with TLS, or "" if err is something else. chosen means that the
+// user named the trusted authorities.
 func certificate(err error, chosen, ours bool) (why, do string) {
 	var unknown x509.UnknownAuthorityError
 	var name x509.HostnameError
@@ -121,13 +126,13 @@ func certificate(err error, chosen, ours bool) (why, do string) {
 	return "", ""
 }
 
-// AtSentinels tells whether it was the Sentinels of a failover client that could not be asked for the primary, or did not know it.
-// go-redis has no type for that.
+// AtSentinels reports whether the Sentinels of a failover client could not be asked for the
+// primary, or did not know it. go-redis has no error type for that.
 func AtSentinels(err error) bool {
 	return strings.Contains(err.Error(), "all sentinels specified in configuration are unreachable")
 }
 
-// Addr is the address that could not be dialled, where err tells it and it is not one of Sentinels.
+// Addr returns the address that could not be dialed, if err has one and it is not a Sentinel's.
 func Addr(err error) string {
 	var dial *net.OpError
 	if AtSentinels(err) || !errors.As(err, &dial) || dial.Op != "dial" || dial.Addr == nil {

@@ -5,14 +5,15 @@ import (
 	"strings"
 )
 
-// Bars is a picture of counts over time, one bar for each span of time, in which the kinds of counts stand upon each other.
+// Bars is a chart of counts over time: one stacked bar for each interval, one segment for each
+// kind.
 type Bars struct {
-	Title       string   // for who does not see it
-	Each        string   // what a bar stands for, as in "up to 7 requests in [an hour]"
+	Title       string   // for screen readers
+	Each        string   // the interval of a bar, as in "up to 7 requests in [an hour]"
 	What        string   // what is counted, as in "requests"
-	Kinds       []string // their names, one colour each
+	Kinds       []string // their names, one color each
 	Counts      [][]int64
-	First, Last string // where time begins and ends
+	First, Last string // labels of the ends of the time axis
 }
 
 const (
@@ -21,7 +22,7 @@ const (
 	kindsFrom, kindWide = 270, 70
 )
 
-// SVG draws the picture; it is empty without counts.
+// SVG draws the chart. Without counts it returns "".
 func (b Bars) SVG() string {
 	if len(b.Counts) == 0 {
 		return ""

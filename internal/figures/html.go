@@ -11,15 +11,18 @@ import (
 //go:embed page.css
 var pageStyle string
 
-// PageStyle is the style of an HTML page with tables and pictures, light or dark as its reader has chosen.
+// PageStyle is the style of an HTML page with tables and pictures, light or dark as the reader has
+// chosen.
 var PageStyle = template.CSS(pageStyle)
 
-// Inline is a picture to stand in a page, with an id for its title that is there once on it.
+// Inline returns a picture for embedding in a page. id is the id of its title, and must be unique
+// on the page.
 func Inline(svg, id string) template.HTML {
 	return template.HTML(strings.ReplaceAll(svg, `"title"`, strconv.Quote(id)))
 }
 
-// Percent is a part of a whole: never 0% or 100% of what is more than nothing, or less than all.
+// Percent formats a part of a whole. It never returns 0% for more than nothing, or 100% for less
+// than all.
 func Percent(part, whole int64) string {
 	if whole == 0 {
 		return "0%"

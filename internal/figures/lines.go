@@ -9,27 +9,27 @@ import (
 
 // Lines is a plot of one or more lines over two logarithmic axes. All values are above 0.
 type Lines struct {
-	Title      string   // for who does not see it
+	Title      string   // for screen readers
 	Above      []string // lines of text above the plot
 	Across, Up Axis
 	Lines      []Line
 	Bounds     []Bound
 }
 
-// An Axis ends at its first and its last mark.
+// An Axis starts at its first mark and ends at its last.
 type Axis struct {
-	Label string    // of Across alone; what goes up is said above
-	Marks []float64 // from the least to the greatest, two or more
+	Label string    // of Across only; the text above the plot names what goes up
+	Marks []float64 // ascending, two or more
 	Text  func(float64) string
 }
 
-// A Line joins the points (Across[i], Up[i]), one or more. Its name is at its end.
+// A Line joins the points (Across[i], Up[i]), one or more. Its name is shown at its end.
 type Line struct {
 	Name       string
 	Across, Up []float64
 }
 
-// A Bound is a dashed line all across.
+// A Bound is a dashed horizontal line across the plot.
 type Bound struct {
 	Name string
 	Up   float64
@@ -38,7 +38,7 @@ type Bound struct {
 const (
 	linesLeft, linesRight = 92, 340
 	linesHeight           = 250
-	nameHeight            = 18 // names are no closer than this
+	nameHeight            = 18 // least distance between names
 )
 
 // SVG draws the plot.
@@ -82,7 +82,7 @@ func (l Lines) SVG() string {
 	return p.String()
 }
 
-// place is where between two ends of the picture a value is.
+// place returns the position of value between from and to.
 func (a Axis) place(value, from, to float64) float64 {
 	first, last := a.Marks[0], a.Marks[len(a.Marks)-1]
 	return from + (to-from)*math.Log(value/first)/math.Log(last/first)
@@ -93,7 +93,7 @@ type name struct {
 	class, text string
 }
 
-// apart moves names that are too close to each other, or below the bottom. They keep their order.
+// apart moves names that are too close to each other or below the bottom. It keeps their order.
 func apart(names []name, bottom float64) []name {
 	slices.SortStableFunc(names, func(a, b name) int { return cmp.Compare(a.y, b.y) })
 	for i := 1; i < len(names); i++ {

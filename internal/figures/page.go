@@ -1,5 +1,5 @@
-// Package figures puts what a program has found out into a page of the documents: tables in Markdown between marks, and
-// pictures in SVG that follow the reader's choice of light or dark.
+// Package figures writes a program's results into a page of the documentation: tables in Markdown
+// between marks, and pictures in SVG that follow the reader's choice of light or dark.
 package figures
 
 import (
@@ -9,11 +9,11 @@ import (
 	"strings"
 )
 
-// A Table is one of a page, in Markdown, whole lines. Its place in the page is between the lines
-// `<!-- table: Name -->` and `<!-- end of the table -->`.
+// A Table is a table in a page: whole lines of Markdown between the lines `<!-- table: Name -->`
+// and `<!-- end of the table -->`.
 type Table struct{ Name, Text string }
 
-// Fill is the page with these tables in their places. It fails where a table has none.
+// Fill returns the page with these tables in their places. It fails if a table has no place.
 func Fill(page string, tables []Table) (string, error) {
 	for _, t := range tables {
 		begin, end := fmt.Sprintf("<!-- table: %s -->\n", t.Name), "<!-- end of the table -->\n"
@@ -27,7 +27,8 @@ func Fill(page string, tables []Table) (string, error) {
 	return page, nil
 }
 
-// Update puts these tables into the page that the file holds. A file that lacks a place stays as it is.
+// Update puts these tables into the page in the file. If a place is missing, the file is not
+// changed.
 func Update(file string, tables []Table) error {
 	page, err := os.ReadFile(file)
 	if err != nil {
@@ -40,7 +41,7 @@ func Update(file string, tables []Table) error {
 	return os.WriteFile(file, []byte(renewed), 0o644)
 }
 
-// Count is a number with three significant digits, grouped by thousands.
+// Count formats a number with three significant digits, grouped by thousands.
 func Count(f float64) string {
 	digits := 1.0
 	for f/digits >= 1000 {
@@ -49,7 +50,7 @@ func Count(f float64) string {
 	return Grouped(int64(f/digits+0.5) * int64(digits))
 }
 
-// Grouped is n with its thousands apart: 38,231.
+// Grouped formats n with thousands separators: 38,231.
 func Grouped(n int64) string {
 	digits, sign := strconv.FormatInt(n, 10), ""
 	if n < 0 {
@@ -61,7 +62,7 @@ func Grouped(n int64) string {
 	return sign + digits
 }
 
-// Brief is a number with one digit that is not 0, from 1 on, in few letters: 10, 2k, 100k, 1M.
+// Brief formats a number from 1 up that has one nonzero digit in few characters: 10, 2k, 100k, 1M.
 func Brief(f float64) string {
 	n := int64(f)
 	for _, unit := range []string{"", "k", "M"} {

@@ -6,33 +6,37 @@ import (
 	"strings"
 )
 
-// Pictures are written here rather than by a library: they are a few lines and texts, and have to follow the reader's choice
-// of light or dark, which gonum/plot, the best kept of them, cannot (its colours are attributes of each element, not classes).
+// Pictures are written without a library: they have only a few lines and texts, and must follow the
+// reader's choice of light or dark. gonum/plot, the best maintained library, cannot do that: it
+// writes colors as attributes of each element, not as classes.
 
-// Width is that of every picture, in pixels. A phone that shows one on 360 pixels leaves its letters at 11.
+// Width is the width of every picture, in pixels. On a phone that is 360 pixels wide, the text
+// still has 11 pixels.
 const Width = 480
 
-// A Picture is SVG in the making. Its classes are grid and bound (a dashed line); c0 to c7, colours of lines, and with an f before,
-// as fc0, of areas and texts; thin; pale; and of texts bold, right and middle.
+// A Picture is an SVG image under construction. Its classes are grid; bound (a dashed line); c0 to
+// c7, colors of lines; fc0 to fc7, the same colors for areas and texts; thin; pale; and for texts
+// bold, right and middle.
 type Picture struct {
 	title  string
 	height float64
 	body   strings.Builder
 }
 
-// NewPicture begins a picture. The title is for who does not see it.
+// NewPicture starts a picture. The title is for screen readers.
 func NewPicture(title string) *Picture { return &Picture{title: title} }
 
-// grow makes the picture so high that y is in it.
+// grow makes the picture high enough to contain y.
 func (p *Picture) grow(y float64) { p.height = max(p.height, y+10) }
 
-// Text writes a line of text that begins at x, or ends there with the class right, or has its middle there with middle.
+// Text writes a line of text that starts at x. With the class right it ends at x, and with middle
+// it is centered on x.
 func (p *Picture) Text(x, y float64, class, text string) {
 	p.grow(y)
 	fmt.Fprintf(&p.body, "<text class=\"%s\" x=\"%s\" y=\"%s\">%s</text>\n", class, short(x), short(y), html.EscapeString(text))
 }
 
-// Path draws what d says, in the language of SVG paths, down to y.
+// Path draws d, an SVG path that reaches down to y.
 func (p *Picture) Path(y float64, class, d string) {
 	p.grow(y)
 	fmt.Fprintf(&p.body, "<path class=\"%s\" d=\"%s\"/>\n", class, d)
@@ -43,16 +47,17 @@ func (p *Picture) Dot(x, y float64, class string) {
 	fmt.Fprintf(&p.body, "<circle class=\"f%s\" cx=\"%s\" cy=\"%s\" r=\"3.5\"/>\n", class, short(x), short(y))
 }
 
-// short writes a coordinate with a tenth of a pixel at most.
+// short formats a coordinate with at most one decimal.
 func short(f float64) string { return strings.TrimSuffix(fmt.Sprintf("%.1f", f), ".0") }
 
-// colours of lines and areas, for light and for dark. Those side by side differ in brightness too.
+// colours are the colors of lines and areas, for light and for dark. Neighbors also differ in
+// brightness.
 var colours = [][2]string{
 	{"#0969da", "#58a6ff"}, {"#bc4c00", "#f0883e"}, {"#1a7f37", "#56d364"}, {"#8250df", "#d2a8ff"},
 	{"#a40e26", "#ff9492"}, {"#0f6c72", "#39c5cf"}, {"#6e5600", "#e3b341"}, {"#57606a", "#8b949e"},
 }
 
-// String is the picture as SVG.
+// String returns the picture as SVG.
 func (p *Picture) String() string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%s\" viewBox=\"0 0 %[1]d %[2]s\" role=\"img\" aria-labelledby=\"title\">\n",

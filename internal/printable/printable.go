@@ -1,5 +1,6 @@
-// Package printable makes text of servers, logs and files fit to be printed. Such text may hold escape sequences that change what a
-// terminal shows or does, characters that change the direction of the text around them, and bytes that are no text at all.
+// Package printable makes text from servers, logs and files safe to print. Such text may contain
+// escape sequences that change what a terminal shows or does, characters that change the direction
+// of the surrounding text, and invalid UTF-8.
 package printable
 
 import (
@@ -10,16 +11,19 @@ import (
 	"unicode/utf8"
 )
 
-// Line returns text in one line: everything that [strconv.IsPrint] does not allow, line ends and tabs too, is escaped as in a string of Go.
+// Line returns text in one line. Everything that [strconv.IsPrint] rejects, including line ends and
+// tabs, is escaped as in a Go string.
 func Line(text string) string { return escape(text, "", inGo) }
 
-// Lines is Line for text of several lines, which keep their ends and tabs.
+// Lines is like Line for text of several lines: it keeps line ends and tabs.
 func Lines(text string) string { return escape(text, "\n\t", inGo) }
 
-// JSON returns JSON with the same escaped in its strings, as \u009b. It takes JSON as package encoding/json writes it.
+// JSON escapes the same characters in the strings of JSON text, as \u009b. The text must come from
+// package encoding/json.
 func JSON(text string) string { return escape(text, "\n", inJSON) }
 
-// Key returns a key as it is, or quoted if it is empty or if anything in it does not show, spaces included.
+// Key returns a key as it is, or quoted if it is empty or contains spaces or unprintable
+// characters.
 func Key(key string) string {
 	if key == "" || strings.Contains(key, " ") || Line(key) != key {
 		return strconv.Quote(key)

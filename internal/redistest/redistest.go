@@ -1,4 +1,5 @@
-// Package redistest starts servers as processes of this machine, for tests and for the bench.
+// Package redistest starts Redis servers as processes on this machine, for tests and for the
+// benchmark.
 package redistest
 
 import (
@@ -16,21 +17,21 @@ import (
 	"time"
 )
 
-// Server is a server of its own: nobody else knows of it.
+// Server is a server that only its starter uses.
 type Server struct {
 	Addr string // 127.0.0.1:port
 
 	cmd   *exec.Cmd
-	dir   string // its files
+	dir   string // directory of its files
 	log   bytes.Buffer
-	ended chan struct{} // closed when the process is over
+	ended chan struct{} // closed when the process has ended
 	stop  sync.Once
 }
 
-// longest is how long a condition is waited for, however busy the machine is.
+// longest is how long to wait for a condition, even on a busy machine.
 const longest = 2 * time.Minute
 
-// errEnded is of a server that ends at once, as where another program has taken its port.
+// errEnded means that a server ended at once, for example because another program took its port.
 var errEnded = errors.New("it ended at once")
 
 // Run runs a redis-server with these arguments until the test ends.
@@ -44,8 +45,9 @@ func Run(t testing.TB, args ...string) *Server {
 	return s
 }
 
-// Start starts a server, on a port of 127.0.0.1 that is free as is that of a cluster's bus, and waits until it listens.
-// A file of configuration is the first of args; --port in them is that of a server that was stopped.
+// Start starts a server on a free port of 127.0.0.1 and waits until it listens. The port of the
+// cluster bus is free too. The first of args may be a configuration file; --port in args is the
+// port of a stopped server to start again.
 func Start(program string, args ...string) (*Server, error) {
 	path, err := exec.LookPath(program)
 	if err != nil {
@@ -65,7 +67,7 @@ func start(path string, args []string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	if i := slices.Index(args, "--port"); i >= 0 { // that of a server that was stopped
+	if i := slices.Index(args, "--port"); i >= 0 { // the port of a stopped server
 		port = args[i+1]
 	}
 	listen := []string{"--port", port}
@@ -76,7 +78,7 @@ func start(path string, args []string) (*Server, error) {
 	if s.dir, err = os.MkdirTemp("", "redistest-"); err != nil {
 		return nil, err
 	}
-	// What is waited for in tests must not wait for the usual seconds.
+	// Replication must not take its usual seconds in tests that wait for it.
 	s.cmd = exec.Command(path, slices.Concat(args, listen, []string{
 		"--bind", "127.0.0.1", "--save", "", "--dir", s.dir,
 		"--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1", "--cluster-node-timeout", "60000",
@@ -117,13 +119,14 @@ func (s *Server) over() bool {
 	}
 }
 
-// Pause stops the server where it is, as a machine that hangs: its connections stay, and nothing is replied.
+// Pause suspends the server like a machine that hangs: its connections stay open, and it does not
+// reply.
 func (s *Server) Pause() error { return s.cmd.Process.Signal(syscall.SIGSTOP) }
 
-// Resume lets a paused server go on.
+// Resume lets a paused server continue.
 func (s *Server) Resume() error { return s.cmd.Process.Signal(syscall.SIGCONT) }
 
-// Stop ends the server at once, and removes its files. It may be called again.
+// Stop kills the server and removes its files. It may be called more than once.
 func (s *Server) Stop() {
 	s.stop.Do(func() {
 		_ = s.cmd.Process.Kill()
@@ -132,7 +135,7 @@ func (s *Server) Stop() {
 	})
 }
 
-// freePort finds a port that is free, and whose port of the cluster bus, 10000 above, is free too.
+// freePort finds a port that is free, and whose cluster bus port, 10000 higher, is free too.
 func freePort() (string, error) {
 	for range 1000 {
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -140,7 +143,7 @@ func freePort() (string, error) {
 			return "", err
 		}
 		port := listener.Addr().(*net.TCPAddr).Port
-		bus, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port+10000)) // an error above 65535
+		bus, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port+10000)) // fails above 65535
 		_ = listener.Close()
 		if err == nil {
 			return strconv.Itoa(port), bus.Close()

@@ -11,8 +11,9 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// Punctual makes every connection end at the deadline of its context, and at timeout where the URL says nothing else. It
-// takes away what go-redis would do besides: it names itself to the server, and repeats dials.
+// Punctual makes every connection respect the deadline of its context, and timeout where the URL
+// sets no other. It also turns off what go-redis would do in addition: identify itself to the
+// server, and retry dials.
 func (s *Servers) Punctual(timeout time.Duration) {
 	o := &s.Options
 	for _, d := range []*time.Duration{&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout} {
@@ -26,9 +27,10 @@ func (s *Servers) Punctual(timeout time.Duration) {
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 }
 
-// Dialer makes connections as redis.NewDialer does. Over TLS a server may show a certificate for the host of o.Addr, which is
-// the URL's, as go-redis has it, or one for the address that is dialled: the nodes of a cluster, and the primary that a
-// Sentinel names, often have certificates of their own.
+// Dialer makes connections like redis.NewDialer. Over TLS, the server's certificate may be for the
+// host of o.Addr, which comes from the URL and is what go-redis checks, or for the address that is
+// dialed: nodes of a cluster, and the primary that a Sentinel names, often have their own
+// certificates.
 func Dialer(o *redis.Options) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	dial := redis.NewDialer(o)
 	host, _, _ := net.SplitHostPort(o.Addr)
@@ -37,7 +39,7 @@ func Dialer(o *redis.Options) func(ctx context.Context, network, addr string) (n
 	}
 	own := *o
 	own.TLSConfig = o.TLSConfig.Clone()
-	own.TLSConfig.ServerName = "" // that of the address
+	own.TLSConfig.ServerName = "" // the name in the dialed address
 	dialOwn := redis.NewDialer(&own)
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
@@ -49,7 +51,7 @@ func Dialer(o *redis.Options) func(ctx context.Context, network, addr string) (n
 	}
 }
 
-// Open makes a client; it sends nothing.
+// Open makes a client. It sends nothing.
 func (s Servers) Open() redis.UniversalClient {
 	o := s.Options
 	o.Addr = s.Addrs[0]

@@ -1,5 +1,5 @@
-// Package redisurl reads the URLs that name Redis servers, for the client and for the command line: one server, the nodes of
-// a cluster, or Sentinels.
+// Package redisurl parses the URLs that name Redis servers, for the client and for the command
+// line: one server, the nodes of a cluster, or Sentinels.
 package redisurl
 
 import (
@@ -13,19 +13,20 @@ import (
 
 // Servers is what a URL names: where to connect, and how.
 type Servers struct {
-	Name    string // the URL for people to read: without its password
+	Name    string // the URL for people, without its password
 	Addrs   []string
-	Options redis.Options // those of every address
+	Options redis.Options // options for every address
 	Cluster bool          // known to be a cluster
-	URL     string        // the URL to type again: with PASSWORD in the place of a password
-	Alone   bool          // the URL names a user without a password, who cannot log in
+	URL     string        // the URL for typing again, with PASSWORD in place of a password
+	Alone   bool          // the URL has a user but no password, so it cannot log in
 
-	Master           string // Addrs are Sentinels that watch the primary of this name
-	SentinelUser     string // at the Sentinels
+	Master           string // if not "", Addrs are Sentinels that watch the primary of this name
+	SentinelUser     string // login for the Sentinels
 	SentinelPassword string
 }
 
-// Parse reads a URL. The error says what is wrong with it and gives one that fits; it shows no password.
+// Parse parses a URL. The error says what is wrong with it and gives a valid example; it does not
+// contain the password.
 func Parse(given string) (Servers, error) {
 	parse, such := parseURLs, "redis://user:password@host:6379"
 	if strings.Contains(given, "-sentinel://") {
@@ -38,8 +39,8 @@ func Parse(given string) (Servers, error) {
 	return s, nil
 }
 
-// parseURLs reads one URL, or several with commas between them: nodes of one cluster, of which the first says all but
-// the address.
+// parseURLs parses one URL, or several separated by commas: nodes of one cluster, in which the
+// first URL sets everything but the address.
 func parseURLs(given string) (Servers, error) {
 	var s Servers
 	var names, urls []string
@@ -64,7 +65,8 @@ func parseURLs(given string) (Servers, error) {
 			return s, fmt.Errorf("%s is not usable (%s)", shown(u), strings.TrimPrefix(err.Error(), "redis: "))
 		}
 		if o.Password == "" && o.Username != "" {
-			// Nobody logs in without a password, and this may be one: it is not kept, so that nothing can show it.
+			// A user without a password cannot log in, and the name may be a misplaced password:
+			// drop it, so that nothing can print it.
 			o.Username, s.Alone = "", true
 		}
 		if i == 0 {
@@ -92,7 +94,8 @@ func parseURLs(given string) (Servers, error) {
 	return s, nil
 }
 
-// shown is u without its password and its options. A user without a password is masked: it may be one.
+// shown returns u without its password and options. It masks a user without a password, because the
+// name may be a password.
 func shown(u *url.URL) string {
 	c := *u
 	c.RawQuery = ""
@@ -102,7 +105,8 @@ func shown(u *url.URL) string {
 	return c.Redacted()
 }
 
-// typed is u to be typed again, with PASSWORD in the place of its password, or of a user without one, which may be one.
+// typed returns u for typing again, with PASSWORD in place of its password, or in place of a user
+// without one.
 func typed(u *url.URL) string {
 	c := *u
 	if password, _ := c.User.Password(); password != "" {
@@ -115,7 +119,7 @@ func typed(u *url.URL) string {
 
 const placeholder = "PASSWORD"
 
-// withoutURL is what url.Parse found wrong, without the URL, which may hold a password.
+// withoutURL returns the error of url.Parse without the URL, which may contain a password.
 func withoutURL(err error) error {
 	var at *url.Error
 	if errors.As(err, &at) {

@@ -8,8 +8,9 @@ import (
 	"strings"
 )
 
-// parseSentinels reads redis-sentinel://user:password@host:26379,host:26379/name?db=0&sentinel_password=..., in which
-// user and password are those of the primary.
+// parseSentinels parses
+// redis-sentinel://user:password@host:26379,host:26379/name?db=0&sentinel_password=..., in which
+// user and password belong to the primary.
 func parseSentinels(given string) (Servers, error) {
 	scheme, rest, _ := strings.Cut(given, "://")
 	scheme, ok := strings.CutSuffix(scheme, "-sentinel")

@@ -1,4 +1,4 @@
-// Package span reads durations, in the units of a limit.
+// Package span parses durations in the units of a limit.
 package span
 
 import (
@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// longest is the longest duration that the library knows: 36500d.
+// longest is the longest duration that the library accepts: 36500d.
 const longest = 36500 * 24 * time.Hour
 
 var (
@@ -15,8 +15,8 @@ var (
 	part = regexp.MustCompile(`(\d+)(\D+)`)
 )
 
-// Parse reads a duration as a limit has them, or several: 0, 500ms, 1m30s, 2d, 1d12h; whole numbers without leading zeros. It
-// is never negative, and at most 36500d.
+// Parse parses a duration in the units of a limit, or a sum of several: 0, 500ms, 1m30s, 2d, 1d12h.
+// Numbers are whole and have no leading zeros. The result is never negative, and at most 36500d.
 func Parse(text string) (time.Duration, error) {
 	if !form.MatchString(text) {
 		return 0, fmt.Errorf("%q is no duration; write one such as 500ms, 1m30s or 2d", text)

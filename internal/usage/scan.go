@@ -16,17 +16,17 @@ import (
 )
 
 const (
-	// Share is the most that a scan takes of the time of a server. After each step it waits, so that the step, for as long as it took
-	// beyond the way there and back, was no more than this share of the time.
+	// Share is the largest share of a server's time that a scan uses. After each step the scan
+	// waits in proportion to the step's duration, not counting the network round trip.
 	Share = 0.05
 
-	step  = 100                  // keys that SCAN looks at in one go
-	least = 4 * time.Millisecond // the wait after a step: a step takes an ordinary server less than Share of it
+	step  = 100                  // keys that one SCAN examines
+	least = 4 * time.Millisecond // the least wait after a step; on an ordinary server a step takes less than Share of it
 )
 
-// Scan is one pass over the keys of all primaries. A key that is there from the beginning to the end is counted once, and twice if the
-// server makes its table smaller meanwhile; memory is that of the records that are kept. It is safe for concurrent use, but Run is
-// called once.
+// Scan is one pass over the keys of all primaries. A key that exists during the whole pass is
+// counted once, or twice if the server shrinks its hash table meanwhile. Memory is bounded by the
+// records that are kept. A Scan is safe for concurrent use, but Run must be called only once.
 type Scan struct {
 	limit int
 	match string
@@ -38,7 +38,8 @@ type Scan struct {
 	began time.Time
 }
 
-// New makes a Scan that keeps the first limit keys by each of some orders, of those that a pattern of SCAN matches; "" is all.
+// New makes a Scan of the keys that match a pattern of SCAN; "" matches all. It keeps the first
+// limit keys in each of the given orders.
 func New(limit int, match string, by ...Order) *Scan {
 	s := &Scan{limit: limit, match: cmp.Or(match, "*"), wait: wait}
 	for _, order := range by {
@@ -58,10 +59,10 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// NodeError is why a scan of one server ended early.
+// NodeError is the reason why the scan of one server ended early.
 type NodeError struct {
 	Addr string
-	Err  error // of go-redis, or that of the context
+	Err  error // of go-redis or the context
 }
 
 func (e *NodeError) Error() string { return e.Addr + ": " + e.Err.Error() }
@@ -87,8 +88,8 @@ func EachPrimary(ctx context.Context, rdb redis.UniversalClient, f func(context.
 	return fmt.Errorf("a %T does not say how to reach each server; pass a *redis.Client or *redis.ClusterClient", rdb)
 }
 
-// Run scans every primary that rdb knows, all at the same time, and returns a [*NodeError] for each that failed, joined. What was
-// found until then counts.
+// Run scans every primary that rdb knows, all at the same time. It returns the joined [*NodeError]s
+// of those that failed. What was found until then counts.
 func (s *Scan) Run(ctx context.Context, rdb redis.UniversalClient) error {
 	var mu sync.Mutex
 	var failed []error
@@ -110,7 +111,7 @@ func (s *Scan) Run(ctx context.Context, rdb redis.UniversalClient) error {
 	return errors.Join(append(failed, err)...)
 }
 
-// Snapshot is what was found so far.
+// Snapshot returns what has been found so far.
 func (s *Scan) Snapshot() Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,12 +125,12 @@ func (s *Scan) Snapshot() Snapshot {
 
 // node scans one server.
 func (s *Scan) node(ctx context.Context, rdb *redis.Client) error {
-	if keys, err := rdb.DBSize(ctx).Result(); err == nil { // else nobody knows how far it is
+	if keys, err := rdb.DBSize(ctx).Result(); err == nil { // without it, progress is unknown
 		s.mu.Lock()
 		s.found.Keys += keys
 		s.mu.Unlock()
 	}
-	way := time.Duration(1<<63 - 1) // there and back
+	way := time.Duration(1<<63 - 1) // the network round trip
 	for range 3 {
 		began := time.Now()
 		if err := rdb.Ping(ctx).Err(); err != nil {
@@ -161,12 +162,13 @@ func (s *Scan) node(ctx context.Context, rdb *redis.Client) error {
 	}
 }
 
-// pause is how long to wait after a step that took so long, of which so much was the way.
+// pause returns how long to wait after a step that took so long, of which way was the network round
+// trip.
 func pause(took, way time.Duration) time.Duration {
 	return max(least, time.Duration(float64(took-way)*(1/Share-1)))
 }
 
-// read reads what was counted under keys, at now by the server's clock.
+// read reads what was counted under keys; now is the server's time.
 func (s *Scan) read(ctx context.Context, rdb *redis.Client, now time.Time, keys []string) error {
 	s.mu.Lock()
 	if s.began.IsZero() {
@@ -177,7 +179,7 @@ func (s *Scan) read(ctx context.Context, rdb *redis.Client, now time.Time, keys 
 	pipe := rdb.Pipeline()
 	replies := make([]*redis.Cmd, len(keys))
 	for i, key := range keys {
-		replies[i] = pipe.Do(ctx, append([]any{"hmget", key}, fields(minute)...)...) // HMGet of go-redis takes a number for the length of an array
+		replies[i] = pipe.Do(ctx, append([]any{"hmget", key}, fields(minute)...)...) // go-redis's HMGet would take a number for an array length
 	}
 	if len(keys) > 0 {
 		_, _ = pipe.Exec(ctx) // each command has its own error
@@ -210,17 +212,19 @@ func (s *Scan) read(ctx context.Context, rdb *redis.Client, now time.Time, keys 
 	return nil
 }
 
-// badReply is the error of a reply that HMGET does not have. It begins as those of go-redis do, by which dialing.Gibberish knows them.
+// badReply returns an error for a reply that HMGET cannot send. It starts like the errors of
+// go-redis, which is how dialing.Gibberish recognizes it.
 func badReply(format string, args ...any) error { return fmt.Errorf("redis: "+format, args...) }
 
-// fields are those of a record, as functions/STATE.md has them: ratelimit_usage, which reads the whole series, takes a server thirty
-// times as long.
+// fields returns the fields of a record, as in functions/STATE.md. ratelimit_usage reads the whole
+// series and takes a server thirty times as long.
 func fields(minute int64) []any {
 	at, before := strconv.FormatInt(minute, 10), strconv.FormatInt(minute-1, 10)
 	return []any{"first", "last", "cost", "allowed", "denied", "a" + at, "d" + at, "a" + before, "d" + before}
 }
 
-// record reads them out of a reply to HMGET; false if TRACK did not write the hash. An error says that the reply is none to HMGET.
+// record parses a reply to HMGET. It returns false if TRACK did not write the hash, and an error if
+// the reply cannot be one to HMGET.
 func record(key string, reply any) (r Record, ok bool, _ error) {
 	const most = 1 << 53
 	var n [9]int64
@@ -234,7 +238,7 @@ func record(key string, reply any) (r Record, ok bool, _ error) {
 		switch {
 		case !isText && value != nil:
 			return r, false, badReply("got %.60q from HMGET for a value, wanted text", fmt.Sprint(value))
-		case value == nil && i > 2: // counted nothing yet
+		case value == nil && i > 2: // nothing was counted yet
 			continue
 		}
 		var err error
@@ -248,7 +252,7 @@ func record(key string, reply any) (r Record, ok bool, _ error) {
 	}, ok, nil
 }
 
-// keep counts a record, and keeps it where it is one of the first.
+// keep counts a record, and keeps it if it is among the first.
 func (s *Scan) keep(r Record) {
 	for _, kept := range s.kept {
 		if kept.keys[r.Key] {
@@ -269,7 +273,7 @@ func (s *Scan) keep(r Record) {
 	}
 }
 
-// last is a heap of records, the last in the order on top.
+// last is a heap of records with the last in the order on top.
 type last struct {
 	by      Order
 	records []Record

@@ -1,5 +1,6 @@
-// Package usage finds the keys under which TRACK counts, over all primaries, and keeps those that come first in some order. It
-// writes nothing, needs the rights +scan, +hmget, +time and +ping, and leaves the servers to others: see [Share].
+// Package usage finds the keys under which TRACK counts, on all primaries, and keeps the first in
+// given orders. It writes nothing, needs the rights +scan, +hmget, +time and +ping, and limits the
+// load on the servers: see [Share].
 package usage
 
 import (
@@ -8,21 +9,21 @@ import (
 	"time"
 )
 
-// Order is by what keys are ordered.
+// Order is an order of keys.
 type Order string
 
 const (
 	Total  Order = "total"  // most decisions first
 	Denied Order = "denied" // most denials first
-	Last   Order = "last"   // used last first
-	Newest Order = "newest" // used for the first time last first
-	Oldest Order = "oldest" // used for the first time first
+	Last   Order = "last"   // last used first
+	Newest Order = "newest" // most recently created first
+	Oldest Order = "oldest" // oldest first
 )
 
-// Orders are all there are.
+// Orders lists all orders.
 var Orders = []Order{Total, Denied, Last, Newest, Oldest}
 
-// compare says which of two records comes first.
+// compare orders two records.
 func (o Order) compare(a, b Record) int {
 	order := 0
 	switch o {
@@ -38,7 +39,7 @@ func (o Order) compare(a, b Record) int {
 	return cmp.Or(order, cmp.Compare(b.Allowed+b.Denied, a.Allowed+a.Denied), cmp.Compare(a.Key, b.Key))
 }
 
-// Count is calls, allowed and denied.
+// Count is a number of calls, allowed and denied.
 type Count struct {
 	Allowed int64 `json:"allowed"`
 	Denied  int64 `json:"denied"`
@@ -48,30 +49,31 @@ func (c Count) plus(other Count) Count {
 	return Count{c.Allowed + other.Allowed, c.Denied + other.Denied}
 }
 
-// Record is what was counted under one key, as of At.
+// Record is the usage counted under one key, as of At.
 type Record struct {
 	Key string
 	Count
-	Cost        int64     // of the allowed calls, for the first limit of each
-	First, Last time.Time // the first and the last call, by the server's clock
+	Cost        int64     // cost of the allowed calls, for the first limit of each
+	First, Last time.Time // times of the first and the last call, by the server's clock
 
 	recent
 }
 
-// recent is what was counted in the minute in which a pass began and the one before it, when it was read.
+// recent is what was counted in the minute in which a pass began and in the minute before.
 type recent struct {
-	At     time.Time // when this was read, by the server's clock
-	minute int64     // of the epoch, in which the pass began
-	counts [2]Count  // in that minute, and in the one before
+	At     time.Time // time of the reading, by the server's clock
+	minute int64     // minute since the epoch in which the pass began
+	counts [2]Count  // in that minute and in the one before
 }
 
-// Rate is calls a second.
+// Rate is calls per second.
 type Rate struct {
 	Allowed float64 `json:"allowed"`
 	Denied  float64 `json:"denied"`
 }
 
-// rate is what was counted since before was read; where before is too old for that or none, in the last whole minute.
+// rate returns the rate since before was read. If before is zero or too old, it returns the rate of
+// the last whole minute.
 func (r recent) rate(before recent) Rate {
 	now, then, span := r.counts[1], Count{}, time.Minute
 	switch seconds := r.At.Sub(before.At); {
@@ -87,22 +89,22 @@ func (r recent) rate(before recent) Rate {
 	}
 }
 
-// Snapshot is what a scan has found so far. It is a plain value that nothing changes later.
+// Snapshot is what a scan has found so far. It is a plain value that does not change later.
 type Snapshot struct {
-	Top      map[Order][]Record // the first by each order that was asked for
-	Sum      Count              // of all keys that count
-	Cost     int64              // likewise
-	Tracked  int64              // keys that count
-	Looked   int64              // keys that were looked at, of any kind
-	Keys     int64              // keys that there are to look at, about; 0 if no server said
+	Top      map[Order][]Record // the first in each requested order
+	Sum      Count              // total over all keys with usage
+	Cost     int64              // total cost over all keys with usage
+	Tracked  int64              // keys with usage
+	Looked   int64              // keys that were examined, of any kind
+	Keys     int64              // approximate number of keys to examine; 0 if no server reports it
 	Refused  int64              // keys that the user may not read
-	Complete bool               // the scan came to its end on every server
+	Complete bool               // the scan finished on every server
 
 	recent
 }
 
-// Rate is calls a second over all keys that count: since the scan before was made, or, without one or where it is too long ago, in the
-// last whole minute.
+// Rate returns the calls per second over all keys with usage, since the scan before. If before is
+// nil or too old, it returns the rate of the last whole minute.
 func (s Snapshot) Rate(before *Snapshot) Rate {
 	if before == nil {
 		return s.rate(recent{})
@@ -110,7 +112,7 @@ func (s Snapshot) Rate(before *Snapshot) Rate {
 	return s.rate(before.recent)
 }
 
-// RateOf is the same of one record of s.
+// RateOf is like Rate for one record of s.
 func (s Snapshot) RateOf(r Record, before *Snapshot) Rate {
 	if before != nil {
 		for _, records := range before.Top {
