@@ -1,4 +1,5 @@
-// Command ratelimit builds, deploys, checks and tries the rate limiting library; `ratelimit --help` says how.
+// Command ratelimit builds, deploys, checks and tries the rate limiting library; see `ratelimit
+// --help`.
 package main
 
 import (
@@ -12,11 +13,11 @@ import (
 
 func main() {
 	ends := []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGQUIT}
-	if !signal.Ignored(syscall.SIGHUP) { // as nohup has it
+	if !signal.Ignored(syscall.SIGHUP) { // nohup ignores it
 		ends = append(ends, syscall.SIGHUP)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), ends...)
-	context.AfterFunc(ctx, stop) // a second Ctrl-C ends what does not look at ctx, such as reading a pipe
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends what does not watch ctx, such as reading a pipe
 	code := cli.Execute(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr)
 	stop()
 	os.Exit(code)

@@ -1,6 +1,8 @@
-// Package accesslog reads access logs of web servers: Common and Combined Log Format, JSON lines and CSV, plain or compressed.
+// Package accesslog reads access logs of web servers: Common and Combined Log Format, JSON lines
+// and CSV, plain or compressed.
 //
-// A File gives the lines of one log as they stand there. Sorter puts into the order of time what is nearly in it.
+// A File returns the lines of one log in the order of the file. A Sorter sorts values that are
+// nearly in the order of their times.
 package accesslog
 
 import (
@@ -15,17 +17,17 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// Formats are the names that Options.Format takes.
+// Formats lists the values of Options.Format.
 var Formats = []string{"auto", "common", "json", "csv"}
 
-// Options say how a log is to be read.
+// Options says how to read a log.
 type Options struct {
 	Format string            // one of Formats; "" is "auto"
-	Fields []string          // the fields that are asked for: client, user, path, method, or a name in the log
-	Called map[string]string // how a log in JSON or CSV calls a field that is asked for, or the time
+	Fields []string          // the requested fields: client, user, path, method, or a name in the log
+	Called map[string]string // the name of a requested field, or of the time, in a log in JSON or CSV
 }
 
-// LongestLine is how many bytes a line may have.
+// LongestLine is the largest number of bytes in a line.
 const LongestLine = 1 << 20
 
 // File is one log. It is not safe for concurrent use.
@@ -33,18 +35,19 @@ type File struct {
 	lines  *bufio.Reader
 	opts   Options
 	parser parser
-	long   []byte // of a line longer than the buffer
+	long   []byte // line that is longer than the buffer
 	number int64
 	closer io.Closer
 }
 
-// parser reads one line: when it was, in ms since 1970, and the values of the fields that are asked for, nil for one that it
-// lacks. They last until the next line. The error says where in the line what is wrong.
+// parser parses one line. It returns the line's time in ms since 1970, and sets values to the
+// requested fields, or nil for a missing one. The values are valid until the next line. The error
+// says where in the line the fault is.
 type parser interface {
 	parse(line []byte, values [][]byte) (int64, error)
 }
 
-// BadLine is the error of a line that cannot be read. The lines behind it can.
+// BadLine is the error for a line that cannot be parsed. Reading can continue with the next line.
 type BadLine struct {
 	Number int64 // from 1
 	Err    error
@@ -52,12 +55,12 @@ type BadLine struct {
 
 func (e *BadLine) Error() string { return fmt.Sprintf("line %d: %v", e.Number, e.Err) }
 
-// Unwrap returns what is wrong with the line.
+// Unwrap returns the fault in the line.
 func (e *BadLine) Unwrap() error { return e.Err }
 
-// New reads a log from r, which may be compressed with gzip or zstd, until ctx ends. Close frees what that takes; it does not
-// close r.
-func New(ctx context.Context, r io.Reader, opts Options) (*File, error) {
+// New reads a log from r, which may be compressed with gzip or zstd. Close releases the
+// decompressor's resources; it does not close r.
+func New(r io.Reader, opts Options) (*File, error) {
 	plain, closer, err := uncompressed(bufio.NewReaderSize(r, 64<<10))
 	if err != nil {
 		return nil, err
@@ -108,15 +111,16 @@ func uncompressed(r *bufio.Reader) (io.Reader, io.Closer, error) {
 	return r, io.NopCloser(nil), nil
 }
 
-// Close frees what uncompressing takes.
+// Close releases the decompressor's resources.
 func (f *File) Close() error { return f.closer.Close() }
 
-// Lines is how many lines were read so far.
+// Lines returns how many lines were read so far.
 func (f *File) Lines() int64 { return f.number }
 
-// Next reads the next line that is not empty: when it was, in ms since 1970, and into values what it has of the fields, in
-// their order, nil for none. The values last until the next call. The error is a *BadLine for a line that cannot be read; any
-// other ends the file, io.EOF as it should, others early.
+// Next reads the next line that is not empty. It returns the line's time in ms since 1970, and sets
+// values to the requested fields in order, nil for a missing one. The values are valid until the
+// next call. The error is a *BadLine for a line that cannot be parsed. Any other error ends the
+// file: io.EOF at its end, others early.
 func (f *File) Next(values [][]byte) (int64, error) {
 	for {
 		line, err := f.line()
@@ -145,7 +149,7 @@ func (f *File) Next(values [][]byte) (int64, error) {
 
 var errLong = fmt.Errorf("the line is longer than %d bytes", LongestLine)
 
-// line reads a line without its end.
+// line reads a line without its line end.
 func (f *File) line() ([]byte, error) {
 	line, err := f.lines.ReadSlice('\n')
 	if err == nil {
@@ -163,7 +167,7 @@ func (f *File) line() ([]byte, error) {
 		return nil, err
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, err // what is left of a line that was cut off
+		return nil, err // the rest of a truncated line
 	}
 	f.number++
 	line = bytes.TrimRight(f.long, "\r\n")
@@ -173,7 +177,8 @@ func (f *File) line() ([]byte, error) {
 	return line, nil
 }
 
-// recognise finds out the format from a line, and whether the line only names the fields.
+// recognise detects the format from a line, and reports whether the line is a header that only
+// names the fields.
 func (f *File) recognise(line []byte) (named bool, err error) {
 	if f.opts.Format == "csv" || bytes.ContainsAny(line, ",;\t") && line[0] != '{' {
 		if c, wrong := newColumns(line, f.opts.Fields, f.opts.Called); wrong == nil {

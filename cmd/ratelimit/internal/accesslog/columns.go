@@ -9,19 +9,19 @@ import (
 	"strings"
 )
 
-// columns reads CSV whose first line names the fields. A record is one line: one whose quotes do not end is wrong, and does
-// not take the lines behind it with it.
+// columns parses CSV whose first line names the fields. A record is one line: a line with an
+// unclosed quote is wrong, and does not affect the lines after it.
 type columns struct {
 	clock  clock
 	reader *csv.Reader
-	line   bytes.Reader // the one that reader reads, and then an end
+	line   bytes.Reader // the current line, the input of reader
 	time   int
 	fields []string
-	places []int // of each field; -1: the log has it not
+	places []int // column of each field; -1 if the log lacks it
 	value  [][]byte
 }
 
-// newColumns reads the first line.
+// newColumns parses the header line.
 func newColumns(head []byte, fields []string, called map[string]string) (*columns, error) {
 	c := &columns{fields: fields, value: make([][]byte, len(fields))}
 	c.reader = csv.NewReader(&c.line)
@@ -52,7 +52,7 @@ func newColumns(head []byte, fields []string, called map[string]string) (*column
 	return c, nil
 }
 
-// placeOf is which column has a field; -1: none.
+// placeOf returns the column of a field, or -1 if there is none.
 func placeOf(columns []string, field string, called map[string]string) int {
 	for _, name := range namesOf(field, called) {
 		if i := slices.Index(columns, name); i >= 0 {

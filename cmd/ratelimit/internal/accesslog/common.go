@@ -7,12 +7,12 @@ import (
 	"strconv"
 )
 
-// common reads the Common Log Format, and those that begin with it:
+// common parses the Common Log Format, and formats that begin with it:
 //
 //	client ident user [time] "request" status size "referer" "agent" ...
 type common struct {
 	clock  clock
-	places []place // of the fields that are asked for
+	places []place // of the requested fields
 	parts  [fieldsOfCommon][]byte
 }
 
@@ -77,7 +77,7 @@ func (c *common) parse(line []byte, values [][]byte) (int64, error) {
 		return 0, fmt.Errorf("at byte %d: %s is no status; one is such as 200", rest.at-len(c.parts[statusPlace])+1, quoted(c.parts[statusPlace]))
 	}
 	c.parts[sizePlace], rest = rest.word()
-	if referer, after, err := rest.quoted(); err == nil { // Combined
+	if referer, after, err := rest.quoted(); err == nil { // Combined Log Format
 		c.parts[refererPlace] = dashed(referer.line)
 		if agent, _, err := after.quoted(); err == nil {
 			c.parts[agentPlace] = dashed(agent.line)
@@ -89,7 +89,8 @@ func (c *common) parse(line []byte, values [][]byte) (int64, error) {
 	return at, nil
 }
 
-// who reads client, ident and user, the last of which may hold blanks. Apache's vhost_combined has the host before them.
+// who parses client, ident and user; user may contain spaces. Apache's vhost_combined format has
+// the host before them.
 func (c *common) who(text []byte) error {
 	client, rest, _ := bytes.Cut(text, []byte(" "))
 	ident, user, ok := bytes.Cut(rest, []byte(" "))
@@ -106,7 +107,7 @@ func (c *common) who(text []byte) error {
 	return nil
 }
 
-// dashed is nothing for the dash that stands for it.
+// dashed returns nil for a dash, which stands for a missing value.
 func dashed(text []byte) []byte {
 	if len(text) == 1 && text[0] == '-' {
 		return nil
@@ -114,7 +115,7 @@ func dashed(text []byte) []byte {
 	return text
 }
 
-// rest is what is left of a line, and where in it that begins.
+// rest is the unparsed part of a line, and its offset in the line.
 type rest struct {
 	line []byte
 	at   int
@@ -125,7 +126,7 @@ func (r rest) blanks() rest {
 	return rest{r.line[n:], r.at + n}
 }
 
-// word cuts the next word off.
+// word cuts off the next word.
 func (r rest) word() ([]byte, rest) {
 	r = r.blanks()
 	end := bytes.IndexByte(r.line, ' ')
@@ -135,7 +136,7 @@ func (r rest) word() ([]byte, rest) {
 	return r.line[:end], rest{r.line[end:], r.at + end}
 }
 
-// quoted cuts off what is in quotes, where a backslash stands before a quote that ends nothing.
+// quoted cuts off a quoted text. A backslash escapes a quote in it.
 func (r rest) quoted() (inner, after rest, err error) {
 	r = r.blanks()
 	if len(r.line) == 0 || r.line[0] != '"' {
@@ -152,7 +153,7 @@ func (r rest) quoted() (inner, after rest, err error) {
 	return r, r, fmt.Errorf("at byte %d: the quote of the request does not end", r.at+1)
 }
 
-// request reads method and path. What a client sent that is no request has neither.
+// request returns method and path, or neither if the client did not send a valid request.
 func (r rest) request() (method, path []byte) {
 	method, target, ok := bytes.Cut(r.line, []byte(" "))
 	if !ok {
@@ -164,7 +165,8 @@ func (r rest) request() (method, path []byte) {
 	return method, pathOf(target)
 }
 
-// pathOf is the path in the target of a request: without scheme and host, and without what follows "?".
+// pathOf returns the path in the target of a request: without scheme and host, and without "?" and
+// what follows it.
 func pathOf(target []byte) []byte {
 	if _, after, ok := bytes.Cut(target, []byte("://")); ok && len(target) > 0 && target[0] != '/' {
 		start := bytes.IndexByte(after, '/')

@@ -8,12 +8,12 @@ import (
 	"strings"
 )
 
-// jsonLines reads one JSON object a line.
+// jsonLines parses one JSON object per line.
 type jsonLines struct {
 	clock  clock
 	times  []string
 	fields []string
-	names  [][]string // of each field
+	names  [][]string // possible names of each field
 }
 
 func newJSONLines(fields []string, called map[string]string) *jsonLines {
@@ -47,7 +47,7 @@ func (j *jsonLines) parse(line []byte, values [][]byte) (int64, error) {
 	return at, nil
 }
 
-// first is the value of the first of these names that the object has, as text.
+// first returns the value, as text, of the first of these names that the object has.
 func first(object map[string]json.RawMessage, names []string) []byte {
 	for _, name := range names {
 		if value := text(find(object, name)); len(value) > 0 {
@@ -57,7 +57,7 @@ func first(object map[string]json.RawMessage, names []string) []byte {
 	return nil
 }
 
-// find looks a name up: as it is, or a field within others, as in request.uri.
+// find looks up a name: as it is, or as a field in nested objects, such as request.uri.
 func find(object map[string]json.RawMessage, name string) json.RawMessage {
 	if raw, ok := object[name]; ok {
 		return raw
@@ -77,9 +77,10 @@ func find(object map[string]json.RawMessage, name string) json.RawMessage {
 	return find(within, inner)
 }
 
-// text is a string, a number or a flag as text; of a list it is the first that is in it, as headers are logged.
+// text returns a string, a number or a boolean as text. For a list, which is how headers are
+// logged, it returns the first element.
 func text(raw json.RawMessage) []byte {
-	raw = bytes.TrimLeft(raw, "[ \t\r\n") // of a list its first value is left, and what is behind that
+	raw = bytes.TrimLeft(raw, "[ \t\r\n") // skip opening brackets, so that the first value of a list is left, and what follows it
 	switch {
 	case len(raw) == 0 || strings.IndexByte("]{n", raw[0]) >= 0:
 		return nil

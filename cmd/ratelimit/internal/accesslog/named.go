@@ -2,7 +2,7 @@ package accesslog
 
 import "bytes"
 
-// named are the names under which logs with named fields have what is asked for, the likeliest first.
+// named lists the names that each field has in logs with named fields, the likeliest first.
 var named = map[string][]string{
 	"time":   {"time", "timestamp", "@timestamp", "ts", "time_iso8601", "time_local", "msec", "StartUTC", "date"},
 	"client": {"client", "client_ip", "remote_addr", "remote_ip", "clientip", "ClientHost", "request.client_ip", "request.remote_ip", "ip"},
@@ -11,7 +11,7 @@ var named = map[string][]string{
 	"method": {"method", "request_method", "RequestMethod", "request.method", "request"},
 }
 
-// namesOf are the names that a field may have; called has those that the caller gave.
+// namesOf returns the names that a field may have; called contains those that the caller gave.
 func namesOf(field string, called map[string]string) []string {
 	if name, ok := called[field]; ok {
 		return []string{name}
@@ -22,7 +22,7 @@ func namesOf(field string, called map[string]string) []string {
 	return []string{field}
 }
 
-// polished is the value of a named field in the form that it has in every format.
+// polished returns the value of a named field in the form that it has in every format.
 func polished(field string, value []byte) []byte {
 	switch field {
 	case "path", "method":

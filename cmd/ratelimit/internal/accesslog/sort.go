@@ -1,16 +1,17 @@
 package accesslog
 
-// MostHeld is how many values a Sorter holds at most.
+// MostHeld is the largest number of values in a Sorter.
 const MostHeld = 1 << 20
 
-// Sorter puts values into the order of their times. It holds each until one has come that is later by more than it allows
-// for. Values of one time keep their order. The zero value allows for nothing. It is not safe for concurrent use.
+// Sorter sorts values by time. It keeps each value until one has come that is more than Within
+// later. Values of the same time keep their order. The zero value allows no delay. A Sorter is not
+// safe for concurrent use.
 type Sorter[T any] struct {
 	Within int64 // ms by which a value may come late
 
-	held   []timed[T] // a heap, as container/heap has it, without an allocation for each value
-	newest int64      // of the times that came
-	gone   int64      // of the last value that was taken out
+	held   []timed[T] // a heap like container/heap, without an allocation for each value
+	newest int64      // largest time so far
+	gone   int64      // time of the last value that was taken out
 	count  int64
 }
 
@@ -23,8 +24,8 @@ func (a *timed[T]) before(b *timed[T]) bool {
 	return a.at < b.at || a.at == b.at && a.number < b.number
 }
 
-// Put takes a value in. If it is older than one that was taken out already it is refused, and late is by how many ms it came
-// after the newest: the Within with which it would have been in time.
+// Put adds a value. If the value is older than one that was already taken out, Put refuses it and
+// returns how many ms it came after the newest: a Within of that size would have accepted it.
 func (s *Sorter[T]) Put(at int64, value T) (late int64) {
 	if at < s.gone {
 		return s.newest - at
@@ -43,7 +44,8 @@ func (s *Sorter[T]) Put(at int64, value T) (late int64) {
 	return 0
 }
 
-// Take takes the oldest value out, if none that is older can come any more, or there is no room for another. At the end, all are.
+// Take removes and returns the oldest value, if no older one can still come, or if there is no room
+// for another. If end is true, it returns every value in turn.
 func (s *Sorter[T]) Take(end bool) (at int64, value T, ok bool) {
 	if len(s.held) == 0 || !end && s.held[0].at >= s.newest-s.Within && len(s.held) < MostHeld {
 		return 0, value, false

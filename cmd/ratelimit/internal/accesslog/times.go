@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// The library's states hold times from 2001 on; the tests of policies keep to the same years.
+// The library's states hold times from 2001 on. The tests of policies use the same range of years.
 var (
 	firstTime = time.Date(2002, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli()
 	lastTime  = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli()
@@ -15,13 +15,14 @@ var (
 
 const commonTime = "02/Jan/2006:15:04:05 -0700"
 
-// clock reads times, and remembers the last one: most lines of a log have the second of the line before.
+// clock parses times and caches the last one, because most lines of a log have the same second as
+// the line before.
 type clock struct {
 	text []byte
 	at   int64
 }
 
-// read returns ms since 1970.
+// read returns the time in ms since 1970.
 func (c *clock) read(text []byte) (int64, error) {
 	if len(text) > 0 && string(text) == string(c.text) {
 		return c.at, nil
@@ -39,7 +40,7 @@ func (c *clock) read(text []byte) (int64, error) {
 
 func parseTime(text string) (int64, error) {
 	if len(text) > 64 {
-		text = text[:64] // none of the forms is as long
+		text = text[:64] // longer than any of the formats
 	}
 	for _, layout := range []string{commonTime, time.RFC3339, "2006-01-02 15:04:05Z07:00", "2006-01-02T15:04:05Z0700", "2006-01-02 15:04:05 Z07:00", "2006-01-02T15:04:05", time.DateTime} {
 		if t, err := time.Parse(layout, text); err == nil {
@@ -52,12 +53,13 @@ func parseTime(text string) (int64, error) {
 	return 0, fmt.Errorf("%s is no time; one is such as 2026-03-01T18:00:00Z, 01/Mar/2026:18:00:00 +0000 or 1772388000.123", quoted(text))
 }
 
-// epoch reads a number of s, ms, us or ns since 1970, told apart by its size: as s, the years 2002 to 2199 are 1.0e9 to 7.3e9.
+// epoch parses a number of s, ms, us or ns since 1970, and determines the unit from its size: the
+// years 2002 to 2199 are 1.0e9 to 7.3e9 in s.
 func epoch(text string) (int64, bool) {
 	whole, fraction, _ := strings.Cut(text, ".")
 	n, err := strconv.ParseUint(whole, 10, 63)
 	if err != nil || strings.Trim(fraction, "0123456789") != "" {
-		if f, err := strconv.ParseFloat(text, 64); err == nil && f >= 1e9 && f < 1e10 { // as in 1.7723e9
+		if f, err := strconv.ParseFloat(text, 64); err == nil && f >= 1e9 && f < 1e10 { // such as 1.7723e9
 			return int64(f * 1000), true
 		}
 		return 0, false
@@ -74,7 +76,7 @@ func epoch(text string) (int64, bool) {
 	return int64(n / 1e6), true
 }
 
-// quoted is a part of a line for an error: short, and without what would upset a terminal.
+// quoted returns a part of a line for an error: short, and without what could disturb a terminal.
 func quoted[T string | []byte](text T) string {
 	const most = 48
 	if len(text) > most {

@@ -1,9 +1,11 @@
-// Package backtest replays access logs through limits and policies: whom each would have denied, when and how often. The
-// library's own text decides, in the engine of package embedded, with the clock set to the time of each request.
+// Package backtest replays access logs through limits and policies, and reports whom each would
+// have denied, when and how often. The library itself decides, in the engine of package embedded,
+// with the clock set to the time of each request.
 //
-// Where things are: key.go what is counted together; logs.go the files, merged by time; pass.go how requests get to workers,
-// one a core, each with an engine and its share of the keys; decide.go, series.go what a limit does; windows.go, suggest.go which
-// limit to choose; report.go what came of it all; page.go, plot.go the report as HTML.
+// The files: key.go defines the keys; logs.go reads the log files and merges them by time; pass.go
+// distributes requests to workers, one per core, each with an engine and its share of the keys;
+// decide.go and series.go count the decisions under a limit; windows.go and suggest.go suggest
+// limits; report.go makes the report; page.go and plot.go write it as HTML.
 package backtest
 
 import (
@@ -16,42 +18,42 @@ import (
 	"github.com/ratelimit-functions/ratelimit/embedded"
 )
 
-// Candidate is a limit, or a policy as @name, to be tried.
+// Candidate is a limit, or a policy as @name, to test.
 type Candidate struct {
 	Limit string
-	Keys  []Key // one; of a policy of several keys one for each, in its order
+	Keys  []Key // one; for a policy with several keys, one for each in order
 }
 
-// Options say what to do.
+// Options configures a run.
 type Options struct {
-	Library    string // the text that decides
+	Library    string // text of the library that decides
 	Candidates []Candidate
-	Workers    int // engines; each takes a core
+	Workers    int // number of engines; each takes a core
 
-	Format   string            // as accesslog.Options has it
-	Called   map[string]string // likewise
-	Unsorted time.Duration     // how much later than a newer one a line may come
+	Format   string            // see accesslog.Options
+	Called   map[string]string // see accesslog.Options
+	Unsorted time.Duration     // how long after a newer line a line may come
 
-	Key     Key             // for suggestions
-	Share   float64         // of keys that a suggestion leaves untouched, 0 to 1; 0: suggest nothing
-	Curves  bool            // draw how many keys and requests each n would touch
-	Periods []time.Duration // of suggestions and curves
+	Key     Key             // key for suggestions
+	Share   float64         // share of keys that a suggestion must not deny, 0 to 1; 0: no suggestions
+	Curves  bool            // draw how many keys and requests each n would deny
+	Periods []time.Duration // periods of suggestions and curves
 
 	Worst    int // how many of the worst keys to report
 	Progress func(Progress)
 }
 
-// Progress is how far a run has come.
+// Progress is the progress of a run.
 type Progress struct {
-	Step, Steps int   // a step goes through all requests once
-	Requests    int64 // of this step, so far
-	Of          int64 // 0: not known yet
-	Bytes       int64 // of the logs that were read, as they are stored
-	Decisions   int64 // of all steps
+	Step, Steps int   // each step processes all requests once
+	Requests    int64 // processed in this step
+	Of          int64 // total; 0 if not known yet
+	Bytes       int64 // read from the log files, as they are stored
+	Decisions   int64 // in all steps
 }
 
-// Run replays the logs. When ctx ends early, the report is of what was measured up to there, and says so. The error is that
-// a limit cannot be read, or a log not at all.
+// Run replays the logs. If ctx ends early, the report contains the results so far, and says so. Run
+// returns an error if a limit cannot be parsed, or a log cannot be read at all.
 func Run(ctx context.Context, inputs []Input, opts Options) (*Report, error) {
 	r := &run{Options: opts}
 	keys := []Key{}
@@ -97,7 +99,7 @@ func Run(ctx context.Context, inputs []Input, opts Options) (*Report, error) {
 	return report, nil
 }
 
-// nothing is the error of logs without a request.
+// nothing returns the error for logs without a request.
 func nothing(l Log) error {
 	if len(l.Problems) == 0 {
 		return fmt.Errorf("the logs are empty; give others")
@@ -107,7 +109,7 @@ func nothing(l Log) error {
 
 type run struct {
 	Options
-	slots   [][]int // of each candidate, which keys of a request it takes
+	slots   [][]int // for each candidate, the keys of a request that it uses
 	engines []*engine
 	logs    *logs
 	step    int
@@ -133,7 +135,7 @@ func (r *run) stop() {
 	r.engines = nil
 }
 
-// check has the library read a limit.
+// check makes the library parse a limit.
 func (r *run) check(c Candidate, keys int) error {
 	words := []any{"FCALL", "ratelimit_take", keys}
 	for i := range keys {
@@ -147,7 +149,7 @@ func (r *run) check(c Candidate, keys int) error {
 	return nil
 }
 
-// steps goes through the requests as often as it takes.
+// steps processes the requests once for each step.
 func (r *run) steps(ctx context.Context) (*Report, error) {
 	steps := 1
 	var kept *spool
@@ -198,7 +200,7 @@ func (r *run) steps(ctx context.Context) (*Report, error) {
 	return report, nil
 }
 
-// deciders makes the jobs that decide: for each candidate one on each engine.
+// deciders makes the deciding jobs: for each candidate one on each engine.
 func (r *run) deciders(candidates []Candidate, slots [][]int) ([][]*decider, [][]job) {
 	deciders := make([][]*decider, len(candidates))
 	jobs := make([][]job, len(r.engines))
@@ -211,7 +213,7 @@ func (r *run) deciders(candidates []Candidate, slots [][]int) ([][]*decider, [][
 	return deciders, jobs
 }
 
-// progress tells of every thousandth request.
+// progress reports every thousandth request.
 func (r *run) progress(steps int, requests, of int64, decisions int) {
 	r.decided += int64(decisions)
 	if requests%1000 == 0 && r.Progress != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/embedded"
 )
 
-// engine is one server of package embedded, with the time at which its clock stands.
+// engine is one server of package embedded, with its current time.
 type engine struct {
 	server *embedded.Server
 	at     int64
@@ -22,28 +22,28 @@ func (e *engine) setTime(at int64) {
 	}
 }
 
-// decider asks the library about the requests of one candidate whose keys are this worker's.
+// decider makes the decisions of one candidate for the keys of one worker.
 type decider struct {
 	share
 	engine *engine
 	number int    // of the candidate
-	prefix string // of its keys
-	slots  []int  // which keys of a request it takes
+	prefix string // prefix of its keys
+	slots  []int  // the keys of a request that it uses
 	words  []any
 
 	tally
 }
 
-// tally is what became of requests under one candidate.
+// tally counts the decisions of one candidate.
 type tally struct {
 	requests, denied int64
-	keyless          int64               // lack a key
-	keys             map[uint64]*denials // of those that were denied
+	keyless          int64               // requests that lack a key
+	keys             map[uint64]*denials // of keys that were denied
 	series           series
-	first, last      int64 // denials, ms since 1970
+	first, last      int64 // times of denials, ms since 1970
 }
 
-// denials are those of one key.
+// denials are the denials of one key.
 type denials struct {
 	count       int64
 	first, last int64
@@ -62,7 +62,7 @@ func newDecider(e *engine, s share, number int, c Candidate, slots []int) *decid
 
 func (d *decider) see(r *event) error {
 	if len(d.slots) > 1 {
-		if !d.mine(uint32(d.number)) { // keys of one decision live in one engine
+		if !d.mine(uint32(d.number)) { // one engine must have all keys of a decision
 			return nil
 		}
 	} else if !d.mine(r.keys[d.slots[0]] + uint32(d.number)) {
@@ -108,7 +108,7 @@ func (d *decider) see(r *event) error {
 	return nil
 }
 
-// merge adds what another worker has counted.
+// merge adds another worker's counts.
 func (t *tally) merge(other tally) {
 	t.requests += other.requests
 	t.keyless += other.keyless
@@ -117,6 +117,6 @@ func (t *tally) merge(other tally) {
 	}
 	t.last = max(t.last, other.last)
 	t.denied += other.denied
-	maps.Copy(t.keys, other.keys) // a key is one worker's
+	maps.Copy(t.keys, other.keys) // a key belongs to one worker
 	t.series.merge(other.series)
 }

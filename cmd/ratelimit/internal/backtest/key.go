@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Key says what of a request is counted together, as in client, client/24, user+path/1.
+// Key defines which requests are counted together, such as client, client/24 or user+path/1.
 type Key struct {
 	text  string
 	parts []part
@@ -18,14 +18,15 @@ type Key struct {
 
 type part struct {
 	field    string
-	segments int // of a path; 0: all
+	segments int // segments of a path; 0: all
 	v4, v6   int // bits of an address; 0: all
 }
 
-// String is the key as it was written.
+// String returns the key as it was written.
 func (k Key) String() string { return k.text }
 
-// ParseKey reads a key. A field may be any name; whether the log has it, the log says.
+// ParseKey parses a key. It accepts any field name; whether the log has the field is known only
+// later.
 func ParseKey(text string) (Key, error) {
 	key := Key{text: text}
 	for _, word := range strings.Split(text, "+") {
@@ -65,7 +66,7 @@ func within(text string, most int) (int, error) {
 	return n, nil
 }
 
-// fieldsOf are the fields that keys are made of.
+// fieldsOf returns the fields that the keys use.
 func fieldsOf(keys []Key) []string {
 	var fields []string
 	for _, key := range keys {
@@ -78,7 +79,8 @@ func fieldsOf(keys []Key) []string {
 	return fields
 }
 
-// appendTo appends the key of a request that has these values of these fields, or tells that it lacks one.
+// appendTo appends the key of a request with these values of these fields. It returns false if the
+// request lacks a field.
 func (k Key) appendTo(b []byte, fields []string, values [][]byte) ([]byte, bool) {
 	for i, p := range k.parts {
 		value := values[slices.Index(fields, p.field)]
@@ -100,7 +102,8 @@ func (k Key) appendTo(b []byte, fields []string, values [][]byte) ([]byte, bool)
 	return b, true
 }
 
-// appendClient appends an address in its usual form, or its network. What is no address stands as it is: some logs have names.
+// appendClient appends an address, or its network, in canonical form. Any other value, such as a
+// host name, is appended as it is.
 func (p part) appendClient(b, value []byte) []byte {
 	addr, err := netip.ParseAddr(string(value))
 	if err != nil {
@@ -133,18 +136,19 @@ func firstSegments(path []byte, n int) []byte {
 	return path
 }
 
-// table numbers the keys that came, from 1, in the order in which they came.
+// table numbers the keys from 1 in the order in which they first occur.
 type table struct {
 	numbers map[string]uint32
 	names   []string
-	counts  []uint32 // requests
+	counts  []uint32 // requests of each key
 	scratch []byte
 }
 
-// longestName is how many bytes of a key are kept. A longer one is known by its beginning and a digest.
+// longestName is how many bytes of a key are kept. A longer key is identified by its beginning and
+// a digest.
 const longestName = 128
 
-// number is that of the key, which is new if it has not come before.
+// number returns the number of a key, and adds the key if it is new.
 func (t *table) number(name []byte) uint32 {
 	if len(name) > longestName {
 		sum := sha256.Sum256(name)
@@ -164,7 +168,7 @@ func (t *table) number(name []byte) uint32 {
 	return n
 }
 
-// came is how many keys have made a request. Others were only in lines that were left out.
+// came returns how many keys have a request. The others occur only in lines that were dropped.
 func (t *table) came() (n int64) {
 	for _, count := range t.counts {
 		if count > 0 {

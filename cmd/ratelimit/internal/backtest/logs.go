@@ -16,22 +16,22 @@ type Input struct {
 	io.Reader
 }
 
-// Log is what is known of the logs as a whole.
+// Log describes all logs together.
 type Log struct {
-	Lines       int64    // that are not empty
-	Bad         int64    // of them cannot be read
-	Late        int64    // came later than Unsorted allows, and were left out
-	Keyless     int64    // lack a field of each key
-	Requests    int64    // are left
-	First, Last int64    // of them, ms since 1970
+	Lines       int64    // lines that are not empty
+	Bad         int64    // lines that cannot be parsed
+	Late        int64    // lines dropped because they came later than Unsorted allows
+	Keyless     int64    // lines dropped because they lack a field of each key
+	Requests    int64    // remaining lines
+	First, Last int64    // times of the remaining lines, ms since 1970
 	Problems    []string // the first of each kind, and files that ended early
-	latest      int64    // ms by which the latest line came late
+	latest      int64    // delay of the latest line in ms
 }
 
 // mostProblems is how many problems of one kind are shown.
 const mostProblems = 5
 
-// event is a request: when it was, and the numbers of its keys; 0: it has none.
+// event is a request: its time and the numbers of its keys, 0 for a missing key.
 type event struct {
 	at   int64 // ms since 1970
 	keys [MostKeys]uint32
@@ -48,10 +48,10 @@ type logs struct {
 	fields []string
 	tables []*table
 	values [][]byte
-	bytes  int64 // that were read
+	bytes  int64 // bytes read
 }
 
-// counted counts what is read.
+// counted is a reader that counts the bytes.
 type counted struct {
 	io.Reader
 	bytes *int64
@@ -68,7 +68,7 @@ type logFile struct {
 	file   *accesslog.File
 	sorter accesslog.Sorter[[MostKeys]uint32]
 	ended  bool
-	at     int64 // of the request that comes next
+	at     int64 // time of the file's next request
 	next   [MostKeys]uint32
 }
 
@@ -97,7 +97,7 @@ func (l *logs) close() {
 	}
 }
 
-// each gives the requests of all files in the order of their times, until ctx ends.
+// each emits the requests of all files in the order of their times, until ctx ends.
 func (l *logs) each(ctx context.Context, emit func(event) error) error {
 	var open []*logFile
 	for _, f := range l.files {
@@ -137,7 +137,7 @@ func (l *logs) count(at int64, keys [MostKeys]uint32) {
 	}
 }
 
-// advance finds the next request of a file, and tells whether there is one.
+// advance finds the next request of a file, and reports whether there is one.
 func (l *logs) advance(ctx context.Context, f *logFile) bool {
 	for {
 		if at, keys, ok := f.sorter.Take(f.ended); ok {
@@ -200,5 +200,6 @@ func (l *logs) problem(format string, args ...any) {
 	l.Problems = append(l.Problems, fmt.Sprintf(format, args...))
 }
 
-// Unsorted is what Options.Unsorted would have to be for no line to come late, in the form of a flag.
+// Unsorted returns the value for Options.Unsorted with which no line would be late, as a flag
+// value.
 func (l Log) Unsorted() string { return fmt.Sprintf("%ds", (l.latest+999)/1000) }

@@ -20,7 +20,7 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"share": func(s float64) string { return fmt.Sprintf("%.6g%%", 100*s) },
 }).Parse(pageText))
 
-// WritePage writes the report as one HTML page, which needs nothing else.
+// WritePage writes the report as one HTML page that contains everything it needs.
 func (r *Report) WritePage(w io.Writer) error {
 	type section struct {
 		Result
@@ -29,7 +29,7 @@ func (r *Report) WritePage(w io.Writer) error {
 	type curve struct {
 		Period
 		Picture template.HTML
-		Result  *Result // of what is suggested; nil: nothing is
+		Result  *Result // result of the suggested limit, or nil if there is none
 	}
 	content := struct {
 		*Report
@@ -64,8 +64,8 @@ func (r *Report) WritePage(w io.Writer) error {
 // longestShown is how many characters of a key are shown.
 const longestShown = 40
 
-// Shown is a key as it can be shown anywhere: quoted where it holds what would not show, or upset a terminal, and cut if it
-// is long.
+// Shown returns a key that is safe to show: quoted if it contains unprintable characters, and
+// truncated if it is long.
 func Shown(key string) string {
 	key = printable.Key(key)
 	if utf8.RuneCountInString(key) > longestShown {

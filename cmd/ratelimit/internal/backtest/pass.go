@@ -5,26 +5,27 @@ import (
 	"sync/atomic"
 )
 
-// share is which keys are a worker's: those whose number modulo of is me.
+// share is a worker's share of the keys: those whose number modulo of is me.
 type share struct{ me, of uint32 }
 
 func (s share) mine(key uint32) bool { return key%s.of == s.me }
 
-// place is where among its keys a worker has one, from 0; key is the way back.
+// place returns the index of a key among the worker's keys, from 0; key is the inverse.
 func (s share) place(key uint32) int { return int(key / s.of) }
 func (s share) key(place int) uint32 { return uint32(place)*s.of + s.me }
 
-// job looks at requests in the order of time, in the goroutine of one worker.
+// job processes requests in the order of time, in the goroutine of one worker.
 type job interface{ see(r *event) error }
 
 const (
 	batchSize = 512
-	batches   = 4 // that may wait for a worker
+	batches   = 4 // batches that may wait for a worker
 )
 
-// pass gives every request to the jobs of every worker. source calls emit for each; it is run in the caller's goroutine.
+// pass sends every request to the jobs of every worker. source calls emit for each; it runs in the
+// caller's goroutine.
 func pass(workers [][]job, source func(emit func(event) error) error) error {
-	var failed atomic.Pointer[error] // of the first worker that did
+	var failed atomic.Pointer[error] // error of the first worker that failed
 	failure := func() error {
 		if err := failed.Load(); err != nil {
 			return *err
@@ -41,7 +42,7 @@ func pass(workers [][]job, source func(emit func(event) error) error) error {
 					for _, j := range jobs {
 						if err := j.see(&batch[n]); err != nil {
 							failed.CompareAndSwap(nil, &err)
-							for range queues[i] { // so that the source does not wait
+							for range queues[i] { // drain the queue, so that the source does not block
 							}
 							return
 						}

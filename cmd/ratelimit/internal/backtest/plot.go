@@ -7,7 +7,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/figures"
 )
 
-// plot is the picture to choose n by: how many keys and how many requests each n would touch.
+// plot draws the chart for choosing n: how many keys and how many requests each n would deny.
 func (p Period) plot(s *Suggested) string {
 	requests, keys := figures.Line{Name: "requests"}, figures.Line{Name: "keys"}
 	for _, point := range p.Curve {
@@ -37,7 +37,7 @@ func (p Period) plot(s *Suggested) string {
 	return lines.SVG()
 }
 
-// powers are those of ten from 1 to one that is not below n.
+// powers returns the powers of ten from 1 up to the first that is at least n.
 func powers(n int64) []float64 {
 	marks := []float64{1, 10}
 	for marks[len(marks)-1] < float64(n) {
@@ -46,7 +46,7 @@ func powers(n int64) []float64 {
 	return marks
 }
 
-// timeLine is a picture of what a limit allowed, with what it denied on top, over time.
+// timeLine draws what a limit allowed over time, with what it denied on top.
 func timeLine(r Result) string {
 	bars := figures.Bars{
 		Title: "Requests over time under " + r.Limit, Each: lasting(r.Seconds), What: "requests", Kinds: []string{"allowed", "denied"},
@@ -60,7 +60,7 @@ func timeLine(r Result) string {
 	return bars.SVG()
 }
 
-// lasting is one of widths as text.
+// lasting describes one of widths.
 func lasting(seconds int64) string {
 	for _, unit := range []struct {
 		name string

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// Report is what came of a run.
+// Report is the result of a run.
 type Report struct {
 	Log         Log
-	Limits      []Result // in the order of the candidates, then the suggestions, one for each period
+	Limits      []Result // in the order of the candidates, then one suggestion for each period
 	Periods     []Period
 	Interrupted bool
 
-	key string // of the periods
+	key string // key that the periods were counted by
 }
 
 // Result is what one limit would have done.
@@ -29,7 +29,7 @@ type Result struct {
 	FirstDenied *time.Time `json:"first_denied"`
 	LastDenied  *time.Time `json:"last_denied"`
 	Worst       []WorstKey `json:"worst"`
-	Seconds     int64      `json:"seconds"` // of an interval of the series
+	Seconds     int64      `json:"seconds"` // length of an interval of the series
 	Series      []Moment   `json:"series"`
 	Lines       int64      `json:"lines"`
 	BadLines    int64      `json:"bad_lines"`
@@ -49,7 +49,7 @@ type WorstKey struct {
 	LastDenied  time.Time `json:"last_denied"`
 }
 
-// Moment is an interval of a time line.
+// Moment is an interval of a time line, with its start.
 type Moment struct {
 	Start time.Time `json:"start"`
 	Interval
@@ -64,7 +64,7 @@ type Suggested struct {
 	Curve  []Point `json:"curve"`
 }
 
-// report adds up what the deciders of each candidate have counted.
+// report sums what the deciders of each candidate have counted.
 func (r *run) report(candidates []Candidate, slots [][]int, deciders [][]*decider) *Report {
 	report := &Report{Log: r.logs.Log, Limits: []Result{}, key: r.Key.text}
 	for i, c := range candidates {

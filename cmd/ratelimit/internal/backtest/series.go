@@ -1,8 +1,9 @@
 package backtest
 
-// series counts over time, in intervals that are as short as a bounded number of them allows.
+// series counts decisions over time. Its intervals are the shortest for which their number stays
+// within mostIntervals.
 type series struct {
-	level  int   // of widths
+	level  int   // index in widths
 	first  int64 // the number of the first interval since 1970
 	counts []Interval
 }
@@ -13,14 +14,14 @@ type Interval struct {
 	Denied  int64 `json:"denied"`
 }
 
-// widths are of seconds. Each is a multiple of the one before.
+// widths are the possible lengths of an interval, in seconds. Each is a multiple of the one before.
 var widths = []int64{1, 5, 15, 60, 300, 900, 3600, 14_400, 86_400, 604_800}
 
 const mostIntervals = 600
 
 func (s *series) width() int64 { return widths[s.level] }
 
-// add counts a decision at a time, in ms since 1970, that is not before those that were counted.
+// add counts a decision at a time, in ms since 1970. Times must not decrease.
 func (s *series) add(at int64, denied bool) {
 	if len(s.counts) == 0 {
 		s.first = at / 1000 / s.width()
@@ -39,7 +40,7 @@ func (s *series) add(at int64, denied bool) {
 	}
 }
 
-// coarsen joins intervals until they are as wide as a level says.
+// coarsen merges intervals until they have the width of level.
 func (s *series) coarsen(level int) {
 	if level <= s.level {
 		return
@@ -58,7 +59,7 @@ func (s *series) coarsen(level int) {
 	s.level, s.first, s.counts = level, first, joined
 }
 
-// merge adds what another has counted.
+// merge adds the counts of another series.
 func (s *series) merge(other series) {
 	if len(other.counts) == 0 {
 		return

@@ -10,14 +10,15 @@ import (
 	"os"
 )
 
-// spool keeps requests in a temporary file, so that they can be gone through again: standard input is read once.
+// spool stores requests in a temporary file for the next steps, because standard input can be read
+// only once.
 type spool struct {
 	file *os.File
 	out  *bufio.Writer
-	size int64 // requests
+	size int64 // number of requests
 }
 
-const spooled = 12 // bytes a request: when it was, and the number of its first key
+const spooled = 12 // bytes per request: its time and the number of its first key
 
 func newSpool() (*spool, error) {
 	file, err := os.CreateTemp("", "ratelimit-backtest-*")
@@ -43,7 +44,7 @@ func (s *spool) put(r event) error {
 	return nil
 }
 
-// each gives the requests again, until ctx ends.
+// each emits the stored requests, until ctx ends.
 func (s *spool) each(ctx context.Context, emit func(event) error) error {
 	err := s.out.Flush()
 	if err == nil {

@@ -9,33 +9,33 @@ import (
 	"time"
 )
 
-// Period is what is known of one period.
+// Period is the result for one period.
 type Period struct {
 	Period time.Duration
-	Keys   int64   // that came
-	Most   int64   // requests of one key within the period
-	Curve  []Point // n from 1 on, as far as it touches a key
-	Worst  []Peak  // the keys with most requests within the period
-	N      int64   // the least that the share of keys never goes beyond; 0: no share is given
+	Keys   int64   // keys with a request
+	Most   int64   // most requests of one key within the period
+	Curve  []Point // for n from 1 on, while it denies a key something
+	Worst  []Peak  // the keys with the most requests within the period
+	N      int64   // least n that the share of keys never exceeds; 0 if no share was given
 	Burst  int64
 
-	all []uint32 // the most of each key, ascending
+	all []uint32 // for each key, its most requests within the period, ascending
 }
 
-// Point is what a limit of n in a period would touch.
+// Point is what a limit of n per period would deny.
 type Point struct {
 	N        int64 `json:"n"`
-	Keys     int64 `json:"keys"`     // that have more than n requests within one period
-	Requests int64 `json:"requests"` // that come as number n + 1 or later of a period
+	Keys     int64 `json:"keys"`     // keys that have more than n requests within one period
+	Requests int64 `json:"requests"` // requests beyond the first n of a period
 }
 
-// Peak is the most that one key asked within a period.
+// Peak is the largest number of requests of one key within a period.
 type Peak struct {
 	Key  string
 	Most int64
 }
 
-// periods makes the curves of what the workers found.
+// periods makes the curves from what the workers found.
 func (r *run) periods(found []*windows) []Period {
 	var list []Period
 	for i, period := range r.Periods {
@@ -86,13 +86,14 @@ func (r *run) periods(found []*windows) []Period {
 	return list
 }
 
-// enough is the least of ascending numbers that at least a share of them is not above.
+// enough returns the least of ascending numbers for which at least share of the numbers are no
+// larger.
 func enough[T any](ascending []T, share float64) T {
 	need := int(math.Ceil(share*float64(len(ascending)) - 1e-9))
 	return ascending[min(max(need, 1), len(ascending))-1]
 }
 
-// suggest finds n and burst for each period, and has the library decide under them.
+// suggest finds n and burst for each period, and replays the requests under these limits.
 func (r *run) suggest(ctx context.Context, kept *spool, report *Report, steps int) error {
 	var rates []rate
 	for _, p := range report.Periods {
@@ -135,7 +136,7 @@ func (r *run) suggest(ctx context.Context, kept *spool, report *Report, steps in
 		candidates = append(candidates, Candidate{p.Limit(), []Key{r.Key}})
 		slots = append(slots, []int{0})
 	}
-	r.stop() // the engines begin anew
+	r.stop() // restart the engines with empty keyspaces
 	if err := r.start(); err != nil {
 		return err
 	}
@@ -152,7 +153,7 @@ func (r *run) suggest(ctx context.Context, kept *spool, report *Report, steps in
 	return nil
 }
 
-// Limit is the suggested one as text.
+// Limit returns the suggested limit as text.
 func (p Period) Limit() string {
 	limit := fmt.Sprintf("%d/%s", p.N, periodText(p.Period))
 	if p.Burst != p.N {
@@ -161,7 +162,7 @@ func (p Period) Limit() string {
 	return limit
 }
 
-// Name is the period as a flag has it: 1s, 10s, 1m.
+// Name returns the period as a flag value: 1s, 10s, 1m.
 func (p Period) Name() string {
 	text := periodText(p.Period)
 	if text[0] > '9' {
@@ -170,7 +171,7 @@ func (p Period) Name() string {
 	return text
 }
 
-// periodText writes a period as a limit has it: s, 10s, m, 90s.
+// periodText formats a period as in a limit: s, 10s, m, 90s.
 func periodText(d time.Duration) string {
 	for _, unit := range []struct {
 		name string

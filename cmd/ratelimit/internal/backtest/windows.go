@@ -5,19 +5,20 @@ import (
 	"time"
 )
 
-// windows finds, for each period, how many requests of a key come within one, wherever it begins.
+// windows finds, for each period, the most requests of a key within any window of that length.
 type windows struct {
 	share
 	periods []int64   // ms
-	firsts  []int64   // of each key of this worker: when it came first; 0: not yet
-	keys    []*peaks  // of each that came again
-	touched [][]int64 // for each period, and each rung of the ladder: requests that came as that many within a period
+	firsts  []int64   // time of the first request of each of the worker's keys; 0: none yet
+	keys    []*peaks  // for each key with a second request
+	touched [][]int64 // for each period and rung of the ladder: requests that were the rung's number or later within a period
 }
 
-// peaks are of one key, one for each period.
+// peaks has one peak of a key for each period.
 type peaks []peak
 
-// peak holds the requests of the last period. Those that are less than 1/256 of it apart count as if they came together.
+// peak holds the requests of the last period. Requests less than 1/256 of the period apart are
+// counted as simultaneous.
 type peak struct {
 	marks []mark
 	sum   uint32
@@ -31,7 +32,7 @@ type mark struct {
 
 const marksPerPeriod = 256
 
-// ladder are the numbers of requests for which the picture is drawn: twelve for each power of ten.
+// ladder lists the values of n in the chart: twelve for each power of ten.
 var ladder = func() (rungs []int64) {
 	for power := int64(1); power <= 1e9; power *= 10 {
 		for _, n := range []int64{10, 12, 15, 20, 25, 30, 40, 50, 60, 70, 80, 90} {
@@ -43,7 +44,7 @@ var ladder = func() (rungs []int64) {
 	return rungs
 }()
 
-// rung is how many of the ladder are below n.
+// rung returns how many values of the ladder are below n.
 func rung(n int64) int {
 	below, _ := slices.BinarySearch(ladder, n)
 	return below
@@ -86,7 +87,7 @@ func (w *windows) see(r *event) error {
 	return nil
 }
 
-// add counts a request, and returns how many there are within the period that ends with it.
+// add counts a request, and returns the number of requests within the period that ends with it.
 func (k *peak) add(at, period int64) uint32 {
 	old := 0
 	for old < len(k.marks) && k.marks[old].last <= at-period {
@@ -108,7 +109,7 @@ func (k *peak) add(at, period int64) uint32 {
 	return k.sum
 }
 
-// mosts are, for a period, the most requests within one of each key of this worker, with the key's number.
+// mosts calls each with every key of this worker and the key's most requests within one period.
 func (w *windows) mosts(period int, each func(key uint32, most uint32)) {
 	for i, first := range w.firsts {
 		switch {
@@ -121,7 +122,8 @@ func (w *windows) mosts(period int, each func(key uint32, most uint32)) {
 	}
 }
 
-// bursts finds, for each period and a number of requests in it, the burst with which gcra denies a key nothing.
+// bursts finds, for each period and its number of requests, the least burst with which gcra never
+// denies a key.
 type bursts struct {
 	share
 	rates []rate
@@ -130,7 +132,7 @@ type bursts struct {
 
 type rate struct{ n, period int64 }
 
-// burst is the state of gcra at a rate of n a period: a debt, in parts of 1/n ms, at a time.
+// burst is the state of gcra at a rate of n per period: a debt, in units of 1/n ms, at a time.
 type burst struct{ debt, at, most int64 }
 
 func (b *bursts) see(r *event) error {

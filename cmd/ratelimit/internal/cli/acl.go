@@ -11,11 +11,11 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// aclUser is what --json prints of a user.
+// aclUser is what --json prints for a user.
 type aclUser struct {
 	User   string        `json:"user"`
 	Access loader.Access `json:"access"`
-	Rules  []string      `json:"rules"` // for ACL SETUSER, without the password
+	Rules  []string      `json:"rules"` // arguments of ACL SETUSER, without the password
 }
 
 func (a *app) aclCommand() *cobra.Command {

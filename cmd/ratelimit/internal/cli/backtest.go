@@ -20,14 +20,14 @@ import (
 	"github.com/ratelimit-functions/ratelimit/policies"
 )
 
-// backtestFlags are those of backtest.
+// backtestFlags are the flags of backtest.
 type backtestFlags struct {
 	keys, limits, policies, fields, periods []string
 	format, suggest, html, top              string
 	unsorted                                time.Duration
 }
 
-// usualShare is what is suggested where no limit is given.
+// usualShare is the default of --suggest if no limit is given.
 const usualShare = "99%"
 
 func (a *app) backtestCommand() *cobra.Command {
@@ -83,7 +83,7 @@ func (a *app) backtest(ctx context.Context, names []string, f backtestFlags) err
 	}
 	defer closeAll()
 	var page *os.File
-	if f.html != "" { // before the work, which a name that cannot be written would lose
+	if f.html != "" { // before the work: an invalid file name would lose its result
 		if page, err = createPage(f.html); err != nil {
 			return err
 		}
@@ -118,7 +118,7 @@ func (a *app) backtest(ctx context.Context, names []string, f backtestFlags) err
 	return err
 }
 
-// backtestOptions reads the flags.
+// backtestOptions parses the flags.
 func (a *app) backtestOptions(f backtestFlags) (backtest.Options, error) {
 	opts := backtest.Options{Format: f.format, Unsorted: f.unsorted, Called: map[string]string{}, Workers: runtime.GOMAXPROCS(0), Curves: f.html != ""}
 	if !slices.Contains(accesslog.Formats, f.format) {
@@ -155,7 +155,7 @@ func (a *app) backtestOptions(f backtestFlags) (backtest.Options, error) {
 	return opts, a.candidates(f, &opts)
 }
 
-// candidates reads limits, policies and their keys, and makes the library that has them.
+// candidates parses limits, policies and their keys, and makes a library with these policies.
 func (a *app) candidates(f backtestFlags, opts *backtest.Options) error {
 	usual, named := "client", map[string]string{}
 	for i, key := range f.keys {
@@ -205,7 +205,7 @@ func (a *app) candidates(f backtestFlags, opts *backtest.Options) error {
 	for name := range named {
 		return fmt.Errorf("--key %s=%s is for a policy that has a key %s, and none does", name, named[name], name)
 	}
-	for i := range file.Policies { // what they would deny is the question, and usage is not
+	for i := range file.Policies { // report what the policies would deny, and count no usage
 		file.Policies[i].Shadow, file.Policies[i].Track = false, false
 	}
 	build, err := file.Build()
@@ -213,7 +213,8 @@ func (a *app) candidates(f backtestFlags, opts *backtest.Options) error {
 	return err
 }
 
-// policyKeys are what the keys of a policy are made of. Those that it takes leave named.
+// policyKeys returns the key definitions for a policy's keys. It deletes those that it uses from
+// named.
 func policyKeys(p policies.Policy, usual backtest.Key, named map[string]string) ([]backtest.Key, error) {
 	if len(p.Limits) == 1 && named[p.Limits[0].Key] == "" {
 		return []backtest.Key{usual}, nil
@@ -236,7 +237,7 @@ func policyKeys(p policies.Policy, usual backtest.Key, named map[string]string) 
 	return keys, nil
 }
 
-// backtestInputs opens the logs. size is of all of them in bytes, 0 if that is not known.
+// backtestInputs opens the logs. size is their total size in bytes, or 0 if it is not known.
 func (a *app) backtestInputs(ctx context.Context, names []string) (inputs []backtest.Input, size int64, closeAll func(), err error) {
 	var files []*os.File
 	var abouts []os.FileInfo
@@ -281,7 +282,8 @@ func (a *app) backtestInputs(ctx context.Context, names []string) (inputs []back
 	return inputs, size, closeAll, nil
 }
 
-// openLog opens a log. A named pipe that nobody writes to holds that up; the end of ctx does not wait for it.
+// openLog opens a log. Opening a named pipe blocks until someone writes to it; openLog returns
+// early if ctx ends.
 func openLog(ctx context.Context, name string) (*os.File, error) {
 	var file *os.File
 	var err error
@@ -298,7 +300,7 @@ func openLog(ctx context.Context, name string) (*os.File, error) {
 	}
 }
 
-// endable is a reader that ends with its context, also while it waits for a pipe that nobody writes to.
+// endable is a reader that ends with its context, even while it waits for a pipe without a writer.
 type endable struct {
 	ctx  context.Context
 	from io.Reader

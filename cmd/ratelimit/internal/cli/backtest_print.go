@@ -41,7 +41,7 @@ func (a *app) printBacktest(report *backtest.Report) error {
 		lines = append(lines, l.suggestions(suggested)...)
 	}
 	if len(suggested) == 0 && len(report.Periods) > 0 && report.Periods[0].N > 0 {
-		rows := [][]string{{"PERIOD", "N"}} // it was interrupted before it found more
+		rows := [][]string{{"PERIOD", "N"}} // interrupted before more was found
 		for _, p := range report.Periods {
 			rows = append(rows, []string{p.Name(), grouped(p.N)})
 		}
@@ -53,7 +53,7 @@ func (a *app) printBacktest(report *backtest.Report) error {
 
 func dateTime(ms int64) string { return time.UnixMilli(ms).UTC().Format(time.DateTime) }
 
-// denials are when and whom a limit denied.
+// denials describes when a limit denied requests, and whose.
 func (l look) denials(r backtest.Result) []string {
 	if r.Denied == 0 {
 		return nil
@@ -71,7 +71,8 @@ func (l look) denials(r backtest.Result) []string {
 	return lines
 }
 
-// timeLine draws the denials from the first request to the last, the highest bar for the interval with most.
+// timeLine draws the denials from the first request to the last; the highest bar is the interval
+// with the most.
 func (l look) timeLine(r backtest.Result) string {
 	columns := min(len(r.Series), l.width)
 	counts := make([]int, columns)
@@ -103,7 +104,7 @@ func (l look) suggestions(list []backtest.Result) []string {
 	return append(lines, l.table(rows)...)
 }
 
-// notes say what was left out.
+// notes describes the lines that were dropped.
 func (l look) notes(report *backtest.Report) []string {
 	log := report.Log
 	var lines []string
@@ -131,7 +132,8 @@ func (l look) notes(report *backtest.Report) []string {
 	return lines
 }
 
-// table is rows in columns, the first being the heads, or where they do not fit, a list.
+// table formats rows in columns, or as a list if the columns do not fit. The first row is the
+// header.
 func (l look) table(rows [][]string) []string {
 	var out strings.Builder
 	_ = table(&out, rows) // a strings.Builder does not fail

@@ -11,7 +11,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/backtest"
 )
 
-// backtestProgress is how much of a step is done, and what to say of it, of logs of a size in bytes; 0: that is not known.
+// backtestProgress returns the share of a step that is done, and a text about it. size is the size
+// of the logs in bytes, or 0 if it is not known.
 func backtestProgress(p backtest.Progress, size int64, took time.Duration) (share float64, text string) {
 	text = fmt.Sprintf("step %d of %d: %s", p.Step, p.Steps, plural(p.Requests, "request"))
 	if rate := float64(p.Decisions) / took.Seconds(); rate >= 1 && !math.IsInf(rate, 0) {
@@ -25,8 +26,9 @@ func backtestProgress(p backtest.Progress, size int64, took time.Duration) (shar
 	return share, text
 }
 
-// collector has Go's garbage collector wait until there are 256 MiB of garbage, unless GOGC says otherwise: the engine makes much
-// of it, and by default the collector runs whenever there is as much garbage as data, of which there is little at first.
+// collector makes Go's garbage collector wait until there are 256 MiB of garbage, unless GOGC is
+// set. The engine makes much garbage. By default the collector runs whenever there is as much
+// garbage as live data, and at first there is little data.
 type collector struct {
 	usual int
 	next  time.Time
@@ -34,7 +36,7 @@ type collector struct {
 
 const mostGarbage = 256 << 20
 
-// tune is to be called now and then, as the data grows.
+// tune adjusts the collector. Call it regularly as the data grows.
 func (c *collector) tune() {
 	now := time.Now()
 	if os.Getenv("GOGC") != "" || now.Before(c.next) {

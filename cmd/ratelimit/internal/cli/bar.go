@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// bar is the progress of backtest and of load, one line on a terminal that is drawn over, and nothing elsewhere.
+// bar shows the progress of backtest and load in one line that is redrawn, on a terminal only.
 type bar struct {
-	w     io.Writer // nil: no terminal
+	w     io.Writer // nil if there is no terminal
 	width int
 	began time.Time
 	drawn time.Time
@@ -28,7 +28,8 @@ func (a *app) newBar() *bar {
 	return b
 }
 
-// draw draws over what was drawn last, unless that is too new. progress is asked for how much is done and what to say, after so long.
+// draw redraws the line, unless it was drawn less than redraw ago. progress returns the share that
+// is done, and a text, given the elapsed time.
 func (b *bar) draw(progress func(took time.Duration) (share float64, text string)) {
 	now := time.Now()
 	if b.w == nil || now.Sub(b.drawn) < redraw {
@@ -38,7 +39,7 @@ func (b *bar) draw(progress func(took time.Duration) (share float64, text string
 	_, _ = fmt.Fprintf(b.w, "\r%s\x1b[K", b.line(progress(now.Sub(b.began))))
 }
 
-// line is a bar of which this share is full, before a text, in less than the width.
+// line returns a bar that is filled to share, followed by a text, in less than the width.
 func (b *bar) line(share float64, text string) string {
 	if room := b.width - len(text) - 4; room >= 10 && share > 0 {
 		full := min(room, int(share*float64(room)))

@@ -9,7 +9,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// buildReport is what --json prints of a build.
+// buildReport is what --json prints for a build.
 type buildReport struct {
 	Library  string `json:"library"`
 	Version  string `json:"version"`
@@ -17,7 +17,7 @@ type buildReport struct {
 	BuildID  string `json:"build_id"`
 	Digest   string `json:"digest"` // SHA-256 of the text, hexadecimal
 	Bytes    int    `json:"bytes"`
-	Policies int    `json:"policies"` // how many there are in it
+	Policies int    `json:"policies"` // number of policies in the library
 }
 
 func about(b functions.Build) buildReport {

@@ -1,7 +1,8 @@
-// Package cli is the ratelimit command line: one file a command, each writing to the writers it is given.
+// Package cli is the ratelimit command line, with one file for each command. Commands write only to
+// the writers that they are given.
 //
-// What a script reads goes to stdout; a failure is one line on stderr, "ratelimit: what is wrong; what to do", and exit
-// code 1.
+// Output for scripts goes to stdout. A failure is one line on stderr, "ratelimit: what is wrong;
+// what to do", and exit code 1.
 package cli
 
 import (
@@ -17,44 +18,45 @@ import (
 	"github.com/ratelimit-functions/ratelimit/embedded"
 )
 
-// The exit codes, as `ratelimit --help` lists them.
+// The exit codes that `ratelimit --help` lists.
 const (
 	exitFine    = 0
 	exitError   = 1
-	exitDiffers = 2 // status, plan: a server lacks or differs from this build; doctor: findings; take, peek, refund and leases: denied, or not held
+	exitDiffers = 2 // status, plan: a server lacks this build; doctor: findings; take, peek, refund, leases: denied, or not held
 )
 
-// Execute runs one command line (without the program's name) and returns the exit code. It ends early, and without a
-// mess, when ctx does; env looks up environment variables and returns "" for one that is not set.
+// Execute runs one command line (without the program's name) and returns the exit code. It ends
+// early and cleanly if ctx does. env looks up environment variables and returns "" for one that is
+// not set.
 func Execute(ctx context.Context, args []string, env func(string) string, stdout, stderr io.Writer) int {
 	return newApp(env, stdout, stderr).execute(ctx, args)
 }
 
-// app is one run of the command line: what the commands share. Tests replace its parts.
+// app is one run of the command line, with what the commands share. Tests replace its parts.
 type app struct {
 	ctx            context.Context
 	env            func(string) string
 	stdin          io.Reader
 	stdout, stderr io.Writer
 
-	program  string // how a person types this program
+	program  string // how a user types this program
 	terminal bool   // stdout is a terminal
 	size     func() (width, height int)
 
-	// Of the demo: its time, Ctrl-Z, its server, and how many requests may be under way at once.
+	// For the demo: its time, Ctrl-Z, its server, and the largest number of concurrent requests.
 	pace          pace
 	onStop        func(f func(stop func())) (end func())
 	startEmbedded func() (*embedded.Server, error)
 	parallel      int
 
-	timeout time.Duration // of --timeout, if it is not given
+	timeout time.Duration // default of --timeout
 
 	commands []*cobra.Command
 	servers  serverFlags
-	named    servers // by the flags, once they are read
+	named    servers // set after the flags are parsed
 	json     bool
-	library  string // the file of --library
-	policies string // the file of --policies
+	library  string // file of --library
+	policies string // file of --policies
 }
 
 func newApp(env func(string) string, stdout, stderr io.Writer) *app {
@@ -77,7 +79,8 @@ func (a *app) execute(ctx context.Context, args []string) int {
 	return a.report(root.ExecuteContext(ctx))
 }
 
-// programName is what to type in place of arg0 in the commands that we suggest: `go run` leaves no program behind.
+// programName returns what to type in place of arg0 in suggested commands: `go run` does not leave
+// a program behind.
 func programName(arg0 string, info func() (*debug.BuildInfo, bool)) string {
 	if !strings.Contains(arg0, "go-build") {
 		return "ratelimit"

@@ -18,14 +18,14 @@ import (
 
 const defaultURL = "redis://127.0.0.1:6379"
 
-// serverFlags say which servers a command talks to.
+// serverFlags select the servers of a command.
 type serverFlags struct {
 	url      string
 	sentinel string
 	cluster  bool
 	timeout  time.Duration
 
-	caFile, certFile, keyFile string // of TLS
+	caFile, certFile, keyFile string // for TLS
 }
 
 func (a *app) serverFlags(cmd *cobra.Command) {
@@ -39,13 +39,13 @@ func (a *app) serverFlags(cmd *cobra.Command) {
 	spanVar(cmd, &a.servers.timeout, "timeout", a.timeout, "how long each step on a server may take")
 }
 
-// servers is what a URL names, and how to name it again.
+// servers is what a URL names, with the flags that name it again.
 type servers struct {
 	redisurl.Servers
-	again string // the flags that name them again, for a command that we suggest
+	again string // flags for a suggested command
 }
 
-// parseServers reads --redis, or what stands in for it.
+// parseServers parses --redis, or its fallback.
 func (a *app) parseServers() (servers, error) {
 	given, from := a.servers.url, "--redis"
 	if given == "" {
@@ -67,7 +67,7 @@ func (a *app) parseServers() (servers, error) {
 			return servers{}, fmt.Errorf("--sentinel %s and %s, the name in the URL, contradict each other; leave one out", a.servers.sentinel, s.Master)
 		}
 		s.Master = a.servers.sentinel
-		s.Cluster = false // several addresses, of Sentinels
+		s.Cluster = false // the addresses are those of Sentinels
 	}
 	if s.Cluster = s.Cluster || a.servers.cluster; s.Cluster && s.Master != "" {
 		return servers{}, errors.New("--cluster and Sentinels contradict each other: Sentinels watch a primary that is no cluster; leave one out")
@@ -81,8 +81,8 @@ func (a *app) parseServers() (servers, error) {
 	return s, nil
 }
 
-// serversAgain are the flags that name s, as a person would type them; inherited: the URL stands in the environment, and is
-// there for the next command too.
+// serversAgain returns the flags that name s, as a user would type them. inherited means that the
+// URL is in the environment, where the next command finds it too.
 func (a *app) serversAgain(s servers, inherited bool) string {
 	flags := ""
 	if !inherited {
@@ -102,12 +102,13 @@ func (a *app) serversAgain(s servers, inherited bool) string {
 
 var silence = sync.OnceFunc(func() { redis.SetLogger(nowhere{}) })
 
-// nowhere drops what go-redis would write to stderr: every failure ends in an error that we report ourselves.
+// nowhere discards what go-redis would write to stderr: the command line reports every error
+// itself.
 type nowhere struct{}
 
 func (nowhere) Printf(context.Context, string, ...any) {}
 
-// connect finds out what the URL names, and opens a client that fits: of one server or of a cluster.
+// connect finds out what the URL names, and opens a client for it: for one server or for a cluster.
 func (a *app) connect(ctx context.Context) (redis.UniversalClient, servers, error) {
 	s, err := a.parseServers()
 	if err != nil {
@@ -119,14 +120,15 @@ func (a *app) connect(ctx context.Context) (redis.UniversalClient, servers, erro
 	return s.open(), s, nil
 }
 
-// open makes a client; it sends nothing. This is the one place where the command line makes one.
+// open makes a client. It sends nothing. All clients of the command line are made here.
 func (s servers) open() redis.UniversalClient {
 	silence()
 	return s.Open()
 }
 
-// find asks the servers in turn, until one answers, whether they are a cluster; or the Sentinels for their primary. An
-// unreachableError says that none did, or that the Sentinels do not know it.
+// find asks the servers in turn, until one replies, whether they are a cluster, or asks the
+// Sentinels for the primary. An unreachableError means that none replied, or that the Sentinels do
+// not know the primary.
 func (s *servers) find(ctx context.Context) error {
 	if s.Master != "" {
 		return s.findPrimary(ctx)
@@ -141,7 +143,7 @@ func (s *servers) find(ctx context.Context) error {
 		if kind == "sentinel" {
 			return errors.New(s.Name + " " + dialing.Sentinel)
 		}
-		// A cluster client would go on asking a single server for the map of its cluster.
+		// A cluster client would keep asking a single server for the cluster's map.
 		if s.Cluster && kind == "standalone" {
 			return fmt.Errorf("%s is no cluster: %s is a server of its own; name one server, without --cluster", s.Name, addr)
 		}
@@ -151,8 +153,8 @@ func (s *servers) find(ctx context.Context) error {
 	return s.unreachable(last)
 }
 
-// findPrimary asks the Sentinels. It fails only if they do not name a primary that answers: what that refuses, the command
-// itself will meet and explain.
+// findPrimary asks the Sentinels. It fails only if they do not name a primary that replies. Any
+// other refusal is left to the command, which will get it too and explain it.
 func (s servers) findPrimary(ctx context.Context) error {
 	s.Options.MaxRetries = -1
 	rdb := s.open()
@@ -167,8 +169,9 @@ func (s servers) findPrimary(ctx context.Context) error {
 	return s.unreachable(err)
 }
 
-// ask finds out whether the server at addr is "standalone", part of a "cluster" or a "sentinel"; "" if it does not say. It fails only
-// if the server does not answer: what it refuses, the command itself will meet and explain.
+// ask finds out whether the server at addr is "standalone", part of a "cluster" or a "sentinel"; ""
+// if it does not report that. ask fails only if the server does not reply. Any other refusal is
+// left to the command, which will get it too and explain it.
 func (s servers) ask(ctx context.Context, addr string) (string, error) {
 	one := s
 	one.Addrs, one.Cluster = []string{addr}, false
@@ -190,7 +193,7 @@ func (s servers) ask(ctx context.Context, addr string) (string, error) {
 	if kind := mode(reply); kind != "" {
 		return kind, nil
 	}
-	// No HELLO, as behind some proxies: the server's own account, if we may read it.
+	// Some proxies do not support HELLO: read INFO instead, if the user may.
 	about, _ := rdb.Info(ctx, "cluster").Result()
 	switch {
 	case strings.Contains(about, "cluster_enabled:1"):
@@ -201,7 +204,7 @@ func (s servers) ask(ctx context.Context, addr string) (string, error) {
 	return "", nil
 }
 
-// mode reads the field of HELLO's reply, which is a map or the same flat.
+// mode returns the field "mode" of HELLO's reply, which is a map or a flat list.
 func mode(reply any) string {
 	var found any
 	switch fields := reply.(type) {
@@ -218,7 +221,7 @@ func mode(reply any) string {
 	return text
 }
 
-// unreachable is the error of servers that do not answer.
+// unreachable returns the error for servers that do not reply.
 func (s servers) unreachable(err error) error {
 	name := s.Name
 	if s.Master != "" {

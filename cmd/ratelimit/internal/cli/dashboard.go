@@ -114,7 +114,7 @@ func (a *app) dashboard(ctx context.Context, listen, token string, source dashbo
 	return nil
 }
 
-// dashboardSource is the commands of this program as a dashboard calls them.
+// dashboardSource returns this program's commands as functions for a dashboard.
 func (a *app) dashboardSource() (dashboard.Source, error) {
 	s, err := a.parseServers()
 	if err != nil {
@@ -131,7 +131,7 @@ func (a *app) dashboardSource() (dashboard.Source, error) {
 		}
 		return call(ctx, c)
 	}
-	var mu sync.Mutex // a is for one goroutine
+	var mu sync.Mutex // a is not safe for concurrent use
 	return dashboard.Source{
 		Name: s.Name,
 		Connect: func(ctx context.Context) (redis.UniversalClient, error) {
@@ -150,7 +150,7 @@ func (a *app) dashboardSource() (dashboard.Source, error) {
 			return with(ctx, rdb, func(ctx context.Context, c *client.Client) (any, error) {
 				req := client.Request{Keys: keys}
 				for range keys {
-					if req.Limits = append(req.Limits, client.Limit(limit)); limit[0] == '@' { // a policy has limits for all
+					if req.Limits = append(req.Limits, client.Limit(limit)); limit[0] == '@' { // a policy has limits for all keys
 						break
 					}
 				}
@@ -182,8 +182,8 @@ func (a *app) dashboardSource() (dashboard.Source, error) {
 	}, nil
 }
 
-// dashboardNodes are the servers with the library that each runs. Where nobody named the build that they are to run, they are as
-// they should be if all run the same.
+// dashboardNodes returns the servers with the library that each runs. If no build was named, they
+// are good if all run the same one.
 func (a *app) dashboardNodes(ctx context.Context, build loader.Build) ([]dashboard.Node, error) {
 	report, failed, err := a.load(ctx, func(ctx context.Context, l *loader.Loader) (loader.Report, error) { return l.Status(ctx, build) })
 	if err != nil {

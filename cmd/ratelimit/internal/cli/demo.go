@@ -18,7 +18,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// How long a demo may take: two bursts fit into the shortest, and the longest still ends within half a minute.
+// The duration of a demo: the shortest has room for two bursts, and the longest ends within half a
+// minute.
 const (
 	shortestDemo = 2 * time.Second
 	usualDemo    = 8 * time.Second
@@ -56,13 +57,13 @@ server that runs another build of the library is left alone, unless you say --re
 	return cmd
 }
 
-// stage is what a demo plays on.
+// stage is the server that a demo uses.
 type stage struct {
 	servers
 	rdb    redis.UniversalClient
 	prefix string // of every key
 	where  string // for people
-	own    bool   // an embedded server
+	own    bool   // it is an embedded server
 	close  func()
 }
 
@@ -144,7 +145,7 @@ func (a *app) stage(ctx context.Context) (*stage, error) {
 
 func startEmbedded() (*embedded.Server, error) { return embedded.Start() }
 
-// demoDeploy puts the library there, unless that would replace another build, and says what it did.
+// demoDeploy loads the library, unless that would replace another build, and describes what it did.
 func (a *app) demoDeploy(ctx context.Context, on *stage, replace bool) (string, error) {
 	build, err := functions.New()
 	if err != nil {
@@ -181,7 +182,8 @@ func (a *app) demoDeploy(ctx context.Context, on *stage, replace bool) (string, 
 	return fmt.Sprintf("deployed %s to %s and read it back", about(build), plural(int64(report.Changed()), "server")), nil
 }
 
-// demoKeepsPolicies is the refusal to take policies away: the demo's own library has none.
+// demoKeepsPolicies returns the error for a server with policies: the demo's own library has none,
+// and would remove them.
 func demoKeepsPolicies(err error) error {
 	var node *loader.NodeError
 	errors.As(err, &node)
@@ -189,7 +191,7 @@ func demoKeepsPolicies(err error) error {
 	return fmt.Errorf("%s, and the demo takes no policies away; run it without --redis, or on another server", has)
 }
 
-// demoHello shows one call as anyone could type it, and its reply.
+// demoHello shows one call as a user would type it, and its reply.
 func (a *app) demoHello(ctx context.Context, on *stage, c *client.Client, l look, key string) error {
 	const limit = "10/s burst=20"
 	ctx, cancel := on.deadline(ctx)
@@ -213,7 +215,7 @@ func (a *app) demoHello(ctx context.Context, on *stage, c *client.Client, l look
 		l.paint(bold, fmt.Sprintf(`FCALL ratelimit_take 1 %s "%s"`, key, limit)), strings.Join(shown, " "), l.prose("", meaning)))
 }
 
-// parallel is how many requests of a demo may be under way at once.
+// parallel is the largest number of concurrent requests of a demo.
 const parallel = 32
 
 // demoPlay sends the traffic and draws it.
@@ -224,7 +226,7 @@ func (a *app) demoPlay(ctx context.Context, s *show, l look) error {
 		return err
 	}
 	draw := func() error { return canvas.draw(s.chart(l)) }
-	if !l.moving || l.height > 0 && len(s.chart(l)) >= l.height { // what has left the screen cannot be drawn over
+	if !l.moving || l.height > 0 && len(s.chart(l)) >= l.height { // lines that scrolled off the screen cannot be redrawn
 		defer a.onStop(a.pace.stopped)()
 		if err := s.play(ctx, a.pace, a.parallel, a.servers.timeout, func() error { return nil }); err != nil {
 			return err
@@ -252,17 +254,17 @@ func (a *app) demoPlay(ctx context.Context, s *show, l look) error {
 		a.pace.stopped(func() {
 			end()
 			stop()
-			_ = begin() // below what the shell has written; a failure comes back with the next frame
+			_ = begin() // below what the shell has written; a failure shows in the next frame
 		})
 	})()
 	return s.play(ctx, a.pace, a.parallel, a.servers.timeout, draw)
 }
 
-// demoForget deletes the demo's keys, also after an interruption.
+// demoForget deletes the demo's keys, even after an interruption.
 func (a *app) demoForget(ctx context.Context, on *stage, c *client.Client, keys []string) error {
 	ctx, cancel := on.deadline(context.WithoutCancel(ctx))
 	defer cancel()
-	for _, key := range keys { // one by one: they lie in different slots
+	for _, key := range keys { // one by one: they are in different slots
 		if _, err := c.Reset(ctx, key); err != nil {
 			return fmt.Errorf("the demo's keys, %s*, could not be deleted (%w); they expire within seconds", on.prefix, err)
 		}
@@ -292,7 +294,7 @@ func (a *app) demoEnd(s *show, on *stage, l look, keys int) error {
 		}
 	}
 	fmt.Fprintf(&text, "\n%s\n", l.paint(bold, "What next:"))
-	for _, n := range next { // on lines of their own: zsh would take a comment for words of the command
+	for _, n := range next { // on separate lines: zsh would take a comment for arguments of the command
 		fmt.Fprintf(&text, "%s\n  %s\n", l.prose(faint, n[1]+":"), n[0])
 	}
 	return a.write(text.String())

@@ -11,26 +11,26 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/printable"
 )
 
-// look is how the demo may write: it depends on where the output goes.
+// look is the output style of the demo, which depends on where the output goes.
 type look struct {
-	moving bool   // a terminal: what was drawn can be drawn over
+	moving bool   // a terminal, which can be redrawn
 	colour bool   // a terminal, and NO_COLOR is not set
-	bars   []rune // the first for nothing, the last for a full column
+	bars   []rune // from an empty to a full column
 	width  int    // of a line
 	height int    // of the terminal, 0 if unknown
 }
 
-// What fits into lines of which width.
+// The line width that each layout needs.
 const (
 	usualWidth   = 80
-	wideChart    = labelWidth + columns + 17 // labels before the bars, and counts after them
-	oneLabel     = 54                        // below bars alone, label and counts in one line
-	oneCount     = 36                        // both counts in one line
+	wideChart    = labelWidth + columns + 17 // labels before the bars and counts after them
+	oneLabel     = 54                        // least width for label and counts in one line
+	oneCount     = 36                        // least width for both counts in one line
 	wideTable    = 69
-	limitsTable  = 59 // below, the limits stand in lines of their own
-	narrowTable  = 39 // below, there is no table
+	limitsTable  = 59 // below: the limits have their own lines
+	narrowTable  = 39 // below: no table
 	narrowIndent = 2
-	lastSecond   = 3 // what the axis needs behind the last column
+	lastSecond   = 3 // space for the axis after the last column
 )
 
 func (a *app) look() look {
@@ -67,7 +67,7 @@ func (l look) paint(style, text string) string {
 	return "\x1b[" + style + "m" + text + "\x1b[0m"
 }
 
-// wrap breaks prose into lines that fit, each with the indentation of the first.
+// wrap breaks prose into lines that fit, all with the indentation of the first.
 func (l look) wrap(style, text string) []string {
 	indent := text[:len(text)-len(strings.TrimLeft(text, " "))]
 	var lines []string
@@ -86,10 +86,10 @@ func (l look) wrap(style, text string) []string {
 	return append(lines, l.paint(style, line))
 }
 
-// prose is text wrapped, as one text.
+// prose returns the wrapped text as one string.
 func (l look) prose(style, text string) string { return strings.Join(l.wrap(style, text), "\n") }
 
-// indent is how far from the left the bars begin.
+// indent returns the column at which the bars begin.
 func (l look) indent() int {
 	if l.width < wideChart {
 		return narrowIndent
@@ -97,7 +97,7 @@ func (l look) indent() int {
 	return labelWidth
 }
 
-// merged is how many columns of the demo are one of the chart: as many as it takes for all to fit.
+// merged returns how many columns of the demo form one column of the chart, so that all fit.
 func (l look) merged() int {
 	for _, n := range []int{1, 2, 4, 5, 8} {
 		if l.indent()+columns/n+lastSecond <= l.width {
@@ -107,7 +107,7 @@ func (l look) merged() int {
 	return 10
 }
 
-// bar shows one column's count.
+// bar returns the character for one column's count.
 func (l look) bar(n, most int) rune {
 	top := len(l.bars) - 1
 	return l.bars[min((n*top+most-1)/most, top)]
@@ -115,7 +115,8 @@ func (l look) bar(n, most int) rune {
 
 const labelWidth = 20
 
-// full is how many requests a full bar stands for: what the busiest caller plans for one column of the chart.
+// full returns how many requests a full bar represents: the most that a caller plans for one column
+// of the chart.
 func (s *show) full(merged int) int {
 	most := 1
 	for _, c := range callersOf(s.scene) {
@@ -129,7 +130,7 @@ func (s *show) full(merged int) int {
 	return most
 }
 
-// chart draws every caller's requests over time: one row for those let through, one for those turned away.
+// chart draws every caller's requests over time: one row for allowed requests, one for denied ones.
 func (s *show) chart(l look) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -155,8 +156,8 @@ func (s *show) chart(l look) []string {
 	return append(lines, l.paint(faint, s.axis(l)))
 }
 
-// label names a caller and its counts above its bars, where there is no room beside them. How many lines it takes does
-// not depend on the counts, which change while the chart is drawn over.
+// label returns a caller's name and counts for above its bars, if there is no room beside them. The
+// number of lines does not depend on the counts, because they change while the chart is redrawn.
 func (l look) label(c *caller, allowed, denied int) []string {
 	name := "  " + c.name + l.paint(faint, " ("+c.plan+")")
 	let, turned := l.paint(green, fmt.Sprintf("%d let through", allowed)), l.paint(red, fmt.Sprintf("%d turned away", denied))
@@ -182,13 +183,13 @@ func (s *show) row(l look, style string, counts [columns]int, most int) string {
 	return l.paint(style, string(cells))
 }
 
-// axis names the seconds under the columns.
+// axis labels the seconds under the columns.
 func (s *show) axis(l look) string {
 	cells := columns / l.merged()
 	line := []rune(strings.Repeat(" ", l.indent()+cells+lastSecond))
 	place := func(at time.Duration) int { return int(at * time.Duration(cells) / s.total) }
 	every := time.Second
-	for every < s.total/8 || place(every) <= lastSecond { // one name must not run into the next
+	for every < s.total/8 || place(every) <= lastSecond { // labels must not overlap
 		every += time.Second
 	}
 	for at := time.Duration(0); at <= s.total; at += every {
@@ -197,10 +198,10 @@ func (s *show) axis(l look) string {
 	return strings.TrimRight(string(line), " ")
 }
 
-// canvas is a drawing that can be drawn over.
+// canvas is a drawing that can be redrawn.
 type canvas struct {
 	w     io.Writer
-	lines int // drawn before
+	lines int // drawn last time
 }
 
 func (c *canvas) draw(lines []string) error {
@@ -220,7 +221,7 @@ func (c *canvas) draw(lines []string) error {
 	return written(err)
 }
 
-// summary is the table under the chart.
+// summary returns the table under the chart.
 func (s *show) summary(l look) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,19 +9,19 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 )
 
-// pace is the time by which the demo runs: it stands still while the program is stopped.
+// pace is the clock of the demo. It stands still while the program is stopped.
 type pace interface {
 	now() time.Time
-	stood() time.Duration                         // how long it stood still so far
-	until(ctx context.Context, t time.Time) error // waits; an error if ctx ends first
-	during(f func())                              // runs f, which a stop waits for
-	stopped(f func())                             // runs f, during which time stands still
+	stood() time.Duration                         // total time that it stood still
+	until(ctx context.Context, t time.Time) error // waits; returns an error if ctx ends first
+	during(f func())                              // runs f; a stop waits for it
+	stopped(f func())                             // runs f while the clock stands still
 }
 
 // realPace is safe for concurrent use.
 type realPace struct {
 	mu  sync.RWMutex
-	off time.Duration // how long it stood still
+	off time.Duration // total time that the clock stood still
 }
 
 func (p *realPace) now() time.Time {
@@ -58,7 +58,7 @@ func (p *realPace) until(ctx context.Context, t time.Time) error {
 		}
 		timer := time.NewTimer(wait)
 		select {
-		case <-timer.C: // though it may have stood still meanwhile
+		case <-timer.C: // loop: the clock may have stood still meanwhile
 		case <-ctx.Done():
 			timer.Stop()
 			return ctx.Err()
@@ -66,7 +66,7 @@ func (p *realPace) until(ctx context.Context, t time.Time) error {
 	}
 }
 
-// tally is what became of one caller's requests.
+// tally counts the replies to one caller's requests.
 type tally struct {
 	allowed, denied [columns]int
 	by              []int // denials by the key that denied
@@ -81,7 +81,7 @@ func (t *tally) totals() (allowed, denied int) {
 	return allowed, denied
 }
 
-// show is a demo while it runs. Its methods are safe for concurrent use.
+// show is a running demo. Its methods are safe for concurrent use.
 type show struct {
 	scene  []act
 	total  time.Duration
@@ -103,7 +103,7 @@ func newShow(c *client.Client, prefix string, total time.Duration) *show {
 
 func (s *show) key(name string) string { return s.prefix + name }
 
-// keys are all keys that the show touches.
+// keys returns all keys that the show uses.
 func (s *show) keys() []string {
 	seen := map[string]bool{}
 	var all []string
@@ -118,8 +118,8 @@ func (s *show) keys() []string {
 	return all
 }
 
-// play sends every request at its time, at most parallel at once, and calls frame at the end of each column. A request whose
-// time comes after the end, because the server is slow, is left out.
+// play sends every request at its time, at most parallel at once, and calls frame at the end of
+// each column. It drops a request that is due after the end because the server is slow.
 func (s *show) play(ctx context.Context, p pace, parallel int, timeout time.Duration, frame func() error) error {
 	outer := ctx
 	ctx, stop := context.WithCancel(ctx)
@@ -130,7 +130,7 @@ func (s *show) play(ctx context.Context, p pace, parallel int, timeout time.Dura
 	step := s.total / columns
 	next := step
 
-	// wait draws the frames that are due until the moment.
+	// wait waits until the given time, and draws the frames that are due.
 	wait := func(at time.Duration) error {
 		for ; next <= at; next += step {
 			if err := p.until(ctx, start.Add(next)); err != nil {
@@ -145,7 +145,7 @@ func (s *show) play(ctx context.Context, p pace, parallel int, timeout time.Dura
 	}
 	err := func() error {
 		for _, r := range requestsOf(s.scene) {
-			slots <- struct{}{} // before the wait: with one slot, an answer comes before the clock moves on
+			slots <- struct{}{} // before the wait: with one slot, a reply comes before the clock moves on
 			if err := wait(r.at); err != nil {
 				<-slots
 				return err
@@ -166,7 +166,7 @@ func (s *show) play(ctx context.Context, p pace, parallel int, timeout time.Dura
 				})
 			})
 		}
-		// Whoever came last is answered before the clock moves on.
+		// Wait for the last replies before the clock moves on.
 		for range parallel {
 			slots <- struct{}{}
 		}
@@ -193,10 +193,10 @@ func (s *show) fail(err error) {
 	}
 }
 
-// column is the one that a moment falls into.
+// column returns the column of a time.
 func (s *show) column(at time.Duration) int { return min(int(at*columns/s.total), columns-1) }
 
-// ask sends one request and counts its answer, at a time of the demo's pace, and at that of the server.
+// ask sends one request and counts its reply. at is the demo's time and real the server's.
 func (s *show) ask(ctx context.Context, c *caller, at, real, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

@@ -9,32 +9,32 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 )
 
-// columns is how many columns a chart has: of 200 ms each in the usual 8 s, so that no caller asks more than the eight
-// times that a bar can show one by one.
+// columns is the number of columns of a chart. In the usual 8 s a column is 200 ms, and no caller
+// sends more requests than the eight that a bar can show.
 const columns = 40
 
-// act is one limiter of the demo, with the callers that come to it.
+// act is one limiter of the demo, with its callers.
 type act struct {
-	title   string // what to look at
+	title   string // what the act shows
 	callers []*caller
 }
 
-// caller asks for decisions at times that are known beforehand.
+// caller sends requests at planned times.
 type caller struct {
 	name, plan string
 	keys       []string // without the demo's prefix
 	limits     []client.Limit
-	times      []time.Duration // when to ask, since the start, ascending
-	ideal      []rule          // of keys, shared with other callers of the same key
+	times      []time.Duration // times of the requests since the start, ascending
+	ideal      []rule          // one for each key, shared with other callers of that key
 }
 
-// request is one question of one caller.
+// request is one request of one caller.
 type request struct {
 	at     time.Duration
 	caller *caller
 }
 
-// newScene plans the traffic of a demo that lasts total. It is the same at each run.
+// newScene plans the traffic of a demo that lasts total. It is the same in each run.
 func newScene(total time.Duration) []act {
 	dice := rand.NewPCG(7, 42)
 	every := func(gap, from, until time.Duration) []time.Duration {
@@ -83,7 +83,7 @@ func callersOf(scene []act) []*caller {
 	return all
 }
 
-// requestsOf are all questions of a scene, in the order of their times.
+// requestsOf returns all requests of a scene in the order of their times.
 func requestsOf(scene []act) []request {
 	var all []request
 	for _, c := range callersOf(scene) {
@@ -95,7 +95,8 @@ func requestsOf(scene []act) []request {
 	return all
 }
 
-// rule is the textbook's version of a limit, for the demo's column IDEAL: it knows nothing of the library.
+// rule is the textbook version of a limit, for the demo's column IDEAL. It does not use the
+// library.
 type rule interface {
 	allows(at time.Duration) bool
 	take(at time.Duration)
@@ -114,7 +115,8 @@ func idealTake(rules []rule, at time.Duration) bool {
 	return true
 }
 
-// bucket holds up to a number of tokens and gains one each gap, continuously. It counts in time: a token is a gap.
+// bucket holds up to a number of tokens and gains one per gap, continuously. It measures tokens in
+// time: a token is a gap.
 type bucket struct {
 	gap, full, holds, last time.Duration
 }
@@ -130,7 +132,7 @@ func (b *bucket) take(at time.Duration) {
 	b.holds, b.last = min(b.full, b.holds+at-b.last)-b.gap, at
 }
 
-// window lets count through from its first take until period is over.
+// window allows count requests from its first take until period is over.
 type window struct {
 	count  int
 	period time.Duration

@@ -47,7 +47,7 @@ it says what has changed, as "ratelimit plan" does before.
 	return cmd
 }
 
-// deployed prints the outcome of a deployment, and what it has changed.
+// deployed prints the outcome of a deployment, and its changes.
 func (a *app) deployed(report loader.Report, failed error, nothing, done string) error {
 	if err := a.printReport(report, loaded); err != nil {
 		return err

@@ -11,7 +11,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// exitCode ends a command whose output has already said everything.
+// exitCode ends a command whose output already says everything.
 type exitCode int
 
 func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
@@ -29,17 +29,19 @@ func (a *app) report(err error) int {
 	return exitError
 }
 
-// suggested is a command line in a text of a package that knows neither this program nor the servers, or in one of ours.
+// suggested matches a command line in an error text, mostly one from a package that does not know
+// this program's name or the servers.
 var suggested = regexp.MustCompile(`\b(as in|\w+): ratelimit ([a-z]+)\b((?: --[a-z]+\b)*)`)
 
-// goNames are what texts of other packages say to those who call them from Go, beside the flag or the URL.
+// goNames matches the Go names that other packages' texts give, in addition to the flag or the URL.
 var goNames = regexp.MustCompile(` \((?:To|AllowDowngrade|RemovePolicies|ReplaceForeign|WithPolicies|WaitForLease|MasterName|(?:SentinelUsername, )?SentinelPassword|` +
 	`(?:or set )?[A-Za-z]+ of the TLSConfig)\)|, or Password in the options of the Redis client`)
 
-// typable is text in which the commands that it suggests can be typed as they stand: they name this program, and with
-// the flags that they have, the servers and the library that were named to it. Where no library was named, and the servers
-// run policies, they say that the file of these is needed; and a deployment says what would refuse it, with the flag that
-// allows it. After "as in" stands only an example. Names of the Go API are left out.
+// typable returns text with suggested commands that can be typed as they are. The commands get this
+// program's name, and the flags for the servers and the library that were given. If no library was
+// given and the servers run policies, the text adds that the command needs the policies file. For a
+// deployment it also adds what would refuse it, with the flag that allows it. Commands after "as
+// in" are only examples. Names of the Go API are removed.
 func (a *app) typable(text string) string {
 	text = suggested.ReplaceAllStringFunc(text, func(found string) string {
 		words := suggested.FindStringSubmatch(found)
@@ -54,7 +56,7 @@ func (a *app) typable(text string) string {
 			asks := cmd.Flags().Lookup("redis") != nil
 			if asks {
 				if a.named.again == "" {
-					_, _ = a.parseServers() // it fails before the servers are known; what is wrong with them is not asked here
+					_, _ = a.parseServers() // fails before the servers are known; other commands report that error
 				}
 				line += a.named.again
 			}
@@ -70,7 +72,7 @@ func (a *app) typable(text string) string {
 	return goNames.ReplaceAllString(text, "")
 }
 
-// advised names the flag of what a take lacks.
+// advised adds the name of the flag that a take lacks.
 func advised(text string) string {
 	if strings.HasSuffix(text, ", and a usage key last") {
 		text += ": --usage-key"
@@ -78,7 +80,7 @@ func advised(text string) string {
 	return text
 }
 
-// explained is the text of err as it goes out.
+// explained returns the text of err for output.
 func (a *app) explained(err error) string {
 	text := advised(a.typable(err.Error()))
 	var call *client.Error
@@ -89,21 +91,23 @@ func (a *app) explained(err error) string {
 	return text
 }
 
-// explain puts the error of a node into the words in which it goes out.
+// explain replaces the error of a node with its text for output.
 func (a *app) explain(n *loader.Node) {
 	if n.Err != nil {
 		n.Err = errors.New(a.explained(n.Err))
 	}
 }
 
-// oneLine is text after "ratelimit: ", with line ends and what else would upset a terminal made visible.
+// oneLine returns text after "ratelimit: ", with line ends and other control characters made
+// visible.
 func oneLine(text string) string {
 	text = strings.TrimPrefix(text, "ratelimit: ")
 	lines := strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' })
 	return "ratelimit: " + printable.Line(strings.Join(lines, " "))
 }
 
-// wrongUse is a command line that cannot be right: what is wrong, and the example of the command that was meant.
+// wrongUse returns the error for an invalid command line: what is wrong, and an example of the
+// command.
 func wrongUse(example, format string, args ...any) error {
 	return fmt.Errorf(format+"; as in: %s", append(args, example)...)
 }

@@ -13,14 +13,14 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/span"
 )
 
-// What the flags of all commands have in common.
+// Flags that commands share.
 
 // jsonFlag adds --json.
 func (a *app) jsonFlag(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&a.json, "json", false, "print JSON, for scripts")
 }
 
-// spanVar adds a flag that is a duration.
+// spanVar adds a flag whose value is a duration.
 func spanVar(cmd *cobra.Command, d *time.Duration, name string, usual time.Duration, usage string) {
 	*d = usual
 	cmd.Flags().Var((*spanValue)(d), name, usage)
@@ -37,14 +37,14 @@ func (v *spanValue) Set(text string) error {
 
 func (v *spanValue) String() string {
 	if *v == 0 {
-		return "0" // which pflag takes for a flag without a default
+		return "0" // pflag treats "0" as no default
 	}
 	return time.Duration(*v).String()
 }
 
 func (v *spanValue) Type() string { return "duration" }
 
-// flagError puts what is wrong with a flag into our words.
+// flagError rewords an error about a flag.
 func flagError(cmd *cobra.Command, err error) error {
 	var invalid *pflag.InvalidValueError
 	if errors.As(err, &invalid) {
@@ -62,8 +62,8 @@ func flagError(cmd *cobra.Command, err error) error {
 	return fmt.Errorf("%w; %s --help lists the flags%s", err, cmd.CommandPath(), hint)
 }
 
-// notEmpty refuses a flag that was given without a value, which would pass for one that was left out, before next looks at
-// the arguments.
+// notEmpty refuses a flag with an empty value, which would look like a missing flag, before next
+// checks the arguments.
 func notEmpty(next cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) (err error) {
 		cmd.Flags().Visit(func(f *pflag.Flag) {

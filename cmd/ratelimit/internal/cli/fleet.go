@@ -17,12 +17,12 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// What the commands that work on all servers share: deploy, plan, status, rollback, delete, doctor.
+// Parts that the commands for all servers share: deploy, plan, status, rollback, delete, doctor.
 
 const deployerHelp = `The user needs +function|load +function|list +function|delete +function|stats +time +role +wait, in a cluster
 +cluster|shards, and no keys; "ratelimit acl deployer" prints the line.`
 
-// deployFlags are what a deployment may do that it does not do by itself.
+// deployFlags allow what a deployment refuses by default.
 type deployFlags struct {
 	downgrade, removePolicies, foreign bool
 
@@ -44,7 +44,7 @@ func (o *deployFlags) waitFlag(cmd *cobra.Command) {
 	spanVar(cmd, &o.wait, "wait", 0, "wait this long, such as 1m, for another deployment that is under way")
 }
 
-// allowed are the options of the flags that deploy and plan share.
+// allowed returns the options for the flags that deploy and plan share.
 func (o *deployFlags) allowed() (deploy []loader.DeployOption, plan []loader.PlanOption) {
 	allow := func(given bool, option interface {
 		loader.DeployOption
@@ -60,15 +60,16 @@ func (o *deployFlags) allowed() (deploy []loader.DeployOption, plan []loader.Pla
 	return deploy, plan
 }
 
-// libraryFlags add --policies and --library, of which a.wanted makes the build.
+// libraryFlags adds --policies and --library, from which a.wanted makes the build.
 func (a *app) libraryFlags(cmd *cobra.Command) {
 	a.policiesFlag(cmd)
 	cmd.Flags().StringVar(&a.library, "library", "", "take the text in this file, which build -o wrote, in place of this program's own")
 }
 
-// libraryAgain are the flags that name the library again, for the command that we suggest, and what is to be said after it,
-// as the servers are found: that it needs the file of their policies, where no library was named; and for deploy why they
-// would refuse it, with the flag that allows it.
+// libraryAgain returns the flags that name the library again in a suggested command, and a note for
+// the user. The note depends on the servers: if no library was named and they run policies, it says
+// that the command needs the policies file; for deploy, it says why they would refuse the build,
+// with the flag that allows it.
 func (a *app) libraryAgain(command string, asks bool) (flags, note string) {
 	switch {
 	case a.library != "":
@@ -99,8 +100,8 @@ func (a *app) libraryAgain(command string, asks bool) (flags, note string) {
 	return flags, ""
 }
 
-// overcome is the flag with which a deployment goes through in spite of err, "" if there is none; refuses: err is a reason
-// of the server's, which a person may not have seen yet.
+// overcome returns the flag that allows a deployment despite err, or "" if there is none. refuses
+// reports whether err is a server's refusal, which the user may not have seen yet.
 func overcome(err error) (flag string, refuses bool) {
 	for _, reason := range []struct {
 		class error
@@ -116,7 +117,8 @@ func overcome(err error) (flag string, refuses bool) {
 	return "", false
 }
 
-// planAgain is what a deployment of the library that was named would do; empty where that cannot be seen.
+// planAgain returns what a deployment of the named library would do, or an empty plan if that is
+// unknown.
 func (a *app) planAgain() loader.Plan {
 	build, err := a.wanted()
 	if err != nil {
@@ -131,7 +133,7 @@ func (a *app) planAgain() loader.Plan {
 	return plan
 }
 
-// policiesThere counts the policies that a server runs and plan removes, of the one with most.
+// policiesThere returns the largest number of policies that plan removes from one server.
 func policiesThere(plan loader.Plan) int {
 	most := 0
 	for _, n := range plan.Nodes {
@@ -146,7 +148,7 @@ func policiesThere(plan loader.Plan) int {
 	return most
 }
 
-// wanted is the build that the servers are to run.
+// wanted returns the build that the servers should run.
 func (a *app) wanted() (loader.Build, error) {
 	if a.library == "" {
 		return a.build()
@@ -161,15 +163,15 @@ func (a *app) wanted() (loader.Build, error) {
 	return loader.Text(text), nil
 }
 
-// loader makes a Loader of the servers that the flags name, and returns how to end it.
+// loader returns a Loader for the servers that the flags name, and a function that closes it.
 func (a *app) loader(ctx context.Context, opts ...loader.Option) (*loader.Loader, func(), error) {
 	s, err := a.parseServers()
 	if err != nil {
 		return nil, nil, err
 	}
 	if s.Cluster || s.Master != "" {
-		var silent *unreachableError // the loader says it of each
-		var refusal redis.Error      // by Sentinels
+		var silent *unreachableError // the loader reports it for each server
+		var refusal redis.Error      // from Sentinels
 		if err := s.find(ctx); err != nil && (!errors.As(err, &silent) || errors.As(err, &refusal)) {
 			return nil, nil, err
 		}
@@ -183,8 +185,8 @@ func (a *app) loader(ctx context.Context, opts ...loader.Option) (*loader.Loader
 	return l, func() { _ = rdb.Close() }, nil
 }
 
-// load calls what returns a Report. failed is the error of nodes, which the report lists as well; err is one that
-// left no report.
+// load calls a function that returns a Report. failed is the error of nodes, which the report lists
+// too; err is an error that left no report.
 func (a *app) load(ctx context.Context, call func(context.Context, *loader.Loader) (loader.Report, error)) (report loader.Report, failed, err error) {
 	l, end, err := a.loader(ctx)
 	if err != nil {
@@ -201,7 +203,7 @@ func (a *app) load(ctx context.Context, call func(context.Context, *loader.Loade
 
 var goFunction = regexp.MustCompile(`^loader\.\w+: `)
 
-// bare is an error without the name of the Go function that it comes from.
+// bare returns an error without the name of the Go function that it comes from.
 func bare(err error) error {
 	if err == nil || !goFunction.MatchString(err.Error()) {
 		return err
@@ -209,10 +211,10 @@ func bare(err error) error {
 	return errors.New(goFunction.ReplaceAllString(err.Error(), ""))
 }
 
-// printReport prints what is known of each node.
+// printReport prints what is known about each node.
 func (a *app) printReport(report loader.Report, outcome func(loader.Node, loader.Library) string) error {
 	if a.json {
-		report.Nodes = slices.Clone(report.Nodes) // the error that goes with them is explained by itself
+		report.Nodes = slices.Clone(report.Nodes) // do not change the nodes of the returned error
 		for i := range report.Nodes {
 			a.explain(&report.Nodes[i])
 		}
@@ -250,10 +252,11 @@ func dash(text string) string {
 	return text
 }
 
-// running names the library that a node holds.
+// running describes the library on a node.
 func running(n loader.Node) string { return name(n.Running) }
 
-// edited tells whether a library has the build id of wanted and another text: somebody changed it by hand.
+// edited reports whether a library has the build ID of wanted but another text: somebody changed it
+// by hand.
 func edited(l, wanted loader.Library) bool {
 	return l.BuildID != "" && l.BuildID == wanted.BuildID && l.Digest != wanted.Digest
 }
@@ -268,12 +271,12 @@ func name(l loader.Library) string {
 	return fmt.Sprintf("%s build %s", l.Version, l.BuildID)
 }
 
-// refusals are what keeps a deployment from touching a node.
+// refusals are the reasons for which a deployment does not change a node.
 var refusals = []error{
 	loader.ErrDowngrade, loader.ErrRemovesPolicies, loader.ErrForeign, loader.ErrNameTaken, loader.ErrReadOnly, loader.ErrOutOfMemory, loader.ErrNotWritable,
 }
 
-// loaded says what a deployment did to a node.
+// loaded describes what a deployment did to a node.
 func loaded(n loader.Node, _ loader.Library) string {
 	switch {
 	case n.Err != nil && !n.Changed && !n.PutBack && slices.ContainsFunc(refusals, func(class error) bool { return errors.Is(n.Err, class) }):

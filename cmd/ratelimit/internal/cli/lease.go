@@ -75,7 +75,7 @@ func (a *app) releaseCommand() *cobra.Command {
 	return cmd
 }
 
-// leaseArgs wants a key, a limit and, if least is 3, the id of a lease.
+// leaseArgs requires a key, a limit and, if least is 3, the ID of a lease.
 func leaseArgs(least int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		example, _, _ := strings.Cut(strings.TrimSpace(cmd.Example), "\n")
@@ -130,7 +130,7 @@ func (a *app) leaseCommand(cmd *cobra.Command, least int, ask func(*client.Lease
 	return cmd
 }
 
-// leaseSentence is what acquire or renew decided, in one line.
+// leaseSentence describes the decision of acquire or renew in one line.
 func leaseSentence(verb, id string, res client.Result) string {
 	left := fmt.Sprintf("%s of %s left", grouped(res.Remaining), grouped(res.Limit))
 	switch {

@@ -19,7 +19,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/figures"
 )
 
-// loadFlags are those of load.
+// loadFlags are the flags of load.
 type loadFlags struct {
 	limit, policy        string
 	threshold            int64
@@ -32,7 +32,7 @@ type loadFlags struct {
 	duration             time.Duration
 	rate                 float64
 	draw, html           string
-	zipf                 float64 // as draw says
+	zipf                 float64 // exponent, if draw is zipf
 	given                func(flag string) bool
 }
 
@@ -40,7 +40,7 @@ const (
 	usualLoad    = 10 * time.Second
 	usualZipf    = 1.1
 	mostWorkers  = 10_000
-	number       = "%" // stands for the number that was drawn, in --key
+	number       = "%" // placeholder in --key for the random number
 	usualLoadKey = "load:" + number
 )
 
@@ -92,7 +92,7 @@ Exit codes: 0 fine, whatever was denied · 1 error, errors among the replies, or
 	return cmd
 }
 
-// checkLoad reads the flags, and refuses what makes no run.
+// checkLoad checks the flags, and refuses combinations that make no run.
 func (a *app) checkLoad(f *loadFlags) error {
 	limits := 0
 	for _, name := range []string{"limit", "policy", "threshold"} {
@@ -143,7 +143,7 @@ func (a *app) checkLoad(f *loadFlags) error {
 	return a.hostURL(*f)
 }
 
-// hostURL makes the URL of --host and its companions.
+// hostURL makes a URL from --host and its related flags.
 func (a *app) hostURL(f loadFlags) error {
 	if !f.given("host") {
 		for _, name := range []string{"port", "user", "password"} {
@@ -166,7 +166,7 @@ func (a *app) hostURL(f loadFlags) error {
 	return nil
 }
 
-// request is the decision over the keys with this number.
+// request returns the decision over the keys with this number.
 func (f loadFlags) request(n int) client.Request {
 	drawn := strconv.Itoa(n)
 	req := client.Request{Limits: []client.Limit{client.Limit(f.limit)}, Costs: []int64{f.cost}, UsageKey: strings.ReplaceAll(f.usageKey, number, drawn)}
@@ -198,10 +198,10 @@ func (a *app) runLoad(ctx context.Context, f loadFlags) error {
 	probe := f.request(0)
 	probe.UsageKey = "" // peek has none
 	if _, err := c.PeekRequest(ctx, probe); err != nil {
-		return err // what the library refuses, it would refuse each time
+		return err // the library would refuse every call
 	}
 	var page *os.File
-	if f.html != "" { // before the run: a name that cannot be written would lose it
+	if f.html != "" { // before the run: an invalid file name would lose its result
 		if page, err = createPage(f.html); err != nil {
 			return err
 		}
@@ -243,7 +243,7 @@ func (a *app) runLoad(ctx context.Context, f loadFlags) error {
 	return nil
 }
 
-// loadKind is the text of an error without the keys.
+// loadKind returns the text of an error without the keys.
 func loadKind(err error) string {
 	var call *client.Error
 	if !errors.As(err, &call) {
@@ -254,7 +254,7 @@ func loadKind(err error) string {
 	return nameless.Error()
 }
 
-// share is how much of the run is over.
+// share returns the share of the run that is over.
 func (f loadFlags) share(p load.Progress) (share float64) {
 	if f.duration > 0 {
 		share = p.Took.Seconds() / f.duration.Seconds()
@@ -273,7 +273,7 @@ func loadProgress(p load.Progress) string {
 	return text
 }
 
-// title says what was asked for.
+// title describes the run.
 func (f loadFlags) title() string {
 	loop := "as many decisions as they can"
 	if f.rate > 0 {
@@ -330,16 +330,16 @@ func (a *app) printLoad(f loadFlags, s servers, r *load.Report) error {
 type loadReport struct {
 	Limit       string           `json:"limit"`
 	Concurrency int              `json:"concurrency"`
-	Rate        float64          `json:"rate,omitempty"` // of an open loop
+	Rate        float64          `json:"rate,omitempty"` // only in an open loop
 	Decisions   int64            `json:"decisions"`
 	Allowed     int64            `json:"allowed"`
 	Denied      int64            `json:"denied"`
 	Errors      int64            `json:"errors"`
-	NotBegun    int64            `json:"not_begun,omitempty"` // of an open loop: due, and no worker was free until the end
+	NotBegun    int64            `json:"not_begun,omitempty"` // in an open loop: due, but no worker was free until the end
 	Seconds     float64          `json:"seconds"`
 	PerSecond   float64          `json:"per_second"` // without errors
 	LatencyUS   map[string]int64 `json:"latency_us"` // by share of the replies: p50, p90, p99, p999, max
-	Messages    []load.Message   `json:"messages"`   // of errors, at most 5
+	Messages    []load.Message   `json:"messages"`   // error messages, at most 5
 	Interrupted bool             `json:"interrupted"`
 }
 

@@ -16,8 +16,9 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/printable"
 )
 
-// What goes to stdout may hold text of servers, logs and files. All but what is styled here, or must stay byte for byte, goes through
-// printf, printLines, table or JSON, which leave nothing in it that a terminal would obey.
+// Output may contain text from servers, logs and files. All output goes through printf, printLines,
+// table or JSON, which escape terminal control characters. The exceptions are text that is styled
+// here and output that must be exact byte for byte.
 
 // printJSON writes v as one indented JSON value.
 func (a *app) printJSON(v any) error { return a.encode(v, "  ") }
@@ -36,7 +37,7 @@ func (a *app) encode(v any, indent string) error {
 	return a.write(printable.JSON(text.String()))
 }
 
-// printf formats; only the format has line ends.
+// printf formats its arguments; only the format may contain line ends.
 func (a *app) printf(format string, args ...any) error {
 	for i, arg := range args {
 		switch arg := arg.(type) {
@@ -60,8 +61,8 @@ func (a *app) write(text string) error {
 	return written(err)
 }
 
-// create creates the file that a flag names for a report. One that is there is replaced only if it begins as such a report does:
-// a slip must not cost the log or the policies.
+// create creates the file that a flag names for a report. An existing file is replaced only if it
+// begins like such a report: a typo must not destroy a log or a policies file.
 func create(flag, name, what, begin string) (*os.File, error) {
 	refuse := func(err error) error {
 		return fmt.Errorf("cannot write the %s: %w; choose another file with %s", what, err, flag)
@@ -98,7 +99,7 @@ func writePage(file *os.File, write func(io.Writer) error) error {
 	return nil
 }
 
-// written says what a failure to write means: a script must not take half an output for the whole.
+// written explains a failed write: a script must not take partial output for the whole.
 func written(err error) error {
 	if err != nil {
 		return fmt.Errorf("the output could not be written (%w); is its reader gone, or the disk full?", err)
@@ -106,7 +107,8 @@ func written(err error) error {
 	return nil
 }
 
-// table writes rows in columns that are as wide as their widest cell, two spaces apart, the first row being the heads.
+// table writes rows in columns that are as wide as their widest cell, two spaces apart. The first
+// row is the header.
 func table(w io.Writer, rows [][]string) error {
 	var widths []int
 	for _, row := range rows {
@@ -131,10 +133,10 @@ func table(w io.Writer, rows [][]string) error {
 	return nil
 }
 
-// human is a duration as a person reads it: 0 ms, 850 ms, 1.25 s, 3 min 20 s, 2 h 5 min, 364 d 23 h. It is never
-// less than d: what is left out is rounded up.
+// human formats a duration for people: 0 ms, 850 ms, 1.25 s, 3 min 20 s, 2 h 5 min, 364 d 23 h. It
+// rounds up, so the result is never less than d.
 func human(d time.Duration) string {
-	d = min(d, math.MaxInt64-24*time.Hour) // so that it can be rounded up
+	d = min(d, math.MaxInt64-24*time.Hour) // rounding up must not overflow
 	ceil := func(unit time.Duration) time.Duration { return (d + unit - 1) / unit * unit }
 	two := func(large, small time.Duration, largeName, smallName string) string {
 		d := ceil(small)
@@ -160,7 +162,7 @@ func human(d time.Duration) string {
 
 var grouped = figures.Grouped
 
-// plural is "1 key", "2 keys".
+// plural returns text such as "1 key" or "2 keys".
 func plural(n int64, noun string) string {
 	if n == 1 {
 		return "1 " + noun
@@ -168,5 +170,5 @@ func plural(n int64, noun string) string {
 	return grouped(n) + " " + noun + "s"
 }
 
-// visible is a key as it is, or quoted where it holds what would not show.
+// visible returns a key as it is, or quoted if it contains unprintable characters.
 var visible = printable.Key

@@ -105,7 +105,8 @@ func planned(n loader.NodePlan, wanted loader.Library) string {
 	return "refused"
 }
 
-// printChanges shows what a deployment changes, or has changed, on nodes; those that ran the same share their list.
+// printChanges shows what a deployment changes, or has changed, on nodes. Nodes that ran the same
+// library share a list.
 func (a *app) printChanges(nodes []loader.NodePlan, wanted loader.Library, diff bool) error {
 	var order []string
 	groups := map[string][]loader.NodePlan{}

@@ -16,8 +16,8 @@ func (a *app) policiesFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&a.policies, "policies", "", "the file with the policies that go into the library (docs/policies.md)")
 }
 
-// build makes the library, with the policies of --policies if it is given. A policy that nobody could ask for is an
-// error; what is only doubtful, verify tells.
+// build makes the library with the policies of --policies, if it is given. A policy that the
+// library refuses is an error; doubtful policies are left to verify.
 func (a *app) build() (functions.Build, error) {
 	if a.policies == "" {
 		return functions.New()
@@ -36,7 +36,7 @@ func (a *app) build() (functions.Build, error) {
 	return file.Build()
 }
 
-// policyReport is what verify --json prints of a file of policies.
+// policyReport is what verify --json prints about a file of policies.
 type policyReport struct {
 	File     string             `json:"file"`
 	Policies []verifiedPolicy   `json:"policies"`
@@ -55,7 +55,7 @@ type verifiedLimit struct {
 	Limit string `json:"limit"`
 }
 
-// checkPolicies reads and checks a file. The error is one that leaves nothing to report.
+// checkPolicies reads and checks a file. It returns an error only if there is nothing to report.
 func checkPolicies(name string) (policyReport, error) {
 	report := policyReport{File: name, Policies: []verifiedPolicy{}, Problems: []policies.Problem{}}
 	file, err := policies.Read(name)
@@ -82,7 +82,7 @@ func checkPolicies(name string) (policyReport, error) {
 	return report, nil
 }
 
-// countPolicies is "1 policy", "2 policies".
+// countPolicies returns text such as "1 policy" or "2 policies".
 func countPolicies(n int) string {
 	if n == 1 {
 		return "1 policy"
@@ -90,7 +90,7 @@ func countPolicies(n int) string {
 	return grouped(int64(n)) + " policies"
 }
 
-// printPolicies shows what there is, and what is wrong with it.
+// printPolicies prints the policies and their problems.
 func (a *app) printPolicies(report policyReport) error {
 	rows := [][]string{{"POLICY", "KEY", "LIMIT", ""}}
 	for _, p := range report.Policies {
@@ -106,7 +106,7 @@ func (a *app) printPolicies(report policyReport) error {
 			name, words = "", nil
 		}
 	}
-	if len(report.Policies) > 0 { // none where the file could not be read
+	if len(report.Policies) > 0 { // empty if the file could not be parsed
 		if err := a.printf("%s: %s\n\n", report.File, countPolicies(len(report.Policies))); err != nil {
 			return err
 		}

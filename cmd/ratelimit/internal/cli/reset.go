@@ -28,7 +28,7 @@ In a cluster the keys of one call share a hash tag, such as {user:42}.`,
 			}
 			if a.json {
 				return a.printJSON(struct {
-					Reset int64 `json:"reset"` // keys that held something
+					Reset int64 `json:"reset"` // keys that existed
 					Keys  int   `json:"keys"`
 				}{n, len(keys)})
 			}
@@ -58,7 +58,8 @@ func needsKey(example string) cobra.PositionalArgs {
 	}
 }
 
-// emptyKey refuses key n of several: everybody whose name got lost on the way would share one.
+// emptyKey refuses the empty key number n of several: all clients whose name was lost on the way
+// would share it.
 func emptyKey(example string, n, of int) error {
 	which := "the key"
 	if of > 1 {

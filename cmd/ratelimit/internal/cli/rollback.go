@@ -110,8 +110,8 @@ func deleted(n loader.Node, _ loader.Library) string {
 	return "had none"
 }
 
-// confirm puts a question on stderr and goes on only for a "yes" on stdin. It leaves when ctx ends: the read, which cannot
-// be ended, stays behind.
+// confirm prints a question on stderr and returns nil only for a "yes" on stdin. It returns when
+// ctx ends; the read cannot be canceled and stays behind.
 func (a *app) confirm(ctx context.Context, question string) error {
 	if _, err := fmt.Fprint(a.stderr, printable.Line(question)); err != nil {
 		return written(err)
@@ -133,7 +133,7 @@ func (a *app) confirm(ctx context.Context, question string) error {
 		}
 		refusal = "nobody answered, and nothing was deleted; in a script, add --yes"
 	}
-	if _, err := fmt.Fprintln(a.stderr); err != nil { // the cursor is still behind the question
+	if _, err := fmt.Fprintln(a.stderr); err != nil { // the cursor is still after the question
 		return written(err)
 	}
 	return errors.New(refusal)

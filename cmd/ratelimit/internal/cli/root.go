@@ -78,8 +78,7 @@ func (a *app) root() *cobra.Command {
 	return root
 }
 
-// known refuses a word that stands in the place of a command and is none, where only help was asked for: with "help" before
-// it or --help behind it.
+// known refuses an unknown command if help was requested, with "help" before it or --help after it.
 func known(root *cobra.Command, args []string) error {
 	cmd, rest, _ := root.Find(args)
 	help := cmd.Name() == "help"
@@ -95,7 +94,7 @@ func known(root *cobra.Command, args []string) error {
 	return nil
 }
 
-// noCommand says that cmd has no command of this name.
+// noCommand returns the error for a command name that cmd does not have.
 func noCommand(cmd *cobra.Command, name string) error {
 	path := strings.TrimPrefix(cmd.CommandPath()+" "+name, cmd.Root().Name()+" ")
 	hint := ""
@@ -108,7 +107,7 @@ func noCommand(cmd *cobra.Command, name string) error {
 	return fmt.Errorf("unknown command %q; %s%s --help lists the commands", path, hint, cmd.CommandPath())
 }
 
-// noArgs refuses arguments in our words.
+// noArgs refuses arguments with our own error text.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return fmt.Errorf("%s takes no argument, but got %q; %s --help shows its flags", cmd.Name(), args[0], cmd.CommandPath())

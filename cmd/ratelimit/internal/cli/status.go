@@ -100,7 +100,7 @@ func inStep(n loader.Node, wanted loader.Library) string {
 	return text
 }
 
-// watch prints a line for each event until it is interrupted, which is how it is meant to end.
+// watch prints a line for each event until it is interrupted, which is its normal end.
 func (a *app) watch(ctx context.Context, build loader.Build, interval time.Duration) error {
 	l, end, err := a.loader(ctx, loader.WithInterval(interval))
 	if err != nil {

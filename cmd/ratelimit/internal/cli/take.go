@@ -47,14 +47,14 @@ func (a *app) peekCommand() *cobra.Command {
 	return a.decisionCommand(cmd, decide{(*client.Client).PeekRequest, taken, &client.Request{}})
 }
 
-// decide is a command that asks for a decision.
+// decide is a command that makes a decision.
 type decide struct {
 	ask     func(*client.Client, context.Context, client.Request) (client.Result, error)
 	words   words
-	options *client.Request // whose options the command line sets; nil: it has none, --up-to neither
+	options *client.Request // the request whose options are set by flags; nil for a command without options and without --up-to
 }
 
-// words are how a sentence about a decision begins.
+// words are the words that begin a sentence about a decision.
 type words struct{ allowed, denied string }
 
 var taken = words{"allowed", "denied "}
@@ -63,7 +63,7 @@ func (a *app) decisionCommand(cmd *cobra.Command, d decide) *cobra.Command {
 	var costs []string
 	var policy, upTo string
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
-		step := 2 // from key to key
+		step := 2 // distance between keys
 		if policy != "" {
 			step = 1
 		}
@@ -145,7 +145,7 @@ func (a *app) decisionCommand(cmd *cobra.Command, d decide) *cobra.Command {
 	return cmd
 }
 
-// withClient makes one call on a connection of its own.
+// withClient makes one call on a new connection.
 func (a *app) withClient(ctx context.Context, call func(context.Context, *client.Client) error) error {
 	rdb, s, err := a.connect(ctx)
 	if err != nil {
@@ -161,26 +161,26 @@ func (a *app) withClient(ctx context.Context, call func(context.Context, *client
 	return call(ctx, c)
 }
 
-// deadline bounds one call, with what a client does around it.
+// deadline limits the time of one call, including what a client does around it.
 func (s servers) deadline(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, s.Options.ReadTimeout)
 }
 
-// decision is what --json prints: the reply's fields under the contract's names.
+// decision is what --json prints: the fields of the reply under the contract's names.
 type decision struct {
 	Allowed      bool   `json:"allowed"`
-	Taken        *int64 `json:"taken,omitempty"` // units, of a call with --up-to
+	Taken        *int64 `json:"taken,omitempty"` // units, for a call with --up-to
 	Limit        int64  `json:"limit"`
 	Remaining    int64  `json:"remaining"`
 	RetryAfterMS int64  `json:"retry_after_ms"` // -1: never
 	ResetAfterMS int64  `json:"reset_after_ms"`
-	Index        int    `json:"index"` // of the binding key, from 1
+	Index        int    `json:"index"` // number of the binding key, from 1
 	Key          string `json:"key"`   // the binding key
 
-	Shadow *shadowDecision `json:"shadow,omitempty"` // if a shadow policy had a say
+	Shadow *shadowDecision `json:"shadow,omitempty"` // if a shadow policy would decide otherwise
 }
 
-// shadowDecision is what the call would have been told if no policy of it were a shadow.
+// shadowDecision is what the reply would be if none of the call's policies were a shadow policy.
 type shadowDecision struct {
 	Allowed      bool   `json:"allowed"`
 	Taken        *int64 `json:"taken,omitempty"`
@@ -188,7 +188,7 @@ type shadowDecision struct {
 	Index        int    `json:"index"`
 }
 
-// retryMS is a wait as the wire has it.
+// retryMS returns a wait as in the reply, with -1 for never.
 func retryMS(wait time.Duration) int64 {
 	if wait == client.Never {
 		return -1
@@ -220,7 +220,7 @@ func (a *app) printDecision(w words, req client.Request, res client.Result) erro
 	return a.printf("%s\n", sentence(w, req, res))
 }
 
-// sentence is a decision in one line.
+// sentence describes a decision in one line.
 func sentence(w words, req client.Request, res client.Result) string {
 	var line strings.Builder
 	word := w.denied
@@ -232,7 +232,7 @@ func sentence(w words, req client.Request, res client.Result) string {
 	}
 	fmt.Fprintf(&line, "%s  %s of %s left", word, grouped(res.Remaining), grouped(res.Limit))
 	if len(req.Keys) > 1 {
-		limit := req.Limits[0] // of one policy
+		limit := req.Limits[0] // of a single policy
 		if len(req.Limits) == len(req.Keys) {
 			limit = req.Limits[res.Index-1]
 		}
@@ -241,7 +241,7 @@ func sentence(w words, req client.Request, res client.Result) string {
 	switch {
 	case res.RetryAfter == client.Never:
 		line.WriteString(" · never: the cost is more than the limit ever holds")
-	case !res.Allowed && res.RetryAfter > 0: // not 0, as of --up-to 0
+	case !res.Allowed && res.RetryAfter > 0: // 0 is possible with --up-to 0
 		fmt.Fprintf(&line, " · try again in %s", human(res.RetryAfter))
 	case res.RetryAfter > 0:
 		fmt.Fprintf(&line, " · go ahead in %s", human(res.RetryAfter))

@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// terminalSize is how large the terminal that w writes to is, in characters: 0, 0 if that is unknown.
+// terminalSize returns the size of the terminal that w writes to, in characters, or 0, 0 if it is
+// unknown.
 func terminalSize(w io.Writer) (width, height int) {
 	file, ok := w.(*os.File)
 	if !ok {
@@ -23,8 +24,8 @@ func terminalSize(w io.Writer) (width, height int) {
 	return int(size.Col), int(size.Row)
 }
 
-// onStop has f called when Ctrl-Z asks the program to stop, until end is called; f stops it with stop, which returns once it
-// goes on.
+// onStop calls f when Ctrl-Z asks the program to stop, until end is called. f stops the program by
+// calling stop, which returns when the program continues.
 func onStop(f func(stop func())) (end func()) {
 	asked, done, ended := make(chan os.Signal, 1), make(chan struct{}), make(chan struct{})
 	signal.Notify(asked, unix.SIGTSTP)
@@ -46,8 +47,9 @@ func onStop(f func(stop func())) (end func()) {
 	}
 }
 
-// stop stops this program until it is told to go on. The Go runtime does not give SIGTSTP its own effect back, so that SIGSTOP
-// stands in for it; but nothing would end that where no shell of our session started us.
+// stop stops this program until it is continued. The Go runtime does not restore the default action
+// of SIGTSTP, so stop uses SIGSTOP. It does nothing if the program was not started by a shell of
+// its session, because nothing would then continue it.
 func stop() {
 	parent := os.Getppid()
 	own, err := unix.Getsid(0)

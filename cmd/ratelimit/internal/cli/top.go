@@ -16,10 +16,10 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/usage"
 )
 
-// mostRows bounds the memory of a top, as every key that is kept may be long.
+// mostRows limits the memory of top, because keys may be long.
 const mostRows = 1000
 
-// topFlags are what a top is asked for.
+// topFlags are the flags of top.
 type topFlags struct {
 	by       string
 	limit    int
@@ -103,7 +103,7 @@ func (a *app) top(ctx context.Context, f topFlags) error {
 	return p.err
 }
 
-// pass is one look at all keys, which may not be over yet, and the one before it.
+// pass is one scan over all keys, which may still be running, and the one before it.
 type pass struct {
 	by     usage.Order
 	found  usage.Snapshot
@@ -113,11 +113,12 @@ type pass struct {
 
 func (p pass) records() []usage.Record { return p.found.Top[p.by] }
 
-// rate and rateOf are calls a second.
+// rate and rateOf return calls per second.
 func (p pass) rate() usage.Rate                 { return p.found.Rate(p.before) }
 func (p pass) rateOf(r usage.Record) usage.Rate { return p.found.RateOf(r, p.before) }
 
-// topWatch prints every pass, until it is interrupted, which is how it is meant to end; then what the last one has seen.
+// topWatch prints every pass until it is interrupted, which is its normal end, and then what the
+// last pass has found.
 func (a *app) topWatch(ctx context.Context, rdb redis.UniversalClient, s servers, f topFlags) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -149,7 +150,7 @@ func (a *app) topWatch(ctx context.Context, rdb redis.UniversalClient, s servers
 	}
 }
 
-// scanError puts what failed on servers into words; nil where the scan was interrupted.
+// scanError explains what failed on the servers. It returns nil if the scan was interrupted.
 func (s servers) scanError(err error) error {
 	var all []error
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
@@ -163,7 +164,7 @@ func (s servers) scanError(err error) error {
 		var refusal redis.Error
 		name := s.Name
 		if errors.As(err, &node) {
-			if err = node.Err; s.Master == "" { // go-redis knows no address of a primary that Sentinels name
+			if err = node.Err; s.Master == "" { // go-redis has no address of a primary behind Sentinels
 				name = node.Addr
 			}
 		}
@@ -183,11 +184,11 @@ func (s servers) scanError(err error) error {
 	return errors.New(strings.Join(texts, "; "))
 }
 
-// topReport is what top --json prints: times in ms since the epoch.
+// topReport is what top --json prints. Times are in ms since the epoch.
 type topReport struct {
-	Complete bool  `json:"complete"` // false: some keys were not looked at
-	Keys     int64 `json:"keys"`     // that count usage
-	Refused  int64 `json:"refused"`  // that the user may not read
+	Complete bool  `json:"complete"` // false if some keys were not examined
+	Keys     int64 `json:"keys"`     // keys with usage
+	Refused  int64 `json:"refused"`  // keys that the user may not read
 	usage.Count
 	Cost   int64      `json:"cost"`
 	PerSec usage.Rate `json:"per_second"`
@@ -197,7 +198,7 @@ type topReport struct {
 
 type topEntry struct {
 	Key       string `json:"key"`
-	KeyBase64 []byte `json:"key_base64,omitempty"` // of a key that is no text
+	KeyBase64 []byte `json:"key_base64,omitempty"` // if the key is not valid text
 	usage.Count
 	Cost    int64      `json:"cost"`
 	FirstMS int64      `json:"first_ms"`

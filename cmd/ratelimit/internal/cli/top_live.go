@@ -14,7 +14,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/usage"
 )
 
-// topLive shows pass after pass on the whole terminal until somebody ends it, and leaves the last one there.
+// topLive shows pass after pass on the whole terminal until the user ends it, and leaves the last
+// one on the screen.
 func (a *app) topLive(ctx context.Context, rdb redis.UniversalClient, s servers, f topFlags) error {
 	shown := &topScreen{look: a.look(), by: usage.Order(f.by), order: make(chan usage.Order, 1)}
 	var environment []string
@@ -50,8 +51,8 @@ func (a *app) topLive(ctx context.Context, rdb redis.UniversalClient, s servers,
 	return shown.pass.err
 }
 
-// topPasses looks again and again until ctx ends, and shows each look while it goes on and when it is over. An order from orders
-// begins a new one.
+// topPasses scans repeatedly until ctx ends, and shows each pass while it runs and when it is over.
+// An order from orders starts a new pass.
 func topPasses(ctx context.Context, rdb redis.UniversalClient, s servers, f topFlags, orders <-chan usage.Order, show func(pass)) {
 	by := usage.Order(f.by)
 	var before *usage.Snapshot
@@ -66,7 +67,7 @@ func topPasses(ctx context.Context, rdb redis.UniversalClient, s servers, f topF
 			case err = <-over:
 				running = false
 			case <-time.After(200 * time.Millisecond):
-				if found := scan.Snapshot(); before == nil && found.Tracked > 0 { // else the look before is better
+				if found := scan.Snapshot(); before == nil && found.Tracked > 0 { // otherwise the previous pass is better
 					show(pass{by: by, found: found})
 				}
 			case by = <-orders:
@@ -93,14 +94,14 @@ func topPasses(ctx context.Context, rdb redis.UniversalClient, s servers, f topF
 	}
 }
 
-// topScreen is what stands on the terminal.
+// topScreen is the content of the terminal.
 type topScreen struct {
 	look          look
 	width, height int
 	pass          pass
-	any           bool // there is a pass
+	any           bool // whether there is a pass
 	by            usage.Order
-	order         chan usage.Order // the next to look in
+	order         chan usage.Order // the order of the next pass
 }
 
 func (t *topScreen) Init() tea.Cmd { return nil }
@@ -109,7 +110,7 @@ func (t *topScreen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	switch msg := msg.(type) {
 	case pass:
 		if msg.err != nil && msg.found.Tracked == 0 {
-			msg.by, msg.found, msg.before = t.pass.by, t.pass.found, t.pass.before // what was seen last is better than nothing
+			msg.by, msg.found, msg.before = t.pass.by, t.pass.found, t.pass.before // the last result is better than nothing
 		}
 		t.pass, t.any = msg, true
 	case tea.WindowSizeMsg:
@@ -125,7 +126,7 @@ func (t *topScreen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 			select {
 			case t.order <- next:
 				t.by = next
-			default: // the one before is not begun yet
+			default: // the last order was not used yet
 			}
 		}
 	}

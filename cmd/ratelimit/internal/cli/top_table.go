@@ -12,10 +12,10 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/usage"
 )
 
-// topColumn is a column of numbers, behind the key.
+// topColumn is a column of numbers after the key.
 type topColumn struct {
 	head  string
-	spare int // where not all fit, the column that can be spared most goes first
+	spare int // if not all columns fit, the one with the highest value is dropped first
 	cell  func(p pass, r usage.Record) string
 }
 
@@ -29,11 +29,11 @@ var topColumns = []topColumn{
 }
 
 const (
-	shortestKey = 14  // what is left of a key at least, before a column goes
-	widestKey   = 200 // where no terminal bounds it: the column of keys; longer ones stand out of it
+	shortestKey = 14  // characters of a key that are always left; columns are dropped instead
+	widestKey   = 200 // without a terminal: width of the key column; longer keys exceed it
 )
 
-// topLines is a pass as lines that fit into width; 0: as long as they are.
+// topLines formats a pass as lines that fit into width; 0 means no limit.
 func topLines(p pass, l look, width int) []string {
 	var lines []string
 	if l.width = width; width == 0 {
@@ -84,7 +84,7 @@ func topLines(p pass, l look, width int) []string {
 	return lines
 }
 
-// topCell is a column with what stands in it, the head first.
+// topCell is a column with its cells, the header first.
 type topCell struct {
 	spare, width int
 	cells        []string
@@ -110,7 +110,7 @@ func widest(cells []string) int {
 	return most
 }
 
-// topSummary is what a scan says of all keys together.
+// topSummary describes all keys of a scan together.
 func topSummary(found usage.Snapshot, rate usage.Rate) string {
 	var text string
 	switch {
@@ -122,7 +122,7 @@ func topSummary(found usage.Snapshot, rate usage.Rate) string {
 	default:
 		text = "no key that counts usage"
 	}
-	if !found.Complete && (found.Looked < found.Keys || found.Keys == 0) { // else a server failed, and an error says so
+	if !found.Complete && (found.Looked < found.Keys || found.Keys == 0) { // otherwise a server failed, and an error says so
 		text += " · of " + looked(found)
 	}
 	if found.Refused > 0 {
@@ -131,7 +131,7 @@ func topSummary(found usage.Snapshot, rate usage.Rate) string {
 	return text
 }
 
-// looked is how far a scan is.
+// looked describes the progress of a scan.
 func looked(found usage.Snapshot) string {
 	if found.Keys == 0 {
 		return plural(found.Looked, "key") + " looked at"
@@ -139,7 +139,7 @@ func looked(found usage.Snapshot) string {
 	return fmt.Sprintf("%s looked at, %d %%", plural(found.Looked, "key"), 100*found.Looked/found.Keys)
 }
 
-// perSecond is a rate as a person reads it.
+// perSecond formats a rate for people.
 func perSecond(rate float64) string {
 	switch {
 	case rate == 0:
@@ -154,7 +154,7 @@ func perSecond(rate float64) string {
 	return grouped(int64(rate + 0.5))
 }
 
-// ago is how long something is past.
+// ago formats how long ago something was.
 func ago(d time.Duration) string {
 	switch {
 	case d < time.Second:

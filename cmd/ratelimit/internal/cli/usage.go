@@ -43,7 +43,8 @@ minute for the last hour in which there was one. What was not used for a day is 
 	return cmd
 }
 
-// usageReport is what usage --json prints: the reply's fields under the contract's names, times in ms since the epoch.
+// usageReport is what usage --json prints: the fields of the reply under the contract's names, with
+// times in ms since the epoch.
 type usageReport struct {
 	Allowed    int64         `json:"allowed"`
 	Denied     int64         `json:"denied"`
@@ -92,11 +93,11 @@ func (a *app) printUsage(u client.Usage) error {
 	return table(a.stdout, rows)
 }
 
-// usageBars draws each minute, what was allowed in full characters and what was denied in light ones, the largest as long as there is room
-// behind the numbers.
+// usageBars draws a bar for each minute: full characters for allowed calls, light ones for denied
+// calls. The longest bar fills the room after the numbers.
 func usageBars(series []client.UsageInterval, l look) []string {
 	allowed, denied := "█", "░"
-	if l.bars[1] == '1' { // no Unicode here
+	if l.bars[1] == '1' { // no Unicode on this terminal
 		allowed, denied = "#", "."
 	}
 	const before = len("2006-01-02 15:04  ALLOWED  DENIED  ")
@@ -106,7 +107,7 @@ func usageBars(series []client.UsageInterval, l look) []string {
 	}
 	var bars []string
 	for _, m := range series {
-		long := func(n int64) int { return int((float64(n)*float64(width) + float64(most) - 1) / float64(most)) } // what is not 0 shows
+		long := func(n int64) int { return int((float64(n)*float64(width) + float64(most) - 1) / float64(most)) } // anything above 0 is visible
 		bars = append(bars, strings.Repeat(allowed, long(m.Allowed))+strings.Repeat(denied, long(m.Denied)))
 	}
 	return bars

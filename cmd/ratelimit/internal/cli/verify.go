@@ -17,13 +17,13 @@ import (
 // verifyReport is what --json prints.
 type verifyReport struct {
 	OK       bool            `json:"ok"`
-	Digest   string          `json:"digest"` // of the text that was verified
+	Digest   string          `json:"digest"` // of the verified text
 	Bytes    int             `json:"bytes"`
 	Vectors  int             `json:"vectors"`
-	Steps    int             `json:"steps"` // that were run
+	Steps    int             `json:"steps"` // steps that were run
 	Files    []verifiedFile  `json:"files"`
 	Failures []verifyFailure `json:"failures"`
-	Rules    []string        `json:"rules"` // broken: static checks of the text, functions that no vector reaches
+	Rules    []string        `json:"rules"` // broken rules: static checks of the text, functions without a vector
 
 	Policies *policyReport `json:"policies,omitempty"` // with --policies
 }
@@ -32,7 +32,7 @@ type verifiedFile struct {
 	Name    string `json:"name"`
 	Vectors int    `json:"vectors"`
 	Steps   int    `json:"steps"`
-	Failed  int    `json:"failed"` // vectors
+	Failed  int    `json:"failed"` // number of vectors
 }
 
 type verifyFailure struct {
@@ -40,7 +40,7 @@ type verifyFailure struct {
 	Vector  string `json:"vector"`
 	Step    int    `json:"step"`    // from 1
 	AfterUS int64  `json:"at_us"`   // the clock, in microseconds after the vector's start
-	Says    string `json:"problem"` // the call, what came, what was expected
+	Says    string `json:"problem"` // the call, its reply, and the expected reply
 }
 
 func (a *app) verifyCommand() *cobra.Command {
@@ -87,7 +87,8 @@ Exit codes: 0 all agree · 1 one does not, the library does not load, or there i
 	return cmd
 }
 
-// verifyPolicies checks the policies, and, if the library can read them all, the library that has them.
+// verifyPolicies checks the policies, and also the library that contains them if it accepts them
+// all.
 func (a *app) verifyPolicies(ctx context.Context) error {
 	report, err := checkPolicies(a.policies)
 	if err != nil {
@@ -118,7 +119,8 @@ func (a *app) verifyPolicies(ctx context.Context) error {
 	return a.verify(ctx, about(build).String(), build.Text(), &report)
 }
 
-// verify runs the vectors. checked: what is known of the policies in the text; nil without --policies.
+// verify runs the vectors. checked is the report on the policies in the text, or nil without
+// --policies.
 func (a *app) verify(ctx context.Context, name, text string, checked *policyReport) error {
 	files, err := functions.LoadVectors()
 	if err != nil {
@@ -144,7 +146,7 @@ func (a *app) verify(ctx context.Context, name, text string, checked *policyRepo
 		name, len(report.Failures), plural(int64(report.Vectors), "vector"))
 }
 
-// runVectors runs every vector on an engine of its own keyspace and clock.
+// runVectors runs every vector on an engine, each with an empty keyspace and its own clock.
 func runVectors(ctx context.Context, name, text string, files []functions.VectorFile) (verifyReport, error) {
 	report := verifyReport{Digest: functions.Digest(text), Bytes: len(text), Failures: []verifyFailure{}, Rules: []string{}}
 	srv, err := embedded.Start(embedded.WithClusterRules())
@@ -195,7 +197,7 @@ func runVectors(ctx context.Context, name, text string, files []functions.Vector
 	return report, nil
 }
 
-// runVector runs a vector up to its first wrong reply; what comes after follows from that one.
+// runVector runs a vector up to its first wrong reply, because the replies after it depend on it.
 func runVector(srv *embedded.Server, reached *reach, start int64, vector functions.Vector) (int, *verifyFailure, error) {
 	if _, err := srv.Do("FLUSHALL"); err != nil {
 		return 0, nil, fmt.Errorf("the engine does not empty its keyspace: %w", err)

@@ -8,10 +8,10 @@ import (
 	"github.com/ratelimit-functions/ratelimit/embedded"
 )
 
-// reach notes which functions the vectors call, and which of them change a key.
+// reach records which functions the vectors call, and which of them change a key.
 type reach struct {
 	srv    *embedded.Server
-	reads  map[string]bool // by function: flagged no-writes
+	reads  map[string]bool // by function: has the flag no-writes
 	called map[string]bool
 	wrote  map[string]bool
 }
@@ -34,7 +34,7 @@ func newReach(srv *embedded.Server) (*reach, error) {
 	return r, nil
 }
 
-// pairs reads an array of names and values.
+// pairs converts a list of alternating names and values.
 func pairs(reply any) map[string]any {
 	list, _ := reply.([]any)
 	fields := map[string]any{}
@@ -44,7 +44,8 @@ func pairs(reply any) map[string]any {
 	return fields
 }
 
-// call makes a vector's call. The engine itself refuses a write in a function that is flagged no-writes.
+// call makes a vector's call. The engine itself refuses a write in a function with the flag
+// no-writes.
 func (r *reach) call(command string, words []any) (any, error) {
 	if !strings.HasPrefix(strings.ToUpper(command), "FCALL") || len(words) < 2 {
 		return r.srv.Do(words...)
@@ -60,7 +61,7 @@ func (r *reach) call(command string, words []any) (any, error) {
 	return reply, err
 }
 
-// state is the whole keyspace as a text. Vectors use a handful of keys.
+// state returns the whole keyspace as text. Vectors use only a few keys.
 func (r *reach) state() string {
 	var text strings.Builder
 	keys, _ := r.srv.Do("KEYS", "*")
@@ -82,7 +83,8 @@ func (r *reach) state() string {
 	return text.String()
 }
 
-// missing says which functions the vectors leave out, and which are flagged as writing and were never seen to.
+// missing lists the functions that no vector calls, and those without the flag no-writes that never
+// changed a key.
 func (r *reach) missing() []string {
 	var rules []string
 	for function, reads := range r.reads {

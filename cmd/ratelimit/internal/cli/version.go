@@ -39,16 +39,17 @@ func (a *app) printVersion() error {
 
 // programReport says what this program was built from.
 type programReport struct {
-	Program string `json:"program"`          // its version, which is the library's: both are released together
-	Commit  string `json:"commit,omitempty"` // of the sources; "" if Go did not note it, as in go run
+	Program string `json:"program"`          // the program's version; the library has the same one
+	Commit  string `json:"commit,omitempty"` // commit of the sources; "" if Go did not record it, as with go run
 	Changed bool   `json:"changed,omitempty"`
 	Go      string `json:"go"`
 }
 
-// pseudoVersion is how Go names a commit without a tag: its time, and its first 12 digits.
+// pseudoVersion matches Go's version of a commit without a tag: its time, and its first 12 digits.
 var pseudoVersion = regexp.MustCompile(`\d{14}-([0-9a-f]{12})(\+dirty)?$`)
 
-// aboutProgram reads what go build notes in a program: the commit of a checkout, or the version that go install took.
+// aboutProgram reads what go build records in a program: the commit of a checkout, or the version
+// that go install used.
 func aboutProgram(info *debug.BuildInfo, ok bool) programReport {
 	report := programReport{Program: functions.Version(), Go: runtime.Version()}
 	if !ok {

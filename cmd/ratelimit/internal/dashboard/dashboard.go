@@ -1,5 +1,5 @@
-// Package dashboard shows in a browser what `ratelimit top`, `usage`, `peek`, `info` and `status` show in a terminal. It changes
-// nothing, and asks the servers for nothing while nobody looks.
+// Package dashboard shows in a browser what `ratelimit top`, `usage`, `peek`, `info` and `status`
+// show in a terminal. It changes nothing, and sends nothing to the servers while it has no viewers.
 package dashboard
 
 import (
@@ -13,54 +13,54 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/usage"
 )
 
-// Source is where a Dashboard gets what it shows. Every function may be called by several goroutines at a time.
+// Source provides what a Dashboard shows. Its functions must be safe for concurrent use.
 type Source struct {
-	Name string // of the servers, for people, without a password
+	Name string // name of the servers for people, without a password
 
 	Connect func(context.Context) (redis.UniversalClient, error)
 	Nodes   func(context.Context) ([]Node, error)
 
-	// Peek and Usage return what is sent as JSON: of a limiter, and of a usage key.
+	// Peek and Usage return the values to send as JSON: for a limiter, and for a usage key.
 	Peek  func(ctx context.Context, rdb redis.UniversalClient, keys []string, limit string) (any, error)
 	Usage func(ctx context.Context, rdb redis.UniversalClient, key string) (any, error)
 
-	Faults  func(error) string // puts an error of a scan into words
-	Explain func(error) string // the same of any other
+	Faults  func(error) string // explains an error of a scan
+	Explain func(error) string // explains any other error
 	Visible func(key string) string
 }
 
-// Node is a server that is expected to hold the library.
+// Node is a server that should have the library.
 type Node struct {
 	Addr    string `json:"addr"`
 	Role    string `json:"role"`
 	Server  string `json:"server"`  // such as "redis 7.0.15"
 	Library string `json:"library"` // version and build
-	Digest  string `json:"digest"`  // of its text, shortened
-	State   string `json:"state"`   // in words
-	Good    bool   `json:"good"`    // it is as it should be
-	Dead    bool   `json:"dead"`    // it does not answer
+	Digest  string `json:"digest"`  // digest of the library, shortened
+	State   string `json:"state"`   // description for people
+	Good    bool   `json:"good"`    // the node is as it should be
+	Dead    bool   `json:"dead"`    // the node does not reply
 }
 
 const (
-	interval = 2 * time.Second // between two looks
-	nodesAt  = 5               // each so many looks the nodes are asked for their library, whose text is long
-	rows     = 25              // of each order
-	viewers  = 32              // at a time
-	kept     = 150             // points of the chart
+	interval = 2 * time.Second // time between two looks
+	nodesAt  = 5               // looks between two reads of the nodes' libraries, whose texts are long
+	rows     = 25              // rows per order
+	viewers  = 32              // most viewers at a time
+	kept     = 150             // points in the chart
 )
 
-// Dashboard is made by [New], served by its Handler, and looks while Run runs.
+// Dashboard is made by [New] and served by its Handler. It queries the servers while Run runs.
 type Dashboard struct {
 	from Source
 
 	mu      sync.Mutex
-	rdb     redis.UniversalClient // nil: not connected yet
+	rdb     redis.UniversalClient // nil if not connected yet
 	state   state
-	text    []byte               // state, as it is sent
-	viewers map[chan []byte]bool // a channel holds the newest state that was not sent yet
-	came    chan struct{}        // a viewer did
+	text    []byte               // state as JSON
+	viewers map[chan []byte]bool // each channel has the newest state that was not sent yet
+	came    chan struct{}        // signals a new viewer
 
-	// Of Run alone.
+	// Used only by Run.
 	looks  int
 	before *usage.Snapshot
 	shadow shadows
@@ -72,7 +72,7 @@ func New(from Source) *Dashboard {
 	return &Dashboard{from: from, state: state{Servers: from.Name}, viewers: map[chan []byte]bool{}, came: make(chan struct{}, 1)}
 }
 
-// Run looks again and again while there are viewers, until ctx ends.
+// Run queries the servers repeatedly while there are viewers, until ctx ends.
 func (d *Dashboard) Run(ctx context.Context) {
 	defer func() {
 		d.mu.Lock()
@@ -104,7 +104,7 @@ func (d *Dashboard) watched() bool {
 	return len(d.viewers) > 0
 }
 
-// connection is the client of the servers; an error says why there is none yet.
+// connection returns the client of the servers, connecting first if necessary.
 func (d *Dashboard) connection(ctx context.Context) (redis.UniversalClient, error) {
 	d.mu.Lock()
 	rdb := d.rdb
@@ -126,7 +126,8 @@ func (d *Dashboard) connection(ctx context.Context) (redis.UniversalClient, erro
 	return rdb, nil
 }
 
-// view begins to send states to a new viewer, until leave is called; false: there are too many.
+// view subscribes a new viewer to states until leave is called. It returns false if there are too
+// many viewers.
 func (d *Dashboard) view() (states chan []byte, leave func(), ok bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -154,10 +155,10 @@ func (d *Dashboard) publish(change func(*state)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	change(&d.state)
-	d.text, _ = json.Marshal(d.state) // of numbers and text alone
+	d.text, _ = json.Marshal(d.state) // numbers and text cannot fail
 	for states := range d.viewers {
 		select {
-		case <-states: // too old
+		case <-states: // drop an outdated state
 		default:
 		}
 		states <- d.text

@@ -22,10 +22,11 @@ import (
 //go:embed page
 var files embed.FS
 
-// Handler serves the page, and what it asks for, by GET alone. With a token it serves only who gives that: once, as
-// /?token=TOKEN, or as "Authorization: Bearer TOKEN". Without one it serves only requests to a name of this machine itself, so that no
-// page of another site that resolves its name to a loopback address can read anything. Requests that a page of another site, or of
-// another port, has a browser send are refused; only a link to the page itself is served.
+// Handler serves the page and its data, by GET only. With a token it serves only clients that give
+// the token, as /?token=TOKEN once, or as "Authorization: Bearer TOKEN". Without a token it serves
+// only requests to a local host name, so that a page of another site that resolves its name to a
+// loopback address cannot read anything. It refuses requests that a browser sends for a page of
+// another site or port, except links to the page itself.
 func (d *Dashboard) Handler(token string) http.Handler {
 	page, err := fs.Sub(files, "page")
 	if err != nil {
@@ -52,7 +53,7 @@ func (d *Dashboard) Handler(token string) http.Handler {
 			http.Error(w, "a page of another site asked for this; open the address that ratelimit dashboard printed", http.StatusForbidden)
 		case token != "" && r.URL.Path == "/" && r.URL.Query().Has("token") && same(r.URL.Query().Get("token"), token):
 			http.SetCookie(w, &http.Cookie{Name: cookie, Value: value(token), Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: r.TLS != nil})
-			http.Redirect(w, r, "/", http.StatusSeeOther) // so that the token stands in no address any more
+			http.Redirect(w, r, "/", http.StatusSeeOther) // removes the token from the address bar
 		case token != "" && !allowed(r, token):
 			http.Error(w, "this dashboard asks for its token; open the address with ?token= that ratelimit dashboard printed", http.StatusUnauthorized)
 		default:
@@ -63,13 +64,14 @@ func (d *Dashboard) Handler(token string) http.Handler {
 
 const cookie = "ratelimit_dashboard"
 
-// value is what the cookie holds: not the token, which may have signs that a cookie cannot hold.
+// value returns the value of the cookie. It is not the token itself, which may contain characters
+// that a cookie cannot.
 func value(token string) string {
 	sum := sha256.Sum256([]byte("ratelimit dashboard " + token))
 	return base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
-// same compares in a time that does not tell how much is the same.
+// same compares in a time that does not depend on where the texts differ.
 func same(a, b string) bool {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
@@ -83,8 +85,9 @@ func allowed(r *http.Request, token string) bool {
 	return err == nil && same(given.Value, value(token))
 }
 
-// fromElsewhere reports whether a page of another origin has the browser send a request, but for a link to this page. Browsers say so in
-// Sec-Fetch-Site, to addresses of this machine and over TLS; those that do not, say where a request comes from in Origin, if anywhere.
+// fromElsewhere reports whether a browser sends the request for a page of another origin. Links to
+// this page do not count. Browsers report the origin in Sec-Fetch-Site, for local addresses and
+// over TLS; otherwise in Origin, if at all.
 func fromElsewhere(r *http.Request) bool {
 	switch h := r.Header; h.Get("Sec-Fetch-Site") {
 	case "same-origin", "none":
@@ -97,7 +100,7 @@ func fromElsewhere(r *http.Request) bool {
 	}
 }
 
-// local tells whether a Host names this machine by a loopback address or as localhost.
+// local reports whether a Host header names this machine by a loopback address or as localhost.
 func local(host string) bool {
 	name, _, err := net.SplitHostPort(host)
 	if err != nil {
@@ -118,7 +121,7 @@ func (d *Dashboard) events(w http.ResponseWriter, r *http.Request) {
 	out := http.NewResponseController(w)
 	w.Header().Set("Content-Type", "text/event-stream")
 	send := func(text string) bool {
-		_ = out.SetWriteDeadline(time.Now().Add(10 * time.Second)) // a page that reads nothing is gone
+		_ = out.SetWriteDeadline(time.Now().Add(10 * time.Second)) // a page that does not read is gone
 		_, err := fmt.Fprint(w, text)
 		return err == nil && out.Flush() == nil
 	}
@@ -133,7 +136,7 @@ func (d *Dashboard) events(w http.ResponseWriter, r *http.Request) {
 			if !send("data: " + string(text) + "\n\n") {
 				return
 			}
-		case <-time.After(15 * time.Second): // through proxies that end what is silent
+		case <-time.After(15 * time.Second): // some proxies close a silent connection
 			if !send(": \n\n") {
 				return
 			}
@@ -141,7 +144,7 @@ func (d *Dashboard) events(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// peek says how a limiter stands: ?key=...&key=...&limit=...
+// peek returns the state of a limiter: ?key=...&key=...&limit=...
 func (d *Dashboard) peek(w http.ResponseWriter, r *http.Request) {
 	keys, limit := r.URL.Query()["key"], strings.TrimSpace(r.URL.Query().Get("limit"))
 	if len(keys) == 0 || slices.Contains(keys, "") || limit == "" {
@@ -153,7 +156,7 @@ func (d *Dashboard) peek(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// usage says what was counted under a usage key: ?key=..., in base64url.
+// usage returns what was counted under a usage key: ?key=..., in base64url.
 func (d *Dashboard) usage(w http.ResponseWriter, r *http.Request) {
 	key, err := base64.RawURLEncoding.DecodeString(r.URL.Query().Get("key"))
 	if err != nil || len(key) == 0 {
@@ -179,7 +182,7 @@ func (d *Dashboard) answer(w http.ResponseWriter, r *http.Request, ask func(cont
 	_ = json.NewEncoder(w).Encode(reply)
 }
 
-// refuse says why there is no answer.
+// refuse sends the reason as an error.
 func refuse(w http.ResponseWriter, why string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusUnprocessableEntity)

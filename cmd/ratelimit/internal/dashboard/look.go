@@ -19,19 +19,20 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/usage"
 )
 
-// state is what the page shows; times in ms since the epoch, by the servers' clock but for LookedMS.
+// state is what the page shows. Times are in ms since the epoch, by the servers' clock except for
+// LookedMS.
 type state struct {
 	Servers  string   `json:"servers"`
-	LookedMS int64    `json:"looked_ms"` // the last look that came to its end, by this machine's clock
-	Faults   []string `json:"faults"`    // what is wrong
+	LookedMS int64    `json:"looked_ms"` // end of the last complete look, by this machine's clock
+	Faults   []string `json:"faults"`    // current problems
 
 	Nodes    []Node   `json:"nodes"`
-	Policies []policy `json:"policies"`      // null: not known yet
-	More     int      `json:"more_policies"` // that are not in Policies
+	Policies []policy `json:"policies"`      // null if not known yet
+	More     int      `json:"more_policies"` // number of policies that are not in Policies
 
 	NowMS    int64              `json:"now_ms"`
-	Progress string             `json:"progress"` // of a first look that is not over; "" if one is
-	Keys     int64              `json:"keys"`     // that count usage
+	Progress string             `json:"progress"` // of the first look while it runs, else ""
+	Keys     int64              `json:"keys"`     // keys with usage
 	Refused  int64              `json:"refused"`
 	Sum      usage.Count        `json:"sum"`
 	PerSec   usage.Rate         `json:"per_second"`
@@ -39,7 +40,8 @@ type state struct {
 	Top      map[string][]entry `json:"top"`    // by order
 }
 
-// policy is a policy, and how many calls got through that it would have denied if it were no shadow.
+// policy is a policy, and how many allowed calls it would have denied if it were not a shadow
+// policy.
 type policy struct {
 	Name         string   `json:"name"`
 	Limits       []string `json:"limits"`
@@ -52,7 +54,7 @@ type policy struct {
 // entry is a usage key.
 type entry struct {
 	Shown string `json:"shown"` // for people
-	Key   string `json:"key"`   // base64url, to ask for it; "" if it is too long for that
+	Key   string `json:"key"`   // base64url, for requests; "" if it is too long for them
 	usage.Count
 	Cost    int64      `json:"cost"`
 	FirstMS int64      `json:"first_ms"`
@@ -61,15 +63,15 @@ type entry struct {
 }
 
 const (
-	longestKey   = 2048 // bytes of a key that can be asked for in an address
+	longestKey   = 2048 // most bytes of a key in a request's address
 	longestShown = 80
 	mostPolicies = 500
 )
 
-// look asks the servers for everything and publishes it, also where some of them fail.
+// look queries the servers and publishes the results, even if some servers fail.
 func (d *Dashboard) look(ctx context.Context) {
 	var faults []string
-	dead := false // what else fails then is said already
+	dead := false // the servers are unreachable; later errors would say the same
 	fault := func(err error, words func(error) string) {
 		if err == nil || ctx.Err() != nil {
 			return
@@ -94,7 +96,7 @@ func (d *Dashboard) look(ctx context.Context) {
 		return
 	}
 	policies, more, err := d.policies(ctx, rdb)
-	if err == nil || len(policies) > 0 { // some servers answered
+	if err == nil || len(policies) > 0 { // some servers replied
 		d.publish(func(s *state) { s.Policies, s.More = policies, more })
 	}
 	if !dead {
@@ -109,7 +111,7 @@ func (d *Dashboard) look(ctx context.Context) {
 	}
 	d.publish(func(s *state) {
 		s.Faults = faults
-		if err != nil && found.Tracked == 0 { // what was seen last is better than nothing
+		if err != nil && found.Tracked == 0 { // the last result is better than nothing
 			return
 		}
 		if err == nil {
@@ -124,7 +126,7 @@ func (d *Dashboard) look(ctx context.Context) {
 	}
 }
 
-// scan looks at the usage keys; a first look is shown while it goes on.
+// scan scans the usage keys. The first scan is shown while it runs.
 func (d *Dashboard) scan(ctx context.Context, rdb redis.UniversalClient) (usage.Snapshot, error) {
 	scan := usage.New(rows, "", usage.Orders...)
 	over := make(chan error, 1)
@@ -145,7 +147,7 @@ func (d *Dashboard) scan(ctx context.Context, rdb redis.UniversalClient) (usage.
 	}
 }
 
-// show writes into the state what a scan found.
+// show writes the result of a scan into the state.
 func (d *Dashboard) show(s *state, found usage.Snapshot) {
 	s.NowMS, s.Keys, s.Refused, s.Sum, s.PerSec = found.At.UnixMilli(), found.Tracked, found.Refused, found.Sum, found.Rate(d.before)
 	s.Top = map[string][]entry{}
@@ -165,7 +167,7 @@ func (d *Dashboard) show(s *state, found usage.Snapshot) {
 	}
 }
 
-// shown is a key for people: at most as long as can be read, and then how long it is.
+// shown returns a key for people, truncated if it is long and then followed by its length.
 func (d *Dashboard) shown(key string) string {
 	head := key
 	if len(head) > 4*longestShown {
@@ -178,19 +180,21 @@ func (d *Dashboard) shown(key string) string {
 	return fmt.Sprintf("%s… (%d bytes)", string(text[:min(len(text), longestShown)]), len(key))
 }
 
-// knownPolicies are what one build holds.
+// knownPolicies caches the policies of one build.
 type knownPolicies struct {
 	build string
 	all   []functions.Policy
 }
 
-// shadows is how many calls got through that each shadow policy would have denied, and when that was asked.
+// shadows has, for each shadow policy, how many allowed calls it would have denied, and when that
+// was read.
 type shadows struct {
 	at     time.Time
 	denied map[string]int64
 }
 
-// policies are those of the builds that run, with what all primaries counted for shadows.
+// policies returns the policies of the running builds, with what all primaries counted for shadow
+// policies.
 func (d *Dashboard) policies(ctx context.Context, rdb redis.UniversalClient) (list []policy, more int, _ error) {
 	var mu sync.Mutex
 	denied := map[string]int64{}
@@ -253,7 +257,8 @@ func (d *Dashboard) policies(ctx context.Context, rdb redis.UniversalClient) (li
 	return list[:len(list)-more], more, cmp.Or(failed, err)
 }
 
-// readPolicies reads the policies out of the text that a server holds; none where the user may not read it.
+// readPolicies reads the policies from the text of a server's library, or returns nil if the user
+// may not read it.
 func readPolicies(ctx context.Context, node *redis.Client) []functions.Policy {
 	libraries, err := node.FunctionList(ctx, redis.FunctionListQuery{LibraryNamePattern: functions.Name, WithCode: true}).Result()
 	if err != nil || len(libraries) != 1 {

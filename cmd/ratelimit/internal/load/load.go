@@ -1,8 +1,10 @@
-// Package load asks a limiter for decisions, as many and as fast as it is told to, and reports how it replied.
+// Package load sends requests to a limiter, at a given rate or as fast as possible, and reports how
+// it replied.
 //
-// In a closed loop each worker asks again once it has its reply, so a slow server is asked less. In an open loop decisions
-// begin at set times, whatever the server does, and a latency counts from the time at which its decision was to begin: what
-// waits for a free worker is slow, too. (Gil Tene calls the mistake of not doing so coordinated omission.)
+// In a closed loop each worker sends its next request after it has a reply, so a slow server gets
+// fewer requests. In an open loop requests are due at fixed times, whatever the server does, and
+// latency counts from the due time: a request that waits for a free worker is slow, too. (Gil Tene
+// calls the mistake of not counting this coordinated omission.)
 package load
 
 import (
@@ -17,43 +19,43 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// Options say how to ask. Count or For, or both, end the run.
+// Options configures a run. Count or For, or both, end the run.
 type Options struct {
-	Workers  int                // how many ask at one time
-	Rate     float64            // decisions that are to begin each second, in an open loop; 0: a closed loop
-	Count    int64              // decisions in all; 0: no bound
-	For      time.Duration      // how long decisions may begin; 0: no bound
-	Keys     int                // how many keys there are
-	Zipf     float64            // above 1: key i is asked for in proportion to (1+i)^-Zipf; 0: each as often
-	Seed     uint64             // of the keys that are drawn
-	Kind     func(error) string // by what errors are counted together; nil: by their text
-	Progress func(Progress)     // called several times a second, if it is not nil
+	Workers  int                // number of concurrent requests
+	Rate     float64            // requests per second in an open loop; 0: a closed loop
+	Count    int64              // total number of decisions; 0: no limit
+	For      time.Duration      // time during which requests may start; 0: no limit
+	Keys     int                // number of keys
+	Zipf     float64            // above 1: the weight of key i is (1+i)^-Zipf; 0: all keys are equally likely
+	Seed     uint64             // seed of the random keys
+	Kind     func(error) string // groups errors for counting; nil: by their text
+	Progress func(Progress)     // if not nil, called several times a second
 }
 
-// Progress is how far a run has come.
+// Progress is the progress of a run.
 type Progress struct {
-	Decisions int64 // with errors
+	Decisions int64 // including errors
 	Took      time.Duration
 }
 
-// Ask is one decision over a key, counted from 0. Several goroutines call it.
+// Ask makes one decision over a key, counted from 0. It must be safe for concurrent use.
 type Ask func(ctx context.Context, key int) (allowed bool, err error)
 
-// A Report is what a run has measured. Latencies are those of replies, not of errors.
+// A Report is the result of a run. Latencies include replies but not errors.
 type Report struct {
 	Allowed, Denied, Errors int64
 	Took                    time.Duration
-	NotBegun                int64     // decisions of an open loop that were due within Options.For, and had no worker until its end
+	NotBegun                int64     // decisions of an open loop that were due within Options.For, but had no free worker
 	Interrupted             bool      // the context ended before the run
 	Seconds                 []Counts  // by the second in which they ended
-	Messages                []Message // of errors, the first that came first; at most 5 kinds
+	Messages                []Message // error messages in the order of their first occurrence; at most 5 kinds
 	latency                 *hdrhistogram.Histogram
 }
 
-// Counts are decisions.
+// Counts are numbers of decisions.
 type Counts struct{ Allowed, Denied, Errors int64 }
 
-// A Message is an error, the first of its kind, and how often that kind came.
+// A Message is the first error of a kind, with the number of errors of that kind.
 type Message struct {
 	Text  string `json:"text"`
 	Count int64  `json:"count"`
@@ -61,12 +63,13 @@ type Message struct {
 
 const (
 	mostMessages = 5
-	longest      = 10 * time.Minute // latency that is told from longer ones
-	digits       = 3                // of a latency
+	longest      = 10 * time.Minute // longer latencies count as this
+	digits       = 3                // precision of a latency
 	progressing  = 100 * time.Millisecond
 )
 
-// Run asks until the run is over or ctx ends. Calls that the end of ctx interrupts do not count.
+// Run makes decisions until the run is over or ctx ends. Calls that the end of ctx interrupts do
+// not count.
 func Run(ctx context.Context, ask Ask, o Options) *Report {
 	r := &run{ask: ask, o: o, report: Report{latency: hdrhistogram.New(1, longest.Microseconds(), digits)}, began: time.Now()}
 	var workers, watcher sync.WaitGroup
@@ -96,15 +99,15 @@ type run struct {
 	ask   Ask
 	o     Options
 	began time.Time
-	next  atomic.Int64 // the number of the decision to begin next
-	late  atomic.Bool  // whether the time was over before a decision that was due could begin
+	next  atomic.Int64 // number of the next decision
+	late  atomic.Bool  // whether time ran out before a due decision could start
 
 	mu     sync.Mutex
 	report Report
-	kinds  []string // of report.Messages
+	kinds  []string // kinds of report.Messages
 }
 
-// keys returns a source of keys for a worker.
+// keys returns a source of random keys for a worker.
 func (r *run) keys(worker uint64) func() int {
 	source := rand.New(rand.NewPCG(r.o.Seed, worker))
 	if r.o.Zipf == 0 {
@@ -114,7 +117,7 @@ func (r *run) keys(worker uint64) func() int {
 	return func() int { return int(zipf.Uint64()) }
 }
 
-// work asks for one decision after the other.
+// work makes one decision after another.
 func (r *run) work(ctx context.Context, key func() int) {
 	for {
 		n := r.next.Add(1) - 1
@@ -143,7 +146,7 @@ func (r *run) work(ctx context.Context, key func() int) {
 	}
 }
 
-// sleep returns false if ctx ends before.
+// sleep returns false if ctx ends first.
 func sleep(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return ctx.Err() == nil
@@ -180,7 +183,7 @@ func (r *run) note(allowed bool, err error, begin, end time.Time) {
 		rep.Denied++
 		now.Denied++
 	}
-	_ = rep.latency.RecordValue(min(max(end.Sub(begin).Microseconds(), 1), longest.Microseconds())) // it is within bounds
+	_ = rep.latency.RecordValue(min(max(end.Sub(begin).Microseconds(), 1), longest.Microseconds())) // always within bounds
 }
 
 func (r *run) message(err error) {
@@ -196,7 +199,7 @@ func (r *run) message(err error) {
 	}
 }
 
-// watch tells of the progress until the run is over.
+// watch reports the progress until the run is over.
 func (r *run) watch(over <-chan struct{}) {
 	ticker := time.NewTicker(progressing)
 	defer ticker.Stop()
@@ -213,10 +216,10 @@ func (r *run) watch(over <-chan struct{}) {
 	}
 }
 
-// Decisions are all that were asked for, with errors.
+// Decisions returns the number of all decisions, including errors.
 func (r *Report) Decisions() int64 { return r.Allowed + r.Denied + r.Errors }
 
-// PerSecond is how many decisions were made a second, without errors.
+// PerSecond returns the number of decisions per second, without errors.
 func (r *Report) PerSecond() float64 {
 	if r.Took <= 0 {
 		return 0
@@ -224,7 +227,8 @@ func (r *Report) PerSecond() float64 {
 	return float64(r.Allowed+r.Denied) / r.Took.Seconds()
 }
 
-// Latency is the time in which this share of the replies came, from 0 to 1 (all), exact to three digits; 0 without replies.
+// Latency returns the time within which this share of the replies came, from 0 to 1 (all), exact to
+// three digits. It returns 0 if there were no replies.
 func (r *Report) Latency(share float64) time.Duration {
 	return time.Duration(r.latency.ValueAtQuantile(100*share)) * time.Microsecond
 }

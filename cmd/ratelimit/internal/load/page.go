@@ -12,19 +12,19 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/figures"
 )
 
-// A Percentile is the time in which a share of the replies came.
+// A Percentile is the time within which a share of the replies came.
 type Percentile struct {
 	Key   string // p50, p90, p99, p999, max
 	Name  string // for people
 	share float64
 }
 
-// Percentiles are those that a report shows.
+// Percentiles are the ones that a report shows.
 var Percentiles = []Percentile{
 	{"p50", "half within", 0.5}, {"p90", "90% within", 0.9}, {"p99", "99% within", 0.99}, {"p999", "99.9% within", 0.999}, {"max", "all within", 1},
 }
 
-// Of is the time.
+// Of returns the percentile of a report.
 func (p Percentile) Of(r *Report) time.Duration { return r.Latency(p.share) }
 
 //go:embed page.html
@@ -35,7 +35,8 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"style": func() template.CSS { return figures.PageStyle }, "took": func(d time.Duration) string { return d.Round(time.Millisecond).String() },
 }).Parse(pageText))
 
-// WritePage writes the report as one HTML page, which needs nothing else. The title says what was asked for.
+// WritePage writes the report as one HTML page that contains everything it needs. The title
+// describes the run.
 func (r *Report) WritePage(w io.Writer, title string) error {
 	return page.Execute(w, struct {
 		*Report
@@ -46,8 +47,8 @@ func (r *Report) WritePage(w io.Writer, title string) error {
 	}{r, title, int64(r.PerSecond()), Percentiles, figures.Inline(r.overTime(), "over-time"), figures.Inline(r.curve(), "curve")})
 }
 
-// overTime is a picture of the decisions of each second. A last one that lasted less than a tenth, until the last replies came, would
-// look like a halt, and is left out.
+// overTime draws the decisions of each second. It omits a last second that was less than a tenth
+// long, because that would look like a halt.
 func (r *Report) overTime() string {
 	seconds := r.Seconds
 	if whole := int(r.Took / time.Second); whole > 0 && r.Took%time.Second < time.Second/10 {
@@ -63,15 +64,15 @@ func (r *Report) overTime() string {
 	return b.SVG()
 }
 
-// curve is a picture of the latency by the share of the replies: a tenth of the slowest are where 90% is, a hundredth where
-// 99% is, and so on.
+// curve draws the latency by the share of the replies: the slowest tenth begins at 90%, the slowest
+// hundredth at 99%, and so on.
 func (r *Report) curve() string {
 	if r.Allowed+r.Denied == 0 {
 		return ""
 	}
 	replies := figures.Line{Name: "replies"}
 	marks := []float64{1, 10}
-	for slowest := 1.0; slowest <= float64(r.Allowed+r.Denied); slowest *= 1.2589 { // ten points to a mark
+	for slowest := 1.0; slowest <= float64(r.Allowed+r.Denied); slowest *= 1.2589 { // ten points between two marks
 		replies.Across = append(replies.Across, slowest)
 		replies.Up = append(replies.Up, float64(max(r.Latency(1-1/slowest), time.Microsecond).Microseconds()))
 		if slowest > marks[len(marks)-1] {

@@ -1,6 +1,6 @@
-// Package lualint checks a Redis Functions library's text for what no run of it can show: that commands are named
-// literally, that keys are the caller's and never made up, that the clock is read in one place, and that numbers are not
-// formatted as Lua likes (1e+15).
+// Package lualint checks the text of a Redis Functions library for rules that no test run can
+// check: commands are named literally, keys come from the caller, the clock is read in one place,
+// and numbers are not formatted by Lua's default (1e+15).
 package lualint
 
 import (
@@ -11,9 +11,9 @@ import (
 	"github.com/yuin/gopher-lua/ast"
 )
 
-// Problem is one place that breaks a rule.
+// Problem is one violation of a rule.
 type Problem struct {
-	File string // the source file that the build has marked, or "" in a text without marks
+	File string // the source file that the build marks, or "" in a text without marks
 	Line int    // in File, or in the text
 	Says string
 }
@@ -25,7 +25,7 @@ func (p Problem) String() string {
 	return fmt.Sprintf("%s:%d: %s", p.File, p.Line, p.Says)
 }
 
-// Check returns what is wrong with a library's text, in the order of its lines; an error if the
+// Check returns the problems in a library's text in the order of its lines, or an error if the
 // engine could not run it.
 func Check(text string) ([]Problem, error) {
 	c := &checker{text: strings.Split(text, "\n")}
@@ -46,7 +46,7 @@ type checker struct {
 	problems []Problem
 }
 
-// add notes a problem, with the line in its source file.
+// add records a problem, with the line in its source file.
 func (c *checker) add(line int, format string, args ...any) {
 	p := Problem{Line: line, Says: fmt.Sprintf(format, args...)}
 	for at := line - 1; at >= 0 && at < len(c.text); at-- {
@@ -58,7 +58,8 @@ func (c *checker) add(line int, format string, args ...any) {
 	c.problems = append(c.problems, p)
 }
 
-// before counts the lines that the build puts before a file's own: its table, and the `do` of its scope.
+// before counts the lines that the build puts before a file's own: its table, and the `do` of its
+// scope.
 func (c *checker) before(at int) int {
 	lines := 0
 	if at < len(c.text) && strings.HasPrefix(c.text[at], "local ") && strings.HasSuffix(c.text[at], " = {}") {
@@ -124,7 +125,7 @@ func (c *checker) call(n *ast.FuncCallExpr) {
 	}
 }
 
-// isKey tells whether an expression is a key of the caller: key, a field named key, or keys[i].
+// isKey reports whether an expression is a key of the caller: key, a field named key, or keys[i].
 func isKey(e ast.Expr) bool {
 	if lastName(e) == "key" {
 		return true
@@ -133,7 +134,7 @@ func isKey(e ast.Expr) bool {
 	return ok && lastName(element.Object) == "keys"
 }
 
-// concat refuses operands that are numbers for certain.
+// concat refuses operands that are certainly numbers.
 func (c *checker) concat(operand ast.Expr, line int) {
 	what := ""
 	switch o := operand.(type) {
@@ -155,7 +156,7 @@ func (c *checker) concat(operand ast.Expr, line int) {
 	}
 }
 
-// lastName is the name of a variable, or of the field that an expression ends in.
+// lastName returns the name of a variable, or of the field that an expression ends in.
 func lastName(e ast.Expr) string {
 	switch n := e.(type) {
 	case *ast.IdentExpr:

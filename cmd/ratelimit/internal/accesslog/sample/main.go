@@ -1,6 +1,7 @@
-// Command sample prints a made-up access log of a day, in the Combined Log Format as nginx writes it, to try `ratelimit
-// backtest` on: many clients that ask little and few that ask much, by day more than by night, one that collects pages all
-// day, and one that now and then asks a lot at once. The same arguments print the same log.
+// Command sample prints a made-up access log of one day, in the Combined Log Format as nginx writes
+// it, for trying `ratelimit backtest`. The log has many clients with few requests and few with
+// many, more by day than by night, one client that crawls pages all day, and one that sometimes
+// sends a burst. The same arguments print the same log.
 package main
 
 import (
@@ -33,7 +34,7 @@ var (
 )
 
 type request struct {
-	at    float64 // seconds of the day
+	at    float64 // second of the day
 	who   int
 	path  string
 	agent string
@@ -43,7 +44,7 @@ func write(out *bufio.Writer, lines int) {
 	dice := rand.New(rand.NewPCG(7, 42))
 	zipf := rand.NewZipf(dice, 1.2, 20, clients-1)
 	var all []request
-	for len(all) < lines*85/100 { // visitors, each reading some pages
+	for len(all) < lines*85/100 { // visitors, who read several pages each
 		at := byDay(dice)
 		who := int(zipf.Uint64())
 		agent := agents[who%len(agents)]
@@ -52,10 +53,10 @@ func write(out *bufio.Writer, lines int) {
 			at += dice.ExpFloat64() * 4
 		}
 	}
-	for i := range lines / 10 { // a page every few seconds, all day
+	for i := range lines / 10 { // the crawler: a page every few seconds, all day
 		all = append(all, request{float64(i) * 86_400 / float64(lines/10), clients, fmt.Sprintf("/api/items/%d", i), "collector/1.0"})
 	}
-	for len(all) < lines { // hundreds at once
+	for len(all) < lines { // the bursts: hundreds of requests at once
 		at := dice.Float64() * 86_000
 		for range min(300, lines-len(all)) {
 			all = append(all, request{at, clients + 1, "/api/search?q=lamp", "python-requests/2.32"})
@@ -74,7 +75,7 @@ func write(out *bufio.Writer, lines int) {
 	}
 }
 
-// byDay is a second of the day: few at four in the morning, most in the afternoon.
+// byDay returns a random second of the day: few at four in the morning, most in the afternoon.
 func byDay(dice *rand.Rand) float64 {
 	for {
 		at := dice.Float64() * 86_000
@@ -84,7 +85,8 @@ func byDay(dice *rand.Rand) float64 {
 	}
 }
 
-// address is one of those that are for examples; each tenth client has one of IPv6.
+// address returns an address from the ranges for documentation and tests; every tenth client has an
+// IPv6 address.
 func address(who int) string {
 	if who%10 == 3 {
 		return fmt.Sprintf("2001:db8:%x::%x", who/16, who%16+1)
