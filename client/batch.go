@@ -12,41 +12,49 @@ import (
 )
 
 const (
-	// mostBatches bounds the keys that a client keeps batches for. Of more, the one that was used least recently is let go.
+	// mostBatches is how many keys have batches at most. Beyond it, the least recently used batch
+	// is dropped.
 	mostBatches = 65536
 
-	// shareOfRemaining is which part of what is left of an allowance a process takes ahead of its callers at most: an
-	// eighth, so that the last units are not held by the first who came.
+	// shareOfRemaining limits how much a process takes ahead of its callers: at most an eighth of
+	// the remaining units, so that the first process does not take the last units of a limit.
 	shareOfRemaining = 8
 )
 
-// WithBatches has the client take up to n units of a key at once and spend them by itself, so that most calls for a key that
-// is asked for often need no request: Result.Source is [SourceBatch] then. n is at least 2, ttl at least 1 ms, and a tenth of
-// a second is a good one.
+// WithBatches makes the client take up to n units of a key at once and spend them itself, so that
+// most calls for a busy key need no request. Result.Source is then [SourceBatch]. n is at least 2
+// and ttl at least 1 ms; a tenth of a second is a good ttl.
 //
-// Units are charged before they are spent, and spent within ttl from before the request for them was sent. So, however many
-// processes take part, in any span of time L no more is admitted than the limit allows in L + ttl (tools/batches has a model
-// of this, searched by Spin). A failover is the exception, with batches or without: the replica that takes over may lack the last
-// writes of a key, or all, so that a span with a failover in it has up to one burst more.
+// Units are charged before they are spent. They expire ttl after the time just before their request
+// was sent. So in any time span L, no more units are admitted than the limit allows in L + ttl,
+// however many processes take part (tools/batches has a model of this for the Spin model checker).
+// Failovers are an exception, with or without batches: the promoted replica may lack the last
+// writes of a key, or all of them, so a span with a failover can admit up to one burst more.
 //
-// A key that is asked for once in a while takes one unit at a time. The batch grows with the key's own rate, so that what is
-// taken is spent within ttl, and is an eighth of what remains of the limit at most, so that processes share the end of an
-// allowance. One request for a key is under way at a time. Other callers wait for it, as long as their
-// contexts and the client's timeout last, and share what it brings, its denial, or its error.
+// A key that is rarely used takes one unit at a time. The batch grows with the key's own rate, so
+// that its units are spent within ttl. It is at most an eighth of what remains of the limit, so
+// that processes share the last units. Only one request for a key is in progress at a time. Other
+// callers wait for it, within their contexts and the client's timeout, and share the units it
+// brings, its denial, or its error.
 //
-// These calls go straight to a server: several keys, leaky_bucket (each unit has a wait of its own), shadow policies, an
-// OnceKey, a UsageKey, UpTo, and a cost of 0 or above n. A policy goes straight to a server until the client has asked one, in the
-// background, what it says; it asks again as long as the policy is used, so that one that is deployed anew is known within ttl. A cost above 1 is spent from the batch where
-// enough is left, and is otherwise decided by a server, all or none; only calls of cost 1 fill batches.
+// The following calls always ask a server: calls with several keys, leaky_bucket (each unit has its
+// own wait), shadow policies, an OnceKey, a UsageKey, UpTo, and a cost of 0 or above n. Calls under
+// a policy ask a server until the client has read the policy's limits, in the background. The
+// client reads them again while the policy is in use, so it notices a redeployed policy within ttl.
+// A cost above 1 is spent from the batch if enough units are left; otherwise a server decides, all
+// or none. Only calls of cost 1 fill batches.
 //
-// Of a decision from a batch, Remaining is the last reply's, with what is left of the batch; ResetAfter is the last reply's,
-// less the time since; Limit is the last reply's. What other processes have taken since is not in them.
+// In a decision from a batch, Remaining is the last reply's plus the units left in the batch,
+// ResetAfter is the last reply's minus the time since, and Limit is the last reply's. They do not
+// include units that other processes have taken since.
 //
-// What is left of a batch is let go at ttl, and lost with a process that ends without Close: by then the limit has refilled,
-// and what is given back would be there twice. [Client.Close] gives back what is left less what has come back by itself
-// since, under gcra; under other algorithms it is let go. Where a reply is lost, nothing is spent. Reset and Block end
-// the batch of a key in this client; those of other processes go on for up to ttl. Refund leaves it, as it is charged already.
-// The time is that of the process's monotonic clock. Batches of up to 65,536 keys are kept.
+// Unspent units expire after ttl, and are lost if the process ends without Close. They are not
+// given back at that time, because the limit has refilled by then and they would count twice. Under
+// gcra, [Client.Close] gives back the unspent units, less those that have refilled since; under
+// other algorithms it drops them. If a reply is lost, no units are spent. Reset and Block end the
+// batch of a key in this client; batches in other processes remain valid for up to ttl. Refund does
+// not affect the batch, because its units are already charged. Time is measured by the process's
+// monotonic clock. The client keeps batches for up to 65,536 keys.
 func WithBatches(n int64, ttl time.Duration) Option {
 	return func(c *Client) error {
 		switch {
@@ -60,44 +68,44 @@ func WithBatches(n int64, ttl time.Duration) Option {
 	}
 }
 
-// batches are the units that a client has taken and not spent, by key.
+// batches holds the units that a client has taken and not yet spent, by key.
 type batches struct {
 	most int64
 	ttl  time.Duration
 	now  func() time.Time
 
-	mu   sync.Mutex // of all that follows, and of every batch
+	mu   sync.Mutex // guards the fields below and every batch
 	keys *lru.LRU[string, *batch]
 }
 
-// batch is what is held of one key.
+// batch holds the units of one key.
 type batch struct {
 	limit Limit
 	left  int64     // units that may be spent
-	until time.Time // and until when
-	taken int64     // by the last request
-	sent  time.Time // before the last request
-	used  time.Time // the last time
-	last  Result    // the last reply that allowed, read at
-	read  time.Time
-	size  int64 // of the next batch, unless callers wait for more or less remains
+	until time.Time // when left expires
+	taken int64     // in the last request
+	sent  time.Time // before the last request was sent
+	used  time.Time // when it was last used
+	last  Result    // the last reply
+	read  time.Time // when last was received
+	size  int64     // of the next batch; waiting callers and Remaining can change it
 
-	waiting int64   // callers that wait for the request under way
-	flights uint64  // requests so far
-	flight  *flight // the one under way
-	landed  *flight // the last one that is over
-	denial  *flight // the last one that was denied
+	waiting int64   // callers that wait for the request in progress
+	flights uint64  // number of requests so far
+	flight  *flight // the request in progress
+	landed  *flight // the last completed request
+	denial  *flight // the last denied request
 }
 
 // flight is a request for units of a key.
 type flight struct {
 	number uint64
-	done   chan struct{} // made by the first who waits
+	done   chan struct{} // made by the first caller that waits
 	err    error
 	res    Result // of a denial
-	kept   int64  // units for those who waited, so that nobody who comes later is served before them
+	kept   int64  // units reserved for the callers that waited, so that no later caller is served first
 	until  time.Time
-	own    bool // err is only about the caller who asked
+	own    bool // err concerns only the caller that sent the request
 }
 
 func newBatches(n int64, ttl time.Duration) *batches {
@@ -106,12 +114,12 @@ func newBatches(n int64, ttl time.Duration) *batches {
 	return b
 }
 
-// fits reports whether units for such a call may come from a batch, as far as its own words say.
+// fits reports whether the call, judged by its own arguments, may use units from a batch.
 func (b *batches) fits(a single) bool {
 	return b != nil && !a.upTo && a.cost >= 1 && !strings.Contains(string(a.limit), "leaky_bucket")
 }
 
-// of is the batch of a key; nil while the key has one of another limit. b.mu is held.
+// of returns the key's batch, or nil if the batch is in use under another limit. b.mu is held.
 func (b *batches) of(key string, limit Limit, now time.Time) *batch {
 	held, ok := b.keys.Get(key)
 	if ok && held.limit == limit {
@@ -130,12 +138,12 @@ func (b *batches) of(key string, limit Limit, now time.Time) *batch {
 	return made
 }
 
-// has tells whether so many units may be spent now.
+// has reports whether cost units may be spent now.
 func (b *batch) has(cost int64, now time.Time) bool {
 	return b.left >= cost && now.Before(b.until)
 }
 
-// spend serves a call from the batch, if that has enough.
+// spend serves a call from the batch if it has enough units.
 func (b *batch) spend(cost int64, now time.Time) (Result, bool) {
 	if !b.has(cost, now) {
 		return Result{}, false
@@ -144,7 +152,7 @@ func (b *batch) spend(cost int64, now time.Time) (Result, bool) {
 	return b.result(now), true
 }
 
-// result is that of a call that has just been served from the batch.
+// result returns the result of a call just served from the batch.
 func (b *batch) result(now time.Time) Result {
 	b.used = now
 	res := b.last
@@ -154,7 +162,7 @@ func (b *batch) result(now time.Time) Result {
 	return res
 }
 
-// countedDown returns what is left of d after a time, in whole milliseconds, rounded up.
+// countedDown returns d minus after, at least 0, rounded up to whole milliseconds.
 func countedDown(d, after time.Duration) time.Duration {
 	left := max(0, d-max(0, after))
 	if whole := left.Truncate(time.Millisecond); whole < left && whole <= math.MaxInt64-time.Millisecond {
@@ -163,7 +171,7 @@ func countedDown(d, after time.Duration) time.Duration {
 	return left
 }
 
-// spend decides on a call from the batch of its key, if that has enough.
+// spend decides a call from its key's batch if that has enough units.
 func (b *batches) spend(a single) (Result, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -174,7 +182,7 @@ func (b *batches) spend(a single) (Result, bool) {
 	return held.spend(a.cost, b.now())
 }
 
-// next says how many units the next request is to ask for. It is for one caller and those who wait.
+// next returns how many units the next request asks for. It serves one caller and those that wait.
 func (b *batches) next(held *batch, now time.Time) int64 {
 	switch gap := now.Sub(held.sent); {
 	case held.sent.IsZero() || gap > 2*b.ttl:
@@ -188,12 +196,13 @@ func (b *batches) next(held *batch, now time.Time) int64 {
 	return min(b.most, max(1+held.waiting, ahead))
 }
 
-// takeShared decides on a call of cost 1 that its batch has nothing for: one caller asks for units, and others of the same key wait.
+// takeShared decides a call of cost 1 for which the batch has no units: one caller requests units,
+// and other callers of the key wait for it.
 func (c *Client) takeShared(ctx context.Context, req Request, a single) (Result, error) {
 	b := c.batches
 	var (
 		seen    *batch
-		entered uint64 // requests that were under way or over when this call came
+		entered uint64 // requests in progress or completed when this call arrived
 		limited *bounded
 	)
 	b.mu.Lock()
@@ -204,17 +213,17 @@ func (c *Client) takeShared(ctx context.Context, req Request, a single) (Result,
 			b.mu.Unlock()
 			return c.decideAndRemember(ctx, req, a)
 		}
-		if res, ok := held.spend(1, now); ok { // which has come since this call looked
+		if res, ok := held.spend(1, now); ok { // units that arrived in the meantime
 			b.mu.Unlock()
 			return res, nil
 		}
 		if seen == nil {
 			entered = held.flights
 		} else if seen != held {
-			entered = 0 // it was made since
+			entered = 0 // the batch was made since
 		}
 		seen = held
-		if limited != nil && held.landed.serve(now) { // this call has waited, and is late for a request after its own
+		if limited != nil && held.landed.serve(now) { // this call waited, and woke after a later request completed
 			defer b.mu.Unlock()
 			return held.result(now), nil
 		}
@@ -261,7 +270,7 @@ func (c *Client) takeShared(ctx context.Context, req Request, a single) (Result,
 	}
 }
 
-// serve spends one of the units that are kept for those who waited, if there is one. b.mu is held.
+// serve spends one of the units reserved for callers that waited, if any is left. b.mu is held.
 func (f *flight) serve(now time.Time) bool {
 	if f == nil || f.kept == 0 || !now.Before(f.until) {
 		return false
@@ -270,7 +279,8 @@ func (f *flight) serve(now time.Time) bool {
 	return true
 }
 
-// lead asks a server for units: for its own call, which is decided with that, and for others. b.mu is held, and given up.
+// lead requests units from a server: for its own call, which that request decides, and for others.
+// b.mu is held on entry and released.
 func (c *Client) lead(ctx context.Context, req Request, a single, held *batch, now time.Time) (Result, error) {
 	b := c.batches
 	want := b.next(held, now)
@@ -309,7 +319,7 @@ func (c *Client) lead(ctx context.Context, req Request, a single, held *batch, n
 		}
 		held.last, held.read = res, b.now()
 		held.size = max(1, min(held.size, taken))
-		if res.Allowed && res.Shadow == nil { // else the policy has just become a shadow, which says something about each call
+		if res.Allowed && res.Shadow == nil { // otherwise the policy has just become a shadow policy, which answers each call separately
 			held.until = now.Add(b.ttl)
 			f.kept, f.until = min(taken-1, held.waiting), held.until
 			held.taken, held.left = taken, taken-1-f.kept
@@ -320,7 +330,7 @@ func (c *Client) lead(ctx context.Context, req Request, a single, held *batch, n
 	return res, err
 }
 
-// land ends the request under way. b.mu is held.
+// land completes the request in progress. b.mu is held.
 func (b *batch) land(f *flight) {
 	b.flight, b.landed = nil, f
 	if f.done != nil {
@@ -328,7 +338,8 @@ func (b *batch) land(f *flight) {
 	}
 }
 
-// waitedInVain is the error of a call that waited for another's request until its own time was over.
+// waitedInVain returns the error of a call whose time ran out while it waited for another call's
+// request.
 func waitedInVain(keys []string, cause error) error {
 	return &Error{
 		Op: "take", Keys: keys, Err: cause, class: ErrUnavailable,

@@ -7,10 +7,11 @@ import (
 	"time"
 )
 
-// givers is how many requests Close gives batches back with at a time.
+// givers is how many refunds Close sends concurrently.
 const givers = 16
 
-// drop ends the batches of keys: what they hold is not spent, nor what a request under way brings beyond those who wait for it.
+// drop ends the batches of keys. Their units are not spent. A request in progress still serves the
+// callers that wait for it, but the rest of its units are dropped.
 func (b *batches) drop(keys []string) {
 	if b == nil {
 		return
@@ -22,15 +23,15 @@ func (b *batches) drop(keys []string) {
 	}
 }
 
-// leftover is what is left of a batch.
+// leftover holds the unspent units of a batch.
 type leftover struct {
 	key   string
 	limit Limit
 	units int64
-	age   time.Duration // since before they were asked for
+	age   time.Duration // since just before their request was sent
 }
 
-// close ends all batches, and returns what is left of them.
+// close ends all batches, and returns their unspent units.
 func (b *batches) close() []leftover {
 	if b == nil {
 		return nil
@@ -49,8 +50,8 @@ func (b *batches) close() []leftover {
 	return all
 }
 
-// giveBack ends the batches and gives back what may be given back of them, as far as that is done within the time of one
-// call. What is not given back is let go.
+// giveBack ends the batches and refunds their unspent units where possible, within the time of one
+// call. The rest is dropped.
 func (c *Client) giveBack() {
 	all := c.batches.close()
 	if len(all) == 0 {
@@ -58,7 +59,7 @@ func (c *Client) giveBack() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), c.timeout)
 	defer cancel()
-	perSecond := map[Limit]float64{} // of each limit, what comes back by itself
+	perSecond := map[Limit]float64{} // refill rate of each limit
 	var requests []Request
 	for _, l := range all {
 		rate, ok := perSecond[l.limit]
@@ -66,7 +67,7 @@ func (c *Client) giveBack() {
 			rate = c.refills(ctx, l.limit)
 			perSecond[l.limit] = rate
 		}
-		// A refund may arrive as late as its bound.
+		// A refund may arrive as late as its timeout.
 		if back := l.units - int64(math.Ceil(rate*(l.age+c.timeout).Seconds())); back > 0 {
 			requests = append(requests, Request{Keys: []string{l.key}, Limits: []Limit{l.limit}, Costs: []int64{back}})
 		}
@@ -90,8 +91,9 @@ func (c *Client) giveBack() {
 	wg.Wait()
 }
 
-// refills returns how many units of a limit come back each second, of several rates the fastest. It returns too many to
-// give anything back if that is not known, and for an algorithm that does not refill steadily.
+// refills returns how many units of limit refill per second, by the fastest of its rates. If that
+// is not known, or the algorithm does not refill steadily, it returns a number so large that
+// nothing is refunded.
 func (c *Client) refills(ctx context.Context, limit Limit) float64 {
 	keys, err := c.readingOf(ctx, limit, c.rdb)
 	if err != nil || len(keys) != 1 || keys[0].algorithm != "gcra" {

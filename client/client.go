@@ -11,36 +11,37 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Client asks for decisions. Make one with [Open], or with [New] over a go-redis client that you have; the zero value is
-// not usable. It is safe for concurrent use by many goroutines, and one for each application is enough.
+// Client asks servers for decisions. Make one with [Open], or with [New] from an existing go-redis
+// client; the zero value is not usable. A Client is safe for concurrent use by multiple goroutines,
+// and one per application is enough.
 type Client struct {
 	rdb      redis.UniversalClient
 	prefix   *string // nil: not given
 	timeout  time.Duration
 	fallback Fallback
-	opened   bool // rdb is ours
+	opened   bool // rdb was made by Open
 	tls      *tls.Config
-	punctual bool // rdb ends every call at the deadline of its context
+	punctual bool // rdb ends every call at its context's deadline
 	ends     endings
 	sharing  sharing
 	share    bool // calls share round trips
 	breakers *breakers
 	local    *local
 	batches  *batches // nil: every call asks a server
-	memory   *memory  // nil: no denial is remembered
-	healer   *healer  // nil: none was given
+	memory   *memory  // nil: denials are not remembered
+	healer   *healer  // nil: no healer is set
 	life     *life
-	queues   queues // of who waits
+	queues   queues // the waiting callers
 
 	onCall    []func(context.Context, Observation)
 	onBreaker []func(BreakerChange)
 }
 
-// Option sets how a Client behaves. An option that cannot be met makes [Open] and [New] fail.
+// Option sets how a Client behaves. [Open] and [New] return an error if an option is invalid.
 type Option func(*Client) error
 
-// WithPrefix puts prefix in front of every key, as in WithPrefix("rl:"): Allow(ctx, "user:42", ...) then uses the key
-// "rl:user:42". Keys are otherwise sent as they are given. It may be given once.
+// WithPrefix puts prefix in front of every key. With WithPrefix("rl:"), Allow(ctx, "user:42", ...)
+// uses the key "rl:user:42". Without it, keys are sent unchanged. It may be given once.
 func WithPrefix(prefix string) Option {
 	return func(c *Client) error {
 		if c.prefix != nil {
@@ -51,19 +52,22 @@ func WithPrefix(prefix string) Option {
 	}
 }
 
-// New returns a Client that sends its calls through rdb: a *redis.Client, a *redis.ClusterClient or a *redis.Ring (whose
-// shards must each hold the library). It sends nothing itself: a server that cannot be reached or
-// does not hold the library shows at the first call. The Client never closes rdb.
+// New returns a Client that sends its calls through rdb: a *redis.Client, a *redis.ClusterClient or
+// a *redis.Ring (each shard of which must have the library). New itself sends nothing: if the
+// server is unreachable or lacks the library, the first call fails. The Client never closes rdb.
 //
-// Every call returns within its bound, whatever rdb's options are. Where rdb was made without ContextTimeoutEnabled or with
-// a timeout of -2, or is of a type that this package does not know, that takes a goroutine for each call; and a call that is
-// late keeps its connection for as long as the timeouts of rdb say, so that a server that is back is noticed only then
-// where no other is left.
+// Every call returns within its timeout, whatever the options of rdb are. If rdb was made without
+// ContextTimeoutEnabled, has a timeout of -2, or is of a type that this package does not know, each
+// call needs an extra goroutine. A call that times out then keeps its connection until rdb's own
+// timeouts expire. If all connections are in use, the client notices only then that a server is
+// back.
 //
-// Calls share round trips (see [WithSharedRoundTrips]) unless rdb was made without ContextTimeoutEnabled or with ReadOnly. Calls
-// that share one are a pipeline for hooks, and in a cluster or a ring only the hooks of the node see it.
+// Calls share round trips (see [WithSharedRoundTrips]) unless rdb was made without
+// ContextTimeoutEnabled or with ReadOnly. Hooks see calls that share a round trip as a pipeline; in
+// a cluster or a ring, only the hooks of the node see it.
 //
-// It fails when rdb is nil or a *redis.AutoPipeliner, or when options contradict each other.
+// New returns an error if rdb is nil or a *redis.AutoPipeliner, or if options contradict each
+// other.
 func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	if v := reflect.ValueOf(rdb); rdb == nil || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil, errors.New("ratelimit: client.New: the Redis client is nil; pass one made with redis.NewClient or redis.NewClusterClient")
@@ -84,7 +88,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	return c, nil
 }
 
-// set applies the options that were given to caller.
+// set applies opts. caller is the name of the function for errors.
 func (c *Client) set(caller string, opts []Option) error {
 	c.timeout = defaultTimeout
 	for _, opt := range opts {
@@ -95,7 +99,7 @@ func (c *Client) set(caller string, opts []Option) error {
 	return nil
 }
 
-// start makes c ready to ask through rdb.
+// start prepares c to send calls through rdb.
 func (c *Client) start(rdb redis.UniversalClient) {
 	c.rdb = rdb
 	c.punctual = punctual(rdb)
@@ -110,17 +114,19 @@ func (c *Client) Allow(ctx context.Context, key string, limit Limit) (Result, er
 	return c.Take(ctx, one(key, limit))
 }
 
-// AllowN takes n units from key under limit, all of them or none: Result.Allowed tells which. A denied call changes
-// nothing. n = 0 is allowed unless the key is blocked, and writes nothing; n above what the limit can ever hold is denied
-// with RetryAfter [Never]; n below 0 or above 2^53 is an error ([ErrBadCost]).
+// AllowN takes n units from key under limit, or none: Result.Allowed reports which. A denied call
+// changes nothing. n = 0 is allowed unless the key is blocked, and writes nothing. If n is more
+// than the limit can ever hold, the call is denied with RetryAfter [Never]. If n is below 0 or
+// above 2^53, AllowN returns an error ([ErrBadCost]).
 func (c *Client) AllowN(ctx context.Context, key string, limit Limit, n int64) (Result, error) {
 	return c.Take(ctx, one(key, limit, n))
 }
 
-// AllowAtMost takes as many units from key under limit as fit, from 1 to n: Result.Taken is how many, and Allowed is false
-// if not even one fits; then RetryAfter is the wait until one does. Of n = 0 nothing is taken: Allowed is false, with
-// RetryAfter 0 unless the key is blocked. n is from 0 to 2^53 ([ErrBadCost]). A library that is too old for this is
-// [ErrNotDeployed]. For several keys, policies, an OnceKey or a Peek, see [Request].
+// AllowAtMost takes as many units as fit, from 1 to n, from key under limit. Result.Taken is their
+// number. If not even one fits, Allowed is false and RetryAfter is the wait until one does. With n
+// = 0 it takes nothing: Allowed is false, and RetryAfter is 0 unless the key is blocked. n is from
+// 0 to 2^53 ([ErrBadCost]). If the library on the server is too old for this, the error is
+// [ErrNotDeployed]. To use several keys, policies, an OnceKey or a Peek, see [Request].
 func (c *Client) AllowAtMost(ctx context.Context, key string, limit Limit, n int64) (Result, error) {
 	req := one(key, limit, n)
 	req.UpTo = true
@@ -132,51 +138,55 @@ func (c *Client) Peek(ctx context.Context, key string, limit Limit) (Result, err
 	return c.PeekRequest(ctx, one(key, limit))
 }
 
-// PeekN returns what AllowN would return now, and changes nothing. It may come from a replica, and so be a little old,
-// where the go-redis cluster client is set to read from replicas (ReadOnly).
+// PeekN returns what AllowN would return now, and changes nothing. If the go-redis cluster client
+// reads from replicas (ReadOnly), the result may be slightly out of date.
 func (c *Client) PeekN(ctx context.Context, key string, limit Limit, n int64) (Result, error) {
 	return c.PeekRequest(ctx, one(key, limit, n))
 }
 
-// Take makes one atomic decision over all keys of req: every one is charged, or none is. A shadow policy decides for itself,
-// and only where the others allow; see [Shadow].
+// Take makes one atomic decision for all keys of req: it charges all of them or none. A shadow
+// policy is decided separately, and only if the other limits allow the call; see [Shadow].
 //
-// A reply that is lost ends in [ErrOutcomeUnknown], unless req has an OnceKey: then the call is asked again up to three
-// times, within 0.3 s besides the calls themselves, as long as ctx
-// lasts and in the first half of OnceTTL. However often it
-// arrives, it is charged once at most.
+// If the reply is lost, Take returns [ErrOutcomeUnknown] unless req has an OnceKey. With an OnceKey
+// it retries up to three times, with at most 0.3 s of pauses in total, while ctx lasts and within
+// the first half of OnceTTL. The call is charged at most once, however often it arrives.
 func (c *Client) Take(ctx context.Context, req Request) (Result, error) {
 	return c.take(ctx, req)
 }
 
-// PeekRequest returns what [Client.Take] would return now, and changes nothing. See [Client.PeekN] for replicas.
-// Nothing is counted under req.UsageKey, and a req.OnceKey is an error ([ErrBadArgs]).
+// PeekRequest returns what [Client.Take] would return now, and changes nothing. See [Client.PeekN]
+// about replicas. It counts nothing under req.UsageKey, and returns an error if req.OnceKey is set
+// ([ErrBadArgs]).
 func (c *Client) PeekRequest(ctx context.Context, req Request) (Result, error) {
 	return c.decide(ctx, "peek", req)
 }
 
-// RefundN gives n units back to key under limit, as when the work that they were taken for was not done. A key is never
-// fuller than full: what is given back beyond that is lost. Result says how the key stands now.
+// RefundN gives n units back to key under limit, for example because the work they paid for was not
+// done. Units beyond the capacity of the limit are dropped. Result describes the key after the
+// refund.
 //
-// Nothing is given back while the key is blocked: then Allowed is false, and RetryAfter is how long the block lasts.
-// n is from 0 to 2^53 ([ErrBadCost]). Refunds are sent at most once; see [ErrOutcomeUnknown].
+// If the key is blocked, nothing is given back: Allowed is false, and RetryAfter is how long the
+// block lasts. n is from 0 to 2^53 ([ErrBadCost]). A refund is sent at most once; see
+// [ErrOutcomeUnknown].
 func (c *Client) RefundN(ctx context.Context, key string, limit Limit, n int64) (Result, error) {
 	return c.Refund(ctx, one(key, limit, n))
 }
 
-// Refund gives the costs of req back to its keys: to all, or, where one is blocked, to none; the keys of a shadow policy
-// apart from the others. With the request of an allowed [Client.Take] it gives back what that took. See [Client.RefundN].
+// Refund gives the costs of req back to its keys: to all of them, or to none if one is blocked. The
+// keys of a shadow policy are refunded separately from the others. Given the request of an allowed
+// [Client.Take], Refund gives back what Take took. See [Client.RefundN].
 //
-// Nothing is counted under req.UsageKey. A req.OnceKey is an error ([ErrBadArgs]): the kept reply would go on to tell
-// that the call was charged. Take the key out, and do not take with it again.
+// It counts nothing under req.UsageKey. It returns an error if req.OnceKey is set ([ErrBadArgs]),
+// because the stored reply would still say that the call was charged. Remove the OnceKey from the
+// request, and do not use that key again.
 func (c *Client) Refund(ctx context.Context, req Request) (Result, error) {
 	defer c.memory.forget(req.Keys)
 	return c.decide(ctx, "refund", req)
 }
 
-// Reset forgets what is kept for keys, and returns how many of them held something: what was counted, so that each is
-// full again, blocks, leases, and what was kept under an OnceKey or a UsageKey. A key that never limited anything is 0,
-// not an error. In a cluster all keys of one call need the same hash tag.
+// Reset deletes everything stored for keys, and returns how many of them stored something: counts
+// (the key is full again), blocks, leases, and data under an OnceKey or a UsageKey. A key without
+// data is not an error and counts as 0. In a cluster all keys of one call need the same hash tag.
 func (c *Client) Reset(ctx context.Context, keys ...string) (int64, error) {
 	defer c.forget(keys)
 	return c.count(ctx, "reset", c.keys(keys), nil, 0)
@@ -184,7 +194,7 @@ func (c *Client) Reset(ctx context.Context, keys ...string) (int64, error) {
 
 // decide calls take, peek or refund.
 func (c *Client) decide(ctx context.Context, verb string, req Request) (res Result, err error) {
-	if c.onCall != nil && verb != "take" { // take tells of itself, as its decision may be another's
+	if c.onCall != nil && verb != "take" { // take reports itself, because it may decide without this call
 		defer func(began time.Time) { c.observeResult(ctx, verb, began, res, err) }(time.Now())
 	}
 	call, err := c.callOf(verb, req)
@@ -198,7 +208,7 @@ func (c *Client) decide(ctx context.Context, verb string, req Request) (res Resu
 	return decision(verb, call.keys, req, reply)
 }
 
-// callOf returns a request as it is sent.
+// callOf returns the call for a request.
 func (c *Client) callOf(verb string, req Request) (call, error) {
 	call := call{verb: verb, keys: c.keys(req.keys(verb))}
 	switch {
@@ -214,7 +224,7 @@ func (c *Client) callOf(verb string, req Request) (call, error) {
 	return call, nil
 }
 
-// decision reads the reply of take, peek, refund, acquire and renew.
+// decision parses the reply to take, peek, refund, acquire or renew.
 func decision(verb string, keys []string, req Request, reply any) (Result, error) {
 	res, ok := parseResult(reply, req)
 	if !ok {
@@ -223,7 +233,8 @@ func decision(verb string, keys []string, req Request, reply any) (Result, error
 	return res, nil
 }
 
-// count calls a function that writes and returns for how many of the keys it did something; least is how many these must be.
+// count calls a function that writes and returns the number of keys it changed. least is the
+// smallest valid number.
 func (c *Client) count(ctx context.Context, verb string, keys []string, args []any, least int) (n int64, err error) {
 	if c.onCall != nil {
 		defer func(began time.Time) { c.observeDone(ctx, verb, began, err) }(time.Now())

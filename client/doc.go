@@ -1,7 +1,7 @@
-// Package client asks a Redis server that holds the ratelimit library for decisions.
+// Package client asks a Redis server with the ratelimit library for rate limit decisions.
 //
-// One call is one FCALL: the server decides and counts in one atomic step, on its own clock. A call returns within its
-// bound, whatever the server does.
+// Each call is one FCALL. The server decides and counts in one atomic step, by its own clock. A
+// call returns within its timeout, whatever the server does.
 //
 //	limiter, err := client.Open("redis://127.0.0.1:6379")
 //	...
@@ -15,76 +15,95 @@
 //
 // # Limits
 //
-// A [Limit] is text, read by the server: "100/m", "5/10s", "gcra 10/s burst=20", "fixed_window 1000/h align=clock".
-// [PerSecond], [PerMinute], [PerHour], [PerDay] and [Concurrency] write the common ones.
+// A [Limit] is text that the server parses: "100/m", "5/10s", "gcra 10/s burst=20", "fixed_window
+// 1000/h align=clock". [PerSecond], [PerMinute], [PerHour], [PerDay] and [Concurrency] write the
+// common ones.
 //
 // # Calls
 //
-// [Client.Allow] takes one unit from a key, [Client.AllowN] several, all or none, [Client.AllowAtMost] as many as fit, and
-// [Client.Take] what a whole [Request] says: from several keys in one decision, with an OnceKey a repetition of the same work for nothing, with a UsageKey counted
-// for [Client.Usage]. [Client.Peek], [Client.PeekN] and [Client.PeekRequest] return the same and change nothing.
-// [Client.RefundN] and [Client.Refund] give back. [Client.Wait], [Client.WaitN] and [Client.WaitRequest] wait until they have taken, and [Client.Reserve] and
-// [Client.ReserveN] take what can be given back by Cancel. [Client.Lease] is for work of which only so much may run at once.
-// [Client.Block], [Client.Unblock], [Client.Reset], [Client.Info] and [Client.Check] are for who runs the service.
+// [Client.Allow] takes one unit from a key. [Client.AllowN] takes n units or none.
+// [Client.AllowAtMost] takes as many units as fit. [Client.Take] executes a whole [Request]: it can
+// take from several keys in one decision, be repeated without being charged again (OnceKey), and be
+// counted for [Client.Usage] (UsageKey). [Client.Peek], [Client.PeekN] and [Client.PeekRequest]
+// return the same results and change nothing. [Client.RefundN] and [Client.Refund] give units back.
+//
+// [Client.Wait], [Client.WaitN] and [Client.WaitRequest] wait until they have taken the units.
+// [Client.Reserve] and [Client.ReserveN] take units that Cancel can give back. [Client.Lease]
+// limits how much work runs at the same time. [Client.Block], [Client.Unblock], [Client.Reset],
+// [Client.Info] and [Client.Check] are for operators.
 //
 // # Waiting
 //
-// [Client.Wait] returns when it has taken, and refuses at once what the context's deadline would cut off ([LimitedError]).
-// [Lease.Wait] waits for a place, and [Lease.Hold] keeps it while a function runs: it renews the lease, and ends the function's
-// context when the lease is lost. Callers of one Client that wait for the same are served in the order in which they came, and one
-// at a time asks the server for all of them, or as many as the last reply left room for.
+// [Client.Wait] returns once it has taken its units. If the context's deadline is too early for
+// that, it returns a [LimitedError] at once. [Lease.Wait] waits for a free place. [Lease.Hold]
+// keeps the place while a function runs: it renews the lease, and cancels the function's context if
+// the lease is lost.
+//
+// Callers of one Client that wait for the same key and limit are served in order of arrival. Only
+// the first of them asks the server; callers behind it ask at the same time if the last reply left
+// enough units.
 //
 // # Errors
 //
-// A denial is a [Result], not an error. An error means that no decision reached the caller. It is an [*Error], or a
-// [*LimitedError] where somebody waited in vain, and errors.Is sorts it into one of the Err values of this package. An application
-// that must choose what to do without a decision needs to know most of all whether the call may have been counted: only [ErrOutcomeUnknown] leaves that open,
-// and any other error means that nothing was.
+// A denial is a [Result], not an error. An error means that there is no decision. It is an
+// [*Error], or a [*LimitedError] if a wait failed. errors.Is matches it against the Err values of
+// this package. An application that handles a missing decision mainly needs to know whether the
+// call may have been counted. After [ErrOutcomeUnknown] it may have been; after any other error
+// nothing was counted.
 //
 // # Lost replies
 //
-// go-redis repeats a command whose reply was lost, and would so count one call up to four times. Calls that count are
-// sent here with a command that it does not repeat: at most once. Redirections of a cluster (MOVED, ASK) are followed,
-// since a redirected command was not executed.
+// go-redis retries a command whose reply was lost, and could count one call up to four times. This
+// package sends calls that count with a command that go-redis does not retry, so they are executed
+// at most once. Cluster redirections (MOVED, ASK) are followed, because a redirected command was
+// not executed.
 //
-// Where asking again is safe, it is done here: up to three times, within 0.3 s besides the calls themselves, for a
-// request with an OnceKey and for acquiring or renewing a lease. Peek, Usage and Info go-redis repeats as it is set to.
+// The client itself retries calls that are safe to repeat: requests with an OnceKey, and acquiring
+// or renewing a lease. It retries up to three times, with at most 0.3 s of pauses in total. Peek,
+// Usage and Info are retried by go-redis as configured there.
 //
 // # Time
 //
-// A call whose context has ended before it sends nothing. Any other returns by the context's deadline or within the
-// client's timeout ([WithTimeout], 500 ms unless told), whichever is earlier, asking again included: also when the server
-// hangs, when it cannot be connected to, and when its reply comes byte by byte.
+// A call sends nothing if its context has already ended. Any other call returns by the context's
+// deadline or within the client's timeout ([WithTimeout], 500 ms by default), whichever is earlier,
+// retries included. This holds even if the server hangs, cannot be reached, or sends its reply byte
+// by byte.
 //
-// A server that did not reply to five calls in a row is left alone: calls for it fail at once, but for one at a time that
-// finds out whether it is back, which is noticed within a second. In a cluster this is so for each node by itself.
+// After five calls in a row without a reply, the client stops calling the server: calls fail at
+// once, except for one at a time that probes the server. The client notices within a second that
+// the server is back. In a cluster, each node is handled separately.
 //
 // # Without a decision
 //
-// When no server decides, calls that take return an error, let through, deny, or are decided by this process with a share of the
-// limit ([LocalLimiter]), as the client ([WithFallback]) or the call (Request.Fallback) says. Result.Source tells who decided, and
-// Result.Err why it was not a server.
+// If no server decides, a call that takes units returns an error, is allowed, is denied, or is
+// decided by this process with a share of the limit ([LocalLimiter]). The client ([WithFallback])
+// or the call (Request.Fallback) selects one of these. Result.Source says who decided, and
+// Result.Err says why no server did.
 //
 // # Logs, metrics and traces
 //
-// An [Observer] hears how each call ended ([WithObserver]): [LogTo] writes to log/slog, and package otellimit, a module of its
-// own below this one, has metrics and spans of OpenTelemetry.
+// An [Observer] receives the outcome of each call ([WithObserver]). [LogTo] writes to log/slog.
+// Package otellimit, a separate module in a subdirectory of this one, provides OpenTelemetry
+// metrics and spans.
 //
 // # Hot keys
 //
-// With [WithBatches] a client takes several units at once of a key that is asked for often, and spends them within a short time
-// without a request for each: in any span L no more is admitted than the limit allows in L and that time, however many processes
-// take part. With [WithDenialMemory] a key that was denied is denied for a second at most, and never longer than its
-// RetryAfter, without asking again. Result.Source tells what decided. Both are for calls with one key, and off unless they are given.
+// With [WithBatches], a client takes several units of a busy key at once and spends them within a
+// short time, without a request for each. In any time span L, it admits no more than the limit
+// allows in L plus that time, however many processes take part. With [WithDenialMemory], the client
+// remembers that a key was denied, for at most a second and never longer than RetryAfter, and
+// denies it again without a request. Result.Source says what decided. Both apply to calls with one
+// key, and are off by default.
 //
 // # Many goroutines
 //
-// Calls for the same server share round trips while many of them are under way, and so get several times as many decisions
-// of it. What holds for a call by itself holds for each of them. See [WithSharedRoundTrips].
+// Concurrent calls to the same server share round trips, which multiplies the number of decisions
+// per second. Each call keeps the guarantees of a single call. See [WithSharedRoundTrips].
 //
 // # The library on the servers
 //
-// It is put there by the command `ratelimit deploy` or by package loader, not by this package. [Client.Check], at the start of a
-// program, tells whether all servers have it. Where one loses it, as in a restart without persistence, a healer
-// ([WithHealer]; loader.Healer makes one) puts it back; without one the error says what to run.
+// The command `ratelimit deploy` or package loader installs the library; this package does not.
+// [Client.Check], called when a program starts, reports whether all servers have it. If a server
+// loses the library, for example because it restarted without persistence, a healer ([WithHealer],
+// made by loader.Healer) reinstalls it. Without a healer the error says which command to run.
 package client

@@ -8,22 +8,24 @@ import (
 	"time"
 )
 
-// together is how many callers of one queue ask the server at the same time, at most.
+// together is how many callers of one queue ask the server concurrently at most.
 const together = 16
 
-// queues are the callers of this process that wait, by what they wait for. A queue is there as long as somebody is in it.
+// queues holds the waiting callers of this process, by the name of what they wait for. A queue
+// exists while a caller is in it.
 type queues struct {
 	mu     sync.Mutex
 	byName map[string]*queue
 }
 
-// queue has callers that wait for the same, in the order in which they came. The first asks the server; those behind it ask
-// at the same time only as far as the last reply left enough for all of them. So nobody is overtaken, the server is not
-// asked in vain, and the queue does not empty more slowly than the limit allows, as it would with one call at a time.
+// queue holds callers that wait for the same thing, in order of arrival. The first asks the server.
+// Callers behind it ask at the same time only if the last reply left enough units for all of them.
+// So no caller is overtaken, the server gets no needless calls, and the queue empties as fast as
+// the limit allows, which one call at a time would not achieve.
 type queue struct {
 	waiters list.List // of *waiter
-	room    int64     // the units that the last reply left; no bound where no server decided, so that not each waits for that in turn
-	most    int64     // what the limit holds, by the last denial; 0: there was none
+	room    int64     // units that the last reply left; unbounded if no server decided, so that callers do not each wait for that in turn
+	most    int64     // what the limit holds, according to the last denial; 0: no denial yet
 }
 
 // waiter is a place in a queue.
@@ -31,22 +33,22 @@ type waiter struct {
 	queue    *queue
 	place    *list.Element
 	n        int64     // units
-	deadline time.Time // it is refused once its turn is known to come later; zero: it never is
+	deadline time.Time // the waiter is refused if its turn is known to come later; zero: no deadline
 	state    placeState
-	until    time.Time     // while it rests
-	wake     chan struct{} // it may ask, it is refused, or it need not rest any longer
+	until    time.Time     // end of the rest
+	wake     chan struct{} // signals that the waiter may ask, is refused, or need not rest any longer
 }
 
 type placeState int
 
 const (
-	inQueue placeState = iota // it has not asked yet, or not since it rested
-	asking                    // it may ask
-	resting                   // it was denied, and waits before it asks again
-	inVain                    // it is refused
+	inQueue placeState = iota // has not asked, or not since its last rest
+	asking                    // may ask
+	resting                   // was denied, and waits before asking again
+	inVain                    // refused
 )
 
-// join returns a place at the end of the queue of that name.
+// join adds a waiter to the end of the named queue.
 func (s *queues) join(name string, n int64, deadline time.Time) *waiter {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -67,7 +69,8 @@ func (s *queues) join(name string, n int64, deadline time.Time) *waiter {
 	return w
 }
 
-// leave gives up a place. room is what the reply left, for those behind; -1 where there is none.
+// leave removes w from its queue. room is the number of units left for the callers behind it, or -1
+// if unknown.
 func (s *queues) leave(name string, w *waiter, room int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -83,8 +86,8 @@ func (s *queues) leave(name string, w *waiter, room int64) {
 	q.advance()
 }
 
-// rest keeps a waiter that was denied, and those behind it, from asking until a moment. It refuses those who cannot wait
-// so long, or want more than the limit holds, which is most.
+// rest keeps a denied waiter, and those behind it, from asking until the given time. It refuses
+// waiters that cannot wait that long or that want more than most, the capacity of the limit.
 func (s *queues) rest(w *waiter, until time.Time, most int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,19 +102,19 @@ func (s *queues) rest(w *waiter, until time.Time, most int64) {
 	}
 }
 
-// rested lets a waiter that has rested ask again.
+// rested lets a waiter ask again after its rest.
 func (s *queues) rested(w *waiter) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	select {
-	case <-w.wake: // it was woken in the moment in which it woke by itself
+	case <-w.wake: // it was woken just as its timer fired
 	default:
 	}
 	w.state = inQueue
 	w.queue.advance()
 }
 
-// nudge ends the rest of who is first in a queue, as something was given back.
+// nudge ends the rest of the first waiter in a queue, because something was given back.
 func (s *queues) nudge(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,7 +130,8 @@ func (s *queues) nudge(name string) {
 	}
 }
 
-// refused tells whether a waiter is, and how long it has to wait at least, or Never.
+// refused reports whether w is refused, and returns how long it would have to wait at least, or
+// Never.
 func (s *queues) refused(w *waiter) (bool, time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,7 +141,7 @@ func (s *queues) refused(w *waiter) (bool, time.Duration) {
 	return w.state == inVain, max(time.Until(w.until), 0)
 }
 
-// advance lets ask who may.
+// advance wakes the waiters that may ask.
 func (q *queue) advance() {
 	units, n := int64(0), 0
 	for e := q.waiters.Front(); e != nil && n < together; e = e.Next() {
@@ -154,7 +158,8 @@ func (q *queue) advance() {
 	}
 }
 
-// rests is until when nobody new can ask, as one in front rests. Only the first few can rest, as only they have asked.
+// rests returns the time until which no new waiter can ask because one ahead of it rests. Only the
+// first waiters of a queue can rest, because only they have asked.
 func (q *queue) rests() (until time.Time) {
 	n := 0
 	for e := q.waiters.Front(); e != nil && n < together; e = e.Next() {
@@ -166,7 +171,7 @@ func (q *queue) rests() (until time.Time) {
 	return until
 }
 
-// refuse refuses a waiter whose turn comes too late, or never, as far as is known, and tells whether it did.
+// refuse refuses w if its turn is known to come too late or never, and reports whether it did.
 func (w *waiter) refuse() bool {
 	if !w.beyond() && (w.deadline.IsZero() || !w.until.After(w.deadline)) {
 		return false
@@ -176,22 +181,22 @@ func (w *waiter) refuse() bool {
 	return true
 }
 
-// beyond tells whether a waiter wants more than the limit holds.
+// beyond reports whether w wants more than the limit holds.
 func (w *waiter) beyond() bool { return w.queue.most > 0 && w.n > w.queue.most }
 
-// turn is what a caller waits for in a queue.
+// turn describes what a caller waits for in a queue.
 type turn struct {
 	verb     string
-	keys     []string // as they are sent
+	keys     []string // as sent
 	name     string   // of the queue
 	n        int64
 	deadline time.Time // zero: no wait is too long
 	ask      func(context.Context) (Result, error)
-	pause    func(res Result, denials int) time.Duration // after a denial; denials is how many came before
-	refuse   func(denied Result, cause error) error      // the error of who waits in vain
+	pause    func(res Result, denials int) time.Duration // after a denial; denials counts the earlier ones
+	refuse   func(denied Result, cause error) error      // makes the error of a caller that waited in vain
 }
 
-// inTurn asks until it is let through, when it is its turn among all who wait for the same.
+// inTurn waits for its turn in the queue for t.name, then asks until it is allowed.
 func (c *Client) inTurn(ctx context.Context, t turn) (Result, error) {
 	if err := c.ready(ctx, call{verb: t.verb, keys: t.keys}); err != nil {
 		return Result{}, err
@@ -228,7 +233,7 @@ func (c *Client) inTurn(ctx context.Context, t turn) (Result, error) {
 		}
 		pause := t.pause(res, denials)
 		most := res.Limit
-		if len(t.keys) > 1 || res.Err != nil { // each may be for another part of what is waited for; a LocalLimiter has a share
+		if len(t.keys) > 1 || res.Err != nil { // each key may have denied another part of the wait; a LocalLimiter has a share
 			most = 0
 		}
 		c.queues.rest(w, now.Add(pause), most)
@@ -242,7 +247,8 @@ func (c *Client) inTurn(ctx context.Context, t turn) (Result, error) {
 	}
 }
 
-// ended is the error of who leaves a queue because its context or the client has ended.
+// ended returns the error of a caller that leaves a queue because its context or the client has
+// ended.
 func (t turn) ended(c *Client, w *waiter, err error) error {
 	if err == errClosed {
 		return afterClose(t.verb, t.keys)
@@ -251,7 +257,8 @@ func (t turn) ended(c *Client, w *waiter, err error) error {
 	return t.refuse(Result{RetryAfter: wait}, err)
 }
 
-// wait returns nil when it is woken or it is time, and an error when ctx or the client has ended; ctx goes before being woken.
+// wait returns nil when wake or timer fires, and an error when ctx or the client has ended. If both
+// wake and ctx are ready, the error of ctx wins.
 func (c *Client) wait(ctx context.Context, wake <-chan struct{}, timer <-chan time.Time) error {
 	select {
 	case <-wake:

@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// Reservation is what [Client.ReserveN] took, or was denied. It is safe for concurrent use.
+// Reservation is the outcome of [Client.ReserveN]. It is safe for concurrent use.
 type Reservation struct {
 	client *Client
 	req    Request
 	res    Result
-	act    time.Time // when to go ahead; for leaky_bucket the turn
+	act    time.Time // when to proceed; for leaky_bucket, the turn in the queue
 
-	mu       sync.Mutex // of Cancel
+	mu       sync.Mutex // guards canceled
 	canceled bool
 }
 
@@ -25,11 +25,13 @@ func (c *Client) Reserve(ctx context.Context, key string, limit Limit) (*Reserva
 	return c.ReserveN(ctx, key, limit, 1)
 }
 
-// ReserveN takes n units from key under limit, or none, as [Client.AllowN] does, and returns a Reservation that can give
-// them back. Its words are those of golang.org/x/time/rate, but a server gives no units of the future away: there a
-// Reservation is OK with a Delay until the units are there. Here it is OK with a Delay for leaky_bucket alone, which has
-// a queue; with other limits it is OK without one if the units are there now, and else not OK: Result().RetryAfter says
-// when to come back, and [Client.WaitN] waits for that.
+// ReserveN takes n units from key under limit, or none, as [Client.AllowN] does, and returns a
+// Reservation that can give them back. Its methods are named as in golang.org/x/time/rate. There, a
+// Reservation is OK with a Delay until future units are available; a server does not give out
+// future units. Here, only a leaky_bucket, which has a queue, gives an OK Reservation with a Delay.
+// Under other limits the Reservation is OK without a Delay if the units are available now.
+// Otherwise it is not OK: Result().RetryAfter says when to retry, and [Client.WaitN] waits that
+// long.
 func (c *Client) ReserveN(ctx context.Context, key string, limit Limit, n int64) (*Reservation, error) {
 	req := Request{Keys: []string{key}, Limits: []Limit{limit}, Costs: []int64{n}}
 	res, err := c.Take(ctx, req)
@@ -39,15 +41,16 @@ func (c *Client) ReserveN(ctx context.Context, key string, limit Limit, n int64)
 	return c.reservation(req, res), nil
 }
 
-// reservation is what came of req just now.
+// reservation returns the Reservation for a decision just made.
 func (c *Client) reservation(req Request, res Result) *Reservation {
 	return &Reservation{client: c, req: req, res: res, act: time.Now().Add(res.RetryAfter)}
 }
 
-// OK tells whether the units were taken. If not, Delay is the longest time.Duration, and Cancel does nothing.
+// OK reports whether the units were taken. If not, Delay returns the longest time.Duration, and
+// Cancel does nothing.
 func (r *Reservation) OK() bool { return r.res.Allowed }
 
-// Delay is how long to wait from now on before going ahead; 0 means at once.
+// Delay returns how long to wait before proceeding; 0 means at once.
 func (r *Reservation) Delay() time.Duration {
 	if !r.res.Allowed {
 		return math.MaxInt64
@@ -55,16 +58,18 @@ func (r *Reservation) Delay() time.Duration {
 	return max(time.Until(r.act), 0)
 }
 
-// Result is the decision as it was made; RetryAfter of one that is not OK is there.
+// Result returns the decision. If OK is false, its RetryAfter is how long to wait.
 func (r *Reservation) Result() Result { return r.res }
 
-// Cancel gives back what was taken, once, by [Client.RefundN]: when what it was taken for is not done. Further calls do
-// nothing, also after an [ErrOutcomeUnknown]; but one that gave nothing back can be repeated, such as a [*LimitedError]
-// because the key is blocked. What a Fallback allowed was taken from no server, and is not given back.
+// Cancel gives back what was taken, as [Client.RefundN] does, because the work will not be done. It
+// refunds at most once: later calls do nothing, even after an [ErrOutcomeUnknown]. If Cancel gave
+// nothing back, for example because the key is blocked ([*LimitedError]), it can be called again.
+// Units that a Fallback allowed came from no server, and are not given back.
 //
-// In golang.org/x/time/rate a Reservation whose time has come gives nothing back. Here that is so for a place in the
-// queue of a leaky_bucket, which has been left then. One that is given back before closes the queue up for those who
-// come later, while who is behind keeps the turn that it was told: two may then have the same.
+// In golang.org/x/time/rate a Reservation whose time has come gives nothing back. Here that is true
+// only of a place in the queue of a leaky_bucket, because the caller has left the queue by then. If
+// a place is given back earlier, later callers move up, but callers already behind it keep their
+// turns. Two callers may then have the same turn.
 func (r *Reservation) Cancel(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -84,7 +89,7 @@ func (r *Reservation) Cancel(ctx context.Context) error {
 	return err
 }
 
-// wait waits for the turn in the queue of a leaky_bucket, or gives it back.
+// wait waits for the turn in the queue of a leaky_bucket, or gives the turn back.
 func (r *Reservation) wait(ctx context.Context, until time.Time) error {
 	delay := r.res.RetryAfter
 	cause := outlasts(ctx, delay)
@@ -107,7 +112,7 @@ func (r *Reservation) wait(ctx context.Context, until time.Time) error {
 	return e
 }
 
-// giveBack is Cancel, also where ctx has ended; where it has not, by its deadline.
+// giveBack calls Cancel even if ctx has ended. If ctx has not ended, its deadline applies.
 func (r *Reservation) giveBack(ctx context.Context) error {
 	back := context.WithoutCancel(ctx)
 	if deadline, ok := ctx.Deadline(); ok && ended(ctx) == nil {

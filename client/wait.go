@@ -10,24 +10,25 @@ import (
 	"time"
 )
 
-// LimitedError is the error of [Client.Wait], [Lease.Wait], [Lease.Hold] and [Reservation.Cancel] where the limit or a
-// block is in the way and waiting does not help, or no longer. Nothing was taken, unless the text says so: what could not be
-// given back, or is kept under an OnceKey.
+// LimitedError is the error of [Client.Wait], [Lease.Wait], [Lease.Hold] and [Reservation.Cancel]
+// if a limit or a block prevents the operation and waiting (any longer) does not help. Nothing was
+// taken, unless the text says that units could not be given back or are kept under an OnceKey.
 type LimitedError struct {
-	Key string // as it was sent, prefix included; of several the one that denied, or the first where that is not known
+	Key string // as sent, prefix included; of several keys the one that denied, or the first if that is not known
 
-	// RetryAfter is how long it would have taken at least, as far as is known; 0 if nothing is known, and [Never] where
-	// more was asked for than the limit ever holds.
+	// RetryAfter is the least time that the wait would have taken, as far as is known. It is 0 if
+	// nothing is known, and [Never] if the call asked for more than the limit ever holds.
 	RetryAfter time.Duration
 
-	// Err is context.DeadlineExceeded where the wait would have been longer than the context lasts; the context's error
-	// where it ended meanwhile; why no server decided, as Result.Err; several of these; or nil.
+	// Err is context.DeadlineExceeded if the wait would outlast the context, the context's error if
+	// it ended during the wait, the reason why no server decided (as in Result.Err), several of
+	// these, or nil.
 	Err error
 
 	text string
 }
 
-// Error says what was waited for, why in vain, and what to do.
+// Error says what the caller waited for, why the wait failed, and what to do.
 func (e *LimitedError) Error() string {
 	text := "ratelimit: " + strconv.Quote(e.Key) + ": " + e.text
 	if e.Err != nil {
@@ -44,29 +45,33 @@ func (c *Client) Wait(ctx context.Context, key string, limit Limit) error {
 	return c.WaitN(ctx, key, limit, 1)
 }
 
-// WaitN waits until it has taken n units from key under limit, as WaitN of golang.org/x/time/rate does, and returns nil
-// then, never earlier. With leaky_bucket it also waits for its turn in the queue.
+// WaitN waits until it has taken n units from key under limit, as WaitN of golang.org/x/time/rate
+// does, and then returns nil, never earlier. With leaky_bucket it also waits for its turn in the
+// queue.
 //
-// It returns a [*LimitedError] at once, and takes nothing, where the wait is known to go beyond the deadline of ctx, the
-// end of a block included, and where n is more than the limit ever holds; and as soon as ctx ends. A place in the queue of a
-// leaky_bucket that cannot be waited for is given back, so that a later caller may get the same turn as one who was behind.
-// Other errors are those of [Client.AllowN]. A [Fallback] decides as there: with FailOpen WaitN returns nil, with FailClosed
-// it asks again every one to two seconds.
+// WaitN returns a [*LimitedError] at once, and takes nothing, if n is more than the limit ever
+// holds or if the wait is known to go beyond the deadline of ctx, the end of a block included. It
+// also returns one as soon as ctx ends. A place in the queue of a leaky_bucket that the caller
+// cannot wait for is given back, so a later caller may get the same turn as one that was behind.
+// Other errors are those of [Client.AllowN]. A [Fallback] applies as it does there: with FailOpen
+// WaitN returns nil, with FailClosed it asks again every one to two seconds.
 //
-// Callers of one key and limit in a Client are served in the order in which they came, whatever their n. The server is
-// asked by the first of them, and for the others only as far as its last reply left units for all. Among Clients there
-// is no order: who was denied asks again after RetryAfter, and who was denied then too, since another was quicker, adds
-// up to RetryAfter at random, twice that the next time and so on, a second at most.
+// Callers of one key and limit in a Client are served in order of arrival, whatever their n. The
+// first of them asks the server; the others ask only if its last reply left enough units for all.
+// There is no order among Clients: a caller that was denied asks again after RetryAfter. If it is
+// denied again, because another was faster, it adds up to RetryAfter at random, then up to twice
+// that, and so on, at most a second.
 func (c *Client) WaitN(ctx context.Context, key string, limit Limit, n int64) error {
 	return c.WaitRequest(ctx, Request{Keys: []string{key}, Limits: []Limit{limit}, Costs: []int64{n}}, time.Time{})
 }
 
-// WaitRequest is WaitN for a whole Request: it waits until it has taken the costs of req from all of its keys. It begins no
-// wait that is known to go beyond until, but returns a [*LimitedError] at once, as it does for the deadline of ctx; the
-// zero Time sets no such bound.
+// WaitRequest is WaitN for a whole Request: it waits until it has taken the costs of req from all
+// of its keys. If the wait is known to go beyond until, it returns a [*LimitedError] at once, as it
+// does for the deadline of ctx. The zero Time means no such bound.
 //
-// Callers whose keys and limits are the same are served in order. UpTo is an error ([ErrBadArgs]). A place in the queue of a
-// leaky_bucket that was taken with an OnceKey is not given back, but kept for who asks again with that key.
+// Callers with the same keys and limits are served in order of arrival. It returns an error if UpTo
+// is set ([ErrBadArgs]). A place in the queue of a leaky_bucket that was taken with an OnceKey is
+// not given back, but kept for a caller that asks again with that key.
 func (c *Client) WaitRequest(ctx context.Context, req Request, until time.Time) error {
 	keys := c.keys(req.Keys)
 	err := req.check()
@@ -94,8 +99,9 @@ func (c *Client) WaitRequest(ctx context.Context, req Request, until time.Time) 
 	return c.reservation(req, res).wait(ctx, until)
 }
 
-// spread is how long to wait after a denial that came after so many others. Where many processes wait for one key, each
-// unit goes to one of them, and the others have asked in vain: they ask less often the more they are.
+// spread returns how long to wait after a denial that followed denials others. If many processes
+// wait for one key, only one of them gets each unit. The others ask less often the more often they
+// are denied.
 func spread(wait time.Duration, denials int, deadline time.Time) time.Duration {
 	wait = max(wait, time.Millisecond)
 	most := min(min(wait, time.Second)*time.Duration(min(denials, 1000)), time.Second)
@@ -108,7 +114,8 @@ func spread(wait time.Duration, denials int, deadline time.Time) time.Duration {
 	return wait + rand.N(most)
 }
 
-// notHad is the error of who waits for units in vain; index is the key that denied, from 1 on.
+// notHad returns the error of a caller that waited for units in vain. index is the key that denied,
+// counted from 1.
 func (c *Client) notHad(req Request, index int, wait time.Duration, cause error) *LimitedError {
 	e := &LimitedError{Key: c.keys(req.Keys)[max(index, 1)-1], RetryAfter: wait, Err: cause}
 	units := req.wanted()
@@ -123,7 +130,7 @@ func (c *Client) notHad(req Request, index int, wait time.Duration, cause error)
 	return e
 }
 
-// nameOf is the name of a queue, another for other keys or limits.
+// nameOf returns the name of a queue, which is unique to the verb, keys and limits.
 func nameOf(verb string, keys []string, limits []Limit) string {
 	name := []byte(verb)
 	for _, key := range keys {
@@ -135,7 +142,7 @@ func nameOf(verb string, keys []string, limits []Limit) string {
 	return string(name)
 }
 
-// outlasts is DeadlineExceeded if a wait would be longer than ctx lasts, or nil.
+// outlasts returns DeadlineExceeded if the wait is longer than ctx lasts, or nil.
 func outlasts(ctx context.Context, wait time.Duration) error {
 	if deadline, ok := ctx.Deadline(); ok && time.Now().Add(wait).After(deadline) {
 		return context.DeadlineExceeded
@@ -143,7 +150,7 @@ func outlasts(ctx context.Context, wait time.Duration) error {
 	return nil
 }
 
-// both is two errors in one sentence; each may be nil.
+// both combines two errors, either of which may be nil.
 func both(err, why error) error {
 	switch {
 	case why == nil:
