@@ -6,20 +6,24 @@ import (
 	"time"
 )
 
-// Block denies takes, peeks, refunds and Lease.Acquire on keys for d from now, whatever their limits: Result then has
-// Allowed false, Remaining 0 and RetryAfter until the block ends, or [Never] for a cost above what the limit holds. A key
-// under a shadow policy is let through, and leases that are held can be renewed and released. What was taken before goes on
-// to refill underneath. A second block replaces the first, a shorter one too. All keys are blocked, or none.
+// Block denies takes, peeks, refunds and Lease.Acquire on keys for d from now, whatever their
+// limits. In the Result, Allowed is false, Remaining is 0, and RetryAfter is the time until the
+// block ends, or [Never] for a cost above what the limit holds. Under a shadow policy a blocked key
+// is allowed. Leases that are held can be renewed and released. Usage counted before the block
+// continues to refill. A second block replaces the first, even if it is shorter. Block blocks all
+// keys or none.
 //
-// d is from 1 ms to 36500 days, a part of a ms rounded up ([ErrBadArgs]). In a cluster the keys share a hash tag.
+// d is from 1 ms to 36500 days, rounded up to whole milliseconds ([ErrBadArgs]). In a cluster the
+// keys share a hash tag.
 func (c *Client) Block(ctx context.Context, d time.Duration, keys ...string) error {
 	return c.block(ctx, d, keys)
 }
 
-// BlockAtLeast is Block, but never shortens a block: the block of a key that would end later stays as it is. So of several
-// callers that block a key at the same time, the longest block holds.
+// BlockAtLeast is Block, but never shortens a block: a key whose block ends later keeps it. So if
+// several callers block a key at the same time, the longest block applies.
 //
-// A library that is too old for this is [ErrNotDeployed], and blocks no key: deploy the library before its callers.
+// If the library on the server is too old for this, the error is [ErrNotDeployed] and no key is
+// blocked: deploy the library before its callers.
 func (c *Client) BlockAtLeast(ctx context.Context, d time.Duration, keys ...string) error {
 	return c.block(ctx, d, keys, "EXTEND")
 }
@@ -34,8 +38,8 @@ func (c *Client) block(ctx context.Context, d time.Duration, keys []string, opti
 	return err
 }
 
-// Unblock lifts the blocks of keys, and returns how many of them were blocked. A key that is not blocked is 0, not an
-// error. In a cluster the keys share a hash tag.
+// Unblock removes the blocks of keys, and returns how many of the keys were blocked. A key that is
+// not blocked is not an error and counts as 0. In a cluster the keys share a hash tag.
 func (c *Client) Unblock(ctx context.Context, keys ...string) (int64, error) {
 	defer c.forget(keys)
 	return c.count(ctx, "unblock", c.keys(keys), nil, 0)

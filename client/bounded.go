@@ -9,11 +9,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// defaultTimeout is the longest that a call takes unless WithTimeout says otherwise.
+// defaultTimeout is the timeout of calls if WithTimeout is not given.
 const defaultTimeout = 500 * time.Millisecond
 
-// WithTimeout sets the longest that a call takes, whatever the server does: 500 ms unless it is given. A context with an
-// earlier deadline ends a call earlier. It must be above 0.
+// WithTimeout sets the longest time that a call takes, whatever the server does. The default is 500
+// ms. A context with an earlier deadline ends a call earlier. d must be above 0.
 func WithTimeout(d time.Duration) Option {
 	return func(c *Client) error {
 		if d <= 0 {
@@ -24,25 +24,26 @@ func WithTimeout(d time.Duration) Option {
 	}
 }
 
-// bounded is a context with the deadline of a call: the caller's or the client's, whichever is earlier. It is cheaper
-// than context.WithDeadline, as it has no timer until somebody waits for its end. go-redis takes the deadline of a
-// connection from Deadline, and waits for Done only where it has no connection at hand.
+// bounded is a context with the deadline of a call: the caller's or the client's, whichever is
+// earlier. It is cheaper than context.WithDeadline, because it starts a timer only if a goroutine
+// waits for its end. go-redis sets the deadline of a connection from Deadline, and waits on Done
+// only if it has no free connection.
 type bounded struct {
 	context.Context // the caller's
 	began, deadline time.Time
-	timeout         time.Duration // the client's, if the deadline is by it; else 0
+	timeout         time.Duration // the client's timeout, if that sets the deadline; otherwise 0
 
 	first noRetryCmd // the first command of the call
-	quiet bool       // a call that shared the round trip has told the breaker how that ended
+	quiet bool       // another call of the same round trip has already reported the failure to the breaker
 	ends  *endings
 
 	mu     sync.Mutex
-	looks  int             // how often Done may be called before somebody waits
-	done   <-chan struct{} // nil: nobody waits
+	looks  int             // number of calls of Done that need no timer
+	done   <-chan struct{} // nil: no goroutine has waited
 	cancel context.CancelFunc
 }
 
-// bounded makes the context of a call that begins now. It must be released.
+// bounded returns the context of a call that begins now. The caller must release it.
 func (c *Client) bounded(ctx context.Context) *bounded {
 	now := time.Now()
 	b := &bounded{Context: ctx, began: now, deadline: now.Add(c.timeout), timeout: c.timeout, ends: &c.ends}
@@ -50,8 +51,9 @@ func (c *Client) bounded(ctx context.Context) *bounded {
 		b.deadline, b.timeout = deadline, 0
 	}
 	if c.opened {
-		// go-redis first looks whether the context has ended, and only then takes a connection from its pool, or waits.
-		// The first is not worth a timer. Of a client that others made nobody knows what its hooks and dialers do.
+		// go-redis first checks whether the context has ended, and then takes a connection from its
+		// pool or waits for one. The check needs no timer. This is not known for a client made
+		// elsewhere, which may have hooks and dialers.
 		b.looks = 1
 	}
 	return b
@@ -64,7 +66,8 @@ func (b *bounded) Deadline() (time.Time, bool) {
 	return b.deadline, true
 }
 
-// Done is closed when the caller's context ends or the deadline is over. The first b.looks times it is the caller's own.
+// Done returns a channel that is closed when the caller's context ends or the deadline passes. The
+// first b.looks calls return the caller's own channel.
 func (b *bounded) Done() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -87,15 +90,16 @@ func (b *bounded) Done() <-chan struct{} {
 	return b.done
 }
 
-// endings are deadlines that calls share, if nothing else ends them: a timer for each call would cost more memory than all
-// else that a call needs. Calls whose deadlines lie within a twentieth of their timeout end together, at the last of these.
+// endings shares deadlines among calls whose contexts cannot end otherwise, because a timer for
+// each call would use more memory than the rest of the call. Calls whose deadlines lie within a
+// twentieth of their timeout end together, at the last of these deadlines.
 type endings struct {
 	mu   sync.Mutex
 	next time.Time
 	done <-chan struct{}
 }
 
-// at returns a channel that is closed when a deadline is over, at most a twentieth of the timeout later.
+// at returns a channel that is closed after the deadline, at most a twentieth of the timeout later.
 func (e *endings) at(deadline time.Time, timeout time.Duration) <-chan struct{} {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -108,7 +112,7 @@ func (e *endings) at(deadline time.Time, timeout time.Duration) <-chan struct{} 
 	return e.done
 }
 
-// wait is Done for who waits.
+// wait is Done for a goroutine that waits on the channel.
 func (b *bounded) wait() <-chan struct{} {
 	b.mu.Lock()
 	b.looks = 0
@@ -116,7 +120,7 @@ func (b *bounded) wait() <-chan struct{} {
 	return b.Done()
 }
 
-// Err is that of the caller's context, or that the deadline is over.
+// Err returns the error of the caller's context, or DeadlineExceeded if the deadline has passed.
 func (b *bounded) Err() error {
 	if err := b.Context.Err(); err != nil {
 		return err
@@ -127,8 +131,8 @@ func (b *bounded) Err() error {
 	return nil
 }
 
-// shorten brings the deadline forward to d from now, if it is later. Only the goroutine of the call may do so; others may
-// still hold b for an earlier attempt.
+// shorten moves the deadline to d from now, if that is earlier. Only the goroutine of the call may
+// call it; other goroutines may still use b for an earlier attempt.
 func (b *bounded) shorten(d time.Duration) {
 	deadline := time.Now().Add(d)
 	if !deadline.Before(b.deadline) {
@@ -149,7 +153,7 @@ func (b *bounded) release() {
 	}
 }
 
-// timedOut is the cause where a call took longer than the client allows it.
+// timedOut is the cause of an error if a call exceeded the client's timeout.
 type timedOut struct{ timeout time.Duration }
 
 func (t timedOut) Error() string {
@@ -158,8 +162,8 @@ func (t timedOut) Error() string {
 
 func (timedOut) Is(target error) bool { return target == context.DeadlineExceeded }
 
-// ended is why ctx has ended, or nil; also in the moment when a connection has timed out at the context's deadline and
-// the context's own timer has not fired yet.
+// ended returns why ctx has ended, or nil. It also returns an error if the deadline has passed but
+// the context's own timer has not fired yet, as when a connection times out at the deadline.
 func ended(ctx context.Context) error {
 	if b, ok := ctx.(*bounded); ok {
 		if err := ended(b.Context); err != nil {
@@ -176,14 +180,15 @@ func ended(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// punctual tells whether every call of rdb ends at the deadline of its context.
+// punctual reports whether every call of rdb ends at its context's deadline.
 func punctual(rdb redis.UniversalClient) bool {
 	switch rdb := rdb.(type) {
 	case *redis.Client:
 		o := rdb.Options()
 		return o.ContextTimeoutEnabled && o.ReadTimeout >= 0 && o.WriteTimeout >= 0
 	case *redis.ClusterClient:
-		// To choose a replica it asks for the commands of a server first, for up to 5 s, whatever the context says.
+		// To choose a replica, go-redis first asks a server for its commands, for up to 5 s, and
+		// ignores the context.
 		o := rdb.Options()
 		return o.ContextTimeoutEnabled && !o.ReadOnly && setsDeadlines(o.ReadTimeout, o.WriteTimeout)
 	case *redis.Ring:
@@ -193,12 +198,13 @@ func punctual(rdb redis.UniversalClient) bool {
 	return false
 }
 
-// setsDeadlines tells whether connections with these timeouts, as they were given, ever get a deadline: below -1, which is no
-// timeout, go-redis sets none, not the context's either.
+// setsDeadlines reports whether connections with these timeouts, as configured, get deadlines at
+// all. -1 means no timeout. Below -1, go-redis sets no deadline, not even the context's.
 func setsDeadlines(read, write time.Duration) bool { return read >= -1 && write >= -1 }
 
-// sendAside is send for a client that does not end at a deadline: in a goroutine, which is left behind if it is late.
-// It ends when go-redis gives up, after the timeouts that rdb was made with, or when rdb is closed.
+// sendAside is send for a Redis client that ignores deadlines. It sends in a goroutine, and returns
+// without it if the call times out. The goroutine ends when go-redis gives up, after the timeouts
+// of rdb, or when rdb is closed.
 func (c *Client) sendAside(ctx *bounded, call call) (any, bool, error) {
 	type outcome struct {
 		reply any

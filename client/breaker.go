@@ -12,33 +12,36 @@ import (
 	"github.com/sony/gobreaker/v2"
 )
 
-// A node that has not replied to so many calls in a row is left alone for a while; then one call at a time finds out
-// whether it is back. These make a node that is back be noticed within a second.
+// After failuresToOpen calls in a row without a reply, the client stops calling a node for openFor.
+// Then one call at a time probes the node. With these values the client notices within a second
+// that a node is back.
 const (
 	failuresToOpen = 5
 	openFor        = 250 * time.Millisecond
-	probeFor       = 500 * time.Millisecond // at most, for the call that finds out
+	probeFor       = 500 * time.Millisecond // at most, for a probe
 )
 
-// shortest is the least time that a call must have had for its silence to say something about the node.
+// shortest is the least time that a call must have had before its missing reply counts against the
+// node.
 const shortest = 10 * time.Millisecond
 
-// breakers has one circuit breaker for each node, so that a node that is gone does not keep calls from the others.
+// breakers has a circuit breaker for each node, so that an unreachable node does not block calls to
+// the others.
 type breakers struct {
-	node  func(ctx context.Context, key string) (*redis.Client, error) // that holds key; nil: there is but one
-	ready atomic.Bool                                                  // node knows the nodes, and asks none for them
-	first *breaker                                                     // of the only node, or of all before the first reply
+	node  func(ctx context.Context, key string) (*redis.Client, error) // returns the node that holds key; nil if there is only one node
+	ready atomic.Bool                                                  // go-redis knows the nodes, so node sends nothing
+	first *breaker                                                     // of the only node, or of all nodes before the first reply
 	nodes sync.Map                                                     // *breaker by address
-	tell  []func(BreakerChange)                                        // of changes
+	tell  []func(BreakerChange)                                        // called on each change
 }
 
 type breaker struct {
 	*gobreaker.CircuitBreaker[any]
-	node string                // its address
-	open atomic.Bool           // or half open
+	node string                // address of the node
+	open atomic.Bool           // open or half-open
 	last atomic.Pointer[Error] // the last failure
 
-	client atomic.Pointer[redis.Client] // of a node of a cluster or a ring
+	client atomic.Pointer[redis.Client] // set for nodes of a cluster or a ring
 	trips  roundTrips
 }
 
@@ -57,8 +60,9 @@ func newBreakers(rdb redis.UniversalClient, tell []func(BreakerChange)) *breaker
 	return b
 }
 
-// of is the breaker of the node that holds the keys; nil of a call without one, which go-redis sends where it likes.
-// Before a first reply go-redis may not know the nodes yet: then they share one.
+// of returns the breaker of the node that holds keys, or nil for a call without keys, which
+// go-redis sends to any node. Until the first reply, go-redis may not know the nodes; all nodes
+// then share one breaker.
 func (b *breakers) of(ctx context.Context, keys []string) *breaker {
 	if len(keys) == 0 {
 		return nil
@@ -76,7 +80,7 @@ func (b *breakers) of(ctx context.Context, keys []string) *breaker {
 		found, _ = b.nodes.LoadOrStore(address, newBreaker(address, b.tell))
 	}
 	one := found.(*breaker)
-	if one.client.Load() != node { // go-redis makes another one if a node comes back
+	if one.client.Load() != node { // go-redis makes a new client if a node comes back
 		one.client.Store(node)
 	}
 	return one
@@ -100,8 +104,8 @@ func newBreaker(address string, tell []func(BreakerChange)) *breaker {
 	return b
 }
 
-// close tells of those that are open that they are closed, since the client leaves no node alone any more: a gauge of open
-// breakers would show them as long as the process runs.
+// close reports every open breaker as closed, because the closed client no longer avoids any node.
+// Otherwise a gauge of open breakers would show them until the process ends.
 func (b *breakers) close() {
 	end := func(one *breaker) {
 		from := one.State().String()
@@ -118,7 +122,8 @@ func (b *breakers) close() {
 	})
 }
 
-// tell returns what the breaker is to know of how a call ended, and keeps what it does not.
+// tell returns the error that the breaker is given for a call that ended with err, and stores a
+// failure for later errors.
 func (c *Client) tell(ctx *bounded, b *breaker, err error) error {
 	switch {
 	case replied(err):
@@ -136,35 +141,36 @@ func (c *Client) tell(ctx *bounded, b *breaker, err error) error {
 	return err
 }
 
-// errSaysNothing stands for an error that does not tell whether the node is there.
+// errSaysNothing replaces an error that says nothing about the state of the node.
 var errSaysNothing = errors.New("says nothing about the node")
 
-// replied tells whether a call ended in a reply, whichever.
+// replied reports whether a call got a reply, even an error reply.
 func replied(err error) bool {
 	if err == nil {
 		return true
 	}
-	var e *Error // of an error only: it costs memory
+	var e *Error // declared only for an error, because it allocates
 	return errors.As(err, &e) && e.Code != ""
 }
 
-// saysNothing tells whether a call that began with ctx failed for a reason of its own: nobody waited, or not long enough,
-// or the Redis client had no connection to give, as too many of its own callers have them; or another call of the same
-// round trip has told already.
+// saysNothing reports whether err, of a call with context b, says nothing about the node: the
+// caller canceled or left too little time, other users of the Redis client hold all of its
+// connections, the client is closed, or another call of the same round trip has already reported
+// the failure.
 func (b *bounded) saysNothing(err error) bool {
 	return b.quiet || errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted) || errors.Is(err, redis.ErrClosed) ||
 		errors.Is(err, errClosed) || errors.Is(b.Context.Err(), context.Canceled) ||
 		errors.Is(err, context.DeadlineExceeded) && b.deadline.Sub(b.began) < shortest
 }
 
-// leftAlone is the error of a call that is not sent.
+// leftAlone returns the error of a call that is not sent because the breaker of its node is open.
 func (b *breaker) leftAlone(call call) *Error {
 	e := &Error{Op: call.verb, Keys: call.keys, Err: gobreaker.ErrOpenState, class: ErrUnavailable}
 	last := "no reply"
 	if failure := b.last.Load(); failure != nil {
 		last = failure.Err.Error()
 		var timeout timedOut
-		if errors.As(failure.Err, &timeout) || !errors.Is(failure.Err, context.DeadlineExceeded) { // else the context was another caller's
+		if errors.As(failure.Err, &timeout) || !errors.Is(failure.Err, context.DeadlineExceeded) { // otherwise the deadline was another caller's
 			e.Err = fmt.Errorf("%w: %w", gobreaker.ErrOpenState, failure.Err)
 		}
 	}

@@ -10,27 +10,28 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// call is one call of a function of the library, as it is to be sent.
+// call is one call of a library function, as it is sent.
 type call struct {
-	verb string   // what follows "ratelimit_"
+	verb string   // function name without "ratelimit_"
 	keys []string // prefix included
 	args []any
 	way  way
 
-	// within is how long after the first time an again call may be sent once more; 0: as long as its context lasts.
+	// within is how long after the first attempt a call may be sent again if way is again; 0: as
+	// long as its context lasts.
 	within time.Duration
 }
 
-// way is how often a call may be executed.
+// way says how often a call may be executed.
 type way int
 
 const (
 	once     way = iota // it counts, and is sent once
-	again               // it counts, but a repetition takes nothing more: where the reply was lost, it is sent again
-	readOnly            // it writes nothing: go-redis may repeat it, and replicas may reply
+	again               // it counts, but is charged only once: if the reply is lost, it is sent again
+	readOnly            // it writes nothing: go-redis may retry it, and replicas may reply
 )
 
-// ask is the one way to a server: every call of this package goes through it, and returns within the client's bound.
+// ask sends a call to a server, and returns within the client's timeout.
 func (c *Client) ask(ctx context.Context, call call) (any, error) {
 	if err := c.ready(ctx, call); err != nil {
 		return nil, err
@@ -43,7 +44,7 @@ func (c *Client) ask(ctx context.Context, call call) (any, error) {
 	return c.attempt(limited, call)
 }
 
-// ready is the error of a call that is not to be sent, or nil.
+// ready returns the error of a call that cannot be sent, or nil.
 func (c *Client) ready(ctx context.Context, call call) error {
 	if err := c.unnamed(call.keys); err != nil {
 		return refused(call.verb, call.keys, err)
@@ -51,11 +52,11 @@ func (c *Client) ready(ctx context.Context, call call) error {
 	if c.life.closed.Load() {
 		return afterClose(call.verb, call.keys)
 	}
-	return notSent(call, ended(ctx)) // some Redis clients would send it all the same
+	return notSent(call, ended(ctx)) // some Redis clients would send it anyway
 }
 
-// unnamed is the error for a key that was given empty, or nil. The server would take it: everybody whose name got lost on
-// the way would then share one limit.
+// unnamed returns an error if a key was given empty, or nil. The server would accept it, and all
+// clients whose name is missing by mistake would then share one limit.
 func (c *Client) unnamed(keys []string) error {
 	prefix := ""
 	if c.prefix != nil {
@@ -69,7 +70,8 @@ func (c *Client) unnamed(keys []string) error {
 	return nil
 }
 
-// attempt has a call executed once at most. Where the library was not there, and a healer put it there, it is sent anew.
+// attempt executes a call at most once. If the library was missing and the healer installed it, the
+// call is sent again.
 func (c *Client) attempt(ctx *bounded, call call) (any, error) {
 	if c.healer == nil || len(call.keys) == 0 {
 		return c.try(ctx, call)
@@ -85,14 +87,15 @@ func (c *Client) attempt(ctx *bounded, call call) (any, error) {
 	return c.try(ctx, call)
 }
 
-// try sends a call once, unless its node is to be left alone. A node that is not known has no breaker.
+// try sends a call once, unless the breaker of its node is open. A call without keys has no known
+// node and no breaker.
 func (c *Client) try(ctx *bounded, call call) (reply any, err error) {
 	node := c.breakers.of(ctx, call.keys)
 	if node == nil {
 		return c.sendOnce(ctx, nil, call)
 	}
 	sent := false
-	_, _ = node.Execute(func() (any, error) { // what it returns is for the breaker
+	_, _ = node.Execute(func() (any, error) { // the results are for the breaker
 		sent = true
 		if node.open.Load() {
 			ctx.shorten(probeFor)
@@ -101,7 +104,7 @@ func (c *Client) try(ctx *bounded, call call) (reply any, err error) {
 		return nil, c.tell(ctx, node, err)
 	})
 	if !sent {
-		c.reload(ctx) // the keys may be elsewhere by now
+		c.reload(ctx) // the keys may be on another node by now
 		return nil, node.leftAlone(call)
 	}
 	return reply, err
@@ -115,7 +118,8 @@ func (c *Client) sendOnce(ctx *bounded, node *breaker, call call) (any, error) {
 	return reply, nil
 }
 
-// send gives the call to go-redis, and returns what came back. written tells whether a call that counts may have left.
+// send passes the call to go-redis, and returns its reply. written reports whether a call that
+// counts may have been sent.
 func (c *Client) send(ctx *bounded, node *breaker, call call) (reply any, written bool, err error) {
 	ctx.quiet = false
 	if !c.punctual {
@@ -142,7 +146,7 @@ func (c *Client) send(ctx *bounded, node *breaker, call call) (reply any, writte
 	return reply, cmd.written(), err
 }
 
-// process sends cmd, whose reply is then in inner.
+// process sends cmd, which stores its reply in inner.
 func process(ctx context.Context, rdb redis.UniversalClient, cmd redis.Cmder, inner *redis.Cmd) (reply any, err error) {
 	defer recovered(&err)
 	if err := rdb.Process(ctx, cmd); err != nil {
@@ -151,25 +155,27 @@ func process(ctx context.Context, rdb redis.UniversalClient, cmd redis.Cmder, in
 	return inner.Result()
 }
 
-// panicked is the cause of an error if go-redis, or a hook of the Redis client, panicked. go-redis does so when a reply
-// announces more elements than memory can hold.
+// panicked is the cause of an error if go-redis or a hook of the Redis client panicked. go-redis
+// panics if a reply announces more elements than fit in memory.
 type panicked struct{ value any }
 
 func (p panicked) Error() string { return fmt.Sprintf("the Redis client panicked: %v", p.value) }
 
-// recovered turns a panic into an error. It is to be deferred.
+// recovered turns a panic into an error. It must be deferred.
 func recovered(err *error) {
 	if value := recover(); value != nil {
 		*err = panicked{value}
 	}
 }
 
-// pauses are the waits before a call whose reply was lost is asked again: long enough for a cluster client to find
-// another node. Each is shortened by up to a half at random, so that callers who lost a server together return apart.
+// pauses are the waits before retries of a call whose reply was lost. They are long enough for a
+// cluster client to find another node. Each is shortened by up to half at random, so that callers
+// of one failed server do not all return at once.
 var pauses = [...]time.Duration{10 * time.Millisecond, 40 * time.Millisecond, 160 * time.Millisecond}
 
-// repeat asks again where the reply was lost, as long as ctx lasts and within what the call says. It leaves to the
-// caller what was not sent at all. Once a reply has been lost, only a reply can tell the outcome: no later error does.
+// repeat retries a call whose reply was lost, while ctx lasts and within call.within. It does not
+// retry a call that was not sent. Once a reply is lost, only a later reply tells the outcome; a
+// later error does not.
 func (c *Client) repeat(ctx *bounded, call call) (any, error) {
 	began := time.Now()
 	reply, err := c.attempt(ctx, call)
@@ -177,7 +183,7 @@ func (c *Client) repeat(ctx *bounded, call call) (any, error) {
 	if !lost(first) {
 		return reply, err
 	}
-	if call.within > 0 { // a repetition that is executed later may be charged again
+	if call.within > 0 { // a retry that is executed later could be charged again
 		ctx.shorten(2*call.within - time.Since(began))
 	}
 	for _, pause := range pauses {
@@ -196,7 +202,7 @@ func (c *Client) repeat(ctx *bounded, call call) (any, error) {
 	return nil, lostAgain(ctx, first, last, n)
 }
 
-// sleep waits for d, or returns false because ctx has ended.
+// sleep waits for d. It returns false if ctx has ended.
 func sleep(ctx *bounded, d time.Duration) bool {
 	timer := time.NewTimer(min(d, time.Until(ctx.deadline)))
 	defer timer.Stop()
@@ -208,8 +214,9 @@ func sleep(ctx *bounded, d time.Duration) bool {
 	}
 }
 
-// fail makes the error. It also has a cluster client look for the new primaries after a failed connection: it does so
-// itself only for commands that it repeats, and else waits for its next periodic reload.
+// fail makes the error of a call. After a failed connection it also makes a cluster client look for
+// new primaries. The cluster client does this itself only for commands that it retries; for others
+// it waits for its next periodic reload.
 func (c *Client) fail(ctx context.Context, call call, err error, written bool) error {
 	e := newError(ctx, call.verb, call.keys, err, written)
 	if e.Code == "" {
@@ -218,7 +225,8 @@ func (c *Client) fail(ctx context.Context, call call, err error, written bool) e
 	return e
 }
 
-// reload has a cluster client look for its nodes anew, in the background and not more often than five times a second.
+// reload makes a cluster client rediscover its nodes, in the background and at most five times a
+// second.
 func (c *Client) reload(ctx context.Context) {
 	if cluster, ok := c.rdb.(interface{ ReloadState(context.Context) }); ok {
 		cluster.ReloadState(ctx)

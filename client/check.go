@@ -13,13 +13,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// contract is the version of the wire contract that this package speaks.
+// contract is the version of the wire contract that this package supports.
 const contract = 1
 
-// Check tells whether the servers are fit for this program: each can be reached, holds the library, speaks this package's
-// contract, and has the policies that are named, such as "@login". It is for the start of a program, and for its health
-// checks. Of a cluster every primary is asked. The error names the server and says what to run; it is [ErrUnavailable],
-// [ErrNotDeployed], [ErrNoPolicy] or [ErrNoPermission]. Like any call, it returns within the client's timeout.
+// Check returns nil if all servers are ready for this program: each is reachable, has the library,
+// uses this package's contract, and has the given policies, such as "@login". It is meant for
+// program start and health checks. In a cluster it asks every primary. The error names the server
+// and the command to run; it is [ErrUnavailable], [ErrNotDeployed], [ErrNoPolicy] or
+// [ErrNoPermission]. Like any call, it returns within the client's timeout.
 func (c *Client) Check(ctx context.Context, policies ...Limit) (err error) {
 	if c.onCall != nil {
 		defer func(began time.Time) { c.observeDone(ctx, "check", began, err) }(time.Now())
@@ -36,7 +37,7 @@ func (c *Client) Check(ctx context.Context, policies ...Limit) (err error) {
 	limited := c.bounded(ctx)
 	defer limited.release()
 	found := make(chan error, 1)
-	// Some Redis clients do not end at a deadline, and this is not asked often.
+	// Some Redis clients ignore deadlines. Check is rare, so an extra goroutine is cheap enough.
 	if !c.life.run(func() {
 		var mu sync.Mutex
 		var faults []*Error
@@ -68,7 +69,8 @@ func (c *Client) Check(ctx context.Context, policies ...Limit) (err error) {
 	}
 }
 
-// eachPrimary calls f for every server that holds keys, for several at a time. name begins a sentence about it.
+// eachPrimary calls f for every server that holds keys, for several at a time. name is the
+// beginning of a sentence about the server.
 func (c *Client) eachPrimary(ctx context.Context, f func(ctx context.Context, name string, rdb redis.UniversalClient)) error {
 	each := func(ctx context.Context, node *redis.Client) error {
 		f(ctx, node.Options().Addr+": ", node)
@@ -87,7 +89,7 @@ func (c *Client) eachPrimary(ctx context.Context, f func(ctx context.Context, na
 	return nil
 }
 
-// checkOne is what is wrong with one server, or nil.
+// checkOne returns an error if rdb is not ready, or nil.
 func (c *Client) checkOne(ctx context.Context, rdb redis.UniversalClient, info call, policies []Limit) *Error {
 	cmd := fcall(ctx, "fcall_ro", info, nil)
 	reply, err := process(ctx, rdb, cmd, cmd)

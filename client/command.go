@@ -7,16 +7,16 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// noRetryCmd is an FCALL that is executed at most once. go-redis asks NoRetry wherever it would repeat a command that may
-// have reached a server: in Client, ClusterClient, Ring and pipelines.
+// noRetryCmd is an FCALL that is executed at most once. go-redis calls NoRetry wherever it would
+// retry a command that may have reached a server: in Client, ClusterClient, Ring and pipelines.
 type noRetryCmd struct {
 	*redis.Cmd
 	state atomic.Int32 // waiting, left or abandoned
-	room  [8]any       // for the command's words, in the usual case
+	room  [8]any       // for the command's arguments, if they fit
 }
 
-// newNoRetryCmd makes the command of a call that counts. The first of a call lies in its context, which saves a piece of
-// memory.
+// newNoRetryCmd makes the command of a call that counts. The first command of a call is stored in
+// its context, which saves an allocation.
 func newNoRetryCmd(ctx *bounded, call call) *noRetryCmd {
 	c := &ctx.first
 	if c.Cmd != nil {
@@ -28,15 +28,16 @@ func newNoRetryCmd(ctx *bounded, call call) *noRetryCmd {
 
 const (
 	waiting   int32 = iota // not written yet
-	left                   // written, or about to be
-	abandoned              // nobody waits for it any more
+	left                   // written, or about to be written
+	abandoned              // no caller waits for it any more
 )
 
 func (c *noRetryCmd) NoRetry() bool { return true }
 
-// Args is what go-redis calls to write the command, so a command for which it was never called never left. (Others may
-// call it too; then a command that did not leave counts as one that may have.) A command that nobody waits for any more
-// leaves as a PING: go-redis has no way to take it out of its queue, and its caller was told that nothing was counted.
+// Args is what go-redis calls to write the command, so a command whose Args was never called was
+// never sent. If other code calls Args too, a command that was not sent counts as possibly sent. An
+// abandoned command is sent as a PING: go-redis cannot remove it from its queue, and its caller was
+// told that nothing was counted.
 func (c *noRetryCmd) Args() []any {
 	if c.state.CompareAndSwap(waiting, left) || c.state.Load() == left {
 		return c.Cmd.Args()
@@ -44,20 +45,22 @@ func (c *noRetryCmd) Args() []any {
 	return []any{"ping"}
 }
 
-// written tells whether the command may have left.
+// written reports whether the command may have been sent.
 func (c *noRetryCmd) written() bool { return c.state.Load() != waiting }
 
-// abandon keeps the command from being written from now on, and tells whether it may have been before.
+// abandon prevents the command from being written from now on, and reports whether it may already
+// have been.
 func (c *noRetryCmd) abandon() bool { return c.state.Swap(abandoned) == left }
 
-// Clone is written out because the embedded one would return a command that may be repeated.
+// Clone is defined here because the embedded method would return a command that may be retried.
 func (c *noRetryCmd) Clone() redis.Cmder {
 	clone := &noRetryCmd{Cmd: c.Cmd.Clone().(*redis.Cmd)}
 	clone.state.Store(c.state.Load())
 	return clone
 }
 
-// fcall makes the command, with its words in line if there is room. Names and argument order are the wire contract.
+// fcall makes the FCALL command. It stores the arguments in line if they fit. Names and argument
+// order are the wire contract.
 func fcall(ctx context.Context, command any, call call, line []any) *redis.Cmd {
 	line = append(line, command, function(call.verb), len(call.keys))
 	for _, key := range call.keys {
@@ -67,13 +70,14 @@ func fcall(ctx context.Context, command any, call call, line []any) *redis.Cmd {
 	if len(call.keys) > 0 {
 		cmd.SetFirstKeyPos(3) // a cluster routes by the first key
 	}
-	cmd.SetStepCount(1) // else a cluster client asks a server for it, for up to 5 s, whatever the context says
+	cmd.SetStepCount(1) // otherwise a cluster client asks a server for it, for up to 5 s, ignoring the context
 	return cmd
 }
 
 const prefixOfFunctions = "ratelimit_"
 
-// function is the name of a verb's function. That of the usual one is a constant, which costs no memory at each call.
+// function returns the name of the library function for verb. For the most frequent verb it is a
+// constant, which saves an allocation per call.
 func function(verb string) any {
 	if verb == "take" {
 		return prefixOfFunctions + "take"

@@ -10,77 +10,86 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// What went wrong, for errors.Is. Where an error is not [ErrOutcomeUnknown] too, nothing was counted or changed.
+// Classes of errors, for errors.Is. Unless an error is also [ErrOutcomeUnknown], nothing was
+// counted or changed.
 var (
-	// ErrBadLimit: the server does not understand the limit.
+	// ErrBadLimit means that the server cannot parse the limit.
 	ErrBadLimit = errors.New("bad limit")
 
-	// ErrBadCost: a cost is not a whole number from 0 to 2^53.
+	// ErrBadCost means that a cost is not an integer from 0 to 2^53.
 	ErrBadCost = errors.New("bad cost")
 
-	// ErrBadKeys: no key, an empty one, a key given twice, or not one key for each limit.
+	// ErrBadKeys means that there is no key, a key is empty or given twice, or the number of keys
+	// does not match the limits.
 	ErrBadKeys = errors.New("bad keys")
 
-	// ErrBadArgs: the arguments do not fit together, for example two costs for three keys or an OnceKey without OnceTTL;
-	// or a time or a lease's id is out of range.
+	// ErrBadArgs means that arguments contradict each other, for example two costs for three keys
+	// or an OnceKey without an OnceTTL, or that a duration or the id of a lease is out of range.
 	ErrBadArgs = errors.New("bad arguments")
 
-	// ErrBadState: a key holds something that no limiter wrote.
+	// ErrBadState means that a key stores a value that the library did not write.
 	ErrBadState = errors.New("bad state")
 
-	// ErrNoPolicy: the library on the server has no policy of this name.
+	// ErrNoPolicy means that the library on the server has no policy of this name.
 	ErrNoPolicy = errors.New("no such policy")
 
-	// ErrCrossSlot: the keys of one call lie in different hash slots of a cluster.
+	// ErrCrossSlot means that the keys of one call are in different hash slots of a cluster.
 	ErrCrossSlot = errors.New("keys in different hash slots")
 
-	// ErrNotDeployed: the server does not hold the library, or one that is too old for the call. Run: ratelimit deploy.
+	// ErrNotDeployed means that the server does not have the library, or that its version is too
+	// old for the call. Run: ratelimit deploy.
 	ErrNotDeployed = errors.New("library not deployed")
 
-	// ErrNoPermission: the server refuses this user the login, the function, a command in it, or the key. Where it is a
-	// command in it, what the function did before that stays done: then a call that writes is ErrOutcomeUnknown too.
+	// ErrNoPermission means that the server denies this user the login, the function, a command
+	// within the function, or the key. If it denies a command within the function, earlier commands
+	// of the function remain in effect; a call that writes is then also ErrOutcomeUnknown.
 	ErrNoPermission = errors.New("no permission")
 
-	// ErrUnavailable: no server could decide: no connection, no reply, or a server that cannot serve now (READONLY,
-	// OOM, BUSY, LOADING, CLUSTERDOWN and the like; see Error.Code); or the context had ended before the call was sent, or
-	// the client is closed.
+	// ErrUnavailable means that no server could decide: there was no connection or no reply, or the
+	// server cannot serve calls now (READONLY, OOM, BUSY, LOADING, CLUSTERDOWN and the like; see
+	// Error.Code). It also means that the context had ended before the call was sent, or that the
+	// client is closed.
 	ErrUnavailable = errors.New("no server could decide")
 
-	// ErrOutcomeUnknown: the call may have been executed. It was sent and no reply came: then the error is [ErrUnavailable]
-	// too, and the call took effect once or not at all. Or the reply does not tell: it is [ErrBadReply], [ErrNoPermission]
-	// for a command within the function, or an error of the server that this package does not know. Calls that write
-	// nothing (Peek, Usage, Info) never end so.
+	// ErrOutcomeUnknown means that the call may have been executed. Usually it was sent and no
+	// reply came: then the error is also [ErrUnavailable], and the call took effect once or not at
+	// all. Or the reply does not tell: then the error is also [ErrBadReply], [ErrNoPermission] for
+	// a command within the function, or a server error that this package does not know. Calls that
+	// write nothing (Peek, Usage, Info) never return it.
 	ErrOutcomeUnknown = errors.New("outcome unknown")
 
-	// ErrBadReply: the server replied something that the library never replies. What replied is not the library, or not
-	// this one, and what it did is not known: a call that writes is [ErrOutcomeUnknown] too.
+	// ErrBadReply means that the server sent a reply that the library never sends. The function is
+	// not from this library, or not from this version, and its effect is not known: a call that
+	// writes is also [ErrOutcomeUnknown].
 	ErrBadReply = errors.New("bad reply")
 )
 
-// Error is the error of every call of this package, but for those that wait in vain ([LimitedError]). errors.Is compares it with the Err values above; errors.As and
-// errors.Is also reach what go-redis, the network or the context reported. It is not changed once returned, and is safe
+// Error is the error of every call of this package, except for waits that fail ([LimitedError]).
+// errors.Is matches it against the Err values above. errors.Is and errors.As also find the error of
+// go-redis, the network or the context. An Error is not modified after it is returned, and is safe
 // to share.
 type Error struct {
-	// Op is what was asked for: "take" (Allow, AllowN, Take), "peek", "refund", "reset", "block", "unblock", "acquire",
-	// "renew", "release", "usage", "info" or "check".
+	// Op is the operation: "take" (Allow, AllowN, Take), "peek", "refund", "reset", "block",
+	// "unblock", "acquire", "renew", "release", "usage", "info" or "check".
 	Op string
 
-	// Code is the server's word for what is wrong, such as "BADLIMIT" or "READONLY". It is empty where no error reply
-	// came: the connection failed, or the reply had a wrong shape.
+	// Code is the server's error code, such as "BADLIMIT" or "READONLY". It is empty if there was
+	// no error reply: the connection failed, or the reply had a wrong shape.
 	Code string
 
-	// Keys are the keys of the call as they were sent, prefix included.
+	// Keys are the keys of the call as sent, prefix included.
 	Keys []string
 
-	// Err is what was reported: the server's reply as a redis.Error, or the error of the connection or the context.
+	// Err is the underlying error: the server's reply as a redis.Error, or the error of the
+	// connection or the context.
 	Err error
 
-	class    error  // one of the Err values but ErrOutcomeUnknown, or nil
-	unknown  bool   // ErrOutcomeUnknown
-	sentence string // the sentence of Error, without what was called
+	class    error  // one of the Err values except ErrOutcomeUnknown, or nil
+	unknown  bool   // the error is also ErrOutcomeUnknown
+	sentence string // the text of Error after the operation and the keys
 }
 
-// Error is one sentence that names the call, what is wrong and, where something can be done, what to do.
+// Error returns one sentence with the call, the problem and, if there is one, the remedy.
 func (e *Error) Error() string {
 	var b strings.Builder
 	b.WriteString("ratelimit: ")
@@ -97,7 +106,7 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// Unwrap gives errors.Is and errors.As what Error stands for and what caused it.
+// Unwrap returns the class of the error and its cause.
 func (e *Error) Unwrap() []error {
 	var all []error
 	if e.class != nil {
@@ -112,7 +121,7 @@ func (e *Error) Unwrap() []error {
 	return all
 }
 
-// refusals are the reasons of the library's own errors, `RATELIMIT <REASON> text`.
+// refusals maps the codes of the library's own errors, `RATELIMIT <CODE> text`, to classes.
 var refusals = map[string]error{
 	"BADARGS":  ErrBadArgs,
 	"BADLIMIT": ErrBadLimit,
@@ -122,8 +131,9 @@ var refusals = map[string]error{
 	"NOPOLICY": ErrNoPolicy,
 }
 
-// replies are the server's own errors, and two of the library's, by how they begin. The first that fits counts. All but the two that come out of
-// the middle of a function mean that it did not begin.
+// replies classifies the server's own errors, and two of the library's, by prefix. The first match
+// counts. All of them mean that the function did not begin, except the two with noCommand, which
+// come from within a function.
 var replies = []struct {
 	prefix, code string
 	class        error
@@ -161,7 +171,7 @@ const (
 	redirected   = "the server is part of a cluster and does not hold these keys; write redis+cluster:// in its URL, or use redis.NewClusterClient"
 )
 
-// newError sorts err. written tells whether a command that counts may have left.
+// newError classifies err. written reports whether a command that counts may have been sent.
 func newError(ctx context.Context, op string, keys []string, err error, written bool) *Error {
 	var failed *dialFailed
 	if errors.As(err, &failed) {
@@ -178,7 +188,7 @@ func newError(ctx context.Context, op string, keys []string, err error, written 
 		e.sortReply(reply.Error(), written)
 		return e
 	}
-	// A deadline shows as a timeout of the network; the caller looks for the context's own error.
+	// A deadline appears as a network timeout, but callers check for the context's own error.
 	if cause := ended(ctx); cause != nil && !errors.Is(err, cause) {
 		e.Err = fmt.Errorf("%w: %w", cause, err)
 	}
@@ -202,7 +212,7 @@ func newError(ctx context.Context, op string, keys []string, err error, written 
 	return e
 }
 
-// effect says what a call does that is not only asked.
+// effect returns words for the effect of a call that may write.
 func effect(op string) string {
 	if op == "take" {
 		return "was counted"
@@ -210,8 +220,8 @@ func effect(op string) string {
 	return "took effect"
 }
 
-// lostAgain is the error of a call whose reply was lost, and that was asked again n times in vain. Whatever the last time
-// says, the first may have been executed.
+// lostAgain returns the error of a call whose reply was lost and that was retried n times without
+// success. Whatever the last error says, the first attempt may have been executed.
 func lostAgain(ctx context.Context, first, last error, n int) error {
 	var e, l *Error
 	if !errors.As(first, &e) || !errors.As(last, &l) {
@@ -237,17 +247,17 @@ func times(n int) string {
 	return fmt.Sprintf("%d times", n)
 }
 
-// lost tells whether err is that of a call whose reply did not come.
+// lost reports whether err means that a reply was lost.
 func lost(err error) bool { return errors.Is(err, ErrOutcomeUnknown) && errors.Is(err, ErrUnavailable) }
 
-// endedBefore marks the error of a call whose context had ended before.
+// endedBefore marks the error of a call whose context had ended before the call.
 type endedBefore struct{ error }
 
 func (e endedBefore) Unwrap() error { return e.error }
 
-// notSent returns the error of a call that is not sent because its time is over, or nil if cause is nil. Only the end of
-// the caller's own context is the caller's doing. The client's timeout ends a call before it is sent if the call has
-// waited for another call's request until then.
+// notSent returns the error of a call that is not sent because its time is over, or nil if cause is
+// nil. If cause is the client's timeout, the call waited that long for another call's request; any
+// other cause comes from the caller's own context.
 func notSent(call call, cause error) error {
 	if cause == nil {
 		return nil
@@ -261,13 +271,14 @@ func notSent(call call, cause error) error {
 	}
 }
 
-// refused is the error of a call that is not sent: err begins with the word that the server would use.
+// refused returns the error for a call rejected before sending; err starts with the server's error
+// code.
 func refused(op string, keys []string, err error) *Error {
 	code, _, _ := strings.Cut(err.Error(), " ")
 	return &Error{Op: op, Code: code, Keys: keys, Err: err, sentence: err.Error(), class: refusals[code]}
 }
 
-// sortReply sorts an error reply. writes tells whether the call writes.
+// sortReply classifies an error reply. writes reports whether the call writes.
 func (e *Error) sortReply(text string, writes bool) {
 	for _, r := range replies {
 		if strings.HasPrefix(text, r.prefix) {
@@ -289,7 +300,7 @@ func (e *Error) sortReply(text string, writes bool) {
 	e.doubt(writes)
 }
 
-// doubt says of a call that writes that it may have been executed, whatever came back.
+// doubt marks a call that writes as possibly executed, whatever the reply.
 func (e *Error) doubt(writes bool) {
 	if writes {
 		e.unknown = true
@@ -307,7 +318,7 @@ func badReply(op string, keys []string, want string, got any) *Error {
 	return e
 }
 
-// describe shows a reply in one short line.
+// describe formats a reply as one short line.
 func describe(reply any) string {
 	var text string
 	switch v := reply.(type) {

@@ -9,20 +9,23 @@ import (
 	"time"
 )
 
-// Fallback is what a call that takes (Allow, AllowN, AllowAtMost, Take) is told when no server decides: it cannot be
-// reached, does not reply in time, cannot serve, does not hold the library or refuses the user. It is [ReturnError], [FailOpen],
-// [FailClosed] or a [LocalLimiter]. [WithFallback] sets it for a client, Request.Fallback for one call. The zero value is the
-// client's, and for a client ReturnError.
+// Fallback says what a call that takes units (Allow, AllowN, AllowAtMost, Take) returns if no
+// server decides: the server is unreachable, does not reply in time, cannot serve, lacks the
+// library, or rejects the user. It is [ReturnError], [FailOpen], [FailClosed] or a [LocalLimiter].
+// [WithFallback] sets it for a client, Request.Fallback for one call. The zero value of
+// Request.Fallback means the client's, and a client without one uses ReturnError.
 //
-// A call that was refused for what it asks, such as a limit that cannot be read, ends in an error whatever the Fallback,
-// and so does one whose context was cancelled, or had ended before. While no server replies, none reads the limit: then
-// only what can be seen without that is refused.
+// Whatever the Fallback, a call returns an error if its arguments are invalid, for example if the
+// limit cannot be parsed, or if its context was canceled or had ended before the call. While no
+// server replies, no limit is parsed, so only errors that the client itself can detect are
+// returned.
 //
-// A deadline of the context that passes during the call counts as no reply in time. If somebody else chooses the deadline, as the
-// caller of a gRPC server does, give the call context.WithoutCancel: otherwise they choose when the Fallback decides.
+// A context deadline that passes during the call counts as a missing reply. If the deadline is
+// chosen by someone else, such as the caller of a gRPC server, give the call context.WithoutCancel;
+// otherwise that caller can trigger the Fallback.
 type Fallback struct {
 	kind  fallbackKind
-	share float64 // of a localLimiter
+	share float64 // for localLimiter
 }
 
 type fallbackKind int
@@ -35,17 +38,19 @@ const (
 )
 
 var (
-	// ReturnError returns the error. The caller decides.
+	// ReturnError returns the error, and leaves the choice to the caller.
 	ReturnError = Fallback{kind: returnError}
 
-	// FailOpen lets the call through: Result.Allowed is true, Source is [SourcePolicy], and Err says why.
+	// FailOpen allows the call: Result.Allowed is true, Source is [SourcePolicy], and Err is the
+	// reason.
 	FailOpen = Fallback{kind: failOpen}
 
-	// FailClosed denies the call: Result.Allowed is false, RetryAfter is 1 s, Source is [SourcePolicy], and Err says why.
+	// FailClosed denies the call: Result.Allowed is false, RetryAfter is 1 s, Source is
+	// [SourcePolicy], and Err is the reason.
 	FailClosed = Fallback{kind: failClosed}
 )
 
-// WithFallback sets what calls are told when no server decides; see [Fallback].
+// WithFallback sets what calls return if no server decides; see [Fallback].
 func WithFallback(f Fallback) Option {
 	return func(c *Client) error {
 		if f.kind == 0 {
@@ -59,16 +64,17 @@ func WithFallback(f Fallback) Option {
 	}
 }
 
-// mostCost is the largest cost that the library takes.
+// mostCost is the largest cost that the library accepts.
 const mostCost = 1 << 53
 
-// retryAfterOutage is what FailClosed tells to wait: a server that is back is noticed within a second.
+// retryAfterOutage is the RetryAfter of FailClosed. The client notices within this time that a
+// server is back.
 const retryAfterOutage = time.Second
 
-// arguments are the errors of a call that no server would take: its caller has to change it.
+// arguments are the errors that only the caller can fix, by changing the call.
 var arguments = []error{ErrBadLimit, ErrBadCost, ErrBadKeys, ErrBadArgs, ErrBadState, ErrNoPolicy, ErrCrossSlot}
 
-// fallbackOf is the fallback of a request: its own, or the client's.
+// fallbackOf returns the fallback of a request: its own, or the client's.
 func (c *Client) fallbackOf(req Request) Fallback {
 	if req.Fallback.kind != 0 {
 		return req.Fallback
@@ -76,7 +82,7 @@ func (c *Client) fallbackOf(req Request) Fallback {
 	return c.fallback
 }
 
-// withoutDecision is the end of a take for which err came in place of a decision.
+// withoutDecision returns the result of a take that ended with err instead of a decision.
 func (c *Client) withoutDecision(ctx context.Context, req Request, err error) (Result, error) {
 	f := c.fallbackOf(req)
 	if f.kind == 0 || f.kind == returnError || !replaceable(ctx, err) {
@@ -101,7 +107,7 @@ func (c *Client) withoutDecision(ctx context.Context, req Request, err error) (R
 	return res, nil
 }
 
-// replaceable tells whether something else may decide in place of err.
+// replaceable reports whether a fallback may decide in place of err.
 func replaceable(ctx context.Context, err error) bool {
 	for _, class := range arguments {
 		if errors.Is(err, class) {
@@ -112,7 +118,7 @@ func replaceable(ctx context.Context, err error) bool {
 	return !errors.As(err, &before) && !errors.Is(err, errClosed) && !errors.Is(ctx.Err(), context.Canceled)
 }
 
-// check is what can be seen to be wrong with a request before a server reads it.
+// check returns an error for a request that is invalid whatever its limits mean.
 func (r Request) check() error {
 	switch {
 	case len(r.Keys) == 0:

@@ -12,16 +12,18 @@ import (
 
 const (
 	healFor     = 30 * time.Second // how long a healer may take
-	healPause   = time.Second      // before a healer that failed is asked again for the same node
+	healPause   = time.Second      // after a failure, before the healer is called again for the same node
 	notFoundAny = "ERR Function not found"
 )
 
-// WithHealer has a server that lost the library get it back: where one replies that it does not hold it, heal is called
-// with a client of that server, and the call is asked again. loader.Healer makes one; an application whose user may not
-// load functions goes without, and its errors say what to run.
+// WithHealer restores the library on servers that lost it. If a server replies that it does not
+// have the library, the client calls heal with a client of that server, and then sends the call
+// again. loader.Healer makes such a function. If the application's user may not load functions,
+// leave WithHealer out; errors then say which command to run.
 //
-// heal is called once for a server and an occasion, however many calls find it so, and again for the same server one
-// second after it failed. It has 30 s, which may be more than the calls that wait for it have, and its context ends with the Client.
+// heal is called once per server and occasion, however many calls find the library missing. After a
+// failure, it is called again for the same server no earlier than one second later. It has 30 s,
+// which may be longer than the calls that wait for it, and its context ends with the Client.
 func WithHealer(heal func(ctx context.Context, server redis.UniversalClient) error) Option {
 	return func(c *Client) error {
 		if heal == nil {
@@ -32,22 +34,22 @@ func WithHealer(heal func(ctx context.Context, server redis.UniversalClient) err
 	}
 }
 
-// healer puts the library back where it got lost.
+// healer restores the library on servers that lost it.
 type healer struct {
 	heal  func(context.Context, redis.UniversalClient) error
 	mu    sync.Mutex
-	nodes map[string]*healing // by address: the last, or the one that is under way
+	nodes map[string]*healing // by address: the last healing, or the one in progress
 }
 
-// healing is one occasion.
+// healing is one call of the healer.
 type healing struct {
-	done  chan struct{} // closed when it is over
+	done  chan struct{} // closed when the healing is over
 	ended time.Time
 	err   error
 }
 
-// heal has the server that holds the keys of call get the library, which a call that was sent at a moment did not find.
-// It returns nil when the call is to be asked again.
+// heal restores the library on the server that holds the keys of call, which was sent at time sent
+// and did not find it. It returns nil if the call should be sent again.
 func (c *Client) heal(ctx *bounded, call call, sent time.Time) error {
 	node, address := c.nodeOf(ctx, call.keys[0])
 	h := c.healer.begin(address, sent, func(h *healing) bool {
@@ -68,13 +70,14 @@ func (c *Client) heal(ctx *bounded, call call, sent time.Time) error {
 	}
 }
 
-// run calls the function that was given to WithHealer.
+// run calls the function given to WithHealer.
 func (h *healer) run(ctx context.Context, node redis.UniversalClient) (err error) {
 	defer recovered(&err)
 	return h.heal(ctx, node)
 }
 
-// begin returns the healing of a node that a call from this moment is to wait for. It runs start if there is none.
+// begin returns the healing that a call sent at time sent waits for. If there is none, it calls
+// start for a new one.
 func (h *healer) begin(address string, sent time.Time, start func(*healing) bool) *healing {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -99,7 +102,7 @@ func (h *healer) end(healing *healing, err error) {
 	close(healing.done)
 }
 
-// nodeOf is a client of the server that holds key, and its address.
+// nodeOf returns a client of the server that holds key, and its address.
 func (c *Client) nodeOf(ctx context.Context, key string) (redis.UniversalClient, string) {
 	if c.breakers.node == nil {
 		return c.rdb, ""
@@ -111,13 +114,14 @@ func (c *Client) nodeOf(ctx context.Context, key string) (redis.UniversalClient,
 	return node, node.Options().Addr
 }
 
-// notFound tells whether the server that was asked does not hold the library.
+// notFound reports whether err means that the server does not have the library.
 func notFound(err error) bool {
 	var e *Error
 	return errors.As(err, &e) && errors.Is(e.class, ErrNotDeployed) && e.Err != nil && e.Err.Error() == notFoundAny
 }
 
-// unhealed is err, of a server without the library, with why the healer did not help.
+// unhealed returns err, the error of a server without the library, with the reason why the healer
+// did not help.
 func unhealed(err, why error) error {
 	var e *Error
 	if !errors.As(err, &e) {

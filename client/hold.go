@@ -8,21 +8,23 @@ import (
 	"time"
 )
 
-// ErrLeaseLost is why the context of [Lease.Hold]'s function ended ([context.Cause]), and what Hold returns, where the lease
-// was lost while the function ran: another may have its place.
+// ErrLeaseLost means that a lease was lost while the function of [Lease.Hold] ran, so another
+// holder may have its place. [context.Cause] of the function's context reports it, and Hold returns
+// it.
 var ErrLeaseLost = errors.New("lease lost")
 
-// longestPoll is the longest that Lease.Wait waits before it asks again: a place that another process gives back is not
-// announced.
+// longestPoll is the longest pause of Lease.Wait between calls, because no server announces a place
+// that another process releases.
 const longestPoll = time.Second
 
-// Wait waits until it has acquired the lease, and returns nil then. When a place becomes free nobody can know
-// beforehand, as leases are released early and renewed: it waits as long as ctx lasts, and then returns a
-// [*LimitedError]. Other errors are those of [Lease.Acquire]; after an [ErrOutcomeUnknown] the lease may be held until
-// it lapses.
+// Wait waits until it has acquired the lease, and then returns nil. It cannot predict when a place
+// becomes free, because leases are released early and renewed. So it waits until ctx ends, and then
+// returns a [*LimitedError]. Other errors are those of [Lease.Acquire]. After an
+// [ErrOutcomeUnknown] the lease may be held until it expires.
 //
-// Callers that wait for the same key and limit in a Client are served in the order in which they came. The first asks as
-// soon as a lease of theirs is released in this Client, and for those of other processes about once a second.
+// Callers of one Client that wait for the same key and limit are served in order of arrival. The
+// first of them asks as soon as a lease of this key and limit is released in the same Client. To
+// notice releases in other processes, it asks about once a second.
 func (l *Lease) Wait(ctx context.Context) error {
 	_, err := l.client.inTurn(ctx, turn{
 		verb: "acquire", keys: l.keys, n: 1, name: l.queue(),
@@ -38,24 +40,26 @@ func (l *Lease) Wait(ctx context.Context) error {
 	return err
 }
 
-// queue is the name of the queue of who waits for a place.
+// queue returns the name of the queue of callers that wait for a place.
 func (l *Lease) queue() string { return nameOf("acquire", l.keys, []Limit{Limit(l.args[0].(string))}) }
 
-// Hold runs f while it holds the lease, and returns what f returns. It acquires the lease, renews it each time that a third
-// of its lease= has passed, and releases it when f has returned or panicked.
+// Hold runs f while it holds the lease, and returns the error of f. It acquires the lease, renews
+// it every third of its lease= time, and releases it when f has returned or panicked.
 //
-// Where no place is free it returns a [*LimitedError] at once and does not run f. To wait for a place, call [Lease.Wait]
-// before; it may have a context with a deadline of its own.
+// If no place is free, Hold returns a [*LimitedError] at once and does not run f. To wait for a
+// place, call [Lease.Wait] first; it can have a context with its own deadline.
 //
-// The context of f ends with ctx, and when the lease is lost: when a renewal finds that it is not held, when none
-// succeeded until it lapsed, or when the Client is closed. [context.Cause] is then an [ErrLeaseLost] that says how it
-// was lost, and so is the error of Hold, together with that of f. When it lapses Hold reckons on this process's
-// monotonic clock, from before the last renewal that succeeded was sent, so that it is not later than on the server as
-// long as both clocks go equally fast. f should end soon after: nothing else keeps two holders apart.
+// The context of f ends with ctx, or when the lease is lost: if a renewal finds that the lease is
+// not held, if no renewal succeeds before it expires, or if the Client is closed. Then
+// [context.Cause] is an [ErrLeaseLost] that says how the lease was lost. Hold returns the same
+// error, together with the error of f. Hold computes the expiry from the time before it sent the
+// last successful renewal, by this process's monotonic clock. If both clocks run at the same speed,
+// this is no later than the expiry on the server. f should return soon after its context ends:
+// nothing else keeps two holders apart.
 //
-// The lease is renewed until f returns, also when ctx has ended. That it could not be released is no error: the place is
-// free when the lease lapses. A lease has one Hold at a time ([ErrBadArgs]). Under a shadow policy f runs also without a
-// place.
+// Hold renews the lease until f returns, even if ctx has ended. It ignores a failed release,
+// because the place becomes free when the lease expires. A lease can have only one Hold at a time
+// ([ErrBadArgs]). Under a shadow policy f also runs without a place.
 func (l *Lease) Hold(ctx context.Context, f func(ctx context.Context) error) (err error) {
 	if f == nil {
 		return refused("acquire", l.keys, errors.New("BADARGS Hold got no function; give it the work to do while the lease is held"))
@@ -109,15 +113,15 @@ func (l *Lease) Hold(ctx context.Context, f func(ctx context.Context) error) (er
 	return f(held)
 }
 
-// notHeld tells whether a shadow policy let a lease through that it would have refused.
+// notHeld reports whether a shadow policy allowed a lease that it would have denied.
 func notHeld(res Result) bool { return res.Shadow != nil && !res.Shadow.Allowed }
 
-// keep renews a lease, which was acquired by a call that was sent at a moment, until ctx ends. It returns how the lease
-// was lost, or nil.
+// keep renews a lease until ctx ends. The lease was acquired by a call sent at time sent. keep
+// returns how the lease was lost, or nil.
 func (l *Lease) keep(ctx context.Context, sent time.Time, lasts time.Duration) error {
-	var why error // the last renewal failed
+	var why error // why the last renewal failed
 	for {
-		// The server reckons in whole milliseconds, and so up to one less.
+		// The server counts in whole milliseconds, so its expiry may be up to one earlier.
 		lapses := sent.Add(lasts - time.Millisecond)
 		pause := lasts / 3
 		if why != nil {
@@ -151,7 +155,7 @@ func (l *Lease) keep(ctx context.Context, sent time.Time, lasts time.Duration) e
 	}
 }
 
-// lost is the error of a lease that was lost.
+// lost returns the error for a lost lease.
 func (l *Lease) lost(how string, why error) error {
 	return both(fmt.Errorf("ratelimit: hold %q: %w, %s (%s); another may have its place", l.keys[0], ErrLeaseLost, how, l.id), why)
 }

@@ -5,22 +5,23 @@ import (
 	"time"
 )
 
-// Info is what the library on a server says of itself.
+// Info describes the library on a server.
 type Info struct {
 	Version  string   // of the library, such as "0.1.0"
-	Contract int64    // the version of the wire contract; this package is written for 1
-	BuildID  string   // changes with each change of the library's text, policies included
-	Policies []string // their names, in order, without @
+	Contract int64    // version of the wire contract; this package supports 1
+	BuildID  string   // changes with every change of the library's text, policies included
+	Policies []string // names in order, without @
 
-	// ShadowDenied is, for every shadow policy, how many calls it has let through that it would have denied, on the node
-	// that replied, since the library was loaded there. It is nil where the library does not say.
+	// ShadowDenied counts, for each shadow policy, the calls that it allowed but would have denied,
+	// on the node that replied, since the library was loaded there. It is nil if the library does
+	// not report it.
 	ShadowDenied map[string]int64
 }
 
 const infoFields = "version, contract, build_id and policies"
 
-// Info asks which library the server holds, and so also whether it holds one ([ErrNotDeployed]). In a cluster go-redis
-// chooses the node that replies; [Client.Check] asks them all.
+// Info returns which library the server has, or [ErrNotDeployed] if it has none. In a cluster
+// go-redis chooses the node that replies; [Client.Check] asks all primaries.
 func (c *Client) Info(ctx context.Context) (info Info, err error) {
 	if c.onCall != nil {
 		defer func(began time.Time) { c.observeDone(ctx, "info", began, err) }(time.Now())

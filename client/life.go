@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// life is what ends with a Client: its goroutines, none of which is there in the usual case.
+// life is the lifetime of a Client and counts its goroutines. Usually there are none.
 type life struct {
 	closing sync.Once
 	closed  atomic.Bool
 	ctx     context.Context // ends with the client
 	end     context.CancelFunc
 
-	mu   sync.Mutex // of starting and of closing
-	n    int        // goroutines
+	mu   sync.Mutex // guards starting and closing
+	n    int        // number of goroutines
 	idle chan struct{}
 }
 
@@ -27,7 +27,7 @@ func newLife() *life {
 	return l
 }
 
-// run runs f in a goroutine that Close waits for; false if the client is closed already.
+// run runs f in a goroutine that Close waits for. It returns false if the client is already closed.
 func (l *life) run(f func()) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -48,7 +48,8 @@ func (l *life) run(f func()) bool {
 	return true
 }
 
-// close lets nothing begin any more, and waits for what runs, for d at most. It returns how much still runs then.
+// close prevents new goroutines, and waits up to d for the running ones. It returns how many still
+// run.
 func (l *life) close(d time.Duration) int {
 	l.mu.Lock()
 	l.closed.Store(true)
@@ -70,12 +71,14 @@ func (l *life) close(d time.Duration) int {
 	}
 }
 
-// Close ends the Client: later calls fail, and none of its goroutines runs any more. It first gives back what is left of
-// batches ([WithBatches]), within the time of one call. It closes the connections of a Client that [Open] made; those of a
-// Client from [New] belong to the caller. Further calls of Close wait for the first and return nil.
+// Close ends the Client: later calls fail, and its goroutines end. It first gives back the unspent
+// units of batches ([WithBatches]), within the time of one call. It closes the connections of a
+// Client made by [Open]; those of a Client made by [New] belong to the caller. Further calls of
+// Close wait for the first and return nil.
 //
-// If the Redis client does not honor deadlines (see [New]), calls may still wait for a server that hangs. Close then waits
-// as long as one call may take, and returns an error that says so. Closing the Redis client ends them.
+// If the Redis client does not honor deadlines (see [New]), calls may still wait for a server that
+// hangs. Close then waits for up to the client's timeout, and returns an error that says so.
+// Closing the Redis client ends those calls.
 func (c *Client) Close() (err error) {
 	c.life.closing.Do(func() { err = c.close() })
 	return err
@@ -97,7 +100,7 @@ func (c *Client) close() error {
 
 var errClosed = errors.New("the client is closed")
 
-// afterClose is the error of a call on a client that is closed.
+// afterClose returns the error of a call on a closed client.
 func afterClose(op string, keys []string) *Error {
 	return &Error{
 		Op: op, Keys: keys, Err: errClosed, class: ErrUnavailable,

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// Limit is a limit as the server reads it: [algorithm] n/period [option=value ...], for example
+// Limit is a limit in the syntax of the server: [algorithm] n/period [option=value ...], for
+// example
 //
 //	"100/m"                          100 a minute, refilled continuously (GCRA), up to 100 at once
 //	"5/10s"                          5 in ten seconds
@@ -14,25 +15,25 @@ import (
 //	"concurrency 3 lease=30s"        3 at once; for [Client.Lease]
 //	"@login"                         the policy named login, deployed with the library
 //
-// An untyped constant will do: Allow(ctx, key, "100/m"). The text is not checked here; the server replies to a wrong one
-// with [ErrBadLimit]. The empty Limit is such a wrong one.
+// An untyped constant works: Allow(ctx, key, "100/m"). The client does not check the text; for an
+// invalid limit, including the empty one, the server replies with [ErrBadLimit].
 type Limit string
 
-// PerSecond is n a second: PerSecond(10) is "10/s".
+// PerSecond returns a limit of n per second: PerSecond(10) is "10/s".
 func PerSecond(n int64) Limit { return per(n, "s") }
 
-// PerMinute is n a minute: PerMinute(100) is "100/m".
+// PerMinute returns a limit of n per minute: PerMinute(100) is "100/m".
 func PerMinute(n int64) Limit { return per(n, "m") }
 
-// PerHour is n an hour: PerHour(1000) is "1000/h".
+// PerHour returns a limit of n per hour: PerHour(1000) is "1000/h".
 func PerHour(n int64) Limit { return per(n, "h") }
 
-// PerDay is n in 24 hours: PerDay(5000) is "5000/d".
+// PerDay returns a limit of n per 24 hours: PerDay(5000) is "5000/d".
 func PerDay(n int64) Limit { return per(n, "d") }
 
-// Concurrency is for at most n leases at once, each of which lapses by itself unless it is renewed within lapse, a part
-// of a ms rounded up: Concurrency(3, 30*time.Second) is "concurrency 3 lease=30s". It is a limit for [Client.Lease], and
-// for no other call.
+// Concurrency returns a limit of n leases at once. Each lease expires unless it is renewed within
+// lapse, which is rounded up to whole milliseconds. Concurrency(3, 30*time.Second) is "concurrency
+// 3 lease=30s". Only [Client.Lease] accepts it.
 func Concurrency(n int64, lapse time.Duration) Limit {
 	period := wholeMilliseconds(lapse) + "ms"
 	if lapse > 0 && lapse%time.Second == 0 {
@@ -41,8 +42,8 @@ func Concurrency(n int64, lapse time.Duration) Limit {
 	return Limit("concurrency " + strconv.FormatInt(n, 10) + " lease=" + period)
 }
 
-// WithBurst sets how much can be taken at once after a rest, where the algorithm knows a burst: PerSecond(10).WithBurst(20)
-// is "10/s burst=20". Without it that is n.
+// WithBurst sets how much can be taken at once after an idle time, if the algorithm has a burst:
+// PerSecond(10).WithBurst(20) is "10/s burst=20". The default burst is n.
 func (l Limit) WithBurst(b int64) Limit {
 	return l + " burst=" + Limit(strconv.FormatInt(b, 10))
 }

@@ -11,26 +11,29 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Bounds of what a client keeps for deciding by itself. Of keys beyond the bound the one that was used least recently is
-// forgotten, and begins anew with a full share.
+// Bounds of what a client stores to decide without a server. Beyond them, the least recently used
+// key is dropped. If it is used again, it starts with a full share.
 const (
 	mostReadings = 1000
 	mostLocal    = 65536
 )
 
-// LocalLimiter lets the process decide by itself, with share of each limit, above 0 and up to 1: LocalLimiter(0.1) of "100/m
-// burst=50" admits 10 a minute, and 5 at once, from each process, so ten processes admit together what the limit says.
-// Whatever its algorithm, the limit is then a token bucket (golang.org/x/time/rate), one for each key and rate, full at
-// first, of one token at least. Blocks, OnceKey and UsageKey are not known to it, and shadow policies always let through.
+// LocalLimiter lets this process decide if no server does, with a share of each limit. share is
+// above 0 and at most 1. LocalLimiter(0.1) of "100/m burst=50" admits 10 a minute, and 5 at once,
+// per process, so ten processes together admit what the limit says. Whatever the limit's algorithm,
+// the local limiter is a token bucket (golang.org/x/time/rate), one for each key and rate. It is
+// full at first and holds at least one token. It ignores blocks, OnceKey and UsageKey, and allows
+// all calls under shadow policies.
 //
-// What a limit says is read by the library on the server, since limits are read nowhere else, and so the client asks for it
-// after the first decision on a limit, in the background. A limit that no server has decided on in the life of the client is not known here: then
-// the call ends in the error. Result.Source is [SourceLocal].
+// Only the library on the server parses limits. So after the first decision on a limit, the client
+// asks the server for its numbers, in the background. If no server has decided on a limit since the
+// client was made, the local limiter does not know it, and the call returns the error.
+// Result.Source is [SourceLocal].
 func LocalLimiter(share float64) Fallback {
 	return Fallback{kind: localLimiter, share: share}
 }
 
-// check is what is wrong with a fallback.
+// check returns an error if the fallback is invalid.
 func (f Fallback) check() error {
 	if f.kind == localLimiter && !(f.share > 0 && f.share <= 1) {
 		return fmt.Errorf("BADARGS the share %v of LocalLimiter is not above 0 and up to 1; give one such as 0.1", f.share)
@@ -38,7 +41,7 @@ func (f Fallback) check() error {
 	return nil
 }
 
-// local decides in the place of a server.
+// local decides in place of a server.
 type local struct {
 	now      func() time.Time
 	mu       sync.Mutex
@@ -46,22 +49,23 @@ type local struct {
 	buckets  *lru.LRU[bucketKey, *rate.Limiter]
 }
 
-// bucketKey tells the buckets apart: of a key, one for each rate and share of it.
+// bucketKey identifies a bucket: each key has one for each of its rates and shares.
 type bucketKey struct {
 	key   string
-	at    int // among the rates of the key
+	at    int // index among the rates of the key
 	rate  rateReading
 	share float64
 }
 
 func newLocal() *local {
 	l := &local{now: time.Now}
-	l.readings, _ = lru.NewLRU[question, *reading](mostReadings, nil) // fails for a size of 0 only
+	l.readings, _ = lru.NewLRU[question, *reading](mostReadings, nil) // fails only for a size of 0
 	l.buckets, _ = lru.NewLRU[bucketKey, *rate.Limiter](mostLocal, nil)
 	return l
 }
 
-// bucket is that of a key for a rate. It has one token at least, as otherwise a small limit would let nothing through.
+// bucket returns the bucket of a key for a rate. It holds at least one token; otherwise a small
+// limit would allow nothing.
 func (l *local) bucket(at bucketKey) *rate.Limiter {
 	if found, ok := l.buckets.Get(at); ok {
 		return found
@@ -73,7 +77,7 @@ func (l *local) bucket(at bucketKey) *rate.Limiter {
 	return made
 }
 
-// decideHere decides on a request by this process alone: on all keys, or none, as a server does.
+// decideHere decides a request in this process: for all keys or none, as a server does.
 func (c *Client) decideHere(req Request, share float64, why error) (Result, error) {
 	l := c.local
 	l.mu.Lock()
@@ -129,7 +133,7 @@ func (c *Client) decideHere(req Request, share float64, why error) (Result, erro
 			}
 		}
 	}
-	if len(charges) == 0 { // shadow policies alone
+	if len(charges) == 0 { // only shadow policies
 		res.Remaining = 0
 	}
 	if req.UpTo && res.Taken == 0 {
@@ -138,7 +142,8 @@ func (c *Client) decideHere(req Request, share float64, why error) (Result, erro
 	return res, nil
 }
 
-// deny turns res into a denial by a bucket that has too few tokens; the first says which key it was, the longest how long.
+// deny turns res into a denial by a bucket with too few tokens. The first denial sets the key, the
+// longest sets RetryAfter.
 func (res *Result) deny(bucket *rate.Limiter, key int, cost int64, tokens float64) {
 	if res.Allowed {
 		res.Allowed, res.Taken = false, 0
@@ -152,13 +157,14 @@ func (res *Result) deny(bucket *rate.Limiter, key int, cost int64, tokens float6
 	}
 }
 
-// refill returns how long it takes for so many tokens, in whole milliseconds, rounded up, and at most 292 years.
+// refill returns how long the bucket takes to gain the given tokens, in whole milliseconds, rounded
+// up, and at most 292 years.
 func refill(bucket *rate.Limiter, tokens float64) time.Duration {
 	ms := math.Ceil(tokens / float64(bucket.Limit()) * 1000)
 	return milliseconds(int64(min(ms, math.MaxInt64/2)))
 }
 
-// cost is what the request takes from the key at a place.
+// cost returns what the request takes from the key at index key.
 func (r Request) cost(key int) int64 {
 	switch len(r.Costs) {
 	case 0:
@@ -169,7 +175,7 @@ func (r Request) cost(key int) int64 {
 	return r.Costs[key]
 }
 
-// notKnownHere is err, with why no local limiter stands in.
+// notKnownHere returns err with the reason why no local limiter replaces the server.
 func notKnownHere(err error, limit Limit) error {
 	var e *Error
 	if !errors.As(err, &e) {

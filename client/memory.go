@@ -9,22 +9,26 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
-// mostDenials bounds the denials that a client remembers. Of more, the one that was asked for least recently is forgotten.
+// mostDenials is how many denials a client remembers at most. Beyond it, the least recently used
+// one is dropped.
 const mostDenials = 65536
 
-// longestDenial is how long a denial may be remembered at most.
+// longestDenial is the longest time that a denial may be remembered.
 const longestDenial = time.Second
 
-// WithDenialMemory has the client remember that a key was denied, until its RetryAfter is over and for longest at most, which
-// is above 0 and up to 1 s. A call with the same key, limit and at least the cost that was denied is then denied without a
-// request: it spares the server that a key is hammered on. Result.Source is [SourceMemory], RetryAfter and ResetAfter
-// count down, and RetryAfter of a higher cost is the one that was denied, after which it may be denied again.
+// WithDenialMemory makes the client remember that a key was denied, until its RetryAfter has passed
+// and for at most longest, which is above 0 and up to 1 s. A call with the same key and limit, and
+// at least the denied cost, is then denied without a request. This takes the load of retried keys
+// off the server. Result.Source is [SourceMemory]. RetryAfter and ResetAfter count down. A call
+// with a higher cost gets the RetryAfter of the denied one, and may be denied again after it.
 //
-// What this client does by Reset, Refund, Block and Unblock ends the memory of the keys at once. What another process does
-// shows at the latest after longest; so does a policy that is deployed anew, and a server's clock that is set.
+// Reset, Refund, Block and Unblock in this client clear the memory of their keys at once. Changes
+// by other processes take effect here within longest, as do a redeployed policy and a change of the
+// server's clock.
 //
-// It is for calls with one key, without an OnceKey or a UsageKey. What a shadow policy has a part in is not remembered.
-// Up to 65,536 denials are kept, about 15 MB. Without this option none is: every call asks a server.
+// It applies to calls with one key, without an OnceKey or a UsageKey. Decisions that involve a
+// shadow policy are not remembered. The client keeps up to 65,536 denials, about 15 MB. Without
+// this option it keeps none, and every call asks a server.
 func WithDenialMemory(longest time.Duration) Option {
 	return func(c *Client) error {
 		if longest <= 0 || longest > longestDenial {
@@ -35,32 +39,32 @@ func WithDenialMemory(longest time.Duration) Option {
 	}
 }
 
-// memory is what a client remembers of denials, by key.
+// memory holds the denials that a client remembers, by key.
 type memory struct {
 	longest time.Duration
 	now     func() time.Time
 
 	mu      sync.Mutex
 	keys    *lru.LRU[string, *denial]
-	forgets uint64 // how often something was to be forgotten
+	forgets uint64 // number of calls to forget
 }
 
-// denial is the last of a key.
+// denial is the last denial of a key.
 type denial struct {
 	limit Limit
-	cost  int64 // 1 of a call with UpTo, as not even one unit fitted
+	cost  int64 // 1 for a call with UpTo, because not even one unit fitted
 	res   Result
-	read  time.Time // when the reply was there
+	read  time.Time // when the reply was received
 	until time.Time
 }
 
 func newMemory(longest time.Duration) *memory {
 	m := &memory{longest: longest, now: time.Now}
-	m.keys, _ = lru.NewLRU[string, *denial](mostDenials, nil) // fails for a size of 0 only
+	m.keys, _ = lru.NewLRU[string, *denial](mostDenials, nil) // fails only for a size of 0
 	return m
 }
 
-// recall returns the denial of such a call, if one is remembered.
+// recall returns the remembered denial that applies to the call, if there is one.
 func (m *memory) recall(a single) (Result, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -81,15 +85,15 @@ func (m *memory) recall(a single) (Result, bool) {
 	return res, true
 }
 
-// before is what has to be known before a call is sent, so that its denial can be remembered.
+// before returns the state before a call is sent, which remember needs if the call is denied.
 func (m *memory) before() (sent time.Time, forgets uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.now(), m.forgets
 }
 
-// remember keeps the denial of a call that was sent at a moment, unless something was to be forgotten since. It ends when
-// the wait is over for a server that decided at once.
+// remember keeps the denial of a call sent at time sent, unless forget was called in the meantime.
+// The denial expires as if the server had decided at the time sent.
 func (m *memory) remember(a single, res Result, sent time.Time, forgets uint64) {
 	lasts := m.longest
 	if res.RetryAfter != Never {
@@ -109,7 +113,7 @@ func (m *memory) remember(a single, res Result, sent time.Time, forgets uint64) 
 	m.keys.Add(a.key, &denial{limit: a.limit, cost: a.least(), res: res, read: now, until: sent.Add(lasts)})
 }
 
-// forget ends what is remembered of keys, and what is about to be.
+// forget drops the denials of keys, and those of calls in progress.
 func (m *memory) forget(keys []string) {
 	if m == nil {
 		return
