@@ -7,47 +7,51 @@ import (
 	"time"
 )
 
-// Observer hears of what a Client does, for logs, metrics and traces. [LogTo] makes one for log/slog, package otellimit one
-// for OpenTelemetry. Either function may be nil. They are called in the goroutine of the call, which waits for them: they
-// return soon, are safe for concurrent use, and do not call the Client.
+// Observer receives events of a Client, for logs, metrics and traces. [LogTo] makes one for
+// log/slog, and package otellimit one for OpenTelemetry. Either function may be nil. They run in
+// the goroutine of the call, which waits for them. So they must return quickly, be safe for
+// concurrent use, and not call the Client.
 type Observer struct {
-	// Call is called after each call of the Client. ctx is the caller's, and may have ended.
+	// Call is called after each call of the Client. ctx is the caller's context, which may have
+	// ended.
 	Call func(ctx context.Context, o Observation)
 
 	// Breaker is called when the circuit breaker of a node changes its state.
 	Breaker func(change BreakerChange)
 }
 
-// Observation is one call, as it ended. It has no keys, and no limits: each is a label of its own to a system of metrics,
-// and often somebody's address or name. The text of Err has keys, so it is for logs alone; for a label use ErrorType.
+// Observation describes a completed call. It has no keys and no limits, because in a metrics system
+// each would be a label value of its own, and they often contain addresses or names of users. The
+// text of Err contains keys, so use it only in logs; for a label use ErrorType.
 type Observation struct {
-	Operation string        // as [Error].Op: "take" (Allow, AllowN, Take), "peek", "acquire" and the others
-	Began     time.Time     // by this process's clock
-	Duration  time.Duration // until the call returned, with all that was asked again
+	Operation string        // the operation as in [Error].Op: "take" (Allow, AllowN, Take), "peek", "acquire" and so on
+	Began     time.Time     // start time by this process's clock
+	Duration  time.Duration // until the call returned, retries included
 	Outcome   Outcome
-	Source    Source // who decided; says nothing where Outcome is OutcomeError
-	Err       error  // of the call, or why no server decided (Result.Err)
+	Source    Source // who decided; meaningless if Outcome is OutcomeError
+	Err       error  // error of the call, or the reason why no server decided (Result.Err)
 }
 
-// Outcome is how a call ended, as a label.
+// Outcome says how a call ended, as a label.
 type Outcome string
 
 const (
 	OutcomeAllowed Outcome = "allowed"
 	OutcomeDenied  Outcome = "denied"
-	OutcomeDone    Outcome = "done"  // a call that is no decision, such as a reset
-	OutcomeError   Outcome = "error" // the caller got an error
+	OutcomeDone    Outcome = "done"  // a call that makes no decision, such as a reset
+	OutcomeError   Outcome = "error" // the call returned an error
 )
 
-// BreakerChange is a change of the state of the circuit breaker of one node. The states are "closed" (calls are sent),
-// "open" (the node is left alone) and "half-open" (one call finds out whether it is back). Closing the Client closes those that are open.
+// BreakerChange describes a state change of the circuit breaker of one node. The states are
+// "closed" (calls are sent), "open" (no calls are sent) and "half-open" (one call probes the node).
+// Closing the Client closes all open breakers.
 type BreakerChange struct {
-	Node     string // its address; empty where the nodes of a cluster are not known yet, FailoverClient for a primary that Sentinels name
+	Node     string // address; empty while the nodes of a cluster are not known, FailoverClient for a primary found by Sentinels
 	From, To string
 }
 
-// WithObserver has o hear of every call, and of every change of a circuit breaker. It may be given several times. A Client
-// without one pays nothing for it.
+// WithObserver reports every call, and every change of a circuit breaker, to o. It may be given
+// several times. A Client without an observer has no overhead for it.
 func WithObserver(o Observer) Option {
 	return func(c *Client) error {
 		if o.Call == nil && o.Breaker == nil {
@@ -63,7 +67,8 @@ func WithObserver(o Observer) Option {
 	}
 }
 
-// observe tells of a call that has ended. Callers ask first whether anybody listens, so that who does not pays nothing.
+// observe reports a completed call. Callers first check that there is an observer, so that others
+// have no overhead.
 func (c *Client) observe(ctx context.Context, operation string, began time.Time, outcome Outcome, source Source, err error) {
 	o := Observation{Operation: operation, Began: began, Duration: time.Since(began), Outcome: outcome, Source: source, Err: err}
 	for _, tell := range c.onCall {
@@ -71,7 +76,7 @@ func (c *Client) observe(ctx context.Context, operation string, began time.Time,
 	}
 }
 
-// observeResult is observe for a call that ended in res or err.
+// observeResult is observe for a call that returned res or err.
 func (c *Client) observeResult(ctx context.Context, operation string, began time.Time, res Result, err error) {
 	outcome := OutcomeDenied
 	switch {
@@ -83,7 +88,7 @@ func (c *Client) observeResult(ctx context.Context, operation string, began time
 	c.observe(ctx, operation, began, outcome, res.Source, cmp.Or(err, res.Err))
 }
 
-// observeDone is observe for a call that is no decision.
+// observeDone is observe for a call that makes no decision.
 func (c *Client) observeDone(ctx context.Context, operation string, began time.Time, err error) {
 	outcome := OutcomeDone
 	if err != nil {
@@ -92,7 +97,8 @@ func (c *Client) observeDone(ctx context.Context, operation string, began time.T
 	c.observe(ctx, operation, began, outcome, SourceServer, err)
 }
 
-// errorTypes are words for errors, as labels. The first that fits counts: what the caller did comes before what that led to.
+// errorTypes maps errors to label values. The first match counts: causes at the caller come before
+// their consequences.
 var errorTypes = []struct {
 	class error
 	word  string
@@ -112,8 +118,9 @@ var errorTypes = []struct {
 	{ErrUnavailable, "unavailable"},
 }
 
-// ErrorType is a word for Err, one of about a dozen: "timeout", "unavailable", "not_deployed", "bad_limit", "canceled" and the
-// like, named after the Err values of this package; "other" if it is none of them, and empty without an error.
+// ErrorType returns a short name for Err, one of about a dozen: "timeout", "unavailable",
+// "not_deployed", "bad_limit", "canceled" and the like, named after the Err values of this package.
+// It returns "other" if none applies, and "" if Err is nil.
 func (o Observation) ErrorType() string {
 	if o.Err == nil {
 		return ""

@@ -7,11 +7,12 @@ import (
 	"time"
 )
 
-// LogTo makes an [Observer] that writes to logger; nil is [slog.Default]. Calls that a server decided are logged at the level
-// Debug. Where none did, that is a warning with the error, at most one a second, which tells how many more there were; a
-// call that was cancelled is not worth one. A circuit breaker that opens or closes is logged by the address of its node.
+// LogTo returns an [Observer] that writes to logger, or to [slog.Default] if logger is nil. It logs
+// calls that a server decided at level Debug. If no server decided, it logs a warning with the
+// error, at most once a second; the warning includes the number of suppressed ones. Canceled calls
+// are not warnings. When a circuit breaker opens or closes, it logs the address of the node.
 //
-// Keys are not logged, but an error names those of its call.
+// LogTo does not log keys, but the text of an error contains the keys of its call.
 func LogTo(logger *slog.Logger) Observer {
 	if logger == nil {
 		logger = slog.Default()
@@ -22,8 +23,8 @@ func LogTo(logger *slog.Logger) Observer {
 
 type callLog struct {
 	logger *slog.Logger
-	next   atomic.Int64 // when the next warning is due: Unix time in ns
-	more   atomic.Int64 // warnings that were left out since the last
+	next   atomic.Int64 // earliest time of the next warning: Unix time in ns
+	more   atomic.Int64 // warnings suppressed since the last one
 }
 
 func (l *callLog) call(ctx context.Context, o Observation) {
@@ -47,7 +48,7 @@ func (l *callLog) call(ctx context.Context, o Observation) {
 }
 
 func (l *callLog) breaker(change BreakerChange) {
-	level := slog.LevelDebug // a half-open breaker is on its way to one of the others
+	level := slog.LevelDebug // a half-open breaker soon becomes open or closed
 	switch {
 	case change.From == "closed":
 		level = slog.LevelWarn

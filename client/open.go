@@ -13,20 +13,22 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/redisurl"
 )
 
-// Open returns a Client of the servers that url names, with connections of its own that are set for decisions: a call
-// ends at its deadline without a goroutine, no call that counts is repeated, and a server that is back is noticed at once.
-// [Client.Close] closes them.
+// Open returns a Client of the servers in url, with its own connections, which are configured for
+// rate limiting: a call ends at its deadline without an extra goroutine, a call that counts is not
+// retried, and the client notices at once that a server is back. [Client.Close] closes the
+// connections.
 //
 //	redis://user:password@host:6379       one server; /2 at the end for database 2
 //	redis://host:6379,host:6379           nodes of a cluster, any of them (redis+cluster://host:6379 where there is but one)
 //	redis-sentinel://host:26379,host:26379/name   the primary that Sentinels know by this name
 //	unix:///run/redis.sock                one server
 //
-// rediss, rediss+cluster and rediss-sentinel are the same over TLS. Options of go-redis may follow, as in ?pool_size=100;
-// dial_timeout is 1 s unless it is given. Open sends nothing: servers that cannot be reached show at the first call, or
-// at [Client.Check].
+// The schemes rediss, rediss+cluster and rediss-sentinel are the same over TLS. Options of go-redis
+// may follow, as in ?pool_size=100; dial_timeout is 1 s by default. Open itself sends nothing: if a
+// server is unreachable, the first call or [Client.Check] fails.
 //
-// It fails when url cannot be read or when options contradict each other. The error does not show a password.
+// Open returns an error if url is invalid or options contradict each other. The error does not
+// contain the password.
 func Open(url string, opts ...Option) (*Client, error) {
 	return openServers(url, redisurl.Dialer, opts)
 }
@@ -45,16 +47,16 @@ func openServers(url string, dialerOf func(*redis.Options) dial, opts []Option) 
 	if err := c.secure(&s.Options); err != nil {
 		return nil, err
 	}
-	// The timeouts of the connections are no shorter than those of calls, which deadlines end: they are for what go-redis
-	// does by itself, such as asking a cluster for its nodes.
+	// Calls end by their deadlines, so the timeouts of connections are no shorter. They bound what
+	// go-redis does on its own, such as asking a cluster for its nodes.
 	s.Punctual(max(c.timeout, time.Second))
 	s.Options.Dialer = dialer(dialerOf(&redis.Options{Addr: s.Addrs[0], DialTimeout: s.Options.DialTimeout, TLSConfig: s.Options.TLSConfig}))
 	c.start(s.Open())
 	return c, nil
 }
 
-// WithTLS sets which authorities a TLS connection trusts, which certificate it shows, and the like. It is for [Open] with a
-// URL such as rediss://; an rdb that [New] takes has its own.
+// WithTLS sets the TLS configuration, such as trusted authorities and client certificates. It is
+// for [Open] with a URL such as rediss://; an rdb given to [New] has its own configuration.
 func WithTLS(config *tls.Config) Option {
 	return func(c *Client) error {
 		switch {
@@ -68,7 +70,7 @@ func WithTLS(config *tls.Config) Option {
 	}
 }
 
-// secure puts what WithTLS gave into the options of the connections.
+// secure copies the configuration of WithTLS into the connection options.
 func (c *Client) secure(o *redis.Options) error {
 	if c.tls == nil {
 		return nil
@@ -84,9 +86,9 @@ func (c *Client) secure(o *redis.Options) error {
 	return nil
 }
 
-// dialer dials as dial does, but an error comes from the first use of the connection in place of from the dial. go-redis
-// counts dials that fail, and after as many as the pool is large it fails every call without a look at the server, until
-// a goroutine that looks once a second finds it back.
+// dialer dials as dial does, but returns a dial error at the first use of the connection. go-redis
+// counts failed dials. After as many as the pool size, it fails every call without trying the
+// server, until a goroutine that tries once a second succeeds.
 func dialer(dial dial) dial {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
@@ -97,12 +99,13 @@ func dialer(dial dial) dial {
 	}
 }
 
-// dialFailed is why a connection could not be made. It hides that from go-redis, which would try again, and wait before.
+// dialFailed is the reason why a connection could not be made. It hides the cause from go-redis,
+// which would pause and retry.
 type dialFailed struct{ cause error }
 
 func (d *dialFailed) Error() string { return d.cause.Error() }
 
-// notConnected is a connection that could not be made.
+// notConnected stands for a connection that could not be made.
 type notConnected struct{ err *dialFailed }
 
 func (c notConnected) Read([]byte) (int, error)  { return 0, c.err }

@@ -8,29 +8,28 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// rereadAfter is how long a LocalLimiter relies on what it knows of a limit: a policy may have been deployed anew.
+// rereadAfter is how long a LocalLimiter uses what it knows about a limit. A policy may be
+// redeployed.
 const rereadAfter = time.Minute
 
-// question is what a client asks servers about limits: how the library on a node reads a limit. Without a node, any may
-// answer.
+// question asks how the library on a node parses a limit. Without a node, any may answer.
 type question struct {
 	limit Limit
-	node  string // its address
+	node  string // address
 }
 
-// reading is the answer.
+// reading is the answer to a question.
 type reading struct {
-	keys    []keyReading // of each key of the limit; nil: not known
-	asked   time.Time    // before the last question was sent
-	used    time.Time    // when a call last wanted to know
-	asking  bool
-	refused bool // the last question got an error, and keys are from before
-	tooOld  bool // the library does not answer such questions
+	keys   []keyReading // one per key of the limit; nil: not known
+	asked  time.Time    // before the last question was sent
+	used   time.Time    // when a call last needed the answer
+	asking bool
+	tooOld bool // the library cannot answer such questions
 }
 
 type keyReading struct {
 	shadow    bool
-	algorithm string // empty: the library is too old to say
+	algorithm string // empty if the library is too old to report it
 	rates     []rateReading
 }
 
@@ -39,13 +38,14 @@ type rateReading struct {
 	period      time.Duration
 }
 
-// spendable reports whether units of the limit may be taken in advance and spent one by one. A unit of leaky_bucket has a
-// wait of its own, and a shadow policy says something about each call.
+// spendable reports whether units of the limit may be taken in advance and spent one by one. Each
+// unit of a leaky_bucket has its own wait, and a shadow policy answers each call separately.
 func (r *reading) spendable() bool {
 	return !r.refused && len(r.keys) == 1 && !r.keys[0].shadow && r.keys[0].algorithm != "" && r.keys[0].algorithm != "leaky_bucket"
 }
 
-// learn asks a server how it reads the limits of a request that it has just decided on, unless that is known.
+// learn asks a server how it parses the limits of a request that it has just decided, unless that
+// is known.
 func (c *Client) learn(limits []Limit) {
 	for _, limit := range limits {
 		q := question{limit: limit}
@@ -55,7 +55,7 @@ func (c *Client) learn(limits []Limit) {
 	}
 }
 
-// wants reports whether the caller is to ask q now.
+// wants reports whether the caller must ask q now.
 func (l *local) wants(q question) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -67,7 +67,7 @@ func (l *local) wants(q question) bool {
 	return true
 }
 
-// reading returns what is known of q. l.mu is held.
+// reading returns what is known about q. l.mu is held.
 func (l *local) reading(q question) *reading {
 	r, ok := l.readings.Get(q)
 	if !ok {
@@ -77,9 +77,9 @@ func (l *local) reading(q question) *reading {
 	return r
 }
 
-// batchable reports whether the units of a call may come from a batch. A policy may have been deployed anew: what the node
-// of the key said about it holds for the ttl of batches. If calls come more often than that, the node is asked again in
-// time, in the background.
+// batchable reports whether the call may take units from a batch. A policy may be redeployed, so
+// what the key's node reported about it is valid only for the ttl of batches. If calls are more
+// frequent than that, the node is asked again in time, in the background.
 func (c *Client) batchable(ctx context.Context, a single) bool {
 	if !c.batches.fits(a) {
 		return false
@@ -102,8 +102,8 @@ func (c *Client) batchable(ctx context.Context, a single) bool {
 	return spendable
 }
 
-// spendable reports whether a reading that is at most ttl old allows batches, and whether the caller is to ask for a new
-// one.
+// spendable reports whether a reading no older than ttl allows batches, and whether the caller must
+// ask for a new one.
 func (l *local) spendable(q question, ttl time.Duration) (spendable, ask bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -120,7 +120,8 @@ func (l *local) spendable(q question, ttl time.Duration) (spendable, ask bool) {
 	return age < ttl && r.spendable(), ask
 }
 
-// read asks a node how it reads a limit. If it does not answer, what was known before stays, and a later call asks again.
+// read asks a node how it parses a limit. If the node does not answer, the previous answer stays,
+// and a later call asks again.
 func (c *Client) read(q question, node redis.UniversalClient) {
 	began := c.local.now()
 	keys, err := c.readingOf(c.life.ctx, q.limit, node)
@@ -140,7 +141,8 @@ func (c *Client) read(q question, node redis.UniversalClient) {
 	}
 }
 
-// readingOf returns how the library on a node reads a limit, key by key, or nil if it is too old to say.
+// readingOf returns how the library on a node parses a limit, key by key, or nil if the library is
+// too old to report it.
 func (c *Client) readingOf(ctx context.Context, limit Limit, node redis.UniversalClient) ([]keyReading, error) {
 	info := call{verb: "info", args: []any{string(limit)}, way: readOnly}
 	var reply any
@@ -159,7 +161,8 @@ func (c *Client) readingOf(ctx context.Context, limit Limit, node redis.Universa
 	return keys, err
 }
 
-// parseReadings reads the fields limit and algorithms of info; false if they are not there.
+// parseReadings parses the fields limit and algorithms of info. It returns false if they are
+// missing.
 func parseReadings(reply any) ([]keyReading, bool) {
 	fields, _ := parseFields(reply)
 	list, ok := fields["limit"].([]any)
@@ -188,7 +191,7 @@ func parseReadings(reply any) ([]keyReading, bool) {
 	return keys, true
 }
 
-// of returns what is known of the limits of a request, for each of its keys in order; or the limit that is not known.
+// of returns the rates of limits, one entry per key in order, or the first limit that is not known.
 func (l *local) of(limits []Limit) (keys []keyReading, unknown Limit) {
 	for _, limit := range limits {
 		r, ok := l.readings.Get(question{limit: limit})

@@ -6,12 +6,13 @@ import (
 	"time"
 )
 
-// parseResult reads a decision on a request; false where it is not one. The seventh to the ninth element are those of
-// shadow policies. What else follows may come from a newer library, and is not looked at.
+// parseResult parses a decision on req. It returns false if reply is not one. Elements seven to
+// nine are those of shadow policies. Further elements may come from a newer library and are
+// ignored.
 func parseResult(reply any, req Request) (Result, bool) {
 	fields, _ := reply.([]any)
 	var n [6]int64
-	// Callers branch on the first field and index with the last.
+	// Callers use the first field as a condition and the last as an index.
 	if !parseIntegers(fields, n[:]) || n[0] < 0 || n[0] > req.most() || slices.Min(n[1:3]) < 0 || slices.Max(n[1:3]) > mostCost ||
 		n[3] < -1 || n[4] < 0 || n[5] < 1 || n[5] > int64(len(req.Keys)) {
 		return Result{}, false
@@ -28,7 +29,8 @@ func parseResult(reply any, req Request) (Result, bool) {
 	}, true
 }
 
-// parseShadow reads would_allowed, would_retry_after_ms, would_index; nil where they are not there.
+// parseShadow parses would_allowed, would_retry_after_ms and would_index. It returns nil if they
+// are missing.
 func parseShadow(fields []any, req Request) *Shadow {
 	var n [3]int64
 	if !parseIntegers(fields, n[:]) || n[0] < 0 || n[0] > req.most() || n[1] < -1 || n[2] < 1 || n[2] > int64(len(req.Keys)) {
@@ -37,7 +39,7 @@ func parseShadow(fields []any, req Request) *Shadow {
 	return &Shadow{Allowed: n[0] > 0, Taken: req.taken(n[0]), RetryAfter: milliseconds(n[1]), Index: int(n[2])}
 }
 
-// parseUsage reads the reply of usage; false where it is not one.
+// parseUsage parses the reply of usage. It returns false if reply is not one.
 func parseUsage(reply any) (Usage, bool) {
 	fields, ok := parseFields(reply)
 	if !ok {
@@ -66,7 +68,8 @@ func parseUsage(reply any) (Usage, bool) {
 	return usage, true
 }
 
-// parseInfo reads the reply of info; false where it is not one. Fields that it does not know are a newer library's.
+// parseInfo parses the reply of info. It returns false if reply is not one. Unknown fields are
+// ignored, because a newer library may send them.
 func parseInfo(reply any) (Info, bool) {
 	fields, ok := parseFields(reply)
 	if !ok {
@@ -103,7 +106,8 @@ func parseInfo(reply any) (Info, bool) {
 	return info, true
 }
 
-// parseFields reads field, value, field, value; false where the reply is not such. The last of equal fields counts.
+// parseFields parses a list of names and values. It returns false if reply is not one. The last of
+// equal names counts.
 func parseFields(reply any) (map[string]any, bool) {
 	flat, ok := reply.([]any)
 	if !ok || len(flat)%2 != 0 {
@@ -120,7 +124,8 @@ func parseFields(reply any) (map[string]any, bool) {
 	return fields, true
 }
 
-// parseIntegers reads the first of fields into n; false where there are fewer, or one is no integer.
+// parseIntegers reads the first len(n) fields into n. It returns false if there are fewer, or if
+// one is not an integer.
 func parseIntegers(fields []any, n []int64) bool {
 	if len(fields) < len(n) {
 		return false
@@ -134,7 +139,7 @@ func parseIntegers(fields []any, n []int64) bool {
 	return true
 }
 
-// moment is a point in time on the wire; 0 is none.
+// moment converts a time of the wire format, in which 0 means none.
 func moment(ms int64) time.Time {
 	if ms == 0 {
 		return time.Time{}
@@ -142,7 +147,7 @@ func moment(ms int64) time.Time {
 	return time.UnixMilli(ms).UTC()
 }
 
-// milliseconds is a duration on the wire; -1 is never.
+// milliseconds converts a duration of the wire format, in which -1 means never.
 func milliseconds(ms int64) time.Duration {
 	switch {
 	case ms == -1:

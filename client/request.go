@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Request is one call in full, laid out as it goes over the wire: keys, a limit for each, costs.
+// Request holds all arguments of a call as they are sent: keys, a limit for each key, costs.
 //
 //	client.Request{
 //		Keys:   []string{"{user:42}:minute", "{user:42}:day"},
@@ -18,50 +18,59 @@ import (
 //		Costs:  []int64{1, 250},
 //	}
 //
-// A policy that is deployed with the library takes as many keys as it has limits, in their order. Where it says track,
-// give the key for that as UsageKey.
+// A policy deployed with the library takes as many keys as it has limits, in their order. If it
+// says track, give the key to track usage under as UsageKey.
 //
 //	client.Request{
 //		Keys:   []string{"calc:{a}", "consumer9:{a}"},
 //		Limits: []client.Limit{"@calc"},
 //	}
 //
-// It is a plain value: copy it, reuse it, and share it between goroutines as long as nobody changes it.
+// Request is a plain value: it can be copied, reused, and shared between goroutines as long as none
+// modifies it.
 type Request struct {
-	// Keys names what is limited: at least one, none empty, none twice. In a cluster they share a hash tag, such as {user:42}.
+	// Keys are the keys to limit: at least one, none empty, no duplicates. In a cluster they share
+	// a hash tag, such as {user:42}.
 	Keys []string
 
-	// Limits holds one limit for each key, in the same order; or policies, each of which stands for one or several.
+	// Limits holds one limit for each key, in the same order, or policies, each of which covers one
+	// or more keys.
 	Limits []Limit
 
-	// Costs is how much to take. Empty means 1 for every key, a single number counts for all, else one for each limited
-	// key. Each is from 0 to 2^53. A key with cost 0 is not written, and denies only while it is blocked.
+	// Costs is how much to take. Empty means 1 for every key, a single number applies to all keys;
+	// otherwise there is one number per limited key. Each is from 0 to 2^53. A key with cost 0 is
+	// not written, and denies only while it is blocked.
 	Costs []int64
 
-	// UpTo takes as many units as fit, from 1 to the one number of Costs, the same number from every key: Result.Taken says
-	// how many. For Take and PeekRequest; to give back, set Costs to what was taken, and UpTo to false.
+	// UpTo takes as many units as fit, from 1 to the single number in Costs, and the same number
+	// from every key. Result.Taken is that number. It is for Take and PeekRequest. To give units
+	// back, set Costs to what was taken, and UpTo to false.
 	UpTo bool
 
-	// OnceKey, if it is not empty, is a key for this one piece of work, such as "{user:42}:once:" and an id. A call that is
-	// allowed and charged keeps its reply there for OnceTTL, and any other [Client.Take] with that key in that time gets
-	// the same reply and is not charged. So a call may be repeated whenever its outcome is in doubt, as Take then does by
-	// itself. A denied call, or one of cost 0, keeps nothing: its repetition is decided anew.
+	// OnceKey, if not empty, is a key for this one piece of work, such as "{user:42}:once:" and an
+	// id. If the call is allowed and charged, the server keeps its reply there for OnceTTL. Any
+	// other [Client.Take] with that key in that time gets the same reply and is not charged. So a
+	// call can be repeated whenever its outcome is unknown, as Take then does. For a denied call,
+	// or one of cost 0, nothing is kept: its repetition is decided again.
 	OnceKey string
 
-	// OnceTTL is how long OnceKey holds, from 1 ms to 36500 days, a part of a ms rounded up ([ErrBadArgs]). It must outlast
-	// all repetitions: a minute is long enough for those of Take, more than the longest retry for those of your own callers.
-	// Take asks again only in the first half of it.
+	// OnceTTL is how long OnceKey is valid, from 1 ms to 36500 days, rounded up to whole
+	// milliseconds ([ErrBadArgs]). It must outlast all repetitions. A minute is long enough for
+	// those of Take; if your own callers retry, it must exceed their longest retry. Take repeats a
+	// call only in the first half of this time.
 	OnceTTL time.Duration
 
-	// UsageKey, if it is not empty, is a key under which the decision is counted, denied ones too, but not a reply that
-	// OnceKey repeats. [Client.Usage] reads it. Several limited keys may share one.
+	// UsageKey, if not empty, is a key under which the decision is counted, even if it is a denial,
+	// but not if it repeats the reply of an OnceKey. [Client.Usage] returns the counts. Several
+	// limited keys may share one.
 	UsageKey string
 
-	// Fallback is what a Take of this request is told when no server decides, in place of what the client was made with.
+	// Fallback says what a Take of this request returns if no server decides. It replaces the
+	// client's Fallback.
 	Fallback Fallback
 }
 
-// one is a request of one key. Its slices lie in one piece of memory.
+// one returns a request for one key. Its slices share one allocation.
 func one(key string, limit Limit, costs ...int64) Request {
 	arrays := &struct {
 		keys   [1]string
@@ -70,7 +79,8 @@ func one(key string, limit Limit, costs ...int64) Request {
 	return Request{Keys: arrays.keys[:], Limits: arrays.limits[:], Costs: costs}
 }
 
-// keys are all keys of the call, those of the options last, in the order in which args writes the options.
+// keys returns all keys of the call: the limited keys, then those of the options in the order of
+// args.
 func (r Request) keys(verb string) []string {
 	if verb != "take" || r.OnceKey == "" && r.UsageKey == "" {
 		return r.Keys
@@ -85,9 +95,9 @@ func (r Request) keys(verb string) []string {
 	return keys
 }
 
-// args are the arguments after the keys. Only what would change the meaning of other arguments, or of the call, is
-// checked here: a limit that spells an option would turn what follows into that option's value. Everything else the
-// server refuses itself.
+// args returns the arguments after the keys. It checks only what would change the meaning of other
+// arguments or of the call: a limit with the name of an option would turn the next argument into
+// that option's value. The server checks everything else.
 func (r Request) args(verb string) ([]any, error) {
 	args := make([]any, 0, len(r.Limits)+1+len(r.Costs)+4)
 	for _, limit := range r.Limits {
@@ -129,7 +139,7 @@ func (r Request) args(verb string) ([]any, error) {
 	return args, nil
 }
 
-// largest is the largest of the costs.
+// largest returns the largest of the costs.
 func (r Request) largest() int64 {
 	if len(r.Costs) == 0 {
 		return 1
@@ -137,7 +147,7 @@ func (r Request) largest() int64 {
 	return slices.Max(r.Costs)
 }
 
-// wanted says in an error what a request is for: 2 of "3/m".
+// wanted describes the request in an error: 2 of "3/m".
 func (r Request) wanted() string {
 	costs := r.Costs
 	if len(costs) == 0 {
@@ -146,7 +156,8 @@ func (r Request) wanted() string {
 	return strings.Trim(fmt.Sprint(costs), "[]") + " of " + strings.Trim(fmt.Sprintf("%q", r.Limits), "[]")
 }
 
-// most is the largest first field of a reply to r. With an OnceKey the reply may be that of an earlier, other call.
+// most returns the largest valid first field of a reply to r. With an OnceKey the reply may be that
+// of an earlier, different call.
 func (r Request) most() int64 {
 	switch {
 	case r.OnceKey != "":
@@ -157,7 +168,7 @@ func (r Request) most() int64 {
 	return 1
 }
 
-// taken is Result.Taken for the first field of a reply to r.
+// taken returns Result.Taken for the first field of a reply to r.
 func (r Request) taken(first int64) int64 {
 	if !r.UpTo {
 		return 0
@@ -165,7 +176,7 @@ func (r Request) taken(first int64) int64 {
 	return first
 }
 
-// wholeMilliseconds is d on the wire, a part of a millisecond rounded up.
+// wholeMilliseconds formats d for the wire, rounded up to whole milliseconds.
 func wholeMilliseconds(d time.Duration) string {
 	ms := d.Milliseconds()
 	if d > time.Duration(ms)*time.Millisecond {

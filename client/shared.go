@@ -9,16 +9,17 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// bench/README.md has the figures that these are from. go-redis's own AutoPipeliner does not do: it takes no
-// heed of contexts, it asks for a command's words when it queues it, so that nobody knows what has left, and in a cluster
-// it sends calls for several nodes together, which then all wait for one that hangs.
+// bench/README.md has the measurements behind these values. go-redis's own AutoPipeliner is not
+// suitable: it ignores contexts; it asks for a command's arguments when it queues the command, so
+// what was sent is not known; and in a cluster it sends calls for several nodes together, so all of
+// them wait for one node that hangs.
 const (
-	shareAbove   = 8   // calls under way for a node; up to these, a connection for each is as fast
-	mostUnderWay = 2   // round trips of a node at once: as fast as one, and if a connection hangs, half of the calls go on
-	mostTogether = 500 // calls in one round trip: some milliseconds of a server
+	shareAbove   = 8   // calls in progress for a node; up to this number, separate connections are as fast
+	mostUnderWay = 2   // concurrent round trips per node: as fast as one, and if a connection hangs, half of the calls go on
+	mostTogether = 500 // calls per round trip: a few milliseconds of server time
 )
 
-// sharing is whether calls share round trips, as the options say.
+// sharing says whether calls share round trips, as set by options.
 type sharing int
 
 const (
@@ -27,20 +28,22 @@ const (
 	never
 )
 
-// WithSharedRoundTrips makes [New] fail if calls cannot share round trips: with an rdb that was made without
-// ContextTimeoutEnabled, or with ReadOnly. Calls of any other rdb, and of [Open], share them without this option.
+// WithSharedRoundTrips makes [New] return an error if calls cannot share round trips, because rdb
+// was made without ContextTimeoutEnabled or with ReadOnly. With any other rdb, and with [Open],
+// calls share them by default.
 //
-// Calls for the same server share round trips while many of them are under way: those that come while others are on their
-// way are sent together, in a pipeline. So many goroutines get several times as many decisions of a server. A few calls at a
-// time go each by itself.
+// Concurrent calls to the same server share round trips: calls that arrive while others are in
+// progress are sent together, in a pipeline. This multiplies the number of decisions per second for
+// many goroutines. If only a few calls are in progress, each is sent separately.
 //
-// What holds for a call by itself holds: its bound, and that it is executed once at most. A call whose context ends before
-// it is sent is not sent. If a connection breaks, all calls that shared the round trip have lost their replies
-// ([ErrOutcomeUnknown]); that counts as one call to which the server did not reply. Calls that write nothing
-// (Peek, Usage, Info) are not shared.
+// The guarantees of a single call still apply: its timeout, and that it is executed at most once. A
+// call whose context ends before it is sent is not sent. If a connection breaks, all calls that
+// share the round trip lose their replies ([ErrOutcomeUnknown]); the circuit breaker counts this as
+// one call without a reply. Calls that write nothing (Peek, Usage, Info) do not share round trips.
 func WithSharedRoundTrips() Option { return withSharing(always) }
 
-// WithoutSharedRoundTrips sends each call by itself, over a connection of its own; see [WithSharedRoundTrips].
+// WithoutSharedRoundTrips sends each call separately, over its own connection; see
+// [WithSharedRoundTrips].
 func WithoutSharedRoundTrips() Option { return withSharing(never) }
 
 func withSharing(s sharing) Option {
@@ -53,32 +56,33 @@ func withSharing(s sharing) Option {
 	}
 }
 
-// roundTrips are those that the calls for one node share.
+// roundTrips holds the shared round trips of one node.
 type roundTrips struct {
-	calls atomic.Int64 // under way, shared or not
+	calls atomic.Int64 // in progress, shared or not
 
 	mu       sync.Mutex
-	waiting  []*roundTrip // not begun; calls join the last
+	waiting  []*roundTrip // not started; calls join the last one
 	underWay int
 }
 
 // roundTrip is one pipeline.
 type roundTrip struct {
 	cmds     []*noRetryCmd
-	deadline time.Time     // the latest of its calls
-	done     chan struct{} // closed when every command has its reply or its error
-	err      error         // of the commands that have neither
-	told     atomic.Bool   // the breaker knows that it failed
+	deadline time.Time     // the latest deadline of its calls
+	done     chan struct{} // closed when every command has a reply or an error
+	err      error         // for commands without either
+	told     atomic.Bool   // whether its failure was reported to the breaker
 }
 
-// sharesWith tells whether a call for a node may share a round trip. Calls that find out whether a node is back do not, nor those
-// whose node is not known yet: what shares a round trip waits for all of it, and one dead node would hold calls for the others.
+// sharesWith reports whether a call for a node may share a round trip. Probes may not, nor may
+// calls whose node is not known yet: a call in a round trip waits for all of it, so one unreachable
+// node would delay calls for the others.
 func (c *Client) sharesWith(node *breaker) bool {
 	return c.share && node != nil && !node.open.Load() && (c.breakers.node == nil || node != c.breakers.first)
 }
 
-// elsewhere reports whether err says that a node of a cluster did not execute a call because another one has its keys.
-// The cluster client finds that one, for a call by itself.
+// elsewhere reports whether err means that a cluster node did not execute a call because another
+// node has its keys. The cluster client finds that node if the call is sent separately.
 func (c *Client) elsewhere(err error) bool {
 	if err == nil || c.breakers.node == nil {
 		return false
@@ -88,7 +92,7 @@ func (c *Client) elsewhere(err error) bool {
 	return moved || ask || redis.IsReadOnlyError(err) || errors.Is(err, redis.ErrClosed)
 }
 
-// sendShared is send in a round trip with others.
+// sendShared is send in a shared round trip.
 func (c *Client) sendShared(ctx *bounded, node *breaker, cmd *noRetryCmd) (reply any, written bool, err error) {
 	t, ok := node.join(c, cmd, ctx.deadline)
 	if !ok {
@@ -108,7 +112,7 @@ func (c *Client) sendShared(ctx *bounded, node *breaker, cmd *noRetryCmd) (reply
 	return reply, written, err
 }
 
-// join adds a command to the round trip that begins next; false if the client is closed.
+// join adds a command to the next round trip. It returns false if the client is closed.
 func (b *breaker) join(c *Client, cmd *noRetryCmd, deadline time.Time) (*roundTrip, bool) {
 	r := &b.trips
 	r.mu.Lock()
@@ -132,7 +136,7 @@ func (b *breaker) join(c *Client, cmd *noRetryCmd, deadline time.Time) (*roundTr
 	return t, true
 }
 
-// run makes one round trip after the other, until none waits.
+// run makes one round trip after another until none is waiting.
 func (b *breaker) run(c *Client) {
 	for t := b.trips.next(); t != nil; t = b.trips.next() {
 		t.err = t.send(c, b.client.Load())
@@ -140,7 +144,7 @@ func (b *breaker) run(c *Client) {
 	}
 }
 
-// next is the round trip to begin with; after nil the caller is to end.
+// next returns the next round trip, or nil if the caller must end.
 func (r *roundTrips) next() *roundTrip {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -154,9 +158,9 @@ func (r *roundTrips) next() *roundTrip {
 	return t
 }
 
-// send sends the commands that somebody still waits for. Each has an error of its own, unless go-redis panicked. A node of
-// a cluster is asked directly: the pipeline of a cluster client would send in a goroutine of its own, in which a panic
-// could not be recovered.
+// send sends the commands whose callers still wait. Each command then has its own error, unless
+// go-redis panicked. send uses the client of the cluster node directly: the pipeline of a cluster
+// client sends in its own goroutine, where a panic could not be recovered.
 func (t *roundTrip) send(c *Client, node *redis.Client) (err error) {
 	defer recovered(&err)
 	ctx := &bounded{Context: c.life.ctx, deadline: t.deadline, timeout: c.timeout}

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// take is the one way of every call that takes: what this process knows already comes first, then a server, and, where
-// none decides, what the caller chose for that.
+// take executes every call that takes units. It uses what this process knows already, then a
+// server, and if none decides, the caller's fallback.
 func (c *Client) take(ctx context.Context, req Request) (res Result, err error) {
 	if c.onCall != nil {
 		defer func(began time.Time) { c.observeResult(ctx, "take", began, res, err) }(time.Now())
@@ -24,8 +24,8 @@ func (c *Client) take(ctx context.Context, req Request) (res Result, err error) 
 	return res, nil
 }
 
-// single is a request that this process may be able to decide on by itself: it is about one key, and leaves nothing else
-// behind on the server.
+// single is a request that this process may be able to decide: it has one key, and stores nothing
+// else on the server.
 type single struct {
 	key   string
 	limit Limit
@@ -33,7 +33,7 @@ type single struct {
 	upTo  bool
 }
 
-// least is how many units the call is denied for if they are not there.
+// least returns the smallest number of units that the call needs to be allowed.
 func (a single) least() int64 {
 	if a.upTo {
 		return min(a.cost, 1)
@@ -41,7 +41,7 @@ func (a single) least() int64 {
 	return a.cost
 }
 
-// singleOf is req as a single; false if it is none.
+// singleOf converts req to a single. It returns false if that is not possible.
 func singleOf(req Request) (single, bool) {
 	if len(req.Keys) != 1 || len(req.Limits) != 1 || len(req.Costs) > 1 || req.UpTo && len(req.Costs) == 0 ||
 		req.OnceKey != "" || req.OnceTTL != 0 || req.UsageKey != "" || req.Keys[0] == "" || req.Limits[0] == "" {
@@ -50,8 +50,9 @@ func singleOf(req Request) (single, bool) {
 	return single{key: req.Keys[0], limit: req.Limits[0], cost: req.cost(0), upTo: req.UpTo}, true
 }
 
-// takeKnown decides from the batch of the key or the memory of denials, where the client has them, and else by a server.
-// A call whose context has ended, or on a client that is closed, gets its error where all calls do.
+// takeKnown decides from the key's batch or the remembered denials, if the client has them, and
+// otherwise asks a server. A call whose context has ended, or whose client is closed, gets its
+// error from decide, as all calls do.
 func (c *Client) takeKnown(ctx context.Context, req Request) (Result, error) {
 	if c.batches == nil && c.memory == nil {
 		return c.decide(ctx, "take", req)
@@ -77,7 +78,8 @@ func (c *Client) takeKnown(ctx context.Context, req Request) (Result, error) {
 	return c.decideAndRemember(ctx, req, a)
 }
 
-// forget ends what this process knows of keys, after something was done to them that is to hold at once.
+// forget drops what this process knows about keys, after a change to them that must take effect at
+// once.
 func (c *Client) forget(keys []string) {
 	c.memory.forget(keys)
 	c.batches.drop(keys)

@@ -5,27 +5,28 @@ import (
 	"time"
 )
 
-// Usage is what was counted under a usage key (Request.UsageKey). It is all zero where nothing was, or not for a day.
+// Usage holds the counts of a usage key (Request.UsageKey). It is all zero if nothing was counted,
+// or nothing for a day.
 type Usage struct {
 	Allowed int64 // calls
 	Denied  int64 // calls
-	Cost    int64 // of the allowed calls, for the first limit of each
+	Cost    int64 // sum of the allowed calls' costs for their first limit
 
-	First, Last time.Time // the first and the last call, by the server's clock, in UTC; zero if there was none
+	First, Last time.Time // times of the first and last call, by the server's clock, in UTC; zero if there was none
 
-	Interval time.Duration   // what each element of Series spans: a minute
-	Series   []UsageInterval // of the minute of the last call and the 59 before it, those with a call, in order; not shared
+	Interval time.Duration   // length of each element of Series: one minute
+	Series   []UsageInterval // the minute of the last call and the 59 before it, in order, without empty ones; not shared
 }
 
-// UsageInterval counts the calls from Start, a whole minute in UTC, to the next.
+// UsageInterval counts the calls from Start, a whole minute in UTC, to the next minute.
 type UsageInterval struct {
 	Start   time.Time
 	Allowed int64
 	Denied  int64
 }
 
-// Usage returns what was counted under usageKey, and changes nothing. Like [Client.PeekN], it may be read from a
-// replica. A key that holds anything else is an error ([ErrBadState]).
+// Usage returns the counts of usageKey, and changes nothing. Like [Client.PeekN], it may read from
+// a replica. If the key holds anything else, the error is [ErrBadState].
 func (c *Client) Usage(ctx context.Context, usageKey string) (usage Usage, err error) {
 	if c.onCall != nil {
 		defer func(began time.Time) { c.observeDone(ctx, "usage", began, err) }(time.Now())
