@@ -28,11 +28,13 @@ const shortest = 10 * time.Millisecond
 // breakers has a circuit breaker for each node, so that an unreachable node does not block calls to
 // the others.
 type breakers struct {
-	node  func(ctx context.Context, key string) (*redis.Client, error) // returns the node that holds key; nil if there is only one node
-	ready atomic.Bool                                                  // go-redis knows the nodes, so node sends nothing
-	first *breaker                                                     // of the only node, or of all nodes before the first reply
-	nodes sync.Map                                                     // *breaker by address
-	tell  []func(BreakerChange)                                        // called on each change
+	// node returns the node that holds key; nil if there is only one node.
+	node func(ctx context.Context, key string) (*redis.Client, error)
+
+	ready atomic.Bool           // node sends nothing, because go-redis knows the nodes
+	first *breaker              // of the only node, or of all nodes before the first reply
+	nodes sync.Map              // *breaker by address
+	tell  []func(BreakerChange) // called on each change
 }
 
 type breaker struct {

@@ -46,8 +46,11 @@ const (
 // "closed" (calls are sent), "open" (no calls are sent) and "half-open" (one call probes the node).
 // Closing the Client closes all open breakers.
 type BreakerChange struct {
-	Node     string // address; empty while the nodes of a cluster are not known, FailoverClient for a primary found by Sentinels
-	From, To string
+	// Node is the address of the node. It is empty while the nodes of a cluster are not known, and
+	// FailoverClient for a primary found by Sentinels.
+	Node string
+
+	From, To string // states
 }
 
 // WithObserver reports every call, and every change of a circuit breaker, to o. It may be given

@@ -19,7 +19,7 @@ import (
 // connections.
 //
 //	redis://user:password@host:6379       one server; /2 at the end for database 2
-//	redis://host:6379,host:6379           nodes of a cluster, any of them (redis+cluster://host:6379 where there is but one)
+//	redis://host:6379,host:6379           nodes of a cluster, any of them (redis+cluster://host:6379 for a single one)
 //	redis-sentinel://host:26379,host:26379/name   the primary that Sentinels know by this name
 //	unix:///run/redis.sock                one server
 //

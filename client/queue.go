@@ -24,8 +24,12 @@ type queues struct {
 // the limit allows, which one call at a time would not achieve.
 type queue struct {
 	waiters list.List // of *waiter
-	room    int64     // units that the last reply left; unbounded if no server decided, so that callers do not each wait for that in turn
-	most    int64     // what the limit holds, according to the last denial; 0: no denial yet
+
+	// room is the number of units that the last reply left. If no server decided it is MaxInt64, so
+	// that callers do not wait for the server one after another.
+	room int64
+
+	most int64 // what the limit holds, according to the last denial; 0: no denial yet
 }
 
 // waiter is a place in a queue.

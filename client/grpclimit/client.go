@@ -17,8 +17,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client/internal/adapter"
 )
 
-// Client keeps the calls that a process makes of others within a limit. Make one with [NewClient]. It is safe for
-// concurrent use.
+// Client keeps outgoing calls of a process within a limit. Make one with [NewClient]. It is safe
+// for concurrent use.
 type Client struct {
 	limiter    *client.Client
 	name       string
@@ -31,11 +31,12 @@ type Client struct {
 	onError    func(ctx context.Context, method string, err error)
 }
 
-// ClientOption sets how a Client behaves. An option that cannot be met makes [NewClient] fail.
+// ClientOption sets how a Client behaves. [NewClient] returns an error if an option is invalid.
 type ClientOption func(*Client) error
 
-// CountBy counts calls under what key returns, such as the account that they are made for, in place of the target of the
-// connection. method is the full one. An error, or an empty text, fails the call.
+// CountBy counts calls under the result of key, for example the account that they are for, instead
+// of the target of the connection. method is the full method name. If key returns an error or an
+// empty string, the call fails.
 func CountBy(key func(ctx context.Context, target, method string) (string, error)) ClientOption {
 	return func(c *Client) error {
 		if key == nil {
@@ -46,8 +47,9 @@ func CountBy(key func(ctx context.Context, target, method string) (string, error
 	}
 }
 
-// Change lets change complete what is asked of the limiter: a cost, another limit, a [client.Request.Fallback]. req has one
-// key and one limit. A change that leaves no key leaves the call out; an error fails it.
+// Change calls change to modify the limiter's request, for example with a cost, another limit or a
+// [client.Request.Fallback]. req has one key and one limit. If change removes all keys, the call is
+// not limited; if it returns an error, the call fails.
 func Change(change func(ctx context.Context, method string, req *client.Request) error) ClientOption {
 	return func(c *Client) error {
 		if change == nil {
@@ -58,8 +60,9 @@ func Change(change func(ctx context.Context, method string, req *client.Request)
 	}
 }
 
-// PerMessageSent counts also each message that is sent on a stream, but for the first, which the opening paid for. SendMsg
-// waits for its turn as a call does; if it fails with a [*client.LimitedError], the message was not sent and the stream is still open.
+// PerMessageSent also counts each message sent on a stream, except the first, which is included in
+// the opening. SendMsg waits for its turn as a call does. If it fails with a
+// [*client.LimitedError], the message was not sent and the stream is still open.
 func PerMessageSent() ClientOption {
 	return func(c *Client) error {
 		c.perMessage = true
@@ -67,8 +70,8 @@ func PerMessageSent() ClientOption {
 	}
 }
 
-// WithLongestWait bounds how long a call waits for its turn in all; a minute without it, and 0 refuses at once what would
-// have to wait.
+// WithLongestWait sets how long a call waits for its turn in total. The default is a minute. With
+// 0, a call that would have to wait fails at once.
 func WithLongestWait(d time.Duration) ClientOption {
 	return func(c *Client) error {
 		if d < 0 {
@@ -79,8 +82,8 @@ func WithLongestWait(d time.Duration) ClientOption {
 	}
 }
 
-// WithLongestBlock bounds for how long a RetryInfo can block a key, whatever it says; ten minutes without it. With 0 nothing
-// blocks.
+// WithLongestBlock sets how long a RetryInfo can block a key at most. The default is ten minutes.
+// With 0, a RetryInfo does not block.
 func WithLongestBlock(d time.Duration) ClientOption {
 	return func(c *Client) error {
 		if d < 0 {
@@ -91,7 +94,8 @@ func WithLongestBlock(d time.Duration) ClientOption {
 	}
 }
 
-// OnCallError has f called where what a RetryInfo says could not be kept on the server, in place of the log.
+// OnCallError calls f, instead of logging, if a block that a RetryInfo asked for could not be
+// stored on the server.
 func OnCallError(f func(ctx context.Context, method string, err error)) ClientOption {
 	return func(c *Client) error {
 		if f == nil {
@@ -102,8 +106,9 @@ func OnCallError(f func(ctx context.Context, method string, err error)) ClientOp
 	}
 }
 
-// NewClient returns a Client that takes 1 from limit for each call, under the name, a | and the target of the connection, or
-// what [CountBy] says: "partner|dns:///api.example.com:443". Processes that use the same name share the limit.
+// NewClient returns a Client that takes 1 unit from limit for each call. The key is name, a |, and
+// the target of the connection or the result of [CountBy]: "partner|dns:///api.example.com:443".
+// Processes that use the same name share the limit.
 func NewClient(limiter *client.Client, name string, limit client.Limit, opts ...ClientOption) (*Client, error) {
 	c := &Client{
 		limiter: limiter, name: name, limit: limit, wait: time.Minute, block: 10 * time.Minute,
@@ -149,13 +154,13 @@ func (c *Client) Stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.C
 	return &clientStream{ClientStream: stream, client: c, ask: ask, method: method}, nil
 }
 
-// clientStream counts the messages that it sends, and heeds the error that it ends with.
+// clientStream counts the messages that it sends, and blocks keys according to its final error.
 type clientStream struct {
 	grpc.ClientStream
 	client *Client
 	ask    client.Request
 	method string
-	n      int // sent; gRPC has one goroutine at a time send
+	n      int // messages sent; gRPC allows one sending goroutine at a time
 }
 
 func (s *clientStream) SendMsg(m any) error {
@@ -178,7 +183,7 @@ func (s *clientStream) RecvMsg(m any) error {
 	return err
 }
 
-// request is what is asked of the limiter.
+// request returns the request for the limiter.
 func (c *Client) request(ctx context.Context, target, method string) (client.Request, error) {
 	key, err := c.key(ctx, target, method)
 	ask := client.Request{Keys: []string{c.name + "|" + key}, Limits: []client.Limit{c.limit}}
@@ -195,9 +200,9 @@ func (c *Client) request(ctx context.Context, target, method string) (client.Req
 	return ask, nil
 }
 
-// heed blocks the keys if err is of the other side and says to stay away.
+// heed blocks the keys if err comes from the server and asks to wait.
 func (c *Client) heed(ctx context.Context, method string, ask client.Request, err error) {
-	var own *client.LimitedError // of another Client, further in
+	var own *client.LimitedError // from another Client further in the chain
 	if err == nil || len(ask.Keys) == 0 || errors.As(err, &own) {
 		return
 	}
@@ -206,7 +211,7 @@ func (c *Client) heed(ctx context.Context, method string, ask client.Request, er
 	}
 }
 
-// told is for how long the other side says to stay away, or 0.
+// told returns how long the server asks to wait, or 0.
 func told(err error) time.Duration {
 	st, ok := status.FromError(err)
 	if !ok || st.Code() != codes.ResourceExhausted && st.Code() != codes.Unavailable {

@@ -1,4 +1,5 @@
-// Package grpclimit limits the calls of gRPC, at both ends, with interceptors that ask package client.
+// Package grpclimit provides rate limiting interceptors for gRPC servers and clients, based on
+// package client.
 //
 // # Servers
 //
@@ -6,16 +7,19 @@
 //	...
 //	server := grpc.NewServer(grpc.UnaryInterceptor(limit.Unary), grpc.StreamInterceptor(limit.Stream))
 //
-// A [Key] says what a call is counted under: the address of the peer, a value of the metadata, the method, or a function. A
-// call over the limit ends with RESOURCE_EXHAUSTED and a RetryInfo. A call without what it is counted under ends with
-// INVALID_ARGUMENT, so that nobody escapes the limit by leaving it out; [FirstOf] has another key for such calls. A stream
-// is counted when it is opened, and with [PerMessage] for each message.
+// A [Key] selects what a call is counted under: the address of the peer, a metadata value, the
+// method, or the result of a function. A call over the limit ends with RESOURCE_EXHAUSTED and a
+// RetryInfo. A call without a key ends with INVALID_ARGUMENT, so callers cannot avoid the limit by
+// omitting the value; [FirstOf] provides another key for such calls. A stream is counted when it is
+// opened, and with [PerMessage] also for each message.
 //
-// Without a decision a call is let through, and the error logged, at most once a second. [RefuseOnError] ends such calls with
-// UNAVAILABLE. A client that was made with client.WithFallback decides first.
+// If there is no decision, a call is allowed, and the error is logged, at most once a second.
+// [RefuseOnError] ends such calls with UNAVAILABLE. If the client was made with
+// client.WithFallback, that applies first.
 //
-// A caller that cancels its call, or sets a short deadline, pays like any other: the decision does not end with the context of the
-// call. A call whose context has ended and for which there is no decision is not handled.
+// A call that its caller cancels, or gives a short deadline, is charged like any other, because the
+// decision does not end with the context of the call. If there is no decision and the context has
+// ended, the call is not handled.
 //
 // # Clients
 //
@@ -23,8 +27,9 @@
 //	...
 //	conn, err := grpc.NewClient(target, grpc.WithUnaryInterceptor(limit.Unary), grpc.WithStreamInterceptor(limit.Stream), ...)
 //
-// A call over the limit waits for its turn, for a minute at most ([WithLongestWait]), and never where its deadline would
-// come first: then it fails at once with a [*client.LimitedError]. Where the server ends a call with RESOURCE_EXHAUSTED or
-// UNAVAILABLE and a RetryInfo, the key is blocked for that time in every process that uses it, for ten minutes at most
-// ([WithLongestBlock]). The repetitions that gRPC makes by a service config come below interceptors and are not counted.
+// A call over the limit waits for its turn, for at most a minute ([WithLongestWait]). If its
+// deadline would pass first, it fails at once with a [*client.LimitedError]. If the server ends a
+// call with RESOURCE_EXHAUSTED or UNAVAILABLE and a RetryInfo, the key is blocked for that time in
+// every process that uses it, for at most ten minutes ([WithLongestBlock]). Retries that gRPC makes
+// according to a service config happen below interceptors and are not counted.
 package grpclimit

@@ -13,15 +13,16 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client/internal/keytext"
 )
 
-// ErrNoKey is the error of a [Func] for a call that lacks what it is to be counted under. The caller then gets
-// INVALID_ARGUMENT with the text of the error, or [FirstOf] tries what comes next. Any other error is one of the server, and
-// there is no decision.
+// ErrNoKey is the error that a [Func] returns for a call without the value that it is counted
+// under. The caller then gets INVALID_ARGUMENT with the text of the error, or [FirstOf] tries the
+// next key. Any other error is treated as an error of the server: there is no decision.
 var ErrNoKey = errors.New("the call lacks what it is limited by")
 
-// Key says what a call is counted under. The functions of this package make one; the zero value is not usable. It may be shared.
+// Key selects what a call is counted under. The functions of this package make keys; the zero value
+// is not usable. A Key may be shared.
 type Key struct{ key keytext.Key[call] }
 
-// call is what a Key tells calls apart by.
+// call holds what a Key can distinguish calls by.
 type call struct {
 	ctx    context.Context
 	method string
@@ -29,11 +30,12 @@ type call struct {
 
 var keys = keytext.Keys[call]{Missing: ErrNoKey, Such: "Peer()", Makers: "Peer, Metadata, Method or Func"}
 
-// Func counts a call under what f returns for its context and full method: Func("tenant", tenant) uses "tenant=acme". An empty
-// text is [ErrNoKey].
+// Func counts a call under the result of f for its context and full method name: Func("tenant",
+// tenant) uses "tenant=acme". An empty result is [ErrNoKey].
 //
-// Whatever f returns is safe to use: of a value above 128 bytes a hash is used, and control characters and % | { } are
-// written as in a URL, so that no value passes for a part of another key or moves it in a cluster.
+// f may return any text. A value above 128 bytes is replaced by a hash, and control characters and
+// % | { } are percent-encoded. So no value can imitate another key or change its hash slot in a
+// cluster.
 func Func(name string, f func(ctx context.Context, method string) (string, error)) Key {
 	if f == nil {
 		return Key{keys.Func(name, nil)}
@@ -41,15 +43,17 @@ func Func(name string, f func(ctx context.Context, method string) (string, error
 	return Key{keys.Func(name, func(c call) (string, error) { return f(c.ctx, c.method) })}
 }
 
-// Method counts a call under its full method: "method=/shop.Orders/List".
+// Method counts a call under its full method name: "method=/shop.Orders/List".
 func Method() Key {
 	return Func("method", func(_ context.Context, method string) (string, error) { return method, nil })
 }
 
-// Metadata counts a call under a value of the metadata that it came with, the first of several: Metadata("x-api-key"). Of
-// the value the first 32 hexadecimal digits of its SHA-256 are used: "metadata:x-api-key~" and these.
+// Metadata counts a call under a value of its incoming metadata, such as Metadata("x-api-key"); if
+// there are several values, under the first. The key contains the first 32 hexadecimal digits of
+// the value's SHA-256: "metadata:x-api-key~" and the digits.
 //
-// Who sends another value each time is a new client each time. Put an interceptor that verifies the value before this one.
+// A caller that sends a new value each time counts as a new caller each time. Put an interceptor
+// that verifies the value before this one.
 func Metadata(name string) Key {
 	if name == "" {
 		return unusable(errors.New("Metadata without a name; give one, as in Metadata(\"x-api-key\")"))
@@ -64,16 +68,18 @@ func Metadata(name string) Key {
 	})}
 }
 
-// unusable is a Key that NewServer returns an error for.
+// unusable returns a Key for which NewServer returns err.
 func unusable(err error) Key { return Key{keytext.Key[call]{Err: err}} }
 
-// Peer counts a call under the address that its connection is from: "peer=203.0.113.7", or, where that is not one of IP, the
-// name of the network, such as "peer=unix". A port and an IPv6 zone are left out, and an IPv4 address written as IPv6 is the IPv4
-// address. Behind a proxy that is the proxy's: use a [Func] that reads what the proxy writes into the metadata.
+// Peer counts a call under the remote address of its connection: "peer=203.0.113.7", or, if that is
+// not an IP address, under the name of the network, such as "peer=unix". Ports and IPv6 zones are
+// removed, and an IPv4 address written as IPv6 becomes the IPv4 address. Behind a proxy this is the
+// address of the proxy: use a [Func] that reads what the proxy writes into the metadata.
 func Peer() Key { return PeerNetwork(128) }
 
-// PeerNetwork is Peer with all IPv6 addresses of a network of this size counted as one, as in PeerNetwork(64): a household
-// or a rented machine has at least a /64, and could otherwise take a new address for each call.
+// PeerNetwork is Peer, but counts all IPv6 addresses of a network of this size as one, as in
+// PeerNetwork(64). A household or a rented machine usually has at least a /64, and could otherwise
+// use a new address for each call.
 func PeerNetwork(ipv6Bits int) Key {
 	if ipv6Bits < 1 || ipv6Bits > 128 {
 		return unusable(fmt.Errorf("PeerNetwork(%d); give the size of a network, from 1 to 128, such as 64", ipv6Bits))
@@ -96,12 +102,12 @@ func PeerNetwork(ipv6Bits int) Key {
 	})
 }
 
-// Join counts a call under all of these keys together: with Join(Method(), Peer()) each address has the limit on each method. A
-// call that lacks one of them lacks all.
+// Join counts a call under all of these keys together: with Join(Method(), Peer()), each address
+// has its own limit on each method. If a call lacks one of the keys, it has no key.
 func Join(of ...Key) Key { return Key{keys.Join(parts(of))} }
 
-// FirstOf counts a call under the first of these keys that it has: with FirstOf(Metadata("x-api-key"), Peer()) calls without the
-// metadata are limited by their address.
+// FirstOf counts a call under the first of these keys that it has: with
+// FirstOf(Metadata("x-api-key"), Peer()), calls without the metadata are limited by their address.
 func FirstOf(of ...Key) Key { return Key{keys.FirstOf(parts(of))} }
 
 func parts(of []Key) []keytext.Key[call] {

@@ -19,7 +19,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client/internal/seldom"
 )
 
-// Server keeps the calls that a gRPC server serves within a limit. Make one with [NewServer]. It is safe for concurrent use.
+// Server keeps incoming calls of a gRPC server within a limit. Make one with [NewServer]. It is
+// safe for concurrent use.
 type Server struct {
 	limiter    *client.Client
 	name       string
@@ -28,15 +29,15 @@ type Server struct {
 	skips      []func(ctx context.Context, method string) bool
 	change     func(ctx context.Context, method string, req *client.Request) error
 	perMessage bool
-	refuse     time.Duration // 0: let through
+	refuse     time.Duration // 0: allow
 	onError    func(ctx context.Context, method string, err error)
 }
 
-// ServerOption sets how a Server behaves. An option that cannot be met makes [NewServer] fail.
+// ServerOption sets how a Server behaves. [NewServer] returns an error if an option is invalid.
 type ServerOption func(*Server) error
 
-// Skip leaves out calls for which skip returns true: they are not counted, and always let through. method is the full
-// one. Given several times, each leaves out its own.
+// Skip excludes calls for which skip returns true: they are not counted, and always allowed. method
+// is the full method name. If Skip is given several times, each function excludes calls.
 func Skip(skip func(ctx context.Context, method string) bool) ServerOption {
 	return func(s *Server) error {
 		if skip == nil {
@@ -47,7 +48,8 @@ func Skip(skip func(ctx context.Context, method string) bool) ServerOption {
 	}
 }
 
-// SkipMethods leaves out calls of exactly these full methods, as in SkipMethods("/grpc.health.v1.Health/Check").
+// SkipMethods excludes calls of exactly these full methods, as in
+// SkipMethods("/grpc.health.v1.Health/Check").
 func SkipMethods(methods ...string) ServerOption {
 	return func(s *Server) error {
 		for _, method := range methods {
@@ -60,9 +62,10 @@ func SkipMethods(methods ...string) ServerOption {
 	}
 }
 
-// WithRequest lets change complete what is asked of the limiter: another limit for who pays, a cost, a
-// [client.Request.UsageKey]. req has one key and one limit, that of [NewServer]. A change that leaves no key leaves the call out.
-// An error is as one of the limiter, unless it is [ErrNoKey].
+// WithRequest calls change to modify the limiter's request, for example with another limit for
+// paying users, a cost, or a [client.Request.UsageKey]. req has one key and one limit, that of
+// [NewServer]. If change removes all keys, the call is not limited. An error is treated as an error
+// of the limiter, unless it is [ErrNoKey].
 func WithRequest(change func(ctx context.Context, method string, req *client.Request) error) ServerOption {
 	return func(s *Server) error {
 		if change == nil {
@@ -73,8 +76,9 @@ func WithRequest(change func(ctx context.Context, method string, req *client.Req
 	}
 }
 
-// PerMessage counts also each message that a stream receives, but for the first, which the opening paid for. A message
-// over the limit is not handed to the handler: RecvMsg returns the error that ends the call. An OnceKey is for the opening alone.
+// PerMessage also counts each message that a stream receives, except the first, which is included
+// in the opening. A message over the limit does not reach the handler: RecvMsg returns the error
+// that ends the call. An OnceKey applies only to the opening.
 func PerMessage() ServerOption {
 	return func(s *Server) error {
 		s.perMessage = true
@@ -82,8 +86,8 @@ func PerMessage() ServerOption {
 	}
 }
 
-// RefuseOnError ends a call with UNAVAILABLE and a RetryInfo where there is no decision; without it the call is let through,
-// unless its context has ended. retryAfter is above 0.
+// RefuseOnError ends a call with UNAVAILABLE and a RetryInfo if there is no decision. Without it
+// the call is allowed, unless its context has ended. retryAfter is above 0.
 func RefuseOnError(retryAfter time.Duration) ServerOption {
 	return func(s *Server) error {
 		if retryAfter <= 0 {
@@ -94,8 +98,9 @@ func RefuseOnError(retryAfter time.Duration) ServerOption {
 	}
 }
 
-// OnError has f called for each call without a decision, in place of the log. What becomes of the call is [RefuseOnError]'s.
-// It is not called if a [Key] or [WithRequest] only returns that the context of the call has ended.
+// OnError calls f for each call without a decision, instead of logging. It does not change the
+// outcome of the call; see [RefuseOnError]. f is not called if a [Key] or [WithRequest] only
+// returns that the context of the call has ended.
 func OnError(f func(ctx context.Context, method string, err error)) ServerOption {
 	return func(s *Server) error {
 		if f == nil {
@@ -106,14 +111,18 @@ func OnError(f func(ctx context.Context, method string, err error)) ServerOption
 	}
 }
 
-// NewServer returns a Server that takes 1 from limit for each call, under key, and refuses the call if that is not there.
+// NewServer returns a Server that takes 1 unit from limit for each call, under key, and denies the
+// call if none is left.
 //
-// name is what the key on the server begins with, and what an error calls the limit. Use another for each Server, or the
-// same where several share one limit. limit is a text, such as "100/m", or a policy, such as "@api". It is not checked before
-// the first call: a wrong one shows as an error of the limiter. A call that leaky_bucket lets in is handled at once, not at its turn.
+// name is the beginning of the key on the server, and identifies the limit in errors. Use a
+// different name for each Server, or the same one if several share a limit. limit is text, such as
+// "100/m", or a policy, such as "@api". It is not checked before the first call: if it is invalid,
+// the limiter returns an error then. A call that leaky_bucket allows is handled at once, not at its
+// turn.
 //
-// The call to the limiter has the values of the context, but does not end with it: the timeout of limiter bounds it
-// ([client.WithTimeout]). So a caller that cancels, or sets a short deadline, is counted as well.
+// The call to the limiter has the values of the context, but does not end with it; the timeout of
+// limiter bounds it ([client.WithTimeout]). So a caller that cancels, or sets a short deadline, is
+// counted as well.
 func NewServer(limiter *client.Client, name string, limit client.Limit, key Key, opts ...ServerOption) (*Server, error) {
 	log := seldom.Log("no decision on a call")
 	s := &Server{
@@ -153,7 +162,7 @@ type serverStream struct {
 	server *Server
 	ask    client.Request
 	method string
-	n      int // received; gRPC has one goroutine at a time receive
+	n      int // messages received; gRPC allows one receiving goroutine at a time
 }
 
 func (s *serverStream) RecvMsg(m any) error {
@@ -166,7 +175,8 @@ func (s *serverStream) RecvMsg(m any) error {
 	return s.server.take(s.Context(), s.method, s.ask)
 }
 
-// admit returns nil if a call may go ahead, and what was asked; without keys if it was not asked.
+// admit returns nil if a call may proceed, and the request sent to the limiter, which has no keys
+// if none was sent.
 func (s *Server) admit(ctx context.Context, method string) (client.Request, error) {
 	for _, skip := range s.skips {
 		if skip(ctx, method) {
@@ -182,7 +192,7 @@ func (s *Server) admit(ctx context.Context, method string) (client.Request, erro
 	case errors.Is(err, ErrNoKey):
 		return client.Request{}, status.Error(codes.InvalidArgument, err.Error())
 	case err != nil:
-		if !errors.Is(err, ctx.Err()) { // a caller that has gone is no fault of this server
+		if !errors.Is(err, ctx.Err()) { // a caller that has gone is no error of this server
 			s.onError(ctx, method, err)
 		}
 		return client.Request{}, s.undecided(ctx, s.refuse)
@@ -192,9 +202,9 @@ func (s *Server) admit(ctx context.Context, method string) (client.Request, erro
 	return ask, s.take(ctx, method, ask)
 }
 
-// take is the error to end a call with, or nil.
+// take returns the error to end a call with, or nil.
 func (s *Server) take(ctx context.Context, method string, ask client.Request) error {
-	result, err := s.limiter.Take(context.WithoutCancel(ctx), ask) // a caller that gives up pays, too
+	result, err := s.limiter.Take(context.WithoutCancel(ctx), ask) // a caller that gives up is charged, too
 	switch {
 	case err != nil:
 		s.onError(ctx, method, err)
@@ -211,8 +221,9 @@ func (s *Server) take(ctx context.Context, method string, ask client.Request) er
 	return retryStatus(codes.ResourceExhausted, text, result.RetryAfter).Err()
 }
 
-// undecided is the end of a call without a decision: nil, or an error for a time above 0. A call whose context has ended always
-// gets an error, because its caller may have ended it to get past the limit.
+// undecided returns the outcome of a call without a decision: an error if refuse is above 0, and
+// otherwise nil. A call whose context has ended always gets an error, because its caller may have
+// ended it to avoid the limit.
 func (s *Server) undecided(ctx context.Context, refuse time.Duration) error {
 	switch {
 	case refuse > 0:
@@ -223,7 +234,7 @@ func (s *Server) undecided(ctx context.Context, refuse time.Duration) error {
 	return nil
 }
 
-// retryStatus is a status with a RetryInfo.
+// retryStatus returns a status with a RetryInfo.
 func retryStatus(code codes.Code, text string, after time.Duration) *status.Status {
 	st := status.New(code, text)
 	if with, err := st.WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(after)}); err == nil {

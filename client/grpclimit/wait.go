@@ -19,10 +19,10 @@ type notMade struct {
 
 func (e notMade) Unwrap() error { return e.error }
 
-// GRPCStatus is what package status reads.
+// GRPCStatus returns the status that package status uses for the error.
 func (e notMade) GRPCStatus() *status.Status { return e.status }
 
-// admit returns nil once a call may be made; it waits until then.
+// admit waits until the call may be made, and then returns nil.
 func (c *Client) admit(ctx context.Context, ask client.Request) error {
 	if len(ask.Keys) == 0 {
 		return nil

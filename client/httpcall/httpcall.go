@@ -17,8 +17,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client/internal/adapter"
 )
 
-// Transport is an [http.RoundTripper] that keeps requests within a limit. Make one with [New]. It is safe for concurrent
-// use.
+// Transport is an [http.RoundTripper] that keeps requests within a limit. Make one with [New]. It
+// is safe for concurrent use.
 type Transport struct {
 	limiter *client.Client
 	name    string
@@ -32,10 +32,10 @@ type Transport struct {
 	onError func(*http.Request, error)
 }
 
-// Option sets how a Transport behaves. An option that cannot be met makes [New] fail.
+// Option sets how a Transport behaves. [New] returns an error if an option is invalid.
 type Option func(*Transport) error
 
-// WithBase sends requests through base in place of [http.DefaultTransport].
+// WithBase sends requests through base instead of [http.DefaultTransport].
 func WithBase(base http.RoundTripper) Option {
 	return func(t *Transport) error {
 		if base == nil {
@@ -46,8 +46,8 @@ func WithBase(base http.RoundTripper) Option {
 	}
 }
 
-// WithKey counts requests under what key returns, such as the account that they are made for, in place of [Host]. An error,
-// or an empty text, fails the request.
+// WithKey counts requests under the result of key, for example the account that they are for,
+// instead of [Host]. If key returns an error or an empty string, the request fails.
 func WithKey(key func(*http.Request) (string, error)) Option {
 	return func(t *Transport) error {
 		if key == nil {
@@ -58,8 +58,9 @@ func WithKey(key func(*http.Request) (string, error)) Option {
 	}
 }
 
-// WithRequest lets change complete what is asked of the limiter: a cost, another limit, a [client.Request.Fallback]. req has one key
-// and one limit. A change that leaves no key leaves the request out; an error fails it.
+// WithRequest calls change to modify the limiter's request, for example with a cost, another limit
+// or a [client.Request.Fallback]. req has one key and one limit. If change removes all keys, the
+// HTTP request is not limited; if it returns an error, the request fails.
 func WithRequest(change func(r *http.Request, req *client.Request) error) Option {
 	return func(t *Transport) error {
 		if change == nil {
@@ -70,8 +71,8 @@ func WithRequest(change func(r *http.Request, req *client.Request) error) Option
 	}
 }
 
-// WithLongestWait bounds how long a request waits for its turn in all; a minute without it, and 0 refuses at once what
-// would have to wait.
+// WithLongestWait sets how long a request waits for its turn in total. The default is a minute.
+// With 0, a request that would have to wait fails at once.
 func WithLongestWait(d time.Duration) Option {
 	return func(t *Transport) error {
 		if d < 0 {
@@ -82,8 +83,8 @@ func WithLongestWait(d time.Duration) Option {
 	}
 }
 
-// WithLongestBlock bounds for how long a response can block a key, whatever it says; ten minutes without it. With 0 nothing
-// blocks.
+// WithLongestBlock sets how long a response can block a key at most. The default is ten minutes.
+// With 0, responses do not block.
 func WithLongestBlock(d time.Duration) Option {
 	return func(t *Transport) error {
 		if d < 0 {
@@ -94,10 +95,11 @@ func WithLongestBlock(d time.Duration) Option {
 	}
 }
 
-// WithRetries repeats a request up to n times, each taken from the limit, that got 429, or 503, with a Retry-After or the
-// like, if there is time to wait for that. A request whose body cannot be had again ([http.Request.GetBody]) is not repeated, nor one
-// that got 503 and may have been carried out: only GET, HEAD, OPTIONS, TRACE, PUT and DELETE, or what has an Idempotency-Key.
-// An OnceKey is for the first time alone.
+// WithRetries retries a request up to n times if it got 429, or 503, that says how long to wait,
+// for example in Retry-After, and if there is time for that wait. Each retry is taken from the
+// limit. A request is not retried if its body cannot be read again ([http.Request.GetBody]). After
+// a 503 the request may have been executed, so only GET, HEAD, OPTIONS, TRACE, PUT and DELETE, and
+// requests with an Idempotency-Key, are retried. An OnceKey applies only to the first attempt.
 func WithRetries(n int) Option {
 	return func(t *Transport) error {
 		if n < 1 {
@@ -108,7 +110,8 @@ func WithRetries(n int) Option {
 	}
 }
 
-// OnError has f called where what a response says could not be kept on the server, in place of the log.
+// OnError calls f, instead of logging, if a block that a response asked for could not be stored on
+// the server.
 func OnError(f func(*http.Request, error)) Option {
 	return func(t *Transport) error {
 		if f == nil {
@@ -119,9 +122,9 @@ func OnError(f func(*http.Request, error)) Option {
 	}
 }
 
-// New returns a Transport that takes 1 from limit for each request, under the name, a | and the host, or what [WithKey]
-// says: "partner|api.example.com:8443". Processes that use the same name share the limit. Redirects are requests of their
-// own.
+// New returns a Transport that takes 1 unit from limit for each request. The key is name, a |, and
+// the host or the result of [WithKey]: "partner|api.example.com:8443". Processes that use the same
+// name share the limit. Each redirect is a separate request.
 func New(limiter *client.Client, name string, limit client.Limit, opts ...Option) (*Transport, error) {
 	t := &Transport{
 		limiter: limiter, name: name, limit: limit, key: Host, base: http.DefaultTransport,
@@ -136,12 +139,12 @@ func New(limiter *client.Client, name string, limit client.Limit, opts ...Option
 	return t, nil
 }
 
-// Host returns the host and, if it is not the scheme's own, the port that a request goes to: "api.example.com",
-// "[2001:db8::1]:8080".
+// Host returns the host of a request and, if it is not the default of the scheme, the port:
+// "api.example.com", "[2001:db8::1]:8080".
 //
-// A host that can be written in several ways has one text: in lower case, without a dot at its end and without an IPv6 zone, an
-// IPv4 address written as IPv6 as the IPv4 address, the port without leading zeros. Names are not looked up, and a name that is not
-// ASCII is not encoded.
+// Different spellings of a host give the same text. It is in lower case, without a trailing dot and
+// without an IPv6 zone; an IPv4 address written as IPv6 becomes the IPv4 address; the port has no
+// leading zeros. Names are not resolved, and names that are not ASCII are not encoded.
 func Host(r *http.Request) (string, error) {
 	host, port := "", ""
 	if r.URL != nil {
@@ -165,7 +168,7 @@ func Host(r *http.Request) (string, error) {
 	return host, nil
 }
 
-// ownPort is the port of a scheme.
+// ownPort is the default port of a scheme.
 var ownPort = map[string]string{"http": "80", "https": "443"}
 
 // RoundTrip implements [http.RoundTripper].
@@ -199,10 +202,10 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		again, err := rewound(r)
 		if err != nil {
-			return response, nil // the caller sees what came
+			return response, nil // the caller gets the response
 		}
 		discard(response.Body)
-		ask.OnceKey, ask.OnceTTL = "", 0 // which would pay for all of them
+		ask.OnceKey, ask.OnceTTL = "", 0 // otherwise one charge would pay for all attempts
 		r = again
 		if err := adapter.Sleep(r.Context(), pause); err != nil {
 			closeBody(r)
@@ -211,14 +214,15 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// CloseIdleConnections closes those of the transport below, for [http.Client.CloseIdleConnections].
+// CloseIdleConnections closes the idle connections of the base transport, for
+// [http.Client.CloseIdleConnections].
 func (t *Transport) CloseIdleConnections() {
 	if base, ok := t.base.(interface{ CloseIdleConnections() }); ok {
 		base.CloseIdleConnections()
 	}
 }
 
-// request is what is asked of the limiter.
+// request returns the request for the limiter.
 func (t *Transport) request(r *http.Request) (client.Request, error) {
 	key, err := t.key(r)
 	if err != nil {
@@ -234,7 +238,8 @@ func (t *Transport) request(r *http.Request) (client.Request, error) {
 	return ask, err
 }
 
-// repeatable tells whether a request that got this response was not carried out, or does no harm a second time.
+// repeatable reports whether a request with this response was not executed, or is harmless to
+// execute again.
 func repeatable(r *http.Request, response *http.Response) bool {
 	switch response.StatusCode {
 	case http.StatusTooManyRequests:
@@ -249,8 +254,8 @@ func repeatable(r *http.Request, response *http.Response) bool {
 	return false
 }
 
-// discard reads what is left of a response, so that its connection can be used again; not for longer than a second, as a
-// body may come slowly, or never end.
+// discard reads the rest of a response, so that its connection can be reused. It stops after a
+// second, because a body may be slow or endless.
 func discard(body io.ReadCloser) {
 	end := time.AfterFunc(time.Second, func() { _ = body.Close() })
 	_, _ = io.CopyN(io.Discard, body, 64<<10)
@@ -259,7 +264,7 @@ func discard(body io.ReadCloser) {
 	}
 }
 
-// rewound is the request to send again, which has its body from the start.
+// rewound returns a request to send again, with its body from the start.
 func rewound(r *http.Request) (*http.Request, error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return r, nil
@@ -276,7 +281,7 @@ func rewound(r *http.Request) (*http.Request, error) {
 	return &again, nil
 }
 
-// inTime tells whether there is time left to wait for d.
+// inTime reports whether there is time left to wait for d.
 func inTime(ctx context.Context, d time.Duration, until time.Time) bool {
 	at := time.Now().Add(d)
 	deadline, ok := ctx.Deadline()

@@ -9,18 +9,18 @@ import (
 	"github.com/dunglas/httpsfv"
 )
 
-// longest is what is believed of a wait; more is as long.
+// longest is the longest wait; longer ones are reduced to it.
 const longest = 10 * 365 * 24 * time.Hour
 
-// told returns for how long the response says to stay away, which may be 0, and whether it says so. What cannot be read is
-// ignored. Retry-After goes before the field RateLimit.
+// told returns how long the response asks to wait, which may be 0, and whether it does. It ignores
+// what it cannot parse. Retry-After takes precedence over RateLimit.
 func told(response *http.Response, now time.Time) (time.Duration, bool) {
 	if response.StatusCode == http.StatusTooManyRequests || response.StatusCode == http.StatusServiceUnavailable {
 		if d, ok := retryAfter(response.Header, now); ok {
 			return d, true
 		}
 	}
-	if age, err := strconv.Atoi(response.Header.Get("Age")); err == nil && age > 0 { // it comes from a cache, and tells of another time
+	if age, err := strconv.Atoi(response.Header.Get("Age")); err == nil && age > 0 { // a cached response describes another time
 		return 0, false
 	}
 	list, err := httpsfv.UnmarshalList(response.Header.Values("RateLimit"))
@@ -42,11 +42,12 @@ func told(response *http.Response, now time.Time) (time.Duration, bool) {
 	return span(most), most > 0
 }
 
-// retryAfter reads seconds, or a date. A date is compared with the response's own, since clocks differ.
+// retryAfter parses seconds or a date. A date is compared with the response's Date, because clocks
+// differ.
 func retryAfter(header http.Header, now time.Time) (time.Duration, bool) {
 	text := header.Get("Retry-After")
 	if n, err := strconv.ParseUint(text, 10, 63); err == nil || errors.Is(err, strconv.ErrRange) {
-		return span(int64(n)), true // out of range it is the largest
+		return span(int64(n)), true // ParseUint returns the maximum if out of range
 	}
 	at, err := http.ParseTime(text)
 	if err != nil {
@@ -58,7 +59,7 @@ func retryAfter(header http.Header, now time.Time) (time.Duration, bool) {
 	return min(max(at.Sub(now), 0), longest), true
 }
 
-// span is a number of seconds that is not below 0.
+// span converts seconds, which is not negative, to a duration of at most longest.
 func span(seconds int64) time.Duration {
 	return time.Duration(min(seconds, int64(longest/time.Second))) * time.Second
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client/internal/keytext"
 )
 
-// AddressOption says how [Address] finds the client's address.
+// AddressOption sets how [Address] finds the client's address.
 type AddressOption func(*addresses) error
 
 type addresses struct {
@@ -20,8 +20,9 @@ type addresses struct {
 	ipv6Bits    int
 }
 
-// TrustedProxies names the proxies in front of the server, as networks or addresses: "10.0.0.0/8", "2001:db8::1", and "unix:"
-// for those that connect over a Unix socket. What others write into X-Forwarded-For is not read.
+// TrustedProxies lists the proxies in front of the server, as networks or addresses: "10.0.0.0/8",
+// "2001:db8::1", and "unix:" for those that connect over a Unix socket. X-Forwarded-For is ignored
+// if others send it.
 func TrustedProxies(networks ...string) AddressOption {
 	return func(a *addresses) error {
 		for _, text := range networks {
@@ -45,8 +46,9 @@ func TrustedProxies(networks ...string) AddressOption {
 	}
 }
 
-// ReadForwarded has [Address] read the field Forwarded (RFC 7239) where it would read X-Forwarded-For. It is for proxies
-// that write Forwarded. Only one of the two is ever read, since a proxy hands on the other one as the client forged it.
+// ReadForwarded makes [Address] read the field Forwarded (RFC 7239) instead of X-Forwarded-For. It
+// is for proxies that write Forwarded. Only one of the two is ever read, because a proxy forwards
+// the other one unchanged, and the client may have forged it.
 func ReadForwarded() AddressOption {
 	return func(a *addresses) error {
 		a.forwarded = true
@@ -54,8 +56,9 @@ func ReadForwarded() AddressOption {
 	}
 }
 
-// IPv6Prefix counts all IPv6 addresses of a network of this size as one, as in IPv6Prefix(64): a household or a rented
-// machine has at least a /64, and could otherwise take a new address for each request.
+// IPv6Prefix counts all IPv6 addresses of a network of this size as one, as in IPv6Prefix(64). A
+// household or a rented machine usually has at least a /64, and could otherwise use a new address
+// for each request.
 func IPv6Prefix(bits int) AddressOption {
 	return func(a *addresses) error {
 		if bits < 1 || bits > 128 {
@@ -66,14 +69,16 @@ func IPv6Prefix(bits int) AddressOption {
 	}
 }
 
-// Address counts a request under the address of its client: "address=203.0.113.7". Without options that is who opened the
-// connection ([http.Request.RemoteAddr]).
+// Address counts a request under the address of its client: "address=203.0.113.7". Without options
+// this is the address of the connection ([http.Request.RemoteAddr]).
 //
-// Behind proxies, give [TrustedProxies]. Then X-Forwarded-For is read from its right end, where the nearest proxy wrote,
-// on to the first address that is not a trusted proxy's. What stands further left is the client's own word, and changes
-// nothing. Where an entry on the way cannot be read, the request counts under the proxy that wrote it.
+// Behind proxies, give [TrustedProxies]. Address then reads X-Forwarded-For from its right end,
+// where the nearest proxy writes, up to the first address that is not a trusted proxy. Entries
+// further left come from the client and are ignored. If an entry cannot be parsed, the request
+// counts under the proxy that wrote it.
 //
-// A port and an IPv6 zone are left out, and an IPv4 address written as IPv6 (::ffff:203.0.113.7) is the IPv4 address.
+// Ports and IPv6 zones are removed, and an IPv4 address written as IPv6 (::ffff:203.0.113.7)
+// becomes the IPv4 address.
 func Address(opts ...AddressOption) Key {
 	a := &addresses{ipv6Bits: 128}
 	for _, opt := range opts {
@@ -97,10 +102,10 @@ func Address(opts ...AddressOption) Key {
 	}}}
 }
 
-// mostProxies bounds how many entries are read; more trusted proxies in a row are none.
+// mostProxies bounds the number of entries that are read. No real chain has more trusted proxies.
 const mostProxies = 64
 
-// client returns the address of the client.
+// client returns the address of the request's client.
 func (a *addresses) client(r *http.Request) (netip.Addr, error) {
 	addr, known := parseAddr(r.RemoteAddr)
 	if known && !a.trusts(addr) {
@@ -158,8 +163,8 @@ func cutLast(list string) (rest, entry string, more bool) {
 // cutLastElement is cutLast for the elements of Forwarded.
 func cutLastElement(list string) (rest, element string, more bool) { return cutUnquoted(list, ',') }
 
-// cutUnquoted cuts text before its last separator that is not in quotes. It reads from the right: a client that opens a
-// quote and never ends it must not hide what a proxy wrote after it.
+// cutUnquoted cuts text before its last separator outside quotes. It reads from the right: a client
+// that opens a quote and never closes it must not hide what a proxy wrote after it.
 func cutUnquoted(text string, separator byte) (rest, last string, more bool) {
 	quoted := false
 	for i := len(text) - 1; i >= 0; i-- {
@@ -173,7 +178,7 @@ func cutUnquoted(text string, separator byte) (rest, last string, more bool) {
 	return "", text, false
 }
 
-// escaped tells whether an odd number of backslashes stands before byte i.
+// escaped reports whether an odd number of backslashes precedes byte i.
 func escaped(text string, i int) bool {
 	n := 0
 	for i--; i >= 0 && text[i] == '\\'; i-- {
@@ -182,11 +187,12 @@ func escaped(text string, i int) bool {
 	return n%2 == 1
 }
 
-// parseForwarded reads the address in an element of Forwarded, as in `for="[2001:db8::1]:4711";proto=https`.
+// parseForwarded parses the address in an element of Forwarded, as in
+// `for="[2001:db8::1]:4711";proto=https`.
 func parseForwarded(element string) (addr netip.Addr, ok bool) {
 	for more := true; more; {
 		var pair string
-		element, pair, more = cutUnquoted(element, ';') // host, for one, may hold what a client sent
+		element, pair, more = cutUnquoted(element, ';') // other pairs, such as host, may contain text from the client
 		name, value, _ := strings.Cut(strings.Trim(pair, " \t"), "=")
 		if !strings.EqualFold(name, "for") {
 			continue
@@ -204,11 +210,11 @@ func parseForwarded(element string) (addr netip.Addr, ok bool) {
 	return addr, ok
 }
 
-// longestAddr is above the length of any address with its port and a zone.
+// longestAddr exceeds the length of any address with a port and a zone.
 const longestAddr = 128
 
-// parseAddr reads an address, with or without a port and brackets. The zone is dropped, and a mapped address is the IPv4
-// address.
+// parseAddr parses an address, with or without a port and brackets. It removes the zone, and
+// returns an IPv4 address for a mapped one.
 func parseAddr(text string) (netip.Addr, bool) {
 	if len(text) > longestAddr {
 		return netip.Addr{}, false

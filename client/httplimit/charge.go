@@ -10,11 +10,12 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 )
 
-// Charge is what was taken for the request that a handler serves. With it the handler corrects the cost once it is known.
-// A nil Charge is that of a request that was not charged: its methods do nothing, so a handler need not ask.
+// Charge is what was taken for the request that a handler serves. With it, the handler can adjust
+// the cost once it is known. A nil Charge stands for a request that was not charged: its methods do
+// nothing, so handlers need no check.
 //
-// Until the response begins, the fields in its header follow; so call it from the goroutine that writes the response, or
-// after the handler has returned.
+// Until the response begins, each call also updates the fields in its header. So call the methods
+// from the goroutine that writes the response, or after the handler has returned.
 type Charge struct {
 	limiter *client.Client
 	fields  *fields
@@ -22,8 +23,8 @@ type Charge struct {
 	mu      sync.Mutex
 	request client.Request
 	result  client.Result
-	units   int64 // that every key is charged for this request, on a server
-	local   bool  // it was let through by a LocalLimiter
+	units   int64 // charged to every key for this request, on a server
+	local   bool  // a LocalLimiter allowed the request
 }
 
 func (m *middleware) newCharge(header http.Header, req client.Request, result client.Result) *Charge {
@@ -38,17 +39,17 @@ func (m *middleware) newCharge(header http.Header, req client.Request, result cl
 	return c
 }
 
-// chargeOf is the key under which a context has the charge of the middleware of this name.
+// chargeOf is the context key of the charge made by the middleware with this name.
 type chargeOf string
 
-// ChargeOf returns what the middleware of this name took for the request that ctx belongs to. It is nil for a request that was
-// left out, or let through without a decision, or did not come through that middleware.
+// ChargeOf returns the charge that the middleware with this name made for the request of ctx. It is
+// nil if the request was skipped, was allowed without a decision, or did not pass that middleware.
 func ChargeOf(ctx context.Context, name string) *Charge {
 	charge, _ := ctx.Value(chargeOf(name)).(*Charge)
 	return charge
 }
 
-// Result returns how the limit stands, as the last call said; the zero Result for a nil Charge.
+// Result returns the result of the last call to the limiter, or the zero Result for a nil Charge.
 func (c *Charge) Result() client.Result {
 	if c == nil {
 		return client.Result{}
@@ -58,10 +59,11 @@ func (c *Charge) Result() client.Result {
 	return c.result
 }
 
-// Refund gives n units back to each key of the request, as when the work cost less, or failed. More than the request is
-// charged is an error, and so is a request with an OnceKey ([client.ErrBadArgs]), since a repetition of it was charged nothing.
-// Nothing is given back while a key is blocked, nor what a [client.LocalLimiter] allowed, which was taken from no server. For
-// ctx, see [Charge.More].
+// Refund gives n units back to each key of the request, for example because the work cost less or
+// failed. It returns an error if n exceeds the charge of the request, or if the request has an
+// OnceKey ([client.ErrBadArgs]), because a repeated request was not charged. It gives nothing back
+// while a key is blocked, or if a [client.LocalLimiter] allowed the request, because no server was
+// charged. For ctx, see [Charge.More].
 func (c *Charge) Refund(ctx context.Context, n int64) error {
 	if c == nil || n == 0 {
 		return nil
@@ -75,24 +77,25 @@ func (c *Charge) Refund(ctx context.Context, n int64) error {
 		return fmt.Errorf("ratelimit: httplimit: a refund of %d where the request is charged %d; give from 0 to that", n, c.units)
 	}
 	result, err := c.limiter.Refund(context.WithoutCancel(ctx), client.Request{
-		Keys: c.request.Keys, Limits: c.request.Limits, Costs: []int64{n}, OnceKey: c.request.OnceKey, // which is refused
+		Keys: c.request.Keys, Limits: c.request.Limits, Costs: []int64{n}, OnceKey: c.request.OnceKey, // makes the client return an error
 	})
 	if err != nil {
 		return err
 	}
-	if result.Allowed { // not while the key is blocked
+	if result.Allowed { // false while the key is blocked
 		c.units -= n
 	}
 	c.note(result)
 	return nil
 }
 
-// More takes up to n further units from each key of the request, as when the work turns out to cost more, and returns how many
-// were left to take: with fewer than n there is nothing left, and the next requests are denied until the limit has
-// recovered. The rest is not remembered. Where that matters, take the most that a request can cost at first, by
-// [WithRequest], and give back.
+// More takes up to n more units from each key of the request, for example because the work costs
+// more than expected, and returns how many it took. If that is less than n, nothing is left, and
+// the next requests are denied until the limit has refilled. The missing units are dropped. If that
+// matters, take the maximum cost at first, by [WithRequest], and refund the rest.
 //
-// The call has the values of ctx, but does not end with it, so that a client that hangs up pays. The client's own timeout bounds it.
+// The call has the values of ctx, but does not end with it, so a client that hangs up is charged.
+// The client's own timeout bounds it.
 func (c *Charge) More(ctx context.Context, n int64) (taken int64, err error) {
 	if c == nil || n == 0 {
 		return 0, nil

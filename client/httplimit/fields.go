@@ -13,24 +13,26 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 )
 
-// Policy says what the field RateLimit-Policy states of a limit, or of one rate of it. See [WithPolicies].
+// Policy describes a limit, or one rate of it, for the field RateLimit-Policy. See [WithPolicies].
 type Policy struct {
-	Name   string        // as in "hourly"
-	Limit  client.Limit  // the limit as it is asked for, as in "10/s burst=20, 1000/h" or "@api"
-	Quota  int64         // q: the most that the rate lets through at once, its burst or n; what Result.Limit says where it binds
-	Window time.Duration // w: the time in which that much comes back; a part of a second is rounded up
+	Name   string        // such as "hourly"
+	Limit  client.Limit  // the limit as used in calls, such as "10/s burst=20, 1000/h" or "@api"
+	Quota  int64         // q: the most that the rate allows at once, as Result.Limit: its burst or n
+	Window time.Duration // w: the time in which the quota refills, rounded up to whole seconds
 }
 
-// WithPolicies names limits and states their windows. A limit of several rates has a Policy for each, and a middleware
-// whose limit depends on the request, as by [WithRequest], has those of each limit:
+// WithPolicies names limits and sets their windows. A limit with several rates has a Policy for
+// each. If the limit depends on the request, as with [WithRequest], give the policies of each
+// limit:
 //
 //	httplimit.WithPolicies(
 //		httplimit.Policy{Name: "burst", Limit: "10/s burst=20, 1000/h", Quota: 20, Window: 2 * time.Second},
 //		httplimit.Policy{Name: "hourly", Limit: "10/s burst=20, 1000/h", Quota: 1000, Window: time.Hour},
 //	)
 //
-// Policies of the limit that decided are listed in RateLimit-Policy, and the one whose Quota is the decision's is named in
-// RateLimit. If none has that Quota, they are out of date, and the fields are as without them.
+// RateLimit-Policy lists the policies of the limit that decided. RateLimit names the one whose
+// Quota equals Result.Limit. If none does, the policies are out of date, and the fields are as
+// without them.
 func WithPolicies(policies ...Policy) Option {
 	return func(m *middleware) error {
 		if m.policies == nil {
@@ -55,7 +57,7 @@ func WithPolicies(policies ...Policy) Option {
 	}
 }
 
-// checkName refuses what a String of a structured field, or a key, could not have.
+// checkName rejects names that a String of a structured field, or a key, cannot contain.
 func checkName(name string) error {
 	if name == "" || len(name) > 64 {
 		return fmt.Errorf("the name %.80q has %d bytes; give 1 to 64", name, len(name))
@@ -68,7 +70,7 @@ func checkName(name string) error {
 	return nil
 }
 
-// bindingLimit is the limit that decided.
+// bindingLimit returns the limit that decided.
 func bindingLimit(req client.Request, result client.Result) client.Limit {
 	switch i := result.Index - 1; {
 	case len(req.Limits) == 1:
@@ -76,10 +78,11 @@ func bindingLimit(req client.Request, result client.Result) client.Limit {
 	case len(req.Limits) == len(req.Keys) && i >= 0 && i < len(req.Limits):
 		return req.Limits[i]
 	}
-	return "" // policies that stand for several limits each
+	return "" // policies with several limits each
 }
 
-// policyOf is the name of what decided, and those policies that name it, none if none does.
+// policyOf returns the name of the policy that decided and all policies of its limit. If there is
+// none, it returns the middleware's name and nil.
 func (m *middleware) policyOf(req client.Request, result client.Result) (string, []Policy) {
 	policies := m.policies[bindingLimit(req, result)]
 	for _, p := range policies {
@@ -90,17 +93,18 @@ func (m *middleware) policyOf(req client.Request, result client.Result) (string,
 	return m.name, nil
 }
 
-// fields are the response fields of one middleware, which may be written again until the response begins.
+// fields writes the response fields of one middleware, which can be rewritten until the response
+// begins.
 type fields struct {
 	*middleware
-	at [2]int // the place of our line among those of RateLimit-Policy and RateLimit
+	at [2]int // index of our line among those of RateLimit-Policy and RateLimit
 
 	mu     sync.Mutex
-	header http.Header // nil: the handler has returned, and the header is the server's
+	header http.Header // nil after the handler has returned, when the server owns the header
 }
 
 const (
-	policyField = "Ratelimit-Policy" // as http.Header has them
+	policyField = "Ratelimit-Policy" // as spelled in http.Header
 	limitField  = "Ratelimit"
 )
 
@@ -111,7 +115,7 @@ func (m *middleware) newFields(header http.Header) *fields {
 	return f
 }
 
-// end leaves the fields as they are.
+// end stops further changes to the fields.
 func (f *fields) end() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -135,7 +139,7 @@ func (f *fields) set(req client.Request, result client.Result) {
 		q := item(p.Name, "q", p.Quota)
 		if p.Window > 0 {
 			q.Params.Add("w", integer(seconds(p.Window)))
-			if p.Name == name { // see the comment of the package on t
+			if p.Name == name { // see the package comment about t
 				reset = max(reset, sustainable(p, result.Remaining))
 			}
 		}
@@ -147,7 +151,7 @@ func (f *fields) set(req client.Request, result client.Result) {
 	switch {
 	case result.Allowed:
 		r.Params.Add("t", integer(reset))
-	case result.RetryAfter != client.Never: // no later than Retry-After says
+	case result.RetryAfter != client.Never: // equal to Retry-After
 		r.Params.Add("t", integer(seconds(result.RetryAfter)))
 	}
 	f.put(limitField, f.at[1], httpsfv.List{r})
@@ -159,13 +163,13 @@ func (f *fields) set(req client.Request, result client.Result) {
 	}
 }
 
-// sustainable is in how many seconds n come back at the rate of p.
+// sustainable returns in how many seconds n units refill at the rate of p.
 func sustainable(p Policy, n int64) int64 {
 	return seconds(time.Duration(float64(p.Window) * (float64(min(n, p.Quota)) / float64(p.Quota))))
 }
 
-// put writes a list in place of our line. Names and numbers were checked, so that it can always be written; and handlers
-// that took our line away have their way.
+// put replaces our line with list. Marshaling cannot fail, because names and numbers were checked.
+// If a handler removed the line, it stays removed.
 func (f *fields) put(field string, at int, list httpsfv.List) {
 	text, err := httpsfv.Marshal(list)
 	if lines := f.header[field]; err == nil && at < len(lines) {
@@ -179,5 +183,5 @@ func item(name, parameter string, n int64) httpsfv.Item {
 	return i
 }
 
-// integer is n as an Integer of a structured field, which has at most 15 digits.
+// integer returns n as an Integer of a structured field, which has at most 15 digits.
 func integer(n int64) int64 { return max(0, min(n, 999_999_999_999_999)) }

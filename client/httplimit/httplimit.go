@@ -14,11 +14,11 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client/internal/seldom"
 )
 
-// Option sets how the middleware behaves. An option that cannot be met makes [New] fail.
+// Option sets how the middleware behaves. [New] returns an error if an option is invalid.
 type Option func(*middleware) error
 
-// Skip leaves out requests for which skip returns true: they are not counted, and always let through. Given several times,
-// each leaves out its own.
+// Skip excludes requests for which skip returns true: they are not counted, and always allowed. If
+// Skip is given several times, each function excludes requests.
 func Skip(skip func(*http.Request) bool) Option {
 	return func(m *middleware) error {
 		if skip == nil {
@@ -29,19 +29,20 @@ func Skip(skip func(*http.Request) bool) Option {
 	}
 }
 
-// SkipMethods leaves out requests by their method, as in SkipMethods("HEAD", "OPTIONS").
+// SkipMethods excludes requests by method, as in SkipMethods("HEAD", "OPTIONS").
 func SkipMethods(methods ...string) Option {
 	return Skip(func(r *http.Request) bool { return slices.Contains(methods, r.Method) })
 }
 
-// SkipPaths leaves out requests for exactly these paths, as in SkipPaths("/healthz", "/readyz").
+// SkipPaths excludes requests for exactly these paths, as in SkipPaths("/healthz", "/readyz").
 func SkipPaths(paths ...string) Option {
 	return Skip(func(r *http.Request) bool { return slices.Contains(paths, r.URL.Path) })
 }
 
-// WithRequest lets change complete what is asked of the limiter, by the HTTP request: another limit for who pays, a cost, a
-// [client.Request.UsageKey]. req has one key and one limit, that of [New]. A change that leaves no key leaves the
-// request out. An error is as one of the limiter, unless it is [ErrNoKey].
+// WithRequest calls change to modify the limiter's request according to the HTTP request: for
+// example another limit for paying users, a cost, or a [client.Request.UsageKey]. req has one key
+// and one limit, that of [New]. If change removes all keys, the HTTP request is not limited. An
+// error is treated as an error of the limiter, unless it is [ErrNoKey].
 func WithRequest(change func(r *http.Request, req *client.Request) error) Option {
 	return func(m *middleware) error {
 		if change == nil {
@@ -52,8 +53,9 @@ func WithRequest(change func(r *http.Request, req *client.Request) error) Option
 	}
 }
 
-// Delay holds a request back that leaky_bucket admits with a wait, until its turn. Without it the handler is called at once.
-// If the request's context ends before, the client gets 503 Service Unavailable; what was taken stays taken.
+// Delay makes a request that leaky_bucket allows with a wait wait for its turn. Without Delay the
+// handler is called at once. If the request's context ends first, the client gets 503 Service
+// Unavailable; the units are not given back.
 func Delay() Option {
 	return func(m *middleware) error {
 		m.delay = true
@@ -61,8 +63,8 @@ func Delay() Option {
 	}
 }
 
-// RefuseOnError answers 503 Service Unavailable with Retry-After where there is no decision; without it the request is let
-// through, unless its context has ended. retryAfter is at least a second.
+// RefuseOnError answers 503 Service Unavailable with Retry-After if there is no decision. Without
+// it such a request is allowed, unless its context has ended. retryAfter is at least a second.
 func RefuseOnError(retryAfter time.Duration) Option {
 	return func(m *middleware) error {
 		if retryAfter < time.Second {
@@ -73,8 +75,9 @@ func RefuseOnError(retryAfter time.Duration) Option {
 	}
 }
 
-// OnError has f called for each request without a decision, in place of the log. What becomes of the request is
-// [RefuseOnError]'s. It is not called if a [Key] or [WithRequest] only returns that the request's context has ended.
+// OnError calls f for each request without a decision, instead of logging. It does not change the
+// response; see [RefuseOnError]. f is not called if a [Key] or [WithRequest] only returns that the
+// request's context has ended.
 func OnError(f func(*http.Request, error)) Option {
 	return func(m *middleware) error {
 		if f == nil {
@@ -85,8 +88,8 @@ func OnError(f func(*http.Request, error)) Option {
 	}
 }
 
-// WithXHeaders adds X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset, which many clients know. Reset is a Unix
-// time in seconds, as GitHub has it.
+// WithXHeaders adds X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset, which many
+// clients know. Reset is a Unix time in seconds, as at GitHub.
 func WithXHeaders() Option {
 	return func(m *middleware) error {
 		m.xHeaders = true
@@ -104,20 +107,23 @@ type middleware struct {
 	skips    []func(*http.Request) bool
 	change   func(*http.Request, *client.Request) error
 	delay    bool
-	refuse   time.Duration // 0: let through
+	refuse   time.Duration // 0: allow
 	onError  func(*http.Request, error)
 	xHeaders bool
 }
 
-// New returns middleware that takes 1 from limit for each request, under key, and refuses the request if that is not there.
+// New returns middleware that takes 1 unit from limit for each request, under key, and denies the
+// request if none is left.
 //
-// name is what the limit is called in the fields, and what the key on the server begins with. Use another for each
-// middleware, or the same where several share one limit. limit is a text, such as "100/m", or a policy that is deployed with the
-// library, such as "@api"; of a policy with several limits, [WithRequest] gives the other keys. Neither is checked
-// before the first request: a wrong one shows as an error of the limiter.
+// name identifies the limit in the response fields, and is the beginning of the key on the server.
+// Use a different name for each middleware, or the same one if several share a limit. limit is
+// text, such as "100/m", or a policy deployed with the library, such as "@api". For a policy with
+// several limits, [WithRequest] adds the other keys. Neither is checked before the first request:
+// if one is invalid, the limiter returns an error then.
 //
-// The call to the limiter has the values of the request's context, but does not end with it: the timeout of limiter bounds it
-// ([client.WithTimeout]). So a client that hangs up is counted as well.
+// The call to the limiter has the values of the request's context, but does not end with it; the
+// timeout of limiter bounds it ([client.WithTimeout]). So a client that hangs up is counted as
+// well.
 func New(limiter *client.Client, name string, limit client.Limit, key Key, opts ...Option) (func(http.Handler) http.Handler, error) {
 	log := seldom.Log("no decision on a request")
 	m := &middleware{
@@ -146,7 +152,7 @@ func (m *middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 		problem{Status: http.StatusBadRequest, Detail: err.Error()}.write(w)
 		return
 	case err != nil:
-		if !errors.Is(err, ctx.Err()) { // a client that has gone is no fault of this server
+		if !errors.Is(err, ctx.Err()) { // a client that hung up is no error of this server
 			m.onError(r, err)
 		}
 		m.undecided(next, w, r, m.refuse)
@@ -155,7 +161,7 @@ func (m *middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 		next.ServeHTTP(w, r)
 		return
 	}
-	result, err := m.limiter.Take(context.WithoutCancel(ctx), req) // a client that hangs up pays, too
+	result, err := m.limiter.Take(context.WithoutCancel(ctx), req) // a client that hangs up is charged, too
 	switch {
 	case err != nil:
 		m.onError(r, err)
@@ -180,7 +186,7 @@ func (m *middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 	next.ServeHTTP(w, r.WithContext(context.WithValue(ctx, chargeOf(m.name), charge)))
 }
 
-// request is what is asked of the limiter.
+// request returns the request for the limiter.
 func (m *middleware) request(r *http.Request) (client.Request, error) {
 	key, err := m.key.key.Of(r)
 	if err != nil {
@@ -210,8 +216,9 @@ func (m *middleware) deny(w http.ResponseWriter, req client.Request, result clie
 	p.write(w)
 }
 
-// undecided serves a request without a decision, or refuses it for a time above 0. A request whose context has ended is always
-// refused, because its client may have ended it to get past the limit. There is nothing to tell in the fields.
+// undecided handles a request without a decision. It rejects the request if refuse is above 0, and
+// otherwise serves it. It always rejects a request whose context has ended, because the client may
+// have ended it to avoid the limit. The response has no fields.
 func (m *middleware) undecided(next http.Handler, w http.ResponseWriter, r *http.Request, refuse time.Duration) {
 	switch {
 	case refuse > 0:
@@ -223,7 +230,7 @@ func (m *middleware) undecided(next http.Handler, w http.ResponseWriter, r *http
 	problem{Status: http.StatusServiceUnavailable, Detail: "whether the request is within its limit could not be found out"}.write(w)
 }
 
-// seconds rounds up.
+// seconds rounds d up to whole seconds.
 func seconds(d time.Duration) int64 {
 	s := int64(d / time.Second)
 	if d%time.Second > 0 {

@@ -7,27 +7,32 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client/internal/keytext"
 )
 
-// ErrNoKey is the error of a [Func] for a request that lacks what it is to be counted under. The client then gets 400 Bad
-// Request with the text of the error, or [FirstOf] tries what comes next. Any other error is one of the server, and there is no decision.
+// ErrNoKey is the error that a [Func] returns for a request without the value that it is counted
+// under. The client then gets 400 Bad Request with the text of the error, or [FirstOf] tries the
+// next key. Any other error is treated as an error of the server: there is no decision.
 var ErrNoKey = errors.New("the request lacks what it is limited by")
 
-// Key says what a request is counted under. The functions of this package make one; the zero value is not usable. It may
-// be shared.
+// Key selects what a request is counted under. The functions of this package make keys; the zero
+// value is not usable. A Key may be shared.
 type Key struct{ key keytext.Key[*http.Request] }
 
 var keys = keytext.Keys[*http.Request]{Missing: ErrNoKey, Such: "Address()", Makers: "Address, Header, Cookie, Pattern or Func"}
 
-// Func counts a request under what f returns: Func("tenant", tenant) uses "tenant=acme". An empty text is [ErrNoKey].
+// Func counts a request under the result of f: Func("tenant", tenant) uses "tenant=acme". An empty
+// result is [ErrNoKey].
 //
-// Whatever f returns is safe to use: of a value above 128 bytes a hash is used, and control characters and % | { } are
-// written as in a URL, so that no value passes for a part of another key or moves it in a cluster.
+// f may return any text. A value above 128 bytes is replaced by a hash, and control characters and
+// % | { } are percent-encoded. So no value can imitate another key or change its hash slot in a
+// cluster.
 func Func(name string, f func(*http.Request) (string, error)) Key { return Key{keys.Func(name, f)} }
 
-// Header counts a request under the value of a header, the first of several: Header("X-Api-Key"). Of the value the first 32
-// hexadecimal digits of its SHA-256 are used: "header:X-Api-Key~" and these.
+// Header counts a request under the value of a header, such as Header("X-Api-Key"); if there are
+// several values, under the first. The key contains the first 32 hexadecimal digits of the value's
+// SHA-256: "header:X-Api-Key~" and the digits.
 //
-// Who sends another value each time is a new client each time. Put what verifies the header in front of the middleware, or
-// an outer middleware by [Address] around it; so with [Cookie].
+// A client that sends a new value each time counts as a new client each time. Put middleware that
+// verifies the header in front of this one, or middleware with [Address] around it. This also
+// applies to [Cookie].
 func Header(name string) Key {
 	if name == "" {
 		return unusable(errors.New("Header without a name; give one, as in Header(\"X-Api-Key\")"))
@@ -38,7 +43,8 @@ func Header(name string) Key {
 	return secret("header", name, func(r *http.Request) string { return r.Header.Get(name) })
 }
 
-// Cookie counts a request under the value of a cookie, the first of several, hashed as that of a [Header].
+// Cookie counts a request under the value of a cookie, the first if there are several, hashed as
+// with [Header].
 func Cookie(name string) Key {
 	if name == "" {
 		return unusable(errors.New("Cookie without a name; give one, as in Cookie(\"session\")"))
@@ -56,12 +62,12 @@ func secret(kind, name string, value func(*http.Request) string) Key {
 	return Key{keys.Secret(kind, name, value)}
 }
 
-// unusable is a Key that New returns an error for.
+// unusable returns a Key for which New returns err.
 func unusable(err error) Key { return Key{keytext.Key[*http.Request]{Err: err}} }
 
-// Pattern counts a request under the pattern of its route, as [http.ServeMux] and routers that follow it write it into
-// [http.Request.Pattern]: "route=GET /items/%7Bid%7D". It is for middleware that the router calls, around single handlers.
-// Around a ServeMux the pattern is not known yet: use [PatternOf].
+// Pattern counts a request under the pattern of its route, which [http.ServeMux] and compatible
+// routers store in [http.Request.Pattern]: "route=GET /items/%7Bid%7D". It is for middleware around
+// single handlers of the router. Around a ServeMux the pattern is not known yet: use [PatternOf].
 func Pattern() Key {
 	return Func("route", func(r *http.Request) (string, error) {
 		if r.Pattern == "" {
@@ -71,8 +77,8 @@ func Pattern() Key {
 	})
 }
 
-// PatternOf counts a request under the pattern by which mux will serve it, for middleware around mux. All requests that
-// mux has no pattern for share one key.
+// PatternOf counts a request under the pattern with which mux will serve it. It is for middleware
+// around mux. All requests without a pattern in mux share one key.
 func PatternOf(mux *http.ServeMux) Key {
 	if mux == nil {
 		return unusable(errors.New("PatternOf(nil); give the ServeMux that serves the requests"))
@@ -85,12 +91,13 @@ func PatternOf(mux *http.ServeMux) Key {
 	})
 }
 
-// Join counts a request under all of these keys together: with Join(Pattern(), Address()) each address has the limit on each
-// route. A request that lacks one of them lacks all.
+// Join counts a request under all of these keys together: with Join(Pattern(), Address()), each
+// address has its own limit on each route. If a request lacks one of the keys, it has no key.
 func Join(of ...Key) Key { return Key{keys.Join(parts(of))} }
 
-// FirstOf counts a request under the first of these keys that it has: with FirstOf(Header("X-Api-Key"), Address()) requests
-// without the header are limited by their address.
+// FirstOf counts a request under the first of these keys that it has: with
+// FirstOf(Header("X-Api-Key"), Address()), requests without the header are limited by their
+// address.
 func FirstOf(of ...Key) Key { return Key{keys.FirstOf(parts(of))} }
 
 func parts(of []Key) []keytext.Key[*http.Request] {

@@ -1,4 +1,4 @@
-// Package otellimit tells OpenTelemetry of the calls of package client: metrics and spans.
+// Package otellimit reports the calls of package client to OpenTelemetry, as metrics and spans.
 //
 //	observer, err := otellimit.New()
 //	...
@@ -6,19 +6,25 @@
 //
 // The metrics are
 //
-//	db.client.operation.duration    a histogram in seconds of the calls for which a server was asked, as one each with all
-//	                                repetitions: db.system.name, db.operation.name (FCALL or FCALL_RO),
-//	                                db.stored_procedure.name, and error.type and db.response.status_code of those that failed
-//	ratelimit.client.decisions      counts decisions, whoever made them, and calls without one: ratelimit.operation (take, peek,
-//	                                refund, acquire or renew), ratelimit.outcome (allowed, denied or error), ratelimit.source (server,
-//	                                local, policy and so on; not of errors), and error.type where no server decided
-//	ratelimit.client.breaker.open   how many circuit breakers of clients in this process keep calls from a node: server.address
+//	db.client.operation.duration    histogram in seconds of the calls that asked a server, retries
+//	                                included: db.system.name, db.operation.name (FCALL or FCALL_RO),
+//	                                db.stored_procedure.name; for failed calls also error.type and
+//	                                db.response.status_code
+//	ratelimit.client.decisions      number of decisions, by servers or not, and of failed calls:
+//	                                ratelimit.operation (take, peek, refund, acquire or renew),
+//	                                ratelimit.outcome (allowed, denied or error), ratelimit.source
+//	                                (server, local, policy and so on; not for errors), and
+//	                                error.type if no server decided
+//	ratelimit.client.breaker.open   number of circuit breakers of clients in this process that stop
+//	                                calls to a node: server.address
 //
-// The first, and what begins with db, error and server, are stable names of the semantic conventions, version 1.41; the rest
-// is what those do not have. Keys are never an attribute, and no text of an error is.
+// The first metric, and the attributes that begin with db, error and server, are stable names of
+// the semantic conventions, version 1.41; the conventions have no names for the rest. Attributes
+// never contain keys or the text of errors.
 //
-// A span is of kind client, has the attributes of the histogram and ratelimit.outcome, and a name such as "FCALL
-// ratelimit_take". It is made when the call has ended, so spans of the Redis client, if it makes any, are beside it.
+// A span is of kind client, has the attributes of the histogram and ratelimit.outcome, and a name
+// such as "FCALL ratelimit_take". It is made after the call has ended, so spans of the Redis
+// client, if it makes any, are its siblings.
 package otellimit
 
 import (
@@ -42,10 +48,11 @@ import (
 
 const scope = "github.com/ratelimit-functions/ratelimit/client/otellimit"
 
-// Option says where metrics and spans go.
+// Option sets where metrics and spans go.
 type Option func(*observer) error
 
-// WithMeterProvider has metrics go to provider in place of the global one. To leave metrics out, give that of go.opentelemetry.io/otel/metric/noop.
+// WithMeterProvider sends metrics to provider instead of the global one. To turn metrics off, give
+// the provider of go.opentelemetry.io/otel/metric/noop.
 func WithMeterProvider(provider metric.MeterProvider) Option {
 	return func(o *observer) error {
 		if provider == nil {
@@ -56,7 +63,8 @@ func WithMeterProvider(provider metric.MeterProvider) Option {
 	}
 }
 
-// WithTracerProvider has spans go to provider in place of the global one. To leave spans out, give that of go.opentelemetry.io/otel/trace/noop.
+// WithTracerProvider sends spans to provider instead of the global one. To turn spans off, give the
+// provider of go.opentelemetry.io/otel/trace/noop.
 func WithTracerProvider(provider trace.TracerProvider) Option {
 	return func(o *observer) error {
 		if provider == nil {
@@ -77,7 +85,7 @@ type observer struct {
 	open      metric.Int64UpDownCounter
 }
 
-// New makes an observer for client.WithObserver. One serves any number of clients.
+// New returns an observer for client.WithObserver. It can serve any number of clients.
 func New(opts ...Option) (client.Observer, error) {
 	o := &observer{meters: otel.GetMeterProvider(), tracers: otel.GetTracerProvider()}
 	if err := adapter.Apply(o, opts); err != nil {
@@ -88,7 +96,7 @@ func New(opts ...Option) (client.Observer, error) {
 	var err1, err2, err3 error
 	o.duration, err1 = meter.Float64Histogram("db.client.operation.duration", metric.WithUnit("s"),
 		metric.WithDescription("Duration of database client operations."),
-		metric.WithExplicitBucketBoundaries(0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10)) // those of the conventions
+		metric.WithExplicitBucketBoundaries(0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10)) // as in the semantic conventions
 	o.decisions, err2 = meter.Int64Counter("ratelimit.client.decisions", metric.WithUnit("{decision}"),
 		metric.WithDescription("Decisions of rate limits, and calls without one."))
 	o.open, err3 = meter.Int64UpDownCounter("ratelimit.client.breaker.open", metric.WithUnit("{breaker}"),
@@ -122,12 +130,12 @@ func (o *observer) call(ctx context.Context, call client.Observation) {
 	_, span := o.tracer.Start(ctx, name, trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(call.Began),
 		trace.WithAttributes(attrs...), trace.WithAttributes(outcome))
 	if call.Err != nil {
-		span.SetStatus(codes.Error, call.ErrorType()) // its text has keys
+		span.SetStatus(codes.Error, call.ErrorType()) // the text of the error contains keys
 	}
 	span.End(trace.WithTimestamp(call.Began.Add(call.Duration)))
 }
 
-// isDecision tells whether an operation ends in a decision where it does not fail.
+// isDecision reports whether the operation makes a decision unless it fails.
 func isDecision(operation string) bool {
 	switch operation {
 	case "take", "peek", "refund", "acquire", "renew":
@@ -136,12 +144,14 @@ func isDecision(operation string) bool {
 	return false
 }
 
-// asked tells whether a call was for a server, and not kept from it by a circuit breaker or decided by this process alone.
+// asked reports whether a call was meant for a server: neither stopped by a circuit breaker nor
+// decided by this process alone.
 func asked(call client.Observation) bool {
 	return !errors.Is(call.Err, gobreaker.ErrOpenState) && (call.Err != nil || call.Source == client.SourceServer)
 }
 
-// operation is a call as one of a database: its system, its command, its function, and what went wrong.
+// operation returns the attributes of a call as a database operation: its system, command, function
+// and error.
 func operation(call client.Observation) []attribute.KeyValue {
 	command, function := "FCALL", call.Operation
 	switch function {

@@ -1,4 +1,4 @@
-// Package adapter is what the packages for HTTP, gRPC and OpenTelemetry do alike.
+// Package adapter has code shared by the packages for HTTP, gRPC and OpenTelemetry.
 package adapter
 
 import (
@@ -9,7 +9,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 )
 
-// Given is the error of a limiter, name or limit that is missing, or nil.
+// Given returns an error if the limiter, the name or the limit is missing, or nil.
 func Given(limiter *client.Client, name string, limit client.Limit) error {
 	switch {
 	case limiter == nil:
@@ -22,7 +22,7 @@ func Given(limiter *client.Client, name string, limit client.Limit) error {
 	return nil
 }
 
-// Apply applies options to a, up to the first that cannot be met.
+// Apply applies options to a until one returns an error.
 func Apply[A any, O ~func(*A) error](a *A, opts []O) error {
 	for _, opt := range opts {
 		if opt == nil {
@@ -35,8 +35,8 @@ func Apply[A any, O ~func(*A) error](a *A, opts []O) error {
 	return nil
 }
 
-// Block blocks keys for at least d: another reply of the other side may say more. It does not end with ctx; limiter bounds its
-// calls itself.
+// Block blocks keys for at least d; it does not shorten a longer block from another reply. It does
+// not end with ctx, because limiter bounds its calls itself.
 func Block(ctx context.Context, limiter *client.Client, d time.Duration, keys []string) error {
 	if d <= 0 {
 		return nil
@@ -44,14 +44,14 @@ func Block(ctx context.Context, limiter *client.Client, d time.Duration, keys []
 	return limiter.BlockAtLeast(context.WithoutCancel(ctx), d, keys...)
 }
 
-// Ended reports whether ctx has ended. Its deadline counts even if its timer has not fired yet: a connection that has the same
-// deadline may time out first.
+// Ended reports whether ctx has ended or its deadline has passed. At the deadline, a connection may
+// time out before the timer of ctx fires.
 func Ended(ctx context.Context) bool {
 	deadline, ok := ctx.Deadline()
 	return ctx.Err() != nil || ok && !time.Now().Before(deadline)
 }
 
-// Sleep waits for d, or returns the error of ctx if that has ended.
+// Sleep waits for d. If ctx ends first, it returns the error of ctx.
 func Sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

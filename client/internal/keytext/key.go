@@ -6,20 +6,21 @@ import (
 	"strings"
 )
 
-// Key says what a C, such as a request, is counted under. Err is what is wrong with it; the zero value is not usable.
+// Key selects what a C, such as a request, is counted under. Err is set if the key is invalid; the
+// zero value is not usable.
 type Key[C any] struct {
 	Of  func(C) (string, error)
 	Err error
 }
 
-// Keys makes the keys of one package, and says in errors what that one has.
+// Keys makes the keys of one package. Its fields are that package's words for errors.
 type Keys[C any] struct {
-	Missing error  // of a C that lacks what it is to be counted under
-	Such    string // a key to name as an example
+	Missing error  // for a C that lacks what it is counted under
+	Such    string // an example of a key
 	Makers  string // the functions that make keys
 }
 
-// Func counts a C under what f returns.
+// Func counts a C under the result of f.
 func (k Keys[C]) Func(name string, f func(C) (string, error)) Key[C] {
 	if name == "" || f == nil {
 		return Key[C]{Err: errors.New("Func without a name or a function; give both, as in Func(\"tenant\", tenantOf)")}
@@ -37,7 +38,7 @@ func (k Keys[C]) Func(name string, f func(C) (string, error)) Key[C] {
 	}}
 }
 
-// Secret counts a C under a hash of what value returns.
+// Secret counts a C under a hash of the result of value.
 func (k Keys[C]) Secret(kind, name string, value func(C) string) Key[C] {
 	return Key[C]{Of: func(c C) (string, error) {
 		v := value(c)
@@ -48,7 +49,7 @@ func (k Keys[C]) Secret(kind, name string, value func(C) string) Key[C] {
 	}}
 }
 
-// Join counts a C under all of keys together; one that lacks one of them lacks all.
+// Join counts a C under all keys together. If a C lacks one of them, it has no key.
 func (k Keys[C]) Join(keys []Key[C]) Key[C] {
 	if err := k.Check("Join", keys...); err != nil {
 		return Key[C]{Err: err}
@@ -65,7 +66,7 @@ func (k Keys[C]) Join(keys []Key[C]) Key[C] {
 	}}
 }
 
-// FirstOf counts a C under the first of keys that it does not lack.
+// FirstOf counts a C under the first of keys that it has.
 func (k Keys[C]) FirstOf(keys []Key[C]) Key[C] {
 	if err := k.Check("FirstOf", keys...); err != nil {
 		return Key[C]{Err: err}
@@ -80,7 +81,7 @@ func (k Keys[C]) FirstOf(keys []Key[C]) Key[C] {
 	}}
 }
 
-// Check is the error for keys that are not usable, given to what, or nil.
+// Check returns an error if keys, given to the function what, are not usable, or nil.
 func (k Keys[C]) Check(what string, keys ...Key[C]) error {
 	if len(keys) == 0 {
 		return fmt.Errorf("%s without keys; give at least one, such as %s", what, k.Such)

@@ -1,5 +1,5 @@
-// Package keytext writes what a caller sends into the key of a limit, so that no value passes for a part of another key, or
-// moves it in a cluster.
+// Package keytext encodes values from requests in the key of a limit, so that no value can imitate
+// another key or change its hash slot in a cluster.
 package keytext
 
 import (
@@ -9,10 +9,11 @@ import (
 	"strings"
 )
 
-// longestPlain is the most bytes of a value that stand in a key as they are.
+// longestPlain is the length in bytes up to which a key contains the value itself.
 const longestPlain = 128
 
-// Value is "name=value", with a hash in place of a long value. The name is written as [Escape] does.
+// Value returns "name=value", or a hash in place of a long value. The name must already be escaped
+// by [Escape].
 func Value(name, value string) string {
 	if len(value) > longestPlain {
 		return name + "~" + digest(value)
@@ -20,7 +21,7 @@ func Value(name, value string) string {
 	return name + "=" + Escape(value)
 }
 
-// Secret is "kind:name~" and a hash of the value, which may be a secret.
+// Secret returns "kind:name~" and a hash of the value, which may be a secret.
 func Secret(kind, name, value string) string { return kind + ":" + Escape(name) + "~" + digest(value) }
 
 func digest(value string) string {
@@ -28,7 +29,8 @@ func digest(value string) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// Escape writes what would separate parts of a key, or be a hash tag of a cluster, as in a URL; no two texts become equal.
+// Escape percent-encodes characters that would separate parts of a key or form a hash tag.
+// Different texts stay different.
 func Escape(text string) string {
 	const special = "%|{}"
 	if !strings.ContainsFunc(text, func(c rune) bool { return c < ' ' || c == 0x7f || strings.ContainsRune(special, c) }) {

@@ -1,4 +1,4 @@
-// Package seldom logs what may come with every request.
+// Package seldom logs errors that may occur in every request.
 package seldom
 
 import (
@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Log returns a function that logs an error under text, and none in the second that follows.
+// Log returns a function that logs an error with text, at most once a second.
 func Log(text string) func(ctx context.Context, err error, args ...any) {
 	var next atomic.Int64 // Unix time in ns
 	return func(ctx context.Context, err error, args ...any) {
