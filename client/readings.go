@@ -20,11 +20,12 @@ type question struct {
 
 // reading is the answer to a question.
 type reading struct {
-	keys   []keyReading // one per key of the limit; nil: not known
-	asked  time.Time    // before the last question was sent
-	used   time.Time    // when a call last needed the answer
-	asking bool
-	tooOld bool // the library cannot answer such questions
+	keys    []keyReading // one per key of the limit; nil: not known
+	asked   time.Time    // before the last question was sent
+	used    time.Time    // when a call last needed the answer
+	asking  bool
+	refused bool // the last question got an error; keys are from before it
+	tooOld  bool // the library cannot answer such questions
 }
 
 type keyReading struct {

@@ -58,9 +58,9 @@ func (e *BadLine) Error() string { return fmt.Sprintf("line %d: %v", e.Number, e
 // Unwrap returns the fault in the line.
 func (e *BadLine) Unwrap() error { return e.Err }
 
-// New reads a log from r, which may be compressed with gzip or zstd. Close releases the
-// decompressor's resources; it does not close r.
-func New(r io.Reader, opts Options) (*File, error) {
+// New reads a log from r, which may be compressed with gzip or zstd, until ctx ends. Close releases
+// the decompressor's resources; it does not close r.
+func New(ctx context.Context, r io.Reader, opts Options) (*File, error) {
 	plain, closer, err := uncompressed(bufio.NewReaderSize(r, 64<<10))
 	if err != nil {
 		return nil, err
