@@ -10,7 +10,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/lua_test/model/generate"
 )
 
-// offline is the embedded server as package agree sees it.
+// offline is the embedded server as a server of package agree.
 type offline struct{ *embedded.Server }
 
 func (o offline) SetTime(us int64) error {
@@ -31,8 +31,9 @@ func (o offline) Do(words ...string) (any, error) {
 	return reply, err
 }
 
-// TestAgreement holds the library in the offline engine against the model of the contract: every field of every reply,
-// and when every key expires. RATELIMIT_SOAK is how many generated steps to run.
+// TestAgreement compares the library in the offline engine with the model of the contract: every
+// field of every reply, and the expiry of every key. RATELIMIT_SOAK is the number of generated
+// steps.
 func TestAgreement(t *testing.T) {
 	wanted := generate.Wanted(t, 3000)
 	build, err := generate.Library()

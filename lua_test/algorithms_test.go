@@ -13,9 +13,10 @@ import (
 	"github.com/ratelimit-functions/ratelimit/lua_test/model"
 )
 
-// probe goes to the end of the library's text, where its tables can be seen. It returns for every algorithm its name, the
-// names of its options, and "field: type" of its table; and, parsed from a limit of one and one of two rates, of the
-// limits and of their rates; and what parsing the two has raised, "" for nothing.
+// probe is appended to the library's text, where its tables are visible. For every algorithm it
+// returns the name, the names of the options, and "field: type" for the fields of its table. It
+// also returns these for parsed limits of one and of two rates and for their rates, and the error
+// of parsing each, "" for none.
 const probe = `
 redis.register_function{function_name = 'probe', flags = {'no-writes'}, callback = function()
   local list = {}
@@ -45,7 +46,8 @@ redis.register_function{function_name = 'probe', flags = {'no-writes'}, callback
 end}
 `
 
-// What the heads of src/40_limits.lua and, for a limit that packed.complete has completed, of src/35_packed.lua ask for.
+// The fields that are required by the comments at the top of src/40_limits.lua and, for a limit
+// completed by packed.complete, of src/35_packed.lua.
 var (
 	ofAlgorithm = []string{"name: string", "options: table", "rate: function", "limit: function", "holds: function"}
 	ofPacked    = []string{"open: function", "save: function"}
@@ -63,15 +65,16 @@ func read(t *testing.T, file string) string {
 	return string(text)
 }
 
-// section is what follows a heading, up to the next.
+// section returns the text from a heading to the next.
 func section(text, heading string) string {
 	_, after, _ := strings.Cut(text, "\n"+heading+"\n")
 	before, _, _ := strings.Cut(after, "\n## ")
 	return before
 }
 
-// Every algorithm of the library has all that the library asks of it, vectors, a file of the reference model, a row in
-// the tables of CONTRACT.md, STATE.md and README.md and its decisions in CONTRACT.md; and nothing else is there.
+// Every algorithm of the library has all fields that the library requires, vectors, a file in the
+// reference model, a row in the tables of CONTRACT.md, STATE.md and README.md, and its decisions in
+// CONTRACT.md. None of these exists for an unknown algorithm.
 func TestEveryAlgorithmIsComplete(t *testing.T) {
 	server := embedded.Run(t, embedded.WithLibrary(mutated(t, functions.Source())+probe))
 	reply, err := server.Do("FCALL_RO", "probe", 0)
@@ -170,7 +173,7 @@ func TestEveryAlgorithmIsComplete(t *testing.T) {
 	}
 }
 
-// words is a list of strings, sorted.
+// words returns a list of strings, sorted.
 func words(list any) []string {
 	var all []string
 	for _, word := range list.([]any) {
@@ -180,7 +183,7 @@ func words(list any) []string {
 	return all
 }
 
-// tableRow is the row of a table that begins with `name, or "".
+// tableRow returns the row of a table that begins with `name, or "".
 func tableRow(text, name string) string {
 	return regexp.MustCompile("(?m)^\\| `" + name + "\\b.*$").FindString(text)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// names are n keys.
+// names returns n keys.
 func names(n int) []string {
 	keys := make([]string, n)
 	for i := range keys {
@@ -21,8 +21,8 @@ func names(n int) []string {
 	return keys
 }
 
-// What one call may ask for is bounded; what is beyond changes nothing. The bounds of buckets, logs, leases and bytes are in
-// functions/vectors/bounds.json.
+// One call is bounded, and a call beyond a bound changes nothing. functions/vectors/bounds.json
+// tests the bounds of buckets, logs, leases and bytes.
 func TestBoundsOfACall(t *testing.T) {
 	sixteen := "1/d" + strings.Repeat(", 1/d", 15)
 	rates := slices.Repeat([]string{sixteen}, 15)
@@ -31,7 +31,7 @@ func TestBoundsOfACall(t *testing.T) {
 		verb   string
 		keys   int
 		args   []string
-		beyond []string // further args of one key more
+		beyond []string // arguments for one more key
 		want   string
 	}{
 		{"take", "take", 50, slices.Repeat([]string{"1/d"}, 50), []string{"1/d"}, "RATELIMIT BADARGS 51 limits; one call takes at most 50"},
@@ -64,7 +64,8 @@ func TestBoundsOfACall(t *testing.T) {
 	}
 }
 
-// What the library remembers of texts is bounded: a caller who puts a number of his own into each limit fills no memory.
+// The library's cache of parsed texts is bounded. A caller that writes a different number into each
+// limit cannot fill the memory.
 func TestWhatIsRememberedIsBounded(t *testing.T) {
 	text := mutated(t, functions.Source()) + `
 local read, asked = 0, {}
@@ -95,8 +96,9 @@ end)
 	}
 }
 
-// gcra remembers of a key that was denied that it holds its state. It remembers 10,000 keys at most, and none with a name of
-// more than 200 bytes; what is not remembered is looked at: here somebody else has written to the key since.
+// gcra caches that a denied key holds its state. The cache has at most 10,000 keys, and none with
+// more than 200 bytes. A key that is not in the cache is read: here something else has been written
+// to the key.
 func TestWhatIsRememberedOfKeysIsBounded(t *testing.T) {
 	server := offline{start(t)}
 	deny := func(key string) {
@@ -126,7 +128,7 @@ func TestWhatIsRememberedOfKeysIsBounded(t *testing.T) {
 	isSeen("first")
 }
 
-// A key's leases are cut to the time of a lease however many there are: more than fit into one command.
+// All leases of a key are shortened to the lease time, even if they do not fit into one command.
 func TestManyLeasesAreCut(t *testing.T) {
 	server := offline{start(t)}
 	words := []string{"ZADD", "k"}
@@ -144,8 +146,9 @@ func TestManyLeasesAreCut(t *testing.T) {
 	}
 }
 
-// As many leases as a key may hold, all of them far ahead after the clock was set back: of one length they are cut in one call, and
-// of several lengths 2000 in each.
+// A key holds the maximum number of leases, all far in the future after the clock was set back. If
+// they have one length, a single call shortens all of them. With several lengths, each call
+// shortens 2000.
 func TestManyLeasesAfterTheClockWasSetBack(t *testing.T) {
 	const most, hour = 4999, int64(3600000)
 	server := offline{start(t)}

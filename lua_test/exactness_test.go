@@ -12,7 +12,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/lua_test/model/generate"
 )
 
-// exactTakes are how many takes TestExactness makes over all rates; with RATELIMIT_SOAK more than a million.
+// exactTakes returns how many takes TestExactness makes over all rates: with RATELIMIT_SOAK more
+// than a million.
 func exactTakes() int {
 	if os.Getenv("RATELIMIT_SOAK") != "" {
 		return 1200000
@@ -32,9 +33,11 @@ var exactRates = []model.Rate{
 	{N: 100, Period: "1m"},
 }
 
-// Over many takes, more than a million in the long run, just those are admitted that exact arithmetic admits; and at
-// retry_after the same call is allowed, a millisecond before it is not. Where the contract rounds the emission interval, the
-// arithmetic takes it so, and of takes of cost 1 as many are admitted as without, give or take one at any time.
+// Over many takes (more than a million in the long run), the library admits exactly those that
+// exact arithmetic admits. The same call is allowed at retry_after, and not a millisecond earlier.
+// If the contract rounds the emission interval, the arithmetic uses the rounded one. In that case,
+// the number of admitted takes of cost 1 differs at any time by at most one from the number without
+// rounding.
 func TestExactness(t *testing.T) {
 	server := offline{start(t)}
 	each := exactTakes() / (2 * len(exactRates))
@@ -60,7 +63,8 @@ func TestExactness(t *testing.T) {
 	t.Logf("%d takes", total)
 }
 
-// perfect is a limiter with exact whole numbers: debt and interval are so many parts of a microsecond.
+// perfect is a limiter with exact whole numbers. debt and interval are in units of 1/parts of a
+// microsecond.
 type perfect struct {
 	capacity, interval, parts int64
 	clock                     int64 // its unit, in microseconds
@@ -82,8 +86,9 @@ func (p *perfect) take(now, cost int64) bool {
 	return true
 }
 
-// takeManyTimes holds a server against a perfect limiter. apart is by how much the numbers of what they admit may differ; if it
-// is not 0 all takes are of cost 1, with the limiter nearly empty from the start.
+// takeManyTimes compares a server with a perfect limiter. apart is the maximum difference between
+// the numbers of admitted takes. If it is not 0, all takes have cost 1, and the limiter is nearly
+// empty from the start.
 func takeManyTimes(t *testing.T, server agree.Server, l model.Limit, exact *perfect, takes, apart int) {
 	r := l.Rates[0]
 	exact.at, exact.debt = generate.StartUS, 0
@@ -135,15 +140,15 @@ func costOf(random *rand.Rand, r model.Rate) int64 {
 	return 1 + random.Int64N(r.Capacity())
 }
 
-// pause is how long to wait before the next take, in microseconds: somewhat less than what its cost takes to come back,
-// and in all not more than thirteen years.
+// pause returns how long to wait before the next take, in microseconds: somewhat less than the time
+// to refill its cost, and at most thirteen years in total.
 func pause(random *rand.Rand, r model.Rate, cost int64, takes int) int64 {
 	refill := float64(r.MS()) * 1000 / float64(r.N) * float64(cost)
 	most := min(1.7*refill, 8e14/float64(takes))
 	return int64(most * random.Float64())
 }
 
-// retryIsExact asks a millisecond before retry_after, and at it.
+// retryIsExact peeks a millisecond before retry_after, and at retry_after.
 func retryIsExact(t *testing.T, server agree.Server, l model.Limit, cost, now, retry int64) {
 	t.Helper()
 	for _, row := range []struct{ after, allowed int64 }{{(retry - 1) * 1000, 0}, {retry * 1000, 1}} {
@@ -163,7 +168,7 @@ func retryIsExact(t *testing.T, server agree.Server, l model.Limit, cost, now, r
 	}
 }
 
-// decision makes a call whose reply is one.
+// decision makes a call whose reply is a decision, and returns it.
 func decision(server agree.Server, c model.Call) ([6]int64, error) {
 	reply, err := server.Do(c.Words()...)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/lua_test/model/generate"
 )
 
-// verbs are all functions of the library, and what shape a reply of theirs has.
+// verbs contains all functions of the library, and a check of the form of their replies.
 var verbs = []struct {
 	name  string
 	shape func(reply any, keys int, upto bool) error
@@ -67,14 +67,14 @@ func listShape(reply any, _ int, _ bool) error {
 
 var reasons = []string{"BADARGS", "BADLIMIT", "BADCOST", "BADKEYS", "BADSTATE", "NOPOLICY"}
 
-// refusalShape tells what is wrong with an error reply.
+// refusalShape returns what is wrong with the form of an error reply, or nil.
 func refusalShape(text string) error {
 	words := strings.SplitN(text, " ", 3)
 	if len(words) < 3 || words[0] != "RATELIMIT" || !slices.Contains(reasons, words[1]) {
 		return fmt.Errorf("%q is no error of the contract", text)
 	}
 	for _, raw := range []string{"user_function", "script:", "attempt to", "function:", "nil value", "bad argument"} {
-		// An error may name what it refuses, in quotes; such a word outside of these is Lua's own.
+		// An error may quote the rejected value. Outside the quotes, these words come from Lua.
 		if strings.Contains(unquoted(text), raw) {
 			return fmt.Errorf("%q shows an error of Lua", text)
 		}
@@ -90,7 +90,7 @@ func refusalShape(text string) error {
 	return nil
 }
 
-// unquoted is a text without what stands between its first and its last quotation mark.
+// unquoted returns a text without the part between its first and its last quotation mark.
 func unquoted(text string) string {
 	first, last := strings.Index(text, `"`), strings.LastIndex(text, `"`)
 	if first < 0 {
@@ -99,7 +99,7 @@ func unquoted(text string) string {
 	return text[:first] + text[last+1:]
 }
 
-// everything is all that the server holds, and when it expires.
+// everything returns the content of the server, with expiries.
 func everything(t *testing.T, server offline) map[string]string {
 	t.Helper()
 	names, err := server.Do("KEYS", "*")
@@ -133,7 +133,7 @@ func everything(t *testing.T, server offline) map[string]string {
 	return all
 }
 
-// callAndCheck makes one call and tells whether it ended in what the contract allows.
+// callAndCheck makes one call and fails the test unless the contract permits the result.
 func callAndCheck(t *testing.T, server offline, verb int, keys, args []string) {
 	t.Helper()
 	v := verbs[verb%len(verbs)]
@@ -161,7 +161,8 @@ func callAndCheck(t *testing.T, server offline, verb int, keys, args []string) {
 	}
 }
 
-// fillWithStates gives a server one key of each algorithm's state, a block, leases, a kept reply and a usage record.
+// fillWithStates fills a server with one key for each algorithm's state, a block, leases, a stored
+// reply and a usage record.
 func fillWithStates(t *testing.T, server offline) {
 	t.Helper()
 	empty(t, server)
@@ -197,14 +198,14 @@ const (
 	most     = "9007199254740992"
 )
 
-// arguments are seeds: keys and words, each separated by line ends.
+// arguments contains seeds: keys and words, separated by line breaks.
 var arguments = []struct{ keys, args string }{
 	{"", ""}, {"k", ""}, {"", "100/m"}, {"k", "100/m"}, {"k\nk", "100/m\n100/m"}, {"k\nl", "100/m"}, {"k", "100/m\n100/m"},
 	{"k", "100/m\nCOST"}, {"k", "100/m\nCOST\n1.5"}, {"k", "100/m\nCOST\n" + tooMuch}, {"k", "100/m\nCOST\n" + most},
 	{"k", "100/m\nCOST\n9007199254740991"}, {"k", "100/m\nCOST\n" + int64Max}, {"k", "100/m\nCOST\n-1"}, {"k", "100/m\nCOST\nnan"},
 	{"k", "100/m\nCOST\ninf"}, {"k", "100/m\nCOST\n0x10"}, {"k", "100/m\nCOST\n1e3"}, {"k", "100/m\nCOST\n"}, {"k", "100/m\nCOST\n0"},
 	{"k\nl", "3/3s\nsliding_log 3/10s\nCOST\n1\n2"}, {"k\nl", "3/3s\nsliding_log 3/10s\nCOST\n1\n2\n3"},
-	// what Redis's withdrawn GCRA overflowed on
+	// values that overflowed in Redis's withdrawn GCRA
 	{"k", int64Max + "/1ms"}, {"k", int64Max + "/1ms burst=" + int64Max}, {"k", "1/" + int64Max + "d"}, {"k", "1/ms burst=" + int64Max},
 	{"k", "1/36500d burst=2"}, {"k", most + "/36500d"}, {"k", most + "/ms"}, {"k", "9007199254740991/7ms burst=" + most},
 	{"k", "1/" + int64Max + "ms burst=" + int64Max + "\nCOST\n" + int64Max}, {"k", "1/" + most + "ms"}, {"k", most + "/" + most + "ms"},
@@ -236,7 +237,7 @@ func split(text string) []string {
 	return strings.Split(text, "\n")
 }
 
-// vocabulary is every key and every word of the seeds, once.
+// vocabulary returns every key and every word of the seeds.
 func vocabulary() (keys, words []string) {
 	for _, seed := range arguments {
 		keys = append(keys, split(seed.keys)...)
@@ -247,9 +248,10 @@ func vocabulary() (keys, words []string) {
 	return slices.Compact(keys), slices.Compact(words)
 }
 
-// FuzzArguments gives any words and any keys to every function: each call ends in a reply of its shape or in an error of
-// the contract, and an error has changed nothing. Behind the words come those that picks names: a fuzzer that changes
-// bytes seldom writes an option, and so puts together calls that are nearly right.
+// FuzzArguments passes arbitrary words and keys to every function. Each call ends in a reply of the
+// right form or in an error of the contract, and an error has changed nothing. After the words come
+// more words chosen by picks, because a fuzzer that changes bytes seldom writes an option. This
+// produces calls that are almost valid.
 func FuzzArguments(f *testing.F) {
 	knownKeys, words := vocabulary()
 	for i, seed := range arguments {
@@ -273,7 +275,7 @@ func FuzzArguments(f *testing.F) {
 	})
 }
 
-// limitsForGarbage are the limits with which garbage is looked at.
+// limitsForGarbage contains the limits with which garbage is read.
 var limitsForGarbage = []string{
 	"3/3s", "7/s", "2/s, 3/m", "leaky_bucket 2/s burst=3", "token_bucket 5/10s", "fixed_window 3/10s", "fixed_window 5/m align=clock",
 	"fixed_window 2/s, 3/10s", "sliding_window 10/10s", "sliding_window 10/10s buckets=5", "sliding_log 3/10s", "sliding_log 2/s, 3/10s",
@@ -282,7 +284,7 @@ var limitsForGarbage = []string{
 
 var typesOfGarbage = []string{"string", "list", "set", "hash", "zset", "stream"}
 
-// nearStates are texts that look like states, and are not, or not quite.
+// nearStates contains texts that resemble states, but are none or are slightly wrong.
 var nearStates = []string{
 	"", "gcra", "gcra:", "gcra:0", "gcra:1700000000142857", "gcra:1700000000142857+", "gcra:1700000000142857+1", "gcra:1700000000142857+7",
 	"gcra:1700000000142857+" + int64Max, "gcra:" + int64Max, "gcra:9999999999999999", "gcra:0000000000000000", "gcra:-100000000000000",
@@ -303,7 +305,8 @@ var nearStates = []string{
 	"blocked:1699999999999:1700000060000:blocked:1700000060000:0:", "once:1,3,2,0,1000,1", "once:", "reply:1", "1,3,2,0,1000,1", "1:3:2:0:1000:1", "foo", "\x00", "\xff\xfe", strings.Repeat("9", 400),
 }
 
-// nearLeases are sorted sets, in lines, that look like leases: two of them, and at times a third member, with the scores that a server takes.
+// nearLeases returns sorted sets, as lines, that resemble leases: two leases and sometimes a third
+// member, with scores that a server accepts.
 func nearLeases() (values []string) {
 	scores := []string{"-inf", "+inf", "1e300", "-1700000001000", "0", "1700000000000", "1700000000000.5", "1700000005000", "1700000005000.5"}
 	for _, x := range scores {
@@ -317,8 +320,8 @@ func nearLeases() (values []string) {
 	return values
 }
 
-// FuzzGarbage puts any value of any type into the keys of a call: it ends in a reply of its shape or in an error of the
-// contract, and an error has changed nothing.
+// FuzzGarbage stores arbitrary values of any type in the keys of a call. The call ends in a reply
+// of the right form or in an error of the contract, and an error has changed nothing.
 func FuzzGarbage(f *testing.F) {
 	server := offline{start(f)}
 	seeds := 0
@@ -350,7 +353,7 @@ func FuzzGarbage(f *testing.F) {
 	f.Fuzz(func(t *testing.T, kind int, value string, ttl int64, verb, limit int, cost int64) {
 		empty(t, server)
 		if !put(server, typesOfGarbage[(kind&(1<<30-1))%len(typesOfGarbage)], "k", value, ttl) {
-			return // the server itself would not have it
+			return // the server rejects the value
 		}
 		chosen := limitsForGarbage[(limit&(1<<30-1))%len(limitsForGarbage)]
 		at := (verb & (1<<30 - 1)) % len(verbs)
@@ -361,7 +364,7 @@ func FuzzGarbage(f *testing.F) {
 			if name != "refund" {
 				callAndCheck(t, server, at, []string{"k"}, append(slices.Clone(args), "UPTO"))
 			}
-			if _, err := server.Do("FCALL", "ratelimit_take", "1", "other", "3/3s"); err != nil { // a refund has something to write there
+			if _, err := server.Do("FCALL", "ratelimit_take", "1", "other", "3/3s"); err != nil { // gives a refund something to write
 				t.Fatal(err)
 			}
 			callAndCheck(t, server, at, []string{"other", "k"}, []string{"3/3s", chosen})
@@ -385,7 +388,8 @@ func FuzzGarbage(f *testing.F) {
 	})
 }
 
-// put fills a key, and tells whether that worked. The values of a list, set, hash, sorted set or stream are lines.
+// put fills a key, and reports whether that worked. The values of a list, set, hash, sorted set or
+// stream are lines.
 func put(server offline, kind, key, value string, ttlMS int64) bool {
 	lines := strings.Split(value, "\n")
 	if len(lines)%2 == 1 && (kind == "hash" || kind == "stream" || kind == "zset") {
@@ -420,7 +424,7 @@ func put(server offline, kind, key, value string, ttlMS int64) bool {
 	return true
 }
 
-// realStates are the values that the library itself has written.
+// realStates returns values that the library has written.
 func realStates(f *testing.F, server offline) []string {
 	f.Helper()
 	var states []string

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// A value that no limiter wrote may be a password or the token of a session, and errors end in logs and on web pages: no reply and no
-// error repeats a byte of it.
+// A value that no limiter wrote may be a password or a session token, and errors appear in logs and
+// on web pages. No reply and no error repeats a byte of it.
 func TestStoredBytesAreNotShown(t *testing.T) {
 	const secret = "5ecret"
 	type held struct{ kind, value string }

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// What the library reads in a limit, key by key, after what it says of itself.
+// ratelimit_info with a limit returns the parsed limit, key by key, after the description of the
+// library.
 func TestInfoOfALimit(t *testing.T) {
 	server, _ := withPolicies(t)
 	ints := func(n ...int64) []any {

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// A log of hundreds of calls is searched where it lies, and not read as a whole: below, it is held against a list of times.
+// A log of hundreds of calls is searched in place and not read as a whole. The test compares it
+// with a list of times.
 func TestALongLog(t *testing.T) {
 	const limit, n, period = "sliding_log 800/10s", 800, 10 * time.Second
 	for _, text := range []string{limit, limit + ", 50000/m"} {
@@ -22,7 +23,7 @@ func TestALongLog(t *testing.T) {
 				}
 				return strings.Trim(fmt.Sprint(reply), "[]")
 			}
-			var taken []time.Time // of each unit that counts
+			var taken []time.Time // the time of each unit that counts
 			for i := range 1200 {
 				now := began.Add(time.Duration(i) * 23 * time.Millisecond)
 				server.SetTime(now)
@@ -33,7 +34,7 @@ func TestALongLog(t *testing.T) {
 				switch {
 				case i%400 == 350 && len(taken) >= 30:
 					verb, cost = "refund", 30
-				case i%200 == 99: // which is over before the next call
+				case i%200 == 99: // this block ends before the next call
 					do("FCALL", "ratelimit_block", 1, "k", 1)
 					continue
 				case i%200 == 199:
@@ -54,7 +55,7 @@ func TestALongLog(t *testing.T) {
 				reset := taken[len(taken)-1].Add(period).Sub(now).Milliseconds()
 				want := fmt.Sprintf("%d %d %d %d %d 1", allowed, n, n-len(taken), retry, reset)
 				got := do("FCALL", "ratelimit_"+verb, 1, "k", text, "COST", cost)
-				if text != limit { // the second rate is full later
+				if text != limit { // the second rate is full at another time
 					fields := strings.Fields(got)
 					fields[4] = fmt.Sprint(reset)
 					got = strings.Join(fields, " ")
@@ -65,7 +66,7 @@ func TestALongLog(t *testing.T) {
 				if left := do("PTTL", "k"); text == limit && left != fmt.Sprint(reset) {
 					t.Errorf("call %d: the key expires after %s ms, want %d", i, left, reset)
 				}
-				if i%50 == 0 && i <= 400 { // while nothing has left the window
+				if i%50 == 0 && i <= 400 { // before any call has left the window
 					counted := strings.Fields(do("FCALL", "ratelimit_peek", 1, "k", "token_bucket 1000/d", "COST", 0))
 					if want := fmt.Sprint(1000 - len(taken)); counted[2] != want {
 						t.Errorf("call %d: another algorithm has %s of 1000 left, want %s", i, counted[2], want)

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// mutated is a library's text with the change that tools/mutate has asked for, if it runs these tests.
+// mutated returns a library's text with the change that tools/mutate has requested, if it runs
+// these tests.
 func mutated(t testing.TB, text string) string {
 	t.Helper()
 	var change struct {

@@ -9,8 +9,9 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// What no call can show in an engine whose time stands still during a call, that has no users without rights, and whose
-// tables keep the order in which they were filled: here it is asked of the parts of the library.
+// TestPartsOfTheLibrary tests parts of the library directly. Calls cannot show these properties in
+// an engine in which the time does not change during a call, no user lacks permissions, and tables
+// keep their insertion order.
 func TestPartsOfTheLibrary(t *testing.T) {
 	text := mutated(t, functions.Source()) + `
 algorithms.a_later_one = algorithms.gcra
@@ -44,7 +45,7 @@ end}
 	}
 }
 
-// said is a reply, or the text of an error.
+// said returns a reply, or the text of an error, as a string.
 func said(reply any, err error) string {
 	if err != nil {
 		return err.Error()

@@ -35,7 +35,8 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// What the library counts of its shadow policies since it was loaded, beside the names of all policies.
+// ratelimit_info returns the counts of shadow policies since the library was loaded, and the names
+// of all policies.
 func TestInfoOfPolicies(t *testing.T) {
 	server, build := withPolicies(t)
 	info := func() []any {
@@ -68,11 +69,11 @@ func TestInfoOfPolicies(t *testing.T) {
 	for range 5 {
 		do("take 1 {v}:a @try")
 	}
-	do("peek 1 {v}:a @try")                       // asks only
-	do("refund 1 {v}:a @try COST 0")              // gives back
-	do("take 1 {v}:a @try COST 0")                // would be allowed
-	do("take 2 {v}:a {v}:x @try 1/s COST 1 2")    // was denied, but not by it
-	do("take 3 {v}:b {v}:c {v}:a @try.both @try") // of these two one would deny
+	do("peek 1 {v}:a @try")                       // not counted: changes nothing
+	do("refund 1 {v}:a @try COST 0")              // not counted: a refund
+	do("take 1 {v}:a @try COST 0")                // not counted: it would allow
+	do("take 2 {v}:a {v}:x @try 1/s COST 1 2")    // not counted: the enforced limit denied
+	do("take 3 {v}:b {v}:c {v}:a @try.both @try") // only one of these two would deny
 	do("acquire 1 {v}:j @jobs.try a")
 	do("acquire 1 {v}:j @jobs.try b")
 	do("renew 1 {v}:j @jobs.try c")
@@ -83,7 +84,8 @@ func TestInfoOfPolicies(t *testing.T) {
 	want(`["jobs.try",0,"queue",0,"try",0,"try.both",0]`)
 }
 
-// More limits than the library remembers pass through: a policy's limit is parsed anew, and says the same.
+// The test uses more limits than the library caches. A policy's limit is then parsed again, with
+// the same result.
 func TestPoliciesOutlastTheTableOfParsedLimits(t *testing.T) {
 	server, _ := withPolicies(t)
 	for i := range 2100 {

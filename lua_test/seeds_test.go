@@ -9,8 +9,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/embedded"
 )
 
-// The systems that this project grew out of, each as its document shows it, and where its script is wrong, ours beside
-// it. Times are seconds after the start, which stands 20 s into a minute.
+// The systems on which this project is based, each as in its document. If its script is wrong, ours
+// is next to it. Times are seconds after the start, which is 20 s after the beginning of a minute.
 
 type seed struct {
 	t      *testing.T
@@ -24,7 +24,8 @@ func newSeed(t *testing.T) seed {
 	return s
 }
 
-// at moves the clock and makes a call; its reply is printed as redis-cli would, in one line.
+// at moves the clock and makes a call. It returns the reply as redis-cli would print it, on one
+// line.
 func (s seed) at(seconds float64, words ...any) string {
 	s.t.Helper()
 	s.server.SetTime(s.start.Add(time.Duration(seconds * float64(time.Second)).Round(time.Microsecond)))
@@ -50,8 +51,9 @@ func take(keys int, words ...any) []any {
 	return append([]any{"FCALL", "ratelimit_take", keys}, words...)
 }
 
-// "-1 result indicates there were already max requests in the window." Ours says so in the first field, and with it when to
-// come back. Its key always has an expiry; the seed's INCR, if the key expires between GET and INCR, makes one without.
+// "-1 result indicates there were already max requests in the window." Our reply says so in the
+// first field, and also when to retry. Our key always has an expiry. If the seed's key expires
+// between GET and INCR, INCR creates a key without an expiry.
 func TestSeedCounterThatAnswersMinusOne(t *testing.T) {
 	s := newSeed(t)
 	for _, left := range []int{2, 1, 0} {
@@ -62,7 +64,8 @@ func TestSeedCounterThatAnswersMinusOne(t *testing.T) {
 	s.want(61, "1 3 2 0 60000 1", take(1, "KEY1", "fixed_window 3/m")...)
 }
 
-// A key per user and minute, "20 requests in any given minute": one key, no minute in its name, gone with the minute.
+// The seed uses a key per user and minute: "20 requests in any given minute". Here one key is
+// enough. Its name contains no minute, and it expires with the minute.
 func TestSeedCounterPerKeyAndMinute(t *testing.T) {
 	s := newSeed(t)
 	limit := "fixed_window 20/m align=clock"
@@ -74,7 +77,8 @@ func TestSeedCounterPerKeyAndMinute(t *testing.T) {
 	s.want(221, "0", "EXISTS", "zA21X31")
 }
 
-// The counter with additional data per token: last use, totals and a series, without a trigger beside the limiter.
+// The counter with additional data for each token: last use, totals and a series, without a trigger
+// next to the limiter.
 func TestSeedCounterWithUsageData(t *testing.T) {
 	s := newSeed(t)
 	words := take(2, "{api:0ubo9qku7y}", "{api:0ubo9qku7y}:data", "fixed_window 2/m align=clock", "TRACK")
@@ -85,8 +89,8 @@ func TestSeedCounterWithUsageData(t *testing.T) {
 		"FCALL_RO", "ratelimit_usage", 1, "{api:0ubo9qku7y}:data")
 }
 
-// The sorted set of times. The seed stores whole seconds, under which two calls of one second are one member and count
-// once; here each counts, to the microsecond.
+// The sorted set of times. The seed stores whole seconds, so two calls in one second are one member
+// and count once. Here each call counts, to the microsecond.
 func TestSeedSortedSetLog(t *testing.T) {
 	s := newSeed(t)
 	s.want(0, "1 3 2 0 60000 1", take(1, "KEY1", "sliding_log 3/m")...)
@@ -97,8 +101,8 @@ func TestSeedSortedSetLog(t *testing.T) {
 	s.want(60, "1 3 1 0 60000 1", take(1, "KEY1", "sliding_log 3/m")...)
 }
 
-// The sorted set with a hash of buckets, one a second. The seed's hash grows for ever and neither key expires; here 61
-// counters at most are in one key, which goes when they do.
+// The sorted set with a hash of buckets, one per second. The seed's hash grows without bound, and
+// neither key expires. Here one key holds at most 61 counters and expires with them.
 func TestSeedSortedSetAndHashOfBuckets(t *testing.T) {
 	s := newSeed(t)
 	limit := "sliding_window 6/m buckets=60"
@@ -116,8 +120,9 @@ func TestSeedSortedSetAndHashOfBuckets(t *testing.T) {
 	s.want(700, "0", "EXISTS", "KEY1")
 }
 
-// The document's two sessions: limits 5 and 3 in 10 s, one caller a second, another every two. Its redis-cli waits that
-// long between calls, and a call takes its time too: 10 and 20 ms here.
+// The document's two sessions, with limits 5 and 3 in 10 s: one makes a call every second, and the
+// other every two seconds. The document's redis-cli waits that long between calls, and a call also
+// takes time: 10 and 20 ms here.
 func TestSeedResourceAndConsumer(t *testing.T) {
 	const resource, consumer = "ratelimit:global:calc{a}", "ratelimit:consumer%d:calc{a}"
 	sessions := func(s seed, calls int) (one, two []string) {
@@ -159,7 +164,7 @@ func TestSeedResourceAndConsumer(t *testing.T) {
 	})
 	t.Run("True and False", func(t *testing.T) {
 		s := newSeed(t)
-		// The first session had been at it before: one of its calls is seven seconds old.
+		// The first session had started earlier: one of its calls is seven seconds old.
 		s.at(-7*1.01, take(2, resource, fmt.Sprintf(consumer, 9), "sliding_log 5/10s", "sliding_log 3/10s")...)
 		one, two := sessions(s, 38)
 		truth := strings.NewReplacer("Adding", "True", "RESOURCE", "False", "CONSUMER", "False")
@@ -171,8 +176,8 @@ func TestSeedResourceAndConsumer(t *testing.T) {
 	})
 }
 
-// "If (rcount == limit)": under a lowered limit the seed's count is above it, never equal, and everything passes. Ours
-// denies until the log has sunk below the new limit.
+// "If (rcount == limit)": after the limit is lowered, the seed's count is above it and never equal
+// to it, so everything passes. Ours denies until the log is below the new limit.
 func TestSeedResourceUnderALoweredLimit(t *testing.T) {
 	s := newSeed(t)
 	s.want(0, "1 5 0 0 10000 1", take(1, "global:calc{a}", "sliding_log 5/10s", "COST", 5)...)
@@ -180,9 +185,9 @@ func TestSeedResourceUnderALoweredLimit(t *testing.T) {
 	s.want(10, "1 3 2 0 10000 1", take(1, "global:calc{a}", "sliding_log 3/10s")...)
 }
 
-// INCR, EXPIRE NX and GET in a transaction: "the key value can get over max since we're incrementing regardless". Ours
-// counts what it lets through and nothing else, so a stream of denied calls does not push the count, and the end of the
-// denial, away.
+// INCR, EXPIRE NX and GET in a transaction: "the key value can get over max since we're
+// incrementing regardless". Ours counts only allowed calls, so a stream of denied calls does not
+// increase the count or prolong the denial.
 func TestSeedMultiCounterDoesNotOvershoot(t *testing.T) {
 	s := newSeed(t)
 	s.want(0, "1 2 0 0 60000 1", take(1, "key", "fixed_window 2/m", "COST", 2)...)

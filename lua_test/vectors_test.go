@@ -1,4 +1,5 @@
-// Package lua_test runs the library's text in the offline engine: every vector, and what does not fit into one.
+// Package lua_test tests the library's text in the offline engine: all vectors, and properties that
+// do not fit into a vector.
 package lua_test
 
 import (
@@ -15,7 +16,8 @@ func start(t testing.TB) *embedded.Server {
 	return embedded.Run(t, embedded.WithLibrary(mutated(t, functions.Source())), embedded.WithTime(time.UnixMicro(1700000000000000)))
 }
 
-// The vectors, by each of the ways in which the library tells time: the offline engine says that it is Redis 7.2.
+// TestVectors runs the vectors in both ways in which the library reads the time. The offline engine
+// reports that it is Redis 7.2.
 func TestVectors(t *testing.T) {
 	files, err := functions.LoadVectors()
 	if err != nil {
@@ -42,7 +44,7 @@ func runAll(t *testing.T, server *embedded.Server, files []functions.VectorFile)
 			for _, vector := range file.Vectors {
 				t.Run(vector.Name, func(t *testing.T) {
 					run(t, server, file.StartUS, vector)
-					run(t, server, file.StartUS, vector) // its limits are remembered now, for which there are shorter ways
+					run(t, server, file.StartUS, vector) // now its limits are cached, which takes other code paths
 				})
 			}
 		})

@@ -19,23 +19,23 @@ const (
 	Usage   = "usage"
 )
 
-// A Call is one call of the library. Fields that its verb does not have are empty.
+// Call is one call of the library. Fields that its verb does not use are empty.
 type Call struct {
 	Verb    string
-	Keys    []string // one for each limit; of other verbs all keys
-	Limits  []Policy // written limits and policies
-	Costs   []int64  // none: 1 for each limit; one: for all; else one for each
-	Upto    bool     // UPTO, with one cost at most
-	OnceMS  int64    // above 0: ONCE, with OnceKey
+	Keys    []string // one for each limit; for verbs without limits, all keys
+	Limits  []Policy // limits in the call and policies
+	Costs   []int64  // none: 1 for each limit; one: for all limits; more: one for each
+	Upto    bool     // UPTO, with at most one cost
+	OnceMS  int64    // if above 0, ONCE with OnceKey
 	OnceKey string
-	Usage   string // the usage key; not empty if Track, or if a policy of a take says track
-	Track   bool   // TRACK is written
+	Usage   string // the usage key; required with Track, or if a policy in a take has track
+	Track   bool   // TRACK
 	BlockMS int64
-	Extend  bool // EXTEND, of a block
+	Extend  bool // EXTEND, for a block
 	Lease   string
 }
 
-// AllKeys are the call's keys in the order in which FCALL takes them: ONCE is written before TRACK.
+// AllKeys returns the call's keys in the order of FCALL. ONCE comes before TRACK.
 func (c Call) AllKeys() []string {
 	keys := slices.Clone(c.Keys)
 	if c.OnceMS > 0 {
@@ -47,7 +47,7 @@ func (c Call) AllKeys() []string {
 	return keys
 }
 
-// Words is the call as a command for the server.
+// Words returns the call as a command for the server.
 func (c Call) Words() []string {
 	command := "FCALL"
 	if c.Verb == Peek || c.Verb == Usage {
@@ -95,7 +95,8 @@ func (c Call) cost(i int) int64 {
 	return c.Costs[i]
 }
 
-// excess is the reason for which a call is refused whose limits cannot be, or ask for too much together; or "".
+// excess returns the reason of the error for a call with invalid limits, or with limits that
+// together exceed a bound; or "".
 func (c Call) excess() string {
 	asked := map[*Algorithm]int64{}
 	for _, p := range c.Limits {

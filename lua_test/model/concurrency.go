@@ -9,13 +9,13 @@ func init() {
 	Algorithms["concurrency"] = &Algorithm{Leases: true, Bound: func(r Rate) int64 { return r.N }, Most: 5000}
 }
 
-// lease is when a lease lapses, in ms since the epoch, and its length: the ms that it was given for.
+// lease is the time in ms since the epoch at which a lease lapses, and its length in ms.
 type lease struct{ lapses, length int64 }
 
-// far reports whether the lease lapses later than it can: the clock was set back.
+// far reports whether the lease lapses later than possible, because the clock was set back.
 func (l lease) far(now int64) bool { return l.lapses > now+l.length }
 
-// leases are those of a key, by their ids.
+// leases contains the leases of a key by ID.
 type leases map[string]lease
 
 func (l leases) last() (ms int64) {
@@ -25,7 +25,7 @@ func (l leases) last() (ms int64) {
 	return ms
 }
 
-// lease does acquire, renew and release.
+// lease implements acquire, renew and release.
 func (m *Model) lease(c Call) (any, string) {
 	key, r, now := c.Keys[0], c.Limits[0].Limits[0].Rates[0], m.ms()
 	all, ok := m.held(key).(leases)
@@ -80,7 +80,7 @@ func (m *Model) lease(c Call) (any, string) {
 	return fields, ""
 }
 
-// release gives a lease back. The others stay as they are, and so does a block.
+// release gives a lease back. The other leases and a block do not change.
 func (m *Model) release(key string, all leases, id string) any {
 	if all[id].lapses <= m.ms() {
 		return int64(0)

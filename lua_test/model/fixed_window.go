@@ -7,7 +7,7 @@ func init() {
 	}
 }
 
-// window is what fixed_window keeps: a count, and when the window ends.
+// window is the state of fixed_window: a count, and the end of the window.
 type window struct {
 	n     int64
 	count int64

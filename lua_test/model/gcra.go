@@ -6,12 +6,13 @@ func init() {
 	Algorithms["gcra"] = &Algorithm{Options: bursts, Open: openGCRA, Refuses: tooFine}
 }
 
-// bursts are the options of the algorithms with a capacity of their own.
+// bursts contains the options of algorithms whose capacity can differ from n.
 var bursts = map[string]func(r Rate) []string{"burst": func(r Rate) []string {
 	return numbered("burst", 1, 2, 37, r.N, 2*r.N, r.N+1, (r.N+1)/2, 10*r.N)
 }}
 
-// gcra is the generic cell rate algorithm. It keeps TAT, the point in time at which all is there again.
+// gcra is the state of the generic cell rate algorithm. It stores TAT, the time at which the rate
+// is full again.
 type gcra struct {
 	b        int64
 	interval *big.Rat // T, in us
@@ -21,7 +22,7 @@ type gcra struct {
 	debt     *big.Rat // D = TAT - now
 }
 
-// as returns what a rate decides with, before it has looked at any state.
+// as returns the parameters of a rate, with a debt of 0.
 func (r Rate) as(at moment) gcra {
 	g := gcra{b: r.Capacity(), interval: times(1000, r.Refill(1)), unit: 1, now: at.us, debt: new(big.Rat)}
 	if ms := r.Refill(1); !at.several && ms.Cmp(whole(1)) >= 0 && g.countable(ms) {
@@ -35,12 +36,13 @@ func (r Rate) as(at moment) gcra {
 	return g
 }
 
-// countable tells whether 2bp is at most 2^53, p being the numerator of T.
+// countable reports whether 2bp is at most 2^53, where p is the numerator of T.
 func (g gcra) countable(t *big.Rat) bool { return t.Num().Cmp(big.NewInt(MaxCount/(2*g.b))) <= 0 }
 
-// roundedUp is the least fraction above t whose numerator is at most `most`; 0 if there is none. Upside down it is
-// the largest below 1/t with such a denominator: of the two convergents of 1/t that have the largest denominators, as the
-// continued fraction gives them, the one that is below it.
+// roundedUp returns the smallest fraction above t whose numerator is at most `most`, or 0 if there
+// is none. Its reciprocal is the largest fraction below 1/t whose denominator is at most `most`.
+// The continued fraction of 1/t gives two approximations with the largest denominators; the result
+// is the one below 1/t.
 func roundedUp(t *big.Rat, most int64) *big.Rat {
 	if most < 1 {
 		return new(big.Rat)
@@ -65,7 +67,7 @@ func roundedUp(t *big.Rat, most int64) *big.Rat {
 	return new(big.Rat)
 }
 
-// tooFine tells whether T would be rounded by a billionth or more.
+// tooFine reports whether T would be rounded by a billionth or more.
 func tooFine(l Limit) bool {
 	for _, r := range l.Rates {
 		g := r.as(moment{several: len(l.Rates) > 1})
@@ -77,7 +79,8 @@ func tooFine(l Limit) bool {
 	return false
 }
 
-// Emission is T in us for a rate alone in its limit, as gcra counts with it, and the unit of its clock in us.
+// Emission returns T in us, as gcra uses it for a rate that is alone in its limit, and the unit of
+// its clock in us.
 func (r Rate) Emission() (interval *big.Rat, unit int64) {
 	g := r.as(moment{})
 	return g.interval, g.unit
@@ -94,8 +97,8 @@ func openGCRA(r Rate, was state, at moment) state {
 	return g
 }
 
-// finds is TAT as this rate finds it, in us. It was kept as so many of the q parts of a unit before a whole ms, or after a
-// whole us. Another rate takes them for as many parts of its own.
+// finds returns TAT in us as this rate reads it. It was stored as a number of parts (1/q of a unit)
+// before a whole ms or after a whole us. A rate with another q reads that number as its own parts.
 func (g gcra) finds(old gcra) *big.Rat {
 	tat := plus(whole(old.now), old.debt)
 	units := over(tat, whole(g.unit))

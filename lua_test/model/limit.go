@@ -8,17 +8,17 @@ import (
 	"strings"
 )
 
-// MaxCount is the largest cost, count and burst: 2^53.
+// MaxCount is the largest cost, count and burst, 2^53.
 const MaxCount = int64(1) << 53
 
-// MaxPeriodMS is the longest period, and the longest time to refill: 36500 days.
+// MaxPeriodMS is the longest period and the longest time to refill, 36500 days.
 const MaxPeriodMS = int64(36500) * 86400000
 
-// A Rate is one rate of a limit: n/period [option=value ...].
+// Rate is one rate of a limit: n/period [option=value ...].
 type Rate struct {
 	N       int64
-	Period  string   // as in "10s"; of concurrency: the lease
-	Options []string // as in "burst=5"
+	Period  string   // such as "10s"; for concurrency, the lease time
+	Options []string // such as "burst=5"
 }
 
 func (r Rate) String() string {
@@ -27,7 +27,7 @@ func (r Rate) String() string {
 
 var unitMS = map[string]int64{"ms": 1, "s": 1000, "m": 60000, "h": 3600000, "d": 86400000}
 
-// MS is the period in milliseconds.
+// MS returns the period in milliseconds.
 func (r Rate) MS() int64 {
 	unit := strings.TrimLeft(r.Period, "0123456789")
 	k, err := strconv.ParseInt(strings.TrimSuffix(r.Period, unit), 10, 64)
@@ -37,7 +37,7 @@ func (r Rate) MS() int64 {
 	return k * unitMS[unit]
 }
 
-// number is the value of an option, or other if the rate does not have it.
+// number returns the value of an option, or other if the rate does not have the option.
 func (r Rate) number(option string, other int64) int64 {
 	for _, word := range r.Options {
 		if name, value, _ := strings.Cut(word, "="); name == option {
@@ -50,19 +50,20 @@ func (r Rate) number(option string, other int64) int64 {
 
 func (r Rate) has(word string) bool { return slices.Contains(r.Options, word) }
 
-// Capacity is how much can be taken at once: the option burst, or else n. An algorithm with another one has to be named here.
+// Capacity returns how much can be taken at once: the option burst, or otherwise n. An algorithm
+// with a different capacity has to be added here.
 func (r Rate) Capacity() int64 { return r.number("burst", r.N) }
 
-// Refill is how long so many units take to come back, in ms.
+// Refill returns how long it takes to refill this many units, in ms.
 func (r Rate) Refill(units int64) *big.Rat { return times(units, big.NewRat(r.MS(), r.N)) }
 
-// A Limit is an algorithm and its rates. All rates are of the one algorithm.
+// Limit is an algorithm and its rates. All rates use the same algorithm.
 type Limit struct {
 	Algorithm string
 	Rates     []Rate
 }
 
-// String is the limit as a caller writes it.
+// String returns the limit as a caller writes it.
 func (l Limit) String() string {
 	if l.algorithm().Leases {
 		return fmt.Sprintf("%s %d lease=%s", l.Algorithm, l.Rates[0].N, l.Rates[0].Period)
@@ -77,14 +78,14 @@ func (l Limit) String() string {
 	return l.Algorithm + " " + strings.Join(rates, ", ")
 }
 
-// A Policy is a name for limits, or without a name one limit that is written in the call.
+// Policy is a name for limits or, without a name, one limit that is written in the call.
 type Policy struct {
 	Name          string
 	Limits        []Limit
 	Shadow, Track bool
 }
 
-// String is what a caller writes.
+// String returns what a caller writes.
 func (p Policy) String() string {
 	if p.Name == "" {
 		return p.Limits[0].String()
@@ -92,51 +93,53 @@ func (p Policy) String() string {
 	return "@" + p.Name
 }
 
-// Algorithms are all that limits can name. Each file of an algorithm adds its own.
+// Algorithms contains all algorithms by name. Each algorithm's file adds its own.
 var Algorithms = map[string]*Algorithm{}
 
-// An Algorithm is what the model knows of one.
+// Algorithm describes an algorithm to the model.
 type Algorithm struct {
-	// Options are for each option the words that are worth a try with a rate.
+	// Options returns, for each option, words that are worth testing with a rate.
 	Options map[string]func(r Rate) []string
-	// Leases: the algorithm is for acquire, renew and release, and the rest does not matter.
+	// Leases reports whether the algorithm is for acquire, renew and release. If so, only Bound and
+	// Most are used.
 	Leases bool
-	// Open returns how a rate finds its state at a moment. was is what Open, take or refund returned before; nil for a rate
-	// that is full.
+	// Open returns a rate's state at a moment. was is the last result of Open, take or refund, or
+	// nil for a full rate.
 	Open func(r Rate, was state, at moment) state
-	// Keeps is the algorithm whose state this one keeps, if it is another's.
+	// Keeps is the name of the algorithm whose state this one stores, if it is another's.
 	Keeps string
-	// Delays: an allowed call is told to wait until those before it have left.
+	// Delays reports whether an allowed call has to wait until those before it have left.
 	Delays bool
-	// Refuses tells whether a limit cannot be, beyond what holds for all algorithms.
+	// Refuses reports whether a limit is invalid for reasons that are specific to the algorithm.
 	Refuses func(l Limit) bool
-	// Bound is what a rate asks for of that of which a call, and a limit, may ask for Most; nil for no bound.
+	// Bound returns a rate's share of a quantity of which a limit, and a call, may have at most
+	// Most. It is nil if there is no bound.
 	Bound func(r Rate) int64
 	Most  int64
 }
 
-// A state is how one rate stands at a moment. It never changes: its methods return another.
+// state is the state of one rate at a moment. It is immutable: its methods return new states.
 type state interface {
-	left() int64          // how many units could be taken
-	take(c int64) state   // of what is left; or what another algorithm has counted, which may be 0
+	left() int64          // how many units can be taken
+	take(c int64) state   // takes at most what is left; c may be 0 for a state carried over from another algorithm
 	refund(c int64) state // never beyond full
 }
 
-// counts is a state that tells another algorithm how many units it has counted.
+// counts is a state that can tell how many units it has counted.
 type counts interface{ counted() int64 }
 
-// A moment is when, and how, a state is looked at.
+// moment is the time and the conditions under which a state is read.
 type moment struct {
 	us      int64 // since the epoch
 	several bool  // the limit has several rates
-	room    int64 // how many units are left in a state that replaces one which this limit cannot have reached
+	room    int64 // units left in the state that replaces an impossible one
 }
 
 func (at moment) ms() int64 { return at.us / 1000 }
 
 func (l Limit) algorithm() *Algorithm { return Algorithms[l.Algorithm] }
 
-// keeper is the algorithm whose state the limit keeps.
+// keeper returns the algorithm whose state the limit stores.
 func (l Limit) keeper() *Algorithm {
 	if a := l.algorithm(); a.Keeps != "" {
 		return Algorithms[a.Keeps]
@@ -153,7 +156,7 @@ func (l Limit) asks() (sum int64) {
 	return sum
 }
 
-// Refused tells whether the library refuses the limit.
+// Refused reports whether the library rejects the limit.
 func (l Limit) Refused() bool {
 	for _, r := range l.Rates {
 		if r.Refill(r.Capacity()).Cmp(whole(MaxPeriodMS)) > 0 {
@@ -164,7 +167,7 @@ func (l Limit) Refused() bool {
 	return a.Refuses != nil && a.Refuses(l) || a.Bound != nil && l.asks() > a.Most
 }
 
-// numbered are the words of an option with these values.
+// numbered returns the words of an option with these values.
 func numbered(option string, values ...int64) (words []string) {
 	for _, value := range values {
 		words = append(words, fmt.Sprintf("%s=%d", option, min(value, MaxCount)))

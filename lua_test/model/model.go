@@ -1,47 +1,49 @@
-// Package model is a second, slow and plain implementation of the wire contract, written from functions/CONTRACT.md with
-// exact arithmetic and from nothing else. Tests hold the library against it: what both say is what the contract says.
+// Package model is a second, slow and simple implementation of the wire contract. It is written
+// only from functions/CONTRACT.md, with exact arithmetic. Tests compare the library with it: if
+// both agree, they implement the contract.
 //
-// Each algorithm is one file, which says what the algorithm keeps of a rate, how that changes with time, and how many
-// units it has left. The rest follows from what the contract says of a reply: a call is allowed if its cost is left;
-// retry_after_ms is the shortest wait after which it would be; and reset_after_ms that after which the capacity is left.
+// Each algorithm is one file, which defines what the algorithm stores for a rate, how that changes
+// with time, and how many units are left. The rest follows from the contract's definition of a
+// reply. A call is allowed if its cost is left, retry_after_ms is the shortest wait after which it
+// would be left, and reset_after_ms is the wait after which the capacity is left.
 package model
 
 import "fmt"
 
-// A Model is what the keys of a server hold, by the contract. Its clock is set by the caller. It is not safe for
-// concurrent use.
+// Model is the content of a server's keys according to the contract. The caller sets its clock. It
+// is not safe for concurrent use.
 type Model struct {
 	now  int64 // in microseconds since the epoch
 	keys map[string]entry
 
-	// ShadowDenied counts for each shadow policy the calls that it would have denied.
+	// ShadowDenied is the number of calls that each shadow policy would have denied.
 	ShadowDenied map[string]int64
 }
 
-// New returns a model without keys whose clock shows so many microseconds since the epoch.
+// New returns a model without keys. us is the time of its clock in microseconds since the epoch.
 func New(us int64) *Model { return &Model{us, map[string]entry{}, map[string]int64{}} }
 
 func (m *Model) ms() int64 { return m.now / 1000 }
 
-// An entry is what one key holds.
+// entry is the content of one key.
 type entry struct {
-	blocked int64 // until then, in ms since the epoch. It stays when it has ended, until something else is written
-	until   int64 // when what is held expires, in ms since the epoch
+	blocked int64 // end of the block, in ms since the epoch; stays after it until something else is written
+	until   int64 // expiry of holds, in ms since the epoch
 	holds   any   // limiter, leases, reply, *usage; nil for a block alone
 }
 
 // limiter is the state of a limit.
 type limiter struct {
 	algorithm *Algorithm
-	rates     []state // by their place; nil for one that is full
+	rates     []state // by position; nil for a full rate
 }
 
-// reply is what ONCE keeps.
+// reply is a reply stored by ONCE.
 type reply []any
 
 func (e entry) expires() int64 { return max(e.blocked, e.until) }
 
-// held is what the key holds now. It is there to the end of the ms in which it expires.
+// held returns the key's current content. It exists to the end of the ms in which it expires.
 func (m *Model) held(key string) any {
 	if e := m.keys[key]; e.until >= m.ms() {
 		return e.holds
@@ -49,10 +51,11 @@ func (m *Model) held(key string) any {
 	return nil
 }
 
-// blocked is for how many ms the key is still blocked.
+// blocked returns for how many ms the key is still blocked.
 func (m *Model) blocked(key string) int64 { return max(0, m.keys[key].blocked-m.ms()) }
 
-// put stores what a key holds. A block in force stays. What would expire at once is deleted.
+// put stores a key's content and keeps an active block. If everything in the key expires at once,
+// put deletes the key.
 func (m *Model) put(key string, holds any, until int64) {
 	e := entry{until: until, holds: holds}
 	if m.blocked(key) > 0 {
@@ -64,8 +67,8 @@ func (m *Model) put(key string, holds any, until int64) {
 	}
 }
 
-// SetTime moves the clock and removes the keys whose time is over, as a server does whose keys are looked at after
-// each move.
+// SetTime sets the clock and removes expired keys, like a server whose keys are read after each
+// move.
 func (m *Model) SetTime(us int64) {
 	m.now = us
 	for key, e := range m.keys {
@@ -75,14 +78,15 @@ func (m *Model) SetTime(us int64) {
 	}
 }
 
-// Expiry is when the key expires, in ms since the epoch; ok is false if there is no such key.
+// Expiry returns when the key expires, in ms since the epoch. ok is false if the key does not
+// exist.
 func (m *Model) Expiry(key string) (ms int64, ok bool) {
 	e, ok := m.keys[key]
 	return e.expires(), ok
 }
 
-// Do returns the reply to a call, int64 or []any of int64, string and []any as a client reads it; or the reason of a
-// RATELIMIT error.
+// Do runs a call. It returns the reply as a client receives it, an int64 or a []any of int64,
+// string and []any, or the reason of a RATELIMIT error.
 func (m *Model) Do(c Call) (fields any, reason string) {
 	if reason := c.excess(); reason != "" {
 		return nil, reason
@@ -106,7 +110,7 @@ func (m *Model) Do(c Call) (fields any, reason string) {
 	panic(fmt.Sprintf("no such verb: %q", c.Verb))
 }
 
-// reset deletes, and counts the keys that were there.
+// reset deletes keys and returns how many existed.
 func (m *Model) reset(keys []string) any {
 	held := int64(0)
 	for _, key := range keys {
@@ -118,7 +122,7 @@ func (m *Model) reset(keys []string) any {
 	return held
 }
 
-// block denies keys for a time, and leaves what they hold.
+// block denies keys for a time, and keeps their content.
 func (m *Model) block(c Call) (any, string) {
 	for _, key := range c.Keys {
 		switch m.held(key).(type) {
@@ -137,7 +141,7 @@ func (m *Model) block(c Call) (any, string) {
 	return int64(len(c.Keys)), ""
 }
 
-// unblock lifts blocks, and counts those that were in force.
+// unblock lifts blocks and returns how many were active.
 func (m *Model) unblock(keys []string) any {
 	lifted := int64(0)
 	for _, key := range keys {

@@ -6,10 +6,10 @@ func init() {
 	Algorithms["sliding_log"] = &Algorithm{Open: openLog, Bound: func(r Rate) int64 { return r.N }, Most: 100000}
 }
 
-// log is what sliding_log keeps: when units were taken, in order.
+// log is the state of sliding_log: when units were taken, in order.
 type log struct {
-	n, now, since int64   // what was taken after since counts
-	taken         []taken // in order; those that have left the window first
+	n, now, since int64   // units taken after since count
+	taken         []taken // in order; first those that have left the window
 }
 
 type taken struct{ us, units int64 }
@@ -18,7 +18,7 @@ func openLog(r Rate, was state, at moment) state {
 	l := log{n: r.N, now: at.us, since: at.us - 1000*r.MS()}
 	old, _ := was.(log)
 	l.taken = old.taken
-	// The unit with exactly n - 1 younger ones.
+	// Find the unit with exactly n - 1 younger ones.
 	younger := int64(0)
 	for _, t := range slices.Backward(l.taken) {
 		if younger += t.units; younger >= r.N {
@@ -39,7 +39,7 @@ func sum(list []taken) (units int64) {
 	return units
 }
 
-// gone is how many of the calls have left the window.
+// gone returns how many calls have left the window.
 func (l log) gone() int {
 	at := slices.IndexFunc(l.taken, func(t taken) bool { return t.us > l.since })
 	if at < 0 {
@@ -50,7 +50,7 @@ func (l log) gone() int {
 
 func (l log) left() int64 { return max(0, l.n-sum(l.taken[l.gone():])) }
 
-// take drops what has left the window if that is more than half of the calls.
+// take drops the calls that have left the window, if they are more than half.
 func (l log) take(c int64) state {
 	if c == 0 {
 		return l

@@ -21,7 +21,8 @@ func init() {
 
 func (r Rate) buckets() int64 { return r.number("buckets", 1) }
 
-// buckets is what sliding_window keeps: a count for each bucket of so many ms, by the bucket's number.
+// buckets is the state of sliding_window: the count of each bucket of width ms, by the bucket's
+// number.
 type buckets struct {
 	n, k, width int64
 	now         int64 // when it was last written, in ms
@@ -42,7 +43,7 @@ func openBuckets(r Rate, was state, at moment) state {
 	return b
 }
 
-// current is the number of the bucket of now.
+// current returns the number of the current bucket.
 func (b buckets) current() int64 { return b.now / b.width }
 
 func (b buckets) left() int64 {
@@ -55,7 +56,7 @@ func (b buckets) left() int64 {
 	return max(0, b.n-sum-ceil(part))
 }
 
-// written is the state without what no longer counts.
+// written returns the state without buckets that no longer count.
 func (b buckets) written() buckets {
 	b.counts = maps.Clone(b.counts)
 	maps.DeleteFunc(b.counts, func(j, count int64) bool { return count == 0 || j < b.current()-b.k })

@@ -6,29 +6,29 @@ import (
 	"sort"
 )
 
-// A standing is one rate of one key in a decision.
+// standing is one rate of one key in a decision.
 type standing struct {
-	index   int // of the key, from 1
-	group   int // 0: the limits that are enforced; else the shadow policy's place in the call
+	index   int // the position of the key, from 1
+	group   int // 0 for the enforced limits; otherwise the shadow policy's position in the call
 	limit   Limit
-	place   int   // of the rate in the limit
-	cost    int64 // of this call
+	place   int   // the position of the rate in the limit
+	cost    int64 // the cost of this call
 	state   state
-	blocked int64 // for so many ms
-	lapses  int64 // the ms until a state expires that another algorithm has left; 0: there is none
-	delay   int64 // in ms, what an allowed call is told to wait
+	blocked int64 // ms until the block ends
+	lapses  int64 // ms until another algorithm's state expires; 0 if there is none
+	delay   int64 // ms that an allowed call has to wait
 	denies  bool
 	changed bool
 }
 
 func (s *standing) rate() Rate { return s.limit.Rates[s.place] }
 
-// at is how the rate would stand at another time if nothing else were taken.
+// at returns the rate's state at another time if nothing else is taken.
 func (s *standing) at(us int64) state {
 	return s.limit.algorithm().Open(s.rate(), s.state, moment{us: us, several: len(s.limit.Rates) > 1, room: 1})
 }
 
-// left is how many units could be taken now.
+// left returns how many units can be taken now.
 func (s *standing) left() int64 {
 	if s.blocked > 0 {
 		return 0
@@ -36,7 +36,7 @@ func (s *standing) left() int64 {
 	return s.state.left()
 }
 
-// after is how many whole ms after a time so many units are left.
+// after returns how many whole ms after us this many units are left.
 func (s *standing) after(us, units int64) int64 {
 	enough := func(ms int) bool { return s.at(us+int64(ms)*1000).left() >= units }
 	most := 1
@@ -49,7 +49,7 @@ func (s *standing) after(us, units int64) int64 {
 	return int64(sort.Search(most, enough))
 }
 
-// wait is retry_after_ms of a call that this rate denies.
+// wait returns retry_after_ms of a call that this rate denies.
 func (s *standing) wait(us int64) int64 {
 	switch {
 	case s.cost > s.rate().Capacity():
@@ -72,7 +72,7 @@ func (s *standing) reset(us int64) int64 {
 	return s.after(us, s.rate().Capacity())
 }
 
-// open finds out how the keys of a call stand. groups are the names of its shadow policies.
+// open returns the rates of a call's keys, and the names of its shadow policies.
 func (m *Model) open(c Call) (all []*standing, groups []string, reason string) {
 	index := 0
 	for _, p := range c.Limits {
@@ -109,7 +109,7 @@ func (m *Model) open(c Call) (all []*standing, groups []string, reason string) {
 	return all, groups, ""
 }
 
-// find opens the state of a rate; room is what it leaves if it cannot be.
+// find opens the state of a rate. room is how many units a replaced impossible state has left.
 func (m *Model) find(s *standing, key string, room int64) {
 	at := moment{us: m.now, several: len(s.limit.Rates) > 1, room: room}
 	old, _ := m.held(key).(limiter)
@@ -129,8 +129,8 @@ func (m *Model) find(s *standing, key string, room int64) {
 	s.state = s.state.take(s.carried(old, room))
 }
 
-// carried is how many units are spent of this rate by what another algorithm has left in the key. Products beyond 2^53 are
-// rounded as doubles are, by less than a unit.
+// carried returns how many units of this rate count as spent because of another algorithm's state
+// in the key. Products beyond 2^53 are rounded like doubles, by less than a unit.
 func (s *standing) carried(old limiter, room int64) int64 {
 	r := s.rate()
 	b, n, period, left := r.Capacity(), float64(r.N), float64(r.MS()), float64(s.lapses)

@@ -7,7 +7,8 @@ func in(all []*standing, group int) []*standing {
 	return slices.DeleteFunc(slices.Clone(all), func(s *standing) bool { return s.group != group })
 }
 
-// fit lowers the cost to the units that fit everywhere, from 1 to c (UPTO), and returns them, 0 if not even one fits.
+// fit lowers the cost of a group to the number of units that fit everywhere, at most c (UPTO), and
+// returns that number, or 0 if not even one fits.
 func fit(group []*standing, c int64) int64 {
 	for _, s := range group {
 		c = min(c, s.cost, s.left())
@@ -18,7 +19,7 @@ func fit(group []*standing, c int64) int64 {
 	return c
 }
 
-// allow tells whether all rates of a group have room for their cost.
+// allow reports whether all rates of a group have room for their cost.
 func allow(group []*standing) bool {
 	for _, s := range group {
 		s.denies = s.blocked > 0 || s.cost > s.left()
@@ -37,7 +38,8 @@ func (m *Model) charge(group []*standing) {
 	}
 }
 
-// take decides a call of take or peek. Each shadow policy decides for itself, and is charged only if the call passes.
+// take decides a take or a peek. Each shadow policy decides separately, and is charged only if the
+// call passes.
 func (m *Model) take(c Call) (any, string) {
 	if e, ok := m.keys[c.OnceKey]; ok && c.OnceMS > 0 {
 		if kept, ok := e.holds.(reply); ok {
@@ -92,7 +94,7 @@ func (m *Model) take(c Call) (any, string) {
 	return fields, ""
 }
 
-// refund gives back to all keys of a group or, if one is blocked, to none.
+// refund gives units back to all keys of a group or, if one is blocked, to none.
 func (m *Model) refund(c Call) (any, string) {
 	all, groups, reason := m.open(c)
 	if reason != "" {
@@ -112,7 +114,8 @@ func (m *Model) refund(c Call) (any, string) {
 	return m.fields(c, all, len(groups) > 0), ""
 }
 
-// fields is the reply to a call; with a shadow policy in it three more elements say what it would be if there were none.
+// fields returns the reply to a call. With a shadow policy, three more elements contain the result
+// without shadows.
 func (m *Model) fields(c Call, all []*standing, shadows bool) []any {
 	would := m.sum(c, all)
 	if !shadows {
@@ -127,8 +130,8 @@ func (m *Model) fields(c Call, all []*standing, shadows bool) []any {
 	return append(fields, would[0], would[3], would[5])
 }
 
-// sum makes one decision of all standings: the least remaining, the longest waits, and the binding rate, which is the
-// first that denies, else the first with least remaining.
+// sum combines standings into one decision: the smallest remaining, the longest waits, and the
+// binding rate, which is the first that denies, or else the first with the smallest remaining.
 func (m *Model) sum(c Call, all []*standing) []any {
 	binding, units, least := all[0], all[0].cost, all[0].left()
 	wait, delay, reset := int64(0), int64(0), int64(0)
@@ -155,7 +158,8 @@ func (m *Model) sum(c Call, all []*standing) []any {
 	return []any{allowed, binding.rate().Capacity(), least, delay, reset, int64(binding.index)}
 }
 
-// save stores what has changed, and tells whether anything has. Nothing is kept of a rate that is full.
+// save stores the changed states, and reports whether there are any. A full rate has no stored
+// state.
 func (m *Model) save(c Call, all []*standing) (any bool) {
 	for i, key := range c.Keys {
 		held, until := limiter{}, int64(0)

@@ -4,7 +4,7 @@ func init() {
 	Algorithms["token_bucket"] = &Algorithm{Options: bursts, Open: openTokens}
 }
 
-// tokens is what token_bucket keeps: how many there are, and when some were last added.
+// tokens is the state of token_bucket: the number of tokens, and the time of the last addition.
 type tokens struct {
 	b     int64
 	count int64

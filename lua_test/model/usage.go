@@ -10,14 +10,14 @@ const (
 	dayMS    = 86400000
 )
 
-// usage is what TRACK counts.
+// usage is a record of TRACK.
 type usage struct {
 	allowed, denied, cost, first, last int64
 
-	minutes map[int64][2]int64 // allowed and denied, by when the minute begins, in ms
+	minutes map[int64][2]int64 // allowed and denied, by the start of the minute in ms
 }
 
-// within tells whether a minute is that of ms, or one of the 59 before it.
+// within reports whether a minute is the one that contains ms, or one of the 59 before it.
 func within(minute, ms int64) bool { return minute <= ms && minute > ms-ms%minuteMS-60*minuteMS }
 
 // track counts a decision.

@@ -1,5 +1,6 @@
-// Package policyvectors holds what a library with policies answers, call by call, for the tests of the offline engine and
-// of real servers. The vectors of functions/vectors are asked of a library without policies.
+// Package policyvectors contains the replies of a library with policies, call by call, for tests of
+// the offline engine and of real servers. The vectors in functions/vectors are for a library
+// without policies.
 package policyvectors
 
 import (
@@ -11,10 +12,10 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// StartUS is the time at which each vector begins, in microseconds since the epoch.
+// StartUS is the start of each vector in microseconds since the epoch.
 const StartUS = 1700000000000000
 
-// Policies are those that the vectors ask for.
+// Policies contains the policies that the vectors use.
 var Policies = []functions.Policy{
 	{Name: "api", Limits: []functions.PolicyLimit{{Limit: "5/s"}}},
 	{Name: "calc", Limits: []functions.PolicyLimit{{Key: "resource", Limit: "10/s"}, {Key: "consumer", Limit: "2/s"}}},
@@ -30,8 +31,9 @@ var Policies = []functions.Policy{
 	{Name: "wrong.too", Limits: []functions.PolicyLimit{{Key: "a", Limit: "1/s"}, {Key: "b", Limit: "concurrency 1 lease=1s"}}},
 }
 
-// Each row: the steps of one keyspace, each "ms since the start | arguments after FCALL, without ratelimit_ | reply".
-// A reply is JSON, or an error's text. Commands that are no FCALL begin with a colon.
+// Each row contains the steps on one keyspace. A step is "ms since the start | arguments after
+// FCALL, without ratelimit_ | reply". The reply is JSON or an error's text. Commands other than
+// FCALL begin with a colon.
 var rows = map[string][]string{
 	"a policy is its limit": {
 		"0 | take 1 {v}:a @api | [1,5,4,0,200,1]",
@@ -124,9 +126,9 @@ var rows = map[string][]string{
 	"shadow and enforced limits in one call": {
 		"0 | take 2 {v}:t {v}:a @try @api | [1,5,4,0,200,2,1,0,1]",
 		"0 | take 2 {v}:t {v}:a @try @api | [1,5,3,0,400,2,1,0,1]",
-		"0 | take 2 {v}:t {v}:a @try @api | [1,5,2,0,600,2,0,500,1]", // the shadow would deny: the other is charged
+		"0 | take 2 {v}:t {v}:a @try @api | [1,5,2,0,600,2,0,500,1]", // the shadow policy would deny, so only the other limit is charged
 		"0 | take 2 {v}:u {v}:a @try @api COST 1 3 | [0,5,2,200,600,2,0,200,2]",
-		"0 | peek 1 {v}:u @try | [1,2,1,0,500,1,1,0,1]", // the other denied: the shadow is not charged
+		"0 | peek 1 {v}:u @try | [1,2,1,0,500,1,1,0,1]", // the other limit denied, so the shadow policy is not charged
 		"0 | take 2 {v}:t {v}:a @try @api COST 1 3 | [0,5,2,200,600,2,0,500,1]",
 		"0 | take 2 {v}:t {v}:a @try @api COST 3 3 | [0,5,2,200,600,2,0,-1,1]",
 		"0 | take 4 {v}:p {v}:u {v}:q {v}:a @try.both @try 5/s COST 1 1 3 1 | [1,5,1,0,800,4,0,-1,3]",
@@ -168,14 +170,14 @@ var rows = map[string][]string{
 		"0 | take 3 {v}:t {v}:a {v}:once @try @api COST 3 1 ONCE 5000 | [1,5,4,0,200,2,0,-1,1]",
 		"900 | take 3 {v}:t {v}:a {v}:once @try @api COST 3 1 ONCE 5000 | [1,5,4,0,200,2,0,-1,1]",
 		"900 | take 2 {v}:x {v}:once2 @try COST 3 ONCE 5000 | [1,2,2,0,0,1,0,-1,1]",
-		"900 | : EXISTS {v}:x {v}:once2 | 0", // nothing was charged, so nothing is kept
+		"900 | : EXISTS {v}:x {v}:once2 | 0", // nothing was charged, so nothing is stored
 		"900 | take 2 {v}:x {v}:once2 @try COST 2 ONCE 5000 | [1,2,0,0,1000,1,1,0,1]",
 		"900 | take 2 {v}:x {v}:once2 @try COST 2 ONCE 5000 | [1,2,0,0,1000,1,1,0,1]",
 	},
 	"a policy with track takes a usage key last": {
 		"0 | take 2 {v}:a {v}:use @seen | [1,2,1,0,500,1]",
 		"0 | take 2 {v}:a {v}:use @seen COST 2 | [0,2,1,500,500,1]",
-		"0 | take 2 {v}:a {v}:use @seen TRACK | [1,2,0,0,1000,1]", // written as well: the same key
+		"0 | take 2 {v}:a {v}:use @seen TRACK | [1,2,0,0,1000,1]", // TRACK in the call too: the same key
 		"0 | peek 1 {v}:a @seen | [0,2,0,500,1000,1]",
 		"0 | take 3 {v}:b {v}:once {v}:use @seen ONCE 1000 | [1,2,1,0,500,1]",
 		"0 | take 4 {v}:c {v}:d {v}:once2 {v}:use @seen @api ONCE 1000 | [1,2,1,0,500,1]",
@@ -200,7 +202,7 @@ var rows = map[string][]string{
 	},
 }
 
-// Build is the library that the vectors are asked of.
+// Build returns the library for the vectors.
 func Build() (functions.Build, error) {
 	return functions.New(functions.WithPolicies(Policies...))
 }

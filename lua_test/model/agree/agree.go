@@ -1,4 +1,5 @@
-// Package agree runs generated calls on a server and on the model of the contract, and says where they differ.
+// Package agree runs generated calls on a server and on the model of the contract, and reports
+// differences.
 package agree
 
 import (
@@ -16,23 +17,24 @@ import (
 	"github.com/ratelimit-functions/ratelimit/lua_test/model/generate"
 )
 
-// A Server runs the library that generate.Library builds.
+// Server is a server with the library that generate.Library builds.
 type Server interface {
 	SetTime(us int64) error
-	// Do runs a command. An error reply of the server is a Refusal; any other error means that the server has failed.
+	// Do runs a command. An error reply is returned as a Refusal; any other error means that the
+	// server has failed.
 	Do(words ...string) (any, error)
 }
 
-// A Refusal is the text of a server's error reply.
+// Refusal is the text of a server's error reply.
 type Refusal string
 
 func (r Refusal) Error() string { return string(r) }
 
-// keys are all keys that the generated calls use.
+// keys contains all keys that the generated calls use.
 var keys = []string{"{v}:a", "{v}:b", "{v}:c", "{v}:d", "{v}:leases", "{v}:request1", "{v}:request2", "{v}:usage"}
 
-// Repeat runs generated sequences until as many steps are done as generate.Wanted has said, and ends the test with the
-// shortest sequence that differs, if any does.
+// Repeat runs generated sequences until they have run wanted steps, the result of generate.Wanted.
+// If a sequence differs, Repeat fails the test with the shortest sequence that does.
 func Repeat(t *testing.T, s Server, wanted int) {
 	t.Helper()
 	steps, done, differs := generate.Steps(), 0, false
@@ -43,20 +45,23 @@ func Repeat(t *testing.T, s Server, wanted int) {
 		}
 		done += len(sequence)
 		if err := Run(s, sequence); err != nil {
-			differs = true // from here on rapid looks for the shortest sequence that does
+			differs = true // from now on rapid searches for the shortest failing sequence
 			t.Fatal(err)
 		}
 	})
 	t.Logf("%d steps", done)
 }
 
-// Run runs the steps on an empty server, and returns how the first of them that differs does, with all that led to it.
+// Run runs the steps on an empty server. If a step differs, Run returns an error with the
+// difference and all steps before it.
 //
-// Besides the replies, it compares after each call when the keys expire, holds each take against a peek just before it,
-// and sees to it that what is denied, refused or only asked leaves every key as it was.
+// Besides the replies, it compares the expiries of the keys after each call, and each take with a
+// peek just before it. It also checks that denied, rejected and read-only calls leave every key
+// unchanged.
 func Run(s Server, steps []generate.Step) error {
 	r := &run{server: s, model: model.New(generate.StartUS), now: generate.StartUS}
-	// reset also drops what the library remembers of a key, so that a sequence returns the same in every run.
+	// reset also clears what the library has cached about a key, so that a sequence returns the
+	// same in every run.
 	for _, words := range [][]string{{"FCALL", "ratelimit_reset", strconv.Itoa(len(keys))}, {"DEL"}} {
 		if _, err := s.Do(append(words, keys...)...); err != nil {
 			return err
@@ -84,7 +89,7 @@ func Run(s Server, steps []generate.Step) error {
 	return err
 }
 
-// shadowDenied is what ratelimit_info says of each shadow policy.
+// shadowDenied returns the counts of ratelimit_info for each shadow policy.
 func (r *run) shadowDenied() (map[string]int64, error) {
 	info, err := r.server.Do("FCALL_RO", "ratelimit_info", "0")
 	if err != nil {
@@ -137,7 +142,8 @@ func (r *run) step(s generate.Step) error {
 	if got != want {
 		return fmt.Errorf("the library returns %s, the model %s", got, want)
 	}
-	// The peek has no ONCE and no TRACK: their keys, too, may be why the take is refused.
+	// The peek has no ONCE and no TRACK, whose keys can also be the reason why the take is
+	// rejected.
 	if peeked != "" && !repeated && peeked != got && !strings.HasPrefix(got, "RATELIMIT") {
 		return fmt.Errorf("peek returned %s, the take after it %s", peeked, got)
 	}
@@ -150,7 +156,7 @@ func (r *run) step(s generate.Step) error {
 	return r.expiries(c)
 }
 
-// move sets the clock. Looking at every key makes a server remove those whose time is over.
+// move sets the clock. It reads every key, so that the server removes expired ones.
 func (r *run) move(to int64) error {
 	if to == r.now {
 		return nil
@@ -164,7 +170,7 @@ func (r *run) move(to int64) error {
 	return err
 }
 
-// do runs a call on the server. A RATELIMIT error counts by its reason alone.
+// do runs a call on the server. For a RATELIMIT error it returns only the reason.
 func (r *run) do(c model.Call) (string, error) {
 	reply, err := r.server.Do(c.Words()...)
 	var refused Refusal
@@ -189,7 +195,7 @@ func (r *run) want(c model.Call) string {
 	return fmt.Sprint(reply)
 }
 
-// repeats tells whether ONCE will repeat a reply: then the take is none.
+// repeats reports whether ONCE will repeat a reply. The call then takes nothing.
 func (r *run) repeats(c model.Call) bool {
 	if c.OnceMS == 0 {
 		return false
@@ -198,7 +204,7 @@ func (r *run) repeats(c model.Call) bool {
 	return kept
 }
 
-// peek asks what the take will return, and sees to it that asking changes nothing.
+// peek returns what the take will return, and checks that the peek changes nothing.
 func (r *run) peek(c model.Call, before []any) (string, error) {
 	p := model.Call{Verb: model.Peek, Keys: c.Keys, Limits: c.Limits, Costs: c.Costs, Upto: c.Upto}
 	got, err := r.do(p)
@@ -212,18 +218,20 @@ func (r *run) peek(c model.Call, before []any) (string, error) {
 	return got, nil
 }
 
-// changesNothing tells whether a call with this reply must leave all keys but the usage record as they are.
+// changesNothing reports whether a call with this reply must leave all keys but the usage record
+// unchanged.
 func changesNothing(c model.Call, got string) bool {
 	if c.Verb == model.Peek || c.Verb == model.Usage || strings.HasPrefix(got, "RATELIMIT") {
 		return true
 	}
 	if c.Verb == model.Refund && slices.ContainsFunc(c.Limits, func(p model.Policy) bool { return p.Shadow }) {
-		return false // what a shadow policy gets back it gets apart
+		return false // shadow policies are refunded separately
 	}
 	return strings.HasPrefix(got, "[0 ")
 }
 
-// snapshot is what the call's keys hold and when they expire, the usage record excepted, which counts denials too.
+// snapshot returns the content and the expiry of the call's keys, except the usage record, which
+// also counts denials.
 func (r *run) snapshot(c model.Call) ([]any, error) {
 	if c.Verb == model.Reset || c.Verb == model.Unblock {
 		return nil, nil // never denied
@@ -273,7 +281,7 @@ func (r *run) unchanged(c model.Call, before []any) error {
 	return nil
 }
 
-// remember keeps the times of a decision for the clock's next move.
+// remember stores the times of a decision for the next move of the clock.
 func (r *run) remember(c model.Call, got string) {
 	var allowed, limit, remaining, retry, reset int64
 	if n, _ := fmt.Sscanf(got, "[%d %d %d %d %d", &allowed, &limit, &remaining, &retry, &reset); n == 5 {
@@ -281,7 +289,7 @@ func (r *run) remember(c model.Call, got string) {
 	}
 }
 
-// expiries compares when the call's keys expire.
+// expiries compares the expiries of the call's keys.
 func (r *run) expiries(c model.Call) error {
 	for _, key := range c.AllKeys() {
 		got, err := r.server.Do("PEXPIRETIME", key)

@@ -1,6 +1,7 @@
-// Package generate makes sequences of calls and clock moves, with pgregory.net/rapid, that are likely to find where
-// two implementations of the contract differ: a few keys, a few limits, and times and costs about the edges that these
-// limits have. All keys carry the hash tag {v}, so that a sequence can be run on a cluster.
+// Package generate generates sequences of calls and clock moves with pgregory.net/rapid. They are
+// likely to find differences between two implementations of the contract: they use few keys and
+// limits, and times and costs near the boundaries of these limits. All keys have the hash tag {v},
+// so a sequence can also run on a cluster.
 package generate
 
 import (
@@ -11,32 +12,34 @@ import (
 	"github.com/ratelimit-functions/ratelimit/lua_test/model"
 )
 
-// StartUS is when a sequence begins: microseconds since the epoch, not on a whole millisecond.
+// StartUS is the start of a sequence in microseconds since the epoch. It is not a whole
+// millisecond.
 const StartUS = int64(1700000000000123)
 
-// The clock stays between these, in microseconds since the epoch: from 2001 to 2039.
+// The range of the clock in microseconds since the epoch: from 2001 to 2039.
 const (
 	earliestUS = int64(1000000000000000)
 	latestUS   = int64(2200000000000000)
 )
 
-// A Move is what the clock does before a call.
+// Move is a move of the clock before a call.
 type Move struct {
 	From Origin
-	US   int64 // from there, in microseconds
+	US   int64 // the distance from there in microseconds
 }
 
-// An Origin is what a move counts from.
+// Origin is the time from which a move counts.
 type Origin int
 
 // The origins of a move.
 const (
 	Present    Origin = iota // the present time
-	AfterRetry               // the present time and the last reply's retry_after_ms
-	AfterReset               // the present time and the last reply's reset_after_ms
+	AfterRetry               // the present time plus the last reply's retry_after_ms
+	AfterReset               // the present time plus the last reply's reset_after_ms
 )
 
-// To is the time to which a move sets the clock, given the last decision's retry_after_ms and reset_after_ms.
+// To returns the time to which a move sets the clock, given the last decision's retry_after_ms and
+// reset_after_ms.
 func (m Move) To(now, retryMS, resetMS int64) int64 {
 	to := now + m.US
 	switch m.From {
@@ -51,13 +54,14 @@ func (m Move) To(now, retryMS, resetMS int64) int64 {
 	return to
 }
 
-// A Step is a move of the clock, and a call at that time.
+// Step is a move of the clock, and a call at that time.
 type Step struct {
 	Move Move
 	Call model.Call
 }
 
-// Steps makes sequences of some forty steps. They are drawn in groups, since rapid makes single slices short.
+// Steps generates sequences of about forty steps. They are drawn in groups, because rapid generates
+// short slices.
 func Steps() *rapid.Generator[[]Step] {
 	return rapid.Custom(func(t *rapid.T) []Step {
 		p := drawPool(t)
@@ -67,11 +71,11 @@ func Steps() *rapid.Generator[[]Step] {
 	})
 }
 
-// pool is what one sequence draws its calls from.
+// pool contains the limits and verbs from which one sequence draws its calls.
 type pool struct {
 	limits []model.Policy // for the limiter keys
 	leases []model.Policy
-	only   string // the verbs that come often: "", "leases" or "usage"
+	only   string // the verbs that occur often: "", "leases" or "usage"
 }
 
 func drawPool(t *rapid.T) pool {

@@ -11,13 +11,14 @@ import (
 	"github.com/ratelimit-functions/ratelimit/lua_test/model"
 )
 
-// algorithms are the names that limits of take are drawn from; gcra, the usual one, comes twice.
+// algorithms returns the names from which limits of take are drawn. gcra, the default, occurs
+// twice.
 func algorithms() []string {
 	names := slices.Sorted(maps.Keys(model.Algorithms))
 	return append(slices.DeleteFunc(names, func(name string) bool { return model.Algorithms[name].Leases }), "gcra")
 }
 
-// limit draws a limit for take, or now and then a policy.
+// limit draws a limit for take, or sometimes a policy.
 func limit(t *rapid.T) model.Policy {
 	if pick(t, false, false, true) {
 		return pick(t, policies...)
@@ -27,7 +28,7 @@ func limit(t *rapid.T) model.Policy {
 		for range pick(t, 1, 1, 1, 2, 3) {
 			r := rate(t, l.Algorithm)
 			if most := model.MaxCount / r.MS(); l.Algorithm == "sliding_window" && r.N > most {
-				r.N = r.N%most + 1 // beyond that CONTRACT.md leaves a unit open
+				r.N = r.N%most + 1 // for larger n, CONTRACT.md permits a deviation of one unit
 			}
 			l.Rates = append(l.Rates, r)
 		}
@@ -47,7 +48,7 @@ func leaseLimit(t *rapid.T) model.Policy {
 
 func written(l model.Limit) model.Policy { return model.Policy{Limits: []model.Limit{l}} }
 
-// plain are rates as people write them, the awkward ones among them.
+// plain contains rates as people write them, including awkward ones.
 var plain = []model.Rate{
 	{N: 3, Period: "3s"}, {N: 5, Period: "10s"}, {N: 10, Period: "s"}, {N: 7, Period: "1s"}, {N: 3, Period: "10s"},
 	{N: 100, Period: "m"}, {N: 1, Period: "365d"}, {N: 1000000, Period: "s"}, {N: 1000, Period: "h"}, {N: 13, Period: "7ms"},
@@ -75,8 +76,9 @@ func rate(t *rapid.T, algorithm string) model.Rate {
 	return r
 }
 
-// policies are those of the library that the generated calls are made of. Each sequence draws its own limits; these are
-// the same for all, and stand for what policies add: several keys, shadow and track.
+// policies contains the policies of the library for the generated calls. Limits are drawn for each
+// sequence, but policies are the same for all sequences. They cover what policies add: several
+// keys, shadow and track.
 var policies = []model.Policy{
 	{Name: "one", Limits: []model.Limit{of("gcra", "5/10s")}},
 	{Name: "two", Limits: []model.Limit{of("gcra", "10/s"), of("sliding_log", "3/10s")}},
@@ -104,7 +106,7 @@ func of(algorithm string, rates ...string) model.Limit {
 	return l
 }
 
-// Library builds the library with the policies that the generated calls name.
+// Library builds the library with the policies in the generated calls.
 func Library() (functions.Build, error) {
 	var all []functions.Policy
 	for _, p := range slices.Concat(policies, leasePolicies) {
@@ -117,7 +119,7 @@ func Library() (functions.Build, error) {
 	return functions.New(functions.WithPolicies(all...))
 }
 
-// cost draws a cost about the edges of a limit.
+// cost draws a cost near the boundaries of a limit.
 func cost(t *rapid.T, l model.Limit) int64 {
 	b := pick(t, l.Rates...).Capacity()
 	switch pick(t, "one", "one", "one", "one", "small", "part", "edge", "huge") {
@@ -133,7 +135,8 @@ func cost(t *rapid.T, l model.Limit) int64 {
 	return 1
 }
 
-// refill is how long so many units take to come back, in microseconds rounded down, at least one.
+// refill returns how long it takes to refill this many units, in microseconds rounded down, at
+// least one.
 func refill(r model.Rate, units int64) int64 {
 	us, _ := r.Refill(units).Float64()
 	return max(1, int64(us*1000))

@@ -7,9 +7,11 @@ import (
 	"testing"
 )
 
-// Wanted is how many generated steps a test is to run: so many as RATELIMIT_SOAK says, drawn anew in each run; or usual, which are
-// the same in each run, so that a test fails for what has changed and not for what was drawn. It has rapid go on until the
-// property of its one check does nothing any more, having done as many. Call it before tests run in parallel.
+// Wanted returns how many generated steps a test has to run. If RATELIMIT_SOAK is set, it is the
+// number, and the steps differ in each run. Otherwise the number is usual, and the steps are the
+// same in each run, so that a test fails because of a code change and not because of the random
+// values. Wanted configures rapid to repeat its check as many times; the check does nothing after
+// enough steps. Call it before tests run in parallel.
 func Wanted(t testing.TB, usual int) int {
 	t.Helper()
 	seed, wanted := "1", usual
@@ -18,9 +20,9 @@ func Wanted(t testing.TB, usual int) int {
 		if wanted, err = strconv.Atoi(asked); err != nil || wanted < 1 {
 			t.Fatalf("RATELIMIT_SOAK=%q is not a number of steps, such as 100000", asked)
 		}
-		seed = "0" // by the clock
+		seed = "0" // seeded by the clock
 	}
-	for name, value := range map[string]string{"rapid.seed": seed, "rapid.checks": strconv.Itoa(wanted)} { // a sequence has one step at least
+	for name, value := range map[string]string{"rapid.seed": seed, "rapid.checks": strconv.Itoa(wanted)} { // each sequence has at least one step
 		if err := flag.Set(name, value); err != nil {
 			t.Fatal(err)
 		}

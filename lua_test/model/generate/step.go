@@ -22,7 +22,8 @@ const (
 	hourUS = 3600000 * msUS
 )
 
-// move draws what the clock does: often nothing, else about the times that matter to the limits of the pool.
+// move draws a move of the clock: often none, otherwise near times that matter to the pool's
+// limits.
 func (p pool) move(t *rapid.T) Move {
 	switch pick(t, "stay", "stay", "stay", "small", "retry", "rate", "rate", "reset", "minutes", "hours") {
 	case "small":
@@ -82,7 +83,7 @@ func (p pool) call(t *rapid.T) model.Call {
 	return c
 }
 
-// decision fills in a call of take, peek or refund.
+// decision fills in a take, peek or refund.
 func (p pool) decision(t *rapid.T, c *model.Call) {
 	most := pick(t, 1, 1, 1, 2, 3) // keys
 	var limits []model.Limit
@@ -116,7 +117,7 @@ func (p pool) decision(t *rapid.T, c *model.Call) {
 	}
 }
 
-// keys draws different keys, now and then of those that are for another use.
+// keys draws different keys, sometimes including keys that have another use.
 func keys(t *rapid.T, from []string, least, most int) []string {
 	if rapid.IntRange(0, 15).Draw(t, "other use") == 15 {
 		from = allKeys
