@@ -18,7 +18,7 @@ var errReplyTooLong = engine.Error(fmt.Sprintf("ERR the reply is longer than %d 
 // capture receives miniredis's reply to the running command.
 type capture struct {
 	reply bytes.Buffer
-	w     *bufio.Writer // writes to it
+	w     *bufio.Writer // writes to the capture
 }
 
 func newCapture() *capture {

@@ -78,8 +78,8 @@ func TestTheBuildIDCoversThePolicies(t *testing.T) {
 	}
 }
 
-// A limit text cannot leave its literal. Whatever its bytes are, the text that is read back is the
-// same, and the rest of the library too.
+// A limit text cannot leave its literal. For any bytes, the text that is read back is the same, and
+// the rest of the library is unchanged.
 func TestALimitCannotLeaveItsLiteral(t *testing.T) {
 	var every strings.Builder
 	for c := range 256 {

@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '16a9c966e2b4'
+local BUILD_ID = 'fb5929f96801'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a time must not be written back as a difference to
@@ -270,7 +270,7 @@ end
 --@ src/30_states.lua
 local states = {}
 do
--- States: what a key holds, and what a call has read from it.
+-- States: the content of a key, and the part of it that a call has read.
 --
 -- A key holds a string with an expiry. (The leases of concurrency are a sorted set; a usage record
 -- is a hash.) The form of the string shows what wrote it, so a key of another kind is rejected
@@ -836,8 +836,8 @@ function limits.policy(text)
   return whole
 end
 
--- lease returns the text of the limit in a policy for leases, and the policy's name if it is a
--- shadow; or nil and the error.
+-- lease returns the text of the limit in a policy for leases and, if the policy is a shadow, the
+-- policy's name. If there is no such limit, it returns nil and the error.
 function policies.lease(text)
   local policy, err = policies.find(text)
   if not policy then
@@ -1069,7 +1069,7 @@ function requests.repeated(keys)
   return nil
 end
 
--- read returns the request; or nil and the error.
+-- read returns the request, or nil and the error.
 function requests.read(keys, args, allowed)
   if #keys == 0 then
     return nil, errors.new('BADKEYS', 'the number of keys is 0; give each limit one key')
@@ -1103,8 +1103,8 @@ end
 --@ src/55_shadows.lua
 local shadows = {}
 do
--- The number of calls that each shadow policy would have denied but allowed, since the library was
--- loaded on this node.
+-- The number of calls that each shadow policy would have denied but that were allowed, since the
+-- library was loaded on this node.
 local denied = {}
 
 local function note(name)
@@ -1229,7 +1229,7 @@ local function sum_up(reply, count, group, upto)
     local state = list[i]
     if not group or state.group == group then
       local rate, free, cost, ms, reset = state.rate, state.free, state.cost, 0, 0
-      if cost > free and not state.group.charged then -- it denies
+      if cost > free and not state.group.charged then -- this rate denies
         ms, reset = wait(state), state.foreign
         if not denied then
           binding, denied, longest_wait = state, true, 0
@@ -1436,7 +1436,7 @@ local function sum(number, more)
   return numbers.arg(result < numbers.MOST and result or numbers.MOST)
 end
 
--- note counts a decision in the record that read has read.
+-- note adds a decision to the record that read has read.
 function tracking.note(key, allowed, cost)
   local now, total, in_minute, at = clock.ms(), 'denied', denied_now, 2
   if allowed then
@@ -1565,7 +1565,7 @@ end
 --@ src/80_holdings.lua
 local holdings = {}
 do
--- What the verbs that take keys without a limit (reset, block, unblock) need to know about a key.
+-- The checks of the verbs that take keys without a limit: reset, block, unblock.
 
 local MOST_KEYS = 250
 local MOST_BYTES = 2500000
@@ -1646,7 +1646,7 @@ local MEMBER, BLOCK, LENGTH, GIVEN = lease_sets.MEMBER, lease_sets.BLOCK, lease_
 local MOST = 5000 -- leases
 local AT_ONCE = 2000 -- words of a command
 
--- What a call has read from a key:
+-- The data that a call has read from a key:
 --   now      ms since the epoch
 --   last     when the last member lapses; 0 if the key holds no set
 --   before   the score of the member before the last, for release
@@ -3070,17 +3070,17 @@ end
 
 --@ src/verbs/block.lua
 do
--- ratelimit_block denies the keys for a time, whatever their limits. What was taken from them stays
--- taken under the block and continues to refill. A second block replaces the first, unless EXTEND
--- is given and the first ends later.
+-- ratelimit_block denies the keys for a time, whatever their limits. Units taken before stay taken
+-- under the block and continue to refill. A second block replaces the first, unless EXTEND is given
+-- and the first ends later.
 --   KEYS   one or more
 --   ARGV   ms [EXTEND]
 --   Output the number of keys, which are all blocked now
---   Errors BADARGS BADKEYS BADSTATE (a request's or a usage key, or one that no limiter wrote: then none is blocked)
+--   Errors BADARGS BADKEYS BADSTATE (a key is a request's or a usage key, or no limiter wrote it; no key is then blocked)
 
 local OPTIONS = { EXTEND = true, extend = true }
 
--- block denies a key until the time ends, in ms since the epoch.
+-- block denies a key until `ends`, in ms since the epoch.
 local function block(key, holding, ends)
   states.forget(key)
   if holding.leases then return lease_sets.block(key, ends) end
@@ -3265,7 +3265,7 @@ do
 --   KEYS   one or more
 --   ARGV   none
 --   Output the number of keys that existed
---   Errors BADARGS BADKEYS BADSTATE (a key that no limiter wrote: then none is deleted)
+--   Errors BADARGS BADKEYS BADSTATE (no limiter wrote one of the keys; no key is then deleted)
 
 clock.register{
   function_name = 'ratelimit_reset',
@@ -3339,12 +3339,12 @@ end
 
 --@ src/verbs/unblock.lua
 do
--- ratelimit_unblock lifts the blocks of the keys. What was taken from them before the block counts
+-- ratelimit_unblock lifts the blocks of the keys. Units taken from them before the block count
 -- again.
 --   KEYS   one or more
 --   ARGV   none
 --   Output the number of keys that were blocked
---   Errors BADARGS BADKEYS BADSTATE (a key that no limiter wrote: then none is changed)
+--   Errors BADARGS BADKEYS BADSTATE (no limiter wrote one of the keys; no key is then changed)
 
 -- unblock lifts the block of a key and keeps the state under it, with its expiry. A state that
 -- expires in this very millisecond is not stored, because Valkey would drop it at once.

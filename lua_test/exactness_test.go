@@ -67,7 +67,7 @@ func TestExactness(t *testing.T) {
 // microsecond.
 type perfect struct {
 	capacity, interval, parts int64
-	clock                     int64 // its unit, in microseconds
+	clock                     int64 // the unit of the clock, in microseconds
 	at, debt                  int64
 }
 

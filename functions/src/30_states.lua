@@ -1,4 +1,4 @@
--- States: what a key holds, and what a call has read from it.
+-- States: the content of a key, and the part of it that a call has read.
 --
 -- A key holds a string with an expiry. (The leases of concurrency are a sorted set; a usage record
 -- is a hash.) The form of the string shows what wrote it, so a key of another kind is rejected

@@ -42,8 +42,8 @@ function limits.policy(text)
   return whole
 end
 
--- lease returns the text of the limit in a policy for leases, and the policy's name if it is a
--- shadow; or nil and the error.
+-- lease returns the text of the limit in a policy for leases and, if the policy is a shadow, the
+-- policy's name. If there is no such limit, it returns nil and the error.
 function policies.lease(text)
   local policy, err = policies.find(text)
   if not policy then

@@ -179,7 +179,7 @@ function requests.repeated(keys)
   return nil
 end
 
--- read returns the request; or nil and the error.
+-- read returns the request, or nil and the error.
 function requests.read(keys, args, allowed)
   if #keys == 0 then
     return nil, errors.new('BADKEYS', 'the number of keys is 0; give each limit one key')

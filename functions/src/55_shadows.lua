@@ -1,5 +1,5 @@
--- The number of calls that each shadow policy would have denied but allowed, since the library was
--- loaded on this node.
+-- The number of calls that each shadow policy would have denied but that were allowed, since the
+-- library was loaded on this node.
 local denied = {}
 
 local function note(name)

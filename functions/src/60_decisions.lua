@@ -82,7 +82,7 @@ local function sum_up(reply, count, group, upto)
     local state = list[i]
     if not group or state.group == group then
       local rate, free, cost, ms, reset = state.rate, state.free, state.cost, 0, 0
-      if cost > free and not state.group.charged then -- it denies
+      if cost > free and not state.group.charged then -- this rate denies
         ms, reset = wait(state), state.foreign
         if not denied then
           binding, denied, longest_wait = state, true, 0

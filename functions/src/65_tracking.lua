@@ -65,7 +65,7 @@ local function sum(number, more)
   return numbers.arg(result < numbers.MOST and result or numbers.MOST)
 end
 
--- note counts a decision in the record that read has read.
+-- note adds a decision to the record that read has read.
 function tracking.note(key, allowed, cost)
   local now, total, in_minute, at = clock.ms(), 'denied', denied_now, 2
   if allowed then

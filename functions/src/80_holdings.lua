@@ -1,4 +1,4 @@
--- What the verbs that take keys without a limit (reset, block, unblock) need to know about a key.
+-- The checks of the verbs that take keys without a limit: reset, block, unblock.
 
 local MOST_KEYS = 250
 local MOST_BYTES = 2500000

@@ -1,7 +1,7 @@
 // Package luasource parses a library's Lua text with gopher-lua's parser, and makes gopher-lua's
 // compiled code behave as in Redis's Lua 5.1. It rewrites the parts of the tree that gopher-lua is
-// known to compile wrongly. What cannot be rewritten, or what Redis would reject, is an error with
-// its line.
+// known to compile wrongly. It rejects parts that cannot be rewritten or that Redis would reject,
+// with their line.
 package luasource
 
 import (
@@ -104,7 +104,7 @@ func checkTokens(text string) error {
 	scanner := parse.NewScanner(strings.NewReader(text), Name)
 	lexer := &parse.Lexer{}
 	var before, last ast.Token
-	end := ast.Position{} // of last
+	end := ast.Position{} // the end of last
 	parameters := false   // between the word function and the end of its parameters
 	open := true          // a statement may begin here, but a semicolon is not allowed
 	waiting := 0          // operators that wait for their operand, or did so in this statement
@@ -127,7 +127,7 @@ func checkTokens(text string) error {
 			return &Refusal{token.Pos.Line, "ambiguous syntax: a call, or a new statement? End the line before with a semicolon, or put '(' there"}
 		}
 		switch token.Type {
-		case '=', ',', ';', parse.TReturn, parse.TIf, parse.TElseIf, parse.TWhile, parse.TRepeat, parse.TDo: // an expression has ended
+		case '=', ',', ';', parse.TReturn, parse.TIf, parse.TElseIf, parse.TWhile, parse.TRepeat, parse.TDo: // the previous expression has ended
 			waiting = outside[len(outside)-1]
 		}
 		switch token.Type {

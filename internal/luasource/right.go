@@ -290,8 +290,8 @@ func branch(s *ast.IfStmt) ast.Stmt {
 
 // detachAtBreak returns statements that are inserted before a loop's statements. A break detaches
 // closures from the variables of the loop's block only if one of these is captured. Otherwise,
-// captured variables of inner blocks that it leaves would share their registers with whatever comes
-// next. These statements capture one variable of the loop's block, in a branch that never runs.
+// captured variables of inner blocks would share their registers with later variables after the
+// break. These statements capture one variable of the loop's block, in a branch that never runs.
 func detachAtBreak() []ast.Stmt {
 	fn := &ast.FunctionExpr{ParList: &ast.ParList{}, Stmts: []ast.Stmt{&ast.ReturnStmt{Exprs: []ast.Expr{name(markName, 0)}}}}
 	never := &ast.IfStmt{Condition: &ast.FalseExpr{}, Then: []ast.Stmt{

@@ -16,7 +16,7 @@ var bursts = map[string]func(r Rate) []string{"burst": func(r Rate) []string {
 type gcra struct {
 	b        int64
 	interval *big.Rat // T, in us
-	unit     int64    // of the clock, in us
+	unit     int64    // the unit of the clock, in us
 	q        int64    // the denominator of T in this unit
 	now      int64    // in us, a whole number of units
 	debt     *big.Rat // D = TAT - now

@@ -130,8 +130,8 @@ type counts interface{ counted() int64 }
 
 // moment is the time and the conditions under which a state is read.
 type moment struct {
-	us      int64 // since the epoch
-	several bool  // the limit has several rates
+	us      int64 // microseconds since the epoch
+	several bool  // whether the limit has several rates
 	room    int64 // units left in the state that replaces an impossible one
 }
 

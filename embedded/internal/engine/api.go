@@ -9,8 +9,8 @@ import (
 	lua "github.com/yuin/gopher-lua"
 )
 
-// The version that functions see. Where versions differ, this package follows its rules: the time
-// does not change during a call, and numbers are written in their shortest form.
+// The version that functions see. If versions differ, this package follows the rules of this one:
+// the time does not change during a call, and numbers are written in their shortest form.
 const (
 	Version    = "7.2.4"
 	VersionNum = 0x00070204

@@ -10,7 +10,7 @@ import (
 
 // Run is one call of a function.
 type Run struct {
-	ReadOnly bool // the function may not write
+	ReadOnly bool // whether the function must not write
 	keys     []string
 }
 

@@ -91,7 +91,7 @@ func (e *Engine) tableReply(t *lua.LTable, depth int) Reply {
 	return out
 }
 
-// oneLine keeps a status or an error from breaking the protocol.
+// oneLine replaces line breaks in a status or an error, which would break the protocol.
 func oneLine(s string) string {
 	if !strings.ContainsAny(s, "\r\n") {
 		return s

@@ -114,7 +114,7 @@ func New(ks Keyspace) *Engine {
 		lua:       newThreads(),
 		keyspace:  ks,
 		CallLimit: 5 * time.Second,
-		LoadLimit: 5 * time.Second, // ten times that of Redis, because gopher-lua is slower
+		LoadLimit: 5 * time.Second, // ten times Redis's limit, because gopher-lua is slower
 
 		MemoryLimit: 1 << 30,
 

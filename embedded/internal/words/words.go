@@ -67,5 +67,5 @@ func hexDigit(c byte) int {
 	return i
 }
 
-// isSpace is C's isspace.
+// isSpace reports whether c is white space, like C's isspace.
 func isSpace(c byte) bool { return c == ' ' || c >= '\t' && c <= '\r' }

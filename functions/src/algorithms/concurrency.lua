@@ -14,7 +14,7 @@ local MEMBER, BLOCK, LENGTH, GIVEN = lease_sets.MEMBER, lease_sets.BLOCK, lease_
 local MOST = 5000 -- leases
 local AT_ONCE = 2000 -- words of a command
 
--- What a call has read from a key:
+-- The data that a call has read from a key:
 --   now      ms since the epoch
 --   last     when the last member lapses; 0 if the key holds no set
 --   before   the score of the member before the last, for release

@@ -1,14 +1,14 @@
--- ratelimit_block denies the keys for a time, whatever their limits. What was taken from them stays
--- taken under the block and continues to refill. A second block replaces the first, unless EXTEND
--- is given and the first ends later.
+-- ratelimit_block denies the keys for a time, whatever their limits. Units taken before stay taken
+-- under the block and continue to refill. A second block replaces the first, unless EXTEND is given
+-- and the first ends later.
 --   KEYS   one or more
 --   ARGV   ms [EXTEND]
 --   Output the number of keys, which are all blocked now
---   Errors BADARGS BADKEYS BADSTATE (a request's or a usage key, or one that no limiter wrote: then none is blocked)
+--   Errors BADARGS BADKEYS BADSTATE (a key is a request's or a usage key, or no limiter wrote it; no key is then blocked)
 
 local OPTIONS = { EXTEND = true, extend = true }
 
--- block denies a key until the time ends, in ms since the epoch.
+-- block denies a key until `ends`, in ms since the epoch.
 local function block(key, holding, ends)
   states.forget(key)
   if holding.leases then return lease_sets.block(key, ends) end

@@ -3,7 +3,7 @@
 --   KEYS   one or more
 --   ARGV   none
 --   Output the number of keys that existed
---   Errors BADARGS BADKEYS BADSTATE (a key that no limiter wrote: then none is deleted)
+--   Errors BADARGS BADKEYS BADSTATE (no limiter wrote one of the keys; no key is then deleted)
 
 clock.register{
   function_name = 'ratelimit_reset',

@@ -1,9 +1,9 @@
--- ratelimit_unblock lifts the blocks of the keys. What was taken from them before the block counts
+-- ratelimit_unblock lifts the blocks of the keys. Units taken from them before the block count
 -- again.
 --   KEYS   one or more
 --   ARGV   none
 --   Output the number of keys that were blocked
---   Errors BADARGS BADKEYS BADSTATE (a key that no limiter wrote: then none is changed)
+--   Errors BADARGS BADKEYS BADSTATE (no limiter wrote one of the keys; no key is then changed)
 
 -- unblock lifts the block of a key and keeps the state under it, with its expiry. A state that
 -- expires in this very millisecond is not stored, because Valkey would drop it at once.

@@ -112,7 +112,7 @@ type run struct {
 	server     Server
 	model      *model.Model
 	now        int64
-	retry      int64 // of the last decision
+	retry      int64 // retry_after_ms of the last decision
 	reset      int64
 	transcript strings.Builder
 }
