@@ -12,7 +12,8 @@ import (
 
 const day = 24 * time.Hour
 
-// The limits of the cases. A key in use must not run out during its case, and an absent key should not stay for long.
+// The limits of the cases. A key in use must not run out during its case, and a new key should not
+// stay for long.
 var (
 	wholeInUse  = workload{keys: inUse, allow: true, count: 6000, period: time.Hour, cost: 1, prefill: 1000}
 	wholeCost   = workload{keys: inUse, allow: true, count: 60000, period: 10 * time.Hour, cost: 5, prefill: 1000}
@@ -31,13 +32,14 @@ var (
 	pairConsumer = workload{keys: hot, count: 5, period: day, cost: 1, prefill: 5}
 
 	slidingInUse = workload{keys: inUse, allow: true, count: 6000, period: day, cost: 1, prefill: 3}
-	// Tracked keys are few: a record keeps a count for each minute, and the first call in one costs more.
+	// Only a few keys are tracked: a record keeps a count for each minute, and the first call in a
+	// minute costs more.
 	tracked = workload{keys: hot, allow: true, count: 3600000, period: time.Hour, cost: 1, prefill: 1000}
 	leased  = workload{keys: inUse, allow: true, count: 5000, period: day, cost: 1, prefill: 3}
 )
 
-// cases builds all cases on a server. With one library its peers and the floors take part; with several only the
-// libraries do, the first of them the subject.
+// cases builds all cases on a server. With one library, its peers and the floors take part. With
+// several, only the libraries do, and the first one is the subject.
 func cases(ctx context.Context, rdb *redis.Client, libraries []*library) ([]benchCase, error) {
 	if err := rdb.FunctionLoadReplace(ctx, floorLibrary).Err(); err != nil {
 		return nil, fmt.Errorf("load the floors: %w", err)
@@ -88,10 +90,10 @@ type caseBuilder struct {
 	peers     peers
 	libraries []*library
 	list      []benchCase
-	err       error // the first
+	err       error // the first error
 }
 
-// add makes a case of what the libraries do and, with one library, of what the others do.
+// add makes a case from the libraries and, with one library, the other contenders.
 func (b *caseBuilder) add(c benchCase, algorithm string, works []workload, others ...func() (contender, error)) {
 	c.work = works[len(works)-1]
 	for i, lib := range b.libraries {
@@ -113,13 +115,13 @@ func (b *caseBuilder) add(c benchCase, algorithm string, works []workload, other
 	b.list = append(b.list, c)
 }
 
-// aimed sets what the subject divided by a contender should be at most.
+// aimed sets the largest ratio that the subject should have to a contender.
 func aimed(aim float64, c contender, err error) (contender, error) {
 	c.aim = aim
 	return c, err
 }
 
-// plain is a contender that cannot fail to be built.
+// plain returns a contender that cannot fail to be built.
 func plain(c contender) func() (contender, error) {
 	return func() (contender, error) { return c, nil }
 }
@@ -152,7 +154,7 @@ func (b *caseBuilder) pair(name string, aim float64, resource, consumer workload
 		plain(take(b.libraries[0], "tg0", "", works...)), plain(bare))
 }
 
-// inUse is gcra over one key in use, with which other calls are compared.
+// inUse returns gcra over one key in use, with which other calls are compared.
 func (b *caseBuilder) inUse(aim float64) func() (contender, error) {
 	return func() (contender, error) { return aimed(aim, take(b.libraries[0], "tg0", "", wholeInUse), nil) }
 }
@@ -186,7 +188,7 @@ func (b *caseBuilder) several(name string, w workload) {
 		contenders: []contender{three, two, one, floor("three", "fl0", 3, w, holds("gcra"))}})
 }
 
-// beside compares a take with a word more with the same take without.
+// beside compares a take that has further words with the same take without them.
 func (b *caseBuilder) beside(name, words string, w workload, args []any, extra func(n int) []string, bare contender) {
 	without := take(b.libraries[0], "tg0", "", w)
 	without.aim = 2.2
@@ -194,7 +196,7 @@ func (b *caseBuilder) beside(name, words string, w workload, args []any, extra f
 		contenders: []contender{takeWith(b.libraries[0], "tk0", w, words, args, extra), without, bare}})
 }
 
-// leases compares the calls of leases with a take of gcra, or those of several libraries with one another.
+// leases compares the calls of leases with a take of gcra, or the same calls of several libraries.
 func (b *caseBuilder) leases() {
 	none := leased
 	none.prefill = 0
@@ -202,7 +204,7 @@ func (b *caseBuilder) leases() {
 	for _, verb := range []struct {
 		name  string
 		held  []string
-		id    func(visit int) string // of the lease that a key is asked for, visit by visit
+		id    func(visit int) string // ID of the lease for each visit to a key
 		floor string
 	}{
 		{"acquire", held, strconv.Itoa, "lease"},

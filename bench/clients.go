@@ -15,21 +15,22 @@ import (
 	ululeredis "github.com/ulule/limiter/v3/drivers/store/redis"
 )
 
-// A clientContender is a limiter as a program calls it: its own Go API, with connections of its own, as many as each makes
-// by itself (all are over go-redis: ten for each processor).
+// A clientContender is a limiter as a program uses it: through its own Go API, with its own
+// connections. All use go-redis and its default pool of ten connections per processor.
 type clientContender struct {
 	name    string
-	inPlots string // its name there, which is short
-	hotOnly bool   // it is for keys that everybody asks for
+	inPlots string // short name for plots
+	hotOnly bool   // takes part only with the hot key
 	open    func(url string, w workload) (asker, error)
 }
 
-// An asker asks for one unit. It may be used by many goroutines.
+// An asker takes one unit. It must be safe for concurrent use.
 type asker struct {
 	allow func(ctx context.Context, key string) (allowed bool, err error)
 	close func() error
 
-	// undecided tells that an error is the limiter giving up, which it does by design; nil: it never does.
+	// undecided reports whether an error means that the limiter gave up by design; nil if it never
+	// does.
 	undecided func(error) bool
 }
 
@@ -46,7 +47,7 @@ var (
 	ululeName     = "ulule/limiter " + moduleVersion("github.com/ulule/limiter/v3")
 )
 
-// clientContenders are in the order of the report.
+// clientContenders lists the contenders in the order of the report.
 var clientContenders = []clientContender{
 	{oursName, "ratelimit", false, openOurs()},
 	{aloneName, "by itself", false, openOurs(client.WithoutSharedRoundTrips())},
@@ -57,7 +58,7 @@ var clientContenders = []clientContender{
 	{batchesName, "with batches", true, openOurs(client.WithBatches(1000, 100*time.Millisecond))},
 }
 
-// patience is how long this project's client may take for a call here: as long as go-redis waits by itself.
+// patience is the timeout of this project's client here: the default of go-redis.
 const patience = 3 * time.Second
 
 func openOurs(options ...client.Option) func(string, workload) (asker, error) {
@@ -83,7 +84,7 @@ func openPlain(url string) (*redis.Client, error) {
 	return redis.NewClient(options), nil
 }
 
-// openBare makes the call that this project's client makes, and reads no more of the reply than whether it is allowed.
+// openBare makes the same call as this project's client, and reads only whether it is allowed.
 func openBare(url string, w workload) (asker, error) {
 	rdb, err := openPlain(url)
 	if err != nil {
@@ -115,7 +116,8 @@ func openRedisRate(url string, w workload) (asker, error) {
 	}}, nil
 }
 
-// openThrottled is GCRA in Go: it reads the state, and writes the next if nobody else has; after ten vain attempts it gives up.
+// openThrottled is GCRA in Go: it reads the state, and writes the next state if nobody else has
+// written meanwhile. After ten failed attempts it gives up.
 func openThrottled(url string, w workload) (asker, error) {
 	rdb, err := openPlain(url)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/figures"
 )
 
-// clientsReport is a run of `bench clients`.
+// clientsReport is the result of `bench clients`.
 type clientsReport struct {
 	server  string
 	began   time.Time
@@ -20,14 +20,15 @@ type clientsReport struct {
 	load    string
 	rounds  int
 	turn    time.Duration
-	figures map[clientScene][]*clientFigures // by the numbers of the contenders; of who takes no part without rates
+	figures map[clientScene][]*clientFigures // in the order of the contenders; one that takes no part has no rates
 }
 
-// clientAims are what this project's client should reach: one contender's decisions a second divided by another's.
+// clientAims are the aims of this project's client: the least ratio of two contenders' decisions
+// per second.
 var clientAims = []struct {
 	says      string
 	hot       bool
-	at        int // goroutines
+	at        int // number of goroutines
 	ours, its string
 	least     float64
 }{
@@ -43,7 +44,7 @@ var clientAims = []struct {
 	{"64 goroutines, the hot key, batches: at least 50 times redis_rate", true, 64, batchesName, redisRateName, 50},
 }
 
-// loadAverage is that of this machine in the last minute, where it tells.
+// loadAverage returns the machine's load average over the last minute, if it is known.
 func loadAverage() string {
 	text, err := os.ReadFile("/proc/loadavg")
 	if err != nil {
@@ -53,7 +54,7 @@ func loadAverage() string {
 	return load
 }
 
-// write puts the tables and the plots into the folder of README.md.
+// write writes the tables and the plots into the folder of README.md.
 func (r clientsReport) write(folder string) error {
 	if err := figures.Update(filepath.Join(folder, "README.md"), []figures.Table{{Name: "clients", Text: r.markdown()}}); err != nil {
 		return err
@@ -66,7 +67,7 @@ func (r clientsReport) write(folder string) error {
 	return nil
 }
 
-// numberOf is where in the report a contender is.
+// numberOf returns a contender's position in the report.
 func numberOf(name string) int {
 	for i, c := range clientContenders {
 		if c.name == name {
@@ -76,7 +77,7 @@ func numberOf(name string) int {
 	panic("no contender " + name)
 }
 
-// ratio is the median of the rounds' ratios of two contenders' decisions a second.
+// ratio returns the median, over the rounds, of the ratio of two contenders' decisions per second.
 func (r clientsReport) ratio(scene clientScene, one, other string) float64 {
 	a, b := r.figures[scene][numberOf(one)].rates, r.figures[scene][numberOf(other)].rates
 	ratios := make([]float64, len(a))
@@ -133,7 +134,8 @@ func (s clientScene) String() string {
 	return fmt.Sprintf("%d goroutines on %s", s.goroutines, map[bool]string{false: "distinct keys", true: "the hot key"}[s.hot])
 }
 
-// table has a row for each contender that takes part, and a column for each number of goroutines.
+// table writes a row for each contender that takes part, and a column for each number of
+// goroutines.
 func (r clientsReport) table(out *strings.Builder, hot bool, says string, cell func(clientScene, int) string) {
 	fmt.Fprintf(out, "\n%s\n\n| goroutines |", says)
 	rule := "|---|"
@@ -154,7 +156,7 @@ func (r clientsReport) table(out *strings.Builder, hot bool, says string, cell f
 	}
 }
 
-// microseconds writes a time in ns with two or three digits.
+// microseconds formats a time in ns as microseconds, with two or three digits.
 func microseconds(ns int64) string {
 	if us := float64(ns) / 1000; us < 100 {
 		return fmt.Sprintf("%.2g", us)
@@ -164,7 +166,7 @@ func microseconds(ns int64) string {
 
 type clientsPlot struct{ file, svg string }
 
-// plots are the decisions a second, and the p99 of a call, by goroutines.
+// plots returns plots of the decisions per second and of the p99 of a call, by goroutines.
 func (r clientsReport) plots() (plots []clientsPlot) {
 	for _, hot := range []bool{false, true} {
 		file, keys := "clients-distinct", "distinct keys"
@@ -195,7 +197,7 @@ func (r clientsReport) plot(file string, hot bool, says string, text func(float6
 		}
 		line := figures.Line{Name: c.inPlots, Across: goroutines}
 		for _, n := range clientGoroutines {
-			line.Up = append(line.Up, max(1, value(r.figures[clientScene{hot, n}][i]))) // 1 where it never decided: an axis of powers has no 0
+			line.Up = append(line.Up, max(1, value(r.figures[clientScene{hot, n}][i]))) // a logarithmic axis has no 0
 		}
 		lines, all = append(lines, line), append(all, line.Up...)
 	}
@@ -208,8 +210,8 @@ func (r clientsReport) plot(file string, hot bool, says string, text func(float6
 	}.SVG()}
 }
 
-// marksOf are marks of an axis from below the least of some values to above the greatest, all at least 1: 1, 2, 5, 10, 20 and so on, or
-// where these would be many 1, 10, 100.
+// marksOf returns the marks of an axis for values of at least 1, from below the least to above the
+// greatest: 1, 2, 5, 10, 20 and so on, or 1, 10, 100 if these would be many.
 func marksOf(values []float64) []float64 {
 	_, least, most := spread(values)
 	steps := []float64{1, 2, 5}

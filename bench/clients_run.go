@@ -15,9 +15,10 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// A clientScene is what all contenders do in turns: this many goroutines, each of which asks again as soon as it has been told.
+// A clientScene is what all contenders do in turns, with this many goroutines, each of which sends
+// its next call as soon as it has a reply.
 type clientScene struct {
-	hot        bool // all ask for one key, otherwise each for another of many
+	hot        bool // all goroutines use one key; otherwise each uses many different keys
 	goroutines int
 }
 
@@ -25,7 +26,7 @@ const distinctKeys = 100000
 
 var clientGoroutines = []int{1, 8, 16, 64, 512}
 
-// No key may run out: what is measured are calls that are allowed.
+// No key may run out, because allowed calls are measured.
 var (
 	distinctWork = workload{count: 6000, period: time.Hour}
 	hotWork      = workload{count: 3600_000_000, period: time.Hour}
@@ -40,30 +41,30 @@ func clientScenes() (scenes []clientScene) {
 	return scenes
 }
 
-// clientFigures are those of one contender in one scene.
+// clientFigures are the measurements of one contender in one scene.
 type clientFigures struct {
-	rates     []float64 // decisions a second, in each round
+	rates     []float64 // decisions per second in each round
 	latency   *hdrhistogram.Histogram
 	calls     int64
-	undecided int64 // of the calls
+	undecided int64 // number of undecided calls
 }
 
 func newFigures() *clientFigures { return &clientFigures{latency: newHistogram()} }
 
-// newHistogram counts from 10 ns to a minute, in ns, within 1 %.
+// newHistogram returns a histogram from 10 ns to a minute, in ns, exact to 1 %.
 func newHistogram() *hdrhistogram.Histogram {
 	return hdrhistogram.New(10, int64(time.Minute), 2)
 }
 
-// clientsRunner measures programs' calls. Not safe for concurrent use.
+// clientsRunner measures programs' calls. It is not safe for concurrent use.
 type clientsRunner struct {
 	rounds     int
 	turn       time.Duration
-	histograms []*hdrhistogram.Histogram // of each goroutine
-	keys       []string                  // what each contender puts before them is its own
+	histograms []*hdrhistogram.Histogram // one for each goroutine
+	keys       []string                  // each contender adds its own prefix
 }
 
-// runClients is `bench clients`.
+// runClients runs `bench clients`.
 func runClients(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("bench clients", flag.ContinueOnError)
 	flags.SetOutput(stderr)
@@ -102,8 +103,8 @@ func runClients(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	return report.write(*write)
 }
 
-// run measures every scene: in each round all contenders, one after another, begun by another one each round. The first
-// round is not counted.
+// run measures every scene. In each round all contenders take turns, and a different one begins in
+// each round. The first round is not counted.
 func (r *clientsRunner) run(ctx context.Context, url string, progress io.Writer) (map[clientScene][]*clientFigures, error) {
 	for range clientGoroutines[len(clientGoroutines)-1] {
 		r.histograms = append(r.histograms, newHistogram())
@@ -112,7 +113,7 @@ func (r *clientsRunner) run(ctx context.Context, url string, progress io.Writer)
 		r.keys = append(r.keys, fmt.Sprintf("%07d", i))
 	}
 	rand.Shuffle(len(r.keys), func(i, j int) { r.keys[i], r.keys[j] = r.keys[j], r.keys[i] })
-	askers := map[bool][]asker{} // for the hot key, and for the others
+	askers := map[bool][]asker{} // for the hot key and for distinct keys
 	for hot, work := range map[bool]workload{false: distinctWork, true: hotWork} {
 		for _, c := range clientContenders {
 			a, err := c.open(url, work)
@@ -150,9 +151,9 @@ func (r *clientsRunner) run(ctx context.Context, url string, progress io.Writer)
 	return figures, nil
 }
 
-// measure lets one contender ask for a turn, and adds to its figures what came of it.
+// measure lets one contender make calls for one turn, and adds the measurements to its figures.
 func (r *clientsRunner) measure(ctx context.Context, scene clientScene, prefix string, a asker, to *clientFigures) error {
-	runtime.GC() // nobody pays for the garbage of who came before
+	runtime.GC() // collect the garbage of the previous contender
 	var mu sync.Mutex
 	var calls, undecided int64
 	var failed error
@@ -167,7 +168,7 @@ func (r *clientsRunner) measure(ctx context.Context, scene clientScene, prefix s
 			made, gaveUp, err := int64(0), int64(0), error(nil)
 			key := prefix + "hot"
 			before := time.Now()
-			for (made == 0 || before.Before(deadline)) && err == nil { // one call at least, on however busy a machine
+			for (made == 0 || before.Before(deadline)) && err == nil { // at least one call, even on a busy machine
 				if !scene.hot {
 					position = (position + 1) % len(r.keys)
 					key = prefix + r.keys[position]

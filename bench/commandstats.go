@@ -6,18 +6,18 @@ import (
 	"strings"
 )
 
-// counters is what INFO commandstats says of one command.
+// counters is the entry of one command in INFO commandstats.
 type counters struct {
 	calls  int64
 	usec   int64 // server time over all calls, in microseconds
-	failed int64 // calls that ended in an error or were rejected before they ran
+	failed int64 // calls that failed or were rejected before they ran
 }
 
 // commandStats maps a command's name, in lower case, to its counters.
 type commandStats map[string]counters
 
-// parseCommandStats reads the text that INFO commandstats returns. Fields that it does not know are passed over:
-// servers add some from version to version.
+// parseCommandStats parses the reply to INFO commandstats. It ignores unknown fields, because newer
+// servers add some.
 func parseCommandStats(text string) (commandStats, error) {
 	stats := commandStats{}
 	for line := range strings.Lines(text) {
@@ -55,10 +55,11 @@ func parseCommandStats(text string) (commandStats, error) {
 	return stats, nil
 }
 
-// cost returns the server time in microseconds that each of n decisions took between before and after. A decision is
-// one call of each of the named commands. Only these are added up: what a script calls is in the script's own time
-// already. It errs unless exactly n calls of each were made, none of which failed: anything else means that somebody
-// else uses the server, or that a contender does not do what it says.
+// cost returns the server time in microseconds per decision, for n decisions between before and
+// after. A decision is one call of each of the named commands. cost adds up only these: the time of
+// a script already includes the commands that the script calls. It returns an error unless exactly
+// n calls of each command were made and none failed; otherwise somebody else uses the server, or a
+// contender does not do what it claims.
 func cost(before, after commandStats, commands []string, n int) (float64, error) {
 	if n <= 0 {
 		return 0, fmt.Errorf("the cost of %d decisions was asked for, want at least 1", n)

@@ -12,72 +12,75 @@ import (
 type contender struct {
 	name string
 	peer bool    // somebody else's limiter; false for this project's and for floors
-	aim  float64 // what subject ÷ this contender should be at most; 0: no aim is set
+	aim  float64 // largest ratio of the subject's time to this contender's; 0: no aim
 
-	// library is what must be loaded during this contender's turns; nil: nothing.
+	// library must be loaded during this contender's turns; nil if it needs none.
 	library *library
 
-	// prefix is what the keys begin with, 4 bytes; "" for a contender that takes part in no case about absent keys.
+	// prefix begins the keys, and has 4 bytes. It is "" for a contender without a case about absent
+	// keys.
 	prefix string
 
-	// commands are the commands of one decision, in lower case; the server time of all of them is added up.
+	// commands are the commands of one decision, in lower case. Their server times are added up.
 	commands []string
 
-	// call returns the commands of the decision about key number n, not yet sent. An error means that the contender's
-	// own client refuses to build them.
+	// call returns the commands of the decision about key number n, without sending them. It
+	// returns an error if the contender's own client refuses to build them.
 	call func(n int) ([]redis.Cmder, error)
 
-	// read tells what the replies say. It errs on replies that are not of the contender's shape.
+	// read parses the replies. It returns an error if they do not have the contender's shape.
 	read func(replies []redis.Cmder) (outcome, error)
 
-	// most is how many microseconds a decision should take at most; 0: no bound is set.
+	// most is the most microseconds that a decision should take; 0 means no limit.
 	most float64
 
-	// prepare returns commands that are sent before each of the contender's turns, not timed; nil: none.
+	// prepare returns commands that are sent before each of the contender's turns, untimed; nil for
+	// none.
 	prepare func() []redis.Cmder
 
-	// fill returns the commands that bring key number n into the state which the case is about; nil: none needed.
+	// fill returns the commands that put key number n into the state that the case requires; nil if
+	// none are needed.
 	fill func(n int) ([]redis.Cmder, error)
 }
 
-// outcome is one decision as a contender has replied it.
+// outcome is one decision as a contender replied it.
 type outcome struct {
 	allowed bool
-	used    int64 // units taken of the key's allowance after the call; unknown if the contender does not tell
+	used    int64 // units of the key's limit in use after the call, or unknown
 }
 
 const unknown = -1
 
-// library is one text that registers the functions of this project.
+// library is the text of one version of this project's library.
 type library struct {
 	name string // for reports
 	text string
 }
 
-// keyset says about which keys a case asks.
+// keyset selects the keys of a case.
 type keyset int
 
 const (
-	inUse  keyset = iota // all keys in turn; each has been filled and has not run out
-	absent               // a key that does not exist, another one at each call
-	hot                  // 50 keys, over and over
+	inUse  keyset = iota // all keys in turn; each is filled and has not run out
+	absent               // a key that does not exist, a new one for each call
+	hot                  // 50 keys, again and again
 	none                 // no key
 )
 
 const hotKeys = 50
 
-// workload is what all contenders of a case are asked to do.
+// workload is what all contenders of a case do.
 type workload struct {
 	keys    keyset
 	allow   bool // every call is allowed; otherwise every call is denied
 	count   int64
-	period  time.Duration // whole seconds: some peers know nothing finer
+	period  time.Duration // whole seconds, because some peers support nothing finer
 	cost    int64
-	prefill int64  // units taken from each key beforehand
+	prefill int64  // units taken from each key in advance
 	second  string // a second rate on the same key
 }
 
-// rate writes the workload's limit as the library takes it: 100/m, 60000/10h.
+// rate formats the workload's limit for the library: 100/m, 60000/10h.
 func (w workload) rate() string {
 	unit, name := time.Second, "s"
 	switch {
@@ -98,7 +101,7 @@ func (w workload) rate() string {
 	return text
 }
 
-// check tells whether a decision is what the case claims to be about.
+// check returns an error unless a decision is what the case claims to measure.
 func (w workload) check(o outcome) error {
 	if o.allowed != w.allow {
 		return fmt.Errorf("allowed is %t, and the case is about calls where it is %t", o.allowed, w.allow)
@@ -106,7 +109,7 @@ func (w workload) check(o outcome) error {
 	if o.used == unknown || !w.allow {
 		return nil
 	}
-	// A peer that computes in floating point can be one unit off.
+	// A peer that computes in floating point can be off by one unit.
 	switch w.keys {
 	case inUse:
 		if o.used <= w.cost+1 {
@@ -121,18 +124,18 @@ func (w workload) check(o outcome) error {
 	return nil
 }
 
-// A benchCase lets contenders make the same decisions in turns.
+// A benchCase is a set of contenders that make the same decisions in turns.
 type benchCase struct {
 	name string
 	note string // what a reader of the figures must know
 	work workload
-	few  bool // each call is long: one a turn, in five rounds at most
+	few  bool // calls are long: one per turn, in at most five rounds
 
-	// contenders: the first is the subject, with which every other is compared.
+	// contenders: every other one is compared with the first, the subject.
 	contenders []contender
 }
 
-// keyLength is that of every key that is measured, for every contender.
+// keyLength is the length of every measured key, for every contender.
 const keyLength = 12
 
 // key returns a key of keyLength bytes: prefix is 4 bytes, the number has up to 7 digits.

@@ -8,8 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// The floors: what a call costs before anything is decided, and, beside each case, what the commands alone cost that it
-// cannot do without, with a constant reply.
+// The floors: what a call costs before any decision, and for each case the cost of only the
+// commands that the case needs, with a constant reply.
 const floorLibraryName = "ratelimit_bench"
 
 const floorLibrary = `#!lua name=` + floorLibraryName + `
@@ -109,7 +109,7 @@ register('release', function(key)
 end)
 `
 
-// bareFloors cost what a call costs that reads and writes nothing.
+// bareFloors returns calls that read and write nothing.
 func bareFloors(ctx context.Context, rdb *redis.Client) ([]contender, error) {
 	sha, err := rdb.ScriptLoad(ctx, "return 1").Result()
 	if err != nil {
@@ -138,8 +138,8 @@ func readAnything(replies []redis.Cmder) (outcome, error) {
 	return outcome{allowed: true, used: unknown}, replies[0].Err()
 }
 
-// floor is what the commands of a case cost by themselves. fill makes key number n as the case finds it, of each of its
-// keys; words are what stands behind the keys.
+// floor returns a contender that runs only the commands of a case. fill returns the command that
+// creates key number n, for each of its keys; words are the arguments after the keys.
 func floor(function, prefix string, keys int, w workload, fill func(key string) redis.Cmder) contender {
 	names := func(n int) []any {
 		list := make([]any, keys)
@@ -172,7 +172,7 @@ func floor(function, prefix string, keys int, w workload, fill func(key string) 
 	return c
 }
 
-// holds returns what fills a floor's key with a string.
+// holds returns a function that fills a floor's key with a string.
 func holds(value string) func(key string) redis.Cmder {
 	return func(key string) redis.Cmder {
 		return redis.NewStatusCmd(context.Background(), "set", key, value, "px", 86400000)
@@ -185,7 +185,7 @@ func holdsLeases(key string) redis.Cmder {
 		2400000000002, "lease:0", 2400000000003, "lease:c", -86400000, "length")
 }
 
-// holdsUsage fills the second key of a floor with a usage record, and the first with gcra's state.
+// holdsUsage fills a floor's second key with a usage record, and the first with gcra's state.
 func holdsUsage(key string) redis.Cmder {
 	if key[3] == '0' {
 		return holds("gcra")(key)
@@ -193,7 +193,7 @@ func holdsUsage(key string) redis.Cmder {
 	return redis.NewIntCmd(context.Background(), "hset", key, "first", 1, "last", 1, "allowed", 1, "a28333333", 1, "cost", 1)
 }
 
-// holdsFirst fills the first key of a floor alone.
+// holdsFirst fills only a floor's first key.
 func holdsFirst(key string) redis.Cmder {
 	if key[3] == '0' {
 		return holds("gcra")(key)

@@ -1,5 +1,6 @@
-// The bench measures this project's library beside other limiters: the server time of each decision, by INFO
-// commandstats, in one run on one server; and with `clients` what programs get of them. README.md says what the figures mean.
+// The bench compares this project's library with other limiters: the server time of each decision,
+// from INFO commandstats, in one run on one server. With `clients` it measures decisions as
+// programs make them. README.md explains the figures.
 package main
 
 import (
@@ -19,7 +20,8 @@ import (
 )
 
 func main() {
-	// SIGPIPE among them: a reader that goes away (| head) must not leave a server of ours running.
+	// Include SIGPIPE: if the reader goes away (| head), the server that was started here must
+	// still be stopped.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGPIPE)
 	defer stop()
 	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
@@ -28,7 +30,7 @@ func main() {
 	}
 }
 
-// options are the command line.
+// options are the options of the command line.
 type options struct {
 	redis     string
 	only      *regexp.Regexp
@@ -73,7 +75,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	return o, o.plan.check()
 }
 
-// readLibraries returns this checkout's library and those in files.
+// readLibraries returns this checkout's library and the libraries in files.
 func readLibraries(files []string) ([]*library, error) {
 	list := []*library{{name: "this checkout (build " + functions.BuildID() + ")", text: functions.Source()}}
 	for _, file := range files {

@@ -11,8 +11,9 @@ import (
 
 const libraryName = functions.Name
 
-// take asks this project's library: one FCALL of ratelimit_take over as many keys as there are workloads. prefix has 3
-// bytes, and algorithm may be "" for the default. The first workload's cost holds for all, the last one's prefill too.
+// take returns a contender that calls ratelimit_take over as many keys as there are workloads, in
+// one FCALL. prefix has 3 bytes, and algorithm may be "" for the default. The cost of the first
+// workload applies to all, and so does the prefill of the last.
 func take(lib *library, prefix, algorithm string, works ...workload) contender {
 	limits := make([]string, len(works))
 	name := "ratelimit_take"
@@ -54,19 +55,19 @@ func take(lib *library, prefix, algorithm string, works ...workload) contender {
 	return c
 }
 
-// readTake reads { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }.
+// readTake parses { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }.
 func readTake(replies []redis.Cmder) (outcome, error) {
 	fields, err := integers(replies[0], 6)
 	if err != nil {
 		return outcome{}, err
 	}
-	if fields[0] == 1 && fields[3] < 0 || fields[0] == 0 && fields[3] < 1 { // leaky_bucket waits where it allows
+	if fields[0] == 1 && fields[3] < 0 || fields[0] == 0 && fields[3] < 1 { // leaky_bucket returns a wait for allowed calls
 		return outcome{}, fmt.Errorf("allowed is %d and retry_after_ms %d", fields[0], fields[3])
 	}
 	return outcome{allowed: fields[0] == 1, used: fields[1] - fields[2]}, nil
 }
 
-// integers reads a reply that is an array of at least n integers.
+// integers parses a reply that is an array of at least n integers.
 func integers(reply redis.Cmder, n int) ([]int64, error) {
 	cmd, ok := reply.(*redis.Cmd)
 	if !ok {
@@ -82,7 +83,8 @@ func integers(reply redis.Cmder, n int) ([]int64, error) {
 	return values, nil
 }
 
-// takeWith is take over one key with further words, as in "TRACK", and the keys that these take.
+// takeWith is like take over one key with further words, such as "TRACK", and the keys that these
+// need.
 func takeWith(lib *library, prefix string, w workload, name string, words []any, extra func(n int) []string) contender {
 	c := take(lib, prefix, "", w)
 	c.name = fmt.Sprintf("ratelimit_take %q %s", w.rate(), name)
@@ -97,7 +99,8 @@ func takeWith(lib *library, prefix string, w workload, name string, words []any,
 	return c
 }
 
-// lease asks for a lease. held are the ids that each key holds before; id names the lease of the call about key number n.
+// lease returns a contender for a verb of leases. held are the lease IDs that each key has before;
+// id returns the lease ID of the call about key number n.
 func lease(lib *library, prefix, verb string, held []string, id func(n int) string) contender {
 	const limit = "concurrency 5000 lease=1d"
 	call := func(verb string, n int, id string) redis.Cmder {

@@ -13,12 +13,12 @@ import (
 	ululeredis "github.com/ulule/limiter/v3/drivers/store/redis"
 )
 
-// peers builds contenders out of other people's limiters.
+// peers builds contenders from other people's limiters.
 type peers struct {
 	rdb *redis.Client
 }
 
-// moduleVersion returns the version of a dependency that this program was built with.
+// moduleVersion returns the version of a dependency of this program.
 func moduleVersion(path string) string {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, module := range info.Deps {
@@ -30,8 +30,8 @@ func moduleVersion(path string) string {
 	return "(version unknown)"
 }
 
-// redisRate asks github.com/go-redis/redis_rate through its own API: one EVALSHA of its GCRA script. Its keys begin
-// with "rate:".
+// redisRate returns github.com/go-redis/redis_rate, called through its own API: one EVALSHA of its
+// GCRA script. Its keys begin with "rate:".
 func (p peers) redisRate(ctx context.Context, w workload) (contender, error) {
 	catcher := newRecorder(p.rdb)
 	limiter := redis_rate.NewLimiter(catcher.client)
@@ -77,8 +77,8 @@ func (p peers) redisRate(ctx context.Context, w workload) (contender, error) {
 	return c, nil
 }
 
-// ululeLimiter asks the Redis store of github.com/ulule/limiter through its own API: one EVALSHA of a fixed window
-// that goes on counting when it denies.
+// ululeLimiter returns the Redis store of github.com/ulule/limiter, called through its own API: one
+// EVALSHA of a fixed window that keeps counting when it denies.
 func (p peers) ululeLimiter(ctx context.Context, w workload) (contender, error) {
 	catcher := newRecorder(p.rdb)
 	store, err := ululeredis.NewStoreWithOptions(catcher.client, ulule.StoreOptions{Prefix: "ulul"})
@@ -113,9 +113,9 @@ func (p peers) ululeLimiter(ctx context.Context, w workload) (contender, error) 
 	return c, nil
 }
 
-// seedCounterScript is the counter of an article on limiting one's own calls to other people's APIs ("Implementation
-// using counter"), from which this project grew: KEYS[1] the counter, ARGV the window in seconds and the limit;
-// returns nil, or -1 when denied.
+// seedCounterScript is the counter from an article on limiting one's own calls to other people's
+// APIs ("Implementation using counter"), from which this project grew. KEYS[1] is the counter; ARGV
+// are the window in seconds and the limit. It returns nil, or -1 if it denies.
 const seedCounterScript = `
 local count = redis.call('GET', KEYS[1])
 if not count then
@@ -164,8 +164,9 @@ func (p peers) seedCounter(ctx context.Context, w workload) (contender, error) {
 	return c, nil
 }
 
-// incrExpire is what counts without a script: INCRBY and EXPIRE, decided by the client, as envoyproxy/ratelimit sends
-// them. It counts denied calls and moves the expiry at each, and is here as a floor.
+// incrExpire counts without a script: INCRBY and EXPIRE, as envoyproxy/ratelimit sends them, with
+// the decision in the client. It counts denied calls too, and each call extends the expiry. It
+// serves as a floor.
 func (p peers) incrExpire(ctx context.Context, w workload) contender {
 	build := func(n int, cost int64) ([]redis.Cmder, error) {
 		k := key("incr", n)
@@ -197,9 +198,10 @@ func (p peers) incrExpire(ctx context.Context, w workload) contender {
 	return c
 }
 
-// seedLogScript is the second, shorter form of the script of "LUA_rateLimiting" (2021), from which this project grew:
-// a resource and a consumer of it, each a sorted set with an entry for each call. KEYS the resource, the consumer; ARGV
-// the window in seconds, the limit of the resource, the limit of the consumer; returns 'True' or 'False'.
+// seedLogScript is the second, shorter form of the script of "LUA_rateLimiting" (2021), from which
+// this project grew: a resource and one of its consumers, each a sorted set with an entry for each
+// call. KEYS are the resource and the consumer; ARGV are the window in seconds, the limit of the
+// resource and the limit of the consumer. It returns 'True' or 'False'.
 const seedLogScript = `local rlimit = 0+ARGV[2] local climit = 0+ARGV[3] local t = (redis.call('TIME')) ` +
 	`redis.call('ZREMRANGEBYSCORE',KEYS[1],'0',(t[1]-ARGV[1])) local rcount = (redis.call('ZCARD',KEYS[1])) ` +
 	`if (rcount == rlimit) then return 'False' ` +
@@ -231,9 +233,10 @@ func (p peers) seedLog(ctx context.Context, resource, consumer workload) (conten
 	}, nil
 }
 
-// twoCounterScript is a sliding window of two counters as articles and libraries write it: a key for each window of the
-// clock, the one before counts by the part of it that the window still covers. KEYS[1] is what both begin with; ARGV the
-// period in ms and the limit. It returns allowed, remaining and the ms until the counter's window ends.
+// twoCounterScript is a sliding window of two counters as articles and libraries implement it. Each
+// clock window has a key; the previous window counts in proportion to the part of it that the
+// sliding window still covers. KEYS[1] is the prefix of both; ARGV are the period in ms and the
+// limit. It returns allowed, remaining and the ms until the current window ends.
 const twoCounterScript = `
 local period, limit = tonumber(ARGV[1]), tonumber(ARGV[2])
 local time = redis.call('TIME')
@@ -275,7 +278,8 @@ func (p peers) twoCounters(ctx context.Context, w workload) (contender, error) {
 	}, err
 }
 
-// script loads a script and returns what calls it, with what args returns: the number of keys, the keys, the arguments.
+// script loads a script and returns a function that calls it. args returns the number of keys, the
+// keys and the arguments.
 func (p peers) script(ctx context.Context, text string, args func(n int) []any) (func(int) ([]redis.Cmder, error), error) {
 	sha, err := p.rdb.ScriptLoad(ctx, text).Result()
 	if err != nil {
@@ -286,7 +290,7 @@ func (p peers) script(ctx context.Context, text string, args func(n int) []any) 
 	}, nil
 }
 
-// repeat makes the same call a number of times.
+// repeat returns a function that makes the same call a number of times.
 func repeat(call func(int) ([]redis.Cmder, error), times int64) func(int) ([]redis.Cmder, error) {
 	return func(n int) ([]redis.Cmder, error) {
 		var all []redis.Cmder

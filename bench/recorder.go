@@ -8,14 +8,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// recorder is a client to be handed to a peer's Go package. It catches the command with which the peer asks for a
-// decision instead of sending it, so that the very command, name, script digest, key and arguments as the peer builds
-// them, can be sent in a pipeline among others. Everything else goes to the real server. Not safe for concurrent use.
+// recorder is a client for a peer's Go package. It captures the command with which the peer makes a
+// decision instead of sending it. So exactly that command, with the name, script digest, key and
+// arguments that the peer builds, can be sent in a pipeline among others. All other commands go to
+// the real server. It is not safe for concurrent use.
 type recorder struct {
 	client  *redis.Client // for the peer
 	real    *redis.Client
 	caught  redis.Cmder
-	passing bool // nothing is caught
+	passing bool // do not capture
 }
 
 var errCaught = errors.New("caught by the bench, not sent")
@@ -44,22 +45,22 @@ func (r *recorder) catch(ask func() error) (redis.Cmder, error) {
 	return r.caught, nil
 }
 
-// pass lets a call through to the server, as one that makes the peer load its script.
+// pass lets a call through to the server, such as one that makes the peer load its script.
 func (r *recorder) pass(ask func() error) error {
 	r.passing = true
 	defer func() { r.passing = false }()
 	return ask()
 }
 
-// DialHook is part of redis.Hook.
+// DialHook implements redis.Hook.
 func (r *recorder) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-// ProcessPipelineHook is part of redis.Hook.
+// ProcessPipelineHook implements redis.Hook.
 func (r *recorder) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
 }
 
-// ProcessHook is part of redis.Hook.
+// ProcessHook implements redis.Hook.
 func (r *recorder) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if r.passing || cmd.Name() != "evalsha" {

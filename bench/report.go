@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// report is a whole run. Its JSON form is what --json writes.
+// report is the result of a run. --json writes it as JSON.
 type report struct {
 	Date      time.Time    `json:"date"`
 	Server    string       `json:"server"`
@@ -30,7 +30,7 @@ type caseReport struct {
 	Rows  []row  `json:"rows"`
 }
 
-// row is one contender. Times are server time in microseconds for each decision, over the rounds.
+// row is one contender. Times are server time in microseconds per decision, over the rounds.
 type row struct {
 	Name   string    `json:"name"`
 	Peer   bool      `json:"peer"`
@@ -39,9 +39,9 @@ type row struct {
 	Most   float64   `json:"mostMicroseconds"`
 	Rounds []float64 `json:"rounds"`
 
-	Bound float64 `json:"boundMicroseconds,omitempty"` // the least should be at most this: time in which the machine does something else counts as well
+	Bound float64 `json:"boundMicroseconds,omitempty"` // upper limit for the least time; larger times may include other work of the machine
 
-	// Of each round the case's first row divided by this one. Null in the first row itself.
+	// The case's first row divided by this one, in each round. Null in the first row itself.
 	Ratio *ratio `json:"ratio"`
 }
 
@@ -49,7 +49,7 @@ type ratio struct {
 	Median float64 `json:"median"`
 	Least  float64 `json:"least"`
 	Most   float64 `json:"most"`
-	Aim    float64 `json:"aim,omitempty"` // the ratio should be at most this
+	Aim    float64 `json:"aim,omitempty"` // the ratio should not exceed this
 }
 
 func newReport(version string, libraries []*library, p plan) report {
@@ -61,7 +61,7 @@ func newReport(version string, libraries []*library, p plan) report {
 	return r
 }
 
-// add puts one case's figures in.
+// add adds the figures of one case.
 func (r *report) add(c benchCase, figures []turns) {
 	report := caseReport{Name: c.name, Note: c.note}
 	if c.work.count > 0 {
@@ -83,7 +83,7 @@ func (r *report) add(c benchCase, figures []turns) {
 	r.Cases = append(r.Cases, report)
 }
 
-// spread returns the median, the least and the greatest of figures, which are not empty.
+// spread returns the median, the least and the greatest of figures, which must not be empty.
 func spread(figures []float64) (median, least, most float64) {
 	sorted := slices.Sorted(slices.Values(figures))
 	half := len(sorted) / 2
@@ -112,7 +112,7 @@ func (r row) ratio() string {
 	return fmt.Sprintf("%.2f", r.Ratio.Median)
 }
 
-// aim compares the ratio as it is shown, so that what is printed never contradicts itself.
+// aim compares the rounded ratio, so that the printed text never contradicts itself.
 func (r row) aim() string {
 	switch {
 	case r.Bound > 0 && r.Least <= r.Bound:

@@ -8,19 +8,19 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// plan is how much is measured.
+// plan is the extent of the measurements.
 type plan struct {
-	Keys   int `json:"keys"`   // that each contender of a case about keys in use has
-	Calls  int `json:"calls"`  // timed, of each contender in each round
-	WarmUp int `json:"warmUp"` // further calls before them, not timed
+	Keys   int `json:"keys"`   // keys of each contender, in a case about keys in use
+	Calls  int `json:"calls"`  // timed calls of each contender in each round
+	WarmUp int `json:"warmUp"` // untimed calls before them
 	Rounds int `json:"rounds"`
-	Batch  int `json:"batch"` // decisions sent in one write
+	Batch  int `json:"batch"` // decisions per write
 }
 
-// each is how many calls one contender makes in one case.
+// each returns how many calls one contender makes in one case.
 func (p plan) each() int { return (1 + p.Rounds) * (p.Calls + p.WarmUp) }
 
-// check refuses a plan under which a case would not be what it says.
+// check refuses a plan that would invalidate a case.
 func (p plan) check() error {
 	for name, value := range map[string]int{"--keys": p.Keys, "--calls": p.Calls, "--rounds": p.Rounds, "--batch": p.Batch} {
 		if value < 1 {
@@ -37,7 +37,7 @@ func (p plan) check() error {
 	return nil
 }
 
-// fits refuses a case in which calls that should be allowed would use their keys up.
+// fits refuses a case in which calls that should be allowed would use up their keys.
 func (p plan) fits(w workload) error {
 	if w.keys != inUse || !w.allow {
 		return nil
@@ -50,7 +50,7 @@ func (p plan) fits(w workload) error {
 	return nil
 }
 
-// turns are what was measured of one contender: microseconds a decision, one figure for each round.
+// turns are the measurements of one contender: microseconds per decision, one for each round.
 type turns []float64
 
 // runner runs cases on one server, one after another.
@@ -60,8 +60,9 @@ type runner struct {
 	loaded *library
 }
 
-// run measures one case: contenders take turns, so that whatever slows the machine down meets all of them, and the one
-// that begins changes from round to round. A first round is not counted: in it the server's tables grow.
+// run measures one case. Contenders take turns, so that anything that slows the machine affects all
+// of them, and a different one begins in each round. The first round is not counted, because the
+// server's tables grow in it.
 func (r *runner) run(ctx context.Context, c benchCase) ([]turns, error) {
 	if c.few {
 		usual := r.plan
@@ -75,7 +76,7 @@ func (r *runner) run(ctx context.Context, c benchCase) ([]turns, error) {
 		return nil, err
 	}
 	figures := make([]turns, len(c.contenders))
-	position := make([]int, len(c.contenders)) // of each contender in its keys
+	position := make([]int, len(c.contenders)) // each contender's position in its keys
 	for round := range 1 + r.plan.Rounds {
 		for turn := range c.contenders {
 			i := (round + turn) % len(c.contenders)
@@ -91,8 +92,8 @@ func (r *runner) run(ctx context.Context, c benchCase) ([]turns, error) {
 	return figures, nil
 }
 
-// prepare empties the database and fills it: with each contender's keys, or with as many keys of no meaning where a
-// case has few keys of its own, so that every case runs in a keyspace of some size.
+// prepare empties the database and fills it with each contender's keys. If the case has only a few
+// keys, it adds as many unused keys, so that every case runs in a keyspace of similar size.
 func (r *runner) prepare(ctx context.Context, c benchCase) error {
 	if err := r.rdb.FlushDB(ctx).Err(); err != nil {
 		return fmt.Errorf("FLUSHDB: %w", err)
@@ -107,8 +108,8 @@ func (r *runner) prepare(ctx context.Context, c benchCase) error {
 	return r.fill(ctx, c)
 }
 
-// fill makes the contenders' keys, a part of each contender's after a part of another's: whoever comes last finds its
-// keys better placed in memory, which is worth 4 % of a decision.
+// fill creates the contenders' keys, alternating between the contenders: keys that are created last
+// have a better place in memory, which is worth 4 % of a decision.
 func (r *runner) fill(ctx context.Context, c benchCase) error {
 	keys := map[keyset]int{inUse: r.plan.Keys, hot: hotKeys}[c.work.keys]
 	part := (keys + fillParts - 1) / fillParts
@@ -133,7 +134,7 @@ func (r *runner) fill(ctx context.Context, c benchCase) error {
 
 const fillParts = 40
 
-// enter loads the contender's library if another one, or none, is there.
+// enter loads the contender's library if it is not loaded.
 func (r *runner) enter(ctx context.Context, c *contender) error {
 	if c.library == nil || c.library == r.loaded {
 		return nil
@@ -145,7 +146,8 @@ func (r *runner) enter(ctx context.Context, c *contender) error {
 	return nil
 }
 
-// turn makes one contender's calls of one round and returns the server time of each in microseconds.
+// turn makes one contender's calls of one round, and returns the server time of each in
+// microseconds.
 func (r *runner) turn(ctx context.Context, w workload, c *contender, position *int) (float64, error) {
 	if err := r.enter(ctx, c); err != nil {
 		return 0, err
@@ -189,8 +191,8 @@ func (r *runner) turn(ctx context.Context, w workload, c *contender, position *i
 	return cost(before, after, c.commands, r.plan.Calls)
 }
 
-// forget deletes the keys that a turn about absent keys has made, up to position: otherwise the server's tables double
-// in the middle of somebody's turn.
+// forget deletes the keys that a turn about absent keys has created, up to position. Otherwise the
+// server's tables would double in the middle of a turn.
 func (r *runner) forget(ctx context.Context, c *contender, position int) error {
 	made := r.plan.WarmUp + r.plan.Calls
 	if err := r.send(ctx, made, func(n int) ([]redis.Cmder, error) {
@@ -208,8 +210,9 @@ func (r *runner) forget(ctx context.Context, c *contender, position int) error {
 	return nil
 }
 
-// keyNumber returns which key the call at a position is about. Keys in use are visited equally often, but not in the
-// order in which they were made, which would find them side by side in memory.
+// keyNumber returns the number of the key for the call at a position. Keys in use are visited
+// equally often, but not in the order of their creation, because they would then be neighbors in
+// memory.
 func (r *runner) keyNumber(keys keyset, position int) int {
 	const stride = 48271 // a prime
 	switch keys {
@@ -233,7 +236,7 @@ func (r *runner) stats(ctx context.Context) (commandStats, error) {
 	return parseCommandStats(text)
 }
 
-// send makes n decisions in batches. Without check it only refuses errors.
+// send makes n decisions in batches. If check is nil, it checks only for errors.
 func (r *runner) send(ctx context.Context, n int, call func(int) ([]redis.Cmder, error), check func([]redis.Cmder) error) error {
 	for from := 0; from < n; from += r.plan.Batch {
 		to := min(from+r.plan.Batch, n)

@@ -13,15 +13,15 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// server is what is measured on. Its database is emptied again and again.
+// server is the server under test. Its database is emptied repeatedly.
 type server struct {
 	rdb     *redis.Client
 	url     string
-	version string // as in "Redis 7.0.15"
+	version string // such as "Redis 7.0.15"
 	stop    func()
 }
 
-// openServer connects to the server at url, or starts a redis-server of its own where url is empty.
+// openServer connects to the server at url, or starts a redis-server if url is empty.
 func openServer(ctx context.Context, url string) (*server, error) {
 	if url == "" {
 		return startServer(ctx)
@@ -42,7 +42,8 @@ func openServer(ctx context.Context, url string) (*server, error) {
 	return s, nil
 }
 
-// newClient returns a client that sends nothing of its own accord and sends nothing twice: either would be counted.
+// newClient returns a client that sends only what it is asked to, and nothing twice, because every
+// command is counted.
 func newClient(options *redis.Options) *redis.Client {
 	options.PoolSize = 1
 	options.MaxRetries = -1
@@ -53,7 +54,8 @@ func newClient(options *redis.Options) *redis.Client {
 	return redis.NewClient(options)
 }
 
-// takeOver reads the version and refuses a server whose data or library this program would destroy.
+// takeOver reads the version, and refuses a server whose data or library this program would
+// destroy.
 func (s *server) takeOver(ctx context.Context) error {
 	info, err := s.rdb.Info(ctx, "server").Result()
 	if err != nil {
@@ -79,9 +81,9 @@ func (s *server) takeOver(ctx context.Context) error {
 	return nil
 }
 
-// close leaves the server as it was found.
+// close restores the server to the state in which it was found.
 func (s *server) close() {
-	// The run's own context may have ended; the cleaning must not end with it.
+	// The run's own context may have ended; the cleanup must still run.
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	s.rdb.FlushDB(ctx)
@@ -92,7 +94,7 @@ func (s *server) close() {
 	s.stop()
 }
 
-// versionOf reads the name and version of a server out of INFO server. Valkey gives a redis_version too.
+// versionOf parses the name and version of a server in INFO server. Valkey has a redis_version too.
 func versionOf(info string) string {
 	fields := map[string]string{}
 	for line := range strings.Lines(info) {
@@ -105,7 +107,8 @@ func versionOf(info string) string {
 	return "Redis " + fields["redis_version"]
 }
 
-// startServer starts a redis-server, or a valkey-server where there is none; it ends with ctx or with close.
+// startServer starts a redis-server, or a valkey-server if there is none. It ends with ctx or with
+// close.
 func startServer(ctx context.Context) (*server, error) {
 	process, err := redistest.Start("redis-server")
 	if errors.Is(err, exec.ErrNotFound) {

@@ -11,10 +11,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// worstMicroseconds is what no legal call should take, on a machine that does nothing else: the least of the rounds.
+// worstMicroseconds is the most that any valid call should take in its fastest round, on an
+// otherwise idle machine.
 const worstMicroseconds = 10000
 
-// logOf is a sliding_log of so many calls, the last of them now, spread evenly over a span.
+// logOf returns a sliding_log with this many calls, the last of them now, spread evenly over span.
 func logOf(calls int, span time.Duration) string {
 	now := time.Now().UnixMicro()
 	log := make([]byte, 5, 5+12*calls)
@@ -26,12 +27,13 @@ func logOf(calls int, span time.Duration) string {
 	return string(log)
 }
 
-// bucketsOf is the state of a sliding_window with buckets=1000 and a period of 1000 s, all of them in use.
+// bucketsOf returns the state of a sliding_window with buckets=1000 and a period of 1000 s, with
+// all buckets in use.
 func bucketsOf() string {
 	return fmt.Sprintf("1000:%d:%s", time.Now().Unix(), strings.TrimSuffix(strings.Repeat("123,", 1001), ","))
 }
 
-// severalOf is a value of several rates.
+// severalOf returns a value with the states of several rates.
 func severalOf(algorithm string, states ...string) string {
 	var value strings.Builder
 	value.WriteString(algorithm + "::")
@@ -41,8 +43,8 @@ func severalOf(algorithm string, states ...string) string {
 	return value.String()
 }
 
-// worst adds the most expensive legal calls of each verb that are known, each measured a few times over a state that is made
-// anew before each call.
+// worst adds the most expensive valid calls of each verb that are known. Each is measured a few
+// times, with a new state before each call.
 func (b *caseBuilder) worst() {
 	ctx := context.Background()
 	names := func(n int) []any {
@@ -61,7 +63,8 @@ func (b *caseBuilder) worst() {
 			return all
 		}
 	}
-	// leases are 5000 that lapse from a time on; in a set with lengths, one of all, or for each when it was given.
+	// leases returns 5000 leases that expire from a given time on. Their set has one length for
+	// all, or one for each lease.
 	leases := func(from, length time.Duration, several bool) func() []redis.Cmder {
 		return func() []redis.Cmder {
 			k, now := key("wrst", 0), time.Now()

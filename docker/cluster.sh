@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Starts and stops the cluster of compose.yaml, with docker compose or docker-compose, whichever is there.
+# Starts and stops the cluster of compose.yaml, with docker compose or docker-compose.
 #
-#   docker/cluster.sh up      returns when the cluster takes calls
+#   docker/cluster.sh up      returns when the cluster is ready
 #   docker/cluster.sh down
 set -euo pipefail
 cd "$(dirname "$0")"
 
-ports="7000 7001 7002 7003 7004 7005" # those of compose.yaml; each node also listens on its port + 10000
+ports="7000 7001 7002 7003 7004 7005" # as in compose.yaml; each node also listens on its port + 10000
 
 fail() {
 	echo "cluster.sh: $*" >&2
@@ -21,14 +21,14 @@ else
 	fail "neither 'docker compose' nor docker-compose is there; install one of them"
 fi
 
-# node PORT COMMAND...: asks a node with the redis-cli of its own container.
+# node PORT COMMAND...: sends a command to a node, with the redis-cli in its container.
 node() {
 	local port=$1
 	shift
 	compose exec -T "node-$port" redis-cli -p "$port" "$@" </dev/null
 }
 
-# up PORT: whether this node sees a whole cluster, and has its primary's data if it is a replica.
+# up PORT: succeeds if the node sees a complete cluster and, if it is a replica, has its primary's data.
 up() {
 	local info replication
 	info=$(node "$1" cluster info 2>/dev/null) && replication=$(node "$1" info replication 2>/dev/null) || return 1
@@ -37,12 +37,12 @@ up() {
 	case "$replication" in *master_link_status:down*) return 1 ;; esac
 }
 
-# in_use PORT: whether something listens there.
+# in_use PORT: succeeds if something listens on the port.
 in_use() {
 	(exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null
 }
 
-# check_ports: fails if a port that a node needs is another program's.
+# check_ports: fails if another program uses a port that a node needs.
 check_ports() {
 	local port needed
 	for port in $ports; do
@@ -54,7 +54,7 @@ check_ports() {
 	done
 }
 
-# bring_down: a cluster that did not come up leaves nothing behind.
+# bring_down: removes a cluster that did not start.
 bring_down() {
 	said=$(compose down --volumes --timeout 1 2>&1) || echo "cluster.sh: and the nodes could not be stopped: $said" >&2
 }

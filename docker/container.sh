@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Makes the container image of the command: `make container`. It holds the program, which is static, and the certificates
-# that it trusts for rediss://: those of this machine, or of SSL_CERT_FILE.
+# Makes the container image of the command: `make container`. It contains the static program, and the
+# certificates that it trusts for rediss://: this machine's, or those in SSL_CERT_FILE.
 #
-#   docker/container.sh [NAME]    ratelimit-functions/ratelimit if no name is given
+#   docker/container.sh [NAME]    the default is ratelimit-functions/ratelimit
 set -euo pipefail
 cd "$(dirname "$0")/.."
 image=${1:-ratelimit-functions/ratelimit}

@@ -3,15 +3,15 @@
 #
 #   ratelimit-test/redis:7.0    ratelimit-test/redis:8.0    ratelimit-test/valkey:8.1
 #
-# Each is the official image under a local tag where a registry answers, and otherwise a root file system
-# built with mmdebstrap from Debian's own packages, whose signatures are checked. An image that exists is
-# left alone, so a second run does nothing.
+# If a registry is available, each is the official image under a local tag. Otherwise it is a root file system
+# that mmdebstrap builds from Debian's packages, whose signatures it checks. An existing image is left alone,
+# so a second run does nothing.
 #
 #   docker/images.sh            make what is missing
 #   docker/images.sh --force    make all three again
 #   docker/images.sh --check    make none; exit 0 if all three are there, 1 if not
 #
-#   IMAGES_FROM=auto|registry|packages   where from; auto (the default) is the registry, then the packages
+#   IMAGES_FROM=auto|registry|packages   the source; auto (the default) tries the registry, then the packages
 #   DEBIAN_MIRROR=URL                    the Debian mirror; the default is the one in this machine's apt sources
 set -euo pipefail
 
@@ -50,8 +50,9 @@ docker version --format '{{.Server.Version}}' >/dev/null 2>&1 ||
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# debian_mirror prints the mirror that this machine's apt uses for Debian itself, or nothing. apt reads both
-# source formats for us. Before the first apt-get update it knows no origin: then the path has to do.
+# debian_mirror prints the mirror that this machine's apt uses for Debian itself, or nothing. It asks apt,
+# which can read both source formats. Before the first apt-get update, apt knows no origin, and the path
+# identifies the mirror.
 debian_mirror() {
 	apt-get indextargets --format '$(ORIGIN)|$(LABEL)|$(REPO_URI)' 'Created-By: Packages' 2>/dev/null |
 		awk -F'|' '($1 == "Debian" && $2 == "Debian") || ($1 == "" && $3 ~ /\/debian\/?$/) { print $3; exit }'
@@ -68,7 +69,7 @@ as_root() {
 	fi
 }
 
-# pull TAG OFFICIAL: takes the official image, if a registry answers within the time.
+# pull TAG OFFICIAL: pulls the official image, if a registry replies in time.
 pull() {
 	timeout "${IMAGES_PULL_TIMEOUT:-120}" docker pull --quiet "$2" >"$work/pull.log" 2>&1 || return 1
 	docker tag "$2" "$1"
@@ -76,9 +77,9 @@ pull() {
 }
 
 # package TAG SUITE SERVER: builds the image from the Debian suite's packages. --variant=extract unpacks the
-# package and what it depends on and runs none of their scripts, which a server process does not need. dash
-# is there for compose.yaml and for a person who looks around inside; redis-cli is valkey-cli's name too,
-# as it is in the official image.
+# package and its dependencies without running their scripts, which a server process does not need. dash is
+# for compose.yaml and for users who want a shell; redis-cli is another name of valkey-cli, as in the official
+# image.
 package() {
 	local tag=$1 suite=$2 server=$3 mirror=${DEBIAN_MIRROR:-$(debian_mirror)}
 	command -v mmdebstrap >/dev/null || fail "no registry answered, and mmdebstrap is missing: apt-get install mmdebstrap debian-archive-keyring"
@@ -105,7 +106,7 @@ package() {
 
 registry=unknown
 
-# check TAG: starts the image once, and fails unless it is the version that its tag says.
+# check TAG: starts the image once, and fails unless its version matches the tag.
 check() {
 	local got
 	got=$(docker run --rm --network none "$1" --version 2>&1) || fail "$1 does not start: $got"
@@ -115,7 +116,7 @@ check() {
 	esac
 }
 
-# image TAG OFFICIAL SUITE SERVER: makes one image unless it is there.
+# image TAG OFFICIAL SUITE SERVER: makes one image unless it exists.
 image() {
 	if [ "$force" = yes ] || ! docker image inspect "$1" >/dev/null 2>&1; then
 		make_image "$@"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Sees to it that the programs which the tests need are there. On Debian and Ubuntu it installs the packages
-# that are missing, and asks for root only then; elsewhere it names what to install and fails.
+# Checks that the programs that the tests need are installed. On Debian and Ubuntu it installs missing
+# packages, and needs root only then; elsewhere it names what to install and fails.
 #
 #   tools/setup.sh docker    for tests in containers
 #   tools/setup.sh local     for tests against redis-server processes
@@ -11,13 +11,13 @@ cd "$(dirname "$0")/.."
 purpose=${1:?say docker, local, given or images}
 
 has() { command -v "$1" >/dev/null 2>&1; }
-can() { PATH=/usr/bin:$PATH "$@" >/dev/null 2>&1; } # the packages belong to the distribution's own Python, Ruby and so on
+can() { PATH=/usr/bin:$PATH "$@" >/dev/null 2>&1; } # the packages are for the distribution's Python, Ruby and so on
 headers() { echo '#include <time.h>' | cc -E - >/dev/null 2>&1; }
 
-# Each line: the Debian packages, what for.
+# Each line: the Debian packages, and their purpose.
 missing=()
 names=()
-services=() # that come with them
+services=() # that the packages start
 need() { # need PACKAGES NAME
 	missing+=($1)
 	names+=("$2")
@@ -72,12 +72,12 @@ if [ "$(id -u)" != 0 ]; then
 		exit 1
 	}
 	root=(sudo)
-	[ -t 0 ] || root=(sudo -n) # nobody is there to type a password
+	[ -t 0 ] || root=(sudo -n) # nobody can type a password
 fi
 echo "set-up: installing ${missing[*]}"
 
-# Debian starts a service as it installs it. Ours must neither run nor take port 6379 or 80, now or after a restart
-# of the machine: the policy file keeps them from starting, and they are disabled below.
+# Debian starts a service when it installs it. These services must not run or take port 6379 or 80, now or
+# after a restart of the machine: the policy file prevents the start, and they are disabled below.
 policy=/usr/sbin/policy-rc.d
 if [ ! -e $policy ]; then
 	trap '"${root[@]}" rm -f $policy' EXIT

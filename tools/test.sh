@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Every check and every test of the project; `make test` runs it. One line for each stage that passes, the whole
-# output of one that fails, all stages in any case, and while tests run how far they are; then how many tests ran on
-# which servers, and in the last two lines "N passed, N failed", and how long it took, the counts, and the servers. The
-# exit code is 0 only if something ran and nothing failed.
+# Runs every check and every test of the project, for `make test`. It runs all stages even if one fails, and
+# prints one line for each stage that passes, the whole output of a stage that fails, and the progress of the
+# tests. Then it prints how many tests ran on which servers. The last two lines are "N passed, N failed"; and
+# the time it took, the counts, and the servers. The exit code is 0 only if something ran and nothing failed.
 #
-#   RATELIMIT_TEST_BACKEND=docker|local   containers, or redis-server processes of this machine; without it,
-#                                         containers where a Docker engine answers
+#   RATELIMIT_TEST_BACKEND=docker|local   containers, or redis-server processes on this machine; the default
+#                                         is containers if a Docker engine is available
 #   RATELIMIT_TEST_REDIS=host:port[,...]  a server, or the nodes of a cluster, to test instead; must be empty
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -18,7 +18,7 @@ checks_passed=0
 checks_failed=0
 outcomes=() # files that testsummary run wrote
 
-# check NAME COMMAND...: one check; what it prints is shown if it fails.
+# check NAME COMMAND...: runs a check, and shows its output if it fails.
 check() {
 	local name=$1 began=$SECONDS
 	shift
@@ -33,7 +33,7 @@ check() {
 	return 1
 }
 
-# give_up: ends the run when the set-up is not there for anything further.
+# give_up: ends the run if the setup is missing for all further stages.
 give_up() {
 	echo "$checks_passed passed, $((checks_failed > 0 ? checks_failed : 1)) failed"
 	exit 1
@@ -66,7 +66,7 @@ command -v go >/dev/null || {
 choose_backend
 tools/setup.sh "$backend" || give_up
 
-# images: makes them, from a registry if one answers; only then is mmdebstrap not needed.
+# images: makes the images, from a registry if one is available; otherwise this needs mmdebstrap.
 images() {
 	docker/images.sh --check && return
 	if [ "${IMAGES_FROM:-auto}" != packages ] && IMAGES_FROM=registry docker/images.sh >/dev/null 2>&1; then return; fi
@@ -81,7 +81,7 @@ fi
 if [ "$backend" != given ]; then export RATELIMIT_TEST_BACKEND=$backend; fi
 go build -o "$build/testsummary" ./tools/testsummary || give_up
 
-# Modules, the integration tests last: they take longest.
+# All modules, the integration tests last because they take longest.
 modules=()
 while IFS= read -r file; do
 	modules+=("$(dirname "$file")")
@@ -98,7 +98,7 @@ formatted() {
 	}
 }
 
-# has DIR PATTERN: whether a file like PATTERN is in the module.
+# has DIR PATTERN: succeeds if the module has a file that matches PATTERN.
 has() { [ -n "$(find "$1" -name "$2" -not -path '*/testdata/*' -not -path './.build/*' | head -n 1)" ]; }
 
 vet() {
@@ -118,7 +118,7 @@ static() {
 	return $status
 }
 
-# tidy: whether every go.mod and go.sum names what the code needs, and nothing else.
+# tidy: succeeds if every go.mod and go.sum lists what the code needs, and nothing else.
 tidy() {
 	local m status=0
 	for m in "${modules[@]}"; do
@@ -130,7 +130,7 @@ tidy() {
 	return $status
 }
 
-# actions: whether GitHub would take action.yml, and the workflow that people copy.
+# actions: succeeds if GitHub would accept action.yml and the workflow that users copy.
 actions() {
 	local project=$build/actions
 	(cd tools/lint && go build -o "$build/actionlint" github.com/rhysd/actionlint/cmd/actionlint) || return 1
@@ -151,8 +151,8 @@ check "luac5.1 -p" luac5.1 -p functions/ratelimit.lua
 check "luacheck" luacheck --no-color --quiet functions/ratelimit.lua
 check "functions/ratelimit.lua is up to date" stale
 
-# tests LABEL DIR: one go test. Its timeout is for tests that hang; a machine that others use as well takes many times as
-# long as an idle one.
+# tests LABEL DIR: runs one go test. Its timeout is only for tests that hang: a busy machine takes many times
+# as long as an idle one.
 tests() {
 	local label=$1 dir=$2 out=$results/${#outcomes[@]}.json
 	outcomes+=("$out")

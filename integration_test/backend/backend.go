@@ -1,7 +1,8 @@
-// Package backend starts the real servers that the integration tests run on: containers where a Docker engine
-// answers, processes of this machine where none does, or servers that are given by address.
+// Package backend provides the real servers that the integration tests run on: containers if a
+// Docker engine is available, otherwise processes on this machine, or servers that are given by
+// address.
 //
-// All traffic stays on 127.0.0.1, also that of containers and of a cluster's nodes with one another.
+// All traffic stays on 127.0.0.1, including that of containers and between a cluster's nodes.
 package backend
 
 import (
@@ -18,20 +19,20 @@ import (
 	"github.com/ratelimit-functions/ratelimit/integration_test/clock"
 )
 
-// Backend is a server, or a cluster of them, that tests run on. Its methods are safe for concurrent use, but it
-// is shared: a test that moves the clock or kills a node puts things back with Restore.
+// Backend is a server or a cluster that tests run on. Its methods are safe for concurrent use, but
+// it is shared: a test that moves the clock or kills a node calls Restore afterwards.
 type Backend struct {
 	Name    string // part of the tests' names: "redis-7.0", "valkey-8.1", "cluster", "local-redis", "given"
 	Product string // "redis" or "valkey"
-	Version string // as the server gives it: "7.0.15"
+	Version string // as the server reports it: "7.0.15"
 	Place   string // where it runs, for people: "container", "process", "given by RATELIMIT_TEST_REDIS"
 	Cluster bool
 
-	// Nodes are the servers that belong to it: one, or all of a cluster. A cluster's roles may change: ask
+	// Nodes are its servers: one, or all nodes of a cluster. A cluster's roles may change: use
 	// Primaries and Replicas.
 	Nodes []*Node
 
-	// Clock is the wall clock that all nodes share, nil where this server's time cannot be moved.
+	// Clock is the wall clock that all nodes share, or nil if this server's time cannot be changed.
 	Clock *clock.File
 
 	launcher launcher
@@ -39,7 +40,7 @@ type Backend struct {
 	extra    []*Node
 }
 
-// ErrNoClock means that a test asked to move the time of a server that keeps its own.
+// ErrNoClock means that a test tried to set the time of a server whose time cannot be changed.
 var ErrNoClock = errors.New("this server's clock cannot be moved: it was started without the clock shim")
 
 // About describes the backend in one line.
@@ -51,7 +52,7 @@ func (b *Backend) About() string {
 	return fmt.Sprintf("%s %s, %s, %s", b.Product, b.Version, topology, b.Place)
 }
 
-// Given tells whether the server was given by address rather than started here.
+// Given reports whether the server was given by address rather than started here.
 func (b *Backend) Given() bool { return b.launcher == nil }
 
 // Addrs returns the host:port of every node.
@@ -63,8 +64,8 @@ func (b *Backend) Addrs() []string {
 	return addrs
 }
 
-// NewClient returns a client of the backend, of the right kind for its topology, which the caller closes. Each
-// modify may change the options first.
+// NewClient returns a client of the backend, of the right kind for its topology. Each modify may
+// change the options first. The caller must close the client.
 func (b *Backend) NewClient(modify ...func(*redis.UniversalOptions)) redis.UniversalClient {
 	opts := &redis.UniversalOptions{
 		Addrs:         b.Addrs(),
@@ -79,8 +80,9 @@ func (b *Backend) NewClient(modify ...func(*redis.UniversalOptions)) redis.Unive
 	return redis.NewUniversalClient(opts)
 }
 
-// SetTime stops the clock of every node at the given microseconds since the epoch. While it stands still, so does
-// everything that a server waits for by the wall clock: the timeout of WAIT or BLPOP never comes.
+// SetTime stops the clock of every node at the given microseconds since the epoch. While it stands
+// still, the server's timeouts that use the wall clock, such as those of WAIT or BLPOP, never
+// expire.
 func (b *Backend) SetTime(us int64) error {
 	if b.Clock == nil {
 		return fmt.Errorf("%s: %w", b.Name, ErrNoClock)
@@ -88,7 +90,8 @@ func (b *Backend) SetTime(us int64) error {
 	return b.Clock.Set(us)
 }
 
-// RealTime lets the clock of every node show real time again. It does nothing where the clock cannot be moved.
+// RealTime sets the clock of every node to real time. It does nothing if the clock cannot be
+// changed.
 func (b *Backend) RealTime() {
 	if b.Clock != nil {
 		b.Clock.Real()
@@ -120,8 +123,8 @@ func (b *Backend) FlushAll(ctx context.Context) error {
 	return b.onPrimaries(ctx, func(c *redis.Client) error { return c.FlushAll(ctx).Err() })
 }
 
-// Restore puts the backend back into the state in which a test may expect it: real time, every node running and
-// in its place, no key, no function library.
+// Restore restores the state that a test may expect: real time, every node running and in its
+// place, no key, no function library.
 func (b *Backend) Restore(ctx context.Context) error {
 	b.RealTime()
 	for _, n := range b.Nodes {
@@ -161,8 +164,8 @@ func (b *Backend) onPrimaries(ctx context.Context, f func(*redis.Client) error) 
 	return nil
 }
 
-// StartSpare starts one more server of the same kind that belongs to nobody yet, such as a node for CLUSTER MEET.
-// It shares the backend's clock and is gone after Restore.
+// StartSpare starts one more server of the same kind that is not part of the backend yet, such as a
+// node for CLUSTER MEET. It shares the backend's clock and is removed by Restore.
 func (b *Backend) StartSpare(ctx context.Context) (*Node, error) {
 	if b.Given() {
 		return nil, fmt.Errorf("%s: no further server can be started beside one that is given by address", b.Name)
@@ -177,7 +180,7 @@ func (b *Backend) StartSpare(ctx context.Context) (*Node, error) {
 	return n, nil
 }
 
-// dismissSpares removes the servers of StartSpare, and has a cluster forget those that it met.
+// dismissSpares removes the servers of StartSpare, and makes a cluster forget those that joined it.
 func (b *Backend) dismissSpares(ctx context.Context) error {
 	for _, spare := range b.extra {
 		if err := spare.revive(ctx); err != nil {
@@ -207,7 +210,7 @@ func (b *Backend) dismissSpares(ctx context.Context) error {
 	return nil
 }
 
-// stop ends every server of the backend that we started, and releases what belongs to it.
+// stop stops every server of the backend that was started here, and releases its resources.
 func (b *Backend) stop() error {
 	var errs []error
 	for _, n := range slices.Concat(b.Nodes, b.extra) {
@@ -219,7 +222,8 @@ func (b *Backend) stop() error {
 	return errors.Join(errs...)
 }
 
-// identify fills in what the server says about itself, and refuses one that is too old to have functions.
+// identify reads the server's product and version, and refuses a server that is too old to have
+// functions.
 func (b *Backend) identify(ctx context.Context) error {
 	n := b.Nodes[0]
 	info, err := n.Client().InfoMap(ctx, "server").Result()
@@ -242,7 +246,8 @@ func (b *Backend) identify(ctx context.Context) error {
 	return nil
 }
 
-// until calls f every few milliseconds until it returns nil, or returns its last error when ctx ends.
+// until calls f every few milliseconds until it returns nil. When ctx ends, until returns f's last
+// error.
 func until(ctx context.Context, what string, f func() error) error {
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()

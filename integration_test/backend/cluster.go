@@ -20,15 +20,15 @@ const (
 	neverFailsMS = "3155760000000" // 100 years
 )
 
-// neverFails keeps a cluster whole while its clock jumps by years: a node is held for failed when its last answer
-// lies cluster-node-timeout back, and a replica leaves its primary after repl-timeout, both by the wall clock.
-// A test of failover sets cluster-node-timeout lower, in real time.
+// neverFails keeps a cluster intact while its clock jumps by years. A node is considered failed if
+// its last reply is cluster-node-timeout old, and a replica leaves its primary after repl-timeout,
+// both by the wall clock. A test of failover sets cluster-node-timeout lower, in real time.
 var neverFails = []string{
 	"--cluster-enabled", "yes",
 	"--cluster-node-timeout", neverFailsMS,
 	"--cluster-replica-validity-factor", "0",
 	"--repl-timeout", "2000000000", // 63 years of seconds
-	"--repl-diskless-sync-delay", "0", // do not wait for further replicas before the first copy
+	"--repl-diskless-sync-delay", "0", // do not wait for more replicas before the first copy
 }
 
 // startCluster starts three primaries with a replica each.
@@ -59,7 +59,8 @@ func startCluster(ctx context.Context, l launcher, b *Backend) error {
 	return b.waitForCluster(ctx)
 }
 
-// form makes a cluster of empty nodes: the first three own the slots, each other follows one of them.
+// form makes a cluster of empty nodes: the first three own the slots, and each other node follows
+// one of them.
 func form(ctx context.Context, nodes []*Node) error {
 	ids := make([]string, len(nodes))
 	for i, n := range nodes {
@@ -79,7 +80,7 @@ func form(ctx context.Context, nodes []*Node) error {
 		}
 		ids[i] = id
 	}
-	// Every node is introduced to every other, since to hear of one another by gossip would take seconds.
+	// Introduce every node to every other, because discovery by gossip would take seconds.
 	for i, n := range nodes {
 		for _, other := range nodes[:i] {
 			if err := n.Meet(ctx, other); err != nil {
@@ -114,7 +115,8 @@ func (n *Node) Meet(ctx context.Context, other *Node) error {
 	return nil
 }
 
-// waitForCluster waits until every node says that the cluster is whole and every replica has its primary's data.
+// waitForCluster waits until every node reports that the cluster is complete and every replica has
+// its primary's data.
 func (b *Backend) waitForCluster(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -136,8 +138,8 @@ func (b *Backend) waitForCluster(ctx context.Context) error {
 	})
 }
 
-// settled returns the node's role, or an error as long as the node does not see a whole cluster of that many nodes,
-// all of them connected and none in doubt.
+// settled returns the node's role, or an error unless the node sees a complete cluster with the
+// given number of nodes, all connected and none suspected to have failed.
 func (n *Node) settled(ctx context.Context, known int) (string, error) {
 	c := n.Client()
 	info, err := c.ClusterInfo(ctx).Result()
@@ -169,7 +171,8 @@ func (n *Node) settled(ctx context.Context, known int) (string, error) {
 	return role, nil
 }
 
-// WaitForReplicas waits until every replica has everything that its primary had when the call began.
+// WaitForReplicas waits until every replica has everything that its primary had when the call
+// began.
 func (b *Backend) WaitForReplicas(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()

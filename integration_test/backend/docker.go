@@ -20,29 +20,31 @@ import (
 )
 
 const (
-	// ownerLabel names the process that a container belongs to.
+	// ownerLabel names the process that owns a container.
 	ownerLabel = "ratelimit-functions.test.owner"
 
-	// mountPoint is where a container sees the folder with the clock shim and the clock's file.
+	// mountPoint is the path in a container of the folder with the clock shim and the clock's file.
 	mountPoint = "/ratelimit-clock"
 )
 
-// docker starts servers as containers, on the machine's own network, so that they listen on 127.0.0.1.
+// docker starts servers as containers on the machine's own network, so that they listen on
+// 127.0.0.1.
 type docker struct {
 	api   *client.Client
-	dir   string // the folder that is mounted into the containers
+	dir   string // folder that is mounted into the containers
 	owner string
 }
 
-// errNoDocker means that no usable Docker engine answers.
+// errNoDocker means that no usable Docker engine is available.
 var errNoDocker = errors.New("no Docker engine answers")
 
-// newDocker connects to the engine and removes what an earlier run that was killed has left there.
+// newDocker connects to the engine and removes the containers of earlier runs that were killed.
 func newDocker(ctx context.Context, dir string) (*docker, error) {
 	if runtime.GOOS != "linux" {
 		return nil, fmt.Errorf("%w that shares this machine's network: containers are used on Linux only", errNoDocker)
 	}
-	// We remove our containers ourselves, and address them by 127.0.0.1. This spares the user the variables.
+	// This package removes its containers itself, and connects to 127.0.0.1. Users need not set the
+	// variables.
 	for name, value := range map[string]string{
 		"TESTCONTAINERS_RYUK_DISABLED": "true",
 		"TESTCONTAINERS_HOST_OVERRIDE": "127.0.0.1",
@@ -71,7 +73,7 @@ func newDocker(ctx context.Context, dir string) (*docker, error) {
 
 func (d *docker) close() error { return d.api.Close() }
 
-// has tells whether the engine holds the image.
+// has reports whether the engine has the image.
 func (d *docker) has(ctx context.Context, image string) bool {
 	_, err := d.api.ImageInspect(ctx, image)
 	return err == nil
@@ -104,7 +106,8 @@ func (d *docker) removeContainer(ctx context.Context, id string) error {
 func (d *docker) launch(ctx context.Context, s spec, options []string) (instance, error) {
 	env := map[string]string{}
 	if s.clock != nil {
-		// The folder is mounted as a whole: the file in it stays the very one that we write to.
+		// The folder is mounted as a whole, so that the container sees the same file that is
+		// written here.
 		file, err := filepath.Rel(d.dir, s.clock.Path())
 		if err != nil {
 			return nil, err
@@ -167,7 +170,7 @@ func (i *dockerInstance) restart(ctx context.Context) error {
 	return err
 }
 
-// remove takes a context of its own: servers are removed also when the run was cancelled.
+// remove uses its own context, because servers are removed even if the run was canceled.
 func (i *dockerInstance) remove() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()

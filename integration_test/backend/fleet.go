@@ -14,29 +14,30 @@ import (
 	"github.com/ratelimit-functions/ratelimit/integration_test/clock"
 )
 
-// choiceEnv forces where the servers run: docker or local.
+// choiceEnv selects where the servers run: docker or local.
 const choiceEnv = "RATELIMIT_TEST_BACKEND"
 
-// HowToGetAServer is what to tell a person when no server could be reached.
+// HowToGetAServer is the message for the user if no server could be reached.
 const HowToGetAServer = `no real server was reached, and these tests prove nothing without one. Any of these will do:
   - a running Docker engine with the images that "make images" makes;
   - redis-server 7 or later on PATH (Debian and Ubuntu: apt-get install redis-server);
   - RATELIMIT_TEST_REDIS=host:port, an empty server, or all nodes of a cluster with commas between them`
 
-// Fleet is all the backends of one run.
+// Fleet is all backends of one run.
 type Fleet struct {
 	Backends []*Backend
 
 	dir      string
-	library  string // the clock shim; "" where it does not work
+	library  string // the clock shim, or "" if it does not work
 	launcher launcher
 	once     sync.Once
 	stopErr  error
 }
 
-// Start finds out what servers there can be, in this order, and starts them: those at RATELIMIT_TEST_REDIS;
-// containers, where a Docker engine answers; processes of this machine. RATELIMIT_TEST_BACKEND=docker or =local
-// allows only that. After an error nothing is left running.
+// Start starts all available servers. It uses the first of: those at RATELIMIT_TEST_REDIS;
+// containers, if a Docker engine is available; processes on this machine.
+// RATELIMIT_TEST_BACKEND=docker or =local allows only that choice. If Start returns an error,
+// nothing is left running.
 func Start(ctx context.Context) (*Fleet, error) {
 	f := &Fleet{}
 	if err := f.start(ctx); err != nil {
@@ -59,7 +60,7 @@ func (f *Fleet) start(ctx context.Context) error {
 		return fmt.Errorf("making a folder for this run: %w", err)
 	}
 	f.dir = dir
-	if runtime.GOOS == "linux" { // elsewhere servers keep their own time
+	if runtime.GOOS == "linux" { // on other systems servers keep real time
 		if f.library, err = clock.Build(dir); err != nil {
 			return err
 		}
@@ -116,7 +117,7 @@ func (f *Fleet) startLocal(ctx context.Context) error {
 	return f.startAll(ctx, plans, "process")
 }
 
-// plan is a backend to be.
+// plan is a backend to start.
 type plan struct {
 	name string
 	spec spec
@@ -170,8 +171,8 @@ func startBackend(ctx context.Context, f *Fleet, p plan, place string) (*Backend
 	return b, nil
 }
 
-// checkClock sees to it that the shim is at work in every node, since a server that kept its own time would fail
-// tests in ways that point elsewhere.
+// checkClock checks that the shim works in every node, because a server that kept real time would
+// fail tests in misleading ways.
 func (b *Backend) checkClock(ctx context.Context) error {
 	if b.Clock == nil {
 		return nil
@@ -193,7 +194,8 @@ func (b *Backend) checkClock(ctx context.Context) error {
 	return nil
 }
 
-// Stop ends and removes everything that Start started. It may be called more than once, and from any goroutine.
+// Stop stops and removes everything that Start started. It may be called more than once, and from
+// any goroutine.
 func (f *Fleet) Stop() error {
 	f.once.Do(func() {
 		var wg sync.WaitGroup
@@ -213,7 +215,7 @@ func (f *Fleet) Stop() error {
 	return f.stopErr
 }
 
-// leave empties a server that was given by address, as it was when it was given.
+// leave empties a server that was given by address; it was empty before.
 func (b *Backend) leave() error {
 	if !b.Given() {
 		return nil
@@ -223,12 +225,12 @@ func (b *Backend) leave() error {
 	return b.Restore(ctx)
 }
 
-// Summary is what a run says of one of its backends; tools/test.sh adds how many tests ran there.
+// Summary describes one backend of a run; tools/test.sh adds how many tests ran on it.
 type Summary struct {
 	Name     string   `json:"name"`
 	About    string   `json:"about"`
 	Excluded []string `json:"excluded,omitempty"` // kinds of test that could not be run there
-	NotRun   []string `json:"not_run,omitempty"`  // tests that therefore ran nothing at all, and do not count as passed
+	NotRun   []string `json:"not_run,omitempty"`  // tests that did nothing because of that, and do not count as passed
 }
 
 // WriteSummaries writes the summaries as JSON to the file.

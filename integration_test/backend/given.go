@@ -13,13 +13,14 @@ import (
 )
 
 const (
-	// addrEnv gives the address of a server to test, or the addresses of all nodes of a cluster, with commas.
+	// addrEnv has the address of a server to test, or the addresses of all nodes of a cluster,
+	// separated by commas.
 	addrEnv = "RATELIMIT_TEST_REDIS"
-	// clockEnv names the clock's file of the servers at addrEnv, if they run under the clock shim.
+	// clockEnv names the clock's file for the servers at addrEnv, if they run with the clock shim.
 	clockEnv = "RATELIMIT_TEST_CLOCK_FILE"
 )
 
-// given takes the servers at the addresses, which the tests will empty: so they must be empty before.
+// given uses the servers at the addresses. The tests will empty them, so they must be empty before.
 func given(ctx context.Context, addrs string) (*Backend, error) {
 	b := &Backend{Name: "given", Place: "given by " + addrEnv}
 	for addr := range strings.SplitSeq(addrs, ",") {

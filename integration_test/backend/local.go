@@ -14,13 +14,13 @@ import (
 	"github.com/ratelimit-functions/ratelimit/integration_test/clock"
 )
 
-// local starts servers as processes of this machine.
+// local starts servers as processes on this machine.
 type local struct {
-	dir     string // each server has a folder of its own in it
-	library string // the clock shim, "" where there is none
+	dir     string // each server has its own folder in it
+	library string // the clock shim, or "" if there is none
 
-	// Where the system can end our servers when we die (Linux), it does so when the thread that started them
-	// ends. So one goroutine, which keeps its thread, starts them all.
+	// On Linux the kernel kills the servers when the thread that started them ends, so that they do
+	// not outlive this process. So one goroutine, locked to its thread, starts them all.
 	work chan func()
 	done chan struct{}
 }
@@ -70,7 +70,7 @@ type process struct {
 
 	mu    sync.Mutex
 	cmd   *exec.Cmd
-	ended chan struct{} // closed when cmd is over
+	ended chan struct{} // closed when cmd has ended
 }
 
 func (p *process) logFile() string { return filepath.Join(p.dir, "log") }
@@ -94,7 +94,7 @@ func (p *process) start() error {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = cmd.Wait() // how it ended stands in its log
+		_ = cmd.Wait() // the server's log says how it ended
 	}()
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -4,7 +4,8 @@ package backend
 
 import "syscall"
 
-// processAttributes keeps Ctrl-C in the terminal from the servers, so that the tests can end in order.
+// processAttributes protects the servers from Ctrl-C in the terminal, so that the tests can end in
+// order.
 func processAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true}
 }

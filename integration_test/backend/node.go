@@ -15,7 +15,7 @@ type Node struct {
 	Name string // "cluster-3"
 	Addr string // "127.0.0.1:41234"
 
-	busPort  int      // of the cluster bus; 0 where it is unknown
+	busPort  int      // port of the cluster bus; 0 if unknown
 	instance instance // nil for a server that was given by address
 	once     sync.Once
 	client   *redis.Client
@@ -36,7 +36,8 @@ const (
 // String returns the node's name and address.
 func (n *Node) String() string { return fmt.Sprintf("%s (%s)", n.Name, n.Addr) }
 
-// Client returns a client of this node alone, which knows nothing of a cluster. It belongs to the node.
+// Client returns a client of this node alone, which does not use the cluster. The node owns the
+// client.
 func (n *Node) Client() *redis.Client {
 	n.once.Do(func() { n.client = newNodeClient(n.Addr) })
 	return n.client
@@ -52,22 +53,23 @@ func newNodeClient(addr string) *redis.Client {
 	})
 }
 
-// Kill ends the server at once, as kill -9 does: nothing is saved and nobody is told.
+// Kill kills the server, like kill -9: it saves nothing and notifies nobody.
 func (n *Node) Kill(ctx context.Context) error {
 	return n.change(killed, func() error { return n.instance.kill(ctx) })
 }
 
-// Pause stops the server without ending it, as SIGSTOP does: connections stay open and nothing answers.
+// Pause suspends the server, like SIGSTOP: connections stay open and it does not reply.
 func (n *Node) Pause(ctx context.Context) error {
 	return n.change(paused, func() error { return n.instance.pause(ctx) })
 }
 
-// Resume lets a paused server go on.
+// Resume lets a paused server continue.
 func (n *Node) Resume(ctx context.Context) error {
 	return n.change(running, func() error { return n.instance.resume(ctx) })
 }
 
-// Restart starts a server that was killed, or has ended by itself, again, at the same address and with the files it had, and waits until it answers.
+// Restart starts a server again that was killed or has exited, at the same address and with its
+// files, and waits until it replies.
 func (n *Node) Restart(ctx context.Context) error {
 	return n.change(running, func() error {
 		if err := n.instance.restart(ctx); err != nil {
@@ -90,8 +92,8 @@ func (n *Node) change(to state, act func() error) error {
 	return nil
 }
 
-// Ended tells whether the server has ended by itself, and returns what it printed. It cannot be told of a server that was
-// given by address.
+// Ended reports whether the server has exited without being killed, and returns what it printed.
+// For a server that was given by address it returns false.
 func (n *Node) Ended(ctx context.Context) (bool, string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -101,7 +103,7 @@ func (n *Node) Ended(ctx context.Context) (bool, string) {
 	return true, n.instance.log()
 }
 
-// revive brings the server back to running, whatever a test did to it.
+// revive returns the server to the running state, whatever a test did to it.
 func (n *Node) revive(ctx context.Context) error {
 	ended, _ := n.Ended(ctx)
 	n.mu.Lock()
@@ -116,7 +118,7 @@ func (n *Node) revive(ctx context.Context) error {
 	return nil
 }
 
-// remove ends the server for good and forgets its files. A second call does nothing.
+// remove stops the server for good and deletes its files. A second call does nothing.
 func (n *Node) remove() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -125,7 +127,7 @@ func (n *Node) remove() error {
 	}
 	n.state = removed
 	var errs []error
-	n.once.Do(func() {}) // a client that nobody asked for is not made now
+	n.once.Do(func() {}) // do not make a client that was never used
 	if n.client != nil {
 		errs = append(errs, n.client.Close())
 	}

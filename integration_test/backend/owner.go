@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// ownerOf identifies a process for as long as the machine is up: its namespace, its number and when it started.
-// It is "" for a process that is not there.
+// ownerOf identifies a process uniquely until the machine restarts: by its namespace, its number
+// and its start time. It returns "" for a process that does not exist.
 func ownerOf(pid int) string {
 	space, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid))
 	if err != nil {
@@ -22,7 +22,8 @@ func ownerOf(pid int) string {
 	if err != nil {
 		return ""
 	}
-	// The second field, the program's name in brackets, may hold anything; the start time is the 22nd.
+	// The second field, the program's name in brackets, may contain anything; the start time is the
+	// 22nd.
 	_, rest, _ := strings.Cut(string(stat[bytes.LastIndexByte(stat, ')')+1:]), " ")
 	fields := strings.Fields(rest)
 	if len(fields) < 20 {
@@ -31,8 +32,9 @@ func ownerOf(pid int) string {
 	return fmt.Sprintf("%s %d %s", space, pid, fields[19])
 }
 
-// stale tells whether the owner is a process of ours that has ended. A process of another namespace cannot be
-// looked up: it counts as ended after two hours, which is longer than any test run.
+// stale reports whether the owner is a process of this namespace that has ended. A process of
+// another namespace cannot be looked up: it counts as ended after two hours, which is longer than
+// any test run.
 func stale(owner string, created time.Time) bool {
 	space, rest, _ := strings.Cut(owner, " ")
 	number, _, _ := strings.Cut(rest, " ")
@@ -44,10 +46,10 @@ func stale(owner string, created time.Time) bool {
 	return ownerOf(pid) != owner
 }
 
-// ownerFile stands in a run's folder and holds its owner.
+// ownerFile is the name of the file in a run's folder that contains its owner.
 const ownerFile = "owner"
 
-// makeDir makes the folder of this run, and removes those of runs that were killed.
+// makeDir makes the folder of this run, and removes the folders of runs that were killed.
 func makeDir() (string, error) {
 	const prefix = "ratelimit-test-"
 	old, err := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*", ownerFile))
@@ -58,7 +60,7 @@ func makeDir() (string, error) {
 		owner, err := os.ReadFile(file)
 		info, statErr := os.Stat(file)
 		if err != nil || statErr != nil || !stale(string(owner), info.ModTime()) {
-			continue // another run removes it just now, or still needs it
+			continue // another run is removing it, or still needs it
 		}
 		if err := os.RemoveAll(filepath.Dir(file)); err != nil {
 			return "", fmt.Errorf("removing the folder of an earlier run: %w", err)

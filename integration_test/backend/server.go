@@ -14,10 +14,10 @@ import (
 	"github.com/ratelimit-functions/ratelimit/integration_test/clock"
 )
 
-// spec says which server to start.
+// spec describes a server to start.
 type spec struct {
 	name    string
-	program string // "redis-server" or "valkey-server"; for a process
+	program string // "redis-server" or "valkey-server", for a process
 	image   string // for a container
 	cluster bool
 	clock   *clock.File // nil to keep real time
@@ -26,10 +26,10 @@ type spec struct {
 
 // launcher starts servers: as processes or as containers.
 type launcher interface {
-	// launch starts a server with these command line options, which make it listen on 127.0.0.1. It does not
-	// wait for it to answer.
+	// launch starts a server with these command line options, which make it listen on 127.0.0.1. It
+	// does not wait for the server to reply.
 	launch(ctx context.Context, s spec, options []string) (instance, error)
-	// close releases what the launcher holds, after all its servers are removed.
+	// close releases the launcher's resources after all its servers are removed.
 	close() error
 }
 
@@ -40,7 +40,7 @@ type instance interface {
 	resume(ctx context.Context) error
 	restart(ctx context.Context) error
 	remove() error
-	// exited tells whether the server has ended by itself.
+	// exited reports whether the server has exited without being killed.
 	exited(ctx context.Context) bool
 	// log returns what the server printed.
 	log() string
@@ -48,8 +48,8 @@ type instance interface {
 
 const startTimeout = 3 * time.Minute
 
-// start starts one server on free ports and waits until it answers. Another program may take a port between our
-// choice and the server's start, so a server that ends at once is tried again elsewhere.
+// start starts one server on free ports and waits until it replies. Another program may take a port
+// before the server does, so if the server exits at once, start tries other ports.
 func start(ctx context.Context, l launcher, s spec) (*Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -76,7 +76,8 @@ func startOnce(ctx context.Context, l launcher, s spec) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The mark is an option without effect, by which we know that the server that answers is ours.
+	// The mark is an option without effect. It shows that the server that replies is the one that
+	// was started here.
 	mark := "ratelimit-test-" + rand.Text()
 	options := []string{
 		"--port", strconv.Itoa(port), "--bind", "127.0.0.1",
@@ -117,7 +118,7 @@ var (
 	givenPortsMu sync.Mutex
 )
 
-// twoPorts returns two ports of 127.0.0.1 that are free, and that it has not returned before.
+// twoPorts returns two free ports of 127.0.0.1 that it has not returned before.
 func twoPorts() (port, busPort int, err error) {
 	givenPortsMu.Lock()
 	defer givenPortsMu.Unlock()
@@ -127,7 +128,7 @@ func twoPorts() (port, busPort int, err error) {
 		if err != nil {
 			return 0, 0, fmt.Errorf("looking for a free port: %w", err)
 		}
-		defer l.Close() // held until both are found, so that they differ
+		defer l.Close() // stays open until both are found, so that they differ
 		p := l.Addr().(*net.TCPAddr).Port
 		if !givenPorts[p] {
 			givenPorts[p] = true

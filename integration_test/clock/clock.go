@@ -1,8 +1,9 @@
-// Package clock moves the wall clock of a running server under test.
+// Package clock sets the wall clock of a running server under test.
 //
-// A small library, compiled here and loaded into the server with LD_PRELOAD, answers the server's questions for
-// the time out of a file. The file is mapped on both sides, so a new time holds from the next question on. It
-// works for processes and, with the folder mounted, for containers. Linux only.
+// A small C library is compiled here and loaded into the server with LD_PRELOAD. It answers the
+// server's calls for the time from a file. Both sides map the file into memory, so a new time takes
+// effect with the server's next call. This works for processes and, with the folder mounted, for
+// containers. It works on Linux only.
 package clock
 
 import (
@@ -22,10 +23,10 @@ import (
 //go:embed shim/clock.c
 var source []byte
 
-// Env is the environment variable in which the server finds the clock's file.
+// Env is the environment variable with the path of the clock's file.
 const Env = "RATELIMIT_CLOCK_FILE"
 
-// LibraryName is the compiled shim's file name within a clock's folder.
+// LibraryName is the file name of the compiled shim in a clock's folder.
 const LibraryName = "clock.so"
 
 // Build compiles the shim into dir and returns its path. It needs a C compiler named cc or gcc.
@@ -54,24 +55,25 @@ func Build(dir string) (string, error) {
 	return out, nil
 }
 
-// File is the clock of one server or of several that share it. It is safe for concurrent use until Close.
+// File is the clock of one server, or of several that share it. It is safe for concurrent use until
+// Close.
 type File struct {
 	path   string
 	memory []byte
 }
 
-// Create makes the file at path, set to real time.
+// Create creates the file at path, set to real time.
 func Create(path string) (*File, error) {
 	if err := os.WriteFile(path, make([]byte, 8), 0o644); err != nil {
 		return nil, fmt.Errorf("making the clock's file: %w", err)
 	}
-	if err := os.Chmod(path, 0o644); err != nil { // whatever the umask: the server may run as another user
+	if err := os.Chmod(path, 0o644); err != nil { // despite the umask: the server may run as another user
 		return nil, err
 	}
 	return Open(path)
 }
 
-// Open takes an existing file of eight bytes, and leaves the time in it as it is.
+// Open opens an existing file of eight bytes, and keeps the time in it.
 func Open(path string) (*File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
@@ -92,7 +94,7 @@ func Open(path string) (*File, error) {
 	return &File{path: path, memory: memory}, nil
 }
 
-// Path returns where the file is.
+// Path returns the path of the file.
 func (f *File) Path() string { return f.path }
 
 // Set stops the clock at the given microseconds since the epoch, which must be above 0.
@@ -104,15 +106,16 @@ func (f *File) Set(us int64) error {
 	return nil
 }
 
-// Real lets the clock show real time again.
+// Real sets the clock to real time.
 func (f *File) Real() { f.store(0) }
 
 func (f *File) store(us int64) {
 	var little [8]byte
 	binary.LittleEndian.PutUint64(little[:], uint64(us))
-	// The mapping starts at a page, so it is aligned; one store, so no server ever reads half a time.
+	// The mapping starts at a page, so it is aligned. It is a single store, so no server ever reads
+	// half a time.
 	atomic.StoreUint64((*uint64)(unsafe.Pointer(&f.memory[0])), binary.NativeEndian.Uint64(little[:]))
 }
 
-// Close gives the mapping back. The servers keep the time that was set last.
+// Close unmaps the file. The servers keep the time that was set last.
 func (f *File) Close() error { return syscall.Munmap(f.memory) }

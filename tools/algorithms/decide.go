@@ -11,15 +11,15 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// An outcome is what one algorithm made of a traffic.
+// An outcome is the result of one algorithm for one traffic.
 type outcome struct {
-	ahead  []int64 // when calls went ahead: at once but with leaky_bucket, which tells a call to wait
-	denied []int64 // when calls were denied
-	wait   int64   // the longest such wait
-	bytes  int     // that the key held at most
+	ahead  []int64 // times of allowed calls; with leaky_bucket, after their wait
+	denied []int64 // times of denied calls
+	wait   int64   // longest wait of an allowed call
+	bytes  int     // largest size of the key
 }
 
-// decide asks the library for each traffic, by each algorithm.
+// decide sends each traffic through each algorithm of the library.
 func decide() (results [][]outcome, err error) {
 	midnight := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	server, err := embedded.Start(embedded.WithLibrary(functions.Source()), embedded.WithTime(midnight))
@@ -49,7 +49,7 @@ type asker struct {
 	server     *embedded.Server
 	began      time.Time
 	limit, key string
-	leases     []lease // the oldest first
+	leases     []lease // oldest first
 	outcome
 }
 
@@ -76,7 +76,7 @@ func (a *asker) ask(call int, at int64) error {
 	return err
 }
 
-// decided asks for a decision, and writes down what came of it.
+// decided makes a decision and records the result.
 func (a *asker) decided(at int64, verb string, args ...any) error {
 	reply, err := a.do(at, verb, args...)
 	if err != nil {
@@ -103,7 +103,8 @@ func (a *asker) do(at int64, verb string, args ...any) (any, error) {
 	return a.server.Do(append([]any{"FCALL", "ratelimit_" + verb, 1, a.key}, args...)...)
 }
 
-// size is how many bytes the key's value has. Of leases it is the members of the set, and eight for the score of each.
+// size returns the size of the key's value in bytes. For leases this is the size of the set's
+// members, plus eight for each score.
 func (a *asker) size() (int, error) {
 	if kind, err := a.server.Do("TYPE", a.key); err != nil || kind != "zset" {
 		size, err := a.server.Do("STRLEN", a.key)
@@ -121,14 +122,14 @@ func (a *asker) size() (int, error) {
 	return total, nil
 }
 
-// within is how many calls went ahead in the minute that ends at a time.
+// within returns how many calls went ahead in the minute that ends at a time.
 func (o outcome) within(at int64) int {
 	first, _ := slices.BinarySearch(o.ahead, at-minute+1)
 	last, _ := slices.BinarySearch(o.ahead, at+1)
 	return last - first
 }
 
-// most is how many calls went ahead within any minute at most.
+// most returns the largest number of calls that went ahead within any minute.
 func (o outcome) most() int {
 	most := 0
 	for _, at := range o.ahead {
@@ -137,7 +138,7 @@ func (o outcome) most() int {
 	return most
 }
 
-// pause is the longest time without a call that went ahead, up to the end of the traffic.
+// pause returns the longest time without an allowed call, up to the end of the traffic.
 func (o outcome) pause() int64 {
 	longest, before := int64(0), int64(0)
 	for _, at := range append(slices.Clone(o.ahead), length) {

@@ -1,5 +1,6 @@
-// Command algorithms sends the same traffic through each algorithm of the library, as it is now, in the offline engine. It
-// prints the table of docs/algorithms.md; with -write it puts that into the page, and the pictures beside it.
+// Command algorithms sends the same traffic through each algorithm of the current library, in the
+// offline engine. It prints the table of docs/algorithms.md; with -write it writes the table into
+// the page, and the pictures beside the page.
 package main
 
 import (

@@ -7,7 +7,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/figures"
 )
 
-// tableOf is the page's table: a row for each algorithm.
+// tableOf returns the page's table, with a row for each algorithm.
 func tableOf(results [][]outcome) string {
 	var out strings.Builder
 	out.WriteString("| limit |")
@@ -39,12 +39,13 @@ func seconds(ms int64) string { return fmt.Sprintf("%.1f s", float64(ms)/1000) }
 const (
 	left, right = 34, 470
 	rowHeight   = 82
-	areaTop     = 22 // of a row
+	areaTop     = 22 // in a row
 	areaHeight  = 36
-	full        = 2 * n // what the height of an area is
+	full        = 2 * n // number of calls at the full height of an area
 )
 
-// picture is what each algorithm makes of a traffic: below each other, over the same time.
+// picture draws the results of all algorithms for one traffic, one below the other on the same time
+// axis.
 func picture(t traffic, outcomes []outcome) string {
 	p := figures.NewPicture("Calls that each algorithm lets through: " + t.says)
 	p.Text(8, 22, "bold", t.says)
@@ -62,7 +63,7 @@ func picture(t traffic, outcomes []outcome) string {
 	return p.String()
 }
 
-// key says what a colour means.
+// key explains a color.
 func key(p *figures.Picture, x, y, height float64, class, text string) {
 	p.Path(y, class, fmt.Sprintf("M%.1f %.1fh14v%.1fh-14z", x, y-5-height/2, height))
 	p.Text(x+22, y, "", text)
@@ -85,7 +86,7 @@ func row(p *figures.Picture, y float64, limit string, calls int, o outcome) {
 
 func across(at int64) float64 { return left + float64(right-left)*float64(at)/float64(length) }
 
-// area is how many calls went ahead in the last minute: for each pixel the most.
+// area draws the number of calls in the last minute: the largest for each pixel.
 func area(o outcome, base float64) string {
 	most := make([]int, right-left+1)
 	pixel := func(at int64) int64 { return at * (right - left) / length }
@@ -107,7 +108,7 @@ func area(o outcome, base float64) string {
 	return d + fmt.Sprintf("H%dV%.0fz", right, base)
 }
 
-// marks is a mark for each second with calls; neighbours are one.
+// marks draws a mark for each second with calls; adjacent marks are joined.
 func marks(calls []int64, y float64) string {
 	var d strings.Builder
 	end := int64(-1)

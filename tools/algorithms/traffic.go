@@ -6,14 +6,14 @@ import "slices"
 const (
 	second = int64(1000)
 	minute = 60 * second
-	length = 3 * minute // of every traffic
+	length = 3 * minute // length of every traffic
 )
 
-// n is what each limit allows in a minute: 60/m.
+// n is what each limit allows per minute: 60/m.
 const n = 60
 
-// algorithms are what decides, by the limits as a caller writes them. Ten leases at once, of calls that take ten seconds each,
-// come to 60 calls a minute too.
+// algorithms are the limits as a caller writes them. Ten concurrent leases, for calls of ten
+// seconds each, also allow 60 calls a minute.
 var algorithms = []string{
 	"gcra 60/m",
 	"token_bucket 60/m",
@@ -27,14 +27,14 @@ var algorithms = []string{
 
 const held = 10 * second // by each call that has a lease
 
-// A traffic is calls on one key.
+// A traffic is a series of calls on one key.
 type traffic struct {
 	name, file string
-	says       string // what it is, above its picture
+	says       string // title of its picture
 	calls      []int64
 }
 
-// overload is the traffic in which the longest pause is looked for.
+// overload is the traffic for which the longest pause is reported.
 const overload = "overload"
 
 var traffics = []traffic{
@@ -46,7 +46,7 @@ var traffics = []traffic{
 	{"trickle", "algorithms-trickle.svg", "60 calls at once; from 30 s on one each 2 s.", slices.Concat(burst(0, n), evenly(30*second, length, 2*second))},
 }
 
-// evenly is a call at from and each step after it, before to.
+// evenly returns a call at from and after each further step, before to.
 func evenly(from, to, step int64) (calls []int64) {
 	for at := from; at < to; at += step {
 		calls = append(calls, at)
@@ -54,5 +54,5 @@ func evenly(from, to, step int64) (calls []int64) {
 	return calls
 }
 
-// burst is a number of calls, one each millisecond.
+// burst returns a number of calls, one each millisecond.
 func burst(from, calls int64) []int64 { return evenly(from, from+calls, 1) }

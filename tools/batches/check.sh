@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Lets Spin search every state of batches.pml: the property holds for the protocol, and fails for each way to break it.
+# Makes Spin search all states of batches.pml: the property holds for the protocol, and fails for each way to
+# break it.
 set -euo pipefail
 cd "$(dirname "$0")"
 for program in spin cc; do

@@ -20,16 +20,17 @@ import (
 
 const module = "github.com/ratelimit-functions/ratelimit"
 
-// Clone is what a newcomer has: a clone of the project, ratelimit and the other programs on PATH, and Go with a module
-// proxy that has a release of what is in the clone. Documents change it, so that it is for one run of them at a time.
+// Clone is the environment of a new user: a clone of the project, ratelimit and the other programs
+// on PATH, and Go with a module proxy that has a release of the clone's content. Documents change
+// it, so only one run of the documents may use it at a time.
 type Clone struct {
 	Dir string // the clone
 
 	env []string
 }
 
-// NewClone makes a copy of the files of the checkout at root that git knows or would take, as they are now, in the
-// folder dir.
+// NewClone copies the files of the checkout at root, as they are now, into the folder dir. It
+// copies the files that git tracks or would add.
 func NewClone(ctx context.Context, root, dir string) (*Clone, error) {
 	c := &Clone{Dir: filepath.Join(dir, "clone")}
 	bin, proxy := filepath.Join(dir, "bin"), filepath.Join(dir, "proxy")
@@ -51,10 +52,10 @@ func NewClone(ctx context.Context, root, dir string) (*Clone, error) {
 		"PATH="+bin+":"+os.Getenv("PATH"),
 		"GOBIN="+bin,
 		"GOMODCACHE="+filepath.Join(dir, "modules"),
-		// Modules of others from where they have been downloaded to, or else from where they come.
+		// Other modules come from the local download cache, or else from their origin.
 		"GOPROXY=file://"+proxy+",file://"+filepath.Join(known[0], "cache", "download")+","+known[1],
 		"GONOPROXY=none", "GOSUMDB=off",
-		"GOFLAGS=-modcacherw -trimpath", // that can be removed, and whose builds are cached whatever the folder
+		"GOFLAGS=-modcacherw -trimpath", // a removable module cache, and builds that are cached for any folder
 	)
 	for _, words := range [][]string{
 		{"git", "init", "-q"}, {"git", "add", "-A"},
@@ -101,7 +102,8 @@ func (c *Clone) copyFiles(ctx context.Context, root string) ([]string, error) {
 	return names, nil
 }
 
-// release makes a module proxy in a folder, with one version of the module: its files, without those of other modules.
+// release makes a module proxy in a folder, with one version of the module: its files, without
+// those of nested modules.
 func release(dir string, names []string, proxy string) error {
 	version := "v" + functions.Version()
 	var others []string
@@ -152,8 +154,8 @@ func release(dir string, names []string, proxy string) error {
 	return nil
 }
 
-// programs puts into a folder a redis-cli that knows the server of the test, and the system's Python, for which the
-// distribution's package of the client is installed.
+// programs writes into a folder a redis-cli that connects to the test's server, and a link to the
+// system's Python, which has the distribution's package of the Redis client.
 func programs(bin string) error {
 	if err := os.MkdirAll(bin, 0o755); err != nil {
 		return err
@@ -168,7 +170,7 @@ func programs(bin string) error {
 	}
 	const python = "/usr/bin/python3"
 	if _, err := os.Stat(python); err != nil {
-		return nil // the one on PATH
+		return nil // use the one on PATH
 	}
 	return os.Symlink(python, filepath.Join(bin, "python3"))
 }
@@ -195,7 +197,7 @@ func (c *Clone) command(ctx context.Context, redisURL string, words ...string) (
 	return out.String(), failure.String(), err
 }
 
-// goProgram runs a program that is a part of the clone's module.
+// goProgram runs a program as a part of the clone's module.
 func (c *Clone) goProgram(ctx context.Context, code, redisURL string) (stdout, stderr string, err error) {
 	folder, err := os.MkdirTemp(c.Dir, "program")
 	if err != nil {

@@ -1,20 +1,22 @@
 //go:build unix
 
-// Package examples runs what the documents show, as a newcomer does who pastes it into a shell, so that it cannot rot:
-// every block in sh, go and python of every document, in a clone, against any server.
+// Package docs runs the examples in the documents as a new user would, by pasting them into a shell, so
+// that they stay correct: every block in sh, go and python of every document, in a clone, against any
+// server.
 //
-// A document says in comments right before a block, which its reader does not see, what the block needs and does:
+// Comments right before a block, which readers do not see, say what the block needs and does:
 //
-//	<!-- prints: 1 3 2 0 20000 1 -->      its output, blanks folded; * is any one word
+//	<!-- prints: 1 3 2 0 20000 1 -->      its output, with spaces collapsed; * matches any one word
 //	<!-- status: 2 0 0 -->                the exit statuses of its commands, if they are not all 0
-//	<!-- until: listening -->             it runs until Ctrl-C, which comes once it has printed this
-//	<!-- in: examples -->                 the folder of the clone that stands for its reader's own
-//	<!-- with: --addr 127.0.0.1:0 -->     goes at its end, so that it gets on with what else runs on a machine
+//	<!-- until: listening -->             it runs until Ctrl-C, which is sent once it has printed this
+//	<!-- in: examples -->                 the folder of the clone that stands for the reader's folder
+//	<!-- with: --addr 127.0.0.1:0 -->     appended, so that it does not conflict with other programs
 //	<!-- needs: docker -->                only a test that has this runs it
 //	<!-- not run: it takes an hour -->    why no test runs it
 //
-// In the blocks, localhost:6379 and redis-cli without an address mean the server of the test, whose clock stands still.
-// Commands and clients that call a server wait for its replies as long as a busy machine may need.
+// In the blocks, localhost:6379 and redis-cli without an address mean the test's server, whose clock
+// stands still. Commands and clients that call a server wait for its replies as long as a busy machine
+// may need.
 package docs
 
 import (
@@ -27,11 +29,11 @@ import (
 	"strings"
 )
 
-// Document is a file whose blocks build on one another, from an empty server on.
+// Document is a file whose blocks build on one another, starting with an empty server.
 type Document struct {
 	Name     string // "docs/policies.md"
 	Examples []Example
-	NotRun   []string // the blocks that no test runs, and why
+	NotRun   []string // the blocks that no test runs, with the reasons
 }
 
 // Example is one block.
@@ -50,14 +52,14 @@ var (
 
 	calls = regexp.MustCompile(`\bratelimit (demo|deploy|load|plan|rollback|status|take|top|usage)\b`)
 
-	// The languages that blocks are in. Other blocks show what nobody runs by itself; those of docs/offline.md in lua are
-	// run by the tests of package embedded and on real servers.
+	// The languages of blocks. Other blocks are not run on their own; the Lua blocks of
+	// docs/offline.md are run by the tests of package embedded and on real servers.
 	run   = []string{"sh", "go", "python"}
 	shown = []string{"text", "yaml", "json", "lua"}
 )
 
-// All returns the documents of the checkout at root that have something to run. A block that a reader could not paste
-// into a shell of any kind, or in a language that is not known here, is an error.
+// All returns the documents of the checkout at root that contain examples. It returns an error for
+// a block in an unknown language, or one that cannot be pasted into every shell.
 func All(root string) ([]Document, error) {
 	var all []Document
 	for _, pattern := range []string{"*.md", "*/*.md", "*/*/*.md"} {
@@ -86,7 +88,7 @@ func All(root string) ([]Document, error) {
 	return all, nil
 }
 
-// parse reads the blocks of a document.
+// parse parses the blocks of a document.
 func parse(name, text string) (Document, error) {
 	document := Document{Name: name}
 	marks := map[string]string{}
@@ -132,8 +134,8 @@ func parse(name, text string) (Document, error) {
 	return document, nil
 }
 
-// Run runs the example in the clone, pasted into the shell of this name if it is in sh, against a server. The error says
-// what it did other than the document says.
+// Run runs the example in the clone against a server. A block in sh is pasted into the given shell.
+// The error says how the result differs from the document.
 func (e Example) Run(ctx context.Context, clone *Clone, shell, redisURL string) error {
 	address := strings.TrimPrefix(redisURL, "redis://")
 	code := strings.ReplaceAll(e.code, "localhost:6379", address)
@@ -163,15 +165,15 @@ func (e Example) Run(ctx context.Context, clone *Clone, shell, redisURL string) 
 	return nil
 }
 
-// patient replaces the default timeouts, 5 s in the command line and 500 ms in the client, because the machine that runs
-// a test may stall for longer.
+// patient replaces the default timeouts, 5 s in the command line and 500 ms in the client, because
+// a test machine may stall for longer.
 func patient(code string) string {
 	code = calls.ReplaceAllString(code, "$0 --timeout 5m")
 	const open = `client.Open(os.Getenv("REDIS_URL"`
 	return strings.ReplaceAll(code, open+"))", open+"), client.WithTimeout(300e9))")
 }
 
-// matches compares word by word; a * stands for any.
+// matches compares word by word; * matches any word.
 func matches(text, pattern string) bool {
 	return slices.EqualFunc(strings.Fields(text), strings.Fields(pattern), func(got, want string) bool {
 		return want == "*" || got == want

@@ -17,11 +17,12 @@ import (
 	"time"
 )
 
-// Shells are the names of the shells that blocks are pasted into.
+// Shells returns the names of the shells that blocks are pasted into.
 func Shells() []string { return []string{"bash", "zsh", "sh"} }
 
-// How to start a shell as an interactive one that reads no files of its user's, and its prompt, which has the exit status
-// of the command before it. In an interactive zsh, # is no comment unless its user has asked for it.
+// shells has the arguments that start each shell as an interactive one without the user's files,
+// and a prompt that contains the exit status of the previous command. In an interactive zsh, # does
+// not start a comment by default.
 var shells = map[string]struct {
 	args   []string
 	prompt string
@@ -33,15 +34,15 @@ var shells = map[string]struct {
 
 var status = regexp.MustCompile(`\[status=(\d+)\]`)
 
-// paste types the example's code into a shell, and looks at what each command ends with. With until it types Ctrl-C once
-// the output holds that text.
+// paste types the example's code into a shell, and checks the exit status of each command. If
+// e.until is set, it types Ctrl-C once the output contains that text.
 func (c *Clone) paste(ctx context.Context, name, code string, e Example, redisURL string) (stdout, stderr string, err error) {
 	shell := shells[name]
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, shell.args...)
 	cmd.Dir, cmd.Env = filepath.Join(c.Dir, e.in), append(c.environ(redisURL), "PS1="+shell.prompt, "PS2=", "ENV=", "HISTFILE=")
-	// A session of its own: the shell finds no terminal to take, and signals reach all that it starts.
+	// In its own session the shell finds no terminal, and signals reach all that it starts.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Minute
@@ -68,7 +69,7 @@ func (c *Clone) paste(ctx context.Context, name, code string, e Example, redisUR
 		}
 	}
 	err = errors.Join(err, keyboard.Close())
-	waitErr := cmd.Wait() // what a shell ends with is what its last command did
+	waitErr := cmd.Wait() // a shell's exit status is that of its last command
 	switch {
 	case ctx.Err() != nil:
 		err = errors.Join(err, waitErr)
@@ -78,7 +79,8 @@ func (c *Clone) paste(ctx context.Context, name, code string, e Example, redisUR
 	return out.String(), prompts.String(), err
 }
 
-// statuses are those in the prompts, of which the first comes before any command.
+// statuses returns the exit statuses in the prompts, except the first, which comes before any
+// command.
 func statuses(prompts string) []string {
 	var found []string
 	for i, match := range status.FindAllStringSubmatch(prompts, -1) {
@@ -102,7 +104,7 @@ func checkStatuses(got, want []string) error {
 	return nil
 }
 
-// output keeps what is written to it, and closes seen once that is as it was waited for.
+// output collects what is written to it, and closes seen when complete returns true.
 type output struct {
 	mu       sync.Mutex
 	all      strings.Builder

@@ -1,18 +1,20 @@
-// Command mutate measures how well the tests of the library know it: it changes the library's Lua in one place at a time
-// and runs the vectors and the tests of lua_test, without the generated ones, in the offline engine. A mutant dies if a
-// test fails, or if they take ten times as long as without a change. Those that survive are printed; then how many died.
+// Command mutate measures how well the tests cover the library. It changes the library's Lua in one
+// place at a time, and runs the vectors and the tests of lua_test, without the generated ones, in
+// the offline engine. A mutant is killed if a test fails, or if the tests take ten times as long as
+// without the change. The command prints the survivors, and then how many mutants were killed.
 //
 //	mutate [-match regexp] [-sample n] [-v]
 //
-// `make mutate` runs it over all of functions/src, from the root of the checkout. It exits with 1 if fewer than 95 % of the
-// mutants die.
+// `make mutate` runs it over all of functions/src, from the root of the checkout. It exits with 1
+// if fewer than 95 % of the mutants are killed.
 //
-// A survivor is one of three things: a rule that no test knows, which gets a vector; text that decides nothing, which
-// can go; or a change that no caller can see, such as a cache that is emptied one entry later. The last are listed in
-// equivalent.tsv with the reason, and do not count. A line there has the file and the function that begins last above the
-// change, the first line of what is changed, what becomes of that line (nothing, if a statement is dropped), and the
-// reason, with tabs between. All but the reason is printed below each survivor. It holds as long as the function has that
-// line.
+// A survivor is one of three things: a rule without a test, which gets a vector; code without
+// effect, which can be deleted; or a change that no caller can see, such as a cache that is emptied
+// one entry later. The last kind is listed in equivalent.tsv with a reason, and does not count. A
+// line of that file has, separated by tabs: the file and the last function that begins above the
+// change, the first line of what is changed, what replaces that line (nothing, if a statement is
+// dropped), and the reason. Each survivor is printed with its line, except the reason. A line in
+// the file is valid as long as the function contains the changed line.
 package main
 
 import (
@@ -35,8 +37,8 @@ import (
 
 const aim = 95 // % of the mutants that must die
 
-// The tests, in the order in which they are run: first those that kill most, last those that take longest. Of the fuzz
-// tests the seeds are run, which are always the same.
+// The tests in the order in which they run: those that kill most mutants first, the slowest last.
+// Fuzz tests run with their seeds only, which are always the same.
 var suites = [][]string{
 	{"-test.run=^(TestVectors|TestPolicies)$"},
 	{"-test.run=^Test", "-test.skip=^(TestAgreement|TestExactness|TestVectors|TestPolicies)$"},
@@ -90,7 +92,8 @@ func run(match string, sample int, verbose bool) error {
 	return nil
 }
 
-// all finds the mutants of the library's sources that match, and how many of those that match are equivalent.
+// all returns the mutants of the library's sources that match, and how many of the matching ones
+// are equivalent.
 func all(match string) (mutants []mutant, equivalent int, err error) {
 	wanted, err := regexp.Compile(match)
 	if err != nil {
@@ -138,7 +141,7 @@ func all(match string) (mutants []mutant, equivalent int, err error) {
 //go:embed equivalent.tsv
 var equivalentList string
 
-// equivalents reads equivalent.tsv.
+// equivalents parses equivalent.tsv.
 func equivalents(list string) (map[id]bool, error) {
 	known := map[id]bool{}
 	for i, line := range strings.Split(strings.TrimSuffix(list, "\n"), "\n") {
@@ -154,7 +157,7 @@ func equivalents(list string) (map[id]bool, error) {
 	return known, nil
 }
 
-// tryAll tries mutants on all processors, and returns how many died.
+// tryAll tries mutants on all processors, and returns how many were killed.
 func tryAll(tests string, mutants []mutant, limit time.Duration, verbose bool) (died int, failure error) {
 	var group sync.WaitGroup
 	var mu sync.Mutex
@@ -191,7 +194,7 @@ func tryAll(tests string, mutants []mutant, limit time.Duration, verbose bool) (
 	return died, failure
 }
 
-// try runs the tests on a mutant for so long at most, and tells whether it dies.
+// try runs the tests on a mutant for at most limit, and reports whether they kill it.
 func try(tests string, m mutant, limit time.Duration) (bool, error) {
 	change, err := json.Marshal(m)
 	if err != nil {

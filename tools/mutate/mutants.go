@@ -9,23 +9,24 @@ import (
 	"github.com/yuin/gopher-lua/parse"
 )
 
-// A mutant is one change of one source file: the nth appearance of whole lines, from 0, gives way to others.
+// A mutant is one change of one source file: it replaces the nth occurrence, from 0, of whole
+// lines.
 type mutant struct {
-	File string // as the build names it, src/40_limits.lua
+	File string // as the build names it, such as src/40_limits.lua
 	Old  string
 	Nth  int
 	New  string
 
-	function string // that it stands in; "" outside of all
+	function string // the function with the change; "" outside of functions
 	line     int
-	was, now string // what is changed, for people
+	was, now string // the change, for people
 }
 
 func (m mutant) String() string {
 	return fmt.Sprintf("functions/%s:%d: %s -> %s in: %s", m.File, m.line, m.was, m.now, flat(m.Old))
 }
 
-// An id tells a mutant from others as long as its function keeps the line that is changed, or the first of these.
+// An id identifies a mutant as long as its function contains the first line that is changed.
 type id struct {
 	place    string // file and function
 	old, new string
@@ -35,7 +36,7 @@ func (m mutant) id() id {
 	return id{strings.TrimSpace(m.File + " " + m.function), firstLine(m.Old), firstLine(m.New)}
 }
 
-// String is the mutant's line in equivalent.tsv, up to the reason.
+// String returns the mutant's line in equivalent.tsv, up to the reason.
 func (i id) String() string { return i.place + "\t" + i.old + "\t" + i.new }
 
 func firstLine(text string) string {
@@ -45,7 +46,7 @@ func firstLine(text string) string {
 
 func flat(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-// token finds the next thing in Lua: a comment, a string, a number, a name or an operator.
+// token matches the next token of Lua: a comment, a string, a number, a name or an operator.
 var token = regexp.MustCompile(`--[^\n]*|'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*"|\d+|\w+|[<>=~]=|\.\.|\S`)
 
 var swapped = map[string]string{
@@ -53,13 +54,13 @@ var swapped = map[string]string{
 	"min": "max", "max": "min",
 }
 
-// functionHead is the first line of a function that is not within another.
+// functionHead matches the first line of a function that is not inside another.
 var functionHead = regexp.MustCompile(`(?m)^(?:local )?function ([\w.]+)\(`)
 
 // find returns the mutants of a source file.
 func find(file, text string) []mutant {
 	var all []mutant
-	// change puts other text in the place of that from one byte to another.
+	// change adds a mutant that replaces the text between two byte offsets.
 	change := func(from, to int, was, now, with string) {
 		first := strings.LastIndexByte(text[:from], '\n') + 1
 		last := to + strings.IndexByte(text[to:]+"\n", '\n')
@@ -71,7 +72,7 @@ func find(file, text string) []mutant {
 		}
 		all = append(all, m)
 	}
-	condition := -1 // where one begins
+	condition := -1 // start of the current condition, or -1
 	for _, at := range token.FindAllStringIndex(text, -1) {
 		word := text[at[0]:at[1]]
 		if with, ok := swapped[word]; ok {
@@ -104,7 +105,7 @@ func find(file, text string) []mutant {
 	return all
 }
 
-// appearances counts in a text whole lines that may overlap.
+// appearances counts the occurrences of whole lines in a text; they may overlap.
 func appearances(text, lines string) (count int) {
 	for at := 0; ; count++ {
 		found := strings.Index("\n"+text[at:]+"\n", "\n"+lines+"\n")
@@ -120,9 +121,10 @@ var (
 	undroppable = regexp.MustCompile(`^(local|function|else|elseif|end|return nil$)\b`)
 )
 
-// statement returns the length of the statement that begins with the first of some lines and ends with one of them; 0 if
-// there is none that is worth dropping. Without a declaration nothing runs, and a last `return nil` says nothing. The sources
-// are formatted so that a statement stands in lines of its own.
+// statement returns the number of lines of the statement that begins with the first of some lines,
+// or 0 if there is no statement worth dropping. Dropping a declaration breaks the code, and
+// dropping a final `return nil` changes nothing. The sources are formatted so that each statement
+// has its own lines.
 func statement(lines []string) int {
 	first := strings.TrimSpace(lines[0])
 	if !dropped.MatchString(first) || undroppable.MatchString(first) {

@@ -8,32 +8,34 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/figures"
 )
 
-// A hotKey is one key with one limit that many processes ask, each with batches of its own, as client.WithBatches does
-// it. Calls come at random (a Poisson process), as likely to one process as to another, and a reply comes at once.
+// A hotKey is one key with one limit that many processes use, each with its own batches, as
+// client.WithBatches does. Calls arrive at random (a Poisson process), with the same probability at
+// each process, and replies are immediate.
 type hotKey struct {
 	processes   int
-	rate, burst int64 // of the limit
-	offered     int64 // calls a second, of all processes
-	n           int64 // units in a batch at most; 1: no batches
-	ttl         int64 // in µs
+	rate, burst int64 // rate and burst of the limit
+	offered     int64 // calls per second of all processes
+	n           int64 // most units in a batch; 1: no batches
+	ttl         int64 // in microseconds
 }
 
-// A tally is what came of the calls of one second.
+// A tally counts the calls of one second.
 type tally struct{ offered, admitted, charged, messages int64 }
 
-// unused is the part of the charged units that nobody spent.
+// unused returns the share of the charged units that were never spent.
 func (t tally) unused() float64 { return max(0, 1-float64(t.admitted)/float64(t.charged)) }
 
-// A batch is what a process holds of the key.
+// A batch is a process's batch of the key.
 type batch struct {
 	left, taken int64
-	sent        int64 // when it was asked for; below 0: never
+	sent        int64 // time of the request; below 0: never
 	size        int64
-	remaining   int64 // of the limit, as the last reply said
+	remaining   int64 // remaining units of the limit in the last reply
 }
 
-// ask is how many units a process asks for: more the sooner its last batch was spent, what it spent if that was not spent
-// in time, and an eighth at most of what remains.
+// ask returns how many units a process requests. It requests more if the last batch was spent
+// quickly, and only what was spent if the last batch expired first, but at most an eighth of what
+// remains.
 func (h hotKey) ask(b *batch, now int64) int64 {
 	switch gap := now - b.sent; {
 	case b.sent < 0 || gap > 2*h.ttl:
@@ -46,15 +48,15 @@ func (h hotKey) ask(b *batch, now int64) int64 {
 	return max(1, min(b.size, b.remaining/8))
 }
 
-// run counts the calls of one second, after a time in which the batches find their sizes: some ttl, since the limit
-// begins empty, and processes that get little ask for little.
+// run counts the calls of one second, after a warm-up of several ttl in which the batches find
+// their sizes: the limit begins empty, and processes that get little request little.
 func (h hotKey) run(made maker) (t tally) {
-	const second = 1e6 // in µs
+	const second = 1e6 // in microseconds
 	begin := second + 6*float64(h.ttl)
 	end := begin + second
 	random := rand.New(rand.NewPCG(uint64(h.n), uint64(h.ttl)))
 	limit := made(h.rate, h.burst)
-	limit.take(0, h.burst) // so that a full bucket does not count
+	limit.take(0, h.burst) // the initial full bucket must not count
 	batches := make([]batch, h.processes)
 	for i := range batches {
 		batches[i].sent = -1
@@ -83,7 +85,7 @@ func (h hotKey) run(made maker) (t tally) {
 	return tally{t.offered - before.offered, t.admitted - before.admitted, t.charged - before.charged, t.messages - before.messages}
 }
 
-// A hotRow is one line of the table: a batch's n and ttl, and what comes of three loads.
+// A hotRow is one line of the table: a batch's n and ttl, and the results for three loads.
 type hotRow struct {
 	n, ttl int64
 	at     []tally
@@ -95,10 +97,10 @@ const (
 	hotBurst     = 100_000
 )
 
-// hotLoads are the calls a second, as parts of the limit in percent.
+// hotLoads are the calls per second, in percent of the limit.
 var hotLoads = []int64{50, 90, 150}
 
-// hotRows are what the table shows.
+// hotRows returns the rows of the table.
 func hotRows(made maker) []hotRow {
 	rows := []hotRow{{n: 1, ttl: 1000}}
 	for _, ttl := range []int64{100_000, 1_000_000} {

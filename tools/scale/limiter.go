@@ -6,17 +6,18 @@ import (
 	"github.com/ratelimit-functions/ratelimit/lua_test/model"
 )
 
-// A limiter is one key on a server with a limit of gcra.
+// A limiter is one key on a server with a gcra limit.
 type limiter interface {
-	// take takes as many units as fit, from 1 to n (UPTO), at a time in µs. It returns how many it took, 0 if it denied, and
-	// how many remain.
+	// take takes as many units as are available, from 1 to n (UPTO), at a time in microseconds. It
+	// returns how many it took, or 0 if it denied, and how many remain.
 	take(us, n int64) (taken, remaining int64)
 }
 
 // A maker makes a key with the limit `rate/s burst=burst`.
 type maker func(rate, burst int64) limiter
 
-// reference asks the reference model, which is written from the contract in exact arithmetic. It takes 50 µs a call.
+// reference uses the reference model, which is written from the contract in exact arithmetic. A
+// call takes 50 µs.
 type reference struct {
 	model *model.Model
 	limit []model.Policy
@@ -37,11 +38,11 @@ func (r reference) take(us, n int64) (taken, remaining int64) {
 	return fields[0].(int64), fields[2].(int64)
 }
 
-// quick decides what the reference model does, a thousand times as fast, for rates above 1000 a second, which are counted
-// in µs. A test compares the two.
+// quick makes the same decisions as the reference model, a thousand times as fast, for rates above
+// 1000 per second, which are counted in microseconds. A test compares the two.
 type quick struct {
 	rate, burst int64
-	full        int64 // when all units are there again, in parts of a µs, rate of them a µs
+	full        int64 // time when all units are back, in units of 1/rate µs
 }
 
 func newQuick(rate, burst int64) limiter {
@@ -52,7 +53,7 @@ func newQuick(rate, burst int64) limiter {
 }
 
 func (q *quick) take(us, n int64) (taken, remaining int64) {
-	const interval = 1_000_000 // of these parts, after which a unit is back
+	const interval = 1_000_000 // time for one unit to come back, in units of 1/rate µs
 	debt := max(0, q.full-us*q.rate)
 	left := max(0, q.burst-(debt+interval-1)/interval)
 	n = min(n, left)

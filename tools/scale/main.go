@@ -1,6 +1,7 @@
-// Command scale simulates what docs/scale.md plans with: many processes with batches on one key, keys over many shards, a
-// limit split over sub-keys, and regions with servers of their own. It prints the page's tables; with -write it puts them
-// and the plot into the page. Each run of a version prints the same.
+// Command scale runs the simulations for docs/scale.md: many processes with batches on one key,
+// keys on many shards, a limit split over sub-keys, and regions with their own servers. It prints
+// the page's tables; with -write it writes them and the plot into the page. Every run of a version
+// prints the same.
 package main
 
 import (
@@ -45,7 +46,7 @@ func simulate(decide maker) (tables []figures.Table, plot string) {
 	}, plotted(decide)
 }
 
-// update puts the tables and the plot into the page.
+// update writes the tables and the plot into the page.
 func update(folder string, tables []figures.Table, plot string) error {
 	if err := figures.Update(filepath.Join(folder, "scale.md"), tables); err != nil {
 		return err
@@ -67,7 +68,7 @@ func inTurns(n int, do func(i int)) {
 	all.Wait()
 }
 
-// percent is a part of a whole.
+// percent formats a part of a whole.
 func percent(part, whole int64) string {
 	return fmt.Sprintf("%.1f %%", 100*float64(part)/float64(whole))
 }

@@ -13,21 +13,23 @@ import (
 const (
 	shards    = 1000
 	keys      = 1_000_000
-	decisions = 10_000_000 // a second
+	decisions = 10_000_000 // per second
 
-	// oneShard is how many decisions a second one server makes; docs/scale.md says where that was measured, and how.
+	// oneShard is how many decisions per second one server makes; docs/scale.md describes the
+	// measurement.
 	oneShard = 58_000
 )
 
-// spent is how many units of a batch of n at most are spent on average if calls come to a process at a rate of perTTL in
-// ttl: the first at once, and as many as come within ttl (a Poisson number).
+// spent returns how many units of a batch of at most n are spent on average, if calls reach a
+// process at a rate of perTTL per ttl: the first at once, and then those that arrive within ttl (a
+// Poisson number).
 func spent(perTTL float64, n int64) float64 {
 	if perTTL < 1e-6 || n == 1 {
 		return 1
 	}
-	sum, chance, below := 1.0, math.Exp(-perTTL), 0.0 // chance: of exactly i calls; below: of i at most
+	sum, chance, below := 1.0, math.Exp(-perTTL), 0.0 // chance: of exactly i calls; below: of at most i
 	if chance == 0 {
-		return float64(n) // hundreds of calls in ttl: 700 at least
+		return float64(n) // at least 700 calls per ttl
 	}
 	for i := int64(0); i < n-1; i++ {
 		below += chance
@@ -40,8 +42,8 @@ func spent(perTTL float64, n int64) float64 {
 	return sum
 }
 
-// shardsTable is how the messages of many keys fall on the shards: the key of rank r is asked for in proportion to 1/r, by all processes
-// alike, and no key is over its limit.
+// shardsTable shows how the messages of many keys are distributed over the shards. The key of rank
+// r is used in proportion to 1/r, equally by all processes, and no key is over its limit.
 func shardsTable() string {
 	total := 0.0
 	for rank := 1; rank <= keys; rank++ {
@@ -83,7 +85,7 @@ func shardOf(key string) int {
 	return int(h.Sum64() % shards)
 }
 
-// serversTable is how many shards it takes at half of what one can do.
+// serversTable shows how many shards are needed if each is used at half of its capacity.
 func serversTable() string {
 	var out strings.Builder
 	each := []int64{1, 2, 10, 100}

@@ -7,19 +7,20 @@ import (
 	"strings"
 )
 
-// A split is a limit that is divided among several keys. Calls come at random, to each key by its part of the traffic.
+// A split is a limit that is divided among several keys. Calls arrive at random, at each key
+// according to its share of the traffic.
 type split struct {
-	limits  []int64   // a second, of each key; each has a burst of 10 ms, 5 units at least
-	traffic []float64 // which part of the calls comes to each
-	offered int64     // calls a second
+	limits  []int64   // of each key, per second; each has a burst of 10 ms, and at least 5 units
+	traffic []float64 // share of the calls for each key
+	offered int64     // calls per second
 }
 
-// run counts the calls of two seconds that were offered and admitted, after the first one.
+// run counts the offered and the admitted calls of two seconds, after the first second.
 func (s split) run(made maker) (t tally) {
-	const second, begin, end = 1e6, 1e6, 3e6 // in µs
+	const second, begin, end = 1e6, 1e6, 3e6 // in microseconds
 	random := rand.New(rand.NewPCG(uint64(len(s.limits)), uint64(s.offered)))
 	keys := make([]limiter, len(s.limits))
-	upTo := make([]float64, len(s.limits)) // the parts, added up
+	upTo := make([]float64, len(s.limits)) // cumulative shares
 	sum := 0.0
 	for i, rate := range s.limits {
 		burst := max(5, rate/100)
@@ -39,12 +40,13 @@ func (s split) run(made maker) (t tally) {
 	return t
 }
 
-const splitLimit = 200_000 // a second
+const splitLimit = 200_000 // per second
 
-var splitLoads = []int64{50, 90, 100, 150} // of the limit, in percent
+var splitLoads = []int64{50, 90, 100, 150} // in percent of the limit
 
-// subKeysTable is what is admitted of a limit that is split evenly over k sub-keys: drawn anew for each call, or each
-// process staying with one, where of 10,000 processes the one of rank r makes calls in proportion to 1/r.
+// subKeysTable shows how much of a limit is admitted if it is split evenly over k sub-keys. Either
+// each call draws a sub-key, or each process keeps one; of 10,000 processes, the one of rank r
+// makes calls in proportion to 1/r.
 func subKeysTable(made maker) string {
 	counts := []int{1, 2, 4, 10, 40, 100}
 	cells := make([][]string, len(counts))
@@ -83,18 +85,18 @@ func subKeysTable(made maker) string {
 	return out.String()
 }
 
-// lost is which part was denied of what the whole limit would have admitted.
+// lost returns the share that was denied of what the whole limit would have admitted.
 func lost(t tally, limit int64) string {
 	could := min(t.offered, limit)
 	return percent(max(0, could-t.admitted), could)
 }
 
-// regionsTable is what three regions with servers of their own admit together, as a part of the limit, by how the limit is
-// shared out and where the traffic comes.
+// regionsTable shows how much three regions with their own servers admit together, as a share of
+// the limit, by how the limit is divided and how the traffic is distributed.
 func regionsTable(made maker) string {
 	shares := []struct {
 		name  string
-		parts []int64 // of the limit, in percent
+		parts []int64 // in percent of the limit
 	}{
 		{"the whole limit each", []int64{100, 100, 100}},
 		{"a third each", []int64{33, 33, 33}},

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// event is one line of go test -json, as go doc test2json describes it.
+// event is one line of go test -json; see go doc test2json.
 type event struct {
 	Time       time.Time
 	Action     string
@@ -17,7 +17,7 @@ type event struct {
 	Output     string
 }
 
-// outcome of one test: how it ended, or how it did not.
+// outcome is how a test ended, or that it did not end.
 type outcome string
 
 const (
@@ -27,7 +27,7 @@ const (
 	unfinished outcome = "unfinished"
 )
 
-// result is what became of one test or, with an empty Test, of a package as a whole.
+// result is the outcome of one test or, if Test is empty, of a whole package.
 type result struct {
 	Package string  `json:"package"`
 	Test    string  `json:"test,omitempty"`
@@ -36,10 +36,10 @@ type result struct {
 
 // collector reads the events of one go test and keeps what a report needs.
 type collector struct {
-	tests    map[string]map[string]outcome // package, test name
+	tests    map[string]map[string]outcome // by package and test name
 	packages map[string]outcome
-	running  map[test]time.Time // since when; with an empty name, a package
-	output   []line             // in the order in which it came
+	running  map[test]time.Time // start times; with an empty name, of a package
+	output   []line             // in the order of arrival
 }
 
 type test struct {
@@ -54,8 +54,8 @@ func newCollector() *collector {
 	return &collector{tests: map[string]map[string]outcome{}, packages: map[string]outcome{}, running: map[test]time.Time{}}
 }
 
-// line takes one line of what go test prints, and returns it as an event. Text that is none is kept as output of no
-// package.
+// line parses one line that go test prints, and returns it as an event. Text that is not an event
+// is kept as output without a package.
 func (c *collector) line(text string) event {
 	var e event
 	if !strings.HasPrefix(text, "{") || json.Unmarshal([]byte(text), &e) != nil {
@@ -63,7 +63,8 @@ func (c *collector) line(text string) event {
 		return event{}
 	}
 	if e.Package == "" {
-		// A build event names the package that does not compile, which may be a test variant: "p [p.test]".
+		// A build event names the package that does not compile, possibly a test variant: "p
+		// [p.test]".
 		e.Package, _, _ = strings.Cut(e.ImportPath, " ")
 	}
 	switch e.Action {
@@ -104,7 +105,7 @@ func (c *collector) set(e event, o outcome) {
 	c.tests[e.Package][e.Test] = o
 }
 
-// results lists what counts, in order.
+// results lists everything that counts, in order.
 func (c *collector) results() []result {
 	var all []result
 	for pkg := range c.tests {
@@ -124,12 +125,12 @@ func (c *collector) results() []result {
 	return all
 }
 
-// resultsOf lists what counts of one package: each test without subtests, a test with subtests only if it failed while
-// none of them did, and the package only if it failed while none of its tests did.
+// resultsOf lists what counts in one package: each test without subtests; a test with subtests only
+// if it failed and none of them did; the package only if it failed and none of its tests did.
 func (c *collector) resultsOf(pkg string) []result {
 	tests := c.tests[pkg]
-	parents := map[string]bool{}    // has subtests
-	badParents := map[string]bool{} // one of them did not pass
+	parents := map[string]bool{}    // tests with subtests
+	badParents := map[string]bool{} // tests with a subtest that did not pass
 	bad := false
 	for name, o := range tests {
 		for p := parent(name); p != ""; p = parent(p) {
@@ -152,7 +153,8 @@ func (c *collector) resultsOf(pkg string) []result {
 	return all
 }
 
-// failures returns the output of everything that did not pass: of each such test, and of the package around it.
+// failures returns the output of everything that did not pass: of each such test, and of its
+// package.
 func (c *collector) failures() string {
 	badPackage := map[string]bool{"": true}
 	for pkg, o := range c.packages {
@@ -172,7 +174,7 @@ func (c *collector) failures() string {
 	return b.String()
 }
 
-// parent returns the name of the test that the named subtest belongs to, or "".
+// parent returns the name of the test that a subtest belongs to, or "".
 func parent(test string) string {
 	if i := strings.LastIndexByte(test, '/'); i >= 0 {
 		return test[:i]

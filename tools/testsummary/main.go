@@ -3,12 +3,15 @@
 //	testsummary run -label L -out FILE [-dir DIR] -- go test -json ...
 //	testsummary total [-checks-passed N] [-checks-failed N] [-seconds N] [-servers FILE] FILE...
 //
-// run prints a line for each package that ends, and how far it is after 15 s without one; then one line if everything
-// passed, and the whole output of what failed otherwise; it writes the outcome to FILE and exits 1 on any failure.
-// total adds the FILEs up, says how many tests ran on which servers, and ends with two lines: "N passed, N failed",
-// and how long it took, the counts, and the servers. It exits 1 unless something ran and all of it passed.
+// run prints a line for each package that ends, and its progress after 15 s without such a line. At
+// the end it prints one line if everything passed, otherwise the whole output of what failed. It
+// writes the outcome to FILE and exits with 1 if anything failed. total adds up the FILEs, prints
+// how many tests ran on which servers, and ends with two lines: "N passed, N failed"; and the time
+// it took, the counts, and the servers. It exits with 1 unless at least one test ran and all
+// passed.
 //
-// A skipped test, a package that does not build, a test without an end and a run without a test are failures.
+// A skipped test, a package that does not build, a test that does not end and a run without tests
+// are failures.
 package main
 
 import (

@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// progress shows what a go test is doing, in whole lines, so that it can be read in a log as well.
+// progress shows what a go test is doing, in whole lines, so that it is readable in a log too.
 type progress struct {
 	c     *collector
 	out   io.Writer
 	began time.Time
-	said  bool // something, since the last tick
+	said  bool // whether something was printed since the last tick
 }
 
-// read takes what go test prints from r until its end.
+// read reads the output of go test from r until its end.
 func (p *progress) read(r io.Reader, ticks <-chan time.Time) error {
 	lines, ended := make(chan string), make(chan error, 1)
 	go func() {
@@ -52,7 +52,8 @@ func (p *progress) read(r io.Reader, ticks <-chan time.Time) error {
 	}
 }
 
-// line takes one line, and prints one when a package has ended. A package without tests is not worth one.
+// line processes one line, and prints one when a package has ended. It prints nothing for a package
+// without tests.
 func (p *progress) line(text string) {
 	e := p.c.line(text)
 	if e.Test != "" || (e.Action != "pass" && e.Action != "fail") {
@@ -69,7 +70,7 @@ func (p *progress) line(text string) {
 	p.said = true
 }
 
-// tick prints how far the run is, unless something was printed since the last one.
+// tick prints the progress, unless something was printed since the last tick.
 func (p *progress) tick(now time.Time) {
 	if p.said {
 		p.said = false
@@ -86,7 +87,7 @@ func (p *progress) tick(now time.Time) {
 	fmt.Fprintf(p.out, "     %.0f s: %d tests have ended; %s\n", now.Sub(p.began).Seconds(), ended, p.doing(now))
 }
 
-// doing names the test that has been running longest, or the package where none is.
+// doing names the test that has been running longest, or the package if no test is running.
 func (p *progress) doing(now time.Time) string {
 	var longest test
 	var since time.Time
@@ -110,7 +111,8 @@ func (p *progress) doing(now time.Time) string {
 	return text
 }
 
-// hasRunning reports whether a test of this package, or a subtest of this test, is running: then that is what to name.
+// hasRunning reports whether a test of this package, or a subtest of this test, is running and is
+// the one to name.
 func (p *progress) hasRunning(t test) bool {
 	for other := range p.c.running {
 		if other.pkg == t.pkg && other.name != t.name && (t.name == "" || strings.HasPrefix(other.name, t.name+"/")) {

@@ -13,14 +13,14 @@ import (
 	"time"
 )
 
-// stage is the outcome of one go test, as run leaves it for total.
+// stage is the outcome of one go test, as run writes it for total.
 type stage struct {
 	Label   string   `json:"label"`
 	Results []result `json:"results"`
 }
 
-// runCommand runs go test and reports whether all of it passed. An error means that it could not be run at all. At each
-// tick it says how far the run is, unless a package has just ended.
+// runCommand runs go test and reports whether all of it passed. An error means that it could not be
+// run. At each tick it prints the progress, unless a package has just ended.
 func runCommand(args []string, stdout io.Writer, ticks <-chan time.Time) (bool, error) {
 	flags := flag.NewFlagSet("run", flag.ContinueOnError)
 	label := flags.String("label", "", "what these tests are, for the report")
@@ -32,8 +32,9 @@ func runCommand(args []string, stdout io.Writer, ticks <-chan time.Time) (bool, 
 	if *label == "" || *out == "" || flags.NArg() == 0 {
 		return false, errors.New("run needs -label, -out and, after --, the command")
 	}
-	// Ctrl-C reaches the whole group of processes: go test and the tests tidy up and end, and we wait for them.
-	// Asking for the signal, rather than ignoring it, keeps the children able to see it.
+	// Ctrl-C reaches the whole process group: go test and the tests clean up and end, and this
+	// program waits for them. Catching the signal rather than ignoring it lets the children receive
+	// it.
 	interrupts := make(chan os.Signal, 1)
 	signal.Notify(interrupts, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(interrupts)
@@ -67,7 +68,8 @@ func runCommand(args []string, stdout io.Writer, ticks <-chan time.Time) (bool, 
 	return true, nil
 }
 
-// run starts the command and reads it to its end. runErr is how the command ended, err why it could not be read.
+// run starts the command and reads its output to the end. runErr is the command's exit error, err a
+// failure to read.
 func (p *progress) run(dir string, command []string, ticks <-chan time.Time) (runErr, err error) {
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Dir = dir
@@ -83,7 +85,7 @@ func (p *progress) run(dir string, command []string, ticks <-chan time.Time) (ru
 	return cmd.Wait(), readErr
 }
 
-// settle adds a failure where the results alone would look better than the run was.
+// settle adds a failure if the run failed but no result did.
 func (s *stage) settle(runErr error) {
 	good, bad := count(s.Results)
 	if bad == 0 && (runErr != nil || good == 0) {

@@ -11,12 +11,13 @@ import (
 	"strings"
 )
 
-// server is a line of the -servers file, which the integration tests write: one for each server they ran on.
+// server is an entry of the -servers file, which the integration tests write: one for each server
+// they ran on.
 type server struct {
-	Name     string   `json:"name"`     // as it stands in the names of the tests: TestVectors/redis-7.0/...
+	Name     string   `json:"name"`     // as in the names of the tests: TestVectors/redis-7.0/...
 	About    string   `json:"about"`    // product, version, topology
 	Excluded []string `json:"excluded"` // kinds of test that could not be run there
-	NotRun   []string `json:"not_run"`  // tests that had nothing to run on, and so have not passed
+	NotRun   []string `json:"not_run"`  // tests that had nothing to run on, and so did not pass
 }
 
 // totalCommand prints the summary of all stages and reports whether everything passed.
@@ -56,7 +57,7 @@ func totalCommand(args []string, stdout io.Writer) (bool, error) {
 		}
 	}
 	if ran == 0 && bad == 0 {
-		bad = 1 // a run in which nothing was tested has not passed
+		bad = 1 // a run without tests has not passed
 	}
 	var names []string
 	for _, sv := range servers {
@@ -65,16 +66,16 @@ func totalCommand(args []string, stdout io.Writer) (bool, error) {
 	if names == nil {
 		names = []string{"no server"}
 		if *serversFile != "" {
-			bad++ // what real servers were to prove is not proved
+			bad++ // nothing was proved on real servers
 		}
 	}
-	// The first of these lines is one of its own, for programs that read it.
+	// Programs read the first of these lines, so it contains nothing else.
 	fmt.Fprintf(stdout, "%d passed, %d failed\n", good, bad)
 	fmt.Fprintf(stdout, "%d s: %d checks and %d tests, on %s\n", *seconds, *checksPassed+*checksFailed, ran, strings.Join(names, ", "))
 	return bad == 0, nil
 }
 
-// count returns how many of the tests ran on this server: those with its name as a part of theirs.
+// count returns how many tests ran on this server: those with its name as a part of theirs.
 func (sv server) count(stages []stage) (good, bad int) {
 	for _, s := range stages {
 		for _, r := range s.Results {
@@ -94,14 +95,15 @@ func (sv server) count(stages []stage) (good, bad int) {
 	return good, bad
 }
 
-// leaveOut removes the tests of these names where they passed: they did so without running anything.
+// leaveOut removes the tests with these names that passed, because they did nothing.
 func (s *stage) leaveOut(names []string) {
 	s.Results = slices.DeleteFunc(s.Results, func(r result) bool {
 		return r.Outcome == passed && slices.Contains(names, r.Test)
 	})
 }
 
-// loadStages reads the outcomes that run left. A stage that left none has failed in a way it could not report.
+// loadStages reads the outcomes that run wrote. A stage without an outcome has failed without being
+// able to report it.
 func loadStages(files []string) []stage {
 	stages := make([]stage, len(files))
 	for i, file := range files {
@@ -117,8 +119,8 @@ func loadStages(files []string) []stage {
 	return stages
 }
 
-// loadServers reads the servers file. A file that does not exist means that no server was reached: the tests
-// that need one have failed for that, and so does the whole.
+// loadServers reads the servers file. If the file does not exist, no server was reached: the tests
+// that need one have failed, and so has the whole run.
 func loadServers(file string) ([]server, error) {
 	if file == "" {
 		return nil, nil

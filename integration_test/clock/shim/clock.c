@@ -1,12 +1,12 @@
 /*
- * Loaded with LD_PRELOAD, takes the wall clock of one process out of a file that tests write to.
+ * A library for LD_PRELOAD that reads the wall clock of a process from a file that tests write.
  *
- * RATELIMIT_CLOCK_FILE names a file of eight bytes, mapped shared: a little-endian int64, the microseconds since
- * the epoch at which the wall clock stands still; 0 is real time. CLOCK_MONOTONIC is never touched, so that
- * timers and timeouts go on.
+ * RATELIMIT_CLOCK_FILE names a file of eight bytes, mapped shared: a little-endian int64 with the time in
+ * microseconds since the epoch at which the wall clock stands still; 0 is real time. CLOCK_MONOTONIC is not
+ * changed, so that timers and timeouts continue.
  *
- * The server's allocator asks for the time before main, while the allocator itself is half made: nothing here
- * allocates, and real time comes straight from the kernel.
+ * The server's allocator reads the time before main, while it is still initializing: nothing here allocates,
+ * and real time comes directly from the kernel.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -21,7 +21,7 @@
 
 static const volatile int64_t *clock_file;
 
-/* A clock that silently stayed real would make a test wrong in a way that is hard to see. */
+/* If the clock stayed real without an error, tests would fail in misleading ways. */
 static void give_up(const char *path) {
     static const char text[] = "clock shim: cannot map the file that RATELIMIT_CLOCK_FILE names: ";
     ssize_t ignored = write(2, text, sizeof text - 1);
@@ -31,8 +31,8 @@ static void give_up(const char *path) {
     _exit(70);
 }
 
-/* Two threads may both get here first: both map the same file, and either mapping will do. Before libc is up,
- * getenv finds nothing; then the time is real, and the next call looks again. */
+/* Two threads may both get here first: both map the same file, and either mapping works. Before libc is
+ * initialized, getenv returns NULL; then the time is real, and the next call tries again. */
 static const volatile int64_t *mapped(void) {
     if (clock_file != NULL) return clock_file;
     const char *path = getenv("RATELIMIT_CLOCK_FILE");
@@ -45,13 +45,13 @@ static const volatile int64_t *mapped(void) {
     return clock_file = at;
 }
 
-/* The microseconds at which the clock stands, 0 for real time. */
+/* The time at which the clock stands still, in microseconds; 0 for real time. */
 static int64_t standing(void) {
     const volatile int64_t *file = mapped();
     return file == NULL ? 0 : __atomic_load_n(file, __ATOMIC_ACQUIRE);
 }
 
-/* Map the file before the server, which overwrites its environment to set its title, gets to run. */
+/* Map the file before the server runs, because the server overwrites its environment to set its title. */
 __attribute__((constructor)) static void at_start(void) {
     mapped();
 }
