@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// The line that gives rights names the server that lacks them.
+// The command line that grants rights names the server where they are missing.
 func TestGrant(t *testing.T) {
 	for want, c := range map[string]*conn{
 		"redis-cli -h 10.0.0.1 -p 7000 ACL SETUSER ann '+function|load' +time":      {addr: "10.0.0.1:7000", user: "ann"},

@@ -57,8 +57,9 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// The rules are read out of the library's text. Each command that it calls stands there by its name, and is held for one that
-// writes, or not, as the server itself says; and a prefix with what a pattern reads otherwise is that prefix and no other.
+// The rules are derived from the library's text. Each command that the text calls is named there
+// literally, and counts as a write only if the server says so. A prefix with special characters of
+// patterns allows only that prefix.
 func TestRulesOnAServer(t *testing.T) {
 	source := functions.Source()
 	for _, line := range strings.Split(source, "\n") {

@@ -9,7 +9,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// testClock is a clock that a test sets. Who sleeps by it sleeps until the test has moved it far enough.
+// testClock is a clock that a test sets. A sleeper wakes when the test has moved the clock far
+// enough.
 type testClock struct {
 	mu       sync.Mutex
 	time     time.Time
@@ -39,7 +40,7 @@ func (c *testClock) after(d time.Duration) <-chan time.Time {
 	return s.woken
 }
 
-// move moves the clock and wakes those whose time has come.
+// move moves the clock and wakes the sleepers that are due.
 func (c *testClock) move(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -53,7 +54,7 @@ func (c *testClock) move(d time.Duration) {
 	})
 }
 
-// asleep waits until somebody sleeps: a watch that has done its round.
+// asleep waits until there is a sleeper, such as a watch that has finished its round.
 func (c *testClock) asleep(t *testing.T) {
 	t.Helper()
 	eventually(t, "the watch sleeps", func() bool {
@@ -63,7 +64,7 @@ func (c *testClock) asleep(t *testing.T) {
 	})
 }
 
-// round lets a watch sleep for d, and do one round.
+// round moves the clock by d and lets a watch do one round.
 func (c *testClock) round(t *testing.T, d time.Duration) {
 	t.Helper()
 	c.asleep(t)

@@ -7,7 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Whatever the texts are: the lines that are kept or taken away make the old one, those kept or added the new one.
+// For any texts, the kept and the removed lines form the old one, and the kept and the added lines
+// the new one.
 func TestCompareLosesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		line := rapid.SampledFrom([]string{"a\n", "b\n", "c\n", "d\n", "e\n", "f\n", "\n", "last"})

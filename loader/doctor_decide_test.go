@@ -12,7 +12,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// What keeps a real server from deciding is found, with what to do.
+// Doctor finds what prevents decisions on a real server, and says what to do.
 func TestDoctorOfServersThatCannotDecide(t *testing.T) {
 	addr, _ := startRedis(t, "--appendonly", "yes")
 	rdb := at(t, addr)
@@ -56,7 +56,7 @@ func TestDoctorOfServersThatCannotDecide(t *testing.T) {
 		tt.want.Addr = addr
 		d := must[loader.Diagnosis](t)(newLoader(t, rdb).Doctor(ctx))
 		if len(d.Findings) == 1 && strings.HasPrefix(d.Findings[0].Found, tt.want.Found) {
-			d.Findings[0].Found = tt.want.Found // some go on with what the server said
+			d.Findings[0].Found = tt.want.Found // some add the server's message
 		}
 		if len(d.Findings) != 1 || d.Findings[0] != tt.want || len(d.Unchecked) != 0 {
 			t.Errorf("%s: %+v, unchecked %q\nwant %+v", tt.name, d.Findings, d.Unchecked, tt.want)
@@ -64,7 +64,7 @@ func TestDoctorOfServersThatCannotDecide(t *testing.T) {
 	}
 	set("min-replicas-to-write", "0")
 
-	// The rights that the documentation names are enough to see all.
+	// The rights that the documentation lists are sufficient for all checks.
 	mustRun(t, rdb, append([]any{"ACL", "SETUSER", "doctor", "on", ">x"}, words(rights+" +info +config|get +fcall_ro|ratelimit_info")...)...)
 	if got := findings(must[loader.Diagnosis](t)(newLoader(t, connect(t, redis.Options{Addr: addr, Username: "doctor", Password: "x"})).Doctor(ctx))); got != "" {
 		t.Errorf("a healthy server:\n%s", got)
@@ -90,7 +90,7 @@ func TestDoctorOfServersThatCannotDecide(t *testing.T) {
 	}
 }
 
-// What servers that are not at hand cannot decide.
+// The same for servers that are not available here.
 func TestDoctorOfOtherServers(t *testing.T) {
 	text := build(t).Text()
 	replicaAddr := ""
@@ -130,7 +130,7 @@ func TestDoctorOfOtherServers(t *testing.T) {
 	unknown := resp(errors.New("ERR unknown command 'FUNCTION'"))
 	alone := healthy("standalone")
 	number := func(port string) int { return must[int](t)(strconv.Atoi(port)) }
-	// shards is what a cluster returns whose slots are all with the first of its primaries.
+	// shards returns the reply of a cluster whose slots are all on the first of its primaries.
 	shards := func(addrs ...string) string {
 		var all list
 		slots := list{0, 16383}
@@ -144,7 +144,7 @@ func TestDoctorOfOtherServers(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		handle func(string) string
-		want   string // ADDR for the address
+		want   string // with ADDR for the address
 	}{
 		{"healthy", alone, ""},
 		{"Redis 6.2", but(but(alone, "FUNCTION", unknown), "HELLO", hello("redis", "6.2.14", "standalone", "master")),
@@ -183,7 +183,7 @@ func TestDoctorOfOtherServers(t *testing.T) {
 			t.Errorf("%s:\n%s\nwant\n%s", tt.name, got, want)
 		}
 	}
-	// A cluster's list may be older than a node's becoming a replica.
+	// A cluster's list may be outdated if a node has just become a replica.
 	for _, followsListed := range []bool{true, false} {
 		var addr, joining string
 		joining = startFake(t, func(command string) string {

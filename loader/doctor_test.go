@@ -74,7 +74,7 @@ func TestDoctor(t *testing.T) {
 	}
 }
 
-// What a fake server makes up: clocks, replicas, saving that fails.
+// Problems that a fake server simulates: clocks, replicas, failing saves.
 func TestDoctorOfTheSick(t *testing.T) {
 	text := build(t).Text()
 	sick := func(ahead time.Duration, replication string) string {
@@ -142,7 +142,7 @@ func TestDoctorOfACluster(t *testing.T) {
 	}
 }
 
-// Primaries that were deployed to one by one hold what differs.
+// Primaries that got different builds one by one.
 func TestDoctorOfMixedBuilds(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	for i, text := range []loader.Text{buildA, buildB, buildB} {

@@ -56,7 +56,8 @@ func Example() {
 	// primary same changed: false
 }
 
-// A client whose server gets the library back when it got lost, as in a restart without persistence.
+// A client that restores the library on a server that lost it, as after a restart without
+// persistence.
 func ExampleHealer() {
 	server, err := embedded.Start() // a server without the library
 	if err != nil {
@@ -86,7 +87,8 @@ func ExampleHealer() {
 	// true 1
 }
 
-// A log of the libraries that a deployment replaces on each server; it also sends what looks before, and the lease.
+// A log of the libraries that a deployment loads on each server. The trace also sees the
+// inspections and the lease.
 func ExampleWithTrace() {
 	server, err := embedded.Start()
 	if err != nil {

@@ -11,8 +11,9 @@ import (
 	"testing"
 )
 
-// startFake starts a server that replies what the test gives, in RESP2, for servers that are not at hand: handle gets a
-// command in upper case, words joined, and returns the raw reply; "" closes the connection, and silence keeps quiet.
+// startFake starts a server with replies from the test, in RESP2, in place of servers that are not
+// available here. handle gets a command in upper case, with its words joined, and returns the raw
+// reply; "" closes the connection, and silence sends nothing.
 const silence = "\x00"
 
 func startFake(t *testing.T, handle func(command string) string) string {
@@ -99,7 +100,7 @@ func readCommand(r *bufio.Reader) ([]string, error) {
 	return words, nil
 }
 
-// resp writes a reply in RESP2: strings as bulk strings, ints, and lists of these; an error as such.
+// resp encodes a reply in RESP2: strings as bulk strings, ints, errors, and lists of these.
 func resp(v any) string {
 	switch v := v.(type) {
 	case nil:
@@ -123,14 +124,14 @@ func resp(v any) string {
 
 type list = []any
 
-// hello is what a server says of itself.
+// hello returns a reply to HELLO.
 func hello(server, version, mode, role string) string {
 	return resp(list{"server", server, "version", version, "proto", 2, "id", 1, "mode", mode, "role", role, "modules", list{}})
 }
 
 var luaEngine = resp(list{"running_script", nil, "engines", list{"LUA", list{"libraries_count", 0, "functions_count", 0}}})
 
-// library is what FUNCTION LIST returns for one library.
+// library returns a reply to FUNCTION LIST with one library.
 func library(name, code string) string {
 	return resp(list{list{"library_name", name, "engine", "LUA", "functions", list{}, "library_code", code}})
 }

@@ -16,13 +16,13 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// version is the library with another version and build id.
+// version returns the library with another version and build ID.
 func version(v, id string) loader.Text {
 	text := strings.Replace(functions.Source(), "local BUILD_ID = '"+functions.BuildID()+"'", "local BUILD_ID = '"+id+"'", 1)
 	return loader.Text(strings.Replace(text, "local VERSION = '"+functions.Version()+"'", "local VERSION = '"+v+"'", 1))
 }
 
-// three are three servers that are deployed to together, each able to be taken out.
+// three are three servers that one deployment covers; each can be stopped.
 type three struct {
 	addrs []string
 	stop  []func()
@@ -47,7 +47,7 @@ func startThree(t *testing.T, auth redis.Options) three {
 	return f
 }
 
-// builds returns which build each reachable server runs, "-" for none.
+// builds returns the build that each reachable server runs, "-" for none.
 func builds(t *testing.T, addrs []string) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -71,7 +71,7 @@ func builds(t *testing.T, addrs []string) map[string]string {
 	return found
 }
 
-// stepsOf deploys and returns what was sent to one node, in order.
+// stepsOf deploys and returns the commands that were sent to one node, in order.
 func stepsOf(t *testing.T, f three, auth redis.Options, on string, build loader.Build) []string {
 	t.Helper()
 	var mu sync.Mutex
@@ -82,7 +82,7 @@ func stepsOf(t *testing.T, f three, auth redis.Options, on string, build loader.
 		if s.Addr == on {
 			command, _, isLease := strings.Cut(s.Command, "ratelimit_lease_")
 			if isLease {
-				command += "ratelimit_lease" // its name goes on with what differs each time
+				command += "ratelimit_lease" // without the random end of its name
 			}
 			steps = append(steps, command)
 		}
@@ -93,7 +93,8 @@ func stepsOf(t *testing.T, f three, auth redis.Options, on string, build loader.
 	return steps
 }
 
-// At each step on any of three servers, its user loses all rights: afterwards all run the new build, or all the old.
+// At each step on each of three servers, the user loses all rights. Afterwards all servers run the
+// new build, or all run the old one.
 func TestPermissionLostAtAnyStep(t *testing.T) {
 	auth := redis.Options{Username: "deployer", Password: "x"}
 	f := startThree(t, auth)
@@ -135,7 +136,8 @@ func TestPermissionLostAtAnyStep(t *testing.T) {
 				}))
 				report, err := l.Deploy(t.Context(), newBuild)
 				grant()
-				// A lease that could not be given back for lack of rights is said, and lapses: it is removed here.
+				// If the lease could not be released because rights were missing, a note says so.
+				// Remove the lease here instead of waiting until it expires.
 				for _, note := range report.Notes {
 					if !strings.Contains(note, "lapses by itself") {
 						t.Errorf("the note %q", note)
@@ -160,7 +162,7 @@ func TestPermissionLostAtAnyStep(t *testing.T) {
 						t.Errorf("%s, which lost no right, runs %s, want %s", addr, build, want)
 					}
 				}
-				// Run again, it converges.
+				// A second run converges.
 				if report, err := plain.Deploy(t.Context(), newBuild); err != nil || !report.InStep() {
 					t.Errorf("run again: %v\n%s", err, states(report))
 				}
@@ -169,7 +171,8 @@ func TestPermissionLostAtAnyStep(t *testing.T) {
 	}
 }
 
-// saysWhat tells whether the report admits that the node, which it could not put back, may run the build.
+// saysWhat reports whether the report says that the node, which could not be restored, may run the
+// build.
 func saysWhat(r loader.Report, addr, build string) bool {
 	for _, n := range r.Nodes {
 		if n.Addr == addr {
@@ -198,7 +201,7 @@ func removeLease(t *testing.T, addrs []string) {
 	}
 }
 
-// One of three servers dies as it gets the build: the others get back what they had, and what they kept.
+// One of three servers dies as it gets the build: the others get back their libraries and records.
 func TestPutBack(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()
@@ -229,7 +232,7 @@ func TestPutBack(t *testing.T) {
 	if got, want := builds(t, f.addrs), map[string]string{f.addrs[0]: "000000000002", f.addrs[1]: "000000000002"}; !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
-	// Where there was nothing before, nothing is left.
+	// If there was nothing before, nothing is left.
 	two := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"0": f.addrs[0], "1": f.addrs[1]}})
 	t.Cleanup(func() { _ = two.Close() })
 	must[loader.Report](t)(newLoader(t, two).Delete(ctx))
@@ -245,7 +248,7 @@ func TestPutBack(t *testing.T) {
 	}
 }
 
-// A call that is cancelled half way puts back what it did.
+// A call that is canceled half way restores what it changed.
 func TestCancelled(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	must[loader.Report](t)(newLoader(t, f.ring).Deploy(t.Context(), version("0.1.0", "000000000001")))
@@ -303,7 +306,8 @@ func TestNotABuild(t *testing.T) {
 	}
 }
 
-// From one build to the next and back, and forth again, from a Loader that was not there at the deployment.
+// Rollback from one build to another and forth again, with a Loader that did not make the
+// deployment.
 func TestRollback(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()
@@ -312,7 +316,7 @@ func TestRollback(t *testing.T) {
 	if !errors.Is(err, loader.ErrNothingKept) || err.Error() != "loader.Rollback: nothing to go back to: the servers keep no record of a deployment; deploy the build that is wanted" {
 		t.Error(err)
 	}
-	// A text with what Lua reads otherwise than it is written.
+	// A text with characters that are special in Lua.
 	one := loader.Text(string(version("0.1.0", "000000000001")) + "-- \"quoted\" \\n \\ ]] \xff\r\n--\r\n")
 	two := version("0.2.0", "000000000002")
 	must[loader.Report](t)(l.Deploy(ctx, one))
@@ -330,7 +334,7 @@ func TestRollback(t *testing.T) {
 			t.Errorf("rollback %d: %v\n%s", i, err, states(report))
 		}
 	}
-	// What differs from node to node is not guessed at.
+	// If the kept builds differ from node to node, Rollback does not guess.
 	must[loader.Report](t)(l.Deploy(ctx, one))
 	if err := at(t, f.addrs[1]).FunctionLoadReplace(ctx, string(two)).Err(); err != nil {
 		t.Fatal(err)
@@ -363,7 +367,8 @@ func TestRollback(t *testing.T) {
 	}
 }
 
-// A text that takes longer to load than a server allows fails on the first server, and is nowhere afterwards.
+// A text that takes longer to load than a server allows fails on the first server, and is on no
+// server afterwards.
 func TestTextThatTakesTooLong(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	l := newLoader(t, f.ring)

@@ -12,7 +12,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// A repair loads what got lost, and leaves what a watch leaves.
+// A repair loads a lost library, and leaves what a watch would leave.
 func TestRepairOnce(t *testing.T) {
 	ctx := t.Context()
 	addr, stop := startRedis(t)

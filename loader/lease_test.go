@@ -15,13 +15,14 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// leaseOfAnn is the lease of another deployment.
+// leaseOfAnn returns the lease of another deployment.
 func leaseOfAnn(from, until time.Time) string {
 	return fmt.Sprintf("#!lua name=ratelimit_lease_ann\nlocal WHO = 'ann'\nlocal FROM_MS = %d\nlocal UNTIL_MS = %d\n"+
 		"redis.register_function('ratelimit_lease', function() return 1 end)", from.UnixMilli(), until.UnixMilli())
 }
 
-// A second deployment while one is under way is told so, or waits, and takes over from one that died.
+// A second deployment at the same time fails with ErrLeased, or waits; it takes over from a
+// deployment that died.
 func TestLease(t *testing.T) {
 	addr, _ := startRedis(t)
 	ctx := t.Context()
@@ -56,7 +57,7 @@ func TestLease(t *testing.T) {
 	if report, err := other.Deploy(ctx, version("0.1.0", "000000000003")); err != nil || !report.InStep() {
 		t.Errorf("a lease of before the clock was set back: %v", err)
 	}
-	// One that waits goes on when the other is done.
+	// A waiting deployment continues when the other is done.
 	leased(now, now.Add(time.Hour))
 	waiting := newLoader(t, at(t, addr), loader.WithTrace(func(s loader.Step) {
 		if s.Command == "TIME" {
@@ -67,7 +68,7 @@ func TestLease(t *testing.T) {
 		t.Errorf("waiting: %v", err)
 	}
 	builds(t, []string{addr}) // no lease is left
-	// A library that has the function's name and is no lease.
+	// A library that registers the lease's function but is not a lease.
 	if err := at(t, addr).FunctionLoad(ctx, "#!lua name=mine\nredis.register_function('ratelimit_lease', function() return 1 end)").Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +76,8 @@ func TestLease(t *testing.T) {
 	want(t, "name taken", err, addr+` has a library "mine" that registers ratelimit_lease; delete it with FUNCTION DELETE mine or rename its function, then try again`, loader.ErrNameTaken)
 }
 
-// Many deployments of different builds at once: one build everywhere at the end, and every error is a typed one.
+// Many concurrent deployments of different builds: in the end all servers run one build, and every
+// error is a typed one.
 func TestManyDeployersAtOnce(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	for round := range 5 {
@@ -106,7 +108,8 @@ func TestManyDeployersAtOnce(t *testing.T) {
 	}
 }
 
-// WAIT's answer is in the report: a replica that follows has the build, one that hangs has not.
+// The report contains the reply to WAIT: a replica that follows has the build, one that hangs does
+// not.
 func TestReplicasAreWaitedFor(t *testing.T) {
 	primary, _ := startRedis(t)
 	host, port := hostPort(primary)
@@ -131,8 +134,8 @@ func TestReplicasAreWaitedFor(t *testing.T) {
 	}
 }
 
-// What another deployment did between our look and our lease is seen: a newer version is not replaced for having been
-// looked for too early, and what is kept to go back to is what was really replaced.
+// A deployment sees what another one did between its inspection and its lease: it does not replace
+// a newer version because it looked too early, and it keeps what it really replaced.
 func TestLookedAtAgainUnderTheLease(t *testing.T) {
 	addr, _ := startRedis(t)
 	ctx := t.Context()
@@ -156,8 +159,8 @@ func TestLookedAtAgainUnderTheLease(t *testing.T) {
 	}
 }
 
-// A rollback undoes the deployment that it has looked at, and not one that came between; where that has led to the same
-// build, all is well.
+// A rollback undoes the deployment that it has inspected, and not one that came in between, unless
+// that one led to the same build.
 func TestRollbackOfWhatWasLookedAt(t *testing.T) {
 	addr, _ := startRedis(t)
 	ctx := t.Context()
@@ -191,7 +194,7 @@ func TestRollbackOfWhatWasLookedAt(t *testing.T) {
 	}
 }
 
-// leaseOf names the lease that a server holds, "" for none.
+// leaseOf returns the name of the lease on a server, "" for none.
 func leaseOf(t *testing.T, addr string) string {
 	t.Helper()
 	for name := range texts(t, addr) {
@@ -202,8 +205,8 @@ func leaseOf(t *testing.T, addr string) string {
 	return ""
 }
 
-// onFirstLoad is a trace that does something as the first server is about to get the build. It counts how often the lease
-// is renewed.
+// onFirstLoad returns a trace that calls do when the first server is about to get the build. It
+// counts the renewals of the lease.
 func onFirstLoad(f three, renewals *atomic.Int64, do func()) loader.Option {
 	return loader.WithTrace(func(s loader.Step) {
 		switch {
@@ -215,13 +218,13 @@ func onFirstLoad(f three, renewals *atomic.Int64, do func()) loader.Option {
 	})
 }
 
-// A deployment that takes long renews its lease on the way, once in a third of its time.
+// A long deployment renews its lease after each third of the lease's time.
 func TestLeaseIsRenewed(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	for _, tt := range []struct {
 		took     time.Duration
 		renewals int64
-	}{{2*time.Minute - 1, 0}, {2 * time.Minute, 1}, {6*time.Minute - 1, 1}, {12 * time.Minute, 1}} { // of the six that newLoader gives
+	}{{2*time.Minute - 1, 0}, {2 * time.Minute, 1}, {6*time.Minute - 1, 1}, {12 * time.Minute, 1}} { // of the six minutes with newLoader's timeout
 		clock := newTestClock()
 		var renewals atomic.Int64
 		l := newLoader(t, f.ring, clock.option(), onFirstLoad(f, &renewals, func() { clock.move(tt.took) }))
@@ -233,7 +236,8 @@ func TestLeaseIsRenewed(t *testing.T) {
 	}
 }
 
-// A deployment whose time was up, and that finds another one at it, or another one's work, leaves all to that one.
+// A deployment whose lease has expired stops if another deployment is under way, or has been, and
+// leaves everything to it.
 func TestLeaseIsLost(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()
@@ -241,7 +245,7 @@ func TestLeaseIsLost(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		took  time.Duration
-		other func() // after our lease is gone
+		other func() // runs after the lease is gone
 		runs  [3]string
 	}{
 		{"the other one is at it", 2 * time.Minute, func() {
@@ -277,7 +281,8 @@ func TestLeaseIsLost(t *testing.T) {
 	}
 }
 
-// Who waits for another deployment waits as long as is said, looks five times a second, and then says who is at it.
+// A deployment that waits for another one waits for the given time, checks five times a second, and
+// then says who is deploying.
 func TestWaitForLeaseEnds(t *testing.T) {
 	addr, _ := startRedis(t)
 	ctx := t.Context()
@@ -301,7 +306,7 @@ func TestWaitForLeaseEnds(t *testing.T) {
 	}
 }
 
-// What could not give its lease back has done its work, and says so.
+// A deployment that cannot release its lease has still succeeded, and says so.
 func TestLeaseNotGivenBack(t *testing.T) {
 	addr, _ := startRedis(t)
 	ctx := t.Context()

@@ -85,7 +85,7 @@ func TestStandalone(t *testing.T) {
 			tt.before()
 		}
 		report, err := tt.do(ctx, b)
-		report.Nodes[0].Before, report.Nodes[0].Changes = loader.Library{}, nil // of these, TestPlan
+		report.Nodes[0].Before, report.Nodes[0].Changes = loader.Library{}, nil // TestPlan covers these
 		node.State, node.Running, node.Changed, node.Previous = tt.state, tt.running, tt.changed, loader.Library{}
 		if tt.name == "deploy over an older build" {
 			node.Previous = oldLibrary
@@ -133,8 +133,8 @@ func TestReportAsJSON(t *testing.T) {
 	}
 }
 
-// startCluster starts primaries with an even share of the slots each, and one primary without slots. auth is how a client
-// connects to them.
+// startCluster starts primaries with an equal share of the slots each, and one primary without
+// slots. auth holds a client's connection options.
 func startCluster(t *testing.T, primaries int, auth redis.Options, args ...string) (addrs []string, stop []func()) {
 	t.Helper()
 	ctx := t.Context()
@@ -172,7 +172,8 @@ func TestCluster(t *testing.T) {
 	ctx := t.Context()
 	b := build(t)
 
-	// From any node, given as a plain client, with the caller's password for all; also the primary without slots.
+	// From any node, given as a plain client whose password is valid for all nodes, including the
+	// primary without slots.
 	plain := newLoader(t, connect(t, redis.Options{Addr: addrs[3], Password: "secret"}))
 	report := must[loader.Report](t)(plain.Deploy(ctx, b))
 	if report.Topology != loader.Cluster || len(report.Nodes) != 4 || report.Changed() != 4 || !report.InStep() {
@@ -186,7 +187,7 @@ func TestCluster(t *testing.T) {
 		}
 	}
 
-	// The cluster client, and one node that lost the library.
+	// The cluster client, with one node that lost the library.
 	mustRun(t, connect(t, redis.Options{Addr: addrs[1], Password: "secret"}), "FUNCTION", "FLUSH")
 	cc := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1", addrs[0]}, Password: "secret"})
 	t.Cleanup(func() { _ = cc.Close() })
@@ -224,7 +225,7 @@ func TestCluster(t *testing.T) {
 		t.Errorf("by the caller's list: %s\n%s", report.Topology, states(report))
 	}
 
-	// A user who may not ask for shards.
+	// A user without the right to call CLUSTER SHARDS.
 	mustRun(t, connect(t, redis.Options{Addr: addrs[0], Password: "secret"}), "ACL", "SETUSER", "half", "on", ">x",
 		"+function|load", "+function|list", "+function|delete", "+function|stats")
 	half := newLoader(t, connect(t, redis.Options{Addr: addrs[0], Username: "half", Password: "x"}))
@@ -232,7 +233,7 @@ func TestCluster(t *testing.T) {
 	want(t, "no shards", err, addrs[0]+` does not let the user "half" call CLUSTER SHARDS; give a deployer its rights with: `+
 		granting(addrs[0], "half")+` '+cluster|shards'`, loader.ErrNoPermission)
 
-	// One dead primary with slots: nothing is written, and the error says which.
+	// One dead primary with slots: nothing is written, and the error names it.
 	oldText, oldLibrary := older(t)
 	for _, addr := range addrs {
 		if err := connect(t, redis.Options{Addr: addr, Password: "secret"}).FunctionLoadReplace(ctx, oldText).Err(); err != nil {
@@ -261,7 +262,7 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// A list of primaries can be older than a failover: it then names a node that is a replica by now.
+// If a list of primaries is older than a failover, it names a node that has become a replica.
 func TestAReplicaInTheListIsReplacedByItsPrimary(t *testing.T) {
 	primary, _ := startRedis(t)
 	replica, _ := startRedis(t)
@@ -295,7 +296,7 @@ func TestRing(t *testing.T) {
 	}
 }
 
-// A dialer that finds the server by itself, as that of a Sentinel's client does.
+// A dialer that finds the server itself, like the dialer of a Sentinel client.
 func TestAddressFoundByDialer(t *testing.T) {
 	addr, _ := startRedis(t)
 	var dials atomic.Int32

@@ -11,7 +11,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// Where the library alone was deleted, a build without its policies is refused as if it ran, and what there is to go back to stays.
+// If only the library was deleted, a build without its policies is refused as if it still ran, and
+// the record for a rollback stays.
 func TestPoliciesOfALostLibrary(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()
@@ -48,7 +49,7 @@ func TestPoliciesOfALostLibrary(t *testing.T) {
 	}
 }
 
-// A plan finds what only a load would show, and does without the right to load.
+// A plan finds what only a load would show, but works without the right to load.
 func TestPlanOfAServerThatTakesNothing(t *testing.T) {
 	addr, _ := startRedis(t)
 	rdb := at(t, addr)
@@ -65,7 +66,7 @@ func TestPlanOfAServerThatTakesNothing(t *testing.T) {
 	}
 }
 
-// A server that lost only what it keeps to go back to gets it again from the others.
+// A server that lost only its record gets it back from the others.
 func TestLostRecord(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()

@@ -17,7 +17,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// A pool of go-redis that could not dial tries again once a second until it is closed, and notices that within one.
+// A go-redis pool that failed to dial retries once a second until it is closed, and stops within a
+// second of that.
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
 }
@@ -34,7 +35,8 @@ func must[T any](t testing.TB) func(T, error) T {
 	}
 }
 
-// startRedis starts a redis-server of its own and returns its address and a way to end it early.
+// startRedis starts a redis-server for the test, and returns its address and a function that stops
+// it early.
 func startRedis(t testing.TB, args ...string) (addr string, stop func()) {
 	t.Helper()
 	server := redistest.Run(t, args...)
@@ -50,7 +52,8 @@ func connect(t testing.TB, opt redis.Options) *redis.Client {
 
 func at(t testing.TB, addr string) *redis.Client { return connect(t, redis.Options{Addr: addr}) }
 
-// newLoader makes a Loader whose steps take as long as a busy machine needs, unless opts say otherwise.
+// newLoader makes a Loader whose steps may take as long as a busy machine needs, unless opts say
+// otherwise.
 func newLoader(t testing.TB, rdb redis.UniversalClient, opts ...loader.Option) *loader.Loader {
 	t.Helper()
 	return must[*loader.Loader](t)(loader.New(rdb, append([]loader.Option{loader.WithTimeout(time.Minute)}, opts...)...))
@@ -61,12 +64,12 @@ func build(t testing.TB) functions.Build {
 	return must[functions.Build](t)(functions.New())
 }
 
-// wanted is build as a report describes it.
+// wanted describes build as a report does.
 func wanted(b functions.Build) loader.Library {
 	return loader.Library{Version: b.Version(), Contract: functions.Contract, BuildID: b.ID(), Digest: b.Digest()}
 }
 
-// older is another build of the library: another text, which names itself.
+// older returns another build of the library: a different text with its own build ID.
 func older(t testing.TB) (text string, describes loader.Library) {
 	t.Helper()
 	text = strings.Replace(functions.Source(), "local BUILD_ID = '"+functions.BuildID()+"'", "local BUILD_ID = '0123456789ab'", 1)
@@ -74,7 +77,8 @@ func older(t testing.TB) (text string, describes loader.Library) {
 	return text, loader.Library{Version: "0.0.9", Contract: functions.Contract, BuildID: "0123456789ab", Digest: functions.Digest(text)}
 }
 
-// want checks an error's sentence, word for word, and what it is; class is nil where it is none of the Err values.
+// want checks an error's sentence, word for word, and its kind; class is nil if it is none of the
+// Err values.
 func want(t *testing.T, name string, err error, sentence string, class error) {
 	t.Helper()
 	if err == nil || err.Error() != sentence {

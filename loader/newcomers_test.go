@@ -12,13 +12,14 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// Primaries that a cluster lists only once a deployment has begun: they get the build, or keep it from all.
+// Primaries that a cluster lists only after a deployment has begun get the build, or make the
+// deployment fail on all nodes.
 func TestPrimariesThatComeMeanwhile(t *testing.T) {
 	newest := version("0.9.0", "000000000009")
 	for _, tt := range []struct {
 		name  string
-		holds loader.Text // what the newcomer holds
-		dies  bool        // another one dies as the newcomer comes
+		holds loader.Text // library on the new primary
+		dies  bool        // another one dies when the new one joins
 		want  error
 		runs  [3]string
 	}{

@@ -10,7 +10,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// An option that a call has no use for does not compile there.
+// An option does not compile with a call that does not accept it.
 func TestOptionsFitTheirCalls(t *testing.T) {
 	calls := map[string]reflect.Type{
 		"Deploy": reflect.TypeFor[loader.DeployOption](), "Plan": reflect.TypeFor[loader.PlanOption](),
@@ -39,7 +39,7 @@ func TestOptionsFitTheirCalls(t *testing.T) {
 	}
 }
 
-// A value that cannot be meant is refused before anything is sent.
+// An invalid value is refused before anything is sent.
 func TestOptionsThatCannotBe(t *testing.T) {
 	var sent []string
 	l := newLoader(t, connect(t, redis.Options{Addr: "127.0.0.1:1"}), loader.WithTrace(func(s loader.Step) { sent = append(sent, s.Command) }))

@@ -52,7 +52,7 @@ func TestPlan(t *testing.T) {
 		t.Errorf("%+v\n%s", plan.Nodes[0].Action, diff)
 	}
 
-	// What a deployment has changed it says as the plan did; so does the way back.
+	// A deployment reports the same changes as the plan, and so does a rollback.
 	report := must[loader.Report](t)(l.Deploy(ctx, with(more, three), loader.RemovePolicies()))
 	if n := report.Nodes[0]; !reflect.DeepEqual(n.Changes, plan.Nodes[0].Node.Changes) || n.Before.BuildID != with(one, two).ID() || n.Running.BuildID != with(more, three).ID() {
 		t.Errorf("%+v", n)
@@ -62,7 +62,7 @@ func TestPlan(t *testing.T) {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}
 
-	// A function that is gone, one that is new, and files that differ.
+	// A removed function, a new one, and files that differ.
 	other := strings.Replace(string(version("0.0.9", "000000000009")), "'ratelimit_usage'", "'ratelimit_statistics'", 1)
 	other = strings.Replace(other, "\n--@ src/algorithms/gcra.lua\n", "\n--@ src/algorithms/gcra.lua\n-- before\n", 1)
 	if err := at(t, addr).FunctionLoadReplace(ctx, other).Err(); err != nil {
@@ -73,7 +73,7 @@ func TestPlan(t *testing.T) {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}
 
-	// What would be refused.
+	// Deployments that would be refused.
 	if err := at(t, addr).FunctionLoadReplace(ctx, string(version("0.2.0", "000000000009"))).Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func TestPlan(t *testing.T) {
 	want(t, "unreachable", err, "cannot reach 127.0.0.1:1: connection refused; check the address, and that the server runs", loader.ErrUnreachable)
 }
 
-// Policies that are asked for do not go unasked, whoever loads: not by a deployment, and by a watch never.
+// Neither a deployment nor a watch removes policies without being told to.
 func TestPoliciesAreNotLostSilently(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()
@@ -105,7 +105,7 @@ func TestPoliciesAreNotLostSilently(t *testing.T) {
 	dozen := strings.Fields("a b c d e f g h i j k l")
 	for _, tt := range []struct {
 		before, after functions.Build
-		runs, it      string // "" where nothing is lost
+		runs, it      string // "" if nothing is lost
 	}{
 		{with(), with("api"), "", ""},
 		{with("api"), with("api", "calc"), "", ""},

@@ -13,7 +13,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// put loads a library by hand, as no deployment would.
+// put loads a library by hand, without a deployment.
 func put(t *testing.T, addr, code string) {
 	t.Helper()
 	if err := at(t, addr).FunctionLoadReplace(t.Context(), code).Err(); err != nil {
@@ -21,7 +21,7 @@ func put(t *testing.T, addr, code string) {
 	}
 }
 
-// texts are the libraries that a server holds, by name.
+// texts returns the libraries on a server, by name.
 func texts(t *testing.T, addr string) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -33,16 +33,16 @@ func texts(t *testing.T, addr string) map[string]string {
 
 var buildA, buildB, buildC = version("0.1.0", "00000000000a"), version("0.1.0", "00000000000b"), version("0.1.0", "00000000000c")
 
-// Whatever a server lost: the deployment that brings it back leaves the way back as it was.
+// Whatever a server lost, the deployment that repairs it keeps the record for a rollback as it was.
 func TestRepairKeepsTheWayBack(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()
 	l := newLoader(t, f.ring)
-	var afterA map[string]string // what a server holds that saw A and not B
+	var afterA map[string]string // what a server has that got A but not B
 	for _, tt := range []struct {
 		name string
 		lose func(t *testing.T)
-		lost int // servers that have to be loaded again
+		lost int // number of servers that must be loaded again
 	}{
 		{"one server has nothing", func(t *testing.T) { mustRun(t, at(t, f.addrs[1]), "FUNCTION", "FLUSH") }, 1},
 		{"the leader has nothing", func(t *testing.T) { mustRun(t, at(t, f.addrs[0]), "FUNCTION", "FLUSH") }, 1},
@@ -97,7 +97,8 @@ func TestRepairKeepsTheWayBack(t *testing.T) {
 	}
 }
 
-// What is there already was not replaced by the deployment that brought it to the last server.
+// A deployment that brings a build to the last server does not record that same build as replaced
+// on the others.
 func TestNothingWasReplaced(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	l := newLoader(t, f.ring)
@@ -113,7 +114,8 @@ func TestNothingWasReplaced(t *testing.T) {
 	}
 }
 
-// A rollback needs no repair before it, and where it goes back to one build on all, a second one undoes it.
+// A rollback works without a repair before it, and if it restores one build on all servers, a
+// second one undoes it.
 func TestRollbackWhereAServerLostAll(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()
@@ -127,7 +129,7 @@ func TestRollbackWhereAServerLostAll(t *testing.T) {
 			t.Fatalf("%v\n%s", err, states(report))
 		}
 	}
-	// Where a server lost it all after a rollback, it gets back what the others keep.
+	// A server that lost everything after a rollback gets back what the others keep.
 	mustRun(t, at(t, f.addrs[0]), "FUNCTION", "FLUSH")
 	report := must[loader.Report](t)(l.Rollback(ctx, loader.To("00000000000a")))
 	for _, n := range report.Nodes {
@@ -137,7 +139,7 @@ func TestRollbackWhereAServerLostAll(t *testing.T) {
 	}
 }
 
-// What a deployment replaced on a server where the records disagree: none is believed for its number alone.
+// If records disagree about what a deployment replaced, none counts because of its number alone.
 func TestRecordsThatDisagree(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()
@@ -157,7 +159,7 @@ func TestRecordsThatDisagree(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		disturb func(t *testing.T)
-		want    string // build id, or the error
+		want    string // build ID, or the error
 	}{
 		{"a deployment of before this was mended found nothing on one server",
 			func(t *testing.T) { put(t, f.addrs[1], record(t, f.addrs[1], "3", string(buildB), "")) }, "00000000000a"},
@@ -201,7 +203,7 @@ func TestRecordsThatDisagree(t *testing.T) {
 	}
 }
 
-// In a cluster: a primary that joins with nothing on it gets the library, and the way back with it.
+// In a cluster, a primary that joins empty gets the library, and the record for a rollback.
 func TestRepairOfAShardThatJoined(t *testing.T) {
 	addrs, _ := startCluster(t, 2, redis.Options{})
 	ctx := t.Context()

@@ -8,12 +8,13 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// Nodes that a cluster lists as primaries may each call themselves a replica of another one, or of themselves, as in the middle of a
-// failover. They are not left out, because then nobody would look at their keys.
+// During a failover, nodes that a cluster lists as primaries may each say that they are replicas of
+// another one, or of themselves. They are not dropped, because then nobody would look after their
+// keys.
 func TestReplicasOfEachOther(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
-		primary [2]int // of each, by number
+		primary [2]int // of each, by index
 	}{
 		{"of each other", [2]int{1, 0}}, {"of themselves", [2]int{0, 1}}, {"of the first, and that of itself", [2]int{0, 0}},
 	} {

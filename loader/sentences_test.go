@@ -16,13 +16,13 @@ import (
 
 const rights = "+function|load +function|list +function|delete +function|stats +time +role +wait"
 
-// granting is the command line that gives these rights.
+// granting returns the command line that grants these rights.
 func granting(addr, user string) string {
 	host, port := hostPort(addr)
 	return "redis-cli -h " + host + " -p " + port + " ACL SETUSER " + user + " '+function|load' '+function|list' '+function|delete' '+function|stats' +time +role +wait"
 }
 
-// What real servers do that cannot be deployed to.
+// Errors from real servers that cannot be deployed to.
 func TestRealServersThatRefuse(t *testing.T) {
 	ctx := t.Context()
 	b := build(t)
@@ -56,14 +56,14 @@ func TestRealServersThatRefuse(t *testing.T) {
 	if n := report.Nodes[0]; n.State != loader.Absent || n.Changed || n.ServerVersion == "" {
 		t.Errorf("%+v", n)
 	}
-	// What the sentence names is enough.
+	// The rights that the sentence names are sufficient.
 	mustRun(t, rdb, append([]any{"ACL", "SETUSER", "deployer", "on", ">x"}, words(rights)...)...)
 	if report, err := as("deployer").Deploy(ctx, b); err != nil || !report.InStep() {
 		t.Errorf("with the rights that the sentence names: %v\n%s", err, states(report))
 	}
 	_, err = as("nobody").Status(ctx, b)
 	want(t, "login", err, addr+` refuses the login of the user "nobody"; check the user name and the password`, loader.ErrNoPermission)
-	// What stands in the place of a user, without a password, is sent to nobody, and may be the password: it is not shown.
+	// A user without a password is never sent, and its name may be a password, so it is not shown.
 	mustRun(t, rdb, "ACL", "SETUSER", "default", "-function")
 	_, err = newLoader(t, connect(t, redis.Options{Addr: addr, Username: "secret"})).Status(ctx, b)
 	mustRun(t, rdb, "ACL", "SETUSER", "default", "+function")
@@ -139,7 +139,7 @@ func words(s string) []any {
 	return list
 }
 
-// What servers do that are not at hand, or only rarely so.
+// Errors from servers that are not available here, or that occur rarely.
 func TestOtherServersThatRefuse(t *testing.T) {
 	b := build(t)
 	unknown := func(command string) string {
@@ -256,7 +256,7 @@ func TestOtherServersThatRefuse(t *testing.T) {
 	}
 }
 
-// The reply to the load is lost: what the server holds afterwards is what counts.
+// If the reply to the load is lost, what counts is what the server runs afterwards.
 func TestLostReplyOfLoad(t *testing.T) {
 	b := build(t)
 	loaded := false
@@ -270,7 +270,7 @@ func TestLostReplyOfLoad(t *testing.T) {
 			return resp(list{"1700000000", "0"})
 		case strings.HasPrefix(command, "FUNCTION LOAD REPLACE #!LUA NAME=RATELIMIT\n"):
 			loaded = true
-			return "" // the connection is cut
+			return "" // the connection is closed
 		case strings.HasPrefix(command, "FUNCTION"):
 			if !strings.HasPrefix(command, "FUNCTION LIST") {
 				return resp("OK")

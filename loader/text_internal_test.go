@@ -24,7 +24,8 @@ func TestNewer(t *testing.T) {
 	}
 }
 
-// What a record keeps comes back byte for byte; the same is shown on a real server by the tests of Rollback.
+// A record returns the kept text byte for byte; the tests of Rollback show the same on a real
+// server.
 func TestRecord(t *testing.T) {
 	for _, replaced := range []string{
 		"", functions.Source(), "#!lua name=ratelimit\r\n\x00\x001]]\"\\\n\\\r'\t\xff\xfe\nlocal TEXT = \"x\"\n", "\"", "\\", "\n\n",
@@ -64,7 +65,7 @@ func TestLeaseIsOver(t *testing.T) {
 	}
 }
 
-// The names are read out of the text, and are those that a server lists.
+// The names are parsed from the text, and are the ones that a server lists.
 func TestFunctionsOf(t *testing.T) {
 	got := functionsOf("redis.register_function('a', f)\nredis.register_function{\n  callback = f,\n  function_name = \"b\" }\nredis.register_function( 'a', f)")
 	if strings.Join(got, " ") != "a b" {

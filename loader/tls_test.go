@@ -19,7 +19,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// certificate makes a self-signed certificate for 127.0.0.1, as files for a server and as what a client needs.
+// certificate makes a self-signed certificate for 127.0.0.1, as files for a server and as a
+// client's configuration.
 func certificate(t *testing.T) (certFile, keyFile string, config *tls.Config) {
 	t.Helper()
 	key := must[*ecdsa.PrivateKey](t)(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
@@ -44,7 +45,8 @@ func certificate(t *testing.T) (certFile, keyFile string, config *tls.Config) {
 		&tls.Config{RootCAs: roots}
 }
 
-// From one node, over TLS, to all: each is reached at its TLS port, with the caller's settings.
+// All nodes are reached from one node over TLS, each at its TLS port and with the caller's
+// settings.
 func TestClusterOverTLS(t *testing.T) {
 	certFile, keyFile, config := certificate(t)
 	addrs, _ := startCluster(t, 2, redis.Options{TLSConfig: config}, "--tls-cert-file", certFile, "--tls-key-file", keyFile,

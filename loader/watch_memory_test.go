@@ -9,8 +9,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// watchOf starts a watch of one server that does a round each time that it is told to. The function it returns does one and
-// compares the last event of a kind with what is wanted.
+// watchOf starts a watch of one server. The function that it returns runs one round and compares
+// the last event of a kind with the expected one.
 func watchOf(t *testing.T, addr string, build loader.Build) func(kind loader.EventKind, times int, text string) {
 	t.Helper()
 	clock := newTestClock()
@@ -25,7 +25,8 @@ func watchOf(t *testing.T, addr string, build loader.Build) func(kind loader.Eve
 	}
 }
 
-// A watch knows what it has seen also when all servers have lost it, and sees a deployment at the next look.
+// A watch remembers what it has seen even if all servers have lost it, and sees a deployment in the
+// next round.
 func TestWatchRemembers(t *testing.T) {
 	addr, _ := startRedis(t)
 	ctx := t.Context()
@@ -51,13 +52,14 @@ func TestWatchRemembers(t *testing.T) {
 	if found := texts(t, addr); len(found) != 0 {
 		t.Errorf("the watch loaded %d libraries", len(found))
 	}
-	// A deployment of its own build makes it repair again, although the count begins anew.
+	// After a deployment of its own build it repairs again, although the count starts again.
 	must[loader.Report](t)(l.Deploy(ctx, one))
 	mustRun(t, at(t, addr), "FUNCTION", "DELETE", "ratelimit")
 	round(loader.Repaired, 2, " had no library: loaded build 000000000001")
 }
 
-// Where nothing says what was deployed, a server that was left as it is stays so when it has nothing any more.
+// Without any record of a deployment, a watch continues to leave a server that it left, even if the
+// server then loses everything.
 func TestWatchLeavesWhatItLeft(t *testing.T) {
 	one := version("0.1.0", "000000000001")
 	policies := must[functions.Build](t)(functions.New(functions.WithPolicies(functions.Policy{Name: "api", Limits: []functions.PolicyLimit{{Limit: "1/s"}}})))

@@ -43,7 +43,7 @@ func startWatch(t *testing.T, l *loader.Loader, build loader.Build) *watching {
 	return w
 }
 
-// count returns how many events of a kind there were on a node, and the text of the last.
+// count returns the number of events of a kind on a node, and the text of the last one.
 func (w *watching) count(addr string, kind loader.EventKind) (int, string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -68,7 +68,7 @@ func (w *watching) waitFor(t *testing.T, addr string, kind loader.EventKind, n i
 	return text
 }
 
-// looksPerRead are the looks within which a watch reads the texts.
+// looksPerRead is the number of rounds within which a watch reads the texts.
 const looksPerRead = 11
 
 const often = 20 * time.Millisecond
@@ -98,7 +98,7 @@ func TestWatchRepairsWhatIsLost(t *testing.T) {
 	if text := w.waitFor(t, f.addrs[1], loader.Repaired, 2); text != f.addrs[1]+" ran 0.0.9 build 000000000009: loaded build 000000000002" {
 		t.Error(text)
 	}
-	// A replica took over that had not got the last deployment, nor its record.
+	// A replica that took over had neither the last deployment nor its record.
 	for name, code := range afterOne {
 		if name != "ratelimit" {
 			put(t, f.addrs[1], code)
@@ -108,7 +108,7 @@ func TestWatchRepairsWhatIsLost(t *testing.T) {
 	if text := w.waitFor(t, f.addrs[1], loader.Repaired, 3); text != f.addrs[1]+" ran 0.1.0 build 000000000001: loaded build 000000000002" {
 		t.Error(text)
 	}
-	// The way back is there again, too.
+	// The record for a rollback is restored, too.
 	report := must[loader.Report](t)(l.Status(ctx, two))
 	for _, n := range report.Nodes {
 		if n.State != loader.Same || n.Previous.BuildID != "000000000001" {
@@ -138,7 +138,7 @@ func TestWatchNeverGoesBack(t *testing.T) {
 		_, text := w.count(f.addrs[0], loader.Left)
 		return text == f.addrs[0]+" runs 0.1.0 build 000000000002 and is left as it is, as 0.1.0 build 000000000002 was deployed after this one"
 	})
-	// Nor where the library is lost on one: the older build does not come back there.
+	// The same if one node loses the library: the older build does not come back there.
 	mustRun(t, at(t, f.addrs[1]), "FUNCTION", "FLUSH")
 	eventually(t, "the loss is seen and left", func() bool {
 		_, text := w.count(f.addrs[1], loader.Left)
@@ -146,7 +146,8 @@ func TestWatchNeverGoesBack(t *testing.T) {
 	})
 	must[loader.Report](t)(l.Deploy(ctx, two, loader.WaitForLease(time.Minute)))
 
-	// Nor over a newer version or a higher contract that nobody deployed, or a stranger's library.
+	// Nor does it replace a newer version, a higher contract or a foreign library, even without a
+	// deployment.
 	newest := version("0.2.0", "000000000005")
 	alone, _ := startRedis(t)
 	single := newLoader(t, at(t, alone), loader.WithInterval(often))
@@ -182,7 +183,7 @@ func TestWatchNeverGoesBack(t *testing.T) {
 	}
 }
 
-// Somebody who keeps on replacing the library is not answered at the same pace.
+// If somebody keeps replacing the library, the watch repairs it less and less often.
 func TestWatchDoesNotFight(t *testing.T) {
 	addr, _ := startRedis(t)
 	clock := newTestClock()
@@ -203,17 +204,17 @@ func TestWatchDoesNotFight(t *testing.T) {
 		clock.round(t, time.Millisecond)
 		repaired("at once", 1)
 	}
-	for wait := 4 * time.Second; wait < 20*time.Minute; wait *= 2 { // also where doubling it again would be beyond all bounds
+	for wait := 4 * time.Second; wait < 20*time.Minute; wait *= 2 { // far enough that doubling the wait again would overflow without the bound
 		put(t, addr, older)
 		clock.round(t, min(wait, time.Minute)-time.Millisecond)
 		repaired("a moment before it is time", 0)
 		clock.round(t, time.Millisecond)
 		repaired("when it is time", 1)
 	}
-	// Where the build has stayed for a minute, it is at once again.
+	// If the build has stayed for a minute, the next repair is immediate again.
 	clock.round(t, 3*time.Minute)
 	put(t, addr, older)
-	for range looksPerRead { // the text is not read at each look
+	for range looksPerRead { // the text is not read in every round
 		if n, _ := w.count(addr, loader.Repaired); n > repairs {
 			break
 		}
@@ -227,7 +228,7 @@ func TestWatchDoesNotFight(t *testing.T) {
 	}
 }
 
-// A load that fails is tried again, and not at each look.
+// A failed load is tried again, but not in every round.
 func TestWatchWaitsAfterAFailure(t *testing.T) {
 	addr, _ := startRedis(t)
 	clock := newTestClock()
@@ -262,8 +263,8 @@ func TestWatchWaitsAfterAFailure(t *testing.T) {
 	}
 }
 
-// While a deployment is under way a watch loads nothing, also where that one begins between its look and its lease; from a
-// deployer that died it takes over.
+// During a deployment a watch loads nothing, even if the deployment begins between the watch's
+// inspection and its lease. After a deployment that died, the watch takes over.
 func TestWatchWaitsForADeployment(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()
@@ -306,7 +307,7 @@ func TestWatchWaitsForADeployment(t *testing.T) {
 	says(loader.Repaired, 2, " had no library: loaded build 000000000001")
 }
 
-// A watch that reaches no server says so once, and goes on.
+// A watch that reaches no server reports that once, and continues.
 func TestWatchOfNoServer(t *testing.T) {
 	addr, stop := startRedis(t)
 	clock := newTestClock()
@@ -328,7 +329,7 @@ func TestWatchOfNoServer(t *testing.T) {
 	}
 }
 
-// What speaks a higher contract anywhere keeps a watch from loading elsewhere, whatever its version.
+// A higher contract on any node keeps a watch from loading elsewhere, whatever its version.
 func TestWatchLeavesALowerContractToOthers(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	put(t, f.addrs[1], strings.Replace(string(version("0.0.1", "000000000006")), "local CONTRACT = 1", "local CONTRACT = 2", 1))
@@ -345,7 +346,8 @@ func TestWatchLeavesALowerContractToOthers(t *testing.T) {
 	}
 }
 
-// A node that cannot be repaired is said once, others are repaired meanwhile, and it is when it can be.
+// A node that cannot be repaired is reported once. Others are repaired meanwhile, and the node is
+// when that becomes possible.
 func TestWatchGoesOnAfterFailures(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()
@@ -387,7 +389,8 @@ func TestWatchRefuses(t *testing.T) {
 	}
 }
 
-// A deployment of which a watch has not read the texts yet counts all the same, once it comes to loading something.
+// A deployment whose texts a watch has not read yet still counts when the watch is about to load
+// something.
 func TestWatchLooksAgainBeforeItLoads(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()

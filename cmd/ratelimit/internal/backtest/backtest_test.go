@@ -26,7 +26,7 @@ func mustKey(t testing.TB, text string) Key {
 	return key
 }
 
-// options are those of a run on two engines.
+// options returns options for a run on two engines.
 func options(t testing.TB, limits ...string) Options {
 	t.Helper()
 	opts := Options{Library: functions.Source(), Workers: 2, Unsorted: time.Minute, Worst: 10, Key: mustKey(t, "client"),
@@ -57,7 +57,7 @@ type hit struct {
 	key   string
 }
 
-// csvOf is hits as a log.
+// csvOf returns hits as a log.
 func csvOf(hits []hit) string {
 	log := strings.Builder{}
 	log.WriteString("time,client\n")
@@ -67,10 +67,11 @@ func csvOf(hits []hit) string {
 	return log.String()
 }
 
-// cases is how many generated logs a test replays. Each takes some engines, which take their time to start.
+// cases is how many generated logs a test replays. Each needs several engines, which take time to
+// start.
 const cases = 20
 
-// drawHits is a log of 90 s, in no order.
+// drawHits returns 90 s of random hits, in no order.
 func drawHits(dice *rand.Rand) []hit {
 	hits := make([]hit, 1+dice.IntN(400))
 	for i := range hits {
@@ -79,12 +80,12 @@ func drawHits(dice *rand.Rand) []hit {
 	return hits
 }
 
-// naive is what a limit denies, by key: n in any period, n in a window from the first request on, or at a rate of n in a
-// period with a burst, in exact arithmetic.
+// naive returns what a limit denies, by key, in exact arithmetic: n in any period, n in a window
+// from the first request on, or n per period with a burst.
 func naive(hits []hit, algorithm string, n, period, burst int64) (denied map[string]int64, at []int64) {
 	denied = map[string]int64{}
 	log, ends, counts := map[string][]int64{}, map[string]int64{}, map[string]int64{}
-	free := map[string]*big.Rat{} // when a bucket is full again
+	free := map[string]*big.Rat{} // when each bucket is full again
 	for _, h := range hits {
 		ok := false
 		switch algorithm {
@@ -120,7 +121,7 @@ func naive(hits []hit, algorithm string, n, period, burst int64) (denied map[str
 	return denied, at
 }
 
-// The report is that of a model that knows nothing of engines, workers and heaps.
+// The report agrees with a model that has no engines, workers or heaps.
 func TestNaive(t *testing.T) {
 	for seed := range uint64(cases) {
 		dice := rand.New(rand.NewPCG(seed, 1))
@@ -163,16 +164,16 @@ func TestNaive(t *testing.T) {
 	}
 }
 
-// What is suggested leaves the share of keys untouched, and one less of n or of burst would not.
+// A suggested limit denies nothing to the given share of keys, and a smaller n or burst would.
 func TestSuggestions(t *testing.T) {
 	for seed := range uint64(cases) {
 		dice := rand.New(rand.NewPCG(seed, 2))
 		hits := drawHits(dice)
-		for i := range hits { // whole seconds, for which curves are exact
+		for i := range hits { // curves are exact for whole seconds
 			hits[i].after -= hits[i].after % 1000
 		}
 		slices.SortStableFunc(hits, func(a, b hit) int { return cmp.Compare(a.after, b.after) })
-		opts := options(t, "60/h") // what that leaves in the engines does not matter to the suggestions
+		opts := options(t, "60/h") // what this leaves in the engines does not affect the suggestions
 		opts.Share = []float64{0.01, 0.25, 0.5, 0.75, 0.99, 1}[dice.IntN(6)]
 		report := replay(t, opts, csvOf(hits))
 		came := map[string]bool{}
@@ -223,7 +224,8 @@ func TestSuggestions(t *testing.T) {
 	}
 }
 
-// trailing is, for each key, how many requests there are within the period that ends with each.
+// trailing returns, for each key and each request, the number of requests in the period that ends
+// with it.
 func trailing(hits []hit, period int64) map[string][]int64 {
 	counts := map[string][]int64{}
 	for i, h := range hits {
@@ -238,7 +240,8 @@ func trailing(hits []hit, period int64) map[string][]int64 {
 	return counts
 }
 
-// However long a log is, a time line adds up, and each interval holds what came in it; in whatever parts it was counted.
+// For logs of any length, the sums of a time line are right, and each interval contains its
+// decisions, however the counts were divided.
 func TestSeries(t *testing.T) {
 	for seed := range uint64(50) {
 		dice := rand.New(rand.NewPCG(seed, 3))
@@ -275,7 +278,8 @@ func TestSeries(t *testing.T) {
 	}
 }
 
-// With times that are no whole seconds, a curve counts what comes within a period that is at most 1/256 longer.
+// If times are not whole seconds, a curve counts the requests within a period that is at most 1/256
+// longer.
 func TestPeaks(t *testing.T) {
 	for seed := range uint64(50) {
 		dice := rand.New(rand.NewPCG(seed, 4))
@@ -307,7 +311,8 @@ func TestPeaks(t *testing.T) {
 	}
 }
 
-// BenchmarkRun is of a log in the Combined Log Format: 10,000 clients, of whom few ask much.
+// BenchmarkRun replays a log in the Combined Log Format with 10,000 clients, of whom a few send
+// most requests.
 func BenchmarkRun(b *testing.B) {
 	dice := rand.New(rand.NewPCG(7, 42))
 	zipf := rand.NewZipf(dice, 1.2, 20, 9999)

@@ -51,7 +51,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// A policy of several keys is one decision, whichever engines its keys would be on.
+// A policy with several keys makes one decision, even if its keys belong to different engines.
 func TestSeveralKeys(t *testing.T) {
 	build, err := functions.New(functions.WithPolicies(functions.Policy{Name: "calc", Limits: []functions.PolicyLimit{{Key: "resource", Limit: "fixed_window 5/h"}, {Key: "consumer", Limit: "fixed_window 2/h"}}}))
 	if err != nil {
@@ -70,13 +70,13 @@ func TestSeveralKeys(t *testing.T) {
 	if one.Requests != 13 || one.Denied != 8 || one.Keys != 5 || one.KeysDenied != 4 || one.Keyless != 0 {
 		t.Errorf("%+v", one)
 	}
-	// 0 1 2 3 0 pass; then /x has had its five.
+	// 0 1 2 3 0 pass; then /x is at its limit of five.
 	if two.Requests != 12 || two.Allowed != 5 || two.Keyless != 1 || two.KeysDenied != 1 || two.Worst[0].Key != "/x" || two.Worst[0].Denied != 7 || two.Key != "path/1, client" {
 		t.Errorf("%+v", two)
 	}
 }
 
-// One key can be two of a policy's.
+// The same key can serve as two keys of a policy.
 func TestOneKeyTwice(t *testing.T) {
 	build, err := functions.New(functions.WithPolicies(functions.Policy{Name: "calc", Limits: []functions.PolicyLimit{{Key: "a", Limit: "fixed_window 5/h"}, {Key: "b", Limit: "fixed_window 2/h"}}}))
 	if err != nil {
@@ -167,7 +167,7 @@ func TestLogs(t *testing.T) {
 	})
 }
 
-// endless is a log that goes on until the run is interrupted.
+// endless is a log that continues until the run is interrupted.
 type endless struct {
 	after  int64
 	cancel func()
@@ -182,14 +182,14 @@ func (e *endless) Read(p []byte) (int, error) {
 
 func TestInterrupted(t *testing.T) {
 	for _, share := range []float64{0, 0.99} {
-		ctx, cancel := context.WithCancelCause(t.Context()) // as a signal does
+		ctx, cancel := context.WithCancelCause(t.Context()) // as with a signal
 		opts := options(t, "1/m")
 		opts.Share = share
 		report, err := Run(ctx, []Input{{"log", &endless{cancel: func() { cancel(errors.New("a signal")) }}}}, opts)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if share > 0 && report.Periods[2].N != 60 { // one a second
+		if share > 0 && report.Periods[2].N != 60 { // one per second
 			t.Errorf("%+v", report.Periods)
 		}
 		if r := report.Limits[0]; !report.Interrupted || !r.Interrupted || len(report.Limits) != 1 || r.Requests < 4000 || r.Requests > 5000 || r.Requests != report.Log.Requests || r.Denied == 0 {
@@ -198,7 +198,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// Keys of clients that mean harm upset neither memory nor page.
+// Keys from malicious clients do not exhaust memory or break the page.
 func TestHostileKeys(t *testing.T) {
 	long := strings.Repeat("x", 1<<20-200)
 	log := ""
@@ -233,7 +233,7 @@ func TestShown(t *testing.T) {
 	}
 }
 
-// A key that comes once takes little, however many there are.
+// A key that occurs once takes little memory, for any number of keys.
 func TestMemory(t *testing.T) {
 	const keys = 200_000
 	w := newWindows(share{0, 1}, []time.Duration{time.Second, time.Minute, time.Hour})
@@ -248,7 +248,7 @@ func TestMemory(t *testing.T) {
 		}
 	}
 	runtime.ReadMemStats(&after)
-	if perKey := (after.TotalAlloc - before.TotalAlloc) / keys; perKey > 500 { // what tables leave behind as they grow included
+	if perKey := (after.TotalAlloc - before.TotalAlloc) / keys; perKey > 500 { // including what tables discard as they grow
 		t.Errorf("%d bytes a key", perKey)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// What acl prints is what a server takes, and lets that user do what it is for.
+// A server accepts the rules that acl prints, and the user can do what they are for.
 func TestACL(t *testing.T) {
 	addr := startRedis(t)
 	rdb := admin(t, addr)
@@ -21,7 +21,7 @@ func TestACL(t *testing.T) {
 	if want := "redis-cli ACL SETUSER ratelimit-deployer reset on '>PASSWORD' +ping '+function|load' '+function|list' '+function|delete' '+function|stats' +time +role +wait '+cluster|shards'"; lines[2] != want {
 		t.Errorf("%s\nwant\n%s", lines[2], want)
 	}
-	// Each shell takes the lines as they stand, but for the password and the address of the server.
+	// Each shell accepts the printed lines, after the password and the address are filled in.
 	_, port, _ := strings.Cut(addr, ":")
 	paste := strings.NewReplacer("PASSWORD", "pw", "redis-cli ", "redis-cli -e -p "+port+" ").Replace(got.stdout)
 	for _, name := range []string{"bash", "zsh", "sh"} {
@@ -89,7 +89,7 @@ func TestCompletionOfACL(t *testing.T) {
 	}
 }
 
-// users are what acl --json prints.
+// users returns what acl --json prints.
 func users(t *testing.T, args ...string) []aclUser {
 	t.Helper()
 	got := run(t, nil, append([]string{"acl", "--json"}, args...)...)

@@ -15,7 +15,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/backtest"
 )
 
-// accessLog is a log in a file: for each key and count, so many requests, a second apart.
+// accessLog writes a log with the given number of requests for each key, a second apart.
 func accessLog(t *testing.T, counts ...any) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "access.log")
@@ -97,7 +97,7 @@ LIMIT           DENIED      KEYS DENIED  WORST KEY
 		}
 		run(t, nil, append(args, "--html", filepath.Join(page, "x"))...).want(t, exitError, "",
 			"ratelimit: cannot write the page: open "+filepath.Join(page, "x")+": not a directory; choose another file with --html\n")
-		run(t, nil, append(args, "--html", page)...).want(t, exitFine, backtested+"\nwrote "+page+"\n", "") // a page is replaced
+		run(t, nil, append(args, "--html", page)...).want(t, exitFine, backtested+"\nwrote "+page+"\n", "") // an existing page is replaced
 	})
 }
 
@@ -145,7 +145,8 @@ func TestBacktestPolicies(t *testing.T) {
 	}
 }
 
-// However narrow the terminal: nothing is wider, and every name and number is there. What is no terminal gets no escapes.
+// On a terminal of any width, no line is too wide, and every name and number is shown. Other output
+// has no escape sequences.
 func TestBacktestWidths(t *testing.T) {
 	log := accessLog(t, "203.0.113.7", 20, "2001:db8::1", 3, "\x1b[2J", 1)
 	plain := run(t, nil, "backtest", log, "--limit", "5/m", "--suggest", "99%")
@@ -201,8 +202,7 @@ them all
 	}
 }
 
-// Of several keys, a request may have one and lack another.
-// A log is not counted twice by two names either.
+// A log under two names is not counted twice.
 func TestBacktestOfALogByTwoNames(t *testing.T) {
 	log := accessLog(t, "a", 3)
 	again := filepath.Join(filepath.Dir(log), "again.log")
@@ -225,7 +225,7 @@ func TestBacktestLacksAKey(t *testing.T) {
 	}
 }
 
-// Ctrl-C while a pipe is waited for: what came is reported.
+// Ctrl-C while waiting for a pipe reports what has been read.
 func TestBacktestInterrupted(t *testing.T) {
 	from, to := io.Pipe()
 	defer func() { _ = to.Close() }()
@@ -235,7 +235,7 @@ func TestBacktestInterrupted(t *testing.T) {
 	a.stdin = from
 	done := make(chan int)
 	go func() { done <- a.execute(ctx, []string{"backtest", "-", "--unsorted", "0", "--limit", "5/m"}) }()
-	for _, part := range []string{logLines("a", 20), "next"} { // the second is taken when the first was read
+	for _, part := range []string{logLines("a", 20), "next"} { // the second is accepted after the first was read
 		if _, err := io.WriteString(to, part); err != nil {
 			t.Fatal(err)
 		}

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// In a terminal, Tab completes commands, flags and files, after the lines that README.md tells to add.
+// In a terminal, Tab completes commands, flags and files, after adding the lines from README.md.
 func TestCompletion(t *testing.T) {
 	readme, err := os.ReadFile("../../../../README.md")
 	if err != nil {
@@ -36,7 +36,7 @@ func TestCompletion(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 			defer cancel()
-			cmd := exec.CommandContext(ctx, "script", "-qec", tt.shell, "/dev/null") // in a terminal of its own
+			cmd := exec.CommandContext(ctx, "script", "-qec", tt.shell, "/dev/null") // in its own terminal
 			cmd.Dir = home
 			cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(program)+":"+os.Getenv("PATH"), "HOME="+home, "ZDOTDIR="+home,
 				"XDG_CONFIG_HOME="+home, "XDG_DATA_HOME="+home, "TERM=xterm", "HISTFILE=")

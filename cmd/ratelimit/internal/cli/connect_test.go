@@ -41,13 +41,14 @@ func TestBadURLs(t *testing.T) {
 	})
 }
 
-// What cannot be reached, or is not what it should be, ends in one sentence that says what to do.
+// Servers that cannot be reached, or cannot decide, cause an error of one sentence that says what
+// to do.
 func TestServersThatCannotDecide(t *testing.T) {
 	const look = "; check the URL and that the server runs, or start one that needs no Redis with: ratelimit dev\n"
 	hello := func(server, version, mode string) string {
 		return "%3\r\n" + bulk("server") + bulk(server) + bulk("version") + bulk(version) + bulk("mode") + bulk(mode)
 	}
-	// old replies as a server without functions does.
+	// old replies like a server without functions.
 	old := func(words []string) string {
 		switch strings.ToUpper(words[0]) {
 		case "HELLO":
@@ -80,7 +81,7 @@ func TestServersThatCannotDecide(t *testing.T) {
 		name   string
 		answer func([]string) string
 		args   []string
-		want   string // {} stands for the address
+		want   string // with {} for the address
 	}{
 		{"older than functions, take", old, []string{"take", "k", "1/s"},
 			"take \"k\": the server has no functions; it must be Redis 7.0 or later, or Valkey (ERR unknown command `fcall`, with args beginning with: )\n"},
@@ -142,7 +143,7 @@ func TestServersThatCannotDecide(t *testing.T) {
 	})
 }
 
-// On a real server: users without rights, and a replica.
+// Real servers that refuse: users without rights, and a replica.
 func TestServersThatRefuse(t *testing.T) {
 	addr := startRedis(t)
 	rdb := admin(t, addr)
@@ -154,7 +155,7 @@ func TestServersThatRefuse(t *testing.T) {
 	replica := startRedis(t, "--replicaof", strings.Replace(addr, ":", " ", 1))
 	eventually(t, "the replica holds the library", func() bool {
 		list, err := admin(t, replica).FunctionList(context.Background(), redis.FunctionListQuery{}).Result()
-		return err == nil && len(list) == 2 // with the record of what was replaced
+		return err == nil && len(list) == 2 // the library, and the record of what was replaced
 	})
 	do(t, rdb, "ACL", "SETUSER", "guest", "on", ">pw", "~mine:*", "+ping")
 	do(t, rdb, "ACL", "SETUSER", "app", "on", ">pw", "~mine:*", "+fcall", "+fcall_ro", "+pttl", "+get", "+set", "+psetex", "+time")
@@ -166,7 +167,7 @@ func TestServersThatRefuse(t *testing.T) {
 		name, user, addr string
 		args             []string
 		code             int
-		want             string // stderr, {} for the address; or stdout
+		want             string // stderr, with {} for the address; or stdout
 	}{
 		{"no right to call", "guest:pw@", addr, []string{"take", "mine:a", "1/s"}, exitError,
 			"take \"mine:a\": the user lacks a right; it needs fcall, fcall_ro, the commands that the library calls, and these keys (NOPERM this user has no permissions to run the 'fcall' command)\n"},

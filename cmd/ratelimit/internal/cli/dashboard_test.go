@@ -22,7 +22,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// The command says where the page is, serves it, also while there is no server, and ends without a word.
+// The command prints the page's address, serves the page even without a server, and ends without
+// output.
 func TestDashboard(t *testing.T) {
 	for _, tt := range []struct {
 		flags []string
@@ -61,7 +62,8 @@ func TestDashboard(t *testing.T) {
 	}
 }
 
-// The servers are as they should be if they run the build that was named, or, where none was, if all run the same.
+// The servers are good if they run the build that was named or, if none was, if all run the same
+// build.
 func TestDashboardNodes(t *testing.T) {
 	addr := startRedis(t)
 	policies := filepath.Join(t.TempDir(), "policies.yaml")
@@ -112,7 +114,7 @@ func TestDashboardNodes(t *testing.T) {
 	}
 }
 
-// What the page asks for is what the commands print.
+// The page gets the same data as the commands print.
 func TestDashboardAsks(t *testing.T) {
 	srv := embedded.Run(t, embedded.WithTime(began))
 	a := testApp([]string{redisURL(srv.Addr())}, io.Discard, io.Discard)
@@ -146,7 +148,8 @@ func TestDashboardAsks(t *testing.T) {
 	}
 }
 
-// Whoever may look at the page may not read other keys through it: it never shows a byte of what a key holds that is not a limiter's.
+// A viewer of the page cannot read other keys through it: it never shows a byte of a value that is
+// not a limiter's.
 func TestDashboardHidesValues(t *testing.T) {
 	const secret = "5ecret"
 	srv := withLibrary(t)
@@ -183,7 +186,7 @@ func TestDashboardHidesValues(t *testing.T) {
 	}
 }
 
-// A server whose replies have another shape is a fault on the page, and does not end the dashboard.
+// If a server's replies have another shape, the page shows a fault, and the dashboard continues.
 func TestDashboardOfAServerThatRepliesNonsense(t *testing.T) {
 	srv := withLibrary(t)
 	counted(t, srv, "user:1")
@@ -196,7 +199,8 @@ func TestDashboardOfAServerThatRepliesNonsense(t *testing.T) {
 	firstLook(t, serveDashboard(t, addr), `"faults":["cannot reach `+addr+`: it does not speak the Redis protocol (redis: got \"[1 1 1`)
 }
 
-// serveDashboard serves the dashboard of a server until the test ends, and returns what asks it for a path.
+// serveDashboard serves the dashboard of a server until the test ends, and returns a function that
+// requests a path.
 func serveDashboard(t *testing.T, addr string) (get func(path string) *http.Response) {
 	t.Helper()
 	a := testApp([]string{redisURL(addr)}, io.Discard, io.Discard)
@@ -229,7 +233,7 @@ func serveDashboard(t *testing.T, addr string) (get func(path string) *http.Resp
 	}
 }
 
-// firstLook returns the events of a dashboard up to the first that has a text.
+// firstLook returns the events of a dashboard up to the first that contains text.
 func firstLook(t *testing.T, get func(path string) *http.Response, text string) string {
 	t.Helper()
 	reply := get("/events")

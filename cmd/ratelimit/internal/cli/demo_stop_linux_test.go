@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openTerminal makes a terminal: what a person types goes into the one end, and a program runs at the other.
+// openTerminal opens a pseudoterminal: the test types at one end, and a program runs at the other.
 func openTerminal(t *testing.T, width, height uint16) (person, program *os.File) {
 	t.Helper()
 	person, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
@@ -38,7 +38,8 @@ func openTerminal(t *testing.T, width, height uint16) (person, program *os.File)
 	return person, program
 }
 
-// Ctrl-Z gives the cursor back; when the demo goes on it hides it again and draws the chart anew.
+// Ctrl-Z shows the cursor again. When the demo continues, it hides the cursor and draws the chart
+// again.
 func TestDemoThatIsStopped(t *testing.T) {
 	person, terminal := openTerminal(t, 80, 40)
 	cmd := exec.Command("bash", "-c", `set -m; "$0" demo --duration 25s; echo "stopped: $?"; read; fg; echo "ended: $?"`, binary(t))
@@ -53,12 +54,12 @@ func TestDemoThatIsStopped(t *testing.T) {
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
-		_, _ = io.Copy(&shown, person) // until no program has the terminal
+		_, _ = io.Copy(&shown, person) // until no program uses the terminal
 	}()
-	// after is what was shown since a text came for the last time.
+	// after returns the output after the last occurrence of text.
 	after := func(text string) string {
 		parts := strings.Split(shown.String(), text)
-		return strings.Join(parts[max(1, len(parts)-1):], "") // nothing if it never came
+		return strings.Join(parts[max(1, len(parts)-1):], "") // empty if text never occurred
 	}
 	const hide, show, over = "\x1b[?25l", "\x1b[?7h\x1b[?25h", "\x1b[16A"
 	types := func(keys string) {
@@ -91,7 +92,8 @@ func TestDemoThatIsStopped(t *testing.T) {
 	<-read
 }
 
-// What ends the demo otherwise gives the cursor back too: Ctrl-\\, and the end of the session.
+// The demo shows the cursor again if it ends in another way: by Ctrl-\\, or because the session
+// ends.
 func TestDemoThatIsEnded(t *testing.T) {
 	for _, ending := range []syscall.Signal{syscall.SIGQUIT, syscall.SIGHUP} {
 		person, terminal := openTerminal(t, 80, 40)

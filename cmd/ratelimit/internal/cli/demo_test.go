@@ -16,11 +16,12 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// puppetPace moves the clock of an embedded server in place of waiting: a demo takes no time, and always goes the same.
+// puppetPace advances the clock of an embedded server instead of waiting: a demo takes no time, and
+// always has the same output.
 type puppetPace struct {
 	at  time.Time
 	srv *embedded.Server
-	on  func(after time.Duration) // called before each move
+	on  func(after time.Duration) // called before each advance
 }
 
 func (p *puppetPace) now() time.Time { return p.at }
@@ -44,15 +45,15 @@ func (p *puppetPace) until(ctx context.Context, t time.Time) error {
 	return ctx.Err()
 }
 
-// demo is one demo at the puppet's pace.
+// demo is one demo with a puppetPace.
 type demo struct {
 	env      []string
 	args     []string
 	terminal bool
-	width    int // of the terminal, 0: unknown
+	width    int // of the terminal; 0: unknown
 	height   int
 	on       func(cancel context.CancelFunc, srv *embedded.Server) func(after time.Duration)
-	library  string // of the embedded server, before the demo
+	library  string // on the embedded server before the demo
 }
 
 func (d demo) run(t *testing.T) (outcome, *embedded.Server) {
@@ -85,7 +86,7 @@ func (d demo) run(t *testing.T) (outcome, *embedded.Server) {
 	return outcome{code, stdout.String(), stderr.String()}, srv
 }
 
-// What a newcomer sees, word for word.
+// The output of the demo, word for word.
 func TestDemo(t *testing.T) {
 	for _, tt := range []struct {
 		file string
@@ -126,7 +127,7 @@ func TestDemo(t *testing.T) {
 	})
 }
 
-// On a terminal the chart is drawn over itself; in the end it shows what a plain one shows.
+// On a terminal the chart is redrawn in place; in the end it shows the same as without a terminal.
 func TestDemoOnATerminal(t *testing.T) {
 	plain, _ := demo{}.run(t)
 	for _, tt := range []struct {
@@ -190,7 +191,7 @@ func TestDemoThatLosesItsServer(t *testing.T) {
 	}
 }
 
-// On a real server: keys of its own, which are gone afterwards, and a library that stays.
+// On a real server the demo uses its own keys, which are deleted afterwards, and its library stays.
 func TestDemoOnARealServer(t *testing.T) {
 	addr := startRedis(t)
 	rdb := admin(t, addr)
@@ -285,7 +286,7 @@ func TestDemoOnARealServer(t *testing.T) {
 	})
 }
 
-// A demo on a cluster: its keys lie on different nodes.
+// On a cluster the demo's keys are on different nodes.
 func TestDemoOnACluster(t *testing.T) {
 	first, second := startCluster(t)
 	got, _ := demo{args: []string{"--redis", "redis://" + first, "--duration", "2s"}}.run(t)
@@ -313,7 +314,7 @@ func TestRealPace(t *testing.T) {
 	if err := p.until(ctx, p.now().Add(time.Hour)); err != context.Canceled {
 		t.Errorf("after the end: %v", err)
 	}
-	// While it is stopped, time stands still, and nothing is under way.
+	// While the demo is stopped, time stands still, and no request is in progress.
 	p.during(func() {
 		if p.mu.TryLock() {
 			t.Error("a stop does not wait for what is under way")

@@ -10,7 +10,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 )
 
-// In few columns nothing is cut off and nothing wraps, but for what a person would copy.
+// In a narrow terminal nothing is cut off and nothing wraps, except lines for copying.
 func TestDemoOnANarrowTerminal(t *testing.T) {
 	copied := regexp.MustCompile(`^  (FCALL|ratelimit|redis-cli) `)
 	for _, width := range []int{20, 35, 36, 40, 44, 45, 53, 54, 38, 39, 58, 59, 68, 69, 76, 77, 80, 200} {
@@ -36,7 +36,7 @@ func TestDemoOnANarrowTerminal(t *testing.T) {
 	}
 }
 
-// However narrow or wide: every name, every limit and every number is there, and every request is in a bar.
+// At any width, every name, limit and number is shown, and every request is in a bar.
 func TestDemoInEveryWidth(t *testing.T) {
 	for _, total := range []time.Duration{shortestDemo, usualDemo, longestDemo} {
 		srv := withLibrary(t)
@@ -102,7 +102,7 @@ func TestDemoInEveryWidth(t *testing.T) {
 	}
 }
 
-// oneText is the words of lines, each with a space before and behind it.
+// oneText joins the words of lines, with a space before and after each.
 func oneText(lines []string) string {
 	return " " + strings.Join(strings.Fields(strings.Join(lines, " ")), " ") + " "
 }
@@ -116,10 +116,11 @@ func contains(t *testing.T, width int, text, want string) {
 
 var escape = regexp.MustCompile("\x1b\\[[?0-9;]*[a-zA-Z]")
 
-// screen is what a wide terminal shows of a text in the end; addresses are left out.
+// screen returns what a wide terminal finally shows of a text, without addresses.
 func screen(text string) string { return screenOf(text, 1000) }
 
-// screenOf is what a terminal of this width shows: where it does not wrap lines, it cuts them.
+// screenOf returns what a terminal of this width shows. If wrapping is off, the terminal truncates
+// lines.
 func screenOf(text string, width int) string {
 	var shown []string
 	row, wraps := 0, true

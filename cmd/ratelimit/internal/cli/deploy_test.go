@@ -12,10 +12,10 @@ import (
 
 const foreign = "#!lua name=ratelimit\nredis.register_function('ratelimit_take', function() return 'mine' end)\n"
 
-// lines is a text as printReport lays it out, for nodes of one address width.
+// lines returns text in the layout of printReport, for nodes whose addresses have the same width.
 func lines(text ...string) string { return strings.Join(text, "\n") + "\n" }
 
-// From nothing to a deployed library, to a foreign one, and back, on a real server.
+// On a real server: no library, then a deployed one, then a foreign one, then a deployed one again.
 func TestDeployAndStatus(t *testing.T) {
 	addr := startRedis(t)
 	rdb := admin(t, addr)
@@ -117,7 +117,7 @@ func TestDeployAndStatus(t *testing.T) {
 	})
 }
 
-// A cluster is found out from one of its nodes; every primary gets the library.
+// A cluster is discovered from one of its nodes, and every primary gets the library.
 func TestCluster(t *testing.T) {
 	first, second := startCluster(t)
 	for _, url := range []string{"redis://" + first, "redis://" + second + "," + first, "redis+cluster://" + second} {
@@ -131,7 +131,7 @@ func TestCluster(t *testing.T) {
 	if got.code != exitFine || strings.Count(got.stdout, "loaded\n") != 2 {
 		t.Fatalf("deploy: %+v", got)
 	}
-	// Keys of both nodes, from either one.
+	// Keys of both nodes, through either one.
 	for i := range 8 {
 		key := fmt.Sprintf("key:%d", i)
 		for _, url := range []string{redisURL(first), redisURL(second)} {

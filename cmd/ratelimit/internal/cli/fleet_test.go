@@ -18,7 +18,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// otherLibrary writes the library with another version and build id into a file.
+// otherLibrary writes the library with another version and build ID into a file.
 func otherLibrary(t *testing.T, version, id string) string {
 	t.Helper()
 	text := strings.Replace(functions.Source(), "local VERSION = '"+functions.Version()+"'", "local VERSION = '"+version+"'", 1)
@@ -30,7 +30,7 @@ func otherLibrary(t *testing.T, version, id string) string {
 	return file
 }
 
-// From a plan to a deployment, a newer one, the way back, and the end.
+// Plan, deploy, deploy a newer build, roll back, delete.
 func TestPlanDeployRollbackDelete(t *testing.T) {
 	addr := startRedis(t)
 	env := []string{redisURL(addr)}
@@ -94,7 +94,7 @@ func TestPlanDeployRollbackDelete(t *testing.T) {
 		run(t, env, command, "--library", policies, "--policies", policies).want(t, exitError, "", "ratelimit: --library and --policies contradict each other: the text holds its policies; leave one out\n")
 	}
 
-	// It asks.
+	// The command asks for confirmation.
 	question := "delete the library ratelimit from redis://" + addr + "? Calls fail from then on. Type yes: "
 	for _, tt := range []struct{ typed, stderr string }{
 		{"", question + "\nratelimit: nobody answered, and nothing was deleted; in a script, add --yes\n"},
@@ -113,7 +113,7 @@ func TestPlanDeployRollbackDelete(t *testing.T) {
 	run(t, env, "rollback").want(t, exitError, "", "ratelimit: nothing to go back to: the servers keep no record of a deployment; deploy the build that is wanted\n")
 }
 
-// typing runs a command line of which somebody types the answers.
+// typing runs a command line with typed answers.
 func typing(t *testing.T, env []string, typed string, args ...string) outcome {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -123,7 +123,7 @@ func typing(t *testing.T, env []string, typed string, args ...string) outcome {
 	return outcome{code, stdout.String(), stderr.String()}
 }
 
-// An interruption at the question leaves at once, also where stdin never delivers anything.
+// An interruption at the question ends the command at once, even if stdin never delivers anything.
 func TestInterruptedQuestion(t *testing.T) {
 	addr := startRedis(t)
 	if got := run(t, nil, "deploy", "--redis", addr); got.code != exitFine {
@@ -148,7 +148,7 @@ func TestInterruptedQuestion(t *testing.T) {
 	}
 }
 
-// lockedBuffer may be read while a command writes to it.
+// lockedBuffer can be read while a command writes to it.
 type lockedBuffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -227,7 +227,7 @@ func TestDoctor(t *testing.T) {
 	run(t, env, "doctor").want(t, exitFine, "0 findings on 1 server\n", "")
 }
 
-// Servers that a deployment refused to touch are not said to have failed.
+// Servers that a deployment refused to change are not reported as failed.
 func TestRefusedInACluster(t *testing.T) {
 	first, second := startCluster(t)
 	for _, addr := range []string{first, second} {

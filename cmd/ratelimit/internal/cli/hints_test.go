@@ -11,7 +11,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// What is suggested can be typed as it stands: this program, the servers that were named, the policies that were meant.
+// Suggested commands can be typed as they are: with this program's name, and the servers and
+// policies that were given.
 func TestSuggestedCommands(t *testing.T) {
 	addr := startRedis(t)
 	do(t, admin(t, addr), "ACL", "SETUSER", "ann", "on", ">secret", "~*", "+@all")
@@ -21,7 +22,7 @@ func TestSuggestedCommands(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		args []string
-		want string // how the last line ends
+		want string // end of the last line
 	}{
 		{[]string{"take", "k", "1/s", "--redis", "redis://" + addr},
 			"run: go run ./cmd/ratelimit deploy --redis redis://" + addr + " (ERR Function not found)\n"},
@@ -42,7 +43,7 @@ func TestSuggestedCommands(t *testing.T) {
 			t.Errorf("%v says:\n%swant at the end:\n%s", tt.args, said, tt.want)
 		}
 	}
-	// Where policies run and no file is named, what would leave them out says so.
+	// If policies run and no file is named, a suggested command that would drop them says so.
 	if got := run(t, nil, "deploy", "--redis", addr, "--policies", file); got.code != exitFine {
 		t.Fatalf("%+v", got)
 	}
@@ -100,7 +101,7 @@ func TestSuggestedCommands(t *testing.T) {
 	}
 }
 
-// A suggested deployment that would be refused says why, with the flag that allows it.
+// If a suggested deployment would be refused, the text says why, with the flag that allows it.
 func TestSuggestedDeployments(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, text string) string {
@@ -139,7 +140,7 @@ func TestSuggestedDeployments(t *testing.T) {
 	suggests(replica, "", " ("+replica+" is a read-only replica; connect to its primary "+empty+")", "take", "k", "1/s")
 }
 
-// A server that wants a password, asked without one.
+// A server with a password, called without one.
 func TestPasswords(t *testing.T) {
 	addr := startRedis(t, "--requirepass", "pw")
 	const colon = "; in the URL, a password alone needs a colon before it"
@@ -162,7 +163,7 @@ func TestPasswords(t *testing.T) {
 		}
 		run(t, nil, args...).want(t, exitError, "", tt.want+"\n")
 	}
-	// What may be a password is shown nowhere else.
+	// What may be a password is never shown.
 	for _, tt := range []struct{ url, want string }{
 		{"redis://secret@127.0.0.1:1", "cannot reach redis://xxxxx@127.0.0.1:1: connection refused; check the URL and that the server runs, or start one that needs no Redis with: ratelimit dev"},
 		{"redis://secret@h/x", `--redis redis://xxxxx@h/x is not usable (invalid database number: "x"); give one such as redis://user:password@host:6379`},
@@ -174,7 +175,7 @@ func TestPasswords(t *testing.T) {
 	}
 }
 
-// A library that somebody edited has the id of the build that it was.
+// A library that somebody edited keeps the ID of its original build.
 func TestEditedLibrary(t *testing.T) {
 	addr := startRedis(t)
 	env := []string{redisURL(addr)}
@@ -194,7 +195,8 @@ func TestEditedLibrary(t *testing.T) {
 		"ratelimit: "+addr+" runs another build of the library ("+ours+", other text), which the demo leaves alone; run the demo without --redis, or replace that build with: ratelimit demo --redis redis://"+addr+" --replace\n")
 }
 
-// No command takes a server of its own for a cluster; none waits for TLS without a word about it.
+// No command treats a single server as a cluster, and none waits for TLS without an error that says
+// so.
 func TestNotAsTheURLSays(t *testing.T) {
 	addr := startRedis(t)
 	commands := [][]string{{"take", "k", "1/s"}, {"status"}, {"status", "--watch"}, {"plan"}, {"deploy"}, {"rollback"}, {"delete", "--yes"}, {"doctor"}, {"demo"}}
@@ -210,7 +212,7 @@ func TestNotAsTheURLSays(t *testing.T) {
 	}
 }
 
-// An unset shell variable is no key.
+// An empty key, as from an unset shell variable, is refused.
 func TestEmptyKeys(t *testing.T) {
 	srv := embedded.Run(t, embedded.WithLibrary(functions.Source()), embedded.WithTime(began))
 	for _, tt := range []struct {
@@ -234,7 +236,7 @@ func TestEmptyKeys(t *testing.T) {
 	}
 }
 
-// The demo's help says of its flags what the demo does.
+// The demo's help describes its flags as the demo uses them.
 func TestDemoHelp(t *testing.T) {
 	got := run(t, nil, "demo", "--help")
 	for _, want := range []string{

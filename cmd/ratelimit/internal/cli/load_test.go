@@ -105,7 +105,7 @@ func TestLoadRefuses(t *testing.T) {
 	}
 }
 
-// Errors in the middle of a run are counted and named, and make it fail.
+// Errors during a run are counted and reported, and make it fail.
 func TestLoadErrors(t *testing.T) {
 	srv := withLibrary(t)
 	if err := admin(t, srv.Addr()).Set(t.Context(), "load:1", "foo", 0).Err(); err != nil {
@@ -117,7 +117,7 @@ func TestLoadErrors(t *testing.T) {
 	}
 }
 
-// What fails alike over many keys is said once, with the flag that it lacks.
+// The same error on many keys is reported once, with the missing flag.
 func TestLoadErrorsOfOneKind(t *testing.T) {
 	build, err := functions.New(functions.WithPolicies(functions.Policy{Name: "api", Track: true, Limits: []functions.PolicyLimit{{Limit: "5/d"}}}))
 	if err != nil {

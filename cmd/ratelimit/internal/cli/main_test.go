@@ -24,15 +24,16 @@ import (
 
 var update = flag.Bool("update", false, "write the files of testdata anew")
 
-// A pool of go-redis that could not dial tries again once a second until it is closed, and notices that within one.
+// A go-redis pool that failed to dial retries once a second until it is closed, and stops within a
+// second of that.
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
 }
 
-// began is the time at which the embedded servers of the tests stand.
+// began is the time of the tests' embedded servers.
 var began = time.UnixMilli(1_700_000_000_000)
 
-// outcome is what a run of the command line leaves.
+// outcome is the result of running a command line.
 type outcome struct {
 	code           int
 	stdout, stderr string
@@ -57,7 +58,7 @@ func testApp(env []string, stdout, stderr io.Writer) *app {
 		return ""
 	}, stdout, stderr)
 	a.program = "ratelimit"
-	a.timeout = time.Minute // however busy the machine is
+	a.timeout = time.Minute // for a busy machine
 	return a
 }
 
@@ -78,7 +79,8 @@ func wantText(t *testing.T, what, got, want string) {
 	}
 }
 
-// golden compares text with a file of testdata, in which what differs from build to build stands as {{...}}.
+// golden compares text with a file of testdata, in which {{...}} stands for what differs from build
+// to build.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	file := filepath.Join("testdata", name)
@@ -94,13 +96,13 @@ func golden(t *testing.T, name, got string) {
 	wantText(t, name, got, string(want))
 }
 
-// steady hides the build and an address in a text.
+// steady replaces the build ID and an address in a text.
 func steady(text, addr string) string {
 	text = strings.ReplaceAll(text, functions.BuildID(), "{{BUILD}}")
 	return strings.ReplaceAll(text, addr, "{{ADDR}}")
 }
 
-// withLibrary starts an embedded server that holds the library, its clock standing still.
+// withLibrary starts an embedded server that has the library, with its clock standing still.
 func withLibrary(t *testing.T) *embedded.Server {
 	t.Helper()
 	return embedded.Run(t, embedded.WithLibrary(functions.Source()), embedded.WithTime(began))
@@ -108,7 +110,7 @@ func withLibrary(t *testing.T) *embedded.Server {
 
 func redisURL(addr string) string { return "REDIS_URL=redis://" + addr }
 
-// startRedis starts a redis-server of its own, and returns its address.
+// startRedis starts a redis-server for the test, and returns its address.
 func startRedis(t *testing.T, args ...string) string {
 	t.Helper()
 	return redistest.Run(t, args...).Addr
@@ -116,7 +118,7 @@ func startRedis(t *testing.T, args ...string) string {
 
 var eventually = redistest.Eventually
 
-// admin is a client of one server, for what a test sets up and looks at.
+// admin returns a client of one server, for setting up and checking a test.
 func admin(t *testing.T, addr string) *redis.Client {
 	t.Helper()
 	s, err := redisurl.Parse("redis://" + addr)
@@ -139,11 +141,11 @@ func do(t *testing.T, rdb *redis.Client, words ...any) any {
 	return reply
 }
 
-// hangUp as an answer of a fakeServer closes the connection.
+// hangUp, as an answer of a fakeServer, closes the connection.
 const hangUp = "hang up"
 
-// fakeServer replies to each command line with what answer gives, in RESP; it shows what we say to servers that cannot be
-// had here. It replies nothing where answer gives "".
+// fakeServer replies to each command with the RESP that answer returns, or not at all if that is
+// "". It stands for servers that are not available here.
 func fakeServer(t *testing.T, answer func(words []string) string) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -207,7 +209,8 @@ func serveFake(conn net.Conn, answer func(words []string) string) {
 	}
 }
 
-// parseCommand reads one RESP array of bulk strings; false if it is not complete.
+// parseCommand parses one RESP array of bulk strings. It returns false if the array is not
+// complete.
 func parseCommand(text []byte) (words []string, rest []byte, ok bool) {
 	number := func(mark string) (int, bool) {
 		line, after, found := bytes.Cut(text, []byte("\r\n"))
@@ -233,11 +236,11 @@ func parseCommand(text []byte) (words []string, rest []byte, ok bool) {
 	return words, text, true
 }
 
-// bulk is a RESP bulk string.
+// bulk returns a RESP bulk string.
 func bulk(text string) string { return fmt.Sprintf("$%d\r\n%s\r\n", len(text), text) }
 
-// standIn starts a server that replies as srv does, by itself or as the only node of a cluster, but for what answer gives; "" leaves the
-// reply to srv.
+// standIn starts a server that replies like srv, standalone or as the only node of a cluster,
+// unless answer returns a reply other than "".
 func standIn(t *testing.T, srv *embedded.Server, cluster bool, answer func(words []string) string) string {
 	t.Helper()
 	var port int
@@ -283,7 +286,8 @@ func standIn(t *testing.T, srv *embedded.Server, cluster bool, answer func(words
 	return addr
 }
 
-// resp is a reply in RESP2: text as bulk strings, whole numbers, errors, nil, and lists of these.
+// resp encodes a reply in RESP2: text as bulk strings, whole numbers, errors, nil, and lists of
+// these.
 func resp(reply any) string {
 	switch v := reply.(type) {
 	case nil:

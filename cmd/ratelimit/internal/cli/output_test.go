@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A report never takes the place of a file that is something else, such as the log it was made of.
+// A report never replaces a file with other content, such as the log that it was made from.
 func TestReportsReplaceOnlyReports(t *testing.T) {
 	srv := withLibrary(t)
 	t.Chdir(t.TempDir())

@@ -13,7 +13,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/policies"
 )
 
-// inFolder makes a folder of these files the working folder.
+// inFolder makes a folder with these files the working folder.
 func inFolder(t *testing.T, files map[string]string) {
 	t.Helper()
 	folder := t.TempDir()
@@ -226,7 +226,7 @@ FAIL  bad_test.yaml: 2 tests, 2 calls, 1 failed
 	}
 }
 
-// The policies that the documents show are without a problem, and pass their tests.
+// The policies in the documents have no problems, and pass their tests.
 func TestTheExamplePolicies(t *testing.T) {
 	t.Chdir("../../../../examples")
 	got := run(t, nil, "test", "policies_test.yaml")

@@ -20,11 +20,12 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/luastring"
 )
 
-// evil is text as a server may send it that somebody else runs: it sets a terminal's title, in the code of today and in that of C1, turns
-// the direction of text around, and is no UTF-8.
+// evil is text as a malicious server may send it: it sets a terminal's title, with escape sequences
+// of 7 and of 8 bits, changes the direction of text, and is not valid UTF-8.
 const evil = "\x1b]0;pwned\x07\u009b31m\u202eabc\u2066\x7f\xff\x9b"
 
-// harmful returns a part of an output that a terminal would obey, "" if there is none. Styles of our own are left out.
+// harmful returns a part of an output that a terminal would obey, or "" if there is none. It
+// ignores our own styles.
 func harmful(text string) string {
 	text = regexp.MustCompile("\x1b\\[[0-9;]*m").ReplaceAllString(text, "")
 	for i, r := range text {
@@ -36,7 +37,7 @@ func harmful(text string) string {
 	return ""
 }
 
-// No text of a server reaches the output as it is, whatever it is part of.
+// No text from a server reaches the output unescaped, in any position.
 func TestTextsOfServersArePrintable(t *testing.T) {
 	quoted := string(luastring.Append(nil, evil))
 	library := "#!lua name=ratelimit\nlocal VERSION = '9.9" + evil + "'\nlocal CONTRACT = 1\nlocal BUILD_ID = 'b" + evil + "'\n" +
@@ -56,7 +57,7 @@ func TestTextsOfServersArePrintable(t *testing.T) {
 		"foreign":          []any{[]any{"library_name", "ratelimit", "engine", evil, "functions", []any{}, "library_code", evil}},
 		"no list":          evil,
 	}
-	// What a server replies, by how a command begins.
+	// A server's replies, by the beginning of the command.
 	replies := []map[string]any{
 		{"HELLO": []any{"server", "redis" + evil, "version", "7.0.15" + evil, "proto", 2, "mode", "standalone", "role", "master"}},
 		{"HELLO": []any{"server", "redis", "version", evil, "proto", 2, "mode", "cluster", "role", "replica"}, "ROLE": []any{"slave", evil, 7, "connect", 0}},
@@ -139,7 +140,7 @@ func TestTextsOfServersArePrintable(t *testing.T) {
 	}
 }
 
-// A watch prints its events likewise, and the dashboard sends its page nothing else.
+// The same applies to the events of a watch and to the data of the dashboard's page.
 func TestTextsOfServersArePrintableLive(t *testing.T) {
 	srv := withLibrary(t)
 	counted(t, srv, evil)
@@ -178,7 +179,7 @@ func TestTextsOfServersArePrintableLive(t *testing.T) {
 	}
 }
 
-// Nor does a text of a file, or of the command line.
+// The same applies to text from a file or from the command line.
 func TestTextsOfFilesArePrintable(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, text string) string {

@@ -12,7 +12,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// Through Sentinels: the primary that they name, and the next one after a failover.
+// Through Sentinels: the primary that they name, and its successor after a failover.
 func TestSentinel(t *testing.T) {
 	primary := startRedis(t)
 	host, port, _ := strings.Cut(primary, ":")
@@ -44,7 +44,7 @@ func TestSentinel(t *testing.T) {
 		return err == nil && len(list) == 1
 	})
 	eventually(t, "the replica takes over", func() bool {
-		// A Sentinel may find the replica unfit yet, or give a failover up: it is asked until one is done.
+		// A Sentinel may not accept the replica yet, or abort a failover: ask until one succeeds.
 		if reply, err := watching.Do(t.Context(), "SENTINEL", "GET-MASTER-ADDR-BY-NAME", "mymaster").StringSlice(); err == nil && net.JoinHostPort(reply[0], reply[1]) == primary {
 			_ = watching.Do(t.Context(), "SENTINEL", "FAILOVER", "mymaster").Err()
 		}
@@ -57,7 +57,7 @@ func TestSentinel(t *testing.T) {
 		"ratelimit: --sentinel other and mymaster, the name in the URL, contradict each other; leave one out\n")
 	run(t, nil, "status", "--redis", "redis://"+sentinel, "--sentinel", "x", "--cluster").want(t, exitError, "",
 		"ratelimit: --cluster and Sentinels contradict each other: Sentinels watch a primary that is no cluster; leave one out\n")
-	// One sentence, whichever command asks.
+	// Every command reports it in one sentence.
 	plain, nowhere := startRedis(t), "127.0.0.1:1"
 	do(t, watching, "SENTINEL", "MONITOR", "gone", "127.0.0.1", "1", "1")
 	const none = "; check the URL and that the server runs, or start one that needs no Redis with: ratelimit dev"

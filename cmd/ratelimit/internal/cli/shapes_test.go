@@ -11,7 +11,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// A reply that no Redis server gives ends in an error that names the server or the function and says what came.
+// A reply that no Redis server sends causes an error that names the server or the function, and
+// shows the reply.
 func TestRepliesOfAnotherShape(t *testing.T) {
 	shapes := map[string]string{
 		"nil": "$-1\r\n", "no list": "*-1\r\n", "number": ":7\r\n", "below 0": ":-7\r\n", "large number": resp(math.MaxInt64), "word": "+OK\r\n", "text": bulk("x"), "empty text": bulk(""),
@@ -26,7 +27,7 @@ func TestRepliesOfAnotherShape(t *testing.T) {
 	for _, tt := range []struct {
 		command string
 		steps   []string
-		fine    map[string]string // shapes that are in order, by step
+		fine    map[string]string // valid shapes, by step
 	}{
 		{"top", []string{"PING", "TIME", "SCAN", "HMGET"}, map[string]string{"PING": "word, text, empty text, number, below 0, large number"}},
 		{"--cluster top", []string{"CLUSTER SLOTS"}, nil},

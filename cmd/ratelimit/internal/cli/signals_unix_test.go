@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What cannot be told to stop, such as reading a pipe that nobody writes to, a second Ctrl-C ends.
+// A second Ctrl-C ends what cannot be canceled, such as reading from a pipe without a writer.
 func TestSecondInterrupt(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "library.lua")
 	if err := unix.Mkfifo(fifo, 0o600); err != nil {
@@ -23,7 +23,7 @@ func TestSecondInterrupt(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	writer, err := os.OpenFile(fifo, os.O_WRONLY, 0) // once the program has opened it
+	writer, err := os.OpenFile(fifo, os.O_WRONLY, 0) // blocks until the program has opened it
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +45,7 @@ func TestSecondInterrupt(t *testing.T) {
 	}
 }
 
-// Ctrl-C ends a backtest that waits for a named pipe that nobody has opened for writing.
+// Ctrl-C ends a backtest that waits for a named pipe without a writer.
 func TestBacktestOfAPipeThatNobodyWritesTo(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	if err := unix.Mkfifo(pipe, 0o600); err != nil {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Each step runs one command line against the same server, at a time after its start.
+// Each step runs one command line against the same server, at a given time after the start.
 func TestDecisions(t *testing.T) {
 	const (
 		allowed = exitFine
@@ -16,7 +16,7 @@ func TestDecisions(t *testing.T) {
 		at   time.Duration
 		args []string
 		code int
-		want string // of stdout, or of stderr if the code is 1; ... for what may change
+		want string // stdout, or stderr if the code is 1; ... matches any text
 	}
 	for _, tt := range []struct {
 		name  string

@@ -15,7 +15,8 @@ import (
 	"time"
 )
 
-// certificate makes a certificate for 127.0.0.1 or for a name, which signs itself, and returns the files with it and its key.
+// certificate makes a self-signed certificate for 127.0.0.1 or for a name, and returns the files
+// with it and its key.
 func certificate(t *testing.T, host string) (certFile, keyFile string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -47,7 +48,7 @@ func certificate(t *testing.T, host string) (certFile, keyFile string) {
 	return write("cert.pem", "CERTIFICATE", der), write("key.pem", "PRIVATE KEY", private)
 }
 
-// Where TLS fails, the sentence names the cause and the flag that helps, whichever command asks.
+// If TLS fails, every command's error names the cause and the flag that helps.
 func TestTLS(t *testing.T) {
 	cert, key := certificate(t, "127.0.0.1")
 	other, otherKey := certificate(t, "db.example")

@@ -14,8 +14,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// top --watch shows what changes, and whatever ends it, the terminal is as it was before and shows the last pass; also where what
-// ends it comes before there is anything to show, or while the server is dead.
+// top --watch shows changes. However it ends, it restores the terminal and leaves the last pass
+// there, even if it ends before there is anything to show, or while the server is dead.
 func TestTopWatch(t *testing.T) {
 	program := binary(t)
 	const alternate, restored, hidden, shown = "\x1b[?1049h", "\x1b[?1049l", "\x1b[?25l", "\x1b[?25h"

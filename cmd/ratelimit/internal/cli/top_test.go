@@ -19,10 +19,11 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/usage"
 )
 
-// hostile is a key that would clear a terminal and colour it.
+// hostile is a key that would clear a terminal and color it.
 const hostile = "\x1b[2J\x1b[31mred\r\n"
 
-// counted makes calls that count usage: a half minute apart, and each key twice as often as the one before it.
+// counted makes calls that count usage, half a minute apart: each key gets twice as many as the one
+// before it.
 func counted(t *testing.T, srv *embedded.Server, keys ...string) {
 	t.Helper()
 	c, err := client.New(admin(t, srv.Addr()), client.WithTimeout(time.Minute))
@@ -67,7 +68,7 @@ user:1        2       0       0.03         0     1 min      1 min
 	}
 }
 
-// One long key does not make each line of a pipe as long.
+// In a pipe, one long key does not widen every line.
 func TestTopOfALongKeyInAPipe(t *testing.T) {
 	srv := withLibrary(t)
 	long := strings.Repeat("long-", 200)
@@ -83,8 +84,8 @@ func TestTopOfALongKeyInAPipe(t *testing.T) {
 	}
 }
 
-// A terminal may be as narrow as can be, and a key as long: no line is too long, what is left of keys is told from others, and
-// without colours there is no escape code.
+// With a terminal of any width and keys of any length, no line is too long, truncated keys stay
+// distinct, and without colors there is no escape sequence.
 func TestTopIsAsWideAsTheTerminal(t *testing.T) {
 	srv := withLibrary(t)
 	counted(t, srv, strings.Repeat("long-", 200_000), "宽宽宽宽宽宽宽宽宽宽宽宽宽宽宽宽宽宽", hostile)
@@ -116,7 +117,7 @@ func TestTopIsAsWideAsTheTerminal(t *testing.T) {
 	}
 }
 
-// A pass on servers of which one is dead shows what the others have, and says what is wrong.
+// If one server is dead, a pass shows the keys of the others and reports the fault.
 func TestTopOfAServerThatDies(t *testing.T) {
 	run(t, nil, "top", "--redis", "redis://127.0.0.1:1").want(t, exitError, "",
 		"ratelimit: cannot reach redis://127.0.0.1:1: connection refused; check the URL and that the server runs, or start one that needs no Redis with: ratelimit dev\n")
@@ -137,7 +138,8 @@ func TestTopOfAServerThatDies(t *testing.T) {
 		"ratelimit: "+addr+": NOPERM this user has no permissions to run the 'scan' command; the user needs +scan +hmget +time +ping\n")
 }
 
-// On a terminal, a pass stands with its faults and fits; b orders by something else; q, Esc and Ctrl-C end it.
+// On a terminal, a pass fits together with its faults; b changes the order; q, Esc and Ctrl-C end
+// it.
 func TestTopScreen(t *testing.T) {
 	screen := &topScreen{look: look{bars: []rune(" ▁▂▃▄▅▆▇█")}, by: usage.Total, order: make(chan usage.Order, 1)}
 	screen.Update(tea.WindowSizeMsg{Width: 40, Height: 5})
@@ -157,7 +159,7 @@ func TestTopScreen(t *testing.T) {
 		t.Errorf("%q", lines)
 	}
 	screen.Update(tea.KeyPressMsg{Code: 'b', Text: "b"})
-	screen.Update(tea.KeyPressMsg{Code: 'b', Text: "b"}) // the first is not begun yet
+	screen.Update(tea.KeyPressMsg{Code: 'b', Text: "b"}) // the first order was not used yet
 	if order := <-screen.order; order != usage.Denied || screen.by != usage.Denied {
 		t.Errorf("b orders by %s, and says %s", order, screen.by)
 	}
@@ -168,7 +170,8 @@ func TestTopScreen(t *testing.T) {
 	}
 }
 
-// Into a pipe, or a terminal that knows no escape codes, each pass is a table, or a line of JSON; an interruption is how it ends.
+// In a pipe, or on a terminal without escape sequences, each pass is a table or a line of JSON, and
+// an interruption is a normal end.
 func TestTopWatchIntoAPipe(t *testing.T) {
 	srv := withLibrary(t)
 	counted(t, srv, "user:1")
@@ -191,7 +194,7 @@ func TestTopWatchIntoAPipe(t *testing.T) {
 	}
 }
 
-// An interruption shows what was seen until then, and of how many keys that is.
+// An interruption shows what was found until then, and how many keys were examined.
 func TestTopInterrupted(t *testing.T) {
 	addr := startRedis(t)
 	rdb := admin(t, addr)

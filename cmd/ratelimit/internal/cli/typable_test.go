@@ -17,14 +17,14 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// Each command that a text in the sources suggests is one that there is, and goes out as it can be typed.
+// Each command that a text in the sources suggests exists, and is printed so that it can be typed.
 func TestSuggestionsInTheSources(t *testing.T) {
 	a := testApp(nil, nil, nil)
 	a.program = "prog"
 	a.root()
 	a.servers.url = "redis://127.0.0.1:1"
 	command := regexp.MustCompile("(as in)?: *[\"`]?ratelimit ([a-z]+)")
-	asked := []string{"block", "delete", "demo", "deploy", "status", "unblock"} // of servers, where they are suggested
+	asked := []string{"block", "delete", "demo", "deploy", "status", "unblock"} // commands for servers, where they are suggested
 	goName := regexp.MustCompile(`\([A-Z]+[a-z]\w*\)`)
 	found := map[string]bool{}
 	for _, dir := range []string{"../../../../loader", "../../../../client", "."} {
@@ -77,7 +77,7 @@ func TestSuggestionsInTheSources(t *testing.T) {
 	}
 }
 
-// The flags that a suggested command gets are those that it has, wherever the text goes out.
+// A suggested command gets only flags that it has, in every text.
 func TestTypable(t *testing.T) {
 	var stdout bytes.Buffer
 	a := testApp(nil, &stdout, nil)
@@ -106,7 +106,7 @@ func TestTypable(t *testing.T) {
 	}
 }
 
-// The help names the rights that package loader needs.
+// The help lists the rights that package loader needs.
 func TestDeployerHelp(t *testing.T) {
 	build, err := functions.New()
 	if err != nil {

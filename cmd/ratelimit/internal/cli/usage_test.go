@@ -16,7 +16,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// A command line that cannot be right ends in one line that says what to write instead, and exit code 1.
+// An invalid command line causes one line that says what to write instead, and exit code 1.
 func TestWrongUse(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -111,7 +111,7 @@ func TestHelp(t *testing.T) {
 	})
 }
 
-// Every flag of every command: a value that got lost on the way is refused, and durations are read in one way.
+// Every flag of every command refuses an empty value, and all durations are parsed in the same way.
 func TestEveryFlag(t *testing.T) {
 	values, durations := 0, 0
 	for _, cmd := range testApp(nil, nil, nil).root().Commands() {

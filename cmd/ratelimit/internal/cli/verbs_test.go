@@ -9,12 +9,12 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// line is one command line against a server, at a time after its start, and what it prints.
+// line is one command line against a server, at a given time after the start, and its output.
 type line struct {
 	at   time.Duration
 	args []string
 	code int
-	want string // of stdout, or of stderr if the code is 1
+	want string // stdout, or stderr if the code is 1
 }
 
 func runLines(t *testing.T, srv *embedded.Server, lines []line) {
@@ -66,7 +66,7 @@ func TestBlocks(t *testing.T) {
 	})
 }
 
-// A piece of work is counted once; what was decided is kept under the usage key.
+// Repeated calls with one once key are charged once, and decisions are counted under the usage key.
 func TestUsageAndOnce(t *testing.T) {
 	take := []string{"take", "{a}", "10/m", "--cost=4", "--once-key", "{a}:o1", "--once-ttl", "1m", "--usage-key", "{a}:usage"}
 	other := []string{"take", "{a}", "10/m", "--cost=4", "--usage-key", "{a}:usage"}

@@ -56,7 +56,7 @@ func TestVerify(t *testing.T) {
 	})
 }
 
-// A library that decides wrongly is found out, and each wrong reply is shown with the right one.
+// A library that decides wrongly is detected, and each wrong reply is shown with the right one.
 func TestVerifyFails(t *testing.T) {
 	wrong := strings.ReplaceAll(functions.Source(), "'COST'", "'KOST'")
 	if wrong == functions.Source() {
@@ -117,7 +117,7 @@ func libraryFile(t *testing.T, text string) string {
 	return file
 }
 
-// Rules of the text that no answer shows.
+// Rules of the text that no reply shows.
 func TestVerifyRules(t *testing.T) {
 	file := libraryFile(t, functions.Source()+"redis.register_function('ratelimit_extra', function(keys) return tostring(1) end)\n")
 	got := run(t, nil, "verify", "--library", file)

@@ -11,7 +11,7 @@ import (
 
 func TestVersion(t *testing.T) {
 	want := "program " + functions.Version() + ", " + runtime.Version() + "\nlibrary ratelimit " + functions.Version() +
-		", build " + functions.BuildID() + ", contract 1\n" // a test's program has no commit
+		", build " + functions.BuildID() + ", contract 1\n" // a test binary has no commit
 	run(t, nil, "version").want(t, exitFine, want, "")
 	run(t, nil, "--version").want(t, exitFine, want, "")
 

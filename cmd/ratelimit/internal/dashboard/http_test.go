@@ -13,12 +13,13 @@ import (
 	"go.uber.org/goleak"
 )
 
-// A pool of go-redis that could not dial tries again once a second until it is closed, and notices that within one.
+// A go-redis pool that failed to dial retries once a second until it is closed, and stops within a
+// second of that.
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
 }
 
-// get asks a handler, by the name 127.0.0.1 unless another is given.
+// get sends a request to a handler, with the host 127.0.0.1 unless change sets another.
 func get(h http.Handler, path string, change ...func(*http.Request)) *httptest.ResponseRecorder {
 	r := httptest.NewRequest("GET", path, nil)
 	r.Host = "127.0.0.1:8088"
@@ -32,7 +33,8 @@ func get(h http.Handler, path string, change ...func(*http.Request)) *httptest.R
 
 func host(name string) func(*http.Request) { return func(r *http.Request) { r.Host = name } }
 
-// Without a token only a name of this machine itself is served, whatever a page of another site resolves its own to.
+// Without a token, only requests to a local host name are served, whatever address another site's
+// name resolves to.
 func TestHost(t *testing.T) {
 	h := New(Source{}).Handler("")
 	for name, want := range map[string]int{
@@ -45,15 +47,16 @@ func TestHost(t *testing.T) {
 	}
 }
 
-// A page of another site, of another port of this machine too, can have a browser send requests here. It could not read the replies, but
-// each of /events takes a viewer's place, and each of the others asks the servers. Only a link to the page itself may be followed.
+// A page of another site, or of another port of this machine, can make a browser send requests
+// here. It could not read the replies, but each request for /events takes a viewer's place, and
+// each other request sends commands to the servers. So only links to the page itself are served.
 func TestOtherSites(t *testing.T) {
 	type headers map[string]string
 	const origin, site, mode, dest = "Origin", "Sec-Fetch-Site", "Sec-Fetch-Mode", "Sec-Fetch-Dest"
 	for _, tt := range []struct {
 		name       string
 		headers    headers
-		page, rest bool // whether / and every other path are served
+		page, rest bool // whether / and all other paths are served
 	}{
 		{"no browser", headers{}, true, true},
 		{"an address that was typed", headers{site: "none", mode: "navigate", dest: "document"}, true, true},
@@ -83,7 +86,7 @@ func TestOtherSites(t *testing.T) {
 					}
 					r.Header.Set("Authorization", bearer)
 					ctx, gone := context.WithCancel(r.Context())
-					gone() // else /events goes on
+					gone() // otherwise /events would not end
 					*r = *r.WithContext(ctx)
 				})
 				served := tt.rest
@@ -98,7 +101,8 @@ func TestOtherSites(t *testing.T) {
 	}
 }
 
-// With a token every path asks for it. The address with the token gives a cookie in exchange, which holds something else.
+// With a token, every path requires it. The address with the token sets a cookie, which has a
+// different value.
 func TestToken(t *testing.T) {
 	const token = "0123456789 ;äöü\""
 	h := New(Source{}).Handler(token)
@@ -116,7 +120,7 @@ func TestToken(t *testing.T) {
 		}
 	}
 	in := get(h, "/?token=0123456789%20;%C3%A4%C3%B6%C3%BC%22", host("machine.example"))
-	if in.Code != http.StatusUnauthorized { // net/url takes no bare semicolon
+	if in.Code != http.StatusUnauthorized { // net/url rejects a bare semicolon
 		t.Errorf("%d", in.Code)
 	}
 	in = get(h, "/?token=0123456789+%3B%C3%A4%C3%B6%C3%BC%22", host("machine.example"))
@@ -135,7 +139,7 @@ func TestToken(t *testing.T) {
 	}
 }
 
-// Nothing is taken but GET and HEAD, and every reply forbids what the page does not need.
+// Only GET and HEAD are accepted, and every reply forbids what the page does not need.
 func TestReadOnly(t *testing.T) {
 	h := New(Source{}).Handler("")
 	for _, method := range []string{"POST", "PUT", "DELETE", "PATCH", "OPTIONS"} {
@@ -158,7 +162,8 @@ func TestReadOnly(t *testing.T) {
 	}
 }
 
-// What cannot be asked is refused before a server is asked, and what a server refuses is said as it is.
+// Invalid requests are refused before they reach a server, and a server's error is returned
+// unchanged.
 func TestAsking(t *testing.T) {
 	asked := 0
 	rdb := redis.NewClient(&redis.Options{})
@@ -195,7 +200,8 @@ func TestAsking(t *testing.T) {
 	}
 }
 
-// A viewer gets the newest state, however slowly it reads; there are only so many, and one that leaves makes room.
+// A viewer gets the newest state, even if it reads slowly; the number of viewers is limited, and
+// one that leaves makes room.
 func TestViewers(t *testing.T) {
 	d := New(Source{Name: "redis://a"})
 	server := httptest.NewServer(d.Handler(""))
@@ -236,7 +242,7 @@ func TestViewers(t *testing.T) {
 	}
 }
 
-// Whoever leaves frees a place.
+// A viewer that leaves frees its place.
 func TestViewersLeave(t *testing.T) {
 	d := New(Source{})
 	ctx, gone := context.WithCancel(t.Context())

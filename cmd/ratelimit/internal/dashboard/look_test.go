@@ -14,7 +14,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// board is a Dashboard of a cluster of servers, whose state is read between its looks.
+// board returns a Dashboard for a cluster of servers; tests read its state between looks.
 func board(t *testing.T, servers ...*embedded.Server) *Dashboard {
 	t.Helper()
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{ClusterSlots: func(context.Context) (slots []redis.ClusterSlot, _ error) {
@@ -33,7 +33,7 @@ func board(t *testing.T, servers ...*embedded.Server) *Dashboard {
 	})
 }
 
-// exports makes calls of a shadow policy that allows one, and counts usage.
+// exports calls a shadow policy that allows one call, and counts usage.
 func exports(t *testing.T, srv *embedded.Server, calls int) {
 	t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr(), ContextTimeoutEnabled: true})
@@ -49,7 +49,8 @@ func exports(t *testing.T, srv *embedded.Server, calls int) {
 	}
 }
 
-// What shadows would have denied is added up over all primaries; where one is dead, it is named, and what the others say stays.
+// Denials of shadow policies are summed over all primaries. If one is dead, it is named, and the
+// results of the others stay.
 func TestLook(t *testing.T) {
 	build, err := functions.New(functions.WithPolicies(
 		functions.Policy{Name: "export", Limits: []functions.PolicyLimit{{Limit: "1/d"}}, Shadow: true},
@@ -88,7 +89,7 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// A dead server is named once, however much of it fails.
+// A dead server is named once, however many requests to it fail.
 func TestFaults(t *testing.T) {
 	srv := embedded.Run(t)
 	d := board(t, srv)
@@ -110,7 +111,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// A key is shown as far as a person reads it.
+// A long key is truncated.
 func TestShown(t *testing.T) {
 	d := board(t)
 	for key, want := range map[string]string{

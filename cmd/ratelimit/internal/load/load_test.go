@@ -13,7 +13,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/load"
 )
 
-// within tells whether a latency is d, to three digits.
+// within reports whether a latency is d, to three digits.
 func within(got, d time.Duration) bool { return got >= d-d/500 && got <= d+d/500 }
 
 func TestClosedLoop(t *testing.T) {
@@ -53,8 +53,8 @@ func TestClosedLoop(t *testing.T) {
 	})
 }
 
-// In an open loop what waits for a worker counts as slow: at 100 a second, one worker that takes 20 ms falls behind by 10 ms
-// with each decision.
+// In an open loop, waiting for a worker counts as latency: at 100 per second, one worker that takes
+// 20 ms falls behind by 10 ms with each decision.
 func TestOpenLoop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := func(context.Context, int) (bool, error) {
@@ -87,7 +87,8 @@ func TestDuration(t *testing.T) {
 	}
 }
 
-// A rate above what is possible does not make the run longer: what was due and had no worker is counted.
+// A rate above the possible one does not lengthen the run: due decisions without a worker are
+// counted.
 func TestRateAboveWhatIsPossible(t *testing.T) {
 	for _, tt := range []struct{ count, begun, notBegun int64 }{{0, 50, 150}, {100, 50, 50}, {40, 40, 0}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -102,7 +103,7 @@ func TestRateAboveWhatIsPossible(t *testing.T) {
 	}
 }
 
-// The picture ends with the last whole second where only the last replies came after it.
+// The chart ends with the last whole second if only the last replies came after it.
 func TestLastSecondOfThePicture(t *testing.T) {
 	for _, tt := range []struct {
 		reply time.Duration
