@@ -14,7 +14,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// Whatever a client was made with, bad input is refused by its name, and changes nothing.
+// Invalid input returns the right error and changes nothing, whatever options the client has.
 func TestBadInputChangesNothing(t *testing.T) {
 	server := embedded.Run(t, embedded.WithLibrary(functions.Source()), embedded.WithTime(noon))
 	rdb := connect(t, redis.Options{Addr: server.Addr()})
@@ -62,7 +62,7 @@ func TestBadInputChangesNothing(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// Braces that do not make a hash tag are part of the key, and a cluster finds it all the same.
+// Unbalanced braces are part of the key, and the key still works in a cluster.
 func TestUnbalancedBracesInACluster(t *testing.T) {
 	nodes := startCluster(t)
 	direct := flushCluster(t, nodes)
@@ -86,8 +86,8 @@ func TestUnbalancedBracesInACluster(t *testing.T) {
 	}
 }
 
-// Time is the server's: with a clock that is a day wrong a client decides, and lets a local limiter, a batch and the memory of
-// denials decide, as with a right one.
+// The server's clock decides. With a local clock that is wrong by a day, the client, its local
+// limiter, its batches and its denial memory give the same decisions as with a right one.
 func TestAClockThatIsADayWrong(t *testing.T) {
 	decided := map[time.Duration][]client.Result{}
 	for _, wrong := range []time.Duration{0, -24 * time.Hour, 24 * time.Hour} {
@@ -97,7 +97,7 @@ func TestAClockThatIsADayWrong(t *testing.T) {
 		ask := func(c *client.Client, key string) {
 			for range 20 {
 				res := must[client.Result](t)(c.Allow(t.Context(), key, "6/s"))
-				res.Err = nil // why no server decided
+				res.Err = nil // the reason why no server decided
 				decided[wrong] = append(decided[wrong], res)
 				passed.Add(int64(30 * time.Millisecond))
 				server.Advance(30 * time.Millisecond)

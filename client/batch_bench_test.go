@@ -11,7 +11,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
-// What 64 goroutines get of one key whose limit does not end, and of a key that is denied, with a redis-server beside them.
+// BenchmarkHotKey measures 64 goroutines that use one key with an unlimited limit, and one that is
+// denied, with a redis-server on the same machine.
 func BenchmarkHotKey(b *testing.B) {
 	server, err := redistest.Start("redis-server")
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
-// What is let go was counted, and is not given back: nothing but takes is ever sent before Close.
+// Expired units were counted and are not given back: only takes are sent before Close.
 func TestBatchIsNotGivenBackAtTTL(t *testing.T) {
 	s := newStand(t)
 	c := s.warm(t)
@@ -25,7 +25,8 @@ func TestBatchIsNotGivenBackAtTTL(t *testing.T) {
 	}
 }
 
-// Close gives back what is left less what has come back by itself when the refund arrives at the latest, which is 5 s later here.
+// Close gives back the unspent units, less those that refill until the refund arrives at the
+// latest, which is 5 s later here.
 func TestCloseGivesBack(t *testing.T) {
 	for _, tt := range []struct {
 		limit client.Limit
@@ -48,7 +49,7 @@ func TestCloseGivesBack(t *testing.T) {
 		t.Run(fmt.Sprint(tt.limit, " after ", tt.after), func(t *testing.T) {
 			s := newStand(t)
 			c := s.client(t, client.WithBatches(16, 100*time.Second), client.WithTimeout(5*time.Second))
-			for range 1 + 2 + 4 + 8 + 1 { // 15 are left
+			for range 1 + 2 + 4 + 8 + 1 { // leaves 15
 				allow(t, c, tt.limit, 1)
 			}
 			s.pass(tt.after)
@@ -71,12 +72,12 @@ func TestCloseGivesBack(t *testing.T) {
 	}
 }
 
-// What a limit refills is asked once, of however many keys.
+// The refill rate of a limit is asked once, for any number of keys.
 func TestCloseAsksOnce(t *testing.T) {
 	s := newStand(t)
 	c := s.client(t, client.WithBatches(16, ttl))
 	for _, key := range []string{"a", "b", "c"} {
-		for range 2 { // 1 and a batch of 2, of which one is left
+		for range 2 { // one unit, then a batch of 2, of which one is left
 			must[client.Result](t)(c.Allow(t.Context(), key, wide))
 		}
 	}
@@ -89,7 +90,7 @@ func TestCloseAsksOnce(t *testing.T) {
 	}
 }
 
-// What is not known to refill slowly enough is not given back.
+// Nothing is given back if the limit is not known to refill slowly enough.
 func TestCloseDoesNotGuess(t *testing.T) {
 	s := newStand(t)
 	c := s.client(t, client.WithBatches(16, 10*time.Second))
@@ -108,7 +109,7 @@ func TestCloseDoesNotGuess(t *testing.T) {
 	}
 }
 
-// A unit out of a batch is given back as any other.
+// A unit from a batch is given back like any other.
 func TestReservationFromABatchIsGivenBack(t *testing.T) {
 	s := newStand(t)
 	c := s.warm(t)
@@ -125,14 +126,14 @@ func TestReservationFromABatchIsGivenBack(t *testing.T) {
 	}
 }
 
-// A second Close waits until the first has given back.
+// A second Close waits until the first has given the units back.
 func TestSecondCloseWaits(t *testing.T) {
 	server := redistest.Run(t)
 	direct := connect(t, redis.Options{Addr: server.Addr})
 	deploy(t, direct)
 	p := startProxy(t, server.Addr)
 	c := open(t, "redis://"+p.addr()+"?read_timeout=1m", client.WithBatches(16, time.Minute), client.WithTimeout(slow))
-	for range 1 + 2 + 4 + 8 + 1 { // 15 are left of the last 16
+	for range 1 + 2 + 4 + 8 + 1 { // leaves 15 of the last 16
 		must[client.Result](t)(c.Allow(t.Context(), "k", "100/h"))
 	}
 	p.arm(1_000_000, holds)
@@ -143,7 +144,7 @@ func TestSecondCloseWaits(t *testing.T) {
 	select {
 	case <-second:
 		t.Error("the second Close returned before the first")
-	case <-time.After(bound / 10): // the second had time to go wrong
+	case <-time.After(bound / 10): // enough time for the second to return too early
 	}
 	p.release()
 	for _, ended := range []chan error{first, second} {

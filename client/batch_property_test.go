@@ -11,25 +11,26 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 )
 
-// admission is of so many units at a moment.
+// admission is a number of units admitted at one time.
 type admission struct {
 	units int64
 	at    time.Time
 }
 
-// process is one that uses the server, by a clock of its own.
+// process is a user of the server with its own clock.
 type process struct {
 	*client.Client
-	ahead time.Duration // its clock, of the server's
+	ahead time.Duration // offset of its clock from the server's
 
-	taken    int64 // units that the server has charged to it, and told it so
+	taken    int64 // units that the server has charged, in replies that arrived
 	admitted int64
 	returned int64
 }
 
-// Many processes take and spend units of one key, slowly and in haste, lose replies, end with and without Close, and begin
-// anew. In every span no more is admitted than the limit allows in that span and ttl, and no process spends or
-// gives back what it was not given.
+// TestBatchesKeepTheBound runs many processes that take and spend units of one key, at different
+// speeds. They lose replies, end with and without Close, and restart. In every span no more is
+// admitted than the limit allows in that span and ttl, and no process spends or gives back units
+// that it did not get.
 func TestBatchesKeepTheBound(t *testing.T) {
 	s := newStand(t)
 	run := 0
@@ -74,7 +75,7 @@ func TestBatchesKeepTheBound(t *testing.T) {
 			if args[1] == "ratelimit_info" {
 				return false
 			}
-			n, _ := strconv.ParseInt(args[len(args)-1].(string), 10, 64) // of COST n, the last but for UPTO
+			n, _ := strconv.ParseInt(args[len(args)-1].(string), 10, 64) // of COST n, the last argument except for UPTO
 			if args[1] == "ratelimit_refund" {
 				calling.returned += n
 				return false
@@ -94,7 +95,7 @@ func TestBatchesKeepTheBound(t *testing.T) {
 			if err != nil || !res.Allowed {
 				return
 			}
-			at := decided // by the server, which is when it was admitted
+			at := decided // for units charged by the server, that is when they were admitted
 			if res.Source == client.SourceBatch {
 				at = s.now()
 			}

@@ -10,8 +10,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 )
 
-// A key that is asked for often needs fewer and fewer requests, up to n units in one; one that is asked for once in a while takes
-// one at a time, and in between a batch is what is spent in its time.
+// A frequently used key needs fewer and fewer requests, up to n units in one. A rarely used key
+// takes one unit at a time. In between, a batch has as many units as are spent in its time.
 func TestBatchGrowsWithTheRate(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -39,7 +39,7 @@ func TestBatchGrowsWithTheRate(t *testing.T) {
 	if got := s.sizes(); got != "=1" {
 		t.Errorf("after a rest it asked for %s", got)
 	}
-	s.calls(t, c, 2+4+8+2, 0) // and 14 are left of the last 16
+	s.calls(t, c, 2+4+8+2, 0) // leaves 14 of the last 16
 	s.pass(ttl + time.Millisecond)
 	s.calls(t, c, 1, 0)
 	if got := s.sizes(); got != "2 4 8 16 2" {
@@ -62,7 +62,7 @@ func TestBatchShrinksWithWhatRemains(t *testing.T) {
 	}
 }
 
-// Where fewer units are left than were asked for, no more are spent.
+// If fewer units are left than requested, no more are spent.
 func TestBatchOfLessThanAskedFor(t *testing.T) {
 	s := newStand(t)
 	c := s.warm(t)
@@ -74,7 +74,7 @@ func TestBatchOfLessThanAskedFor(t *testing.T) {
 		}
 	}
 
-	// The size begins anew from what there was, however much has come back meanwhile.
+	// The size starts again from the units that were left, whatever has refilled in the meantime.
 	s = newStand(t)
 	c = s.warm(t)
 	s.calls(t, c, 15, 0)
@@ -88,11 +88,11 @@ func TestBatchOfLessThanAskedFor(t *testing.T) {
 	}
 }
 
-// The size in the moments between the cases, and after a request that brought nothing.
+// The size at the boundaries between the cases, and after a request that brought no units.
 func TestBatchSizeAtTheEdges(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
-		spent int // of the 15 that are left
+		spent int // of the 15 units left
 		lose  bool
 		after time.Duration
 		want  string

@@ -16,16 +16,16 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// stand is a server, and the time that it shares with the clients of a test.
+// stand is a server with a clock that it shares with the clients of a test.
 type stand struct {
 	*embedded.Server
 	rdb *redis.Client
 
 	mu    sync.Mutex
 	at    time.Time
-	lines [][]any                    // commands of the library that were sent
-	hook  func(cmd redis.Cmder)      // before a command is sent
-	lose  func(cmd redis.Cmder) bool // whether the reply gets lost
+	lines [][]any                    // library commands that were sent
+	hook  func(cmd redis.Cmder)      // called before a command is sent
+	lose  func(cmd redis.Cmder) bool // reports whether the reply is lost
 }
 
 func newStand(t testing.TB) *stand {
@@ -55,7 +55,7 @@ func (s *stand) pass(d time.Duration) {
 	s.SetTime(s.at)
 }
 
-// client is a process that uses the server.
+// client returns a process that uses the server.
 func (s *stand) client(t testing.TB, opts ...client.Option) *client.Client {
 	t.Helper()
 	c := newClient(t, s.rdb, opts...)
@@ -63,7 +63,7 @@ func (s *stand) client(t testing.TB, opts ...client.Option) *client.Client {
 	return c
 }
 
-// sent is how many commands of the library were sent since it was last asked for.
+// sent returns the library commands sent since its last call.
 func (s *stand) sent() [][]any {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,13 +105,14 @@ const (
 	tight = client.Limit("10/m")
 )
 
-// allow asks for so many units of key "k".
+// allow asks for n units of key "k".
 func allow(t testing.TB, c *client.Client, limit client.Limit, n int64) client.Result {
 	t.Helper()
 	return must[client.Result](t)(c.AllowN(t.Context(), "k", limit, n))
 }
 
-// sizes are the units that were asked for with the commands that were sent: "8" for a batch, "=1" for a call by itself.
+// sizes returns the units that the sent commands asked for: "8" for a batch, "=1" for a single
+// call.
 func (s *stand) sizes() string {
 	var sizes []string
 	for _, line := range s.sent() {
@@ -127,7 +128,7 @@ func (s *stand) sizes() string {
 	return strings.Join(sizes, " ")
 }
 
-// calls asks for one unit so many times, so far apart.
+// calls asks n times for one unit, at intervals of apart.
 func (s *stand) calls(t testing.TB, c *client.Client, n int, apart time.Duration) {
 	t.Helper()
 	for range n {
@@ -138,7 +139,8 @@ func (s *stand) calls(t testing.TB, c *client.Client, n int, apart time.Duration
 	}
 }
 
-// warm is a client that holds 15 units of the key "k" under wide, of 16 that it has just taken, and has spent 16 before.
+// warm returns a client that has 15 units of key "k" under wide left of its last 16, and has spent
+// 16 before.
 func (s *stand) warm(t testing.TB, opts ...client.Option) *client.Client {
 	t.Helper()
 	c := s.client(t, append(opts, client.WithBatches(16, ttl))...)
@@ -149,13 +151,14 @@ func (s *stand) warm(t testing.TB, opts ...client.Option) *client.Client {
 	return c
 }
 
-// outcome is what came of a call in a goroutine.
+// outcome is the result of a call in a goroutine.
 type outcome struct {
 	res client.Result
 	err error
 }
 
-// together has so many callers wait for the request of a first one, which goes on when release is called.
+// together starts a first caller, and others that wait for its request, which goes on when release
+// is called.
 func (s *stand) together(t *testing.T, c *client.Client, first context.Context, callers int, limit client.Limit) (leader, others chan outcome, release func()) {
 	t.Helper()
 	leader, others = make(chan outcome, 1), make(chan outcome, callers)

@@ -12,7 +12,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 )
 
-// What a decision from a batch says counts on from the last reply.
+// The fields of a decision from a batch continue from the last reply.
 func TestBatchResult(t *testing.T) {
 	s := newStand(t)
 	c := s.client(t, client.WithBatches(16, ttl))
@@ -36,7 +36,7 @@ func TestBatchResult(t *testing.T) {
 	}
 }
 
-// Units are spent within ttl, from before the request for them was sent.
+// Units are spent within ttl, counted from before their request was sent.
 func TestBatchIsLetGo(t *testing.T) {
 	s := newStand(t)
 	c := s.warm(t)
@@ -48,9 +48,9 @@ func TestBatchIsLetGo(t *testing.T) {
 	if res := allow(t, c, wide, 1); res.Source != client.SourceServer {
 		t.Errorf("at ttl by %v", res.Source)
 	}
-	for _, late := range []time.Duration{ttl - 1, ttl} { // a request that takes its time
+	for _, late := range []time.Duration{ttl - 1, ttl} { // a slow request
 		s.pass(time.Minute)
-		s.calls(t, c, 3, 0) // 1 2, and all spent
+		s.calls(t, c, 3, 0) // batches of 1 and 2, all spent
 		s.hook = func(redis.Cmder) { s.pass(late) }
 		s.calls(t, c, 1, 0)
 		s.hook = nil
@@ -62,7 +62,7 @@ func TestBatchIsLetGo(t *testing.T) {
 
 func TestBatchServesACostOrLeavesItToTheServer(t *testing.T) {
 	s := newStand(t)
-	c := s.warm(t) // has 15
+	c := s.warm(t) // has 15 units
 	for _, tt := range []struct {
 		cost int64
 		from client.Source
@@ -111,7 +111,7 @@ func TestNotBatched(t *testing.T) {
 	}
 }
 
-// A second limit on the key goes to the server while the batch is of the first.
+// A second limit on the key uses the server while the batch is for the first.
 func TestBatchIsOfOneLimit(t *testing.T) {
 	s := newStand(t)
 	c := s.warm(t)
@@ -126,7 +126,7 @@ func TestBatchIsOfOneLimit(t *testing.T) {
 	if got := s.sizes(); got != "=1 =1 =1" {
 		t.Error(got)
 	}
-	s.pass(ttl) // nothing of the first is left
+	s.pass(ttl) // no units of the first limit are left
 	for range 1 + 2 + 4 {
 		if res := allow(t, c, "90000/m", 1); !res.Allowed {
 			t.Error(res)
@@ -137,7 +137,8 @@ func TestBatchIsOfOneLimit(t *testing.T) {
 	}
 }
 
-// A reply that is lost, or an error, leaves nothing to spend; the call gets its error, or what the fallback says.
+// After a lost reply or an error no units are spent; the call gets its error or the result of the
+// fallback.
 func TestBatchOfALostReply(t *testing.T) {
 	s := newStand(t)
 	c := s.warm(t, client.WithFallback(client.ReturnError))
@@ -158,7 +159,7 @@ func TestBatchOfALostReply(t *testing.T) {
 	}
 }
 
-// What this client does to a key ends what it holds of it.
+// Changing a key through this client drops the key's batch.
 func TestBatchEndsWithTheKey(t *testing.T) {
 	s := newStand(t)
 	c := s.warm(t, client.WithPrefix("p:"))
@@ -176,7 +177,7 @@ func TestBatchEndsWithTheKey(t *testing.T) {
 	}
 }
 
-// However many keys are asked for, the table is bounded; and it shrinks when they are no longer.
+// The table is bounded for any number of keys, and shrinks when they are no longer used.
 func TestBatchesAreBounded(t *testing.T) {
 	at := time.UnixMilli(0)
 	c := newClient(t, &fake{reply: integers(1, 10, 9, 0, 1000, 1)}, client.WithBatches(8, ttl))

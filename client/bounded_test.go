@@ -15,15 +15,15 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
-// bound is how long a call of these tests may take, and late what a busy machine does not make of it. Without the bound a
-// call takes longer than that: slow is a timeout of go-redis.
+// bound is how long a call of these tests may take. late is more than a busy machine adds to that,
+// and less than slow, a timeout of go-redis, which a call without the bound would reach.
 const (
 	bound = 200 * time.Millisecond
 	late  = slow / 2
 	slow  = time.Minute
 )
 
-// kinds are clients of a server at addr by how they were made.
+// kinds are ways to make a client of the server at addr, by name.
 var kinds = map[string]func(t *testing.T, addr string, opts ...client.Option) *client.Client{
 	"Open": func(t *testing.T, addr string, opts ...client.Option) *client.Client {
 		return open(t, "redis://"+addr+"?dial_timeout=1m", opts...)
@@ -65,7 +65,7 @@ var kinds = map[string]func(t *testing.T, addr string, opts ...client.Option) *c
 	}),
 }
 
-// over is a client over a go-redis client.
+// over returns a client based on a go-redis client.
 func over(make func(*testing.T, string) redis.UniversalClient) func(*testing.T, string, ...client.Option) *client.Client {
 	return func(t *testing.T, addr string, opts ...client.Option) *client.Client {
 		return newClient(t, make(t, addr), opts...)
@@ -79,7 +79,7 @@ func open(t testing.TB, url string, opts ...client.Option) *client.Client {
 	return c
 }
 
-// ofOneNode is a cluster client that takes a server of its own for all of its cluster.
+// ofOneNode returns a cluster client that treats a single server as its whole cluster.
 func ofOneNode(t *testing.T, addr string, honours bool) redis.UniversalClient {
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{
 		Addrs: []string{addr}, ReadTimeout: slow, DialTimeout: slow, PoolTimeout: slow, ContextTimeoutEnabled: honours,
@@ -91,7 +91,7 @@ func ofOneNode(t *testing.T, addr string, honours bool) redis.UniversalClient {
 	return rdb
 }
 
-// inTime runs call, and fails if it takes so long that nothing bounded it.
+// inTime runs call, and fails if call takes longer than its bound.
 func inTime(t *testing.T, name string, call func() error) error {
 	t.Helper()
 	began := time.Now()
@@ -102,7 +102,7 @@ func inTime(t *testing.T, name string, call func() error) error {
 	return err
 }
 
-// allInTime runs calls side by side, likewise.
+// allInTime is inTime for concurrent calls.
 func allInTime(t *testing.T, calls map[string]func() error) map[string]error {
 	t.Helper()
 	var mu sync.Mutex
@@ -120,7 +120,8 @@ func allInTime(t *testing.T, calls map[string]func() error) map[string]error {
 	return errs
 }
 
-// wholeCluster is a server that is a cluster by itself, so that clients of one server and of a cluster can ask it.
+// wholeCluster starts a server that is a cluster of one node, so that clients of single servers and
+// of clusters can use it.
 func wholeCluster(t *testing.T) (*redistest.Server, *redis.Client) {
 	t.Helper()
 	server := redistest.Run(t, "--cluster-enabled", "yes")
@@ -136,7 +137,8 @@ func wholeCluster(t *testing.T) (*redistest.Server, *redis.Client) {
 	return server, direct
 }
 
-// Whatever rdb was made with, every call on a server that hangs ends within its bound: the client's or the context's.
+// Whatever options rdb has, every call on a server that hangs ends within its bound: the client's
+// timeout or the context's deadline.
 func TestEveryCallIsBounded(t *testing.T) {
 	server, direct := wholeCluster(t)
 	for name, kind := range kinds {
@@ -177,7 +179,7 @@ func TestEveryCallIsBounded(t *testing.T) {
 	}
 }
 
-// A connection that is never made is bounded too, and nothing was counted.
+// A connection attempt that never succeeds is bounded too, and nothing is counted.
 func TestConnectingIsBounded(t *testing.T) {
 	hole := blackHole(t)
 	for name, kind := range kinds {
@@ -192,7 +194,7 @@ func TestConnectingIsBounded(t *testing.T) {
 	}
 }
 
-// blackHole is an address that accepts connections and never says a word.
+// blackHole returns an address that accepts connections and never replies.
 func blackHole(t *testing.T) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

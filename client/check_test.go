@@ -64,7 +64,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// Of a cluster, and of a ring, each server is looked at.
+// In a cluster and in a ring, each server is checked.
 func TestCheckOfEachServer(t *testing.T) {
 	ctx := t.Context()
 	nodes := startCluster(t)

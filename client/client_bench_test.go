@@ -14,7 +14,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
-// What one goroutine pays for a decision, beside the FCALL that go-redis would send by itself.
+// BenchmarkAllow measures the overhead of a decision in one goroutine, compared with the bare FCALL
+// of go-redis.
 func BenchmarkAllow(b *testing.B) {
 	server, err := redistest.Start("redis-server")
 	if err != nil {
@@ -44,7 +45,7 @@ func BenchmarkAllow(b *testing.B) {
 			}
 		})
 	}
-	// One after the other, so that what slows the machine down slows both.
+	// The two alternate, so that a slow machine slows both.
 	b.Run("in turns", func(b *testing.B) {
 		var took [2][]float64
 		for b.Loop() {
@@ -60,7 +61,8 @@ func BenchmarkAllow(b *testing.B) {
 	})
 }
 
-// What 1 to 512 goroutines get of a server that they share the processors with, in turns of a tenth of a second.
+// BenchmarkSharedRoundTrips measures 1 to 512 goroutines that share the processors with the server,
+// alternating every tenth of a second.
 func BenchmarkSharedRoundTrips(b *testing.B) {
 	server, err := redistest.Start("redis-server")
 	if err != nil {

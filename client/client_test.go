@@ -239,7 +239,7 @@ func TestAgainstLibrary(t *testing.T) {
 			t.Errorf("%s: %+v, %v\nwant %+v", step.name, got, err, step.want)
 		}
 	}
-	// By now "other" is full again, and an idle limiter leaves nothing behind.
+	// By now "other" is full again, and an idle limiter stores nothing.
 	if n := must[int64](t)(c.Reset(ctx, "k", "other", "nothing")); n != 1 {
 		t.Errorf("reset of a held key and two empty ones answers %d, want 1", n)
 	}

@@ -17,14 +17,14 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
-// deaf is a client of somebody's own that does not look at contexts.
+// deaf is a custom client that ignores contexts.
 type deaf struct{ redis.UniversalClient }
 
 func (d deaf) Process(_ context.Context, cmd redis.Cmder) error {
 	return d.UniversalClient.Process(context.Background(), cmd)
 }
 
-// startSentinel is the address of a Sentinel that knows the primary main by this address.
+// startSentinel starts a Sentinel that knows the primary "main" at addr, and returns its address.
 func startSentinel(t *testing.T, addr string) string {
 	t.Helper()
 	host, port, _ := net.SplitHostPort(addr)
@@ -35,7 +35,7 @@ func startSentinel(t *testing.T, addr string) string {
 	return redistest.Run(t, config, "--sentinel").Addr
 }
 
-// behindSentinel is a failover client of such a one.
+// behindSentinel returns a failover client that uses such a Sentinel.
 func behindSentinel(t *testing.T, addr string) *redis.Client {
 	t.Helper()
 	rdb := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "main", SentinelAddrs: []string{startSentinel(t, addr)}})
@@ -43,7 +43,7 @@ func behindSentinel(t *testing.T, addr string) *redis.Client {
 	return rdb
 }
 
-// Whatever the client is made of, a call whose context has ended before it sends nothing, and says so.
+// A call whose context has ended before sends nothing, and says so, whatever Redis client is used.
 func TestAnEndedContextSendsNothing(t *testing.T) {
 	server := redistest.Run(t)
 	deploy(t, connect(t, redis.Options{Addr: server.Addr}))
@@ -101,7 +101,7 @@ func TestAnEndedContextSendsNothing(t *testing.T) {
 					}
 				}
 			}
-			// What was sent belatedly would be there before this call is.
+			// A command that was sent late would arrive before this call.
 			if left := must[client.Result](t)(c.Allow(t.Context(), key, perDay)).Remaining; left != 8 || p.seen() != 1 {
 				t.Errorf("%d are left, and %d calls were sent; want 8, and the last one only", left, p.seen())
 			}
@@ -109,7 +109,7 @@ func TestAnEndedContextSendsNothing(t *testing.T) {
 	}
 }
 
-// everyCall is every method of a Client and of a Lease that asks a server.
+// everyCall returns every method of a Client and of a Lease that asks a server.
 func everyCall(ctx context.Context, c *client.Client, key string) map[string]func() error {
 	req := client.Request{Keys: []string{key}, Limits: []client.Limit{perDay}}
 	once := req

@@ -13,7 +13,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
-// The same errors as real servers give them, and the library's own.
+// The same errors from real servers, and the library's own errors.
 func TestErrorsOfRealServers(t *testing.T) {
 	ctx := t.Context()
 	server := redistest.Run(t)
@@ -56,7 +56,8 @@ func TestErrorsOfRealServers(t *testing.T) {
 		as := newClient(t, connect(t, redis.Options{Addr: server.Addr, Username: user, Password: "x"}))
 		check(user, as, "k", "5/m", "the user lacks a right; it needs fcall", client.ErrNoPermission)
 	}
-	// A refusal within the function leaves what the function did before.
+	// If a command within the function is denied, earlier commands of the function remain in
+	// effect.
 	if err := rdb.Do(ctx, "acl", "setuser", "nohset", "on", "nopass", "~*", "+@all", "-hset").Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +122,8 @@ func TestContext(t *testing.T) {
 		t.Errorf("%d calls, %v; want none and context.Canceled", p.seen(), err)
 	}
 
-	// A deadline that ends before the call is sent, on a busy machine, says nothing: the next one is longer.
+	// A busy machine may reach the deadline before the call is sent; then the test repeats with a
+	// longer one.
 	p.lose(1000, true)
 	for d := 50 * time.Millisecond; !errors.Is(err, client.ErrOutcomeUnknown); d *= 2 {
 		if d > time.Minute {

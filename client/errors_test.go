@@ -23,7 +23,7 @@ var classes = []error{
 	client.ErrBadReply,
 }
 
-// wantClasses checks that err is each of want and no other Err value.
+// wantClasses checks that err matches each of want and no other Err value.
 func wantClasses(t *testing.T, name string, err error, want ...error) {
 	t.Helper()
 	for _, class := range classes {
@@ -128,7 +128,7 @@ func TestConnectionErrors(t *testing.T) {
 	dial := &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
 	for _, tt := range []struct {
 		name  string
-		ends  bool // the context does, meanwhile
+		ends  bool // the context ends during the call
 		err   error
 		sent  bool
 		want  string
@@ -181,7 +181,7 @@ func TestConnectionErrors(t *testing.T) {
 	}
 }
 
-// A key that was given empty is refused before anything is sent, with a prefix too.
+// An empty key is refused before anything is sent, also with a prefix.
 func TestEmptyKeys(t *testing.T) {
 	ctx := t.Context()
 	for _, prefix := range []string{"", "rl:"} {
@@ -190,7 +190,7 @@ func TestEmptyKeys(t *testing.T) {
 		lease := c.Lease("", "concurrency 1 lease=1s", "id")
 		for _, tt := range []struct {
 			verb, keys string
-			n          int // of the empty key
+			n          int // number of the empty key
 			call       func() error
 		}{
 			{"take", `"` + prefix + `"`, 1, func() error { _, err := c.Allow(ctx, "", "5/m"); return err }},
@@ -307,7 +307,8 @@ func TestBadReplies(t *testing.T) {
 	}
 }
 
-// A limit that spells an option would make the server read the next limit as that option's value.
+// A limit with the name of an option would make the server read the next limit as that option's
+// value.
 func TestOptionAsLimit(t *testing.T) {
 	for _, word := range []client.Limit{"COST", "cost", "UpTo", "Once", "TRACK"} {
 		f := &fake{reply: integers(1, 5, 4, 0, 1, 1)}
@@ -320,7 +321,7 @@ func TestOptionAsLimit(t *testing.T) {
 	}
 }
 
-// What would be another call than was meant is not sent.
+// A request that the server would read as a different call is not sent.
 func TestNotSent(t *testing.T) {
 	ctx := t.Context()
 	once := client.Request{Keys: []string{"k"}, Limits: []client.Limit{"5/m"}, OnceKey: "o", OnceTTL: time.Minute}
@@ -357,7 +358,7 @@ func TestNotSent(t *testing.T) {
 	}
 }
 
-// A call that is no decision is not said to have been counted.
+// The error of a call that makes no decision does not say that it was counted.
 func TestWordsOfOtherCalls(t *testing.T) {
 	for _, tt := range []struct {
 		err  error

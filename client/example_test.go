@@ -13,7 +13,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// server stands in for a Redis server that holds the library; its clock stands still.
+// server starts a stand-in for a Redis server with the library; its clock stands still.
 func server() (addr string, stop func()) {
 	s, err := embedded.Start(embedded.WithLibrary(functions.Source()), embedded.WithTime(time.UnixMilli(1_700_000_000_000)))
 	if err != nil {
@@ -22,7 +22,7 @@ func server() (addr string, stop func()) {
 	return s.Addr(), func() { _ = s.Close() }
 }
 
-// newLimiter is a client of such a server, made as in the first example.
+// newLimiter returns a client of such a server, made as in the first example.
 func newLimiter() (limiter *client.Client, stop func()) {
 	addr, stopServer := server()
 	limiter, err := client.Open("redis://"+addr, client.WithTimeout(time.Minute))
@@ -62,7 +62,7 @@ func Example() {
 	// denied, come back in 30s
 }
 
-// Over a go-redis client that the application has already, and which stays its own.
+// New uses an existing go-redis client, which the application keeps.
 func ExampleNew() {
 	addr, stop := server()
 	defer stop()
@@ -85,7 +85,7 @@ func ExampleNew() {
 	// true [limits:user:42]
 }
 
-// While no server can decide, everybody is let through, and a log says why.
+// While no server can decide, all calls are allowed, and a log says why.
 func ExampleWithFallback() {
 	limiter, err := client.Open("redis://127.0.0.1:1", client.WithFallback(client.FailOpen), client.WithTimeout(time.Minute))
 	if err != nil {
@@ -105,7 +105,8 @@ func ExampleWithFallback() {
 	// ratelimit: take "user:42": no connection, nothing was counted (dial tcp 127.0.0.1:1: connect: connection refused)
 }
 
-// A key that everybody shares: of a thousand calls few need a request, and none is let through that was not counted before.
+// A busy key: of a thousand calls few need a request, and no call is allowed that was not charged
+// before.
 func ExampleWithBatches() {
 	addr, stop := server()
 	defer stop()
@@ -114,7 +115,7 @@ func ExampleWithBatches() {
 		fmt.Println(err)
 		return
 	}
-	defer func() { _ = limiter.Close() }() // gives back what is left
+	defer func() { _ = limiter.Close() }() // gives back the unspent units
 	decided := map[client.Source]int{}
 	for range 1000 {
 		res, err := limiter.Allow(context.Background(), "search", "10000/m")
@@ -129,7 +130,7 @@ func ExampleWithBatches() {
 	// 16 by the server, 984 from batches
 }
 
-// A key that is denied, and asked for again and again, costs the server one request a second.
+// A denied key that is requested again and again costs the server one request a second.
 func ExampleWithDenialMemory() {
 	addr, stop := server()
 	defer stop()
@@ -158,7 +159,7 @@ func ExampleWithDenialMemory() {
 	// 2 allowed, most denials from memory: true
 }
 
-// A program looks at its start whether it can do its work.
+// A program checks when it starts whether its servers are ready.
 func ExampleClient_Check() {
 	limiter, stop := newLimiter()
 	defer stop()
@@ -169,7 +170,7 @@ func ExampleClient_Check() {
 	// ratelimit: check: the library has no policy @login, it has none; run: ratelimit deploy --policies FILE
 }
 
-// A leaky bucket spreads a burst out: who is let in waits for its turn.
+// A leaky bucket spreads a burst over time: an allowed caller waits for its turn.
 func ExampleResult_leakyBucket() {
 	limiter, stop := newLimiter()
 	defer stop()
@@ -191,7 +192,7 @@ func ExampleResult_leakyBucket() {
 	// denied, the queue is full for 1s
 }
 
-// Several limits in one atomic decision: nothing is taken anywhere when one of them denies.
+// Several limits in one atomic decision: if one of them denies, nothing is taken from any.
 func ExampleClient_Take() {
 	limiter, stop := newLimiter()
 	defer stop()
@@ -213,7 +214,7 @@ func ExampleClient_Take() {
 	// false by {user:42}:bytes after 12m0s
 }
 
-// A worker takes as much work as its limit has room for, and comes back for the rest.
+// A worker takes as much work as its limit has room for, and returns for the rest.
 func ExampleClient_AllowAtMost() {
 	limiter, stop := newLimiter()
 	defer stop()
@@ -234,7 +235,8 @@ func ExampleClient_AllowAtMost() {
 	// come back in 600ms
 }
 
-// What to do without a decision is the application's choice; whether the call may have been counted is known.
+// The application chooses what to do without a decision. The error says whether the call may have
+// been counted.
 func ExampleError() {
 	limiter, stop := newLimiter()
 	defer stop()
@@ -251,8 +253,8 @@ func ExampleError() {
 	// ratelimit: take "user:42": BADLIMIT "100/x": the unit of the period "x" is none of ms, s, m, h, d
 }
 
-// A piece of work has a key of its own: whoever asks for it again, because a reply or a message was lost, is not charged
-// again.
+// A piece of work has its own key: repeating it, because a reply or a message was lost, costs
+// nothing.
 func ExampleRequest_onceKey() {
 	limiter, stop := newLimiter()
 	defer stop()
@@ -283,7 +285,7 @@ func ExampleRequest_onceKey() {
 	// 2 allowed, 0 denied, last at 22:13:20
 }
 
-// Work that was taken for and not done is given back.
+// Units for work that was not done are given back.
 func ExampleClient_Refund() {
 	limiter, stop := newLimiter()
 	defer stop()
@@ -294,7 +296,7 @@ func ExampleClient_Refund() {
 		fmt.Println(err)
 		return
 	}
-	given, err := limiter.Refund(ctx, request) // the mail server is down
+	given, err := limiter.Refund(ctx, request) // because the mail server is down
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -304,7 +306,7 @@ func ExampleClient_Refund() {
 	// 70 100
 }
 
-// At most two exports run at once, over all processes.
+// At most two exports run at the same time, over all processes.
 func ExampleLease() {
 	limiter, stop := newLimiter()
 	defer stop()
@@ -326,7 +328,7 @@ func ExampleLease() {
 	// export 3 false 30s
 }
 
-// An operator shuts a key out for a time.
+// An operator blocks a key for some time.
 func ExampleClient_Block() {
 	limiter, stop := newLimiter()
 	defer stop()

@@ -9,7 +9,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 )
 
-// A worker goes ahead as fast as the limit allows, and learns at once where its deadline comes before its turn.
+// A worker proceeds as fast as the limit allows. If its deadline is before its turn, it learns so
+// at once.
 func ExampleClient_Wait() {
 	limiter, stop := newLimiter()
 	defer stop()
@@ -33,7 +34,7 @@ func ExampleClient_Wait() {
 	// the next can be sent in 30s
 }
 
-// Units are taken before it is known whether they will be used, and given back if not.
+// Units are taken before it is known whether they are needed, and given back if not.
 func ExampleClient_ReserveN() {
 	limiter, stop := newLimiter()
 	defer stop()
@@ -48,7 +49,7 @@ func ExampleClient_ReserveN() {
 		return
 	}
 	fmt.Println(r.Result().Remaining, "left")
-	if err := r.Cancel(ctx); err != nil { // what they were for is not done
+	if err := r.Cancel(ctx); err != nil { // the work is not done
 		fmt.Println(err)
 		return
 	}
@@ -63,7 +64,7 @@ func ExampleClient_ReserveN() {
 	// 100 left
 }
 
-// Of a leaky bucket each gets a turn.
+// Each caller of a leaky bucket gets a turn.
 func ExampleReservation_Delay() {
 	limiter, stop := newLimiter()
 	defer stop()
@@ -81,8 +82,8 @@ func ExampleReservation_Delay() {
 	// true 2m0s
 }
 
-// One export of this account at a time, over all processes: the place is waited for up to ten seconds, and kept for as long
-// as the export takes.
+// One export of this account runs at a time, over all processes. Wait waits up to ten seconds for
+// the place, and Hold keeps it for the duration of the export.
 func ExampleLease_Hold() {
 	limiter, stop := newLimiter()
 	defer stop()
@@ -97,7 +98,7 @@ func ExampleLease_Hold() {
 	}
 	err := lease.Hold(ctx, func(ctx context.Context) error {
 		fmt.Println("exporting")
-		return ctx.Err() // which ends if the lease is lost
+		return ctx.Err() // ctx ends if the lease is lost
 	})
 	fmt.Println(err)
 	// Output:
@@ -105,8 +106,8 @@ func ExampleLease_Hold() {
 	// <nil>
 }
 
-// While the server is gone each of ten processes lets a tenth of the limit through, once it has learned from the server what the
-// limit says.
+// While the server is unreachable, each of ten processes allows a tenth of the limit, once it has
+// learned the limit from the server.
 func ExampleLocalLimiter() {
 	addr, stop := server()
 	limiter, err := client.Open("redis://"+addr, client.WithFallback(client.LocalLimiter(0.1)), client.WithTimeout(time.Minute))
@@ -123,7 +124,7 @@ func ExampleLocalLimiter() {
 		}
 		fmt.Println(res.Allowed, "by", res.Source)
 		if i == 0 {
-			learned(limiter, "20/d") // the client asks for that in the background
+			learned(limiter, "20/d") // the client learns the limit in the background
 			stop()
 		}
 	}

@@ -9,10 +9,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Trust tells c that its rdb ends every call by itself, so that no goroutine is between a test and its fake.
+// Trust makes c rely on rdb to end every call, so that no extra goroutine runs between a test and
+// its fake.
 func Trust(c *Client) { c.punctual = true }
 
-// OpenWithDialer is Open over connections that dial makes.
+// OpenWithDialer is Open with connections made by dial.
 func OpenWithDialer(t *testing.T, url string, dial func(ctx context.Context, network, addr string) (net.Conn, error), opts ...Option) *Client {
 	t.Helper()
 	c, err := openServers(url, func(*redis.Options) func(context.Context, string, string) (net.Conn, error) { return dial }, opts)
@@ -23,7 +24,7 @@ func OpenWithDialer(t *testing.T, url string, dial func(ctx context.Context, net
 	return c
 }
 
-// SetClock gives what c decides by itself a clock of its own.
+// SetClock sets the clock of the decisions that c makes itself.
 func SetClock(c *Client, now func() time.Time) {
 	c.local.now = now
 	if c.batches != nil {
@@ -34,7 +35,7 @@ func SetClock(c *Client, now func() time.Time) {
 	}
 }
 
-// WaitingForBatch is how many calls wait for the request of another for key.
+// WaitingForBatch returns how many calls wait for another call's request for key.
 func WaitingForBatch(c *Client, key string) int64 {
 	c.batches.mu.Lock()
 	defer c.batches.mu.Unlock()
@@ -44,7 +45,7 @@ func WaitingForBatch(c *Client, key string) int64 {
 	return 0
 }
 
-// Batched and Remembered are how many keys c keeps a batch and a denial of.
+// Batched returns the number of keys with a batch. Remembered returns the number with a denial.
 func Batched(c *Client) int {
 	c.batches.mu.Lock()
 	defer c.batches.mu.Unlock()
@@ -57,7 +58,7 @@ func Remembered(c *Client) int {
 	return c.memory.keys.Len()
 }
 
-// Knows tells whether c has learned what a limit says.
+// Knows reports whether c has learned how servers parse a limit.
 func Knows(c *Client, limit Limit) bool {
 	c.local.mu.Lock()
 	defer c.local.mu.Unlock()
@@ -65,7 +66,7 @@ func Knows(c *Client, limit Limit) bool {
 	return unknown == ""
 }
 
-// KnowsPolicy reports whether the server of key has told c what a policy says.
+// KnowsPolicy reports whether c has learned how the server of key parses a policy.
 func KnowsPolicy(c *Client, key string, policy Limit) bool {
 	address := ""
 	if c.breakers.node != nil {
@@ -77,7 +78,7 @@ func KnowsPolicy(c *Client, key string, policy Limit) bool {
 	return ok && !r.asking && r.keys != nil
 }
 
-// Kept is how many buckets and limits c keeps for deciding by itself.
+// Kept returns how many buckets and limits c keeps for its own decisions.
 func Kept(c *Client) (buckets, limits int) {
 	c.local.mu.Lock()
 	defer c.local.mu.Unlock()
@@ -92,23 +93,24 @@ const (
 	RereadAfter  = rereadAfter
 )
 
-// Waiting is how many queues of waiting callers c has.
+// Waiting returns how many queues of waiting callers c has.
 func Waiting(c *Client) int {
 	c.queues.mu.Lock()
 	defer c.queues.mu.Unlock()
 	return len(c.queues.byName)
 }
 
-// TakeLate is a call for one unit that found nothing in the batch of its key, and goes on only now.
+// TakeLate is a call for one unit that found no units in its key's batch, and continues only now.
 func TakeLate(c *Client, key string, limit Limit) (Result, error) {
 	req := Request{Keys: []string{key}, Limits: []Limit{limit}}
 	return c.takeShared(context.Background(), req, single{key: key, limit: limit, cost: 1})
 }
 
-// ShareAbove is how many calls go by themselves before others share round trips.
+// ShareAbove is how many calls are sent separately before others share round trips.
 const ShareAbove = shareAbove
 
-// SharedWaiting is how many calls of c for the only server wait for a round trip that they share, and how many such are under way.
+// SharedWaiting returns how many calls of c, with a single server, wait for a shared round trip,
+// and how many of those are in progress.
 func SharedWaiting(c *Client) (calls, underWay int) {
 	r := &c.breakers.first.trips
 	r.mu.Lock()
@@ -119,7 +121,8 @@ func SharedWaiting(c *Client) (calls, underWay int) {
 	return calls, r.underWay
 }
 
-// TakeAfterWaiting is a take of a caller that has waited for another's request until the client's timeout was over.
+// TakeAfterWaiting is a take whose caller waited for another call's request until the client's
+// timeout.
 func TakeAfterWaiting(ctx context.Context, c *Client, req Request) (Result, error) {
 	limited := c.bounded(ctx)
 	defer limited.release()

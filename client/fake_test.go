@@ -7,16 +7,16 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// fake is a redis.UniversalClient that replies what the test gives.
+// fake is a redis.UniversalClient with replies set by the test.
 type fake struct {
 	redis.UniversalClient
 	reply any
 	err   error
-	errs  []error     // in place of err: of the calls in turn, the last of all that follow
-	after func(n int) // is called when n commands were asked for
+	errs  []error     // instead of err: of successive calls; the last one repeats
+	after func(n int) // called after n commands were requested
 	hangs bool        // until the context ends
 	sent  bool        // whether the command was written before it failed
-	lines [][]any     // the commands that were asked for
+	lines [][]any     // commands that were requested
 }
 
 func (f *fake) Process(ctx context.Context, cmd redis.Cmder) error {
@@ -40,7 +40,7 @@ func (f *fake) Process(ctx context.Context, cmd redis.Cmder) error {
 	return nil
 }
 
-// answered is an error reply of a server.
+// answered is a server's error reply.
 type answered string
 
 func (a answered) Error() string { return string(a) }
@@ -54,7 +54,7 @@ func integers(n ...int64) []any {
 	return reply
 }
 
-// usageReply is a reply of ratelimit_usage, some of its fields replaced; nil leaves one out.
+// usageReply returns a reply of ratelimit_usage with some fields replaced; nil removes a field.
 func usageReply(change ...any) []any {
 	return fields([]any{
 		"allowed", int64(7), "denied", int64(2), "cost", int64(30), "first_ms", int64(1_700_000_000_000), "last_ms", int64(1_700_000_060_500),
@@ -62,7 +62,7 @@ func usageReply(change ...any) []any {
 	}, change)
 }
 
-// infoReply is a reply of ratelimit_info, likewise.
+// infoReply is usageReply for ratelimit_info.
 func infoReply(change ...any) []any {
 	return fields([]any{
 		"version", "0.1.0", "contract", int64(1), "build_id", "abc", "policies", []any{"calc", "export"}, "shadow_denied", []any{"export", int64(3)},

@@ -77,7 +77,7 @@ func TestFallback(t *testing.T) {
 	}
 }
 
-// Who asks for what no server would take is told so, whatever the fallback.
+// A call with invalid arguments returns an error, whatever the fallback.
 func TestNobodyIsLetInByARefusedArgument(t *testing.T) {
 	ctx := t.Context()
 	for _, f := range []client.Fallback{client.FailOpen, client.FailClosed, client.LocalLimiter(1)} {
@@ -91,7 +91,7 @@ func TestNobodyIsLetInByARefusedArgument(t *testing.T) {
 				t.Errorf("%s: %+v, %v", reply, got, err)
 			}
 		}
-		// Without a server, what can be seen to be wrong without reading a limit.
+		// Without a server, errors that can be found without parsing a limit.
 		down := newClient(t, &fake{err: redis.ErrPoolTimeout}, client.WithFallback(f))
 		for _, tt := range []struct {
 			req  client.Request
@@ -121,7 +121,8 @@ func TestNobodyIsLetInByARefusedArgument(t *testing.T) {
 	}
 }
 
-// Nobody waits any more for the decision of a context that was cancelled, and none is due to one that had ended before.
+// There is no fallback for a canceled context, because nobody waits for the decision, nor for one
+// that had ended before the call.
 func TestNoFallbackForAContextThatEnded(t *testing.T) {
 	expired, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Hour))
 	defer cancel()
@@ -134,14 +135,14 @@ func TestNoFallbackForAContextThatEnded(t *testing.T) {
 	if got, err := c.Allow(ctx, "k", "5/m"); !errors.Is(err, context.Canceled) || got.Allowed {
 		t.Errorf("cancelled meanwhile: %+v, %v", got, err)
 	}
-	// A deadline that ends meanwhile is what a fallback is for.
+	// A deadline that passes during the call uses the fallback.
 	c = newClient(t, &fake{hangs: true, err: io.EOF, sent: true}, client.WithFallback(client.FailOpen), client.WithTimeout(time.Millisecond))
 	if got, err := c.Allow(t.Context(), "k", "5/m"); err != nil || !got.Allowed || !errors.Is(got.Err, context.DeadlineExceeded) {
 		t.Errorf("expired meanwhile: %+v, %v", got, err)
 	}
 }
 
-// Other calls than those that take have no fallback: what they say or do cannot be replaced.
+// Calls that do not take units have no fallback: nothing can replace their effect.
 func TestNoFallbackOfOtherCalls(t *testing.T) {
 	c := newClient(t, &fake{err: redis.ErrPoolTimeout}, client.WithFallback(client.FailOpen))
 	for name, call := range everyCall(t.Context(), c, "k") {
@@ -154,8 +155,8 @@ func TestNoFallbackOfOtherCalls(t *testing.T) {
 	}
 }
 
-// A call that has waited for the request of another until the client's timeout has a context that lasts: nobody decided,
-// and the fallback applies.
+// A call that waited for another call's request until the client's timeout has a context that
+// lasts: no server decided, so the fallback applies.
 func TestFallbackAfterWaitingForAnother(t *testing.T) {
 	c := newClient(t, &fake{}, client.WithFallback(client.FailOpen), client.WithTimeout(time.Millisecond))
 	got, err := client.TakeAfterWaiting(t.Context(), c, one("k", "5/m"))
@@ -170,8 +171,8 @@ func TestFallbackAfterWaitingForAnother(t *testing.T) {
 	}
 }
 
-// A server that accepts and never replies: whoever leads a batch with a context that ends soon, those who wait with one that lasts
-// get what the fallback says.
+// With a server that accepts connections and never replies, callers that wait for a batch get the
+// fallback, even if the caller that requests it has a context that ends soon.
 func TestFallbackOfThoseWhoWaitForABatch(t *testing.T) {
 	c := open(t, "redis://"+blackHole(t), client.WithBatches(1000, time.Second), client.WithFallback(client.FailOpen), client.WithTimeout(bound))
 	for range 5 {

@@ -17,7 +17,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
-// modes are the ways of taking one unit of key; id tells pieces of work apart.
+// modes are the ways to take one unit of key; id identifies a piece of work.
 var modes = map[string]func(ctx context.Context, c *client.Client, key, id string) (client.Result, error){
 	"plain": func(ctx context.Context, c *client.Client, key, _ string) (client.Result, error) {
 		return c.Allow(ctx, key, plenty)
@@ -37,15 +37,15 @@ var modes = map[string]func(ctx context.Context, c *client.Client, key, id strin
 }
 
 const (
-	plenty   = client.Limit("fixed_window 1000000/d") // gives nothing back while it is counted
+	plenty   = client.Limit("fixed_window 1000000/d") // does not refill while the test counts
 	lots     = 1_000_000
 	atATime  = 4
-	sharing  = 24 // of clients whose calls share round trips
-	perFault = 5  // calls of each goroutine
+	sharing  = 24 // for clients whose calls share round trips
+	perFault = 5  // calls per goroutine
 )
 
-// Whatever happens on the way, in every mode: each call is executed once at most, one that was decided by the server exactly
-// once, and each returns within its bound.
+// Whatever fails in transit, in every mode: each call is executed at most once, a call that the
+// server decided exactly once, and each returns within its bound.
 func TestFaults(t *testing.T) {
 	server, direct := wholeCluster(t)
 	for _, name := range []string{
@@ -86,7 +86,7 @@ func TestFaults(t *testing.T) {
 							}
 						})
 						if g == goroutines/2 {
-							p.arm(3, fault) // from here on most replies come through
+							p.arm(3, fault) // most later replies arrive
 						}
 					}
 					all.Wait()
@@ -105,7 +105,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// throughProxy is a client of this kind whose connections to the server go through a proxy.
+// throughProxy returns a client of this kind whose connections to the server use a proxy.
 func throughProxy(t *testing.T, kind, server, proxy string) *client.Client {
 	t.Helper()
 	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -121,7 +121,7 @@ func throughProxy(t *testing.T, kind, server, proxy string) *client.Client {
 		opts = append(opts, client.WithSharedRoundTrips())
 	}
 	switch kind {
-	case "Open of a cluster": // the nodes tell their own addresses
+	case "Open of a cluster": // the nodes report their own addresses
 		return client.OpenWithDialer(t, "redis+cluster://"+server, dial, opts...)
 	case "ClusterClient":
 		rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{server}, Dialer: dial, ReadTimeout: time.Second, DialTimeout: slow})
@@ -131,7 +131,7 @@ func throughProxy(t *testing.T, kind, server, proxy string) *client.Client {
 	return kinds[kind](t, proxy, opts...)
 }
 
-// A server that does not reply is left alone, and found again.
+// A server that does not reply gets no calls, and is used again when it is back.
 func TestBreakerSparesADeadServer(t *testing.T) {
 	server := redistest.Run(t)
 	deploy(t, connect(t, redis.Options{Addr: server.Addr}))
@@ -149,7 +149,7 @@ func TestBreakerSparesADeadServer(t *testing.T) {
 		}
 	}
 	const want = `ratelimit: take "k": not sent, since the server did not reply to the last 5 calls; it is asked again within 750ms (EOF)`
-	if last.Error() != want || p.seen() < 5 { // more if the machine stalls for so long that the server is asked again
+	if last.Error() != want || p.seen() < 5 { // more if the machine stalls until the next probe
 		t.Errorf("%v, after %d calls\nwant %s, after 5", last, p.seen(), want)
 	}
 	p.arm(0, none)
@@ -157,10 +157,10 @@ func TestBreakerSparesADeadServer(t *testing.T) {
 		_, err := c.Allow(t.Context(), "k", perDay)
 		return err == nil
 	})
-	must[client.Result](t)(c.Allow(t.Context(), "k", perDay)) // and is not left alone any more
+	must[client.Result](t)(c.Allow(t.Context(), "k", perDay)) // calls are sent again
 }
 
-// The call that finds out whether a server is back does not wait for it as long as others: half a second, or less if others do.
+// A probe waits for less time than other calls: half a second, or the timeout if that is shorter.
 func TestProbesAreShort(t *testing.T) {
 	for timeout, want := range map[time.Duration]time.Duration{3 * time.Second: time.Second / 2, 100 * time.Millisecond: 100 * time.Millisecond} {
 		synctest.Test(t, func(t *testing.T) {
@@ -180,7 +180,8 @@ func TestProbesAreShort(t *testing.T) {
 	}
 }
 
-// What says nothing about a server does not keep calls from it: errors that it replies, and callers who do not wait.
+// Errors that say nothing about the server do not open the breaker: error replies, and callers that
+// do not wait.
 func TestBreakerIsForServersThatDoNotReply(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	for name, f := range map[string]*fake{
@@ -206,7 +207,7 @@ func TestBreakerIsForServersThatDoNotReply(t *testing.T) {
 	cancel()
 }
 
-// One dead shard does not keep calls from the others.
+// One unreachable shard does not block calls to the others.
 func TestBreakerOfEachNode(t *testing.T) {
 	nodes := startCluster(t)
 	flushCluster(t, nodes)
@@ -241,7 +242,7 @@ func TestBreakerOfEachNode(t *testing.T) {
 	}
 }
 
-// ofRing is a client of a ring of two servers, each behind a proxy, and a key of either.
+// ofRing returns a client of a ring of two servers, each behind a proxy, and a key of each.
 func ofRing(t *testing.T) (c *client.Client, proxies [2]*proxy, first, second string) {
 	t.Helper()
 	addrs := map[string]string{}

@@ -17,7 +17,7 @@ import (
 
 var oneJob = client.Concurrency(1, 30*time.Second)
 
-// held tells how many leases are held.
+// held returns how many leases are held.
 func held(t *testing.T, c *client.Client) int64 {
 	t.Helper()
 	probe := c.Lease("jobs", "concurrency 100 lease=30s", "")
@@ -26,8 +26,8 @@ func held(t *testing.T, c *client.Client) int64 {
 	return 99 - res.Remaining
 }
 
-// The lease is renewed at a third of its time as long as the function runs, also when the context has ended, and
-// released after it.
+// The lease is renewed every third of its time while the function runs, even if the context has
+// ended, and released afterwards.
 func TestHold(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		want := errors.New("what the function returns")
@@ -44,7 +44,7 @@ func TestHold(t *testing.T) {
 					t.Errorf("after %d times 10 s its context has ended: %v", i, ended)
 				}
 				if i == 0 {
-					time.Sleep(time.Millisecond) // off the moments of renewal
+					time.Sleep(time.Millisecond) // not at the time of a renewal
 				}
 				time.Sleep(10 * time.Second)
 			}
@@ -74,7 +74,7 @@ func TestHoldPanics(t *testing.T) {
 	})
 }
 
-// However a lease is lost, the function learns it no later than the server knows it, and so does the caller.
+// However a lease is lost, the function learns it no later than the server, and so does the caller.
 func TestHoldLosesTheLease(t *testing.T) {
 	failing := func(from int, before, after error) func(string, int) (error, error) {
 		return func(function string, n int) (error, error) {
@@ -96,11 +96,11 @@ func TestHoldLosesTheLease(t *testing.T) {
 		"server that cannot": {func(_ *testing.T, v *virtual, _ *client.Client, _ *client.Lease) {
 			v.set(func() { v.refuse = failing(1, answered("LOADING"), nil) })
 		}, 30*time.Second - time.Millisecond, "no renewal succeeded in the 30s that it lasts", client.ErrUnavailable},
-		// What may have been renewed does not count, though the server holds it on.
+		// A renewal with an unknown outcome does not count, even if the server executed it.
 		"lost replies": {func(_ *testing.T, v *virtual, _ *client.Client, _ *client.Lease) {
 			v.set(func() { v.refuse = failing(1, nil, context.DeadlineExceeded) })
 		}, 30*time.Second - time.Millisecond, "no renewal succeeded in the 30s that it lasts", client.ErrOutcomeUnknown},
-		// It counts from before the renewal was sent, not from its reply, which takes 100 ms.
+		// The time counts from before the renewal was sent, not from its reply, which takes 100 ms.
 		"server that cannot later": {func(_ *testing.T, v *virtual, _ *client.Client, _ *client.Lease) {
 			v.set(func() { v.delay, v.refuse = 100*time.Millisecond, failing(2, answered("LOADING"), nil) })
 		}, 40*time.Second - time.Millisecond, "no renewal succeeded in the 30s that it lasts", client.ErrUnavailable},
@@ -140,7 +140,7 @@ func TestHoldLosesTheLease(t *testing.T) {
 	}
 }
 
-// A function that returns why its context ended is not told so twice.
+// If the function returns the cause of its context, the error contains the cause once.
 func TestHoldReturnsTheCause(t *testing.T) {
 	inBubble(t, func(t *testing.T, _ *virtual, c *client.Client) {
 		err := c.Lease("jobs", oneJob, "").Hold(t.Context(), func(ctx context.Context) error {
@@ -154,7 +154,7 @@ func TestHoldReturnsTheCause(t *testing.T) {
 	})
 }
 
-// A renewal that fails is tried again before the lease lapses.
+// A failed renewal is retried before the lease expires.
 func TestHoldSurvivesAFailure(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		v.refuse = func(function string, n int) (error, error) {
@@ -172,7 +172,7 @@ func TestHoldSurvivesAFailure(t *testing.T) {
 	})
 }
 
-// Who ends well without having noticed that the lease was lost is told.
+// If the function returns without noticing that the lease was lost, Hold reports it.
 func TestHoldLostUnnoticed(t *testing.T) {
 	inBubble(t, func(t *testing.T, _ *virtual, c *client.Client) {
 		err := c.Lease("jobs", oneJob, "").Hold(t.Context(), func(context.Context) error {
@@ -185,7 +185,7 @@ func TestHoldLostUnnoticed(t *testing.T) {
 	})
 }
 
-// What is not held runs nothing.
+// Without the lease the function does not run.
 func TestHoldRefuses(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		run := func(context.Context) error { t.Error("it ran"); return nil }
@@ -218,7 +218,8 @@ func TestHoldRefuses(t *testing.T) {
 	})
 }
 
-// One at a time, in the order in which they came, each as soon as the one before is done, although the server tells nobody.
+// Callers get the lease one at a time, in order of arrival, each as soon as the previous one is
+// done, although the server announces nothing.
 func TestLeaseWaits(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		const n = 100
@@ -263,7 +264,8 @@ func TestLeaseWaits(t *testing.T) {
 	})
 }
 
-// A place that another process gives back is had within a second, as many as are free at once, and ctx bounds the wait.
+// A place released by another process is taken within a second, several at once if they are free,
+// and ctx bounds the wait.
 func TestLeaseWaitsForOthers(t *testing.T) {
 	inBubble(t, func(t *testing.T, _ *virtual, c *client.Client) {
 		two := client.Concurrency(2, time.Hour)
@@ -300,7 +302,8 @@ func TestLeaseWaitsForOthers(t *testing.T) {
 	})
 }
 
-// Under a shadow policy the function runs with a place and without one, and the loss of a place does not end it.
+// Under a shadow policy the function runs with or without a place, and losing the place does not
+// end it.
 func TestHoldUnderAShadow(t *testing.T) {
 	build := must[functions.Build](t)(functions.New(functions.WithPolicies(
 		functions.Policy{Name: "jobs", Limits: []functions.PolicyLimit{{Limit: "concurrency 1 lease=30s"}}, Shadow: true},

@@ -13,7 +13,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// alone is a client with half of the limits, which it has learned from a server that is gone now; its clock stands still until advance.
+// alone returns a client with half of the limits, learned from a server that is gone now. Its clock
+// stands still until advance.
 func alone(t *testing.T, reqs ...client.Request) (c *client.Client, advance func(time.Duration)) {
 	t.Helper()
 	build := must[functions.Build](t)(functions.New(functions.WithPolicies(
@@ -52,9 +53,10 @@ func wantLocal(t *testing.T, name string, c *client.Client, req client.Request, 
 	wantResult(t, name, got, err, want)
 }
 
-// A process alone admits its share of each limit, key by key, and says what a server would say of that.
+// A single process admits its share of each limit, key by key, and returns what a server would
+// return for that share.
 func TestLocalLimiter(t *testing.T) {
-	const limit = "10/s burst=20" // a half: 5 a second, 10 at once
+	const limit = "10/s burst=20" // half of it: 5 a second, 10 at once
 	upTo := one("up", limit, 7)
 	upTo.UpTo = true
 	c, advance := alone(t, one("k", limit), one("k", "10/s burst=20, 60/m"), one("k", "1/m"))
@@ -79,7 +81,7 @@ func TestLocalLimiter(t *testing.T) {
 	wantLocal(t, "half a token is one", c, one("few", "1/m"), client.Result{Allowed: true, Limit: 1, ResetAfter: 2 * time.Minute, Index: 1})
 }
 
-// All keys are charged, or none; a shadow policy denies nobody.
+// All keys are charged or none; a shadow policy denies nothing.
 func TestLocalLimiterOfSeveralKeys(t *testing.T) {
 	calc := client.Request{Keys: []string{"{x}a", "{x}b"}, Limits: []client.Limit{"@calc"}}
 	both := client.Request{Keys: []string{"{x}t", "{x}c"}, Limits: []client.Limit{"@try", "4/s"}}
@@ -101,7 +103,7 @@ func TestLocalLimiterOfSeveralKeys(t *testing.T) {
 	wantClasses(t, "a key too few", err, client.ErrBadKeys)
 }
 
-// A limit that no server told of is not guessed at; it ends in the error.
+// If no server has parsed a limit, the call returns the error.
 func TestLocalLimiterOfUnknownLimits(t *testing.T) {
 	c, _ := alone(t)
 	_, err := c.Allow(t.Context(), "k", "5/x")
@@ -116,7 +118,7 @@ func TestLocalLimiterOfUnknownLimits(t *testing.T) {
 		wantClasses(t, fmt.Sprint("a share of ", share), err, client.ErrBadArgs)
 	}
 
-	// A library from before ratelimit_info took a limit.
+	// A library whose ratelimit_info did not yet accept a limit.
 	text := strings.Replace(functions.Source(), "elseif #args > 1 then", "elseif #args > 0 then", 1)
 	server := embedded.Run(t, embedded.WithLibrary(text))
 	p := startProxy(t, server.Addr())
@@ -135,7 +137,8 @@ func TestLocalLimiterOfUnknownLimits(t *testing.T) {
 	}
 }
 
-// What a limit says is asked for once, and again after a minute: a policy may have changed.
+// The client asks how servers parse a limit once, and again after a minute, because a policy may
+// have changed.
 func TestLocalLimiterLearnsAnew(t *testing.T) {
 	server := embedded.Run(t, embedded.WithLibrary(functions.Source()))
 	p := startProxy(t, server.Addr())
@@ -157,7 +160,7 @@ func TestLocalLimiterLearnsAnew(t *testing.T) {
 	}
 }
 
-// However many keys and limits there are, what is kept of them is bounded.
+// What is stored is bounded for any number of keys and limits.
 func TestLocalLimiterIsBounded(t *testing.T) {
 	c, _ := alone(t, one("k", "5/m"))
 	for i := range client.MostLocal + 10 {
@@ -176,7 +179,7 @@ func TestLocalLimiterIsBounded(t *testing.T) {
 	}
 }
 
-// The wait for a unit of a slow limit can be longer than a time.Duration: it is the longest then.
+// The wait for a unit of a slow limit can exceed time.Duration: then it is the longest duration.
 func TestLocalLimiterOfASlowLimit(t *testing.T) {
 	const limit = "1/36500d"
 	c, advance := alone(t, one("k", limit))

@@ -17,8 +17,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
-// dialing is a goroutine of go-redis: a pool that could not dial tries again once a second until it is closed, and notices
-// that within one.
+// dialing is a goroutine of go-redis. A pool that could not dial retries once a second, and notices
+// within a second that it is closed.
 const dialing = "github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"
 
 func TestMain(m *testing.M) {
@@ -45,7 +45,8 @@ func must[T any](t testing.TB) func(T, error) T {
 	}
 }
 
-// connect makes a client that waits for replies as long as a busy machine needs, unless opt says otherwise.
+// connect returns a client that waits for replies as long as a busy machine needs, unless opt says
+// otherwise.
 func connect(t testing.TB, opt redis.Options) *redis.Client {
 	t.Helper()
 	if opt.ReadTimeout == 0 {
@@ -72,7 +73,7 @@ func newClient(t testing.TB, rdb redis.UniversalClient, opts ...client.Option) *
 	return c
 }
 
-// cluster is two primaries with half of the slots each and a replica of the first, shared by the tests that need one.
+// cluster is two primaries with half of the slots each and a replica of the first. Tests share it.
 type cluster struct {
 	nodes [3]*redistest.Server
 	ids   [3]string
@@ -121,7 +122,7 @@ func startCluster(t *testing.T) *cluster {
 				t.Fatal(err)
 			}
 		}
-		for _, other := range c.nodes[:i] { // all pairs: word of mouth takes seconds
+		for _, other := range c.nodes[:i] { // all pairs, because gossip takes seconds
 			host, port, _ := net.SplitHostPort(other.Addr)
 			if err := direct[i].ClusterMeet(ctx, host, port).Err(); err != nil {
 				t.Fatal(err)

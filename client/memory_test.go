@@ -12,7 +12,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 )
 
-// denied is a client that remembers for up to a second that the key "k" is denied under 4/s, cost 2: in 500 ms there are two.
+// denied returns a client that remembers for up to a second that key "k" is denied under 4/s, cost
+// 2. The units refill in 500 ms.
 func (s *stand) denied(t *testing.T) *client.Client {
 	t.Helper()
 	c := s.client(t, client.WithDenialMemory(time.Second))
@@ -24,7 +25,7 @@ func (s *stand) denied(t *testing.T) *client.Client {
 	return c
 }
 
-// A denial is remembered until its RetryAfter is over.
+// A denial is remembered until its RetryAfter has passed.
 func TestDenialIsRemembered(t *testing.T) {
 	s := newStand(t)
 	c := s.denied(t)
@@ -50,7 +51,8 @@ func TestDenialIsRemembered(t *testing.T) {
 	}
 }
 
-// What the denial says nothing about is asked for: a lower cost, another limit, another key, and what leaves a trace on the server.
+// Calls that the denial says nothing about ask the server: a lower cost, another limit, another
+// key, and calls that store something on the server.
 func TestDenialOfAnotherCall(t *testing.T) {
 	for name, req := range map[string]client.Request{
 		"lower cost":   {Keys: []string{"k"}, Limits: []client.Limit{"4/s"}, Costs: []int64{1}},
@@ -76,7 +78,7 @@ func TestDenialOfAnotherCall(t *testing.T) {
 	}
 }
 
-// Not even one unit fitted: that denies UpTo and every cost.
+// If not even one unit fitted, UpTo and every cost are denied.
 func TestDenialOfUpTo(t *testing.T) {
 	s := newStand(t)
 	c := s.client(t, client.WithDenialMemory(time.Second))
@@ -94,7 +96,8 @@ func TestDenialOfUpTo(t *testing.T) {
 	}
 }
 
-// What another process does to the key shows after the longest time that was given, from before the call was sent.
+// Changes by another process take effect after the longest time, counted from before the call was
+// sent.
 func TestDenialEndsWithTheLongestTime(t *testing.T) {
 	for limit, cost := range map[client.Limit]int64{"4/h": 4, "3/h": 4} { // the second is never allowed
 		s := newStand(t)
@@ -123,7 +126,7 @@ func TestDenialEndsWithTheLongestTime(t *testing.T) {
 	}
 }
 
-// acts are what a client does to a key that ends what it remembers of it.
+// acts are changes to a key by a client that clear its memory of the key.
 var acts = map[string]func(context.Context, *client.Client) error{
 	"reset":   func(ctx context.Context, c *client.Client) error { _, err := c.Reset(ctx, "k"); return err },
 	"refund":  func(ctx context.Context, c *client.Client) error { _, err := c.RefundN(ctx, "k", "4/s", 4); return err },
@@ -147,7 +150,7 @@ func TestDenialIsForgotten(t *testing.T) {
 			s := newStand(t)
 			c := s.client(t, client.WithDenialMemory(time.Second))
 			allow(t, c, "4/s", 4)
-			var lose bool // decided before, and heard of after
+			var lose bool // the decision was before, its reply after
 			s.lose = func(cmd redis.Cmder) bool {
 				if cmd.Args()[1] == "ratelimit_take" && !lose {
 					lose = true
@@ -167,7 +170,7 @@ func TestDenialIsForgotten(t *testing.T) {
 	}
 }
 
-// A reply that took longer than the wait it speaks of is not remembered.
+// A reply that took longer than its own RetryAfter is not remembered.
 func TestDenialThatComesTooLate(t *testing.T) {
 	s := newStand(t)
 	c := s.client(t, client.WithDenialMemory(time.Second))
@@ -179,7 +182,7 @@ func TestDenialThatComesTooLate(t *testing.T) {
 	}
 }
 
-// What a shadow policy would have said is not remembered, nor what it has a part in.
+// Decisions of shadow policies are not remembered, nor decisions that involve one.
 func TestDenialWithShadowIsNotRemembered(t *testing.T) {
 	for reply, want := range map[string]client.Source{"six": client.SourceMemory, "nine": client.SourceServer} {
 		integers := integers(0, 4, 0, 500, 1000, 1)
@@ -196,7 +199,7 @@ func TestDenialWithShadowIsNotRemembered(t *testing.T) {
 	}
 }
 
-// A batch that still has units goes before what is remembered; an empty one does not ask again.
+// A batch with units takes precedence over a remembered denial; an empty one does not ask again.
 func TestDenialMemoryWithBatches(t *testing.T) {
 	s := newStand(t)
 	c := s.warm(t, client.WithDenialMemory(time.Second))
@@ -217,7 +220,7 @@ func TestDenialMemoryWithBatches(t *testing.T) {
 	}
 }
 
-// An attack under 100,000 keys in a second leaves a bounded table.
+// Requests for 100,000 keys in a second leave a bounded table.
 func TestDenialMemoryIsBounded(t *testing.T) {
 	at := time.UnixMilli(0)
 	f := &fake{reply: integers(0, 10, 0, 60000, 60000, 1)}
@@ -257,7 +260,7 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// A blocked key is denied again whatever it is asked for, also where it was asked for nothing.
+// A blocked key is denied for every cost, also if the denied call had cost 0.
 func TestDenialOfNothing(t *testing.T) {
 	s := newStand(t)
 	c := s.client(t, client.WithDenialMemory(time.Second))

@@ -19,7 +19,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 )
 
-// heard keeps what an Observer is told.
+// heard records the events of an Observer.
 type heard struct {
 	calls   []client.Observation
 	changes []client.BreakerChange
@@ -173,7 +173,7 @@ func testObserverOfBreaker(t *testing.T) {
 	}
 }
 
-// A breaker is known by the address of its node.
+// The event of a breaker has the address of its node.
 func TestObserverOfBreakerNamesTheNode(t *testing.T) {
 	h := &heard{}
 	c := must[*client.Client](t)(client.Open("redis://127.0.0.1:1", client.WithObserver(h.observer())))
@@ -184,7 +184,7 @@ func TestObserverOfBreakerNamesTheNode(t *testing.T) {
 	if want := []client.BreakerChange{{Node: "127.0.0.1:1", From: "closed", To: "open"}}; !slices.Equal(h.changes, want) {
 		t.Errorf("%+v, want %+v", h.changes, want)
 	}
-	// A client that is closed leaves no node alone, and says so once.
+	// Closing the client closes its breakers, and reports it once.
 	for range 2 {
 		if err := c.Close(); err != nil {
 			t.Error(err)

@@ -15,7 +15,7 @@ import (
 
 const perDay = client.Limit("10/d")
 
-// lossy ways to lose a reply, each over a connection of its own kind.
+// lossy are ways to lose a reply, each with its own kind of connection.
 var lossy = []struct {
 	name string
 	opt  redis.Options
@@ -25,8 +25,8 @@ var lossy = []struct {
 	{"RESP2, connection cut", redis.Options{Protocol: 2}},
 }
 
-// timingOut is a connection whose reads time out where it has in truth been cut: what a silent server leads to, without
-// the wait, and without a timeout that a slow machine could take for a silent server.
+// timingOut is a connection whose reads time out instead of reporting that it was cut. It acts like
+// a silent server, but without the wait, and without a timeout that a slow machine could exceed.
 type timingOut struct{ net.Conn }
 
 func (c timingOut) Read(b []byte) (int, error) {
@@ -72,7 +72,7 @@ func TestLostReplyCountsOnce(t *testing.T) {
 			_, err := newClient(t, rdb).Allow(t.Context(), "k", perDay)
 			wantOnce(t, direct, p, "k", err)
 
-			// The same loss under go-redis's own FCall, so that this test is known to see repeats.
+			// The same loss with go-redis's own FCall, to show that this test detects repeats.
 			p.lose(10, false)
 			if err := rdb.FCall(t.Context(), "ratelimit_take", []string{"k"}, string(perDay)).Err(); err == nil {
 				t.Fatal("no reply came, and no error")
@@ -130,13 +130,13 @@ func TestLostReplyOnRing(t *testing.T) {
 	wantOnce(t, direct, p, "k", err)
 }
 
-// Keys by the half of the slots that they lie in: {b} is slot 3300, {a} is slot 15495.
+// Keys by the half of the slots that contains them: {b} is slot 3300, {a} is slot 15495.
 const (
 	lowKey, lowSlot   = "{b}:once", 3300
 	highKey, highSlot = "{a}:once", 15495
 )
 
-// proxied is a cluster client whose connections to each node run through a proxy.
+// proxied returns a cluster client whose connections to each node use a proxy.
 func proxied(t *testing.T, c *cluster) (*redis.ClusterClient, [2]*proxy) {
 	t.Helper()
 	proxies, dial := dialThrough(t, c)
@@ -145,7 +145,7 @@ func proxied(t *testing.T, c *cluster) (*redis.ClusterClient, [2]*proxy) {
 	return rdb, proxies
 }
 
-// dialThrough dials the primaries of a cluster through a proxy for each.
+// dialThrough dials the primaries of a cluster through one proxy each.
 func dialThrough(t *testing.T, c *cluster) (proxies [2]*proxy, dial func(ctx context.Context, network, addr string) (net.Conn, error)) {
 	t.Helper()
 	through := map[string]string{}
@@ -236,11 +236,11 @@ func TestClusterRedirections(t *testing.T) {
 	t.Run("MOVED is followed, and its reply lost", func(t *testing.T) {
 		rdb, proxies := proxied(t, c)
 		limiter := newClient(t, rdb)
-		must[client.Result](t)(limiter.Peek(ctx, highKey, perDay)) // the client has learned the slots
+		must[client.Result](t)(limiter.Peek(ctx, highKey, perDay)) // the client now knows the slots
 		set(0, highSlot, "node", c.ids[0])
 		set(1, highSlot, "node", c.ids[0])
 		defer func() {
-			if err := direct[0].FlushAll(ctx).Err(); err != nil { // a node does not give up a slot that holds keys
+			if err := direct[0].FlushAll(ctx).Err(); err != nil { // a node does not give up a slot with keys
 				t.Error(err)
 			}
 			set(0, highSlot, "node", c.ids[1])

@@ -40,7 +40,7 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// Each kind of servers that a URL can name.
+// Every kind of server in a URL.
 func TestOpenOfServers(t *testing.T) {
 	server := redistest.Run(t)
 	deploy(t, connect(t, redis.Options{Addr: server.Addr}))
@@ -72,7 +72,7 @@ func TestOpenOfServers(t *testing.T) {
 	wantClasses(t, "an authority that nobody trusts", err, client.ErrUnavailable)
 }
 
-// looked is a context that counts how often somebody asks for its end.
+// looked is a context that counts the calls of Done.
 type looked struct {
 	context.Context
 	times atomic.Int64
@@ -80,12 +80,13 @@ type looked struct {
 
 func (l *looked) Done() <-chan struct{} { l.times.Add(1); return l.Context.Done() }
 
-// Where a connection is at hand nobody waits for the end of the context, and so there is no timer and no goroutine.
+// If a connection is free, nothing waits for the end of the context, so there is no timer and no
+// goroutine.
 func TestADeadlineCostsNoTimer(t *testing.T) {
 	server, _ := wholeCluster(t)
 	for _, url := range []string{"redis://" + server.Addr, "redis+cluster://" + server.Addr} {
 		c := open(t, url, client.WithTimeout(slow))
-		must[client.Result](t)(c.Allow(t.Context(), "k", perDay)) // the connection is there
+		must[client.Result](t)(c.Allow(t.Context(), "k", perDay)) // makes the connection
 		ctx := &looked{Context: t.Context()}
 		must[client.Result](t)(c.Allow(ctx, "k", perDay))
 		if n := ctx.times.Load(); n > 1 {
@@ -94,8 +95,8 @@ func TestADeadlineCostsNoTimer(t *testing.T) {
 	}
 }
 
-// go-redis does not go on dialling by itself, however many calls found the server gone: it would fail calls while it does,
-// and look only once a second.
+// go-redis does not dial in the background, however many calls found the server gone. While it did,
+// it would fail calls and try the server only once a second.
 func TestOpenFindsAServerThatIsBack(t *testing.T) {
 	server := redistest.Run(t)
 	_, port, _ := net.SplitHostPort(server.Addr)
@@ -121,7 +122,7 @@ func TestOpenFindsAServerThatIsBack(t *testing.T) {
 	})
 }
 
-// dials tells whether a pool of go-redis dials in the background.
+// dials reports whether a pool of go-redis dials in the background.
 func dials() bool {
 	stacks := make([]byte, 1<<20)
 	return strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), dialing)
@@ -157,7 +158,7 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// Close tells of calls that a Redis client of others cannot be kept from waiting for.
+// Close reports calls that an existing Redis client does not end.
 func TestCloseWhileACallHangs(t *testing.T) {
 	rdb := connect(t, redis.Options{Addr: blackHole(t), ReadTimeout: slow, DialTimeout: slow})
 	c := newClient(t, rdb, client.WithTimeout(bound))
@@ -169,7 +170,7 @@ func TestCloseWhileACallHangs(t *testing.T) {
 	}
 }
 
-// Who closes it while another does has nothing to do, and gets no error. Each round has them meet or not.
+// A concurrent Close does nothing, and returns no error. Whether the two overlap varies by round.
 func TestCloseByTwo(t *testing.T) {
 	for range 300 {
 		c := must[*client.Client](t)(client.Open("redis://127.0.0.1:1"))
@@ -185,13 +186,14 @@ func TestCloseByTwo(t *testing.T) {
 	}
 }
 
-// A call that was left behind before it had a connection is never executed: it was reported as not counted.
+// A call that timed out before it had a connection is never executed, because it was reported as
+// not counted.
 func TestLeftBehindIsNotExecuted(t *testing.T) {
 	server := redistest.Run(t)
 	rdb := connect(t, redis.Options{Addr: server.Addr, PoolSize: 1, PoolTimeout: slow, ReadTimeout: slow})
 	deploy(t, rdb)
 	c := newClient(t, rdb, client.WithTimeout(bound))
-	held := rdb.Conn() // the only connection
+	held := rdb.Conn() // takes the only connection
 	if err := held.Ping(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +204,7 @@ func TestLeftBehindIsNotExecuted(t *testing.T) {
 	if err := held.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Close(); err != nil { // waits for what was left behind
+	if err := c.Close(); err != nil { // waits for the abandoned call
 		t.Fatal(err)
 	}
 	if left := must[client.Result](t)(newClient(t, rdb).PeekN(t.Context(), "k", perDay, 0)).Remaining; left != 10 {

@@ -24,8 +24,9 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
-// A cluster of two nodes that speak TLS, with clients and with each other. Each has a certificate of its own: only that of the first
-// has the name in the URL, and the second is reached by its address. Nothing is let through unless a certificate fits.
+// A cluster of two nodes that use TLS with clients and with each other. Each node has its own
+// certificate: only the first one's has the name in the URL, and the second node is reached by its
+// address. A connection fails unless a certificate fits.
 func TestOpenOfAClusterOverTLS(t *testing.T) {
 	trusted := x509.NewCertPool()
 	cert, key := certificate(t, trusted, "localhost")
@@ -84,12 +85,13 @@ func TestOpenOfAClusterOverTLS(t *testing.T) {
 	}
 }
 
-// certificate makes a self-signed certificate for 127.0.0.1 and more hosts, as files for a server, and has it trusted.
+// certificate makes a self-signed certificate for 127.0.0.1 and hosts, as files for a server, and
+// adds it to trusted.
 func certificate(t *testing.T, trusted *x509.CertPool, hosts ...string) (certFile, keyFile string) {
 	t.Helper()
 	key := must[*ecdsa.PrivateKey](t)(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	template := &x509.Certificate{
-		Subject:      pkix.Name{CommonName: rand.Text()}, // of two with one name a server tries the wrong one
+		Subject:      pkix.Name{CommonName: rand.Text()}, // if two have the same name, a server tries the wrong one
 		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: hosts, IsCA: true, BasicConstraintsValid: true,
 		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},

@@ -52,7 +52,7 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// What follows the sixth element is only taken for a shadow's say if it can be one.
+// Elements after the sixth count as a shadow decision only if they are valid.
 func TestShadowsThatAreNone(t *testing.T) {
 	decision := []int64{1, 5, 4, 0, 6000, 1}
 	for _, more := range [][]any{

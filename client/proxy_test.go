@@ -8,39 +8,39 @@ import (
 	"time"
 )
 
-// fault is what a proxy does to the reply to a call.
+// fault is what a proxy does to the reply of a call.
 type fault int
 
 const (
 	none      fault = iota
 	closes          // the reply is lost, and the connection closed
-	resets          // likewise, by a reset
-	silent          // the reply is lost, and the connection stays
+	resets          // the same, by a reset
+	silent          // the reply is lost, and the connection stays open
 	dribbles        // the reply comes byte by byte, too slowly to be read in time
 	cuts            // half of the reply comes, and the connection is closed
-	rubbish         // something else comes in its place
+	rubbish         // something else comes instead
 	doubles         // the reply comes twice
-	announces       // an array comes in its place that no memory can hold
+	announces       // an array comes instead that does not fit in memory
 	holds           // the reply waits until release
-	hole            // the call does not come to the server, nor do new connections
+	hole            // neither the call nor new connections reach the server
 )
 
 var faults = map[string]fault{
 	"closes": closes, "resets": resets, "silent": silent, "dribbles": dribbles, "cuts": cuts, "rubbish": rubbish, "announces": announces, "doubles": doubles, "hole": hole,
 }
 
-// proxy stands between a client and a server. Armed, it lets the next FCALL of the library through to the server, waits
-// for the reply, and does to it what the fault says.
+// proxy is between a client and a server. When armed, it passes the next FCALL of the library to
+// the server, waits for the reply, and applies the fault to it.
 type proxy struct {
 	ln     net.Listener
 	target string
 	wg     sync.WaitGroup
 
 	mu    sync.Mutex
-	armed int // how many replies are still to be lost
+	armed int // how many replies are still to be affected
 	fault fault
-	calls int    // FCALLs passed to the server, those that come together as one
-	then  func() // is called once with the next
+	calls int    // FCALLs passed to the server; those that arrive together count as one
+	then  func() // called once, at the next call
 
 	free     chan struct{} // closed by release
 	freeOnce sync.Once
@@ -79,14 +79,14 @@ func (p *proxy) lose(replies int, hang bool) {
 	p.arm(replies, fault)
 }
 
-// arm lets a fault befall so many replies.
+// arm applies fault to the next replies.
 func (p *proxy) arm(replies int, fault fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.armed, p.fault, p.calls = replies, fault, 0
 }
 
-// next is the fault that befalls the next call.
+// next returns the fault for the next call.
 func (p *proxy) next() fault {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -102,17 +102,17 @@ func (p *proxy) next() fault {
 	return p.fault
 }
 
-// release lets the replies go that are held.
+// release sends the replies that are held back.
 func (p *proxy) release() { p.freeOnce.Do(func() { close(p.free) }) }
 
-// onNext has f called when the next call comes.
+// onNext makes f run when the next call arrives.
 func (p *proxy) onNext(f func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.then = f
 }
 
-// inHole tells whether nothing comes through.
+// inHole reports whether the proxy drops everything.
 func (p *proxy) inHole() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -147,7 +147,7 @@ func (p *proxy) serve() {
 
 func (p *proxy) relay(near, far net.Conn) {
 	defer p.wg.Done()
-	lost := make(chan fault, 1) // what befalls the reply to what was just sent
+	lost := make(chan fault, 1) // the fault for the reply to the last request
 	var up sync.WaitGroup
 	up.Add(1)
 	go func() {
@@ -199,7 +199,7 @@ func (p *proxy) relay(near, far net.Conn) {
 	p.mu.Unlock()
 }
 
-// deliver passes a reply on, or what the fault makes of it, and tells whether the connection goes on.
+// deliver sends a reply as changed by fault, and reports whether the connection continues.
 func deliver(near net.Conn, reply []byte, fault fault) bool {
 	switch fault {
 	case none:

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Who may ask in the moments that no server can be made to bring about.
+// TestWaitingInAQueue checks who may ask in situations that cannot be provoked with a server.
 func TestWaitingInAQueue(t *testing.T) {
 	var s queues
 	places := map[string]*waiter{}
@@ -17,7 +17,7 @@ func TestWaitingInAQueue(t *testing.T) {
 			places[name] = s.join("k", 1, time.Time{})
 		}
 	}
-	// woken takes the tokens of those who may ask, or need not rest.
+	// woken takes the signals of waiters that may ask or need not rest.
 	woken := func(step string, want ...string) {
 		t.Helper()
 		var got []string
@@ -42,7 +42,7 @@ func TestWaitingInAQueue(t *testing.T) {
 	leave("a", 2)
 	woken("as many as were left", "b", "c")
 	s.rest(places["b"], time.Now().Add(time.Hour), 9)
-	leave("c", 4) // somebody gave units back meanwhile
+	leave("c", 4) // units were given back in the meantime
 	woken("nobody overtakes who rests")
 	s.nudge("k")
 	s.rested(places["b"])
@@ -67,7 +67,8 @@ func TestWaitingInAQueue(t *testing.T) {
 	}
 }
 
-// What is added at random grows with the denials, is a second at most, and does not bring anybody beyond its deadline.
+// The random addition grows with the denials, is at most a second, and does not exceed the
+// deadline.
 func TestWaitsSpread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in := func(d time.Duration) time.Time { return time.Now().Add(d) }
@@ -84,7 +85,7 @@ func TestWaitsSpread(t *testing.T) {
 			{time.Hour, 3, time.Time{}, time.Hour + time.Second},
 			{100 * time.Millisecond, 4, in(150 * time.Millisecond), 125 * time.Millisecond},
 			{100 * time.Millisecond, 4, in(100 * time.Millisecond), 100 * time.Millisecond},
-			{0, 0, time.Time{}, time.Millisecond}, // no library replies so; asking on and on would be worse
+			{0, 0, time.Time{}, time.Millisecond}, // no library replies this way; asking without a pause would be worse
 		} {
 			longest := time.Duration(0)
 			for range 1000 {
@@ -100,13 +101,14 @@ func TestWaitsSpread(t *testing.T) {
 	})
 }
 
-// Who is woken when its context has ended does not ask, but is refused: that it waited in vain is not that no server decided.
+// A caller that is woken after its context has ended does not ask. Its error is a LimitedError, not
+// one about the server.
 func TestWokenTooLate(t *testing.T) {
 	c := &Client{life: newLife()}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	wake := make(chan struct{}, 1)
-	for range 100 { // which of two that are ready comes first is a matter of luck
+	for range 100 { // a select takes either of two ready cases
 		select {
 		case wake <- struct{}{}:
 		default:

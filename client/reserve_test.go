@@ -30,7 +30,7 @@ func TestReserve(t *testing.T) {
 		if err := denied.Cancel(ctx); err != nil || v.seen("refund") != 0 {
 			t.Errorf("what was denied was given back: %v", err)
 		}
-		// Many cancel at once, and it is given back once.
+		// Many goroutines cancel at once, and the units are given back once.
 		var all sync.WaitGroup
 		for range 10 {
 			all.Go(func() {
@@ -53,7 +53,7 @@ func TestReserve(t *testing.T) {
 	})
 }
 
-// Of a leaky bucket Delay is the turn, which comes nearer; once it has come nothing is given back.
+// In a leaky bucket Delay is the time until the turn. After the turn nothing is given back.
 func TestReserveATurn(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		ctx := t.Context()
@@ -81,7 +81,8 @@ func TestReserveATurn(t *testing.T) {
 	})
 }
 
-// What Cancel does where it cannot give back: again if nothing was, never if something may have been.
+// If Cancel fails, it can be repeated if nothing was given back, and never if something may have
+// been.
 func TestCancelFails(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		ctx := t.Context()
@@ -134,7 +135,7 @@ func TestCancelFails(t *testing.T) {
 	})
 }
 
-// What no server took is given back to none.
+// Units that no server charged are not given back to one.
 func TestCancelWithoutADecision(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, _ *client.Client) {
 		v.refuse = func(function string, _ int) (error, error) {
@@ -153,7 +154,7 @@ func TestCancelWithoutADecision(t *testing.T) {
 	})
 }
 
-// What came from a batch was taken from the server, and is given back to it.
+// Units from a batch were charged by the server, and are given back to it.
 func TestCancelOfABatch(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, _ *client.Client) {
 		ctx := t.Context()
@@ -180,7 +181,8 @@ func TestCancelOfABatch(t *testing.T) {
 	})
 }
 
-// Who waits is served from batches and kept off by remembered denials as by the server: none early, and in order.
+// Waiting callers are served by batches and denied by remembered denials as by the server: none too
+// early, and in order.
 func TestWaitWithBatchesAndMemory(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, _ *client.Client) {
 		c := must[*client.Client](t)(client.New(v, client.WithBatches(10, 100*time.Millisecond), client.WithDenialMemory(time.Second)))

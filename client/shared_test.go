@@ -13,8 +13,9 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
-// crowd is a server behind a proxy that holds its replies, and a client of it whose calls share round trips: as many as go by themselves are
-// under way, and so are two round trips of one call each. What comes now waits for these.
+// crowd is a server behind a proxy that holds its replies, and a client whose calls share round
+// trips. As many calls as are sent separately are in progress, and two round trips of one call
+// each. Later calls wait for these.
 type crowd struct {
 	proxy  *proxy
 	client *client.Client
@@ -44,7 +45,7 @@ func startCrowd(t *testing.T, opts ...client.Option) *crowd {
 	return c
 }
 
-// wait has n more calls wait for a round trip.
+// wait starts n more calls that wait for a round trip.
 func (c *crowd) wait(t *testing.T, ctx context.Context, n int, ended func(error)) {
 	t.Helper()
 	before, _ := client.SharedWaiting(c.client)
@@ -60,7 +61,7 @@ func (c *crowd) wait(t *testing.T, ctx context.Context, n int, ended func(error)
 	})
 }
 
-// end lets the replies go, waits for all calls, and looks how many of them were executed.
+// end releases the replies, waits for all calls, and checks how many of them were executed.
 func (c *crowd) end(t *testing.T, executed int) {
 	t.Helper()
 	c.proxy.release()
@@ -90,7 +91,7 @@ func TestCallsShareRoundTrips(t *testing.T) {
 	}
 }
 
-// expiring is a context whose deadline is over when done is closed.
+// expiring is a context whose deadline has passed when done is closed.
 type expiring struct {
 	context.Context
 	done chan struct{}
@@ -107,7 +108,8 @@ func (e expiring) Err() error {
 	}
 }
 
-// What is not sent yet when its context ends is not sent, and said not to be counted; what was sent is unknown.
+// A call that is not sent before its context ends is not sent, and reported as not counted. A call
+// that was sent has an unknown outcome.
 func TestSharedCallsThatEndBeforeTheyAreSent(t *testing.T) {
 	c := startCrowd(t)
 	cancelled, cancel := context.WithCancel(t.Context())
@@ -126,7 +128,7 @@ func TestSharedCallsThatEndBeforeTheyAreSent(t *testing.T) {
 	}
 	cancel()
 	close(expired.done)
-	all.Wait() // nobody waits for the replies that are held
+	all.Wait() // nobody waits for the held replies
 	c.end(t, ahead)
 }
 
@@ -141,11 +143,11 @@ func TestASharedCallThatWasSentIsUnknown(t *testing.T) {
 		wantClasses(t, "sent", err, client.ErrUnavailable, client.ErrOutcomeUnknown)
 	})
 	c.proxy.arm(1, closes)
-	c.proxy.onNext(cancel) // when they are on their way
+	c.proxy.onNext(cancel) // while they are in transit
 	c.end(t, ahead+5)
 }
 
-// A connection that breaks is one failure, however many calls shared it: the server is not left alone for it.
+// A broken connection is one failure, however many calls shared it, and does not open the breaker.
 func TestABrokenRoundTripIsOneFailure(t *testing.T) {
 	c := startCrowd(t)
 	c.proxy.arm(1, closes)
@@ -154,7 +156,7 @@ func TestABrokenRoundTripIsOneFailure(t *testing.T) {
 	must[client.Result](t)(c.client.Allow(t.Context(), "k", plenty))
 }
 
-// Five in a row are a server that does not reply, and it is found again.
+// Five broken round trips in a row open the breaker, and the server is used again when it is back.
 func TestBrokenRoundTripsOpenTheBreaker(t *testing.T) {
 	server := redistest.Run(t)
 	deploy(t, connect(t, redis.Options{Addr: server.Addr}))
@@ -185,7 +187,7 @@ func TestBrokenRoundTripsOpenTheBreaker(t *testing.T) {
 	})
 }
 
-// Close ends what waits, and leaves no goroutine (TestMain looks).
+// Close ends the waiting calls, and leaves no goroutine (TestMain checks that).
 func TestCloseEndsSharedRoundTrips(t *testing.T) {
 	hole := blackHole(t)
 	c := open(t, "redis://"+hole+"?read_timeout=1m", client.WithSharedRoundTrips(), client.WithTimeout(slow))
@@ -207,7 +209,8 @@ func TestCloseEndsSharedRoundTrips(t *testing.T) {
 	all.Wait()
 }
 
-// One shard that hangs does not hold calls for the others, also where the client does not know the nodes yet.
+// A shard that hangs does not delay calls to the others, even if the client does not know the nodes
+// yet.
 func TestSharedRoundTripsOfEachNode(t *testing.T) {
 	nodes := startCluster(t)
 	flushCluster(t, nodes)

@@ -56,7 +56,7 @@ func TestAllowAtMost(t *testing.T) {
 	wantClasses(t, "cost", err, client.ErrBadCost)
 }
 
-// However often the same work is asked for, it has taken what it took the first time.
+// Repeated work has taken what it took the first time, however often it is requested.
 func TestAllowAtMostOnce(t *testing.T) {
 	ctx := t.Context()
 	server := embedded.Run(t, embedded.WithLibrary(functions.Source()), embedded.WithTime(noon))
@@ -71,7 +71,7 @@ func TestAllowAtMostOnce(t *testing.T) {
 	if n := p.seen(); n != 4 {
 		t.Errorf("sent %d times, want 4", n)
 	}
-	req.Costs = []int64{2} // by mistake: the reply is still that of the first call
+	req.Costs = []int64{2} // different, but the reply is still that of the first call
 	got, err = c.Take(ctx, req)
 	wantResult(t, "the same work with another number", got, err, want)
 	plain := req
@@ -83,7 +83,8 @@ func TestAllowAtMostOnce(t *testing.T) {
 	wantResult(t, "other work", got, err, client.Result{Allowed: true, Taken: 2, Limit: 10, Remaining: 1, ResetAfter: 1296 * time.Minute, Index: 1})
 }
 
-// An enforced limit says how many units there are, and each shadow policy how many of these it would have let through.
+// An enforced limit decides how many units are taken, and each shadow policy how many of these it
+// would have allowed.
 func TestAllowAtMostUnderAShadow(t *testing.T) {
 	build := must[functions.Build](t)(functions.New(functions.WithPolicies(
 		functions.Policy{Name: "try", Limits: []functions.PolicyLimit{{Limit: "3/h"}}, Shadow: true})))
@@ -97,7 +98,7 @@ func TestAllowAtMostUnderAShadow(t *testing.T) {
 		Shadow: &client.Shadow{RetryAfter: 20 * time.Minute, Index: 1}})
 }
 
-// A library from before UPTO takes the word for a cost.
+// A library from before UPTO parses the word as a cost.
 func TestAllowAtMostOfAnOlderLibrary(t *testing.T) {
 	option := regexp.MustCompile(`\b(UPTO|upto) = 'UPTO',? ?`)
 	if n := len(option.FindAllString(functions.Source(), -1)); n != 2 {
@@ -117,7 +118,7 @@ func TestAllowAtMostOfAnOlderLibrary(t *testing.T) {
 	}
 }
 
-// A first element above what was asked for is none that the library gives.
+// The library never returns a first element above the requested number.
 func TestRepliesToUpTo(t *testing.T) {
 	for _, tt := range []struct {
 		reply any
@@ -130,7 +131,8 @@ func TestRepliesToUpTo(t *testing.T) {
 			t.Errorf("%v: %+v, %v", tt.reply, got, err)
 		}
 	}
-	// The last two elements of a shadow are those of any call; its first is bounded likewise.
+	// The last two elements of a shadow are those of any call. Its first is bounded in the same
+	// way.
 	for units, want := range map[int64]*client.Shadow{3: {Allowed: true, Taken: 3, Index: 1}, 4: nil} {
 		f := &fake{reply: integers(3, 5, 0, 0, 1, 1, units, 0, 1)}
 		if got, err := newClient(t, f).AllowAtMost(t.Context(), "k", "@p", 3); err != nil || !reflect.DeepEqual(got.Shadow, want) {

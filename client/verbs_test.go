@@ -16,7 +16,7 @@ import (
 
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// atNoon is a server that holds the library, its clock standing still, and a client of it.
+// atNoon returns a server with the library, whose clock stands still, and a client of it.
 func atNoon(t *testing.T, opts ...embedded.Option) (*embedded.Server, *client.Client) {
 	t.Helper()
 	opts = append([]embedded.Option{embedded.WithLibrary(functions.Source()), embedded.WithTime(noon), embedded.WithClusterRules()}, opts...)
@@ -106,7 +106,7 @@ func TestBlock(t *testing.T) {
 	}
 }
 
-// A library from before EXTEND takes the word for one too many.
+// A library from before EXTEND counts the word as one argument too many.
 func TestBlockAtLeastOfAnOlderLibrary(t *testing.T) {
 	option := "local OPTIONS = { EXTEND = true, extend = true }"
 	if !strings.Contains(functions.Source(), option) {
@@ -125,7 +125,7 @@ func TestBlockAtLeastOfAnOlderLibrary(t *testing.T) {
 	}
 }
 
-// tracked makes a usage key.
+// tracked makes calls with a usage key, and returns the key.
 func tracked(t *testing.T, c *client.Client) string {
 	t.Helper()
 	must[client.Result](t)(c.Take(t.Context(), client.Request{Keys: []string{"{x}"}, Limits: []client.Limit{"1/s"}, UsageKey: "{x}:usage"}))
@@ -185,7 +185,7 @@ func TestInfo(t *testing.T) {
 	wantClasses(t, "not deployed", err, client.ErrNotDeployed)
 }
 
-// What a newer or an older library of the same contract may answer.
+// Replies that a newer or an older library of the same contract may send.
 func TestInfoAndUsageOfOtherVersions(t *testing.T) {
 	ctx := t.Context()
 	full := client.Info{Version: "0.1.0", Contract: 1, BuildID: "abc", Policies: []string{"calc", "export"}, ShadowDenied: map[string]int64{"export": 3}}
@@ -264,7 +264,7 @@ func TestLease(t *testing.T) {
 	}
 }
 
-// Under a shadow policy a place that is not there is not held; the caller goes on.
+// Under a shadow policy a place that is not free is not held, and the caller proceeds.
 func TestShadowLease(t *testing.T) {
 	ctx := t.Context()
 	build := must[functions.Build](t)(functions.New(functions.WithPolicies(

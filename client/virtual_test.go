@@ -15,25 +15,30 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// virtual is a redis.UniversalClient of a server in this process whose clock is that of a synctest bubble: time passes where
-// everything waits, and only there. The server itself runs outside of the bubble.
+// virtual is a redis.UniversalClient of a server in this process with the clock of a synctest
+// bubble: time passes only while all goroutines of the bubble wait. The server itself runs outside
+// of the bubble.
 type virtual struct {
 	redis.UniversalClient
-	run    chan func() // to the server
+	run    chan func() // executed at the server
 	ran    chan struct{}
-	one    sync.Mutex // call of the server at a time
+	one    sync.Mutex // one call of the server at a time
 	server *embedded.Server
 
-	mu      sync.Mutex
-	delay   time.Duration                                      // how long a reply takes
-	refuse  func(function string, n int) (before, after error) // of the nth call of a function: not executed, or the reply lost
-	calls   map[string]int                                     // by the function's name
+	mu    sync.Mutex
+	delay time.Duration // how long a reply takes
+
+	// refuse returns errors for the nth call of a function: with before it is not executed, with after
+	// its reply is lost.
+	refuse func(function string, n int) (before, after error)
+
+	calls   map[string]int // by function name
 	flying  int
-	inCrowd int // the most calls at one time
+	inCrowd int // largest number of concurrent calls
 }
 
-// inBubble runs f in a synctest bubble with a client of a virtual server. When f returns the client is closed, and the
-// bubble fails if a goroutine is left.
+// inBubble runs f in a synctest bubble with a client of a virtual server. When f returns, the
+// client is closed, and the bubble fails if a goroutine is left.
 func inBubble(t *testing.T, f func(t *testing.T, v *virtual, c *client.Client), opts ...embedded.Option) {
 	t.Helper()
 	v := &virtual{
@@ -85,7 +90,7 @@ func (v *virtual) Process(ctx context.Context, cmd redis.Cmder) error {
 	var err error
 	v.one.Lock()
 	v.run <- func() {
-		v.server.SetTime(now.Add(26 * 365 * 24 * time.Hour)) // a bubble begins in 2000, too early for a lease to be one
+		v.server.SetTime(now.Add(26 * 365 * 24 * time.Hour)) // a bubble begins in 2000, too early for a valid lease
 		reply, err = v.server.Do(args...)
 	}
 	<-v.ran
@@ -111,14 +116,14 @@ func (v *virtual) Process(ctx context.Context, cmd redis.Cmder) error {
 	return nil
 }
 
-// set changes v while calls may be under way.
+// set changes v while calls may be in progress.
 func (v *virtual) set(change func()) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	change()
 }
 
-// seen is how often a function was called until now.
+// seen returns how often a function has been called.
 func (v *virtual) seen(function string) int {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -63,8 +63,8 @@ func TestWaitRefuses(t *testing.T) {
 	})
 }
 
-// Those in the queue who cannot wait as long as the first are refused as soon as that is known, and who comes then at
-// once, without asking.
+// Callers in the queue that cannot wait as long as the first are refused as soon as that is known.
+// Later callers are refused at once, without asking.
 func TestWaitRefusesInTheQueue(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		v.delay = 10 * time.Millisecond
@@ -106,7 +106,7 @@ func TestWaitRefusesInTheQueue(t *testing.T) {
 		if n := client.Waiting(c); n != 0 {
 			t.Errorf("%d queues are left", n)
 		}
-		// Nobody holds up who comes next.
+		// A refused caller does not delay the next one.
 		time.Sleep(time.Minute)
 		if err := c.Wait(t.Context(), "k", "1/m"); err != nil {
 			t.Error(err)
@@ -114,7 +114,8 @@ func TestWaitRefusesInTheQueue(t *testing.T) {
 	})
 }
 
-// Who wants more than the limit holds is refused as soon as the limit is known, not when it would be its turn.
+// A caller that wants more than the limit holds is refused as soon as the limit is known, not when
+// its turn comes.
 func TestWaitForTooMuchInTheQueue(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		const reply = 10 * time.Millisecond
@@ -141,14 +142,15 @@ func TestWaitForTooMuchInTheQueue(t *testing.T) {
 	})
 }
 
-// What a LocalLimiter holds is its share: who wants more of a server that is back is not refused for that.
+// A LocalLimiter holds a share of the limit. A caller that wants more from a server that is back is
+// not refused because of that.
 func TestWaitBehindALocalDenial(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, _ *client.Client) {
 		c := must[*client.Client](t)(client.New(v, client.WithFallback(client.LocalLimiter(0.1))))
 		client.Trust(c)
 		const limit = "10/m burst=100"
 		must[client.Result](t)(c.Allow(t.Context(), "k", limit))
-		synctest.Wait() // it has learned what the limit says
+		synctest.Wait() // it has learned the limit
 		v.set(func() {
 			v.refuse = func(string, int) (error, error) { return &net.OpError{Op: "dial", Err: errors.New("down")}, nil }
 		})
@@ -172,7 +174,7 @@ func TestWaitBehindALocalDenial(t *testing.T) {
 	})
 }
 
-// The deadline holds also while a place that cannot be waited for is given back.
+// The deadline also applies while a place that cannot be waited for is given back.
 func TestWaitGivesBackByTheDeadline(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		const limit, bound = "leaky_bucket 2/m", 100 * time.Millisecond

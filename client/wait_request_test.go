@@ -14,7 +14,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// Of several keys all are waited for, each with its cost, and those that wait for the same keys do so in order.
+// A wait takes all of several keys, each with its cost. Callers that wait for the same keys are
+// served in order.
 func TestWaitForSeveralKeys(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		request := func(costs ...int64) client.Request {
@@ -23,7 +24,7 @@ func TestWaitForSeveralKeys(t *testing.T) {
 		ctx, began := t.Context(), time.Now()
 		var got served
 		var all sync.WaitGroup
-		// 70 are more than the limit of a second ever holds, but they are asked of that of a minute.
+		// 70 is more than the per-second limit ever holds, but is taken from the per-minute limit.
 		for i, costs := range [][]int64{nil, {1, 39}, {1, 70}, {1}} {
 			all.Go(func() {
 				if err := c.WaitRequest(ctx, request(costs...), time.Time{}); err != nil {
@@ -34,7 +35,7 @@ func TestWaitForSeveralKeys(t *testing.T) {
 			synctest.Wait()
 		}
 		all.Wait()
-		// After the second caller 61 of the minute are left, and 9 more take 600 ms each.
+		// After the second caller 61 per minute are left, and 9 more take 600 ms each.
 		want := []time.Duration{0, time.Second, 6400 * time.Millisecond, 7400 * time.Millisecond}
 		for i := range want {
 			if got.who[i] != i || got.after[i] != want[i] {
@@ -67,7 +68,7 @@ func TestWaitForSeveralKeys(t *testing.T) {
 	})
 }
 
-// A policy is waited for as what it stands for.
+// A wait for a policy is a wait for its limits.
 func TestWaitForAPolicy(t *testing.T) {
 	build := must[functions.Build](t)(functions.New(functions.WithPolicies(
 		functions.Policy{Name: "calc", Limits: []functions.PolicyLimit{{Key: "resource", Limit: "10/m"}, {Key: "consumer", Limit: "1/m"}}, Track: true})))
@@ -88,7 +89,8 @@ func TestWaitForAPolicy(t *testing.T) {
 	}, embedded.WithLibrary(build.Text()))
 }
 
-// No wait is begun that goes beyond the bound, in front or in the queue, and that is told apart from the deadline of the context.
+// No wait begins that goes beyond until, for the first caller or in the queue. The error differs
+// from that of the context's deadline.
 func TestWaitUntil(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		ctx := t.Context()
@@ -131,7 +133,8 @@ func TestWaitUntil(t *testing.T) {
 	})
 }
 
-// A place in the queue of a leaky_bucket belongs to its OnceKey: who asks again has it, and it is charged once.
+// A place in the queue of a leaky_bucket belongs to its OnceKey: a caller that repeats the request
+// has it, and it is charged once.
 func TestWaitOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		ctx, began := t.Context(), time.Now()
@@ -152,7 +155,7 @@ func TestWaitOnce(t *testing.T) {
 	})
 }
 
-// Where a server is silent, who is behind waits for it once, not once for each in front.
+// If a server is silent, a caller waits for it once, not once for each caller ahead of it.
 func TestWaitForASilentServer(t *testing.T) {
 	for _, fallback := range []client.Fallback{client.ReturnError, client.FailOpen} {
 		inBubble(t, func(t *testing.T, v *virtual, _ *client.Client) {
@@ -175,7 +178,7 @@ func TestWaitForASilentServer(t *testing.T) {
 	}
 }
 
-// Neither keys nor limits are taken for others because of what they are made of.
+// Different keys and limits have different queues, whatever characters they contain.
 func TestQueuesAreApart(t *testing.T) {
 	inBubble(t, func(t *testing.T, _ *virtual, c *client.Client) {
 		for _, req := range []client.Request{

@@ -13,7 +13,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 )
 
-// served is who was served, and how long after the beginning.
+// served records which caller was served, and how long after the beginning.
 type served struct {
 	mu    sync.Mutex
 	who   []int
@@ -26,8 +26,8 @@ func (s *served) add(who int, began time.Time) {
 	s.who, s.after = append(s.who, who), append(s.after, time.Since(began))
 }
 
-// A hundred callers that wait for one key are served in the order in which they came, each as soon as the limit allows and
-// none earlier, and the server is asked twice for each at most.
+// A hundred callers that wait for one key are served in order of arrival, each as soon as the limit
+// allows and none earlier, and the server is asked at most twice per caller.
 func TestWaitInOrder(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		const n = 100
@@ -41,7 +41,7 @@ func TestWaitInOrder(t *testing.T) {
 				}
 				got.add(i, began)
 			})
-			synctest.Wait() // it stands in the queue, or is through
+			synctest.Wait() // the caller is in the queue, or done
 		}
 		all.Wait()
 		for i := range n {
@@ -59,7 +59,8 @@ func TestWaitInOrder(t *testing.T) {
 	})
 }
 
-// Where much is left the queue does not empty one at a round trip, and where little is left the server is not asked in vain.
+// If many units are left, callers ask at the same time. If few are left, the server gets no
+// needless calls.
 func TestWaitTogether(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		v.delay = 10 * time.Millisecond
@@ -68,9 +69,9 @@ func TestWaitTogether(t *testing.T) {
 			crowd  int
 			within time.Duration
 		}{
-			// 1 alone, 63 by 16, a round trip each.
+			// 1 alone, then 63 in groups of 16, one round trip each.
 			{"64/m", 16, 50 * time.Millisecond},
-			// 1 alone, 3 together, then one in 10 s, each denied once before.
+			// 1 alone, 3 together, then one per 10 s, each denied once before.
 			{"4/40s", 3, 60*10*time.Second + 30*time.Millisecond},
 		} {
 			v.inCrowd, v.calls["take"] = 0, 0
@@ -92,11 +93,11 @@ func TestWaitTogether(t *testing.T) {
 	})
 }
 
-// Who waits for much is not overtaken by those behind it that want little.
+// A caller that waits for many units is not overtaken by callers behind it that want few.
 func TestWaitForMuch(t *testing.T) {
 	inBubble(t, func(t *testing.T, _ *virtual, c *client.Client) {
 		ctx, began := t.Context(), time.Now()
-		must[client.Result](t)(c.AllowN(ctx, "k", "10/s", 8)) // 2 are left
+		must[client.Result](t)(c.AllowN(ctx, "k", "10/s", 8)) // leaves 2
 		var got served
 		var all sync.WaitGroup
 		for i, n := range []int64{1, 10, 1, 0} {
@@ -116,8 +117,8 @@ func TestWaitForMuch(t *testing.T) {
 	})
 }
 
-// Where other processes wait for the same key, each unit is given once, none is lost for long, and the number of calls does
-// not grow with the square of the processes.
+// If other processes wait for the same key, each unit is given once, none is unused for long, and
+// the number of calls does not grow with the square of the processes.
 func TestWaitAmongProcesses(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, _ *client.Client) {
 		const processes, each = 50, 4
@@ -143,14 +144,15 @@ func TestWaitAmongProcesses(t *testing.T) {
 				t.Fatalf("unit %d was given after %v, want %v at least", i, after, least)
 			}
 		}
-		// Each process asking at each unit would be 50 calls a unit at first, some 5000 in all.
+		// If every process asked for every unit, that would be 50 calls per unit at first, about
+		// 5000 in all.
 		if took, takes := time.Since(began), v.seen("take"); took > 30*time.Second || takes > 3000 {
 			t.Errorf("%d calls and %v for %d units", takes, took, processes*each)
 		}
 	})
 }
 
-// The end of a block is waited for, and a block that is lifted does not shorten that by itself.
+// A waiting caller waits for the end of a block, even if the block is removed earlier.
 func TestWaitForABlock(t *testing.T) {
 	inBubble(t, func(t *testing.T, _ *virtual, c *client.Client) {
 		if err := c.Block(t.Context(), time.Minute, "k"); err != nil {
@@ -163,7 +165,8 @@ func TestWaitForABlock(t *testing.T) {
 	})
 }
 
-// Who leaves the queue does not stop those behind, wherever it stands; and it takes nothing.
+// A caller that leaves the queue, from any position, does not delay those behind it, and takes
+// nothing.
 func TestWaitersLeave(t *testing.T) {
 	inBubble(t, func(t *testing.T, _ *virtual, c *client.Client) {
 		began := time.Now()
@@ -186,7 +189,7 @@ func TestWaitersLeave(t *testing.T) {
 			})
 			synctest.Wait()
 		}
-		time.Sleep(1500 * time.Millisecond) // the first is through, the second is one that leaves
+		time.Sleep(1500 * time.Millisecond) // the first is done, the second is one that leaves
 		cancel()
 		all.Wait()
 		for i := range 10 {
@@ -197,7 +200,8 @@ func TestWaitersLeave(t *testing.T) {
 	})
 }
 
-// leaky_bucket admits with a turn, which is waited for, also by several at a time; who cannot wait on gives its place back.
+// leaky_bucket allows a call with a turn, and the caller waits for it; several can wait at a time.
+// A caller that cannot wait gives its place back.
 func TestWaitForATurn(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		const limit = "leaky_bucket 1/s burst=3"
@@ -234,7 +238,7 @@ func TestWaitForATurn(t *testing.T) {
 			t.Errorf("%d are left after %d refunds, want 2 after one", left.Remaining, v.seen("refund"))
 		}
 
-		// What cannot be given back is said to be taken.
+		// If units cannot be given back, the error says that they were taken.
 		v.refuse = func(function string, _ int) (error, error) {
 			if function == "refund" {
 				return answered("OOM command not allowed"), nil
@@ -250,7 +254,7 @@ func TestWaitForATurn(t *testing.T) {
 	})
 }
 
-// A lost reply is one unit at most, and the caller's to know; those behind go on.
+// A lost reply costs at most one unit and is reported to its caller; callers behind it continue.
 func TestWaitLosesAReply(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		v.refuse = func(function string, n int) (error, error) {
@@ -269,7 +273,7 @@ func TestWaitLosesAReply(t *testing.T) {
 	})
 }
 
-// Without a decision the fallback decides: to wait on for a server, or to go ahead.
+// Without a decision the fallback applies: callers wait for a server, or proceed.
 func TestWaitWithoutADecision(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, _ *client.Client) {
 		v.refuse = func(_ string, n int) (error, error) {
@@ -303,7 +307,7 @@ func TestWaitWithoutADecision(t *testing.T) {
 		c := must[*client.Client](t)(client.New(v, client.WithFallback(client.FailClosed)))
 		client.Trust(c)
 		began := time.Now()
-		// A second, and then twice a second and what is added at random.
+		// A second, and then twice a second plus the random additions.
 		if err := c.Wait(t.Context(), "k", "1/s"); err != nil || time.Since(began) < 3*time.Second || time.Since(began) > 6*time.Second {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
