@@ -31,7 +31,7 @@ func newClient(t testing.TB, limiter *client.Client, limit client.Limit, opts ..
 	return []grpc.DialOption{grpc.WithChainUnaryInterceptor(c.Unary), grpc.WithChainStreamInterceptor(c.Stream)}
 }
 
-// stay is an error that says to stay away for d.
+// stay returns a function that returns an error with a RetryInfo of d.
 func stay(t testing.TB, code codes.Code, d time.Duration) func() error {
 	return func() error {
 		st := must[*status.Status](t)(status.New(code, "stay away").WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(d)}))
@@ -39,7 +39,7 @@ func stay(t testing.TB, code codes.Code, d time.Duration) func() error {
 	}
 }
 
-// blocked is how long a key is blocked.
+// blocked returns how long a key is blocked.
 func blocked(t testing.TB, limiter *client.Client, key string) time.Duration {
 	t.Helper()
 	return must[client.Result](t)(limiter.PeekN(context.Background(), key, "1/d", 0)).RetryAfter
@@ -115,7 +115,7 @@ func TestClientGivesUp(t *testing.T) {
 	checkStatus(t, call(ctx, c), codes.Canceled, -1)
 }
 
-// What leaky_bucket admitted, but cannot wait for, is given back.
+// A place in a leaky_bucket that the call cannot wait for is given back.
 func TestClientGivesBack(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	const limit = "leaky_bucket 1/h burst=2"
@@ -133,7 +133,7 @@ func TestClientHeeds(t *testing.T) {
 		code   codes.Code
 		delay  time.Duration
 		opts   []grpclimit.ClientOption
-		before time.Duration // that the key is blocked for
+		before time.Duration // time for which the key is already blocked
 		want   time.Duration
 	}{
 		{"exhausted", codes.ResourceExhausted, 20 * time.Second, nil, 0, 20 * time.Second},
@@ -179,7 +179,7 @@ func TestClientBlocksForTheLongest(t *testing.T) {
 	}
 }
 
-// Errors that come at once and say different times block for the longest, whichever is the last.
+// Concurrent errors with different times block for the longest, in any order.
 func TestClientBlocksAtOnce(t *testing.T) {
 	delays := []time.Duration{5 * time.Minute, time.Second, time.Minute, time.Second}
 	for range 25 {
@@ -208,7 +208,7 @@ func TestClientBlocksAtOnce(t *testing.T) {
 	}
 }
 
-// The refusal of an inner Client says nothing about the other side.
+// A LimitedError of an inner Client says nothing about the server.
 func TestClientsNest(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	outer := newClient(t, limiter, "100/d", grpclimit.CountBy(func(context.Context, string, string) (string, error) { return "outer", nil }))

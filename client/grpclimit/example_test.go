@@ -20,7 +20,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// exampleLimiter is a client of a server that holds the library, and whose clock stands still.
+// exampleLimiter returns a client of a server with the library, whose clock stands still.
 func exampleLimiter() (limiter *client.Client, stop func()) {
 	server, err := embedded.Start(embedded.WithLibrary(functions.Source()), embedded.WithTime(noon))
 	if err != nil {
@@ -36,7 +36,7 @@ func exampleLimiter() (limiter *client.Client, stop func()) {
 	}
 }
 
-// exampleService serves the health service, as a stand-in for any, and connects to it.
+// exampleService serves the health service, as an example, and connects to it.
 func exampleService(server *grpc.Server, opts ...grpc.DialOption) (c healthpb.HealthClient, stop func()) {
 	healthpb.RegisterHealthServer(server, health.NewServer())
 	listener := bufconn.Listen(64 << 10)

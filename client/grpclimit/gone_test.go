@@ -18,7 +18,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
-// everyFallback has each fallback of a client.
+// everyFallback has every fallback of a client.
 var everyFallback = map[string]client.Fallback{
 	"ReturnError": client.ReturnError, "FailOpen": client.FailOpen, "FailClosed": client.FailClosed, "LocalLimiter": client.LocalLimiter(1),
 }
@@ -27,7 +27,7 @@ func withFallback(f client.Fallback) grpclimit.ServerOption {
 	return grpclimit.WithRequest(func(_ context.Context, _ string, req *client.Request) error { req.Fallback = f; return nil })
 }
 
-// gone are contexts of calls from 192.0.2.1 that have ended, by the code of that end.
+// gone returns ended contexts of calls from 192.0.2.1, by the code of their end.
 func gone(t *testing.T) map[codes.Code]context.Context {
 	ctx := from(t, "192.0.2.1:1234")
 	cancelled, cancel := context.WithCancel(ctx)
@@ -35,7 +35,7 @@ func gone(t *testing.T) map[codes.Code]context.Context {
 	return map[codes.Code]context.Context{codes.Canceled: cancelled, codes.DeadlineExceeded: aboutToExpire{ctx}}
 }
 
-// aboutToExpire is a context whose deadline has passed, and whose timer has not fired yet.
+// aboutToExpire is a context whose deadline has passed, but whose timer has not fired yet.
 type aboutToExpire struct{ context.Context }
 
 func (aboutToExpire) Deadline() (time.Time, bool) { return time.Now().Add(-time.Microsecond), true }
@@ -58,18 +58,19 @@ func (b beforeTake) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// callContext is the key under which the context of a call to the limiter has that of the call of gRPC.
+// callContext is the context key of the gRPC call's context, in the context of a call to the
+// limiter.
 type callContext struct{}
 
-// callers count the calls that are decided on while their callers give up.
+// callers counts calls that are decided while their callers give up.
 type callers struct {
 	peeking  *client.Client
 	deciding chan bool
-	handled  atomic.Int64 // calls that came to the handler
-	serving  atomic.Int64 // calls that are not over
+	handled  atomic.Int64 // calls that reached the handler
+	serving  atomic.Int64 // calls in progress
 }
 
-// outer is a stream with another context.
+// outer is a stream with a different context.
 type outer struct {
 	grpc.ServerStream
 	ctx context.Context
@@ -77,7 +78,8 @@ type outer struct {
 
 func (o outer) Context() context.Context { return o.ctx }
 
-// startCallers starts a server that allows three calls, and that decides on each only once its caller has given up.
+// startCallers starts a server that allows three calls, and decides each only after its caller has
+// given up.
 func startCallers(t *testing.T, fallback client.Fallback) (*callers, testpb.TestServiceClient) {
 	c := &callers{deciding: make(chan bool, 1000)}
 	peeking, server := newLimiter(t)
@@ -120,13 +122,14 @@ func startCallers(t *testing.T, fallback client.Fallback) (*callers, testpb.Test
 	})
 }
 
-// wait waits until no call is being served.
+// wait waits until no call is in progress.
 func (c *callers) wait(t *testing.T) {
 	t.Helper()
 	redistest.Eventually(t, "no call is being served", func() bool { return c.serving.Load() == 0 })
 }
 
-// A caller that cancels, or whose deadline is short, pays like any other, and gets nothing past the limit.
+// A caller that cancels, or has a short deadline, is charged like any other, and cannot avoid the
+// limit.
 func TestCallersThatGiveUp(t *testing.T) {
 	const limit, calls = 3, 12
 	openStream := func(ctx context.Context, to testpb.TestServiceClient) error {
@@ -170,7 +173,7 @@ func TestCallersThatGiveUp(t *testing.T) {
 	}
 }
 
-// received is a stream whose messages have all come.
+// received is a stream whose messages have all arrived.
 type received struct {
 	grpc.ServerStream
 	ctx context.Context
@@ -179,7 +182,7 @@ type received struct {
 func (r received) Context() context.Context { return r.ctx }
 func (r received) RecvMsg(any) error        { return nil }
 
-// A context that has ended before the decision changes nothing of it, nor does it let a message through.
+// A context that has ended before the decision does not change it, and lets no message through.
 func TestEndedContexts(t *testing.T) {
 	for code, ctx := range gone(t) {
 		for fallbackName, fallback := range everyFallback {
@@ -194,7 +197,7 @@ func TestEndedContexts(t *testing.T) {
 					}
 					err = s.Stream(nil, received{ctx: ctx}, &grpc.StreamServerInfo{FullMethod: method}, func(_ any, stream grpc.ServerStream) error {
 						handled++
-						for range 2 { // messages that are left: the first came with the opening
+						for range 2 { // the remaining messages; the first came with the opening
 							if err := stream.RecvMsg(nil); err != nil {
 								t.Errorf("a message within the limit: %v", err)
 							}
@@ -213,7 +216,8 @@ func TestEndedContexts(t *testing.T) {
 	}
 }
 
-// Without a decision a call whose context has ended is not served. OnError hears of what is wrong here, but not of who has gone.
+// Without a decision a call whose context has ended is not handled. OnError receives errors of the
+// server, but not the end of the context.
 func TestEndedContextsWithoutDecision(t *testing.T) {
 	noDatabase := errors.New("no database")
 	nothing := grpclimit.SkipMethods("/x/y")

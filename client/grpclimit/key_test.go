@@ -19,7 +19,7 @@ import (
 
 const method = "/shop.Orders/List"
 
-// from is the context of a call from an address, with metadata: name, value, name, value.
+// from returns the context of a call from an address, with metadata: name, value, name, value.
 func from(t testing.TB, address string, pairs ...string) context.Context {
 	ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs(pairs...))
 	addr := net.Addr(&net.UnixAddr{Net: "unix"})
@@ -38,7 +38,7 @@ func TestKeys(t *testing.T) {
 		name string
 		key  grpclimit.Key
 		ctx  context.Context
-		want string // empty: the call is refused for want of a key
+		want string // empty: the call has no key and is denied
 	}{
 		{"IPv4", grpclimit.Peer(), from(t, "203.0.113.7:1234"), "peer=203.0.113.7"},
 		{"IPv4 as IPv6", grpclimit.Peer(), from(t, "[::ffff:203.0.113.7]:1234"), "peer=203.0.113.7"},

@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// noon is when the clock of the servers stands.
+// noon is the time at which the servers' clocks stand.
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
 func must[T any](t testing.TB) func(T, error) T {
@@ -37,7 +37,7 @@ func must[T any](t testing.TB) func(T, error) T {
 	}
 }
 
-// newLimiter is a client of a server of its own, whose clock stands still.
+// newLimiter returns a client of its own server, whose clock stands still.
 func newLimiter(t testing.TB, opts ...client.Option) (*client.Client, *embedded.Server) {
 	t.Helper()
 	server := embedded.Run(t, embedded.WithLibrary(functions.Source()), embedded.WithTime(noon))
@@ -51,11 +51,11 @@ func connect(t testing.TB, server *embedded.Server, opts ...client.Option) *clie
 	return limiter
 }
 
-// service is the other side. Its calls do nothing, unless fail gives an error for them.
+// service is the server side. Its calls do nothing, unless fail returns an error for them.
 type service struct {
 	testpb.UnimplementedTestServiceServer
 	fail func() error
-	got  int // messages that the handler of a stream got
+	got  int // messages that the stream handler received
 }
 
 func (s *service) EmptyCall(context.Context, *testpb.Empty) (*testpb.Empty, error) {
@@ -118,7 +118,7 @@ func exchange(stream testpb.TestService_FullDuplexCallClient) error {
 	return err
 }
 
-// finish ends a stream, so that nothing of it is left.
+// finish ends a stream and everything that belongs to it.
 func finish(t testing.TB, stream testpb.TestService_FullDuplexCallClient) {
 	t.Helper()
 	_ = stream.CloseSend()
@@ -127,7 +127,7 @@ func finish(t testing.TB, stream testpb.TestService_FullDuplexCallClient) {
 	}
 }
 
-// checkStatus checks code and RetryInfo of an error; after below 0: it has none.
+// checkStatus checks the code and the RetryInfo of an error. If after is below 0, there is none.
 func checkStatus(t testing.TB, err error, code codes.Code, after time.Duration) {
 	t.Helper()
 	got := time.Duration(-1)
@@ -141,7 +141,7 @@ func checkStatus(t testing.TB, err error, code codes.Code, after time.Duration) 
 	}
 }
 
-// used is how many of 100 are taken from a key.
+// used returns how many of 100 units are taken from a key.
 func used(t testing.TB, limiter *client.Client, key string) int64 {
 	t.Helper()
 	return 100 - must[client.Result](t)(limiter.PeekN(context.Background(), key, "100/d", 0)).Remaining

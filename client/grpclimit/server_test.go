@@ -119,7 +119,7 @@ func TestServerWithoutDecision(t *testing.T) {
 			_, server := newLimiter(t)
 			address := server.Addr()
 			if tt.limit != "nonsense" {
-				address = "127.0.0.1:1" // nothing listens there
+				address = "127.0.0.1:1" // nothing listens here
 			}
 			limiter := must[*client.Client](t)(client.Open("redis://"+address, client.WithFallback(tt.fallback)))
 			defer func() { _ = limiter.Close() }()

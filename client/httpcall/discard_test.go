@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 )
 
-// A response that never ends does not hold up the repetition.
+// A response that never ends does not delay the retry.
 func TestDiscardEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		body, _ := io.Pipe()

@@ -13,7 +13,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// exampleLimiter is a client of a server that holds the library, and whose clock stands still.
+// exampleLimiter returns a client of a server with the library, whose clock stands still.
 func exampleLimiter() (limiter *client.Client, stop func()) {
 	server, err := embedded.Start(embedded.WithLibrary(functions.Source()), embedded.WithTime(noon))
 	if err != nil {
@@ -29,7 +29,7 @@ func exampleLimiter() (limiter *client.Client, stop func()) {
 	}
 }
 
-// call sends a request, and prints what came of it.
+// call sends a request, and prints the result.
 func call(c *http.Client, url string) {
 	response, err := c.Get(url)
 	var limited *client.LimitedError
@@ -67,7 +67,7 @@ func ExampleNew() {
 	// not sent, try again in 30s
 }
 
-// One process is told to stay away, and all do.
+// The service tells one process to wait, and all processes wait.
 func ExampleTransport() {
 	limiter, stop := exampleLimiter()
 	defer stop()

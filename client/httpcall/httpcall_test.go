@@ -17,14 +17,14 @@ import (
 	"github.com/ratelimit-functions/ratelimit/embedded"
 )
 
-// always is another service that responds so.
+// always returns a service that always sends this response.
 func always(status int, lines ...string) *base {
 	b := &base{}
 	b.respond = func(int, *http.Request) *http.Response { return b.response(status, lines...) }
 	return b
 }
 
-// What one process is told holds for all.
+// A wait that the service tells one process applies to all.
 func TestBlocksForEverybody(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -62,7 +62,7 @@ func TestBlocksForEverybody(t *testing.T) {
 	}
 }
 
-// What was said is kept though the caller has gone meanwhile.
+// The block is stored even if the caller has gone in the meantime.
 func TestBlocksForACallerThatHasGone(t *testing.T) {
 	limiter, _, _ := newLimiter(t, embedded.WithTime(noon))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -77,7 +77,7 @@ func TestBlocksForACallerThatHasGone(t *testing.T) {
 	}
 }
 
-// A response that says less than others did meanwhile shortens nothing; one that says more prolongs.
+// A response with a shorter time does not shorten a block; one with a longer time extends it.
 func TestBlocksAreNotShortened(t *testing.T) {
 	for _, tt := range []struct {
 		said string
@@ -98,7 +98,7 @@ func TestBlocksAreNotShortened(t *testing.T) {
 	}
 }
 
-// Responses that come at once and say different times block for the longest, whichever is the last.
+// Concurrent responses with different times block for the longest, in any order.
 func TestBlocksAtOnce(t *testing.T) {
 	after := []string{"300", "1", "60", "1"}
 	for range 25 {
@@ -129,7 +129,7 @@ func TestBlocksAtOnce(t *testing.T) {
 
 func TestRetries(t *testing.T) {
 	again := []httpcall.Option{httpcall.WithRetries(2)}
-	text := func() io.Reader { return strings.NewReader("payload") } // net/http knows how to have it again
+	text := func() io.Reader { return strings.NewReader("payload") } // net/http can read it again
 	once := func() io.Reader { return io.MultiReader(strings.NewReader("payload")) }
 	for _, tt := range []struct {
 		name    string
@@ -138,7 +138,7 @@ func TestRetries(t *testing.T) {
 		body    func() io.Reader
 		status  int
 		header  []string
-		respond int // the first so many responses have the status; then 200
+		respond int // the first respond responses have the status, later ones 200
 		sent    int64
 		want    int
 	}{
@@ -190,7 +190,8 @@ func TestRetries(t *testing.T) {
 	}
 }
 
-// A request with an OnceKey is charged once however often its caller sends it, but each repetition of ours is taken.
+// A request with an OnceKey is charged once, however often its caller sends it, but each retry by
+// the Transport is charged.
 func TestRetriesAreTakenDespiteAnOnceKey(t *testing.T) {
 	limiter, _, _ := newLimiter(t, embedded.WithTime(noon))
 	transport := newTransport(t, limiter, "100/d", always(429, "Retry-After", "0"), httpcall.WithRetries(2),
@@ -206,7 +207,8 @@ func TestRetriesAreTakenDespiteAnOnceKey(t *testing.T) {
 	}
 }
 
-// A repetition waits as long as it was told, also where nothing is blocked, and the context ends that.
+// A retry waits as long as the response says, even if nothing is blocked, and the context ends the
+// wait.
 func TestRetriesWait(t *testing.T) {
 	limiter, _, _ := newLimiter(t)
 	to := &base{}
@@ -237,7 +239,7 @@ func TestRetriesWait(t *testing.T) {
 	}
 }
 
-// A wait that goes beyond the context's deadline is not begun: the caller gets the response, and has time left.
+// If the wait would go beyond the context's deadline, the caller gets the response at once.
 func TestNoRetryBeyondTheDeadline(t *testing.T) {
 	for _, tt := range []struct {
 		after  string
@@ -307,7 +309,8 @@ func TestHost(t *testing.T) {
 	}
 }
 
-// Each host has its own limit, unless a function says what has one; and what is left out is not counted.
+// Each host has its own limit, unless WithKey selects another key. Excluded requests are not
+// counted.
 func TestKeys(t *testing.T) {
 	limiter, _, _ := newLimiter(t, embedded.WithTime(noon))
 	to := &base{}
@@ -352,7 +355,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// The body is closed where nothing was even asked.
+// The body is closed even if no request was sent.
 func TestClosesTheBody(t *testing.T) {
 	limiter, _, _ := newLimiter(t)
 	no := errors.New("no account")
@@ -364,7 +367,7 @@ func TestClosesTheBody(t *testing.T) {
 	}
 }
 
-// What is said and cannot be kept is told, and the response comes all the same.
+// If a block cannot be stored, OnError receives the error and the caller still gets the response.
 func TestBlockFails(t *testing.T) {
 	limiter, server, _ := newLimiter(t)
 	to := &base{}
@@ -395,7 +398,7 @@ func TestCloseIdleConnections(t *testing.T) {
 	if !to.closed {
 		t.Error("the transport below was not told")
 	}
-	newTransport(t, limiter, "1/s", &base{}).CloseIdleConnections() // has nothing to close
+	newTransport(t, limiter, "1/s", &base{}).CloseIdleConnections() // the base has no such method
 }
 
 func TestNewRefuses(t *testing.T) {

@@ -21,10 +21,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// noon is when a clock stands that a test moves.
+// noon is the initial time of clocks that tests control.
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// counter counts the takes that are sent, and those whose reply has come.
+// counter counts the takes that are sent, and those whose reply has arrived.
 type counter struct{ takes, replies atomic.Int64 }
 
 func (c *counter) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -43,7 +43,7 @@ func (c *counter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 	return next
 }
 
-// newLimiter is a client of a server of its own, whose clock runs unless opts stop it.
+// newLimiter returns a client of its own server, whose clock runs unless opts stop it.
 func newLimiter(t testing.TB, opts ...embedded.Option) (*client.Client, *embedded.Server, *counter) {
 	t.Helper()
 	server := embedded.Run(t, append(opts, embedded.WithLibrary(functions.Source()))...)
@@ -64,12 +64,13 @@ func must[T any](t testing.TB) func(T, error) T {
 	}
 }
 
-// base is the other service: it answers what the test gives, and keeps the bodies that it got.
+// base is the other service. It sends the responses of the test, and keeps the bodies that it
+// received.
 type base struct {
-	respond func(n int, r *http.Request) *http.Response // n from 1
+	respond func(n int, r *http.Request) *http.Response // n counts from 1
 	n       atomic.Int64
 	bodies  []string
-	closed  atomic.Int64 // bodies of responses that were closed
+	closed  atomic.Int64 // response bodies that were closed
 }
 
 func (b *base) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -99,7 +100,7 @@ func (b *base) response(status int, lines ...string) *http.Response {
 	return response
 }
 
-// body is of a request or a response; it counts how often it is closed.
+// body is the body of a request or a response. It counts how often it is closed.
 type body struct {
 	io.Reader
 	closed *atomic.Int64
@@ -126,7 +127,7 @@ const (
 	key  = "partner|api.example.com"
 )
 
-// blocked is how long the key is blocked.
+// blocked returns how long the key is blocked.
 func blocked(t testing.TB, limiter *client.Client) time.Duration {
 	t.Helper()
 	return must[client.Result](t)(limiter.PeekN(context.Background(), key, "1/d", 0)).RetryAfter

@@ -13,7 +13,7 @@ func TestTold(t *testing.T) {
 		name   string
 		status int
 		lines  []string
-		want   time.Duration // -1: it says nothing
+		want   time.Duration // -1: the response does not ask to wait
 	}{
 		{"seconds", 429, []string{"Retry-After: 120"}, 2 * time.Minute},
 		{"of 503", 503, []string{"Retry-After: 5"}, 5 * time.Second},

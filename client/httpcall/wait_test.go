@@ -16,7 +16,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
-// Each waits for its turn, none goes early, and who waits does not storm the server.
+// Each request waits for its turn and none is early, and waiting requests send few calls.
 func TestWaits(t *testing.T) {
 	limiter, _, count := newLimiter(t)
 	to := &base{}
@@ -44,7 +44,8 @@ func TestWaits(t *testing.T) {
 	if len(at) != n {
 		t.Fatalf("%d requests were sent, want %d", len(at), n)
 	}
-	// The i-th is let through 20 ms after the one before, or later; ms, since the server's clock has no less.
+	// Request i is allowed 20 ms after the previous one or later. The precision is a millisecond,
+	// that of the server's clock.
 	for i, sent := range at {
 		if least := time.Duration(i)*20*time.Millisecond - time.Millisecond; sent.Sub(began) < least {
 			t.Errorf("request %d was sent after %v, want %v at least", i+1, sent.Sub(began), least)
@@ -62,7 +63,7 @@ func TestRefuses(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		opts  []httpcall.Option
-		until time.Duration // of the context; 0: none
+		until time.Duration // deadline of the context; 0: none
 		cost  int64
 		after time.Duration
 		cause error
@@ -102,7 +103,7 @@ func TestRefuses(t *testing.T) {
 	}
 }
 
-// http.Client gives the error on, and its Timeout is a deadline like another.
+// http.Client returns the error, and its Timeout is a deadline.
 func TestThroughAClient(t *testing.T) {
 	limiter, _, _ := newLimiter(t, embedded.WithTime(noon))
 	caller := &http.Client{Transport: newTransport(t, limiter, "1/h", &base{}), Timeout: 10 * time.Second}
@@ -118,7 +119,8 @@ func TestThroughAClient(t *testing.T) {
 	}
 }
 
-// Whose context ends while it waits, in front or in line, does not get sent, and the next moves up.
+// A request whose context ends while it waits, as the first or behind, is not sent, and the next
+// one moves up.
 func TestContextEndsInLine(t *testing.T) {
 	limiter, server, count := newLimiter(t, embedded.WithTime(noon))
 	to := &base{}
@@ -151,7 +153,7 @@ func TestContextEndsInLine(t *testing.T) {
 	must[*http.Response](t)(transport.RoundTrip(newRequest(t.Context(), t, "GET", site, nil)))
 }
 
-// What would be later than the first in line is refused before it stands there.
+// A request whose turn would come too late is denied before it is the first in line.
 func TestRefusedAtTheEndOfTheLine(t *testing.T) {
 	limiter, _, count := newLimiter(t, embedded.WithTime(noon))
 	transport := newTransport(t, limiter, "1/h", &base{}, httpcall.WithLongestWait(3*time.Hour))
@@ -180,7 +182,7 @@ func TestRefusedAtTheEndOfTheLine(t *testing.T) {
 	}
 }
 
-// leaky_bucket admits with a wait. Who cannot wait gives back what it took.
+// leaky_bucket allows a request with a wait. A request that cannot wait gives its place back.
 func TestLeakyBucket(t *testing.T) {
 	limiter, _, _ := newLimiter(t, embedded.WithTime(noon))
 	const limit client.Limit = "leaky_bucket 20/s burst=5"
@@ -189,7 +191,7 @@ func TestLeakyBucket(t *testing.T) {
 	for range 3 {
 		must[*http.Response](t)(transport.RoundTrip(newRequest(t.Context(), t, "GET", site, nil)))
 	}
-	if waited := time.Since(began); waited < 150*time.Millisecond { // 0 + 50 + 100 ms, since the server's clock stands
+	if waited := time.Since(began); waited < 150*time.Millisecond { // 0 + 50 + 100 ms, because the server's clock stands still
 		t.Errorf("sent after %v", waited)
 	}
 	before := must[client.Result](t)(limiter.PeekN(t.Context(), key, limit, 0))
@@ -203,7 +205,7 @@ func TestLeakyBucket(t *testing.T) {
 	}
 }
 
-// Whose context ends in the queue gives back as well.
+// A request whose context ends in the queue gives its place back, too.
 func TestLeakyBucketLeft(t *testing.T) {
 	limiter, _, count := newLimiter(t, embedded.WithTime(noon))
 	const limit client.Limit = "leaky_bucket 1/m burst=5"

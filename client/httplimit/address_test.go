@@ -125,7 +125,7 @@ func TestAddressByForwarded(t *testing.T) {
 	}
 }
 
-// The header of a request is not changed by being read.
+// Reading the header of a request does not modify it.
 func TestAddressLeavesTheHeader(t *testing.T) {
 	r := &http.Request{RemoteAddr: "10.0.0.1:1", Header: http.Header{"X-Forwarded-For": {"1.1.1.1, 10.0.0.3", "10.0.0.2, 10.0.0.1"}}}
 	if _, err := Address(TrustedProxies("10.0.0.0/8")).key.Of(r); err != nil {
@@ -154,8 +154,9 @@ func TestNoAddress(t *testing.T) {
 	}
 }
 
-// FuzzAddress holds what no client can get past: whatever stands to the left of what our proxy wrote, or in a text that it
-// quoted, changes nothing, and whatever stands alone in the field gives an address or the proxy's, written in the one usual way.
+// FuzzAddress checks that clients cannot influence the address. Text to the left of what our proxy
+// wrote, or within text that the proxy quoted, changes nothing. Any text alone in the field gives
+// an address or that of the proxy, in canonical form.
 func FuzzAddress(f *testing.F) {
 	for _, text := range []string{
 		"", "1.2.3.4", "::1", "[::1]:80", "fe80::1%eth0", "::ffff:1.2.3.4", "for=1.2.3.4", `for="[::1]:80";by=x, for=_x`,

@@ -20,7 +20,7 @@ import (
 
 const peer = "api|address=192.0.2.1"
 
-// charging is a handler that is charged cost and corrects that.
+// charging returns a handler that is charged cost and corrects it.
 func charging(t *testing.T, limiter *client.Client, limit client.Limit, cost int64, correct func(context.Context, *httplimit.Charge)) http.Handler {
 	t.Helper()
 	return newHandler(t, limiter, limit, httplimit.Address(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -49,7 +49,7 @@ func TestRefund(t *testing.T) {
 	}
 }
 
-// A key that was blocked meanwhile gets nothing back, and what was not given back may still be.
+// A key that was blocked in the meantime gets nothing back. It can still be refunded later.
 func TestRefundWhileBlocked(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	serve(charging(t, limiter, "100/d", 10, func(ctx context.Context, charge *httplimit.Charge) {
@@ -93,8 +93,8 @@ func TestMore(t *testing.T) {
 	checkField(t, serve(handler, get("/")), "RateLimit", `"api";r=0;t=864`)
 }
 
-// Of several keys with costs of their own, what every one was charged can be given back; and what is taken more is counted
-// under the usage key.
+// For several keys with different costs, the smallest cost can be given back, and additional units
+// are counted under the usage key.
 func TestChargeOfSeveralKeys(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	handler := newHandler(t, limiter, "100/d", httplimit.Address(), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -146,7 +146,7 @@ func TestChargeOfUpTo(t *testing.T) {
 	}
 }
 
-// A handler works the same where nothing limits it, and each of two middlewares has its own charge.
+// A handler works the same without a limit, and each of two middlewares has its own charge.
 func TestChargeOf(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	none := httplimit.ChargeOf(t.Context(), "api")
@@ -170,7 +170,7 @@ func TestChargeOf(t *testing.T) {
 	}
 }
 
-// An error of the limiter changes nothing of the charge.
+// An error of the limiter does not change the charge.
 func TestChargeWithoutADecision(t *testing.T) {
 	limiter, server := newLimiter(t)
 	serve(charging(t, limiter, "100/d", 10, func(ctx context.Context, charge *httplimit.Charge) {
@@ -188,7 +188,7 @@ func TestChargeWithoutADecision(t *testing.T) {
 	}), get("/"))
 }
 
-// A handler that takes the fields away has its way.
+// If a handler removes the fields, they stay removed.
 func TestFieldsTakenAway(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	handler := newHandler(t, limiter, "100/d", httplimit.Address(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -200,7 +200,7 @@ func TestFieldsTakenAway(t *testing.T) {
 	checkField(t, serve(handler, get("/")), "RateLimit", "")
 }
 
-// When the handler has returned, the header is the server's, which may be writing it.
+// After the handler has returned, the server owns the header and may be writing it.
 func TestChargeAfterTheHandler(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	var charge *httplimit.Charge
@@ -218,7 +218,8 @@ func TestChargeAfterTheHandler(t *testing.T) {
 	}
 }
 
-// A request that is repeated with its OnceKey is charged once, so it must not give back each time.
+// A request that is repeated with its OnceKey is charged once, so it must not be refunded each
+// time.
 func TestChargeOfOnceKey(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	handler := newHandler(t, limiter, "100/d", httplimit.Address(), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -237,8 +238,8 @@ func TestChargeOfOnceKey(t *testing.T) {
 	}
 }
 
-// newLocalLimiter returns a client that knows what 100/d says, has taken one unit for peer, and asks a LocalLimiter, because its server
-// has lost the library.
+// newLocalLimiter returns a client that knows the limit 100/d, has taken one unit for peer, and
+// uses a LocalLimiter, because its server has lost the library.
 func newLocalLimiter(t *testing.T) (*client.Client, *embedded.Server) {
 	t.Helper()
 	_, server := newLimiter(t)
@@ -251,14 +252,14 @@ func newLocalLimiter(t *testing.T) (*client.Client, *embedded.Server) {
 	must[client.Result](t)(limiter.AllowN(t.Context(), peer, "100/d", 1))
 	<-read
 	must[any](t)(server.Do("FUNCTION", "FLUSH"))
-	for local := false; !local; { // it has the reply, and is about to keep it
+	for local := false; !local; { // the client has the reply, and is about to store it
 		res, err := limiter.Allow(t.Context(), "another", "100/d")
 		local = err == nil && res.Source == client.SourceLocal
 	}
 	return limiter, server
 }
 
-// What a LocalLimiter allowed was taken from no server, and is not given back to one.
+// Units that a LocalLimiter allowed came from no server, and are not given back to one.
 func TestChargeOfLocalLimiter(t *testing.T) {
 	limiter, server := newLocalLimiter(t)
 	var before int64
@@ -280,7 +281,7 @@ func TestChargeOfLocalLimiter(t *testing.T) {
 	}
 }
 
-// No more is given back than the server has taken, whatever a LocalLimiter allowed on top of that.
+// No more is given back than the server has charged, whatever a LocalLimiter allowed in addition.
 func TestRefundOfMoreThanTheServerTook(t *testing.T) {
 	limiter, server := newLocalLimiter(t)
 	load(t, server)
@@ -309,7 +310,7 @@ func load(t *testing.T, server *embedded.Server) {
 	}
 }
 
-// infoHook tells when a client has the reply to what it asks in the background: what a limit says.
+// infoHook signals when a client has received the reply to its background question about a limit.
 type infoHook chan bool
 
 func (infoHook) DialHook(next redis.DialHook) redis.DialHook { return next }

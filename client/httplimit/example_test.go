@@ -13,7 +13,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// exampleLimiter is a client of a server that holds the library, and whose clock stands still.
+// exampleLimiter returns a client of a server with the library, whose clock stands still.
 func exampleLimiter() (limiter *client.Client, stop func()) {
 	server, err := embedded.Start(embedded.WithLibrary(functions.Source()), embedded.WithTime(noon))
 	if err != nil {
@@ -62,7 +62,8 @@ func ExampleNew() {
 	// 429 "api";r=0;t=30 Retry-After:30
 }
 
-// Behind a proxy the client's address is in X-Forwarded-For. What the client wrote there itself changes nothing.
+// Behind a proxy the client's address is in X-Forwarded-For. Text that the client itself wrote
+// there is ignored.
 func ExampleAddress() {
 	limiter, stop := exampleLimiter()
 	defer stop()
@@ -82,13 +83,13 @@ func ExampleAddress() {
 	// 200 "api";r=1;t=30 Retry-After:
 }
 
-// What a request costs is known once it is served: take the most at first, and give back.
+// The cost of a request is known after it is served: charge the maximum first, then refund.
 func ExampleChargeOf() {
 	limiter, stop := exampleLimiter()
 	defer stop()
 	limit, err := httplimit.New(limiter, "rows", "10000/h", httplimit.Address(),
 		httplimit.WithRequest(func(_ *http.Request, req *client.Request) error {
-			req.Costs = []int64{1000} // the most rows of a page
+			req.Costs = []int64{1000} // the maximum number of rows per page
 			return nil
 		}))
 	if err != nil {
@@ -107,7 +108,7 @@ func ExampleChargeOf() {
 	// 200 "rows";r=9880;t=44 Retry-After:
 }
 
-// The limit depends on who asks, and its window is stated for clients that plan ahead.
+// The limit depends on the client, and its window is sent for clients that plan ahead.
 func ExampleWithPolicies() {
 	limiter, stop := exampleLimiter()
 	defer stop()

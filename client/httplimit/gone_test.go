@@ -16,7 +16,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client/httplimit"
 )
 
-// everyFallback has each fallback of a client.
+// everyFallback has every fallback of a client.
 var everyFallback = map[string]client.Fallback{
 	"ReturnError": client.ReturnError, "FailOpen": client.FailOpen, "FailClosed": client.FailClosed, "LocalLimiter": client.LocalLimiter(1),
 }
@@ -25,7 +25,7 @@ func withFallback(f client.Fallback) httplimit.Option {
 	return httplimit.WithRequest(func(_ *http.Request, req *client.Request) error { req.Fallback = f; return nil })
 }
 
-// gone are contexts that have ended.
+// gone returns contexts that have ended.
 func gone(t *testing.T) map[string]context.Context {
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -34,7 +34,7 @@ func gone(t *testing.T) map[string]context.Context {
 	return map[string]context.Context{"cancelled": cancelled, "expired": expired, "about to expire": aboutToExpire{t.Context()}}
 }
 
-// aboutToExpire is a context whose deadline has passed, and whose timer has not fired yet.
+// aboutToExpire is a context whose deadline has passed, but whose timer has not fired yet.
 type aboutToExpire struct{ context.Context }
 
 func (aboutToExpire) Deadline() (time.Time, bool) { return time.Now().Add(-time.Microsecond), true }
@@ -57,10 +57,12 @@ func (b beforeTake) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// requestContext is the key under which the context of a call has that of the request.
+// requestContext is the context key of the request's context, in the context of a call to the
+// limiter.
 type requestContext struct{}
 
-// A client that hangs up, or resets its stream, while the server decides pays like any other, and gets nothing past the limit.
+// A client that hangs up, or resets its stream, before the decision is charged like any other, and
+// cannot avoid the limit.
 func TestClientsThatHangUp(t *testing.T) {
 	const limit, requests = 3, 12
 	for fallbackName, fallback := range everyFallback {
@@ -102,7 +104,7 @@ func TestClientsThatHangUp(t *testing.T) {
 					ended := make(chan bool)
 					go func() {
 						defer close(ended)
-						if response, err := site.Client().Do(r); err == nil { // it may come between the end of TLS and that of TCP
+						if response, err := site.Client().Do(r); err == nil { // the response may arrive between the end of TLS and that of TCP
 							_ = response.Body.Close()
 						}
 					}()
@@ -120,7 +122,7 @@ func TestClientsThatHangUp(t *testing.T) {
 	}
 }
 
-// A context that has ended before the decision changes nothing of it.
+// A context that has ended before the decision does not change it.
 func TestEndedContexts(t *testing.T) {
 	for name, ctx := range gone(t) {
 		for fallbackName, fallback := range everyFallback {
@@ -139,7 +141,8 @@ func TestEndedContexts(t *testing.T) {
 	}
 }
 
-// Without a decision a request whose context has ended is not served. OnError hears of what is wrong here, but not of who has gone.
+// Without a decision a request whose context has ended is not served. OnError receives errors of
+// the server, but not the end of the context.
 func TestEndedContextsWithoutADecision(t *testing.T) {
 	const text = "no database"
 	for name, ctx := range gone(t) {
@@ -184,7 +187,7 @@ func TestEndedContextsWithoutADecision(t *testing.T) {
 	}
 }
 
-// What a request turns out to cost is charged, and what it turns out not to cost is given back, though the client has hung up.
+// Additional costs are charged, and saved costs are given back, even if the client has hung up.
 func TestChargeOfAClientThatHungUp(t *testing.T) {
 	for name, ctx := range gone(t) {
 		limiter, _ := newLimiter(t)

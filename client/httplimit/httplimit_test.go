@@ -30,7 +30,7 @@ func TestAllowedAndDenied(t *testing.T) {
 			checkField(t, response, "X-RateLimit-Limit", "")
 		}
 	}
-	server.Advance(500 * time.Millisecond) // 29.5 s are left, which is 30 in seconds
+	server.Advance(500 * time.Millisecond) // 29.5 s are left, which rounds up to 30
 	response := serve(handler, get("/"))
 	checkStatus(t, response, http.StatusTooManyRequests)
 	checkField(t, response, "RateLimit-Policy", `"api";q=2`)
@@ -50,7 +50,7 @@ func TestAllowedAndDenied(t *testing.T) {
 	checkStatus(t, serve(handler, get("/")), http.StatusOK)
 }
 
-// A request that no wait helps is told none.
+// A request that can never be allowed gets no Retry-After.
 func TestNever(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	five := func(_ *http.Request, req *client.Request) error { req.Costs = []int64{5}; return nil }
@@ -102,7 +102,7 @@ func TestSkip(t *testing.T) {
 	}
 }
 
-// The request says the limit, the cost, and whether it is limited at all.
+// The request determines the limit, the cost, and whether it is limited at all.
 func TestWithRequest(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	handler := newHandler(t, limiter, "2/m", httplimit.Address(), ok, httplimit.WithRequest(func(r *http.Request, req *client.Request) error {
@@ -123,7 +123,7 @@ func TestWithRequest(t *testing.T) {
 	checkStatus(t, serve(handler, get("/", "X-Plan", "none")), http.StatusBadRequest)
 }
 
-// A policy of several limits, deployed with the library: the one that denies is named.
+// For a deployed policy with several limits, the fields name the one that denies.
 func TestPolicyOfSeveralLimits(t *testing.T) {
 	limiter, _ := newLimiter(t, functions.Policy{Name: "calc", Limits: []functions.PolicyLimit{{Key: "resource", Limit: "10/m"}, {Key: "consumer", Limit: "1/m"}}})
 	handler := newHandler(t, limiter, "@calc", httplimit.Address(), ok,
@@ -144,7 +144,7 @@ func TestPolicyOfSeveralLimits(t *testing.T) {
 	}
 }
 
-// One middleware in another: both count, each by its own key, and each has its line.
+// Nested middlewares both count, each under its own key, and each has its own line.
 func TestNested(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	inner := newHandler(t, limiter, "100/d", httplimit.Address(), ok)
@@ -186,7 +186,7 @@ func TestWithoutADecision(t *testing.T) {
 	}
 }
 
-// What the client's own fallback says comes first, and is no decision that fields could tell of.
+// The fallback of the client applies first. Its decision has no fields.
 func TestFallbackOfTheClient(t *testing.T) {
 	for _, tt := range []struct {
 		fallback   client.Fallback
@@ -216,7 +216,7 @@ func TestFallbackOfTheClient(t *testing.T) {
 	}
 }
 
-// Without OnError one line in a second is logged, however many requests there are.
+// Without OnError at most one line per second is logged, for any number of requests.
 func TestLog(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	var log bytes.Buffer
@@ -240,7 +240,7 @@ func TestDelay(t *testing.T) {
 	var waited time.Duration
 	note := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { waited = time.Since(began) })
 	delaying := newHandler(t, limiter, "leaky_bucket 20/s burst=3", httplimit.Address(), note, httplimit.Delay())
-	for _, want := range []time.Duration{0, 50 * time.Millisecond, 100 * time.Millisecond} { // the server's clock stands
+	for _, want := range []time.Duration{0, 50 * time.Millisecond, 100 * time.Millisecond} { // the server's clock stands still
 		began = time.Now()
 		checkStatus(t, serve(delaying, get("/")), http.StatusOK)
 		if waited < want {
@@ -249,7 +249,8 @@ func TestDelay(t *testing.T) {
 	}
 	checkStatus(t, serve(delaying, get("/")), http.StatusTooManyRequests)
 
-	// Whose context ends in the queue does not get to the handler. Without Delay nobody waits.
+	// A request whose context ends in the queue does not reach the handler. Without Delay no
+	// request waits.
 	slow := httplimit.Func("queue", func(*http.Request) (string, error) { return "slow", nil })
 	called := 0
 	count := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { called++ })

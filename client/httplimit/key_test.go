@@ -18,7 +18,7 @@ func hash(text string) string {
 	return hex.EncodeToString(sum[:])[:32]
 }
 
-// What each request is counted under, as it stands on the server.
+// The key on the server for each kind of request.
 func TestKeys(t *testing.T) {
 	limiter, server := newLimiter(t)
 	mux := http.NewServeMux()
@@ -32,7 +32,7 @@ func TestKeys(t *testing.T) {
 		name    string
 		key     httplimit.Key
 		request *http.Request
-		want    string // "": 400
+		want    string // "": status 400
 	}{
 		{"the address", httplimit.Address(), get("/"), "address=192.0.2.1"},
 		{"a header", header, get("/", "X-Api-Key", "secret"), "header:X-Api-Key~" + hash("secret")},
@@ -99,7 +99,8 @@ func TestPattern(t *testing.T) {
 		t.Errorf("%d requests counted under the pattern, want 2", got)
 	}
 
-	// Around the mux the pattern is not known: the mistake shows, and is not the client's.
+	// Around the mux the pattern is not known. This is reported as an error of the server, not of
+	// the client.
 	var found error
 	handler = newHandler(t, limiter, "100/d", httplimit.Pattern(), mux, httplimit.OnError(func(_ *http.Request, err error) { found = err }))
 	checkStatus(t, serve(handler, get("/items/1")), http.StatusOK)
@@ -108,7 +109,7 @@ func TestPattern(t *testing.T) {
 	}
 }
 
-// An error of a function is the server's, and FirstOf does not pass over it.
+// An error of a function is an error of the server, and FirstOf does not try the next key.
 func TestKeyThatFails(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	broken := errors.New("no directory of tenants")

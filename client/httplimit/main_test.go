@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// noon is when the clock of the servers stands.
+// noon is the time at which the servers' clocks stand.
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
 // newLimiter returns a client, and its server.
@@ -41,17 +41,18 @@ func must[T any](t testing.TB) func(T, error) T {
 	}
 }
 
-// ok is a handler that says so.
+// ok is a handler that responds with status 200.
 var ok = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
 
-// newHandler is a handler behind the middleware.
+// newHandler returns a handler behind the middleware.
 func newHandler(t testing.TB, limiter *client.Client, limit client.Limit, key httplimit.Key, next http.Handler, opts ...httplimit.Option) http.Handler {
 	t.Helper()
 	middleware := must[func(http.Handler) http.Handler](t)(httplimit.New(limiter, "api", limit, key, opts...))
 	return middleware(next)
 }
 
-// get is a request from 192.0.2.1, which is what httptest gives it, with header lines: name, value, name, value.
+// get returns a request from 192.0.2.1, the default of httptest, with header lines: name, value,
+// name, value.
 func get(target string, lines ...string) *http.Request {
 	r := httptest.NewRequest(http.MethodGet, target, nil)
 	for i := 0; i < len(lines); i += 2 {
@@ -80,7 +81,7 @@ func checkField(t *testing.T, response *http.Response, name, want string) {
 	}
 }
 
-// body reads application/problem+json.
+// body parses application/problem+json.
 func body(t *testing.T, response *http.Response) map[string]any {
 	t.Helper()
 	checkField(t, response, "Content-Type", "application/problem+json")
@@ -91,7 +92,7 @@ func body(t *testing.T, response *http.Response) map[string]any {
 	return found
 }
 
-// used is how many of 100 are taken from a key.
+// used returns how many of 100 units are taken from a key.
 func used(t *testing.T, limiter *client.Client, key string) int64 {
 	t.Helper()
 	return 100 - must[client.Result](t)(limiter.PeekN(context.Background(), key, "100/d", 0)).Remaining

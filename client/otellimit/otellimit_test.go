@@ -37,7 +37,7 @@ func must[T any](t testing.TB) func(T, error) T {
 	}
 }
 
-// telemetry is an observer, and what it told.
+// telemetry is an observer with its recorded metrics and spans.
 type telemetry struct {
 	observer client.Observer
 	reader   *sdkmetric.ManualReader
@@ -62,7 +62,7 @@ func text(attrs attribute.Set) string {
 	return strings.Join(parts, " ")
 }
 
-// points are the metrics as lines: name, attributes, and how many.
+// points returns the metrics as lines: name, attributes, and count.
 func (tel telemetry) points(t testing.TB) (lines []string) {
 	t.Helper()
 	var data metricdata.ResourceMetrics
@@ -157,7 +157,7 @@ func TestBreakerAndFallback(t *testing.T) {
 	tel := newTelemetry(t)
 	limiter := must[*client.Client](t)(client.Open("redis://127.0.0.1:1", client.WithTimeout(time.Minute), client.WithFallback(client.FailOpen), client.WithObserver(tel.observer)))
 	defer func() { _ = limiter.Close() }()
-	for range 5 { // to find the server gone
+	for range 5 { // until the breaker opens
 		_ = must[client.Result](t)(limiter.Allow(t.Context(), "k", "2/m"))
 	}
 	// and one that is not sent
@@ -181,7 +181,7 @@ func TestBreakerAndFallback(t *testing.T) {
 	check(t, open, "ratelimit.client.breaker.open{server.address=127.0.0.1 server.port=1} 0", "ratelimit.client.breaker.open{server.address=FailoverClient} 1")
 }
 
-// What this process decides by itself is no operation of a database.
+// A decision of this process alone is not a database operation.
 func TestDecidedHere(t *testing.T) {
 	tel := newTelemetry(t)
 	tel.observer.Call(context.Background(), client.Observation{Operation: "take", Outcome: client.OutcomeAllowed, Source: client.SourceLocal})
@@ -191,7 +191,7 @@ func TestDecidedHere(t *testing.T) {
 	}
 }
 
-// A call that ends in no decision is none if it fails either.
+// A call that makes no decision is not counted as one if it fails, either.
 func TestErrorsOfOtherCalls(t *testing.T) {
 	tel := newTelemetry(t)
 	tel.observer.Call(t.Context(), client.Observation{Operation: "reset", Outcome: client.OutcomeError, Err: client.ErrUnavailable})
@@ -218,7 +218,7 @@ func ExampleNew() {
 		fmt.Println(err)
 		return
 	}
-	limiter, err := client.Open("redis://127.0.0.1:1", client.WithFallback(client.FailOpen), client.WithObserver(observer)) // nothing is there
+	limiter, err := client.Open("redis://127.0.0.1:1", client.WithFallback(client.FailOpen), client.WithObserver(observer)) // no server is there
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -32,7 +32,7 @@ func (b beforeBlock) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// Of two that block a key at the same time, whoever is first, the longest block holds.
+// If two callers block a key at the same time, in any order, the longest block applies.
 func TestBlockShortensNothing(t *testing.T) {
 	for _, tt := range []struct{ other, own, want time.Duration }{
 		{5 * time.Minute, time.Second, 5 * time.Minute},
@@ -54,7 +54,7 @@ func TestBlockShortensNothing(t *testing.T) {
 			return limiter
 		}
 		other := connect()
-		limiter := connect(beforeBlock(func() { // after whatever limiter may have looked at
+		limiter := connect(beforeBlock(func() { // after anything that limiter could have checked
 			if err := other.Block(t.Context(), tt.other, "k"); err != nil {
 				t.Error(err)
 			}
@@ -68,7 +68,7 @@ func TestBlockShortensNothing(t *testing.T) {
 	}
 }
 
-// A wait that is over at the moment when the context ends has ended with the context.
+// A wait that is over when the context ends returns the context's error.
 func TestSleepInAnEndedContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
