@@ -17,12 +17,12 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
-// withOnceKey returns a take that may be repeated.
+// withOnceKey is a take that may be repeated.
 func withOnceKey(id string) client.Request {
 	return client.Request{Keys: []string{"{k}"}, Limits: []client.Limit{perDay}, OnceKey: "{k}:once:" + id, OnceTTL: time.Minute, UsageKey: "{k}:usage"}
 }
 
-// wantCharged checks what was taken from {k}, and how often a decision was counted.
+// wantCharged looks at what was taken from {k}, and how often a decision was counted.
 func wantCharged(t *testing.T, direct redis.UniversalClient, n int64) {
 	t.Helper()
 	c := newClient(t, direct)
@@ -34,7 +34,7 @@ func wantCharged(t *testing.T, direct redis.UniversalClient, n int64) {
 	}
 }
 
-// A take with an OnceKey is charged once, however many replies are lost.
+// However many replies are lost, a take with an OnceKey is charged once.
 func TestOnceKeyChargesOnce(t *testing.T) {
 	server := redistest.Run(t)
 	direct := connect(t, redis.Options{Addr: server.Addr})
@@ -66,9 +66,9 @@ func TestOnceKeyChargesOnce(t *testing.T) {
 				t.Errorf("sent %d times, want 4", n)
 			}
 			p.lose(0, false)
-			got, err := limiter.Take(ctx, withOnceKey("b")) // repeated by the caller
+			got, err := limiter.Take(ctx, withOnceKey("b")) // by the caller
 			want.Remaining = 8
-			want.ResetAfter = got.ResetAfter // time passes in between
+			want.ResetAfter = got.ResetAfter // the clock goes on
 			wantResult(t, "after all were lost", got, err, want)
 			wantCharged(t, direct, 2)
 		})
@@ -89,7 +89,7 @@ func TestOnceKeyEmbedded(t *testing.T) {
 	}
 	wantCharged(t, rdb, 1)
 
-	// The same key means the same piece of work until the key has expired.
+	// The same key later is the same piece of work, until the key has expired.
 	server.Advance(time.Minute - time.Millisecond)
 	must[client.Result](t)(limiter.Take(ctx, withOnceKey("a")))
 	wantCharged(t, rdb, 1)
@@ -103,7 +103,7 @@ func TestOnceKeyInCluster(t *testing.T) {
 	direct := flushCluster(t, c)
 	rdb, proxies := proxied(t, c)
 	limiter := newClient(t, rdb)
-	must[client.Result](t)(limiter.Peek(t.Context(), lowKey, perDay)) // the client now knows the slots
+	must[client.Result](t)(limiter.Peek(t.Context(), lowKey, perDay)) // the client has learned the slots
 	req := client.Request{Keys: []string{lowKey}, Limits: []client.Limit{perDay}, OnceKey: lowKey + ":once", OnceTTL: time.Minute}
 	proxies[0].lose(2, false)
 	if got := must[client.Result](t)(limiter.Take(t.Context(), req)); got.Remaining != 9 || proxies[0].seen() != 3 {
@@ -114,7 +114,7 @@ func TestOnceKeyInCluster(t *testing.T) {
 	}
 }
 
-// A lease is acquired and renewed even if replies are lost; other calls that write are sent once.
+// A lease is acquired and renewed although replies are lost; everything else that writes is sent once.
 func TestLostRepliesOfOtherCalls(t *testing.T) {
 	ctx := t.Context()
 	server := embedded.Run(t, embedded.WithLibrary(functions.Source()), embedded.WithTime(noon))
@@ -164,8 +164,8 @@ func TestErrorsAfterALostReply(t *testing.T) {
 	denied := answered("NOPERM no")
 	for _, tt := range []struct {
 		name string
-		ends bool    // the context ends during the first call
-		errs []error // of successive calls; the last one repeats
+		ends bool    // the context does, during the first call
+		errs []error // of the calls in turn, the last of all that follow
 		ttl  time.Duration
 		want string
 		sent int
@@ -207,8 +207,7 @@ func TestErrorsAfterALostReply(t *testing.T) {
 	}
 }
 
-// Only a call whose reply was lost is retried. A call that was certainly not counted is left to the
-// caller.
+// Only a lost reply is asked for again: what surely was not counted is the caller's to repeat.
 func TestNotAskedAgain(t *testing.T) {
 	for _, err := range []error{redis.ErrPoolTimeout, answered("LOADING Redis is loading the dataset in memory"), answered("RATELIMIT BADLIMIT no")} {
 		f := &fake{sent: true, errs: []error{err}}
@@ -219,7 +218,7 @@ func TestNotAskedAgain(t *testing.T) {
 	}
 }
 
-// A context that ends between two attempts ends the pause.
+// A context that ends between two calls ends the waiting.
 func TestContextEndsAskingAgain(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	f := &fake{sent: true, errs: []error{io.EOF}, after: func(n int) {
@@ -233,8 +232,7 @@ func TestContextEndsAskingAgain(t *testing.T) {
 	}
 }
 
-// An OnceTTL that is too short for any repetition is refused. With a short one, no repetition is
-// sent after it is over.
+// An OnceTTL that no repetition can keep is refused; a short one is not repeated after it is over.
 func TestShortOnceTTL(t *testing.T) {
 	f := &fake{err: io.EOF, sent: true}
 	c := newClient(t, f)
@@ -252,14 +250,19 @@ func TestShortOnceTTL(t *testing.T) {
 	}
 }
 
-// A repetition that waits for a connection ends when OnceTTL is over, because it would be charged
-// again.
+// A repetition that waits for a connection ends when OnceTTL is over, as it would be charged again.
 func TestRepetitionEndsWithOnceTTL(t *testing.T) {
-	f := &fake{err: io.EOF, sent: true}
-	f.after = func(n int) { f.hangs = n > 0 } // the repetition gets no connection
-	c := newClient(t, f)                      // timeout of a minute
-	req := withOnceKey("a")
-	req.OnceTTL = 100 * time.Millisecond
-	_, err := c.Take(t.Context(), req)
-	wantClasses(t, "lost", err, client.ErrUnavailable, client.ErrOutcomeUnknown)
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{err: io.EOF, sent: true}
+		f.after = func(n int) { f.hangs = n > 0 } // the repetition gets no connection
+		c := newClient(t, f)                      // a minute for each call
+		req := withOnceKey("a")
+		req.OnceTTL = 100 * time.Millisecond
+		began := time.Now()
+		_, err := c.Take(t.Context(), req)
+		wantClasses(t, "lost", err, client.ErrUnavailable, client.ErrOutcomeUnknown)
+		if took := time.Since(began); took < req.OnceTTL || took > 2*req.OnceTTL {
+			t.Errorf("the call took %v, want about %v", took, req.OnceTTL)
+		}
+	})
 }

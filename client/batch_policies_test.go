@@ -12,7 +12,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// deployPolicy loads the library with p as the policy "p".
+// deployPolicy loads the library with a policy, under the name "p".
 func deployPolicy(t *testing.T, rdb redis.UniversalClient, p functions.Policy) {
 	t.Helper()
 	p.Name = "p"
@@ -32,16 +32,16 @@ func shadowOf(limit string) functions.Policy {
 	return p
 }
 
-// learns makes calls until the client has read the policy from a server.
+// learns makes calls until the client has asked a server what the policy says.
 func learns(t *testing.T, c *client.Client, key string) {
 	t.Helper()
-	for range 2 { // the second shows that calls are frequent
+	for range 2 { // the second tells that they come often
 		must[client.Result](t)(c.Allow(t.Context(), key, "@p"))
 	}
 	eventually(t, "the client knows the policy", func() bool { return client.KnowsPolicy(c, key, "@p") })
 }
 
-// A frequently used policy with one key is batched like its limit, and Close gives its units back.
+// A policy of one key that comes often is batched as its limit would be, and given back by Close.
 func TestPoliciesAreBatched(t *testing.T) {
 	s := newStand(t)
 	deployPolicy(t, s.rdb, limited("100000/m"))
@@ -57,13 +57,13 @@ func TestPoliciesAreBatched(t *testing.T) {
 	if got := s.sizes(); got != "=1 2 4 8 16" || batched != 1+3+7 {
 		t.Errorf("asked for %s, and %d calls came from batches", got, batched)
 	}
-	other := s.client(t) // the unspent units were charged
+	other := s.client(t) // what was left was charged
 	if left := must[client.Result](t)(other.PeekN(t.Context(), "k", "@p", 0)).Remaining; left != 100_000-2-31 {
 		t.Errorf("%d are left", left)
 	}
 }
 
-// The client does not ask about a policy that is rarely used.
+// A policy that comes once in a while is not asked about.
 func TestRarePoliciesAreNotAskedAbout(t *testing.T) {
 	s := newStand(t)
 	deployPolicy(t, s.rdb, limited("100000/m"))
@@ -82,8 +82,7 @@ func TestRarePoliciesAreNotAskedAbout(t *testing.T) {
 	}
 }
 
-// Policies that cannot be batched are never batched. If a redeployed policy can no longer be
-// batched, the client notices within ttl.
+// Policies that cannot be batched never are, and one that is deployed so is known within ttl.
 func TestPoliciesThatAreNotBatched(t *testing.T) {
 	for name, policy := range map[string]functions.Policy{
 		"leaky_bucket": limited("leaky_bucket 100000/m"),
@@ -119,8 +118,7 @@ func TestPoliciesThatAreNotBatched(t *testing.T) {
 	}
 }
 
-// If a policy turns into a shadow policy while a client relies on its old reading, units taken
-// under the shadow are not spent.
+// A policy turns into a shadow while a client relies on what it said: nothing is spent that was taken from a shadow.
 func TestNothingIsSpentOfAShadow(t *testing.T) {
 	s := newStand(t)
 	deployPolicy(t, s.rdb, limited("100000/m"))
@@ -135,8 +133,7 @@ func TestNothingIsSpentOfAShadow(t *testing.T) {
 	}
 }
 
-// A library that does not report algorithms is asked at most once a minute, and its policies are
-// not batched.
+// A library that does not name algorithms is asked once a minute at most, and its policies are not batched.
 func TestPoliciesOfAnOldLibraryAreNotBatched(t *testing.T) {
 	s := newStand(t)
 	build := must[functions.Build](t)(functions.New(functions.WithPolicies(functions.Policy{Name: "p", Limits: []functions.PolicyLimit{{Limit: "100000/m"}}})))
@@ -161,11 +158,36 @@ func TestPoliciesOfAnOldLibraryAreNotBatched(t *testing.T) {
 	}
 }
 
-// In any span L no more is admitted than the limit allows in L + ttl, even if a deployment lowers
-// the limit: units taken before are spent within ttl.
+// A library that does not read limits for clients comes back, with another policy: what the one before said no longer holds.
+func TestPoliciesOfALibraryThatRefusesToTell(t *testing.T) {
+	s := newStand(t)
+	deployPolicy(t, s.rdb, limited("100000/m"))
+	c := s.client(t, client.WithBatches(16, ttl))
+	learns(t, c, "k")
+	policy := limited("leaky_bucket 100000/m")
+	policy.Name = "p"
+	text := must[functions.Build](t)(functions.New(functions.WithPolicies(policy))).Text()
+	old := strings.Replace(text, "local list, kinds", "do return errors.new('BADARGS', 'no limits here') end local list, kinds", 1)
+	if old == text {
+		t.Fatal("the library reads limits in another way")
+	}
+	if err := s.rdb.FunctionLoadReplace(t.Context(), old).Err(); err != nil {
+		t.Fatal(err)
+	}
+	s.pass(ttl)
+	learns(t, c, "k")
+	for range 20 {
+		if res := allow(t, c, "@p", 1); res.Source != client.SourceServer {
+			t.Fatalf("%+v", res)
+		}
+	}
+}
+
+// In any span L no more is admitted than the limit allows in L + ttl, also when a deployment lowers it: what was taken
+// before is spent within ttl.
 func TestBatchesKeepTheBoundAcrossADeployment(t *testing.T) {
 	s := newStand(t)
-	const before, after = 200, 5 // units per second, and burst
+	const before, after = 200, 5 // units a second, and burst
 	deployPolicy(t, s.rdb, limited("200/s"))
 	var clients []*client.Client
 	for range 3 {
@@ -209,7 +231,7 @@ func TestBatchesKeepTheBoundAcrossADeployment(t *testing.T) {
 	}
 }
 
-// If a deployment has reached only one shard, the answer of another shard does not count.
+// A deployment that has reached one shard alone: what another shard says does not count.
 func TestPoliciesAreKnownByShard(t *testing.T) {
 	nodes := startCluster(t)
 	direct := flushCluster(t, nodes)
@@ -224,7 +246,7 @@ func TestPoliciesAreKnownByShard(t *testing.T) {
 	})
 	c := open(t, nodes.nodes[0].Addr+","+nodes.nodes[1].Addr, client.WithBatches(16, time.Minute), client.WithTimeout(slow))
 	for _, key := range []string{lowKey, highKey} {
-		must[client.Result](t)(c.Allow(t.Context(), key, perDay)) // the client now knows the slots
+		must[client.Result](t)(c.Allow(t.Context(), key, perDay)) // the client has learned the slots
 		learns(t, c, key)
 	}
 	batched := map[string]int{}

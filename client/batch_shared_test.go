@@ -16,7 +16,32 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 )
 
-// Callers that arrive while a request is in progress wait for it, and share the next one.
+// An observer that panics while a request is under way leaves nobody waiting for that request.
+func TestBatchAfterAnObserverPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClient(t, &fake{err: io.EOF}, client.WithBatches(16, ttl),
+			client.WithObserver(client.Observer{Breaker: func(client.BreakerChange) { panic("of an observer") }}))
+		panics := 0
+		call := func() (err error) {
+			defer func() {
+				if recover() != nil {
+					panics++
+				}
+			}()
+			_, err = c.Allow(t.Context(), "k", wide)
+			return err
+		}
+		for panics == 0 {
+			_ = call()
+		}
+		began := time.Now()
+		if err := call(); panics != 1 || time.Since(began) != 0 {
+			t.Errorf("%d panics, and the next call took %v: %v", panics, time.Since(began), err)
+		}
+	})
+}
+
+// Those who come while a request is under way wait for it, and share the next.
 func TestBatchIsShared(t *testing.T) {
 	s := newStand(t)
 	c := s.client(t, client.WithBatches(64, ttl), client.WithTimeout(patient))
@@ -36,7 +61,7 @@ func TestBatchIsShared(t *testing.T) {
 	}
 }
 
-// A denial applies to all callers that called before it was requested, and to no others.
+// A denial is that of all who had called before it was asked for; nobody else's.
 func TestBatchDenialIsShared(t *testing.T) {
 	s := newStand(t)
 	other := s.client(t)
@@ -58,8 +83,7 @@ func TestBatchDenialIsShared(t *testing.T) {
 	}
 }
 
-// An error applies to all callers that waited for the request, so that none waits twice. An error
-// that concerns only the first caller does not.
+// An error is shared by all who waited for the request, so that nobody waits twice; one that is the first caller's own is not.
 func TestBatchErrorIsShared(t *testing.T) {
 	s := newStand(t)
 	c := s.client(t, client.WithBatches(64, ttl), client.WithTimeout(patient))
@@ -94,7 +118,7 @@ func TestBatchErrorIsShared(t *testing.T) {
 	}
 }
 
-// A caller that waits for another caller's request waits no longer than its own context lasts.
+// Who waits for another's request waits no longer than the own context lasts.
 func TestBatchWaitEnds(t *testing.T) {
 	s := newStand(t)
 	c := s.client(t, client.WithBatches(64, ttl), client.WithTimeout(patient))
@@ -119,8 +143,7 @@ func TestBatchWaitEnds(t *testing.T) {
 	}
 }
 
-// A call that needs no request still returns an error if its context has ended or the client is
-// closed.
+// A call that needs no request still ends in an error if its context has ended, or the client is closed.
 func TestBatchNeedsALiveContext(t *testing.T) {
 	s := newStand(t)
 	c := s.warm(t)
@@ -137,7 +160,7 @@ func TestBatchNeedsALiveContext(t *testing.T) {
 	}
 }
 
-// If more callers wait than a batch has units, no caller gets a unit that was not charged.
+// More who wait than a batch holds get no unit that was not asked for.
 func TestBatchHandsOutNothingTwice(t *testing.T) {
 	s := newStand(t)
 	c := s.client(t, client.WithBatches(16, ttl), client.WithTimeout(patient))
@@ -155,7 +178,7 @@ func TestBatchHandsOutNothingTwice(t *testing.T) {
 	for size := range strings.FieldsSeq(s.sizes()) {
 		asked += must[int](t)(strconv.Atoi(strings.TrimPrefix(size, "=")))
 	}
-	for range asked { // the remaining units
+	for range asked { // what is left
 		if res := allow(t, c, wide, 1); res.Source != client.SourceBatch {
 			break
 		}
@@ -166,7 +189,7 @@ func TestBatchHandsOutNothingTwice(t *testing.T) {
 	}
 }
 
-// Units reserved for waiting callers are not spent by later callers.
+// Units that others waited for are not spent by those who come later.
 func TestBatchIsKeptForThoseWhoWait(t *testing.T) {
 	s := newStand(t)
 	c := s.warm(t, client.WithTimeout(patient))
@@ -174,7 +197,7 @@ func TestBatchIsKeptForThoseWhoWait(t *testing.T) {
 	leader, others, release := s.together(t, c, t.Context(), 10, wide)
 	release()
 	<-leader
-	for i := range 6 { // 16 less the first caller and the ten that wait, awake or not
+	for i := range 6 { // 16 less the first and the ten who wait, whether they are awake yet or not
 		if res := allow(t, c, wide, 1); (res.Source == client.SourceBatch) != (i < 5) {
 			t.Errorf("%d: %+v", i, res)
 		}
@@ -189,13 +212,13 @@ func TestBatchIsKeptForThoseWhoWait(t *testing.T) {
 	}
 }
 
-// Units reserved for waiting callers expire after ttl like the others, and the callers ask again.
+// What was set aside for those who wait is let go at ttl like the rest: they ask again.
 func TestBatchKeptTooLong(t *testing.T) {
 	s := newStand(t)
 	c := s.warm(t, client.WithTimeout(patient))
 	s.calls(t, c, 15, 0)
 	leader, others, release := s.together(t, c, t.Context(), 10, wide)
-	s.pass(ttl) // until the reply arrives
+	s.pass(ttl) // until the reply is there
 	release()
 	if o := <-leader; o.err != nil || o.res.Source != client.SourceServer {
 		t.Error(o)
@@ -210,8 +233,7 @@ func TestBatchKeptTooLong(t *testing.T) {
 	}
 }
 
-// If a hook of the Redis client panics during a request, the caller and those that wait get an
-// error.
+// A request that ends in a panic, of a hook of the Redis client, is an error for who asked and for who waits.
 func TestBatchAfterAPanic(t *testing.T) {
 	s := newStand(t)
 	c := s.client(t, client.WithBatches(16, ttl), client.WithTimeout(patient))
@@ -237,8 +259,7 @@ func TestBatchAfterAPanic(t *testing.T) {
 	s.calls(t, c, 3, 0)
 }
 
-// If the client is closed, or the key reset or blocked, while a request is in progress, no later
-// call spends its units.
+// A request that is under way when the client is closed, or the key reset or blocked, brings nothing that is spent later.
 func TestBatchThatComesTooLate(t *testing.T) {
 	for name, act := range map[string]func(ctx context.Context, c *client.Client) error{
 		"reset": func(ctx context.Context, c *client.Client) error { _, err := c.Reset(ctx, "k"); return err },
@@ -269,10 +290,10 @@ func TestBatchThatComesTooLate(t *testing.T) {
 	}
 }
 
-// A call that found no units spends units that arrived before it asks.
+// A call that found nothing, and would ask now that there is something, takes from that.
 func TestBatchThatHasComeMeanwhile(t *testing.T) {
 	s := newStand(t)
-	c := s.warm(t) // has 15 units
+	c := s.warm(t) // has 15
 	for range 15 {
 		if res := must[client.Result](t)(client.TakeLate(c, "k", wide)); res.Source != client.SourceBatch {
 			t.Errorf("%+v", res)
@@ -286,8 +307,8 @@ func TestBatchThatHasComeMeanwhile(t *testing.T) {
 	}
 }
 
-// A caller that waited for a request uses the current state of the key: its batch is gone, and the
-// denial of a new batch, which came after the call, applies to it too.
+// Who waits for a request goes on with what is known of the key then: the batch that was meant is gone, and the denial of a new
+// one, which came after the call, is its own too.
 func TestBatchThatIsMadeAnewMeanwhile(t *testing.T) {
 	s := newStand(t)
 	c := s.client(t, client.WithBatches(64, ttl), client.WithTimeout(patient))

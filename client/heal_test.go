@@ -18,7 +18,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// healing counts the runs of a healer, and records the servers it was given.
+// healing counts how often a healer ran, and which servers it was given.
 type healing struct {
 	times atomic.Int64
 	heal  func(context.Context, redis.UniversalClient) error
@@ -33,8 +33,7 @@ func loads(ctx context.Context, server redis.UniversalClient) error {
 	return server.FunctionLoadReplace(ctx, functions.Source()).Err()
 }
 
-// A server that lost the library is healed once per occasion, however many calls notice it, and
-// each call is decided.
+// A server that lost the library gets it back once an occasion, however many calls find it so, and each is decided.
 func TestHealing(t *testing.T) {
 	for name, opts := range map[string][]client.Option{"each by itself": {client.WithoutSharedRoundTrips()}, "shared": {client.WithSharedRoundTrips()}} {
 		t.Run(name, func(t *testing.T) { testHealing(t, opts...) })
@@ -70,7 +69,7 @@ func testHealing(t *testing.T, opts ...client.Option) {
 	}
 }
 
-// The loader's healer heals only the shard that lost the library.
+// The loader's healer heals the shard that lost the library, and is given no other.
 func TestHealingOfAShard(t *testing.T) {
 	nodes := startCluster(t)
 	direct := flushCluster(t, nodes)
@@ -103,8 +102,7 @@ func clusterOf(t *testing.T, c *cluster) redis.UniversalClient {
 	return rdb
 }
 
-// A healer that failed is not called again at once. The error says why it failed, and which command
-// to run.
+// A healer that fails is not asked again at once; its error says why, and what to run.
 func TestHealingFails(t *testing.T) { synctest.Test(t, testHealingFails) }
 
 func testHealingFails(t *testing.T) {
@@ -127,17 +125,18 @@ func testHealingFails(t *testing.T) {
 	}{{time.Second - 1, 1}, {1, 2}} { // after a second it is asked again
 		time.Sleep(tt.pause)
 		_, _ = c.Allow(t.Context(), "k", perDay)
-		return h.times.Load() > 1
-	})
-	// If the healer succeeds but the library is still missing, the call returns the server's error.
+		if n := h.times.Load(); n != tt.times {
+			t.Errorf("healed %d times, want %d", n, tt.times)
+		}
+	}
+	// With success, and no library all the same, the call ends with what the server says.
 	c = newClient(t, &fake{err: answered("ERR Function not found"), sent: true}, client.WithHealer(func(context.Context, redis.UniversalClient) error { return nil }))
 	if _, err := c.Allow(t.Context(), "k", perDay); err == nil || !strings.HasSuffix(err.Error(), "the server does not hold the library; run: ratelimit deploy (ERR Function not found)") {
 		t.Error(err)
 	}
 }
 
-// Calls that cannot wait for a healer return within their bound. The healer continues, and ends
-// with the client.
+// Calls that cannot wait for a healer end in their bound; it goes on, and ends with the client.
 func TestHealingTakesLong(t *testing.T) { synctest.Test(t, testHealingTakesLong) }
 
 func testHealingTakesLong(t *testing.T) {

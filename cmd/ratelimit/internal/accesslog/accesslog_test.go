@@ -16,8 +16,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// all reads a log. It returns the time and the values of the fields of each line, or the fault in
-// the line, and how the file ended.
+// all reads a log: of each line its time and the values of the fields, or what is wrong with it, and how the file ended.
 func all(t testing.TB, from io.Reader, opts Options) (lines []string, end error) {
 	t.Helper()
 	f, err := New(t.Context(), from, opts)
@@ -89,7 +88,7 @@ func TestFormats(t *testing.T) {
 	}
 }
 
-// zones is a log with one time in ten zones.
+// zones is one moment in ten zones.
 func zones() string {
 	noon := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	var log strings.Builder
@@ -196,8 +195,7 @@ func compressed(t *testing.T, text string) (gz, zst []byte) {
 	return a.Bytes(), b.Bytes()
 }
 
-// A sorter returns values in order. It returns all that came except those that it refused, and
-// refuses none within its bound.
+// What a sorter gives is in order, and it is what came, less what it refused; nothing within the bound is refused.
 func TestSorter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		within := rapid.Int64Range(0, 20).Draw(t, "within")
@@ -246,9 +244,29 @@ func TestSorter(t *testing.T) {
 	}
 }
 
-// Nested lists are read only once, even if they are deep.
+// No line upsets a format: it is read, or it is a bad line, and the line behind it is there.
+// A few bytes that become a million lines, or a line without an end, are left when the context ends.
+func TestReadingEndsWithItsContext(t *testing.T) {
+	for name, log := range map[string]string{"empty lines": strings.Repeat("\n", 64<<20), "one line": strings.Repeat("x", 64<<20)} {
+		gz, zst := compressed(t, log)
+		for _, content := range []string{string(gz), string(zst), log} {
+			ctx, cancel := context.WithCancel(t.Context())
+			f, err := New(ctx, strings.NewReader(content), Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			cancel()
+			if _, err := f.Next(nil); !errors.Is(err, context.Canceled) {
+				t.Errorf("%s that begin %q: %v", name, content[:4], err)
+			}
+			_ = f.Close()
+		}
+	}
+}
+
+// Lists of lists are read once, however deep they are.
 func TestDeepJSON(t *testing.T) {
-	const deep = 9990 // encoding/json allows at most 10000
+	const deep = 9990 // encoding/json takes no more than 10000
 	for value, want := range map[string]string{
 		strings.Repeat("[", deep) + strings.Repeat("]", deep):                                                     "-",
 		strings.Repeat("[ ", deep) + `"a\u0062\"]", 1` + strings.Repeat(" ] ", deep):                              `"ab\"]"`,
@@ -285,7 +303,7 @@ func fuzzFormat(f *testing.F, format, head, good string) {
 		opts := Options{Format: format, Fields: []string{"client"}}
 		file, err := New(t.Context(), strings.NewReader(head+string(line)+"\n"+good+"\n"), opts)
 		if err != nil {
-			return // it begins like a compressed file
+			return // it begins as a compressed file does
 		}
 		var last error
 		client := ""
