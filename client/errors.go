@@ -132,8 +132,8 @@ var refusals = map[string]error{
 }
 
 // replies classifies the server's own errors, and two of the library's, by prefix. The first match
-// counts. All of them mean that the function did not begin, except the two with noCommand, which
-// come from within a function.
+// counts. Each means that the function changed nothing, except the two with noCommand, which come
+// from within a function.
 var replies = []struct {
 	prefix, code string
 	class        error
