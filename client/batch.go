@@ -187,7 +187,7 @@ func (b *batches) next(held *batch, now time.Time) int64 {
 	switch gap := now.Sub(held.sent); {
 	case held.sent.IsZero() || gap > 2*b.ttl:
 		held.size = 1
-	case gap > b.ttl: // some were not spent in time
+	case gap > b.ttl: // some units were not spent in time
 		held.size = max(1, held.taken-held.left)
 	case gap <= b.ttl/2:
 		held.size = min(b.most, 2*held.size)

@@ -71,7 +71,7 @@ func (l *local) bucket(at bucketKey) *rate.Limiter {
 		return found
 	}
 	perSecond := at.share * float64(at.rate.n) / at.rate.period.Seconds()
-	const least = 1e-9 // 0.29 * 100 is 28.999999999999996
+	const least = 1e-9 // margin, because 0.29 * 100 is 28.999999999999996
 	made := rate.NewLimiter(rate.Limit(perSecond), int(max(1, at.share*float64(at.rate.capacity)+least)))
 	l.buckets.Add(at, made)
 	return made

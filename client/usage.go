@@ -8,9 +8,9 @@ import (
 // Usage holds the counts of a usage key (Request.UsageKey). It is all zero if nothing was counted,
 // or nothing for a day.
 type Usage struct {
-	Allowed int64 // calls
-	Denied  int64 // calls
-	Cost    int64 // sum of the allowed calls' costs for their first limit
+	Allowed int64 // number of allowed calls
+	Denied  int64 // number of denied calls
+	Cost    int64 // sum of the costs of allowed calls, for their first limit
 
 	First, Last time.Time // times of the first and last call, by the server's clock, in UTC; zero if there was none
 

@@ -51,7 +51,7 @@ func TestWaits(t *testing.T) {
 			t.Errorf("request %d was sent after %v, want %v at least", i+1, sent.Sub(began), least)
 		}
 	}
-	// One as the first in line, one after the wait.
+	// Each request takes at most twice: as the first in line, and after its wait.
 	if takes := count.takes.Load(); takes > 2*n {
 		t.Errorf("%d takes for %d requests, want at most %d", takes, n, 2*n)
 	}

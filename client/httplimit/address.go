@@ -198,7 +198,7 @@ func parseForwarded(element string) (addr netip.Addr, ok bool) {
 			continue
 		}
 		if ok {
-			return addr, false // twice
+			return addr, false // the element has two addresses
 		}
 		if len(value) >= 2 && value[0] == '"' && value[len(value)-1] == '"' {
 			value = value[1 : len(value)-1]

@@ -182,7 +182,7 @@ func (o *observer) breaker(change client.BreakerChange) {
 		n = 1
 	case change.To == "closed":
 		n = -1
-	default: // between open and half-open
+	default: // a change between open and half-open
 		return
 	}
 	attrs := []attribute.KeyValue{semconv.ServerAddress(change.Node)}

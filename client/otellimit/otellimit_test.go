@@ -160,7 +160,7 @@ func TestBreakerAndFallback(t *testing.T) {
 	for range 5 { // until the breaker opens
 		_ = must[client.Result](t)(limiter.Allow(t.Context(), "k", "2/m"))
 	}
-	// and one that is not sent
+	// This call is not sent.
 	tel.observer.Call(t.Context(), client.Observation{Operation: "take", Outcome: client.OutcomeAllowed, Source: client.SourcePolicy,
 		Err: errors.Join(client.ErrUnavailable, gobreaker.ErrOpenState)})
 	check(t, tel.points(t),
