@@ -121,6 +121,9 @@ func SharedWaiting(c *Client) (calls, underWay int) {
 	return calls, r.underWay
 }
 
+// Ended reports whether Close has ended what c does by itself.
+func Ended(c *Client) bool { return c.life.ctx.Err() != nil }
+
 // TakeAfterWaiting is a take whose caller waited for another call's request until the client's
 // timeout.
 func TakeAfterWaiting(ctx context.Context, c *Client, req Request) (Result, error) {

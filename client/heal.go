@@ -64,6 +64,9 @@ func (c *Client) heal(ctx *bounded, call call, sent time.Time) error {
 	}
 	select {
 	case <-h.done:
+		if h.err != nil && c.life.ctx.Err() != nil { // the healer's context has ended, not that of the call
+			return errClosed
+		}
 		return h.err
 	case <-ctx.wait():
 		return fmt.Errorf("it is still at it: %w", ended(ctx))

@@ -171,3 +171,30 @@ func testHealingTakesLong(t *testing.T) {
 		t.Error("the healer goes on after Close")
 	}
 }
+
+// A call that waits for a healer when the client is closed is told so: its own context has not ended, and no Fallback decides.
+func TestHealingOfAClientThatIsClosed(t *testing.T) {
+	synctest.Test(t, testHealingOfAClientThatIsClosed)
+}
+
+func testHealingOfAClientThatIsClosed(t *testing.T) {
+	heal := func(ctx context.Context, _ redis.UniversalClient) error {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	c := newClient(t, &fake{err: answered("ERR Function not found"), sent: true}, client.WithHealer(heal), client.WithFallback(client.FailOpen))
+	ended := make(chan error)
+	go func() {
+		_, err := c.Allow(t.Context(), "k", perDay)
+		ended <- err
+	}()
+	synctest.Wait()
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	err := <-ended
+	wantClasses(t, "closed", err, client.ErrNotDeployed)
+	if err == nil || !strings.Contains(err.Error(), "(the client is closed)") || errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"errors"
 	"sync"
 	"sync/atomic"
@@ -102,6 +103,9 @@ func (c *Client) sendShared(ctx *bounded, node *breaker, cmd *noRetryCmd) (reply
 	case <-t.done:
 		if reply, err = cmd.Result(); reply == nil && err == nil {
 			err = t.err
+		}
+		if errors.Is(err, context.Canceled) { // the context of a round trip ends with the client only
+			err = errClosed
 		}
 		written = cmd.written()
 	case <-ctx.wait():

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -25,13 +26,20 @@ type crowd struct {
 
 const ahead = client.ShareAbove + 2
 
-func startCrowd(t *testing.T, opts ...client.Option) *crowd {
+func startCrowd(t *testing.T) *crowd {
+	t.Helper()
+	return startCrowdOf(t, func(addr string) *client.Client {
+		return open(t, "redis://"+addr+"?read_timeout=1m", client.WithSharedRoundTrips(), client.WithTimeout(slow))
+	})
+}
+
+// startCrowdOf is startCrowd with a client that make makes for the address of the proxy.
+func startCrowdOf(t *testing.T, make func(addr string) *client.Client) *crowd {
 	t.Helper()
 	server := redistest.Run(t)
 	c := &crowd{proxy: startProxy(t, server.Addr), direct: connect(t, redis.Options{Addr: server.Addr})}
 	deploy(t, c.direct)
-	opts = append(opts, client.WithSharedRoundTrips(), client.WithTimeout(slow))
-	c.client = open(t, "redis://"+c.proxy.addr()+"?read_timeout=1m", opts...)
+	c.client = make(c.proxy.addr())
 	c.proxy.arm(1_000_000, holds)
 	for i := range ahead {
 		c.calls.Go(func() {
@@ -207,6 +215,28 @@ func TestCloseEndsSharedRoundTrips(t *testing.T) {
 		t.Error(err)
 	}
 	all.Wait()
+}
+
+// A call that waits for a round trip when the client is closed is told so: its own context has not ended, and no Fallback decides.
+func TestSharedCallsOfAClientThatIsClosed(t *testing.T) {
+	c := startCrowdOf(t, func(addr string) *client.Client {
+		rdb := connect(t, redis.Options{Addr: addr, ContextTimeoutEnabled: true, ReadTimeout: time.Minute})
+		return newClient(t, rdb, client.WithSharedRoundTrips(), client.WithFallback(client.FailOpen))
+	})
+	const want = `ratelimit: take "k": no reply, nothing was counted (the client is closed)`
+	c.wait(t, t.Context(), 5, func(err error) {
+		if err == nil || err.Error() != want || errors.Is(err, context.Canceled) {
+			t.Errorf("%v\nwant %s", err, want)
+		}
+		wantClasses(t, "closed", err, client.ErrUnavailable)
+	})
+	c.calls.Go(func() {
+		if err := c.client.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	eventually(t, "the client is closed", func() bool { return client.Ended(c.client) })
+	c.end(t, ahead)
 }
 
 // A shard that hangs does not delay calls to the others, even if the client does not know the nodes
