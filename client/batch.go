@@ -319,7 +319,9 @@ func (c *Client) lead(ctx context.Context, req Request, a single, held *batch, n
 		}
 		held.last, held.read = res, b.now()
 		held.size = max(1, min(held.size, taken))
-		if res.Allowed && res.Shadow == nil { // otherwise the policy has just become a shadow policy
+		// A wait means that the policy has just become a leaky_bucket, and Shadow that it has just become a
+		// shadow policy. Neither may be batched.
+		if res.Allowed && res.RetryAfter == 0 && res.Shadow == nil {
 			held.until = now.Add(b.ttl)
 			f.kept, f.until = min(taken-1, held.waiting), held.until
 			held.taken, held.left = taken, taken-1-f.kept

@@ -133,6 +133,32 @@ func TestNothingIsSpentOfAShadow(t *testing.T) {
 	}
 }
 
+// A policy turns into a leaky_bucket while a client relies on what it said: nobody is told the turn of another.
+func TestNothingIsSpentOfAQueue(t *testing.T) {
+	s := newStand(t)
+	deployPolicy(t, s.rdb, limited("100000/m"))
+	c := s.client(t, client.WithBatches(16, ttl))
+	learns(t, c, "k")
+	for range 1 + 2 + 4 + 8 { // after the two of learns
+		allow(t, c, "@p", 1)
+	}
+	deployPolicy(t, s.rdb, limited("leaky_bucket 600/m"))
+	turns := map[time.Duration]bool{}
+	for range 20 {
+		res := allow(t, c, "@p", 1)
+		if res.RetryAfter == 0 { // of what was taken before
+			continue
+		}
+		if res.Source != client.SourceServer || turns[res.RetryAfter] {
+			t.Fatalf("%+v, after the turns %v", res, turns)
+		}
+		turns[res.RetryAfter] = true
+	}
+	if len(turns) == 0 {
+		t.Error("nobody was told to wait")
+	}
+}
+
 // A library that does not name algorithms is asked once a minute at most, and its policies are not batched.
 func TestPoliciesOfAnOldLibraryAreNotBatched(t *testing.T) {
 	s := newStand(t)
