@@ -159,6 +159,32 @@ func TestNothingIsSpentOfAQueue(t *testing.T) {
 	}
 }
 
+// A client that is not told any more what a policy says does not rely on what it was told before.
+func TestPoliciesThatNobodyTellsAreNotBatched(t *testing.T) {
+	s := newStand(t)
+	deployPolicy(t, s.rdb, limited("100000/m"))
+	c := s.client(t, client.WithBatches(16, ttl))
+	learns(t, c, "k")
+	p := limited("100000/m")
+	p.Name = "p"
+	build := must[functions.Build](t)(functions.New(functions.WithPolicies(p)))
+	silent := strings.Replace(build.Text(), "'ratelimit_info'", "'ratelimit_of_another_name'", 1)
+	if silent == build.Text() {
+		t.Fatal("the library registers ratelimit_info in another way")
+	}
+	if err := s.rdb.FunctionLoadReplace(t.Context(), silent).Err(); err != nil {
+		t.Fatal(err)
+	}
+	for range 20 {
+		allow(t, c, "@p", 1)
+		learns(t, c, "k") // which is that the function is not there
+		s.pass(ttl / 4)
+	}
+	if res := allow(t, c, "@p", 1); res.Source != client.SourceServer {
+		t.Errorf("%+v, of a policy that nobody has told for %v", res, 5*ttl)
+	}
+}
+
 // A library that does not name algorithms is asked once a minute at most, and its policies are not batched.
 func TestPoliciesOfAnOldLibraryAreNotBatched(t *testing.T) {
 	s := newStand(t)

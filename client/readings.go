@@ -20,12 +20,12 @@ type question struct {
 
 // reading is the answer to a question.
 type reading struct {
-	keys    []keyReading // one per key of the limit; nil: not known
-	asked   time.Time    // before the last question was sent
-	used    time.Time    // when a call last needed the answer
-	asking  bool
-	refused bool // the last question got an error; keys are from before it
-	tooOld  bool // the library cannot answer such questions
+	keys   []keyReading // one per key of the limit; nil: not known
+	told   time.Time    // before the question was sent that keys answer
+	asked  time.Time    // before the last question was sent that got an answer, an error included
+	used   time.Time    // when a call last needed the answer
+	asking bool
+	tooOld bool // the library cannot answer such questions
 }
 
 type keyReading struct {
@@ -42,7 +42,7 @@ type rateReading struct {
 // spendable reports whether units of the limit may be taken in advance and spent one by one. Each
 // unit of a leaky_bucket has its own wait, and a shadow policy answers each call separately.
 func (r *reading) spendable() bool {
-	return !r.refused && len(r.keys) == 1 && !r.keys[0].shadow && r.keys[0].algorithm != "" && r.keys[0].algorithm != "leaky_bucket"
+	return len(r.keys) == 1 && !r.keys[0].shadow && r.keys[0].algorithm != "" && r.keys[0].algorithm != "leaky_bucket"
 }
 
 // learn asks a server how it parses the limits of a request that it has just decided, unless that
@@ -118,7 +118,7 @@ func (l *local) spendable(q question, ttl time.Duration) (spendable, ask bool) {
 	if often && !r.asking && age >= reread {
 		r.asking, ask = true, true
 	}
-	return age < ttl && r.spendable(), ask
+	return now.Sub(r.told) < ttl && r.spendable(), ask
 }
 
 // read asks a node how it parses a limit. If the node does not answer, the previous answer stays,
@@ -136,9 +136,9 @@ func (c *Client) read(q question, node redis.UniversalClient) {
 	var e *Error
 	switch {
 	case err == nil:
-		r.keys, r.asked, r.refused, r.tooOld = keys, began, false, keys == nil || keys[0].algorithm == ""
+		r.keys, r.told, r.asked, r.tooOld = keys, began, began, keys == nil || keys[0].algorithm == ""
 	case errors.As(err, &e) && e.Code != "":
-		r.asked, r.refused, r.tooOld = began, true, e.Code == "BADARGS"
+		r.asked, r.tooOld = began, e.Code == "BADARGS"
 	}
 }
 
