@@ -24,7 +24,6 @@ type Client struct {
 	punctual bool // rdb ends every call at its context's deadline
 	ends     endings
 	sharing  sharing
-	share    bool // calls share round trips
 	breakers *breakers
 	local    *local
 	batches  *batches // nil: every call asks a server
@@ -81,7 +80,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 		return nil, err
 	}
 	c.start(rdb)
-	if c.sharing == always && !c.share {
+	if c.sharing == always && !c.punctual {
 		return nil, errors.New("ratelimit: client.New: WithSharedRoundTrips needs a Redis client that ends calls at their deadlines; " +
 			"set ContextTimeoutEnabled, and not ReadOnly, in its options, or use Open")
 	}
@@ -103,7 +102,6 @@ func (c *Client) set(caller string, opts []Option) error {
 func (c *Client) start(rdb redis.UniversalClient) {
 	c.rdb = rdb
 	c.punctual = punctual(rdb)
-	c.share = c.punctual && c.sharing != never
 	c.breakers = newBreakers(rdb, c.onBreaker)
 	c.local = newLocal()
 	c.life = newLife()

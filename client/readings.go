@@ -88,13 +88,10 @@ func (c *Client) batchable(ctx context.Context, a single) bool {
 	if a.limit[0] != '@' {
 		return true
 	}
-	node, address := c.rdb, ""
-	if c.breakers.node != nil {
-		if !c.breakers.ready.Load() {
-			return false // the nodes are not known yet
-		}
-		node, address = c.nodeOf(ctx, c.keys([]string{a.key})[0])
+	if c.breakers.node != nil && !c.breakers.ready.Load() {
+		return false // the nodes are not known yet
 	}
+	node, address := c.nodeOf(ctx, c.keys([]string{a.key})[0])
 	q := question{a.limit, address}
 	spendable, ask := c.local.spendable(q, c.batches.ttl)
 	if ask && !c.life.run(func() { c.read(q, node) }) {

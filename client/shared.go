@@ -79,7 +79,7 @@ type roundTrip struct {
 // calls whose node is not known yet: a call in a round trip waits for all of it, so one unreachable
 // node would delay calls for the others.
 func (c *Client) sharesWith(node *breaker) bool {
-	return c.share && node != nil && !node.open.Load() && (c.breakers.node == nil || node != c.breakers.first)
+	return c.sharing != never && node != nil && !node.open.Load() && (c.breakers.node == nil || node != c.breakers.first)
 }
 
 // elsewhere reports whether err means that a cluster node did not execute a call because another
