@@ -13,7 +13,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// TestClientsMeasuresAndWrites: every contender in every scene, and the page and the plots that come of it.
+// TestClientsMeasuresAndWrites runs every contender in every scene, and checks the page and the
+// plots.
 func TestClientsMeasuresAndWrites(t *testing.T) {
 	folder := t.TempDir()
 	readme := filepath.Join(folder, "README.md")
@@ -29,7 +30,7 @@ func TestClientsMeasuresAndWrites(t *testing.T) {
 		t.Errorf("the page does not have what was printed: %v\n%s", err, page)
 	}
 	for _, c := range clientContenders {
-		want := 4 // two tables, with distinct keys and with the hot one
+		want := 4 // two tables, for distinct keys and for the hot one
 		if c.hotOnly {
 			want = 2
 		}
@@ -55,7 +56,8 @@ func TestClientsMeasuresAndWrites(t *testing.T) {
 	}
 }
 
-// TestEveryClientDecides: each limits what it is asked for, so that none can be fast by letting everything through.
+// TestEveryClientDecides checks that each client enforces its limit, so that none is fast because
+// it allows everything.
 func TestEveryClientDecides(t *testing.T) {
 	s := testServer(t)
 	if err := s.rdb.FunctionLoad(t.Context(), functions.Source()).Err(); err != nil {

@@ -51,7 +51,7 @@ func TestKey(t *testing.T) {
 	}
 }
 
-// Every key in use must be visited equally often, or some of them run out of allowance before others.
+// Every key in use must be visited equally often; otherwise some reach their limit before others.
 func TestKeyNumberVisitsAllEqually(t *testing.T) {
 	for _, keys := range []int{1, 2, 1000, 48271, 100000} {
 		r := runner{plan: plan{Keys: keys}}
@@ -68,7 +68,7 @@ func TestKeyNumberVisitsAllEqually(t *testing.T) {
 }
 
 func TestPlanRefuses(t *testing.T) {
-	good := plan{Keys: 100, Calls: 600, WarmUp: 400, Rounds: 1, Batch: 50} // 2000 calls: one round more is not counted
+	good := plan{Keys: 100, Calls: 600, WarmUp: 400, Rounds: 1, Batch: 50} // 2000 calls: one more round is not counted
 	if err := good.check(); err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,8 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// The ratio is taken within each round, so that a round in which the machine was slow spoils neither.
+// The ratio is computed within each round, so that a round on a slow machine distorts neither
+// contender.
 func TestReport(t *testing.T) {
 	r := report{Date: time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC), Server: "Redis 7.0.15", Machine: "two CPUs", Seconds: 12,
 		Libraries: []string{"ours"}, Plan: plan{Keys: 10, Calls: 20, Rounds: 3}}
@@ -47,7 +48,7 @@ gcra (5/m): a note
   another   4.00 (4.00 to 40.00)   0.50          at most 0.30: missed
   floor     1.00 (1.00 to 10.00)   2.00          
 `
-	// Trailing and aligning spaces are not the point.
+	// Ignore trailing and aligning spaces.
 	if got := squeeze(text.String()); !strings.HasSuffix(got, squeeze(wantText)) {
 		t.Errorf("the text is\n%s\nwant its end\n%s", got, squeeze(wantText))
 	}

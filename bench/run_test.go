@@ -17,7 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// small is enough for every contender to make every decision of its case, on every server start-up.
+// small is enough for every contender to make every decision of its case.
 var small = []string{"--redis=", "--keys", "200", "--calls", "200", "--warm-up", "20", "--rounds", "2"}
 
 func testServer(t *testing.T) *server {
@@ -30,8 +30,8 @@ func testServer(t *testing.T) *server {
 	return s
 }
 
-// A run checks each decision of each contender against what the case claims, so one that ends well shows that
-// allowed is allowed and denied denied.
+// A run checks each decision of each contender against what the case claims, so a successful run
+// shows that allowed calls are allowed and denied calls denied.
 func TestRunMeasuresEveryCase(t *testing.T) {
 	var stdout bytes.Buffer
 	if err := run(t.Context(), append(small, "--json"), &stdout, io.Discard); err != nil {
@@ -86,7 +86,7 @@ func TestRunComparesLibraries(t *testing.T) {
 	}
 }
 
-// In a comparison each turn must meet its own text.
+// In a comparison, each turn must run on its own library.
 func TestEnterLoadsInTurns(t *testing.T) {
 	s := testServer(t)
 	r := runner{rdb: s.rdb}
@@ -105,12 +105,12 @@ func TestEnterLoadsInTurns(t *testing.T) {
 	}
 }
 
-// A contender that decides otherwise than its case claims ends the run.
+// A contender that decides differently from what its case claims ends the run.
 func TestRunRefusesAWrongDecision(t *testing.T) {
 	s := testServer(t)
 	lib := &library{name: "this", text: functions.Source()}
 	r := runner{rdb: s.rdb, plan: plan{Keys: 10, Calls: 10, Rounds: 1, Batch: 5}}
-	allowing := workload{keys: hot, count: 1000, period: time.Hour, cost: 1} // said to be denied
+	allowing := workload{keys: hot, count: 1000, period: time.Hour, cost: 1} // the case claims that calls are denied
 	_, err := r.run(t.Context(), benchCase{work: allowing, contenders: []contender{take(lib, "tk0", "", allowing)}})
 	if err == nil || !strings.Contains(err.Error(), "allowed is true") {
 		t.Errorf("the error is %v, want one that says allowed is true", err)
@@ -135,7 +135,7 @@ func (h *argsHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// What is measured of redis_rate must be what redis_rate sends when nobody catches it.
+// The recorded commands of redis_rate must be the ones that redis_rate sends without a recorder.
 func TestRecorderCatchesWhatThePeerSends(t *testing.T) {
 	s := testServer(t)
 	w := workload{count: 7000, period: time.Hour, cost: 3}

@@ -1,4 +1,5 @@
-// Package docker_test runs cluster.sh with a stand-in for Docker: what it says and does where a cluster cannot come up.
+// Package docker_test runs cluster.sh with a stand-in for Docker, and checks its output and its
+// actions if a cluster cannot start.
 package docker_test
 
 import (
@@ -13,7 +14,8 @@ import (
 	"testing"
 )
 
-// standIn writes down what it is asked for. NODES=up has every node answer, UP=fails has compose fail to start them.
+// standIn records its arguments. NODES=up makes every node reply, UP=fails makes compose fail to
+// start them.
 const standIn = `#!/usr/bin/env bash
 [ "$*" = "compose version" ] && exit 0
 shift 3 # compose -p ratelimit-cluster

@@ -12,8 +12,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/lua_test/model/generate"
 )
 
-// TestAgreement holds the library on every server against the model of the contract, with calls and clock moves that
-// are generated. RATELIMIT_SOAK is how many steps to run on each.
+// TestAgreement compares the library on every server with the model of the contract, using
+// generated calls and clock moves. RATELIMIT_SOAK is the number of steps on each server.
 func TestAgreement(t *testing.T) {
 	wanted := generate.Wanted(t, 2000)
 	build, err := generate.Library()
@@ -21,7 +21,7 @@ func TestAgreement(t *testing.T) {
 		t.Fatal(err)
 	}
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
-		ctx := context.Background() // a long run has no end that is known before
+		ctx := context.Background() // the duration of a long run is not known in advance
 		loadText(ctx, t, b, build.Text())
 		stopActiveExpiry(ctx, t, b)
 		server := moved{ctx, b, nodeOfVectors(ctx, t, b)}
@@ -29,7 +29,7 @@ func TestAgreement(t *testing.T) {
 	}, withClock)
 }
 
-// moved is one server of a backend, with the backend's clock, as package agree sees it.
+// moved is one server of a backend, with the backend's clock, in the form that package agree uses.
 type moved struct {
 	ctx  context.Context
 	b    *backend.Backend

@@ -16,18 +16,18 @@ import (
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
 )
 
-// admission is a call that was let through, by the monotonic clock of this process.
+// admission is an allowed call, by the monotonic clock of this process.
 type admission struct{ began, ended time.Time }
 
-// admissions are those of one key.
+// admissions are the allowed calls of one key.
 type admissions struct {
 	rate, burst int
-	node        *backend.Node // that decides on it at first
+	node        *backend.Node // node that decides on the key at first
 
 	mu      sync.Mutex
 	all     []admission
 	batched int
-	denied  time.Time // when the last call that was denied began
+	denied  time.Time // start of the last denied call
 }
 
 func (a *admissions) limit() client.Limit {
@@ -48,7 +48,7 @@ func (a *admissions) add(began time.Time, res client.Result) {
 	}
 }
 
-// since is how many began after a moment, and whether one was denied.
+// since returns how many calls began after a time, and whether a call was denied since then.
 func (a *admissions) since(at time.Time) (n int, denied bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -60,11 +60,13 @@ func (a *admissions) since(at time.Time) (n int, denied bool) {
 	return n, a.denied.After(at)
 }
 
-// Batches through a failover: 64 goroutines in each of 8 clients ask for six keys, far more than the limits allow, and a primary
-// is killed. Three of the limits refill fast, so that waiting callers share what comes back; three slowly, so that their bursts are
-// spent in large batches. In every span of time L that lies before or after that, and in every span for the keys of other primaries, no more is
-// let through than burst + rate * (L + ttl). A span with the failover in it may have one burst more, and no more than that: the
-// replica that takes over knows the key as it was some writes ago, or not at all, which is at most full.
+// Batches during a failover. In each of 8 clients, 64 goroutines take units of six keys, far more
+// than the limits allow, and a primary is killed. Three of the limits refill fast, so that waiting
+// callers share what comes back. Three refill slowly, so that their bursts are spent in large
+// batches. In every span of length L before or after the failover, and in every span for the keys
+// of other primaries, at most burst + rate * (L + ttl) calls are allowed. A span that includes the
+// failover may have at most one more burst: the replica that takes over has an older state of the
+// key, or none, and at most a full burst.
 func TestBatchesThroughAFailover(t *testing.T) {
 	const (
 		ttl         = 100 * time.Millisecond
@@ -101,7 +103,8 @@ func TestBatchesThroughAFailover(t *testing.T) {
 				group.Go(func() { askFor(calling, t, c, key, keys[key]) })
 			}
 		}
-		// busy waits until each key is asked for more than there is, which of the fast ones no burst explains.
+		// busy waits until every key has denied a call and each fast key has allowed more than a
+		// burst.
 		busy := func(from time.Time) {
 			t.Helper()
 			waitFor(ctx, t, "every key to be let through", func() error {
@@ -131,7 +134,7 @@ func TestBatchesThroughAFailover(t *testing.T) {
 			}
 			most := math.Inf(-1)
 			eachSpan(a.all, func(n int, from, to time.Time) {
-				// One more, since the server reckons in whole milliseconds.
+				// One more, because the server counts in whole milliseconds.
 				due := float64(bursts(from, to)*a.burst) + float64(a.rate)*(to.Sub(from)+ttl).Seconds() + 1
 				most = max(most, float64(n)-due)
 			})
@@ -143,7 +146,8 @@ func TestBatchesThroughAFailover(t *testing.T) {
 	}, ofCluster, startedHere)
 }
 
-// askFor asks until ctx ends. A node that is gone is no fault; a wrong request, or a wrong reply, is.
+// askFor takes units until ctx ends. A node that is down is not an error; a wrong request or reply
+// is.
 func askFor(ctx context.Context, t *testing.T, c *client.Client, key string, a *admissions) {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -165,14 +169,15 @@ func askFor(ctx context.Context, t *testing.T, c *client.Client, key string, a *
 	}
 }
 
-// eachSpan calls f for every span of time from the beginning of one call to the end of another, with how many calls lie in it.
+// eachSpan calls f for every span from the start of one call to the end of another, with the number
+// of calls in it.
 func eachSpan(all []admission, f func(n int, from, to time.Time)) {
 	slices.SortFunc(all, func(a, b admission) int { return b.began.Compare(a.began) })
-	var ends []time.Time // of the calls that began at or after a moment
+	var ends []time.Time // ends of the calls that began at the current call's start or later
 	for _, one := range all {
 		i, _ := slices.BinarySearchFunc(ends, one.ended, time.Time.Compare)
 		ends = slices.Insert(ends, i, one.ended)
-		for n := i; n < len(ends); n++ { // spans that end before hold no more than they did
+		for n := i; n < len(ends); n++ { // spans that end earlier have the same calls as before
 			f(n+1, one.began, ends[n])
 		}
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// deployForClients deploys a build with policies, and returns it with a client of the backend: one that has an
-// application user's rights, as `ratelimit acl` prints them, and no more.
+// deployForClients deploys a build with policies. It returns the build and a client of the backend
+// that has only an application user's rights, as `ratelimit acl` prints them.
 func deployForClients(t *testing.T, b *backend.Backend) (functions.Build, *client.Client) {
 	t.Helper()
 	build, err := functions.New(functions.WithPolicies(
@@ -41,7 +41,7 @@ func deployForClients(t *testing.T, b *backend.Backend) (functions.Build, *clien
 	return build, c
 }
 
-// tags are hash tags that lie, in a cluster of three primaries, on all of them.
+// tags returns hash tags that, in a cluster of three primaries, cover all of them.
 func tags() []string {
 	var all []string
 	for i := range 12 {
@@ -50,10 +50,11 @@ func tags() []string {
 	return all
 }
 
-// within tells whether d is at most that long, and less than a minute shorter: in real time a test does not know more.
+// within reports whether d is at most most, and less than a minute shorter, because the test runs
+// in real time.
 func within(d, most time.Duration) bool { return d <= most && d > most-time.Minute }
 
-// A request with everything in it: charged once, counted, given back.
+// A request with all options is charged once, counted, and refunded.
 func TestClientRequests(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
@@ -97,7 +98,8 @@ func TestClientRequests(t *testing.T) {
 	})
 }
 
-// Two keys, of which the second has fewer units: both are charged what fits it, the request's repetition nothing.
+// If the second of two keys has fewer units left, both are charged what the second has, and a
+// repetition of the request is charged nothing.
 func TestClientUpTo(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
@@ -190,7 +192,7 @@ func TestClientLeases(t *testing.T) {
 	})
 }
 
-// In a cluster any node may answer: all hold the same build.
+// In a cluster any node may reply, because all have the same build.
 func TestClientInfo(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)

@@ -13,8 +13,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// verbs is what a case has: a backend that holds the build of deployForClients, and clients that may no more than an
-// application.
+// verbs is the environment of a case: a backend with the build of deployForClients, and clients
+// with only an application user's rights.
 type verbs struct {
 	*testing.T
 	*backend.Backend
@@ -23,7 +23,7 @@ type verbs struct {
 	*client.Client
 }
 
-// with is a client with more options.
+// with returns a client with further options.
 func (v verbs) with(opts ...client.Option) *client.Client {
 	v.Helper()
 	return newLimiter(v.T, newClient(v.T, v.Backend, asUser("client-app")), append(opts, client.WithPrefix("it:"))...)
@@ -36,7 +36,8 @@ func (v verbs) remaining(key string, limit client.Limit, want int64) {
 	}
 }
 
-// What the client builds on the calls: waiting, giving back, holding, checking, healing, batches and remembered denials.
+// The client's features beyond single calls: waiting, refunds, leases, checks, healing, batches and
+// remembered denials.
 func TestClientVerbs(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		build, c := deployForClients(t, b)
@@ -56,7 +57,7 @@ func TestClientVerbs(t *testing.T) {
 				}
 			})
 		}
-		t.Run("heal", func(t *testing.T) { heals(verbs{t, b, testContext(t), build, c}) }) // empties the servers, and so is the last
+		t.Run("heal", func(t *testing.T) { heals(verbs{t, b, testContext(t), build, c}) }) // empties the servers, so it comes last
 	})
 }
 
@@ -67,7 +68,7 @@ func waits(v verbs, key string) {
 			v.Error(err)
 		}
 	}
-	if took := time.Since(began); took < 19*time.Millisecond { // the server reckons in whole ms
+	if took := time.Since(began); took < 19*time.Millisecond { // the server counts in whole ms
 		v.Errorf("%s: three units of 100/s burst=1 in %v", key, took)
 	}
 	if err := v.WaitN(v.ctx, key+":day", "3/d", 2); err != nil {
@@ -111,7 +112,7 @@ func waitsForTurns(v verbs, key string) {
 	if took := time.Since(began); took < 39*time.Millisecond {
 		v.Errorf("%s: the third turn of 50/s has come after %v", key, took)
 	}
-	for i, want := range []error{nil, context.DeadlineExceeded} { // the second's turn is in a day, and it gives that back
+	for i, want := range []error{nil, context.DeadlineExceeded} { // the second call's turn is in a day, and it gives that turn back
 		limited, cancel := context.WithTimeout(v.ctx, time.Minute)
 		if err := v.Wait(limited, key+":day", "leaky_bucket 1/d burst=2"); !errors.Is(err, want) {
 			v.Errorf("%d: %v, want %v", i, err, want)
@@ -136,7 +137,7 @@ func reserves(v verbs, key string) {
 		}
 		v.remaining(key, "3/d", 3)
 	}
-	for i := range 2 { // the first turn is now, and the second in a day
+	for i := range 2 { // the first turn is now, the second in a day
 		turn, err := v.Reserve(v.ctx, key+":queue", "leaky_bucket 1/d burst=2")
 		if err != nil || !turn.OK() || !within(turn.Delay(), time.Duration(i)*24*time.Hour) {
 			v.Fatalf("turn %d: %+v, %v", i, turn, err)
@@ -187,7 +188,7 @@ func losesALease(v verbs, key string) {
 	}
 }
 
-// Two processes with batches take a limit to its end: all of it, and no more.
+// Two processes with batches use up a limit completely, and take no more than that.
 func batches(v verbs, key string) {
 	const limit = "300/d"
 	processes := []*client.Client{v.with(client.WithBatches(32, time.Hour)), v.with(client.WithBatches(32, time.Hour))}
@@ -208,7 +209,8 @@ func batches(v verbs, key string) {
 	if all := got[client.SourceServer] + got[client.SourceBatch]; all != 300 || got[client.SourceBatch] < 200 {
 		v.Errorf("%s: %v were let through, want 300 in all, most of them from batches", key, got)
 	}
-	// What was not spent is given back, less what comes back by itself within a call's time: one at 300 a day.
+	// Unspent units are returned, except those that would refill within a call's time: one unit at
+	// 300 a day.
 	for range 20 {
 		if res, err := processes[0].Allow(v.ctx, key+":left", limit); err != nil || !res.Allowed {
 			v.Fatalf("%+v, %v", res, err)
@@ -240,7 +242,8 @@ func remembers(v verbs, key string) {
 	}
 }
 
-// The check tells what is missing, and a healer puts it there, on each node that a call finds without it.
+// The check reports what is missing, and a healer restores it on each node on which a call finds it
+// missing.
 func heals(v verbs) {
 	if err := v.Check(v.ctx, "@calc", "@jobs"); err != nil {
 		v.Error(err)

@@ -18,7 +18,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
 )
 
-// answer is what a limiter says of a call. Of times that it does not tell it has client.Never.
+// answer is a limiter's reply to a call. A time that the limiter does not report is client.Never.
 type answer struct {
 	allowed      bool
 	remaining    int64
@@ -30,13 +30,14 @@ type (
 	opens func(rdb redis.UniversalClient) (asks, error)
 )
 
-// peer is somebody else's limiter, by its own API, and the limit that docs/coming-from.md calls equal to it.
+// peer is another project's limiter, called through its own API, with the limit that
+// docs/coming-from.md calls equivalent.
 type peer struct {
 	name    string
 	limit   client.Limit
-	unit    time.Duration // in which a unit comes back; 0: a window
-	longest time.Duration // between two calls
-	costs   bool          // whether calls of more than one unit are decided alike
+	unit    time.Duration // time for one unit to come back; 0: a window
+	longest time.Duration // longest time between two calls
+	costs   bool          // whether calls of more than one unit get the same decisions
 	open    opens
 }
 
@@ -45,7 +46,7 @@ func peers() []peer {
 		{name: "redis_rate", limit: "10/s burst=20", unit: 100 * time.Millisecond, longest: 2 * time.Second, costs: true,
 			open: openRedisRate(redis_rate.Limit{Rate: 10, Period: time.Second, Burst: 20})},
 		{name: "redis_rate, PerMinute", limit: "60/m", unit: time.Second, longest: 12 * time.Second, costs: true, open: openRedisRate(redis_rate.PerMinute(60))},
-		// It lets a key expire up to a second early, and never within a second.
+		// It expires a key up to a second early, so calls must come within a second.
 		{name: "throttled", limit: "10/s burst=20", unit: 100 * time.Millisecond, longest: 900 * time.Millisecond, costs: true,
 			open: openThrottled(throttled.RateQuota{MaxRate: throttled.PerSec(10), MaxBurst: 19})},
 		{name: "ulule/limiter", limit: "fixed_window 20/m", longest: 10 * time.Second, open: openUlule("20-M")},
@@ -90,13 +91,14 @@ func openUlule(formatted string) opens {
 		limiter := ulule.New(store, rate)
 		return func(ctx context.Context, key string, cost int) (answer, error) {
 			result, err := limiter.Increment(ctx, key, int64(cost))
-			// Its Reset is by the clock of the caller.
+			// Its Reset uses the caller's clock.
 			return answer{!result.Reached, result.Remaining, client.Never, client.Never}, err
 		}, err
 	}
 }
 
-// openFlexible sends what RateLimiterRedis.consume of rate-limiter-flexible sends, as there is no Node.js here.
+// openFlexible sends the commands of RateLimiterRedis.consume of rate-limiter-flexible, because
+// Node.js is not available here.
 func openFlexible(points int64, seconds int) opens {
 	return func(rdb redis.UniversalClient) (asks, error) {
 		return func(ctx context.Context, key string, cost int) (answer, error) {
@@ -120,13 +122,14 @@ func openFlexible(points int64, seconds int) opens {
 	}
 }
 
-// atAnEdge tells whether units are about to come back: where floating point decides whether one is there.
+// atAnEdge reports whether a unit is about to come back, so that floating point decides whether it
+// is available.
 func atAnEdge(debt, unit time.Duration) bool {
 	const near = 2 * time.Millisecond
 	return unit > 0 && debt > 0 && (debt%unit < near || debt%unit > unit-near)
 }
 
-// The limits that docs/coming-from.md calls equal decide alike, call by call.
+// The limits that docs/coming-from.md calls equivalent make the same decisions, call by call.
 func TestPeersDecideAlike(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
@@ -184,14 +187,15 @@ func TestPeersDecideAlike(t *testing.T) {
 	}, standalone, withClock)
 }
 
-// differs says in what a peer's answer is another than ours.
+// differs returns how a peer's answer differs from ours.
 func (p peer) differs(ours client.Result, theirs answer) string {
 	// Ours are rounded up to a ms.
 	same := func(ours, theirs time.Duration) bool { return (ours - theirs).Abs() <= time.Millisecond }
 	switch lost := ours.Remaining - theirs.remaining; {
 	case ours.Allowed != theirs.allowed:
 		return "the decision"
-	// Theirs is 0 where a call of several units is denied, and can be one too low by floating point where units have come back just now.
+	// Theirs is 0 if a call of several units is denied, and can be one too low, by floating point,
+	// if units have just come back.
 	case ours.Allowed && lost != 0 && (lost != 1 || !atAnEdge(ours.ResetAfter, p.unit)):
 		return "remaining"
 	case !ours.Allowed && theirs.retry != client.Never && !same(ours.RetryAfter, theirs.retry):
@@ -202,13 +206,14 @@ func (p peer) differs(ours client.Result, theirs answer) string {
 	return ""
 }
 
-// Where docs/coming-from.md says that a peer does something else, it does. Each step is at a time after the first.
+// The differences that docs/coming-from.md describes exist. Each step is at a given time after the
+// first.
 func TestPeersDifferAsThePageSays(t *testing.T) {
 	type step struct {
 		at             time.Duration
 		cost           int
 		upTo           bool
-		theirs, allows bool // what they decide, and what the limit does here
+		theirs, allows bool // the peer's decision, and that of our limit
 	}
 	upTo := func(rdb redis.UniversalClient) (asks, error) {
 		return func(ctx context.Context, key string, cost int) (answer, error) {

@@ -14,7 +14,7 @@ var recordIn = flag.String("record-conformance", "", "record what the servers an
 
 const conformanceFile = "../embedded/testdata/conformance.json"
 
-// What the embedded server is held against offline is what real servers answer.
+// Real servers give the replies with which the embedded server is compared offline.
 func TestConformance(t *testing.T) {
 	file, err := conformance.Load(conformanceFile)
 	if err != nil {
@@ -27,7 +27,7 @@ func TestConformance(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		conn := dial(t, b)
 		server := serverName(b)
-		spared := map[string][]string{} // by reason: cases that would end the server
+		spared := map[string][]string{} // by reason: cases that would crash the server
 		for i := range file.Cases {
 			c := &file.Cases[i]
 			if why := c.Fatal(server, recorded(server)); why != "" {
@@ -45,7 +45,7 @@ func TestConformance(t *testing.T) {
 					t.Errorf("%s%v\n got %s\nwant %s", c.Lua, c.Calls, got, c.Expected(server))
 				}
 			})
-			if broken { // the case after it has a server again
+			if broken { // the next case needs a running server
 				ctx := testContext(t)
 				waitFor(ctx, t, "the server after "+c.Name, func() error { return b.Restore(ctx) })
 				conn = dial(t, b)
@@ -57,7 +57,7 @@ func TestConformance(t *testing.T) {
 	}, standalone)
 }
 
-// What the page on the embedded server says of Redis is so.
+// The statements about Redis on the page about the embedded server are true.
 func TestDifferencesAreAsThePageSays(t *testing.T) {
 	sections, err := conformance.LoadPage("../docs/offline.md")
 	if err != nil {
@@ -79,8 +79,8 @@ func TestDifferencesAreAsThePageSays(t *testing.T) {
 	}, standalone)
 }
 
-// record writes down what every server of this run answers, Redis 7.0 first, since the others are noted where they
-// differ from it.
+// record records the replies of every server in this run. Redis 7.0 comes first, because the
+// others' replies are recorded only if they differ from it.
 func record(t *testing.T, file *conformance.File) {
 	for _, b := range backends(t) {
 		if b.Cluster || !recorded(serverName(b)) {
@@ -121,13 +121,13 @@ func dial(t *testing.T, b *backend.Backend) *conformance.Conn {
 	return conn
 }
 
-// serverName returns product and version as the file of cases has them: "redis7.0".
+// serverName returns product and version in the format of the cases' file: "redis7.0".
 func serverName(b *backend.Backend) string {
 	parts := strings.SplitN(b.Version, ".", 3)
 	return b.Product + strings.Join(parts[:min(2, len(parts))], ".")
 }
 
-// recorded tells whether the file of cases has this server's own replies.
+// recorded reports whether the file of cases has this server's own replies.
 func recorded(server string) bool {
 	switch server {
 	case conformance.Reference, "redis8.0", "valkey8.1":

@@ -20,7 +20,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/tools/docs"
 )
 
-// The image of the command is made and used as docker/README.md says.
+// The image of the command is made and used as docker/README.md describes.
 func TestContainer(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		documents, clone := cloned(t)
@@ -42,10 +42,10 @@ func TestContainer(t *testing.T) {
 	}, inDocker, standalone)
 }
 
-// The image trusts the certificates that it was made with, and nobody in it is root.
+// The image trusts the certificates that it was made with, and does not run as root.
 func TestContainerOverTLS(t *testing.T) {
 	authority := httptest.NewTLSServer(nil)
-	authority.Close() // its certificate is all that is needed of it
+	authority.Close() // only its certificate is needed
 	bundle := filepath.Join(t.TempDir(), "ca.pem")
 	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: authority.Certificate().Raw})
 	if err := os.WriteFile(bundle, text, 0o600); err != nil {
@@ -86,7 +86,7 @@ func TestContainerOverTLS(t *testing.T) {
 	}, inDocker, standalone)
 }
 
-// serveTLS passes what comes to a port, over TLS, on to a server without it.
+// serveTLS forwards connections over TLS on a port to a server without TLS.
 func serveTLS(t *testing.T, certificates []tls.Certificate, server string) (addr string) {
 	t.Helper()
 	listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: certificates})

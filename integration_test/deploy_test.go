@@ -32,7 +32,8 @@ func deploy(t *testing.T, b *backend.Backend) {
 	}
 }
 
-// A deployment reaches every primary, is read back as the same bytes, and changes nothing the second time.
+// A deployment reaches every primary, is read back as the same bytes, and changes nothing the
+// second time.
 func TestDeployAndStatus(t *testing.T) {
 	build, err := functions.New()
 	if err != nil {
@@ -75,7 +76,7 @@ func TestDeployAndStatus(t *testing.T) {
 	})
 }
 
-// However many ask at once: with the clock standing still, exactly the capacity is let through.
+// However many callers there are, exactly the capacity is allowed while the clock stands still.
 func TestNeverOverTheLimit(t *testing.T) {
 	for _, limit := range []client.Limit{
 		"100/m", "70/s", "token_bucket 100/m", "leaky_bucket 100/m", "fixed_window 100/m", "sliding_window 100/m",
@@ -117,7 +118,7 @@ func TestNeverOverTheLimit(t *testing.T) {
 	}
 }
 
-// Every client call on every server, the keys of a cluster in different slots.
+// Every call of the client on every server. In a cluster, the keys are in different slots.
 func TestClient(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		deploy(t, b)

@@ -8,8 +8,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/tools/docs"
 )
 
-// What the documents show does what they say on every real server. The shells differ in nothing that a server sees; in
-// each of them the documents are pasted by the tests of package docs.
+// The examples in the documents work on every real server. The shells make no difference to a
+// server; the tests of package docs paste the documents into each of them.
 func TestTheDocuments(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		documents, clone := cloned(t)

@@ -17,7 +17,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// accessRules are the rules that `ratelimit acl` prints.
+// accessRules returns the rules that `ratelimit acl` prints.
 func accessRules(t *testing.T, access loader.Access, keys string, cluster bool) []string {
 	t.Helper()
 	build, err := functions.New()
@@ -31,8 +31,9 @@ func accessRules(t *testing.T, access loader.Access, keys string, cluster bool) 
 	return rules
 }
 
-// Every command of the server, and every subcommand, is sent as each of the three users: what their rules do not grant is refused. A
-// server looks at the rights before it does anything, so what is refused has done nothing.
+// Every command and subcommand of the server is sent as each of the three users, and is refused
+// unless their rules grant it. A server checks the rights first, so a refused command has no
+// effect.
 func TestFleetACLRefusesWhatIsNotGranted(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
@@ -48,7 +49,7 @@ func TestFleetACLRefusesWhatIsNotGranted(t *testing.T) {
 			refused, granted := 0, 0
 			for _, command := range commands {
 				if slices.Contains([]string{"auth", "hello", "quit", "reset"}, command.words[0]) {
-					continue // every user may, and a connection needs them
+					continue // every user may call these, and a connection needs them
 				}
 				if isGranted(rules, command.words) {
 					granted++
@@ -56,7 +57,8 @@ func TestFleetACLRefusesWhatIsNotGranted(t *testing.T) {
 				}
 				err := c.Do(ctx, command.line()...).Err()
 				if err == nil || !strings.HasPrefix(err.Error(), "NOPERM ") {
-					// EXEC says so after another word, and MODULE is refused to everybody on such a server: there the server is asked.
+					// EXEC returns another error code, and MODULE is refused to everybody on these
+					// servers: use ACL DRYRUN instead.
 					verdict, dryErr := b.Nodes[0].Client().Do(ctx, append([]any{"ACL", "DRYRUN", user}, command.line()...)...).Text()
 					if err == nil || dryErr != nil || !strings.Contains(verdict, "no permission") {
 						t.Errorf("%s: %q answers %v; asked, the server says %q, %v", access, command.words, err, verdict, dryErr)
@@ -75,13 +77,13 @@ func TestFleetACLRefusesWhatIsNotGranted(t *testing.T) {
 	})
 }
 
-// serverCommand is a command, or a command and its subcommand, and how many words it takes at least.
+// serverCommand is a command, or a command and its subcommand, and the least number of its words.
 type serverCommand struct {
 	words []string
 	arity int
 }
 
-// line is the command with as many arguments as it needs.
+// line returns the command with as many arguments as it needs.
 func (c serverCommand) line() []any {
 	var line []any
 	for _, word := range c.words {
@@ -93,7 +95,8 @@ func (c serverCommand) line() []any {
 	return line
 }
 
-// commandsOf lists what COMMAND tells: name, arity and, as the last field, the subcommands in the same form.
+// commandsOf parses the reply to COMMAND: name, arity and, as the last field, the subcommands in
+// the same form.
 func commandsOf(ctx context.Context, t *testing.T, c *redis.Client) []serverCommand {
 	t.Helper()
 	reply, err := c.Do(ctx, "COMMAND").Slice()
@@ -123,7 +126,8 @@ func commandsOf(ctx context.Context, t *testing.T, c *redis.Client) []serverComm
 	return all
 }
 
-// isGranted tells whether a rule names the command, its container, or a part of it, as +fcall|name does.
+// isGranted reports whether a rule names the command, its container, or a part of it, as
+// +fcall|name does.
 func isGranted(rules, words []string) bool {
 	return slices.ContainsFunc(rules, func(rule string) bool {
 		rule, plus := strings.CutPrefix(rule, "+")
@@ -132,7 +136,8 @@ func isGranted(rules, words []string) bool {
 	})
 }
 
-// A key outside the prefix is refused, whichever function names it and at whatever place, and the functions that are not the library's are.
+// A key outside the prefix is refused in any function and at any position, and so are functions
+// that are not the library's.
 func TestFleetACLKeepsToThePrefix(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
@@ -176,7 +181,7 @@ func TestFleetACLKeepsToThePrefix(t *testing.T) {
 	})
 }
 
-// All the calls of the client, as the application user, with its keys in every slot.
+// All calls of the client work as the application user, with keys in every slot.
 func TestFleetACLLetsTheClientWork(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
@@ -202,8 +207,8 @@ func TestFleetACLLetsTheClientWork(t *testing.T) {
 	})
 }
 
-// Every vector, each algorithm and verb at exact times, with its FCALLs made by the application user: no command that a
-// function calls is missing from the rules.
+// All vectors pass if the application user makes their FCALLs, so the rules grant every command
+// that a function calls.
 func TestFleetACLLetsEveryVectorPass(t *testing.T) {
 	files, err := functions.LoadVectors()
 	if err != nil {

@@ -17,8 +17,9 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// At each step of a deployment, one of three primaries dies: afterwards all that answer run the new build, or all run the old
-// one. In a normal run each step falls on one of the three in turn; with RATELIMIT_SOAK on each.
+// At each step of a deployment, one of three primaries dies. Afterwards all that reply run the new
+// build, or all run the old one. A normal run tries each step on one of the three in turn, a run
+// with RATELIMIT_SOAK on each of them.
 func TestFleetKilledAtEachStep(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
@@ -32,7 +33,8 @@ func TestFleetKilledAtEachStep(t *testing.T) {
 		}
 		turn := 0
 		for i, n := range primaries {
-			// Its first address is that of another node, so that the cluster is found without the dead one.
+			// The first address is that of another node, so that the cluster is found without the
+			// dead one.
 			client := func() redis.UniversalClient {
 				return newClient(t, b, func(o *redis.UniversalOptions) {
 					o.Addrs = slices.DeleteFunc(slices.Clone(o.Addrs), func(addr string) bool { return addr == n.Addr })
@@ -71,7 +73,8 @@ func TestFleetKilledAtEachStep(t *testing.T) {
 					if !killed {
 						t.Fatal("the step did not come")
 					}
-					// It comes back as the primary that it was, and empty: its replica has been kept from taking over.
+					// It comes back as a primary, and empty, because its replica was kept from
+					// taking over.
 					if err := n.Restart(ctx); err != nil {
 						t.Fatal(err)
 					}
@@ -84,7 +87,7 @@ func TestFleetKilledAtEachStep(t *testing.T) {
 	}, ofCluster, startedHere)
 }
 
-// The same where the node does not die, and refuses its user everything from that step on.
+// The same if the node does not die but refuses its user everything from that step on.
 func TestFleetRefusedAtEachStep(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
@@ -124,8 +127,8 @@ func TestFleetRefusedAtEachStep(t *testing.T) {
 						if err != nil {
 							want = oldBuild.Digest()
 						}
-						// The node that refuses everything may have taken the build just before: it cannot be given back the old
-						// one, and the report must not claim to know.
+						// The node that refuses everything may have taken the build just before. It
+						// cannot be restored, and the report must not claim to know its state.
 						unknown := slices.ContainsFunc(report.Nodes, func(r loader.Node) bool {
 							return r.Addr == n.Addr && r.Err != nil && (r.State == loader.Unknown || r.Running.Digest == digest)
 						})
@@ -145,8 +148,8 @@ func TestFleetRefusedAtEachStep(t *testing.T) {
 	}, ofCluster)
 }
 
-// Two deployments of different builds at once, again and again: one build everywhere at the end, and no error but that
-// the other one is at it.
+// Two concurrent deployments of different builds, repeated: in the end all nodes run one build, and
+// the only error is that another deployment is under way.
 func TestFleetTwoDeployersAtOnce(t *testing.T) {
 	rounds := 10
 	if os.Getenv("RATELIMIT_SOAK") != "" {
@@ -195,8 +198,9 @@ func TestFleetTwoDeployersAtOnce(t *testing.T) {
 
 const userPassword = "of-a-test"
 
-// A primary that hangs from the load on: each step on it ends at its deadline, the others get back what they had, the report says
-// that the one is not known, and once it goes on a deployment converges.
+// A primary hangs from the load on. Each step on it ends at its deadline, the others get their old
+// library back, and the report says that its state is unknown. When it continues, a deployment
+// converges.
 func TestFleetNodeThatHangs(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
@@ -243,8 +247,9 @@ func TestFleetNodeThatHangs(t *testing.T) {
 	}, ofCluster, startedHere)
 }
 
-// A primary loses the library, by FUNCTION FLUSH, by a restart without persistence, and as one that joined: the deployment that loads
-// it again leaves the way back as it was, on all.
+// A primary loses the library through FUNCTION FLUSH or a restart without persistence, or lacks it
+// because it has just joined. The deployment that loads it again keeps the record for a rollback on
+// all nodes.
 func TestFleetRepairKeepsTheWayBack(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)

@@ -8,8 +8,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// With the rights that docs/deploying.md names, doctor sees everything on every server: that the library is missing on each
-// primary, and after a deployment nothing that keeps one from deciding.
+// With the rights that docs/deploying.md lists, doctor sees everything on every server: that each
+// primary lacks the library, and after a deployment nothing that prevents decisions.
 func TestFleetDoctor(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
@@ -20,7 +20,8 @@ func TestFleetDoctor(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// found waits until so many nodes lack the library, and none has anything else that keeps it from deciding.
+		// found waits until the given number of nodes lack the library and nothing else prevents
+		// decisions.
 		found := func(lacking int) {
 			t.Helper()
 			waitFor(ctx, t, "the diagnosis", func() error {

@@ -17,7 +17,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// policyBuild is the library with one policy, whose key has this name: as many builds as there are names.
+// policyBuild returns the library with one policy whose key has this name, so that each name gives
+// another build.
 func policyBuild(t *testing.T, name string) functions.Build {
 	t.Helper()
 	build, err := functions.New(functions.WithPolicies(functions.Policy{Name: "of-a-test", Limits: []functions.PolicyLimit{{Key: name, Limit: "100/m"}}}))
@@ -27,7 +28,7 @@ func policyBuild(t *testing.T, name string) functions.Build {
 	return build
 }
 
-// newLoader returns a Loader whose steps take as long as a busy machine needs.
+// newLoader returns a Loader whose steps may take as long as a busy machine needs.
 func newLoader(t *testing.T, rdb redis.UniversalClient, opts ...loader.Option) *loader.Loader {
 	t.Helper()
 	l, err := loader.New(rdb, append([]loader.Option{loader.WithTimeout(time.Minute)}, opts...)...)
@@ -37,12 +38,13 @@ func newLoader(t *testing.T, rdb redis.UniversalClient, opts ...loader.Option) *
 	return l
 }
 
-// deployed answers the digest of what each primary runs that answers, "" for nothing, and fails if a lease is left on one.
+// deployed returns the digest of the library on each primary that replies, "" for none. It fails
+// the test if a lease is left on one.
 func deployed(ctx context.Context, t *testing.T, primaries []*backend.Node) map[*backend.Node]string {
 	t.Helper()
 	found := map[*backend.Node]string{}
 	for _, n := range primaries {
-		// A connection without retries: a node that was killed is to be seen as such at once.
+		// A connection without retries, so that a killed node is detected at once.
 		c := redis.NewClient(&redis.Options{Addr: n.Addr, MaxRetries: -1, DialerRetries: 1})
 		list, err := c.FunctionList(ctx, redis.FunctionListQuery{LibraryNamePattern: "ratelimit", WithCode: true}).Result()
 		_ = c.Close()
@@ -57,7 +59,7 @@ func deployed(ctx context.Context, t *testing.T, primaries []*backend.Node) map[
 	return found
 }
 
-// stepsOfDeploy deploys and returns what was sent to each node, in order.
+// stepsOfDeploy deploys and returns the commands that were sent to each node, in order.
 func stepsOfDeploy(ctx context.Context, t *testing.T, rdb redis.UniversalClient, build loader.Build) map[string][]string {
 	t.Helper()
 	var mu sync.Mutex
@@ -67,7 +69,7 @@ func stepsOfDeploy(ctx context.Context, t *testing.T, rdb redis.UniversalClient,
 		defer mu.Unlock()
 		command, _, isLease := strings.Cut(s.Command, "ratelimit_lease_")
 		if isLease {
-			command += "ratelimit_lease" // its name goes on with what differs each time
+			command += "ratelimit_lease" // without the random end of its name
 		}
 		steps[s.Addr] = append(steps[s.Addr], command)
 	}))
@@ -77,7 +79,7 @@ func stepsOfDeploy(ctx context.Context, t *testing.T, rdb redis.UniversalClient,
 	return steps
 }
 
-// atStep is a trace that does something before the n-th command to a node.
+// atStep returns a trace that calls do before the n-th command to a node.
 func atStep(addr string, n int, do func()) loader.Option {
 	var mu sync.Mutex
 	count := 0
@@ -93,8 +95,9 @@ func atStep(addr string, n int, do func()) loader.Option {
 	})
 }
 
-// allOrNone checks what is there after a deployment that met a failure: the new build on all that answer, if it
-// says that it succeeded, else the old one, unless it says of a node that it is not so.
+// allOrNone checks the nodes after a deployment with a failure. All that reply run the new build if
+// the deployment reports success, otherwise the old one, except nodes for which the report says
+// otherwise.
 func allOrNone(ctx context.Context, t *testing.T, primaries []*backend.Node, report loader.Report, err error, before, after string) {
 	t.Helper()
 	want := after
@@ -113,7 +116,8 @@ func allOrNone(ctx context.Context, t *testing.T, primaries []*backend.Node, rep
 	}
 }
 
-// waitForReplicas waits until each primary has its replica, as in the deployment whose steps were counted.
+// waitForReplicas waits until each primary has its replica, as in the deployment whose steps were
+// counted.
 func waitForReplicas(ctx context.Context, t *testing.T, primaries []*backend.Node) {
 	t.Helper()
 	for _, n := range primaries {
@@ -130,7 +134,7 @@ func waitForReplicas(ctx context.Context, t *testing.T, primaries []*backend.Nod
 	}
 }
 
-// setUser makes a user on every node, and removes it after the test.
+// setUser creates a user on every node, and deletes it after the test.
 func setUser(t *testing.T, b *backend.Backend, user string, rules []string) {
 	t.Helper()
 	ctx := testContext(t)

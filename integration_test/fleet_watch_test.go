@@ -17,8 +17,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// traffic is calls at a steady rate on keys of every primary, each under a limit that never refills while a test runs, so
-// that what was let through can be counted against it.
+// traffic makes calls at a steady rate on keys of every primary. Each key has a limit that does not
+// refill during a test, so that allowed calls can be compared with it.
 type traffic struct {
 	keys     []string
 	capacity int64
@@ -28,9 +28,9 @@ type traffic struct {
 	stop     func()
 
 	mu     sync.Mutex
-	errors map[string]int              // those not of a missing library, by text
-	lost   map[string]int              // answers that the library is missing, by key
-	seen   func(key string, err error) // called for each call that begins from now on, from many goroutines
+	errors map[string]int              // errors other than a missing library, by text
+	lost   map[string]int              // replies that the library is missing, by key
+	seen   func(key string, err error) // called for each further call, from many goroutines
 }
 
 const (
@@ -38,7 +38,7 @@ const (
 	perSecond   = 500
 )
 
-// startTraffic begins to call, with clients of its own, whose calls take up to timeout.
+// startTraffic starts making calls, with its own clients and the given timeout.
 func startTraffic(t *testing.T, b *backend.Backend, capacity int64, timeout time.Duration) *traffic {
 	t.Helper()
 	tr := &traffic{capacity: capacity, allowed: make([]atomic.Int64, trafficKeys), errors: map[string]int{}, lost: map[string]int{}}
@@ -52,7 +52,7 @@ func startTraffic(t *testing.T, b *backend.Backend, capacity int64, timeout time
 	for w := range workers {
 		c, err := client.New(newClient(t, b, func(o *redis.UniversalOptions) {
 			o.ReadTimeout, o.DialTimeout, o.ContextTimeoutEnabled = time.Minute, time.Minute, true
-			o.PoolSize = 1000 // as many failed dials make go-redis go on dialling in the background, a little beyond Close
+			o.PoolSize = 1000 // after this many failed dials go-redis keeps dialing in the background, even shortly after Close
 		}), client.WithTimeout(timeout))
 		if err != nil {
 			t.Fatal(err)
@@ -105,14 +105,14 @@ func (tr *traffic) call(ctx context.Context, c *client.Client, key int, limit cl
 	}
 }
 
-// watchCalls has f called for each call that begins from now on.
+// watchCalls makes f be called for each further call.
 func (tr *traffic) watchCalls(f func(key string, err error)) {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	tr.seen = f
 }
 
-// check ends the calls, and checks that no key was let through more often than times its capacity.
+// check stops the calls, and checks that no key allowed more than times its capacity.
 func (tr *traffic) check(t *testing.T, times int64) {
 	t.Helper()
 	tr.stop()
@@ -126,7 +126,8 @@ func (tr *traffic) check(t *testing.T, times int64) {
 	}
 }
 
-// watchFleet starts a watch with the defaults, and answers how to wait for an event on a node.
+// watchFleet starts a watch with the defaults, and returns a function that waits for an event on a
+// node.
 func watchFleet(t *testing.T, b *backend.Backend, build loader.Build) func(ctx context.Context, addr string, kind loader.EventKind, n int) loader.Event {
 	t.Helper()
 	l := newLoader(t, newClient(t, b))
@@ -167,7 +168,8 @@ func watchFleet(t *testing.T, b *backend.Backend, build loader.Build) func(ctx c
 	}
 }
 
-// FUNCTION FLUSH on each primary in turn under 500 calls a second: the watch loads the library again, and no decision is wrong.
+// FUNCTION FLUSH on each primary in turn during 500 calls per second: the watch loads the library
+// again, and no decision is wrong.
 func TestFleetHealsAfterFunctionFlush(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
@@ -217,7 +219,8 @@ func TestFleetHealsAfterFunctionFlush(t *testing.T) {
 	})
 }
 
-// A shard that joins by CLUSTER MEET under load: status sees that it lacks the library, and the watch loads it there.
+// A shard joins by CLUSTER MEET under load: status sees that it lacks the library, and the watch
+// loads it there.
 func TestFleetHealsAShardThatJoins(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
@@ -268,8 +271,9 @@ func TestFleetHealsAShardThatJoins(t *testing.T) {
 	}, ofCluster, startedHere)
 }
 
-// A primary is killed under load: its replica takes over with the library in it, and decides. What is let through twice, since
-// the last writes had not got to the replica, is never more than one burst a key.
+// A primary is killed under load: its replica takes over with the library and makes decisions.
+// Calls are allowed twice if the last writes did not reach the replica, but never more than one
+// burst per key.
 func TestFleetFailover(t *testing.T) {
 	const nodeTimeout = 2 * time.Second
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
@@ -345,7 +349,7 @@ func TestFleetFailover(t *testing.T) {
 	}, ofCluster, startedHere)
 }
 
-// nodeOf is the node that serves a key.
+// nodeOf returns the node that serves a key.
 func nodeOf(ctx context.Context, t *testing.T, b *backend.Backend, cluster *redis.ClusterClient, key string) *backend.Node {
 	t.Helper()
 	serving, err := cluster.MasterForKey(ctx, key)

@@ -17,7 +17,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
 )
 
-// The examples of examples/languages, and which of them have a client that knows clusters.
+// The examples of examples/languages, and whether their client supports clusters.
 var languages = []struct {
 	file    string
 	cluster bool
@@ -31,7 +31,8 @@ var languages = []struct {
 	{"login.sh", true},
 }
 
-// What each of them prints on a server that has the policies, also when the reply to its first call gets lost.
+// The output of each example on a server that has the policies, even if the reply to its first call
+// is lost.
 const loginPrints = `first: allowed, 4 of 5 left
 asked again: allowed, 4 of 5 left
 five later: denied, try again in 60 s
@@ -39,8 +40,9 @@ five later: denied, try again in 60 s
 
 const loginAdvice = "run: ratelimit deploy --policies examples/policies.yaml\n"
 
-// Each example is run by the command in its first lines: where the library is missing, where the policy is, on a
-// server that has both (in a cluster by way of every node), and behind a proxy that loses a reply.
+// Each example is run by the command in its first lines: without the library, without the policy,
+// on a server that has both (in a cluster through every node), and behind a proxy that drops a
+// reply.
 func TestLanguages(t *testing.T) {
 	files, err := os.ReadDir("../examples/languages")
 	if err != nil {
@@ -111,7 +113,7 @@ func TestLanguages(t *testing.T) {
 			}
 		})
 		if b.Cluster {
-			return // a cluster's nodes tell clients their own addresses, not a proxy's
+			return // a cluster's nodes give clients their own addresses, not a proxy's
 		}
 		each("a lost reply", func(t *testing.T, login func(string) (string, string, error)) {
 			proxy := startLosingProxy(t, b.Addrs()[0])
@@ -126,7 +128,8 @@ func TestLanguages(t *testing.T) {
 	}, withClock)
 }
 
-// runLogin runs an example by the command in its first lines, in a folder that has the examples.
+// runLogin runs an example by the command in its first lines, in a folder that contains the
+// examples.
 func runLogin(ctx context.Context, t *testing.T, dir, file, addr string, cluster bool) (stdout, stderr string, err error) {
 	t.Helper()
 	const server = "redis://localhost:6379"
@@ -144,7 +147,7 @@ func runLogin(ctx context.Context, t *testing.T, dir, file, addr string, cluster
 	cmd := exec.CommandContext(ctx, "sh", "-c", strings.ReplaceAll(string(command[1]), server, "redis://"+addr))
 	cmd.Dir = dir
 	cmd.Env = append(slices.Clone(os.Environ()),
-		"PATH=/usr/bin:"+os.Getenv("PATH"), // whose packages the distribution's are
+		"PATH=/usr/bin:"+os.Getenv("PATH"), // the programs whose packages the distribution installs
 		"NODE_PATH=/usr/share/nodejs:"+os.Getenv("NODE_PATH"))
 	if cluster {
 		cmd.Env = append(cmd.Env, "REDIS_CLUSTER=1")
@@ -155,7 +158,8 @@ func runLogin(ctx context.Context, t *testing.T, dir, file, addr string, cluster
 	return out.String(), failure.String(), err
 }
 
-// losingProxy passes connections on to a server. The reply to the first take gets lost: the connection ends in its place.
+// losingProxy forwards connections to a server. It drops the reply to the first take and closes the
+// connection instead.
 type losingProxy struct {
 	listener net.Listener
 	open     sync.WaitGroup
@@ -174,7 +178,7 @@ func startLosingProxy(t *testing.T, server string) *losingProxy {
 	p := &losingProxy{listener: listener}
 	t.Cleanup(func() {
 		_ = listener.Close()
-		p.open.Wait() // the example has ended, and with it its connections
+		p.open.Wait() // the example has ended, and so have its connections
 	})
 	p.open.Go(func() {
 		for {
@@ -194,7 +198,7 @@ func startLosingProxy(t *testing.T, server string) *losingProxy {
 	return p
 }
 
-// pass copies between both ends until one of them closes.
+// pass copies in both directions until one end closes.
 func (p *losingProxy) pass(caller, behind net.Conn) {
 	closeBoth := func() {
 		_ = caller.Close()
@@ -226,7 +230,7 @@ func (p *losingProxy) pass(caller, behind net.Conn) {
 	})
 }
 
-// copyUntil copies what comes, until the connection ends or stop says so of something that has come.
+// copyUntil copies data until the connection ends or stop returns true for a part of the data.
 func copyUntil(from, to net.Conn, stop func(data []byte) bool) {
 	buffer := make([]byte, 4096)
 	for {
@@ -240,7 +244,7 @@ func copyUntil(from, to net.Conn, stop func(data []byte) bool) {
 	}
 }
 
-// passed is how many takes the server has had.
+// passed returns how many takes the server has received.
 func (p *losingProxy) passed() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

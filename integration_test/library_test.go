@@ -15,7 +15,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
 )
 
-// The checked-in file loads with redis-cli alone, as the README says, and every server then holds it byte for byte.
+// The checked-in file can be loaded with redis-cli alone, as the README says, and every server then
+// stores it byte for byte.
 func TestLibraryLoadsWithRedisCLI(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
@@ -24,7 +25,7 @@ func TestLibraryLoadsWithRedisCLI(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, n := range primaries {
-			for range 2 { // REPLACE: a second time is no error
+			for range 2 { // with REPLACE, a second time is not an error
 				if got := loadWithRedisCLI(ctx, t, n.Addr); got != functions.Name {
 					t.Fatalf("%s: FUNCTION LOAD answers %q, want %q", n, got, functions.Name)
 				}
@@ -59,7 +60,7 @@ func loadWithRedisCLI(ctx context.Context, t *testing.T, addr string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// checkLibrary looks at what one node, a replica as well, lists.
+// checkLibrary checks what one node, possibly a replica, lists.
 func checkLibrary(ctx context.Context, t *testing.T, n *backend.Node) {
 	t.Helper()
 	libraries, err := n.Client().FunctionList(ctx, redis.FunctionListQuery{WithCode: true}).Result()

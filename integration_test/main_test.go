@@ -1,6 +1,6 @@
-// Package integration_test runs the library, and what is built on it, on real servers: see package backend for
-// which, and tools/test.sh for the variables that choose. Nothing here passes by skipping: where no server can
-// be had, every test fails and says how to get one.
+// Package integration_test runs the library, and what is built on it, on real servers: see package
+// backend for which servers, and tools/test.sh for the variables that select them. No test passes
+// by skipping: if no server is available, every test fails and says how to get one.
 package integration_test
 
 import (
@@ -26,12 +26,12 @@ var (
 	fleetErr error // why there is no fleet
 
 	excludedMu sync.Mutex
-	excluded   = map[string][]string{} // by backend: kinds of test that could not be run there
-	notRun     = map[string][]string{} // by backend: tests that therefore ran nothing
+	excluded   = map[string][]string{} // by backend: kinds of test that could not be run
+	notRun     = map[string][]string{} // by backend: tests that did nothing because of that
 )
 
-// dialing is a goroutine of go-redis: a pool that could not dial tries again once a second until it is closed, and notices
-// that within one.
+// dialing is a goroutine of go-redis: a pool that failed to dial retries once a second until it is
+// closed, and stops within a second of that.
 const dialing = "github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
@@ -41,7 +41,7 @@ func run(m *testing.M) int {
 	defer stop()
 	fleet, fleetErr = backend.Start(ctx)
 	if fleet == nil {
-		return m.Run() // for the tests to fail, each by its name
+		return m.Run() // so that each test fails by name
 	}
 	finished, watched := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -73,7 +73,7 @@ func run(m *testing.M) int {
 	return code
 }
 
-// writeSummary prints which servers the tests ran on, and leaves the same to tools/test.sh.
+// writeSummary prints which servers the tests ran on, and writes the same for tools/test.sh.
 func writeSummary() error {
 	var all []backend.Summary
 	for _, b := range fleet.Backends {
@@ -90,7 +90,7 @@ func writeSummary() error {
 	return nil
 }
 
-// A need is what a test asks of a backend; it returns why the backend does not have it, or "".
+// A need is a requirement of a test. It returns why the backend does not meet it, or "".
 type need func(*backend.Backend) string
 
 func withClock(b *backend.Backend) string {
@@ -114,7 +114,7 @@ func standalone(b *backend.Backend) string {
 	return ""
 }
 
-// noEngine is what inDocker says; tools/test.sh uses containers wherever it can.
+// noEngine is what inDocker returns; tools/test.sh uses containers if it can.
 const noEngine = "tests of the container image: they need a Docker engine, and servers in containers"
 
 func inDocker(b *backend.Backend) string {
@@ -131,10 +131,10 @@ func startedHere(b *backend.Backend) string {
 	return ""
 }
 
-// eachBackend runs f as a subtest on every backend that meets the needs, side by side, and restores the backend
-// before it. It fails where there is none, except that a server given by address need not be everything, that only
-// Linux has a clock to move, and that there may be no Docker engine: then the test is not counted, and the summary says
-// what could not be run.
+// eachBackend runs f as a parallel subtest on every backend that meets the needs, and restores the
+// backend first. It fails if there is none, with these exceptions: a server given by address need
+// not meet all needs, only Linux has a clock that can be changed, and there may be no Docker
+// engine. Then the test is not counted, and the summary says what could not be run.
 func eachBackend(t *testing.T, f func(t *testing.T, b *backend.Backend), needs ...need) {
 	t.Helper()
 	ran, excused := false, ""
@@ -170,7 +170,7 @@ func eachBackend(t *testing.T, f func(t *testing.T, b *backend.Backend), needs .
 	}
 }
 
-// backends returns all backends, and ends the test where there is none.
+// backends returns all backends, and ends the test if there is none.
 func backends(t *testing.T) []*backend.Backend {
 	t.Helper()
 	if fleetErr != nil {
@@ -179,7 +179,7 @@ func backends(t *testing.T) []*backend.Backend {
 	return fleet.Backends
 }
 
-// exclude notes for the summary that a kind of test could not be run on the backend.
+// exclude records for the summary that a kind of test could not be run on the backend.
 func exclude(b *backend.Backend, what string) {
 	excludedMu.Lock()
 	defer excludedMu.Unlock()
@@ -188,8 +188,8 @@ func exclude(b *backend.Backend, what string) {
 	}
 }
 
-// restore puts the backend into the state that a test may expect, now and after the test. A server that ends by itself
-// fails this test, and is there again for the next.
+// restore restores the backend's initial state, now and after the test. A server that exits without
+// being killed fails this test, and is started again for the next.
 func restore(t *testing.T, b *backend.Backend) {
 	t.Helper()
 	if err := b.Restore(testContext(t)); err != nil {
@@ -205,8 +205,8 @@ func restore(t *testing.T, b *backend.Backend) {
 	})
 }
 
-// testContext returns a context that ends a test's waiting before the whole run is ended for it; on a machine that others
-// use as well a test takes many times as long as on an idle one.
+// testContext returns a context that ends a test's waiting before the timeout of the whole run. On
+// a busy machine a test takes many times as long as on an idle one.
 func testContext(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	t.Cleanup(cancel)
@@ -225,7 +225,7 @@ func newClient(t *testing.T, b *backend.Backend, modify ...func(*redis.Universal
 	return c
 }
 
-// newLimiter returns a client of the library on rdb that waits as long as a busy machine may take.
+// newLimiter returns a client of the library on rdb with a timeout for a busy machine.
 func newLimiter(t *testing.T, rdb redis.UniversalClient, opts ...client.Option) *client.Client {
 	t.Helper()
 	c, err := client.New(rdb, append([]client.Option{client.WithTimeout(time.Minute)}, opts...)...)
@@ -235,7 +235,7 @@ func newLimiter(t *testing.T, rdb redis.UniversalClient, opts ...client.Option) 
 	return c
 }
 
-// waitFor calls f every few milliseconds until it returns nil, and ends the test when ctx ends before.
+// waitFor calls f every few milliseconds until it returns nil, and ends the test if ctx ends first.
 func waitFor(ctx context.Context, t *testing.T, what string, f func() error) {
 	t.Helper()
 	ticker := time.NewTicker(10 * time.Millisecond)

@@ -38,8 +38,8 @@ func (m move) allow(ctx context.Context, key string) (bool, error) {
 	return after.Allowed, err
 }
 
-// A key that is at its limit all the time gets no second burst when the limiter is changed under it, and does get one without the
-// steps of docs/coming-from.md.
+// A key that is always at its limit gets no second burst when its limiter is replaced as
+// docs/coming-from.md describes, and does get one without those steps.
 func TestMovingWithoutASecondBurst(t *testing.T) {
 	const burst, unit = 20, 100 * time.Millisecond
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
@@ -65,7 +65,7 @@ func TestMovingWithoutASecondBurst(t *testing.T) {
 		for _, tt := range []struct {
 			name   string
 			phases []allows
-			bursts int // let through beyond what comes back
+			bursts int // bursts that are allowed in addition to refilled units
 		}{
 			{"at once", []allows{old, fresh}, 2},
 			{"both for a while, and no more", []allows{old, both, fresh}, 2},
@@ -75,7 +75,7 @@ func TestMovingWithoutASecondBurst(t *testing.T) {
 				start := time.Now().Truncate(time.Second)
 				now, key, let := start, "moving:"+strings.ReplaceAll(tt.name, " ", ""), 0
 				for _, phase := range tt.phases {
-					// Each lasts longer than a refill. The key is asked for more than it has at any time.
+					// Each lasts longer than a refill. The calls always exceed what the key has.
 					for end := now.Add(3 * time.Second); now.Before(end); now = now.Add(unit / 2) {
 						if err := b.SetTime(now.UnixMicro()); err != nil {
 							t.Fatal(err)
@@ -92,7 +92,8 @@ func TestMovingWithoutASecondBurst(t *testing.T) {
 						}
 					}
 				}
-				// Less a few: redis_rate denies, by floating point, calls in the very millisecond in which a unit is back.
+				// A few less: because of floating point, redis_rate denies calls in the same
+				// millisecond in which a unit comes back.
 				most := tt.bursts*burst + int(now.Sub(start)/unit)
 				if let > most || let < most-4 {
 					t.Errorf("%d were let through in %v, want %d, or less by at most 4", let, now.Sub(start), most)

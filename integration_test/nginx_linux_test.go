@@ -20,8 +20,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
 )
 
-// nginx asks a service that has the middleware. On Linux alone, where every address of 127.0.0.0/8 is this machine's, so
-// that clients can have several.
+// nginx calls a service that uses the middleware. This works on Linux only, where all addresses of
+// 127.0.0.0/8 are local, so that clients can have several.
 func TestNginxWithTheService(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "limit")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./examples/nginx")
@@ -38,7 +38,7 @@ func TestNginxWithTheService(t *testing.T) {
 	}, withClock)
 }
 
-// nginx asks Redis itself, in Lua.
+// nginx calls Redis itself, in Lua.
 func TestNginxWithLua(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		host, port, err := net.SplitHostPort(b.Addrs()[0])
@@ -50,7 +50,8 @@ func TestNginxWithLua(t *testing.T) {
 	}, standalone, withClock)
 }
 
-// startLimitService starts the service of examples/nginx with a limit of 3/m, and returns where it listens and what stops it.
+// startLimitService starts the service of examples/nginx with a limit of 3/m, and returns its
+// address and a function that stops it.
 func startLimitService(t *testing.T, program, redisURL string) (addr string, stop func()) {
 	t.Helper()
 	cmd := exec.CommandContext(testContext(t), program, "-listen", "127.0.0.1:0", "-limit", "3/m", "-timeout", "1m")
@@ -68,7 +69,7 @@ func startLimitService(t *testing.T, program, redisURL string) (addr string, sto
 		if rest, err := io.ReadAll(lines); t.Failed() {
 			t.Logf("the service said, and then %v:\n%s", err, rest)
 		}
-		_ = cmd.Wait() // it says that it was killed
+		_ = cmd.Wait() // the error is that it was killed
 	})
 	t.Cleanup(stop)
 	first, err := lines.ReadString('\n')
@@ -79,7 +80,7 @@ func startLimitService(t *testing.T, program, redisURL string) (addr string, sto
 	return addr, stop
 }
 
-// wantLimits asks an nginx whose limit is 3/m for each address.
+// wantLimits checks the replies of an nginx whose limit is 3/m for each address.
 func wantLimits(t *testing.T, b *backend.Backend, get func(from, path string) response) {
 	t.Helper()
 	ctx := testContext(t)
@@ -100,7 +101,7 @@ func wantLimits(t *testing.T, b *backend.Backend, get func(from, path string) re
 	get("127.0.0.2", "").want(t, http.StatusOK, "/ from 127.0.0.2", "RateLimit=", "RateLimit-Policy=")
 }
 
-// response is what came for a request.
+// response is the response to a request.
 type response struct {
 	status int
 	header http.Header
@@ -108,7 +109,7 @@ type response struct {
 	err    error
 }
 
-// want compares the status, what is in the body, and header fields, as name=value.
+// want compares the status, a part of the body, and header fields, as name=value.
 func (r response) want(t *testing.T, status int, body string, fields ...string) {
 	t.Helper()
 	if r.err != nil || r.status != status || !strings.Contains(r.body, body) {
@@ -122,8 +123,9 @@ func (r response) want(t *testing.T, status int, body string, fields ...string) 
 	}
 }
 
-// startNginx starts nginx with a file of examples/nginx in which texts are replaced, each by the one after it, before an
-// application of the test's. The function it returns makes a request from an address of this machine.
+// startNginx starts nginx in front of a test application, with a configuration file of
+// examples/nginx. replace lists texts and their replacements in turn. The function that it returns
+// sends a request from a local address.
 func startNginx(t *testing.T, conf string, replace ...string) func(from, path string) response {
 	t.Helper()
 	application := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -134,7 +136,8 @@ func startNginx(t *testing.T, conf string, replace ...string) func(from, path st
 		fmt.Fprintf(w, "%s from %s", r.URL.Path, r.Header.Get("X-Test-From"))
 	}))
 	t.Cleanup(application.Close)
-	// nginx is given the listening socket, as by an nginx before it, and the port is free of any other.
+	// nginx inherits the listening socket, as in an upgrade of nginx, so that no other program can
+	// take the port.
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -160,7 +163,7 @@ func startNginx(t *testing.T, conf string, replace ...string) func(from, path st
 		server = strings.ReplaceAll(server, replace[i], replace[i+1])
 	}
 	dir := t.TempDir()
-	// What /etc/nginx/nginx.conf is on Debian, in a folder of the test's.
+	// Debian's /etc/nginx/nginx.conf, in a folder of the test.
 	main := `daemon off;
 pid nginx.pid;
 load_module /usr/lib/nginx/modules/ndk_http_module.so;
@@ -200,7 +203,7 @@ http {
 		if err != nil {
 			return response{err: err}
 		}
-		request.Header.Set("X-Forwarded-For", "203.0.113.7") // a word of the client's that nobody is to believe
+		request.Header.Set("X-Forwarded-For", "203.0.113.7") // a header from the client that must not be trusted
 		request.Header.Set("X-Test-From", from)
 		answer, err := transport.RoundTrip(request)
 		if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
 )
 
-// What tests of faults lean on: a server that is paused does not answer, one that is killed is gone with what it
-// held, both come back at their address, and Restore heals all of it.
+// Tests of faults rely on this: a paused server does not reply, a killed one loses its data, both
+// come back at their address, and Restore repairs everything.
 func TestServersPauseDieAndComeBack(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
@@ -23,7 +23,7 @@ func TestServersPauseDieAndComeBack(t *testing.T) {
 		if err := n.Pause(ctx); err != nil {
 			t.Fatal(err)
 		}
-		// A connection of its own, without retries: what it waits for is the only thing that ends the call.
+		// A new connection without retries, so that only the read timeout ends the call.
 		c := redis.NewClient(&redis.Options{Addr: n.Addr, MaxRetries: -1, ReadTimeout: 100 * time.Millisecond})
 		defer c.Close()
 		if err := c.Ping(ctx).Err(); err == nil {
@@ -66,7 +66,7 @@ func countLibraries(ctx context.Context, t *testing.T, n *backend.Node) int {
 	return len(libraries)
 }
 
-// A spare node joins the cluster by CLUSTER MEET, without the library, and is forgotten after Restore.
+// A spare node joins the cluster by CLUSTER MEET, without the library, and is removed by Restore.
 func TestASpareNodeJoinsAndLeavesTheCluster(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)

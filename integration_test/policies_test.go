@@ -9,8 +9,9 @@ import (
 	"github.com/ratelimit-functions/ratelimit/lua_test/policyvectors"
 )
 
-// A library with policies answers the same on every server as it does offline; and one with as many policies as a build
-// takes, with long names and limits, close to the largest text there can be, loads.
+// A library with policies replies the same on every server as offline. A library with the largest
+// number of policies, with long names and limits, close to the largest possible text, can be
+// loaded.
 func TestPolicies(t *testing.T) {
 	build, err := policyvectors.Build()
 	if err != nil {

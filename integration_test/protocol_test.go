@@ -7,7 +7,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/conformance"
 )
 
-// What the embedded server is held against, byte for byte, is what real servers reply.
+// Real servers send the replies with which the embedded server is compared byte for byte.
 func TestProtocol(t *testing.T) {
 	exchanges, err := conformance.LoadExchanges("../embedded/testdata/protocol.json")
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
 )
 
-// TestARealServerIsReached is what keeps a run without servers from looking like a pass.
+// TestARealServerIsReached makes a run without servers fail.
 func TestARealServerIsReached(t *testing.T) {
 	all := backends(t)
 	if len(all) == 0 {
@@ -28,12 +28,12 @@ func TestARealServerIsReached(t *testing.T) {
 	}
 }
 
-// A server that has ended by itself runs again for the next test.
+// A server that has exited runs again for the next test.
 func TestAServerThatEndedRunsAgain(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
 		n := b.Nodes[0]
-		_ = n.Client().ShutdownNoSave(ctx).Err() // no reply comes
+		_ = n.Client().ShutdownNoSave(ctx).Err() // there is no reply
 		waitFor(ctx, t, "the server to end", func() error {
 			if ended, _ := n.Ended(ctx); !ended {
 				return fmt.Errorf("%s still runs", n)
@@ -49,7 +49,8 @@ func TestAServerThatEndedRunsAgain(t *testing.T) {
 	}, startedHere)
 }
 
-// Every server's time, and with it every key's expiry, follows the clock's file, forwards and backwards by years.
+// Every server's time, and so the expiry of every key, follows the clock's file, forward and
+// backward by years.
 func TestClockMovesTimeAndExpiry(t *testing.T) {
 	const start = int64(1_700_000_000_000_000)
 	ctx := testContext(t)
@@ -74,7 +75,7 @@ func TestClockMovesTimeAndExpiry(t *testing.T) {
 			{time.Millisecond, 400*24*time.Hour - time.Millisecond},
 			{399 * 24 * time.Hour, 24 * time.Hour},
 			{-1000 * 24 * time.Hour, 1400 * 24 * time.Hour},
-			{400 * 24 * time.Hour, 0}, // still there in the very millisecond
+			{400 * 24 * time.Hour, 0}, // still there in the same millisecond
 			{400*24*time.Hour + time.Millisecond, -2},
 		} {
 			set(start + row.at.Microseconds())
@@ -97,8 +98,8 @@ func TestClockMovesTimeAndExpiry(t *testing.T) {
 	}, withClock)
 }
 
-// A cluster under a clock that jumps by years stays whole: no node is held for failed, no replica loses its
-// primary or has to copy it again, and calls in flight are answered.
+// A cluster with a clock that jumps by years stays complete: no node is considered failed, no
+// replica loses its primary or has to copy it again, and calls in progress get a reply.
 func TestClusterStaysWholeWhileItsClockJumps(t *testing.T) {
 	const day = int64(24 * time.Hour / time.Microsecond)
 	ctx := testContext(t)
@@ -109,8 +110,8 @@ func TestClusterStaysWholeWhileItsClockJumps(t *testing.T) {
 		go func() { calls <- keepWriting(calling, c) }()
 		before := troubles(ctx, t, b)
 		sent := messagesSent(ctx, t, b)
-		// The nodes speak to one another about once a second of their monotonic clock. Jump all the while, so
-		// that many jumps fall on messages under way.
+		// The nodes send messages to one another about once a second of their monotonic clock. Jump
+		// all the time, so that many jumps happen while messages are in transit.
 		now, jumps := time.Now().UnixMicro(), []int64{400, -400, 1, 4000, -1, -4000, 0}
 		waitFor(ctx, t, "every node to send three messages", func() error {
 			for _, days := range jumps {
@@ -132,7 +133,7 @@ func TestClusterStaysWholeWhileItsClockJumps(t *testing.T) {
 		if err := <-calls; err != nil {
 			t.Errorf("a call failed while the clock jumped: %v", err)
 		}
-		restore(t, b) // fails unless the cluster is whole
+		restore(t, b) // fails unless the cluster is complete
 		for what, count := range troubles(ctx, t, b) {
 			if count != before[what] {
 				t.Errorf("%s went from %s to %s", what, before[what], count)
@@ -155,8 +156,8 @@ func messagesSent(ctx context.Context, t *testing.T, b *backend.Backend) map[*ba
 	return all
 }
 
-// troubles returns what shows that a cluster's nodes lost one another for a while, by node and name: its role, how
-// often replicas had to copy it, and what it told the others of failures and votes.
+// troubles returns signs that a cluster's nodes lost contact for a while, by node and name: its
+// role, how often replicas had to copy it, and its messages about failures and votes.
 func troubles(ctx context.Context, t *testing.T, b *backend.Backend) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -184,7 +185,8 @@ func troubles(ctx context.Context, t *testing.T, b *backend.Backend) map[string]
 	return all
 }
 
-// keepWriting writes to all slots' nodes in turn until ctx ends, and returns the first error before that.
+// keepWriting writes to nodes of all slots in turn until ctx ends, and returns the first error
+// before that.
 func keepWriting(ctx context.Context, c redis.UniversalClient) error {
 	for i := 0; ctx.Err() == nil; i++ {
 		err := c.Set(ctx, fmt.Sprintf("key:%d", i%1000), i, time.Hour).Err()

@@ -17,13 +17,13 @@ import (
 
 const endless = client.Limit("fixed_window 1000000/d")
 
-// crowd is many goroutines that ask for one key each.
+// crowd is a set of goroutines that each call for one key.
 type crowd struct {
 	client           *client.Client
 	keys             []string
 	calls, decisions atomic.Int64
-	since            atomic.Pointer[time.Time] // decisions on keys of the dead node count from here on
-	first            atomic.Int64              // ns from since to the first
+	since            atomic.Pointer[time.Time] // decisions on keys of the dead node count from this time on
+	first            atomic.Int64              // ns from since to the first of these decisions
 	stop             chan struct{}
 	stopOnce         sync.Once
 	all              sync.WaitGroup
@@ -49,7 +49,7 @@ func startCrowd(t *testing.T, c *client.Client, name string, dead func(key strin
 				w.calls.Add(1)
 				since := w.since.Load()
 				switch {
-				case err != nil: // nobody asks a dead server in a tight loop
+				case err != nil: // do not call a dead server in a tight loop
 					time.Sleep(5 * time.Millisecond)
 				case since != nil && ofDead && began.After(*since):
 					w.first.CompareAndSwap(0, int64(time.Since(*since)))
@@ -67,8 +67,9 @@ func (w *crowd) end() {
 	w.all.Wait()
 }
 
-// When a primary is killed, calls that share round trips go to its successor about as soon as calls that do not, the other
-// primaries go on deciding in the meantime, and no call is executed more than once.
+// When a primary is killed, calls that share round trips reach its successor about as soon as calls
+// that do not. Meanwhile the other primaries keep making decisions, and no call is executed more
+// than once.
 func TestSharedRoundTripsFailover(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)

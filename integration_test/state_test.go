@@ -13,8 +13,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
 )
 
-// What a limiter keeps is small: gcra at most 64 bytes beyond the key's own name. (A node of a cluster adds 16 bytes of
-// its own to every key, whatever it holds.)
+// The state of a limiter is small: gcra uses at most 64 bytes besides the key's name. (A node of a
+// cluster adds 16 bytes to every key, whatever its value.)
 func TestStateIsSmall(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
@@ -33,8 +33,8 @@ func TestStateIsSmall(t *testing.T) {
 			{"size:window", "sliding_window 100/h", 50, 96},
 			{"size:log", "sliding_log 100/h", 50, 96},
 		} {
-			// Redis keeps the memory of a script's last argument at each place for the next one there, a longer one's
-			// too: the first call uses up what other tests have left.
+			// Redis keeps the memory of a script's last argument at each position for the next one
+			// there, even if that is shorter: the first call uses up what other tests have left.
 			for _, key := range []string{"size:first:" + row.key, row.key} {
 				if err := c.FCall(ctx, "ratelimit_take", []string{key}, row.limit, "COST", row.cost).Err(); err != nil {
 					t.Fatal(err)
@@ -54,7 +54,7 @@ func TestStateIsSmall(t *testing.T) {
 	}, standalone)
 }
 
-// The seed's script for a resource and its consumers, from its document, in lines.
+// The seed's script for a resource and its consumers, from its document, split into lines.
 const seedLog = `local glimit = 0+ARGV[2]
 local climit = 0+ARGV[3]
 local t = (redis.call('TIME'))
@@ -68,8 +68,9 @@ elseif (((redis.call('ZREMRANGEBYSCORE',KEYS[2],'0',(t[1]-ARGV[1]))) < 1000000)
 else return
      KEYS[2]..' CONSUMER OVERLIMIT: '..redis.call('ZCARD',KEYS[2]) end`
 
-// A long log takes less than a quarter of what the seed's two sorted sets take for the same calls, a short one, of which
-// most is the key itself, about two thirds. Half is reached at some 120 calls, when the seed's sets leave their compact form.
+// A long log takes less than a quarter of the memory of the seed's two sorted sets for the same
+// calls. A short log, which is mostly the key itself, takes about two thirds. A log takes half at
+// about 120 calls, when the seed's sets leave their compact form.
 func TestLogIsSmallerThanTheSeeds(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
@@ -151,12 +152,13 @@ func TestIdleKeysAreGone(t *testing.T) {
 	}, standalone)
 }
 
-// Over a span of real time, from many goroutines and clients: never more than the limit allows, and no less. What is let
-// through is counted from a bucket that was emptied, and is so large that it never fills up again however long the machine
-// holds the test up; and up to a denial, which shows that all there was has been taken.
+// In real time, with many goroutines and clients, neither more nor less than the limit is allowed.
+// The count starts with an emptied bucket, which is so large that it never fills up again, however
+// long the machine delays the test. It ends with a denial, which shows that everything available
+// has been taken.
 func TestExactInRealTime(t *testing.T) {
 	const rate, burst = 200, 1_000_000
-	for limit, step := range map[client.Limit]float64{ // step: what is added at a time
+	for limit, step := range map[client.Limit]float64{ // step: units that are added at a time
 		client.PerSecond(rate).WithBurst(burst): 1,
 		"leaky_bucket 200/s burst=1000000":      1,
 		"token_bucket 20/100ms burst=1000000":   20,

@@ -10,8 +10,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// Every primary's usage keys are found, with the rights that docs/usage.md names and no more, and what is read of each is what the
-// library says of it.
+// The usage keys of every primary are found with only the rights that docs/usage.md lists, and each
+// record agrees with the library's reply.
 func TestUsageScan(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)

@@ -12,8 +12,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
 )
 
-// The vectors of functions/vectors, step by step at the times they name, answer the same on every server as they do
-// offline.
+// The vectors of functions/vectors, run step by step at their times, get the same replies on every
+// server as offline.
 func TestVectors(t *testing.T) {
 	files, err := functions.LoadVectors()
 	if err != nil {
@@ -25,8 +25,8 @@ func TestVectors(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
 		loadLibrary(ctx, t, b)
-		// A server removes expired keys at times of its own choice. Without that, a vector whose clock goes on and
-		// back again finds the same keys in every run.
+		// A server deletes expired keys at times of its own choice. Without that, a vector whose
+		// clock goes forward and back finds the same keys in every run.
 		stopActiveExpiry(ctx, t, b)
 		node := nodeOfVectors(ctx, t, b)
 		for _, file := range files {
@@ -69,7 +69,8 @@ func runVector(ctx context.Context, t *testing.T, b *backend.Backend, node *redi
 	}
 }
 
-// call sends one command and returns its reply as Step.Check takes it: an error is a reply of the server.
+// call sends one command and returns its reply as Step.Check expects it: an error is a reply of the
+// server.
 func call(ctx context.Context, c *redis.Client, words []string) (any, error) {
 	args := make([]any, len(words))
 	for i, w := range words {
@@ -82,8 +83,9 @@ func call(ctx context.Context, c *redis.Client, words []string) (any, error) {
 	return reply, err
 }
 
-// nodeOfVectors returns a client of the one server that holds the vectors' keys, which all carry the hash tag {v}. It
-// neither repeats nor redirects a call, and speaks RESP2, so that replies come as the vectors have them.
+// nodeOfVectors returns a client of the one server that has the vectors' keys, which all have the
+// hash tag {v}. The client neither retries nor redirects a call, and uses RESP2, so that replies
+// have the shapes in the vectors.
 func nodeOfVectors(ctx context.Context, t *testing.T, b *backend.Backend) *redis.Client {
 	t.Helper()
 	addr := b.Nodes[0].Addr

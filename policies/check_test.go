@@ -69,7 +69,8 @@ func texts(problems Problems) string {
 	return strings.Join(list, "\n")
 }
 
-// A rate that is said to be moot changes no decision: limits with and without it answer alike to any calls.
+// A rate that is reported as moot changes no decision: limits with and without it give the same
+// replies to any calls.
 func TestMootRatesChangeNothing(t *testing.T) {
 	server := embedded.Run(t, embedded.WithLibrary(functions.Source()+parser), embedded.WithTime(startOfTests))
 	c := checker{server: server}

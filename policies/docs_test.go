@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// What docs/policies.md shows can be read, and the test in it passes.
+// The examples in docs/policies.md are valid, and the test among them passes.
 func TestTheDocument(t *testing.T) {
 	document, err := os.ReadFile("../docs/policies.md")
 	if err != nil {

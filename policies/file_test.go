@@ -71,7 +71,7 @@ policies:
 	}
 }
 
-// Whatever is wrong with a file ends in a sentence that says where, what, and what to do.
+// Any fault in a file causes a sentence that says where it is, what it is, and what to do.
 func TestWhatCannotBeRead(t *testing.T) {
 	utf16 := func(high, low int) string {
 		text := "\xff\xfe"
@@ -188,7 +188,8 @@ func TestTooManyPolicies(t *testing.T) {
 	}
 }
 
-// A file that is wrong in every line does not fill the screen, and one that refers to itself ends.
+// A file that is wrong in every line does not fill the screen, and reading a file that refers to
+// itself ends.
 func TestProblemsAreBounded(t *testing.T) {
 	_, err := Parse("p.yaml", []byte("policies:\n"+strings.Repeat("  Wrong: 1/m\n", 5000)))
 	var problems Problems
@@ -203,7 +204,8 @@ func TestProblemsAreBounded(t *testing.T) {
 	}
 }
 
-// The largest file that is allowed becomes a library that loads far within the half second that a server gives it.
+// The largest allowed file becomes a library that loads in much less than the half second that a
+// server allows.
 func TestTheLargestFileLoads(t *testing.T) {
 	var text strings.Builder
 	text.WriteString("policies:\n")
@@ -222,7 +224,7 @@ func TestTheLargestFileLoads(t *testing.T) {
 	embedded.Run(t, embedded.WithLibrary(build.Text()))
 }
 
-// So does one of about as many words and signs as a build can have.
+// So does a library with about as many words and characters as a build can have.
 func TestTheBuildOfMostLimitsLoads(t *testing.T) {
 	list := make([]functions.Policy, functions.MostPolicies)
 	for i := range list {
@@ -238,7 +240,8 @@ func TestTheBuildOfMostLimitsLoads(t *testing.T) {
 	embedded.Run(t, embedded.WithLibrary(build.Text()))
 }
 
-// A small file whose aliases name the same long limits ten thousand times is refused as what it would become.
+// A small file whose aliases repeat the same long limits ten thousand times is refused because of
+// its expanded size.
 func TestAFileThatIsLargeByAliases(t *testing.T) {
 	var text strings.Builder
 	text.WriteString("policies:\n  p0:\n    limits: &all\n")

@@ -23,7 +23,8 @@ const testedPolicies = `policies:
   jobs: concurrency 1 lease=10s
 `
 
-// testFile writes a file of tests with these calls, in a folder with the policies above, and reads it.
+// testFile writes a file of tests with these calls into a folder with the policies above, and reads
+// it.
 func testFile(t *testing.T, calls string) (*TestFile, error) {
 	t.Helper()
 	return readTests(t, "policies: p.yaml\ntests:\n- name: one\n  calls:\n"+calls)
@@ -64,7 +65,8 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// Every expectation that is not met is told: where it stands, the call, what was expected and what came.
+// Every failed expectation is reported with its position, the call, and the expected and the actual
+// value.
 func TestFailures(t *testing.T) {
 	for _, tt := range []struct{ name, calls, want string }{
 		{"all is well", "  - {take: [api, k], expect: {allowed: true, limit: 2, remaining: 1, retry_after: 0s, reset_after: 500ms, index: 1}}\n", ""},
@@ -126,7 +128,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// Tests do not see each other's keys, begin when they say, and can be chosen.
+// Tests do not see each other's keys, start at their own times, and can be selected.
 func TestRunsAreApart(t *testing.T) {
 	file, err := readTests(t, `policies: p.yaml
 tests:

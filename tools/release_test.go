@@ -1,4 +1,4 @@
-// Package tools_test runs the scripts that build what is released.
+// Package tools_test runs the scripts that build a release.
 package tools_test
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// command runs a program in a folder and returns its code and what it printed.
+// command runs a program in a folder and returns its exit code and output.
 func command(t *testing.T, dir string, env []string, name string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), name, args...)
@@ -41,7 +41,7 @@ func must(t *testing.T, dir string, env []string, name string, args ...string) s
 	return strings.TrimSpace(stdout)
 }
 
-// clone returns a clone of this checkout with the scripts as they are now, all of it in a commit.
+// clone returns a clone of this checkout with the scripts as they are now, in one commit.
 func clone(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "clone")
@@ -60,8 +60,9 @@ func clone(t *testing.T) string {
 	return dir
 }
 
-// The build is the same in another folder and with other settings for builds in the environment. That a build with an
-// empty cache is the same too, the release itself checks each time: here it would take a minute.
+// The build is the same in another folder and with other build settings in the environment. The
+// release itself checks each time that it is the same with an empty cache, which would take a
+// minute here.
 func TestBuildIsReproducibleAndStatic(t *testing.T) {
 	first := clone(t)
 	second := filepath.Join(t.TempDir(), "elsewhere", "again")
@@ -98,8 +99,8 @@ func TestBuildIsReproducibleAndStatic(t *testing.T) {
 	}
 }
 
-// standIn is go for the tests of the release: what it builds is what it was asked for. In the second build, for which the
-// cache is another, it does not build $DIFFERS as in the first.
+// standIn replaces go in the tests of the release: what it builds is its own arguments. In the
+// second build, which has another cache, it builds $DIFFERS differently.
 const standIn = `#!/bin/sh
 while [ $# -gt 0 ]; do
 	if [ "$1" = -o ]; then file=$2; fi

@@ -33,10 +33,10 @@ func TestStale(t *testing.T) {
 		age   time.Duration
 		want  bool
 	}{
-		{owner, 0, true},                      // ended
-		{ownerOf(os.Getpid()) + "0", 0, true}, // another process of the same number, long ago
+		{owner, 0, true},                      // the process has ended
+		{ownerOf(os.Getpid()) + "0", 0, true}, // an earlier process with the same number
 		{ownerOf(os.Getpid()), 3 * time.Hour, false},
-		{"pid:[1] 1 1", time.Hour, false}, // of another namespace: nobody can tell
+		{"pid:[1] 1 1", time.Hour, false}, // of another namespace: its state is unknown
 		{"pid:[1] 1 1", 3 * time.Hour, true},
 		{"", time.Hour, false},
 	} {

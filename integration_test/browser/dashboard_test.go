@@ -1,4 +1,5 @@
-// Package browser looks at `ratelimit dashboard` with Chromium, which it must find; it is a module of its own, as nothing else needs one.
+// Package browser tests `ratelimit dashboard` with Chromium, which must be installed. It is a
+// separate module because nothing else needs a browser.
 package browser
 
 import (
@@ -26,7 +27,7 @@ import (
 
 var screenshots = flag.String("screenshots", "", "write screenshots into this `folder`")
 
-// longest is how long a condition is waited for, however busy the machine is.
+// longest is how long to wait for a condition, even on a busy machine.
 const longest = 2 * time.Minute
 
 const hostile = "<img src=x onerror=alert(1)>\x1b[31m\u202e"
@@ -58,10 +59,10 @@ func TestMain(m *testing.M) {
 type site struct {
 	t    *testing.T
 	srv  *embedded.Server
-	addr string // of the page, with a token if it has one
+	addr string // address of the page, with the token if there is one
 }
 
-// start runs an embedded server with some usage and, as a process, a dashboard of it.
+// start runs an embedded server with some usage and, as a process, a dashboard for it.
 func start(t *testing.T, flags ...string) *site {
 	t.Helper()
 	build, err := functions.New(functions.WithPolicies(
@@ -107,7 +108,7 @@ func start(t *testing.T, flags ...string) *site {
 	return s
 }
 
-// client is one of the server, which may be asked until the test ends.
+// client returns a client of the server that is valid until the test ends.
 func (s *site) client() *client.Client {
 	s.t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: s.srv.Addr()})
@@ -119,7 +120,7 @@ func (s *site) client() *client.Client {
 	return c
 }
 
-// take makes calls that count usage; ten of a key are allowed.
+// take makes calls that count usage; ten calls on a key are allowed.
 func (s *site) take(key string, calls int) {
 	s.t.Helper()
 	c := s.client()
@@ -130,7 +131,7 @@ func (s *site) take(key string, calls int) {
 	}
 }
 
-// shadowed makes calls of a shadow policy that allows three.
+// shadowed makes calls with a shadow policy that allows three.
 func (s *site) shadowed(calls int) {
 	s.t.Helper()
 	c := s.client()
@@ -143,7 +144,8 @@ func (s *site) shadowed(calls int) {
 
 const filled = `document.querySelectorAll('#rows tr').length === 8 && document.querySelectorAll('#nodes tr').length === 1`
 
-// At every width and in both schemes the page shows everything and fits; nothing that comes from a server is HTML.
+// At every width and in both color schemes the page shows everything and fits, and no text from a
+// server is interpreted as HTML.
 func TestPage(t *testing.T) {
 	s := start(t)
 	for _, width := range []int64{1280, 360} {
@@ -177,7 +179,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// The numbers change as calls come, and a dead server is named while the page goes on trying.
+// The numbers change as calls are made. A dead server is named, and the page keeps trying.
 func TestLive(t *testing.T) {
 	s := start(t)
 	p := s.open(800, 800, "light")
@@ -196,7 +198,7 @@ func TestLive(t *testing.T) {
 	}
 }
 
-// A dashboard may begin before its server, and before the library is there.
+// A dashboard may start before its server, and before the library is loaded.
 func TestBeforeTheServer(t *testing.T) {
 	s := start(t)
 	_ = s.srv.Close()
@@ -214,7 +216,8 @@ func TestBeforeTheServer(t *testing.T) {
 	p.until(`document.querySelector('#nodes').innerText.includes('in step') && document.querySelector('#faults').innerText === ''`)
 }
 
-// With the keyboard alone: skip to the numbers, order the keys, open one, and look at a limiter, which takes nothing from it.
+// With the keyboard alone, a user can skip to the numbers, order the keys, open one, and look up a
+// limiter without taking anything from it.
 func TestKeyboard(t *testing.T) {
 	s := start(t)
 	p := s.open(1000, 900, "light")
@@ -239,7 +242,7 @@ func TestKeyboard(t *testing.T) {
 		t.Errorf("the focus is shown as %s", got)
 	}
 	chosen := focus()
-	s.take("newer", 1) // the rows stay while the focus is in them
+	s.take("newer", 1) // the rows do not change while the focus is in them
 	p.until(`document.querySelector('#keys').textContent === '9'`)
 	if got := focus(); got != chosen {
 		t.Errorf("the focus moved from %q to %q", chosen, got)
@@ -258,7 +261,7 @@ func TestKeyboard(t *testing.T) {
 	}
 }
 
-// What a screen reader is told: landmarks, headings in order, and a name for all that can be used and for every chart.
+// A screen reader gets landmarks, headings in order, and a name for every control and every chart.
 func TestAccessibilityTree(t *testing.T) {
 	s := start(t)
 	p := s.open(1000, 900, "light")
@@ -300,7 +303,8 @@ func TestAccessibilityTree(t *testing.T) {
 	}
 }
 
-// With a token the page comes only to who gives it, and the token does not stay in the address.
+// With a token the page is served only to clients that have it, and the token does not stay in the
+// address.
 func TestToken(t *testing.T) {
 	s := start(t, "--token", "a token of some length")
 	p := s.open(800, 800, "light")

@@ -13,7 +13,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// tab is a page of Chromium in which everything that the page's script complains of is a failure.
+// tab is a page in Chromium. Any error that the page's script reports fails the test.
 type tab struct {
 	t   *testing.T
 	ctx context.Context
@@ -66,7 +66,7 @@ func (p *tab) do(steps ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// run runs an action that has a result.
+// run runs an action that returns a result.
 func run[T any](p *tab, action chromedp.Action[T]) T {
 	p.t.Helper()
 	result, err := chromedp.Run(p.ctx, action)

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// date runs the date program under the shim and returns what it prints.
+// date runs the date program with the shim and returns its output.
 func date(t *testing.T, library, file string) string {
 	t.Helper()
 	cmd := exec.Command("date", "-u", "+%s.%N")

@@ -71,7 +71,7 @@ type refusal string
 func (r refusal) Error() string { return string(r) }
 func (refusal) RedisError()     {}
 
-// What handshakes end in that cannot succeed.
+// The errors of TLS handshakes that fail.
 func TestCertificates(t *testing.T) {
 	now := time.Now()
 	here := issue(t, now, "127.0.0.1", "db.example")
@@ -122,7 +122,7 @@ func TestCertificates(t *testing.T) {
 	}
 }
 
-// handshake is how a client's first read ends at a server that speaks TLS, or RESP only.
+// handshake returns the error of a client's first read from a server that uses TLS, or plain RESP.
 func handshake(t *testing.T, server, ours *tls.Config) error {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -144,7 +144,7 @@ func handshake(t *testing.T, server, ours *tls.Config) error {
 		} else {
 			_ = tls.Server(conn, server).Handshake()
 		}
-		_, _ = io.Copy(io.Discard, conn) // until the client has read what there is
+		_, _ = io.Copy(io.Discard, conn) // until the client has read everything
 	}()
 	conn, err := net.Dial("tcp", ln.Addr().String())
 	if err != nil {
@@ -158,7 +158,7 @@ func handshake(t *testing.T, server, ours *tls.Config) error {
 	return err
 }
 
-// issue makes a certificate that signs itself, for a day from a moment on.
+// issue makes a self-signed certificate that is valid for a day from the given time.
 func issue(t *testing.T, from time.Time, hosts ...string) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -27,7 +27,7 @@ func TestEscapes(t *testing.T) {
 	}
 }
 
-// JSON stays what it was to who decodes it.
+// The escaped JSON decodes to the same value.
 func TestJSON(t *testing.T) {
 	var all strings.Builder
 	for r := rune(0); r <= unicode.MaxRune; r += 7 {

@@ -39,7 +39,7 @@ func start(t *testing.T) tracked {
 	return tracked{t, srv, rdb, c}
 }
 
-// takes makes so many calls, of which as many as a limit of 10 a day allows are allowed.
+// takes makes the given number of calls; the first ten of a day are allowed.
 func (s tracked) takes(key string, calls int) {
 	s.t.Helper()
 	for range calls {
@@ -70,7 +70,8 @@ func keysOf(s Snapshot) string {
 	return strings.Join(keys, " ")
 }
 
-// Whatever else is on the server, the keys that TRACK writes are found, and what is read of them is what the library says.
+// Whatever else is on the server, the keys that TRACK writes are found, and their records agree
+// with the library's reply.
 func TestScan(t *testing.T) {
 	s := start(t)
 	for i, key := range []string{"b", "a", "\x1b[31m\xff\n", "c"} {
@@ -113,7 +114,7 @@ func TestScan(t *testing.T) {
 	}
 }
 
-// Of many keys the first are kept, in order, and the sums are of all.
+// If there are many keys, the first are kept, in order, and the sums include all.
 func TestScanOfMany(t *testing.T) {
 	s := start(t)
 	const keys = 3000
@@ -134,7 +135,7 @@ func TestScanOfMany(t *testing.T) {
 	}
 }
 
-// A rate is that since the scan before, or of the last whole minute.
+// A rate is measured since the scan before, or over the last whole minute.
 func TestRate(t *testing.T) {
 	s := start(t)
 	s.takes("k", 6)
@@ -167,7 +168,8 @@ func TestRate(t *testing.T) {
 	}
 }
 
-// Every primary of a cluster is scanned; one that is dead is named, and the others' keys are there.
+// Every primary of a cluster is scanned. If one is dead, it is named, and the others' keys are
+// found.
 func TestCluster(t *testing.T) {
 	one, two, dead := start(t), start(t), start(t)
 	one.takes("a", 3)
@@ -198,7 +200,7 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// A scan that is interrupted says what it found so far, and that this is not all.
+// An interrupted scan returns what it found so far, and reports that it is incomplete.
 func TestInterrupted(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: redistest.Run(t).Addr}) // the embedded server lists all keys in one step
 	t.Cleanup(func() { _ = rdb.Close() })
@@ -226,7 +228,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// What a step takes a server is no more than its share of the step and the pause after it.
+// A step uses no more than its share of the time of the step and the pause after it.
 func TestPause(t *testing.T) {
 	for _, tt := range []struct{ took, way, want time.Duration }{
 		{time.Millisecond, 0, 19 * time.Millisecond}, {21 * time.Millisecond, 20 * time.Millisecond, 19 * time.Millisecond},

@@ -10,7 +10,8 @@ import (
 
 var docs = filepath.Join("..", "..", "docs")
 
-// TestThePageHasWhatTheLibraryDecides: the table of docs/algorithms.md and its pictures are the command's.
+// TestThePageHasWhatTheLibraryDecides checks that the table of docs/algorithms.md and its pictures
+// are the command's output.
 func TestThePageHasWhatTheLibraryDecides(t *testing.T) {
 	folder := t.TempDir()
 	page, err := os.ReadFile(filepath.Join(docs, "algorithms.md"))
@@ -41,7 +42,8 @@ func TestThePageHasWhatTheLibraryDecides(t *testing.T) {
 	}
 }
 
-// TestEveryAlgorithmTakesPart: each of the library, here and in the page's advice.
+// TestEveryAlgorithmTakesPart checks that each algorithm of the library is in the command and in
+// the page's advice.
 func TestEveryAlgorithmTakesPart(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join("..", "..", "functions", "src", "algorithms", "*.lua"))
 	if err != nil || len(files) == 0 {
@@ -78,7 +80,8 @@ func TestAMinuteIsHalfOpen(t *testing.T) {
 	}
 }
 
-// TestMarks: the seconds 1 and 2 are one mark, 5 another, and what is after the end none.
+// TestMarks checks that seconds 1 and 2 form one mark, second 5 another, and that calls after the
+// end have none.
 func TestMarks(t *testing.T) {
 	got := marks([]int64{second, 2*second + 1, 2*second + 2, 5 * second, length}, 10)
 	if strings.Count(got, "z") != 2 || !strings.HasPrefix(got, "M36.4 10.0H41.3") {

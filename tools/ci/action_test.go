@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The action by itself, over what it may meet.
+// The action alone, in the situations that it may encounter.
 func TestAction(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
@@ -82,14 +82,14 @@ func TestActionOnServersInStep(t *testing.T) {
 	g := newGithub(t, nil)
 	g.uses("actions/checkout@v6", nil)
 	g.action(map[string]string{})
-	// What the action installed is there for the steps after it.
+	// The program that the action installs is available to later steps.
 	g.run(step{Name: "Deploy", Run: "ratelimit deploy --policies policies.yaml"}, map[string]string{"REDIS_URL": with["redis-url"]}, "")
 	got := g.action(with)
 	if g.status != "success" || got["exit-code"] != "0" || got["changes"] != "false" {
 		t.Errorf("%s, outputs %v; it printed:\n%s", g.status, got, g.log.String())
 	}
 
-	// A change that takes policies away has to be meant.
+	// A change that removes policies must be allowed explicitly.
 	g = newGithub(t, map[string]string{"policies.yaml": "policies: {api: 10/s}\n"})
 	g.uses("actions/checkout@v6", nil)
 	got = g.action(map[string]string{"policies": "policies.yaml", "redis-url": with["redis-url"]})
@@ -98,7 +98,7 @@ func TestActionOnServersInStep(t *testing.T) {
 	}
 }
 
-// Whatever stands in an input, none of it is run.
+// No input is ever executed as code.
 func TestActionDoesNotRunItsInputs(t *testing.T) {
 	t.Parallel()
 	for _, hostile := range []string{"$(touch ran)", "policies_test.yaml; touch ran", `"; touch ran; "`} {

@@ -1,5 +1,6 @@
-// Package ci runs what docs/ci.md gives people to copy as the CI systems would: the shell steps of action.yml, of the
-// workflow and of the GitLab jobs, word for word, with the command as they install it and servers behind it.
+// Package ci runs the files that docs/ci.md tells users to copy as the CI systems would: the shell
+// steps of action.yml, of the workflow and of the GitLab jobs, unchanged, with the command as they
+// install it and with servers.
 package ci
 
 import (
@@ -20,7 +21,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// root is the checkout.
+// root is the path of the checkout.
 var root = func() string {
 	dir, err := filepath.Abs("../..")
 	if err != nil {
@@ -29,7 +30,8 @@ var root = func() string {
 	return dir
 }()
 
-// load reads a YAML file of the checkout. A key that the types here do not know is an error: it would not be run.
+// load reads a YAML file of the checkout. A field that the types here do not have is an error,
+// because it would be ignored.
 func load(t *testing.T, name string, into any) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, name))
@@ -41,10 +43,10 @@ func load(t *testing.T, name string, into any) {
 	}
 }
 
-// version is the tag of the release that has this source; the files name it.
+// version is the tag of the release with this source; the files contain it.
 var version = "v" + functions.Version()
 
-// workspace makes a user's repository: the project's own examples, with what is to be different.
+// workspace makes a user's repository from the project's own examples, with some files replaced.
 func workspace(t *testing.T, differs map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -77,7 +79,7 @@ func read(t *testing.T, name string) string {
 	return string(text)
 }
 
-// What may be wrong with a user's repository.
+// Faults in a user's repository.
 var (
 	badPolicies = map[string]string{"policies.yaml": "policies: {api: 10/fortnight}\n"}
 	badTests    = map[string]string{"policies_test.yaml": `policies: policies.yaml
@@ -90,7 +92,8 @@ tests:
 `}
 )
 
-// environment is what a script finds: this process's own, without what names servers or a CI, and what is given.
+// environment returns a script's environment: this process's, without variables for servers or a
+// CI, and the given ones.
 func environment(more ...string) []string {
 	var env []string
 	for _, entry := range os.Environ() {
@@ -98,14 +101,14 @@ func environment(more ...string) []string {
 			env = append(env, entry)
 		}
 	}
-	// Without the names of folders in what is compiled, one run's packages serve the next.
+	// Without folder names in the compiled packages, runs can share them.
 	return append(append(env, "GOFLAGS=-trimpath -modcacherw"), more...)
 }
 
-// installing is held by a script that installs the command, to where another one may run it.
+// installing is locked while a script installs the command to a shared place.
 var installing sync.Mutex
 
-// script runs a command and returns what it prints and its exit code.
+// script runs a command and returns its output and its exit code.
 func script(t *testing.T, dir string, env []string, command ...string) (string, int) {
 	t.Helper()
 	if strings.Contains(strings.Join(command, " "), " install ") {
@@ -122,7 +125,7 @@ func script(t *testing.T, dir string, env []string, command ...string) (string, 
 	return string(output), cmd.ProcessState.ExitCode()
 }
 
-// patient ends the URL of a server: a step may take as long as a busy machine needs.
+// patient is the end of a server's URL that lets a step take as long as a busy machine needs.
 const patient = "?dial_timeout=5m&read_timeout=5m"
 
 // server starts a server without a library, and returns its URL.
@@ -131,7 +134,7 @@ func server(t *testing.T) string {
 	return "redis://" + embedded.Run(t).Addr() + patient
 }
 
-// nobody returns the URL of a port at which nothing listens.
+// nobody returns the URL of a port without a server.
 func nobody(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -164,7 +167,7 @@ func wantDeployed(t *testing.T, url string, want bool) {
 	}
 }
 
-// flush takes the library away.
+// flush deletes the library.
 func flush(t *testing.T, url string) {
 	t.Helper()
 	if err := client(t, url).FunctionFlush(t.Context()).Err(); err != nil {
@@ -172,7 +175,7 @@ func flush(t *testing.T, url string) {
 	}
 }
 
-// wantJUnit checks the report that the CI system is told to show.
+// wantJUnit checks the report that the CI system displays.
 func wantJUnit(t *testing.T, text string, tests, failures int) {
 	t.Helper()
 	var report struct {

@@ -6,12 +6,13 @@ import (
 	"testing"
 )
 
-// lookup returns the value of a name such as inputs.policies, "" for one that is not set, as GitHub does.
+// lookup returns the value of a name such as inputs.policies. Like GitHub, it returns "" for a name
+// that is not set.
 type lookup func(name string) string
 
 var marked = regexp.MustCompile(`\$\{\{(.*?)\}\}`)
 
-// expand puts values in the place of the expressions in text.
+// expand replaces the expressions in text by their values.
 func expand(t *testing.T, text string, get lookup) string {
 	t.Helper()
 	return marked.ReplaceAllStringFunc(text, func(found string) string {
@@ -19,8 +20,8 @@ func expand(t *testing.T, text string, get lookup) string {
 	})
 }
 
-// evaluate computes an expression of GitHub's language, of which it knows what our files use: names, strings, ||, == and !=,
-// success() and failure().
+// evaluate evaluates an expression of GitHub's language. It supports what our files use: names,
+// strings, ||, == and !=, success() and failure().
 func evaluate(t *testing.T, expression string, get lookup) string {
 	t.Helper()
 	if left, right, found := strings.Cut(expression, "||"); found {

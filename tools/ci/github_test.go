@@ -13,7 +13,7 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// The parts of a workflow and of an action that ours have.
+// The fields of a workflow and of an action that our files use.
 type (
 	workflow struct {
 		Name        string
@@ -45,10 +45,10 @@ type (
 	}
 )
 
-// outputs are what the steps of a job or of an action put out, by the step's id.
+// outputs are the outputs of the steps of a job or of an action, by the step's ID.
 type outputs map[string]map[string]string
 
-// github runs one job as GitHub's runner does.
+// github runs one job like GitHub's runner.
 type github struct {
 	t         *testing.T
 	event     string
@@ -58,25 +58,26 @@ type github struct {
 	files     map[string]string
 	workspace string
 	temp      string // RUNNER_TEMP
-	path      string // PATH, which steps add to
+	path      string // PATH, to which steps can add
 	status    string // "success" or "failure"
 	log       strings.Builder
 	summary   strings.Builder
-	junit     string // the report that was shown
+	junit     string // the displayed report
 }
 
-// newGithub begins a job; files are those of the repository that differ from the examples.
+// newGithub starts a job; files are the files of the repository that differ from the examples.
 func newGithub(t *testing.T, files map[string]string) *github {
 	t.Helper()
 	temp, installed := t.TempDir(), filepath.Join(scratch, "ratelimit")
-	// All jobs install to one place: linking the command anew for each would take most of the time, and show nothing more.
+	// All jobs install to one place: linking the command again for each would take most of the
+	// time, and test nothing more.
 	if err := errors.Join(os.MkdirAll(installed, 0o755), os.Symlink(installed, filepath.Join(temp, "ratelimit"))); err != nil {
 		t.Fatal(err)
 	}
 	return &github{t: t, ref: "refs/heads/main", files: files, temp: temp, path: os.Getenv("PATH"), status: "success"}
 }
 
-// value returns what an expression's name stands for.
+// value returns the value of a name in an expression.
 func (g *github) value(name string, inputs map[string]string, out outputs) string {
 	if input, found := strings.CutPrefix(name, "inputs."); found && inputs != nil {
 		return inputs[input]
@@ -105,7 +106,7 @@ func (g *github) steps(steps []step, inputs map[string]string, home string) outp
 	out := outputs{}
 	get := func(name string) string { return g.value(name, inputs, out) }
 	for _, s := range steps {
-		// A condition that does not ask for the status asks for success as well.
+		// A condition that does not use the status also requires success.
 		if !strings.Contains(s.If, "()") && g.status != "success" {
 			continue
 		}
@@ -138,7 +139,7 @@ func (g *github) run(s step, values map[string]string, home string) map[string]s
 	for name, value := range values {
 		env = append(env, name+"="+value)
 	}
-	// GitHub puts the script into a file; it runs the same from the command line.
+	// GitHub writes the script to a file; it runs the same from the command line.
 	command := []string{"bash", "-e", "-c", s.Run}
 	if s.Shell == "bash" {
 		command = []string{"bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", s.Run}
@@ -165,7 +166,7 @@ func (g *github) run(s step, values map[string]string, home string) map[string]s
 
 var pinned = regexp.MustCompile(`^[\w-]+/[\w-]+@v\d+$`)
 
-// uses runs our action, or does what another's would do that matters to us.
+// uses runs our action, or simulates the relevant effects of another one.
 func (g *github) uses(name string, with map[string]string) map[string]string {
 	if name == "ratelimit-functions/ratelimit@"+version {
 		return g.action(with)
@@ -181,7 +182,7 @@ func (g *github) uses(name string, with map[string]string) map[string]string {
 			g.t.Fatal("there is no Go")
 		}
 	case "mikepenz/action-junit-report":
-		// It goes on where there is no report.
+		// It continues if there is no report.
 		text, _ := os.ReadFile(filepath.Join(g.workspace, with["report_paths"]))
 		g.junit = string(text)
 	default:
@@ -212,8 +213,9 @@ func (g *github) action(with map[string]string) map[string]string {
 	return values
 }
 
-// event runs the jobs of the workflow for an event, in the order of their needs. It returns how each ended, by its name
-// and, in brackets, the environment of a matrix. urls has the secret REDIS_URL of each environment.
+// event runs the jobs of the workflow for an event, in the order of their needs. It returns how
+// each ended, by its name with the environment of a matrix in brackets. urls has the secret
+// REDIS_URL of each environment.
 func event(t *testing.T, name string, files, urls map[string]string) map[string]*github {
 	t.Helper()
 	var w workflow
@@ -252,7 +254,7 @@ func event(t *testing.T, name string, files, urls map[string]string) map[string]
 	return done
 }
 
-// wants reports whether a job is to be run.
+// wants reports whether a job should run.
 func (g *github) wants(j job, done map[string]*github) bool {
 	if j.Needs != "" && done[j.Needs].status != "success" {
 		return false

@@ -11,7 +11,7 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// gitlabJob has the parts of a GitLab job that ours have.
+// gitlabJob has the fields of a GitLab job that our files use.
 type gitlabJob struct {
 	Extends, Image, Stage string
 	Variables             map[string]string
@@ -30,7 +30,7 @@ type gitlabJob struct {
 	}
 }
 
-// gitlabEnvironment is a name, or a mapping with one.
+// gitlabEnvironment is a name, or a mapping with a name.
 type gitlabEnvironment struct{ Name, Action string }
 
 func (e *gitlabEnvironment) UnmarshalYAML(node *yaml.Node) error {
@@ -42,14 +42,15 @@ func (e *gitlabEnvironment) UnmarshalYAML(node *yaml.Node) error {
 	return node.Decode((*plain)(e))
 }
 
-// gitlabRun is how a job ended: "success", "warning", "failed", or "skipped" because of another one; no run at all where
-// its rules leave it out.
+// gitlabRun is how a job ended: "success", "warning", "failed", or "skipped" because of another
+// job. A job that its rules exclude has no run.
 type gitlabRun struct {
 	status, log, junit string
 }
 
-// pipeline runs the jobs for a pipeline with these variables, with the shell that the image has. urls has the variable
-// REDIS_URL of each environment, before what happens just before a job, by its name.
+// pipeline runs the jobs for a pipeline with these variables, using the shell that the image has.
+// urls has the variable REDIS_URL of each environment; before has functions to call just before a
+// job, by its name.
 func pipeline(t *testing.T, shell string, variables, files, urls map[string]string, before map[string]func()) map[string]gitlabRun {
 	t.Helper()
 	var nodes map[string]yaml.Node
@@ -71,7 +72,8 @@ func pipeline(t *testing.T, shell string, variables, files, urls map[string]stri
 					continue
 				}
 				delete(jobs, name)
-				// With needs, a job waits for those alone; without, for the stages before its own.
+				// A job with needs waits only for those, a job without needs for the stages before
+				// its own.
 				ready := stagesBefore
 				for _, need := range job.Needs {
 					ready = done[need].status == "success" || done[need].status == "warning"
@@ -113,7 +115,7 @@ func stageStatus(done map[string]gitlabRun) bool {
 	return true
 }
 
-// extend reads a job over what it extends.
+// extend decodes a job over the job that it extends.
 func extend(t *testing.T, nodes map[string]yaml.Node, name string, job *gitlabJob) {
 	t.Helper()
 	node := nodes[name]
@@ -158,7 +160,8 @@ func included(t *testing.T, job gitlabJob, variables map[string]string) bool {
 	return len(job.Rules) == 0
 }
 
-// run runs the scripts of a job as GitLab's runner does: all lines in one shell that ends at the first that fails.
+// run runs the scripts of a job like GitLab's runner: all lines in one shell, which exits at the
+// first failure.
 func (job gitlabJob) run(t *testing.T, shell, environmentName string, files, urls map[string]string) gitlabRun {
 	t.Helper()
 	dir := workspace(t, files)

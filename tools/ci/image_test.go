@@ -30,9 +30,9 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// image returns the environment of the image golang, with a Go module proxy that has this checkout as the released version,
-// and everything else from the modules that were downloaded already, or as usual. What one job has installed is there for
-// the next, as on a runner with a cache.
+// image returns the environment of the golang image. Its Go module proxy has this checkout as the
+// released version; other modules come from the local download cache, or as usual. Jobs share what
+// they install, as on a runner with a cache.
 func image(t *testing.T, released string) []string {
 	t.Helper()
 	if released != version {
@@ -68,7 +68,7 @@ func proxy(released string) (string, error) {
 	return proxies, proxyErr
 }
 
-// release writes what a proxy serves of a version.
+// release writes the files that a proxy serves for a version.
 func release(name, prefix string) error {
 	mod, err := os.ReadFile(filepath.Join(root, "go.mod"))
 	if err != nil {
@@ -81,7 +81,7 @@ func release(name, prefix string) error {
 		pack(name+".zip", prefix))
 }
 
-// pack writes the files of the module, without those of modules within it.
+// pack writes the files of the module, without those of nested modules.
 func pack(name, prefix string) error {
 	file, err := os.Create(name)
 	if err != nil {

@@ -34,7 +34,7 @@ func TestPipeline(t *testing.T) {
 			t.Parallel()
 			urls := map[string]string{"staging": server(t), "production": server(t)}
 
-			// A branch is planned for, with a warning that there are changes, and changes nothing.
+			// On a branch, the pipeline plans, warns that there are changes, and changes nothing.
 			got := pipeline(t, shell, onBranch, nil, urls, nil)
 			wantRuns(t, got, map[string]string{"ratelimit-check": "success", "ratelimit-plan": "warning"})
 			wantJUnit(t, got["ratelimit-check"].junit, 8, 0)
@@ -48,7 +48,7 @@ func TestPipeline(t *testing.T) {
 			wantDeployed(t, urls["staging"], true)
 			wantDeployed(t, urls["production"], true)
 
-			// There is nothing to change any more.
+			// There are no changes left.
 			got = pipeline(t, shell, onBranch, nil, urls, nil)
 			wantRuns(t, got, map[string]string{"ratelimit-check": "success", "ratelimit-plan": "success"})
 
@@ -65,7 +65,7 @@ func TestPipelineStops(t *testing.T) {
 	for _, tc := range []struct {
 		name        string
 		files       map[string]string
-		staging     string // its REDIS_URL
+		staging     string // REDIS_URL of staging
 		check, plan string
 		says        string
 	}{

@@ -9,7 +9,7 @@ func TestWorkflow(t *testing.T) {
 	t.Parallel()
 	urls := map[string]string{"staging": server(t), "production": server(t)}
 
-	// A pull request is planned for, and changes nothing.
+	// For a pull request the workflow plans, and changes nothing.
 	got := event(t, "pull_request", nil, urls)
 	wantJobs(t, got, map[string]string{"check": "success", "staging": "success", "production": "skipped", "drift": "skipped"})
 	wantJUnit(t, got["check"].junit, 8, 0)
@@ -19,13 +19,13 @@ func TestWorkflow(t *testing.T) {
 	wantDeployed(t, urls["staging"], false)
 	wantDeployed(t, urls["production"], false)
 
-	// What reaches main is deployed to staging, and then to production.
+	// A push to main is deployed to staging, and then to production.
 	got = event(t, "push", nil, urls)
 	wantJobs(t, got, map[string]string{"check": "success", "staging": "success", "production": "success", "drift": "skipped"})
 	wantDeployed(t, urls["staging"], true)
 	wantDeployed(t, urls["production"], true)
 
-	// The servers are looked at each for itself.
+	// The environments are checked independently.
 	flush(t, urls["staging"])
 	got = event(t, "schedule", nil, urls)
 	wantJobs(t, got, map[string]string{
@@ -34,14 +34,14 @@ func TestWorkflow(t *testing.T) {
 	wantDeployed(t, urls["staging"], false)
 }
 
-// Nothing is deployed anywhere after a job that failed, and the job says why.
+// Nothing is deployed after a failed job, and the job says why.
 func TestWorkflowStops(t *testing.T) {
 	for _, tc := range []struct {
 		name           string
 		event          string
 		files          map[string]string
-		staging        string // its REDIS_URL
-		check, planned string // how the jobs check and staging end
+		staging        string // REDIS_URL of staging
+		check, planned string // results of the jobs check and staging
 		says           string
 	}{
 		{"bad policies", "push", badPolicies, server(t), "failure", "skipped", "fortnight"},
@@ -73,7 +73,7 @@ func TestWorkflowShowsTheTestThatFails(t *testing.T) {
 	wantJUnit(t, got["check"].junit, 1, 1)
 }
 
-// Without its secret, a look for drift is no pass.
+// Without its secret, a check for drift fails.
 func TestWorkflowSeesNoDriftWithoutASecret(t *testing.T) {
 	t.Parallel()
 	got := event(t, "schedule", nil, nil)

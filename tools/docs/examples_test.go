@@ -27,7 +27,7 @@ func TestTheDocumentsInEveryShell(t *testing.T) {
 				server := embedded.Run(t, embedded.WithTime(time.Now()))
 				for _, example := range document.Examples {
 					if example.Needs != "" || example.Language != "sh" && shell != "bash" {
-						continue // a test that has it runs it; what no shell reads, once
+						continue // another test runs it; blocks in other languages run once
 					}
 					t.Run(example.Name, func(t *testing.T) {
 						if err := example.Run(t.Context(), clone, shell, "redis://"+server.Addr()); err != nil {
@@ -58,13 +58,14 @@ func TestBlocksThatNobodyCouldPaste(t *testing.T) {
 	}
 }
 
-// What a block does other than it says is an error in each shell, or in the one that reads it otherwise.
+// A block that does not do what it says causes an error: in every shell, or in the one that behaves
+// differently.
 func TestBlocksThatFail(t *testing.T) {
 	clone := &Clone{Dir: t.TempDir(), env: os.Environ()}
 	for _, tt := range []struct {
 		example Example
-		want    string // in the error; "" if it is as the block says
-		only    string // in this shell
+		want    string // part of the error; "" if the block is right
+		only    string // the error occurs only in this shell
 	}{
 		{example: Example{code: "true\necho a\n"}},
 		{example: Example{code: "(exit 3)\ntrue\n"}, want: "exit statuses 3 0, want 0 0"},

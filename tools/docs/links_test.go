@@ -15,12 +15,13 @@ import (
 var (
 	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	heading = regexp.MustCompile(`(?m)^#+ (.+)$`)
-	// What GitHub leaves out of a heading's anchor.
+	// Characters that GitHub drops from a heading's anchor.
 	notInAnchor = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
 	block       = regexp.MustCompile("(?ms)^```.*?^```$")
 )
 
-// links are the targets of the links in a document of the checkout, its own anchors too, from the checkout's top on.
+// links returns the targets of the links in a document, including its own anchors, as paths from
+// the root of the checkout.
 func links(name, text string) []string {
 	var found []string
 	for _, match := range link.FindAllStringSubmatch(block.ReplaceAllString(text, ""), -1) {
@@ -48,7 +49,8 @@ func hasAnchor(text, anchor string) bool {
 	})
 }
 
-// Every link within the project leads to something that is there, also to a heading, and docs/README.md leads to every page beside it.
+// Every link within the project has a valid target, including links to headings, and docs/README.md
+// links to every page in its folder.
 func TestLinks(t *testing.T) {
 	const root, index = "../..", "docs/README.md"
 	read := func(name string) string {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Every kind of change, over one line and over several, and which of equal lines it is.
+// Every kind of change, over one line and over several, and the index among equal lines.
 func TestFind(t *testing.T) {
 	const text = `-- 1 < 2
 local a = 10
@@ -42,7 +42,8 @@ return nil
 	}
 }
 
-// A line of equivalent.tsv is its mutant's as long as the function has the line that is changed, wherever that stands.
+// A line of equivalent.tsv matches its mutant as long as the function contains the changed line, at
+// any position.
 func TestEquivalents(t *testing.T) {
 	const text = `local function f(a)
   if a < 2 and

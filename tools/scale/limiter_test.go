@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestQuickDecidesAsTheReferenceModel: the same takes at the same times, idle and overloaded by turns.
+// TestQuickDecidesAsTheReferenceModel makes the same takes at the same times, alternately idle and
+// overloaded.
 func TestQuickDecidesAsTheReferenceModel(t *testing.T) {
 	for _, rate := range []int64{1_000_000, 200_000, 33_333} {
 		random := rand.New(rand.NewPCG(1, uint64(rate)))

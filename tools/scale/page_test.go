@@ -8,8 +8,9 @@ import (
 	"testing"
 )
 
-// TestThePageHasWhatTheCommandPrints: the tables of docs/scale.md and its plot are the command's. It runs as a program of its own, since
-// under the race detector it would take a minute.
+// TestThePageHasWhatTheCommandPrints checks that the tables of docs/scale.md and its plot are the
+// command's output. It runs the command as a separate program, because with the race detector it
+// would take a minute.
 func TestThePageHasWhatTheCommandPrints(t *testing.T) {
 	docs, folder := filepath.Join("..", "..", "docs"), t.TempDir()
 	page, err := os.ReadFile(filepath.Join(docs, "scale.md"))
@@ -33,7 +34,7 @@ func TestThePageHasWhatTheCommandPrints(t *testing.T) {
 	}
 }
 
-// TestAHotKeyByTheReferenceModel: a small one, with each of the two limiters.
+// TestAHotKeyByTheReferenceModel simulates a small hot key with each of the two limiters.
 func TestAHotKeyByTheReferenceModel(t *testing.T) {
 	for _, offered := range []int64{1500, 2500} {
 		h := hotKey{processes: 5, rate: 2000, burst: 200, offered: offered, n: 20, ttl: 50_000}
@@ -47,7 +48,7 @@ func TestAHotKeyByTheReferenceModel(t *testing.T) {
 	}
 }
 
-// TestSpent: of two units the second is spent if there is a call within ttl.
+// TestSpent checks small cases: of two units, the second is spent if there is a call within ttl.
 func TestSpent(t *testing.T) {
 	for _, tt := range []struct {
 		perTTL float64

@@ -50,7 +50,7 @@ func TestProgress(t *testing.T) {
 	}
 }
 
-// waitingWriter lets what reads the fifo go on, once the text has come.
+// waitingWriter releases the reader of the fifo once the text has been written.
 type waitingWriter struct {
 	bytes.Buffer
 	text, fifo string
@@ -76,7 +76,7 @@ func TestProgressIsShownWhileTheTestsRun(t *testing.T) {
 	ticks := time.NewTicker(time.Millisecond)
 	defer ticks.Stop()
 	out := &waitingWriter{text: "TestSlow", fifo: fifo}
-	// The "go test" of this run does not end before its progress was shown.
+	// The "go test" of this run does not end before its progress was printed.
 	script := `echo '{"Action":"run","Package":"p","Test":"TestSlow"}'; read line <"$0"; echo '{"Action":"pass","Package":"p","Test":"TestSlow"}'`
 	ok, err := runCommand([]string{"-label", "L", "-out", filepath.Join(dir, "out.json"), "--", "sh", "-c", script, fifo}, out, ticks.C)
 	if err != nil || !ok {

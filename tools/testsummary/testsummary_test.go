@@ -89,7 +89,8 @@ func TestResults(t *testing.T) {
 	}
 }
 
-// runOn runs the "run" command over events in place of go test, which ends with the given status.
+// runOn runs the "run" command with the given events in place of go test, which exits with the
+// given status.
 func runOn(t *testing.T, status string, events ...string) (ok bool, printed, out string) {
 	t.Helper()
 	dir := t.TempDir()
