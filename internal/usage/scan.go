@@ -89,7 +89,7 @@ func EachPrimary(ctx context.Context, rdb redis.UniversalClient, f func(context.
 }
 
 // Run scans every primary that rdb knows, all at the same time. It returns the joined [*NodeError]s
-// of those that failed. What was found until then counts.
+// of those that failed. Snapshot includes what was found on them until then.
 func (s *Scan) Run(ctx context.Context, rdb redis.UniversalClient) error {
 	var mu sync.Mutex
 	var failed []error

@@ -163,7 +163,7 @@ func TestPasswords(t *testing.T) {
 		}
 		run(t, nil, args...).want(t, exitError, "", tt.want+"\n")
 	}
-	// What may be a password is never shown.
+	// A word that may be a password is never shown.
 	for _, tt := range []struct{ url, want string }{
 		{"redis://secret@127.0.0.1:1", "cannot reach redis://xxxxx@127.0.0.1:1: connection refused; check the URL and that the server runs, or start one that needs no Redis with: ratelimit dev"},
 		{"redis://secret@h/x", `--redis redis://xxxxx@h/x is not usable (invalid database number: "x"); give one such as redis://user:password@host:6379`},

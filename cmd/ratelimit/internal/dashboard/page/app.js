@@ -1,5 +1,5 @@
 'use strict'
-// Everything that comes from servers is put into the page as text, never as HTML.
+// All text from servers is added to the page as text, never as HTML.
 
 const $ = id => document.getElementById(id)
 const whole = n => n.toLocaleString('en')
@@ -18,7 +18,7 @@ function span(ms) {
   return ms < 1000 ? ms + ' ms' : ms < 60000 ? (ms / 1000).toFixed(1) + ' s' : ago(ms)
 }
 
-// say changes a text only where it differs, so that what a person has selected stays and nothing is read out twice.
+// say changes a text only if it differs, so that a selection stays and a screen reader reads nothing twice.
 function say(node, text) {
   if (node.textContent !== text) node.textContent = text
 }
@@ -30,8 +30,8 @@ function make(name, text, className) {
   return node
 }
 
-// fill makes the rows of a table's body fit a list: cells gives the texts of one row, the first being its head. Rows are kept and
-// changed, so that the focus stays where it is.
+// fill updates the rows of a table's body from a list. cells returns the texts of one row, its header first. Existing rows are
+// reused, so that the focus does not move.
 function fill(body, list, cells, decorate) {
   while (body.rows.length > list.length) body.deleteRow(-1)
   list.forEach((item, i) => {
@@ -51,7 +51,7 @@ function fill(body, list, cells, decorate) {
   })
 }
 
-// bars draws what was allowed, and on it what was denied, and says how much the highest bar is.
+// bars draws the allowed calls with the denied calls on top, and shows the value of the highest bar.
 function bars(svg, list, places, unit, label) {
   const most = Math.max(...list.map(one => one.allowed + one.denied), 0)
   const width = 600 / places
@@ -75,7 +75,7 @@ function bars(svg, list, places, unit, label) {
 }
 
 let state
-let entries = [] // as they stand in the table
+let entries = [] // in the order of the table
 
 function show() {
   say($('servers'), state.servers)
@@ -107,7 +107,7 @@ function faults(list) {
 
 function showTop() {
   const found = (state.top || {})[$('order').value] || []
-  // While somebody is at a key, the order of the rows stays, and only their numbers change.
+  // While a row has the focus, the order of the rows does not change, only their numbers.
   const held = $('rows').contains(document.activeElement) && document.activeElement.matches(':focus-visible, :hover')
   if (held && entries.length) {
     const now = new Map(found.map(e => [e.shown + e.key, e]))
@@ -148,7 +148,7 @@ async function get(path, values) {
   }
 }
 
-// ask shows one key's minutes.
+// ask shows the usage of one key by minute.
 async function ask(entry) {
   const u = await get('usage', { key: entry.key })
   $('usage').hidden = false
