@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// In a terminal, Tab completes commands, flags and files, after adding the lines from README.md.
+// In a terminal, Tab completes commands, flags and files, after the lines that docs/install.md tells users to add.
 func TestCompletion(t *testing.T) {
-	readme, err := os.ReadFile("../../../../README.md")
+	page, err := os.ReadFile("../../../../docs/install.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,8 +27,8 @@ func TestCompletion(t *testing.T) {
 		{"fish --no-config -i", "", "ratelimit completion fish | source"},
 	} {
 		t.Run(strings.Fields(tt.shell)[0], func(t *testing.T) {
-			if !strings.Contains(string(readme), "`"+tt.line+"`") {
-				t.Errorf("README.md does not tell to add %s", tt.line)
+			if !strings.Contains(string(page), "`"+tt.line+"`") {
+				t.Errorf("docs/install.md does not tell users to add %s", tt.line)
 			}
 			home := t.TempDir()
 			if err := os.WriteFile(filepath.Join(home, "policies.yaml"), policies, 0o600); err != nil {
