@@ -10,6 +10,7 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/internal/figures"
+	"github.com/ratelimit-functions/ratelimit/internal/replace"
 )
 
 // clientsReport is the result of `bench clients`.
@@ -60,7 +61,7 @@ func (r clientsReport) write(folder string) error {
 		return err
 	}
 	for _, plot := range r.plots() {
-		if err := os.WriteFile(filepath.Join(folder, plot.file), []byte(plot.svg), 0o644); err != nil {
+		if err := replace.File(filepath.Join(folder, plot.file), []byte(plot.svg)); err != nil {
 			return err
 		}
 	}

@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/ratelimit-functions/ratelimit/internal/replace"
 )
 
 // File is a file of recorded cases.
@@ -92,7 +94,7 @@ func (f *File) Save(path string) error {
 		b.WriteString("\n")
 	}
 	b.WriteString("]}\n")
-	return os.WriteFile(path, []byte(b.String()), 0o644)
+	return replace.File(path, []byte(b.String()))
 }
 
 // Fatal returns why the case must not run on the named server because it crashes it, or "". A case

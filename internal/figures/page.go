@@ -7,6 +7,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
+
+	"github.com/ratelimit-functions/ratelimit/internal/replace"
 )
 
 // A Table is a table in a page: whole lines of Markdown between the lines `<!-- table: Name -->`
@@ -38,7 +40,7 @@ func Update(file string, tables []Table) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}
-	return os.WriteFile(file, []byte(renewed), 0o644)
+	return replace.File(file, []byte(renewed))
 }
 
 // Count formats a number with three significant digits, grouped by thousands.

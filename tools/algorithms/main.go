@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 
 	"github.com/ratelimit-functions/ratelimit/internal/figures"
+	"github.com/ratelimit-functions/ratelimit/internal/replace"
 )
 
 func main() {
@@ -35,7 +36,7 @@ func run(folder string) error {
 		return err
 	}
 	for i, t := range traffics {
-		if err := os.WriteFile(filepath.Join(folder, t.file), []byte(picture(t, results[i])), 0o644); err != nil {
+		if err := replace.File(filepath.Join(folder, t.file), []byte(picture(t, results[i]))); err != nil {
 			return err
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"github.com/ratelimit-functions/ratelimit/internal/figures"
+	"github.com/ratelimit-functions/ratelimit/internal/replace"
 )
 
 func main() {
@@ -51,7 +52,7 @@ func update(folder string, tables []figures.Table, plot string) error {
 	if err := figures.Update(filepath.Join(folder, "scale.md"), tables); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(folder, "scale.svg"), []byte(plot), 0o644)
+	return replace.File(filepath.Join(folder, "scale.svg"), []byte(plot))
 }
 
 // inTurns calls do for 0 to n-1, two at a time.

@@ -11,6 +11,8 @@ import (
 	"os/signal"
 	"syscall"
 	"time"
+
+	"github.com/ratelimit-functions/ratelimit/internal/replace"
 )
 
 // stage is the outcome of one go test, as run writes it for total.
@@ -113,7 +115,7 @@ func (s *stage) save(file string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(file, text, 0o644); err != nil {
+	if err := replace.File(file, text); err != nil {
 		return fmt.Errorf("writing the outcome: %w", err)
 	}
 	return nil

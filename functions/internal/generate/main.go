@@ -8,6 +8,7 @@ import (
 	"os"
 
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/replace"
 )
 
 func main() {
@@ -26,7 +27,7 @@ func run(file string, check bool) error {
 		return err
 	}
 	if !check {
-		return os.WriteFile(file, []byte(build.Text()), 0o644)
+		return replace.File(file, []byte(build.Text()))
 	}
 	have, err := os.ReadFile(file)
 	if err != nil {

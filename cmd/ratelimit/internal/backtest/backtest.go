@@ -52,9 +52,10 @@ type Progress struct {
 	Decisions   int64 // in all steps
 }
 
-// Run replays the logs. If ctx ends early, the report contains the results so far, and says so. Run
-// returns an error if a limit cannot be parsed, or a log cannot be read at all.
-func Run(ctx context.Context, inputs []Input, opts Options) (*Report, error) {
+// Run replays the logs. It calls opened for them once the limits are known to be valid. If ctx ends
+// early, the report contains the results so far, and says so. Run returns an error if a limit cannot
+// be parsed, or a log cannot be read at all.
+func Run(ctx context.Context, opened func() ([]Input, error), opts Options) (*Report, error) {
 	r := &run{Options: opts}
 	keys := []Key{}
 	if opts.Share > 0 || opts.Curves {
@@ -84,7 +85,10 @@ func Run(ctx context.Context, inputs []Input, opts Options) (*Report, error) {
 			return nil, err
 		}
 	}
-	var err error
+	inputs, err := opened()
+	if err != nil {
+		return nil, err
+	}
 	if r.logs, err = open(ctx, inputs, keys, opts); err != nil {
 		return nil, err
 	}

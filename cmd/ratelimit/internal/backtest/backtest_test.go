@@ -37,13 +37,18 @@ func options(t testing.TB, limits ...string) Options {
 	return opts
 }
 
+// opened are logs that can be opened.
+func opened(inputs ...Input) func() ([]Input, error) {
+	return func() ([]Input, error) { return inputs, nil }
+}
+
 func replay(t testing.TB, opts Options, logs ...string) *Report {
 	t.Helper()
 	var inputs []Input
 	for i, log := range logs {
 		inputs = append(inputs, Input{fmt.Sprintf("log%d", i+1), strings.NewReader(log)})
 	}
-	report, err := Run(t.Context(), inputs, opts)
+	report, err := Run(t.Context(), opened(inputs...), opts)
 	if err != nil {
 		t.Fatal(err)
 	}

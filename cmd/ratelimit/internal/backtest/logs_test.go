@@ -153,14 +153,14 @@ func TestLogs(t *testing.T) {
 		for log, want := range map[string]string{
 			"": "the logs are empty; give others", "x\ny\n": "none of 2 lines could be used: log1:1: neither JSON, nor CSV with the names of its fields, nor in the Common Log Format: no time in brackets, as in 203.0.113.7 - - [01/Mar/2026:18:00:00 +0000]; the line begins \"x\"",
 		} {
-			if _, err := Run(t.Context(), []Input{{"log1", strings.NewReader(log)}}, options(t, "1/s")); err == nil || err.Error() != want {
+			if _, err := Run(t.Context(), opened(Input{"log1", strings.NewReader(log)}), options(t, "1/s")); err == nil || err.Error() != want {
 				t.Errorf("%q: %v, want %s", log, err, want)
 			}
 		}
 	})
 	t.Run("a limit that is none", func(t *testing.T) {
 		for limit, want := range map[string]string{"10/x": "10/x", "concurrency 2 lease=30s": "concurrency"} {
-			if _, err := Run(t.Context(), nil, options(t, limit)); err == nil || !strings.HasPrefix(err.Error(), fmt.Sprintf("limit %q: ", limit)) || !strings.Contains(err.Error(), want) {
+			if _, err := Run(t.Context(), func() ([]Input, error) { return nil, errors.New("the logs were opened") }, options(t, limit)); err == nil || !strings.HasPrefix(err.Error(), fmt.Sprintf("limit %q: ", limit)) || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: %v", limit, err)
 			}
 		}
@@ -185,7 +185,7 @@ func TestInterrupted(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context()) // as with a signal
 		opts := options(t, "1/m")
 		opts.Share = share
-		report, err := Run(ctx, []Input{{"log", &endless{cancel: func() { cancel(errors.New("a signal")) }}}}, opts)
+		report, err := Run(ctx, opened(Input{"log", &endless{cancel: func() { cancel(errors.New("a signal")) }}}), opts)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -77,18 +77,15 @@ func (a *app) backtest(ctx context.Context, names []string, f backtestFlags) err
 	if err != nil {
 		return err
 	}
-	inputs, size, closeAll, err := a.backtestInputs(ctx, names)
-	if err != nil {
-		return err
-	}
-	defer closeAll()
-	var page *os.File
-	if f.html != "" { // before the work: an invalid file name would lose its result
-		if page, err = createPage(f.html); err != nil {
+	html := page(f.html)
+	if f.html != "" { // before the work, which a name that cannot be written would lose
+		if err := html.check(); err != nil {
 			return err
 		}
-		defer func() { _ = page.Close() }()
 	}
+	var size int64
+	closeAll := func() {}
+	defer func() { closeAll() }()
 	bar := a.newBar()
 	garbage := &collector{}
 	defer garbage.back()
@@ -96,7 +93,10 @@ func (a *app) backtest(ctx context.Context, names []string, f backtestFlags) err
 		garbage.tune()
 		bar.draw(func(took time.Duration) (float64, string) { return backtestProgress(p, size, took) })
 	}
-	report, err := backtest.Run(ctx, inputs, opts)
+	report, err := backtest.Run(ctx, func() (inputs []backtest.Input, err error) {
+		inputs, size, closeAll, err = a.backtestInputs(ctx, names)
+		return inputs, err
+	}, opts)
 	bar.clear()
 	if err != nil {
 		return err
@@ -106,8 +106,8 @@ func (a *app) backtest(ctx context.Context, names []string, f backtestFlags) err
 	} else {
 		err = a.printBacktest(report)
 	}
-	if err == nil && page != nil {
-		err = writePage(page, report.WritePage)
+	if err == nil && f.html != "" {
+		err = html.write(report.WritePage)
 		if err == nil && !a.json {
 			err = a.printf("\nwrote %s\n", f.html)
 		}
@@ -237,7 +237,7 @@ func policyKeys(p policies.Policy, usual backtest.Key, named map[string]string) 
 	return keys, nil
 }
 
-// backtestInputs opens the logs. size is their total size in bytes, or 0 if it is not known.
+// backtestInputs opens the logs. size is of all of them in bytes, 0 if that is not known. closeAll is never nil.
 func (a *app) backtestInputs(ctx context.Context, names []string) (inputs []backtest.Input, size int64, closeAll func(), err error) {
 	var files []*os.File
 	var abouts []os.FileInfo
@@ -249,8 +249,7 @@ func (a *app) backtestInputs(ctx context.Context, names []string) (inputs []back
 	known := true
 	for i, name := range names {
 		if slices.Contains(names[:i], name) {
-			closeAll()
-			return nil, 0, nil, fmt.Errorf("the log %s is given twice, and each of its lines would count twice; give it once", name)
+			return nil, 0, closeAll, fmt.Errorf("the log %s is given twice, and each of its lines would count twice; give it once", name)
 		}
 		if name == "-" {
 			inputs, known = append(inputs, backtest.Input{Name: "standard input", Reader: &endable{ctx: ctx, from: a.stdin}}), false
@@ -269,8 +268,7 @@ func (a *app) backtestInputs(ctx context.Context, names []string) (inputs []back
 			err = fmt.Errorf("%s is one of the others by another name, and each of its lines would count twice; give it once", name)
 		}
 		if err != nil {
-			closeAll()
-			return nil, 0, nil, fmt.Errorf("cannot read the log: %w", err)
+			return nil, 0, closeAll, fmt.Errorf("cannot read the log: %w", err)
 		}
 		abouts = append(abouts, about)
 		size, known = size+about.Size(), known && about.Mode().IsRegular()

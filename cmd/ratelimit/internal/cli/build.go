@@ -2,11 +2,11 @@ package cli
 
 import (
 	"fmt"
-	"os"
 
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/replace"
 )
 
 // buildReport is what --json prints for a build.
@@ -52,7 +52,7 @@ With --json it prints the version, the build id, the digest (SHA-256) and the si
 				return err
 			}
 			if output != "" {
-				if err := os.WriteFile(output, []byte(build.Text()), 0o666); err != nil {
+				if err := replace.File(output, []byte(build.Text())); err != nil {
 					return fmt.Errorf("cannot write the library: %w; choose another file with -o", err)
 				}
 			}

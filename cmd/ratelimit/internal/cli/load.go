@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -200,12 +199,11 @@ func (a *app) runLoad(ctx context.Context, f loadFlags) error {
 	if _, err := c.PeekRequest(ctx, probe); err != nil {
 		return err // the library would refuse every call
 	}
-	var page *os.File
-	if f.html != "" { // before the run: an invalid file name would lose its result
-		if page, err = createPage(f.html); err != nil {
+	html := page(f.html)
+	if f.html != "" { // before the run: a name that cannot be written would lose it
+		if err := html.check(); err != nil {
 			return err
 		}
-		defer func() { _ = page.Close() }()
 	}
 	bar := a.newBar()
 	report := load.Run(ctx, func(ctx context.Context, n int) (bool, error) {
@@ -226,8 +224,8 @@ func (a *app) runLoad(ctx context.Context, f loadFlags) error {
 	} else {
 		err = a.printLoad(f, s, report)
 	}
-	if err == nil && page != nil {
-		err = writePage(page, func(w io.Writer) error { return report.WritePage(w, f.title()) })
+	if err == nil && f.html != "" {
+		err = html.write(func(w io.Writer) error { return report.WritePage(w, f.title()) })
 		if err == nil && !a.json {
 			err = a.printf("\nwrote %s\n", f.html)
 		}

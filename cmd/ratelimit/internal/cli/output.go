@@ -1,8 +1,8 @@
 package cli
 
 import (
+	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -14,6 +14,7 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/internal/figures"
 	"github.com/ratelimit-functions/ratelimit/internal/printable"
+	"github.com/ratelimit-functions/ratelimit/internal/replace"
 )
 
 // Output may contain text from servers, logs and files. All output goes through printf, printLines,
@@ -61,42 +62,45 @@ func (a *app) write(text string) error {
 	return written(err)
 }
 
-// create creates the file that a flag names for a report. An existing file is replaced only if it
+// reportFile is a file that a flag names for a report.
+type reportFile struct{ flag, name, what, begin string }
+
+// page is the file of --html.
+func page(name string) reportFile { return reportFile{"--html", name, "page", "<!DOCTYPE html>"} }
+
+// check returns why the file cannot be written, or nil. An existing file is replaced only if it
 // begins like such a report: a typo must not destroy a log or a policies file.
-func create(flag, name, what, begin string) (*os.File, error) {
-	refuse := func(err error) error {
-		return fmt.Errorf("cannot write the %s: %w; choose another file with %s", what, err, flag)
-	}
-	if info, err := os.Stat(name); err == nil && info.Mode().IsRegular() && info.Size() > 0 {
-		old, err := os.Open(name)
+func (f reportFile) check() error {
+	if info, err := os.Stat(f.name); err == nil && info.Mode().IsRegular() && info.Size() > 0 {
+		old, err := os.Open(f.name)
 		if err != nil {
-			return nil, refuse(err)
+			return f.refuse(err)
 		}
-		head := make([]byte, len(begin))
+		head := make([]byte, len(f.begin))
 		_, err = io.ReadFull(old, head)
 		_ = old.Close()
-		if err != nil || string(head) != begin {
-			return nil, refuse(fmt.Errorf("%s is there already and is no such file, so that it is left as it is", name))
+		if err != nil || string(head) != f.begin {
+			return f.refuse(fmt.Errorf("%s is there already and is no such file, so that it is left as it is", f.name))
 		}
 	}
-	file, err := os.Create(name)
-	if err != nil {
-		return nil, refuse(err)
-	}
-	return file, nil
+	return f.refuse(replace.Check(f.name))
 }
 
-// createPage creates the file of --html.
-func createPage(name string) (*os.File, error) {
-	return create("--html", name, "page", "<!DOCTYPE html>")
+// write writes the file.
+func (f reportFile) write(write func(io.Writer) error) error {
+	var content bytes.Buffer
+	if err := write(&content); err != nil {
+		return f.refuse(err)
+	}
+	return f.refuse(replace.File(f.name, content.Bytes()))
 }
 
-// writePage writes the page and closes its file.
-func writePage(file *os.File, write func(io.Writer) error) error {
-	if err := errors.Join(write(file), file.Close()); err != nil {
-		return fmt.Errorf("cannot write the page: %w; choose another file with --html", err)
+// refuse returns err as the user reads it, or nil if err is nil.
+func (f reportFile) refuse(err error) error {
+	if err == nil {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("cannot write the %s: %w; choose another file with %s", f.what, err, f.flag)
 }
 
 // written explains a failed write: a script must not take partial output for the whole.

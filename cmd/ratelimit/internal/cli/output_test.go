@@ -36,3 +36,62 @@ func TestReportsReplaceOnlyReports(t *testing.T) {
 		}
 	}
 }
+
+// Whatever fails, the report that was there stays, and nothing is left beside it.
+func TestAReportStaysIfTheNextFails(t *testing.T) {
+	srv := withLibrary(t)
+	t.Chdir(t.TempDir())
+	const old = "<!DOCTYPE html>\nthe page of yesterday\n"
+	files := map[string]string{
+		"access.log": logLines("a", 3), "empty.log": "\n", "old.html": old, "old.xml": "<?xml version='1.0'?>\n",
+		"policies.yaml": "policies: {api: 1/s}\n", "bad.yaml": "policies: {api: 1/x}\n", "policies_test.yaml": "policies: bad.yaml\ntests: []\n",
+	}
+	for name, text := range files {
+		if err := os.WriteFile(name, []byte(text), 0o640); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, args := range [][]string{
+		{"backtest", "access.log", "--limit", "10/zz", "--html", "old.html"},
+		{"backtest", "none.log", "--limit", "10/s", "--html", "old.html"},
+		{"backtest", "empty.log", "--limit", "10/s", "--html", "old.html"},
+		{"backtest", "access.log", "--policies", "bad.yaml", "--policy", "api", "--html", "old.html"},
+		{"load", "--limit", "10/zz", "--iterations", "1", "--html", "old.html"},
+		{"test", "policies_test.yaml", "--junit", "old.xml"},
+		{"build", "--policies", "none.yaml", "-o", "old.html"},
+	} {
+		if got := run(t, []string{redisURL(srv.Addr())}, args...); got.code != exitError {
+			t.Errorf("%v: %+v", args, got)
+		}
+		for name, want := range files {
+			if got, err := os.ReadFile(name); err != nil || string(got) != want {
+				t.Fatalf("%v: %s became %q, %v", args, name, got, err)
+			}
+		}
+	}
+	entries, err := os.ReadDir(".")
+	if err != nil || len(entries) != len(files) {
+		t.Errorf("%v, %v", entries, err)
+	}
+
+	// It is replaced as a whole, and is the file that it was.
+	if err := os.Symlink("old.html", "link.html"); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{
+		{"backtest", "access.log", "--limit", "10/s", "--html", "link.html"},
+		{"load", "--limit", "10/s", "--iterations", "1", "--html", "link.html"},
+		{"build", "-o", "link.html"},
+	} {
+		if got := run(t, []string{redisURL(srv.Addr())}, args...); got.code != exitFine {
+			t.Errorf("%v: %+v", args, got)
+		}
+		text, err := os.ReadFile("old.html")
+		if info, _ := os.Lstat("link.html"); err != nil || string(text) == old || info.Mode().Type() != os.ModeSymlink {
+			t.Errorf("%v: %s, %v", args, info.Mode(), err)
+		}
+		if info, err := os.Stat("old.html"); err != nil || info.Mode() != 0o640 {
+			t.Errorf("%v: %s, %v", args, info.Mode(), err)
+		}
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -63,4 +64,15 @@ func TestBacktestOfAPipeThatNobodyWritesTo(t *testing.T) {
 		}
 		return unix.Close(writer) == nil
 	})
+}
+
+// A limit that cannot be read is refused before a log is opened, which a named pipe can hold up.
+func TestBacktestRefusesALimitBeforeItOpensALog(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := run(t, nil, "backtest", pipe, "--limit", "10/zz"); got.code != exitError || !strings.HasPrefix(got.stderr, `ratelimit: limit "10/zz": `) {
+		t.Errorf("%+v", got)
+	}
 }

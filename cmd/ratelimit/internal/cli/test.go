@@ -2,8 +2,8 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"io"
 	"regexp"
 
 	"github.com/spf13/cobra"
@@ -43,6 +43,12 @@ Exit codes: 0 all passed · 1 one failed, or a file cannot be read.`,
 			if err != nil {
 				return fmt.Errorf("--run %q is not a regular expression: %w", only, err)
 			}
+			xml := reportFile{"--junit", junit, "JUnit report", "<?xml"}
+			if junit != "" {
+				if err := xml.check(); err != nil {
+					return err
+				}
+			}
 			report := testReport{}
 			for _, name := range args {
 				results, err := runTests(cmd.Context(), name, chosen)
@@ -58,7 +64,7 @@ Exit codes: 0 all passed · 1 one failed, or a file cannot be read.`,
 			}
 			report.OK = report.Failed == 0
 			if junit != "" {
-				if err := writeJUnit(junit, report.Files); err != nil {
+				if err := xml.write(func(w io.Writer) error { return policies.WriteJUnit(w, report.Files) }); err != nil {
 					return err
 				}
 			}
@@ -77,17 +83,6 @@ func runTests(ctx context.Context, name string, only *regexp.Regexp) (policies.R
 		return policies.Results{}, err
 	}
 	return file.Run(ctx, only)
-}
-
-func writeJUnit(name string, files []policies.Results) error {
-	out, err := create("--junit", name, "JUnit report", "<?xml")
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(policies.WriteJUnit(out, files), out.Close()); err != nil {
-		return fmt.Errorf("cannot write the JUnit report: %w; choose another file with --junit", err)
-	}
-	return nil
 }
 
 func (a *app) printTests(report testReport) error {

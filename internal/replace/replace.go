@@ -1,0 +1,125 @@
+// Package replace writes files whole: what a file held is there until the new content is complete, and stays if that fails.
+package replace
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// File writes content to the named file. It writes a file beside it, and gives that the name. The mode of a file that is
+// replaced is kept, its owner is not, and a symbolic link stays one.
+//
+// It writes directly to what is no regular file, to a file that is the output of this process, as /dev/stdout may be, and to
+// one that can be written to but not replaced, because of its folder, or because it is mounted.
+func File(name string, content []byte) error {
+	if err := Check(name); err != nil {
+		return err
+	}
+	info, err := os.Stat(name)
+	if err != nil {
+		return beside(name, content, nil)
+	}
+	for _, output := range []*os.File{os.Stdout, os.Stderr} {
+		if about, err := output.Stat(); err == nil && os.SameFile(about, info) {
+			_, err := output.Write(content)
+			return err
+		}
+	}
+	if info.Mode().IsRegular() {
+		err := beside(name, content, info)
+		if !errors.Is(err, fs.ErrPermission) && !errors.Is(err, syscall.EBUSY) {
+			return err
+		}
+	}
+	return os.WriteFile(name, content, 0o666)
+}
+
+// Check returns why the named file cannot be written, as far as that shows before, or nil. It changes nothing.
+func Check(name string) error {
+	info, err := os.Stat(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		file, _, err := create(name)
+		if err != nil {
+			return err
+		}
+		return errors.Join(file.Close(), os.Remove(file.Name()))
+	case err == nil && !info.Mode().IsRegular() && !info.IsDir():
+		return nil // to open a named pipe can take forever
+	}
+	file, err := os.OpenFile(name, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	return file.Close()
+}
+
+// beside writes the content beside the file and renames it. info is of the file that it replaces, or nil.
+func beside(name string, content []byte, info fs.FileInfo) error {
+	file, target, err := create(name)
+	if err != nil {
+		return err
+	}
+	if info != nil {
+		err = file.Chmod(info.Mode().Perm())
+	}
+	if err == nil {
+		_, err = file.Write(content)
+	}
+	if closed := file.Close(); err == nil {
+		err = closed
+	}
+	if err == nil {
+		err = os.Rename(file.Name(), target)
+	}
+	if err != nil {
+		_ = os.Remove(file.Name())
+	}
+	return of(name, err)
+}
+
+// create creates an empty file beside the one that name leads to, which is target.
+func create(name string) (file *os.File, target string, err error) {
+	if target, err = follow(name); err == nil {
+		beside := filepath.Join(filepath.Dir(target), fmt.Sprintf(".ratelimit-%016x", rand.Uint64()))
+		file, err = os.OpenFile(beside, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	}
+	return file, target, of(name, err)
+}
+
+// follow returns what a symbolic link leads to, which need not be there, and any other name as it is.
+func follow(name string) (string, error) {
+	for range 40 { // as Linux does
+		link, err := os.Readlink(name)
+		if err != nil {
+			return name, nil
+		}
+		if !filepath.IsAbs(link) {
+			folder, err := filepath.EvalSymlinks(filepath.Dir(name))
+			if err != nil {
+				return "", err
+			}
+			link = filepath.Join(folder, link)
+		}
+		name = link
+	}
+	return "", &fs.PathError{Op: "open", Path: name, Err: syscall.ELOOP}
+}
+
+// of returns the error as one of the file that the caller named.
+func of(name string, err error) error {
+	var path *fs.PathError
+	var link *os.LinkError
+	switch {
+	case errors.As(err, &path):
+		return &fs.PathError{Op: path.Op, Path: name, Err: path.Err}
+	case errors.As(err, &link):
+		return &fs.PathError{Op: link.Op, Path: name, Err: link.Err}
+	}
+	return err
+}

@@ -1,0 +1,67 @@
+package replace
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// A file that may be written to is, though its folder takes no other. One that may not is not replaced, though its folder would
+// allow it.
+func TestPermissions(t *testing.T) {
+	folder := t.TempDir()
+	name := filepath.Join(folder, "f")
+	if err := os.Chmod(filepath.Dir(folder), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct {
+		file, folder fs.FileMode
+		named        string
+		holds        string
+		want         error
+	}{
+		{0o666, 0o555, name, "new", nil},
+		{0o666, 0o555, name + "2", "old", fs.ErrPermission},
+		{0o444, 0o777, name, "old", fs.ErrPermission},
+	} {
+		written(t, name, "old", row.file)
+		if err := os.Chmod(folder, row.folder); err != nil {
+			t.Fatal(err)
+		}
+		asNobody(t, func() {
+			for _, err := range []error{Check(row.named), File(row.named, []byte("new"))} {
+				if !errors.Is(err, row.want) {
+					t.Errorf("%s, %v in %v: %v, want %v", row.named, row.file, row.folder, err, row.want)
+				}
+			}
+		})
+		if err := os.Chmod(folder, 0o777); err != nil {
+			t.Fatal(err)
+		}
+		want(t, name, row.holds, row.file)
+		if err := os.Remove(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// asNobody does something without root's rights to files, if it has them, on a thread that ends with it.
+func asNobody(t *testing.T, do func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread()
+		if os.Geteuid() == 0 {
+			if _, err := unix.SetfsuidRetUid(65534); err != nil {
+				t.Error(err)
+			}
+		}
+		do()
+	}()
+	<-done
+}

@@ -1,0 +1,205 @@
+//go:build unix
+
+package replace
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestMain(m *testing.M) {
+	unix.Umask(0o022)
+	m.Run()
+}
+
+// written is a file with a mode.
+func written(t *testing.T, name, text string, mode fs.FileMode) {
+	t.Helper()
+	if err := errors.Join(os.WriteFile(name, []byte(text), 0o600), os.Chmod(name, mode)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// want checks a file, and that its folder holds nothing else than the given names.
+func want(t *testing.T, name, text string, mode fs.FileMode, names ...string) {
+	t.Helper()
+	got, err := os.ReadFile(name)
+	if err != nil || string(got) != text {
+		t.Errorf("%s holds %.100q, %v; want %.100q", name, got, err, text)
+	}
+	if info, err := os.Lstat(name); err != nil || info.Mode() != mode {
+		t.Errorf("%s: %v, %v; want %v", name, info.Mode(), err, mode)
+	}
+	entries, err := os.ReadDir(filepath.Dir(name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, e := range entries {
+		found = append(found, e.Name())
+	}
+	if names = append(names, filepath.Base(name)); !slices.Equal(found, slices.Sorted(slices.Values(names))) {
+		t.Errorf("the folder holds %q, want %q", found, names)
+	}
+}
+
+func TestFile(t *testing.T) {
+	defer unix.Umask(unix.Umask(0o027))
+	name := filepath.Join(t.TempDir(), "f")
+	if err := errors.Join(Check(name), File(name, []byte("new"))); err != nil {
+		t.Fatal(err)
+	}
+	want(t, name, "new", 0o640)
+	for _, mode := range []fs.FileMode{0o600, 0o777, 0o666} {
+		written(t, name, "a longer text", mode)
+		if err := errors.Join(Check(name), File(name, []byte("new"))); err != nil {
+			t.Fatal(err)
+		}
+		want(t, name, "new", mode)
+	}
+}
+
+func TestLinksStay(t *testing.T) {
+	folder := t.TempDir()
+	for _, sub := range []string{"links", "deep", "deep/down"} {
+		if err := os.Mkdir(filepath.Join(folder, sub), 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, leads := range map[string]string{"to-file": "../deep/f", "to-link": "to-file", "absolute": filepath.Join(folder, "deep", "f"), "folder": "../deep/down"} {
+		if err := os.Symlink(leads, filepath.Join(folder, "links", name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("../f", filepath.Join(folder, "deep", "down", "up")); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(folder, "deep", "f")
+	for _, name := range []string{"to-file", "to-link", "absolute", "folder/up"} {
+		for _, text := range []string{"made", "replaced"} { // the first through a link that leads to nothing
+			if err := errors.Join(Check(filepath.Join(folder, "links", name)), File(filepath.Join(folder, "links", name), []byte(text+name))); err != nil {
+				t.Fatal(err)
+			}
+			want(t, file, text+name, 0o644, "down")
+			if info, err := os.Lstat(filepath.Join(folder, "links", name)); err != nil || info.Mode().Type() != fs.ModeSymlink {
+				t.Errorf("%s is no link any more: %v, %v", name, info.Mode(), err)
+			}
+		}
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	loop := filepath.Join(folder, "loop")
+	if err := os.Symlink("loop", loop); err != nil {
+		t.Fatal(err)
+	}
+	if err := File(loop, nil); !errors.Is(err, unix.ELOOP) {
+		t.Errorf("a link to itself: %v", err)
+	}
+}
+
+// What fails changes nothing, leaves nothing, and names the file that was asked for.
+func TestFailures(t *testing.T) {
+	folder := t.TempDir()
+	name := filepath.Join(folder, "f")
+	written(t, name, "old", 0o644)
+	for _, wrong := range []string{folder, filepath.Join(folder, "none", "f"), filepath.Join(name, "f"), name + "/"} {
+		for _, do := range []func(string) error{Check, func(name string) error { return File(name, []byte("new")) }} {
+			var path *fs.PathError
+			if err := do(wrong); !errors.As(err, &path) || path.Path != wrong {
+				t.Errorf("%s: %v", wrong, err)
+			}
+		}
+	}
+	want(t, name, "old", 0o644)
+
+	// A full disk, as it were.
+	signal.Ignore(unix.SIGXFSZ)
+	defer signal.Reset(unix.SIGXFSZ)
+	var before unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &before); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 1000, Max: before.Max}); err != nil {
+		t.Fatal(err)
+	}
+	err := File(name, make([]byte, 2000))
+	other := File(filepath.Join(folder, "other"), make([]byte, 2000))
+	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &before); err != nil {
+		t.Fatal(err)
+	}
+	if !errors.Is(err, unix.EFBIG) || !errors.Is(other, unix.EFBIG) || !strings.Contains(err.Error(), name+":") {
+		t.Errorf("%v; %v", err, other)
+	}
+	want(t, name, "old", 0o644)
+}
+
+// A named pipe stays one, and gets the content. Check does not wait for its reader.
+func TestNamedPipe(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "pipe")
+	if err := unix.Mkfifo(name, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := Check(name); err != nil {
+		t.Error(err)
+	}
+	read := make(chan string)
+	go func() {
+		got, err := os.ReadFile(name)
+		if err != nil {
+			t.Error(err)
+		}
+		read <- string(got)
+	}()
+	if err := File(name, []byte("content")); err != nil {
+		t.Error(err)
+	}
+	if got := <-read; got != "content" {
+		t.Errorf("read %q", got)
+	}
+	if info, err := os.Lstat(name); err != nil || info.Mode().Type() != fs.ModeNamedPipe {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+	if err := File("/dev/null", []byte("content")); err != nil {
+		t.Error(err)
+	}
+}
+
+// The process's own output is written to in its turn, whatever it is.
+func TestOutput(t *testing.T) {
+	if os.Getenv("REPLACE_TEST") != "" {
+		os.Stdout.WriteString("before\n")
+		if err := errors.Join(Check(os.Getenv("REPLACE_TEST")), File(os.Getenv("REPLACE_TEST"), []byte("content\n"))); err != nil {
+			t.Fatal(err)
+		}
+		os.Stdout.WriteString("after\n")
+		os.Exit(0)
+	}
+	file := filepath.Join(t.TempDir(), "out")
+	for _, name := range []string{"/dev/stdout", file} {
+		out, err := os.Create(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command(os.Args[0], "-test.run=^TestOutput$")
+		cmd.Env, cmd.Stdout = append(os.Environ(), "REPLACE_TEST="+name), out
+		if err := errors.Join(cmd.Run(), out.Close()); err != nil {
+			t.Fatal(err)
+		}
+		want(t, file, "before\ncontent\nafter\n", 0o644)
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^TestOutput$")
+	cmd.Env = append(os.Environ(), "REPLACE_TEST=/dev/stdout")
+	if out, err := cmd.Output(); err != nil || string(out) != "before\ncontent\nafter\n" {
+		t.Errorf("a pipe got %q, %v", out, err)
+	}
+}
