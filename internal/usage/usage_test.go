@@ -135,6 +135,23 @@ func TestScanOfMany(t *testing.T) {
 	}
 }
 
+// A key that SCAN returns again, in the same step or in a later one, counts once.
+func TestKeysThatSCANRepeats(t *testing.T) {
+	s := start(t)
+	s.takes("a", 12)
+	s.takes("b", 1)
+	scan := New(10, "", Total, Last)
+	for _, keys := range [][]string{{"a", "a"}, {"b"}, {"a", "b"}} {
+		if err := scan.read(t.Context(), s.rdb, began, keys); err != nil {
+			t.Fatal(err)
+		}
+	}
+	found := scan.Snapshot()
+	if found.Tracked != 2 || found.Sum != (Count{11, 2}) || found.Cost != 11 || len(found.Top[Total]) != 2 || len(found.Top[Last]) != 2 {
+		t.Errorf("%+v", found)
+	}
+}
+
 // A rate is measured since the scan before, or over the last whole minute.
 func TestRate(t *testing.T) {
 	s := start(t)
