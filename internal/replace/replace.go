@@ -1,4 +1,5 @@
-// Package replace writes files whole: what a file held is there until the new content is complete, and stays if that fails.
+// Package replace replaces files as a whole: the old content stays until the new content is complete,
+// and also if writing that fails.
 package replace
 
 import (
@@ -11,11 +12,12 @@ import (
 	"syscall"
 )
 
-// File writes content to the named file. It writes a file beside it, and gives that the name. The mode of a file that is
-// replaced is kept, its owner is not, and a symbolic link stays one.
+// File writes content to the named file: it writes a temporary file in the same folder and renames
+// it. The file keeps its mode but not its owner, and a symbolic link stays a link.
 //
-// It writes directly to what is no regular file, to a file that is the output of this process, as /dev/stdout may be, and to
-// one that can be written to but not replaced, because of its folder, or because it is mounted.
+// File writes in place if the name is not a regular file, if it is this process's own output (such
+// as /dev/stdout), or if the file is writable but cannot be replaced, because of its folder or
+// because it is a mount.
 func File(name string, content []byte) error {
 	if err := Check(name); err != nil {
 		return err
@@ -39,7 +41,8 @@ func File(name string, content []byte) error {
 	return os.WriteFile(name, content, 0o666)
 }
 
-// Check returns why the named file cannot be written, as far as that shows before, or nil. It changes nothing.
+// Check returns the reason why the named file cannot be written, as far as that can be known without
+// writing, or nil. It changes nothing.
 func Check(name string) error {
 	info, err := os.Stat(name)
 	switch {
@@ -59,7 +62,8 @@ func Check(name string) error {
 	return file.Close()
 }
 
-// beside writes the content beside the file and renames it. info is of the file that it replaces, or nil.
+// beside writes the content to a temporary file and renames it. info describes the replaced file, or
+// is nil.
 func beside(name string, content []byte, info fs.FileInfo) error {
 	file, target, err := create(name)
 	if err != nil {
