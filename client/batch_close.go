@@ -5,6 +5,8 @@ import (
 	"math"
 	"sync"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // givers is how many refunds Close sends concurrently.
@@ -59,13 +61,14 @@ func (c *Client) giveBack() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), c.timeout)
 	defer cancel()
-	perSecond := map[Limit]float64{} // refill rate of each limit
+	perSecond := map[question]float64{} // refill rate of each limit
 	var requests []Request
 	for _, l := range all {
-		rate, ok := perSecond[l.limit]
+		q, node := c.questionOf(ctx, l.key, l.limit)
+		rate, ok := perSecond[q]
 		if !ok {
-			rate = c.refills(ctx, l.limit)
-			perSecond[l.limit] = rate
+			rate = c.refills(ctx, l.limit, node)
+			perSecond[q] = rate
 		}
 		// A refund may arrive as late as its timeout.
 		if back := l.units - int64(math.Ceil(rate*(l.age+c.timeout).Seconds())); back > 0 {
@@ -94,8 +97,8 @@ func (c *Client) giveBack() {
 // refills returns how many units of limit refill per second, by the fastest of its rates. If that
 // is not known, or the algorithm does not refill steadily, it returns a number so large that
 // nothing is refunded.
-func (c *Client) refills(ctx context.Context, limit Limit) float64 {
-	keys, err := c.readingOf(ctx, limit, c.rdb)
+func (c *Client) refills(ctx context.Context, limit Limit, node redis.UniversalClient) float64 {
+	keys, err := c.readingOf(ctx, limit, node)
 	if err != nil || len(keys) != 1 || keys[0].algorithm != "gcra" {
 		return math.MaxInt32
 	}

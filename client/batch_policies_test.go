@@ -313,3 +313,37 @@ func TestPoliciesAreKnownByShard(t *testing.T) {
 		t.Errorf("from batches: %v", batched)
 	}
 }
+
+// What Close gives back to a key goes by what its own shard says about the policy.
+func TestCloseGivesBackByShard(t *testing.T) {
+	nodes := startCluster(t)
+	direct := flushCluster(t, nodes)
+	deployPolicy(t, direct[0], limited("1000/d"))
+	deployPolicy(t, direct[1], limited("fixed_window 1000/d"))
+	t.Cleanup(func() {
+		for _, rdb := range direct {
+			if err := rdb.FunctionLoadReplace(context.Background(), functions.Source()).Err(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	c := open(t, nodes.nodes[0].Addr+","+nodes.nodes[1].Addr, client.WithBatches(16, time.Minute), client.WithTimeout(slow))
+	for _, key := range []string{lowKey, highKey} {
+		must[client.Result](t)(c.Allow(t.Context(), key, perDay)) // the client has learned the slots
+		learns(t, c, key)
+		for range 1 + 2 + 4 + 1 {
+			must[client.Result](t)(c.Allow(t.Context(), key, "@p"))
+		}
+	}
+	other := newClient(t, clusterOf(t, nodes), client.WithTimeout(slow))
+	left := func(key string) int64 {
+		return must[client.Result](t)(other.PeekN(t.Context(), key, "@p", 0)).Remaining
+	}
+	low, high := left(lowKey), left(highKey)
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	if low, high = left(lowKey)-low, left(highKey)-high; low < 1 || high != 0 {
+		t.Errorf("%d units were given back under gcra, and %d under fixed_window; want some, and none", low, high)
+	}
+}

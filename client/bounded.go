@@ -206,7 +206,7 @@ func setsDeadlines(read, write time.Duration) bool { return read >= -1 && write 
 // sendAside is send for a Redis client that ignores deadlines. It sends in a goroutine, and returns
 // without it if the call times out. The goroutine ends when go-redis gives up, after the timeouts
 // of rdb, or when rdb is closed.
-func (c *Client) sendAside(ctx *bounded, call call) (any, bool, error) {
+func (c *Client) sendAside(ctx *bounded, rdb redis.UniversalClient, call call) (any, bool, error) {
 	type outcome struct {
 		reply any
 		err   error
@@ -220,7 +220,7 @@ func (c *Client) sendAside(ctx *bounded, call call) (any, bool, error) {
 	}
 	done := make(chan outcome, 1)
 	if !c.life.run(func() {
-		reply, err := process(ctx, c.rdb, sent, inner)
+		reply, err := process(ctx, rdb, sent, inner)
 		done <- outcome{reply, err}
 	}) {
 		return nil, false, errClosed

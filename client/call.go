@@ -123,7 +123,7 @@ func (c *Client) sendOnce(ctx *bounded, node *breaker, call call) (any, error) {
 func (c *Client) send(ctx *bounded, node *breaker, call call) (reply any, written bool, err error) {
 	ctx.quiet = false
 	if !c.punctual {
-		return c.sendAside(ctx, call)
+		return c.sendAside(ctx, c.rdb, call)
 	}
 	if call.way == readOnly {
 		cmd := fcall(ctx, "fcall_ro", call, nil)

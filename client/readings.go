@@ -91,13 +91,22 @@ func (c *Client) batchable(ctx context.Context, a single) bool {
 	if c.breakers.node != nil && !c.breakers.ready.Load() {
 		return false // the nodes are not known yet
 	}
-	node, address := c.nodeOf(ctx, c.keys([]string{a.key})[0])
-	q := question{a.limit, address}
+	q, node := c.questionOf(ctx, a.key, a.limit)
 	spendable, ask := c.local.spendable(q, c.batches.ttl)
 	if ask && !c.life.run(func() { c.read(q, node) }) {
 		return false
 	}
 	return spendable
+}
+
+// questionOf returns what to ask about the limit of a key, and the node to ask. A policy may be
+// deployed on some nodes only. All nodes parse any other limit alike.
+func (c *Client) questionOf(ctx context.Context, key string, limit Limit) (question, redis.UniversalClient) {
+	if limit[0] != '@' || c.breakers.node == nil {
+		return question{limit: limit}, c.rdb
+	}
+	node, address := c.nodeOf(ctx, c.keys([]string{key})[0])
+	return question{limit, address}, node
 }
 
 // spendable reports whether a reading no older than ttl allows batches, and whether the caller must
@@ -150,8 +159,13 @@ func (c *Client) readingOf(ctx context.Context, limit Limit, node redis.Universa
 	} else {
 		limited := c.bounded(ctx)
 		defer limited.release()
-		cmd := fcall(limited, "fcall_ro", info, nil)
-		if reply, err = process(limited, node, cmd, cmd); err != nil {
+		if c.punctual {
+			cmd := fcall(limited, "fcall_ro", info, nil)
+			reply, err = process(limited, node, cmd, cmd)
+		} else {
+			reply, _, err = c.sendAside(limited, node, info)
+		}
+		if err != nil {
 			err = newError(limited, "info", nil, err, false)
 		}
 	}
