@@ -45,9 +45,6 @@ gets those commands, on its own keys. It asks no server.`,
 			} else if user != "" {
 				return wrongUse("ratelimit acl application --user web --prefix 'rl:'", "--user names one user; say which of application, peek and deployer it is")
 			}
-			if keys != "" && all {
-				return errors.New("--prefix and --all-keys contradict each other; leave one out")
-			}
 			if keys == "" && !all && (len(args) == 0 || args[0] != string(loader.Deployer)) {
 				return wrongUse("ratelimit acl --prefix rl:", "acl needs the prefix of the keys that may be limited; --all-keys allows every key")
 			}
@@ -89,6 +86,7 @@ gets those commands, on its own keys. It asks no server.`,
 	f.StringVar(&user, "user", "", "the name of the user (default ratelimit-application and so on)")
 	f.StringVar(&keys, "prefix", "", "what all keys of the user begin with")
 	f.BoolVar(&all, "all-keys", false, "let the user work on every key there is")
+	cmd.MarkFlagsMutuallyExclusive("prefix", "all-keys")
 	f.BoolVar(&cluster, "cluster", false, "with what a client needs to find the nodes of a cluster")
 	a.libraryFlags(cmd)
 	a.jsonFlag(cmd)

@@ -74,7 +74,7 @@ func TestACL(t *testing.T) {
 		{[]string{}, "acl needs the prefix of the keys that may be limited; --all-keys allows every key; as in: ratelimit acl --prefix rl:"},
 		{[]string{"a", "b"}, "acl takes one kind of user, but got 2; as in: ratelimit acl application --prefix rl:"},
 		{[]string{"--prefix", ""}, "--prefix is empty; is a shell variable not set? give it a value, or leave it out"},
-		{[]string{"--prefix", "x", "--all-keys"}, "--prefix and --all-keys contradict each other; leave one out"},
+		{[]string{"--prefix", "x", "--all-keys"}, "if any flags in the group [prefix all-keys] are set none of the others can be; [all-keys prefix] were all set"},
 		{[]string{"root", "--all-keys"}, `there is no access "root"; choose application, peek or deployer`},
 		{[]string{"--user", "x", "--prefix", "y"}, "--user names one user; say which of application, peek and deployer it is; as in: ratelimit acl application --user web --prefix 'rl:'"},
 		{[]string{"peek", "--user", "x y", "--prefix", "y"}, `--user "x y" holds a space or a character that cannot be printed; choose another name`},

@@ -36,6 +36,7 @@ func (a *app) serverFlags(cmd *cobra.Command) {
 	f.StringVar(&a.servers.caFile, "tls-ca", "", "file with the certificates to trust (rediss://)")
 	f.StringVar(&a.servers.certFile, "tls-cert", "", "file with our own certificate, where the server asks for one")
 	f.StringVar(&a.servers.keyFile, "tls-key", "", "file with the key of that certificate")
+	cmd.MarkFlagsRequiredTogether("tls-cert", "tls-key")
 	spanVar(cmd, &a.servers.timeout, "timeout", a.timeout, "how long each step on a server may take")
 }
 

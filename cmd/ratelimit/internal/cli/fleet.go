@@ -64,6 +64,7 @@ func (o *deployFlags) allowed() (deploy []loader.DeployOption, plan []loader.Pla
 func (a *app) libraryFlags(cmd *cobra.Command) {
 	a.policiesFlag(cmd)
 	cmd.Flags().StringVar(&a.library, "library", "", "take the text in this file, which build -o wrote, in place of this program's own")
+	cmd.MarkFlagsMutuallyExclusive("library", "policies") // the text holds its policies
 }
 
 // libraryAgain returns the flags that name the library again in a suggested command, and a note for
@@ -152,9 +153,6 @@ func policiesThere(plan loader.Plan) int {
 func (a *app) wanted() (loader.Build, error) {
 	if a.library == "" {
 		return a.build()
-	}
-	if a.policies != "" {
-		return nil, errors.New("--library and --policies contradict each other: the text holds its policies; leave one out")
 	}
 	text, err := os.ReadFile(a.library)
 	if err != nil {

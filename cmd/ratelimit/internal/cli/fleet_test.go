@@ -91,7 +91,7 @@ func TestPlanDeployRollbackDelete(t *testing.T) {
 
 	for _, command := range []string{"deploy", "plan", "status"} {
 		run(t, env, command, "--library", policies).want(t, exitError, "", "ratelimit: the text is not a build of the library ratelimit: it begins with \"policies:\"; take one that `ratelimit build` wrote\n")
-		run(t, env, command, "--library", policies, "--policies", policies).want(t, exitError, "", "ratelimit: --library and --policies contradict each other: the text holds its policies; leave one out\n")
+		run(t, env, command, "--library", policies, "--policies", policies).want(t, exitError, "", "ratelimit: if any flags in the group [library policies] are set none of the others can be; [library policies] were all set\n")
 	}
 
 	// The command asks for confirmation.

@@ -88,22 +88,16 @@ Exit codes: 0 fine, whatever was denied · 1 error, errors among the replies, or
 	flags.StringVar(&f.password, "password", "", "with which password; other users of this machine can see it, and cannot see REDIS_URL")
 	a.jsonFlag(cmd)
 	a.serverFlags(cmd)
+	cmd.MarkFlagsMutuallyExclusive("limit", "policy", "threshold")
+	cmd.MarkFlagsMutuallyExclusive("host", "redis")
 	return cmd
 }
 
 // checkLoad checks the flags, and refuses combinations that make no run.
 func (a *app) checkLoad(f *loadFlags) error {
-	limits := 0
-	for _, name := range []string{"limit", "policy", "threshold"} {
-		if f.given(name) {
-			limits++
-		}
-	}
 	switch {
-	case limits == 0:
+	case !f.given("limit") && !f.given("policy") && !f.given("threshold"):
 		return wrongUse("ratelimit load --limit 100/m", "load needs a limit: give --limit, --policy or --threshold")
-	case limits > 1:
-		return errors.New("--limit, --policy and --threshold are three ways to say one thing; give one of them")
 	case f.given("threshold") && f.threshold < 1:
 		return fmt.Errorf("--threshold %d is not above 0; give how many are allowed a minute", f.threshold)
 	case f.concurrency < 1 || f.concurrency > mostWorkers:
@@ -151,9 +145,6 @@ func (a *app) hostURL(f loadFlags) error {
 			}
 		}
 		return nil
-	}
-	if f.given("redis") {
-		return errors.New("--host and --redis are two ways to name the server; give one of them")
 	}
 	u := url.URL{Scheme: "redis", Host: net.JoinHostPort(f.host, strconv.Itoa(f.port))}
 	if f.password != "" {

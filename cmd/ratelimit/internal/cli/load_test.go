@@ -76,7 +76,7 @@ func TestLoadRefuses(t *testing.T) {
 		want string
 	}{
 		{nil, "load needs a limit: give --limit, --policy or --threshold"},
-		{[]string{"--limit", "1/s", "--threshold", "5"}, "--limit, --policy and --threshold are three ways to say one thing"},
+		{[]string{"--limit", "1/s", "--threshold", "5"}, "if any flags in the group [limit policy threshold] are set none of the others can be; [limit threshold] were all set"},
 		{[]string{"--threshold", "0"}, "--threshold 0 is not above 0"},
 		{[]string{"--limit", "1/s", "--concurrency", "0"}, "--concurrency 0 is not from 1 to 10000"},
 		{[]string{"--limit", "1/s", "--rate", "-1"}, "--rate -1 is not above 0"},
@@ -89,7 +89,7 @@ func TestLoadRefuses(t *testing.T) {
 		{[]string{"--limit", "1/s", "--draw", "zipf:1"}, "--draw zipf:1 has no exponent above 1"},
 		{[]string{"--limit", "1/s", "--draw", "zipf2"}, "--draw zipf2 has no exponent above 1"},
 		{[]string{"--limit", "1/s", "--port", "1"}, "--port is given without --host"},
-		{[]string{"--limit", "1/s", "--host", "h", "--redis", "redis://h"}, "--host and --redis are two ways to name the server"},
+		{[]string{"--limit", "1/s", "--host", "h", "--redis", "redis://h"}, "if any flags in the group [host redis] are set none of the others can be; [host redis] were all set"},
 		{[]string{"--limit", "1/fortnight"}, "the unit of the period"},
 		{[]string{"--limit", "1/s", "--key", "a", "--key", "b"}, "the number of keys is 2 and the number of limits 1"},
 		{[]string{"--policy", "nope"}, "no such policy"},

@@ -174,7 +174,7 @@ wrong.yaml:3:6: policy b: "0/s": the count "0" is not a whole number from 1 to 9
 	}
 	run(t, nil, "verify", "--policies", "none.yaml").want(t, exitError, "", "ratelimit: --policies: open none.yaml: no such file or directory; name another file\n")
 	run(t, nil, "verify", "--policies", "policies.yaml", "--library", "x.lua").want(t, exitError, "",
-		"ratelimit: --library and --policies are two libraries to verify; give one of them\n")
+		"ratelimit: if any flags in the group [library policies] are set none of the others can be; [library policies] were all set\n")
 }
 
 func TestTest(t *testing.T) {

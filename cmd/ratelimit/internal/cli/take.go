@@ -33,6 +33,7 @@ func (a *app) takeCommand() *cobra.Command {
 	cmd = a.decisionCommand(cmd, decide{(*client.Client).Take, taken, &options})
 	cmd.Flags().StringVar(&options.OnceKey, "once-key", "", "a key for this one piece of work: a repetition gets the same reply, and is not counted")
 	spanVar(cmd, &options.OnceTTL, "once-ttl", 0, "how long --once-key holds, such as 10m or 1d")
+	cmd.MarkFlagsRequiredTogether("once-key", "once-ttl")
 	cmd.Flags().StringVar(&options.UsageKey, "usage-key", "", "a key under which the decision is counted, for ratelimit usage")
 	return cmd
 }
@@ -91,14 +92,8 @@ func (a *app) decisionCommand(cmd *cobra.Command, d decide) *cobra.Command {
 		if d.options != nil {
 			req = *d.options
 		}
-		switch {
-		case upTo != "" && len(costs) > 0:
-			return fmt.Errorf("--up-to %s is given with --cost %s; give one of them: --up-to takes a part where not all fits, --cost all or nothing",
-				upTo, strings.Join(costs, ","))
-		case req.OnceKey != "" && req.OnceTTL <= 0:
+		if req.OnceKey != "" && req.OnceTTL <= 0 {
 			return fmt.Errorf("--once-ttl %v is not above 0; give how long --once-key %q holds, such as 10m", req.OnceTTL, req.OnceKey)
-		case req.OnceKey == "" && req.OnceTTL != 0:
-			return fmt.Errorf("--once-ttl %v is given without --once-key; give both, or neither", req.OnceTTL)
 		}
 		if policy != "" {
 			req.Keys, req.Limits = args, []client.Limit{client.Limit("@" + strings.TrimPrefix(policy, "@"))}
@@ -138,6 +133,7 @@ func (a *app) decisionCommand(cmd *cobra.Command, d decide) *cobra.Command {
 	cmd.Flags().StringSliceVar(&costs, "cost", nil, "how much: one number for all keys, or one for each (default 1)")
 	if d.options != nil {
 		cmd.Flags().StringVar(&upTo, "up-to", "", "in place of --cost: as many as fit, from 1 to this number, the same for all keys")
+		cmd.MarkFlagsMutuallyExclusive("cost", "up-to")
 	}
 	cmd.Flags().StringVar(&policy, "policy", "", "a policy that was deployed; all arguments are its keys")
 	a.jsonFlag(cmd)

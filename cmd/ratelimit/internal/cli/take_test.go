@@ -53,7 +53,7 @@ func TestDecisions(t *testing.T) {
 			{0, []string{"take", "k", "10/s", "--up-to", "7", "--json"}, denied,
 				"{\n  \"allowed\": false,\n  \"taken\": 0,\n  \"limit\": 10,\n  \"remaining\": 0,\n  \"retry_after_ms\": 100,\n  \"reset_after_ms\": 1000,\n  \"index\": 1,\n  \"key\": \"k\"\n}"},
 			{0, []string{"take", "k", "10/s", "--up-to", "7", "--cost", "1,2"}, exitError,
-				"--up-to 7 is given with --cost 1,2; give one of them: --up-to takes a part where not all fits, --cost all or nothing"},
+				"if any flags in the group [cost up-to] are set none of the others can be; [cost up-to] were all set"},
 			{0, []string{"peek", "k", "10/s", "--up-to", "7.5"}, exitError, `--up-to "7.5" is not a whole number; give one from 0 to 9007199254740992 for all keys`},
 			{0, []string{"take", "k", "10/s", "--up-to", "-1"}, exitError, `take "k": BADCOST "-1": a cost is a whole number from 0 to 9007199254740992`},
 			{0, []string{"refund", "k", "10/s", "--up-to", "7"}, exitError, "unknown flag: --up-to; ratelimit refund --help lists the flags"},

@@ -30,9 +30,6 @@ func (a *app) tlsFiles(o *redis.Options) error {
 			return fmt.Errorf("--tls-ca: %s holds no certificate; name a file in PEM form", f.caFile)
 		}
 	}
-	if (f.certFile == "") != (f.keyFile == "") {
-		return errors.New("--tls-cert and --tls-key go together; give both")
-	}
 	if f.certFile != "" {
 		pair, err := tls.LoadX509KeyPair(f.certFile, f.keyFile)
 		if err != nil {

@@ -94,7 +94,7 @@ func TestTLSFiles(t *testing.T) {
 		{[]string{"--redis", "redis://h:1", "--tls-ca", none}, "--tls-ca, --tls-cert and --tls-key are about TLS, and the URL does not ask for it; write rediss:// in place of redis://"},
 		{[]string{"--redis", "rediss://h:1", "--tls-ca", none}, "--tls-ca: open " + none + ": no such file or directory; name a file with certificates"},
 		{[]string{"--redis", "rediss://h:1", "--tls-ca", empty}, "--tls-ca: " + empty + " holds no certificate; name a file in PEM form"},
-		{[]string{"--redis", "rediss://h:1", "--tls-cert", empty}, "--tls-cert and --tls-key go together; give both"},
+		{[]string{"--redis", "rediss://h:1", "--tls-cert", empty}, "if any flags in the group [tls-cert tls-key] are set they must all be set; missing [tls-key]"},
 		{[]string{"--redis", "rediss://h:1", "--tls-cert", empty, "--tls-key", empty}, "--tls-cert and --tls-key: tls: failed to find any PEM data in certificate input; name files in PEM form that belong together"},
 	} {
 		run(t, nil, append([]string{"status"}, tt.args...)...).want(t, exitError, "", "ratelimit: "+tt.want+"\n")

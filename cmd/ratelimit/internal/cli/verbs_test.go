@@ -87,8 +87,9 @@ func TestUsageAndOnce(t *testing.T) {
 				"    {\n      \"start_ms\": 1700000040000,\n      \"allowed\": 1,\n      \"denied\": 0\n    }\n  ]\n}"},
 		{0, []string{"usage"}, exitError, "usage takes one key, but got 0 arguments; as in: ratelimit usage user:42:usage"},
 		{0, []string{"usage", "a", "b"}, exitError, "usage takes one key, but got 2 arguments; as in: ratelimit usage user:42:usage"},
-		{0, []string{"take", "k", "1/s", "--once-key", "o"}, exitError, `--once-ttl 0s is not above 0; give how long --once-key "o" holds, such as 10m`},
-		{0, []string{"take", "k", "1/s", "--once-ttl", "1s"}, exitError, `--once-ttl 1s is given without --once-key; give both, or neither`},
+		{0, []string{"take", "k", "1/s", "--once-key", "o"}, exitError, `if any flags in the group [once-key once-ttl] are set they must all be set; missing [once-ttl]`},
+		{0, []string{"take", "k", "1/s", "--once-key", "o", "--once-ttl", "0s"}, exitError, `--once-ttl 0s is not above 0; give how long --once-key "o" holds, such as 10m`},
+		{0, []string{"take", "k", "1/s", "--once-ttl", "1s"}, exitError, `if any flags in the group [once-key once-ttl] are set they must all be set; missing [once-key]`},
 	})
 }
 

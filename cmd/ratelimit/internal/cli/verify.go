@@ -63,8 +63,6 @@ Exit codes: 0 all agree · 1 one does not, the library does not load, or there i
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
-			case file != "" && a.policies != "":
-				return errors.New("--library and --policies are two libraries to verify; give one of them")
 			case file != "":
 				content, err := os.ReadFile(file)
 				if err != nil {
@@ -83,6 +81,7 @@ Exit codes: 0 all agree · 1 one does not, the library does not load, or there i
 	}
 	cmd.Flags().StringVar(&file, "library", "", "verify the text in this file in place of this program's own")
 	a.policiesFlag(cmd)
+	cmd.MarkFlagsMutuallyExclusive("library", "policies")
 	a.jsonFlag(cmd)
 	return cmd
 }
