@@ -91,12 +91,3 @@ func programName(arg0 string, info func() (*debug.BuildInfo, bool)) string {
 	}
 	return "go run " + built.Path + "@" + built.Main.Version
 }
-
-func isTerminal(w io.Writer) bool {
-	file, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	about, err := file.Stat()
-	return err == nil && about.Mode()&os.ModeCharDevice != 0
-}

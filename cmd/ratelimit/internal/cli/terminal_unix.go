@@ -3,26 +3,11 @@
 package cli
 
 import (
-	"io"
 	"os"
 	"os/signal"
 
 	"golang.org/x/sys/unix"
 )
-
-// terminalSize returns the size of the terminal that w writes to, in characters, or 0, 0 if it is
-// unknown.
-func terminalSize(w io.Writer) (width, height int) {
-	file, ok := w.(*os.File)
-	if !ok {
-		return 0, 0
-	}
-	size, err := unix.IoctlGetWinsize(int(file.Fd()), unix.TIOCGWINSZ)
-	if err != nil {
-		return 0, 0
-	}
-	return int(size.Col), int(size.Row)
-}
 
 // onStop calls f when Ctrl-Z asks the program to stop, until end is called. f stops the program by
 // calling stop, which returns when the program continues.
