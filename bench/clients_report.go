@@ -159,7 +159,7 @@ func (r clientsReport) table(out *strings.Builder, hot bool, says string, cell f
 
 // microseconds formats a time in ns as microseconds, with two or three digits.
 func microseconds(ns int64) string {
-	if us := float64(ns) / 1000; us < 100 {
+	if us := float64(ns) / 1000; us < 99.5 { // rounded to two digits, more is 1e+02
 		return fmt.Sprintf("%.2g", us)
 	}
 	return figures.Count(float64(ns) / 1000)
