@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/mod/semver"
+
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
@@ -113,30 +115,6 @@ func functionsOf(code string) []string {
 // newer reports whether version a comes after b in semantic versioning. It returns false if one of
 // them cannot be parsed.
 func newer(a, b string) bool {
-	x, xPre, okA := numbers(a)
-	y, yPre, okB := numbers(b)
-	if !okA || !okB {
-		return false
-	}
-	if order := slices.Compare(x, y); order != 0 {
-		return order > 0
-	}
-	switch { // a pre-release comes before its release
-	case xPre == "" || yPre == "":
-		return xPre == "" && yPre != ""
-	}
-	return xPre > yPre
-}
-
-func numbers(version string) (parts []int, pre string, ok bool) {
-	version, _, _ = strings.Cut(version, "+")
-	version, pre, _ = strings.Cut(version, "-")
-	for part := range strings.SplitSeq(version, ".") {
-		n, err := strconv.Atoi(part)
-		if err != nil || n < 0 {
-			return nil, "", false
-		}
-		parts = append(parts, n)
-	}
-	return parts, pre, len(parts) == 3
+	a, b = "v"+a, "v"+b
+	return semver.IsValid(b) && semver.Compare(a, b) > 0 // an invalid version comes before a valid one
 }

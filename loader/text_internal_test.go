@@ -15,8 +15,9 @@ func TestNewer(t *testing.T) {
 		want bool
 	}{
 		{"0.2.0", "0.1.9", true}, {"0.10.0", "0.9.0", true}, {"1.0.0", "0.99.99", true}, {"0.1.0", "0.1.0", false}, {"0.1.0", "0.2.0", false},
-		{"1.0.0", "1.0.0-rc.1", true}, {"1.0.0-rc.1", "1.0.0", false}, {"1.0.0-rc.2", "1.0.0-rc.1", true}, {"1.0.0+x", "1.0.0", false},
-		{"", "0.1.0", false}, {"0.1.0", "", false}, {"one", "0.1.0", false}, {"2", "0.1.0", false}, {"-1.0.0", "0.0.1", false},
+		{"1.0.0", "1.0.0-rc.1", true}, {"1.0.0-rc.1", "1.0.0", false}, {"1.0.0-rc.2", "1.0.0-rc.1", true}, {"1.0.0-rc.10", "1.0.0-rc.9", true},
+		{"1.0.0+x", "1.0.0", false},
+		{"", "0.1.0", false}, {"0.1.0", "", false}, {"one", "0.1.0", false}, {"2", "0.1.0", true}, {"-1.0.0", "0.0.1", false},
 	} {
 		if got := newer(tt.a, tt.b); got != tt.want {
 			t.Errorf("newer(%q, %q) is %v", tt.a, tt.b, got)
