@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'fb5929f96801'
+local BUILD_ID = '1b8d94862fee'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a time must not be written back as a difference to
@@ -347,7 +347,8 @@ end
 --   from     where the state begins in the value, in bytes: after the words of a block, if there is one
 --   expiry   of a state under a block, in ms since the epoch; 0 if there is none
 --   owner    the algorithm that wrote the state, nil if there is none
---   left     ms until the state expires, or below 0 if there is no state. A state exists to the end of the ms in which it expires, whether it is under a block or not
+--   left     ms until the state expires, or below 0 if there is no state. A state exists to the end
+--            of the ms in which it expires, whether it is under a block or not
 local found = {}
 
 -- look finds out what a key holds and reads only the first bytes of it. It returns found, or nil

@@ -75,7 +75,8 @@ end
 --   from     where the state begins in the value, in bytes: after the words of a block, if there is one
 --   expiry   of a state under a block, in ms since the epoch; 0 if there is none
 --   owner    the algorithm that wrote the state, nil if there is none
---   left     ms until the state expires, or below 0 if there is no state. A state exists to the end of the ms in which it expires, whether it is under a block or not
+--   left     ms until the state expires, or below 0 if there is no state. A state exists to the end
+--            of the ms in which it expires, whether it is under a block or not
 local found = {}
 
 -- look finds out what a key holds and reads only the first bytes of it. It returns found, or nil
