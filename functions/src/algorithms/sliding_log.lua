@@ -169,8 +169,8 @@ local function expiry(state)
   return clock.ceil_ms(state.last + state.rate.period * 1000)
 end
 
--- goes_on reports whether an entry is appended to the log as it is. This is so while at most half
--- of its entries have left the window.
+-- goes_on reports whether a new entry can be appended without rewriting the log: at most half of
+-- its entries have left the window.
 local function goes_on(state)
   return state.entries > 0 and state.live - 1 <= state.entries / 2
 end
@@ -189,9 +189,9 @@ end
 
 ------------------------------------------------------------------- one rate: a log in a key of its own
 
--- begin opens the log that begins after byte `offset` of a key's value. text is the part already
--- read. It calls another for a value that is not a single log: that of several rates, or one that
--- no limiter wrote.
+-- begin opens the log that starts after byte `offset` of a key's value. text is the part already
+-- read. If the value is not a single log, begin calls another instead: the value may hold several
+-- rates, or no limiter wrote it.
 local function begin(key, limit, at, cost, text, offset, another)
   if #text < #PREFIX + SHORTEST then return another(key, limit, at, cost) end
   local prefix, base, first, first_sum = struct.unpack('>c12I5I7I5', text)

@@ -20,7 +20,7 @@ local PREFIX = 'sliding_window:'
 local MOST_BUCKETS = 1000
 local STATE = '^(%d+):(%d+):(%d[%d,]*)$'
 
--- set computes how many units fit. sum is the sum of the counts that count fully.
+-- set computes sum, the units in the buckets that count fully, and free, the units that still fit.
 local function set(state)
   local rate, counts, sum = state.rate, state.counts, 0
   local last, width = rate.buckets, rate.width
