@@ -9,7 +9,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 )
 
-// Chi takes net/http middleware as it is. With, unlike Use, runs it once the route is known.
+// Chi returns a server with chi, which takes net/http middleware unchanged. Unlike Use, With runs it after routing.
 func Chi(limiter *client.Client) (http.Handler, error) {
 	limit, err := newLimit(limiter)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 )
 
-// Echo wraps net/http middleware with a function of its own.
+// Echo returns a server with echo, which has a function that wraps net/http middleware.
 func Echo(limiter *client.Client) (http.Handler, error) {
 	limit, err := newLimit(limiter)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package frameworks puts the middleware of package httplimit in front of routes of chi, echo, gin and fiber. Each function
-// makes a server with one route, "/items/{id}", that each client may ask twice a minute.
+// Package frameworks uses the middleware of package httplimit with chi, echo, gin and fiber. Each function returns a server
+// with one route, "/items/{id}", which allows each client two requests per minute.
 package frameworks
 
 import (
@@ -9,7 +9,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client/httplimit"
 )
 
-// newLimit is the same for all whose routes are known to net/http.
+// newLimit returns middleware that counts by route pattern and address, for requests that have a pattern.
 func newLimit(limiter *client.Client) (func(http.Handler) http.Handler, error) {
 	return httplimit.New(limiter, "items", "2/m", httplimit.Join(httplimit.Pattern(), httplimit.Address()))
 }

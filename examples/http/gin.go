@@ -8,13 +8,13 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 )
 
-// ginMiddleware makes net/http middleware one of gin's, whose handlers are called by its context.
+// ginMiddleware adapts net/http middleware to gin, in which the context calls the next handler.
 func ginMiddleware(middleware func(http.Handler) http.Handler) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		passed := false
 		next := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			passed = true
-			c.Request = r // with what the middleware put into its context
+			c.Request = r // its context has the values that the middleware added
 			c.Next()
 		})
 		c.Request.Pattern = c.FullPath()
@@ -25,7 +25,7 @@ func ginMiddleware(middleware func(http.Handler) http.Handler) gin.HandlerFunc {
 	}
 }
 
-// Gin needs ginMiddleware, above.
+// Gin returns a server with gin, which needs ginMiddleware.
 func Gin(limiter *client.Client) (http.Handler, error) {
 	limit, err := newLimit(limiter)
 	if err != nil {

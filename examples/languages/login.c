@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// What one call names has one hash tag, in braces, so that a cluster keeps it on one node.
+// All keys of a call share one hash tag, in braces, so that they are on the same node of a cluster.
 #define ADDRESS "login:{203.0.113.7}"
 
 typedef char request[80];
@@ -40,8 +40,8 @@ static redisContext *open_connection(void) {
 	return c;
 }
 
-// take asks for a decision. A call whose reply got lost may have been charged; with ONCE it can be asked again, since a
-// request is charged once, however often it is asked for in the next 60000 ms.
+// take asks for a decision. If the reply is lost, the call may have been charged. With ONCE it is safe to retry: for 60000 ms,
+// retries of the same request are not charged again.
 static redisReply *take(redisContext *c, const request r) {
 	redisReply *reply = NULL;
 	for (int attempts = 0; reply == NULL && attempts < 3; attempts++) {
@@ -62,7 +62,7 @@ static redisReply *take(redisContext *c, const request r) {
 }
 
 static void tell(const char *when, redisReply *reply) {
-	// allowed limit remaining retry_after_ms reset_after_ms index; later versions may add to it
+	// allowed limit remaining retry_after_ms reset_after_ms index; later versions may add elements
 	long long allowed = reply->element[0]->integer, limit = reply->element[1]->integer;
 	long long remaining = reply->element[2]->integer, retry_after_ms = reply->element[3]->integer;
 	if (allowed) printf("%s: allowed, %lld of %lld left\n", when, remaining, limit);

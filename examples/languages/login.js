@@ -3,18 +3,18 @@
 //   ratelimit deploy --redis redis://localhost:6379 --policies examples/policies.yaml
 //   REDIS_URL=redis://localhost:6379 node examples/languages/login.js
 //
-// With REDIS_CLUSTER=1 the server is any node of a cluster. A node that is not Debian's finds Debian's package with
-// NODE_PATH=/usr/share/nodejs.
+// With REDIS_CLUSTER=1 the server is any node of a cluster. If node does not come from Debian, set
+// NODE_PATH=/usr/share/nodejs to use Debian's package.
 const { randomUUID } = require('crypto')
 const { createClient, createCluster, ErrorReply } = require('redis')
 
-// What one call names has one hash tag, in braces, so that a cluster keeps it on one node.
+// All keys of a call share one hash tag, in braces, so that they are on the same node of a cluster.
 const ADDRESS = 'login:{203.0.113.7}'
 
 const newRequest = () => `${ADDRESS}:request:${randomUUID()}`
 
-// Asks for a decision. A call whose reply got lost may have been charged; with ONCE it can be asked again, since a request
-// is charged once, however often it is asked for in the next 60000 ms.
+// Asks for a decision. If the reply is lost, the call may have been charged. With ONCE it is safe to retry: for 60000 ms,
+// retries of the same request are not charged again.
 async function take(client, request) {
   for (let attemptsLeft = 2; ; attemptsLeft--) {
     try {
@@ -28,18 +28,18 @@ async function take(client, request) {
   }
 }
 
-function told([allowed, limit, remaining, retryAfterMs, resetAfterMs, index]) { // later versions may add to it
+function told([allowed, limit, remaining, retryAfterMs, resetAfterMs, index]) { // later versions may add elements
   if (allowed) return `allowed, ${remaining} of ${limit} left`
   return `denied, try again in ${Math.ceil(retryAfterMs / 1000)} s`
 }
 
 async function main() {
   const url = process.env.REDIS_URL
-  const socket = { reconnectStrategy: (times) => (times < 5 ? 100 : new Error('no server answers')) } // else it tries for ever
+  const socket = { reconnectStrategy: (times) => (times < 5 ? 100 : new Error('no server answers')) } // the default is to retry forever
   const client = process.env.REDIS_CLUSTER
-    ? createCluster({ rootNodes: [{ url }], defaults: { socket } }) // learns of the other nodes from this one
+    ? createCluster({ rootNodes: [{ url }], defaults: { socket } }) // discovers the other nodes from this one
     : createClient({ url, socket })
-  client.on('error', () => {}) // it connects again by itself, and the call that was under way fails: see take
+  client.on('error', () => {}) // the client reconnects by itself; the call in progress fails, and take retries it
   await client.connect()
   const request = newRequest()
   console.log('first:', told(await take(client, request)))

@@ -6,7 +6,7 @@
 //
 // With REDIS_CLUSTER=1 the server is any node of a cluster.
 
-// What one call names has one hash tag, in braces, so that a cluster keeps it on one node.
+// All keys of a call share one hash tag, in braces, so that they are on the same node of a cluster.
 const ADDRESS = 'login:{203.0.113.7}';
 
 function newRequest(): string
@@ -18,20 +18,20 @@ function connect(): Redis|RedisCluster
 {
     ['host' => $host, 'port' => $port] = parse_url(getenv('REDIS_URL'));
     if (getenv('REDIS_CLUSTER')) {
-        return new RedisCluster(null, ["$host:$port"], 5, 5); // learns of the other nodes from this one
+        return new RedisCluster(null, ["$host:$port"], 5, 5); // discovers the other nodes from this one
     }
     $redis = new Redis();
     $redis->connect($host, $port, 5, null, 0, 5);
     return $redis;
 }
 
-// Asks for a decision. A call whose reply got lost may have been charged; with ONCE it can be asked again, since a request
-// is charged once, however often it is asked for in the next 60000 ms.
+// Asks for a decision. If the reply is lost, the call may have been charged. With ONCE it is safe to retry: for 60000 ms,
+// retries of the same request are not charged again.
 function take(Redis|RedisCluster $redis, string $request): array
 {
     $call = ['FCALL', 'ratelimit_take', 2, ADDRESS, $request, '@login', 'ONCE', 60000];
     if ($redis instanceof RedisCluster) {
-        array_unshift($call, ADDRESS); // the node that has this key is asked
+        array_unshift($call, ADDRESS); // selects the node that has this key
     }
     for ($attemptsLeft = 2; ; $attemptsLeft--) {
         $redis->clearLastError();
@@ -40,7 +40,7 @@ function take(Redis|RedisCluster $redis, string $request): array
             if (is_array($reply)) {
                 return $reply;
             }
-            $error = $redis->getLastError(); // errors that begin with ERR are told here, others are thrown
+            $error = $redis->getLastError(); // errors that begin with ERR are here; others are thrown
         } catch (RedisException | RedisClusterException $e) {
             $error = $e->getMessage();
         }
@@ -56,7 +56,7 @@ function take(Redis|RedisCluster $redis, string $request): array
 
 function told(array $reply): string
 {
-    [$allowed, $limit, $remaining, $retryAfterMs, $resetAfterMs, $index] = $reply; // later versions may add to it
+    [$allowed, $limit, $remaining, $retryAfterMs, $resetAfterMs, $index] = $reply; // later versions may add elements
     if ($allowed) {
         return "allowed, $remaining of $limit left\n";
     }

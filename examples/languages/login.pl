@@ -8,7 +8,7 @@ use warnings;
 use POSIX qw(ceil);
 use Redis;
 
-# What one call names has one hash tag, in braces, so that a cluster keeps it on one node.
+# All keys of a call share one hash tag, in braces, so that they are on the same node of a cluster.
 my $address = 'login:{203.0.113.7}';
 
 my $redis;
@@ -24,22 +24,22 @@ sub new_request {
     return "$address:request:" . unpack 'H*', $bytes;
 }
 
-# Asks for a decision. A call whose reply got lost may have been charged; with ONCE it can be asked again, since a request is
-# charged once, however often it is asked for in the next 60000 ms.
+# Asks for a decision. If the reply is lost, the call may have been charged. With ONCE it is safe to retry: for 60000 ms,
+# retries of the same request are not charged again.
 sub take {
     my ($request) = @_;
     for my $attempts_left (2, 1, 0) {
         my $reply = eval { connected()->fcall('ratelimit_take', 2, $address, $request, '@login', 'ONCE', 60000) };
         return $reply if $reply;
         die "${@}run: ratelimit deploy --policies examples/policies.yaml\n" if $@ =~ /Function not found|RATELIMIT NOPOLICY/;
-        die $@ if $@ =~ /^\[fcall\] [A-Z]+ / || !$attempts_left;    # the server has refused it
+        die $@ if $@ =~ /^\[fcall\] [A-Z]+ / || !$attempts_left;    # an error reply: do not retry
         undef $redis;    # the connection was lost
     }
 }
 
 sub told {
     my ($reply) = @_;
-    my ($allowed, $limit, $remaining, $retry_after_ms, $reset_after_ms, $index) = @$reply;    # later versions may add to it
+    my ($allowed, $limit, $remaining, $retry_after_ms, $reset_after_ms, $index) = @$reply;    # later versions may add elements
     return "allowed, $remaining of $limit left" if $allowed;
     return 'denied, try again in ' . ceil($retry_after_ms / 1000) . ' s';
 }

@@ -13,11 +13,11 @@ import redis
 
 url = os.environ["REDIS_URL"]
 if os.environ.get("REDIS_CLUSTER"):
-    r = redis.RedisCluster.from_url(url, socket_timeout=5)  # learns of the other nodes from this one
+    r = redis.RedisCluster.from_url(url, socket_timeout=5)  # discovers the other nodes from this one
 else:
     r = redis.Redis.from_url(url, socket_timeout=5)
 
-# What one call names has one hash tag, in braces, so that a cluster keeps it on one node.
+# All keys of a call share one hash tag, in braces, so that they are on the same node of a cluster.
 ADDRESS = "login:{203.0.113.7}"
 
 
@@ -41,7 +41,7 @@ def take(request):
 
 
 def told(reply):
-    allowed, limit, remaining, retry_after_ms, reset_after_ms, index = reply[:6]  # later versions may add to it
+    allowed, limit, remaining, retry_after_ms, reset_after_ms, index = reply[:6]  # later versions may add elements
     if allowed:
         return f"allowed, {remaining} of {limit} left"
     return f"denied, try again in {-(-retry_after_ms // 1000)} s"  # rounded up

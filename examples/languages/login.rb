@@ -7,15 +7,15 @@
 require "redis"
 require "securerandom"
 
-# What one call names has one hash tag, in braces, so that a cluster keeps it on one node.
+# All keys of a call share one hash tag, in braces, so that they are on the same node of a cluster.
 ADDRESS = "login:{203.0.113.7}"
 
 def new_request
   "#{ADDRESS}:request:#{SecureRandom.uuid}"
 end
 
-# Asks for a decision. A call whose reply got lost may have been charged; with ONCE it can be asked again, since a request is
-# charged once, however often it is asked for in the next 60000 ms. redis-rb itself asks once more, too.
+# Asks for a decision. If the reply is lost, the call may have been charged. With ONCE it is safe to retry: for 60000 ms,
+# retries of the same request are not charged again. redis-rb also retries once by itself.
 def take(redis, request)
   attempts_left = 2
   begin
@@ -31,7 +31,7 @@ def take(redis, request)
 end
 
 def told(reply)
-  allowed, limit, remaining, retry_after_ms, _reset_after_ms, _index = reply # later versions may add to it
+  allowed, limit, remaining, retry_after_ms, _reset_after_ms, _index = reply # later versions may add elements
   return "allowed, #{remaining} of #{limit} left" if allowed == 1
   "denied, try again in #{(retry_after_ms / 1000.0).ceil} s"
 end
@@ -40,9 +40,9 @@ url = ENV.fetch("REDIS_URL")
 redis = if !ENV["REDIS_CLUSTER"]
           Redis.new(url: url, timeout: 5)
         elsif Redis::VERSION < "5"
-          Redis.new(cluster: [url], timeout: 5) # learns of the other nodes from this one
+          Redis.new(cluster: [url], timeout: 5) # discovers the other nodes from this one
         else
-          require "redis-clustering" # a gem, and a package, of its own
+          require "redis-clustering" # a separate gem and Debian package
           Redis::Cluster.new(nodes: [url], timeout: 5)
         end
 request = new_request

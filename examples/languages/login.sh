@@ -4,19 +4,19 @@
 #   ratelimit deploy --redis redis://localhost:6379 --policies examples/policies.yaml
 #   REDIS_URL=redis://localhost:6379 sh examples/languages/login.sh
 #
-# The server may be any node of a cluster: -c goes on to the node that it names.
+# The server may be any node of a cluster: with -c, redis-cli follows redirects.
 
-# What one call names has one hash tag, in braces, so that a cluster keeps it on one node.
+# All keys of a call share one hash tag, in braces, so that they are on the same node of a cluster.
 address='login:{203.0.113.7}'
 
 new_request() { echo "$address:request:$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')"; }
 
-# Asks for a decision. A call whose reply got lost may have been charged; with ONCE it can be asked again, since a request is
-# charged once, however often it is asked for in the next 60000 ms.
+# Asks for a decision. If the reply is lost, the call may have been charged. With ONCE it is safe to retry: for 60000 ms,
+# retries of the same request are not charged again.
 take() {
   for _ in 1 2 3; do
     if reply=$(redis-cli -c -e -u "$REDIS_URL" FCALL ratelimit_take 2 "$address" "$1" @login ONCE 60000 2>&1); then return; fi
-    case $reply in [A-Z][A-Z]*) break ;; esac # the server has refused it
+    case $reply in [A-Z][A-Z]*) break ;; esac # an error reply: do not retry
   done
   echo "$reply" >&2
   case $reply in *"Function not found"* | *"RATELIMIT NOPOLICY"*)
@@ -26,7 +26,7 @@ take() {
 }
 
 told() {
-  set -- $reply # allowed limit remaining retry_after_ms reset_after_ms index; later versions may add to it
+  set -- $reply # allowed limit remaining retry_after_ms reset_after_ms index; later versions may add elements
   if [ "$1" = 1 ]; then
     echo "allowed, $3 of $2 left"
   else

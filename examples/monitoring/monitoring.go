@@ -15,14 +15,14 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client/otellimit"
 )
 
-// New returns an observer for client.WithObserver, and what to serve at /metrics. Call stop when the program ends.
+// New returns an observer for client.WithObserver and a handler for /metrics. Call stop when the program ends.
 func New() (observer client.Observer, metrics http.Handler, stop func(context.Context) error, err error) {
 	registry := prometheus.NewRegistry()
 	exporter, err := otelprometheus.New(otelprometheus.WithRegisterer(registry), otelprometheus.WithoutScopeInfo())
 	if err != nil {
 		return client.Observer{}, nil, nil, err
 	}
-	// The boundaries of the conventions begin at 1 ms, which is more than most decisions take.
+	// The bucket boundaries in OpenTelemetry's conventions begin at 1 ms. Most decisions take less.
 	buckets := sdkmetric.NewView(
 		sdkmetric.Instrument{Name: "db.client.operation.duration"},
 		sdkmetric.Stream{Aggregation: sdkmetric.AggregationExplicitBucketHistogram{

@@ -21,7 +21,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// scrape has a client do one of each, and returns the labels of each metric that Prometheus then gets, with their values.
+// scrape makes calls with different outcomes, and returns the metrics that Prometheus gets, with the values of each label.
 func scrape(t *testing.T) map[string]map[string][]string {
 	t.Helper()
 	observer, metrics, stop, err := monitoring.New()
@@ -71,10 +71,10 @@ var (
 	by      = regexp.MustCompile(`by \(([^)]*)\)`)
 )
 
-// inPromQL are words of the expressions that name no metric.
+// inPromQL lists the operators and functions of PromQL in the expressions, which are not metrics.
 var inPromQL = []string{"sum", "rate", "increase", "histogram_quantile"}
 
-// wrongIn is what an expression asks for that is not there, and the metrics that it asks for. job is Prometheus's own.
+// wrongIn returns what an expression uses that the metrics lack, and the metrics that it uses. Prometheus adds the label job.
 func wrongIn(expr string, found map[string]map[string][]string) (wrong, used []string) {
 	var groups []string
 	rest := by.ReplaceAllStringFunc(expr, func(text string) string {
@@ -194,7 +194,7 @@ func TestDashboardAndAlerts(t *testing.T) {
 	}
 }
 
-// The check above sees what is wrong.
+// wrongIn must find what is wrong.
 func TestWrongInExpression(t *testing.T) {
 	found := map[string]map[string][]string{"calls_total": {"outcome": {"denied"}}}
 	for expr, want := range map[string]string{

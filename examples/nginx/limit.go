@@ -1,8 +1,10 @@
-// Command limit is asked by nginx before each request, as auth_request.conf says: 204 lets it through, 403 denies it.
+// Command limit decides for nginx whether to serve a request. nginx calls it before each request, as configured in
+// auth_request.conf. It responds with 204 to allow the request, or 403 to deny it.
 //
 //	REDIS_URL=redis://localhost:6379 go run ./examples/nginx
 //
-// Its responses have the fields RateLimit and RateLimit-Policy and, in a denial, Retry-After, for nginx to pass on.
+// Its responses have the header fields RateLimit and RateLimit-Policy, and Retry-After if the request is denied. nginx
+// copies them into its own responses.
 package main
 
 import (
@@ -26,7 +28,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	// The connection is nginx's, which writes in X-Forwarded-For whose request it is.
+	// All connections come from nginx, which puts the client's address into X-Forwarded-For.
 	address := httplimit.Address(httplimit.TrustedProxies("127.0.0.1", "::1"))
 	within, err := httplimit.New(limiter, "nginx", client.Limit(*limit), address)
 	if err != nil {
@@ -45,7 +47,7 @@ func main() {
 	})))
 }
 
-// forNginx writes 403 in place of 429, which auth_request would take for an error.
+// forNginx replaces status 429 by 403, because auth_request treats 429 as an error.
 type forNginx struct{ http.ResponseWriter }
 
 func (w forNginx) WriteHeader(status int) {

@@ -1,10 +1,10 @@
-// Package worker is a queue of jobs on Redis, of which only so many run at once over all processes, and whose jobs are not
-// lost with the process that ran them.
+// Package worker is a job queue on Redis. It limits how many jobs run at once in all processes, and does not lose the jobs
+// of a process that dies.
 //
-// A worker moves a job from the list of those that wait to the list of those that were taken, and does it while it holds two
-// leases: one of the job, so that nobody else does it, and one of the places that there are for all. Where the worker is gone, its
-// leases lapse, and another that finds the job among those that were taken does it. A job may so be done in part, and then
-// again: it has to bear that.
+// A worker moves a job from the list of waiting jobs to the list of taken jobs. It runs the job while it holds two leases:
+// one for the job, so that no other worker runs it, and one for one of the places that all workers share. If a worker dies,
+// its leases expire, and another worker finds the job in the list of taken jobs and runs it. So a job may run in part and
+// then again: jobs must be idempotent.
 package worker
 
 import (
@@ -18,13 +18,13 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 )
 
-// oneEach is the limit of a job: one worker at a time, and another 10 s after that one was last heard of.
+// oneEach is the limit of a job: one worker at a time. If a worker dies, its lease expires after 10 s.
 const oneEach client.Limit = "concurrency 1 lease=10s"
 
-// idle is how long a worker waits for a job before it looks for those that others left behind.
+// idle is how long a worker waits for a new job before it looks for jobs of workers that died.
 const idle = time.Second
 
-// Queue is a queue of jobs. A job is a text, and no two that wait at once are equal.
+// Queue is a queue of jobs. A job is a string. No two waiting jobs may be equal.
 type Queue struct {
 	Redis   redis.UniversalClient
 	Limiter *client.Client
@@ -39,9 +39,9 @@ func (q *Queue) Push(ctx context.Context, job string) error {
 	return q.Redis.RPush(ctx, q.key("waiting"), job).Err()
 }
 
-// Work does jobs, one after the other, until ctx ends; call it in as many goroutines and processes as there may be
-// workers. The context of do ends when its lease is lost: then it stops, since another may have the job. A job for which
-// do returns an error is tried again.
+// Work runs jobs, one at a time, until ctx ends. Each call is one worker; call it in any number of goroutines and
+// processes. The context of do ends if a lease is lost. Then do must return, because another worker may have the job. If do
+// returns an error, the job is retried.
 func (q *Queue) Work(ctx context.Context, do func(ctx context.Context, job string) error) {
 	looked := time.Now()
 	for ctx.Err() == nil {
@@ -60,7 +60,7 @@ func (q *Queue) Work(ctx context.Context, do func(ctx context.Context, job strin
 	}
 }
 
-// takeOver does the jobs that nobody has a lease of any more.
+// takeOver runs the taken jobs that no worker holds a lease for.
 func (q *Queue) takeOver(ctx context.Context, do func(ctx context.Context, job string) error) {
 	jobs, err := q.Redis.LRange(ctx, q.key("taken"), 0, -1).Result()
 	if err != nil && ctx.Err() == nil {
@@ -71,10 +71,10 @@ func (q *Queue) takeOver(ctx context.Context, do func(ctx context.Context, job s
 	}
 }
 
-// try does a job that was taken, unless another worker has it.
+// try runs a taken job, unless another worker holds its lease.
 func (q *Queue) try(ctx context.Context, job string, do func(ctx context.Context, job string) error) {
 	err := q.lease("job:"+job, oneEach).Hold(ctx, func(ctx context.Context) error {
-		// Another may have done it between the two steps of taking it, the list and the lease.
+		// Another worker may have finished the job before this one got the lease.
 		if err := q.Redis.LPos(ctx, q.key("taken"), job, redis.LPosArgs{}).Err(); errors.Is(err, redis.Nil) {
 			return nil
 		} else if err != nil {
@@ -99,7 +99,7 @@ func (q *Queue) lease(what string, limit client.Limit) *client.Lease {
 	return q.Limiter.Lease(q.key(what), limit, "")
 }
 
-// pause waits a little, or until ctx ends.
+// pause waits for idle, or until ctx ends.
 func pause(ctx context.Context) {
 	select {
 	case <-ctx.Done():

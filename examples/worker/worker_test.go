@@ -35,7 +35,7 @@ func newQueue(t *testing.T, places client.Limit) *worker.Queue {
 	return &worker.Queue{Redis: rdb, Limiter: limiter, Name: "mail", Places: places}
 }
 
-// work starts n workers, and returns what stops them.
+// work starts n workers, and returns a function that stops them.
 func work(t *testing.T, q *worker.Queue, n int, do func(ctx context.Context, job string) error) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var workers sync.WaitGroup
@@ -55,7 +55,7 @@ func push(t *testing.T, q *worker.Queue, job string) {
 	}
 }
 
-// left is how many jobs are not done.
+// left returns the number of unfinished jobs.
 func left(t *testing.T, q *worker.Queue) int64 {
 	t.Helper()
 	waiting, err1 := q.Redis.LLen(context.Background(), "{mail}:waiting").Result()
@@ -66,7 +66,7 @@ func left(t *testing.T, q *worker.Queue) int64 {
 	return waiting + taken
 }
 
-// leave puts a job where a worker that is gone has left it.
+// leave adds a job to the list of taken jobs, as if its worker had died.
 func leave(t *testing.T, q *worker.Queue, job string) {
 	t.Helper()
 	if err := q.Redis.RPush(t.Context(), "{mail}:taken", job).Err(); err != nil {
@@ -87,7 +87,7 @@ func TestEachJobOnceAndTwoAtOnce(t *testing.T) {
 			most.Store(n)
 		}
 		defer running.Add(-1)
-		select { // two jobs meet, or none gets on
+		select { // a job continues only when another one runs
 		case meet <- true:
 		case <-meet:
 		case <-ctx.Done():
@@ -128,7 +128,7 @@ func TestJobsOfAWorkerThatIsGone(t *testing.T) {
 		return nil
 	})
 	defer stop()
-	if job := <-did; job != "left behind" { // it is looked at after the other
+	if job := <-did; job != "left behind" { // the later one in the list of taken jobs
 		t.Errorf("%q was done, which another worker has", job)
 	}
 	close(giveUp)
