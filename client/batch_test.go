@@ -111,7 +111,8 @@ func TestNotBatched(t *testing.T) {
 	}
 }
 
-// A second limit on the key uses the server while the batch is for the first.
+// While a batch holds units of one limit, calls on the same key with another limit go to the
+// server.
 func TestBatchIsOfOneLimit(t *testing.T) {
 	s := newStand(t)
 	c := s.warm(t)

@@ -150,7 +150,7 @@ func TestDenialIsForgotten(t *testing.T) {
 			s := newStand(t)
 			c := s.client(t, client.WithDenialMemory(time.Second))
 			allow(t, c, "4/s", 4)
-			var lose bool // the decision was before, its reply after
+			var lose bool // whether act has run, between the decision and its reply
 			s.lose = func(cmd redis.Cmder) bool {
 				if cmd.Args()[1] == "ratelimit_take" && !lose {
 					lose = true

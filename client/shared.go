@@ -104,7 +104,7 @@ func (c *Client) sendShared(ctx *bounded, node *breaker, cmd *noRetryCmd) (reply
 		if reply, err = cmd.Result(); reply == nil && err == nil {
 			err = t.err
 		}
-		if errors.Is(err, context.Canceled) { // the context of a round trip ends with the client only
+		if errors.Is(err, context.Canceled) { // only closing the client cancels a round trip
 			err = errClosed
 		}
 		written = cmd.written()

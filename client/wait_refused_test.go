@@ -84,7 +84,7 @@ func TestWaitRefusesInTheQueue(t *testing.T) {
 			synctest.Wait()
 		}
 		wait(0, long)
-		wait(1, short) // the first has asked, and has no reply yet
+		wait(1, short) // the first call is still waiting for its reply
 		wait(2, long)
 		time.Sleep(time.Second)
 		wait(3, short)
@@ -135,7 +135,7 @@ func TestWaitForTooMuchInTheQueue(t *testing.T) {
 			synctest.Wait()
 		}
 		wait(1, false, 20*time.Second+2*reply)
-		wait(4, true, reply) // the first has asked, and has no reply yet
+		wait(4, true, reply) // the first call is still waiting for its reply
 		time.Sleep(time.Second)
 		wait(4, true, time.Second)
 		all.Wait()

@@ -152,7 +152,7 @@ func TestWaitAmongProcesses(t *testing.T) {
 	})
 }
 
-// A waiting caller waits for the end of a block, even if the block is removed earlier.
+// Wait sleeps until the time at which a block was to end, even if the block is removed earlier.
 func TestWaitForABlock(t *testing.T) {
 	inBubble(t, func(t *testing.T, _ *virtual, c *client.Client) {
 		if err := c.Block(t.Context(), time.Minute, "k"); err != nil {

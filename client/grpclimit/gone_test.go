@@ -62,7 +62,7 @@ func (b beforeTake) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // limiter.
 type callContext struct{}
 
-// callers counts calls that are decided while their callers give up.
+// callers observes calls whose callers give up before the decision.
 type callers struct {
 	peeking  *client.Client
 	deciding chan bool

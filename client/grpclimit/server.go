@@ -114,15 +114,15 @@ func OnError(f func(ctx context.Context, method string, err error)) ServerOption
 // NewServer returns a Server that takes 1 unit from limit for each call, under key, and denies the
 // call if none is left.
 //
-// name is the beginning of the key on the server, and identifies the limit in errors. Use a
-// different name for each Server, or the same one if several share a limit. limit is text, such as
+// name is the prefix of the key on the server, and identifies the limit in errors. Use a different
+// name for each Server, or the same one if several share a limit. limit is text, such as
 // "100/m", or a policy, such as "@api". It is not checked before the first call: if it is invalid,
 // the limiter returns an error then. A call that leaky_bucket allows is handled at once, not at its
 // turn.
 //
-// The call to the limiter has the values of the context, but does not end with it; the timeout of
-// limiter bounds it ([client.WithTimeout]). So a caller that cancels, or sets a short deadline, is
-// counted as well.
+// The call to the limiter uses the values of the context, but not its deadline or cancellation; the
+// timeout of limiter bounds it ([client.WithTimeout]). So a caller that cancels, or sets a short
+// deadline, is still counted.
 func NewServer(limiter *client.Client, name string, limit client.Limit, key Key, opts ...ServerOption) (*Server, error) {
 	log := seldom.Log("no decision on a call")
 	s := &Server{

@@ -94,8 +94,8 @@ func (c *Charge) Refund(ctx context.Context, n int64) error {
 // the next requests are denied until the limit has refilled. The missing units are dropped. If that
 // matters, take the maximum cost at first, by [WithRequest], and refund the rest.
 //
-// The call has the values of ctx, but does not end with it, so a client that hangs up is charged.
-// The client's own timeout bounds it.
+// The call uses the values of ctx, but not its deadline or cancellation, so a client that hangs up
+// is charged. The timeout of the limiter bounds the call.
 func (c *Charge) More(ctx context.Context, n int64) (taken int64, err error) {
 	if c == nil || n == 0 {
 		return 0, nil

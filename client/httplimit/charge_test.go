@@ -93,8 +93,8 @@ func TestMore(t *testing.T) {
 	checkField(t, serve(handler, get("/")), "RateLimit", `"api";r=0;t=864`)
 }
 
-// For several keys with different costs, the smallest cost can be given back, and additional units
-// are counted under the usage key.
+// If a request has several keys with different costs, at most the smallest cost can be refunded.
+// Additional units are counted under the usage key.
 func TestChargeOfSeveralKeys(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	handler := newHandler(t, limiter, "100/d", httplimit.Address(), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

@@ -115,15 +115,15 @@ type middleware struct {
 // New returns middleware that takes 1 unit from limit for each request, under key, and denies the
 // request if none is left.
 //
-// name identifies the limit in the response fields, and is the beginning of the key on the server.
+// name identifies the limit in the response fields, and is the prefix of the key on the server.
 // Use a different name for each middleware, or the same one if several share a limit. limit is
 // text, such as "100/m", or a policy deployed with the library, such as "@api". For a policy with
 // several limits, [WithRequest] adds the other keys. Neither is checked before the first request:
 // if one is invalid, the limiter returns an error then.
 //
-// The call to the limiter has the values of the request's context, but does not end with it; the
-// timeout of limiter bounds it ([client.WithTimeout]). So a client that hangs up is counted as
-// well.
+// The call to the limiter uses the values of the request's context, but not its deadline or
+// cancellation; the timeout of limiter bounds it ([client.WithTimeout]). So a client that hangs up
+// is still counted.
 func New(limiter *client.Client, name string, limit client.Limit, key Key, opts ...Option) (func(http.Handler) http.Handler, error) {
 	log := seldom.Log("no decision on a request")
 	m := &middleware{
