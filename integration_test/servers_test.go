@@ -12,7 +12,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
 )
 
-// TestARealServerIsReached makes a run without servers fail.
+// TestARealServerIsReached fails if there is no server to test on.
 func TestARealServerIsReached(t *testing.T) {
 	all := backends(t)
 	if len(all) == 0 {

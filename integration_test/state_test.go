@@ -33,8 +33,9 @@ func TestStateIsSmall(t *testing.T) {
 			{"size:window", "sliding_window 100/h", 50, 96},
 			{"size:log", "sliding_log 100/h", 50, 96},
 		} {
-			// Redis keeps the memory of a script's last argument at each position for the next one
-			// there, even if that is shorter: the first call uses up what other tests have left.
+			// Redis reuses the buffers of a script's arguments, position by position, even for
+			// shorter arguments. So a value may be stored in a larger buffer that an earlier test
+			// left. The first call uses up such buffers.
 			for _, key := range []string{"size:first:" + row.key, row.key} {
 				if err := c.FCall(ctx, "ratelimit_take", []string{key}, row.limit, "COST", row.cost).Err(); err != nil {
 					t.Fatal(err)

@@ -69,8 +69,8 @@ func runVector(ctx context.Context, t *testing.T, b *backend.Backend, node *redi
 	}
 }
 
-// call sends one command and returns its reply as Step.Check expects it: an error is a reply of the
-// server.
+// call sends one command and returns its reply or error for Step.Check. A nil reply is not an
+// error.
 func call(ctx context.Context, c *redis.Client, words []string) (any, error) {
 	args := make([]any, len(words))
 	for i, w := range words {

@@ -53,8 +53,8 @@ func (s *source) wrong(at *yaml.Node, format string, args ...any) {
 // full reports whether to stop parsing and collecting problems.
 func (s *source) full() bool { return len(s.problems) >= mostProblems || s.values > mostValues }
 
-// enter counts the values in a mapping or a list before they are parsed, and reports whether they
-// may be.
+// enter counts the values in a mapping or a list before they are parsed, and reports whether to
+// parse them.
 func (s *source) enter(n *yaml.Node) bool {
 	if !s.full() && s.values+len(n.Content) > mostValues {
 		s.wrong(n, "with its aliases the file has more than %d values; write out less of it by aliases", mostValues)

@@ -11,9 +11,9 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// Punctual makes every connection respect the deadline of its context, and timeout where the URL
-// sets no other. It also turns off what go-redis would do in addition: identify itself to the
-// server, and retry dials.
+// Punctual makes every connection respect the deadline of its context, and applies timeout if the
+// URL sets no timeout. It also disables what go-redis does by default: identify itself to the
+// server, ask for maintenance notifications, and retry dials.
 func (s *Servers) Punctual(timeout time.Duration) {
 	o := &s.Options
 	for _, d := range []*time.Duration{&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout} {

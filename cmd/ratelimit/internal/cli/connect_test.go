@@ -143,7 +143,7 @@ func TestServersThatCannotDecide(t *testing.T) {
 	})
 }
 
-// Real servers that refuse: users without rights, and a replica.
+// Commands that a real server refuses, because the user lacks a right or the server is a replica.
 func TestServersThatRefuse(t *testing.T) {
 	addr := startRedis(t)
 	rdb := admin(t, addr)

@@ -183,8 +183,8 @@ func (a *app) loader(ctx context.Context, opts ...loader.Option) (*loader.Loader
 	return l, func() { _ = rdb.Close() }, nil
 }
 
-// load calls a function that returns a Report. failed is the error of nodes, which the report lists
-// too; err is an error that left no report.
+// load calls a function that returns a Report. If some nodes failed, load returns that error in
+// failed, and the report lists it too. It returns any other error in err; then there is no report.
 func (a *app) load(ctx context.Context, call func(context.Context, *loader.Loader) (loader.Report, error)) (report loader.Report, failed, err error) {
 	l, end, err := a.loader(ctx)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// board returns a Dashboard for a cluster of servers; tests read its state between looks.
+// board returns a Dashboard for a cluster of servers. It does not poll: tests call look themselves.
 func board(t *testing.T, servers ...*embedded.Server) *Dashboard {
 	t.Helper()
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{ClusterSlots: func(context.Context) (slots []redis.ClusterSlot, _ error) {
