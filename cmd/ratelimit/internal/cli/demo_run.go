@@ -142,9 +142,6 @@ func (s *show) ask(ctx context.Context, c *caller, at, timeout time.Duration) er
 		c.denied[s.column(at)]++
 		c.by[res.Index-1]++
 	}
-	if allowed(c.ideal, at) {
-		c.ideally++
-	}
 	return nil
 }
 
@@ -207,8 +204,8 @@ func (s *show) chart(l look) string {
 // summary returns the table under the chart.
 func (s *show) summary(l look) string {
 	var table, notes strings.Builder
-	const row = "%-8s%-30s%7v%9v%8v%7v"
-	fmt.Fprintln(&table, l.paint(bold, fmt.Sprintf(row, "CALLER", "LIMIT", "ASKED", "ALLOWED", "DENIED", "IDEAL")))
+	const row = "%-8s%-30s%7v%9v%8v"
+	fmt.Fprintln(&table, l.paint(bold, fmt.Sprintf(row, "CALLER", "LIMIT", "ASKED", "ALLOWED", "DENIED")))
 	for _, c := range s.scene {
 		limit := string(c.limits[0])
 		if len(c.limits) > 1 {
@@ -217,7 +214,7 @@ func (s *show) summary(l look) string {
 				c.by[0], c.limits[0], c.by[1], c.limits[1])))
 		}
 		let, turned := sum(c.allowed), sum(c.denied)
-		fmt.Fprintf(&table, row+"\n", c.name, limit, let+turned, let, turned, c.ideally)
+		fmt.Fprintf(&table, row+"\n", c.name, limit, let+turned, let, turned)
 	}
-	return table.String() + notes.String() + l.prose(faint, "ideal: what the textbook would let through; latency may shift it by one or two") + "\n"
+	return table.String() + notes.String()
 }
