@@ -147,8 +147,8 @@ func heals(v verbs) {
 	if err := v.Check(v.ctx, "@calc", "@export", "@jobs"); err != nil {
 		v.Error(err)
 	}
-	for _, n := range primaries {
-		if got := countLibraries(v.ctx, v.T, n); got == 0 {
+	for n, digest := range deployed(v.ctx, v.T, primaries) {
+		if digest == "" {
 			v.Errorf("%s has no library", n)
 		}
 	}

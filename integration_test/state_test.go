@@ -203,8 +203,12 @@ func TestExactInRealTime(t *testing.T) {
 						}
 					})
 				}
-				for node().Sub(emptied) < 2*time.Second {
-				}
+				waitFor(ctx, t, "200 calls to be allowed", func() error {
+					if n := allowed.Load(); n < rate {
+						return fmt.Errorf("%d are", n)
+					}
+					return nil
+				})
 				last := node()
 				ending.Store(true)
 				group.Wait()
