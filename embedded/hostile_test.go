@@ -15,7 +15,7 @@ const (
 )
 
 // A function can do anything: the call ends with an error, and the process and the server continue.
-func TestNoFunctionFellsTheProcess(t *testing.T) {
+func TestFunctionsDoNotEndTheProcess(t *testing.T) {
 	before := heapInUse()
 	for _, row := range []struct{ name, body, want string }{
 		{"endless loop", "while true do end", tooLong},
@@ -100,7 +100,7 @@ func heapInUse() uint64 {
 }
 
 // The reply for a table that contains itself is as deep as Redis's.
-func TestATableThatHoldsItself(t *testing.T) {
+func TestTableInItself(t *testing.T) {
 	s := Run(t, WithLibrary(lib("local t = {} t[1] = t return t")))
 	r, err := s.Do("FCALL", "f", 0)
 	depth := 0

@@ -207,7 +207,7 @@ func TestClientInfo(t *testing.T) {
 			}
 			denied, found := info.ShadowDenied["export"]
 			if !found || denied > 12 || !b.Cluster && denied != 12 {
-				t.Errorf("%d calls that the shadow would have denied are told, want 12 over all nodes", denied)
+				t.Errorf("%d calls that the shadow would have denied are counted, want 12 over all nodes", denied)
 			}
 		}
 	})

@@ -77,7 +77,7 @@ func holds(v verbs, key string) {
 		v.Error(err)
 	}
 	if found, err := second.Release(v.ctx); err != nil || !found {
-		v.Errorf("%s: what was waited for is held: %v, %v", key, found, err)
+		v.Errorf("%s: after waiting, the lease is held: %v, %v", key, found, err)
 	}
 }
 

@@ -216,7 +216,7 @@ func TestFleetHealsAfterFunctionFlush(t *testing.T) {
 		for _, n := range tr.lost {
 			lost += n
 		}
-		t.Logf("%d calls answered, %d in between told that the library is missing", tr.answered.Load(), lost)
+		t.Logf("%d calls answered, %d got the error that the library is missing", tr.answered.Load(), lost)
 		for text, n := range tr.errors {
 			t.Errorf("%d times: %s", n, text)
 		}
@@ -326,7 +326,7 @@ func TestFleetFailover(t *testing.T) {
 		tr.waitForMore(ctx, t, 200)
 		tr.check(t, 2)
 		if len(tr.lost) > 0 {
-			t.Errorf("after the promotion, calls were told that the library is missing: %v", tr.lost)
+			t.Errorf("after the promotion, calls got the error that the library is missing: %v", tr.lost)
 		}
 		waitFor(ctx, t, "the cluster to have three primaries that run the build", func() error {
 			report, err := newLoader(t, newClient(t, b)).Status(ctx, build)
