@@ -13,7 +13,7 @@ func awaitWaiters(t *testing.T, s *Server, n int) {
 	await(t, func() bool { return len(s.waiters) == n }, s)
 }
 
-// await waits until a condition is true. It calls so with the server's lock held.
+// await waits until so returns true. It calls so with the server's lock.
 func await(t *testing.T, so func() bool, s *Server) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); ; runtime.Gosched() {

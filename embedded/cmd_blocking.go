@@ -98,13 +98,13 @@ func (s *Server) wait(w *waiter) engine.Reply {
 		defer timer.Stop()
 		timeout = timer.C
 	}
-	gone, stop := w.c.watchForEnd()
+	disconnected, stop := w.c.watchForEnd()
 	defer stop()
 	select {
 	case r := <-w.reply:
 		return r
 	case <-timeout:
-	case <-gone:
+	case <-disconnected:
 	case <-s.closing:
 	}
 	s.mu.Lock()
@@ -119,8 +119,8 @@ func (s *Server) wait(w *waiter) engine.Reply {
 }
 
 // watchForEnd reads ahead until stop is called, to detect that the client has disconnected.
-func (c *session) watchForEnd() (gone chan struct{}, stop func()) {
-	gone, over := make(chan struct{}), make(chan struct{})
+func (c *session) watchForEnd() (disconnected chan struct{}, stop func()) {
+	disconnected, over := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(over)
 		var err error
@@ -128,10 +128,10 @@ func (c *session) watchForEnd() (gone chan struct{}, stop func()) {
 			_, err = c.in.Peek(c.in.Buffered() + 1)
 		}
 		if !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, bufio.ErrBufferFull) {
-			close(gone)
+			close(disconnected)
 		}
 	}()
-	return gone, func() {
+	return disconnected, func() {
 		c.conn.SetReadDeadline(time.Unix(1, 0))
 		<-over
 		c.conn.SetReadDeadline(time.Time{})

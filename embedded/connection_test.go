@@ -132,7 +132,7 @@ func TestABrokenConnectionKeepsNothing(t *testing.T) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if len(o.replies) > 0 {
-		t.Errorf("%d bytes wait for a client that has gone", len(o.replies))
+		t.Errorf("%d bytes wait for a disconnected client", len(o.replies))
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 )
@@ -16,7 +15,7 @@ const (
 )
 
 // A function can do anything: the call ends with an error, and the process and the server continue.
-func TestNoFunctionFellsTheProcess(t *testing.T) {
+func TestFunctionsDoNotEndTheProcess(t *testing.T) {
 	before := heapInUse()
 	for _, row := range []struct{ name, body, want string }{
 		{"endless loop", "while true do end", tooLong},
@@ -101,7 +100,7 @@ func heapInUse() uint64 {
 }
 
 // The reply for a table that contains itself is as deep as Redis's.
-func TestATableThatHoldsItself(t *testing.T) {
+func TestTableInItself(t *testing.T) {
 	s := Run(t, WithLibrary(lib("local t = {} t[1] = t return t")))
 	r, err := s.Do("FCALL", "f", 0)
 	depth := 0
@@ -114,15 +113,6 @@ func TestATableThatHoldsItself(t *testing.T) {
 	}
 	if want := Error("ERR reached lua stack limit"); depth != 7995 || r != want {
 		t.Errorf("%d tables within one another around %v, want 7995 around %v; error %v", depth, r, want, err)
-	}
-}
-
-// Coroutines are not available, so nobody can create a million of them.
-func TestCoroutinesAreRefused(t *testing.T) {
-	s := Run(t)
-	err := s.Load(lib("local t = {} for i = 1, 1e6 do t[i] = coroutine.create(f) end"))
-	if want := "ERR Error compiling function: user_function:2: the embedded server does not have coroutine"; err == nil || !strings.HasPrefix(err.Error(), want) {
-		t.Errorf("%v, want %s", err, want)
 	}
 }
 
@@ -154,6 +144,7 @@ func TestTextsThatAreNoLibrary(t *testing.T) {
 		{"functions", "#!lua name=t\nreturn " + strings.Repeat("function()end,", 200_000) + "1", "ERR Error compiling function: user_function:1: the text has 200000 functions, and the embedded server takes at most 8192"},
 		{"calls", "#!lua name=t\n" + strings.Repeat("f''", 1_000_000), "ERR Error compiling function: user_function:1: the text has 2000000 words and signs, and the embedded server takes at most 1048576"},
 		{"3 MB of powers", "#!lua name=t\nreturn " + strings.Repeat("a^", 1_500_000) + "a", "ERR Error compiling function: user_function:2: more than 200 levels"},
+		{"coroutines", lib("for i = 1, 1e6 do coroutine.create(f) end"), "ERR Error compiling function: user_function:2: the embedded server does not have coroutine"},
 		{"endless at load", "#!lua name=t\nwhile true do end" + register, "ERR Error registering functions: ERR FUNCTION LOAD timeout"},
 		{"doubled string at load", "#!lua name=t\nlocal s = 'x' while true do s = s .. s end" + register, "ERR Error registering functions: ERR user_function:2: the embedded server makes no string"},
 	} {
@@ -182,98 +173,4 @@ func TestBytesInStrings(t *testing.T) {
 	if err != nil || !strings.Contains(fmt.Sprint(r), text) {
 		t.Errorf("%q, %v", r, err)
 	}
-}
-
-func TestNumbersOfKeys(t *testing.T) {
-	s := Run(t, WithLibrary(lib("return #keys")))
-	for n, want := range map[string]string{
-		"-1": "ERR Number of keys can't be negative", "-9223372036854775808": "ERR Number of keys can't be negative",
-		"9223372036854775807": "ERR Number of keys can't be greater than number of args", "3": "ERR Number of keys can't be greater than number of args",
-		"9223372036854775808": "ERR Bad number of keys provided", "1.5": "ERR Bad number of keys provided", "": "ERR Bad number of keys provided", "x": "ERR Bad number of keys provided",
-	} {
-		if _, err := s.Do("FCALL", "f", n, "a", "b"); err == nil || err.Error() != want {
-			t.Errorf("%s keys: %v, want %s", n, err, want)
-		}
-	}
-}
-
-// A function cannot load a library. A load from another connection waits until the running function
-// has ended.
-func TestLoadWhileAFunctionRuns(t *testing.T) {
-	s := Run(t, WithLibrary(lib("for i = 1, 3e6 do end return {redis.pcall('FUNCTION', 'LOAD', 'x').err, 'old'}")))
-	replies := make(chan string, 1)
-	go func() {
-		r, err := s.Do("FCALL", "f", 0)
-		replies <- fmt.Sprint(r, err)
-	}()
-	for len(replies) == 0 && s.mu.TryLock() { // wait until the call runs
-		s.mu.Unlock()
-		runtime.Gosched()
-	}
-	loaded := make(chan error)
-	go func() { loaded <- s.Load(lib("return 'new'")) }()
-	if got, want := <-replies, "[ERR This Redis command is not allowed from script old] <nil>"; got != want {
-		t.Errorf("the function returned %s, want %s", got, want)
-	}
-	if err := <-loaded; err != nil {
-		t.Error(err)
-	}
-	if r, err := s.Do("FCALL", "f", 0); err != nil || r != "new" {
-		t.Errorf("after the load: %v, %v", r, err)
-	}
-}
-
-func TestClockSetBackAYear(t *testing.T) {
-	start := time.Date(2026, 6, 1, 0, 0, 0, 0, time.UTC)
-	s := Run(t, WithTime(start), WithLibrary(lib("redis.call('SET', keys[1], 'x', 'PX', 1000) return {redis.call('TIME')[1], redis.call('PTTL', keys[1])}")))
-	year := 365 * 24 * time.Hour
-	for _, at := range []time.Time{start, start.Add(-year), start} {
-		s.SetTime(at)
-		r, err := s.Do("FCALL", "f", 1, "k")
-		if want := fmt.Sprint("[", at.Unix(), " 1000]"); err != nil || fmt.Sprint(r) != want {
-			t.Errorf("at %s: %v, %v; want %s", at, r, err, want)
-		}
-	}
-	s.SetTime(start.Add(-year))
-	if r, err := s.Do("PTTL", "k"); err != nil || r != int64(year/time.Millisecond)+1000 {
-		t.Errorf("a year before: a key has %v ms, %v", r, err)
-	}
-}
-
-// Close waits for the running calls. Later calls are rejected.
-func TestCloseWhileCallsAreInFlight(t *testing.T) {
-	s, err := Start(WithLibrary(lib("local n = 0 for i = 1, 1000 do n = n + i end return n")))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var wg sync.WaitGroup
-	started := make(chan struct{}, 8)
-	for range 8 {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			for i := 0; ; i++ {
-				r, err := s.Do("FCALL", "f", 0)
-				if err != nil {
-					if err.Error() != "ERR the embedded server is closed" {
-						t.Errorf("a call while the server closes: %v", err)
-					}
-					return
-				}
-				if r != int64(500500) {
-					t.Errorf("a call while the server closes returned %v", r)
-				}
-				if i == 0 {
-					started <- struct{}{}
-				}
-			}
-		}()
-	}
-	for range 8 {
-		<-started
-	}
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
-	wg.Wait()
 }

@@ -1,6 +1,7 @@
 package integration_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -54,142 +55,136 @@ func tags() []string {
 // in real time.
 func within(d, most time.Duration) bool { return d <= most && d > most-time.Minute }
 
-// A request with all options is charged once, counted, and refunded.
-func TestClientRequests(t *testing.T) {
+// The client's calls as the application user, with keys on every node.
+func TestClientCalls(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
-		ctx := testContext(t)
 		_, c := deployForClients(t, b)
-		for _, tag := range tags() {
-			req := client.Request{
-				Keys:    []string{tag + ":calc", tag + ":consumer", tag + ":bytes"},
-				Limits:  []client.Limit{"@calc", client.PerDay(1000)},
-				Costs:   []int64{1, 1, 300},
-				OnceKey: tag + ":once:1", OnceTTL: time.Hour, UsageKey: tag + ":usage",
-			}
-			for range 2 {
-				if got, err := c.Take(ctx, req); err != nil || !got.Allowed || got.Limit != 2 || got.Remaining != 1 || got.Index != 2 || got.Shadow != nil {
-					t.Errorf("%s: take %+v, %v", tag, got, err)
-				}
-			}
-			req.OnceKey = tag + ":once:2"
-			if got, err := c.Take(ctx, req); err != nil || !got.Allowed || got.Remaining != 0 {
-				t.Errorf("%s: another take %+v, %v", tag, got, err)
-			}
-			req.OnceKey = tag + ":once:3"
-			if got, err := c.Take(ctx, req); err != nil || got.Allowed || got.Index != 2 || !within(got.RetryAfter, 12*time.Hour) {
-				t.Errorf("%s: a take too many %+v, %v", tag, got, err)
-			}
-			req.OnceKey, req.OnceTTL = "", 0
-			if got, err := c.PeekRequest(ctx, req); err != nil || got.Allowed {
-				t.Errorf("%s: peek %+v, %v", tag, got, err)
-			}
-			if got, err := c.Refund(ctx, req); err != nil || !got.Allowed || got.Limit != 2 || got.Remaining != 1 {
-				t.Errorf("%s: refund %+v, %v", tag, got, err)
-			}
-			if got, err := c.RefundN(ctx, tag+":bytes", client.PerDay(1000), 100000); err != nil || !got.Allowed || got.Remaining != 1000 || got.ResetAfter != 0 {
-				t.Errorf("%s: refund of more than was taken %+v, %v", tag, got, err)
-			}
-			usage, err := c.Usage(ctx, tag+":usage")
-			if err != nil || usage.Allowed != 2 || usage.Denied != 1 || usage.Cost != 2 || usage.First.IsZero() || usage.Last.Before(usage.First) ||
-				usage.Interval != time.Minute || len(usage.Series) == 0 {
-				t.Errorf("%s: usage %+v, %v", tag, usage, err)
-			}
+		for name, calls := range map[string]func(context.Context, *testing.T, *client.Client){"requests": requests, "up to": upTo, "blocks": blocks, "leases": leases} {
+			t.Run(name, func(t *testing.T) { calls(testContext(t), t, c) })
 		}
 	})
+}
+
+// A request with all options is charged once, counted, and refunded.
+func requests(ctx context.Context, t *testing.T, c *client.Client) {
+	for _, tag := range tags() {
+		req := client.Request{
+			Keys:    []string{tag + ":calc", tag + ":consumer", tag + ":bytes"},
+			Limits:  []client.Limit{"@calc", client.PerDay(1000)},
+			Costs:   []int64{1, 1, 300},
+			OnceKey: tag + ":once:1", OnceTTL: time.Hour, UsageKey: tag + ":usage",
+		}
+		for range 2 {
+			if got, err := c.Take(ctx, req); err != nil || !got.Allowed || got.Limit != 2 || got.Remaining != 1 || got.Index != 2 || got.Shadow != nil {
+				t.Errorf("%s: take %+v, %v", tag, got, err)
+			}
+		}
+		req.OnceKey = tag + ":once:2"
+		if got, err := c.Take(ctx, req); err != nil || !got.Allowed || got.Remaining != 0 {
+			t.Errorf("%s: another take %+v, %v", tag, got, err)
+		}
+		req.OnceKey = tag + ":once:3"
+		if got, err := c.Take(ctx, req); err != nil || got.Allowed || got.Index != 2 || !within(got.RetryAfter, 12*time.Hour) {
+			t.Errorf("%s: a take too many %+v, %v", tag, got, err)
+		}
+		req.OnceKey, req.OnceTTL = "", 0
+		if got, err := c.PeekRequest(ctx, req); err != nil || got.Allowed {
+			t.Errorf("%s: peek %+v, %v", tag, got, err)
+		}
+		if got, err := c.Refund(ctx, req); err != nil || !got.Allowed || got.Limit != 2 || got.Remaining != 1 {
+			t.Errorf("%s: refund %+v, %v", tag, got, err)
+		}
+		if got, err := c.RefundN(ctx, tag+":bytes", client.PerDay(1000), 100000); err != nil || !got.Allowed || got.Remaining != 1000 || got.ResetAfter != 0 {
+			t.Errorf("%s: refund of more than was taken %+v, %v", tag, got, err)
+		}
+		usage, err := c.Usage(ctx, tag+":usage")
+		if err != nil || usage.Allowed != 2 || usage.Denied != 1 || usage.Cost != 2 || usage.First.IsZero() || usage.Last.Before(usage.First) ||
+			usage.Interval != time.Minute || len(usage.Series) == 0 {
+			t.Errorf("%s: usage %+v, %v", tag, usage, err)
+		}
+	}
 }
 
 // If the second of two keys has fewer units left, both are charged what the second has, and a
 // repetition of the request is charged nothing.
-func TestClientUpTo(t *testing.T) {
-	eachBackend(t, func(t *testing.T, b *backend.Backend) {
-		ctx := testContext(t)
-		_, c := deployForClients(t, b)
-		for _, tag := range tags() {
-			req := client.Request{
-				Keys: []string{tag + ":minute", tag + ":day"}, Limits: []client.Limit{client.PerDay(9), "sliding_log 5/d"}, Costs: []int64{3}, UpTo: true,
-				UsageKey: tag + ":usage",
-			}
-			for _, want := range []int64{3, 2, 0} {
-				peeked, err := c.PeekRequest(ctx, req)
-				if err != nil || peeked.Taken != want || peeked.Allowed != (want > 0) {
-					t.Errorf("%s: peek %+v, %v; want %d taken", tag, peeked, err, want)
-				}
-				req.OnceKey, req.OnceTTL = fmt.Sprintf("%s:once:%d", tag, want), time.Hour
-				for range 2 {
-					if got, err := c.Take(ctx, req); err != nil || got.Taken != want || got.Allowed != (want > 0) || got.Limit != 5 || got.Index != 2 {
-						t.Errorf("%s: take %+v, %v; want %d taken", tag, got, err, want)
-					}
-				}
-				req.OnceKey, req.OnceTTL = "", 0
-			}
-			if got, err := c.AllowAtMost(ctx, tag+":minute", client.PerDay(9), 100); err != nil || got.Taken != 4 || got.Remaining != 0 {
-				t.Errorf("%s: the rest of the first key %+v, %v", tag, got, err)
-			}
-			if usage, err := c.Usage(ctx, tag+":usage"); err != nil || usage.Allowed != 2 || usage.Denied != 2 || usage.Cost != 5 {
-				t.Errorf("%s: usage %+v, %v", tag, usage, err)
-			}
+func upTo(ctx context.Context, t *testing.T, c *client.Client) {
+	for _, tag := range tags() {
+		req := client.Request{
+			Keys: []string{tag + ":minute", tag + ":day"}, Limits: []client.Limit{client.PerDay(9), "sliding_log 5/d"}, Costs: []int64{3}, UpTo: true,
+			UsageKey: tag + ":upto:usage",
 		}
-	})
-}
-
-func TestClientBlocks(t *testing.T) {
-	eachBackend(t, func(t *testing.T, b *backend.Backend) {
-		ctx := testContext(t)
-		_, c := deployForClients(t, b)
-		for _, tag := range tags() {
-			one, two := tag+":1", tag+":2"
-			if err := c.Block(ctx, time.Hour, one, two); err != nil {
-				t.Errorf("%s: block: %v", tag, err)
+		for _, want := range []int64{3, 2, 0} {
+			peeked, err := c.PeekRequest(ctx, req)
+			if err != nil || peeked.Taken != want || peeked.Allowed != (want > 0) {
+				t.Errorf("%s: peek %+v, %v; want %d taken", tag, peeked, err, want)
 			}
-			if got, err := c.Allow(ctx, two, "5/m"); err != nil || got.Allowed || got.Limit != 5 || !within(got.RetryAfter, time.Hour) {
-				t.Errorf("%s: of a blocked key %+v, %v", tag, got, err)
-			}
-			if n, err := c.Unblock(ctx, one, two, tag+":3"); err != nil || n != 2 {
-				t.Errorf("%s: unblock answers %d, %v; want 2", tag, n, err)
-			}
-			if got, err := c.Allow(ctx, two, "5/m"); err != nil || !got.Allowed || got.Remaining != 4 {
-				t.Errorf("%s: after the block %+v, %v", tag, got, err)
-			}
-		}
-	})
-}
-
-func TestClientLeases(t *testing.T) {
-	eachBackend(t, func(t *testing.T, b *backend.Backend) {
-		ctx := testContext(t)
-		_, c := deployForClients(t, b)
-		for i, tag := range tags() {
-			limit := client.Limit("@jobs")
-			if i%2 == 0 {
-				limit = client.Concurrency(2, time.Hour)
-			}
-			var leases [3]*client.Lease
-			for n := range leases {
-				leases[n] = c.Lease(tag, limit, "")
-				want := n < 2
-				got, err := leases[n].Acquire(ctx)
-				if err != nil || got.Allowed != want || got.Limit != 2 || got.Remaining != int64(max(0, 1-n)) || !want && !within(got.RetryAfter, time.Hour) {
-					t.Errorf("%s: acquire number %d %+v, %v", tag, n+1, got, err)
-				}
-				if got, err := leases[n].Renew(ctx); err != nil || got.Allowed != want || !want && got.RetryAfter != client.Never {
-					t.Errorf("%s: renew number %d %+v, %v", tag, n+1, got, err)
-				}
-			}
+			req.OnceKey, req.OnceTTL = fmt.Sprintf("%s:upto:once:%d", tag, want), time.Hour
 			for range 2 {
-				if got, err := leases[0].Acquire(ctx); err != nil || !got.Allowed || got.Remaining != 0 {
-					t.Errorf("%s: acquire again %+v, %v", tag, got, err)
+				if got, err := c.Take(ctx, req); err != nil || got.Taken != want || got.Allowed != (want > 0) || got.Limit != 5 || got.Index != 2 {
+					t.Errorf("%s: take %+v, %v; want %d taken", tag, got, err, want)
 				}
 			}
-			for _, want := range []bool{true, false} {
-				if held, err := leases[0].Release(ctx); err != nil || held != want {
-					t.Errorf("%s: release answers %v, %v; want %v", tag, held, err, want)
-				}
+			req.OnceKey, req.OnceTTL = "", 0
+		}
+		if got, err := c.AllowAtMost(ctx, tag+":minute", client.PerDay(9), 100); err != nil || got.Taken != 4 || got.Remaining != 0 {
+			t.Errorf("%s: the rest of the first key %+v, %v", tag, got, err)
+		}
+		if usage, err := c.Usage(ctx, tag+":upto:usage"); err != nil || usage.Allowed != 2 || usage.Denied != 2 || usage.Cost != 5 {
+			t.Errorf("%s: usage %+v, %v", tag, usage, err)
+		}
+	}
+}
+
+func blocks(ctx context.Context, t *testing.T, c *client.Client) {
+	for _, tag := range tags() {
+		one, two := tag+":blocked:1", tag+":blocked:2"
+		if err := c.Block(ctx, time.Hour, one, two); err != nil {
+			t.Errorf("%s: block: %v", tag, err)
+		}
+		if got, err := c.Allow(ctx, two, "5/m"); err != nil || got.Allowed || got.Limit != 5 || !within(got.RetryAfter, time.Hour) {
+			t.Errorf("%s: of a blocked key %+v, %v", tag, got, err)
+		}
+		if n, err := c.Unblock(ctx, one, two, tag+":3"); err != nil || n != 2 {
+			t.Errorf("%s: unblock answers %d, %v; want 2", tag, n, err)
+		}
+		if got, err := c.Allow(ctx, two, "5/m"); err != nil || !got.Allowed || got.Remaining != 4 {
+			t.Errorf("%s: after the block %+v, %v", tag, got, err)
+		}
+	}
+}
+
+func leases(ctx context.Context, t *testing.T, c *client.Client) {
+	for i, tag := range tags() {
+		limit := client.Limit("@jobs")
+		if i%2 == 0 {
+			limit = client.Concurrency(2, time.Hour)
+		}
+		var leases [3]*client.Lease
+		for n := range leases {
+			leases[n] = c.Lease(tag, limit, "")
+			want := n < 2
+			got, err := leases[n].Acquire(ctx)
+			if err != nil || got.Allowed != want || got.Limit != 2 || got.Remaining != int64(max(0, 1-n)) || !want && !within(got.RetryAfter, time.Hour) {
+				t.Errorf("%s: acquire number %d %+v, %v", tag, n+1, got, err)
 			}
-			if got, err := leases[2].Acquire(ctx); err != nil || !got.Allowed {
-				t.Errorf("%s: the place that was released %+v, %v", tag, got, err)
+			if got, err := leases[n].Renew(ctx); err != nil || got.Allowed != want || !want && got.RetryAfter != client.Never {
+				t.Errorf("%s: renew number %d %+v, %v", tag, n+1, got, err)
 			}
 		}
-	})
+		for range 2 {
+			if got, err := leases[0].Acquire(ctx); err != nil || !got.Allowed || got.Remaining != 0 {
+				t.Errorf("%s: acquire again %+v, %v", tag, got, err)
+			}
+		}
+		for _, want := range []bool{true, false} {
+			if held, err := leases[0].Release(ctx); err != nil || held != want {
+				t.Errorf("%s: release answers %v, %v; want %v", tag, held, err, want)
+			}
+		}
+		if got, err := leases[2].Acquire(ctx); err != nil || !got.Allowed {
+			t.Errorf("%s: the place that was released %+v, %v", tag, got, err)
+		}
+	}
 }
 
 // In a cluster any node may reply, because all have the same build.
@@ -212,7 +207,7 @@ func TestClientInfo(t *testing.T) {
 			}
 			denied, found := info.ShadowDenied["export"]
 			if !found || denied > 12 || !b.Cluster && denied != 12 {
-				t.Errorf("%d calls that the shadow would have denied are told, want 12 over all nodes", denied)
+				t.Errorf("%d calls that the shadow would have denied are counted, want 12 over all nodes", denied)
 			}
 		}
 	})

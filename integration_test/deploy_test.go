@@ -1,7 +1,6 @@
 package integration_test
 
 import (
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -116,26 +115,4 @@ func TestNeverOverTheLimit(t *testing.T) {
 			}, withClock)
 		})
 	}
-}
-
-// Every call of the client on every server. In a cluster, the keys are in different slots.
-func TestClient(t *testing.T) {
-	eachBackend(t, func(t *testing.T, b *backend.Backend) {
-		deploy(t, b)
-		ctx := testContext(t)
-		c := newLimiter(t, newClient(t, b))
-		for i := range 12 {
-			key := fmt.Sprintf("user:%d", i)
-			result, err := c.AllowN(ctx, key, client.PerHour(10).WithBurst(20), 5)
-			if err != nil || !result.Allowed || result.Limit != 20 || result.Remaining != 15 {
-				t.Errorf("%s: %+v, %v", key, result, err)
-			}
-			if peek, err := c.Peek(ctx, key, client.PerHour(10).WithBurst(20)); err != nil || peek.Remaining != 14 {
-				t.Errorf("%s: peek %+v, %v", key, peek, err)
-			}
-			if n, err := c.Reset(ctx, key); err != nil || n != 1 {
-				t.Errorf("%s: reset %d, %v", key, n, err)
-			}
-		}
-	})
 }

@@ -2,16 +2,12 @@ package integration_test
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
 	"github.com/ratelimit-functions/ratelimit/loader"
@@ -179,78 +175,4 @@ func TestFleetACLKeepsToThePrefix(t *testing.T) {
 			}
 		}
 	})
-}
-
-// All calls of the client work as the application user, with keys in every slot.
-func TestFleetACLLetsTheClientWork(t *testing.T) {
-	eachBackend(t, func(t *testing.T, b *backend.Backend) {
-		ctx := testContext(t)
-		deploy(t, b)
-		setUser(t, b, "fleet-app", accessRules(t, loader.Application, "acl:", b.Cluster))
-		c := newLimiter(t, newClient(t, b, asUser("fleet-app")), client.WithPrefix("acl:"))
-		for i := range 12 {
-			tag := fmt.Sprintf("{%d}", i)
-			if result, err := c.AllowN(ctx, "a"+tag, "10/h", 3); err != nil || result.Remaining != 7 {
-				t.Errorf("allow: %+v, %v", result, err)
-			}
-			if result, err := c.Peek(ctx, "a"+tag, "10/h"); err != nil || result.Remaining != 6 {
-				t.Errorf("peek: %+v, %v", result, err)
-			}
-			request := client.Request{Keys: []string{"a" + tag, "b" + tag}, Limits: []client.Limit{"10/h", "sliding_log 5/h"}, OnceKey: "once" + tag, OnceTTL: time.Minute}
-			if result, err := c.Take(ctx, request); err != nil || !result.Allowed {
-				t.Errorf("take: %+v, %v", result, err)
-			}
-			if n, err := c.Reset(ctx, "a"+tag, "b"+tag); err != nil || n != 2 {
-				t.Errorf("reset: %d, %v", n, err)
-			}
-		}
-	})
-}
-
-// All vectors pass if the application user makes their FCALLs, so the rules grant every command
-// that a function calls.
-func TestFleetACLLetsEveryVectorPass(t *testing.T) {
-	files, err := functions.LoadVectors()
-	if err != nil {
-		t.Fatal(err)
-	}
-	eachBackend(t, func(t *testing.T, b *backend.Backend) {
-		ctx := testContext(t)
-		loadLibrary(ctx, t, b)
-		stopActiveExpiry(ctx, t, b)
-		setUser(t, b, "fleet-app", accessRules(t, loader.Application, "", b.Cluster))
-		node := nodeOfVectors(ctx, t, b)
-		options := *node.Options()
-		options.Username, options.Password = "fleet-app", userPassword
-		app := redis.NewClient(&options)
-		defer app.Close()
-		calls := 0
-		for _, file := range files {
-			for _, v := range file.Vectors {
-				if err := errors.Join(b.FlushAll(ctx), b.SetTime(file.StartUS)); err != nil {
-					t.Fatal(err)
-				}
-				for i, step := range v.Steps {
-					if step.AtUS != nil {
-						if err := b.SetTime(file.StartUS + *step.AtUS); err != nil {
-							t.Fatal(err)
-						}
-					}
-					c := node
-					if strings.HasPrefix(strings.ToUpper(step.Call[0]), "FCALL") {
-						c = app
-						calls++
-					}
-					reply, err := call(ctx, c, step.Call)
-					if err := step.Check(reply, err); err != nil {
-						t.Errorf("%s: %s: step %d: %v", file.Name, v.Name, i+1, err)
-					}
-				}
-			}
-		}
-		if calls == 0 {
-			t.Error("no vector makes a call")
-		}
-		t.Logf("%d calls as the application user", calls)
-	}, withClock)
 }

@@ -24,7 +24,6 @@ type traffic struct {
 	capacity int64
 	allowed  []atomic.Int64 // by key
 	answered atomic.Int64
-	failed   atomic.Int64
 	stop     func()
 
 	mu     sync.Mutex
@@ -38,7 +37,8 @@ const (
 	perSecond   = 500
 )
 
-// startTraffic starts making calls, with its own clients and the given timeout.
+// startTraffic starts making calls, with its own clients and the given timeout. The calls of keys
+// with an even number share round trips.
 func startTraffic(t *testing.T, b *backend.Backend, capacity int64, timeout time.Duration) *traffic {
 	t.Helper()
 	tr := &traffic{capacity: capacity, allowed: make([]atomic.Int64, trafficKeys), errors: map[string]int{}, lost: map[string]int{}}
@@ -50,10 +50,14 @@ func startTraffic(t *testing.T, b *backend.Backend, capacity int64, timeout time
 	var group sync.WaitGroup
 	const workers = 10
 	for w := range workers {
+		opts := []client.Option{client.WithTimeout(timeout)}
+		if w%2 == 1 {
+			opts = append(opts, client.WithoutSharedRoundTrips())
+		}
 		c, err := client.New(newClient(t, b, func(o *redis.UniversalOptions) {
 			o.ReadTimeout, o.DialTimeout, o.ContextTimeoutEnabled = time.Minute, time.Minute, true
 			o.PoolSize = 1000 // after this many failed dials go-redis keeps dialing in the background, even shortly after Close
-		}), client.WithTimeout(timeout))
+		}), opts...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -95,7 +99,6 @@ func (tr *traffic) call(ctx context.Context, c *client.Client, key int, limit cl
 	case errors.Is(err, client.ErrNotDeployed):
 		tr.lost[tr.keys[key]]++
 	case err != nil:
-		tr.failed.Add(1)
 		tr.errors[err.Error()]++
 	default:
 		tr.answered.Add(1)
@@ -103,6 +106,18 @@ func (tr *traffic) call(ctx context.Context, c *client.Client, key int, limit cl
 			tr.allowed[key].Add(1)
 		}
 	}
+}
+
+// waitForMore waits until n more calls are answered.
+func (tr *traffic) waitForMore(ctx context.Context, t *testing.T, n int64) {
+	t.Helper()
+	before := tr.answered.Load()
+	waitFor(ctx, t, "calls to be answered", func() error {
+		if got := tr.answered.Load() - before; got < n {
+			return fmt.Errorf("%d of %d", got, n)
+		}
+		return nil
+	})
 }
 
 // watchCalls makes f be called for each further call.
@@ -186,12 +201,7 @@ func TestFleetHealsAfterFunctionFlush(t *testing.T) {
 			event(ctx, n.Addr, loader.InStep, 1)
 		}
 		tr := startTraffic(t, b, 20, time.Minute)
-		waitFor(ctx, t, "calls to be answered", func() error {
-			if tr.answered.Load() < 100 {
-				return errors.New("not yet")
-			}
-			return nil
-		})
+		tr.waitForMore(ctx, t, 100)
 		for _, n := range primaries {
 			flushed := time.Now()
 			if err := n.Client().FunctionFlush(ctx).Err(); err != nil {
@@ -200,19 +210,13 @@ func TestFleetHealsAfterFunctionFlush(t *testing.T) {
 			e := event(ctx, n.Addr, loader.Repaired, 1)
 			t.Logf("%s: loaded again %v after FUNCTION FLUSH", n, e.Time.Sub(flushed).Round(time.Millisecond))
 		}
-		calls := tr.answered.Load()
-		waitFor(ctx, t, "calls to be answered again", func() error {
-			if tr.answered.Load() < calls+100 {
-				return errors.New("not yet")
-			}
-			return nil
-		})
+		tr.waitForMore(ctx, t, 100)
 		tr.check(t, 1)
 		lost := 0
 		for _, n := range tr.lost {
 			lost += n
 		}
-		t.Logf("%d calls answered, %d in between told that the library is missing", tr.answered.Load(), lost)
+		t.Logf("%d calls answered, %d got the error that the library is missing", tr.answered.Load(), lost)
 		for text, n := range tr.errors {
 			t.Errorf("%d times: %s", n, text)
 		}
@@ -258,12 +262,7 @@ func TestFleetHealsAShardThatJoins(t *testing.T) {
 		if err != nil || !report.InStep() || len(report.Nodes) != 4 {
 			t.Errorf("%v: %+v", err, report)
 		}
-		waitFor(ctx, t, "calls to be answered", func() error {
-			if tr.answered.Load() < 100 {
-				return errors.New("not yet")
-			}
-			return nil
-		})
+		tr.waitForMore(ctx, t, 100)
 		tr.check(t, 1)
 		if len(tr.errors) > 0 || len(tr.lost) > 0 {
 			t.Errorf("errors %v, missing %v", tr.errors, tr.lost)
@@ -298,46 +297,36 @@ func TestFleetFailover(t *testing.T) {
 			t.Fatal("no cluster client")
 		}
 		tr := startTraffic(t, b, 50, nodeTimeout)
-		waitFor(ctx, t, "calls to be answered", func() error {
-			if tr.answered.Load() < 200 {
-				return errors.New("not yet")
-			}
-			return nil
-		})
+		tr.waitForMore(ctx, t, 200)
 		dead := nodeOf(ctx, t, b, cluster, tr.keys[0])
-		served := map[string]bool{} // keys of the dead node
-		for _, key := range tr.keys {
-			served[key] = nodeOf(ctx, t, b, cluster, key) == dead
+		served := map[string]int{} // the numbers of the keys of the dead node
+		for i, key := range tr.keys {
+			if nodeOf(ctx, t, b, cluster, key) == dead {
+				served[key] = i
+			}
 		}
 		killed := time.Now()
 		if err := dead.Kill(ctx); err != nil {
 			t.Fatal(err)
 		}
-		decided := make(chan struct{}, 1)
+		var decided [2]atomic.Int64 // ns to the first decision on such a key, with and without shared round trips
 		tr.watchCalls(func(key string, err error) {
-			if err == nil && served[key] {
-				select {
-				case decided <- struct{}{}:
-				default:
-				}
+			if i, ok := served[key]; ok && err == nil {
+				decided[i%2].CompareAndSwap(0, int64(time.Since(killed)))
 			}
 		})
-		select {
-		case <-decided:
-			t.Logf("the first decision on the dead node's keys came %v after kill -9, with a node timeout of %v", time.Since(killed).Round(time.Millisecond), nodeTimeout)
-		case <-ctx.Done():
-			t.Fatalf("no decision after the failover; errors %v", tr.errors)
-		}
-		calls := tr.answered.Load()
-		waitFor(ctx, t, "calls to be answered after the failover", func() error {
-			if tr.answered.Load() < calls+200 {
+		waitFor(ctx, t, "decisions after the failover", func() error {
+			if decided[0].Load() == 0 || decided[1].Load() == 0 {
 				return errors.New("not yet")
 			}
 			return nil
 		})
+		t.Logf("the first decision on the dead node's keys came %v after kill -9 with shared round trips and %v without, with a node timeout of %v",
+			time.Duration(decided[0].Load()).Round(time.Millisecond), time.Duration(decided[1].Load()).Round(time.Millisecond), nodeTimeout)
+		tr.waitForMore(ctx, t, 200)
 		tr.check(t, 2)
 		if len(tr.lost) > 0 {
-			t.Errorf("after the promotion, calls were told that the library is missing: %v", tr.lost)
+			t.Errorf("after the promotion, calls got the error that the library is missing: %v", tr.lost)
 		}
 		waitFor(ctx, t, "the cluster to have three primaries that run the build", func() error {
 			report, err := newLoader(t, newClient(t, b)).Status(ctx, build)

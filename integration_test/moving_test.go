@@ -19,7 +19,7 @@ type move struct {
 	limit    client.Limit
 }
 
-// allow lets a call through if both limiters do. What the old one has counted and the new one has not, the new one is charged.
+// allow allows a call if both limiters do. It charges the new limiter for calls that only the old one has counted.
 func (m move) allow(ctx context.Context, key string) (bool, error) {
 	before, err := m.old.Allow(ctx, key, m.oldLimit)
 	if err != nil || before.Allowed == 0 {
@@ -32,7 +32,7 @@ func (m move) allow(ctx context.Context, key string) (bool, error) {
 	if more := after.Remaining - int64(before.Remaining); after.Allowed && more > 0 {
 		_, err = m.limiter.Take(ctx, client.Request{
 			Keys: []string{key}, Limits: []client.Limit{m.limit}, Costs: []int64{more}, UpTo: true,
-			OnceKey: key + ":moved", OnceTTL: time.Second, // callers that see the same at once charge it once
+			OnceKey: key + ":moved", OnceTTL: time.Second, // concurrent callers charge it only once
 		})
 	}
 	return after.Allowed, err

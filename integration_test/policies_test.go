@@ -31,7 +31,7 @@ func TestPolicies(t *testing.T) {
 				if err := b.FlushAll(ctx); err != nil {
 					t.Fatal(err)
 				}
-				runVector(ctx, t, b, node, policyvectors.StartUS, v)
+				runVector(ctx, t, b, node, node, policyvectors.StartUS, v)
 			})
 		}
 		t.Run("info", func(t *testing.T) {

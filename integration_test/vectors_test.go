@@ -4,16 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
+	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
 // The vectors of functions/vectors, run step by step at their times, get the same replies on every
-// server as offline.
+// server as offline. An application user makes the FCALLs: its rules grant every command that a
+// function calls.
 func TestVectors(t *testing.T) {
 	files, err := functions.LoadVectors()
 	if err != nil {
@@ -28,7 +31,9 @@ func TestVectors(t *testing.T) {
 		// A server deletes expired keys at times of its own choice. Without that, a vector whose
 		// clock goes forward and back finds the same keys in every run.
 		stopActiveExpiry(ctx, t, b)
+		setUser(t, b, "vectors-app", accessRules(t, loader.Application, "", b.Cluster))
 		node := nodeOfVectors(ctx, t, b)
+		app := nodeOfVectors(ctx, t, b, asUser("vectors-app"))
 		for _, file := range files {
 			t.Run(file.Name, func(t *testing.T) {
 				if len(file.Vectors) == 0 {
@@ -39,7 +44,7 @@ func TestVectors(t *testing.T) {
 						if err := b.FlushAll(ctx); err != nil {
 							t.Fatal(err)
 						}
-						runVector(ctx, t, b, node, file.StartUS, v)
+						runVector(ctx, t, b, node, app, file.StartUS, v)
 					})
 				}
 			})
@@ -47,7 +52,8 @@ func TestVectors(t *testing.T) {
 	}, withClock)
 }
 
-func runVector(ctx context.Context, t *testing.T, b *backend.Backend, node *redis.Client, start int64, v functions.Vector) {
+// runVector makes the FCALLs with app, and the other calls with node.
+func runVector(ctx context.Context, t *testing.T, b *backend.Backend, node, app *redis.Client, start int64, v functions.Vector) {
 	t.Helper()
 	if len(v.Steps) == 0 {
 		t.Fatal("the vector has no steps")
@@ -63,7 +69,11 @@ func runVector(ctx context.Context, t *testing.T, b *backend.Backend, node *redi
 				t.Fatalf("step %d: %v", i+1, err)
 			}
 		}
-		if err := step.Check(call(ctx, node, step.Call)); err != nil {
+		c := node
+		if strings.HasPrefix(strings.ToUpper(step.Call[0]), "FCALL") {
+			c = app
+		}
+		if err := step.Check(call(ctx, c, step.Call)); err != nil {
 			t.Errorf("step %d, at %d µs: %v", i+1, after, err)
 		}
 	}
@@ -86,7 +96,7 @@ func call(ctx context.Context, c *redis.Client, words []string) (any, error) {
 // nodeOfVectors returns a client of the one server that has the vectors' keys, which all have the
 // hash tag {v}. The client neither retries nor redirects a call, and uses RESP2, so that replies
 // have the shapes in the vectors.
-func nodeOfVectors(ctx context.Context, t *testing.T, b *backend.Backend) *redis.Client {
+func nodeOfVectors(ctx context.Context, t *testing.T, b *backend.Backend, modify ...func(*redis.UniversalOptions)) *redis.Client {
 	t.Helper()
 	addr := b.Nodes[0].Addr
 	if b.Cluster {
@@ -100,10 +110,10 @@ func nodeOfVectors(ctx context.Context, t *testing.T, b *backend.Backend) *redis
 		}
 		addr = n.Options().Addr
 	}
-	single, ok := newClient(t, b, func(o *redis.UniversalOptions) {
+	single, ok := newClient(t, b, append(modify, func(o *redis.UniversalOptions) {
 		o.Addrs, o.IsClusterMode = []string{addr}, false
 		o.Protocol, o.MaxRetries = 2, -1
-	}).(*redis.Client)
+	})...).(*redis.Client)
 	if !ok {
 		t.Fatalf("the client of %s is no client of one server", addr)
 	}

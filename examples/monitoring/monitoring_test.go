@@ -42,10 +42,10 @@ func scrape(t *testing.T) map[string]map[string][]string {
 		t.Cleanup(func() { _ = limiter.Close() })
 		return limiter
 	}
-	good, gone := open(server.Addr()), open("127.0.0.1:1", client.WithFallback(client.FailOpen)) // nothing listens there
+	good, unreachable := open(server.Addr()), open("127.0.0.1:1", client.WithFallback(client.FailOpen)) // nothing listens there
 	for range 5 {
 		_, _ = good.Allow(t.Context(), "k", "1/d")
-		_, _ = gone.Allow(t.Context(), "k", "1/d")
+		_, _ = unreachable.Allow(t.Context(), "k", "1/d")
 	}
 	_, _ = good.Allow(t.Context(), "k", "nonsense")
 

@@ -113,15 +113,15 @@ func TestJobsOfAWorkerThatIsGone(t *testing.T) {
 	q := newQueue(t, "concurrency 2 lease=30s")
 	leave(t, q, "another's")
 	leave(t, q, "left behind")
-	has, giveUp, gone := make(chan bool), make(chan bool), make(chan error, 1)
+	running, giveUp, other := make(chan bool), make(chan bool), make(chan error, 1)
 	go func() {
-		gone <- q.Limiter.Lease("{mail}:job:another's", "concurrency 1 lease=10s", "").Hold(t.Context(), func(context.Context) error {
-			close(has)
+		other <- q.Limiter.Lease("{mail}:job:another's", "concurrency 1 lease=10s", "").Hold(t.Context(), func(context.Context) error {
+			close(running)
 			<-giveUp
 			return nil
 		})
 	}()
-	<-has
+	<-running
 	did := make(chan string, 10)
 	stop := work(t, q, 1, func(_ context.Context, job string) error {
 		did <- job
@@ -132,7 +132,7 @@ func TestJobsOfAWorkerThatIsGone(t *testing.T) {
 		t.Errorf("%q was done, which another worker has", job)
 	}
 	close(giveUp)
-	if err := <-gone; err != nil {
+	if err := <-other; err != nil {
 		t.Fatal(err)
 	}
 	if job := <-did; job != "another's" {

@@ -29,7 +29,7 @@ type Backend struct {
 	Cluster bool
 
 	// Nodes are its servers: one, or all nodes of a cluster. A cluster's roles may change: use
-	// Primaries and Replicas.
+	// Primaries.
 	Nodes []*Node
 
 	// Clock is the wall clock that all nodes share, or nil if this server's time cannot be changed.
@@ -98,20 +98,15 @@ func (b *Backend) RealTime() {
 	}
 }
 
-// Primaries returns the nodes that take writes.
-func (b *Backend) Primaries(ctx context.Context) ([]*Node, error) { return b.withRole(ctx, "master") }
-
-// Replicas returns the nodes that follow a primary.
-func (b *Backend) Replicas(ctx context.Context) ([]*Node, error) { return b.withRole(ctx, "slave") }
-
-func (b *Backend) withRole(ctx context.Context, role string) ([]*Node, error) {
+// Primaries returns the nodes that take writes. The others follow one of them.
+func (b *Backend) Primaries(ctx context.Context) ([]*Node, error) {
 	var nodes []*Node
 	for _, n := range b.Nodes {
-		r, err := n.role(ctx)
+		role, err := n.role(ctx)
 		if err != nil {
 			return nil, err
 		}
-		if r == role {
+		if role == "master" {
 			nodes = append(nodes, n)
 		}
 	}

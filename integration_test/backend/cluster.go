@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strconv"
 	"strings"
 	"sync"
 
@@ -195,19 +194,4 @@ func caughtUp(ctx context.Context, primary *redis.Client) error {
 		}
 	}
 	return nil
-}
-
-// MessagesSent returns how many messages the node has sent over the cluster bus.
-func (n *Node) MessagesSent(ctx context.Context) (int64, error) {
-	info, err := n.Client().ClusterInfo(ctx).Result()
-	if err != nil {
-		return 0, fmt.Errorf("%s: %w", n, err)
-	}
-	_, rest, found := strings.Cut(info, "cluster_stats_messages_sent:")
-	number, _, _ := strings.Cut(rest, "\r\n")
-	sent, err := strconv.ParseInt(number, 10, 64)
-	if !found || err != nil {
-		return 0, fmt.Errorf("%s: its CLUSTER INFO does not count messages", n)
-	}
-	return sent, nil
 }

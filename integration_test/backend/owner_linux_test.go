@@ -72,7 +72,7 @@ func TestMakeDirRemovesWhatAKilledRunLeft(t *testing.T) {
 	}
 	for _, dir := range []string{first, second} {
 		if _, err := os.Stat(dir); err != nil {
-			t.Errorf("the folder of a run that goes on is gone: %v", err)
+			t.Errorf("the folder of a running test is missing: %v", err)
 		}
 	}
 }

@@ -21,7 +21,7 @@ func TestRefusals(t *testing.T) {
 		{"an empty statement", "local x = 1;;", "user_function:2: unexpected ';'"},
 		{"an empty statement in a function", "local function f() ; end", "user_function:2: unexpected ';'"},
 		{"a semicolon after a statement", "local x = 1; x = 2;", ""},
-		{"a number with a name behind it", "local x = 3local y", "user_function:2: malformed number near '3local'"},
+		{"a number before a name", "local x = 3local y", "user_function:2: malformed number near '3local'"},
 		{"a hexadecimal number and a name", "local x = 0x1g", "user_function:2: malformed number near '0x1g'"},
 		{"a goto", "goto done", "user_function:2: Lua 5.1 has no goto"},
 		{"a label", "::done::", "user_function:2: Lua 5.1 has no goto"},

@@ -51,42 +51,26 @@ func Dialer(o *redis.Options) func(ctx context.Context, network, addr string) (n
 	}
 }
 
-// Open makes a client. It sends nothing.
+// Open makes a client of the server, the cluster, or the primary that the Sentinels name. It sends
+// nothing.
 func (s Servers) Open() redis.UniversalClient {
 	o := s.Options
 	o.Addr = s.Addrs[0]
 	if o.Dialer == nil && o.TLSConfig != nil {
 		o.Dialer = Dialer(&o)
 	}
-	if s.Master != "" {
-		return s.failover()
-	}
-	if !s.Cluster {
+	if s.Master == "" && !s.Cluster {
 		return redis.NewClient(&o)
 	}
-	return redis.NewClusterClient(&redis.ClusterOptions{
-		Addrs: s.Addrs, ClientName: o.ClientName, Protocol: o.Protocol,
-		Username: o.Username, Password: o.Password, TLSConfig: o.TLSConfig,
-		MaxRetries: o.MaxRetries, MinRetryBackoff: o.MinRetryBackoff, MaxRetryBackoff: o.MaxRetryBackoff,
-		DialTimeout: o.DialTimeout, DialerRetries: o.DialerRetries, ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout,
-		ContextTimeoutEnabled: o.ContextTimeoutEnabled, Dialer: o.Dialer,
-		PoolSize: o.PoolSize, PoolTimeout: o.PoolTimeout, PoolFIFO: o.PoolFIFO, MinIdleConns: o.MinIdleConns, MaxIdleConns: o.MaxIdleConns,
-		MaxActiveConns: o.MaxActiveConns, ConnMaxIdleTime: o.ConnMaxIdleTime, ConnMaxLifetime: o.ConnMaxLifetime,
-		DisableIdentity: o.DisableIdentity, MaintNotificationsConfig: o.MaintNotificationsConfig,
-	})
-}
-
-// failover makes a client that asks the Sentinels for the primary.
-func (s Servers) failover() redis.UniversalClient {
-	o := s.Options
-	return redis.NewFailoverClient(&redis.FailoverOptions{
-		MasterName: s.Master, SentinelAddrs: s.Addrs, SentinelUsername: s.SentinelUser, SentinelPassword: s.SentinelPassword,
+	return redis.NewUniversalClient(&redis.UniversalOptions{
+		Addrs: s.Addrs, IsClusterMode: s.Master == "",
+		MasterName: s.Master, SentinelUsername: s.SentinelUser, SentinelPassword: s.SentinelPassword,
 		ClientName: o.ClientName, Protocol: o.Protocol, Username: o.Username, Password: o.Password, DB: o.DB, TLSConfig: o.TLSConfig,
 		MaxRetries: o.MaxRetries, MinRetryBackoff: o.MinRetryBackoff, MaxRetryBackoff: o.MaxRetryBackoff,
 		DialTimeout: o.DialTimeout, DialerRetries: o.DialerRetries, ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout,
 		ContextTimeoutEnabled: o.ContextTimeoutEnabled, Dialer: o.Dialer,
 		PoolSize: o.PoolSize, PoolTimeout: o.PoolTimeout, PoolFIFO: o.PoolFIFO, MinIdleConns: o.MinIdleConns, MaxIdleConns: o.MaxIdleConns,
 		MaxActiveConns: o.MaxActiveConns, ConnMaxIdleTime: o.ConnMaxIdleTime, ConnMaxLifetime: o.ConnMaxLifetime,
-		DisableIdentity: o.DisableIdentity,
+		DisableIdentity: o.DisableIdentity, MaintNotificationsConfig: o.MaintNotificationsConfig,
 	})
 }

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A file that may be written to is, though its folder takes no other. One that may not is not replaced, though its folder would
-// allow it.
+// A writable file is written even in a folder that is not writable. A read-only file is not
+// replaced even in a writable folder.
 func TestPermissions(t *testing.T) {
 	folder := t.TempDir()
 	name := filepath.Join(folder, "f")
@@ -50,7 +50,7 @@ func TestPermissions(t *testing.T) {
 	}
 }
 
-// asNobody does something without root's rights to files, if it has them, on a thread that ends with it.
+// asNobody calls do without root's rights to files, on a thread that ends afterwards.
 func asNobody(t *testing.T, do func()) {
 	done := make(chan struct{})
 	go func() {

@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// written is a file with a mode.
+// written writes a file with a mode.
 func written(t *testing.T, name, text string, mode fs.FileMode) {
 	t.Helper()
 	if err := errors.Join(os.WriteFile(name, []byte(text), 0o600), os.Chmod(name, mode)); err != nil {
@@ -29,7 +29,7 @@ func written(t *testing.T, name, text string, mode fs.FileMode) {
 	}
 }
 
-// want checks a file, and that its folder holds nothing else than the given names.
+// want checks a file, and that its folder contains only the given names.
 func want(t *testing.T, name, text string, mode fs.FileMode, names ...string) {
 	t.Helper()
 	got, err := os.ReadFile(name)
@@ -91,7 +91,7 @@ func TestLinksStay(t *testing.T) {
 			}
 			want(t, file, text+name, 0o644, "down")
 			if info, err := os.Lstat(filepath.Join(folder, "links", name)); err != nil || info.Mode().Type() != fs.ModeSymlink {
-				t.Errorf("%s is no link any more: %v, %v", name, info.Mode(), err)
+				t.Errorf("%s is not a link any more: %v, %v", name, info.Mode(), err)
 			}
 		}
 		if err := os.Remove(file); err != nil {
@@ -107,7 +107,7 @@ func TestLinksStay(t *testing.T) {
 	}
 }
 
-// What fails changes nothing, leaves nothing, and names the file that was asked for.
+// A failure changes no file, leaves no temporary file, and names the given file.
 func TestFailures(t *testing.T) {
 	folder := t.TempDir()
 	name := filepath.Join(folder, "f")
@@ -122,7 +122,7 @@ func TestFailures(t *testing.T) {
 	}
 	want(t, name, "old", 0o644)
 
-	// A full disk, as it were.
+	// A limit on the size of files stands for a full disk.
 	signal.Ignore(unix.SIGXFSZ)
 	defer signal.Reset(unix.SIGXFSZ)
 	var before unix.Rlimit
@@ -143,7 +143,7 @@ func TestFailures(t *testing.T) {
 	want(t, name, "old", 0o644)
 }
 
-// A named pipe stays one, and gets the content. Check does not wait for its reader.
+// A named pipe stays a pipe, and gets the content. Check does not wait for its reader.
 func TestNamedPipe(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "pipe")
 	if err := unix.Mkfifo(name, 0o600); err != nil {
@@ -174,7 +174,7 @@ func TestNamedPipe(t *testing.T) {
 	}
 }
 
-// The process's own output is written to in its turn, whatever it is.
+// The process's own output is written in order, to a file or a pipe.
 func TestOutput(t *testing.T) {
 	if os.Getenv("REPLACE_TEST") != "" {
 		os.Stdout.WriteString("before\n")

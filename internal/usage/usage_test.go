@@ -70,7 +70,7 @@ func keysOf(s Snapshot) string {
 	return strings.Join(keys, " ")
 }
 
-// Whatever else is on the server, the keys that TRACK writes are found, and their records agree
+// The keys that TRACK writes are found among other keys, and their records agree
 // with the library's reply.
 func TestScan(t *testing.T) {
 	s := start(t)

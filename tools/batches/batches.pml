@@ -1,9 +1,9 @@
-/* What client.WithBatches does with a limiter on a server, for Spin: processes take batches of units, spend them, let them
- * expire, give them back, crash and start again; requests and replies are late or lost. README.md says how to run it.
+/* A model for Spin of client.WithBatches: processes take batches of units from a limiter on a server, spend them, let them
+ * expire, give them back, crash and start again. Requests and replies are delayed or lost. README.md says how to run it.
  *
- * The property: in any span L no more units are spent than the limit allows in L + TTL, which is B + (L + TTL) / T.
- * One counter says so for every L at once: it rises by T with each unit spent, falls by 1 a tick, never below 0, and is
- * never above B * T + TTL (the check in spend()). A span in which more was spent would have lifted it above that.
+ * The property: in any span L, at most as many units are spent as the limit allows in L + TTL, which is B + (L + TTL) / T.
+ * One counter checks this for every L at once. It grows by T with each unit that is spent, and shrinks by 1 per tick down
+ * to 0. spend() checks that it never exceeds B * T + TTL. It would do so in a span in which more units are spent.
  */
 
 #ifndef PROCS
@@ -13,40 +13,40 @@
 #define B 2     /* the limit's capacity, in units */
 #endif
 #ifndef T
-#define T 1     /* ticks in which one unit comes back */
+#define T 1     /* ticks per unit that comes back */
 #endif
 #ifndef TTL
 #define TTL 2   /* ticks for which a batch may be spent */
 #endif
 #ifndef BATCH
-#define BATCH 2 /* units in a batch at most */
+#define BATCH 2 /* the most units in a batch */
 #endif
 #ifndef DELAY
-#define DELAY 1 /* ticks after which a refund has arrived, or never will: the bound of the client's call */
+#define DELAY 1 /* a refund arrives within this many ticks, or never: the timeout of the client's call */
 #endif
 #ifndef LESS
-#define LESS 0  /* by how much to tighten the property: with 1 it must fail, or the model would not reach the bound */
+#define LESS 0  /* tightens the property by this much: with 1 it must fail, which shows that the model reaches the bound */
 #endif
 
-/* The server: gcra's debt, the ticks until it is full again. */
+/* The server: the debt of gcra, which is the number of ticks until the limit is full again. */
 byte debt;
 
-/* Units spent, as the property counts them. */
+/* The counter of the property. */
 byte spent;
 
 mtype = { idle, asked, charged, holds };
 
 typedef Process {
 	mtype state;
-	byte age;    /* ticks since before the request was sent; above TTL it no longer grows */
-	byte units;  /* asked: in the request; charged: in the reply; holds: left to spend */
-	byte stray;  /* units of a request that may reach the server though its sender has gone, or has given up */
-	byte refund; /* units of a refund on its way */
-	byte late;   /* ticks for which that has been on its way */
+	byte age;    /* ticks since the request was sent; it stops growing above TTL */
+	byte units;  /* asked: units in the request; charged: in the reply; holds: not spent yet */
+	byte stray;  /* units of a request that may still reach the server after its sender has crashed or given up */
+	byte refund; /* units of a refund in transit */
+	byte late;   /* ticks for which the refund has been in transit */
 };
 Process p[PROCS];
 
-/* The server takes as many units as fit, from 1 to c (UPTO), or none. */
+/* The server charges as many units as fit, up to c (UPTO), or none. */
 inline charge(c, got) {
 	got = (B * T - debt) / T;
 	if
@@ -68,8 +68,8 @@ inline spend() {
 	assert(spent <= B * T + TTL - LESS)
 }
 
-/* What may be given back of units that are left: what has come back by itself since they were charged is there already. At
- * most so much has as comes back from before the request until the refund arrives. */
+/* The number of units to give back. Units that have come back since they were charged must not be given back as well. At most
+ * as many have come back as do so from the request until the refund arrives. */
 inline returnable(i, back) {
 #ifdef GIVE_ALL
 	back = p[i].units;
@@ -98,7 +98,7 @@ proctype Client(byte i) {
 	byte back;
 end:
 	do
-	:: atomic { p[i].state == idle -> /* asks for a batch, of any size */
+	:: atomic { p[i].state == idle -> /* asks for a batch of any size */
 		p[i].age = 0;
 		select(back : 1 .. BATCH);
 		p[i].units = back;
@@ -113,7 +113,7 @@ end:
 #endif
 		p[i].state = holds }
 	:: atomic { SPENDABLE(i) -> spend(); p[i].units-- }
-	:: atomic { p[i].state == holds && (p[i].units == 0 || !SPENDABLE(i)) -> nothing(i) } /* spent, or let go */
+	:: atomic { p[i].state == holds && (p[i].units == 0 || !SPENDABLE(i)) -> nothing(i) } /* spent or expired */
 	:: atomic { p[i].state == holds && p[i].units > 0 && p[i].age <= TTL && p[i].refund == 0 -> /* Close */
 		returnable(i, back);
 		p[i].refund = back;
@@ -122,10 +122,10 @@ end:
 		nothing(i)
 #endif
 		}
-	:: atomic { p[i].state == charged -> nothing(i) } /* the reply is lost, or a crash */
-	:: atomic { p[i].state == holds -> nothing(i) }   /* a crash */
-	:: atomic { p[i].state == asked -> nothing(i) }   /* the request is lost, or a crash */
-	:: atomic { p[i].state == asked && p[i].stray == 0 -> p[i].stray = p[i].units; nothing(i) } /* it still arrives */
+	:: atomic { p[i].state == charged -> nothing(i) } /* the reply is lost, or the process crashes */
+	:: atomic { p[i].state == holds -> nothing(i) }   /* the process crashes */
+	:: atomic { p[i].state == asked -> nothing(i) }   /* the request is lost, or the process crashes */
+	:: atomic { p[i].state == asked && p[i].stray == 0 -> p[i].stray = p[i].units; nothing(i) } /* the request arrives later */
 	od
 }
 
@@ -144,9 +144,9 @@ end:
 		:: p[i].stray > 0 -> p[i].stray = 0
 		:: p[i].refund > 0 -> give(p[i].refund); p[i].refund = 0; p[i].late = 0
 #ifdef GIVE_TWICE
-		:: p[i].refund > 0 -> give(p[i].refund) /* its reply is lost, and the client asks again */
+		:: p[i].refund > 0 -> give(p[i].refund) /* the reply is lost, and the client sends the refund again */
 #endif
-		:: p[i].refund > 0 -> p[i].refund = 0; p[i].late = 0 /* lost */
+		:: p[i].refund > 0 -> p[i].refund = 0; p[i].late = 0 /* the refund is lost */
 		:: else
 		fi;
 		got = 0; i = 0 }

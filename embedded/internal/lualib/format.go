@@ -39,43 +39,31 @@ func strFormat(L *lua.LState) int {
 
 // spec is one conversion: %[flags][width][.precision]verb.
 type spec struct {
-	minus, plus, space, sharp, zero bool
-	width, prec                     int // prec is -1 by default
-	verb                            byte
+	flags       string
+	width, prec int // prec is -1 by default
+	verb        byte
 }
 
 func parseSpec(L *lua.LState, f string, i int) (spec, int) {
 	s := spec{prec: -1}
 	start := i
-	for ; i < len(f) && strings.IndexByte("-+ #0", f[i]) >= 0; i++ {
-		switch f[i] {
-		case '-':
-			s.minus = true
-		case '+':
-			s.plus = true
-		case ' ':
-			s.space = true
-		case '#':
-			s.sharp = true
-		case '0':
-			s.zero = true
-		}
+	for i < len(f) && strings.IndexByte("-+ #0", f[i]) >= 0 {
+		i++
 	}
-	if i-start >= 6 {
+	if s.flags = f[start:i]; len(s.flags) >= 6 {
 		L.RaiseError("invalid format (repeated flags)")
 	}
-	two := func() (int, bool) {
-		n, got := 0, false
+	two := func() (n int) {
 		for k := 0; k < 2 && i < len(f) && isDigit(f[i]); k++ {
-			n, got = n*10+int(f[i]-'0'), true
+			n = n*10 + int(f[i]-'0')
 			i++
 		}
-		return n, got
+		return n
 	}
-	s.width, _ = two()
+	s.width = two()
 	if i < len(f) && f[i] == '.' {
 		i++
-		s.prec, _ = two()
+		s.prec = two()
 	}
 	if i < len(f) && isDigit(f[i]) {
 		L.RaiseError("invalid format (width or precision too long)")
@@ -86,40 +74,33 @@ func parseSpec(L *lua.LState, f string, i int) (spec, int) {
 	return s, i
 }
 
+func (s spec) has(flag string) bool { return strings.Contains(s.flags, flag) }
+
 func formatOne(L *lua.LState, b *strings.Builder, s spec, arg int) {
 	switch s.verb {
 	case 'c':
-		b.WriteString(s.pad(string([]byte{byte(ToInt64(number(L, arg)))}), false))
+		b.WriteString(s.pad(string([]byte{byte(ToInt64(number(L, arg)))})))
 	case 'd', 'i':
-		v := ToInt64(number(L, arg))
-		mag := uint64(v)
-		if v < 0 {
-			mag = -mag
+		s.verb = 'd'
+		if v := ToInt64(number(L, arg)); v == 0 && s.prec == 0 {
+			b.WriteString(s.pad(s.plus())) // fmt would leave out the sign
+		} else {
+			b.WriteString(s.printf(v))
 		}
-		b.WriteString(s.integer(v < 0, strconv.FormatUint(mag, 10), ""))
 	case 'u', 'o', 'x', 'X':
 		v := toUnsigned(number(L, arg))
-		s.plus, s.space = false, false
+		s.flags = strings.NewReplacer("+", "", " ", "").Replace(s.flags)
 		switch s.verb {
 		case 'u':
-			b.WriteString(s.integer(false, strconv.FormatUint(v, 10), ""))
-		case 'o':
-			digits := strconv.FormatUint(v, 8)
-			if s.sharp && digits[0] != '0' {
-				digits = "0" + digits
+			s.verb = 'd'
+		case 'x', 'X':
+			if v == 0 { // C writes no 0x before a zero, and counts it as part of the width
+				s.flags = strings.ReplaceAll(s.flags, "#", "")
+			} else if s.has("#") && s.has("0") && !s.has("-") && s.prec < 0 {
+				s.prec = max(1, s.width-2)
 			}
-			b.WriteString(s.integer(false, digits, ""))
-		default:
-			digits, prefix := strconv.FormatUint(v, 16), ""
-			if s.sharp && v != 0 {
-				prefix = "0x"
-			}
-			out := s.integer(false, digits, prefix)
-			if s.verb == 'X' {
-				out = strings.ToUpper(out)
-			}
-			b.WriteString(out)
 		}
+		b.WriteString(s.printf(v))
 	case 'e', 'E', 'f', 'g', 'G':
 		b.WriteString(s.float(number(L, arg)))
 	case 'q':
@@ -130,14 +111,11 @@ func formatOne(L *lua.LState, b *strings.Builder, s spec, arg int) {
 			b.WriteString(text)
 			return
 		}
-		// printf ends a C string at the first NUL.
-		if i := strings.IndexByte(text, 0); i >= 0 {
-			text = text[:i]
-		}
+		text, _, _ = strings.Cut(text, "\x00") // printf takes a C string
 		if s.prec >= 0 && len(text) > s.prec {
 			text = text[:s.prec]
 		}
-		b.WriteString(s.pad(text, false))
+		b.WriteString(s.pad(text))
 	default:
 		verb := ""
 		if s.verb != 0 {
@@ -158,81 +136,53 @@ func toUnsigned(v float64) uint64 {
 	return uint64(ToInt64(v))
 }
 
-func (s spec) pad(text string, zeros bool) string {
-	n := s.width - len(text)
-	switch {
-	case n <= 0:
-		return text
-	case s.minus:
-		return text + strings.Repeat(" ", n)
-	case zeros:
-		i := 0
-		if i < len(text) && strings.IndexByte("+- ", text[i]) >= 0 {
-			i++
-		}
-		if strings.HasPrefix(text[i:], "0x") || strings.HasPrefix(text[i:], "0X") {
-			i += 2
-		}
-		return text[:i] + strings.Repeat("0", n) + text[i:]
+// pad pads with spaces. fmt would count characters instead of bytes.
+func (s spec) pad(text string) string {
+	spaces := strings.Repeat(" ", max(0, s.width-len(text)))
+	if s.has("-") {
+		return text + spaces
 	}
-	return strings.Repeat(" ", n) + text
+	return spaces + text
 }
 
-func (s spec) sign(negative bool) string {
+// plus returns the sign of a number that is not negative.
+func (s spec) plus() string {
 	switch {
-	case negative:
-		return "-"
-	case s.plus:
+	case s.has("+"):
 		return "+"
-	case s.space:
+	case s.has(" "):
 		return " "
 	}
 	return ""
 }
 
-func (s spec) integer(negative bool, digits, prefix string) string {
-	if s.prec == 0 && digits == "0" {
-		digits = ""
+// printf formats a number with package fmt, which does what C does with the remaining flags.
+func (s spec) printf(v any) string {
+	format := "%" + s.flags
+	if s.width > 0 {
+		format += strconv.Itoa(s.width)
 	}
-	if n := s.prec - len(digits); n > 0 {
-		digits = strings.Repeat("0", n) + digits
+	if s.prec >= 0 {
+		format += "." + strconv.Itoa(s.prec)
 	}
-	return s.pad(s.sign(negative)+prefix+digits, s.zero && s.prec < 0)
+	return fmt.Sprintf(format+string(rune(s.verb)), v)
 }
 
 func (s spec) float(v float64) string {
-	negative := math.Signbit(v)
-	upper := s.verb == 'E' || s.verb == 'G'
-	text, special := formatSpecial(math.Abs(v))
-	if special {
-		if upper {
-			text = strings.ToUpper(text)
+	text, special := formatSpecial(v)
+	if !special {
+		if s.prec < 0 {
+			s.prec = 6
 		}
-		return s.pad(s.sign(negative)+text, false)
+		return s.printf(v)
 	}
-	prec := s.prec
-	if prec < 0 {
-		prec = 6
+	if !math.Signbit(v) {
+		text = s.plus() + text
 	}
-	switch s.verb {
-	case 'f':
-		text = strconv.FormatFloat(math.Abs(v), 'f', prec, 64)
-	case 'e', 'E':
-		text = strconv.FormatFloat(math.Abs(v), 'e', prec, 64)
-	default:
-		if prec == 0 {
-			prec = 1
-		}
-		text = strconv.FormatFloat(math.Abs(v), 'g', prec, 64)
-	}
-	if s.sharp {
-		// The # flag works as in C.
-		text = fmt.Sprintf("%#."+strconv.Itoa(prec)+string([]byte{lower(s.verb)}), math.Abs(v))
-	}
-	if upper {
+	if isUpper(s.verb) {
 		text = strings.ToUpper(text)
 	}
-	return s.pad(s.sign(negative)+text, s.zero)
+	return s.pad(text)
 }
 
 // quote implements %q.

@@ -55,33 +55,16 @@ func (m *matcher) classEnd(p int) int {
 	return p
 }
 
+var classes = [256]func(c byte) bool{
+	'a': isAlpha, 'c': isCntrl, 'd': isDigit, 'l': isLower, 'p': isPunct, 's': isSpace, 'u': isUpper, 'w': isAlnum, 'x': isHex,
+	'z': func(c byte) bool { return c == 0 },
+}
+
 func singleClass(c, class byte) bool {
-	var r bool
-	switch lower(class) {
-	case 'a':
-		r = isAlpha(c)
-	case 'c':
-		r = isCntrl(c)
-	case 'd':
-		r = isDigit(c)
-	case 'l':
-		r = isLower(c)
-	case 'p':
-		r = isPunct(c)
-	case 's':
-		r = isSpace(c)
-	case 'u':
-		r = isUpper(c)
-	case 'w':
-		r = isAlnum(c)
-	case 'x':
-		r = isHex(c)
-	case 'z':
-		r = c == 0
-	default:
-		return class == c
+	if in := classes[lower(class)]; in != nil {
+		return in(c) != isUpper(class)
 	}
-	return r != isUpper(class)
+	return class == c
 }
 
 // inSet reports whether c is in the set [p..ec], where ec is the index of its ']'.

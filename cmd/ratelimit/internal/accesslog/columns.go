@@ -83,7 +83,7 @@ func (c *columns) parse(line []byte, values [][]byte) (int64, error) {
 	}
 	for i, place := range c.places {
 		c.value[i] = append(c.value[i][:0], record[place]...)
-		values[i] = polished(c.fields[i], c.value[i])
+		values[i] = normalized(c.fields[i], c.value[i])
 	}
 	return at, nil
 }

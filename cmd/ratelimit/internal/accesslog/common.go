@@ -78,9 +78,9 @@ func (c *common) parse(line []byte, values [][]byte) (int64, error) {
 	}
 	c.parts[sizePlace], rest = rest.word()
 	if referer, after, err := rest.quoted(); err == nil { // Combined Log Format
-		c.parts[refererPlace] = dashed(referer.line)
+		c.parts[refererPlace] = orMissing(referer.line)
 		if agent, _, err := after.quoted(); err == nil {
-			c.parts[agentPlace] = dashed(agent.line)
+			c.parts[agentPlace] = orMissing(agent.line)
 		}
 	}
 	for i, place := range c.places {
@@ -103,12 +103,12 @@ func (c *common) who(text []byte) error {
 	if len(client) == 0 || !ok {
 		return fmt.Errorf("at byte 1: %s before the time is not client, ident and user, as in 203.0.113.7 - -", quoted(text))
 	}
-	c.parts[clientPlace], c.parts[userPlace] = dashed(client), dashed(user)
+	c.parts[clientPlace], c.parts[userPlace] = orMissing(client), orMissing(user)
 	return nil
 }
 
-// dashed returns nil for a dash, which stands for a missing value.
-func dashed(text []byte) []byte {
+// orMissing returns nil for a dash, which stands for a missing value.
+func orMissing(text []byte) []byte {
 	if len(text) == 1 && text[0] == '-' {
 		return nil
 	}

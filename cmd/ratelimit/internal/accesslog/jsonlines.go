@@ -42,7 +42,7 @@ func (j *jsonLines) parse(line []byte, values [][]byte) (int64, error) {
 		return 0, err
 	}
 	for i, field := range j.fields {
-		values[i] = polished(field, first(object, j.names[i]))
+		values[i] = normalized(field, first(object, j.names[i]))
 	}
 	return at, nil
 }

@@ -22,8 +22,8 @@ func namesOf(field string, called map[string]string) []string {
 	return []string{field}
 }
 
-// polished returns the value of a named field in the form that it has in every format.
-func polished(field string, value []byte) []byte {
+// normalized returns the value of a named field in the form that it has in every format.
+func normalized(field string, value []byte) []byte {
 	switch field {
 	case "path", "method":
 		if words := bytes.Count(value, []byte(" ")); words >= 1 && words <= 2 { // a whole request line
@@ -37,5 +37,5 @@ func polished(field string, value []byte) []byte {
 			return pathOf(value)
 		}
 	}
-	return dashed(value)
+	return orMissing(value)
 }

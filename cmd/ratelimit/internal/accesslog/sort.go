@@ -1,7 +1,7 @@
 package accesslog
 
-// MostHeld is the largest number of values in a Sorter.
-const MostHeld = 1 << 20
+// MaxValues is the largest number of values in a Sorter.
+const MaxValues = 1 << 20
 
 // Sorter sorts values by time. It keeps each value until one has come that is more than Within
 // later. Values of the same time keep their order. The zero value allows no delay. A Sorter is not
@@ -9,9 +9,9 @@ const MostHeld = 1 << 20
 type Sorter[T any] struct {
 	Within int64 // ms by which a value may come late
 
-	held   []timed[T] // a heap like container/heap, without an allocation for each value
+	heap   []timed[T] // ordered like container/heap, without an allocation for each value
 	newest int64      // largest time so far
-	gone   int64      // time of the last value that was taken out
+	taken  int64      // time of the last value that was taken out
 	count  int64
 }
 
@@ -27,18 +27,18 @@ func (a *timed[T]) before(b *timed[T]) bool {
 // Put adds a value. If the value is older than one that was already taken out, Put refuses it and
 // returns how many ms it came after the newest: a Within of that size would have accepted it.
 func (s *Sorter[T]) Put(at int64, value T) (late int64) {
-	if at < s.gone {
+	if at < s.taken {
 		return s.newest - at
 	}
 	s.newest = max(s.newest, at)
 	s.count++
-	s.held = append(s.held, timed[T]{at, s.count, value})
-	for i := len(s.held) - 1; i > 0; {
+	s.heap = append(s.heap, timed[T]{at, s.count, value})
+	for i := len(s.heap) - 1; i > 0; {
 		parent := (i - 1) / 2
-		if !s.held[i].before(&s.held[parent]) {
+		if !s.heap[i].before(&s.heap[parent]) {
 			break
 		}
-		s.held[i], s.held[parent] = s.held[parent], s.held[i]
+		s.heap[i], s.heap[parent] = s.heap[parent], s.heap[i]
 		i = parent
 	}
 	return 0
@@ -47,25 +47,25 @@ func (s *Sorter[T]) Put(at int64, value T) (late int64) {
 // Take removes and returns the oldest value, if no older one can still come, or if there is no room
 // for another. If end is true, it returns every value in turn.
 func (s *Sorter[T]) Take(end bool) (at int64, value T, ok bool) {
-	if len(s.held) == 0 || !end && s.held[0].at >= s.newest-s.Within && len(s.held) < MostHeld {
+	if len(s.heap) == 0 || !end && s.heap[0].at >= s.newest-s.Within && len(s.heap) < MaxValues {
 		return 0, value, false
 	}
-	oldest, n := s.held[0], len(s.held)-1
-	s.held[0] = s.held[n]
-	s.held = s.held[:n]
+	oldest, n := s.heap[0], len(s.heap)-1
+	s.heap[0] = s.heap[n]
+	s.heap = s.heap[:n]
 	for i := 0; ; {
 		least := i
 		for child := 2*i + 1; child <= 2*i+2 && child < n; child++ {
-			if s.held[child].before(&s.held[least]) {
+			if s.heap[child].before(&s.heap[least]) {
 				least = child
 			}
 		}
 		if least == i {
 			break
 		}
-		s.held[i], s.held[least] = s.held[least], s.held[i]
+		s.heap[i], s.heap[least] = s.heap[least], s.heap[i]
 		i = least
 	}
-	s.gone = oldest.at
+	s.taken = oldest.at
 	return oldest.at, oldest.value, true
 }

@@ -74,7 +74,7 @@ func csvOf(hits []hit) string {
 
 // cases is how many generated logs a test replays. Each needs several engines, which take time to
 // start.
-const cases = 20
+const cases = 12
 
 // drawHits returns 90 s of random hits, in no order.
 func drawHits(dice *rand.Rand) []hit {

@@ -43,11 +43,9 @@ type app struct {
 	terminal bool   // stdout is a terminal
 	size     func() (width, height int)
 
-	// For the demo: its time, Ctrl-Z, its server, and the largest number of concurrent requests.
+	// For the demo: its time, and its server.
 	pace          pace
-	onStop        func(f func(stop func())) (end func())
 	startEmbedded func() (*embedded.Server, error)
-	parallel      int
 
 	timeout time.Duration // default of --timeout
 
@@ -64,7 +62,7 @@ func newApp(env func(string) string, stdout, stderr io.Writer) *app {
 		ctx: context.Background(), env: env, stdin: os.Stdin, stdout: stdout, stderr: stderr,
 		program:  programName(os.Args[0], debug.ReadBuildInfo),
 		terminal: isTerminal(stdout), size: func() (int, int) { return terminalSize(stdout) },
-		pace: &realPace{}, onStop: onStop, startEmbedded: startEmbedded, parallel: parallel,
+		pace: realPace{make(chan struct{}, 32)}, startEmbedded: func() (*embedded.Server, error) { return embedded.Start() },
 		timeout: 5 * time.Second,
 	}
 }

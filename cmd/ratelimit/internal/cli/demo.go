@@ -1,11 +1,11 @@
 package cli
 
 import (
+	"cmp"
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimit-functions/ratelimit/client"
-	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
@@ -89,21 +88,17 @@ func (a *app) demo(ctx context.Context, duration time.Duration, replace bool) er
 	if err != nil {
 		return err
 	}
-	s := newShow(c, on.prefix, duration)
+	s := &show{scene: newScene(duration), total: duration, prefix: on.prefix, client: c}
 	hello := on.prefix + "hello"
 	keys := append(s.keys(), hello)
 	if err := a.demoHello(ctx, on, c, l, hello); err != nil {
 		return err
 	}
 	err = a.demoPlay(ctx, s, l)
-	if on.own {
-		if err != nil {
-			return err
-		}
-	} else if forgot := a.demoForget(ctx, on, c, keys); err != nil || forgot != nil {
-		if err == nil {
-			err = forgot
-		}
+	if !on.own {
+		err = cmp.Or(err, a.demoForget(ctx, on, c, keys))
+	}
+	if err != nil {
 		return err
 	}
 	return a.demoEnd(s, on, l, len(keys))
@@ -116,10 +111,8 @@ func (a *app) stage(ctx context.Context) (*stage, error) {
 		if err != nil {
 			return nil, err
 		}
-		var id [4]byte
-		_, _ = rand.Read(id[:]) // never fails
 		return &stage{
-			servers: s, rdb: rdb, where: s.Name, prefix: "demo-" + hex.EncodeToString(id[:]) + ":",
+			servers: s, rdb: rdb, where: s.Name, prefix: fmt.Sprintf("demo-%08x:", rand.Uint32()),
 			close: func() { _ = rdb.Close() },
 		}, nil
 	}
@@ -142,8 +135,6 @@ func (a *app) stage(ctx context.Context) (*stage, error) {
 		},
 	}, nil
 }
-
-func startEmbedded() (*embedded.Server, error) { return embedded.Start() }
 
 // demoDeploy loads the library, unless that would replace another build, and describes what it did.
 func (a *app) demoDeploy(ctx context.Context, on *stage, replace bool) (string, error) {
@@ -215,49 +206,42 @@ func (a *app) demoHello(ctx context.Context, on *stage, c *client.Client, l look
 		l.paint(bold, fmt.Sprintf(`FCALL ratelimit_take 1 %s "%s"`, key, limit)), strings.Join(shown, " "), l.prose("", meaning)))
 }
 
-// parallel is the largest number of concurrent requests of a demo.
-const parallel = 32
-
-// demoPlay sends the traffic and draws it.
+// demoPlay sends the traffic and draws it. While it draws on a terminal, it changes no mode of the
+// terminal: there is nothing to restore, however the program is stopped or ended.
 func (a *app) demoPlay(ctx context.Context, s *show, l look) error {
-	canvas := &canvas{w: a.stdout}
-	legend := fmt.Sprintf("%s of traffic; a column is %s, a full bar %s", human(s.total), human(s.total/columns*time.Duration(l.merged())), plural(int64(s.full(l.merged())), "request"))
+	legend := fmt.Sprintf("%s of traffic; a column is %s, a full bar %s", human(s.total), human(s.total/columns), plural(int64(s.full()), "request"))
+	if l.width < chartWidth {
+		legend = fmt.Sprintf("%s of traffic; for a chart, the terminal needs %d columns", human(s.total), chartWidth)
+	}
 	if err := a.write(l.prose(faint, legend) + "\n\n"); err != nil {
 		return err
 	}
-	draw := func() error { return canvas.draw(s.chart(l)) }
-	if !l.moving || l.height > 0 && len(s.chart(l)) >= l.height { // lines that scrolled off the screen cannot be redrawn
-		defer a.onStop(a.pace.stopped)()
-		if err := s.play(ctx, a.pace, a.parallel, a.servers.timeout, func() error { return nil }); err != nil {
-			return err
+	up := "" // moves the cursor to the first line of the chart
+	var drawn time.Time
+	draw := func(last bool) error {
+		size, now := a.look(), a.pace.now()
+		if now.Sub(drawn) > time.Second || size.width != l.width { // stopped by Ctrl-Z, or resized: draw below what is there now
+			up, l.width = "", size.width
 		}
-		return draw()
-	}
-	begin := func() error {
-		canvas.lines = 0
-		if err := a.write("\x1b[?25l\x1b[?7l"); err != nil { // no cursor, no wrapping
-			return err
+		chart := s.chart(l)
+		lines := strings.Count(chart, "\n")
+		if size.width < chartWidth || !last && (!l.moving || size.height > 0 && size.height <= lines) {
+			return nil
 		}
-		return draw()
-	}
-	end := func() { _ = a.write("\x1b[?7h\x1b[?25h") }
-	defer func() {
-		end()
-		if ctx.Err() != nil {
-			_ = a.printf("\n") // after the terminal's ^C
+		if last {
+			chart += "\n"
 		}
-	}()
-	if err := begin(); err != nil {
-		return err
+		chart, up, drawn = up+chart, fmt.Sprintf("\x1b[%dA\x1b[J", lines), now
+		return a.write(chart)
 	}
-	defer a.onStop(func(stop func()) {
-		a.pace.stopped(func() {
-			end()
-			stop()
-			_ = begin() // below what the shell has written; a failure shows in the next frame
-		})
-	})()
-	return s.play(ctx, a.pace, a.parallel, a.servers.timeout, draw)
+	err := s.play(ctx, a.pace, a.servers.timeout, func() error { return draw(false) })
+	if err == nil {
+		err = draw(true)
+	}
+	if ctx.Err() != nil && l.moving {
+		_ = a.printf("\n") // after the terminal's ^C
+	}
+	return err
 }
 
 // demoForget deletes the demo's keys, even after an interruption.
@@ -275,10 +259,7 @@ func (a *app) demoForget(ctx context.Context, on *stage, c *client.Client, keys 
 // demoEnd prints the table and what to do next.
 func (a *app) demoEnd(s *show, on *stage, l look, keys int) error {
 	var text strings.Builder
-	fmt.Fprintln(&text)
-	for _, line := range s.summary(l) {
-		fmt.Fprintln(&text, strings.TrimRight(line, " "))
-	}
+	text.WriteString(s.summary(l))
 	next := [][2]string{
 		{a.program + " dev", "a server to try it on"},
 		{"redis-cli FCALL ratelimit_take 1 user:42 5/10s", "ask it, in another terminal"},

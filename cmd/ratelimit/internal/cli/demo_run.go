@@ -1,208 +1,134 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/client"
 )
 
-// pace is the clock of the demo. It stands still while the program is stopped.
+// columns is the number of columns of the chart. In the usual 8 s a column is 200 ms, and no caller
+// sends more requests than the eight that a bar can show.
+const columns = 40
+
+// pace is the clock of the demo, and how it sends requests.
 type pace interface {
 	now() time.Time
-	stood() time.Duration                         // total time that it stood still
 	until(ctx context.Context, t time.Time) error // waits; returns an error if ctx ends first
-	during(f func())                              // runs f; a stop waits for it
-	stopped(f func())                             // runs f while the clock stands still
+	send(f func())                                // calls f, which sends one request
 }
 
-// realPace is safe for concurrent use.
-type realPace struct {
-	mu  sync.RWMutex
-	off time.Duration // total time that the clock stood still
-}
+// realPace sends as many requests at once as it has slots.
+type realPace struct{ slots chan struct{} }
 
-func (p *realPace) now() time.Time {
-	p.mu.RLock()
-	defer p.mu.RUnlock()
-	return time.Now().Add(-p.off)
-}
+func (p realPace) now() time.Time { return time.Now() }
 
-func (p *realPace) stood() time.Duration {
-	p.mu.RLock()
-	defer p.mu.RUnlock()
-	return p.off
-}
-
-func (p *realPace) during(f func()) {
-	p.mu.RLock()
-	defer p.mu.RUnlock()
-	f()
-}
-
-func (p *realPace) stopped(f func()) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	began := time.Now()
-	f()
-	p.off += time.Since(began)
-}
-
-func (p *realPace) until(ctx context.Context, t time.Time) error {
-	for {
-		wait := t.Sub(p.now())
-		if wait <= 0 {
-			return ctx.Err()
-		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C: // loop: the clock may have stood still meanwhile
-		case <-ctx.Done():
-			timer.Stop()
-			return ctx.Err()
-		}
+func (p realPace) until(ctx context.Context, t time.Time) error {
+	timer := time.NewTimer(time.Until(t))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
 	}
+	return ctx.Err()
 }
 
-// tally counts the replies to one caller's requests.
-type tally struct {
-	allowed, denied [columns]int
-	by              []int // denials by the key that denied
-	ideal           int
+func (p realPace) send(f func()) {
+	p.slots <- struct{}{}
+	go func() {
+		f()
+		<-p.slots
+	}()
 }
 
-func (t *tally) totals() (allowed, denied int) {
-	for i := range columns {
-		allowed += t.allowed[i]
-		denied += t.denied[i]
-	}
-	return allowed, denied
-}
-
-// show is a running demo. Its methods are safe for concurrent use.
+// show is a running demo.
 type show struct {
-	scene  []act
+	scene  []*caller
 	total  time.Duration
 	prefix string
 	client *client.Client
 
-	mu      sync.Mutex
-	tallies map[*caller]*tally
-	failure error
+	mu sync.Mutex // guards the counts of the callers
 }
-
-func newShow(c *client.Client, prefix string, total time.Duration) *show {
-	s := &show{scene: newScene(total), total: total, prefix: prefix, client: c, tallies: map[*caller]*tally{}}
-	for _, c := range callersOf(s.scene) {
-		s.tallies[c] = &tally{by: make([]int, len(c.keys))}
-	}
-	return s
-}
-
-func (s *show) key(name string) string { return s.prefix + name }
 
 // keys returns all keys that the show uses.
 func (s *show) keys() []string {
-	seen := map[string]bool{}
 	var all []string
-	for _, c := range callersOf(s.scene) {
+	for _, c := range s.scene {
 		for _, name := range c.keys {
-			if !seen[name] {
-				seen[name] = true
-				all = append(all, s.key(name))
+			if !slices.Contains(all, s.prefix+name) {
+				all = append(all, s.prefix+name)
 			}
 		}
 	}
 	return all
 }
 
-// play sends every request at its time, at most parallel at once, and calls frame at the end of
-// each column. It drops a request that is due after the end because the server is slow.
-func (s *show) play(ctx context.Context, p pace, parallel int, timeout time.Duration, frame func() error) error {
-	outer := ctx
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	var running sync.WaitGroup
-	slots := make(chan struct{}, parallel)
-	start := p.now()
-	step := s.total / columns
-	next := step
-
-	// wait waits until the given time, and draws the frames that are due.
-	wait := func(at time.Duration) error {
-		for ; next <= at; next += step {
-			if err := p.until(ctx, start.Add(next)); err != nil {
-				return err
-			}
-			var err error
-			if p.during(func() { err = frame() }); err != nil {
-				return err
-			}
-		}
-		return p.until(ctx, start.Add(at))
+// play sends every request at its time, and calls frame at the end of each column. It drops
+// requests that are a second late, because the server is slow or the program was stopped.
+func (s *show) play(ctx context.Context, p pace, timeout time.Duration, frame func() error) error {
+	type request struct {
+		at time.Duration
+		*caller
 	}
-	err := func() error {
-		for _, r := range requestsOf(s.scene) {
-			slots <- struct{}{} // before the wait: with one slot, a reply comes before the clock moves on
-			if err := wait(r.at); err != nil {
-				<-slots
-				return err
-			}
-			at := p.now().Sub(start)
-			if at > s.total {
-				<-slots
+	var requests []request
+	for _, c := range s.scene {
+		for _, at := range c.times {
+			requests = append(requests, request{at, c})
+		}
+	}
+	slices.SortStableFunc(requests, func(a, b request) int { return cmp.Compare(a.at, b.at) })
+
+	playing, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	var running sync.WaitGroup
+	start := p.now()
+	for column := range time.Duration(columns) {
+		end := (column + 1) * s.total / columns
+		for ; len(requests) > 0 && requests[0].at <= end; requests = requests[1:] {
+			r := requests[0]
+			if p.until(playing, start.Add(r.at)) != nil {
 				break
 			}
-			real := at + p.stood()
-			running.Go(func() {
-				defer func() { <-slots }()
-				p.during(func() {
-					if err := s.ask(ctx, r.caller, at, real, timeout); err != nil {
-						s.fail(err)
-						stop()
+			running.Add(1)
+			p.send(func() {
+				defer running.Done()
+				if at := p.now().Sub(start); at-r.at < time.Second && at <= s.total {
+					if err := s.ask(playing, r.caller, at, timeout); err != nil {
+						stop(err)
 					}
-				})
+				}
 			})
 		}
-		// Wait for the last replies before the clock moves on.
-		for range parallel {
-			slots <- struct{}{}
+		if p.until(playing, start.Add(end)) != nil {
+			break
 		}
-		return wait(s.total)
-	}()
-	if err != nil {
-		stop()
+		if err := frame(); err != nil {
+			stop(err)
+		}
 	}
 	running.Wait()
-	switch {
-	case outer.Err() != nil:
+	if ctx.Err() != nil {
 		return fmt.Errorf("interrupted after %s of %s", human(p.now().Sub(start)), human(s.total))
-	case s.failure != nil:
-		return s.failure
 	}
-	return err
-}
-
-func (s *show) fail(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.failure == nil {
-		s.failure = err
-	}
+	return context.Cause(playing)
 }
 
 // column returns the column of a time.
 func (s *show) column(at time.Duration) int { return min(int(at*columns/s.total), columns-1) }
 
-// ask sends one request and counts its reply. at is the demo's time and real the server's.
-func (s *show) ask(ctx context.Context, c *caller, at, real, timeout time.Duration) error {
+// ask sends one request and counts its reply.
+func (s *show) ask(ctx context.Context, c *caller, at, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	req := client.Request{Limits: c.limits}
 	for _, name := range c.keys {
-		req.Keys = append(req.Keys, s.key(name))
+		req.Keys = append(req.Keys, s.prefix+name)
 	}
 	res, err := s.client.Take(ctx, req)
 	if err != nil {
@@ -210,16 +136,85 @@ func (s *show) ask(ctx context.Context, c *caller, at, real, timeout time.Durati
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t := s.tallies[c]
-	column := s.column(at)
 	if res.Allowed {
-		t.allowed[column]++
+		c.allowed[s.column(at)]++
 	} else {
-		t.denied[column]++
-		t.by[res.Index-1]++
-	}
-	if idealTake(c.ideal, real) {
-		t.ideal++
+		c.denied[s.column(at)]++
+		c.by[res.Index-1]++
 	}
 	return nil
+}
+
+// The width of a caller's name and plan beside its bars, and of a line of the chart.
+const (
+	labelWidth = 20
+	chartWidth = labelWidth + columns + len("12345 turned away")
+)
+
+// full returns how many requests a full bar stands for: the most that a caller plans for one
+// column.
+func (s *show) full() int {
+	most := 1
+	for _, c := range s.scene {
+		var planned [columns]int
+		for _, at := range c.times {
+			planned[s.column(at)]++
+		}
+		most = max(most, slices.Max(planned[:]))
+	}
+	return most
+}
+
+func sum(counts [columns]int) int {
+	total := 0
+	for _, n := range counts {
+		total += n
+	}
+	return total
+}
+
+// chart draws every caller's requests over time: one row for allowed requests, one for denied ones.
+func (s *show) chart(l look) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var lines strings.Builder
+	most := s.full()
+	row := func(label, style string, counts [columns]int, what string) {
+		bars := make([]rune, columns)
+		for i, n := range counts {
+			bars[i] = l.bar(n, most)
+		}
+		fmt.Fprintln(&lines, label+l.paint(style, string(bars))+l.paint(style, fmt.Sprintf("%5d ", sum(counts))+what))
+	}
+	for _, c := range s.scene {
+		if c.title != "" {
+			fmt.Fprintln(&lines, l.paint(bold, c.title))
+		}
+		row(pad("  "+c.name, 9)+l.paint(faint, pad(c.plan, labelWidth-9)), green, c.allowed, "let through")
+		row(pad("", labelWidth), red, c.denied, "turned away")
+	}
+	axis := ""
+	for at := time.Duration(0); at <= s.total; at += (s.total + 8*time.Second - 1) / (8 * time.Second) * time.Second { // at most nine labels
+		axis = pad(axis, labelWidth+int(at*columns/s.total)) + fmt.Sprintf("%ds", at/time.Second)
+	}
+	fmt.Fprintln(&lines, l.paint(faint, axis))
+	return lines.String()
+}
+
+// summary returns the table under the chart.
+func (s *show) summary(l look) string {
+	var table, notes strings.Builder
+	const row = "%-8s%-30s%7v%9v%8v"
+	fmt.Fprintln(&table, l.paint(bold, fmt.Sprintf(row, "CALLER", "LIMIT", "ASKED", "ALLOWED", "DENIED")))
+	for _, c := range s.scene {
+		limit := string(c.limits[0])
+		if len(c.limits) > 1 {
+			limit += " and " + string(c.limits[1])
+			fmt.Fprintln(&notes, l.prose("", fmt.Sprintf("%s: %d denied by the user's own %s, %d by the company's %s", c.name,
+				c.by[0], c.limits[0], c.by[1], c.limits[1])))
+		}
+		let, turned := sum(c.allowed), sum(c.denied)
+		fmt.Fprintf(&table, row+"\n", c.name, limit, let+turned, let, turned)
+	}
+	return table.String() + notes.String()
 }

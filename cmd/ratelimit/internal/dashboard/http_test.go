@@ -33,8 +33,8 @@ func get(h http.Handler, path string, change ...func(*http.Request)) *httptest.R
 
 func host(name string) func(*http.Request) { return func(r *http.Request) { r.Host = name } }
 
-// Without a token, only requests to a local host name are served, whatever address another site's
-// name resolves to.
+// Without a token, only requests to a local host name are served, even if the name of
+// another site resolves to this address.
 func TestHost(t *testing.T) {
 	h := New(Source{}).Handler("")
 	for name, want := range map[string]int{
@@ -238,7 +238,7 @@ func TestViewers(t *testing.T) {
 	}
 	leave()
 	if _, _, ok := d.view(); !ok {
-		t.Error("nobody may come in place of one who left")
+		t.Error("a place that was freed is not used again")
 	}
 }
 
@@ -250,7 +250,7 @@ func TestViewersLeave(t *testing.T) {
 	for i := range viewers + 1 {
 		got := get(d.Handler(""), "/events", func(r *http.Request) { *r = *r.WithContext(ctx) })
 		if got.Code != http.StatusOK || d.watched() {
-			t.Fatalf("viewer %d gets %d; after it left, somebody looks: %v", i+1, got.Code, d.watched())
+			t.Fatalf("viewer %d gets %d; after it left, the dashboard has viewers: %v", i+1, got.Code, d.watched())
 		}
 	}
 }

@@ -85,7 +85,7 @@ func TestLook(t *testing.T) {
 	_ = one.Close()
 	d.look(t.Context())
 	if s = d.state; len(s.Faults) != 2 || s.Keys != 1 || len(s.Policies) != 2 {
-		t.Errorf("what was seen last is gone: %+v", s)
+		t.Errorf("the last result is missing: %+v", s)
 	}
 }
 

@@ -93,7 +93,7 @@ func (c *checker) visit(node any) {
 		}
 	case *ast.Field:
 		if key, ok := n.Key.(*ast.StringExpr); ok && key.Value == "key" && !isKey(n.Value) {
-			c.add(n.Value.Line(), "the field key is given something else than a key")
+			c.add(n.Value.Line(), "the field key is set to something other than a key")
 		}
 	}
 }
@@ -117,7 +117,7 @@ func (c *checker) call(n *ast.FuncCallExpr) {
 	}
 	switch {
 	case command == nil:
-		c.add(n.Line(), "the command of redis.%s is not a literal, so that nobody can tell what rights it needs", name)
+		c.add(n.Line(), "the command of redis.%s is not a literal, so its rights are unknown", name)
 	case command.Value == "TIME":
 		c.times = append(c.times, n.Line())
 	case len(n.Args) < 2 || !isKey(n.Args[1]):
