@@ -24,13 +24,18 @@ func (p Problem) Error() string {
 type Problems []Problem
 
 func (p Problems) Error() string {
-	switch len(p) {
-	case 0:
+	switch more := len(p) - 1; {
+	case more < 0:
 		return "no problem"
-	case 1:
+	case more == 0:
 		return p[0].Error()
+	case more == 1:
+		return p[0].Error() + " (and 1 more problem)"
+	case more == maxProblems:
+		return fmt.Sprintf("%s (and at least %d more problems)", p[0].Error(), more)
+	default:
+		return fmt.Sprintf("%s (and %d more problems)", p[0].Error(), more)
 	}
-	return fmt.Sprintf("%s (and %d more)", p[0].Error(), len(p)-1)
 }
 
 // Unwrap returns each problem.
