@@ -2,7 +2,6 @@ package integration_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -217,7 +216,6 @@ func TestFleetACLLetsEveryVectorPass(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
 		loadLibrary(ctx, t, b)
-		stopActiveExpiry(ctx, t, b)
 		setUser(t, b, "fleet-app", accessRules(t, loader.Application, "", b.Cluster))
 		node := nodeOfVectors(ctx, t, b)
 		options := *node.Options()
@@ -225,29 +223,14 @@ func TestFleetACLLetsEveryVectorPass(t *testing.T) {
 		app := redis.NewClient(&options)
 		defer app.Close()
 		calls := 0
-		for _, file := range files {
-			for _, v := range file.Vectors {
-				if err := errors.Join(b.FlushAll(ctx), b.SetTime(file.StartUS)); err != nil {
-					t.Fatal(err)
-				}
-				for i, step := range v.Steps {
-					if step.AtUS != nil {
-						if err := b.SetTime(file.StartUS + *step.AtUS); err != nil {
-							t.Fatal(err)
-						}
-					}
-					c := node
-					if strings.HasPrefix(strings.ToUpper(step.Call[0]), "FCALL") {
-						c = app
-						calls++
-					}
-					reply, err := call(ctx, c, step.Call)
-					if err := step.Check(reply, err); err != nil {
-						t.Errorf("%s: %s: step %d: %v", file.Name, v.Name, i+1, err)
-					}
-				}
+		runVectors(ctx, t, b, files, func(words ...string) (any, error) {
+			c := node
+			if strings.HasPrefix(strings.ToUpper(words[0]), "FCALL") {
+				c = app
+				calls++
 			}
-		}
+			return moved{ctx, b, c}.Do(words...)
+		})
 		if calls == 0 {
 			t.Error("no vector makes a call")
 		}

@@ -46,17 +46,21 @@ func pairs(reply any) map[string]any {
 
 // call makes a vector's call. The engine itself refuses a write in a function with the flag
 // no-writes.
-func (r *reach) call(command string, words []any) (any, error) {
-	if !strings.HasPrefix(strings.ToUpper(command), "FCALL") || len(words) < 2 {
-		return r.srv.Do(words...)
+func (r *reach) call(words ...string) (any, error) {
+	args := make([]any, len(words))
+	for i, word := range words {
+		args[i] = word
 	}
-	function := fmt.Sprint(words[1])
+	if !strings.HasPrefix(strings.ToUpper(words[0]), "FCALL") || len(words) < 2 {
+		return r.srv.Do(args...)
+	}
+	function := words[1]
 	r.called[function] = true
 	if r.reads[function] || r.wrote[function] {
-		return r.srv.Do(words...)
+		return r.srv.Do(args...)
 	}
 	before := r.state()
-	reply, err := r.srv.Do(words...)
+	reply, err := r.srv.Do(args...)
 	r.wrote[function] = r.state() != before
 	return reply, err
 }
