@@ -91,9 +91,9 @@ func TestInfoOfPolicies(t *testing.T) {
 	want(`["jobs.try",0,"queue",0,"try",0,"try.both",0]`)
 }
 
-// The test uses more limits than the library caches. A policy's limit is then parsed again, with
+// If other limits have pushed a policy's limit out of the library's cache, it is parsed again, with
 // the same result.
-func TestPoliciesOutlastTheTableOfParsedLimits(t *testing.T) {
+func TestPoliciesThatLeaveTheCache(t *testing.T) {
 	server, _ := withPolicies(t)
 	for i := range 2100 {
 		if _, err := server.Do("FCALL", "ratelimit_peek", "1", "{v}:x", strconv.Itoa(i+1)+"/s"); err != nil {

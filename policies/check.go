@@ -25,7 +25,7 @@ type Findings struct {
 }
 
 // Check makes the library parse every limit, in the offline engine, and looks for policies that
-// were probably not intended. An error comes from the engine; faults in the policies are in
+// were probably not intended. An error comes from the engine; problems of the policies are in
 // Findings.
 func (f *File) Check() (Findings, error) {
 	// The library is loaded without the policies, because thousands of them take the engine long to

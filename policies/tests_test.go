@@ -86,7 +86,7 @@ func TestFailures(t *testing.T) {
 }
 
 // Tests do not see each other's keys, start at their own times, and can be selected.
-func TestRunsAreApart(t *testing.T) {
+func TestRunsAreIndependent(t *testing.T) {
 	file, err := readTests(t, `policies: p.yaml
 tests:
 - name: first
