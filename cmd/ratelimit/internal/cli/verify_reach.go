@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/internal/respmap"
 )
 
 // reach records which functions the vectors call, and which of them change a key.
@@ -24,24 +25,14 @@ func newReach(srv *embedded.Server) (*reach, error) {
 	r := &reach{srv: srv, reads: map[string]bool{}, called: map[string]bool{}, wrote: map[string]bool{}}
 	libraries, _ := reply.([]any)
 	for _, library := range libraries {
-		list, _ := pairs(library)["functions"].([]any)
+		list, _ := respmap.Of(library)["functions"].([]any)
 		for _, function := range list {
-			fields := pairs(function)
+			fields := respmap.Of(function)
 			flags, _ := fields["flags"].([]any)
 			r.reads[fmt.Sprint(fields["name"])] = slices.Contains(flags, any("no-writes"))
 		}
 	}
 	return r, nil
-}
-
-// pairs converts a list of alternating names and values.
-func pairs(reply any) map[string]any {
-	list, _ := reply.([]any)
-	fields := map[string]any{}
-	for i := 0; i+1 < len(list); i += 2 {
-		fields[fmt.Sprint(list[i])] = list[i+1]
-	}
-	return fields
 }
 
 // call makes a vector's call. The engine itself refuses a write in a function with the flag
