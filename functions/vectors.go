@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"path"
@@ -11,17 +12,18 @@ import (
 	"strings"
 )
 
-//go:embed vectors/*.json
+//go:embed vectors/*.json vectors/policies/*.json
 var vectorFiles embed.FS
 
 // VectorFile is one file in functions/vectors: the library's replies to calls at given times, step
 // by step. The files are plain JSON, so that an implementation in any language can be tested with
 // them.
 type VectorFile struct {
-	Name    string   `json:"-"`        // the file name without .json
-	About   string   `json:"about"`    // what the file tests
-	StartUS int64    `json:"start_us"` // the start of each vector, in microseconds since the epoch
-	Vectors []Vector `json:"vectors"`
+	Name     string   `json:"-"`                  // the file name without .json
+	About    string   `json:"about"`              // what the file tests
+	StartUS  int64    `json:"start_us"`           // the start of each vector, in microseconds since the epoch
+	Policies []Policy `json:"policies,omitempty"` // the policies of the library, for LoadPolicyVectors
+	Vectors  []Vector `json:"vectors"`
 }
 
 // Vector is a sequence of steps that begins with an empty keyspace. All its keys have the hash tag
@@ -41,9 +43,15 @@ type Step struct {
 	ErrorPrefix string          `json:"error_prefix,omitempty"` // the beginning of the error reply, if servers differ in the rest
 }
 
-// LoadVectors returns all files in functions/vectors, sorted by name.
-func LoadVectors() ([]VectorFile, error) {
-	names, err := fs.Glob(vectorFiles, "vectors/*.json")
+// LoadVectors returns the vectors of every library, sorted by file name.
+func LoadVectors() ([]VectorFile, error) { return loadVectors("vectors/*.json") }
+
+// LoadPolicyVectors returns the vectors of libraries with policies. Each file needs a library with
+// the file's Policies.
+func LoadPolicyVectors() ([]VectorFile, error) { return loadVectors("vectors/policies/*.json") }
+
+func loadVectors(pattern string) ([]VectorFile, error) {
+	names, err := fs.Glob(vectorFiles, pattern)
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +77,13 @@ func readVectors(name string) (VectorFile, error) {
 	if err := decoder.Decode(&file); err != nil {
 		return file, err
 	}
+	if len(file.Vectors) == 0 {
+		return file, errors.New("no vectors")
+	}
 	for _, vector := range file.Vectors {
+		if len(vector.Steps) == 0 {
+			return file, fmt.Errorf("vector %q: no steps", vector.Name)
+		}
 		for i, step := range vector.Steps {
 			if err := step.valid(); err != nil {
 				return file, fmt.Errorf("vector %q, step %d: %w", vector.Name, i+1, err)
@@ -88,6 +102,42 @@ func (s Step) valid() error {
 	}
 	if len(s.Call) == 0 || expectations != 1 {
 		return fmt.Errorf("want a call and exactly one of reply, error, error_prefix")
+	}
+	return nil
+}
+
+// StepError describes the first wrong reply to a vector.
+type StepError struct {
+	Step    int   // index of the step, from 1
+	AfterUS int64 // its time, in microseconds after the start
+	Err     error // from Step.Check
+}
+
+func (e *StepError) Error() string {
+	return fmt.Sprintf("step %d, at %d µs: %v", e.Step, e.AfterUS, e.Err)
+}
+
+// Unwrap returns Err.
+func (e *StepError) Unwrap() error { return e.Err }
+
+// Run makes the calls of the vector at their times, on a server without keys. call returns what
+// Step.Check takes. The error is from setTime, or a *StepError for the first wrong reply; the steps
+// after it depend on it and are not run.
+func (v Vector) Run(startUS int64, setTime func(us int64) error, call func(words ...string) (any, error)) error {
+	after := int64(0)
+	if err := setTime(startUS); err != nil {
+		return err
+	}
+	for i, step := range v.Steps {
+		if step.AtUS != nil {
+			after = *step.AtUS
+			if err := setTime(startUS + after); err != nil {
+				return err
+			}
+		}
+		if err := step.Check(call(step.Call...)); err != nil {
+			return &StepError{i + 1, after, err}
+		}
 	}
 	return nil
 }

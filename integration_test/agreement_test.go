@@ -38,10 +38,18 @@ type moved struct {
 
 func (m moved) SetTime(us int64) error { return m.b.SetTime(us) }
 
+// Do sends a command. A nil reply is not an error.
 func (m moved) Do(words ...string) (any, error) {
-	reply, err := call(m.ctx, m.node, words)
+	args := make([]any, len(words))
+	for i, word := range words {
+		args[i] = word
+	}
+	reply, err := m.node.Do(m.ctx, args...).Result()
 	var refused redis.Error
-	if errors.As(err, &refused) {
+	switch {
+	case errors.Is(err, redis.Nil):
+		return nil, nil
+	case errors.As(err, &refused):
 		return nil, agree.Refusal(refused.Error())
 	}
 	return reply, err

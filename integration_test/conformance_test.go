@@ -27,11 +27,11 @@ func TestConformance(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		conn := dial(t, b)
 		server := serverName(b)
-		spared := map[string][]string{} // by reason: cases that would crash the server
+		skipped := map[string][]string{} // by reason: cases that would crash the server
 		for i := range file.Cases {
 			c := &file.Cases[i]
 			if why := c.Fatal(server, recorded(server)); why != "" {
-				spared[why] = append(spared[why], c.Name)
+				skipped[why] = append(skipped[why], c.Name)
 				continue
 			}
 			broken := false
@@ -51,7 +51,7 @@ func TestConformance(t *testing.T) {
 				conn = dial(t, b)
 			}
 		}
-		for why, cases := range spared {
+		for why, cases := range skipped {
 			exclude(b, fmt.Sprintf("conformance cases %s: %s", strings.Join(cases, ", "), why))
 		}
 	}, standalone)
@@ -71,7 +71,7 @@ func TestDifferencesAreAsThePageSays(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if !conformance.SameButForWords(got, e.Redis) {
+				if !conformance.SameExceptLuaErrors(got, e.Redis) {
 					t.Errorf("%s: %s\n got %s\nwant %s", section.Name, e.Lua, got, e.Redis)
 				}
 			}
@@ -93,7 +93,7 @@ func record(t *testing.T, file *conformance.File) {
 			got, err := c.Run(conn)
 			why := "another version"
 			if err != nil {
-				got, why = "null", fmt.Sprintf("%s %s ends with a fault", b.Product, b.Version)
+				got, why = "null", fmt.Sprintf("%s %s crashes", b.Product, b.Version)
 				t.Logf("%s: %s %s: %v", c.Name, b.Product, b.Version, err)
 				ctx := testContext(t)
 				waitFor(ctx, t, "the server to start again", func() error { return b.Nodes[0].Restart(ctx) })

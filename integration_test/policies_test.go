@@ -6,48 +6,42 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
-	"github.com/ratelimit-functions/ratelimit/lua_test/policyvectors"
+	"github.com/ratelimit-functions/ratelimit/internal/respmap"
 )
 
 // A library with policies replies the same on every server as offline. A library with the largest
 // number of policies, with long names and limits, close to the largest possible text, can be
 // loaded.
 func TestPolicies(t *testing.T) {
-	build, err := policyvectors.Build()
+	files, err := functions.LoadPolicyVectors()
+	if err != nil || len(files) != 1 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	policies := files[0].Policies
+	build, err := functions.New(functions.WithPolicies(policies...))
 	if err != nil {
 		t.Fatal(err)
-	}
-	vectors, err := policyvectors.All(build)
-	if err != nil || len(vectors) == 0 {
-		t.Fatalf("%d vectors, %v", len(vectors), err)
 	}
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
 		loadText(ctx, t, b, build.Text())
-		stopActiveExpiry(ctx, t, b)
 		node := nodeOfVectors(ctx, t, b)
-		for _, v := range vectors {
-			t.Run(v.Name, func(t *testing.T) {
-				if err := b.FlushAll(ctx); err != nil {
-					t.Fatal(err)
-				}
-				runVector(ctx, t, b, node, node, policyvectors.StartUS, v)
-			})
-		}
+		runVectors(ctx, t, b, files, moved{ctx, b, node}.Do)
 		t.Run("info", func(t *testing.T) {
-			reply, err := node.FCallRO(ctx, "ratelimit_info", nil).Slice()
-			if err != nil || len(reply) != 10 {
+			reply, err := node.FCallRO(ctx, "ratelimit_info", nil).Result()
+			info := respmap.Of(reply)
+			if err != nil || len(info) != 5 {
 				t.Fatalf("%v, %v", reply, err)
 			}
-			names, _ := reply[7].([]any)
-			counts, _ := reply[9].([]any)
+			names, _ := info["policies"].([]any)
+			counts := respmap.Of(info["shadow_denied"])
 			shadows := 0
-			for _, p := range policyvectors.Policies {
+			for _, p := range policies {
 				if p.Shadow {
 					shadows++
 				}
 			}
-			if len(names) != len(policyvectors.Policies) || len(counts) != 2*shadows {
+			if len(names) != len(policies) || len(counts) != shadows {
 				t.Errorf("policies %v, shadow_denied %v", names, counts)
 			}
 		})

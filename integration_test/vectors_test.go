@@ -2,7 +2,6 @@ package integration_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -19,78 +18,43 @@ import (
 // function calls.
 func TestVectors(t *testing.T) {
 	files, err := functions.LoadVectors()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(files) == 0 {
-		t.Fatal("functions/vectors holds no vectors")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d files, %v", len(files), err)
 	}
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
 		loadLibrary(ctx, t, b)
-		// A server deletes expired keys at times of its own choice. Without that, a vector whose
-		// clock goes forward and back finds the same keys in every run.
-		stopActiveExpiry(ctx, t, b)
 		setUser(t, b, "vectors-app", accessRules(t, loader.Application, "", b.Cluster))
-		node := nodeOfVectors(ctx, t, b)
-		app := nodeOfVectors(ctx, t, b, asUser("vectors-app"))
-		for _, file := range files {
-			t.Run(file.Name, func(t *testing.T) {
-				if len(file.Vectors) == 0 {
-					t.Fatal("the file holds no vectors")
-				}
-				for _, v := range file.Vectors {
-					t.Run(v.Name, func(t *testing.T) {
-						if err := b.FlushAll(ctx); err != nil {
-							t.Fatal(err)
-						}
-						runVector(ctx, t, b, node, app, file.StartUS, v)
-					})
-				}
-			})
-		}
+		node := moved{ctx, b, nodeOfVectors(ctx, t, b)}
+		app := moved{ctx, b, nodeOfVectors(ctx, t, b, asUser("vectors-app"))}
+		runVectors(ctx, t, b, files, func(words ...string) (any, error) {
+			if strings.HasPrefix(strings.ToUpper(words[0]), "FCALL") {
+				return app.Do(words...)
+			}
+			return node.Do(words...)
+		})
 	}, withClock)
 }
 
-// runVector makes the FCALLs with app, and the other calls with node.
-func runVector(ctx context.Context, t *testing.T, b *backend.Backend, node, app *redis.Client, start int64, v functions.Vector) {
-	t.Helper()
-	if len(v.Steps) == 0 {
-		t.Fatal("the vector has no steps")
-	}
-	if err := b.SetTime(start); err != nil {
-		t.Fatal(err)
-	}
-	after := int64(0)
-	for i, step := range v.Steps {
-		if step.AtUS != nil {
-			after = *step.AtUS
-			if err := b.SetTime(start + after); err != nil {
-				t.Fatalf("step %d: %v", i+1, err)
+// runVectors runs each vector on an empty server. A server deletes expired keys at times of its own
+// choice. This is stopped, so that a vector whose clock goes forward and back finds the same keys in
+// every run.
+func runVectors(ctx context.Context, t *testing.T, b *backend.Backend, files []functions.VectorFile, call func(words ...string) (any, error)) {
+	stopActiveExpiry(ctx, t, b)
+	for _, file := range files {
+		t.Run(file.Name, func(t *testing.T) {
+			for _, v := range file.Vectors {
+				t.Run(v.Name, func(t *testing.T) {
+					if err := b.FlushAll(ctx); err != nil {
+						t.Fatal(err)
+					}
+					if err := v.Run(file.StartUS, b.SetTime, call); err != nil {
+						t.Error(err)
+					}
+				})
 			}
-		}
-		c := node
-		if strings.HasPrefix(strings.ToUpper(step.Call[0]), "FCALL") {
-			c = app
-		}
-		if err := step.Check(call(ctx, c, step.Call)); err != nil {
-			t.Errorf("step %d, at %d µs: %v", i+1, after, err)
-		}
+		})
 	}
-}
-
-// call sends one command and returns its reply or error for Step.Check. A nil reply is not an
-// error.
-func call(ctx context.Context, c *redis.Client, words []string) (any, error) {
-	args := make([]any, len(words))
-	for i, w := range words {
-		args[i] = w
-	}
-	reply, err := c.Do(ctx, args...).Result()
-	if errors.Is(err, redis.Nil) {
-		return nil, nil
-	}
-	return reply, err
 }
 
 // nodeOfVectors returns a client of the one server that has the vectors' keys, which all have the

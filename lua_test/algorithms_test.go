@@ -132,7 +132,7 @@ func TestEveryAlgorithmIsComplete(t *testing.T) {
 				t.Errorf("there is no functions/vectors/%s.json: calls and what they return; functions/vectors/README.md has its form", name)
 			}
 			if inModel, ok := model.Algorithms[name]; !ok {
-				t.Errorf("there is no lua_test/model/%s.go that puts %q into model.Algorithms; TestAgreement holds the library against it", name, name)
+				t.Errorf("there is no lua_test/model/%s.go that puts %q into model.Algorithms; TestAgreement compares the library with it", name, name)
 			} else if got := slices.Sorted(maps.Keys(inModel.Options)); !slices.Equal(got, options) {
 				t.Errorf("lua_test/model/%s.go: its options are %q, in the library %q", name, got, options)
 			}
@@ -163,12 +163,12 @@ func TestEveryAlgorithmIsComplete(t *testing.T) {
 	}
 	for name := range model.Algorithms {
 		if !slices.Contains(names, name) {
-			t.Errorf("lua_test/model knows %s, and the library does not", name)
+			t.Errorf("lua_test/model has %s, and the library does not", name)
 		}
 	}
 	for _, row := range regexp.MustCompile("(?m)^\\| `(\\w+)").FindAllStringSubmatch(limits+section(readme, "## Limits"), -1) {
 		if !slices.Contains(names, row[1]) {
-			t.Errorf("a table of CONTRACT.md or README.md has a row of %s, and the library does not know it", row[1])
+			t.Errorf("a table of CONTRACT.md or README.md has a row of %s, and the library does not have it", row[1])
 		}
 	}
 }

@@ -86,10 +86,10 @@ func (p *perfect) take(now, cost int64) bool {
 	return true
 }
 
-// takeManyTimes compares a server with a perfect limiter. apart is the maximum difference between
+// takeManyTimes compares a server with a perfect limiter. tolerance is the maximum difference between
 // the numbers of admitted takes. If it is not 0, all takes have cost 1, and the limiter is nearly
 // empty from the start.
-func takeManyTimes(t *testing.T, server agree.Server, l model.Limit, exact *perfect, takes, apart int) {
+func takeManyTimes(t *testing.T, server agree.Server, l model.Limit, exact *perfect, takes, tolerance int) {
 	r := l.Rates[0]
 	exact.at, exact.debt = generate.StartUS, 0
 	if _, err := server.Do("FLUSHALL"); err != nil {
@@ -99,7 +99,7 @@ func takeManyTimes(t *testing.T, server agree.Server, l model.Limit, exact *perf
 	now, admitted, ideal := generate.StartUS, 0, 0
 	for i := range takes {
 		cost := costOf(random, r)
-		if apart > 0 {
+		if tolerance > 0 {
 			cost = 1
 			if i == 0 {
 				cost = r.Capacity()
@@ -121,7 +121,7 @@ func takeManyTimes(t *testing.T, server agree.Server, l model.Limit, exact *perf
 		if exact.take(now, cost) {
 			ideal++
 		}
-		if d := admitted - ideal; d < -apart || d > apart {
+		if d := admitted - ideal; d < -tolerance || d > tolerance {
 			t.Fatalf("after %d takes %d are admitted, %d in exact arithmetic", i+1, admitted, ideal)
 		}
 		if reply[0] == 0 && reply[3] > 0 && i%8 == 0 {

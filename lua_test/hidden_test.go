@@ -7,17 +7,17 @@ import (
 )
 
 // A value that no limiter wrote may be a password or a session token, and errors appear in logs and
-// on web pages. No reply and no error repeats a byte of it.
+// on web pages. So replies and errors never contain such a value.
 func TestStoredBytesAreNotShown(t *testing.T) {
 	const secret = "5ecret"
-	type held struct{ kind, value string }
-	values := []held{
+	type value struct{ kind, value string }
+	values := []value{
 		{"list", secret}, {"set", secret}, {"stream", secret + "\n" + secret}, {"hash", secret + "\n" + secret}, {"hash", "first\n" + secret},
 		{"hash", "first\n1\nlast\n2\nallowed\n" + secret}, {"hash", "first\n1\nlast\n2\n" + secret + "\n" + secret},
 		{"zset", secret + "\n1700000005000"}, {"zset", "lease:" + secret + "\n1700000005000"},
 	}
 	for _, begin := range nearStates {
-		values = append(values, held{"string", begin + secret})
+		values = append(values, value{"string", begin + secret})
 	}
 	calls := []string{
 		"reset|1|k", "block|1|k|1000", "unblock|1|k", "usage|1|k", "take|2|other|k|1/s|ONCE|5000", "take|2|other|k|1/s|TRACK",

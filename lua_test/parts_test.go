@@ -38,15 +38,15 @@ end}
 		{"names are sorted", `unknown algorithm "none"; there are a_later_one, concurrency, fixed_window, gcra,`, []string{"FCALL", "ratelimit_take", "1", "k", "none 1/s"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if got := said(server.Do(c.call...)); !strings.Contains(got, c.want) {
+			if got := textOf(server.Do(c.call...)); !strings.Contains(got, c.want) {
 				t.Errorf("got %s, want %s", got, c.want)
 			}
 		})
 	}
 }
 
-// said returns a reply, or the text of an error, as a string.
-func said(reply any, err error) string {
+// textOf returns a reply, or the text of an error, as a string.
+func textOf(reply any, err error) string {
 	if err != nil {
 		return err.Error()
 	}

@@ -9,29 +9,36 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
-	"github.com/ratelimit-functions/ratelimit/lua_test/policyvectors"
 )
 
-func withPolicies(t *testing.T) (*embedded.Server, functions.Build) {
+// policyVectors returns the vectors of policies, and the library for them.
+func policyVectors(t *testing.T) (functions.VectorFile, functions.Build) {
 	t.Helper()
-	build, err := policyvectors.Build()
+	files, err := functions.LoadPolicyVectors()
+	if err != nil || len(files) != 1 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	build, err := functions.New(functions.WithPolicies(files[0].Policies...))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return embedded.Run(t, embedded.WithLibrary(mutated(t, build.Text())), embedded.WithTime(time.UnixMicro(policyvectors.StartUS))), build
+	return files[0], build
 }
 
-func TestPolicies(t *testing.T) {
+func withPolicies(t *testing.T) (*embedded.Server, functions.Build) {
+	t.Helper()
+	file, build := policyVectors(t)
+	return embedded.Run(t, embedded.WithLibrary(mutated(t, build.Text())), embedded.WithTime(time.UnixMicro(file.StartUS))), build
+}
+
+// The error for an unknown policy names the build.
+func TestUnknownPolicy(t *testing.T) {
 	server, build := withPolicies(t)
-	vectors, err := policyvectors.All(build)
-	if err != nil || len(vectors) == 0 {
-		t.Fatalf("%d vectors, %v", len(vectors), err)
-	}
-	for _, vector := range vectors {
-		t.Run(vector.Name, func(t *testing.T) {
-			run(t, server, policyvectors.StartUS, vector)
-			run(t, server, policyvectors.StartUS, vector)
-		})
+	want := `RATELIMIT NOPOLICY "@none": no such policy in build ` + build.ID() + "; ratelimit_info lists the policies"
+	for _, call := range [][]any{{"FCALL", "ratelimit_take", 1, "k", "@none"}, {"FCALL", "ratelimit_acquire", 1, "k", "@none", "id"}} {
+		if reply, err := server.Do(call...); err == nil || err.Error() != want {
+			t.Errorf("%v: got %v, %v, want %s", call, reply, err, want)
+		}
 	}
 }
 
@@ -84,9 +91,9 @@ func TestInfoOfPolicies(t *testing.T) {
 	want(`["jobs.try",0,"queue",0,"try",0,"try.both",0]`)
 }
 
-// The test uses more limits than the library caches. A policy's limit is then parsed again, with
+// If other limits have pushed a policy's limit out of the library's cache, it is parsed again, with
 // the same result.
-func TestPoliciesOutlastTheTableOfParsedLimits(t *testing.T) {
+func TestPoliciesThatLeaveTheCache(t *testing.T) {
 	server, _ := withPolicies(t)
 	for i := range 2100 {
 		if _, err := server.Do("FCALL", "ratelimit_peek", "1", "{v}:x", strconv.Itoa(i+1)+"/s"); err != nil {

@@ -3,6 +3,7 @@ package policies
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,7 +25,7 @@ type Findings struct {
 }
 
 // Check makes the library parse every limit, in the offline engine, and looks for policies that
-// were probably not intended. An error comes from the engine; faults in the policies are in
+// were probably not intended. An error comes from the engine; problems of the policies are in
 // Findings.
 func (f *File) Check() (Findings, error) {
 	// The library is loaded without the policies, because thousands of them take the engine long to
@@ -62,6 +63,10 @@ func (c *checker) policy(p Policy) {
 	for i := range p.Limits {
 		words = append(words, i)
 	}
+	costs := p.Costs
+	if len(costs) == 1 {
+		costs = slices.Repeat(costs, len(p.Limits))
+	}
 	for i, limit := range p.Limits {
 		at := p.at
 		if i < len(p.limits) {
@@ -83,12 +88,12 @@ func (c *checker) policy(p Policy) {
 		case parsed.rates == nil:
 			c.lease(p, what, at)
 		default:
-			if cost, given := p.cost(i); given && cost > parsed.capacity() {
-				c.doubtful.wrong(at, "%s: a call of cost %d never passes, since %s lets through at most %d at once; raise its burst",
-					what, cost, limit.Limit, parsed.capacity())
+			if i < len(costs) && costs[i] > parsed.capacity() {
+				c.doubtful.wrong(at, "%s: a call of cost %d never passes, because %s allows at most %d at once; raise its burst",
+					what, costs[i], limit.Limit, parsed.capacity())
 			}
-			for _, moot := range mootRates(parsed) {
-				c.doubtful.wrong(at, "%s: %s", what, moot)
+			for _, redundant := range redundantRates(parsed) {
+				c.doubtful.wrong(at, "%s: %s", what, redundant)
 			}
 		}
 	}
@@ -103,23 +108,12 @@ func (c *checker) policy(p Policy) {
 func (c *checker) lease(p Policy, what string, at *yaml.Node) {
 	switch {
 	case len(p.Limits) > 1:
-		c.wrong.wrong(at, "%s: concurrency beside other limits; a lease takes one limit, so give it a policy of its own", what)
+		c.wrong.wrong(at, "%s: concurrency with other limits; a lease takes one limit, so move it to its own policy", what)
 	case p.Track:
 		c.wrong.wrong(at, "%s: track is for ratelimit_take, and concurrency for ratelimit_acquire; remove track", what)
 	case len(p.Costs) > 0:
 		c.wrong.wrong(at, "%s: a lease has no cost; remove cost", what)
 	}
-}
-
-// cost returns the cost that the policy states for a limit.
-func (p Policy) cost(i int) (int64, bool) {
-	switch {
-	case len(p.Costs) == 1:
-		return p.Costs[0], true
-	case i < len(p.Costs):
-		return p.Costs[i], true
-	}
-	return 0, false
 }
 
 // call calls the library. The error is the library's, without its code.

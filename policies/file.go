@@ -1,7 +1,7 @@
 package policies
 
 import (
-	"strconv"
+	"reflect"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
@@ -26,10 +26,8 @@ type Policy struct {
 	keys, limits []*yaml.Node // one for each limit; the key of a single limit is nil
 }
 
-const example = "policies:"
-
-// Read reads a file. If the file exists but is wrong, the error is Problems. Read does not check
-// the limits themselves: see File.Check.
+// Read reads a file. If the file exists but is wrong, the error is Problems. Read leaves the limits
+// of a file without problems to File.Check.
 func Read(name string) (*File, error) {
 	content, err := readFile(name)
 	if err != nil {
@@ -40,22 +38,26 @@ func Read(name string) (*File, error) {
 
 // Parse is like Read for content that was already read. name is for messages.
 func Parse(name string, content []byte) (*File, error) {
-	s := &source{name: name}
+	s := &source{name: name, keys: map[reflect.Type]keys{}}
 	file := &File{Name: name}
-	if root := s.document(content, example); root != nil {
-		list := s.known(root, "the file", "policies")["policies"]
-		if list.value != nil {
-			file.Policies = s.policies(list.value)
+	if root := s.document(content, "policies:"); root != nil {
+		var f struct {
+			Policies *yaml.Node `yaml:"policies"`
+		}
+		given := s.decode(root, "the file", &f)["policies"]
+		if f.Policies != nil {
+			file.Policies = s.policies(f.Policies)
 		}
 		switch {
 		case len(s.problems) > 0:
-		case list.value == nil:
+			s.refused(file)
+		case f.Policies == nil:
 			s.wrong(root, "the field policies is missing; name policies below it")
 		case len(file.Policies) == 0:
-			s.wrong(list.key, "policies is empty; write a policy below it, as in api: 100/m. A library without policies needs no file")
+			s.wrong(given.key, "policies is empty; write a policy below it, as in api: 100/m. A library without policies needs no file")
 		default:
 			if _, err := file.Build(); err != nil { // too large, because of aliases
-				s.wrong(list.key, "%s", strings.TrimPrefix(err.Error(), "functions: "))
+				s.wrong(given.key, "%s", strings.TrimPrefix(err.Error(), "functions: "))
 			}
 		}
 	}
@@ -63,6 +65,19 @@ func Parse(name string, content []byte) (*File, error) {
 		return nil, err
 	}
 	return file, nil
+}
+
+// refused adds the limits that the library refuses, so that a file with other problems shows these
+// too.
+func (s *source) refused(file *File) {
+	if _, err := file.Build(); err != nil || len(file.Policies) == 0 {
+		return
+	}
+	if found, err := file.Check(); err == nil {
+		for _, problem := range found.Wrong {
+			s.wrong(&yaml.Node{Line: problem.Line, Column: problem.Column}, "%s", problem.Text)
+		}
+	}
 }
 
 // Build returns the library text with these policies.
@@ -74,27 +89,26 @@ func (f *File) Build() (functions.Build, error) {
 	return functions.New(functions.WithPolicies(list...))
 }
 
+// policies decodes the policies. It leaves out those that have a problem.
 func (s *source) policies(n *yaml.Node) []Policy {
-	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" {
+	if null(n) {
 		return nil // "policies:" alone
 	}
-	fields := s.fields(n, "policies")
-	if len(fields) > functions.MostPolicies {
-		s.wrong(n, "%d policies; a build has at most %d", len(fields), functions.MostPolicies)
+	entries := s.entries(n, "policies")
+	if len(entries) > functions.MostPolicies {
+		s.wrong(n, "%d policies; a build has at most %d", len(entries), functions.MostPolicies)
 		return nil
 	}
-	list := make([]Policy, 0, len(fields))
-	for _, f := range fields {
-		if s.full() {
-			break
-		}
-		policy := Policy{Policy: functions.Policy{Name: f.key.Value}, at: f.key}
+	list := make([]Policy, 0, len(entries))
+	for _, e := range entries {
 		before := len(s.problems)
-		s.policy(&policy, f.value)
-		if len(s.problems) == before { // the policy was parsed without a problem
+		policy := s.policy(e)
+		if len(s.problems) == before {
 			s.faults(policy)
 		}
-		list = append(list, policy)
+		if len(s.problems) == before {
+			list = append(list, policy)
+		}
 	}
 	return list
 }
@@ -113,54 +127,53 @@ func (s *source) faults(policy Policy) {
 	}
 }
 
-// policy parses `name: limit`, or a mapping.
-func (s *source) policy(policy *Policy, n *yaml.Node) {
+// policy decodes `name: limit`, or a mapping.
+func (s *source) policy(e entry) Policy {
+	policy := Policy{Policy: functions.Policy{Name: e.key.Value}, at: e.key}
+	if e.value.Kind == yaml.ScalarNode && !null(e.value) {
+		s.limit(&policy, nil, e.value)
+		return policy
+	}
+	var f struct {
+		Description string     `yaml:"description"`
+		Limit       *yaml.Node `yaml:"limit limits"`
+		Costs       []int64    `yaml:"cost"`
+		Shadow      bool       `yaml:"shadow"`
+		Track       bool       `yaml:"track"`
+	}
 	what := "policy " + policy.Name
-	if n.Kind == yaml.ScalarNode && n.ShortTag() != "!!null" {
-		s.limit(policy, nil, n)
-		return
-	}
 	before := len(s.problems)
-	fields := s.known(n, what, "description", "limit", "limits", "cost", "shadow", "track")
-	if f, ok := fields["description"]; ok {
-		policy.Description = s.text(f.value, "the description")
-	}
-	if f, ok := fields["shadow"]; ok {
-		policy.Shadow = s.flag(f.value, "shadow")
-	}
-	if f, ok := fields["track"]; ok {
-		policy.Track = s.flag(f.value, "track")
-	}
-	one, several := fields["limit"], fields["limits"]
-	switch {
-	case one.value != nil && several.value != nil:
-		s.wrong(several.key, "%s has limit and limits; keep one of them", what)
-	case one.value != nil:
-		s.limit(policy, nil, one.value)
-	case several.value != nil:
-		s.limits(policy, several.value)
+	given := s.decode(e.value, what, &f)
+	policy.Description, policy.Costs, policy.Shadow, policy.Track = f.Description, f.Costs, f.Shadow, f.Track
+	switch _, several := given["limits"]; {
+	case several:
+		s.limits(&policy, f.Limit)
+	case f.Limit != nil:
+		s.limit(&policy, nil, f.Limit)
 	case len(s.problems) == before:
-		s.wrong(n, "%s has no limit; write limit: 100/m, or limits: and a list", what)
+		s.wrong(e.value, "%s has no limit; write limit: 100/m, or limits: and a list", what)
 	}
-	if f, ok := fields["cost"]; ok {
-		s.costs(policy, f.value)
+	if cost, ok := given["cost"]; ok && cost.value.Kind == yaml.SequenceNode && len(s.problems) == before && len(f.Costs) != len(policy.Limits) {
+		s.wrong(cost.value, "the number of costs is %d and the number of limits %d; give one cost for all, or one for each", len(f.Costs), len(policy.Limits))
 	}
+	return policy
 }
 
-// limits parses a list of `key: limit`. It is a list rather than a mapping because callers give the
+// limits decodes a list of `key: limit`. It is a list rather than a mapping because callers give the
 // keys in this order.
 func (s *source) limits(policy *Policy, n *yaml.Node) {
 	if n.Kind == yaml.MappingNode {
-		s.wrong(n, "limits is a mapping, which has no order; make it a list, each limit with a dash, as in - consumer: 100/m")
+		s.wrong(n, "limits is a mapping, which has no order; make it a list, as in - consumer: 100/m")
 		return
 	}
-	items := s.items(n, "limits")
-	for _, item := range items {
+	for _, item := range s.items(n, "limits") {
 		if item.Kind != yaml.MappingNode || len(item.Content) != 2 {
-			s.wrong(item, "a limit of several is %s; write the name of its key and the limit, as in consumer: 100/m", kind(item))
+			s.wrong(item, "an item of limits is %s; write the name of its key and the limit, as in consumer: 100/m", kind(item))
 			continue
 		}
-		s.limit(policy, resolve(item.Content[0]), resolve(item.Content[1]))
+		if pair := s.contents(item, yaml.MappingNode, "", ""); pair != nil {
+			s.limit(policy, pair[0], pair[1])
+		}
 	}
 }
 
@@ -172,33 +185,4 @@ func (s *source) limit(policy *Policy, key, value *yaml.Node) {
 	policy.Limits = append(policy.Limits, functions.PolicyLimit{Key: name, Limit: strings.TrimSpace(s.text(value, "a limit"))})
 	policy.keys = append(policy.keys, key)
 	policy.limits = append(policy.limits, value)
-}
-
-// costs parses `cost: 5` or `cost: [5, 1]`.
-func (s *source) costs(policy *Policy, n *yaml.Node) {
-	items := []*yaml.Node{n}
-	if n.Kind == yaml.SequenceNode {
-		items = s.items(n, "cost")
-		if len(items) != len(policy.Limits) {
-			s.wrong(n, "%d costs and %d limits; give one cost for all, or one for each", len(items), len(policy.Limits))
-			return
-		}
-	}
-	for _, item := range items {
-		policy.Costs = append(policy.Costs, s.number(item, "a cost", 0))
-	}
-}
-
-// largest is 2^53, the largest number that the library accepts.
-const largest = 1 << 53
-
-// number returns a whole number in decimal digits.
-func (s *source) number(n *yaml.Node, what string, from int64) int64 {
-	n = resolve(n)
-	number, err := strconv.ParseUint(n.Value, 10, 64)
-	if n.Kind != yaml.ScalarNode || err != nil || number > largest || number < uint64(from) {
-		s.wrong(n, "%s is %s; give a whole number from %d to %d", what, kind(n), from, largest)
-		return from
-	}
-	return int64(number)
 }

@@ -1,7 +1,8 @@
 package policies
 
 import (
-	"math/big"
+	"cmp"
+	"slices"
 	"strings"
 )
 
@@ -39,9 +40,9 @@ type limit struct {
 
 type rate struct {
 	text     string
-	n        *big.Int // units per period
-	period   *big.Int // ms
-	capacity *big.Int
+	n        int64 // units per period
+	period   int64 // ms
+	capacity int64
 	buckets  int64
 	aligned  bool // align=clock
 }
@@ -56,20 +57,12 @@ func (c *checker) parse(text string) (limit, error) {
 	texts := strings.Split(strings.TrimPrefix(strings.TrimSpace(text), l.algorithm+" "), ",")
 	for i, fields := range reply[1:] {
 		n := numbers(fields)
-		l.rates = append(l.rates, rate{
-			strings.TrimSpace(texts[i]), big.NewInt(n[0]), big.NewInt(n[1]), big.NewInt(n[2]), n[3], n[4] == 1,
-		})
+		l.rates = append(l.rates, rate{strings.TrimSpace(texts[i]), n[0], n[1], n[2], n[3], n[4] == 1})
 	}
 	return l, nil
 }
 
 // capacity returns how much the limit allows at once.
 func (l limit) capacity() int64 {
-	least := l.rates[0].capacity
-	for _, r := range l.rates[1:] {
-		if r.capacity.Cmp(least) < 0 {
-			least = r.capacity
-		}
-	}
-	return least.Int64()
+	return slices.MinFunc(l.rates, func(a, b rate) int { return cmp.Compare(a.capacity, b.capacity) }).capacity
 }

@@ -2,7 +2,7 @@ package policies
 
 import "fmt"
 
-// Problem is one fault in a file, with its position. Line and Column count from 1; both are 0 if
+// Problem is one error in a file, with its position. Line and Column count from 1; both are 0 if
 // the problem is the file as a whole.
 type Problem struct {
 	File   string `json:"file"`
@@ -19,18 +19,23 @@ func (p Problem) Error() string {
 	return fmt.Sprintf("%s:%d:%d: %s", p.File, p.Line, p.Column, p.Text)
 }
 
-// Problems lists all faults in a file, in order; it has at least one. As an error it shows the
-// first.
+// Problems lists the errors in a file, in order; it has at least one. If there are very many, the last
+// one says that more follow. As an error it shows the first.
 type Problems []Problem
 
 func (p Problems) Error() string {
-	switch len(p) {
-	case 0:
+	switch more := len(p) - 1; {
+	case more < 0:
 		return "no problem"
-	case 1:
+	case more == 0:
 		return p[0].Error()
+	case more == 1:
+		return p[0].Error() + " (and 1 more problem)"
+	case more == maxProblems:
+		return fmt.Sprintf("%s (and at least %d more problems)", p[0].Error(), more)
+	default:
+		return fmt.Sprintf("%s (and %d more problems)", p[0].Error(), more)
 	}
-	return fmt.Sprintf("%s (and %d more)", p[0].Error(), len(p)-1)
 }
 
 // Unwrap returns each problem.

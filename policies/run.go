@@ -109,7 +109,7 @@ func (c call) run(ctx context.Context, server *embedded.Server) ([]Failure, erro
 	first := map[int64]int64{} // the first call with each value of allowed, 1 or 0
 	for i := range c.times {
 		if ctx.Err() != nil {
-			return nil, errors.New("interrupted before all tests were run; nothing is known of the others")
+			return nil, errors.New("interrupted before all tests were run")
 		}
 		raw, err := server.Do(words...)
 		var text embedded.Error
@@ -163,9 +163,9 @@ func (c call) compare(reply []int64, refused error, allowed int64, first map[int
 			fail(e, e.show(e.want, c.policy)+" for every call", fmt.Sprintf("%s for call %d of %d", e.show(1-e.want, c.policy), at, c.times))
 			continue
 		}
-		place := replyFields[e.field] // 0 for a count
+		place := e.element()
 		if place >= len(reply) {
-			fail(e, e.show(e.want, c.policy), "nothing: no shadow policy had a say")
+			fail(e, e.show(e.want, c.policy), "nothing, because the call has no shadow policy")
 			continue
 		}
 		got := reply[place]
@@ -207,10 +207,10 @@ func (c call) command() []any {
 	if c.policy != nil {
 		words = append(words, "@"+c.policy.Name)
 	}
-	if c.lease != "" || verbs[c.verb].lease {
+	if c.has("lease") {
 		words = append(words, c.lease)
 	}
-	if verbs[c.verb].span {
+	if c.has("for") {
 		words = append(words, c.span.Milliseconds())
 	}
 	if len(c.costs) > 0 {
@@ -232,16 +232,16 @@ func (c call) String() string {
 		words = append(words, "@"+c.policy.Name)
 	}
 	words = append(words, c.keys...)
-	if verbs[c.verb].lease {
+	if c.has("lease") {
 		words = append(words, c.lease)
 	}
-	if verbs[c.verb].span {
+	if c.has("for") {
 		words = append(words, "for", spanText(c.span.Milliseconds()))
 	}
 	if c.upTo {
-		words = append(words, "up to", c.costs[0])
+		words = append(words, "up to", fmt.Sprint(c.costs[0]))
 	} else if len(c.costs) > 0 {
-		words = append(words, "cost", strings.Join(c.costs, ", "))
+		words = append(words, "cost", strings.Trim(strings.ReplaceAll(fmt.Sprint(c.costs), " ", ", "), "[]"))
 	}
 	if c.times > 1 {
 		words = append(words, strconv.FormatInt(c.times, 10)+" times")

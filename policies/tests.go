@@ -1,15 +1,14 @@
 package policies
 
 import (
+	"maps"
 	"path/filepath"
+	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v4"
-
-	"github.com/ratelimit-functions/ratelimit/internal/span"
 )
 
 // TestFile is a file of unit tests for the policies of one File: calls at given times, and their
@@ -37,7 +36,7 @@ type call struct {
 	policy *Policy // nil for reset, block and unblock
 	keys   []string
 	lease  string
-	costs  []string
+	costs  []int64
 	upTo   bool          // costs has the most units to take
 	span   time.Duration // duration of block
 	times  int64
@@ -49,24 +48,26 @@ type expectation struct {
 	at    *yaml.Node // the value
 	field string
 	want  int64  // a boolean as 1 or 0, a duration in ms (never: -1), or a number
-	text  string // text of error, or the value as it was written
+	text  string // the beginning of an error
 	count bool   // want is how many calls are allowed
 }
 
-// The arguments that each verb takes besides its keys.
-var verbs = map[string]struct{ policy, lease, cost, upTo, span bool }{
-	"take": {policy: true, cost: true, upTo: true}, "peek": {policy: true, cost: true, upTo: true}, "refund": {policy: true, cost: true},
-	"acquire": {policy: true, lease: true}, "renew": {policy: true, lease: true}, "release": {policy: true, lease: true},
-	"reset": {}, "block": {span: true}, "unblock": {},
+// verbs lists what each verb takes besides its keys, and which verbs return a count of changes
+// instead of a decision.
+var verbs = map[string][]string{
+	"take": {"policy", "cost", "up_to"}, "peek": {"policy", "cost", "up_to"}, "refund": {"policy", "cost"},
+	"acquire": {"policy", "lease"}, "renew": {"policy", "lease"}, "release": {"policy", "lease", "changed"},
+	"reset": {"changed"}, "block": {"for", "changed"}, "unblock": {"changed"},
 }
 
-var verbNames = []string{"take", "peek", "refund", "acquire", "renew", "release", "reset", "block", "unblock"}
+// has reports whether the verb has a property in verbs.
+func (c *call) has(property string) bool { return slices.Contains(verbs[c.verb], property) }
 
 // Limits for the times of one call, and for the calls of one file, because aliases can make a small
 // file expand to a huge one.
 const (
-	mostTimes = 1_000_000
-	mostCalls = 10_000_000
+	maxTimes = 1_000_000
+	maxCalls = 10_000_000
 )
 
 // ReadTests reads a file of tests and the policies file that it names, relative to itself. If one
@@ -76,23 +77,26 @@ func ReadTests(name string) (*TestFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &source{name: name}
+	s := &source{name: name, keys: map[reflect.Type]keys{}}
 	file := &TestFile{Name: name}
 	root := s.document(content, "policies: policies.yaml")
 	if root == nil {
 		return nil, s.err()
 	}
-	fields := s.known(root, "the file", "policies", "tests")
-	policies, tests := fields["policies"], fields["tests"]
-	if len(s.problems) == 0 && policies.value == nil {
-		s.wrong(root, "the field policies is missing; name the file with the policies, relative to this one")
+	var f struct {
+		Policies *yaml.Node `yaml:"policies"`
+		Tests    *yaml.Node `yaml:"tests"`
 	}
-	if len(s.problems) == 0 && tests.value == nil {
-		s.wrong(root, "the field tests is missing; list the tests below it")
-	}
+	s.decode(root, "the file", &f)
 	path := ""
-	if len(s.problems) == 0 {
-		path = s.text(policies.value, "policies")
+	switch {
+	case len(s.problems) > 0:
+	case f.Policies == nil:
+		s.wrong(root, "the field policies is missing; name the file with the policies, relative to this one")
+	case f.Tests == nil:
+		s.wrong(root, "the field tests is missing; list the tests below it")
+	default:
+		path = s.text(f.Policies, "policies")
 	}
 	if err := s.err(); err != nil {
 		return nil, err
@@ -103,6 +107,10 @@ func ReadTests(name string) (*TestFile, error) {
 	if file.Policies, err = Read(path); err != nil {
 		return nil, err
 	}
+	file.tests = s.tests(f.Tests, file.Policies)
+	if err := s.err(); err != nil {
+		return nil, err
+	}
 	found, err := file.Policies.Check()
 	if err != nil {
 		return nil, err
@@ -110,51 +118,45 @@ func ReadTests(name string) (*TestFile, error) {
 	if len(found.Wrong) > 0 {
 		return nil, found.Wrong
 	}
-	file.tests = s.tests(tests.value, file.Policies)
-	if err := s.err(); err != nil {
-		return nil, err
-	}
 	return file, nil
 }
 
 func (s *source) tests(n *yaml.Node, file *File) []test {
-	var list []test
-	named := map[string]*Policy{}
+	policies := map[string]*Policy{}
 	for i := range file.Policies {
-		named[file.Policies[i].Name] = &file.Policies[i]
+		policies[file.Policies[i].Name] = &file.Policies[i]
 	}
-	calls := int64(0)
 	items := s.items(n, "tests")
 	if len(items) == 0 && len(s.problems) == 0 {
-		s.wrong(n, "there is no test; a file without tests proves nothing")
+		s.wrong(n, "the file has no tests; add one")
 	}
+	var list []test
+	calls := int64(0)
 	for _, item := range items {
 		if s.full() {
 			break
 		}
-		fields := s.known(item, "a test", "name", "start", "calls")
-		t := test{at: item, start: startOfTests}
-		if f, ok := fields["name"]; ok {
-			t.name = s.text(f.value, "the name")
-		} else {
-			s.wrong(item, "a test without a name; say what it shows")
+		var f struct {
+			Name  string       `yaml:"name"`
+			Start *yaml.Node   `yaml:"start"`
+			Calls []*yaml.Node `yaml:"calls"`
 		}
-		if f, ok := fields["start"]; ok {
-			t.start = s.time(f.value)
+		if _, ok := s.decode(item, "a test", &f)["name"]; !ok {
+			s.wrong(item, "the test has no name; give it one")
 		}
-		var steps []*yaml.Node
-		if f, ok := fields["calls"]; ok {
-			steps = s.items(f.value, "calls")
+		t := test{name: f.Name, at: item, start: startOfTests}
+		if f.Start != nil {
+			t.start = s.time(f.Start)
 		}
-		if len(steps) == 0 && !s.full() {
+		if len(f.Calls) == 0 && !s.full() {
 			s.wrong(item, "the test has no calls; list them below calls:")
 		}
 		after := time.Duration(0)
-		for _, at := range steps {
-			c := s.call(at, after, named, file.Name)
+		for _, at := range f.Calls {
+			c := s.call(at, after, policies, file.Name)
 			after = c.after
-			if calls += c.times; calls > mostCalls {
-				s.wrong(at, "with this the file makes more than %d calls; give fewer times, or split the file", mostCalls)
+			if calls += c.times; calls > maxCalls {
+				s.wrong(at, "with this call the file makes more than %d calls; give fewer times, or split the file", maxCalls)
 				return nil
 			}
 			t.calls = append(t.calls, c)
@@ -167,146 +169,102 @@ func (s *source) tests(n *yaml.Node, file *File) []test {
 // time parses a time. The library's states hold 16 digits of microseconds, so times begin after
 // 2001.
 func (s *source) time(n *yaml.Node) time.Time {
-	text := s.text(n, "the start")
-	t, err := time.Parse(time.RFC3339Nano, text)
+	t, err := time.Parse(time.RFC3339Nano, n.Value)
 	if err != nil || t.Year() < 2002 || t.Year() > 2200 {
-		s.wrong(n, "the start is %s; write a time of the years 2002 to 2200, such as 2026-01-01T00:00:00Z", shown(text))
+		s.wrong(n, "start is %s; write a time of the years 2002 to 2200, such as 2026-01-01T00:00:00Z", kind(n))
 		return startOfTests
 	}
 	return t
 }
 
-// call parses one entry of calls. before is the time of the preceding call.
+// call decodes one item of calls. before is the time of the previous call.
 func (s *source) call(n *yaml.Node, before time.Duration, policies map[string]*Policy, file string) call {
-	c := call{at: n, after: before, times: 1}
-	fields := s.known(n, "a call", append([]string{"at", "cost", "up_to", "for", "times", "expect"}, verbNames...)...)
-	for _, verb := range verbNames {
-		if f, ok := fields[verb]; ok {
-			if c.verb != "" {
-				s.wrong(f.key, "a call is one thing, and this one is %s and %s", c.verb, verb)
-				return c
-			}
+	var f struct {
+		At     time.Duration `yaml:"at"`
+		Costs  []int64       `yaml:"cost up_to"`
+		For    time.Duration `yaml:"for"`
+		Times  int64         `yaml:"times"`
+		Expect *yaml.Node    `yaml:"expect"`
+		Words  []*yaml.Node  `yaml:"take peek refund acquire renew release reset block unblock"`
+	}
+	given := s.decode(n, "a call", &f)
+	c := call{at: n, after: before, costs: f.Costs, span: f.For, times: 1}
+	for verb := range verbs {
+		if _, ok := given[verb]; ok {
 			c.verb = verb
 		}
 	}
 	if c.verb == "" {
-		if len(fields) > 0 {
-			s.wrong(n, "a call that calls nothing; give it one of %s", strings.Join(verbNames, ", "))
+		if len(given) > 0 {
+			s.wrong(n, "the call has no function; add one, as in take: [policy, key]")
 		}
 		return c
 	}
-	if f, ok := fields["at"]; ok {
-		c.after = s.span(f.value, "at")
-		if c.after < before {
-			s.wrong(f.value, "at %s is before the call above, at %s; time goes on", f.value.Value, spanText(before.Milliseconds()))
+	for _, field := range []string{"cost", "up_to", "for"} {
+		if e, ok := given[field]; ok && !c.has(field) {
+			s.wrong(e.key, "%s takes no %s", c.verb, field)
+		}
+	}
+	if at, ok := given["at"]; ok {
+		if c.after = f.At; c.after < before {
+			s.wrong(at.value, "at: %s is before the previous call, at %s", at.value.Value, spanText(before.Milliseconds()))
 			c.after = before
 		}
 	}
-	takes := verbs[c.verb]
-	s.words(&c, fields[c.verb].value, policies, file)
-	if f, ok := fields["cost"]; ok {
-		if !takes.cost {
-			s.wrong(f.key, "%s has no cost", c.verb)
-		}
-		c.costs = s.callCosts(f.value)
+	upTo, ok := given["up_to"]
+	if c.upTo = ok; ok && upTo.value.Kind == yaml.SequenceNode {
+		s.number(upTo.value, "up_to")
 	}
-	if f, ok := fields["up_to"]; ok {
-		switch {
-		case !takes.upTo:
-			s.wrong(f.key, "%s has no up_to", c.verb)
-		case c.costs != nil:
-			s.wrong(f.key, "a call has cost, all or nothing, or up_to, as many as fit, and this one has both")
-		}
-		c.costs, c.upTo = []string{strconv.FormatInt(s.number(f.value, "up_to", 0), 10)}, true
+	if _, ok := given["for"]; !ok && c.has("for") {
+		s.wrong(n, "%s needs a duration, as in for: 10m", c.verb)
 	}
-	f, ok := fields["for"]
-	switch {
-	case ok && !takes.span:
-		s.wrong(f.key, "for is how long block denies the keys; %s has none", c.verb)
-	case ok:
-		c.span = s.span(f.value, "for")
-	case takes.span:
-		s.wrong(n, "block without for; say how long, as in for: 10m")
-	}
-	if f, ok := fields["times"]; ok {
-		c.times = s.number(f.value, "times", 1)
-		if c.times > mostTimes {
-			s.wrong(f.value, "times is %d; give at most %d", c.times, mostTimes)
+	if times, ok := given["times"]; ok {
+		if c.times = f.Times; c.times < 1 || c.times > maxTimes {
+			s.wrong(times.value, "times is %s; give a whole number from 1 to %d", kind(times.value), maxTimes)
+			c.times = 1
 		}
 	}
-	if f, ok := fields["expect"]; ok {
-		c.expect = s.expectations(f.value, &c)
+	s.words(&c, given[c.verb].value, f.Words, policies, file)
+	if f.Expect != nil {
+		c.expect = s.expectations(f.Expect, &c)
 	}
 	return c
 }
 
-// words parses [policy, key, ..., lease id], as far as the verb takes them.
-func (s *source) words(c *call, n *yaml.Node, policies map[string]*Policy, file string) {
-	takes := verbs[c.verb]
+// words decodes the list that belongs to the verb: policy, keys and lease ID.
+func (s *source) words(c *call, n *yaml.Node, items []*yaml.Node, policies map[string]*Policy, file string) {
 	form := "keys"
-	if takes.policy {
+	switch {
+	case c.has("lease"):
+		form = "policy, key, lease id"
+	case c.has("policy"):
 		form = "policy, key"
 	}
-	if takes.lease {
-		form = "policy, key, lease id"
-	}
 	var words []string
-	items := s.items(n, c.verb)
 	for _, item := range items {
-		words = append(words, s.text(item, "a part of "+c.verb))
+		words = append(words, s.text(item, "an item of "+c.verb))
 	}
-	least := 1 + strings.Count(form, ",")
-	if len(words) < least {
-		if n := resolve(n); n.Kind == yaml.SequenceNode {
-			s.wrong(n, "%s takes a list of %s, and this one has %d", c.verb, form, len(words))
+	if len(words) < 1+strings.Count(form, ",") {
+		if n.Kind == yaml.SequenceNode {
+			s.wrong(n, "%s needs a list of %s, and this one has %d", c.verb, form, len(words))
 		}
 		return
 	}
-	if takes.lease {
+	if c.has("lease") {
 		c.lease = words[len(words)-1]
 		words = words[:len(words)-1]
 	}
-	if takes.policy {
+	if c.has("policy") {
 		c.policy = policies[strings.TrimPrefix(words[0], "@")]
 		if c.policy == nil {
-			s.wrong(items[0], "no policy %s in %s%s", shown(words[0]), file, namesOf(policies))
+			names := slices.Sorted(maps.Keys(policies))
+			text := ""
+			if len(names) <= 10 {
+				text = "; it has " + strings.Join(names, ", ")
+			}
+			s.wrong(items[0], "no policy %s in %s%s", shown(words[0]), file, text)
 		}
 		words = words[1:]
 	}
 	c.keys = words
-}
-
-// namesOf lists the existing policies, if they are few.
-func namesOf(policies map[string]*Policy) string {
-	if len(policies) == 0 || len(policies) > 10 {
-		return ""
-	}
-	var names []string
-	for name := range policies {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return "; there are " + strings.Join(names, ", ")
-}
-
-func (s *source) callCosts(n *yaml.Node) []string {
-	items := []*yaml.Node{n}
-	if n.Kind == yaml.SequenceNode {
-		items = s.items(n, "cost")
-	}
-	var costs []string
-	for _, item := range items {
-		s.number(item, "a cost", 0)
-		costs = append(costs, item.Value)
-	}
-	return costs
-}
-
-func (s *source) span(n *yaml.Node, what string) time.Duration {
-	text := s.text(n, what)
-	d, err := span.Parse(text)
-	if err != nil && text != "" {
-		s.wrong(n, "%s: %v", what, err)
-	}
-	return d
 }

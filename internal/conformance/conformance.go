@@ -65,17 +65,17 @@ func Load(path string) (*File, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if len(f.Cases) == 0 {
-		return nil, fmt.Errorf("%s holds no cases", path)
+		return nil, fmt.Errorf("%s has no cases", path)
 	}
 	names := map[string]bool{}
 	for _, c := range f.Cases {
 		if names[c.Name] {
-			return nil, fmt.Errorf("%s: two cases are called %s", path, c.Name)
+			return nil, fmt.Errorf("%s: two cases are named %s", path, c.Name)
 		}
 		names[c.Name] = true
 		for _, d := range c.Differs {
 			if d.Why == "" || len(d.On) == 0 {
-				return nil, fmt.Errorf("%s: %s differs on %v for the reason %q; both must be given", path, c.Name, d.On, d.Why)
+				return nil, fmt.Errorf("%s: %s needs both on and why; it has %v and %q", path, c.Name, d.On, d.Why)
 			}
 		}
 	}
@@ -121,21 +121,21 @@ func (c *Case) Accepts(server, replies string, recorded bool) bool {
 // AcceptsEmbedded is Accepts for the embedded server. Its values must match, but not its texts of
 // Lua errors: if a Lua error is recorded, another with the same code is accepted.
 func (c *Case) AcceptsEmbedded(replies string) bool {
-	return SameButForWords(replies, string(c.Expected(Embedded)))
+	return SameExceptLuaErrors(replies, string(c.Expected(Embedded)))
 }
 
-// SameButForWords is like Same, but treats all Lua errors as equal.
-func SameButForWords(got, want string) bool {
+// SameExceptLuaErrors is like Same, but treats all Lua errors as equal.
+func SameExceptLuaErrors(got, want string) bool {
 	x, errX := fromJSON(got)
 	y, errY := fromJSON(want)
-	return errX == nil && errY == nil && sameButForWords(x, y)
+	return errX == nil && errY == nil && sameExceptLuaErrors(x, y)
 }
 
-func sameButForWords(got, want any) bool {
+func sameExceptLuaErrors(got, want any) bool {
 	switch want := want.(type) {
 	case []any:
 		list, ok := got.([]any)
-		return ok && slices.EqualFunc(list, want, sameButForWords)
+		return ok && slices.EqualFunc(list, want, sameExceptLuaErrors)
 	case map[string]any:
 		for _, kind := range []string{"error", "load"} {
 			text, ok := want[kind].(string)

@@ -48,7 +48,7 @@ func TestRecordAndAccept(t *testing.T) {
 		}
 	}
 	if c.Fatal("redis9.9", false) == "" {
-		t.Error("a server that is not recorded is not spared what has ended another")
+		t.Error("a case that crashes a recorded server runs on a server that is not recorded")
 	}
 }
 
@@ -73,9 +73,9 @@ func TestLoadRefusesWhatWouldHideACase(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cases.json")
 	for text, want := range map[string]string{
 		`{"cases":[]}`:                          "no cases",
-		`{"cases":[{"name":"a"},{"name":"a"}]}`: "two cases are called a",
+		`{"cases":[{"name":"a"},{"name":"a"}]}`: "two cases are named a",
 		`{"cases":[{"name":"a","replys":[1]}]}`: "unknown field",
-		`{"cases":[{"name":"a","differs":[{"on":["redis8.0"],"why":"","replies":[1]}]}]}`: "both must be given",
+		`{"cases":[{"name":"a","differs":[{"on":["redis8.0"],"why":"","replies":[1]}]}]}`: "needs both on and why",
 	} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)

@@ -41,7 +41,7 @@ func LoadPage(path string) ([]Section, error) {
 			s.Examples = append(s.Examples, Example{m[1], m[2], m[3]})
 		}
 		if names[s.Name] || len(s.Examples) == 0 {
-			return nil, fmt.Errorf("%s: the section %s is there twice, or has no example", path, s.Name)
+			return nil, fmt.Errorf("%s: the section %s is duplicate or has no example", path, s.Name)
 		}
 		names[s.Name] = true
 		sections = append(sections, s)

@@ -29,7 +29,7 @@ func LoadExchanges(path string) ([]Exchange, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if len(list) == 0 {
-		return nil, fmt.Errorf("%s holds no exchanges", path)
+		return nil, fmt.Errorf("%s has no exchanges", path)
 	}
 	return list, nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/ratelimit-functions/ratelimit/internal/respmap"
 	"github.com/ratelimit-functions/ratelimit/lua_test/model"
 	"github.com/ratelimit-functions/ratelimit/lua_test/model/generate"
 )
@@ -95,15 +96,13 @@ func (r *run) shadowDenied() (map[string]int64, error) {
 	if err != nil {
 		return nil, err
 	}
-	fields, _ := info.([]any)
-	at := slices.Index(fields, any("shadow_denied"))
-	if at < 0 {
-		return nil, fmt.Errorf("ratelimit_info says nothing of shadow_denied: %v", info)
+	denied := respmap.Of(respmap.Of(info)["shadow_denied"])
+	if denied == nil {
+		return nil, fmt.Errorf("ratelimit_info returns no shadow_denied: %v", info)
 	}
 	counts := map[string]int64{}
-	list := fields[at+1].([]any)
-	for i := 0; i < len(list); i += 2 {
-		counts[list[i].(string)] = list[i+1].(int64)
+	for name, count := range denied {
+		counts[name] = count.(int64)
 	}
 	return counts, nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/internal/dialing"
 	"github.com/ratelimit-functions/ratelimit/internal/redisurl"
+	"github.com/ratelimit-functions/ratelimit/internal/respmap"
 	"github.com/ratelimit-functions/ratelimit/internal/shell"
 )
 
@@ -191,7 +192,7 @@ func (s servers) ask(ctx context.Context, addr string) (string, error) {
 	if err != nil && !errors.As(err, &refusal) {
 		return "", err
 	}
-	if kind := mode(reply); kind != "" {
+	if kind, _ := respmap.Of(reply)["mode"].(string); kind != "" {
 		return kind, nil
 	}
 	// Some proxies do not support HELLO: read INFO instead, if the user may.
@@ -203,23 +204,6 @@ func (s servers) ask(ctx context.Context, addr string) (string, error) {
 		return "standalone", nil
 	}
 	return "", nil
-}
-
-// mode returns the field "mode" of HELLO's reply, which is a map or a flat list.
-func mode(reply any) string {
-	var found any
-	switch fields := reply.(type) {
-	case map[any]any:
-		found = fields["mode"]
-	case []any:
-		for i := 0; i+1 < len(fields); i += 2 {
-			if fields[i] == "mode" {
-				found = fields[i+1]
-			}
-		}
-	}
-	text, _ := found.(string)
-	return text
 }
 
 // unreachable returns the error for servers that do not reply.

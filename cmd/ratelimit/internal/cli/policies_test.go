@@ -115,7 +115,7 @@ func TestPoliciesThatAreRefused(t *testing.T) {
 			"none.yaml":   "--policies: open none.yaml: no such file or directory; name another file",
 			"broken.yaml": `--policies: broken.yaml:2:17: limits is "10/s"; it has to be a list`,
 			"empty.yaml":  "--policies: empty.yaml:1:1: policies is empty; write a policy below it, as in api: 100/m. A library without policies needs no file",
-			"wrong.yaml":  `--policies: wrong.yaml:2:8: policy api: "10/x": the unit of the period "x" is none of ms, s, m, h, d (and 1 more)`,
+			"wrong.yaml":  `--policies: wrong.yaml:2:8: policy api: "10/x": the unit of the period "x" is none of ms, s, m, h, d (and 1 more problem)`,
 		} {
 			run(t, nil, command, "--policies", file).want(t, exitError, "", "ratelimit: "+want+"\n")
 		}
@@ -150,7 +150,7 @@ POLICY   KEY       LIMIT
 POLICY  KEY  LIMIT
 @api    -    10/s, 1000/m
 
-doubtful.yaml:2:8: policy api: the rate 1000/m never decides, since 10/s always denies before it; remove it, or make it stricter
+doubtful.yaml:2:8: policy api: the rate 1000/m is redundant, because 10/s always denies first; remove it, or make it stricter
 `, "ratelimit: doubtful.yaml has 1 problem; stdout says where and what\n")
 	run(t, nil, "verify", "--policies", "wrong.yaml").want(t, exitError, `wrong.yaml: 2 policies
 

@@ -201,21 +201,16 @@ func runVector(srv *embedded.Server, reached *reach, start int64, vector functio
 	if _, err := srv.Do("FLUSHALL"); err != nil {
 		return 0, nil, fmt.Errorf("the engine does not empty its keyspace: %w", err)
 	}
-	after := int64(0)
-	for i, step := range vector.Steps {
-		if step.AtUS != nil {
-			after = *step.AtUS
-		}
-		srv.SetTime(time.UnixMicro(start + after))
-		words := make([]any, len(step.Call))
-		for i, word := range step.Call {
-			words[i] = word
-		}
-		if err := step.Check(reached.call(step.Call[0], words)); err != nil {
-			return i + 1, &verifyFailure{Vector: vector.Name, Step: i + 1, AfterUS: after, Says: err.Error()}, nil
-		}
+	setTime := func(us int64) error {
+		srv.SetTime(time.UnixMicro(us))
+		return nil
 	}
-	return len(vector.Steps), nil, nil
+	err := vector.Run(start, setTime, reached.call)
+	var wrong *functions.StepError
+	if errors.As(err, &wrong) {
+		return wrong.Step, &verifyFailure{Vector: vector.Name, Step: wrong.Step, AfterUS: wrong.AfterUS, Says: wrong.Err.Error()}, nil
+	}
+	return len(vector.Steps), nil, err
 }
 
 func (a *app) printVerified(name string, report verifyReport) error {

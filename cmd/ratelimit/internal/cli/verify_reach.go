@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/internal/respmap"
 )
 
 // reach records which functions the vectors call, and which of them change a key.
@@ -24,9 +25,9 @@ func newReach(srv *embedded.Server) (*reach, error) {
 	r := &reach{srv: srv, reads: map[string]bool{}, called: map[string]bool{}, wrote: map[string]bool{}}
 	libraries, _ := reply.([]any)
 	for _, library := range libraries {
-		list, _ := pairs(library)["functions"].([]any)
+		list, _ := respmap.Of(library)["functions"].([]any)
 		for _, function := range list {
-			fields := pairs(function)
+			fields := respmap.Of(function)
 			flags, _ := fields["flags"].([]any)
 			r.reads[fmt.Sprint(fields["name"])] = slices.Contains(flags, any("no-writes"))
 		}
@@ -34,29 +35,23 @@ func newReach(srv *embedded.Server) (*reach, error) {
 	return r, nil
 }
 
-// pairs converts a list of alternating names and values.
-func pairs(reply any) map[string]any {
-	list, _ := reply.([]any)
-	fields := map[string]any{}
-	for i := 0; i+1 < len(list); i += 2 {
-		fields[fmt.Sprint(list[i])] = list[i+1]
-	}
-	return fields
-}
-
 // call makes a vector's call. The engine itself refuses a write in a function with the flag
 // no-writes.
-func (r *reach) call(command string, words []any) (any, error) {
-	if !strings.HasPrefix(strings.ToUpper(command), "FCALL") || len(words) < 2 {
-		return r.srv.Do(words...)
+func (r *reach) call(words ...string) (any, error) {
+	args := make([]any, len(words))
+	for i, word := range words {
+		args[i] = word
 	}
-	function := fmt.Sprint(words[1])
+	if !strings.HasPrefix(strings.ToUpper(words[0]), "FCALL") || len(words) < 2 {
+		return r.srv.Do(args...)
+	}
+	function := words[1]
 	r.called[function] = true
 	if r.reads[function] || r.wrote[function] {
-		return r.srv.Do(words...)
+		return r.srv.Do(args...)
 	}
 	before := r.state()
-	reply, err := r.srv.Do(words...)
+	reply, err := r.srv.Do(args...)
 	r.wrote[function] = r.state() != before
 	return reply, err
 }

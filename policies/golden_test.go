@@ -1,0 +1,68 @@
+package policies
+
+import (
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "rewrite the texts of problems in testdata; their positions stay as they are")
+
+// position matches the beginning of a line that says where a problem is.
+var position = regexp.MustCompile(`^(?:\w+\.yaml(?::\d+:\d+)?|\d+:\d+)\b`)
+
+// golden calls run with the text of each case of a file in testdata, and compares the lines that run
+// returns with the case's lines that begin with "=> ".
+func golden(t *testing.T, name string, run func(t *testing.T, text string) []string) {
+	name = filepath.Join("testdata", name)
+	content, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cases := strings.Split(strings.TrimPrefix(string(content), "== "), "\n\n== ")
+	for i, c := range cases {
+		title, text, _ := strings.Cut(c, "\n")
+		t.Run(title, func(t *testing.T) {
+			input, wants := "", []string(nil)
+			for line := range strings.Lines(text) {
+				if want, ok := strings.CutPrefix(line, "=> "); ok {
+					wants = append(wants, strings.TrimSpace(want))
+				} else {
+					input += line
+				}
+			}
+			got := run(t, input)
+			places := func(a, b string) bool { return position.FindString(a) == position.FindString(b) }
+			switch {
+			case slices.Equal(got, wants):
+			case *update && slices.EqualFunc(got, wants, places):
+				cases[i] = title + "\n" + input + "=> " + strings.Join(got, "\n=> ")
+			default:
+				t.Errorf("got:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(wants, "\n"))
+			}
+		})
+	}
+	if *update {
+		if err := os.WriteFile(name, []byte("== "+strings.TrimSpace(strings.Join(cases, "\n\n== "))+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// lines returns the problems, one in a line. If err is not Problems, it returns err.
+func lines(err error) []string {
+	var problems Problems
+	if !errors.As(err, &problems) {
+		return []string{err.Error()}
+	}
+	var list []string
+	for _, problem := range problems {
+		list = append(list, problem.Error())
+	}
+	return list
+}

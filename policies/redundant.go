@@ -1,0 +1,71 @@
+package policies
+
+import (
+	"cmp"
+	"fmt"
+	"math/bits"
+)
+
+// A rate of a limit is redundant if another rate of the limit always denies first, so that removing
+// it would never change a decision.
+
+// redundantRates describes the redundant rates of a limit, each with the rate that makes it so.
+func redundantRates(l limit) []string {
+	var redundant []string
+	for i, b := range l.rates {
+		for j, a := range l.rates {
+			// If two rates are equal, the later one is redundant.
+			if i == j || !implied(l.algorithm, a, b) || (j > i && implied(l.algorithm, b, a)) {
+				continue
+			}
+			redundant = append(redundant, fmt.Sprintf("the rate %s is redundant, because %s always denies first; remove it, or make it stricter", b.text, a.text))
+			break
+		}
+	}
+	return redundant
+}
+
+// implied reports whether b is certain to allow whatever a allows. A true result is always right;
+// for algorithms whose bounds are not exact, implied may miss a case.
+func implied(algorithm string, a, b rate) bool {
+	equal := a
+	equal.text = b.text
+	if equal == b {
+		return true
+	}
+	// Each case compares the most that a allows within the time that b can count with the capacity
+	// of b.
+	periods := ceilDiv(b.period, a.period)
+	switch algorithm {
+	case "gcra", "leaky_bucket":
+		return slower(a, b) && a.capacity <= b.capacity
+	case "token_bucket":
+		// Both refill in steps, at different times: b may be a whole step behind when a has just
+		// refilled.
+		return slower(a, b) && b.capacity-b.n >= a.capacity+a.n
+	case "sliding_log":
+	case "fixed_window":
+		if !a.aligned || !b.aligned || b.period%a.period != 0 && a.period%b.period != 0 {
+			periods++ // a window of a can begin before that of b
+		}
+	case "sliding_window":
+		// b counts over one bucket more than its period, a over one less: two periods of b against
+		// one of a are enough.
+		periods = ceilDiv(2*b.period, a.period) + 1
+	default:
+		return false
+	}
+	return compareProducts(periods, a.n, b.n, 1) <= 0
+}
+
+// slower reports whether a refills no faster than b.
+func slower(a, b rate) bool { return compareProducts(a.n, b.period, b.n, a.period) <= 0 }
+
+// compareProducts compares a*b with c*d, none of which is negative. The products may exceed 64 bits.
+func compareProducts(a, b, c, d int64) int {
+	high, low := bits.Mul64(uint64(a), uint64(b))
+	otherHigh, otherLow := bits.Mul64(uint64(c), uint64(d))
+	return cmp.Or(cmp.Compare(high, otherHigh), cmp.Compare(low, otherLow))
+}
+
+func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }
