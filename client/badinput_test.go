@@ -22,7 +22,7 @@ func TestBadInputChangesNothing(t *testing.T) {
 		"plain":   nil,
 		"batches": {client.WithBatches(8, ttl)},
 		"memory":  {client.WithDenialMemory(time.Second)},
-		"shared":  {client.WithSharedRoundTrips()},
+		"shared":  nil,
 		"local":   {client.WithFallback(client.LocalLimiter(1))},
 		"open":    {client.WithFallback(client.FailOpen), client.WithBatches(8, ttl), client.WithDenialMemory(time.Second)},
 	} {
@@ -67,7 +67,7 @@ func TestUnbalancedBracesInACluster(t *testing.T) {
 	nodes := startCluster(t)
 	direct := flushCluster(t, nodes)
 	keys := []string{"user:{42", "user:}42", "}user:{42", "user:{}42", "user:{{42}", "{", "}", "{}", "a{b}c}", "user:{42}{"}
-	for name, opts := range map[string][]client.Option{"plain": {client.WithoutSharedRoundTrips()}, "shared": {client.WithSharedRoundTrips()}, "batches": {client.WithBatches(2, ttl)}} {
+	for name, opts := range map[string][]client.Option{"plain": {client.WithoutSharedRoundTrips()}, "shared": nil, "batches": {client.WithBatches(2, ttl)}} {
 		c := open(t, nodes.nodes[0].Addr+","+nodes.nodes[1].Addr, append(opts, client.WithTimeout(slow), client.WithPrefix(name+":"))...)
 		for _, key := range keys {
 			for n := range int64(3) {

@@ -1,9 +1,11 @@
 package client_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"slices"
 	"strconv"
 	"strings"
@@ -236,7 +238,9 @@ func TestBatchKeptTooLong(t *testing.T) {
 // A request that ends in a panic, of a hook of the Redis client, is an error for who asked and for who waits.
 func TestBatchAfterAPanic(t *testing.T) {
 	s := newStand(t)
-	c := s.client(t, client.WithBatches(16, ttl), client.WithTimeout(patient))
+	var text bytes.Buffer
+	log := client.LogTo(slog.New(slog.NewJSONHandler(&text, nil)))
+	c := s.client(t, client.WithBatches(16, ttl), client.WithTimeout(patient), client.WithObserver(log))
 	waiting, ended := make(chan struct{}), make(chan error, 1)
 	s.hook = func(redis.Cmder) {
 		close(waiting)
@@ -254,6 +258,9 @@ func TestBatchAfterAPanic(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "panicked: of a hook") {
 			t.Error(err)
 		}
+	}
+	if !strings.Contains(text.String(), "TestBatchAfterAPanic") {
+		t.Errorf("the log lacks the stack of the panic: %s", text.String())
 	}
 	s.hook = nil
 	s.calls(t, c, 3, 0)

@@ -116,10 +116,7 @@ func throughProxy(t *testing.T, kind, server, proxy string) *client.Client {
 		return d.DialContext(ctx, network, addr)
 	}
 	opts := []client.Option{client.WithTimeout(bound)}
-	kind, shared := strings.CutSuffix(kind, ", shared")
-	if shared {
-		opts = append(opts, client.WithSharedRoundTrips())
-	}
+	kind = strings.TrimSuffix(kind, ", shared")
 	switch kind {
 	case "Open of a cluster": // the nodes report their own addresses
 		return client.OpenWithDialer(t, "redis+cluster://"+server, dial, opts...)

@@ -156,7 +156,7 @@ func TestLocalLimiterLearnsAnew(t *testing.T) {
 			t.Errorf("%d calls, want 5 takes and one question a minute", n)
 		}
 		eventually(t, "it is known", func() bool { return client.Knows(c, "5/m") })
-		now = now.Add(client.RereadAfter)
+		now = now.Add(client.RefreshAfter)
 	}
 }
 
@@ -171,11 +171,11 @@ func TestLocalLimiterIsBounded(t *testing.T) {
 	}
 	server := embedded.Run(t, embedded.WithLibrary(functions.Source()))
 	learning := open(t, "redis://"+server.Addr(), client.WithFallback(client.LocalLimiter(1)), client.WithTimeout(slow))
-	for i := range client.MostReadings + 10 {
+	for i := range client.MostParsed + 10 {
 		must[client.Result](t)(learning.Allow(t.Context(), "k", client.PerMinute(int64(i+1))))
 	}
-	if _, n := client.Kept(learning); n != client.MostReadings {
-		t.Errorf("%d limits are kept, want %d", n, client.MostReadings)
+	if _, n := client.Kept(learning); n != client.MostParsed {
+		t.Errorf("%d limits are kept, want %d", n, client.MostParsed)
 	}
 }
 

@@ -29,7 +29,7 @@ const ahead = client.ShareAbove + 2
 func startCrowd(t *testing.T) *crowd {
 	t.Helper()
 	return startCrowdOf(t, func(addr string) *client.Client {
-		return open(t, "redis://"+addr+"?read_timeout=1m", client.WithSharedRoundTrips(), client.WithTimeout(slow))
+		return open(t, "redis://"+addr+"?read_timeout=1m", client.WithTimeout(slow))
 	})
 }
 
@@ -169,7 +169,7 @@ func TestBrokenRoundTripsOpenTheBreaker(t *testing.T) {
 	server := redistest.Run(t)
 	deploy(t, connect(t, redis.Options{Addr: server.Addr}))
 	p := startProxy(t, server.Addr)
-	c := open(t, "redis://"+p.addr(), client.WithTimeout(slow), client.WithSharedRoundTrips())
+	c := open(t, "redis://"+p.addr(), client.WithTimeout(slow))
 	p.arm(1_000_000, closes)
 	var all sync.WaitGroup
 	for range sharing {
@@ -198,7 +198,7 @@ func TestBrokenRoundTripsOpenTheBreaker(t *testing.T) {
 // Close ends the waiting calls, and leaves no goroutine (TestMain checks that).
 func TestCloseEndsSharedRoundTrips(t *testing.T) {
 	hole := blackHole(t)
-	c := open(t, "redis://"+hole+"?read_timeout=1m", client.WithSharedRoundTrips(), client.WithTimeout(slow))
+	c := open(t, "redis://"+hole+"?read_timeout=1m", client.WithTimeout(slow))
 	var all sync.WaitGroup
 	ask := func() {
 		all.Go(func() {
@@ -221,7 +221,7 @@ func TestCloseEndsSharedRoundTrips(t *testing.T) {
 func TestSharedCallsOfAClientThatIsClosed(t *testing.T) {
 	c := startCrowdOf(t, func(addr string) *client.Client {
 		rdb := connect(t, redis.Options{Addr: addr, ContextTimeoutEnabled: true, ReadTimeout: time.Minute})
-		return newClient(t, rdb, client.WithSharedRoundTrips(), client.WithFallback(client.FailOpen))
+		return newClient(t, rdb, client.WithFallback(client.FailOpen))
 	})
 	const want = `ratelimit: take "k": no reply, nothing was counted (the client is closed)`
 	c.wait(t, t.Context(), 5, func(err error) {
@@ -245,7 +245,7 @@ func TestSharedRoundTripsOfEachNode(t *testing.T) {
 	nodes := startCluster(t)
 	flushCluster(t, nodes)
 	proxies, dial := dialThrough(t, nodes)
-	c := client.OpenWithDialer(t, nodes.nodes[0].Addr+","+nodes.nodes[1].Addr, dial, client.WithTimeout(slow), client.WithSharedRoundTrips())
+	c := client.OpenWithDialer(t, nodes.nodes[0].Addr+","+nodes.nodes[1].Addr, dial, client.WithTimeout(slow))
 	proxies[0].arm(1_000_000, silent)
 	var all sync.WaitGroup
 	for range sharing {
@@ -267,16 +267,8 @@ func TestSharedRoundTripsOfEachNode(t *testing.T) {
 	all.Wait()
 }
 
-func TestNewRefusesWhatCannotShare(t *testing.T) {
+func TestNewRefusesAnAutoPipeliner(t *testing.T) {
 	rdb := connect(t, redis.Options{Addr: "127.0.0.1:1"})
-	const wantShare = "ratelimit: client.New: WithSharedRoundTrips needs a Redis client that ends calls at their deadlines; " +
-		"set ContextTimeoutEnabled, and not ReadOnly, in its options, or use Open"
-	if _, err := client.New(rdb, client.WithSharedRoundTrips()); err == nil || err.Error() != wantShare {
-		t.Errorf("%v\nwant %s", err, wantShare)
-	}
-	if _, err := client.New(rdb, client.WithSharedRoundTrips(), client.WithoutSharedRoundTrips()); err == nil || !strings.Contains(err.Error(), "give one") {
-		t.Error(err)
-	}
 	const wantPipe = "ratelimit: client.New: the Redis client is an AutoPipeliner, which ignores deadlines and failovers; " +
 		"pass the client that it was made from: calls share round trips anyway"
 	for _, open := range []func() (*redis.AutoPipeliner, error){rdb.AutoPipeline, rdb.AsyncAutoPipeline} {

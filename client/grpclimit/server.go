@@ -16,7 +16,7 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/client/internal/adapter"
-	"github.com/ratelimit-functions/ratelimit/client/internal/seldom"
+	"github.com/ratelimit-functions/ratelimit/client/internal/throttle"
 )
 
 // Server keeps incoming calls of a gRPC server within a limit. Make one with [NewServer]. It is
@@ -124,7 +124,7 @@ func OnError(f func(ctx context.Context, method string, err error)) ServerOption
 // timeout of limiter bounds it ([client.WithTimeout]). So a caller that cancels, or sets a short
 // deadline, is still counted.
 func NewServer(limiter *client.Client, name string, limit client.Limit, key Key, opts ...ServerOption) (*Server, error) {
-	log := seldom.Log("no decision on a call")
+	log := throttle.Log("no decision on a call")
 	s := &Server{
 		limiter: limiter, name: name, limit: limit, key: key,
 		onError: func(ctx context.Context, method string, err error) { log(ctx, err, "method", method) },

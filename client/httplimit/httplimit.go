@@ -11,7 +11,7 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/client/internal/adapter"
-	"github.com/ratelimit-functions/ratelimit/client/internal/seldom"
+	"github.com/ratelimit-functions/ratelimit/client/internal/throttle"
 )
 
 // Option sets how the middleware behaves. [New] returns an error if an option is invalid.
@@ -125,7 +125,7 @@ type middleware struct {
 // cancellation; the timeout of limiter bounds it ([client.WithTimeout]). So a client that hangs up
 // is still counted.
 func New(limiter *client.Client, name string, limit client.Limit, key Key, opts ...Option) (func(http.Handler) http.Handler, error) {
-	log := seldom.Log("no decision on a request")
+	log := throttle.Log("no decision on a request")
 	m := &middleware{
 		limiter: limiter, name: name, limit: limit, key: key,
 		onError: func(r *http.Request, err error) { log(r.Context(), err) },
