@@ -45,11 +45,7 @@ func SkipPaths(paths ...string) Option {
 // error is treated as an error of the limiter, unless it is [ErrNoKey].
 func WithRequest(change func(r *http.Request, req *client.Request) error) Option {
 	return func(m *middleware) error {
-		if change == nil {
-			return errors.New("WithRequest(nil); give a function, or leave it out")
-		}
-		m.change = change
-		return nil
+		return adapter.Set(&m.change, change, "WithRequest(nil); give a function, or leave it out")
 	}
 }
 
@@ -80,11 +76,7 @@ func RefuseOnError(retryAfter time.Duration) Option {
 // request's context has ended.
 func OnError(f func(*http.Request, error)) Option {
 	return func(m *middleware) error {
-		if f == nil {
-			return errors.New("OnError(nil); give a function, or leave it out for the log")
-		}
-		m.onError = f
-		return nil
+		return adapter.Set(&m.onError, f, "OnError(nil); give a function, or leave it out for the log")
 	}
 }
 
