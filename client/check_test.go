@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"errors"
+	"os"
 	"strings"
 	"testing"
 
@@ -96,4 +97,15 @@ func TestCheckOfEachServer(t *testing.T) {
 		err := c.Check(ctx)
 		return errors.Is(err, client.ErrUnavailable) && strings.Contains(err.Error(), "1 of the 2 shards of the ring do not reply")
 	})
+}
+
+// The modules for gRPC and OpenTelemetry require the version of this module that is released with
+// them. A replace in their go.mod has no effect for users.
+func TestModulesRequireThisVersion(t *testing.T) {
+	want := "github.com/ratelimit-functions/ratelimit v" + must[functions.Build](t)(functions.New()).Version() + "\n"
+	for _, name := range []string{"grpclimit", "otellimit"} {
+		if text := must[[]byte](t)(os.ReadFile(name + "/go.mod")); !strings.Contains(string(text), want) {
+			t.Errorf("%s/go.mod does not require %s", name, want)
+		}
+	}
 }
