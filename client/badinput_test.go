@@ -60,8 +60,6 @@ func TestBadInputChangesNothing(t *testing.T) {
 	}
 }
 
-func second[T any](_ T, err error) error { return err }
-
 // Unbalanced braces are part of the key, and the key still works in a cluster.
 func TestUnbalancedBracesInACluster(t *testing.T) {
 	nodes := startCluster(t)
@@ -76,9 +74,7 @@ func TestUnbalancedBracesInACluster(t *testing.T) {
 				}
 			}
 		}
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
+		check(t, c.Close())
 	}
 	kept := must[int64](t)(direct[0].DBSize(t.Context()).Result()) + must[int64](t)(direct[1].DBSize(t.Context()).Result())
 	if want := int64(3 * len(keys)); kept != want {
@@ -112,9 +108,7 @@ func TestAClockThatIsADayWrong(t *testing.T) {
 		client.SetClock(c, now)
 		ask(c, "local")
 		eventually(t, "the client knows the limit", func() bool { return client.Knows(c, "6/s") })
-		if err := server.Close(); err != nil {
-			t.Error(err)
-		}
+		check(t, server.Close())
 		ask(c, "local")
 		if !reflect.DeepEqual(decided[wrong], decided[0]) {
 			t.Errorf("with a clock %v wrong:\n%+v\nwith a right one:\n%+v", wrong, decided[wrong], decided[0])

@@ -8,7 +8,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/client"
-	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
 // Expired units were counted and are not given back: only takes are sent before Close.
@@ -17,9 +16,7 @@ func TestBatchIsNotGivenBackAtTTL(t *testing.T) {
 	c := s.warm(t)
 	s.pass(2 * ttl)
 	s.calls(t, c, 1, 0)
-	if err := c.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require(t, c.Close())
 	if got := s.sizes(); got != "=1" {
 		t.Errorf("sent %s", got)
 	}
@@ -55,9 +52,7 @@ func TestCloseGivesBack(t *testing.T) {
 			s.pass(tt.after)
 			s.sent()
 			for range 2 {
-				if err := c.Close(); err != nil {
-					t.Error(err)
-				}
+				check(t, c.Close())
 			}
 			var got string
 			for _, line := range s.sent() {
@@ -82,9 +77,7 @@ func TestCloseAsksOnce(t *testing.T) {
 		}
 	}
 	s.sent()
-	if err := c.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require(t, c.Close())
 	if sent := s.sent(); len(sent) != 1 || sent[0][1] != "ratelimit_info" {
 		t.Errorf("sent %v", sent)
 	}
@@ -99,9 +92,7 @@ func TestCloseDoesNotGuess(t *testing.T) {
 	}
 	s.sent()
 	s.lose = func(cmd redis.Cmder) bool { return cmd.Args()[1] == "ratelimit_info" }
-	if err := c.Close(); err != nil {
-		t.Error(err)
-	}
+	check(t, c.Close())
 	for _, line := range s.sent() {
 		if line[1] != "ratelimit_info" {
 			t.Error(line)
@@ -118,9 +109,7 @@ func TestReservationFromABatchIsGivenBack(t *testing.T) {
 		t.Fatalf("%+v", r.Result())
 	}
 	s.sent()
-	if err := r.Cancel(t.Context()); err != nil {
-		t.Error(err)
-	}
+	check(t, r.Cancel(t.Context()))
 	if got := s.sizes(); got != "=1" {
 		t.Errorf("sent %q", got)
 	}
@@ -128,9 +117,7 @@ func TestReservationFromABatchIsGivenBack(t *testing.T) {
 
 // A second Close waits until the first has given the units back.
 func TestSecondCloseWaits(t *testing.T) {
-	server := redistest.Run(t)
-	direct := connect(t, redis.Options{Addr: server.Addr})
-	deploy(t, direct)
+	server, direct := deployed(t)
 	p := startProxy(t, server.Addr)
 	c := open(t, "redis://"+p.addr()+"?read_timeout=1m", client.WithBatches(16, time.Minute), client.WithTimeout(slow))
 	for range 1 + 2 + 4 + 8 + 1 { // leaves 15 of the last 16
@@ -148,9 +135,7 @@ func TestSecondCloseWaits(t *testing.T) {
 	}
 	p.release()
 	for _, ended := range []chan error{first, second} {
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		check(t, <-ended)
 	}
 	if got := must[client.Result](t)(newClient(t, direct).PeekN(t.Context(), "k", "100/h", 0)); got.Remaining < 80 {
 		t.Errorf("%d are left of 100 after 16 calls, so nothing was given back", got.Remaining)

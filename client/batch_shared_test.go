@@ -154,9 +154,7 @@ func TestBatchNeedsALiveContext(t *testing.T) {
 	if _, err := c.Allow(ctx, "k", wide); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	if err := c.Close(); err != nil {
-		t.Error(err)
-	}
+	check(t, c.Close())
 	if _, err := c.Allow(t.Context(), "k", wide); err == nil || !strings.Contains(err.Error(), "closed") {
 		t.Error(err)
 	}
@@ -269,7 +267,7 @@ func TestBatchAfterAPanic(t *testing.T) {
 // A request that is under way when the client is closed, or the key reset or blocked, brings nothing that is spent later.
 func TestBatchThatComesTooLate(t *testing.T) {
 	for name, act := range map[string]func(ctx context.Context, c *client.Client) error{
-		"reset": func(ctx context.Context, c *client.Client) error { _, err := c.Reset(ctx, "k"); return err },
+		"reset": func(ctx context.Context, c *client.Client) error { return second(c.Reset(ctx, "k")) },
 		"block": func(ctx context.Context, c *client.Client) error { return c.Block(ctx, time.Millisecond, "k") },
 		"close": func(_ context.Context, c *client.Client) error { return c.Close() },
 	} {
@@ -280,9 +278,7 @@ func TestBatchThatComesTooLate(t *testing.T) {
 			s.hook = func(cmd redis.Cmder) {
 				if cmd.Args()[1] == "ratelimit_take" {
 					s.hook = nil
-					if err := act(t.Context(), c); err != nil {
-						t.Error(err)
-					}
+					check(t, act(t.Context(), c))
 				}
 			}
 			_, _ = c.Allow(t.Context(), "k", wide)
@@ -320,9 +316,7 @@ func TestBatchThatIsMadeAnewMeanwhile(t *testing.T) {
 	s := newStand(t)
 	c := s.client(t, client.WithBatches(64, ttl), client.WithTimeout(patient))
 	leader, others, release := s.together(t, c, t.Context(), 1, wide)
-	if err := c.Block(t.Context(), time.Minute, "k"); err != nil {
-		t.Fatal(err)
-	}
+	require(t, c.Block(t.Context(), time.Minute, "k"))
 	if res := allow(t, c, wide, 1); res.Allowed {
 		t.Error(res)
 	}

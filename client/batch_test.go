@@ -17,7 +17,7 @@ func TestBatchResult(t *testing.T) {
 	s := newStand(t)
 	c := s.client(t, client.WithBatches(16, ttl))
 	s.calls(t, c, 1+2+4+8, 0)
-	if asked, left := allow(t, c, wide, 1), must[client.Result](t)(c.PeekN(t.Context(), "k", wide, 0)).Remaining; asked.Remaining != left+15 {
+	if asked, left := allow(t, c, wide, 1), left(t, c, "k", wide); asked.Remaining != left+15 {
 		t.Errorf("remaining %d with 15 in the batch and %d on the server", asked.Remaining, left)
 	}
 	s.pass(5 * time.Millisecond)
@@ -170,9 +170,7 @@ func TestBatchEndsWithTheKey(t *testing.T) {
 	}
 	s = newStand(t)
 	c = s.warm(t)
-	if err := c.Block(t.Context(), time.Minute, "k"); err != nil {
-		t.Fatal(err)
-	}
+	require(t, c.Block(t.Context(), time.Minute, "k"))
 	if res := allow(t, c, wide, 1); res.Allowed {
 		t.Errorf("after a block %+v", res)
 	}
@@ -217,8 +215,6 @@ func TestBatchOptions(t *testing.T) {
 	for _, opt := range []client.Option{
 		client.WithBatches(2, time.Millisecond), client.WithBatches(1<<53, time.Hour), client.WithDenialMemory(1), client.WithDenialMemory(time.Second),
 	} {
-		if _, err := client.New(&fake{}, opt); err != nil {
-			t.Error(err)
-		}
+		check(t, second(client.New(&fake{}, opt)))
 	}
 }

@@ -71,12 +71,8 @@ func TestCheckOfEachServer(t *testing.T) {
 	nodes := startCluster(t)
 	direct := flushCluster(t, nodes)
 	c := newClient(t, clusterOf(t, nodes), client.WithTimeout(slow))
-	if err := c.Check(ctx); err != nil {
-		t.Error(err)
-	}
-	if err := direct[1].FunctionFlush(ctx).Err(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, c.Check(ctx))
+	require(t, direct[1].FunctionFlush(ctx).Err())
 	defer deploy(t, direct[1])
 	want := "ratelimit: check: " + nodes.nodes[1].Addr + ": the server does not hold the library; run: ratelimit deploy (ERR Function not found)"
 	if err := c.Check(ctx); err == nil || err.Error() != want {

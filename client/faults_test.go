@@ -14,7 +14,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/client"
-	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
 // modes are the ways to take one unit of key; id identifies a piece of work.
@@ -91,8 +90,7 @@ func TestFaults(t *testing.T) {
 					}
 					all.Wait()
 					p.arm(0, none)
-					left := must[client.Result](t)(newClient(t, direct).PeekN(t.Context(), key, plenty, 0)).Remaining
-					if executed := lots - int(left); executed > calls || executed < decided {
+					if executed := lots - int(left(t, newClient(t, direct), key, plenty)); executed > calls || executed < decided {
 						t.Errorf("%s: %d executions of %d calls, of which the server decided %d", mode, executed, calls, decided)
 					}
 				}
@@ -130,8 +128,7 @@ func throughProxy(t *testing.T, kind, server, proxy string) *client.Client {
 
 // A server that does not reply gets no calls, and is used again when it is back.
 func TestBreakerSparesADeadServer(t *testing.T) {
-	server := redistest.Run(t)
-	deploy(t, connect(t, redis.Options{Addr: server.Addr}))
+	server, _ := deployed(t)
 	p := startProxy(t, server.Addr)
 	c := open(t, "redis://"+p.addr(), client.WithTimeout(slow))
 	p.arm(1_000_000, closes)
@@ -244,8 +241,7 @@ func ofRing(t *testing.T) (c *client.Client, proxies [2]*proxy, first, second st
 	t.Helper()
 	addrs := map[string]string{}
 	for i := range proxies {
-		server := redistest.Run(t)
-		deploy(t, connect(t, redis.Options{Addr: server.Addr}))
+		server, _ := deployed(t)
 		proxies[i] = startProxy(t, server.Addr)
 		addrs[fmt.Sprint(i)] = proxies[i].addr()
 	}

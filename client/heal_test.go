@@ -50,22 +50,18 @@ func testHealing(t *testing.T, opts ...client.Option) {
 		var all sync.WaitGroup
 		for range 20 {
 			all.Go(func() {
-				if _, err := c.Allow(t.Context(), "k", plenty); err != nil {
-					t.Error(err)
-				}
+				check(t, second(c.Allow(t.Context(), "k", plenty)))
 			})
 		}
 		all.Wait()
 		if n := h.times.Load(); n != int64(occasion+1) {
 			t.Errorf("healed %d times after %d occasions", n, occasion+1)
 		}
-		if err := direct.FunctionFlush(t.Context()).Err(); err != nil {
-			t.Fatal(err)
-		}
+		require(t, direct.FunctionFlush(t.Context()).Err())
 	}
 	deploy(t, direct)
-	if left := must[client.Result](t)(c.PeekN(t.Context(), "k", plenty, 0)).Remaining; left != lots-60 {
-		t.Errorf("%d were charged, want 60: each call once", lots-left)
+	if n := left(t, c, "k", plenty); n != lots-60 {
+		t.Errorf("%d were charged, want 60: each call once", lots-n)
 	}
 }
 
@@ -81,9 +77,7 @@ func TestHealingOfAShard(t *testing.T) {
 			given.Store(server.(*redis.Client).Options().Addr, true)
 			return heal(ctx, server)
 		}))
-	if err := direct[1].FunctionFlush(t.Context()).Err(); err != nil {
-		t.Fatal(err)
-	}
+	require(t, direct[1].FunctionFlush(t.Context()).Err())
 	defer deploy(t, direct[1])
 	for _, key := range []string{lowKey, highKey} {
 		must[client.Result](t)(c.Allow(t.Context(), key, perDay))
@@ -162,9 +156,7 @@ func testHealingTakesLong(t *testing.T) {
 	if err != nil || !got.Allowed || !errors.Is(got.Err, client.ErrNotDeployed) {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if err := c.Close(); err != nil {
-		t.Error(err)
-	}
+	check(t, c.Close())
 	select {
 	case <-ended:
 	default:
@@ -189,9 +181,7 @@ func testHealingOfAClientThatIsClosed(t *testing.T) {
 		ended <- err
 	}()
 	synctest.Wait()
-	if err := c.Close(); err != nil {
-		t.Error(err)
-	}
+	check(t, c.Close())
 	err := <-ended
 	wantClasses(t, "closed", err, client.ErrNotDeployed)
 	if err == nil || !strings.Contains(err.Error(), "(the client is closed)") || errors.Is(err, context.Canceled) {

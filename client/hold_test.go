@@ -110,9 +110,7 @@ func TestHoldLosesTheLease(t *testing.T) {
 		"closed": {func(t *testing.T, _ *virtual, c *client.Client, _ *client.Lease) {
 			go func() {
 				time.Sleep(time.Second)
-				if err := c.Close(); err != nil {
-					t.Error(err)
-				}
+				check(t, c.Close())
 			}()
 		}, time.Second, "it cannot be renewed any more", nil},
 	} {
@@ -285,9 +283,7 @@ func TestLeaseWaitsForOthers(t *testing.T) {
 		var got served
 		for i := range 2 {
 			all.Go(func() {
-				if err := c.Lease("jobs", two, "").Wait(t.Context()); err != nil {
-					t.Error(err)
-				}
+				check(t, c.Lease("jobs", two, "").Wait(t.Context()))
 				got.add(i, began)
 			})
 			synctest.Wait()
@@ -316,9 +312,7 @@ func TestHoldUnderAShadow(t *testing.T) {
 			return ctx.Err()
 		}
 		err := c.Lease("jobs", "@jobs", "").Hold(t.Context(), func(ctx context.Context) error {
-			if err := c.Lease("jobs", "@jobs", "").Hold(ctx, work); err != nil {
-				t.Error(err)
-			}
+			check(t, c.Lease("jobs", "@jobs", "").Hold(ctx, work))
 			must[int64](t)(c.Reset(ctx, "jobs"))
 			return work(ctx)
 		})

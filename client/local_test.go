@@ -33,9 +33,7 @@ func alone(t *testing.T, reqs ...client.Request) (c *client.Client, advance func
 			eventually(t, "the client has learned "+string(limit), func() bool { return client.Knows(c, limit) })
 		}
 	}
-	if err := server.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require(t, server.Close())
 	return c, func(d time.Duration) { now = now.Add(d) }
 }
 
@@ -125,9 +123,7 @@ func TestLocalLimiterOfUnknownLimits(t *testing.T) {
 	old := open(t, "redis://"+p.addr(), client.WithFallback(client.LocalLimiter(1)), client.WithTimeout(slow))
 	must[client.Result](t)(old.Allow(t.Context(), "k", "5/m"))
 	eventually(t, "it is asked for", func() bool { return p.seen() == 2 })
-	if err := server.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require(t, server.Close())
 	_, err = old.Allow(t.Context(), "k", "5/m")
 	if !errors.Is(err, client.ErrUnavailable) || !strings.Contains(err.Error(), "no local limiter stands in") {
 		t.Errorf("not told: %v", err)

@@ -128,9 +128,9 @@ func TestDenialEndsWithTheLongestTime(t *testing.T) {
 
 // acts are changes to a key by a client that clear its memory of the key.
 var acts = map[string]func(context.Context, *client.Client) error{
-	"reset":   func(ctx context.Context, c *client.Client) error { _, err := c.Reset(ctx, "k"); return err },
-	"refund":  func(ctx context.Context, c *client.Client) error { _, err := c.RefundN(ctx, "k", "4/s", 4); return err },
-	"unblock": func(ctx context.Context, c *client.Client) error { _, err := c.Unblock(ctx, "k"); return err },
+	"reset":   func(ctx context.Context, c *client.Client) error { return second(c.Reset(ctx, "k")) },
+	"refund":  func(ctx context.Context, c *client.Client) error { return second(c.RefundN(ctx, "k", "4/s", 4)) },
+	"unblock": func(ctx context.Context, c *client.Client) error { return second(c.Unblock(ctx, "k")) },
 	"block":   func(ctx context.Context, c *client.Client) error { return c.Block(ctx, time.Minute, "k") },
 }
 
@@ -139,9 +139,7 @@ func TestDenialIsForgotten(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newStand(t)
 			c := s.denied(t)
-			if err := act(t.Context(), c); err != nil {
-				t.Fatal(err)
-			}
+			require(t, act(t.Context(), c))
 			if res := allow(t, c, "4/s", 2); res.Source != client.SourceServer {
 				t.Errorf("%+v", res)
 			}
@@ -154,9 +152,7 @@ func TestDenialIsForgotten(t *testing.T) {
 			s.lose = func(cmd redis.Cmder) bool {
 				if cmd.Args()[1] == "ratelimit_take" && !lose {
 					lose = true
-					if err := act(t.Context(), c); err != nil {
-						t.Error(err)
-					}
+					check(t, act(t.Context(), c))
 				}
 				return false
 			}
@@ -264,9 +260,7 @@ func heap() int64 {
 func TestDenialOfNothing(t *testing.T) {
 	s := newStand(t)
 	c := s.client(t, client.WithDenialMemory(time.Second))
-	if err := s.client(t).Block(t.Context(), time.Minute, "k"); err != nil {
-		t.Fatal(err)
-	}
+	require(t, s.client(t).Block(t.Context(), time.Minute, "k"))
 	for cost, want := range []client.Source{client.SourceServer, client.SourceMemory, client.SourceMemory} {
 		if res := allow(t, c, wide, int64(cost)); res.Allowed || res.Source != want || res.RetryAfter != time.Minute {
 			t.Errorf("cost %d: %+v, want it from the %v", cost, res, want)

@@ -74,8 +74,7 @@ func (c *crowd) end(t *testing.T, executed int) {
 	t.Helper()
 	c.proxy.release()
 	c.calls.Wait()
-	left := must[client.Result](t)(newClient(t, c.direct).PeekN(t.Context(), "k", plenty, 0)).Remaining
-	if n := lots - int(left); n != executed {
+	if n := lots - int(left(t, newClient(t, c.direct), "k", plenty)); n != executed {
 		t.Errorf("%d calls were executed, want %d", n, executed)
 	}
 	eventually(t, "no round trip is left", func() bool {
@@ -166,8 +165,7 @@ func TestABrokenRoundTripIsOneFailure(t *testing.T) {
 
 // Five broken round trips in a row open the breaker, and the server is used again when it is back.
 func TestBrokenRoundTripsOpenTheBreaker(t *testing.T) {
-	server := redistest.Run(t)
-	deploy(t, connect(t, redis.Options{Addr: server.Addr}))
+	server, _ := deployed(t)
 	p := startProxy(t, server.Addr)
 	c := open(t, "redis://"+p.addr(), client.WithTimeout(slow))
 	p.arm(1_000_000, closes)
@@ -211,9 +209,7 @@ func TestCloseEndsSharedRoundTrips(t *testing.T) {
 		return calls > 0 && underWay == 2
 	}
 	eventually(t, "a call waits for a round trip", func() bool { ask(); return waiting() })
-	if err := c.Close(); err != nil {
-		t.Error(err)
-	}
+	check(t, c.Close())
 	all.Wait()
 }
 
@@ -230,11 +226,7 @@ func TestSharedCallsOfAClientThatIsClosed(t *testing.T) {
 		}
 		wantClasses(t, "closed", err, client.ErrUnavailable)
 	})
-	c.calls.Go(func() {
-		if err := c.client.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	c.calls.Go(func() { check(t, c.client.Close()) })
 	eventually(t, "the client is closed", func() bool { return client.Ended(c.client) })
 	c.end(t, ahead)
 }
@@ -252,15 +244,13 @@ func TestSharedRoundTripsOfEachNode(t *testing.T) {
 		all.Go(func() {
 			for range perFault {
 				ctx, cancel := context.WithTimeout(t.Context(), bound)
-				_ = inTime(t, "the shard that hangs", func() error { _, err := c.Allow(ctx, lowKey, plenty); return err })
+				_ = inTime(t, "the shard that hangs", func() error { return second(c.Allow(ctx, lowKey, plenty)) })
 				cancel()
 			}
 		})
 		all.Go(func() {
 			for range 10 * perFault {
-				if err := inTime(t, "the other", func() error { _, err := c.Allow(t.Context(), highKey, plenty); return err }); err != nil {
-					t.Error(err)
-				}
+				check(t, inTime(t, "the other", func() error { return second(c.Allow(t.Context(), highKey, plenty)) }))
 			}
 		})
 	}

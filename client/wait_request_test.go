@@ -27,9 +27,7 @@ func TestWaitForSeveralKeys(t *testing.T) {
 		// 70 is more than the per-second limit ever holds, but is taken from the per-minute limit.
 		for i, costs := range [][]int64{nil, {1, 39}, {1, 70}, {1}} {
 			all.Go(func() {
-				if err := c.WaitRequest(ctx, request(costs...), time.Time{}); err != nil {
-					t.Error(err)
-				}
+				check(t, c.WaitRequest(ctx, request(costs...), time.Time{}))
 				got.add(i, began)
 			})
 			synctest.Wait()
@@ -76,9 +74,7 @@ func TestWaitForAPolicy(t *testing.T) {
 		ctx, began := t.Context(), time.Now()
 		req := client.Request{Keys: []string{"calc:{a}", "consumer9:{a}"}, Limits: []client.Limit{"@calc"}, UsageKey: "usage:{a}"}
 		for range 2 {
-			if err := c.WaitRequest(ctx, req, time.Time{}); err != nil {
-				t.Fatal(err)
-			}
+			require(t, c.WaitRequest(ctx, req, time.Time{}))
 		}
 		if took := time.Since(began); took != time.Minute {
 			t.Errorf("the second was served after %v", took)
@@ -149,8 +145,8 @@ func TestWaitOnce(t *testing.T) {
 		if err := c.WaitRequest(ctx, req, time.Time{}); err != nil || time.Since(began) != time.Second {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
-		if left := must[client.Result](t)(c.PeekN(ctx, "{k}", limit, 0)).Remaining; left != 2 || v.seen("refund") != 0 {
-			t.Errorf("%d are left after %d refunds, want 2 after none", left, v.seen("refund"))
+		if n := left(t, c, "{k}", limit); n != 2 || v.seen("refund") != 0 {
+			t.Errorf("%d are left after %d refunds, want 2 after none", n, v.seen("refund"))
 		}
 	})
 }
@@ -160,8 +156,7 @@ func TestWaitForASilentServer(t *testing.T) {
 	for _, fallback := range []client.Fallback{client.ReturnError, client.FailOpen} {
 		inBubble(t, func(t *testing.T, v *virtual, _ *client.Client) {
 			v.delay = time.Hour
-			c := must[*client.Client](t)(client.New(v, client.WithTimeout(time.Second), client.WithFallback(fallback)))
-			client.Trust(c)
+			c := v.client(t, client.WithTimeout(time.Second), client.WithFallback(fallback))
 			began := time.Now()
 			var all sync.WaitGroup
 			for range 10 {
@@ -173,7 +168,6 @@ func TestWaitForASilentServer(t *testing.T) {
 				})
 			}
 			all.Wait()
-			_ = c.Close()
 		})
 	}
 }

@@ -36,9 +36,7 @@ func TestWaitInOrder(t *testing.T) {
 		began := time.Now()
 		for i := range n {
 			all.Go(func() {
-				if err := c.Wait(t.Context(), "k", "10/s burst=5"); err != nil {
-					t.Error(err)
-				}
+				check(t, c.Wait(t.Context(), "k", "10/s burst=5"))
 				got.add(i, began)
 			})
 			synctest.Wait() // the caller is in the queue, or done
@@ -78,11 +76,7 @@ func TestWaitTogether(t *testing.T) {
 			began := time.Now()
 			var all sync.WaitGroup
 			for range 64 {
-				all.Go(func() {
-					if err := c.Wait(t.Context(), "k", tt.limit); err != nil {
-						t.Error(err)
-					}
-				})
+				all.Go(func() { check(t, c.Wait(t.Context(), "k", tt.limit)) })
 			}
 			all.Wait()
 			if took := time.Since(began); v.inCrowd != tt.crowd || took > tt.within || v.calls["take"] > 2*64 {
@@ -102,9 +96,7 @@ func TestWaitForMuch(t *testing.T) {
 		var all sync.WaitGroup
 		for i, n := range []int64{1, 10, 1, 0} {
 			all.Go(func() {
-				if err := c.WaitN(ctx, "k", "10/s", n); err != nil {
-					t.Error(err)
-				}
+				check(t, c.WaitN(ctx, "k", "10/s", n))
 				got.add(i, began)
 			})
 			synctest.Wait()
@@ -126,14 +118,10 @@ func TestWaitAmongProcesses(t *testing.T) {
 		var all sync.WaitGroup
 		began := time.Now()
 		for p := range processes {
-			c := must[*client.Client](t)(client.New(v, client.WithPrefix("rl:")))
-			client.Trust(c)
-			defer func() { _ = c.Close() }()
+			c := v.client(t, client.WithPrefix("rl:"))
 			for range each {
 				all.Go(func() {
-					if err := c.Wait(t.Context(), "k", "10/s burst=1"); err != nil {
-						t.Error(err)
-					}
+					check(t, c.Wait(t.Context(), "k", "10/s burst=1"))
 					got.add(p, began)
 				})
 			}
@@ -155,9 +143,7 @@ func TestWaitAmongProcesses(t *testing.T) {
 // Wait sleeps until the time at which a block was to end, even if the block is removed earlier.
 func TestWaitForABlock(t *testing.T) {
 	inBubble(t, func(t *testing.T, _ *virtual, c *client.Client) {
-		if err := c.Block(t.Context(), time.Minute, "k"); err != nil {
-			t.Fatal(err)
-		}
+		require(t, c.Block(t.Context(), time.Minute, "k"))
 		began := time.Now()
 		if err := c.Wait(t.Context(), "k", "3/m"); err != nil || time.Since(began) != time.Minute {
 			t.Errorf("%v after %v", err, time.Since(began))
@@ -182,9 +168,7 @@ func TestWaitersLeave(t *testing.T) {
 					}
 					return
 				}
-				if err := c.Wait(t.Context(), "k", "1/s"); err != nil {
-					t.Error(err)
-				}
+				check(t, c.Wait(t.Context(), "k", "1/s"))
 				got.add(i, began)
 			})
 			synctest.Wait()
@@ -210,9 +194,7 @@ func TestWaitForATurn(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range 5 {
 			all.Go(func() {
-				if err := c.Wait(t.Context(), "k", limit); err != nil {
-					t.Error(err)
-				}
+				check(t, c.Wait(t.Context(), "k", limit))
 				got.add(i, began)
 			})
 			synctest.Wait()
@@ -267,8 +249,8 @@ func TestWaitLosesAReply(t *testing.T) {
 		if err := c.Wait(t.Context(), "k", "2/m"); err != nil || v.seen("take") != 2 {
 			t.Errorf("%v after %d takes", err, v.seen("take"))
 		}
-		if left := must[client.Result](t)(c.PeekN(t.Context(), "k", "2/m", 0)).Remaining; left != 0 {
-			t.Errorf("%d are left, want 0", left)
+		if n := left(t, c, "k", "2/m"); n != 0 {
+			t.Errorf("%d are left, want 0", n)
 		}
 	})
 }
@@ -293,24 +275,20 @@ func TestWaitWithoutADecision(t *testing.T) {
 			{client.FailClosed, time.Second / 2, 0, client.ErrUnavailable},
 		} {
 			v.calls["take"] = 0
-			c := must[*client.Client](t)(client.New(v, client.WithFallback(tt.fallback)))
-			client.Trust(c)
+			c := v.client(t, client.WithFallback(tt.fallback))
 			ctx, cancel := context.WithTimeout(t.Context(), tt.within)
 			began := time.Now()
 			if err := c.Wait(ctx, "k", "1/s"); !errors.Is(err, tt.err) || time.Since(began) != tt.took {
 				t.Errorf("%v after %v", err, time.Since(began))
 			}
 			cancel()
-			_ = c.Close()
 		}
 		v.calls["take"] = 0
-		c := must[*client.Client](t)(client.New(v, client.WithFallback(client.FailClosed)))
-		client.Trust(c)
+		c := v.client(t, client.WithFallback(client.FailClosed))
 		began := time.Now()
 		// A second, and then twice a second plus the random additions.
 		if err := c.Wait(t.Context(), "k", "1/s"); err != nil || time.Since(began) < 3*time.Second || time.Since(began) > 6*time.Second {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
-		_ = c.Close()
 	})
 }
