@@ -25,6 +25,7 @@ func TestBatchIsNotGivenBackAtTTL(t *testing.T) {
 // Close gives back the unspent units, less those that refill until the refund arrives at the
 // latest, which is 5 s later here.
 func TestCloseGivesBack(t *testing.T) {
+	s := newStand(t)
 	for _, tt := range []struct {
 		limit client.Limit
 		after time.Duration
@@ -44,7 +45,7 @@ func TestCloseGivesBack(t *testing.T) {
 		{"sliding_window 360/h", 0, ""},
 	} {
 		t.Run(fmt.Sprint(tt.limit, " after ", tt.after), func(t *testing.T) {
-			s := newStand(t)
+			s.clear(t)
 			c := s.client(t, client.WithBatches(16, 100*time.Second), client.WithTimeout(5*time.Second))
 			for range 1 + 2 + 4 + 8 + 1 { // leaves 15
 				allow(t, c, tt.limit, 1)

@@ -49,11 +49,7 @@ func TestBatchIsShared(t *testing.T) {
 	c := s.client(t, client.WithBatches(64, ttl), client.WithTimeout(patient))
 	leader, others, release := s.together(t, c, t.Context(), 40, wide)
 	release()
-	for range 40 {
-		if o := <-others; o.err != nil || !o.res.Allowed {
-			t.Error(o)
-		}
-	}
+	wantAllowed(t, others, 40)
 	if o := <-leader; o.err != nil || !o.res.Allowed || o.res.Source != client.SourceServer {
 		t.Error(o)
 	}
@@ -113,11 +109,7 @@ func TestBatchErrorIsShared(t *testing.T) {
 	if o := <-leader; o.err == nil && !o.res.Allowed {
 		t.Error(o)
 	}
-	for range 10 {
-		if o := <-others; o.err != nil || !o.res.Allowed {
-			t.Error(o)
-		}
-	}
+	wantAllowed(t, others, 10)
 }
 
 // Who waits for another's request waits no longer than the own context lasts.
@@ -166,14 +158,8 @@ func TestBatchHandsOutNothingTwice(t *testing.T) {
 	c := s.client(t, client.WithBatches(16, ttl), client.WithTimeout(patient))
 	leader, others, release := s.together(t, c, t.Context(), 40, wide)
 	release()
-	for range 40 {
-		if o := <-others; o.err != nil || !o.res.Allowed {
-			t.Error(o)
-		}
-	}
-	if o := <-leader; o.err != nil || !o.res.Allowed {
-		t.Error(o)
-	}
+	wantAllowed(t, others, 40)
+	wantAllowed(t, leader, 1)
 	asked, allowed := 0, 41
 	for size := range strings.FieldsSeq(s.sizes()) {
 		asked += must[int](t)(strconv.Atoi(strings.TrimPrefix(size, "=")))
@@ -223,11 +209,7 @@ func TestBatchKeptTooLong(t *testing.T) {
 	if o := <-leader; o.err != nil || o.res.Source != client.SourceServer {
 		t.Error(o)
 	}
-	for range 10 {
-		if o := <-others; o.err != nil || !o.res.Allowed {
-			t.Error(o)
-		}
-	}
+	wantAllowed(t, others, 10)
 	if n := len(s.sent()); n < 2 {
 		t.Errorf("%d requests", n)
 	}
@@ -282,7 +264,7 @@ func TestBatchThatComesTooLate(t *testing.T) {
 				}
 			}
 			_, _ = c.Allow(t.Context(), "k", wide)
-			if n := client.Batched(c); n != 0 {
+			if n := client.Kept(c).Batches; n != 0 {
 				t.Errorf("%d batches are kept", n)
 			}
 			s.pass(2 * time.Millisecond)

@@ -90,6 +90,7 @@ func TestBatchOfLessThanAskedFor(t *testing.T) {
 
 // The size at the boundaries between the cases, and after a request that brought no units.
 func TestBatchSizeAtTheEdges(t *testing.T) {
+	s := newStand(t)
 	for _, tt := range []struct {
 		name  string
 		spent int // of the 15 units left
@@ -104,7 +105,7 @@ func TestBatchSizeAtTheEdges(t *testing.T) {
 		{"longer ago", 15, false, 2*ttl + 1, "=1"},
 		{"after a lost reply", 15, true, ttl + 1, "=1"},
 	} {
-		s := newStand(t)
+		s.clear(t)
 		c := s.warm(t)
 		s.calls(t, c, tt.spent, 0)
 		if tt.lose {

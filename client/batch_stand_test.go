@@ -42,6 +42,14 @@ func newStand(t testing.TB) *stand {
 	return s
 }
 
+// clear deletes all keys, the hooks, and the commands that were sent.
+func (s *stand) clear(t testing.TB) {
+	t.Helper()
+	s.hook, s.lose = nil, nil
+	require(t, s.rdb.FlushAll(t.Context()).Err())
+	s.sent()
+}
+
 func (s *stand) now() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -185,6 +193,16 @@ func (s *stand) together(t *testing.T, c *client.Client, first context.Context, 
 	}
 	eventually(t, "all wait", func() bool { return client.WaitingForBatch(c, "k") == int64(callers) })
 	return leader, others, func() { close(goOn) }
+}
+
+// wantAllowed checks n outcomes.
+func wantAllowed(t *testing.T, outcomes <-chan outcome, n int) {
+	t.Helper()
+	for range n {
+		if o := <-outcomes; o.err != nil || !o.res.Allowed {
+			t.Error(o)
+		}
+	}
 }
 
 const patient = 30 * time.Second

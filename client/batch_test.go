@@ -2,7 +2,6 @@ package client_test
 
 import (
 	"errors"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -77,6 +76,7 @@ func TestBatchServesACostOrLeavesItToTheServer(t *testing.T) {
 }
 
 func TestNotBatched(t *testing.T) {
+	s := newStand(t)
 	one := client.Request{Keys: []string{"k"}, Limits: []client.Limit{wide}}
 	with := func(change func(*client.Request)) client.Request {
 		req := one
@@ -94,7 +94,7 @@ func TestNotBatched(t *testing.T) {
 		"leaky, spaces": with(func(r *client.Request) { r.Limits = []client.Limit{"  leaky_bucket 100000/m"} }),
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newStand(t)
+			s.clear(t)
 			c := s.client(t, client.WithBatches(16, ttl))
 			for range 5 {
 				if res, err := c.Take(t.Context(), req); err == nil && res.Source != client.SourceServer {
@@ -104,7 +104,7 @@ func TestNotBatched(t *testing.T) {
 			if n := len(s.sent()); n != 5 {
 				t.Errorf("%d requests for 5 calls", n)
 			}
-			if n := client.Batched(c); n != 0 {
+			if n := client.Kept(c).Batches; n != 0 {
 				t.Errorf("%d batches are kept", n)
 			}
 		})
@@ -173,29 +173,6 @@ func TestBatchEndsWithTheKey(t *testing.T) {
 	require(t, c.Block(t.Context(), time.Minute, "k"))
 	if res := allow(t, c, wide, 1); res.Allowed {
 		t.Errorf("after a block %+v", res)
-	}
-}
-
-// The table is bounded for any number of keys, and shrinks when they are no longer used.
-func TestBatchesAreBounded(t *testing.T) {
-	at := time.UnixMilli(0)
-	c := newClient(t, &fake{reply: integers(1, 10, 9, 0, 1000, 1)}, client.WithBatches(8, ttl))
-	client.SetClock(c, func() time.Time { return at })
-	for i := range 100_000 {
-		must[client.Result](t)(c.Allow(t.Context(), "key:"+strconv.Itoa(i), "10/s"))
-	}
-	if n := client.Batched(c); n != client.MostBatches {
-		t.Errorf("%d keys are kept, want %d", n, client.MostBatches)
-	}
-	at = at.Add(time.Second)
-	for i := range 50_000 {
-		must[client.Result](t)(c.Allow(t.Context(), "other:"+strconv.Itoa(i%100), "10/s"))
-		if i%100 == 0 {
-			must[client.Result](t)(c.Allow(t.Context(), "new:"+strconv.Itoa(i), "10/s"))
-		}
-	}
-	if n := client.Batched(c); n >= client.MostBatches {
-		t.Errorf("%d keys are still kept", n)
 	}
 }
 

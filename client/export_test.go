@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"net"
+	"reflect"
 	"testing"
 	"time"
 
@@ -45,17 +46,44 @@ func WaitingForBatch(c *Client, key string) int64 {
 	return 0
 }
 
-// Batched returns the number of keys with a batch. Remembered returns the number with a denial.
-func Batched(c *Client) int {
-	c.batches.mu.Lock()
-	defer c.batches.mu.Unlock()
-	return c.batches.keys.Len()
+// Tables are the sizes of what a client keeps by key.
+type Tables struct{ Batches, Denials, Buckets, Limits int }
+
+// Kept returns how many entries each table has.
+func Kept(c *Client) Tables {
+	c.parsed.mu.Lock()
+	defer c.parsed.mu.Unlock()
+	c.local.mu.Lock()
+	defer c.local.mu.Unlock()
+	kept := Tables{Buckets: c.local.buckets.Len(), Limits: c.parsed.limits.Len()}
+	if c.batches != nil {
+		c.batches.mu.Lock()
+		defer c.batches.mu.Unlock()
+		kept.Batches = c.batches.keys.Len()
+	}
+	if c.memory != nil {
+		c.memory.mu.Lock()
+		defer c.memory.mu.Unlock()
+		kept.Denials = c.memory.keys.Len()
+	}
+	return kept
 }
 
-func Remembered(c *Client) int {
-	c.memory.mu.Lock()
-	defer c.memory.mu.Unlock()
-	return c.memory.keys.Len()
+// Shrink divides the sizes of all tables by n, and returns what they were.
+func Shrink(c *Client, n int) Tables {
+	size := func(table interface{ Resize(int) int }) int {
+		size := int(reflect.ValueOf(table).Elem().FieldByName("size").Int())
+		table.Resize(size / n)
+		return size
+	}
+	return Tables{Batches: size(c.batches.keys), Denials: size(c.memory.keys), Buckets: size(c.local.buckets), Limits: size(c.parsed.limits)}
+}
+
+// Learn makes c ask how servers parse a limit, and waits for the answer.
+func Learn(c *Client, limit Limit) {
+	if l := (limitOn{limit: limit}); c.parsed.outdated(l) {
+		c.parsed.refresh(l, c.server.rdb)
+	}
 }
 
 // Knows reports whether c has learned how servers parse a limit.
@@ -76,22 +104,7 @@ func KnowsPolicy(c *Client, key string, policy Limit) bool {
 	return ok && !entry.fetching && entry.keys != nil
 }
 
-// Kept returns how many buckets and limits c keeps for its own decisions.
-func Kept(c *Client) (buckets, limits int) {
-	c.local.mu.Lock()
-	defer c.local.mu.Unlock()
-	c.parsed.mu.Lock()
-	defer c.parsed.mu.Unlock()
-	return c.local.buckets.Len(), c.parsed.limits.Len()
-}
-
-const (
-	MostLocal    = mostLocal
-	MostParsed   = mostParsed
-	MostBatches  = mostBatches
-	MostDenials  = mostDenials
-	RefreshAfter = refreshAfter
-)
+const RefreshAfter = refreshAfter
 
 // Waiting returns how many queues of waiting callers c has.
 func Waiting(c *Client) int {

@@ -156,25 +156,6 @@ func TestLocalLimiterLearnsAnew(t *testing.T) {
 	}
 }
 
-// What is stored is bounded for any number of keys and limits.
-func TestLocalLimiterIsBounded(t *testing.T) {
-	c, _ := alone(t, one("k", "5/m"))
-	for i := range client.MostLocal + 10 {
-		must[client.Result](t)(c.Allow(t.Context(), fmt.Sprint(i), "5/m"))
-	}
-	if n, _ := client.Kept(c); n != client.MostLocal {
-		t.Errorf("%d buckets are kept, want %d", n, client.MostLocal)
-	}
-	server := embedded.Run(t, embedded.WithLibrary(functions.Source()))
-	learning := open(t, "redis://"+server.Addr(), client.WithFallback(client.LocalLimiter(1)), client.WithTimeout(slow))
-	for i := range client.MostParsed + 10 {
-		must[client.Result](t)(learning.Allow(t.Context(), "k", client.PerMinute(int64(i+1))))
-	}
-	if _, n := client.Kept(learning); n != client.MostParsed {
-		t.Errorf("%d limits are kept, want %d", n, client.MostParsed)
-	}
-}
-
 // The wait for a unit of a slow limit can exceed time.Duration: then it is the longest duration.
 func TestLocalLimiterOfASlowLimit(t *testing.T) {
 	const limit = "1/36500d"

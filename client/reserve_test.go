@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/client"
@@ -170,22 +169,7 @@ func TestCancelOfABatch(t *testing.T) {
 func TestWaitWithBatchesAndMemory(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, _ *client.Client) {
 		c := v.client(t, client.WithBatches(10, 100*time.Millisecond), client.WithDenialMemory(time.Second))
-		began := time.Now()
-		const n = 100
-		var got served
-		var all sync.WaitGroup
-		for i := range n {
-			all.Go(func() {
-				check(t, c.Wait(t.Context(), "k", "10/s burst=40"))
-				got.add(i, began)
-			})
-			synctest.Wait()
-		}
-		all.Wait()
-		for i := range n {
-			if least := time.Duration(i-39) * 100 * time.Millisecond; got.who[i] != i || got.after[i] < least || got.after[i] > max(0, least)+time.Second {
-				t.Fatalf("%d was served as number %d after %v, want number %d after %v", got.who[i], i, got.after[i], i, least)
-			}
-		}
+		inLine(t, 100, func(int) error { return c.Wait(t.Context(), "k", "10/s burst=40") },
+			func(i int) time.Duration { return max(0, time.Duration(i-39)*100*time.Millisecond) }, time.Second)
 	})
 }

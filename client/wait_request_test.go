@@ -21,25 +21,13 @@ func TestWaitForSeveralKeys(t *testing.T) {
 		request := func(costs ...int64) client.Request {
 			return client.Request{Keys: []string{"{a}:second", "{a}:minute"}, Limits: []client.Limit{"1/s", "100/m"}, Costs: costs}
 		}
-		ctx, began := t.Context(), time.Now()
-		var got served
-		var all sync.WaitGroup
-		// 70 is more than the per-second limit ever holds, but is taken from the per-minute limit.
-		for i, costs := range [][]int64{nil, {1, 39}, {1, 70}, {1}} {
-			all.Go(func() {
-				check(t, c.WaitRequest(ctx, request(costs...), time.Time{}))
-				got.add(i, began)
-			})
-			synctest.Wait()
-		}
-		all.Wait()
-		// After the second caller 61 per minute are left, and 9 more take 600 ms each.
-		want := []time.Duration{0, time.Second, 6400 * time.Millisecond, 7400 * time.Millisecond}
-		for i := range want {
-			if got.who[i] != i || got.after[i] != want[i] {
-				t.Errorf("%d was served after %v, want %d after %v", got.who[i], got.after[i], i, want[i])
-			}
-		}
+		ctx := t.Context()
+		// 70 is more than the per-second limit ever holds, but is taken from the per-minute limit. After
+		// the second caller 61 per minute are left, and 9 more take 600 ms each.
+		costs := [][]int64{nil, {1, 39}, {1, 70}, {1}}
+		after := []time.Duration{0, time.Second, 6400 * time.Millisecond, 7400 * time.Millisecond}
+		inLine(t, len(costs), func(i int) error { return c.WaitRequest(ctx, request(costs[i]...), time.Time{}) },
+			func(i int) time.Duration { return after[i] }, 0)
 		if n := client.Waiting(c); n != 0 {
 			t.Errorf("%d queues are left", n)
 		}

@@ -3,7 +3,6 @@ package client_test
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -26,28 +25,35 @@ func (s *served) add(who int, began time.Time) {
 	s.who, s.after = append(s.who, who), append(s.after, time.Since(began))
 }
 
+// inLine starts n callers, one after another, and checks that each is served in this order, after
+// the time that want returns or at most late later.
+func inLine(t *testing.T, n int, wait func(i int) error, want func(i int) time.Duration, late time.Duration) {
+	t.Helper()
+	var got served
+	var all sync.WaitGroup
+	began := time.Now()
+	for i := range n {
+		all.Go(func() {
+			check(t, wait(i))
+			got.add(i, began)
+		})
+		synctest.Wait() // the caller is in the queue, or done
+	}
+	all.Wait()
+	for i := range n {
+		if least := want(i); got.who[i] != i || got.after[i] < least || got.after[i] > least+late {
+			t.Fatalf("caller %d was served as number %d after %v, want number %d after %v", got.who[i], i, got.after[i], i, least)
+		}
+	}
+}
+
 // A hundred callers that wait for one key are served in order of arrival, each as soon as the limit
 // allows and none earlier, and the server is asked at most twice per caller.
 func TestWaitInOrder(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		const n = 100
-		var got served
-		var all sync.WaitGroup
-		began := time.Now()
-		for i := range n {
-			all.Go(func() {
-				check(t, c.Wait(t.Context(), "k", "10/s burst=5"))
-				got.add(i, began)
-			})
-			synctest.Wait() // the caller is in the queue, or done
-		}
-		all.Wait()
-		for i := range n {
-			want := max(0, time.Duration(i-4)*100*time.Millisecond)
-			if got.who[i] != i || got.after[i] != want {
-				t.Fatalf("caller %d was served as number %d after %v, want number %d after %v", got.who[i], i, got.after[i], i, want)
-			}
-		}
+		inLine(t, n, func(int) error { return c.Wait(t.Context(), "k", "10/s burst=5") },
+			func(i int) time.Duration { return max(0, time.Duration(i-4)*100*time.Millisecond) }, 0)
 		if takes := v.seen("take"); takes > 2*n {
 			t.Errorf("%d takes for %d callers", takes, n)
 		}
@@ -90,22 +96,11 @@ func TestWaitTogether(t *testing.T) {
 // A caller that waits for many units is not overtaken by callers behind it that want few.
 func TestWaitForMuch(t *testing.T) {
 	inBubble(t, func(t *testing.T, _ *virtual, c *client.Client) {
-		ctx, began := t.Context(), time.Now()
-		must[client.Result](t)(c.AllowN(ctx, "k", "10/s", 8)) // leaves 2
-		var got served
-		var all sync.WaitGroup
-		for i, n := range []int64{1, 10, 1, 0} {
-			all.Go(func() {
-				check(t, c.WaitN(ctx, "k", "10/s", n))
-				got.add(i, began)
-			})
-			synctest.Wait()
-		}
-		all.Wait()
-		want := []time.Duration{0, 900 * time.Millisecond, time.Second, time.Second}
-		if !slices.Equal(got.who, []int{0, 1, 2, 3}) || !slices.Equal(got.after, want) {
-			t.Errorf("%v were served after %v, want in order after %v", got.who, got.after, want)
-		}
+		must[client.Result](t)(c.AllowN(t.Context(), "k", "10/s", 8)) // leaves 2
+		wants := []int64{1, 10, 1, 0}
+		after := []time.Duration{0, 900 * time.Millisecond, time.Second, time.Second}
+		inLine(t, len(wants), func(i int) error { return c.WaitN(t.Context(), "k", "10/s", wants[i]) },
+			func(i int) time.Duration { return after[i] }, 0)
 	})
 }
 
@@ -189,22 +184,10 @@ func TestWaitersLeave(t *testing.T) {
 func TestWaitForATurn(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		const limit = "leaky_bucket 1/s burst=3"
-		began := time.Now()
-		var got served
-		var all sync.WaitGroup
-		for i := range 5 {
-			all.Go(func() {
-				check(t, c.Wait(t.Context(), "k", limit))
-				got.add(i, began)
-			})
-			synctest.Wait()
-		}
-		all.Wait()
-		want := []time.Duration{0, time.Second, 2 * time.Second, 3 * time.Second, 4 * time.Second}
-		if !slices.Equal(got.who, []int{0, 1, 2, 3, 4}) || !slices.Equal(got.after, want) {
-			t.Errorf("%v had their turns after %v, want in order after %v", got.who, got.after, want)
-		}
+		inLine(t, 5, func(int) error { return c.Wait(t.Context(), "k", limit) },
+			func(i int) time.Duration { return time.Duration(i) * time.Second }, 0)
 
+		var all sync.WaitGroup
 		ctx, cancel := context.WithCancel(t.Context())
 		all.Go(func() {
 			err := c.Wait(ctx, "k", limit)
