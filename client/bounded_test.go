@@ -138,9 +138,10 @@ func wholeCluster(t *testing.T) (*redistest.Server, *redis.Client) {
 // Whatever options rdb has, every call on a server that hangs ends within its bound: the client's
 // timeout or the context's deadline.
 func TestEveryCallIsBounded(t *testing.T) {
-	server, direct := wholeCluster(t)
 	for name, kind := range kinds {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server, direct := wholeCluster(t)
 			c, patient := kind(t, server.Addr, client.WithTimeout(bound)), kind(t, server.Addr, client.WithTimeout(slow))
 			must[client.Result](t)(patient.Allow(t.Context(), lowKey, perDay))
 			eventually(t, "the server decides within the bound", func() bool {
@@ -176,6 +177,7 @@ func TestConnectingIsBounded(t *testing.T) {
 	hole := blackHole(t)
 	for name, kind := range kinds {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			c := kind(t, hole, client.WithTimeout(bound))
 			for verb, err := range allInTime(t, everyCall(t.Context(), c, lowKey)) {
 				if !errors.Is(err, client.ErrUnavailable) {

@@ -56,6 +56,7 @@ func TestFaults(t *testing.T) {
 		}
 		for what, fault := range faults {
 			t.Run(name+" "+what, func(t *testing.T) {
+				t.Parallel()
 				p := startProxy(t, server.Addr)
 				c := throughProxy(t, name, server.Addr, p.addr())
 				eventually(t, "go-redis knows the nodes", func() bool { _, err := c.Allow(t.Context(), lowKey, plenty); return err == nil })

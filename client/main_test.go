@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"flag"
 	"fmt"
 	"net"
 	"os"
@@ -22,6 +23,7 @@ import (
 const dialing = "github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"
 
 func TestMain(m *testing.M) {
+	_ = flag.Set("test.parallel", "16") // parallel tests wait for timeouts; they do not compute
 	code := m.Run()
 	stopCluster()
 	if code == 0 {
