@@ -17,9 +17,7 @@ func TestBatchIsNotGivenBackAtTTL(t *testing.T) {
 	s.pass(2 * ttl)
 	s.calls(t, c, 1, 0)
 	require(t, c.Close())
-	if got := s.sizes(); got != "=1" {
-		t.Errorf("sent %s", got)
-	}
+	s.wantSent(t, "=1")
 }
 
 // Close gives back the unspent units, less those that refill until the refund arrives at the
@@ -111,9 +109,7 @@ func TestReservationFromABatchIsGivenBack(t *testing.T) {
 	}
 	s.sent()
 	check(t, r.Cancel(t.Context()))
-	if got := s.sizes(); got != "=1" {
-		t.Errorf("sent %q", got)
-	}
+	s.wantSent(t, "=1")
 }
 
 // A second Close waits until the first has given the units back.

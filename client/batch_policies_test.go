@@ -111,9 +111,7 @@ func TestPoliciesThatAreNotBatched(t *testing.T) {
 				s.pass(ttl / 50)
 			}
 			learns(t, changed, "k")
-			if res := allow(t, changed, "@p", 1); res.Source != client.SourceServer {
-				t.Errorf("%+v, of a policy that the client knows", res)
-			}
+			wantSource(t, changed, "@p", 1, client.SourceServer)
 		})
 	}
 }

@@ -76,9 +76,7 @@ func TestBatchDenialIsShared(t *testing.T) {
 	if o := <-leader; o.err != nil || o.res.Allowed {
 		t.Error(o)
 	}
-	if got := s.sizes(); got != "=1 40" {
-		t.Errorf("asked for %s; the first denial is older than the calls that waited", got)
-	}
+	s.wantSent(t, "=1 40")
 }
 
 // An error is shared by all who waited for the request, so that nobody waits twice; one that is the first caller's own is not.
@@ -96,9 +94,7 @@ func TestBatchErrorIsShared(t *testing.T) {
 	if o := <-leader; !errors.Is(o.err, client.ErrOutcomeUnknown) {
 		t.Error(o)
 	}
-	if got := s.sizes(); got != "=1" {
-		t.Error(got)
-	}
+	s.wantSent(t, "=1")
 	s.mu.Lock()
 	s.lose = nil
 	s.mu.Unlock()
@@ -193,9 +189,7 @@ func TestBatchIsKeptForThoseWhoWait(t *testing.T) {
 			t.Error(o)
 		}
 	}
-	if got := s.sizes(); got != "16 16" {
-		t.Error(got)
-	}
+	s.wantSent(t, "16 16")
 }
 
 // What was set aside for those who wait is let go at ttl like the rest: they ask again.
@@ -284,9 +278,7 @@ func TestBatchThatHasComeMeanwhile(t *testing.T) {
 			t.Errorf("%+v", res)
 		}
 	}
-	if got := s.sizes(); got != "" {
-		t.Errorf("asked for %s", got)
-	}
+	s.wantSent(t, "")
 	if res := must[client.Result](t)(client.TakeLate(c, "k", wide)); res.Source != client.SourceServer {
 		t.Errorf("the 16th of 15: %+v", res)
 	}
@@ -309,7 +301,5 @@ func TestBatchThatIsMadeAnewMeanwhile(t *testing.T) {
 			t.Error(o)
 		}
 	}
-	if got := s.sizes(); got != "" {
-		t.Errorf("asked for %s", got)
-	}
+	s.wantSent(t, "")
 }

@@ -119,6 +119,22 @@ func allow(t testing.TB, c *client.Client, limit client.Limit, n int64) client.R
 	return must[client.Result](t)(c.AllowN(t.Context(), "k", limit, n))
 }
 
+// wantSource asks for n units of key "k", and checks who decided.
+func wantSource(t testing.TB, c *client.Client, limit client.Limit, n int64, want client.Source) {
+	t.Helper()
+	if res := allow(t, c, limit, n); res.Source != want {
+		t.Errorf("%+v, want it from the %v", res, want)
+	}
+}
+
+// wantSent checks the units that the sent commands asked for.
+func (s *stand) wantSent(t testing.TB, want string) {
+	t.Helper()
+	if got := s.sizes(); got != want {
+		t.Errorf("asked for %q, want %q", got, want)
+	}
+}
+
 // sizes returns the units that the sent commands asked for: "8" for a batch, "=1" for a single
 // call.
 func (s *stand) sizes() string {
@@ -153,9 +169,7 @@ func (s *stand) warm(t testing.TB, opts ...client.Option) *client.Client {
 	t.Helper()
 	c := s.client(t, append(opts, client.WithBatches(16, ttl))...)
 	s.calls(t, c, 1+2+4+8+1, 0)
-	if got := s.sizes(); got != "=1 2 4 8 16" {
-		t.Fatal(got)
-	}
+	s.wantSent(t, "=1 2 4 8 16")
 	return c
 }
 

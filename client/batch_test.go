@@ -40,13 +40,9 @@ func TestBatchIsLetGo(t *testing.T) {
 	s := newStand(t)
 	c := s.warm(t)
 	s.pass(ttl - 1)
-	if res := allow(t, c, wide, 1); res.Source != client.SourceBatch {
-		t.Errorf("just before ttl by %v", res.Source)
-	}
+	wantSource(t, c, wide, 1, client.SourceBatch)
 	s.pass(1)
-	if res := allow(t, c, wide, 1); res.Source != client.SourceServer {
-		t.Errorf("at ttl by %v", res.Source)
-	}
+	wantSource(t, c, wide, 1, client.SourceServer)
 	for _, late := range []time.Duration{ttl - 1, ttl} { // a slow request
 		s.pass(time.Minute)
 		s.calls(t, c, 3, 0) // batches of 1 and 2, all spent
@@ -70,9 +66,7 @@ func TestBatchServesACostOrLeavesItToTheServer(t *testing.T) {
 			t.Errorf("cost %d: %+v, want it from the %v", tt.cost, res, tt.from)
 		}
 	}
-	if got := s.sizes(); got != "=16 =17 =6 =2" {
-		t.Errorf("sent %s", got)
-	}
+	s.wantSent(t, "=16 =17 =6 =2")
 }
 
 func TestNotBatched(t *testing.T) {
@@ -117,25 +111,17 @@ func TestBatchIsOfOneLimit(t *testing.T) {
 	s := newStand(t)
 	c := s.warm(t)
 	for range 3 {
-		if res := allow(t, c, "90000/m", 1); res.Source != client.SourceServer {
-			t.Error(res)
-		}
+		wantSource(t, c, "90000/m", 1, client.SourceServer)
 	}
-	if res := allow(t, c, wide, 1); res.Source != client.SourceBatch {
-		t.Error(res)
-	}
-	if got := s.sizes(); got != "=1 =1 =1" {
-		t.Error(got)
-	}
+	wantSource(t, c, wide, 1, client.SourceBatch)
+	s.wantSent(t, "=1 =1 =1")
 	s.pass(ttl) // no units of the first limit are left
 	for range 1 + 2 + 4 {
 		if res := allow(t, c, "90000/m", 1); !res.Allowed {
 			t.Error(res)
 		}
 	}
-	if got := s.sizes(); got != "=1 2 4" {
-		t.Errorf("of the second limit it asked for %s", got)
-	}
+	s.wantSent(t, "=1 2 4")
 }
 
 // After a lost reply or an error no units are spent; the call gets its error or the result of the
@@ -148,16 +134,12 @@ func TestBatchOfALostReply(t *testing.T) {
 	if _, err := c.Allow(t.Context(), "k", wide); !errors.Is(err, client.ErrOutcomeUnknown) {
 		t.Error(err)
 	}
-	if got := s.sizes(); got != "16" {
-		t.Error(got)
-	}
+	s.wantSent(t, "16")
 	if res := must[client.Result](t)(c.Take(t.Context(), client.Request{Keys: []string{"k"}, Limits: []client.Limit{wide}, Fallback: client.FailClosed})); res.Allowed || res.Source != client.SourcePolicy {
 		t.Errorf("%+v", res)
 	}
 	s.lose = nil
-	if res := allow(t, c, wide, 1); res.Source != client.SourceServer {
-		t.Errorf("spent from a batch whose reply was lost: %+v", res)
-	}
+	wantSource(t, c, wide, 1, client.SourceServer)
 }
 
 // Changing a key through this client drops the key's batch.
@@ -165,9 +147,7 @@ func TestBatchEndsWithTheKey(t *testing.T) {
 	s := newStand(t)
 	c := s.warm(t, client.WithPrefix("p:"))
 	must[int64](t)(c.Reset(t.Context(), "k"))
-	if res := allow(t, c, wide, 1); res.Source != client.SourceServer {
-		t.Errorf("after a reset by %v", res.Source)
-	}
+	wantSource(t, c, wide, 1, client.SourceServer)
 	s = newStand(t)
 	c = s.warm(t)
 	require(t, c.Block(t.Context(), time.Minute, "k"))

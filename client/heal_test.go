@@ -105,9 +105,7 @@ func testHealingFails(t *testing.T) {
 	for range 3 {
 		_, err := c.Allow(t.Context(), "k", perDay)
 		const want = `ratelimit: take "k": the server does not hold the library, and the healer did not put it there (NOPERM no); run: ratelimit deploy (ERR Function not found)`
-		if err == nil || err.Error() != want {
-			t.Errorf("%v\nwant %s", err, want)
-		}
+		wantText(t, err, want)
 		wantClasses(t, "not healed", err, client.ErrNotDeployed)
 	}
 	if n := h.times.Load(); n != 1 {

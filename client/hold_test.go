@@ -199,9 +199,7 @@ func TestHoldRefuses(t *testing.T) {
 				t.Errorf("%#v", err)
 			}
 			want := `ratelimit: "rl:jobs": no place of "concurrency 1 lease=30s" is free, in 25s at the latest; try again, or call Wait before Hold`
-			if err == nil || err.Error() != want {
-				t.Errorf("%v\nwant %s", err, want)
-			}
+			wantText(t, err, want)
 			return nil
 		}); err != nil {
 			t.Error(err)
@@ -256,9 +254,7 @@ func TestLeaseWaits(t *testing.T) {
 		if asked, most := v.seen("acquire"), n*7*2+3*n; asked > most {
 			t.Errorf("asked %d times, want %d at most", asked, most)
 		}
-		if n := client.Waiting(c); n != 0 {
-			t.Errorf("%d queues are left", n)
-		}
+		wantNoQueue(t, c)
 	})
 }
 

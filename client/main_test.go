@@ -63,6 +63,20 @@ func require(t testing.TB, err error) {
 	}
 }
 
+func wantText(t testing.TB, err error, want string) {
+	t.Helper()
+	if err == nil || err.Error() != want {
+		t.Errorf("%v\nwant %s", err, want)
+	}
+}
+
+func wantNoQueue(t testing.TB, c *client.Client) {
+	t.Helper()
+	if n := client.Waiting(c); n != 0 {
+		t.Errorf("%d queues are left", n)
+	}
+}
+
 // left returns how many units of a key are left.
 func left(t testing.TB, c *client.Client, key string, limit client.Limit) int64 {
 	t.Helper()

@@ -42,9 +42,7 @@ func TestDenialIsRemembered(t *testing.T) {
 		t.Errorf("%d requests", n)
 	}
 	s.pass(300*time.Millisecond + 998*time.Microsecond)
-	if res := allow(t, c, "4/s", 2); res.Source != client.SourceMemory {
-		t.Errorf("just before the wait is over: %+v", res)
-	}
+	wantSource(t, c, "4/s", 2, client.SourceMemory)
 	s.pass(time.Microsecond)
 	if res := allow(t, c, "4/s", 2); res.Source != client.SourceServer || !res.Allowed {
 		t.Errorf("when the wait is over: %+v", res)
@@ -122,9 +120,7 @@ func TestDenialEndsWithTheLongestTime(t *testing.T) {
 			t.Errorf("%s: to be retried after %v, at first %v", limit, res.RetryAfter, first.RetryAfter)
 		}
 		s.pass(1)
-		if res := allow(t, c, limit, cost); res.Source != client.SourceServer {
-			t.Errorf("%s: %+v", limit, res)
-		}
+		wantSource(t, c, limit, cost, client.SourceServer)
 	}
 }
 
@@ -143,9 +139,7 @@ func TestDenialIsForgotten(t *testing.T) {
 			s.clear(t)
 			c := s.denied(t)
 			require(t, act(t.Context(), c))
-			if res := allow(t, c, "4/s", 2); res.Source != client.SourceServer {
-				t.Errorf("%+v", res)
-			}
+			wantSource(t, c, "4/s", 2, client.SourceServer)
 		})
 		t.Run(name+" while the call is under way", func(t *testing.T) {
 			s.clear(t)
@@ -162,9 +156,7 @@ func TestDenialIsForgotten(t *testing.T) {
 			if res := allow(t, c, "4/s", 2); res.Allowed {
 				t.Fatal(res)
 			}
-			if res := allow(t, c, "4/s", 2); res.Source != client.SourceServer {
-				t.Errorf("%+v", res)
-			}
+			wantSource(t, c, "4/s", 2, client.SourceServer)
 		})
 	}
 }

@@ -101,9 +101,7 @@ func TestWaitRefusesInTheQueue(t *testing.T) {
 		if takes != 2 {
 			t.Errorf("%d takes, want 2: one before, and that of the first in the queue", takes)
 		}
-		if n := client.Waiting(c); n != 0 {
-			t.Errorf("%d queues are left", n)
-		}
+		wantNoQueue(t, c)
 		// A refused caller does not delay the next one.
 		time.Sleep(time.Minute)
 		check(t, c.Wait(t.Context(), "k", "1/m"))

@@ -28,9 +28,7 @@ func TestWaitForSeveralKeys(t *testing.T) {
 		after := []time.Duration{0, time.Second, 6400 * time.Millisecond, 7400 * time.Millisecond}
 		inLine(t, len(costs), func(i int) error { return c.WaitRequest(ctx, request(costs[i]...), time.Time{}) },
 			func(i int) time.Duration { return after[i] }, 0)
-		if n := client.Waiting(c); n != 0 {
-			t.Errorf("%d queues are left", n)
-		}
+		wantNoQueue(t, c)
 
 		limited, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()

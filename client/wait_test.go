@@ -57,9 +57,7 @@ func TestWaitInOrder(t *testing.T) {
 		if takes := v.seen("take"); takes > 2*n {
 			t.Errorf("%d takes for %d callers", takes, n)
 		}
-		if n := client.Waiting(c); n != 0 {
-			t.Errorf("%d queues are left", n)
-		}
+		wantNoQueue(t, c)
 	})
 }
 
