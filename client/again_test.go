@@ -14,7 +14,6 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
-	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
 // withOnceKey is a take that may be repeated.
@@ -23,10 +22,9 @@ func withOnceKey(id string) client.Request {
 }
 
 // wantCharged looks at what was taken from {k}, and how often a decision was counted.
-func wantCharged(t *testing.T, direct redis.UniversalClient, n int64) {
+func wantCharged(t *testing.T, c *client.Client, n int64) {
 	t.Helper()
-	c := newClient(t, direct)
-	if left := must[client.Result](t)(c.PeekN(t.Context(), "{k}", perDay, 0)).Remaining; left != 10-n {
+	if left := left(t, c, "{k}", perDay); left != 10-n {
 		t.Errorf("%d are left of 10, want %d", left, 10-n)
 	}
 	if usage := must[client.Usage](t)(c.Usage(t.Context(), "{k}:usage")); usage.Allowed != n {
@@ -36,18 +34,14 @@ func wantCharged(t *testing.T, direct redis.UniversalClient, n int64) {
 
 // However many replies are lost, a take with an OnceKey is charged once.
 func TestOnceKeyChargesOnce(t *testing.T) {
-	server := redistest.Run(t)
-	direct := connect(t, redis.Options{Addr: server.Addr})
-	deploy(t, direct)
+	server, direct := deployed(t)
 	for _, way := range lossy {
 		t.Run(way.name, func(t *testing.T) {
 			ctx := t.Context()
 			p := startProxy(t, server.Addr)
 			way.opt.Addr = p.addr()
 			limiter := newClient(t, connect(t, way.opt))
-			if err := direct.FlushAll(ctx).Err(); err != nil {
-				t.Fatal(err)
-			}
+			require(t, direct.FlushAll(ctx).Err())
 			want := client.Result{Allowed: true, Limit: 10, Remaining: 9, ResetAfter: 144 * time.Minute, Index: 1}
 			for lost := range 4 {
 				p.lose(lost, false)
@@ -56,7 +50,7 @@ func TestOnceKeyChargesOnce(t *testing.T) {
 				if n := p.seen(); n != lost+1 {
 					t.Errorf("%d replies lost: sent %d times, want %d", lost, n, lost+1)
 				}
-				wantCharged(t, direct, 1)
+				wantCharged(t, newClient(t, direct), 1)
 			}
 
 			p.lose(10, false)
@@ -70,32 +64,22 @@ func TestOnceKeyChargesOnce(t *testing.T) {
 			want.Remaining = 8
 			want.ResetAfter = got.ResetAfter // the clock goes on
 			wantResult(t, "after all were lost", got, err, want)
-			wantCharged(t, direct, 2)
+			wantCharged(t, newClient(t, direct), 2)
 		})
 	}
 }
 
-func TestOnceKeyEmbedded(t *testing.T) {
-	ctx := t.Context()
-	server := embedded.Run(t, embedded.WithLibrary(functions.Source()), embedded.WithTime(noon))
-	rdb := connect(t, redis.Options{Addr: server.Addr()})
-	p := startProxy(t, server.Addr())
-	limiter := newClient(t, connect(t, redis.Options{Addr: p.addr()}))
-	p.lose(3, false)
-	got, err := limiter.Take(ctx, withOnceKey("a"))
-	wantResult(t, "the fourth call", got, err, client.Result{Allowed: true, Limit: 10, Remaining: 9, ResetAfter: 144 * time.Minute, Index: 1})
-	if n := p.seen(); n != 4 {
-		t.Errorf("sent %d times, want 4", n)
-	}
-	wantCharged(t, rdb, 1)
-
-	// The same key later is the same piece of work, until the key has expired.
+// The same key later is the same piece of work, until the key has expired.
+func TestOnceKeyExpires(t *testing.T) {
+	server, c := atNoon(t)
+	take := func() { must[client.Result](t)(c.Take(t.Context(), withOnceKey("a"))) }
+	take()
 	server.Advance(time.Minute - time.Millisecond)
-	must[client.Result](t)(limiter.Take(ctx, withOnceKey("a")))
-	wantCharged(t, rdb, 1)
+	take()
+	wantCharged(t, c, 1)
 	server.Advance(2 * time.Millisecond)
-	must[client.Result](t)(limiter.Take(ctx, withOnceKey("a")))
-	wantCharged(t, rdb, 2)
+	take()
+	wantCharged(t, c, 2)
 }
 
 func TestOnceKeyInCluster(t *testing.T) {
@@ -127,14 +111,16 @@ func TestLostRepliesOfOtherCalls(t *testing.T) {
 		calls int
 		lost  bool
 	}{
-		{"acquire", func() error { _, err := lease.Acquire(ctx); return err }, 4, false},
-		{"renew", func() error { _, err := lease.Renew(ctx); return err }, 4, false},
-		{"release", func() error { _, err := lease.Release(ctx); return err }, 1, true},
-		{"refund", func() error { _, err := c.RefundN(ctx, "k", perDay, 1); return err }, 1, true},
+		{"acquire", func() error { return second(lease.Acquire(ctx)) }, 4, false},
+		{"renew", func() error { return second(lease.Renew(ctx)) }, 4, false},
+		{"release", func() error { return second(lease.Release(ctx)) }, 1, true},
+		{"refund", func() error { return second(c.RefundN(ctx, "k", perDay, 1)) }, 1, true},
 		{"block", func() error { return c.Block(ctx, time.Minute, "k") }, 1, true},
-		{"unblock", func() error { _, err := c.Unblock(ctx, "k"); return err }, 1, true},
-		{"usage", func() error { _, err := c.Usage(ctx, "u"); return err }, 4, false},
-		{"info", func() error { _, err := c.Info(ctx); return err }, 4, false},
+		{"unblock", func() error { return second(c.Unblock(ctx, "k")) }, 1, true},
+		{"peek", func() error { return second(c.Peek(ctx, "k", perDay)) }, 4, false},
+		{"reset", func() error { return second(c.Reset(ctx, "k")) }, 1, true},
+		{"usage", func() error { return second(c.Usage(ctx, "u")) }, 4, false},
+		{"info", func() error { return second(c.Info(ctx)) }, 4, false},
 	} {
 		p.lose(3, false)
 		err := tt.call()
@@ -155,6 +141,8 @@ func TestLostRepliesOfOtherCalls(t *testing.T) {
 	if must[bool](t)(lease.Release(ctx)) {
 		t.Error("a release whose reply was lost did not take effect")
 	}
+	p.lose(10, false)
+	wantClasses(t, "a peek whose replies are all lost", second(c.Peek(ctx, "k", perDay)), client.ErrUnavailable)
 }
 
 // After a lost reply no later error says that nothing was counted.
@@ -164,31 +152,33 @@ func TestErrorsAfterALostReply(t *testing.T) {
 	denied := answered("NOPERM no")
 	for _, tt := range []struct {
 		name string
-		ends bool    // the context does, during the first call
+		ends int     // the context ends during this call; 0: never
 		errs []error // of the calls in turn, the last of all that follow
 		ttl  time.Duration
 		want string
 		sent int
 		is   []error
 	}{
-		{"lost four times", false, []error{io.EOF}, time.Minute, "EOF; asked again 3 times, at last: EOF)", 4, []error{io.EOF}},
-		{"no connection then", false, []error{io.EOF, redis.ErrPoolTimeout}, time.Minute,
+		{"lost four times", 0, []error{io.EOF}, time.Minute, "EOF; asked again 3 times, at last: EOF)", 4, []error{io.EOF}},
+		{"no connection then", 0, []error{io.EOF, redis.ErrPoolTimeout}, time.Minute,
 			"EOF; asked again 3 times, at last: redis: connection pool timeout)", 4, []error{io.EOF, redis.ErrPoolTimeout}},
-		{"a replica then", false, []error{io.EOF, readonly}, time.Minute,
+		{"a replica then", 0, []error{io.EOF, readonly}, time.Minute,
 			"EOF; asked again 3 times, at last: READONLY You can't write against a read only replica.)", 4, []error{io.EOF, readonly}},
-		{"refused then", false, []error{io.EOF, denied}, time.Minute, "EOF; asked again once, at last: NOPERM no)", 2, []error{io.EOF, denied}},
-		{"no time to ask again", false, []error{io.EOF}, time.Millisecond, "EOF)", 1, []error{io.EOF}},
-		{"the context has ended", true, []error{io.EOF}, time.Minute, "context canceled: EOF)", 1, []error{io.EOF, context.Canceled}},
+		{"refused then", 0, []error{io.EOF, denied}, time.Minute, "EOF; asked again once, at last: NOPERM no)", 2, []error{io.EOF, denied}},
+		{"no time to ask again", 0, []error{io.EOF}, time.Millisecond, "EOF)", 1, []error{io.EOF}},
+		{"the context has ended", 1, []error{io.EOF}, time.Minute, "context canceled: EOF)", 1, []error{io.EOF, context.Canceled}},
+		{"the context ends later", 2, []error{io.EOF}, time.Minute, "EOF; asked again once, at last: context canceled: EOF)", 2, []error{io.EOF, context.Canceled}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			f := &fake{sent: true, errs: tt.errs}
 			req := withOnceKey("a")
 			req.OnceTTL = tt.ttl
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			if tt.ends {
-				f.after = func(int) { cancel() }
-			}
+			f := &fake{sent: true, errs: tt.errs, after: func(n int) {
+				if n == tt.ends {
+					cancel()
+				}
+			}}
 			_, err := newClient(t, f).Take(ctx, req)
 			if err == nil || err.Error() != began+tt.want || len(f.lines) != tt.sent {
 				t.Errorf("%v, sent %d times\nwant %s, %d times", err, len(f.lines), began+tt.want, tt.sent)
@@ -207,7 +197,7 @@ func TestErrorsAfterALostReply(t *testing.T) {
 	}
 }
 
-// Only a lost reply is asked for again: what surely was not counted is the caller's to repeat.
+// Only a lost reply is asked for again: a call that was surely not counted is the caller's to repeat.
 func TestNotAskedAgain(t *testing.T) {
 	for _, err := range []error{redis.ErrPoolTimeout, answered("LOADING Redis is loading the dataset in memory"), answered("RATELIMIT BADLIMIT no")} {
 		f := &fake{sent: true, errs: []error{err}}
@@ -216,37 +206,10 @@ func TestNotAskedAgain(t *testing.T) {
 			t.Errorf("%v: %v, sent %d times", err, got, len(f.lines))
 		}
 	}
-}
-
-// A context that ends between two calls ends the waiting.
-func TestContextEndsAskingAgain(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	f := &fake{sent: true, errs: []error{io.EOF}, after: func(n int) {
-		if n == 2 {
-			cancel()
-		}
-	}}
-	_, err := newClient(t, f).Take(ctx, withOnceKey("a"))
-	if !errors.Is(err, context.Canceled) || !errors.Is(err, client.ErrOutcomeUnknown) || len(f.lines) != 2 {
-		t.Errorf("%v, sent %d times, want 2", err, len(f.lines))
-	}
-}
-
-// An OnceTTL that no repetition can keep is refused; a short one is not repeated after it is over.
-func TestShortOnceTTL(t *testing.T) {
-	f := &fake{err: io.EOF, sent: true}
-	c := newClient(t, f)
 	req := withOnceKey("a")
-	for _, ttl := range []time.Duration{1, time.Millisecond - 1} {
-		req.OnceTTL = ttl
-		_, err := c.Take(t.Context(), req)
-		wantClasses(t, ttl.String(), err, client.ErrBadArgs)
-	}
-	req.OnceTTL = time.Millisecond
-	_, err := c.Take(t.Context(), req)
-	wantClasses(t, "1 ms", err, client.ErrUnavailable, client.ErrOutcomeUnknown)
-	if len(f.lines) != 1 {
-		t.Errorf("executed %d times, want once", len(f.lines))
+	for _, req.OnceTTL = range []time.Duration{1, time.Millisecond - 1} { // no repetition can keep these
+		f := &fake{err: io.EOF, sent: true}
+		wantClasses(t, req.OnceTTL.String(), second(newClient(t, f).Take(t.Context(), req)), client.ErrBadArgs)
 	}
 }
 

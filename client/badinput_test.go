@@ -22,7 +22,7 @@ func TestBadInputChangesNothing(t *testing.T) {
 		"plain":   nil,
 		"batches": {client.WithBatches(8, ttl)},
 		"memory":  {client.WithDenialMemory(time.Second)},
-		"shared":  {client.WithSharedRoundTrips()},
+		"shared":  nil,
 		"local":   {client.WithFallback(client.LocalLimiter(1))},
 		"open":    {client.WithFallback(client.FailOpen), client.WithBatches(8, ttl), client.WithDenialMemory(time.Second)},
 	} {
@@ -60,14 +60,12 @@ func TestBadInputChangesNothing(t *testing.T) {
 	}
 }
 
-func second[T any](_ T, err error) error { return err }
-
 // Unbalanced braces are part of the key, and the key still works in a cluster.
 func TestUnbalancedBracesInACluster(t *testing.T) {
 	nodes := startCluster(t)
 	direct := flushCluster(t, nodes)
 	keys := []string{"user:{42", "user:}42", "}user:{42", "user:{}42", "user:{{42}", "{", "}", "{}", "a{b}c}", "user:{42}{"}
-	for name, opts := range map[string][]client.Option{"plain": {client.WithoutSharedRoundTrips()}, "shared": {client.WithSharedRoundTrips()}, "batches": {client.WithBatches(2, ttl)}} {
+	for name, opts := range map[string][]client.Option{"plain": {client.WithoutSharedRoundTrips()}, "shared": nil, "batches": {client.WithBatches(2, ttl)}} {
 		c := open(t, nodes.nodes[0].Addr+","+nodes.nodes[1].Addr, append(opts, client.WithTimeout(slow), client.WithPrefix(name+":"))...)
 		for _, key := range keys {
 			for n := range int64(3) {
@@ -76,9 +74,7 @@ func TestUnbalancedBracesInACluster(t *testing.T) {
 				}
 			}
 		}
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
+		check(t, c.Close())
 	}
 	kept := must[int64](t)(direct[0].DBSize(t.Context()).Result()) + must[int64](t)(direct[1].DBSize(t.Context()).Result())
 	if want := int64(3 * len(keys)); kept != want {
@@ -112,9 +108,7 @@ func TestAClockThatIsADayWrong(t *testing.T) {
 		client.SetClock(c, now)
 		ask(c, "local")
 		eventually(t, "the client knows the limit", func() bool { return client.Knows(c, "6/s") })
-		if err := server.Close(); err != nil {
-			t.Error(err)
-		}
+		check(t, server.Close())
 		ask(c, "local")
 		if !reflect.DeepEqual(decided[wrong], decided[0]) {
 			t.Errorf("with a clock %v wrong:\n%+v\nwith a right one:\n%+v", wrong, decided[wrong], decided[0])

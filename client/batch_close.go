@@ -5,12 +5,10 @@ import (
 	"math"
 	"sync"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
-// givers is how many refunds Close sends concurrently.
-const givers = 16
+// refunders is how many refunds Close sends concurrently.
+const refunders = 16
 
 // drop ends the batches of keys. Their units are not spent. A request in progress still serves the
 // callers that wait for it, but the rest of its units are dropped.
@@ -43,35 +41,34 @@ func (b *batches) close() []leftover {
 	var all []leftover
 	now := b.now()
 	for _, key := range b.keys.Keys() {
-		held, _ := b.keys.Peek(key)
-		if held.has(1, now) {
-			all = append(all, leftover{key, held.limit, held.left, now.Sub(held.sent)})
+		if k, _ := b.keys.Peek(key); k.has(1, now) {
+			all = append(all, leftover{key, k.limit, k.left, now.Sub(k.sent)})
 		}
 	}
 	b.keys.Purge()
 	return all
 }
 
-// giveBack ends the batches and refunds their unspent units where possible, within the time of one
-// call. The rest is dropped.
-func (c *Client) giveBack() {
+// refundBatches ends the batches and refunds their unspent units where possible, within the time of
+// one call. The rest is dropped.
+func (c *Client) refundBatches() {
 	all := c.batches.close()
 	if len(all) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), c.timeout)
+	ctx, cancel := context.WithTimeout(context.Background(), c.server.timeout)
 	defer cancel()
-	perSecond := map[question]float64{} // refill rate of each limit
+	perSecond := map[limitOn]float64{} // refill rate of each limit
 	var requests []Request
 	for _, l := range all {
-		q, node := c.questionOf(ctx, l.key, l.limit)
-		rate, ok := perSecond[q]
+		at, node := c.parsed.on(ctx, l.key, l.limit)
+		rate, ok := perSecond[at]
 		if !ok {
-			rate = c.refills(ctx, l.limit, node)
-			perSecond[q] = rate
+			rate = c.parsed.refillRate(ctx, l.limit, node)
+			perSecond[at] = rate
 		}
 		// A refund may arrive as late as its timeout.
-		if back := l.units - int64(math.Ceil(rate*(l.age+c.timeout).Seconds())); back > 0 {
+		if back := l.units - int64(math.Ceil(rate*(l.age+c.server.timeout).Seconds())); back > 0 {
 			requests = append(requests, Request{Keys: []string{l.key}, Limits: []Limit{l.limit}, Costs: []int64{back}})
 		}
 	}
@@ -81,30 +78,15 @@ func (c *Client) giveBack() {
 	}
 	close(next)
 	var wg sync.WaitGroup
-	for range min(givers, len(requests)) {
+	for range min(refunders, len(requests)) {
 		wg.Go(func() {
 			for req := range next {
 				if ctx.Err() != nil {
 					return
 				}
-				_, _ = c.decide(ctx, "refund", req)
+				_, _ = c.execute(ctx, "refund", req)
 			}
 		})
 	}
 	wg.Wait()
-}
-
-// refills returns how many units of limit refill per second, by the fastest of its rates. If that
-// is not known, or the algorithm does not refill steadily, it returns a number so large that
-// nothing is refunded.
-func (c *Client) refills(ctx context.Context, limit Limit, node redis.UniversalClient) float64 {
-	keys, err := c.readingOf(ctx, limit, node)
-	if err != nil || len(keys) != 1 || keys[0].algorithm != "gcra" {
-		return math.MaxInt32
-	}
-	var fastest float64
-	for _, r := range keys[0].rates {
-		fastest = max(fastest, float64(r.n)/r.period.Seconds())
-	}
-	return fastest
 }

@@ -8,7 +8,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/client"
-	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
 // Expired units were counted and are not given back: only takes are sent before Close.
@@ -17,17 +16,14 @@ func TestBatchIsNotGivenBackAtTTL(t *testing.T) {
 	c := s.warm(t)
 	s.pass(2 * ttl)
 	s.calls(t, c, 1, 0)
-	if err := c.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if got := s.sizes(); got != "=1" {
-		t.Errorf("sent %s", got)
-	}
+	require(t, c.Close())
+	s.wantSent(t, "=1")
 }
 
 // Close gives back the unspent units, less those that refill until the refund arrives at the
 // latest, which is 5 s later here.
 func TestCloseGivesBack(t *testing.T) {
+	s := newStand(t)
 	for _, tt := range []struct {
 		limit client.Limit
 		after time.Duration
@@ -47,7 +43,7 @@ func TestCloseGivesBack(t *testing.T) {
 		{"sliding_window 360/h", 0, ""},
 	} {
 		t.Run(fmt.Sprint(tt.limit, " after ", tt.after), func(t *testing.T) {
-			s := newStand(t)
+			s.clear(t)
 			c := s.client(t, client.WithBatches(16, 100*time.Second), client.WithTimeout(5*time.Second))
 			for range 1 + 2 + 4 + 8 + 1 { // leaves 15
 				allow(t, c, tt.limit, 1)
@@ -55,9 +51,7 @@ func TestCloseGivesBack(t *testing.T) {
 			s.pass(tt.after)
 			s.sent()
 			for range 2 {
-				if err := c.Close(); err != nil {
-					t.Error(err)
-				}
+				check(t, c.Close())
 			}
 			var got string
 			for _, line := range s.sent() {
@@ -82,9 +76,7 @@ func TestCloseAsksOnce(t *testing.T) {
 		}
 	}
 	s.sent()
-	if err := c.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require(t, c.Close())
 	if sent := s.sent(); len(sent) != 1 || sent[0][1] != "ratelimit_info" {
 		t.Errorf("sent %v", sent)
 	}
@@ -99,9 +91,7 @@ func TestCloseDoesNotGuess(t *testing.T) {
 	}
 	s.sent()
 	s.lose = func(cmd redis.Cmder) bool { return cmd.Args()[1] == "ratelimit_info" }
-	if err := c.Close(); err != nil {
-		t.Error(err)
-	}
+	check(t, c.Close())
 	for _, line := range s.sent() {
 		if line[1] != "ratelimit_info" {
 			t.Error(line)
@@ -118,19 +108,13 @@ func TestReservationFromABatchIsGivenBack(t *testing.T) {
 		t.Fatalf("%+v", r.Result())
 	}
 	s.sent()
-	if err := r.Cancel(t.Context()); err != nil {
-		t.Error(err)
-	}
-	if got := s.sizes(); got != "=1" {
-		t.Errorf("sent %q", got)
-	}
+	check(t, r.Cancel(t.Context()))
+	s.wantSent(t, "=1")
 }
 
 // A second Close waits until the first has given the units back.
 func TestSecondCloseWaits(t *testing.T) {
-	server := redistest.Run(t)
-	direct := connect(t, redis.Options{Addr: server.Addr})
-	deploy(t, direct)
+	server, direct := deployed(t)
 	p := startProxy(t, server.Addr)
 	c := open(t, "redis://"+p.addr()+"?read_timeout=1m", client.WithBatches(16, time.Minute), client.WithTimeout(slow))
 	for range 1 + 2 + 4 + 8 + 1 { // leaves 15 of the last 16
@@ -148,9 +132,7 @@ func TestSecondCloseWaits(t *testing.T) {
 	}
 	p.release()
 	for _, ended := range []chan error{first, second} {
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		check(t, <-ended)
 	}
 	if got := must[client.Result](t)(newClient(t, direct).PeekN(t.Context(), "k", "100/h", 0)); got.Remaining < 80 {
 		t.Errorf("%d are left of 100 after 16 calls, so nothing was given back", got.Remaining)

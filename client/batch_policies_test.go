@@ -12,14 +12,16 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// deployPolicy loads the library with a policy, under the name "p".
-func deployPolicy(t *testing.T, rdb redis.UniversalClient, p functions.Policy) {
+// libraryOf returns the text of the library with a policy, under the name "p".
+func libraryOf(t *testing.T, p functions.Policy) string {
 	t.Helper()
 	p.Name = "p"
-	build := must[functions.Build](t)(functions.New(functions.WithPolicies(p)))
-	if err := rdb.FunctionLoadReplace(t.Context(), build.Text()).Err(); err != nil {
-		t.Fatal(err)
-	}
+	return must[functions.Build](t)(functions.New(functions.WithPolicies(p))).Text()
+}
+
+func deployPolicy(t *testing.T, rdb redis.UniversalClient, p functions.Policy) {
+	t.Helper()
+	require(t, rdb.FunctionLoadReplace(t.Context(), libraryOf(t, p)).Err())
 }
 
 func limited(limit string) functions.Policy {
@@ -58,8 +60,8 @@ func TestPoliciesAreBatched(t *testing.T) {
 		t.Errorf("asked for %s, and %d calls came from batches", got, batched)
 	}
 	other := s.client(t) // what was left was charged
-	if left := must[client.Result](t)(other.PeekN(t.Context(), "k", "@p", 0)).Remaining; left != 100_000-2-31 {
-		t.Errorf("%d are left", left)
+	if n := left(t, other, "k", "@p"); n != 100_000-2-31 {
+		t.Errorf("%d are left", n)
 	}
 }
 
@@ -74,9 +76,7 @@ func TestRarePoliciesAreNotAskedAbout(t *testing.T) {
 		allow(t, c, "@p", 1)
 		s.pass(ttl)
 	}
-	if err := c.Close(); err != nil {
-		t.Error(err)
-	}
+	check(t, c.Close())
 	if n := len(s.sent()); n != 20 {
 		t.Errorf("%d requests for 20 calls", n)
 	}
@@ -111,9 +111,7 @@ func TestPoliciesThatAreNotBatched(t *testing.T) {
 				s.pass(ttl / 50)
 			}
 			learns(t, changed, "k")
-			if res := allow(t, changed, "@p", 1); res.Source != client.SourceServer {
-				t.Errorf("%+v, of a policy that the client knows", res)
-			}
+			wantSource(t, changed, "@p", 1, client.SourceServer)
 		})
 	}
 }
@@ -159,79 +157,45 @@ func TestNothingIsSpentOfAQueue(t *testing.T) {
 	}
 }
 
-// A client that is not told any more what a policy says does not rely on what it was told before.
-func TestPoliciesThatNobodyTellsAreNotBatched(t *testing.T) {
-	s := newStand(t)
-	deployPolicy(t, s.rdb, limited("100000/m"))
-	c := s.client(t, client.WithBatches(16, ttl))
-	learns(t, c, "k")
-	p := limited("100000/m")
-	p.Name = "p"
-	build := must[functions.Build](t)(functions.New(functions.WithPolicies(p)))
-	silent := strings.Replace(build.Text(), "'ratelimit_info'", "'ratelimit_of_another_name'", 1)
-	if silent == build.Text() {
-		t.Fatal("the library registers ratelimit_info in another way")
-	}
-	if err := s.rdb.FunctionLoadReplace(t.Context(), silent).Err(); err != nil {
-		t.Fatal(err)
-	}
-	for range 20 {
-		allow(t, c, "@p", 1)
-		learns(t, c, "k") // which is that the function is not there
-		s.pass(ttl / 4)
-	}
-	if res := allow(t, c, "@p", 1); res.Source != client.SourceServer {
-		t.Errorf("%+v, of a policy that nobody has told for %v", res, 5*ttl)
-	}
-}
-
-// A library that does not name algorithms is asked once a minute at most, and its policies are not batched.
-func TestPoliciesOfAnOldLibraryAreNotBatched(t *testing.T) {
-	s := newStand(t)
-	build := must[functions.Build](t)(functions.New(functions.WithPolicies(functions.Policy{Name: "p", Limits: []functions.PolicyLimit{{Limit: "100000/m"}}})))
-	old := strings.Replace(build.Text(), "'algorithms', kinds", "'of_later_versions', kinds", 1)
-	if old == build.Text() {
-		t.Fatal("the library names algorithms in another way")
-	}
-	if err := s.rdb.FunctionLoadReplace(t.Context(), old).Err(); err != nil {
-		t.Fatal(err)
-	}
-	c := s.client(t, client.WithBatches(16, ttl))
-	learns(t, c, "k")
-	s.sent()
-	for range 100 {
-		if res := allow(t, c, "@p", 1); res.Source != client.SourceServer {
-			t.Fatalf("%+v", res)
-		}
-		s.pass(ttl / 4)
-	}
-	if n := len(s.sent()); n != 100 {
-		t.Errorf("%d requests for 100 calls", n)
-	}
-}
-
-// A library that does not read limits for clients comes back, with another policy: what the one before said no longer holds.
-func TestPoliciesOfALibraryThatRefusesToTell(t *testing.T) {
-	s := newStand(t)
-	deployPolicy(t, s.rdb, limited("100000/m"))
-	c := s.client(t, client.WithBatches(16, ttl))
-	learns(t, c, "k")
-	policy := limited("leaky_bucket 100000/m")
-	policy.Name = "p"
-	text := must[functions.Build](t)(functions.New(functions.WithPolicies(policy))).Text()
-	old := strings.Replace(text, "local list, kinds", "do return errors.new('BADARGS', 'no limits here') end local list, kinds", 1)
-	if old == text {
-		t.Fatal("the library reads limits in another way")
-	}
-	if err := s.rdb.FunctionLoadReplace(t.Context(), old).Err(); err != nil {
-		t.Fatal(err)
-	}
-	s.pass(ttl)
-	learns(t, c, "k")
-	for range 20 {
-		if res := allow(t, c, "@p", 1); res.Source != client.SourceServer {
-			t.Fatalf("%+v", res)
-		}
+// A library that does not say what a policy is, or whose info is missing, has no policies that are
+// batched, even if the client knew the policy before.
+func TestPoliciesOfLibrariesThatDoNotReportThem(t *testing.T) {
+	for name, tt := range map[string]struct {
+		old, new string // in the text of the library
+		policy   string
+		knows    bool // whether the client knows the policy before
+		asked    int  // how many requests are sent for 100 calls; 0: any number
+	}{
+		"no info":       {"'ratelimit_info'", "'ratelimit_of_another_name'", "100000/m", true, 0},
+		"no algorithms": {"'algorithms', kinds", "'of_later_versions', kinds", "100000/m", false, 100},
+		"no limits":     {"local list, kinds", "do return errors.new('BADARGS', 'no limits here') end local list, kinds", "leaky_bucket 100000/m", true, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStand(t)
+			c := s.client(t, client.WithBatches(16, ttl))
+			if tt.knows {
+				deployPolicy(t, s.rdb, limited("100000/m"))
+				learns(t, c, "k")
+			}
+			text := libraryOf(t, limited(tt.policy))
+			changed := strings.Replace(text, tt.old, tt.new, 1)
+			if changed == text {
+				t.Fatalf("the library's text has no %q", tt.old)
+			}
+			require(t, s.rdb.FunctionLoadReplace(t.Context(), changed).Err())
+			s.pass(ttl)
+			learns(t, c, "k")
+			s.sent()
+			for range 100 {
+				if res := allow(t, c, "@p", 1); res.Source != client.SourceServer {
+					t.Fatalf("%+v", res)
+				}
+				s.pass(ttl / 4)
+			}
+			if n := len(s.sent()); tt.asked > 0 && n != tt.asked {
+				t.Errorf("%d requests for 100 calls, want %d", n, tt.asked)
+			}
+		})
 	}
 }
 
@@ -283,17 +247,16 @@ func TestBatchesKeepTheBoundAcrossADeployment(t *testing.T) {
 	}
 }
 
-// A deployment that has reached one shard alone: what another shard says does not count.
-func TestPoliciesAreKnownByShard(t *testing.T) {
+// onShards deploys a policy to each shard of the cluster, and returns a client that knows both.
+func onShards(t *testing.T, low, high string) (*cluster, *client.Client) {
+	t.Helper()
 	nodes := startCluster(t)
 	direct := flushCluster(t, nodes)
-	deployPolicy(t, direct[0], limited("100000/m"))
-	deployPolicy(t, direct[1], limited("leaky_bucket 100000/m"))
+	deployPolicy(t, direct[0], limited(low))
+	deployPolicy(t, direct[1], limited(high))
 	t.Cleanup(func() {
 		for _, rdb := range direct {
-			if err := rdb.FunctionLoadReplace(context.Background(), functions.Source()).Err(); err != nil {
-				t.Error(err)
-			}
+			check(t, rdb.FunctionLoadReplace(context.Background(), functions.Source()).Err())
 		}
 	})
 	c := open(t, nodes.nodes[0].Addr+","+nodes.nodes[1].Addr, client.WithBatches(16, time.Minute), client.WithTimeout(slow))
@@ -301,6 +264,12 @@ func TestPoliciesAreKnownByShard(t *testing.T) {
 		must[client.Result](t)(c.Allow(t.Context(), key, perDay)) // the client has learned the slots
 		learns(t, c, key)
 	}
+	return nodes, c
+}
+
+// A deployment may have reached one shard only: what another shard reports does not count.
+func TestPoliciesAreKnownByShard(t *testing.T) {
+	_, c := onShards(t, "100000/m", "leaky_bucket 100000/m")
 	batched := map[string]int{}
 	for range 8 {
 		for _, key := range []string{lowKey, highKey} {
@@ -314,36 +283,18 @@ func TestPoliciesAreKnownByShard(t *testing.T) {
 	}
 }
 
-// What Close gives back to a key goes by what its own shard says about the policy.
+// What Close gives back to a key depends on what its own shard reports about the policy.
 func TestCloseGivesBackByShard(t *testing.T) {
-	nodes := startCluster(t)
-	direct := flushCluster(t, nodes)
-	deployPolicy(t, direct[0], limited("1000/d"))
-	deployPolicy(t, direct[1], limited("fixed_window 1000/d"))
-	t.Cleanup(func() {
-		for _, rdb := range direct {
-			if err := rdb.FunctionLoadReplace(context.Background(), functions.Source()).Err(); err != nil {
-				t.Error(err)
-			}
-		}
-	})
-	c := open(t, nodes.nodes[0].Addr+","+nodes.nodes[1].Addr, client.WithBatches(16, time.Minute), client.WithTimeout(slow))
+	nodes, c := onShards(t, "1000/d", "fixed_window 1000/d")
 	for _, key := range []string{lowKey, highKey} {
-		must[client.Result](t)(c.Allow(t.Context(), key, perDay)) // the client has learned the slots
-		learns(t, c, key)
 		for range 1 + 2 + 4 + 1 {
 			must[client.Result](t)(c.Allow(t.Context(), key, "@p"))
 		}
 	}
 	other := newClient(t, clusterOf(t, nodes), client.WithTimeout(slow))
-	left := func(key string) int64 {
-		return must[client.Result](t)(other.PeekN(t.Context(), key, "@p", 0)).Remaining
-	}
-	low, high := left(lowKey), left(highKey)
-	if err := c.Close(); err != nil {
-		t.Error(err)
-	}
-	if low, high = left(lowKey)-low, left(highKey)-high; low < 1 || high != 0 {
+	low, high := left(t, other, lowKey, "@p"), left(t, other, highKey, "@p")
+	check(t, c.Close())
+	if low, high = left(t, other, lowKey, "@p")-low, left(t, other, highKey, "@p")-high; low < 1 || high != 0 {
 		t.Errorf("%d units were given back under gcra, and %d under fixed_window; want some, and none", low, high)
 	}
 }

@@ -1,9 +1,11 @@
 package client_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"slices"
 	"strconv"
 	"strings"
@@ -47,11 +49,7 @@ func TestBatchIsShared(t *testing.T) {
 	c := s.client(t, client.WithBatches(64, ttl), client.WithTimeout(patient))
 	leader, others, release := s.together(t, c, t.Context(), 40, wide)
 	release()
-	for range 40 {
-		if o := <-others; o.err != nil || !o.res.Allowed {
-			t.Error(o)
-		}
-	}
+	wantAllowed(t, others, 40)
 	if o := <-leader; o.err != nil || !o.res.Allowed || o.res.Source != client.SourceServer {
 		t.Error(o)
 	}
@@ -78,9 +76,7 @@ func TestBatchDenialIsShared(t *testing.T) {
 	if o := <-leader; o.err != nil || o.res.Allowed {
 		t.Error(o)
 	}
-	if got := s.sizes(); got != "=1 40" {
-		t.Errorf("asked for %s; the first denial is older than the calls that waited", got)
-	}
+	s.wantSent(t, "=1 40")
 }
 
 // An error is shared by all who waited for the request, so that nobody waits twice; one that is the first caller's own is not.
@@ -98,9 +94,7 @@ func TestBatchErrorIsShared(t *testing.T) {
 	if o := <-leader; !errors.Is(o.err, client.ErrOutcomeUnknown) {
 		t.Error(o)
 	}
-	if got := s.sizes(); got != "=1" {
-		t.Error(got)
-	}
+	s.wantSent(t, "=1")
 	s.mu.Lock()
 	s.lose = nil
 	s.mu.Unlock()
@@ -111,11 +105,7 @@ func TestBatchErrorIsShared(t *testing.T) {
 	if o := <-leader; o.err == nil && !o.res.Allowed {
 		t.Error(o)
 	}
-	for range 10 {
-		if o := <-others; o.err != nil || !o.res.Allowed {
-			t.Error(o)
-		}
-	}
+	wantAllowed(t, others, 10)
 }
 
 // Who waits for another's request waits no longer than the own context lasts.
@@ -152,9 +142,7 @@ func TestBatchNeedsALiveContext(t *testing.T) {
 	if _, err := c.Allow(ctx, "k", wide); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	if err := c.Close(); err != nil {
-		t.Error(err)
-	}
+	check(t, c.Close())
 	if _, err := c.Allow(t.Context(), "k", wide); err == nil || !strings.Contains(err.Error(), "closed") {
 		t.Error(err)
 	}
@@ -166,14 +154,8 @@ func TestBatchHandsOutNothingTwice(t *testing.T) {
 	c := s.client(t, client.WithBatches(16, ttl), client.WithTimeout(patient))
 	leader, others, release := s.together(t, c, t.Context(), 40, wide)
 	release()
-	for range 40 {
-		if o := <-others; o.err != nil || !o.res.Allowed {
-			t.Error(o)
-		}
-	}
-	if o := <-leader; o.err != nil || !o.res.Allowed {
-		t.Error(o)
-	}
+	wantAllowed(t, others, 40)
+	wantAllowed(t, leader, 1)
 	asked, allowed := 0, 41
 	for size := range strings.FieldsSeq(s.sizes()) {
 		asked += must[int](t)(strconv.Atoi(strings.TrimPrefix(size, "=")))
@@ -207,9 +189,7 @@ func TestBatchIsKeptForThoseWhoWait(t *testing.T) {
 			t.Error(o)
 		}
 	}
-	if got := s.sizes(); got != "16 16" {
-		t.Error(got)
-	}
+	s.wantSent(t, "16 16")
 }
 
 // What was set aside for those who wait is let go at ttl like the rest: they ask again.
@@ -223,11 +203,7 @@ func TestBatchKeptTooLong(t *testing.T) {
 	if o := <-leader; o.err != nil || o.res.Source != client.SourceServer {
 		t.Error(o)
 	}
-	for range 10 {
-		if o := <-others; o.err != nil || !o.res.Allowed {
-			t.Error(o)
-		}
-	}
+	wantAllowed(t, others, 10)
 	if n := len(s.sent()); n < 2 {
 		t.Errorf("%d requests", n)
 	}
@@ -236,7 +212,9 @@ func TestBatchKeptTooLong(t *testing.T) {
 // A request that ends in a panic, of a hook of the Redis client, is an error for who asked and for who waits.
 func TestBatchAfterAPanic(t *testing.T) {
 	s := newStand(t)
-	c := s.client(t, client.WithBatches(16, ttl), client.WithTimeout(patient))
+	var text bytes.Buffer
+	log := client.LogTo(slog.New(slog.NewJSONHandler(&text, nil)))
+	c := s.client(t, client.WithBatches(16, ttl), client.WithTimeout(patient), client.WithObserver(log))
 	waiting, ended := make(chan struct{}), make(chan error, 1)
 	s.hook = func(redis.Cmder) {
 		close(waiting)
@@ -255,6 +233,9 @@ func TestBatchAfterAPanic(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	if !strings.Contains(text.String(), "TestBatchAfterAPanic") {
+		t.Errorf("the log lacks the stack of the panic: %s", text.String())
+	}
 	s.hook = nil
 	s.calls(t, c, 3, 0)
 }
@@ -262,7 +243,7 @@ func TestBatchAfterAPanic(t *testing.T) {
 // A request that is under way when the client is closed, or the key reset or blocked, brings nothing that is spent later.
 func TestBatchThatComesTooLate(t *testing.T) {
 	for name, act := range map[string]func(ctx context.Context, c *client.Client) error{
-		"reset": func(ctx context.Context, c *client.Client) error { _, err := c.Reset(ctx, "k"); return err },
+		"reset": func(ctx context.Context, c *client.Client) error { return second(c.Reset(ctx, "k")) },
 		"block": func(ctx context.Context, c *client.Client) error { return c.Block(ctx, time.Millisecond, "k") },
 		"close": func(_ context.Context, c *client.Client) error { return c.Close() },
 	} {
@@ -273,13 +254,11 @@ func TestBatchThatComesTooLate(t *testing.T) {
 			s.hook = func(cmd redis.Cmder) {
 				if cmd.Args()[1] == "ratelimit_take" {
 					s.hook = nil
-					if err := act(t.Context(), c); err != nil {
-						t.Error(err)
-					}
+					check(t, act(t.Context(), c))
 				}
 			}
 			_, _ = c.Allow(t.Context(), "k", wide)
-			if n := client.Batched(c); n != 0 {
+			if n := client.Kept(c).Batches; n != 0 {
 				t.Errorf("%d batches are kept", n)
 			}
 			s.pass(2 * time.Millisecond)
@@ -299,9 +278,7 @@ func TestBatchThatHasComeMeanwhile(t *testing.T) {
 			t.Errorf("%+v", res)
 		}
 	}
-	if got := s.sizes(); got != "" {
-		t.Errorf("asked for %s", got)
-	}
+	s.wantSent(t, "")
 	if res := must[client.Result](t)(client.TakeLate(c, "k", wide)); res.Source != client.SourceServer {
 		t.Errorf("the 16th of 15: %+v", res)
 	}
@@ -313,9 +290,7 @@ func TestBatchThatIsMadeAnewMeanwhile(t *testing.T) {
 	s := newStand(t)
 	c := s.client(t, client.WithBatches(64, ttl), client.WithTimeout(patient))
 	leader, others, release := s.together(t, c, t.Context(), 1, wide)
-	if err := c.Block(t.Context(), time.Minute, "k"); err != nil {
-		t.Fatal(err)
-	}
+	require(t, c.Block(t.Context(), time.Minute, "k"))
 	if res := allow(t, c, wide, 1); res.Allowed {
 		t.Error(res)
 	}
@@ -326,7 +301,5 @@ func TestBatchThatIsMadeAnewMeanwhile(t *testing.T) {
 			t.Error(o)
 		}
 	}
-	if got := s.sizes(); got != "" {
-		t.Errorf("asked for %s", got)
-	}
+	s.wantSent(t, "")
 }

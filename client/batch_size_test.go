@@ -27,24 +27,18 @@ func TestBatchGrowsWithTheRate(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newStand(t)
 			s.calls(t, s.client(t, client.WithBatches(16, ttl)), tt.calls, tt.apart)
-			if got := s.sizes(); got != tt.want {
-				t.Errorf("asked for %s, want %s", got, tt.want)
-			}
+			s.wantSent(t, tt.want)
 		})
 	}
 	s := newStand(t)
 	c := s.warm(t)
 	s.pass(3 * ttl)
 	s.calls(t, c, 1, 0)
-	if got := s.sizes(); got != "=1" {
-		t.Errorf("after a rest it asked for %s", got)
-	}
+	s.wantSent(t, "=1")
 	s.calls(t, c, 2+4+8+2, 0) // leaves 14 of the last 16
 	s.pass(ttl + time.Millisecond)
 	s.calls(t, c, 1, 0)
-	if got := s.sizes(); got != "2 4 8 16 2" {
-		t.Errorf("after a batch that was not spent in time it asked for %s", got)
-	}
+	s.wantSent(t, "2 4 8 16 2")
 }
 
 // The fewer units remain, the fewer are taken ahead.
@@ -83,13 +77,12 @@ func TestBatchOfLessThanAskedFor(t *testing.T) {
 	s.sent()
 	s.pass(ttl / 2)
 	s.calls(t, c, 1+2+4, 0)
-	if got := s.sizes(); got != "=1 2 4" {
-		t.Errorf("after a batch of less it asked for %s", got)
-	}
+	s.wantSent(t, "=1 2 4")
 }
 
 // The size at the boundaries between the cases, and after a request that brought no units.
 func TestBatchSizeAtTheEdges(t *testing.T) {
+	s := newStand(t)
 	for _, tt := range []struct {
 		name  string
 		spent int // of the 15 units left
@@ -104,7 +97,7 @@ func TestBatchSizeAtTheEdges(t *testing.T) {
 		{"longer ago", 15, false, 2*ttl + 1, "=1"},
 		{"after a lost reply", 15, true, ttl + 1, "=1"},
 	} {
-		s := newStand(t)
+		s.clear(t)
 		c := s.warm(t)
 		s.calls(t, c, tt.spent, 0)
 		if tt.lose {
@@ -117,8 +110,6 @@ func TestBatchSizeAtTheEdges(t *testing.T) {
 		s.sent()
 		s.pass(tt.after)
 		s.calls(t, c, 1, 0)
-		if got := s.sizes(); got != tt.want {
-			t.Errorf("%s: asked for %s, want %s", tt.name, got, tt.want)
-		}
+		s.wantSent(t, tt.want)
 	}
 }

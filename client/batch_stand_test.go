@@ -42,6 +42,14 @@ func newStand(t testing.TB) *stand {
 	return s
 }
 
+// clear deletes all keys, the hooks, and the commands that were sent.
+func (s *stand) clear(t testing.TB) {
+	t.Helper()
+	s.hook, s.lose = nil, nil
+	require(t, s.rdb.FlushAll(t.Context()).Err())
+	s.sent()
+}
+
 func (s *stand) now() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,6 +119,22 @@ func allow(t testing.TB, c *client.Client, limit client.Limit, n int64) client.R
 	return must[client.Result](t)(c.AllowN(t.Context(), "k", limit, n))
 }
 
+// wantSource asks for n units of key "k", and checks who decided.
+func wantSource(t testing.TB, c *client.Client, limit client.Limit, n int64, want client.Source) {
+	t.Helper()
+	if res := allow(t, c, limit, n); res.Source != want {
+		t.Errorf("%+v, want it from the %v", res, want)
+	}
+}
+
+// wantSent checks the units that the sent commands asked for.
+func (s *stand) wantSent(t testing.TB, want string) {
+	t.Helper()
+	if got := s.sizes(); got != want {
+		t.Errorf("asked for %q, want %q", got, want)
+	}
+}
+
 // sizes returns the units that the sent commands asked for: "8" for a batch, "=1" for a single
 // call.
 func (s *stand) sizes() string {
@@ -145,9 +169,7 @@ func (s *stand) warm(t testing.TB, opts ...client.Option) *client.Client {
 	t.Helper()
 	c := s.client(t, append(opts, client.WithBatches(16, ttl))...)
 	s.calls(t, c, 1+2+4+8+1, 0)
-	if got := s.sizes(); got != "=1 2 4 8 16" {
-		t.Fatal(got)
-	}
+	s.wantSent(t, "=1 2 4 8 16")
 	return c
 }
 
@@ -185,6 +207,16 @@ func (s *stand) together(t *testing.T, c *client.Client, first context.Context, 
 	}
 	eventually(t, "all wait", func() bool { return client.WaitingForBatch(c, "k") == int64(callers) })
 	return leader, others, func() { close(goOn) }
+}
+
+// wantAllowed checks n outcomes.
+func wantAllowed(t *testing.T, outcomes <-chan outcome, n int) {
+	t.Helper()
+	for range n {
+		if o := <-outcomes; o.err != nil || !o.res.Allowed {
+			t.Error(o)
+		}
+	}
 }
 
 const patient = 30 * time.Second

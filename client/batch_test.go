@@ -2,7 +2,6 @@ package client_test
 
 import (
 	"errors"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -17,7 +16,7 @@ func TestBatchResult(t *testing.T) {
 	s := newStand(t)
 	c := s.client(t, client.WithBatches(16, ttl))
 	s.calls(t, c, 1+2+4+8, 0)
-	if asked, left := allow(t, c, wide, 1), must[client.Result](t)(c.PeekN(t.Context(), "k", wide, 0)).Remaining; asked.Remaining != left+15 {
+	if asked, left := allow(t, c, wide, 1), left(t, c, "k", wide); asked.Remaining != left+15 {
 		t.Errorf("remaining %d with 15 in the batch and %d on the server", asked.Remaining, left)
 	}
 	s.pass(5 * time.Millisecond)
@@ -41,13 +40,9 @@ func TestBatchIsLetGo(t *testing.T) {
 	s := newStand(t)
 	c := s.warm(t)
 	s.pass(ttl - 1)
-	if res := allow(t, c, wide, 1); res.Source != client.SourceBatch {
-		t.Errorf("just before ttl by %v", res.Source)
-	}
+	wantSource(t, c, wide, 1, client.SourceBatch)
 	s.pass(1)
-	if res := allow(t, c, wide, 1); res.Source != client.SourceServer {
-		t.Errorf("at ttl by %v", res.Source)
-	}
+	wantSource(t, c, wide, 1, client.SourceServer)
 	for _, late := range []time.Duration{ttl - 1, ttl} { // a slow request
 		s.pass(time.Minute)
 		s.calls(t, c, 3, 0) // batches of 1 and 2, all spent
@@ -71,12 +66,11 @@ func TestBatchServesACostOrLeavesItToTheServer(t *testing.T) {
 			t.Errorf("cost %d: %+v, want it from the %v", tt.cost, res, tt.from)
 		}
 	}
-	if got := s.sizes(); got != "=16 =17 =6 =2" {
-		t.Errorf("sent %s", got)
-	}
+	s.wantSent(t, "=16 =17 =6 =2")
 }
 
 func TestNotBatched(t *testing.T) {
+	s := newStand(t)
 	one := client.Request{Keys: []string{"k"}, Limits: []client.Limit{wide}}
 	with := func(change func(*client.Request)) client.Request {
 		req := one
@@ -94,7 +88,7 @@ func TestNotBatched(t *testing.T) {
 		"leaky, spaces": with(func(r *client.Request) { r.Limits = []client.Limit{"  leaky_bucket 100000/m"} }),
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newStand(t)
+			s.clear(t)
 			c := s.client(t, client.WithBatches(16, ttl))
 			for range 5 {
 				if res, err := c.Take(t.Context(), req); err == nil && res.Source != client.SourceServer {
@@ -104,7 +98,7 @@ func TestNotBatched(t *testing.T) {
 			if n := len(s.sent()); n != 5 {
 				t.Errorf("%d requests for 5 calls", n)
 			}
-			if n := client.Batched(c); n != 0 {
+			if n := client.Kept(c).Batches; n != 0 {
 				t.Errorf("%d batches are kept", n)
 			}
 		})
@@ -117,25 +111,17 @@ func TestBatchIsOfOneLimit(t *testing.T) {
 	s := newStand(t)
 	c := s.warm(t)
 	for range 3 {
-		if res := allow(t, c, "90000/m", 1); res.Source != client.SourceServer {
-			t.Error(res)
-		}
+		wantSource(t, c, "90000/m", 1, client.SourceServer)
 	}
-	if res := allow(t, c, wide, 1); res.Source != client.SourceBatch {
-		t.Error(res)
-	}
-	if got := s.sizes(); got != "=1 =1 =1" {
-		t.Error(got)
-	}
+	wantSource(t, c, wide, 1, client.SourceBatch)
+	s.wantSent(t, "=1 =1 =1")
 	s.pass(ttl) // no units of the first limit are left
 	for range 1 + 2 + 4 {
 		if res := allow(t, c, "90000/m", 1); !res.Allowed {
 			t.Error(res)
 		}
 	}
-	if got := s.sizes(); got != "=1 2 4" {
-		t.Errorf("of the second limit it asked for %s", got)
-	}
+	s.wantSent(t, "=1 2 4")
 }
 
 // After a lost reply or an error no units are spent; the call gets its error or the result of the
@@ -148,16 +134,12 @@ func TestBatchOfALostReply(t *testing.T) {
 	if _, err := c.Allow(t.Context(), "k", wide); !errors.Is(err, client.ErrOutcomeUnknown) {
 		t.Error(err)
 	}
-	if got := s.sizes(); got != "16" {
-		t.Error(got)
-	}
+	s.wantSent(t, "16")
 	if res := must[client.Result](t)(c.Take(t.Context(), client.Request{Keys: []string{"k"}, Limits: []client.Limit{wide}, Fallback: client.FailClosed})); res.Allowed || res.Source != client.SourcePolicy {
 		t.Errorf("%+v", res)
 	}
 	s.lose = nil
-	if res := allow(t, c, wide, 1); res.Source != client.SourceServer {
-		t.Errorf("spent from a batch whose reply was lost: %+v", res)
-	}
+	wantSource(t, c, wide, 1, client.SourceServer)
 }
 
 // Changing a key through this client drops the key's batch.
@@ -165,39 +147,12 @@ func TestBatchEndsWithTheKey(t *testing.T) {
 	s := newStand(t)
 	c := s.warm(t, client.WithPrefix("p:"))
 	must[int64](t)(c.Reset(t.Context(), "k"))
-	if res := allow(t, c, wide, 1); res.Source != client.SourceServer {
-		t.Errorf("after a reset by %v", res.Source)
-	}
+	wantSource(t, c, wide, 1, client.SourceServer)
 	s = newStand(t)
 	c = s.warm(t)
-	if err := c.Block(t.Context(), time.Minute, "k"); err != nil {
-		t.Fatal(err)
-	}
+	require(t, c.Block(t.Context(), time.Minute, "k"))
 	if res := allow(t, c, wide, 1); res.Allowed {
 		t.Errorf("after a block %+v", res)
-	}
-}
-
-// The table is bounded for any number of keys, and shrinks when they are no longer used.
-func TestBatchesAreBounded(t *testing.T) {
-	at := time.UnixMilli(0)
-	c := newClient(t, &fake{reply: integers(1, 10, 9, 0, 1000, 1)}, client.WithBatches(8, ttl))
-	client.SetClock(c, func() time.Time { return at })
-	for i := range 100_000 {
-		must[client.Result](t)(c.Allow(t.Context(), "key:"+strconv.Itoa(i), "10/s"))
-	}
-	if n := client.Batched(c); n != client.MostBatches {
-		t.Errorf("%d keys are kept, want %d", n, client.MostBatches)
-	}
-	at = at.Add(time.Second)
-	for i := range 50_000 {
-		must[client.Result](t)(c.Allow(t.Context(), "other:"+strconv.Itoa(i%100), "10/s"))
-		if i%100 == 0 {
-			must[client.Result](t)(c.Allow(t.Context(), "new:"+strconv.Itoa(i), "10/s"))
-		}
-	}
-	if n := client.Batched(c); n >= client.MostBatches {
-		t.Errorf("%d keys are still kept", n)
 	}
 }
 
@@ -217,8 +172,6 @@ func TestBatchOptions(t *testing.T) {
 	for _, opt := range []client.Option{
 		client.WithBatches(2, time.Millisecond), client.WithBatches(1<<53, time.Hour), client.WithDenialMemory(1), client.WithDenialMemory(time.Second),
 	} {
-		if _, err := client.New(&fake{}, opt); err != nil {
-			t.Error(err)
-		}
+		check(t, second(client.New(&fake{}, opt)))
 	}
 }

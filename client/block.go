@@ -30,7 +30,7 @@ func (c *Client) BlockAtLeast(ctx context.Context, d time.Duration, keys ...stri
 
 func (c *Client) block(ctx context.Context, d time.Duration, keys []string, options ...any) error {
 	defer c.forget(keys)
-	keys = c.keys(keys)
+	keys = c.server.keys(keys)
 	if d <= 0 {
 		return refused("block", keys, fmt.Errorf("BADARGS a block of %v; give a time above 0, or lift blocks with Unblock", d))
 	}
@@ -42,5 +42,5 @@ func (c *Client) block(ctx context.Context, d time.Duration, keys []string, opti
 // not blocked is not an error and counts as 0. In a cluster the keys share a hash tag.
 func (c *Client) Unblock(ctx context.Context, keys ...string) (int64, error) {
 	defer c.forget(keys)
-	return c.count(ctx, "unblock", c.keys(keys), nil, 0)
+	return c.count(ctx, "unblock", c.server.keys(keys), nil, 0)
 }

@@ -20,7 +20,7 @@ func WithTimeout(d time.Duration) Option {
 		if d <= 0 {
 			return fmt.Errorf("the timeout %v is not above 0; give one such as 500ms", d)
 		}
-		c.timeout = d
+		c.server.timeout = d
 		return nil
 	}
 }
@@ -34,9 +34,9 @@ type bounded struct {
 	began, deadline time.Time
 	timeout         time.Duration // the client's timeout, if that sets the deadline; otherwise 0
 
-	first noRetryCmd // the first command of the call
-	quiet bool       // another call of the same round trip has already reported the failure to the breaker
-	ends  *endings
+	first  noRetryCmd // the first command of the call
+	quiet  bool       // another call of the same round trip has already reported the failure to the breaker
+	timers *sharedTimers
 
 	mu     sync.Mutex
 	looks  int             // number of calls of Done that need no timer
@@ -45,13 +45,13 @@ type bounded struct {
 }
 
 // bounded returns the context of a call that begins now. The caller must release it.
-func (c *Client) bounded(ctx context.Context) *bounded {
+func (s *server) bounded(ctx context.Context) *bounded {
 	now := time.Now()
-	b := &bounded{Context: ctx, began: now, deadline: now.Add(c.timeout), timeout: c.timeout, ends: &c.ends}
+	b := &bounded{Context: ctx, began: now, deadline: now.Add(s.timeout), timeout: s.timeout, timers: &s.timers}
 	if deadline, ok := ctx.Deadline(); ok && deadline.Before(b.deadline) {
 		b.deadline, b.timeout = deadline, 0
 	}
-	if c.opened {
+	if s.opened {
 		// go-redis first checks whether the context has ended, and then takes a connection from its
 		// pool or waits for one. The check needs no timer. This is not known for a client made
 		// elsewhere, which may have hooks and dialers.
@@ -81,8 +81,8 @@ func (b *bounded) Done() <-chan struct{} {
 	}
 	switch {
 	case b.done != nil:
-	case b.Context.Done() == nil && b.ends != nil:
-		b.done = b.ends.at(b.deadline, b.timeout)
+	case b.Context.Done() == nil && b.timers != nil:
+		b.done = b.timers.at(b.deadline, b.timeout)
 	default:
 		var armed context.Context
 		armed, b.cancel = context.WithDeadline(b.Context, b.deadline)
@@ -91,26 +91,26 @@ func (b *bounded) Done() <-chan struct{} {
 	return b.done
 }
 
-// endings shares deadlines among calls whose contexts cannot end otherwise, because a timer for
+// sharedTimers shares deadlines among calls whose contexts cannot end otherwise, because a timer for
 // each call would use more memory than the rest of the call. Calls whose deadlines lie within a
 // twentieth of their timeout end together, at the last of these deadlines.
-type endings struct {
+type sharedTimers struct {
 	mu   sync.Mutex
 	next time.Time
 	done <-chan struct{}
 }
 
 // at returns a channel that is closed after the deadline, at most a twentieth of the timeout later.
-func (e *endings) at(deadline time.Time, timeout time.Duration) <-chan struct{} {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+func (t *sharedTimers) at(deadline time.Time, timeout time.Duration) <-chan struct{} {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	late := timeout / 20
-	if e.done == nil || deadline.After(e.next) || e.next.Sub(deadline) > late {
+	if t.done == nil || deadline.After(t.next) || t.next.Sub(deadline) > late {
 		done := make(chan struct{})
-		e.next, e.done = deadline.Add(late), done
-		time.AfterFunc(time.Until(e.next), func() { close(done) })
+		t.next, t.done = deadline.Add(late), done
+		time.AfterFunc(time.Until(t.next), func() { close(done) })
 	}
-	return e.done
+	return t.done
 }
 
 // wait is Done for a goroutine that waits on the channel.
@@ -206,7 +206,7 @@ func setsDeadlines(read, write time.Duration) bool { return read >= -1 && write 
 // sendAside is send for a Redis client that ignores deadlines. It sends in a goroutine, and returns
 // without it if the call times out. The goroutine ends when go-redis gives up, after the timeouts
 // of rdb, or when rdb is closed.
-func (c *Client) sendAside(ctx *bounded, rdb redis.UniversalClient, call call) (any, bool, error) {
+func (s *server) sendAside(ctx *bounded, rdb redis.UniversalClient, call call) (any, bool, error) {
 	type outcome struct {
 		reply any
 		err   error
@@ -214,12 +214,12 @@ func (c *Client) sendAside(ctx *bounded, rdb redis.UniversalClient, call call) (
 	cmd := newNoRetryCmd(ctx, call)
 	var sent redis.Cmder = cmd
 	inner := cmd.Cmd
-	if call.way == readOnly {
+	if call.mode == readOnly {
 		inner = fcall(ctx, "fcall_ro", call, nil)
 		sent = inner
 	}
 	done := make(chan outcome, 1)
-	if !c.life.run(func() {
+	if !s.lifetime.run(func() {
 		reply, err := process(ctx, rdb, sent, inner)
 		done <- outcome{reply, err}
 	}) {
@@ -227,10 +227,10 @@ func (c *Client) sendAside(ctx *bounded, rdb redis.UniversalClient, call call) (
 	}
 	select {
 	case o := <-done:
-		return o.reply, call.way != readOnly && cmd.written(), o.err
+		return o.reply, call.mode != readOnly && cmd.written(), o.err
 	case <-ctx.wait():
 	}
-	if call.way == readOnly {
+	if call.mode == readOnly {
 		return nil, false, ended(ctx)
 	}
 	return nil, cmd.abandon(), ended(ctx)

@@ -126,9 +126,7 @@ func wholeCluster(t *testing.T) (*redistest.Server, *redis.Client) {
 	t.Helper()
 	server := redistest.Run(t, "--cluster-enabled", "yes")
 	direct := connect(t, redis.Options{Addr: server.Addr})
-	if err := direct.ClusterAddSlotsRange(t.Context(), 0, 16383).Err(); err != nil {
-		t.Fatal(err)
-	}
+	require(t, direct.ClusterAddSlotsRange(t.Context(), 0, 16383).Err())
 	eventually(t, "the cluster serves", func() bool {
 		info, err := direct.ClusterInfo(t.Context()).Result()
 		return err == nil && strings.Contains(info, "cluster_state:ok")
@@ -140,21 +138,18 @@ func wholeCluster(t *testing.T) (*redistest.Server, *redis.Client) {
 // Whatever options rdb has, every call on a server that hangs ends within its bound: the client's
 // timeout or the context's deadline.
 func TestEveryCallIsBounded(t *testing.T) {
-	server, direct := wholeCluster(t)
 	for name, kind := range kinds {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server, direct := wholeCluster(t)
 			c, patient := kind(t, server.Addr, client.WithTimeout(bound)), kind(t, server.Addr, client.WithTimeout(slow))
 			must[client.Result](t)(patient.Allow(t.Context(), lowKey, perDay))
 			eventually(t, "the server decides within the bound", func() bool {
 				_, err := c.Allow(t.Context(), lowKey, perDay)
 				return err == nil
 			})
-			if err := direct.FlushAll(t.Context()).Err(); err != nil {
-				t.Fatal(err)
-			}
-			if err := server.Pause(); err != nil {
-				t.Fatal(err)
-			}
+			require(t, direct.FlushAll(t.Context()).Err())
+			require(t, server.Pause())
 			defer func() { _ = server.Resume() }()
 			wantEnd := func(verb string, err error) {
 				t.Helper()
@@ -167,10 +162,8 @@ func TestEveryCallIsBounded(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), bound)
 			defer cancel()
-			wantEnd("a context", inTime(t, "a context", func() error { _, err := patient.Allow(ctx, lowKey, perDay); return err }))
-			if err := server.Resume(); err != nil {
-				t.Fatal(err)
-			}
+			wantEnd("a context", inTime(t, "a context", func() error { return second(patient.Allow(ctx, lowKey, perDay)) }))
+			require(t, server.Resume())
 			eventually(t, "the server decides again", func() bool {
 				_, err := c.Allow(t.Context(), lowKey+":again", perDay)
 				return err == nil
@@ -184,6 +177,7 @@ func TestConnectingIsBounded(t *testing.T) {
 	hole := blackHole(t)
 	for name, kind := range kinds {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			c := kind(t, hole, client.WithTimeout(bound))
 			for verb, err := range allInTime(t, everyCall(t.Context(), c, lowKey)) {
 				if !errors.Is(err, client.ErrUnavailable) {

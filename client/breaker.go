@@ -31,10 +31,10 @@ type breakers struct {
 	// node returns the node that holds key; nil if there is only one node.
 	node func(ctx context.Context, key string) (*redis.Client, error)
 
-	ready atomic.Bool           // node sends nothing, because go-redis knows the nodes
-	first *breaker              // of the only node, or of all nodes before the first reply
-	nodes sync.Map              // *breaker by address
-	tell  []func(BreakerChange) // called on each change
+	ready    atomic.Bool // node sends nothing, because go-redis knows the nodes
+	first    *breaker    // of the only node, or of all nodes before the first reply
+	nodes    sync.Map    // *breaker by address
+	onChange []func(BreakerChange)
 }
 
 type breaker struct {
@@ -47,8 +47,8 @@ type breaker struct {
 	trips  roundTrips
 }
 
-func newBreakers(rdb redis.UniversalClient, tell []func(BreakerChange)) *breakers {
-	b := &breakers{tell: tell}
+func newBreakers(rdb redis.UniversalClient, onChange []func(BreakerChange)) *breakers {
+	b := &breakers{onChange: onChange}
 	address := ""
 	switch rdb := rdb.(type) {
 	case *redis.Client:
@@ -58,7 +58,7 @@ func newBreakers(rdb redis.UniversalClient, tell []func(BreakerChange)) *breaker
 	case *redis.Ring:
 		b.node = func(_ context.Context, key string) (*redis.Client, error) { return rdb.GetShardClientForKey(key) }
 	}
-	b.first = newBreaker(address, tell)
+	b.first = newBreaker(address, onChange)
 	return b
 }
 
@@ -79,7 +79,7 @@ func (b *breakers) of(ctx context.Context, keys []string) *breaker {
 	address := node.Options().Addr
 	found, ok := b.nodes.Load(address)
 	if !ok {
-		found, _ = b.nodes.LoadOrStore(address, newBreaker(address, b.tell))
+		found, _ = b.nodes.LoadOrStore(address, newBreaker(address, b.onChange))
 	}
 	one := found.(*breaker)
 	if one.client.Load() != node { // go-redis makes a new client if a node comes back
@@ -88,7 +88,7 @@ func (b *breakers) of(ctx context.Context, keys []string) *breaker {
 	return one
 }
 
-func newBreaker(address string, tell []func(BreakerChange)) *breaker {
+func newBreaker(address string, onChange []func(BreakerChange)) *breaker {
 	b := &breaker{node: address}
 	b.CircuitBreaker = gobreaker.NewCircuitBreaker[any](gobreaker.Settings{
 		MaxRequests:  1,
@@ -98,8 +98,8 @@ func newBreaker(address string, tell []func(BreakerChange)) *breaker {
 		IsExcluded:   func(err error) bool { return errors.Is(err, errSaysNothing) },
 		OnStateChange: func(_ string, from, to gobreaker.State) {
 			b.open.Store(to != gobreaker.StateClosed)
-			for _, tell := range tell {
-				tell(BreakerChange{Node: address, From: from.String(), To: to.String()})
+			for _, f := range onChange {
+				f(BreakerChange{Node: address, From: from.String(), To: to.String()})
 			}
 		},
 	})
@@ -112,8 +112,8 @@ func (b *breakers) close() {
 	end := func(one *breaker) {
 		from := one.State().String()
 		if one.open.Swap(false) {
-			for _, tell := range b.tell {
-				tell(BreakerChange{Node: one.node, From: from, To: gobreaker.StateClosed.String()})
+			for _, f := range b.onChange {
+				f(BreakerChange{Node: one.node, From: from, To: gobreaker.StateClosed.String()})
 			}
 		}
 	}
@@ -124,13 +124,13 @@ func (b *breakers) close() {
 	})
 }
 
-// tell returns the error that the breaker is given for a call that ended with err, and stores a
+// breakerError returns the error that the breaker is given for a call that ended with err, and stores a
 // failure for later errors.
-func (c *Client) tell(ctx *bounded, b *breaker, err error) error {
+func (s *server) breakerError(ctx *bounded, b *breaker, err error) error {
 	switch {
 	case replied(err):
-		if !c.breakers.ready.Load() {
-			c.breakers.ready.Store(true)
+		if !s.breakers.ready.Load() {
+			s.breakers.ready.Store(true)
 		}
 	case ctx.saysNothing(err):
 		return errSaysNothing
@@ -165,8 +165,8 @@ func (b *bounded) saysNothing(err error) bool {
 		errors.Is(err, context.DeadlineExceeded) && b.deadline.Sub(b.began) < shortest
 }
 
-// leftAlone returns the error of a call that is not sent because the breaker of its node is open.
-func (b *breaker) leftAlone(call call) *Error {
+// openError returns the error of a call that is not sent because the breaker of its node is open.
+func (b *breaker) openError(call call) *Error {
 	e := &Error{Op: call.verb, Keys: call.keys, Err: gobreaker.ErrOpenState, class: ErrUnavailable}
 	last := "no reply"
 	if failure := b.last.Load(); failure != nil {

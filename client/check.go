@@ -22,27 +22,25 @@ const contract = 1
 // and the command to run; it is [ErrUnavailable], [ErrNotDeployed], [ErrNoPolicy] or
 // [ErrNoPermission]. Like any call, it returns within the client's timeout.
 func (c *Client) Check(ctx context.Context, policies ...Limit) (err error) {
-	if c.onCall != nil {
-		defer func(began time.Time) { c.observeDone(ctx, "check", began, err) }(time.Now())
-	}
+	defer c.observers.done(ctx, "check", time.Now(), &err)
 	for _, policy := range policies {
 		if name, ok := strings.CutPrefix(string(policy), "@"); !ok || name == "" {
 			return refused("check", nil, fmt.Errorf("BADARGS %q is not the name of a policy; give those that are deployed with the library, such as @login", string(policy)))
 		}
 	}
-	info := call{verb: "info", way: readOnly}
-	if err := c.ready(ctx, call{verb: "check"}); err != nil {
+	info := call{verb: "info", mode: readOnly}
+	if err := c.server.ready(ctx, call{verb: "check"}); err != nil {
 		return err
 	}
-	limited := c.bounded(ctx)
+	limited := c.server.bounded(ctx)
 	defer limited.release()
 	found := make(chan error, 1)
 	// Some Redis clients ignore deadlines. Check is rare, so an extra goroutine is cheap enough.
-	if !c.life.run(func() {
+	if !c.server.lifetime.run(func() {
 		var mu sync.Mutex
 		var faults []*Error
-		err := c.eachPrimary(limited, func(ctx context.Context, name string, rdb redis.UniversalClient) {
-			if fault := c.checkOne(ctx, rdb, info, policies); fault != nil {
+		err := c.server.eachPrimary(limited, func(ctx context.Context, name string, rdb redis.UniversalClient) {
+			if fault := checkOne(ctx, rdb, info, policies); fault != nil {
 				fault.Op = "check"
 				fault.sentence = name + fault.sentence
 				mu.Lock()
@@ -71,12 +69,12 @@ func (c *Client) Check(ctx context.Context, policies ...Limit) (err error) {
 
 // eachPrimary calls f for every server that holds keys, for several at a time. name is the
 // beginning of a sentence about the server.
-func (c *Client) eachPrimary(ctx context.Context, f func(ctx context.Context, name string, rdb redis.UniversalClient)) error {
+func (s *server) eachPrimary(ctx context.Context, f func(ctx context.Context, name string, rdb redis.UniversalClient)) error {
 	each := func(ctx context.Context, node *redis.Client) error {
 		f(ctx, node.Options().Addr+": ", node)
 		return nil
 	}
-	switch rdb := c.rdb.(type) {
+	switch rdb := s.rdb.(type) {
 	case *redis.ClusterClient:
 		return rdb.ForEachMaster(ctx, each)
 	case *redis.Ring:
@@ -85,12 +83,12 @@ func (c *Client) eachPrimary(ctx context.Context, f func(ctx context.Context, na
 		}
 		return rdb.ForEachShard(ctx, each)
 	}
-	f(ctx, "", c.rdb)
+	f(ctx, "", s.rdb)
 	return nil
 }
 
 // checkOne returns an error if rdb is not ready, or nil.
-func (c *Client) checkOne(ctx context.Context, rdb redis.UniversalClient, info call, policies []Limit) *Error {
+func checkOne(ctx context.Context, rdb redis.UniversalClient, info call, policies []Limit) *Error {
 	cmd := fcall(ctx, "fcall_ro", info, nil)
 	reply, err := process(ctx, rdb, cmd, cmd)
 	if err != nil {

@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"errors"
+	"os"
 	"strings"
 	"testing"
 
@@ -70,17 +71,11 @@ func TestCheckOfEachServer(t *testing.T) {
 	nodes := startCluster(t)
 	direct := flushCluster(t, nodes)
 	c := newClient(t, clusterOf(t, nodes), client.WithTimeout(slow))
-	if err := c.Check(ctx); err != nil {
-		t.Error(err)
-	}
-	if err := direct[1].FunctionFlush(ctx).Err(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, c.Check(ctx))
+	require(t, direct[1].FunctionFlush(ctx).Err())
 	defer deploy(t, direct[1])
 	want := "ratelimit: check: " + nodes.nodes[1].Addr + ": the server does not hold the library; run: ratelimit deploy (ERR Function not found)"
-	if err := c.Check(ctx); err == nil || err.Error() != want {
-		t.Errorf("%v\nwant %s", err, want)
-	}
+	wantText(t, c.Check(ctx), want)
 
 	one, two := redistest.Run(t), redistest.Run(t)
 	deploy(t, connect(t, redis.Options{Addr: one.Addr}))
@@ -88,12 +83,21 @@ func TestCheckOfEachServer(t *testing.T) {
 	t.Cleanup(func() { _ = ring.Close() })
 	c = newClient(t, ring, client.WithTimeout(slow))
 	want = "ratelimit: check: " + two.Addr + ": the server does not hold the library; run: ratelimit deploy (ERR Function not found)"
-	if err := c.Check(ctx); err == nil || err.Error() != want {
-		t.Errorf("%v\nwant %s", err, want)
-	}
+	wantText(t, c.Check(ctx), want)
 	two.Stop()
 	eventually(t, "the ring finds that one is gone", func() bool {
 		err := c.Check(ctx)
 		return errors.Is(err, client.ErrUnavailable) && strings.Contains(err.Error(), "1 of the 2 shards of the ring do not reply")
 	})
+}
+
+// The modules for gRPC and OpenTelemetry require the version of this module that is released with
+// them. A replace in their go.mod has no effect for users.
+func TestModulesRequireThisVersion(t *testing.T) {
+	want := "github.com/ratelimit-functions/ratelimit v" + must[functions.Build](t)(functions.New()).Version() + "\n"
+	for _, name := range []string{"grpclimit", "otellimit"} {
+		if text := must[[]byte](t)(os.ReadFile(name + "/go.mod")); !strings.Contains(string(text), want) {
+			t.Errorf("%s/go.mod does not require %s", name, want)
+		}
+	}
 }

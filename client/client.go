@@ -15,25 +15,53 @@ import (
 // client; the zero value is not usable. A Client is safe for concurrent use by multiple goroutines,
 // and one per application is enough.
 type Client struct {
-	rdb      redis.UniversalClient
-	prefix   *string // nil: not given
-	timeout  time.Duration
-	fallback Fallback
-	opened   bool // rdb was made by Open
-	tls      *tls.Config
-	punctual bool // rdb ends every call at its context's deadline
-	ends     endings
-	sharing  sharing
-	breakers *breakers
-	local    *local
-	batches  *batches // nil: every call asks a server
-	memory   *memory  // nil: denials are not remembered
-	healer   *healer  // nil: no healer is set
-	life     *life
-	queues   queues // the waiting callers
+	server    *server
+	observers observers
+	fallback  Fallback
+	batches   *batches // nil: every call asks a server
+	memory    *memory  // nil: denials are not remembered
+	parsed    *parsedLimits
+	local     *local
+	takes     decider // the first decider of a take
+	queues    queues  // the waiting callers
+	tls       *tls.Config
+}
 
-	onCall    []func(context.Context, Observation)
-	onBreaker []func(BreakerChange)
+// decider decides takes: it returns a result or an error, its own or that of the next decider.
+//
+// A take passes through the deciders in this order.
+//
+//	observers  observe.go   report the result (WithObserver)
+//	fallbacks  fallback.go  decide if no server does
+//	batches    batch.go     spend units that were taken before (WithBatches)
+//	memory     memory.go    repeats a recent denial (WithDenialMemory)
+//	server     server.go    asks a server
+//
+// Other calls, such as a peek, go to the server at once.
+type decider interface {
+	decide(ctx context.Context, req Request) (Result, error)
+}
+
+// start prepares c to send calls through rdb.
+func (c *Client) start(rdb redis.UniversalClient) {
+	c.server.start(rdb, c.observers.breaker)
+	c.parsed = newParsedLimits(c.server)
+	c.local = newLocal(c.server, c.parsed)
+
+	c.takes = c.server
+	if m := c.memory; m != nil {
+		m.server, m.next = c.server, c.takes
+		c.takes = m
+	}
+	if b := c.batches; b != nil {
+		b.server, b.parsed, b.memory, b.next = c.server, c.parsed, c.memory, c.takes
+		c.takes = b
+	}
+	c.takes = &fallbacks{server: c.server, preset: c.fallback, parsed: c.parsed, local: c.local, next: c.takes}
+	if c.observers.call != nil {
+		c.observers.next = c.takes
+		c.takes = &c.observers
+	}
 }
 
 // Option sets how a Client behaves. [Open] and [New] return an error if an option is invalid.
@@ -43,10 +71,10 @@ type Option func(*Client) error
 // uses the key "rl:user:42". Without it, keys are sent unchanged. It may be given once.
 func WithPrefix(prefix string) Option {
 	return func(c *Client) error {
-		if c.prefix != nil {
-			return fmt.Errorf("WithPrefix is given twice, as %q and as %q; give it once", *c.prefix, prefix)
+		if c.server.prefix != nil {
+			return fmt.Errorf("WithPrefix is given twice, as %q and as %q; give it once", *c.server.prefix, prefix)
 		}
-		c.prefix = &prefix
+		c.server.prefix = &prefix
 		return nil
 	}
 }
@@ -61,7 +89,7 @@ func WithPrefix(prefix string) Option {
 // timeouts expire. If all connections are in use, the client notices only then that a server is
 // back.
 //
-// Calls share round trips (see [WithSharedRoundTrips]) unless rdb was made without
+// Calls share round trips (see [WithoutSharedRoundTrips]) unless rdb was made without
 // ContextTimeoutEnabled or with ReadOnly. Hooks see calls that share a round trip as a pipeline; in
 // a cluster or a ring, only the hooks of the node see it.
 //
@@ -75,36 +103,24 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 		return nil, errors.New("ratelimit: client.New: the Redis client is an AutoPipeliner, which ignores deadlines and failovers; " +
 			"pass the client that it was made from: calls share round trips anyway")
 	}
-	c := &Client{}
-	if err := c.set("client.New", opts); err != nil {
+	c, err := configured("client.New", false, opts)
+	if err != nil {
 		return nil, err
 	}
 	c.start(rdb)
-	if c.sharing == always && !c.punctual {
-		return nil, errors.New("ratelimit: client.New: WithSharedRoundTrips needs a Redis client that ends calls at their deadlines; " +
-			"set ContextTimeoutEnabled, and not ReadOnly, in its options, or use Open")
-	}
 	return c, nil
 }
 
-// set applies opts. caller is the name of the function for errors.
-func (c *Client) set(caller string, opts []Option) error {
-	c.timeout = defaultTimeout
+// configured returns a Client with opts that is not started. caller is the name of the function for
+// errors; opened reports whether it is Open.
+func configured(caller string, opened bool, opts []Option) (*Client, error) {
+	c := &Client{server: &server{timeout: defaultTimeout, opened: opened}}
 	for _, opt := range opts {
 		if err := opt(c); err != nil {
-			return fmt.Errorf("ratelimit: %s: %w", caller, err)
+			return nil, fmt.Errorf("ratelimit: %s: %w", caller, err)
 		}
 	}
-	return nil
-}
-
-// start prepares c to send calls through rdb.
-func (c *Client) start(rdb redis.UniversalClient) {
-	c.rdb = rdb
-	c.punctual = punctual(rdb)
-	c.breakers = newBreakers(rdb, c.onBreaker)
-	c.local = newLocal()
-	c.life = newLife()
+	return c, nil
 }
 
 // Allow is AllowN with n = 1.
@@ -149,14 +165,14 @@ func (c *Client) PeekN(ctx context.Context, key string, limit Limit, n int64) (R
 // it retries up to three times, with at most 0.3 s of pauses in total, while ctx lasts and within
 // the first half of OnceTTL. The call is charged at most once, however often it arrives.
 func (c *Client) Take(ctx context.Context, req Request) (Result, error) {
-	return c.take(ctx, req)
+	return c.takes.decide(ctx, req)
 }
 
 // PeekRequest returns what [Client.Take] would return now, and changes nothing. See [Client.PeekN]
 // about replicas. It counts nothing under req.UsageKey, and returns an error if req.OnceKey is set
 // ([ErrBadArgs]).
 func (c *Client) PeekRequest(ctx context.Context, req Request) (Result, error) {
-	return c.decide(ctx, "peek", req)
+	return c.execute(ctx, "peek", req)
 }
 
 // RefundN gives n units back to key under limit, for example because the work they paid for was not
@@ -179,7 +195,7 @@ func (c *Client) RefundN(ctx context.Context, key string, limit Limit, n int64) 
 // request, and do not use that key again.
 func (c *Client) Refund(ctx context.Context, req Request) (Result, error) {
 	defer c.memory.forget(req.Keys)
-	return c.decide(ctx, "refund", req)
+	return c.execute(ctx, "refund", req)
 }
 
 // Reset deletes everything stored for keys, and returns how many of them stored something: counts
@@ -187,57 +203,20 @@ func (c *Client) Refund(ctx context.Context, req Request) (Result, error) {
 // data is not an error and counts as 0. In a cluster all keys of one call need the same hash tag.
 func (c *Client) Reset(ctx context.Context, keys ...string) (int64, error) {
 	defer c.forget(keys)
-	return c.count(ctx, "reset", c.keys(keys), nil, 0)
+	return c.count(ctx, "reset", c.server.keys(keys), nil, 0)
 }
 
-// decide calls take, peek or refund.
-func (c *Client) decide(ctx context.Context, verb string, req Request) (res Result, err error) {
-	if c.onCall != nil && verb != "take" { // take reports itself, because it may decide without this call
-		defer func(began time.Time) { c.observeResult(ctx, verb, began, res, err) }(time.Now())
-	}
-	call, err := c.callOf(verb, req)
-	if err != nil {
-		return Result{}, err
-	}
-	reply, err := c.ask(ctx, call)
-	if err != nil {
-		return Result{}, err
-	}
-	return decision(verb, call.keys, req, reply)
-}
-
-// callOf returns the call for a request.
-func (c *Client) callOf(verb string, req Request) (call, error) {
-	call := call{verb: verb, keys: c.keys(req.keys(verb))}
-	switch {
-	case verb == "peek":
-		call.way = readOnly
-	case verb == "take" && req.OnceKey != "":
-		call.way, call.within = again, req.OnceTTL/2
-	}
-	var err error
-	if call.args, err = req.args(verb); err != nil {
-		return call, refused(verb, call.keys, err)
-	}
-	return call, nil
-}
-
-// decision parses the reply to take, peek, refund, acquire or renew.
-func decision(verb string, keys []string, req Request, reply any) (Result, error) {
-	res, ok := parseResult(reply, req)
-	if !ok {
-		return Result{}, badReply(verb, keys, "an array of at least 6 integers", reply)
-	}
-	return res, nil
+// execute sends req as a peek or a refund.
+func (c *Client) execute(ctx context.Context, verb string, req Request) (res Result, err error) {
+	defer c.observers.result(ctx, verb, time.Now(), &res, &err)
+	return c.server.execute(ctx, verb, req)
 }
 
 // count calls a function that writes and returns the number of keys it changed. least is the
 // smallest valid number.
 func (c *Client) count(ctx context.Context, verb string, keys []string, args []any, least int) (n int64, err error) {
-	if c.onCall != nil {
-		defer func(began time.Time) { c.observeDone(ctx, verb, began, err) }(time.Now())
-	}
-	reply, err := c.ask(ctx, call{verb: verb, keys: keys, args: args})
+	defer c.observers.done(ctx, verb, time.Now(), &err)
+	reply, err := c.server.ask(ctx, call{verb: verb, keys: keys, args: args})
 	if err != nil {
 		return 0, err
 	}
@@ -248,13 +227,9 @@ func (c *Client) count(ctx context.Context, verb string, keys []string, args []a
 	return n, nil
 }
 
-func (c *Client) keys(given []string) []string {
-	if c.prefix == nil || *c.prefix == "" {
-		return given
-	}
-	keys := make([]string, len(given))
-	for i, key := range given {
-		keys[i] = *c.prefix + key
-	}
-	return keys
+// forget drops what this process knows about keys, after a change to them that must take effect at
+// once.
+func (c *Client) forget(keys []string) {
+	c.memory.forget(keys)
+	c.batches.drop(keys)
 }

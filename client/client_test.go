@@ -16,7 +16,6 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
-	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
 func TestNewRefuses(t *testing.T) {
@@ -64,41 +63,39 @@ func TestCommandLines(t *testing.T) {
 		call  func(*client.Client) error
 		want  string
 	}{
-		{"Allow", nil, decision, func(c *client.Client) error { _, err := c.Allow(ctx, "user:42", "100/m"); return err },
+		{"Allow", nil, decision, func(c *client.Client) error { return second(c.Allow(ctx, "user:42", "100/m")) },
 			`[fcall ratelimit_take 1 user:42 100/m]`},
-		{"AllowN", nil, decision, func(c *client.Client) error { _, err := c.AllowN(ctx, "user:42", "100/m", 0); return err },
+		{"AllowN", nil, decision, func(c *client.Client) error { return second(c.AllowN(ctx, "user:42", "100/m", 0)) },
 			`[fcall ratelimit_take 1 user:42 100/m COST 0]`},
-		{"AllowAtMost", nil, decision, func(c *client.Client) error { _, err := c.AllowAtMost(ctx, "user:42", "100/m", 8); return err },
+		{"AllowAtMost", nil, decision, func(c *client.Client) error { return second(c.AllowAtMost(ctx, "user:42", "100/m", 8)) },
 			`[fcall ratelimit_take 1 user:42 100/m COST 8 UPTO]`},
-		{"Peek", nil, decision, func(c *client.Client) error { _, err := c.Peek(ctx, "user:42", "100/m"); return err },
+		{"Peek", nil, decision, func(c *client.Client) error { return second(c.Peek(ctx, "user:42", "100/m")) },
 			`[fcall_ro ratelimit_peek 1 user:42 100/m]`},
-		{"PeekN", nil, decision, func(c *client.Client) error { _, err := c.PeekN(ctx, "user:42", "100/m", 7); return err },
+		{"PeekN", nil, decision, func(c *client.Client) error { return second(c.PeekN(ctx, "user:42", "100/m", 7)) },
 			`[fcall_ro ratelimit_peek 1 user:42 100/m COST 7]`},
-		{"Take", nil, decision, func(c *client.Client) error { _, err := c.Take(ctx, two); return err },
+		{"Take", nil, decision, func(c *client.Client) error { return second(c.Take(ctx, two)) },
 			`[fcall ratelimit_take 2 {u}:m {u}:d 100/m 5000/d COST 1 250]`},
-		{"PeekRequest", nil, decision, func(c *client.Client) error { _, err := c.PeekRequest(ctx, two); return err },
+		{"PeekRequest", nil, decision, func(c *client.Client) error { return second(c.PeekRequest(ctx, two)) },
 			`[fcall_ro ratelimit_peek 2 {u}:m {u}:d 100/m 5000/d COST 1 250]`},
-		{"Reset", nil, int64(2), func(c *client.Client) error { _, err := c.Reset(ctx, "a", "b"); return err },
+		{"Reset", nil, int64(2), func(c *client.Client) error { return second(c.Reset(ctx, "a", "b")) },
 			`[fcall ratelimit_reset 2 a b]`},
-		{"Take with all", nil, decision, func(c *client.Client) error { _, err := c.Take(ctx, all); return err },
+		{"Take with all", nil, decision, func(c *client.Client) error { return second(c.Take(ctx, all)) },
 			`[fcall ratelimit_take 4 {u}:m {u}:d {u}:once {u}:usage 100/m 5000/d COST 3 ONCE 60000 TRACK]`},
 		{"Take once", nil, decision, func(c *client.Client) error {
-			_, err := c.Take(ctx, client.Request{Keys: []string{"a"}, Limits: []client.Limit{"1/s"}, OnceKey: "o", OnceTTL: time.Millisecond + 1})
-			return err
+			return second(c.Take(ctx, client.Request{Keys: []string{"a"}, Limits: []client.Limit{"1/s"}, OnceKey: "o", OnceTTL: time.Millisecond + 1}))
 		}, `[fcall ratelimit_take 2 a o 1/s ONCE 2]`},
-		{"Take up to a number, with all", nil, decision, func(c *client.Client) error { _, err := c.Take(ctx, upTo); return err },
+		{"Take up to a number, with all", nil, decision, func(c *client.Client) error { return second(c.Take(ctx, upTo)) },
 			`[fcall ratelimit_take 3 a o u 1/s COST 8 UPTO ONCE 60000 TRACK]`},
 		{"Take with a policy of several keys", nil, decision, func(c *client.Client) error {
-			_, err := c.Take(ctx, client.Request{Keys: []string{"a", "b"}, Limits: []client.Limit{"@calc"}, UsageKey: "u"})
-			return err
+			return second(c.Take(ctx, client.Request{Keys: []string{"a", "b"}, Limits: []client.Limit{"@calc"}, UsageKey: "u"}))
 		}, `[fcall ratelimit_take 3 a b u @calc TRACK]`},
-		{"PeekRequest without the usage key", nil, decision, func(c *client.Client) error { _, err := c.PeekRequest(ctx, tracked); return err },
+		{"PeekRequest without the usage key", nil, decision, func(c *client.Client) error { return second(c.PeekRequest(ctx, tracked)) },
 			`[fcall_ro ratelimit_peek 1 a 1/s]`},
-		{"Refund", nil, decision, func(c *client.Client) error { _, err := c.Refund(ctx, two); return err },
+		{"Refund", nil, decision, func(c *client.Client) error { return second(c.Refund(ctx, two)) },
 			`[fcall ratelimit_refund 2 {u}:m {u}:d 100/m 5000/d COST 1 250]`},
-		{"Refund without the usage key", nil, decision, func(c *client.Client) error { _, err := c.Refund(ctx, tracked); return err },
+		{"Refund without the usage key", nil, decision, func(c *client.Client) error { return second(c.Refund(ctx, tracked)) },
 			`[fcall ratelimit_refund 1 a 1/s]`},
-		{"RefundN", nil, decision, func(c *client.Client) error { _, err := c.RefundN(ctx, "a", "1/s", 3); return err },
+		{"RefundN", nil, decision, func(c *client.Client) error { return second(c.RefundN(ctx, "a", "1/s", 3)) },
 			`[fcall ratelimit_refund 1 a 1/s COST 3]`},
 		{"Block", nil, int64(2), func(c *client.Client) error { return c.Block(ctx, time.Minute, "a", "b") },
 			`[fcall ratelimit_block 2 a b 60000]`},
@@ -106,33 +103,33 @@ func TestCommandLines(t *testing.T) {
 			`[fcall ratelimit_block 1 a 1]`},
 		{"BlockAtLeast", nil, int64(2), func(c *client.Client) error { return c.BlockAtLeast(ctx, time.Minute, "a", "b") },
 			`[fcall ratelimit_block 2 a b 60000 EXTEND]`},
-		{"Unblock", nil, int64(1), func(c *client.Client) error { _, err := c.Unblock(ctx, "a", "b"); return err },
+		{"Unblock", nil, int64(1), func(c *client.Client) error { return second(c.Unblock(ctx, "a", "b")) },
 			`[fcall ratelimit_unblock 2 a b]`},
-		{"Acquire", nil, decision, func(c *client.Client) error { _, err := lease(c).Acquire(ctx); return err },
+		{"Acquire", nil, decision, func(c *client.Client) error { return second(lease(c).Acquire(ctx)) },
 			`[fcall ratelimit_acquire 1 jobs concurrency 3 lease=30s job 7]`},
-		{"Renew", nil, decision, func(c *client.Client) error { _, err := lease(c).Renew(ctx); return err },
+		{"Renew", nil, decision, func(c *client.Client) error { return second(lease(c).Renew(ctx)) },
 			`[fcall ratelimit_renew 1 jobs concurrency 3 lease=30s job 7]`},
-		{"Release", nil, int64(1), func(c *client.Client) error { _, err := lease(c).Release(ctx); return err },
+		{"Release", nil, int64(1), func(c *client.Client) error { return second(lease(c).Release(ctx)) },
 			`[fcall ratelimit_release 1 jobs concurrency 3 lease=30s job 7]`},
-		{"Usage", nil, usageReply(), func(c *client.Client) error { _, err := c.Usage(ctx, "u"); return err },
+		{"Usage", nil, usageReply(), func(c *client.Client) error { return second(c.Usage(ctx, "u")) },
 			`[fcall_ro ratelimit_usage 1 u]`},
-		{"Info", prefix, infoReply(), func(c *client.Client) error { _, err := c.Info(ctx); return err },
+		{"Info", prefix, infoReply(), func(c *client.Client) error { return second(c.Info(ctx)) },
 			`[fcall_ro ratelimit_info 0]`},
-		{"prefix of every key", prefix, decision, func(c *client.Client) error { _, err := c.Take(ctx, all); return err },
+		{"prefix of every key", prefix, decision, func(c *client.Client) error { return second(c.Take(ctx, all)) },
 			`[fcall ratelimit_take 4 rl:{u}:m rl:{u}:d rl:{u}:once rl:{u}:usage 100/m 5000/d COST 3 ONCE 60000 TRACK]`},
 		{"prefix of Block", prefix, int64(1), func(c *client.Client) error { return c.Block(ctx, time.Second, "a") },
 			`[fcall ratelimit_block 1 rl:a 1000]`},
-		{"prefix of Unblock", prefix, int64(1), func(c *client.Client) error { _, err := c.Unblock(ctx, "a"); return err },
+		{"prefix of Unblock", prefix, int64(1), func(c *client.Client) error { return second(c.Unblock(ctx, "a")) },
 			`[fcall ratelimit_unblock 1 rl:a]`},
-		{"prefix of a lease", prefix, decision, func(c *client.Client) error { _, err := lease(c).Acquire(ctx); return err },
+		{"prefix of a lease", prefix, decision, func(c *client.Client) error { return second(lease(c).Acquire(ctx)) },
 			`[fcall ratelimit_acquire 1 rl:jobs concurrency 3 lease=30s job 7]`},
-		{"prefix of Usage", prefix, usageReply(), func(c *client.Client) error { _, err := c.Usage(ctx, "u"); return err },
+		{"prefix of Usage", prefix, usageReply(), func(c *client.Client) error { return second(c.Usage(ctx, "u")) },
 			`[fcall_ro ratelimit_usage 1 rl:u]`},
-		{"prefix", []client.Option{client.WithPrefix("rl:")}, decision, func(c *client.Client) error { _, err := c.Take(ctx, two); return err },
+		{"prefix", []client.Option{client.WithPrefix("rl:")}, decision, func(c *client.Client) error { return second(c.Take(ctx, two)) },
 			`[fcall ratelimit_take 2 rl:{u}:m rl:{u}:d 100/m 5000/d COST 1 250]`},
-		{"prefix of Reset", []client.Option{client.WithPrefix("rl:")}, int64(0), func(c *client.Client) error { _, err := c.Reset(ctx, "a"); return err },
+		{"prefix of Reset", []client.Option{client.WithPrefix("rl:")}, int64(0), func(c *client.Client) error { return second(c.Reset(ctx, "a")) },
 			`[fcall ratelimit_reset 1 rl:a]`},
-		{"empty prefix", []client.Option{client.WithPrefix("")}, decision, func(c *client.Client) error { _, err := c.Allow(ctx, "a", "1/s"); return err },
+		{"empty prefix", []client.Option{client.WithPrefix("")}, decision, func(c *client.Client) error { return second(c.Allow(ctx, "a", "1/s")) },
 			`[fcall ratelimit_take 1 a 1/s]`},
 	} {
 		f := &fake{reply: tt.reply}
@@ -264,9 +261,7 @@ func TestResultExample(t *testing.T) {
 }
 
 func TestConcurrentUse(t *testing.T) {
-	server := redistest.Run(t)
-	rdb := connect(t, redis.Options{Addr: server.Addr})
-	deploy(t, rdb)
+	_, rdb := deployed(t)
 	c := newClient(t, rdb)
 	var allowed atomic.Int64
 	var wg sync.WaitGroup

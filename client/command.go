@@ -2,9 +2,33 @@ package client
 
 import (
 	"context"
+	"fmt"
+	"runtime/debug"
 	"sync/atomic"
+	"time"
 
 	"github.com/redis/go-redis/v9"
+)
+
+// call is one call of a library function, as it is sent.
+type call struct {
+	verb string   // function name without "ratelimit_"
+	keys []string // prefix included
+	args []any
+	mode mode
+
+	// within is how long after the first attempt a repeatable call may be sent again; 0: as long as
+	// its context lasts.
+	within time.Duration
+}
+
+// mode says how often a call may be executed.
+type mode int
+
+const (
+	once       mode = iota // it counts, and is sent once
+	repeatable             // it counts, but is charged only once: if the reply is lost, it is sent again
+	readOnly               // it writes nothing: go-redis may retry it, and replicas may reply
 )
 
 // noRetryCmd is an FCALL that is executed at most once. go-redis calls NoRetry wherever it would
@@ -72,6 +96,31 @@ func fcall(ctx context.Context, command any, call call, line []any) *redis.Cmd {
 	}
 	cmd.SetStepCount(1) // otherwise a cluster client asks a server for it, for up to 5 s, ignoring the context
 	return cmd
+}
+
+// process sends cmd, which stores its reply in inner.
+func process(ctx context.Context, rdb redis.UniversalClient, cmd redis.Cmder, inner *redis.Cmd) (reply any, err error) {
+	defer recovered(&err)
+	if err := rdb.Process(ctx, cmd); err != nil {
+		return nil, err
+	}
+	return inner.Result()
+}
+
+// panicked is the cause of an error if go-redis or a hook of the Redis client panicked. go-redis
+// panics if a reply announces more elements than fit in memory.
+type panicked struct {
+	value any
+	stack string // for LogTo
+}
+
+func (p panicked) Error() string { return fmt.Sprintf("the Redis client panicked: %v", p.value) }
+
+// recovered turns a panic into an error. It must be deferred.
+func recovered(err *error) {
+	if value := recover(); value != nil {
+		*err = panicked{value, string(debug.Stack())}
+	}
 }
 
 const prefixOfFunctions = "ratelimit_"

@@ -29,9 +29,7 @@ func startSentinel(t *testing.T, addr string) string {
 	t.Helper()
 	host, port, _ := net.SplitHostPort(addr)
 	config := filepath.Join(t.TempDir(), "sentinel.conf")
-	if err := os.WriteFile(config, []byte(fmt.Sprintf("sentinel monitor main %s %s 1\n", host, port)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require(t, os.WriteFile(config, []byte(fmt.Sprintf("sentinel monitor main %s %s 1\n", host, port)), 0o600))
 	return redistest.Run(t, config, "--sentinel").Addr
 }
 
@@ -45,8 +43,7 @@ func behindSentinel(t *testing.T, addr string) *redis.Client {
 
 // A call whose context has ended before sends nothing, and says so, whatever Redis client is used.
 func TestAnEndedContextSendsNothing(t *testing.T) {
-	server := redistest.Run(t)
-	deploy(t, connect(t, redis.Options{Addr: server.Addr}))
+	server, _ := deployed(t)
 	nodes := startCluster(t)
 	flushCluster(t, nodes)
 	for name, through := range map[string]func(t *testing.T) (redis.UniversalClient, *proxy){
@@ -116,32 +113,32 @@ func everyCall(ctx context.Context, c *client.Client, key string) map[string]fun
 	once.OnceKey, once.OnceTTL, once.UsageKey = key+":once", time.Minute, key+":usage"
 	lease := c.Lease(key+":lease", client.Concurrency(1, time.Minute), "id")
 	return map[string]func() error{
-		"Allow":           func() error { _, err := c.Allow(ctx, key, perDay); return err },
-		"AllowN":          func() error { _, err := c.AllowN(ctx, key, perDay, 2); return err },
-		"AllowAtMost":     func() error { _, err := c.AllowAtMost(ctx, key, perDay, 2); return err },
+		"Allow":           func() error { return second(c.Allow(ctx, key, perDay)) },
+		"AllowN":          func() error { return second(c.AllowN(ctx, key, perDay, 2)) },
+		"AllowAtMost":     func() error { return second(c.AllowAtMost(ctx, key, perDay, 2)) },
 		"Wait":            func() error { return c.Wait(ctx, key, perDay) },
 		"WaitN":           func() error { return c.WaitN(ctx, key, perDay, 2) },
 		"WaitRequest":     func() error { return c.WaitRequest(ctx, req, time.Time{}) },
-		"Reserve":         func() error { _, err := c.Reserve(ctx, key, perDay); return err },
-		"ReserveN":        func() error { _, err := c.ReserveN(ctx, key, perDay, 2); return err },
-		"Take":            func() error { _, err := c.Take(ctx, req); return err },
-		"Take with a key": func() error { _, err := c.Take(ctx, once); return err },
-		"Peek":            func() error { _, err := c.Peek(ctx, key, perDay); return err },
-		"PeekN":           func() error { _, err := c.PeekN(ctx, key, perDay, 2); return err },
-		"PeekRequest":     func() error { _, err := c.PeekRequest(ctx, req); return err },
-		"Refund":          func() error { _, err := c.Refund(ctx, req); return err },
-		"RefundN":         func() error { _, err := c.RefundN(ctx, key, perDay, 2); return err },
-		"Reset":           func() error { _, err := c.Reset(ctx, key); return err },
+		"Reserve":         func() error { return second(c.Reserve(ctx, key, perDay)) },
+		"ReserveN":        func() error { return second(c.ReserveN(ctx, key, perDay, 2)) },
+		"Take":            func() error { return second(c.Take(ctx, req)) },
+		"Take with a key": func() error { return second(c.Take(ctx, once)) },
+		"Peek":            func() error { return second(c.Peek(ctx, key, perDay)) },
+		"PeekN":           func() error { return second(c.PeekN(ctx, key, perDay, 2)) },
+		"PeekRequest":     func() error { return second(c.PeekRequest(ctx, req)) },
+		"Refund":          func() error { return second(c.Refund(ctx, req)) },
+		"RefundN":         func() error { return second(c.RefundN(ctx, key, perDay, 2)) },
+		"Reset":           func() error { return second(c.Reset(ctx, key)) },
 		"Block":           func() error { return c.Block(ctx, time.Minute, key) },
 		"BlockAtLeast":    func() error { return c.BlockAtLeast(ctx, time.Minute, key) },
-		"Unblock":         func() error { _, err := c.Unblock(ctx, key); return err },
-		"Usage":           func() error { _, err := c.Usage(ctx, key+":usage"); return err },
+		"Unblock":         func() error { return second(c.Unblock(ctx, key)) },
+		"Usage":           func() error { return second(c.Usage(ctx, key+":usage")) },
 		"Check":           func() error { return c.Check(ctx) },
-		"Info":            func() error { _, err := c.Info(ctx); return err },
-		"Lease.Acquire":   func() error { _, err := lease.Acquire(ctx); return err },
+		"Info":            func() error { return second(c.Info(ctx)) },
+		"Lease.Acquire":   func() error { return second(lease.Acquire(ctx)) },
 		"Lease.Wait":      func() error { return lease.Wait(ctx) },
 		"Lease.Hold":      func() error { return lease.Hold(ctx, func(context.Context) error { return errors.New("held") }) },
-		"Lease.Renew":     func() error { _, err := lease.Renew(ctx); return err },
-		"Lease.Release":   func() error { _, err := lease.Release(ctx); return err },
+		"Lease.Renew":     func() error { return second(lease.Renew(ctx)) },
+		"Lease.Release":   func() error { return second(lease.Release(ctx)) },
 	}
 }

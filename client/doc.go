@@ -98,7 +98,7 @@
 // # Many goroutines
 //
 // Concurrent calls to the same server share round trips, which multiplies the number of decisions
-// per second. Each call keeps the guarantees of a single call. See [WithSharedRoundTrips].
+// per second. Each call keeps the guarantees of a single call. See [WithoutSharedRoundTrips].
 //
 // # The library on the servers
 //

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"net"
+	"reflect"
 	"testing"
 	"time"
 
@@ -11,7 +12,7 @@ import (
 
 // Trust makes c rely on rdb to end every call, so that no extra goroutine runs between a test and
 // its fake. Calls do not share round trips, because a fake has no pipelines.
-func Trust(c *Client) { c.punctual, c.sharing = true, never }
+func Trust(c *Client) { c.server.punctual, c.server.unshared = true, true }
 
 // OpenWithDialer is Open with connections made by dial.
 func OpenWithDialer(t *testing.T, url string, dial func(ctx context.Context, network, addr string) (net.Conn, error), opts ...Option) *Client {
@@ -26,7 +27,7 @@ func OpenWithDialer(t *testing.T, url string, dial func(ctx context.Context, net
 
 // SetClock sets the clock of the decisions that c makes itself.
 func SetClock(c *Client, now func() time.Time) {
-	c.local.now = now
+	c.local.now, c.parsed.now = now, now
 	if c.batches != nil {
 		c.batches.now = now
 	}
@@ -39,59 +40,71 @@ func SetClock(c *Client, now func() time.Time) {
 func WaitingForBatch(c *Client, key string) int64 {
 	c.batches.mu.Lock()
 	defer c.batches.mu.Unlock()
-	if held, ok := c.batches.keys.Peek(key); ok {
-		return held.waiting
+	if k, ok := c.batches.keys.Peek(key); ok {
+		return k.waiting
 	}
 	return 0
 }
 
-// Batched returns the number of keys with a batch. Remembered returns the number with a denial.
-func Batched(c *Client) int {
-	c.batches.mu.Lock()
-	defer c.batches.mu.Unlock()
-	return c.batches.keys.Len()
+// Tables are the sizes of what a client keeps by key.
+type Tables struct{ Batches, Denials, Buckets, Limits int }
+
+// Kept returns how many entries each table has.
+func Kept(c *Client) Tables {
+	c.parsed.mu.Lock()
+	defer c.parsed.mu.Unlock()
+	c.local.mu.Lock()
+	defer c.local.mu.Unlock()
+	kept := Tables{Buckets: c.local.buckets.Len(), Limits: c.parsed.limits.Len()}
+	if c.batches != nil {
+		c.batches.mu.Lock()
+		defer c.batches.mu.Unlock()
+		kept.Batches = c.batches.keys.Len()
+	}
+	if c.memory != nil {
+		c.memory.mu.Lock()
+		defer c.memory.mu.Unlock()
+		kept.Denials = c.memory.keys.Len()
+	}
+	return kept
 }
 
-func Remembered(c *Client) int {
-	c.memory.mu.Lock()
-	defer c.memory.mu.Unlock()
-	return c.memory.keys.Len()
+// Shrink divides the sizes of all tables by n, and returns what they were.
+func Shrink(c *Client, n int) Tables {
+	size := func(table interface{ Resize(int) int }) int {
+		size := int(reflect.ValueOf(table).Elem().FieldByName("size").Int())
+		table.Resize(size / n)
+		return size
+	}
+	return Tables{Batches: size(c.batches.keys), Denials: size(c.memory.keys), Buckets: size(c.local.buckets), Limits: size(c.parsed.limits)}
+}
+
+// Learn makes c ask how servers parse a limit, and waits for the answer.
+func Learn(c *Client, limit Limit) {
+	if l := (limitOn{limit: limit}); c.parsed.outdated(l) {
+		c.parsed.refresh(l, c.server.rdb)
+	}
 }
 
 // Knows reports whether c has learned how servers parse a limit.
 func Knows(c *Client, limit Limit) bool {
-	c.local.mu.Lock()
-	defer c.local.mu.Unlock()
-	_, unknown := c.local.of([]Limit{limit})
+	_, unknown := c.parsed.keys([]Limit{limit})
 	return unknown == ""
 }
 
 // KnowsPolicy reports whether c has learned how the server of key parses a policy.
 func KnowsPolicy(c *Client, key string, policy Limit) bool {
 	address := ""
-	if c.breakers.node != nil {
-		_, address = c.nodeOf(context.Background(), key)
+	if c.server.breakers.node != nil {
+		_, address = c.server.nodeOf(context.Background(), key)
 	}
-	c.local.mu.Lock()
-	defer c.local.mu.Unlock()
-	r, ok := c.local.readings.Peek(question{policy, address})
-	return ok && !r.asking && r.keys != nil
+	c.parsed.mu.Lock()
+	defer c.parsed.mu.Unlock()
+	entry, ok := c.parsed.limits.Peek(limitOn{policy, address})
+	return ok && !entry.fetching && entry.keys != nil
 }
 
-// Kept returns how many buckets and limits c keeps for its own decisions.
-func Kept(c *Client) (buckets, limits int) {
-	c.local.mu.Lock()
-	defer c.local.mu.Unlock()
-	return c.local.buckets.Len(), c.local.readings.Len()
-}
-
-const (
-	MostLocal    = mostLocal
-	MostReadings = mostReadings
-	MostBatches  = mostBatches
-	MostDenials  = mostDenials
-	RereadAfter  = rereadAfter
-)
+const RefreshAfter = refreshAfter
 
 // Waiting returns how many queues of waiting callers c has.
 func Waiting(c *Client) int {
@@ -103,7 +116,7 @@ func Waiting(c *Client) int {
 // TakeLate is a call for one unit that found no units in its key's batch, and continues only now.
 func TakeLate(c *Client, key string, limit Limit) (Result, error) {
 	req := Request{Keys: []string{key}, Limits: []Limit{limit}}
-	return c.takeShared(context.Background(), req, single{key: key, limit: limit, cost: 1})
+	return c.batches.takeShared(context.Background(), req, single{key: key, limit: limit, cost: 1})
 }
 
 // ShareAbove is how many calls are sent separately before others share round trips.
@@ -111,25 +124,32 @@ const ShareAbove = shareAbove
 
 // SharedWaiting returns how many calls of c, with a single server, wait for a shared round trip,
 // and how many of those are in progress.
-func SharedWaiting(c *Client) (calls, underWay int) {
-	r := &c.breakers.first.trips
+func SharedWaiting(c *Client) (calls, running int) {
+	r := &c.server.breakers.first.trips
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, t := range r.waiting {
 		calls += len(t.cmds)
 	}
-	return calls, r.underWay
+	return calls, r.running
 }
 
 // Ended reports whether Close has ended what c does by itself.
-func Ended(c *Client) bool { return c.life.ctx.Err() != nil }
+func Ended(c *Client) bool { return c.server.lifetime.ctx.Err() != nil }
 
 // TakeAfterWaiting is a take whose caller waited for another call's request until the client's
 // timeout.
 func TakeAfterWaiting(ctx context.Context, c *Client, req Request) (Result, error) {
-	limited := c.bounded(ctx)
+	f := &fallbacks{server: c.server, parsed: c.parsed, local: c.local, preset: c.fallback, next: lateDecider{c.server}}
+	return f.decide(ctx, req)
+}
+
+// lateDecider asks the server after its time is over.
+type lateDecider struct{ server *server }
+
+func (d lateDecider) decide(ctx context.Context, req Request) (Result, error) {
+	limited := d.server.bounded(ctx)
 	defer limited.release()
 	<-limited.wait()
-	_, err := c.decide(limited, "take", req)
-	return c.withoutDecision(ctx, req, err)
+	return d.server.decide(limited, req)
 }

@@ -74,28 +74,46 @@ const retryAfterOutage = time.Second
 // arguments are the errors that only the caller can fix, by changing the call.
 var arguments = []error{ErrBadLimit, ErrBadCost, ErrBadKeys, ErrBadArgs, ErrBadState, ErrNoPolicy, ErrCrossSlot}
 
-// fallbackOf returns the fallback of a request: its own, or the client's.
-func (c *Client) fallbackOf(req Request) Fallback {
-	if req.Fallback.kind != 0 {
-		return req.Fallback
-	}
-	return c.fallback
+// fallbacks is the decider that decides if no server does.
+type fallbacks struct {
+	server *server
+	preset Fallback // the client's
+	parsed *parsedLimits
+	local  *local
+	next   decider
 }
 
-// withoutDecision returns the result of a take that ended with err instead of a decision.
-func (c *Client) withoutDecision(ctx context.Context, req Request, err error) (Result, error) {
-	f := c.fallbackOf(req)
-	if f.kind == 0 || f.kind == returnError || !replaceable(ctx, err) {
+func (f *fallbacks) decide(ctx context.Context, req Request) (Result, error) {
+	if err := req.Fallback.check(); err != nil {
+		return Result{}, f.server.refused(req, err)
+	}
+	if req.Fallback.kind == 0 {
+		req.Fallback = f.preset
+	}
+	res, err := f.next.decide(ctx, req)
+	if err != nil {
+		return f.replace(ctx, req, err)
+	}
+	if res.Source == SourceServer && req.Fallback.kind == localLimiter {
+		f.parsed.learn(req.Limits)
+	}
+	return res, nil
+}
+
+// replace returns the result of a take that ended with err instead of a decision.
+func (f *fallbacks) replace(ctx context.Context, req Request, err error) (Result, error) {
+	kind := req.Fallback.kind
+	if kind == 0 || kind == returnError || !replaceable(ctx, err) {
 		return Result{}, err
 	}
 	if err := req.check(); err != nil {
-		return Result{}, refused("take", c.keys(req.keys("take")), err)
+		return Result{}, f.server.refused(req, err)
 	}
-	if f.kind == localLimiter {
-		return c.decideHere(req, f.share, err)
+	if kind == localLimiter {
+		return f.local.decide(req, req.Fallback.share, err)
 	}
 	res := Result{Source: SourcePolicy, Err: err, Index: 1}
-	if f.kind == failClosed {
+	if kind == failClosed {
 		res.RetryAfter = retryAfterOutage
 		return res, nil
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/client"
-	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
 // modes are the ways to take one unit of key; id identifies a piece of work.
@@ -57,6 +56,7 @@ func TestFaults(t *testing.T) {
 		}
 		for what, fault := range faults {
 			t.Run(name+" "+what, func(t *testing.T) {
+				t.Parallel()
 				p := startProxy(t, server.Addr)
 				c := throughProxy(t, name, server.Addr, p.addr())
 				eventually(t, "go-redis knows the nodes", func() bool { _, err := c.Allow(t.Context(), lowKey, plenty); return err == nil })
@@ -91,8 +91,7 @@ func TestFaults(t *testing.T) {
 					}
 					all.Wait()
 					p.arm(0, none)
-					left := must[client.Result](t)(newClient(t, direct).PeekN(t.Context(), key, plenty, 0)).Remaining
-					if executed := lots - int(left); executed > calls || executed < decided {
+					if executed := lots - int(left(t, newClient(t, direct), key, plenty)); executed > calls || executed < decided {
 						t.Errorf("%s: %d executions of %d calls, of which the server decided %d", mode, executed, calls, decided)
 					}
 				}
@@ -116,10 +115,7 @@ func throughProxy(t *testing.T, kind, server, proxy string) *client.Client {
 		return d.DialContext(ctx, network, addr)
 	}
 	opts := []client.Option{client.WithTimeout(bound)}
-	kind, shared := strings.CutSuffix(kind, ", shared")
-	if shared {
-		opts = append(opts, client.WithSharedRoundTrips())
-	}
+	kind = strings.TrimSuffix(kind, ", shared")
 	switch kind {
 	case "Open of a cluster": // the nodes report their own addresses
 		return client.OpenWithDialer(t, "redis+cluster://"+server, dial, opts...)
@@ -133,8 +129,7 @@ func throughProxy(t *testing.T, kind, server, proxy string) *client.Client {
 
 // A server that does not reply gets no calls, and is used again when it is back.
 func TestBreakerSparesADeadServer(t *testing.T) {
-	server := redistest.Run(t)
-	deploy(t, connect(t, redis.Options{Addr: server.Addr}))
+	server, _ := deployed(t)
 	p := startProxy(t, server.Addr)
 	c := open(t, "redis://"+p.addr(), client.WithTimeout(slow))
 	p.arm(1_000_000, closes)
@@ -247,8 +242,7 @@ func ofRing(t *testing.T) (c *client.Client, proxies [2]*proxy, first, second st
 	t.Helper()
 	addrs := map[string]string{}
 	for i := range proxies {
-		server := redistest.Run(t)
-		deploy(t, connect(t, redis.Options{Addr: server.Addr}))
+		server, _ := deployed(t)
 		proxies[i] = startProxy(t, server.Addr)
 		addrs[fmt.Sprint(i)] = proxies[i].addr()
 	}

@@ -29,7 +29,7 @@ func WithHealer(heal func(ctx context.Context, server redis.UniversalClient) err
 		if heal == nil {
 			return errors.New("the healer is nil; leave WithHealer out")
 		}
-		c.healer = &healer{heal: heal, nodes: map[string]*healing{}}
+		c.server.healer = &healer{heal: heal, nodes: map[string]*healing{}}
 		return nil
 	}
 }
@@ -50,13 +50,13 @@ type healing struct {
 
 // heal restores the library on the server that holds the keys of call, which was sent at time sent
 // and did not find it. It returns nil if the call should be sent again.
-func (c *Client) heal(ctx *bounded, call call, sent time.Time) error {
-	node, address := c.nodeOf(ctx, call.keys[0])
-	h := c.healer.begin(address, sent, func(h *healing) bool {
-		return c.life.run(func() {
-			limited, cancel := context.WithTimeout(c.life.ctx, healFor)
+func (s *server) heal(ctx *bounded, call call, sent time.Time) error {
+	node, address := s.nodeOf(ctx, call.keys[0])
+	h := s.healer.begin(address, sent, func(h *healing) bool {
+		return s.lifetime.run(func() {
+			limited, cancel := context.WithTimeout(s.lifetime.ctx, healFor)
 			defer cancel()
-			c.healer.end(h, c.healer.run(limited, node))
+			s.healer.end(h, s.healer.run(limited, node))
 		})
 	})
 	if h == nil {
@@ -64,7 +64,7 @@ func (c *Client) heal(ctx *bounded, call call, sent time.Time) error {
 	}
 	select {
 	case <-h.done:
-		if h.err != nil && c.life.ctx.Err() != nil { // the healer's context has ended, not that of the call
+		if h.err != nil && s.lifetime.ctx.Err() != nil { // the healer's context has ended, not that of the call
 			return errClosed
 		}
 		return h.err
@@ -106,13 +106,13 @@ func (h *healer) end(healing *healing, err error) {
 }
 
 // nodeOf returns a client of the server that holds key, and its address.
-func (c *Client) nodeOf(ctx context.Context, key string) (redis.UniversalClient, string) {
-	if c.breakers.node == nil {
-		return c.rdb, ""
+func (s *server) nodeOf(ctx context.Context, key string) (redis.UniversalClient, string) {
+	if s.breakers.node == nil {
+		return s.rdb, ""
 	}
-	node, err := c.breakers.node(ctx, key)
+	node, err := s.breakers.node(ctx, key)
 	if err != nil {
-		return c.rdb, ""
+		return s.rdb, ""
 	}
 	return node, node.Options().Addr
 }

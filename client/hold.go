@@ -86,7 +86,7 @@ func (l *Lease) Hold(ctx context.Context, f func(ctx context.Context) error) (er
 	defer stop()
 	var lost error
 	done := make(chan struct{})
-	if !l.client.life.run(func() {
+	if !l.client.server.lifetime.run(func() {
 		defer close(done)
 		if lost = l.keep(renewing, sent, res.ResetAfter); lost != nil {
 			lose(lost)
@@ -128,7 +128,7 @@ func (l *Lease) keep(ctx context.Context, sent time.Time, lasts time.Duration) e
 			pause = min(lasts/10, time.Second)
 		}
 		timer := time.NewTimer(min(pause, time.Until(lapses)))
-		err := l.client.wait(ctx, nil, timer.C)
+		err := l.client.server.lifetime.wait(ctx, nil, timer.C)
 		timer.Stop()
 		switch {
 		case err == errClosed:

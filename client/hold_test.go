@@ -110,9 +110,7 @@ func TestHoldLosesTheLease(t *testing.T) {
 		"closed": {func(t *testing.T, _ *virtual, c *client.Client, _ *client.Lease) {
 			go func() {
 				time.Sleep(time.Second)
-				if err := c.Close(); err != nil {
-					t.Error(err)
-				}
+				check(t, c.Close())
 			}()
 		}, time.Second, "it cannot be renewed any more", nil},
 	} {
@@ -201,9 +199,7 @@ func TestHoldRefuses(t *testing.T) {
 				t.Errorf("%#v", err)
 			}
 			want := `ratelimit: "rl:jobs": no place of "concurrency 1 lease=30s" is free, in 25s at the latest; try again, or call Wait before Hold`
-			if err == nil || err.Error() != want {
-				t.Errorf("%v\nwant %s", err, want)
-			}
+			wantText(t, err, want)
 			return nil
 		}); err != nil {
 			t.Error(err)
@@ -258,9 +254,7 @@ func TestLeaseWaits(t *testing.T) {
 		if asked, most := v.seen("acquire"), n*7*2+3*n; asked > most {
 			t.Errorf("asked %d times, want %d at most", asked, most)
 		}
-		if n := client.Waiting(c); n != 0 {
-			t.Errorf("%d queues are left", n)
-		}
+		wantNoQueue(t, c)
 	})
 }
 
@@ -285,9 +279,7 @@ func TestLeaseWaitsForOthers(t *testing.T) {
 		var got served
 		for i := range 2 {
 			all.Go(func() {
-				if err := c.Lease("jobs", two, "").Wait(t.Context()); err != nil {
-					t.Error(err)
-				}
+				check(t, c.Lease("jobs", two, "").Wait(t.Context()))
 				got.add(i, began)
 			})
 			synctest.Wait()
@@ -316,9 +308,7 @@ func TestHoldUnderAShadow(t *testing.T) {
 			return ctx.Err()
 		}
 		err := c.Lease("jobs", "@jobs", "").Hold(t.Context(), func(ctx context.Context) error {
-			if err := c.Lease("jobs", "@jobs", "").Hold(ctx, work); err != nil {
-				t.Error(err)
-			}
+			check(t, c.Lease("jobs", "@jobs", "").Hold(ctx, work))
 			must[int64](t)(c.Reset(ctx, "jobs"))
 			return work(ctx)
 		})

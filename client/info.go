@@ -23,10 +23,8 @@ const infoFields = "version, contract, build_id and policies"
 // Info returns which library the server has, or [ErrNotDeployed] if it has none. In a cluster
 // go-redis chooses the node that replies; [Client.Check] asks all primaries.
 func (c *Client) Info(ctx context.Context) (info Info, err error) {
-	if c.onCall != nil {
-		defer func(began time.Time) { c.observeDone(ctx, "info", began, err) }(time.Now())
-	}
-	reply, err := c.ask(ctx, call{verb: "info", way: readOnly})
+	defer c.observers.done(ctx, "info", time.Now(), &err)
+	reply, err := c.server.ask(ctx, call{verb: "info", mode: readOnly})
 	if err != nil {
 		return Info{}, err
 	}

@@ -32,7 +32,7 @@ func (c *Client) Lease(key string, limit Limit, id string) *Lease {
 	if id == "" {
 		id = rand.Text()
 	}
-	return &Lease{client: c, keys: c.keys([]string{key}), args: []any{string(limit), id}, id: id}
+	return &Lease{client: c, keys: c.server.keys([]string{key}), args: []any{string(limit), id}, id: id}
 }
 
 // ID returns the id of the lease.
@@ -64,10 +64,8 @@ func (l *Lease) Release(ctx context.Context) (bool, error) {
 }
 
 func (l *Lease) decide(ctx context.Context, verb string) (res Result, err error) {
-	if l.client.onCall != nil {
-		defer func(began time.Time) { l.client.observeResult(ctx, verb, began, res, err) }(time.Now())
-	}
-	reply, err := l.client.ask(ctx, call{verb: verb, keys: l.keys, args: l.args, way: again})
+	defer l.client.observers.result(ctx, verb, time.Now(), &res, &err)
+	reply, err := l.client.server.ask(ctx, call{verb: verb, keys: l.keys, args: l.args, mode: repeatable})
 	if err != nil {
 		return Result{}, err
 	}

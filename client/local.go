@@ -11,12 +11,9 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Bounds of what a client stores to decide without a server. Beyond them, the least recently used
-// key is dropped. If it is used again, it starts with a full share.
-const (
-	mostReadings = 1000
-	mostLocal    = 65536
-)
+// mostLocal is how many buckets a client keeps to decide without a server. Beyond it, the least
+// recently used one is dropped. If its key is used again, it starts with a full share.
+const mostLocal = 65536
 
 // LocalLimiter lets this process decide if no server does, with a share of each limit. share is
 // above 0 and at most 1. LocalLimiter(0.1) of "100/m burst=50" admits 10 a minute, and 5 at once,
@@ -43,24 +40,25 @@ func (f Fallback) check() error {
 
 // local decides in place of a server.
 type local struct {
-	now      func() time.Time
-	mu       sync.Mutex
-	readings *lru.LRU[question, *reading]
-	buckets  *lru.LRU[bucketKey, *rate.Limiter]
+	server *server
+	parsed *parsedLimits
+	now    func() time.Time
+
+	mu      sync.Mutex
+	buckets *lru.LRU[bucketKey, *rate.Limiter]
 }
 
 // bucketKey identifies a bucket: each key has one for each of its rates and shares.
 type bucketKey struct {
 	key   string
 	at    int // index among the rates of the key
-	rate  rateReading
+	rate  parsedRate
 	share float64
 }
 
-func newLocal() *local {
-	l := &local{now: time.Now}
-	l.readings, _ = lru.NewLRU[question, *reading](mostReadings, nil) // fails only for a size of 0
-	l.buckets, _ = lru.NewLRU[bucketKey, *rate.Limiter](mostLocal, nil)
+func newLocal(s *server, parsed *parsedLimits) *local {
+	l := &local{server: s, parsed: parsed, now: time.Now}
+	l.buckets, _ = lru.NewLRU[bucketKey, *rate.Limiter](mostLocal, nil) // fails only for a size of 0
 	return l
 }
 
@@ -77,19 +75,17 @@ func (l *local) bucket(at bucketKey) *rate.Limiter {
 	return made
 }
 
-// decideHere decides a request in this process: for all keys or none, as a server does.
-func (c *Client) decideHere(req Request, share float64, why error) (Result, error) {
-	l := c.local
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	known, unknown := l.of(req.Limits)
+// decide decides a request in this process because of why: for all keys or none, as a server does.
+func (l *local) decide(req Request, share float64, why error) (Result, error) {
+	known, unknown := l.parsed.keys(req.Limits)
 	if unknown != "" {
-		return Result{}, notKnownHere(why, unknown)
+		return Result{}, limitNotKnown(why, unknown)
 	}
 	if len(known) != len(req.Keys) {
-		return Result{}, refused("take", c.keys(req.keys("take")),
-			fmt.Errorf("BADKEYS %d keys for limits of %d; give one key for each limit", len(req.Keys), len(known)))
+		return Result{}, l.server.refused(req, fmt.Errorf("BADKEYS %d keys for limits of %d; give one key for each limit", len(req.Keys), len(known)))
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	now := l.now()
 	res := Result{Allowed: true, Source: SourceLocal, Err: why, Index: 1, Remaining: math.MaxInt64}
 	if req.UpTo {
@@ -175,8 +171,8 @@ func (r Request) cost(key int) int64 {
 	return r.Costs[key]
 }
 
-// notKnownHere returns err with the reason why no local limiter replaces the server.
-func notKnownHere(err error, limit Limit) error {
+// limitNotKnown returns err with the reason why no local limiter replaces the server.
+func limitNotKnown(err error, limit Limit) error {
 	var e *Error
 	if !errors.As(err, &e) {
 		return err

@@ -33,9 +33,7 @@ func alone(t *testing.T, reqs ...client.Request) (c *client.Client, advance func
 			eventually(t, "the client has learned "+string(limit), func() bool { return client.Knows(c, limit) })
 		}
 	}
-	if err := server.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require(t, server.Close())
 	return c, func(d time.Duration) { now = now.Add(d) }
 }
 
@@ -125,9 +123,7 @@ func TestLocalLimiterOfUnknownLimits(t *testing.T) {
 	old := open(t, "redis://"+p.addr(), client.WithFallback(client.LocalLimiter(1)), client.WithTimeout(slow))
 	must[client.Result](t)(old.Allow(t.Context(), "k", "5/m"))
 	eventually(t, "it is asked for", func() bool { return p.seen() == 2 })
-	if err := server.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require(t, server.Close())
 	_, err = old.Allow(t.Context(), "k", "5/m")
 	if !errors.Is(err, client.ErrUnavailable) || !strings.Contains(err.Error(), "no local limiter stands in") {
 		t.Errorf("not told: %v", err)
@@ -156,26 +152,7 @@ func TestLocalLimiterLearnsAnew(t *testing.T) {
 			t.Errorf("%d calls, want 5 takes and one question a minute", n)
 		}
 		eventually(t, "it is known", func() bool { return client.Knows(c, "5/m") })
-		now = now.Add(client.RereadAfter)
-	}
-}
-
-// What is stored is bounded for any number of keys and limits.
-func TestLocalLimiterIsBounded(t *testing.T) {
-	c, _ := alone(t, one("k", "5/m"))
-	for i := range client.MostLocal + 10 {
-		must[client.Result](t)(c.Allow(t.Context(), fmt.Sprint(i), "5/m"))
-	}
-	if n, _ := client.Kept(c); n != client.MostLocal {
-		t.Errorf("%d buckets are kept, want %d", n, client.MostLocal)
-	}
-	server := embedded.Run(t, embedded.WithLibrary(functions.Source()))
-	learning := open(t, "redis://"+server.Addr(), client.WithFallback(client.LocalLimiter(1)), client.WithTimeout(slow))
-	for i := range client.MostReadings + 10 {
-		must[client.Result](t)(learning.Allow(t.Context(), "k", client.PerMinute(int64(i+1))))
-	}
-	if _, n := client.Kept(learning); n != client.MostReadings {
-		t.Errorf("%d limits are kept, want %d", n, client.MostReadings)
+		now = now.Add(client.RefreshAfter)
 	}
 }
 

@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"flag"
 	"fmt"
 	"net"
 	"os"
@@ -22,6 +23,7 @@ import (
 const dialing = "github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"
 
 func TestMain(m *testing.M) {
+	_ = flag.Set("test.parallel", "16") // parallel tests wait for timeouts; they do not compute
 	code := m.Run()
 	stopCluster()
 	if code == 0 {
@@ -45,6 +47,42 @@ func must[T any](t testing.TB) func(T, error) T {
 	}
 }
 
+func second[T any](_ T, err error) error { return err }
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func require(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wantText(t testing.TB, err error, want string) {
+	t.Helper()
+	if err == nil || err.Error() != want {
+		t.Errorf("%v\nwant %s", err, want)
+	}
+}
+
+func wantNoQueue(t testing.TB, c *client.Client) {
+	t.Helper()
+	if n := client.Waiting(c); n != 0 {
+		t.Errorf("%d queues are left", n)
+	}
+}
+
+// left returns how many units of a key are left.
+func left(t testing.TB, c *client.Client, key string, limit client.Limit) int64 {
+	t.Helper()
+	return must[client.Result](t)(c.PeekN(t.Context(), key, limit, 0)).Remaining
+}
+
 // connect returns a client that waits for replies as long as a busy machine needs, unless opt says
 // otherwise.
 func connect(t testing.TB, opt redis.Options) *redis.Client {
@@ -59,9 +97,16 @@ func connect(t testing.TB, opt redis.Options) *redis.Client {
 
 func deploy(t testing.TB, rdb redis.UniversalClient) {
 	t.Helper()
-	if err := rdb.FunctionLoadReplace(t.Context(), functions.Source()).Err(); err != nil {
-		t.Fatal(err)
-	}
+	require(t, rdb.FunctionLoadReplace(t.Context(), functions.Source()).Err())
+}
+
+// deployed returns a server with the library, and a client of it.
+func deployed(t testing.TB) (*redistest.Server, *redis.Client) {
+	t.Helper()
+	server := redistest.Run(t)
+	rdb := connect(t, redis.Options{Addr: server.Addr})
+	deploy(t, rdb)
+	return server, rdb
 }
 
 func newClient(t testing.TB, rdb redis.UniversalClient, opts ...client.Option) *client.Client {
@@ -118,15 +163,11 @@ func startCluster(t *testing.T) *cluster {
 		direct[i] = connect(t, redis.Options{Addr: node.Addr})
 		if i < 2 {
 			deploy(t, direct[i])
-			if err := direct[i].ClusterAddSlotsRange(ctx, i*8192, i*8192+8191).Err(); err != nil {
-				t.Fatal(err)
-			}
+			require(t, direct[i].ClusterAddSlotsRange(ctx, i*8192, i*8192+8191).Err())
 		}
 		for _, other := range c.nodes[:i] { // all pairs, because gossip takes seconds
 			host, port, _ := net.SplitHostPort(other.Addr)
-			if err := direct[i].ClusterMeet(ctx, host, port).Err(); err != nil {
-				t.Fatal(err)
-			}
+			require(t, direct[i].ClusterMeet(ctx, host, port).Err())
 		}
 		c.ids[i] = must[string](t)(direct[i].ClusterMyID(ctx).Result())
 	}

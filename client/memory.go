@@ -39,8 +39,11 @@ func WithDenialMemory(longest time.Duration) Option {
 	}
 }
 
-// memory holds the denials that a client remembers, by key.
+// memory is the decider that remembers denials, by key.
 type memory struct {
+	server *server
+	next   decider
+
 	longest time.Duration
 	now     func() time.Time
 
@@ -64,8 +67,27 @@ func newMemory(longest time.Duration) *memory {
 	return m
 }
 
+func (m *memory) decide(ctx context.Context, req Request) (Result, error) {
+	a, ok := m.server.single(ctx, req)
+	if !ok {
+		return m.next.decide(ctx, req)
+	}
+	if res, ok := m.recall(a); ok {
+		return res, nil
+	}
+	sent, forgets := m.before()
+	res, err := m.next.decide(ctx, req)
+	if err == nil && !res.Allowed && res.Shadow == nil {
+		m.remember(a, res, sent, forgets)
+	}
+	return res, err
+}
+
 // recall returns the remembered denial that applies to the call, if there is one.
 func (m *memory) recall(a single) (Result, bool) {
+	if m == nil {
+		return Result{}, false
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	d, ok := m.keys.Get(a.key)
@@ -124,17 +146,4 @@ func (m *memory) forget(keys []string) {
 	for _, key := range keys {
 		m.keys.Remove(key)
 	}
-}
-
-// decideAndRemember asks a server, and remembers a denial.
-func (c *Client) decideAndRemember(ctx context.Context, req Request, a single) (Result, error) {
-	if c.memory == nil {
-		return c.decide(ctx, "take", req)
-	}
-	sent, forgets := c.memory.before()
-	res, err := c.decide(ctx, "take", req)
-	if err == nil && !res.Allowed && res.Shadow == nil {
-		c.memory.remember(a, res, sent, forgets)
-	}
-	return res, err
 }

@@ -42,9 +42,7 @@ func TestDenialIsRemembered(t *testing.T) {
 		t.Errorf("%d requests", n)
 	}
 	s.pass(300*time.Millisecond + 998*time.Microsecond)
-	if res := allow(t, c, "4/s", 2); res.Source != client.SourceMemory {
-		t.Errorf("just before the wait is over: %+v", res)
-	}
+	wantSource(t, c, "4/s", 2, client.SourceMemory)
 	s.pass(time.Microsecond)
 	if res := allow(t, c, "4/s", 2); res.Source != client.SourceServer || !res.Allowed {
 		t.Errorf("when the wait is over: %+v", res)
@@ -54,6 +52,7 @@ func TestDenialIsRemembered(t *testing.T) {
 // Calls that the denial says nothing about ask the server: a lower cost, another limit, another
 // key, and calls that store something on the server.
 func TestDenialOfAnotherCall(t *testing.T) {
+	s := newStand(t)
 	for name, req := range map[string]client.Request{
 		"lower cost":   {Keys: []string{"k"}, Limits: []client.Limit{"4/s"}, Costs: []int64{1}},
 		"cost 0":       {Keys: []string{"k"}, Limits: []client.Limit{"4/s"}, Costs: []int64{0}},
@@ -66,7 +65,7 @@ func TestDenialOfAnotherCall(t *testing.T) {
 		"several keys": {Keys: []string{"k", "l"}, Limits: []client.Limit{"4/s", "4/s"}, Costs: []int64{2}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newStand(t)
+			s.clear(t)
 			c := s.denied(t)
 			if res := must[client.Result](t)(c.Take(t.Context(), req)); res.Source != client.SourceServer {
 				t.Errorf("%+v", res)
@@ -99,8 +98,9 @@ func TestDenialOfUpTo(t *testing.T) {
 // Changes by another process take effect after the longest time, counted from before the call was
 // sent.
 func TestDenialEndsWithTheLongestTime(t *testing.T) {
+	s := newStand(t)
 	for limit, cost := range map[client.Limit]int64{"4/h": 4, "3/h": 4} { // the second is never allowed
-		s := newStand(t)
+		s.clear(t)
 		c := s.client(t, client.WithDenialMemory(200*time.Millisecond))
 		other := s.client(t)
 		allow(t, other, limit, 1)
@@ -120,52 +120,43 @@ func TestDenialEndsWithTheLongestTime(t *testing.T) {
 			t.Errorf("%s: to be retried after %v, at first %v", limit, res.RetryAfter, first.RetryAfter)
 		}
 		s.pass(1)
-		if res := allow(t, c, limit, cost); res.Source != client.SourceServer {
-			t.Errorf("%s: %+v", limit, res)
-		}
+		wantSource(t, c, limit, cost, client.SourceServer)
 	}
 }
 
 // acts are changes to a key by a client that clear its memory of the key.
 var acts = map[string]func(context.Context, *client.Client) error{
-	"reset":   func(ctx context.Context, c *client.Client) error { _, err := c.Reset(ctx, "k"); return err },
-	"refund":  func(ctx context.Context, c *client.Client) error { _, err := c.RefundN(ctx, "k", "4/s", 4); return err },
-	"unblock": func(ctx context.Context, c *client.Client) error { _, err := c.Unblock(ctx, "k"); return err },
+	"reset":   func(ctx context.Context, c *client.Client) error { return second(c.Reset(ctx, "k")) },
+	"refund":  func(ctx context.Context, c *client.Client) error { return second(c.RefundN(ctx, "k", "4/s", 4)) },
+	"unblock": func(ctx context.Context, c *client.Client) error { return second(c.Unblock(ctx, "k")) },
 	"block":   func(ctx context.Context, c *client.Client) error { return c.Block(ctx, time.Minute, "k") },
 }
 
 func TestDenialIsForgotten(t *testing.T) {
+	s := newStand(t)
 	for name, act := range acts {
 		t.Run(name, func(t *testing.T) {
-			s := newStand(t)
+			s.clear(t)
 			c := s.denied(t)
-			if err := act(t.Context(), c); err != nil {
-				t.Fatal(err)
-			}
-			if res := allow(t, c, "4/s", 2); res.Source != client.SourceServer {
-				t.Errorf("%+v", res)
-			}
+			require(t, act(t.Context(), c))
+			wantSource(t, c, "4/s", 2, client.SourceServer)
 		})
 		t.Run(name+" while the call is under way", func(t *testing.T) {
-			s := newStand(t)
+			s.clear(t)
 			c := s.client(t, client.WithDenialMemory(time.Second))
 			allow(t, c, "4/s", 4)
 			var lose bool // whether act has run, between the decision and its reply
 			s.lose = func(cmd redis.Cmder) bool {
 				if cmd.Args()[1] == "ratelimit_take" && !lose {
 					lose = true
-					if err := act(t.Context(), c); err != nil {
-						t.Error(err)
-					}
+					check(t, act(t.Context(), c))
 				}
 				return false
 			}
 			if res := allow(t, c, "4/s", 2); res.Allowed {
 				t.Fatal(res)
 			}
-			if res := allow(t, c, "4/s", 2); res.Source != client.SourceServer {
-				t.Errorf("%+v", res)
-			}
+			wantSource(t, c, "4/s", 2, client.SourceServer)
 		})
 	}
 }
@@ -177,7 +168,7 @@ func TestDenialThatComesTooLate(t *testing.T) {
 	allow(t, c, "4/s", 4)
 	s.lose = func(redis.Cmder) bool { s.pass(500 * time.Millisecond); return false }
 	allow(t, c, "4/s", 2)
-	if n := client.Remembered(c); n != 0 {
+	if n := client.Kept(c).Denials; n != 0 {
 		t.Errorf("%d are remembered", n)
 	}
 }
@@ -220,53 +211,87 @@ func TestDenialMemoryWithBatches(t *testing.T) {
 	}
 }
 
-// Requests for 100,000 keys in a second leave a bounded table.
-func TestDenialMemoryIsBounded(t *testing.T) {
+// Whatever the number of keys and limits, what is kept is bounded, and shrinks when keys are no
+// longer used. The tables are smaller here, so that the test is fast.
+func TestTablesAreBounded(t *testing.T) {
+	const part = 16
 	at := time.UnixMilli(0)
-	f := &fake{reply: integers(0, 10, 0, 60000, 60000, 1)}
-	c := newClient(t, f, client.WithDenialMemory(time.Second), client.WithBatches(1000, ttl))
+	f := &fake{}
+	c := newClient(t, f, client.WithBatches(8, ttl), client.WithDenialMemory(time.Second), client.WithFallback(client.LocalLimiter(1)))
 	client.SetClock(c, func() time.Time { return at })
+	if got, want := client.Shrink(c, part), (client.Tables{Batches: 65536, Denials: 65536, Buckets: 65536, Limits: 1000}); got != want {
+		t.Errorf("the tables hold %+v, want %+v", got, want)
+	}
+	const most = 65536 / part
+	ask := func(n int, keys string) {
+		for i := range n {
+			must[client.Result](t)(c.Allow(t.Context(), keys+strconv.Itoa(i), "10/s"))
+			f.lines = nil
+		}
+	}
+	heap := func() int64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+
+	f.reply = integers(1, 10, 9, 0, 1000, 1)
+	ask(2*most, "allowed:")
+	if n := client.Kept(c).Batches; n != most {
+		t.Errorf("%d batches are kept, want %d", n, most)
+	}
+	at = at.Add(time.Second)
+	ask(most, "later:")
+	if n := client.Kept(c).Batches; n > most {
+		t.Errorf("%d batches are kept, want %d at most", n, most)
+	}
+	at = at.Add(time.Second)
+	for range 40 { // each new key ends up to two old ones
+		ask(most/64, "a few:"+at.String())
+		at = at.Add(time.Millisecond)
+	}
+	if n := client.Kept(c).Batches; n >= most {
+		t.Errorf("%d batches are still kept", n)
+	}
+
+	f.reply = integers(0, 10, 0, 60000, 60000, 1)
 	before := heap()
-	for i := range 300_000 {
-		at = at.Add(10 * time.Microsecond)
-		must[client.Result](t)(c.Allow(t.Context(), "address:"+strconv.Itoa(i), "10/s"))
-		f.lines = nil
+	ask(2*most, "denied:")
+	if n := client.Kept(c).Denials; n != most {
+		t.Errorf("%d denials are kept, want %d", n, most)
 	}
-	if n := client.Remembered(c); n != client.MostDenials {
-		t.Errorf("%d denials are remembered, want %d", n, client.MostDenials)
-	}
-	if n := client.Batched(c); n > client.MostBatches {
-		t.Errorf("%d batches are kept, want %d at most", n, client.MostBatches)
-	}
-	if grown := heap() - before; grown > 100<<20 {
-		t.Errorf("the memory of %d denials is %d MB", client.MostDenials, grown>>20)
-	} else {
-		t.Logf("%d denials in %d MB", client.MostDenials, grown>>20)
+	if grown := heap() - before; grown > 100<<20/part {
+		t.Errorf("the memory of %d denials is %d kB", most, grown>>10)
 	}
 	at = at.Add(2 * time.Second)
-	for i := range 40_000 {
-		must[client.Result](t)(c.Allow(t.Context(), "another:"+strconv.Itoa(i), "10/s"))
+	ask(most/2, "another:")
+	if n := client.Kept(c).Denials; n > most/2 {
+		t.Errorf("%d denials are still kept, most of which are over", n)
 	}
-	if n := client.Remembered(c); n > 40_000 {
-		t.Errorf("%d denials are still remembered, most of which are over", n)
+
+	f.reply = []any{"limit", []any{integers(0, 5, 60000, 5)}}
+	for i := range 2 * 1000 / part {
+		client.Learn(c, client.PerMinute(int64(i+1)))
+	}
+	if n := client.Kept(c).Limits; n != 1000/part {
+		t.Errorf("%d limits are kept, want %d", n, 1000/part)
+	}
+	client.Learn(c, "10/s")
+	at = at.Add(time.Minute)
+	f.err = redis.ErrPoolTimeout
+	ask(2*most, "local:")
+	if n := client.Kept(c).Buckets; n != most {
+		t.Errorf("%d buckets are kept, want %d", n, most)
 	}
 	runtime.KeepAlive(c)
-}
-
-func heap() int64 {
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
 }
 
 // A blocked key is denied for every cost, also if the denied call had cost 0.
 func TestDenialOfNothing(t *testing.T) {
 	s := newStand(t)
 	c := s.client(t, client.WithDenialMemory(time.Second))
-	if err := s.client(t).Block(t.Context(), time.Minute, "k"); err != nil {
-		t.Fatal(err)
-	}
+	require(t, s.client(t).Block(t.Context(), time.Minute, "k"))
 	for cost, want := range []client.Source{client.SourceServer, client.SourceMemory, client.SourceMemory} {
 		if res := allow(t, c, wide, int64(cost)); res.Allowed || res.Source != want || res.RetryAfter != time.Minute {
 			t.Errorf("cost %d: %+v, want it from the %v", cost, res, want)

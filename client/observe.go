@@ -61,43 +61,56 @@ func WithObserver(o Observer) Option {
 			return errors.New("the observer has no function; give Call or Breaker, or leave WithObserver out")
 		}
 		if o.Call != nil {
-			c.onCall = append(c.onCall, o.Call)
+			c.observers.call = append(c.observers.call, o.Call)
 		}
 		if o.Breaker != nil {
-			c.onBreaker = append(c.onBreaker, o.Breaker)
+			c.observers.breaker = append(c.observers.breaker, o.Breaker)
 		}
 		return nil
 	}
 }
 
-// observe reports a completed call. Callers first check that there is an observer, so that others
-// have no overhead.
-func (c *Client) observe(ctx context.Context, operation string, began time.Time, outcome Outcome, source Source, err error) {
-	o := Observation{Operation: operation, Began: began, Duration: time.Since(began), Outcome: outcome, Source: source, Err: err}
-	for _, tell := range c.onCall {
-		tell(ctx, o)
-	}
+// observers is the decider that reports takes to the observers. It reports other calls, too.
+type observers struct {
+	call    []func(context.Context, Observation)
+	breaker []func(BreakerChange)
+	next    decider
 }
 
-// observeResult is observe for a call that returned res or err.
-func (c *Client) observeResult(ctx context.Context, operation string, began time.Time, res Result, err error) {
+func (o *observers) decide(ctx context.Context, req Request) (res Result, err error) {
+	defer o.result(ctx, "take", time.Now(), &res, &err)
+	return o.next.decide(ctx, req)
+}
+
+// result reports a completed call that returned a Result or an error.
+func (o *observers) result(ctx context.Context, operation string, began time.Time, res *Result, err *error) {
 	outcome := OutcomeDenied
 	switch {
-	case err != nil:
+	case *err != nil:
 		outcome = OutcomeError
 	case res.Allowed:
 		outcome = OutcomeAllowed
 	}
-	c.observe(ctx, operation, began, outcome, res.Source, cmp.Or(err, res.Err))
+	o.report(ctx, operation, began, outcome, res.Source, cmp.Or(*err, res.Err))
 }
 
-// observeDone is observe for a call that makes no decision.
-func (c *Client) observeDone(ctx context.Context, operation string, began time.Time, err error) {
+// done reports a completed call that makes no decision.
+func (o *observers) done(ctx context.Context, operation string, began time.Time, err *error) {
 	outcome := OutcomeDone
-	if err != nil {
+	if *err != nil {
 		outcome = OutcomeError
 	}
-	c.observe(ctx, operation, began, outcome, SourceServer, err)
+	o.report(ctx, operation, began, outcome, SourceServer, *err)
+}
+
+func (o *observers) report(ctx context.Context, operation string, began time.Time, outcome Outcome, source Source, err error) {
+	if o.call == nil {
+		return
+	}
+	observation := Observation{Operation: operation, Began: began, Duration: time.Since(began), Outcome: outcome, Source: source, Err: err}
+	for _, tell := range o.call {
+		tell(ctx, observation)
+	}
 }
 
 // errorTypes maps errors to label values. The first match counts: causes at the caller come before

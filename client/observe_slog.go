@@ -2,15 +2,18 @@ package client
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync/atomic"
-	"time"
+
+	"github.com/ratelimit-functions/ratelimit/client/internal/throttle"
 )
 
 // LogTo returns an [Observer] that writes to logger, or to [slog.Default] if logger is nil. It logs
 // calls that a server decided at level Debug. If no server decided, it logs a warning with the
-// error, at most once a second; the warning includes the number of suppressed ones. Canceled calls
-// are not warnings. When a circuit breaker opens or closes, it logs the address of the node.
+// error, at most once a second; the warning includes the number of suppressed ones and, if a hook of
+// the Redis client panicked, its stack. Canceled calls are not warnings. When a circuit breaker opens
+// or closes, it logs the address of the node.
 //
 // LogTo does not log keys, but the text of an error contains the keys of its call.
 func LogTo(logger *slog.Logger) Observer {
@@ -22,22 +25,24 @@ func LogTo(logger *slog.Logger) Observer {
 }
 
 type callLog struct {
-	logger *slog.Logger
-	next   atomic.Int64 // earliest time of the next warning: Unix time in ns
-	more   atomic.Int64 // warnings suppressed since the last one
+	logger   *slog.Logger
+	warnings throttle.Second
+	more     atomic.Int64 // warnings suppressed since the last one
 }
 
 func (l *callLog) call(ctx context.Context, o Observation) {
-	attrs := make([]slog.Attr, 0, 6)
+	attrs := make([]slog.Attr, 0, 7)
 	level, text := slog.LevelDebug, "rate limit asked"
 	if o.Err != nil && o.ErrorType() != "canceled" {
-		now := time.Now().UnixNano()
-		if due := l.next.Load(); now < due || !l.next.CompareAndSwap(due, now+int64(time.Second)) {
+		if !l.warnings.Allow() {
 			l.more.Add(1)
 			return
 		}
 		level, text = slog.LevelWarn, "no server decided on a rate limit"
 		attrs = append(attrs, slog.Any("error", o.Err), slog.Int64("more", l.more.Swap(0)))
+		if p := (panicked{}); errors.As(o.Err, &p) {
+			attrs = append(attrs, slog.String("stack", p.stack))
+		}
 	}
 	if !l.logger.Enabled(ctx, level) {
 		return

@@ -41,53 +41,26 @@ func TestObserverHearsOfEveryCall(t *testing.T) {
 		outcome   client.Outcome
 		call      func(context.Context, *client.Client) error
 	}{
-		{"take", integers(1, 10, 9, 0, 1, 1), client.OutcomeAllowed, func(ctx context.Context, c *client.Client) error {
-			_, err := c.Allow(ctx, "k", perDay)
-			return err
-		}},
-		{"take", integers(0, 10, 0, 5, 1, 1), client.OutcomeDenied, func(ctx context.Context, c *client.Client) error {
-			_, err := c.Take(ctx, request)
-			return err
-		}},
-		{"peek", integers(1, 10, 9, 0, 1, 1), client.OutcomeAllowed, func(ctx context.Context, c *client.Client) error {
-			_, err := c.Peek(ctx, "k", perDay)
-			return err
-		}},
-		{"refund", integers(0, 10, 9, 5, 1, 1), client.OutcomeDenied, func(ctx context.Context, c *client.Client) error {
-			_, err := c.Refund(ctx, request)
-			return err
-		}},
+		{"take", integers(1, 10, 9, 0, 1, 1), client.OutcomeAllowed, func(ctx context.Context, c *client.Client) error { return second(c.Allow(ctx, "k", perDay)) }},
+		{"take", integers(0, 10, 0, 5, 1, 1), client.OutcomeDenied, func(ctx context.Context, c *client.Client) error { return second(c.Take(ctx, request)) }},
+		{"peek", integers(1, 10, 9, 0, 1, 1), client.OutcomeAllowed, func(ctx context.Context, c *client.Client) error { return second(c.Peek(ctx, "k", perDay)) }},
+		{"refund", integers(0, 10, 9, 5, 1, 1), client.OutcomeDenied, func(ctx context.Context, c *client.Client) error { return second(c.Refund(ctx, request)) }},
 		{"acquire", integers(1, 10, 9, 0, 1, 1), client.OutcomeAllowed, func(ctx context.Context, c *client.Client) error {
-			_, err := c.Lease("k", "concurrency 1 lease=1s", "").Acquire(ctx)
-			return err
+			return second(c.Lease("k", "concurrency 1 lease=1s", "").Acquire(ctx))
 		}},
 		{"renew", integers(0, 10, 9, 5, 1, 1), client.OutcomeDenied, func(ctx context.Context, c *client.Client) error {
-			_, err := c.Lease("k", "concurrency 1 lease=1s", "").Renew(ctx)
-			return err
+			return second(c.Lease("k", "concurrency 1 lease=1s", "").Renew(ctx))
 		}},
 		{"release", int64(1), client.OutcomeDone, func(ctx context.Context, c *client.Client) error {
-			_, err := c.Lease("k", "concurrency 1 lease=1s", "").Release(ctx)
-			return err
+			return second(c.Lease("k", "concurrency 1 lease=1s", "").Release(ctx))
 		}},
-		{"reset", int64(1), client.OutcomeDone, func(ctx context.Context, c *client.Client) error {
-			_, err := c.Reset(ctx, "k")
-			return err
-		}},
+		{"reset", int64(1), client.OutcomeDone, func(ctx context.Context, c *client.Client) error { return second(c.Reset(ctx, "k")) }},
 		{"block", int64(1), client.OutcomeDone, func(ctx context.Context, c *client.Client) error {
 			return c.Block(ctx, time.Second, "k")
 		}},
-		{"unblock", int64(1), client.OutcomeDone, func(ctx context.Context, c *client.Client) error {
-			_, err := c.Unblock(ctx, "k")
-			return err
-		}},
-		{"usage", usageReply(), client.OutcomeDone, func(ctx context.Context, c *client.Client) error {
-			_, err := c.Usage(ctx, "k")
-			return err
-		}},
-		{"info", infoReply(), client.OutcomeDone, func(ctx context.Context, c *client.Client) error {
-			_, err := c.Info(ctx)
-			return err
-		}},
+		{"unblock", int64(1), client.OutcomeDone, func(ctx context.Context, c *client.Client) error { return second(c.Unblock(ctx, "k")) }},
+		{"usage", usageReply(), client.OutcomeDone, func(ctx context.Context, c *client.Client) error { return second(c.Usage(ctx, "k")) }},
+		{"info", infoReply(), client.OutcomeDone, func(ctx context.Context, c *client.Client) error { return second(c.Info(ctx)) }},
 		{"check", infoReply(), client.OutcomeDone, func(ctx context.Context, c *client.Client) error {
 			return c.Check(ctx)
 		}},
@@ -186,9 +159,7 @@ func TestObserverOfBreakerNamesTheNode(t *testing.T) {
 	}
 	// Closing the client closes its breakers, and reports it once.
 	for range 2 {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
+		check(t, c.Close())
 	}
 	last := h.changes[len(h.changes)-1]
 	closed := func(change client.BreakerChange) bool { return change.To == "closed" }
@@ -237,9 +208,7 @@ func testLogTo(t *testing.T) {
 		t.Helper()
 		for line := range bytes.Lines(text.Bytes()) {
 			var fields map[string]any
-			if err := json.Unmarshal(line, &fields); err != nil {
-				t.Fatal(err)
-			}
+			require(t, json.Unmarshal(line, &fields))
 			found = append(found, fields)
 		}
 		text.Reset()

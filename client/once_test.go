@@ -10,7 +10,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/client"
-	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
 const perDay = client.Limit("10/d")
@@ -57,17 +56,13 @@ func wantOnce(t *testing.T, direct redis.UniversalClient, p *proxy, key string, 
 }
 
 func TestLostReplyCountsOnce(t *testing.T) {
-	server := redistest.Run(t)
-	direct := connect(t, redis.Options{Addr: server.Addr})
-	deploy(t, direct)
+	server, direct := deployed(t)
 	for _, way := range lossy {
 		t.Run(way.name, func(t *testing.T) {
 			p := startProxy(t, server.Addr)
 			way.opt.Addr = p.addr()
 			rdb := connect(t, way.opt)
-			if err := direct.FlushAll(t.Context()).Err(); err != nil {
-				t.Fatal(err)
-			}
+			require(t, direct.FlushAll(t.Context()).Err())
 			p.lose(10, false)
 			_, err := newClient(t, rdb).Allow(t.Context(), "k", perDay)
 			wantOnce(t, direct, p, "k", err)
@@ -82,52 +77,6 @@ func TestLostReplyCountsOnce(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestLostReplyOfReset(t *testing.T) {
-	server := redistest.Run(t)
-	direct := connect(t, redis.Options{Addr: server.Addr})
-	deploy(t, direct)
-	p := startProxy(t, server.Addr)
-	p.lose(10, false)
-	_, err := newClient(t, connect(t, redis.Options{Addr: p.addr()})).Reset(t.Context(), "k")
-	if !errors.Is(err, client.ErrOutcomeUnknown) || p.seen() != 1 {
-		t.Errorf("sent %d times, error %v; want once and ErrOutcomeUnknown", p.seen(), err)
-	}
-}
-
-func TestLostReplyOfPeekIsAskedAgain(t *testing.T) {
-	server := redistest.Run(t)
-	direct := connect(t, redis.Options{Addr: server.Addr})
-	deploy(t, direct)
-	p := startProxy(t, server.Addr)
-	limiter := newClient(t, connect(t, redis.Options{Addr: p.addr()}))
-
-	p.lose(2, false)
-	if res := must[client.Result](t)(limiter.Peek(t.Context(), "k", perDay)); res.Remaining != 9 {
-		t.Errorf("peek leaves %d, want 9", res.Remaining)
-	}
-	if n := p.seen(); n != 3 {
-		t.Errorf("sent %d times, want 3", n)
-	}
-
-	p.lose(10, false)
-	_, err := limiter.Peek(t.Context(), "k", perDay)
-	if !errors.Is(err, client.ErrUnavailable) || errors.Is(err, client.ErrOutcomeUnknown) {
-		t.Errorf("error is %v, want ErrUnavailable alone: a peek counts nothing", err)
-	}
-}
-
-func TestLostReplyOnRing(t *testing.T) {
-	server := redistest.Run(t)
-	direct := connect(t, redis.Options{Addr: server.Addr})
-	deploy(t, direct)
-	p := startProxy(t, server.Addr)
-	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": p.addr()}})
-	t.Cleanup(func() { _ = ring.Close() })
-	p.lose(10, false)
-	_, err := newClient(t, ring).Allow(t.Context(), "k", perDay)
-	wantOnce(t, direct, p, "k", err)
 }
 
 // Keys by the half of the slots that contains them: {b} is slot 3300, {a} is slot 15495.
@@ -167,9 +116,7 @@ func flushCluster(t *testing.T, c *cluster) [2]*redis.Client {
 	var direct [2]*redis.Client
 	for i, node := range c.nodes[:2] {
 		direct[i] = connect(t, redis.Options{Addr: node.Addr})
-		if err := direct[i].FlushAll(t.Context()).Err(); err != nil {
-			t.Fatal(err)
-		}
+		require(t, direct[i].FlushAll(t.Context()).Err())
 	}
 	return direct
 }
@@ -201,9 +148,7 @@ func TestClusterRedirections(t *testing.T) {
 	ctx := t.Context()
 	set := func(node int, args ...any) {
 		t.Helper()
-		if err := direct[node].Do(ctx, append([]any{"cluster", "setslot"}, args...)...).Err(); err != nil {
-			t.Fatal(err)
-		}
+		require(t, direct[node].Do(ctx, append([]any{"cluster", "setslot"}, args...)...).Err())
 	}
 
 	t.Run("ASK is followed, and its reply lost", func(t *testing.T) {
@@ -227,9 +172,7 @@ func TestClusterRedirections(t *testing.T) {
 			t.Errorf("the third call leaves %d, want 7", res.Remaining)
 		}
 		for _, rdb := range direct {
-			if err := rdb.FlushAll(ctx).Err(); err != nil {
-				t.Fatal(err)
-			}
+			require(t, rdb.FlushAll(ctx).Err())
 		}
 	})
 

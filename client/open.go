@@ -40,8 +40,8 @@ func openServers(url string, dialerOf func(*redis.Options) dial, opts []Option) 
 	if err != nil {
 		return nil, fmt.Errorf("ratelimit: client.Open: the URL %w", err)
 	}
-	c := &Client{opened: true}
-	if err := c.set("client.Open", opts); err != nil {
+	c, err := configured("client.Open", true, opts)
+	if err != nil {
 		return nil, err
 	}
 	if err := c.secure(&s.Options); err != nil {
@@ -49,7 +49,7 @@ func openServers(url string, dialerOf func(*redis.Options) dial, opts []Option) 
 	}
 	// Calls end by their deadlines, so the timeouts of connections are no shorter. They bound what
 	// go-redis does on its own, such as asking a cluster for its nodes.
-	s.Punctual(max(c.timeout, time.Second))
+	s.Punctual(max(c.server.timeout, time.Second))
 	s.Options.Dialer = dialer(dialerOf(&redis.Options{Addr: s.Addrs[0], DialTimeout: s.Options.DialTimeout, TLSConfig: s.Options.TLSConfig}))
 	c.start(s.Open())
 	return c, nil
@@ -62,7 +62,7 @@ func WithTLS(config *tls.Config) Option {
 		switch {
 		case config == nil:
 			return errors.New("the configuration of WithTLS is nil; leave WithTLS out to trust what this machine trusts")
-		case !c.opened:
+		case !c.server.opened:
 			return errors.New("WithTLS is for Open; set TLSConfig in the options of the Redis client")
 		}
 		c.tls = config

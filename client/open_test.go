@@ -42,8 +42,7 @@ func TestOpenRefuses(t *testing.T) {
 
 // Every kind of server in a URL.
 func TestOpenOfServers(t *testing.T) {
-	server := redistest.Run(t)
-	deploy(t, connect(t, redis.Options{Addr: server.Addr}))
+	server, _ := deployed(t)
 	nodes := startCluster(t)
 	flushCluster(t, nodes)
 	trusted := x509.NewCertPool()
@@ -129,9 +128,7 @@ func dials() bool {
 }
 
 func TestClose(t *testing.T) {
-	server := redistest.Run(t)
-	rdb := connect(t, redis.Options{Addr: server.Addr})
-	deploy(t, rdb)
+	server, rdb := deployed(t)
 	for name, c := range map[string]*client.Client{
 		"Open": must[*client.Client](t)(client.Open("redis://"+server.Addr, client.WithFallback(client.FailOpen), client.WithTimeout(slow))),
 		"New":  newClient(t, rdb, client.WithFallback(client.FailOpen)),
@@ -153,8 +150,8 @@ func TestClose(t *testing.T) {
 	if err := rdb.Ping(t.Context()).Err(); err != nil {
 		t.Errorf("Close closed the Redis client of another: %v", err)
 	}
-	if left := must[client.Result](t)(newClient(t, rdb).PeekN(t.Context(), "k", perDay, 0)).Remaining; left != 8 {
-		t.Errorf("%d are left, want 8", left)
+	if n := left(t, newClient(t, rdb), "k", perDay); n != 8 {
+		t.Errorf("%d are left, want 8", n)
 	}
 }
 
@@ -165,9 +162,7 @@ func TestCloseWhileACallHangs(t *testing.T) {
 	_, err := c.Allow(t.Context(), "k", perDay)
 	wantClasses(t, "a hole", err, client.ErrUnavailable)
 	const want = "ratelimit: Close: 1 calls still wait for a server, as the Redis client does not honour deadlines; close that too"
-	if err := c.Close(); err == nil || err.Error() != want {
-		t.Errorf("%v\nwant %s", err, want)
-	}
+	wantText(t, c.Close(), want)
 }
 
 // A concurrent Close does nothing, and returns no error. Whether the two overlap varies by round.
@@ -176,11 +171,7 @@ func TestCloseByTwo(t *testing.T) {
 		c := must[*client.Client](t)(client.Open("redis://127.0.0.1:1"))
 		var all sync.WaitGroup
 		for range 4 {
-			all.Go(func() {
-				if err := c.Close(); err != nil {
-					t.Error(err)
-				}
-			})
+			all.Go(func() { check(t, c.Close()) })
 		}
 		all.Wait()
 	}
@@ -194,20 +185,16 @@ func TestLeftBehindIsNotExecuted(t *testing.T) {
 	deploy(t, rdb)
 	c := newClient(t, rdb, client.WithTimeout(bound))
 	held := rdb.Conn() // takes the only connection
-	if err := held.Ping(t.Context()).Err(); err != nil {
-		t.Fatal(err)
-	}
+	require(t, held.Ping(t.Context()).Err())
 	_, err := c.Allow(t.Context(), "k", perDay)
 	if !errors.Is(err, client.ErrUnavailable) || errors.Is(err, client.ErrOutcomeUnknown) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("%v, want ErrUnavailable alone", err)
 	}
-	if err := held.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require(t, held.Close())
 	if err := c.Close(); err != nil { // waits for the abandoned call
 		t.Fatal(err)
 	}
-	if left := must[client.Result](t)(newClient(t, rdb).PeekN(t.Context(), "k", perDay, 0)).Remaining; left != 10 {
-		t.Errorf("%d are left of 10: a call that was said to count nothing was executed", left)
+	if n := left(t, newClient(t, rdb), "k", perDay); n != 10 {
+		t.Errorf("%d are left of 10: a call that was said to count nothing was executed", n)
 	}
 }

@@ -34,9 +34,7 @@ func TestOpenOfAClusterOverTLS(t *testing.T) {
 	config := &tls.Config{RootCAs: trusted}
 	both := filepath.Join(t.TempDir(), "both.pem")
 	text := append(must[[]byte](t)(os.ReadFile(cert)), must[[]byte](t)(os.ReadFile(otherCert))...)
-	if err := os.WriteFile(both, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require(t, os.WriteFile(both, text, 0o600))
 	start := func(cert, key string) (*redistest.Server, *redis.Client) {
 		server := redistest.Run(t, "--cluster-enabled", "yes", "--tls-cluster", "yes", "--tls-auth-clients", "no",
 			"--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", both)
@@ -99,9 +97,7 @@ func certificate(t *testing.T, trusted *x509.CertPool, hosts ...string) (certFil
 	der := must[[]byte](t)(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key))
 	write := func(name, kind string, der []byte) string {
 		path := filepath.Join(t.TempDir(), name)
-		if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
 		return path
 	}
 	trusted.AddCert(must[*x509.Certificate](t)(x509.ParseCertificate(der)))

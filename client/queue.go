@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// together is how many callers of one queue ask the server concurrently at most.
-const together = 16
+// mostAsking is how many callers of one queue ask the server concurrently at most.
+const mostAsking = 16
 
 // queues holds the waiting callers of this process, by the name of what they wait for. A queue
 // exists while a caller is in it.
@@ -46,10 +46,10 @@ type waiter struct {
 type placeState int
 
 const (
-	inQueue placeState = iota // has not asked, or not since its last rest
-	asking                    // may ask
-	resting                   // was denied, and waits before asking again
-	inVain                    // refused
+	inQueue  placeState = iota // has not asked, or not since its last rest
+	asking                     // may ask
+	resting                    // was denied, and waits before asking again
+	rejected                   // refused
 )
 
 // join adds a waiter to the end of the named queue.
@@ -140,15 +140,15 @@ func (s *queues) refused(w *waiter) (bool, time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if w.beyond() {
-		return w.state == inVain, Never
+		return w.state == rejected, Never
 	}
-	return w.state == inVain, max(time.Until(w.until), 0)
+	return w.state == rejected, max(time.Until(w.until), 0)
 }
 
 // advance wakes the waiters that may ask.
 func (q *queue) advance() {
 	units, n := int64(0), 0
-	for e := q.waiters.Front(); e != nil && n < together; e = e.Next() {
+	for e := q.waiters.Front(); e != nil && n < mostAsking; e = e.Next() {
 		w := e.Value.(*waiter)
 		units += w.n
 		if n > 0 && units > q.room || w.state == resting {
@@ -166,7 +166,7 @@ func (q *queue) advance() {
 // first waiters of a queue can rest, because only they have asked.
 func (q *queue) rests() (until time.Time) {
 	n := 0
-	for e := q.waiters.Front(); e != nil && n < together; e = e.Next() {
+	for e := q.waiters.Front(); e != nil && n < mostAsking; e = e.Next() {
 		if w := e.Value.(*waiter); w.state == resting && w.until.After(until) {
 			until = w.until
 		}
@@ -180,7 +180,7 @@ func (w *waiter) refuse() bool {
 	if !w.beyond() && (w.deadline.IsZero() || !w.until.After(w.deadline)) {
 		return false
 	}
-	w.state = inVain
+	w.state = rejected
 	w.wake <- struct{}{}
 	return true
 }
@@ -202,14 +202,14 @@ type turn struct {
 
 // inTurn waits for its turn in the queue for t.name, then asks until it is allowed.
 func (c *Client) inTurn(ctx context.Context, t turn) (Result, error) {
-	if err := c.ready(ctx, call{verb: t.verb, keys: t.keys}); err != nil {
+	if err := c.server.ready(ctx, call{verb: t.verb, keys: t.keys}); err != nil {
 		return Result{}, err
 	}
 	w := c.queues.join(t.name, t.n, t.deadline)
 	room := int64(-1)
 	defer func() { c.queues.leave(t.name, w, room) }()
 	for denials := 0; ; denials++ {
-		if err := c.wait(ctx, w.wake, nil); err != nil {
+		if err := c.server.lifetime.wait(ctx, w.wake, nil); err != nil {
 			return Result{}, t.ended(c, w, err)
 		}
 		if refused, wait := c.queues.refused(w); refused {
@@ -242,7 +242,7 @@ func (c *Client) inTurn(ctx context.Context, t turn) (Result, error) {
 		}
 		c.queues.rest(w, now.Add(pause), most)
 		timer := time.NewTimer(pause)
-		err = c.wait(ctx, w.wake, timer.C)
+		err = c.server.lifetime.wait(ctx, w.wake, timer.C)
 		timer.Stop()
 		if err != nil {
 			return Result{}, t.ended(c, w, err)
@@ -259,19 +259,4 @@ func (t turn) ended(c *Client, w *waiter, err error) error {
 	}
 	_, wait := c.queues.refused(w)
 	return t.refuse(Result{RetryAfter: wait}, err)
-}
-
-// wait returns nil when wake or timer fires, and an error when ctx or the client has ended. If both
-// wake and ctx are ready, the error of ctx wins.
-func (c *Client) wait(ctx context.Context, wake <-chan struct{}, timer <-chan time.Time) error {
-	select {
-	case <-wake:
-		return ended(ctx)
-	case <-timer:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-c.life.ctx.Done():
-		return errClosed
-	}
 }

@@ -104,7 +104,7 @@ func TestWaitsSpread(t *testing.T) {
 // A caller that is woken after its context has ended does not ask. Its error is a LimitedError, not
 // one about the server.
 func TestWokenTooLate(t *testing.T) {
-	c := &Client{life: newLife()}
+	l := newLifetime()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	wake := make(chan struct{}, 1)
@@ -113,7 +113,7 @@ func TestWokenTooLate(t *testing.T) {
 		case wake <- struct{}{}:
 		default:
 		}
-		if err := c.wait(ctx, wake, nil); err != context.Canceled {
+		if err := l.wait(ctx, wake, nil); err != context.Canceled {
 			t.Fatalf("%v, want that the context has ended", err)
 		}
 	}

@@ -81,7 +81,7 @@ func (r *Reservation) Cancel(ctx context.Context) error {
 	}
 	res, err := r.client.Refund(ctx, r.req)
 	if err == nil && !res.Allowed {
-		e := r.client.notHad(r.req, res.Index, res.RetryAfter, nil)
+		e := r.client.limitedError(r.req, res.Index, res.RetryAfter, nil)
 		e.text = fmt.Sprintf("%s could not be given back, since the key is blocked for %v; try again then", r.req.wanted(), res.RetryAfter)
 		return e
 	}
@@ -95,14 +95,14 @@ func (r *Reservation) wait(ctx context.Context, until time.Time) error {
 	cause := outlasts(ctx, delay)
 	if cause == nil && (until.IsZero() || !r.act.After(until)) {
 		timer := time.NewTimer(delay)
-		cause = r.client.wait(ctx, nil, timer.C)
+		cause = r.client.server.lifetime.wait(ctx, nil, timer.C)
 		timer.Stop()
 		if cause == nil {
 			return nil
 		}
 		delay = r.Delay()
 	}
-	e := r.client.notHad(r.req, r.res.Index, delay, cause)
+	e := r.client.limitedError(r.req, r.res.Index, delay, cause)
 	if r.req.OnceKey != "" {
 		e.text = fmt.Sprintf("the turn of %s comes in %v; it is kept for who asks again with the OnceKey %q", r.req.wanted(), delay, r.req.OnceKey)
 	} else if err := r.giveBack(ctx); err != nil {

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/client"
@@ -16,12 +15,9 @@ import (
 func TestReserve(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		ctx := t.Context()
-		left := func(key string, limit client.Limit) int64 {
-			return must[client.Result](t)(c.PeekN(ctx, key, limit, 0)).Remaining
-		}
 		r := must[*client.Reservation](t)(c.ReserveN(ctx, "k", "3/m", 2))
-		if !r.OK() || r.Delay() != 0 || left("k", "3/m") != 1 {
-			t.Errorf("%+v, %v, %d are left", r.Result(), r.Delay(), left("k", "3/m"))
+		if !r.OK() || r.Delay() != 0 || left(t, c, "k", "3/m") != 1 {
+			t.Errorf("%+v, %v, %d are left", r.Result(), r.Delay(), left(t, c, "k", "3/m"))
 		}
 		denied := must[*client.Reservation](t)(c.ReserveN(ctx, "k", "3/m", 2))
 		if denied.OK() || denied.Delay() != math.MaxInt64 || denied.Result().RetryAfter != 20*time.Second {
@@ -33,15 +29,11 @@ func TestReserve(t *testing.T) {
 		// Many goroutines cancel at once, and the units are given back once.
 		var all sync.WaitGroup
 		for range 10 {
-			all.Go(func() {
-				if err := r.Cancel(ctx); err != nil {
-					t.Error(err)
-				}
-			})
+			all.Go(func() { check(t, r.Cancel(ctx)) })
 		}
 		all.Wait()
-		if left("k", "3/m") != 3 || v.seen("refund") != 1 {
-			t.Errorf("%d are left after %d refunds, want 3 after one", left("k", "3/m"), v.seen("refund"))
+		if left(t, c, "k", "3/m") != 3 || v.seen("refund") != 1 {
+			t.Errorf("%d are left after %d refunds, want 3 after one", left(t, c, "k", "3/m"), v.seen("refund"))
 		}
 		none := must[*client.Reservation](t)(c.ReserveN(ctx, "k", "3/m", 0))
 		if err := none.Cancel(ctx); err != nil || !none.OK() || v.seen("refund") != 1 {
@@ -113,23 +105,21 @@ func TestCancelFails(t *testing.T) {
 					t.Errorf("%s: %v", tt.name, err)
 				}
 			}
-			if left := must[client.Result](t)(c.PeekN(ctx, "k", "3/m", 0)).Remaining; left != tt.left || v.seen("refund") != tt.refunds {
-				t.Errorf("%s: %d are left after %d refunds, want %d after %d", tt.name, left, v.seen("refund"), tt.left, tt.refunds)
+			if n := left(t, c, "k", "3/m"); n != tt.left || v.seen("refund") != tt.refunds {
+				t.Errorf("%s: %d are left after %d refunds, want %d after %d", tt.name, n, v.seen("refund"), tt.left, tt.refunds)
 			}
 		}
 
 		must[int64](t)(c.Reset(ctx, "k"))
 		r := must[*client.Reservation](t)(c.ReserveN(ctx, "k", "3/h", 3))
-		if err := c.Block(ctx, time.Minute, "k"); err != nil {
-			t.Fatal(err)
-		}
+		require(t, c.Block(ctx, time.Minute, "k"))
 		err := r.Cancel(ctx)
 		var e *client.LimitedError
 		if !errors.As(err, &e) || e.Key != "rl:k" || e.RetryAfter != time.Minute || !strings.Contains(err.Error(), `3 of "3/h" could not be given back, since the key is blocked for 1m0s; try again then`) {
 			t.Error(err)
 		}
 		must[int64](t)(c.Unblock(ctx, "k"))
-		if err := r.Cancel(ctx); err != nil || must[client.Result](t)(c.PeekN(ctx, "k", "3/h", 0)).Remaining != 3 {
+		if err := r.Cancel(ctx); err != nil || left(t, c, "k", "3/h") != 3 {
 			t.Errorf("after the block: %v", err)
 		}
 	})
@@ -144,13 +134,11 @@ func TestCancelWithoutADecision(t *testing.T) {
 			}
 			return nil, nil
 		}
-		c := must[*client.Client](t)(client.New(v, client.WithFallback(client.FailOpen)))
-		client.Trust(c)
+		c := v.client(t, client.WithFallback(client.FailOpen))
 		r := must[*client.Reservation](t)(c.Reserve(t.Context(), "k", "3/m"))
 		if err := r.Cancel(t.Context()); err != nil || !r.OK() || v.seen("refund") != 0 {
 			t.Errorf("%v, %v, %d refunds", r.OK(), err, v.seen("refund"))
 		}
-		_ = c.Close()
 	})
 }
 
@@ -158,23 +146,18 @@ func TestCancelWithoutADecision(t *testing.T) {
 func TestCancelOfABatch(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, _ *client.Client) {
 		ctx := t.Context()
-		c := must[*client.Client](t)(client.New(v, client.WithBatches(10, 100*time.Millisecond)))
-		client.Trust(c)
+		c := v.client(t, client.WithBatches(10, 100*time.Millisecond))
 		for range 20 {
 			r := must[*client.Reservation](t)(c.Reserve(ctx, "k", "1000/h"))
 			if r.Result().Source != client.SourceBatch {
 				continue
 			}
-			before := must[client.Result](t)(c.PeekN(ctx, "k", "1000/h", 0)).Remaining
-			if err := r.Cancel(ctx); err != nil {
-				t.Error(err)
-			}
-			if after := must[client.Result](t)(c.PeekN(ctx, "k", "1000/h", 0)).Remaining; after != before+1 {
+			before := left(t, c, "k", "1000/h")
+			check(t, r.Cancel(ctx))
+			if after := left(t, c, "k", "1000/h"); after != before+1 {
 				t.Errorf("%d are left, want %d", after, before+1)
 			}
-			if err := c.Close(); err != nil {
-				t.Error(err)
-			}
+			check(t, c.Close())
 			return
 		}
 		t.Error("no batch was taken")
@@ -185,29 +168,8 @@ func TestCancelOfABatch(t *testing.T) {
 // early, and in order.
 func TestWaitWithBatchesAndMemory(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, _ *client.Client) {
-		c := must[*client.Client](t)(client.New(v, client.WithBatches(10, 100*time.Millisecond), client.WithDenialMemory(time.Second)))
-		client.Trust(c)
-		began := time.Now()
-		const n = 100
-		var got served
-		var all sync.WaitGroup
-		for i := range n {
-			all.Go(func() {
-				if err := c.Wait(t.Context(), "k", "10/s burst=40"); err != nil {
-					t.Error(err)
-				}
-				got.add(i, began)
-			})
-			synctest.Wait()
-		}
-		all.Wait()
-		for i := range n {
-			if least := time.Duration(i-39) * 100 * time.Millisecond; got.who[i] != i || got.after[i] < least || got.after[i] > max(0, least)+time.Second {
-				t.Fatalf("%d was served as number %d after %v, want number %d after %v", got.who[i], i, got.after[i], i, least)
-			}
-		}
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
+		c := v.client(t, client.WithBatches(10, 100*time.Millisecond), client.WithDenialMemory(time.Second))
+		inLine(t, 100, func(int) error { return c.Wait(t.Context(), "k", "10/s burst=40") },
+			func(i int) time.Duration { return max(0, time.Duration(i-39)*100*time.Millisecond) }, time.Second)
 	})
 }

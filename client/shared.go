@@ -15,44 +15,24 @@ import (
 // what was sent is not known; and in a cluster it sends calls for several nodes together, so all of
 // them wait for one node that hangs.
 const (
-	shareAbove   = 8   // calls in progress for a node; up to this number, separate connections are as fast
-	mostUnderWay = 2   // concurrent round trips per node: as fast as one, and if a connection hangs, half of the calls go on
-	mostTogether = 500 // calls per round trip: a few milliseconds of server time
+	shareAbove      = 8   // calls in progress for a node; up to this number, separate connections are as fast
+	mostConcurrent  = 2   // round trips per node: as fast as one, and if a connection hangs, half of the calls go on
+	mostInRoundTrip = 500 // calls per round trip: a few milliseconds of server time
 )
 
-// sharing says whether calls share round trips, as set by options.
-type sharing int
-
-const (
-	whereItCan sharing = iota // if the Redis client ends calls at their deadlines
-	always
-	never
-)
-
-// WithSharedRoundTrips makes [New] return an error if calls cannot share round trips, because rdb
-// was made without ContextTimeoutEnabled or with ReadOnly. With any other rdb, and with [Open],
-// calls share them by default.
+// WithoutSharedRoundTrips sends each call separately, over its own connection.
 //
-// Concurrent calls to the same server share round trips: calls that arrive while others are in
-// progress are sent together, in a pipeline. This multiplies the number of decisions per second for
-// many goroutines. If only a few calls are in progress, each is sent separately.
+// Without it, concurrent calls to the same server share round trips: calls that arrive while others
+// are in progress are sent together, in a pipeline. This multiplies the number of decisions per
+// second for many goroutines. If only a few calls are in progress, each is sent separately.
 //
 // The guarantees of a single call still apply: its timeout, and that it is executed at most once. A
 // call whose context ends before it is sent is not sent. If a connection breaks, all calls that
 // share the round trip lose their replies ([ErrOutcomeUnknown]); the circuit breaker counts this as
 // one call without a reply. Calls that write nothing (Peek, Usage, Info) do not share round trips.
-func WithSharedRoundTrips() Option { return withSharing(always) }
-
-// WithoutSharedRoundTrips sends each call separately, over its own connection; see
-// [WithSharedRoundTrips].
-func WithoutSharedRoundTrips() Option { return withSharing(never) }
-
-func withSharing(s sharing) Option {
+func WithoutSharedRoundTrips() Option {
 	return func(c *Client) error {
-		if c.sharing != whereItCan && c.sharing != s {
-			return errors.New("both WithSharedRoundTrips and WithoutSharedRoundTrips are given; give one")
-		}
-		c.sharing = s
+		c.server.unshared = true
 		return nil
 	}
 }
@@ -61,9 +41,9 @@ func withSharing(s sharing) Option {
 type roundTrips struct {
 	calls atomic.Int64 // in progress, shared or not
 
-	mu       sync.Mutex
-	waiting  []*roundTrip // not started; calls join the last one
-	underWay int
+	mu      sync.Mutex
+	waiting []*roundTrip // not started; calls join the last one
+	running int
 }
 
 // roundTrip is one pipeline.
@@ -72,20 +52,20 @@ type roundTrip struct {
 	deadline time.Time     // the latest deadline of its calls
 	done     chan struct{} // closed when every command has a reply or an error
 	err      error         // for commands without either
-	told     atomic.Bool   // whether its failure was reported to the breaker
+	reported atomic.Bool   // whether its failure was reported to the breaker
 }
 
 // sharesWith reports whether a call for a node may share a round trip. Probes may not, nor may
 // calls whose node is not known yet: a call in a round trip waits for all of it, so one unreachable
 // node would delay calls for the others.
-func (c *Client) sharesWith(node *breaker) bool {
-	return c.sharing != never && node != nil && !node.open.Load() && (c.breakers.node == nil || node != c.breakers.first)
+func (s *server) sharesWith(node *breaker) bool {
+	return !s.unshared && node != nil && !node.open.Load() && (s.breakers.node == nil || node != s.breakers.first)
 }
 
 // elsewhere reports whether err means that a cluster node did not execute a call because another
 // node has its keys. The cluster client finds that node if the call is sent separately.
-func (c *Client) elsewhere(err error) bool {
-	if err == nil || c.breakers.node == nil {
+func (s *server) elsewhere(err error) bool {
+	if err == nil || s.breakers.node == nil {
 		return false
 	}
 	_, moved := redis.IsMovedError(err)
@@ -93,9 +73,9 @@ func (c *Client) elsewhere(err error) bool {
 	return moved || ask || redis.IsReadOnlyError(err) || errors.Is(err, redis.ErrClosed)
 }
 
-// sendShared is send in a shared round trip.
-func (c *Client) sendShared(ctx *bounded, node *breaker, cmd *noRetryCmd) (reply any, written bool, err error) {
-	t, ok := node.join(c, cmd, ctx.deadline)
+// sendShared sends cmd in a shared round trip.
+func (s *server) sendShared(ctx *bounded, node *breaker, cmd *noRetryCmd) (reply any, written bool, err error) {
+	t, ok := node.join(s, cmd, ctx.deadline)
 	if !ok {
 		return nil, false, errClosed
 	}
@@ -112,23 +92,23 @@ func (c *Client) sendShared(ctx *bounded, node *breaker, cmd *noRetryCmd) (reply
 		err = ended(ctx)
 		written = cmd.abandon()
 	}
-	ctx.quiet = err != nil && !ctx.saysNothing(err) && t.told.Swap(true)
+	ctx.quiet = err != nil && !ctx.saysNothing(err) && t.reported.Swap(true)
 	return reply, written, err
 }
 
 // join adds a command to the next round trip. It returns false if the client is closed.
-func (b *breaker) join(c *Client, cmd *noRetryCmd, deadline time.Time) (*roundTrip, bool) {
+func (b *breaker) join(s *server, cmd *noRetryCmd, deadline time.Time) (*roundTrip, bool) {
 	r := &b.trips
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.underWay < mostUnderWay {
-		if !c.life.run(func() { b.run(c) }) {
+	if r.running < mostConcurrent {
+		if !s.lifetime.run(func() { b.run(s) }) {
 			return nil, false
 		}
-		r.underWay++
+		r.running++
 	}
 	n := len(r.waiting)
-	if n == 0 || len(r.waiting[n-1].cmds) == mostTogether {
+	if n == 0 || len(r.waiting[n-1].cmds) == mostInRoundTrip {
 		r.waiting = append(r.waiting, &roundTrip{done: make(chan struct{})})
 		n++
 	}
@@ -141,9 +121,9 @@ func (b *breaker) join(c *Client, cmd *noRetryCmd, deadline time.Time) (*roundTr
 }
 
 // run makes one round trip after another until none is waiting.
-func (b *breaker) run(c *Client) {
+func (b *breaker) run(s *server) {
 	for t := b.trips.next(); t != nil; t = b.trips.next() {
-		t.err = t.send(c, b.client.Load())
+		t.err = t.send(s, b.client.Load())
 		close(t.done)
 	}
 }
@@ -154,7 +134,7 @@ func (r *roundTrips) next() *roundTrip {
 	defer r.mu.Unlock()
 	if len(r.waiting) == 0 {
 		r.waiting = nil
-		r.underWay--
+		r.running--
 		return nil
 	}
 	t := r.waiting[0]
@@ -165,9 +145,9 @@ func (r *roundTrips) next() *roundTrip {
 // send sends the commands whose callers still wait. Each command then has its own error, unless
 // go-redis panicked. send uses the client of the cluster node directly: the pipeline of a cluster
 // client sends in its own goroutine, where a panic could not be recovered.
-func (t *roundTrip) send(c *Client, node *redis.Client) (err error) {
+func (t *roundTrip) send(s *server, node *redis.Client) (err error) {
 	defer recovered(&err)
-	ctx := &bounded{Context: c.life.ctx, deadline: t.deadline, timeout: c.timeout}
+	ctx := &bounded{Context: s.lifetime.ctx, deadline: t.deadline, timeout: s.timeout}
 	defer ctx.release()
 	cmds := make([]redis.Cmder, 0, len(t.cmds))
 	for _, cmd := range t.cmds {
@@ -175,7 +155,7 @@ func (t *roundTrip) send(c *Client, node *redis.Client) (err error) {
 			cmds = append(cmds, cmd)
 		}
 	}
-	pipe := c.rdb.Pipeline()
+	pipe := s.rdb.Pipeline()
 	if node != nil {
 		pipe = node.Pipeline()
 	}

@@ -109,9 +109,7 @@ func TestAllowAtMostOfAnOlderLibrary(t *testing.T) {
 	_, err := c.AllowAtMost(t.Context(), "k", "5/m", 3)
 	want := `ratelimit: take "k": the library on the server is too old for UpTo; run: ratelimit deploy ` +
 		`(RATELIMIT BADCOST "UPTO": a cost is a whole number from 0 to 9007199254740992)`
-	if err == nil || err.Error() != want {
-		t.Errorf("%v\nwant %s", err, want)
-	}
+	wantText(t, err, want)
 	wantClasses(t, "older library", err, client.ErrNotDeployed)
 	if got := must[client.Result](t)(c.PeekN(t.Context(), "k", "5/m", 0)); got.Remaining != 5 {
 		t.Errorf("%d are left of 5: something was counted", got.Remaining)

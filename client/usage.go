@@ -28,11 +28,9 @@ type UsageInterval struct {
 // Usage returns the counts of usageKey, and changes nothing. Like [Client.PeekN], it may read from
 // a replica. If the key holds anything else, the error is [ErrBadState].
 func (c *Client) Usage(ctx context.Context, usageKey string) (usage Usage, err error) {
-	if c.onCall != nil {
-		defer func(began time.Time) { c.observeDone(ctx, "usage", began, err) }(time.Now())
-	}
-	keys := c.keys([]string{usageKey})
-	reply, err := c.ask(ctx, call{verb: "usage", keys: keys, way: readOnly})
+	defer c.observers.done(ctx, "usage", time.Now(), &err)
+	keys := c.server.keys([]string{usageKey})
+	reply, err := c.server.ask(ctx, call{verb: "usage", keys: keys, mode: readOnly})
 	if err != nil {
 		return Usage{}, err
 	}

@@ -53,15 +53,21 @@ func inBubble(t *testing.T, f func(t *testing.T, v *virtual, c *client.Client), 
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
-		c := must[*client.Client](t)(client.New(v, client.WithPrefix("rl:")))
-		client.Trust(c)
+		c := v.client(t, client.WithPrefix("rl:"))
 		f(t, v, c)
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
+		check(t, c.Close())
 	})
 	close(v.run)
 	worker.Wait()
+}
+
+// client returns a client with the default timeout, which the end of the bubble closes.
+func (v *virtual) client(t *testing.T, opts ...client.Option) *client.Client {
+	t.Helper()
+	c := must[*client.Client](t)(client.New(v, opts...))
+	client.Trust(c)
+	t.Cleanup(func() { check(t, c.Close()) })
+	return c
 }
 
 func (v *virtual) Process(ctx context.Context, cmd redis.Cmder) error {

@@ -73,7 +73,7 @@ func (c *Client) WaitN(ctx context.Context, key string, limit Limit, n int64) er
 // is set ([ErrBadArgs]). A place in the queue of a leaky_bucket that was taken with an OnceKey is
 // not given back, but kept for a caller that asks again with that key.
 func (c *Client) WaitRequest(ctx context.Context, req Request, until time.Time) error {
-	keys := c.keys(req.Keys)
+	keys := c.server.keys(req.Keys)
 	err := req.check()
 	if err == nil && req.UpTo {
 		err = errors.New("BADARGS UpTo is set, but who waits gets the whole cost; leave UpTo false")
@@ -91,7 +91,9 @@ func (c *Client) WaitRequest(ctx context.Context, req Request, until time.Time) 
 		pause: func(res Result, denials int) time.Duration {
 			return spread(res.RetryAfter, denials, until)
 		},
-		refuse: func(denied Result, cause error) error { return c.notHad(req, denied.Index, denied.RetryAfter, cause) },
+		refuse: func(denied Result, cause error) error {
+			return c.limitedError(req, denied.Index, denied.RetryAfter, cause)
+		},
 	})
 	if err != nil || res.RetryAfter == 0 {
 		return err
@@ -114,10 +116,10 @@ func spread(wait time.Duration, denials int, deadline time.Time) time.Duration {
 	return wait + rand.N(most)
 }
 
-// notHad returns the error of a caller that waited for units in vain. index is the key that denied,
-// counted from 1.
-func (c *Client) notHad(req Request, index int, wait time.Duration, cause error) *LimitedError {
-	e := &LimitedError{Key: c.keys(req.Keys)[max(index, 1)-1], RetryAfter: wait, Err: cause}
+// limitedError returns the error of a caller that got no units for req. index is the key that
+// denied, counted from 1.
+func (c *Client) limitedError(req Request, index int, wait time.Duration, cause error) *LimitedError {
+	e := &LimitedError{Key: c.server.keys(req.Keys)[max(index, 1)-1], RetryAfter: wait, Err: cause}
 	units := req.wanted()
 	switch {
 	case wait == Never:

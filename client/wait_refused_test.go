@@ -18,9 +18,7 @@ func TestWaitRefuses(t *testing.T) {
 		ctx := t.Context()
 		must[client.Result](t)(c.AllowN(ctx, "k", "3/m", 2))
 		must[client.Result](t)(c.AllowN(ctx, "queue", "leaky_bucket 3/m", 2))
-		if err := c.Block(ctx, time.Hour, "blocked"); err != nil {
-			t.Fatal(err)
-		}
+		require(t, c.Block(ctx, time.Hour, "blocked"))
 		for _, tt := range []struct {
 			name, key string
 			limit     client.Limit
@@ -103,14 +101,10 @@ func TestWaitRefusesInTheQueue(t *testing.T) {
 		if takes != 2 {
 			t.Errorf("%d takes, want 2: one before, and that of the first in the queue", takes)
 		}
-		if n := client.Waiting(c); n != 0 {
-			t.Errorf("%d queues are left", n)
-		}
+		wantNoQueue(t, c)
 		// A refused caller does not delay the next one.
 		time.Sleep(time.Minute)
-		if err := c.Wait(t.Context(), "k", "1/m"); err != nil {
-			t.Error(err)
-		}
+		check(t, c.Wait(t.Context(), "k", "1/m"))
 	})
 }
 
@@ -146,8 +140,7 @@ func TestWaitForTooMuchInTheQueue(t *testing.T) {
 // not refused because of that.
 func TestWaitBehindALocalDenial(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, _ *client.Client) {
-		c := must[*client.Client](t)(client.New(v, client.WithFallback(client.LocalLimiter(0.1))))
-		client.Trust(c)
+		c := v.client(t, client.WithFallback(client.LocalLimiter(0.1)))
 		const limit = "10/m burst=100"
 		must[client.Result](t)(c.Allow(t.Context(), "k", limit))
 		synctest.Wait() // it has learned the limit
@@ -168,9 +161,6 @@ func TestWaitBehindALocalDenial(t *testing.T) {
 			v.set(func() { v.refuse = nil })
 		}
 		all.Wait()
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
 	})
 }
 
@@ -214,9 +204,7 @@ func TestWaitEndsWithTheClient(t *testing.T) {
 			})
 		}
 		synctest.Wait()
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
+		check(t, c.Close())
 		all.Wait()
 		wantClasses(t, "after", c.Wait(t.Context(), "k", "1/d"), client.ErrUnavailable)
 	})

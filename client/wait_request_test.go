@@ -21,30 +21,14 @@ func TestWaitForSeveralKeys(t *testing.T) {
 		request := func(costs ...int64) client.Request {
 			return client.Request{Keys: []string{"{a}:second", "{a}:minute"}, Limits: []client.Limit{"1/s", "100/m"}, Costs: costs}
 		}
-		ctx, began := t.Context(), time.Now()
-		var got served
-		var all sync.WaitGroup
-		// 70 is more than the per-second limit ever holds, but is taken from the per-minute limit.
-		for i, costs := range [][]int64{nil, {1, 39}, {1, 70}, {1}} {
-			all.Go(func() {
-				if err := c.WaitRequest(ctx, request(costs...), time.Time{}); err != nil {
-					t.Error(err)
-				}
-				got.add(i, began)
-			})
-			synctest.Wait()
-		}
-		all.Wait()
-		// After the second caller 61 per minute are left, and 9 more take 600 ms each.
-		want := []time.Duration{0, time.Second, 6400 * time.Millisecond, 7400 * time.Millisecond}
-		for i := range want {
-			if got.who[i] != i || got.after[i] != want[i] {
-				t.Errorf("%d was served after %v, want %d after %v", got.who[i], got.after[i], i, want[i])
-			}
-		}
-		if n := client.Waiting(c); n != 0 {
-			t.Errorf("%d queues are left", n)
-		}
+		ctx := t.Context()
+		// 70 is more than the per-second limit ever holds, but is taken from the per-minute limit. After
+		// the second caller 61 per minute are left, and 9 more take 600 ms each.
+		costs := [][]int64{nil, {1, 39}, {1, 70}, {1}}
+		after := []time.Duration{0, time.Second, 6400 * time.Millisecond, 7400 * time.Millisecond}
+		inLine(t, len(costs), func(i int) error { return c.WaitRequest(ctx, request(costs[i]...), time.Time{}) },
+			func(i int) time.Duration { return after[i] }, 0)
+		wantNoQueue(t, c)
 
 		limited, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
@@ -76,9 +60,7 @@ func TestWaitForAPolicy(t *testing.T) {
 		ctx, began := t.Context(), time.Now()
 		req := client.Request{Keys: []string{"calc:{a}", "consumer9:{a}"}, Limits: []client.Limit{"@calc"}, UsageKey: "usage:{a}"}
 		for range 2 {
-			if err := c.WaitRequest(ctx, req, time.Time{}); err != nil {
-				t.Fatal(err)
-			}
+			require(t, c.WaitRequest(ctx, req, time.Time{}))
 		}
 		if took := time.Since(began); took != time.Minute {
 			t.Errorf("the second was served after %v", took)
@@ -149,8 +131,8 @@ func TestWaitOnce(t *testing.T) {
 		if err := c.WaitRequest(ctx, req, time.Time{}); err != nil || time.Since(began) != time.Second {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
-		if left := must[client.Result](t)(c.PeekN(ctx, "{k}", limit, 0)).Remaining; left != 2 || v.seen("refund") != 0 {
-			t.Errorf("%d are left after %d refunds, want 2 after none", left, v.seen("refund"))
+		if n := left(t, c, "{k}", limit); n != 2 || v.seen("refund") != 0 {
+			t.Errorf("%d are left after %d refunds, want 2 after none", n, v.seen("refund"))
 		}
 	})
 }
@@ -160,8 +142,7 @@ func TestWaitForASilentServer(t *testing.T) {
 	for _, fallback := range []client.Fallback{client.ReturnError, client.FailOpen} {
 		inBubble(t, func(t *testing.T, v *virtual, _ *client.Client) {
 			v.delay = time.Hour
-			c := must[*client.Client](t)(client.New(v, client.WithTimeout(time.Second), client.WithFallback(fallback)))
-			client.Trust(c)
+			c := v.client(t, client.WithTimeout(time.Second), client.WithFallback(fallback))
 			began := time.Now()
 			var all sync.WaitGroup
 			for range 10 {
@@ -173,7 +154,6 @@ func TestWaitForASilentServer(t *testing.T) {
 				})
 			}
 			all.Wait()
-			_ = c.Close()
 		})
 	}
 }

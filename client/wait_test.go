@@ -3,7 +3,6 @@ package client_test
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -26,36 +25,39 @@ func (s *served) add(who int, began time.Time) {
 	s.who, s.after = append(s.who, who), append(s.after, time.Since(began))
 }
 
+// inLine starts n callers, one after another, and checks that each is served in this order, after
+// the time that want returns or at most late later.
+func inLine(t *testing.T, n int, wait func(i int) error, want func(i int) time.Duration, late time.Duration) {
+	t.Helper()
+	var got served
+	var all sync.WaitGroup
+	began := time.Now()
+	for i := range n {
+		all.Go(func() {
+			check(t, wait(i))
+			got.add(i, began)
+		})
+		synctest.Wait() // the caller is in the queue, or done
+	}
+	all.Wait()
+	for i := range n {
+		if least := want(i); got.who[i] != i || got.after[i] < least || got.after[i] > least+late {
+			t.Fatalf("caller %d was served as number %d after %v, want number %d after %v", got.who[i], i, got.after[i], i, least)
+		}
+	}
+}
+
 // A hundred callers that wait for one key are served in order of arrival, each as soon as the limit
 // allows and none earlier, and the server is asked at most twice per caller.
 func TestWaitInOrder(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		const n = 100
-		var got served
-		var all sync.WaitGroup
-		began := time.Now()
-		for i := range n {
-			all.Go(func() {
-				if err := c.Wait(t.Context(), "k", "10/s burst=5"); err != nil {
-					t.Error(err)
-				}
-				got.add(i, began)
-			})
-			synctest.Wait() // the caller is in the queue, or done
-		}
-		all.Wait()
-		for i := range n {
-			want := max(0, time.Duration(i-4)*100*time.Millisecond)
-			if got.who[i] != i || got.after[i] != want {
-				t.Fatalf("caller %d was served as number %d after %v, want number %d after %v", got.who[i], i, got.after[i], i, want)
-			}
-		}
+		inLine(t, n, func(int) error { return c.Wait(t.Context(), "k", "10/s burst=5") },
+			func(i int) time.Duration { return max(0, time.Duration(i-4)*100*time.Millisecond) }, 0)
 		if takes := v.seen("take"); takes > 2*n {
 			t.Errorf("%d takes for %d callers", takes, n)
 		}
-		if n := client.Waiting(c); n != 0 {
-			t.Errorf("%d queues are left", n)
-		}
+		wantNoQueue(t, c)
 	})
 }
 
@@ -78,11 +80,7 @@ func TestWaitTogether(t *testing.T) {
 			began := time.Now()
 			var all sync.WaitGroup
 			for range 64 {
-				all.Go(func() {
-					if err := c.Wait(t.Context(), "k", tt.limit); err != nil {
-						t.Error(err)
-					}
-				})
+				all.Go(func() { check(t, c.Wait(t.Context(), "k", tt.limit)) })
 			}
 			all.Wait()
 			if took := time.Since(began); v.inCrowd != tt.crowd || took > tt.within || v.calls["take"] > 2*64 {
@@ -96,24 +94,11 @@ func TestWaitTogether(t *testing.T) {
 // A caller that waits for many units is not overtaken by callers behind it that want few.
 func TestWaitForMuch(t *testing.T) {
 	inBubble(t, func(t *testing.T, _ *virtual, c *client.Client) {
-		ctx, began := t.Context(), time.Now()
-		must[client.Result](t)(c.AllowN(ctx, "k", "10/s", 8)) // leaves 2
-		var got served
-		var all sync.WaitGroup
-		for i, n := range []int64{1, 10, 1, 0} {
-			all.Go(func() {
-				if err := c.WaitN(ctx, "k", "10/s", n); err != nil {
-					t.Error(err)
-				}
-				got.add(i, began)
-			})
-			synctest.Wait()
-		}
-		all.Wait()
-		want := []time.Duration{0, 900 * time.Millisecond, time.Second, time.Second}
-		if !slices.Equal(got.who, []int{0, 1, 2, 3}) || !slices.Equal(got.after, want) {
-			t.Errorf("%v were served after %v, want in order after %v", got.who, got.after, want)
-		}
+		must[client.Result](t)(c.AllowN(t.Context(), "k", "10/s", 8)) // leaves 2
+		wants := []int64{1, 10, 1, 0}
+		after := []time.Duration{0, 900 * time.Millisecond, time.Second, time.Second}
+		inLine(t, len(wants), func(i int) error { return c.WaitN(t.Context(), "k", "10/s", wants[i]) },
+			func(i int) time.Duration { return after[i] }, 0)
 	})
 }
 
@@ -126,14 +111,10 @@ func TestWaitAmongProcesses(t *testing.T) {
 		var all sync.WaitGroup
 		began := time.Now()
 		for p := range processes {
-			c := must[*client.Client](t)(client.New(v, client.WithPrefix("rl:")))
-			client.Trust(c)
-			defer func() { _ = c.Close() }()
+			c := v.client(t, client.WithPrefix("rl:"))
 			for range each {
 				all.Go(func() {
-					if err := c.Wait(t.Context(), "k", "10/s burst=1"); err != nil {
-						t.Error(err)
-					}
+					check(t, c.Wait(t.Context(), "k", "10/s burst=1"))
 					got.add(p, began)
 				})
 			}
@@ -155,9 +136,7 @@ func TestWaitAmongProcesses(t *testing.T) {
 // Wait sleeps until the time at which a block was to end, even if the block is removed earlier.
 func TestWaitForABlock(t *testing.T) {
 	inBubble(t, func(t *testing.T, _ *virtual, c *client.Client) {
-		if err := c.Block(t.Context(), time.Minute, "k"); err != nil {
-			t.Fatal(err)
-		}
+		require(t, c.Block(t.Context(), time.Minute, "k"))
 		began := time.Now()
 		if err := c.Wait(t.Context(), "k", "3/m"); err != nil || time.Since(began) != time.Minute {
 			t.Errorf("%v after %v", err, time.Since(began))
@@ -182,9 +161,7 @@ func TestWaitersLeave(t *testing.T) {
 					}
 					return
 				}
-				if err := c.Wait(t.Context(), "k", "1/s"); err != nil {
-					t.Error(err)
-				}
+				check(t, c.Wait(t.Context(), "k", "1/s"))
 				got.add(i, began)
 			})
 			synctest.Wait()
@@ -205,24 +182,10 @@ func TestWaitersLeave(t *testing.T) {
 func TestWaitForATurn(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		const limit = "leaky_bucket 1/s burst=3"
-		began := time.Now()
-		var got served
-		var all sync.WaitGroup
-		for i := range 5 {
-			all.Go(func() {
-				if err := c.Wait(t.Context(), "k", limit); err != nil {
-					t.Error(err)
-				}
-				got.add(i, began)
-			})
-			synctest.Wait()
-		}
-		all.Wait()
-		want := []time.Duration{0, time.Second, 2 * time.Second, 3 * time.Second, 4 * time.Second}
-		if !slices.Equal(got.who, []int{0, 1, 2, 3, 4}) || !slices.Equal(got.after, want) {
-			t.Errorf("%v had their turns after %v, want in order after %v", got.who, got.after, want)
-		}
+		inLine(t, 5, func(int) error { return c.Wait(t.Context(), "k", limit) },
+			func(i int) time.Duration { return time.Duration(i) * time.Second }, 0)
 
+		var all sync.WaitGroup
 		ctx, cancel := context.WithCancel(t.Context())
 		all.Go(func() {
 			err := c.Wait(ctx, "k", limit)
@@ -267,8 +230,8 @@ func TestWaitLosesAReply(t *testing.T) {
 		if err := c.Wait(t.Context(), "k", "2/m"); err != nil || v.seen("take") != 2 {
 			t.Errorf("%v after %d takes", err, v.seen("take"))
 		}
-		if left := must[client.Result](t)(c.PeekN(t.Context(), "k", "2/m", 0)).Remaining; left != 0 {
-			t.Errorf("%d are left, want 0", left)
+		if n := left(t, c, "k", "2/m"); n != 0 {
+			t.Errorf("%d are left, want 0", n)
 		}
 	})
 }
@@ -293,24 +256,20 @@ func TestWaitWithoutADecision(t *testing.T) {
 			{client.FailClosed, time.Second / 2, 0, client.ErrUnavailable},
 		} {
 			v.calls["take"] = 0
-			c := must[*client.Client](t)(client.New(v, client.WithFallback(tt.fallback)))
-			client.Trust(c)
+			c := v.client(t, client.WithFallback(tt.fallback))
 			ctx, cancel := context.WithTimeout(t.Context(), tt.within)
 			began := time.Now()
 			if err := c.Wait(ctx, "k", "1/s"); !errors.Is(err, tt.err) || time.Since(began) != tt.took {
 				t.Errorf("%v after %v", err, time.Since(began))
 			}
 			cancel()
-			_ = c.Close()
 		}
 		v.calls["take"] = 0
-		c := must[*client.Client](t)(client.New(v, client.WithFallback(client.FailClosed)))
-		client.Trust(c)
+		c := v.client(t, client.WithFallback(client.FailClosed))
 		began := time.Now()
 		// A second, and then twice a second plus the random additions.
 		if err := c.Wait(t.Context(), "k", "1/s"); err != nil || time.Since(began) < 3*time.Second || time.Since(began) > 6*time.Second {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
-		_ = c.Close()
 	})
 }

@@ -15,20 +15,14 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/client/internal/adapter"
+	"github.com/ratelimit-functions/ratelimit/client/internal/outgoing"
 )
 
 // Client keeps outgoing calls of a process within a limit. Make one with [NewClient]. It is safe
 // for concurrent use.
 type Client struct {
-	limiter    *client.Client
-	name       string
-	limit      client.Limit
-	key        func(ctx context.Context, target, method string) (string, error)
-	change     func(ctx context.Context, method string, req *client.Request) error
+	calls      outgoing.Calls[call]
 	perMessage bool
-	wait       time.Duration
-	block      time.Duration
-	onError    func(ctx context.Context, method string, err error)
 }
 
 // ClientOption sets how a Client behaves. [NewClient] returns an error if an option is invalid.
@@ -42,7 +36,7 @@ func CountBy(key func(ctx context.Context, target, method string) (string, error
 		if key == nil {
 			return errors.New("CountBy(nil); give a function, or leave it out for the target")
 		}
-		c.key = key
+		c.calls.Key = func(o call) (string, error) { return key(o.ctx, o.target, o.method) }
 		return nil
 	}
 }
@@ -55,7 +49,7 @@ func Change(change func(ctx context.Context, method string, req *client.Request)
 		if change == nil {
 			return errors.New("Change(nil); give a function, or leave it out")
 		}
-		c.change = change
+		c.calls.Change = func(o call, req *client.Request) error { return change(o.ctx, o.method, req) }
 		return nil
 	}
 }
@@ -73,25 +67,13 @@ func PerMessageSent() ClientOption {
 // WithLongestWait sets how long a call waits for its turn in total. The default is a minute. With
 // 0, a call that would have to wait fails at once.
 func WithLongestWait(d time.Duration) ClientOption {
-	return func(c *Client) error {
-		if d < 0 {
-			return fmt.Errorf("WithLongestWait(%v); give 0 to refuse at once, or more", d)
-		}
-		c.wait = d
-		return nil
-	}
+	return func(c *Client) error { return c.calls.LongestWait(d) }
 }
 
 // WithLongestBlock sets how long a RetryInfo can block a key at most. The default is ten minutes.
 // With 0, a RetryInfo does not block.
 func WithLongestBlock(d time.Duration) ClientOption {
-	return func(c *Client) error {
-		if d < 0 {
-			return fmt.Errorf("WithLongestBlock(%v); give 0 to block nothing, or more", d)
-		}
-		c.block = d
-		return nil
-	}
+	return func(c *Client) error { return c.calls.LongestBlock(d) }
 }
 
 // OnCallError calls f, instead of logging, if a block that a RetryInfo asked for could not be
@@ -101,7 +83,7 @@ func OnCallError(f func(ctx context.Context, method string, err error)) ClientOp
 		if f == nil {
 			return errors.New("OnCallError(nil); give a function, or leave it out for the log")
 		}
-		c.onError = f
+		c.calls.OnError = func(o call, err error) { f(o.ctx, o.method, err) }
 		return nil
 	}
 }
@@ -110,14 +92,12 @@ func OnCallError(f func(ctx context.Context, method string, err error)) ClientOp
 // the target of the connection or the result of [CountBy]: "partner|dns:///api.example.com:443".
 // Processes that use the same name share the limit.
 func NewClient(limiter *client.Client, name string, limit client.Limit, opts ...ClientOption) (*Client, error) {
-	c := &Client{
-		limiter: limiter, name: name, limit: limit, wait: time.Minute, block: 10 * time.Minute,
-		key: func(_ context.Context, target, _ string) (string, error) { return target, nil },
-		onError: func(ctx context.Context, method string, err error) {
-			slog.WarnContext(ctx, "the limit of calls to another service", "method", method, "error", err)
-		},
+	c := &Client{calls: outgoing.New[call](limiter, name, limit, "the key of the call is empty; have CountBy return one, or an error")}
+	c.calls.Key = func(o call) (string, error) { return o.target, nil }
+	c.calls.OnError = func(o call, err error) {
+		slog.WarnContext(o.ctx, "the limit of calls to another service", "method", o.method, "error", err)
 	}
-	if err := cmp.Or(adapter.Given(limiter, name, limit), adapter.Apply(c, opts)); err != nil {
+	if err := cmp.Or(c.calls.Given(), adapter.Apply(c, opts)); err != nil {
 		return nil, fmt.Errorf("ratelimit: grpclimit.NewClient: %w", err)
 	}
 	return c, nil
@@ -125,49 +105,45 @@ func NewClient(limiter *client.Client, name string, limit client.Limit, opts ...
 
 // Unary is a [grpc.UnaryClientInterceptor].
 func (c *Client) Unary(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	ask, err := c.request(ctx, conn.Target(), method)
+	o := call{ctx, conn.Target(), method}
+	limited, err := c.admit(o)
 	if err != nil {
 		return err
 	}
-	if err := c.admit(ctx, ask); err != nil {
-		return err
-	}
 	err = invoke(ctx, method, req, reply, conn, opts...)
-	c.heed(ctx, method, ask, err)
+	c.block(o, limited, err)
 	return err
 }
 
 // Stream is a [grpc.StreamClientInterceptor].
 func (c *Client) Stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	ask, err := c.request(ctx, conn.Target(), method)
+	o := call{ctx, conn.Target(), method}
+	limited, err := c.admit(o)
 	if err != nil {
-		return nil, err
-	}
-	if err := c.admit(ctx, ask); err != nil {
 		return nil, err
 	}
 	stream, err := open(ctx, desc, conn, method, opts...)
 	if err != nil {
-		c.heed(ctx, method, ask, err)
+		c.block(o, limited, err)
 		return nil, err
 	}
-	return &clientStream{ClientStream: stream, client: c, ask: ask, method: method}, nil
+	return &clientStream{ClientStream: stream, client: c, call: o, req: limited}, nil
 }
 
 // clientStream counts the messages that it sends, and blocks keys according to its final error.
 type clientStream struct {
 	grpc.ClientStream
 	client *Client
-	ask    client.Request
-	method string
+	call   call
+	req    client.Request
 	n      int // messages sent; gRPC allows one sending goroutine at a time
 }
 
 func (s *clientStream) SendMsg(m any) error {
 	if s.client.perMessage && s.n > 0 {
-		ask := s.ask
-		ask.OnceKey, ask.OnceTTL = "", 0
-		if err := s.client.admit(s.Context(), ask); err != nil {
+		req := s.req
+		req.OnceKey, req.OnceTTL = "", 0
+		if err := s.client.wait(s.Context(), req); err != nil {
 			return err
 		}
 	}
@@ -178,41 +154,58 @@ func (s *clientStream) SendMsg(m any) error {
 func (s *clientStream) RecvMsg(m any) error {
 	err := s.ClientStream.RecvMsg(m)
 	if err != nil {
-		s.client.heed(s.Context(), s.method, s.ask, err)
+		s.client.block(call{s.Context(), s.call.target, s.call.method}, s.req, err)
 	}
 	return err
 }
 
-// request returns the request for the limiter.
-func (c *Client) request(ctx context.Context, target, method string) (client.Request, error) {
-	key, err := c.key(ctx, target, method)
-	ask := client.Request{Keys: []string{c.name + "|" + key}, Limits: []client.Limit{c.limit}}
-	switch {
-	case err != nil:
-	case key == "":
-		err = errors.New("the key of the call is empty; have CountBy return one, or an error")
-	case c.change != nil:
-		err = c.change(ctx, method, &ask)
-	}
+// admit waits until the call may be made, and returns the request sent to the limiter.
+func (c *Client) admit(o call) (client.Request, error) {
+	req, err := c.calls.Request(o)
 	if err != nil {
-		return ask, fmt.Errorf("ratelimit: grpclimit: %w", err)
+		return req, fmt.Errorf("ratelimit: grpclimit: %w", err)
 	}
-	return ask, nil
+	return req, c.wait(o.ctx, req)
 }
 
-// heed blocks the keys if err comes from the server and asks to wait.
-func (c *Client) heed(ctx context.Context, method string, ask client.Request, err error) {
+// notMade is the error of a call that was not made.
+type notMade struct {
+	error
+	status *status.Status
+}
+
+func (e notMade) Unwrap() error { return e.error }
+
+// GRPCStatus returns the status that package status uses for the error.
+func (e notMade) GRPCStatus() *status.Status { return e.status }
+
+// wait waits until the call of req may be made, and then returns nil.
+func (c *Client) wait(ctx context.Context, req client.Request) error {
+	err := c.calls.Wait(ctx, req, c.calls.Until())
+	var limited *client.LimitedError
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return notMade{err, status.FromContextError(ctx.Err())}
+	case !errors.As(err, &limited):
+		return notMade{err, status.New(codes.Unavailable, err.Error())}
+	case limited.RetryAfter == client.Never:
+		return notMade{err, status.New(codes.ResourceExhausted, err.Error())}
+	}
+	return notMade{err, retryStatus(codes.ResourceExhausted, err.Error(), limited.RetryAfter)}
+}
+
+// block blocks the keys of req if err comes from the server and asks to wait.
+func (c *Client) block(o call, req client.Request, err error) {
 	var own *client.LimitedError // from another Client further in the chain
-	if err == nil || len(ask.Keys) == 0 || errors.As(err, &own) {
-		return
-	}
-	if err := adapter.Block(ctx, c.limiter, min(told(err), c.block), ask.Keys); err != nil {
-		c.onError(ctx, method, err)
+	if err != nil && !errors.As(err, &own) {
+		c.calls.Block(o.ctx, o, req, retryDelay(err))
 	}
 }
 
-// told returns how long the server asks to wait, or 0.
-func told(err error) time.Duration {
+// retryDelay returns how long the server asks to wait, or 0.
+func retryDelay(err error) time.Duration {
 	st, ok := status.FromError(err)
 	if !ok || st.Code() != codes.ResourceExhausted && st.Code() != codes.Unavailable {
 		return 0

@@ -18,7 +18,7 @@ require (
 )
 
 require (
-	github.com/ratelimit-functions/ratelimit v0.0.0
+	github.com/ratelimit-functions/ratelimit v0.1.0
 	github.com/redis/go-redis/v9 v9.23.0
 	go.uber.org/goleak v1.3.0
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20261019180522-ce908d29299b

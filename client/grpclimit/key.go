@@ -22,9 +22,10 @@ var ErrNoKey = errors.New("the call lacks what it is limited by")
 // is not usable. A Key may be shared.
 type Key struct{ key keytext.Key[call] }
 
-// call holds what a Key can distinguish calls by.
+// call is a call that is limited.
 type call struct {
 	ctx    context.Context
+	target string // of the connection, for an outgoing call
 	method string
 }
 

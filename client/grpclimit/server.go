@@ -16,7 +16,7 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/client/internal/adapter"
-	"github.com/ratelimit-functions/ratelimit/client/internal/seldom"
+	"github.com/ratelimit-functions/ratelimit/client/internal/throttle"
 )
 
 // Server keeps incoming calls of a gRPC server within a limit. Make one with [NewServer]. It is
@@ -68,11 +68,7 @@ func SkipMethods(methods ...string) ServerOption {
 // of the limiter, unless it is [ErrNoKey].
 func WithRequest(change func(ctx context.Context, method string, req *client.Request) error) ServerOption {
 	return func(s *Server) error {
-		if change == nil {
-			return errors.New("WithRequest(nil); give a function, or leave it out")
-		}
-		s.change = change
-		return nil
+		return adapter.Set(&s.change, change, "WithRequest(nil); give a function, or leave it out")
 	}
 }
 
@@ -103,11 +99,7 @@ func RefuseOnError(retryAfter time.Duration) ServerOption {
 // returns that the context of the call has ended.
 func OnError(f func(ctx context.Context, method string, err error)) ServerOption {
 	return func(s *Server) error {
-		if f == nil {
-			return errors.New("OnError(nil); give a function, or leave it out for the log")
-		}
-		s.onError = f
-		return nil
+		return adapter.Set(&s.onError, f, "OnError(nil); give a function, or leave it out for the log")
 	}
 }
 
@@ -124,7 +116,7 @@ func OnError(f func(ctx context.Context, method string, err error)) ServerOption
 // timeout of limiter bounds it ([client.WithTimeout]). So a caller that cancels, or sets a short
 // deadline, is still counted.
 func NewServer(limiter *client.Client, name string, limit client.Limit, key Key, opts ...ServerOption) (*Server, error) {
-	log := seldom.Log("no decision on a call")
+	log := throttle.Log("no decision on a call")
 	s := &Server{
 		limiter: limiter, name: name, limit: limit, key: key,
 		onError: func(ctx context.Context, method string, err error) { log(ctx, err, "method", method) },
@@ -145,13 +137,13 @@ func (s *Server) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 
 // Stream is a [grpc.StreamServerInterceptor].
 func (s *Server) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	ask, err := s.admit(stream.Context(), info.FullMethod)
+	req, err := s.admit(stream.Context(), info.FullMethod)
 	if err != nil {
 		return err
 	}
-	if s.perMessage && len(ask.Keys) > 0 {
-		ask.OnceKey, ask.OnceTTL = "", 0
-		stream = &serverStream{ServerStream: stream, server: s, ask: ask, method: info.FullMethod}
+	if s.perMessage && len(req.Keys) > 0 {
+		req.OnceKey, req.OnceTTL = "", 0
+		stream = &serverStream{ServerStream: stream, server: s, req: req, method: info.FullMethod}
 	}
 	return handler(srv, stream)
 }
@@ -160,7 +152,7 @@ func (s *Server) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServ
 type serverStream struct {
 	grpc.ServerStream
 	server *Server
-	ask    client.Request
+	req    client.Request
 	method string
 	n      int // messages received; gRPC allows one receiving goroutine at a time
 }
@@ -172,7 +164,7 @@ func (s *serverStream) RecvMsg(m any) error {
 	if s.n++; s.n == 1 {
 		return nil
 	}
-	return s.server.take(s.Context(), s.method, s.ask)
+	return s.server.take(s.Context(), s.method, s.req)
 }
 
 // admit returns nil if a call may proceed, and the request sent to the limiter, which has no keys
@@ -183,10 +175,10 @@ func (s *Server) admit(ctx context.Context, method string) (client.Request, erro
 			return client.Request{}, nil
 		}
 	}
-	key, err := s.key.key.Of(call{ctx, method})
-	ask := client.Request{Keys: []string{s.name + "|" + key}, Limits: []client.Limit{s.limit}}
+	key, err := s.key.key.Of(call{ctx: ctx, method: method})
+	req := client.Request{Keys: []string{s.name + "|" + key}, Limits: []client.Limit{s.limit}}
 	if err == nil && s.change != nil {
-		err = s.change(ctx, method, &ask)
+		err = s.change(ctx, method, &req)
 	}
 	switch {
 	case errors.Is(err, ErrNoKey):
@@ -196,15 +188,15 @@ func (s *Server) admit(ctx context.Context, method string) (client.Request, erro
 			s.onError(ctx, method, err)
 		}
 		return client.Request{}, s.undecided(ctx, s.refuse)
-	case len(ask.Keys) == 0:
-		return ask, nil
+	case len(req.Keys) == 0:
+		return req, nil
 	}
-	return ask, s.take(ctx, method, ask)
+	return req, s.take(ctx, method, req)
 }
 
 // take returns the error to end a call with, or nil.
-func (s *Server) take(ctx context.Context, method string, ask client.Request) error {
-	result, err := s.limiter.Take(context.WithoutCancel(ctx), ask) // a caller that gives up is charged, too
+func (s *Server) take(ctx context.Context, method string, req client.Request) error {
+	result, err := s.limiter.Take(context.WithoutCancel(ctx), req) // a caller that gives up is charged, too
 	switch {
 	case err != nil:
 		s.onError(ctx, method, err)

@@ -15,21 +15,15 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/client/internal/adapter"
+	"github.com/ratelimit-functions/ratelimit/client/internal/outgoing"
 )
 
 // Transport is an [http.RoundTripper] that keeps requests within a limit. Make one with [New]. It
 // is safe for concurrent use.
 type Transport struct {
-	limiter *client.Client
-	name    string
-	limit   client.Limit
+	calls   outgoing.Calls[*http.Request]
 	base    http.RoundTripper
-	key     func(*http.Request) (string, error)
-	change  func(*http.Request, *client.Request) error
 	retries int
-	wait    time.Duration
-	block   time.Duration
-	onError func(*http.Request, error)
 }
 
 // Option sets how a Transport behaves. [New] returns an error if an option is invalid.
@@ -38,11 +32,7 @@ type Option func(*Transport) error
 // WithBase sends requests through base instead of [http.DefaultTransport].
 func WithBase(base http.RoundTripper) Option {
 	return func(t *Transport) error {
-		if base == nil {
-			return errors.New("WithBase(nil); give a transport, or leave it out for http.DefaultTransport")
-		}
-		t.base = base
-		return nil
+		return adapter.Set(&t.base, base, "WithBase(nil); give a transport, or leave it out for http.DefaultTransport")
 	}
 }
 
@@ -50,11 +40,7 @@ func WithBase(base http.RoundTripper) Option {
 // instead of [Host]. If key returns an error or an empty string, the request fails.
 func WithKey(key func(*http.Request) (string, error)) Option {
 	return func(t *Transport) error {
-		if key == nil {
-			return errors.New("WithKey(nil); give a function, or leave it out for the host")
-		}
-		t.key = key
-		return nil
+		return adapter.Set(&t.calls.Key, key, "WithKey(nil); give a function, or leave it out for the host")
 	}
 }
 
@@ -63,11 +49,7 @@ func WithKey(key func(*http.Request) (string, error)) Option {
 // HTTP request is not limited; if it returns an error, the request fails.
 func WithRequest(change func(r *http.Request, req *client.Request) error) Option {
 	return func(t *Transport) error {
-		if change == nil {
-			return errors.New("WithRequest(nil); give a function, or leave it out")
-		}
-		t.change = change
-		return nil
+		return adapter.Set(&t.calls.Change, change, "WithRequest(nil); give a function, or leave it out")
 	}
 }
 
@@ -75,11 +57,7 @@ func WithRequest(change func(r *http.Request, req *client.Request) error) Option
 // With 0, a request that would have to wait fails at once.
 func WithLongestWait(d time.Duration) Option {
 	return func(t *Transport) error {
-		if d < 0 {
-			return fmt.Errorf("WithLongestWait(%v); give 0 to refuse at once, or more", d)
-		}
-		t.wait = d
-		return nil
+		return t.calls.LongestWait(d)
 	}
 }
 
@@ -87,11 +65,7 @@ func WithLongestWait(d time.Duration) Option {
 // With 0, responses do not block.
 func WithLongestBlock(d time.Duration) Option {
 	return func(t *Transport) error {
-		if d < 0 {
-			return fmt.Errorf("WithLongestBlock(%v); give 0 to block nothing, or more", d)
-		}
-		t.block = d
-		return nil
+		return t.calls.LongestBlock(d)
 	}
 }
 
@@ -114,11 +88,7 @@ func WithRetries(n int) Option {
 // the server.
 func OnError(f func(*http.Request, error)) Option {
 	return func(t *Transport) error {
-		if f == nil {
-			return errors.New("OnError(nil); give a function, or leave it out for the log")
-		}
-		t.onError = f
-		return nil
+		return adapter.Set(&t.calls.OnError, f, "OnError(nil); give a function, or leave it out for the log")
 	}
 }
 
@@ -127,13 +97,14 @@ func OnError(f func(*http.Request, error)) Option {
 // name share the limit. Each redirect is a separate request.
 func New(limiter *client.Client, name string, limit client.Limit, opts ...Option) (*Transport, error) {
 	t := &Transport{
-		limiter: limiter, name: name, limit: limit, key: Host, base: http.DefaultTransport,
-		wait: time.Minute, block: 10 * time.Minute,
-		onError: func(r *http.Request, err error) {
-			slog.WarnContext(r.Context(), "the limit of calls to another service", "error", err)
-		},
+		calls: outgoing.New[*http.Request](limiter, name, limit, "the key of the request is empty; have WithKey return one, or an error"),
+		base:  http.DefaultTransport,
 	}
-	if err := cmp.Or(adapter.Given(limiter, name, limit), adapter.Apply(t, opts)); err != nil {
+	t.calls.Key = Host
+	t.calls.OnError = func(r *http.Request, err error) {
+		slog.WarnContext(r.Context(), "the limit of calls to another service", "error", err)
+	}
+	if err := cmp.Or(t.calls.Given(), adapter.Apply(t, opts)); err != nil {
 		return nil, fmt.Errorf("ratelimit: httpcall.New: %w", err)
 	}
 	return t, nil
@@ -173,17 +144,17 @@ var ownPort = map[string]string{"http": "80", "https": "443"}
 
 // RoundTrip implements [http.RoundTripper].
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	ask, err := t.request(r)
+	req, err := t.calls.Request(r)
 	if err != nil {
 		closeBody(r)
 		return nil, fmt.Errorf("ratelimit: httpcall: %w", err)
 	}
-	if len(ask.Keys) == 0 {
+	if len(req.Keys) == 0 {
 		return t.base.RoundTrip(r)
 	}
-	until := time.Now().Add(t.wait)
+	until := t.calls.Until()
 	for tries := 0; ; tries++ {
-		if err := t.limiter.WaitRequest(r.Context(), ask, until); err != nil {
+		if err := t.calls.Wait(r.Context(), req, until); err != nil {
 			closeBody(r)
 			return nil, err
 		}
@@ -191,22 +162,20 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		if err != nil {
 			return nil, err
 		}
-		pause, said := told(response, time.Now())
-		if said {
-			if err := adapter.Block(r.Context(), t.limiter, min(pause, t.block), ask.Keys); err != nil {
-				t.onError(r, err)
-			}
+		pause, ok := requestedWait(response, time.Now())
+		if ok {
+			t.calls.Block(r.Context(), r, req, pause)
 		}
-		if !said || tries == t.retries || !repeatable(r, response) || !inTime(r.Context(), pause, until) {
+		if !ok || tries == t.retries || !repeatable(r, response) || !inTime(r.Context(), pause, until) {
 			return response, nil
 		}
-		again, err := rewound(r)
+		retry, err := withBody(r)
 		if err != nil {
 			return response, nil // the caller gets the response
 		}
 		discard(response.Body)
-		ask.OnceKey, ask.OnceTTL = "", 0 // otherwise one charge would pay for all attempts
-		r = again
+		req.OnceKey, req.OnceTTL = "", 0 // otherwise one charge would pay for all attempts
+		r = retry
 		if err := adapter.Sleep(r.Context(), pause); err != nil {
 			closeBody(r)
 			return nil, err
@@ -220,22 +189,6 @@ func (t *Transport) CloseIdleConnections() {
 	if base, ok := t.base.(interface{ CloseIdleConnections() }); ok {
 		base.CloseIdleConnections()
 	}
-}
-
-// request returns the request for the limiter.
-func (t *Transport) request(r *http.Request) (client.Request, error) {
-	key, err := t.key(r)
-	if err != nil {
-		return client.Request{}, err
-	}
-	if key == "" {
-		return client.Request{}, errors.New("the key of the request is empty; have WithKey return one, or an error")
-	}
-	ask := client.Request{Keys: []string{t.name + "|" + key}, Limits: []client.Limit{t.limit}}
-	if t.change != nil {
-		err = t.change(r, &ask)
-	}
-	return ask, err
 }
 
 // repeatable reports whether a request with this response was not executed, or is harmless to
@@ -264,21 +217,21 @@ func discard(body io.ReadCloser) {
 	}
 }
 
-// rewound returns a request to send again, with its body from the start.
-func rewound(r *http.Request) (*http.Request, error) {
+// withBody returns r to send again, with its body from the start.
+func withBody(r *http.Request) (*http.Request, error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return r, nil
 	}
 	if r.GetBody == nil {
-		return nil, errors.New("the body cannot be had again")
+		return nil, errors.New("the body cannot be read again")
 	}
 	body, err := r.GetBody()
 	if err != nil {
 		return nil, err
 	}
-	again := *r
-	again.Body = body
-	return &again, nil
+	retry := *r
+	retry.Body = body
+	return &retry, nil
 }
 
 // inTime reports whether there is time left to wait for d.

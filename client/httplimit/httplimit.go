@@ -11,7 +11,7 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/client/internal/adapter"
-	"github.com/ratelimit-functions/ratelimit/client/internal/seldom"
+	"github.com/ratelimit-functions/ratelimit/client/internal/throttle"
 )
 
 // Option sets how the middleware behaves. [New] returns an error if an option is invalid.
@@ -45,11 +45,7 @@ func SkipPaths(paths ...string) Option {
 // error is treated as an error of the limiter, unless it is [ErrNoKey].
 func WithRequest(change func(r *http.Request, req *client.Request) error) Option {
 	return func(m *middleware) error {
-		if change == nil {
-			return errors.New("WithRequest(nil); give a function, or leave it out")
-		}
-		m.change = change
-		return nil
+		return adapter.Set(&m.change, change, "WithRequest(nil); give a function, or leave it out")
 	}
 }
 
@@ -80,11 +76,7 @@ func RefuseOnError(retryAfter time.Duration) Option {
 // request's context has ended.
 func OnError(f func(*http.Request, error)) Option {
 	return func(m *middleware) error {
-		if f == nil {
-			return errors.New("OnError(nil); give a function, or leave it out for the log")
-		}
-		m.onError = f
-		return nil
+		return adapter.Set(&m.onError, f, "OnError(nil); give a function, or leave it out for the log")
 	}
 }
 
@@ -125,7 +117,7 @@ type middleware struct {
 // cancellation; the timeout of limiter bounds it ([client.WithTimeout]). So a client that hangs up
 // is still counted.
 func New(limiter *client.Client, name string, limit client.Limit, key Key, opts ...Option) (func(http.Handler) http.Handler, error) {
-	log := seldom.Log("no decision on a request")
+	log := throttle.Log("no decision on a request")
 	m := &middleware{
 		limiter: limiter, name: name, limit: limit, key: key,
 		onError: func(r *http.Request, err error) { log(r.Context(), err) },

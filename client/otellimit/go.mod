@@ -20,7 +20,7 @@ require (
 )
 
 require (
-	github.com/ratelimit-functions/ratelimit v0.0.0
+	github.com/ratelimit-functions/ratelimit v0.1.0
 	github.com/sony/gobreaker/v2 v2.4.0
 	go.opentelemetry.io/otel v1.44.0
 	go.opentelemetry.io/otel/metric v1.44.0

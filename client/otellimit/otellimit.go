@@ -55,11 +55,7 @@ type Option func(*observer) error
 // the provider of go.opentelemetry.io/otel/metric/noop.
 func WithMeterProvider(provider metric.MeterProvider) Option {
 	return func(o *observer) error {
-		if provider == nil {
-			return errors.New("WithMeterProvider(nil); give a provider, or leave it out for the global one")
-		}
-		o.meters = provider
-		return nil
+		return adapter.Set(&o.meters, provider, "WithMeterProvider(nil); give a provider, or leave it out for the global one")
 	}
 }
 
@@ -67,11 +63,7 @@ func WithMeterProvider(provider metric.MeterProvider) Option {
 // provider of go.opentelemetry.io/otel/trace/noop.
 func WithTracerProvider(provider trace.TracerProvider) Option {
 	return func(o *observer) error {
-		if provider == nil {
-			return errors.New("WithTracerProvider(nil); give a provider, or leave it out for the global one")
-		}
-		o.tracers = provider
-		return nil
+		return adapter.Set(&o.tracers, provider, "WithTracerProvider(nil); give a provider, or leave it out for the global one")
 	}
 }
 

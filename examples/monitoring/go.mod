@@ -35,11 +35,11 @@ require (
 	google.golang.org/protobuf v1.36.12 // indirect
 )
 
-require github.com/ratelimit-functions/ratelimit v0.0.0
+require github.com/ratelimit-functions/ratelimit v0.1.0
 
 require (
 	github.com/prometheus/client_golang v1.25.0
-	github.com/ratelimit-functions/ratelimit/client/otellimit v0.0.0
+	github.com/ratelimit-functions/ratelimit/client/otellimit v0.1.0
 	go.opentelemetry.io/otel/exporters/prometheus v0.69.0
 	go.opentelemetry.io/otel/sdk/metric v1.47.0
 	go.yaml.in/yaml/v4 v4.0.0

@@ -4,6 +4,7 @@ package adapter
 import (
 	"context"
 	"errors"
+	"reflect"
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/client"
@@ -32,6 +33,15 @@ func Apply[A any, O ~func(*A) error](a *A, opts []O) error {
 			return err
 		}
 	}
+	return nil
+}
+
+// Set stores value in field, unless it is nil: then it returns an error with text.
+func Set[V any](field *V, value V, text string) error {
+	if v := reflect.ValueOf(value); !v.IsValid() || v.IsNil() {
+		return errors.New(text)
+	}
+	*field = value
 	return nil
 }
 

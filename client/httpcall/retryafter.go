@@ -12,9 +12,9 @@ import (
 // longest is the longest wait; longer ones are reduced to it.
 const longest = 10 * 365 * 24 * time.Hour
 
-// told returns how long the response asks to wait, which may be 0, and whether it does. It ignores
+// requestedWait returns how long the response asks to wait, which may be 0, and whether it does. It ignores
 // what it cannot parse. Retry-After takes precedence over RateLimit.
-func told(response *http.Response, now time.Time) (time.Duration, bool) {
+func requestedWait(response *http.Response, now time.Time) (time.Duration, bool) {
 	if response.StatusCode == http.StatusTooManyRequests || response.StatusCode == http.StatusServiceUnavailable {
 		if d, ok := retryAfter(response.Header, now); ok {
 			return d, true

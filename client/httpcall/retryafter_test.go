@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-func TestTold(t *testing.T) {
+func TestRequestedWait(t *testing.T) {
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	for _, tt := range []struct {
 		name   string
@@ -53,7 +53,7 @@ func TestTold(t *testing.T) {
 			name, value, _ := strings.Cut(line, ": ")
 			response.Header.Add(name, value)
 		}
-		got, ok := told(response, now)
+		got, ok := requestedWait(response, now)
 		if !ok {
 			got = -1
 		}

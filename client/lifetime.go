@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// life is the lifetime of a Client and counts its goroutines. Usually there are none.
-type life struct {
+// lifetime is the lifetime of a Client and counts its goroutines. Usually there are none.
+type lifetime struct {
 	closing sync.Once
 	closed  atomic.Bool
 	ctx     context.Context // ends with the client
@@ -21,14 +21,14 @@ type life struct {
 	idle chan struct{}
 }
 
-func newLife() *life {
-	l := &life{idle: make(chan struct{}, 1)}
+func newLifetime() *lifetime {
+	l := &lifetime{idle: make(chan struct{}, 1)}
 	l.ctx, l.end = context.WithCancel(context.Background())
 	return l
 }
 
 // run runs f in a goroutine that Close waits for. It returns false if the client is already closed.
-func (l *life) run(f func()) bool {
+func (l *lifetime) run(f func()) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed.Load() {
@@ -48,9 +48,24 @@ func (l *life) run(f func()) bool {
 	return true
 }
 
+// wait returns nil when wake or timer fires, and an error when ctx or the client has ended. If both
+// wake and ctx are ready, the error of ctx wins.
+func (l *lifetime) wait(ctx context.Context, wake <-chan struct{}, timer <-chan time.Time) error {
+	select {
+	case <-wake:
+		return ended(ctx)
+	case <-timer:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-l.ctx.Done():
+		return errClosed
+	}
+}
+
 // close prevents new goroutines, and waits up to d for the running ones. It returns how many still
 // run.
-func (l *life) close(d time.Duration) int {
+func (l *lifetime) close(d time.Duration) int {
 	l.mu.Lock()
 	l.closed.Store(true)
 	n := l.n
@@ -80,18 +95,19 @@ func (l *life) close(d time.Duration) int {
 // hangs. Close then waits for up to the client's timeout, and returns an error that says so.
 // Closing the Redis client ends those calls.
 func (c *Client) Close() (err error) {
-	c.life.closing.Do(func() { err = c.close() })
+	c.server.lifetime.closing.Do(func() { err = c.close() })
 	return err
 }
 
 func (c *Client) close() error {
-	c.giveBack()
+	c.refundBatches()
+	s := c.server
 	var err error
-	if c.opened {
-		err = c.rdb.Close()
+	if s.opened {
+		err = s.rdb.Close()
 	}
-	n := c.life.close(c.timeout)
-	c.breakers.close()
+	n := s.lifetime.close(s.timeout)
+	s.breakers.close()
 	if n > 0 {
 		return fmt.Errorf("ratelimit: Close: %d calls still wait for a server, as the Redis client does not honour deadlines; close that too", n)
 	}

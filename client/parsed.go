@@ -1,0 +1,251 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"math"
+	"sync"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2/simplelru"
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	// mostParsed is how many limits parsedLimits keeps. Beyond it, the least recently used one is
+	// dropped.
+	mostParsed = 1000
+
+	// refreshAfter is how long a LocalLimiter uses what it knows about a limit. A policy may be
+	// redeployed.
+	refreshAfter = time.Minute
+)
+
+// parsedLimits keeps how servers parse limits, because only the library on a server can parse one.
+type parsedLimits struct {
+	server *server
+	now    func() time.Time
+
+	mu     sync.Mutex
+	limits *lru.LRU[limitOn, *parsedLimit]
+}
+
+// limitOn is a limit on a node. Without a node, all nodes parse the limit alike.
+type limitOn struct {
+	limit Limit
+	node  string // address
+}
+
+// parsedLimit is how a server parses a limit.
+type parsedLimit struct {
+	keys        []parsedKey // one per key of the limit; nil: not known
+	keysAt      time.Time   // before the request was sent that returned keys
+	checkedAt   time.Time   // before the last request was sent that got a reply, an error included
+	usedAt      time.Time   // when a call last used the entry
+	fetching    bool
+	unsupported bool // the library is too old to report it
+}
+
+type parsedKey struct {
+	shadow    bool
+	algorithm string // empty if the library is too old to report it
+	rates     []parsedRate
+}
+
+type parsedRate struct {
+	n, capacity int64
+	period      time.Duration
+}
+
+func newParsedLimits(s *server) *parsedLimits {
+	p := &parsedLimits{server: s, now: time.Now}
+	p.limits, _ = lru.NewLRU[limitOn, *parsedLimit](mostParsed, nil) // fails only for a size of 0
+	return p
+}
+
+// get returns the entry of l, a new one if there is none. p.mu is held.
+func (p *parsedLimits) get(l limitOn) *parsedLimit {
+	entry, ok := p.limits.Get(l)
+	if !ok {
+		entry = &parsedLimit{}
+		p.limits.Add(l, entry)
+	}
+	return entry
+}
+
+// keys returns the keys of limits in order, or the first limit that is not known.
+func (p *parsedLimits) keys(limits []Limit) (keys []parsedKey, unknown Limit) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, limit := range limits {
+		entry, ok := p.limits.Get(limitOn{limit: limit})
+		if !ok || entry.keys == nil {
+			return nil, limit
+		}
+		keys = append(keys, entry.keys...)
+	}
+	return keys, ""
+}
+
+// learn fetches limits that a server has just used, in the background, unless they are known.
+func (p *parsedLimits) learn(limits []Limit) {
+	for _, limit := range limits {
+		l := limitOn{limit: limit}
+		if p.outdated(l) && !p.server.lifetime.run(func() { p.refresh(l, p.server.rdb) }) {
+			return
+		}
+	}
+}
+
+// outdated reports whether the caller must fetch l now.
+func (p *parsedLimits) outdated(l limitOn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	entry := p.get(l)
+	if entry.fetching || p.now().Sub(entry.checkedAt) < refreshAfter {
+		return false
+	}
+	entry.fetching = true
+	return true
+}
+
+// batchable reports whether units of the limit may be taken in advance and spent one by one. Each
+// unit of a leaky_bucket has its own wait, and a shadow policy answers each call separately.
+//
+// A policy may be redeployed, so what the key's node reported about it is valid only for ttl. If
+// calls are more frequent than that, the node is asked again in time, in the background.
+func (p *parsedLimits) batchable(ctx context.Context, key string, limit Limit, ttl time.Duration) bool {
+	if limit[0] != '@' {
+		return true
+	}
+	nodes := p.server.breakers
+	if nodes.node != nil && !nodes.ready.Load() {
+		return false // the nodes are not known yet
+	}
+	l, node := p.on(ctx, key, limit)
+	batchable, fetch := p.batchableNow(l, ttl)
+	if fetch && !p.server.lifetime.run(func() { p.refresh(l, node) }) {
+		return false
+	}
+	return batchable
+}
+
+// on returns a key's limit on its node, and that node. A policy may be deployed on some nodes only.
+// All nodes parse any other limit alike.
+func (p *parsedLimits) on(ctx context.Context, key string, limit Limit) (limitOn, redis.UniversalClient) {
+	if limit[0] != '@' || p.server.breakers.node == nil {
+		return limitOn{limit: limit}, p.server.rdb
+	}
+	node, address := p.server.nodeOf(ctx, p.server.keys([]string{key})[0])
+	return limitOn{limit, address}, node
+}
+
+// batchableNow reports whether an entry no older than ttl allows batches, and whether the caller
+// must fetch a new one.
+func (p *parsedLimits) batchableNow(l limitOn, ttl time.Duration) (batchable, fetch bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	entry, now := p.get(l), p.now()
+	often := now.Sub(entry.usedAt) < ttl
+	entry.usedAt = now
+	refresh := ttl / 2
+	if entry.unsupported {
+		refresh = refreshAfter
+	}
+	if often && !entry.fetching && now.Sub(entry.checkedAt) >= refresh {
+		entry.fetching, fetch = true, true
+	}
+	keys := entry.keys
+	return now.Sub(entry.keysAt) < ttl && len(keys) == 1 && !keys[0].shadow && keys[0].algorithm != "" && keys[0].algorithm != "leaky_bucket", fetch
+}
+
+// refresh fetches l from node and keeps it. If the node does not reply, the previous entry stays,
+// and a later call fetches it again.
+func (p *parsedLimits) refresh(l limitOn, node redis.UniversalClient) {
+	began := p.now()
+	keys, err := p.fetch(p.server.lifetime.ctx, l.limit, node)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	entry, ok := p.limits.Get(l)
+	if !ok {
+		return
+	}
+	entry.fetching = false
+	var e *Error
+	switch {
+	case err == nil:
+		entry.keys, entry.keysAt, entry.checkedAt = keys, began, began
+		entry.unsupported = keys == nil || keys[0].algorithm == ""
+	case errors.As(err, &e) && e.Code != "":
+		entry.checkedAt, entry.unsupported = began, e.Code == "BADARGS"
+	}
+}
+
+// fetch returns how the library on node parses limit, key by key, or nil if the library is too old
+// to report it.
+func (p *parsedLimits) fetch(ctx context.Context, limit Limit, node redis.UniversalClient) ([]parsedKey, error) {
+	info := call{verb: "info", args: []any{string(limit)}, mode: readOnly}
+	s := p.server
+	var reply any
+	var err error
+	if node == s.rdb {
+		reply, err = s.ask(ctx, info)
+	} else {
+		limited := s.bounded(ctx)
+		defer limited.release()
+		if s.punctual {
+			cmd := fcall(limited, "fcall_ro", info, nil)
+			reply, err = process(limited, node, cmd, cmd)
+		} else {
+			reply, _, err = s.sendAside(limited, node, info)
+		}
+		if err != nil {
+			err = newError(limited, "info", nil, err, false)
+		}
+	}
+	keys, _ := parseLimit(reply)
+	return keys, err
+}
+
+// refillRate returns how many units of limit refill per second, by the fastest of its rates. If that
+// is not known, or the algorithm does not refill steadily, it returns a number so large that no unit
+// is refunded.
+func (p *parsedLimits) refillRate(ctx context.Context, limit Limit, node redis.UniversalClient) (perSecond float64) {
+	keys, err := p.fetch(ctx, limit, node)
+	if err != nil || len(keys) != 1 || keys[0].algorithm != "gcra" {
+		return math.MaxInt32
+	}
+	for _, r := range keys[0].rates {
+		perSecond = max(perSecond, float64(r.n)/r.period.Seconds())
+	}
+	return perSecond
+}
+
+// parseLimit parses the fields limit and algorithms of info. It returns false if they are missing.
+func parseLimit(reply any) ([]parsedKey, bool) {
+	fields, _ := parseFields(reply)
+	list, ok := fields["limit"].([]any)
+	if !ok || len(list) == 0 {
+		return nil, false
+	}
+	algorithms, _ := fields["algorithms"].([]any)
+	keys := make([]parsedKey, len(list))
+	for i, entry := range list {
+		numbers, _ := entry.([]any)
+		n := make([]int64, len(numbers))
+		if len(n) < 4 || len(n)%3 != 1 || !parseIntegers(numbers, n) {
+			return nil, false
+		}
+		if i < len(algorithms) {
+			keys[i].algorithm, _ = algorithms[i].(string)
+		}
+		keys[i].shadow = n[0] == 1
+		for ; len(n) > 3; n = n[3:] {
+			if n[1] < 1 || n[2] < 1 || n[3] < 1 || max(n[1], n[3]) > mostCost {
+				return nil, false
+			}
+			keys[i].rates = append(keys[i].rates, parsedRate{n: n[1], period: milliseconds(n[2]), capacity: n[3]})
+		}
+	}
+	return keys, true
+}

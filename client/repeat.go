@@ -1,0 +1,53 @@
+package client
+
+import (
+	"errors"
+	"math/rand/v2"
+	"time"
+)
+
+// pauses are the waits before retries of a call whose reply was lost. They are long enough for a
+// cluster client to find another node. Each is shortened by up to half at random, so that callers
+// of one failed server do not all return at once.
+var pauses = [...]time.Duration{10 * time.Millisecond, 40 * time.Millisecond, 160 * time.Millisecond}
+
+// repeat retries a call whose reply was lost, while ctx lasts and within call.within. It does not
+// retry a call that was not sent. Once a reply is lost, only a later reply tells the outcome; a
+// later error does not.
+func (s *server) repeat(ctx *bounded, call call) (any, error) {
+	began := time.Now()
+	reply, err := s.attempt(ctx, call)
+	first, last, n := err, err, 0
+	if !lost(first) {
+		return reply, err
+	}
+	if call.within > 0 { // a retry that is executed later could be charged again
+		ctx.shorten(2*call.within - time.Since(began))
+	}
+	for _, pause := range pauses {
+		pause -= rand.N(pause / 2)
+		if call.within > 0 && time.Since(began)+pause > call.within || !sleep(ctx, pause) {
+			break
+		}
+		n++
+		if reply, last = s.attempt(ctx, call); last == nil {
+			return reply, nil
+		}
+		if !errors.Is(last, ErrUnavailable) {
+			break
+		}
+	}
+	return nil, lostAgain(ctx, first, last, n)
+}
+
+// sleep waits for d. It returns false if ctx has ended.
+func sleep(ctx *bounded, d time.Duration) bool {
+	timer := time.NewTimer(min(d, time.Until(ctx.deadline)))
+	defer timer.Stop()
+	select {
+	case <-ctx.Context.Done():
+		return false
+	case <-timer.C:
+		return ended(ctx) == nil
+	}
+}

@@ -1,0 +1,229 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// server is the last decider of a take, and the only one of other calls. It sends a call to the
+// server that holds its keys:
+//
+//	decide, execute   make a call of a request, and a result of the reply
+//	ask               starts the timeout; repeats a call whose reply was lost, if that is safe (repeat.go)
+//	attempt           reinstalls a missing library (heal.go)
+//	try               skips a server that does not reply (breaker.go)
+//	send              sends the call alone or with others (shared.go)
+//
+// All of these run in the goroutine of the call.
+type server struct {
+	rdb      redis.UniversalClient
+	prefix   *string // nil: not given
+	timeout  time.Duration
+	opened   bool // rdb was made by Open
+	punctual bool // rdb ends every call at its context's deadline
+	unshared bool // calls do not share round trips
+	timers   sharedTimers
+	breakers *breakers
+	healer   *healer // nil: no healer is set
+	lifetime *lifetime
+}
+
+// start prepares s to send calls through rdb.
+func (s *server) start(rdb redis.UniversalClient, onBreaker []func(BreakerChange)) {
+	s.rdb = rdb
+	s.punctual = punctual(rdb)
+	s.breakers = newBreakers(rdb, onBreaker)
+	s.lifetime = newLifetime()
+}
+
+// keys returns keys with the client's prefix.
+func (s *server) keys(given []string) []string {
+	if s.prefix == nil || *s.prefix == "" {
+		return given
+	}
+	keys := make([]string, len(given))
+	for i, key := range given {
+		keys[i] = *s.prefix + key
+	}
+	return keys
+}
+
+// refused returns the error of a take rejected before sending.
+func (s *server) refused(req Request, err error) error {
+	return refused("take", s.keys(req.keys("take")), err)
+}
+
+func (s *server) decide(ctx context.Context, req Request) (Result, error) {
+	return s.execute(ctx, "take", req)
+}
+
+// execute sends req as a take, peek or refund.
+func (s *server) execute(ctx context.Context, verb string, req Request) (Result, error) {
+	call, err := s.callOf(verb, req)
+	if err != nil {
+		return Result{}, err
+	}
+	reply, err := s.ask(ctx, call)
+	if err != nil {
+		return Result{}, err
+	}
+	return decision(verb, call.keys, req, reply)
+}
+
+// callOf returns the call for a request.
+func (s *server) callOf(verb string, req Request) (call, error) {
+	call := call{verb: verb, keys: s.keys(req.keys(verb))}
+	switch {
+	case verb == "peek":
+		call.mode = readOnly
+	case verb == "take" && req.OnceKey != "":
+		call.mode, call.within = repeatable, req.OnceTTL/2
+	}
+	var err error
+	if call.args, err = req.args(verb); err != nil {
+		return call, refused(verb, call.keys, err)
+	}
+	return call, nil
+}
+
+// decision parses the reply to take, peek, refund, acquire or renew.
+func decision(verb string, keys []string, req Request, reply any) (Result, error) {
+	res, ok := parseResult(reply, req)
+	if !ok {
+		return Result{}, badReply(verb, keys, "an array of at least 6 integers", reply)
+	}
+	return res, nil
+}
+
+// ask sends a call to a server, and returns within the client's timeout.
+func (s *server) ask(ctx context.Context, call call) (any, error) {
+	if err := s.ready(ctx, call); err != nil {
+		return nil, err
+	}
+	limited := s.bounded(ctx)
+	defer limited.release()
+	if call.mode == repeatable {
+		return s.repeat(limited, call)
+	}
+	return s.attempt(limited, call)
+}
+
+// ready returns the error of a call that cannot be sent, or nil.
+func (s *server) ready(ctx context.Context, call call) error {
+	if err := s.unnamed(call.keys); err != nil {
+		return refused(call.verb, call.keys, err)
+	}
+	if s.lifetime.closed.Load() {
+		return afterClose(call.verb, call.keys)
+	}
+	return notSent(call, ended(ctx)) // some Redis clients would send it anyway
+}
+
+// unnamed returns an error if a key was given empty, or nil. The server would accept it, and all
+// clients whose name is missing by mistake would then share one limit.
+func (s *server) unnamed(keys []string) error {
+	prefix := ""
+	if s.prefix != nil {
+		prefix = *s.prefix
+	}
+	for i, key := range keys {
+		if key == prefix {
+			return fmt.Errorf("BADKEYS key %d is empty; give what is to be limited a key of its own, such as user:42", i+1)
+		}
+	}
+	return nil
+}
+
+// attempt executes a call at most once. If the library was missing and the healer installed it, the
+// call is sent again.
+func (s *server) attempt(ctx *bounded, call call) (any, error) {
+	if s.healer == nil || len(call.keys) == 0 {
+		return s.try(ctx, call)
+	}
+	sent := time.Now()
+	reply, err := s.try(ctx, call)
+	if !notFound(err) {
+		return reply, err
+	}
+	if why := s.heal(ctx, call, sent); why != nil {
+		return nil, unhealed(err, why)
+	}
+	return s.try(ctx, call)
+}
+
+// try sends a call once, unless the breaker of its node is open. A call without keys has no known
+// node and no breaker.
+func (s *server) try(ctx *bounded, call call) (reply any, err error) {
+	node := s.breakers.of(ctx, call.keys)
+	if node == nil {
+		return s.sendOnce(ctx, nil, call)
+	}
+	sent := false
+	_, _ = node.Execute(func() (any, error) { // the results are for the breaker
+		sent = true
+		if node.open.Load() {
+			ctx.shorten(probeFor)
+		}
+		reply, err = s.sendOnce(ctx, node, call)
+		return nil, s.breakerError(ctx, node, err)
+	})
+	if !sent {
+		s.reload(ctx) // the keys may be on another node by now
+		return nil, node.openError(call)
+	}
+	return reply, err
+}
+
+// sendOnce sends a call once. If that fails without a reply, it makes a cluster client look for new
+// primaries. The cluster client does this itself only for commands that it retries; for others it
+// waits for its next periodic reload.
+func (s *server) sendOnce(ctx *bounded, node *breaker, call call) (any, error) {
+	reply, written, err := s.send(ctx, node, call)
+	if err == nil {
+		return reply, nil
+	}
+	e := newError(ctx, call.verb, call.keys, err, written)
+	if e.Code == "" {
+		s.reload(ctx)
+	}
+	return nil, e
+}
+
+// send passes the call to go-redis, and returns its reply. written reports whether a call that
+// counts may have been sent.
+func (s *server) send(ctx *bounded, node *breaker, call call) (reply any, written bool, err error) {
+	ctx.quiet = false
+	if !s.punctual {
+		return s.sendAside(ctx, s.rdb, call)
+	}
+	if call.mode == readOnly {
+		cmd := fcall(ctx, "fcall_ro", call, nil)
+		reply, err = process(ctx, s.rdb, cmd, cmd)
+		return reply, false, err
+	}
+	cmd := newNoRetryCmd(ctx, call)
+	if s.sharesWith(node) {
+		defer node.trips.calls.Add(-1)
+		if node.trips.calls.Add(1) > shareAbove {
+			reply, written, err = s.sendShared(ctx, node, cmd)
+			if !s.elsewhere(err) {
+				return reply, written, err
+			}
+			cmd = newNoRetryCmd(ctx, call)
+			ctx.quiet = false
+		}
+	}
+	reply, err = process(ctx, s.rdb, cmd, cmd.Cmd)
+	return reply, cmd.written(), err
+}
+
+// reload makes a cluster client rediscover its nodes, in the background and at most five times a
+// second.
+func (s *server) reload(ctx context.Context) {
+	if cluster, ok := s.rdb.(interface{ ReloadState(context.Context) }); ok {
+		cluster.ReloadState(ctx)
+	}
+}

@@ -1,0 +1,31 @@
+package client
+
+import "context"
+
+// single is a take that this process may be able to decide: it has one key, and stores nothing else
+// on the server.
+type single struct {
+	key   string
+	limit Limit
+	cost  int64
+	upTo  bool
+}
+
+// single converts req to a single. It returns false if that is not possible, or if ctx or the
+// client has ended: the server then returns the error, as for all calls.
+func (s *server) single(ctx context.Context, req Request) (single, bool) {
+	if len(req.Keys) != 1 || len(req.Limits) != 1 || len(req.Costs) > 1 || req.UpTo && len(req.Costs) == 0 ||
+		req.OnceKey != "" || req.OnceTTL != 0 || req.UsageKey != "" || req.Keys[0] == "" || req.Limits[0] == "" ||
+		s.lifetime.closed.Load() || ended(ctx) != nil {
+		return single{}, false
+	}
+	return single{key: req.Keys[0], limit: req.Limits[0], cost: req.cost(0), upTo: req.UpTo}, true
+}
+
+// least returns the smallest number of units that the call needs to be allowed.
+func (a single) least() int64 {
+	if a.upTo {
+		return min(a.cost, 1)
+	}
+	return a.cost
+}
