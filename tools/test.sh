@@ -16,7 +16,6 @@ mkdir -p "$results"
 
 checks_passed=0
 checks_failed=0
-stages=() # label, exit code and file of each go test, for testcount
 
 # check NAME COMMAND...: runs a check, and shows its output if it fails.
 check() {
@@ -64,25 +63,16 @@ command -v go >/dev/null || {
 	give_up
 }
 choose_backend
-tools/setup.sh "$backend" || give_up
 
-# images: makes the images, from a registry if one is available; otherwise this needs mmdebstrap.
-images() {
-	docker/images.sh --check && return
-	if [ "${IMAGES_FROM:-auto}" != packages ] && IMAGES_FROM=registry docker/images.sh >/dev/null 2>&1; then return; fi
-	tools/setup.sh images && docker/images.sh
-}
-if [ "$backend" = docker ] && ! images; then
-	[ -z "${RATELIMIT_TEST_BACKEND:-}" ] || give_up
-	echo "So no containers: the tests run against redis-server processes of this machine instead."
-	backend=local
-	tools/setup.sh local || give_up
-fi
-if [ "$backend" != given ]; then export RATELIMIT_TEST_BACKEND=$backend; fi
+# Setting up takes minutes on a new machine. It goes on while the checks run that need nothing but Go.
+exec 3<&0 # for sudo's question
+tools/setup.sh "$backend" <&3 &
+packages=$!
+
 (cd tools/lint && go build -o "$build/gotestsum" gotest.tools/gotestsum) || give_up
 go build -o "$build/testcount" ./tools/testcount || give_up
 
-# All modules, the integration tests last because they take longest.
+# All modules, with the integration tests last.
 modules=()
 while IFS= read -r file; do
 	modules+=("$(dirname "$file")")
@@ -143,36 +133,89 @@ actions() {
 
 stale() { (cd functions && go run ./internal/generate -check); }
 
+# single has the packages whose code and tests start no goroutine: there the race detector finds nothing, and
+# makes them up to ten times as slow.
+single=(./functions ./internal/luasource ./lua_test ./policies ./tools/algorithms)
+
+single() { ! grep -nE '^[[:space:]]*go |\.Go\(|\.Parallel\(' $(find "${single[@]}" -name '*.go'); }
+
 check "gofmt" formatted
 check "go mod tidy" tidy
 check "go vet" vet
 check "staticcheck" static
 check "actionlint" actions
+check "no goroutines where the race detector is off" single
+check "functions/ratelimit.lua is up to date" stale
+wait $packages || give_up
+
 check "luac5.1 -p" luac5.1 -p functions/ratelimit.lua
 check "luacheck" luacheck --no-color --quiet functions/ratelimit.lua
-check "functions/ratelimit.lua is up to date" stale
 
-# tests LABEL DIR: runs one go test. Its timeout is only for tests that hang: a busy machine takes many times
-# as long as an idle one.
+# tests LABEL DIR ARGUMENTS...: runs one go test. Its timeout is only for tests that hang: a busy machine takes
+# many times as long as an idle one. Many tests wait for timers or other programs, so more packages run at once
+# than there are processors.
 tests() {
-	local label=$1 dir=$2 began=$SECONDS out=$results/${#stages[@]}.json code=0
-	echo "run  $label"
-	(while sleep 15 >/dev/null 2>&1; do echo "     $((SECONDS - began)) s: $(grep -c '"Action":"pass".*"Test":' "$out") tests have passed"; done) &
-	local progress=$!
-	(cd "$dir" && "$build/gotestsum" --format pkgname --format-hide-empty-pkg --jsonfile "$out" \
-		-- -race -count=1 -timeout 60m ./...) || code=$?
-	kill $progress && wait $progress 2>/dev/null
-	stages+=("$label" $code "$out")
+	local out=$results/${1//[ \/]/-} dir=$2 code=0
+	echo "run  $1"
+	shift 2
+	(cd "$dir" && "$build/gotestsum" --format pkgname --format-hide-empty-pkg --jsonfile "$out.json" -- -count=1 -timeout 60m -p 4 "$@") || code=$?
+	echo $code >"$out.status"
 }
 
-export RATELIMIT_TEST_SERVERS=$results/servers.json
+# buffered LABEL DIR: runs one go test, and shows its output when it has ended.
+buffered() {
+	local output
+	output=$(tests "$1" "$2" -race ./... 2>&1)
+	echo "$output"
+}
+
+# images: makes the images, from a registry if one is available; otherwise this needs mmdebstrap.
+images() {
+	docker/images.sh --check && return
+	if [ "${IMAGES_FROM:-auto}" != packages ] && IMAGES_FROM=registry docker/images.sh >/dev/null 2>&1; then return; fi
+	tools/setup.sh images && docker/images.sh
+}
+
+# others: runs the tests of the other modules, and the integration tests last, because the images may have to be
+# made first.
+others() {
+	local images=
+	if [ "$backend" = docker ]; then
+		images <&3 >"$results/images" 2>&1 &
+		images=$!
+	fi
+	for m in "${others[@]}"; do buffered "$m" "$m"; done
+	if [ -n "$images" ] && ! wait "$images"; then
+		cat "$results/images"
+		[ -z "${RATELIMIT_TEST_BACKEND:-}" ] || return
+		echo "So no containers: the tests run against redis-server processes of this machine instead."
+		backend=local
+		tools/setup.sh local <&3 || return
+	fi
+	if [ "$backend" != given ]; then export RATELIMIT_TEST_BACKEND=$backend; fi
+	RATELIMIT_TEST_SERVERS=$results/servers.json buffered integration_test integration_test
+}
+
+others=()
 for m in "${modules[@]}"; do
 	case "$m" in
-	.) tests "unit and offline" . ;;
-	./integration_test) tests "integration" "$m" ;;
-	*) if has "$m" '*_test.go'; then tests "${m#./}" "$m"; fi ;;
+	. | ./integration_test) ;;
+	*) if has "$m" '*_test.go'; then others+=("${m#./}"); fi ;;
 	esac
 done
+others &
+others_pid=$!
+(while sleep 15 >/dev/null; do echo "     $SECONDS s: $(cat "$results"/*.json | grep -c '"Action":"pass".*"Test":') tests have passed"; done) 2>/dev/null &
+progress=$!
+trap 'kill $others_pid $progress 2>/dev/null' EXIT
+tests "root, no goroutines" . "${single[@]}"
+tests "root" . -race $(go list ./... | grep -vxF "$(go list "${single[@]}")")
+wait $others_pid
 
+stages=()
+for label in "root, no goroutines" root "${others[@]}" integration_test; do
+	out=$results/${label//[ \/]/-}
+	stages+=("$label" "$(cat "$out.status" || echo none)" "$out.json")
+done
 "$build/testcount" -checks-passed $checks_passed -checks-failed $checks_failed \
-	-seconds $SECONDS -servers "$RATELIMIT_TEST_SERVERS" "${stages[@]}"
+	-seconds $SECONDS -servers "$results/servers.json" "${stages[@]}"

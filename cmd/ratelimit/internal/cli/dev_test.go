@@ -3,12 +3,14 @@ package cli
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/ratelimit-functions/ratelimit/embedded"
@@ -83,14 +85,28 @@ func TestDevGreeting(t *testing.T) {
 	}
 }
 
-// binary builds the program.
+// built is the folder of the program that binary has built, or "". TestMain removes it.
+var built string
+
+var build = sync.OnceValue(func() error {
+	var err error
+	if built, err = os.MkdirTemp("", "ratelimit-cli-"); err != nil {
+		return err
+	}
+	out, err := exec.Command("go", "build", "-buildvcs=false", "-o", built, "../..").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return nil
+})
+
+// binary builds the program, once for all tests, and returns its file.
 func binary(t *testing.T) string {
 	t.Helper()
-	bin := filepath.Join(t.TempDir(), "ratelimit")
-	if out, err := exec.Command("go", "build", "-o", bin, "../..").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
+	if err := build(); err != nil {
+		t.Fatal(err)
 	}
-	return bin
+	return filepath.Join(built, "ratelimit")
 }
 
 // The program itself, built and run: exit codes, streams, signals.

@@ -27,7 +27,13 @@ var update = flag.Bool("update", false, "write the files of testdata anew")
 // A go-redis pool that failed to dial retries once a second until it is closed, and stops within a
 // second of that.
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"),
+		goleak.Cleanup(func(code int) {
+			if built != "" {
+				_ = os.RemoveAll(built)
+			}
+			os.Exit(code)
+		}))
 }
 
 // began is the time of the tests' embedded servers.
