@@ -4,6 +4,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/ratelimit-functions/ratelimit/internal/respmap"
 )
 
 // parseResult parses a decision on req. It returns false if reply is not one. Elements seven to
@@ -106,22 +108,10 @@ func parseInfo(reply any) (Info, bool) {
 	return info, true
 }
 
-// parseFields parses a list of names and values. It returns false if reply is not one. The last of
-// equal names counts.
+// parseFields parses a list of names and values. It returns false if reply is not one.
 func parseFields(reply any) (map[string]any, bool) {
-	flat, ok := reply.([]any)
-	if !ok || len(flat)%2 != 0 {
-		return nil, false
-	}
-	fields := make(map[string]any, len(flat)/2)
-	for i := 0; i < len(flat); i += 2 {
-		name, ok := flat[i].(string)
-		if !ok {
-			return nil, false
-		}
-		fields[name] = flat[i+1]
-	}
-	return fields, true
+	fields := respmap.Of(reply)
+	return fields, fields != nil
 }
 
 // parseIntegers reads the first len(n) fields into n. It returns false if there are fewer, or if

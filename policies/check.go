@@ -59,9 +59,12 @@ type checker struct {
 }
 
 func (c *checker) policy(p Policy) {
-	words, sound := []any{"FCALL_RO", "ratelimit_peek", len(p.Limits)}, len(p.Limits) > 1
+	words, valid := []any{"FCALL_RO", "ratelimit_peek", len(p.Limits)}, len(p.Limits) > 1
 	for i := range p.Limits {
 		words = append(words, i)
+	}
+	if p.at == nil { // the policy is not from a file
+		p.at = &yaml.Node{}
 	}
 	costs := p.Costs
 	if len(costs) == 1 {
@@ -72,12 +75,9 @@ func (c *checker) policy(p Policy) {
 		if i < len(p.limits) {
 			at = p.limits[i]
 		}
-		if at == nil {
-			at = &yaml.Node{}
-		}
 		words = append(words, limit.Limit)
 		parsed, err := c.parse(limit.Limit)
-		sound = sound && err == nil && parsed.rates != nil
+		valid = valid && err == nil && parsed.rates != nil
 		what := "policy " + p.Name
 		if limit.Key != "" {
 			what += ", " + limit.Key
@@ -97,7 +97,7 @@ func (c *checker) policy(p Policy) {
 			}
 		}
 	}
-	if sound { // each limit is valid alone; together they can still be too much for one call
+	if valid { // each limit alone is valid, but together they can be too much for one call
 		if _, err := c.call(append(words, "COST", 0)...); err != nil {
 			c.wrong.wrong(p.at, "policy %s: %v", p.Name, err)
 		}

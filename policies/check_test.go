@@ -11,6 +11,16 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
+// Check accepts policies that are not from a file.
+func TestCheckWithoutPositions(t *testing.T) {
+	limits := []functions.PolicyLimit{{Key: "a", Limit: "sliding_log 60000/d"}, {Key: "b", Limit: "sliding_log 60000/d"}}
+	file := File{Name: "f", Policies: []Policy{{Policy: functions.Policy{Name: "p", Limits: limits}}, {Policy: functions.Policy{Name: "q", Limits: []functions.PolicyLimit{{Limit: "1/x"}}}}}}
+	found, err := file.Check()
+	if err != nil || len(found.Wrong) != 2 || found.Wrong[0].Line != 0 {
+		t.Errorf("%+v, %v", found, err)
+	}
+}
+
 // A rate that is reported as redundant changes no decision: limits with and without it give the same
 // replies to any calls.
 func TestRedundantRatesChangeNothing(t *testing.T) {

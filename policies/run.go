@@ -136,44 +136,38 @@ func (c call) compare(reply []int64, refused error, allowed int64, first map[int
 	fail := func(e expectation, want, got string) {
 		failures = append(failures, Failure{e.at.Line, e.at.Column, c.String(), e.field, want, got})
 	}
-	for _, e := range c.expect {
-		if e.field != "error" {
-			continue
-		}
-		switch {
-		case refused == nil:
-			fail(e, "an error that begins with "+strconv.Quote(e.text), "no error")
-		case !strings.HasPrefix(refused.Error(), e.text):
-			fail(e, "an error that begins with "+strconv.Quote(e.text), refused.Error())
-		}
-		return failures
-	}
-	if refused != nil {
+	// An expected error is the only expectation.
+	if refused != nil && (len(c.expect) == 0 || c.expect[0].field != "error") {
 		fail(expectation{at: c.at, field: "error"}, "no error", refused.Error())
 		return failures
 	}
 	for _, e := range c.expect {
-		if e.count {
-			if allowed != e.want {
-				fail(e, e.show(e.want, c.policy), e.show(allowed, c.policy))
+		show := func(value int64) string { return e.show(value, c.policy) }
+		call, differs := first[1-e.want]
+		element := e.element()
+		switch {
+		case e.field == "error" && refused == nil:
+			fail(e, "an error that begins with "+strconv.Quote(e.text), "no error")
+		case e.field == "error":
+			if !strings.HasPrefix(refused.Error(), e.text) {
+				fail(e, "an error that begins with "+strconv.Quote(e.text), refused.Error())
 			}
-			continue
-		}
-		if at, differs := first[1-e.want]; e.field == "allowed" && c.times > 1 && differs {
-			fail(e, e.show(e.want, c.policy)+" for every call", fmt.Sprintf("%s for call %d of %d", e.show(1-e.want, c.policy), at, c.times))
-			continue
-		}
-		place := e.element()
-		if place >= len(reply) {
-			fail(e, e.show(e.want, c.policy), "nothing, because the call has no shadow policy")
-			continue
-		}
-		got := reply[place]
-		if strings.HasSuffix(e.field, "allowed") {
-			got = min(1, got) // with up_to the field has the units taken
-		}
-		if got != e.want {
-			fail(e, e.show(e.want, c.policy), e.show(got, c.policy))
+		case e.count:
+			if allowed != e.want {
+				fail(e, show(e.want), show(allowed))
+			}
+		case e.field == "allowed" && c.times > 1 && differs:
+			fail(e, show(e.want)+" for every call", fmt.Sprintf("%s for call %d of %d", show(1-e.want), call, c.times))
+		case element >= len(reply):
+			fail(e, show(e.want), "nothing, because the call has no shadow policy")
+		default:
+			got := reply[element]
+			if strings.HasSuffix(e.field, "allowed") {
+				got = min(1, got) // with up_to the field has the units taken
+			}
+			if got != e.want {
+				fail(e, show(e.want), show(got))
+			}
 		}
 	}
 	return failures

@@ -132,7 +132,7 @@ func TestProblemsOfTests(t *testing.T) {
 func TestTestsThatAreLargeByAliases(t *testing.T) {
 	const expands = "aliases expand the file to more than 2097152 values; use fewer aliases"
 	for _, tt := range []struct{ name, tests, want string }{
-		{"calls", "- name: one\n  calls: &c [" + strings.Repeat("{reset: [k]},", 1000) + "]\n" + strings.Repeat("- {name: two, calls: *c}\n", 1000), "t.yaml:4:4564: " + expands},
+		{"calls", "- name: one\n  calls: &c [" + strings.Repeat("{reset: ["+strings.Repeat("k,", 100)+"]},", 100) + "]\n" + strings.Repeat("- {name: two, calls: *c}\n", 1000), "t.yaml:4:8926: " + expands},
 		{"keys", "- name: one\n  calls:\n  - reset: &k [" + strings.Repeat("k,", 3000) + "]\n" + strings.Repeat("  - reset: *k\n", 3000), "t.yaml:702:12: " + expands},
 		{"times", "- name: a\n  calls:\n  - &c {take: [api, k], times: 1000000}\n" + strings.Repeat("  - *c\n", 9) + "- name: b\n  calls:\n  - {peek: [api, k]}\n",
 			"t.yaml:17:5: with this call the file makes more than 10000000 calls; give fewer times, or split the file"},
