@@ -91,23 +91,6 @@ func TestClientsEndsWhenAKeyRunsOut(t *testing.T) {
 	}
 }
 
-func TestClientsRefusesBadUsage(t *testing.T) {
-	for _, test := range []struct {
-		args []string
-		want string
-	}{
-		{[]string{"fast"}, `"fast": no arguments`},
-		{[]string{"--rounds", "0"}, "--rounds is 0"},
-		{[]string{"--turn", "0s"}, "--turn 0s"},
-		{[]string{"--redis", "nonsense://"}, "redis://host:port"},
-	} {
-		err := run(t.Context(), append([]string{"clients"}, test.args...), io.Discard, io.Discard)
-		if err == nil || !strings.Contains(err.Error(), test.want) {
-			t.Errorf("%q: the error is %v, want one with %q", test.args, err, test.want)
-		}
-	}
-}
-
 func TestMarksOf(t *testing.T) {
 	for _, test := range []struct{ values, want []float64 }{
 		{[]float64{8870, 35800}, []float64{5000, 10000, 20000, 50000}},

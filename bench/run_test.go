@@ -217,6 +217,10 @@ func TestRunRefusesBadUsage(t *testing.T) {
 		{[]string{"--redis", "redis://127.0.0.1:1"}, "no server answers at 127.0.0.1:1"},
 		{[]string{"--redis=", "--only", "no such case"}, "none of the cases"},
 		{[]string{"--redis=", "--keys", "1", "--calls", "50000"}, "give more --keys"},
+		{[]string{"clients", "fast"}, `"fast": no arguments`},
+		{[]string{"clients", "--rounds", "0"}, "--rounds is 0"},
+		{[]string{"clients", "--turn", "0s"}, "--turn 0s"},
+		{[]string{"clients", "--redis", "nonsense://"}, "redis://host:port"},
 	} {
 		err := run(t.Context(), test.args, io.Discard, io.Discard)
 		if err == nil || !strings.Contains(err.Error(), test.want) {

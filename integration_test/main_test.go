@@ -5,6 +5,7 @@ package integration_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/signal"
@@ -37,6 +38,10 @@ const dialing = "github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
+	flag.Parse()
+	if err := flag.Set("test.parallel", "1000"); err != nil { // those that wait for a backend count, too
+		panic(err)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	fleet, fleetErr = backend.Start(ctx)
@@ -132,11 +137,13 @@ func startedHere(b *backend.Backend) string {
 }
 
 // eachBackend runs f as a parallel subtest on every backend that meets the needs, and restores the
-// backend first. It fails if there is none, with these exceptions: a server given by address need
+// backend first. Each backend runs one test at a time, and all backends run at the same time. It
+// fails if there is none, with these exceptions: a server given by address need
 // not meet all needs, only Linux has a clock that can be changed, and there may be no Docker
 // engine. Then the test is not counted, and the summary says what could not be run.
 func eachBackend(t *testing.T, f func(t *testing.T, b *backend.Backend), needs ...need) {
 	t.Helper()
+	t.Parallel()
 	ran, excused := false, ""
 	for _, b := range backends(t) {
 		lack := ""
@@ -155,6 +162,8 @@ func eachBackend(t *testing.T, f func(t *testing.T, b *backend.Backend), needs .
 		ran = true
 		t.Run(b.Name, func(t *testing.T) {
 			t.Parallel()
+			b.InUse.Lock()
+			t.Cleanup(b.InUse.Unlock)
 			restore(t, b)
 			f(t, b)
 		})

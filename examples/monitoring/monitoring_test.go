@@ -65,60 +65,32 @@ func scrape(t *testing.T) map[string]map[string][]string {
 }
 
 var (
-	word    = regexp.MustCompile(`[a-zA-Z_][a-zA-Z0-9_]*`)
-	metric  = regexp.MustCompile(`([a-z_]+)(?:\{([^}]*)\})?(?:\[[^\]]*\])?`)
-	matcher = regexp.MustCompile(`^([a-z_]+)(=~|!=|=)"(.*)"$`)
-	by      = regexp.MustCompile(`by \(([^)]*)\)`)
+	word    = regexp.MustCompile(`[a-z_]+`)
+	matcher = regexp.MustCompile(`([a-z_]+)(=~|!=|=)"([^"]*)"`)
+	span    = regexp.MustCompile(`\[[^\]]*\]`)
 )
 
-// inPromQL lists the operators and functions of PromQL in the expressions, which are not metrics.
-var inPromQL = []string{"sum", "rate", "increase", "histogram_quantile"}
+// inPromQL lists the words of PromQL in the expressions, and the label that Prometheus adds.
+var inPromQL = []string{"sum", "by", "rate", "increase", "histogram_quantile", "job"}
 
-// wrongIn returns what an expression uses that the metrics lack, and the metrics that it uses. Prometheus adds the label job.
+// wrongIn returns what an expression uses that the metrics lack, and the metrics that it uses.
 func wrongIn(expr string, found map[string]map[string][]string) (wrong, used []string) {
-	var groups []string
-	rest := by.ReplaceAllStringFunc(expr, func(text string) string {
-		groups = append(groups, word.FindAllString(text[len("by ("):], -1)...)
-		return ""
-	})
-	if strings.Count(expr, "(") != strings.Count(expr, ")") {
-		wrong = append(wrong, "brackets that do not pair")
-	}
-	known := map[string]bool{"job": true}
-	for _, m := range metric.FindAllStringSubmatch(rest, -1) {
-		name := m[1]
-		if slices.Contains(inPromQL, name) {
-			continue
-		}
-		labels, ok := found[name]
-		if !ok {
-			wrong = append(wrong, "the metric "+name)
-			continue
-		}
-		used = append(used, name)
-		for label := range labels {
-			known[label] = true
-		}
-		if m[2] == "" {
-			continue
-		}
-		for part := range strings.SplitSeq(m[2], ",") {
-			set := matcher.FindStringSubmatch(strings.TrimSpace(part))
-			switch {
-			case set == nil:
-				wrong = append(wrong, "the matcher "+part)
-			case set[1] == "job":
-			case labels[set[1]] == nil:
-				wrong = append(wrong, fmt.Sprintf("the label %s of %s", set[1], name))
-			case set[2] == "=~" && !slices.ContainsFunc(labels[set[1]], regexp.MustCompile("^("+set[3]+")$").MatchString),
-				set[2] == "=" && !slices.Contains(labels[set[1]], set[3]):
-				wrong = append(wrong, fmt.Sprintf("%s of %s", part, name))
-			}
+	values := map[string][]string{} // of each label of a metric in the expression
+	words := word.FindAllString(matcher.ReplaceAllString(span.ReplaceAllString(expr, ""), "$1"), -1)
+	for _, name := range words {
+		if labels, ok := found[name]; ok {
+			used = append(used, name)
+			maps.Copy(values, labels)
 		}
 	}
-	for _, label := range groups {
-		if !known[label] {
-			wrong = append(wrong, "the label "+label)
+	for _, name := range words {
+		if _, label := values[name]; found[name] == nil && !label && !slices.Contains(inPromQL, name) {
+			wrong = append(wrong, name)
+		}
+	}
+	for _, m := range matcher.FindAllStringSubmatch(expr, -1) {
+		if m[1] != "job" && m[2] != "!=" && !slices.ContainsFunc(values[m[1]], regexp.MustCompile("^(?:"+m[3]+")$").MatchString) {
+			wrong = append(wrong, m[0])
 		}
 	}
 	return wrong, used
@@ -199,13 +171,10 @@ func TestWrongInExpression(t *testing.T) {
 	found := map[string]map[string][]string{"calls_total": {"outcome": {"denied"}}}
 	for expr, want := range map[string]string{
 		`sum by (job) (rate(calls_total{job=~"$job", outcome="denied"}[5m]))`: "",
-		`rate(call_total[5m])`:                 "the metric call_total",
-		`rate(calls_total{source="a"}[5m])`:    "the label source of calls_total",
-		`rate(calls_total{outcome="no"}[5m])`:  `outcome="no" of calls_total`,
-		`rate(calls_total{outcome=~"n.+"}[5])`: `outcome=~"n.+" of calls_total`,
-		`rate(calls_total{outcome=no}[5m])`:    "the matcher outcome=no",
-		`sum by (node) (calls_total)`:          "the label node",
-		`rate(calls_total[5m]`:                 "brackets that do not pair",
+		`rate(call_total[5m])`:                  "call_total",
+		`rate(calls_total{source="a"}[5m])`:     `source, source="a"`,
+		`rate(calls_total{outcome=~"n.+"}[5m])`: `outcome=~"n.+"`,
+		`sum by (node) (calls_total)`:           "node",
 	} {
 		if wrong, _ := wrongIn(expr, found); strings.Join(wrong, ", ") != want {
 			t.Errorf("%s: %q, want %q", expr, wrong, want)

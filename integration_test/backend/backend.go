@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -20,7 +21,7 @@ import (
 )
 
 // Backend is a server or a cluster that tests run on. Its methods are safe for concurrent use, but
-// it is shared: a test that moves the clock or kills a node calls Restore afterwards.
+// tests move its clock and kill its nodes: they use it one after another, and call Restore.
 type Backend struct {
 	Name    string // part of the tests' names: "redis-7.0", "valkey-8.1", "cluster", "local-redis", "given"
 	Product string // "redis" or "valkey"
@@ -34,6 +35,9 @@ type Backend struct {
 
 	// Clock is the wall clock that all nodes share, or nil if this server's time cannot be changed.
 	Clock *clock.File
+
+	// InUse is locked by the test that uses the backend.
+	InUse sync.Mutex
 
 	launcher launcher
 	template spec
