@@ -18,6 +18,7 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/client/grpclimit"
+	"github.com/ratelimit-functions/ratelimit/client/internal/limitertest"
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
@@ -37,12 +38,6 @@ func stay(t testing.TB, code codes.Code, d time.Duration) func() error {
 		st := must[*status.Status](t)(status.New(code, "stay away").WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(d)}))
 		return st.Err()
 	}
-}
-
-// blocked returns how long a key is blocked.
-func blocked(t testing.TB, limiter *client.Client, key string) time.Duration {
-	t.Helper()
-	return must[client.Result](t)(limiter.PeekN(context.Background(), key, "1/d", 0)).RetryAfter
 }
 
 // checkLimited checks that a call was not made.
@@ -90,7 +85,7 @@ func TestClientNever(t *testing.T) {
 
 func TestClientWaits(t *testing.T) {
 	for _, limit := range []client.Limit{"10/s burst=1", "leaky_bucket 10/s burst=2"} {
-		limiter := connect(t, embedded.Run(t, embedded.WithLibrary(functions.Source()))) // its clock runs
+		limiter := limitertest.Open(t, embedded.Run(t, embedded.WithLibrary(functions.Source()))) // its clock runs
 		c := start(t, &service{}, nil, newClient(t, limiter, limit)...)
 		began := time.Now()
 		for range 2 {
@@ -149,15 +144,11 @@ func TestClientHeeds(t *testing.T) {
 			s := &service{fail: stay(t, tt.code, tt.delay)}
 			c := start(t, s, nil, newClient(t, limiter, "100/d", append(tt.opts, grpclimit.WithLongestWait(0))...)...)
 			checkStatus(t, call(t.Context(), c), tt.code, tt.delay)
-			if got := blocked(t, limiter, key); got != tt.want {
-				t.Errorf("after a call the key is blocked for %v, want %v", got, tt.want)
-			}
+			limitertest.WantBlocked(t, limiter, key, tt.want)
 			_ = must[int64](t)(limiter.Reset(t.Context(), key))
 			stream := must[testpb.TestService_FullDuplexCallClient](t)(c.FullDuplexCall(t.Context()))
 			checkStatus(t, exchange(stream), tt.code, tt.delay)
-			if got := blocked(t, limiter, key); got != tt.want {
-				t.Errorf("after a stream the key is blocked for %v, want %v", got, tt.want)
-			}
+			limitertest.WantBlocked(t, limiter, key, tt.want)
 		})
 	}
 }
@@ -168,15 +159,11 @@ func TestClientBlocksForTheLongest(t *testing.T) {
 	s := &service{}
 	c := start(t, s, nil, newClient(t, limiter, "100/d")...)
 	s.fail = func() error {
-		if err := limiter.Block(context.Background(), time.Minute, key); err != nil {
-			t.Error(err)
-		}
+		limitertest.Check(t, limiter.Block(context.Background(), time.Minute, key))
 		return stay(t, codes.ResourceExhausted, time.Second)()
 	}
 	checkStatus(t, call(t.Context(), c), codes.ResourceExhausted, time.Second)
-	if got := blocked(t, limiter, key); got != time.Minute {
-		t.Errorf("the key is blocked for %v, want a minute", got)
-	}
+	limitertest.WantBlocked(t, limiter, key, time.Minute)
 }
 
 // Concurrent errors with different times block for the longest, in any order.
@@ -202,9 +189,7 @@ func TestClientBlocksAtOnce(t *testing.T) {
 			})
 		}
 		all.Wait()
-		if got := blocked(t, limiter, key); got != 5*time.Minute {
-			t.Fatalf("the key is blocked for %v, want %v", got, 5*time.Minute)
-		}
+		limitertest.WantBlocked(t, limiter, key, 5*time.Minute)
 	}
 }
 
@@ -216,12 +201,8 @@ func TestClientsNest(t *testing.T) {
 	c := start(t, &service{}, nil, append(outer, inner...)...)
 	checkStatus(t, call(t.Context(), c), codes.OK, -1)
 	checkLimited(t, call(t.Context(), c), time.Hour, nil)
-	if got := blocked(t, limiter, "partner|outer"); got != 0 {
-		t.Errorf("the outer key is blocked for %v", got)
-	}
-	if got := used(t, limiter, "partner|outer"); got != 2 {
-		t.Errorf("%d were taken from the outer key, want 2", got)
-	}
+	limitertest.WantBlocked(t, limiter, "partner|outer", 0)
+	limitertest.WantUsed(t, limiter, "partner|outer", 2)
 }
 
 func TestClientPerMessage(t *testing.T) {
@@ -233,11 +214,7 @@ func TestClientPerMessage(t *testing.T) {
 			return nil
 		}))...)
 	stream := must[testpb.TestService_FullDuplexCallClient](t)(c.FullDuplexCall(t.Context()))
-	for range 2 {
-		if err := exchange(stream); err != nil {
-			t.Fatal(err)
-		}
-	}
+	exchanges(t, stream, 2)
 	checkLimited(t, stream.Send(&testpb.StreamingOutputCallRequest{}), 30*time.Minute, nil)
 	finish(t, stream)
 	if s.got != 2 {
@@ -249,15 +226,9 @@ func TestClientStreamCountsOnce(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	c := start(t, &service{}, nil, newClient(t, limiter, "100/d")...)
 	stream := must[testpb.TestService_FullDuplexCallClient](t)(c.FullDuplexCall(t.Context()))
-	for range 3 {
-		if err := exchange(stream); err != nil {
-			t.Fatal(err)
-		}
-	}
+	exchanges(t, stream, 3)
 	finish(t, stream)
-	if got := used(t, limiter, key); got != 1 {
-		t.Errorf("%d were taken, want 1", got)
-	}
+	limitertest.WantUsed(t, limiter, key, 1)
 }
 
 func TestClientWithoutDecision(t *testing.T) {
@@ -281,9 +252,7 @@ func TestClientCountBy(t *testing.T) {
 			t.Errorf("error %v, want %q", err, want)
 		}
 	}
-	if got := used(t, limiter, key+"/grpc.testing.TestService/EmptyCall"); got != 1 {
-		t.Errorf("%d were taken, want 1", got)
-	}
+	limitertest.WantUsed(t, limiter, key+"/grpc.testing.TestService/EmptyCall", 1)
 }
 
 func TestClientChange(t *testing.T) {
@@ -299,9 +268,7 @@ func TestClientChange(t *testing.T) {
 			t.Errorf("error %v, want %q", err, want)
 		}
 	}
-	if got := used(t, limiter, key); got != 0 {
-		t.Errorf("%d were taken, want none", got)
-	}
+	limitertest.WantUsed(t, limiter, key, 0)
 }
 
 func TestNewClientRefuses(t *testing.T) {

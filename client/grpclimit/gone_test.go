@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	testpb "google.golang.org/grpc/interop/grpc_testing"
@@ -15,13 +14,9 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/client/grpclimit"
+	"github.com/ratelimit-functions/ratelimit/client/internal/limitertest"
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
-
-// everyFallback has every fallback of a client.
-var everyFallback = map[string]client.Fallback{
-	"ReturnError": client.ReturnError, "FailOpen": client.FailOpen, "FailClosed": client.FailClosed, "LocalLimiter": client.LocalLimiter(1),
-}
 
 func withFallback(f client.Fallback) grpclimit.ServerOption {
 	return grpclimit.WithRequest(func(_ context.Context, _ string, req *client.Request) error { req.Fallback = f; return nil })
@@ -30,32 +25,7 @@ func withFallback(f client.Fallback) grpclimit.ServerOption {
 // gone returns ended contexts of calls from 192.0.2.1, by the code of their end.
 func gone(t *testing.T) map[codes.Code]context.Context {
 	ctx := from(t, "192.0.2.1:1234")
-	cancelled, cancel := context.WithCancel(ctx)
-	cancel()
-	return map[codes.Code]context.Context{codes.Canceled: cancelled, codes.DeadlineExceeded: aboutToExpire{ctx}}
-}
-
-// aboutToExpire is a context whose deadline has passed, but whose timer has not fired yet.
-type aboutToExpire struct{ context.Context }
-
-func (aboutToExpire) Deadline() (time.Time, bool) { return time.Now().Add(-time.Microsecond), true }
-
-// beforeTake is a hook that runs before each take is sent, with the context of the call.
-type beforeTake func(context.Context)
-
-func (beforeTake) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (beforeTake) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (b beforeTake) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if args := cmd.Args(); len(args) > 1 && args[1] == "ratelimit_take" {
-			b(ctx)
-		}
-		return next(ctx, cmd)
-	}
+	return map[codes.Code]context.Context{codes.Canceled: limitertest.Cancelled(ctx), codes.DeadlineExceeded: limitertest.AboutToExpire{Context: ctx}}
 }
 
 // callContext is the context key of the gRPC call's context, in the context of a call to the
@@ -84,9 +54,7 @@ func startCallers(t *testing.T, fallback client.Fallback) (*callers, testpb.Test
 	c := &callers{deciding: make(chan bool, 1000)}
 	peeking, server := newLimiter(t)
 	c.peeking = peeking
-	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true})
-	t.Cleanup(func() { _ = rdb.Close() })
-	rdb.AddHook(beforeTake(func(ctx context.Context) {
+	limiter := limitertest.Hooked(t, server, limitertest.Before("ratelimit_take", func(ctx context.Context) {
 		c.deciding <- true
 		call, ok := ctx.Value(callContext{}).(context.Context)
 		if !ok {
@@ -95,8 +63,6 @@ func startCallers(t *testing.T, fallback client.Fallback) (*callers, testpb.Test
 		}
 		<-call.Done()
 	}))
-	limiter := must[*client.Client](t)(client.New(rdb, client.WithTimeout(time.Minute)))
-	t.Cleanup(func() { _ = limiter.Close() })
 	s := must[*grpclimit.Server](t)(grpclimit.NewServer(limiter, "api", "3/h", grpclimit.Peer(), withFallback(fallback),
 		grpclimit.OnError(func(_ context.Context, _ string, err error) { t.Error(err) })))
 	unary := func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
@@ -140,7 +106,7 @@ func TestCallersThatGiveUp(t *testing.T) {
 		return exchange(stream)
 	}
 	for kind, call := range map[string]func(context.Context, testpb.TestServiceClient) error{"unary": call, "stream": openStream} {
-		for fallbackName, fallback := range everyFallback {
+		for fallbackName, fallback := range limitertest.Fallbacks {
 			t.Run(kind+" "+fallbackName, func(t *testing.T) {
 				c, to := startCallers(t, fallback)
 				for range calls {
@@ -185,7 +151,7 @@ func (r received) RecvMsg(any) error        { return nil }
 // A context that has ended before the decision does not change it, and lets no message through.
 func TestEndedContexts(t *testing.T) {
 	for code, ctx := range gone(t) {
-		for fallbackName, fallback := range everyFallback {
+		for fallbackName, fallback := range limitertest.Fallbacks {
 			t.Run(code.String()+" "+fallbackName, func(t *testing.T) {
 				limiter, _ := newLimiter(t)
 				s := must[*grpclimit.Server](t)(grpclimit.NewServer(limiter, "api", "3/h", grpclimit.Peer(), grpclimit.PerMessage(), withFallback(fallback)))

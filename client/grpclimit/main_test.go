@@ -18,37 +18,22 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/client/internal/limitertest"
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// noon is the time at which the servers' clocks stand.
-var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+var noon = limitertest.Noon
 
-func must[T any](t testing.TB) func(T, error) T {
-	return func(v T, err error) T {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
-}
+func must[T any](t testing.TB) func(T, error) T { return limitertest.Must[T](t) }
 
 // newLimiter returns a client of its own server, whose clock stands still.
 func newLimiter(t testing.TB, opts ...client.Option) (*client.Client, *embedded.Server) {
 	t.Helper()
 	server := embedded.Run(t, embedded.WithLibrary(functions.Source()), embedded.WithTime(noon))
-	return connect(t, server, opts...), server
-}
-
-func connect(t testing.TB, server *embedded.Server, opts ...client.Option) *client.Client {
-	t.Helper()
-	limiter := must[*client.Client](t)(client.Open("redis://"+server.Addr(), append(opts, client.WithTimeout(time.Minute))...))
-	t.Cleanup(func() { _ = limiter.Close() })
-	return limiter
+	return limitertest.Open(t, server, opts...), server
 }
 
 // service is the server side. Its calls do nothing, unless fail returns an error for them.
@@ -97,9 +82,7 @@ func start(t testing.TB, s *service, server []grpc.ServerOption, dial ...grpc.Di
 	t.Cleanup(func() {
 		_ = conn.Close()
 		grpcServer.Stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		limitertest.Check(t, <-ended)
 	})
 	return testpb.NewTestServiceClient(conn)
 }
@@ -116,6 +99,16 @@ func exchange(stream testpb.TestService_FullDuplexCallClient) error {
 	}
 	_, err := stream.Recv()
 	return err
+}
+
+// exchanges sends n messages on a stream, one after another, and waits for each reply.
+func exchanges(t testing.TB, stream testpb.TestService_FullDuplexCallClient, n int) {
+	t.Helper()
+	for range n {
+		if err := exchange(stream); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // finish ends a stream and everything that belongs to it.
@@ -139,10 +132,4 @@ func checkStatus(t testing.TB, err error, code codes.Code, after time.Duration) 
 	if status.Code(err) != code || got != after {
 		t.Errorf("%v, to be tried again in %v; want %v in %v", err, got, code, after)
 	}
-}
-
-// used returns how many of 100 units are taken from a key.
-func used(t testing.TB, limiter *client.Client, key string) int64 {
-	t.Helper()
-	return 100 - must[client.Result](t)(limiter.PeekN(context.Background(), key, "100/d", 0)).Remaining
 }

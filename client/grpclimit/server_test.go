@@ -15,6 +15,7 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/client/grpclimit"
+	"github.com/ratelimit-functions/ratelimit/client/internal/limitertest"
 )
 
 func newServer(t testing.TB, limiter *client.Client, limit client.Limit, opts ...grpclimit.ServerOption) []grpc.ServerOption {
@@ -67,15 +68,9 @@ func TestServerStream(t *testing.T) {
 			limiter, _ := newLimiter(t)
 			c := start(t, &service{}, newServer(t, limiter, "100/d", tt.opts...))
 			stream := must[testpb.TestService_FullDuplexCallClient](t)(c.FullDuplexCall(t.Context()))
-			for range 3 {
-				if err := exchange(stream); err != nil {
-					t.Fatal(err)
-				}
-			}
+			exchanges(t, stream, 3)
 			finish(t, stream)
-			if got := used(t, limiter, "api|peer=bufconn"); got != tt.used {
-				t.Errorf("%d were taken, want %d", got, tt.used)
-			}
+			limitertest.WantUsed(t, limiter, "api|peer=bufconn", tt.used)
 		})
 	}
 }
@@ -85,11 +80,7 @@ func TestServerStreamOverItsLimit(t *testing.T) {
 	s := &service{}
 	c := start(t, s, newServer(t, limiter, "2/m", grpclimit.PerMessage()))
 	stream := must[testpb.TestService_FullDuplexCallClient](t)(c.FullDuplexCall(t.Context()))
-	for range 2 {
-		if err := exchange(stream); err != nil {
-			t.Fatal(err)
-		}
-	}
+	exchanges(t, stream, 2)
 	checkStatus(t, exchange(stream), codes.ResourceExhausted, 30*time.Second)
 	if s.got != 2 {
 		t.Errorf("the handler got %d messages, want 2", s.got)

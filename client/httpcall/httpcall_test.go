@@ -14,6 +14,7 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/client/httpcall"
+	"github.com/ratelimit-functions/ratelimit/client/internal/limitertest"
 	"github.com/ratelimit-functions/ratelimit/embedded"
 )
 
@@ -47,9 +48,7 @@ func TestBlocksForEverybody(t *testing.T) {
 			if text, err := io.ReadAll(response.Body); err != nil || string(text) != "text" || tt.to.closed.Load() != 0 {
 				t.Errorf("the response has the body %q, %v", text, err)
 			}
-			if got := blocked(t, limiter); got != tt.block {
-				t.Errorf("blocked for %v, want %v", got, tt.block)
-			}
+			limitertest.WantBlocked(t, limiter, key, tt.block)
 			other := newTransport(t, limiter, "100/s", &base{}, httpcall.WithLongestWait(0))
 			_, err := other.RoundTrip(newRequest(t.Context(), t, "GET", site, nil))
 			var limited *client.LimitedError
@@ -72,9 +71,7 @@ func TestBlocksForACallerThatHasGone(t *testing.T) {
 		return to.response(429, "Retry-After", "30")
 	}
 	must[*http.Response](t)(newTransport(t, limiter, "100/s", to).RoundTrip(newRequest(ctx, t, "GET", site, nil)))
-	if got := blocked(t, limiter); got != 30*time.Second {
-		t.Errorf("blocked for %v", got)
-	}
+	limitertest.WantBlocked(t, limiter, key, 30*time.Second)
 }
 
 // A response with a shorter time does not shorten a block; one with a longer time extends it.
@@ -86,15 +83,11 @@ func TestBlocksAreNotShortened(t *testing.T) {
 		limiter, _, _ := newLimiter(t, embedded.WithTime(noon))
 		to := &base{}
 		to.respond = func(int, *http.Request) *http.Response {
-			if err := limiter.Block(context.Background(), 30*time.Second, key); err != nil {
-				t.Error(err)
-			}
+			limitertest.Check(t, limiter.Block(context.Background(), 30*time.Second, key))
 			return to.response(429, "Retry-After", tt.said)
 		}
 		must[*http.Response](t)(newTransport(t, limiter, "100/s", to).RoundTrip(newRequest(t.Context(), t, "GET", site, nil)))
-		if got := blocked(t, limiter); got != tt.want {
-			t.Errorf("after Retry-After: %s blocked for %v, want %v", tt.said, got, tt.want)
-		}
+		limitertest.WantBlocked(t, limiter, key, tt.want)
 	}
 }
 
@@ -121,9 +114,7 @@ func TestBlocksAtOnce(t *testing.T) {
 			})
 		}
 		all.Wait()
-		if got := blocked(t, limiter); got != 300*time.Second {
-			t.Fatalf("blocked for %v, want %v", got, 300*time.Second)
-		}
+		limitertest.WantBlocked(t, limiter, key, 300*time.Second)
 	}
 }
 
@@ -324,16 +315,12 @@ func TestKeys(t *testing.T) {
 	}
 	refuse := httpcall.WithLongestWait(0)
 	byHost := newTransport(t, limiter, "1/h", to, refuse)
-	if err := errors.Join(send(byHost, "http://a.example"), send(byHost, "http://b.example")); err != nil {
-		t.Error(err)
-	}
+	limitertest.Check(t, errors.Join(send(byHost, "http://a.example"), send(byHost, "http://b.example")))
 	if send(byHost, "http://a.example/x") == nil {
 		t.Error("a second request to one host was sent")
 	}
 	byAccount := newTransport(t, limiter, "1/h", to, refuse, httpcall.WithKey(func(r *http.Request) (string, error) { return r.Header.Get("X-Account"), nil }))
-	if err := send(byAccount, "http://a.example", "X-Account", "7"); err != nil {
-		t.Error(err)
-	}
+	limitertest.Check(t, send(byAccount, "http://a.example", "X-Account", "7"))
 	if send(byAccount, "http://b.example", "X-Account", "7") == nil {
 		t.Error("a second request of one account was sent")
 	}
@@ -346,9 +333,7 @@ func TestKeys(t *testing.T) {
 	change := func(change func(req *client.Request)) httpcall.Option {
 		return httpcall.WithRequest(func(_ *http.Request, req *client.Request) error { change(req); return nil })
 	}
-	if err := send(newTransport(t, limiter, "1/h", to, change(func(req *client.Request) { req.Keys = nil })), "http://a.example"); err != nil {
-		t.Error(err)
-	}
+	limitertest.Check(t, send(newTransport(t, limiter, "1/h", to, change(func(req *client.Request) { req.Keys = nil })), "http://a.example"))
 	err := send(newTransport(t, limiter, "1/h", to, change(func(req *client.Request) { req.UpTo, req.Costs = true, []int64{0} })), "http://a.example")
 	if err == nil || !strings.Contains(err.Error(), "leave UpTo false") {
 		t.Error(err)

@@ -8,61 +8,38 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
-	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/client/httpcall"
+	"github.com/ratelimit-functions/ratelimit/client/internal/limitertest"
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// noon is the initial time of clocks that tests control.
-var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-
 // counter counts the takes that are sent, and those whose reply has arrived.
 type counter struct{ takes, replies atomic.Int64 }
-
-func (c *counter) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (c *counter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if args := cmd.Args(); len(args) > 1 && args[1] == "ratelimit_take" {
-			c.takes.Add(1)
-			defer c.replies.Add(1)
-		}
-		return next(ctx, cmd)
-	}
-}
-
-func (c *counter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
 
 // newLimiter returns a client of its own server, whose clock runs unless opts stop it.
 func newLimiter(t testing.TB, opts ...embedded.Option) (*client.Client, *embedded.Server, *counter) {
 	t.Helper()
 	server := embedded.Run(t, append(opts, embedded.WithLibrary(functions.Source()))...)
-	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true})
-	t.Cleanup(func() { _ = rdb.Close() })
 	count := &counter{}
-	rdb.AddHook(count)
-	return must[*client.Client](t)(client.New(rdb, client.WithTimeout(time.Minute))), server, count
+	return limitertest.Hooked(t, server, func(_ context.Context, function string, next func() error) error {
+		if function == "ratelimit_take" {
+			count.takes.Add(1)
+			defer count.replies.Add(1)
+		}
+		return next()
+	}), server, count
 }
 
-func must[T any](t testing.TB) func(T, error) T {
-	return func(v T, err error) T {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
-}
+var noon = limitertest.Noon
+
+func must[T any](t testing.TB) func(T, error) T { return limitertest.Must[T](t) }
 
 // base is the other service. It sends the responses of the test, and keeps the bodies that it
 // received.
@@ -126,9 +103,3 @@ const (
 	site = "http://api.example.com/items"
 	key  = "partner|api.example.com"
 )
-
-// blocked returns how long the key is blocked.
-func blocked(t testing.TB, limiter *client.Client) time.Duration {
-	t.Helper()
-	return must[client.Result](t)(limiter.PeekN(context.Background(), key, "1/d", 0)).RetryAfter
-}

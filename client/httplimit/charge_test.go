@@ -10,10 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/client/httplimit"
+	"github.com/ratelimit-functions/ratelimit/client/internal/limitertest"
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
@@ -44,31 +43,23 @@ func TestRefund(t *testing.T) {
 	response := serve(handler, get("/"))
 	checkField(t, response, "RateLimit", `"api";r=97;t=2592`)
 	checkField(t, response, "RateLimit-Policy", `"api";q=100`)
-	if got := used(t, limiter, peer); got != 3 {
-		t.Errorf("%d are taken, want 3", got)
-	}
+	limitertest.WantUsed(t, limiter, peer, 3)
 }
 
 // A key that was blocked in the meantime gets nothing back. It can still be refunded later.
 func TestRefundWhileBlocked(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	serve(charging(t, limiter, "100/d", 10, func(ctx context.Context, charge *httplimit.Charge) {
-		if err := limiter.Block(ctx, time.Hour, peer); err != nil {
-			t.Error(err)
-		}
+		limitertest.Check(t, limiter.Block(ctx, time.Hour, peer))
 		if err := charge.Refund(ctx, 10); err != nil || charge.Result().Allowed {
 			t.Errorf("%v, %+v", err, charge.Result())
 		}
 		if _, err := limiter.Unblock(ctx, peer); err != nil {
 			t.Error(err)
 		}
-		if err := charge.Refund(ctx, 10); err != nil {
-			t.Error(err)
-		}
+		limitertest.Check(t, charge.Refund(ctx, 10))
 	}), get("/"))
-	if got := used(t, limiter, peer); got != 0 {
-		t.Errorf("%d are taken, want 0", got)
-	}
+	limitertest.WantUsed(t, limiter, peer, 0)
 }
 
 func TestMore(t *testing.T) {
@@ -77,9 +68,7 @@ func TestMore(t *testing.T) {
 		if taken, err := charge.More(ctx, 30); err != nil || taken != 30 {
 			t.Errorf("%d, %v", taken, err)
 		}
-		if err := charge.Refund(ctx, 35); err != nil {
-			t.Error(err)
-		}
+		limitertest.Check(t, charge.Refund(ctx, 35))
 		if taken, err := charge.More(ctx, 1000); err != nil || taken != 95 {
 			t.Errorf("%d, %v, want the 95 that are left", taken, err)
 		}
@@ -102,9 +91,7 @@ func TestChargeOfSeveralKeys(t *testing.T) {
 		if err := charge.Refund(r.Context(), 4); err == nil {
 			t.Error("gave back more than one of the keys was charged")
 		}
-		if err := charge.Refund(r.Context(), 3); err != nil {
-			t.Error(err)
-		}
+		limitertest.Check(t, charge.Refund(r.Context(), 3))
 		if taken, err := charge.More(r.Context(), 5); err != nil || taken != 5 {
 			t.Errorf("%d, %v", taken, err)
 		}
@@ -133,17 +120,13 @@ func TestChargeOfUpTo(t *testing.T) {
 		if err := charge.Refund(r.Context(), 101); err == nil {
 			t.Error("gave back more than was taken")
 		}
-		if err := charge.Refund(r.Context(), 100); err != nil {
-			t.Error(err)
-		}
+		limitertest.Check(t, charge.Refund(r.Context(), 100))
 	}), httplimit.WithRequest(func(_ *http.Request, req *client.Request) error {
 		req.Costs, req.UpTo = []int64{150}, true
 		return nil
 	}))
 	serve(handler, get("/"))
-	if got := used(t, limiter, peer); got != 0 {
-		t.Errorf("%d are taken, want 0", got)
-	}
+	limitertest.WantUsed(t, limiter, peer, 0)
 }
 
 // A handler works the same without a limit, and each of two middlewares has its own charge.
@@ -159,9 +142,7 @@ func TestChargeOf(t *testing.T) {
 		if charge.Result().Limit != 100 || all.Result().Limit != 50 {
 			t.Errorf("%+v, %+v", charge.Result(), all.Result())
 		}
-		if err := all.Refund(ctx, 1); err != nil {
-			t.Error(err)
-		}
+		limitertest.Check(t, all.Refund(ctx, 1))
 	})
 	middleware := must[func(http.Handler) http.Handler](t)(httplimit.New(limiter, "all", "50/h", httplimit.Address()))
 	response := serve(middleware(inner), get("/"))
@@ -193,9 +174,7 @@ func TestFieldsTakenAway(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	handler := newHandler(t, limiter, "100/d", httplimit.Address(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Del("RateLimit")
-		if err := httplimit.ChargeOf(r.Context(), "api").Refund(r.Context(), 1); err != nil {
-			t.Error(err)
-		}
+		limitertest.Check(t, httplimit.ChargeOf(r.Context(), "api").Refund(r.Context(), 1))
 	}))
 	checkField(t, serve(handler, get("/")), "RateLimit", "")
 }
@@ -233,9 +212,7 @@ func TestChargeOfOnceKey(t *testing.T) {
 	for range 5 {
 		serve(handler, get("/", "Idempotency-Key", "a"))
 	}
-	if got := used(t, limiter, peer); got != 10 {
-		t.Errorf("%d are taken, want 10", got)
-	}
+	limitertest.WantUsed(t, limiter, peer, 10)
 }
 
 // newLocalLimiter returns a client that knows the limit 100/d, has taken one unit for peer, and
@@ -243,12 +220,14 @@ func TestChargeOfOnceKey(t *testing.T) {
 func newLocalLimiter(t *testing.T) (*client.Client, *embedded.Server) {
 	t.Helper()
 	_, server := newLimiter(t)
-	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
-	t.Cleanup(func() { _ = rdb.Close() })
-	read := make(chan bool, 1)
-	rdb.AddHook(infoHook(read))
-	limiter := must[*client.Client](t)(client.New(rdb, client.WithTimeout(time.Minute), client.WithFallback(client.LocalLimiter(1))))
-	t.Cleanup(func() { _ = limiter.Close() })
+	read := make(chan bool, 1) // the client has the reply to its background question about a limit
+	limiter := limitertest.Hooked(t, server, func(_ context.Context, function string, next func() error) error {
+		err := next()
+		if function == "ratelimit_info" {
+			read <- true
+		}
+		return err
+	}, client.WithFallback(client.LocalLimiter(1)))
 	must[client.Result](t)(limiter.AllowN(t.Context(), peer, "100/d", 1))
 	<-read
 	must[any](t)(server.Do("FUNCTION", "FLUSH"))
@@ -272,9 +251,7 @@ func TestChargeOfLocalLimiter(t *testing.T) {
 		if taken, err := charge.More(ctx, 5); err != nil || taken != 5 {
 			t.Errorf("%d, %v", taken, err)
 		}
-		if err := charge.Refund(ctx, 2); err != nil {
-			t.Error(err)
-		}
+		limitertest.Check(t, charge.Refund(ctx, 2))
 	}), get("/"))
 	if got := used(t, limiter, peer); before != 1 || got != 6 {
 		t.Errorf("%d are taken after %d, want 6 after 1", got, before)
@@ -298,33 +275,10 @@ func TestRefundOfMoreThanTheServerTook(t *testing.T) {
 			t.Errorf("a refund of 10: %v", err)
 		}
 	}), get("/"))
-	if got := used(t, limiter, peer); got != 1 {
-		t.Errorf("%d are taken, want the 1 of before", got)
-	}
+	limitertest.WantUsed(t, limiter, peer, 1)
 }
 
 func load(t *testing.T, server *embedded.Server) {
 	t.Helper()
-	if err := server.Load(functions.Source()); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// infoHook signals when a client has received the reply to its background question about a limit.
-type infoHook chan bool
-
-func (infoHook) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (infoHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (h infoHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		err := next(ctx, cmd)
-		if args := cmd.Args(); len(args) > 1 && args[1] == "ratelimit_info" {
-			h <- true
-		}
-		return err
-	}
+	limitertest.Check(t, server.Load(functions.Source()))
 }

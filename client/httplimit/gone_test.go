@@ -10,16 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/client/httplimit"
+	"github.com/ratelimit-functions/ratelimit/client/internal/limitertest"
 )
-
-// everyFallback has every fallback of a client.
-var everyFallback = map[string]client.Fallback{
-	"ReturnError": client.ReturnError, "FailOpen": client.FailOpen, "FailClosed": client.FailClosed, "LocalLimiter": client.LocalLimiter(1),
-}
 
 func withFallback(f client.Fallback) httplimit.Option {
 	return httplimit.WithRequest(func(_ *http.Request, req *client.Request) error { req.Fallback = f; return nil })
@@ -27,34 +21,9 @@ func withFallback(f client.Fallback) httplimit.Option {
 
 // gone returns contexts that have ended.
 func gone(t *testing.T) map[string]context.Context {
-	cancelled, cancel := context.WithCancel(t.Context())
-	cancel()
 	expired, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
 	t.Cleanup(cancel)
-	return map[string]context.Context{"cancelled": cancelled, "expired": expired, "about to expire": aboutToExpire{t.Context()}}
-}
-
-// aboutToExpire is a context whose deadline has passed, but whose timer has not fired yet.
-type aboutToExpire struct{ context.Context }
-
-func (aboutToExpire) Deadline() (time.Time, bool) { return time.Now().Add(-time.Microsecond), true }
-
-// beforeTake is a hook that runs before each take is sent, with the context of the call.
-type beforeTake func(context.Context)
-
-func (beforeTake) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (beforeTake) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (b beforeTake) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if args := cmd.Args(); len(args) > 1 && args[1] == "ratelimit_take" {
-			b(ctx)
-		}
-		return next(ctx, cmd)
-	}
+	return map[string]context.Context{"cancelled": limitertest.Cancelled(t.Context()), "expired": expired, "about to expire": limitertest.AboutToExpire{Context: t.Context()}}
 }
 
 // requestContext is the context key of the request's context, in the context of a call to the
@@ -65,14 +34,12 @@ type requestContext struct{}
 // cannot avoid the limit.
 func TestClientsThatHangUp(t *testing.T) {
 	const limit, requests = 3, 12
-	for fallbackName, fallback := range everyFallback {
+	for fallbackName, fallback := range limitertest.Fallbacks {
 		for protocol, http2 := range map[string]bool{"HTTP/1": false, "HTTP/2": true} {
 			t.Run(protocol+" "+fallbackName, func(t *testing.T) {
 				peeking, server := newLimiter(t)
-				rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true})
-				t.Cleanup(func() { _ = rdb.Close() })
 				deciding := make(chan bool)
-				rdb.AddHook(beforeTake(func(ctx context.Context) {
+				limiter := limitertest.Hooked(t, server, limitertest.Before("ratelimit_take", func(ctx context.Context) {
 					deciding <- true
 					request, ok := ctx.Value(requestContext{}).(context.Context)
 					if !ok {
@@ -81,8 +48,6 @@ func TestClientsThatHangUp(t *testing.T) {
 					}
 					<-request.Done()
 				}))
-				limiter := must[*client.Client](t)(client.New(rdb, client.WithTimeout(time.Minute)))
-				t.Cleanup(func() { _ = limiter.Close() })
 
 				var handled atomic.Int64
 				count := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { handled.Add(1) })
@@ -125,7 +90,7 @@ func TestClientsThatHangUp(t *testing.T) {
 // A context that has ended before the decision does not change it.
 func TestEndedContexts(t *testing.T) {
 	for name, ctx := range gone(t) {
-		for fallbackName, fallback := range everyFallback {
+		for fallbackName, fallback := range limitertest.Fallbacks {
 			t.Run(name+" "+fallbackName, func(t *testing.T) {
 				limiter, _ := newLimiter(t)
 				handled := 0
@@ -200,8 +165,6 @@ func TestChargeOfAClientThatHungUp(t *testing.T) {
 			}
 		})
 		checkStatus(t, serve(handler, get("/").WithContext(ctx)), http.StatusOK)
-		if got := used(t, limiter, peer); got != 35 {
-			t.Errorf("%s: %d are taken, want 35", name, got)
-		}
+		limitertest.WantUsed(t, limiter, peer, 35)
 	}
 }

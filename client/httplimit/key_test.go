@@ -11,6 +11,7 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/client/httplimit"
+	"github.com/ratelimit-functions/ratelimit/client/internal/limitertest"
 )
 
 func hash(text string) string {
@@ -95,9 +96,7 @@ func TestPattern(t *testing.T) {
 	mux.Handle("/items/{id}", handler)
 	serve(mux, get("/items/1"))
 	serve(mux, get("/items/2"))
-	if got := used(t, limiter, "api|route=/items/%7Bid%7D"); got != 2 {
-		t.Errorf("%d requests counted under the pattern, want 2", got)
-	}
+	limitertest.WantUsed(t, limiter, "api|route=/items/%7Bid%7D", 2)
 
 	// Around the mux the pattern is not known. This is reported as an error of the server, not of
 	// the client.
@@ -120,9 +119,7 @@ func TestKeyThatFails(t *testing.T) {
 	if !errors.Is(found, broken) {
 		t.Error(found)
 	}
-	if got := used(t, limiter, "api|address=192.0.2.1"); got != 0 {
-		t.Errorf("%d requests counted under the address", got)
-	}
+	limitertest.WantUsed(t, limiter, "api|address=192.0.2.1", 0)
 }
 
 func TestNewRefuses(t *testing.T) {

@@ -6,40 +6,29 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/client/httplimit"
+	"github.com/ratelimit-functions/ratelimit/client/internal/limitertest"
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// noon is the time at which the servers' clocks stand.
-var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-
 // newLimiter returns a client, and its server.
 func newLimiter(t testing.TB, policies ...functions.Policy) (*client.Client, *embedded.Server) {
 	t.Helper()
 	build := must[functions.Build](t)(functions.New(functions.WithPolicies(policies...)))
 	server := embedded.Run(t, embedded.WithLibrary(build.Text()), embedded.WithTime(noon))
-	limiter := must[*client.Client](t)(client.Open("redis://"+server.Addr(), client.WithTimeout(time.Minute)))
-	t.Cleanup(func() { _ = limiter.Close() })
-	return limiter, server
+	return limitertest.Open(t, server), server
 }
 
-func must[T any](t testing.TB) func(T, error) T {
-	return func(v T, err error) T {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
-}
+var noon = limitertest.Noon
+
+func must[T any](t testing.TB) func(T, error) T { return limitertest.Must[T](t) }
 
 // ok is a handler that responds with status 200.
 var ok = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
@@ -86,9 +75,7 @@ func body(t *testing.T, response *http.Response) map[string]any {
 	t.Helper()
 	checkField(t, response, "Content-Type", "application/problem+json")
 	var found map[string]any
-	if err := json.NewDecoder(response.Body).Decode(&found); err != nil {
-		t.Error(err)
-	}
+	limitertest.Check(t, json.NewDecoder(response.Body).Decode(&found))
 	return found
 }
 

@@ -20,6 +20,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/client/internal/limitertest"
 	"github.com/ratelimit-functions/ratelimit/client/otellimit"
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
@@ -27,15 +28,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func must[T any](t testing.TB) func(T, error) T {
-	return func(v T, err error) T {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
-}
+func must[T any](t testing.TB) func(T, error) T { return limitertest.Must[T](t) }
 
 // telemetry is an observer with its recorded metrics and spans.
 type telemetry struct {
@@ -66,9 +59,7 @@ func text(attrs attribute.Set) string {
 func (tel telemetry) points(t testing.TB) (lines []string) {
 	t.Helper()
 	var data metricdata.ResourceMetrics
-	if err := tel.reader.Collect(t.Context(), &data); err != nil {
-		t.Fatal(err)
-	}
+	limitertest.Check(t, tel.reader.Collect(t.Context(), &data))
 	for _, scope := range data.ScopeMetrics {
 		for _, m := range scope.Metrics {
 			switch found := m.Data.(type) {
@@ -109,9 +100,7 @@ func TestCalls(t *testing.T) {
 	}
 	_ = must[client.Result](t)(limiter.Peek(ctx, "secret", "2/m"))
 	_ = must[int64](t)(limiter.Reset(ctx, "secret"))
-	if err := limiter.Check(ctx); err != nil {
-		t.Fatal(err)
-	}
+	limitertest.Check(t, limiter.Check(ctx))
 	if _, err := limiter.Allow(ctx, "secret", "nonsense"); err == nil {
 		t.Fatal("no error")
 	}

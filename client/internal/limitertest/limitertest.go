@@ -1,0 +1,122 @@
+// Package limitertest has what the tests of the packages for HTTP, gRPC and OpenTelemetry share.
+package limitertest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/embedded"
+)
+
+// Noon is the initial time of clocks that tests control.
+var Noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+
+// Fallbacks has every fallback of a client.
+var Fallbacks = map[string]client.Fallback{
+	"ReturnError": client.ReturnError, "FailOpen": client.FailOpen, "FailClosed": client.FailClosed, "LocalLimiter": client.LocalLimiter(1),
+}
+
+// Must returns a function that returns its first argument, and ends the test if there is an error.
+func Must[T any](t testing.TB) func(T, error) T {
+	return func(v T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+// Check fails the test if there is an error.
+func Check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// Open returns a client of server, which the end of the test closes.
+func Open(t testing.TB, server *embedded.Server, opts ...client.Option) *client.Client {
+	t.Helper()
+	limiter := Must[*client.Client](t)(client.Open("redis://"+server.Addr(), append(opts, client.WithTimeout(time.Minute))...))
+	t.Cleanup(func() { _ = limiter.Close() })
+	return limiter
+}
+
+// Hooked is Open with a hook that sees each command.
+func Hooked(t testing.TB, server *embedded.Server, hook Hook, opts ...client.Option) *client.Client {
+	t.Helper()
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true})
+	rdb.AddHook(hook)
+	limiter := Must[*client.Client](t)(client.New(rdb, append(opts, client.WithTimeout(time.Minute))...))
+	t.Cleanup(func() {
+		_ = limiter.Close()
+		_ = rdb.Close()
+	})
+	return limiter
+}
+
+// Hook runs around each command of the library. next sends it.
+type Hook func(ctx context.Context, function string, next func() error) error
+
+// Before returns a Hook that calls f before each call of a function, such as "ratelimit_take".
+func Before(function string, f func(context.Context)) Hook {
+	return func(ctx context.Context, called string, next func() error) error {
+		if called == function {
+			f(ctx)
+		}
+		return next()
+	}
+}
+
+// DialHook implements [redis.Hook].
+func (Hook) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessPipelineHook implements [redis.Hook].
+func (Hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// ProcessHook implements [redis.Hook].
+func (h Hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		function := ""
+		if args := cmd.Args(); len(args) > 1 {
+			function, _ = args[1].(string)
+		}
+		return h(ctx, function, func() error { return next(ctx, cmd) })
+	}
+}
+
+// WantUsed checks how many of 100 units are taken from a key.
+func WantUsed(t testing.TB, limiter *client.Client, key string, want int64) {
+	t.Helper()
+	if got := 100 - Must[client.Result](t)(limiter.PeekN(t.Context(), key, "100/d", 0)).Remaining; got != want {
+		t.Errorf("%d are taken from %q, want %d", got, key, want)
+	}
+}
+
+// WantBlocked checks how long a key is blocked.
+func WantBlocked(t testing.TB, limiter *client.Client, key string, want time.Duration) {
+	t.Helper()
+	if got := Must[client.Result](t)(limiter.PeekN(t.Context(), key, "1/d", 0)).RetryAfter; got != want {
+		t.Errorf("%q is blocked for %v, want %v", key, got, want)
+	}
+}
+
+// Cancelled returns a context that was canceled.
+func Cancelled(ctx context.Context) context.Context {
+	ctx, cancel := context.WithCancel(ctx)
+	cancel()
+	return ctx
+}
+
+// AboutToExpire is a context whose deadline has passed, but whose timer has not fired yet.
+type AboutToExpire struct{ context.Context }
+
+// Deadline returns a time that has passed.
+func (AboutToExpire) Deadline() (time.Time, bool) { return time.Now().Add(-time.Microsecond), true }
