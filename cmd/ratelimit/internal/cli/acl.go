@@ -59,7 +59,7 @@ gets those commands, on its own keys. It asks no server.`,
 			for _, kind := range kinds {
 				rules, err := loader.Rules(build, kind, keys, cluster)
 				if err != nil {
-					return bare(err)
+					return err
 				}
 				name := user
 				if name == "" {

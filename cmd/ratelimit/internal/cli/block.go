@@ -26,7 +26,7 @@ hash tag, such as {user:42}.`,
 			case !cmd.Flags().Changed("for"):
 				return wrongUse("ratelimit block user:42 --for 1h", "block needs to know for how long")
 			case span <= 0:
-				return fmt.Errorf("--for %v is not above 0; give one such as 1h, or lift blocks with: ratelimit unblock", span)
+				return fmt.Errorf("--for %v is not above 0; give one such as 1h, or lift blocks with: %s", span, a.again("unblock"))
 			}
 			err := a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				if extend {

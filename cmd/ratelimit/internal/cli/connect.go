@@ -14,6 +14,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/dialing"
 	"github.com/ratelimit-functions/ratelimit/internal/redisurl"
 	"github.com/ratelimit-functions/ratelimit/internal/shell"
+	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
 const defaultURL = "redis://127.0.0.1:6379"
@@ -43,7 +44,8 @@ func (a *app) serverFlags(cmd *cobra.Command) {
 // servers is what a URL names, with the flags that name it again.
 type servers struct {
 	redisurl.Servers
-	again string // flags for a suggested command
+	again   string // flags for a suggested command
+	program string // how a user types this program
 }
 
 // parseServers parses --redis, or its fallback.
@@ -62,7 +64,7 @@ func (a *app) parseServers() (servers, error) {
 	if err != nil {
 		return servers{}, fmt.Errorf("%s %w", from, err)
 	}
-	s := servers{Servers: named}
+	s := servers{Servers: named, program: a.program}
 	if a.servers.sentinel != "" {
 		if s.Master != "" && s.Master != a.servers.sentinel {
 			return servers{}, fmt.Errorf("--sentinel %s and %s, the name in the URL, contradict each other; leave one out", a.servers.sentinel, s.Master)
@@ -128,7 +130,7 @@ func (s servers) open() redis.UniversalClient {
 }
 
 // find asks the servers in turn, until one replies, whether they are a cluster, or asks the
-// Sentinels for the primary. An unreachableError means that none replied, or that the Sentinels do
+// Sentinels for the primary. A *dialing.Error means that none replied, or that the Sentinels do
 // not know the primary.
 func (s *servers) find(ctx context.Context) error {
 	if s.Master != "" {
@@ -142,11 +144,11 @@ func (s *servers) find(ctx context.Context) error {
 			continue
 		}
 		if kind == "sentinel" {
-			return errors.New(s.Name + " " + dialing.Sentinel)
+			return &loader.Error{Class: loader.ErrSentinel, Addr: addr, Problem: s.Name + " is a Sentinel, which holds no data", Remedy: "connect to the primary"}
 		}
 		// A cluster client would keep asking a single server for the cluster's map.
 		if s.Cluster && kind == "standalone" {
-			return fmt.Errorf("%s is no cluster: %s is a server of its own; name one server, without --cluster", s.Name, addr)
+			return fmt.Errorf("%s is not a cluster: %s is a standalone server; leave out --cluster and name one server", s.Name, addr)
 		}
 		s.Cluster = s.Cluster || kind == "cluster"
 		return nil
@@ -231,19 +233,10 @@ func (s servers) unreachable(err error) error {
 			name += ", at " + at
 		}
 	}
-	sentence := dialing.Sentence(name, err, s.Options.TLSConfig, s.Options.DialTimeout,
-		"check the URL and that the server runs, or start one that needs no Redis with: ratelimit dev")
+	e := dialing.New(name, err, s.Options.TLSConfig, s.Options.DialTimeout,
+		"check the URL and that the server runs, or start an embedded server with: "+s.program+" dev")
 	if errors.Is(err, context.Canceled) {
-		sentence += "; nothing was sent"
+		e.Problem += "; nothing was sent"
 	}
-	return &unreachableError{sentence, err}
+	return e
 }
-
-type unreachableError struct {
-	sentence string
-	err      error
-}
-
-func (e *unreachableError) Error() string { return e.sentence }
-
-func (e *unreachableError) Unwrap() error { return e.err }

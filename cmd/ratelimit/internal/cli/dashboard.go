@@ -171,7 +171,7 @@ func (a *app) dashboardSource() (dashboard.Source, error) {
 			if err = s.scanError(err); err == nil {
 				return "the look was interrupted"
 			}
-			return oneLine(err.Error())[len("ratelimit: "):]
+			return oneLine(a.explained(err))[len("ratelimit: "):]
 		},
 		Explain: func(err error) string {
 			mu.Lock()

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -32,7 +33,7 @@ Exit codes: 0 nothing found · 1 error · 2 something found.`,
 				return fmt.Errorf("interrupted before all was looked at: %w", err)
 			}
 			for i := range d.Findings {
-				d.Findings[i].Found, d.Findings[i].Do = a.typable(d.Findings[i].Found), a.typable(d.Findings[i].Do)
+				d.Findings[i].Do = cmp.Or(a.hint(d.Findings[i].Err), d.Findings[i].Do)
 			}
 			if a.json {
 				if err := a.printJSON(d); err != nil {

@@ -188,7 +188,7 @@ func (a *app) runLoad(ctx context.Context, f loadFlags) error {
 	probe := f.request(0)
 	probe.UsageKey = "" // peek has none
 	if _, err := c.PeekRequest(ctx, probe); err != nil {
-		return err // the library would refuse every call
+		return a.withArguments(err, probe) // the library would refuse every call
 	}
 	html := page(f.html)
 	if f.html != "" { // before the run: a name that cannot be written would lose it
@@ -198,17 +198,18 @@ func (a *app) runLoad(ctx context.Context, f loadFlags) error {
 	}
 	bar := a.newBar()
 	report := load.Run(ctx, func(ctx context.Context, n int) (bool, error) {
-		res, err := c.Take(ctx, f.request(n))
-		return res.Allowed, err
+		req := f.request(n)
+		res, err := c.Take(ctx, req)
+		return res.Allowed, a.withArguments(err, req)
 	}, load.Options{
-		Workers: f.concurrency, Rate: f.rate, Count: f.iterations, For: f.duration, Keys: f.numbers, Zipf: f.zipf, Kind: loadKind,
+		Workers: f.concurrency, Rate: f.rate, Count: f.iterations, For: f.duration, Keys: f.numbers, Zipf: f.zipf, Kind: a.loadKind,
 		Progress: func(p load.Progress) {
 			bar.draw(func(time.Duration) (float64, string) { return f.share(p), loadProgress(p) })
 		},
 	})
 	bar.clear()
 	for i, m := range report.Messages {
-		report.Messages[i].Text = advised(strings.TrimPrefix(m.Text, "ratelimit: "))
+		report.Messages[i].Text = strings.TrimPrefix(m.Text, "ratelimit: ")
 	}
 	if a.json {
 		err = a.printJSON(loadJSON(f, report))
@@ -233,14 +234,14 @@ func (a *app) runLoad(ctx context.Context, f loadFlags) error {
 }
 
 // loadKind returns the text of an error without the keys.
-func loadKind(err error) string {
+func (a *app) loadKind(err error) string {
 	var call *client.Error
 	if !errors.As(err, &call) {
-		return err.Error()
+		return a.explained(err)
 	}
 	nameless := *call
 	nameless.Keys = nil
-	return nameless.Error()
+	return a.explained(&nameless)
 }
 
 // share returns the share of the run that is over.

@@ -38,7 +38,7 @@ Exit codes: 0 nothing to change · 1 error, also if a server would refuse the bu
 			plan, failed := l.Plan(cmd.Context(), build, options...)
 			var partial *loader.PartialError
 			if failed != nil && !errors.As(failed, &partial) {
-				return bare(failed)
+				return failed
 			}
 			if err := a.printPlan(plan, diff); err != nil || failed != nil {
 				return errors.Join(err, failed)

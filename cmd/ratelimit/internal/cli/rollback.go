@@ -75,7 +75,7 @@ not found". Keys stay, and expire by themselves. It asks before, unless --yes is
 			}
 			report, failed, err := a.load(cmd.Context(), func(ctx context.Context, l *loader.Loader) (loader.Report, error) {
 				options := []loader.DeleteOption{loader.WaitForLease(o.wait)}
-				if o.foreign {
+				if o.replaceForeign {
 					options = append(options, loader.ReplaceForeign())
 				}
 				return l.Delete(ctx, options...)
@@ -93,7 +93,7 @@ not found". Keys stay, and expire by themselves. It asks before, unless --yes is
 		},
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
-	o.foreignFlag(cmd)
+	o.replaceForeignFlag(cmd)
 	o.waitFlag(cmd)
 	a.jsonFlag(cmd)
 	a.serverFlags(cmd)

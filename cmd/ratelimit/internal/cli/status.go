@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -64,7 +65,7 @@ Exit codes: 0 all run this build · 1 error, also if one server does not answer 
 					}
 				}
 				if err := a.printf("\n%s%s: %d of %s; %s\n", text, report.Wanted.BuildID, out,
-					plural(int64(len(report.Nodes)), "server"), a.typable("load it with: ratelimit deploy")); err != nil {
+					plural(int64(len(report.Nodes)), "server"), a.loadHint(report)); err != nil {
 					return err
 				}
 			}
@@ -77,6 +78,14 @@ Exit codes: 0 all run this build · 1 error, also if one server does not answer 
 	a.jsonFlag(cmd)
 	a.serverFlags(cmd)
 	return cmd
+}
+
+// loadHint says how to load the build on the servers in a report.
+func (a *app) loadHint(report loader.Report) string {
+	if slices.ContainsFunc(report.Nodes, func(n loader.Node) bool { return n.State == loader.Different && n.Running.BuildID == "" }) {
+		return a.expand("replace the other library with: $deploy --replace-foreign", nil)
+	}
+	return a.expand("load it with: $deploy", nil)
 }
 
 func inStep(n loader.Node, wanted loader.Library) string {
@@ -121,11 +130,13 @@ func (a *app) watch(ctx context.Context, build loader.Build, interval time.Durat
 	if errors.Is(err, context.Canceled) {
 		return failed
 	}
-	return bare(err)
+	return err
 }
 
 func (a *app) printEvent(e loader.Event) error {
-	e.Text = a.typable(e.Text)
+	if e.Err != nil {
+		e.Text = a.explained(e.Err)
+	}
 	a.explain(&e.Node)
 	if a.json {
 		return a.printJSONLine(e)

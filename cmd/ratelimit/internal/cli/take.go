@@ -117,7 +117,7 @@ func (a *app) decisionCommand(cmd *cobra.Command, d decide) *cobra.Command {
 		var res client.Result
 		err := a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) (err error) {
 			res, err = d.ask(c, ctx, req)
-			return err
+			return a.withArguments(err, req)
 		})
 		if err != nil {
 			return err

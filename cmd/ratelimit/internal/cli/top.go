@@ -153,12 +153,12 @@ func (a *app) topWatch(ctx context.Context, rdb redis.UniversalClient, s servers
 // scanError explains what failed on the servers. It returns nil if the scan was interrupted.
 func (s servers) scanError(err error) error {
 	var all []error
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		all = joined.Unwrap()
+	if several, ok := err.(interface{ Unwrap() []error }); ok {
+		all = several.Unwrap()
 	} else if err != nil {
 		all = []error{err}
 	}
-	var texts []string
+	var found joined
 	for _, err := range all {
 		var node *usage.NodeError
 		var refusal redis.Error
@@ -171,17 +171,30 @@ func (s servers) scanError(err error) error {
 		switch {
 		case errors.Is(err, context.Canceled):
 		case redis.HasErrorPrefix(err, "NOPERM"):
-			texts = append(texts, fmt.Sprintf("%s: %v; the user needs +scan +hmget +time +ping", name, err))
+			found = append(found, fmt.Errorf("%s: %w; the user needs +scan +hmget +time +ping", name, err))
 		case errors.As(err, &refusal):
-			texts = append(texts, fmt.Sprintf("%s: %v", name, err))
+			found = append(found, fmt.Errorf("%s: %w", name, err))
 		default:
-			texts = append(texts, dialing.Sentence(name, err, s.Options.TLSConfig, s.Options.ReadTimeout, "check that the server runs"))
+			found = append(found, dialing.New(name, err, s.Options.TLSConfig, s.Options.ReadTimeout, "check that the server runs"))
 		}
 	}
-	if len(texts) == 0 {
+	if len(found) == 0 {
 		return nil
 	}
-	return errors.New(strings.Join(texts, "; "))
+	return found
+}
+
+// joined is several errors in one line.
+type joined []error
+
+func (j joined) Unwrap() []error { return j }
+
+func (j joined) Error() string {
+	var texts []string
+	for _, err := range j {
+		texts = append(texts, err.Error())
+	}
+	return strings.Join(texts, "; ")
 }
 
 // topReport is what top --json prints. Times are in ms since the epoch.
