@@ -38,18 +38,18 @@ gets those commands, on its own keys. It asks no server.`,
 		ValidArgsFunction: cobra.FixedCompletions([]string{"application", "peek", "deployer"}, cobra.ShellCompDirectiveNoFileComp),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return wrongUse("ratelimit acl application --prefix rl:", "acl takes one kind of user, but got %d", len(args))
+				return wrongUse("ratelimit acl application --prefix rl:", "acl takes one kind of user, not %d", len(args))
 			}
 			if len(args) == 1 {
 				kinds = []loader.Access{loader.Access(args[0])}
 			} else if user != "" {
-				return wrongUse("ratelimit acl application --user web --prefix 'rl:'", "--user names one user; say which of application, peek and deployer it is")
+				return wrongUse("ratelimit acl application --user web --prefix 'rl:'", "--user needs the kind of the user: application, peek or deployer")
 			}
 			if keys == "" && !all && (len(args) == 0 || args[0] != string(loader.Deployer)) {
-				return wrongUse("ratelimit acl --prefix rl:", "acl needs the prefix of the keys that may be limited; --all-keys allows every key")
+				return wrongUse("ratelimit acl --prefix rl:", "acl needs --prefix, with which all keys of the user begin, or --all-keys")
 			}
 			if printable.Line(keys) != keys {
-				return fmt.Errorf("--prefix %q holds a character that cannot be printed; choose another prefix", keys)
+				return fmt.Errorf("--prefix %q contains a character that cannot be printed; choose another prefix", keys)
 			}
 			build, err := a.wanted()
 			if err != nil {
@@ -66,7 +66,7 @@ gets those commands, on its own keys. It asks no server.`,
 					name = "ratelimit-" + string(kind)
 				}
 				if visible(name) != name {
-					return errors.New("--user " + visible(name) + " holds a space or a character that cannot be printed; choose another name")
+					return errors.New("--user " + visible(name) + " contains a space or a character that cannot be printed; choose another name")
 				}
 				users = append(users, aclUser{name, kind, rules})
 			}

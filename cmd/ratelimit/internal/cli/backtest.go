@@ -50,7 +50,7 @@ docs/backtest.md says more. Exit codes: 0 fine, whatever was denied · 1 error, 
   ratelimit backtest - --policies policies.yaml --policy api --key user --json < access.log`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return wrongUse("ratelimit backtest access.log", "backtest needs a log, but got none; - is standard input")
+				return wrongUse("ratelimit backtest access.log", "backtest needs a log; - is standard input")
 			}
 			return nil
 		},
@@ -113,7 +113,7 @@ func (a *app) backtest(ctx context.Context, names []string, f backtestFlags) err
 		}
 	}
 	if err == nil && report.Interrupted {
-		err = fmt.Errorf("interrupted with %s read; what is reported was measured up to then", plural(report.Log.Requests, "request"))
+		err = fmt.Errorf("interrupted after %s; the report has only these", plural(report.Log.Requests, "request"))
 	}
 	return err
 }
@@ -122,11 +122,11 @@ func (a *app) backtest(ctx context.Context, names []string, f backtestFlags) err
 func (a *app) backtestOptions(f backtestFlags) (backtest.Options, error) {
 	opts := backtest.Options{Format: f.format, Unsorted: f.unsorted, Called: map[string]string{}, Workers: runtime.GOMAXPROCS(0), Curves: f.html != ""}
 	if !slices.Contains(accesslog.Formats, f.format) {
-		return opts, fmt.Errorf("--format %q is none that is known; give one of %s", f.format, strings.Join(accesslog.Formats, ", "))
+		return opts, fmt.Errorf("--format %q is not a known format; give one of %s", f.format, strings.Join(accesslog.Formats, ", "))
 	}
 	var err error
 	if opts.Worst, err = strconv.Atoi(f.top); err != nil || opts.Worst < 0 || opts.Worst > 1000 {
-		return opts, fmt.Errorf("--top %q is no number from 0 to 1000", f.top)
+		return opts, fmt.Errorf("--top %q is not a number from 0 to 1000", f.top)
 	}
 	for _, field := range f.fields {
 		name, called, ok := strings.Cut(field, "=")
@@ -141,14 +141,14 @@ func (a *app) backtestOptions(f backtestFlags) (backtest.Options, error) {
 	if f.suggest != "" {
 		percent, err := strconv.ParseFloat(strings.TrimSuffix(f.suggest, "%"), 64)
 		if err != nil || !(percent > 0 && percent <= 100) {
-			return opts, fmt.Errorf("--suggest %q is no share of the keys; give one above 0%% and up to 100%%, such as 99%%", f.suggest)
+			return opts, fmt.Errorf("--suggest %q is not a share of the keys; give one above 0%% and up to 100%%, such as 99%%", f.suggest)
 		}
 		opts.Share = percent / 100
 	}
 	for _, text := range f.periods {
 		d, err := span.Parse(text)
 		if err != nil || d <= 0 {
-			return opts, fmt.Errorf("--period %q is no period; write one such as 10s or 1h", text)
+			return opts, fmt.Errorf("--period %q is not a period; write one such as 10s or 1h", text)
 		}
 		opts.Periods = append(opts.Periods, d)
 	}
@@ -203,7 +203,7 @@ func (a *app) candidates(f backtestFlags, opts *backtest.Options) error {
 		opts.Candidates = append(opts.Candidates, backtest.Candidate{Limit: "@" + name, Keys: keys})
 	}
 	for name := range named {
-		return fmt.Errorf("--key %s=%s is for a policy that has a key %s, and none does", name, named[name], name)
+		return fmt.Errorf("--key %s=%s: no policy has a key %s; leave it out", name, named[name], name)
 	}
 	for i := range file.Policies { // report what the policies would deny, and count no usage
 		file.Policies[i].Shadow, file.Policies[i].Track = false, false
@@ -223,7 +223,7 @@ func policyKeys(p policies.Policy, usual backtest.Key, named map[string]string) 
 	for _, limit := range p.Limits {
 		text, ok := named[limit.Key]
 		if !ok {
-			return nil, fmt.Errorf("policy %s has a key %s; say what that is made of, as in --key %s=client", p.Name, limit.Key, limit.Key)
+			return nil, fmt.Errorf("policy %s has a key %s; add what it is made of, for example --key %s=client", p.Name, limit.Key, limit.Key)
 		}
 		key, err := backtest.ParseKey(text)
 		if err != nil {
@@ -249,7 +249,7 @@ func (a *app) backtestInputs(ctx context.Context, names []string) (inputs []back
 	known := true
 	for i, name := range names {
 		if slices.Contains(names[:i], name) {
-			return nil, 0, closeAll, fmt.Errorf("the log %s is given twice, and each of its lines would count twice; give it once", name)
+			return nil, 0, closeAll, fmt.Errorf("the log %s is given twice, so each of its lines would count twice; give it once", name)
 		}
 		if name == "-" {
 			inputs, known = append(inputs, backtest.Input{Name: "standard input", Reader: &endable{ctx: ctx, from: a.stdin}}), false
@@ -265,7 +265,7 @@ func (a *app) backtestInputs(ctx context.Context, names []string) (inputs []back
 			err = fmt.Errorf("%s is a folder; give the files in it", name)
 		}
 		if same := func(other os.FileInfo) bool { return os.SameFile(about, other) }; err == nil && slices.ContainsFunc(abouts, same) {
-			err = fmt.Errorf("%s is one of the others by another name, and each of its lines would count twice; give it once", name)
+			err = fmt.Errorf("%s is the same file as another one, so each of its lines would count twice; give it once", name)
 		}
 		if err != nil {
 			return nil, 0, closeAll, fmt.Errorf("cannot read the log: %w", err)
@@ -294,7 +294,7 @@ func openLog(ctx context.Context, name string) (*os.File, error) {
 	case <-opened:
 		return file, err
 	case <-ctx.Done():
-		return nil, fmt.Errorf("interrupted before somebody wrote to %s", name)
+		return nil, fmt.Errorf("interrupted before anything was written to %s", name)
 	}
 }
 

@@ -24,7 +24,7 @@ hash tag, such as {user:42}.`,
 		RunE: func(cmd *cobra.Command, keys []string) error {
 			switch {
 			case !cmd.Flags().Changed("for"):
-				return wrongUse("ratelimit block user:42 --for 1h", "block needs to know for how long")
+				return wrongUse("ratelimit block user:42 --for 1h", "block needs --for, the time for which to block")
 			case span <= 0:
 				return fmt.Errorf("--for %v is not above 0; give one such as 1h, or lift blocks with: %s", span, a.again("unblock"))
 			}

@@ -67,13 +67,13 @@ func (a *app) parseServers() (servers, error) {
 	s := servers{Servers: named, program: a.program}
 	if a.servers.sentinel != "" {
 		if s.Master != "" && s.Master != a.servers.sentinel {
-			return servers{}, fmt.Errorf("--sentinel %s and %s, the name in the URL, contradict each other; leave one out", a.servers.sentinel, s.Master)
+			return servers{}, fmt.Errorf("--sentinel %s and %s, the name in the URL, are different; leave one out", a.servers.sentinel, s.Master)
 		}
 		s.Master = a.servers.sentinel
 		s.Cluster = false // the addresses are those of Sentinels
 	}
 	if s.Cluster = s.Cluster || a.servers.cluster; s.Cluster && s.Master != "" {
-		return servers{}, errors.New("--cluster and Sentinels contradict each other: Sentinels watch a primary that is no cluster; leave one out")
+		return servers{}, errors.New("--cluster and Sentinels exclude each other, because Sentinels do not watch clusters; leave one out")
 	}
 	if err := a.tlsFiles(&s.Options); err != nil {
 		return servers{}, err

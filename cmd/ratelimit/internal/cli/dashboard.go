@@ -75,7 +75,7 @@ The user needs the rights of top, and those of "ratelimit acl peek"; and for the
 func (a *app) dashboard(ctx context.Context, listen, token string, source dashboard.Source) error {
 	listener, err := net.Listen("tcp", listen)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return fmt.Errorf("%s is in use; choose another port, as in: ratelimit dashboard --listen 127.0.0.1:8089", listen)
+		return wrongUse("dashboard --listen 127.0.0.1:8089", "%s is in use; choose another port", listen)
 	} else if err != nil {
 		return fmt.Errorf("cannot listen on %s: %w; choose another address with --listen", listen, err)
 	}

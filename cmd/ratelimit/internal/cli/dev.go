@@ -35,7 +35,7 @@ It keeps its data in memory, and forgets it at the end. Ctrl-C ends it.`,
 			srv, err := embedded.Start(embedded.WithAddr(addr), embedded.WithLibrary(build.Text()))
 			switch {
 			case errors.Is(err, syscall.EADDRINUSE):
-				return fmt.Errorf("%s is in use, perhaps by a Redis server; choose another port, as in: ratelimit dev --addr 127.0.0.1:6380", addr)
+				return wrongUse("dev --addr 127.0.0.1:6380", "%s is in use, perhaps by a Redis server; choose another port", addr)
 			case err != nil:
 				return fmt.Errorf("%w; choose another address with --addr", err)
 			}

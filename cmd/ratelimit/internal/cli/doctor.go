@@ -30,7 +30,7 @@ Exit codes: 0 nothing found · 1 error · 2 something found.`,
 			defer end()
 			d, err := l.Doctor(cmd.Context())
 			if err != nil {
-				return fmt.Errorf("interrupted before all was looked at: %w", err)
+				return fmt.Errorf("interrupted before all servers were checked: %w", err)
 			}
 			for i := range d.Findings {
 				d.Findings[i].Do = cmp.Or(a.hint(d.Findings[i].Err), d.Findings[i].Do)
@@ -50,13 +50,13 @@ Exit codes: 0 nothing found · 1 error · 2 something found.`,
 					}
 				}
 				for _, u := range d.Unchecked {
-					if err := a.printf("not looked at: %s\n", u); err != nil {
+					if err := a.printf("not checked: %s\n", u); err != nil {
 						return err
 					}
 				}
 				missed := ""
 				if n := len(d.Unchecked); n > 0 {
-					missed = fmt.Sprintf("; %d not looked at", n)
+					missed = fmt.Sprintf("; %d not checked", n)
 				}
 				if err := a.printf("%s on %s%s\n", plural(int64(len(d.Findings)), "finding"), plural(int64(len(d.Nodes)), "server"), missed); err != nil {
 					return err

@@ -23,8 +23,8 @@ var hints = []struct {
 }{
 	{client.ErrNotDeployed, "", "load it with: $deploy"},
 	{client.ErrNoPermission, "NOAUTH", "$password"},
-	{client.ErrNoPermission, "NOPERM", "print the rights that it needs with: $acl"},
-	{client.ErrNoPermission, "ERR", "print the rights that it needs with: $acl"},
+	{client.ErrNoPermission, "NOPERM", "print the rights that it needs with: $acl --prefix KEY_PREFIX"},
+	{client.ErrNoPermission, "ERR", "print the rights that it needs with: $acl --prefix KEY_PREFIX"},
 	{client.ErrUnavailable, "MOVED", "add --cluster"},
 	{client.ErrUnavailable, "ASK", "add --cluster"},
 	{client.ErrBadReply, "", "find out what runs there with: $status"},

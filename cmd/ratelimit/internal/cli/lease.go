@@ -81,12 +81,12 @@ func leaseArgs(least int) cobra.PositionalArgs {
 		example, _, _ := strings.Cut(strings.TrimSpace(cmd.Example), "\n")
 		switch {
 		case len(args) < least, len(args) > 3:
-			return wrongUse(example, "%s is %s, but got %s", cmd.Name(), strings.TrimPrefix(cmd.Use, cmd.Name()+" "),
+			return wrongUse(example, "%s takes %s, not %s", cmd.Name(), strings.TrimPrefix(cmd.Use, cmd.Name()+" "),
 				plural(int64(len(args)), "argument"))
 		case args[0] == "":
 			return emptyKey(example, 1, 1)
 		case len(args) == 3 && args[2] == "":
-			return errors.New("the lease id is empty; give 1 to 256 bytes, such as job-7")
+			return errors.New("the lease ID is empty; give 1 to 256 bytes, such as job-7")
 		}
 		return nil
 	}

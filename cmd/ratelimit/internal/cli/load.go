@@ -127,11 +127,11 @@ func (a *app) checkLoad(f *loadFlags) error {
 		if exponent != "" {
 			var err error
 			if f.zipf, err = strconv.ParseFloat(strings.TrimPrefix(exponent, ":"), 64); err != nil || exponent[0] != ':' || !(f.zipf > 1 && f.zipf <= 10) {
-				return fmt.Errorf("--draw %s has no exponent above 1 and up to 10; write one such as zipf:1.5", f.draw)
+				return fmt.Errorf("--draw %s needs an exponent above 1 and up to 10; write one such as zipf:1.5", f.draw)
 			}
 		}
 	} else if f.draw != "uniform" {
-		return fmt.Errorf("--draw %q is neither uniform nor zipf", f.draw)
+		return fmt.Errorf("--draw %q is not uniform or zipf", f.draw)
 	}
 	return a.hostURL(*f)
 }
@@ -141,7 +141,7 @@ func (a *app) hostURL(f loadFlags) error {
 	if !f.given("host") {
 		for _, name := range []string{"port", "user", "password"} {
 			if f.given(name) {
-				return fmt.Errorf("--%s is given without --host; give --host 127.0.0.1 with it, or the whole as --redis redis://user:password@host:port", name)
+				return fmt.Errorf("--%s needs --host; add --host 127.0.0.1, or give all as --redis redis://user:password@host:port", name)
 			}
 		}
 		return nil
@@ -226,7 +226,7 @@ func (a *app) runLoad(ctx context.Context, f loadFlags) error {
 	case err != nil:
 		return err
 	case report.Interrupted:
-		return fmt.Errorf("interrupted after %s; what is reported is of these", plural(report.Decisions(), "decision"))
+		return fmt.Errorf("interrupted after %s; the report has only these", plural(report.Decisions(), "decision"))
 	case report.Errors > 0:
 		return fmt.Errorf("%s of %s failed; the first: %s", grouped(report.Errors), plural(report.Decisions(), "decision"), report.Messages[0].Text)
 	}

@@ -47,7 +47,7 @@ In a cluster the keys of one call share a hash tag, such as {user:42}.`,
 func needsKey(example string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
-			return wrongUse(example, "%s needs a key, but got none", cmd.Name())
+			return wrongUse(example, "%s needs a key", cmd.Name())
 		}
 		for i, key := range args {
 			if key == "" {

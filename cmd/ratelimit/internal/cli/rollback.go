@@ -121,7 +121,7 @@ func (a *app) confirm(ctx context.Context, question string) error {
 		line, _ := bufio.NewReader(a.stdin).ReadString('\n')
 		typed <- line
 	}()
-	refusal := "interrupted, and nothing was deleted"
+	refusal := "interrupted; nothing was deleted"
 	select {
 	case <-ctx.Done():
 	case answer := <-typed:
@@ -129,9 +129,9 @@ func (a *app) confirm(ctx context.Context, question string) error {
 		case strings.TrimSpace(answer) == "yes":
 			return nil
 		case answer != "":
-			return errors.New("the answer was not yes, and nothing was deleted")
+			return errors.New("the answer is not yes; nothing was deleted")
 		}
-		refusal = "nobody answered, and nothing was deleted; in a script, add --yes"
+		refusal = "no answer; nothing was deleted; in a script, add --yes"
 	}
 	if _, err := fmt.Fprintln(a.stderr); err != nil { // the cursor is still after the question
 		return written(err)

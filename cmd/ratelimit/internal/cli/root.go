@@ -110,7 +110,7 @@ func noCommand(cmd *cobra.Command, name string) error {
 // noArgs refuses arguments with our own error text.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return fmt.Errorf("%s takes no argument, but got %q; %s --help shows its flags", cmd.Name(), args[0], cmd.CommandPath())
+		return fmt.Errorf("%s takes no argument, not %q; %s --help shows its flags", cmd.Name(), args[0], cmd.CommandPath())
 	}
 	return nil
 }

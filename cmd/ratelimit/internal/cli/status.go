@@ -35,7 +35,7 @@ Exit codes: 0 all run this build · 1 error, also if one server does not answer 
 				return err
 			}
 			if !watch && cmd.Flags().Changed("interval") {
-				return errors.New("--interval is about --watch; add --watch, or leave it out")
+				return errors.New("--interval needs --watch; add it, or leave --interval out")
 			}
 			if watch {
 				return a.watch(cmd.Context(), build, interval)

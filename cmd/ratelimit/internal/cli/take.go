@@ -75,14 +75,14 @@ func (a *app) decisionCommand(cmd *cobra.Command, d decide) *cobra.Command {
 		}
 		switch {
 		case policy != "" && len(args) == 0:
-			return wrongUse("ratelimit "+cmd.Name()+" --policy calc calc:{a} consumer9:{a}", "a policy needs its keys, but got none")
+			return wrongUse("ratelimit "+cmd.Name()+" --policy calc calc:{a} consumer9:{a}", "a policy needs its keys")
 		case policy != "":
 			return nil
 		case len(args) < 2:
-			return wrongUse("ratelimit "+cmd.Name()+" user:42 100/m", "%s needs a key and its limit, but got %s",
+			return wrongUse("ratelimit "+cmd.Name()+" user:42 100/m", "%s takes a key and its limit, not %s",
 				cmd.Name(), plural(int64(len(args)), "argument"))
 		case len(args)%2 != 0:
-			return wrongUse("ratelimit "+cmd.Name()+" {acme}:ann 10/s {acme} 50/s", "the key %q has no limit: keys and limits come in turn",
+			return wrongUse("ratelimit "+cmd.Name()+" {acme}:ann 10/s {acme} 50/s", "the key %q has no limit: each key is followed by its limit",
 				args[len(args)-1])
 		}
 		return nil
@@ -93,7 +93,7 @@ func (a *app) decisionCommand(cmd *cobra.Command, d decide) *cobra.Command {
 			req = *d.options
 		}
 		if req.OnceKey != "" && req.OnceTTL <= 0 {
-			return fmt.Errorf("--once-ttl %v is not above 0; give how long --once-key %q holds, such as 10m", req.OnceTTL, req.OnceKey)
+			return fmt.Errorf("--once-ttl %v is not above 0; give the time for which --once-key %q is remembered, such as 10m", req.OnceTTL, req.OnceKey)
 		}
 		if policy != "" {
 			req.Keys, req.Limits = args, []client.Limit{client.Limit("@" + strings.TrimPrefix(policy, "@"))}

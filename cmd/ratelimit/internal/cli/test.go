@@ -34,7 +34,7 @@ Exit codes: 0 all passed · 1 one failed, or a file cannot be read.`,
   ratelimit test policies_test.yaml --run 'burst'`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return wrongUse("ratelimit test policies_test.yaml", "test needs a file with tests, but got none")
+				return wrongUse("ratelimit test policies_test.yaml", "test needs a file with tests")
 			}
 			return nil
 		},
@@ -60,7 +60,7 @@ Exit codes: 0 all passed · 1 one failed, or a file cannot be read.`,
 				report.Failed += results.Failed()
 			}
 			if report.Tests == 0 {
-				return fmt.Errorf("no test has a name that matches --run %q, so nothing was tested", only)
+				return fmt.Errorf("no test matches --run %q, so nothing was tested", only)
 			}
 			report.OK = report.Failed == 0
 			if junit != "" {
@@ -100,7 +100,7 @@ func (a *app) printTests(report testReport) error {
 	if report.OK {
 		return nil
 	}
-	return fmt.Errorf("%d of %s failed; what they expected is on stdout", report.Failed, plural(int64(report.Tests), "test"))
+	return fmt.Errorf("%d of %s failed; stdout lists what they expected", report.Failed, plural(int64(report.Tests), "test"))
 }
 
 func (a *app) printTestFile(file policies.Results) error {

@@ -48,11 +48,11 @@ The user needs +scan +hmget +time +ping, and of +dbsize how far it is.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case !slices.Contains(usage.Orders, usage.Order(f.by)):
-				return fmt.Errorf("--by %q is no order; give one of %s", f.by, orders())
+				return fmt.Errorf("--by %q is not an order; give one of %s", f.by, orders())
 			case f.limit < 1 || f.limit > mostRows:
 				return fmt.Errorf("--limit %d is out of range; give one from 1 to %d", f.limit, mostRows)
 			case !f.watch && cmd.Flags().Changed("interval"):
-				return errors.New("--interval is about --watch; add --watch, or leave it out")
+				return errors.New("--interval needs --watch; add it, or leave --interval out")
 			}
 			return a.top(cmd.Context(), f)
 		},

@@ -19,7 +19,7 @@ minute for the last hour in which there was one. What was not used for a day is 
 		Example: `  ratelimit usage user:42:usage`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return wrongUse("ratelimit usage user:42:usage", "usage takes one key, but got %s", plural(int64(len(args)), "argument"))
+				return wrongUse("ratelimit usage user:42:usage", "usage takes one key, not %s", plural(int64(len(args)), "argument"))
 			}
 			if args[0] == "" {
 				return emptyKey("ratelimit usage user:42:usage", 1, 1)
