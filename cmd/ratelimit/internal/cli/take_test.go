@@ -88,7 +88,7 @@ func TestDecisions(t *testing.T) {
 			{0, []string{"take", "k", "NaN/m"}, exitError, ""},
 			{0, []string{"take", "k", "100/x"}, exitError, ""},
 			{0, []string{"take", "k", ""}, exitError, ""},
-			{0, []string{"take", "k", strings.Repeat("9", 70000)}, exitError, ""},
+			{0, []string{"take", "k", strings.Repeat("9", 1500)}, exitError, ""},
 			{0, []string{"take", "k", "leaky 1/s"}, exitError, ""},
 			{0, []string{"take", "k", "1/s", "--cost", "-1"}, exitError, ""},
 			{0, []string{"take", "k", "1/s", "--cost", "9007199254740993"}, exitError, ""},
