@@ -31,8 +31,8 @@ func (m *member) refusal(ctx context.Context, want artifact, o options) error {
 		return nil
 	case len(m.node.Taken) > 0:
 		return nameTaken(m.conn, m.node.Taken[0].Function, m.node.Taken[0].Library, nil)
-	case m.node.State == Different && !running.ours() && !o.foreign:
-		return foreign(m.conn)
+	case m.node.State == Different && !running.ours() && !o.replaceForeign:
+		return otherLibrary(m.conn)
 	case want.ours() && !o.downgrade && (running.Contract > want.Contract || newer(running.Version, want.Version)):
 		return downgrade(m.conn, running, want.Library)
 	case m.node.State == Different && !o.removePolicies:

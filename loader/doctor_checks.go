@@ -19,7 +19,7 @@ func (x *examination) library(ctx context.Context, c *conn, text string) {
 		return
 	}
 	if !describe(text).ours() {
-		x.failed("library", foreign(c), "clients cannot use its replies")
+		x.failed("library", otherLibrary(c), "clients cannot use its replies")
 		return
 	}
 	reply, err := c.do(ctx, "FCALL_RO", functions.Name+"_info", 0)

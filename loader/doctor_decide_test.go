@@ -38,7 +38,7 @@ func TestDoctorOfServersThatCannotDecide(t *testing.T) {
 		make        func()
 	}{
 		{"no library", "library", loader.ErrNoLibrary, func() {}},
-		{"another library of the name", "library", loader.ErrForeign, func() { mustRun(t, rdb, "FUNCTION", "LOAD", "REPLACE", foreignText) }},
+		{"another library of the name", "library", loader.ErrForeign, func() { mustRun(t, rdb, "FUNCTION", "LOAD", "REPLACE", otherText) }},
 		{"a library without its functions", "library", nil, func() { load("'ratelimit_info'", "'ratelimit_about'") }},
 		{"a library that returns something else", "library", loader.ErrBadReply, func() { load("'contract', CONTRACT,", "'contract', 'one',") }},
 		{"no memory", "writes", loader.ErrOutOfMemory, func() { load("a", "a"); set("maxmemory", "1") }},

@@ -243,7 +243,7 @@ func nameTaken(c *conn, function, holder string, err error) *Error {
 	return c.fail("FUNCTION LOAD", ErrNameTaken, err, "delete it with FUNCTION DELETE "+holder+" or rename its function, then try again", "has a library %q that registers %s", holder, function)
 }
 
-func foreign(c *conn) *Error {
+func otherLibrary(c *conn) *Error {
 	return c.fail("FUNCTION LIST", ErrForeign, nil, "delete it with FUNCTION DELETE "+functions.Name+", or replace it with the option ReplaceForeign",
 		"has another library with the name %q: its text contains no build ID", functions.Name)
 }

@@ -57,7 +57,7 @@ func ReplaceForeign() interface {
 	PlanOption
 	DeleteOption
 } {
-	return option(func(o *options) error { o.foreign = true; return nil })
+	return option(func(o *options) error { o.replaceForeign = true; return nil })
 }
 
 // WaitForLease makes a call wait for up to d for another deployment that is under way, instead of
@@ -90,7 +90,7 @@ func To(build string) RollbackOption {
 type options struct {
 	downgrade      bool
 	removePolicies bool
-	foreign        bool
+	replaceForeign bool
 	wait           time.Duration
 	to             string
 }

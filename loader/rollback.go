@@ -19,7 +19,7 @@ func (l *Loader) Rollback(ctx context.Context, opts ...RollbackOption) (Report, 
 	if err != nil {
 		return Report{}, err
 	}
-	o.downgrade, o.removePolicies, o.foreign = true, true, true
+	o.downgrade, o.removePolicies, o.replaceForeign = true, true, true
 	s := l.session()
 	defer s.close()
 	f := s.look(ctx, artifact{})
@@ -97,8 +97,8 @@ func (l *Loader) Delete(ctx context.Context, opts ...DeleteOption) (Report, erro
 		case m.node.Err != nil:
 		case m.node.Role == Replica:
 			m.node.Err = readOnly(m.conn, m.primaryOf(ctx), nil)
-		case m.node.State == Different && !m.node.Running.ours() && !o.foreign:
-			m.node.Err = foreign(m.conn)
+		case m.node.State == Different && !m.node.Running.ours() && !o.replaceForeign:
+			m.node.Err = otherLibrary(m.conn)
 		}
 	}
 	if err := f.err(opDelete); err != nil {

@@ -64,7 +64,7 @@ func TestWatchRemembers(t *testing.T) {
 func TestWatchLeavesWhatItLeft(t *testing.T) {
 	one := version("0.1.0", "000000000001")
 	policies := must[functions.Build](t)(functions.New(functions.WithPolicies(functions.Policy{Name: "api", Limits: []functions.PolicyLimit{{Limit: "1/s"}}})))
-	for _, text := range []string{string(version("0.2.0", "000000000005")), policies.Text(), foreignText} {
+	for _, text := range []string{string(version("0.2.0", "000000000005")), policies.Text(), otherText} {
 		addr, _ := startRedis(t)
 		put(t, addr, text)
 		round := watchOf(t, addr, one)
@@ -80,6 +80,6 @@ func TestWatchLeavesWhatItLeft(t *testing.T) {
 	}
 }
 
-var foreignText = strings.TrimSpace(`
+var otherText = strings.TrimSpace(`
 #!lua name=ratelimit
 redis.register_function('mine', function() return 1 end)`)

@@ -154,7 +154,7 @@ func TestWatchNeverGoesBack(t *testing.T) {
 	}{
 		{string(newest), loader.ErrDowngrade},
 		{strings.Replace(string(version("0.0.1", "000000000006")), "local CONTRACT = 1", "local CONTRACT = 2", 1), loader.ErrDowngrade},
-		{foreignText, loader.ErrForeign},
+		{otherText, loader.ErrForeign},
 		{string(version("0.1.0", "000000000007")), loader.ErrUnknownOrder},
 	} {
 		if err := at(t, alone).FunctionLoadReplace(ctx, tt.text).Err(); err != nil {
