@@ -34,17 +34,19 @@ func (a *app) backtestCommand() *cobra.Command {
 	f := backtestFlags{}
 	cmd := &cobra.Command{
 		Use:   "backtest FILE...",
-		Short: "Replay access logs through limits: whom each would have denied",
-		Long: `Replay access logs through limits and policies, side by side, offline: whom each would have denied, when and how often.
-The library itself decides, in the engine that is part of this program, with the clock set to the time of each line.
+		Short: "Replay access logs to see whom limits would have denied",
+		Long: `Replay access logs through limits and policies, side by side and offline, and show whom each would have denied, when
+and how often. The library itself decides, in the engine of this program, with the clock set to the time of each line.
 
-FILE is a log in the Common or Combined Log Format, of JSON lines, or CSV, plain, gzip or zstd; - is standard input. Several are
-merged by time. Without --limit and --policy, it suggests a limit for each of several periods (--suggest 99%).
+FILE is a log in the Common or Combined Log Format, in JSON lines or CSV, plain or compressed with gzip or zstd; - is
+standard input. Several logs are merged by time. Without --limit and --policy, it suggests a limit for each of several
+periods (--suggest 99%).
 
---key says what is counted together: client (the address; client/24 its network), user, path (path/1: its first part), method, or a
-field by its name in the log; several are joined by +. A policy of several keys takes each by name: --key consumer=user.
+--key says which requests are counted together: client (the address; client/24 is its network), user, path (path/1 is
+its first part), method, or a field by its name in the log; + joins several. A policy of several keys takes each by
+its name: --key consumer=user.
 
-docs/backtest.md says more. Exit codes: 0 fine, whatever was denied · 1 error, or interrupted.`,
+docs/backtest.md has more. Exit codes: 0 fine, whatever was denied · 1 error, or interrupted.`,
 		Example: `  ratelimit backtest access.log.gz --html report.html
   ratelimit backtest access.log* --limit 10/m --limit "sliding_log 20/5m" --key client/24
   ratelimit backtest - --policies policies.yaml --policy api --key user --json < access.log`,
@@ -63,11 +65,11 @@ docs/backtest.md says more. Exit codes: 0 fine, whatever was denied · 1 error, 
 	flags.StringArrayVar(&f.keys, "key", nil, `what is counted together (default "client"); NAME=KEY for a policy of several keys`)
 	flags.StringVar(&f.suggest, "suggest", "", "suggest limits that leave this share of the keys untouched, such as 99%")
 	flags.StringSliceVar(&f.periods, "period", []string{"1s", "10s", "1m", "10m", "1h"}, "the periods of suggestions")
-	flags.StringVar(&f.html, "html", "", "write the report to this file too, with pictures, as one HTML page")
-	flags.StringVar(&f.format, "format", "auto", "of the logs: "+strings.Join(accesslog.Formats, ", "))
-	flags.StringArrayVar(&f.fields, "field", nil, "how a log in JSON or CSV calls a field, such as time=when; may be repeated")
-	spanVar(cmd, &f.unsorted, "unsorted", time.Minute, "how much later than a newer one a line may come")
-	flags.StringVar(&f.top, "top", "10", "how many of the worst keys to show")
+	flags.StringVar(&f.html, "html", "", "also write the report to this file, as an HTML page with charts")
+	flags.StringVar(&f.format, "format", "auto", "format of the logs: "+strings.Join(accesslog.Formats, ", "))
+	flags.StringArrayVar(&f.fields, "field", nil, "name of a field in a JSON or CSV log, such as time=when; may be repeated")
+	spanVar(cmd, &f.unsorted, "unsorted", time.Minute, "how far a line may be out of order")
+	flags.StringVar(&f.top, "top", "10", "number of keys with the most denials to show")
 	a.jsonFlag(cmd)
 	return cmd
 }

@@ -32,13 +32,13 @@ type serverFlags struct {
 func (a *app) serverFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&a.servers.url, "redis", "", "URL of the server, or of cluster nodes, comma-separated (default: REDIS_URL, else "+defaultURL+")")
-	f.BoolVar(&a.servers.cluster, "cluster", false, "the servers are a cluster; needed only where they do not say so (or redis+cluster://)")
-	f.StringVar(&a.servers.sentinel, "sentinel", "", "the addresses are Sentinels, which watch the primary of this name (or redis-sentinel://host:26379,host:26379/name)")
+	f.BoolVar(&a.servers.cluster, "cluster", false, "the servers are a cluster; needed only if they do not report it (or redis+cluster://)")
+	f.StringVar(&a.servers.sentinel, "sentinel", "", "name of the primary; the addresses are its Sentinels (or redis-sentinel://host:26379,host:26379/name)")
 	f.StringVar(&a.servers.caFile, "tls-ca", "", "file with the certificates to trust (rediss://)")
-	f.StringVar(&a.servers.certFile, "tls-cert", "", "file with our own certificate, where the server asks for one")
+	f.StringVar(&a.servers.certFile, "tls-cert", "", "file with the client certificate, if the server requires one")
 	f.StringVar(&a.servers.keyFile, "tls-key", "", "file with the key of that certificate")
 	cmd.MarkFlagsRequiredTogether("tls-cert", "tls-key")
-	spanVar(cmd, &a.servers.timeout, "timeout", a.timeout, "how long each step on a server may take")
+	spanVar(cmd, &a.servers.timeout, "timeout", a.timeout, "timeout of each step on a server")
 }
 
 // servers is what a URL names, with the flags that name it again.

@@ -19,7 +19,7 @@ import (
 // Parts that the commands for all servers share: deploy, plan, status, rollback, delete, doctor.
 
 const deployerHelp = `The user needs +function|load +function|list +function|delete +function|stats +time +role +wait, in a cluster
-+cluster|shards, and no keys; "ratelimit acl deployer" prints the line.`
++cluster|shards, and no keys; "ratelimit acl deployer" prints the command that grants them.`
 
 // deployFlags allow what a deployment refuses by default.
 type deployFlags struct {

@@ -47,17 +47,19 @@ func (a *app) loadCommand() *cobra.Command {
 	f := loadFlags{}
 	cmd := &cobra.Command{
 		Use:   "load",
-		Short: "Ask a server for decisions, many and fast, and measure its replies",
-		Long: `Ask a server for many decisions at once, and show how many it allowed and denied, how long replies took, and how many came a second.
-It needs the library on the server (ratelimit deploy), or a server that needs no Redis (ratelimit dev).
+		Short: "Measure how fast a server decides, under load",
+		Long: `Make many decisions on a server at the same time, and show how many were allowed and denied, the latency, and the
+number of decisions a second. The server needs the library (ratelimit deploy); "ratelimit dev" starts one without
+Redis.
 
-Without --rate each of the --concurrency workers asks again when it has its reply. With --rate decisions begin at set times, however
-slow the server is, and a latency counts from the time at which its decision was to begin, also if it had to wait for a worker.
+Without --rate, each of the --concurrency workers makes its next decision when it has the reply. With --rate,
+decisions begin at set times, even if the server is slow; a latency counts from the time at which its decision was to
+begin, even if no worker was free then.
 
-Each decision draws a number from 0 to --numbers less 1, which takes the place of % in --key; a policy of several keys takes one --key
-for each. What is counted under these keys is real, and goes when it has refilled.
+Each decision draws a number from 0 to --numbers less 1, which replaces % in --key; a policy of several keys takes one
+--key for each. The counts under these keys are real, and last until the limits have refilled.
 
-Exit codes: 0 fine, whatever was denied · 1 error, errors among the replies, or interrupted.`,
+Exit codes: 0 no errors, whatever was denied · 1 an error, errors among the replies, or interrupted.`,
 		Example: `  ratelimit load --limit 100/m
   ratelimit load --limit "token_bucket 50/s" --numbers 100000 --draw zipf --concurrency 64 --duration 30s --html load.html
   ratelimit load --policy api --rate 2000 --duration 1m --json
@@ -69,23 +71,23 @@ Exit codes: 0 fine, whatever was denied · 1 error, errors among the replies, or
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.limit, "limit", "", "the limit to ask for, such as 100/m")
-	flags.StringVar(&f.policy, "policy", "", "or a policy that was deployed")
-	flags.Int64Var(&f.threshold, "threshold", 0, "or so many a minute: the limit fixed_window n/m")
-	flags.IntVar(&f.concurrency, "concurrency", 8, "how many workers ask at one time")
-	flags.Float64Var(&f.rate, "rate", 0, "how many decisions begin each second (default: as many as the workers can)")
-	flags.Int64Var(&f.iterations, "iterations", 0, "how many decisions in all")
-	spanVar(cmd, &f.duration, "duration", 0, "for how long to ask (default 10s, or until --iterations are done)")
-	flags.StringArrayVar(&f.keys, "key", []string{usualLoadKey}, "the key, with % for the number that was drawn; repeated for the keys of a policy")
-	flags.StringVar(&f.usageKey, "usage-key", "", "count under this key too, for ratelimit usage and top; % as in --key")
-	flags.IntVar(&f.numbers, "numbers", 1000, "how many numbers, and so keys, there are")
-	flags.StringVar(&f.draw, "draw", "uniform", "how numbers are drawn: uniform, zipf, or zipf:1.5, by its exponent")
-	flags.Int64Var(&f.cost, "cost", 1, "of each decision")
-	flags.StringVar(&f.html, "html", "", "write the report to this file too, with pictures, as one HTML page")
-	flags.StringVar(&f.host, "host", "", "the server, in place of --redis")
-	flags.IntVar(&f.port, "port", 6379, "its port")
-	flags.StringVar(&f.user, "user", "", "who logs in there")
-	flags.StringVar(&f.password, "password", "", "with which password; other users of this machine can see it, and cannot see REDIS_URL")
+	flags.StringVar(&f.limit, "limit", "", "limit of each decision, such as 100/m")
+	flags.StringVar(&f.policy, "policy", "", "or a deployed policy")
+	flags.Int64Var(&f.threshold, "threshold", 0, "or n a minute: the limit fixed_window n/m")
+	flags.IntVar(&f.concurrency, "concurrency", 8, "number of workers")
+	flags.Float64Var(&f.rate, "rate", 0, "decisions that begin each second (default: as many as the workers can make)")
+	flags.Int64Var(&f.iterations, "iterations", 0, "total number of decisions")
+	spanVar(cmd, &f.duration, "duration", 0, "duration of the run (default 10s, or until --iterations are done)")
+	flags.StringArrayVar(&f.keys, "key", []string{usualLoadKey}, "key, with % for the random number; repeat it for the keys of a policy")
+	flags.StringVar(&f.usageKey, "usage-key", "", "also count under this key, for ratelimit usage and top; % as in --key")
+	flags.IntVar(&f.numbers, "numbers", 1000, "how many numbers, and so keys, to draw from")
+	flags.StringVar(&f.draw, "draw", "uniform", "distribution of the numbers: uniform, zipf, or zipf:EXPONENT")
+	flags.Int64Var(&f.cost, "cost", 1, "cost of each decision")
+	flags.StringVar(&f.html, "html", "", "also write the report to this file, as an HTML page with charts")
+	flags.StringVar(&f.host, "host", "", "host of the server, in place of --redis")
+	flags.IntVar(&f.port, "port", 6379, "port of the server")
+	flags.StringVar(&f.user, "user", "", "user name for the server")
+	flags.StringVar(&f.password, "password", "", "password for the server; other users of this machine can see it, unlike REDIS_URL")
 	a.jsonFlag(cmd)
 	a.serverFlags(cmd)
 	cmd.MarkFlagsMutuallyExclusive("limit", "policy", "threshold")

@@ -12,9 +12,9 @@ import (
 func (a *app) resetCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reset KEY [KEY ...]",
-		Short: "Forget what was counted for keys",
-		Long: `Forget what was counted for keys, so that each is full again, and print how many of them held something.
-In a cluster the keys of one call share a hash tag, such as {user:42}.`,
+		Short: "Delete what was counted for keys",
+		Long: `Delete what was counted for keys, so that their limits are full again, and print how many of them had counts. In a
+cluster, all keys of a call need the same hash tag, such as {user:42}.`,
 		Example: `  ratelimit reset user:42`,
 		Args:    needsKey("ratelimit reset user:42"),
 		RunE: func(cmd *cobra.Command, keys []string) error {

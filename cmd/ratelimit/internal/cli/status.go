@@ -19,13 +19,13 @@ func (a *app) statusCommand() *cobra.Command {
 		Use:   "status",
 		Short: "Show which build each server runs",
 		Long: `Show which build each server runs, compared by digest with the one in this program (and with --policies). It changes
-nothing; but with --watch it goes on looking and loads the build where it got lost: on a shard that joined, after
-FUNCTION FLUSH, after a restart without persistence. It never replaces a build that was deployed later, or a newer
-version. Each event is a line, with --json a JSON object.
+nothing. With --watch it keeps checking, and loads the build where it was lost: on a shard that joined, after FUNCTION
+FLUSH, after a restart without persistence. It never replaces a build that was deployed later, or a newer version.
+Each event is a line, with --json a JSON object.
 
 ` + deployerHelp + `
 
-Exit codes: 0 all run this build · 1 error, also if one server does not answer · 2 one has another build, or none.`,
+Exit codes: 0 all run this build · 1 error, or a server does not answer · 2 a server has another build, or none.`,
 		Example: `  ratelimit status --redis redis://127.0.0.1:6379
   ratelimit status --policies policies.yaml --watch`,
 		Args: noArgs,
@@ -72,8 +72,8 @@ Exit codes: 0 all run this build · 1 error, also if one server does not answer 
 			return exitCode(exitDiffers)
 		},
 	}
-	cmd.Flags().BoolVar(&watch, "watch", false, "go on looking, and load the build where it got lost, until interrupted")
-	spanVar(cmd, &interval, "interval", 500*time.Millisecond, "with --watch, how long to wait between two looks")
+	cmd.Flags().BoolVar(&watch, "watch", false, "keep checking, and load the build where it was lost, until interrupted")
+	spanVar(cmd, &interval, "interval", 500*time.Millisecond, "with --watch, time between two checks")
 	a.libraryFlags(cmd)
 	a.jsonFlag(cmd)
 	a.serverFlags(cmd)

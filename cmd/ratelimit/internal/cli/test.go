@@ -24,9 +24,9 @@ func (a *app) testCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "test FILE...",
 		Short: "Run unit tests of policies, offline: for CI",
-		Long: `Run unit tests of policies: calls at given times, and what they have to return, in files that name the policies that
-they test. Each test begins with no key there, in the engine that is part of this program: it needs no server. The
-form of the files is described in docs/policies.md.
+		Long: `Run unit tests of policies: calls at given times, and their expected replies, in files that name the policies to test.
+Each test begins without keys, in the engine of this program: it needs no server. docs/policies.md describes the
+files.
 
 Exit codes: 0 all passed · 1 one failed, or a file cannot be read.`,
 		Example: `  ratelimit test policies_test.yaml
@@ -71,7 +71,7 @@ Exit codes: 0 all passed · 1 one failed, or a file cannot be read.`,
 			return a.printTests(report)
 		},
 	}
-	cmd.Flags().StringVar(&junit, "junit", "", "write the results to this file too, as JUnit XML")
+	cmd.Flags().StringVar(&junit, "junit", "", "also write the results to this file, as JUnit XML")
 	cmd.Flags().StringVar(&only, "run", "", "run only the tests whose names match this regular expression")
 	a.jsonFlag(cmd)
 	return cmd

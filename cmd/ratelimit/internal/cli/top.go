@@ -32,16 +32,16 @@ func (a *app) topCommand() *cobra.Command {
 	var f topFlags
 	cmd := &cobra.Command{
 		Use:   "top",
-		Short: "Show which keys are used most, of those that count usage",
-		Long: `Show the usage keys (take --usage-key, TRACK, or a policy with track) of a server, or of all primaries of a cluster, with
-most decisions first, or in another order. What was not used for a day is forgotten. A rate is that of the last whole
-minute; with --watch, that since the look before.
+		Short: "Show the usage keys with the most decisions",
+		Long: `Show the usage keys (take --usage-key, TRACK, or a policy with track) of a server, or of all primaries of a cluster,
+by the number of decisions or in another order. A key that is not used for a day is deleted. A rate is that of the
+last whole minute; with --watch, that since the pass before.
 
-It changes nothing. It goes through all keys with SCAN, in small steps, and takes at most 5 % of a server's time; so it
-may last: some minutes for a million keys. Interrupted, it shows what it has seen until then. With --watch it goes on
-looking: in a terminal, b orders by something else and q ends it; elsewhere each look is a table, or with --json a line.
+It changes nothing. It scans all keys with SCAN, in small steps, and uses at most 5 % of a server's time; a million
+keys take some minutes. If you interrupt it, it shows what it has found so far. With --watch it repeats: in a
+terminal, b changes the order and q ends it; elsewhere each pass is a table, or with --json a line.
 
-The user needs +scan +hmget +time +ping, and of +dbsize how far it is.`,
+The user needs +scan +hmget +time +ping, and +dbsize for the progress.`,
 		Example: `  ratelimit top --by denied
   ratelimit top --match 'user:*' --watch`,
 		Args: noArgs,

@@ -48,15 +48,15 @@ func (a *app) verifyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify",
 		Short: "Check the library without a server: for CI",
-		Long: `Load the library into the engine that is part of this program, and hold its replies against all test vectors, with
-the clock set for each call. It needs no server and no network. It also reads the text: commands are named literally,
-keys come from KEYS, TIME is called in one place, numbers are not formatted by tostring or .., every function is
-reached by a vector, and a function flagged no-writes writes nothing while every other one does.
+		Long: `Load the library into the engine of this program, and compare its replies with all test vectors, with the clock set
+for each call. It needs no server and no network. It also checks the text: commands are named literally, keys come
+from KEYS, TIME is called in one place, numbers are not formatted by tostring or .., a vector calls every function,
+and exactly the functions flagged no-writes write nothing.
 
-With --policies it also checks the policies, which the library reads itself: their names and limits, rates that never
+With --policies it also checks the policies, which the library parses itself: their names and limits, rates that never
 decide because another always denies first, and bursts below the cost that the policy states.
 
-Exit codes: 0 all agree · 1 one does not, the library does not load, or there is a problem with a policy.`,
+Exit codes: 0 all agree · 1 one does not, the library does not load, or a policy has a problem.`,
 		Example: `  ratelimit verify
   ratelimit verify --policies policies.yaml
   ratelimit verify --library ratelimit.lua --json`,
@@ -79,7 +79,7 @@ Exit codes: 0 all agree · 1 one does not, the library does not load, or there i
 			return a.verify(cmd.Context(), about(build).String(), build.Text(), nil)
 		},
 	}
-	cmd.Flags().StringVar(&file, "library", "", "verify the text in this file in place of this program's own")
+	cmd.Flags().StringVar(&file, "library", "", "file with the library (default: the library in this program)")
 	a.policiesFlag(cmd)
 	cmd.MarkFlagsMutuallyExclusive("library", "policies")
 	a.jsonFlag(cmd)
