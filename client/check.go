@@ -104,7 +104,7 @@ func checkOne(ctx context.Context, rdb redis.UniversalClient, info call, policie
 	}
 	switch {
 	case got.Contract < contract:
-		return fault(ErrNotDeployed, "the library speaks contract %d, and this client contract %d; run: ratelimit deploy", got.Contract, contract)
+		return fault(ErrNotDeployed, "the library speaks contract %d, and this client contract %d; deploy the library of this client's version", got.Contract, contract)
 	case got.Contract > contract:
 		return fault(ErrBadReply, "the library speaks contract %d, and this client contract %d; build the program with a newer client", got.Contract, contract)
 	}
@@ -114,7 +114,7 @@ func checkOne(ctx context.Context, rdb redis.UniversalClient, info call, policie
 			if len(got.Policies) > 0 {
 				has = "@" + strings.Join(got.Policies, ", @")
 			}
-			return fault(ErrNoPolicy, "the library has no policy %s, it has %s; run: ratelimit deploy --policies FILE", policy, has)
+			return fault(ErrNoPolicy, "the library has no policy %s, it has %s; deploy a build that has it", policy, has)
 		}
 	}
 	return nil

@@ -34,12 +34,12 @@ func TestCheck(t *testing.T) {
 	}{
 		{"fit", build.Text(), []client.Limit{"@calc", "@api"}, "", nil},
 		{"fit, no policies asked for", functions.Source(), nil, "", nil},
-		{"no library", "", nil, "the server does not hold the library; run: ratelimit deploy (ERR Function not found)", client.ErrNotDeployed},
-		{"an older contract", speaks("0"), nil, "the library speaks contract 0, and this client contract 1; run: ratelimit deploy", client.ErrNotDeployed},
+		{"no library", "", nil, "the server does not have the library (ERR Function not found); deploy the library with package loader", client.ErrNotDeployed},
+		{"an older contract", speaks("0"), nil, "the library speaks contract 0, and this client contract 1; deploy the library of this client's version", client.ErrNotDeployed},
 		{"a newer contract", speaks("2"), nil, "the library speaks contract 2, and this client contract 1; build the program with a newer client", client.ErrBadReply},
 		{"another policy", build.Text(), []client.Limit{"@api", "@login"},
-			"the library has no policy @login, it has @api, @calc; run: ratelimit deploy --policies FILE", client.ErrNoPolicy},
-		{"no policy", functions.Source(), []client.Limit{"@login"}, "the library has no policy @login, it has none; run: ratelimit deploy --policies FILE", client.ErrNoPolicy},
+			"the library has no policy @login, it has @api, @calc; deploy a build that has it", client.ErrNoPolicy},
+		{"no policy", functions.Source(), []client.Limit{"@login"}, "the library has no policy @login, it has none; deploy a build that has it", client.ErrNoPolicy},
 		{"a limit", build.Text(), []client.Limit{"5/m"},
 			`BADARGS "5/m" is not the name of a policy; give those that are deployed with the library, such as @login`, client.ErrBadArgs},
 	} {
@@ -74,7 +74,7 @@ func TestCheckOfEachServer(t *testing.T) {
 	check(t, c.Check(ctx))
 	require(t, direct[1].FunctionFlush(ctx).Err())
 	defer deploy(t, direct[1])
-	want := "ratelimit: check: " + nodes.nodes[1].Addr + ": the server does not hold the library; run: ratelimit deploy (ERR Function not found)"
+	want := "ratelimit: check: " + nodes.nodes[1].Addr + ": the server does not have the library (ERR Function not found); deploy the library with package loader"
 	wantText(t, c.Check(ctx), want)
 
 	one, two := redistest.Run(t), redistest.Run(t)
@@ -82,7 +82,7 @@ func TestCheckOfEachServer(t *testing.T) {
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": one.Addr, "two": two.Addr}})
 	t.Cleanup(func() { _ = ring.Close() })
 	c = newClient(t, ring, client.WithTimeout(slow))
-	want = "ratelimit: check: " + two.Addr + ": the server does not hold the library; run: ratelimit deploy (ERR Function not found)"
+	want = "ratelimit: check: " + two.Addr + ": the server does not have the library (ERR Function not found); deploy the library with package loader"
 	wantText(t, c.Check(ctx), want)
 	two.Stop()
 	eventually(t, "the ring finds that one is gone", func() bool {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -37,7 +38,7 @@ var (
 	ErrCrossSlot = errors.New("keys in different hash slots")
 
 	// ErrNotDeployed means that the server does not have the library, or that its version is too
-	// old for the call. Run: ratelimit deploy.
+	// old for the call. Deploy the library with package loader.
 	ErrNotDeployed = errors.New("library not deployed")
 
 	// ErrNoPermission means that the server denies this user the login, the function, a command
@@ -84,9 +85,13 @@ type Error struct {
 	// connection or the context.
 	Err error
 
+	// Remedy is what a Go program or its operator can do; "" if that is not known, or if the server's
+	// reply says it.
+	Remedy string
+
 	class    error  // one of the Err values except ErrOutcomeUnknown, or nil
 	unknown  bool   // the error is also ErrOutcomeUnknown
-	sentence string // the text of Error after the operation and the keys
+	sentence string // the problem: the text of Error after the operation and the keys
 }
 
 // Error returns one sentence with the call, the problem and, if there is one, the remedy.
@@ -103,22 +108,19 @@ func (e *Error) Error() string {
 	}
 	b.WriteString(": ")
 	b.WriteString(e.sentence)
+	if e.Remedy != "" {
+		b.WriteString("; " + e.Remedy)
+	}
 	return b.String()
 }
 
 // Unwrap returns the class of the error and its cause.
 func (e *Error) Unwrap() []error {
-	var all []error
-	if e.class != nil {
-		all = append(all, e.class)
-	}
+	all := []error{e.class, nil, e.Err}
 	if e.unknown {
-		all = append(all, ErrOutcomeUnknown)
+		all[1] = ErrOutcomeUnknown
 	}
-	if e.Err != nil {
-		all = append(all, e.Err)
-	}
-	return all
+	return slices.DeleteFunc(all, func(err error) bool { return err == nil })
 }
 
 // refusals maps the codes of the library's own errors, `RATELIMIT <CODE> text`, to classes.
@@ -135,40 +137,42 @@ var refusals = map[string]error{
 // counts. Each means that the function changed nothing, except the two with noCommand, which come
 // from within a function.
 var replies = []struct {
-	prefix, code string
-	class        error
-	sentence     string
+	prefix, code     string
+	class            error
+	sentence, remedy string
 }{
-	{"ERR Function not found", "ERR", ErrNotDeployed, "the server does not hold the library; run: ratelimit deploy"},
-	{`RATELIMIT BADCOST "UPTO"`, "BADCOST", ErrNotDeployed, "the library on the server is too old for UpTo; run: ratelimit deploy"},
-	{`RATELIMIT BADARGS "EXTEND"`, "BADARGS", ErrNotDeployed, "the library on the server is too old for BlockAtLeast; run: ratelimit deploy"},
-	{"ERR unknown command", "ERR", ErrNotDeployed, "the server has no functions; it must be Redis 7.0 or later, or Valkey"},
-	{"CROSSSLOT", "CROSSSLOT", ErrCrossSlot, "the keys lie in different hash slots; give all keys of one call the same hash tag, such as {user:42}"},
-	{"NOPERM", "NOPERM", ErrNoPermission, noPermission},
-	{"ERR The user executing the script", "ERR", ErrNoPermission, noCommand},
-	{"ERR ACL failure in script", "ERR", ErrNoPermission, noCommand},
-	{"NOAUTH", "NOAUTH", ErrNoPermission, noPassword},
-	{"WRONGPASS", "WRONGPASS", ErrNoPermission, noLogin},
-	{"READONLY", "READONLY", ErrUnavailable, "the server is a read-only replica; connect to its primary"},
-	{"OOM", "OOM", ErrUnavailable, "the server is out of memory; raise its maxmemory or free some"},
-	{"BUSY", "BUSY", ErrUnavailable, "the server is busy with a script; try again later"},
-	{"LOADING", "LOADING", ErrUnavailable, "the server is still loading its data; try again later"},
-	{"MASTERDOWN", "MASTERDOWN", ErrUnavailable, "the server has lost its primary; try again later"},
-	{"NOREPLICAS", "NOREPLICAS", ErrUnavailable, "the server has too few replicas to accept writes; try again later"},
-	{"CLUSTERDOWN", "CLUSTERDOWN", ErrUnavailable, "the cluster does not serve these keys now; try again later"},
-	{"TRYAGAIN", "TRYAGAIN", ErrUnavailable, "the cluster is moving these keys; try again later"},
-	{"MOVED", "MOVED", ErrUnavailable, redirected},
-	{"ASK", "ASK", ErrUnavailable, redirected},
-	{"MISCONF", "MISCONF", ErrUnavailable, "the server cannot save its data and so accepts no writes; see its log"},
-	{"ERR max number of clients reached", "ERR", ErrUnavailable, "the server has too many connections; raise its maxclients or use fewer"},
+	{"ERR Function not found", "ERR", ErrNotDeployed, "the server does not have the library", deployIt},
+	{`RATELIMIT BADCOST "UPTO"`, "BADCOST", ErrNotDeployed, "the library on the server is too old for UpTo", deployIt},
+	{`RATELIMIT BADARGS "EXTEND"`, "BADARGS", ErrNotDeployed, "the library on the server is too old for BlockAtLeast", deployIt},
+	{"ERR unknown command", "ERR", ErrNotDeployed, "the server has no functions, which need Redis 7.0 or later, or Valkey", ""},
+	{"CROSSSLOT", "CROSSSLOT", ErrCrossSlot, "the keys are in different hash slots", "give all keys of one call the same hash tag, such as {user:42}"},
+	{"NOPERM", "NOPERM", ErrNoPermission, "the user lacks a right to the function, to a command that it calls, or to a key", grant},
+	{"ERR The user executing the script", "ERR", ErrNoPermission, noCommand, grant},
+	{"ERR ACL failure in script", "ERR", ErrNoPermission, noCommand, grant},
+	{"NOAUTH", "NOAUTH", ErrNoPermission, "the server requires a password", "write redis://:PASSWORD@host:port, or set Password in the options of the Redis client"},
+	{"WRONGPASS", "WRONGPASS", ErrNoPermission, "the server refuses the login", "check the user name and the password"},
+	{"READONLY", "READONLY", ErrUnavailable, "the server is a read-only replica", "connect to its primary"},
+	{"OOM", "OOM", ErrUnavailable, "the server is out of memory", "raise its maxmemory or free memory"},
+	{"BUSY", "BUSY", ErrUnavailable, "the server is busy with a script", tryLater},
+	{"LOADING", "LOADING", ErrUnavailable, "the server is still loading its data", tryLater},
+	{"MASTERDOWN", "MASTERDOWN", ErrUnavailable, "the server has lost its primary", tryLater},
+	{"NOREPLICAS", "NOREPLICAS", ErrUnavailable, "the server has too few replicas to accept writes", tryLater},
+	{"CLUSTERDOWN", "CLUSTERDOWN", ErrUnavailable, "the cluster does not serve these keys now", tryLater},
+	{"TRYAGAIN", "TRYAGAIN", ErrUnavailable, "the cluster is moving these keys", tryLater},
+	{"MOVED", "MOVED", ErrUnavailable, redirected, useCluster},
+	{"ASK", "ASK", ErrUnavailable, redirected, useCluster},
+	{"MISCONF", "MISCONF", ErrUnavailable, "the server cannot save its data and so accepts no writes", "read its log"},
+	{"ERR max number of clients reached", "ERR", ErrUnavailable, "the server has too many connections", "raise its maxclients or use fewer connections"},
 }
 
 const (
-	noPermission = "the user lacks a right; it needs fcall, fcall_ro, the commands that the library calls, and these keys"
-	noCommand    = "the user lacks a right within the function; it needs the commands that the library calls; ratelimit acl lists them"
-	noPassword   = "the server wants a password; give redis://:PASSWORD@host:port, or Password in the options of the Redis client"
-	noLogin      = "the server refuses the login; check the user name and the password"
-	redirected   = "the server is part of a cluster and does not hold these keys; write redis+cluster:// in its URL, or use redis.NewClusterClient"
+	noCommand  = "the user lacks a right to a command that the function calls"
+	redirected = "the server is part of a cluster and does not have these keys"
+
+	deployIt   = "deploy the library with package loader"
+	grant      = "grant the user the rules that loader.Rules returns"
+	useCluster = "write redis+cluster:// in its URL, or use redis.NewClusterClient"
+	tryLater   = "try again later"
 )
 
 // newError classifies err. written reports whether a command that counts may have been sent.
@@ -179,7 +183,8 @@ func newError(ctx context.Context, op string, keys []string, err error, written 
 	}
 	e := &Error{Op: op, Keys: keys, Err: err}
 	if _, ok := err.(panicked); ok {
-		e.class, e.sentence = ErrBadReply, fmt.Sprintf("the reply could not be read (%v); look at what answers at the address of the server", err)
+		e.class, e.sentence = ErrBadReply, fmt.Sprintf("the reply could not be read (%v)", err)
+		e.Remedy = "check that the address is that of a Redis or Valkey server"
 		e.doubt(written)
 		return e
 	}
@@ -267,7 +272,7 @@ func notSent(call call, cause error) error {
 	}
 	return &Error{
 		Op: call.verb, Keys: call.keys, Err: endedBefore{cause}, class: ErrUnavailable,
-		sentence: fmt.Sprintf("not sent, since the context has ended; give the call one that lasts (%v)", cause),
+		sentence: fmt.Sprintf("not sent, because the context has ended (%v)", cause),
 	}
 }
 
@@ -282,7 +287,7 @@ func refused(op string, keys []string, err error) *Error {
 func (e *Error) sortReply(text string, writes bool) {
 	for _, r := range replies {
 		if strings.HasPrefix(text, r.prefix) {
-			e.Code, e.class, e.sentence = r.code, r.class, r.sentence+" ("+text+")"
+			e.Code, e.class, e.sentence, e.Remedy = r.code, r.class, r.sentence+" ("+text+")", r.remedy
 			if r.sentence == noCommand {
 				e.doubt(writes)
 			}
@@ -309,10 +314,10 @@ func (e *Error) doubt(writes bool) {
 }
 
 func badReply(op string, keys []string, want string, got any) *Error {
-	err := fmt.Errorf("%s answered %s where %s was expected", prefixOfFunctions+op, describe(got), want)
+	err := fmt.Errorf("%s returned %s, want %s", prefixOfFunctions+op, describe(got), want)
 	e := &Error{
-		Op: op, Keys: keys, Err: err, class: ErrBadReply,
-		sentence: err.Error() + "; is another library of this name on the server? run: ratelimit status",
+		Op: op, Keys: keys, Err: err, class: ErrBadReply, sentence: err.Error(),
+		Remedy: "check with Loader.Status whether the server has another library of this name",
 	}
 	e.doubt(op != "peek" && op != "usage" && op != "info")
 	return e

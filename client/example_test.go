@@ -167,7 +167,7 @@ func ExampleClient_Check() {
 	fmt.Println(limiter.Check(context.Background(), "@login"))
 	// Output:
 	// <nil>
-	// ratelimit: check: the library has no policy @login, it has none; run: ratelimit deploy --policies FILE
+	// ratelimit: check: the library has no policy @login, it has none; deploy a build that has it
 }
 
 // A leaky bucket spreads a burst over time: an allowed caller waits for its turn.

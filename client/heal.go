@@ -132,6 +132,6 @@ func unhealed(err, why error) error {
 	}
 	copied := *e
 	copied.Err = fmt.Errorf("%w; the healer: %w", e.Err, why)
-	copied.sentence = fmt.Sprintf("the server does not hold the library, and the healer did not put it there (%v); run: ratelimit deploy (%v)", why, e.Err)
+	copied.sentence = fmt.Sprintf("the server does not have the library, and the healer failed (%v) (%v)", why, e.Err)
 	return &copied
 }

@@ -104,7 +104,7 @@ func testHealingFails(t *testing.T) {
 	c := newClient(t, &fake{err: answered("ERR Function not found"), sent: true}, client.WithHealer(h.run))
 	for range 3 {
 		_, err := c.Allow(t.Context(), "k", perDay)
-		const want = `ratelimit: take "k": the server does not hold the library, and the healer did not put it there (NOPERM no); run: ratelimit deploy (ERR Function not found)`
+		const want = `ratelimit: take "k": the server does not have the library, and the healer failed (NOPERM no) (ERR Function not found); deploy the library with package loader`
 		wantText(t, err, want)
 		wantClasses(t, "not healed", err, client.ErrNotDeployed)
 	}
@@ -123,7 +123,7 @@ func testHealingFails(t *testing.T) {
 	}
 	// With success, and no library all the same, the call ends with what the server says.
 	c = newClient(t, &fake{err: answered("ERR Function not found"), sent: true}, client.WithHealer(func(context.Context, redis.UniversalClient) error { return nil }))
-	if _, err := c.Allow(t.Context(), "k", perDay); err == nil || !strings.HasSuffix(err.Error(), "the server does not hold the library; run: ratelimit deploy (ERR Function not found)") {
+	if _, err := c.Allow(t.Context(), "k", perDay); err == nil || !strings.HasSuffix(err.Error(), "the server does not have the library (ERR Function not found); deploy the library with package loader") {
 		t.Error(err)
 	}
 }

@@ -25,7 +25,7 @@ func TestOpenRefuses(t *testing.T) {
 		opts []client.Option
 		want string
 	}{
-		{"", nil, "the URL names no server" + such},
+		{"", nil, "the URL is empty" + such},
 		{"http://h", nil, "the URL http://h is not usable (invalid URL scheme: http)" + such},
 		{"redis://u:secret@h/x", nil, `the URL redis://u:xxxxx@h/x is not usable (invalid database number: "x")` + such},
 		{"redis-sentinel://h", nil, "the URL does not name the primary that the Sentinels watch; give one such as redis-sentinel://host:26379,host:26379/name"},

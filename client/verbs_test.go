@@ -108,7 +108,7 @@ func TestBlockAtLeastOfAnOlderLibrary(t *testing.T) {
 	server := embedded.Run(t, embedded.WithLibrary(strings.Replace(functions.Source(), option, "local OPTIONS = {}", 1)), embedded.WithTime(noon))
 	c := newClient(t, connect(t, redis.Options{Addr: server.Addr()}))
 	err := c.BlockAtLeast(t.Context(), time.Minute, "k")
-	want := `ratelimit: block "k": the library on the server is too old for BlockAtLeast; run: ratelimit deploy (RATELIMIT BADARGS "EXTEND": `
+	want := `ratelimit: block "k": the library on the server is too old for BlockAtLeast (RATELIMIT BADARGS "EXTEND": `
 	if err == nil || !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("%v\nwant %s...", err, want)
 	}
@@ -172,7 +172,7 @@ func TestInfo(t *testing.T) {
 		t.Errorf("%+v\nwant %+v", got, want)
 	}
 	_, err := newClient(t, &fake{err: answered("ERR Function not found"), sent: true}).Info(ctx)
-	if want := "ratelimit: info: the server does not hold the library; run: ratelimit deploy (ERR Function not found)"; err == nil || err.Error() != want {
+	if want := "ratelimit: info: the server does not have the library (ERR Function not found); deploy the library with package loader"; err == nil || err.Error() != want {
 		t.Errorf("%v\nwant %s", err, want)
 	}
 	wantClasses(t, "not deployed", err, client.ErrNotDeployed)

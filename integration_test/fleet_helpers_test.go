@@ -104,7 +104,7 @@ func allOrNone(ctx context.Context, t *testing.T, primaries []*backend.Node, rep
 	if err != nil {
 		want = before
 		var partial *loader.PartialError
-		var node *loader.NodeError
+		var node *loader.Error
 		if !errors.As(err, &partial) || !errors.As(err, &node) || len(partial.Nodes) != len(report.Nodes) {
 			t.Errorf("the error %T %v is no PartialError", err, err)
 		}

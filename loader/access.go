@@ -1,13 +1,11 @@
 package loader
 
 import (
+	"errors"
 	"fmt"
-	"net"
 	"regexp"
 	"slices"
 	"strings"
-
-	"github.com/ratelimit-functions/ratelimit/internal/shell"
 )
 
 // Access is a set of rights that a user of the servers needs.
@@ -60,18 +58,6 @@ func deployerRights(cluster bool) []string {
 	return rights
 }
 
-// grant returns the command line that grants rights to the connection's user.
-func (c *conn) grant(rights []string) string {
-	words := []string{"redis-cli", "-s", c.address()}
-	if host, port, err := net.SplitHostPort(c.address()); err == nil {
-		words = []string{"redis-cli", "-h", host, "-p", port}
-	}
-	if c.tls != nil {
-		words = append(words, "--tls")
-	}
-	return shell.Line(append(append(words, "ACL", "SETUSER", c.userName()), rights...)...)
-}
-
 // readers lists the commands called by the library that write nothing. A command that is not listed
 // counts as a write.
 var readers = map[string]bool{
@@ -95,10 +81,10 @@ var (
 // need to find the nodes.
 func Rules(build Build, access Access, keys string, cluster bool) ([]string, error) {
 	if build == nil || build.Text() == "" {
-		return nil, fmt.Errorf("loader.Rules: the build is empty; make one with functions.New")
+		return nil, errors.New("loader.Rules: the build is empty; make one with functions.New")
 	}
 	if i := strings.IndexFunc(keys, func(r rune) bool { return r <= ' ' || r == 0x7f }); i >= 0 {
-		return nil, fmt.Errorf("loader.Rules: the key prefix %q holds a space or a control character, which no rule can hold; choose another", keys)
+		return nil, fmt.Errorf("the key prefix %q contains a space or a control character, which no ACL rule can contain; choose another", keys)
 	}
 	pattern := strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`).Replace(keys) + "*"
 	rules := []string{"reset"}
@@ -110,7 +96,7 @@ func Rules(build Build, access Access, keys string, cluster bool) ([]string, err
 	case Deployer:
 		return append(append(rules, "+ping"), deployerRights(cluster)...), nil
 	default:
-		return nil, fmt.Errorf("loader.Rules: there is no access %q; choose %s, %s or %s", access, Application, Peeker, Deployer)
+		return nil, fmt.Errorf("the access %q is not %s, %s or %s", access, Application, Peeker, Deployer)
 	}
 	if cluster {
 		rules = append(rules, "+cluster|slots", "+cluster|shards", "+command", "+asking", "+readonly", "+readwrite")

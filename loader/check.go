@@ -13,7 +13,7 @@ func (f *fleet) check(ctx context.Context, o options, probe bool) {
 			m.node.Err = m.refusal(ctx, f.want, o)
 		}
 		if lost := f.lostPolicies(m); m.node.Err == nil && len(lost) > 0 && !o.removePolicies {
-			m.node.Err = removesPolicies(m.conn, "ran, before it lost the library,", lost)
+			m.node.Err = removesPolicies(m.conn, "lost the library, which had", lost)
 		}
 		if m.node.Err == nil && probe && m.node.State != Same {
 			m.node.Err = m.probe(ctx)
@@ -31,13 +31,10 @@ func (m *member) refusal(ctx context.Context, want artifact, o options) error {
 		return nil
 	case len(m.node.Taken) > 0:
 		return nameTaken(m.conn, m.node.Taken[0].Function, m.node.Taken[0].Library, nil)
-	case m.node.State == Different && !running.ours() && !o.foreign:
-		return foreign(m.conn)
-	case want.ours() && !o.downgrade && running.Contract > want.Contract:
-		return m.fail("FUNCTION LIST", ErrDowngrade, nil, "runs version %s, which speaks contract %d, and this build, version %s, speaks contract %d; deploy a newer one, or allow it with --allow-downgrade (AllowDowngrade)",
-			running.Version, running.Contract, want.Version, want.Contract)
-	case want.ours() && !o.downgrade && newer(running.Version, want.Version):
-		return m.fail("FUNCTION LIST", ErrDowngrade, nil, "runs version %s, which is newer than %s; deploy a newer one, or allow it with --allow-downgrade (AllowDowngrade)", running.Version, want.Version)
+	case m.node.State == Different && !running.ours() && !o.replaceForeign:
+		return otherLibrary(m.conn)
+	case want.ours() && !o.downgrade && (running.Contract > want.Contract || newer(running.Version, want.Version)):
+		return downgrade(m.conn, running, want.Library)
 	case m.node.State == Different && !o.removePolicies:
 		if names := removedPolicies(m.text, want.text); len(names) > 0 {
 			return removesPolicies(m.conn, "runs", names)

@@ -31,11 +31,11 @@ import (
 // a node died, its state, or that of a replica that takes over for it, is not known until it is
 // back.
 func (l *Loader) Deploy(ctx context.Context, build Build, opts ...DeployOption) (Report, error) {
-	want, err := readBuild("loader.Deploy", build)
+	want, err := readBuild(build)
 	if err != nil {
 		return Report{}, err
 	}
-	o, err := optionsOf("loader.Deploy", opts)
+	o, err := optionsOf(opts)
 	if err != nil {
 		return Report{}, err
 	}
@@ -64,9 +64,7 @@ func (f *fleet) deploy(ctx context.Context, op string, o options) (Report, error
 	if f.err(op) == nil {
 		f.loadAll(ctx, lease, o)
 	}
-	if note := lease.release(ctx); note != "" {
-		f.report.Notes = append(f.report.Notes, note)
-	}
+	f.report.Notes = append(f.report.Notes, lease.release(ctx)...)
 	return f.report, f.err(op)
 }
 
@@ -153,7 +151,7 @@ func (m *member) replace(ctx context.Context, want artifact, kept record) {
 		}
 		return
 	}
-	var refused *NodeError
+	var refused *Error
 	switch {
 	case m.node.State == Same && (err == nil || !errors.As(err, &refused) || refused.Code == ""):
 		m.node.Changed = true
@@ -200,7 +198,7 @@ func (m *member) lookAgain(ctx context.Context, want artifact) error {
 
 // loadFailure explains why a load was refused, asking the server for more if necessary.
 func (c *conn) loadFailure(ctx context.Context, err error) error {
-	var known *NodeError
+	var known *Error
 	switch {
 	case errors.As(err, &known):
 		return err
@@ -209,9 +207,7 @@ func (c *conn) loadFailure(ctx context.Context, err error) error {
 	case isReply(err, "ERR Function ") && strings.HasSuffix(replyText(err), " already exists"):
 		function := strings.TrimSuffix(strings.TrimPrefix(replyText(err), "ERR Function "), " already exists")
 		return nameTaken(c, function, c.holderOf(ctx, function), err)
-	case strings.HasPrefix(replyText(err), "ERR ") && strings.Contains(replyText(err), "FUNCTION LOAD timeout"):
-		return c.fail("FUNCTION LOAD", ErrRefused, err, "gives up on the library (%s): a server lets a library take half a second to load; deploy fewer policies, or when the server has less to do", replyText(err))
-	case isReply(err, "ERR Error "):
+	case isReply(err, "ERR Error "), isReply(err, "ERR ") && strings.Contains(replyText(err), "FUNCTION LOAD timeout"):
 		return refusedText(c, err)
 	}
 	return failure(c, "FUNCTION LOAD", err)
@@ -229,7 +225,8 @@ func (c *conn) holderOf(ctx context.Context, function string) string {
 func (f *fleet) undo(ctx context.Context, lease *holder) {
 	ctx = context.WithoutCancel(ctx)
 	if err := lease.keep(ctx); errors.Is(err, ErrLeased) {
-		f.report.Notes = append(f.report.Notes, "nothing was put back, as another deployment has begun: "+err.Error())
+		note := &Error{Class: ErrOvertaken, Problem: "no node was restored, because another deployment has begun", Remedy: lookAtStatus, Err: err}
+		f.report.Notes = append(f.report.Notes, note)
 		return
 	}
 	// A replica that became a primary meanwhile may have received the build from its former
@@ -263,11 +260,11 @@ func (m *member) revert(ctx context.Context, want artifact) {
 	if err == nil {
 		err = overwritten(m.conn)
 	}
+	runs := "runs " + m.node.Running.String()
 	if readErr != nil {
-		m.node.Err = m.fail("FUNCTION LOAD", nil, err, "could not be given back %s, and what it runs now is not known (%v)", describe(m.text), err)
-		return
+		runs = "may run any build"
 	}
-	m.node.Err = m.fail("FUNCTION LOAD", nil, err, "could not be given back %s and runs %s (%v)", describe(m.text), m.node.Running, err)
+	m.node.Err = m.fail("FUNCTION LOAD", nil, err, lookAtStatus, "could not be restored to %s and now %s (%v)", describe(m.text), runs, err)
 }
 
 // restore loads code as the library called name, or deletes that library if code is empty.

@@ -1,6 +1,7 @@
 package loader
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,6 +22,7 @@ type Finding struct {
 	Found string `json:"found"` // what was found
 	Means string `json:"means"` // the consequence
 	Do    string `json:"do"`    // what to do
+	Err   error  `json:"-"`     // an [*Error] of the finding's class, or nil
 }
 
 // Diagnosis is the outcome of [Loader.Doctor].
@@ -56,7 +58,7 @@ func (l *Loader) Doctor(ctx context.Context) (Diagnosis, error) {
 	topology, shards, failed := s.find(ctx)
 	x.Topology = topology
 	for _, n := range failed {
-		x.failed("reach", n.Addr, n.Err, unreached)
+		x.failed("reach", n.Err, unreached)
 	}
 	x.coverage(topology, shards)
 	x.all(shards, func(at shard) {
@@ -95,6 +97,8 @@ type patient struct {
 	*conn
 	about
 	library *string // its text, "" if there is none, or nil if it could not be read
+
+	embedded bool // a server of package embedded
 }
 
 // clockReading is how far a node's clock is ahead of this machine's, with the error of the
@@ -112,10 +116,9 @@ func (x *examination) all(shards []shard, f func(shard)) {
 	each(members, func(m *member) { f(m.shard) })
 }
 
-func (x *examination) find(check, addr, found, means, do string) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.Findings = append(x.Findings, Finding{check, addr, found, means, do})
+// find records a finding. class is nil if do is all there is to say.
+func (x *examination) find(check, addr string, class error, found, means, do string) {
+	x.failed(check, &Error{Class: class, Addr: addr, Problem: found, Remedy: do}, means)
 }
 
 func (x *examination) skip(format string, args ...any) {
@@ -124,39 +127,40 @@ func (x *examination) skip(format string, args ...any) {
 	x.Unchecked = append(x.Unchecked, fmt.Sprintf(format, args...))
 }
 
-// failed records a step that failed. The part of the error before "; " says what was found, and the
-// rest what to do.
-func (x *examination) failed(check, addr string, err error, means string) {
-	found, do, _ := strings.Cut(strings.TrimPrefix(err.Error(), addr+" "), "; ")
-	if do == "" {
-		do = "look into the server's log"
-	}
-	x.find(check, addr, found, means, do)
+// failed records an error as a finding.
+func (x *examination) failed(check string, err error, means string) {
+	var e *Error
+	errors.As(err, &e)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.Findings = append(x.Findings, Finding{check, e.Addr, e.found(), means, cmp.Or(e.Remedy, "read the server's log"), e})
 }
 
 // unread records what could not be read because the user lacks a right or the server does not know
 // the command. If the server is in no state to be examined, unread records that instead and returns
 // false.
 func (x *examination) unread(c *conn, what, step, right string, err error) bool {
-	var failed *NodeError
+	var failed *Error
 	if !errors.As(err, &failed) {
-		errors.As(failure(c, step, err), &failed)
+		failed = failure(c, step, err)
 	}
 	switch {
 	case failed.Code == "NOPERM":
 		x.skip("%s of %s: grant %s", what, c.address(), right)
-	case failed.class == nil:
-		x.skip("%s of %s: it %s", what, c.address(), strings.TrimPrefix(failed.sentence, c.address()+" "))
+	case failed.Class == nil:
+		x.skip("%s of %s: it %s", what, c.address(), failed.found())
 	default:
-		x.failed("reach", c.address(), failed, unreached)
+		x.failed("reach", failed, unreached)
 		return false
 	}
 	return true
 }
 
 const (
-	unreached = "it cannot be deployed to, and limits whose keys it holds cannot be decided"
-	undecided = "limits whose keys it holds cannot be decided"
+	unreached = "deployments fail, and calls for its keys fail"
+	undecided = "calls for its keys fail"
+	notFound  = "calls return: ERR Function not found"
+	checkLink = "check the network and the load between the two"
 )
 
 // primary examines a primary: what every node is examined for, its replicas, and the user's rights.
@@ -166,14 +170,17 @@ func (x *examination) primary(ctx context.Context, c *conn) {
 		return
 	}
 	if p.replica {
-		x.failed("writes", c.address(), readOnly(c, c.primaryOf(ctx), nil), "a decision is a write, and a replica takes none")
+		x.failed("writes", readOnly(c, c.primaryOf(ctx), nil), "a decision is a write, and a replica accepts none")
 	} else if p.library != nil && *p.library != "" {
 		x.mu.Lock()
 		digest := functions.Digest(*p.library)
 		x.holds[digest] = append(x.holds[digest], c.address()+" ("+describe(*p.library).String()+")")
 		x.mu.Unlock()
 	} else if p.library != nil {
-		x.find("library", c.address(), "it holds no library "+functions.Name, "calls are answered: ERR Function not found", "load it with: ratelimit deploy")
+		x.find("library", c.address(), ErrNoLibrary, "it does not have the library "+functions.Name, notFound, "call Deploy")
+	}
+	if p.embedded {
+		return
 	}
 	reply, err := c.do(ctx, "ROLE")
 	addrs, ok := readReplicas(reply, c.address())
@@ -245,9 +252,8 @@ func (x *examination) replica(ctx context.Context, c *conn, primary patient) {
 	if !ok || p.library == nil || primary.library == nil || *p.library == *primary.library {
 		return
 	}
-	x.find("replicas", c.address(), "it does not hold the library that its primary "+primary.address()+" holds",
-		"if its primary fails it takes over with what it has, and calls may be answered: ERR Function not found",
-		"look at the network and the load between the two")
+	x.find("replicas", c.address(), nil, "it does not have the library of its primary "+primary.address(),
+		"if it replaces its primary, calls may return: ERR Function not found", checkLink)
 }
 
 // node examines what matters on a primary and on a replica. It returns false if the node cannot
@@ -256,14 +262,14 @@ func (x *examination) node(ctx context.Context, c *conn) (patient, bool) {
 	p := patient{conn: c}
 	var err error
 	if p.about, err = c.identify(ctx); err != nil {
-		x.failed("reach", c.address(), err, unreached)
+		x.failed("reach", err, unreached)
 		return p, false
 	}
 	x.mu.Lock()
 	x.Nodes = append(x.Nodes, c.address())
 	x.mu.Unlock()
 	if err := c.checkEngine(ctx, p.about); errors.Is(err, ErrNoFunctions) || errors.Is(err, ErrNoLua) {
-		x.failed("functions", c.address(), err, undecided)
+		x.failed("functions", err, undecided)
 		return p, false
 	} else if err != nil && !x.unread(c, "the functions", "FUNCTION STATS", "+function|stats", err) {
 		return p, false
@@ -286,11 +292,15 @@ func (x *examination) node(ctx context.Context, c *conn) (patient, bool) {
 	}
 	reply, err := c.do(ctx, "INFO")
 	if err != nil {
-		return p, x.unread(c, "memory, saving and replicas", "INFO", "+info", err)
+		return p, x.unread(c, "memory, persistence and replicas", "INFO", "+info", err)
 	}
 	m := info(reply)
 	if len(m) == 0 {
-		return p, x.unread(c, "memory, saving and replicas", "INFO", "", garbage(c, "INFO", reply))
+		return p, x.unread(c, "memory, persistence and replicas", "INFO", "", garbage(c, "INFO", reply))
+	}
+	if p.embedded = m["os"] == "embedded"; p.embedded {
+		x.skip("memory, persistence and replicas of %s: it is an embedded server, which keeps everything in its process", c.address())
+		return p, true
 	}
 	x.eviction(c.address(), m)
 	x.persistence(ctx, c, m)

@@ -19,7 +19,7 @@ func (x *examination) library(ctx context.Context, c *conn, text string) {
 		return
 	}
 	if !describe(text).ours() {
-		x.failed("library", c.address(), foreign(c), "what it returns is not what clients of this one expect")
+		x.failed("library", otherLibrary(c), "clients cannot use its replies")
 		return
 	}
 	reply, err := c.do(ctx, "FCALL_RO", functions.Name+"_info", 0)
@@ -33,7 +33,7 @@ func (x *examination) library(ctx context.Context, c *conn, text string) {
 		err = garbage(c, step, reply)
 	}
 	if err != nil {
-		x.failed("library", c.address(), err, undecided)
+		x.failed("library", err, undecided)
 	}
 }
 
@@ -48,8 +48,8 @@ func (x *examination) builds() {
 		groups = append(groups, strings.Join(addrs, ", "))
 	}
 	slices.Sort(groups)
-	x.find("library", "", "the primaries hold different texts of it: "+strings.Join(groups, "; "),
-		"which limits and policies hold depends on the primary that a key lies on", "put one build on all with: ratelimit deploy")
+	x.find("library", "", ErrMixedBuilds, "the primaries have different builds: "+strings.Join(groups, "; "),
+		"limits and policies depend on the primary that has the key", "call Deploy with one build")
 }
 
 // state checks that a node of a cluster serves keys.
@@ -60,8 +60,8 @@ func (x *examination) state(ctx context.Context, c *conn) {
 	} else if state := info(reply)["cluster_state"]; state == "" {
 		x.unread(c, "the slots", "CLUSTER INFO", "", garbage(c, "CLUSTER INFO", reply))
 	} else if state != "ok" {
-		x.find("coverage", c.address(), "its cluster_state is "+state, "it decides nothing, and returns: CLUSTERDOWN",
-			"bring back the primaries that are missing, or repair it with: redis-cli --cluster fix "+c.address())
+		x.find("coverage", c.address(), ErrSlots, "its cluster_state is "+state, "calls return: CLUSTERDOWN",
+			"start the missing primaries, or assign their slots to others")
 	}
 }
 
@@ -70,16 +70,16 @@ func (x *examination) eviction(addr string, m map[string]string) {
 	if policy == "" || policy == "noeviction" || m["maxmemory"] == "0" || m["maxmemory"] == "" {
 		return
 	}
-	x.find("eviction", addr, fmt.Sprintf("maxmemory is %s bytes and maxmemory-policy is %s", m["maxmemory"], policy),
-		"when memory is full the server drops keys of limits, since all of them expire, and a limit whose key is dropped starts full again: more is let through than it says",
-		"give limits a server of their own with: CONFIG SET maxmemory-policy noeviction")
+	x.find("eviction", addr, nil, fmt.Sprintf("maxmemory is %s bytes and maxmemory-policy is %s", m["maxmemory"], policy),
+		"when its memory is full, the server may evict keys of limits, and then allows more calls than the limits do",
+		"use a server for limits only, with maxmemory-policy noeviction")
 }
 
 func (x *examination) persistence(ctx context.Context, c *conn, m map[string]string) {
-	const means = "after a restart the library is gone, as are all counts, and calls return: ERR Function not found"
+	const means = "a restart loses the library and all counts; then " + notFound
 	for _, field := range []string{"rdb_last_bgsave_status", "aof_last_write_status", "aof_last_bgrewrite_status"} {
 		if m[field] != "" && m[field] != "ok" {
-			x.find("persistence", c.address(), fmt.Sprintf("%s is %s", field, m[field]), means, "look into the server's log and at its disk")
+			x.find("persistence", c.address(), nil, fmt.Sprintf("%s is %s", field, m[field]), means, "check the server's log and its disk")
 		}
 	}
 	if m["aof_enabled"] == "1" {
@@ -94,17 +94,19 @@ func (x *examination) persistence(ctx context.Context, c *conn, m map[string]str
 	if settings == nil {
 		x.unread(c, "the snapshots", "CONFIG GET", "", garbage(c, "CONFIG GET", reply))
 	} else if save, has := settings["save"]; has && save == "" {
-		x.find("persistence", c.address(), "neither snapshots (save) nor the append-only file are on", means,
-			"turn one on, as with CONFIG SET appendonly yes, or keep this running: ratelimit status --watch")
+		x.find("persistence", c.address(), ErrNotPersistent, "neither snapshots (save) nor the append-only file (appendonly) are on", means,
+			"turn one on, for example with CONFIG SET appendonly yes, or run Watch")
 	}
 }
 
 // lag examines the replicas that a primary lists, and the link that a replica reports.
 func (x *examination) lag(addr string, m map[string]string) {
-	const means = "if its primary fails it takes over without the latest counts, or without the library"
-	const do = "look at the network and the load between the two"
+	const means = "a failover loses the latest counts, or the library"
+	find := func(format string, args ...any) {
+		x.find("replicas", addr, nil, fmt.Sprintf(format, args...), means, checkLink)
+	}
 	if m["role"] == "slave" && m["master_link_status"] != "up" {
-		x.find("replicas", addr, fmt.Sprintf("its link to its primary %s:%s is %s", m["master_host"], m["master_port"], m["master_link_status"]), means, do)
+		find("its link to its primary %s:%s is %s", m["master_host"], m["master_port"], m["master_link_status"])
 	}
 	at, _ := strconv.ParseInt(m["master_repl_offset"], 10, 64)
 	for field, line := range m {
@@ -121,11 +123,11 @@ func (x *examination) lag(addr string, m map[string]string) {
 		silent, _ := strconv.ParseInt(replica["lag"], 10, 64)
 		switch {
 		case replica["state"] != "online":
-			x.find("replicas", addr, fmt.Sprintf("its replica %s is not in step yet: %s", name, replica["state"]), means, do)
+			find("its replica %s is not in sync: %s", name, replica["state"])
 		case silent >= replicaSilent:
-			x.find("replicas", addr, fmt.Sprintf("its replica %s was last heard of %d s ago", name, silent), means, do)
+			find("its replica %s was last heard from %d s ago", name, silent)
 		case at-offset > replicaBehind:
-			x.find("replicas", addr, fmt.Sprintf("its replica %s is %d bytes behind", name, at-offset), means, do)
+			find("its replica %s is %d bytes behind", name, at-offset)
 		}
 	}
 }
@@ -143,13 +145,13 @@ func (x *examination) rights(ctx context.Context, c *conn) {
 		case code == "NOPERM":
 			missing = append(missing, p.right())
 		case p.right() == "+function|load" && (code == "OOM" || code == "MISCONF" || code == "NOREPLICAS"):
-			x.failed("writes", c.address(), failure(c, "FUNCTION LOAD", err), "a decision is a write: "+undecided)
+			x.failed("writes", failure(c, "FUNCTION LOAD", err), "a decision is a write: "+undecided)
 		}
 	}
 	if len(missing) > 0 {
-		user := c.userName()
-		x.find("rights", c.address(), fmt.Sprintf("the user %q lacks %s", user, strings.Join(missing, " ")), "a deployment by this user fails, or knows less than it could",
-			"grant them on every node with: "+c.grant(missing))
+		x.failed("rights", &Error{Class: ErrNoPermission, Code: "NOPERM", Addr: c.address(), User: c.userName(), Rights: missing,
+			Problem: fmt.Sprintf("the user %q lacks %s", c.userName(), strings.Join(missing, " ")), Remedy: "grant them on every node"},
+			"a deployment by this user fails or cannot check everything")
 	}
 }
 
@@ -164,9 +166,9 @@ func (x *examination) clocks() {
 	if apart-first.error-last.error <= clockSpread {
 		return
 	}
-	x.find("clock", last.addr, fmt.Sprintf("its clock is %v ahead of that of %s", apart.Round(time.Millisecond), first.addr),
-		"limits go by the server's clock: when keys move from one node to the other, by a failover or with their slot, some are let through too early and others too late by that much",
-		"have all nodes keep their time by NTP")
+	x.find("clock", last.addr, nil, fmt.Sprintf("its clock is %v ahead of that of %s", apart.Round(time.Millisecond), first.addr),
+		"limits use the server's clock: when keys move to another node, calls are allowed too early or too late by that much",
+		"synchronize the clocks of all nodes with NTP")
 }
 
 // coverage looks for slots that no primary serves.
@@ -203,6 +205,6 @@ func (x *examination) coverage(topology Topology, shards []shard) {
 	if len(gaps) > 5 {
 		gaps = append(gaps[:5], "...")
 	}
-	x.find("coverage", "", fmt.Sprintf("%d of %d slots are served by no primary (%s)", allSlots-count, allSlots, strings.Join(gaps, ", ")),
-		"keys in these slots get no decision, and with cluster-require-full-coverage yes no key does", "repair it with: redis-cli --cluster fix HOST:PORT")
+	x.find("coverage", "", ErrSlots, fmt.Sprintf("no primary serves %d of %d slots (%s)", allSlots-count, allSlots, strings.Join(gaps, ", ")),
+		"calls for keys in these slots fail, and with cluster-require-full-coverage yes all calls fail", "start the missing primaries, or assign their slots to others")
 }

@@ -3,6 +3,7 @@ package loader
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,13 +13,16 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/dialing"
 )
 
-// Kinds of failure of a node, for errors.Is.
+// Classes of errors, for errors.Is.
 var (
 	// ErrUnreachable: no connection, or no reply in time.
 	ErrUnreachable = errors.New("unreachable")
 
 	// ErrNoFunctions: the server is older than Redis 7.0, or is not a Redis or Valkey server.
 	ErrNoFunctions = errors.New("no functions")
+
+	// ErrSentinel: the server is a Sentinel. It is also an ErrNoFunctions.
+	ErrSentinel = fmt.Errorf("a Sentinel: %w", ErrNoFunctions)
 
 	// ErrNoLua: the server has functions, but no Lua engine to run them.
 	ErrNoLua = errors.New("no Lua engine")
@@ -56,41 +60,86 @@ var (
 	// ErrLeased: another deployment to the same servers is under way.
 	ErrLeased = errors.New("another deployment is under way")
 
+	// ErrOvertaken: another deployment began after this one. It is also an ErrLeased.
+	ErrOvertaken = fmt.Errorf("overtaken: %w", ErrLeased)
+
 	// ErrNotWritable: the node refuses all writes for now, because it cannot save or too few
 	// replicas follow it.
 	ErrNotWritable = errors.New("takes no writes")
 
 	// ErrBadReply: the node sent a reply that no Redis or Valkey server sends.
 	ErrBadReply = errors.New("bad reply")
+
+	// ErrBadBuild: the text to deploy is not a build of the library.
+	ErrBadBuild = errors.New("not a build of the library")
+
+	// ErrNothingKept: there is nothing to go back to.
+	ErrNothingKept = errors.New("nothing to go back to")
+
+	// ErrSeveralKept: the nodes keep different builds to go back to. It is also an ErrNothingKept.
+	ErrSeveralKept = fmt.Errorf("several builds: %w", ErrNothingKept)
+
+	// ErrNoRecord: a node runs the build and has lost its record for a rollback.
+	ErrNoRecord = errors.New("no record")
+
+	// ErrLaterBuild: a watch left a node alone because another build is newer or was deployed later.
+	ErrLaterBuild = errors.New("a later build")
+
+	// ErrUnknownOrder: a watch left a node alone because it cannot tell which build is the later one.
+	ErrUnknownOrder = errors.New("unknown order of builds")
 )
 
-// NodeError says what is wrong with one node and what to do, in one sentence. errors.Is compares it
+// Classes that only a [Finding] has.
+var (
+	// ErrNoLibrary: the node does not have the library.
+	ErrNoLibrary = errors.New("no library")
+
+	// ErrMixedBuilds: the primaries have different builds.
+	ErrMixedBuilds = errors.New("mixed builds")
+
+	// ErrNotPersistent: the node saves nothing to disk.
+	ErrNotPersistent = errors.New("not persistent")
+
+	// ErrSlots: the cluster does not serve all slots.
+	ErrSlots = errors.New("slots are not served")
+)
+
+// Error says what is wrong with one node, or with a call, and what to do. errors.Is compares it
 // with the Err values above and with the error of the connection or the context. errors.As finds
 // the server's reply, a redis.Error.
-type NodeError struct {
-	Addr string // the node
-	Step string // the command that failed, such as "FUNCTION LOAD"
-	Code string // the first word of the server's error reply, such as "NOPERM"; empty if it gave none
-	Err  error  // the underlying error, or nil if the node was found to be wrong without one
+type Error struct {
+	Class   error  // one of the Err values, or nil
+	Addr    string // the node, or "" if the error is not about a single node
+	Step    string // the command that failed, such as "FUNCTION LOAD"
+	Code    string // the first word of the server's error reply, such as "NOPERM"; empty if it gave none
+	Problem string // what is wrong
+	Remedy  string // what a Go program or its operator can do; "" if that is not known
+	Err     error  // the underlying error, or nil if the node was found to be wrong without one
 
-	class    error // one of the Err values, or nil
-	sentence string
+	User     string   // for ErrNoPermission: the user
+	Rights   []string // for ErrNoPermission: the ACL rules that the user needs
+	Policies []string // for ErrRemovesPolicies: the policies that would be lost
+	Primary  string   // for ErrReadOnly: the address of the primary, if known
 }
 
-// Error returns the sentence.
-func (e *NodeError) Error() string { return e.sentence }
-
-// Unwrap returns the kind of the error and its cause, for errors.Is and errors.As.
-func (e *NodeError) Unwrap() []error {
-	var all []error
-	if e.class != nil {
-		all = append(all, e.class)
+// Error returns the problem and the remedy in one line.
+func (e *Error) Error() string {
+	if e.Remedy == "" {
+		return e.Problem
 	}
-	if e.Err != nil {
-		all = append(all, e.Err)
-	}
-	return all
+	return e.Problem + "; " + e.Remedy
 }
+
+// Unwrap returns the class of the error and its cause, for errors.Is and errors.As.
+func (e *Error) Unwrap() []error {
+	return slices.DeleteFunc([]error{e.Class, e.Err}, func(err error) bool { return err == nil })
+}
+
+// MarshalText returns the same text as Error.
+func (e *Error) MarshalText() ([]byte, error) { return []byte(e.Error()), nil }
+
+// found returns the problem without the address at its beginning.
+func (e *Error) found() string { return strings.TrimPrefix(e.Problem, e.Addr+" ") }
 
 // replyText returns the text of a server's error reply, or "" if err is something else.
 func replyText(err error) string {
@@ -110,10 +159,12 @@ func codeOf(err error) string {
 	return code
 }
 
-func (c *conn) fail(step string, class, err error, format string, args ...any) *NodeError {
-	return &NodeError{
-		Addr: c.address(), Step: step, Code: codeOf(err), Err: err, class: class,
-		sentence: c.address() + " " + fmt.Sprintf(format, args...),
+// fail returns an error about the node. problem and the arguments make the problem, without the
+// address.
+func (c *conn) fail(step string, class, err error, remedy, problem string, args ...any) *Error {
+	return &Error{
+		Class: class, Addr: c.address(), Step: step, Code: codeOf(err), Err: err,
+		Problem: c.address() + " " + fmt.Sprintf(problem, args...), Remedy: remedy,
 	}
 }
 
@@ -126,109 +177,130 @@ func (c *conn) userName() string {
 }
 
 // failure returns the error for a step that failed.
-func failure(c *conn, step string, err error) error {
-	user := c.userName()
-	if dialing.AtSentinels(err) {
+func failure(c *conn, step string, err error) *Error {
+	const again = ", then try again"
+	code := codeOf(err)
+	if code == "" || dialing.AtSentinels(err) {
 		return unreachable(c, step, err)
 	}
-	switch code := codeOf(err); code {
-	case "":
-		return unreachable(c, step, err)
+	switch code {
 	case "NOPERM":
-		return c.fail(step, ErrNoPermission, err, "does not let the user %q call %s; give a deployer its rights with: %s", user, step,
-			c.grant(deployerRights(strings.HasPrefix(step, "CLUSTER"))))
+		e := c.fail(step, ErrNoPermission, err, "grant the user the rules that Rules returns for a Deployer", "does not let the user %q call %s", c.userName(), step)
+		e.User, e.Rights = c.userName(), deployerRights(strings.HasPrefix(step, "CLUSTER"))
+		return e
 	case "NOAUTH":
-		return c.fail(step, ErrNoPermission, err, "wants a password; give redis://:PASSWORD@host:port")
+		return c.fail(step, ErrNoPermission, err, "set Password in the options of the Redis client", "requires a password")
 	case "WRONGPASS":
-		return c.fail(step, ErrNoPermission, err, "refuses the login of the user %q; check the user name and the password", user)
+		e := c.fail(step, ErrNoPermission, err, "check the user name and the password", "refuses the login of the user %q", c.userName())
+		e.User = c.userName()
+		return e
 	case "OOM":
-		return c.fail(step, ErrOutOfMemory, err, "is out of memory and accepts no library; raise its maxmemory or free some, then try again")
+		return c.fail(step, ErrOutOfMemory, err, "raise its maxmemory or free memory"+again, "is out of memory and accepts no library")
 	case "MISCONF", "NOREPLICAS":
-		return c.fail(step, ErrNotWritable, err, "takes no writes for now (%s); put that right, then try again", replyText(err))
+		return c.fail(step, ErrNotWritable, err, "fix the cause"+again, "accepts no writes now (%s)", replyText(err))
 	case "BUSY":
-		return c.fail(step, ErrBusy, err, "is busy with a script; wait for it, or end it with FUNCTION KILL or SCRIPT KILL, then try again")
+		return c.fail(step, ErrBusy, err, "wait for it, or end it with FUNCTION KILL or SCRIPT KILL"+again, "is busy with a script")
 	case "LOADING":
-		return c.fail(step, ErrBusy, err, "is still loading its data; try again when it is done")
-	default:
-		return c.fail(step, nil, err, "refuses %s: %s", step, replyText(err))
+		return c.fail(step, ErrBusy, err, "try again when it is done", "is still loading its data")
 	}
+	return c.fail(step, nil, err, "", "refuses %s: %s", step, replyText(err))
 }
 
 // unreachable returns the error for a step that got no reply, or a reply that is not from Redis, or
 // for Sentinels that do not name the primary.
-func unreachable(c *conn, step string, err error) error {
+func unreachable(c *conn, step string, err error) *Error {
 	class := ErrUnreachable
 	if dialing.Gibberish(err) && !dialing.AtSentinels(err) {
 		class = ErrBadReply
 	}
-	e := c.fail(step, class, err, "")
-	e.sentence = dialing.Sentence(c.address(), err, c.tls, c.timeout, "check the address, and that the server runs")
+	e := c.fail(step, class, err, "", "")
+	d := dialing.New(c.address(), err, c.tls, c.timeout, "check the address and that the server runs")
+	e.Problem, e.Remedy, e.Err = d.Problem, d.Remedy, d
 	return e
 }
 
-func noFunctions(c *conn, a about, err error) error {
+func noFunctions(c *conn, a about, err error) *Error {
 	if a.mode == "sentinel" {
-		return c.fail("FUNCTION STATS", ErrNoFunctions, err, dialing.Sentinel)
+		return c.fail("FUNCTION STATS", ErrSentinel, err, "pass a client made with redis.NewFailoverClient and its MasterName, or connect to the primary", "is a Sentinel, which holds no data")
 	}
-	return c.fail("FUNCTION STATS", ErrNoFunctions, err, "runs %s %s, which has no functions; use Redis 7.0 or later, or Valkey", a.engine, a.version)
+	return c.fail("FUNCTION STATS", ErrNoFunctions, err, "use Redis 7.0 or later, or Valkey", "runs %s %s, which has no functions", a.engine, a.version)
 }
 
-func noLua(c *conn, a about) error {
-	return c.fail("FUNCTION STATS", ErrNoLua, nil, "runs %s %s without its Lua engine; have it load its Lua module, or use a server that has Lua built in", a.engine, a.version)
+func noLua(c *conn, a about) *Error {
+	return c.fail("FUNCTION STATS", ErrNoLua, nil, "load the server's Lua module, or use a server with Lua built in", "runs %s %s without its Lua engine", a.engine, a.version)
 }
 
-func readOnly(c *conn, primary string, err error) error {
-	if primary != "" {
-		primary = " " + primary
-	}
-	return c.fail("FUNCTION LOAD", ErrReadOnly, err, "is a read-only replica; connect to its primary%s", primary)
+func readOnly(c *conn, primary string, err error) *Error {
+	e := c.fail("FUNCTION LOAD", ErrReadOnly, err, strings.TrimSpace("connect to its primary "+primary), "is a read-only replica")
+	e.Primary = primary
+	return e
 }
 
-func nameTaken(c *conn, function, holder string, err error) error {
+func nameTaken(c *conn, function, holder string, err error) *Error {
 	if holder == "" {
-		return c.fail("FUNCTION LOAD", ErrNameTaken, err, "has another library that registers %s; find it with FUNCTION LIST and delete it or rename its function, then try again", function)
+		return c.fail("FUNCTION LOAD", ErrNameTaken, err, "find it with FUNCTION LIST and delete it, then try again", "has another library that registers %s", function)
 	}
-	return c.fail("FUNCTION LOAD", ErrNameTaken, err, "has a library %q that registers %s; delete it with FUNCTION DELETE %s or rename its function, then try again", holder, function, holder)
+	return c.fail("FUNCTION LOAD", ErrNameTaken, err, "delete it with FUNCTION DELETE "+holder+" or rename its function, then try again", "has a library %q that registers %s", holder, function)
 }
 
-func foreign(c *conn) error {
-	return c.fail("FUNCTION LIST", ErrForeign, nil, "has a library %q that is not this one: its text names no build; delete it with FUNCTION DELETE %s, or allow its replacement with --replace-foreign (ReplaceForeign)", functions.Name, functions.Name)
+func otherLibrary(c *conn) *Error {
+	return c.fail("FUNCTION LIST", ErrForeign, nil, "delete it with FUNCTION DELETE "+functions.Name+", or replace it with the option ReplaceForeign",
+		"has another library with the name %q: its text contains no build ID", functions.Name)
 }
 
-func removesPolicies(c *conn, runs string, names []string) error {
-	one, them, list := "policies", "them", strings.Join(names[:min(10, len(names))], ", ")
-	if len(names) == 1 {
-		one, them = "policy", "it"
+func downgrade(c *conn, running, wanted Library) *Error {
+	const remedy = "deploy a newer build, or pass the option AllowDowngrade"
+	if running.Contract > wanted.Contract {
+		return c.fail("FUNCTION LIST", ErrDowngrade, nil, remedy, "runs version %s with contract %d, but this build is version %s with contract %d",
+			running.Version, running.Contract, wanted.Version, wanted.Contract)
 	}
+	return c.fail("FUNCTION LIST", ErrDowngrade, nil, remedy, "runs version %s, which is newer than %s", running.Version, wanted.Version)
+}
+
+// removesPolicies returns the error for a node that runs, or ran before it lost the library,
+// policies that the build does not have.
+func removesPolicies(c *conn, runs string, names []string) *Error {
+	list := strings.Join(names[:min(10, len(names))], ", ")
 	if more := len(names) - 10; more > 0 {
 		list += fmt.Sprintf(" and %d more", more)
 	}
-	return c.fail("FUNCTION LIST", ErrRemovesPolicies, nil, "%s the %s %s, which this build does not have; give the file that has %s with --policies (WithPolicies), or allow the removal with --remove-policies (RemovePolicies)", runs, one, list, them)
+	word := "policies"
+	if len(names) == 1 {
+		word = "policy"
+	}
+	e := c.fail("FUNCTION LIST", ErrRemovesPolicies, nil, "add it to the build with functions.WithPolicies, or pass the option RemovePolicies", "%s the %s %s, which this build does not have", runs, word, list)
+	e.Policies = names
+	return e
 }
 
-func leased(c *conn, other lease) error {
+func leased(c *conn, other lease) *Error {
 	until := time.UnixMilli(other.untilMS).UTC().Format("15:04:05")
-	return c.fail("FUNCTION LOAD", ErrLeased, nil, "is in the middle of another deployment, by %s, until %s UTC at most; wait for it with --wait (WaitForLease), or try again then", other.who, until)
+	return c.fail("FUNCTION LOAD", ErrLeased, nil, "try again after it, or pass the option WaitForLease", "is in another deployment, by %s, until %s UTC at the latest", other.who, until)
 }
 
-func cameBetween(c *conn) error {
-	return c.fail("FUNCTION LIST", ErrLeased, nil, "has just got another deployment, which is not the one to be undone; look at what runs with: ratelimit status")
+const lookAtStatus = "call Status to see what the nodes run"
+
+func cameBetween(c *conn) *Error {
+	return c.fail("FUNCTION LIST", ErrOvertaken, nil, lookAtStatus, "just got another deployment, which is not the one to undo")
 }
 
-func refusedText(c *conn, err error) error {
-	return c.fail("FUNCTION LOAD", ErrRefused, err, "refuses the library (%s); check the build with: ratelimit verify", replyText(err))
+func refusedText(c *conn, err error) *Error {
+	if strings.Contains(replyText(err), "FUNCTION LOAD timeout") {
+		return c.fail("FUNCTION LOAD", ErrRefused, err, "", "did not load the library within the half second that a server allows (%s); deploy fewer policies, or try when the server is less busy", replyText(err))
+	}
+	return c.fail("FUNCTION LOAD", ErrRefused, err, "check that the text is complete", "refuses the library (%s)", replyText(err))
 }
 
-func overwritten(c *conn) error {
-	return c.fail("FUNCTION LIST", ErrOverwritten, nil, "took the library and now holds another; see who else deploys, then try again")
+func overwritten(c *conn) *Error {
+	return c.fail("FUNCTION LIST", ErrOverwritten, nil, "find out who else deploys, then try again", "accepted the library but now has another one")
 }
 
-func garbage(c *conn, step string, reply any) error {
+func garbage(c *conn, step string, reply any) *Error {
 	shown := fmt.Sprintf("%q", fmt.Sprint(reply))
 	if len(shown) > 80 {
 		shown = strings.ToValidUTF8(shown[:80], "") + `..."`
 	}
-	return c.fail(step, ErrBadReply, nil, "answers %s with %s; check that it is a Redis or Valkey server", step, shown)
+	return c.fail(step, ErrBadReply, nil, "check that it is a Redis or Valkey server", "answers %s with %s", step, shown)
 }
 
 // stateAfter returns the state of a node that could not be read.

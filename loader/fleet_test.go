@@ -139,8 +139,8 @@ func TestPermissionLostAtAnyStep(t *testing.T) {
 				// If the lease could not be released because rights were missing, a note says so.
 				// Remove the lease here instead of waiting until it expires.
 				for _, note := range report.Notes {
-					if !strings.Contains(note, "lapses by itself") {
-						t.Errorf("the note %q", note)
+					if note.Step != "FUNCTION DELETE" {
+						t.Errorf("%+v", note)
 					}
 					removeLease(t, f.addrs)
 				}
@@ -185,7 +185,7 @@ func saysWhat(r loader.Report, addr, build string) bool {
 func checkPartial(t *testing.T, err, class error) {
 	t.Helper()
 	var partial *loader.PartialError
-	var node *loader.NodeError
+	var node *loader.Error
 	if !errors.As(err, &partial) || !errors.As(err, &node) || !errors.Is(err, class) {
 		t.Errorf("the error %T %v is not a PartialError of %v", err, err, class)
 	}
@@ -217,9 +217,6 @@ func TestPutBack(t *testing.T) {
 	next := version("0.1.0", "000000000003")
 	report, err := l.Deploy(ctx, next)
 	checkPartial(t, err, loader.ErrUnreachable)
-	if err == nil || !strings.HasPrefix(err.Error(), "build 000000000003 was loaded on 2 of 3 nodes and taken back, as 1 failed: cannot reach "+f.addrs[2]+": ") {
-		t.Errorf("the error is %v", err)
-	}
 	for i, n := range report.Nodes {
 		if i == 2 {
 			if n.State != loader.Unreachable || n.PutBack || n.Changed {
@@ -274,10 +271,10 @@ func TestDowngradeIsRefused(t *testing.T) {
 	newest := loader.Text(strings.Replace(string(version("0.2.0", "000000000009")), "local CONTRACT = 1", "local CONTRACT = 2", 1))
 	must[loader.Report](t)(l.Deploy(ctx, newest))
 	_, err := l.Deploy(ctx, version("0.3.0", "000000000003"))
-	want(t, "contract", err, addr+" runs version 0.2.0, which speaks contract 2, and this build, version 0.3.0, speaks contract 1; deploy a newer one, or allow it with --allow-downgrade (AllowDowngrade)", loader.ErrDowngrade)
+	want(t, "contract", err, loader.ErrDowngrade)
 	must[loader.Report](t)(l.Deploy(ctx, version("0.2.0", "000000000002"), loader.AllowDowngrade()))
 	_, err = l.Deploy(ctx, build(t))
-	want(t, "version", err, addr+" runs version 0.2.0, which is newer than 0.1.0; deploy a newer one, or allow it with --allow-downgrade (AllowDowngrade)", loader.ErrDowngrade)
+	want(t, "version", err, loader.ErrDowngrade)
 	report := must[loader.Report](t)(l.Deploy(ctx, build(t), loader.AllowDowngrade()))
 	if !report.InStep() || report.Nodes[0].Previous.BuildID != "000000000002" {
 		t.Errorf("%+v", report)
@@ -287,7 +284,7 @@ func TestDowngradeIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = l.Deploy(ctx, build(t))
-	want(t, "foreign", err, addr+` has a library "ratelimit" that is not this one: its text names no build; delete it with FUNCTION DELETE ratelimit, or allow its replacement with --replace-foreign (ReplaceForeign)`, loader.ErrForeign)
+	want(t, "foreign", err, loader.ErrForeign)
 	_, err = l.Delete(ctx)
 	if !errors.Is(err, loader.ErrForeign) {
 		t.Errorf("delete: %v", err)
@@ -301,7 +298,7 @@ func TestDowngradeIsRefused(t *testing.T) {
 func TestNotABuild(t *testing.T) {
 	l := newLoader(t, at(t, "127.0.0.1:1"))
 	_, err := l.Deploy(t.Context(), loader.Text("#!lua name=other\nx"))
-	if err == nil || err.Error() != `loader.Deploy: the text is not a build of the library ratelimit: it begins with "#!lua name=other"; take one that `+"`ratelimit build`"+` wrote` {
+	if !errors.Is(err, loader.ErrBadBuild) {
 		t.Error(err)
 	}
 }
@@ -313,7 +310,7 @@ func TestRollback(t *testing.T) {
 	ctx := t.Context()
 	l := newLoader(t, f.ring)
 	_, err := l.Rollback(ctx)
-	if !errors.Is(err, loader.ErrNothingKept) || err.Error() != "loader.Rollback: nothing to go back to: the servers keep no record of a deployment; deploy the build that is wanted" {
+	if !errors.Is(err, loader.ErrNothingKept) {
 		t.Error(err)
 	}
 	// A text with characters that are special in Lua.
@@ -321,7 +318,7 @@ func TestRollback(t *testing.T) {
 	two := version("0.2.0", "000000000002")
 	must[loader.Report](t)(l.Deploy(ctx, one))
 	_, err = l.Rollback(ctx)
-	if !errors.Is(err, loader.ErrNothingKept) || err.Error() != "loader.Rollback: nothing to go back to: the last deployment found no library to replace; take the library away with: ratelimit delete" {
+	if !errors.Is(err, loader.ErrNothingKept) {
 		t.Error(err)
 	}
 	must[loader.Report](t)(l.Deploy(ctx, two))
@@ -342,7 +339,7 @@ func TestRollback(t *testing.T) {
 	three := version("0.3.0", "000000000003")
 	must[loader.Report](t)(l.Deploy(ctx, three))
 	_, err = l.Rollback(ctx)
-	if !errors.Is(err, loader.ErrNothingKept) || err.Error() != "loader.Rollback: nothing to go back to: the last deployment replaced 0.1.0 build 000000000001 and 0.2.0 build 000000000002 on different nodes; choose one with --to (To)" {
+	if !errors.Is(err, loader.ErrSeveralKept) {
 		t.Error(err)
 	}
 	_, err = l.Rollback(ctx, loader.To("nothing like it"))
@@ -375,11 +372,6 @@ func TestTextThatTakesTooLong(t *testing.T) {
 	must[loader.Report](t)(l.Deploy(t.Context(), version("0.1.0", "000000000001")))
 	report, err := l.Deploy(t.Context(), version("0.1.0", "000000000002")+"\nfor i = 1, 1e12 do end\n")
 	checkPartial(t, err, loader.ErrRefused)
-	want := "nothing was changed, as 1 of 3 nodes cannot take build 000000000002: " + f.addrs[0] + " gives up on the library (ERR Error registering functions: ERR FUNCTION LOAD timeout): " +
-		"a server lets a library take half a second to load; deploy fewer policies, or when the server has less to do"
-	if err == nil || err.Error() != want {
-		t.Errorf("%v\nwant\n%s", err, want)
-	}
 	for _, n := range report.Nodes {
 		if n.Running.BuildID != "000000000001" || n.Changed || n.PutBack {
 			t.Errorf("%+v", n)

@@ -178,7 +178,7 @@ func (h *holder) keep(ctx context.Context) error {
 		}
 	}
 	err := h.write(ctx, "FUNCTION", "LOAD", "REPLACE")
-	var known *NodeError
+	var known *Error
 	switch {
 	case err == nil, errors.As(err, &known):
 		return err
@@ -189,16 +189,18 @@ func (h *holder) keep(ctx context.Context) error {
 }
 
 func (h *holder) lost(err error) error {
-	return h.c.fail("FUNCTION LOAD", ErrLeased, err, "has given the lease of this deployment to another one, as its time was up; look with: ratelimit status")
+	return h.c.fail("FUNCTION LOAD", ErrOvertaken, err, lookAtStatus, "gave the lease of this deployment to another one, because it had expired")
 }
 
-// release deletes the lease. If that fails, it returns a sentence for people.
-func (h *holder) release(ctx context.Context) string {
+// release deletes the lease. If that fails, it returns a note about it.
+func (h *holder) release(ctx context.Context) []*Error {
 	_, err := h.c.do(context.WithoutCancel(ctx), "FUNCTION", "DELETE", h.lease.name)
 	if err == nil || isReply(err, "ERR Library not found") {
-		return ""
+		return nil
 	}
-	return fmt.Sprintf("the lease of this deployment could not be given back (%v); it lapses by itself within %v", failure(h.c, "FUNCTION DELETE", err), h.ttl)
+	e := failure(h.c, "FUNCTION DELETE", err)
+	e.Problem, e.Remedy = fmt.Sprintf("the lease of this deployment could not be released (%s); it expires within %v", e.Problem, h.ttl), ""
+	return []*Error{e}
 }
 
 // timeMS returns the server's time in ms since the epoch.

@@ -63,7 +63,7 @@ func WithInterval(d time.Duration) Option {
 func WithTrace(f func(Step)) Option {
 	return func(l *Loader) error {
 		if f == nil {
-			return errors.New("the function to trace with is nil; leave WithTrace out")
+			return errors.New("the function of WithTrace is nil; pass one, or leave WithTrace out")
 		}
 		l.trace = f
 		return nil

@@ -57,7 +57,7 @@ func ReplaceForeign() interface {
 	PlanOption
 	DeleteOption
 } {
-	return option(func(o *options) error { o.foreign = true; return nil })
+	return option(func(o *options) error { o.replaceForeign = true; return nil })
 }
 
 // WaitForLease makes a call wait for up to d for another deployment that is under way, instead of
@@ -69,7 +69,7 @@ func WaitForLease(d time.Duration) interface {
 } {
 	return option(func(o *options) error {
 		if o.wait = d; d < 0 {
-			return fmt.Errorf("the time %v to wait for another deployment is below 0; give one such as 1m", d)
+			return fmt.Errorf("loader.WaitForLease: the time %v is below 0; give one such as 1m", d)
 		}
 		return nil
 	})
@@ -80,7 +80,7 @@ func WaitForLease(d time.Duration) interface {
 func To(build string) RollbackOption {
 	return option(func(o *options) error {
 		if o.to = build; build == "" {
-			return errors.New("the build to go back to is empty; give its build id, or leave To out")
+			return errors.New("loader.To: the build is empty; give its build ID, or leave To out")
 		}
 		return nil
 	})
@@ -90,7 +90,7 @@ func To(build string) RollbackOption {
 type options struct {
 	downgrade      bool
 	removePolicies bool
-	foreign        bool
+	replaceForeign bool
 	wait           time.Duration
 	to             string
 }
@@ -105,11 +105,11 @@ func (option) ofRollback() {}
 func (option) ofDelete()   {}
 
 // optionsOf applies the options of a call, and fails with the first invalid one.
-func optionsOf[O interface{ set(*options) error }](caller string, opts []O) (options, error) {
+func optionsOf[O interface{ set(*options) error }](opts []O) (options, error) {
 	var o options
 	for _, opt := range opts {
 		if err := opt.set(&o); err != nil {
-			return o, fmt.Errorf("%s: %w", caller, err)
+			return o, err
 		}
 	}
 	return o, nil

@@ -19,7 +19,7 @@ type PartialError struct {
 	Op    string // "deploy", "status", "plan", "rollback" or "delete"
 	Build string // the build ID that was requested
 	Nodes []Node
-	Notes []string
+	Notes []*Error
 }
 
 // newPartialError returns nil if no node has an error.
@@ -30,27 +30,29 @@ func newPartialError(op string, report Report) error {
 	return &PartialError{Op: op, Build: report.Wanted.BuildID, Nodes: report.Nodes, Notes: report.Notes}
 }
 
-// Error returns the node's own sentence if there is one node. Otherwise it returns a summary,
-// followed by the sentences of the nodes that failed; nodes with the same sentence share one.
+// Error returns the node's own text if there is one node. Otherwise it returns a summary, followed by
+// the texts of the nodes that failed; nodes with the same text share one.
 func (e *PartialError) Error() string {
 	bad := failed(e.Nodes)
 	var parts []string
-	said := map[string][]string{} // addresses, by sentence
+	addrs := map[string][]string{} // by text
 	for _, node := range bad {
 		what := strings.TrimPrefix(node.Err.Error(), node.Addr+" ")
-		said[what] = append(said[what], node.Addr)
+		addrs[what] = append(addrs[what], node.Addr)
 	}
 	for _, node := range bad {
 		what := strings.TrimPrefix(node.Err.Error(), node.Addr+" ")
-		switch addrs := said[what]; {
-		case len(addrs) == 1:
+		switch same := addrs[what]; {
+		case len(same) == 1:
 			parts = append(parts, node.Err.Error())
-		case addrs[0] == node.Addr:
-			last := len(addrs) - 1
-			parts = append(parts, "each of "+strings.Join(addrs[:last], ", ")+" and "+addrs[last]+" "+what)
+		case same[0] == node.Addr:
+			last := len(same) - 1
+			parts = append(parts, "each of "+strings.Join(same[:last], ", ")+" and "+same[last]+" "+what)
 		}
 	}
-	parts = append(parts, e.Notes...)
+	for _, note := range e.Notes {
+		parts = append(parts, note.Error())
+	}
 	if len(e.Nodes) == 1 {
 		return strings.Join(parts, "; ")
 	}
@@ -70,19 +72,19 @@ func (e *PartialError) head(bad int) string {
 	all := len(e.Nodes)
 	switch {
 	case e.Op == opStatus:
-		return fmt.Sprintf("%d of %d nodes cannot be looked at", bad, all)
+		return fmt.Sprintf("%d of %d nodes cannot be inspected", bad, all)
 	case e.Op == opPlan:
 		return fmt.Sprintf("%d of %d nodes cannot take build %s", bad, all, e.Build)
 	case e.Op == opDelete && changed == 0:
-		return fmt.Sprintf("nothing was deleted, as %d of %d nodes failed", bad, all)
+		return fmt.Sprintf("nothing was deleted, because %d of %d nodes failed", bad, all)
 	case e.Op == opDelete:
 		return fmt.Sprintf("the library was deleted on %d of %d nodes, and %d failed", changed, all, bad)
 	case changed == 0 && back == 0:
-		return fmt.Sprintf("nothing was changed, as %d of %d nodes cannot take build %s", bad, all, e.Build)
+		return fmt.Sprintf("nothing was changed, because %d of %d nodes cannot take build %s", bad, all, e.Build)
 	case changed == 0:
-		return fmt.Sprintf("build %s was loaded on %d of %d nodes and taken back, as %d failed", e.Build, back, all, bad)
+		return fmt.Sprintf("build %s was loaded on %d of %d nodes, which then got back what they had, because %d failed", e.Build, back, all, bad)
 	}
-	return fmt.Sprintf("build %s was loaded on %d of %d nodes, of which %d got back what they had, and %d failed", e.Build, changed+back, all, back, bad)
+	return fmt.Sprintf("build %s was loaded on %d of %d nodes; %d of these were restored, and %d failed", e.Build, changed+back, all, back, bad)
 }
 
 // Unwrap returns the errors of the nodes that failed, for errors.Is and errors.As.

@@ -65,11 +65,11 @@ func (p Plan) Empty() bool {
 // The Plan is complete even if there is an error. The error is then a [*PartialError] that lists
 // the nodes that do not reply or would refuse the build.
 func (l *Loader) Plan(ctx context.Context, build Build, opts ...PlanOption) (Plan, error) {
-	want, err := readBuild("loader.Plan", build)
+	want, err := readBuild(build)
 	if err != nil {
 		return Plan{}, err
 	}
-	o, err := optionsOf("loader.Plan", opts)
+	o, err := optionsOf(opts)
 	if err != nil {
 		return Plan{}, err
 	}

@@ -11,14 +11,14 @@ import (
 // servers alone. It returns nil if every primary runs build, otherwise the errors of those that do
 // not.
 func (l *Loader) Repair(ctx context.Context, build Build) error {
-	want, err := readBuild("loader.Repair", build)
+	want, err := readBuild(build)
 	if err != nil {
 		return err
 	}
 	var left []error
 	w := l.watch(want, func(e Event) {
 		if e.Kind == Left || e.Kind == Failed {
-			left = append(left, errors.New("loader.Repair: "+e.Text))
+			left = append(left, e.Err)
 		}
 	})
 	defer w.s.close()

@@ -47,10 +47,10 @@ func TestReplicasOfEachOther(t *testing.T) {
 		if err == nil || len(report.Nodes) != 2 || strings.Count(err.Error(), "read-only replica") == 0 {
 			t.Errorf("%s: deploy: %v\n%s", tt.name, err, states(report))
 		}
-		found := findings(must[loader.Diagnosis](t)(l.Doctor(t.Context())))
+		got := findings(must[loader.Diagnosis](t)(l.Doctor(t.Context())))
 		for _, addr := range addrs {
-			if !strings.Contains(found, "writes "+addr+": is a read-only replica") {
-				t.Errorf("%s: doctor does not look at %s:\n%s", tt.name, addr, found)
+			if !strings.Contains(got, found("writes", addr, loader.ErrReadOnly)) {
+				t.Errorf("%s: doctor does not look at %s:\n%s", tt.name, addr, got)
 			}
 		}
 	}

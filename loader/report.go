@@ -80,7 +80,7 @@ type Node struct {
 	// Taken lists the library's function names that other libraries on the node register.
 	Taken []Taken `json:"taken,omitempty"`
 
-	// Err is why the node could not be inspected or deployed to, a [*NodeError], or nil.
+	// Err is why the node could not be inspected or deployed to, an [*Error], or nil.
 	Err error `json:"-"`
 }
 
@@ -103,9 +103,8 @@ type Report struct {
 	Wanted   Library  `json:"wanted"` // the requested build
 	Nodes    []Node   `json:"nodes"`  // every primary, by address
 
-	// Notes are sentences about harmless failures, such as a lease that could not be released and
-	// will expire.
-	Notes []string `json:"notes,omitempty"`
+	// Notes are harmless failures, such as a lease that could not be released and will expire.
+	Notes []*Error `json:"notes,omitempty"`
 }
 
 // InStep reports whether every node runs exactly the wanted build. A Report without nodes is not in

@@ -2,29 +2,24 @@ package loader
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
-
-// ErrNothingKept: there is nothing to go back to, or more than one build to choose from.
-var ErrNothingKept = errors.New("nothing to go back to")
 
 // Rollback deploys the build that the last deployment replaced to every primary, as [Loader.Deploy]
 // would. The servers keep that text, so Rollback works from any machine. The build that it replaces
 // is kept in turn: a second Rollback undoes the first. It removes policies that the restored build
 // does not have; the Report lists them in Changes.
 //
-// Rollback fails with [ErrNothingKept] if the last deployment replaced nothing, or replaced
-// different builds on different nodes; in the second case [To] selects one of them.
+// Rollback fails with [ErrNothingKept] if the last deployment replaced nothing, and with
+// [ErrSeveralKept] if it replaced different builds on different nodes; [To] selects one of them.
 func (l *Loader) Rollback(ctx context.Context, opts ...RollbackOption) (Report, error) {
-	o, err := optionsOf("loader.Rollback", opts)
+	o, err := optionsOf(opts)
 	if err != nil {
 		return Report{}, err
 	}
-	o.downgrade, o.removePolicies, o.foreign = true, true, true
+	o.downgrade, o.removePolicies, o.replaceForeign = true, true, true
 	s := l.session()
 	defer s.close()
 	f := s.look(ctx, artifact{})
@@ -33,7 +28,7 @@ func (l *Loader) Rollback(ctx context.Context, opts ...RollbackOption) (Report, 
 	}
 	want, err := f.kept(o.to)
 	if err != nil {
-		return f.report, fmt.Errorf("loader.Rollback: %w", err)
+		return f.report, err
 	}
 	f.want, f.report.Wanted = want, want.Library
 	for _, m := range f.members {
@@ -62,15 +57,21 @@ func (f *fleet) kept(id string) (artifact, error) {
 			add(m.record.replaced)
 		}
 	}
+	problem, e := "", &Error{Class: ErrNothingKept, Remedy: "call Deploy with the build that is wanted, or Delete"}
 	switch {
 	case len(found) == 0 && id != "":
-		return artifact{}, fmt.Errorf("%w: no node holds or keeps build %s; deploy it", ErrNothingKept, id)
+		problem = "no node has or keeps build " + id
 	case len(found) == 0 && f.deployments() == 0:
-		return artifact{}, fmt.Errorf("%w: the servers keep no record of a deployment; deploy the build that is wanted", ErrNothingKept)
+		problem = "the servers keep no record of a deployment"
 	case len(found) == 0:
-		return artifact{}, fmt.Errorf("%w: the last deployment found no library to replace; take the library away with: ratelimit delete", ErrNothingKept)
+		problem = "the last deployment found no library to replace"
 	case len(found) > 1:
-		return artifact{}, fmt.Errorf("%w: the last deployment replaced %s on different nodes; choose one with --to (To)", ErrNothingKept, strings.Join(names, " and "))
+		problem = "the last deployment replaced " + strings.Join(names, " and ") + " on different nodes"
+		e.Class, e.Remedy = ErrSeveralKept, "choose one with the option To"
+	}
+	if problem != "" {
+		e.Problem = "nothing to go back to: " + problem
+		return artifact{}, e
 	}
 	for _, code := range found {
 		return artifact{text: code, Library: describe(code)}, nil
@@ -84,7 +85,7 @@ func (f *fleet) kept(id string) (artifact, error) {
 //
 // A failure on one node does not stop the others; calling Delete again does the rest.
 func (l *Loader) Delete(ctx context.Context, opts ...DeleteOption) (Report, error) {
-	o, err := optionsOf("loader.Delete", opts)
+	o, err := optionsOf(opts)
 	if err != nil {
 		return Report{}, err
 	}
@@ -96,8 +97,8 @@ func (l *Loader) Delete(ctx context.Context, opts ...DeleteOption) (Report, erro
 		case m.node.Err != nil:
 		case m.node.Role == Replica:
 			m.node.Err = readOnly(m.conn, m.primaryOf(ctx), nil)
-		case m.node.State == Different && !m.node.Running.ours() && !o.foreign:
-			m.node.Err = foreign(m.conn)
+		case m.node.State == Different && !m.node.Running.ours() && !o.replaceForeign:
+			m.node.Err = otherLibrary(m.conn)
 		}
 	}
 	if err := f.err(opDelete); err != nil {
@@ -120,8 +121,6 @@ func (l *Loader) Delete(ctx context.Context, opts ...DeleteOption) (Report, erro
 		}
 		m.node.Changed = had && m.node.State == Absent
 	})
-	if note := lease.release(ctx); note != "" {
-		f.report.Notes = append(f.report.Notes, note)
-	}
+	f.report.Notes = append(f.report.Notes, lease.release(ctx)...)
 	return f.report, f.err(opDelete)
 }

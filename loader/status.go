@@ -10,7 +10,7 @@ import (
 // The Report is complete even if there is an error. The error is nil if every node replied,
 // whatever it runs: see [Report.InStep]. Otherwise it is a [*PartialError].
 func (l *Loader) Status(ctx context.Context, build Build) (Report, error) {
-	want, err := readBuild("loader.Status", build)
+	want, err := readBuild(build)
 	if err != nil {
 		return Report{}, err
 	}
@@ -18,7 +18,7 @@ func (l *Loader) Status(ctx context.Context, build Build) (Report, error) {
 	defer s.close()
 	f := s.look(ctx, want)
 	for _, m := range f.some(f.lacksRecord) {
-		f.report.Notes = append(f.report.Notes, m.node.Addr+" runs the build and has lost what it kept to go back to; it gets that from the others with: ratelimit deploy")
+		f.report.Notes = append(f.report.Notes, m.fail("FUNCTION LIST", ErrNoRecord, nil, "call Deploy to copy it from the other nodes", "runs the build and has lost its record for a rollback"))
 	}
 	return f.report, f.err(opStatus)
 }

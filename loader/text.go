@@ -1,7 +1,6 @@
 package loader
 
 import (
-	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -56,14 +55,15 @@ type artifact struct {
 }
 
 // readBuild describes a Build, and refuses one that is not the ratelimit library.
-func readBuild(caller string, build Build) (artifact, error) {
+func readBuild(build Build) (artifact, error) {
+	const remedy = "make one with functions.New"
 	if build == nil || build.Text() == "" {
-		return artifact{}, errors.New(caller + ": the build is empty; make one with functions.New")
+		return artifact{}, &Error{Class: ErrBadBuild, Problem: "the build is empty", Remedy: remedy}
 	}
 	a := artifact{text: build.Text()}
 	a.Library = describe(a.text)
 	if first, _, _ := strings.Cut(a.text, "\n"); strings.TrimSpace(first) != "#!lua name="+functions.Name || !a.ours() {
-		return a, fmt.Errorf("%s: the text is not a build of the library %s: it begins with %.60q; take one that `ratelimit build` wrote", caller, functions.Name, first)
+		return a, &Error{Class: ErrBadBuild, Problem: fmt.Sprintf("the text is not a build of the library %s: it begins with %.60q", functions.Name, first), Remedy: remedy}
 	}
 	return a, nil
 }

@@ -101,7 +101,7 @@ func (s *session) findBySlots(ctx context.Context) (Topology, []shard, []Node) {
 			err = errors.New("it names no node")
 		}
 		c := &conn{addr: "the cluster"}
-		return Cluster, nil, []Node{failedNode("", c.fail("ClusterSlots", ErrUnreachable, err, "cannot be found by the client's own ClusterSlots (%v); check that function", err))}
+		return Cluster, nil, []Node{failedNode("", c.fail("ClusterSlots", ErrUnreachable, err, "check that function", "cannot be found by the client's own ClusterSlots (%v)", err))}
 	}
 	return Cluster, merge(shards), nil
 }

@@ -20,11 +20,11 @@ const (
 	// Repaired: the node did not run the build, and the build was loaded.
 	Repaired EventKind = "repaired"
 
-	// Left: the node does not run the build and is left as it is; Event.Text says why.
+	// Left: the node does not run the build and is left as it is; Event.Err says why.
 	Left EventKind = "left"
 
-	// Failed: the node could not be inspected, or the load failed; Event.Text says why. The watch
-	// tries again.
+	// Failed: the node could not be inspected, or the load failed; Event.Err says why. The watch tries
+	// again.
 	Failed EventKind = "failed"
 )
 
@@ -34,6 +34,7 @@ type Event struct {
 	Kind EventKind
 	Node Node   // the node after the event
 	Text string // a sentence
+	Err  error  // why the node was left or the load failed: an [*Error], or nil
 }
 
 // MarshalJSON writes an Event; the error is inside the node, as [Node.MarshalJSON] writes it.
@@ -67,12 +68,12 @@ func (e Event) MarshalJSON() ([]byte, error) {
 // takes at most a second, even if [WithTimeout] allows more, so that a node that hangs does not
 // delay repairs of the others.
 func (l *Loader) Watch(ctx context.Context, build Build, report func(Event)) error {
-	want, err := readBuild("loader.Watch", build)
+	want, err := readBuild(build)
 	if err != nil {
 		return err
 	}
 	if report == nil {
-		return errors.New("loader.Watch: the function to report to is nil; pass one")
+		return errors.New("loader.Watch: the function report is nil; pass one")
 	}
 	w := l.watch(want, report)
 	defer w.s.close()
@@ -116,7 +117,7 @@ func (w *watch) round(ctx context.Context) {
 	}
 	if len(f.members) == 0 { // no node replied at all
 		for _, n := range f.report.Nodes {
-			w.say(Event{Kind: Failed, Node: n, Text: n.Err.Error()})
+			w.say(Event{Kind: Failed, Node: n, Err: n.Err})
 		}
 		return
 	}
@@ -141,7 +142,7 @@ func (w *watch) round(ctx context.Context) {
 		defer func() { _ = lease.release(ctx) }()
 	} else if errors.Is(err, ErrLeased) {
 		for _, m := range lost {
-			w.say(Event{Kind: Left, Node: *m.node, Text: m.node.Addr + " is left as it is for now: " + err.Error()})
+			w.say(Event{Kind: Left, Node: *m.node, Err: m.left(ErrLeased, "", err.Error())})
 		}
 		return
 	}
@@ -159,18 +160,18 @@ func (w *watch) round(ctx context.Context) {
 }
 
 // sees reports the state of a node, and returns whether the node should be repaired now.
-func (w *watch) sees(m *member, verdict string, lacksRecord bool) bool {
+func (w *watch) sees(m *member, verdict error, lacksRecord bool) bool {
 	n, s, now := m.node, w.sight(m.node.Addr), w.s.l.clock.now()
 	switch {
 	case n.Err != nil:
-		w.say(Event{Kind: Failed, Node: *n, Text: n.Err.Error()})
+		w.say(Event{Kind: Failed, Node: *n, Err: n.Err})
 	case n.State == Same && !lacksRecord:
 		if now.After(s.notUntil.Add(time.Minute)) {
 			s.loads = 0
 		}
 		w.say(Event{Kind: InStep, Node: *n, Text: n.Addr + " runs build " + w.want.BuildID})
-	case verdict != "":
-		w.say(Event{Kind: Left, Node: *n, Text: verdict})
+	case verdict != nil:
+		w.say(Event{Kind: Left, Node: *n, Err: verdict})
 	default:
 		return !now.Before(s.notUntil)
 	}
@@ -190,14 +191,14 @@ func (w *watch) account(m *member) {
 		s.notUntil = s.notUntil.Add(min(time.Minute, 500*time.Millisecond<<min(s.loads, 10)))
 	}
 	if m.node.Err != nil {
-		w.say(Event{Kind: Failed, Node: *m.node, Text: m.node.Err.Error()})
+		w.say(Event{Kind: Failed, Node: *m.node, Err: m.node.Err})
 		return
 	}
 	had := "ran " + before.String()
 	if before.Digest == "" {
 		had = "had no library"
 	} else if before.Digest == w.want.Digest {
-		had = "had lost what it kept to go back to"
+		had = "had lost its record for a rollback"
 	}
 	s.said = ""
 	w.say(Event{Kind: Repaired, Node: *m.node, Text: m.node.Addr + " " + had + ": loaded build " + w.want.BuildID})
@@ -213,6 +214,9 @@ func (w *watch) sight(addr string) *sight {
 
 // say reports an event unless it is the same as the node's last one.
 func (w *watch) say(e Event) {
+	if e.Err != nil {
+		e.Text = e.Err.Error()
+	}
 	s := w.sight(e.Node.Addr)
 	said := string(e.Kind)
 	if e.Kind != InStep {
@@ -226,10 +230,20 @@ func (w *watch) say(e Event) {
 	w.report(e)
 }
 
-// judge returns for each member the reason why a watch must leave it as it is, or "" if the watch
+// left returns the reason why a watch leaves a node as it is.
+func (m *member) left(class error, remedy, because string) *Error {
+	what := "has no library"
+	if m.node.State == Different {
+		what = "runs " + m.node.Running.String()
+	}
+	return m.fail("FUNCTION LIST", class, nil, remedy, "%s and is left as it is, because %s", what, because)
+}
+
+// judge returns for each member the reason why a watch must leave it as it is, or nil if the watch
 // may load the build. lease is the name of the watch's own lease.
-func (f *fleet) judge(ctx context.Context, lease string) map[*member]string {
-	why := map[*member]string{}
+func (f *fleet) judge(ctx context.Context, lease string) map[*member]error {
+	const deploy = "call Deploy to load this build"
+	why := map[*member]error{}
 	later, underWay := f.laterBuild(), f.underWay(ctx, lease)
 	for _, m := range f.members {
 		n := m.node
@@ -239,25 +253,21 @@ func (f *fleet) judge(ctx context.Context, lease string) map[*member]string {
 		if n.Err != nil || n.State == Same {
 			continue
 		}
-		what := n.Addr + " has no library"
-		if n.State == Different {
-			what = n.Addr + " runs " + n.Running.String()
-		}
 		refusal := m.refusal(ctx, f.want, options{})
 		switch {
 		case refusal != nil:
-			why[m] = refusal.Error()
+			why[m] = refusal
 		case later != "":
-			why[m] = what + " and is left as it is, as " + later
+			why[m] = m.left(ErrLaterBuild, "", later)
 		case underWay != "":
-			why[m] = what + " and is left as it is, as " + underWay
+			why[m] = m.left(ErrLeased, "", underWay)
 			continue
 		case n.State == Different && !f.isDeployed() && !newer(f.want.Version, n.Running.Version):
-			why[m] = what + " and is left as it is, as nothing tells which of the two builds is the later one; put this one there with: ratelimit deploy"
+			why[m] = m.left(ErrUnknownOrder, deploy, "it is not known which of the two builds is the later one")
 		case f.s.left[n.Addr] && !f.isDeployed():
-			why[m] = what + " and is left as it is, as what it ran before was none to be replaced by this build; put this one there with: ratelimit deploy"
+			why[m] = m.left(ErrUnknownOrder, deploy, "this build may not replace what it ran before")
 		}
-		if why[m] != "" && n.Role == Primary && len(n.Taken) == 0 {
+		if why[m] != nil && n.Role == Primary && len(n.Taken) == 0 {
 			f.s.left[n.Addr] = true
 		}
 	}
@@ -281,7 +291,7 @@ func (f *fleet) laterBuild() string {
 	for _, m := range f.members {
 		switch r := m.node.Running; {
 		case r.Contract > f.want.Contract:
-			return fmt.Sprintf("%s runs version %s, which speaks contract %d", m.node.Addr, r.Version, r.Contract)
+			return fmt.Sprintf("%s runs version %s with contract %d", m.node.Addr, r.Version, r.Contract)
 		case newer(r.Version, f.want.Version):
 			return m.node.Addr + " runs the newer version " + r.Version
 		}

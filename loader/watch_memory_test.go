@@ -1,6 +1,7 @@
 package loader_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -11,16 +12,16 @@ import (
 
 // watchOf starts a watch of one server. The function that it returns runs one round and compares
 // the last event of a kind with the expected one.
-func watchOf(t *testing.T, addr string, build loader.Build) func(kind loader.EventKind, times int, text string) {
+func watchOf(t *testing.T, addr string, build loader.Build) func(kind loader.EventKind, times int, class error) {
 	t.Helper()
 	clock := newTestClock()
 	w := startWatch(t, newLoader(t, at(t, addr), clock.option(), loader.WithInterval(time.Millisecond)), build)
 	clock.asleep(t)
-	return func(kind loader.EventKind, times int, text string) {
+	return func(kind loader.EventKind, times int, class error) {
 		t.Helper()
 		clock.round(t, time.Millisecond)
-		if n, got := w.count(addr, kind); n != times || got != addr+text {
-			t.Errorf("%s %d times, last %s\nwant %d times, %s", kind, n, got, times, addr+text)
+		if n, e := w.count(addr, kind); n != times || !errors.Is(e.Err, class) {
+			t.Errorf("%s %d times, last %s\nwant %d times, %v", kind, n, e.Text, times, class)
 		}
 	}
 }
@@ -35,19 +36,19 @@ func TestWatchRemembers(t *testing.T) {
 	must[loader.Report](t)(l.Deploy(ctx, two))
 	must[loader.Report](t)(l.Deploy(ctx, one))
 	round := watchOf(t, addr, one)
-	round(loader.InStep, 1, " runs build 000000000001")
+	round(loader.InStep, 1, nil)
 
 	mustRun(t, at(t, addr), "FUNCTION", "FLUSH")
-	round(loader.Repaired, 1, " had no library: loaded build 000000000001")
+	round(loader.Repaired, 1, nil)
 	if n := must[loader.Report](t)(l.Status(ctx, one)).Nodes[0]; n.Previous.BuildID != "000000000002" {
 		t.Errorf("the way back got lost: %+v", n)
 	}
-	round(loader.InStep, 1, " runs build 000000000001") // and has read the texts
+	round(loader.InStep, 1, nil) // and has read the texts
 	must[loader.Report](t)(l.Deploy(ctx, two))
-	round(loader.Left, 1, " runs 0.1.0 build 000000000002 and is left as it is, as 0.1.0 build 000000000002 was deployed after this one")
+	round(loader.Left, 1, loader.ErrLaterBuild)
 	mustRun(t, at(t, addr), "FUNCTION", "FLUSH")
 	for range looksPerRead {
-		round(loader.Left, 2, " has no library and is left as it is, as another build was deployed after this one")
+		round(loader.Left, 2, loader.ErrLaterBuild)
 	}
 	if found := texts(t, addr); len(found) != 0 {
 		t.Errorf("the watch loaded %d libraries", len(found))
@@ -55,7 +56,7 @@ func TestWatchRemembers(t *testing.T) {
 	// After a deployment of its own build it repairs again, although the count starts again.
 	must[loader.Report](t)(l.Deploy(ctx, one))
 	mustRun(t, at(t, addr), "FUNCTION", "DELETE", "ratelimit")
-	round(loader.Repaired, 2, " had no library: loaded build 000000000001")
+	round(loader.Repaired, 2, nil)
 }
 
 // Without any record of a deployment, a watch continues to leave a server that it left, even if the
@@ -63,22 +64,22 @@ func TestWatchRemembers(t *testing.T) {
 func TestWatchLeavesWhatItLeft(t *testing.T) {
 	one := version("0.1.0", "000000000001")
 	policies := must[functions.Build](t)(functions.New(functions.WithPolicies(functions.Policy{Name: "api", Limits: []functions.PolicyLimit{{Limit: "1/s"}}})))
-	for _, text := range []string{string(version("0.2.0", "000000000005")), policies.Text(), foreignText} {
+	for _, text := range []string{string(version("0.2.0", "000000000005")), policies.Text(), otherText} {
 		addr, _ := startRedis(t)
 		put(t, addr, text)
 		round := watchOf(t, addr, one)
 		mustRun(t, at(t, addr), "FUNCTION", "FLUSH")
-		round(loader.Left, 2, " has no library and is left as it is, as what it ran before was none to be replaced by this build; put this one there with: ratelimit deploy")
+		round(loader.Left, 2, loader.ErrUnknownOrder)
 		if found := texts(t, addr); len(found) != 0 {
 			t.Errorf("the watch loaded %d libraries over %.60q", len(found), text)
 		}
 		must[loader.Report](t)(newLoader(t, at(t, addr)).Deploy(t.Context(), one))
-		round(loader.InStep, 1, " runs build 000000000001")
+		round(loader.InStep, 1, nil)
 		mustRun(t, at(t, addr), "FUNCTION", "FLUSH")
-		round(loader.Repaired, 1, " had no library: loaded build 000000000001")
+		round(loader.Repaired, 1, nil)
 	}
 }
 
-var foreignText = strings.TrimSpace(`
+var otherText = strings.TrimSpace(`
 #!lua name=ratelimit
 redis.register_function('mine', function() return 1 end)`)

@@ -43,29 +43,26 @@ func startWatch(t *testing.T, l *loader.Loader, build loader.Build) *watching {
 	return w
 }
 
-// count returns the number of events of a kind on a node, and the text of the last one.
-func (w *watching) count(addr string, kind loader.EventKind) (int, string) {
+// count returns the number of events of a kind on a node, and the last one.
+func (w *watching) count(addr string, kind loader.EventKind) (n int, last loader.Event) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	n, text := 0, ""
 	for _, e := range w.events {
 		if e.Node.Addr == addr && e.Kind == kind {
-			n++
-			text = e.Text
+			n, last = n+1, e
 		}
 	}
-	return n, text
+	return n, last
 }
 
-func (w *watching) waitFor(t *testing.T, addr string, kind loader.EventKind, n int) string {
+func (w *watching) waitFor(t *testing.T, addr string, kind loader.EventKind, n int) (last loader.Event) {
 	t.Helper()
-	text := ""
 	eventually(t, fmt.Sprintf("%d times %q on %s", n, kind, addr), func() bool {
 		var got int
-		got, text = w.count(addr, kind)
+		got, last = w.count(addr, kind)
 		return got >= n
 	})
-	return text
+	return last
 }
 
 // looksPerRead is the number of rounds within which a watch reads the texts.
@@ -83,20 +80,20 @@ func TestWatchRepairsWhatIsLost(t *testing.T) {
 	must[loader.Report](t)(l.Deploy(ctx, two))
 	w := startWatch(t, l, two)
 	for _, addr := range f.addrs {
-		if text := w.waitFor(t, addr, loader.InStep, 1); text != addr+" runs build 000000000002" {
-			t.Error(text)
+		if e := w.waitFor(t, addr, loader.InStep, 1); e.Node.Running.BuildID != "000000000002" {
+			t.Errorf("%+v", e)
 		}
 	}
 	for _, addr := range f.addrs {
 		mustRun(t, at(t, addr), "FUNCTION", "FLUSH")
-		if text := w.waitFor(t, addr, loader.Repaired, 1); text != addr+" had no library: loaded build 000000000002" {
-			t.Error(text)
+		if e := w.waitFor(t, addr, loader.Repaired, 1); e.Node.Before.BuildID != "" || e.Node.Running.BuildID != "000000000002" {
+			t.Errorf("%+v", e)
 		}
 	}
 	// An older build that somebody loaded by hand, without a deployment.
 	put(t, f.addrs[1], string(version("0.0.9", "000000000009")))
-	if text := w.waitFor(t, f.addrs[1], loader.Repaired, 2); text != f.addrs[1]+" ran 0.0.9 build 000000000009: loaded build 000000000002" {
-		t.Error(text)
+	if e := w.waitFor(t, f.addrs[1], loader.Repaired, 2); e.Node.Before.BuildID != "000000000009" || e.Node.Running.BuildID != "000000000002" {
+		t.Errorf("%+v", e)
 	}
 	// A replica that took over had neither the last deployment nor its record.
 	for name, code := range afterOne {
@@ -105,8 +102,8 @@ func TestWatchRepairsWhatIsLost(t *testing.T) {
 		}
 	}
 	put(t, f.addrs[1], afterOne["ratelimit"])
-	if text := w.waitFor(t, f.addrs[1], loader.Repaired, 3); text != f.addrs[1]+" ran 0.1.0 build 000000000001: loaded build 000000000002" {
-		t.Error(text)
+	if e := w.waitFor(t, f.addrs[1], loader.Repaired, 3); e.Node.Before.BuildID != "000000000001" || e.Node.Running.BuildID != "000000000002" {
+		t.Errorf("%+v", e)
 	}
 	// The record for a rollback is restored, too.
 	report := must[loader.Report](t)(l.Status(ctx, two))
@@ -116,8 +113,8 @@ func TestWatchRepairsWhatIsLost(t *testing.T) {
 		}
 	}
 	for _, addr := range f.addrs {
-		if n, text := w.count(addr, loader.Failed); n != 0 {
-			t.Errorf("%d failures, such as %s", n, text)
+		if n, e := w.count(addr, loader.Failed); n != 0 {
+			t.Errorf("%d failures, such as %s", n, e.Text)
 		}
 	}
 }
@@ -135,14 +132,14 @@ func TestWatchNeverGoesBack(t *testing.T) {
 		w.waitFor(t, addr, loader.Left, 1)
 	}
 	eventually(t, "the reason is the later deployment", func() bool {
-		_, text := w.count(f.addrs[0], loader.Left)
-		return text == f.addrs[0]+" runs 0.1.0 build 000000000002 and is left as it is, as 0.1.0 build 000000000002 was deployed after this one"
+		_, e := w.count(f.addrs[0], loader.Left)
+		return errors.Is(e.Err, loader.ErrLaterBuild) && e.Node.State == loader.Different
 	})
 	// The same if one node loses the library: the older build does not come back there.
 	mustRun(t, at(t, f.addrs[1]), "FUNCTION", "FLUSH")
 	eventually(t, "the loss is seen and left", func() bool {
-		_, text := w.count(f.addrs[1], loader.Left)
-		return text == f.addrs[1]+" has no library and is left as it is, as 0.1.0 build 000000000002 was deployed after this one"
+		_, e := w.count(f.addrs[1], loader.Left)
+		return errors.Is(e.Err, loader.ErrLaterBuild) && e.Node.State == loader.Absent
 	})
 	must[loader.Report](t)(l.Deploy(ctx, two, loader.WaitForLease(time.Minute)))
 
@@ -152,23 +149,21 @@ func TestWatchNeverGoesBack(t *testing.T) {
 	alone, _ := startRedis(t)
 	single := newLoader(t, at(t, alone), loader.WithInterval(often))
 	for _, tt := range []struct {
-		text, want string
+		text string
+		want error
 	}{
-		{string(newest), " runs version 0.2.0, which is newer than 0.1.0; deploy a newer one, or allow it with --allow-downgrade (AllowDowngrade)"},
-		{strings.Replace(string(version("0.0.1", "000000000006")), "local CONTRACT = 1", "local CONTRACT = 2", 1),
-			" runs version 0.0.1, which speaks contract 2, and this build, version 0.1.0, speaks contract 1; deploy a newer one, or allow it with --allow-downgrade (AllowDowngrade)"},
-		{"#!lua name=ratelimit\nredis.register_function('mine', function() return 1 end)",
-			` has a library "ratelimit" that is not this one: its text names no build; delete it with FUNCTION DELETE ratelimit, or allow its replacement with --replace-foreign (ReplaceForeign)`},
-		{string(version("0.1.0", "000000000007")),
-			" runs 0.1.0 build 000000000007 and is left as it is, as nothing tells which of the two builds is the later one; put this one there with: ratelimit deploy"},
+		{string(newest), loader.ErrDowngrade},
+		{strings.Replace(string(version("0.0.1", "000000000006")), "local CONTRACT = 1", "local CONTRACT = 2", 1), loader.ErrDowngrade},
+		{otherText, loader.ErrForeign},
+		{string(version("0.1.0", "000000000007")), loader.ErrUnknownOrder},
 	} {
 		if err := at(t, alone).FunctionLoadReplace(ctx, tt.text).Err(); err != nil {
 			t.Fatal(err)
 		}
 		t.Run("", func(t *testing.T) {
 			w := startWatch(t, single, one)
-			if text := w.waitFor(t, alone, loader.Left, 1); text != alone+tt.want {
-				t.Error(text)
+			if e := w.waitFor(t, alone, loader.Left, 1); !errors.Is(e.Err, tt.want) {
+				t.Error(e.Text)
 			}
 		})
 		list := at(t, alone).FunctionList(ctx, redis.FunctionListQuery{WithCode: true}).Val()
@@ -177,8 +172,8 @@ func TestWatchNeverGoesBack(t *testing.T) {
 		}
 	}
 	for _, addr := range f.addrs {
-		if n, text := w.count(addr, loader.Repaired); n != 0 {
-			t.Errorf("the watch of the older build loaded it: %s", text)
+		if n, e := w.count(addr, loader.Repaired); n != 0 {
+			t.Errorf("the watch of the older build loaded it: %s", e.Text)
 		}
 	}
 }
@@ -281,30 +276,29 @@ func TestWatchWaitsForADeployment(t *testing.T) {
 	}))
 	w := startWatch(t, l, one)
 	clock.asleep(t)
-	says := func(kind loader.EventKind, wanted int, text string) {
+	says := func(kind loader.EventKind, wanted int, class error) {
 		t.Helper()
-		if n, got := w.count(f.addrs[1], kind); n != wanted || got != f.addrs[1]+text {
-			t.Errorf("%d times, %s\nwant %d times, %s", n, got, wanted, f.addrs[1]+text)
+		if n, e := w.count(f.addrs[1], kind); n != wanted || !errors.Is(e.Err, class) {
+			t.Errorf("%d times, %s\nwant %d times, %v", n, e.Text, wanted, class)
 		}
 	}
 	mustRun(t, at(t, f.addrs[1]), "FUNCTION", "FLUSH")
 	put(t, f.addrs[0], leaseOfAnn(now, now.Add(time.Hour)))
 	clock.round(t, time.Millisecond)
-	says(loader.Left, 1, " has no library and is left as it is, as a deployment is under way, by ann")
+	says(loader.Left, 1, loader.ErrLeased)
 	put(t, f.addrs[0], leaseOfAnn(now.Add(-time.Hour), now.Add(-time.Minute)))
 	for range looksPerRead {
 		clock.round(t, time.Millisecond)
 	}
-	says(loader.Repaired, 1, " had no library: loaded build 000000000001")
+	says(loader.Repaired, 1, nil)
 
 	mustRun(t, at(t, f.addrs[1]), "FUNCTION", "FLUSH")
 	comes = true
 	clock.round(t, time.Millisecond)
-	says(loader.Left, 2, " is left as it is for now: "+f.addrs[0]+" is in the middle of another deployment, by ann, until "+
-		now.Add(time.Hour).UTC().Format("15:04:05")+" UTC at most; wait for it with --wait (WaitForLease), or try again then")
+	says(loader.Left, 2, loader.ErrLeased)
 	mustRun(t, at(t, f.addrs[0]), "FUNCTION", "DELETE", "ratelimit_lease_ann")
 	clock.round(t, time.Millisecond)
-	says(loader.Repaired, 2, " had no library: loaded build 000000000001")
+	says(loader.Repaired, 2, nil)
 }
 
 // A watch that reaches no server reports that once, and continues.
@@ -318,8 +312,8 @@ func TestWatchOfNoServer(t *testing.T) {
 	for range 2 {
 		clock.round(t, time.Millisecond)
 	}
-	if n, text := w.count(addr, loader.Failed); n != 1 || !strings.HasPrefix(text, "cannot reach "+addr+": ") {
-		t.Errorf("%d times, %s", n, text)
+	if n, e := w.count(addr, loader.Failed); n != 1 || !errors.Is(e.Err, loader.ErrUnreachable) {
+		t.Errorf("%d times, %s", n, e.Text)
 	}
 	_, port := hostPort(addr)
 	startRedis(t, "--port", port)
@@ -337,8 +331,8 @@ func TestWatchLeavesALowerContractToOthers(t *testing.T) {
 	w := startWatch(t, newLoader(t, f.ring, clock.option()), version("0.1.0", "000000000001"))
 	clock.asleep(t)
 	for _, addr := range []string{f.addrs[0], f.addrs[2]} {
-		if n, text := w.count(addr, loader.Left); n != 1 || text != addr+" has no library and is left as it is, as "+f.addrs[1]+" runs version 0.0.1, which speaks contract 2" {
-			t.Errorf("%d, %s", n, text)
+		if n, e := w.count(addr, loader.Left); n != 1 || !errors.Is(e.Err, loader.ErrLaterBuild) {
+			t.Errorf("%d, %s", n, e.Text)
 		}
 		if found := texts(t, addr); len(found) != 0 {
 			t.Errorf("%s holds %d libraries", addr, len(found))
@@ -362,8 +356,8 @@ func TestWatchGoesOnAfterFailures(t *testing.T) {
 	for _, addr := range f.addrs[:2] {
 		mustRun(t, at(t, addr), "FUNCTION", "FLUSH")
 	}
-	if text := w.waitFor(t, f.addrs[0], loader.Failed, 1); text != f.addrs[0]+" is out of memory and accepts no library; raise its maxmemory or free some, then try again" {
-		t.Error(text)
+	if e := w.waitFor(t, f.addrs[0], loader.Failed, 1); !errors.Is(e.Err, loader.ErrOutOfMemory) {
+		t.Error(e.Text)
 	}
 	w.waitFor(t, f.addrs[1], loader.Repaired, 1)
 	if err := at(t, f.addrs[0]).ConfigSet(ctx, "maxmemory", "0").Err(); err != nil {
@@ -381,10 +375,10 @@ func TestWatchGoesOnAfterFailures(t *testing.T) {
 
 func TestWatchRefuses(t *testing.T) {
 	l := newLoader(t, at(t, "127.0.0.1:1"))
-	if err := l.Watch(t.Context(), functions.Build{}, func(loader.Event) {}); err == nil || err.Error() != "loader.Watch: the build is empty; make one with functions.New" {
+	if err := l.Watch(t.Context(), functions.Build{}, func(loader.Event) {}); !errors.Is(err, loader.ErrBadBuild) {
 		t.Error(err)
 	}
-	if err := l.Watch(t.Context(), build(t), nil); err == nil || err.Error() != "loader.Watch: the function to report to is nil; pass one" {
+	if err := l.Watch(t.Context(), build(t), nil); err == nil {
 		t.Error(err)
 	}
 }
@@ -404,13 +398,13 @@ func TestWatchLooksAgainBeforeItLoads(t *testing.T) {
 		must[loader.Report](t)(l.Deploy(ctx, version("0.1.0", id), loader.WaitForLease(time.Minute)))
 		mustRun(t, at(t, f.addrs[2]), "FUNCTION", "FLUSH")
 		eventually(t, "the watch leaves the node as it is", func() bool {
-			_, text := w.count(f.addrs[2], loader.Left)
-			return text == f.addrs[2]+" has no library and is left as it is, as 0.1.0 build "+id+" was deployed after this one"
+			_, e := w.count(f.addrs[2], loader.Left)
+			return errors.Is(e.Err, loader.ErrLaterBuild) && strings.Contains(e.Text, id)
 		})
 	}
 	for _, addr := range f.addrs {
-		if n, text := w.count(addr, loader.Repaired); n != 0 {
-			t.Errorf("the older build was loaded: %s", text)
+		if n, e := w.count(addr, loader.Repaired); n != 0 {
+			t.Errorf("the older build was loaded: %s", e.Text)
 		}
 	}
 }

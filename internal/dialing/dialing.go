@@ -1,8 +1,9 @@
-// Package dialing explains why a server cannot be reached and what to do, for the error sentences
-// of loader and of the command line.
+// Package dialing explains why a server cannot be reached and what to do, for the errors of loader
+// and of the command line.
 package dialing
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -18,59 +19,106 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Sentinel is the error text for a Sentinel that was given in place of a data server.
-const Sentinel = "is a Sentinel, which holds no data; name the primary that it watches with --sentinel (MasterName), or connect to that primary"
+// Classes of an [Error] whose remedy is an option or a flag.
+var (
+	ErrNoTLS            = errors.New("the server does not speak TLS")
+	ErrClosed           = errors.New("the server closes the connection")
+	ErrClosedTLS        = errors.New("the server closes the TLS connection")
+	ErrAuthority        = errors.New("unknown authority")
+	ErrHost             = errors.New("the certificate is for another host")
+	ErrCertificate      = errors.New("the server does not accept the client's certificate")
+	ErrPrimaryName      = errors.New("the Sentinels do not know the primary")
+	ErrSentinelPassword = errors.New("the Sentinels require a password")
+	ErrSentinelLogin    = errors.New("the Sentinels refuse the login")
+	ErrNotSentinel      = errors.New("not a Sentinel")
+)
 
-// Sentence says that the server called name cannot be reached, why, and what to do. check is the
-// advice to give if nothing more is known. err comes from a connection attempt or from waiting for
-// a reply, within timeout, over TLS if config is not nil.
-func Sentence(name string, err error, config *tls.Config, timeout time.Duration, check string) string {
-	if errors.Is(err, context.Canceled) {
-		return fmt.Sprintf("interrupted before %s answered", name)
-	}
-	because, do := why(err, config, timeout)
-	if do == "" {
-		do = check
-	}
-	return fmt.Sprintf("cannot reach %s: %s; %s", name, because, do)
+// remedies says what a user of a Redis client can do, by class.
+var remedies = map[error]string{
+	ErrNoTLS:            "leave out TLSConfig if the server does not use TLS",
+	ErrClosed:           "check the address, and set TLSConfig if the server uses TLS",
+	ErrClosedTLS:        "check the address, and set Certificates of the TLSConfig if the server requires a client certificate",
+	ErrAuthority:        "add the certificate of the authority to RootCAs of the TLSConfig",
+	ErrHost:             "connect to a host that it is for, or set ServerName of the TLSConfig",
+	ErrCertificate:      "set Certificates of the TLSConfig to one that the server trusts",
+	ErrPrimaryName:      "set MasterName to the name that they know",
+	ErrSentinelPassword: "set SentinelPassword",
+	ErrSentinelLogin:    "check SentinelUsername and SentinelPassword",
+	ErrNotSentinel:      "set SentinelAddrs to the addresses of the Sentinels, whose port is usually 26379",
 }
 
-// why returns the meaning of err and what to do, or "" if all that one can do is check the address
-// and the server.
-func why(err error, config *tls.Config, timeout time.Duration) (because, do string) {
+// Error says why a server cannot be reached, and what to do.
+type Error struct {
+	Class   error  // one of the Err values, or nil
+	Problem string // why the server cannot be reached
+	Remedy  string // what to do
+	Err     error  // the error of the connection
+}
+
+// Error returns the problem and the remedy in one line.
+func (e *Error) Error() string {
+	if e.Remedy == "" {
+		return e.Problem
+	}
+	return e.Problem + "; " + e.Remedy
+}
+
+// Unwrap returns the class and the error of the connection.
+func (e *Error) Unwrap() []error {
+	if e.Class == nil {
+		return []error{e.Err}
+	}
+	return []error{e.Class, e.Err}
+}
+
+// New returns the error for the server called name. err comes from a connection attempt or from
+// waiting for a reply, within timeout, over TLS if config is not nil. check is the remedy if no
+// better one is known.
+func New(name string, err error, config *tls.Config, timeout time.Duration, check string) *Error {
+	if errors.Is(err, context.Canceled) {
+		return &Error{Problem: fmt.Sprintf("interrupted before %s answered", name), Err: err}
+	}
+	reason, remedy, class := why(err, config, timeout)
+	if class != nil {
+		remedy = remedies[class]
+	}
+	return &Error{Class: class, Problem: fmt.Sprintf("cannot reach %s: %s", name, reason), Remedy: cmp.Or(remedy, check), Err: err}
+}
+
+// why returns the meaning of err, and the class of the error or what to do, if known.
+func why(err error, config *tls.Config, timeout time.Duration) (reason, remedy string, class error) {
 	if AtSentinels(err) {
 		return atSentinels(err, config, timeout)
 	}
 	if config != nil {
-		if because, do = certificate(err, config.RootCAs != nil, len(config.Certificates) > 0 || config.GetClientCertificate != nil); because != "" {
-			return because, do
+		if reason, remedy, class = certificate(err, config.RootCAs != nil, len(config.Certificates) > 0 || config.GetClientCertificate != nil); reason != "" {
+			return reason, remedy, class
 		}
 	}
 	var host *net.DNSError
 	var network net.Error
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return "connection refused", ""
+		return "connection refused", "", nil
 	case errors.Is(err, os.ErrNotExist):
-		return "there is no such socket", ""
+		return "the socket does not exist", "", nil
 	case errors.As(err, &host):
-		return fmt.Sprintf("there is no host named %q", host.Name), ""
+		return fmt.Sprintf("there is no host named %q", host.Name), "", nil
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
 		if config != nil {
-			do = "does it speak TLS? redis in place of rediss in the URL goes without"
+			class = ErrNoTLS
 		}
-		return fmt.Sprintf("no answer within %v", timeout), do
+		return fmt.Sprintf("no answer within %v", timeout), "", class
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
-		do = "check the address, and whether it wants TLS (rediss://)"
 		if config != nil {
-			do = "check the address, and whether it asks for a certificate of ours: --tls-cert and --tls-key (Certificates of the TLSConfig)"
+			return "it closes the connection", "", ErrClosedTLS
 		}
-		return "it closes the connection", do
+		return "it closes the connection", "", ErrClosed
 	}
 	if Gibberish(err) {
-		return fmt.Sprintf("it does not speak the Redis protocol (%v)", err), "check the address"
+		return fmt.Sprintf("it does not speak the Redis protocol (%v)", err), "check the address", nil
 	}
-	return err.Error(), ""
+	return err.Error(), "", nil
 }
 
 // Gibberish reports whether go-redis could not parse the reply. go-redis has no error type for
@@ -85,45 +133,44 @@ func Gibberish(err error) bool {
 }
 
 // certificate returns what is wrong with TLS, or "" if err is something else. chosen means that the
-// user named the trusted authorities.
-func certificate(err error, chosen, ours bool) (why, do string) {
+// caller named the trusted authorities, ours that it has a certificate.
+func certificate(err error, chosen, ours bool) (reason, remedy string, class error) {
 	var unknown x509.UnknownAuthorityError
 	var name x509.HostnameError
 	var invalid x509.CertificateInvalidError
 	var plain tls.RecordHeaderError
 	var alert *net.OpError
-	const give = "with --tls-cert and --tls-key (Certificates of the TLSConfig)"
 	switch {
 	case errors.As(err, &unknown) && chosen:
-		return "its certificate is signed by none of the authorities that were named", "name the file with the certificate of the one that signed it with --tls-ca (RootCAs of the TLSConfig)"
+		return "its certificate is not signed by one of the given authorities", "", ErrAuthority
 	case errors.As(err, &unknown):
-		return "its certificate is signed by no authority that is trusted here", "name the file with its authority's certificate with --tls-ca (RootCAs of the TLSConfig)"
+		return "its certificate is signed by an authority that this machine does not trust", "", ErrAuthority
 	case errors.As(err, &name):
 		names := name.Certificate.DNSNames
 		for _, ip := range name.Certificate.IPAddresses {
 			names = append(names, ip.String())
 		}
 		if len(names) == 0 {
-			return "its certificate names no host", "have it issued for " + name.Host
+			return "its certificate is for no host", "issue one for " + name.Host, nil
 		}
-		return fmt.Sprintf("its certificate is for %s, and not for %s", strings.Join(names, ", "), name.Host), "connect by a name that it is for (or set ServerName of the TLSConfig)"
+		return fmt.Sprintf("its certificate is for %s, not for %s", strings.Join(names, ", "), name.Host), "", ErrHost
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		const day = "2006-01-02 15:04 UTC"
 		return fmt.Sprintf("its certificate is valid from %s to %s only", invalid.Cert.NotBefore.UTC().Format(day), invalid.Cert.NotAfter.UTC().Format(day)),
-			"have it renewed, or set this machine's clock"
+			"renew it, or set this machine's clock", nil
 	case errors.As(err, &plain):
-		return "it does not speak TLS", "write redis in place of rediss in the URL"
+		return "it does not speak TLS", "", ErrNoTLS
 	case errors.As(err, &alert) && alert.Op == "remote error":
 		text := strings.TrimPrefix(alert.Err.Error(), "tls: ")
 		switch {
 		case text == "certificate required", text == "handshake failure" && !ours:
-			return "it asks for a certificate of ours (" + text + ")", "give one " + give
+			return "it requires a client certificate (" + text + ")", "", ErrCertificate
 		case ours && strings.Contains(text, "certificate"):
-			return "it refuses our certificate (" + text + ")", "give one that it trusts " + give
+			return "it refuses the client certificate (" + text + ")", "", ErrCertificate
 		}
-		return "it ends the TLS handshake (" + text + ")", ""
+		return "it ends the TLS handshake (" + text + ")", "", nil
 	}
-	return "", ""
+	return "", "", nil
 }
 
 // AtSentinels reports whether the Sentinels of a failover client could not be asked for the
@@ -141,23 +188,23 @@ func Addr(err error) string {
 	return dial.Addr.String()
 }
 
-func atSentinels(err error, config *tls.Config, timeout time.Duration) (because, do string) {
+func atSentinels(err error, config *tls.Config, timeout time.Duration) (reason, remedy string, class error) {
 	var reply redis.Error
 	var each interface{ Unwrap() []error }
 	if !errors.As(err, &reply) && errors.As(err, &each) {
-		because, do := why(each.Unwrap()[0], config, timeout)
-		return "no Sentinel answers: " + because, do
+		reason, remedy, class := why(each.Unwrap()[0], config, timeout)
+		return "no Sentinel answers: " + reason, remedy, class
 	}
 	code, _, _ := strings.Cut(reply.Error(), " ")
 	switch {
 	case errors.Is(err, redis.Nil):
-		return "the Sentinels watch no primary of this name", "give the name that they know with --sentinel (MasterName)"
+		return "the Sentinels do not watch a primary of this name", "", ErrPrimaryName
 	case code == "NOAUTH":
-		return "the Sentinels want a password", "give it as in redis-sentinel://host:26379/name?sentinel_password=PASSWORD (SentinelPassword)"
+		return "the Sentinels require a password", "", ErrSentinelPassword
 	case code == "WRONGPASS":
-		return "the Sentinels refuse the login", "check sentinel_username and sentinel_password in the URL (SentinelUsername, SentinelPassword)"
+		return "the Sentinels refuse the login", "", ErrSentinelLogin
 	case strings.HasPrefix(reply.Error(), "ERR unknown command"):
-		return "it is no Sentinel", "give the addresses of the Sentinels, whose port is usually 26379, or leave out --sentinel (redis-sentinel://)"
+		return "it is not a Sentinel", "", ErrNotSentinel
 	}
-	return "the Sentinels do not name the primary (" + reply.Error() + ")", ""
+	return "the Sentinels do not name the primary (" + reply.Error() + ")", "", nil
 }

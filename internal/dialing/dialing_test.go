@@ -8,11 +8,14 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"math/big"
 	"net"
 	"os"
+	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -20,45 +23,45 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-const give = " with --tls-cert and --tls-key (Certificates of the TLSConfig)"
-
 func TestWhy(t *testing.T) {
 	refused := &net.OpError{Op: "dial", Net: "tcp", Addr: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 7}, Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
 	sentinels := func(errs ...error) error {
 		return fmt.Errorf("redis: all sentinels specified in configuration are unreachable: %w", errors.Join(errs...))
 	}
 	secure := &tls.Config{}
+	var texts strings.Builder
 	for _, tt := range []struct {
-		err     error
-		config  *tls.Config
-		why, do string
+		err    error
+		config *tls.Config
+		class  error
 	}{
-		{refused, nil, "connection refused", ""},
-		{&net.OpError{Op: "dial", Net: "unix", Err: os.NewSyscallError("connect", syscall.ENOENT)}, nil, "there is no such socket", ""},
-		{&net.DNSError{Name: "h.invalid"}, nil, `there is no host named "h.invalid"`, ""},
-		{context.DeadlineExceeded, nil, "no answer within 5s", ""},
-		{&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, secure, "no answer within 5s", "does it speak TLS? redis in place of rediss in the URL goes without"},
-		{io.EOF, nil, "it closes the connection", "check the address, and whether it wants TLS (rediss://)"},
-		{syscall.ECONNRESET, secure, "it closes the connection", "check the address, and whether it asks for a certificate of ours: --tls-cert and --tls-key (Certificates of the TLSConfig)"},
-		{syscall.EPIPE, secure, "it closes the connection", "check the address, and whether it asks for a certificate of ours: --tls-cert and --tls-key (Certificates of the TLSConfig)"},
-		{errors.New("odd"), nil, "odd", ""},
-		{errors.New("redis: can't parse"), nil, "it does not speak the Redis protocol (redis: can't parse)", "check the address"},
-		{redis.ErrPoolTimeout, nil, "redis: connection pool timeout", ""},
-		{sentinels(refused, refused), nil, "no Sentinel answers: connection refused", ""},
-		{sentinels(refused, redis.Nil), nil, "the Sentinels watch no primary of this name", "give the name that they know with --sentinel (MasterName)"},
-		{sentinels(refusal("ERR unknown command 'sentinel', with args")), nil, "it is no Sentinel",
-			"give the addresses of the Sentinels, whose port is usually 26379, or leave out --sentinel (redis-sentinel://)"},
-		{sentinels(refusal("NOAUTH Authentication required.")), nil, "the Sentinels want a password",
-			"give it as in redis-sentinel://host:26379/name?sentinel_password=PASSWORD (SentinelPassword)"},
-		{sentinels(refusal("WRONGPASS no")), nil, "the Sentinels refuse the login",
-			"check sentinel_username and sentinel_password in the URL (SentinelUsername, SentinelPassword)"},
-		{sentinels(refusal("NOPERM no")), nil, "the Sentinels do not name the primary (NOPERM no)", ""},
+		{refused, nil, nil},
+		{&net.OpError{Op: "dial", Net: "unix", Err: os.NewSyscallError("connect", syscall.ENOENT)}, nil, nil},
+		{&net.DNSError{Name: "h.invalid"}, nil, nil},
+		{context.DeadlineExceeded, nil, nil},
+		{&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, secure, ErrNoTLS},
+		{io.EOF, nil, ErrClosed},
+		{syscall.ECONNRESET, secure, ErrClosedTLS},
+		{syscall.EPIPE, secure, ErrClosedTLS},
+		{errors.New("odd"), nil, nil},
+		{errors.New("redis: can't parse"), nil, nil},
+		{redis.ErrPoolTimeout, nil, nil},
+		{context.Canceled, nil, nil},
+		{sentinels(refused, refused), nil, nil},
+		{sentinels(io.EOF, refused), nil, ErrClosed},
+		{sentinels(refused, redis.Nil), nil, ErrPrimaryName},
+		{sentinels(refusal("ERR unknown command 'sentinel', with args")), nil, ErrNotSentinel},
+		{sentinels(refusal("NOAUTH Authentication required.")), nil, ErrSentinelPassword},
+		{sentinels(refusal("WRONGPASS no")), nil, ErrSentinelLogin},
+		{sentinels(refusal("NOPERM no")), nil, nil},
 	} {
-		because, do := why(tt.err, tt.config, 5*time.Second)
-		if because != tt.why || do != tt.do {
-			t.Errorf("%v: %q, %q\nwant %q, %q", tt.err, because, do, tt.why, tt.do)
+		e := New("db", tt.err, tt.config, 5*time.Second, "look at it")
+		if e.Class != tt.class || !errors.Is(e, tt.err) {
+			t.Errorf("%v: %v, want the class %v", tt.err, e.Class, tt.class)
 		}
+		fmt.Fprintln(&texts, e)
 	}
+	golden(t, "errors.txt", texts.String())
 	for err, want := range map[error]string{refused: "10.0.0.1:7", sentinels(refused): "", io.EOF: ""} {
 		if got := Addr(err); got != want {
 			t.Errorf("%v: address %q, want %q", err, got, want)
@@ -86,39 +89,48 @@ func TestCertificates(t *testing.T) {
 	}
 	older := with(asks, here)
 	older.MaxVersion = tls.VersionTLS12
-	const day = "2006-01-02 15:04 UTC"
+	var texts strings.Builder
 	for _, tt := range []struct {
 		name         string
 		server, ours *tls.Config
-		why, do      string
+		class        error
 	}{
-		{"an unknown authority", with(&tls.Config{}, here), &tls.Config{ServerName: "127.0.0.1", RootCAs: trusting(other)},
-			"its certificate is signed by none of the authorities that were named", "name the file with the certificate of the one that signed it with --tls-ca (RootCAs of the TLSConfig)"},
-		{"an unknown authority, and none named", with(&tls.Config{}, here), &tls.Config{ServerName: "127.0.0.1"},
-			"its certificate is signed by no authority that is trusted here", "name the file with its authority's certificate with --tls-ca (RootCAs of the TLSConfig)"},
-		{"another host", with(&tls.Config{}, here), &tls.Config{ServerName: "10.0.0.1", RootCAs: trusting(here)},
-			"its certificate is for db.example, 127.0.0.1, and not for 10.0.0.1", "connect by a name that it is for (or set ServerName of the TLSConfig)"},
-		{"no host", with(&tls.Config{}, nameless), &tls.Config{ServerName: "h", RootCAs: trusting(nameless)},
-			"its certificate names no host", "have it issued for h"},
-		{"expired", with(&tls.Config{}, late), &tls.Config{ServerName: "127.0.0.1", RootCAs: trusting(late)},
-			"its certificate is valid from " + late.Leaf.NotBefore.Format(day) + " to " + late.Leaf.NotAfter.Format(day) + " only", "have it renewed, or set this machine's clock"},
-		{"wants ours", with(asks, here), &tls.Config{ServerName: "127.0.0.1", RootCAs: trusting(here)},
-			"it asks for a certificate of ours (certificate required)", "give one" + give},
-		{"wants ours, in TLS 1.2", older, &tls.Config{ServerName: "127.0.0.1", RootCAs: trusting(here)},
-			"it asks for a certificate of ours (handshake failure)", "give one" + give},
-		{"wants another of ours", with(asks, here), with(&tls.Config{ServerName: "127.0.0.1", RootCAs: trusting(here)}, other),
-			"it refuses our certificate (unknown certificate authority)", "give one that it trusts" + give},
+		{"an unknown authority", with(&tls.Config{}, here), &tls.Config{ServerName: "127.0.0.1", RootCAs: trusting(other)}, ErrAuthority},
+		{"an unknown authority, and none named", with(&tls.Config{}, here), &tls.Config{ServerName: "127.0.0.1"}, ErrAuthority},
+		{"another host", with(&tls.Config{}, here), &tls.Config{ServerName: "10.0.0.1", RootCAs: trusting(here)}, ErrHost},
+		{"no host", with(&tls.Config{}, nameless), &tls.Config{ServerName: "h", RootCAs: trusting(nameless)}, nil},
+		{"expired", with(&tls.Config{}, late), &tls.Config{ServerName: "127.0.0.1", RootCAs: trusting(late)}, nil},
+		{"a client certificate", with(asks, here), &tls.Config{ServerName: "127.0.0.1", RootCAs: trusting(here)}, ErrCertificate},
+		{"a client certificate, in TLS 1.2", older, &tls.Config{ServerName: "127.0.0.1", RootCAs: trusting(here)}, ErrCertificate},
+		{"another client certificate", with(asks, here), with(&tls.Config{ServerName: "127.0.0.1", RootCAs: trusting(here)}, other), ErrCertificate},
 		{"another version", &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{here}},
-			&tls.Config{ServerName: "127.0.0.1", RootCAs: trusting(here), MaxVersion: tls.VersionTLS12},
-			"it ends the TLS handshake (protocol version not supported)", ""},
-		{"no TLS", nil, &tls.Config{ServerName: "127.0.0.1"}, "it does not speak TLS", "write redis in place of rediss in the URL"},
+			&tls.Config{ServerName: "127.0.0.1", RootCAs: trusting(here), MaxVersion: tls.VersionTLS12}, nil},
+		{"no TLS", nil, &tls.Config{ServerName: "127.0.0.1"}, ErrNoTLS},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			err := handshake(t, tt.server, tt.ours)
-			if because, do := why(err, tt.ours, time.Second); because != tt.why || do != tt.do {
-				t.Errorf("%v: %q, %q\nwant %q, %q", err, because, do, tt.why, tt.do)
-			}
-		})
+		e := New("db", handshake(t, tt.server, tt.ours), tt.ours, time.Second, "look at it")
+		if e.Class != tt.class {
+			t.Errorf("%s: %v, want the class %v", tt.name, e.Class, tt.class)
+		}
+		fmt.Fprintln(&texts, e)
+	}
+	const day = "2006-01-02 15:04 UTC"
+	from, to := late.Leaf.NotBefore.Format(day), late.Leaf.NotAfter.Format(day)
+	golden(t, "certificates.txt", strings.NewReplacer(from, "FROM", to, "TO").Replace(texts.String()))
+}
+
+var update = flag.Bool("update", false, "rewrite the files in testdata")
+
+// golden compares text with a file in testdata.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want, err := os.ReadFile(file); err != nil || string(want) != got {
+		t.Errorf("%v: %s has\n%s\nwant\n%s", err, name, want, got)
 	}
 }
 
@@ -190,16 +202,4 @@ func trusting(c tls.Certificate) *x509.CertPool {
 	pool := x509.NewCertPool()
 	pool.AddCert(c.Leaf)
 	return pool
-}
-
-func TestSentence(t *testing.T) {
-	for err, want := range map[error]string{
-		io.EOF:                   "cannot reach db: it closes the connection; check the address, and whether it wants TLS (rediss://)",
-		context.DeadlineExceeded: "cannot reach db: no answer within 5s; look at it",
-		context.Canceled:         "interrupted before db answered",
-	} {
-		if got := Sentence("db", err, nil, 5*time.Second, "look at it"); got != want {
-			t.Errorf("%v: %s\nwant %s", err, got, want)
-		}
-	}
 }

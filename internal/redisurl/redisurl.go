@@ -29,6 +29,9 @@ type Servers struct {
 // contain the password.
 func Parse(given string) (Servers, error) {
 	parse, such := parseURLs, "redis://user:password@host:6379"
+	if given == "" {
+		return Servers{}, errors.New("is empty; give one such as " + such)
+	}
 	if strings.Contains(given, "-sentinel://") {
 		parse, such = parseSentinels, "redis-sentinel://host:26379,host:26379/name"
 	}
@@ -54,7 +57,7 @@ func parseURLs(given string) (Servers, error) {
 			scheme, s.Cluster = plain, true
 		}
 		if rest == "" {
-			return s, errors.New("names no server")
+			return s, errors.New("has no host")
 		}
 		u, err := url.Parse(scheme + "://" + rest)
 		if err != nil {
@@ -75,7 +78,7 @@ func parseURLs(given string) (Servers, error) {
 		} else {
 			if hasScheme && (o.Username != s.Options.Username || o.Password != s.Options.Password ||
 				o.Network != s.Options.Network || (o.TLSConfig == nil) != (s.Options.TLSConfig == nil)) {
-				return s, fmt.Errorf("names servers with different users, passwords or schemes (%s): the nodes of a cluster share theirs", shown(u))
+				return s, fmt.Errorf("has different users, passwords or schemes (%s): the nodes of a cluster share theirs", shown(u))
 			}
 			names, urls = append(names, o.Addr), append(urls, o.Addr)
 		}
@@ -86,10 +89,10 @@ func parseURLs(given string) (Servers, error) {
 		s.Cluster = true
 	}
 	if s.Cluster && s.Options.Network == "unix" {
-		return s, fmt.Errorf("%s is one unix socket: a cluster needs host and port", s.Name)
+		return s, fmt.Errorf("%s is a unix socket: a cluster needs hosts and ports", s.Name)
 	}
 	if s.Cluster && s.Options.DB != 0 {
-		return s, fmt.Errorf("%s names database %d: a cluster has only database 0", s.Name, s.Options.DB)
+		return s, fmt.Errorf("%s selects database %d: a cluster has only database 0", s.Name, s.Options.DB)
 	}
 	return s, nil
 }

@@ -15,7 +15,7 @@ func parseSentinels(given string) (Servers, error) {
 	scheme, rest, _ := strings.Cut(given, "://")
 	scheme, ok := strings.CutSuffix(scheme, "-sentinel")
 	if !ok || strings.Contains(rest, "://") {
-		return Servers{}, errors.New("names Sentinels more than once")
+		return Servers{}, errors.New("has more than one redis-sentinel:// scheme")
 	}
 	where, options, _ := strings.Cut(rest, "?")
 	where, name, _ := strings.Cut(where, "/")
@@ -29,7 +29,7 @@ func parseSentinels(given string) (Servers, error) {
 	}
 	query, err := url.ParseQuery(options)
 	if err != nil {
-		return Servers{}, fmt.Errorf("has options that cannot be read (%w)", err)
+		return Servers{}, fmt.Errorf("has invalid options (%w)", err)
 	}
 	sentinelUser, sentinelPassword := query.Get("sentinel_username"), query.Get("sentinel_password")
 	query.Del("sentinel_username")
@@ -37,7 +37,7 @@ func parseSentinels(given string) (Servers, error) {
 	var s Servers
 	for i, host := range strings.Split(hosts, ",") {
 		if host = strings.TrimSpace(host); host == "" {
-			return Servers{}, errors.New("has an empty name between two commas")
+			return Servers{}, errors.New("has an empty host between two commas")
 		}
 		if _, _, err := net.SplitHostPort(host); err != nil {
 			host = net.JoinHostPort(strings.Trim(host, "[]"), "26379")

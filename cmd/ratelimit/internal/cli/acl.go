@@ -25,31 +25,31 @@ func (a *app) aclCommand() *cobra.Command {
 	kinds := []loader.Access{loader.Application, loader.Peeker, loader.Deployer}
 	cmd := &cobra.Command{
 		Use:   "acl [application | peek | deployer]",
-		Short: "Print the least rights that a user needs",
-		Long: `Print the redis-cli lines that make three users: an application, which asks for decisions; one that only peeks, with
-FCALL_RO, on replicas too; and a deployer, which touches no key. Or that of one of them. The lines are for bash, zsh and
-sh: put a password in the place of PASSWORD, and run them for every server, replicas included, with -h and -p after
-redis-cli: rights are not replicated.
+		Short: "Print the ACL rules that a user needs",
+		Long: `Print the redis-cli commands that create three users, or one of them: an application, which makes decisions; one that
+only peeks, with FCALL_RO, also on replicas; and a deployer, which has no access to keys. The commands are for bash,
+zsh and sh. Replace PASSWORD, and run them for every server, replicas included, with -h and -p after redis-cli: rights
+are not replicated.
 
-The server checks each command that a function calls against the user who calls the function, so an application also
-gets those commands, on its own keys. It asks no server.`,
+A server checks each command that a function calls against the user who calls the function. So an application also
+gets those commands, on its own keys. This command contacts no server.`,
 		Example: `  ratelimit acl --prefix rl:
   ratelimit acl application --prefix 'rl:' --cluster --user web`,
 		ValidArgsFunction: cobra.FixedCompletions([]string{"application", "peek", "deployer"}, cobra.ShellCompDirectiveNoFileComp),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return wrongUse("ratelimit acl application --prefix rl:", "acl takes one kind of user, but got %d", len(args))
+				return wrongUse("ratelimit acl application --prefix rl:", "acl takes one kind of user, not %d", len(args))
 			}
 			if len(args) == 1 {
 				kinds = []loader.Access{loader.Access(args[0])}
 			} else if user != "" {
-				return wrongUse("ratelimit acl application --user web --prefix 'rl:'", "--user names one user; say which of application, peek and deployer it is")
+				return wrongUse("ratelimit acl application --user web --prefix 'rl:'", "--user needs the kind of the user: application, peek or deployer")
 			}
 			if keys == "" && !all && (len(args) == 0 || args[0] != string(loader.Deployer)) {
-				return wrongUse("ratelimit acl --prefix rl:", "acl needs the prefix of the keys that may be limited; --all-keys allows every key")
+				return wrongUse("ratelimit acl --prefix rl:", "acl needs --prefix, with which all keys of the user begin, or --all-keys")
 			}
 			if printable.Line(keys) != keys {
-				return fmt.Errorf("--prefix %q holds a character that cannot be printed; choose another prefix", keys)
+				return fmt.Errorf("--prefix %q contains a character that cannot be printed; choose another prefix", keys)
 			}
 			build, err := a.wanted()
 			if err != nil {
@@ -59,14 +59,14 @@ gets those commands, on its own keys. It asks no server.`,
 			for _, kind := range kinds {
 				rules, err := loader.Rules(build, kind, keys, cluster)
 				if err != nil {
-					return bare(err)
+					return err
 				}
 				name := user
 				if name == "" {
 					name = "ratelimit-" + string(kind)
 				}
 				if visible(name) != name {
-					return errors.New("--user " + visible(name) + " holds a space or a character that cannot be printed; choose another name")
+					return errors.New("--user " + visible(name) + " contains a space or a character that cannot be printed; choose another name")
 				}
 				users = append(users, aclUser{name, kind, rules})
 			}
@@ -83,11 +83,11 @@ gets those commands, on its own keys. It asks no server.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&user, "user", "", "the name of the user (default ratelimit-application and so on)")
-	f.StringVar(&keys, "prefix", "", "what all keys of the user begin with")
-	f.BoolVar(&all, "all-keys", false, "let the user work on every key there is")
+	f.StringVar(&user, "user", "", "name of the user (default: ratelimit- and the kind)")
+	f.StringVar(&keys, "prefix", "", "prefix of all keys of the user")
+	f.BoolVar(&all, "all-keys", false, "allow every key")
 	cmd.MarkFlagsMutuallyExclusive("prefix", "all-keys")
-	f.BoolVar(&cluster, "cluster", false, "with what a client needs to find the nodes of a cluster")
+	f.BoolVar(&cluster, "cluster", false, "add what a client needs to find the nodes of a cluster")
 	a.libraryFlags(cmd)
 	a.jsonFlag(cmd)
 	return cmd

@@ -4,9 +4,13 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
 // A server accepts the rules that acl prints, and the user can do what they are for.
@@ -67,19 +71,17 @@ func TestACL(t *testing.T) {
 	if all := users(t, "application", "--all-keys"); len(all) != 1 || !slices.Contains(all[0].Rules, "~*") {
 		t.Errorf("%+v", all)
 	}
-	for _, tt := range []struct {
-		args []string
-		want string
-	}{
-		{[]string{}, "acl needs the prefix of the keys that may be limited; --all-keys allows every key; as in: ratelimit acl --prefix rl:"},
-		{[]string{"a", "b"}, "acl takes one kind of user, but got 2; as in: ratelimit acl application --prefix rl:"},
-		{[]string{"--prefix", ""}, "--prefix is empty; is a shell variable not set? give it a value, or leave it out"},
-		{[]string{"--prefix", "x", "--all-keys"}, "if any flags in the group [prefix all-keys] are set none of the others can be; [all-keys prefix] were all set"},
-		{[]string{"root", "--all-keys"}, `there is no access "root"; choose application, peek or deployer`},
-		{[]string{"--user", "x", "--prefix", "y"}, "--user names one user; say which of application, peek and deployer it is; as in: ratelimit acl application --user web --prefix 'rl:'"},
-		{[]string{"peek", "--user", "x y", "--prefix", "y"}, `--user "x y" holds a space or a character that cannot be printed; choose another name`},
+	m := newMessages(t, "acl")
+	for _, args := range [][]string{
+		{},
+		{"a", "b"},
+		{"--prefix", ""},
+		{"--prefix", "x", "--all-keys"},
+		{"root", "--all-keys"},
+		{"--user", "x", "--prefix", "y"},
+		{"peek", "--user", "x y", "--prefix", "y"},
 	} {
-		run(t, nil, append([]string{"acl"}, tt.args...)...).want(t, exitError, "", "ratelimit: "+tt.want+"\n")
+		m.fails(nil, append([]string{"acl"}, args...)...)
 	}
 }
 
@@ -106,4 +108,20 @@ func anys(words []string) []any {
 		list = append(list, word)
 	}
 	return list
+}
+
+// The help lists the rights that package loader needs.
+func TestDeployerHelp(t *testing.T) {
+	build, err := functions.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules, err := loader.Rules(build, loader.Deployer, "", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules = slices.DeleteFunc(rules, func(rule string) bool { return rule == "reset" || rule == "+ping" })
+	if named := regexp.MustCompile(`\+[a-z|]+`).FindAllString(deployerHelp, -1); !slices.Equal(named, rules) {
+		t.Errorf("the help names %v, and a deployer needs %v", named, rules)
+	}
 }

@@ -34,23 +34,25 @@ func (a *app) backtestCommand() *cobra.Command {
 	f := backtestFlags{}
 	cmd := &cobra.Command{
 		Use:   "backtest FILE...",
-		Short: "Replay access logs through limits: whom each would have denied",
-		Long: `Replay access logs through limits and policies, side by side, offline: whom each would have denied, when and how often.
-The library itself decides, in the engine that is part of this program, with the clock set to the time of each line.
+		Short: "Replay access logs to see whom limits would have denied",
+		Long: `Replay access logs through limits and policies, side by side and offline, and show whom each would have denied, when
+and how often. The library itself decides, in the engine of this program, with the clock set to the time of each line.
 
-FILE is a log in the Common or Combined Log Format, of JSON lines, or CSV, plain, gzip or zstd; - is standard input. Several are
-merged by time. Without --limit and --policy, it suggests a limit for each of several periods (--suggest 99%).
+FILE is a log in the Common or Combined Log Format, in JSON lines or CSV, plain or compressed with gzip or zstd; - is
+standard input. Several logs are merged by time. Without --limit and --policy, it suggests a limit for each of several
+periods (--suggest 99%).
 
---key says what is counted together: client (the address; client/24 its network), user, path (path/1: its first part), method, or a
-field by its name in the log; several are joined by +. A policy of several keys takes each by name: --key consumer=user.
+--key says which requests are counted together: client (the address; client/24 is its network), user, path (path/1 is
+its first part), method, or a field by its name in the log; + joins several. A policy of several keys takes each by
+its name: --key consumer=user.
 
-docs/backtest.md says more. Exit codes: 0 fine, whatever was denied · 1 error, or interrupted.`,
+docs/backtest.md has more. Exit codes: 0 fine, whatever was denied · 1 error, or interrupted.`,
 		Example: `  ratelimit backtest access.log.gz --html report.html
   ratelimit backtest access.log* --limit 10/m --limit "sliding_log 20/5m" --key client/24
   ratelimit backtest - --policies policies.yaml --policy api --key user --json < access.log`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return wrongUse("ratelimit backtest access.log", "backtest needs a log, but got none; - is standard input")
+				return wrongUse("ratelimit backtest access.log", "backtest needs a log; - is standard input")
 			}
 			return nil
 		},
@@ -63,11 +65,11 @@ docs/backtest.md says more. Exit codes: 0 fine, whatever was denied · 1 error, 
 	flags.StringArrayVar(&f.keys, "key", nil, `what is counted together (default "client"); NAME=KEY for a policy of several keys`)
 	flags.StringVar(&f.suggest, "suggest", "", "suggest limits that leave this share of the keys untouched, such as 99%")
 	flags.StringSliceVar(&f.periods, "period", []string{"1s", "10s", "1m", "10m", "1h"}, "the periods of suggestions")
-	flags.StringVar(&f.html, "html", "", "write the report to this file too, with pictures, as one HTML page")
-	flags.StringVar(&f.format, "format", "auto", "of the logs: "+strings.Join(accesslog.Formats, ", "))
-	flags.StringArrayVar(&f.fields, "field", nil, "how a log in JSON or CSV calls a field, such as time=when; may be repeated")
-	spanVar(cmd, &f.unsorted, "unsorted", time.Minute, "how much later than a newer one a line may come")
-	flags.StringVar(&f.top, "top", "10", "how many of the worst keys to show")
+	flags.StringVar(&f.html, "html", "", "also write the report to this file, as an HTML page with charts")
+	flags.StringVar(&f.format, "format", "auto", "format of the logs: "+strings.Join(accesslog.Formats, ", "))
+	flags.StringArrayVar(&f.fields, "field", nil, "name of a field in a JSON or CSV log, such as time=when; may be repeated")
+	spanVar(cmd, &f.unsorted, "unsorted", time.Minute, "how far a line may be out of order")
+	flags.StringVar(&f.top, "top", "10", "number of keys with the most denials to show")
 	a.jsonFlag(cmd)
 	return cmd
 }
@@ -113,7 +115,7 @@ func (a *app) backtest(ctx context.Context, names []string, f backtestFlags) err
 		}
 	}
 	if err == nil && report.Interrupted {
-		err = fmt.Errorf("interrupted with %s read; what is reported was measured up to then", plural(report.Log.Requests, "request"))
+		err = fmt.Errorf("interrupted after %s; the report has only these", plural(report.Log.Requests, "request"))
 	}
 	return err
 }
@@ -122,11 +124,11 @@ func (a *app) backtest(ctx context.Context, names []string, f backtestFlags) err
 func (a *app) backtestOptions(f backtestFlags) (backtest.Options, error) {
 	opts := backtest.Options{Format: f.format, Unsorted: f.unsorted, Called: map[string]string{}, Workers: runtime.GOMAXPROCS(0), Curves: f.html != ""}
 	if !slices.Contains(accesslog.Formats, f.format) {
-		return opts, fmt.Errorf("--format %q is none that is known; give one of %s", f.format, strings.Join(accesslog.Formats, ", "))
+		return opts, fmt.Errorf("--format %q is not a known format; give one of %s", f.format, strings.Join(accesslog.Formats, ", "))
 	}
 	var err error
 	if opts.Worst, err = strconv.Atoi(f.top); err != nil || opts.Worst < 0 || opts.Worst > 1000 {
-		return opts, fmt.Errorf("--top %q is no number from 0 to 1000", f.top)
+		return opts, fmt.Errorf("--top %q is not a number from 0 to 1000", f.top)
 	}
 	for _, field := range f.fields {
 		name, called, ok := strings.Cut(field, "=")
@@ -141,14 +143,14 @@ func (a *app) backtestOptions(f backtestFlags) (backtest.Options, error) {
 	if f.suggest != "" {
 		percent, err := strconv.ParseFloat(strings.TrimSuffix(f.suggest, "%"), 64)
 		if err != nil || !(percent > 0 && percent <= 100) {
-			return opts, fmt.Errorf("--suggest %q is no share of the keys; give one above 0%% and up to 100%%, such as 99%%", f.suggest)
+			return opts, fmt.Errorf("--suggest %q is not a share of the keys; give one above 0%% and up to 100%%, such as 99%%", f.suggest)
 		}
 		opts.Share = percent / 100
 	}
 	for _, text := range f.periods {
 		d, err := span.Parse(text)
 		if err != nil || d <= 0 {
-			return opts, fmt.Errorf("--period %q is no period; write one such as 10s or 1h", text)
+			return opts, fmt.Errorf("--period %q is not a period; write one such as 10s or 1h", text)
 		}
 		opts.Periods = append(opts.Periods, d)
 	}
@@ -203,7 +205,7 @@ func (a *app) candidates(f backtestFlags, opts *backtest.Options) error {
 		opts.Candidates = append(opts.Candidates, backtest.Candidate{Limit: "@" + name, Keys: keys})
 	}
 	for name := range named {
-		return fmt.Errorf("--key %s=%s is for a policy that has a key %s, and none does", name, named[name], name)
+		return fmt.Errorf("--key %s=%s: no policy has a key %s; leave it out", name, named[name], name)
 	}
 	for i := range file.Policies { // report what the policies would deny, and count no usage
 		file.Policies[i].Shadow, file.Policies[i].Track = false, false
@@ -223,7 +225,7 @@ func policyKeys(p policies.Policy, usual backtest.Key, named map[string]string) 
 	for _, limit := range p.Limits {
 		text, ok := named[limit.Key]
 		if !ok {
-			return nil, fmt.Errorf("policy %s has a key %s; say what that is made of, as in --key %s=client", p.Name, limit.Key, limit.Key)
+			return nil, fmt.Errorf("policy %s has a key %s; add what it is made of, for example --key %s=client", p.Name, limit.Key, limit.Key)
 		}
 		key, err := backtest.ParseKey(text)
 		if err != nil {
@@ -249,7 +251,7 @@ func (a *app) backtestInputs(ctx context.Context, names []string) (inputs []back
 	known := true
 	for i, name := range names {
 		if slices.Contains(names[:i], name) {
-			return nil, 0, closeAll, fmt.Errorf("the log %s is given twice, and each of its lines would count twice; give it once", name)
+			return nil, 0, closeAll, fmt.Errorf("the log %s is given twice, so each of its lines would count twice; give it once", name)
 		}
 		if name == "-" {
 			inputs, known = append(inputs, backtest.Input{Name: "standard input", Reader: &endable{ctx: ctx, from: a.stdin}}), false
@@ -265,7 +267,7 @@ func (a *app) backtestInputs(ctx context.Context, names []string) (inputs []back
 			err = fmt.Errorf("%s is a folder; give the files in it", name)
 		}
 		if same := func(other os.FileInfo) bool { return os.SameFile(about, other) }; err == nil && slices.ContainsFunc(abouts, same) {
-			err = fmt.Errorf("%s is one of the others by another name, and each of its lines would count twice; give it once", name)
+			err = fmt.Errorf("%s is the same file as another one, so each of its lines would count twice; give it once", name)
 		}
 		if err != nil {
 			return nil, 0, closeAll, fmt.Errorf("cannot read the log: %w", err)
@@ -294,7 +296,7 @@ func openLog(ctx context.Context, name string) (*os.File, error) {
 	case <-opened:
 		return file, err
 	case <-ctx.Done():
-		return nil, fmt.Errorf("interrupted before somebody wrote to %s", name)
+		return nil, fmt.Errorf("interrupted before anything was written to %s", name)
 	}
 }
 

@@ -116,10 +116,10 @@ func (l look) notes(report *backtest.Report) []string {
 	note(log.Bad, "could not be read")
 	note(log.Late, "came too late to be put in order; --unsorted %s would take them all", log.Unsorted())
 	note(log.Keyless, "lacked the key")
-	told := map[string]bool{}
+	listed := map[string]bool{}
 	for _, r := range report.Limits {
-		if !told[r.Key] {
-			told[r.Key] = true
+		if !listed[r.Key] {
+			listed[r.Key] = true
 			note(r.Keyless-log.Keyless, "had another key, and lacked %s", r.Key)
 		}
 	}

@@ -16,17 +16,17 @@ func (a *app) blockCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "block KEY [KEY ...] --for TIME",
 		Short: "Deny keys for a time, whatever their limits",
-		Long: `Deny every call on keys for a time from now, whatever their limits. What was taken before goes on to refill. A second
-block replaces the first; with --extend, a block that would end later stays as it is. In a cluster the keys of one call share a
-hash tag, such as {user:42}.`,
+		Long: `Deny every call on keys for a time from now, whatever their limits. Meanwhile the limits refill. A second block
+replaces the first; with --extend, a block that ends later stays as it is. In a cluster, all keys of a call need the
+same hash tag, such as {user:42}.`,
 		Example: `  ratelimit block user:42 --for 1h`,
 		Args:    needsKey("ratelimit block user:42 --for 1h"),
 		RunE: func(cmd *cobra.Command, keys []string) error {
 			switch {
 			case !cmd.Flags().Changed("for"):
-				return wrongUse("ratelimit block user:42 --for 1h", "block needs to know for how long")
+				return wrongUse("ratelimit block user:42 --for 1h", "block needs --for, the time for which to block")
 			case span <= 0:
-				return fmt.Errorf("--for %v is not above 0; give one such as 1h, or lift blocks with: ratelimit unblock", span)
+				return fmt.Errorf("--for %v is not above 0; give one such as 1h, or remove blocks with: %s", span, a.again("unblock"))
 			}
 			err := a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				if extend {
@@ -51,8 +51,8 @@ hash tag, such as {user:42}.`,
 			return a.printf("blocked %s for %s%s\n", plural(int64(len(keys)), "key"), least, human(span))
 		},
 	}
-	spanVar(cmd, &span, "for", 0, "how long, such as 90s, 1h30m or 2d")
-	cmd.Flags().BoolVar(&extend, "extend", false, "leave a block that would end later as it is")
+	spanVar(cmd, &span, "for", 0, "duration of the block, such as 90s, 1h30m or 2d")
+	cmd.Flags().BoolVar(&extend, "extend", false, "do not shorten a block that ends later")
 	a.jsonFlag(cmd)
 	a.serverFlags(cmd)
 	return cmd
@@ -61,9 +61,9 @@ hash tag, such as {user:42}.`,
 func (a *app) unblockCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "unblock KEY [KEY ...]",
-		Short: "Lift blocks",
-		Long: `Lift the blocks of keys, and print how many of them were blocked. What was taken from them before still counts.
-In a cluster the keys of one call share a hash tag, such as {user:42}.`,
+		Short: "Remove blocks",
+		Long: `Remove the blocks of keys, and print how many of them were blocked. What was counted before still counts. In a
+cluster, all keys of a call need the same hash tag, such as {user:42}.`,
 		Example: `  ratelimit unblock user:42`,
 		Args:    needsKey("ratelimit unblock user:42"),
 		RunE: func(cmd *cobra.Command, keys []string) error {

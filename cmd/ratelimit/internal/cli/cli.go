@@ -34,7 +34,6 @@ func Execute(ctx context.Context, args []string, env func(string) string, stdout
 
 // app is one run of the command line, with what the commands share. Tests replace its parts.
 type app struct {
-	ctx            context.Context
 	env            func(string) string
 	stdin          io.Reader
 	stdout, stderr io.Writer
@@ -59,7 +58,7 @@ type app struct {
 
 func newApp(env func(string) string, stdout, stderr io.Writer) *app {
 	return &app{
-		ctx: context.Background(), env: env, stdin: os.Stdin, stdout: stdout, stderr: stderr,
+		env: env, stdin: os.Stdin, stdout: stdout, stderr: stderr,
 		program:  programName(os.Args[0], debug.ReadBuildInfo),
 		terminal: isTerminal(stdout), size: func() (int, int) { return terminalSize(stdout) },
 		pace: realPace{make(chan struct{}, 32)}, startEmbedded: func() (*embedded.Server, error) { return embedded.Start() },
@@ -67,14 +66,16 @@ func newApp(env func(string) string, stdout, stderr io.Writer) *app {
 	}
 }
 
-func (a *app) execute(ctx context.Context, args []string) int {
-	a.ctx = ctx
+func (a *app) execute(ctx context.Context, args []string) int { return a.report(a.run(ctx, args)) }
+
+// run runs a command line. Its errors have remedies for Go programs; see explained.
+func (a *app) run(ctx context.Context, args []string) error {
 	root := a.root()
 	if err := known(root, args); err != nil {
-		return a.report(err)
+		return err
 	}
-	root.SetArgs(args)
-	return a.report(root.ExecuteContext(ctx))
+	root.SetArgs(append([]string{}, args...)) // with nil, cobra takes those of the process
+	return root.ExecuteContext(ctx)
 }
 
 // programName returns what to type in place of arg0 in suggested commands: `go run` does not leave

@@ -15,6 +15,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/redisurl"
 	"github.com/ratelimit-functions/ratelimit/internal/respmap"
 	"github.com/ratelimit-functions/ratelimit/internal/shell"
+	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
 const defaultURL = "redis://127.0.0.1:6379"
@@ -32,19 +33,20 @@ type serverFlags struct {
 func (a *app) serverFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&a.servers.url, "redis", "", "URL of the server, or of cluster nodes, comma-separated (default: REDIS_URL, else "+defaultURL+")")
-	f.BoolVar(&a.servers.cluster, "cluster", false, "the servers are a cluster; needed only where they do not say so (or redis+cluster://)")
-	f.StringVar(&a.servers.sentinel, "sentinel", "", "the addresses are Sentinels, which watch the primary of this name (or redis-sentinel://host:26379,host:26379/name)")
+	f.BoolVar(&a.servers.cluster, "cluster", false, "the servers are a cluster; needed only if they do not report it (or redis+cluster://)")
+	f.StringVar(&a.servers.sentinel, "sentinel", "", "name of the primary; the addresses are its Sentinels (or redis-sentinel://host:26379,host:26379/name)")
 	f.StringVar(&a.servers.caFile, "tls-ca", "", "file with the certificates to trust (rediss://)")
-	f.StringVar(&a.servers.certFile, "tls-cert", "", "file with our own certificate, where the server asks for one")
+	f.StringVar(&a.servers.certFile, "tls-cert", "", "file with the client certificate, if the server requires one")
 	f.StringVar(&a.servers.keyFile, "tls-key", "", "file with the key of that certificate")
 	cmd.MarkFlagsRequiredTogether("tls-cert", "tls-key")
-	spanVar(cmd, &a.servers.timeout, "timeout", a.timeout, "how long each step on a server may take")
+	spanVar(cmd, &a.servers.timeout, "timeout", a.timeout, "timeout of each step on a server")
 }
 
 // servers is what a URL names, with the flags that name it again.
 type servers struct {
 	redisurl.Servers
-	again string // flags for a suggested command
+	again   string // flags for a suggested command
+	program string // how a user types this program
 }
 
 // parseServers parses --redis, or its fallback.
@@ -63,16 +65,16 @@ func (a *app) parseServers() (servers, error) {
 	if err != nil {
 		return servers{}, fmt.Errorf("%s %w", from, err)
 	}
-	s := servers{Servers: named}
+	s := servers{Servers: named, program: a.program}
 	if a.servers.sentinel != "" {
 		if s.Master != "" && s.Master != a.servers.sentinel {
-			return servers{}, fmt.Errorf("--sentinel %s and %s, the name in the URL, contradict each other; leave one out", a.servers.sentinel, s.Master)
+			return servers{}, fmt.Errorf("--sentinel %s and %s, the name in the URL, are different; leave one out", a.servers.sentinel, s.Master)
 		}
 		s.Master = a.servers.sentinel
 		s.Cluster = false // the addresses are those of Sentinels
 	}
 	if s.Cluster = s.Cluster || a.servers.cluster; s.Cluster && s.Master != "" {
-		return servers{}, errors.New("--cluster and Sentinels contradict each other: Sentinels watch a primary that is no cluster; leave one out")
+		return servers{}, errors.New("--cluster and Sentinels exclude each other, because Sentinels do not watch clusters; leave one out")
 	}
 	if err := a.tlsFiles(&s.Options); err != nil {
 		return servers{}, err
@@ -129,7 +131,7 @@ func (s servers) open() redis.UniversalClient {
 }
 
 // find asks the servers in turn, until one replies, whether they are a cluster, or asks the
-// Sentinels for the primary. An unreachableError means that none replied, or that the Sentinels do
+// Sentinels for the primary. A *dialing.Error means that none replied, or that the Sentinels do
 // not know the primary.
 func (s *servers) find(ctx context.Context) error {
 	if s.Master != "" {
@@ -143,11 +145,11 @@ func (s *servers) find(ctx context.Context) error {
 			continue
 		}
 		if kind == "sentinel" {
-			return errors.New(s.Name + " " + dialing.Sentinel)
+			return &loader.Error{Class: loader.ErrSentinel, Addr: addr, Problem: s.Name + " is a Sentinel, which holds no data", Remedy: "connect to the primary"}
 		}
 		// A cluster client would keep asking a single server for the cluster's map.
 		if s.Cluster && kind == "standalone" {
-			return fmt.Errorf("%s is no cluster: %s is a server of its own; name one server, without --cluster", s.Name, addr)
+			return fmt.Errorf("%s is not a cluster: %s is a standalone server; leave out --cluster and name one server", s.Name, addr)
 		}
 		s.Cluster = s.Cluster || kind == "cluster"
 		return nil
@@ -215,19 +217,10 @@ func (s servers) unreachable(err error) error {
 			name += ", at " + at
 		}
 	}
-	sentence := dialing.Sentence(name, err, s.Options.TLSConfig, s.Options.DialTimeout,
-		"check the URL and that the server runs, or start one that needs no Redis with: ratelimit dev")
+	e := dialing.New(name, err, s.Options.TLSConfig, s.Options.DialTimeout,
+		"check the URL and that the server runs, or start an embedded server with: "+s.program+" dev")
 	if errors.Is(err, context.Canceled) {
-		sentence += "; nothing was sent"
+		e.Problem += "; nothing was sent"
 	}
-	return &unreachableError{sentence, err}
+	return e
 }
-
-type unreachableError struct {
-	sentence string
-	err      error
-}
-
-func (e *unreachableError) Error() string { return e.sentence }
-
-func (e *unreachableError) Unwrap() error { return e.err }

@@ -33,15 +33,15 @@ func (a *app) dashboardCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dashboard",
 		Short: "Show keys, policies and servers in a browser, live",
-		Long: `Serve a page that shows calls allowed and denied a second, the keys that are used most, how a limiter stands, policies and
-what their shadows would have denied, and which library each server runs: as top, usage, peek, info and status do. It
-changes nothing, loads nothing from elsewhere, and asks the servers only while somebody looks, as top does, for at most 5 %
-of their time. Where a server does not answer, it says so and goes on trying. Ctrl-C ends it.
+		Long: `Serve a page that shows calls allowed and denied a second, the most used keys, the state of a limiter, policies and
+what their shadows would have denied, and which library each server runs, like top, usage, peek, info and status. It
+changes nothing, loads nothing from elsewhere, and asks the servers only while the page is open, for at most 5 % of
+their time. If a server does not answer, the page says so and keeps trying. Ctrl-C ends it.
 
-It listens on this machine alone, unless --listen says otherwise; then whoever looks needs a token: --token, or else one
-that is made up and printed. There is no TLS: put a proxy in front that has it.
+It listens on this machine only, unless --listen says otherwise; then the page needs a token: --token, or else a
+random one that is printed. It has no TLS: use a proxy for that.
 
-The user needs the rights of top, and those of "ratelimit acl peek"; and for the servers' libraries +function|list
+The user needs the rights of top, and those of "ratelimit acl peek"; for the servers' libraries +function|list
 +function|stats, in a cluster also +cluster|shards.`,
 		Example: `  ratelimit dashboard
   ratelimit dashboard --policies policies.yaml --listen 0.0.0.0:8088`,
@@ -75,7 +75,7 @@ The user needs the rights of top, and those of "ratelimit acl peek"; and for the
 func (a *app) dashboard(ctx context.Context, listen, token string, source dashboard.Source) error {
 	listener, err := net.Listen("tcp", listen)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return fmt.Errorf("%s is in use; choose another port, as in: ratelimit dashboard --listen 127.0.0.1:8089", listen)
+		return wrongUse("dashboard --listen 127.0.0.1:8089", "%s is in use; choose another port", listen)
 	} else if err != nil {
 		return fmt.Errorf("cannot listen on %s: %w; choose another address with --listen", listen, err)
 	}
@@ -171,7 +171,7 @@ func (a *app) dashboardSource() (dashboard.Source, error) {
 			if err = s.scanError(err); err == nil {
 				return "the look was interrupted"
 			}
-			return oneLine(err.Error())[len("ratelimit: "):]
+			return oneLine(a.explained(err))[len("ratelimit: "):]
 		},
 		Explain: func(err error) string {
 			mu.Lock()

@@ -163,8 +163,8 @@ func (a *app) demoDeploy(ctx context.Context, on *stage, replace bool) (string, 
 			if edited(n.Running, report.Wanted) {
 				found += ", other text"
 			}
-			return "", fmt.Errorf("%s runs another build of the library (%s), which the demo leaves alone; run the demo without --redis, or replace that build with: ratelimit demo --replace",
-				n.Addr, found)
+			return "", fmt.Errorf("%s runs another build of the library (%s), which the demo leaves alone; run the demo without --redis, or replace that build with: %s",
+				n.Addr, found, a.again("demo", "--replace"))
 		}
 	}
 	if report, err = l.Deploy(ctx, build, loader.AllowDowngrade(), loader.ReplaceForeign()); err != nil {
@@ -176,10 +176,9 @@ func (a *app) demoDeploy(ctx context.Context, on *stage, replace bool) (string, 
 // demoKeepsPolicies returns the error for a server with policies: the demo's own library has none,
 // and would remove them.
 func demoKeepsPolicies(err error) error {
-	var node *loader.NodeError
+	var node *loader.Error
 	errors.As(err, &node)
-	has, _, _ := strings.Cut(node.Error(), ", which this build")
-	return fmt.Errorf("%s, and the demo takes no policies away; run it without --redis, or on another server", has)
+	return fmt.Errorf("%s; run the demo without --redis, or on another server", node.Problem)
 }
 
 // demoHello shows one call as a user would type it, and its reply.
@@ -195,7 +194,7 @@ func (a *app) demoHello(ctx context.Context, on *stage, c *client.Client, l look
 		return fmt.Errorf("the first call on %s failed: %w", on.Name, err)
 	}
 	if len(reply) < 6 {
-		return fmt.Errorf("ratelimit_take returns %v, not six integers; is another library of this name on %s? run: ratelimit status", reply, on.Name)
+		return fmt.Errorf("ratelimit_take returns %v, not six integers; is another library of this name on %s? see what runs with: %s", reply, on.Name, a.again("status"))
 	}
 	shown := make([]string, len(reply))
 	for i, n := range reply {

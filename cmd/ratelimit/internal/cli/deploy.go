@@ -14,11 +14,11 @@ func (a *app) deployCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "deploy",
 		Short: "Load the library on a server, or on every primary of a cluster",
-		Long: `Load the library on a server, or on every primary of a cluster, read it back and compare: on all of them, or on none.
-A server that runs this build already is left alone. Nothing is written if one of the primaries could not take it, runs
-a newer version, or has policies that this build has not; if one fails half way, the others get back what they had. What
-was replaced is kept on the servers for "ratelimit rollback". Two deployments at the same time are kept apart. At the end
-it says what has changed, as "ratelimit plan" does before.
+		Long: `Load the library on a server, or on every primary of a cluster, read it back and compare. Either all of them get it,
+or none. Servers that already run this build are not changed. Nothing is written if a primary cannot take the build,
+runs a newer version, or has policies that this build does not have. If one fails during the deployment, the others
+get back what they had. The servers keep what was replaced for "ratelimit rollback". Only one deployment runs at a
+time. At the end it prints what has changed, as "ratelimit plan" does.
 
 ` + deployerHelp,
 		Example: `  ratelimit deploy --redis redis://127.0.0.1:6379 --policies policies.yaml

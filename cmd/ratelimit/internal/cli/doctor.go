@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -9,16 +10,16 @@ import (
 func (a *app) doctorCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Find what keeps the servers from deciding, or will hurt later",
-		Long: `Look at every primary and its replicas for what keeps limits from being decided there (no functions, no library or one
-that does not respond, no writes), and for what will hurt later: limits whose keys may be evicted, libraries that a
-restart loses, clocks that differ, replicas that lag, rights that the user lacks, slots that nobody serves. Each finding
+		Short: "Find problems of the servers, present and future",
+		Long: `Check every primary and its replicas for what prevents decisions now (no functions, no library or one that does not
+respond, no writes), and for what causes problems later: keys of limits that may be evicted, libraries that a restart
+loses, clocks that differ, replicas that lag, rights that the user lacks, slots that no primary serves. Each finding
 says what it means and what to do. It changes nothing.
 
-Beside the rights of a deployer it uses +info, +config|get, +fcall_ro|ratelimit_info and, in a cluster, +cluster|info;
-what it cannot see without them, it lists.
+In addition to the rights of a deployer it uses +info, +config|get, +fcall_ro|ratelimit_info and, in a cluster,
++cluster|info. It lists what it cannot check without them.
 
-Exit codes: 0 nothing found · 1 error · 2 something found.`,
+Exit codes: 0 no finding · 1 error · 2 findings.`,
 		Example: `  ratelimit doctor --redis redis://127.0.0.1:6379`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -29,10 +30,10 @@ Exit codes: 0 nothing found · 1 error · 2 something found.`,
 			defer end()
 			d, err := l.Doctor(cmd.Context())
 			if err != nil {
-				return fmt.Errorf("interrupted before all was looked at: %w", err)
+				return fmt.Errorf("interrupted before all servers were checked: %w", err)
 			}
 			for i := range d.Findings {
-				d.Findings[i].Found, d.Findings[i].Do = a.typable(d.Findings[i].Found), a.typable(d.Findings[i].Do)
+				d.Findings[i].Do = cmp.Or(a.hint(d.Findings[i].Err), d.Findings[i].Do)
 			}
 			if a.json {
 				if err := a.printJSON(d); err != nil {
@@ -49,13 +50,13 @@ Exit codes: 0 nothing found · 1 error · 2 something found.`,
 					}
 				}
 				for _, u := range d.Unchecked {
-					if err := a.printf("not looked at: %s\n", u); err != nil {
+					if err := a.printf("not checked: %s\n", u); err != nil {
 						return err
 					}
 				}
 				missed := ""
 				if n := len(d.Unchecked); n > 0 {
-					missed = fmt.Sprintf("; %d not looked at", n)
+					missed = fmt.Sprintf("; %d not checked", n)
 				}
 				if err := a.printf("%s on %s%s\n", plural(int64(len(d.Findings)), "finding"), plural(int64(len(d.Nodes)), "server"), missed); err != nil {
 					return err

@@ -1,14 +1,17 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/internal/dialing"
 	"github.com/ratelimit-functions/ratelimit/internal/printable"
 	"github.com/ratelimit-functions/ratelimit/loader"
+	"github.com/ratelimit-functions/ratelimit/policies"
 )
 
 // exitCode ends a command whose output already says everything.
@@ -29,66 +32,65 @@ func (a *app) report(err error) int {
 	return exitError
 }
 
-// suggested matches a command line in an error text, mostly one from a package that does not know
-// this program's name or the servers.
-var suggested = regexp.MustCompile(`\b(as in|\w+): ratelimit ([a-z]+)\b((?: --[a-z]+\b)*)`)
-
-// goNames matches the Go names that other packages' texts give, in addition to the flag or the URL.
-var goNames = regexp.MustCompile(` \((?:To|AllowDowngrade|RemovePolicies|ReplaceForeign|WithPolicies|WaitForLease|MasterName|(?:SentinelUsername, )?SentinelPassword|` +
-	`(?:or set )?[A-Za-z]+ of the TLSConfig)\)|, or Password in the options of the Redis client`)
-
-// typable returns text with suggested commands that can be typed as they are. The commands get this
-// program's name, and the flags for the servers and the library that were given. If no library was
-// given and the servers run policies, the text adds that the command needs the policies file. For a
-// deployment it also adds what would refuse it, with the flag that allows it. Commands after "as
-// in" are only examples. Names of the Go API are removed.
-func (a *app) typable(text string) string {
-	text = suggested.ReplaceAllStringFunc(text, func(found string) string {
-		words := suggested.FindStringSubmatch(found)
-		line, note := words[1]+": "+a.program+" "+words[2], ""
-		for _, cmd := range a.commands {
-			switch {
-			case cmd.Name() != words[2]:
-				continue
-			case words[1] == "as in":
-				return line + words[3]
-			}
-			asks := cmd.Flags().Lookup("redis") != nil
-			if asks {
-				if a.named.again == "" {
-					_, _ = a.parseServers() // fails before the servers are known; other commands report that error
-				}
-				line += a.named.again
-			}
-			if cmd.Flags().Lookup("library") != nil {
-				var flags string
-				flags, note = a.libraryAgain(words[2], asks)
-				line += flags
-			}
-			return line + words[3] + note
-		}
-		return found
-	})
-	return goNames.ReplaceAllString(text, "")
-}
-
-// advised adds the name of the flag that a take lacks.
-func advised(text string) string {
-	if strings.HasSuffix(text, ", and a usage key last") {
-		text += ": --usage-key"
-	}
-	return text
-}
-
-// explained returns the text of err for output.
+// explained returns the text of err for output: with the hints of this command in place of the
+// remedies for Go programs.
 func (a *app) explained(err error) string {
-	text := advised(a.typable(err.Error()))
-	var call *client.Error
-	var node *loader.NodeError
-	if a.named.Alone && (errors.As(err, &call) && call.Code == "NOAUTH" || errors.As(err, &node) && node.Code == "NOAUTH") {
-		text += "; in the URL, a password alone needs a colon before it"
+	text := err.Error()
+	if own := a.reworded(err); own != "" {
+		return own
+	}
+	var inner []error
+	switch e := err.(type) {
+	case interface{ Unwrap() error }:
+		inner = []error{e.Unwrap()}
+	case interface{ Unwrap() []error }:
+		inner = e.Unwrap()
+	}
+	for _, err := range inner {
+		if err != nil {
+			text = strings.Replace(text, err.Error(), a.explained(err), 1)
+		}
 	}
 	return text
+}
+
+// reworded returns the text of an error that has its own wording here, or "".
+func (a *app) reworded(err error) string {
+	switch e := err.(type) {
+	case *usageError:
+		return e.problem + "; for example: " + a.program + " " + e.example
+	case *loader.PartialError:
+		copied := *e
+		copied.Nodes = slices.Clone(e.Nodes)
+		for i := range copied.Nodes {
+			a.explain(&copied.Nodes[i])
+		}
+		copied.Notes = a.notes(e.Notes)
+		return copied.Error()
+	case *loader.Error:
+		if e.Remedy == "" {
+			return e.Error()
+		}
+		return e.Problem + "; " + cmp.Or(a.hint(e), e.Remedy)
+	case *dialing.Error:
+		if e.Remedy == "" {
+			return e.Error()
+		}
+		return e.Problem + "; " + cmp.Or(a.hint(e), e.Remedy)
+	case *client.Error:
+		copied := *e
+		if e.Remedy != "" {
+			copied.Remedy = cmp.Or(a.hint(e), e.Remedy)
+		}
+		return copied.Error()
+	case policies.Problems: // its own text has only the first
+		var all []string
+		for _, problem := range e {
+			all = append(all, problem.Error())
+		}
+		return strings.Join(all, "; ")
+	}
+	return ""
 }
 
 // explain replaces the error of a node with its text for output.
@@ -96,6 +98,14 @@ func (a *app) explain(n *loader.Node) {
 	if n.Err != nil {
 		n.Err = errors.New(a.explained(n.Err))
 	}
+}
+
+// notes returns notes with their texts for output.
+func (a *app) notes(list []*loader.Error) (notes []*loader.Error) {
+	for _, note := range list {
+		notes = append(notes, &loader.Error{Problem: a.explained(note)})
+	}
+	return notes
 }
 
 // oneLine returns text after "ratelimit: ", with line ends and other control characters made
@@ -106,8 +116,14 @@ func oneLine(text string) string {
 	return "ratelimit: " + printable.Line(strings.Join(lines, " "))
 }
 
-// wrongUse returns the error for an invalid command line: what is wrong, and an example of the
-// command.
+// usageError is the error for an invalid command line.
+type usageError struct {
+	problem string
+	example string // a valid command line, without the program's name
+}
+
+func (e *usageError) Error() string { return e.problem + "; for example: ratelimit " + e.example }
+
 func wrongUse(example, format string, args ...any) error {
-	return fmt.Errorf(format+"; as in: %s", append(args, example)...)
+	return &usageError{fmt.Sprintf(format, args...), strings.TrimPrefix(example, "ratelimit ")}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -13,31 +12,31 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
-	"github.com/ratelimit-functions/ratelimit/internal/shell"
+	"github.com/ratelimit-functions/ratelimit/internal/dialing"
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
 // Parts that the commands for all servers share: deploy, plan, status, rollback, delete, doctor.
 
 const deployerHelp = `The user needs +function|load +function|list +function|delete +function|stats +time +role +wait, in a cluster
-+cluster|shards, and no keys; "ratelimit acl deployer" prints the line.`
++cluster|shards, and no keys; "ratelimit acl deployer" prints the command that grants them.`
 
 // deployFlags allow what a deployment refuses by default.
 type deployFlags struct {
-	downgrade, removePolicies, foreign bool
+	downgrade, removePolicies, replaceForeign bool
 
 	wait time.Duration
 }
 
 func (o *deployFlags) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.BoolVar(&o.downgrade, "allow-downgrade", false, "let this build take the place of a newer version, or of a higher contract")
-	f.BoolVar(&o.removePolicies, "remove-policies", false, "also where servers run policies that this build does not have")
-	o.foreignFlag(cmd)
+	f.BoolVar(&o.downgrade, "allow-downgrade", false, "let this build replace a newer version or a higher contract")
+	f.BoolVar(&o.removePolicies, "remove-policies", false, "let this build replace one with policies that it does not have")
+	o.replaceForeignFlag(cmd)
 }
 
-func (o *deployFlags) foreignFlag(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&o.foreign, "replace-foreign", false, "also where a library has the same name that is not ours")
+func (o *deployFlags) replaceForeignFlag(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&o.replaceForeign, "replace-foreign", false, "also if another library has this name")
 }
 
 func (o *deployFlags) waitFlag(cmd *cobra.Command) {
@@ -56,97 +55,15 @@ func (o *deployFlags) allowed() (deploy []loader.DeployOption, plan []loader.Pla
 	}
 	allow(o.downgrade, loader.AllowDowngrade())
 	allow(o.removePolicies, loader.RemovePolicies())
-	allow(o.foreign, loader.ReplaceForeign())
+	allow(o.replaceForeign, loader.ReplaceForeign())
 	return deploy, plan
 }
 
 // libraryFlags adds --policies and --library, from which a.wanted makes the build.
 func (a *app) libraryFlags(cmd *cobra.Command) {
 	a.policiesFlag(cmd)
-	cmd.Flags().StringVar(&a.library, "library", "", "take the text in this file, which build -o wrote, in place of this program's own")
+	cmd.Flags().StringVar(&a.library, "library", "", "file with the library, written by build -o (default: the library in this program)")
 	cmd.MarkFlagsMutuallyExclusive("library", "policies") // the text holds its policies
-}
-
-// libraryAgain returns the flags that name the library again in a suggested command, and a note for
-// the user. The note depends on the servers: if no library was named and they run policies, it says
-// that the command needs the policies file; for deploy, it says why they would refuse the build,
-// with the flag that allows it.
-func (a *app) libraryAgain(command string, asks bool) (flags, note string) {
-	switch {
-	case a.library != "":
-		flags = " " + shell.Line("--library", a.library)
-	case a.policies != "":
-		flags = " " + shell.Line("--policies", a.policies)
-	}
-	if !asks || flags != "" && command != "deploy" {
-		return flags, ""
-	}
-	plan := a.planAgain()
-	if flags == "" {
-		switch n := policiesThere(plan); n {
-		case 0:
-		case 1:
-			return " --policies FILE", " (FILE: your policies.yaml, since 1 policy runs there)"
-		default:
-			return " --policies FILE", " (FILE: your policies.yaml, since " + countPolicies(n) + " run there)"
-		}
-	}
-	if command == "deploy" {
-		for _, n := range plan.Nodes {
-			if flag, refuses := overcome(n.Node.Err); refuses {
-				return flags + flag, " (" + n.Node.Err.Error() + ")"
-			}
-		}
-	}
-	return flags, ""
-}
-
-// overcome returns the flag that allows a deployment despite err, or "" if there is none. refuses
-// reports whether err is a server's refusal, which the user may not have seen yet.
-func overcome(err error) (flag string, refuses bool) {
-	for _, reason := range []struct {
-		class error
-		flag  string
-	}{
-		{loader.ErrForeign, " --replace-foreign"}, {loader.ErrDowngrade, " --allow-downgrade"}, {loader.ErrRemovesPolicies, " --remove-policies"},
-		{loader.ErrReadOnly, ""}, {loader.ErrNameTaken, ""}, {loader.ErrOutOfMemory, ""}, {loader.ErrNotWritable, ""},
-	} {
-		if errors.Is(err, reason.class) {
-			return reason.flag, true
-		}
-	}
-	return "", false
-}
-
-// planAgain returns what a deployment of the named library would do, or an empty plan if that is
-// unknown.
-func (a *app) planAgain() loader.Plan {
-	build, err := a.wanted()
-	if err != nil {
-		return loader.Plan{}
-	}
-	l, end, err := a.loader(a.ctx)
-	if err != nil {
-		return loader.Plan{}
-	}
-	defer end()
-	plan, _ := l.Plan(a.ctx, build)
-	return plan
-}
-
-// policiesThere returns the largest number of policies that plan removes from one server.
-func policiesThere(plan loader.Plan) int {
-	most := 0
-	for _, n := range plan.Nodes {
-		count := 0
-		for _, c := range n.Node.Changes {
-			if c.Kind == "policy" && c.What == "removed" {
-				count++
-			}
-		}
-		most = max(most, count)
-	}
-	return most
 }
 
 // wanted returns the build that the servers should run.
@@ -156,7 +73,7 @@ func (a *app) wanted() (loader.Build, error) {
 	}
 	text, err := os.ReadFile(a.library)
 	if err != nil {
-		return nil, fmt.Errorf("cannot read the library: %w; name another file with --library", err)
+		return nil, fmt.Errorf("--library: %w; name another file", err)
 	}
 	return loader.Text(text), nil
 }
@@ -168,8 +85,8 @@ func (a *app) loader(ctx context.Context, opts ...loader.Option) (*loader.Loader
 		return nil, nil, err
 	}
 	if s.Cluster || s.Master != "" {
-		var silent *unreachableError // the loader reports it for each server
-		var refusal redis.Error      // from Sentinels
+		var silent *dialing.Error // the loader reports it for each server
+		var refusal redis.Error   // from Sentinels
 		if err := s.find(ctx); err != nil && (!errors.As(err, &silent) || errors.As(err, &refusal)) {
 			return nil, nil, err
 		}
@@ -196,17 +113,7 @@ func (a *app) load(ctx context.Context, call func(context.Context, *loader.Loade
 	if errors.As(err, &partial) {
 		return report, err, nil
 	}
-	return report, nil, bare(err)
-}
-
-var goFunction = regexp.MustCompile(`^loader\.\w+: `)
-
-// bare returns an error without the name of the Go function that it comes from.
-func bare(err error) error {
-	if err == nil || !goFunction.MatchString(err.Error()) {
-		return err
-	}
-	return errors.New(goFunction.ReplaceAllString(err.Error(), ""))
+	return report, nil, err
 }
 
 // printReport prints what is known about each node.
@@ -216,6 +123,7 @@ func (a *app) printReport(report loader.Report, outcome func(loader.Node, loader
 		for i := range report.Nodes {
 			a.explain(&report.Nodes[i])
 		}
+		report.Notes = a.notes(report.Notes)
 		return a.printJSON(struct {
 			InStep bool `json:"in_step"`
 			loader.Report
@@ -232,7 +140,7 @@ func (a *app) printReport(report loader.Report, outcome func(loader.Node, loader
 		return err
 	}
 	for _, note := range report.Notes {
-		if err := a.printf("\nnote: %s\n", a.typable(note)); err != nil {
+		if err := a.printf("\nnote: %s\n", a.explained(note)); err != nil {
 			return err
 		}
 	}

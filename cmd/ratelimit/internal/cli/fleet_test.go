@@ -52,6 +52,12 @@ func TestPlanDeployRollbackDelete(t *testing.T) {
 			}
 		}
 	}
+	fails := func(why string, args ...string) {
+		t.Helper()
+		if got := run(t, env, args...); got.code != exitError || got.stdout != "" || !strings.Contains(got.stderr, why) {
+			t.Errorf("%v: %+v, want in it %s", args, got, why)
+		}
+	}
 	write("policies:\n  api: 100/m\n")
 	has(run(t, env, "plan", "--policies", policies), exitDiffers, "  load 0.1.0 build ", "\nnothing becomes 0.1.0 build ", "  + function ratelimit_take\n", "  + policy api: 100/m\n")
 	has(run(t, env, "deploy", "--policies", policies), exitFine, "  loaded\n", "\ndeployed ratelimit 0.1.0, build ")
@@ -75,30 +81,27 @@ func TestPlanDeployRollbackDelete(t *testing.T) {
 	has(run(t, env, "status", "--policies", policies), exitFine, "in step; rollback: 0.1.0 build ")
 
 	newer := otherLibrary(t, "0.2.0", "222222222222")
-	refusal := "ratelimit: " + addr + " runs the policy api, which this build does not have; give the file that has it with --policies, or allow the removal with --remove-policies\n"
-	run(t, env, "deploy", "--library", newer).want(t, exitError, "", refusal)
-	run(t, env, "plan", "--library", newer).want(t, exitError, "", refusal)
+	fails("--remove-policies", "deploy", "--library", newer)
+	fails("--remove-policies", "plan", "--library", newer)
 	has(run(t, env, "plan", "--library", newer, "--remove-policies"), exitDiffers, "\n  - policy api: 100/m\n")
 	has(run(t, env, "deploy", "--library", newer, "--remove-policies"), exitFine, "\n  - policy api: 100/m\n\ndeployed ratelimit 0.2.0, build 222222222222\n")
 	has(run(t, env, "rollback"), exitFine, "\n  + policy api: 100/m\n")
 	has(run(t, env, "rollback"), exitFine, "\n  - policy api: 100/m\n\nwent back to ratelimit 0.2.0, build 222222222222\n")
-	refusal = "ratelimit: " + addr + " runs version 0.2.0, which is newer than 0.1.0; deploy a newer one, or allow it with --allow-downgrade\n"
-	run(t, env, "deploy").want(t, exitError, "", refusal)
-	run(t, env, "plan").want(t, exitError, "", refusal)
+	fails("--allow-downgrade", "deploy")
+	fails("--allow-downgrade", "plan")
 	has(run(t, env, "plan", "--allow-downgrade"), exitDiffers)
 	has(run(t, env, "rollback", "--to", "222222222222"), exitFine, "\nbuild 222222222222 runs already; nothing to do\n")
-	run(t, env, "rollback", "--to", "333").want(t, exitError, "", "ratelimit: nothing to go back to: no node holds or keeps build 333; deploy it\n")
-
+	fails(" 333;", "rollback", "--to", "333")
 	for _, command := range []string{"deploy", "plan", "status"} {
-		run(t, env, command, "--library", policies).want(t, exitError, "", "ratelimit: the text is not a build of the library ratelimit: it begins with \"policies:\"; take one that `ratelimit build` wrote\n")
-		run(t, env, command, "--library", policies, "--policies", policies).want(t, exitError, "", "ratelimit: if any flags in the group [library policies] are set none of the others can be; [library policies] were all set\n")
+		fails("not a build", command, "--library", policies)
+		fails("[library policies]", command, "--library", policies, "--policies", policies)
 	}
 
 	// The command asks for confirmation.
 	question := "delete the library ratelimit from redis://" + addr + "? Calls fail from then on. Type yes: "
 	for _, tt := range []struct{ typed, stderr string }{
-		{"", question + "\nratelimit: nobody answered, and nothing was deleted; in a script, add --yes\n"},
-		{"y\n", question + "ratelimit: the answer was not yes, and nothing was deleted\n"},
+		{"", question + "\nratelimit: no answer; nothing was deleted; in a script, add --yes\n"},
+		{"y\n", question + "ratelimit: the answer is not yes; nothing was deleted\n"},
 	} {
 		typing(t, env, tt.typed, "delete").want(t, exitError, "", tt.stderr)
 	}
@@ -110,7 +113,7 @@ func TestPlanDeployRollbackDelete(t *testing.T) {
 	if list := admin(t, addr).FunctionList(t.Context(), redis.FunctionListQuery{}).Val(); len(list) != 0 {
 		t.Errorf("%d libraries are left", len(list))
 	}
-	run(t, env, "rollback").want(t, exitError, "", "ratelimit: nothing to go back to: the servers keep no record of a deployment; deploy the build that is wanted\n")
+	fails("no record", "rollback")
 }
 
 // typing runs a command line with typed answers.
@@ -142,7 +145,7 @@ func TestInterruptedQuestion(t *testing.T) {
 	question := "delete the library ratelimit from redis://" + addr + "? Calls fail from then on. Type yes: "
 	eventually(t, "it asks", func() bool { return stderr.String() == question })
 	interrupt()
-	outcome{<-code, stdout.String(), stderr.String()}.want(t, exitError, "", question+"\nratelimit: interrupted, and nothing was deleted\n")
+	outcome{<-code, stdout.String(), stderr.String()}.want(t, exitError, "", question+"\nratelimit: interrupted; nothing was deleted\n")
 	if list := admin(t, addr).FunctionList(t.Context(), redis.FunctionListQuery{LibraryNamePattern: functions.Name}).Val(); len(list) != 1 {
 		t.Errorf("the server holds %d libraries of this name", len(list))
 	}
@@ -208,17 +211,29 @@ func TestStatusWatch(t *testing.T) {
 func TestDoctor(t *testing.T) {
 	addr := startRedis(t)
 	env := []string{redisURL(addr)}
-	run(t, env, "doctor").want(t, exitDiffers, "library, "+addr+": it holds no library ratelimit\n"+
-		"  means: calls are answered: ERR Function not found\n  do:    load it with: ratelimit deploy\n\n"+
-		"persistence, "+addr+": neither snapshots (save) nor the append-only file are on\n"+
-		"  means: after a restart the library is gone, as are all counts, and calls return: ERR Function not found\n"+
-		"  do:    turn one on, as with CONFIG SET appendonly yes, or keep this running: ratelimit status --watch\n\n2 findings on 1 server\n", "")
+	m := newMessages(t, "doctor", addr, "ADDR", strings.Replace(addr, ":", " -p ", 1), "ADDR")
+	doctor := func() {
+		got := run(t, env, "doctor")
+		if got.code != exitDiffers || got.stderr != "" {
+			t.Errorf("%+v", got)
+		}
+		m.add(got.stdout)
+	}
+	doctor()
 	if got := run(t, env, "deploy"); got.code != exitFine {
 		t.Fatalf("%+v", got)
 	}
-	run(t, env, "doctor").want(t, exitDiffers, "persistence, "+addr+": neither snapshots (save) nor the append-only file are on\n"+
-		"  means: after a restart the library is gone, as are all counts, and calls return: ERR Function not found\n"+
-		"  do:    turn one on, as with CONFIG SET appendonly yes, or keep this running: ratelimit status --watch\n\n1 finding on 1 server\n", "")
+	doctor()
+	do(t, admin(t, addr), "ACL", "SETUSER", "default", "-function|delete")
+	doctor()
+	do(t, admin(t, addr), "ACL", "SETUSER", "default", "+function|delete")
+	server := withLibrary(t)
+	m.names = append(m.names, server.Addr(), "EMBEDDED")
+	got := run(t, nil, "doctor", "--redis", server.Addr())
+	if got.code != exitFine || got.stderr != "" {
+		t.Errorf("%+v", got)
+	}
+	m.add(got.stdout)
 	var d loader.Diagnosis
 	if got := run(t, env, "doctor", "--json"); json.Unmarshal([]byte(got.stdout), &d) != nil || got.code != exitDiffers || len(d.Findings) != 1 || d.Findings[0].Check != "persistence" {
 		t.Errorf("%+v", got)
@@ -231,10 +246,10 @@ func TestDoctor(t *testing.T) {
 func TestRefusedInACluster(t *testing.T) {
 	first, second := startCluster(t)
 	for _, addr := range []string{first, second} {
-		do(t, admin(t, addr), "FUNCTION", "LOAD", "REPLACE", foreign)
+		do(t, admin(t, addr), "FUNCTION", "LOAD", "REPLACE", otherText)
 	}
 	got := run(t, nil, "deploy", "--redis", "redis://"+first)
-	if got.code != exitError || strings.Count(got.stdout, "  refused\n") != 2 || strings.Count(got.stderr, "is not this one") != 1 || !strings.Contains(got.stderr, ": each of ") {
+	if got.code != exitError || strings.Count(got.stdout, "  refused\n") != 2 || strings.Count(got.stderr, "another library with the name") != 1 || !strings.Contains(got.stderr, ": each of ") {
 		t.Errorf("%+v", got)
 	}
 }

@@ -11,16 +11,16 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 )
 
-const leaseHelp = `The limit is one such as "concurrency 3 lease=30s", or @name, a policy of one. A lease that nobody renews lapses by itself.
+const leaseHelp = `The limit is one such as "concurrency 3 lease=30s", or @name, a policy of one. A lease that is not renewed expires.
 
 `
 
 func (a *app) acquireCommand() *cobra.Command {
 	return a.leaseCommand(&cobra.Command{
 		Use:   "acquire KEY LIMIT [LEASE_ID]",
-		Short: "Take one of the places of a key, if there is one left",
-		Long: "Take one of the places of a key, and print the id of the lease, a random one if none is given. The id that holds a lease\n" +
-			"takes no second place: it prolongs the one it has.\n\n" + leaseHelp + "Exit codes: 0 acquired · 1 error · 2 denied.",
+		Short: "Acquire a lease, if one is available",
+		Long: "Acquire one of the leases of a key, and print its ID, which is random if none is given. Acquiring with the ID of a lease\n" +
+			"that is held renews that lease.\n\n" + leaseHelp + "Exit codes: 0 acquired · 1 error · 2 denied.",
 		Example: `  ratelimit acquire exports "concurrency 3 lease=30s"
   ratelimit acquire exports "concurrency 3 lease=30s" job-7`,
 	}, 2, (*client.Lease).Acquire)
@@ -29,9 +29,9 @@ func (a *app) acquireCommand() *cobra.Command {
 func (a *app) renewCommand() *cobra.Command {
 	return a.leaseCommand(&cobra.Command{
 		Use:   "renew KEY LIMIT LEASE_ID",
-		Short: "Prolong a lease",
-		Long: "Prolong a lease that is held, from now on by the lease= of its limit.\n\n" + leaseHelp +
-			"Exit codes: 0 renewed · 1 error · 2 it is not held, or no longer.",
+		Short: "Renew a lease",
+		Long: "Renew a lease that is held, for the time in lease= of its limit.\n\n" + leaseHelp +
+			"Exit codes: 0 renewed · 1 error · 2 not held, or expired.",
 		Example: `  ratelimit renew exports "concurrency 3 lease=30s" job-7`,
 	}, 3, (*client.Lease).Renew)
 }
@@ -39,9 +39,9 @@ func (a *app) renewCommand() *cobra.Command {
 func (a *app) releaseCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "release KEY LIMIT LEASE_ID",
-		Short: "Give a place back",
-		Long: "Give the place of a lease back. It can neither free another's place nor free one twice.\n\n" + leaseHelp +
-			"Exit codes: 0 released · 1 error · 2 it was not held, or no longer.",
+		Short: "Release a lease",
+		Long: "Release a lease that is held. A second release has no effect.\n\n" + leaseHelp +
+			"Exit codes: 0 released · 1 error · 2 not held, or expired.",
 		Example: `  ratelimit release exports "concurrency 3 lease=30s" job-7`,
 		Args:    leaseArgs(3),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -81,12 +81,12 @@ func leaseArgs(least int) cobra.PositionalArgs {
 		example, _, _ := strings.Cut(strings.TrimSpace(cmd.Example), "\n")
 		switch {
 		case len(args) < least, len(args) > 3:
-			return wrongUse(example, "%s is %s, but got %s", cmd.Name(), strings.TrimPrefix(cmd.Use, cmd.Name()+" "),
+			return wrongUse(example, "%s takes %s, not %s", cmd.Name(), strings.TrimPrefix(cmd.Use, cmd.Name()+" "),
 				plural(int64(len(args)), "argument"))
 		case args[0] == "":
 			return emptyKey(example, 1, 1)
 		case len(args) == 3 && args[2] == "":
-			return errors.New("the lease id is empty; give 1 to 256 bytes, such as job-7")
+			return errors.New("the lease ID is empty; give 1 to 256 bytes, such as job-7")
 		}
 		return nil
 	}

@@ -47,17 +47,19 @@ func (a *app) loadCommand() *cobra.Command {
 	f := loadFlags{}
 	cmd := &cobra.Command{
 		Use:   "load",
-		Short: "Ask a server for decisions, many and fast, and measure its replies",
-		Long: `Ask a server for many decisions at once, and show how many it allowed and denied, how long replies took, and how many came a second.
-It needs the library on the server (ratelimit deploy), or a server that needs no Redis (ratelimit dev).
+		Short: "Measure how fast a server decides, under load",
+		Long: `Make many decisions on a server at the same time, and show how many were allowed and denied, the latency, and the
+number of decisions a second. The server needs the library (ratelimit deploy); "ratelimit dev" starts one without
+Redis.
 
-Without --rate each of the --concurrency workers asks again when it has its reply. With --rate decisions begin at set times, however
-slow the server is, and a latency counts from the time at which its decision was to begin, also if it had to wait for a worker.
+Without --rate, each of the --concurrency workers makes its next decision when it has the reply. With --rate,
+decisions begin at set times, even if the server is slow; a latency counts from the time at which its decision was to
+begin, even if no worker was free then.
 
-Each decision draws a number from 0 to --numbers less 1, which takes the place of % in --key; a policy of several keys takes one --key
-for each. What is counted under these keys is real, and goes when it has refilled.
+Each decision draws a number from 0 to --numbers less 1, which replaces % in --key; a policy of several keys takes one
+--key for each. The counts under these keys are real, and last until the limits have refilled.
 
-Exit codes: 0 fine, whatever was denied · 1 error, errors among the replies, or interrupted.`,
+Exit codes: 0 no errors, whatever was denied · 1 an error, errors among the replies, or interrupted.`,
 		Example: `  ratelimit load --limit 100/m
   ratelimit load --limit "token_bucket 50/s" --numbers 100000 --draw zipf --concurrency 64 --duration 30s --html load.html
   ratelimit load --policy api --rate 2000 --duration 1m --json
@@ -69,23 +71,23 @@ Exit codes: 0 fine, whatever was denied · 1 error, errors among the replies, or
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.limit, "limit", "", "the limit to ask for, such as 100/m")
-	flags.StringVar(&f.policy, "policy", "", "or a policy that was deployed")
-	flags.Int64Var(&f.threshold, "threshold", 0, "or so many a minute: the limit fixed_window n/m")
-	flags.IntVar(&f.concurrency, "concurrency", 8, "how many workers ask at one time")
-	flags.Float64Var(&f.rate, "rate", 0, "how many decisions begin each second (default: as many as the workers can)")
-	flags.Int64Var(&f.iterations, "iterations", 0, "how many decisions in all")
-	spanVar(cmd, &f.duration, "duration", 0, "for how long to ask (default 10s, or until --iterations are done)")
-	flags.StringArrayVar(&f.keys, "key", []string{usualLoadKey}, "the key, with % for the number that was drawn; repeated for the keys of a policy")
-	flags.StringVar(&f.usageKey, "usage-key", "", "count under this key too, for ratelimit usage and top; % as in --key")
-	flags.IntVar(&f.numbers, "numbers", 1000, "how many numbers, and so keys, there are")
-	flags.StringVar(&f.draw, "draw", "uniform", "how numbers are drawn: uniform, zipf, or zipf:1.5, by its exponent")
-	flags.Int64Var(&f.cost, "cost", 1, "of each decision")
-	flags.StringVar(&f.html, "html", "", "write the report to this file too, with pictures, as one HTML page")
-	flags.StringVar(&f.host, "host", "", "the server, in place of --redis")
-	flags.IntVar(&f.port, "port", 6379, "its port")
-	flags.StringVar(&f.user, "user", "", "who logs in there")
-	flags.StringVar(&f.password, "password", "", "with which password; other users of this machine can see it, and cannot see REDIS_URL")
+	flags.StringVar(&f.limit, "limit", "", "limit of each decision, such as 100/m")
+	flags.StringVar(&f.policy, "policy", "", "or a deployed policy")
+	flags.Int64Var(&f.threshold, "threshold", 0, "or n a minute: the limit fixed_window n/m")
+	flags.IntVar(&f.concurrency, "concurrency", 8, "number of workers")
+	flags.Float64Var(&f.rate, "rate", 0, "decisions that begin each second (default: as many as the workers can make)")
+	flags.Int64Var(&f.iterations, "iterations", 0, "total number of decisions")
+	spanVar(cmd, &f.duration, "duration", 0, "duration of the run (default 10s, or until --iterations are done)")
+	flags.StringArrayVar(&f.keys, "key", []string{usualLoadKey}, "key, with % for the random number; repeat it for the keys of a policy")
+	flags.StringVar(&f.usageKey, "usage-key", "", "also count under this key, for ratelimit usage and top; % as in --key")
+	flags.IntVar(&f.numbers, "numbers", 1000, "how many numbers, and so keys, to draw from")
+	flags.StringVar(&f.draw, "draw", "uniform", "distribution of the numbers: uniform, zipf, or zipf:EXPONENT")
+	flags.Int64Var(&f.cost, "cost", 1, "cost of each decision")
+	flags.StringVar(&f.html, "html", "", "also write the report to this file, as an HTML page with charts")
+	flags.StringVar(&f.host, "host", "", "host of the server, in place of --redis")
+	flags.IntVar(&f.port, "port", 6379, "port of the server")
+	flags.StringVar(&f.user, "user", "", "user name for the server")
+	flags.StringVar(&f.password, "password", "", "password for the server; other users of this machine can see it, unlike REDIS_URL")
 	a.jsonFlag(cmd)
 	a.serverFlags(cmd)
 	cmd.MarkFlagsMutuallyExclusive("limit", "policy", "threshold")
@@ -127,11 +129,11 @@ func (a *app) checkLoad(f *loadFlags) error {
 		if exponent != "" {
 			var err error
 			if f.zipf, err = strconv.ParseFloat(strings.TrimPrefix(exponent, ":"), 64); err != nil || exponent[0] != ':' || !(f.zipf > 1 && f.zipf <= 10) {
-				return fmt.Errorf("--draw %s has no exponent above 1 and up to 10; write one such as zipf:1.5", f.draw)
+				return fmt.Errorf("--draw %s needs an exponent above 1 and up to 10; write one such as zipf:1.5", f.draw)
 			}
 		}
 	} else if f.draw != "uniform" {
-		return fmt.Errorf("--draw %q is neither uniform nor zipf", f.draw)
+		return fmt.Errorf("--draw %q is not uniform or zipf", f.draw)
 	}
 	return a.hostURL(*f)
 }
@@ -141,7 +143,7 @@ func (a *app) hostURL(f loadFlags) error {
 	if !f.given("host") {
 		for _, name := range []string{"port", "user", "password"} {
 			if f.given(name) {
-				return fmt.Errorf("--%s is given without --host; give --host 127.0.0.1 with it, or the whole as --redis redis://user:password@host:port", name)
+				return fmt.Errorf("--%s needs --host; add --host 127.0.0.1, or give all as --redis redis://user:password@host:port", name)
 			}
 		}
 		return nil
@@ -188,7 +190,7 @@ func (a *app) runLoad(ctx context.Context, f loadFlags) error {
 	probe := f.request(0)
 	probe.UsageKey = "" // peek has none
 	if _, err := c.PeekRequest(ctx, probe); err != nil {
-		return err // the library would refuse every call
+		return a.withArguments(err, probe) // the library would refuse every call
 	}
 	html := page(f.html)
 	if f.html != "" { // before the run: a name that cannot be written would lose it
@@ -198,17 +200,18 @@ func (a *app) runLoad(ctx context.Context, f loadFlags) error {
 	}
 	bar := a.newBar()
 	report := load.Run(ctx, func(ctx context.Context, n int) (bool, error) {
-		res, err := c.Take(ctx, f.request(n))
-		return res.Allowed, err
+		req := f.request(n)
+		res, err := c.Take(ctx, req)
+		return res.Allowed, a.withArguments(err, req)
 	}, load.Options{
-		Workers: f.concurrency, Rate: f.rate, Count: f.iterations, For: f.duration, Keys: f.numbers, Zipf: f.zipf, Kind: loadKind,
+		Workers: f.concurrency, Rate: f.rate, Count: f.iterations, For: f.duration, Keys: f.numbers, Zipf: f.zipf, Kind: a.loadKind,
 		Progress: func(p load.Progress) {
 			bar.draw(func(time.Duration) (float64, string) { return f.share(p), loadProgress(p) })
 		},
 	})
 	bar.clear()
 	for i, m := range report.Messages {
-		report.Messages[i].Text = advised(strings.TrimPrefix(m.Text, "ratelimit: "))
+		report.Messages[i].Text = strings.TrimPrefix(m.Text, "ratelimit: ")
 	}
 	if a.json {
 		err = a.printJSON(loadJSON(f, report))
@@ -225,7 +228,7 @@ func (a *app) runLoad(ctx context.Context, f loadFlags) error {
 	case err != nil:
 		return err
 	case report.Interrupted:
-		return fmt.Errorf("interrupted after %s; what is reported is of these", plural(report.Decisions(), "decision"))
+		return fmt.Errorf("interrupted after %s; the report has only these", plural(report.Decisions(), "decision"))
 	case report.Errors > 0:
 		return fmt.Errorf("%s of %s failed; the first: %s", grouped(report.Errors), plural(report.Decisions(), "decision"), report.Messages[0].Text)
 	}
@@ -233,14 +236,14 @@ func (a *app) runLoad(ctx context.Context, f loadFlags) error {
 }
 
 // loadKind returns the text of an error without the keys.
-func loadKind(err error) string {
+func (a *app) loadKind(err error) string {
 	var call *client.Error
 	if !errors.As(err, &call) {
-		return err.Error()
+		return a.explained(err)
 	}
 	nameless := *call
 	nameless.Keys = nil
-	return nameless.Error()
+	return a.explained(&nameless)
 }
 
 // share returns the share of the run that is over.

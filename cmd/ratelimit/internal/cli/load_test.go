@@ -71,34 +71,29 @@ func TestLoadJSON(t *testing.T) {
 
 func TestLoadRefuses(t *testing.T) {
 	srv := withLibrary(t)
-	for _, tt := range []struct {
-		args []string
-		want string
-	}{
-		{nil, "load needs a limit: give --limit, --policy or --threshold"},
-		{[]string{"--limit", "1/s", "--threshold", "5"}, "if any flags in the group [limit policy threshold] are set none of the others can be; [limit threshold] were all set"},
-		{[]string{"--threshold", "0"}, "--threshold 0 is not above 0"},
-		{[]string{"--limit", "1/s", "--concurrency", "0"}, "--concurrency 0 is not from 1 to 10000"},
-		{[]string{"--limit", "1/s", "--rate", "-1"}, "--rate -1 is not above 0"},
-		{[]string{"--limit", "1/s", "--rate", "NaN"}, "--rate NaN is not above 0"},
-		{[]string{"--limit", "1/s", "--iterations", "0"}, "--iterations 0 is not above 0"},
-		{[]string{"--limit", "1/s", "--duration", "0s"}, "--duration 0s is not above 0"},
-		{[]string{"--limit", "1/s", "--numbers", "0"}, "--numbers 0 is not above 0"},
-		{[]string{"--limit", "1/s", "--cost", "-1"}, "--cost -1 is below 0"},
-		{[]string{"--limit", "1/s", "--draw", "normal"}, `--draw "normal" is neither uniform nor zipf`},
-		{[]string{"--limit", "1/s", "--draw", "zipf:1"}, "--draw zipf:1 has no exponent above 1"},
-		{[]string{"--limit", "1/s", "--draw", "zipf2"}, "--draw zipf2 has no exponent above 1"},
-		{[]string{"--limit", "1/s", "--port", "1"}, "--port is given without --host"},
-		{[]string{"--limit", "1/s", "--host", "h", "--redis", "redis://h"}, "if any flags in the group [host redis] are set none of the others can be; [host redis] were all set"},
-		{[]string{"--limit", "1/fortnight"}, "the unit of the period"},
-		{[]string{"--limit", "1/s", "--key", "a", "--key", "b"}, "the number of keys is 2 and the number of limits 1"},
-		{[]string{"--policy", "nope"}, "no such policy"},
-		{[]string{"--limit", "1/s", "--html", filepath.Join(t.TempDir(), "no", "page.html")}, "choose another file with --html"},
+	m := newMessages(t, "load")
+	for _, args := range [][]string{
+		{},
+		{"--limit", "1/s", "--threshold", "5"},
+		{"--threshold", "0"},
+		{"--limit", "1/s", "--concurrency", "0"},
+		{"--limit", "1/s", "--rate", "-1"},
+		{"--limit", "1/s", "--rate", "NaN"},
+		{"--limit", "1/s", "--iterations", "0"},
+		{"--limit", "1/s", "--duration", "0s"},
+		{"--limit", "1/s", "--numbers", "0"},
+		{"--limit", "1/s", "--cost", "-1"},
+		{"--limit", "1/s", "--draw", "normal"},
+		{"--limit", "1/s", "--draw", "zipf:1"},
+		{"--limit", "1/s", "--draw", "zipf2"},
+		{"--limit", "1/s", "--port", "1"},
+		{"--limit", "1/s", "--host", "h", "--redis", "redis://h"},
+		{"--limit", "1/fortnight"},
+		{"--limit", "1/s", "--key", "a", "--key", "b"},
+		{"--policy", "nope"},
+		{"--limit", "1/s", "--html", "none/page.html"},
 	} {
-		got := run(t, []string{redisURL(srv.Addr())}, append([]string{"load", "--iterations", "1"}, tt.args...)...)
-		if got.code != 1 || got.stdout != "" || !strings.Contains(got.stderr, tt.want) {
-			t.Errorf("%v: %+v, want %q", tt.args, got, tt.want)
-		}
+		m.fails([]string{redisURL(srv.Addr())}, append([]string{"load", "--iterations", "1"}, args...)...)
 	}
 	if n, err := admin(t, srv.Addr()).DBSize(t.Context()).Result(); err != nil || n != 0 {
 		t.Errorf("%d keys were written, %v", n, err)
@@ -125,7 +120,7 @@ func TestLoadErrorsOfOneKind(t *testing.T) {
 	}
 	srv := embedded.Run(t, embedded.WithLibrary(build.Text()))
 	got := run(t, []string{redisURL(srv.Addr())}, "load", "--policy", "api", "--iterations", "50", "--numbers", "20", "--rate", "10000")
-	const why = `BADKEYS the number of keys is 1 and .*; @api takes a key, and a usage key last: --usage-key\n`
+	const why = `BADKEYS .*--usage-key\n`
 	if got.code != 1 || !regexp.MustCompile(`: 10,000 decisions a second, [^"]*\n\n50 errors, the first: take "load:\d+": `+why+`$`).MatchString(got.stdout) ||
 		!regexp.MustCompile(`^ratelimit: 50 of 50 decisions failed; the first: take "load:\d+": `+why+`$`).MatchString(got.stderr) {
 		t.Error(got)

@@ -284,6 +284,9 @@ func standIn(t *testing.T, srv *embedded.Server, cluster bool, answer func(words
 		if err != nil {
 			return resp(err)
 		}
+		if about, isText := reply.(string); isText && strings.EqualFold(words[0], "INFO") {
+			reply = strings.Replace(about, "os:embedded", "os:Linux", 1) // doctor checks less on an embedded server
+		}
 		return resp(reply)
 	})
 	_, text, _ := net.SplitHostPort(addr)

@@ -80,7 +80,7 @@ func (f reportFile) check() error {
 		_, err = io.ReadFull(old, head)
 		_ = old.Close()
 		if err != nil || string(head) != f.begin {
-			return f.refuse(fmt.Errorf("%s is there already and is no such file, so that it is left as it is", f.name))
+			return f.refuse(fmt.Errorf("%s exists and is another kind of file, so it is not overwritten", f.name))
 		}
 	}
 	return f.refuse(replace.Check(f.name))
@@ -106,7 +106,7 @@ func (f reportFile) refuse(err error) error {
 // written explains a failed write: a script must not take partial output for the whole.
 func written(err error) error {
 	if err != nil {
-		return fmt.Errorf("the output could not be written (%w); is its reader gone, or the disk full?", err)
+		return fmt.Errorf("cannot write the output (%w); check that its reader runs and that the disk is not full", err)
 	}
 	return nil
 }

@@ -26,7 +26,7 @@ func TestReportsReplaceOnlyReports(t *testing.T) {
 		{"test", "policies_test.yaml", "--junit", "policies_test.yaml"},
 	} {
 		got := run(t, []string{redisURL(srv.Addr())}, args...)
-		if got.code != exitError || !strings.Contains(got.stderr, args[len(args)-1]+" is there already and is no such file, so that it is left as it is; choose another file with "+args[len(args)-2]) {
+		if got.code != exitError || !strings.Contains(got.stderr, args[len(args)-1]+" exists and is another kind of file, so it is not overwritten; choose another file with "+args[len(args)-2]) {
 			t.Errorf("%v: %+v", args, got)
 		}
 	}

@@ -17,10 +17,10 @@ func (a *app) planCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plan",
 		Short: "Show what a deployment would change",
-		Long: `Show what each server has and what a deployment would change there: functions, policies and source files that are
-added, removed or changed. It changes nothing, and needs no right to load.
+		Long: `Show what each server has, and which functions, policies and source files a deployment would add, remove or change. It
+changes nothing, and does not need the right to load.
 
-Exit codes: 0 nothing to change · 1 error, also if a server would refuse the build · 2 there is something to change.`,
+Exit codes: 0 nothing to change · 1 error, or a server would refuse the build · 2 there is something to change.`,
 		Example: `  ratelimit plan --redis redis://127.0.0.1:6379 --policies policies.yaml
   ratelimit plan --diff`,
 		Args: noArgs,
@@ -38,7 +38,7 @@ Exit codes: 0 nothing to change · 1 error, also if a server would refuse the bu
 			plan, failed := l.Plan(cmd.Context(), build, options...)
 			var partial *loader.PartialError
 			if failed != nil && !errors.As(failed, &partial) {
-				return bare(failed)
+				return failed
 			}
 			if err := a.printPlan(plan, diff); err != nil || failed != nil {
 				return errors.Join(err, failed)

@@ -13,7 +13,7 @@ import (
 
 // policiesFlag adds --policies, which a.build reads.
 func (a *app) policiesFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&a.policies, "policies", "", "the file with the policies that go into the library (docs/policies.md)")
+	cmd.Flags().StringVar(&a.policies, "policies", "", "file with the policies of the library (docs/policies.md)")
 }
 
 // build makes the library with the policies of --policies, if it is given. A policy that the

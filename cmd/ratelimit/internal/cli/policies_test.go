@@ -31,11 +31,12 @@ const smallPolicies = `policies:
 `
 
 var smallFiles = map[string]string{
-	"policies.yaml": smallPolicies,
-	"doubtful.yaml": "policies:\n  api: 10/s, 1000/m\n",
-	"wrong.yaml":    "policies:\n  api: 10/x\n  b: 0/s\n",
-	"broken.yaml":   "policies:\n  api: {limits: 10/s}\n",
-	"empty.yaml":    "policies:\n",
+	"policies.yaml":   smallPolicies,
+	"doubtful.yaml":   "policies:\n  api: 10/s, 1000/m\n",
+	"wrong.yaml":      "policies:\n  api: 10/x\n  b: 0/s\n",
+	"broken.yaml":     "policies:\n  api: {limits: 10/s}\n",
+	"empty.yaml":      "policies:\n",
+	"wrong_test.yaml": "policies: wrong.yaml\ntests:\n- name: x\n  calls:\n  - {take: [api, k], expect: {allowed: true}}\n",
 	"good_test.yaml": `policies: policies.yaml
 tests:
 - name: one a minute
@@ -110,18 +111,18 @@ func TestPoliciesInTheLibrary(t *testing.T) {
 
 func TestPoliciesThatAreRefused(t *testing.T) {
 	inFolder(t, smallFiles)
-	for _, command := range []string{"build", "deploy", "dev"} {
-		for file, want := range map[string]string{
-			"none.yaml":   "--policies: open none.yaml: no such file or directory; name another file",
-			"broken.yaml": `--policies: broken.yaml:2:17: limits is "10/s"; it has to be a list`,
-			"empty.yaml":  "--policies: empty.yaml:1:1: policies is empty; write a policy below it, as in api: 100/m. A library without policies needs no file",
-			"wrong.yaml":  `--policies: wrong.yaml:2:8: policy api: "10/x": the unit of the period "x" is none of ms, s, m, h, d (and 1 more problem)`,
-		} {
-			run(t, nil, command, "--policies", file).want(t, exitError, "", "ratelimit: "+want+"\n")
+	m := newMessages(t, "policies")
+	for _, file := range []string{"none.yaml", "broken.yaml", "empty.yaml", "doubtful.yaml", "wrong.yaml"} {
+		if file != "doubtful.yaml" {
+			for _, command := range []string{"build", "deploy", "dev"} {
+				m.fails(nil, command, "--policies", file)
+			}
 		}
+		m.add(m.failsAfter(nil, "verify", "--policies", file))
 	}
-	run(t, nil, "take", "--policy", "calc").want(t, exitError, "",
-		"ratelimit: a policy needs its keys, but got none; as in: ratelimit take --policy calc calc:{a} consumer9:{a}\n")
+	m.fails(nil, "test", "wrong_test.yaml")
+	m.fails(nil, "take", "--policy", "calc")
+	m.fails(nil, "verify", "--policies", "policies.yaml", "--library", "x.lua")
 }
 
 func TestVerifyPolicies(t *testing.T) {
@@ -145,36 +146,12 @@ POLICY   KEY       LIMIT
 		report.Digest != build.Digest() || report.Policies == nil || len(report.Policies.Policies) != 2 || len(report.Policies.Problems) != 0 {
 		t.Errorf("%v: %+v", err, report)
 	}
-	run(t, nil, "verify", "--policies", "doubtful.yaml").want(t, exitError, `doubtful.yaml: 1 policy
-
-POLICY  KEY  LIMIT
-@api    -    10/s, 1000/m
-
-doubtful.yaml:2:8: policy api: the rate 1000/m is redundant, because 10/s always denies first; remove it, or make it stricter
-`, "ratelimit: doubtful.yaml has 1 problem; stdout says where and what\n")
-	run(t, nil, "verify", "--policies", "wrong.yaml").want(t, exitError, `wrong.yaml: 2 policies
-
-POLICY  KEY  LIMIT
-@api    -    10/x
-@b      -    0/s
-
-wrong.yaml:2:8: policy api: "10/x": the unit of the period "x" is none of ms, s, m, h, d
-wrong.yaml:3:6: policy b: "0/s": the count "0" is not a whole number from 1 to 9007199254740992
-`, "ratelimit: wrong.yaml has 2 problems; stdout says where and what\n")
-	run(t, nil, "verify", "--policies", "broken.yaml").want(t, exitError, `broken.yaml:2:17: limits is "10/s"; it has to be a list
-`, "ratelimit: broken.yaml has 1 problem; stdout says where and what\n")
-	run(t, nil, "verify", "--policies", "empty.yaml").want(t, exitError,
-		"empty.yaml:1:1: policies is empty; write a policy below it, as in api: 100/m. A library without policies needs no file\n",
-		"ratelimit: empty.yaml has 1 problem; stdout says where and what\n")
 	failed := run(t, nil, "verify", "--policies", "wrong.yaml", "--json")
 	report = verifyReport{}
 	if err := json.Unmarshal([]byte(failed.stdout), &report); err != nil || failed.code != exitError || report.OK || len(report.Policies.Problems) != 2 ||
 		report.Policies.Problems[1].Line != 3 || report.Policies.Problems[1].Column != 6 {
 		t.Errorf("%v: %+v", err, failed)
 	}
-	run(t, nil, "verify", "--policies", "none.yaml").want(t, exitError, "", "ratelimit: --policies: open none.yaml: no such file or directory; name another file\n")
-	run(t, nil, "verify", "--policies", "policies.yaml", "--library", "x.lua").want(t, exitError, "",
-		"ratelimit: if any flags in the group [library policies] are set none of the others can be; [library policies] were all set\n")
 }
 
 func TestTest(t *testing.T) {
@@ -190,8 +167,8 @@ FAIL  one a minute
            got      2 (consumer)
 FAIL  bad_test.yaml: 2 tests, 2 calls, 1 failed
 `
-	const failed = "ratelimit: 1 of 3 tests failed; what they expected is on stdout\n"
-	run(t, nil, "test", "good_test.yaml", "bad_test.yaml", "--junit", "r.xml").want(t, exitError, failures, failed)
+	m := newMessages(t, "tests of policies")
+	wantText(t, "stdout", m.failsAfter(nil, "test", "good_test.yaml", "bad_test.yaml", "--junit", "r.xml"), failures)
 	content, err := os.ReadFile("r.xml")
 	if err != nil {
 		t.Fatal(err)
@@ -211,18 +188,8 @@ FAIL  bad_test.yaml: 2 tests, 2 calls, 1 failed
 	}
 	run(t, nil, "test", "bad_test.yaml", "--run", "^sha").want(t, exitFine, "ok    bad_test.yaml: 1 test, 1 call\n", "")
 
-	for _, tt := range []struct {
-		args []string
-		want string
-	}{
-		{nil, "test needs a file with tests, but got none; as in: ratelimit test policies_test.yaml"},
-		{[]string{"none.yaml"}, "open none.yaml: no such file or directory; name another file"},
-		{[]string{"policies.yaml"}, `policies.yaml:1:1: the field tests is missing; list the tests below it`},
-		{[]string{"good_test.yaml", "--run", "("}, "--run \"(\" is not a regular expression: error parsing regexp: missing closing ): `(`"},
-		{[]string{"good_test.yaml", "--run", "nothing"}, `no test has a name that matches --run "nothing", so nothing was tested`},
-		{[]string{"good_test.yaml", "--junit", "none/r.xml"}, "cannot write the JUnit report: open none/r.xml: no such file or directory; choose another file with --junit"},
-	} {
-		run(t, nil, append([]string{"test"}, tt.args...)...).want(t, exitError, "", "ratelimit: "+tt.want+"\n")
+	for _, args := range []string{"", "none.yaml", "policies.yaml", "good_test.yaml --run (", "good_test.yaml --run nothing", "good_test.yaml --junit none/r.xml"} {
+		m.fails(nil, append([]string{"test"}, strings.Fields(args)...)...)
 	}
 }
 

@@ -12,9 +12,9 @@ import (
 func (a *app) resetCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reset KEY [KEY ...]",
-		Short: "Forget what was counted for keys",
-		Long: `Forget what was counted for keys, so that each is full again, and print how many of them held something.
-In a cluster the keys of one call share a hash tag, such as {user:42}.`,
+		Short: "Delete what was counted for keys",
+		Long: `Delete what was counted for keys, so that their limits are full again, and print how many of them had counts. In a
+cluster, all keys of a call need the same hash tag, such as {user:42}.`,
 		Example: `  ratelimit reset user:42`,
 		Args:    needsKey("ratelimit reset user:42"),
 		RunE: func(cmd *cobra.Command, keys []string) error {
@@ -47,7 +47,7 @@ In a cluster the keys of one call share a hash tag, such as {user:42}.`,
 func needsKey(example string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
-			return wrongUse(example, "%s needs a key, but got none", cmd.Name())
+			return wrongUse(example, "%s needs a key", cmd.Name())
 		}
 		for i, key := range args {
 			if key == "" {

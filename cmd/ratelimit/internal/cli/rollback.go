@@ -20,10 +20,10 @@ func (a *app) rollbackCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rollback",
 		Short: "Go back to the build that the last deployment replaced",
-		Long: `Go back to the build that the last deployment replaced, on every primary, as a deployment of that build would. The
-servers keep its text, so this works from any machine. What it replaces is kept in turn: a second rollback undoes the
-first. "ratelimit status" shows what there is to go back to. Policies that the build did not have go; at the end it says
-what has changed.
+		Long: `Go back to the build that the last deployment replaced, on every primary. The servers keep its text, so this works
+from any machine. They also keep what the rollback replaces: a second rollback undoes the first. "ratelimit status"
+shows the build to go back to. Policies that it does not have are removed; at the end this command prints what has
+changed.
 
 ` + deployerHelp,
 		Example: `  ratelimit rollback --redis redis://127.0.0.1:6379
@@ -43,7 +43,7 @@ what has changed.
 			return a.deployed(report, failed, "runs already; nothing to do", "went back to")
 		},
 	}
-	cmd.Flags().StringVar(&to, "to", "", "the build id to go back to, where servers differ in it")
+	cmd.Flags().StringVar(&to, "to", "", "ID of the build to go back to, if the servers keep different ones")
 	o.waitFlag(cmd)
 	a.jsonFlag(cmd)
 	a.serverFlags(cmd)
@@ -55,9 +55,9 @@ func (a *app) deleteCommand() *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
 		Use:   "delete",
-		Short: "Take the library away from every primary",
-		Long: `Take the library away from every primary, and with it what is kept for a rollback. Calls then return "ERR Function
-not found". Keys stay, and expire by themselves. It asks before, unless --yes is given.
+		Short: "Delete the library from every primary",
+		Long: `Delete the library from every primary, and what is kept for a rollback. Calls then return "ERR Function not found".
+The keys stay until they expire. It asks for confirmation, unless --yes is given.
 
 ` + deployerHelp,
 		Example: `  ratelimit delete --redis redis://127.0.0.1:6379
@@ -75,7 +75,7 @@ not found". Keys stay, and expire by themselves. It asks before, unless --yes is
 			}
 			report, failed, err := a.load(cmd.Context(), func(ctx context.Context, l *loader.Loader) (loader.Report, error) {
 				options := []loader.DeleteOption{loader.WaitForLease(o.wait)}
-				if o.foreign {
+				if o.replaceForeign {
 					options = append(options, loader.ReplaceForeign())
 				}
 				return l.Delete(ctx, options...)
@@ -92,8 +92,8 @@ not found". Keys stay, and expire by themselves. It asks before, unless --yes is
 			return a.printf("\ndeleted from %s\n", plural(int64(report.Changed()), "server"))
 		},
 	}
-	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
-	o.foreignFlag(cmd)
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask for confirmation")
+	o.replaceForeignFlag(cmd)
 	o.waitFlag(cmd)
 	a.jsonFlag(cmd)
 	a.serverFlags(cmd)
@@ -121,7 +121,7 @@ func (a *app) confirm(ctx context.Context, question string) error {
 		line, _ := bufio.NewReader(a.stdin).ReadString('\n')
 		typed <- line
 	}()
-	refusal := "interrupted, and nothing was deleted"
+	refusal := "interrupted; nothing was deleted"
 	select {
 	case <-ctx.Done():
 	case answer := <-typed:
@@ -129,9 +129,9 @@ func (a *app) confirm(ctx context.Context, question string) error {
 		case strings.TrimSpace(answer) == "yes":
 			return nil
 		case answer != "":
-			return errors.New("the answer was not yes, and nothing was deleted")
+			return errors.New("the answer is not yes; nothing was deleted")
 		}
-		refusal = "nobody answered, and nothing was deleted; in a script, add --yes"
+		refusal = "no answer; nothing was deleted; in a script, add --yes"
 	}
 	if _, err := fmt.Fprintln(a.stderr); err != nil { // the cursor is still after the question
 		return written(err)

@@ -13,12 +13,12 @@ Start with "ratelimit demo": it needs no Redis and ends by itself.
 
 Servers: --redis, else REDIS_URL unless it is empty, else redis://127.0.0.1:6379. A URL is redis://,
 rediss:// (TLS) or unix:///path, with user:password@ before the host; several cluster nodes are separated by
-commas. Whether it is a cluster is found out.
+commas. Clusters are detected.
 
 Durations: 500ms, 30s, 5m, 12h, 1d as in a limit, or several, as in 1h30m.
 
 Exit codes: 0 fine · 1 error, one line on stderr · 2 denied (take, peek, refund, acquire), not held (renew,
-release), a server differs (status, plan), or something was found (doctor).`
+release), a server differs (status, plan), or findings (doctor).`
 
 func (a *app) root() *cobra.Command {
 	version := false
@@ -110,7 +110,7 @@ func noCommand(cmd *cobra.Command, name string) error {
 // noArgs refuses arguments with our own error text.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return fmt.Errorf("%s takes no argument, but got %q; %s --help shows its flags", cmd.Name(), args[0], cmd.CommandPath())
+		return fmt.Errorf("%s takes no argument, not %q; %s --help shows its flags", cmd.Name(), args[0], cmd.CommandPath())
 	}
 	return nil
 }

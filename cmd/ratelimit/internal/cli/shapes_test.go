@@ -85,12 +85,12 @@ func TestRepliesOfAnotherShape(t *testing.T) {
 				got := run(t, []string{redisURL(addr)}, words...)
 				failed, said := got.code == exitError, got.stderr
 				if words[0] == "doctor" {
-					failed, said = got.code == exitDiffers || strings.Contains(got.stdout, "not looked at: "), got.stdout
+					failed, said = got.code == exitDiffers || strings.Contains(got.stdout, "not checked: "), got.stdout
 				}
 				mu.Lock()
 				wasAsked := asked // a connection left behind may still ask
 				mu.Unlock()
-				if !wasAsked || !failed || !strings.Contains(said, "127.0.0.1:") && !strings.Contains(said, " answered ") && !strings.Contains(said, "redis: nil") {
+				if !wasAsked || !failed || !strings.Contains(said, "127.0.0.1:") && !strings.Contains(said, " returned ") && !strings.Contains(said, "redis: nil") {
 					t.Errorf("%s, %s replied with %s: exit code %d, %s", tt.command, step, name, got.code, got.stdout+got.stderr)
 				}
 			}

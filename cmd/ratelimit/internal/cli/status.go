@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,13 +19,13 @@ func (a *app) statusCommand() *cobra.Command {
 		Use:   "status",
 		Short: "Show which build each server runs",
 		Long: `Show which build each server runs, compared by digest with the one in this program (and with --policies). It changes
-nothing; but with --watch it goes on looking and loads the build where it got lost: on a shard that joined, after
-FUNCTION FLUSH, after a restart without persistence. It never replaces a build that was deployed later, or a newer
-version. Each event is a line, with --json a JSON object.
+nothing. With --watch it keeps checking, and loads the build where it was lost: on a shard that joined, after FUNCTION
+FLUSH, after a restart without persistence. It never replaces a build that was deployed later, or a newer version.
+Each event is a line, with --json a JSON object.
 
 ` + deployerHelp + `
 
-Exit codes: 0 all run this build · 1 error, also if one server does not answer · 2 one has another build, or none.`,
+Exit codes: 0 all run this build · 1 error, or a server does not answer · 2 a server has another build, or none.`,
 		Example: `  ratelimit status --redis redis://127.0.0.1:6379
   ratelimit status --policies policies.yaml --watch`,
 		Args: noArgs,
@@ -34,7 +35,7 @@ Exit codes: 0 all run this build · 1 error, also if one server does not answer 
 				return err
 			}
 			if !watch && cmd.Flags().Changed("interval") {
-				return errors.New("--interval is about --watch; add --watch, or leave it out")
+				return errors.New("--interval needs --watch; add it, or leave --interval out")
 			}
 			if watch {
 				return a.watch(cmd.Context(), build, interval)
@@ -64,19 +65,27 @@ Exit codes: 0 all run this build · 1 error, also if one server does not answer 
 					}
 				}
 				if err := a.printf("\n%s%s: %d of %s; %s\n", text, report.Wanted.BuildID, out,
-					plural(int64(len(report.Nodes)), "server"), a.typable("load it with: ratelimit deploy")); err != nil {
+					plural(int64(len(report.Nodes)), "server"), a.loadHint(report)); err != nil {
 					return err
 				}
 			}
 			return exitCode(exitDiffers)
 		},
 	}
-	cmd.Flags().BoolVar(&watch, "watch", false, "go on looking, and load the build where it got lost, until interrupted")
-	spanVar(cmd, &interval, "interval", 500*time.Millisecond, "with --watch, how long to wait between two looks")
+	cmd.Flags().BoolVar(&watch, "watch", false, "keep checking, and load the build where it was lost, until interrupted")
+	spanVar(cmd, &interval, "interval", 500*time.Millisecond, "with --watch, time between two checks")
 	a.libraryFlags(cmd)
 	a.jsonFlag(cmd)
 	a.serverFlags(cmd)
 	return cmd
+}
+
+// loadHint says how to load the build on the servers in a report.
+func (a *app) loadHint(report loader.Report) string {
+	if slices.ContainsFunc(report.Nodes, func(n loader.Node) bool { return n.State == loader.Different && n.Running.BuildID == "" }) {
+		return a.expand("replace the other library with: $deploy --replace-foreign", nil)
+	}
+	return a.expand("load it with: $deploy", nil)
 }
 
 func inStep(n loader.Node, wanted loader.Library) string {
@@ -121,11 +130,13 @@ func (a *app) watch(ctx context.Context, build loader.Build, interval time.Durat
 	if errors.Is(err, context.Canceled) {
 		return failed
 	}
-	return bare(err)
+	return err
 }
 
 func (a *app) printEvent(e loader.Event) error {
-	e.Text = a.typable(e.Text)
+	if e.Err != nil {
+		e.Text = a.explained(e.Err)
+	}
 	a.explain(&e.Node)
 	if a.json {
 		return a.printJSONLine(e)

@@ -13,8 +13,8 @@ import (
 )
 
 const limitsHelp = `A limit is [algorithm] n/period [option=value ...], for example 100/m, "gcra 10/s burst=20" or
-"fixed_window 1000/h align=clock", or @name, a policy that was deployed with the library; --policy takes one with its
-keys, in the order of policies.yaml. In a cluster the keys of one call share a hash tag, such as {user:42}.
+"fixed_window 1000/h align=clock", or @name, a deployed policy. --policy takes a policy with its keys, in the order of
+policies.yaml. In a cluster, all keys of a call need the same hash tag, such as {user:42}.
 
 Exit codes: 0 allowed · 1 error · 2 denied.`
 
@@ -22,7 +22,7 @@ func (a *app) takeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "take KEY LIMIT [KEY LIMIT ...] | take --policy NAME KEY [KEY ...]",
 		Short: "Decide, and count the call if it is allowed",
-		Long:  "Decide over one key or several in one step, and count the call on every key if all allow it.\n\n" + limitsHelp,
+		Long:  "Decide for one key or several in one step, and count the call for every key if all allow it.\n\n" + limitsHelp,
 		Example: `  ratelimit take user:42 100/m
   ratelimit take {acme}:ann 10/s {acme} 50/s --cost 1,5
   ratelimit take mails 100/m --up-to 60
@@ -31,10 +31,10 @@ func (a *app) takeCommand() *cobra.Command {
 	}
 	var options client.Request
 	cmd = a.decisionCommand(cmd, decide{(*client.Client).Take, taken, &options})
-	cmd.Flags().StringVar(&options.OnceKey, "once-key", "", "a key for this one piece of work: a repetition gets the same reply, and is not counted")
-	spanVar(cmd, &options.OnceTTL, "once-ttl", 0, "how long --once-key holds, such as 10m or 1d")
+	cmd.Flags().StringVar(&options.OnceKey, "once-key", "", "key of this piece of work: a repetition gets the same reply and is not counted")
+	spanVar(cmd, &options.OnceTTL, "once-ttl", 0, "how long --once-key is remembered, such as 10m or 1d")
 	cmd.MarkFlagsRequiredTogether("once-key", "once-ttl")
-	cmd.Flags().StringVar(&options.UsageKey, "usage-key", "", "a key under which the decision is counted, for ratelimit usage")
+	cmd.Flags().StringVar(&options.UsageKey, "usage-key", "", "also count the decision under this key, for ratelimit usage")
 	return cmd
 }
 
@@ -75,14 +75,14 @@ func (a *app) decisionCommand(cmd *cobra.Command, d decide) *cobra.Command {
 		}
 		switch {
 		case policy != "" && len(args) == 0:
-			return wrongUse("ratelimit "+cmd.Name()+" --policy calc calc:{a} consumer9:{a}", "a policy needs its keys, but got none")
+			return wrongUse("ratelimit "+cmd.Name()+" --policy calc calc:{a} consumer9:{a}", "a policy needs its keys")
 		case policy != "":
 			return nil
 		case len(args) < 2:
-			return wrongUse("ratelimit "+cmd.Name()+" user:42 100/m", "%s needs a key and its limit, but got %s",
+			return wrongUse("ratelimit "+cmd.Name()+" user:42 100/m", "%s takes a key and its limit, not %s",
 				cmd.Name(), plural(int64(len(args)), "argument"))
 		case len(args)%2 != 0:
-			return wrongUse("ratelimit "+cmd.Name()+" {acme}:ann 10/s {acme} 50/s", "the key %q has no limit: keys and limits come in turn",
+			return wrongUse("ratelimit "+cmd.Name()+" {acme}:ann 10/s {acme} 50/s", "the key %q has no limit: each key is followed by its limit",
 				args[len(args)-1])
 		}
 		return nil
@@ -93,7 +93,7 @@ func (a *app) decisionCommand(cmd *cobra.Command, d decide) *cobra.Command {
 			req = *d.options
 		}
 		if req.OnceKey != "" && req.OnceTTL <= 0 {
-			return fmt.Errorf("--once-ttl %v is not above 0; give how long --once-key %q holds, such as 10m", req.OnceTTL, req.OnceKey)
+			return fmt.Errorf("--once-ttl %v is not above 0; give the time for which --once-key %q is remembered, such as 10m", req.OnceTTL, req.OnceKey)
 		}
 		if policy != "" {
 			req.Keys, req.Limits = args, []client.Limit{client.Limit("@" + strings.TrimPrefix(policy, "@"))}
@@ -117,7 +117,7 @@ func (a *app) decisionCommand(cmd *cobra.Command, d decide) *cobra.Command {
 		var res client.Result
 		err := a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) (err error) {
 			res, err = d.ask(c, ctx, req)
-			return err
+			return a.withArguments(err, req)
 		})
 		if err != nil {
 			return err
@@ -130,12 +130,12 @@ func (a *app) decisionCommand(cmd *cobra.Command, d decide) *cobra.Command {
 		}
 		return nil
 	}
-	cmd.Flags().StringSliceVar(&costs, "cost", nil, "how much: one number for all keys, or one for each (default 1)")
+	cmd.Flags().StringSliceVar(&costs, "cost", nil, "cost: one number for all keys, or one for each (default 1)")
 	if d.options != nil {
-		cmd.Flags().StringVar(&upTo, "up-to", "", "in place of --cost: as many as fit, from 1 to this number, the same for all keys")
+		cmd.Flags().StringVar(&upTo, "up-to", "", "in place of --cost: take as many units as fit, up to this number, from all keys")
 		cmd.MarkFlagsMutuallyExclusive("cost", "up-to")
 	}
-	cmd.Flags().StringVar(&policy, "policy", "", "a policy that was deployed; all arguments are its keys")
+	cmd.Flags().StringVar(&policy, "policy", "", "a deployed policy; all arguments are its keys")
 	a.jsonFlag(cmd)
 	a.serverFlags(cmd)
 	return cmd

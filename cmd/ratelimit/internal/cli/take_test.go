@@ -16,8 +16,9 @@ func TestDecisions(t *testing.T) {
 		at   time.Duration
 		args []string
 		code int
-		want string // stdout, or stderr if the code is 1; ... matches any text
+		want string // stdout
 	}
+	m := newMessages(t, "decisions")
 	for _, tt := range []struct {
 		name  string
 		steps []step
@@ -52,11 +53,10 @@ func TestDecisions(t *testing.T) {
 			{0, []string{"take", "k", "10/s", "--up-to", "7"}, denied, "denied   0 of 10 left · try again in 100 ms · full again in 1 s"},
 			{0, []string{"take", "k", "10/s", "--up-to", "7", "--json"}, denied,
 				"{\n  \"allowed\": false,\n  \"taken\": 0,\n  \"limit\": 10,\n  \"remaining\": 0,\n  \"retry_after_ms\": 100,\n  \"reset_after_ms\": 1000,\n  \"index\": 1,\n  \"key\": \"k\"\n}"},
-			{0, []string{"take", "k", "10/s", "--up-to", "7", "--cost", "1,2"}, exitError,
-				"if any flags in the group [cost up-to] are set none of the others can be; [cost up-to] were all set"},
-			{0, []string{"peek", "k", "10/s", "--up-to", "7.5"}, exitError, `--up-to "7.5" is not a whole number; give one from 0 to 9007199254740992 for all keys`},
-			{0, []string{"take", "k", "10/s", "--up-to", "-1"}, exitError, `take "k": BADCOST "-1": a cost is a whole number from 0 to 9007199254740992`},
-			{0, []string{"refund", "k", "10/s", "--up-to", "7"}, exitError, "unknown flag: --up-to; ratelimit refund --help lists the flags"},
+			{0, []string{"take", "k", "10/s", "--up-to", "7", "--cost", "1,2"}, exitError, ""},
+			{0, []string{"peek", "k", "10/s", "--up-to", "7.5"}, exitError, ""},
+			{0, []string{"take", "k", "10/s", "--up-to", "-1"}, exitError, ""},
+			{0, []string{"refund", "k", "10/s", "--up-to", "7"}, exitError, ""},
 		}},
 		{"several keys: the binding one is named", []step{
 			{0, []string{"take", "{a}:ann", "10/s", "{a}", "3/s", "--cost", "1,2"}, allowed, "allowed  1 of 3 left for {a} (3/s) · full again in 667 ms"},
@@ -82,38 +82,28 @@ func TestDecisions(t *testing.T) {
 			{0, []string{"reset", "{a}:k", "--json"}, exitFine, "{\n  \"reset\": 1,\n  \"keys\": 1\n}"},
 		}},
 		{"bad input names the value", []step{
-			{0, []string{"take", "k", "0/m"}, exitError, `take "k": BADLIMIT "0/m": the count "0" is not a whole number from 1 to 9007199254740992`},
-			{0, []string{"take", "k", "--", "-1/m"}, exitError, `take "k": BADLIMIT "-1/m": the count "-1" is not a whole number from 1 to 9007199254740992`},
-			{0, []string{"take", "k", "1e400/m"}, exitError, `take "k": BADLIMIT "1e400/m": the count "1e400" is not a whole number from 1 to 9007199254740992`},
-			{0, []string{"take", "k", "NaN/m"}, exitError, `take "k": BADLIMIT "NaN/m": the count "NaN" is not a whole number from 1 to 9007199254740992`},
-			{0, []string{"take", "k", "100/x"}, exitError, `take "k": BADLIMIT "100/x": the unit of the period "x" is none of ms, s, m, h, d`},
-			{0, []string{"take", "k", ""}, exitError, `take "k": BADLIMIT "": no rate such as 100/m or 5/10s; the keys come first, and a limit with blanks is one argument`},
-			{0, []string{"take", "k", strings.Repeat("9", 70000)}, exitError, `take "k": BADLIMIT "` + strings.Repeat("9", 60) + `..." (70000 bytes): a limit has at most 1024 bytes`},
-			{0, []string{"take", "k", "leaky 1/s"}, exitError, `take "k": BADLIMIT "leaky 1/s": unknown algorithm "leaky"; there are ...`},
-			{0, []string{"take", "k", "1/s", "--cost", "-1"}, exitError, `take "k": BADCOST "-1": a cost is a whole number from 0 to 9007199254740992`},
-			{0, []string{"take", "k", "1/s", "--cost", "9007199254740993"}, exitError, `take "k": BADCOST "9007199254740993": a cost is a whole number from 0 to 9007199254740992`},
+			{0, []string{"take", "k", "0/m"}, exitError, ""},
+			{0, []string{"take", "k", "--", "-1/m"}, exitError, ""},
+			{0, []string{"take", "k", "1e400/m"}, exitError, ""},
+			{0, []string{"take", "k", "NaN/m"}, exitError, ""},
+			{0, []string{"take", "k", "100/x"}, exitError, ""},
+			{0, []string{"take", "k", ""}, exitError, ""},
+			{0, []string{"take", "k", strings.Repeat("9", 1500)}, exitError, ""},
+			{0, []string{"take", "k", "leaky 1/s"}, exitError, ""},
+			{0, []string{"take", "k", "1/s", "--cost", "-1"}, exitError, ""},
+			{0, []string{"take", "k", "1/s", "--cost", "9007199254740993"}, exitError, ""},
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			srv := withLibrary(t)
 			for _, s := range tt.steps {
 				srv.SetTime(began.Add(s.at))
-				got := run(t, []string{redisURL(srv.Addr())}, s.args...)
-				if begin, open := strings.CutSuffix(s.want, "..."); open && strings.HasPrefix(got.stderr, "ratelimit: "+begin) {
-					got.stderr = "ratelimit: " + s.want + "\n"
-				}
 				if s.code == exitError {
-					got.want(t, exitError, "", "ratelimit: "+s.want+"\n")
+					m.fails([]string{redisURL(srv.Addr())}, s.args...)
 				} else {
-					got.want(t, s.code, s.want+"\n", "")
+					run(t, []string{redisURL(srv.Addr())}, s.args...).want(t, s.code, s.want+"\n", "")
 				}
 			}
 		})
 	}
-}
-
-func TestDecisionWithoutTheLibrary(t *testing.T) {
-	addr := startRedis(t)
-	run(t, nil, "take", "k", "1/s", "--redis", "redis://"+addr).want(t, exitError, "",
-		"ratelimit: take \"k\": the server does not hold the library; run: ratelimit deploy --redis redis://"+addr+" (ERR Function not found)\n")
 }

@@ -24,9 +24,9 @@ func (a *app) testCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "test FILE...",
 		Short: "Run unit tests of policies, offline: for CI",
-		Long: `Run unit tests of policies: calls at given times, and what they have to return, in files that name the policies that
-they test. Each test begins with no key there, in the engine that is part of this program: it needs no server. The
-form of the files is described in docs/policies.md.
+		Long: `Run unit tests of policies: calls at given times, and their expected replies, in files that name the policies to test.
+Each test begins without keys, in the engine of this program: it needs no server. docs/policies.md describes the
+files.
 
 Exit codes: 0 all passed · 1 one failed, or a file cannot be read.`,
 		Example: `  ratelimit test policies_test.yaml
@@ -34,7 +34,7 @@ Exit codes: 0 all passed · 1 one failed, or a file cannot be read.`,
   ratelimit test policies_test.yaml --run 'burst'`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return wrongUse("ratelimit test policies_test.yaml", "test needs a file with tests, but got none")
+				return wrongUse("ratelimit test policies_test.yaml", "test needs a file with tests")
 			}
 			return nil
 		},
@@ -60,7 +60,7 @@ Exit codes: 0 all passed · 1 one failed, or a file cannot be read.`,
 				report.Failed += results.Failed()
 			}
 			if report.Tests == 0 {
-				return fmt.Errorf("no test has a name that matches --run %q, so nothing was tested", only)
+				return fmt.Errorf("no test matches --run %q, so nothing was tested", only)
 			}
 			report.OK = report.Failed == 0
 			if junit != "" {
@@ -71,7 +71,7 @@ Exit codes: 0 all passed · 1 one failed, or a file cannot be read.`,
 			return a.printTests(report)
 		},
 	}
-	cmd.Flags().StringVar(&junit, "junit", "", "write the results to this file too, as JUnit XML")
+	cmd.Flags().StringVar(&junit, "junit", "", "also write the results to this file, as JUnit XML")
 	cmd.Flags().StringVar(&only, "run", "", "run only the tests whose names match this regular expression")
 	a.jsonFlag(cmd)
 	return cmd
@@ -100,7 +100,7 @@ func (a *app) printTests(report testReport) error {
 	if report.OK {
 		return nil
 	}
-	return fmt.Errorf("%d of %s failed; what they expected is on stdout", report.Failed, plural(int64(report.Tests), "test"))
+	return fmt.Errorf("%d of %s failed; stdout lists what they expected", report.Failed, plural(int64(report.Tests), "test"))
 }
 
 func (a *app) printTestFile(file policies.Results) error {

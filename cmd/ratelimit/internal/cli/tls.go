@@ -17,7 +17,7 @@ func (a *app) tlsFiles(o *redis.Options) error {
 		return nil
 	}
 	if o.TLSConfig == nil {
-		return errors.New("--tls-ca, --tls-cert and --tls-key are about TLS, and the URL does not ask for it; write rediss:// in place of redis://")
+		return errors.New("--tls-ca, --tls-cert and --tls-key need a URL with TLS; write rediss:// in place of redis://")
 	}
 	config := o.TLSConfig.Clone()
 	if f.caFile != "" {
@@ -27,7 +27,7 @@ func (a *app) tlsFiles(o *redis.Options) error {
 		}
 		config.RootCAs = x509.NewCertPool()
 		if !config.RootCAs.AppendCertsFromPEM(text) {
-			return fmt.Errorf("--tls-ca: %s holds no certificate; name a file in PEM form", f.caFile)
+			return fmt.Errorf("--tls-ca: %s contains no certificate; name a file in PEM form", f.caFile)
 		}
 	}
 	if f.certFile != "" {

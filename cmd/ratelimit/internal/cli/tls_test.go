@@ -10,7 +10,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 )
@@ -56,21 +55,17 @@ func TestTLS(t *testing.T) {
 		return startRedis(t, "--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", cert, "--tls-auth-clients", asks, "--tls-protocols", "TLSv1.2")
 	}
 	open, named, closed := secure(cert, key, "no"), secure(other, otherKey, "no"), secure(cert, key, "yes")
-	const give = " with --tls-cert and --tls-key"
-	for _, tt := range []struct {
-		args []string
-		want string
-	}{
-		{[]string{"rediss://" + open}, "its certificate is signed by no authority that is trusted here; name the file with its authority's certificate with --tls-ca"},
-		{[]string{"rediss://" + open, "--tls-ca", other}, "its certificate is signed by none of the authorities that were named; name the file with the certificate of the one that signed it with --tls-ca"},
-		{[]string{"rediss://" + named, "--tls-ca", other}, "its certificate is for db.example, and not for 127.0.0.1; connect by a name that it is for"},
-		{[]string{"rediss://" + closed, "--tls-ca", cert}, "it asks for a certificate of ours (handshake failure); give one" + give},
-		{[]string{"rediss://" + closed, "--tls-ca", cert, "--tls-cert", other, "--tls-key", otherKey}, "it refuses our certificate (unknown certificate authority); give one that it trusts" + give},
-		{[]string{"redis://" + open}, "it closes the connection; check the address, and whether it wants TLS (rediss://)"},
+	m := newMessages(t, "TLS", open, "OPEN", named, "NAMED", closed, "CLOSED", cert, "cert.pem", other, "other.pem", otherKey, "other-key.pem")
+	for _, args := range [][]string{
+		{"rediss://" + open},
+		{"rediss://" + open, "--tls-ca", other},
+		{"rediss://" + named, "--tls-ca", other},
+		{"rediss://" + closed, "--tls-ca", cert},
+		{"rediss://" + closed, "--tls-ca", cert, "--tls-cert", other, "--tls-key", otherKey},
+		{"redis://" + open},
 	} {
-		run(t, nil, append([]string{"take", "k", "1/s", "--redis"}, tt.args...)...).want(t, exitError, "", "ratelimit: cannot reach "+tt.args[0]+": "+tt.want+"\n")
-		_, addr, _ := strings.Cut(tt.args[0], "://")
-		run(t, nil, append([]string{"deploy", "--redis"}, tt.args...)...).want(t, exitError, "", "ratelimit: cannot reach "+addr+": "+tt.want+"\n")
+		m.fails(nil, append([]string{"take", "k", "1/s", "--redis"}, args...)...)
+		m.fails(nil, append([]string{"deploy", "--redis"}, args...)...)
 	}
 	for _, args := range [][]string{{open, "--tls-ca", cert}, {closed, "--tls-ca", cert, "--tls-cert", cert, "--tls-key", key}} {
 		for _, command := range [][]string{{"deploy"}, {"take", "k", "1/s"}} {
@@ -87,16 +82,14 @@ func TestTLSFiles(t *testing.T) {
 	if err := os.WriteFile(empty, []byte("x"), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	for _, tt := range []struct {
-		args []string
-		want string
-	}{
-		{[]string{"--redis", "redis://h:1", "--tls-ca", none}, "--tls-ca, --tls-cert and --tls-key are about TLS, and the URL does not ask for it; write rediss:// in place of redis://"},
-		{[]string{"--redis", "rediss://h:1", "--tls-ca", none}, "--tls-ca: open " + none + ": no such file or directory; name a file with certificates"},
-		{[]string{"--redis", "rediss://h:1", "--tls-ca", empty}, "--tls-ca: " + empty + " holds no certificate; name a file in PEM form"},
-		{[]string{"--redis", "rediss://h:1", "--tls-cert", empty}, "if any flags in the group [tls-cert tls-key] are set they must all be set; missing [tls-key]"},
-		{[]string{"--redis", "rediss://h:1", "--tls-cert", empty, "--tls-key", empty}, "--tls-cert and --tls-key: tls: failed to find any PEM data in certificate input; name files in PEM form that belong together"},
+	m := newMessages(t, "TLS files", none, "none.pem", empty, "empty.pem")
+	for _, args := range [][]string{
+		{"--redis", "redis://h:1", "--tls-ca", none},
+		{"--redis", "rediss://h:1", "--tls-ca", none},
+		{"--redis", "rediss://h:1", "--tls-ca", empty},
+		{"--redis", "rediss://h:1", "--tls-cert", empty},
+		{"--redis", "rediss://h:1", "--tls-cert", empty, "--tls-key", empty},
 	} {
-		run(t, nil, append([]string{"status"}, tt.args...)...).want(t, exitError, "", "ratelimit: "+tt.want+"\n")
+		m.fails(nil, append([]string{"status"}, args...)...)
 	}
 }

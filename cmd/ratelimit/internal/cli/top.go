@@ -32,27 +32,27 @@ func (a *app) topCommand() *cobra.Command {
 	var f topFlags
 	cmd := &cobra.Command{
 		Use:   "top",
-		Short: "Show which keys are used most, of those that count usage",
-		Long: `Show the usage keys (take --usage-key, TRACK, or a policy with track) of a server, or of all primaries of a cluster, with
-most decisions first, or in another order. What was not used for a day is forgotten. A rate is that of the last whole
-minute; with --watch, that since the look before.
+		Short: "Show the usage keys with the most decisions",
+		Long: `Show the usage keys (take --usage-key, TRACK, or a policy with track) of a server, or of all primaries of a cluster,
+by the number of decisions or in another order. A key that is not used for a day is deleted. A rate is that of the
+last whole minute; with --watch, that since the pass before.
 
-It changes nothing. It goes through all keys with SCAN, in small steps, and takes at most 5 % of a server's time; so it
-may last: some minutes for a million keys. Interrupted, it shows what it has seen until then. With --watch it goes on
-looking: in a terminal, b orders by something else and q ends it; elsewhere each look is a table, or with --json a line.
+It changes nothing. It scans all keys with SCAN, in small steps, and uses at most 5 % of a server's time; a million
+keys take some minutes. If you interrupt it, it shows what it has found so far. With --watch it repeats: in a
+terminal, b changes the order and q ends it; elsewhere each pass is a table, or with --json a line.
 
-The user needs +scan +hmget +time +ping, and of +dbsize how far it is.`,
+The user needs +scan +hmget +time +ping, and +dbsize for the progress.`,
 		Example: `  ratelimit top --by denied
   ratelimit top --match 'user:*' --watch`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case !slices.Contains(usage.Orders, usage.Order(f.by)):
-				return fmt.Errorf("--by %q is no order; give one of %s", f.by, orders())
+				return fmt.Errorf("--by %q is not an order; give one of %s", f.by, orders())
 			case f.limit < 1 || f.limit > mostRows:
 				return fmt.Errorf("--limit %d is out of range; give one from 1 to %d", f.limit, mostRows)
 			case !f.watch && cmd.Flags().Changed("interval"):
-				return errors.New("--interval is about --watch; add --watch, or leave it out")
+				return errors.New("--interval needs --watch; add it, or leave --interval out")
 			}
 			return a.top(cmd.Context(), f)
 		},
@@ -153,12 +153,12 @@ func (a *app) topWatch(ctx context.Context, rdb redis.UniversalClient, s servers
 // scanError explains what failed on the servers. It returns nil if the scan was interrupted.
 func (s servers) scanError(err error) error {
 	var all []error
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		all = joined.Unwrap()
+	if several, ok := err.(interface{ Unwrap() []error }); ok {
+		all = several.Unwrap()
 	} else if err != nil {
 		all = []error{err}
 	}
-	var texts []string
+	var found joined
 	for _, err := range all {
 		var node *usage.NodeError
 		var refusal redis.Error
@@ -171,17 +171,30 @@ func (s servers) scanError(err error) error {
 		switch {
 		case errors.Is(err, context.Canceled):
 		case redis.HasErrorPrefix(err, "NOPERM"):
-			texts = append(texts, fmt.Sprintf("%s: %v; the user needs +scan +hmget +time +ping", name, err))
+			found = append(found, fmt.Errorf("%s: %w; the user needs +scan +hmget +time +ping", name, err))
 		case errors.As(err, &refusal):
-			texts = append(texts, fmt.Sprintf("%s: %v", name, err))
+			found = append(found, fmt.Errorf("%s: %w", name, err))
 		default:
-			texts = append(texts, dialing.Sentence(name, err, s.Options.TLSConfig, s.Options.ReadTimeout, "check that the server runs"))
+			found = append(found, dialing.New(name, err, s.Options.TLSConfig, s.Options.ReadTimeout, "check that the server runs"))
 		}
 	}
-	if len(texts) == 0 {
+	if len(found) == 0 {
 		return nil
 	}
-	return errors.New(strings.Join(texts, "; "))
+	return found
+}
+
+// joined is several errors in one line.
+type joined []error
+
+func (j joined) Unwrap() []error { return j }
+
+func (j joined) Error() string {
+	var texts []string
+	for _, err := range j {
+		texts = append(texts, err.Error())
+	}
+	return strings.Join(texts, "; ")
 }
 
 // topReport is what top --json prints. Times are in ms since the epoch.

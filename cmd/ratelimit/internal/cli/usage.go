@@ -14,12 +14,12 @@ func (a *app) usageCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "usage USAGE_KEY",
 		Short: "Show what was counted under a usage key",
-		Long: `Show how many decisions were counted under a usage key (take --usage-key, TRACK, or a policy with track), and when, minute by
-minute for the last hour in which there was one. What was not used for a day is forgotten.`,
+		Long: `Show how many decisions were counted under a usage key (take --usage-key, TRACK, or a policy with track), and when,
+minute by minute for the last hour in which there was one. A key that is not used for a day is deleted.`,
 		Example: `  ratelimit usage user:42:usage`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return wrongUse("ratelimit usage user:42:usage", "usage takes one key, but got %s", plural(int64(len(args)), "argument"))
+				return wrongUse("ratelimit usage user:42:usage", "usage takes one key, not %s", plural(int64(len(args)), "argument"))
 			}
 			if args[0] == "" {
 				return emptyKey("ratelimit usage user:42:usage", 1, 1)
@@ -117,8 +117,8 @@ func (a *app) infoCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "info",
 		Short: "Show the library and the policies of a server",
-		Long: `Show which library and which policies a server holds, and how many calls each shadow policy has let through that it would
-have denied: since the library was loaded, on that server. In a cluster one node replies; status asks them all.`,
+		Long: `Show which library and which policies a server holds, and how many calls each shadow policy has let through that it
+would have denied: since the library was loaded, on that server. In a cluster one node replies; status asks them all.`,
 		Example: `  ratelimit info --redis redis://127.0.0.1:6379`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -14,18 +14,21 @@ type line struct {
 	at   time.Duration
 	args []string
 	code int
-	want string // stdout, or stderr if the code is 1
+	want string // stdout
 }
 
 func runLines(t *testing.T, srv *embedded.Server, lines []line) {
 	t.Helper()
+	var m *messages
 	for _, l := range lines {
 		srv.SetTime(began.Add(l.at))
-		got := run(t, []string{redisURL(srv.Addr())}, l.args...)
 		if l.code == exitError {
-			got.want(t, exitError, "", "ratelimit: "+l.want+"\n")
+			if m == nil {
+				m = newMessages(t, t.Name())
+			}
+			m.fails([]string{redisURL(srv.Addr())}, l.args...)
 		} else {
-			got.want(t, l.code, l.want+"\n", "")
+			run(t, []string{redisURL(srv.Addr())}, l.args...).want(t, l.code, l.want+"\n", "")
 		}
 	}
 }
@@ -39,8 +42,8 @@ func TestRefund(t *testing.T) {
 			"{\n  \"allowed\": true,\n  \"limit\": 10,\n  \"remaining\": 7,\n  \"retry_after_ms\": 0,\n  \"reset_after_ms\": 300,\n  \"index\": 1,\n  \"key\": \"{a}:x\"\n}"},
 		{0, []string{"block", "{a}:x", "--for", "5s"}, exitFine, "blocked 1 key for 5 s"},
 		{0, []string{"refund", "{a}:x", "10/s"}, exitDiffers, "blocked, not given back  0 of 10 left · try again in 5 s · full again in 5 s"},
-		{0, []string{"refund", "{a}:x", "10/x"}, exitError, `refund "{a}:x": BADLIMIT "10/x": the unit of the period "x" is none of ms, s, m, h, d`},
-		{0, []string{"refund", "k", "10/s", "--once-key", "o"}, exitError, `unknown flag: --once-key; ratelimit refund --help lists the flags`},
+		{0, []string{"refund", "{a}:x", "10/x"}, exitError, ""},
+		{0, []string{"refund", "k", "10/s", "--once-key", "o"}, exitError, ""},
 	})
 }
 
@@ -49,7 +52,7 @@ func TestBlocks(t *testing.T) {
 	runLines(t, srv, []line{
 		{0, []string{"block", "{a}:x", "{a}:y", "--for", "1d12h"}, exitFine, "blocked 2 keys for 1 d 12 h"},
 		{0, []string{"block", "{a}:x", "{a}:y", "--for", "1h30m"}, exitFine, "blocked 2 keys for 1 h 30 min"},
-		{0, []string{"block", "{a}:x", "--for=1500us"}, exitError, `--for "1500us" is no duration; write one such as 500ms, 1m30s or 2d`},
+		{0, []string{"block", "{a}:x", "--for=1500us"}, exitError, ""},
 		{0, []string{"block", "{a}:x", "--for=2ms", "--json"}, exitFine, "{\n  \"blocked\": 1,\n  \"for_ms\": 2\n}"},
 		{0, []string{"block", "{a}:y", "--for=2ms", "--extend"}, exitFine, "blocked 1 key for at least 2 ms"},
 		{time.Second, []string{"take", "{a}:x", "1/m"}, exitFine, "allowed  0 of 1 left · full again in 1 min"},
@@ -58,11 +61,11 @@ func TestBlocks(t *testing.T) {
 		{time.Second, []string{"unblock", "{a}:x", "{a}:y"}, exitFine, "nothing to lift: no key was blocked"},
 		{time.Second, []string{"unblock", "{a}:x", "--json"}, exitFine, "{\n  \"unblocked\": 0,\n  \"keys\": 1\n}"},
 		{time.Second, []string{"take", "{a}:y", "1/m"}, exitFine, "allowed  0 of 1 left · full again in 1 min"},
-		{time.Second, []string{"block", "k", "--for", "900000h"}, exitError, `--for "900000h" is longer than 36500d`},
-		{time.Second, []string{"block", "k"}, exitError, "block needs to know for how long; as in: ratelimit block user:42 --for 1h"},
-		{time.Second, []string{"block", "k", "--for", "0s"}, exitError, "--for 0s is not above 0; give one such as 1h, or lift blocks with: ratelimit unblock"},
-		{time.Second, []string{"block", "--for", "1s"}, exitError, "block needs a key, but got none; as in: ratelimit block user:42 --for 1h"},
-		{time.Second, []string{"unblock"}, exitError, "unblock needs a key, but got none; as in: ratelimit unblock user:42"},
+		{time.Second, []string{"block", "k", "--for", "900000h"}, exitError, ""},
+		{time.Second, []string{"block", "k"}, exitError, ""},
+		{time.Second, []string{"block", "k", "--for", "0s"}, exitError, ""},
+		{time.Second, []string{"block", "--for", "1s"}, exitError, ""},
+		{time.Second, []string{"unblock"}, exitError, ""},
 	})
 }
 
@@ -85,11 +88,11 @@ func TestUsageAndOnce(t *testing.T) {
 			"{\n  \"allowed\": 3,\n  \"denied\": 1,\n  \"cost\": 12,\n  \"first_ms\": 1700000000000,\n  \"last_ms\": 1700000060000,\n  \"interval_ms\": 60000,\n" +
 				"  \"series\": [\n    {\n      \"start_ms\": 1699999980000,\n      \"allowed\": 2,\n      \"denied\": 1\n    },\n" +
 				"    {\n      \"start_ms\": 1700000040000,\n      \"allowed\": 1,\n      \"denied\": 0\n    }\n  ]\n}"},
-		{0, []string{"usage"}, exitError, "usage takes one key, but got 0 arguments; as in: ratelimit usage user:42:usage"},
-		{0, []string{"usage", "a", "b"}, exitError, "usage takes one key, but got 2 arguments; as in: ratelimit usage user:42:usage"},
-		{0, []string{"take", "k", "1/s", "--once-key", "o"}, exitError, `if any flags in the group [once-key once-ttl] are set they must all be set; missing [once-ttl]`},
-		{0, []string{"take", "k", "1/s", "--once-key", "o", "--once-ttl", "0s"}, exitError, `--once-ttl 0s is not above 0; give how long --once-key "o" holds, such as 10m`},
-		{0, []string{"take", "k", "1/s", "--once-ttl", "1s"}, exitError, `if any flags in the group [once-key once-ttl] are set they must all be set; missing [once-key]`},
+		{0, []string{"usage"}, exitError, ""},
+		{0, []string{"usage", "a", "b"}, exitError, ""},
+		{0, []string{"take", "k", "1/s", "--once-key", "o"}, exitError, ""},
+		{0, []string{"take", "k", "1/s", "--once-key", "o", "--once-ttl", "0s"}, exitError, ""},
+		{0, []string{"take", "k", "1/s", "--once-ttl", "1s"}, exitError, ""},
 	})
 }
 
@@ -116,12 +119,12 @@ func TestLeases(t *testing.T) {
 		{2 * time.Minute, []string{"renew", "jobs", two, "a"}, exitDiffers, "not held  2 of 2 left"},
 		{0, []string{"acquire", "t", "@tried", "a"}, exitFine, "acquired  0 of 1 left · lease a"},
 		{0, []string{"acquire", "t", "@tried", "b"}, exitFine, "allowed  0 of 1 left · a shadow policy would deny it: no lease is held"},
-		{0, []string{"acquire", "jobs"}, exitError, `acquire is KEY LIMIT [LEASE_ID], but got 1 argument; as in: ratelimit acquire exports "concurrency 3 lease=30s"`},
-		{0, []string{"renew", "jobs", two}, exitError, `renew is KEY LIMIT LEASE_ID, but got 2 arguments; as in: ratelimit renew exports "concurrency 3 lease=30s" job-7`},
-		{0, []string{"release", "a", "b", "c", "d"}, exitError, `release is KEY LIMIT LEASE_ID, but got 4 arguments; as in: ratelimit release exports "concurrency 3 lease=30s" job-7`},
-		{0, []string{"acquire", "", two}, exitError, `the key is empty (is a shell variable not set?); as in: ratelimit acquire exports "concurrency 3 lease=30s"`},
-		{0, []string{"release", "a", two, ""}, exitError, `the lease id is empty; give 1 to 256 bytes, such as job-7`},
-		{0, []string{"acquire", "jobs", "3/m", "a"}, exitError, `acquire "jobs": BADLIMIT "3/m": not a limit for leases; write it as concurrency n lease=30s`},
+		{0, []string{"acquire", "jobs"}, exitError, ""},
+		{0, []string{"renew", "jobs", two}, exitError, ""},
+		{0, []string{"release", "a", "b", "c", "d"}, exitError, ""},
+		{0, []string{"acquire", "", two}, exitError, ""},
+		{0, []string{"release", "a", two, ""}, exitError, ""},
+		{0, []string{"acquire", "jobs", "3/m", "a"}, exitError, ""},
 	})
 	first, second := run(t, []string{redisURL(srv.Addr())}, "acquire", "r", two), run(t, []string{redisURL(srv.Addr())}, "acquire", "r", two)
 	id, _ := strings.CutPrefix(first.stdout, "acquired  1 of 2 left · lease ")
@@ -150,7 +153,7 @@ func TestInfo(t *testing.T) {
 			"    \"retry_after_ms\": 0,\n    \"index\": 1\n  }\n}"},
 		{0, []string{"info", "--json"}, exitFine, "{\n  \"version\": \"" + build.Version() + "\",\n  \"contract\": 1,\n  \"build_id\": \"" + build.ID() +
 			"\",\n  \"policies\": [\n    \"calc\",\n    \"export\"\n  ],\n  \"shadow_denied\": {\n    \"export\": 1\n  }\n}"},
-		{0, []string{"info", "x"}, exitError, `info takes no argument, but got "x"; ratelimit info --help shows its flags`},
+		{0, []string{"info", "x"}, exitError, ""},
 	})
 	if err := srv.Load(functions.Source()); err != nil {
 		t.Fatal(err)
@@ -158,7 +161,6 @@ func TestInfo(t *testing.T) {
 	runLines(t, srv, []line{
 		{0, []string{"info"}, exitFine, "ratelimit " + functions.Version() + ", build " + functions.BuildID() + ", contract 1, 0 policies"},
 	})
-	addr := startRedis(t)
-	run(t, nil, "info", "--redis", "redis://"+addr).want(t, exitError, "",
-		"ratelimit: info: the server does not hold the library; run: ratelimit deploy --redis redis://"+addr+" (ERR Function not found)\n")
+	srv = embedded.Run(t)
+	newMessages(t, "no library", srv.Addr(), "ADDR").fails(nil, "info", "--redis", "redis://"+srv.Addr())
 }

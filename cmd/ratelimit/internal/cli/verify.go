@@ -48,15 +48,15 @@ func (a *app) verifyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify",
 		Short: "Check the library without a server: for CI",
-		Long: `Load the library into the engine that is part of this program, and hold its replies against all test vectors, with
-the clock set for each call. It needs no server and no network. It also reads the text: commands are named literally,
-keys come from KEYS, TIME is called in one place, numbers are not formatted by tostring or .., every function is
-reached by a vector, and a function flagged no-writes writes nothing while every other one does.
+		Long: `Load the library into the engine of this program, and compare its replies with all test vectors, with the clock set
+for each call. It needs no server and no network. It also checks the text: commands are named literally, keys come
+from KEYS, TIME is called in one place, numbers are not formatted by tostring or .., a vector calls every function,
+and exactly the functions flagged no-writes write nothing.
 
-With --policies it also checks the policies, which the library reads itself: their names and limits, rates that never
+With --policies it also checks the policies, which the library parses itself: their names and limits, rates that never
 decide because another always denies first, and bursts below the cost that the policy states.
 
-Exit codes: 0 all agree · 1 one does not, the library does not load, or there is a problem with a policy.`,
+Exit codes: 0 all agree · 1 one does not, the library does not load, or a policy has a problem.`,
 		Example: `  ratelimit verify
   ratelimit verify --policies policies.yaml
   ratelimit verify --library ratelimit.lua --json`,
@@ -66,7 +66,7 @@ Exit codes: 0 all agree · 1 one does not, the library does not load, or there i
 			case file != "":
 				content, err := os.ReadFile(file)
 				if err != nil {
-					return fmt.Errorf("cannot read the library: %w; name another file with --library", err)
+					return fmt.Errorf("--library: %w; name another file", err)
 				}
 				return a.verify(cmd.Context(), file, string(content), nil)
 			case a.policies != "":
@@ -79,7 +79,7 @@ Exit codes: 0 all agree · 1 one does not, the library does not load, or there i
 			return a.verify(cmd.Context(), about(build).String(), build.Text(), nil)
 		},
 	}
-	cmd.Flags().StringVar(&file, "library", "", "verify the text in this file in place of this program's own")
+	cmd.Flags().StringVar(&file, "library", "", "file with the library (default: the library in this program)")
 	a.policiesFlag(cmd)
 	cmd.MarkFlagsMutuallyExclusive("library", "policies")
 	a.jsonFlag(cmd)
@@ -104,7 +104,7 @@ func (a *app) verifyPolicies(ctx context.Context) error {
 				return err
 			}
 		}
-		return fmt.Errorf("%s has %s; stdout says where and what", a.policies, plural(int64(n), "problem"))
+		return fmt.Errorf("%s has %s, listed on stdout", a.policies, plural(int64(n), "problem"))
 	}
 	build, err := a.build()
 	if err != nil {
@@ -139,9 +139,9 @@ func (a *app) verify(ctx context.Context, name, text string, checked *policyRepo
 		return err
 	}
 	if len(report.Failures) == 0 {
-		return fmt.Errorf("%s breaks %s; stdout says where", name, plural(int64(len(report.Rules)), "rule"))
+		return fmt.Errorf("%s breaks %s, listed on stdout", name, plural(int64(len(report.Rules)), "rule"))
 	}
-	return fmt.Errorf("%s gives wrong replies in %d of %s; they are listed on stdout",
+	return fmt.Errorf("%s returns wrong replies in %d of %s, listed on stdout",
 		name, len(report.Failures), plural(int64(report.Vectors), "vector"))
 }
 
@@ -154,7 +154,7 @@ func runVectors(ctx context.Context, name, text string, files []functions.Vector
 	}
 	defer func() { _ = srv.Close() }()
 	if err := srv.Load(text); err != nil {
-		return report, fmt.Errorf("%s does not load (%w); no server would take it either", name, err)
+		return report, fmt.Errorf("%s does not load (%w); servers would refuse it too", name, err)
 	}
 	reached, err := newReach(srv)
 	if err != nil {
@@ -164,7 +164,7 @@ func runVectors(ctx context.Context, name, text string, files []functions.Vector
 		done := verifiedFile{Name: file.Name, Vectors: len(file.Vectors)}
 		for _, vector := range file.Vectors {
 			if ctx.Err() != nil {
-				return report, errors.New("interrupted before all vectors were run; nothing is known of the others")
+				return report, errors.New("interrupted before all vectors were run")
 			}
 			steps, failure, err := runVector(srv, reached, file.StartUS, vector)
 			if err != nil {
@@ -182,7 +182,7 @@ func runVectors(ctx context.Context, name, text string, files []functions.Vector
 		report.Steps += done.Steps
 	}
 	if report.Steps == 0 {
-		return report, errors.New("there are no vectors in this program, so nothing was verified; build it from a complete checkout")
+		return report, errors.New("this program has no vectors, so nothing was verified; build it from a complete checkout")
 	}
 	problems, err := lualint.Check(text)
 	if err != nil {

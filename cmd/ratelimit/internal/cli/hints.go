@@ -1,0 +1,161 @@
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"net"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/internal/dialing"
+	"github.com/ratelimit-functions/ratelimit/internal/shell"
+	"github.com/ratelimit-functions/ratelimit/loader"
+)
+
+// hints says what to type, by class of error and by the server's error code if there is one. A hint
+// replaces the remedy for Go programs, unless the error has no remedy; the first that matches counts.
+// app.expand replaces the words that begin with $.
+var hints = []struct {
+	class      error
+	code, hint string
+}{
+	{client.ErrNotDeployed, "", "load it with: $deploy"},
+	{client.ErrNoPermission, "NOAUTH", "$password"},
+	{client.ErrNoPermission, "NOPERM", "print the rights that it needs with: $acl --prefix KEY_PREFIX"},
+	{client.ErrNoPermission, "ERR", "print the rights that it needs with: $acl --prefix KEY_PREFIX"},
+	{client.ErrUnavailable, "MOVED", "add --cluster"},
+	{client.ErrUnavailable, "ASK", "add --cluster"},
+	{client.ErrBadReply, "", "find out what runs there with: $status"},
+
+	{loader.ErrSentinel, "", "name the primary that it watches with --sentinel, or connect to that primary"},
+	{loader.ErrNoPermission, "NOAUTH", "$password"},
+	{loader.ErrNoPermission, "NOPERM", "grant the rights with: $grant"},
+	{loader.ErrForeign, "", "delete it with FUNCTION DELETE ratelimit, or replace it with --replace-foreign"},
+	{loader.ErrDowngrade, "", "deploy a newer build, or add --allow-downgrade"},
+	{loader.ErrRemovesPolicies, "", "give the file that has it with --policies, or add --remove-policies"},
+	{loader.ErrOvertaken, "", "see what runs with: $status"},
+	{loader.ErrLeased, "", "try again after it, or wait for it with --wait"},
+	{loader.ErrRefused, "", "check the build with: $verify"},
+	{loader.ErrBadBuild, "", "write one with: $build -o FILE"},
+	{loader.ErrSeveralKept, "", "choose one with --to"},
+	{loader.ErrNothingKept, "", "deploy the build that is wanted, or delete the library with: $delete"},
+	{loader.ErrNoRecord, "", "copy it from the other nodes with: $deploy"},
+	{loader.ErrUnknownOrder, "", "load this build with: $deploy"},
+	{loader.ErrNoLibrary, "", "load it with: $deploy"},
+	{loader.ErrMixedBuilds, "", "load one build on all of them with: $deploy"},
+	{loader.ErrNotPersistent, "", "turn one on, for example with CONFIG SET appendonly yes, or keep this running: $watch"},
+	{loader.ErrSlots, "", "start the missing primaries, or assign their slots to others with: redis-cli --cluster fix $addr"},
+
+	{dialing.ErrNoTLS, "", "write redis:// in place of rediss:// if the server does not use TLS"},
+	{dialing.ErrClosed, "", "check the address, and write rediss:// if the server uses TLS"},
+	{dialing.ErrClosedTLS, "", "check the address, and add --tls-cert and --tls-key if the server requires a client certificate"},
+	{dialing.ErrAuthority, "", "name the file with the certificate of the authority with --tls-ca"},
+	{dialing.ErrHost, "", "connect to a host that it is for"},
+	{dialing.ErrCertificate, "", "name the files of one that the server trusts with --tls-cert and --tls-key"},
+	{dialing.ErrPrimaryName, "", "give the name that they know with --sentinel"},
+	{dialing.ErrSentinelPassword, "", "write redis-sentinel://HOST:26379/NAME?sentinel_password=PASSWORD"},
+	{dialing.ErrSentinelLogin, "", "check sentinel_username and sentinel_password in the URL"},
+	{dialing.ErrNotSentinel, "", "give the addresses of the Sentinels, whose port is usually 26379, or leave out --sentinel"},
+}
+
+// hint returns what to type after err, or "" if no hint is for it.
+func (a *app) hint(err error) string {
+	var call *client.Error
+	var node *loader.Error
+	code := ""
+	if errors.As(err, &call) {
+		code = call.Code
+	} else if errors.As(err, &node) {
+		code = node.Code
+	}
+	for _, h := range hints {
+		if (h.code == "" || h.code == code) && errors.Is(err, h.class) {
+			return a.expand(h.hint, node)
+		}
+	}
+	return ""
+}
+
+// expand replaces $COMMAND in a hint by a command line that can be typed, and $grant, $addr and
+// $password by what they stand for. A deployment without --policies would remove the policies, so
+// the text then says so.
+func (a *app) expand(hint string, node *loader.Error) string {
+	deploys := false
+	text := os.Expand(hint, func(name string) string {
+		switch name {
+		case "addr":
+			return cmp.Or(node.Addr, "HOST:PORT")
+		case "grant":
+			return a.grant(node)
+		case "password":
+			if a.named.Alone {
+				return "write redis://:PASSWORD@host:port, with a colon before the password"
+			}
+			return "write redis://:PASSWORD@host:port"
+		case "watch":
+			deploys = true
+			return a.again("status", "--watch")
+		}
+		deploys = deploys || name == "deploy"
+		return a.again(name)
+	})
+	if deploys && a.library == "" && a.policies == "" {
+		text += " (and --policies FILE, if there are policies)"
+	}
+	return text
+}
+
+// again returns a command line with this program's name, and with the servers and the library that
+// were given, if the command takes them.
+func (a *app) again(command string, more ...string) string {
+	line := a.program + " " + command
+	for _, cmd := range a.commands {
+		if cmd.Name() != command {
+			continue
+		}
+		if cmd.Flags().Lookup("redis") != nil {
+			if a.named.program == "" {
+				_, _ = a.parseServers() // fails before the servers are known; other commands report that error
+			}
+			line += a.named.again
+		}
+		if cmd.Flags().Lookup("library") != nil && a.library != "" {
+			line += " " + shell.Line("--library", a.library)
+		} else if cmd.Flags().Lookup("policies") != nil && a.policies != "" {
+			line += " " + shell.Line("--policies", a.policies)
+		}
+	}
+	return strings.Join(append([]string{line}, more...), " ")
+}
+
+// grant returns the command line that grants the rights in an error.
+func (a *app) grant(node *loader.Error) string {
+	words := []string{"redis-cli", "-s", node.Addr}
+	if host, port, err := net.SplitHostPort(node.Addr); err == nil {
+		words = []string{"redis-cli", "-h", host, "-p", port}
+	}
+	if a.named.Options.TLSConfig != nil {
+		words = append(words, "--tls")
+	}
+	return shell.Line(slices.Concat(words, []string{"ACL", "SETUSER", node.User}, node.Rights)...)
+}
+
+// withArguments returns err, the error of a call with these arguments, with a remedy if the
+// arguments were given in the wrong order, or if --usage-key may be missing.
+func (a *app) withArguments(err error, req client.Request) error {
+	var call *client.Error
+	if !errors.As(err, &call) {
+		return err
+	}
+	isPolicy := func(limit client.Limit) bool { return strings.HasPrefix(string(limit), "@") }
+	copied := *call
+	switch key := req.Keys[0]; {
+	case call.Code == "BADLIMIT" && (strings.HasPrefix(key, "@") || strings.Contains(key, "/")):
+		copied.Remedy = "a key comes before its limit: " + shell.Line(a.program, call.Op, string(req.Limits[0]), key)
+	case call.Code == "BADKEYS" && call.Op == "take" && req.UsageKey == "" && slices.ContainsFunc(req.Limits, isPolicy):
+		copied.Remedy = "a policy with track also needs --usage-key"
+	}
+	return &copied
+}
