@@ -15,93 +15,38 @@ import (
 
 // Classes of errors, for errors.Is.
 var (
-	// ErrUnreachable: no connection, or no reply in time.
-	ErrUnreachable = errors.New("unreachable")
-
-	// ErrNoFunctions: the server is older than Redis 7.0, or is not a Redis or Valkey server.
-	ErrNoFunctions = errors.New("no functions")
-
-	// ErrSentinel: the server is a Sentinel. It is also an ErrNoFunctions.
-	ErrSentinel = fmt.Errorf("a Sentinel: %w", ErrNoFunctions)
-
-	// ErrNoLua: the server has functions, but no Lua engine to run them.
-	ErrNoLua = errors.New("no Lua engine")
-
-	// ErrNoPermission: the server refused the login or a command.
-	ErrNoPermission = errors.New("no permission")
-
-	// ErrReadOnly: the node is a replica.
-	ErrReadOnly = errors.New("read-only replica")
-
-	// ErrOutOfMemory: the node is above its maxmemory and accepts no library.
-	ErrOutOfMemory = errors.New("out of memory")
-
-	// ErrBusy: the node is running a long script, or is still loading its data.
-	ErrBusy = errors.New("busy")
-
-	// ErrNameTaken: another library on the node registers one of the library's functions.
-	ErrNameTaken = errors.New("function name taken")
-
-	// ErrRefused: the node does not accept the library's text.
-	ErrRefused = errors.New("library refused")
-
-	// ErrOverwritten: the node accepted the library but then had another one.
-	ErrOverwritten = errors.New("overwritten")
-
-	// ErrForeign: the node has a library of this name that is not a build of it.
-	ErrForeign = errors.New("another library of that name")
-
-	// ErrDowngrade: the node runs a newer version, or one with a higher contract.
-	ErrDowngrade = errors.New("downgrade")
-
-	// ErrRemovesPolicies: the node runs a policy that the build does not have.
-	ErrRemovesPolicies = errors.New("removes policies")
-
-	// ErrLeased: another deployment to the same servers is under way.
-	ErrLeased = errors.New("another deployment is under way")
-
-	// ErrOvertaken: another deployment began after this one. It is also an ErrLeased.
-	ErrOvertaken = fmt.Errorf("overtaken: %w", ErrLeased)
-
-	// ErrNotWritable: the node refuses all writes for now, because it cannot save or too few
-	// replicas follow it.
-	ErrNotWritable = errors.New("takes no writes")
-
-	// ErrBadReply: the node sent a reply that no Redis or Valkey server sends.
-	ErrBadReply = errors.New("bad reply")
-
-	// ErrBadBuild: the text to deploy is not a build of the library.
-	ErrBadBuild = errors.New("not a build of the library")
-
-	// ErrNothingKept: there is nothing to go back to.
-	ErrNothingKept = errors.New("nothing to go back to")
-
-	// ErrSeveralKept: the nodes keep different builds to go back to. It is also an ErrNothingKept.
-	ErrSeveralKept = fmt.Errorf("several builds: %w", ErrNothingKept)
-
-	// ErrNoRecord: a node runs the build and has lost its record for a rollback.
-	ErrNoRecord = errors.New("no record")
-
-	// ErrLaterBuild: a watch left a node alone because another build is newer or was deployed later.
-	ErrLaterBuild = errors.New("a later build")
-
-	// ErrUnknownOrder: a watch left a node alone because it cannot tell which build is the later one.
-	ErrUnknownOrder = errors.New("unknown order of builds")
+	ErrUnreachable     = errors.New("unreachable")                        // no connection, or no reply in time
+	ErrNoFunctions     = errors.New("no functions")                       // the server is older than Redis 7.0, or is not a Redis or Valkey server
+	ErrSentinel        = fmt.Errorf("a Sentinel: %w", ErrNoFunctions)     // the server is a Sentinel; also an ErrNoFunctions
+	ErrNoLua           = errors.New("no Lua engine")                      // the server has functions, but no Lua engine to run them
+	ErrNoPermission    = errors.New("no permission")                      // the server refused the login or a command
+	ErrReadOnly        = errors.New("read-only replica")                  // the node is a replica
+	ErrOutOfMemory     = errors.New("out of memory")                      // the node is above its maxmemory and accepts no library
+	ErrBusy            = errors.New("busy")                               // the node is running a long script, or is still loading its data
+	ErrNameTaken       = errors.New("function name taken")                // another library on the node registers one of the library's functions
+	ErrRefused         = errors.New("library refused")                    // the node does not accept the library's text
+	ErrOverwritten     = errors.New("overwritten")                        // the node accepted the library but then had another one
+	ErrForeign         = errors.New("another library of that name")       // the node has a library of this name that is not a build of it
+	ErrDowngrade       = errors.New("downgrade")                          // the node runs a newer version, or one with a higher contract
+	ErrRemovesPolicies = errors.New("removes policies")                   // the node runs a policy that the build does not have
+	ErrLeased          = errors.New("another deployment is under way")    // another deployment to the same servers is under way
+	ErrOvertaken       = fmt.Errorf("overtaken: %w", ErrLeased)           // another deployment began after this one; also an ErrLeased
+	ErrNotWritable     = errors.New("takes no writes")                    // the node refuses all writes for now, because it cannot save or too few replicas follow it
+	ErrBadReply        = errors.New("bad reply")                          // the node sent a reply that no Redis or Valkey server sends
+	ErrBadBuild        = errors.New("not a build of the library")         // the text to deploy is not a build of the library
+	ErrNothingKept     = errors.New("nothing to go back to")              // there is nothing to go back to
+	ErrSeveralKept     = fmt.Errorf("several builds: %w", ErrNothingKept) // the nodes keep different builds to go back to; also an ErrNothingKept
+	ErrNoRecord        = errors.New("no record")                          // a node runs the build and has lost its record for a rollback
+	ErrLaterBuild      = errors.New("a later build")                      // a watch left a node alone because another build is newer or was deployed later
+	ErrUnknownOrder    = errors.New("unknown order of builds")            // a watch left a node alone because it cannot tell which build is the later one
 )
 
 // Classes that only a [Finding] has.
 var (
-	// ErrNoLibrary: the node does not have the library.
-	ErrNoLibrary = errors.New("no library")
-
-	// ErrMixedBuilds: the primaries have different builds.
-	ErrMixedBuilds = errors.New("mixed builds")
-
-	// ErrNotPersistent: the node saves nothing to disk.
-	ErrNotPersistent = errors.New("not persistent")
-
-	// ErrSlots: the cluster does not serve all slots.
-	ErrSlots = errors.New("slots are not served")
+	ErrNoLibrary     = errors.New("no library")           // the node does not have the library
+	ErrMixedBuilds   = errors.New("mixed builds")         // the primaries have different builds
+	ErrNotPersistent = errors.New("not persistent")       // the node saves nothing to disk
+	ErrSlots         = errors.New("slots are not served") // the cluster does not serve all slots
 )
 
 // Error says what is wrong with one node, or with a call, and what to do. errors.Is compares it

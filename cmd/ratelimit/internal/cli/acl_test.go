@@ -71,18 +71,6 @@ func TestACL(t *testing.T) {
 	if all := users(t, "application", "--all-keys"); len(all) != 1 || !slices.Contains(all[0].Rules, "~*") {
 		t.Errorf("%+v", all)
 	}
-	m := newMessages(t, "acl")
-	for _, args := range [][]string{
-		{},
-		{"a", "b"},
-		{"--prefix", ""},
-		{"--prefix", "x", "--all-keys"},
-		{"root", "--all-keys"},
-		{"--user", "x", "--prefix", "y"},
-		{"peek", "--user", "x y", "--prefix", "y"},
-	} {
-		m.fails(nil, append([]string{"acl"}, args...)...)
-	}
 }
 
 func TestCompletionOfACL(t *testing.T) {

@@ -117,29 +117,6 @@ func TestBacktestPolicies(t *testing.T) {
 			t.Errorf("no %q in %+v", want, got)
 		}
 	}
-	m := newMessages(t, "backtest", policies, "policies.yaml", log, "access.log", filepath.Dir(log), "FOLDER")
-	for _, args := range [][]string{
-		with("--policy", "calc"),
-		with("--policy", "calc", "--key", "resource=a+", "--key", "consumer=client"),
-		with("--policy", "api", "--key", "x=client"),
-		with("--policy", "apis"),
-		{"backtest", log, "--policy", "api"},
-		{"backtest", log, "--limit", "@api"},
-		{"backtest", log, "--key", "client", "--key", "user"},
-		{"backtest"},
-		{"backtest", log, log},
-		{"backtest", "/nothing/here"},
-		{"backtest", filepath.Dir(log)},
-		{"backtest", log, "--format", "xml"},
-		{"backtest", log, "--field", "time"},
-		{"backtest", log, "--suggest", "110%"},
-		{"backtest", log, "--suggest", "NaN"},
-		{"backtest", log, "--period", "0"},
-		{"backtest", log, "--top", "-1"},
-		{"backtest", log, "--limit", "5/x"},
-	} {
-		m.fails(nil, args...)
-	}
 }
 
 // On a terminal of any width, no line is too wide, and every name and number is shown. Other output

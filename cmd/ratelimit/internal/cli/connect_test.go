@@ -10,29 +10,9 @@ import (
 )
 
 func TestBadURLs(t *testing.T) {
-	m := newMessages(t, "URLs")
-	for _, url := range []string{
-		"http://h",
-		"redis://",
-		"redis://h,",
-		"redis://u:secret%zz@h",
-		"redis://u:sec ret@h",
-		"redis://u:secret@h/x",
-		"redis://u:secret@h?colour=red",
-		"redis://u:secret@h,redis://u:other@i",
-		"redis://h/2,i",
-		"unix:///a,unix:///b",
-	} {
-		m.fails(nil, "take", "k", "1/s", "--redis", url)
-	}
+	m := newMessages(t, "REDIS_URL")
 	m.fails([]string{"REDIS_URL=ftp://h"}, "status")
 	m.fails([]string{"REDIS_URL=redis://127.0.0.1:1"}, "status", "--redis", "ftp://h") // the flag counts
-	text := m.text.String()
-	for line := range strings.Lines(text) {
-		if strings.Contains(line, "secret") && !strings.HasPrefix(line, "$ ") {
-			t.Errorf("a message has the password: %s", line)
-		}
-	}
 }
 
 // Servers that cannot be reached, or cannot decide, cause an error of one sentence that says what

@@ -258,28 +258,6 @@ func TestNotAsTheURLSays(t *testing.T) {
 	}
 }
 
-// An empty key, as from an unset shell variable, is refused.
-func TestEmptyKeys(t *testing.T) {
-	srv := embedded.Run(t, embedded.WithLibrary(functions.Source()), embedded.WithTime(began))
-	m := newMessages(t, "empty keys")
-	for _, args := range [][]string{
-		{"take", "", "3/m"},
-		{"peek", "a", "3/m", "", "3/m"},
-		{"take", "--policy", "p", "a", "b", ""},
-		{"refund", "", "3/m"},
-		{"reset", "a", ""},
-		{"block", "", "--for", "1s"},
-		{"unblock", ""},
-		{"usage", ""},
-		{"take", "--policy", "", "a"},
-	} {
-		m.fails([]string{redisURL(srv.Addr())}, args...)
-	}
-	if n, err := srv.Do("DBSIZE"); err != nil || n != int64(0) {
-		t.Errorf("the server holds %v keys (%v)", n, err)
-	}
-}
-
 // The demo's help describes its flags as the demo uses them.
 func TestDemoHelp(t *testing.T) {
 	got := run(t, nil, "demo", "--help")

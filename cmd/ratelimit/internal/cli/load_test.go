@@ -69,37 +69,6 @@ func TestLoadJSON(t *testing.T) {
 	}
 }
 
-func TestLoadRefuses(t *testing.T) {
-	srv := withLibrary(t)
-	m := newMessages(t, "load")
-	for _, args := range [][]string{
-		{},
-		{"--limit", "1/s", "--threshold", "5"},
-		{"--threshold", "0"},
-		{"--limit", "1/s", "--concurrency", "0"},
-		{"--limit", "1/s", "--rate", "-1"},
-		{"--limit", "1/s", "--rate", "NaN"},
-		{"--limit", "1/s", "--iterations", "0"},
-		{"--limit", "1/s", "--duration", "0s"},
-		{"--limit", "1/s", "--numbers", "0"},
-		{"--limit", "1/s", "--cost", "-1"},
-		{"--limit", "1/s", "--draw", "normal"},
-		{"--limit", "1/s", "--draw", "zipf:1"},
-		{"--limit", "1/s", "--draw", "zipf2"},
-		{"--limit", "1/s", "--port", "1"},
-		{"--limit", "1/s", "--host", "h", "--redis", "redis://h"},
-		{"--limit", "1/fortnight"},
-		{"--limit", "1/s", "--key", "a", "--key", "b"},
-		{"--policy", "nope"},
-		{"--limit", "1/s", "--html", "none/page.html"},
-	} {
-		m.fails([]string{redisURL(srv.Addr())}, append([]string{"load", "--iterations", "1"}, args...)...)
-	}
-	if n, err := admin(t, srv.Addr()).DBSize(t.Context()).Result(); err != nil || n != 0 {
-		t.Errorf("%d keys were written, %v", n, err)
-	}
-}
-
 // Errors during a run are counted and reported, and make it fail.
 func TestLoadErrors(t *testing.T) {
 	srv := withLibrary(t)

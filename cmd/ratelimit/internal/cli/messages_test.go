@@ -62,18 +62,26 @@ func (m *messages) add(text string) {
 	m.text.WriteString(strings.NewReplacer(m.names...).Replace(text) + "\n")
 }
 
-func (m *messages) check() {
+const mark = "\n## "
+
+// read returns the section of the file, and what is before and after it.
+func (m *messages) read() (before, section, after string) {
 	m.t.Helper()
-	const mark = "\n## "
 	content, err := os.ReadFile(messagesFile)
 	if err != nil {
 		m.t.Fatal(err)
 	}
 	before, rest, _ := strings.Cut(string(content), mark+m.section+"\n\n")
-	want, after, more := strings.Cut(rest, mark)
-	if want = strings.TrimRight(want, "\n"); more {
+	section, after, more := strings.Cut(rest, mark)
+	if more {
 		after = mark + after
 	}
+	return before, strings.TrimRight(section, "\n"), after
+}
+
+func (m *messages) check() {
+	m.t.Helper()
+	before, want, after := m.read()
 	got := strings.TrimRight(m.text.String(), "\n")
 	if *update && !m.t.Failed() {
 		text := strings.TrimRight(before, "\n") + "\n" + mark + m.section + "\n\n" + got + "\n" + after
@@ -83,4 +91,53 @@ func (m *messages) check() {
 	} else if got != want {
 		m.t.Errorf("section %q of %s:\n%s\nwant:\n%s", m.section, messagesFile, got, want)
 	}
+}
+
+// TestCommandLines runs the command lines in these sections of the file.
+func TestCommandLines(t *testing.T) {
+	inFolder(t, map[string]string{
+		"access.log":    logLines("203.0.113.7", 20, "198.51.100.1", 3),
+		"policies.yaml": "policies:\n  api: {limit: 5/m, shadow: true, track: true}\n  calc:\n    limits:\n      - resource: 7/h\n      - consumer: 5/m\n",
+		"empty.pem":     "x",
+	})
+	srv := withLibrary(t)
+	for _, section := range []string{"acl", "backtest", "URLs", "empty keys", "load", "calls", "TLS files", "wrong use"} {
+		m := newMessages(t, section)
+		_, text, _ := m.read()
+		n := 0
+		for line := range strings.Lines(text) {
+			if words := strings.TrimPrefix(line, "$ ratelimit"); words != line {
+				m.fails([]string{redisURL(srv.Addr())}, wordsOf(strings.TrimSpace(words))...)
+				n++
+			} else if strings.Contains(line, "secret") {
+				t.Errorf("a message has a password: %s", line)
+			}
+		}
+		if n == 0 {
+			t.Errorf("the section %q has no command line", section)
+		}
+	}
+	if n, err := srv.Do("DBSIZE"); err != nil || n != int64(0) {
+		t.Errorf("the server has %v keys, %v", n, err)
+	}
+}
+
+// wordsOf splits a command line as a shell does.
+func wordsOf(line string) []string {
+	words, quoted := []string{""}, false
+	for i := 0; i < len(line); i++ {
+		last := &words[len(words)-1]
+		switch c := line[i]; {
+		case c == '\'':
+			quoted = !quoted
+		case c == '\\' && !quoted:
+			i++
+			*last += line[i : i+1]
+		case c == ' ' && !quoted:
+			words = append(words, "")
+		default:
+			*last += line[i : i+1]
+		}
+	}
+	return words
 }

@@ -79,7 +79,7 @@ func (a *app) decisionCommand(cmd *cobra.Command, d decide) *cobra.Command {
 		case policy != "":
 			return nil
 		case len(args) < 2:
-			return wrongUse("ratelimit "+cmd.Name()+" user:42 100/m", "%s takes a key and its limit, not %s",
+			return wrongUse("ratelimit "+cmd.Name()+" user:42 100/m", "%s needs a key and its limit, not %s",
 				cmd.Name(), plural(int64(len(args)), "argument"))
 		case len(args)%2 != 0:
 			return wrongUse("ratelimit "+cmd.Name()+" {acme}:ann 10/s {acme} 50/s", "the key %q has no limit: each key is followed by its limit",

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"strings"
 	"testing"
 	"time"
 )
@@ -18,7 +17,6 @@ func TestDecisions(t *testing.T) {
 		code int
 		want string // stdout
 	}
-	m := newMessages(t, "decisions")
 	for _, tt := range []struct {
 		name  string
 		steps []step
@@ -53,10 +51,6 @@ func TestDecisions(t *testing.T) {
 			{0, []string{"take", "k", "10/s", "--up-to", "7"}, denied, "denied   0 of 10 left · try again in 100 ms · full again in 1 s"},
 			{0, []string{"take", "k", "10/s", "--up-to", "7", "--json"}, denied,
 				"{\n  \"allowed\": false,\n  \"taken\": 0,\n  \"limit\": 10,\n  \"remaining\": 0,\n  \"retry_after_ms\": 100,\n  \"reset_after_ms\": 1000,\n  \"index\": 1,\n  \"key\": \"k\"\n}"},
-			{0, []string{"take", "k", "10/s", "--up-to", "7", "--cost", "1,2"}, exitError, ""},
-			{0, []string{"peek", "k", "10/s", "--up-to", "7.5"}, exitError, ""},
-			{0, []string{"take", "k", "10/s", "--up-to", "-1"}, exitError, ""},
-			{0, []string{"refund", "k", "10/s", "--up-to", "7"}, exitError, ""},
 		}},
 		{"several keys: the binding one is named", []step{
 			{0, []string{"take", "{a}:ann", "10/s", "{a}", "3/s", "--cost", "1,2"}, allowed, "allowed  1 of 3 left for {a} (3/s) · full again in 667 ms"},
@@ -81,28 +75,12 @@ func TestDecisions(t *testing.T) {
 			{0, []string{"take", "{a}:k", "1/m"}, allowed, "allowed  0 of 1 left · full again in 1 min"},
 			{0, []string{"reset", "{a}:k", "--json"}, exitFine, "{\n  \"reset\": 1,\n  \"keys\": 1\n}"},
 		}},
-		{"bad input names the value", []step{
-			{0, []string{"take", "k", "0/m"}, exitError, ""},
-			{0, []string{"take", "k", "--", "-1/m"}, exitError, ""},
-			{0, []string{"take", "k", "1e400/m"}, exitError, ""},
-			{0, []string{"take", "k", "NaN/m"}, exitError, ""},
-			{0, []string{"take", "k", "100/x"}, exitError, ""},
-			{0, []string{"take", "k", ""}, exitError, ""},
-			{0, []string{"take", "k", strings.Repeat("9", 1500)}, exitError, ""},
-			{0, []string{"take", "k", "leaky 1/s"}, exitError, ""},
-			{0, []string{"take", "k", "1/s", "--cost", "-1"}, exitError, ""},
-			{0, []string{"take", "k", "1/s", "--cost", "9007199254740993"}, exitError, ""},
-		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			srv := withLibrary(t)
 			for _, s := range tt.steps {
 				srv.SetTime(began.Add(s.at))
-				if s.code == exitError {
-					m.fails([]string{redisURL(srv.Addr())}, s.args...)
-				} else {
-					run(t, []string{redisURL(srv.Addr())}, s.args...).want(t, s.code, s.want+"\n", "")
-				}
+				run(t, []string{redisURL(srv.Addr())}, s.args...).want(t, s.code, s.want+"\n", "")
 			}
 		})
 	}

@@ -75,21 +75,3 @@ func TestTLS(t *testing.T) {
 		}
 	}
 }
-
-func TestTLSFiles(t *testing.T) {
-	none := filepath.Join(t.TempDir(), "none.pem")
-	empty := filepath.Join(t.TempDir(), "empty.pem")
-	if err := os.WriteFile(empty, []byte("x"), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	m := newMessages(t, "TLS files", none, "none.pem", empty, "empty.pem")
-	for _, args := range [][]string{
-		{"--redis", "redis://h:1", "--tls-ca", none},
-		{"--redis", "rediss://h:1", "--tls-ca", none},
-		{"--redis", "rediss://h:1", "--tls-ca", empty},
-		{"--redis", "rediss://h:1", "--tls-cert", empty},
-		{"--redis", "rediss://h:1", "--tls-cert", empty, "--tls-key", empty},
-	} {
-		m.fails(nil, append([]string{"status"}, args...)...)
-	}
-}

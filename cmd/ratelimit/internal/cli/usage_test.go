@@ -16,55 +16,6 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// An invalid command line causes one line that says what to write instead, and exit code 1.
-func TestWrongUse(t *testing.T) {
-	m := newMessages(t, "wrong use")
-	for _, args := range [][]string{
-		{"tak"},
-		{"frobnicate"},
-		{"take", "--foo"},
-		{"take", "k", "-1/m"},
-		{"take"},
-		{"take", "k"},
-		{"peek", "a", "1/s", "b"},
-		{"reset"},
-		{"take", "k", "1/s", "--cost", "1.5"},
-		{"take", "k", "1/s", "--cost", "1,NaN"},
-		{"peek", "k", "1/s", "--cost", "inf"},
-		{"take", "k", "1/s", "--cost", "9223372036854775808"},
-		{"build", "x"},
-		{"deploy", "x"},
-		{"demo", "--duration", "30s"},
-		{"demo", "--duration", "1s"},
-		{"demo", "--replace"},
-		{"dev", "--addr", "6379"},
-		{"status", "--timeout", "0s"},
-		{"status", "--interval", "1s"},
-		{"top", "--by", "name"},
-		{"top", "--limit", "0"},
-		{"top", "--interval", "1s"},
-		{"dashboard", "--listen", "8088"},
-		{"dashboard", "--token", "secret"},
-		{"take", "k", "1/s", "--timeout", "5"},
-		{"block", "k", "--for", "1y"},
-		{"rollback", "--wait", "-1s"},
-		{"take", "k", "1/s", "--json=perhaps"},
-		{"help", "tak"},
-		{"help", "take", "nope"},
-		{"absent", "--help"},
-		{"--", "absent"},
-		{""},
-		{"completion", "nope"},
-		{"completion", "zs", "--help"},
-		{"help", "completion", "nope"},
-		{"completion", "bash", "zsh"},
-		{"verify", "--library", "testdata/none.lua"},
-		{"build", "-o", "testdata/none/x.lua"},
-	} {
-		m.fails(nil, args...)
-	}
-}
-
 func TestHelp(t *testing.T) {
 	for _, name := range []string{"", "demo", "dev", "test", "build", "verify", "plan", "deploy", "status", "rollback", "delete", "doctor", "acl", "take", "peek", "refund", "block", "unblock", "reset", "acquire", "renew", "release", "usage", "top", "dashboard", "info", "version"} {
 		t.Run("help "+name, func(t *testing.T) {

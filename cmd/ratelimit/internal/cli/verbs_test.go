@@ -19,17 +19,9 @@ type line struct {
 
 func runLines(t *testing.T, srv *embedded.Server, lines []line) {
 	t.Helper()
-	var m *messages
 	for _, l := range lines {
 		srv.SetTime(began.Add(l.at))
-		if l.code == exitError {
-			if m == nil {
-				m = newMessages(t, t.Name())
-			}
-			m.fails([]string{redisURL(srv.Addr())}, l.args...)
-		} else {
-			run(t, []string{redisURL(srv.Addr())}, l.args...).want(t, l.code, l.want+"\n", "")
-		}
+		run(t, []string{redisURL(srv.Addr())}, l.args...).want(t, l.code, l.want+"\n", "")
 	}
 }
 
@@ -42,8 +34,6 @@ func TestRefund(t *testing.T) {
 			"{\n  \"allowed\": true,\n  \"limit\": 10,\n  \"remaining\": 7,\n  \"retry_after_ms\": 0,\n  \"reset_after_ms\": 300,\n  \"index\": 1,\n  \"key\": \"{a}:x\"\n}"},
 		{0, []string{"block", "{a}:x", "--for", "5s"}, exitFine, "blocked 1 key for 5 s"},
 		{0, []string{"refund", "{a}:x", "10/s"}, exitDiffers, "blocked, not given back  0 of 10 left · try again in 5 s · full again in 5 s"},
-		{0, []string{"refund", "{a}:x", "10/x"}, exitError, ""},
-		{0, []string{"refund", "k", "10/s", "--once-key", "o"}, exitError, ""},
 	})
 }
 
@@ -52,7 +42,6 @@ func TestBlocks(t *testing.T) {
 	runLines(t, srv, []line{
 		{0, []string{"block", "{a}:x", "{a}:y", "--for", "1d12h"}, exitFine, "blocked 2 keys for 1 d 12 h"},
 		{0, []string{"block", "{a}:x", "{a}:y", "--for", "1h30m"}, exitFine, "blocked 2 keys for 1 h 30 min"},
-		{0, []string{"block", "{a}:x", "--for=1500us"}, exitError, ""},
 		{0, []string{"block", "{a}:x", "--for=2ms", "--json"}, exitFine, "{\n  \"blocked\": 1,\n  \"for_ms\": 2\n}"},
 		{0, []string{"block", "{a}:y", "--for=2ms", "--extend"}, exitFine, "blocked 1 key for at least 2 ms"},
 		{time.Second, []string{"take", "{a}:x", "1/m"}, exitFine, "allowed  0 of 1 left · full again in 1 min"},
@@ -61,11 +50,6 @@ func TestBlocks(t *testing.T) {
 		{time.Second, []string{"unblock", "{a}:x", "{a}:y"}, exitFine, "nothing to lift: no key was blocked"},
 		{time.Second, []string{"unblock", "{a}:x", "--json"}, exitFine, "{\n  \"unblocked\": 0,\n  \"keys\": 1\n}"},
 		{time.Second, []string{"take", "{a}:y", "1/m"}, exitFine, "allowed  0 of 1 left · full again in 1 min"},
-		{time.Second, []string{"block", "k", "--for", "900000h"}, exitError, ""},
-		{time.Second, []string{"block", "k"}, exitError, ""},
-		{time.Second, []string{"block", "k", "--for", "0s"}, exitError, ""},
-		{time.Second, []string{"block", "--for", "1s"}, exitError, ""},
-		{time.Second, []string{"unblock"}, exitError, ""},
 	})
 }
 
@@ -88,11 +72,6 @@ func TestUsageAndOnce(t *testing.T) {
 			"{\n  \"allowed\": 3,\n  \"denied\": 1,\n  \"cost\": 12,\n  \"first_ms\": 1700000000000,\n  \"last_ms\": 1700000060000,\n  \"interval_ms\": 60000,\n" +
 				"  \"series\": [\n    {\n      \"start_ms\": 1699999980000,\n      \"allowed\": 2,\n      \"denied\": 1\n    },\n" +
 				"    {\n      \"start_ms\": 1700000040000,\n      \"allowed\": 1,\n      \"denied\": 0\n    }\n  ]\n}"},
-		{0, []string{"usage"}, exitError, ""},
-		{0, []string{"usage", "a", "b"}, exitError, ""},
-		{0, []string{"take", "k", "1/s", "--once-key", "o"}, exitError, ""},
-		{0, []string{"take", "k", "1/s", "--once-key", "o", "--once-ttl", "0s"}, exitError, ""},
-		{0, []string{"take", "k", "1/s", "--once-ttl", "1s"}, exitError, ""},
 	})
 }
 
@@ -119,12 +98,6 @@ func TestLeases(t *testing.T) {
 		{2 * time.Minute, []string{"renew", "jobs", two, "a"}, exitDiffers, "not held  2 of 2 left"},
 		{0, []string{"acquire", "t", "@tried", "a"}, exitFine, "acquired  0 of 1 left · lease a"},
 		{0, []string{"acquire", "t", "@tried", "b"}, exitFine, "allowed  0 of 1 left · a shadow policy would deny it: no lease is held"},
-		{0, []string{"acquire", "jobs"}, exitError, ""},
-		{0, []string{"renew", "jobs", two}, exitError, ""},
-		{0, []string{"release", "a", "b", "c", "d"}, exitError, ""},
-		{0, []string{"acquire", "", two}, exitError, ""},
-		{0, []string{"release", "a", two, ""}, exitError, ""},
-		{0, []string{"acquire", "jobs", "3/m", "a"}, exitError, ""},
 	})
 	first, second := run(t, []string{redisURL(srv.Addr())}, "acquire", "r", two), run(t, []string{redisURL(srv.Addr())}, "acquire", "r", two)
 	id, _ := strings.CutPrefix(first.stdout, "acquired  1 of 2 left · lease ")
@@ -153,7 +126,6 @@ func TestInfo(t *testing.T) {
 			"    \"retry_after_ms\": 0,\n    \"index\": 1\n  }\n}"},
 		{0, []string{"info", "--json"}, exitFine, "{\n  \"version\": \"" + build.Version() + "\",\n  \"contract\": 1,\n  \"build_id\": \"" + build.ID() +
 			"\",\n  \"policies\": [\n    \"calc\",\n    \"export\"\n  ],\n  \"shadow_denied\": {\n    \"export\": 1\n  }\n}"},
-		{0, []string{"info", "x"}, exitError, ""},
 	})
 	if err := srv.Load(functions.Source()); err != nil {
 		t.Fatal(err)
