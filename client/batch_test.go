@@ -30,9 +30,6 @@ func TestBatchResult(t *testing.T) {
 	if before := allow(t, c, wide, 1); before.Remaining != got.Remaining-1 {
 		t.Errorf("remaining %d after %d", before.Remaining, got.Remaining)
 	}
-	if client.SourceBatch.String() != "batch" || client.SourceMemory.String() != "memory" {
-		t.Error(client.SourceBatch, client.SourceMemory)
-	}
 }
 
 // Units are spent within ttl, counted from before their request was sent.

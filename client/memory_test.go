@@ -217,15 +217,18 @@ func TestTablesAreBounded(t *testing.T) {
 	const part = 16
 	at := time.UnixMilli(0)
 	f := &fake{}
-	c := newClient(t, f, client.WithBatches(8, ttl), client.WithDenialMemory(time.Second), client.WithFallback(client.LocalLimiter(1)))
+	c := newClient(t, f, client.WithBatches(8, ttl), client.WithDenialMemory(time.Second))
 	client.SetClock(c, func() time.Time { return at })
 	if got, want := client.Shrink(c, part), (client.Tables{Batches: 65536, Denials: 65536, Buckets: 65536, Limits: 1000}); got != want {
 		t.Errorf("the tables hold %+v, want %+v", got, want)
 	}
 	const most = 65536 / part
+	var fallback client.Fallback
 	ask := func(n int, keys string) {
 		for i := range n {
-			must[client.Result](t)(c.Allow(t.Context(), keys+strconv.Itoa(i), "10/s"))
+			req := one(keys+strconv.Itoa(i), "10/s")
+			req.Fallback = fallback
+			must[client.Result](t)(c.Take(t.Context(), req))
 			f.lines = nil
 		}
 	}
@@ -279,7 +282,7 @@ func TestTablesAreBounded(t *testing.T) {
 	}
 	client.Learn(c, "10/s")
 	at = at.Add(time.Minute)
-	f.err = redis.ErrPoolTimeout
+	f.err, fallback = redis.ErrPoolTimeout, client.LocalLimiter(1)
 	ask(2*most, "local:")
 	if n := client.Kept(c).Buckets; n != most {
 		t.Errorf("%d buckets are kept, want %d", n, most)
