@@ -13,7 +13,7 @@ import (
 
 // The fields of a decision from a batch continue from the last reply.
 func TestBatchResult(t *testing.T) {
-	s := newStand(t)
+	s := newTestbed(t)
 	c := s.client(t, client.WithBatches(16, ttl))
 	s.calls(t, c, 1+2+4+8, 0)
 	if asked, left := allow(t, c, wide, 1), left(t, c, "k", wide); asked.Remaining != left+15 {
@@ -34,7 +34,7 @@ func TestBatchResult(t *testing.T) {
 
 // Units are spent within ttl, counted from before their request was sent.
 func TestBatchIsLetGo(t *testing.T) {
-	s := newStand(t)
+	s := newTestbed(t)
 	c := s.warm(t)
 	s.pass(ttl - 1)
 	wantSource(t, c, wide, 1, client.SourceBatch)
@@ -53,7 +53,7 @@ func TestBatchIsLetGo(t *testing.T) {
 }
 
 func TestBatchServesACostOrLeavesItToTheServer(t *testing.T) {
-	s := newStand(t)
+	s := newTestbed(t)
 	c := s.warm(t) // has 15 units
 	for _, tt := range []struct {
 		cost int64
@@ -67,7 +67,7 @@ func TestBatchServesACostOrLeavesItToTheServer(t *testing.T) {
 }
 
 func TestNotBatched(t *testing.T) {
-	s := newStand(t)
+	s := newTestbed(t)
 	one := client.Request{Keys: []string{"k"}, Limits: []client.Limit{wide}}
 	with := func(change func(*client.Request)) client.Request {
 		req := one
@@ -105,7 +105,7 @@ func TestNotBatched(t *testing.T) {
 // While a batch holds units of one limit, calls on the same key with another limit go to the
 // server.
 func TestBatchIsOfOneLimit(t *testing.T) {
-	s := newStand(t)
+	s := newTestbed(t)
 	c := s.warm(t)
 	for range 3 {
 		wantSource(t, c, "90000/m", 1, client.SourceServer)
@@ -124,7 +124,7 @@ func TestBatchIsOfOneLimit(t *testing.T) {
 // After a lost reply or an error no units are spent; the call gets its error or the result of the
 // fallback.
 func TestBatchOfALostReply(t *testing.T) {
-	s := newStand(t)
+	s := newTestbed(t)
 	c := s.warm(t, client.WithFallback(client.ReturnError))
 	s.calls(t, c, 15, 0)
 	s.lose = func(redis.Cmder) bool { return true }
@@ -141,11 +141,11 @@ func TestBatchOfALostReply(t *testing.T) {
 
 // Changing a key through this client drops the key's batch.
 func TestBatchEndsWithTheKey(t *testing.T) {
-	s := newStand(t)
+	s := newTestbed(t)
 	c := s.warm(t, client.WithPrefix("p:"))
 	must[int64](t)(c.Reset(t.Context(), "k"))
 	wantSource(t, c, wide, 1, client.SourceServer)
-	s = newStand(t)
+	s = newTestbed(t)
 	c = s.warm(t)
 	require(t, c.Block(t.Context(), time.Minute, "k"))
 	if res := allow(t, c, wide, 1); res.Allowed {

@@ -187,7 +187,7 @@ func (p *parsedLimits) fetch(ctx context.Context, limit Limit, node redis.Univer
 	info := call{verb: "info", args: []any{string(limit)}, mode: readOnly}
 	s := p.server
 	if node == s.rdb {
-		reply, err := s.ask(ctx, info)
+		reply, err := s.do(ctx, info)
 		keys, _ := parseLimit(reply)
 		return keys, err
 	}

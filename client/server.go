@@ -12,7 +12,7 @@ import (
 // server that holds its keys:
 //
 //	decide, execute   make a call of a request, and a result of the reply
-//	ask               starts the timeout; repeats a call whose reply was lost, if that is safe (repeat.go)
+//	do                starts the timeout; repeats a call whose reply was lost, if that is safe (repeat.go)
 //	attempt           reinstalls a missing library (heal.go)
 //	try               skips a server that does not reply (breaker.go)
 //	send              sends the call alone or with others (shared.go)
@@ -66,7 +66,7 @@ func (s *server) execute(ctx context.Context, verb string, req Request) (Result,
 	if err != nil {
 		return Result{}, err
 	}
-	reply, err := s.ask(ctx, call)
+	reply, err := s.do(ctx, call)
 	if err != nil {
 		return Result{}, err
 	}
@@ -98,8 +98,8 @@ func decision(verb string, keys []string, req Request, reply any) (Result, error
 	return res, nil
 }
 
-// ask sends a call to a server, and returns within the client's timeout.
-func (s *server) ask(ctx context.Context, call call) (any, error) {
+// do sends a call to a server, and returns within the client's timeout.
+func (s *server) do(ctx context.Context, call call) (any, error) {
 	if err := s.ready(ctx, call); err != nil {
 		return nil, err
 	}
