@@ -12,7 +12,7 @@ import (
 
 // Expired units were counted and are not given back: only takes are sent before Close.
 func TestBatchIsNotGivenBackAtTTL(t *testing.T) {
-	s := newStand(t)
+	s := newTestbed(t)
 	c := s.warm(t)
 	s.pass(2 * ttl)
 	s.calls(t, c, 1, 0)
@@ -23,7 +23,7 @@ func TestBatchIsNotGivenBackAtTTL(t *testing.T) {
 // Close gives back the unspent units, less those that refill until the refund arrives at the
 // latest, which is 5 s later here.
 func TestCloseGivesBack(t *testing.T) {
-	s := newStand(t)
+	s := newTestbed(t)
 	for _, tt := range []struct {
 		limit client.Limit
 		after time.Duration
@@ -68,7 +68,7 @@ func TestCloseGivesBack(t *testing.T) {
 
 // The refill rate of a limit is asked once, for any number of keys.
 func TestCloseAsksOnce(t *testing.T) {
-	s := newStand(t)
+	s := newTestbed(t)
 	c := s.client(t, client.WithBatches(16, ttl))
 	for _, key := range []string{"a", "b", "c"} {
 		for range 2 { // one unit, then a batch of 2, of which one is left
@@ -84,7 +84,7 @@ func TestCloseAsksOnce(t *testing.T) {
 
 // Nothing is given back if the limit is not known to refill slowly enough.
 func TestCloseDoesNotGuess(t *testing.T) {
-	s := newStand(t)
+	s := newTestbed(t)
 	c := s.client(t, client.WithBatches(16, 10*time.Second))
 	for range 16 {
 		allow(t, c, "3600/h", 1)
@@ -101,7 +101,7 @@ func TestCloseDoesNotGuess(t *testing.T) {
 
 // A unit from a batch is given back like any other.
 func TestReservationFromABatchIsGivenBack(t *testing.T) {
-	s := newStand(t)
+	s := newTestbed(t)
 	c := s.warm(t)
 	r := must[*client.Reservation](t)(c.Reserve(t.Context(), "k", wide))
 	if !r.OK() || r.Result().Source != client.SourceBatch {

@@ -45,7 +45,7 @@ func learns(t *testing.T, c *client.Client, key string) {
 
 // A policy of one key that comes often is batched as its limit would be, and given back by Close.
 func TestPoliciesAreBatched(t *testing.T) {
-	s := newStand(t)
+	s := newTestbed(t)
 	deployPolicy(t, s.rdb, limited("100000/m"))
 	c := s.client(t, client.WithBatches(16, ttl))
 	learns(t, c, "k")
@@ -67,7 +67,7 @@ func TestPoliciesAreBatched(t *testing.T) {
 
 // A policy that comes once in a while is not asked about.
 func TestRarePoliciesAreNotAskedAbout(t *testing.T) {
-	s := newStand(t)
+	s := newTestbed(t)
 	deployPolicy(t, s.rdb, limited("100000/m"))
 	c := s.client(t, client.WithBatches(16, ttl))
 	s.calls(t, c, 1, 0)
@@ -89,7 +89,7 @@ func TestPoliciesThatAreNotBatched(t *testing.T) {
 		"shadow":       shadowOf("100000/m"),
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newStand(t)
+			s := newTestbed(t)
 			direct := s.client(t, client.WithBatches(16, ttl))
 			changed := s.client(t, client.WithBatches(16, ttl))
 			deployPolicy(t, s.rdb, limited("100000/m"))
@@ -118,7 +118,7 @@ func TestPoliciesThatAreNotBatched(t *testing.T) {
 
 // A policy turns into a shadow while a client relies on what it said: nothing is spent that was taken from a shadow.
 func TestNothingIsSpentOfAShadow(t *testing.T) {
-	s := newStand(t)
+	s := newTestbed(t)
 	deployPolicy(t, s.rdb, limited("100000/m"))
 	c := s.client(t, client.WithBatches(16, ttl))
 	learns(t, c, "k")
@@ -133,7 +133,7 @@ func TestNothingIsSpentOfAShadow(t *testing.T) {
 
 // A policy turns into a leaky_bucket while a client relies on what it said: nobody is told the turn of another.
 func TestNothingIsSpentOfAQueue(t *testing.T) {
-	s := newStand(t)
+	s := newTestbed(t)
 	deployPolicy(t, s.rdb, limited("100000/m"))
 	c := s.client(t, client.WithBatches(16, ttl))
 	learns(t, c, "k")
@@ -171,7 +171,7 @@ func TestPoliciesOfLibrariesThatDoNotReportThem(t *testing.T) {
 		"no limits":     {"local list, kinds", "do return errors.new('BADARGS', 'no limits here') end local list, kinds", "leaky_bucket 100000/m", true, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newStand(t)
+			s := newTestbed(t)
 			c := s.client(t, client.WithBatches(16, ttl))
 			if tt.knows {
 				deployPolicy(t, s.rdb, limited("100000/m"))
@@ -202,7 +202,7 @@ func TestPoliciesOfLibrariesThatDoNotReportThem(t *testing.T) {
 // In any span L no more is admitted than the limit allows in L + ttl, also when a deployment lowers it: what was taken
 // before is spent within ttl.
 func TestBatchesKeepTheBoundAcrossADeployment(t *testing.T) {
-	s := newStand(t)
+	s := newTestbed(t)
 	const before, after = 200, 5 // units a second, and burst
 	deployPolicy(t, s.rdb, limited("200/s"))
 	var clients []*client.Client

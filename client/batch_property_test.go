@@ -32,7 +32,7 @@ type process struct {
 // admitted than the limit allows in that span and ttl, and no process spends or gives back units
 // that it did not get.
 func TestBatchesKeepTheBound(t *testing.T) {
-	s := newStand(t)
+	s := newTestbed(t)
 	run := 0
 	rapid.Check(t, func(r *rapid.T) {
 		run++

@@ -40,9 +40,9 @@ func (b *batches) nextSize(k *keyBatch, now time.Time) int64 {
 // and other callers of the key wait for it.
 func (b *batches) takeShared(ctx context.Context, req Request, a single) (Result, error) {
 	var (
-		seen    *keyBatch
-		entered uint64 // requests in progress or completed when this call arrived
-		limited *bounded
+		previous *keyBatch
+		entered  uint64 // requests in progress or completed when this call arrived
+		limited  *bounded
 	)
 	b.mu.Lock()
 	for {
@@ -56,12 +56,12 @@ func (b *batches) takeShared(ctx context.Context, req Request, a single) (Result
 			b.mu.Unlock()
 			return res, nil
 		}
-		if seen == nil {
+		if previous == nil {
 			entered = k.requests
-		} else if seen != k {
+		} else if previous != k {
 			entered = 0 // the batch was made since
 		}
-		seen = k
+		previous = k
 		if limited != nil && k.completed.serve(now) { // this call waited, and woke after a later request completed
 			defer b.mu.Unlock()
 			return k.result(now), nil
@@ -144,9 +144,9 @@ func (b *batches) lead(ctx context.Context, req Request, k *keyBatch, now time.T
 	defer b.mu.Unlock()
 	r.err, r.own = err, err != nil && ended(ctx) != nil
 	if err == nil {
-		taken := res.Taken
+		units := res.Taken
 		if want == 1 && res.Allowed {
-			taken = 1
+			units = 1
 		}
 		res.Taken = 0
 		if res.Shadow != nil {
@@ -156,13 +156,13 @@ func (b *batches) lead(ctx context.Context, req Request, k *keyBatch, now time.T
 			r.res, k.denied = res, r
 		}
 		k.last, k.read = res, b.now()
-		k.size = max(1, min(k.size, taken))
+		k.size = max(1, min(k.size, units))
 		// A wait means that the policy has just become a leaky_bucket, and Shadow that it has just become a
 		// shadow policy. Neither may be batched.
 		if res.Allowed && res.RetryAfter == 0 && res.Shadow == nil {
 			k.until = now.Add(b.ttl)
-			r.kept, r.until = min(taken-1, k.waiting), k.until
-			k.received, k.left = taken, taken-1-r.kept
+			r.kept, r.until = min(units-1, k.waiting), k.until
+			k.received, k.left = units, units-1-r.kept
 			res.Remaining += k.left
 		}
 	}

@@ -45,7 +45,7 @@ func TestBatchAfterAnObserverPanics(t *testing.T) {
 
 // Those who come while a request is under way wait for it, and share the next.
 func TestBatchIsShared(t *testing.T) {
-	s := newStand(t)
+	s := newTestbed(t)
 	c := s.client(t, client.WithBatches(64, ttl), client.WithTimeout(patient))
 	leader, others, release := s.together(t, c, t.Context(), 40, wide)
 	release()
@@ -61,7 +61,7 @@ func TestBatchIsShared(t *testing.T) {
 
 // A denial is that of all who had called before it was asked for; nobody else's.
 func TestBatchDenialIsShared(t *testing.T) {
-	s := newStand(t)
+	s := newTestbed(t)
 	other := s.client(t)
 	allow(t, other, tight, 10)
 	s.sent()
@@ -81,7 +81,7 @@ func TestBatchDenialIsShared(t *testing.T) {
 
 // An error is shared by all who waited for the request, so that nobody waits twice; one that is the first caller's own is not.
 func TestBatchErrorIsShared(t *testing.T) {
-	s := newStand(t)
+	s := newTestbed(t)
 	c := s.client(t, client.WithBatches(64, ttl), client.WithTimeout(patient))
 	s.lose = func(redis.Cmder) bool { return true }
 	leader, others, release := s.together(t, c, t.Context(), 10, wide)
@@ -110,7 +110,7 @@ func TestBatchErrorIsShared(t *testing.T) {
 
 // Who waits for another's request waits no longer than the own context lasts.
 func TestBatchWaitEnds(t *testing.T) {
-	s := newStand(t)
+	s := newTestbed(t)
 	c := s.client(t, client.WithBatches(64, ttl), client.WithTimeout(patient))
 	leader, _, release := s.together(t, c, t.Context(), 0, wide)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -135,7 +135,7 @@ func TestBatchWaitEnds(t *testing.T) {
 
 // A call that needs no request still ends in an error if its context has ended, or the client is closed.
 func TestBatchNeedsALiveContext(t *testing.T) {
-	s := newStand(t)
+	s := newTestbed(t)
 	c := s.warm(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -150,7 +150,7 @@ func TestBatchNeedsALiveContext(t *testing.T) {
 
 // More who wait than a batch holds get no unit that was not asked for.
 func TestBatchHandsOutNothingTwice(t *testing.T) {
-	s := newStand(t)
+	s := newTestbed(t)
 	c := s.client(t, client.WithBatches(16, ttl), client.WithTimeout(patient))
 	leader, others, release := s.together(t, c, t.Context(), 40, wide)
 	release()
@@ -173,7 +173,7 @@ func TestBatchHandsOutNothingTwice(t *testing.T) {
 
 // Units that others waited for are not spent by those who come later.
 func TestBatchIsKeptForThoseWhoWait(t *testing.T) {
-	s := newStand(t)
+	s := newTestbed(t)
 	c := s.warm(t, client.WithTimeout(patient))
 	s.calls(t, c, 15, 0)
 	leader, others, release := s.together(t, c, t.Context(), 10, wide)
@@ -194,7 +194,7 @@ func TestBatchIsKeptForThoseWhoWait(t *testing.T) {
 
 // What was set aside for those who wait is let go at ttl like the rest: they ask again.
 func TestBatchKeptTooLong(t *testing.T) {
-	s := newStand(t)
+	s := newTestbed(t)
 	c := s.warm(t, client.WithTimeout(patient))
 	s.calls(t, c, 15, 0)
 	leader, others, release := s.together(t, c, t.Context(), 10, wide)
@@ -211,7 +211,7 @@ func TestBatchKeptTooLong(t *testing.T) {
 
 // A request that ends in a panic, of a hook of the Redis client, is an error for who asked and for who waits.
 func TestBatchAfterAPanic(t *testing.T) {
-	s := newStand(t)
+	s := newTestbed(t)
 	var text bytes.Buffer
 	log := client.LogTo(slog.New(slog.NewJSONHandler(&text, nil)))
 	c := s.client(t, client.WithBatches(16, ttl), client.WithTimeout(patient), client.WithObserver(log))
@@ -248,7 +248,7 @@ func TestBatchThatComesTooLate(t *testing.T) {
 		"close": func(_ context.Context, c *client.Client) error { return c.Close() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newStand(t)
+			s := newTestbed(t)
 			c := s.warm(t, client.WithTimeout(patient))
 			s.calls(t, c, 15, 0)
 			s.hook = func(cmd redis.Cmder) {
@@ -271,7 +271,7 @@ func TestBatchThatComesTooLate(t *testing.T) {
 
 // A call that found nothing, and would ask now that there is something, takes from that.
 func TestBatchThatHasComeMeanwhile(t *testing.T) {
-	s := newStand(t)
+	s := newTestbed(t)
 	c := s.warm(t) // has 15
 	for range 15 {
 		if res := must[client.Result](t)(client.TakeLate(c, "k", wide)); res.Source != client.SourceBatch {
@@ -287,7 +287,7 @@ func TestBatchThatHasComeMeanwhile(t *testing.T) {
 // Who waits for a request goes on with what is known of the key then: the batch that was meant is gone, and the denial of a new
 // one, which came after the call, is its own too.
 func TestBatchThatIsMadeAnewMeanwhile(t *testing.T) {
-	s := newStand(t)
+	s := newTestbed(t)
 	c := s.client(t, client.WithBatches(64, ttl), client.WithTimeout(patient))
 	leader, others, release := s.together(t, c, t.Context(), 1, wide)
 	require(t, c.Block(t.Context(), time.Minute, "k"))

@@ -25,12 +25,12 @@ func TestBatchGrowsWithTheRate(t *testing.T) {
 		{"eight in the time of a batch", 31, ttl / 8, "=1 2 4 8 8 8"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s := newStand(t)
+			s := newTestbed(t)
 			s.calls(t, s.client(t, client.WithBatches(16, ttl)), tt.calls, tt.apart)
 			s.wantSent(t, tt.want)
 		})
 	}
-	s := newStand(t)
+	s := newTestbed(t)
 	c := s.warm(t)
 	s.pass(3 * ttl)
 	s.calls(t, c, 1, 0)
@@ -43,7 +43,7 @@ func TestBatchGrowsWithTheRate(t *testing.T) {
 
 // The fewer units remain, the fewer are taken ahead.
 func TestBatchShrinksWithWhatRemains(t *testing.T) {
-	s := newStand(t)
+	s := newTestbed(t)
 	c := s.client(t, client.WithBatches(64, ttl))
 	for range 40 {
 		allow(t, c, "40/d", 1)
@@ -58,7 +58,7 @@ func TestBatchShrinksWithWhatRemains(t *testing.T) {
 
 // If fewer units are left than requested, no more are spent.
 func TestBatchOfLessThanAskedFor(t *testing.T) {
-	s := newStand(t)
+	s := newTestbed(t)
 	c := s.warm(t)
 	s.calls(t, c, 15, 0)
 	allow(t, s.client(t), wide, 100000-31-3)
@@ -69,7 +69,7 @@ func TestBatchOfLessThanAskedFor(t *testing.T) {
 	}
 
 	// The size starts again from the units that were left, whatever has refilled in the meantime.
-	s = newStand(t)
+	s = newTestbed(t)
 	c = s.warm(t)
 	s.calls(t, c, 15, 0)
 	allow(t, s.client(t), wide, 100000-31-3)
@@ -82,7 +82,7 @@ func TestBatchOfLessThanAskedFor(t *testing.T) {
 
 // The size at the boundaries between the cases, and after a request that brought no units.
 func TestBatchSizeAtTheEdges(t *testing.T) {
-	s := newStand(t)
+	s := newTestbed(t)
 	for _, tt := range []struct {
 		name  string
 		spent int // of the 15 units left

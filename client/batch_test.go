@@ -13,7 +13,7 @@ import (
 
 // The fields of a decision from a batch continue from the last reply.
 func TestBatchResult(t *testing.T) {
-	s := newStand(t)
+	s := newTestbed(t)
 	c := s.client(t, client.WithBatches(16, ttl))
 	s.calls(t, c, 1+2+4+8, 0)
 	if asked, left := allow(t, c, wide, 1), left(t, c, "k", wide); asked.Remaining != left+15 {
@@ -30,14 +30,11 @@ func TestBatchResult(t *testing.T) {
 	if before := allow(t, c, wide, 1); before.Remaining != got.Remaining-1 {
 		t.Errorf("remaining %d after %d", before.Remaining, got.Remaining)
 	}
-	if client.SourceBatch.String() != "batch" || client.SourceMemory.String() != "memory" {
-		t.Error(client.SourceBatch, client.SourceMemory)
-	}
 }
 
 // Units are spent within ttl, counted from before their request was sent.
 func TestBatchIsLetGo(t *testing.T) {
-	s := newStand(t)
+	s := newTestbed(t)
 	c := s.warm(t)
 	s.pass(ttl - 1)
 	wantSource(t, c, wide, 1, client.SourceBatch)
@@ -56,7 +53,7 @@ func TestBatchIsLetGo(t *testing.T) {
 }
 
 func TestBatchServesACostOrLeavesItToTheServer(t *testing.T) {
-	s := newStand(t)
+	s := newTestbed(t)
 	c := s.warm(t) // has 15 units
 	for _, tt := range []struct {
 		cost int64
@@ -70,7 +67,7 @@ func TestBatchServesACostOrLeavesItToTheServer(t *testing.T) {
 }
 
 func TestNotBatched(t *testing.T) {
-	s := newStand(t)
+	s := newTestbed(t)
 	one := client.Request{Keys: []string{"k"}, Limits: []client.Limit{wide}}
 	with := func(change func(*client.Request)) client.Request {
 		req := one
@@ -108,7 +105,7 @@ func TestNotBatched(t *testing.T) {
 // While a batch holds units of one limit, calls on the same key with another limit go to the
 // server.
 func TestBatchIsOfOneLimit(t *testing.T) {
-	s := newStand(t)
+	s := newTestbed(t)
 	c := s.warm(t)
 	for range 3 {
 		wantSource(t, c, "90000/m", 1, client.SourceServer)
@@ -127,7 +124,7 @@ func TestBatchIsOfOneLimit(t *testing.T) {
 // After a lost reply or an error no units are spent; the call gets its error or the result of the
 // fallback.
 func TestBatchOfALostReply(t *testing.T) {
-	s := newStand(t)
+	s := newTestbed(t)
 	c := s.warm(t, client.WithFallback(client.ReturnError))
 	s.calls(t, c, 15, 0)
 	s.lose = func(redis.Cmder) bool { return true }
@@ -144,11 +141,11 @@ func TestBatchOfALostReply(t *testing.T) {
 
 // Changing a key through this client drops the key's batch.
 func TestBatchEndsWithTheKey(t *testing.T) {
-	s := newStand(t)
+	s := newTestbed(t)
 	c := s.warm(t, client.WithPrefix("p:"))
 	must[int64](t)(c.Reset(t.Context(), "k"))
 	wantSource(t, c, wide, 1, client.SourceServer)
-	s = newStand(t)
+	s = newTestbed(t)
 	c = s.warm(t)
 	require(t, c.Block(t.Context(), time.Minute, "k"))
 	if res := allow(t, c, wide, 1); res.Allowed {

@@ -216,7 +216,7 @@ func (c *Client) execute(ctx context.Context, verb string, req Request) (res Res
 // smallest valid number.
 func (c *Client) count(ctx context.Context, verb string, keys []string, args []any, least int) (n int64, err error) {
 	defer c.observers.done(ctx, verb, time.Now(), &err)
-	reply, err := c.server.ask(ctx, call{verb: verb, keys: keys, args: args})
+	reply, err := c.server.do(ctx, call{verb: verb, keys: keys, args: args})
 	if err != nil {
 		return 0, err
 	}

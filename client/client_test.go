@@ -6,8 +6,6 @@ import (
 	"math"
 	"reflect"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -260,31 +258,6 @@ func TestResultExample(t *testing.T) {
 	}
 }
 
-func TestConcurrentUse(t *testing.T) {
-	_, rdb := deployed(t)
-	c := newClient(t, rdb)
-	var allowed atomic.Int64
-	var wg sync.WaitGroup
-	for range 20 {
-		wg.Go(func() {
-			for range 10 {
-				res, err := c.Allow(t.Context(), "shared", "37/d")
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				if res.Allowed {
-					allowed.Add(1)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	if n := allowed.Load(); n != 37 {
-		t.Errorf("200 calls from 20 goroutines under 37/d: %d allowed, want 37", n)
-	}
-}
-
 // With ReadOnly set a cluster client may send peeks to replicas, and sends takes to primaries.
 func TestPeekFromReplica(t *testing.T) {
 	c := startCluster(t)
@@ -315,7 +288,7 @@ func TestPeekFromReplica(t *testing.T) {
 }
 
 func TestSources(t *testing.T) {
-	for source, want := range map[client.Source]string{client.SourceServer: "server", client.SourceLocal: "local", client.SourcePolicy: "policy", 99: "Source(99)"} {
+	for source, want := range map[client.Source]string{client.SourceServer: "server", client.SourceBatch: "batch", client.SourceMemory: "memory", client.SourceLocal: "local", client.SourcePolicy: "policy", 99: "Source(99)"} {
 		if got := source.String(); got != want {
 			t.Errorf("%d is %q, want %q", int(source), got, want)
 		}

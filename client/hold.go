@@ -28,7 +28,7 @@ const longestPoll = time.Second
 func (l *Lease) Wait(ctx context.Context) error {
 	_, err := l.client.inTurn(ctx, turn{
 		verb: "acquire", keys: l.keys, n: 1, name: l.queue(),
-		ask: l.Acquire,
+		try: l.Acquire,
 		pause: func(res Result, _ int) time.Duration {
 			most := max(min(res.RetryAfter, longestPoll), 2*time.Millisecond)
 			return most - rand.N(most/2)
@@ -80,7 +80,7 @@ func (l *Lease) Hold(ctx context.Context, f func(ctx context.Context) error) (er
 		return f(ctx)
 	}
 
-	held, lose := context.WithCancelCause(ctx)
+	holding, lose := context.WithCancelCause(ctx)
 	defer lose(nil)
 	renewing, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -110,7 +110,7 @@ func (l *Lease) Hold(ctx context.Context, f func(ctx context.Context) error) (er
 			err = fmt.Errorf("%w; the function returned: %w", lost, err)
 		}
 	}()
-	return f(held)
+	return f(holding)
 }
 
 // notHeld reports whether a shadow policy allowed a lease that it would have denied.

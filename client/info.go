@@ -24,7 +24,7 @@ const infoFields = "version, contract, build_id and policies"
 // go-redis chooses the node that replies; [Client.Check] asks all primaries.
 func (c *Client) Info(ctx context.Context) (info Info, err error) {
 	defer c.observers.done(ctx, "info", time.Now(), &err)
-	reply, err := c.server.ask(ctx, call{verb: "info", mode: readOnly})
+	reply, err := c.server.do(ctx, call{verb: "info", mode: readOnly})
 	if err != nil {
 		return Info{}, err
 	}

@@ -65,7 +65,7 @@ func (l *Lease) Release(ctx context.Context) (bool, error) {
 
 func (l *Lease) decide(ctx context.Context, verb string) (res Result, err error) {
 	defer l.client.observers.result(ctx, verb, time.Now(), &res, &err)
-	reply, err := l.client.server.ask(ctx, call{verb: verb, keys: l.keys, args: l.args, mode: repeatable})
+	reply, err := l.client.server.do(ctx, call{verb: verb, keys: l.keys, args: l.args, mode: repeatable})
 	if err != nil {
 		return Result{}, err
 	}

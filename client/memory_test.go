@@ -14,7 +14,7 @@ import (
 
 // denied returns a client that remembers for up to a second that key "k" is denied under 4/s, cost
 // 2. The units refill in 500 ms.
-func (s *stand) denied(t *testing.T) *client.Client {
+func (s *testbed) denied(t *testing.T) *client.Client {
 	t.Helper()
 	c := s.client(t, client.WithDenialMemory(time.Second))
 	allow(t, c, "4/s", 4)
@@ -27,7 +27,7 @@ func (s *stand) denied(t *testing.T) *client.Client {
 
 // A denial is remembered until its RetryAfter has passed.
 func TestDenialIsRemembered(t *testing.T) {
-	s := newStand(t)
+	s := newTestbed(t)
 	c := s.denied(t)
 	s.pass(199*time.Millisecond + time.Microsecond)
 	got := allow(t, c, "4/s", 2)
@@ -52,7 +52,7 @@ func TestDenialIsRemembered(t *testing.T) {
 // Calls that the denial says nothing about ask the server: a lower cost, another limit, another
 // key, and calls that store something on the server.
 func TestDenialOfAnotherCall(t *testing.T) {
-	s := newStand(t)
+	s := newTestbed(t)
 	for name, req := range map[string]client.Request{
 		"lower cost":   {Keys: []string{"k"}, Limits: []client.Limit{"4/s"}, Costs: []int64{1}},
 		"cost 0":       {Keys: []string{"k"}, Limits: []client.Limit{"4/s"}, Costs: []int64{0}},
@@ -79,7 +79,7 @@ func TestDenialOfAnotherCall(t *testing.T) {
 
 // If not even one unit fitted, UpTo and every cost are denied.
 func TestDenialOfUpTo(t *testing.T) {
-	s := newStand(t)
+	s := newTestbed(t)
 	c := s.client(t, client.WithDenialMemory(time.Second))
 	allow(t, c, "4/s", 4)
 	for i, want := range []client.Source{client.SourceServer, client.SourceMemory} {
@@ -98,7 +98,7 @@ func TestDenialOfUpTo(t *testing.T) {
 // Changes by another process take effect after the longest time, counted from before the call was
 // sent.
 func TestDenialEndsWithTheLongestTime(t *testing.T) {
-	s := newStand(t)
+	s := newTestbed(t)
 	for limit, cost := range map[client.Limit]int64{"4/h": 4, "3/h": 4} { // the second is never allowed
 		s.clear(t)
 		c := s.client(t, client.WithDenialMemory(200*time.Millisecond))
@@ -133,7 +133,7 @@ var acts = map[string]func(context.Context, *client.Client) error{
 }
 
 func TestDenialIsForgotten(t *testing.T) {
-	s := newStand(t)
+	s := newTestbed(t)
 	for name, act := range acts {
 		t.Run(name, func(t *testing.T) {
 			s.clear(t)
@@ -163,7 +163,7 @@ func TestDenialIsForgotten(t *testing.T) {
 
 // A reply that took longer than its own RetryAfter is not remembered.
 func TestDenialThatComesTooLate(t *testing.T) {
-	s := newStand(t)
+	s := newTestbed(t)
 	c := s.client(t, client.WithDenialMemory(time.Second))
 	allow(t, c, "4/s", 4)
 	s.lose = func(redis.Cmder) bool { s.pass(500 * time.Millisecond); return false }
@@ -192,7 +192,7 @@ func TestDenialWithShadowIsNotRemembered(t *testing.T) {
 
 // A batch with units takes precedence over a remembered denial; an empty one does not ask again.
 func TestDenialMemoryWithBatches(t *testing.T) {
-	s := newStand(t)
+	s := newTestbed(t)
 	c := s.warm(t, client.WithDenialMemory(time.Second))
 	allow(t, s.client(t), wide, 100000-31)
 	s.sent()
@@ -217,15 +217,18 @@ func TestTablesAreBounded(t *testing.T) {
 	const part = 16
 	at := time.UnixMilli(0)
 	f := &fake{}
-	c := newClient(t, f, client.WithBatches(8, ttl), client.WithDenialMemory(time.Second), client.WithFallback(client.LocalLimiter(1)))
+	c := newClient(t, f, client.WithBatches(8, ttl), client.WithDenialMemory(time.Second))
 	client.SetClock(c, func() time.Time { return at })
 	if got, want := client.Shrink(c, part), (client.Tables{Batches: 65536, Denials: 65536, Buckets: 65536, Limits: 1000}); got != want {
 		t.Errorf("the tables hold %+v, want %+v", got, want)
 	}
 	const most = 65536 / part
+	var fallback client.Fallback
 	ask := func(n int, keys string) {
 		for i := range n {
-			must[client.Result](t)(c.Allow(t.Context(), keys+strconv.Itoa(i), "10/s"))
+			req := one(keys+strconv.Itoa(i), "10/s")
+			req.Fallback = fallback
+			must[client.Result](t)(c.Take(t.Context(), req))
 			f.lines = nil
 		}
 	}
@@ -279,7 +282,7 @@ func TestTablesAreBounded(t *testing.T) {
 	}
 	client.Learn(c, "10/s")
 	at = at.Add(time.Minute)
-	f.err = redis.ErrPoolTimeout
+	f.err, fallback = redis.ErrPoolTimeout, client.LocalLimiter(1)
 	ask(2*most, "local:")
 	if n := client.Kept(c).Buckets; n != most {
 		t.Errorf("%d buckets are kept, want %d", n, most)
@@ -289,7 +292,7 @@ func TestTablesAreBounded(t *testing.T) {
 
 // A blocked key is denied for every cost, also if the denied call had cost 0.
 func TestDenialOfNothing(t *testing.T) {
-	s := newStand(t)
+	s := newTestbed(t)
 	c := s.client(t, client.WithDenialMemory(time.Second))
 	require(t, s.client(t).Block(t.Context(), time.Minute, "k"))
 	for cost, want := range []client.Source{client.SourceServer, client.SourceMemory, client.SourceMemory} {

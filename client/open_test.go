@@ -8,7 +8,6 @@ import (
 	"net"
 	"runtime"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -163,18 +162,6 @@ func TestCloseWhileACallHangs(t *testing.T) {
 	wantClasses(t, "a hole", err, client.ErrUnavailable)
 	const want = "ratelimit: Close: 1 calls still wait for a server, as the Redis client does not honour deadlines; close that too"
 	wantText(t, c.Close(), want)
-}
-
-// A concurrent Close does nothing, and returns no error. Whether the two overlap varies by round.
-func TestCloseByTwo(t *testing.T) {
-	for range 300 {
-		c := must[*client.Client](t)(client.Open("redis://127.0.0.1:1"))
-		var all sync.WaitGroup
-		for range 4 {
-			all.Go(func() { check(t, c.Close()) })
-		}
-		all.Wait()
-	}
 }
 
 // A call that timed out before it had a connection is never executed, because it was reported as

@@ -186,25 +186,19 @@ func (p *parsedLimits) refresh(l limitOn, node redis.UniversalClient) {
 func (p *parsedLimits) fetch(ctx context.Context, limit Limit, node redis.UniversalClient) ([]parsedKey, error) {
 	info := call{verb: "info", args: []any{string(limit)}, mode: readOnly}
 	s := p.server
-	var reply any
-	var err error
 	if node == s.rdb {
-		reply, err = s.ask(ctx, info)
-	} else {
-		limited := s.bounded(ctx)
-		defer limited.release()
-		if s.punctual {
-			cmd := fcall(limited, "fcall_ro", info, nil)
-			reply, err = process(limited, node, cmd, cmd)
-		} else {
-			reply, _, err = s.sendAside(limited, node, info)
-		}
-		if err != nil {
-			err = newError(limited, "info", nil, err, false)
-		}
+		reply, err := s.do(ctx, info)
+		keys, _ := parseLimit(reply)
+		return keys, err
+	}
+	limited := s.bounded(ctx)
+	defer limited.release()
+	reply, _, err := s.send(limited, node, nil, info)
+	if err != nil {
+		return nil, newError(limited, "info", nil, err, false)
 	}
 	keys, _ := parseLimit(reply)
-	return keys, err
+	return keys, nil
 }
 
 // refillRate returns how many units of limit refill per second, by the fastest of its rates. If that

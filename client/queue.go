@@ -195,7 +195,7 @@ type turn struct {
 	name     string   // of the queue
 	n        int64
 	deadline time.Time // zero: no wait is too long
-	ask      func(context.Context) (Result, error)
+	try      func(context.Context) (Result, error)
 	pause    func(res Result, denials int) time.Duration // after a denial; denials counts the earlier ones
 	refuse   func(denied Result, cause error) error      // makes the error of a caller that waited in vain
 }
@@ -215,7 +215,7 @@ func (c *Client) inTurn(ctx context.Context, t turn) (Result, error) {
 		if refused, wait := c.queues.refused(w); refused {
 			return Result{}, t.refuse(Result{RetryAfter: wait}, outlasts(ctx, wait))
 		}
-		res, err := t.ask(ctx)
+		res, err := t.try(ctx)
 		switch {
 		case err != nil:
 			if ctx.Err() == nil {

@@ -21,7 +21,7 @@ func parseResult(reply any, req Request) (Result, bool) {
 	}
 	return Result{
 		Allowed:    n[0] > 0,
-		Taken:      req.taken(n[0]),
+		Taken:      req.units(n[0]),
 		Limit:      n[1],
 		Remaining:  n[2],
 		RetryAfter: milliseconds(n[3]),
@@ -38,7 +38,7 @@ func parseShadow(fields []any, req Request) *Shadow {
 	if !parseIntegers(fields, n[:]) || n[0] < 0 || n[0] > req.most() || n[1] < -1 || n[2] < 1 || n[2] > int64(len(req.Keys)) {
 		return nil
 	}
-	return &Shadow{Allowed: n[0] > 0, Taken: req.taken(n[0]), RetryAfter: milliseconds(n[1]), Index: int(n[2])}
+	return &Shadow{Allowed: n[0] > 0, Taken: req.units(n[0]), RetryAfter: milliseconds(n[1]), Index: int(n[2])}
 }
 
 // parseUsage parses the reply of usage. It returns false if reply is not one.
@@ -58,7 +58,7 @@ func parseUsage(reply any) (Usage, bool) {
 		return Usage{}, false
 	}
 	usage := Usage{
-		Allowed: n[0], Denied: n[1], Cost: n[2], First: moment(n[3]), Last: moment(n[4]), Interval: milliseconds(n[5]),
+		Allowed: n[0], Denied: n[1], Cost: n[2], First: parseTime(n[3]), Last: parseTime(n[4]), Interval: milliseconds(n[5]),
 	}
 	for _, entry := range series {
 		var e [3]int64
@@ -129,8 +129,8 @@ func parseIntegers(fields []any, n []int64) bool {
 	return true
 }
 
-// moment converts a time of the wire format, in which 0 means none.
-func moment(ms int64) time.Time {
+// parseTime converts a time of the wire format, in which 0 means none.
+func parseTime(ms int64) time.Time {
 	if ms == 0 {
 		return time.Time{}
 	}

@@ -168,8 +168,8 @@ func (r Request) most() int64 {
 	return 1
 }
 
-// taken returns Result.Taken for the first field of a reply to r.
-func (r Request) taken(first int64) int64 {
+// units returns Result.Taken for the first field of a reply to r.
+func (r Request) units(first int64) int64 {
 	if !r.UpTo {
 		return 0
 	}

@@ -142,28 +142,6 @@ func TestCancelWithoutADecision(t *testing.T) {
 	})
 }
 
-// Units from a batch were charged by the server, and are given back to it.
-func TestCancelOfABatch(t *testing.T) {
-	inBubble(t, func(t *testing.T, v *virtual, _ *client.Client) {
-		ctx := t.Context()
-		c := v.client(t, client.WithBatches(10, 100*time.Millisecond))
-		for range 20 {
-			r := must[*client.Reservation](t)(c.Reserve(ctx, "k", "1000/h"))
-			if r.Result().Source != client.SourceBatch {
-				continue
-			}
-			before := left(t, c, "k", "1000/h")
-			check(t, r.Cancel(ctx))
-			if after := left(t, c, "k", "1000/h"); after != before+1 {
-				t.Errorf("%d are left, want %d", after, before+1)
-			}
-			check(t, c.Close())
-			return
-		}
-		t.Error("no batch was taken")
-	})
-}
-
 // Waiting callers are served by batches and denied by remembered denials as by the server: none too
 // early, and in order.
 func TestWaitWithBatchesAndMemory(t *testing.T) {

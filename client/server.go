@@ -12,7 +12,7 @@ import (
 // server that holds its keys:
 //
 //	decide, execute   make a call of a request, and a result of the reply
-//	ask               starts the timeout; repeats a call whose reply was lost, if that is safe (repeat.go)
+//	do                starts the timeout; repeats a call whose reply was lost, if that is safe (repeat.go)
 //	attempt           reinstalls a missing library (heal.go)
 //	try               skips a server that does not reply (breaker.go)
 //	send              sends the call alone or with others (shared.go)
@@ -66,7 +66,7 @@ func (s *server) execute(ctx context.Context, verb string, req Request) (Result,
 	if err != nil {
 		return Result{}, err
 	}
-	reply, err := s.ask(ctx, call)
+	reply, err := s.do(ctx, call)
 	if err != nil {
 		return Result{}, err
 	}
@@ -98,8 +98,8 @@ func decision(verb string, keys []string, req Request, reply any) (Result, error
 	return res, nil
 }
 
-// ask sends a call to a server, and returns within the client's timeout.
-func (s *server) ask(ctx context.Context, call call) (any, error) {
+// do sends a call to a server, and returns within the client's timeout.
+func (s *server) do(ctx context.Context, call call) (any, error) {
 	if err := s.ready(ctx, call); err != nil {
 		return nil, err
 	}
@@ -181,7 +181,7 @@ func (s *server) try(ctx *bounded, call call) (reply any, err error) {
 // primaries. The cluster client does this itself only for commands that it retries; for others it
 // waits for its next periodic reload.
 func (s *server) sendOnce(ctx *bounded, node *breaker, call call) (any, error) {
-	reply, written, err := s.send(ctx, node, call)
+	reply, written, err := s.send(ctx, s.rdb, node, call)
 	if err == nil {
 		return reply, nil
 	}
@@ -192,16 +192,16 @@ func (s *server) sendOnce(ctx *bounded, node *breaker, call call) (any, error) {
 	return nil, e
 }
 
-// send passes the call to go-redis, and returns its reply. written reports whether a call that
-// counts may have been sent.
-func (s *server) send(ctx *bounded, node *breaker, call call) (reply any, written bool, err error) {
+// send passes the call to rdb, and returns its reply. written reports whether a call that counts may
+// have been sent. node is nil for a call that shares no round trip.
+func (s *server) send(ctx *bounded, rdb redis.UniversalClient, node *breaker, call call) (reply any, written bool, err error) {
 	ctx.quiet = false
 	if !s.punctual {
-		return s.sendAside(ctx, s.rdb, call)
+		return s.sendAside(ctx, rdb, call)
 	}
 	if call.mode == readOnly {
 		cmd := fcall(ctx, "fcall_ro", call, nil)
-		reply, err = process(ctx, s.rdb, cmd, cmd)
+		reply, err = process(ctx, rdb, cmd, cmd)
 		return reply, false, err
 	}
 	cmd := newNoRetryCmd(ctx, call)
@@ -216,7 +216,7 @@ func (s *server) send(ctx *bounded, node *breaker, call call) (reply any, writte
 			ctx.quiet = false
 		}
 	}
-	reply, err = process(ctx, s.rdb, cmd, cmd.Cmd)
+	reply, err = process(ctx, rdb, cmd, cmd.Cmd)
 	return reply, cmd.written(), err
 }
 

@@ -30,7 +30,7 @@ type UsageInterval struct {
 func (c *Client) Usage(ctx context.Context, usageKey string) (usage Usage, err error) {
 	defer c.observers.done(ctx, "usage", time.Now(), &err)
 	keys := c.server.keys([]string{usageKey})
-	reply, err := c.server.ask(ctx, call{verb: "usage", keys: keys, mode: readOnly})
+	reply, err := c.server.do(ctx, call{verb: "usage", keys: keys, mode: readOnly})
 	if err != nil {
 		return Usage{}, err
 	}

@@ -87,7 +87,7 @@ func (c *Client) WaitRequest(ctx context.Context, req Request, until time.Time) 
 	res, err := c.inTurn(ctx, turn{
 		verb: "take", keys: keys, n: req.largest(), deadline: until,
 		name: nameOf("take", keys, req.Limits),
-		ask:  func(ctx context.Context) (Result, error) { return c.Take(ctx, req) },
+		try:  func(ctx context.Context) (Result, error) { return c.Take(ctx, req) },
 		pause: func(res Result, denials int) time.Duration {
 			return spread(res.RetryAfter, denials, until)
 		},

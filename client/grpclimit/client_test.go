@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -110,18 +108,6 @@ func TestClientGivesUp(t *testing.T) {
 	checkStatus(t, call(ctx, c), codes.Canceled, -1)
 }
 
-// A place in a leaky_bucket that the call cannot wait for is given back.
-func TestClientGivesBack(t *testing.T) {
-	limiter, _ := newLimiter(t)
-	const limit = "leaky_bucket 1/h burst=2"
-	c := start(t, &service{}, nil, newClient(t, limiter, limit)...)
-	checkStatus(t, call(t.Context(), c), codes.OK, -1)
-	checkLimited(t, call(t.Context(), c), time.Hour, nil)
-	if got := must[client.Result](t)(limiter.Peek(t.Context(), key, limit)); got.Remaining != 0 || got.RetryAfter != time.Hour {
-		t.Errorf("%+v, want the place of the call to be free", got)
-	}
-}
-
 func TestClientHeeds(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -150,46 +136,6 @@ func TestClientHeeds(t *testing.T) {
 			checkStatus(t, exchange(stream), tt.code, tt.delay)
 			limitertest.WantBlocked(t, limiter, key, tt.want)
 		})
-	}
-}
-
-// A RetryInfo does not shorten a block.
-func TestClientBlocksForTheLongest(t *testing.T) {
-	limiter, _ := newLimiter(t)
-	s := &service{}
-	c := start(t, s, nil, newClient(t, limiter, "100/d")...)
-	s.fail = func() error {
-		limitertest.Check(t, limiter.Block(context.Background(), time.Minute, key))
-		return stay(t, codes.ResourceExhausted, time.Second)()
-	}
-	checkStatus(t, call(t.Context(), c), codes.ResourceExhausted, time.Second)
-	limitertest.WantBlocked(t, limiter, key, time.Minute)
-}
-
-// Concurrent errors with different times block for the longest, in any order.
-func TestClientBlocksAtOnce(t *testing.T) {
-	delays := []time.Duration{5 * time.Minute, time.Second, time.Minute, time.Second}
-	for range 25 {
-		limiter, _ := newLimiter(t)
-		var arrived sync.WaitGroup
-		arrived.Add(len(delays))
-		var n atomic.Int64
-		c := start(t, &service{fail: func() error {
-			err := stay(t, codes.ResourceExhausted, delays[n.Add(1)-1])()
-			arrived.Done()
-			arrived.Wait()
-			return err
-		}}, nil, newClient(t, limiter, "100/d")...)
-		var all sync.WaitGroup
-		for range delays {
-			all.Go(func() {
-				if err := call(t.Context(), c); status.Code(err) != codes.ResourceExhausted {
-					t.Errorf("the call ended with %v", err)
-				}
-			})
-		}
-		all.Wait()
-		limitertest.WantBlocked(t, limiter, key, 5*time.Minute)
 	}
 }
 

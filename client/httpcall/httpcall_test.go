@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -88,33 +87,6 @@ func TestBlocksAreNotShortened(t *testing.T) {
 		}
 		must[*http.Response](t)(newTransport(t, limiter, "100/s", to).RoundTrip(newRequest(t.Context(), t, "GET", site, nil)))
 		limitertest.WantBlocked(t, limiter, key, tt.want)
-	}
-}
-
-// Concurrent responses with different times block for the longest, in any order.
-func TestBlocksAtOnce(t *testing.T) {
-	after := []string{"300", "1", "60", "1"}
-	for range 25 {
-		limiter, _, _ := newLimiter(t, embedded.WithTime(noon))
-		to := &base{}
-		var arrived sync.WaitGroup
-		arrived.Add(len(after))
-		to.respond = func(n int, _ *http.Request) *http.Response {
-			arrived.Done()
-			arrived.Wait()
-			return to.response(429, "Retry-After", after[n-1])
-		}
-		transport := newTransport(t, limiter, "100/s", to)
-		var all sync.WaitGroup
-		for range after {
-			all.Go(func() {
-				if _, err := transport.RoundTrip(newRequest(t.Context(), t, "GET", site, nil)); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		all.Wait()
-		limitertest.WantBlocked(t, limiter, key, 300*time.Second)
 	}
 }
 

@@ -20,21 +20,13 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// counter counts the takes that are sent, and those whose reply has arrived.
-type counter struct{ takes, replies atomic.Int64 }
-
-// newLimiter returns a client of its own server, whose clock runs unless opts stop it.
-func newLimiter(t testing.TB, opts ...embedded.Option) (*client.Client, *embedded.Server, *counter) {
+// newLimiter returns a client of its own server, whose clock runs unless opts stop it. takes counts
+// the takes that are sent.
+func newLimiter(t testing.TB, opts ...embedded.Option) (limiter *client.Client, server *embedded.Server, takes *atomic.Int64) {
 	t.Helper()
-	server := embedded.Run(t, append(opts, embedded.WithLibrary(functions.Source()))...)
-	count := &counter{}
-	return limitertest.Hooked(t, server, func(_ context.Context, function string, next func() error) error {
-		if function == "ratelimit_take" {
-			count.takes.Add(1)
-			defer count.replies.Add(1)
-		}
-		return next()
-	}), server, count
+	server = embedded.Run(t, append(opts, embedded.WithLibrary(functions.Source()))...)
+	takes = &atomic.Int64{}
+	return limitertest.Hooked(t, server, limitertest.Before("ratelimit_take", func(context.Context) { takes.Add(1) })), server, takes
 }
 
 var noon = limitertest.Noon

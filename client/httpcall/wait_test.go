@@ -18,7 +18,7 @@ import (
 
 // Each request waits for its turn and none is early, and waiting requests send few calls.
 func TestWaits(t *testing.T) {
-	limiter, _, count := newLimiter(t)
+	limiter, _, takes := newLimiter(t)
 	to := &base{}
 	var mu sync.Mutex
 	var at []time.Time
@@ -52,7 +52,7 @@ func TestWaits(t *testing.T) {
 		}
 	}
 	// Each request takes at most twice: as the first in line, and after its wait.
-	if takes := count.takes.Load(); takes > 2*n {
+	if takes := takes.Load(); takes > 2*n {
 		t.Errorf("%d takes for %d requests, want at most %d", takes, n, 2*n)
 	}
 }
@@ -122,7 +122,7 @@ func TestThroughAClient(t *testing.T) {
 // A request whose context ends while it waits, as the first or behind, is not sent, and the next
 // one moves up.
 func TestContextEndsInLine(t *testing.T) {
-	limiter, server, count := newLimiter(t, embedded.WithTime(noon))
+	limiter, server, takes := newLimiter(t, embedded.WithTime(noon))
 	to := &base{}
 	transport := newTransport(t, limiter, "1/m", to, httpcall.WithLongestWait(time.Hour))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -139,7 +139,7 @@ func TestContextEndsInLine(t *testing.T) {
 	for range 3 {
 		send(ctx)
 	}
-	redistest.Eventually(t, "the first in line has asked", func() bool { return count.takes.Load() >= 2 })
+	redistest.Eventually(t, "the first in line has asked", func() bool { return takes.Load() >= 2 })
 	cancel()
 	for range 3 {
 		if err := <-errs; !errors.Is(err, context.Canceled) {
@@ -151,80 +151,6 @@ func TestContextEndsInLine(t *testing.T) {
 	}
 	server.Advance(time.Minute)
 	must[*http.Response](t)(transport.RoundTrip(newRequest(t.Context(), t, "GET", site, nil)))
-}
-
-// A request whose turn would come too late is denied before it is the first in line.
-func TestRefusedAtTheEndOfTheLine(t *testing.T) {
-	limiter, _, count := newLimiter(t, embedded.WithTime(noon))
-	transport := newTransport(t, limiter, "1/h", &base{}, httpcall.WithLongestWait(3*time.Hour))
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	must[*http.Response](t)(transport.RoundTrip(newRequest(ctx, t, "GET", site, nil)))
-	first := make(chan error)
-	go func() {
-		_, err := transport.RoundTrip(newRequest(ctx, t, "GET", site, nil))
-		first <- err
-	}()
-	redistest.Eventually(t, "the first in line has asked", func() bool { return count.takes.Load() == 2 })
-	var limited *client.LimitedError
-	redistest.Eventually(t, "who cannot wait for the first is refused, without asking the server", func() bool {
-		short, cancel := context.WithTimeout(ctx, time.Minute)
-		defer cancel()
-		_, err := transport.RoundTrip(newRequest(short, t, "GET", site, nil))
-		return errors.As(err, &limited)
-	})
-	if limited.RetryAfter < 59*time.Minute || !errors.Is(limited, context.DeadlineExceeded) || count.takes.Load() != 2 {
-		t.Errorf("%v, after %d takes", limited, count.takes.Load())
-	}
-	cancel()
-	if err := <-first; !errors.Is(err, context.Canceled) {
-		t.Error(err)
-	}
-}
-
-// leaky_bucket allows a request with a wait. A request that cannot wait gives its place back.
-func TestLeakyBucket(t *testing.T) {
-	limiter, _, _ := newLimiter(t, embedded.WithTime(noon))
-	const limit client.Limit = "leaky_bucket 20/s burst=5"
-	transport := newTransport(t, limiter, limit, &base{})
-	began := time.Now()
-	for range 3 {
-		must[*http.Response](t)(transport.RoundTrip(newRequest(t.Context(), t, "GET", site, nil)))
-	}
-	if waited := time.Since(began); waited < 150*time.Millisecond { // 0 + 50 + 100 ms, because the server's clock stands still
-		t.Errorf("sent after %v", waited)
-	}
-	before := must[client.Result](t)(limiter.PeekN(t.Context(), key, limit, 0))
-	_, err := newTransport(t, limiter, limit, &base{}, httpcall.WithLongestWait(0)).RoundTrip(newRequest(t.Context(), t, "GET", site, nil))
-	var limited *client.LimitedError
-	if !errors.As(err, &limited) || limited.RetryAfter != 150*time.Millisecond {
-		t.Error(err)
-	}
-	if after := must[client.Result](t)(limiter.PeekN(t.Context(), key, limit, 0)); after.Remaining != before.Remaining {
-		t.Errorf("%d are left, want %d", after.Remaining, before.Remaining)
-	}
-}
-
-// A request whose context ends in the queue gives its place back, too.
-func TestLeakyBucketLeft(t *testing.T) {
-	limiter, _, count := newLimiter(t, embedded.WithTime(noon))
-	const limit client.Limit = "leaky_bucket 1/m burst=5"
-	must[client.Result](t)(limiter.Allow(t.Context(), key, limit))
-	before := must[client.Result](t)(limiter.PeekN(t.Context(), key, limit, 0))
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error)
-	go func() {
-		_, err := newTransport(t, limiter, limit, &base{}, httpcall.WithLongestWait(time.Hour)).RoundTrip(newRequest(ctx, t, "GET", site, nil))
-		ended <- err
-	}()
-	redistest.Eventually(t, "it has its place in the queue", func() bool { return count.replies.Load() == 2 })
-	cancel()
-	if err := <-ended; !errors.Is(err, context.Canceled) {
-		t.Error(err)
-	}
-	if after := must[client.Result](t)(limiter.PeekN(t.Context(), key, limit, 0)); after.Remaining != before.Remaining {
-		t.Errorf("%d are left, want %d", after.Remaining, before.Remaining)
-	}
 }
 
 func TestWithoutADecision(t *testing.T) {

@@ -113,7 +113,7 @@ func (o *observer) call(ctx context.Context, call client.Observation) {
 		}
 		o.decisions.Add(ctx, 1, metric.WithAttributes(attrs...))
 	}
-	if !asked(call) {
+	if !wasSent(call) {
 		return
 	}
 	attrs := operation(call)
@@ -136,9 +136,9 @@ func isDecision(operation string) bool {
 	return false
 }
 
-// asked reports whether a call was meant for a server: neither stopped by a circuit breaker nor
+// wasSent reports whether a call was meant for a server: neither stopped by a circuit breaker nor
 // decided by this process alone.
-func asked(call client.Observation) bool {
+func wasSent(call client.Observation) bool {
 	return !errors.Is(call.Err, gobreaker.ErrOpenState) && (call.Err != nil || call.Source == client.SourceServer)
 }
 

@@ -22,8 +22,8 @@ func withFallback(f client.Fallback) grpclimit.ServerOption {
 	return grpclimit.WithRequest(func(_ context.Context, _ string, req *client.Request) error { req.Fallback = f; return nil })
 }
 
-// gone returns ended contexts of calls from 192.0.2.1, by the code of their end.
-func gone(t *testing.T) map[codes.Code]context.Context {
+// endedContexts returns ended contexts of calls from 192.0.2.1, by the code of their end.
+func endedContexts(t *testing.T) map[codes.Code]context.Context {
 	ctx := from(t, "192.0.2.1:1234")
 	return map[codes.Code]context.Context{codes.Canceled: limitertest.Cancelled(ctx), codes.DeadlineExceeded: limitertest.AboutToExpire{Context: ctx}}
 }
@@ -150,7 +150,7 @@ func (r received) RecvMsg(any) error        { return nil }
 
 // A context that has ended before the decision does not change it, and lets no message through.
 func TestEndedContexts(t *testing.T) {
-	for code, ctx := range gone(t) {
+	for code, ctx := range endedContexts(t) {
 		for fallbackName, fallback := range limitertest.Fallbacks {
 			t.Run(code.String()+" "+fallbackName, func(t *testing.T) {
 				limiter, _ := newLimiter(t)
@@ -187,7 +187,7 @@ func TestEndedContexts(t *testing.T) {
 func TestEndedContextsWithoutDecision(t *testing.T) {
 	noDatabase := errors.New("no database")
 	nothing := grpclimit.SkipMethods("/x/y")
-	for ended, ctx := range gone(t) {
+	for ended, ctx := range endedContexts(t) {
 		for _, tt := range []struct {
 			name  string
 			key   error // of the key

@@ -19,8 +19,8 @@ func withFallback(f client.Fallback) httplimit.Option {
 	return httplimit.WithRequest(func(_ *http.Request, req *client.Request) error { req.Fallback = f; return nil })
 }
 
-// gone returns contexts that have ended.
-func gone(t *testing.T) map[string]context.Context {
+// endedContexts returns contexts that have ended.
+func endedContexts(t *testing.T) map[string]context.Context {
 	expired, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
 	t.Cleanup(cancel)
 	return map[string]context.Context{"cancelled": limitertest.Cancelled(t.Context()), "expired": expired, "about to expire": limitertest.AboutToExpire{Context: t.Context()}}
@@ -89,7 +89,7 @@ func TestClientsThatHangUp(t *testing.T) {
 
 // A context that has ended before the decision does not change it.
 func TestEndedContexts(t *testing.T) {
-	for name, ctx := range gone(t) {
+	for name, ctx := range endedContexts(t) {
 		for fallbackName, fallback := range limitertest.Fallbacks {
 			t.Run(name+" "+fallbackName, func(t *testing.T) {
 				limiter, _ := newLimiter(t)
@@ -110,7 +110,7 @@ func TestEndedContexts(t *testing.T) {
 // the server, but not the end of the context.
 func TestEndedContextsWithoutADecision(t *testing.T) {
 	const text = "no database"
-	for name, ctx := range gone(t) {
+	for name, ctx := range endedContexts(t) {
 		for _, tt := range []struct {
 			name  string
 			key   error // of the key
@@ -154,7 +154,7 @@ func TestEndedContextsWithoutADecision(t *testing.T) {
 
 // Additional costs are charged, and saved costs are given back, even if the client has hung up.
 func TestChargeOfAClientThatHungUp(t *testing.T) {
-	for name, ctx := range gone(t) {
+	for name, ctx := range endedContexts(t) {
 		limiter, _ := newLimiter(t)
 		handler := charging(t, limiter, "100/d", 10, func(ctx context.Context, charge *httplimit.Charge) {
 			if taken, err := charge.More(ctx, 30); err != nil || taken != 30 {

@@ -16,8 +16,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// stand is a server with a clock that it shares with the clients of a test.
-type stand struct {
+// testbed is a server with a clock that it shares with the clients of a test.
+type testbed struct {
 	*embedded.Server
 	rdb *redis.Client
 
@@ -28,7 +28,7 @@ type stand struct {
 	lose  func(cmd redis.Cmder) bool // reports whether the reply is lost
 }
 
-func newStand(t testing.TB) *stand {
+func newTestbed(t testing.TB) *testbed {
 	t.Helper()
 	at := time.UnixMilli(1_700_000_000_000)
 	server, err := embedded.Start(embedded.WithLibrary(functions.Source()), embedded.WithTime(at))
@@ -36,27 +36,27 @@ func newStand(t testing.TB) *stand {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = server.Close() })
-	s := &stand{Server: server, at: at}
+	s := &testbed{Server: server, at: at}
 	s.rdb = connect(t, redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true})
 	s.rdb.AddHook(s)
 	return s
 }
 
 // clear deletes all keys, the hooks, and the commands that were sent.
-func (s *stand) clear(t testing.TB) {
+func (s *testbed) clear(t testing.TB) {
 	t.Helper()
 	s.hook, s.lose = nil, nil
 	require(t, s.rdb.FlushAll(t.Context()).Err())
 	s.sent()
 }
 
-func (s *stand) now() time.Time {
+func (s *testbed) now() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.at
 }
 
-func (s *stand) pass(d time.Duration) {
+func (s *testbed) pass(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.at = s.at.Add(d)
@@ -64,7 +64,7 @@ func (s *stand) pass(d time.Duration) {
 }
 
 // client returns a process that uses the server.
-func (s *stand) client(t testing.TB, opts ...client.Option) *client.Client {
+func (s *testbed) client(t testing.TB, opts ...client.Option) *client.Client {
 	t.Helper()
 	c := newClient(t, s.rdb, opts...)
 	client.SetClock(c, s.now)
@@ -72,7 +72,7 @@ func (s *stand) client(t testing.TB, opts ...client.Option) *client.Client {
 }
 
 // sent returns the library commands sent since its last call.
-func (s *stand) sent() [][]any {
+func (s *testbed) sent() [][]any {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	lines := s.lines
@@ -80,13 +80,13 @@ func (s *stand) sent() [][]any {
 	return lines
 }
 
-func (s *stand) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (s *testbed) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (s *stand) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (s *testbed) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
 }
 
-func (s *stand) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (s *testbed) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if !strings.HasPrefix(cmd.Name(), "fcall") {
 			return next(ctx, cmd)
@@ -128,7 +128,7 @@ func wantSource(t testing.TB, c *client.Client, limit client.Limit, n int64, wan
 }
 
 // wantSent checks the units that the sent commands asked for.
-func (s *stand) wantSent(t testing.TB, want string) {
+func (s *testbed) wantSent(t testing.TB, want string) {
 	t.Helper()
 	if got := s.sizes(); got != want {
 		t.Errorf("asked for %q, want %q", got, want)
@@ -137,7 +137,7 @@ func (s *stand) wantSent(t testing.TB, want string) {
 
 // sizes returns the units that the sent commands asked for: "8" for a batch, "=1" for a single
 // call.
-func (s *stand) sizes() string {
+func (s *testbed) sizes() string {
 	var sizes []string
 	for _, line := range s.sent() {
 		switch {
@@ -153,7 +153,7 @@ func (s *stand) sizes() string {
 }
 
 // calls asks n times for one unit, at intervals of apart.
-func (s *stand) calls(t testing.TB, c *client.Client, n int, apart time.Duration) {
+func (s *testbed) calls(t testing.TB, c *client.Client, n int, apart time.Duration) {
 	t.Helper()
 	for range n {
 		if res := allow(t, c, wide, 1); !res.Allowed {
@@ -165,7 +165,7 @@ func (s *stand) calls(t testing.TB, c *client.Client, n int, apart time.Duration
 
 // warm returns a client that has 15 units of key "k" under wide left of its last 16, and has spent
 // 16 before.
-func (s *stand) warm(t testing.TB, opts ...client.Option) *client.Client {
+func (s *testbed) warm(t testing.TB, opts ...client.Option) *client.Client {
 	t.Helper()
 	c := s.client(t, append(opts, client.WithBatches(16, ttl))...)
 	s.calls(t, c, 1+2+4+8+1, 0)
@@ -181,7 +181,7 @@ type outcome struct {
 
 // together starts a first caller, and others that wait for its request, which goes on when release
 // is called.
-func (s *stand) together(t *testing.T, c *client.Client, first context.Context, callers int, limit client.Limit) (leader, others chan outcome, release func()) {
+func (s *testbed) together(t *testing.T, c *client.Client, first context.Context, callers int, limit client.Limit) (leader, others chan outcome, release func()) {
 	t.Helper()
 	leader, others = make(chan outcome, 1), make(chan outcome, callers)
 	arrived, goOn := make(chan struct{}), make(chan struct{})
