@@ -52,4 +52,4 @@ affected=$(
 	go list -test -f '{{.ImportPath}} {{join .Deps " "}} ' ./... | grep -F "$(printf ' %s \n' "${touched[@]}")" |
 		cut -d ' ' -f 1 | sed -E 's/(_test|\.test)$//' | grep -vFx "$slow" || true
 )
-go test $(printf '%s\n' "${touched[@]}" $affected | sort -u | grep -Fx "$packages")
+go test -p 4 $(printf '%s\n' "${touched[@]}" $affected | sort -u | grep -Fx "$packages")

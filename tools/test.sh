@@ -72,12 +72,10 @@ packages=$!
 (cd tools/lint && go build -o "$build/gotestsum" gotest.tools/gotestsum) || give_up
 go build -o "$build/testcount" ./tools/testcount || give_up
 
-# All modules, with the integration tests last.
 modules=()
 while IFS= read -r file; do
 	modules+=("$(dirname "$file")")
-done < <(find . -name go.mod -not -path '*/testdata/*' -not -path './.build/*' -not -path ./integration_test/go.mod | sort)
-modules+=(./integration_test)
+done < <(find . -name go.mod -not -path '*/testdata/*' -not -path './.build/*' | sort)
 
 formatted() {
 	local bad
@@ -162,13 +160,6 @@ tests() {
 	echo $code >"$out.status"
 }
 
-# buffered LABEL DIR: runs one go test, and shows its output when it has ended.
-buffered() {
-	local output
-	output=$(tests "$1" "$2" -race ./... 2>&1)
-	echo "$output"
-}
-
 # images: makes the images, from a registry if one is available; otherwise this needs mmdebstrap.
 images() {
 	docker/images.sh --check && return
@@ -176,41 +167,38 @@ images() {
 	tools/setup.sh images && docker/images.sh
 }
 
-# others: runs the tests of the other modules, and the integration tests last, because the images may have to be
-# made first.
-others() {
-	local images=
-	if [ "$backend" = docker ]; then
-		images <&3 >"$results/images" 2>&1 &
-		images=$!
-	fi
-	for m in "${others[@]}"; do buffered "$m" "$m"; done
-	if [ -n "$images" ] && ! wait "$images"; then
-		cat "$results/images"
+# integration: runs the tests on real servers. The images may have to be made first.
+integration() {
+	if [ "$backend" = docker ] && ! images; then
 		[ -z "${RATELIMIT_TEST_BACKEND:-}" ] || return
 		echo "So no containers: the tests run against redis-server processes of this machine instead."
 		backend=local
-		tools/setup.sh local <&3 || return
+		tools/setup.sh local || return
 	fi
 	if [ "$backend" != given ]; then export RATELIMIT_TEST_BACKEND=$backend; fi
-	RATELIMIT_TEST_SERVERS=$results/servers.json buffered integration_test integration_test
+	RATELIMIT_TEST_SERVERS=$results/servers.json tests integration_test integration_test -race -parallel 4 ./... # on four backends
 }
 
+integration <&3 >"$results/integration" 2>&1 &
+integration=$!
+(while sleep 15 >/dev/null; do echo "     $SECONDS s: $(cat "$results"/*.json | grep -c '"Action":"pass".*"Test":') tests have passed"; done) 2>/dev/null &
+progress=$!
+trap 'kill $integration $progress 2>/dev/null' EXIT
+tests "root, no goroutines" . "${single[@]}"
+tests "root" . -race $(go list ./... | grep -vxF "$(go list "${single[@]}")")
 others=()
 for m in "${modules[@]}"; do
 	case "$m" in
 	. | ./integration_test) ;;
-	*) if has "$m" '*_test.go'; then others+=("${m#./}"); fi ;;
+	*)
+		has "$m" '*_test.go' || continue
+		others+=("${m#./}")
+		tests "${m#./}" "$m" -race ./...
+		;;
 	esac
 done
-others &
-others_pid=$!
-(while sleep 15 >/dev/null; do echo "     $SECONDS s: $(cat "$results"/*.json | grep -c '"Action":"pass".*"Test":') tests have passed"; done) 2>/dev/null &
-progress=$!
-trap 'kill $others_pid $progress 2>/dev/null' EXIT
-tests "root, no goroutines" . "${single[@]}"
-tests "root" . -race $(go list ./... | grep -vxF "$(go list "${single[@]}")")
-wait $others_pid
+wait $integration
+cat "$results/integration"
 
 stages=()
 for label in "root, no goroutines" root "${others[@]}" integration_test; do
