@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'dee351290984'
+local BUILD_ID = '8c374b40900f'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a time must not be written back as a difference to
@@ -432,14 +432,9 @@ end
 
 ------------------------------------------------------------------- what is written to keys
 
--- Call forget(key) before writing anything but plain gcra to a key, because gcra caches what keys
--- hold and overrides this function.
-function states.forget() end
-
 -- put stores a string in a key that expires at expiry, in ms since the epoch. gcra, fixed_window
 -- and sliding_log have cheaper ways for common calls and set the expiry themselves.
 function states.put(key, value, expiry)
-  states.forget(key)
   redis.call('SET', key, value, 'PXAT', numbers.arg(expiry))
 end
 end
@@ -1446,7 +1441,6 @@ function tracking.note(key, allowed, cost)
   redis.call('HSET', key, 'last', numbers.arg(now), total, sum(values[at], 1), in_minute, sum(values[at + 2], 1), 'cost',
     sum(values[5], cost))
   if values[6] == 0 then
-    states.forget(key)
     redis.call('HSET', key, 'first', now)
   end
   redis.call('PEXPIREAT', key, numbers.arg(now + KEPT))
@@ -1525,7 +1519,6 @@ function once.keep(key, reply, ttl)
   if #reply > 6 then
     fields = fields .. ',%d,%d,%d'
   end
-  states.forget(key)
   redis.call('PSETEX', key, ttl, string.format(fields, unpack(reply)))
 end
 end
@@ -1813,7 +1806,6 @@ local function keep(key, limit, id, others)
     reset = math.ceil(last_lease(key)) - now
   else
     if held.last == 0 then
-      states.forget(key)
       if held.string then
         redis.call('DEL', key)
       end
@@ -2033,7 +2025,6 @@ local function take(key, limit, cost, reply)
   if count > 0 then
     redis.call('INCRBY', key, units)
   else
-    states.forget(key)
     redis.call('PSETEX', key, left == rate.period and rate.period_text or numbers.arg(left), units)
   end
   return true
@@ -2255,35 +2246,6 @@ local text_of = numbers.remembered(function(part)
   return part == 0 and VALUE or string.format('gcra-%d', part)
 end, {})
 
--- A denied key is often queried again. After its value was found to be "gcra", PTTL alone is enough
--- to deny again. For such a key, seen holds the ms that PTTL then returned. PTTL falls as long as
--- nobody writes to the key. If it has not fallen, somebody may have written, and the value is read
--- again. This saves a seventh of a denied call (bench/README.md). An entry may be dropped at any
--- time, and no call is allowed because of one. peek does not use seen, because a replica does not
--- notice writes to the key.
-local MOST_SEEN = 10000 -- keys
-local LONGEST_SEEN = 200 -- bytes of a key
-local seen, seen_size = {}, 0
-
-local function remember(key, left)
-  if not seen[key] then
-    if #key > LONGEST_SEEN then
-      return
-    elseif seen_size >= MOST_SEEN then
-      seen = {}
-      seen_size = 0
-    end
-    seen_size = seen_size + 1
-  end
-  seen[key] = left
-end
-
-function states.forget(key)
-  if seen[key] then
-    seen[key] = 0
-  end
-end
-
 -- store writes a debt to a key. value is what the key holds, or nil to write the value in any case.
 -- left is the ms until the key expires. If the value does not change, only the expiry is set. On
 -- Redis 7.0, where the time advances during a call, the new expiry is computed from the old one and
@@ -2293,9 +2255,6 @@ local function store(key, rate, debt, value, left)
   if rate.ticks > 1 then
     ms = ceil(debt, rate.ticks)
     text = text_of(ms * rate.ticks - debt)
-  end
-  if text ~= value then
-    states.forget(key)
   end
   if text == value and CLOCK_STANDS then
     redis.call('PEXPIRE', key, ms)
@@ -2323,7 +2282,7 @@ local function take_ms(key, limit, cost, reply)
     debt, after = 0, cost * interval
   elseif left <= 0 or debt + interval > 2 * full then
     return false
-  elseif after <= full or left >= (seen[key] or 0) then
+  else
     value = redis.pcall('GETRANGE', key, '0', '31')
     if value ~= VALUE then
       local part = type(value) == 'string' and part_of(value)
@@ -2340,8 +2299,6 @@ local function take_ms(key, limit, cost, reply)
     reply[1], reply[3], reply[4] = 1, (room - room % interval) / interval, rate.delays and ceil(debt, ticks) or 0
     reply[5] = store(key, rate, after, value, left)
     return true
-  elseif value == VALUE then
-    remember(key, left)
   end
   local missing = after - full
   room = full - debt
@@ -3083,7 +3040,6 @@ local OPTIONS = { EXTEND = true, extend = true }
 
 -- block denies a key until `ends`, in ms since the epoch.
 local function block(key, holding, ends)
-  states.forget(key)
   if holding.leases then return lease_sets.block(key, ends) end
   local expiry = holding.expiry
   local state = redis.call('GETRANGE', key, holding.from, '-1')
@@ -3277,7 +3233,6 @@ clock.register{
     if not list then return err end
     local changed = 0
     for _, key in ipairs(keys) do
-      states.forget(key)
       changed = changed + redis.call('DEL', key)
     end
     return changed
@@ -3350,7 +3305,6 @@ do
 -- unblock lifts the block of a key and keeps the state under it, with its expiry. A state that
 -- expires in this very millisecond is not stored, because Valkey would drop it at once.
 local function unblock(key, holding)
-  states.forget(key)
   if holding.leases then return lease_sets.unblock(key) end
   local state = redis.call('GETRANGE', key, holding.from, '-1')
   if state == '' or holding.expiry <= clock.ms() then

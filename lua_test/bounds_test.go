@@ -96,38 +96,6 @@ end)
 	}
 }
 
-// gcra caches that a denied key holds its state. The cache has at most 10,000 keys, and none with
-// more than 200 bytes. A key that is not in the cache is read: here something else has been written
-// to the key.
-func TestWhatIsRememberedOfKeysIsBounded(t *testing.T) {
-	server := offline{start(t)}
-	deny := func(key string) {
-		t.Helper()
-		for _, want := range []string{"[1 1 0 0 1000 1]", "[0 1 0 1000 1000 1]"} {
-			if got, err := server.Do("FCALL", "ratelimit_take", "1", key, "1/s"); err != nil || fmt.Sprint(got) != want {
-				t.Fatalf("take of %.20s: got %v, %v, want %s", key, got, err, want)
-			}
-		}
-	}
-	isSeen := func(key string) {
-		t.Helper()
-		if _, err := server.Do("SET", key, "of another", "PX", "500"); err != nil {
-			t.Fatal(err)
-		}
-		if got, err := server.Do("FCALL", "ratelimit_take", "1", key, "1/s"); err == nil || !strings.HasPrefix(err.Error(), "RATELIMIT BADSTATE ") {
-			t.Errorf("take of %.20s, which holds the value of another: got %v, %v", key, got, err)
-		}
-	}
-	long := strings.Repeat("k", 201)
-	deny(long)
-	isSeen(long)
-	deny("first")
-	for i := range 10000 {
-		deny(strconv.Itoa(i))
-	}
-	isSeen("first")
-}
-
 // All leases of a key are shortened to the lease time, even if they do not fit into one command.
 func TestManyLeasesAreCut(t *testing.T) {
 	server := offline{start(t)}

@@ -160,13 +160,8 @@ end
 
 ------------------------------------------------------------------- what is written to keys
 
--- Call forget(key) before writing anything but plain gcra to a key, because gcra caches what keys
--- hold and overrides this function.
-function states.forget() end
-
 -- put stores a string in a key that expires at expiry, in ms since the epoch. gcra, fixed_window
 -- and sliding_log have cheaper ways for common calls and set the expiry themselves.
 function states.put(key, value, expiry)
-  states.forget(key)
   redis.call('SET', key, value, 'PXAT', numbers.arg(expiry))
 end

@@ -74,7 +74,6 @@ function tracking.note(key, allowed, cost)
   redis.call('HSET', key, 'last', numbers.arg(now), total, sum(values[at], 1), in_minute, sum(values[at + 2], 1), 'cost',
     sum(values[5], cost))
   if values[6] == 0 then
-    states.forget(key)
     redis.call('HSET', key, 'first', now)
   end
   redis.call('PEXPIREAT', key, numbers.arg(now + KEPT))

@@ -108,7 +108,6 @@ local function take(key, limit, cost, reply)
   if count > 0 then
     redis.call('INCRBY', key, units)
   else
-    states.forget(key)
     redis.call('PSETEX', key, left == rate.period and rate.period_text or numbers.arg(left), units)
   end
   return true

@@ -14,7 +14,6 @@ clock.register{
     if not list then return err end
     local changed = 0
     for _, key in ipairs(keys) do
-      states.forget(key)
       changed = changed + redis.call('DEL', key)
     end
     return changed
