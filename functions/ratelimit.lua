@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '8c374b40900f'
+local BUILD_ID = '8a5942e1a848'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a time must not be written back as a difference to
@@ -1378,11 +1378,22 @@ local MINUTE = 60000
 local SERIES = 60 -- minutes
 local KEPT = 86400000 -- ms
 
+-- empty returns a list of n zeros if the key holds an empty string, which counts as no key, and
+-- otherwise nil and the error of the command that failed.
+local function empty(key, n, failure)
+  if redis.pcall('GETRANGE', key, '0', '0') ~= '' then return nil, errors.failed(key, failure, NO_RECORD) end
+  local zeros = {}
+  for i = 1, n do
+    zeros[i] = 0
+  end
+  return zeros
+end
+
 -- fields returns fields of a record as numbers, 0 for absent ones, or nil and the error for a key
 -- that holds anything else.
 local function fields(key, ...)
   local values, any = redis.pcall('HMGET', key, ...), false
-  if values.err then return nil, errors.failed(key, values, NO_RECORD) end
+  if values.err then return empty(key, select('#', ...), values) end
   for i = 1, #values do
     local text = values[i]
     if text then
@@ -1438,6 +1449,9 @@ function tracking.note(key, allowed, cost)
   if allowed then
     total, in_minute, at = 'allowed', allowed_now, 1
   end
+  if values[1] + values[2] + values[6] == 0 then
+    redis.call('DEL', key) -- an empty string
+  end
   redis.call('HSET', key, 'last', numbers.arg(now), total, sum(values[at], 1), in_minute, sum(values[at + 2], 1), 'cost',
     sum(values[5], cost))
   if values[6] == 0 then
@@ -1456,7 +1470,7 @@ end
 -- usage returns what ratelimit_usage replies.
 function tracking.usage(key)
   local held, series = {}, {}
-  local flat = redis.call('HGETALL', key)
+  local flat = redis.pcall('HGETALL', key) -- an error of an empty string, which has no entries
   for i = 1, #flat, 2 do
     held[flat[i]] = numbers.whole(flat[i + 1]) or 0
   end
@@ -2024,6 +2038,8 @@ local function take(key, limit, cost, reply)
   local units = cost == 1 and '1' or numbers.arg(cost)
   if count > 0 then
     redis.call('INCRBY', key, units)
+  elseif rate.align then
+    states.put(key, units, clock.ms() + left) -- on Redis 7.0, time has advanced since the window's length was computed
   else
     redis.call('PSETEX', key, left == rate.period and rate.period_text or numbers.arg(left), units)
   end
@@ -2576,7 +2592,7 @@ end
 -- the log is broken.
 local function read(state, size, cost, base, first, first_sum)
   local entries = (size - BASE) / ENTRY
-  if entries % 1 ~= 0 then return false end
+  if entries % 1 ~= 0 or base >= SUMS then return false end
   local last, sum = first, first_sum
   state.entries, state.base = entries, base
   if entries > 1 then
@@ -2776,6 +2792,8 @@ do
 -- beginning of their bucket. If the state was written in the future (the clock was set back), its
 -- sum leaves room for just this call.
 --
+-- Sums of counts are at most 2^53: counts of other limits may add up to more.
+--
 -- A state's counts are indexed by their distance from the current bucket: counts[0] is the current
 -- one, and counts[k] the oldest that counts.
 
@@ -2783,14 +2801,14 @@ local PREFIX = 'sliding_window:'
 local MOST_BUCKETS = 1000
 local STATE = '^(%d+):(%d+):(%d[%d,]*)$'
 
--- set computes sum, the units in the buckets that count fully, and free, the units that still fit.
+-- set computes free, the units that still fit.
 local function set(state)
   local rate, counts, sum = state.rate, state.counts, 0
   local last, width = rate.buckets, rate.width
   for i = 0, last - 1 do
     sum = sum + counts[i]
   end
-  state.sum = sum
+  if sum > numbers.MOST then sum = numbers.MOST end
   local free = rate.capacity - sum - math.ceil(counts[last] * (width - state.into) / width)
   state.free = free > 0 and free or 0
 end
@@ -2817,7 +2835,7 @@ local function place(state, value, from, now, cost)
     if not count then return false end
     local at = state.current - (width == rate.width and bucket or math.floor(bucket * width / rate.width))
     if at <= rate.buckets and not ahead then
-      counts[at] = counts[at] + count
+      counts[at] = math.min(counts[at] + count, numbers.MOST)
     end
     sum = sum + count
     bucket = bucket - 1
@@ -2844,7 +2862,7 @@ end
 
 local function charge(state, units)
   state.counts[0] = state.counts[0] + units
-  state.sum, state.free = state.sum + units, state.free - units
+  state.free = state.free - units
 end
 
 -- refund gives back units from the newest counters first.
@@ -2858,19 +2876,16 @@ local function refund(state, units)
   set(state)
 end
 
--- wait follows the estimate from bucket to bucket: the oldest bucket, which counts in part, leaves
--- the window, and the next one takes its place.
+-- wait finds the bucket that does not fit beside the newer ones and the cost. The call fits when
+-- enough of this bucket has left the window.
 local function wait(state, cost)
   local rate, counts = state.rate, state.counts
-  local width, last = rate.width, rate.buckets
-  local room = rate.capacity - cost - state.sum
-  local shift, oldest = 0, counts[last]
-  while room < 0 do
-    shift = shift + 1
-    oldest = counts[last - shift]
-    room = room + oldest
+  local width, room, at = rate.width, rate.capacity - cost, 0
+  while at < rate.buckets and counts[at] <= room do
+    room = room - counts[at]
+    at = at + 1
   end
-  return shift * width + math.ceil((oldest - room) * width / oldest) - state.into
+  return (rate.buckets - at) * width + math.ceil((counts[at] - room) * width / counts[at]) - state.into
 end
 
 -- save returns the counts as a text, without the empty ones at the end.

@@ -50,6 +50,9 @@ local function read_limits(args)
       list[count], request.enforced = limit, true
       weight = weight + limit.weight
     end
+    if count > MOST_LIMITS then
+      return nil, errors.new('BADARGS', '%d limits; one call takes at most %d', count, MOST_LIMITS)
+    end
     at = at + 1
     text = args[at]
   end
@@ -146,10 +149,6 @@ end
 
 -- excess returns the error for limits that exceed the bounds of one call, or nil.
 local function excess()
-  if request.count > MOST_LIMITS then
-    request.limits = {} -- frees the long list
-    return errors.new('BADARGS', '%d limits; one call takes at most %d', request.count, MOST_LIMITS)
-  end
   local rates, sums = 0, {}
   for i = 1, request.count do
     local limit = request.limits[i]
@@ -202,7 +201,7 @@ function requests.read(keys, args, allowed)
       policies.wanted_keys(request, allowed.TRACK))
   end
   err = err or requests.repeated(keys)
-  if not err and (count > MOST_LIMITS or request.weight > 1) then
+  if not err and request.weight > 1 then
     err = excess()
   end
   if err then return nil, err end

@@ -93,7 +93,7 @@ end
 -- the log is broken.
 local function read(state, size, cost, base, first, first_sum)
   local entries = (size - BASE) / ENTRY
-  if entries % 1 ~= 0 then return false end
+  if entries % 1 ~= 0 or base >= SUMS then return false end
   local last, sum = first, first_sum
   state.entries, state.base = entries, base
   if entries > 1 then
