@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '8a5942e1a848'
+local BUILD_ID = '18a968ef4a23'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a time must not be written back as a difference to
@@ -157,23 +157,31 @@ function numbers.positive_option(text)
   return numbers.positive(text), string.format(numbers.WHOLE, '1')
 end
 
--- remembered returns a function that memoizes read in known, for up to 1,000 texts. read returns
--- nil and optionally an error for a text that it cannot parse; failures are not memoized. A table
--- lookup costs a tenth of a pattern match.
-function numbers.remembered(read, known)
-  local size = 0
+local MOST_KNOWN = 5000 -- texts of a generation
+
+-- remembered returns a function that memoizes read. read returns nil and optionally an error for a
+-- text that it cannot parse; failures are not memoized. A table lookup costs a tenth of a pattern
+-- match. memory.known holds the texts of the current generation. If it is full, it becomes the
+-- previous one, from which texts that are used again return; the rest is forgotten. So up to 10,000
+-- texts are kept, and the last 5,000 always.
+function numbers.remembered(read, memory)
+  local size, previous = 0, {}
+  memory.known = {}
   return function(text)
-    if known[text] then return known[text] end
-    local value, err = read(text)
+    local value, err = memory.known[text], nil
+    if value then return value end
+    value = previous[text]
+    if not value then
+      value, err = read(text)
+    end
     if value then
-      if size >= 1000 then
-        for forgotten in pairs(known) do
-          known[forgotten] = nil
-        end
+      if size == MOST_KNOWN then
+        previous = memory.known
+        memory.known = {}
         size = 0
       end
       size = size + 1
-      known[text] = value
+      memory.known[text] = value
     end
     return value, err
   end
@@ -778,11 +786,9 @@ end
 limits.leases = numbers.remembered(parse_leases, {})
 
 -- of returns the parsed limit, which is shared and must not be changed, or nil and the error to
--- reply. limits.known caches parsed limits, because parsing costs more than deciding and an
--- application has few limits. A policy that is more than one limit has the field `policy`
--- (src/45_policies.lua).
-limits.known = {}
-limits.of = numbers.remembered(parse, limits.known)
+-- reply. limits.known caches parsed limits, because parsing costs more than deciding. A policy that
+-- is more than one limit has the field `policy` (src/45_policies.lua).
+limits.of = numbers.remembered(parse, limits)
 end
 
 --@ src/45_policies.lua
@@ -936,6 +942,9 @@ local function read_limits(args)
       list[count], request.enforced = limit, true
       weight = weight + limit.weight
     end
+    if count > MOST_LIMITS then
+      return nil, errors.new('BADARGS', '%d limits; one call takes at most %d', count, MOST_LIMITS)
+    end
     at = at + 1
     text = args[at]
   end
@@ -1032,10 +1041,6 @@ end
 
 -- excess returns the error for limits that exceed the bounds of one call, or nil.
 local function excess()
-  if request.count > MOST_LIMITS then
-    request.limits = {} -- frees the long list
-    return errors.new('BADARGS', '%d limits; one call takes at most %d', request.count, MOST_LIMITS)
-  end
   local rates, sums = 0, {}
   for i = 1, request.count do
     local limit = request.limits[i]
@@ -1088,7 +1093,7 @@ function requests.read(keys, args, allowed)
       policies.wanted_keys(request, allowed.TRACK))
   end
   err = err or requests.repeated(keys)
-  if not err and (count > MOST_LIMITS or request.weight > 1) then
+  if not err and request.weight > 1 then
     err = excess()
   end
   if err then return nil, err end

@@ -68,31 +68,33 @@ func TestBoundsOfACall(t *testing.T) {
 // limit cannot fill the memory.
 func TestWhatIsRememberedIsBounded(t *testing.T) {
 	text := mutated(t, functions.Source()) + `
-local read, asked = 0, {}
-local remembered = numbers.remembered(function(text) read = read + 1 return text ~= 'wrong' and #text or nil, 'error' end, asked)
+local read, memory = 0, {}
+local remembered = numbers.remembered(function(text) read = read + 1 return text ~= 'wrong' and #text or nil, 'error' end, memory)
 local function size(of) local n = 0 for _ in pairs(of) do n = n + 1 end return n end
 redis.register_function('ratelimit_test', function(keys, args)
   local most = 0
-  for i = 1, 2500 do
+  for i = 1, 12500 do
     remembered('text ' .. i)
-    if i % 100 <= 1 then most = math.max(most, size(asked)) end
+    if i % 100 <= 1 then most = math.max(most, size(memory.known)) end
   end
   local before = read
-  remembered('text 2500')
+  remembered('text 12500')
+  remembered('text 5001')
+  remembered('text 5000')
   remembered('wrong')
   local value, err = remembered('wrong')
   return { most, read - before, value == nil and 1 or 0, err, size(limits.known) }
 end)
 `
 	server := offline{embedded.Run(t, embedded.WithLibrary(text), embedded.WithTime(time.UnixMicro(1700000000000000)))}
-	for i := 1; i <= 2300; i++ {
+	for i := 1; i <= 5300; i++ {
 		if _, err := server.Do("FCALL", "ratelimit_take", "1", "k", fmt.Sprintf("%d/d", i)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	got, err := server.Do("FCALL", "ratelimit_test", "0")
-	if err != nil || fmt.Sprint(got) != "[1000 2 1 error 300]" {
-		t.Errorf("got %v, %v; want at most 1000 texts kept, one read again for each that cannot be read, and 300 limits", got, err)
+	if err != nil || fmt.Sprint(got) != "[5000 3 1 error 300]" {
+		t.Errorf("got %v, %v; want at most 5000 texts in a generation, the last 5000 kept, one read again for each that cannot be read, and 300 limits", got, err)
 	}
 }
 
