@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '18a968ef4a23'
+local BUILD_ID = 'fdbbab20198e'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a time must not be written back as a difference to
@@ -316,6 +316,47 @@ function states.leaves_room(capacity, cost)
   return capacity - (cost > 1 and cost <= capacity and cost or 1)
 end
 
+------------------------------------------------------------------- what one call may read
+
+-- A state that a larger limit left takes as long to read as under that limit, so a call may only
+-- read a certain number of them. The most that one key can hold under any limit is below these
+-- bounds: 200,000 calls in logs, which are 2.4 MB, and 5,016 buckets.
+local MOST_BYTES, MOST_BUCKETS = 2500000, 20000
+local MOST_KEPT, SMALL = 64, 10000 -- states, and bytes of them, that are kept for the next call
+local bytes, buckets = 0, 0 -- read by this call
+
+-- begin begins a decision.
+function states.begin()
+  bytes, buckets = 0, 0
+end
+
+-- finish frees the states of a decision that was large. It returns its arguments.
+function states.finish(...)
+  if bytes > SMALL or buckets > SMALL or list[MOST_KEPT + 1] then
+    for at = #list, 1, -1 do
+      list[at] = nil
+    end
+  end
+  return ...
+end
+
+-- too_much counts bytes of a key's value before they are read, beyond the first 2048. It returns
+-- the error, or nil.
+function states.too_much(more)
+  bytes = bytes + more
+  if bytes <= MOST_BYTES then return nil end
+  return errors.new('BADKEYS', 'the keys hold more than %d bytes, the most that one call reads; name fewer keys', MOST_BYTES)
+end
+
+-- too_many counts buckets of sliding_window that were read. Call it with 0 before reading the next
+-- state. It returns the error, or nil.
+function states.too_many(more)
+  buckets = buckets + more
+  if buckets <= MOST_BUCKETS then return nil end
+  return errors.new('BADKEYS', 'the keys hold more than %d buckets, the most that one call reads; name fewer keys',
+    MOST_BUCKETS)
+end
+
 ------------------------------------------------------------------- what a key holds
 
 local HEAD = 128 -- bytes of a value that show its kind and the end of its block
@@ -422,7 +463,11 @@ function states.adopt(key, limit, at, cost)
   elseif owner == limit.owner then
     return limit.reopen(key, limit, at, cost, it)
   end
-  local counted = owner.spent and owner.spent(key, it.from)
+  local counted = nil
+  if owner.spent then
+    counted, err = owner.spent(key, it.from)
+    if err then return err end
+  end
   limit.fresh(limit, at)
   for i, rate in ipairs(limit.rates) do
     local state, most = list[at + i - 1], rate.capacity
@@ -483,24 +528,26 @@ local function fill(key, limit, at, cost, value, skipped)
   local now, open, rate, from, to = clock.us(), limit.algorithm.open, limit.rate, skipped + 1, #value
   if from > to and skipped > 0 then
     return states.unreadable(key)
-  elseif rate and open(states.new(at, rate), value, from, to, now, cost) then
-    return nil
+  end
+  if rate then
+    local readable, err = open(states.new(at, rate), value, from, to, now, cost)
+    if readable or err then return err end
   end
   local several, in_place = string.byte(value, from) == 58, limit.algorithm.in_place -- ':'
   if several then
     to = from
   end
   for i = 1, limit.size do
-    local state, readable = states.new(at + i - 1, limit.rates[i]), false
+    local state, readable, err = states.new(at + i - 1, limit.rates[i]), false, nil
     if several or i > 1 then
       from, to = next_text(value, to + 1)
     end
     if from and several and not in_place then
-      readable = open(state, string.sub(value, from, to), 1, to - from + 1, now, cost)
+      readable, err = open(state, string.sub(value, from, to), 1, to - from + 1, now, cost)
     elseif from then
-      readable = open(state, value, from, to, now, cost)
+      readable, err = open(state, value, from, to, now, cost)
     end
-    if not readable then return states.unreadable(key) end
+    if not readable then return err or states.unreadable(key) end
   end
   return nil
 end
@@ -516,6 +563,8 @@ local function open(key, limit, at, cost)
     if type(value) ~= 'string' or string.sub(value, 1, #prefix) ~= prefix then
       return states.adopt(key, limit, at, cost)
     elseif #value == HEAD then
+      local err = states.too_much(redis.call('STRLEN', key))
+      if err then return err end
       value = redis.call('GET', key)
     end
   end
@@ -525,6 +574,8 @@ end
 -- reopen reads the limit's own state under a block that has ended, or in another form.
 function packed.reopen(key, limit, at, cost, found)
   local algorithm, prefix = limit.algorithm, limit.prefix
+  local err = states.too_much(redis.call('STRLEN', key))
+  if err then return err end
   local value = redis.call('GETRANGE', key, found.from, '-1')
   if string.sub(value, 1, #prefix) == prefix or not algorithm.plain then
     return fill(key, limit, at, cost, value, #prefix)
@@ -923,7 +974,7 @@ end
 -- read_limits reads the limits. It returns the position after them, or nil and the error.
 local function read_limits(args)
   if request.optional then renew() end
-  local list, known, at, count, weight = request.limits, limits.known, 1, 0, 0
+  local list, known, at, count, weight, rates = request.limits, limits.known, 1, 0, 0, 0
   request.enforced = false
   local text = args[1]
   while text and not OPTIONS[text] do
@@ -941,9 +992,12 @@ local function read_limits(args)
       count = count + 1
       list[count], request.enforced = limit, true
       weight = weight + limit.weight
+      rates = rates + limit.size
     end
     if count > MOST_LIMITS then
       return nil, errors.new('BADARGS', '%d limits; one call takes at most %d', count, MOST_LIMITS)
+    elseif rates > limits.MOST_RATES then
+      return nil, errors.new('BADARGS', '%d rates; one call takes at most %d', rates, limits.MOST_RATES)
     end
     at = at + 1
     text = args[at]
@@ -952,16 +1006,25 @@ local function read_limits(args)
   return at
 end
 
+-- misnumbered returns the error for a number of costs that is not that of the limits.
+local function misnumbered(costs)
+  return errors.new('BADARGS', 'the number of costs is %d and the number of limits %d; give one cost for all, or one for each',
+    costs, request.count)
+end
+
 -- read_costs reads the numbers from position at on. It returns them, or nil and the error.
 local function read_costs(args, at)
-  local costs, text = {}, args[at]
-  while text and not OPTIONS[text] do
-    local cost = numbers.whole(text)
+  local costs, last = {}, at
+  while args[last] and not OPTIONS[args[last]] do
+    last = last + 1
+  end
+  if last - at > MOST_LIMITS then return nil, misnumbered(last - at) end
+  for i = at, last - 1 do
+    local cost = numbers.whole(args[i])
     if not cost then
-      return nil, errors.new('BADCOST', '%s: a cost is ' .. numbers.WHOLE, errors.quote(text), '0')
+      return nil, errors.new('BADCOST', '%s: a cost is ' .. numbers.WHOLE, errors.quote(args[i]), '0')
     end
     costs[#costs + 1] = cost
-    text = args[at + #costs]
   end
   return costs
 end
@@ -1026,8 +1089,7 @@ local function spread()
   if upto and #costs ~= 1 then
     return errors.new('BADARGS', 'the number of costs is %d; UPTO takes the same from every key: give it one', #costs)
   elseif #costs ~= 1 and #costs ~= count then
-    return errors.new('BADARGS', 'the number of costs is %d and the number of limits %d; give one cost for all, or one for '
-      .. 'each', #costs, count)
+    return misnumbered(#costs)
   elseif upto then
     request.UPTO = costs[1]
     costs = within_capacity()
@@ -1162,21 +1224,13 @@ do
 
 local list = states.list
 local ENFORCED = {} -- the group of the limits that are enforced
-local MOST_KEPT = 64 -- states
-
--- trim frees the states of a call with very many rates.
-local function trim()
-  for at = #list, MOST_KEPT + 1, -1 do
-    list[at] = nil
-  end
-end
 
 -- open reads every key of a request into states, and marks the groups that deny. It returns the
 -- error, or nil.
 local function open(keys, request, verb)
   local asked, costs, group_of, refund, count = request.limits, request.costs, request.group_of, verb == 'refund', 0
   ENFORCED.denies = false
-  if list[MOST_KEPT + 1] then trim() end
+  states.begin()
   for i = 1, request.count do
     local limit, cost, group = asked[i], costs[i], group_of and group_of[i] or ENFORCED
     if refund then cost = 1 end
@@ -1302,7 +1356,10 @@ function decisions.decide(keys, request, verb)
     local state = list[i]
     local cost = state.cost
     if verb == 'refund' then cost = request.costs[state.index] end
-    if cost > 0 and state.group.charged then state.rate[verb](state, cost) end
+    if cost > 0 and state.group.charged then
+      err = state.rate[verb](state, cost)
+      if err then return nil, err end
+    end
   end
   return reply_to(request)
 end
@@ -1327,6 +1384,7 @@ function decisions.one(key, limit, cost)
   if limit.take and cost > 0 and limit.take(key, limit, cost, usual) then return usual end
   local rate = limit.rate
   if not rate then return nil end
+  states.begin()
   local err = limit.open(key, limit, 1, cost)
   if err then return err end
   local state = list[1]
@@ -2652,11 +2710,14 @@ local function log_of(state, to, more)
   return struct.pack('>I5', base) .. entries .. more
 end
 
--- refund gives back the newest units first.
+-- refund gives back the newest units first. It copies the entries before them, and returns the
+-- error if these are too many, or nil.
 local function refund(state, units)
   local left = state.used - units
   if left > 0 then
     local at, i = leaving(state, units)
+    local err = states.too_much(ENTRY * (i - state.live))
+    if err then return err end
     local _, base = entry(state, state.live - 1)
     state.last, state.sum = at, (base + left) % SUMS
     state.kept = log_of(state, i - 1, struct.pack('>I7I5', at, state.sum))
@@ -2833,8 +2894,9 @@ local function place(state, value, from, now, cost)
   local width, bucket, list = string.match(value, STATE, from)
   width, bucket = numbers.digits(width or ''), numbers.digits(bucket or '')
   if not width or width == 0 or not bucket then return false end
-  local ahead = bucket * width > now
-  local sum = 0
+  local err = states.too_many(0)
+  if err then return false, err end
+  local ahead, newest, sum = bucket * width > now, bucket, 0
   for digits in string.gmatch(list, '%d+') do
     local count = numbers.digits(digits)
     if not count then return false end
@@ -2845,6 +2907,7 @@ local function place(state, value, from, now, cost)
     sum = sum + count
     bucket = bucket - 1
   end
+  states.too_many(newest - bucket)
   if ahead then
     counts[0] = math.min(sum, states.leaves_room(rate.capacity, cost))
   end
@@ -2860,7 +2923,10 @@ local function open(state, value, from, to, now_us, cost)
   end
   state.now, state.into = now, now % rate.width
   state.current = (now - state.into) / rate.width
-  if to >= from and not place(state, value, from, now, cost) then return false end
+  if to >= from then
+    local readable, err = place(state, value, from, now, cost)
+    if not readable then return false, err end
+  end
   set(state)
   return true
 end
@@ -2915,11 +2981,12 @@ end
 
 local function spent(key, from)
   local counts = string.match(packed.first_text(key, from, PREFIX), '^%d+:%d+:([%d,]+)$')
-  local sum = 0
+  local sum, read = 0, 0
   for digits in string.gmatch(counts or '', '%d+') do
     sum = sum + digits
+    read = read + 1
   end
-  return sum
+  return sum, states.too_many(read)
 end
 
 local function complete_rate(rate)
@@ -3168,7 +3235,7 @@ clock.register{
     if not request then return err end
     local reply
     reply, err = decisions.decide(keys, request, 'charge')
-    return reply or err
+    return states.finish(reply or err)
   end,
 }
 end
@@ -3192,9 +3259,8 @@ clock.register{
     if not request then return err end
     local reply
     reply, err = decisions.decide(keys, request, 'refund')
-    if not reply then return err end
-    decisions.write(keys, request)
-    return reply
+    if reply then decisions.write(keys, request) end
+    return states.finish(reply or err)
   end,
 }
 end
@@ -3253,7 +3319,7 @@ clock.register{
     if not list then return err end
     local changed = 0
     for _, key in ipairs(keys) do
-      changed = changed + redis.call('DEL', key)
+      changed = changed + redis.call('UNLINK', key)
     end
     return changed
   end,
@@ -3308,7 +3374,7 @@ redis.register_function{
       if reply then return reply end
     end
     local request, err = requests.read(keys, args, OPTIONS)
-    return request and take(keys, request) or err
+    return states.finish(request and take(keys, request) or err)
   end,
 }
 end

@@ -148,11 +148,14 @@ local function log_of(state, to, more)
   return struct.pack('>I5', base) .. entries .. more
 end
 
--- refund gives back the newest units first.
+-- refund gives back the newest units first. It copies the entries before them, and returns the
+-- error if these are too many, or nil.
 local function refund(state, units)
   local left = state.used - units
   if left > 0 then
     local at, i = leaving(state, units)
+    local err = states.too_much(ENTRY * (i - state.live))
+    if err then return err end
     local _, base = entry(state, state.live - 1)
     state.last, state.sum = at, (base + left) % SUMS
     state.kept = log_of(state, i - 1, struct.pack('>I7I5', at, state.sum))

@@ -49,8 +49,9 @@ local function place(state, value, from, now, cost)
   local width, bucket, list = string.match(value, STATE, from)
   width, bucket = numbers.digits(width or ''), numbers.digits(bucket or '')
   if not width or width == 0 or not bucket then return false end
-  local ahead = bucket * width > now
-  local sum = 0
+  local err = states.too_many(0)
+  if err then return false, err end
+  local ahead, newest, sum = bucket * width > now, bucket, 0
   for digits in string.gmatch(list, '%d+') do
     local count = numbers.digits(digits)
     if not count then return false end
@@ -61,6 +62,7 @@ local function place(state, value, from, now, cost)
     sum = sum + count
     bucket = bucket - 1
   end
+  states.too_many(newest - bucket)
   if ahead then
     counts[0] = math.min(sum, states.leaves_room(rate.capacity, cost))
   end
@@ -76,7 +78,10 @@ local function open(state, value, from, to, now_us, cost)
   end
   state.now, state.into = now, now % rate.width
   state.current = (now - state.into) / rate.width
-  if to >= from and not place(state, value, from, now, cost) then return false end
+  if to >= from then
+    local readable, err = place(state, value, from, now, cost)
+    if not readable then return false, err end
+  end
   set(state)
   return true
 end
@@ -131,11 +136,12 @@ end
 
 local function spent(key, from)
   local counts = string.match(packed.first_text(key, from, PREFIX), '^%d+:%d+:([%d,]+)$')
-  local sum = 0
+  local sum, read = 0, 0
   for digits in string.gmatch(counts or '', '%d+') do
     sum = sum + digits
+    read = read + 1
   end
-  return sum
+  return sum, states.too_many(read)
 end
 
 local function complete_rate(rate)
