@@ -47,13 +47,13 @@ end
 local function place(state, value, from, now, cost)
   local rate, counts = state.rate, state.counts
   local width, bucket, list = string.match(value, STATE, from)
-  width, bucket = numbers.digits(width or ''), numbers.digits(bucket or '')
+  width, bucket = numbers.parse_digits(width), numbers.parse_digits(bucket)
   if not width or width == 0 or not bucket then return false end
   local err = states.too_many(0)
   if err then return false, err end
   local ahead, newest, sum = bucket * width > now, bucket, 0
   for digits in string.gmatch(list, '%d+') do
-    local count = numbers.digits(digits)
+    local count = numbers.parse_digits(digits)
     if not count then return false end
     local at = state.current - (width == rate.width and bucket or math.floor(bucket * width / rate.width))
     if at <= rate.buckets and not ahead then
@@ -64,12 +64,12 @@ local function place(state, value, from, now, cost)
   end
   states.too_many(newest - bucket)
   if ahead then
-    counts[0] = math.min(sum, states.leaves_room(rate.capacity, cost))
+    counts[0] = math.min(sum, states.most_spent(rate.capacity, cost))
   end
   return true
 end
 
-local function open(state, value, from, to, now_us, cost)
+local function read(state, value, from, to, now_us, cost)
   local rate = state.rate
   local now = (now_us - now_us % 1000) / 1000
   state.counts = state.counts or {}
@@ -89,6 +89,7 @@ end
 local function charge(state, units)
   state.counts[0] = state.counts[0] + units
   state.free = state.free - units
+  state.reset = reset(state)
 end
 
 -- refund gives back units from the newest counters first.
@@ -100,6 +101,7 @@ local function refund(state, units)
     units = units - back
   end
   set(state)
+  state.reset = reset(state)
 end
 
 -- wait finds the bucket that does not fit beside the newer ones and the cost. The call fits when
@@ -136,18 +138,17 @@ end
 
 local function spent(key, from)
   local counts = string.match(packed.first_text(key, from, PREFIX), '^%d+:%d+:([%d,]+)$')
-  local sum, read = 0, 0
+  local sum, size = 0, 0
   for digits in string.gmatch(counts or '', '%d+') do
     sum = sum + digits
-    read = read + 1
+    size = size + 1
   end
-  return sum, states.too_many(read)
+  return sum, states.too_many(size)
 end
 
 local function complete_rate(rate)
   rate.capacity, rate.buckets = rate.count, rate.buckets or 1
   rate.width = rate.period / rate.buckets
-  rate.charge, rate.refund, rate.spend, rate.reset, rate.wait = charge, refund, charge, reset, wait
   if rate.buckets > MOST_BUCKETS then
     return string.format('buckets=%d is above %d', rate.buckets, MOST_BUCKETS)
   elseif rate.width % 1 ~= 0 then
@@ -160,10 +161,15 @@ algorithms.sliding_window = {
   prefix = PREFIX,
   options = { buckets = numbers.positive_option },
   most = { field = 'buckets', sum = 5000, what = 'buckets', advice = '' },
-  rate = complete_rate,
-  limit = packed.complete,
+  complete_rate = complete_rate,
+  complete = packed.complete,
   holds = packed.prefixed(PREFIX),
   spent = spent,
-  open = open,
+  charge = charge,
+  refund = refund,
+  spend = charge,
+  reset = reset,
+  wait = wait,
+  read = read,
   save = save,
 }

@@ -6,27 +6,26 @@
 
 local OPTIONS = { COST = true, UPTO = true, ONCE = true, TRACK = true }
 
-local decide_one = decisions.one
-
 local function take(keys, request)
-  if request.ONCE then
-    local before, err = once.read(request.ONCE)
+  local request_key, usage_key = request.ONCE, request.TRACK
+  if request_key then
+    local before, err = once.read(request_key)
     if before or err then return before or err end
   end
-  local err = request.TRACK and tracking.read(request.TRACK)
+  local err = usage_key and tracking.read(usage_key)
   if err then return err end
-  local reply, charged = decisions.take(keys, request)
-  if not reply then
-    return charged -- the error
+  local reply, charged, passes = decisions.take(keys, request)
+  if reply.err then return reply end
+  for _, group in ipairs(passes and request.groups or {}) do
+    if group.denies then policies.note(group.name) end
   end
-  if request.groups then shadows.count(request) end
-  if charged and request.ONCE then
-    once.keep(request.ONCE, reply, request.ttl)
+  if charged and request_key then
+    once.keep(request_key, reply, request.ttl)
   end
-  if request.TRACK then
-    tracking.note(request.TRACK, request.passes, not request.passes and 0 or request.UPTO and reply[1] or request.costs[1])
+  if usage_key then
+    err = tracking.note(usage_key, passes, request.UPTO and reply[1] or request.cost or request.costs[1])
   end
-  return reply
+  return err or reply
 end
 
 redis.register_function{
@@ -35,15 +34,14 @@ redis.register_function{
   callback = function(keys, args)
     clock.now = nil
     local limit = limits.known[args[1]]
-    if limit and not limit.policy and #keys == 1 then -- the common call needs no request
+    if limit and limit.take and #keys == 1 then -- the common call needs no request
       local cost = 1
       if #args > 1 then
-        cost = #args == 3 and args[2] == 'COST' and numbers.whole(args[3])
+        cost = #args == 3 and args[2] == 'COST' and numbers.parse(args[3])
       end
-      local reply = cost and decide_one(keys[1], limit, cost)
-      if reply then return reply end
+      if cost then return limit.take(keys[1], limit, cost) end
     end
     local request, err = requests.read(keys, args, OPTIONS)
-    return states.finish(request and take(keys, request) or err)
+    return err or take(keys, request)
   end,
 }
