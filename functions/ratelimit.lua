@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'ce399a8c3592'
+local BUILD_ID = '0832d780bff5'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a time must not be written back as a difference to
@@ -235,12 +235,16 @@ do
 local list = {}
 states.list = list
 
+local MOST_KEPT, SMALL = 64, 10000 -- states, and bytes of them, that are kept for the next call
+states.large = false -- whether this call's states are more
+
 -- new returns the state at a position in the list, for its algorithm to fill in.
 function states.new(at, rate)
   local state = list[at]
   if not state then
     state = {}
     list[at] = state
+    states.large = at > MOST_KEPT
   end
   state.rate, state.ends_in = rate, 0
   return state
@@ -258,7 +262,6 @@ end
 -- read a certain number of them. The most that one key can hold under any limit is below these
 -- bounds: 200,000 calls in logs, which are 2.4 MB, and 5,016 buckets.
 local MOST_BYTES, MOST_BUCKETS = 2500000, 20000
-local MOST_KEPT, SMALL = 64, 10000 -- states, and bytes of them, that are kept for the next call
 local bytes, buckets = 0, 0 -- read by this call
 
 -- begin begins a decision.
@@ -266,18 +269,18 @@ function states.begin()
   bytes, buckets = 0, 0
 end
 
--- finish frees the states of a decision that was large.
-function states.finish()
-  if bytes > SMALL or buckets > SMALL or list[MOST_KEPT + 1] then
-    for at = #list, 1, -1 do
-      list[at] = nil
-    end
+-- drop frees the states of a large call.
+function states.drop()
+  states.large = false
+  for at = #list, 1, -1 do
+    list[at] = nil
   end
 end
 
 -- too_long counts bytes of a key's value before they are copied. It returns the error, or nil.
 function states.too_long(more)
   bytes = bytes + more
+  states.large = states.large or bytes > SMALL
   if bytes <= MOST_BYTES then return nil end
   return errors.new('BADKEYS', 'the keys hold more than %d bytes, the most that one call reads; name fewer keys', MOST_BYTES)
 end
@@ -286,6 +289,7 @@ end
 -- the error, or nil.
 function states.too_many(more)
   buckets = buckets + more
+  states.large = states.large or buckets > SMALL
   if buckets <= MOST_BUCKETS then return nil end
   return errors.new('BADKEYS', 'the keys hold more than %d buckets, the most that one call reads; name fewer keys',
     MOST_BUCKETS)
@@ -741,10 +745,10 @@ local function read(key, left, ticks)
 end
 
 -- store writes a debt to a key. value is what the key holds, or nil to write the value in any case.
--- left is the ms until the key expires, or nil as of clock.now. If the value does not change, only
--- the expiry is set. On Redis 7.0, where the time advances during a call, the new expiry is computed
--- from the old one and not from now.
-local function store(key, rate, debt, value, left)
+-- left is the ms until the key expires. If the value does not change, only the expiry is set. On
+-- Redis 7.0, where the time advances during a call, the new expiry is computed from now, the ms since
+-- the epoch as of which left was read, or without it from the old expiry.
+local function store(key, rate, debt, value, left, now)
   local ms, text = debt, VALUE
   if rate.ticks > 1 then
     ms = ceil(debt, rate.ticks)
@@ -756,7 +760,7 @@ local function store(key, rate, debt, value, left)
     -- SET would store the value in a buffer sized for an earlier, longer argument.
     redis.call('PSETEX', key, numbers.argument(ms), text)
   else
-    local expiry = string.format('%d', ms + (left and redis.call('PEXPIRETIME', key) - left or clock.ms()))
+    local expiry = string.format('%d', ms + (now or redis.call('PEXPIRETIME', key) - left))
     if text == value then
       redis.call('PEXPIREAT', key, expiry)
     else
@@ -793,11 +797,15 @@ local function take(key, limit, cost)
   return reply
 end
 
--- fill_in fills in a state. value is as for store.
-local function fill_in(at, rate, debt, value, cost)
-  local state = states.new(at, rate)
+-- fill_in fills in a state. value and now are as for store.
+local function fill_in(at, rate, debt, value, cost, now)
+  local state = list[at]
+  if not state then
+    state = states.new(at, rate)
+  end
+  state.rate, state.ends_in, state.now = rate, 0, now
+  if not gcra.set(state, debt, cost) then value = nil end
   state.value = value
-  if not gcra.set(state, debt, cost) then state.value = nil end
 end
 
 local function fresh(limit, at)
@@ -805,11 +813,11 @@ local function fresh(limit, at)
 end
 
 local function open(key, limit, at, cost)
-  local left
+  local left, now
   if CLOCK_STANDS then
     left = redis.call('PTTL', key)
   else
-    local now = clock.ms()
+    now = clock.ms()
     left = redis.call('PEXPIRETIME', key)
     if left >= 0 then left = left > now and left - now or 0 end
   end
@@ -819,7 +827,7 @@ local function open(key, limit, at, cost)
   elseif left == -1 then
     return states.missing_expiry(key)
   end
-  fill_in(at, limit.rate, debt, value, cost)
+  fill_in(at, limit.rate, debt, value, cost, now)
   return nil
 end
 
@@ -838,7 +846,7 @@ end
 local function write(key, limit, at)
   local state = list[at]
   if state.debt == 0 then return redis.call('DEL', key) end
-  store(key, limit.rate, state.debt, state.value, nil)
+  store(key, limit.rate, state.debt, state.value, nil, state.now)
 end
 
 function gcra_ms.complete(limit)
@@ -1191,8 +1199,8 @@ local function parse_rates(text, algorithm)
 end
 
 -- parse_policy returns the limit of a policy that is one limit and nothing more. For any other
--- policy it returns { policy = "@name", limits = parsed limits, keys =, shadow =, track = }, which
--- src/50_requests.lua adds to a request.
+-- policy it returns { policy = "@name", limits = parsed limits, keys =, shadow =, track =, size =, asks = },
+-- which src/50_requests.lua adds to a request.
 local function parse_policy(text)
   local policy, err = policies.find(text)
   if not policy then
@@ -1200,10 +1208,12 @@ local function parse_policy(text)
   elseif #policy == 1 and not policy.shadow and not policy.track then
     return limits.of(policy[1])
   end
-  local whole = { policy = text, limits = {}, keys = policy.keys, shadow = policy.shadow, track = policy.track }
+  local whole = { policy = text, limits = {}, keys = policy.keys, shadow = policy.shadow, track = policy.track, size = 0, asks = 0 }
   for i, part in ipairs(policy) do
-    whole.limits[i], err = limits.of(part)
+    local limit
+    limit, err = limits.of(part)
     if err then return nil, err end
+    whole.limits[i], whole.size, whole.asks = limit, whole.size + limit.size, whole.asks + limit.asks
   end
   return whole
 end
@@ -1322,7 +1332,7 @@ local function read_limits(args)
   request.enforced = false
   local text = args[1]
   while text do
-    local limit, before, err = known[text], count
+    local limit, err = known[text]
     if not limit then
       if OPTIONS[text] then break end
       limit, err = limits.of(text)
@@ -1334,9 +1344,7 @@ local function read_limits(args)
       count = count + 1
       list[count], request.enforced = limit, true
     end
-    for i = before + 1, count do
-      rates, asked = rates + list[i].size, asked + list[i].asks
-    end
+    rates, asked = rates + limit.size, asked + limit.asks
     if count > MOST_LIMITS or rates > MOST_RATES or asked > FEW then
       err = excess(count, rates)
       if err then return nil, err end
@@ -1470,6 +1478,20 @@ local function misnamed(keys, used, allowed)
     #keys, request.count, used > request.count and ', then one for ONCE and one for TRACK' or '', text)
 end
 
+-- plain returns the limits of a call that has nothing but known limits within the bounds of one
+-- call, one for each key. It returns nil for any other call.
+function requests.plain(keys, args)
+  local list, known, rates, asked, count = request.limits, limits.known, 0, 0, #keys
+  if #args ~= count or count > MOST_LIMITS then return nil end
+  for i = 1, count do
+    local limit = known[args[i]]
+    if not limit or limit.policy then return nil end
+    list[i], rates, asked = limit, rates + limit.size, asked + limit.asks
+  end
+  if rates > MOST_RATES or asked > FEW or requests.repeated(keys) then return nil end
+  return list
+end
+
 -- read returns the request, or nil and the error.
 function requests.read(keys, args, allowed)
   if #keys == 0 then
@@ -1483,7 +1505,9 @@ function requests.read(keys, args, allowed)
     return nil, errors.new('BADARGS', 'no limit after the keys; give one such as 100/m for each key')
   elseif at <= #args or request.optional then
     used, err = read_options(keys, args, at, allowed)
-    err = err or spread()
+    if not err and (request.COST or request.UPTO or request.groups) then
+      err = spread()
+    end
   end
   if not err and #keys ~= used then
     err = misnamed(keys, used, allowed)
@@ -1527,64 +1551,86 @@ end
 
 ------------------------------------------------------------------- one cost for all limits
 
--- plain decides over the first `count` limits of asked, and writes unless it only peeks. It returns
--- the reply and whether anything was charged, or the error.
-function decisions.plain(keys, asked, count, cost, peeks)
-  local size, binding, retry = 0, nil, 0
-  states.begin()
-  for i = 1, count do
-    local limit, at = asked[i], size + 1
-    local err = limit.open(keys[i], limit, at, cost)
-    if err then
-      states.finish()
-      return err
-    end
-    size = size + limit.size
-    for position = at, size do
-      local state = list[position]
-      state.index = i
-      if cost > state.free then -- this rate denies
-        local ms = wait(state, cost)
-        if not binding then
-          binding, retry = state, ms
-        elseif retry ~= -1 and (ms > retry or ms == -1) then
-          retry = ms
-        end
-      end
-    end
+-- index_of returns the position of the key of a state: that of the limit that it belongs to.
+local function index_of(at, asked)
+  local i = 1
+  while at > asked[i].size do
+    at = at - asked[i].size
+    i = i + 1
   end
-  local denied, least, longest = binding ~= nil, numbers.MOST, 0
-  local charges = not denied and cost > 0
+  return i
+end
+
+-- deny fills in the reply to a call that the state at a position denies, and perhaps later ones.
+local function deny(binding, size, cost)
+  local retry, longest, least = 0, 0, numbers.MOST
   for at = 1, size do
     local state, reset = list[at], 0
-    local algorithm = state.rate.algorithm
-    if charges then
-      algorithm.charge(state, cost)
-      reset = state.reset
-      if algorithm.delays and state.delay > retry then retry = state.delay end
-    else
-      if cost > state.free then reset = state.ends_in end
-      if reset == 0 then reset = algorithm.reset(state) end
-    end
     local free = state.free
-    if free < least or not binding then
-      least = free > 0 and free or 0
-      if not denied then binding = state end
+    if cost > free then
+      local ms = wait(state, cost)
+      if retry ~= -1 and (ms > retry or ms == -1) then retry = ms end
+      reset = state.ends_in
     end
+    if reset == 0 then reset = state.rate.algorithm.reset(state) end
     if reset > longest then longest = reset end
+    if free < least then least = free > 0 and free or 0 end
   end
-  if charges and not peeks then
-    local at = 1
-    for i = 1, count do
-      local limit = asked[i]
-      limit.write(keys[i], limit, at)
-      at = at + limit.size
+  reply[1], reply[2], reply[3], reply[4], reply[5] = 0, list[binding].rate.capacity, least, retry, longest
+end
+
+-- allow charges the states, writes them unless the call only peeks, and fills in the reply. It
+-- returns the position of the binding state.
+local function allow(keys, asked, count, cost, peeks)
+  local size, binding, least, longest, retry = 0, 1, numbers.MOST, 0, 0
+  for i = 1, count do
+    local limit = asked[i]
+    local algorithm = limit.algorithm
+    local charge, delays, first = algorithm.charge, algorithm.delays, size + 1
+    size = size + limit.size
+    for at = first, size do
+      local state = list[at]
+      if cost > 0 then
+        charge(state, cost)
+        if delays and state.delay > retry then retry = state.delay end
+      end
+      local free, reset = state.free, cost > 0 and state.reset or algorithm.reset(state)
+      if reset > longest then longest = reset end
+      if free < least then
+        least, binding = free, at
+      end
     end
+    if cost > 0 and not peeks then limit.write(keys[i], limit, first) end
   end
-  reply[1], reply[2], reply[3] = denied and 0 or 1, binding.rate.capacity, least
-  reply[4], reply[5], reply[6] = retry, longest, binding.index
-  states.finish()
-  return reply, charges
+  reply[1], reply[2], reply[3], reply[4], reply[5] = 1, list[binding].rate.capacity, least, retry, longest
+  return binding
+end
+
+-- plain decides over the first `count` limits of asked, and writes unless it only peeks. It returns
+-- the reply or the error.
+function decisions.plain(keys, asked, count, cost, peeks)
+  local size, binding = 0, nil
+  states.begin()
+  for i = 1, count do
+    local limit = asked[i]
+    local err = limit.open(keys[i], limit, size + 1, cost)
+    if err then
+      if states.large then states.drop() end
+      return err
+    end
+    for at = size + 1, size + limit.size do
+      if cost > list[at].free and not binding then binding = at end
+    end
+    size = size + limit.size
+  end
+  if binding then
+    deny(binding, size, cost)
+  else
+    binding = allow(keys, asked, count, cost, peeks)
+  end
+  reply[6] = count == 1 and 1 or index_of(binding, asked)
+  if states.large then states.drop() end
+  return reply
 end
 
 local one_key, one_limit = {}, {}
@@ -1592,7 +1638,7 @@ local one_key, one_limit = {}, {}
 -- take_one decides over one key and writes. It returns the reply or the error.
 function decisions.take_one(key, limit, cost)
   one_key[1], one_limit[1] = key, limit
-  return (decisions.plain(one_key, one_limit, 1, cost))
+  return decisions.plain(one_key, one_limit, 1, cost)
 end
 
 ------------------------------------------------------------------- groups of limits
@@ -1736,7 +1782,7 @@ end
 function decisions.grouped(keys, request, verb, peeks)
   states.begin()
   local whole, charges, passes = grouped(keys, request, verb, peeks)
-  states.finish()
+  if states.large then states.drop() end
   return whole, charges, passes
 end
 
@@ -1744,13 +1790,13 @@ end
 function decisions.take(keys, request)
   local cost = request.cost
   if not cost then return decisions.grouped(keys, request, 'charge') end
+  local limit, whole = request.limits[1]
   if request.count == 1 then
-    local limit = request.limits[1]
-    local whole = limit.take(keys[1], limit, cost)
-    return whole, whole[1] == 1 and cost > 0, whole[1] == 1
+    whole = limit.take(keys[1], limit, cost)
+  else
+    whole = decisions.plain(keys, request.limits, request.count, cost)
   end
-  local whole, charges = decisions.plain(keys, request.limits, request.count, cost)
-  return whole, charges, whole[1] == 1
+  return whole, whole[1] == 1 and cost > 0, whole[1] == 1
 end
 end
 
@@ -2399,7 +2445,7 @@ local prefixed = packed.prefixed(PREFIX)
 
 -- plain_count parses the value of one rate. It returns nil for any other text.
 local function plain_count(value)
-  return numbers.parse_digits(string.match(value, '^[1-9]%d*$'))
+  return string.find(value, '^[1-9]%d*$') and numbers.parse_digits(value)
 end
 
 -- length returns the length in ms of a window that opens now.
@@ -2487,7 +2533,7 @@ local function take(key, limit, cost)
   end
   reply[1], reply[3], reply[4], reply[5] = 1, free - cost, 0, count + cost > 0 and left or 0
   if cost == 0 then return reply end
-  local units = numbers.argument(cost)
+  local units = cost == 1 and '1' or numbers.argument(cost)
   if count > 0 then
     redis.call('INCRBY', key, units)
   elseif rate.align then
@@ -2525,7 +2571,7 @@ algorithms.fixed_window = {
   },
   complete_rate = complete_rate,
   complete = complete,
-  holds = function(head) return prefixed(head) or plain_count(head) ~= nil end,
+  holds = function(head) return prefixed(head) or plain_count(head) end,
   spent = function(key, from)
     return plain_count(redis.call('GETRANGE', key, from, from + 31)) or parse(packed.first_text(key, from, PREFIX)) or 0
   end,
@@ -2940,7 +2986,8 @@ local function place(state, value, from, now, cost)
     if not count then return false end
     local at = state.current - (width == rate.width and bucket or math.floor(bucket * width / rate.width))
     if at <= rate.buckets and not ahead then
-      counts[at] = math.min(counts[at] + count, numbers.MOST)
+      local all = counts[at] + count
+      counts[at] = all < numbers.MOST and all or numbers.MOST
     end
     sum = sum + count
     bucket = bucket - 1
@@ -3331,7 +3378,7 @@ clock.register{
     if err then
       return err
     elseif request.cost then
-      return (decisions.plain(keys, request.limits, request.count, request.cost, true))
+      return decisions.plain(keys, request.limits, request.count, request.cost, true)
     end
     return (decisions.grouped(keys, request, 'charge', true))
   end,
@@ -3457,13 +3504,13 @@ redis.register_function{
   description = 'Decides whether a call may pass, and charges it if so: all limits or none.',
   callback = function(keys, args)
     clock.now = nil
-    local limit = limits.known[args[1]]
-    if limit and limit.take and #keys == 1 then -- the common call needs no request
-      local cost = 1
-      if #args > 1 then
-        cost = #args == 3 and args[2] == 'COST' and numbers.parse(args[3])
-      end
+    local limit, words = limits.known[args[1]], #args
+    if limit and limit.take and #keys == 1 then
+      local cost = words == 1 and 1 or words == 3 and args[2] == 'COST' and numbers.parse(args[3])
       if cost then return limit.take(keys[1], limit, cost) end
+    elseif limit and words == #keys then
+      local asked = requests.plain(keys, args)
+      if asked then return decisions.plain(keys, asked, words, 1) end
     end
     local request, err = requests.read(keys, args, OPTIONS)
     return err or take(keys, request)

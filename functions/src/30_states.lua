@@ -19,12 +19,16 @@
 local list = {}
 states.list = list
 
+local MOST_KEPT, SMALL = 64, 10000 -- states, and bytes of them, that are kept for the next call
+states.large = false -- whether this call's states are more
+
 -- new returns the state at a position in the list, for its algorithm to fill in.
 function states.new(at, rate)
   local state = list[at]
   if not state then
     state = {}
     list[at] = state
+    states.large = at > MOST_KEPT
   end
   state.rate, state.ends_in = rate, 0
   return state
@@ -42,7 +46,6 @@ end
 -- read a certain number of them. The most that one key can hold under any limit is below these
 -- bounds: 200,000 calls in logs, which are 2.4 MB, and 5,016 buckets.
 local MOST_BYTES, MOST_BUCKETS = 2500000, 20000
-local MOST_KEPT, SMALL = 64, 10000 -- states, and bytes of them, that are kept for the next call
 local bytes, buckets = 0, 0 -- read by this call
 
 -- begin begins a decision.
@@ -50,18 +53,18 @@ function states.begin()
   bytes, buckets = 0, 0
 end
 
--- finish frees the states of a decision that was large.
-function states.finish()
-  if bytes > SMALL or buckets > SMALL or list[MOST_KEPT + 1] then
-    for at = #list, 1, -1 do
-      list[at] = nil
-    end
+-- drop frees the states of a large call.
+function states.drop()
+  states.large = false
+  for at = #list, 1, -1 do
+    list[at] = nil
   end
 end
 
 -- too_long counts bytes of a key's value before they are copied. It returns the error, or nil.
 function states.too_long(more)
   bytes = bytes + more
+  states.large = states.large or bytes > SMALL
   if bytes <= MOST_BYTES then return nil end
   return errors.new('BADKEYS', 'the keys hold more than %d bytes, the most that one call reads; name fewer keys', MOST_BYTES)
 end
@@ -70,6 +73,7 @@ end
 -- the error, or nil.
 function states.too_many(more)
   buckets = buckets + more
+  states.large = states.large or buckets > SMALL
   if buckets <= MOST_BUCKETS then return nil end
   return errors.new('BADKEYS', 'the keys hold more than %d buckets, the most that one call reads; name fewer keys',
     MOST_BUCKETS)

@@ -32,10 +32,10 @@ local function read(key, left, ticks)
 end
 
 -- store writes a debt to a key. value is what the key holds, or nil to write the value in any case.
--- left is the ms until the key expires, or nil as of clock.now. If the value does not change, only
--- the expiry is set. On Redis 7.0, where the time advances during a call, the new expiry is computed
--- from the old one and not from now.
-local function store(key, rate, debt, value, left)
+-- left is the ms until the key expires. If the value does not change, only the expiry is set. On
+-- Redis 7.0, where the time advances during a call, the new expiry is computed from now, the ms since
+-- the epoch as of which left was read, or without it from the old expiry.
+local function store(key, rate, debt, value, left, now)
   local ms, text = debt, VALUE
   if rate.ticks > 1 then
     ms = ceil(debt, rate.ticks)
@@ -47,7 +47,7 @@ local function store(key, rate, debt, value, left)
     -- SET would store the value in a buffer sized for an earlier, longer argument.
     redis.call('PSETEX', key, numbers.argument(ms), text)
   else
-    local expiry = string.format('%d', ms + (left and redis.call('PEXPIRETIME', key) - left or clock.ms()))
+    local expiry = string.format('%d', ms + (now or redis.call('PEXPIRETIME', key) - left))
     if text == value then
       redis.call('PEXPIREAT', key, expiry)
     else
@@ -84,11 +84,15 @@ local function take(key, limit, cost)
   return reply
 end
 
--- fill_in fills in a state. value is as for store.
-local function fill_in(at, rate, debt, value, cost)
-  local state = states.new(at, rate)
+-- fill_in fills in a state. value and now are as for store.
+local function fill_in(at, rate, debt, value, cost, now)
+  local state = list[at]
+  if not state then
+    state = states.new(at, rate)
+  end
+  state.rate, state.ends_in, state.now = rate, 0, now
+  if not gcra.set(state, debt, cost) then value = nil end
   state.value = value
-  if not gcra.set(state, debt, cost) then state.value = nil end
 end
 
 local function fresh(limit, at)
@@ -96,11 +100,11 @@ local function fresh(limit, at)
 end
 
 local function open(key, limit, at, cost)
-  local left
+  local left, now
   if CLOCK_STANDS then
     left = redis.call('PTTL', key)
   else
-    local now = clock.ms()
+    now = clock.ms()
     left = redis.call('PEXPIRETIME', key)
     if left >= 0 then left = left > now and left - now or 0 end
   end
@@ -110,7 +114,7 @@ local function open(key, limit, at, cost)
   elseif left == -1 then
     return states.missing_expiry(key)
   end
-  fill_in(at, limit.rate, debt, value, cost)
+  fill_in(at, limit.rate, debt, value, cost, now)
   return nil
 end
 
@@ -129,7 +133,7 @@ end
 local function write(key, limit, at)
   local state = list[at]
   if state.debt == 0 then return redis.call('DEL', key) end
-  store(key, limit.rate, state.debt, state.value, nil)
+  store(key, limit.rate, state.debt, state.value, nil, state.now)
 end
 
 function gcra_ms.complete(limit)

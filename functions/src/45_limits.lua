@@ -156,8 +156,8 @@ local function parse_rates(text, algorithm)
 end
 
 -- parse_policy returns the limit of a policy that is one limit and nothing more. For any other
--- policy it returns { policy = "@name", limits = parsed limits, keys =, shadow =, track = }, which
--- src/50_requests.lua adds to a request.
+-- policy it returns { policy = "@name", limits = parsed limits, keys =, shadow =, track =, size =, asks = },
+-- which src/50_requests.lua adds to a request.
 local function parse_policy(text)
   local policy, err = policies.find(text)
   if not policy then
@@ -165,10 +165,12 @@ local function parse_policy(text)
   elseif #policy == 1 and not policy.shadow and not policy.track then
     return limits.of(policy[1])
   end
-  local whole = { policy = text, limits = {}, keys = policy.keys, shadow = policy.shadow, track = policy.track }
+  local whole = { policy = text, limits = {}, keys = policy.keys, shadow = policy.shadow, track = policy.track, size = 0, asks = 0 }
   for i, part in ipairs(policy) do
-    whole.limits[i], err = limits.of(part)
+    local limit
+    limit, err = limits.of(part)
     if err then return nil, err end
+    whole.limits[i], whole.size, whole.asks = limit, whole.size + limit.size, whole.asks + limit.asks
   end
   return whole
 end

@@ -84,7 +84,7 @@ local function read_limits(args)
   request.enforced = false
   local text = args[1]
   while text do
-    local limit, before, err = known[text], count
+    local limit, err = known[text]
     if not limit then
       if OPTIONS[text] then break end
       limit, err = limits.of(text)
@@ -96,9 +96,7 @@ local function read_limits(args)
       count = count + 1
       list[count], request.enforced = limit, true
     end
-    for i = before + 1, count do
-      rates, asked = rates + list[i].size, asked + list[i].asks
-    end
+    rates, asked = rates + limit.size, asked + limit.asks
     if count > MOST_LIMITS or rates > MOST_RATES or asked > FEW then
       err = excess(count, rates)
       if err then return nil, err end
@@ -232,6 +230,20 @@ local function misnamed(keys, used, allowed)
     #keys, request.count, used > request.count and ', then one for ONCE and one for TRACK' or '', text)
 end
 
+-- plain returns the limits of a call that has nothing but known limits within the bounds of one
+-- call, one for each key. It returns nil for any other call.
+function requests.plain(keys, args)
+  local list, known, rates, asked, count = request.limits, limits.known, 0, 0, #keys
+  if #args ~= count or count > MOST_LIMITS then return nil end
+  for i = 1, count do
+    local limit = known[args[i]]
+    if not limit or limit.policy then return nil end
+    list[i], rates, asked = limit, rates + limit.size, asked + limit.asks
+  end
+  if rates > MOST_RATES or asked > FEW or requests.repeated(keys) then return nil end
+  return list
+end
+
 -- read returns the request, or nil and the error.
 function requests.read(keys, args, allowed)
   if #keys == 0 then
@@ -245,7 +257,9 @@ function requests.read(keys, args, allowed)
     return nil, errors.new('BADARGS', 'no limit after the keys; give one such as 100/m for each key')
   elseif at <= #args or request.optional then
     used, err = read_options(keys, args, at, allowed)
-    err = err or spread()
+    if not err and (request.COST or request.UPTO or request.groups) then
+      err = spread()
+    end
   end
   if not err and #keys ~= used then
     err = misnamed(keys, used, allowed)

@@ -29,64 +29,86 @@ end
 
 ------------------------------------------------------------------- one cost for all limits
 
--- plain decides over the first `count` limits of asked, and writes unless it only peeks. It returns
--- the reply and whether anything was charged, or the error.
-function decisions.plain(keys, asked, count, cost, peeks)
-  local size, binding, retry = 0, nil, 0
-  states.begin()
-  for i = 1, count do
-    local limit, at = asked[i], size + 1
-    local err = limit.open(keys[i], limit, at, cost)
-    if err then
-      states.finish()
-      return err
-    end
-    size = size + limit.size
-    for position = at, size do
-      local state = list[position]
-      state.index = i
-      if cost > state.free then -- this rate denies
-        local ms = wait(state, cost)
-        if not binding then
-          binding, retry = state, ms
-        elseif retry ~= -1 and (ms > retry or ms == -1) then
-          retry = ms
-        end
-      end
-    end
+-- index_of returns the position of the key of a state: that of the limit that it belongs to.
+local function index_of(at, asked)
+  local i = 1
+  while at > asked[i].size do
+    at = at - asked[i].size
+    i = i + 1
   end
-  local denied, least, longest = binding ~= nil, numbers.MOST, 0
-  local charges = not denied and cost > 0
+  return i
+end
+
+-- deny fills in the reply to a call that the state at a position denies, and perhaps later ones.
+local function deny(binding, size, cost)
+  local retry, longest, least = 0, 0, numbers.MOST
   for at = 1, size do
     local state, reset = list[at], 0
-    local algorithm = state.rate.algorithm
-    if charges then
-      algorithm.charge(state, cost)
-      reset = state.reset
-      if algorithm.delays and state.delay > retry then retry = state.delay end
-    else
-      if cost > state.free then reset = state.ends_in end
-      if reset == 0 then reset = algorithm.reset(state) end
-    end
     local free = state.free
-    if free < least or not binding then
-      least = free > 0 and free or 0
-      if not denied then binding = state end
+    if cost > free then
+      local ms = wait(state, cost)
+      if retry ~= -1 and (ms > retry or ms == -1) then retry = ms end
+      reset = state.ends_in
     end
+    if reset == 0 then reset = state.rate.algorithm.reset(state) end
     if reset > longest then longest = reset end
+    if free < least then least = free > 0 and free or 0 end
   end
-  if charges and not peeks then
-    local at = 1
-    for i = 1, count do
-      local limit = asked[i]
-      limit.write(keys[i], limit, at)
-      at = at + limit.size
+  reply[1], reply[2], reply[3], reply[4], reply[5] = 0, list[binding].rate.capacity, least, retry, longest
+end
+
+-- allow charges the states, writes them unless the call only peeks, and fills in the reply. It
+-- returns the position of the binding state.
+local function allow(keys, asked, count, cost, peeks)
+  local size, binding, least, longest, retry = 0, 1, numbers.MOST, 0, 0
+  for i = 1, count do
+    local limit = asked[i]
+    local algorithm = limit.algorithm
+    local charge, delays, first = algorithm.charge, algorithm.delays, size + 1
+    size = size + limit.size
+    for at = first, size do
+      local state = list[at]
+      if cost > 0 then
+        charge(state, cost)
+        if delays and state.delay > retry then retry = state.delay end
+      end
+      local free, reset = state.free, cost > 0 and state.reset or algorithm.reset(state)
+      if reset > longest then longest = reset end
+      if free < least then
+        least, binding = free, at
+      end
     end
+    if cost > 0 and not peeks then limit.write(keys[i], limit, first) end
   end
-  reply[1], reply[2], reply[3] = denied and 0 or 1, binding.rate.capacity, least
-  reply[4], reply[5], reply[6] = retry, longest, binding.index
-  states.finish()
-  return reply, charges
+  reply[1], reply[2], reply[3], reply[4], reply[5] = 1, list[binding].rate.capacity, least, retry, longest
+  return binding
+end
+
+-- plain decides over the first `count` limits of asked, and writes unless it only peeks. It returns
+-- the reply or the error.
+function decisions.plain(keys, asked, count, cost, peeks)
+  local size, binding = 0, nil
+  states.begin()
+  for i = 1, count do
+    local limit = asked[i]
+    local err = limit.open(keys[i], limit, size + 1, cost)
+    if err then
+      if states.large then states.drop() end
+      return err
+    end
+    for at = size + 1, size + limit.size do
+      if cost > list[at].free and not binding then binding = at end
+    end
+    size = size + limit.size
+  end
+  if binding then
+    deny(binding, size, cost)
+  else
+    binding = allow(keys, asked, count, cost, peeks)
+  end
+  reply[6] = count == 1 and 1 or index_of(binding, asked)
+  if states.large then states.drop() end
+  return reply
 end
 
 local one_key, one_limit = {}, {}
@@ -94,7 +116,7 @@ local one_key, one_limit = {}, {}
 -- take_one decides over one key and writes. It returns the reply or the error.
 function decisions.take_one(key, limit, cost)
   one_key[1], one_limit[1] = key, limit
-  return (decisions.plain(one_key, one_limit, 1, cost))
+  return decisions.plain(one_key, one_limit, 1, cost)
 end
 
 ------------------------------------------------------------------- groups of limits
@@ -238,7 +260,7 @@ end
 function decisions.grouped(keys, request, verb, peeks)
   states.begin()
   local whole, charges, passes = grouped(keys, request, verb, peeks)
-  states.finish()
+  if states.large then states.drop() end
   return whole, charges, passes
 end
 
@@ -246,11 +268,11 @@ end
 function decisions.take(keys, request)
   local cost = request.cost
   if not cost then return decisions.grouped(keys, request, 'charge') end
+  local limit, whole = request.limits[1]
   if request.count == 1 then
-    local limit = request.limits[1]
-    local whole = limit.take(keys[1], limit, cost)
-    return whole, whole[1] == 1 and cost > 0, whole[1] == 1
+    whole = limit.take(keys[1], limit, cost)
+  else
+    whole = decisions.plain(keys, request.limits, request.count, cost)
   end
-  local whole, charges = decisions.plain(keys, request.limits, request.count, cost)
-  return whole, charges, whole[1] == 1
+  return whole, whole[1] == 1 and cost > 0, whole[1] == 1
 end

@@ -17,7 +17,7 @@ local prefixed = packed.prefixed(PREFIX)
 
 -- plain_count parses the value of one rate. It returns nil for any other text.
 local function plain_count(value)
-  return numbers.parse_digits(string.match(value, '^[1-9]%d*$'))
+  return string.find(value, '^[1-9]%d*$') and numbers.parse_digits(value)
 end
 
 -- length returns the length in ms of a window that opens now.
@@ -105,7 +105,7 @@ local function take(key, limit, cost)
   end
   reply[1], reply[3], reply[4], reply[5] = 1, free - cost, 0, count + cost > 0 and left or 0
   if cost == 0 then return reply end
-  local units = numbers.argument(cost)
+  local units = cost == 1 and '1' or numbers.argument(cost)
   if count > 0 then
     redis.call('INCRBY', key, units)
   elseif rate.align then
@@ -143,7 +143,7 @@ algorithms.fixed_window = {
   },
   complete_rate = complete_rate,
   complete = complete,
-  holds = function(head) return prefixed(head) or plain_count(head) ~= nil end,
+  holds = function(head) return prefixed(head) or plain_count(head) end,
   spent = function(key, from)
     return plain_count(redis.call('GETRANGE', key, from, from + 31)) or parse(packed.first_text(key, from, PREFIX)) or 0
   end,

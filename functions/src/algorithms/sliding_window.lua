@@ -57,7 +57,8 @@ local function place(state, value, from, now, cost)
     if not count then return false end
     local at = state.current - (width == rate.width and bucket or math.floor(bucket * width / rate.width))
     if at <= rate.buckets and not ahead then
-      counts[at] = math.min(counts[at] + count, numbers.MOST)
+      local all = counts[at] + count
+      counts[at] = all < numbers.MOST and all or numbers.MOST
     end
     sum = sum + count
     bucket = bucket - 1

@@ -16,7 +16,7 @@ clock.register{
     if err then
       return err
     elseif request.cost then
-      return (decisions.plain(keys, request.limits, request.count, request.cost, true))
+      return decisions.plain(keys, request.limits, request.count, request.cost, true)
     end
     return (decisions.grouped(keys, request, 'charge', true))
   end,

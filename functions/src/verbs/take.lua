@@ -33,13 +33,13 @@ redis.register_function{
   description = 'Decides whether a call may pass, and charges it if so: all limits or none.',
   callback = function(keys, args)
     clock.now = nil
-    local limit = limits.known[args[1]]
-    if limit and limit.take and #keys == 1 then -- the common call needs no request
-      local cost = 1
-      if #args > 1 then
-        cost = #args == 3 and args[2] == 'COST' and numbers.parse(args[3])
-      end
+    local limit, words = limits.known[args[1]], #args
+    if limit and limit.take and #keys == 1 then
+      local cost = words == 1 and 1 or words == 3 and args[2] == 'COST' and numbers.parse(args[3])
       if cost then return limit.take(keys[1], limit, cost) end
+    elseif limit and words == #keys then
+      local asked = requests.plain(keys, args)
+      if asked then return decisions.plain(keys, asked, words, 1) end
     end
     local request, err = requests.read(keys, args, OPTIONS)
     return err or take(keys, request)
