@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '0832d780bff5'
+local BUILD_ID = 'd3ed4392d842'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a time must not be written back as a difference to
@@ -775,7 +775,7 @@ local function take(key, limit, cost)
   local rate, left, reply = limit.rate, redis.call('PTTL', key), decisions.reply
   local interval, full, ticks = rate.interval, rate.full, rate.ticks
   local debt, value = read(key, left, ticks)
-  if not debt or debt < 0 or debt + interval > 2 * full then return decisions.take_one(key, limit, cost) end
+  if not debt or debt < 0 or debt + interval > 2 * full or cost == 0 then return decisions.take_one(key, limit, cost) end
   local after = debt + cost * interval
   reply[2], reply[6] = rate.capacity, 1
   local room = full - after
@@ -786,13 +786,7 @@ local function take(key, limit, cost)
     reply[4], reply[5] = cost > rate.capacity and -1 or missing, ceil(debt, ticks)
     return reply
   end
-  reply[1], reply[3], reply[4] = 1, (room - room % interval) / interval, 0
-  if cost == 0 then
-    reply[5] = ceil(debt, ticks)
-    return reply
-  elseif limit.algorithm.delays then
-    reply[4] = ceil(debt, ticks)
-  end
+  reply[1], reply[3], reply[4] = 1, (room - room % interval) / interval, limit.algorithm.delays and ceil(debt, ticks) or 0
   reply[5] = store(key, rate, after, value, left)
   return reply
 end
@@ -919,7 +913,7 @@ local tats = {} -- the TAT of each rate of a call, in us; reused by the next cal
 local function take(key, limit, cost)
   local value, reply = redis.pcall('GETRANGE', key, '0', '511'), decisions.reply
   local held = value ~= ''
-  if held and (type(value) ~= 'string' or not string.find(value, limit.shape)) then
+  if cost == 0 or held and (type(value) ~= 'string' or not string.find(value, limit.shape)) then
     return decisions.take_one(key, limit, cost)
   end
   local now, rates, size, at = clock.us(), limit.rates, limit.size, limit.first
@@ -958,7 +952,7 @@ local function take(key, limit, cost)
   end
   reply[1], reply[2], reply[3], reply[4] = allowed and 1 or 0, rates[binding].capacity, least, retry
   reply[5], reply[6] = clock.ceil_ms(last - now), 1
-  if allowed and cost > 0 then
+  if allowed then
     states.put(key, string.format(limit.format, unpack(tats, 1, size)), clock.ceil_ms(last))
   end
   return reply
@@ -1813,18 +1807,10 @@ do
 local NO_RECORD = 'does not hold a usage record'
 local MINUTE = 60000
 local SERIES = 60 -- minutes
-local KEPT = 86400000 -- ms
+local KEPT = '86400000' -- ms
 
--- number returns the value of a field, 0 for an absent one, or nil for a text that is not a whole
--- number.
-local function number(text)
-  local n = tonumber(text or 0)
-  if n and n >= 0 and n < numbers.MOST and n % 1 == 0 then return n end
-  return numbers.parse(text)
-end
-
--- fields returns fields of a record, or nil and the error for a key that holds anything else, or
--- none of them. An empty string counts as no key.
+-- fields returns fields of a record, false for absent ones, or nil and the error for a key that holds
+-- anything else, or none of them. An empty string counts as no key.
 local function fields(key, ...)
   local values, any = redis.pcall('HMGET', key, ...), false
   if values.err then
@@ -1832,8 +1818,15 @@ local function fields(key, ...)
     return nil, errors.failed(key, values, NO_RECORD)
   end
   for i = 1, #values do
-    any = any or values[i]
-    if not number(values[i]) then return nil, errors.unusable(key, NO_RECORD) end
+    local text = values[i]
+    if text then
+      local n = tonumber(text)
+      if not n or n < 0 or n >= numbers.MOST or n % 1 > 0 then
+        n = numbers.parse(text)
+        if not n then return nil, errors.unusable(key, NO_RECORD) end
+      end
+      values[i], any = n, true
+    end
   end
   if not any and redis.call('PTTL', key) ~= -2 then return nil, errors.unusable(key, NO_RECORD) end
   return values
@@ -1869,25 +1862,25 @@ local function forget_old(key, minute)
 end
 
 -- sum adds to a field of a record. The sum is at most 2^53.
-local function sum(text, more)
-  local result = number(text) + more
+local function sum(number, more)
+  local result = (number or 0) + more
   return numbers.argument(result < numbers.MOST and result or numbers.MOST)
 end
 
 -- note adds a decision to the record that read has read. It returns the error, or nil.
 function tracking.note(key, allowed, cost)
-  local now, total, in_minute, used = clock.ms(), 'allowed', allowed_now, values[1]
+  local total, in_minute, used = 'allowed', allowed_now, values[1]
   if not allowed then
     total, in_minute, cost = 'denied', denied_now, 0
     local err
     values, err = fields(key, 'cost', total, in_minute)
     if err then return err end
   end
+  local now = numbers.argument(clock.ms())
   if not used then redis.call('DEL', key) end -- an empty string
-  redis.call('HSET', key, 'last', numbers.argument(now), total, sum(values[2], 1), in_minute, sum(values[3], 1), 'cost',
-    sum(used, cost))
-  if not values[2] then redis.call('HSETNX', key, 'first', numbers.argument(now)) end
-  redis.call('PEXPIREAT', key, numbers.argument(now + KEPT))
+  redis.call('HSET', key, 'last', now, total, sum(values[2], 1), in_minute, sum(values[3], 1), 'cost', sum(used, cost))
+  if not values[2] then redis.call('HSETNX', key, 'first', now) end
+  redis.call('PEXPIRE', key, KEPT)
   if not values[3] then forget_old(key, current) end
   return nil
 end
@@ -2445,7 +2438,7 @@ local prefixed = packed.prefixed(PREFIX)
 
 -- plain_count parses the value of one rate. It returns nil for any other text.
 local function plain_count(value)
-  return string.find(value, '^[1-9]%d*$') and numbers.parse_digits(value)
+  return string.find(value, '^[1-9]%d*$') and (#value < 16 and tonumber(value) or numbers.parse(value))
 end
 
 -- length returns the length in ms of a window that opens now.
@@ -2521,7 +2514,7 @@ local function take(key, limit, cost)
   local rate, reply = limit.rate, decisions.reply
   local value = redis.pcall('GETRANGE', key, '0', '31')
   local count = value == '' and 0 or type(value) == 'string' and plain_count(value)
-  if not count then return decisions.take_one(key, limit, cost) end
+  if not count or cost == 0 then return decisions.take_one(key, limit, cost) end
   local left = count > 0 and redis.call('PTTL', key) or length(rate)
   if left <= 0 or left > rate.period then return decisions.take_one(key, limit, cost) end
   local free = rate.capacity - count
@@ -2531,8 +2524,7 @@ local function take(key, limit, cost)
     reply[4], reply[5] = cost > rate.capacity and -1 or left, count > 0 and left or 0
     return reply
   end
-  reply[1], reply[3], reply[4], reply[5] = 1, free - cost, 0, count + cost > 0 and left or 0
-  if cost == 0 then return reply end
+  reply[1], reply[3], reply[4], reply[5] = 1, free - cost, 0, left
   local units = cost == 1 and '1' or numbers.argument(cost)
   if count > 0 then
     redis.call('INCRBY', key, units)
@@ -2950,6 +2942,7 @@ do
 local PREFIX = 'sliding_window:'
 local MOST_BUCKETS = 1000
 local STATE = '^(%d+):(%d+):(%d[%d,]*)$'
+local TWO_COUNTS = '^sliding_window:(%d+):(%d+):(%d+),?(%d*)$'
 
 -- set computes free, the units that still fit.
 local function set(state)
@@ -3034,36 +3027,67 @@ local function refund(state, units)
   state.reset = reset(state)
 end
 
--- wait finds the bucket that does not fit beside the newer ones and the cost. The call fits when
+-- wait_for finds the bucket that does not fit beside the newer ones and the cost. The call fits when
 -- enough of this bucket has left the window.
-local function wait(state, cost)
-  local rate, counts = state.rate, state.counts
+local function wait_for(rate, counts, cost, into)
   local width, room, at = rate.width, rate.capacity - cost, 0
   while at < rate.buckets and counts[at] <= room do
     room = room - counts[at]
     at = at + 1
   end
-  return (rate.buckets - at) * width + math.ceil((counts[at] - room) * width / counts[at]) - state.into
+  return (rate.buckets - at) * width + math.ceil((counts[at] - room) * width / counts[at]) - into
+end
+
+local function wait(state, cost)
+  return wait_for(state.rate, state.counts, cost, state.into)
 end
 
 -- save returns the counts as a text, without the empty ones at the end.
 local function save(state)
-  local counts, width = state.counts, state.rate.width
-  local last = state.rate.buckets
+  local counts, last, list = state.counts, state.rate.buckets, {}
   while counts[last] == 0 and last > 0 do
     last = last - 1
   end
-  local text = string.format('%d:%d:%d', width, state.current, counts[0])
-  if last == 1 then
-    text = string.format('%s,%d', text, counts[1])
-  elseif last > 1 then
-    local list = {}
-    for i = 0, last do
-      list[i + 1] = string.format('%d', counts[i])
-    end
-    text = string.format('%d:%d:', width, state.current) .. table.concat(list, ',')
+  for i = 0, last do
+    list[i + 1] = string.format('%d', counts[i])
   end
-  return text, state.now + state.reset
+  return string.format('%d:%d:', state.rate.width, state.current) .. table.concat(list, ','), state.now + state.reset
+end
+
+local two = {} -- the counts of take, as wait_for expects them; reused by the next call
+
+-- take decides the common call of a rate with one bucket without a state.
+local function take(key, limit, cost)
+  local value, now, rate, reply = redis.pcall('GETRANGE', key, '0', '127'), clock.ms(), limit.rate, decisions.reply
+  local width, capacity, count, before = rate.width, rate.capacity, 0, 0
+  local into = now % width
+  local current = (now - into) / width
+  if cost == 0 then
+    return decisions.take_one(key, limit, cost)
+  elseif value ~= '' then
+    local stored, bucket, newest, older = string.match(type(value) == 'string' and value or '', TWO_COUNTS)
+    local age = current - (tonumber(bucket) or current + 1)
+    newest, older = numbers.parse_digits(newest), older == '' and 0 or numbers.parse_digits(older)
+    if tonumber(stored) ~= width or age < 0 or not newest or not older then return decisions.take_one(key, limit, cost) end
+    if age == 0 then
+      count, before = newest, older
+    elseif age == 1 then
+      before = newest
+    end
+  end
+  local free = capacity - count - math.ceil(before * (width - into) / width)
+  local full = 2 * width - into
+  reply[2], reply[6] = capacity, 1
+  if cost > free then
+    two[0], two[1] = count, before
+    reply[1], reply[3], reply[4] = 0, free > 0 and free or 0, cost > capacity and -1 or wait_for(rate, two, cost, into)
+    reply[5] = count > 0 and full or before > 0 and full - width or 0
+    return reply
+  end
+  reply[1], reply[3], reply[4], reply[5] = 1, free - cost, 0, full
+  local text = before > 0 and 'sliding_window:%d:%d:%d,%d' or 'sliding_window:%d:%d:%d'
+  states.put(key, string.format(text, width, current, count + cost, before), now + full)
+  return reply
 end
 
 local function spent(key, from)
@@ -3086,13 +3110,20 @@ local function complete_rate(rate)
   end
 end
 
+local function complete(limit)
+  packed.complete(limit)
+  if limit.rate and limit.rate.buckets == 1 then
+    limit.take = take
+  end
+end
+
 algorithms.sliding_window = {
   name = 'sliding_window',
   prefix = PREFIX,
   options = { buckets = numbers.positive_option },
   most = { field = 'buckets', sum = 5000, what = 'buckets', advice = '' },
   complete_rate = complete_rate,
-  complete = packed.complete,
+  complete = complete,
   holds = packed.prefixed(PREFIX),
   spent = spent,
   charge = charge,
@@ -3499,6 +3530,14 @@ local function take(keys, request)
   return err or reply
 end
 
+-- track decides the common call with a usage key: one limit and one unit.
+local function track(keys, limit)
+  local err = tracking.read(keys[2])
+  if err then return err end
+  local reply = limit.take(keys[1], limit, 1)
+  return reply.err and reply or tracking.note(keys[2], reply[1] == 1, 1) or reply
+end
+
 redis.register_function{
   function_name = 'ratelimit_take',
   description = 'Decides whether a call may pass, and charges it if so: all limits or none.',
@@ -3510,7 +3549,11 @@ redis.register_function{
       if cost then return limit.take(keys[1], limit, cost) end
     elseif limit and words == #keys then
       local asked = requests.plain(keys, args)
-      if asked then return decisions.plain(keys, asked, words, 1) end
+      if asked then
+        return decisions.plain(keys, asked, words, 1)
+      elseif limit.take and words == 2 and args[2] == 'TRACK' and keys[1] ~= keys[2] then
+        return track(keys, limit)
+      end
     end
     local request, err = requests.read(keys, args, OPTIONS)
     return err or take(keys, request)

@@ -62,7 +62,7 @@ local function take(key, limit, cost)
   local rate, left, reply = limit.rate, redis.call('PTTL', key), decisions.reply
   local interval, full, ticks = rate.interval, rate.full, rate.ticks
   local debt, value = read(key, left, ticks)
-  if not debt or debt < 0 or debt + interval > 2 * full then return decisions.take_one(key, limit, cost) end
+  if not debt or debt < 0 or debt + interval > 2 * full or cost == 0 then return decisions.take_one(key, limit, cost) end
   local after = debt + cost * interval
   reply[2], reply[6] = rate.capacity, 1
   local room = full - after
@@ -73,13 +73,7 @@ local function take(key, limit, cost)
     reply[4], reply[5] = cost > rate.capacity and -1 or missing, ceil(debt, ticks)
     return reply
   end
-  reply[1], reply[3], reply[4] = 1, (room - room % interval) / interval, 0
-  if cost == 0 then
-    reply[5] = ceil(debt, ticks)
-    return reply
-  elseif limit.algorithm.delays then
-    reply[4] = ceil(debt, ticks)
-  end
+  reply[1], reply[3], reply[4] = 1, (room - room % interval) / interval, limit.algorithm.delays and ceil(debt, ticks) or 0
   reply[5] = store(key, rate, after, value, left)
   return reply
 end

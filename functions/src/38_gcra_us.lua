@@ -61,7 +61,7 @@ local tats = {} -- the TAT of each rate of a call, in us; reused by the next cal
 local function take(key, limit, cost)
   local value, reply = redis.pcall('GETRANGE', key, '0', '511'), decisions.reply
   local held = value ~= ''
-  if held and (type(value) ~= 'string' or not string.find(value, limit.shape)) then
+  if cost == 0 or held and (type(value) ~= 'string' or not string.find(value, limit.shape)) then
     return decisions.take_one(key, limit, cost)
   end
   local now, rates, size, at = clock.us(), limit.rates, limit.size, limit.first
@@ -100,7 +100,7 @@ local function take(key, limit, cost)
   end
   reply[1], reply[2], reply[3], reply[4] = allowed and 1 or 0, rates[binding].capacity, least, retry
   reply[5], reply[6] = clock.ceil_ms(last - now), 1
-  if allowed and cost > 0 then
+  if allowed then
     states.put(key, string.format(limit.format, unpack(tats, 1, size)), clock.ceil_ms(last))
   end
   return reply

@@ -9,18 +9,10 @@
 local NO_RECORD = 'does not hold a usage record'
 local MINUTE = 60000
 local SERIES = 60 -- minutes
-local KEPT = 86400000 -- ms
+local KEPT = '86400000' -- ms
 
--- number returns the value of a field, 0 for an absent one, or nil for a text that is not a whole
--- number.
-local function number(text)
-  local n = tonumber(text or 0)
-  if n and n >= 0 and n < numbers.MOST and n % 1 == 0 then return n end
-  return numbers.parse(text)
-end
-
--- fields returns fields of a record, or nil and the error for a key that holds anything else, or
--- none of them. An empty string counts as no key.
+-- fields returns fields of a record, false for absent ones, or nil and the error for a key that holds
+-- anything else, or none of them. An empty string counts as no key.
 local function fields(key, ...)
   local values, any = redis.pcall('HMGET', key, ...), false
   if values.err then
@@ -28,8 +20,15 @@ local function fields(key, ...)
     return nil, errors.failed(key, values, NO_RECORD)
   end
   for i = 1, #values do
-    any = any or values[i]
-    if not number(values[i]) then return nil, errors.unusable(key, NO_RECORD) end
+    local text = values[i]
+    if text then
+      local n = tonumber(text)
+      if not n or n < 0 or n >= numbers.MOST or n % 1 > 0 then
+        n = numbers.parse(text)
+        if not n then return nil, errors.unusable(key, NO_RECORD) end
+      end
+      values[i], any = n, true
+    end
   end
   if not any and redis.call('PTTL', key) ~= -2 then return nil, errors.unusable(key, NO_RECORD) end
   return values
@@ -65,25 +64,25 @@ local function forget_old(key, minute)
 end
 
 -- sum adds to a field of a record. The sum is at most 2^53.
-local function sum(text, more)
-  local result = number(text) + more
+local function sum(number, more)
+  local result = (number or 0) + more
   return numbers.argument(result < numbers.MOST and result or numbers.MOST)
 end
 
 -- note adds a decision to the record that read has read. It returns the error, or nil.
 function tracking.note(key, allowed, cost)
-  local now, total, in_minute, used = clock.ms(), 'allowed', allowed_now, values[1]
+  local total, in_minute, used = 'allowed', allowed_now, values[1]
   if not allowed then
     total, in_minute, cost = 'denied', denied_now, 0
     local err
     values, err = fields(key, 'cost', total, in_minute)
     if err then return err end
   end
+  local now = numbers.argument(clock.ms())
   if not used then redis.call('DEL', key) end -- an empty string
-  redis.call('HSET', key, 'last', numbers.argument(now), total, sum(values[2], 1), in_minute, sum(values[3], 1), 'cost',
-    sum(used, cost))
-  if not values[2] then redis.call('HSETNX', key, 'first', numbers.argument(now)) end
-  redis.call('PEXPIREAT', key, numbers.argument(now + KEPT))
+  redis.call('HSET', key, 'last', now, total, sum(values[2], 1), in_minute, sum(values[3], 1), 'cost', sum(used, cost))
+  if not values[2] then redis.call('HSETNX', key, 'first', now) end
+  redis.call('PEXPIRE', key, KEPT)
   if not values[3] then forget_old(key, current) end
   return nil
 end

@@ -17,7 +17,7 @@ local prefixed = packed.prefixed(PREFIX)
 
 -- plain_count parses the value of one rate. It returns nil for any other text.
 local function plain_count(value)
-  return string.find(value, '^[1-9]%d*$') and numbers.parse_digits(value)
+  return string.find(value, '^[1-9]%d*$') and (#value < 16 and tonumber(value) or numbers.parse(value))
 end
 
 -- length returns the length in ms of a window that opens now.
@@ -93,7 +93,7 @@ local function take(key, limit, cost)
   local rate, reply = limit.rate, decisions.reply
   local value = redis.pcall('GETRANGE', key, '0', '31')
   local count = value == '' and 0 or type(value) == 'string' and plain_count(value)
-  if not count then return decisions.take_one(key, limit, cost) end
+  if not count or cost == 0 then return decisions.take_one(key, limit, cost) end
   local left = count > 0 and redis.call('PTTL', key) or length(rate)
   if left <= 0 or left > rate.period then return decisions.take_one(key, limit, cost) end
   local free = rate.capacity - count
@@ -103,8 +103,7 @@ local function take(key, limit, cost)
     reply[4], reply[5] = cost > rate.capacity and -1 or left, count > 0 and left or 0
     return reply
   end
-  reply[1], reply[3], reply[4], reply[5] = 1, free - cost, 0, count + cost > 0 and left or 0
-  if cost == 0 then return reply end
+  reply[1], reply[3], reply[4], reply[5] = 1, free - cost, 0, left
   local units = cost == 1 and '1' or numbers.argument(cost)
   if count > 0 then
     redis.call('INCRBY', key, units)

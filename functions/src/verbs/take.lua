@@ -28,6 +28,14 @@ local function take(keys, request)
   return err or reply
 end
 
+-- track decides the common call with a usage key: one limit and one unit.
+local function track(keys, limit)
+  local err = tracking.read(keys[2])
+  if err then return err end
+  local reply = limit.take(keys[1], limit, 1)
+  return reply.err and reply or tracking.note(keys[2], reply[1] == 1, 1) or reply
+end
+
 redis.register_function{
   function_name = 'ratelimit_take',
   description = 'Decides whether a call may pass, and charges it if so: all limits or none.',
@@ -39,7 +47,11 @@ redis.register_function{
       if cost then return limit.take(keys[1], limit, cost) end
     elseif limit and words == #keys then
       local asked = requests.plain(keys, args)
-      if asked then return decisions.plain(keys, asked, words, 1) end
+      if asked then
+        return decisions.plain(keys, asked, words, 1)
+      elseif limit.take and words == 2 and args[2] == 'TRACK' and keys[1] ~= keys[2] then
+        return track(keys, limit)
+      end
     end
     local request, err = requests.read(keys, args, OPTIONS)
     return err or take(keys, request)
