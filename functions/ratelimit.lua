@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'd3ed4392d842'
+local BUILD_ID = '68a56bc507a2'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a time must not be written back as a difference to
@@ -1267,13 +1267,16 @@ local MOST_RATES = 250
 local FEW = 5000 -- no algorithm bounds its quantity by less
 
 -- The request of the current call. The next call reuses it.
-local request = { limits = {}, cost = 1 }
+local request = { limits = {} }
 
--- renew clears what the last call had besides limits.
+-- renew clears what the last call had besides limits. The fields are false, because Lua would build
+-- the table anew to add one that is nil.
 local function renew()
-  request.COST, request.UPTO, request.ONCE, request.TRACK, request.ttl, request.tracks = nil, nil, nil, nil, nil, nil
-  request.cost, request.costs, request.composed, request.groups, request.group_of, request.optional = 1, nil, nil, nil, nil, false
+  request.COST, request.UPTO, request.ONCE, request.TRACK, request.ttl, request.tracks = false, false, false, false, false, false
+  request.cost, request.costs, request.composed, request.groups, request.group_of = 1, false, false, false, false
+  request.optional = false
 end
+renew()
 
 -- join adds the limits of a policy to the request after its first `count`. It returns the new
 -- number of limits.
@@ -1443,7 +1446,7 @@ local function spread()
   for i = #costs + 1, count do
     costs[i] = costs[1]
   end
-  request.cost, request.costs = nil, costs
+  request.cost, request.costs = false, costs
   return nil
 end
 
@@ -1685,7 +1688,8 @@ local function decide_groups(size, request, verb)
     units = fit(size, ENFORCED, units)
   end
   ENFORCED.charged = not ENFORCED.denies
-  for _, group in ipairs(request.groups or {}) do
+  if not request.groups then return end
+  for _, group in ipairs(request.groups) do
     if units and request.costs[1] > 0 then
       fit(size, group, math.max(1, units))
     end
@@ -1708,10 +1712,10 @@ local function charge(size, request, verb)
   return nil
 end
 
--- sum_up returns a reply for the states of a group, or for all states if group is nil: the smallest
+-- sum_up fills in six fields of a reply for the states of a group, or for all states if group is nil: the smallest
 -- remaining, the longest waits, and the binding rate, which is the first that denies or else the
 -- first with the smallest remaining. With upto, field 1 is the number of units taken.
-local function sum_up(size, group, upto)
+local function sum_up(whole, size, group, upto)
   local binding, denied, units, least = nil, false, upto and numbers.MOST or 1, numbers.MOST
   local retry, longest = 0, 0
   for i = 1, size do
@@ -1734,7 +1738,9 @@ local function sum_up(size, group, upto)
       if upto and cost < units then units = cost end
     end
   end
-  return { denied and 0 or units, binding.rate.capacity, least, retry, longest, binding.index }
+  whole[1], whole[2], whole[3] = denied and 0 or units, binding.rate.capacity, least
+  whole[4], whole[5], whole[6] = retry, longest, binding.index
+  return whole
 end
 
 -- write stores the states that were changed. It reports whether there were any.
@@ -1757,16 +1763,16 @@ local function grouped(keys, request, verb, peeks)
   decide_groups(size, request, verb)
   err = charge(size, request, verb)
   if err then return err end
-  local upto, whole = request.UPTO
-  if not request.groups then
-    whole = sum_up(size, nil, upto)
-  else
-    local would = sum_up(size, nil, upto)
-    whole = sum_up(size, request.enforced and ENFORCED, upto)
+  local upto, whole = request.UPTO, reply
+  if request.groups then
+    local would = sum_up({}, size, nil, upto)
+    whole = sum_up({}, size, request.enforced and ENFORCED, upto)
     if not request.enforced then
       whole[1], whole[4] = upto or 1, 0
     end
     whole[7], whole[8], whole[9] = would[1], would[4], would[6]
+  else
+    sum_up(whole, size, nil, upto)
   end
   return whole, not peeks and write(keys, request), ENFORCED.charged
 end
@@ -3518,8 +3524,10 @@ local function take(keys, request)
   if err then return err end
   local reply, charged, passes = decisions.take(keys, request)
   if reply.err then return reply end
-  for _, group in ipairs(passes and request.groups or {}) do
-    if group.denies then policies.note(group.name) end
+  if request.groups and passes then
+    for _, group in ipairs(request.groups) do
+      if group.denies then policies.note(group.name) end
+    end
   end
   if charged and request_key then
     once.keep(request_key, reply, request.ttl)

@@ -25,13 +25,16 @@ local MOST_RATES = 250
 local FEW = 5000 -- no algorithm bounds its quantity by less
 
 -- The request of the current call. The next call reuses it.
-local request = { limits = {}, cost = 1 }
+local request = { limits = {} }
 
--- renew clears what the last call had besides limits.
+-- renew clears what the last call had besides limits. The fields are false, because Lua would build
+-- the table anew to add one that is nil.
 local function renew()
-  request.COST, request.UPTO, request.ONCE, request.TRACK, request.ttl, request.tracks = nil, nil, nil, nil, nil, nil
-  request.cost, request.costs, request.composed, request.groups, request.group_of, request.optional = 1, nil, nil, nil, nil, false
+  request.COST, request.UPTO, request.ONCE, request.TRACK, request.ttl, request.tracks = false, false, false, false, false, false
+  request.cost, request.costs, request.composed, request.groups, request.group_of = 1, false, false, false, false
+  request.optional = false
 end
+renew()
 
 -- join adds the limits of a policy to the request after its first `count`. It returns the new
 -- number of limits.
@@ -201,7 +204,7 @@ local function spread()
   for i = #costs + 1, count do
     costs[i] = costs[1]
   end
-  request.cost, request.costs = nil, costs
+  request.cost, request.costs = false, costs
   return nil
 end
 

@@ -169,7 +169,8 @@ local function decide_groups(size, request, verb)
     units = fit(size, ENFORCED, units)
   end
   ENFORCED.charged = not ENFORCED.denies
-  for _, group in ipairs(request.groups or {}) do
+  if not request.groups then return end
+  for _, group in ipairs(request.groups) do
     if units and request.costs[1] > 0 then
       fit(size, group, math.max(1, units))
     end
@@ -192,10 +193,10 @@ local function charge(size, request, verb)
   return nil
 end
 
--- sum_up returns a reply for the states of a group, or for all states if group is nil: the smallest
+-- sum_up fills in six fields of a reply for the states of a group, or for all states if group is nil: the smallest
 -- remaining, the longest waits, and the binding rate, which is the first that denies or else the
 -- first with the smallest remaining. With upto, field 1 is the number of units taken.
-local function sum_up(size, group, upto)
+local function sum_up(whole, size, group, upto)
   local binding, denied, units, least = nil, false, upto and numbers.MOST or 1, numbers.MOST
   local retry, longest = 0, 0
   for i = 1, size do
@@ -218,7 +219,9 @@ local function sum_up(size, group, upto)
       if upto and cost < units then units = cost end
     end
   end
-  return { denied and 0 or units, binding.rate.capacity, least, retry, longest, binding.index }
+  whole[1], whole[2], whole[3] = denied and 0 or units, binding.rate.capacity, least
+  whole[4], whole[5], whole[6] = retry, longest, binding.index
+  return whole
 end
 
 -- write stores the states that were changed. It reports whether there were any.
@@ -241,16 +244,16 @@ local function grouped(keys, request, verb, peeks)
   decide_groups(size, request, verb)
   err = charge(size, request, verb)
   if err then return err end
-  local upto, whole = request.UPTO
-  if not request.groups then
-    whole = sum_up(size, nil, upto)
-  else
-    local would = sum_up(size, nil, upto)
-    whole = sum_up(size, request.enforced and ENFORCED, upto)
+  local upto, whole = request.UPTO, reply
+  if request.groups then
+    local would = sum_up({}, size, nil, upto)
+    whole = sum_up({}, size, request.enforced and ENFORCED, upto)
     if not request.enforced then
       whole[1], whole[4] = upto or 1, 0
     end
     whole[7], whole[8], whole[9] = would[1], would[4], would[6]
+  else
+    sum_up(whole, size, nil, upto)
   end
   return whole, not peeks and write(keys, request), ENFORCED.charged
 end

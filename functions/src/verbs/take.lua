@@ -16,8 +16,10 @@ local function take(keys, request)
   if err then return err end
   local reply, charged, passes = decisions.take(keys, request)
   if reply.err then return reply end
-  for _, group in ipairs(passes and request.groups or {}) do
-    if group.denies then policies.note(group.name) end
+  if request.groups and passes then
+    for _, group in ipairs(request.groups) do
+      if group.denies then policies.note(group.name) end
+    end
   end
   if charged and request_key then
     once.keep(request_key, reply, request.ttl)
