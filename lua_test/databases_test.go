@@ -3,6 +3,7 @@ package lua_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -37,4 +38,30 @@ func (d database) Do(words ...string) (any, error) {
 		return nil, agree.Refusal(refused.Error())
 	}
 	return reply, err
+}
+
+// A library serves all databases of a server, and Lua cannot find out which one a call is in. A key
+// that was denied in one database decides by its own state in another.
+func TestDatabasesAreSeparate(t *testing.T) {
+	server := offline{start(t)}
+	other := secondDatabase(t, server)
+	words := func(args ...string) []string { return append([]string{"FCALL", "ratelimit_take", "1"}, args...) }
+	for _, c := range []struct {
+		server agree.Server
+		words  []string
+		want   string
+	}{
+		{other, words("k", "fixed_window 100/h"), "[1 100 99 0 3600000 1]"},
+		{server, words("k", "100/h", "COST", "100"), "[1 100 0 0 3600000 1]"},
+		{server, words("k", "100/h"), "[0 100 0 35999 3599999 1]"},
+		{other, words("k", "100/h"), "[1 100 98 0 72000 1]"},
+	} {
+		server.Server.SetTime(server.Time().Add(time.Millisecond))
+		if got := said(c.server.Do(c.words...)); got != c.want {
+			t.Errorf("%q: got %s, want %s", c.words, got, c.want)
+		}
+	}
+	if got := said(other.Do("GET", "k")); got != "gcra" {
+		t.Errorf("the key of the other database holds %s", got)
+	}
 }
