@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'dee351290984'
+local BUILD_ID = 'fdbbab20198e'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a time must not be written back as a difference to
@@ -157,23 +157,31 @@ function numbers.positive_option(text)
   return numbers.positive(text), string.format(numbers.WHOLE, '1')
 end
 
--- remembered returns a function that memoizes read in known, for up to 1,000 texts. read returns
--- nil and optionally an error for a text that it cannot parse; failures are not memoized. A table
--- lookup costs a tenth of a pattern match.
-function numbers.remembered(read, known)
-  local size = 0
+local MOST_KNOWN = 5000 -- texts of a generation
+
+-- remembered returns a function that memoizes read. read returns nil and optionally an error for a
+-- text that it cannot parse; failures are not memoized. A table lookup costs a tenth of a pattern
+-- match. memory.known holds the texts of the current generation. If it is full, it becomes the
+-- previous one, from which texts that are used again return; the rest is forgotten. So up to 10,000
+-- texts are kept, and the last 5,000 always.
+function numbers.remembered(read, memory)
+  local size, previous = 0, {}
+  memory.known = {}
   return function(text)
-    if known[text] then return known[text] end
-    local value, err = read(text)
+    local value, err = memory.known[text], nil
+    if value then return value end
+    value = previous[text]
+    if not value then
+      value, err = read(text)
+    end
     if value then
-      if size >= 1000 then
-        for forgotten in pairs(known) do
-          known[forgotten] = nil
-        end
+      if size == MOST_KNOWN then
+        previous = memory.known
+        memory.known = {}
         size = 0
       end
       size = size + 1
-      known[text] = value
+      memory.known[text] = value
     end
     return value, err
   end
@@ -308,6 +316,47 @@ function states.leaves_room(capacity, cost)
   return capacity - (cost > 1 and cost <= capacity and cost or 1)
 end
 
+------------------------------------------------------------------- what one call may read
+
+-- A state that a larger limit left takes as long to read as under that limit, so a call may only
+-- read a certain number of them. The most that one key can hold under any limit is below these
+-- bounds: 200,000 calls in logs, which are 2.4 MB, and 5,016 buckets.
+local MOST_BYTES, MOST_BUCKETS = 2500000, 20000
+local MOST_KEPT, SMALL = 64, 10000 -- states, and bytes of them, that are kept for the next call
+local bytes, buckets = 0, 0 -- read by this call
+
+-- begin begins a decision.
+function states.begin()
+  bytes, buckets = 0, 0
+end
+
+-- finish frees the states of a decision that was large. It returns its arguments.
+function states.finish(...)
+  if bytes > SMALL or buckets > SMALL or list[MOST_KEPT + 1] then
+    for at = #list, 1, -1 do
+      list[at] = nil
+    end
+  end
+  return ...
+end
+
+-- too_much counts bytes of a key's value before they are read, beyond the first 2048. It returns
+-- the error, or nil.
+function states.too_much(more)
+  bytes = bytes + more
+  if bytes <= MOST_BYTES then return nil end
+  return errors.new('BADKEYS', 'the keys hold more than %d bytes, the most that one call reads; name fewer keys', MOST_BYTES)
+end
+
+-- too_many counts buckets of sliding_window that were read. Call it with 0 before reading the next
+-- state. It returns the error, or nil.
+function states.too_many(more)
+  buckets = buckets + more
+  if buckets <= MOST_BUCKETS then return nil end
+  return errors.new('BADKEYS', 'the keys hold more than %d buckets, the most that one call reads; name fewer keys',
+    MOST_BUCKETS)
+end
+
 ------------------------------------------------------------------- what a key holds
 
 local HEAD = 128 -- bytes of a value that show its kind and the end of its block
@@ -414,7 +463,11 @@ function states.adopt(key, limit, at, cost)
   elseif owner == limit.owner then
     return limit.reopen(key, limit, at, cost, it)
   end
-  local counted = owner.spent and owner.spent(key, it.from)
+  local counted = nil
+  if owner.spent then
+    counted, err = owner.spent(key, it.from)
+    if err then return err end
+  end
   limit.fresh(limit, at)
   for i, rate in ipairs(limit.rates) do
     local state, most = list[at + i - 1], rate.capacity
@@ -432,14 +485,9 @@ end
 
 ------------------------------------------------------------------- what is written to keys
 
--- Call forget(key) before writing anything but plain gcra to a key, because gcra caches what keys
--- hold and overrides this function.
-function states.forget() end
-
 -- put stores a string in a key that expires at expiry, in ms since the epoch. gcra, fixed_window
 -- and sliding_log have cheaper ways for common calls and set the expiry themselves.
 function states.put(key, value, expiry)
-  states.forget(key)
   redis.call('SET', key, value, 'PXAT', numbers.arg(expiry))
 end
 end
@@ -480,24 +528,26 @@ local function fill(key, limit, at, cost, value, skipped)
   local now, open, rate, from, to = clock.us(), limit.algorithm.open, limit.rate, skipped + 1, #value
   if from > to and skipped > 0 then
     return states.unreadable(key)
-  elseif rate and open(states.new(at, rate), value, from, to, now, cost) then
-    return nil
+  end
+  if rate then
+    local readable, err = open(states.new(at, rate), value, from, to, now, cost)
+    if readable or err then return err end
   end
   local several, in_place = string.byte(value, from) == 58, limit.algorithm.in_place -- ':'
   if several then
     to = from
   end
   for i = 1, limit.size do
-    local state, readable = states.new(at + i - 1, limit.rates[i]), false
+    local state, readable, err = states.new(at + i - 1, limit.rates[i]), false, nil
     if several or i > 1 then
       from, to = next_text(value, to + 1)
     end
     if from and several and not in_place then
-      readable = open(state, string.sub(value, from, to), 1, to - from + 1, now, cost)
+      readable, err = open(state, string.sub(value, from, to), 1, to - from + 1, now, cost)
     elseif from then
-      readable = open(state, value, from, to, now, cost)
+      readable, err = open(state, value, from, to, now, cost)
     end
-    if not readable then return states.unreadable(key) end
+    if not readable then return err or states.unreadable(key) end
   end
   return nil
 end
@@ -513,6 +563,8 @@ local function open(key, limit, at, cost)
     if type(value) ~= 'string' or string.sub(value, 1, #prefix) ~= prefix then
       return states.adopt(key, limit, at, cost)
     elseif #value == HEAD then
+      local err = states.too_much(redis.call('STRLEN', key))
+      if err then return err end
       value = redis.call('GET', key)
     end
   end
@@ -522,6 +574,8 @@ end
 -- reopen reads the limit's own state under a block that has ended, or in another form.
 function packed.reopen(key, limit, at, cost, found)
   local algorithm, prefix = limit.algorithm, limit.prefix
+  local err = states.too_much(redis.call('STRLEN', key))
+  if err then return err end
   local value = redis.call('GETRANGE', key, found.from, '-1')
   if string.sub(value, 1, #prefix) == prefix or not algorithm.plain then
     return fill(key, limit, at, cost, value, #prefix)
@@ -783,11 +837,9 @@ end
 limits.leases = numbers.remembered(parse_leases, {})
 
 -- of returns the parsed limit, which is shared and must not be changed, or nil and the error to
--- reply. limits.known caches parsed limits, because parsing costs more than deciding and an
--- application has few limits. A policy that is more than one limit has the field `policy`
--- (src/45_policies.lua).
-limits.known = {}
-limits.of = numbers.remembered(parse, limits.known)
+-- reply. limits.known caches parsed limits, because parsing costs more than deciding. A policy that
+-- is more than one limit has the field `policy` (src/45_policies.lua).
+limits.of = numbers.remembered(parse, limits)
 end
 
 --@ src/45_policies.lua
@@ -922,7 +974,7 @@ end
 -- read_limits reads the limits. It returns the position after them, or nil and the error.
 local function read_limits(args)
   if request.optional then renew() end
-  local list, known, at, count, weight = request.limits, limits.known, 1, 0, 0
+  local list, known, at, count, weight, rates = request.limits, limits.known, 1, 0, 0, 0
   request.enforced = false
   local text = args[1]
   while text and not OPTIONS[text] do
@@ -940,6 +992,12 @@ local function read_limits(args)
       count = count + 1
       list[count], request.enforced = limit, true
       weight = weight + limit.weight
+      rates = rates + limit.size
+    end
+    if count > MOST_LIMITS then
+      return nil, errors.new('BADARGS', '%d limits; one call takes at most %d', count, MOST_LIMITS)
+    elseif rates > limits.MOST_RATES then
+      return nil, errors.new('BADARGS', '%d rates; one call takes at most %d', rates, limits.MOST_RATES)
     end
     at = at + 1
     text = args[at]
@@ -948,16 +1006,25 @@ local function read_limits(args)
   return at
 end
 
+-- misnumbered returns the error for a number of costs that is not that of the limits.
+local function misnumbered(costs)
+  return errors.new('BADARGS', 'the number of costs is %d and the number of limits %d; give one cost for all, or one for each',
+    costs, request.count)
+end
+
 -- read_costs reads the numbers from position at on. It returns them, or nil and the error.
 local function read_costs(args, at)
-  local costs, text = {}, args[at]
-  while text and not OPTIONS[text] do
-    local cost = numbers.whole(text)
+  local costs, last = {}, at
+  while args[last] and not OPTIONS[args[last]] do
+    last = last + 1
+  end
+  if last - at > MOST_LIMITS then return nil, misnumbered(last - at) end
+  for i = at, last - 1 do
+    local cost = numbers.whole(args[i])
     if not cost then
-      return nil, errors.new('BADCOST', '%s: a cost is ' .. numbers.WHOLE, errors.quote(text), '0')
+      return nil, errors.new('BADCOST', '%s: a cost is ' .. numbers.WHOLE, errors.quote(args[i]), '0')
     end
     costs[#costs + 1] = cost
-    text = args[at + #costs]
   end
   return costs
 end
@@ -1022,8 +1089,7 @@ local function spread()
   if upto and #costs ~= 1 then
     return errors.new('BADARGS', 'the number of costs is %d; UPTO takes the same from every key: give it one', #costs)
   elseif #costs ~= 1 and #costs ~= count then
-    return errors.new('BADARGS', 'the number of costs is %d and the number of limits %d; give one cost for all, or one for '
-      .. 'each', #costs, count)
+    return misnumbered(#costs)
   elseif upto then
     request.UPTO = costs[1]
     costs = within_capacity()
@@ -1037,10 +1103,6 @@ end
 
 -- excess returns the error for limits that exceed the bounds of one call, or nil.
 local function excess()
-  if request.count > MOST_LIMITS then
-    request.limits = {} -- frees the long list
-    return errors.new('BADARGS', '%d limits; one call takes at most %d', request.count, MOST_LIMITS)
-  end
   local rates, sums = 0, {}
   for i = 1, request.count do
     local limit = request.limits[i]
@@ -1093,7 +1155,7 @@ function requests.read(keys, args, allowed)
       policies.wanted_keys(request, allowed.TRACK))
   end
   err = err or requests.repeated(keys)
-  if not err and (count > MOST_LIMITS or request.weight > 1) then
+  if not err and request.weight > 1 then
     err = excess()
   end
   if err then return nil, err end
@@ -1162,21 +1224,13 @@ do
 
 local list = states.list
 local ENFORCED = {} -- the group of the limits that are enforced
-local MOST_KEPT = 64 -- states
-
--- trim frees the states of a call with very many rates.
-local function trim()
-  for at = #list, MOST_KEPT + 1, -1 do
-    list[at] = nil
-  end
-end
 
 -- open reads every key of a request into states, and marks the groups that deny. It returns the
 -- error, or nil.
 local function open(keys, request, verb)
   local asked, costs, group_of, refund, count = request.limits, request.costs, request.group_of, verb == 'refund', 0
   ENFORCED.denies = false
-  if list[MOST_KEPT + 1] then trim() end
+  states.begin()
   for i = 1, request.count do
     local limit, cost, group = asked[i], costs[i], group_of and group_of[i] or ENFORCED
     if refund then cost = 1 end
@@ -1302,7 +1356,10 @@ function decisions.decide(keys, request, verb)
     local state = list[i]
     local cost = state.cost
     if verb == 'refund' then cost = request.costs[state.index] end
-    if cost > 0 and state.group.charged then state.rate[verb](state, cost) end
+    if cost > 0 and state.group.charged then
+      err = state.rate[verb](state, cost)
+      if err then return nil, err end
+    end
   end
   return reply_to(request)
 end
@@ -1327,6 +1384,7 @@ function decisions.one(key, limit, cost)
   if limit.take and cost > 0 and limit.take(key, limit, cost, usual) then return usual end
   local rate = limit.rate
   if not rate then return nil end
+  states.begin()
   local err = limit.open(key, limit, 1, cost)
   if err then return err end
   local state = list[1]
@@ -1383,11 +1441,22 @@ local MINUTE = 60000
 local SERIES = 60 -- minutes
 local KEPT = 86400000 -- ms
 
+-- empty returns a list of n zeros if the key holds an empty string, which counts as no key, and
+-- otherwise nil and the error of the command that failed.
+local function empty(key, n, failure)
+  if redis.pcall('GETRANGE', key, '0', '0') ~= '' then return nil, errors.failed(key, failure, NO_RECORD) end
+  local zeros = {}
+  for i = 1, n do
+    zeros[i] = 0
+  end
+  return zeros
+end
+
 -- fields returns fields of a record as numbers, 0 for absent ones, or nil and the error for a key
 -- that holds anything else.
 local function fields(key, ...)
   local values, any = redis.pcall('HMGET', key, ...), false
-  if values.err then return nil, errors.failed(key, values, NO_RECORD) end
+  if values.err then return empty(key, select('#', ...), values) end
   for i = 1, #values do
     local text = values[i]
     if text then
@@ -1443,10 +1512,12 @@ function tracking.note(key, allowed, cost)
   if allowed then
     total, in_minute, at = 'allowed', allowed_now, 1
   end
+  if values[1] + values[2] + values[6] == 0 then
+    redis.call('DEL', key) -- an empty string
+  end
   redis.call('HSET', key, 'last', numbers.arg(now), total, sum(values[at], 1), in_minute, sum(values[at + 2], 1), 'cost',
     sum(values[5], cost))
   if values[6] == 0 then
-    states.forget(key)
     redis.call('HSET', key, 'first', now)
   end
   redis.call('PEXPIREAT', key, numbers.arg(now + KEPT))
@@ -1462,7 +1533,7 @@ end
 -- usage returns what ratelimit_usage replies.
 function tracking.usage(key)
   local held, series = {}, {}
-  local flat = redis.call('HGETALL', key)
+  local flat = redis.pcall('HGETALL', key) -- an error of an empty string, which has no entries
   for i = 1, #flat, 2 do
     held[flat[i]] = numbers.whole(flat[i + 1]) or 0
   end
@@ -1525,7 +1596,6 @@ function once.keep(key, reply, ttl)
   if #reply > 6 then
     fields = fields .. ',%d,%d,%d'
   end
-  states.forget(key)
   redis.call('PSETEX', key, ttl, string.format(fields, unpack(reply)))
 end
 end
@@ -1813,7 +1883,6 @@ local function keep(key, limit, id, others)
     reset = math.ceil(last_lease(key)) - now
   else
     if held.last == 0 then
-      states.forget(key)
       if held.string then
         redis.call('DEL', key)
       end
@@ -2032,8 +2101,9 @@ local function take(key, limit, cost, reply)
   local units = cost == 1 and '1' or numbers.arg(cost)
   if count > 0 then
     redis.call('INCRBY', key, units)
+  elseif rate.align then
+    states.put(key, units, clock.ms() + left) -- on Redis 7.0, time has advanced since the window's length was computed
   else
-    states.forget(key)
     redis.call('PSETEX', key, left == rate.period and rate.period_text or numbers.arg(left), units)
   end
   return true
@@ -2255,35 +2325,6 @@ local text_of = numbers.remembered(function(part)
   return part == 0 and VALUE or string.format('gcra-%d', part)
 end, {})
 
--- A denied key is often queried again. After its value was found to be "gcra", PTTL alone is enough
--- to deny again. For such a key, seen holds the ms that PTTL then returned. PTTL falls as long as
--- nobody writes to the key. If it has not fallen, somebody may have written, and the value is read
--- again. This saves a seventh of a denied call (bench/README.md). An entry may be dropped at any
--- time, and no call is allowed because of one. peek does not use seen, because a replica does not
--- notice writes to the key.
-local MOST_SEEN = 10000 -- keys
-local LONGEST_SEEN = 200 -- bytes of a key
-local seen, seen_size = {}, 0
-
-local function remember(key, left)
-  if not seen[key] then
-    if #key > LONGEST_SEEN then
-      return
-    elseif seen_size >= MOST_SEEN then
-      seen = {}
-      seen_size = 0
-    end
-    seen_size = seen_size + 1
-  end
-  seen[key] = left
-end
-
-function states.forget(key)
-  if seen[key] then
-    seen[key] = 0
-  end
-end
-
 -- store writes a debt to a key. value is what the key holds, or nil to write the value in any case.
 -- left is the ms until the key expires. If the value does not change, only the expiry is set. On
 -- Redis 7.0, where the time advances during a call, the new expiry is computed from the old one and
@@ -2293,9 +2334,6 @@ local function store(key, rate, debt, value, left)
   if rate.ticks > 1 then
     ms = ceil(debt, rate.ticks)
     text = text_of(ms * rate.ticks - debt)
-  end
-  if text ~= value then
-    states.forget(key)
   end
   if text == value and CLOCK_STANDS then
     redis.call('PEXPIRE', key, ms)
@@ -2323,7 +2361,7 @@ local function take_ms(key, limit, cost, reply)
     debt, after = 0, cost * interval
   elseif left <= 0 or debt + interval > 2 * full then
     return false
-  elseif after <= full or left >= (seen[key] or 0) then
+  else
     value = redis.pcall('GETRANGE', key, '0', '31')
     if value ~= VALUE then
       local part = type(value) == 'string' and part_of(value)
@@ -2340,8 +2378,6 @@ local function take_ms(key, limit, cost, reply)
     reply[1], reply[3], reply[4] = 1, (room - room % interval) / interval, rate.delays and ceil(debt, ticks) or 0
     reply[5] = store(key, rate, after, value, left)
     return true
-  elseif value == VALUE then
-    remember(key, left)
   end
   local missing = after - full
   room = full - debt
@@ -2619,7 +2655,7 @@ end
 -- the log is broken.
 local function read(state, size, cost, base, first, first_sum)
   local entries = (size - BASE) / ENTRY
-  if entries % 1 ~= 0 then return false end
+  if entries % 1 ~= 0 or base >= SUMS then return false end
   local last, sum = first, first_sum
   state.entries, state.base = entries, base
   if entries > 1 then
@@ -2674,11 +2710,14 @@ local function log_of(state, to, more)
   return struct.pack('>I5', base) .. entries .. more
 end
 
--- refund gives back the newest units first.
+-- refund gives back the newest units first. It copies the entries before them, and returns the
+-- error if these are too many, or nil.
 local function refund(state, units)
   local left = state.used - units
   if left > 0 then
     local at, i = leaving(state, units)
+    local err = states.too_much(ENTRY * (i - state.live))
+    if err then return err end
     local _, base = entry(state, state.live - 1)
     state.last, state.sum = at, (base + left) % SUMS
     state.kept = log_of(state, i - 1, struct.pack('>I7I5', at, state.sum))
@@ -2819,6 +2858,8 @@ do
 -- beginning of their bucket. If the state was written in the future (the clock was set back), its
 -- sum leaves room for just this call.
 --
+-- Sums of counts are at most 2^53: counts of other limits may add up to more.
+--
 -- A state's counts are indexed by their distance from the current bucket: counts[0] is the current
 -- one, and counts[k] the oldest that counts.
 
@@ -2826,14 +2867,14 @@ local PREFIX = 'sliding_window:'
 local MOST_BUCKETS = 1000
 local STATE = '^(%d+):(%d+):(%d[%d,]*)$'
 
--- set computes sum, the units in the buckets that count fully, and free, the units that still fit.
+-- set computes free, the units that still fit.
 local function set(state)
   local rate, counts, sum = state.rate, state.counts, 0
   local last, width = rate.buckets, rate.width
   for i = 0, last - 1 do
     sum = sum + counts[i]
   end
-  state.sum = sum
+  if sum > numbers.MOST then sum = numbers.MOST end
   local free = rate.capacity - sum - math.ceil(counts[last] * (width - state.into) / width)
   state.free = free > 0 and free or 0
 end
@@ -2853,18 +2894,20 @@ local function place(state, value, from, now, cost)
   local width, bucket, list = string.match(value, STATE, from)
   width, bucket = numbers.digits(width or ''), numbers.digits(bucket or '')
   if not width or width == 0 or not bucket then return false end
-  local ahead = bucket * width > now
-  local sum = 0
+  local err = states.too_many(0)
+  if err then return false, err end
+  local ahead, newest, sum = bucket * width > now, bucket, 0
   for digits in string.gmatch(list, '%d+') do
     local count = numbers.digits(digits)
     if not count then return false end
     local at = state.current - (width == rate.width and bucket or math.floor(bucket * width / rate.width))
     if at <= rate.buckets and not ahead then
-      counts[at] = counts[at] + count
+      counts[at] = math.min(counts[at] + count, numbers.MOST)
     end
     sum = sum + count
     bucket = bucket - 1
   end
+  states.too_many(newest - bucket)
   if ahead then
     counts[0] = math.min(sum, states.leaves_room(rate.capacity, cost))
   end
@@ -2880,14 +2923,17 @@ local function open(state, value, from, to, now_us, cost)
   end
   state.now, state.into = now, now % rate.width
   state.current = (now - state.into) / rate.width
-  if to >= from and not place(state, value, from, now, cost) then return false end
+  if to >= from then
+    local readable, err = place(state, value, from, now, cost)
+    if not readable then return false, err end
+  end
   set(state)
   return true
 end
 
 local function charge(state, units)
   state.counts[0] = state.counts[0] + units
-  state.sum, state.free = state.sum + units, state.free - units
+  state.free = state.free - units
 end
 
 -- refund gives back units from the newest counters first.
@@ -2901,19 +2947,16 @@ local function refund(state, units)
   set(state)
 end
 
--- wait follows the estimate from bucket to bucket: the oldest bucket, which counts in part, leaves
--- the window, and the next one takes its place.
+-- wait finds the bucket that does not fit beside the newer ones and the cost. The call fits when
+-- enough of this bucket has left the window.
 local function wait(state, cost)
   local rate, counts = state.rate, state.counts
-  local width, last = rate.width, rate.buckets
-  local room = rate.capacity - cost - state.sum
-  local shift, oldest = 0, counts[last]
-  while room < 0 do
-    shift = shift + 1
-    oldest = counts[last - shift]
-    room = room + oldest
+  local width, room, at = rate.width, rate.capacity - cost, 0
+  while at < rate.buckets and counts[at] <= room do
+    room = room - counts[at]
+    at = at + 1
   end
-  return shift * width + math.ceil((oldest - room) * width / oldest) - state.into
+  return (rate.buckets - at) * width + math.ceil((counts[at] - room) * width / counts[at]) - state.into
 end
 
 -- save returns the counts as a text, without the empty ones at the end.
@@ -2938,11 +2981,12 @@ end
 
 local function spent(key, from)
   local counts = string.match(packed.first_text(key, from, PREFIX), '^%d+:%d+:([%d,]+)$')
-  local sum = 0
+  local sum, read = 0, 0
   for digits in string.gmatch(counts or '', '%d+') do
     sum = sum + digits
+    read = read + 1
   end
-  return sum
+  return sum, states.too_many(read)
 end
 
 local function complete_rate(rate)
@@ -3083,7 +3127,6 @@ local OPTIONS = { EXTEND = true, extend = true }
 
 -- block denies a key until `ends`, in ms since the epoch.
 local function block(key, holding, ends)
-  states.forget(key)
   if holding.leases then return lease_sets.block(key, ends) end
   local expiry = holding.expiry
   local state = redis.call('GETRANGE', key, holding.from, '-1')
@@ -3192,7 +3235,7 @@ clock.register{
     if not request then return err end
     local reply
     reply, err = decisions.decide(keys, request, 'charge')
-    return reply or err
+    return states.finish(reply or err)
   end,
 }
 end
@@ -3216,9 +3259,8 @@ clock.register{
     if not request then return err end
     local reply
     reply, err = decisions.decide(keys, request, 'refund')
-    if not reply then return err end
-    decisions.write(keys, request)
-    return reply
+    if reply then decisions.write(keys, request) end
+    return states.finish(reply or err)
   end,
 }
 end
@@ -3277,8 +3319,7 @@ clock.register{
     if not list then return err end
     local changed = 0
     for _, key in ipairs(keys) do
-      states.forget(key)
-      changed = changed + redis.call('DEL', key)
+      changed = changed + redis.call('UNLINK', key)
     end
     return changed
   end,
@@ -3333,7 +3374,7 @@ redis.register_function{
       if reply then return reply end
     end
     local request, err = requests.read(keys, args, OPTIONS)
-    return request and take(keys, request) or err
+    return states.finish(request and take(keys, request) or err)
   end,
 }
 end
@@ -3350,7 +3391,6 @@ do
 -- unblock lifts the block of a key and keeps the state under it, with its expiry. A state that
 -- expires in this very millisecond is not stored, because Valkey would drop it at once.
 local function unblock(key, holding)
-  states.forget(key)
   if holding.leases then return lease_sets.unblock(key) end
   local state = redis.call('GETRANGE', key, holding.from, '-1')
   if state == '' or holding.expiry <= clock.ms() then

@@ -46,23 +46,31 @@ function numbers.positive_option(text)
   return numbers.positive(text), string.format(numbers.WHOLE, '1')
 end
 
--- remembered returns a function that memoizes read in known, for up to 1,000 texts. read returns
--- nil and optionally an error for a text that it cannot parse; failures are not memoized. A table
--- lookup costs a tenth of a pattern match.
-function numbers.remembered(read, known)
-  local size = 0
+local MOST_KNOWN = 5000 -- texts of a generation
+
+-- remembered returns a function that memoizes read. read returns nil and optionally an error for a
+-- text that it cannot parse; failures are not memoized. A table lookup costs a tenth of a pattern
+-- match. memory.known holds the texts of the current generation. If it is full, it becomes the
+-- previous one, from which texts that are used again return; the rest is forgotten. So up to 10,000
+-- texts are kept, and the last 5,000 always.
+function numbers.remembered(read, memory)
+  local size, previous = 0, {}
+  memory.known = {}
   return function(text)
-    if known[text] then return known[text] end
-    local value, err = read(text)
+    local value, err = memory.known[text], nil
+    if value then return value end
+    value = previous[text]
+    if not value then
+      value, err = read(text)
+    end
     if value then
-      if size >= 1000 then
-        for forgotten in pairs(known) do
-          known[forgotten] = nil
-        end
+      if size == MOST_KNOWN then
+        previous = memory.known
+        memory.known = {}
         size = 0
       end
       size = size + 1
-      known[text] = value
+      memory.known[text] = value
     end
     return value, err
   end

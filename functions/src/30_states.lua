@@ -36,6 +36,47 @@ function states.leaves_room(capacity, cost)
   return capacity - (cost > 1 and cost <= capacity and cost or 1)
 end
 
+------------------------------------------------------------------- what one call may read
+
+-- A state that a larger limit left takes as long to read as under that limit, so a call may only
+-- read a certain number of them. The most that one key can hold under any limit is below these
+-- bounds: 200,000 calls in logs, which are 2.4 MB, and 5,016 buckets.
+local MOST_BYTES, MOST_BUCKETS = 2500000, 20000
+local MOST_KEPT, SMALL = 64, 10000 -- states, and bytes of them, that are kept for the next call
+local bytes, buckets = 0, 0 -- read by this call
+
+-- begin begins a decision.
+function states.begin()
+  bytes, buckets = 0, 0
+end
+
+-- finish frees the states of a decision that was large. It returns its arguments.
+function states.finish(...)
+  if bytes > SMALL or buckets > SMALL or list[MOST_KEPT + 1] then
+    for at = #list, 1, -1 do
+      list[at] = nil
+    end
+  end
+  return ...
+end
+
+-- too_much counts bytes of a key's value before they are read, beyond the first 2048. It returns
+-- the error, or nil.
+function states.too_much(more)
+  bytes = bytes + more
+  if bytes <= MOST_BYTES then return nil end
+  return errors.new('BADKEYS', 'the keys hold more than %d bytes, the most that one call reads; name fewer keys', MOST_BYTES)
+end
+
+-- too_many counts buckets of sliding_window that were read. Call it with 0 before reading the next
+-- state. It returns the error, or nil.
+function states.too_many(more)
+  buckets = buckets + more
+  if buckets <= MOST_BUCKETS then return nil end
+  return errors.new('BADKEYS', 'the keys hold more than %d buckets, the most that one call reads; name fewer keys',
+    MOST_BUCKETS)
+end
+
 ------------------------------------------------------------------- what a key holds
 
 local HEAD = 128 -- bytes of a value that show its kind and the end of its block
@@ -142,7 +183,11 @@ function states.adopt(key, limit, at, cost)
   elseif owner == limit.owner then
     return limit.reopen(key, limit, at, cost, it)
   end
-  local counted = owner.spent and owner.spent(key, it.from)
+  local counted = nil
+  if owner.spent then
+    counted, err = owner.spent(key, it.from)
+    if err then return err end
+  end
   limit.fresh(limit, at)
   for i, rate in ipairs(limit.rates) do
     local state, most = list[at + i - 1], rate.capacity
@@ -160,13 +205,8 @@ end
 
 ------------------------------------------------------------------- what is written to keys
 
--- Call forget(key) before writing anything but plain gcra to a key, because gcra caches what keys
--- hold and overrides this function.
-function states.forget() end
-
 -- put stores a string in a key that expires at expiry, in ms since the epoch. gcra, fixed_window
 -- and sliding_log have cheaper ways for common calls and set the expiry themselves.
 function states.put(key, value, expiry)
-  states.forget(key)
   redis.call('SET', key, value, 'PXAT', numbers.arg(expiry))
 end

@@ -31,24 +31,26 @@ local function fill(key, limit, at, cost, value, skipped)
   local now, open, rate, from, to = clock.us(), limit.algorithm.open, limit.rate, skipped + 1, #value
   if from > to and skipped > 0 then
     return states.unreadable(key)
-  elseif rate and open(states.new(at, rate), value, from, to, now, cost) then
-    return nil
+  end
+  if rate then
+    local readable, err = open(states.new(at, rate), value, from, to, now, cost)
+    if readable or err then return err end
   end
   local several, in_place = string.byte(value, from) == 58, limit.algorithm.in_place -- ':'
   if several then
     to = from
   end
   for i = 1, limit.size do
-    local state, readable = states.new(at + i - 1, limit.rates[i]), false
+    local state, readable, err = states.new(at + i - 1, limit.rates[i]), false, nil
     if several or i > 1 then
       from, to = next_text(value, to + 1)
     end
     if from and several and not in_place then
-      readable = open(state, string.sub(value, from, to), 1, to - from + 1, now, cost)
+      readable, err = open(state, string.sub(value, from, to), 1, to - from + 1, now, cost)
     elseif from then
-      readable = open(state, value, from, to, now, cost)
+      readable, err = open(state, value, from, to, now, cost)
     end
-    if not readable then return states.unreadable(key) end
+    if not readable then return err or states.unreadable(key) end
   end
   return nil
 end
@@ -64,6 +66,8 @@ local function open(key, limit, at, cost)
     if type(value) ~= 'string' or string.sub(value, 1, #prefix) ~= prefix then
       return states.adopt(key, limit, at, cost)
     elseif #value == HEAD then
+      local err = states.too_much(redis.call('STRLEN', key))
+      if err then return err end
       value = redis.call('GET', key)
     end
   end
@@ -73,6 +77,8 @@ end
 -- reopen reads the limit's own state under a block that has ended, or in another form.
 function packed.reopen(key, limit, at, cost, found)
   local algorithm, prefix = limit.algorithm, limit.prefix
+  local err = states.too_much(redis.call('STRLEN', key))
+  if err then return err end
   local value = redis.call('GETRANGE', key, found.from, '-1')
   if string.sub(value, 1, #prefix) == prefix or not algorithm.plain then
     return fill(key, limit, at, cost, value, #prefix)

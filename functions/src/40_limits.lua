@@ -191,8 +191,6 @@ end
 limits.leases = numbers.remembered(parse_leases, {})
 
 -- of returns the parsed limit, which is shared and must not be changed, or nil and the error to
--- reply. limits.known caches parsed limits, because parsing costs more than deciding and an
--- application has few limits. A policy that is more than one limit has the field `policy`
--- (src/45_policies.lua).
-limits.known = {}
-limits.of = numbers.remembered(parse, limits.known)
+-- reply. limits.known caches parsed limits, because parsing costs more than deciding. A policy that
+-- is more than one limit has the field `policy` (src/45_policies.lua).
+limits.of = numbers.remembered(parse, limits)

@@ -31,7 +31,7 @@ end
 -- read_limits reads the limits. It returns the position after them, or nil and the error.
 local function read_limits(args)
   if request.optional then renew() end
-  local list, known, at, count, weight = request.limits, limits.known, 1, 0, 0
+  local list, known, at, count, weight, rates = request.limits, limits.known, 1, 0, 0, 0
   request.enforced = false
   local text = args[1]
   while text and not OPTIONS[text] do
@@ -49,6 +49,12 @@ local function read_limits(args)
       count = count + 1
       list[count], request.enforced = limit, true
       weight = weight + limit.weight
+      rates = rates + limit.size
+    end
+    if count > MOST_LIMITS then
+      return nil, errors.new('BADARGS', '%d limits; one call takes at most %d', count, MOST_LIMITS)
+    elseif rates > limits.MOST_RATES then
+      return nil, errors.new('BADARGS', '%d rates; one call takes at most %d', rates, limits.MOST_RATES)
     end
     at = at + 1
     text = args[at]
@@ -57,16 +63,25 @@ local function read_limits(args)
   return at
 end
 
+-- misnumbered returns the error for a number of costs that is not that of the limits.
+local function misnumbered(costs)
+  return errors.new('BADARGS', 'the number of costs is %d and the number of limits %d; give one cost for all, or one for each',
+    costs, request.count)
+end
+
 -- read_costs reads the numbers from position at on. It returns them, or nil and the error.
 local function read_costs(args, at)
-  local costs, text = {}, args[at]
-  while text and not OPTIONS[text] do
-    local cost = numbers.whole(text)
+  local costs, last = {}, at
+  while args[last] and not OPTIONS[args[last]] do
+    last = last + 1
+  end
+  if last - at > MOST_LIMITS then return nil, misnumbered(last - at) end
+  for i = at, last - 1 do
+    local cost = numbers.whole(args[i])
     if not cost then
-      return nil, errors.new('BADCOST', '%s: a cost is ' .. numbers.WHOLE, errors.quote(text), '0')
+      return nil, errors.new('BADCOST', '%s: a cost is ' .. numbers.WHOLE, errors.quote(args[i]), '0')
     end
     costs[#costs + 1] = cost
-    text = args[at + #costs]
   end
   return costs
 end
@@ -131,8 +146,7 @@ local function spread()
   if upto and #costs ~= 1 then
     return errors.new('BADARGS', 'the number of costs is %d; UPTO takes the same from every key: give it one', #costs)
   elseif #costs ~= 1 and #costs ~= count then
-    return errors.new('BADARGS', 'the number of costs is %d and the number of limits %d; give one cost for all, or one for '
-      .. 'each', #costs, count)
+    return misnumbered(#costs)
   elseif upto then
     request.UPTO = costs[1]
     costs = within_capacity()
@@ -146,10 +160,6 @@ end
 
 -- excess returns the error for limits that exceed the bounds of one call, or nil.
 local function excess()
-  if request.count > MOST_LIMITS then
-    request.limits = {} -- frees the long list
-    return errors.new('BADARGS', '%d limits; one call takes at most %d', request.count, MOST_LIMITS)
-  end
   local rates, sums = 0, {}
   for i = 1, request.count do
     local limit = request.limits[i]
@@ -202,7 +212,7 @@ function requests.read(keys, args, allowed)
       policies.wanted_keys(request, allowed.TRACK))
   end
   err = err or requests.repeated(keys)
-  if not err and (count > MOST_LIMITS or request.weight > 1) then
+  if not err and request.weight > 1 then
     err = excess()
   end
   if err then return nil, err end

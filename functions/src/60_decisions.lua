@@ -14,21 +14,13 @@
 
 local list = states.list
 local ENFORCED = {} -- the group of the limits that are enforced
-local MOST_KEPT = 64 -- states
-
--- trim frees the states of a call with very many rates.
-local function trim()
-  for at = #list, MOST_KEPT + 1, -1 do
-    list[at] = nil
-  end
-end
 
 -- open reads every key of a request into states, and marks the groups that deny. It returns the
 -- error, or nil.
 local function open(keys, request, verb)
   local asked, costs, group_of, refund, count = request.limits, request.costs, request.group_of, verb == 'refund', 0
   ENFORCED.denies = false
-  if list[MOST_KEPT + 1] then trim() end
+  states.begin()
   for i = 1, request.count do
     local limit, cost, group = asked[i], costs[i], group_of and group_of[i] or ENFORCED
     if refund then cost = 1 end
@@ -154,7 +146,10 @@ function decisions.decide(keys, request, verb)
     local state = list[i]
     local cost = state.cost
     if verb == 'refund' then cost = request.costs[state.index] end
-    if cost > 0 and state.group.charged then state.rate[verb](state, cost) end
+    if cost > 0 and state.group.charged then
+      err = state.rate[verb](state, cost)
+      if err then return nil, err end
+    end
   end
   return reply_to(request)
 end
@@ -179,6 +174,7 @@ function decisions.one(key, limit, cost)
   if limit.take and cost > 0 and limit.take(key, limit, cost, usual) then return usual end
   local rate = limit.rate
   if not rate then return nil end
+  states.begin()
   local err = limit.open(key, limit, 1, cost)
   if err then return err end
   local state = list[1]

@@ -11,11 +11,22 @@ local MINUTE = 60000
 local SERIES = 60 -- minutes
 local KEPT = 86400000 -- ms
 
+-- empty returns a list of n zeros if the key holds an empty string, which counts as no key, and
+-- otherwise nil and the error of the command that failed.
+local function empty(key, n, failure)
+  if redis.pcall('GETRANGE', key, '0', '0') ~= '' then return nil, errors.failed(key, failure, NO_RECORD) end
+  local zeros = {}
+  for i = 1, n do
+    zeros[i] = 0
+  end
+  return zeros
+end
+
 -- fields returns fields of a record as numbers, 0 for absent ones, or nil and the error for a key
 -- that holds anything else.
 local function fields(key, ...)
   local values, any = redis.pcall('HMGET', key, ...), false
-  if values.err then return nil, errors.failed(key, values, NO_RECORD) end
+  if values.err then return empty(key, select('#', ...), values) end
   for i = 1, #values do
     local text = values[i]
     if text then
@@ -71,10 +82,12 @@ function tracking.note(key, allowed, cost)
   if allowed then
     total, in_minute, at = 'allowed', allowed_now, 1
   end
+  if values[1] + values[2] + values[6] == 0 then
+    redis.call('DEL', key) -- an empty string
+  end
   redis.call('HSET', key, 'last', numbers.arg(now), total, sum(values[at], 1), in_minute, sum(values[at + 2], 1), 'cost',
     sum(values[5], cost))
   if values[6] == 0 then
-    states.forget(key)
     redis.call('HSET', key, 'first', now)
   end
   redis.call('PEXPIREAT', key, numbers.arg(now + KEPT))
@@ -90,7 +103,7 @@ end
 -- usage returns what ratelimit_usage replies.
 function tracking.usage(key)
   local held, series = {}, {}
-  local flat = redis.call('HGETALL', key)
+  local flat = redis.pcall('HGETALL', key) -- an error of an empty string, which has no entries
   for i = 1, #flat, 2 do
     held[flat[i]] = numbers.whole(flat[i + 1]) or 0
   end

@@ -39,6 +39,5 @@ function once.keep(key, reply, ttl)
   if #reply > 6 then
     fields = fields .. ',%d,%d,%d'
   end
-  states.forget(key)
   redis.call('PSETEX', key, ttl, string.format(fields, unpack(reply)))
 end

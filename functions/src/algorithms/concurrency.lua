@@ -180,7 +180,6 @@ local function keep(key, limit, id, others)
     reset = math.ceil(last_lease(key)) - now
   else
     if held.last == 0 then
-      states.forget(key)
       if held.string then
         redis.call('DEL', key)
       end

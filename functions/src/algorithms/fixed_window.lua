@@ -107,8 +107,9 @@ local function take(key, limit, cost, reply)
   local units = cost == 1 and '1' or numbers.arg(cost)
   if count > 0 then
     redis.call('INCRBY', key, units)
+  elseif rate.align then
+    states.put(key, units, clock.ms() + left) -- on Redis 7.0, time has advanced since the window's length was computed
   else
-    states.forget(key)
     redis.call('PSETEX', key, left == rate.period and rate.period_text or numbers.arg(left), units)
   end
   return true

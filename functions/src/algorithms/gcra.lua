@@ -174,35 +174,6 @@ local text_of = numbers.remembered(function(part)
   return part == 0 and VALUE or string.format('gcra-%d', part)
 end, {})
 
--- A denied key is often queried again. After its value was found to be "gcra", PTTL alone is enough
--- to deny again. For such a key, seen holds the ms that PTTL then returned. PTTL falls as long as
--- nobody writes to the key. If it has not fallen, somebody may have written, and the value is read
--- again. This saves a seventh of a denied call (bench/README.md). An entry may be dropped at any
--- time, and no call is allowed because of one. peek does not use seen, because a replica does not
--- notice writes to the key.
-local MOST_SEEN = 10000 -- keys
-local LONGEST_SEEN = 200 -- bytes of a key
-local seen, seen_size = {}, 0
-
-local function remember(key, left)
-  if not seen[key] then
-    if #key > LONGEST_SEEN then
-      return
-    elseif seen_size >= MOST_SEEN then
-      seen = {}
-      seen_size = 0
-    end
-    seen_size = seen_size + 1
-  end
-  seen[key] = left
-end
-
-function states.forget(key)
-  if seen[key] then
-    seen[key] = 0
-  end
-end
-
 -- store writes a debt to a key. value is what the key holds, or nil to write the value in any case.
 -- left is the ms until the key expires. If the value does not change, only the expiry is set. On
 -- Redis 7.0, where the time advances during a call, the new expiry is computed from the old one and
@@ -212,9 +183,6 @@ local function store(key, rate, debt, value, left)
   if rate.ticks > 1 then
     ms = ceil(debt, rate.ticks)
     text = text_of(ms * rate.ticks - debt)
-  end
-  if text ~= value then
-    states.forget(key)
   end
   if text == value and CLOCK_STANDS then
     redis.call('PEXPIRE', key, ms)
@@ -242,7 +210,7 @@ local function take_ms(key, limit, cost, reply)
     debt, after = 0, cost * interval
   elseif left <= 0 or debt + interval > 2 * full then
     return false
-  elseif after <= full or left >= (seen[key] or 0) then
+  else
     value = redis.pcall('GETRANGE', key, '0', '31')
     if value ~= VALUE then
       local part = type(value) == 'string' and part_of(value)
@@ -259,8 +227,6 @@ local function take_ms(key, limit, cost, reply)
     reply[1], reply[3], reply[4] = 1, (room - room % interval) / interval, rate.delays and ceil(debt, ticks) or 0
     reply[5] = store(key, rate, after, value, left)
     return true
-  elseif value == VALUE then
-    remember(key, left)
   end
   local missing = after - full
   room = full - debt

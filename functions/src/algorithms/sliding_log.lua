@@ -93,7 +93,7 @@ end
 -- the log is broken.
 local function read(state, size, cost, base, first, first_sum)
   local entries = (size - BASE) / ENTRY
-  if entries % 1 ~= 0 then return false end
+  if entries % 1 ~= 0 or base >= SUMS then return false end
   local last, sum = first, first_sum
   state.entries, state.base = entries, base
   if entries > 1 then
@@ -148,11 +148,14 @@ local function log_of(state, to, more)
   return struct.pack('>I5', base) .. entries .. more
 end
 
--- refund gives back the newest units first.
+-- refund gives back the newest units first. It copies the entries before them, and returns the
+-- error if these are too many, or nil.
 local function refund(state, units)
   local left = state.used - units
   if left > 0 then
     local at, i = leaving(state, units)
+    local err = states.too_much(ENTRY * (i - state.live))
+    if err then return err end
     local _, base = entry(state, state.live - 1)
     state.last, state.sum = at, (base + left) % SUMS
     state.kept = log_of(state, i - 1, struct.pack('>I7I5', at, state.sum))

@@ -13,6 +13,8 @@
 -- beginning of their bucket. If the state was written in the future (the clock was set back), its
 -- sum leaves room for just this call.
 --
+-- Sums of counts are at most 2^53: counts of other limits may add up to more.
+--
 -- A state's counts are indexed by their distance from the current bucket: counts[0] is the current
 -- one, and counts[k] the oldest that counts.
 
@@ -20,14 +22,14 @@ local PREFIX = 'sliding_window:'
 local MOST_BUCKETS = 1000
 local STATE = '^(%d+):(%d+):(%d[%d,]*)$'
 
--- set computes sum, the units in the buckets that count fully, and free, the units that still fit.
+-- set computes free, the units that still fit.
 local function set(state)
   local rate, counts, sum = state.rate, state.counts, 0
   local last, width = rate.buckets, rate.width
   for i = 0, last - 1 do
     sum = sum + counts[i]
   end
-  state.sum = sum
+  if sum > numbers.MOST then sum = numbers.MOST end
   local free = rate.capacity - sum - math.ceil(counts[last] * (width - state.into) / width)
   state.free = free > 0 and free or 0
 end
@@ -47,18 +49,20 @@ local function place(state, value, from, now, cost)
   local width, bucket, list = string.match(value, STATE, from)
   width, bucket = numbers.digits(width or ''), numbers.digits(bucket or '')
   if not width or width == 0 or not bucket then return false end
-  local ahead = bucket * width > now
-  local sum = 0
+  local err = states.too_many(0)
+  if err then return false, err end
+  local ahead, newest, sum = bucket * width > now, bucket, 0
   for digits in string.gmatch(list, '%d+') do
     local count = numbers.digits(digits)
     if not count then return false end
     local at = state.current - (width == rate.width and bucket or math.floor(bucket * width / rate.width))
     if at <= rate.buckets and not ahead then
-      counts[at] = counts[at] + count
+      counts[at] = math.min(counts[at] + count, numbers.MOST)
     end
     sum = sum + count
     bucket = bucket - 1
   end
+  states.too_many(newest - bucket)
   if ahead then
     counts[0] = math.min(sum, states.leaves_room(rate.capacity, cost))
   end
@@ -74,14 +78,17 @@ local function open(state, value, from, to, now_us, cost)
   end
   state.now, state.into = now, now % rate.width
   state.current = (now - state.into) / rate.width
-  if to >= from and not place(state, value, from, now, cost) then return false end
+  if to >= from then
+    local readable, err = place(state, value, from, now, cost)
+    if not readable then return false, err end
+  end
   set(state)
   return true
 end
 
 local function charge(state, units)
   state.counts[0] = state.counts[0] + units
-  state.sum, state.free = state.sum + units, state.free - units
+  state.free = state.free - units
 end
 
 -- refund gives back units from the newest counters first.
@@ -95,19 +102,16 @@ local function refund(state, units)
   set(state)
 end
 
--- wait follows the estimate from bucket to bucket: the oldest bucket, which counts in part, leaves
--- the window, and the next one takes its place.
+-- wait finds the bucket that does not fit beside the newer ones and the cost. The call fits when
+-- enough of this bucket has left the window.
 local function wait(state, cost)
   local rate, counts = state.rate, state.counts
-  local width, last = rate.width, rate.buckets
-  local room = rate.capacity - cost - state.sum
-  local shift, oldest = 0, counts[last]
-  while room < 0 do
-    shift = shift + 1
-    oldest = counts[last - shift]
-    room = room + oldest
+  local width, room, at = rate.width, rate.capacity - cost, 0
+  while at < rate.buckets and counts[at] <= room do
+    room = room - counts[at]
+    at = at + 1
   end
-  return shift * width + math.ceil((oldest - room) * width / oldest) - state.into
+  return (rate.buckets - at) * width + math.ceil((counts[at] - room) * width / counts[at]) - state.into
 end
 
 -- save returns the counts as a text, without the empty ones at the end.
@@ -132,11 +136,12 @@ end
 
 local function spent(key, from)
   local counts = string.match(packed.first_text(key, from, PREFIX), '^%d+:%d+:([%d,]+)$')
-  local sum = 0
+  local sum, read = 0, 0
   for digits in string.gmatch(counts or '', '%d+') do
     sum = sum + digits
+    read = read + 1
   end
-  return sum
+  return sum, states.too_many(read)
 end
 
 local function complete_rate(rate)

@@ -10,7 +10,6 @@ local OPTIONS = { EXTEND = true, extend = true }
 
 -- block denies a key until `ends`, in ms since the epoch.
 local function block(key, holding, ends)
-  states.forget(key)
   if holding.leases then return lease_sets.block(key, ends) end
   local expiry = holding.expiry
   local state = redis.call('GETRANGE', key, holding.from, '-1')

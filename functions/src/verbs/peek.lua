@@ -16,6 +16,6 @@ clock.register{
     if not request then return err end
     local reply
     reply, err = decisions.decide(keys, request, 'charge')
-    return reply or err
+    return states.finish(reply or err)
   end,
 }

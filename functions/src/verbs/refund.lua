@@ -15,8 +15,7 @@ clock.register{
     if not request then return err end
     local reply
     reply, err = decisions.decide(keys, request, 'refund')
-    if not reply then return err end
-    decisions.write(keys, request)
-    return reply
+    if reply then decisions.write(keys, request) end
+    return states.finish(reply or err)
   end,
 }

@@ -14,8 +14,7 @@ clock.register{
     if not list then return err end
     local changed = 0
     for _, key in ipairs(keys) do
-      states.forget(key)
-      changed = changed + redis.call('DEL', key)
+      changed = changed + redis.call('UNLINK', key)
     end
     return changed
   end,

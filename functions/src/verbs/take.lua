@@ -44,6 +44,6 @@ redis.register_function{
       if reply then return reply end
     end
     local request, err = requests.read(keys, args, OPTIONS)
-    return request and take(keys, request) or err
+    return states.finish(request and take(keys, request) or err)
   end,
 }

@@ -8,7 +8,6 @@
 -- unblock lifts the block of a key and keeps the state under it, with its expiry. A state that
 -- expires in this very millisecond is not stored, because Valkey would drop it at once.
 local function unblock(key, holding)
-  states.forget(key)
   if holding.leases then return lease_sets.unblock(key) end
   local state = redis.call('GETRANGE', key, holding.from, '-1')
   if state == '' or holding.expiry <= clock.ms() then
