@@ -86,7 +86,9 @@ func TestTwoLogsAreNotOne(t *testing.T) {
 		sums = 246952198016                          // at which sums begin at 0 again
 		past = (0x3a31373a00 + 3) % sums             // the sum of a log that appears to have three units
 	)
-	last := func(bytes int, number uint64) string { return string(binary.BigEndian.AppendUint64(nil, number)[8-bytes:]) }
+	last := func(bytes int, number uint64) string {
+		return string(binary.BigEndian.AppendUint64(nil, number)[8-bytes:])
+	}
 	log := func(base, sum uint64) string { return last(5, base) + last(7, us) + last(5, sum) }
 	server := start(t)
 	server.SetTime(time.UnixMicro(us))
