@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '94f63ca6ef78'
+local BUILD_ID = '942816efa57a'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a time must not be written back as a difference to
@@ -2580,13 +2580,7 @@ algorithms.fixed_window = {
   spent = function(key, from)
     return plain_count(redis.call('GETRANGE', key, from, from + 31)) or parse(packed.first_text(key, from, PREFIX)) or 0
   end,
-  charge = charge,
-  refund = refund,
-  spend = charge,
-  reset = reset,
-  wait = wait,
-  read = read,
-  save = save,
+  charge = charge, refund = refund, spend = charge, reset = reset, wait = wait, read = read, save = save,
   plain = plain,
 }
 end
@@ -2603,12 +2597,7 @@ function gcra.algorithm(name)
     options = { burst = numbers.positive_option },
     complete_rate = gcra.complete_rate,
     complete = gcra.complete,
-    charge = gcra.charge,
-    refund = gcra.refund,
-    spend = gcra.charge,
-    reset = gcra.reset,
-    wait = gcra.wait,
-    read = gcra_us.read,
+    charge = gcra.charge, refund = gcra.refund, spend = gcra.charge, reset = gcra.reset, wait = gcra.wait, read = gcra_us.read,
     save = gcra_us.save,
     plain = gcra_us.plain,
     in_place = true,
@@ -2920,13 +2909,7 @@ algorithms.sliding_log = {
   holds = packed.prefixed(PREFIX),
   spent = spent,
   in_place = true,
-  charge = charge,
-  refund = refund,
-  spend = restart,
-  reset = reset,
-  wait = wait,
-  read = read,
-  save = save,
+  charge = charge, refund = refund, spend = restart, reset = reset, wait = wait, read = read, save = save,
 }
 end
 
@@ -3139,13 +3122,7 @@ algorithms.sliding_window = {
   complete = complete,
   holds = packed.prefixed(PREFIX),
   spent = spent,
-  charge = charge,
-  refund = refund,
-  spend = charge,
-  reset = reset,
-  wait = wait,
-  read = read,
-  save = save,
+  charge = charge, refund = refund, spend = charge, reset = reset, wait = wait, read = read, save = save,
 }
 end
 
@@ -3272,13 +3249,7 @@ algorithms.token_bucket = {
   complete_rate = complete_rate,
   complete = complete,
   holds = packed.prefixed('token_bucket:'),
-  charge = charge,
-  refund = refund,
-  spend = charge,
-  reset = reset,
-  wait = wait,
-  read = read,
-  save = save,
+  charge = charge, refund = refund, spend = charge, reset = reset, wait = wait, read = read, save = save,
 }
 end
 

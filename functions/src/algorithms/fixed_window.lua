@@ -146,12 +146,6 @@ algorithms.fixed_window = {
   spent = function(key, from)
     return plain_count(redis.call('GETRANGE', key, from, from + 31)) or parse(packed.first_text(key, from, PREFIX)) or 0
   end,
-  charge = charge,
-  refund = refund,
-  spend = charge,
-  reset = reset,
-  wait = wait,
-  read = read,
-  save = save,
+  charge = charge, refund = refund, spend = charge, reset = reset, wait = wait, read = read, save = save,
   plain = plain,
 }

@@ -276,11 +276,5 @@ algorithms.sliding_log = {
   holds = packed.prefixed(PREFIX),
   spent = spent,
   in_place = true,
-  charge = charge,
-  refund = refund,
-  spend = restart,
-  reset = reset,
-  wait = wait,
-  read = read,
-  save = save,
+  charge = charge, refund = refund, spend = restart, reset = reset, wait = wait, read = read, save = save,
 }

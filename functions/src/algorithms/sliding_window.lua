@@ -205,11 +205,5 @@ algorithms.sliding_window = {
   complete = complete,
   holds = packed.prefixed(PREFIX),
   spent = spent,
-  charge = charge,
-  refund = refund,
-  spend = charge,
-  reset = reset,
-  wait = wait,
-  read = read,
-  save = save,
+  charge = charge, refund = refund, spend = charge, reset = reset, wait = wait, read = read, save = save,
 }

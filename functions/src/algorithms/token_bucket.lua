@@ -119,11 +119,5 @@ algorithms.token_bucket = {
   complete_rate = complete_rate,
   complete = complete,
   holds = packed.prefixed('token_bucket:'),
-  charge = charge,
-  refund = refund,
-  spend = charge,
-  reset = reset,
-  wait = wait,
-  read = read,
-  save = save,
+  charge = charge, refund = refund, spend = charge, reset = reset, wait = wait, read = read, save = save,
 }
