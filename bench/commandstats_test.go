@@ -39,7 +39,7 @@ func TestCost(t *testing.T) {
 		{"a rejected call", []string{"incrby", "expire"}, 20, 0, "1 of 20 calls of expire failed"},
 		{"no calls", []string{"fcall"}, 0, 0, "0 decisions"},
 	} {
-		got, err := cost(before, after, test.commands, test.n)
+		got, err := cost(before, after, test.commands, test.n, false)
 		if test.wrong != "" {
 			if err == nil || !strings.Contains(err.Error(), test.wrong) {
 				t.Errorf("%s: the error is %v, want one with %q", test.about, err, test.wrong)

@@ -34,6 +34,9 @@ type contender struct {
 	// most is the most microseconds that a decision should take; 0 means no limit.
 	most float64
 
+	// refuses reports whether the library may reject the call.
+	refuses bool
+
 	// prepare returns commands that are sent before each of the contender's turns, untimed; nil for
 	// none.
 	prepare func() []redis.Cmder

@@ -188,7 +188,7 @@ func (r *runner) turn(ctx context.Context, w workload, c *contender, position *i
 			return 0, err
 		}
 	}
-	return cost(before, after, c.commands, r.plan.Calls)
+	return cost(before, after, c.commands, r.plan.Calls, c.refuses)
 }
 
 // forget deletes the keys that a turn about absent keys has created, up to position. Otherwise the

@@ -24,12 +24,16 @@ func TestAgreement(t *testing.T) {
 		ctx := context.Background() // the duration of a long run is not known in advance
 		loadText(ctx, t, b, build.Text())
 		stopActiveExpiry(ctx, t, b)
-		server := moved{ctx, b, nodeOfVectors(ctx, t, b)}
-		agree.Repeat(t, server, wanted)
+		databases := []agree.Server{moved{ctx, b, nodeOfVectors(ctx, t, b)}}
+		if !b.Cluster { // a cluster has one database
+			second := newClient(t, b, func(o *redis.UniversalOptions) { o.DB, o.Protocol, o.MaxRetries = 1, 2, -1 })
+			databases = append(databases, moved{ctx, b, second.(*redis.Client)})
+		}
+		agree.Repeat(t, wanted, databases...)
 	}, withClock)
 }
 
-// moved is one server of a backend, with the backend's clock, in the form that package agree uses.
+// moved is a database of one server of a backend, with the backend's clock, in the form that package agree uses.
 type moved struct {
 	ctx  context.Context
 	b    *backend.Backend

@@ -32,8 +32,8 @@ func (o offline) Do(words ...string) (any, error) {
 }
 
 // TestAgreement compares the library in the offline engine with the model of the contract: every
-// field of every reply, and the expiry of every key. RATELIMIT_SOAK is the number of generated
-// steps.
+// field of every reply, and the expiry of every key, in two databases, because a library serves all
+// databases of a server. RATELIMIT_SOAK is the number of generated steps.
 func TestAgreement(t *testing.T) {
 	wanted := generate.Wanted(t, 3000)
 	build, err := generate.Library()
@@ -41,5 +41,5 @@ func TestAgreement(t *testing.T) {
 		t.Fatal(err)
 	}
 	server := offline{embedded.Run(t, embedded.WithLibrary(mutated(t, build.Text())))}
-	agree.Repeat(t, server, wanted)
+	agree.Repeat(t, wanted, server, secondDatabase(t, server))
 }

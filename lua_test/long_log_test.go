@@ -1,6 +1,7 @@
 package lua_test
 
 import (
+	"encoding/binary"
 	"fmt"
 	"strings"
 	"testing"
@@ -74,5 +75,30 @@ func TestALongLog(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// The logs of two rates are never read as the log of one, although at some times and sums their
+// bytes look like one.
+func TestTwoLogsAreNotOne(t *testing.T) {
+	const (
+		us   = 1700000000000000>>32<<32 | 0x3a31373a // its lower bytes are those of ":17:"
+		sums = 246952198016                          // at which sums begin at 0 again
+		past = (0x3a31373a00 + 3) % sums             // the sum of a log that appears to have three units
+	)
+	last := func(bytes int, number uint64) string {
+		return string(binary.BigEndian.AppendUint64(nil, number)[8-bytes:])
+	}
+	log := func(base, sum uint64) string { return last(5, base) + last(7, us) + last(5, sum) }
+	server := start(t)
+	server.SetTime(time.UnixMicro(us))
+	value := "sliding_log::17:" + log(0, 2) + "17:" + log(past-3, past)
+	if _, err := server.Do("SET", "k", value, "PX", "86400000"); err != nil {
+		t.Fatal(err)
+	}
+	for limit, want := range map[string]string{"sliding_log 5/d, 5/d": "[1 5 1 0 86400000 1]", "sliding_log 5/d": "[1 5 2 0 86400000 1]"} {
+		if got := said(server.Do("FCALL", "ratelimit_peek", "1", "k", limit)); got != want {
+			t.Errorf("%s: got %s, want %s", limit, got, want)
+		}
 	}
 }

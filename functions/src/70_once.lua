@@ -21,7 +21,7 @@ function once.read(key)
   end
   local readable = #reply > 0
   for i = 1, #reply do
-    reply[i] = reply[i] == '-1' and -1 or numbers.whole(reply[i]) or nil
+    reply[i] = reply[i] == '-1' and -1 or numbers.parse(reply[i]) or nil
     readable = readable and reply[i]
   end
   if readable then return reply end
@@ -39,6 +39,5 @@ function once.keep(key, reply, ttl)
   if #reply > 6 then
     fields = fields .. ',%d,%d,%d'
   end
-  states.forget(key)
   redis.call('PSETEX', key, ttl, string.format(fields, unpack(reply)))
 end

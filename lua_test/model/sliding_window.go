@@ -37,7 +37,8 @@ func openBuckets(r Rate, was state, at moment) state {
 		b.counts[b.current()] = min(old.counted(), r.N-at.room)
 	case ok:
 		for j, count := range old.counts {
-			b.counts[j*old.width/b.width] += count
+			i := j * old.width / b.width
+			b.counts[i] = min(MaxCount, b.counts[i]+count)
 		}
 	}
 	return b
@@ -81,7 +82,7 @@ func (b buckets) refund(c int64) state {
 
 func (b buckets) counted() (sum int64) {
 	for _, count := range b.counts {
-		sum += count
+		sum = min(MaxCount, sum+count)
 	}
 	return sum
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -18,7 +17,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/lua_test/model/generate"
 )
 
-// Server is a server with the library that generate.Library builds.
+// Server is a database of a server with the library that generate.Library builds.
 type Server interface {
 	SetTime(us int64) error
 	// Do runs a command. An error reply is returned as a Refusal; any other error means that the
@@ -35,8 +34,9 @@ func (r Refusal) Error() string { return string(r) }
 var keys = []string{"{v}:a", "{v}:b", "{v}:c", "{v}:d", "{v}:leases", "{v}:request1", "{v}:request2", "{v}:usage"}
 
 // Repeat runs generated sequences until they have run wanted steps, the result of generate.Wanted.
-// If a sequence differs, Repeat fails the test with the shortest sequence that does.
-func Repeat(t *testing.T, s Server, wanted int) {
+// If a sequence differs, Repeat fails the test with the shortest sequence that does. The databases
+// are those of one server.
+func Repeat(t *testing.T, wanted int, databases ...Server) {
 	t.Helper()
 	steps, done, differs := generate.Steps(), 0, false
 	rapid.Check(t, func(t *rapid.T) {
@@ -45,7 +45,7 @@ func Repeat(t *testing.T, s Server, wanted int) {
 		}
 		sequence := steps.Draw(t, "run")
 		done += len(sequence)
-		if err := Run(s, sequence); err != nil {
+		if err := Run(sequence, databases...); err != nil {
 			differs = true // from now on rapid searches for the shortest failing sequence
 			t.Fatal(err)
 		}
@@ -59,16 +59,19 @@ func Repeat(t *testing.T, s Server, wanted int) {
 // Besides the replies, it compares the expiries of the keys after each call, and each take with a
 // peek just before it. It also checks that denied, rejected and read-only calls leave every key
 // unchanged.
-func Run(s Server, steps []generate.Step) error {
-	r := &run{server: s, model: model.New(generate.StartUS), now: generate.StartUS}
-	// reset also clears what the library has cached about a key, so that a sequence returns the
-	// same in every run.
-	for _, words := range [][]string{{"FCALL", "ratelimit_reset", strconv.Itoa(len(keys))}, {"DEL"}} {
-		if _, err := s.Do(append(words, keys...)...); err != nil {
+func Run(steps []generate.Step, databases ...Server) error {
+	r := &run{now: generate.StartUS}
+	counts := map[string]int64{} // shadow policies are counted over all databases
+	for _, server := range databases {
+		if _, err := server.Do(append([]string{"DEL"}, keys...)...); err != nil {
 			return err
 		}
+		m := model.New(r.now)
+		m.ShadowDenied = counts
+		r.databases = append(r.databases, database{server, m})
 	}
-	if err := s.SetTime(r.now); err != nil {
+	r.database = r.databases[0]
+	if err := r.server.SetTime(r.now); err != nil {
 		return err
 	}
 	before, err := r.shadowDenied()
@@ -82,9 +85,9 @@ func Run(s Server, steps []generate.Step) error {
 	}
 	after, err := r.shadowDenied()
 	for name, count := range after {
-		if count -= before[name]; count != r.model.ShadowDenied[name] {
+		if count -= before[name]; count != counts[name] {
 			return fmt.Errorf("the shadow policy %s would have denied %d calls by ratelimit_info, %d by the model\n%s", name, count,
-				r.model.ShadowDenied[name], r.transcript.String())
+				counts[name], r.transcript.String())
 		}
 	}
 	return err
@@ -107,9 +110,15 @@ func (r *run) shadowDenied() (map[string]int64, error) {
 	return counts, nil
 }
 
+// database is a database of the server, and the model of its content.
+type database struct {
+	server Server
+	model  *model.Model
+}
+
 type run struct {
-	server     Server
-	model      *model.Model
+	databases  []database
+	database   // of the present step
 	now        int64
 	retry      int64 // retry_after_ms of the last decision
 	reset      int64
@@ -121,6 +130,10 @@ func (r *run) step(s generate.Step) error {
 		return err
 	}
 	c := s.Call
+	r.database = r.databases[s.Database%len(r.databases)]
+	if len(r.databases) > 1 {
+		fmt.Fprintf(&r.transcript, "database %d  ", s.Database%len(r.databases))
+	}
 	before, err := r.snapshot(c)
 	if err != nil {
 		return err
@@ -161,12 +174,16 @@ func (r *run) move(to int64) error {
 		return nil
 	}
 	r.now = to
-	r.model.SetTime(to)
 	if err := r.server.SetTime(to); err != nil {
 		return err
 	}
-	_, err := r.server.Do(append([]string{"EXISTS"}, keys...)...)
-	return err
+	for _, d := range r.databases {
+		d.model.SetTime(to)
+		if _, err := d.server.Do(append([]string{"EXISTS"}, keys...)...); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // do runs a call on the server. For a RATELIMIT error it returns only the reason.

@@ -56,8 +56,9 @@ func (m Move) To(now, retryMS, resetMS int64) int64 {
 
 // Step is a move of the clock, and a call at that time.
 type Step struct {
-	Move Move
-	Call model.Call
+	Move     Move
+	Database int // 0 or 1, if the server has several
+	Call     model.Call
 }
 
 // Steps generates sequences of about forty steps. They are drawn in groups, because rapid generates
@@ -65,7 +66,7 @@ type Step struct {
 func Steps() *rapid.Generator[[]Step] {
 	return rapid.Custom(func(t *rapid.T) []Step {
 		p := drawPool(t)
-		step := rapid.Custom(func(t *rapid.T) Step { return Step{p.move(t), p.call(t)} })
+		step := rapid.Custom(func(t *rapid.T) Step { return Step{p.move(t), pick(t, 0, 0, 1), p.call(t)} })
 		groups := rapid.SliceOfN(rapid.SliceOfN(step, 1, 12), 1, 12)
 		return slices.Concat(groups.Draw(t, "steps")...)
 	})

@@ -1,0 +1,129 @@
+package integration_test
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
+	"github.com/ratelimit-functions/ratelimit/lua_test/worst"
+)
+
+// memoryField returns a number of INFO memory.
+func memoryField(t testing.TB, rdb redis.UniversalClient, name string) int64 {
+	t.Helper()
+	text, err := rdb.Info(context.Background(), "memory").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(text, "\n"+name+":")
+	line, _, _ := strings.Cut(after, "\r")
+	n, err := strconv.ParseInt(line, 10, 64)
+	if err != nil {
+		t.Fatalf("%s in INFO memory: %v", name, err)
+	}
+	return n
+}
+
+// luaMemory returns the bytes in the Lua state of the server's functions.
+func luaMemory(t testing.TB, rdb redis.UniversalClient) int64 {
+	t.Helper()
+	return memoryField(t, rdb, "used_memory_vm_functions")
+}
+
+// falls makes calls, so that the collector frees what earlier ones left, until the Lua state has at
+// most so many bytes. It fails the test if 8000 calls are not enough.
+func falls(t testing.TB, rdb redis.UniversalClient, most int64) {
+	t.Helper()
+	least := luaMemory(t, rdb)
+	for range 400 {
+		if least <= most {
+			return
+		}
+		if _, err := rdb.Pipelined(context.Background(), func(p redis.Pipeliner) error {
+			for range 20 {
+				p.FCallRO(context.Background(), "ratelimit_info", nil)
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		least = min(least, luaMemory(t, rdb))
+	}
+	t.Errorf("the Lua state has at least %d bytes during 8000 calls, want %d", least, most)
+}
+
+// The library needs little memory in the Lua state, which the collector walks through during calls,
+// and large calls leave none behind.
+func TestLuaStateStaysSmall(t *testing.T) {
+	eachBackend(t, func(t *testing.T, b *backend.Backend) {
+		ctx := testContext(t)
+		c := newClient(t, b)
+		empty := luaMemory(t, c)
+		loadLibrary(ctx, t, b)
+		falls(t, c, empty+220<<10)
+		for i := range 1000 {
+			key := fmt.Sprint("state:", i)
+			for _, limit := range []string{"100/h", "7/s, 100/h", "token_bucket 5/s", "fixed_window 5/s", "sliding_window 5/s buckets=5", "sliding_log 5/s"} {
+				if err := c.FCall(ctx, "ratelimit_take", []string{key}, limit).Err(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		falls(t, c, empty+300<<10)
+
+		// A million limits are rejected.
+		args := make([]any, 1_000_000)
+		for i := range args {
+			args[i] = "3/m"
+		}
+		if err := c.FCall(ctx, "ratelimit_take", []string{"state:0"}, args...).Err(); err == nil || !strings.HasPrefix(err.Error(), "RATELIMIT ") {
+			t.Fatalf("a million limits: %v", err)
+		}
+		falls(t, c, empty+300<<10)
+
+		// An application with many limits, each a few times.
+		for range 3 {
+			if _, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
+				for i := range 20000 {
+					p.FCallRO(ctx, "ratelimit_peek", []string{"state:1"}, fmt.Sprintf("%d/h burst=%d", i+1, i+1))
+				}
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		falls(t, c, empty+10<<20)
+	}, standalone)
+}
+
+// A reset leaves it to the server to free large sets of leases, after the call.
+func TestResetFreesInTheBackground(t *testing.T) {
+	eachBackend(t, func(t *testing.T, b *backend.Backend) {
+		ctx := testContext(t)
+		loadLibrary(ctx, t, b)
+		c := newClient(t, b)
+		keys := worst.Keys(3)
+		for _, key := range keys {
+			for i := range 200 {
+				if err := c.FCall(ctx, "ratelimit_acquire", []string{key}, "concurrency 5000 lease=1h", fmt.Sprint("a lease with a name of more than 64 bytes, so that the set is no list ", i)).Err(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		before := memoryField(t, c, "lazyfreed_objects")
+		if n, err := c.FCall(ctx, "ratelimit_reset", keys).Int(); n != len(keys) || err != nil {
+			t.Fatalf("reset: %d, %v", n, err)
+		}
+		waitFor(ctx, t, "the sets to be freed", func() error {
+			if freed := memoryField(t, c, "lazyfreed_objects") - before; freed < int64(len(keys)) {
+				return fmt.Errorf("%d objects were freed in the background, want %d", freed, len(keys))
+			}
+			return nil
+		})
+	}, standalone)
+}

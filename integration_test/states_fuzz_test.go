@@ -1,0 +1,260 @@
+package integration_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/integration_test/clock"
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
+	"github.com/ratelimit-functions/ratelimit/lua_test/counted"
+	"github.com/ratelimit-functions/ratelimit/lua_test/worst"
+)
+
+// limitsForStates contains limits of every algorithm. They write states and read those of the
+// others.
+var limitsForStates = []string{
+	"3/3s", "100/h", "7/s", "100000007/d", "2/s, 3/m", "1000000/s", "leaky_bucket 2/s burst=3", "leaky_bucket 1/s, 1/h",
+	"token_bucket 5/10s", "token_bucket 2/s, 3/10s", "fixed_window 3/10s", "fixed_window 5/m align=clock", "fixed_window 2/s, 3/10s",
+	"sliding_window 10/10s", "sliding_window 10/10s buckets=5", "sliding_window 9007199254740992/2s buckets=2",
+	"sliding_window 9007199254740992/20s", "sliding_window 1000/1000s, 1000/1000s, 1000/1000s", "sliding_window 10/1000s buckets=100",
+	"sliding_log 3/10s", "sliding_log 2/s, 3/10s", "sliding_log 2000/h", "sliding_log 1000/h, 1000/d",
+}
+
+// largeStates contains values that the largest limits leave.
+var largeStates = []worst.Text{
+	worst.One("sliding_log", worst.Log(100000, time.Hour)),
+	worst.Several("sliding_log", worst.Log(9990, time.Hour), worst.Log(89990, 24*time.Hour)),
+	worst.One("sliding_window", worst.Buckets("1")),
+	worst.Several("sliding_window", slices.Repeat([]worst.Text{worst.Buckets("8000000000000")}, 5)...),
+	worst.Several("fixed_window", slices.Repeat([]worst.Text{func(now time.Time) string { return fmt.Sprintf("3:%d", now.UnixMilli()+50000) }}, 16)...),
+}
+
+// largeLimits contains limits that read much of these states, one for each.
+var largeLimits = []string{
+	"sliding_log 2000/h", "sliding_log 1000/h, 1000/d", "sliding_window 10/1000s buckets=100",
+	"sliding_window 1000/1000s, 1000/1000s, 1000/1000s", "fixed_window 2/s, 3/10s",
+}
+
+// verbsForStates contains the calls, without their keys: the verb, and the arguments after the limits.
+var verbsForStates = []string{
+	"take", "peek", "refund", "take COST 0", "take COST 2 UPTO", "peek COST 9007199254740992", "refund COST 9007199254740992",
+	"block", "unblock", "reset", "acquire", "renew", "release",
+}
+
+// states is a server that two databases of a fuzz test share. Its clock is set.
+type states struct {
+	databases [2]*redis.Client
+	clock     *clock.File
+	now       time.Time
+	content   string // the digest after the last call, or "" if it may have changed
+	memory    int64  // bytes in the Lua state with a library that has not been called
+}
+
+func startStates(f *testing.F) *states {
+	f.Helper()
+	dir := f.TempDir()
+	shim, err := clock.Build(dir)
+	if err != nil {
+		f.Fatal(err)
+	}
+	s := &states{}
+	if s.clock, err = clock.Create(filepath.Join(dir, "clock")); err != nil {
+		f.Fatal(err)
+	}
+	server, err := redistest.Start("env", "LD_PRELOAD="+shim, clock.Env+"="+s.clock.Path(), "redis-server", "--enable-debug-command", "yes")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(server.Stop)
+	for i := range s.databases {
+		s.databases[i] = redis.NewClient(&redis.Options{Addr: server.Addr, DB: i, Protocol: 2, MaxRetries: -1, ReadTimeout: time.Minute})
+		f.Cleanup(func() { _ = s.databases[i].Close() })
+	}
+	if err := s.databases[0].FunctionLoadReplace(context.Background(), counted.Library(functions.Source())).Err(); err != nil {
+		f.Fatal(err)
+	}
+	if _, err := s.do(0, "DEBUG", "SET-ACTIVE-EXPIRE", "0"); err != nil {
+		f.Fatal(err)
+	}
+	s.memory = luaMemory(f, s.databases[0])
+	return s
+}
+
+func (s *states) do(database int, words ...string) (any, error) {
+	return call(context.Background(), s.databases[database], words)
+}
+
+// digest returns a digest of all databases and their expiries.
+func (s *states) digest(t *testing.T) string {
+	t.Helper()
+	digest, err := s.do(0, "DEBUG", "DIGEST")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return digest.(string)
+}
+
+// move moves the clock. It reads the keys, so that the server removes expired ones.
+func (s *states) move(t *testing.T, us int64, keys []string) {
+	t.Helper()
+	s.now = s.now.Add(time.Duration(us) * time.Microsecond)
+	if err := s.clock.Set(s.now.UnixMicro()); err != nil {
+		t.Fatal(err)
+	}
+	for database := range s.databases {
+		if _, err := s.do(database, append([]string{"EXISTS", "{v}:none"}, keys...)...); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// write stores states of a limit in the keys of a database. writer selects a limit, a large state or
+// leases; block selects a block over them: none, one that is active, or one that has ended.
+func (s *states) write(t *testing.T, database int, writer, block uint8, keys []string) {
+	t.Helper()
+	must := func(words ...string) {
+		t.Helper()
+		if _, err := s.do(database, words...); err != nil {
+			t.Fatalf("%.200q: %v", words, err)
+		}
+	}
+	at := int(writer) % (len(limitsForStates) + len(largeStates) + 3)
+	switch large := at - len(limitsForStates); {
+	case large < 0:
+		for range 2 {
+			for _, key := range keys {
+				must(worst.FCall("take", []string{key}, limitsForStates[at], "COST", "2", "UPTO")...)
+			}
+		}
+	case large < len(largeStates):
+		value := largeStates[large](s.now)
+		for _, key := range keys {
+			must("SET", key, value, "PX", "50000")
+		}
+	case large == len(largeStates):
+		for _, key := range keys {
+			must(worst.FCall("acquire", []string{key}, "concurrency 5 lease=30s", "x")...)
+		}
+	case large == len(largeStates)+1:
+		must(worst.FCall("take", []string{"{v}:none", keys[0]}, "3/m", "ONCE", "50000")...)
+	default:
+		must(worst.FCall("take", []string{"{v}:none", keys[0]}, "3/m", "TRACK")...)
+	}
+	if block%3 > 0 && len(keys) <= 2 { // the library blocks no more than 2.5 MB
+		ms := []string{"1", "20000"}[block%3-1]
+		_, _ = s.do(database, worst.FCall("block", keys, ms)...) // what cannot be blocked stays
+	}
+}
+
+// ask makes a call and checks its result.
+func (s *states) ask(t *testing.T, database int, verb string, keys []string, args ...string) string {
+	t.Helper()
+	if s.content == "" {
+		s.content = s.digest(t)
+	}
+	count := func() counted.Work {
+		t.Helper()
+		work, err := counted.Read(func(words ...string) (any, error) { return s.do(0, words...) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return work
+	}
+	count()
+	reply, err := s.do(database, worst.FCall(verb, keys, args...)...)
+	work, said := count(), fmt.Sprint(reply)
+	var refused redis.Error
+	if errors.As(err, &refused) && strings.HasPrefix(refused.Error(), "RATELIMIT BAD") {
+		said = refused.Error()
+	} else if err != nil {
+		t.Fatalf("%s of %d keys, %.100q: %v", verb, len(keys), args, err)
+	}
+	wrong := func(what string) {
+		t.Helper()
+		t.Errorf("database %d, %s of %d keys, %.100q: %s: %s", database, verb, len(keys), slices.Compact(slices.Clone(args)), said, what)
+	}
+	if !work.Within(worst.Bound) {
+		wrong(fmt.Sprintf("it causes %+v, more than %+v", work, worst.Bound))
+	}
+	if fields, ok := reply.([]any); ok {
+		f := [6]int64{}
+		for i := range min(6, len(fields)) {
+			f[i], _ = fields[i].(int64)
+		}
+		if len(fields) != 6 || f[0] < 0 || f[1] < 1 || f[2] < 0 || f[2] > f[1] || f[3] < -1 || f[4] < 0 || f[5] < 1 {
+			wrong("it is no decision")
+		}
+	}
+	before := s.content
+	s.content = ""
+	if err != nil || verb == "peek" || verb == "take" && strings.HasPrefix(said, "[0 ") {
+		if s.content = s.digest(t); s.content != before {
+			wrong("a key has changed")
+		}
+	}
+	return said
+}
+
+// FuzzStatesOfOtherLimits reads the states of any limit with any other, in two databases of a
+// server whose clock is set. A take decides as the peek before it, and no call causes more work or
+// leaves more memory in the Lua state than its bounds imply. An error or a denial changes nothing.
+func FuzzStatesOfOtherLimits(f *testing.F) {
+	for writer := range len(limitsForStates) + len(largeStates) + 3 {
+		for reader := range limitsForStates {
+			if (writer+reader)%2 == 0 {
+				verb := (writer + reader/2) % len(verbsForStates)
+				f.Add(uint8(writer), uint8(writer+reader), uint8(reader), uint8(verb), uint8(reader/2%2), uint8(writer/3+reader), int64(1000*writer*reader))
+			}
+		}
+	}
+	for large := range largeStates {
+		for i, limit := range []string{"3/3s", "fixed_window 3/10s", largeLimits[large]} {
+			f.Add(uint8(len(limitsForStates)+large), uint8(i), uint8(slices.Index(limitsForStates, limit)), uint8(i), uint8(2), uint8(0), int64(0))
+		}
+	}
+	s := startStates(f)
+	f.Fuzz(func(t *testing.T, writer, second, reader, verb, many, block uint8, later int64) {
+		keys := worst.Keys([]int{1, 2, 50}[many%3])
+		s.now, s.content = time.UnixMicro(1700000000123456), ""
+		s.move(t, 0, keys)
+		if _, err := s.do(0, "FLUSHALL"); err != nil {
+			t.Fatal(err)
+		}
+		s.write(t, 0, writer, block, keys)
+		s.move(t, later%30000000, keys)
+		s.write(t, 1, second, block/3, keys)
+		s.move(t, later%1000, keys)
+		limits := slices.Repeat([]string{limitsForStates[int(reader)%len(limitsForStates)]}, len(keys))
+		if len(keys) == 2 {
+			limits[1] = limitsForStates[int(reader+verb)%len(limitsForStates)]
+		}
+		name, rest, _ := strings.Cut(verbsForStates[int(verb)%len(verbsForStates)], " ")
+		args := append(limits, strings.Fields(rest)...)
+		for _, database := range []int{0, 1, 0, 1} {
+			switch name {
+			case "block":
+				s.ask(t, database, name, keys, "1000")
+			case "unblock", "reset":
+				s.ask(t, database, name, keys)
+			case "acquire", "renew", "release":
+				s.ask(t, database, name, keys[:1], "concurrency 2 lease=30s", "y")
+			case "take":
+				if peeked, taken := s.ask(t, database, "peek", keys, args...), s.ask(t, database, name, keys, args...); peeked != taken {
+					t.Errorf("database %d, %.100q: the peek returned %s, the take after it %s", database, args, peeked, taken)
+				}
+			default:
+				s.ask(t, database, name, keys, args...)
+			}
+		}
+		falls(t, s.databases[0], s.memory+1<<20)
+	})
+}

@@ -1,0 +1,43 @@
+// Package counted counts what calls of the library ask of a server, so that tests can bound the
+// work of a call without measuring time.
+package counted
+
+import (
+	_ "embed"
+	"fmt"
+	"strings"
+)
+
+// Work is what calls have done.
+type Work struct {
+	Commands int64 // commands that they called
+	Bytes    int64 // bytes in the arguments and replies of these commands
+	Steps    int64 // operations on strings
+}
+
+// Within reports whether w is at most a bound.
+func (w Work) Within(bound Work) bool {
+	return w.Commands <= bound.Commands && w.Bytes <= bound.Bytes && w.Steps <= bound.Steps
+}
+
+//go:embed counted.lua
+var counting string
+
+// Library returns the text of a library that also counts. text is the library's.
+func Library(text string) string {
+	first, rest, _ := strings.Cut(text, "\n")
+	return first + "\n" + counting + rest
+}
+
+// Read returns the work since the last Read. do runs a command.
+func Read(do func(words ...string) (any, error)) (Work, error) {
+	reply, err := do("FCALL", "ratelimit_counted", "0")
+	if err != nil {
+		return Work{}, err
+	}
+	list, ok := reply.([]any)
+	if !ok || len(list) != 3 {
+		return Work{}, fmt.Errorf("ratelimit_counted returns %v, want three numbers", reply)
+	}
+	return Work{list[0].(int64), list[1].(int64), list[2].(int64)}, nil
+}

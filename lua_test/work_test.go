@@ -1,0 +1,51 @@
+package lua_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/lua_test/counted"
+	"github.com/ratelimit-functions/ratelimit/lua_test/worst"
+)
+
+// No call causes more work than the bounds of CONTRACT.md imply, whatever another limit has left in
+// its keys. If a state is too large for a call, the call may return an error and then changes
+// nothing. `bench --only worst` measures how long the same calls take.
+func TestWorkOfTheWorstCalls(t *testing.T) {
+	server := offline{embedded.Run(t, embedded.WithLibrary(counted.Library(mutated(t, functions.Source()))),
+		embedded.WithTime(time.UnixMicro(1700000000000000)))}
+	do := func(t *testing.T, words ...string) {
+		t.Helper()
+		if _, err := server.Do(words...); err != nil {
+			t.Fatalf("%.100q: %v", words, err)
+		}
+	}
+	for _, c := range worst.Calls() {
+		if c.Large {
+			continue
+		}
+		t.Run(c.Name, func(t *testing.T) {
+			do(t, "FLUSHALL")
+			for _, words := range c.Prepare(server.Time()) {
+				do(t, words...)
+			}
+			if _, err := counted.Read(server.Do); err != nil {
+				t.Fatal(err)
+			}
+			_, err := server.Do(c.Words()...)
+			if err != nil && (!c.Beyond || !strings.HasPrefix(err.Error(), "RATELIMIT ")) {
+				t.Error(err)
+			}
+			work, err := counted.Read(server.Do)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !work.Within(worst.Bound) {
+				t.Errorf("the call causes %+v, more than %+v", work, worst.Bound)
+			}
+		})
+	}
+}

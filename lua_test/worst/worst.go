@@ -1,0 +1,181 @@
+// Package worst lists the most expensive valid calls of the library that are known. The bench
+// measures how long a server takes for each, and tests count what each asks the server for.
+package worst
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ratelimit-functions/ratelimit/lua_test/counted"
+)
+
+// Call is an expensive call, and the state on which it is made.
+type Call struct {
+	Name string
+
+	// Prepare returns the commands that write the state into an empty database. now is the server's
+	// time.
+	Prepare func(now time.Time) [][]string
+
+	// Words returns the call. Its limits may differ each time.
+	Words func() []string
+
+	// Beyond reports whether the call, or a state that another limit has left, is larger than a
+	// bound. The library may then reject the call.
+	Beyond bool
+
+	Large bool // the state has a million parts, for which the offline engine takes seconds
+}
+
+const day = 24 * time.Hour
+
+// Bound is the most work that a call may cause. The calls at the bounds of CONTRACT.md need almost
+// as much, and take up to 10 ms.
+var Bound = counted.Work{Commands: 2000, Bytes: 6000000, Steps: 30000}
+
+// Calls returns all calls.
+func Calls() []Call {
+	return slices.Concat(ofLimits(), ofBuckets(), ofLogs(), ofLeases(), ofKeys())
+}
+
+// Keys returns n keys of 12 bytes.
+func Keys(n int) []string {
+	keys := make([]string, n)
+	for i := range keys {
+		keys[i] = fmt.Sprintf("{v}:wrst%04d", i)
+	}
+	return keys
+}
+
+// FCall returns the words of a call.
+func FCall(verb string, keys []string, args ...string) []string {
+	return slices.Concat([]string{"FCALL", "ratelimit_" + verb, strconv.Itoa(len(keys))}, keys, args)
+}
+
+// always returns a function that returns the same call each time.
+func always(verb string, keys []string, args ...string) func() []string {
+	words := FCall(verb, keys, args...)
+	return func() []string { return words }
+}
+
+func same(text string, n int) []string { return slices.Repeat([]string{text}, n) }
+
+// rates returns a limit in which a rate occurs n times.
+func rates(algorithm string, n int, rate string) string {
+	return algorithm + " " + strings.Join(same(rate, n), ", ")
+}
+
+func nothing(time.Time) [][]string { return nil }
+
+// holding returns a function that stores a value in each key.
+func holding(value Text, keys ...string) func(time.Time) [][]string {
+	return func(now time.Time) [][]string {
+		text := value(now)
+		commands := make([][]string, len(keys))
+		for i, key := range keys {
+			commands[i] = []string{"SET", key, text, "PX", "86400000"}
+		}
+		return commands
+	}
+}
+
+// ofLimits returns calls that are expensive because of their arguments.
+func ofLimits() []Call {
+	number := 1000
+	// fresh returns a take with limits that the server has not parsed before.
+	fresh := func(limits, size int) func() []string {
+		return func() []string {
+			words := FCall("take", Keys(50))
+			for range limits {
+				number++
+				words = append(words, rates("gcra", size, strconv.Itoa(number)+"/d"))
+			}
+			return words
+		}
+	}
+	gcra := func(time.Time) string { return "gcra" }
+	return []Call{
+		{Name: "take: 50 keys of 5 rates", Prepare: holding(gcra, Keys(50)...),
+			Words: always("take", Keys(50), same(rates("leaky_bucket", 5, "7/s"), 50)...)},
+		{Name: "take: 50 limits of 5 rates, all new", Prepare: nothing, Words: fresh(50, 5)},
+		{Name: "take: 50 limits of 16 rates, all new", Prepare: nothing, Words: fresh(50, 16), Beyond: true},
+		{Name: "take: 20000 limits, all new", Prepare: nothing, Words: fresh(20000, 1), Beyond: true},
+		{Name: "take: 20000 costs", Prepare: nothing, Words: always("take", Keys(1), append([]string{"3/m", "COST"}, same("2", 20000)...)...), Beyond: true},
+	}
+}
+
+func ofBuckets() []Call {
+	const window = "1000000/1000s buckets=1000"
+	one, fifty := Keys(1), Keys(50)
+	five := func(count string) Text { return Several("sliding_window", slices.Repeat([]Text{Buckets(count)}, 5)...) }
+	single := func(count string) Text { return One("sliding_window", Buckets(count)) }
+	few := same(rates("sliding_window", 5, "1000/1000s"), 50)
+	return []Call{
+		{Name: "take: 5 rates of 1000 buckets", Prepare: holding(five("123"), one...), Words: always("take", one, rates("sliding_window", 5, window))},
+		{Name: "refund: 5 rates of 1000 buckets", Prepare: holding(five("123"), one...), Words: always("refund", one, rates("sliding_window", 5, window))},
+		{Name: "take: 50 keys that another limit's 1000 buckets are in", Prepare: holding(single("123"), fifty...),
+			Words: always("take", fifty, same("fixed_window 1000000/1000s", 50)...), Beyond: true},
+		{Name: "take: 50 keys that another limit's 1000 large buckets are in", Prepare: holding(single("8000000000000"), fifty...),
+			Words: always("take", fifty, same("fixed_window 1000000/1000s", 50)...), Beyond: true},
+		{Name: "take: 50 keys of 1000 buckets, asked for 100", Prepare: holding(single("1"), fifty...),
+			Words: always("take", fifty, same("sliding_window 1000000/1000s buckets=100", 50)...), Beyond: true},
+		{Name: "take: 50 keys of 5 x 1000 buckets, asked for 5", Prepare: holding(five("1"), fifty...), Words: always("take", fifty, few...), Beyond: true},
+		{Name: "peek: those buckets under a block that has run out", Prepare: holding(Blocked(-time.Second, five("1")), fifty...),
+			Words: always("peek", fifty, few...), Beyond: true},
+	}
+}
+
+func ofLogs() []Call {
+	one, fifty := Keys(1), Keys(50)
+	const limit, two = "sliding_log 100000/d", "sliding_log 10000/h, 90000/d"
+	log := func(calls int, span time.Duration) Text { return One("sliding_log", Log(calls, span)) }
+	twoLogs := Several("sliding_log", Log(9990, time.Hour), Log(89990, day))
+	full := log(200000, 2*day)
+	few, fewer := same("sliding_log 1000/h, 1000/d", 50), same("sliding_log 2000/h", 50)
+	return []Call{
+		{Name: "take: two logs of 100000 calls", Prepare: holding(twoLogs, one...), Words: always("take", one, two)},
+		{Name: "take: a log of 100000 calls, half of it over", Prepare: holding(full, one...), Words: always("take", one, limit)},
+		{Name: "take: that log under a block", Prepare: holding(Blocked(time.Hour, full), one...), Words: always("take", one, limit)},
+		{Name: "take: that log under a block that has run out", Prepare: holding(Blocked(-time.Second, full), one...),
+			Words: always("take", one, limit, "COST", "0")},
+		{Name: "peek: two logs of 100000 calls", Prepare: holding(twoLogs, one...), Words: always("peek", one, two)},
+		{Name: "refund: two logs of 100000 calls", Prepare: holding(twoLogs, one...), Words: always("refund", one, two)},
+		{Name: "take: 50 keys of 100000 calls, asked for 2000", Prepare: holding(log(100000, time.Hour), fifty...), Words: always("take", fifty, fewer...), Beyond: true},
+		{Name: "refund: 50 keys of 100000 calls, asked for 2000", Prepare: holding(log(100000, time.Hour), fifty...), Words: always("refund", fifty, fewer...), Beyond: true},
+		{Name: "peek: 50 keys of two logs of 100000 calls, asked for 1000 each", Prepare: holding(twoLogs, fifty...), Words: always("peek", fifty, few...), Beyond: true},
+		{Name: "refund: 50 keys of two logs of 100000 calls, asked for 1000 each", Prepare: holding(twoLogs, fifty...), Words: always("refund", fifty, few...), Beyond: true},
+		{Name: "peek: those logs under a block that has run out", Prepare: holding(Blocked(-time.Second, twoLogs), fifty...), Words: always("peek", fifty, few...), Beyond: true},
+	}
+}
+
+// ofKeys returns calls of the verbs that take keys without limits.
+func ofKeys() []Call {
+	one, all := Keys(1), Keys(250)
+	logs := holding(One("sliding_log", Log(800, time.Hour)), all...)
+	return []Call{
+		{Name: "reset: 250 keys", Prepare: logs, Words: always("reset", all)},
+		{Name: "block: 250 keys, 2.4 MB", Prepare: logs, Words: always("block", all, "60000")},
+		{Name: "block: one key, 2.4 MB", Prepare: holding(One("sliding_log", Log(200000, 2*day)), one...), Words: always("block", one, "60000")},
+		{Name: "unblock: 250 keys, 2.4 MB", Words: always("unblock", all),
+			Prepare: func(now time.Time) [][]string { return append(logs(now), FCall("block", all, "60000")) }},
+		{Name: "usage: an hour", Prepare: usage(0), Words: always("usage", one)},
+		{Name: "take: TRACK in a record of the hour before", Prepare: usage(61), Words: always("take", []string{"{v}:wrsttake", one[0]}, "3/m", "TRACK")},
+	}
+}
+
+// usage returns a function that stores a usage record of the 60 minutes before the minute that began
+// `before` minutes ago.
+func usage(before int64) func(time.Time) [][]string {
+	return func(now time.Time) [][]string {
+		key := Keys(1)[0]
+		hash := []string{"HSET", key, "first", "1", "last", strconv.FormatInt(now.UnixMilli(), 10), "allowed", "1", "denied", "1", "cost", "1"}
+		for i := range int64(60) {
+			minute := now.Unix()/60 - before - i
+			hash = append(hash, fmt.Sprintf("a%d", minute), "1", fmt.Sprintf("d%d", minute), "1")
+		}
+		return [][]string{hash, {"PEXPIRE", key, "86400000"}}
+	}
+}
