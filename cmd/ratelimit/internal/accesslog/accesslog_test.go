@@ -88,7 +88,7 @@ func TestFormats(t *testing.T) {
 	}
 }
 
-// zones is one moment in ten zones.
+// zones returns a log with the same time in ten zones.
 func zones() string {
 	noon := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	var log strings.Builder
@@ -125,7 +125,7 @@ func TestBadLines(t *testing.T) {
 				t.Errorf("%v\n%q\nwant\n%q", end, got, tt.want)
 			}
 			if n := strings.Count(tt.log, "\n"); n > 1 && got[len(got)-1][:4] != "2026" {
-				t.Errorf("the line behind it is lost: %q", got)
+				t.Errorf("the next line is lost: %q", got)
 			}
 		})
 	}
@@ -195,7 +195,7 @@ func compressed(t *testing.T, text string) (gz, zst []byte) {
 	return a.Bytes(), b.Bytes()
 }
 
-// What a sorter gives is in order, and it is what came, less what it refused; nothing within the bound is refused.
+// A sorter returns in order every value that it did not refuse. It refuses no value within the bound.
 func TestSorter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		within := rapid.Int64Range(0, 20).Draw(t, "within")
@@ -233,11 +233,11 @@ func TestSorter(t *testing.T) {
 		}
 	})
 	s := Sorter[int]{Within: 1 << 40}
-	for i := range MostHeld {
+	for i := range MaxValues {
 		if _, _, ok := s.Take(false); ok {
 			t.Fatalf("one of %d values was taken out", i)
 		}
-		s.Put(int64(MostHeld-i), i)
+		s.Put(int64(MaxValues-i), i)
 	}
 	if at, _, ok := s.Take(false); !ok || at != 1 {
 		t.Errorf("with no room left: %d, %v", at, ok)
@@ -264,7 +264,7 @@ func TestReadingEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// Lists of lists are read once, however deep they are.
+// Nested lists are read once, at any depth.
 func TestDeepJSON(t *testing.T) {
 	const deep = 9990 // encoding/json takes no more than 10000
 	for value, want := range map[string]string{
@@ -292,6 +292,7 @@ func TestDeepJSON(t *testing.T) {
 	}
 }
 
+// fuzzFormat checks that any line is parsed or reported as a bad line, and that the next line is read.
 func fuzzFormat(f *testing.F, format, head, good string) {
 	for _, seed := range []string{good, combined, `{"time":1772388005,"a":{"b":[1]}}`, "2026-03-01 18:00:05,\"a\"\"b\",c", "", "\x00", `a - - [`, `"`, "{", "\t;,"} {
 		f.Add([]byte(seed))
@@ -327,7 +328,7 @@ func fuzzFormat(f *testing.F, format, head, good string) {
 			last, client = err, string(values[0])
 		}
 		if last != nil || client != "203.0.113.7" {
-			t.Fatalf("the line behind: %v, client %q", last, client)
+			t.Fatalf("the next line: %v, client %q", last, client)
 		}
 	})
 }
