@@ -90,7 +90,7 @@ func startStates(f *testing.F) *states {
 }
 
 func (s *states) do(database int, words ...string) (any, error) {
-	return call(context.Background(), s.databases[database], words)
+	return moved{ctx: context.Background(), node: s.databases[database]}.Do(words...)
 }
 
 // digest returns a digest of all databases and their expiries.

@@ -57,11 +57,11 @@ func TestDatabasesAreSeparate(t *testing.T) {
 		{other, words("k", "100/h"), "[1 100 98 0 72000 1]"},
 	} {
 		server.Server.SetTime(server.Time().Add(time.Millisecond))
-		if got := said(c.server.Do(c.words...)); got != c.want {
+		if got := textOf(c.server.Do(c.words...)); got != c.want {
 			t.Errorf("%q: got %s, want %s", c.words, got, c.want)
 		}
 	}
-	if got := said(other.Do("GET", "k")); got != "gcra" {
+	if got := textOf(other.Do("GET", "k")); got != "gcra" {
 		t.Errorf("the key of the other database holds %s", got)
 	}
 }

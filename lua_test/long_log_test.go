@@ -97,7 +97,7 @@ func TestTwoLogsAreNotOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	for limit, want := range map[string]string{"sliding_log 5/d, 5/d": "[1 5 1 0 86400000 1]", "sliding_log 5/d": "[1 5 2 0 86400000 1]"} {
-		if got := said(server.Do("FCALL", "ratelimit_peek", "1", "k", limit)); got != want {
+		if got := textOf(server.Do("FCALL", "ratelimit_peek", "1", "k", limit)); got != want {
 			t.Errorf("%s: got %s, want %s", limit, got, want)
 		}
 	}
