@@ -16,6 +16,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/integration_test/clock"
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 	"github.com/ratelimit-functions/ratelimit/lua_test/counted"
+	"github.com/ratelimit-functions/ratelimit/lua_test/model/agree"
 	"github.com/ratelimit-functions/ratelimit/lua_test/worst"
 )
 
@@ -172,7 +173,7 @@ func (s *states) ask(t *testing.T, database int, verb string, keys []string, arg
 	count()
 	reply, err := s.do(database, worst.FCall(verb, keys, args...)...)
 	work, said := count(), fmt.Sprint(reply)
-	var refused redis.Error
+	var refused agree.Refusal
 	if errors.As(err, &refused) && strings.HasPrefix(refused.Error(), "RATELIMIT BAD") {
 		said = refused.Error()
 	} else if err != nil {
