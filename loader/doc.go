@@ -26,7 +26,7 @@
 // two deployments apart.
 //
 // Every command has its own deadline ([WithTimeout]). Every failure is reported in one sentence that
-// names the server and says what to do; see [NodeError]. docs/deploying.md describes all of this in
+// names the server and says what to do; see [Error]. docs/deploying.md describes all of this in
 // detail, with the commands.
 //
 // A deployer's user needs the rights that [Rules] returns for a [Deployer], and no keys.

@@ -94,7 +94,7 @@ func TestFaults(t *testing.T) {
 	srv := embedded.Run(t)
 	d := board(t, srv)
 	d.look(t.Context())
-	if got := d.state.Faults; len(got) != 1 || !strings.Contains(got[0], "does not hold the library") || d.state.Policies != nil {
+	if got := d.state.Faults; len(got) != 1 || !strings.Contains(got[0], "does not have the library") || d.state.Policies != nil {
 		t.Errorf("without the library: %q, %+v", got, d.state)
 	}
 	_ = srv.Close()
