@@ -20,7 +20,7 @@ const Contract = 1
 // tag of a release is "v" followed by version.
 const version = "0.1.0"
 
-// The marks in src/00_library.lua that the build replaces. policiesMark is in src/45_policies.lua.
+// The marks in src/00_library.lua that the build replaces. policiesMark is in src/40_policies.lua.
 const (
 	versionMark = "@VERSION@"
 	buildIDMark = "@BUILD_ID@"
@@ -93,7 +93,8 @@ func New(opts ...Option) (Build, error) {
 
 // build joins the sources under src: the files in src by name, then those in src/algorithms and
 // src/verbs. Each file has its own scope, except the first, which opens the library. A file in src
-// exports to the others through the table named after it: src/40_limits.lua fills `limits`.
+// exports to all others through the table named after it, which is declared after the first file:
+// src/45_limits.lua fills `limits`.
 func build(sources fs.FS, policies []Policy) (Build, error) {
 	var text strings.Builder
 	fmt.Fprintf(&text, "#!lua name=%s\n-- Built from functions/src; do not edit. `make generate` builds it anew.\n", Name)
@@ -111,20 +112,22 @@ func build(sources fs.FS, policies []Policy) (Build, error) {
 				return Build{}, err
 			}
 			body := strings.TrimRight(string(content), "\n")
-			if module := moduleOf(name); module != "library" {
+			if folder != "src" || moduleOf(name) != "library" {
 				body = "do\n" + body + "\nend"
-				if folder == "src" {
-					body = "local " + module + " = {}\n" + body
-				}
 			}
 			fmt.Fprintf(&text, "\n--@ %s\n%s\n", name, body)
+			if folder == "src" && moduleOf(name) == "library" {
+				for _, other := range names[1:] {
+					fmt.Fprintf(&text, "local %s = {}\n", moduleOf(other))
+				}
+			}
 		}
 	}
 	return stamp(text.String(), policies)
 }
 
 // moduleOf returns the name of a source file without folder, number and extension: "limits" for
-// src/40_limits.lua.
+// src/45_limits.lua.
 func moduleOf(name string) string {
 	module := strings.TrimSuffix(path.Base(name), ".lua")
 	return strings.TrimLeft(module, "0123456789_")

@@ -169,7 +169,7 @@ func clonePolicies(policies []Policy) []Policy {
 	return clone
 }
 
-// appendLua appends the policy as a one-line entry of the table in src/45_policies.lua. readPolicy
+// appendLua appends the policy as a one-line entry of the table in src/40_policies.lua. readPolicy
 // is its inverse.
 func (p Policy) appendLua(b []byte) []byte {
 	b = append(luastring.Append(append(b, '['), p.Name), "] = { "...)

@@ -6,7 +6,7 @@
 --
 -- This file opens the library. The build (functions/build.go) joins the sources in this order:
 -- src/*.lua by name, src/algorithms/*.lua, src/verbs/*.lua. Each file except this one has its own
--- scope. A file in src exports to the others through the table named after it: src/40_limits.lua
+-- scope. A file in src exports to all others through the table named after it: src/45_limits.lua
 -- fills `limits`.
 --
 -- While Redis loads a library, only redis.register_function, redis.log and the version constants
@@ -15,18 +15,33 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'fdbbab20198e'
+local BUILD_ID = '94f63ca6ef78'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a time must not be written back as a difference to
 -- "now". Valkey reports 7.2.4 here and behaves like it.
 local CLOCK_STANDS = (redis.REDIS_VERSION_NUM or 0) >= 0x00070200
 
--- Algorithms by name, filled by src/algorithms/*.lua. src/40_limits.lua documents their fields.
+-- Algorithms by name, filled by src/algorithms/*.lua. src/45_limits.lua documents their fields.
 local algorithms = {}
+local errors = {}
+local clock = {}
+local numbers = {}
+local states = {}
+local packed = {}
+local gcra = {}
+local gcra_ms = {}
+local gcra_us = {}
+local policies = {}
+local limits = {}
+local requests = {}
+local decisions = {}
+local tracking = {}
+local once = {}
+local leases = {}
+local contents = {}
 
 --@ src/10_errors.lua
-local errors = {}
 do
 -- Errors are replies of the form `RATELIMIT <REASON> "<value>": what is wrong, and what to do`.
 -- They are returned and never raised, because servers add different suffixes to raised errors. A
@@ -64,7 +79,6 @@ end
 end
 
 --@ src/15_clock.lua
-local clock = {}
 do
 -- The server's time, read once per call so that all limits of a call use the same moment, even on
 -- Redis 7.0, where the time advances during a call. Every function first clears clock.now:
@@ -107,7 +121,6 @@ end
 end
 
 --@ src/20_numbers.lua
-local numbers = {}
 do
 -- Numbers as callers write them. A Lua number is a double, so whole numbers are exact only up to
 -- 2^53. tonumber also accepts "inf", "nan", "0x10" and "1e3", which must never reach a decision.
@@ -118,9 +131,9 @@ numbers.MOST = 9007199254740992
 
 numbers.WHOLE = 'a whole number from %s to ' .. LARGEST
 
--- whole parses decimal digits. It returns nil for anything else, and for numbers above 2^53,
+-- parse parses decimal digits. It returns nil for anything else, and for numbers above 2^53,
 -- because 2^53 + 1 would round down to 2^53.
-function numbers.whole(text)
+function numbers.parse(text)
   if not string.find(text, '^%d+$') then
     return nil
   elseif #text >= #LARGEST then
@@ -130,31 +143,38 @@ function numbers.whole(text)
   return tonumber(text)
 end
 
--- digits is whole for a text that is known to be decimal digits or empty. It returns nil for an
--- empty text.
-function numbers.digits(text)
-  local n = tonumber(text)
+-- parse_digits is parse for a text in which a pattern has found decimal digits, or nil, for which
+-- it returns nil.
+function numbers.parse_digits(text)
+  local n = tonumber(text or '')
   if not n or n < numbers.MOST then return n end
-  return numbers.whole(text)
+  return numbers.parse(text)
 end
 
--- arg returns a whole number as a command's argument. Redis 7.0 needs 0.3 to 0.7 us to format a
--- number, which is more than string.format needs. Later versions are fast.
-function numbers.arg(n)
-  if CLOCK_STANDS then return n end
-  return string.format('%d', n)
-end
-
--- positive parses a whole number of at least 1, or returns nil.
-function numbers.positive(text)
-  local n = numbers.whole(text)
+-- parse_positive parses a whole number of at least 1, or returns nil.
+function numbers.parse_positive(text)
+  local n = numbers.parse(text)
   return n ~= 0 and n or nil
 end
 
 -- positive_option parses the value of a limit's option. It returns the number, or nil and a
 -- description of what was expected.
 function numbers.positive_option(text)
-  return numbers.positive(text), string.format(numbers.WHOLE, '1')
+  return numbers.parse_positive(text), string.format(numbers.WHOLE, '1')
+end
+
+local last, last_text = 0, '0'
+
+-- argument returns a whole number as a command's argument. Redis 7.0 needs 0.3 to 0.7 us to format a
+-- number, which is more than string.format needs. Later versions are fast. Several keys often get
+-- the same expiry, so the last text is used again.
+function numbers.argument(n)
+  if CLOCK_STANDS then return n end
+  if n ~= last then
+    last = n
+    last_text = string.format('%d', n)
+  end
+  return last_text
 end
 
 local MOST_KNOWN = 5000 -- texts of a generation
@@ -199,84 +219,7 @@ function numbers.common_divisor(a, b)
 end
 end
 
---@ src/28_lease_sets.lua
-local lease_sets = {}
-do
--- A sorted set holds the leases of a key. A lease is the member "lease:<id>", whose score is the
--- time in ms since the epoch at which it lapses. A block is the member "blocked", whose score is
--- the end of the block. The key expires when the last of them lapses.
---
--- The set also records how long each lease was granted for, in members with negative scores, which
--- are never times. If all leases have the same length, it is the member "length", with minus the
--- ms. Otherwise each lease has a member "given:<id>", with minus the time at which it was granted.
-
-lease_sets.MEMBER = 'lease:'
-lease_sets.BLOCK = 'blocked'
-lease_sets.LENGTH = 'length'
-lease_sets.GIVEN = 'given:'
-
-local NO_LEASES = 'does not hold leases'
-local EARLIEST = 1000000000000 -- ms since the epoch, 2001: no lease has an earlier score
-
--- last returns when the last member of a key lapses, in ms since the epoch, or 0 if the key is
--- empty. If the key holds anything else, it returns nil and the error. from is '-1', or '-2' for a
--- call that may remove the last member. With '-2', the score of the member before it is also
--- checked and returned, because the key then expires with that member.
-function lease_sets.last(key, from)
-  local last = redis.pcall('ZRANGE', key, from, '-1', 'WITHSCORES')
-  local size = #last
-  if last.err then
-    return nil, errors.failed(key, last, NO_LEASES)
-  elseif size == 0 then
-    return 0
-  end
-  local member, lapses, before = last[size - 1], tonumber(last[size]), tonumber(last[2])
-  local is_ours = member == lease_sets.BLOCK or string.sub(member, 1, #lease_sets.MEMBER) == lease_sets.MEMBER
-  if not is_ours or lapses < EARLIEST or lapses > numbers.MOST or lapses % 1 ~= 0 or before % 1 ~= 0 then
-    return nil, lease_sets.unusable(key)
-  end
-  return lapses, before
-end
-
--- unusable returns the error for a key whose scores no limiter wrote.
-function lease_sets.unusable(key)
-  return errors.unusable(key, NO_LEASES)
-end
-
--- settle sets the key's expiry to the time at which its last member lapses.
-function lease_sets.settle(key)
-  local last = redis.call('ZRANGE', key, '-1', '-1', 'WITHSCORES')
-  if last[2] then
-    redis.call('PEXPIREAT', key, last[2])
-  end
-end
-
--- blocked_until returns the end of the block in ms since the epoch, or 0 if there is none.
-function lease_sets.blocked_until(key)
-  return tonumber(redis.call('ZSCORE', key, lease_sets.BLOCK) or 0)
-end
-
--- outlived returns how many ms remain of the block of a key whose leases have all lapsed. It
--- returns nil if a lease remains or the key is not a set of leases.
-function lease_sets.outlived(key)
-  local now = clock.ms()
-  local left = lease_sets.last(key, '-2') and lease_sets.blocked_until(key) - now or -1
-  return left >= 0 and redis.call('ZCOUNT', key, now, '+inf') == 1 and left or nil
-end
-
-function lease_sets.block(key, ends)
-  redis.call('ZADD', key, ends, lease_sets.BLOCK)
-  lease_sets.settle(key)
-end
-
-function lease_sets.unblock(key)
-  redis.call('ZREM', key, lease_sets.BLOCK)
-  lease_sets.settle(key)
-end
-end
-
 --@ src/30_states.lua
-local states = {}
 do
 -- States: the content of a key, and the part of it that a call has read.
 --
@@ -287,17 +230,20 @@ do
 -- A call fills one table in states.list for each rate of each key. The next call reuses the tables.
 -- All algorithms set
 --   rate     the rate of the limit
---   free     how many units fit now, updated by a charge or a refund; -1 if the key is blocked
---   foreign  ms until the key's block or another algorithm's state in the key ends; 0 if there is neither
+--   free     how many units fit now; -1 if the key is blocked. A charge or a refund updates it
+--   ends_in  ms until the key's block or another algorithm's state in the key ends; 0 if there is neither
+--   reset    ms until the rate is full again, once the state is charged or refunded
 -- src/60_decisions.lua sets
 --   index    the position of the key in the call, from 1
 --   cost     the cost of the call for this key
 --   group    the limits that decide together: the enforced ones, or those of one shadow policy
---   reset    ms until the rate is full again
 -- Algorithms add their own fields.
 
 local list = {}
 states.list = list
+
+local MOST_KEPT, SMALL = 64, 10000 -- states, and bytes of them, that are kept for the next call
+states.large = false -- whether this call's states are more
 
 -- new returns the state at a position in the list, for its algorithm to fill in.
 function states.new(at, rate)
@@ -305,14 +251,15 @@ function states.new(at, rate)
   if not state then
     state = {}
     list[at] = state
+    states.large = at > MOST_KEPT
   end
-  state.rate, state.foreign = rate, 0
+  state.rate, state.ends_in = rate, 0
   return state
 end
 
--- leaves_room returns the most units that can count as spent and still leave room for this call. It
+-- most_spent returns the most units that can count as spent and still leave room for this call. It
 -- replaces a stored state that is impossible under this limit.
-function states.leaves_room(capacity, cost)
+function states.most_spent(capacity, cost)
   return capacity - (cost > 1 and cost <= capacity and cost or 1)
 end
 
@@ -322,7 +269,6 @@ end
 -- read a certain number of them. The most that one key can hold under any limit is below these
 -- bounds: 200,000 calls in logs, which are 2.4 MB, and 5,016 buckets.
 local MOST_BYTES, MOST_BUCKETS = 2500000, 20000
-local MOST_KEPT, SMALL = 64, 10000 -- states, and bytes of them, that are kept for the next call
 local bytes, buckets = 0, 0 -- read by this call
 
 -- begin begins a decision.
@@ -330,28 +276,27 @@ function states.begin()
   bytes, buckets = 0, 0
 end
 
--- finish frees the states of a decision that was large. It returns its arguments.
-function states.finish(...)
-  if bytes > SMALL or buckets > SMALL or list[MOST_KEPT + 1] then
-    for at = #list, 1, -1 do
-      list[at] = nil
-    end
+-- drop frees the states of a large call.
+function states.drop()
+  states.large = false
+  for at = #list, 1, -1 do
+    list[at] = nil
   end
-  return ...
 end
 
--- too_much counts bytes of a key's value before they are read, beyond the first 2048. It returns
--- the error, or nil.
-function states.too_much(more)
+-- too_long counts bytes of a key's value before they are copied. It returns the error, or nil.
+function states.too_long(more)
   bytes = bytes + more
+  states.large = states.large or bytes > SMALL
   if bytes <= MOST_BYTES then return nil end
   return errors.new('BADKEYS', 'the keys hold more than %d bytes, the most that one call reads; name fewer keys', MOST_BYTES)
 end
 
--- too_many counts buckets of sliding_window that were read. Call it with 0 before reading the next
--- state. It returns the error, or nil.
+-- too_many counts buckets of sliding_window after they are read; with 0 it checks before. It returns
+-- the error, or nil.
 function states.too_many(more)
   buckets = buckets + more
+  states.large = states.large or buckets > SMALL
   if buckets <= MOST_BUCKETS then return nil end
   return errors.new('BADKEYS', 'the keys hold more than %d buckets, the most that one call reads; name fewer keys',
     MOST_BUCKETS)
@@ -384,7 +329,7 @@ end
 -- owner returns the algorithm that wrote a string, given its first bytes, or nil.
 function states.owner(head)
   for _, algorithm in pairs(algorithms) do
-    if algorithm.holds(head) then return algorithm end
+    if algorithm.holds and algorithm.holds(head) then return algorithm end
   end
   return nil
 end
@@ -407,14 +352,14 @@ function states.look(key)
   found.leases, found.request, found.blocked = false, false, 0
   found.from, found.expiry, found.owner, found.left = 0, 0, nil, -1
   if type(head) == 'table' then
-    found.leases, found.blocked = true, lease_sets.outlived(key)
+    found.leases, found.blocked = true, leases.outlived(key)
     if not found.blocked then return nil, errors.failed(key, head, 'is not a string') end
     return found
   elseif head == '' then
     return found
   end
   local ends, expiry, from = string.match(head, '^blocked:(%d+):(%d+):()')
-  ends, expiry = numbers.digits(ends or ''), numbers.digits(expiry or '')
+  ends, expiry = numbers.parse_digits(ends), numbers.parse_digits(expiry)
   local blocked = ends and expiry
   if blocked then
     found.from, found.expiry = from - 1, expiry
@@ -435,65 +380,72 @@ function states.look(key)
   return found
 end
 
--- adopt opens a limit over a key that does not hold the limit's usual state: the key is blocked, or
--- it holds another algorithm's state or another form of the limit's own. It returns the error, or
--- nil.
---
--- Another algorithm's state is carried over. A change of algorithm therefore grants no second burst
--- and does not lock the key, and callers with the old and the new limit share one allowance. The
--- old state counts as units spent now. If those units deny a call, it has to wait until the old
--- state has expired. A state that lasts longer than the rate needs to refill leaves room for just
--- this call.
-function states.adopt(key, limit, at, cost)
-  local it, err = states.look(key)
-  if not it then
-    return err
-  elseif it.request then
-    return states.in_use(key, states.REQUEST)
-  elseif it.blocked > 0 then
-    for i, rate in ipairs(limit.rates) do
-      local state = states.new(at + i - 1, rate)
-      state.free, state.foreign = -1, it.blocked
-    end
-    return nil
+------------------------------------------------------------------- a key without the limit's usual state
+
+-- deny fills in the states of a blocked key.
+local function deny(limit, at)
+  for i, rate in ipairs(limit.rates) do
+    local state = states.new(at + i - 1, rate)
+    state.free, state.ends_in = -1, found.blocked
   end
-  local owner, left = it.owner, it.left
-  if not owner or left < 0 or left == 0 and owner ~= limit.owner then
-    return limit.fresh(limit, at)
-  elseif owner == limit.owner then
-    return limit.reopen(key, limit, at, cost, it)
-  end
-  local counted = nil
-  if owner.spent then
-    counted, err = owner.spent(key, it.from)
+end
+
+-- carry_over fills in states for a limit over another algorithm's state. A change of algorithm
+-- therefore grants no second burst and does not lock the key, and callers with the old and the new
+-- limit share one allowance. The old state counts as units spent now. If those units deny a call,
+-- it has to wait until the old state has expired. A state that lasts longer than the rate needs to
+-- refill leaves room for just this call. It returns the error, or nil.
+local function carry_over(key, limit, at, cost)
+  local left, spent = found.left, found.owner.spent
+  local counted, err
+  if spent then
+    counted, err = spent(key, found.from)
     if err then return err end
   end
   limit.fresh(limit, at)
   for i, rate in ipairs(limit.rates) do
     local state, most = list[at + i - 1], rate.capacity
     if left * rate.count > most * rate.period then
-      most = states.leaves_room(most, cost)
+      most = states.most_spent(most, cost)
     end
     most = math.min(most, counted or math.ceil(left * rate.count / rate.period))
     if most > 0 then
-      rate.spend(state, most)
+      rate.algorithm.spend(state, most)
     end
-    state.foreign = left
+    state.ends_in = left
   end
   return nil
 end
 
-------------------------------------------------------------------- what is written to keys
+-- open_other opens a limit over a key that does not hold the limit's usual state: the key is
+-- blocked, or it holds another algorithm's state or another form of the limit's own. It returns the
+-- error, or nil.
+function states.open_other(key, limit, at, cost)
+  local _, err = states.look(key)
+  if err then
+    return err
+  elseif found.request then
+    return states.in_use(key, states.REQUEST)
+  elseif found.blocked > 0 then
+    return deny(limit, at)
+  end
+  local is_own = found.owner == limit.owner
+  if not found.owner or found.left < 0 or found.left == 0 and not is_own then
+    return limit.fresh(limit, at)
+  elseif is_own then
+    return limit.reopen(key, limit, at, cost, found)
+  end
+  return carry_over(key, limit, at, cost)
+end
 
 -- put stores a string in a key that expires at expiry, in ms since the epoch. gcra, fixed_window
 -- and sliding_log have cheaper ways for common calls and set the expiry themselves.
 function states.put(key, value, expiry)
-  redis.call('SET', key, value, 'PXAT', numbers.arg(expiry))
+  redis.call('SET', key, value, 'PXAT', numbers.argument(expiry))
 end
 end
 
 --@ src/35_packed.lua
-local packed = {}
 do
 -- Stores the states of a limit as texts in the key's value: "<algorithm>:<text>" for one rate, and
 -- "<algorithm>::<length>:<text><length>:<text>..." for several. A call needs one read, one TIME and
@@ -502,11 +454,13 @@ do
 -- Rates are identified by position: the first rate of a changed limit reads the state of the
 -- previous first one. The text of a full rate is ''. The algorithm provides
 --   prefix                        "<algorithm>:"
---   open(state, value, from, to, now, cost)  fills in the state from the bytes from..to of value, as of now (us). An
+--   read(state, value, from, to, now, cost)  fills in the state from the bytes from..to of value, as of now (us). An
 --                                 empty text is a full rate. An impossible state leaves room for this cost. Returns
---                                 false if the text is not the algorithm's. The value ends at `to`
---   in_place                      optional: true if open accepts a value that continues after `to`, which saves a copy
---   save(state)                   returns the text, and when the rate is full (ms since the epoch)
+--                                 true, or false and optionally an error if the text is not the algorithm's. The value
+--                                 ends at `to`
+--   in_place                      optional: true if read accepts a value that continues after `to`, which saves a copy
+--   save(state)                   returns the text of a state that a charge or a refund has changed, and when the rate
+--                                 is full (ms since the epoch)
 --   plain(value, expiry)          optional: returns the text or texts for the algorithm's own value in another form that
 --                                 expires at expiry (ms)
 
@@ -517,23 +471,21 @@ local HEAD, LAST = 512, '511' -- bytes: most values are shorter
 local function next_text(value, at)
   if at > #value then return at, at - 1 end
   local _, last, digits = string.find(value, '^(%d+):', at)
-  local length = numbers.digits(digits or '')
+  local length = numbers.parse_digits(digits)
   if not length or last + length > #value then return nil end
   return last + 1, last + length
 end
 
--- fill opens all rates of a limit from a value, ignoring its first `skipped` bytes. It returns the
--- error, or nil.
+-- fill reads the states of all rates of a limit from a value, ignoring its first `skipped` bytes. It
+-- returns the error, or nil.
 local function fill(key, limit, at, cost, value, skipped)
-  local now, open, rate, from, to = clock.us(), limit.algorithm.open, limit.rate, skipped + 1, #value
-  if from > to and skipped > 0 then
-    return states.unreadable(key)
-  end
-  if rate then
-    local readable, err = open(states.new(at, rate), value, from, to, now, cost)
+  local now, read, in_place, from, to = clock.us(), limit.algorithm.read, limit.algorithm.in_place, skipped + 1, #value
+  if from > to and skipped > 0 then return states.unreadable(key) end
+  if limit.rate then
+    local readable, err = read(states.new(at, limit.rate), value, from, to, now, cost)
     if readable or err then return err end
   end
-  local several, in_place = string.byte(value, from) == 58, limit.algorithm.in_place -- ':'
+  local several = string.byte(value, from) == 58 -- ':'
   if several then
     to = from
   end
@@ -543,9 +495,9 @@ local function fill(key, limit, at, cost, value, skipped)
       from, to = next_text(value, to + 1)
     end
     if from and several and not in_place then
-      readable, err = open(state, string.sub(value, from, to), 1, to - from + 1, now, cost)
+      readable, err = read(state, string.sub(value, from, to), 1, to - from + 1, now, cost)
     elseif from then
-      readable, err = open(state, value, from, to, now, cost)
+      readable, err = read(state, value, from, to, now, cost)
     end
     if not readable then return err or states.unreadable(key) end
   end
@@ -558,44 +510,40 @@ end
 
 local function open(key, limit, at, cost)
   local value = redis.pcall('GETRANGE', key, '0', LAST)
-  local prefix = limit.prefix
-  if value ~= '' then
-    if type(value) ~= 'string' or string.sub(value, 1, #prefix) ~= prefix then
-      return states.adopt(key, limit, at, cost)
-    elseif #value == HEAD then
-      local err = states.too_much(redis.call('STRLEN', key))
-      if err then return err end
-      value = redis.call('GET', key)
-    end
+  if value == '' then return fresh(limit, at) end
+  local prefix = limit.owner.prefix
+  if type(value) ~= 'string' or string.sub(value, 1, #prefix) ~= prefix then
+    return states.open_other(key, limit, at, cost)
+  elseif #value == HEAD then
+    local err = states.too_long(redis.call('STRLEN', key))
+    if err then return err end
+    value = redis.call('GET', key)
   end
-  return fill(key, limit, at, cost, value, value ~= '' and #prefix or 0)
+  return fill(key, limit, at, cost, value, #prefix)
 end
 
 -- reopen reads the limit's own state under a block that has ended, or in another form.
 function packed.reopen(key, limit, at, cost, found)
-  local algorithm, prefix = limit.algorithm, limit.prefix
-  local err = states.too_much(redis.call('STRLEN', key))
+  local plain, prefix = limit.algorithm.plain, limit.owner.prefix
+  local err = states.too_long(redis.call('STRLEN', key))
   if err then return err end
   local value = redis.call('GETRANGE', key, found.from, '-1')
-  if string.sub(value, 1, #prefix) == prefix or not algorithm.plain then
+  if string.sub(value, 1, #prefix) == prefix or not plain then
     return fill(key, limit, at, cost, value, #prefix)
   end
   local expiry = found.from > 0 and found.expiry or redis.call('PEXPIRETIME', key)
-  return fill(key, limit, at, cost, algorithm.plain(value, expiry), 0)
+  return fill(key, limit, at, cost, plain(value, expiry), 0)
 end
 
-local parts = {} -- the parts of a value that is being built; reused by the next one
-
 function packed.write(key, limit, at)
-  local save, list = limit.algorithm.save, states.list
+  local save, list, prefix = limit.algorithm.save, states.list, limit.owner.prefix
   if limit.rate then
     local state = list[at]
     if state.reset == 0 then return redis.call('DEL', key) end
     local text, full = save(state)
-    return states.put(key, limit.prefix .. text, full)
+    return states.put(key, prefix .. text, full)
   end
-  local last, expiry = 1, 0
-  parts[1] = limit.several
+  local parts, expiry = { prefix, ':' }, 0
   for i = at, at + limit.size - 1 do
     local state, text = list[i], ''
     if state.reset > 0 then
@@ -603,17 +551,16 @@ function packed.write(key, limit, at)
       text, full = save(state)
       if full > expiry then expiry = full end
     end
-    parts[last + 1], parts[last + 2] = string.format('%d:', #text), text
-    last = last + 2
+    parts[#parts + 1] = string.format('%d:', #text)
+    parts[#parts + 1] = text
   end
   if expiry == 0 then return redis.call('DEL', key) end
-  states.put(key, table.concat(parts, '', 1, last), expiry)
+  states.put(key, table.concat(parts), expiry)
 end
 
 -- complete sets the functions of a limit that read and write its key.
 function packed.complete(limit)
   limit.open, limit.fresh, limit.reopen, limit.write = open, fresh, packed.reopen, packed.write
-  limit.several = limit.prefix .. ':'
 end
 
 -- prefixed returns a function that reports whether a value begins with prefix.
@@ -630,7 +577,7 @@ function packed.first(key, from, prefix)
   local digits = string.match(redis.call('GETRANGE', key, from, from + 20), '^:(%d+):')
   if digits then
     from = from + #digits + 2
-    return from, from + (numbers.digits(digits) or 0) - 1
+    return from, from + (numbers.parse_digits(digits) or 0) - 1
   end
   return from, -1
 end
@@ -641,8 +588,459 @@ function packed.first_text(key, from, prefix)
 end
 end
 
---@ src/40_limits.lua
-local limits = {}
+--@ src/36_gcra.lua
+do
+-- gcra: continuous refill at n/period, capacity b (default n). This is the virtual scheduling form
+-- of the generic cell rate algorithm (ITU-T I.371, ATM Forum TM 4.0). It keeps one theoretical
+-- arrival time, TAT, which each unit taken advances by the emission interval T = period/n. A call
+-- is allowed while TAT is at most b*T after now. (golang.org/x/time/rate keeps the same as a number
+-- of tokens: b - (TAT - now)/T.) The debt is TAT - now: the time until the rate is full again.
+--
+-- This file has the arithmetic. Debts are counted in ticks. A tick is small enough that all debts
+-- are whole numbers, so only replies and expiries are rounded. T is rate.interval ticks, b*T is
+-- rate.full ticks, and a unit of the clock (1 ms or 1 us) is rate.ticks ticks. TAT is stored in one
+-- of two ways:
+--
+--   limit                      clock  the key's value                            its expiry
+--   one rate, T of 1 ms or more   ms  "gcra", or "gcra-<k>": TAT is k ticks       TAT, rounded up. It is the state: PTTL
+--                                     before the expiry                          gives the debt, without TIME
+--   any other                     us  "gcra:<us>", or "gcra:<us>+<k>": TAT, and   TAT, rounded up
+--                                     k ticks more; for several rates see src/35_packed.lua
+--
+-- src/37_gcra_ms.lua and src/38_gcra_us.lua read and write them. A limit stored in one way reads
+-- states stored in the other. TAT is kept when n, period or burst change: what was taken under the
+-- old limit stays taken. k is in ticks of the limit that wrote it. If a unit of the clock has at
+-- most k ticks under the current limit, TAT is rounded up to the unit.
+--
+-- A stored debt above (2b - 1)T is replaced. A call of this limit leaves at most b*T. A limit with
+-- twice the burst leaves at most 2b*T, which is (2b - 1)T after one T. A larger debt was stored
+-- before the period was lowered or the clock was set back, and would lock the key for longer than a
+-- full refill. The debt that replaces it leaves room for just this call: the key is usable at once
+-- at the new rate, but does not grant the old burst again.
+--
+-- leaky_bucket uses the same state and arithmetic.
+
+local FINENESS = 1000000000 -- if T is rounded up, the error is below T / FINENESS
+
+-- ceil converts ticks into a longer unit of that many ticks, rounded up.
+local function ceil(debt, ticks)
+  if ticks == 1 then return debt end
+  local over = debt % ticks
+  return (over > 0 and debt + ticks - over or debt) / ticks
+end
+gcra.ceil = ceil
+
+-- set sets the debt of a state. It replaces a debt above (2b - 1)T with one that leaves room for
+-- this call, and reports whether it kept the debt.
+function gcra.set(state, debt, cost)
+  local rate = state.rate
+  local interval, full = rate.interval, rate.full
+  local keeps = debt + interval <= 2 * full
+  if not keeps then
+    debt = interval * states.most_spent(rate.capacity, cost)
+  end
+  local room = full - debt
+  state.debt = debt
+  state.free = room > 0 and (room - room % interval) / interval or 0
+  return keeps
+end
+
+function gcra.charge(state, units)
+  local rate = state.rate
+  local debt = state.debt + units * rate.interval
+  state.debt, state.free, state.reset = debt, state.free - units, ceil(debt, rate.ticks_per_ms)
+end
+
+function gcra.refund(state, units)
+  gcra.set(state, math.max(0, state.debt - units * state.rate.interval), 1)
+  state.reset = gcra.reset(state)
+end
+
+function gcra.reset(state)
+  return ceil(state.debt, state.rate.ticks_per_ms)
+end
+
+function gcra.wait(state, cost)
+  local rate = state.rate
+  return ceil(state.debt + cost * rate.interval - rate.full, rate.ticks_per_ms)
+end
+
+------------------------------------------------------------------- limits
+
+-- divide sets a rate's ticks for a clock with that many units in a ms. It reports whether all debts
+-- can be counted in them, which requires that none exceeds 2^53.
+local function divide(rate, units_per_ms)
+  local period, count = rate.period * units_per_ms, rate.count
+  local divisor = numbers.common_divisor(period, count)
+  rate.ticks, rate.interval = count / divisor, period / divisor
+  rate.full, rate.ticks_per_ms = rate.interval * rate.capacity, rate.ticks * units_per_ms
+  return 2 * rate.full <= numbers.MOST
+end
+
+-- round sets a rounded-up T for a rate that divide cannot handle: the smallest fraction interval /
+-- ticks of a us that is above T and keeps all debts at or below 2^53. It narrows a lower and an
+-- upper bound of T down the Stern-Brocot tree, many steps at a time as in Euclid's algorithm. below
+-- and above are the distances of the bounds from T, times count and the ticks of the bound.
+local function round(rate)
+  local most = math.floor(numbers.MOST / (2 * rate.capacity))
+  local low, low_ticks, below = 0, 1, rate.period * 1000
+  local high, high_ticks, above = 1, 0, rate.count
+  while low + high <= most do
+    local steps = math.floor(below / above)
+    low, low_ticks, below = low + steps * high, low_ticks + steps * high_ticks, below - steps * above
+    local room = low > 0 and math.floor((most - high) / low) or math.huge
+    steps = below > 0 and math.min(room, math.floor(above / below)) or 0
+    high, high_ticks, above = high + steps * low, high_ticks + steps * low_ticks, above - steps * below
+  end
+  rate.ticks, rate.interval = high_ticks, high
+  rate.full, rate.ticks_per_ms = high * rate.capacity, high_ticks * 1000
+  if high_ticks == 0 or above * FINENESS >= rate.period * 1000 * high_ticks then
+    return 'n/period is too fast for this burst to be counted exactly; use a smaller n or burst'
+  end
+  return nil
+end
+
+function gcra.complete_rate(rate)
+  rate.capacity = rate.burst or rate.count
+end
+
+-- complete completes a limit for the clock in ms or in us.
+function gcra.complete(limit)
+  local rate = limit.rate
+  if rate and rate.period >= rate.count and divide(rate, 1) then return gcra_ms.complete(limit) end
+  for _, each in ipairs(limit.rates) do
+    local wrong = not divide(each, 1000) and round(each) or nil
+    if wrong then return wrong end
+  end
+  return gcra_us.complete(limit)
+end
+end
+
+--@ src/37_gcra_ms.lua
+do
+-- gcra with the clock in ms: TAT is the key's expiry, see src/36_gcra.lua.
+
+local ceil, list = gcra.ceil, states.list
+local VALUE = 'gcra'
+
+-- part_of returns the k of a value, and text_of returns the value for a k.
+local part_of = numbers.remembered(function(value)
+  return value == VALUE and 0 or numbers.parse_digits(string.match(value, '^gcra%-(%d+)$'))
+end, {})
+local text_of = numbers.remembered(function(part)
+  return part == 0 and VALUE or string.format('gcra-%d', part)
+end, {})
+
+-- holds reports whether a value is a state of the clock in ms.
+function gcra_ms.holds(value)
+  return part_of(value) ~= nil
+end
+
+-- read returns the debt of a key with `left` ms until it expires, and its value, or nil if the value
+-- is to be written anew. It returns nil if the key does not hold such a state.
+local function read(key, left, ticks)
+  if left == -2 then return 0, nil end
+  local value = redis.pcall('GETRANGE', key, '0', '31')
+  local debt = left * ticks
+  if value ~= VALUE then
+    local part = type(value) == 'string' and part_of(value)
+    if not part then return nil, nil end
+    if part < ticks and left > 0 then debt = debt - part end
+  end
+  if left == 0 then value = nil end
+  return debt, value
+end
+
+-- store writes a debt to a key. value is what the key holds, or nil to write the value in any case.
+-- left is the ms until the key expires. If the value does not change, only the expiry is set. On
+-- Redis 7.0, where the time advances during a call, the new expiry is computed from now, the ms since
+-- the epoch as of which left was read, or without it from the old expiry.
+local function store(key, rate, debt, value, left, now)
+  local ms, text = debt, VALUE
+  if rate.ticks > 1 then
+    ms = ceil(debt, rate.ticks)
+    text = text_of(ms * rate.ticks - debt)
+  end
+  if CLOCK_STANDS and text == value then
+    redis.call('PEXPIRE', key, ms)
+  elseif CLOCK_STANDS or not value then
+    -- SET would store the value in a buffer sized for an earlier, longer argument.
+    redis.call('PSETEX', key, numbers.argument(ms), text)
+  else
+    local expiry = string.format('%d', ms + (now or redis.call('PEXPIRETIME', key) - left))
+    if text == value then
+      redis.call('PEXPIREAT', key, expiry)
+    else
+      redis.call('SET', key, text, 'PXAT', expiry)
+    end
+  end
+  return ms
+end
+
+-- take decides the common call without a state.
+local function take(key, limit, cost)
+  local rate, left, reply = limit.rate, redis.call('PTTL', key), decisions.reply
+  local interval, full, ticks = rate.interval, rate.full, rate.ticks
+  local debt, value = read(key, left, ticks)
+  if not debt or debt < 0 or debt + interval > 2 * full or cost == 0 then return decisions.take_one(key, limit, cost) end
+  local after = debt + cost * interval
+  reply[2], reply[6] = rate.capacity, 1
+  local room = full - after
+  if room < 0 then
+    local missing = ceil(-room, ticks)
+    room = full - debt
+    reply[1], reply[3] = 0, room > 0 and (room - room % interval) / interval or 0
+    reply[4], reply[5] = cost > rate.capacity and -1 or missing, ceil(debt, ticks)
+    return reply
+  end
+  reply[1], reply[3], reply[4] = 1, (room - room % interval) / interval, limit.algorithm.delays and ceil(debt, ticks) or 0
+  reply[5] = store(key, rate, after, value, left)
+  return reply
+end
+
+-- fill_in fills in a state. value and now are as for store.
+local function fill_in(at, rate, debt, value, cost, now)
+  local state = list[at]
+  if not state then
+    state = states.new(at, rate)
+  end
+  state.rate, state.ends_in, state.now = rate, 0, now
+  if not gcra.set(state, debt, cost) then value = nil end
+  state.value = value
+end
+
+local function fresh(limit, at)
+  fill_in(at, limit.rate, 0, nil, 1)
+end
+
+local function open(key, limit, at, cost)
+  local left, now
+  if CLOCK_STANDS then
+    left = redis.call('PTTL', key)
+  else
+    now = clock.ms()
+    left = redis.call('PEXPIRETIME', key)
+    if left >= 0 then left = left > now and left - now or 0 end
+  end
+  local debt, value = read(key, left, limit.rate.ticks)
+  if not debt then
+    return states.open_other(key, limit, at, cost)
+  elseif left == -1 then
+    return states.missing_expiry(key)
+  end
+  fill_in(at, limit.rate, debt, value, cost, now)
+  return nil
+end
+
+-- reopen reads a state of gcra under a block that has ended, or one of the clock in us.
+local function reopen(key, limit, at, cost, found)
+  local rate, value, left = limit.rate, redis.call('GETRANGE', key, found.from, found.from + 31), found.left
+  local part = part_of(value)
+  if not part then
+    left = gcra_us.left(key, found.from, value)
+  end
+  local debt = left * rate.ticks
+  if part and part < rate.ticks and left > 0 then debt = debt - part end
+  fill_in(at, rate, debt, nil, cost)
+end
+
+local function write(key, limit, at)
+  local state = list[at]
+  if state.debt == 0 then return redis.call('DEL', key) end
+  store(key, limit.rate, state.debt, state.value, nil, state.now)
+end
+
+function gcra_ms.complete(limit)
+  limit.open, limit.fresh, limit.reopen, limit.write, limit.take = open, fresh, reopen, write, take
+end
+end
+
+--@ src/38_gcra_us.lua
+do
+-- gcra with the clock in us: TAT is in the key's value, see src/36_gcra.lua.
+
+-- Times of 16 digits in microseconds are in the years 2001 to 2286.
+local TIME = '%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d'
+
+-- read and save are the algorithm's functions for src/35_packed.lua.
+function gcra_us.read(state, value, from, to, now, cost)
+  local debt = 0
+  if to >= from then
+    local us, part, last = string.match(value, '^' .. TIME, from), '', from + 15
+    if to > last then
+      part = string.match(string.sub(value, last + 1, to), '^%+(%d+)$')
+    end
+    if not us or not part or to < last then
+      return false
+    elseif us - now >= 0 then
+      local ticks = state.rate.ticks
+      debt = (us - now) * ticks
+      if part ~= '' then
+        debt = debt + math.min(ticks, numbers.parse_digits(part) or ticks)
+      end
+    end
+  end
+  state.now = now
+  gcra.set(state, debt, cost)
+  return true
+end
+
+function gcra_us.save(state)
+  local ticks = state.rate.ticks
+  local part = state.debt % ticks
+  local us = state.now + (state.debt - part) / ticks
+  if part > 0 then return string.format('%d+%d', us, part), clock.ceil_ms(us + 1) end
+  return string.format('%d', us), clock.ceil_ms(us)
+end
+
+local OLD = 'leaky_bucket:' -- the prefix of leaky_bucket before 0.1.0
+
+-- holds reports whether a value is a state of the clock in us.
+function gcra_us.holds(value)
+  return string.find(value, '^gcra:') ~= nil or string.sub(value, 1, #OLD) == OLD
+end
+
+-- plain returns the texts for a value that does not begin with "gcra:".
+function gcra_us.plain(value, expiry)
+  if string.sub(value, 1, #OLD) == OLD then return string.sub(value, #OLD + 1) end
+  return string.format('%d', expiry * 1000)
+end
+
+-- left returns the ms until the first rate of a value is full. The value begins at byte `from`.
+function gcra_us.left(key, from, value)
+  local text = packed.first_text(key, from, string.match(value, '^[%a_]+:'))
+  local us = string.match(text, '^' .. TIME)
+  return us and math.max(0, clock.ceil_ms(us + (#text == 16 and 0 or 1)) - clock.ms()) or 0
+end
+
+local tats = {} -- the TAT of each rate of a call, in us; reused by the next call
+
+-- take decides the common call without states. It covers limits in which each T is a whole number of
+-- us, if the key holds nothing or the state of such a limit.
+local function take(key, limit, cost)
+  local value, reply = redis.pcall('GETRANGE', key, '0', '511'), decisions.reply
+  local held = value ~= ''
+  if cost == 0 or held and (type(value) ~= 'string' or not string.find(value, limit.shape)) then
+    return decisions.take_one(key, limit, cost)
+  end
+  local now, rates, size, at = clock.us(), limit.rates, limit.size, limit.first
+  local binding, retry = 0, 0
+  for i = 1, size do
+    local rate, tat = rates[i], now
+    if held then
+      tat = tonumber(string.sub(value, at, at + 15))
+      at = at + 19 -- 16 digits, then "16:" before the next time
+      if tat < now then tat = now end
+    end
+    local full, units = rate.full, cost * rate.interval
+    local debt = tat - now
+    if debt + rate.interval > 2 * full then return decisions.take_one(key, limit, cost) end
+    tats[i] = tat
+    if debt + units > full then
+      if binding == 0 then binding = i end
+      local ms = cost > rate.capacity and -1 or clock.ceil_ms(debt + units - full)
+      if retry ~= -1 and (ms == -1 or ms > retry) then retry = ms end
+    end
+  end
+  local allowed, least, last = binding == 0, numbers.MOST, 0
+  for i = 1, size do
+    local rate, tat = rates[i], tats[i]
+    if allowed then
+      tat = tat + cost * rate.interval
+      tats[i] = tat
+    end
+    local room = rate.full - tat + now
+    local free = room > 0 and (room - room % rate.interval) / rate.interval or 0
+    if free < least then
+      least = free
+      if allowed then binding = i end
+    end
+    if tat > last then last = tat end
+  end
+  reply[1], reply[2], reply[3], reply[4] = allowed and 1 or 0, rates[binding].capacity, least, retry
+  reply[5], reply[6] = clock.ceil_ms(last - now), 1
+  if allowed then
+    states.put(key, string.format(limit.format, unpack(tats, 1, size)), clock.ceil_ms(last))
+  end
+  return reply
+end
+
+function gcra_us.complete(limit)
+  packed.complete(limit)
+  for _, rate in ipairs(limit.rates) do
+    if rate.ticks > 1 or limit.algorithm.delays then return nil end
+  end
+  limit.take, limit.shape, limit.format, limit.first = take, '^gcra:' .. TIME .. '$', 'gcra:%d', 6
+  if not limit.rate then
+    limit.shape = '^gcra::' .. string.rep('16:' .. TIME, limit.size) .. '$'
+    limit.format, limit.first = 'gcra::' .. string.rep('16:%d', limit.size), 10
+  end
+end
+end
+
+--@ src/40_policies.lua
+do
+-- Policies: named limits, which the build (functions/policies.go) writes into this text, so that
+-- "@name" reads no key.
+--
+-- name -> { limit, limit ..., keys = { name of its key, ... }, shadow = true, track = true }
+local POLICIES = {}
+
+-- find returns the policy for "@name", or nil and the error.
+function policies.find(text)
+  local policy = POLICIES[string.sub(text, 2)]
+  if policy then return policy end
+  return nil, errors.new('NOPOLICY', '%s: no such policy in build %s; ratelimit_info lists the policies',
+    errors.quote(text), BUILD_ID)
+end
+
+-- names returns the sorted names of all policies, or only of the shadow policies.
+function policies.names(shadows_only)
+  local names = {}
+  for name, policy in pairs(POLICIES) do
+    if policy.shadow or not shadows_only then
+      names[#names + 1] = name
+    end
+  end
+  table.sort(names)
+  return names
+end
+
+-- lease returns the text of the limit in a policy for leases and, if the policy is a shadow, the
+-- policy's name. If there is no such limit, it returns nil and the error.
+function policies.lease(text)
+  local policy, err = policies.find(text)
+  if not policy then
+    return nil, err
+  elseif #policy > 1 then
+    return nil, errors.new('BADLIMIT', '%s: a policy of %d limits; a lease takes one', errors.quote(text), #policy)
+  end
+  return policy[1], policy.shadow and string.sub(text, 2)
+end
+
+------------------------------------------------------------------- shadow policies
+
+-- The number of calls that each shadow policy would have denied but that were allowed, since the
+-- library was loaded on this node.
+local denied = {}
+
+-- note counts a call that a shadow policy would have denied.
+function policies.note(name)
+  denied[name] = (denied[name] or 0) + 1
+end
+
+-- shadow_counts returns { name, count, ... } for every shadow policy.
+function policies.shadow_counts()
+  local list = {}
+  for _, name in ipairs(policies.names(true)) do
+    list[#list + 1] = name
+    list[#list + 1] = denied[name] or 0
+  end
+  return list
+end
+end
+
+--@ src/45_limits.lua
 do
 -- Limit expressions. Only this file parses them.
 --
@@ -651,21 +1049,22 @@ do
 --
 -- A parsed limit has these fields: algorithm; owner, the algorithm whose state it stores; rates
 -- (one or more); size, their number; rate, if there is only one; capacity, the smallest of theirs;
--- asks, its sum of the quantity that its algorithm bounds; weight, its share of a call's budget;
--- and the functions that read and write its key. A rate has count (n), period (ms), the values of
--- its options by name, and fields that the algorithm adds. src/30_states.lua describes states.
+-- asks, its sum of the quantity that its algorithm bounds; and the functions that decide over, read
+-- and write its key. A rate has algorithm, count (n), period (ms), the values of its options by
+-- name, and fields that the algorithm adds. src/30_states.lua describes states.
 --
 -- An algorithm (src/algorithms/NAME.lua) is a table in `algorithms`:
 --   name      the name used in limits
 --   options   option name -> function(text) that returns its value, or nil and what was expected; {} for none
---   rate      function(rate): completes a rate, or returns what is wrong with it. Sets capacity, which is field 2 of the
---             reply: the most that can be taken at once. Also sets functions that change or query a state:
---               charge(state, units)  takes units, and updates free
---               refund(state, units)  gives units back, never beyond full
---               spend(state, units)   charges a state that was full; usually the same as charge
---               reset(state)          returns the ms until the rate is full again
---               wait(state, cost)     returns the ms until a cost from 1 to the capacity fits that does not fit now
---   limit     function(limit): completes a limit, or returns what is wrong with it. packed.complete does so for an
+--   complete_rate  function(rate): completes a rate, or returns what is wrong with it. Sets capacity, which is field 2 of
+--             the reply: the most that can be taken at once
+--   charge    function(state, units): takes units, and updates free and reset
+--   refund    function(state, units): the same, but gives units back, never beyond full. Returns an error, or nil
+--   spend     function(state, units): charges a state that was full; usually the same as charge
+--   reset     function(state): returns the ms until the rate is full again
+--   wait      function(state, cost): returns the ms until a cost from 1 to the capacity fits that does not fit now
+--   delays    optional: true if charge also sets delay, the ms for which an admitted call has to wait
+--   complete  function(limit): completes a limit, or returns what is wrong with it. packed.complete does so for an
 --             algorithm that stores its states as texts in the value (see src/35_packed.lua). Sets
 --               open(key, limit, at, cost)  reads the key into states.list, from position `at` on, one state for each
 --                                             rate. A stored state that is impossible under this limit leaves room for
@@ -675,27 +1074,25 @@ do
 --                                             in another form. found is the result of states.look
 --               write(key, limit, at)         stores the states, with the expiry at which all are full, or deletes the key
 --             and may set
---               take(key, limit, cost, reply)  decides over one key and writes without states, if that is much cheaper.
---                                             Fills in the six fields and returns true, or returns false if the call
---                                             needs open
---   holds     function(head): reports whether this algorithm wrote a string that begins with head
+--               take(key, limit, cost)        decides over one key, writes, and returns the reply or the error. The
+--                                             default goes over states. A faster one goes over states for calls that it
+--                                             does not cover
+--   holds     optional function(head): reports whether this algorithm wrote a string that begins with head
 --   spent     optional function(key, from): returns the units that count as spent in the state at byte `from` of the
---             value. The default is what the new limit refills until the state expires
+--             value, or nil and an error. The default is what the new limit refills until the state expires
 --   most      optional, bounds a quantity in one call: field, a field of the rates; sum, the largest sum of that field
 --             in a call; what and advice, for the errors
--- An algorithm for leases (concurrency) has name, holds, leases, a function that parses the whole
--- text of a limit, and acquire, renew and release, functions(key, limit, lease id) that return the
--- reply.
+--   refusal   optional: no limit of this algorithm can be taken, and this says why
 
 local UNITS = { ms = 1, s = 1000, m = 60000, h = 3600000, d = 86400000 }
 local LONGEST_TEXT = 1024 -- bytes
 local MOST_RATES = 16
-limits.MOST_RATES = 250 -- in a call
 local LONGEST_PERIOD = 32 -- bytes
 local LONGEST = 36500 * UNITS.d -- ms; in microseconds twice this is still below 2^53
 
 limits.LONGEST = LONGEST
 
+-- refuse returns nil and the error for a limit. what is a format.
 local function refuse(text, what, ...)
   return nil, errors.new('BADLIMIT', '%s: %s', errors.quote(text), string.format(what, ...))
 end
@@ -718,7 +1115,7 @@ function limits.period(text)
   if not UNITS[unit] then
     return nil, string.format('the unit of the period %s is none of ms, s, m, h, d', errors.quote(text))
   end
-  local factor = k == '' and 1 or numbers.positive(k)
+  local factor = k == '' and 1 or numbers.parse_positive(k)
   if not factor then
     return nil, string.format('the period %s does not begin with ' .. numbers.WHOLE, errors.quote(text), '1')
   end
@@ -749,7 +1146,7 @@ local function parse_rate(text, algorithm)
   elseif not count then
     return nil, 'no rate such as 100/m or 5/10s; the keys come first, and a limit with blanks is one argument'
   end
-  local rate = { count = numbers.positive(count) }
+  local rate = { algorithm = algorithm, count = numbers.parse_positive(count) }
   if not rate.count then
     return nil, string.format('the count %s is not ' .. numbers.WHOLE, errors.quote(count), '1')
   end
@@ -769,7 +1166,7 @@ local function parse_rate(text, algorithm)
       return nil, string.format('%s=%s is not %s', name, errors.quote(value), wrong)
     end
   end
-  wrong = algorithm.rate(rate)
+  wrong = algorithm.complete_rate(rate)
   if wrong then
     return nil, wrong
   elseif rate.capacity * rate.period > LONGEST * rate.count then
@@ -780,7 +1177,7 @@ end
 
 -- parse_rates parses the rates of a limit. It returns the limit, or nil and what is wrong.
 local function parse_rates(text, algorithm)
-  local limit = { algorithm = algorithm, owner = algorithm, prefix = algorithm.prefix, rates = {}, asks = 0 }
+  local limit = { algorithm = algorithm, owner = algorithm.owner or algorithm, rates = {}, asks = 0, take = decisions.take_one }
   local most = algorithm.most
   for part in string.gmatch(text .. ',', '([^,]*),') do
     local rate, wrong = parse_rate(part, algorithm)
@@ -797,212 +1194,169 @@ local function parse_rates(text, algorithm)
   end
   limit.rate = #limit.rates == 1 and limit.rates[1] or nil
   limit.size = #limit.rates
-  limit.weight = limit.size / limits.MOST_RATES + (most and limit.asks / most.sum or 0)
-  local wrong = algorithm.limit(limit)
+  local wrong = algorithm.complete(limit)
   if wrong then return nil, wrong end
   return limit
 end
 
-local function parse(text)
-  if #text > LONGEST_TEXT then return refuse(text, 'a limit has at most %d bytes', LONGEST_TEXT) end
-  if string.sub(text, 1, 1) == '@' then
-    return limits.policy(text) -- src/45_policies.lua
-  end
-  local word, rates = string.match(text, '^%s*([%a_][%w_]*)%s+(.*)$')
-  local algorithm = algorithms[word or 'gcra']
-  if not algorithm then
-    return refuse(text, 'unknown algorithm %s; there are %s', errors.quote(word), names(algorithms))
-  elseif algorithm.leases then
-    return refuse(text, '%s is for ratelimit_acquire, ratelimit_renew and ratelimit_release', word)
-  end
-  local limit, wrong = parse_rates(rates or text, algorithm)
-  if not limit then return refuse(text, '%s', wrong) end
-  return limit
-end
-
-local function parse_leases(text)
-  if #text > LONGEST_TEXT then return refuse(text, 'a limit has at most %d bytes', LONGEST_TEXT) end
-  local algorithm = algorithms[string.match(text, '^%s*([%a_]+)')]
-  if not algorithm or not algorithm.leases then
-    return refuse(text, 'not a limit for leases; write it as concurrency n lease=30s')
-  end
-  local limit, wrong = algorithm.leases(text)
-  if not limit then return refuse(text, '%s', wrong) end
-  limit.algorithm = algorithm
-  return limit
-end
-
--- leases returns the parsed limit of ratelimit_acquire, ratelimit_renew and ratelimit_release, or
--- nil and the error.
-limits.leases = numbers.remembered(parse_leases, {})
-
--- of returns the parsed limit, which is shared and must not be changed, or nil and the error to
--- reply. limits.known caches parsed limits, because parsing costs more than deciding. A policy that
--- is more than one limit has the field `policy` (src/45_policies.lua).
-limits.of = numbers.remembered(parse, limits)
-end
-
---@ src/45_policies.lua
-local policies = {}
-do
--- Policies: named limits, which the build (functions/policies.go) writes into this text, so that
--- "@name" reads no key.
---
--- name -> { limit, limit ..., keys = { name of its key, ... }, shadow = true, track = true }
-local POLICIES = {}
-
--- find returns the policy for "@name", or nil and the error.
-function policies.find(text)
-  local policy = POLICIES[string.sub(text, 2)]
-  if policy then return policy end
-  return nil, errors.new('NOPOLICY', '%s: no such policy in build %s; ratelimit_info lists the policies',
-    errors.quote(text), BUILD_ID)
-end
-
--- names returns the sorted names of all policies, or only of the shadow policies.
-function policies.names(shadows_only)
-  local names = {}
-  for name, policy in pairs(POLICIES) do
-    if policy.shadow or not shadows_only then
-      names[#names + 1] = name
-    end
-  end
-  table.sort(names)
-  return names
-end
-
--- limits.policy returns the parsed limit of a policy that is one limit and nothing more. For any
--- other policy it returns { policy = "@name", limits = parsed limits, keys =, shadow =, track = },
--- which policies.join adds to a request.
-function limits.policy(text)
+-- parse_policy returns the limit of a policy that is one limit and nothing more. For any other
+-- policy it returns { policy = "@name", limits = parsed limits, keys =, shadow =, track =, size =, asks = },
+-- which src/50_requests.lua adds to a request.
+local function parse_policy(text)
   local policy, err = policies.find(text)
   if not policy then
     return nil, err
   elseif #policy == 1 and not policy.shadow and not policy.track then
     return limits.of(policy[1])
   end
-  local whole = { policy = text, limits = {}, keys = policy.keys, shadow = policy.shadow, track = policy.track }
+  local whole = { policy = text, limits = {}, keys = policy.keys, shadow = policy.shadow, track = policy.track, size = 0, asks = 0 }
   for i, part in ipairs(policy) do
-    whole.limits[i], err = limits.of(part)
-    if not whole.limits[i] then return nil, err end
+    local limit
+    limit, err = limits.of(part)
+    if err then return nil, err end
+    whole.limits[i], whole.size, whole.asks = limit, whole.size + limit.size, whole.asks + limit.asks
   end
   return whole
 end
 
--- lease returns the text of the limit in a policy for leases and, if the policy is a shadow, the
--- policy's name. If there is no such limit, it returns nil and the error.
-function policies.lease(text)
-  local policy, err = policies.find(text)
-  if not policy then
-    return nil, err
-  elseif #policy > 1 then
-    return nil, errors.new('BADLIMIT', '%s: a policy of %d limits; a lease takes one', errors.quote(text), #policy)
-  end
-  return policy[1], policy.shadow and string.sub(text, 2)
+-- checked returns what read makes of a limit's text, or nil and the error.
+function limits.checked(text, read)
+  if #text > LONGEST_TEXT then return refuse(text, 'a limit has at most %d bytes', LONGEST_TEXT) end
+  local limit, wrong = read(text)
+  if type(wrong) == 'string' then return refuse(text, '%s', wrong) end
+  return limit, wrong
 end
 
--- join adds the limits of a policy to a request after its first `count`. It sets these fields of
--- the request: composed, the policies in it; tracks, if one of them has track; groups, its shadow
--- policies; group_of, from a limit's position to its shadow policy. It returns the new number of
--- limits.
-function policies.join(request, whole, count)
-  request.composed = request.composed or {}
-  request.composed[#request.composed + 1] = whole
-  request.tracks = request.tracks or whole.track
-  local group = nil
-  if whole.shadow then
-    group = { name = string.sub(whole.policy, 2), denies = false }
-    request.groups, request.group_of = request.groups or {}, request.group_of or {}
-    request.groups[#request.groups + 1] = group
-  else
-    request.enforced = true
+local function parse(text)
+  if string.sub(text, 1, 1) == '@' then return parse_policy(text) end
+  local word, rates = string.match(text, '^%s*([%a_][%w_]*)%s+(.*)$')
+  local algorithm = algorithms[word or 'gcra']
+  if not algorithm then
+    return nil, string.format('unknown algorithm %s; there are %s', errors.quote(word), names(algorithms))
+  elseif algorithm.refusal then
+    return nil, algorithm.refusal
   end
-  for i, limit in ipairs(whole.limits) do
-    request.limits[count + i] = limit
-    if group then
-      request.group_of[count + i] = group
-    end
-  end
-  return count + #whole.limits
+  return parse_rates(rates or text, algorithm)
 end
 
--- wanted_keys lists the keys that a request's policies take, for an error about the number of keys.
--- tracks reports whether this verb takes a usage key.
-function policies.wanted_keys(request, tracks)
-  local text = ''
-  for _, whole in ipairs(request.composed or {}) do
-    local wants = whole.keys and table.concat(whole.keys, ', ') or 'a key'
-    text = text .. '; ' .. whole.policy .. ' takes ' .. wants .. (tracks and whole.track and ', and a usage key last' or '')
-  end
-  return text
-end
+-- of returns the parsed limit, which is shared and must not be changed, or nil and the error to
+-- reply. limits.known caches parsed limits, because parsing costs more than deciding. A policy that
+-- is more than one limit has the field `policy`.
+limits.of = numbers.remembered(function(text) return limits.checked(text, parse) end, limits)
 end
 
 --@ src/50_requests.lua
-local requests = {}
 do
 -- The arguments of take, peek and refund:
 --   limit [limit ...] [COST c | COST c1 ... cn] [UPTO] [ONCE ttl_ms] [TRACK]
 -- The keys are one for each limit, then one for ONCE and one for TRACK, in the order of these
 -- options.
 --
--- A request has these fields: limits, and count, their number; costs, one for each; UPTO, the
--- requested cost; ONCE and TRACK, their keys; ttl, in ms; enforced, whether any limit is not in a
--- shadow policy; and those that policies.join adds.
+-- A request has these fields:
+--   limits, count   the limits, and their number
+--   cost            the cost of a plain request: the same for all limits, without UPTO and shadow policies
+--   costs           the costs of any other request, one for each limit; with UPTO, at most what the capacities allow
+--   UPTO            the requested cost
+--   ONCE, TRACK     their keys
+--   ttl             of ONCE, in ms
+--   groups          its shadow policies, see src/60_decisions.lua
+--   group_of        from a limit's position to its shadow policy
+--   enforced        whether any limit is not in a shadow policy
+--   composed        its policies that are more than one limit
+--   tracks          whether one of them has track
+--   optional        whether it has any of the fields from UPTO on, or a cost
 
 local OPTIONS = {
   COST = 'COST', UPTO = 'UPTO', ONCE = 'ONCE', TRACK = 'TRACK', cost = 'COST', upto = 'UPTO', once = 'ONCE', track = 'TRACK',
 }
 local MOST_LIMITS = 50
+local MOST_RATES = 250
+local FEW = 5000 -- no algorithm bounds its quantity by less
 
--- ONES holds the costs of a call without COST. It never changes.
-local ONES = {}
-for i = 1, MOST_LIMITS do
-  ONES[i] = 1
-end
+-- The request of the current call. The next call reuses it.
+local request = { limits = {} }
 
--- The request of the current call. The next call reuses it. optional reports whether it has more
--- than limits.
-local request = { limits = {}, costs = ONES }
-
--- renew clears what the last call had besides limits.
+-- renew clears what the last call had besides limits. The fields are false, because Lua would build
+-- the table anew to add one that is nil.
 local function renew()
-  request.COST, request.UPTO, request.ONCE, request.TRACK, request.ttl, request.tracks = nil, nil, nil, nil, nil, nil
-  request.costs, request.composed, request.groups, request.group_of, request.optional = ONES, nil, nil, nil, false
+  request.COST, request.UPTO, request.ONCE, request.TRACK, request.ttl, request.tracks = false, false, false, false, false, false
+  request.cost, request.costs, request.composed, request.groups, request.group_of = 1, false, false, false, false
+  request.optional = false
+end
+renew()
+
+-- join adds the limits of a policy to the request after its first `count`. It returns the new
+-- number of limits.
+local function join(policy, count)
+  request.optional, request.composed = true, request.composed or {}
+  request.composed[#request.composed + 1] = policy
+  request.tracks = request.tracks or policy.track
+  local group = nil
+  if policy.shadow then
+    group = { name = string.sub(policy.policy, 2), denies = false }
+    request.groups, request.group_of = request.groups or {}, request.group_of or {}
+    request.groups[#request.groups + 1] = group
+  else
+    request.enforced = true
+  end
+  for i, limit in ipairs(policy.limits) do
+    request.limits[count + i] = limit
+    if group then
+      request.group_of[count + i] = group
+    end
+  end
+  return count + #policy.limits
 end
 
--- read_limits reads the limits. It returns the position after them, or nil and the error.
+-- excess returns the error for limits that exceed the bounds of one call, or nil.
+local function excess(count, rates)
+  if count > MOST_LIMITS then
+    return errors.new('BADARGS', '%d limits; one call takes at most %d', count, MOST_LIMITS)
+  elseif rates > MOST_RATES then
+    return errors.new('BADARGS', '%d rates; one call takes at most %d', rates, MOST_RATES)
+  end
+  local sums = {}
+  for i = 1, count do
+    local limit = request.limits[i]
+    local most = limit.algorithm.most
+    if most then
+      sums[most] = (sums[most] or 0) + limit.asks
+      if sums[most] > most.sum then
+        return errors.new('BADARGS', '%d %s; one call takes at most %d%s', sums[most], most.what, most.sum, most.advice)
+      end
+    end
+  end
+  return nil
+end
+
+-- read_limits reads the limits, and stops at the first that exceeds a bound. It returns the position
+-- after them, or nil and the error.
 local function read_limits(args)
-  if request.optional then renew() end
-  local list, known, at, count, weight, rates = request.limits, limits.known, 1, 0, 0, 0
+  local list, known, at, count, rates, asked = request.limits, limits.known, 1, 0, 0, 0
   request.enforced = false
   local text = args[1]
-  while text and not OPTIONS[text] do
-    local limit = known[text]
+  while text do
+    local limit, err = known[text]
     if not limit then
-      local err
+      if OPTIONS[text] then break end
       limit, err = limits.of(text)
-      if not limit then return nil, err end
+      if err then return nil, err end
     end
     if limit.policy then
-      request.optional = true
-      count = policies.join(request, limit, count)
-      weight = 2
+      count = join(limit, count)
     else
       count = count + 1
       list[count], request.enforced = limit, true
-      weight = weight + limit.weight
-      rates = rates + limit.size
     end
-    if count > MOST_LIMITS then
-      return nil, errors.new('BADARGS', '%d limits; one call takes at most %d', count, MOST_LIMITS)
-    elseif rates > limits.MOST_RATES then
-      return nil, errors.new('BADARGS', '%d rates; one call takes at most %d', rates, limits.MOST_RATES)
+    rates, asked = rates + limit.size, asked + limit.asks
+    if count > MOST_LIMITS or rates > MOST_RATES or asked > FEW then
+      err = excess(count, rates)
+      if err then return nil, err end
     end
     at = at + 1
     text = args[at]
   end
-  request.count, request.weight = count, weight
+  request.count = count
   return at
 end
 
@@ -1020,7 +1374,7 @@ local function read_costs(args, at)
   end
   if last - at > MOST_LIMITS then return nil, misnumbered(last - at) end
   for i = at, last - 1 do
-    local cost = numbers.whole(args[i])
+    local cost = numbers.parse(args[i])
     if not cost then
       return nil, errors.new('BADCOST', '%s: a cost is ' .. numbers.WHOLE, errors.quote(args[i]), '0')
     end
@@ -1035,7 +1389,7 @@ local function read_options(keys, args, at, allowed)
   local used = request.count
   request.optional = true
   while at <= #args do
-    local word = OPTIONS[args[at]]
+    local word, err = OPTIONS[args[at]]
     if not word or not allowed[word] then
       return nil, errors.new('BADARGS', '%s: not an option here', errors.quote(args[at]))
     elseif request[word] then
@@ -1043,7 +1397,6 @@ local function read_options(keys, args, at, allowed)
     end
     at = at + 1
     if word == 'COST' then
-      local err
       request.COST, err = read_costs(args, at)
       if err then return nil, err end
       at = at + #request.COST
@@ -1054,7 +1407,7 @@ local function read_options(keys, args, at, allowed)
       request[word] = keys[used] or ''
     end
     if word == 'ONCE' then
-      request.ttl = numbers.positive(args[at] or '')
+      request.ttl = numbers.parse_positive(args[at] or '')
       if not request.ttl or request.ttl > limits.LONGEST then
         return nil, errors.new('BADARGS', '%s: ONCE is followed by the ms for which it holds, a whole number from 1 to %d',
           errors.quote(args[at] or ''), limits.LONGEST)
@@ -1083,13 +1436,16 @@ local function within_capacity()
   return costs
 end
 
--- spread sets a cost for each limit of the request. It returns the error, or nil.
+-- spread sets cost or costs. It returns the error, or nil.
 local function spread()
   local count, costs, upto = request.count, request.COST or { 1 }, request.UPTO
   if upto and #costs ~= 1 then
     return errors.new('BADARGS', 'the number of costs is %d; UPTO takes the same from every key: give it one', #costs)
   elseif #costs ~= 1 and #costs ~= count then
     return misnumbered(#costs)
+  elseif #costs == 1 and not upto and not request.groups then
+    request.cost = costs[1]
+    return nil
   elseif upto then
     request.UPTO = costs[1]
     costs = within_capacity()
@@ -1097,39 +1453,47 @@ local function spread()
   for i = #costs + 1, count do
     costs[i] = costs[1]
   end
-  request.costs = costs
+  request.cost, request.costs = false, costs
   return nil
-end
-
--- excess returns the error for limits that exceed the bounds of one call, or nil.
-local function excess()
-  local rates, sums = 0, {}
-  for i = 1, request.count do
-    local limit = request.limits[i]
-    local most = limit.algorithm.most
-    rates = rates + limit.size
-    if most then
-      sums[most] = (sums[most] or 0) + limit.asks
-      if sums[most] > most.sum then
-        return errors.new('BADARGS', '%d %s; one call takes at most %d%s', sums[most], most.what, most.sum, most.advice)
-      end
-    end
-  end
-  return rates > limits.MOST_RATES and errors.new('BADARGS', '%d rates; one call takes at most %d', rates, limits.MOST_RATES) or nil
 end
 
 -- repeated returns the error for a key that is given twice, or nil.
 function requests.repeated(keys)
-  local a, b, c, d = keys[1], keys[2], keys[3], keys[4]
-  if not d and a ~= b and a ~= c and (b ~= c or not c) then return nil end
-  local seen = {}
-  for i = 1, #keys do
-    if seen[keys[i]] then
-      return errors.new('BADKEYS', '%s is given twice; name each key once', errors.quote(keys[i]))
+  for i = 2, #keys do
+    local key = keys[i]
+    for other = 1, i - 1 do
+      if keys[other] == key then
+        return errors.new('BADKEYS', '%s is given twice; name each key once', errors.quote(key))
+      end
     end
-    seen[keys[i]] = true
   end
   return nil
+end
+
+-- misnamed returns the error for a number of keys that the request does not need. allowed has TRACK
+-- if the verb takes a usage key.
+local function misnamed(keys, used, allowed)
+  local text = ''
+  for _, policy in ipairs(request.composed or {}) do
+    local wants = policy.keys and table.concat(policy.keys, ', ') or 'a key'
+    text = text .. '; ' .. policy.policy .. ' takes ' .. wants .. (allowed.TRACK and policy.track and ', and a usage key last' or '')
+  end
+  return errors.new('BADKEYS', 'the number of keys is %d and the number of limits %d; give each limit one key, in order%s%s',
+    #keys, request.count, used > request.count and ', then one for ONCE and one for TRACK' or '', text)
+end
+
+-- plain returns the limits of a call that has nothing but known limits within the bounds of one
+-- call, one for each key. It returns nil for any other call.
+function requests.plain(keys, args)
+  local list, known, rates, asked, count = request.limits, limits.known, 0, 0, #keys
+  if #args ~= count or count > MOST_LIMITS then return nil end
+  for i = 1, count do
+    local limit = known[args[i]]
+    if not limit or limit.policy then return nil end
+    list[i], rates, asked = limit, rates + limit.size, asked + limit.asks
+  end
+  if rates > MOST_RATES or asked > FEW or requests.repeated(keys) then return nil end
+  return list
 end
 
 -- read returns the request, or nil and the error.
@@ -1137,128 +1501,184 @@ function requests.read(keys, args, allowed)
   if #keys == 0 then
     return nil, errors.new('BADKEYS', 'the number of keys is 0; give each limit one key')
   end
+  if request.optional then renew() end
   local at, err = read_limits(args)
-  if not at then return nil, err end
-  local count = request.count
-  local used = count
-  if count == 0 then
+  if err then return nil, err end
+  local used = request.count
+  if used == 0 then
     return nil, errors.new('BADARGS', 'no limit after the keys; give one such as 100/m for each key')
-  elseif at <= #args or request.tracks then
+  elseif at <= #args or request.optional then
     used, err = read_options(keys, args, at, allowed)
-  end
-  if not err and (request.COST or request.UPTO) then
-    err = spread()
+    if not err and (request.COST or request.UPTO or request.groups) then
+      err = spread()
+    end
   end
   if not err and #keys ~= used then
-    err = errors.new('BADKEYS', 'the number of keys is %d and the number of limits %d; give each limit one key, in order%s%s',
-      #keys, count, used > count and ', then one for ONCE and one for TRACK' or '',
-      policies.wanted_keys(request, allowed.TRACK))
+    err = misnamed(keys, used, allowed)
   end
   err = err or requests.repeated(keys)
-  if not err and request.weight > 1 then
-    err = excess()
-  end
   if err then return nil, err end
   return request
 end
 end
 
---@ src/55_shadows.lua
-local shadows = {}
-do
--- The number of calls that each shadow policy would have denied but that were allowed, since the
--- library was loaded on this node.
-local denied = {}
-
-local function note(name)
-  denied[name] = (denied[name] or 0) + 1
-end
-
--- count counts the shadow policies that would have denied a take.
-function shadows.count(request)
-  for _, group in ipairs(request.passes and request.groups or {}) do
-    if group.denies then
-      note(group.name)
-    end
-  end
-end
-
--- counts returns { name, count, ... } for every shadow policy.
-function shadows.counts()
-  local list = {}
-  for _, name in ipairs(policies.names(true)) do
-    list[#list + 1] = name
-    list[#list + 1] = denied[name] or 0
-  end
-  return list
-end
-
--- lease rewrites the reply of acquire or renew under a shadow policy. A lease that would have been
--- denied is not held.
-function shadows.lease(name, reply)
-  if reply.err then
-    return reply
-  elseif reply[1] == 0 then
-    note(name)
-  end
-  return { 1, reply[2], reply[3], 0, reply[5], reply[6], reply[1], reply[4], reply[6] }
-end
-end
-
 --@ src/60_decisions.lua
-local decisions = {}
 do
 -- One decision over the rates of one or several keys: either all are charged, or none. First, every
 -- key is read into one state for each rate (src/30_states.lua). Then the states decide, are charged
 -- and are summed up. Finally, the charged states are written. A call that returns an error has
 -- therefore changed nothing.
 --
--- Shadow policies decide but never deny: they try a limit on real traffic before it is enforced.
--- The enforced limits of a call make one decision. Each shadow policy (a group) makes another: it
--- is charged if it would allow, and the call continues in either case. If the enforced limits deny,
--- nothing is charged.
+-- decisions.plain decides calls with one cost for all limits. decisions.grouped decides any call: with
+-- several costs, UPTO, a refund, or shadow policies. Shadow policies decide but never deny: they try
+-- a limit on real traffic before it is enforced. The enforced limits of a call make one decision.
+-- Each shadow policy (a group) makes another: it is charged if it would allow, and the call continues
+-- in either case. If the enforced limits deny, nothing is charged.
 --
 -- The reply is { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }. With shadow
 -- policies it also has would_allowed, would_retry_after_ms and would_index: the result if no policy
 -- of the call were a shadow.
 
 local list = states.list
+
+-- The reply of a plain call. All calls share one table, because Redis converts it to integers before
+-- the next call begins. A new table for each call costs 4 % of a denied call (bench/README.md).
+local reply = { 0, 0, 0, 0, 0, 1 }
+decisions.reply = reply
+
+-- wait returns the ms after which a rate that denies would allow, or -1 for never.
+local function wait(state, cost)
+  local rate = state.rate
+  if cost > rate.capacity then return -1 end
+  return state.ends_in > 0 and state.ends_in or rate.algorithm.wait(state, cost)
+end
+
+------------------------------------------------------------------- one cost for all limits
+
+-- index_of returns the position of the key of a state: that of the limit that it belongs to.
+local function index_of(at, asked)
+  local i = 1
+  while at > asked[i].size do
+    at = at - asked[i].size
+    i = i + 1
+  end
+  return i
+end
+
+-- deny fills in the reply to a call that the state at a position denies, and perhaps later ones.
+local function deny(binding, size, cost)
+  local retry, longest, least = 0, 0, numbers.MOST
+  for at = 1, size do
+    local state, reset = list[at], 0
+    local free = state.free
+    if cost > free then
+      local ms = wait(state, cost)
+      if retry ~= -1 and (ms > retry or ms == -1) then retry = ms end
+      reset = state.ends_in
+    end
+    if reset == 0 then reset = state.rate.algorithm.reset(state) end
+    if reset > longest then longest = reset end
+    if free < least then least = free > 0 and free or 0 end
+  end
+  reply[1], reply[2], reply[3], reply[4], reply[5] = 0, list[binding].rate.capacity, least, retry, longest
+end
+
+-- allow charges the states, writes them unless the call only peeks, and fills in the reply. It
+-- returns the position of the binding state.
+local function allow(keys, asked, count, cost, peeks)
+  local size, binding, least, longest, retry = 0, 1, numbers.MOST, 0, 0
+  for i = 1, count do
+    local limit = asked[i]
+    local algorithm = limit.algorithm
+    local charge, delays, first = algorithm.charge, algorithm.delays, size + 1
+    size = size + limit.size
+    for at = first, size do
+      local state = list[at]
+      if cost > 0 then
+        charge(state, cost)
+        if delays and state.delay > retry then retry = state.delay end
+      end
+      local free, reset = state.free, cost > 0 and state.reset or algorithm.reset(state)
+      if reset > longest then longest = reset end
+      if free < least then
+        least, binding = free, at
+      end
+    end
+    if cost > 0 and not peeks then limit.write(keys[i], limit, first) end
+  end
+  reply[1], reply[2], reply[3], reply[4], reply[5] = 1, list[binding].rate.capacity, least, retry, longest
+  return binding
+end
+
+-- plain decides over the first `count` limits of asked, and writes unless it only peeks. It returns
+-- the reply or the error.
+function decisions.plain(keys, asked, count, cost, peeks)
+  local size, binding = 0, nil
+  states.begin()
+  for i = 1, count do
+    local limit = asked[i]
+    local err = limit.open(keys[i], limit, size + 1, cost)
+    if err then
+      if states.large then states.drop() end
+      return err
+    end
+    for at = size + 1, size + limit.size do
+      if cost > list[at].free and not binding then binding = at end
+    end
+    size = size + limit.size
+  end
+  if binding then
+    deny(binding, size, cost)
+  else
+    binding = allow(keys, asked, count, cost, peeks)
+  end
+  reply[6] = count == 1 and 1 or index_of(binding, asked)
+  if states.large then states.drop() end
+  return reply
+end
+
+local one_key, one_limit = {}, {}
+
+-- take_one decides over one key and writes. It returns the reply or the error.
+function decisions.take_one(key, limit, cost)
+  one_key[1], one_limit[1] = key, limit
+  return decisions.plain(one_key, one_limit, 1, cost)
+end
+
+------------------------------------------------------------------- groups of limits
+
 local ENFORCED = {} -- the group of the limits that are enforced
 
 -- open reads every key of a request into states, and marks the groups that deny. It returns the
--- error, or nil.
+-- number of states, or nil and the error.
 local function open(keys, request, verb)
-  local asked, costs, group_of, refund, count = request.limits, request.costs, request.group_of, verb == 'refund', 0
+  local costs, group_of, size = request.costs, request.group_of, 0
   ENFORCED.denies = false
-  states.begin()
   for i = 1, request.count do
-    local limit, cost, group = asked[i], costs[i], group_of and group_of[i] or ENFORCED
-    if refund then cost = 1 end
-    local err = limit.open(keys[i], limit, count + 1, cost)
-    if err then return err end
-    if refund then cost = 0 end -- a refund takes nothing, so only a block denies it
-    local last = count + limit.size
-    for at = count + 1, last do
+    local limit, group, cost = request.limits[i], group_of and group_of[i] or ENFORCED, costs and costs[i] or request.cost
+    local err = limit.open(keys[i], limit, size + 1, verb == 'refund' and 1 or cost)
+    if err then return nil, err end
+    if verb == 'refund' then cost = 0 end -- a refund takes nothing, so only a block denies it
+    for at = size + 1, size + limit.size do
       local state = list[at]
       state.index, state.cost, state.group = i, cost, group
       if cost > state.free then group.denies = true end
     end
-    count = last
+    size = size + limit.size
   end
-  request.states = count
-  return nil
+  return size
 end
 
 -- fit lowers the cost of a group to the number of units that fit, at most `most` (UPTO). It returns
 -- that number, or 0 if not even one fits.
-local function fit(count, group, most)
+local function fit(size, group, most)
   local fits = most
-  for i = 1, count do
+  for i = 1, size do
     if list[i].group == group then
       fits = math.min(fits, list[i].cost, math.max(0, list[i].free))
     end
   end
-  for i = 1, count do
+  for i = 1, size do
     if list[i].group == group then
       list[i].cost = math.max(1, fits)
     end
@@ -1267,109 +1687,75 @@ local function fit(count, group, most)
   return fits
 end
 
--- wait returns the ms after which a rate that denies would allow, or -1 for never.
-local function wait(state)
-  if state.cost > state.rate.capacity then return -1 end
-  return state.foreign > 0 and state.foreign or state.rate.wait(state, state.cost)
-end
-
--- sum_up fills in the six fields of a reply from the states of a group, or from all states if group
--- is nil: the smallest remaining, the longest waits, and the binding rate, which is the first that
--- denies or else the first with the smallest remaining. With upto, field 1 is the number of units
--- taken.
-local function sum_up(reply, count, group, upto)
-  local binding, denied, units, least = nil, false, upto and numbers.MOST or 1, numbers.MOST
-  local longest_wait, longest_reset = 0, 0
-  for i = 1, count do
-    local state = list[i]
-    if not group or state.group == group then
-      local rate, free, cost, ms, reset = state.rate, state.free, state.cost, 0, 0
-      if cost > free and not state.group.charged then -- this rate denies
-        ms, reset = wait(state), state.foreign
-        if not denied then
-          binding, denied, longest_wait = state, true, 0
-        end
-      elseif not denied then
-        if free < least or not binding then binding = state end
-        if rate.delays and cost > 0 and state.group.charged then ms = state.delay end
-      end
-      if reset == 0 then
-        reset = rate.reset(state)
-        state.reset = reset
-      end
-      if reset > longest_reset then longest_reset = reset end
-      if ms ~= 0 and longest_wait ~= -1 and (ms > longest_wait or ms == -1) then longest_wait = ms end
-      if free < least then least = free > 0 and free or 0 end
-      if upto and cost < units then units = cost end
-    end
-  end
-  reply[1] = denied and 0 or units
-  reply[2], reply[3], reply[4], reply[5], reply[6] = binding.rate.capacity, least, longest_wait, longest_reset, binding.index
-  return reply
-end
-
--- The reply of a call. All calls share one table, because Redis converts it to integers before the
--- next call begins. A new table for each call costs 4 % of a denied call (bench/README.md).
-local usual = { 0, 0, 0, 0, 0, 1 }
-
--- reply_to returns the reply for the decision.
-local function reply_to(request)
-  local count, upto = request.states, request.UPTO
-  if not request.groups then return sum_up(usual, count, nil, upto) end
-  local would = sum_up({}, count, nil, upto)
-  local reply = sum_up({}, count, request.enforced and ENFORCED, upto)
-  if not request.enforced then
-    reply[1], reply[4] = upto or 1, 0
-  end
-  reply[7], reply[8], reply[9] = would[1], would[4], would[6]
-  return reply
-end
-
--- decide_groups sets which groups are charged.
-local function decide_groups(request, verb)
-  local count, units = request.states, request.UPTO
+-- decide_groups sets which groups are charged. With refund, each decides for itself: a blocked key
+-- under a shadow policy does not prevent a refund to the others.
+local function decide_groups(size, request, verb)
+  local units = request.UPTO
   if units and units > 0 and request.enforced then
-    units = fit(count, ENFORCED, units)
+    units = fit(size, ENFORCED, units)
   end
   ENFORCED.charged = not ENFORCED.denies
-  for _, group in ipairs(request.groups or {}) do
+  if not request.groups then return end
+  for _, group in ipairs(request.groups) do
     if units and request.costs[1] > 0 then
-      fit(count, group, math.max(1, units))
+      fit(size, group, math.max(1, units))
     end
     group.charged = not group.denies and (ENFORCED.charged or verb == 'refund')
   end
 end
 
--- decide decides a request and charges the states, but writes nothing. With the verb refund it
--- gives back units, to each group separately: a blocked key under a shadow policy does not prevent
--- a refund to the others. It returns the reply, or nil and the error.
-function decisions.decide(keys, request, verb)
-  local err = open(keys, request, verb)
-  if err then return nil, err end
-  if request.UPTO or request.groups then
-    decide_groups(request, verb)
-  else
-    ENFORCED.charged = not ENFORCED.denies
-  end
-  request.passes = ENFORCED.charged
-  for i = 1, (request.passes or request.groups) and request.states or 0 do
+-- charge charges or refunds the states of the groups that are charged. It returns the error, or nil.
+local function charge(size, request, verb)
+  local costs = request.costs
+  for i = 1, size do
     local state = list[i]
     local cost = state.cost
-    if verb == 'refund' then cost = request.costs[state.index] end
+    if verb == 'refund' then cost = costs and costs[state.index] or request.cost end
     if cost > 0 and state.group.charged then
-      err = state.rate[verb](state, cost)
-      if err then return nil, err end
+      local err = state.rate.algorithm[verb](state, cost)
+      if err then return err end
     end
   end
-  return reply_to(request)
+  return nil
 end
 
--- write stores the states that decide changed. It reports whether there were any.
-function decisions.write(keys, request)
-  local asked, costs, at, any = request.limits, request.costs, 1, false
-  for i = 1, (request.passes or request.groups) and request.count or 0 do
-    local limit = asked[i]
-    if costs[i] > 0 and list[at].group.charged then
+-- sum_up fills in six fields of a reply for the states of a group, or for all states if group is nil: the smallest
+-- remaining, the longest waits, and the binding rate, which is the first that denies or else the
+-- first with the smallest remaining. With upto, field 1 is the number of units taken.
+local function sum_up(whole, size, group, upto)
+  local binding, denied, units, least = nil, false, upto and numbers.MOST or 1, numbers.MOST
+  local retry, longest = 0, 0
+  for i = 1, size do
+    local state = list[i]
+    if not group or state.group == group then
+      local algorithm, free, cost, ms, reset = state.rate.algorithm, state.free, state.cost, 0, 0
+      if cost > free and not state.group.charged then -- this rate denies
+        ms, reset = wait(state, cost), state.ends_in
+        if not denied then
+          binding, denied, retry = state, true, 0
+        end
+      elseif not denied then
+        if free < least or not binding then binding = state end
+        if algorithm.delays and cost > 0 and state.group.charged then ms = state.delay end
+      end
+      if reset == 0 then reset = algorithm.reset(state) end
+      if reset > longest then longest = reset end
+      if ms ~= 0 and retry ~= -1 and (ms > retry or ms == -1) then retry = ms end
+      if free < least then least = free > 0 and free or 0 end
+      if upto and cost < units then units = cost end
+    end
+  end
+  whole[1], whole[2], whole[3] = denied and 0 or units, binding.rate.capacity, least
+  whole[4], whole[5], whole[6] = retry, longest, binding.index
+  return whole
+end
+
+-- write stores the states that were changed. It reports whether there were any.
+local function write(keys, request)
+  local costs, at, any = request.costs, 1, false
+  for i = 1, request.count do
+    local limit = request.limits[i]
+    if (costs and costs[i] or request.cost) > 0 and list[at].group.charged then
       limit.write(keys[i], limit, at)
       any = true
     end
@@ -1378,55 +1764,50 @@ function decisions.write(keys, request)
   return any
 end
 
--- one is decide and write for the common call: one key and a limit with one rate, or with a fast
--- path (limit.take). It returns the reply or the error, or nil if the call needs a request.
-function decisions.one(key, limit, cost)
-  if limit.take and cost > 0 and limit.take(key, limit, cost, usual) then return usual end
-  local rate = limit.rate
-  if not rate then return nil end
-  states.begin()
-  local err = limit.open(key, limit, 1, cost)
+local function grouped(keys, request, verb, peeks)
+  local size, err = open(keys, request, verb)
   if err then return err end
-  local state = list[1]
-  local remaining, retry, reset = state.free, 0, state.foreign
-  if cost > remaining then
-    state.cost = cost
-    usual[1], retry = 0, wait(state)
-    remaining, reset = remaining > 0 and remaining or 0, reset > 0 and reset or rate.reset(state)
-  else
-    if cost > 0 then
-      rate.charge(state, cost)
-      remaining, retry = state.free, rate.delays and state.delay or 0
+  decide_groups(size, request, verb)
+  err = charge(size, request, verb)
+  if err then return err end
+  local upto, whole = request.UPTO, reply
+  if request.groups then
+    local would = sum_up({}, size, nil, upto)
+    whole = sum_up({}, size, request.enforced and ENFORCED, upto)
+    if not request.enforced then
+      whole[1], whole[4] = upto or 1, 0
     end
-    usual[1], reset = 1, rate.reset(state)
-    state.reset = reset
-    if cost > 0 then limit.write(key, limit, 1) end
+    whole[7], whole[8], whole[9] = would[1], would[4], would[6]
+  else
+    sum_up(whole, size, nil, upto)
   end
-  usual[2], usual[3], usual[4], usual[5], usual[6] = rate.capacity, remaining, retry, reset, 1
-  return usual
+  return whole, not peeks and write(keys, request), ENFORCED.charged
 end
 
--- take is decide and write. It returns the reply and whether anything was charged, or nil and the
--- error.
+-- grouped decides a request and writes unless it only peeks. verb is charge or refund. It returns the
+-- reply, whether anything was charged, and whether the enforced limits allow; or the error.
+function decisions.grouped(keys, request, verb, peeks)
+  states.begin()
+  local whole, charges, passes = grouped(keys, request, verb, peeks)
+  if states.large then states.drop() end
+  return whole, charges, passes
+end
+
+-- take decides a request and writes. It returns what grouped does.
 function decisions.take(keys, request)
-  if request.count == 1 and not request.UPTO and not request.groups then
-    local cost = request.costs[1]
-    local reply = decisions.one(keys[1], request.limits[1], cost)
-    if reply and reply.err then
-      return nil, reply
-    elseif reply then
-      request.passes = reply[1] == 1
-      return reply, request.passes and cost > 0
-    end
+  local cost = request.cost
+  if not cost then return decisions.grouped(keys, request, 'charge') end
+  local limit, whole = request.limits[1]
+  if request.count == 1 then
+    whole = limit.take(keys[1], limit, cost)
+  else
+    whole = decisions.plain(keys, request.limits, request.count, cost)
   end
-  local reply, err = decisions.decide(keys, request, 'charge')
-  if not reply then return nil, err end
-  return reply, decisions.write(keys, request)
+  return whole, whole[1] == 1 and cost > 0, whole[1] == 1
 end
 end
 
 --@ src/65_tracking.lua
-local tracking = {}
 do
 -- TRACK records in a separate key how much a caller asks for: totals, first and last use, and a
 -- count per minute for the last hour. It also counts denied calls, so it is separate from the
@@ -1439,32 +1820,25 @@ do
 local NO_RECORD = 'does not hold a usage record'
 local MINUTE = 60000
 local SERIES = 60 -- minutes
-local KEPT = 86400000 -- ms
+local KEPT = '86400000' -- ms
 
--- empty returns a list of n zeros if the key holds an empty string, which counts as no key, and
--- otherwise nil and the error of the command that failed.
-local function empty(key, n, failure)
-  if redis.pcall('GETRANGE', key, '0', '0') ~= '' then return nil, errors.failed(key, failure, NO_RECORD) end
-  local zeros = {}
-  for i = 1, n do
-    zeros[i] = 0
-  end
-  return zeros
-end
-
--- fields returns fields of a record as numbers, 0 for absent ones, or nil and the error for a key
--- that holds anything else.
+-- fields returns fields of a record, false for absent ones, or nil and the error for a key that holds
+-- anything else, or none of them. An empty string counts as no key.
 local function fields(key, ...)
   local values, any = redis.pcall('HMGET', key, ...), false
-  if values.err then return empty(key, select('#', ...), values) end
+  if values.err then
+    if redis.pcall('GETRANGE', key, '0', '0') == '' then return {} end
+    return nil, errors.failed(key, values, NO_RECORD)
+  end
   for i = 1, #values do
     local text = values[i]
     if text then
-      any = true
-      values[i] = numbers.whole(text)
-      if not values[i] then return nil, errors.unusable(key, NO_RECORD) end
-    else
-      values[i] = 0
+      local n = tonumber(text)
+      if not n or n < 0 or n >= numbers.MOST or n % 1 > 0 then
+        n = numbers.parse(text)
+        if not n then return nil, errors.unusable(key, NO_RECORD) end
+      end
+      values[i], any = n, true
     end
   end
   if not any and redis.call('PTTL', key) ~= -2 then return nil, errors.unusable(key, NO_RECORD) end
@@ -1475,11 +1849,11 @@ end
 -- because most calls come in the same minute.
 local current, allowed_now, denied_now = 0, '', ''
 
--- The values that read has read and note adds to.
+-- What read has read and note adds to: the fields cost, allowed, allowed in this minute.
 local values
 
--- read reads the fields that a decision may change. It runs before the decision, so that nothing
--- can fail after it. It returns the error, or nil.
+-- read reads the fields that an allowed call changes. It runs before the decision, so that nothing
+-- can fail after the call is charged. It returns the error, or nil.
 function tracking.read(key)
   local now = clock.ms()
   local minute = (now - now % MINUTE) / MINUTE
@@ -1487,46 +1861,46 @@ function tracking.read(key)
     current, allowed_now, denied_now = minute, string.format('a%d', minute), string.format('d%d', minute)
   end
   local err
-  values, err = fields(key, 'allowed', 'denied', allowed_now, denied_now, 'cost', 'first')
+  values, err = fields(key, 'cost', 'allowed', allowed_now)
   return err
 end
 
 local function forget_old(key, minute)
   for _, field in ipairs(redis.call('HKEYS', key)) do
-    local at = numbers.whole(string.match(field, '^[ad](%d+)$') or '')
+    local at = numbers.parse_digits(string.match(field, '^[ad](%d+)$'))
     if at and (at <= minute - SERIES or at > minute) then
       redis.call('HDEL', key, field)
     end
   end
 end
 
--- sum adds to a number of a record. The sum is at most 2^53.
+-- sum adds to a field of a record. The sum is at most 2^53.
 local function sum(number, more)
-  local result = number + more
-  return numbers.arg(result < numbers.MOST and result or numbers.MOST)
+  local result = (number or 0) + more
+  return numbers.argument(result < numbers.MOST and result or numbers.MOST)
 end
 
--- note adds a decision to the record that read has read.
+-- note adds a decision to the record that read has read. It returns the error, or nil.
 function tracking.note(key, allowed, cost)
-  local now, total, in_minute, at = clock.ms(), 'denied', denied_now, 2
-  if allowed then
-    total, in_minute, at = 'allowed', allowed_now, 1
+  local total, in_minute, used = 'allowed', allowed_now, values[1]
+  if not allowed then
+    total, in_minute, cost = 'denied', denied_now, 0
+    local err
+    values, err = fields(key, 'cost', total, in_minute)
+    if err then return err end
   end
-  if values[1] + values[2] + values[6] == 0 then
-    redis.call('DEL', key) -- an empty string
-  end
-  redis.call('HSET', key, 'last', numbers.arg(now), total, sum(values[at], 1), in_minute, sum(values[at + 2], 1), 'cost',
-    sum(values[5], cost))
-  if values[6] == 0 then
-    redis.call('HSET', key, 'first', now)
-  end
-  redis.call('PEXPIREAT', key, numbers.arg(now + KEPT))
-  if values[at + 2] == 0 then forget_old(key, current) end
+  local now = numbers.argument(clock.ms())
+  if not used then redis.call('DEL', key) end -- an empty string
+  redis.call('HSET', key, 'last', now, total, sum(values[2], 1), in_minute, sum(values[3], 1), 'cost', sum(used, cost))
+  if not values[2] then redis.call('HSETNX', key, 'first', now) end
+  redis.call('PEXPIRE', key, KEPT)
+  if not values[3] then forget_old(key, current) end
+  return nil
 end
 
 -- check returns the error for a key that holds anything but a record, or nil.
 function tracking.check(key)
-  local _, err = fields(key, 'first', 'last', 'allowed', 'denied', 'cost')
+  local _, err = fields(key, 'cost', 'allowed', 'denied', 'first', 'last')
   return err
 end
 
@@ -1535,7 +1909,7 @@ function tracking.usage(key)
   local held, series = {}, {}
   local flat = redis.pcall('HGETALL', key) -- an error of an empty string, which has no entries
   for i = 1, #flat, 2 do
-    held[flat[i]] = numbers.whole(flat[i + 1]) or 0
+    held[flat[i]] = numbers.parse(flat[i + 1]) or 0
   end
   local newest = math.floor((held.last or 0) / MINUTE)
   for minute = newest - SERIES + 1, newest do
@@ -1553,7 +1927,6 @@ end
 end
 
 --@ src/70_once.lua
-local once = {}
 do
 -- ONCE makes a retry safe. The reply of a charged call is stored under the request's key for the
 -- time that the caller specifies. Every further call with that key gets the same reply and is not
@@ -1578,7 +1951,7 @@ function once.read(key)
   end
   local readable = #reply > 0
   for i = 1, #reply do
-    reply[i] = reply[i] == '-1' and -1 or numbers.whole(reply[i]) or nil
+    reply[i] = reply[i] == '-1' and -1 or numbers.parse(reply[i]) or nil
     readable = readable and reply[i]
   end
   if readable then return reply end
@@ -1601,121 +1974,87 @@ end
 end
 
 --@ src/75_leases.lua
-local leases = {}
 do
--- The arguments of acquire, renew and release: one key, a limit for leases, and the lease's id.
-
-local LONGEST_ID = 256 -- bytes
-
--- call returns the result of the algorithm's function named verb.
-function leases.call(verb, keys, args)
-  if #keys ~= 1 then
-    return errors.new('BADKEYS', 'the number of keys is %d; %s takes one', #keys, verb)
-  elseif #args ~= 2 then
-    return errors.new('BADARGS', 'the number of arguments is %d; %s takes a limit and a lease id', #args, verb)
-  end
-  local text, shadow = args[1], nil
-  if string.sub(text, 1, 1) == '@' then
-    text, shadow = policies.lease(text)
-    if not text then
-      return shadow -- the error
-    end
-  end
-  local limit, err = limits.leases(text)
-  if not limit then return err end
-  local id = args[2]
-  if #id == 0 or #id > LONGEST_ID then
-    return errors.new('BADARGS', 'the lease id %s is not of 1 to %d bytes', errors.quote(id), LONGEST_ID)
-  end
-  local reply = limit.algorithm[verb](keys[1], limit, id)
-  if shadow and verb ~= 'release' then return shadows.lease(shadow, reply) end
-  return reply
-end
-end
-
---@ src/80_holdings.lua
-local holdings = {}
-do
--- The checks of the verbs that take keys without a limit: reset, block, unblock.
-
-local MOST_KEYS = 250
-local MOST_BYTES = 2500000
-
--- of describes what a key holds, or returns nil and the error.
---   leases   whether the key is a set of leases
---   blocked  ms for which the key is blocked, 0 if it is not
---   from     for a string: where the state begins in the value, in bytes
---   expiry   of a state under a block, in ms since the epoch; 0 if there is none
---   in_use   what the key holds, if it cannot be blocked
-local function of(key)
-  local found, err = states.look(key)
-  if found and not found.leases then
-    return {
-      blocked = found.blocked, from = found.from, expiry = found.expiry, in_use = found.request and states.REQUEST or nil,
-    }
-  elseif lease_sets.last(key, '-2') then
-    return { leases = true, blocked = math.max(0, lease_sets.blocked_until(key) - clock.ms()) }
-  elseif not tracking.check(key) then
-    return { blocked = 0, in_use = 'a usage record' }
-  end
-  return nil, err
-end
-
--- all checks the arguments of a verb that takes keys and `want` more words. It returns a
--- description of each key (see of), or nil and the error.
-function holdings.all(verb, keys, args, want)
-  if #keys == 0 then
-    return nil, errors.new('BADKEYS', 'the number of keys is 0; name at least one to %s', verb)
-  elseif #keys > MOST_KEYS then
-    return nil, errors.new('BADKEYS', 'the number of keys is %d; %s takes at most %d', #keys, verb, MOST_KEYS)
-  elseif #args ~= want then
-    return nil, errors.new('BADARGS', '%s: %s takes the keys%s', errors.quote(args[want + 1] or ''), verb,
-      want == 0 and ' only' or ', the ms for which they are denied, and EXTEND or nothing')
-  end
-  local err = requests.repeated(keys)
-  if err then return nil, err end
-  local list = {}
-  for i, key in ipairs(keys) do
-    list[i], err = of(key)
-    if err then return nil, err end
-  end
-  return list
-end
-
--- too_large returns the error for keys whose states are too large to copy in one call, or nil.
--- block copies all states, unblock those of blocked keys.
-function holdings.too_large(keys, list, verb)
-  local bytes = 0
-  for i, key in ipairs(keys) do
-    if not list[i].leases and (verb == 'block' or list[i].blocked > 0) then
-      bytes = bytes + redis.call('STRLEN', key)
-    end
-  end
-  if bytes > MOST_BYTES then
-    return errors.new('BADKEYS', 'the keys hold %d bytes, and %s copies them: at most %d in one call; name fewer keys', bytes,
-      verb, MOST_BYTES)
-  end
-  return nil
-end
-end
-
---@ src/algorithms/concurrency.lua
-do
--- concurrency n lease=30s: at most n leases at a time. The caller chooses a lease's ID. A lease is
--- held until it is released or, by the server's clock, is not renewed in time. A caller that
--- crashed therefore blocks nobody for long.
+-- Leases: concurrency n lease=30s. At most n leases of a key at a time. The caller chooses a lease's
+-- ID. A lease is held until it is released or, by the server's clock, is not renewed in time. A
+-- caller that crashed therefore blocks nobody for long.
 --
--- State: a sorted set, see src/28_lease_sets.lua.
+-- State: a sorted set. A lease is the member "lease:<id>", whose score is the time in ms since the
+-- epoch at which it lapses. A block is the member "blocked", whose score is the end of the block.
+-- The key expires when the last of them lapses.
+--
+-- The set also records how long each lease was granted for, in members with negative scores, which
+-- are never times. If all leases have the same length, it is the member "length", with minus the
+-- ms. Otherwise each lease has a member "given:<id>", with minus the time at which it was granted.
 --
 -- A new n takes effect at once: if n is lowered, existing leases stay. A new lease time takes
 -- effect at the next acquire or renew. Each lease has its own length, the time for which it was
 -- last granted, so callers with different lease times may share a key. A lease that would last
--- longer than its own length is far: the clock was set back. An acquire or renew shortens it to its
+-- longer than its own length is overlong: the clock was set back. An acquire or renew shortens it to its
 -- length.
 
-local MEMBER, BLOCK, LENGTH, GIVEN = lease_sets.MEMBER, lease_sets.BLOCK, lease_sets.LENGTH, lease_sets.GIVEN
+local MEMBER, BLOCK, LENGTH, GIVEN = 'lease:', 'blocked', 'length', 'given:'
+local NO_LEASES = 'does not hold leases'
+local EARLIEST = 1000000000000 -- ms since the epoch, 2001: no lease has an earlier score
 local MOST = 5000 -- leases
 local AT_ONCE = 2000 -- words of a command
+local LONGEST_ID = 256 -- bytes
+
+-- unusable returns the error for a key whose scores no limiter wrote.
+local function unusable(key)
+  return errors.unusable(key, NO_LEASES)
+end
+
+-- last returns when the last member of a key lapses, in ms since the epoch, or 0 if the key is
+-- empty. If the key holds anything else, it returns nil and the error. from is '-1', or '-2' for a
+-- call that may remove the last member. With '-2', the score of the member before it is also
+-- checked and returned, because the key then expires with that member.
+function leases.last(key, from)
+  local last = redis.pcall('ZRANGE', key, from, '-1', 'WITHSCORES')
+  local size = #last
+  if last.err then
+    return nil, errors.failed(key, last, NO_LEASES)
+  elseif size == 0 then
+    return 0
+  end
+  local member, lapses, before = last[size - 1], tonumber(last[size]), tonumber(last[2])
+  local is_ours = member == BLOCK or string.sub(member, 1, #MEMBER) == MEMBER
+  if not is_ours or lapses < EARLIEST or lapses > numbers.MOST or lapses % 1 ~= 0 or before % 1 ~= 0 then
+    return nil, unusable(key)
+  end
+  return lapses, before
+end
+
+-- settle sets the key's expiry to the time at which its last member lapses.
+local function settle(key)
+  local last = redis.call('ZRANGE', key, '-1', '-1', 'WITHSCORES')
+  if last[2] then
+    redis.call('PEXPIREAT', key, last[2])
+  end
+end
+
+-- blocked_until returns the end of the block in ms since the epoch, or 0 if there is none.
+function leases.blocked_until(key)
+  return tonumber(redis.call('ZSCORE', key, BLOCK) or 0)
+end
+
+-- outlived returns how many ms remain of the block of a key whose leases have all lapsed. It
+-- returns nil if a lease remains or the key is not a set of leases.
+function leases.outlived(key)
+  local now = clock.ms()
+  local left = leases.last(key, '-2') and leases.blocked_until(key) - now or -1
+  return left >= 0 and redis.call('ZCOUNT', key, now, '+inf') == 1 and left or nil
+end
+
+function leases.block(key, ends)
+  redis.call('ZADD', key, ends, BLOCK)
+  settle(key)
+end
+
+function leases.unblock(key)
+  redis.call('ZREM', key, BLOCK)
+  settle(key)
+end
 
 -- The data that a call has read from a key:
 --   now      ms since the epoch
@@ -1727,63 +2066,63 @@ local AT_ONCE = 2000 -- words of a command
 --   same     whether the set records one length for all leases and it equals this limit's lease time
 --   length   the length of all leases in ms; nil if the set records when each was granted
 --   live     the number of members that have not lapsed
---   far      the number of far leases
-local held = {}
+--   overlong the number of overlong leases
+local set = {}
 
--- look finds out whether a key holds a set of leases. from is passed to lease_sets.last. It returns
+-- look finds out whether a key holds a set of leases. from is passed to leases.last. It returns
 -- the error, or nil.
 local function look(key, from)
-  local last, before = lease_sets.last(key, from) -- or the error
-  held.now, held.last, held.before, held.string = clock.ms(), last or 0, before, false
-  held.blocked, held.lapses, held.same, held.length = 0, 0, false, nil
+  local last, before = leases.last(key, from) -- or the error
+  set.now, set.last, set.before, set.string = clock.ms(), last or 0, before, false
+  set.blocked, set.lapses, set.same, set.length = 0, 0, false, nil
   if last then return nil end
   local found = states.look(key)
   if not found or found.request or found.left >= 0 then return before end
-  held.blocked, held.string = found.blocked, true
+  set.blocked, set.string = found.blocked, true
   return nil
 end
 
 -- read calls look and reads what else a decision needs. It returns the error, or nil.
 local function read(key, limit, id)
   local err = look(key, '-1')
-  if err or held.last == 0 then return err end
+  if err or set.last == 0 then return err end
   local scores = redis.call('ZMSCORE', key, MEMBER .. id, BLOCK, LENGTH)
   local length = scores[3]
-  held.lapses = tonumber(scores[1] or 0)
-  held.blocked = math.max(0, (scores[2] or 0) - held.now)
+  set.lapses = tonumber(scores[1] or 0)
+  set.blocked = math.max(0, (scores[2] or 0) - set.now)
   if length == limit.length then
-    held.same, held.length = true, limit.lease
+    set.same, set.length = true, limit.lease
   elseif length then
     length = -tonumber(length)
-    if length < 1 or length > limits.LONGEST or length % 1 ~= 0 then return lease_sets.unusable(key) end
-    held.length = length
+    if length < 1 or length > limits.LONGEST or length % 1 ~= 0 then return unusable(key) end
+    set.length = length
   elseif redis.call('ZCOUNT', key, '-inf', '(0') == 0 then
-    held.length = limit.lease -- an older build, which recorded no lengths, wrote the set
+    set.length = limit.lease -- an older build, which recorded no lengths, wrote the set
   end
-  return held.blocked % 1 ~= 0 and lease_sets.unusable(key) or nil
+  return set.blocked % 1 ~= 0 and unusable(key) or nil
 end
 
--- far_ones returns the number of far leases.
-local function far_ones(key)
-  local length = held.length
-  if not length then return redis.call('ZCOUNT', key, '-inf', string.format('(-%d', held.now)) end
-  local latest = held.now + length
-  if held.last <= latest then return 0 end
-  local far = redis.call('ZCOUNT', key, string.format('(%d', latest), '+inf')
-  return held.blocked > length and far - 1 or far
+-- count_overlong returns the number of overlong leases.
+local function count_overlong(key)
+  local length = set.length
+  if not length then return redis.call('ZCOUNT', key, '-inf', string.format('(-%d', set.now)) end
+  local latest = set.now + length
+  if set.last <= latest then return 0 end
+  local overlong = redis.call('ZCOUNT', key, string.format('(%d', latest), '+inf')
+  return set.blocked > length and overlong - 1 or overlong
 end
 
 -- count returns how many leases are held, and how many count against a limit. If all leases are
--- far, one fewer than n counts, to leave room for one.
+-- overlong, one fewer than n counts, to leave room for one.
 local function count(key, limit)
-  held.live, held.far = 0, 0
-  if held.last <= held.now then return 0, 0 end
-  local all, far = redis.call('ZCOUNT', key, string.format('(%d', held.now), '+inf'), far_ones(key)
-  held.live, held.far = all, far
-  if held.blocked > 0 then
+  set.live, set.overlong = 0, 0
+  if set.last <= set.now then return 0, 0 end
+  local all, overlong = redis.call('ZCOUNT', key, string.format('(%d', set.now), '+inf'), count_overlong(key)
+  set.live, set.overlong = all, overlong
+  if set.blocked > 0 then
     all = all - 1
   end
-  return all, far > 0 and far == all and math.min(all, limit.capacity - 1) or all
+  return all, overlong > 0 and overlong == all and math.min(all, limit.capacity - 1) or all
 end
 
 -- last_lease returns when the last lease lapses. The result is before now if there is none.
@@ -1805,9 +2144,9 @@ local function given_of(member)
 end
 
 -- part converts a set with one length for all leases into one that records when each lease was
--- granted. It also removes lapsed leases and shortens far ones.
+-- granted. It also removes lapsed leases and shortens overlong ones.
 local function part(key)
-  local now, length, words = held.now, held.length, {}
+  local now, length, words = set.now, set.length, {}
   local latest, just_now = string.format('%d', now + length), string.format('-%d', now)
   redis.call('ZREMRANGEBYSCORE', key, '-inf', now)
   local list = redis.call('ZRANGE', key, '0', '-1', 'WITHSCORES')
@@ -1823,20 +2162,20 @@ local function part(key)
   add(key, words)
 end
 
--- cut_each shortens the far leases of a set that records when each was granted. It shortens at most
+-- cut_each shortens the overlong leases of a set that records when each was granted. It shortens at most
 -- AT_ONCE of them, because more would take too long.
 local function cut_each(key)
-  local now, members, words, texts = held.now, {}, {}, {}
+  local now, members, words, texts = set.now, {}, {}, {}
   local just_now = string.format('-%d', now)
-  local far = redis.call('ZRANGE', key, '-inf', '(' .. just_now, 'BYSCORE', 'LIMIT', '0', AT_ONCE, 'WITHSCORES')
-  for i = 1, #far, 2 do
-    members[#members + 1] = MEMBER .. string.sub(far[i], #GIVEN + 1)
+  local overlong = redis.call('ZRANGE', key, '-inf', '(' .. just_now, 'BYSCORE', 'LIMIT', '0', AT_ONCE, 'WITHSCORES')
+  for i = 1, #overlong, 2 do
+    members[#members + 1] = MEMBER .. string.sub(overlong[i], #GIVEN + 1)
   end
   for i, lapses in ipairs(redis.call('ZMSCORE', key, unpack(members))) do
     if lapses then
-      local length, size = lapses + far[2 * i], #words
+      local length, size = lapses + overlong[2 * i], #words
       texts[length] = texts[length] or string.format('%d', now + length)
-      words[size + 1], words[size + 2], words[size + 3], words[size + 4] = texts[length], members[i], just_now, far[2 * i - 1]
+      words[size + 1], words[size + 2], words[size + 3], words[size + 4] = texts[length], members[i], just_now, overlong[2 * i - 1]
     end
   end
   add(key, words)
@@ -1844,7 +2183,7 @@ end
 
 -- drop_each removes lapsed leases and the members that record when they were granted.
 local function drop_each(key)
-  local members = redis.call('ZRANGE', key, '0', held.now, 'BYSCORE')
+  local members = redis.call('ZRANGE', key, '0', set.now, 'BYSCORE')
   for i = 1, #members do
     if members[i] ~= BLOCK then
       members[#members + 1] = given_of(members[i])
@@ -1867,39 +2206,39 @@ local function cut(key, ms)
   add(key, words)
 end
 
--- keep stores a lease and removes lapsed ones. others is the number of other leases held. It
+-- keep stores a lease and removes lapsed ones. others is the number of other leases set. It
 -- returns the reply.
 local function keep(key, limit, id, others)
-  local now, lease, member = held.now, limit.lease, MEMBER .. id
-  local reset, lapses = lease, numbers.arg(now + lease)
-  if others > 0 and held.length ~= lease then
-    if held.length then
+  local now, lease, member = set.now, limit.lease, MEMBER .. id
+  local reset, lapses = lease, numbers.argument(now + lease)
+  if others > 0 and set.length ~= lease then
+    if set.length then
       part(key)
     else
-      if held.far > 0 then cut_each(key) end
+      if set.overlong > 0 then cut_each(key) end
       drop_each(key)
     end
     redis.call('ZADD', key, lapses, member, -now, GIVEN .. id)
     reset = math.ceil(last_lease(key)) - now
   else
-    if held.last == 0 then
-      if held.string then
+    if set.last == 0 then
+      if set.string then
         redis.call('DEL', key)
       end
-    elseif not held.same then
+    elseif not set.same then
       redis.call('ZREMRANGEBYSCORE', key, '-inf', now)
-    elseif redis.call('ZCARD', key) > held.live + 1 then
+    elseif redis.call('ZCARD', key) > set.live + 1 then
       redis.call('ZREMRANGEBYSCORE', key, '0', now)
     end
-    if held.far > 0 then cut(key, now + lease) end
-    if held.same then
+    if set.overlong > 0 then cut(key, now + lease) end
+    if set.same then
       redis.call('ZADD', key, lapses, member)
     else
       redis.call('ZADD', key, lapses, member, limit.length, LENGTH)
     end
   end
-  if held.blocked > lease or reset > lease then
-    lapses = numbers.arg(now + math.max(reset, held.blocked))
+  if set.blocked > lease or reset > lease then
+    lapses = numbers.argument(now + math.max(reset, set.blocked))
   end
   redis.call('PEXPIREAT', key, lapses)
   return { 1, limit.capacity, math.max(0, limit.capacity - others - 1), 0, reset, 1 }
@@ -1908,11 +2247,11 @@ end
 -- refuse returns the reply to a call that gets no lease. counted is the number of leases that
 -- count.
 local function refuse(key, limit, counted, retry)
-  local last = held.last
-  if held.blocked > 0 and last > 0 then
+  local last = set.last
+  if set.blocked > 0 and last > 0 then
     last = last_lease(key)
   end
-  return { 0, limit.capacity, math.max(0, limit.capacity - counted), retry, math.max(0, last - held.now), 1 }
+  return { 0, limit.capacity, math.max(0, limit.capacity - counted), retry, math.max(0, last - set.now), 1 }
 end
 
 -- acquire takes a lease, or renews the one that this ID holds, so that a retry does not take a
@@ -1921,18 +2260,18 @@ local function acquire(key, limit, id)
   local err = read(key, limit, id)
   if err then
     return err
-  elseif held.blocked > 0 then
-    return { 0, limit.capacity, 0, held.blocked, held.blocked, 1 }
+  elseif set.blocked > 0 then
+    return { 0, limit.capacity, 0, set.blocked, set.blocked, 1 }
   end
   local all, counted = count(key, limit)
-  if held.lapses > held.now then
+  if set.lapses > set.now then
     return keep(key, limit, id, all - 1)
   elseif counted < limit.capacity then
     return keep(key, limit, id, all)
   end
-  local freeing = redis.call('ZRANGE', key, string.format('(%d', held.now), '+inf', 'BYSCORE', 'LIMIT', counted - limit.capacity, '1',
+  local freeing = redis.call('ZRANGE', key, string.format('(%d', set.now), '+inf', 'BYSCORE', 'LIMIT', counted - limit.capacity, '1',
     'WITHSCORES')
-  return refuse(key, limit, counted, math.ceil(freeing[2] - held.now))
+  return refuse(key, limit, counted, math.ceil(freeing[2] - set.now))
 end
 
 -- renew extends a held lease, even while the key is blocked. A lapsed lease stays lost: retry_after
@@ -1941,22 +2280,22 @@ local function renew(key, limit, id)
   local err = read(key, limit, id)
   if err then return err end
   local all, counted = count(key, limit)
-  if held.lapses > held.now then return keep(key, limit, id, all - 1) end
+  if set.lapses > set.now then return keep(key, limit, id, all - 1) end
   return refuse(key, limit, counted, -1)
 end
 
 -- release gives a lease back. It returns 1, or 0 if this ID no longer holds one.
 local function release(key, _, id)
   local err = look(key, '-2')
-  if err or held.last == 0 then return err or 0 end
+  if err or set.last == 0 then return err or 0 end
   local lapses = tonumber(redis.call('ZSCORE', key, MEMBER .. id) or 0)
-  if lapses <= held.now then
+  if lapses <= set.now then
     return 0
-  elseif lapses < held.last then
+  elseif lapses < set.last then
     redis.call('ZREM', key, MEMBER .. id, GIVEN .. id)
-  elseif held.before > held.now then
+  elseif set.before > set.now then
     redis.call('ZREM', key, MEMBER .. id, GIVEN .. id)
-    redis.call('PEXPIREAT', key, numbers.arg(held.before))
+    redis.call('PEXPIREAT', key, numbers.argument(set.before))
   else
     redis.call('DEL', key)
   end
@@ -1965,9 +2304,12 @@ end
 
 -- parse parses "concurrency n lease=30s". It returns the limit, or nil and what is wrong.
 local function parse(text)
+  if string.match(text, '^%s*([%a_]+)') ~= 'concurrency' then
+    return nil, 'not a limit for leases; write it as concurrency n lease=30s'
+  end
   local n, lease = string.match(text, '^%s*concurrency%s+(%S+)%s+lease=(%S+)%s*$')
   if not n then return nil, 'not of the form concurrency n lease=30s' end
-  local limit = { capacity = numbers.positive(n) }
+  local limit = { capacity = numbers.parse_positive(n) }
   if not limit.capacity then
     return nil, string.format('the count %s is not ' .. numbers.WHOLE, errors.quote(n), '1')
   elseif limit.capacity > MOST then
@@ -1980,14 +2322,112 @@ local function parse(text)
   return limit
 end
 
-algorithms.concurrency = {
-  name = 'concurrency',
-  leases = parse,
-  holds = function() return false end,
-  acquire = acquire,
-  renew = renew,
-  release = release,
-}
+local limit_of = numbers.remembered(function(text) return limits.checked(text, parse) end, {})
+
+algorithms.concurrency = { refusal = 'concurrency is for ratelimit_acquire, ratelimit_renew and ratelimit_release' }
+
+local decide = { acquire = acquire, renew = renew, release = release }
+
+-- lenient returns the reply of acquire or renew under a shadow policy. A lease that would have been
+-- denied is not set.
+local function lenient(name, reply)
+  if reply.err then
+    return reply
+  elseif reply[1] == 0 then
+    policies.note(name)
+  end
+  return { 1, reply[2], reply[3], 0, reply[5], reply[6], reply[1], reply[4], reply[6] }
+end
+
+-- call checks the arguments of a verb, which are one key, a limit and the lease's ID, and decides.
+function leases.call(verb, keys, args)
+  if #keys ~= 1 then
+    return errors.new('BADKEYS', 'the number of keys is %d; %s takes one', #keys, verb)
+  elseif #args ~= 2 then
+    return errors.new('BADARGS', 'the number of arguments is %d; %s takes a limit and a lease id', #args, verb)
+  end
+  local text, shadow = args[1], nil
+  if string.sub(text, 1, 1) == '@' then
+    text, shadow = policies.lease(text)
+    if not text then
+      return shadow -- the error
+    end
+  end
+  local limit, err = limit_of(text)
+  if not limit then return err end
+  local id = args[2]
+  if #id == 0 or #id > LONGEST_ID then
+    return errors.new('BADARGS', 'the lease id %s is not of 1 to %d bytes', errors.quote(id), LONGEST_ID)
+  end
+  local reply = decide[verb](keys[1], limit, id)
+  if shadow and verb ~= 'release' then return lenient(shadow, reply) end
+  return reply
+end
+end
+
+--@ src/80_contents.lua
+do
+-- What the keys hold, for the verbs that take keys without a limit: reset, block, unblock.
+
+local MOST_KEYS = 250
+local MOST_BYTES = 2500000
+
+-- of describes what a key holds, or returns nil and the error.
+--   leases   whether the key is a set of leases
+--   blocked  ms for which the key is blocked, 0 if it is not
+--   from     for a string: where the state begins in the value, in bytes
+--   expiry   of a state under a block, in ms since the epoch; 0 if there is none
+--   in_use   what the key holds, if it cannot be blocked
+local function of(key)
+  local found, err = states.look(key)
+  if found and not found.leases then
+    return {
+      blocked = found.blocked, from = found.from, expiry = found.expiry, in_use = found.request and states.REQUEST or nil,
+    }
+  elseif leases.last(key, '-2') then
+    return { leases = true, blocked = math.max(0, leases.blocked_until(key) - clock.ms()) }
+  elseif not tracking.check(key) then
+    return { blocked = 0, in_use = 'a usage record' }
+  end
+  return nil, err
+end
+
+-- all checks the arguments of a verb that takes keys and `want` more words. It returns a
+-- description of each key (see of), or nil and the error.
+function contents.of_all(verb, keys, args, want)
+  if #keys == 0 then
+    return nil, errors.new('BADKEYS', 'the number of keys is 0; name at least one to %s', verb)
+  elseif #keys > MOST_KEYS then
+    return nil, errors.new('BADKEYS', 'the number of keys is %d; %s takes at most %d', #keys, verb, MOST_KEYS)
+  elseif #args ~= want then
+    return nil, errors.new('BADARGS', '%s: %s takes the keys%s', errors.quote(args[want + 1] or ''), verb,
+      want == 0 and ' only' or ', the ms for which they are denied, and EXTEND or nothing')
+  end
+  local err = requests.repeated(keys)
+  if err then return nil, err end
+  local list = {}
+  for i, key in ipairs(keys) do
+    list[i], err = of(key)
+    if err then return nil, err end
+  end
+  return list
+end
+
+-- too_large returns the error for keys whose states are too large to copy in one call, or nil.
+-- block copies all states, unblock those of blocked keys.
+function contents.too_large(keys, list, verb)
+  local bytes = 0
+  for i, key in ipairs(keys) do
+    if not list[i].leases and (verb == 'block' or list[i].blocked > 0) then
+      bytes = bytes + redis.call('STRLEN', key)
+    end
+  end
+  if bytes > MOST_BYTES then
+    return errors.new('BADKEYS', 'the keys hold %d bytes, and %s copies them: at most %d in one call; name fewer keys', bytes,
+      verb, MOST_BYTES)
+  end
+  return nil
+end
 end
 
 --@ src/algorithms/fixed_window.lua
@@ -2009,10 +2449,10 @@ local PREFIX = 'fixed_window:'
 
 local prefixed = packed.prefixed(PREFIX)
 
--- plain_count parses the value of one rate.
-local plain_count = numbers.remembered(function(value)
-  return string.find(value, '^[1-9]%d*$') and numbers.whole(value)
-end, {})
+-- plain_count parses the value of one rate. It returns nil for any other text.
+local function plain_count(value)
+  return string.find(value, '^[1-9]%d*$') and (#value < 16 and tonumber(value) or numbers.parse(value))
+end
 
 -- length returns the length in ms of a window that opens now.
 local function length(rate)
@@ -2020,10 +2460,15 @@ local function length(rate)
   return rate.period
 end
 
+local function reset(state)
+  return state.count > 0 and state.left or 0
+end
+
 local function set(state, count)
   local free = state.rate.capacity - count
   state.count = count
   state.free = free > 0 and free or 0
+  state.reset = reset(state)
 end
 
 local function charge(state, units)
@@ -2034,10 +2479,6 @@ local function refund(state, units)
   set(state, math.max(0, state.count - units))
 end
 
-local function reset(state)
-  return state.count > 0 and state.left or 0
-end
-
 local function wait(state)
   return state.left
 end
@@ -2045,12 +2486,12 @@ end
 -- parse parses "<count>:<end>", or returns nil.
 local function parse(text, from)
   local count, ending = string.match(text, '^(%d+):(%d+)$', from)
-  return numbers.digits(count or ''), numbers.digits(ending or '')
+  return numbers.parse_digits(count), numbers.parse_digits(ending)
 end
 
--- open sets the count, and left, the ms until the window ends. If no window is open, or one for too
+-- read sets the count, and left, the ms until the window ends. If no window is open, or one for too
 -- long, it opens a new one.
-local function open(state, value, from, to, now, cost)
+local function read(state, value, from, to, now, cost)
   local rate, count, ending = state.rate, 0, 0
   if to >= from then
     count, ending = parse(value, from)
@@ -2061,7 +2502,7 @@ local function open(state, value, from, to, now, cost)
   if state.left <= 0 then
     count = 0
   elseif state.left > rate.period then
-    count = math.min(count, states.leaves_room(rate.capacity, cost))
+    count = math.min(count, states.most_spent(rate.capacity, cost))
   end
   if state.left <= 0 or state.left > rate.period then
     state.left = length(rate)
@@ -2081,45 +2522,43 @@ end
 
 ------------------------------------------------------------------- one rate: the count is the value
 
--- take decides the common call without a state, if the key holds a count or nothing. It fills in
--- the reply and returns true, or returns false if the call needs open.
-local function take(key, limit, cost, reply)
-  local rate = limit.rate
+-- take decides the common call without a state, if the key holds a count or nothing.
+local function take(key, limit, cost)
+  local rate, reply = limit.rate, decisions.reply
   local value = redis.pcall('GETRANGE', key, '0', '31')
   local count = value == '' and 0 or type(value) == 'string' and plain_count(value)
-  if not count then return false end
+  if not count or cost == 0 then return decisions.take_one(key, limit, cost) end
   local left = count > 0 and redis.call('PTTL', key) or length(rate)
-  if left <= 0 or left > rate.period then return false end
+  if left <= 0 or left > rate.period then return decisions.take_one(key, limit, cost) end
   local free = rate.capacity - count
   reply[2], reply[6] = rate.capacity, 1
   if cost > free then
     reply[1], reply[3] = 0, free > 0 and free or 0
     reply[4], reply[5] = cost > rate.capacity and -1 or left, count > 0 and left or 0
-    return true
+    return reply
   end
   reply[1], reply[3], reply[4], reply[5] = 1, free - cost, 0, left
-  local units = cost == 1 and '1' or numbers.arg(cost)
+  local units = cost == 1 and '1' or numbers.argument(cost)
   if count > 0 then
     redis.call('INCRBY', key, units)
   elseif rate.align then
     states.put(key, units, clock.ms() + left) -- on Redis 7.0, time has advanced since the window's length was computed
   else
-    redis.call('PSETEX', key, left == rate.period and rate.period_text or numbers.arg(left), units)
+    redis.call('PSETEX', key, numbers.argument(left), units)
   end
-  return true
+  return reply
 end
 
 local function write(key, _, at)
   local state = states.list[at]
   if state.count == 0 then return redis.call('DEL', key) end
-  states.put(key, numbers.arg(state.count), state.now + state.left)
+  states.put(key, numbers.argument(state.count), state.now + state.left)
 end
 
 -------------------------------------------------------------------------------------------
 
 local function complete_rate(rate)
-  rate.capacity, rate.period_text = rate.count, string.format('%d', rate.period)
-  rate.charge, rate.refund, rate.spend, rate.reset, rate.wait = charge, refund, charge, reset, wait
+  rate.capacity = rate.count
 end
 
 local function complete(limit)
@@ -2135,13 +2574,18 @@ algorithms.fixed_window = {
   options = {
     align = function(text) return text == 'clock' and text or nil, '"clock"' end,
   },
-  rate = complete_rate,
-  limit = complete,
-  holds = function(head) return prefixed(head) or plain_count(head) ~= nil end,
+  complete_rate = complete_rate,
+  complete = complete,
+  holds = function(head) return prefixed(head) or plain_count(head) end,
   spent = function(key, from)
     return plain_count(redis.call('GETRANGE', key, from, from + 31)) or parse(packed.first_text(key, from, PREFIX)) or 0
   end,
-  open = open,
+  charge = charge,
+  refund = refund,
+  spend = charge,
+  reset = reset,
+  wait = wait,
+  read = read,
   save = save,
   plain = plain,
 }
@@ -2149,380 +2593,32 @@ end
 
 --@ src/algorithms/gcra.lua
 do
--- gcra: continuous refill at n/period, capacity b (default n). This is the virtual scheduling form
--- of the generic cell rate algorithm (ITU-T I.371, ATM Forum TM 4.0). It keeps one theoretical
--- arrival time, TAT, which each unit taken advances by the emission interval T = period/n. A call
--- is allowed while TAT is at most b*T after now. (golang.org/x/time/rate keeps the same as a number
--- of tokens: b - (TAT - now)/T.) The debt is TAT - now: the time until the rate is full again.
---
--- Debts are counted in ticks. A tick is small enough that all debts are whole numbers, so only
--- replies and expiries are rounded. T is rate.interval ticks, b*T is rate.full ticks, and a unit of
--- the clock (1 ms or 1 us) is rate.ticks ticks. TAT is stored in one of two ways:
---
---   limit                      clock  the key's value                            its expiry
---   one rate, T of 1 ms or more   ms  "gcra", or "gcra-<k>": TAT is k ticks       TAT, rounded up. It is the state: PTTL
---                                     before the expiry                          gives the debt, without TIME
---   any other                     us  "gcra:<us>", or "gcra:<us>+<k>": TAT, and   TAT, rounded up
---                                     k ticks more; for several rates see src/35_packed.lua
---
--- A limit stored in one way reads states stored in the other. TAT is kept when n, period or burst
--- change: what was taken under the old limit stays taken. k is in ticks of the limit that wrote it.
--- If a unit of the clock has at most k ticks under the current limit, TAT is rounded up to the
--- unit.
---
--- A stored debt above (2b - 1)T is replaced. A call of this limit leaves at most b*T. A limit with
--- twice the burst leaves at most 2b*T, which is (2b - 1)T after one T. A larger debt was stored
--- before the period was lowered or the clock was set back, and would lock the key for longer than a
--- full refill. The debt that replaces it leaves room for just this call: the key is usable at once
--- at the new rate, but does not grant the old burst again.
---
--- leaky_bucket uses the same state and arithmetic.
+-- gcra: see src/36_gcra.lua.
 
-local list = states.list
-local FINENESS = 1000000000 -- if T is rounded up, the error is below T / FINENESS
-
--- ceil converts ticks into a longer unit of that many ticks, rounded up.
-local function ceil(debt, ticks)
-  if ticks == 1 then return debt end
-  local over = debt % ticks
-  return (over > 0 and debt + ticks - over or debt) / ticks
+-- algorithm returns a new algorithm that decides as gcra does.
+function gcra.algorithm(name)
+  return {
+    name = name,
+    prefix = 'gcra:',
+    options = { burst = numbers.positive_option },
+    complete_rate = gcra.complete_rate,
+    complete = gcra.complete,
+    charge = gcra.charge,
+    refund = gcra.refund,
+    spend = gcra.charge,
+    reset = gcra.reset,
+    wait = gcra.wait,
+    read = gcra_us.read,
+    save = gcra_us.save,
+    plain = gcra_us.plain,
+    in_place = true,
+  }
 end
 
--- set sets the debt of a state. It replaces a debt above (2b - 1)T with one that leaves room for
--- this call, and reports whether it kept the debt.
-local function set(state, debt, cost)
-  local rate = state.rate
-  local interval, full = rate.interval, rate.full
-  local reached = debt + interval <= 2 * full
-  if not reached then
-    debt = interval * states.leaves_room(rate.capacity, cost)
-  end
-  local room = full - debt
-  state.debt = debt
-  state.free = room > 0 and (room - room % interval) / interval or 0
-  return reached
+algorithms.gcra = gcra.algorithm('gcra')
+algorithms.gcra.holds = function(head)
+  return gcra_us.holds(head) or gcra_ms.holds(head)
 end
-
-local function charge(state, units)
-  state.debt, state.free = state.debt + units * state.rate.interval, state.free - units
-end
-
-local function refund(state, units)
-  set(state, math.max(0, state.debt - units * state.rate.interval), 1)
-end
-
-local function reset(state)
-  return ceil(state.debt, state.rate.ticks_per_ms)
-end
-
-local function wait(state, cost)
-  local rate = state.rate
-  return ceil(state.debt + cost * rate.interval - rate.full, rate.ticks_per_ms)
-end
-
-------------------------------------------------------------------- the clock in us: TAT is in the value
-
--- Times of 16 digits in microseconds are in the years 2001 to 2286.
-local TIME = '%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d'
-
-local function open(state, value, from, to, now, cost)
-  local debt = 0
-  if to >= from then
-    local us, part, last = string.match(value, '^' .. TIME, from), '', from + 15
-    if to > last then
-      part = string.match(string.sub(value, last + 1, to), '^%+(%d+)$')
-    end
-    if not us or not part or to < last then
-      return false
-    elseif us - now >= 0 then
-      local ticks = state.rate.ticks
-      debt = (us - now) * ticks
-      if part ~= '' then
-        debt = debt + math.min(ticks, numbers.digits(part) or ticks)
-      end
-    end
-  end
-  state.now = now
-  set(state, debt, cost)
-  return true
-end
-
-local function save(state)
-  local ticks = state.rate.ticks
-  local part = state.debt % ticks
-  local us = state.now + (state.debt - part) / ticks
-  if part > 0 then return string.format('%d+%d', us, part), clock.ceil_ms(us + 1) end
-  return string.format('%d', us), clock.ceil_ms(us)
-end
-
-local tats = {} -- the TAT of each rate of a call, in us; reused by the next call
-
--- take_us decides the common call without states. It applies if each T is a whole number of us and
--- the key holds nothing or the state of such a limit. It fills in the reply and returns true, or
--- returns false if the call needs open.
-local function take_us(key, limit, cost, reply)
-  local value = redis.pcall('GETRANGE', key, '0', '511')
-  local held = value ~= ''
-  if held and (type(value) ~= 'string' or not string.find(value, limit.shape)) then return false end
-  local now, rates, size, at = clock.us(), limit.rates, limit.size, limit.first
-  local binding, retry = 0, 0
-  for i = 1, size do
-    local rate, tat = rates[i], now
-    if held then
-      tat = tonumber(string.sub(value, at, at + 15))
-      at = at + 19 -- 16 digits, then "16:" before the next time
-      if tat < now then tat = now end
-    end
-    local full, units = rate.full, cost * rate.interval
-    local debt = tat - now
-    if debt + rate.interval > 2 * full then return false end
-    tats[i] = tat
-    if debt + units > full then
-      if binding == 0 then binding = i end
-      local ms = cost > rate.capacity and -1 or clock.ceil_ms(debt + units - full)
-      if retry ~= -1 and (ms == -1 or ms > retry) then retry = ms end
-    end
-  end
-  local allowed, least, last = binding == 0, numbers.MOST, 0
-  for i = 1, size do
-    local rate, tat = rates[i], tats[i]
-    if allowed then
-      tat = tat + cost * rate.interval
-      tats[i] = tat
-    end
-    local room = rate.full - tat + now
-    local free = room > 0 and (room - room % rate.interval) / rate.interval or 0
-    if free < least then
-      least = free
-      if allowed then binding = i end
-    end
-    if tat > last then last = tat end
-  end
-  reply[1], reply[2], reply[3], reply[4] = allowed and 1 or 0, rates[binding].capacity, least, retry
-  reply[5], reply[6] = clock.ceil_ms(last - now), 1
-  if allowed then
-    states.put(key, string.format(limit.format, unpack(tats, 1, size)), clock.ceil_ms(last))
-  end
-  return true
-end
-
--- plain returns the texts for a value that does not begin with "gcra:".
-local function plain(value, expiry)
-  local old = 'leaky_bucket:' -- the prefix of leaky_bucket before 0.1.0
-  if string.sub(value, 1, #old) == old then return string.sub(value, #old + 1) end
-  return string.format('%d', expiry * 1000)
-end
-
-------------------------------------------------------------------- the clock in ms: TAT is the expiry
-
-local VALUE = 'gcra'
-
--- part_of returns the k of a value, and text_of returns the value for a k.
-local part_of = numbers.remembered(function(value)
-  return value == VALUE and 0 or numbers.digits(string.match(value, '^gcra%-(%d+)$') or '')
-end, {})
-local text_of = numbers.remembered(function(part)
-  return part == 0 and VALUE or string.format('gcra-%d', part)
-end, {})
-
--- store writes a debt to a key. value is what the key holds, or nil to write the value in any case.
--- left is the ms until the key expires. If the value does not change, only the expiry is set. On
--- Redis 7.0, where the time advances during a call, the new expiry is computed from the old one and
--- not from now.
-local function store(key, rate, debt, value, left)
-  local ms, text = debt, VALUE
-  if rate.ticks > 1 then
-    ms = ceil(debt, rate.ticks)
-    text = text_of(ms * rate.ticks - debt)
-  end
-  if text == value and CLOCK_STANDS then
-    redis.call('PEXPIRE', key, ms)
-  elseif text == value then
-    redis.call('PEXPIREAT', key, string.format('%d', redis.call('PEXPIRETIME', key) + ms - left))
-  elseif CLOCK_STANDS or not value then
-    -- SET would store the value in a buffer sized for an earlier, longer argument.
-    redis.call('PSETEX', key, ms == rate.ms and rate.ms_text or numbers.arg(ms), text)
-  else
-    redis.call('SET', key, text, 'PXAT', string.format('%d', redis.call('PEXPIRETIME', key) + ms - left))
-  end
-  return ms
-end
-
--- take_ms decides the common call without a state. It applies if the key holds nothing or the state
--- of such a limit. It fills in the reply and returns true, or returns false if the call needs
--- open_ms.
-local function take_ms(key, limit, cost, reply)
-  local rate = limit.rate
-  local interval, full, ticks = rate.interval, rate.full, rate.ticks
-  local left, value = redis.call('PTTL', key), nil
-  local debt = left * ticks
-  local after = debt + cost * interval
-  if left == -2 then
-    debt, after = 0, cost * interval
-  elseif left <= 0 or debt + interval > 2 * full then
-    return false
-  else
-    value = redis.pcall('GETRANGE', key, '0', '31')
-    if value ~= VALUE then
-      local part = type(value) == 'string' and part_of(value)
-      if not part then
-        return false
-      elseif part < ticks then
-        debt, after = debt - part, after - part
-      end
-    end
-  end
-  reply[2], reply[6] = rate.capacity, 1
-  local room = full - after
-  if room >= 0 then
-    reply[1], reply[3], reply[4] = 1, (room - room % interval) / interval, rate.delays and ceil(debt, ticks) or 0
-    reply[5] = store(key, rate, after, value, left)
-    return true
-  end
-  local missing = after - full
-  room = full - debt
-  if ticks > 1 then
-    missing, debt = ceil(missing, ticks), ceil(debt, ticks)
-  end
-  reply[1], reply[3] = 0, room > 0 and (room - room % interval) / interval or 0
-  reply[4], reply[5] = cost > rate.capacity and -1 or missing, debt
-  return true
-end
-
--- begin fills in a state. Its debt is the key's remaining ms, minus the k of its value (part).
--- value is as for store.
-local function begin(at, rate, left, part, value, cost)
-  local state, debt = states.new(at, rate), left * rate.ticks
-  if part > 0 and part < rate.ticks and debt > 0 then
-    debt = debt - part
-  end
-  state.left, state.value = left, value
-  if not set(state, debt, cost) or left == 0 then state.value = nil end
-end
-
-local function fresh_ms(limit, at)
-  begin(at, limit.rate, 0, 0, nil, 1)
-end
-
-local function open_ms(key, limit, at, cost)
-  local left, value, part = redis.call('PTTL', key), nil, 0
-  if left == -2 then
-    left = 0
-  else
-    value = redis.pcall('GETRANGE', key, '0', '31')
-    if value ~= VALUE then
-      part = type(value) == 'string' and part_of(value)
-      if not part then return states.adopt(key, limit, at, cost) end
-    end
-    if left < 0 then return states.missing_expiry(key) end
-  end
-  return begin(at, limit.rate, left, part, value, cost)
-end
-
--- reopen_ms reads a state of gcra under a block that has ended, or one stored in us. The expiry of
--- a single rate is its TAT. The expiry of several rates is the latest TAT, so reopen_ms reads the
--- text of the first rate.
-local function reopen_ms(key, limit, at, cost, found)
-  local value, left = redis.call('GETRANGE', key, found.from, found.from + 31), found.left
-  local prefix = string.match(value, '^([%a_]+:):')
-  if prefix then
-    local text = packed.first_text(key, found.from, prefix)
-    local us = string.match(text, '^' .. TIME)
-    left = 0
-    if us then
-      left = math.max(0, clock.ceil_ms(us + (#text == 16 and 0 or 1)) - clock.ms())
-    end
-  end
-  begin(at, limit.rate, left, part_of(value) or 0, nil, cost)
-end
-
-local function write_ms(key, limit, at)
-  local state = list[at]
-  if state.debt == 0 then return redis.call('DEL', key) end
-  store(key, limit.rate, state.debt, state.value, state.left)
-end
-
-------------------------------------------------------------------- limits
-
--- divide sets a rate's ticks for a clock with that many units in a ms. It reports whether all debts
--- can be counted in them, which requires that none exceeds 2^53.
-local function divide(rate, units_per_ms)
-  local period, count = rate.period * units_per_ms, rate.count
-  local divisor = numbers.common_divisor(period, count)
-  rate.ticks, rate.interval = count / divisor, period / divisor
-  rate.full, rate.ticks_per_ms = rate.interval * rate.capacity, rate.ticks * units_per_ms
-  rate.ms = ceil(rate.interval, rate.ticks) -- the expiry that the first take sets, in ms; ms_text for Redis 7.0
-  rate.ms_text = string.format('%d', rate.ms)
-  return 2 * rate.full <= numbers.MOST
-end
-
--- round sets a rounded-up T for a rate that divide cannot handle: the smallest fraction interval /
--- ticks of a us that is above T and keeps all debts at or below 2^53. It narrows a lower and an
--- upper bound of T down the Stern-Brocot tree, many steps at a time as in Euclid's algorithm. below
--- and above are the distances of the bounds from T, times count and the ticks of the bound.
-local function round(rate)
-  local most = math.floor(numbers.MOST / (2 * rate.capacity))
-  local low, low_ticks, below = 0, 1, rate.period * 1000
-  local high, high_ticks, above = 1, 0, rate.count
-  while low + high <= most do
-    local steps = math.floor(below / above)
-    low, low_ticks, below = low + steps * high, low_ticks + steps * high_ticks, below - steps * above
-    local room = low > 0 and math.floor((most - high) / low) or math.huge
-    steps = below > 0 and math.min(room, math.floor(above / below)) or 0
-    high, high_ticks, above = high + steps * low, high_ticks + steps * low_ticks, above - steps * below
-  end
-  rate.ticks, rate.interval = high_ticks, high
-  rate.full, rate.ticks_per_ms = high * rate.capacity, high_ticks * 1000
-  if high_ticks == 0 or above * FINENESS >= rate.period * 1000 * high_ticks then
-    return 'n/period is too fast for this burst to be counted exactly; use a smaller n or burst'
-  end
-  return nil
-end
-
-local function complete_rate(rate)
-  rate.capacity = rate.burst or rate.count
-  rate.charge, rate.refund, rate.spend, rate.reset, rate.wait = charge, refund, charge, reset, wait
-end
-
-local function complete(limit)
-  limit.owner, limit.prefix = algorithms.gcra, 'gcra:'
-  local rates = limit.rates
-  if limit.rate and limit.rate.period >= limit.rate.count and divide(limit.rate, 1) then
-    limit.open, limit.fresh, limit.reopen, limit.write, limit.take = open_ms, fresh_ms, reopen_ms, write_ms, take_ms
-    return nil
-  end
-  packed.complete(limit)
-  local whole = true
-  for _, rate in ipairs(rates) do
-    local wrong = not divide(rate, 1000) and round(rate) or nil
-    if wrong then return wrong end
-    whole = whole and rate.ticks == 1 and not rate.delays
-  end
-  if whole then
-    limit.take = take_us
-    limit.shape, limit.format, limit.first = '^gcra:' .. TIME .. '$', 'gcra:%d', 6
-    if not limit.rate then
-      limit.shape = '^gcra::' .. string.rep('16:' .. TIME, limit.size) .. '$'
-      limit.format, limit.first = 'gcra::' .. string.rep('16:%d', limit.size), 10
-    end
-  end
-  return nil
-end
-
-algorithms.gcra = {
-  name = 'gcra',
-  options = { burst = numbers.positive_option },
-  rate = complete_rate,
-  limit = complete,
-  holds = function(head)
-    return string.find(head, '^gcra:') ~= nil or part_of(head) ~= nil or string.find(head, '^leaky_bucket:') ~= nil
-  end,
-  charge = charge,
-  open = open,
-  save = save,
-  plain = plain,
-  in_place = true,
-}
 end
 
 --@ src/algorithms/leaky_bucket.lua
@@ -2533,29 +2629,15 @@ do
 -- admitted call has left the queue. A call waits for those before it, which is the debt before it
 -- is charged.
 
-local gcra = algorithms.gcra
+local leaky_bucket = gcra.algorithm('leaky_bucket')
+algorithms.leaky_bucket = leaky_bucket
 
-local function charge(state, units)
-  state.delay = state.rate.reset(state)
+leaky_bucket.owner, leaky_bucket.delays = algorithms.gcra, true
+
+function leaky_bucket.charge(state, units)
+  state.delay = gcra.reset(state)
   gcra.charge(state, units)
 end
-
-local function complete_rate(rate)
-  gcra.rate(rate)
-  rate.charge, rate.delays = charge, true
-end
-
-algorithms.leaky_bucket = {
-  name = 'leaky_bucket',
-  options = gcra.options,
-  rate = complete_rate,
-  limit = gcra.limit,
-  holds = function() return false end, -- it writes states of gcra
-  open = gcra.open,
-  save = gcra.save,
-  plain = gcra.plain,
-  in_place = gcra.in_place,
-}
 end
 
 --@ src/algorithms/sliding_log.lua
@@ -2646,14 +2728,14 @@ end
 local function restart(state, units)
   local now = state.now
   state.text, state.offset, state.skip, state.stored = struct.pack('>I5I7I5', 0, now, units), 0, 0, false
-  state.entries, state.base, state.first, state.last, state.sum = units > 0 and 1 or 0, 0, now, now, units
+  state.entries, state.base, state.last, state.sum = units > 0 and 1 or 0, 0, now, units
   state.live, state.added, state.kept = 1, nil, nil
   set(state, units)
 end
 
--- read opens a state's log of size bytes, whose first base and entry are given. It returns false if
+-- check opens a state's log of size bytes, whose first base and entry are given. It returns false if
 -- the log is broken.
-local function read(state, size, cost, base, first, first_sum)
+local function check(state, size, cost, base, first, first_sum)
   local entries = (size - BASE) / ENTRY
   if entries % 1 ~= 0 or base >= SUMS then return false end
   local last, sum = first, first_sum
@@ -2680,7 +2762,7 @@ local function read(state, size, cost, base, first, first_sum)
   if used > units then
     used = 0 -- the log is broken between its ends
   elseif used >= capacity and last > now and leaving(state, capacity - 1) > now then
-    restart(state, states.leaves_room(capacity, cost))
+    restart(state, states.most_spent(capacity, cost))
     return true
   end
   set(state, used)
@@ -2695,6 +2777,7 @@ local function charge(state, units)
   state.sum = (state.sum + units) % SUMS
   state.added = struct.pack('>I7I5', state.last, state.sum)
   state.used, state.free = state.used + units, state.free - units
+  state.reset = reset(state)
 end
 
 -- log_of returns a log of the live entries up to entry `to`, followed by the entry `more`.
@@ -2716,13 +2799,15 @@ local function refund(state, units)
   local left = state.used - units
   if left > 0 then
     local at, i = leaving(state, units)
-    local err = states.too_much(ENTRY * (i - state.live))
+    local err = states.too_long(ENTRY * (i - state.live))
     if err then return err end
     local _, base = entry(state, state.live - 1)
     state.last, state.sum = at, (base + left) % SUMS
     state.kept = log_of(state, i - 1, struct.pack('>I7I5', at, state.sum))
   end
   set(state, left > 0 and left or 0)
+  state.reset = reset(state)
+  return nil
 end
 
 local function wait(state, cost)
@@ -2745,9 +2830,9 @@ local function save(state)
   return state.kept or log_of(state, state.entries, state.added or ''), expiry(state)
 end
 
-local function open(state, value, from, to, now, cost)
+local function read(state, value, from, to, now, cost)
   state.now, state.text, state.offset, state.skip, state.stored = now, value, 0, from - 1, false
-  if to - from + 1 >= SHORTEST then return read(state, to - from + 1, cost, struct.unpack('>I5I7I5', value, from)) end
+  if to - from + 1 >= SHORTEST then return check(state, to - from + 1, cost, struct.unpack('>I5I7I5', value, from)) end
   restart(state, 0)
   return to < from
 end
@@ -2768,7 +2853,7 @@ local function begin(key, limit, at, cost, text, offset, another)
   state.key, state.text, state.offset, state.skip = key, text, offset, offset + #PREFIX
   state.stored = offset == 0 and size >= CHUNK -- a shorter log is rewritten, because APPEND allocates twice the memory
   state.now = clock.us()
-  return not read(state, size - #PREFIX, cost, base, first, first_sum) and states.unreadable(key) or nil
+  return not check(state, size - #PREFIX, cost, base, first, first_sum) and states.unreadable(key) or nil
 end
 
 local function open_key(key, limit, at, cost)
@@ -2776,9 +2861,9 @@ local function open_key(key, limit, at, cost)
   if text == '' then
     return limit.fresh(limit, at)
   elseif type(text) == 'string' then
-    return begin(key, limit, at, cost, text, 0, states.adopt)
+    return begin(key, limit, at, cost, text, 0, states.open_other)
   end
-  return states.adopt(key, limit, at, cost)
+  return states.open_other(key, limit, at, cost)
 end
 
 local function reopen(key, limit, at, cost, found)
@@ -2794,7 +2879,7 @@ local function write_key(key, limit, at)
     packed.write(key, limit, at)
   elseif state.stored then
     redis.call('APPEND', key, state.added)
-    redis.call('PEXPIREAT', key, numbers.arg(expiry(state)))
+    redis.call('PEXPIREAT', key, numbers.argument(expiry(state)))
   else
     states.put(key, state.text .. state.added, expiry(state))
   end
@@ -2816,7 +2901,6 @@ end
 
 local function complete_rate(rate)
   rate.capacity = rate.count
-  rate.charge, rate.refund, rate.spend, rate.reset, rate.wait = charge, refund, restart, reset, wait
 end
 
 local function complete(limit)
@@ -2831,12 +2915,17 @@ algorithms.sliding_log = {
   prefix = PREFIX,
   options = {},
   most = { field = 'count', sum = 100000, what = 'calls to be kept in logs', advice = '; sliding_window takes more' },
-  rate = complete_rate,
-  limit = complete,
+  complete_rate = complete_rate,
+  complete = complete,
   holds = packed.prefixed(PREFIX),
   spent = spent,
   in_place = true,
-  open = open,
+  charge = charge,
+  refund = refund,
+  spend = restart,
+  reset = reset,
+  wait = wait,
+  read = read,
   save = save,
 }
 end
@@ -2866,6 +2955,7 @@ do
 local PREFIX = 'sliding_window:'
 local MOST_BUCKETS = 1000
 local STATE = '^(%d+):(%d+):(%d[%d,]*)$'
+local TWO_COUNTS = '^sliding_window:(%d+):(%d+):(%d+),?(%d*)$'
 
 -- set computes free, the units that still fit.
 local function set(state)
@@ -2892,29 +2982,30 @@ end
 local function place(state, value, from, now, cost)
   local rate, counts = state.rate, state.counts
   local width, bucket, list = string.match(value, STATE, from)
-  width, bucket = numbers.digits(width or ''), numbers.digits(bucket or '')
+  width, bucket = numbers.parse_digits(width), numbers.parse_digits(bucket)
   if not width or width == 0 or not bucket then return false end
   local err = states.too_many(0)
   if err then return false, err end
   local ahead, newest, sum = bucket * width > now, bucket, 0
   for digits in string.gmatch(list, '%d+') do
-    local count = numbers.digits(digits)
+    local count = numbers.parse_digits(digits)
     if not count then return false end
     local at = state.current - (width == rate.width and bucket or math.floor(bucket * width / rate.width))
     if at <= rate.buckets and not ahead then
-      counts[at] = math.min(counts[at] + count, numbers.MOST)
+      local all = counts[at] + count
+      counts[at] = all < numbers.MOST and all or numbers.MOST
     end
     sum = sum + count
     bucket = bucket - 1
   end
   states.too_many(newest - bucket)
   if ahead then
-    counts[0] = math.min(sum, states.leaves_room(rate.capacity, cost))
+    counts[0] = math.min(sum, states.most_spent(rate.capacity, cost))
   end
   return true
 end
 
-local function open(state, value, from, to, now_us, cost)
+local function read(state, value, from, to, now_us, cost)
   local rate = state.rate
   local now = (now_us - now_us % 1000) / 1000
   state.counts = state.counts or {}
@@ -2934,6 +3025,7 @@ end
 local function charge(state, units)
   state.counts[0] = state.counts[0] + units
   state.free = state.free - units
+  state.reset = reset(state)
 end
 
 -- refund gives back units from the newest counters first.
@@ -2945,58 +3037,96 @@ local function refund(state, units)
     units = units - back
   end
   set(state)
+  state.reset = reset(state)
 end
 
--- wait finds the bucket that does not fit beside the newer ones and the cost. The call fits when
+-- wait_for finds the bucket that does not fit beside the newer ones and the cost. The call fits when
 -- enough of this bucket has left the window.
-local function wait(state, cost)
-  local rate, counts = state.rate, state.counts
+local function wait_for(rate, counts, cost, into)
   local width, room, at = rate.width, rate.capacity - cost, 0
   while at < rate.buckets and counts[at] <= room do
     room = room - counts[at]
     at = at + 1
   end
-  return (rate.buckets - at) * width + math.ceil((counts[at] - room) * width / counts[at]) - state.into
+  return (rate.buckets - at) * width + math.ceil((counts[at] - room) * width / counts[at]) - into
+end
+
+local function wait(state, cost)
+  return wait_for(state.rate, state.counts, cost, state.into)
 end
 
 -- save returns the counts as a text, without the empty ones at the end.
 local function save(state)
-  local counts, width = state.counts, state.rate.width
-  local last = state.rate.buckets
+  local counts, last, list = state.counts, state.rate.buckets, {}
   while counts[last] == 0 and last > 0 do
     last = last - 1
   end
-  local text = string.format('%d:%d:%d', width, state.current, counts[0])
-  if last == 1 then
-    text = string.format('%s,%d', text, counts[1])
-  elseif last > 1 then
-    local list = {}
-    for i = 0, last do
-      list[i + 1] = string.format('%d', counts[i])
-    end
-    text = string.format('%d:%d:', width, state.current) .. table.concat(list, ',')
+  for i = 0, last do
+    list[i + 1] = string.format('%d', counts[i])
   end
-  return text, state.now + state.reset
+  return string.format('%d:%d:', state.rate.width, state.current) .. table.concat(list, ','), state.now + state.reset
+end
+
+local two = {} -- the counts of take, as wait_for expects them; reused by the next call
+
+-- take decides the common call of a rate with one bucket without a state.
+local function take(key, limit, cost)
+  local value, now, rate, reply = redis.pcall('GETRANGE', key, '0', '127'), clock.ms(), limit.rate, decisions.reply
+  local width, capacity, count, before = rate.width, rate.capacity, 0, 0
+  local into = now % width
+  local current = (now - into) / width
+  if cost == 0 then
+    return decisions.take_one(key, limit, cost)
+  elseif value ~= '' then
+    local stored, bucket, newest, older = string.match(type(value) == 'string' and value or '', TWO_COUNTS)
+    local age = current - (tonumber(bucket) or current + 1)
+    newest, older = numbers.parse_digits(newest), older == '' and 0 or numbers.parse_digits(older)
+    if tonumber(stored) ~= width or age < 0 or not newest or not older then return decisions.take_one(key, limit, cost) end
+    if age == 0 then
+      count, before = newest, older
+    elseif age == 1 then
+      before = newest
+    end
+  end
+  local free = capacity - count - math.ceil(before * (width - into) / width)
+  local full = 2 * width - into
+  reply[2], reply[6] = capacity, 1
+  if cost > free then
+    two[0], two[1] = count, before
+    reply[1], reply[3], reply[4] = 0, free > 0 and free or 0, cost > capacity and -1 or wait_for(rate, two, cost, into)
+    reply[5] = count > 0 and full or before > 0 and full - width or 0
+    return reply
+  end
+  reply[1], reply[3], reply[4], reply[5] = 1, free - cost, 0, full
+  local text = before > 0 and 'sliding_window:%d:%d:%d,%d' or 'sliding_window:%d:%d:%d'
+  states.put(key, string.format(text, width, current, count + cost, before), now + full)
+  return reply
 end
 
 local function spent(key, from)
   local counts = string.match(packed.first_text(key, from, PREFIX), '^%d+:%d+:([%d,]+)$')
-  local sum, read = 0, 0
+  local sum, size = 0, 0
   for digits in string.gmatch(counts or '', '%d+') do
     sum = sum + digits
-    read = read + 1
+    size = size + 1
   end
-  return sum, states.too_many(read)
+  return sum, states.too_many(size)
 end
 
 local function complete_rate(rate)
   rate.capacity, rate.buckets = rate.count, rate.buckets or 1
   rate.width = rate.period / rate.buckets
-  rate.charge, rate.refund, rate.spend, rate.reset, rate.wait = charge, refund, charge, reset, wait
   if rate.buckets > MOST_BUCKETS then
     return string.format('buckets=%d is above %d', rate.buckets, MOST_BUCKETS)
   elseif rate.width % 1 ~= 0 then
     return string.format('buckets=%d does not divide the period into whole milliseconds', rate.buckets)
+  end
+end
+
+local function complete(limit)
+  packed.complete(limit)
+  if limit.rate and limit.rate.buckets == 1 then
+    limit.take = take
   end
 end
 
@@ -3005,11 +3135,16 @@ algorithms.sliding_window = {
   prefix = PREFIX,
   options = { buckets = numbers.positive_option },
   most = { field = 'buckets', sum = 5000, what = 'buckets', advice = '' },
-  rate = complete_rate,
-  limit = packed.complete,
+  complete_rate = complete_rate,
+  complete = complete,
   holds = packed.prefixed(PREFIX),
   spent = spent,
-  open = open,
+  charge = charge,
+  refund = refund,
+  spend = charge,
+  reset = reset,
+  wait = wait,
+  read = read,
   save = save,
 }
 end
@@ -3032,42 +3167,58 @@ local function refill_us(tokens, rate)
   return ((tokens - over) / rate.count + (over > 0 and 1 or 0)) * rate.period * 1000
 end
 
-local function open(state, value, from, to, now, cost)
+-- refill returns tokens and the time of the last addition, as of now (us), from those that are
+-- stored.
+local function refill(rate, tokens, added, now, cost)
+  local period, capacity = rate.period * 1000, rate.capacity
+  if added < now then
+    local over = (now - added) % period
+    tokens = tokens + (now - added - over) / period * rate.count
+    added = now - over
+  end
+  if tokens >= capacity then
+    return capacity, now
+  elseif tokens == 0 and added + period - now > refill_us(capacity, rate) then
+    return capacity - states.most_spent(capacity, cost), now
+  end
+  return tokens, added
+end
+
+-- full_at returns when the bucket is full, in us.
+local function full_at(rate, tokens, added)
+  return added + refill_us(rate.capacity - tokens, rate)
+end
+
+-- fill_in sets the fields of a state.
+local function fill_in(state, tokens)
+  state.tokens, state.free = tokens, tokens
+end
+
+local function read(state, value, from, to, now, cost)
   local rate, tokens, added = state.rate, state.rate.capacity, now
   if to >= from then
     tokens, added = string.match(value, '^(%d+):(%d+)$', from)
-    tokens, added = numbers.digits(tokens or ''), numbers.digits(added or '')
+    tokens, added = numbers.parse_digits(tokens), numbers.parse_digits(added)
     if not tokens or not added then return false end
-    local period, capacity = rate.period * 1000, rate.capacity
-    if added < now then
-      local periods = (now - added - (now - added) % period) / period
-      tokens = tokens + periods * rate.count
-      added = added + periods * period
-    end
-    if tokens >= capacity then
-      tokens, added = capacity, now
-    elseif tokens == 0 and added + period - now > refill_us(capacity, rate) then
-      tokens, added = capacity - states.leaves_room(capacity, cost), now
-    end
+    tokens, added = refill(rate, tokens, added, now, cost)
   end
-  state.now, state.added, state.tokens, state.free = now, added, tokens, tokens
+  state.now, state.added = now, added
+  fill_in(state, tokens)
   return true
 end
 
+local function reset(state)
+  if state.tokens == state.rate.capacity then return 0 end
+  return clock.ceil_ms(full_at(state.rate, state.tokens, state.added) - state.now)
+end
+
 local function charge(state, units)
-  local tokens = state.tokens - units
-  state.tokens, state.free = tokens, tokens
+  fill_in(state, state.tokens - units)
+  state.reset = reset(state)
 end
 
 local function refund(state, units)
   charge(state, -math.min(units, state.rate.capacity - state.tokens))
-end
-
--- reset also stores in state.full when the bucket is full, in us.
-local function reset(state)
-  local missing = state.rate.capacity - state.tokens
-  state.full = missing > 0 and state.added + refill_us(missing, state.rate) or state.now
-  return clock.ceil_ms(state.full - state.now)
 end
 
 local function wait(state, cost)
@@ -3075,22 +3226,58 @@ local function wait(state, cost)
 end
 
 local function save(state)
-  return string.format('%d:%d', state.tokens, state.added), clock.ceil_ms(state.full)
+  return string.format('%d:%d', state.tokens, state.added), clock.ceil_ms(full_at(state.rate, state.tokens, state.added))
+end
+
+-- take decides the common call without a state.
+local function take(key, limit, cost)
+  local value, rate, reply = redis.pcall('GETRANGE', key, '0', '63'), limit.rate, decisions.reply
+  local now, capacity = clock.us(), rate.capacity
+  local tokens, added = capacity, now
+  if value ~= '' then
+    tokens, added = string.match(type(value) == 'string' and value or '', '^token_bucket:(%d+):(%d+)$')
+    tokens, added = numbers.parse_digits(tokens), numbers.parse_digits(added)
+    if not tokens or not added then return decisions.take_one(key, limit, cost) end
+    tokens, added = refill(rate, tokens, added, now, cost)
+  end
+  local left = tokens - cost
+  reply[1], reply[2], reply[3], reply[4], reply[6] = 1, capacity, left, 0, 1
+  if left < 0 then
+    reply[1], reply[3], left = 0, tokens, tokens
+    reply[4] = cost > capacity and -1 or clock.ceil_ms(added + refill_us(cost - tokens, rate) - now)
+  end
+  local full = left < capacity and full_at(rate, left, added) or now
+  reply[5] = clock.ceil_ms(full - now)
+  if left < tokens then
+    states.put(key, string.format('token_bucket:%d:%d', left, added), clock.ceil_ms(full))
+  end
+  return reply
 end
 
 local function complete_rate(rate)
   rate.capacity = rate.burst or rate.count
-  rate.charge, rate.refund, rate.spend, rate.reset, rate.wait = charge, refund, charge, reset, wait
+end
+
+local function complete(limit)
+  packed.complete(limit)
+  if limit.rate then
+    limit.take = take
+  end
 end
 
 algorithms.token_bucket = {
   name = 'token_bucket',
   prefix = 'token_bucket:',
   options = { burst = numbers.positive_option },
-  rate = complete_rate,
-  limit = packed.complete,
+  complete_rate = complete_rate,
+  complete = complete,
   holds = packed.prefixed('token_bucket:'),
-  open = open,
+  charge = charge,
+  refund = refund,
+  spend = charge,
+  reset = reset,
+  wait = wait,
+  read = read,
   save = save,
 }
 end
@@ -3126,11 +3313,11 @@ do
 local OPTIONS = { EXTEND = true, extend = true }
 
 -- block denies a key until `ends`, in ms since the epoch.
-local function block(key, holding, ends)
-  if holding.leases then return lease_sets.block(key, ends) end
-  local expiry = holding.expiry
-  local state = redis.call('GETRANGE', key, holding.from, '-1')
-  if holding.from == 0 and state ~= '' then
+local function block(key, content, ends)
+  if content.leases then return leases.block(key, ends) end
+  local expiry = content.expiry
+  local state = redis.call('GETRANGE', key, content.from, '-1')
+  if content.from == 0 and state ~= '' then
     expiry = redis.call('PEXPIRETIME', key)
   end
   redis.call('SET', key, string.format('blocked:%d:%d:', ends, expiry) .. state, 'PXAT', math.max(ends, expiry))
@@ -3141,9 +3328,9 @@ clock.register{
   description = 'Denies the keys for some milliseconds, whatever their limits.',
   callback = function(keys, args)
     local extend = OPTIONS[args[2]]
-    local list, err = holdings.all('block', keys, args, extend and 2 or 1)
+    local list, err = contents.of_all('block', keys, args, extend and 2 or 1)
     if not list then return err end
-    local ms = numbers.positive(args[1])
+    local ms = numbers.parse_positive(args[1])
     if not ms or ms > limits.LONGEST then
       return errors.new('BADARGS', '%s: the ms of a block are a whole number from 1 to %d', errors.quote(args[1]),
         limits.LONGEST)
@@ -3151,7 +3338,7 @@ clock.register{
     for i, key in ipairs(keys) do
       if list[i].in_use then return states.in_use(key, list[i].in_use) end
     end
-    err = holdings.too_large(keys, list, 'block')
+    err = contents.too_large(keys, list, 'block')
     if err then return err end
     for i, key in ipairs(keys) do
       if not extend or list[i].blocked < ms then
@@ -3200,7 +3387,7 @@ clock.register{
     end
     local names = policies.names()
     local reply = {
-      'version', VERSION, 'contract', CONTRACT, 'build_id', BUILD_ID, 'policies', names, 'shadow_denied', shadows.counts(),
+      'version', VERSION, 'contract', CONTRACT, 'build_id', BUILD_ID, 'policies', names, 'shadow_denied', policies.shadow_counts(),
     }
     if args[1] then
       local limit, err = limits.of(args[1])
@@ -3232,10 +3419,12 @@ clock.register{
   flags = { 'no-writes' },
   callback = function(keys, args)
     local request, err = requests.read(keys, args, OPTIONS)
-    if not request then return err end
-    local reply
-    reply, err = decisions.decide(keys, request, 'charge')
-    return states.finish(reply or err)
+    if err then
+      return err
+    elseif request.cost then
+      return decisions.plain(keys, request.limits, request.count, request.cost, true)
+    end
+    return (decisions.grouped(keys, request, 'charge', true))
   end,
 }
 end
@@ -3256,11 +3445,7 @@ clock.register{
   description = 'Gives cost back to the keys, never beyond full.',
   callback = function(keys, args)
     local request, err = requests.read(keys, args, OPTIONS)
-    if not request then return err end
-    local reply
-    reply, err = decisions.decide(keys, request, 'refund')
-    if reply then decisions.write(keys, request) end
-    return states.finish(reply or err)
+    return err or (decisions.grouped(keys, request, 'refund'))
   end,
 }
 end
@@ -3315,7 +3500,7 @@ clock.register{
   description = 'Forgets the keys; returns how many held something.',
   flags = { 'allow-oom' },
   callback = function(keys, args)
-    local list, err = holdings.all('reset', keys, args, 0)
+    local list, err = contents.of_all('reset', keys, args, 0)
     if not list then return err end
     local changed = 0
     for _, key in ipairs(keys) do
@@ -3336,27 +3521,36 @@ do
 
 local OPTIONS = { COST = true, UPTO = true, ONCE = true, TRACK = true }
 
-local decide_one = decisions.one
-
 local function take(keys, request)
-  if request.ONCE then
-    local before, err = once.read(request.ONCE)
+  local request_key, usage_key = request.ONCE, request.TRACK
+  if request_key then
+    local before, err = once.read(request_key)
     if before or err then return before or err end
   end
-  local err = request.TRACK and tracking.read(request.TRACK)
+  local err = usage_key and tracking.read(usage_key)
   if err then return err end
-  local reply, charged = decisions.take(keys, request)
-  if not reply then
-    return charged -- the error
+  local reply, charged, passes = decisions.take(keys, request)
+  if reply.err then return reply end
+  if request.groups and passes then
+    for _, group in ipairs(request.groups) do
+      if group.denies then policies.note(group.name) end
+    end
   end
-  if request.groups then shadows.count(request) end
-  if charged and request.ONCE then
-    once.keep(request.ONCE, reply, request.ttl)
+  if charged and request_key then
+    once.keep(request_key, reply, request.ttl)
   end
-  if request.TRACK then
-    tracking.note(request.TRACK, request.passes, not request.passes and 0 or request.UPTO and reply[1] or request.costs[1])
+  if usage_key then
+    err = tracking.note(usage_key, passes, request.UPTO and reply[1] or request.cost or request.costs[1])
   end
-  return reply
+  return err or reply
+end
+
+-- track decides the common call with a usage key: one limit and one unit.
+local function track(keys, limit)
+  local err = tracking.read(keys[2])
+  if err then return err end
+  local reply = limit.take(keys[1], limit, 1)
+  return reply.err and reply or tracking.note(keys[2], reply[1] == 1, 1) or reply
 end
 
 redis.register_function{
@@ -3364,17 +3558,20 @@ redis.register_function{
   description = 'Decides whether a call may pass, and charges it if so: all limits or none.',
   callback = function(keys, args)
     clock.now = nil
-    local limit = limits.known[args[1]]
-    if limit and not limit.policy and #keys == 1 then -- the common call needs no request
-      local cost = 1
-      if #args > 1 then
-        cost = #args == 3 and args[2] == 'COST' and numbers.whole(args[3])
+    local limit, words = limits.known[args[1]], #args
+    if limit and limit.take and #keys == 1 then
+      local cost = words == 1 and 1 or words == 3 and args[2] == 'COST' and numbers.parse(args[3])
+      if cost then return limit.take(keys[1], limit, cost) end
+    elseif limit and words == #keys then
+      local asked = requests.plain(keys, args)
+      if asked then
+        return decisions.plain(keys, asked, words, 1)
+      elseif limit.take and words == 2 and args[2] == 'TRACK' and keys[1] ~= keys[2] then
+        return track(keys, limit)
       end
-      local reply = cost and decide_one(keys[1], limit, cost)
-      if reply then return reply end
     end
     local request, err = requests.read(keys, args, OPTIONS)
-    return states.finish(request and take(keys, request) or err)
+    return err or take(keys, request)
   end,
 }
 end
@@ -3390,13 +3587,13 @@ do
 
 -- unblock lifts the block of a key and keeps the state under it, with its expiry. A state that
 -- expires in this very millisecond is not stored, because Valkey would drop it at once.
-local function unblock(key, holding)
-  if holding.leases then return lease_sets.unblock(key) end
-  local state = redis.call('GETRANGE', key, holding.from, '-1')
-  if state == '' or holding.expiry <= clock.ms() then
+local function unblock(key, content)
+  if content.leases then return leases.unblock(key) end
+  local state = redis.call('GETRANGE', key, content.from, '-1')
+  if state == '' or content.expiry <= clock.ms() then
     redis.call('DEL', key)
   else
-    redis.call('SET', key, state, 'PXAT', holding.expiry)
+    redis.call('SET', key, state, 'PXAT', content.expiry)
   end
 end
 
@@ -3405,8 +3602,8 @@ clock.register{
   description = 'Lifts the blocks of the keys; returns how many were blocked.',
   flags = { 'allow-oom' },
   callback = function(keys, args)
-    local list, err = holdings.all('unblock', keys, args, 0)
-    err = err or holdings.too_large(keys, list, 'unblock')
+    local list, err = contents.of_all('unblock', keys, args, 0)
+    err = err or contents.too_large(keys, list, 'unblock')
     if err then return err end
     local changed = 0
     for i, key in ipairs(keys) do

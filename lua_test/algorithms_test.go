@@ -35,7 +35,7 @@ redis.register_function{function_name = 'probe', flags = {'no-writes'}, callback
     for i, text in ipairs{' 5/10s', ' 5/10s, 7/m'} do
       local parsed, limit = pcall(limits.of, name .. text)
       if not parsed then raised[i] = tostring(limit) end
-      if parsed and limit and not algorithm.leases then
+      if parsed and limit and not algorithm.refusal then
         limit_fields[i], rate_fields[i] = fields(limit, 'limit.'), fields(limit.rates[i], 'rate.')
       end
     end
@@ -46,14 +46,14 @@ redis.register_function{function_name = 'probe', flags = {'no-writes'}, callback
 end}
 `
 
-// The fields that are required by the comments at the top of src/40_limits.lua and, for a limit
+// The fields that are required by the comments at the top of src/45_limits.lua and, for a limit
 // completed by packed.complete, of src/35_packed.lua.
 var (
-	ofAlgorithm = []string{"name: string", "options: table", "rate: function", "limit: function", "holds: function"}
-	ofPacked    = []string{"open: function", "save: function"}
-	ofLeases    = []string{"name: string", "holds: function", "leases: function", "acquire: function", "renew: function", "release: function"}
-	ofLimit     = []string{"limit.open: function", "limit.fresh: function", "limit.reopen: function", "limit.write: function"}
-	ofRate      = []string{"rate.capacity: number", "rate.charge: function", "rate.refund: function", "rate.spend: function", "rate.reset: function", "rate.wait: function"}
+	ofAlgorithm = []string{"name: string", "options: table", "complete_rate: function", "complete: function", "charge: function", "refund: function",
+		"spend: function", "reset: function", "wait: function"}
+	ofPacked = []string{"prefix: string", "read: function", "save: function"}
+	ofLimit  = []string{"limit.take: function", "limit.open: function", "limit.fresh: function", "limit.reopen: function", "limit.write: function"}
+	ofRate   = []string{"rate.capacity: number", "rate.algorithm: table"}
 )
 
 func read(t *testing.T, file string) string {
@@ -109,24 +109,23 @@ func TestEveryAlgorithmIsComplete(t *testing.T) {
 				}
 			}
 			of := "algorithms." + name
-			if slices.Contains(words(fields[2]), "leases: function") {
-				lacks(fields[2], of, "40_limits", ofLeases)
+			file := "algorithms/" + name
+			if slices.Contains(words(fields[2]), "refusal: string") {
+				file = "75_leases"
 			} else {
-				lacks(fields[2], of, "40_limits", ofAlgorithm)
+				lacks(fields[2], of, "45_limits", ofAlgorithm)
+				lacks(fields[2], of, "35_packed", ofPacked)
 				for i, limit := range []string{name + " 5/10s", name + " 5/10s, 7/m"} {
 					if raised := fields[7].([]any)[i].(string); raised != "" {
-						t.Errorf("functions/src/algorithms/%s.lua: reading the limit %q fails: %s (a line of functions/ratelimit.lua); see the heads of src/40_limits.lua and src/35_packed.lua", name, limit, raised)
+						t.Errorf("functions/src/algorithms/%s.lua: reading the limit %q fails: %s (a line of functions/ratelimit.lua); see the heads of src/45_limits.lua and src/35_packed.lua", name, limit, raised)
 						break
 					}
-					lacks(fields[3+i], limit, "40_limits", ofLimit)
-					lacks(fields[5+i], limit, "40_limits", ofRate)
-					if slices.Contains(words(fields[3+i]), "limit.several: string") {
-						lacks(fields[2], of, "35_packed", ofPacked)
-					}
+					lacks(fields[3+i], limit, "45_limits", ofLimit)
+					lacks(fields[5+i], limit, "45_limits", ofRate)
 				}
 			}
-			if !strings.Contains(functions.Source(), "\n--@ src/algorithms/"+name+".lua\n") {
-				t.Errorf("there is no functions/src/algorithms/%s.lua: a file has the name of its algorithm", name)
+			if !strings.Contains(functions.Source(), "\n--@ src/"+file+".lua\n") {
+				t.Errorf("there is no functions/src/%s.lua", file)
 			}
 			if !vectors[name] {
 				t.Errorf("there is no functions/vectors/%s.json: calls and what they return; functions/vectors/README.md has its form", name)

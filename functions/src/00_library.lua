@@ -2,7 +2,7 @@
 --
 -- This file opens the library. The build (functions/build.go) joins the sources in this order:
 -- src/*.lua by name, src/algorithms/*.lua, src/verbs/*.lua. Each file except this one has its own
--- scope. A file in src exports to the others through the table named after it: src/40_limits.lua
+-- scope. A file in src exports to all others through the table named after it: src/45_limits.lua
 -- fills `limits`.
 --
 -- While Redis loads a library, only redis.register_function, redis.log and the version constants
@@ -18,5 +18,5 @@ local BUILD_ID = '@BUILD_ID@'
 -- "now". Valkey reports 7.2.4 here and behaves like it.
 local CLOCK_STANDS = (redis.REDIS_VERSION_NUM or 0) >= 0x00070200
 
--- Algorithms by name, filled by src/algorithms/*.lua. src/40_limits.lua documents their fields.
+-- Algorithms by name, filled by src/algorithms/*.lua. src/45_limits.lua documents their fields.
 local algorithms = {}

@@ -7,9 +7,9 @@ numbers.MOST = 9007199254740992
 
 numbers.WHOLE = 'a whole number from %s to ' .. LARGEST
 
--- whole parses decimal digits. It returns nil for anything else, and for numbers above 2^53,
+-- parse parses decimal digits. It returns nil for anything else, and for numbers above 2^53,
 -- because 2^53 + 1 would round down to 2^53.
-function numbers.whole(text)
+function numbers.parse(text)
   if not string.find(text, '^%d+$') then
     return nil
   elseif #text >= #LARGEST then
@@ -19,31 +19,38 @@ function numbers.whole(text)
   return tonumber(text)
 end
 
--- digits is whole for a text that is known to be decimal digits or empty. It returns nil for an
--- empty text.
-function numbers.digits(text)
-  local n = tonumber(text)
+-- parse_digits is parse for a text in which a pattern has found decimal digits, or nil, for which
+-- it returns nil.
+function numbers.parse_digits(text)
+  local n = tonumber(text or '')
   if not n or n < numbers.MOST then return n end
-  return numbers.whole(text)
+  return numbers.parse(text)
 end
 
--- arg returns a whole number as a command's argument. Redis 7.0 needs 0.3 to 0.7 us to format a
--- number, which is more than string.format needs. Later versions are fast.
-function numbers.arg(n)
-  if CLOCK_STANDS then return n end
-  return string.format('%d', n)
-end
-
--- positive parses a whole number of at least 1, or returns nil.
-function numbers.positive(text)
-  local n = numbers.whole(text)
+-- parse_positive parses a whole number of at least 1, or returns nil.
+function numbers.parse_positive(text)
+  local n = numbers.parse(text)
   return n ~= 0 and n or nil
 end
 
 -- positive_option parses the value of a limit's option. It returns the number, or nil and a
 -- description of what was expected.
 function numbers.positive_option(text)
-  return numbers.positive(text), string.format(numbers.WHOLE, '1')
+  return numbers.parse_positive(text), string.format(numbers.WHOLE, '1')
+end
+
+local last, last_text = 0, '0'
+
+-- argument returns a whole number as a command's argument. Redis 7.0 needs 0.3 to 0.7 us to format a
+-- number, which is more than string.format needs. Later versions are fast. Several keys often get
+-- the same expiry, so the last text is used again.
+function numbers.argument(n)
+  if CLOCK_STANDS then return n end
+  if n ~= last then
+    last = n
+    last_text = string.format('%d', n)
+  end
+  return last_text
 end
 
 local MOST_KNOWN = 5000 -- texts of a generation

@@ -7,17 +7,20 @@
 -- A call fills one table in states.list for each rate of each key. The next call reuses the tables.
 -- All algorithms set
 --   rate     the rate of the limit
---   free     how many units fit now, updated by a charge or a refund; -1 if the key is blocked
---   foreign  ms until the key's block or another algorithm's state in the key ends; 0 if there is neither
+--   free     how many units fit now; -1 if the key is blocked. A charge or a refund updates it
+--   ends_in  ms until the key's block or another algorithm's state in the key ends; 0 if there is neither
+--   reset    ms until the rate is full again, once the state is charged or refunded
 -- src/60_decisions.lua sets
 --   index    the position of the key in the call, from 1
 --   cost     the cost of the call for this key
 --   group    the limits that decide together: the enforced ones, or those of one shadow policy
---   reset    ms until the rate is full again
 -- Algorithms add their own fields.
 
 local list = {}
 states.list = list
+
+local MOST_KEPT, SMALL = 64, 10000 -- states, and bytes of them, that are kept for the next call
+states.large = false -- whether this call's states are more
 
 -- new returns the state at a position in the list, for its algorithm to fill in.
 function states.new(at, rate)
@@ -25,14 +28,15 @@ function states.new(at, rate)
   if not state then
     state = {}
     list[at] = state
+    states.large = at > MOST_KEPT
   end
-  state.rate, state.foreign = rate, 0
+  state.rate, state.ends_in = rate, 0
   return state
 end
 
--- leaves_room returns the most units that can count as spent and still leave room for this call. It
+-- most_spent returns the most units that can count as spent and still leave room for this call. It
 -- replaces a stored state that is impossible under this limit.
-function states.leaves_room(capacity, cost)
+function states.most_spent(capacity, cost)
   return capacity - (cost > 1 and cost <= capacity and cost or 1)
 end
 
@@ -42,7 +46,6 @@ end
 -- read a certain number of them. The most that one key can hold under any limit is below these
 -- bounds: 200,000 calls in logs, which are 2.4 MB, and 5,016 buckets.
 local MOST_BYTES, MOST_BUCKETS = 2500000, 20000
-local MOST_KEPT, SMALL = 64, 10000 -- states, and bytes of them, that are kept for the next call
 local bytes, buckets = 0, 0 -- read by this call
 
 -- begin begins a decision.
@@ -50,28 +53,27 @@ function states.begin()
   bytes, buckets = 0, 0
 end
 
--- finish frees the states of a decision that was large. It returns its arguments.
-function states.finish(...)
-  if bytes > SMALL or buckets > SMALL or list[MOST_KEPT + 1] then
-    for at = #list, 1, -1 do
-      list[at] = nil
-    end
+-- drop frees the states of a large call.
+function states.drop()
+  states.large = false
+  for at = #list, 1, -1 do
+    list[at] = nil
   end
-  return ...
 end
 
--- too_much counts bytes of a key's value before they are read, beyond the first 2048. It returns
--- the error, or nil.
-function states.too_much(more)
+-- too_long counts bytes of a key's value before they are copied. It returns the error, or nil.
+function states.too_long(more)
   bytes = bytes + more
+  states.large = states.large or bytes > SMALL
   if bytes <= MOST_BYTES then return nil end
   return errors.new('BADKEYS', 'the keys hold more than %d bytes, the most that one call reads; name fewer keys', MOST_BYTES)
 end
 
--- too_many counts buckets of sliding_window that were read. Call it with 0 before reading the next
--- state. It returns the error, or nil.
+-- too_many counts buckets of sliding_window after they are read; with 0 it checks before. It returns
+-- the error, or nil.
 function states.too_many(more)
   buckets = buckets + more
+  states.large = states.large or buckets > SMALL
   if buckets <= MOST_BUCKETS then return nil end
   return errors.new('BADKEYS', 'the keys hold more than %d buckets, the most that one call reads; name fewer keys',
     MOST_BUCKETS)
@@ -104,7 +106,7 @@ end
 -- owner returns the algorithm that wrote a string, given its first bytes, or nil.
 function states.owner(head)
   for _, algorithm in pairs(algorithms) do
-    if algorithm.holds(head) then return algorithm end
+    if algorithm.holds and algorithm.holds(head) then return algorithm end
   end
   return nil
 end
@@ -127,14 +129,14 @@ function states.look(key)
   found.leases, found.request, found.blocked = false, false, 0
   found.from, found.expiry, found.owner, found.left = 0, 0, nil, -1
   if type(head) == 'table' then
-    found.leases, found.blocked = true, lease_sets.outlived(key)
+    found.leases, found.blocked = true, leases.outlived(key)
     if not found.blocked then return nil, errors.failed(key, head, 'is not a string') end
     return found
   elseif head == '' then
     return found
   end
   local ends, expiry, from = string.match(head, '^blocked:(%d+):(%d+):()')
-  ends, expiry = numbers.digits(ends or ''), numbers.digits(expiry or '')
+  ends, expiry = numbers.parse_digits(ends), numbers.parse_digits(expiry)
   local blocked = ends and expiry
   if blocked then
     found.from, found.expiry = from - 1, expiry
@@ -155,58 +157,66 @@ function states.look(key)
   return found
 end
 
--- adopt opens a limit over a key that does not hold the limit's usual state: the key is blocked, or
--- it holds another algorithm's state or another form of the limit's own. It returns the error, or
--- nil.
---
--- Another algorithm's state is carried over. A change of algorithm therefore grants no second burst
--- and does not lock the key, and callers with the old and the new limit share one allowance. The
--- old state counts as units spent now. If those units deny a call, it has to wait until the old
--- state has expired. A state that lasts longer than the rate needs to refill leaves room for just
--- this call.
-function states.adopt(key, limit, at, cost)
-  local it, err = states.look(key)
-  if not it then
-    return err
-  elseif it.request then
-    return states.in_use(key, states.REQUEST)
-  elseif it.blocked > 0 then
-    for i, rate in ipairs(limit.rates) do
-      local state = states.new(at + i - 1, rate)
-      state.free, state.foreign = -1, it.blocked
-    end
-    return nil
+------------------------------------------------------------------- a key without the limit's usual state
+
+-- deny fills in the states of a blocked key.
+local function deny(limit, at)
+  for i, rate in ipairs(limit.rates) do
+    local state = states.new(at + i - 1, rate)
+    state.free, state.ends_in = -1, found.blocked
   end
-  local owner, left = it.owner, it.left
-  if not owner or left < 0 or left == 0 and owner ~= limit.owner then
-    return limit.fresh(limit, at)
-  elseif owner == limit.owner then
-    return limit.reopen(key, limit, at, cost, it)
-  end
-  local counted = nil
-  if owner.spent then
-    counted, err = owner.spent(key, it.from)
+end
+
+-- carry_over fills in states for a limit over another algorithm's state. A change of algorithm
+-- therefore grants no second burst and does not lock the key, and callers with the old and the new
+-- limit share one allowance. The old state counts as units spent now. If those units deny a call,
+-- it has to wait until the old state has expired. A state that lasts longer than the rate needs to
+-- refill leaves room for just this call. It returns the error, or nil.
+local function carry_over(key, limit, at, cost)
+  local left, spent = found.left, found.owner.spent
+  local counted, err
+  if spent then
+    counted, err = spent(key, found.from)
     if err then return err end
   end
   limit.fresh(limit, at)
   for i, rate in ipairs(limit.rates) do
     local state, most = list[at + i - 1], rate.capacity
     if left * rate.count > most * rate.period then
-      most = states.leaves_room(most, cost)
+      most = states.most_spent(most, cost)
     end
     most = math.min(most, counted or math.ceil(left * rate.count / rate.period))
     if most > 0 then
-      rate.spend(state, most)
+      rate.algorithm.spend(state, most)
     end
-    state.foreign = left
+    state.ends_in = left
   end
   return nil
 end
 
-------------------------------------------------------------------- what is written to keys
+-- open_other opens a limit over a key that does not hold the limit's usual state: the key is
+-- blocked, or it holds another algorithm's state or another form of the limit's own. It returns the
+-- error, or nil.
+function states.open_other(key, limit, at, cost)
+  local _, err = states.look(key)
+  if err then
+    return err
+  elseif found.request then
+    return states.in_use(key, states.REQUEST)
+  elseif found.blocked > 0 then
+    return deny(limit, at)
+  end
+  local is_own = found.owner == limit.owner
+  if not found.owner or found.left < 0 or found.left == 0 and not is_own then
+    return limit.fresh(limit, at)
+  elseif is_own then
+    return limit.reopen(key, limit, at, cost, found)
+  end
+  return carry_over(key, limit, at, cost)
+end
 
 -- put stores a string in a key that expires at expiry, in ms since the epoch. gcra, fixed_window
 -- and sliding_log have cheaper ways for common calls and set the expiry themselves.
 function states.put(key, value, expiry)
-  redis.call('SET', key, value, 'PXAT', numbers.arg(expiry))
+  redis.call('SET', key, value, 'PXAT', numbers.argument(expiry))
 end

@@ -5,11 +5,13 @@
 -- Rates are identified by position: the first rate of a changed limit reads the state of the
 -- previous first one. The text of a full rate is ''. The algorithm provides
 --   prefix                        "<algorithm>:"
---   open(state, value, from, to, now, cost)  fills in the state from the bytes from..to of value, as of now (us). An
+--   read(state, value, from, to, now, cost)  fills in the state from the bytes from..to of value, as of now (us). An
 --                                 empty text is a full rate. An impossible state leaves room for this cost. Returns
---                                 false if the text is not the algorithm's. The value ends at `to`
---   in_place                      optional: true if open accepts a value that continues after `to`, which saves a copy
---   save(state)                   returns the text, and when the rate is full (ms since the epoch)
+--                                 true, or false and optionally an error if the text is not the algorithm's. The value
+--                                 ends at `to`
+--   in_place                      optional: true if read accepts a value that continues after `to`, which saves a copy
+--   save(state)                   returns the text of a state that a charge or a refund has changed, and when the rate
+--                                 is full (ms since the epoch)
 --   plain(value, expiry)          optional: returns the text or texts for the algorithm's own value in another form that
 --                                 expires at expiry (ms)
 
@@ -20,23 +22,21 @@ local HEAD, LAST = 512, '511' -- bytes: most values are shorter
 local function next_text(value, at)
   if at > #value then return at, at - 1 end
   local _, last, digits = string.find(value, '^(%d+):', at)
-  local length = numbers.digits(digits or '')
+  local length = numbers.parse_digits(digits)
   if not length or last + length > #value then return nil end
   return last + 1, last + length
 end
 
--- fill opens all rates of a limit from a value, ignoring its first `skipped` bytes. It returns the
--- error, or nil.
+-- fill reads the states of all rates of a limit from a value, ignoring its first `skipped` bytes. It
+-- returns the error, or nil.
 local function fill(key, limit, at, cost, value, skipped)
-  local now, open, rate, from, to = clock.us(), limit.algorithm.open, limit.rate, skipped + 1, #value
-  if from > to and skipped > 0 then
-    return states.unreadable(key)
-  end
-  if rate then
-    local readable, err = open(states.new(at, rate), value, from, to, now, cost)
+  local now, read, in_place, from, to = clock.us(), limit.algorithm.read, limit.algorithm.in_place, skipped + 1, #value
+  if from > to and skipped > 0 then return states.unreadable(key) end
+  if limit.rate then
+    local readable, err = read(states.new(at, limit.rate), value, from, to, now, cost)
     if readable or err then return err end
   end
-  local several, in_place = string.byte(value, from) == 58, limit.algorithm.in_place -- ':'
+  local several = string.byte(value, from) == 58 -- ':'
   if several then
     to = from
   end
@@ -46,9 +46,9 @@ local function fill(key, limit, at, cost, value, skipped)
       from, to = next_text(value, to + 1)
     end
     if from and several and not in_place then
-      readable, err = open(state, string.sub(value, from, to), 1, to - from + 1, now, cost)
+      readable, err = read(state, string.sub(value, from, to), 1, to - from + 1, now, cost)
     elseif from then
-      readable, err = open(state, value, from, to, now, cost)
+      readable, err = read(state, value, from, to, now, cost)
     end
     if not readable then return err or states.unreadable(key) end
   end
@@ -61,44 +61,40 @@ end
 
 local function open(key, limit, at, cost)
   local value = redis.pcall('GETRANGE', key, '0', LAST)
-  local prefix = limit.prefix
-  if value ~= '' then
-    if type(value) ~= 'string' or string.sub(value, 1, #prefix) ~= prefix then
-      return states.adopt(key, limit, at, cost)
-    elseif #value == HEAD then
-      local err = states.too_much(redis.call('STRLEN', key))
-      if err then return err end
-      value = redis.call('GET', key)
-    end
+  if value == '' then return fresh(limit, at) end
+  local prefix = limit.owner.prefix
+  if type(value) ~= 'string' or string.sub(value, 1, #prefix) ~= prefix then
+    return states.open_other(key, limit, at, cost)
+  elseif #value == HEAD then
+    local err = states.too_long(redis.call('STRLEN', key))
+    if err then return err end
+    value = redis.call('GET', key)
   end
-  return fill(key, limit, at, cost, value, value ~= '' and #prefix or 0)
+  return fill(key, limit, at, cost, value, #prefix)
 end
 
 -- reopen reads the limit's own state under a block that has ended, or in another form.
 function packed.reopen(key, limit, at, cost, found)
-  local algorithm, prefix = limit.algorithm, limit.prefix
-  local err = states.too_much(redis.call('STRLEN', key))
+  local plain, prefix = limit.algorithm.plain, limit.owner.prefix
+  local err = states.too_long(redis.call('STRLEN', key))
   if err then return err end
   local value = redis.call('GETRANGE', key, found.from, '-1')
-  if string.sub(value, 1, #prefix) == prefix or not algorithm.plain then
+  if string.sub(value, 1, #prefix) == prefix or not plain then
     return fill(key, limit, at, cost, value, #prefix)
   end
   local expiry = found.from > 0 and found.expiry or redis.call('PEXPIRETIME', key)
-  return fill(key, limit, at, cost, algorithm.plain(value, expiry), 0)
+  return fill(key, limit, at, cost, plain(value, expiry), 0)
 end
 
-local parts = {} -- the parts of a value that is being built; reused by the next one
-
 function packed.write(key, limit, at)
-  local save, list = limit.algorithm.save, states.list
+  local save, list, prefix = limit.algorithm.save, states.list, limit.owner.prefix
   if limit.rate then
     local state = list[at]
     if state.reset == 0 then return redis.call('DEL', key) end
     local text, full = save(state)
-    return states.put(key, limit.prefix .. text, full)
+    return states.put(key, prefix .. text, full)
   end
-  local last, expiry = 1, 0
-  parts[1] = limit.several
+  local parts, expiry = { prefix, ':' }, 0
   for i = at, at + limit.size - 1 do
     local state, text = list[i], ''
     if state.reset > 0 then
@@ -106,17 +102,16 @@ function packed.write(key, limit, at)
       text, full = save(state)
       if full > expiry then expiry = full end
     end
-    parts[last + 1], parts[last + 2] = string.format('%d:', #text), text
-    last = last + 2
+    parts[#parts + 1] = string.format('%d:', #text)
+    parts[#parts + 1] = text
   end
   if expiry == 0 then return redis.call('DEL', key) end
-  states.put(key, table.concat(parts, '', 1, last), expiry)
+  states.put(key, table.concat(parts), expiry)
 end
 
 -- complete sets the functions of a limit that read and write its key.
 function packed.complete(limit)
   limit.open, limit.fresh, limit.reopen, limit.write = open, fresh, packed.reopen, packed.write
-  limit.several = limit.prefix .. ':'
 end
 
 -- prefixed returns a function that reports whether a value begins with prefix.
@@ -133,7 +128,7 @@ function packed.first(key, from, prefix)
   local digits = string.match(redis.call('GETRANGE', key, from, from + 20), '^:(%d+):')
   if digits then
     from = from + #digits + 2
-    return from, from + (numbers.digits(digits) or 0) - 1
+    return from, from + (numbers.parse_digits(digits) or 0) - 1
   end
   return from, -1
 end

@@ -3,63 +3,111 @@
 -- The keys are one for each limit, then one for ONCE and one for TRACK, in the order of these
 -- options.
 --
--- A request has these fields: limits, and count, their number; costs, one for each; UPTO, the
--- requested cost; ONCE and TRACK, their keys; ttl, in ms; enforced, whether any limit is not in a
--- shadow policy; and those that policies.join adds.
+-- A request has these fields:
+--   limits, count   the limits, and their number
+--   cost            the cost of a plain request: the same for all limits, without UPTO and shadow policies
+--   costs           the costs of any other request, one for each limit; with UPTO, at most what the capacities allow
+--   UPTO            the requested cost
+--   ONCE, TRACK     their keys
+--   ttl             of ONCE, in ms
+--   groups          its shadow policies, see src/60_decisions.lua
+--   group_of        from a limit's position to its shadow policy
+--   enforced        whether any limit is not in a shadow policy
+--   composed        its policies that are more than one limit
+--   tracks          whether one of them has track
+--   optional        whether it has any of the fields from UPTO on, or a cost
 
 local OPTIONS = {
   COST = 'COST', UPTO = 'UPTO', ONCE = 'ONCE', TRACK = 'TRACK', cost = 'COST', upto = 'UPTO', once = 'ONCE', track = 'TRACK',
 }
 local MOST_LIMITS = 50
+local MOST_RATES = 250
+local FEW = 5000 -- no algorithm bounds its quantity by less
 
--- ONES holds the costs of a call without COST. It never changes.
-local ONES = {}
-for i = 1, MOST_LIMITS do
-  ONES[i] = 1
-end
+-- The request of the current call. The next call reuses it.
+local request = { limits = {} }
 
--- The request of the current call. The next call reuses it. optional reports whether it has more
--- than limits.
-local request = { limits = {}, costs = ONES }
-
--- renew clears what the last call had besides limits.
+-- renew clears what the last call had besides limits. The fields are false, because Lua would build
+-- the table anew to add one that is nil.
 local function renew()
-  request.COST, request.UPTO, request.ONCE, request.TRACK, request.ttl, request.tracks = nil, nil, nil, nil, nil, nil
-  request.costs, request.composed, request.groups, request.group_of, request.optional = ONES, nil, nil, nil, false
+  request.COST, request.UPTO, request.ONCE, request.TRACK, request.ttl, request.tracks = false, false, false, false, false, false
+  request.cost, request.costs, request.composed, request.groups, request.group_of = 1, false, false, false, false
+  request.optional = false
+end
+renew()
+
+-- join adds the limits of a policy to the request after its first `count`. It returns the new
+-- number of limits.
+local function join(policy, count)
+  request.optional, request.composed = true, request.composed or {}
+  request.composed[#request.composed + 1] = policy
+  request.tracks = request.tracks or policy.track
+  local group = nil
+  if policy.shadow then
+    group = { name = string.sub(policy.policy, 2), denies = false }
+    request.groups, request.group_of = request.groups or {}, request.group_of or {}
+    request.groups[#request.groups + 1] = group
+  else
+    request.enforced = true
+  end
+  for i, limit in ipairs(policy.limits) do
+    request.limits[count + i] = limit
+    if group then
+      request.group_of[count + i] = group
+    end
+  end
+  return count + #policy.limits
 end
 
--- read_limits reads the limits. It returns the position after them, or nil and the error.
+-- excess returns the error for limits that exceed the bounds of one call, or nil.
+local function excess(count, rates)
+  if count > MOST_LIMITS then
+    return errors.new('BADARGS', '%d limits; one call takes at most %d', count, MOST_LIMITS)
+  elseif rates > MOST_RATES then
+    return errors.new('BADARGS', '%d rates; one call takes at most %d', rates, MOST_RATES)
+  end
+  local sums = {}
+  for i = 1, count do
+    local limit = request.limits[i]
+    local most = limit.algorithm.most
+    if most then
+      sums[most] = (sums[most] or 0) + limit.asks
+      if sums[most] > most.sum then
+        return errors.new('BADARGS', '%d %s; one call takes at most %d%s', sums[most], most.what, most.sum, most.advice)
+      end
+    end
+  end
+  return nil
+end
+
+-- read_limits reads the limits, and stops at the first that exceeds a bound. It returns the position
+-- after them, or nil and the error.
 local function read_limits(args)
-  if request.optional then renew() end
-  local list, known, at, count, weight, rates = request.limits, limits.known, 1, 0, 0, 0
+  local list, known, at, count, rates, asked = request.limits, limits.known, 1, 0, 0, 0
   request.enforced = false
   local text = args[1]
-  while text and not OPTIONS[text] do
-    local limit = known[text]
+  while text do
+    local limit, err = known[text]
     if not limit then
-      local err
+      if OPTIONS[text] then break end
       limit, err = limits.of(text)
-      if not limit then return nil, err end
+      if err then return nil, err end
     end
     if limit.policy then
-      request.optional = true
-      count = policies.join(request, limit, count)
-      weight = 2
+      count = join(limit, count)
     else
       count = count + 1
       list[count], request.enforced = limit, true
-      weight = weight + limit.weight
-      rates = rates + limit.size
     end
-    if count > MOST_LIMITS then
-      return nil, errors.new('BADARGS', '%d limits; one call takes at most %d', count, MOST_LIMITS)
-    elseif rates > limits.MOST_RATES then
-      return nil, errors.new('BADARGS', '%d rates; one call takes at most %d', rates, limits.MOST_RATES)
+    rates, asked = rates + limit.size, asked + limit.asks
+    if count > MOST_LIMITS or rates > MOST_RATES or asked > FEW then
+      err = excess(count, rates)
+      if err then return nil, err end
     end
     at = at + 1
     text = args[at]
   end
-  request.count, request.weight = count, weight
+  request.count = count
   return at
 end
 
@@ -77,7 +125,7 @@ local function read_costs(args, at)
   end
   if last - at > MOST_LIMITS then return nil, misnumbered(last - at) end
   for i = at, last - 1 do
-    local cost = numbers.whole(args[i])
+    local cost = numbers.parse(args[i])
     if not cost then
       return nil, errors.new('BADCOST', '%s: a cost is ' .. numbers.WHOLE, errors.quote(args[i]), '0')
     end
@@ -92,7 +140,7 @@ local function read_options(keys, args, at, allowed)
   local used = request.count
   request.optional = true
   while at <= #args do
-    local word = OPTIONS[args[at]]
+    local word, err = OPTIONS[args[at]]
     if not word or not allowed[word] then
       return nil, errors.new('BADARGS', '%s: not an option here', errors.quote(args[at]))
     elseif request[word] then
@@ -100,7 +148,6 @@ local function read_options(keys, args, at, allowed)
     end
     at = at + 1
     if word == 'COST' then
-      local err
       request.COST, err = read_costs(args, at)
       if err then return nil, err end
       at = at + #request.COST
@@ -111,7 +158,7 @@ local function read_options(keys, args, at, allowed)
       request[word] = keys[used] or ''
     end
     if word == 'ONCE' then
-      request.ttl = numbers.positive(args[at] or '')
+      request.ttl = numbers.parse_positive(args[at] or '')
       if not request.ttl or request.ttl > limits.LONGEST then
         return nil, errors.new('BADARGS', '%s: ONCE is followed by the ms for which it holds, a whole number from 1 to %d',
           errors.quote(args[at] or ''), limits.LONGEST)
@@ -140,13 +187,16 @@ local function within_capacity()
   return costs
 end
 
--- spread sets a cost for each limit of the request. It returns the error, or nil.
+-- spread sets cost or costs. It returns the error, or nil.
 local function spread()
   local count, costs, upto = request.count, request.COST or { 1 }, request.UPTO
   if upto and #costs ~= 1 then
     return errors.new('BADARGS', 'the number of costs is %d; UPTO takes the same from every key: give it one', #costs)
   elseif #costs ~= 1 and #costs ~= count then
     return misnumbered(#costs)
+  elseif #costs == 1 and not upto and not request.groups then
+    request.cost = costs[1]
+    return nil
   elseif upto then
     request.UPTO = costs[1]
     costs = within_capacity()
@@ -154,39 +204,47 @@ local function spread()
   for i = #costs + 1, count do
     costs[i] = costs[1]
   end
-  request.costs = costs
+  request.cost, request.costs = false, costs
   return nil
-end
-
--- excess returns the error for limits that exceed the bounds of one call, or nil.
-local function excess()
-  local rates, sums = 0, {}
-  for i = 1, request.count do
-    local limit = request.limits[i]
-    local most = limit.algorithm.most
-    rates = rates + limit.size
-    if most then
-      sums[most] = (sums[most] or 0) + limit.asks
-      if sums[most] > most.sum then
-        return errors.new('BADARGS', '%d %s; one call takes at most %d%s', sums[most], most.what, most.sum, most.advice)
-      end
-    end
-  end
-  return rates > limits.MOST_RATES and errors.new('BADARGS', '%d rates; one call takes at most %d', rates, limits.MOST_RATES) or nil
 end
 
 -- repeated returns the error for a key that is given twice, or nil.
 function requests.repeated(keys)
-  local a, b, c, d = keys[1], keys[2], keys[3], keys[4]
-  if not d and a ~= b and a ~= c and (b ~= c or not c) then return nil end
-  local seen = {}
-  for i = 1, #keys do
-    if seen[keys[i]] then
-      return errors.new('BADKEYS', '%s is given twice; name each key once', errors.quote(keys[i]))
+  for i = 2, #keys do
+    local key = keys[i]
+    for other = 1, i - 1 do
+      if keys[other] == key then
+        return errors.new('BADKEYS', '%s is given twice; name each key once', errors.quote(key))
+      end
     end
-    seen[keys[i]] = true
   end
   return nil
+end
+
+-- misnamed returns the error for a number of keys that the request does not need. allowed has TRACK
+-- if the verb takes a usage key.
+local function misnamed(keys, used, allowed)
+  local text = ''
+  for _, policy in ipairs(request.composed or {}) do
+    local wants = policy.keys and table.concat(policy.keys, ', ') or 'a key'
+    text = text .. '; ' .. policy.policy .. ' takes ' .. wants .. (allowed.TRACK and policy.track and ', and a usage key last' or '')
+  end
+  return errors.new('BADKEYS', 'the number of keys is %d and the number of limits %d; give each limit one key, in order%s%s',
+    #keys, request.count, used > request.count and ', then one for ONCE and one for TRACK' or '', text)
+end
+
+-- plain returns the limits of a call that has nothing but known limits within the bounds of one
+-- call, one for each key. It returns nil for any other call.
+function requests.plain(keys, args)
+  local list, known, rates, asked, count = request.limits, limits.known, 0, 0, #keys
+  if #args ~= count or count > MOST_LIMITS then return nil end
+  for i = 1, count do
+    local limit = known[args[i]]
+    if not limit or limit.policy then return nil end
+    list[i], rates, asked = limit, rates + limit.size, asked + limit.asks
+  end
+  if rates > MOST_RATES or asked > FEW or requests.repeated(keys) then return nil end
+  return list
 end
 
 -- read returns the request, or nil and the error.
@@ -194,27 +252,22 @@ function requests.read(keys, args, allowed)
   if #keys == 0 then
     return nil, errors.new('BADKEYS', 'the number of keys is 0; give each limit one key')
   end
+  if request.optional then renew() end
   local at, err = read_limits(args)
-  if not at then return nil, err end
-  local count = request.count
-  local used = count
-  if count == 0 then
+  if err then return nil, err end
+  local used = request.count
+  if used == 0 then
     return nil, errors.new('BADARGS', 'no limit after the keys; give one such as 100/m for each key')
-  elseif at <= #args or request.tracks then
+  elseif at <= #args or request.optional then
     used, err = read_options(keys, args, at, allowed)
-  end
-  if not err and (request.COST or request.UPTO) then
-    err = spread()
+    if not err and (request.COST or request.UPTO or request.groups) then
+      err = spread()
+    end
   end
   if not err and #keys ~= used then
-    err = errors.new('BADKEYS', 'the number of keys is %d and the number of limits %d; give each limit one key, in order%s%s',
-      #keys, count, used > count and ', then one for ONCE and one for TRACK' or '',
-      policies.wanted_keys(request, allowed.TRACK))
+    err = misnamed(keys, used, allowed)
   end
   err = err or requests.repeated(keys)
-  if not err and request.weight > 1 then
-    err = excess()
-  end
   if err then return nil, err end
   return request
 end

@@ -9,32 +9,25 @@
 local NO_RECORD = 'does not hold a usage record'
 local MINUTE = 60000
 local SERIES = 60 -- minutes
-local KEPT = 86400000 -- ms
+local KEPT = '86400000' -- ms
 
--- empty returns a list of n zeros if the key holds an empty string, which counts as no key, and
--- otherwise nil and the error of the command that failed.
-local function empty(key, n, failure)
-  if redis.pcall('GETRANGE', key, '0', '0') ~= '' then return nil, errors.failed(key, failure, NO_RECORD) end
-  local zeros = {}
-  for i = 1, n do
-    zeros[i] = 0
-  end
-  return zeros
-end
-
--- fields returns fields of a record as numbers, 0 for absent ones, or nil and the error for a key
--- that holds anything else.
+-- fields returns fields of a record, false for absent ones, or nil and the error for a key that holds
+-- anything else, or none of them. An empty string counts as no key.
 local function fields(key, ...)
   local values, any = redis.pcall('HMGET', key, ...), false
-  if values.err then return empty(key, select('#', ...), values) end
+  if values.err then
+    if redis.pcall('GETRANGE', key, '0', '0') == '' then return {} end
+    return nil, errors.failed(key, values, NO_RECORD)
+  end
   for i = 1, #values do
     local text = values[i]
     if text then
-      any = true
-      values[i] = numbers.whole(text)
-      if not values[i] then return nil, errors.unusable(key, NO_RECORD) end
-    else
-      values[i] = 0
+      local n = tonumber(text)
+      if not n or n < 0 or n >= numbers.MOST or n % 1 > 0 then
+        n = numbers.parse(text)
+        if not n then return nil, errors.unusable(key, NO_RECORD) end
+      end
+      values[i], any = n, true
     end
   end
   if not any and redis.call('PTTL', key) ~= -2 then return nil, errors.unusable(key, NO_RECORD) end
@@ -45,11 +38,11 @@ end
 -- because most calls come in the same minute.
 local current, allowed_now, denied_now = 0, '', ''
 
--- The values that read has read and note adds to.
+-- What read has read and note adds to: the fields cost, allowed, allowed in this minute.
 local values
 
--- read reads the fields that a decision may change. It runs before the decision, so that nothing
--- can fail after it. It returns the error, or nil.
+-- read reads the fields that an allowed call changes. It runs before the decision, so that nothing
+-- can fail after the call is charged. It returns the error, or nil.
 function tracking.read(key)
   local now = clock.ms()
   local minute = (now - now % MINUTE) / MINUTE
@@ -57,46 +50,46 @@ function tracking.read(key)
     current, allowed_now, denied_now = minute, string.format('a%d', minute), string.format('d%d', minute)
   end
   local err
-  values, err = fields(key, 'allowed', 'denied', allowed_now, denied_now, 'cost', 'first')
+  values, err = fields(key, 'cost', 'allowed', allowed_now)
   return err
 end
 
 local function forget_old(key, minute)
   for _, field in ipairs(redis.call('HKEYS', key)) do
-    local at = numbers.whole(string.match(field, '^[ad](%d+)$') or '')
+    local at = numbers.parse_digits(string.match(field, '^[ad](%d+)$'))
     if at and (at <= minute - SERIES or at > minute) then
       redis.call('HDEL', key, field)
     end
   end
 end
 
--- sum adds to a number of a record. The sum is at most 2^53.
+-- sum adds to a field of a record. The sum is at most 2^53.
 local function sum(number, more)
-  local result = number + more
-  return numbers.arg(result < numbers.MOST and result or numbers.MOST)
+  local result = (number or 0) + more
+  return numbers.argument(result < numbers.MOST and result or numbers.MOST)
 end
 
--- note adds a decision to the record that read has read.
+-- note adds a decision to the record that read has read. It returns the error, or nil.
 function tracking.note(key, allowed, cost)
-  local now, total, in_minute, at = clock.ms(), 'denied', denied_now, 2
-  if allowed then
-    total, in_minute, at = 'allowed', allowed_now, 1
+  local total, in_minute, used = 'allowed', allowed_now, values[1]
+  if not allowed then
+    total, in_minute, cost = 'denied', denied_now, 0
+    local err
+    values, err = fields(key, 'cost', total, in_minute)
+    if err then return err end
   end
-  if values[1] + values[2] + values[6] == 0 then
-    redis.call('DEL', key) -- an empty string
-  end
-  redis.call('HSET', key, 'last', numbers.arg(now), total, sum(values[at], 1), in_minute, sum(values[at + 2], 1), 'cost',
-    sum(values[5], cost))
-  if values[6] == 0 then
-    redis.call('HSET', key, 'first', now)
-  end
-  redis.call('PEXPIREAT', key, numbers.arg(now + KEPT))
-  if values[at + 2] == 0 then forget_old(key, current) end
+  local now = numbers.argument(clock.ms())
+  if not used then redis.call('DEL', key) end -- an empty string
+  redis.call('HSET', key, 'last', now, total, sum(values[2], 1), in_minute, sum(values[3], 1), 'cost', sum(used, cost))
+  if not values[2] then redis.call('HSETNX', key, 'first', now) end
+  redis.call('PEXPIRE', key, KEPT)
+  if not values[3] then forget_old(key, current) end
+  return nil
 end
 
 -- check returns the error for a key that holds anything but a record, or nil.
 function tracking.check(key)
-  local _, err = fields(key, 'first', 'last', 'allowed', 'denied', 'cost')
+  local _, err = fields(key, 'cost', 'allowed', 'denied', 'first', 'last')
   return err
 end
 
@@ -105,7 +98,7 @@ function tracking.usage(key)
   local held, series = {}, {}
   local flat = redis.pcall('HGETALL', key) -- an error of an empty string, which has no entries
   for i = 1, #flat, 2 do
-    held[flat[i]] = numbers.whole(flat[i + 1]) or 0
+    held[flat[i]] = numbers.parse(flat[i + 1]) or 0
   end
   local newest = math.floor((held.last or 0) / MINUTE)
   for minute = newest - SERIES + 1, newest do

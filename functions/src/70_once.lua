@@ -21,7 +21,7 @@ function once.read(key)
   end
   local readable = #reply > 0
   for i = 1, #reply do
-    reply[i] = reply[i] == '-1' and -1 or numbers.whole(reply[i]) or nil
+    reply[i] = reply[i] == '-1' and -1 or numbers.parse(reply[i]) or nil
     readable = readable and reply[i]
   end
   if readable then return reply end

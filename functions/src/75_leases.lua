@@ -1,8 +1,368 @@
--- The arguments of acquire, renew and release: one key, a limit for leases, and the lease's id.
+-- Leases: concurrency n lease=30s. At most n leases of a key at a time. The caller chooses a lease's
+-- ID. A lease is held until it is released or, by the server's clock, is not renewed in time. A
+-- caller that crashed therefore blocks nobody for long.
+--
+-- State: a sorted set. A lease is the member "lease:<id>", whose score is the time in ms since the
+-- epoch at which it lapses. A block is the member "blocked", whose score is the end of the block.
+-- The key expires when the last of them lapses.
+--
+-- The set also records how long each lease was granted for, in members with negative scores, which
+-- are never times. If all leases have the same length, it is the member "length", with minus the
+-- ms. Otherwise each lease has a member "given:<id>", with minus the time at which it was granted.
+--
+-- A new n takes effect at once: if n is lowered, existing leases stay. A new lease time takes
+-- effect at the next acquire or renew. Each lease has its own length, the time for which it was
+-- last granted, so callers with different lease times may share a key. A lease that would last
+-- longer than its own length is overlong: the clock was set back. An acquire or renew shortens it to its
+-- length.
 
+local MEMBER, BLOCK, LENGTH, GIVEN = 'lease:', 'blocked', 'length', 'given:'
+local NO_LEASES = 'does not hold leases'
+local EARLIEST = 1000000000000 -- ms since the epoch, 2001: no lease has an earlier score
+local MOST = 5000 -- leases
+local AT_ONCE = 2000 -- words of a command
 local LONGEST_ID = 256 -- bytes
 
--- call returns the result of the algorithm's function named verb.
+-- unusable returns the error for a key whose scores no limiter wrote.
+local function unusable(key)
+  return errors.unusable(key, NO_LEASES)
+end
+
+-- last returns when the last member of a key lapses, in ms since the epoch, or 0 if the key is
+-- empty. If the key holds anything else, it returns nil and the error. from is '-1', or '-2' for a
+-- call that may remove the last member. With '-2', the score of the member before it is also
+-- checked and returned, because the key then expires with that member.
+function leases.last(key, from)
+  local last = redis.pcall('ZRANGE', key, from, '-1', 'WITHSCORES')
+  local size = #last
+  if last.err then
+    return nil, errors.failed(key, last, NO_LEASES)
+  elseif size == 0 then
+    return 0
+  end
+  local member, lapses, before = last[size - 1], tonumber(last[size]), tonumber(last[2])
+  local is_ours = member == BLOCK or string.sub(member, 1, #MEMBER) == MEMBER
+  if not is_ours or lapses < EARLIEST or lapses > numbers.MOST or lapses % 1 ~= 0 or before % 1 ~= 0 then
+    return nil, unusable(key)
+  end
+  return lapses, before
+end
+
+-- settle sets the key's expiry to the time at which its last member lapses.
+local function settle(key)
+  local last = redis.call('ZRANGE', key, '-1', '-1', 'WITHSCORES')
+  if last[2] then
+    redis.call('PEXPIREAT', key, last[2])
+  end
+end
+
+-- blocked_until returns the end of the block in ms since the epoch, or 0 if there is none.
+function leases.blocked_until(key)
+  return tonumber(redis.call('ZSCORE', key, BLOCK) or 0)
+end
+
+-- outlived returns how many ms remain of the block of a key whose leases have all lapsed. It
+-- returns nil if a lease remains or the key is not a set of leases.
+function leases.outlived(key)
+  local now = clock.ms()
+  local left = leases.last(key, '-2') and leases.blocked_until(key) - now or -1
+  return left >= 0 and redis.call('ZCOUNT', key, now, '+inf') == 1 and left or nil
+end
+
+function leases.block(key, ends)
+  redis.call('ZADD', key, ends, BLOCK)
+  settle(key)
+end
+
+function leases.unblock(key)
+  redis.call('ZREM', key, BLOCK)
+  settle(key)
+end
+
+-- The data that a call has read from a key:
+--   now      ms since the epoch
+--   last     when the last member lapses; 0 if the key holds no set
+--   before   the score of the member before the last, for release
+--   string   whether the key holds a block without a state under it
+--   blocked  ms for which the key is blocked, 0 if it is not
+--   lapses   when the lease with this ID lapses, 0 if there is none
+--   same     whether the set records one length for all leases and it equals this limit's lease time
+--   length   the length of all leases in ms; nil if the set records when each was granted
+--   live     the number of members that have not lapsed
+--   overlong the number of overlong leases
+local set = {}
+
+-- look finds out whether a key holds a set of leases. from is passed to leases.last. It returns
+-- the error, or nil.
+local function look(key, from)
+  local last, before = leases.last(key, from) -- or the error
+  set.now, set.last, set.before, set.string = clock.ms(), last or 0, before, false
+  set.blocked, set.lapses, set.same, set.length = 0, 0, false, nil
+  if last then return nil end
+  local found = states.look(key)
+  if not found or found.request or found.left >= 0 then return before end
+  set.blocked, set.string = found.blocked, true
+  return nil
+end
+
+-- read calls look and reads what else a decision needs. It returns the error, or nil.
+local function read(key, limit, id)
+  local err = look(key, '-1')
+  if err or set.last == 0 then return err end
+  local scores = redis.call('ZMSCORE', key, MEMBER .. id, BLOCK, LENGTH)
+  local length = scores[3]
+  set.lapses = tonumber(scores[1] or 0)
+  set.blocked = math.max(0, (scores[2] or 0) - set.now)
+  if length == limit.length then
+    set.same, set.length = true, limit.lease
+  elseif length then
+    length = -tonumber(length)
+    if length < 1 or length > limits.LONGEST or length % 1 ~= 0 then return unusable(key) end
+    set.length = length
+  elseif redis.call('ZCOUNT', key, '-inf', '(0') == 0 then
+    set.length = limit.lease -- an older build, which recorded no lengths, wrote the set
+  end
+  return set.blocked % 1 ~= 0 and unusable(key) or nil
+end
+
+-- count_overlong returns the number of overlong leases.
+local function count_overlong(key)
+  local length = set.length
+  if not length then return redis.call('ZCOUNT', key, '-inf', string.format('(-%d', set.now)) end
+  local latest = set.now + length
+  if set.last <= latest then return 0 end
+  local overlong = redis.call('ZCOUNT', key, string.format('(%d', latest), '+inf')
+  return set.blocked > length and overlong - 1 or overlong
+end
+
+-- count returns how many leases are held, and how many count against a limit. If all leases are
+-- overlong, one fewer than n counts, to leave room for one.
+local function count(key, limit)
+  set.live, set.overlong = 0, 0
+  if set.last <= set.now then return 0, 0 end
+  local all, overlong = redis.call('ZCOUNT', key, string.format('(%d', set.now), '+inf'), count_overlong(key)
+  set.live, set.overlong = all, overlong
+  if set.blocked > 0 then
+    all = all - 1
+  end
+  return all, overlong > 0 and overlong == all and math.min(all, limit.capacity - 1) or all
+end
+
+-- last_lease returns when the last lease lapses. The result is before now if there is none.
+local function last_lease(key)
+  local two = redis.call('ZRANGE', key, '-2', '-1', 'WITHSCORES')
+  return tonumber(two[two[#two - 1] == BLOCK and #two - 2 or #two] or 0)
+end
+
+-- add adds any number of scores and members to the set, in several commands if needed.
+local function add(key, words)
+  for from = 1, #words, AT_ONCE do
+    redis.call('ZADD', key, unpack(words, from, math.min(from + AT_ONCE - 1, #words)))
+  end
+end
+
+-- given_of returns the member that records when a lease was granted.
+local function given_of(member)
+  return GIVEN .. string.sub(member, #MEMBER + 1)
+end
+
+-- part converts a set with one length for all leases into one that records when each lease was
+-- granted. It also removes lapsed leases and shortens overlong ones.
+local function part(key)
+  local now, length, words = set.now, set.length, {}
+  local latest, just_now = string.format('%d', now + length), string.format('-%d', now)
+  redis.call('ZREMRANGEBYSCORE', key, '-inf', now)
+  local list = redis.call('ZRANGE', key, '0', '-1', 'WITHSCORES')
+  for i = 1, #list, 2 do
+    local member, given, size = list[i], list[i + 1] - length, #words
+    if member ~= BLOCK then
+      words[size + 1], words[size + 2] = given > now and just_now or string.format('-%d', given), given_of(member)
+      if given > now then
+        words[size + 3], words[size + 4] = latest, member
+      end
+    end
+  end
+  add(key, words)
+end
+
+-- cut_each shortens the overlong leases of a set that records when each was granted. It shortens at most
+-- AT_ONCE of them, because more would take too long.
+local function cut_each(key)
+  local now, members, words, texts = set.now, {}, {}, {}
+  local just_now = string.format('-%d', now)
+  local overlong = redis.call('ZRANGE', key, '-inf', '(' .. just_now, 'BYSCORE', 'LIMIT', '0', AT_ONCE, 'WITHSCORES')
+  for i = 1, #overlong, 2 do
+    members[#members + 1] = MEMBER .. string.sub(overlong[i], #GIVEN + 1)
+  end
+  for i, lapses in ipairs(redis.call('ZMSCORE', key, unpack(members))) do
+    if lapses then
+      local length, size = lapses + overlong[2 * i], #words
+      texts[length] = texts[length] or string.format('%d', now + length)
+      words[size + 1], words[size + 2], words[size + 3], words[size + 4] = texts[length], members[i], just_now, overlong[2 * i - 1]
+    end
+  end
+  add(key, words)
+end
+
+-- drop_each removes lapsed leases and the members that record when they were granted.
+local function drop_each(key)
+  local members = redis.call('ZRANGE', key, '0', set.now, 'BYSCORE')
+  for i = 1, #members do
+    if members[i] ~= BLOCK then
+      members[#members + 1] = given_of(members[i])
+    end
+  end
+  for from = 1, #members, AT_ONCE do
+    redis.call('ZREM', key, unpack(members, from, math.min(from + AT_ONCE - 1, #members)))
+  end
+end
+
+-- cut makes all leases that lapse after ms lapse at ms.
+local function cut(key, ms)
+  local words = {}
+  for _, member in ipairs(redis.call('ZRANGE', key, string.format('(%d', ms), '+inf', 'BYSCORE')) do
+    if member ~= BLOCK then
+      words[#words + 1] = ms
+      words[#words + 1] = member
+    end
+  end
+  add(key, words)
+end
+
+-- keep stores a lease and removes lapsed ones. others is the number of other leases set. It
+-- returns the reply.
+local function keep(key, limit, id, others)
+  local now, lease, member = set.now, limit.lease, MEMBER .. id
+  local reset, lapses = lease, numbers.argument(now + lease)
+  if others > 0 and set.length ~= lease then
+    if set.length then
+      part(key)
+    else
+      if set.overlong > 0 then cut_each(key) end
+      drop_each(key)
+    end
+    redis.call('ZADD', key, lapses, member, -now, GIVEN .. id)
+    reset = math.ceil(last_lease(key)) - now
+  else
+    if set.last == 0 then
+      if set.string then
+        redis.call('DEL', key)
+      end
+    elseif not set.same then
+      redis.call('ZREMRANGEBYSCORE', key, '-inf', now)
+    elseif redis.call('ZCARD', key) > set.live + 1 then
+      redis.call('ZREMRANGEBYSCORE', key, '0', now)
+    end
+    if set.overlong > 0 then cut(key, now + lease) end
+    if set.same then
+      redis.call('ZADD', key, lapses, member)
+    else
+      redis.call('ZADD', key, lapses, member, limit.length, LENGTH)
+    end
+  end
+  if set.blocked > lease or reset > lease then
+    lapses = numbers.argument(now + math.max(reset, set.blocked))
+  end
+  redis.call('PEXPIREAT', key, lapses)
+  return { 1, limit.capacity, math.max(0, limit.capacity - others - 1), 0, reset, 1 }
+end
+
+-- refuse returns the reply to a call that gets no lease. counted is the number of leases that
+-- count.
+local function refuse(key, limit, counted, retry)
+  local last = set.last
+  if set.blocked > 0 and last > 0 then
+    last = last_lease(key)
+  end
+  return { 0, limit.capacity, math.max(0, limit.capacity - counted), retry, math.max(0, last - set.now), 1 }
+end
+
+-- acquire takes a lease, or renews the one that this ID holds, so that a retry does not take a
+-- second one.
+local function acquire(key, limit, id)
+  local err = read(key, limit, id)
+  if err then
+    return err
+  elseif set.blocked > 0 then
+    return { 0, limit.capacity, 0, set.blocked, set.blocked, 1 }
+  end
+  local all, counted = count(key, limit)
+  if set.lapses > set.now then
+    return keep(key, limit, id, all - 1)
+  elseif counted < limit.capacity then
+    return keep(key, limit, id, all)
+  end
+  local freeing = redis.call('ZRANGE', key, string.format('(%d', set.now), '+inf', 'BYSCORE', 'LIMIT', counted - limit.capacity, '1',
+    'WITHSCORES')
+  return refuse(key, limit, counted, math.ceil(freeing[2] - set.now))
+end
+
+-- renew extends a held lease, even while the key is blocked. A lapsed lease stays lost: retry_after
+-- is -1.
+local function renew(key, limit, id)
+  local err = read(key, limit, id)
+  if err then return err end
+  local all, counted = count(key, limit)
+  if set.lapses > set.now then return keep(key, limit, id, all - 1) end
+  return refuse(key, limit, counted, -1)
+end
+
+-- release gives a lease back. It returns 1, or 0 if this ID no longer holds one.
+local function release(key, _, id)
+  local err = look(key, '-2')
+  if err or set.last == 0 then return err or 0 end
+  local lapses = tonumber(redis.call('ZSCORE', key, MEMBER .. id) or 0)
+  if lapses <= set.now then
+    return 0
+  elseif lapses < set.last then
+    redis.call('ZREM', key, MEMBER .. id, GIVEN .. id)
+  elseif set.before > set.now then
+    redis.call('ZREM', key, MEMBER .. id, GIVEN .. id)
+    redis.call('PEXPIREAT', key, numbers.argument(set.before))
+  else
+    redis.call('DEL', key)
+  end
+  return 1
+end
+
+-- parse parses "concurrency n lease=30s". It returns the limit, or nil and what is wrong.
+local function parse(text)
+  if string.match(text, '^%s*([%a_]+)') ~= 'concurrency' then
+    return nil, 'not a limit for leases; write it as concurrency n lease=30s'
+  end
+  local n, lease = string.match(text, '^%s*concurrency%s+(%S+)%s+lease=(%S+)%s*$')
+  if not n then return nil, 'not of the form concurrency n lease=30s' end
+  local limit = { capacity = numbers.parse_positive(n) }
+  if not limit.capacity then
+    return nil, string.format('the count %s is not ' .. numbers.WHOLE, errors.quote(n), '1')
+  elseif limit.capacity > MOST then
+    return nil, string.format('%d leases; a limit takes at most %d', limit.capacity, MOST)
+  end
+  local wrong
+  limit.lease, wrong = limits.period(lease)
+  if wrong then return nil, wrong end
+  limit.length = string.format('-%d', limit.lease) -- as stored in a set
+  return limit
+end
+
+local limit_of = numbers.remembered(function(text) return limits.checked(text, parse) end, {})
+
+algorithms.concurrency = { refusal = 'concurrency is for ratelimit_acquire, ratelimit_renew and ratelimit_release' }
+
+local decide = { acquire = acquire, renew = renew, release = release }
+
+-- lenient returns the reply of acquire or renew under a shadow policy. A lease that would have been
+-- denied is not set.
+local function lenient(name, reply)
+  if reply.err then
+    return reply
+  elseif reply[1] == 0 then
+    policies.note(name)
+  end
+  return { 1, reply[2], reply[3], 0, reply[5], reply[6], reply[1], reply[4], reply[6] }
+end
+
+-- call checks the arguments of a verb, which are one key, a limit and the lease's ID, and decides.
 function leases.call(verb, keys, args)
   if #keys ~= 1 then
     return errors.new('BADKEYS', 'the number of keys is %d; %s takes one', #keys, verb)
@@ -16,13 +376,13 @@ function leases.call(verb, keys, args)
       return shadow -- the error
     end
   end
-  local limit, err = limits.leases(text)
+  local limit, err = limit_of(text)
   if not limit then return err end
   local id = args[2]
   if #id == 0 or #id > LONGEST_ID then
     return errors.new('BADARGS', 'the lease id %s is not of 1 to %d bytes', errors.quote(id), LONGEST_ID)
   end
-  local reply = limit.algorithm[verb](keys[1], limit, id)
-  if shadow and verb ~= 'release' then return shadows.lease(shadow, reply) end
+  local reply = decide[verb](keys[1], limit, id)
+  if shadow and verb ~= 'release' then return lenient(shadow, reply) end
   return reply
 end

@@ -12,7 +12,7 @@ import (
 // A mutant is one change of one source file: it replaces the nth occurrence, from 0, of whole
 // lines.
 type mutant struct {
-	File string // as the build names it, such as src/40_limits.lua
+	File string // as the build names it, such as src/45_limits.lua
 	Old  string
 	Nth  int
 	New  string

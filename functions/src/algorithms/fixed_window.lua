@@ -15,10 +15,10 @@ local PREFIX = 'fixed_window:'
 
 local prefixed = packed.prefixed(PREFIX)
 
--- plain_count parses the value of one rate.
-local plain_count = numbers.remembered(function(value)
-  return string.find(value, '^[1-9]%d*$') and numbers.whole(value)
-end, {})
+-- plain_count parses the value of one rate. It returns nil for any other text.
+local function plain_count(value)
+  return string.find(value, '^[1-9]%d*$') and (#value < 16 and tonumber(value) or numbers.parse(value))
+end
 
 -- length returns the length in ms of a window that opens now.
 local function length(rate)
@@ -26,10 +26,15 @@ local function length(rate)
   return rate.period
 end
 
+local function reset(state)
+  return state.count > 0 and state.left or 0
+end
+
 local function set(state, count)
   local free = state.rate.capacity - count
   state.count = count
   state.free = free > 0 and free or 0
+  state.reset = reset(state)
 end
 
 local function charge(state, units)
@@ -40,10 +45,6 @@ local function refund(state, units)
   set(state, math.max(0, state.count - units))
 end
 
-local function reset(state)
-  return state.count > 0 and state.left or 0
-end
-
 local function wait(state)
   return state.left
 end
@@ -51,12 +52,12 @@ end
 -- parse parses "<count>:<end>", or returns nil.
 local function parse(text, from)
   local count, ending = string.match(text, '^(%d+):(%d+)$', from)
-  return numbers.digits(count or ''), numbers.digits(ending or '')
+  return numbers.parse_digits(count), numbers.parse_digits(ending)
 end
 
--- open sets the count, and left, the ms until the window ends. If no window is open, or one for too
+-- read sets the count, and left, the ms until the window ends. If no window is open, or one for too
 -- long, it opens a new one.
-local function open(state, value, from, to, now, cost)
+local function read(state, value, from, to, now, cost)
   local rate, count, ending = state.rate, 0, 0
   if to >= from then
     count, ending = parse(value, from)
@@ -67,7 +68,7 @@ local function open(state, value, from, to, now, cost)
   if state.left <= 0 then
     count = 0
   elseif state.left > rate.period then
-    count = math.min(count, states.leaves_room(rate.capacity, cost))
+    count = math.min(count, states.most_spent(rate.capacity, cost))
   end
   if state.left <= 0 or state.left > rate.period then
     state.left = length(rate)
@@ -87,45 +88,43 @@ end
 
 ------------------------------------------------------------------- one rate: the count is the value
 
--- take decides the common call without a state, if the key holds a count or nothing. It fills in
--- the reply and returns true, or returns false if the call needs open.
-local function take(key, limit, cost, reply)
-  local rate = limit.rate
+-- take decides the common call without a state, if the key holds a count or nothing.
+local function take(key, limit, cost)
+  local rate, reply = limit.rate, decisions.reply
   local value = redis.pcall('GETRANGE', key, '0', '31')
   local count = value == '' and 0 or type(value) == 'string' and plain_count(value)
-  if not count then return false end
+  if not count or cost == 0 then return decisions.take_one(key, limit, cost) end
   local left = count > 0 and redis.call('PTTL', key) or length(rate)
-  if left <= 0 or left > rate.period then return false end
+  if left <= 0 or left > rate.period then return decisions.take_one(key, limit, cost) end
   local free = rate.capacity - count
   reply[2], reply[6] = rate.capacity, 1
   if cost > free then
     reply[1], reply[3] = 0, free > 0 and free or 0
     reply[4], reply[5] = cost > rate.capacity and -1 or left, count > 0 and left or 0
-    return true
+    return reply
   end
   reply[1], reply[3], reply[4], reply[5] = 1, free - cost, 0, left
-  local units = cost == 1 and '1' or numbers.arg(cost)
+  local units = cost == 1 and '1' or numbers.argument(cost)
   if count > 0 then
     redis.call('INCRBY', key, units)
   elseif rate.align then
     states.put(key, units, clock.ms() + left) -- on Redis 7.0, time has advanced since the window's length was computed
   else
-    redis.call('PSETEX', key, left == rate.period and rate.period_text or numbers.arg(left), units)
+    redis.call('PSETEX', key, numbers.argument(left), units)
   end
-  return true
+  return reply
 end
 
 local function write(key, _, at)
   local state = states.list[at]
   if state.count == 0 then return redis.call('DEL', key) end
-  states.put(key, numbers.arg(state.count), state.now + state.left)
+  states.put(key, numbers.argument(state.count), state.now + state.left)
 end
 
 -------------------------------------------------------------------------------------------
 
 local function complete_rate(rate)
-  rate.capacity, rate.period_text = rate.count, string.format('%d', rate.period)
-  rate.charge, rate.refund, rate.spend, rate.reset, rate.wait = charge, refund, charge, reset, wait
+  rate.capacity = rate.count
 end
 
 local function complete(limit)
@@ -141,13 +140,18 @@ algorithms.fixed_window = {
   options = {
     align = function(text) return text == 'clock' and text or nil, '"clock"' end,
   },
-  rate = complete_rate,
-  limit = complete,
-  holds = function(head) return prefixed(head) or plain_count(head) ~= nil end,
+  complete_rate = complete_rate,
+  complete = complete,
+  holds = function(head) return prefixed(head) or plain_count(head) end,
   spent = function(key, from)
     return plain_count(redis.call('GETRANGE', key, from, from + 31)) or parse(packed.first_text(key, from, PREFIX)) or 0
   end,
-  open = open,
+  charge = charge,
+  refund = refund,
+  spend = charge,
+  reset = reset,
+  wait = wait,
+  read = read,
   save = save,
   plain = plain,
 }

@@ -4,26 +4,12 @@
 -- admitted call has left the queue. A call waits for those before it, which is the debt before it
 -- is charged.
 
-local gcra = algorithms.gcra
+local leaky_bucket = gcra.algorithm('leaky_bucket')
+algorithms.leaky_bucket = leaky_bucket
 
-local function charge(state, units)
-  state.delay = state.rate.reset(state)
+leaky_bucket.owner, leaky_bucket.delays = algorithms.gcra, true
+
+function leaky_bucket.charge(state, units)
+  state.delay = gcra.reset(state)
   gcra.charge(state, units)
 end
-
-local function complete_rate(rate)
-  gcra.rate(rate)
-  rate.charge, rate.delays = charge, true
-end
-
-algorithms.leaky_bucket = {
-  name = 'leaky_bucket',
-  options = gcra.options,
-  rate = complete_rate,
-  limit = gcra.limit,
-  holds = function() return false end, -- it writes states of gcra
-  open = gcra.open,
-  save = gcra.save,
-  plain = gcra.plain,
-  in_place = gcra.in_place,
-}

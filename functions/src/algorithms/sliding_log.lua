@@ -84,14 +84,14 @@ end
 local function restart(state, units)
   local now = state.now
   state.text, state.offset, state.skip, state.stored = struct.pack('>I5I7I5', 0, now, units), 0, 0, false
-  state.entries, state.base, state.first, state.last, state.sum = units > 0 and 1 or 0, 0, now, now, units
+  state.entries, state.base, state.last, state.sum = units > 0 and 1 or 0, 0, now, units
   state.live, state.added, state.kept = 1, nil, nil
   set(state, units)
 end
 
--- read opens a state's log of size bytes, whose first base and entry are given. It returns false if
+-- check opens a state's log of size bytes, whose first base and entry are given. It returns false if
 -- the log is broken.
-local function read(state, size, cost, base, first, first_sum)
+local function check(state, size, cost, base, first, first_sum)
   local entries = (size - BASE) / ENTRY
   if entries % 1 ~= 0 or base >= SUMS then return false end
   local last, sum = first, first_sum
@@ -118,7 +118,7 @@ local function read(state, size, cost, base, first, first_sum)
   if used > units then
     used = 0 -- the log is broken between its ends
   elseif used >= capacity and last > now and leaving(state, capacity - 1) > now then
-    restart(state, states.leaves_room(capacity, cost))
+    restart(state, states.most_spent(capacity, cost))
     return true
   end
   set(state, used)
@@ -133,6 +133,7 @@ local function charge(state, units)
   state.sum = (state.sum + units) % SUMS
   state.added = struct.pack('>I7I5', state.last, state.sum)
   state.used, state.free = state.used + units, state.free - units
+  state.reset = reset(state)
 end
 
 -- log_of returns a log of the live entries up to entry `to`, followed by the entry `more`.
@@ -154,13 +155,15 @@ local function refund(state, units)
   local left = state.used - units
   if left > 0 then
     local at, i = leaving(state, units)
-    local err = states.too_much(ENTRY * (i - state.live))
+    local err = states.too_long(ENTRY * (i - state.live))
     if err then return err end
     local _, base = entry(state, state.live - 1)
     state.last, state.sum = at, (base + left) % SUMS
     state.kept = log_of(state, i - 1, struct.pack('>I7I5', at, state.sum))
   end
   set(state, left > 0 and left or 0)
+  state.reset = reset(state)
+  return nil
 end
 
 local function wait(state, cost)
@@ -183,9 +186,9 @@ local function save(state)
   return state.kept or log_of(state, state.entries, state.added or ''), expiry(state)
 end
 
-local function open(state, value, from, to, now, cost)
+local function read(state, value, from, to, now, cost)
   state.now, state.text, state.offset, state.skip, state.stored = now, value, 0, from - 1, false
-  if to - from + 1 >= SHORTEST then return read(state, to - from + 1, cost, struct.unpack('>I5I7I5', value, from)) end
+  if to - from + 1 >= SHORTEST then return check(state, to - from + 1, cost, struct.unpack('>I5I7I5', value, from)) end
   restart(state, 0)
   return to < from
 end
@@ -206,7 +209,7 @@ local function begin(key, limit, at, cost, text, offset, another)
   state.key, state.text, state.offset, state.skip = key, text, offset, offset + #PREFIX
   state.stored = offset == 0 and size >= CHUNK -- a shorter log is rewritten, because APPEND allocates twice the memory
   state.now = clock.us()
-  return not read(state, size - #PREFIX, cost, base, first, first_sum) and states.unreadable(key) or nil
+  return not check(state, size - #PREFIX, cost, base, first, first_sum) and states.unreadable(key) or nil
 end
 
 local function open_key(key, limit, at, cost)
@@ -214,9 +217,9 @@ local function open_key(key, limit, at, cost)
   if text == '' then
     return limit.fresh(limit, at)
   elseif type(text) == 'string' then
-    return begin(key, limit, at, cost, text, 0, states.adopt)
+    return begin(key, limit, at, cost, text, 0, states.open_other)
   end
-  return states.adopt(key, limit, at, cost)
+  return states.open_other(key, limit, at, cost)
 end
 
 local function reopen(key, limit, at, cost, found)
@@ -232,7 +235,7 @@ local function write_key(key, limit, at)
     packed.write(key, limit, at)
   elseif state.stored then
     redis.call('APPEND', key, state.added)
-    redis.call('PEXPIREAT', key, numbers.arg(expiry(state)))
+    redis.call('PEXPIREAT', key, numbers.argument(expiry(state)))
   else
     states.put(key, state.text .. state.added, expiry(state))
   end
@@ -254,7 +257,6 @@ end
 
 local function complete_rate(rate)
   rate.capacity = rate.count
-  rate.charge, rate.refund, rate.spend, rate.reset, rate.wait = charge, refund, restart, reset, wait
 end
 
 local function complete(limit)
@@ -269,11 +271,16 @@ algorithms.sliding_log = {
   prefix = PREFIX,
   options = {},
   most = { field = 'count', sum = 100000, what = 'calls to be kept in logs', advice = '; sliding_window takes more' },
-  rate = complete_rate,
-  limit = complete,
+  complete_rate = complete_rate,
+  complete = complete,
   holds = packed.prefixed(PREFIX),
   spent = spent,
   in_place = true,
-  open = open,
+  charge = charge,
+  refund = refund,
+  spend = restart,
+  reset = reset,
+  wait = wait,
+  read = read,
   save = save,
 }

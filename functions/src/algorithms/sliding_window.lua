@@ -21,6 +21,7 @@
 local PREFIX = 'sliding_window:'
 local MOST_BUCKETS = 1000
 local STATE = '^(%d+):(%d+):(%d[%d,]*)$'
+local TWO_COUNTS = '^sliding_window:(%d+):(%d+):(%d+),?(%d*)$'
 
 -- set computes free, the units that still fit.
 local function set(state)
@@ -47,29 +48,30 @@ end
 local function place(state, value, from, now, cost)
   local rate, counts = state.rate, state.counts
   local width, bucket, list = string.match(value, STATE, from)
-  width, bucket = numbers.digits(width or ''), numbers.digits(bucket or '')
+  width, bucket = numbers.parse_digits(width), numbers.parse_digits(bucket)
   if not width or width == 0 or not bucket then return false end
   local err = states.too_many(0)
   if err then return false, err end
   local ahead, newest, sum = bucket * width > now, bucket, 0
   for digits in string.gmatch(list, '%d+') do
-    local count = numbers.digits(digits)
+    local count = numbers.parse_digits(digits)
     if not count then return false end
     local at = state.current - (width == rate.width and bucket or math.floor(bucket * width / rate.width))
     if at <= rate.buckets and not ahead then
-      counts[at] = math.min(counts[at] + count, numbers.MOST)
+      local all = counts[at] + count
+      counts[at] = all < numbers.MOST and all or numbers.MOST
     end
     sum = sum + count
     bucket = bucket - 1
   end
   states.too_many(newest - bucket)
   if ahead then
-    counts[0] = math.min(sum, states.leaves_room(rate.capacity, cost))
+    counts[0] = math.min(sum, states.most_spent(rate.capacity, cost))
   end
   return true
 end
 
-local function open(state, value, from, to, now_us, cost)
+local function read(state, value, from, to, now_us, cost)
   local rate = state.rate
   local now = (now_us - now_us % 1000) / 1000
   state.counts = state.counts or {}
@@ -89,6 +91,7 @@ end
 local function charge(state, units)
   state.counts[0] = state.counts[0] + units
   state.free = state.free - units
+  state.reset = reset(state)
 end
 
 -- refund gives back units from the newest counters first.
@@ -100,58 +103,96 @@ local function refund(state, units)
     units = units - back
   end
   set(state)
+  state.reset = reset(state)
 end
 
--- wait finds the bucket that does not fit beside the newer ones and the cost. The call fits when
+-- wait_for finds the bucket that does not fit beside the newer ones and the cost. The call fits when
 -- enough of this bucket has left the window.
-local function wait(state, cost)
-  local rate, counts = state.rate, state.counts
+local function wait_for(rate, counts, cost, into)
   local width, room, at = rate.width, rate.capacity - cost, 0
   while at < rate.buckets and counts[at] <= room do
     room = room - counts[at]
     at = at + 1
   end
-  return (rate.buckets - at) * width + math.ceil((counts[at] - room) * width / counts[at]) - state.into
+  return (rate.buckets - at) * width + math.ceil((counts[at] - room) * width / counts[at]) - into
+end
+
+local function wait(state, cost)
+  return wait_for(state.rate, state.counts, cost, state.into)
 end
 
 -- save returns the counts as a text, without the empty ones at the end.
 local function save(state)
-  local counts, width = state.counts, state.rate.width
-  local last = state.rate.buckets
+  local counts, last, list = state.counts, state.rate.buckets, {}
   while counts[last] == 0 and last > 0 do
     last = last - 1
   end
-  local text = string.format('%d:%d:%d', width, state.current, counts[0])
-  if last == 1 then
-    text = string.format('%s,%d', text, counts[1])
-  elseif last > 1 then
-    local list = {}
-    for i = 0, last do
-      list[i + 1] = string.format('%d', counts[i])
-    end
-    text = string.format('%d:%d:', width, state.current) .. table.concat(list, ',')
+  for i = 0, last do
+    list[i + 1] = string.format('%d', counts[i])
   end
-  return text, state.now + state.reset
+  return string.format('%d:%d:', state.rate.width, state.current) .. table.concat(list, ','), state.now + state.reset
+end
+
+local two = {} -- the counts of take, as wait_for expects them; reused by the next call
+
+-- take decides the common call of a rate with one bucket without a state.
+local function take(key, limit, cost)
+  local value, now, rate, reply = redis.pcall('GETRANGE', key, '0', '127'), clock.ms(), limit.rate, decisions.reply
+  local width, capacity, count, before = rate.width, rate.capacity, 0, 0
+  local into = now % width
+  local current = (now - into) / width
+  if cost == 0 then
+    return decisions.take_one(key, limit, cost)
+  elseif value ~= '' then
+    local stored, bucket, newest, older = string.match(type(value) == 'string' and value or '', TWO_COUNTS)
+    local age = current - (tonumber(bucket) or current + 1)
+    newest, older = numbers.parse_digits(newest), older == '' and 0 or numbers.parse_digits(older)
+    if tonumber(stored) ~= width or age < 0 or not newest or not older then return decisions.take_one(key, limit, cost) end
+    if age == 0 then
+      count, before = newest, older
+    elseif age == 1 then
+      before = newest
+    end
+  end
+  local free = capacity - count - math.ceil(before * (width - into) / width)
+  local full = 2 * width - into
+  reply[2], reply[6] = capacity, 1
+  if cost > free then
+    two[0], two[1] = count, before
+    reply[1], reply[3], reply[4] = 0, free > 0 and free or 0, cost > capacity and -1 or wait_for(rate, two, cost, into)
+    reply[5] = count > 0 and full or before > 0 and full - width or 0
+    return reply
+  end
+  reply[1], reply[3], reply[4], reply[5] = 1, free - cost, 0, full
+  local text = before > 0 and 'sliding_window:%d:%d:%d,%d' or 'sliding_window:%d:%d:%d'
+  states.put(key, string.format(text, width, current, count + cost, before), now + full)
+  return reply
 end
 
 local function spent(key, from)
   local counts = string.match(packed.first_text(key, from, PREFIX), '^%d+:%d+:([%d,]+)$')
-  local sum, read = 0, 0
+  local sum, size = 0, 0
   for digits in string.gmatch(counts or '', '%d+') do
     sum = sum + digits
-    read = read + 1
+    size = size + 1
   end
-  return sum, states.too_many(read)
+  return sum, states.too_many(size)
 end
 
 local function complete_rate(rate)
   rate.capacity, rate.buckets = rate.count, rate.buckets or 1
   rate.width = rate.period / rate.buckets
-  rate.charge, rate.refund, rate.spend, rate.reset, rate.wait = charge, refund, charge, reset, wait
   if rate.buckets > MOST_BUCKETS then
     return string.format('buckets=%d is above %d', rate.buckets, MOST_BUCKETS)
   elseif rate.width % 1 ~= 0 then
     return string.format('buckets=%d does not divide the period into whole milliseconds', rate.buckets)
+  end
+end
+
+local function complete(limit)
+  packed.complete(limit)
+  if limit.rate and limit.rate.buckets == 1 then
+    limit.take = take
   end
 end
 
@@ -160,10 +201,15 @@ algorithms.sliding_window = {
   prefix = PREFIX,
   options = { buckets = numbers.positive_option },
   most = { field = 'buckets', sum = 5000, what = 'buckets', advice = '' },
-  rate = complete_rate,
-  limit = packed.complete,
+  complete_rate = complete_rate,
+  complete = complete,
   holds = packed.prefixed(PREFIX),
   spent = spent,
-  open = open,
+  charge = charge,
+  refund = refund,
+  spend = charge,
+  reset = reset,
+  wait = wait,
+  read = read,
   save = save,
 }

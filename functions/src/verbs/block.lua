@@ -9,11 +9,11 @@
 local OPTIONS = { EXTEND = true, extend = true }
 
 -- block denies a key until `ends`, in ms since the epoch.
-local function block(key, holding, ends)
-  if holding.leases then return lease_sets.block(key, ends) end
-  local expiry = holding.expiry
-  local state = redis.call('GETRANGE', key, holding.from, '-1')
-  if holding.from == 0 and state ~= '' then
+local function block(key, content, ends)
+  if content.leases then return leases.block(key, ends) end
+  local expiry = content.expiry
+  local state = redis.call('GETRANGE', key, content.from, '-1')
+  if content.from == 0 and state ~= '' then
     expiry = redis.call('PEXPIRETIME', key)
   end
   redis.call('SET', key, string.format('blocked:%d:%d:', ends, expiry) .. state, 'PXAT', math.max(ends, expiry))
@@ -24,9 +24,9 @@ clock.register{
   description = 'Denies the keys for some milliseconds, whatever their limits.',
   callback = function(keys, args)
     local extend = OPTIONS[args[2]]
-    local list, err = holdings.all('block', keys, args, extend and 2 or 1)
+    local list, err = contents.of_all('block', keys, args, extend and 2 or 1)
     if not list then return err end
-    local ms = numbers.positive(args[1])
+    local ms = numbers.parse_positive(args[1])
     if not ms or ms > limits.LONGEST then
       return errors.new('BADARGS', '%s: the ms of a block are a whole number from 1 to %d', errors.quote(args[1]),
         limits.LONGEST)
@@ -34,7 +34,7 @@ clock.register{
     for i, key in ipairs(keys) do
       if list[i].in_use then return states.in_use(key, list[i].in_use) end
     end
-    err = holdings.too_large(keys, list, 'block')
+    err = contents.too_large(keys, list, 'block')
     if err then return err end
     for i, key in ipairs(keys) do
       if not extend or list[i].blocked < ms then

@@ -33,7 +33,7 @@ clock.register{
     end
     local names = policies.names()
     local reply = {
-      'version', VERSION, 'contract', CONTRACT, 'build_id', BUILD_ID, 'policies', names, 'shadow_denied', shadows.counts(),
+      'version', VERSION, 'contract', CONTRACT, 'build_id', BUILD_ID, 'policies', names, 'shadow_denied', policies.shadow_counts(),
     }
     if args[1] then
       local limit, err = limits.of(args[1])

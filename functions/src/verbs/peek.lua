@@ -13,9 +13,11 @@ clock.register{
   flags = { 'no-writes' },
   callback = function(keys, args)
     local request, err = requests.read(keys, args, OPTIONS)
-    if not request then return err end
-    local reply
-    reply, err = decisions.decide(keys, request, 'charge')
-    return states.finish(reply or err)
+    if err then
+      return err
+    elseif request.cost then
+      return decisions.plain(keys, request.limits, request.count, request.cost, true)
+    end
+    return (decisions.grouped(keys, request, 'charge', true))
   end,
 }

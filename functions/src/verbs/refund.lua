@@ -12,10 +12,6 @@ clock.register{
   description = 'Gives cost back to the keys, never beyond full.',
   callback = function(keys, args)
     local request, err = requests.read(keys, args, OPTIONS)
-    if not request then return err end
-    local reply
-    reply, err = decisions.decide(keys, request, 'refund')
-    if reply then decisions.write(keys, request) end
-    return states.finish(reply or err)
+    return err or (decisions.grouped(keys, request, 'refund'))
   end,
 }

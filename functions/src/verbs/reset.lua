@@ -10,7 +10,7 @@ clock.register{
   description = 'Forgets the keys; returns how many held something.',
   flags = { 'allow-oom' },
   callback = function(keys, args)
-    local list, err = holdings.all('reset', keys, args, 0)
+    local list, err = contents.of_all('reset', keys, args, 0)
     if not list then return err end
     local changed = 0
     for _, key in ipairs(keys) do

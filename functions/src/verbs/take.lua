@@ -6,27 +6,36 @@
 
 local OPTIONS = { COST = true, UPTO = true, ONCE = true, TRACK = true }
 
-local decide_one = decisions.one
-
 local function take(keys, request)
-  if request.ONCE then
-    local before, err = once.read(request.ONCE)
+  local request_key, usage_key = request.ONCE, request.TRACK
+  if request_key then
+    local before, err = once.read(request_key)
     if before or err then return before or err end
   end
-  local err = request.TRACK and tracking.read(request.TRACK)
+  local err = usage_key and tracking.read(usage_key)
   if err then return err end
-  local reply, charged = decisions.take(keys, request)
-  if not reply then
-    return charged -- the error
+  local reply, charged, passes = decisions.take(keys, request)
+  if reply.err then return reply end
+  if request.groups and passes then
+    for _, group in ipairs(request.groups) do
+      if group.denies then policies.note(group.name) end
+    end
   end
-  if request.groups then shadows.count(request) end
-  if charged and request.ONCE then
-    once.keep(request.ONCE, reply, request.ttl)
+  if charged and request_key then
+    once.keep(request_key, reply, request.ttl)
   end
-  if request.TRACK then
-    tracking.note(request.TRACK, request.passes, not request.passes and 0 or request.UPTO and reply[1] or request.costs[1])
+  if usage_key then
+    err = tracking.note(usage_key, passes, request.UPTO and reply[1] or request.cost or request.costs[1])
   end
-  return reply
+  return err or reply
+end
+
+-- track decides the common call with a usage key: one limit and one unit.
+local function track(keys, limit)
+  local err = tracking.read(keys[2])
+  if err then return err end
+  local reply = limit.take(keys[1], limit, 1)
+  return reply.err and reply or tracking.note(keys[2], reply[1] == 1, 1) or reply
 end
 
 redis.register_function{
@@ -34,16 +43,19 @@ redis.register_function{
   description = 'Decides whether a call may pass, and charges it if so: all limits or none.',
   callback = function(keys, args)
     clock.now = nil
-    local limit = limits.known[args[1]]
-    if limit and not limit.policy and #keys == 1 then -- the common call needs no request
-      local cost = 1
-      if #args > 1 then
-        cost = #args == 3 and args[2] == 'COST' and numbers.whole(args[3])
+    local limit, words = limits.known[args[1]], #args
+    if limit and limit.take and #keys == 1 then
+      local cost = words == 1 and 1 or words == 3 and args[2] == 'COST' and numbers.parse(args[3])
+      if cost then return limit.take(keys[1], limit, cost) end
+    elseif limit and words == #keys then
+      local asked = requests.plain(keys, args)
+      if asked then
+        return decisions.plain(keys, asked, words, 1)
+      elseif limit.take and words == 2 and args[2] == 'TRACK' and keys[1] ~= keys[2] then
+        return track(keys, limit)
       end
-      local reply = cost and decide_one(keys[1], limit, cost)
-      if reply then return reply end
     end
     local request, err = requests.read(keys, args, OPTIONS)
-    return states.finish(request and take(keys, request) or err)
+    return err or take(keys, request)
   end,
 }

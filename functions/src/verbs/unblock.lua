@@ -7,13 +7,13 @@
 
 -- unblock lifts the block of a key and keeps the state under it, with its expiry. A state that
 -- expires in this very millisecond is not stored, because Valkey would drop it at once.
-local function unblock(key, holding)
-  if holding.leases then return lease_sets.unblock(key) end
-  local state = redis.call('GETRANGE', key, holding.from, '-1')
-  if state == '' or holding.expiry <= clock.ms() then
+local function unblock(key, content)
+  if content.leases then return leases.unblock(key) end
+  local state = redis.call('GETRANGE', key, content.from, '-1')
+  if state == '' or content.expiry <= clock.ms() then
     redis.call('DEL', key)
   else
-    redis.call('SET', key, state, 'PXAT', holding.expiry)
+    redis.call('SET', key, state, 'PXAT', content.expiry)
   end
 end
 
@@ -22,8 +22,8 @@ clock.register{
   description = 'Lifts the blocks of the keys; returns how many were blocked.',
   flags = { 'allow-oom' },
   callback = function(keys, args)
-    local list, err = holdings.all('unblock', keys, args, 0)
-    err = err or holdings.too_large(keys, list, 'unblock')
+    local list, err = contents.of_all('unblock', keys, args, 0)
+    err = err or contents.too_large(keys, list, 'unblock')
     if err then return err end
     local changed = 0
     for i, key in ipairs(keys) do

@@ -5,21 +5,22 @@
 --
 -- A parsed limit has these fields: algorithm; owner, the algorithm whose state it stores; rates
 -- (one or more); size, their number; rate, if there is only one; capacity, the smallest of theirs;
--- asks, its sum of the quantity that its algorithm bounds; weight, its share of a call's budget;
--- and the functions that read and write its key. A rate has count (n), period (ms), the values of
--- its options by name, and fields that the algorithm adds. src/30_states.lua describes states.
+-- asks, its sum of the quantity that its algorithm bounds; and the functions that decide over, read
+-- and write its key. A rate has algorithm, count (n), period (ms), the values of its options by
+-- name, and fields that the algorithm adds. src/30_states.lua describes states.
 --
 -- An algorithm (src/algorithms/NAME.lua) is a table in `algorithms`:
 --   name      the name used in limits
 --   options   option name -> function(text) that returns its value, or nil and what was expected; {} for none
---   rate      function(rate): completes a rate, or returns what is wrong with it. Sets capacity, which is field 2 of the
---             reply: the most that can be taken at once. Also sets functions that change or query a state:
---               charge(state, units)  takes units, and updates free
---               refund(state, units)  gives units back, never beyond full
---               spend(state, units)   charges a state that was full; usually the same as charge
---               reset(state)          returns the ms until the rate is full again
---               wait(state, cost)     returns the ms until a cost from 1 to the capacity fits that does not fit now
---   limit     function(limit): completes a limit, or returns what is wrong with it. packed.complete does so for an
+--   complete_rate  function(rate): completes a rate, or returns what is wrong with it. Sets capacity, which is field 2 of
+--             the reply: the most that can be taken at once
+--   charge    function(state, units): takes units, and updates free and reset
+--   refund    function(state, units): the same, but gives units back, never beyond full. Returns an error, or nil
+--   spend     function(state, units): charges a state that was full; usually the same as charge
+--   reset     function(state): returns the ms until the rate is full again
+--   wait      function(state, cost): returns the ms until a cost from 1 to the capacity fits that does not fit now
+--   delays    optional: true if charge also sets delay, the ms for which an admitted call has to wait
+--   complete  function(limit): completes a limit, or returns what is wrong with it. packed.complete does so for an
 --             algorithm that stores its states as texts in the value (see src/35_packed.lua). Sets
 --               open(key, limit, at, cost)  reads the key into states.list, from position `at` on, one state for each
 --                                             rate. A stored state that is impossible under this limit leaves room for
@@ -29,27 +30,25 @@
 --                                             in another form. found is the result of states.look
 --               write(key, limit, at)         stores the states, with the expiry at which all are full, or deletes the key
 --             and may set
---               take(key, limit, cost, reply)  decides over one key and writes without states, if that is much cheaper.
---                                             Fills in the six fields and returns true, or returns false if the call
---                                             needs open
---   holds     function(head): reports whether this algorithm wrote a string that begins with head
+--               take(key, limit, cost)        decides over one key, writes, and returns the reply or the error. The
+--                                             default goes over states. A faster one goes over states for calls that it
+--                                             does not cover
+--   holds     optional function(head): reports whether this algorithm wrote a string that begins with head
 --   spent     optional function(key, from): returns the units that count as spent in the state at byte `from` of the
---             value. The default is what the new limit refills until the state expires
+--             value, or nil and an error. The default is what the new limit refills until the state expires
 --   most      optional, bounds a quantity in one call: field, a field of the rates; sum, the largest sum of that field
 --             in a call; what and advice, for the errors
--- An algorithm for leases (concurrency) has name, holds, leases, a function that parses the whole
--- text of a limit, and acquire, renew and release, functions(key, limit, lease id) that return the
--- reply.
+--   refusal   optional: no limit of this algorithm can be taken, and this says why
 
 local UNITS = { ms = 1, s = 1000, m = 60000, h = 3600000, d = 86400000 }
 local LONGEST_TEXT = 1024 -- bytes
 local MOST_RATES = 16
-limits.MOST_RATES = 250 -- in a call
 local LONGEST_PERIOD = 32 -- bytes
 local LONGEST = 36500 * UNITS.d -- ms; in microseconds twice this is still below 2^53
 
 limits.LONGEST = LONGEST
 
+-- refuse returns nil and the error for a limit. what is a format.
 local function refuse(text, what, ...)
   return nil, errors.new('BADLIMIT', '%s: %s', errors.quote(text), string.format(what, ...))
 end
@@ -72,7 +71,7 @@ function limits.period(text)
   if not UNITS[unit] then
     return nil, string.format('the unit of the period %s is none of ms, s, m, h, d', errors.quote(text))
   end
-  local factor = k == '' and 1 or numbers.positive(k)
+  local factor = k == '' and 1 or numbers.parse_positive(k)
   if not factor then
     return nil, string.format('the period %s does not begin with ' .. numbers.WHOLE, errors.quote(text), '1')
   end
@@ -103,7 +102,7 @@ local function parse_rate(text, algorithm)
   elseif not count then
     return nil, 'no rate such as 100/m or 5/10s; the keys come first, and a limit with blanks is one argument'
   end
-  local rate = { count = numbers.positive(count) }
+  local rate = { algorithm = algorithm, count = numbers.parse_positive(count) }
   if not rate.count then
     return nil, string.format('the count %s is not ' .. numbers.WHOLE, errors.quote(count), '1')
   end
@@ -123,7 +122,7 @@ local function parse_rate(text, algorithm)
       return nil, string.format('%s=%s is not %s', name, errors.quote(value), wrong)
     end
   end
-  wrong = algorithm.rate(rate)
+  wrong = algorithm.complete_rate(rate)
   if wrong then
     return nil, wrong
   elseif rate.capacity * rate.period > LONGEST * rate.count then
@@ -134,7 +133,7 @@ end
 
 -- parse_rates parses the rates of a limit. It returns the limit, or nil and what is wrong.
 local function parse_rates(text, algorithm)
-  local limit = { algorithm = algorithm, owner = algorithm, prefix = algorithm.prefix, rates = {}, asks = 0 }
+  local limit = { algorithm = algorithm, owner = algorithm.owner or algorithm, rates = {}, asks = 0, take = decisions.take_one }
   local most = algorithm.most
   for part in string.gmatch(text .. ',', '([^,]*),') do
     local rate, wrong = parse_rate(part, algorithm)
@@ -151,46 +150,52 @@ local function parse_rates(text, algorithm)
   end
   limit.rate = #limit.rates == 1 and limit.rates[1] or nil
   limit.size = #limit.rates
-  limit.weight = limit.size / limits.MOST_RATES + (most and limit.asks / most.sum or 0)
-  local wrong = algorithm.limit(limit)
+  local wrong = algorithm.complete(limit)
   if wrong then return nil, wrong end
   return limit
 end
 
-local function parse(text)
-  if #text > LONGEST_TEXT then return refuse(text, 'a limit has at most %d bytes', LONGEST_TEXT) end
-  if string.sub(text, 1, 1) == '@' then
-    return limits.policy(text) -- src/45_policies.lua
+-- parse_policy returns the limit of a policy that is one limit and nothing more. For any other
+-- policy it returns { policy = "@name", limits = parsed limits, keys =, shadow =, track =, size =, asks = },
+-- which src/50_requests.lua adds to a request.
+local function parse_policy(text)
+  local policy, err = policies.find(text)
+  if not policy then
+    return nil, err
+  elseif #policy == 1 and not policy.shadow and not policy.track then
+    return limits.of(policy[1])
   end
+  local whole = { policy = text, limits = {}, keys = policy.keys, shadow = policy.shadow, track = policy.track, size = 0, asks = 0 }
+  for i, part in ipairs(policy) do
+    local limit
+    limit, err = limits.of(part)
+    if err then return nil, err end
+    whole.limits[i], whole.size, whole.asks = limit, whole.size + limit.size, whole.asks + limit.asks
+  end
+  return whole
+end
+
+-- checked returns what read makes of a limit's text, or nil and the error.
+function limits.checked(text, read)
+  if #text > LONGEST_TEXT then return refuse(text, 'a limit has at most %d bytes', LONGEST_TEXT) end
+  local limit, wrong = read(text)
+  if type(wrong) == 'string' then return refuse(text, '%s', wrong) end
+  return limit, wrong
+end
+
+local function parse(text)
+  if string.sub(text, 1, 1) == '@' then return parse_policy(text) end
   local word, rates = string.match(text, '^%s*([%a_][%w_]*)%s+(.*)$')
   local algorithm = algorithms[word or 'gcra']
   if not algorithm then
-    return refuse(text, 'unknown algorithm %s; there are %s', errors.quote(word), names(algorithms))
-  elseif algorithm.leases then
-    return refuse(text, '%s is for ratelimit_acquire, ratelimit_renew and ratelimit_release', word)
+    return nil, string.format('unknown algorithm %s; there are %s', errors.quote(word), names(algorithms))
+  elseif algorithm.refusal then
+    return nil, algorithm.refusal
   end
-  local limit, wrong = parse_rates(rates or text, algorithm)
-  if not limit then return refuse(text, '%s', wrong) end
-  return limit
+  return parse_rates(rates or text, algorithm)
 end
-
-local function parse_leases(text)
-  if #text > LONGEST_TEXT then return refuse(text, 'a limit has at most %d bytes', LONGEST_TEXT) end
-  local algorithm = algorithms[string.match(text, '^%s*([%a_]+)')]
-  if not algorithm or not algorithm.leases then
-    return refuse(text, 'not a limit for leases; write it as concurrency n lease=30s')
-  end
-  local limit, wrong = algorithm.leases(text)
-  if not limit then return refuse(text, '%s', wrong) end
-  limit.algorithm = algorithm
-  return limit
-end
-
--- leases returns the parsed limit of ratelimit_acquire, ratelimit_renew and ratelimit_release, or
--- nil and the error.
-limits.leases = numbers.remembered(parse_leases, {})
 
 -- of returns the parsed limit, which is shared and must not be changed, or nil and the error to
 -- reply. limits.known caches parsed limits, because parsing costs more than deciding. A policy that
--- is more than one limit has the field `policy` (src/45_policies.lua).
-limits.of = numbers.remembered(parse, limits)
+-- is more than one limit has the field `policy`.
+limits.of = numbers.remembered(function(text) return limits.checked(text, parse) end, limits)

@@ -1,4 +1,4 @@
--- The checks of the verbs that take keys without a limit: reset, block, unblock.
+-- What the keys hold, for the verbs that take keys without a limit: reset, block, unblock.
 
 local MOST_KEYS = 250
 local MOST_BYTES = 2500000
@@ -15,8 +15,8 @@ local function of(key)
     return {
       blocked = found.blocked, from = found.from, expiry = found.expiry, in_use = found.request and states.REQUEST or nil,
     }
-  elseif lease_sets.last(key, '-2') then
-    return { leases = true, blocked = math.max(0, lease_sets.blocked_until(key) - clock.ms()) }
+  elseif leases.last(key, '-2') then
+    return { leases = true, blocked = math.max(0, leases.blocked_until(key) - clock.ms()) }
   elseif not tracking.check(key) then
     return { blocked = 0, in_use = 'a usage record' }
   end
@@ -25,7 +25,7 @@ end
 
 -- all checks the arguments of a verb that takes keys and `want` more words. It returns a
 -- description of each key (see of), or nil and the error.
-function holdings.all(verb, keys, args, want)
+function contents.of_all(verb, keys, args, want)
   if #keys == 0 then
     return nil, errors.new('BADKEYS', 'the number of keys is 0; name at least one to %s', verb)
   elseif #keys > MOST_KEYS then
@@ -46,7 +46,7 @@ end
 
 -- too_large returns the error for keys whose states are too large to copy in one call, or nil.
 -- block copies all states, unblock those of blocked keys.
-function holdings.too_large(keys, list, verb)
+function contents.too_large(keys, list, verb)
   local bytes = 0
   for i, key in ipairs(keys) do
     if not list[i].leases and (verb == 'block' or list[i].blocked > 0) then

@@ -1,0 +1,58 @@
+-- Policies: named limits, which the build (functions/policies.go) writes into this text, so that
+-- "@name" reads no key.
+--
+-- name -> { limit, limit ..., keys = { name of its key, ... }, shadow = true, track = true }
+local POLICIES = {--[[@POLICIES@]]}
+
+-- find returns the policy for "@name", or nil and the error.
+function policies.find(text)
+  local policy = POLICIES[string.sub(text, 2)]
+  if policy then return policy end
+  return nil, errors.new('NOPOLICY', '%s: no such policy in build %s; ratelimit_info lists the policies',
+    errors.quote(text), BUILD_ID)
+end
+
+-- names returns the sorted names of all policies, or only of the shadow policies.
+function policies.names(shadows_only)
+  local names = {}
+  for name, policy in pairs(POLICIES) do
+    if policy.shadow or not shadows_only then
+      names[#names + 1] = name
+    end
+  end
+  table.sort(names)
+  return names
+end
+
+-- lease returns the text of the limit in a policy for leases and, if the policy is a shadow, the
+-- policy's name. If there is no such limit, it returns nil and the error.
+function policies.lease(text)
+  local policy, err = policies.find(text)
+  if not policy then
+    return nil, err
+  elseif #policy > 1 then
+    return nil, errors.new('BADLIMIT', '%s: a policy of %d limits; a lease takes one', errors.quote(text), #policy)
+  end
+  return policy[1], policy.shadow and string.sub(text, 2)
+end
+
+------------------------------------------------------------------- shadow policies
+
+-- The number of calls that each shadow policy would have denied but that were allowed, since the
+-- library was loaded on this node.
+local denied = {}
+
+-- note counts a call that a shadow policy would have denied.
+function policies.note(name)
+  denied[name] = (denied[name] or 0) + 1
+end
+
+-- shadow_counts returns { name, count, ... } for every shadow policy.
+function policies.shadow_counts()
+  local list = {}
+  for _, name in ipairs(policies.names(true)) do
+    list[#list + 1] = name
+    list[#list + 1] = denied[name] or 0
+  end
+  return list
+end
