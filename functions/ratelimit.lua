@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'c44637f57fcc'
+local BUILD_ID = 'dd66d015e444'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a time must not be written back as a difference to
@@ -1466,10 +1466,9 @@ end
 -- repeated returns the error for a key that is given twice, or nil.
 function requests.repeated(keys)
   for i = 2, #keys do
-    local key = keys[i]
     for other = 1, i - 1 do
-      if keys[other] == key then
-        return errors.new('BADKEYS', '%s is given twice; name each key once', errors.quote(key))
+      if keys[other] == keys[i] then
+        return errors.new('BADKEYS', '%s is given twice; name each key once', errors.quote(keys[i]))
       end
     end
   end
@@ -2328,7 +2327,8 @@ local function parse(text)
   return limit
 end
 
-local limit_of = numbers.remembered(function(text) return limits.checked(text, parse) end, {})
+-- limit returns the parsed limit, or nil and the error.
+leases.limit = numbers.remembered(function(text) return limits.checked(text, parse) end, {})
 
 algorithms.concurrency = { refusal = 'concurrency is for ratelimit_acquire, ratelimit_renew and ratelimit_release' }
 
@@ -2359,7 +2359,7 @@ function leases.call(verb, keys, args)
       return shadow -- the error
     end
   end
-  local limit, err = limit_of(text)
+  local limit, err = leases.limit(text)
   if not limit then return err end
   local id = args[2]
   if #id == 0 or #id > LONGEST_ID then
