@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -47,10 +48,10 @@ func cases(ctx context.Context, rdb *redis.Client, libraries []*library) ([]benc
 	b := caseBuilder{ctx: ctx, peers: peers{rdb: rdb}, libraries: libraries}
 
 	const whole, other = "emission interval of whole milliseconds", "emission interval not of whole milliseconds"
-	b.gcra("gcra, allowed, key in use", whole, 0.6, wholeInUse, floor("gcra", "fl0", 1, wholeInUse, holds("gcra")))
+	b.gcra("gcra, allowed, key in use", whole, 0.62, wholeInUse, floor("gcra", "fl0", 1, wholeInUse, holds("gcra")))
 	b.gcra("gcra, allowed, absent key", whole, 0.64, wholeAbsent, floor("absent", "fl0", 1, wholeAbsent, nil))
 	b.gcra("gcra, allowed, COST 5", whole+", key in use", 0.65, wholeCost, floor("gcra", "fl0", 1, wholeCost, holds("gcra")))
-	b.gcra("gcra, denied", whole, 0.45, wholeDenied, floor("pttl", "fl0", 1, wholeDenied, holds("gcra")))
+	b.gcra("gcra, denied", whole, 0.56, wholeDenied, floor("pttl", "fl0", 1, wholeDenied, holds("gcra")))
 	b.gcra("gcra (fractional), allowed, key in use", other, 0.7, otherInUse, floor("part", "fl0", 1, otherInUse, holds("gcra-1")))
 	b.gcra("gcra (fractional), allowed, absent key", other, 0.7, otherAbsent, floor("absent", "fl0", 1, otherAbsent, nil))
 	b.gcra("gcra (fractional), denied", other, 0.55, otherDenied, floor("look", "fl0", 1, otherDenied, holds("gcra-1")))
@@ -67,18 +68,18 @@ func cases(ctx context.Context, rdb *redis.Client, libraries []*library) ([]benc
 		floor("text", "fl0", 1, wholeInUse, holds("token_bucket:99:1700000000000000")))
 	b.sliding("sliding_window, allowed, key in use", slidingInUse, floor("text", "fl0", 1, slidingInUse, holds("sliding_window:1:1:1")))
 	b.rates("two rates on one key, allowed", wholeInUse, floor("text", "fl0", 1, wholeInUse, holds("gcra::16:x")))
-	if len(libraries) == 1 {
-		b.several("three limits in one call", wholeInUse)
-		b.beside("TRACK", "TRACK", tracked, []any{"TRACK"}, func(n int) []string { return []string{key("use0", n)} },
-			floor("track", "fl0", 2, tracked, holdsUsage))
-		request := 0
-		b.beside("ONCE, new", "ONCE 60000", wholeInUse, []any{"ONCE", 60000}, func(int) []string {
-			request++
-			return []string{key("req0", request)}
-		}, floor("once", "fl0", 2, wholeInUse, holdsFirst))
-	}
+	b.several("three limits in one call", wholeInUse)
+	b.with("TRACK", "TRACK", 2.3, tracked, []any{"TRACK"}, func(n int) []string { return []string{key("use0", n)} },
+		floor("track", "fl0", 2, tracked, holdsUsage))
+	request := 0
+	b.with("ONCE, new", "ONCE 60000", 2.1, wholeInUse, []any{"ONCE", 60000}, func(int) []string {
+		request++
+		return []string{key("req0", request)}
+	}, floor("once", "fl0", 2, wholeInUse, holdsFirst))
+	b.thrice("sliding_window, three calls a key", "sliding_window", 1.8, workload{keys: none, allow: true, count: 100, period: time.Minute, cost: 1})
 	b.leases()
 	if len(libraries) == 1 {
+		b.many("5000 limits in turn", 5000, wholeInUse)
 		b.floors("floors", rdb)
 		b.worst()
 	}
@@ -93,26 +94,39 @@ type caseBuilder struct {
 	err       error // the first error
 }
 
-// add makes a case from the libraries and, with one library, the other contenders.
-func (b *caseBuilder) add(c benchCase, algorithm string, works []workload, others ...func() (contender, error)) {
-	c.work = works[len(works)-1]
+// each returns a contender of each library, with its own keys. Several have the libraries' names.
+func (b *caseBuilder) each(build func(lib *library, prefix string) contender) []contender {
+	var list []contender
 	for i, lib := range b.libraries {
-		ours := take(lib, fmt.Sprintf("tk%d", i), algorithm, works...)
+		c := build(lib, fmt.Sprintf("tk%d", i))
 		if len(b.libraries) > 1 {
-			ours.name = lib.name
+			c.name = lib.name
 		}
-		c.contenders = append(c.contenders, ours)
+		list = append(list, c)
 	}
-	if len(b.libraries) == 1 {
-		for _, other := range others {
-			peer, err := other()
-			if err != nil && b.err == nil {
-				b.err = fmt.Errorf("%s: %w", c.name, err)
-			}
-			c.contenders = append(c.contenders, peer)
+	return list
+}
+
+// beside adds a case of the libraries' contenders and, with one library, of others.
+func (b *caseBuilder) beside(c benchCase, ours []contender, others ...func() (contender, error)) {
+	c.contenders = ours
+	for _, other := range others {
+		if len(b.libraries) > 1 {
+			break
 		}
+		peer, err := other()
+		if err != nil && b.err == nil {
+			b.err = fmt.Errorf("%s: %w", c.name, err)
+		}
+		c.contenders = append(c.contenders, peer)
 	}
 	b.list = append(b.list, c)
+}
+
+// add adds a case of ratelimit_take, and of others.
+func (b *caseBuilder) add(c benchCase, algorithm string, works []workload, others ...func() (contender, error)) {
+	c.work = works[len(works)-1]
+	b.beside(c, b.each(func(lib *library, prefix string) contender { return take(lib, prefix, algorithm, works...) }), others...)
 }
 
 // aimed sets the largest ratio that the subject should have to a contender.
@@ -164,7 +178,7 @@ func (b *caseBuilder) other(name, algorithm string, aim float64, w workload, bar
 }
 
 func (b *caseBuilder) sliding(name string, w workload, bare contender) {
-	b.add(benchCase{name: name, note: "one bucket, beside gcra and a script"}, "sliding_window", []workload{w}, b.inUse(1.8),
+	b.add(benchCase{name: name, note: "one bucket, beside gcra and a script"}, "sliding_window", []workload{w}, b.inUse(1.6),
 		func() (contender, error) {
 			c, err := b.peers.twoCounters(b.ctx, w)
 			return aimed(1, c, err)
@@ -179,21 +193,61 @@ func (b *caseBuilder) rates(name string, w workload, bare contender) {
 
 // several compares calls over three, two and one key.
 func (b *caseBuilder) several(name string, w workload) {
-	three := take(b.libraries[0], "th3", "", w, w, w)
-	two := take(b.libraries[0], "th2", "", w, w)
-	one := take(b.libraries[0], "th1", "", w)
-	three.name, two.name, one.name = "three limits, three keys", "two limits, two keys", "one limit"
-	one.aim = 2.6
-	b.list = append(b.list, benchCase{name: name, note: "gcra, allowed, keys in use", work: w,
-		contenders: []contender{three, two, one, floor("three", "fl0", 3, w, holds("gcra"))}})
+	b.beside(benchCase{name: name, note: "gcra, allowed, keys in use", work: w},
+		b.each(func(lib *library, prefix string) contender {
+			three := take(lib, prefix, "", w, w, w)
+			three.name = "three limits, three keys"
+			return three
+		}),
+		func() (contender, error) {
+			two := take(b.libraries[0], "th2", "", w, w)
+			two.name = "two limits, two keys"
+			return two, nil
+		},
+		func() (contender, error) {
+			one := take(b.libraries[0], "th1", "", w)
+			one.name = "one limit"
+			return aimed(2.5, one, nil)
+		}, plain(floor("three", "fl0", 3, w, holds("gcra"))))
 }
 
-// beside compares a take that has further words with the same take without them.
-func (b *caseBuilder) beside(name, words string, w workload, args []any, extra func(n int) []string, bare contender) {
-	without := take(b.libraries[0], "tg0", "", w)
-	without.aim = 2.2
-	b.list = append(b.list, benchCase{name: name, note: "beside the same call without", work: w,
-		contenders: []contender{takeWith(b.libraries[0], "tk0", w, words, args, extra), without, bare}})
+// with compares a take that has further words with the same take without them.
+func (b *caseBuilder) with(name, words string, aim float64, w workload, args []any, extra func(n int) []string, bare contender) {
+	b.beside(benchCase{name: name, note: "beside the same call without", work: w},
+		b.each(func(lib *library, prefix string) contender { return takeWith(lib, prefix, w, words, args, extra) }),
+		func() (contender, error) { return aimed(aim, take(b.libraries[0], "tg0", "", w), nil) }, plain(bare))
+}
+
+// many compares takes with many different limits, one after another, with takes of one limit. A
+// library that has just been loaded parses each of them, so only one takes part.
+func (b *caseBuilder) many(name string, limits int, w workload) {
+	ours := take(b.libraries[0], "tk0", "", w)
+	ours.name = fmt.Sprintf("ratelimit_take, %d limits in turn", limits)
+	build := func(fill func(n int) ([]redis.Cmder, error)) func(n int) ([]redis.Cmder, error) {
+		return func(n int) ([]redis.Cmder, error) {
+			commands, err := fill(n)
+			for _, command := range commands {
+				args := command.Args()
+				args[slices.Index(args, any(w.rate()))] = workload{count: w.count + int64(n%limits), period: w.period}.rate()
+			}
+			return commands, err
+		}
+	}
+	ours.call, ours.fill = build(ours.call), build(ours.fill)
+	b.beside(benchCase{name: name, note: "each key has one of them; beside one limit", work: w}, []contender{ours}, b.inUse(1.1))
+}
+
+// thrice compares three takes from each of many keys.
+func (b *caseBuilder) thrice(name, algorithm string, aim float64, w workload) {
+	build := func(lib *library, prefix, algorithm string) contender {
+		c := take(lib, prefix, algorithm, w)
+		once := c.call
+		c.call = func(n int) ([]redis.Cmder, error) { return once(n / 3) }
+		return c
+	}
+	b.beside(benchCase{name: name, note: "the first on an absent key; beside gcra", work: w},
+		b.each(func(lib *library, prefix string) contender { return build(lib, prefix, algorithm) }),
+		func() (contender, error) { return aimed(aim, build(b.libraries[0], "tg0", ""), nil) })
 }
 
 // leases compares the calls of leases with a take of gcra, or the same calls of several libraries.
@@ -203,32 +257,23 @@ func (b *caseBuilder) leases() {
 	held := []string{"a", "b", "c"}
 	for _, verb := range []struct {
 		name  string
+		aim   float64
 		held  []string
 		id    func(visit int) string // ID of the lease for each visit to a key
 		floor string
 	}{
-		{"acquire", held, strconv.Itoa, "lease"},
-		{"renew", held, func(int) string { return "b" }, "lease"},
-		{"release", append(held, "1", "2", "3", "4", "5"), strconv.Itoa, "release"},
+		{"acquire", 2.3, held, strconv.Itoa, "lease"},
+		{"renew", 2.5, held, func(int) string { return "b" }, "lease"},
+		{"release", 2.5, append(held, "1", "2", "3", "4", "5"), strconv.Itoa, "release"},
 	} {
-		c := benchCase{name: verb.name + ", three leases held", note: "beside gcra", work: none}
-		for i, lib := range b.libraries {
-			visits := map[int]int{}
-			ours := lease(lib, fmt.Sprintf("tk%d", i), verb.name, verb.held, func(n int) string {
-				visits[n]++
-				return verb.id(visits[n])
-			})
-			if len(b.libraries) > 1 {
-				ours.name = lib.name
-			}
-			c.contenders = append(c.contenders, ours)
-		}
-		if len(b.libraries) == 1 {
-			gcra := take(b.libraries[0], "tg0", "", wholeInUse)
-			gcra.aim = 2.5
-			c.contenders = append(c.contenders, gcra, floor(verb.floor, "fl0", 1, none, holdsLeases))
-		}
-		b.list = append(b.list, c)
+		b.beside(benchCase{name: verb.name + ", three leases held", note: "beside gcra", work: none},
+			b.each(func(lib *library, prefix string) contender {
+				visits := map[int]int{}
+				return lease(lib, prefix, verb.name, verb.held, func(n int) string {
+					visits[n]++
+					return verb.id(visits[n])
+				})
+			}), b.inUse(verb.aim), plain(floor(verb.floor, "fl0", 1, none, holdsLeases)))
 	}
 }
 

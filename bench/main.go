@@ -38,6 +38,8 @@ type options struct {
 	json      bool
 	markdown  bool
 	plan      plan
+
+	instructions bool
 }
 
 func parse(args []string, stderr io.Writer) (options, error) {
@@ -54,6 +56,8 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		})
 	flags.BoolVar(&o.json, "json", false, "write JSON")
 	flags.BoolVar(&o.markdown, "markdown", false, "write a Markdown table")
+	flags.BoolVar(&o.instructions, "instructions", false,
+		"count the instructions of a redis-server under valgrind instead of time; give it few --calls and --keys")
 	flags.IntVar(&o.plan.Keys, "keys", 100000, "keys of each contender where a case is about keys in use")
 	flags.IntVar(&o.plan.Calls, "calls", 2000, "timed calls of each contender in each round")
 	flags.IntVar(&o.plan.WarmUp, "warm-up", 200, "calls before them that are not timed")
@@ -104,7 +108,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	s, err := openServer(ctx, o.redis)
+	var s *server
+	var counts *counter
+	if o.instructions {
+		s, counts, err = startCounted(ctx)
+	} else {
+		s, err = openServer(ctx, o.redis)
+	}
 	if err != nil {
 		return err
 	}
@@ -117,9 +127,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	began := time.Now()
 	result := newReport(s.version, libraries, o.plan)
-	r := runner{rdb: s.rdb, plan: o.plan}
+	if o.instructions {
+		result.Unit = "instructions"
+	}
+	r := runner{rdb: s.rdb, plan: o.plan, counter: counts}
 	for _, c := range all {
-		if !o.only.MatchString(c.name) {
+		if !o.only.MatchString(c.name) || c.few && o.instructions {
 			continue
 		}
 		fmt.Fprintf(stderr, "%3.0f s  %s\n", time.Since(began).Seconds(), c.name)

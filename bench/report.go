@@ -18,6 +18,7 @@ type report struct {
 	Server    string       `json:"server"`
 	Machine   string       `json:"machine"`
 	Libraries []string     `json:"libraries"`
+	Unit      string       `json:"unit"` // of all figures: microseconds or instructions
 	Plan      plan         `json:"plan"`
 	Seconds   float64      `json:"seconds"`
 	Cases     []caseReport `json:"cases"`
@@ -30,13 +31,13 @@ type caseReport struct {
 	Rows  []row  `json:"rows"`
 }
 
-// row is one contender. Times are server time in microseconds per decision, over the rounds.
+// row is one contender. Figures are server time or instructions per decision, over the rounds.
 type row struct {
 	Name   string    `json:"name"`
 	Peer   bool      `json:"peer"`
-	Median float64   `json:"medianMicroseconds"`
-	Least  float64   `json:"leastMicroseconds"`
-	Most   float64   `json:"mostMicroseconds"`
+	Median float64   `json:"median"`
+	Least  float64   `json:"least"`
+	Most   float64   `json:"most"`
 	Rounds []float64 `json:"rounds"`
 
 	Bound float64 `json:"boundMicroseconds,omitempty"` // upper limit for the least time; larger times may include other work of the machine
@@ -53,7 +54,7 @@ type ratio struct {
 }
 
 func newReport(version string, libraries []*library, p plan) report {
-	r := report{Date: time.Now().UTC().Truncate(time.Second), Server: version, Plan: p,
+	r := report{Date: time.Now().UTC().Truncate(time.Second), Server: version, Unit: "microseconds", Plan: p,
 		Machine: fmt.Sprintf("%s/%s, %d CPUs", runtime.GOOS, runtime.GOARCH, runtime.NumCPU())}
 	for _, lib := range libraries {
 		r.Libraries = append(r.Libraries, lib.name)
@@ -100,8 +101,15 @@ func (r report) heading() string {
 		strings.Join(r.Libraries, " against "), r.Seconds)
 }
 
-const legend = "Server time in microseconds for each decision (INFO commandstats): median, least and most of the rounds.\n" +
-	"Ratio: the first row of the case divided by this one, the median of the rounds' ratios.\n"
+var legends = map[string]string{
+	"microseconds": "Server time in microseconds for each decision (INFO commandstats)",
+	"instructions": "Instructions of the server for each decision (callgrind)",
+}
+
+func (r report) legend() string {
+	return legends[r.Unit] + ": median, least and most of the rounds.\n" +
+		"Ratio: the first row of the case divided by this one, the median of the rounds' ratios.\n"
+}
 
 func (r row) times() string { return fmt.Sprintf("%.2f (%.2f to %.2f)", r.Median, r.Least, r.Most) }
 
@@ -130,7 +138,7 @@ func (r row) aim() string {
 
 func (r report) writeText(w io.Writer) error {
 	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	fmt.Fprintf(table, "%s\n%s", r.heading(), legend)
+	fmt.Fprintf(table, "%s\n%s", r.heading(), r.legend())
 	for _, c := range r.Cases {
 		fmt.Fprintf(table, "\n%s: %s\n", c.title(), c.Note)
 		for _, line := range c.Rows {

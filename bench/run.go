@@ -50,7 +50,8 @@ func (p plan) fits(w workload) error {
 	return nil
 }
 
-// turns are the measurements of one contender: microseconds per decision, one for each round.
+// turns are the measurements of one contender: microseconds or instructions per decision, one for
+// each round.
 type turns []float64
 
 // runner runs cases on one server, one after another.
@@ -58,6 +59,8 @@ type runner struct {
 	rdb    *redis.Client
 	plan   plan
 	loaded *library
+
+	counter *counter // counts instructions instead of time; nil to measure time
 }
 
 // run measures one case. Contenders take turns, so that anything that slows the machine affects all
@@ -146,8 +149,7 @@ func (r *runner) enter(ctx context.Context, c *contender) error {
 	return nil
 }
 
-// turn makes one contender's calls of one round, and returns the server time of each in
-// microseconds.
+// turn makes one contender's calls of one round, and returns the result of measure.
 func (r *runner) turn(ctx context.Context, w workload, c *contender, position *int) (float64, error) {
 	if err := r.enter(ctx, c); err != nil {
 		return 0, err
@@ -172,21 +174,36 @@ func (r *runner) turn(ctx context.Context, w workload, c *contender, position *i
 	if err := r.send(ctx, r.plan.WarmUp, call, check); err != nil {
 		return 0, err
 	}
+	used, err := r.measure(ctx, c, func() error { return r.send(ctx, r.plan.Calls, call, check) })
+	if err == nil && w.keys == absent {
+		err = r.forget(ctx, c, *position)
+	}
+	return used, err
+}
+
+// measure returns the server time of each decision that calls makes, in microseconds, or its
+// instructions.
+func (r *runner) measure(ctx context.Context, c *contender, calls func() error) (float64, error) {
+	if r.counter != nil {
+		if err := r.counter.start(ctx); err != nil {
+			return 0, err
+		}
+		if err := calls(); err != nil {
+			return 0, err
+		}
+		sum, err := r.counter.read(ctx)
+		return sum / float64(r.plan.Calls), err
+	}
 	before, err := r.stats(ctx)
 	if err != nil {
 		return 0, err
 	}
-	if err := r.send(ctx, r.plan.Calls, call, check); err != nil {
+	if err := calls(); err != nil {
 		return 0, err
 	}
 	after, err := r.stats(ctx)
 	if err != nil {
 		return 0, err
-	}
-	if w.keys == absent {
-		if err := r.forget(ctx, c, *position); err != nil {
-			return 0, err
-		}
 	}
 	return cost(before, after, c.commands, r.plan.Calls, c.refuses)
 }

@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '942816efa57a'
+local BUILD_ID = 'dd66d015e444'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a time must not be written back as a difference to
@@ -402,7 +402,7 @@ local function carry_over(key, limit, at, cost)
     counted, err = spent(key, found.from)
     if err then return err end
   end
-  limit.fresh(limit, at)
+  limit.form.fresh(limit, at)
   for i, rate in ipairs(limit.rates) do
     local state, most = list[at + i - 1], rate.capacity
     if left * rate.count > most * rate.period then
@@ -429,11 +429,11 @@ function states.open_other(key, limit, at, cost)
   elseif found.blocked > 0 then
     return deny(limit, at)
   end
-  local is_own = found.owner == limit.owner
+  local is_own = found.owner == (limit.algorithm.owner or limit.algorithm)
   if not found.owner or found.left < 0 or found.left == 0 and not is_own then
-    return limit.fresh(limit, at)
+    return limit.form.fresh(limit, at)
   elseif is_own then
-    return limit.reopen(key, limit, at, cost, found)
+    return limit.form.reopen(key, limit, at, cost, found)
   end
   return carry_over(key, limit, at, cost)
 end
@@ -504,14 +504,14 @@ local function fill(key, limit, at, cost, value, skipped)
   return nil
 end
 
-local function fresh(limit, at)
+function packed.fresh(limit, at)
   return fill(nil, limit, at, 1, '', 0)
 end
 
-local function open(key, limit, at, cost)
+function packed.open(key, limit, at, cost)
   local value = redis.pcall('GETRANGE', key, '0', LAST)
-  if value == '' then return fresh(limit, at) end
-  local prefix = limit.owner.prefix
+  if value == '' then return packed.fresh(limit, at) end
+  local prefix = limit.algorithm.prefix
   if type(value) ~= 'string' or string.sub(value, 1, #prefix) ~= prefix then
     return states.open_other(key, limit, at, cost)
   elseif #value == HEAD then
@@ -524,7 +524,7 @@ end
 
 -- reopen reads the limit's own state under a block that has ended, or in another form.
 function packed.reopen(key, limit, at, cost, found)
-  local plain, prefix = limit.algorithm.plain, limit.owner.prefix
+  local plain, prefix = limit.algorithm.plain, limit.algorithm.prefix
   local err = states.too_long(redis.call('STRLEN', key))
   if err then return err end
   local value = redis.call('GETRANGE', key, found.from, '-1')
@@ -536,7 +536,7 @@ function packed.reopen(key, limit, at, cost, found)
 end
 
 function packed.write(key, limit, at)
-  local save, list, prefix = limit.algorithm.save, states.list, limit.owner.prefix
+  local save, list, prefix = limit.algorithm.save, states.list, limit.algorithm.prefix
   if limit.rate then
     local state = list[at]
     if state.reset == 0 then return redis.call('DEL', key) end
@@ -558,9 +558,11 @@ function packed.write(key, limit, at)
   states.put(key, table.concat(parts), expiry)
 end
 
+local form = { open = packed.open, fresh = packed.fresh, reopen = packed.reopen, write = packed.write }
+
 -- complete sets the functions of a limit that read and write its key.
 function packed.complete(limit)
-  limit.open, limit.fresh, limit.reopen, limit.write = open, fresh, packed.reopen, packed.write
+  limit.form = form
 end
 
 -- prefixed returns a function that reports whether a value begins with prefix.
@@ -701,7 +703,7 @@ local function round(rate)
 end
 
 function gcra.complete_rate(rate)
-  rate.capacity = rate.burst or rate.count
+  rate.capacity, rate.burst = rate.burst or rate.count, nil
 end
 
 -- complete completes a limit for the clock in ms or in us.
@@ -850,8 +852,10 @@ local function write(key, limit, at)
   store(key, limit.rate, state.debt, state.value, nil, state.now)
 end
 
+local form = { open = open, fresh = fresh, reopen = reopen, write = write }
+
 function gcra_ms.complete(limit)
-  limit.open, limit.fresh, limit.reopen, limit.write, limit.take = open, fresh, reopen, write, take
+  limit.form, limit.take = form, take
 end
 end
 
@@ -1047,11 +1051,12 @@ do
 --   [algorithm] rate [, rate ...]      rate = n/period [option=value ...]      period = [k]unit, unit = ms s m h d
 --   @policy
 --
--- A parsed limit has these fields: algorithm; owner, the algorithm whose state it stores; rates
--- (one or more); size, their number; rate, if there is only one; capacity, the smallest of theirs;
--- asks, its sum of the quantity that its algorithm bounds; and the functions that decide over, read
--- and write its key. A rate has algorithm, count (n), period (ms), the values of its options by
--- name, and fields that the algorithm adds. src/30_states.lua describes states.
+-- A parsed limit has these fields: algorithm; rates (one or more); size, their number; rate, if there
+-- is only one; capacity, the smallest of theirs; asks, its sum of the quantity that its algorithm
+-- bounds; take and form, the functions that decide over, read and write its key. With more than
+-- eight fields, a table takes twice the memory. A rate has algorithm, count (n), period (ms), the
+-- values of its options by name, and fields that the algorithm adds. src/30_states.lua describes
+-- states.
 --
 -- An algorithm (src/algorithms/NAME.lua) is a table in `algorithms`:
 --   name      the name used in limits
@@ -1065,7 +1070,7 @@ do
 --   wait      function(state, cost): returns the ms until a cost from 1 to the capacity fits that does not fit now
 --   delays    optional: true if charge also sets delay, the ms for which an admitted call has to wait
 --   complete  function(limit): completes a limit, or returns what is wrong with it. packed.complete does so for an
---             algorithm that stores its states as texts in the value (see src/35_packed.lua). Sets
+--             algorithm that stores its states as texts in the value (see src/35_packed.lua). Sets form, a table of
 --               open(key, limit, at, cost)  reads the key into states.list, from position `at` on, one state for each
 --                                             rate. A stored state that is impossible under this limit leaves room for
 --                                             a call of this cost. Returns the error, or nil
@@ -1077,6 +1082,7 @@ do
 --               take(key, limit, cost)        decides over one key, writes, and returns the reply or the error. The
 --                                             default goes over states. A faster one goes over states for calls that it
 --                                             does not cover
+--   owner     optional: the algorithm whose state it stores, if that is another
 --   holds     optional function(head): reports whether this algorithm wrote a string that begins with head
 --   spent     optional function(key, from): returns the units that count as spent in the state at byte `from` of the
 --             value, or nil and an error. The default is what the new limit refills until the state expires
@@ -1177,7 +1183,7 @@ end
 
 -- parse_rates parses the rates of a limit. It returns the limit, or nil and what is wrong.
 local function parse_rates(text, algorithm)
-  local limit = { algorithm = algorithm, owner = algorithm.owner or algorithm, rates = {}, asks = 0, take = decisions.take_one }
+  local limit = { algorithm = algorithm, rates = {}, asks = 0, take = decisions.take_one }
   local most = algorithm.most
   for part in string.gmatch(text .. ',', '([^,]*),') do
     local rate, wrong = parse_rate(part, algorithm)
@@ -1460,10 +1466,9 @@ end
 -- repeated returns the error for a key that is given twice, or nil.
 function requests.repeated(keys)
   for i = 2, #keys do
-    local key = keys[i]
     for other = 1, i - 1 do
-      if keys[other] == key then
-        return errors.new('BADKEYS', '%s is given twice; name each key once', errors.quote(key))
+      if keys[other] == keys[i] then
+        return errors.new('BADKEYS', '%s is given twice; name each key once', errors.quote(keys[i]))
       end
     end
   end
@@ -1604,7 +1609,7 @@ local function allow(keys, asked, count, cost, peeks)
         least, binding = free, at
       end
     end
-    if cost > 0 and not peeks then limit.write(keys[i], limit, first) end
+    if cost > 0 and not peeks then limit.form.write(keys[i], limit, first) end
   end
   reply[1], reply[2], reply[3], reply[4], reply[5] = 1, list[binding].rate.capacity, least, retry, longest
   return binding
@@ -1617,7 +1622,7 @@ function decisions.plain(keys, asked, count, cost, peeks)
   states.begin()
   for i = 1, count do
     local limit = asked[i]
-    local err = limit.open(keys[i], limit, size + 1, cost)
+    local err = limit.form.open(keys[i], limit, size + 1, cost)
     if err then
       if states.large then states.drop() end
       return err
@@ -1656,7 +1661,7 @@ local function open(keys, request, verb)
   ENFORCED.denies = false
   for i = 1, request.count do
     local limit, group, cost = request.limits[i], group_of and group_of[i] or ENFORCED, costs and costs[i] or request.cost
-    local err = limit.open(keys[i], limit, size + 1, verb == 'refund' and 1 or cost)
+    local err = limit.form.open(keys[i], limit, size + 1, verb == 'refund' and 1 or cost)
     if err then return nil, err end
     if verb == 'refund' then cost = 0 end -- a refund takes nothing, so only a block denies it
     for at = size + 1, size + limit.size do
@@ -1756,7 +1761,7 @@ local function write(keys, request)
   for i = 1, request.count do
     local limit = request.limits[i]
     if (costs and costs[i] or request.cost) > 0 and list[at].group.charged then
-      limit.write(keys[i], limit, at)
+      limit.form.write(keys[i], limit, at)
       any = true
     end
     at = at + limit.size
@@ -2322,7 +2327,8 @@ local function parse(text)
   return limit
 end
 
-local limit_of = numbers.remembered(function(text) return limits.checked(text, parse) end, {})
+-- limit returns the parsed limit, or nil and the error.
+leases.limit = numbers.remembered(function(text) return limits.checked(text, parse) end, {})
 
 algorithms.concurrency = { refusal = 'concurrency is for ratelimit_acquire, ratelimit_renew and ratelimit_release' }
 
@@ -2353,7 +2359,7 @@ function leases.call(verb, keys, args)
       return shadow -- the error
     end
   end
-  local limit, err = limit_of(text)
+  local limit, err = leases.limit(text)
   if not limit then return err end
   local id = args[2]
   if #id == 0 or #id > LONGEST_ID then
@@ -2561,10 +2567,12 @@ local function complete_rate(rate)
   rate.capacity = rate.count
 end
 
+local form = { open = packed.open, fresh = packed.fresh, reopen = packed.reopen, write = write }
+
 local function complete(limit)
   packed.complete(limit)
   if limit.rate then
-    limit.take, limit.write = take, write
+    limit.take, limit.form = take, form
   end
 end
 
@@ -2848,7 +2856,7 @@ end
 local function open_key(key, limit, at, cost)
   local text = redis.pcall('GETRANGE', key, '0', LAST)
   if text == '' then
-    return limit.fresh(limit, at)
+    return limit.form.fresh(limit, at)
   elseif type(text) == 'string' then
     return begin(key, limit, at, cost, text, 0, states.open_other)
   end
@@ -2892,10 +2900,12 @@ local function complete_rate(rate)
   rate.capacity = rate.count
 end
 
+local form = { open = open_key, fresh = packed.fresh, reopen = reopen, write = write_key }
+
 local function complete(limit)
   packed.complete(limit)
   if limit.rate then
-    limit.open, limit.reopen, limit.write = open_key, reopen, write_key
+    limit.form = form
   end
 end
 
@@ -3232,7 +3242,7 @@ local function take(key, limit, cost)
 end
 
 local function complete_rate(rate)
-  rate.capacity = rate.burst or rate.count
+  rate.capacity, rate.burst = rate.burst or rate.count, nil
 end
 
 local function complete(limit)

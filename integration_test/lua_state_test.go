@@ -86,18 +86,19 @@ func TestLuaStateStaysSmall(t *testing.T) {
 		}
 		falls(t, c, empty+300<<10)
 
-		// An application with many limits, each a few times.
-		for range 3 {
+		// Of many different limits, only some are remembered, whatever their number of rates.
+		for _, rates := range []int{1, 16} {
 			if _, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
-				for i := range 20000 {
-					p.FCallRO(ctx, "ratelimit_peek", []string{"state:1"}, fmt.Sprintf("%d/h burst=%d", i+1, i+1))
+				for i := range 15000 {
+					limit := fmt.Sprintf("%d/h burst=%d", i+1, i+1)
+					p.FCallRO(ctx, "ratelimit_peek", []string{"state:1"}, strings.Repeat(limit+", ", rates-1)+limit)
 				}
 				return nil
 			}); err != nil {
 				t.Fatal(err)
 			}
+			falls(t, c, empty+20<<20)
 		}
-		falls(t, c, empty+10<<20)
 	}, standalone)
 }
 

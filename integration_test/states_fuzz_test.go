@@ -218,8 +218,12 @@ func FuzzStatesOfOtherLimits(f *testing.F) {
 		}
 	}
 	for large := range largeStates {
+		writer := uint8(len(limitsForStates) + large)
 		for i, limit := range []string{"3/3s", "fixed_window 3/10s", largeLimits[large]} {
-			f.Add(uint8(len(limitsForStates)+large), uint8(i), uint8(slices.Index(limitsForStates, limit)), uint8(i), uint8(2), uint8(0), int64(0))
+			f.Add(writer, uint8(i), uint8(slices.Index(limitsForStates, limit)), uint8(i), uint8(2), uint8(0), int64(0))
+		}
+		for _, limit := range largeLimits {
+			f.Add(writer, writer, uint8(slices.Index(limitsForStates, limit)), uint8(0), uint8(0), uint8(large), int64(1))
 		}
 	}
 	s := startStates(f)

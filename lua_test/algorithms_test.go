@@ -52,7 +52,7 @@ var (
 	ofAlgorithm = []string{"name: string", "options: table", "complete_rate: function", "complete: function", "charge: function", "refund: function",
 		"spend: function", "reset: function", "wait: function"}
 	ofPacked = []string{"prefix: string", "read: function", "save: function"}
-	ofLimit  = []string{"limit.take: function", "limit.open: function", "limit.fresh: function", "limit.reopen: function", "limit.write: function"}
+	ofLimit  = []string{"limit.take: function", "limit.form: table"}
 	ofRate   = []string{"rate.capacity: number", "rate.algorithm: table"}
 )
 

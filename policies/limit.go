@@ -15,9 +15,9 @@ redis.register_function{
   flags = { 'no-writes' },
   callback = function(_, args)
     local algorithm = algorithms[string.match(args[1], '^%s*([%a_]+)')]
-    if algorithm and algorithm.leases then
-      local limit, err = limits.leases(args[1])
-      return limit and { algorithm.name } or err
+    if algorithm == algorithms.concurrency then
+      local limit, err = leases.limit(args[1])
+      return limit and { 'concurrency' } or err
     end
     local limit, err = limits.of(args[1])
     if not limit then

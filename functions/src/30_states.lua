@@ -179,7 +179,7 @@ local function carry_over(key, limit, at, cost)
     counted, err = spent(key, found.from)
     if err then return err end
   end
-  limit.fresh(limit, at)
+  limit.form.fresh(limit, at)
   for i, rate in ipairs(limit.rates) do
     local state, most = list[at + i - 1], rate.capacity
     if left * rate.count > most * rate.period then
@@ -206,11 +206,11 @@ function states.open_other(key, limit, at, cost)
   elseif found.blocked > 0 then
     return deny(limit, at)
   end
-  local is_own = found.owner == limit.owner
+  local is_own = found.owner == (limit.algorithm.owner or limit.algorithm)
   if not found.owner or found.left < 0 or found.left == 0 and not is_own then
-    return limit.fresh(limit, at)
+    return limit.form.fresh(limit, at)
   elseif is_own then
-    return limit.reopen(key, limit, at, cost, found)
+    return limit.form.reopen(key, limit, at, cost, found)
   end
   return carry_over(key, limit, at, cost)
 end

@@ -55,14 +55,14 @@ local function fill(key, limit, at, cost, value, skipped)
   return nil
 end
 
-local function fresh(limit, at)
+function packed.fresh(limit, at)
   return fill(nil, limit, at, 1, '', 0)
 end
 
-local function open(key, limit, at, cost)
+function packed.open(key, limit, at, cost)
   local value = redis.pcall('GETRANGE', key, '0', LAST)
-  if value == '' then return fresh(limit, at) end
-  local prefix = limit.owner.prefix
+  if value == '' then return packed.fresh(limit, at) end
+  local prefix = limit.algorithm.prefix
   if type(value) ~= 'string' or string.sub(value, 1, #prefix) ~= prefix then
     return states.open_other(key, limit, at, cost)
   elseif #value == HEAD then
@@ -75,7 +75,7 @@ end
 
 -- reopen reads the limit's own state under a block that has ended, or in another form.
 function packed.reopen(key, limit, at, cost, found)
-  local plain, prefix = limit.algorithm.plain, limit.owner.prefix
+  local plain, prefix = limit.algorithm.plain, limit.algorithm.prefix
   local err = states.too_long(redis.call('STRLEN', key))
   if err then return err end
   local value = redis.call('GETRANGE', key, found.from, '-1')
@@ -87,7 +87,7 @@ function packed.reopen(key, limit, at, cost, found)
 end
 
 function packed.write(key, limit, at)
-  local save, list, prefix = limit.algorithm.save, states.list, limit.owner.prefix
+  local save, list, prefix = limit.algorithm.save, states.list, limit.algorithm.prefix
   if limit.rate then
     local state = list[at]
     if state.reset == 0 then return redis.call('DEL', key) end
@@ -109,9 +109,11 @@ function packed.write(key, limit, at)
   states.put(key, table.concat(parts), expiry)
 end
 
+local form = { open = packed.open, fresh = packed.fresh, reopen = packed.reopen, write = packed.write }
+
 -- complete sets the functions of a limit that read and write its key.
 function packed.complete(limit)
-  limit.open, limit.fresh, limit.reopen, limit.write = open, fresh, packed.reopen, packed.write
+  limit.form = form
 end
 
 -- prefixed returns a function that reports whether a value begins with prefix.

@@ -109,7 +109,7 @@ local function round(rate)
 end
 
 function gcra.complete_rate(rate)
-  rate.capacity = rate.burst or rate.count
+  rate.capacity, rate.burst = rate.burst or rate.count, nil
 end
 
 -- complete completes a limit for the clock in ms or in us.

@@ -130,6 +130,8 @@ local function write(key, limit, at)
   store(key, limit.rate, state.debt, state.value, nil, state.now)
 end
 
+local form = { open = open, fresh = fresh, reopen = reopen, write = write }
+
 function gcra_ms.complete(limit)
-  limit.open, limit.fresh, limit.reopen, limit.write, limit.take = open, fresh, reopen, write, take
+  limit.form, limit.take = form, take
 end

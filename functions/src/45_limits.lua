@@ -3,11 +3,12 @@
 --   [algorithm] rate [, rate ...]      rate = n/period [option=value ...]      period = [k]unit, unit = ms s m h d
 --   @policy
 --
--- A parsed limit has these fields: algorithm; owner, the algorithm whose state it stores; rates
--- (one or more); size, their number; rate, if there is only one; capacity, the smallest of theirs;
--- asks, its sum of the quantity that its algorithm bounds; and the functions that decide over, read
--- and write its key. A rate has algorithm, count (n), period (ms), the values of its options by
--- name, and fields that the algorithm adds. src/30_states.lua describes states.
+-- A parsed limit has these fields: algorithm; rates (one or more); size, their number; rate, if there
+-- is only one; capacity, the smallest of theirs; asks, its sum of the quantity that its algorithm
+-- bounds; take and form, the functions that decide over, read and write its key. With more than
+-- eight fields, a table takes twice the memory. A rate has algorithm, count (n), period (ms), the
+-- values of its options by name, and fields that the algorithm adds. src/30_states.lua describes
+-- states.
 --
 -- An algorithm (src/algorithms/NAME.lua) is a table in `algorithms`:
 --   name      the name used in limits
@@ -21,7 +22,7 @@
 --   wait      function(state, cost): returns the ms until a cost from 1 to the capacity fits that does not fit now
 --   delays    optional: true if charge also sets delay, the ms for which an admitted call has to wait
 --   complete  function(limit): completes a limit, or returns what is wrong with it. packed.complete does so for an
---             algorithm that stores its states as texts in the value (see src/35_packed.lua). Sets
+--             algorithm that stores its states as texts in the value (see src/35_packed.lua). Sets form, a table of
 --               open(key, limit, at, cost)  reads the key into states.list, from position `at` on, one state for each
 --                                             rate. A stored state that is impossible under this limit leaves room for
 --                                             a call of this cost. Returns the error, or nil
@@ -33,6 +34,7 @@
 --               take(key, limit, cost)        decides over one key, writes, and returns the reply or the error. The
 --                                             default goes over states. A faster one goes over states for calls that it
 --                                             does not cover
+--   owner     optional: the algorithm whose state it stores, if that is another
 --   holds     optional function(head): reports whether this algorithm wrote a string that begins with head
 --   spent     optional function(key, from): returns the units that count as spent in the state at byte `from` of the
 --             value, or nil and an error. The default is what the new limit refills until the state expires
@@ -133,7 +135,7 @@ end
 
 -- parse_rates parses the rates of a limit. It returns the limit, or nil and what is wrong.
 local function parse_rates(text, algorithm)
-  local limit = { algorithm = algorithm, owner = algorithm.owner or algorithm, rates = {}, asks = 0, take = decisions.take_one }
+  local limit = { algorithm = algorithm, rates = {}, asks = 0, take = decisions.take_one }
   local most = algorithm.most
   for part in string.gmatch(text .. ',', '([^,]*),') do
     local rate, wrong = parse_rate(part, algorithm)

@@ -211,10 +211,9 @@ end
 -- repeated returns the error for a key that is given twice, or nil.
 function requests.repeated(keys)
   for i = 2, #keys do
-    local key = keys[i]
     for other = 1, i - 1 do
-      if keys[other] == key then
-        return errors.new('BADKEYS', '%s is given twice; name each key once', errors.quote(key))
+      if keys[other] == keys[i] then
+        return errors.new('BADKEYS', '%s is given twice; name each key once', errors.quote(keys[i]))
       end
     end
   end

@@ -78,7 +78,7 @@ local function allow(keys, asked, count, cost, peeks)
         least, binding = free, at
       end
     end
-    if cost > 0 and not peeks then limit.write(keys[i], limit, first) end
+    if cost > 0 and not peeks then limit.form.write(keys[i], limit, first) end
   end
   reply[1], reply[2], reply[3], reply[4], reply[5] = 1, list[binding].rate.capacity, least, retry, longest
   return binding
@@ -91,7 +91,7 @@ function decisions.plain(keys, asked, count, cost, peeks)
   states.begin()
   for i = 1, count do
     local limit = asked[i]
-    local err = limit.open(keys[i], limit, size + 1, cost)
+    local err = limit.form.open(keys[i], limit, size + 1, cost)
     if err then
       if states.large then states.drop() end
       return err
@@ -130,7 +130,7 @@ local function open(keys, request, verb)
   ENFORCED.denies = false
   for i = 1, request.count do
     local limit, group, cost = request.limits[i], group_of and group_of[i] or ENFORCED, costs and costs[i] or request.cost
-    local err = limit.open(keys[i], limit, size + 1, verb == 'refund' and 1 or cost)
+    local err = limit.form.open(keys[i], limit, size + 1, verb == 'refund' and 1 or cost)
     if err then return nil, err end
     if verb == 'refund' then cost = 0 end -- a refund takes nothing, so only a block denies it
     for at = size + 1, size + limit.size do
@@ -230,7 +230,7 @@ local function write(keys, request)
   for i = 1, request.count do
     local limit = request.limits[i]
     if (costs and costs[i] or request.cost) > 0 and list[at].group.charged then
-      limit.write(keys[i], limit, at)
+      limit.form.write(keys[i], limit, at)
       any = true
     end
     at = at + limit.size

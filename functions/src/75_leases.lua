@@ -345,7 +345,8 @@ local function parse(text)
   return limit
 end
 
-local limit_of = numbers.remembered(function(text) return limits.checked(text, parse) end, {})
+-- limit returns the parsed limit, or nil and the error.
+leases.limit = numbers.remembered(function(text) return limits.checked(text, parse) end, {})
 
 algorithms.concurrency = { refusal = 'concurrency is for ratelimit_acquire, ratelimit_renew and ratelimit_release' }
 
@@ -376,7 +377,7 @@ function leases.call(verb, keys, args)
       return shadow -- the error
     end
   end
-  local limit, err = limit_of(text)
+  local limit, err = leases.limit(text)
   if not limit then return err end
   local id = args[2]
   if #id == 0 or #id > LONGEST_ID then

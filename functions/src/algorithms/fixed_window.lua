@@ -127,10 +127,12 @@ local function complete_rate(rate)
   rate.capacity = rate.count
 end
 
+local form = { open = packed.open, fresh = packed.fresh, reopen = packed.reopen, write = write }
+
 local function complete(limit)
   packed.complete(limit)
   if limit.rate then
-    limit.take, limit.write = take, write
+    limit.take, limit.form = take, form
   end
 end
 

@@ -215,7 +215,7 @@ end
 local function open_key(key, limit, at, cost)
   local text = redis.pcall('GETRANGE', key, '0', LAST)
   if text == '' then
-    return limit.fresh(limit, at)
+    return limit.form.fresh(limit, at)
   elseif type(text) == 'string' then
     return begin(key, limit, at, cost, text, 0, states.open_other)
   end
@@ -259,10 +259,12 @@ local function complete_rate(rate)
   rate.capacity = rate.count
 end
 
+local form = { open = open_key, fresh = packed.fresh, reopen = reopen, write = write_key }
+
 local function complete(limit)
   packed.complete(limit)
   if limit.rate then
-    limit.open, limit.reopen, limit.write = open_key, reopen, write_key
+    limit.form = form
   end
 end
 

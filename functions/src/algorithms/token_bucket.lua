@@ -102,7 +102,7 @@ local function take(key, limit, cost)
 end
 
 local function complete_rate(rate)
-  rate.capacity = rate.burst or rate.count
+  rate.capacity, rate.burst = rate.burst or rate.count, nil
 end
 
 local function complete(limit)

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
+)
+
+// counter counts the instructions of a server that runs under callgrind. Unlike times, they hardly
+// depend on what else the machine does.
+type counter struct {
+	pid, dir string
+	dumps    int
+}
+
+// startCounted starts a redis-server under callgrind.
+func startCounted(ctx context.Context) (*server, *counter, error) {
+	dir, err := os.MkdirTemp("", "bench-callgrind-")
+	if err != nil {
+		return nil, nil, err
+	}
+	process, err := redistest.Start("valgrind", "--tool=callgrind", "--callgrind-out-file="+filepath.Join(dir, "out"), "redis-server")
+	if err != nil {
+		_ = os.RemoveAll(dir)
+		return nil, nil, fmt.Errorf("--instructions: %w", err)
+	}
+	context.AfterFunc(ctx, process.Stop)
+	s := &server{rdb: newClient(&redis.Options{Addr: process.Addr}), stop: func() {
+		process.Stop()
+		_ = os.RemoveAll(dir)
+	}}
+	c := &counter{dir: dir}
+	err = s.takeOver(ctx)
+	if err == nil {
+		c.pid, err = s.field(ctx, "process_id")
+	}
+	if err != nil {
+		s.close()
+		return nil, nil, err
+	}
+	return s, c, nil
+}
+
+// field returns a field of INFO server.
+func (s *server) field(ctx context.Context, name string) (string, error) {
+	info, err := s.rdb.Info(ctx, "server").Result()
+	_, after, _ := strings.Cut(info, "\n"+name+":")
+	value, _, _ := strings.Cut(after, "\r")
+	return value, err
+}
+
+func (c *counter) control(ctx context.Context, command string) error {
+	if out, err := exec.CommandContext(ctx, "callgrind_control", command, c.pid).CombinedOutput(); err != nil {
+		return fmt.Errorf("callgrind_control %s: %w: %s", command, err, out)
+	}
+	return nil
+}
+
+// start sets the count to 0.
+func (c *counter) start(ctx context.Context) error { return c.control(ctx, "--zero") }
+
+// read returns the count since start.
+func (c *counter) read(ctx context.Context) (float64, error) {
+	if err := c.control(ctx, "--dump"); err != nil {
+		return 0, err
+	}
+	c.dumps++
+	text, err := os.ReadFile(filepath.Join(c.dir, "out."+strconv.Itoa(c.dumps)))
+	if err != nil {
+		return 0, err
+	}
+	_, after, _ := strings.Cut(string(text), "\nsummary: ")
+	line, _, _ := strings.Cut(after, "\n")
+	return strconv.ParseFloat(line, 64)
+}
