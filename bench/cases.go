@@ -121,7 +121,7 @@ func aimed(aim float64, c contender, err error) (contender, error) {
 	return c, err
 }
 
-// plain returns a contender that cannot fail to be built.
+// plain wraps a contender whose construction cannot fail.
 func plain(c contender) func() (contender, error) {
 	return func() (contender, error) { return c, nil }
 }
@@ -188,7 +188,7 @@ func (b *caseBuilder) several(name string, w workload) {
 		contenders: []contender{three, two, one, floor("three", "fl0", 3, w, holds("gcra"))}})
 }
 
-// beside compares a take that has further words with the same take without them.
+// beside compares a take with additional arguments to the same take without them.
 func (b *caseBuilder) beside(name, words string, w workload, args []any, extra func(n int) []string, bare contender) {
 	without := take(b.libraries[0], "tg0", "", w)
 	without.aim = 2.2

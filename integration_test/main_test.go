@@ -39,7 +39,7 @@ func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
 	flag.Parse()
-	if err := flag.Set("test.parallel", "1000"); err != nil { // those that wait for a backend count, too
+	if err := flag.Set("test.parallel", "1000"); err != nil { // tests that wait for a backend count as running
 		panic(err)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -159,7 +159,7 @@ func TestIdleKeysAreGone(t *testing.T) {
 // has been taken.
 func TestExactInRealTime(t *testing.T) {
 	const rate, burst = 200, 1_000_000
-	for limit, step := range map[client.Limit]float64{ // step: units that are added at a time
+	for limit, step := range map[client.Limit]float64{ // step is the number of units added at once
 		client.PerSecond(rate).WithBurst(burst): 1,
 		"leaky_bucket 200/s burst=1000000":      1,
 		"token_bucket 20/100ms burst=1000000":   20,

@@ -45,7 +45,7 @@ done <<<"$changed"
 	exit 0
 }
 
-# Those whose tests need a server, or build everything.
+# slow lists the packages whose tests need a server or build everything.
 slow=$(go list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | grep -F "$root/internal/redistest" | cut -d ' ' -f 1)
 slow+=$'\n'$(printf '%s\n' "$root/tools" "$root/tools/docs" "$root/tools/ci")
 affected=$(

@@ -89,7 +89,7 @@ func (r Rate) Emission() (interval *big.Rat, unit int64) {
 func openGCRA(r Rate, was state, at moment) state {
 	g := r.as(at)
 	if old, ok := was.(gcra); ok {
-		g.debt = larger(new(big.Rat), minus(g.finds(old), whole(g.now)))
+		g.debt = larger(new(big.Rat), minus(g.read(old), whole(g.now)))
 		if plus(g.debt, g.interval).Cmp(times(2*g.b, g.interval)) > 0 {
 			g.debt = times(g.b-at.room, g.interval)
 		}
@@ -97,9 +97,10 @@ func openGCRA(r Rate, was state, at moment) state {
 	return g
 }
 
-// finds returns TAT in us as this rate reads it. It was stored as a number of parts (1/q of a unit)
-// before a whole ms or after a whole us. A rate with another q reads that number as its own parts.
-func (g gcra) finds(old gcra) *big.Rat {
+// read returns the TAT stored by old, in us, as this rate reads it. It was stored as a number of
+// parts (1/q of a unit) before a whole ms or after a whole us. A rate with another q reads that
+// number as its own parts.
+func (g gcra) read(old gcra) *big.Rat {
 	tat := plus(whole(old.now), old.debt)
 	units := over(tat, whole(g.unit))
 	switch {

@@ -125,7 +125,7 @@ type state interface {
 	refund(c int64) state // never beyond full
 }
 
-// counts is a state that can tell how many units it has counted.
+// counts is a state that counts the units taken.
 type counts interface{ counted() int64 }
 
 // moment is the time and the conditions under which a state is read.

@@ -178,7 +178,7 @@ func TestSuggestions(t *testing.T) {
 			hits[i].after -= hits[i].after % 1000
 		}
 		slices.SortStableFunc(hits, func(a, b hit) int { return cmp.Compare(a.after, b.after) })
-		opts := options(t, "60/h") // what this leaves in the engines does not affect the suggestions
+		opts := options(t, "60/h") // suggestions start from empty engines, so this limit does not affect them
 		opts.Share = []float64{0.01, 0.25, 0.5, 0.75, 0.99, 1}[dice.IntN(6)]
 		report := replay(t, opts, csvOf(hits))
 		came := map[string]bool{}
