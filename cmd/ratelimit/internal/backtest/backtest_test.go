@@ -72,11 +72,11 @@ func csvOf(hits []hit) string {
 	return log.String()
 }
 
-// cases is how many generated logs a test replays. Each needs several engines, which take time to
-// start.
+// cases is the number of generated logs that a test replays. Each needs several engines, which take
+// time to start.
 const cases = 12
 
-// drawHits returns 90 s of random hits, in no order.
+// drawHits returns random hits within 90 s, unsorted.
 func drawHits(dice *rand.Rand) []hit {
 	hits := make([]hit, 1+dice.IntN(400))
 	for i := range hits {
