@@ -204,7 +204,7 @@ func (b *caseBuilder) leases() {
 	for _, verb := range []struct {
 		name  string
 		held  []string
-		id    func(visit int) string // ID of the lease for each visit to a key
+		id    func(visit int) string // lease ID for the n-th visit to a key
 		floor string
 	}{
 		{"acquire", held, strconv.Itoa, "lease"},

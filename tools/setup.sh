@@ -32,7 +32,7 @@ else
 	if [ "$(uname -s)" = Linux ]; then
 		has fish || need fish "fish (for its completions)"
 		[ -e /usr/share/bash-completion/bash_completion ] || need bash-completion "bash-completion"
-		# For examples/nginx: this package has nginx with its Lua module, too.
+		# For examples/nginx. This package installs nginx and its Lua module.
 		if [ ! -e /usr/share/lua/5.1/nginx/redis.lua ]; then
 			need lua-nginx-redis "lua-nginx-redis"
 			[ -x /usr/sbin/nginx ] || services+=(nginx)

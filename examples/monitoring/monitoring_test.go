@@ -166,7 +166,7 @@ func TestDashboardAndAlerts(t *testing.T) {
 	}
 }
 
-// wrongIn must find what is wrong.
+// wrongIn must detect names that the metrics lack.
 func TestWrongInExpression(t *testing.T) {
 	found := map[string]map[string][]string{"calls_total": {"outcome": {"denied"}}}
 	for expr, want := range map[string]string{

@@ -53,7 +53,7 @@ func Check(name string) error {
 		}
 		return errors.Join(file.Close(), os.Remove(file.Name()))
 	case err == nil && !info.Mode().IsRegular() && !info.IsDir():
-		return nil // to open a named pipe can take forever
+		return nil // opening a named pipe can block forever
 	}
 	file, err := os.OpenFile(name, os.O_WRONLY, 0)
 	if err != nil {
