@@ -135,7 +135,7 @@ func aimed(aim float64, c contender, err error) (contender, error) {
 	return c, err
 }
 
-// plain returns a contender that cannot fail to be built.
+// plain wraps a contender whose construction cannot fail.
 func plain(c contender) func() (contender, error) {
 	return func() (contender, error) { return c, nil }
 }
@@ -211,7 +211,7 @@ func (b *caseBuilder) several(name string, w workload) {
 		}, plain(floor("three", "fl0", 3, w, holds("gcra"))))
 }
 
-// with compares a take that has further words with the same take without them.
+// with compares a take with additional arguments to the same take without them.
 func (b *caseBuilder) with(name, words string, aim float64, w workload, args []any, extra func(n int) []string, bare contender) {
 	b.beside(benchCase{name: name, note: "beside the same call without", work: w},
 		b.each(func(lib *library, prefix string) contender { return takeWith(lib, prefix, w, words, args, extra) }),
@@ -259,7 +259,7 @@ func (b *caseBuilder) leases() {
 		name  string
 		aim   float64
 		held  []string
-		id    func(visit int) string // ID of the lease for each visit to a key
+		id    func(visit int) string // lease ID for the n-th visit to a key
 		floor string
 	}{
 		{"acquire", 2.3, held, strconv.Itoa, "lease"},

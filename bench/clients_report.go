@@ -21,7 +21,7 @@ type clientsReport struct {
 	load    string
 	rounds  int
 	turn    time.Duration
-	figures map[clientScene][]*clientFigures // in the order of the contenders; one that takes no part has no rates
+	figures map[clientScene][]*clientFigures // in the order of the contenders; without rates for one that does not take part
 }
 
 // clientAims are the aims of this project's client: the least ratio of two contenders' decisions

@@ -15,8 +15,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// A clientScene is what all contenders do in turns, with this many goroutines, each of which sends
-// its next call as soon as it has a reply.
+// A clientScene is a workload that the contenders run in turn. Each goroutine sends its next call
+// as soon as it has a reply.
 type clientScene struct {
 	hot        bool // all goroutines use one key; otherwise each uses many different keys
 	goroutines int
@@ -46,7 +46,7 @@ type clientFigures struct {
 	rates     []float64 // decisions per second in each round
 	latency   *hdrhistogram.Histogram
 	calls     int64
-	undecided int64 // number of undecided calls
+	undecided int64 // calls that ended without a decision
 }
 
 func newFigures() *clientFigures { return &clientFigures{latency: newHistogram()} }

@@ -130,7 +130,7 @@ func (w workload) check(o outcome) error {
 // A benchCase is a set of contenders that make the same decisions in turns.
 type benchCase struct {
 	name string
-	note string // what a reader of the figures must know
+	note string // a remark for readers of the figures
 	work workload
 	few  bool // calls are long: one per turn, in at most five rounds
 

@@ -83,8 +83,8 @@ func integers(reply redis.Cmder, n int) ([]int64, error) {
 	return values, nil
 }
 
-// takeWith is like take over one key with further words, such as "TRACK", and the keys that these
-// need.
+// takeWith is like take for one key, with additional arguments such as "TRACK" and the keys that
+// they require.
 func takeWith(lib *library, prefix string, w workload, name string, words []any, extra func(n int) []string) contender {
 	c := take(lib, prefix, "", w)
 	c.name = fmt.Sprintf("ratelimit_take %q %s", w.rate(), name)
@@ -99,8 +99,8 @@ func takeWith(lib *library, prefix string, w workload, name string, words []any,
 	return c
 }
 
-// lease returns a contender for a verb of leases. held are the lease IDs that each key has before;
-// id returns the lease ID of the call about key number n.
+// lease returns a contender for a lease verb. held lists the lease IDs that each key holds
+// beforehand; id returns the lease ID for the call on key number n.
 func lease(lib *library, prefix, verb string, held []string, id func(n int) string) contender {
 	const limit = "concurrency 5000 lease=1d"
 	call := func(verb string, n int, id string) redis.Cmder {

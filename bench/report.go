@@ -120,7 +120,8 @@ func (r row) ratio() string {
 	return fmt.Sprintf("%.2f", r.Ratio.Median)
 }
 
-// aim compares the rounded ratio, so that the printed text never contradicts itself.
+// aim reports whether the aim was met. It compares the rounded ratio, so that the text does not
+// contradict the ratio printed beside it.
 func (r row) aim() string {
 	switch {
 	case r.Bound > 0 && r.Least <= r.Bound:

@@ -42,7 +42,7 @@ func openServer(ctx context.Context, url string) (*server, error) {
 	return s, nil
 }
 
-// newClient returns a client that sends only what it is asked to, and nothing twice, because every
+// newClient returns a client that sends no commands of its own and does not retry, because every
 // command is counted.
 func newClient(options *redis.Options) *redis.Client {
 	options.PoolSize = 1

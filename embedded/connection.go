@@ -73,7 +73,7 @@ func (s *Server) serve(c *session) {
 			c.closing = true
 		case len(words) == 0:
 		case strings.EqualFold(words[0], "POST") || strings.EqualFold(words[0], "HOST:"):
-			c.closing = true // a browser that follows a web page's request
+			c.closing = true // a browser sent the request for a web page
 		default:
 			r := s.run(c, words)
 			if w, ok := r.(*waiter); ok {

@@ -68,8 +68,8 @@ func unknownCommand(words []string) string {
 }
 
 // most is the largest offset or count for the commands below, because miniredis takes memory or
-// time in proportion to the number. amounts has the range of words that may be one, from the first
-// to before the last. 0 is the end.
+// time in proportion to the number. amounts has the half-open range of the arguments that may be
+// such a number, where 0 stands for the end.
 const most = 4 << 20
 
 var amounts = map[string][2]int{

@@ -73,7 +73,7 @@ func TestFleetKilledAtEachStep(t *testing.T) {
 					if !killed {
 						t.Fatal("the step did not come")
 					}
-					// It comes back as a primary, and empty, because its replica was kept from
+					// It comes back as an empty primary, because its replica was prevented from
 					// taking over.
 					if err := n.Restart(ctx); err != nil {
 						t.Fatal(err)
@@ -87,7 +87,8 @@ func TestFleetKilledAtEachStep(t *testing.T) {
 	}, ofCluster, startedHere)
 }
 
-// The same if the node does not die but refuses its user everything from that step on.
+// TestFleetRefusedAtEachStep is TestFleetKilledAtEachStep with a node that stays up, but from that
+// step on denies its user every command.
 func TestFleetRefusedAtEachStep(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)

@@ -27,8 +27,8 @@ var (
 	fleetErr error // why there is no fleet
 
 	excludedMu sync.Mutex
-	excluded   = map[string][]string{} // by backend: kinds of test that could not be run
-	notRun     = map[string][]string{} // by backend: tests that did nothing because of that
+	excluded   = map[string][]string{} // kinds of test that could not be run, by backend
+	notRun     = map[string][]string{} // tests that did nothing because of that, by backend
 )
 
 // dialing is a goroutine of go-redis: a pool that failed to dial retries once a second until it is
@@ -39,7 +39,7 @@ func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
 	flag.Parse()
-	if err := flag.Set("test.parallel", "1000"); err != nil { // those that wait for a backend count, too
+	if err := flag.Set("test.parallel", "1000"); err != nil { // tests that wait for a backend count as running
 		panic(err)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -55,7 +55,8 @@ func TestStateIsSmall(t *testing.T) {
 	}, standalone)
 }
 
-// The seed's script for a resource and its consumers, from its document, split into lines.
+// The script of the project that this one grew from, for a resource and its consumers, split into
+// lines.
 const seedLog = `local glimit = 0+ARGV[2]
 local climit = 0+ARGV[3]
 local t = (redis.call('TIME'))
@@ -69,9 +70,9 @@ elseif (((redis.call('ZREMRANGEBYSCORE',KEYS[2],'0',(t[1]-ARGV[1]))) < 1000000)
 else return
      KEYS[2]..' CONSUMER OVERLIMIT: '..redis.call('ZCARD',KEYS[2]) end`
 
-// A long log takes less than a quarter of the memory of the seed's two sorted sets for the same
+// A long log takes less than a quarter of the memory of that script's two sorted sets for the same
 // calls. A short log, which is mostly the key itself, takes about two thirds. A log takes half at
-// about 120 calls, when the seed's sets leave their compact form.
+// about 120 calls, when those sets leave their compact form.
 func TestLogIsSmallerThanTheSeeds(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
@@ -159,7 +160,7 @@ func TestIdleKeysAreGone(t *testing.T) {
 // has been taken.
 func TestExactInRealTime(t *testing.T) {
 	const rate, burst = 200, 1_000_000
-	for limit, step := range map[client.Limit]float64{ // step: units that are added at a time
+	for limit, step := range map[client.Limit]float64{ // step is the number of units added at once
 		client.PerSecond(rate).WithBurst(burst): 1,
 		"leaky_bucket 200/s burst=1000000":      1,
 		"token_bucket 20/100ms burst=1000000":   20,

@@ -250,7 +250,7 @@ func vocabulary() (keys, words []string) {
 
 // FuzzArguments passes arbitrary words and keys to every function. Each call ends in a reply of the
 // right form or in an error of the contract, and an error has changed nothing. After the words come
-// more words chosen by picks, because a fuzzer that changes bytes seldom writes an option. This
+// more words chosen by picks, because a fuzzer that changes bytes rarely writes an option. This
 // produces calls that are almost valid.
 func FuzzArguments(f *testing.F) {
 	knownKeys, words := vocabulary()

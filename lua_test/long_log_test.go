@@ -56,7 +56,7 @@ func TestALongLog(t *testing.T) {
 				reset := taken[len(taken)-1].Add(period).Sub(now).Milliseconds()
 				want := fmt.Sprintf("%d %d %d %d %d 1", allowed, n, n-len(taken), retry, reset)
 				got := do("FCALL", "ratelimit_"+verb, 1, "k", text, "COST", cost)
-				if text != limit { // the second rate is full at another time
+				if text != limit { // the second rate resets at another time
 					fields := strings.Fields(got)
 					fields[4] = fmt.Sprint(reset)
 					got = strings.Join(fields, " ")

@@ -78,8 +78,8 @@ func TestPredecessorCounterPerKeyAndMinute(t *testing.T) {
 	p.want(221, "0", "EXISTS", "zA21X31")
 }
 
-// The counter with additional data for each token: last use, totals and a series, without a trigger
-// next to the limiter.
+// The predecessor is a counter with additional data for each token: last use, totals and a series.
+// Here TRACK records these in the same call, without a separate trigger.
 func TestPredecessorCounterWithUsageData(t *testing.T) {
 	p := newPredecessor(t)
 	words := take(2, "{api:0ubo9qku7y}", "{api:0ubo9qku7y}:data", "fixed_window 2/m align=clock", "TRACK")
@@ -90,8 +90,8 @@ func TestPredecessorCounterWithUsageData(t *testing.T) {
 		"FCALL_RO", "ratelimit_usage", 1, "{api:0ubo9qku7y}:data")
 }
 
-// The sorted set of times. The predecessor stores whole seconds, so two calls in one second are one member
-// and count once. Here each call counts, to the microsecond.
+// The predecessor is a sorted set of times. It stores whole seconds, so two calls in one second are
+// one member and count once. Here each call counts, to the microsecond.
 func TestPredecessorSortedSetLog(t *testing.T) {
 	p := newPredecessor(t)
 	p.want(0, "1 3 2 0 60000 1", take(1, "KEY1", "sliding_log 3/m")...)
@@ -102,8 +102,8 @@ func TestPredecessorSortedSetLog(t *testing.T) {
 	p.want(60, "1 3 1 0 60000 1", take(1, "KEY1", "sliding_log 3/m")...)
 }
 
-// The sorted set with a hash of buckets, one per second. The predecessor's hash grows without bound, and
-// neither key expires. Here one key holds at most 61 counters and expires with them.
+// The predecessor is a sorted set and a hash with a bucket per second. The hash grows without
+// bound, and neither key expires. Here one key holds at most 61 counters and expires with them.
 func TestPredecessorSortedSetAndHashOfBuckets(t *testing.T) {
 	p := newPredecessor(t)
 	limit := "sliding_window 6/m buckets=60"
@@ -121,9 +121,9 @@ func TestPredecessorSortedSetAndHashOfBuckets(t *testing.T) {
 	p.want(700, "0", "EXISTS", "KEY1")
 }
 
-// The document's two sessions, with limits 5 and 3 in 10 s: one makes a call every second, and the
-// other every two seconds. The document's redis-cli waits that long between calls, and a call also
-// takes time: 10 and 20 ms here.
+// The predecessor's document shows two sessions, with limits of 5 and 3 in 10 s: one makes a call
+// every second, and the other every two seconds. Its redis-cli waits that long between calls, and
+// each call also takes time: 10 and 20 ms here.
 func TestPredecessorResourceAndConsumer(t *testing.T) {
 	const resource, consumer = "ratelimit:global:calc{a}", "ratelimit:consumer%d:calc{a}"
 	sessions := func(p predecessor, calls int) (one, two []string) {

@@ -9,8 +9,8 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// decisionFields lists the fields of a decision in the order of the reply, and then those that are not
-// elements of their own: taken is allowed in the reply to a call with up_to.
+// decisionFields lists the fields of a decision in the order of the reply, followed by fields that
+// are not separate elements: with up_to, the element allowed is also called taken.
 var decisionFields = []string{"allowed", "limit", "remaining", "retry_after", "reset_after", "index",
 	"would_allowed", "would_retry_after", "would_index", "taken", "would_taken", "error"}
 

@@ -23,7 +23,7 @@ const testedPolicies = `policies:
   jobs: concurrency 1 lease=10s
 `
 
-// oneTest precedes the calls of a test.
+// oneTest is the beginning of a test file, up to the list of calls.
 const oneTest = "policies: p.yaml\ntests:\n- name: one\n  calls:\n"
 
 // readTests writes a file of tests into a folder with the policies above, and reads it.
@@ -128,7 +128,7 @@ func TestProblemsOfTests(t *testing.T) {
 	})
 }
 
-// Aliases do not make a small file expand without end.
+// A small file whose aliases expand to a huge one is refused.
 func TestTestsThatAreLargeByAliases(t *testing.T) {
 	const expands = "aliases expand the file to more than 2097152 values; use fewer aliases"
 	for _, tt := range []struct{ name, tests, want string }{

@@ -18,10 +18,11 @@ import (
 // maxBytes is the size limit of a file; ten thousand policies take half of it.
 const maxBytes = 2 << 20
 
-// maxProblems is the number of problems after which reading stops. One more says so.
+// maxProblems is the number of problems after which reading stops. A last problem then says that
+// more follow.
 const maxProblems = 50
 
-// readFile reads a file of at most maxBytes, and hardly more than that of a larger one.
+// readFile returns the content of a file, truncated after maxBytes+1 bytes.
 func readFile(name string) ([]byte, error) {
 	file, err := os.Open(name)
 	if err != nil {

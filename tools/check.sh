@@ -27,7 +27,8 @@ for module in $(git ls-files '*/go.mod' | xargs -n 1 dirname); do
 	if grep -q "^$module/.*\.go$" <<<"$changed"; then (cd "$module" && go vet ./...); fi
 done
 
-# A file belongs to the package of the nearest folder above it that is one: vectors to functions, pages to dashboard.
+# A file belongs to the package in the nearest folder above it: vectors to functions, pages to
+# dashboard.
 root=$(go list -m)
 packages=$(go list ./...)
 touched=()
@@ -45,7 +46,7 @@ done <<<"$changed"
 	exit 0
 }
 
-# Those whose tests need a server, or build everything.
+# slow lists the packages whose tests need a server or build everything.
 slow=$(go list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | grep -F "$root/internal/redistest" | cut -d ' ' -f 1)
 slow+=$'\n'$(printf '%s\n' "$root/tools" "$root/tools/docs" "$root/tools/ci")
 affected=$(

@@ -99,8 +99,9 @@ func TestBuildIsReproducibleAndStatic(t *testing.T) {
 	}
 }
 
-// standIn replaces go in the tests of the release: what it builds is its own arguments. In the
-// second build, which has another cache, it builds $DIFFERS differently.
+// standIn replaces the go command in the tests of the release: it writes the target platform to the
+// output file, and in the second build, which sets GOCACHE, something else for the platform
+// $DIFFERS.
 const standIn = `#!/bin/sh
 while [ $# -gt 0 ]; do
 	if [ "$1" = -o ]; then file=$2; fi

@@ -32,7 +32,7 @@ else
 	if [ "$(uname -s)" = Linux ]; then
 		has fish || need fish "fish (for its completions)"
 		[ -e /usr/share/bash-completion/bash_completion ] || need bash-completion "bash-completion"
-		# For examples/nginx: this package has nginx with its Lua module, too.
+		# For examples/nginx. This package installs nginx and its Lua module.
 		if [ ! -e /usr/share/lua/5.1/nginx/redis.lua ]; then
 			need lua-nginx-redis "lua-nginx-redis"
 			[ -x /usr/sbin/nginx ] || services+=(nginx)
@@ -44,13 +44,15 @@ else
 	# For examples/languages.
 	can python3 -c 'import redis' || need "python3 python3-redis" "Python 3 with its redis package"
 	can env NODE_PATH=/usr/share/nodejs node -e 'require("redis")' || need "nodejs node-redis" "Node.js with its redis package"
-	# redis-rb 5 has its clients of clusters in a package of its own, which releases with redis-rb 4 do not know; a pattern may match none.
+	# redis-rb 5 has its cluster client in a separate package, which releases with redis-rb 4 lack;
+	# a pattern may match nothing.
 	can ruby -e 'require "redis"; Redis::VERSION < "5" or require "redis-clustering"' ||
 		need 'ruby ruby-redis ~n^ruby-redis-clustering$' "Ruby with its redis gem"
 	can php -r 'new Redis();' || need "php-cli php-redis" "PHP with its redis extension"
 	can perl -e 'use Redis' || need "perl libredis-perl" "Perl with its module Redis"
 	echo '#include <hiredis/hiredis.h>' | can cc -E - || need libhiredis-dev "hiredis with its headers"
-	# The tests of loader, client and bench start one of their own, whatever servers the integration tests use.
+	# The tests of loader, client and bench start their own redis-server, whatever servers the
+	# integration tests use.
 	if ! has redis-server; then
 		need redis-server "redis-server 7 or later"
 		services+=(redis-server)

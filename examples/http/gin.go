@@ -14,7 +14,7 @@ func ginMiddleware(middleware func(http.Handler) http.Handler) gin.HandlerFunc {
 		passed := false
 		next := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			passed = true
-			c.Request = r // its context has the values that the middleware added
+			c.Request = r // r's context has the values that the middleware added
 			c.Next()
 		})
 		c.Request.Pattern = c.FullPath()

@@ -70,12 +70,12 @@ var (
 	span    = regexp.MustCompile(`\[[^\]]*\]`)
 )
 
-// inPromQL lists the words of PromQL in the expressions, and the label that Prometheus adds.
+// inPromQL lists the PromQL keywords in the expressions, and the label that Prometheus adds.
 var inPromQL = []string{"sum", "by", "rate", "increase", "histogram_quantile", "job"}
 
-// wrongIn returns what an expression uses that the metrics lack, and the metrics that it uses.
+// wrongIn returns the names in expr that do not exist in found, and the metrics that expr uses.
 func wrongIn(expr string, found map[string]map[string][]string) (wrong, used []string) {
-	values := map[string][]string{} // of each label of a metric in the expression
+	values := map[string][]string{} // by label, for the metrics in expr
 	words := word.FindAllString(matcher.ReplaceAllString(span.ReplaceAllString(expr, ""), "$1"), -1)
 	for _, name := range words {
 		if labels, ok := found[name]; ok {
@@ -166,7 +166,7 @@ func TestDashboardAndAlerts(t *testing.T) {
 	}
 }
 
-// wrongIn must find what is wrong.
+// wrongIn must detect names that the metrics lack.
 func TestWrongInExpression(t *testing.T) {
 	found := map[string]map[string][]string{"calls_total": {"outcome": {"denied"}}}
 	for expr, want := range map[string]string{

@@ -223,7 +223,7 @@ func (c *Case) Run(conn *Conn) (string, error) {
 			break
 		}
 	}
-	// If the case has broken the server, that shows here and not in the next case.
+	// If the case broke the server, report that here and not in the next case.
 	if _, err := conn.Do("FUNCTION", "FLUSH"); err != nil {
 		return "", fmt.Errorf("FUNCTION FLUSH after the case: %w", err)
 	}

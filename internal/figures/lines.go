@@ -18,7 +18,7 @@ type Lines struct {
 
 // An Axis starts at its first mark and ends at its last.
 type Axis struct {
-	Label string    // of Across only; the text above the plot names what goes up
+	Label string    // used only for Across; the text above the plot describes the vertical axis
 	Marks []float64 // ascending, two or more
 	Text  func(float64) string
 }

@@ -17,7 +17,7 @@ type Servers struct {
 	Addrs   []string
 	Options redis.Options // options for every address
 	Cluster bool          // known to be a cluster
-	URL     string        // the URL for typing again, with PASSWORD in place of a password
+	URL     string        // the URL for suggested commands, with PASSWORD in place of a password
 	Alone   bool          // the URL has a user but no password, so it cannot log in
 
 	Master           string // if not "", Addrs are Sentinels that watch the primary of this name
@@ -108,8 +108,8 @@ func shown(u *url.URL) string {
 	return c.Redacted()
 }
 
-// typed returns u for typing again, with PASSWORD in place of its password, or in place of a user
-// without one.
+// typed returns u for suggested commands, with PASSWORD in place of its password, or in place of a
+// user without one.
 func typed(u *url.URL) string {
 	c := *u
 	if password, _ := c.User.Password(); password != "" {

@@ -53,7 +53,7 @@ func Check(name string) error {
 		}
 		return errors.Join(file.Close(), os.Remove(file.Name()))
 	case err == nil && !info.Mode().IsRegular() && !info.IsDir():
-		return nil // to open a named pipe can take forever
+		return nil // opening a named pipe can block forever
 	}
 	file, err := os.OpenFile(name, os.O_WRONLY, 0)
 	if err != nil {
@@ -84,19 +84,20 @@ func beside(name string, content []byte, info fs.FileInfo) error {
 	if err != nil {
 		_ = os.Remove(file.Name())
 	}
-	return of(name, err)
+	return withName(name, err)
 }
 
-// create creates an empty file beside the one that name leads to, which is target.
+// create creates an empty temporary file in the folder of target, the file that name resolves to.
 func create(name string) (file *os.File, target string, err error) {
 	if target, err = follow(name); err == nil {
 		beside := filepath.Join(filepath.Dir(target), fmt.Sprintf(".ratelimit-%016x", rand.Uint64()))
 		file, err = os.OpenFile(beside, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	}
-	return file, target, of(name, err)
+	return file, target, withName(name, err)
 }
 
-// follow returns what a symbolic link leads to, which need not be there, and any other name as it is.
+// follow resolves a symbolic link, whose target need not exist. It returns any other name
+// unchanged.
 func follow(name string) (string, error) {
 	for range 40 { // as Linux does
 		link, err := os.Readlink(name)
@@ -115,8 +116,8 @@ func follow(name string) (string, error) {
 	return "", &fs.PathError{Op: "open", Path: name, Err: syscall.ELOOP}
 }
 
-// of returns the error as one of the file that the caller named.
-func of(name string, err error) error {
+// withName returns err with the name that the caller gave in place of the name in err.
+func withName(name string, err error) error {
 	var path *fs.PathError
 	var link *os.LinkError
 	switch {

@@ -85,7 +85,7 @@ func TestLinksStay(t *testing.T) {
 	}
 	file := filepath.Join(folder, "deep", "f")
 	for _, name := range []string{"to-file", "to-link", "absolute", "folder/up"} {
-		for _, text := range []string{"made", "replaced"} { // the first through a link that leads to nothing
+		for _, text := range []string{"made", "replaced"} { // the first write goes through a dangling link
 			if err := errors.Join(Check(filepath.Join(folder, "links", name)), File(filepath.Join(folder, "links", name), []byte(text+name))); err != nil {
 				t.Fatal(err)
 			}

@@ -53,7 +53,7 @@ func (c Count) plus(other Count) Count {
 type Record struct {
 	Key string
 	Count
-	Cost        int64     // cost of the allowed calls, for the first limit of each
+	Cost        int64     // sum of the first limit's costs, over allowed calls
 	First, Last time.Time // times of the first and the last call, by the server's clock
 
 	recent

@@ -28,8 +28,8 @@ func (l leases) last() (ms int64) {
 // lease implements acquire, renew and release.
 func (m *Model) lease(c Call) (any, string) {
 	key, r, now := c.Keys[0], c.Limits[0].Limits[0].Rates[0], m.ms()
-	all, ok := m.held(key).(leases)
-	if held := m.held(key); !ok && held != nil {
+	all, ok := m.content(key).(leases)
+	if held := m.content(key); !ok && held != nil {
 		return nil, "BADSTATE"
 	}
 	if c.Verb == Release {

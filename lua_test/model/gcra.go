@@ -22,8 +22,8 @@ type gcra struct {
 	debt     *big.Rat // D = TAT - now
 }
 
-// as returns the parameters of a rate, with a debt of 0.
-func (r Rate) as(at moment) gcra {
+// newState returns the state of r with a debt of 0.
+func (r Rate) newState(at moment) gcra {
 	g := gcra{b: r.Capacity(), interval: times(1000, r.Refill(1)), unit: 1, now: at.us, debt: new(big.Rat)}
 	if ms := r.Refill(1); !at.several && ms.Cmp(whole(1)) >= 0 && g.countable(ms) {
 		g.unit, g.now, g.q = 1000, at.ms()*1000, ms.Denom().Int64()
@@ -70,7 +70,7 @@ func roundedUp(t *big.Rat, most int64) *big.Rat {
 // tooFine reports whether T would be rounded by a billionth or more.
 func tooFine(l Limit) bool {
 	for _, r := range l.Rates {
-		g := r.as(moment{several: len(l.Rates) > 1})
+		g := r.newState(moment{several: len(l.Rates) > 1})
 		exact := times(1000, r.Refill(1))
 		if g.interval.Sign() == 0 || times(1000000000, minus(g.interval, exact)).Cmp(exact) >= 0 {
 			return true
@@ -82,14 +82,14 @@ func tooFine(l Limit) bool {
 // Emission returns T in us, as gcra uses it for a rate that is alone in its limit, and the unit of
 // its clock in us.
 func (r Rate) Emission() (interval *big.Rat, unit int64) {
-	g := r.as(moment{})
+	g := r.newState(moment{})
 	return g.interval, g.unit
 }
 
 func openGCRA(r Rate, was state, at moment) state {
-	g := r.as(at)
+	g := r.newState(at)
 	if old, ok := was.(gcra); ok {
-		g.debt = larger(new(big.Rat), minus(g.finds(old), whole(g.now)))
+		g.debt = larger(new(big.Rat), minus(g.read(old), whole(g.now)))
 		if plus(g.debt, g.interval).Cmp(times(2*g.b, g.interval)) > 0 {
 			g.debt = times(g.b-at.room, g.interval)
 		}
@@ -97,9 +97,10 @@ func openGCRA(r Rate, was state, at moment) state {
 	return g
 }
 
-// finds returns TAT in us as this rate reads it. It was stored as a number of parts (1/q of a unit)
-// before a whole ms or after a whole us. A rate with another q reads that number as its own parts.
-func (g gcra) finds(old gcra) *big.Rat {
+// read returns the TAT stored by old, in us, as this rate reads it. It was stored as a number of
+// parts (1/q of a unit) before a whole ms or after a whole us. A rate with another q reads that
+// number as its own parts.
+func (g gcra) read(old gcra) *big.Rat {
 	tat := plus(whole(old.now), old.debt)
 	units := over(tat, whole(g.unit))
 	switch {

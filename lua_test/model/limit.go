@@ -106,14 +106,14 @@ type Algorithm struct {
 	// Open returns a rate's state at a moment. was is the last result of Open, take or refund, or
 	// nil for a full rate.
 	Open func(r Rate, was state, at moment) state
-	// Keeps is the name of the algorithm whose state this one stores, if it is another's.
+	// Keeps is the name of the algorithm whose state this one stores, if not its own.
 	Keeps string
 	// Delays reports whether an allowed call has to wait until those before it have left.
 	Delays bool
 	// Refuses reports whether a limit is invalid for reasons that are specific to the algorithm.
 	Refuses func(l Limit) bool
-	// Bound returns a rate's share of a quantity of which a limit, and a call, may have at most
-	// Most. It is nil if there is no bound.
+	// Bound returns a quantity of a rate. The sum over a limit, and over a call, must be at most
+	// Most. Bound is nil if there is no such quantity.
 	Bound func(r Rate) int64
 	Most  int64
 }
@@ -125,7 +125,7 @@ type state interface {
 	refund(c int64) state // never beyond full
 }
 
-// counts is a state that can tell how many units it has counted.
+// counts is a state that counts the units taken.
 type counts interface{ counted() int64 }
 
 // moment is the time and the conditions under which a state is read.

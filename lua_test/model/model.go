@@ -43,8 +43,9 @@ type reply []any
 
 func (e entry) expires() int64 { return max(e.blocked, e.until) }
 
-// held returns the key's current content. It exists to the end of the ms in which it expires.
-func (m *Model) held(key string) any {
+// content returns the key's current content, or nil. Content exists until the end of the ms in
+// which it expires.
+func (m *Model) content(key string) any {
 	if e := m.keys[key]; e.until >= m.ms() {
 		return e.holds
 	}
@@ -125,7 +126,7 @@ func (m *Model) reset(keys []string) any {
 // block denies keys for a time, and keeps their content.
 func (m *Model) block(c Call) (any, string) {
 	for _, key := range c.Keys {
-		switch m.held(key).(type) {
+		switch m.content(key).(type) {
 		case reply, *usage:
 			return nil, "BADSTATE"
 		}

@@ -84,7 +84,7 @@ func (m *Model) open(c Call) (all []*standing, groups []string, reason string) {
 		for _, l := range p.Limits {
 			index++
 			key := c.Keys[index-1]
-			held := m.held(key)
+			held := m.content(key)
 			if _, ok := held.(limiter); !ok && held != nil {
 				return nil, nil, "BADSTATE"
 			}
@@ -112,7 +112,7 @@ func (m *Model) open(c Call) (all []*standing, groups []string, reason string) {
 // find opens the state of a rate. room is how many units a replaced impossible state has left.
 func (m *Model) find(s *standing, key string, room int64) {
 	at := moment{us: m.now, several: len(s.limit.Rates) > 1, room: room}
-	old, _ := m.held(key).(limiter)
+	old, _ := m.content(key).(limiter)
 	if old.algorithm == s.limit.keeper() {
 		var was state
 		if s.place < len(old.rates) {

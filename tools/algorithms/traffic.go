@@ -25,7 +25,7 @@ var algorithms = []string{
 	"concurrency 10 lease=1m",
 }
 
-const held = 10 * second // by each call that has a lease
+const held = 10 * second // how long a call holds its lease
 
 // A traffic is a series of calls on one key.
 type traffic struct {

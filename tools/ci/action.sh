@@ -1,6 +1,6 @@
-#!/usr/bin/env bash
-# What action.yml runs: it installs the command, verifies the policies, runs their tests and plans. The inputs are
-# variables of the environment: POLICIES, TESTS, JUNIT, REDIS_URL and FAIL_ON_DRIFT; docs/ci.md describes them.
+# !/usr/bin/env bash What action.yml runs: it installs the command, verifies the policies, runs
+# their tests and plans. The inputs are environment variables: POLICIES, TESTS, JUNIT, REDIS_URL and
+# FAIL_ON_DRIFT; docs/ci.md describes them.
 set -euo pipefail
 
 case $FAIL_ON_DRIFT in
@@ -17,7 +17,7 @@ echo "$GOBIN" >>"$GITHUB_PATH"
 ratelimit() { "$GOBIN/ratelimit" "$@"; }
 
 ratelimit verify ${POLICIES:+--policies "$POLICIES"}
-# TESTS has blanks between files, and patterns.
+# TESTS contains files and patterns, separated by blanks.
 if [ -n "$TESTS" ]; then ratelimit test --junit "$JUNIT" -- $TESTS; fi
 
 if [ -z "$REDIS_URL" ]; then

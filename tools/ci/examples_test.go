@@ -70,7 +70,7 @@ func wantDeploys(t *testing.T, shell, text string) {
 	wantDeployed(t, url, true)
 }
 
-// gitlabJob has what decides when a job runs, and what it runs.
+// gitlabJob is a GitLab job: when it runs, and what it runs.
 type gitlabJob struct {
 	Extends, Stage string
 	Variables      map[string]string
@@ -164,7 +164,8 @@ func TestGitlabJobs(t *testing.T) {
 			} {
 				dir := workspace(t, tt.files)
 				printed, code := script(t, dir, []string{"REDIS_URL=" + tt.url}, shell, "-c", asRunner(jobs[tt.job].Script))
-				// Some shells make 1 of each exit code, which only the plan's job must prevent.
+				// Some shells turn every nonzero exit code into 1. Only the plan job must prevent
+				// that.
 				if tt.job == "ratelimit-drift" && code != 0 && tt.code != 0 {
 					code = tt.code
 				}

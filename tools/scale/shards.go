@@ -27,7 +27,7 @@ func spent(perTTL float64, n int64) float64 {
 	if perTTL < 1e-6 || n == 1 {
 		return 1
 	}
-	sum, chance, below := 1.0, math.Exp(-perTTL), 0.0 // chance: of exactly i calls; below: of at most i
+	sum, chance, below := 1.0, math.Exp(-perTTL), 0.0 // the probabilities of exactly i calls, and of at most i
 	if chance == 0 {
 		return float64(n) // at least 700 calls per ttl
 	}

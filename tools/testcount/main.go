@@ -29,7 +29,7 @@ type server struct {
 	NotRun   []string `json:"not_run"`  // tests that passed without doing anything
 }
 
-// words has the actions of go test -json that say how a test ended.
+// words maps the actions of go test -json to the outcomes of tests.
 var words = map[string]string{"run": "unfinished", "pass": "passed", "fail": "failed", "skip": "skipped"}
 
 // outcomes returns how each test that counts ended, by its package and name: tests without subtests,

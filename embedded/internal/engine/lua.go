@@ -115,8 +115,8 @@ func (t *threads) pcall(L *lua.LState) int {
 	return 3
 }
 
-// compiled has the compiled texts of this process, at most maxCompiled. Servers are often started with
-// the same few libraries, as in tests, and compiling takes longer than all else of a start.
+// compiled has the compiled texts of this process, at most maxCompiled. Servers are often started
+// with the same few libraries, as in tests, and compiling takes longer than the rest of a start.
 var (
 	compiledMu sync.Mutex
 	compiled   = map[string]*lua.FunctionProto{}

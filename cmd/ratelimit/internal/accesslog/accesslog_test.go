@@ -16,7 +16,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// all reads a log: of each line its time and the values of the fields, or what is wrong with it, and how the file ended.
+// all reads a log. It returns the time and fields of each line, or the error of a bad line, and the
+// error that ended the file.
 func all(t testing.TB, from io.Reader, opts Options) (lines []string, end error) {
 	t.Helper()
 	f, err := New(t.Context(), from, opts)
@@ -266,7 +267,7 @@ func TestReadingEndsWithItsContext(t *testing.T) {
 
 // Nested lists are read once, at any depth.
 func TestDeepJSON(t *testing.T) {
-	const deep = 9990 // encoding/json takes no more than 10000
+	const deep = 9990 // the limit of encoding/json is 10000
 	for value, want := range map[string]string{
 		strings.Repeat("[", deep) + strings.Repeat("]", deep):                                                     "-",
 		strings.Repeat("[ ", deep) + `"a\u0062\"]", 1` + strings.Repeat(" ] ", deep):                              `"ab\"]"`,
@@ -304,7 +305,7 @@ func fuzzFormat(f *testing.F, format, head, good string) {
 		opts := Options{Format: format, Fields: []string{"client"}}
 		file, err := New(t.Context(), strings.NewReader(head+string(line)+"\n"+good+"\n"), opts)
 		if err != nil {
-			return // it begins as a compressed file does
+			return // it begins like a compressed file
 		}
 		var last error
 		client := ""

@@ -80,7 +80,7 @@ func find(object map[string]json.RawMessage, name string) json.RawMessage {
 // text returns a string, a number or a boolean as text. For a list, which is how headers are
 // logged, it returns the first element.
 func text(raw json.RawMessage) []byte {
-	raw = bytes.TrimLeft(raw, "[ \t\r\n") // skip opening brackets, so that the first value of a list is left, and what follows it
+	raw = bytes.TrimLeft(raw, "[ \t\r\n") // skip opening brackets, to get to the first element of a list
 	switch {
 	case len(raw) == 0 || strings.IndexByte("]{n", raw[0]) >= 0:
 		return nil

@@ -76,7 +76,7 @@ func epoch(text string) (int64, bool) {
 	return int64(n / 1e6), true
 }
 
-// quoted returns a part of a line for an error: short, and without what could disturb a terminal.
+// quoted returns part of a line for an error message: truncated, and in printable ASCII.
 func quoted[T string | []byte](text T) string {
 	const most = 48
 	if len(text) > most {

@@ -153,7 +153,8 @@ func (r *run) check(c Candidate, keys int) error {
 	return nil
 }
 
-// steps processes the requests once for each step.
+// steps runs one step with the given limits or, for suggestions, three. Each processes all
+// requests.
 func (r *run) steps(ctx context.Context) (*Report, error) {
 	steps := 1
 	var kept *spool

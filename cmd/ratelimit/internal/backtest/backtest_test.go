@@ -72,11 +72,11 @@ func csvOf(hits []hit) string {
 	return log.String()
 }
 
-// cases is how many generated logs a test replays. Each needs several engines, which take time to
-// start.
+// cases is the number of generated logs that a test replays. Each needs several engines, which take
+// time to start.
 const cases = 12
 
-// drawHits returns 90 s of random hits, in no order.
+// drawHits returns random hits within 90 s, unsorted.
 func drawHits(dice *rand.Rand) []hit {
 	hits := make([]hit, 1+dice.IntN(400))
 	for i := range hits {
@@ -178,7 +178,7 @@ func TestSuggestions(t *testing.T) {
 			hits[i].after -= hits[i].after % 1000
 		}
 		slices.SortStableFunc(hits, func(a, b hit) int { return cmp.Compare(a.after, b.after) })
-		opts := options(t, "60/h") // what this leaves in the engines does not affect the suggestions
+		opts := options(t, "60/h") // suggestions start from empty engines, so this limit does not affect them
 		opts.Share = []float64{0.01, 0.25, 0.5, 0.75, 0.99, 1}[dice.IntN(6)]
 		report := replay(t, opts, csvOf(hits))
 		came := map[string]bool{}

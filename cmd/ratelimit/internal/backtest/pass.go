@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// share is a worker's share of the keys: those whose number modulo of is me.
+// share is a worker's share of the keys: those with number % of == me.
 type share struct{ me, of uint32 }
 
 func (s share) mine(key uint32) bool { return key%s.of == s.me }

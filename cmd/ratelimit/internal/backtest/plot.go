@@ -49,7 +49,7 @@ func powers(n int64) []float64 {
 // timeLine draws what a limit allowed over time, with what it denied on top.
 func timeLine(r Result) string {
 	bars := figures.Bars{
-		Title: "Requests over time under " + r.Limit, Each: lasting(r.Seconds), What: "requests", Kinds: []string{"allowed", "denied"},
+		Title: "Requests over time under " + r.Limit, Each: widthText(r.Seconds), What: "requests", Kinds: []string{"allowed", "denied"},
 	}
 	for _, m := range r.Series {
 		bars.Counts = append(bars.Counts, []int64{m.Allowed, m.Denied})
@@ -60,8 +60,8 @@ func timeLine(r Result) string {
 	return bars.SVG()
 }
 
-// lasting describes one of widths.
-func lasting(seconds int64) string {
+// widthText formats one of widths, such as "5 minutes".
+func widthText(seconds int64) string {
 	for _, unit := range []struct {
 		name string
 		of   int64

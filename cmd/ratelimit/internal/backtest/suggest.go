@@ -14,7 +14,7 @@ type Period struct {
 	Period time.Duration
 	Keys   int64   // keys with a request
 	Most   int64   // most requests of one key within the period
-	Curve  []Point // for n from 1 on, while it denies a key something
+	Curve  []Point // for n = 1, 2 and so on, as long as n denies anything
 	Worst  []Peak  // the keys with the most requests within the period
 	N      int64   // least n that the share of keys never exceeds; 0 if no share was given
 	Burst  int64
@@ -44,7 +44,7 @@ func (r *run) periods(found []*windows) []Period {
 		var worst []named
 		touched := make([]int64, len(ladder)+1)
 		for _, w := range found {
-			w.mosts(i, func(key, most uint32) {
+			w.eachMost(i, func(key, most uint32) {
 				p.all = append(p.all, most)
 				if at := len(worst) - 1; at < r.Worst-1 || most > worst[at].most {
 					worst = append(worst, named{key, most})
@@ -64,7 +64,7 @@ func (r *run) periods(found []*windows) []Period {
 		}
 		p.Most = int64(p.all[p.Keys-1])
 		if r.Share > 0 {
-			p.N = int64(enough(p.all, r.Share))
+			p.N = int64(quantile(p.all, r.Share))
 		}
 		for _, k := range worst {
 			p.Worst = append(p.Worst, Peak{r.logs.tables[0].names[k.key-1], int64(k.most)})
@@ -86,9 +86,9 @@ func (r *run) periods(found []*windows) []Period {
 	return list
 }
 
-// enough returns the least of ascending numbers for which at least share of the numbers are no
-// larger.
-func enough[T any](ascending []T, share float64) T {
+// quantile returns the smallest of the ascending numbers that is at least as large as the given
+// share of them.
+func quantile[T any](ascending []T, share float64) T {
 	need := int(math.Ceil(share*float64(len(ascending)) - 1e-9))
 	return ascending[min(max(need, 1), len(ascending))-1]
 }
@@ -132,7 +132,7 @@ func (r *run) suggest(ctx context.Context, kept *spool, report *Report, steps in
 		}
 		slices.Sort(all)
 		p := &report.Periods[i]
-		p.Burst = enough(all, r.Share)
+		p.Burst = quantile(all, r.Share)
 		candidates = append(candidates, Candidate{p.Limit(), []Key{r.Key}})
 		slots = append(slots, []int{0})
 	}

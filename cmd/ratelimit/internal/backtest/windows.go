@@ -11,7 +11,7 @@ type windows struct {
 	periods []int64   // ms
 	firsts  []int64   // time of the first request of each of the worker's keys; 0: none yet
 	keys    []*peaks  // for each key with a second request
-	touched [][]int64 // for each period and rung of the ladder: requests that were the rung's number or later within a period
+	touched [][]int64 // requests by period and by how many rungs of the ladder their count exceeds
 }
 
 // peaks has one peak of a key for each period.
@@ -109,8 +109,9 @@ func (k *peak) add(at, period int64) uint32 {
 	return k.sum
 }
 
-// mosts calls each with every key of this worker and the key's most requests within one period.
-func (w *windows) mosts(period int, each func(key uint32, most uint32)) {
+// eachMost calls each for every key of this worker, with the largest number of requests within one
+// period.
+func (w *windows) eachMost(period int, each func(key uint32, most uint32)) {
 	for i, first := range w.firsts {
 		switch {
 		case first == 0:

@@ -43,7 +43,7 @@ type Node struct {
 
 const (
 	interval = 2 * time.Second // time between two looks
-	nodesAt  = 5               // looks between two reads of the nodes' libraries, whose texts are long
+	nodesAt  = 5               // number of looks per read of the nodes' libraries, whose texts are long
 	rows     = 25              // rows per order
 	viewers  = 32              // most viewers at a time
 	kept     = 150             // points in the chart
@@ -155,7 +155,7 @@ func (d *Dashboard) publish(change func(*state)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	change(&d.state)
-	d.text, _ = json.Marshal(d.state) // numbers and text cannot fail
+	d.text, _ = json.Marshal(d.state) // a struct of numbers and strings always marshals
 	for states := range d.viewers {
 		select {
 		case <-states: // drop an outdated state

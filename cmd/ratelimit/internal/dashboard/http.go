@@ -121,7 +121,7 @@ func (d *Dashboard) events(w http.ResponseWriter, r *http.Request) {
 	out := http.NewResponseController(w)
 	w.Header().Set("Content-Type", "text/event-stream")
 	send := func(text string) bool {
-		_ = out.SetWriteDeadline(time.Now().Add(10 * time.Second)) // a page that does not read is gone
+		_ = out.SetWriteDeadline(time.Now().Add(10 * time.Second)) // disconnect a page that stops reading
 		_, err := fmt.Fprint(w, text)
 		return err == nil && out.Flush() == nil
 	}

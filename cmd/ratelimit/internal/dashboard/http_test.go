@@ -139,7 +139,8 @@ func TestToken(t *testing.T) {
 	}
 }
 
-// Only GET and HEAD are accepted, and every reply forbids what the page does not need.
+// Only GET and HEAD are accepted, and the headers of every response restrict the page to what it
+// needs.
 func TestReadOnly(t *testing.T) {
 	h := New(Source{}).Handler("")
 	for _, method := range []string{"POST", "PUT", "DELETE", "PATCH", "OPTIONS"} {
