@@ -59,6 +59,7 @@ func (m *messages) failsAfter(env []string, args ...string) string {
 // add adds a text to the section.
 func (m *messages) add(text string) {
 	text = regexp.MustCompile(`\bbuild [0-9a-f]{12}\b`).ReplaceAllString(text, "build BUILD")
+	text = regexp.MustCompile(`\buser_function:\d+`).ReplaceAllString(text, "user_function:LINE")
 	m.text.WriteString(strings.NewReplacer(m.names...).Replace(text) + "\n")
 }
 
