@@ -98,7 +98,7 @@ type keyBatch struct {
 
 func newBatches(n int64, ttl time.Duration) *batches {
 	b := &batches{most: n, ttl: ttl, now: time.Now}
-	b.keys, _ = lru.NewLRU[string, *keyBatch](mostBatches, nil) // fails for a size of 0 only
+	b.keys, _ = lru.NewLRU[string, *keyBatch](mostBatches, nil) // the only error is a size of 0
 	return b
 }
 
@@ -124,7 +124,7 @@ func (b *batches) covers(ctx context.Context, a single) bool {
 	return !a.upTo && a.cost >= 1 && !strings.Contains(string(a.limit), "leaky_bucket") && b.parsed.batchable(ctx, a.key, a.limit, b.ttl)
 }
 
-// of returns the key's batch, or nil if the batch is in use under another limit. b.mu is held.
+// of returns the key's batch, or nil if the key's batch is for another limit. b.mu is held.
 func (b *batches) of(key string, limit Limit, now time.Time) *keyBatch {
 	found, ok := b.keys.Get(key)
 	if ok && found.limit == limit {

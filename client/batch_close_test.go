@@ -66,7 +66,7 @@ func TestCloseGivesBack(t *testing.T) {
 	}
 }
 
-// The refill rate of a limit is asked once, for any number of keys.
+// The client asks for the refill rate of a limit once, for any number of keys.
 func TestCloseAsksOnce(t *testing.T) {
 	s := newTestbed(t)
 	c := s.client(t, client.WithBatches(16, ttl))
@@ -82,7 +82,7 @@ func TestCloseAsksOnce(t *testing.T) {
 	}
 }
 
-// Nothing is given back if the limit is not known to refill slowly enough.
+// No unit is refunded if the client does not know that the limit refills slowly enough.
 func TestCloseDoesNotGuess(t *testing.T) {
 	s := newTestbed(t)
 	c := s.client(t, client.WithBatches(16, 10*time.Second))
@@ -99,7 +99,7 @@ func TestCloseDoesNotGuess(t *testing.T) {
 	}
 }
 
-// A unit from a batch is given back like any other.
+// A unit from a batch can be refunded like any other.
 func TestReservationFromABatchIsGivenBack(t *testing.T) {
 	s := newTestbed(t)
 	c := s.warm(t)

@@ -34,16 +34,17 @@ func shadowOf(limit string) functions.Policy {
 	return p
 }
 
-// learns makes calls until the client has asked a server what the policy says.
+// learns makes calls until the client has learned the policy from a server.
 func learns(t *testing.T, c *client.Client, key string) {
 	t.Helper()
-	for range 2 { // the second tells that they come often
+	for range 2 { // the client fetches the policy after the second call
 		must[client.Result](t)(c.Allow(t.Context(), key, "@p"))
 	}
 	eventually(t, "the client knows the policy", func() bool { return client.KnowsPolicy(c, key, "@p") })
 }
 
-// A policy of one key that comes often is batched as its limit would be, and given back by Close.
+// Calls under a frequently used policy with one key are batched like calls under its limit, and
+// Close refunds the rest.
 func TestPoliciesAreBatched(t *testing.T) {
 	s := newTestbed(t)
 	deployPolicy(t, s.rdb, limited("100000/m"))
@@ -59,14 +60,14 @@ func TestPoliciesAreBatched(t *testing.T) {
 	if got := s.sizes(); got != "=1 2 4 8 16" || batched != 1+3+7 {
 		t.Errorf("asked for %s, and %d calls came from batches", got, batched)
 	}
-	other := s.client(t) // what was left was charged
+	other := s.client(t) // the units left in the batch were charged
 	if n := left(t, other, "k", "@p"); n != 100_000-2-31 {
 		t.Errorf("%d are left", n)
 	}
 }
 
-// A policy that comes once in a while is not asked about.
-func TestRarePoliciesAreNotAskedAbout(t *testing.T) {
+// The client does not fetch a policy that is rarely used.
+func TestRarePoliciesAreNotFetched(t *testing.T) {
 	s := newTestbed(t)
 	deployPolicy(t, s.rdb, limited("100000/m"))
 	c := s.client(t, client.WithBatches(16, ttl))
@@ -82,7 +83,8 @@ func TestRarePoliciesAreNotAskedAbout(t *testing.T) {
 	}
 }
 
-// Policies that cannot be batched never are, and one that is deployed so is known within ttl.
+// Calls under a policy that cannot be batched always ask the server. A client notices within ttl
+// that a policy was redeployed as such a policy.
 func TestPoliciesThatAreNotBatched(t *testing.T) {
 	for name, policy := range map[string]functions.Policy{
 		"leaky_bucket": limited("leaky_bucket 100000/m"),
@@ -116,8 +118,9 @@ func TestPoliciesThatAreNotBatched(t *testing.T) {
 	}
 }
 
-// A policy turns into a shadow while a client relies on what it said: nothing is spent that was taken from a shadow.
-func TestNothingIsSpentOfAShadow(t *testing.T) {
+// If a policy becomes a shadow policy while a client batches it, units from its shadow decisions
+// are not spent.
+func TestShadowUnitsAreNotSpent(t *testing.T) {
 	s := newTestbed(t)
 	deployPolicy(t, s.rdb, limited("100000/m"))
 	c := s.client(t, client.WithBatches(16, ttl))
@@ -131,20 +134,20 @@ func TestNothingIsSpentOfAShadow(t *testing.T) {
 	}
 }
 
-// A policy turns into a leaky_bucket while a client relies on what it said: nobody is told the turn of another.
-func TestNothingIsSpentOfAQueue(t *testing.T) {
+// If a policy becomes a leaky_bucket while a client batches it, no two callers get the same turn.
+func TestQueueTurnsAreNotShared(t *testing.T) {
 	s := newTestbed(t)
 	deployPolicy(t, s.rdb, limited("100000/m"))
 	c := s.client(t, client.WithBatches(16, ttl))
 	learns(t, c, "k")
-	for range 1 + 2 + 4 + 8 { // after the two of learns
+	for range 1 + 2 + 4 + 8 { // after the two calls of learns
 		allow(t, c, "@p", 1)
 	}
 	deployPolicy(t, s.rdb, limited("leaky_bucket 600/m"))
 	turns := map[time.Duration]bool{}
 	for range 20 {
 		res := allow(t, c, "@p", 1)
-		if res.RetryAfter == 0 { // of what was taken before
+		if res.RetryAfter == 0 { // from a batch taken before
 			continue
 		}
 		if res.Source != client.SourceServer || turns[res.RetryAfter] {
@@ -157,8 +160,8 @@ func TestNothingIsSpentOfAQueue(t *testing.T) {
 	}
 }
 
-// A library that does not say what a policy is, or whose info is missing, has no policies that are
-// batched, even if the client knew the policy before.
+// If the library does not report policies, or its info function is missing, no policy is batched,
+// even if the client knew it before.
 func TestPoliciesOfLibrariesThatDoNotReportThem(t *testing.T) {
 	for name, tt := range map[string]struct {
 		old, new string // in the text of the library
@@ -199,8 +202,8 @@ func TestPoliciesOfLibrariesThatDoNotReportThem(t *testing.T) {
 	}
 }
 
-// In any span L no more is admitted than the limit allows in L + ttl, also when a deployment lowers it: what was taken
-// before is spent within ttl.
+// In any span L no more is admitted than the limit allows in L + ttl, even if a deployment lowers
+// the limit: units taken before are spent within ttl.
 func TestBatchesKeepTheBoundAcrossADeployment(t *testing.T) {
 	s := newTestbed(t)
 	const before, after = 200, 5 // units a second, and burst
@@ -267,7 +270,8 @@ func onShards(t *testing.T, low, high string) (*cluster, *client.Client) {
 	return nodes, c
 }
 
-// A deployment may have reached one shard only: what another shard reports does not count.
+// If a deployment has reached only one shard, each shard's own report decides whether its keys are
+// batched.
 func TestPoliciesAreKnownByShard(t *testing.T) {
 	_, c := onShards(t, "100000/m", "leaky_bucket 100000/m")
 	batched := map[string]int{}
@@ -283,7 +287,7 @@ func TestPoliciesAreKnownByShard(t *testing.T) {
 	}
 }
 
-// What Close gives back to a key depends on what its own shard reports about the policy.
+// Whether Close refunds a key's units depends on the policy that the key's shard reports.
 func TestCloseGivesBackByShard(t *testing.T) {
 	nodes, c := onShards(t, "1000/d", "fixed_window 1000/d")
 	for _, key := range []string{lowKey, highKey} {

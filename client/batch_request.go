@@ -15,7 +15,7 @@ type request struct {
 	number uint64
 	done   chan struct{} // made by the first caller that waits
 	err    error
-	res    Result // of a denial
+	res    Result // the denial
 	kept   int64  // units reserved for the callers that waited, so that no later caller is served first
 	until  time.Time
 	own    bool // err concerns only the caller that sent the request
@@ -59,7 +59,7 @@ func (b *batches) takeShared(ctx context.Context, req Request, a single) (Result
 		if previous == nil {
 			entered = k.requests
 		} else if previous != k {
-			entered = 0 // the batch was made since
+			entered = 0 // the batch was made in the meantime
 		}
 		previous = k
 		if limited != nil && k.completed.serve(now) { // this call waited, and woke after a later request completed
@@ -132,7 +132,7 @@ func (b *batches) lead(ctx context.Context, req Request, k *keyBatch, now time.T
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		if k.request == r {
-			k.land(r)
+			k.finish(r)
 		}
 	}()
 	if want > 1 {
@@ -166,12 +166,12 @@ func (b *batches) lead(ctx context.Context, req Request, k *keyBatch, now time.T
 			res.Remaining += k.left
 		}
 	}
-	k.land(r)
+	k.finish(r)
 	return res, err
 }
 
-// land completes the request in progress. b.mu is held.
-func (k *keyBatch) land(r *request) {
+// finish ends the request in progress. b.mu is held.
+func (k *keyBatch) finish(r *request) {
 	k.request, k.completed = nil, r
 	if r.done != nil {
 		close(r.done)

@@ -18,7 +18,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 )
 
-// An observer that panics while a request is under way leaves nobody waiting for that request.
+// If an observer panics during a request, no caller keeps waiting for that request.
 func TestBatchAfterAnObserverPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClient(t, &fake{err: io.EOF}, client.WithBatches(16, ttl),
@@ -43,7 +43,7 @@ func TestBatchAfterAnObserverPanics(t *testing.T) {
 	})
 }
 
-// Those who come while a request is under way wait for it, and share the next.
+// Callers that arrive during a request wait for it, and share the next one.
 func TestBatchIsShared(t *testing.T) {
 	s := newTestbed(t)
 	c := s.client(t, client.WithBatches(64, ttl), client.WithTimeout(patient))
@@ -59,7 +59,7 @@ func TestBatchIsShared(t *testing.T) {
 	}
 }
 
-// A denial is that of all who had called before it was asked for; nobody else's.
+// A denial applies to all callers that arrived before it was requested, and to no others.
 func TestBatchDenialIsShared(t *testing.T) {
 	s := newTestbed(t)
 	other := s.client(t)
@@ -79,7 +79,8 @@ func TestBatchDenialIsShared(t *testing.T) {
 	s.wantSent(t, "=1 40")
 }
 
-// An error is shared by all who waited for the request, so that nobody waits twice; one that is the first caller's own is not.
+// All callers that waited for a request get its error, so none waits twice. An error that concerns
+// only the first caller is not shared.
 func TestBatchErrorIsShared(t *testing.T) {
 	s := newTestbed(t)
 	c := s.client(t, client.WithBatches(64, ttl), client.WithTimeout(patient))
@@ -108,7 +109,7 @@ func TestBatchErrorIsShared(t *testing.T) {
 	wantAllowed(t, others, 10)
 }
 
-// Who waits for another's request waits no longer than the own context lasts.
+// A caller that waits for another caller's request stops waiting when its own context ends.
 func TestBatchWaitEnds(t *testing.T) {
 	s := newTestbed(t)
 	c := s.client(t, client.WithBatches(64, ttl), client.WithTimeout(patient))
@@ -133,7 +134,8 @@ func TestBatchWaitEnds(t *testing.T) {
 	}
 }
 
-// A call that needs no request still ends in an error if its context has ended, or the client is closed.
+// A call that could be served from a batch still returns an error if its context has ended or the
+// client is closed.
 func TestBatchNeedsALiveContext(t *testing.T) {
 	s := newTestbed(t)
 	c := s.warm(t)
@@ -148,7 +150,7 @@ func TestBatchNeedsALiveContext(t *testing.T) {
 	}
 }
 
-// More who wait than a batch holds get no unit that was not asked for.
+// If more callers wait than a batch has units, no unit is spent that was not requested.
 func TestBatchHandsOutNothingTwice(t *testing.T) {
 	s := newTestbed(t)
 	c := s.client(t, client.WithBatches(16, ttl), client.WithTimeout(patient))
@@ -160,7 +162,7 @@ func TestBatchHandsOutNothingTwice(t *testing.T) {
 	for size := range strings.FieldsSeq(s.sizes()) {
 		asked += must[int](t)(strconv.Atoi(strings.TrimPrefix(size, "=")))
 	}
-	for range asked { // what is left
+	for range asked { // the remaining units
 		if res := allow(t, c, wide, 1); res.Source != client.SourceBatch {
 			break
 		}
@@ -171,15 +173,15 @@ func TestBatchHandsOutNothingTwice(t *testing.T) {
 	}
 }
 
-// Units that others waited for are not spent by those who come later.
-func TestBatchIsKeptForThoseWhoWait(t *testing.T) {
+// Units reserved for waiting callers are not spent by later ones.
+func TestBatchIsReservedForWaitingCallers(t *testing.T) {
 	s := newTestbed(t)
 	c := s.warm(t, client.WithTimeout(patient))
 	s.calls(t, c, 15, 0)
 	leader, others, release := s.together(t, c, t.Context(), 10, wide)
 	release()
 	<-leader
-	for i := range 6 { // 16 less the first and the ten who wait, whether they are awake yet or not
+	for i := range 6 { // 16 minus the first caller and the ten waiting ones, whether or not they have woken
 		if res := allow(t, c, wide, 1); (res.Source == client.SourceBatch) != (i < 5) {
 			t.Errorf("%d: %+v", i, res)
 		}
@@ -192,13 +194,14 @@ func TestBatchIsKeptForThoseWhoWait(t *testing.T) {
 	s.wantSent(t, "16 16")
 }
 
-// What was set aside for those who wait is let go at ttl like the rest: they ask again.
-func TestBatchKeptTooLong(t *testing.T) {
+// Units reserved for waiting callers also expire after ttl; those callers then send another
+// request.
+func TestReservedUnitsExpire(t *testing.T) {
 	s := newTestbed(t)
 	c := s.warm(t, client.WithTimeout(patient))
 	s.calls(t, c, 15, 0)
 	leader, others, release := s.together(t, c, t.Context(), 10, wide)
-	s.pass(ttl) // until the reply is there
+	s.pass(ttl) // until the reply arrives
 	release()
 	if o := <-leader; o.err != nil || o.res.Source != client.SourceServer {
 		t.Error(o)
@@ -209,7 +212,8 @@ func TestBatchKeptTooLong(t *testing.T) {
 	}
 }
 
-// A request that ends in a panic, of a hook of the Redis client, is an error for who asked and for who waits.
+// If a hook of the Redis client panics, the caller of the request and the callers that wait for it
+// get an error.
 func TestBatchAfterAPanic(t *testing.T) {
 	s := newTestbed(t)
 	var text bytes.Buffer
@@ -240,8 +244,9 @@ func TestBatchAfterAPanic(t *testing.T) {
 	s.calls(t, c, 3, 0)
 }
 
-// A request that is under way when the client is closed, or the key reset or blocked, brings nothing that is spent later.
-func TestBatchThatComesTooLate(t *testing.T) {
+// If the client is closed, or the key reset or blocked, during a request, the units it returns are
+// not spent.
+func TestBatchArrivesTooLate(t *testing.T) {
 	for name, act := range map[string]func(ctx context.Context, c *client.Client) error{
 		"reset": func(ctx context.Context, c *client.Client) error { return second(c.Reset(ctx, "k")) },
 		"block": func(ctx context.Context, c *client.Client) error { return c.Block(ctx, time.Millisecond, "k") },
@@ -269,10 +274,11 @@ func TestBatchThatComesTooLate(t *testing.T) {
 	}
 }
 
-// A call that found nothing, and would ask now that there is something, takes from that.
-func TestBatchThatHasComeMeanwhile(t *testing.T) {
+// A call that found no units, and is about to request some, takes a unit if one has arrived in the
+// meantime.
+func TestBatchArrivesInTheMeantime(t *testing.T) {
 	s := newTestbed(t)
-	c := s.warm(t) // has 15
+	c := s.warm(t) // has 15 units
 	for range 15 {
 		if res := must[client.Result](t)(client.TakeLate(c, "k", wide)); res.Source != client.SourceBatch {
 			t.Errorf("%+v", res)
@@ -284,9 +290,9 @@ func TestBatchThatHasComeMeanwhile(t *testing.T) {
 	}
 }
 
-// Who waits for a request goes on with what is known of the key then: the batch that was meant is gone, and the denial of a new
-// one, which came after the call, is its own too.
-func TestBatchThatIsMadeAnewMeanwhile(t *testing.T) {
+// A caller that waited for a request uses the key's current state: if the batch was replaced in the
+// meantime, and the new one was denied, the caller is denied too.
+func TestBatchReplacedInTheMeantime(t *testing.T) {
 	s := newTestbed(t)
 	c := s.client(t, client.WithBatches(64, ttl), client.WithTimeout(patient))
 	leader, others, release := s.together(t, c, t.Context(), 1, wide)

@@ -11,7 +11,8 @@ import (
 )
 
 // A frequently used key needs fewer and fewer requests, up to n units in one. A rarely used key
-// takes one unit at a time. In between, a batch has as many units as are spent in its time.
+// takes one unit at a time. In between, the size of a batch is the number of units spent within
+// ttl.
 func TestBatchGrowsWithTheRate(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -80,7 +81,7 @@ func TestBatchOfLessThanAskedFor(t *testing.T) {
 	s.wantSent(t, "=1 2 4")
 }
 
-// The size at the boundaries between the cases, and after a request that brought no units.
+// The size at the boundaries of its rules, and after a request that returned no units.
 func TestBatchSizeAtTheEdges(t *testing.T) {
 	s := newTestbed(t)
 	for _, tt := range []struct {

@@ -18,7 +18,7 @@ import (
 const (
 	failuresToOpen = 5
 	openFor        = 250 * time.Millisecond
-	probeFor       = 500 * time.Millisecond // at most, for a probe
+	probeFor       = 500 * time.Millisecond // the longest time of a probe
 )
 
 // shortest is the least time that a call must have had before its missing reply counts against the
@@ -82,7 +82,7 @@ func (b *breakers) of(ctx context.Context, keys []string) *breaker {
 		found, _ = b.nodes.LoadOrStore(address, newBreaker(address, b.onChange))
 	}
 	one := found.(*breaker)
-	if one.client.Load() != node { // go-redis makes a new client if a node comes back
+	if one.client.Load() != node { // go-redis makes a new client when a node comes back
 		one.client.Store(node)
 	}
 	return one
@@ -143,7 +143,7 @@ func (s *server) breakerError(ctx *bounded, b *breaker, err error) error {
 	return err
 }
 
-// errSaysNothing replaces an error that says nothing about the state of the node.
+// errSaysNothing stands for an error that says nothing about the node.
 var errSaysNothing = errors.New("says nothing about the node")
 
 // replied reports whether a call got a reply, even an error reply.

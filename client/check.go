@@ -87,7 +87,7 @@ func (s *server) eachPrimary(ctx context.Context, f func(ctx context.Context, na
 	return nil
 }
 
-// checkOne returns an error if rdb is not ready, or nil.
+// checkOne returns nil if the server of rdb is ready.
 func checkOne(ctx context.Context, rdb redis.UniversalClient, info call, policies []Limit) *Error {
 	cmd := fcall(ctx, "fcall_ro", info, nil)
 	reply, err := process(ctx, rdb, cmd, cmd)

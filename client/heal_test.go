@@ -18,7 +18,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// healing counts how often a healer ran, and which servers it was given.
+// healing counts the calls of a healer, and records for which servers.
 type healing struct {
 	times atomic.Int64
 	heal  func(context.Context, redis.UniversalClient) error
@@ -33,7 +33,8 @@ func loads(ctx context.Context, server redis.UniversalClient) error {
 	return server.FunctionLoadReplace(ctx, functions.Source()).Err()
 }
 
-// A server that lost the library gets it back once an occasion, however many calls find it so, and each is decided.
+// A server that lost the library gets it back with one call of the healer, however many calls find
+// it missing, and each of these calls is decided.
 func TestHealing(t *testing.T) {
 	for name, opts := range map[string][]client.Option{"each by itself": {client.WithoutSharedRoundTrips()}, "shared": nil} {
 		t.Run(name, func(t *testing.T) { testHealing(t, opts...) })
@@ -65,7 +66,8 @@ func testHealing(t *testing.T, opts ...client.Option) {
 	}
 }
 
-// The loader's healer heals the shard that lost the library, and is given no other.
+// The loader's healer restores the library on the shard that lost it, and is called for no other
+// shard.
 func TestHealingOfAShard(t *testing.T) {
 	nodes := startCluster(t)
 	direct := flushCluster(t, nodes)
@@ -96,7 +98,8 @@ func clusterOf(t *testing.T, c *cluster) redis.UniversalClient {
 	return rdb
 }
 
-// A healer that fails is not asked again at once; its error says why, and what to run.
+// A healer that failed is not called again at once. The error of the call says why it failed and
+// which command to run.
 func TestHealingFails(t *testing.T) { synctest.Test(t, testHealingFails) }
 
 func testHealingFails(t *testing.T) {
@@ -114,21 +117,22 @@ func testHealingFails(t *testing.T) {
 	for _, tt := range []struct {
 		pause time.Duration
 		times int64
-	}{{time.Second - 1, 1}, {1, 2}} { // after a second it is asked again
+	}{{time.Second - 1, 1}, {1, 2}} { // after a second it is called again
 		time.Sleep(tt.pause)
 		_, _ = c.Allow(t.Context(), "k", perDay)
 		if n := h.times.Load(); n != tt.times {
 			t.Errorf("healed %d times, want %d", n, tt.times)
 		}
 	}
-	// With success, and no library all the same, the call ends with what the server says.
+	// If the healer succeeds but the library is still missing, the call returns the server's error.
 	c = newClient(t, &fake{err: answered("ERR Function not found"), sent: true}, client.WithHealer(func(context.Context, redis.UniversalClient) error { return nil }))
 	if _, err := c.Allow(t.Context(), "k", perDay); err == nil || !strings.HasSuffix(err.Error(), "the server does not have the library (ERR Function not found); deploy the library with package loader") {
 		t.Error(err)
 	}
 }
 
-// Calls that cannot wait for a healer end in their bound; it goes on, and ends with the client.
+// A call that cannot wait for the healer ends within its bound. The healer continues, until the
+// client is closed.
 func TestHealingTakesLong(t *testing.T) { synctest.Test(t, testHealingTakesLong) }
 
 func testHealingTakesLong(t *testing.T) {
@@ -162,7 +166,8 @@ func testHealingTakesLong(t *testing.T) {
 	}
 }
 
-// A call that waits for a healer when the client is closed is told so: its own context has not ended, and no Fallback decides.
+// If the client is closed while a call waits for a healer, the error says so: the call's context
+// has not ended, and no Fallback decides.
 func TestHealingOfAClientThatIsClosed(t *testing.T) {
 	synctest.Test(t, testHealingOfAClientThatIsClosed)
 }

@@ -58,7 +58,7 @@ type bucketKey struct {
 
 func newLocal(s *server, parsed *parsedLimits) *local {
 	l := &local{server: s, parsed: parsed, now: time.Now}
-	l.buckets, _ = lru.NewLRU[bucketKey, *rate.Limiter](mostLocal, nil) // fails only for a size of 0
+	l.buckets, _ = lru.NewLRU[bucketKey, *rate.Limiter](mostLocal, nil) // the only error is a size of 0
 	return l
 }
 
@@ -75,7 +75,8 @@ func (l *local) bucket(at bucketKey) *rate.Limiter {
 	return made
 }
 
-// decide decides a request in this process because of why: for all keys or none, as a server does.
+// decide decides a request in this process, for all keys or none, as a server does. why is the
+// reason.
 func (l *local) decide(req Request, share float64, why error) (Result, error) {
 	known, unknown := l.parsed.keys(req.Limits)
 	if unknown != "" {

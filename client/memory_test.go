@@ -173,7 +173,7 @@ func TestDenialThatComesTooLate(t *testing.T) {
 	}
 }
 
-// Decisions of shadow policies are not remembered, nor decisions that involve one.
+// Decisions that involve a shadow policy are not remembered.
 func TestDenialWithShadowIsNotRemembered(t *testing.T) {
 	for reply, want := range map[string]client.Source{"six": client.SourceMemory, "nine": client.SourceServer} {
 		integers := integers(0, 4, 0, 500, 1000, 1)
@@ -190,7 +190,8 @@ func TestDenialWithShadowIsNotRemembered(t *testing.T) {
 	}
 }
 
-// A batch with units takes precedence over a remembered denial; an empty one does not ask again.
+// Units in a batch are used before a remembered denial; if the batch is empty, the denial saves a
+// request.
 func TestDenialMemoryWithBatches(t *testing.T) {
 	s := newTestbed(t)
 	c := s.warm(t, client.WithDenialMemory(time.Second))

@@ -86,9 +86,9 @@ func (c *Client) secure(o *redis.Options) error {
 	return nil
 }
 
-// dialer dials as dial does, but returns a dial error at the first use of the connection. go-redis
-// counts failed dials. After as many as the pool size, it fails every call without trying the
-// server, until a goroutine that tries once a second succeeds.
+// dialer returns a function that dials like dial, but reports a dial error at the first use of the
+// connection. go-redis counts failed dials. After as many as the pool size, it fails every call
+// without trying the server, until a goroutine that tries once a second succeeds.
 func dialer(dial dial) dial {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)

@@ -59,7 +59,7 @@ type parsedRate struct {
 
 func newParsedLimits(s *server) *parsedLimits {
 	p := &parsedLimits{server: s, now: time.Now}
-	p.limits, _ = lru.NewLRU[limitOn, *parsedLimit](mostParsed, nil) // fails only for a size of 0
+	p.limits, _ = lru.NewLRU[limitOn, *parsedLimit](mostParsed, nil) // the only error is a size of 0
 	return p
 }
 

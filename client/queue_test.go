@@ -85,7 +85,7 @@ func TestWaitsSpread(t *testing.T) {
 			{time.Hour, 3, time.Time{}, time.Hour + time.Second},
 			{100 * time.Millisecond, 4, in(150 * time.Millisecond), 125 * time.Millisecond},
 			{100 * time.Millisecond, 4, in(100 * time.Millisecond), 100 * time.Millisecond},
-			{0, 0, time.Time{}, time.Millisecond}, // no library replies this way; asking without a pause would be worse
+			{0, 0, time.Time{}, time.Millisecond}, // no library replies like this, but asking again without a pause would be worse
 		} {
 			longest := time.Duration(0)
 			for range 1000 {

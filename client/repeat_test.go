@@ -21,7 +21,7 @@ func withOnceKey(id string) client.Request {
 	return client.Request{Keys: []string{"{k}"}, Limits: []client.Limit{perDay}, OnceKey: "{k}:once:" + id, OnceTTL: time.Minute, UsageKey: "{k}:usage"}
 }
 
-// wantCharged looks at what was taken from {k}, and how often a decision was counted.
+// wantCharged checks what was taken from {k}, and how often a decision was counted.
 func wantCharged(t *testing.T, c *client.Client, n int64) {
 	t.Helper()
 	if left := left(t, c, "{k}", perDay); left != 10-n {
@@ -60,7 +60,7 @@ func TestOnceKeyChargesOnce(t *testing.T) {
 				t.Errorf("sent %d times, want 4", n)
 			}
 			p.lose(0, false)
-			got, err := limiter.Take(ctx, withOnceKey("b")) // by the caller
+			got, err := limiter.Take(ctx, withOnceKey("b")) // the caller repeats it
 			want.Remaining = 8
 			want.ResetAfter = got.ResetAfter // the clock goes on
 			wantResult(t, "after all were lost", got, err, want)
@@ -69,7 +69,7 @@ func TestOnceKeyChargesOnce(t *testing.T) {
 	}
 }
 
-// The same key later is the same piece of work, until the key has expired.
+// Within OnceTTL, an OnceKey identifies the same piece of work; after it, a new one.
 func TestOnceKeyExpires(t *testing.T) {
 	server, c := atNoon(t)
 	take := func() { must[client.Result](t)(c.Take(t.Context(), withOnceKey("a"))) }
@@ -98,7 +98,8 @@ func TestOnceKeyInCluster(t *testing.T) {
 	}
 }
 
-// A lease is acquired and renewed although replies are lost; everything else that writes is sent once.
+// If replies are lost, acquiring and renewing a lease are retried; all other calls that write are
+// sent once.
 func TestLostRepliesOfOtherCalls(t *testing.T) {
 	ctx := t.Context()
 	server := embedded.Run(t, embedded.WithLibrary(functions.Source()), embedded.WithTime(noon))
@@ -153,7 +154,7 @@ func TestErrorsAfterALostReply(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		ends int     // the context ends during this call; 0: never
-		errs []error // of the calls in turn, the last of all that follow
+		errs []error // one for each call; the last applies to all further calls
 		ttl  time.Duration
 		want string
 		sent int
@@ -197,7 +198,8 @@ func TestErrorsAfterALostReply(t *testing.T) {
 	}
 }
 
-// Only a lost reply is asked for again: a call that was surely not counted is the caller's to repeat.
+// Only a call whose reply was lost is retried. A call that certainly was not counted is left to its
+// caller.
 func TestNotAskedAgain(t *testing.T) {
 	for _, err := range []error{redis.ErrPoolTimeout, answered("LOADING Redis is loading the dataset in memory"), answered("RATELIMIT BADLIMIT no")} {
 		f := &fake{sent: true, errs: []error{err}}
@@ -207,17 +209,18 @@ func TestNotAskedAgain(t *testing.T) {
 		}
 	}
 	req := withOnceKey("a")
-	for _, req.OnceTTL = range []time.Duration{1, time.Millisecond - 1} { // no repetition can keep these
+	for _, req.OnceTTL = range []time.Duration{1, time.Millisecond - 1} { // too short for any retry
 		f := &fake{err: io.EOF, sent: true}
 		wantClasses(t, req.OnceTTL.String(), second(newClient(t, f).Take(t.Context(), req)), client.ErrBadArgs)
 	}
 }
 
-// A repetition that waits for a connection ends when OnceTTL is over, as it would be charged again.
+// A retry that waits for a connection gives up when OnceTTL has passed, because it would be charged
+// again.
 func TestRepetitionEndsWithOnceTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{err: io.EOF, sent: true}
-		f.after = func(n int) { f.hangs = n > 0 } // the repetition gets no connection
+		f.after = func(n int) { f.hangs = n > 0 } // the retry gets no connection
 		c := newClient(t, f)                      // a minute for each call
 		req := withOnceKey("a")
 		req.OnceTTL = 100 * time.Millisecond

@@ -51,7 +51,7 @@ type roundTrip struct {
 	cmds     []*noRetryCmd
 	deadline time.Time     // the latest deadline of its calls
 	done     chan struct{} // closed when every command has a reply or an error
-	err      error         // for commands without either
+	err      error         // the error of commands that got neither
 	reported atomic.Bool   // whether its failure was reported to the breaker
 }
 

@@ -179,8 +179,8 @@ type outcome struct {
 	err error
 }
 
-// together starts a first caller, and others that wait for its request, which goes on when release
-// is called.
+// together starts a first caller, and others that wait for its request. release lets the request
+// continue.
 func (s *testbed) together(t *testing.T, c *client.Client, first context.Context, callers int, limit client.Limit) (leader, others chan outcome, release func()) {
 	t.Helper()
 	leader, others = make(chan outcome, 1), make(chan outcome, callers)

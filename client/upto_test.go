@@ -56,7 +56,7 @@ func TestAllowAtMost(t *testing.T) {
 	wantClasses(t, "cost", err, client.ErrBadCost)
 }
 
-// Repeated work has taken what it took the first time, however often it is requested.
+// A repeated call returns what the first call took, however much it requests.
 func TestAllowAtMostOnce(t *testing.T) {
 	ctx := t.Context()
 	server := embedded.Run(t, embedded.WithLibrary(functions.Source()), embedded.WithTime(noon))

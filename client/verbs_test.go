@@ -178,7 +178,7 @@ func TestInfo(t *testing.T) {
 	wantClasses(t, "not deployed", err, client.ErrNotDeployed)
 }
 
-// Replies that a newer or an older library of the same contract may send.
+// Valid replies of a newer or an older library of the same contract.
 func TestInfoAndUsageOfOtherVersions(t *testing.T) {
 	ctx := t.Context()
 	full := client.Info{Version: "0.1.0", Contract: 1, BuildID: "abc", Policies: []string{"calc", "export"}, ShadowDenied: map[string]int64{"export": 3}}

@@ -52,7 +52,7 @@ func TestWaitForSeveralKeys(t *testing.T) {
 	})
 }
 
-// A wait for a policy is a wait for its limits.
+// A wait for a policy waits for its limits.
 func TestWaitForAPolicy(t *testing.T) {
 	build := must[functions.Build](t)(functions.New(functions.WithPolicies(
 		functions.Policy{Name: "calc", Limits: []functions.PolicyLimit{{Key: "resource", Limit: "10/m"}, {Key: "consumer", Limit: "1/m"}}, Track: true})))

@@ -38,7 +38,7 @@ func TestKeys(t *testing.T) {
 		name string
 		key  grpclimit.Key
 		ctx  context.Context
-		want string // empty: the call has no key and is denied
+		want string // empty if the call has no key and is denied
 	}{
 		{"IPv4", grpclimit.Peer(), from(t, "203.0.113.7:1234"), "peer=203.0.113.7"},
 		{"IPv4 as IPv6", grpclimit.Peer(), from(t, "[::ffff:203.0.113.7]:1234"), "peer=203.0.113.7"},

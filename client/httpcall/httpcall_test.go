@@ -24,7 +24,7 @@ func always(status int, lines ...string) *base {
 	return b
 }
 
-// A wait that the service tells one process applies to all.
+// If the service asks one process to wait, all processes wait.
 func TestBlocksForEverybody(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -60,7 +60,7 @@ func TestBlocksForEverybody(t *testing.T) {
 	}
 }
 
-// The block is stored even if the caller has gone in the meantime.
+// The block is stored even if the caller's context has ended in the meantime.
 func TestBlocksForACallerThatHasGone(t *testing.T) {
 	limiter, _, _ := newLimiter(t, embedded.WithTime(noon))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -92,7 +92,7 @@ func TestBlocksAreNotShortened(t *testing.T) {
 
 func TestRetries(t *testing.T) {
 	again := []httpcall.Option{httpcall.WithRetries(2)}
-	text := func() io.Reader { return strings.NewReader("payload") } // net/http can read it again
+	text := func() io.Reader { return strings.NewReader("payload") } // http.NewRequest can rewind it
 	once := func() io.Reader { return io.MultiReader(strings.NewReader("payload")) }
 	for _, tt := range []struct {
 		name    string

@@ -102,7 +102,7 @@ func Address(opts ...AddressOption) Key {
 	}}}
 }
 
-// mostProxies bounds the number of entries that are read. No real chain has more trusted proxies.
+// mostProxies bounds the number of entries that are read. Real chains have fewer trusted proxies.
 const mostProxies = 64
 
 // client returns the address of the request's client.

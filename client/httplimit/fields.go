@@ -17,7 +17,7 @@ import (
 type Policy struct {
 	Name   string        // such as "hourly"
 	Limit  client.Limit  // the limit as used in calls, such as "10/s burst=20, 1000/h" or "@api"
-	Quota  int64         // q: the most that the rate allows at once, as Result.Limit: its burst or n
+	Quota  int64         // q: the most that the rate allows at once, as in Result.Limit
 	Window time.Duration // w: the time in which the quota refills, rounded up to whole seconds
 }
 
@@ -163,7 +163,7 @@ func (f *fields) set(req client.Request, result client.Result) {
 	}
 }
 
-// sustainable returns in how many seconds n units refill at the rate of p.
+// sustainable returns the number of seconds in which n units refill at the rate of p.
 func sustainable(p Policy, n int64) int64 {
 	return seconds(time.Duration(float64(p.Window) * (float64(min(n, p.Quota)) / float64(p.Quota))))
 }

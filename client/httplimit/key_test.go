@@ -19,7 +19,7 @@ func hash(text string) string {
 	return hex.EncodeToString(sum[:])[:32]
 }
 
-// The key on the server for each kind of request.
+// Each kind of request uses the expected key on the server.
 func TestKeys(t *testing.T) {
 	limiter, server := newLimiter(t)
 	mux := http.NewServeMux()

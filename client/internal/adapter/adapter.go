@@ -10,7 +10,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 )
 
-// Given returns an error if the limiter, the name or the limit is missing, or nil.
+// Given returns nil if the limiter, the name and the limit are given.
 func Given(limiter *client.Client, name string, limit client.Limit) error {
 	switch {
 	case limiter == nil:

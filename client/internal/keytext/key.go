@@ -81,7 +81,7 @@ func (k Keys[C]) FirstOf(keys []Key[C]) Key[C] {
 	}}
 }
 
-// Check returns an error if keys, given to the function what, are not usable, or nil.
+// Check returns nil if keys, given to the function what, are usable.
 func (k Keys[C]) Check(what string, keys ...Key[C]) error {
 	if len(keys) == 0 {
 		return fmt.Errorf("%s without keys; give at least one, such as %s", what, k.Such)

@@ -31,7 +31,7 @@ func New[C any](limiter *client.Client, name string, limit client.Limit, empty s
 	return Calls[C]{limiter: limiter, name: name, limit: limit, empty: errors.New(empty), wait: time.Minute, block: 10 * time.Minute}
 }
 
-// Given returns an error if an argument of New is missing, or nil.
+// Given returns nil if all arguments of New are given.
 func (c *Calls[C]) Given() error { return adapter.Given(c.limiter, c.name, c.limit) }
 
 // LongestWait sets how long a call waits for its turn.
