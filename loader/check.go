@@ -71,7 +71,7 @@ func (f *fleet) deployments() int64 {
 	return most
 }
 
-// some returns the members for which keep is true.
-func (f *fleet) some(keep func(*member) bool) []*member {
+// filter returns the members for which keep returns true.
+func (f *fleet) filter(keep func(*member) bool) []*member {
 	return slices.DeleteFunc(slices.Clone(f.members), func(m *member) bool { return !keep(m) })
 }

@@ -47,7 +47,7 @@ func (l *Loader) Deploy(ctx context.Context, build Build, opts ...DeployOption) 
 // deploy makes every node run f.want.
 func (f *fleet) deploy(ctx context.Context, op string, o options) (Report, error) {
 	f.check(ctx, o, true)
-	if err := f.err(op); err != nil || f.report.InStep() && len(f.some(f.lacksRecord)) == 0 {
+	if err := f.err(op); err != nil || f.report.InStep() && len(f.filter(f.lacksRecord)) == 0 {
 		return f.report, err
 	}
 	leader := f.leader()
@@ -79,7 +79,7 @@ func (f *fleet) loadAll(ctx context.Context, lease *holder, o options) {
 			}
 		})
 	}
-	behind := f.some(func(m *member) bool { return m.node.State != Same || f.lacksRecord(m) })
+	behind := f.filter(func(m *member) bool { return m.node.State != Same || f.lacksRecord(m) })
 	// A fault in the text shows on the first node.
 	alone := min(1, len(behind))
 	load(behind[:alone])
@@ -237,7 +237,7 @@ func (f *fleet) undo(ctx context.Context, lease *holder) {
 			m.wrote, m.held = true, before
 		}
 	}
-	each(f.some(func(m *member) bool { return m.wrote }), func(m *member) { m.revert(ctx, f.want) })
+	each(f.filter(func(m *member) bool { return m.wrote }), func(m *member) { m.revert(ctx, f.want) })
 }
 
 // revert restores what one node had before.

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// What a slow reply leaves open of a clock is taken for no difference.
+// A difference between clocks that a slow reply could explain is not reported.
 func TestClocksOfSlowReplies(t *testing.T) {
 	const ms = time.Millisecond
 	for _, row := range []struct {

@@ -163,7 +163,7 @@ func TestDoctorOfACluster(t *testing.T) {
 	}
 }
 
-// Primaries that got different builds one by one.
+// Primaries run different builds, which were loaded one by one.
 func TestDoctorOfMixedBuilds(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	for i, text := range []loader.Text{buildA, buildB, buildB} {

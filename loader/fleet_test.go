@@ -152,7 +152,7 @@ func TestPermissionLostAtAnyStep(t *testing.T) {
 					checkPartial(t, err, loader.ErrNoPermission)
 				}
 				for addr, build := range got {
-					if build != want && !saysWhat(report, addr, build) {
+					if build != want && !reportsUnknown(report, addr, build) {
 						t.Errorf("%s runs %s, want %s; err %v\n%s", addr, build, want, err, states(report))
 					}
 					if build != want && err == nil {
@@ -171,9 +171,9 @@ func TestPermissionLostAtAnyStep(t *testing.T) {
 	}
 }
 
-// saysWhat reports whether the report says that the node, which could not be restored, may run the
-// build.
-func saysWhat(r loader.Report, addr, build string) bool {
+// reportsUnknown reports whether the report says that the node, which could not be restored, may
+// run the build.
+func reportsUnknown(r loader.Report, addr, build string) bool {
 	for _, n := range r.Nodes {
 		if n.Addr == addr {
 			return n.Err != nil && (n.State == loader.Unknown || n.State == loader.Unreachable || n.Running.BuildID == build)
@@ -303,7 +303,7 @@ func TestNotABuild(t *testing.T) {
 	}
 }
 
-// Rollback from one build to another and forth again, with a Loader that did not make the
+// Rollback from one build to another and back again, with a Loader that did not make the
 // deployment.
 func TestRollback(t *testing.T) {
 	f := startThree(t, redis.Options{})

@@ -11,7 +11,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// A repair loads a lost library, and leaves what a watch would leave.
+// Repair loads a lost library, and leaves alone what a watch would leave alone.
 func TestRepairOnce(t *testing.T) {
 	ctx := t.Context()
 	addr, stop := startRedis(t)

@@ -112,8 +112,8 @@ func (m *member) read(ctx context.Context, want artifact) error {
 	return nil
 }
 
-// show writes what was found into the report, and sets whether the node runs the build, another
-// text, or none.
+// show copies the findings to the report, and sets whether the node runs the build, another text,
+// or none.
 func (m *member) show(found held, want artifact) {
 	m.node.Running, m.node.State = describe(found.text), Different
 	m.node.Previous = describe(found.record.replaced)

@@ -133,8 +133,8 @@ func TestReplicasAreWaitedFor(t *testing.T) {
 	}
 }
 
-// A deployment sees what another one did between its inspection and its lease: it does not replace
-// a newer version because it looked too early, and it keeps what it really replaced.
+// A deployment sees what another one did between its inspection and its lease. It does not replace
+// a newer version that it missed in the inspection, and it records what it really replaced.
 func TestLookedAtAgainUnderTheLease(t *testing.T) {
 	addr, _ := startRedis(t)
 	ctx := t.Context()

@@ -49,7 +49,7 @@ func TestPoliciesOfALostLibrary(t *testing.T) {
 	}
 }
 
-// A plan finds what only a load would show, but works without the right to load.
+// A plan reports the problems that a load would meet, but works without the right to load.
 func TestPlanOfAServerThatTakesNothing(t *testing.T) {
 	addr, _ := startRedis(t)
 	rdb := at(t, addr)

@@ -77,7 +77,7 @@ func (l *Loader) Plan(ctx context.Context, build Build, opts ...PlanOption) (Pla
 	defer s.close()
 	f := s.look(ctx, want)
 	f.check(ctx, o, false)
-	each(f.some(func(m *member) bool { return m.node.Err == nil && m.node.State != Same }), func(m *member) {
+	each(f.filter(func(m *member) bool { return m.node.Err == nil && m.node.State != Same }), func(m *member) {
 		if err := m.probe(ctx); !errors.Is(err, ErrNoPermission) {
 			m.node.Err = err
 		}

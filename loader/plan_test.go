@@ -73,7 +73,7 @@ func TestPlan(t *testing.T) {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}
 
-	// Deployments that would be refused.
+	// A plan reports the deployments that would be refused.
 	if err := at(t, addr).FunctionLoadReplace(ctx, string(version("0.2.0", "000000000009"))).Err(); err != nil {
 		t.Fatal(err)
 	}

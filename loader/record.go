@@ -92,13 +92,13 @@ func (f *fleet) records(atMS int64) func(*member) record {
 	last := f.last()
 	isThere := func(m *member) bool { return m.text == f.want.text }
 	hasNone := func(m *member) bool { return m.text == "" }
-	if last.deployed == f.want.Digest && (slices.ContainsFunc(f.members, isThere) || len(f.some(hasNone)) == len(f.members)) {
+	if last.deployed == f.want.Digest && (slices.ContainsFunc(f.members, isThere) || len(f.filter(hasNone)) == len(f.members)) {
 		return func(*member) record { return last }
 	}
 	next := record{deployment: f.deployments() + 1, deployed: f.want.Digest, atMS: atMS}
 	next.policies = strings.Join(slices.Sorted(maps.Keys(policiesOf(f.want.text))), ",")
 	common, _ := f.common(f.want.text)
-	if len(f.some(hasNone)) == len(f.members) && last.replaced != f.want.text {
+	if len(f.filter(hasNone)) == len(f.members) && last.replaced != f.want.text {
 		common.text = last.replaced // no replaced library is left; what the last deployment replaced is the best alternative
 	}
 	return func(m *member) record {
@@ -130,12 +130,12 @@ func (f *fleet) lostPolicies(m *member) []string {
 }
 
 // common returns what all nodes had when they were inspected, ignoring nodes with no library or
-// with the text but. It returns false if the others differ.
-func (f *fleet) common(but string) (held, bool) {
+// with the text except. It returns false if the others differ.
+func (f *fleet) common(except string) (held, bool) {
 	var found held
 	for _, m := range f.members {
 		switch m.text {
-		case "", but, found.text:
+		case "", except, found.text:
 		default:
 			if found.text != "" {
 				return held{}, false

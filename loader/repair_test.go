@@ -38,7 +38,7 @@ func TestRepairKeepsTheWayBack(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()
 	l := newLoader(t, f.ring)
-	var afterA map[string]string // what a server has that got A but not B
+	var afterA map[string]string // what a server has that got A but missed B
 	for _, tt := range []struct {
 		name string
 		lose func(t *testing.T)
@@ -114,8 +114,8 @@ func TestNothingWasReplaced(t *testing.T) {
 	}
 }
 
-// A rollback works without a repair before it, and if it restores one build on all servers, a
-// second one undoes it.
+// A rollback restores all servers even if one has lost everything. If it leaves all with one build,
+// a second rollback undoes it.
 func TestRollbackWhereAServerLostAll(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()
@@ -139,7 +139,8 @@ func TestRollbackWhereAServerLostAll(t *testing.T) {
 	}
 }
 
-// If records disagree about what a deployment replaced, none counts because of its number alone.
+// If records disagree about what a deployment replaced, a higher number alone does not make one
+// valid.
 func TestRecordsThatDisagree(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()

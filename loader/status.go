@@ -17,7 +17,7 @@ func (l *Loader) Status(ctx context.Context, build Build) (Report, error) {
 	s := l.session()
 	defer s.close()
 	f := s.look(ctx, want)
-	for _, m := range f.some(f.lacksRecord) {
+	for _, m := range f.filter(f.lacksRecord) {
 		f.report.Notes = append(f.report.Notes, m.fail("FUNCTION LIST", ErrNoRecord, nil, "call Deploy to copy it from the other nodes", "runs the build and has lost its record for a rollback"))
 	}
 	return f.report, f.err(opStatus)

@@ -321,11 +321,11 @@ func (f *fleet) isDeployed() bool {
 	return false
 }
 
-// underWay returns a sentence if a deployment other than but has the lease; otherwise "".
-func (f *fleet) underWay(ctx context.Context, but string) string {
+// underWay returns a sentence if a deployment other than except's has the lease; otherwise "".
+func (f *fleet) underWay(ctx context.Context, except string) string {
 	for _, m := range f.members {
 		for _, l := range m.leases {
-			if l.name == but {
+			if l.name == except {
 				continue
 			}
 			if now, err := m.timeMS(ctx); err == nil && !l.isOver(now) {

@@ -26,8 +26,8 @@ func watchOf(t *testing.T, addr string, build loader.Build) func(kind loader.Eve
 	}
 }
 
-// A watch remembers what it has seen even if all servers have lost it, and sees a deployment in the
-// next round.
+// A watch remembers the deployments that it has seen even if all servers have lost them, and
+// notices a new one in the next round.
 func TestWatchRemembers(t *testing.T) {
 	addr, _ := startRedis(t)
 	ctx := t.Context()
@@ -43,7 +43,7 @@ func TestWatchRemembers(t *testing.T) {
 	if n := must[loader.Report](t)(l.Status(ctx, one)).Nodes[0]; n.Previous.BuildID != "000000000002" {
 		t.Errorf("the way back got lost: %+v", n)
 	}
-	round(loader.InStep, 1, nil) // and has read the texts
+	round(loader.InStep, 1, nil) // after it has read the texts
 	must[loader.Report](t)(l.Deploy(ctx, two))
 	round(loader.Left, 1, loader.ErrLaterBuild)
 	mustRun(t, at(t, addr), "FUNCTION", "FLUSH")
@@ -53,7 +53,8 @@ func TestWatchRemembers(t *testing.T) {
 	if found := texts(t, addr); len(found) != 0 {
 		t.Errorf("the watch loaded %d libraries", len(found))
 	}
-	// After a deployment of its own build it repairs again, although the count starts again.
+	// After its own build is deployed, the watch repairs again, although the numbers of deployments
+	// start again.
 	must[loader.Report](t)(l.Deploy(ctx, one))
 	mustRun(t, at(t, addr), "FUNCTION", "DELETE", "ratelimit")
 	round(loader.Repaired, 2, nil)
