@@ -80,7 +80,7 @@ func (a *app) backtest(ctx context.Context, names []string, f backtestFlags) err
 		return err
 	}
 	html := page(f.html)
-	if f.html != "" { // before the work, which a name that cannot be written would lose
+	if f.html != "" { // check before the run: if the file cannot be written, the work would be lost
 		if err := html.check(); err != nil {
 			return err
 		}

@@ -41,7 +41,7 @@ func (a *app) printBacktest(report *backtest.Report) error {
 		lines = append(lines, l.suggestions(suggested)...)
 	}
 	if len(suggested) == 0 && len(report.Periods) > 0 && report.Periods[0].N > 0 {
-		rows := [][]string{{"PERIOD", "N"}} // interrupted before more was found
+		rows := [][]string{{"PERIOD", "N"}} // interrupted before anything else was found
 		for _, p := range report.Periods {
 			rows = append(rows, []string{p.Name(), grouped(p.N)})
 		}

@@ -28,8 +28,8 @@ func (a *app) newBar() *bar {
 	return b
 }
 
-// draw redraws the line, unless it was drawn less than redraw ago. progress returns the share that
-// is done, and a text, given the elapsed time.
+// draw redraws the line, unless it was drawn less than redraw ago. progress returns the completed
+// share and a text for the elapsed time.
 func (b *bar) draw(progress func(took time.Duration) (share float64, text string)) {
 	now := time.Now()
 	if b.w == nil || now.Sub(b.drawn) < redraw {

@@ -78,8 +78,8 @@ func (a *app) run(ctx context.Context, args []string) error {
 	return root.ExecuteContext(ctx)
 }
 
-// programName returns what to type in place of arg0 in suggested commands: `go run` does not leave
-// a program behind.
+// programName returns the program's name for suggested commands. It replaces arg0 under `go run`,
+// which deletes the program afterwards.
 func programName(arg0 string, info func() (*debug.BuildInfo, bool)) string {
 	if !strings.Contains(arg0, "go-build") {
 		return "ratelimit"

@@ -129,7 +129,7 @@ func TestCluster(t *testing.T) {
 	if got.code != exitFine || strings.Count(got.stdout, "loaded\n") != 2 {
 		t.Fatalf("deploy: %+v", got)
 	}
-	// Keys of both nodes, through either one.
+	// Keys of both nodes are reached through either node.
 	for i := range 8 {
 		key := fmt.Sprintf("key:%d", i)
 		for _, url := range []string{redisURL(first), redisURL(second)} {

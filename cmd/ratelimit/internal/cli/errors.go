@@ -83,7 +83,7 @@ func (a *app) reworded(err error) string {
 			copied.Remedy = cmp.Or(a.hint(e), e.Remedy)
 		}
 		return copied.Error()
-	case policies.Problems: // its own text has only the first
+	case policies.Problems: // Problems.Error returns only the first
 		var all []string
 		for _, problem := range e {
 			all = append(all, problem.Error())

@@ -193,7 +193,7 @@ func (a *app) runLoad(ctx context.Context, f loadFlags) error {
 		return a.withArguments(err, probe) // the library would refuse every call
 	}
 	html := page(f.html)
-	if f.html != "" { // before the run: a name that cannot be written would lose it
+	if f.html != "" { // check before the run: if the file cannot be written, the run would be lost
 		if err := html.check(); err != nil {
 			return err
 		}

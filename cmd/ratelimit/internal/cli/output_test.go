@@ -37,7 +37,7 @@ func TestReportsReplaceOnlyReports(t *testing.T) {
 	}
 }
 
-// Whatever fails, the report that was there stays, and nothing is left beside it.
+// If writing fails, the previous report stays, and no temporary file is left.
 func TestAReportStaysIfTheNextFails(t *testing.T) {
 	srv := withLibrary(t)
 	t.Chdir(t.TempDir())
@@ -74,7 +74,7 @@ func TestAReportStaysIfTheNextFails(t *testing.T) {
 		t.Errorf("%v, %v", entries, err)
 	}
 
-	// It is replaced as a whole, and is the file that it was.
+	// A report is written through a symbolic link, and the file keeps its mode.
 	if err := os.Symlink("old.html", "link.html"); err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A second Ctrl-C ends what cannot be canceled, such as reading from a pipe without a writer.
+// A second Ctrl-C ends a command that cannot be canceled, such as one that reads from a pipe
+// without a writer.
 func TestSecondInterrupt(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "library.lua")
 	if err := unix.Mkfifo(fifo, 0o600); err != nil {
@@ -68,7 +69,7 @@ func TestBacktestOfAPipeThatNobodyWritesTo(t *testing.T) {
 	})
 }
 
-// A limit that cannot be read is refused before a log is opened, which a named pipe can hold up.
+// An invalid limit is refused before a log is opened, because opening a named pipe can block.
 func TestBacktestRefusesALimitBeforeItOpensALog(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	if err := unix.Mkfifo(pipe, 0o600); err != nil {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// The null device is a character device, as a terminal is, and shows nothing to anybody.
+// The null device is a character device like a terminal, but is not one.
 func TestNullDeviceIsNoTerminal(t *testing.T) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {

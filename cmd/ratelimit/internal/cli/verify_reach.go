@@ -12,7 +12,7 @@ import (
 // reach records which functions the vectors call, and which of them change a key.
 type reach struct {
 	srv    *embedded.Server
-	reads  map[string]bool // by function: has the flag no-writes
+	reads  map[string]bool // whether the function has the flag no-writes
 	called map[string]bool
 	wrote  map[string]bool
 }
