@@ -91,7 +91,8 @@ func (s *queues) leave(name string, w *waiter, room int64) {
 }
 
 // rest keeps a denied waiter, and those behind it, from asking until the given time. It refuses
-// waiters that cannot wait that long or that want more than most, the capacity of the limit.
+// waiters that cannot wait that long, and waiters that request more than most, the capacity of the
+// limit.
 func (s *queues) rest(w *waiter, until time.Time, most int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

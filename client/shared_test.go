@@ -15,8 +15,8 @@ import (
 )
 
 // crowd is a server behind a proxy that holds its replies, and a client whose calls share round
-// trips. As many calls as are sent separately are in progress, and two round trips of one call
-// each. Later calls wait for these.
+// trips. ShareAbove calls, which are sent separately, are in progress, and two round trips of one
+// call each. Later calls wait for the round trips.
 type crowd struct {
 	proxy  *proxy
 	client *client.Client

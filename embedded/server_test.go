@@ -133,7 +133,7 @@ func TestClock(t *testing.T) {
 	s.SetTime(start)
 	do(1601, "PTTL", "k")
 
-	// Setting it back by a year keeps later expiries, and stream IDs continue to grow.
+	// Setting the clock back by a year keeps later expiries, and stream IDs continue to grow.
 	do("OK", "SET", "k", "v", "PX", 1000)
 	s.SetTime(start)
 	do("1700000000000-0", "XADD", "x", "*", "a", 1)

@@ -14,7 +14,8 @@ var recordIn = flag.String("record-conformance", "", "record what the servers an
 
 const conformanceFile = "../embedded/testdata/conformance.json"
 
-// Real servers give the replies with which the embedded server is compared offline.
+// Real servers reply as recorded in the file. The embedded server is compared with the same file
+// offline.
 func TestConformance(t *testing.T) {
 	file, err := conformance.Load(conformanceFile)
 	if err != nil {

@@ -55,9 +55,8 @@ func readLease(name, code string) lease {
 	return lease{name: name, who: value(code, "WHO"), fromMS: number(code, "FROM_MS"), untilMS: number(code, "UNTIL_MS")}
 }
 
-// isOver reports whether the lease may be taken over. That is also the case if the clock is far
-// before the lease's start: a clock that was set back must not keep everybody out until it catches
-// up.
+// isOver reports whether the lease may be taken over: it has expired, or it starts far in the
+// future. Otherwise a clock that was set back would block all deployments until it catches up.
 func (l lease) isOver(nowMS int64) bool {
 	return nowMS > l.untilMS || nowMS < l.fromMS-time.Minute.Milliseconds()
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// TestPartsOfTheLibrary tests parts of the library directly. Calls cannot show these properties in
-// an engine in which the time does not change during a call, no user lacks permissions, and tables
-// keep their insertion order.
+// TestPartsOfTheLibrary tests parts of the library directly. Calls in the embedded engine cannot
+// show these properties: the time does not change during a call, no user lacks permissions, and
+// tables keep their insertion order.
 func TestPartsOfTheLibrary(t *testing.T) {
 	text := mutated(t, functions.Source()) + `
 algorithms.a_later_one = algorithms.gcra

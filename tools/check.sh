@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# What to run before each commit: formats, go vet, the built library, and the tests that the changes since the last commit
-# can affect. Packages that changed are tested whole; packages that depend on them only if their tests need no server, and
-# the documents' blocks (tools/docs, tools/ci) only by make test. Modules other than the root are vetted if they changed.
+# Run this before each commit. It checks formats, go vet and the built library, and runs the
+# tests that the changes since the last commit can affect. Packages that changed are tested whole; packages that
+# depend on them only if their tests need no server, and the documents' blocks (tools/docs,
+# tools/ci) only by make test. Modules other than the root are vetted if they changed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

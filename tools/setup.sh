@@ -44,8 +44,8 @@ else
 	# For examples/languages.
 	can python3 -c 'import redis' || need "python3 python3-redis" "Python 3 with its redis package"
 	can env NODE_PATH=/usr/share/nodejs node -e 'require("redis")' || need "nodejs node-redis" "Node.js with its redis package"
-	# redis-rb 5 has its cluster client in a separate package, which releases with redis-rb 4 lack;
-	# a pattern may match nothing.
+	# redis-rb 5 has its cluster client in a separate package, which does not exist in releases with
+	# redis-rb 4; a pattern may match nothing.
 	can ruby -e 'require "redis"; Redis::VERSION < "5" or require "redis-clustering"' ||
 		need 'ruby ruby-redis ~n^ruby-redis-clustering$' "Ruby with its redis gem"
 	can php -r 'new Redis();' || need "php-cli php-redis" "PHP with its redis extension"

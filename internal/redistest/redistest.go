@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// Server is a server that only its starter uses.
+// Server is a server for the test that started it.
 type Server struct {
 	Addr string // 127.0.0.1:port
 

@@ -46,7 +46,7 @@ var traffics = []traffic{
 	{"trickle", "algorithms-trickle.svg", "60 calls at once; from 30 s on one each 2 s.", slices.Concat(burst(0, n), evenly(30*second, length, 2*second))},
 }
 
-// evenly returns a call at from and after each further step, before to.
+// evenly returns the times of calls: from, and then one every step, all before to.
 func evenly(from, to, step int64) (calls []int64) {
 	for at := from; at < to; at += step {
 		calls = append(calls, at)

@@ -78,7 +78,8 @@ func New(ctx context.Context, r io.Reader, opts Options) (*File, error) {
 	return f, err
 }
 
-// until reads until ctx ends: a few compressed bytes can be billions of empty lines.
+// until is a reader that fails once ctx has ended. A few compressed bytes can be billions of empty
+// lines.
 type until struct {
 	ctx context.Context
 	io.Reader

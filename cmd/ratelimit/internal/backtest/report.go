@@ -14,7 +14,7 @@ type Report struct {
 	Periods     []Period
 	Interrupted bool
 
-	key string // key that the periods were counted by
+	key string // the key definition used to count the periods
 }
 
 // Result is what one limit would have done.

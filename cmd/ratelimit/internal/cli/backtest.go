@@ -215,8 +215,8 @@ func (a *app) candidates(f backtestFlags, opts *backtest.Options) error {
 	return err
 }
 
-// policyKeys returns the key definitions for a policy's keys. It deletes those that it uses from
-// named.
+// policyKeys returns the key definitions for a policy's keys. It deletes the definitions that it
+// uses from named.
 func policyKeys(p policies.Policy, usual backtest.Key, named map[string]string) ([]backtest.Key, error) {
 	if len(p.Limits) == 1 && named[p.Limits[0].Key] == "" {
 		return []backtest.Key{usual}, nil

@@ -80,7 +80,7 @@ func (a *app) hint(err error) string {
 
 // expand replaces $COMMAND in a hint by a command line that can be typed, and $grant, $addr and
 // $password by what they stand for. A deployment without --policies would remove the policies, so
-// the text then says so.
+// the hint warns about that.
 func (a *app) expand(hint string, node *loader.Error) string {
 	deploys := false
 	text := os.Expand(hint, func(name string) string {

@@ -64,7 +64,7 @@ func TestHints(t *testing.T) {
 		{serverFlags{url: "redis-sentinel://u:p@h:1,i/m?db=3&sentinel_username=s&sentinel_password=secret"},
 			" --redis 'redis-sentinel://u:PASSWORD@h:1,i:26379/m?db=3&sentinel_password=PASSWORD&sentinel_username=s'"},
 		{serverFlags{}, " --redis redis://127.0.0.1:6379"},
-		{serverFlags{url: "env"}, ""}, // the next command reads it there too
+		{serverFlags{url: "env"}, ""}, // the next command reads the environment too
 		{serverFlags{url: "env", sentinel: "m"}, " --sentinel m"},
 	} {
 		var env []string

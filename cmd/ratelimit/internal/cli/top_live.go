@@ -67,7 +67,7 @@ func topPasses(ctx context.Context, rdb redis.UniversalClient, s servers, f topF
 			case err = <-over:
 				running = false
 			case <-time.After(200 * time.Millisecond):
-				if found := scan.Snapshot(); before == nil && found.Tracked > 0 { // otherwise the previous pass is better
+				if found := scan.Snapshot(); before == nil && found.Tracked > 0 { // otherwise the previous pass stays on the screen
 					show(pass{by: by, found: found})
 				}
 			case by = <-orders:
