@@ -12,22 +12,18 @@ local SERIES = 60 -- minutes
 local KEPT = '86400000' -- ms
 
 -- fields returns fields of a record, false for absent ones, or nil and the error for a key that holds
--- anything else, or none of them. An empty string counts as no key.
+-- anything else, or none of them. An empty string counts as no key; the result then has replace set.
 local function fields(key, ...)
   local values, any = redis.pcall('HMGET', key, ...), false
   if values.err then
-    if redis.pcall('GETRANGE', key, '0', '0') == '' then return {} end
+    if redis.pcall('GETRANGE', key, '0', '0') == '' then return { replace = true } end
     return nil, errors.failed(key, values, NO_RECORD)
   end
   for i = 1, #values do
     local text = values[i]
     if text then
-      local n = tonumber(text)
-      if not n or n < 0 or n >= numbers.MOST or n % 1 > 0 then
-        n = numbers.parse(text)
-        if not n then return nil, errors.unusable(key, NO_RECORD) end
-      end
-      values[i], any = n, true
+      any, values[i] = true, numbers.parse(text)
+      if not values[i] then return nil, errors.unusable(key, NO_RECORD) end
     end
   end
   if not any and redis.call('PTTL', key) ~= -2 then return nil, errors.unusable(key, NO_RECORD) end
@@ -71,7 +67,7 @@ end
 
 -- note adds a decision to the record that read has read. It returns the error, or nil.
 function tracking.note(key, allowed, cost)
-  local total, in_minute, used = 'allowed', allowed_now, values[1]
+  local total, in_minute = 'allowed', allowed_now
   if not allowed then
     total, in_minute, cost = 'denied', denied_now, 0
     local err
@@ -79,8 +75,8 @@ function tracking.note(key, allowed, cost)
     if err then return err end
   end
   local now = numbers.argument(clock.ms())
-  if not used then redis.call('DEL', key) end -- an empty string
-  redis.call('HSET', key, 'last', now, total, sum(values[2], 1), in_minute, sum(values[3], 1), 'cost', sum(used, cost))
+  if values.replace then redis.call('DEL', key) end
+  redis.call('HSET', key, 'last', now, total, sum(values[2], 1), in_minute, sum(values[3], 1), 'cost', sum(values[1], cost))
   if not values[2] then redis.call('HSETNX', key, 'first', now) end
   redis.call('PEXPIRE', key, KEPT)
   if not values[3] then forget_old(key, current) end
