@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Runs every check and every test of the project, for `make test`. It runs all stages even if one fails, and
-# prints one line for each stage that passes, the whole output of a stage that fails, and the progress of the
-# tests. Then it prints how many tests ran on which servers. The last two lines are "N passed, N failed"; and
-# the time it took, the counts, and the servers. The exit code is 0 only if something ran and nothing failed.
+# prints the whole output of what fails, and the progress of the tests. Then it prints how many tests ran on
+# which servers. The last two lines are "N passed, N failed"; and the time it took, the counts, and the servers.
+# The exit code is 0 only if something ran and nothing failed.
 #
 #   RATELIMIT_TEST_BACKEND=docker|local   containers, or redis-server processes on this machine; the default
 #                                         is containers if a Docker engine is available
@@ -16,7 +16,7 @@ mkdir -p "$results"
 
 checks_passed=0
 checks_failed=0
-outcomes=() # files that testsummary run wrote
+stages=() # label, exit code and file of each go test, for testcount
 
 # check NAME COMMAND...: runs a check, and shows its output if it fails.
 check() {
@@ -79,7 +79,8 @@ if [ "$backend" = docker ] && ! images; then
 	tools/setup.sh local || give_up
 fi
 if [ "$backend" != given ]; then export RATELIMIT_TEST_BACKEND=$backend; fi
-go build -o "$build/testsummary" ./tools/testsummary || give_up
+(cd tools/lint && go build -o "$build/gotestsum" gotest.tools/gotestsum) || give_up
+go build -o "$build/testcount" ./tools/testcount || give_up
 
 # All modules, the integration tests last because they take longest.
 modules=()
@@ -154,9 +155,14 @@ check "functions/ratelimit.lua is up to date" stale
 # tests LABEL DIR: runs one go test. Its timeout is only for tests that hang: a busy machine takes many times
 # as long as an idle one.
 tests() {
-	local label=$1 dir=$2 out=$results/${#outcomes[@]}.json
-	outcomes+=("$out")
-	"$build/testsummary" run -label "$label" -out "$out" -dir "$dir" -- go test -json -race -count=1 -timeout 60m ./...
+	local label=$1 dir=$2 began=$SECONDS out=$results/${#stages[@]}.json code=0
+	echo "run  $label"
+	(while sleep 15 >/dev/null 2>&1; do echo "     $((SECONDS - began)) s: $(grep -c '"Action":"pass".*"Test":' "$out") tests have passed"; done) &
+	local progress=$!
+	(cd "$dir" && "$build/gotestsum" --format pkgname --format-hide-empty-pkg --jsonfile "$out" \
+		-- -race -count=1 -timeout 60m ./...) || code=$?
+	kill $progress && wait $progress 2>/dev/null
+	stages+=("$label" $code "$out")
 }
 
 export RATELIMIT_TEST_SERVERS=$results/servers.json
@@ -168,5 +174,5 @@ for m in "${modules[@]}"; do
 	esac
 done
 
-"$build/testsummary" total -checks-passed $checks_passed -checks-failed $checks_failed \
-	-seconds $SECONDS -servers "$RATELIMIT_TEST_SERVERS" "${outcomes[@]}"
+"$build/testcount" -checks-passed $checks_passed -checks-failed $checks_failed \
+	-seconds $SECONDS -servers "$RATELIMIT_TEST_SERVERS" "${stages[@]}"

@@ -3,114 +3,175 @@ package ci
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
 
-// The action alone, in the situations that it may encounter.
+// result is how the action ended.
+type result struct {
+	code                            int
+	workspace, log, summary, output string
+}
+
+var ofInput = regexp.MustCompile(`^\$\{\{ inputs\.([a-z-]+) \}\}$`)
+
+// run runs the last step of action.yml with these inputs, in a repository with some files replaced.
+func run(t *testing.T, with, files map[string]string) result {
+	t.Helper()
+	install(t)
+	var action struct {
+		Inputs map[string]struct{ Default string }
+		Runs   struct {
+			Steps []struct {
+				Run string
+				Env map[string]string
+			}
+		}
+	}
+	load(t, "action.yml", &action)
+	step := action.Runs.Steps[len(action.Runs.Steps)-1]
+	if len(step.Env) != len(action.Inputs) || strings.Contains(step.Run, "${{") {
+		t.Fatalf("the step has the variables %v and runs %s: want one variable for each input, and no expression", step.Env, step.Run)
+	}
+	dir, got := t.TempDir(), result{workspace: workspace(t, files)}
+	env := []string{"RUNNER_TEMP=" + temp, "GITHUB_ACTION_PATH=" + root}
+	for _, name := range []string{"GITHUB_OUTPUT", "GITHUB_PATH", "GITHUB_STEP_SUMMARY"} {
+		write(t, filepath.Join(dir, name), "")
+		env = append(env, name+"="+filepath.Join(dir, name))
+	}
+	for name, value := range step.Env {
+		input := ofInput.FindStringSubmatch(value)
+		if input == nil {
+			t.Fatalf("the variable %s is %q, and not an input", name, value)
+		}
+		text, given := with[input[1]]
+		if !given {
+			text = action.Inputs[input[1]].Default
+		}
+		env = append(env, name+"="+text)
+	}
+	got.log, got.code = script(t, got.workspace, env, "bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step.Run)
+	got.summary = read(t, filepath.Join(dir, "GITHUB_STEP_SUMMARY"))
+	got.output = read(t, filepath.Join(dir, "GITHUB_OUTPUT"))
+	// The command is available to later steps.
+	if path := read(t, filepath.Join(dir, "GITHUB_PATH")); path != "" {
+		if _, err := os.Stat(filepath.Join(strings.TrimSpace(path), "ratelimit")); err != nil {
+			t.Error(err)
+		}
+	} else if got.code == 0 {
+		t.Error("PATH has no new folder")
+	}
+	return got
+}
+
 func TestAction(t *testing.T) {
+	const changes, same = "exit-code=2\nchanges=true\n", "exit-code=0\nchanges=false\n"
+	deployed := server(t)
+	install(t)
+	if printed, code := script(t, workspace(t, nil), []string{"REDIS_URL=" + deployed}, "env", "ratelimit", "deploy", "--policies", "policies.yaml"); code != 0 {
+		t.Fatal(printed)
+	}
 	for _, tc := range []struct {
-		name    string
-		with    map[string]string
-		files   map[string]string
-		status  string
-		outputs map[string]string
-		prints  string
-		summary string
+		name            string
+		with, files     map[string]string
+		code            int
+		output          string
+		prints, summary string
 	}{{
 		name:   "nothing but the library",
-		status: "success", prints: "ok: ",
+		prints: "ok: ",
 	}, {
 		name:   "policies and their tests",
 		with:   map[string]string{"policies": "policies.yaml", "tests": "*_test.yaml"},
-		status: "success", prints: "ok    policies_test.yaml: 8 tests",
+		prints: "ok    policies_test.yaml: 8 tests",
 	}, {
-		name:   "bad policies",
-		with:   map[string]string{"policies": "policies.yaml", "tests": "policies_test.yaml", "redis-url": server(t)},
-		files:  badPolicies,
-		status: "failure", prints: "Verify ended with 1\n",
+		name:  "a name with blanks",
+		with:  map[string]string{"policies": "our policies.yaml", "redis-url": server(t)},
+		files: map[string]string{"our policies.yaml": "policies: {api: 10/s}\n"},
+		code:  0, output: changes, prints: "+ policy api", summary: "+ policy api",
 	}, {
-		name:   "a test that fails",
-		with:   map[string]string{"policies": "policies.yaml", "tests": "policies_test.yaml", "redis-url": server(t)},
-		files:  badTests,
-		status: "failure", prints: "Test ended with 1\n",
+		name:  "bad policies",
+		with:  map[string]string{"policies": "policies.yaml", "tests": "policies_test.yaml", "redis-url": server(t)},
+		files: badPolicies,
+		code:  1, prints: "fortnight",
 	}, {
-		name:   "a file with tests that is not there",
-		with:   map[string]string{"tests": "policies_test.yaml others_test.yaml"},
-		status: "failure", prints: "others_test.yaml",
+		name:  "a test that fails",
+		with:  map[string]string{"policies": "policies.yaml", "tests": "policies_test.yaml", "redis-url": server(t)},
+		files: badTests,
+		code:  1, prints: "six passwords",
+	}, {
+		name: "a file with tests that is not there",
+		with: map[string]string{"tests": "policies_test.yaml others_test.yaml"},
+		code: 1, prints: "others_test.yaml",
 	}, {
 		name:   "something to change",
 		with:   map[string]string{"policies": "policies.yaml", "redis-url": server(t)},
-		status: "success", outputs: map[string]string{"exit-code": "2", "changes": "true"}, summary: "+ policy api",
+		output: changes, prints: "+ policy api", summary: "+ policy api",
 	}, {
-		name:   "something to change, where nothing should be",
-		with:   map[string]string{"policies": "policies.yaml", "redis-url": server(t), "fail-on-drift": "true"},
-		status: "failure", outputs: map[string]string{"exit-code": "2", "changes": "true"}, prints: "Plan ended with 2\n",
+		name: "something to change, where nothing should be",
+		with: map[string]string{"policies": "policies.yaml", "redis-url": server(t), "fail-on-drift": "true"},
+		code: 2, output: changes, summary: "+ policy api",
 	}, {
-		name:   "a server that does not answer",
-		with:   map[string]string{"policies": "policies.yaml", "redis-url": nobody(t)},
-		status: "failure", outputs: map[string]string{"exit-code": "1"}, prints: "Plan ended with 1\n", summary: "connection refused",
+		name:   "nothing to change",
+		with:   map[string]string{"policies": "policies.yaml", "redis-url": deployed, "fail-on-drift": "true"},
+		output: same,
 	}, {
-		name:   "drift, and no server to look at",
-		with:   map[string]string{"policies": "policies.yaml", "redis-url": "", "fail-on-drift": "true"},
-		status: "failure", prints: "redis-url is empty",
+		name:  "a policy is removed",
+		with:  map[string]string{"policies": "policies.yaml", "redis-url": deployed},
+		files: map[string]string{"policies.yaml": "policies: {api: 10/s}\n"},
+		code:  1, output: "exit-code=1\n", summary: "--remove-policies",
 	}, {
-		name:   "neither true nor false",
-		with:   map[string]string{"redis-url": server(t), "fail-on-drift": "yes"},
-		status: "failure", prints: "fail-on-drift is 'yes'; write true or false",
+		name: "a server that does not answer",
+		with: map[string]string{"policies": "policies.yaml", "redis-url": nobody(t)},
+		code: 1, output: "exit-code=1\n", prints: "connection refused", summary: "connection refused",
+	}, {
+		name:   "no server",
+		with:   map[string]string{"policies": "policies.yaml", "redis-url": ""},
+		prints: "redis-url is empty, so nothing is planned",
+	}, {
+		name: "drift, and no server to look at",
+		with: map[string]string{"policies": "policies.yaml", "redis-url": "", "fail-on-drift": "true"},
+		code: 1, prints: "redis-url is empty",
+	}, {
+		name: "neither true nor false",
+		with: map[string]string{"redis-url": server(t), "fail-on-drift": "yes"},
+		code: 1, prints: "fail-on-drift is 'yes'; write true or false",
 	}} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			g := newGithub(t, tc.files)
-			g.uses("actions/checkout@v6", nil)
-			got := g.action(tc.with)
-			if g.status != tc.status || !strings.Contains(g.log.String(), tc.prints) || !strings.Contains(g.summary.String(), tc.summary) {
-				t.Errorf("%s, want %s; it printed:\n%s\nand in the summary:\n%s", g.status, tc.status, g.log.String(), g.summary.String())
+			got := run(t, tc.with, tc.files)
+			if got.code != tc.code || got.output != tc.output || !strings.Contains(got.log, tc.prints) || !strings.Contains(got.summary, tc.summary) {
+				t.Errorf("exit code %d, want %d; the outputs %q, want %q; it printed:\n%s\nand in the summary:\n%s",
+					got.code, tc.code, got.output, tc.output, got.log, got.summary)
 			}
-			for _, name := range []string{"exit-code", "changes"} {
-				if got[name] != tc.outputs[name] {
-					t.Errorf("the output %s is %q, want %q", name, got[name], tc.outputs[name])
-				}
+			if url := tc.with["redis-url"]; tc.output == "" && url != "" {
+				wantDeployed(t, url, false)
+			}
+			switch report := filepath.Join(got.workspace, "ratelimit-junit.xml"); tc.name {
+			case "policies and their tests":
+				wantJUnit(t, report, 8, 0)
+			case "a test that fails":
+				wantJUnit(t, report, 1, 1)
 			}
 		})
 	}
 }
 
-func TestActionOnServersInStep(t *testing.T) {
-	t.Parallel()
-	with := map[string]string{"policies": "policies.yaml", "redis-url": server(t), "fail-on-drift": "true"}
-	g := newGithub(t, nil)
-	g.uses("actions/checkout@v6", nil)
-	g.action(map[string]string{})
-	// The program that the action installs is available to later steps.
-	g.run(step{Name: "Deploy", Run: "ratelimit deploy --policies policies.yaml"}, map[string]string{"REDIS_URL": with["redis-url"]}, "")
-	got := g.action(with)
-	if g.status != "success" || got["exit-code"] != "0" || got["changes"] != "false" {
-		t.Errorf("%s, outputs %v; it printed:\n%s", g.status, got, g.log.String())
-	}
-
-	// A change that removes policies must be allowed explicitly.
-	g = newGithub(t, map[string]string{"policies.yaml": "policies: {api: 10/s}\n"})
-	g.uses("actions/checkout@v6", nil)
-	got = g.action(map[string]string{"policies": "policies.yaml", "redis-url": with["redis-url"]})
-	if g.status != "failure" || got["exit-code"] != "1" || !strings.Contains(g.summary.String(), "--remove-policies") {
-		t.Errorf("%s, outputs %v; it printed:\n%s", g.status, got, g.log.String())
-	}
-}
-
 // No input is ever executed as code.
 func TestActionDoesNotRunItsInputs(t *testing.T) {
-	t.Parallel()
+	url := server(t)
 	for _, hostile := range []string{"$(touch ran)", "policies_test.yaml; touch ran", `"; touch ran; "`} {
 		for _, name := range []string{"policies", "tests", "junit", "redis-url", "fail-on-drift"} {
-			with := map[string]string{"policies": "policies.yaml", "tests": "policies_test.yaml", "redis-url": server(t)}
-			with[name] = hostile
-			g := newGithub(t, nil)
-			g.uses("actions/checkout@v6", nil)
-			g.action(with)
-			if _, err := os.Stat(filepath.Join(g.workspace, "ran")); err == nil || g.log.Len() == 0 {
-				t.Errorf("the input %s was run; printed:\n%s", name, g.log.String())
-			}
+			t.Run(name+" "+hostile, func(t *testing.T) {
+				t.Parallel()
+				with := map[string]string{"policies": "policies.yaml", "tests": "policies_test.yaml", "redis-url": url}
+				with[name] = hostile
+				got := run(t, with, nil)
+				if _, err := os.Stat(filepath.Join(got.workspace, "ran")); err == nil || got.log == "" {
+					t.Errorf("the input was run; printed:\n%s", got.log)
+				}
+			})
 		}
 	}
 }

@@ -1,11 +1,11 @@
-// Package ci runs the files that docs/ci.md tells users to copy as the CI systems would: the shell
-// steps of action.yml, of the workflow and of the GitLab jobs, unchanged, with the command as they
-// install it and with servers.
+// Package ci runs what docs/ci.md gives to users: the script of action.yml, and the scripts within
+// the workflow and the GitLab jobs. actionlint checks the rest of the YAML in tools/test.sh.
 package ci
 
 import (
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -30,15 +30,10 @@ var root = func() string {
 	return dir
 }()
 
-// load reads a YAML file of the checkout. A field that the types here do not have is an error,
-// because it would be ignored.
+// load reads a YAML file of the checkout.
 func load(t *testing.T, name string, into any) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := yaml.Load(text, into, yaml.WithKnownFields()); err != nil {
+	if err := yaml.Load([]byte(read(t, filepath.Join(root, name))), into); err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
 }
@@ -51,11 +46,7 @@ func workspace(t *testing.T, differs map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
 	for _, name := range []string{"policies.yaml", "policies_test.yaml"} {
-		text, err := os.ReadFile(filepath.Join(root, "examples", name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		write(t, filepath.Join(dir, name), string(text))
+		write(t, filepath.Join(dir, name), read(t, filepath.Join(root, "examples", name)))
 	}
 	for name, text := range differs {
 		write(t, filepath.Join(dir, name), text)
@@ -92,37 +83,53 @@ tests:
 `}
 )
 
-// environment returns a script's environment: this process's, without variables for servers or a
-// CI, and the given ones.
-func environment(more ...string) []string {
-	var env []string
-	for _, entry := range os.Environ() {
-		if !strings.HasPrefix(entry, "REDIS_URL=") && !strings.HasPrefix(entry, "GITHUB_") && !strings.HasPrefix(entry, "CI") {
-			env = append(env, entry)
+var temp string // RUNNER_TEMP, where the action installs the command
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		dir, err := os.MkdirTemp("", "ratelimit-ci-")
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
 		}
-	}
-	// Without folder names in the compiled packages, runs can share them.
-	return append(append(env, "GOFLAGS=-trimpath -modcacherw"), more...)
+		defer func() { _ = os.RemoveAll(dir) }()
+		temp = dir
+		return m.Run()
+	}())
 }
 
-// installing is locked while a script installs the command to a shared place.
-var installing sync.Mutex
-
-// script runs a command and returns its output and its exit code.
+// script runs a command with the given variables and no others of a CI, and returns its output and
+// its exit code. The command that the action has installed is on PATH.
 func script(t *testing.T, dir string, env []string, command ...string) (string, int) {
 	t.Helper()
-	if strings.Contains(strings.Join(command, " "), " install ") {
-		installing.Lock()
-		defer installing.Unlock()
-	}
 	cmd := exec.CommandContext(t.Context(), command[0], command[1:]...)
-	cmd.Dir, cmd.Env = dir, env
+	cmd.Dir = dir
+	for _, entry := range os.Environ() {
+		if !strings.HasPrefix(entry, "REDIS_URL=") && !strings.HasPrefix(entry, "GITHUB_") && !strings.HasPrefix(entry, "CI") {
+			cmd.Env = append(cmd.Env, entry)
+		}
+	}
+	cmd.Env = append(append(cmd.Env, "PATH="+filepath.Join(temp, "ratelimit")+":"+os.Getenv("PATH")), env...)
 	output, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)
 	}
 	return string(output), cmd.ProcessState.ExitCode()
+}
+
+// installed installs the command, once for all tests.
+var installed = sync.OnceValues(func() ([]byte, error) {
+	cmd := exec.Command("go", "install", "-buildvcs=false", "./cmd/ratelimit")
+	cmd.Dir, cmd.Env = root, append(os.Environ(), "GOBIN="+filepath.Join(temp, "ratelimit"))
+	return cmd.CombinedOutput()
+})
+
+func install(t *testing.T) {
+	t.Helper()
+	if output, err := installed(); err != nil {
+		t.Fatalf("%v\n%s", err, output)
+	}
 }
 
 // patient is the end of a server's URL that lets a step take as long as a busy machine needs.
@@ -147,36 +154,22 @@ func nobody(t *testing.T) string {
 	return "redis://" + listener.Addr().String()
 }
 
-func client(t *testing.T, url string) *redis.Client {
+// wantDeployed checks whether a server has the user's policies.
+func wantDeployed(t *testing.T, url string, want bool) {
 	t.Helper()
 	options, err := redis.ParseURL(url)
 	if err != nil {
 		t.Fatal(err)
 	}
 	rdb := redis.NewClient(options)
-	t.Cleanup(func() { _ = rdb.Close() })
-	return rdb
-}
-
-// wantDeployed checks whether a server has the user's policies.
-func wantDeployed(t *testing.T, url string, want bool) {
-	t.Helper()
-	err := client(t, url).FCall(t.Context(), "ratelimit_take", []string{"user:42"}, "@api").Err()
-	if (err == nil) != want {
+	defer rdb.Close()
+	if err := rdb.FCall(t.Context(), "ratelimit_take", []string{"user:42"}, "@api").Err(); (err == nil) != want {
 		t.Errorf("a call of the policy api on %s: %v; deployed should be %v", url, err, want)
 	}
 }
 
-// flush deletes the library.
-func flush(t *testing.T, url string) {
-	t.Helper()
-	if err := client(t, url).FunctionFlush(t.Context()).Err(); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // wantJUnit checks the report that the CI system displays.
-func wantJUnit(t *testing.T, text string, tests, failures int) {
+func wantJUnit(t *testing.T, file string, tests, failures int) {
 	t.Helper()
 	var report struct {
 		Tests    int `xml:"tests,attr"`
@@ -188,7 +181,7 @@ func wantJUnit(t *testing.T, text string, tests, failures int) {
 			} `xml:"testcase"`
 		} `xml:"testsuite"`
 	}
-	if err := xml.Unmarshal([]byte(text), &report); err != nil {
+	if err := xml.Unmarshal([]byte(read(t, file)), &report); err != nil {
 		t.Fatal(err)
 	}
 	if report.Tests != tests || report.Failures != failures {

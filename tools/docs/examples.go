@@ -2,7 +2,7 @@
 
 // Package docs runs the examples in the documents as a new user would, by pasting them into a shell, so
 // that they stay correct: every block in sh, go and python of every document, in a clone, against any
-// server.
+// server. The blocks in sh call the same programs with the same arguments in bash, zsh and sh.
 //
 // Comments right before a block, which readers do not see, say what the block needs and does:
 //
@@ -12,6 +12,7 @@
 //	<!-- in: examples -->                 the folder of the clone that stands for the reader's folder
 //	<!-- with: --addr 127.0.0.1:0 -->     appended, so that it does not conflict with other programs
 //	<!-- needs: docker -->                only a test that has this runs it
+//	<!-- server: none -->                 it uses no server, so the tests on real servers leave it out
 //	<!-- not run: it takes an hour -->    why no test runs it
 //
 // In the blocks, localhost:6379 and redis-cli without an address mean the test's server, whose clock
@@ -41,13 +42,14 @@ type Example struct {
 	Name     string // "README.md:31"
 	Language string // "sh", "go" or "python"
 	Needs    string // "docker", or ""
+	Server   string // "none", or ""
 
 	code, prints, until, in, with string
 	statuses                      []string
 }
 
 var (
-	mark    = regexp.MustCompile(`^<!-- (prints|status|until|in|with|needs|not run): (.+) -->$`)
+	mark    = regexp.MustCompile(`^<!-- (prints|status|until|in|with|needs|server|not run): (.+) -->$`)
 	comment = regexp.MustCompile(`(?m)(^|\s)#.*$`)
 
 	calls = regexp.MustCompile(`\bratelimit (demo|deploy|load|plan|rollback|status|take|top|usage)\b`)
@@ -125,7 +127,7 @@ func parse(name, text string) (Document, error) {
 			document.NotRun = append(document.NotRun, where+": "+reason)
 		} else {
 			document.Examples = append(document.Examples, Example{
-				Name: where, Language: language, Needs: marks["needs"],
+				Name: where, Language: language, Needs: marks["needs"], Server: marks["server"],
 				code: code, prints: marks["prints"], until: marks["until"], in: marks["in"], with: marks["with"], statuses: strings.Fields(marks["status"]),
 			})
 		}

@@ -4,6 +4,7 @@ package docs
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -11,33 +12,77 @@ import (
 	"github.com/ratelimit-functions/ratelimit/embedded"
 )
 
-func TestTheDocumentsInEveryShell(t *testing.T) {
+func TestTheDocuments(t *testing.T) {
 	documents, err := All("../..")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, shell := range Shells() {
-		t.Run(shell, func(t *testing.T) {
-			t.Parallel()
-			clone, err := NewClone(t.Context(), "../..", t.TempDir())
-			if err != nil {
-				t.Fatal(err)
+	clone, err := NewClone(t.Context(), "../..", t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, document := range documents {
+		server := embedded.Run(t, embedded.WithTime(time.Now()))
+		for _, example := range document.Examples {
+			if example.Needs != "" {
+				continue // another test runs it
 			}
-			for _, document := range documents {
-				server := embedded.Run(t, embedded.WithTime(time.Now()))
-				for _, example := range document.Examples {
-					if example.Needs != "" || example.Language != "sh" && shell != "bash" {
-						continue // another test runs it; blocks in other languages run once
-					}
-					t.Run(example.Name, func(t *testing.T) {
-						if err := example.Run(t.Context(), clone, shell, "redis://"+server.Addr()); err != nil {
-							t.Error(err)
-						}
-					})
+			t.Run(example.Name, func(t *testing.T) {
+				if err := example.Run(t.Context(), clone, "bash", "redis://"+server.Addr()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
+
+// Each shell runs the same programs with the same arguments for a block, so that running it in one of
+// them is enough.
+func TestEveryShellReadsTheDocumentsAlike(t *testing.T) {
+	documents, err := All("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, document := range documents {
+		for _, example := range document.Examples {
+			if example.Language != "sh" {
+				continue
+			}
+			want, err := callsOf(t, example, "bash")
+			if err != nil || want == "" {
+				t.Errorf("%s calls %q in bash: %v", example.Name, want, err)
+			}
+			for _, shell := range []string{"zsh", "sh"} {
+				if got, err := callsOf(t, example, shell); got != want || err != nil {
+					t.Errorf("%s calls in %s:\n%s(%v)\nand in bash:\n%s", example.Name, shell, got, err, want)
 				}
 			}
-		})
+		}
 	}
+}
+
+// called has the programs that the blocks call. recorder stands for each of them.
+var called = []string{"docker", "go", "make", "python3", "ratelimit", "redis-cli"}
+
+const recorder = "#!/bin/sh\n{ printf '%s' \"${0##*/}, REDIS_URL=$REDIS_URL\"; printf ' <%s>' \"$@\"; echo; } >>\"$CALLS\"\n"
+
+// callsOf returns the calls of programs that a shell makes of a block, one in each line.
+func callsOf(t *testing.T, example Example, shell string) (string, error) {
+	t.Helper()
+	dir := t.TempDir()
+	clone := &Clone{Dir: filepath.Join(dir, "clone"), env: []string{"PATH=" + dir + ":/usr/bin:/bin", "CALLS=" + filepath.Join(dir, "calls"), "PWD="}}
+	if err := os.MkdirAll(filepath.Join(clone.Dir, example.in), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range called {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(recorder), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	example.prints, example.until, example.statuses = "", "", nil
+	err := example.Run(t.Context(), clone, shell, "redis://127.0.0.1:1")
+	text, _ := os.ReadFile(filepath.Join(dir, "calls"))
+	return strings.ReplaceAll(string(text), dir, ""), err
 }
 
 func TestBlocksThatNobodyCouldPaste(t *testing.T) {
@@ -85,7 +130,7 @@ func TestBlocksThatFail(t *testing.T) {
 		if tt.example.Language == "" {
 			tt.example.Language = "sh"
 		}
-		for _, shell := range Shells() {
+		for _, shell := range []string{"bash", "zsh", "sh"} {
 			want := tt.want
 			if tt.only != "" && tt.only != shell {
 				want = ""

@@ -17,9 +17,6 @@ import (
 	"time"
 )
 
-// Shells returns the names of the shells that blocks are pasted into.
-func Shells() []string { return []string{"bash", "zsh", "sh"} }
-
 // shells has the arguments that start each shell as an interactive one without the user's files,
 // and a prompt that contains the exit status of the previous command. In an interactive zsh, # does
 // not start a comment by default.
@@ -55,7 +52,7 @@ func (c *Clone) paste(ctx context.Context, name, code string, e Example, redisUR
 		return "", "", err
 	}
 	if err := cmd.Start(); err != nil {
-		return "", "", fmt.Errorf("%w; the documents are tried in %v (Debian, Ubuntu: apt-get install zsh)", err, Shells())
+		return "", "", fmt.Errorf("%w; the documents are tried in bash, zsh and sh (Debian, Ubuntu: apt-get install zsh)", err)
 	}
 	_, err = io.WriteString(keyboard, code)
 	if e.until != "" && err == nil {

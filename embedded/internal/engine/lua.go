@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"sync"
 
 	"github.com/ratelimit-functions/ratelimit/embedded/internal/lualib"
 	"github.com/ratelimit-functions/ratelimit/internal/luasource"
@@ -114,6 +115,40 @@ func (t *threads) pcall(L *lua.LState) int {
 	return 3
 }
 
+// compiled has the compiled texts of this process, at most maxCompiled. Servers are often started with
+// the same few libraries, as in tests, and compiling takes longer than all else of a start.
+var (
+	compiledMu sync.Mutex
+	compiled   = map[string]*lua.FunctionProto{}
+)
+
+const maxCompiled = 8
+
+// prototype compiles a library's text, unless it has been compiled before.
+func prototype(text string) (*lua.FunctionProto, error) {
+	compiledMu.Lock()
+	proto := compiled[text]
+	compiledMu.Unlock()
+	if proto != nil {
+		return proto, nil
+	}
+	tree, err := luasource.Read(text, nil)
+	if err != nil {
+		return nil, err
+	}
+	proto, err = lua.Compile(tree, luasource.Name)
+	if err != nil {
+		return nil, err
+	}
+	compiledMu.Lock()
+	defer compiledMu.Unlock()
+	if len(compiled) >= maxCompiled {
+		clear(compiled)
+	}
+	compiled[text] = proto
+	return proto, nil
+}
+
 // compile compiles a library's text to a function that runs it with the given globals.
 func (t *threads) compile(text string, globals *lua.LTable) (f *lua.LFunction, err error) {
 	defer func() {
@@ -121,11 +156,7 @@ func (t *threads) compile(text string, globals *lua.LTable) (f *lua.LFunction, e
 			err = fmt.Errorf("%s: gopher-lua cannot compile it (%v); split up its largest function", luasource.Name, r)
 		}
 	}()
-	tree, err := luasource.Read(text, nil)
-	if err != nil {
-		return nil, err
-	}
-	proto, err := lua.Compile(tree, luasource.Name)
+	proto, err := prototype(text)
 	if err != nil {
 		return nil, err
 	}

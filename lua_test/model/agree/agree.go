@@ -39,10 +39,10 @@ func Repeat(t *testing.T, wanted int, databases ...Server) {
 	t.Helper()
 	steps, done, differs := generate.Steps(), 0, false
 	rapid.Check(t, func(t *rapid.T) {
-		sequence := steps.Draw(t, "run")
 		if done >= wanted && !differs {
 			return
 		}
+		sequence := steps.Draw(t, "run")
 		done += len(sequence)
 		if err := Run(sequence, databases...); err != nil {
 			differs = true // from now on rapid searches for the shortest failing sequence

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# What action.yml runs: it installs the command, verifies the policies, runs their tests and plans. The inputs are
+# variables of the environment: POLICIES, TESTS, JUNIT, REDIS_URL and FAIL_ON_DRIFT; docs/ci.md describes them.
+set -euo pipefail
+
+case $FAIL_ON_DRIFT in
+true | false) ;;
+*)
+	echo "fail-on-drift is '$FAIL_ON_DRIFT'; write true or false"
+	exit 1
+	;;
+esac
+
+export GOBIN=$RUNNER_TEMP/ratelimit
+go -C "$GITHUB_ACTION_PATH" install -buildvcs=false ./cmd/ratelimit
+echo "$GOBIN" >>"$GITHUB_PATH"
+ratelimit() { "$GOBIN/ratelimit" "$@"; }
+
+ratelimit verify ${POLICIES:+--policies "$POLICIES"}
+# TESTS has blanks between files, and patterns.
+if [ -n "$TESTS" ]; then ratelimit test --junit "$JUNIT" -- $TESTS; fi
+
+if [ -z "$REDIS_URL" ]; then
+	echo "redis-url is empty, so nothing is planned; is the secret there?"
+	if [ "$FAIL_ON_DRIFT" = true ]; then exit 1; fi
+	exit 0
+fi
+code=0
+plan=$(ratelimit plan ${POLICIES:+--policies "$POLICIES"} 2>&1) || code=$?
+echo "$plan"
+{
+	echo '### What a deployment would change'
+	echo '```'
+	echo "$plan"
+	echo '```'
+} >>"$GITHUB_STEP_SUMMARY"
+echo "exit-code=$code" >>"$GITHUB_OUTPUT"
+case $code in
+0) echo changes=false >>"$GITHUB_OUTPUT" ;;
+2) echo changes=true >>"$GITHUB_OUTPUT" ;;
+*) exit "$code" ;;
+esac
+if [ "$FAIL_ON_DRIFT" = true ]; then exit "$code"; fi

@@ -1,0 +1,140 @@
+// Command testcount counts the tests that the stages of tools/test.sh ran, by stage and by server.
+//
+//	testcount -servers FILE [-checks-passed N] [-checks-failed N] [-seconds N] LABEL STATUS FILE...
+//
+// Each stage is its label, the exit status of its go test, and the file with the output of go test
+// -json. The last two lines are "N passed, N failed"; and the time it took, the counts, and the
+// servers. The exit status is 1 unless something ran and all of it passed. A skipped test, a test
+// without an end, a package that fails without a failing test, a stage that fails without a failing
+// package, a stage without tests, and a run without servers count as failed.
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+)
+
+// server is an entry of the file that the integration tests write.
+type server struct {
+	Name     string   `json:"name"` // a part of the names of its tests: TestVectors/redis-7.0/...
+	About    string   `json:"about"`
+	Excluded []string `json:"excluded"` // kinds of test that could not be run there
+	NotRun   []string `json:"not_run"`  // tests that passed without doing anything
+}
+
+// words has the actions of go test -json that say how a test ended.
+var words = map[string]string{"run": "unfinished", "pass": "passed", "fail": "failed", "skip": "skipped"}
+
+// outcomes returns how each test that counts ended, by its package and name: tests without subtests,
+// tests that failed while their subtests passed, and packages that failed while their tests passed.
+func outcomes(file string) (map[[2]string]string, error) {
+	in, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	all := map[[2]string]string{}
+	for events := json.NewDecoder(in); ; {
+		var e struct{ Action, Package, Test string }
+		if err := events.Decode(&e); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		if word := words[e.Action]; word != "" && e.Package != "" {
+			all[[2]string{e.Package, e.Test}] = word
+		}
+	}
+	within := map[[2]string][]string{} // the outcomes within each test and package
+	for id, outcome := range all {
+		for parent := id; parent[1] != ""; {
+			parent[1] = parent[1][:max(0, strings.LastIndexByte(parent[1], '/'))]
+			within[parent] = append(within[parent], outcome)
+		}
+	}
+	maps.DeleteFunc(all, func(id [2]string, outcome string) bool {
+		explained := slices.ContainsFunc(within[id], func(o string) bool { return o != "passed" })
+		isPackage := id[1] == ""
+		return isPackage && outcome == "skipped" || // it has no tests
+			(isPackage || within[id] != nil) && (outcome == "passed" || explained)
+	})
+	return all, nil
+}
+
+func count(args []string, stdout, stderr io.Writer) int {
+	flags := flag.NewFlagSet("testcount", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	good := flags.Int("checks-passed", 0, "how many checks passed")
+	bad := flags.Int("checks-failed", 0, "how many checks failed")
+	seconds := flags.Int("seconds", 0, "how long everything took")
+	serversFile := flags.String("servers", "", "file that names the servers; if there is none, no server was reached")
+	if flags.Parse(args) != nil || flags.NArg()%3 != 0 {
+		return 2
+	}
+	var servers []server
+	if text, err := os.ReadFile(*serversFile); err == nil {
+		if err := json.Unmarshal(text, &servers); err != nil {
+			fmt.Fprintf(stderr, "testcount: %s does not list servers: %v\n", *serversFile, err)
+			return 2
+		}
+	}
+	names, notRun := []string{}, []string{}
+	for _, s := range servers {
+		names, notRun = append(names, s.Name), append(notRun, s.NotRun...)
+	}
+	checks, tests := *good+*bad, 0
+	onServer := map[string][2]int{} // passed and failed
+	var failures []string
+	fmt.Fprintf(stdout, "\n%-26s %6d passed %6d failed\n", "checks", *good, *bad)
+	for stage := range slices.Chunk(flags.Args(), 3) {
+		all, err := outcomes(stage[2])
+		var n [2]int
+		for id, outcome := range all {
+			failed := 0
+			if outcome != "passed" {
+				failed = 1
+				failures = append(failures, strings.TrimSpace(outcome+": "+id[0]+" "+id[1]))
+			} else if slices.Contains(notRun, id[1]) {
+				continue
+			}
+			n[failed]++
+			for part := range strings.SplitSeq(id[1], "/") {
+				on := onServer[part]
+				on[failed]++
+				onServer[part] = on
+			}
+		}
+		tests += n[0] + n[1]
+		if n[1] == 0 && (err != nil || stage[1] != "0" || n[0] == 0) {
+			n[1] = 1
+			failures = append(failures, fmt.Sprintf("failed: %s as a whole: go test exited with %s after %d tests; %v", stage[0], stage[1], n[0], err))
+		}
+		*good, *bad = *good+n[0], *bad+n[1]
+		fmt.Fprintf(stdout, "%-26s %6d passed %6d failed\n", stage[0], n[0], n[1])
+	}
+	for _, s := range servers {
+		fmt.Fprintf(stdout, "  on %-21s %6d passed %6d failed   %s\n", s.Name, onServer[s.Name][0], onServer[s.Name][1], s.About)
+		for _, what := range s.Excluded {
+			fmt.Fprintf(stdout, "     not run there: %s\n", what)
+		}
+	}
+	if len(servers) == 0 {
+		names = []string{"no server"}
+		*bad++
+	}
+	for _, text := range slices.Sorted(slices.Values(failures)) {
+		fmt.Fprintln(stdout, text)
+	}
+	// Programs read the first of these lines, so it contains nothing else.
+	fmt.Fprintf(stdout, "%d passed, %d failed\n%d s: %d checks and %d tests, on %s\n", *good, *bad, *seconds, checks, tests, strings.Join(names, ", "))
+	return min(*bad, 1)
+}
+
+func main() { os.Exit(count(os.Args[1:], os.Stdout, os.Stderr)) }
