@@ -19,26 +19,6 @@ import (
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
 )
 
-// The image of the command is made and used as docker/README.md describes.
-func TestContainer(t *testing.T) {
-	eachBackend(t, func(t *testing.T, b *backend.Backend) {
-		documents, clone := cloned(t)
-		for _, document := range documents {
-			restore(t, b)
-			for _, example := range document.Examples {
-				if example.Needs != "docker" {
-					continue
-				}
-				t.Run(example.Name, func(t *testing.T) {
-					if err := example.Run(t.Context(), clone, "sh", "redis://"+b.Addrs()[0]); err != nil {
-						t.Error(err)
-					}
-				})
-			}
-		}
-	}, inDocker, standalone)
-}
-
 // The image trusts the certificates that it was made with, and does not run as root.
 func TestContainerOverTLS(t *testing.T) {
 	authority := httptest.NewTLSServer(nil)

@@ -11,16 +11,27 @@ import (
 // The examples in the documents work on every real server. The shells make no difference to a
 // server; the tests of package docs paste the documents into each of them.
 func TestTheDocuments(t *testing.T) {
+	documents, err := docs.All("..")
+	if err != nil {
+		t.Fatal(err)
+	}
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
-		documents, clone := cloned(t)
+		clone, err := docs.NewClone(t.Context(), "..", t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
 		for _, document := range documents {
 			restore(t, b)
 			if err := b.SetTime(time.Now().UnixMicro()); err != nil {
 				t.Fatal(err)
 			}
 			for _, example := range document.Examples {
-				if example.Needs != "" || example.Server == "none" {
-					continue // see TestContainer and the tests of package docs
+				if example.Server == "none" {
+					continue // the tests of package docs run it
+				}
+				if example.Needs == "docker" && inDocker(b) != "" {
+					exclude(b, inDocker(b))
+					continue
 				}
 				t.Run(example.Name, func(t *testing.T) {
 					if err := example.Run(t.Context(), clone, "sh", "redis://"+b.Addrs()[0]); err != nil {
@@ -30,18 +41,4 @@ func TestTheDocuments(t *testing.T) {
 			}
 		}
 	}, standalone, withClock)
-}
-
-// cloned returns the documents, and a clone to run them in.
-func cloned(t *testing.T) ([]docs.Document, *docs.Clone) {
-	t.Helper()
-	documents, err := docs.All("..")
-	if err != nil {
-		t.Fatal(err)
-	}
-	clone, err := docs.NewClone(t.Context(), "..", t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return documents, clone
 }

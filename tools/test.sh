@@ -151,12 +151,12 @@ check "luacheck" luacheck --no-color --quiet functions/ratelimit.lua
 
 # tests LABEL DIR ARGUMENTS...: runs one go test. Its timeout is only for tests that hang: a busy machine takes
 # many times as long as an idle one. Many tests wait for timers or other programs, so more packages run at once
-# than there are processors.
+# than there are processors. Those on real servers wait most, so all others are nice to them.
 tests() {
 	local out=$results/${1//[ \/]/-} dir=$2 code=0
 	echo "run  $1"
 	shift 2
-	(cd "$dir" && "$build/gotestsum" --format pkgname --format-hide-empty-pkg --jsonfile "$out.json" -- -count=1 -timeout 60m -p 4 "$@") || code=$?
+	(cd "$dir" && nice -n "$niceness" "$build/gotestsum" --format pkgname --format-hide-empty-pkg --jsonfile "$out.json" -- -count=1 -timeout 60m -p 4 "$@") || code=$?
 	echo $code >"$out.status"
 }
 
@@ -179,7 +179,9 @@ integration() {
 	RATELIMIT_TEST_SERVERS=$results/servers.json tests integration_test integration_test -race -parallel 4 ./... # on four backends
 }
 
+niceness=0
 integration <&3 >"$results/integration" 2>&1 &
+niceness=5
 integration=$!
 (while sleep 15 >/dev/null; do echo "     $SECONDS s: $(cat "$results"/*.json | grep -c '"Action":"pass".*"Test":') tests have passed"; done) 2>/dev/null &
 progress=$!
@@ -200,7 +202,7 @@ done
 wait $integration
 cat "$results/integration"
 
-stages=()
+stages=() # label, exit code and file of each, for testcount
 for label in "root, no goroutines" root "${others[@]}" integration_test; do
 	out=$results/${label//[ \/]/-}
 	stages+=("$label" "$(cat "$out.status" || echo none)" "$out.json")
