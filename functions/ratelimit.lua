@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '78cb0c984332'
+local BUILD_ID = 'ea22e860bf49'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a time must not be written back as a difference to
@@ -177,14 +177,15 @@ function numbers.argument(n)
   return last_text
 end
 
-local MOST_KNOWN = 5000 -- texts of a generation
+local MOST_KNOWN = 5000 -- in a generation
 
 -- remembered returns a function that memoizes read. read returns nil and optionally an error for a
 -- text that it cannot parse; failures are not memoized. A table lookup costs a tenth of a pattern
 -- match. memory.known holds the texts of the current generation. If it is full, it becomes the
 -- previous one, from which texts that are used again return; the rest is forgotten. So up to 10,000
--- texts are kept, and the last 5,000 always.
-function numbers.remembered(read, memory)
+-- texts are kept, and the last 5,000 always. A value with a size, as a limit of several rates, counts
+-- as so many texts.
+function numbers.remembered(read, memory, sized)
   local size, previous = 0, {}
   memory.known = {}
   return function(text)
@@ -195,12 +196,12 @@ function numbers.remembered(read, memory)
       value, err = read(text)
     end
     if value then
-      if size == MOST_KNOWN then
+      if size >= MOST_KNOWN then
         previous = memory.known
         memory.known = {}
         size = 0
       end
-      size = size + 1
+      size = size + (sized and value.size or 1)
       memory.known[text] = value
     end
     return value, err
@@ -1248,7 +1249,7 @@ end
 -- of returns the parsed limit, which is shared and must not be changed, or nil and the error to
 -- reply. limits.known caches parsed limits, because parsing costs more than deciding. A policy that
 -- is more than one limit has the field `policy`.
-limits.of = numbers.remembered(function(text) return limits.checked(text, parse) end, limits)
+limits.of = numbers.remembered(function(text) return limits.checked(text, parse) end, limits, true)
 end
 
 --@ src/50_requests.lua

@@ -53,14 +53,15 @@ function numbers.argument(n)
   return last_text
 end
 
-local MOST_KNOWN = 5000 -- texts of a generation
+local MOST_KNOWN = 5000 -- in a generation
 
 -- remembered returns a function that memoizes read. read returns nil and optionally an error for a
 -- text that it cannot parse; failures are not memoized. A table lookup costs a tenth of a pattern
 -- match. memory.known holds the texts of the current generation. If it is full, it becomes the
 -- previous one, from which texts that are used again return; the rest is forgotten. So up to 10,000
--- texts are kept, and the last 5,000 always.
-function numbers.remembered(read, memory)
+-- texts are kept, and the last 5,000 always. A value with a size, as a limit of several rates, counts
+-- as so many texts.
+function numbers.remembered(read, memory, sized)
   local size, previous = 0, {}
   memory.known = {}
   return function(text)
@@ -71,12 +72,12 @@ function numbers.remembered(read, memory)
       value, err = read(text)
     end
     if value then
-      if size == MOST_KNOWN then
+      if size >= MOST_KNOWN then
         previous = memory.known
         memory.known = {}
         size = 0
       end
-      size = size + 1
+      size = size + (sized and value.size or 1)
       memory.known[text] = value
     end
     return value, err

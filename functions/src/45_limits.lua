@@ -200,4 +200,4 @@ end
 -- of returns the parsed limit, which is shared and must not be changed, or nil and the error to
 -- reply. limits.known caches parsed limits, because parsing costs more than deciding. A policy that
 -- is more than one limit has the field `policy`.
-limits.of = numbers.remembered(function(text) return limits.checked(text, parse) end, limits)
+limits.of = numbers.remembered(function(text) return limits.checked(text, parse) end, limits, true)
