@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'ea22e860bf49'
+local BUILD_ID = '897cc6ad9372'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a time must not be written back as a difference to
@@ -252,7 +252,7 @@ function states.new(at, rate)
   if not state then
     state = {}
     list[at] = state
-    states.large = at > MOST_KEPT
+    if at > MOST_KEPT then states.large = true end
   end
   state.rate, state.ends_in = rate, 0
   return state

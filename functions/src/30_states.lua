@@ -28,7 +28,7 @@ function states.new(at, rate)
   if not state then
     state = {}
     list[at] = state
-    states.large = at > MOST_KEPT
+    if at > MOST_KEPT then states.large = true end
   end
   state.rate, state.ends_in = rate, 0
   return state
