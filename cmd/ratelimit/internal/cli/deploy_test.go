@@ -52,7 +52,7 @@ func TestDeployAndStatus(t *testing.T) {
 		{"status in step", nil, []string{"status"}, exitFine,
 			lines(head(ours), row(ours, "in step"))},
 		{"status of another text", func() { do(t, rdb, "FUNCTION", "LOAD", "REPLACE", otherText) }, []string{"status"}, exitDiffers,
-			lines(head("unknown text "+digest), row("unknown text "+digest, "differs from build "+build), "", "not on build "+build+": 1 of 1 server; replace the other library with: ratelimit deploy --replace-foreign --policies FILE; without --policies if there are none")},
+			lines(head("unknown text "+digest), row("unknown text "+digest, "differs from build "+build), "", "not on build "+build+": 1 of 1 server; replace the other library with: ratelimit deploy --policies FILE --replace-foreign; without --policies if there are none")},
 	}
 	for _, s := range steps {
 		t.Run(s.name, func(t *testing.T) {
