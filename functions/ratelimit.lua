@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '897cc6ad9372'
+local BUILD_ID = '78b0923fa03d'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a time must not be written back as a difference to
@@ -2437,7 +2437,8 @@ end
 do
 -- fixed_window: n per window. A window opens at the first take, or with align=clock at whole
 -- multiples of the period since the epoch (UTC). It ends one period later. Times are in whole
--- milliseconds. For a key with one rate, take opens the window; otherwise open does.
+-- milliseconds. For a key with one rate, take opens the window; otherwise packed.open does, which
+-- calls read. See src/35_packed.lua.
 --
 -- State. The key expires at the end of the window.
 --   one rate:        the count, a plain integer; the window's end is the expiry

@@ -95,7 +95,7 @@ func (x *examination) persistence(ctx context.Context, c *conn, m map[string]str
 		x.unread(c, "the snapshots", "CONFIG GET", "", garbage(c, "CONFIG GET", reply))
 	} else if save, has := settings["save"]; has && save == "" {
 		x.find("persistence", c.address(), ErrNotPersistent, "neither snapshots (save) nor the append-only file (appendonly) are on", means,
-			"turn one on, for example with CONFIG SET appendonly yes, or run Watch")
+			"set it in the configuration: CONFIG SET appendonly yes, then CONFIG REWRITE (or appendonly yes in redis.conf); or run Watch")
 	}
 }
 

@@ -49,10 +49,11 @@ func Parse(name string, content []byte) (*File, error) {
 			file.Policies = s.policies(f.Policies)
 		}
 		switch {
+		case f.Policies == nil && root.Kind == yaml.MappingNode: // its fields are often policies that are not indented
+			s.problems = nil
+			s.wrong(root, "the field policies is missing; a policies file begins with policies:, and the policies are indented below it")
 		case len(s.problems) > 0:
 			s.refused(file)
-		case f.Policies == nil:
-			s.wrong(root, "the field policies is missing; name policies below it")
 		case len(file.Policies) == 0:
 			s.wrong(given.key, "policies is empty; write a policy below it, as in api: 100/m. A library without policies needs no file")
 		default:

@@ -93,6 +93,8 @@ func ReadTests(name string) (*TestFile, error) {
 	case len(s.problems) > 0:
 	case f.Policies == nil:
 		s.wrong(root, "the field policies is missing; name the file with the policies, relative to this one")
+	case f.Tests == nil && f.Policies.Kind == yaml.MappingNode:
+		s.wrong(root, "this is a file of policies; name its tests, such as policies_test.yaml")
 	case f.Tests == nil:
 		s.wrong(root, "the field tests is missing; list the tests below it")
 	default:

@@ -1,6 +1,7 @@
 -- fixed_window: n per window. A window opens at the first take, or with align=clock at whole
 -- multiples of the period since the epoch (UTC). It ends one period later. Times are in whole
--- milliseconds. For a key with one rate, take opens the window; otherwise open does.
+-- milliseconds. For a key with one rate, take opens the window; otherwise packed.open does, which
+-- calls read. See src/35_packed.lua.
 --
 -- State. The key expires at the end of the window.
 --   one rate:        the count, a plain integer; the window's end is the expiry

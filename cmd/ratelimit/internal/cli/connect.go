@@ -47,6 +47,7 @@ type servers struct {
 	redisurl.Servers
 	again   string // flags for a suggested command
 	program string // how a user types this program
+	flag    bool   // --cluster was given
 }
 
 // parseServers parses --redis, or its fallback.
@@ -65,7 +66,7 @@ func (a *app) parseServers() (servers, error) {
 	if err != nil {
 		return servers{}, fmt.Errorf("%s %w", from, err)
 	}
-	s := servers{Servers: named, program: a.program}
+	s := servers{Servers: named, program: a.program, flag: a.servers.cluster}
 	if a.servers.sentinel != "" {
 		if s.Master != "" && s.Master != a.servers.sentinel {
 			return servers{}, fmt.Errorf("--sentinel %s and %s, the name in the URL, are different; leave one out", a.servers.sentinel, s.Master)
@@ -149,7 +150,13 @@ func (s *servers) find(ctx context.Context) error {
 		}
 		// A cluster client would keep asking a single server for the cluster's map.
 		if s.Cluster && kind == "standalone" {
-			return fmt.Errorf("%s is not a cluster: %s is a standalone server; leave out --cluster and name one server", s.Name, addr)
+			remedy := "name one server"
+			if s.flag {
+				remedy = "leave out --cluster and " + remedy
+			} else if len(s.Addrs) == 1 {
+				remedy = "leave out +cluster in the URL"
+			}
+			return fmt.Errorf("%s is not a cluster: %s is a standalone server; %s", s.Name, addr, remedy)
 		}
 		s.Cluster = s.Cluster || kind == "cluster"
 		return nil

@@ -42,7 +42,7 @@ func TestDeployAndStatus(t *testing.T) {
 		want   string
 	}{
 		{"status of an empty server", nil, []string{"status"}, exitDiffers,
-			lines(head("-"), row("-", "not deployed"), "", "not on build "+build+": 1 of 1 server; load it with: ratelimit deploy (and --policies FILE, if there are policies)")},
+			lines(head("-"), row("-", "not deployed"), "", "not on build "+build+": 1 of 1 server; load it with: ratelimit deploy --policies FILE; without --policies if there are none")},
 		{"deploy", nil, []string{"deploy"}, exitFine,
 			lines(head(ours), row(ours, "loaded"), "", "nothing becomes "+ours+", on "+addr+":", "  + function ratelimit_acquire", "  + function ratelimit_block",
 				"  + function ratelimit_info", "  + function ratelimit_peek", "  + function ratelimit_refund", "  + function ratelimit_release", "  + function ratelimit_renew",
@@ -52,7 +52,7 @@ func TestDeployAndStatus(t *testing.T) {
 		{"status in step", nil, []string{"status"}, exitFine,
 			lines(head(ours), row(ours, "in step"))},
 		{"status of another text", func() { do(t, rdb, "FUNCTION", "LOAD", "REPLACE", otherText) }, []string{"status"}, exitDiffers,
-			lines(head("unknown text "+digest), row("unknown text "+digest, "differs from build "+build), "", "not on build "+build+": 1 of 1 server; replace the other library with: ratelimit deploy --replace-foreign (and --policies FILE, if there are policies)")},
+			lines(head("unknown text "+digest), row("unknown text "+digest, "differs from build "+build), "", "not on build "+build+": 1 of 1 server; replace the other library with: ratelimit deploy --policies FILE --replace-foreign; without --policies if there are none")},
 	}
 	for _, s := range steps {
 		t.Run(s.name, func(t *testing.T) {
@@ -150,7 +150,7 @@ func TestCluster(t *testing.T) {
 	do(t, admin(t, second), "FUNCTION", "FLUSH")
 	got = run(t, env, "status")
 	if got.code != exitDiffers || strings.Count(got.stdout, "in step\n") != 1 || strings.Count(got.stdout, "not deployed\n") != 1 ||
-		!strings.HasSuffix(got.stdout, "\nnot on build "+functions.BuildID()+": 1 of 2 servers; load it with: ratelimit deploy (and --policies FILE, if there are policies)\n") {
+		!strings.HasSuffix(got.stdout, "\nnot on build "+functions.BuildID()+": 1 of 2 servers; load it with: ratelimit deploy --policies FILE; without --policies if there are none\n") {
 		t.Errorf("status: %+v", got)
 	}
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 )
@@ -58,7 +59,17 @@ Exit codes: 0 no finding · 1 error · 2 findings.`,
 				if n := len(d.Unchecked); n > 0 {
 					missed = fmt.Sprintf("; %d not checked", n)
 				}
-				if err := a.printf("%s on %s%s\n", plural(int64(len(d.Findings)), "finding"), plural(int64(len(d.Nodes)), "server"), missed); err != nil {
+				silent := map[string]bool{} // servers that did not answer
+				for _, f := range d.Findings {
+					if f.Check == "reach" && f.Addr != "" && !slices.Contains(d.Nodes, f.Addr) {
+						silent[f.Addr] = true
+					}
+				}
+				where := " on " + plural(int64(len(d.Nodes)), "server")
+				if len(silent) > 0 {
+					where = fmt.Sprintf("; %d of %s answered", len(d.Nodes), plural(int64(len(d.Nodes)+len(silent)), "server"))
+				}
+				if err := a.printf("%s%s%s\n", plural(int64(len(d.Findings)), "finding"), where, missed); err != nil {
 					return err
 				}
 			}

@@ -234,6 +234,11 @@ func TestDoctor(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	m.add(got.stdout)
+	got = run(t, nil, "doctor", "--redis", "redis://127.0.0.1:1")
+	if got.code != exitDiffers || got.stderr != "" {
+		t.Errorf("%+v", got)
+	}
+	m.add(got.stdout)
 	var d loader.Diagnosis
 	if got := run(t, env, "doctor", "--json"); json.Unmarshal([]byte(got.stdout), &d) != nil || got.code != exitDiffers || len(d.Findings) != 1 || d.Findings[0].Check != "persistence" {
 		t.Errorf("%+v", got)

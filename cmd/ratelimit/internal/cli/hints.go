@@ -15,8 +15,8 @@ import (
 )
 
 // hints says what to type, by class of error and by the server's error code if there is one. A hint
-// replaces the remedy for Go programs, unless the error has no remedy; the first that matches counts.
-// app.expand replaces the words that begin with $.
+// replaces the remedy for Go programs. Only an error that has a remedy gets a hint. The first that
+// matches counts. app.expand replaces the words that begin with $.
 var hints = []struct {
 	class      error
 	code, hint string
@@ -40,12 +40,12 @@ var hints = []struct {
 	{loader.ErrRefused, "", "check the build with: $verify"},
 	{loader.ErrBadBuild, "", "write one with: $build -o FILE"},
 	{loader.ErrSeveralKept, "", "choose one with --to"},
-	{loader.ErrNothingKept, "", "deploy the build that is wanted, or delete the library with: $delete"},
+	{loader.ErrNothingKept, "", "deploy the build that is wanted with: $deploy"},
 	{loader.ErrNoRecord, "", "copy it from the other nodes with: $deploy"},
 	{loader.ErrUnknownOrder, "", "load this build with: $deploy"},
 	{loader.ErrNoLibrary, "", "load it with: $deploy"},
 	{loader.ErrMixedBuilds, "", "load one build on all of them with: $deploy"},
-	{loader.ErrNotPersistent, "", "turn one on, for example with CONFIG SET appendonly yes, or keep this running: $watch"},
+	{loader.ErrNotPersistent, "", "set it in the configuration: CONFIG SET appendonly yes, then CONFIG REWRITE (or appendonly yes in redis.conf); or keep this running: $watch"},
 	{loader.ErrSlots, "", "start the missing primaries, or assign their slots to others with: redis-cli --cluster fix $addr"},
 
 	{dialing.ErrNoTLS, "", "write redis:// in place of rediss:// if the server does not use TLS"},
@@ -80,9 +80,18 @@ func (a *app) hint(err error) string {
 
 // expand replaces $COMMAND in a hint by a command line that can be typed, and $grant, $addr and
 // $password by what they stand for. A deployment without --policies would remove the policies, so
-// the hint warns about that.
+// the hint adds that flag.
 func (a *app) expand(hint string, node *loader.Error) string {
-	deploys := false
+	if node == nil {
+		node = &loader.Error{Addr: "HOST:PORT", User: "USER"}
+	}
+	adds := false
+	again := func(command string, more ...string) string {
+		if a.library == "" && a.policies == "" {
+			more, adds = append(more, "--policies FILE"), true
+		}
+		return a.again(command, more...)
+	}
 	text := os.Expand(hint, func(name string) string {
 		switch name {
 		case "addr":
@@ -95,14 +104,14 @@ func (a *app) expand(hint string, node *loader.Error) string {
 			}
 			return "write redis://:PASSWORD@host:port"
 		case "watch":
-			deploys = true
-			return a.again("status", "--watch")
+			return again("status", "--watch")
+		case "deploy":
+			return again("deploy")
 		}
-		deploys = deploys || name == "deploy"
 		return a.again(name)
 	})
-	if deploys && a.library == "" && a.policies == "" {
-		text += " (and --policies FILE, if there are policies)"
+	if adds {
+		text += "; without --policies if there are none"
 	}
 	return text
 }
@@ -143,19 +152,29 @@ func (a *app) grant(node *loader.Error) string {
 }
 
 // withArguments returns err, the error of a call with these arguments, with a remedy if the
-// arguments were given in the wrong order, or if --usage-key may be missing.
+// arguments were given in the wrong order, if the policy does not exist, or if its keys or
+// --usage-key are missing.
 func (a *app) withArguments(err error, req client.Request) error {
 	var call *client.Error
 	if !errors.As(err, &call) {
 		return err
 	}
-	isPolicy := func(limit client.Limit) bool { return strings.HasPrefix(string(limit), "@") }
-	copied := *call
+	// instead returns the error with remedy in place of the server's advice.
+	instead := func(advice, remedy string) error {
+		text, _, _ := strings.Cut(call.Error(), "; "+advice)
+		return errors.New(text + "; " + remedy)
+	}
+	copied, limit := *call, string(req.Limits[0])
 	switch key := req.Keys[0]; {
 	case call.Code == "BADLIMIT" && (strings.HasPrefix(key, "@") || strings.Contains(key, "/")):
-		copied.Remedy = "a key comes before its limit: " + shell.Line(a.program, call.Op, string(req.Limits[0]), key)
-	case call.Code == "BADKEYS" && call.Op == "take" && req.UsageKey == "" && slices.ContainsFunc(req.Limits, isPolicy):
+		return instead("the keys come first", "a key comes before its limit: "+shell.Line(a.program, call.Op, limit, key))
+	case call.Code == "NOPOLICY":
+		return instead("ratelimit_info lists", "list the policies with: "+a.again("info"))
+	case call.Code != "BADKEYS":
+	case call.Op == "take" && req.UsageKey == "" && strings.Contains(call.Error(), "usage key last"):
 		copied.Remedy = "a policy with track also needs --usage-key"
+	case len(req.Limits) == 1 && strings.Contains(call.Error(), limit+" takes ") && !strings.Contains(call.Error(), " takes a key"):
+		copied.Remedy = "a policy of several keys: " + a.again(call.Op, "--policy", strings.TrimPrefix(limit, "@"), "KEY...")
 	}
 	return &copied
 }

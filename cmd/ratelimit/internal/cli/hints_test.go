@@ -26,8 +26,8 @@ func TestHints(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"take", "k", "1/s", "--redis", "redis://" + addr}, "deploy --redis redis://" + addr + " (and --policies FILE, if there are policies)"},
-		{[]string{"take", "k", "1/s", "--redis", "redis://:secret@" + addr + "?read_timeout=2s"}, "deploy --redis 'redis://:PASSWORD@" + addr + "?read_timeout=2s' (and"},
+		{[]string{"take", "k", "1/s", "--redis", "redis://" + addr}, "deploy --redis redis://" + addr + " --policies FILE; without --policies if there are none"},
+		{[]string{"take", "k", "1/s", "--redis", "redis://:secret@" + addr + "?read_timeout=2s"}, "deploy --redis 'redis://:PASSWORD@" + addr + "?read_timeout=2s' --policies FILE;"},
 		{[]string{"status", "--redis", addr, "--policies", file}, "load it with: prog deploy --redis redis://" + addr + " --policies " + file + "\n"},
 		{[]string{"status", "--redis", addr, "--library", otherLibrary(t, "0.2.0", "222222222222")}, "/library.lua\n"},
 		{[]string{"take", "k", "1/s", "--redis", "redis://127.0.0.1:1"}, "with: prog dev\n"},
@@ -130,7 +130,7 @@ func TestRefusals(t *testing.T) {
 	rdb := admin(t, addr)
 	url := "redis://" + addr
 	file := filepath.Join(t.TempDir(), "policies.yaml")
-	if err := os.WriteFile(file, []byte("policies:\n  api: {limit: 1/m, track: true}\n"), 0o666); err != nil {
+	if err := os.WriteFile(file, []byte("policies:\n  api: {limit: 1/m, track: true}\n  calc:\n    limits:\n      - resource: 7/h\n      - consumer: 5/m\n"), 0o666); err != nil {
 		t.Fatal(err)
 	}
 	m := newMessages(t, "refusals", addr, "ADDR", file, "policies.yaml", functions.Digest(otherText)[:12], "DIGEST")
@@ -153,6 +153,8 @@ func TestRefusals(t *testing.T) {
 	m.fails(nil, "plan", "--redis", url)
 	m.fails(nil, "take", "k", "@none", "--redis", url)
 	m.fails(nil, "take", "k", "@api", "--redis", url)
+	m.fails(nil, "take", "k", "@calc", "--redis", url)
+	m.fails(nil, "take", "a", "u:1", "@calc", "--redis", url)
 	m.fails(nil, "take", "@api", "k", "--redis", url)
 	m.fails(nil, "peek", "100/m", "user 42", "--redis", url)
 	m.fails(nil, "take", "@api", "--redis", url)
@@ -229,7 +231,7 @@ func TestEditedLibrary(t *testing.T) {
 	ours := functions.Version() + " build " + functions.BuildID()
 	got := run(t, env, "status")
 	if end := "  " + ours + "  same build id, other text\n\nnot on this program's text of build " + functions.BuildID() +
-		": 1 of 1 server; load it with: ratelimit deploy (and --policies FILE, if there are policies)\n"; got.code != exitDiffers || !strings.HasSuffix(got.stdout, end) {
+		": 1 of 1 server; load it with: ratelimit deploy --policies FILE; without --policies if there are none\n"; got.code != exitDiffers || !strings.HasSuffix(got.stdout, end) {
 		t.Errorf("%+v, want at the end:\n%s", got, end)
 	}
 	got = run(t, env, "plan")

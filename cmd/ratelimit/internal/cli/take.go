@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/internal/shell"
 )
 
 const limitsHelp = `A limit is [algorithm] n/period [option=value ...], for example 100/m, "gcra 10/s burst=20" or
@@ -48,6 +50,12 @@ func (a *app) peekCommand() *cobra.Command {
 	return a.decisionCommand(cmd, decide{(*client.Client).PeekRequest, taken, &client.Request{}})
 }
 
+// policyLast reports whether args are keys and then a policy.
+func policyLast(args []string) bool {
+	isLimit := func(arg string) bool { return strings.HasPrefix(arg, "@") || strings.Contains(arg, "/") }
+	return slices.IndexFunc(args, isLimit) == len(args)-1 && strings.HasPrefix(args[len(args)-1], "@")
+}
+
 // decide is a command that makes a decision.
 type decide struct {
 	ask     func(*client.Client, context.Context, client.Request) (client.Result, error)
@@ -81,6 +89,10 @@ func (a *app) decisionCommand(cmd *cobra.Command, d decide) *cobra.Command {
 		case len(args) < 2:
 			return wrongUse("ratelimit "+cmd.Name()+" user:42 100/m", "%s needs a key and its limit, not %s",
 				cmd.Name(), plural(int64(len(args)), "argument"))
+		case len(args)%2 != 0 && policyLast(args):
+			last := len(args) - 1
+			return fmt.Errorf("%s is a policy; for several keys: %s", args[last],
+				shell.Line(slices.Concat([]string{a.program, cmd.Name(), "--policy", args[last][1:]}, args[:last])...))
 		case len(args)%2 != 0:
 			return wrongUse("ratelimit "+cmd.Name()+" {acme}:ann 10/s {acme} 50/s", "the key %q has no limit: each key is followed by its limit",
 				args[len(args)-1])

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -12,6 +13,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/lualint"
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/shell"
 )
 
 // verifyReport is what --json prints.
@@ -60,7 +62,12 @@ Exit codes: 0 all agree · 1 one does not, the library does not load, or a polic
 		Example: `  ratelimit verify
   ratelimit verify --policies policies.yaml
   ratelimit verify --library ratelimit.lua --json`,
-		Args: noArgs,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 && (strings.HasSuffix(args[0], ".yaml") || strings.HasSuffix(args[0], ".yml")) {
+				return fmt.Errorf("verify takes no argument, not %q; did you mean %s?", args[0], shell.Line("--policies", args[0]))
+			}
+			return noArgs(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case file != "":
@@ -139,9 +146,9 @@ func (a *app) verify(ctx context.Context, name, text string, checked *policyRepo
 		return err
 	}
 	if len(report.Failures) == 0 {
-		return fmt.Errorf("%s breaks %s, listed on stdout", name, plural(int64(len(report.Rules)), "rule"))
+		return fmt.Errorf("the text of %s breaks %s, listed on stdout", name, plural(int64(len(report.Rules)), "rule"))
 	}
-	return fmt.Errorf("%s returns wrong replies in %d of %s, listed on stdout",
+	return fmt.Errorf("wrong replies from %s in %d of %s, listed on stdout",
 		name, len(report.Failures), plural(int64(report.Vectors), "vector"))
 }
 
