@@ -128,7 +128,7 @@ func TestDashboardAsks(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = rdb.Close() }()
-	if _, err := source.Peek(t.Context(), rdb, []string{"k"}, "5/m"); err == nil || !strings.Contains(source.Explain(err), "with: ratelimit deploy (") {
+	if _, err := source.Peek(t.Context(), rdb, []string{"k"}, "5/m"); err == nil || !strings.Contains(source.Explain(err), "with: ratelimit deploy --policies FILE;") {
 		t.Errorf("without the library: %v", err)
 	}
 	if got := run(t, []string{redisURL(srv.Addr())}, "deploy"); got.code != exitFine {
