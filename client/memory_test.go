@@ -251,7 +251,7 @@ func TestTablesAreBounded(t *testing.T) {
 		t.Errorf("%d batches are kept, want %d at most", n, most)
 	}
 	at = at.Add(time.Second)
-	for range 40 { // each new key ends up to two old ones
+	for range 40 { // each new key removes up to two expired batches
 		ask(most/64, "a few:"+at.String())
 		at = at.Add(time.Millisecond)
 	}

@@ -19,9 +19,9 @@ type session struct {
 	conns map[string]*conn
 	seeds []string // nodes that replied; they are asked before the caller's addresses
 
-	reads map[string]*lastRead // of a watch; nil to read the texts each time
-	last  record               // of a watch: the last deployment that it has seen, even if no node has its record any more
-	left  map[string]bool      // of a watch: addresses of nodes that it must leave as they are
+	reads map[string]*lastRead // a watch's last reads of each node; nil if texts are read each time
+	last  record               // the last deployment that a watch has seen, even if no node has its record any more
+	left  map[string]bool      // addresses of nodes that a watch must not change
 }
 
 // lastRead is what a watch has read on a node, and the list of libraries at that time. While the

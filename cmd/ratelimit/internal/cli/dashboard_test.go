@@ -62,8 +62,8 @@ func TestDashboard(t *testing.T) {
 	}
 }
 
-// The servers are good if they run the build that was named or, if none was, if all run the same
-// build.
+// A server is marked as good if it runs the build that the command line names. If it names none, all
+// servers must run the same build.
 func TestDashboardNodes(t *testing.T) {
 	addr := startRedis(t)
 	policies := filepath.Join(t.TempDir(), "policies.yaml")

@@ -58,8 +58,8 @@ func needsKey(example string) cobra.PositionalArgs {
 	}
 }
 
-// emptyKey refuses the empty key number n of several: all clients whose name was lost on the way
-// would share it.
+// emptyKey returns the error for an empty key, the n-th of several. Without the error, all callers
+// with an unset variable would share one key.
 func emptyKey(example string, n, of int) error {
 	which := "the key"
 	if of > 1 {

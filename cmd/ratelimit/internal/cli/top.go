@@ -117,8 +117,8 @@ func (p pass) records() []usage.Record { return p.found.Top[p.by] }
 func (p pass) rate() usage.Rate                 { return p.found.Rate(p.before) }
 func (p pass) rateOf(r usage.Record) usage.Rate { return p.found.RateOf(r, p.before) }
 
-// topWatch prints every pass until it is interrupted, which is its normal end, and then what the
-// last pass has found.
+// topWatch prints every pass until the user interrupts it, which is not an error. An interrupted pass
+// prints what it has found.
 func (a *app) topWatch(ctx context.Context, rdb redis.UniversalClient, s servers, f topFlags) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
