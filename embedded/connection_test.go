@@ -205,7 +205,7 @@ func TestALongReplyIsNotWritten(t *testing.T) {
 }
 
 func TestCloseWithCallsInFlight(t *testing.T) {
-	s := Run(t, WithLibrary(lib("redis.call('SET', keys[1], 1) for i = 1, 100000 do end")))
+	s := Run(t, WithLibrary(lib("redis.call('SET', keys[1], 1) for i = 1, 10000 do end")))
 	var calls sync.WaitGroup
 	began := make(chan bool, 12)
 	call := func(do func() error, want string) {
