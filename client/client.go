@@ -27,7 +27,7 @@ type Client struct {
 	tls       *tls.Config
 }
 
-// decider decides takes: it returns a result or an error, its own or that of the next decider.
+// A decider decides a take itself, or passes it to the next decider and returns what that returns.
 //
 // A take passes through the deciders in this order.
 //

@@ -122,8 +122,8 @@ func (s *server) ready(ctx context.Context, call call) error {
 	return notSent(call, ended(ctx)) // some Redis clients would send it anyway
 }
 
-// unnamed returns an error if a key is empty, or nil. The server would accept it, and all clients
-// whose name is missing by mistake would then share one limit.
+// unnamed returns an error if a key is empty. The server would accept an empty key, and all callers
+// whose name is missing by mistake would share one limit.
 func (s *server) unnamed(keys []string) error {
 	prefix := ""
 	if s.prefix != nil {

@@ -16,8 +16,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// all reads a log. It returns the time and fields of each line, or the error of a bad line, and the
-// error that ended the file.
+// all reads a log. For each line it returns the time and the fields, or what is wrong with the line.
+// end is the error that ended the file.
 func all(t testing.TB, from io.Reader, opts Options) (lines []string, end error) {
 	t.Helper()
 	f, err := New(t.Context(), from, opts)
