@@ -9,9 +9,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/respmap"
 )
 
-// A library with policies replies the same on every server as offline. A library with the largest
-// number of policies, with long names and limits, close to the largest possible text, can be
-// loaded.
+// A library with policies replies the same on every server as offline. A library with the most
+// policies, long names and long limits, whose text is close to the largest possible, can be loaded.
 func TestPolicies(t *testing.T) {
 	files, err := functions.LoadPolicyVectors()
 	if err != nil || len(files) != 1 {
