@@ -71,7 +71,7 @@ func (n *Node) Restart(ctx context.Context) error {
 		if err := n.instance.restart(ctx); err != nil {
 			return err
 		}
-		return until(ctx, n.String()+" to answer", func() error { return n.Client().Ping(ctx).Err() })
+		return Until(ctx, n.String()+" to answer", func() error { return n.Client().Ping(ctx).Err() })
 	})
 }
 
