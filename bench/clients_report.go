@@ -23,7 +23,7 @@ type clientsReport struct {
 	figures map[clientScene][]*clientFigures // in the order of the contenders; without rates if one does not take part
 }
 
-// clientAims are the aims of this project's client: least ratios of two contenders' decisions per
+// clientAims are the aims of this project's client: minimum ratios of two contenders' decisions per
 // second.
 var clientAims = []struct {
 	says      string
@@ -205,8 +205,8 @@ func (r clientsReport) plot(hot bool, says string, text func(float64) string, va
 	}.SVG()
 }
 
-// marksOf returns the marks of an axis for values of at least 1: those of 1, 2, 5, 10, 20 and so on
-// that enclose all values, or of 1, 10, 100 if these would be many.
+// marksOf returns the marks of an axis that contains all values, which must be at least 1. The marks
+// are 1, 2, 5, 10, 20 and so on, or only powers of ten for a wide range.
 func marksOf(values []float64) []float64 {
 	_, least, most := spread(values)
 	steps := []float64{1, 2, 5}

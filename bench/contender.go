@@ -8,7 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A contender is one way to make a kind of decision.
+// A contender makes one kind of decision, with one limiter.
 type contender struct {
 	name string
 	peer bool    // another project's limiter
@@ -30,7 +30,7 @@ type contender struct {
 	// read parses the replies. It returns an error if they are not what the contender should reply.
 	read func(replies []redis.Cmder) (outcome, error)
 
-	// most is how many microseconds a decision should take at most; 0 for no limit.
+	// most is the maximum time that a decision should take, in microseconds; 0 for no limit.
 	most float64
 
 	// refuses means that the library may reject the call.
@@ -92,7 +92,7 @@ const (
 
 const hotKeys = 50
 
-// workload is what all contenders of a case do.
+// workload describes the calls of a case, which are the same for all its contenders.
 type workload struct {
 	keys    keyset
 	allow   bool // every call is allowed; otherwise every call is denied

@@ -84,7 +84,7 @@ func (r *report) add(c benchCase, figures []turns) {
 	r.Cases = append(r.Cases, report)
 }
 
-// spread returns the median, the least and the greatest of figures, which must not be empty.
+// spread returns the median, the minimum and the maximum of figures, which must not be empty.
 func spread(figures []float64) (median, least, most float64) {
 	sorted := slices.Sorted(slices.Values(figures))
 	half := len(sorted) / 2
@@ -100,7 +100,8 @@ var legends = map[string]string{
 	"instructions": "Instructions of the server for each decision (callgrind)",
 }
 
-// aim says whether the aim was met. It compares the rounded ratio, as it is printed.
+// aim returns the aim and whether it was met, or "" without an aim. It compares the rounded ratio,
+// which is the printed one.
 func (r row) aim() string {
 	switch {
 	case r.Bound > 0 && r.Least <= r.Bound:

@@ -8,7 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// plan is how much is measured.
+// plan is how much to measure.
 type plan struct {
 	Keys   int `json:"keys"`   // keys of each contender, in a case about keys in use
 	Calls  int `json:"calls"`  // timed calls of each contender in each round

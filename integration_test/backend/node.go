@@ -95,7 +95,7 @@ func (n *Node) Ended(ctx context.Context) (bool, string) {
 	return true, n.instance.log()
 }
 
-// revive returns the server to the running state, whatever a test did to it.
+// revive makes the server run again if a test has paused or killed it, or if it has exited.
 func (n *Node) revive(ctx context.Context) error {
 	ended, _ := n.Ended(ctx)
 	n.mu.Lock()

@@ -9,8 +9,8 @@ import (
 )
 
 // TestThePageHasWhatTheCommandPrints checks that the tables of docs/scale.md and its plot are the
-// command's output. It runs the command as a separate program, without the race detector, with which
-// it would take a minute.
+// command's output. It runs the command as a separate program, because the race detector would slow
+// it down to a minute.
 func TestThePageHasWhatTheCommandPrints(t *testing.T) {
 	docs, folder := filepath.Join("..", "..", "docs"), t.TempDir()
 	page, err := os.ReadFile(filepath.Join(docs, "scale.md"))

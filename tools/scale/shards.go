@@ -19,8 +19,9 @@ const (
 	oneShard = 58_000
 )
 
-// spent returns how many units of a batch of at most n are spent on average, if a process gets perTTL
-// calls per ttl on average: one unit at once, and one for each call within ttl (a Poisson number).
+// spent returns the mean number of units that are spent of a batch of at most n, if the number of a
+// process's calls per ttl has a Poisson distribution with the mean perTTL. The call that requests the
+// batch spends one unit, and so does each call within ttl.
 func spent(perTTL float64, n int64) float64 {
 	if perTTL < 1e-6 || n == 1 {
 		return 1
