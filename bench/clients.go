@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"time"
 
@@ -15,8 +14,8 @@ import (
 	ululeredis "github.com/ulule/limiter/v3/drivers/store/redis"
 )
 
-// A clientContender is a limiter as a program uses it: through its own Go API, with its own
-// connections. All use go-redis and its default pool of ten connections per processor.
+// A clientContender is a limiter that is called through its own Go API, with its own connections. All
+// use go-redis and its default pool of ten connections per processor.
 type clientContender struct {
 	name    string
 	inPlots string // short name for plots
@@ -29,7 +28,7 @@ type asker struct {
 	allow func(ctx context.Context, key string) (allowed bool, err error)
 	close func() error
 
-	// undecided reports whether an error means that the limiter gave up by design; nil if it never
+	// undecided reports whether an error means that the limiter gave up, which it may; nil if it never
 	// does.
 	undecided func(error) bool
 }
@@ -51,14 +50,14 @@ var (
 var clientContenders = []clientContender{
 	{oursName, "ratelimit", false, openOurs()},
 	{aloneName, "by itself", false, openOurs(client.WithoutSharedRoundTrips())},
-	{bareName, "bare FCall", false, openBare},
-	{redisRateName, "redis_rate", false, openRedisRate},
-	{throttledName, "throttled", false, openThrottled},
-	{ululeName, "ulule/limiter", false, openUlule},
+	{bareName, "bare FCall", false, plain(openBare)},
+	{redisRateName, "redis_rate", false, plain(openRedisRate)},
+	{throttledName, "throttled", false, plain(openThrottled)},
+	{ululeName, "ulule/limiter", false, plain(openUlule)},
 	{batchesName, "with batches", true, openOurs(client.WithBatches(1000, 100*time.Millisecond))},
 }
 
-// patience is the timeout of this project's client here: the default of go-redis.
+// patience is the timeout of this project's client, equal to the default of go-redis.
 const patience = 3 * time.Second
 
 func openOurs(options ...client.Option) func(string, workload) (asker, error) {
@@ -75,23 +74,24 @@ func openOurs(options ...client.Option) func(string, workload) (asker, error) {
 	}
 }
 
-// openPlain connects with the defaults of go-redis.
-func openPlain(url string) (*redis.Client, error) {
-	options, err := redis.ParseURL(url)
-	if err != nil {
-		return nil, err
+// plain returns a function that opens a limiter on a client with the defaults of go-redis.
+func plain(open func(rdb *redis.Client, w workload) (asker, error)) func(string, workload) (asker, error) {
+	return func(url string, w workload) (asker, error) {
+		options, err := redis.ParseURL(url)
+		if err != nil {
+			return asker{}, err
+		}
+		rdb := redis.NewClient(options)
+		a, err := open(rdb, w)
+		a.close = rdb.Close
+		return a, err
 	}
-	return redis.NewClient(options), nil
 }
 
 // openBare makes the same call as this project's client, and reads only whether it is allowed.
-func openBare(url string, w workload) (asker, error) {
-	rdb, err := openPlain(url)
-	if err != nil {
-		return asker{}, err
-	}
+func openBare(rdb *redis.Client, w workload) (asker, error) {
 	limit := w.rate()
-	return asker{close: rdb.Close, allow: func(ctx context.Context, key string) (bool, error) {
+	return asker{allow: func(ctx context.Context, key string) (bool, error) {
 		reply, err := rdb.FCall(ctx, "ratelimit_take", []string{key}, limit).Slice()
 		if err != nil {
 			return false, err
@@ -100,14 +100,10 @@ func openBare(url string, w workload) (asker, error) {
 	}}, nil
 }
 
-func openRedisRate(url string, w workload) (asker, error) {
-	rdb, err := openPlain(url)
-	if err != nil {
-		return asker{}, err
-	}
+func openRedisRate(rdb *redis.Client, w workload) (asker, error) {
 	limiter := redis_rate.NewLimiter(rdb)
 	limit := redis_rate.Limit{Rate: int(w.count), Burst: int(w.count), Period: w.period}
-	return asker{close: rdb.Close, allow: func(ctx context.Context, key string) (bool, error) {
+	return asker{allow: func(ctx context.Context, key string) (bool, error) {
 		result, err := limiter.Allow(ctx, key, limit)
 		if err != nil {
 			return false, err
@@ -116,13 +112,9 @@ func openRedisRate(url string, w workload) (asker, error) {
 	}}, nil
 }
 
-// openThrottled is GCRA in Go: it reads the state, and writes the next state if nobody else has
-// written meanwhile. After ten failed attempts it gives up.
-func openThrottled(url string, w workload) (asker, error) {
-	rdb, err := openPlain(url)
-	if err != nil {
-		return asker{}, err
-	}
+// openThrottled opens GCRA in Go. It reads the state, and writes the next state if no other caller
+// has written meanwhile. After ten failed attempts it gives up.
+func openThrottled(rdb *redis.Client, w workload) (asker, error) {
 	store, err := throttledredis.NewCtx(rdb, "throttled:")
 	if err != nil {
 		return asker{}, err
@@ -133,7 +125,6 @@ func openThrottled(url string, w workload) (asker, error) {
 		return asker{}, err
 	}
 	return asker{
-		close: rdb.Close,
 		allow: func(ctx context.Context, key string) (bool, error) {
 			limited, _, err := limiter.RateLimitCtx(ctx, key, 1)
 			return !limited, err
@@ -144,17 +135,13 @@ func openThrottled(url string, w workload) (asker, error) {
 	}, nil
 }
 
-func openUlule(url string, w workload) (asker, error) {
-	rdb, err := openPlain(url)
+func openUlule(rdb *redis.Client, w workload) (asker, error) {
+	store, err := ululeredis.NewStore(rdb)
 	if err != nil {
 		return asker{}, err
 	}
-	store, err := ululeredis.NewStore(rdb)
-	if err != nil {
-		return asker{}, fmt.Errorf("ulule/limiter: %w", err)
-	}
 	limiter := ulule.New(store, ulule.Rate{Period: w.period, Limit: w.count})
-	return asker{close: rdb.Close, allow: func(ctx context.Context, key string) (bool, error) {
+	return asker{allow: func(ctx context.Context, key string) (bool, error) {
 		result, err := limiter.Get(ctx, key)
 		return !result.Reached, err
 	}}, nil

@@ -3,14 +3,13 @@ package main
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/internal/figures"
-	"github.com/ratelimit-functions/ratelimit/internal/replace"
 )
 
 // clientsReport is the result of `bench clients`.
@@ -21,11 +20,11 @@ type clientsReport struct {
 	load    string
 	rounds  int
 	turn    time.Duration
-	figures map[clientScene][]*clientFigures // in the order of the contenders; without rates for one that does not take part
+	figures map[clientScene][]*clientFigures // in the order of the contenders; without rates if one does not take part
 }
 
-// clientAims are the aims of this project's client: the least ratio of two contenders' decisions
-// per second.
+// clientAims are the aims of this project's client: minimum ratios of two contenders' decisions per
+// second.
 var clientAims = []struct {
 	says      string
 	hot       bool
@@ -33,7 +32,7 @@ var clientAims = []struct {
 	ours, its string
 	least     float64
 }{
-	// At most 1.05 times the time of a bare call.
+	// With one goroutine, the time of a call is the inverse of the decisions per second.
 	{"one goroutine, distinct keys: a call takes at most 1.05 times a bare FCall", false, 1, oursName, bareName, 1 / 1.05},
 	{"one goroutine: at least 0.98 times as many decisions as each call by itself", false, 1, oursName, aloneName, 0.98},
 	{"8 goroutines: at least 0.98 times as many decisions as each call by itself", false, 8, oursName, aloneName, 0.98},
@@ -57,30 +56,16 @@ func loadAverage() string {
 
 // write writes the tables and the plots into the folder of README.md.
 func (r clientsReport) write(folder string) error {
-	if err := figures.Update(filepath.Join(folder, "README.md"), []figures.Table{{Name: "clients", Text: r.markdown()}}); err != nil {
-		return err
-	}
-	for _, plot := range r.plots() {
-		if err := replace.File(filepath.Join(folder, plot.file), []byte(plot.svg)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// numberOf returns a contender's position in the report.
-func numberOf(name string) int {
-	for i, c := range clientContenders {
-		if c.name == name {
-			return i
-		}
-	}
-	panic("no contender " + name)
+	return figures.Write(folder, "README.md", []figures.Table{{Name: "clients", Text: r.markdown()}}, r.plots())
 }
 
 // ratio returns the median, over the rounds, of the ratio of two contenders' decisions per second.
 func (r clientsReport) ratio(scene clientScene, one, other string) float64 {
-	a, b := r.figures[scene][numberOf(one)].rates, r.figures[scene][numberOf(other)].rates
+	rates := func(name string) []float64 {
+		i := slices.IndexFunc(clientContenders, func(c clientContender) bool { return c.name == name })
+		return r.figures[scene][i].rates
+	}
+	a, b := rates(one), rates(other)
 	ratios := make([]float64, len(a))
 	for i := range a {
 		ratios[i] = a[i] / b[i]
@@ -95,23 +80,28 @@ func (r clientsReport) markdown() string {
 		r.began.Format("2006-01-02 15:04 UTC"), functions.BuildID(), r.server, runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), r.load,
 		r.rounds, r.turn, r.took.Seconds())
 	for _, hot := range []bool{false, true} {
-		keys := map[bool]string{false: "distinct keys", true: "the hot key"}[hot]
-		r.table(&out, hot, "Decisions a second, "+keys+", and in bold how many times redis_rate's:", func(scene clientScene, i int) string {
+		keys := clientScene{hot: hot}.keys()
+		fmt.Fprintf(&out, "\nDecisions a second, %s, and in bold how many times redis_rate's:\n\n", keys)
+		out.WriteString(r.table(hot, func(scene clientScene, i int) string {
 			median, _, _ := spread(r.figures[scene][i].rates)
 			return fmt.Sprintf("%s **%.2f**", figures.Count(median), r.ratio(scene, clientContenders[i].name, redisRateName))
-		})
-		r.table(&out, hot, "Microseconds a call, "+keys+": p50, p99, p99.9:", func(scene clientScene, i int) string {
+		}))
+		fmt.Fprintf(&out, "\nMicroseconds a call, %s: p50, p99, p99.9:\n\n", keys)
+		out.WriteString(r.table(hot, func(scene clientScene, i int) string {
 			var cells []string
 			for _, q := range []float64{50, 99, 99.9} {
 				cells = append(cells, microseconds(r.figures[scene][i].latency.ValueAtQuantile(q)))
 			}
 			return strings.Join(cells, " / ")
-		})
+		}))
 	}
 	fmt.Fprintf(&out, "\n| aim | measured | |\n|---|---:|---|\n")
 	for _, aim := range clientAims {
 		got := r.ratio(clientScene{aim.hot, aim.at}, aim.ours, aim.its)
-		met, shown := map[bool]string{true: "met", false: "missed"}[got >= aim.least], got
+		met, shown := "met", got
+		if got < aim.least {
+			met = "missed"
+		}
 		if aim.its == bareName {
 			shown = 1 / got
 		}
@@ -131,62 +121,66 @@ func (r clientsReport) markdown() string {
 	return out.String()
 }
 
-func (s clientScene) String() string {
-	return fmt.Sprintf("%d goroutines on %s", s.goroutines, map[bool]string{false: "distinct keys", true: "the hot key"}[s.hot])
+func (s clientScene) keys() string {
+	if s.hot {
+		return "the hot key"
+	}
+	return "distinct keys"
 }
 
-// table writes a row for each contender that takes part, and a column for each number of
-// goroutines.
-func (r clientsReport) table(out *strings.Builder, hot bool, says string, cell func(clientScene, int) string) {
-	fmt.Fprintf(out, "\n%s\n\n| goroutines |", says)
-	rule := "|---|"
+func (s clientScene) String() string {
+	return fmt.Sprintf("%d goroutines on %s", s.goroutines, s.keys())
+}
+
+// table has a row for each contender that takes part, and a column for each number of goroutines.
+func (r clientsReport) table(hot bool, cell func(clientScene, int) string) string {
+	columns := []string{"goroutines"}
 	for _, n := range clientGoroutines {
-		fmt.Fprintf(out, " %d |", n)
-		rule += "---:|"
+		columns = append(columns, fmt.Sprint(n))
 	}
-	fmt.Fprintf(out, "\n%s\n", rule)
+	var rows [][]string
 	for i, c := range clientContenders {
 		if c.hotOnly && !hot {
 			continue
 		}
-		fmt.Fprintf(out, "| %s |", c.name)
+		cells := []string{c.name}
 		for _, n := range clientGoroutines {
-			fmt.Fprintf(out, " %s |", cell(clientScene{hot, n}, i))
+			cells = append(cells, cell(clientScene{hot, n}, i))
 		}
-		out.WriteString("\n")
+		rows = append(rows, cells)
 	}
+	return figures.Markdown(1, columns, rows)
 }
 
 // microseconds formats a time in ns as microseconds, with two or three digits.
 func microseconds(ns int64) string {
-	if us := float64(ns) / 1000; us < 99.5 { // rounded to two digits, more is 1e+02
+	if us := float64(ns) / 1000; us < 99.5 { // %.2g formats larger numbers as 1e+02
 		return fmt.Sprintf("%.2g", us)
 	}
 	return figures.Count(float64(ns) / 1000)
 }
 
-type clientsPlot struct{ file, svg string }
-
-// plots returns plots of the decisions per second and of the p99 of a call, by goroutines.
-func (r clientsReport) plots() (plots []clientsPlot) {
+// plots returns plots of the decisions per second and of the p99 of a call, by file name.
+func (r clientsReport) plots() map[string]string {
+	plots := map[string]string{}
 	for _, hot := range []bool{false, true} {
 		file, keys := "clients-distinct", "distinct keys"
 		if hot {
 			file, keys = "clients-hot", "one hot key"
 		}
-		plots = append(plots,
-			r.plot(file+".svg", hot, "decisions a second, "+keys, figures.Brief, func(f *clientFigures) float64 {
-				median, _, _ := spread(f.rates)
-				return median
-			}),
-			r.plot(file+"-p99.svg", hot, "p99 of a call, "+keys, func(ns float64) string {
-				return time.Duration(ns).String()
-			}, func(f *clientFigures) float64 { return float64(f.latency.ValueAtQuantile(99)) }))
+		plots[file+".svg"] = r.plot(hot, "decisions a second, "+keys, figures.Brief, func(f *clientFigures) float64 {
+			median, _, _ := spread(f.rates)
+			return median
+		})
+		plots[file+"-p99.svg"] = r.plot(hot, "p99 of a call, "+keys, func(ns float64) string {
+			return time.Duration(ns).String()
+		}, func(f *clientFigures) float64 { return float64(f.latency.ValueAtQuantile(99)) })
 	}
 	return plots
 }
 
-func (r clientsReport) plot(file string, hot bool, says string, text func(float64) string, value func(*clientFigures) float64) clientsPlot {
+// plot draws a line for each contender that takes part, through its values by goroutines.
+func (r clientsReport) plot(hot bool, says string, text func(float64) string, value func(*clientFigures) float64) string {
 	var goroutines, all []float64
 	for _, n := range clientGoroutines {
 		goroutines = append(goroutines, float64(n))
@@ -202,17 +196,17 @@ func (r clientsReport) plot(file string, hot bool, says string, text func(float6
 		}
 		lines, all = append(lines, line), append(all, line.Up...)
 	}
-	return clientsPlot{file, figures.Lines{
+	return figures.Lines{
 		Title:  says + ", by goroutines",
 		Above:  []string{says},
 		Across: figures.Axis{Label: "goroutines", Marks: goroutines, Text: func(n float64) string { return fmt.Sprint(n) }},
 		Up:     figures.Axis{Marks: marksOf(all), Text: text},
 		Lines:  lines,
-	}.SVG()}
+	}.SVG()
 }
 
-// marksOf returns the marks of an axis for values of at least 1, from below the least to above the
-// greatest: 1, 2, 5, 10, 20 and so on, or 1, 10, 100 if these would be many.
+// marksOf returns the marks of an axis that contains all values, which must be at least 1. The marks
+// are 1, 2, 5, 10, 20 and so on, or only powers of ten for a wide range.
 func marksOf(values []float64) []float64 {
 	_, least, most := spread(values)
 	steps := []float64{1, 2, 5}

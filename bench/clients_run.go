@@ -15,10 +15,10 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// A clientScene is a workload that the contenders run in turn. Each goroutine sends its next call
-// as soon as it has a reply.
+// A clientScene is a workload that the contenders take turns to run. Each goroutine sends its next
+// call as soon as it has a reply.
 type clientScene struct {
-	hot        bool // all goroutines use one key; otherwise each uses many different keys
+	hot        bool // all goroutines use one key; otherwise each uses all distinct keys
 	goroutines int
 }
 
@@ -26,7 +26,7 @@ const distinctKeys = 100000
 
 var clientGoroutines = []int{1, 8, 16, 64, 512}
 
-// No key may run out, because allowed calls are measured.
+// No key may run out, because only allowed calls are measured.
 var (
 	distinctWork = workload{count: 6000, period: time.Hour}
 	hotWork      = workload{count: 3600_000_000, period: time.Hour}
@@ -56,12 +56,12 @@ func newHistogram() *hdrhistogram.Histogram {
 	return hdrhistogram.New(10, int64(time.Minute), 2)
 }
 
-// clientsRunner measures programs' calls. It is not safe for concurrent use.
+// clientsRunner measures calls of the clients. It is not safe for concurrent use.
 type clientsRunner struct {
 	rounds     int
 	turn       time.Duration
 	histograms []*hdrhistogram.Histogram // one for each goroutine
-	keys       []string                  // each contender adds its own prefix
+	keys       []string                  // without the prefix of each contender
 }
 
 // runClients runs `bench clients`.
@@ -90,9 +90,9 @@ func runClients(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	if err := s.rdb.FunctionLoad(ctx, functions.Source()).Err(); err != nil {
 		return fmt.Errorf("load the library: %w", err)
 	}
-	fmt.Fprintf(stderr, "measuring on %s at %s\n", s.version, s.rdb.Options().Addr)
+	fmt.Fprintf(stderr, "measuring on %s at %s\n", s.version(), s.rdb.Options().Addr)
 	r := clientsRunner{rounds: *rounds, turn: *turn}
-	report := clientsReport{server: s.version, began: time.Now().UTC(), load: loadAverage(), rounds: *rounds, turn: *turn}
+	report := clientsReport{server: s.version(), began: time.Now().UTC(), load: loadAverage(), rounds: *rounds, turn: *turn}
 	if report.figures, err = r.run(ctx, s.url, stderr); err != nil {
 		return err
 	}
@@ -103,8 +103,8 @@ func runClients(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	return report.write(*write)
 }
 
-// run measures every scene. In each round all contenders take turns, and a different one begins in
-// each round. The first round is not counted.
+// run measures every scene. All contenders take turns, and a different one begins in each round. The
+// first round is not counted.
 func (r *clientsRunner) run(ctx context.Context, url string, progress io.Writer) (map[clientScene][]*clientFigures, error) {
 	for range clientGoroutines[len(clientGoroutines)-1] {
 		r.histograms = append(r.histograms, newHistogram())
@@ -151,7 +151,7 @@ func (r *clientsRunner) run(ctx context.Context, url string, progress io.Writer)
 	return figures, nil
 }
 
-// measure lets one contender make calls for one turn, and adds the measurements to its figures.
+// measure makes the calls of a contender's turn, and adds the measurements to its figures.
 func (r *clientsRunner) measure(ctx context.Context, scene clientScene, prefix string, a asker, to *clientFigures) error {
 	runtime.GC() // collect the garbage of the previous contender
 	var mu sync.Mutex

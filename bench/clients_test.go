@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/HdrHistogram/hdrhistogram-go"
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
@@ -30,7 +31,7 @@ func TestClientsMeasuresAndWrites(t *testing.T) {
 		t.Errorf("the page does not have what was printed: %v\n%s", err, page)
 	}
 	for _, c := range clientContenders {
-		want := 4 // two tables, for distinct keys and for the hot one
+		want := 4 // two tables for distinct keys, and two for the hot key
 		if c.hotOnly {
 			want = 2
 		}
@@ -56,8 +57,8 @@ func TestClientsMeasuresAndWrites(t *testing.T) {
 	}
 }
 
-// TestEveryClientDecides checks that each client enforces its limit, so that none is fast because
-// it allows everything.
+// TestEveryClientDecides checks that each client enforces its limit, because a client that allows
+// everything would be fast.
 func TestEveryClientDecides(t *testing.T) {
 	s := testServer(t)
 	if err := s.rdb.FunctionLoad(t.Context(), functions.Source()).Err(); err != nil {
@@ -78,10 +79,9 @@ func TestEveryClientDecides(t *testing.T) {
 }
 
 func TestClientsEndsWhenAKeyRunsOut(t *testing.T) {
-	r := clientsRunner{turn: time.Minute, keys: []string{"a"}, histograms: nil}
-	r.histograms = append(r.histograms, newHistogram())
+	r := clientsRunner{turn: time.Minute, keys: []string{"a"}, histograms: []*hdrhistogram.Histogram{newHistogram()}}
 	s := testServer(t)
-	a, err := openRedisRate(s.url, workload{count: 2, period: time.Hour})
+	a, err := plain(openRedisRate)(s.url, workload{count: 2, period: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}

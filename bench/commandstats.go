@@ -16,50 +16,38 @@ type counters struct {
 // commandStats maps a command's name, in lower case, to its counters.
 type commandStats map[string]counters
 
-// parseCommandStats parses the reply to INFO commandstats. It ignores unknown fields, because newer
+// parseCommandStats parses the entries of INFO commandstats. It ignores unknown fields, because newer
 // servers add some.
-func parseCommandStats(text string) (commandStats, error) {
+func parseCommandStats(entries map[string]string) (commandStats, error) {
 	stats := commandStats{}
-	for line := range strings.Lines(text) {
-		rest, found := strings.CutPrefix(strings.TrimSpace(line), "cmdstat_")
-		if !found {
-			continue
-		}
-		name, fields, found := strings.Cut(rest, ":")
-		if !found {
-			return nil, fmt.Errorf("INFO commandstats: no ':' in the line %q", line)
-		}
-		var c counters
-		for field := range strings.SplitSeq(fields, ",") {
+	for entry, text := range entries {
+		name := strings.ToLower(strings.TrimPrefix(entry, "cmdstat_"))
+		fields := map[string]string{}
+		for field := range strings.SplitSeq(text, ",") {
 			key, value, _ := strings.Cut(field, "=")
-			switch key {
-			case "calls", "usec", "rejected_calls", "failed_calls":
-			default:
-				continue
-			}
-			n, err := strconv.ParseInt(value, 10, 64)
-			if err != nil {
-				return nil, fmt.Errorf("INFO commandstats: %s of %s is %q, not a whole number", key, name, value)
-			}
-			switch key {
-			case "calls":
-				c.calls = n
-			case "usec":
-				c.usec = n
-			default:
-				c.failed += n
-			}
+			fields[key] = value
 		}
-		stats[strings.ToLower(name)] = c
+		var wrong error
+		number := func(key string) int64 {
+			n, err := strconv.ParseInt(fields[key], 10, 64)
+			if err != nil && wrong == nil {
+				wrong = fmt.Errorf("INFO commandstats: %s of %s is %q, not a whole number", key, name, fields[key])
+			}
+			return n
+		}
+		stats[name] = counters{number("calls"), number("usec"), number("rejected_calls") + number("failed_calls")}
+		if wrong != nil {
+			return nil, wrong
+		}
 	}
 	return stats, nil
 }
 
 // cost returns the server time in microseconds per decision, for n decisions between before and
-// after. A decision is one call of each of the named commands. cost adds up only these: the time of
-// a script already includes the commands that the script calls. It returns an error unless exactly
-// n calls of each command were made and none failed; otherwise somebody else uses the server, or a
-// contender does not do what it claims. If refuses is true, calls may fail.
+// after. A decision is one call of each of the named commands. The time of a script already includes
+// the commands that the script calls. cost returns an error unless exactly n calls of each command
+// were made and none failed; otherwise another program uses the server, or a contender does not do
+// what it claims. If refuses is true, calls may fail.
 func cost(before, after commandStats, commands []string, n int, refuses bool) (float64, error) {
 	if n <= 0 {
 		return 0, fmt.Errorf("the cost of %d decisions was asked for, want at least 1", n)

@@ -5,16 +5,18 @@ import (
 	"testing"
 )
 
-const statsBefore = "# Commandstats\r\n" +
-	"cmdstat_fcall:calls=10,usec=100,usec_per_call=10.00,rejected_calls=0,failed_calls=2\r\n" +
-	"cmdstat_get:calls=5,usec=7,usec_per_call=1.40,rejected_calls=0,failed_calls=0\r\n" +
-	"cmdstat_config|resetstat:calls=1,usec=98,usec_per_call=98.00,rejected_calls=0,failed_calls=0\r\n"
+var statsBefore = map[string]string{
+	"cmdstat_fcall":            "calls=10,usec=100,usec_per_call=10.00,rejected_calls=0,failed_calls=2",
+	"cmdstat_get":              "calls=5,usec=7,usec_per_call=1.40,rejected_calls=0,failed_calls=0",
+	"cmdstat_config|resetstat": "calls=1,usec=98,usec_per_call=98.00,rejected_calls=0,failed_calls=0",
+}
 
-const statsAfter = "# Commandstats\r\n" +
-	"cmdstat_fcall:calls=30,usec=150,usec_per_call=5.00,rejected_calls=0,failed_calls=2\r\n" +
-	"cmdstat_get:calls=25,usec=47,usec_per_call=1.88,rejected_calls=0,failed_calls=0\r\n" +
-	"cmdstat_INCRBY:calls=20,usec=30,usec_per_call=1.50,rejected_calls=0,failed_calls=0,new_field=x\r\n" +
-	"cmdstat_expire:calls=20,usec=10,usec_per_call=0.50,rejected_calls=1,failed_calls=0\r\n"
+var statsAfter = map[string]string{
+	"cmdstat_fcall":  "calls=30,usec=150,usec_per_call=5.00,rejected_calls=0,failed_calls=2",
+	"cmdstat_get":    "calls=25,usec=47,usec_per_call=1.88,rejected_calls=0,failed_calls=0",
+	"cmdstat_INCRBY": "calls=20,usec=30,usec_per_call=1.50,rejected_calls=0,failed_calls=0,new_field=x",
+	"cmdstat_expire": "calls=20,usec=10,usec_per_call=0.50,rejected_calls=1,failed_calls=0",
+}
 
 func TestCost(t *testing.T) {
 	before, err := parseCommandStats(statsBefore)
@@ -54,13 +56,13 @@ func TestCost(t *testing.T) {
 
 func TestParseCommandStatsRefuses(t *testing.T) {
 	for text, wrong := range map[string]string{
-		"cmdstat_get calls=1\r\n":             "no ':'",
-		"cmdstat_get:calls=1,usec=many\r\n":   `usec of get is "many"`,
-		"cmdstat_get:calls=,usec=1\r\n":       `calls of get is ""`,
-		"cmdstat_get:calls=1.5,usec=1.0\r\n":  `calls of get is "1.5"`,
-		"cmdstat_get:failed_calls=no,usec=1,": `failed_calls of get is "no"`,
+		"calls=1,usec=many":  `usec of get is "many"`,
+		"calls=,usec=1":      `calls of get is ""`,
+		"usec=1":             `calls of get is ""`,
+		"calls=1.5,usec=1.0": `calls of get is "1.5"`,
+		"calls=1,usec=1,rejected_calls=0,failed_calls=no": `failed_calls of get is "no"`,
 	} {
-		if _, err := parseCommandStats(text); err == nil || !strings.Contains(err.Error(), wrong) {
+		if _, err := parseCommandStats(map[string]string{"cmdstat_get": text}); err == nil || !strings.Contains(err.Error(), wrong) {
 			t.Errorf("%q: the error is %v, want one with %q", text, err, wrong)
 		}
 	}

@@ -8,45 +8,65 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A contender makes one kind of decision in one way.
+// A contender makes one kind of decision, with one limiter.
 type contender struct {
 	name string
-	peer bool    // somebody else's limiter; false for this project's and for floors
-	aim  float64 // largest ratio of the subject's time to this contender's; 0: no aim
+	peer bool    // another project's limiter
+	aim  float64 // largest ratio of the subject's time to this contender's; 0 for no aim
 
 	// library must be loaded during this contender's turns; nil if it needs none.
 	library *library
 
-	// prefix begins the keys, and has 4 bytes. It is "" for a contender without a case about absent
-	// keys.
+	// prefix has 4 bytes and begins every key. It is needed only in a case about absent keys.
 	prefix string
 
-	// commands are the commands of one decision, in lower case. Their server times are added up.
+	// commands are the names of a decision's commands, in lower case. Their server times are added up.
 	commands []string
 
-	// call returns the commands of the decision about key number n, without sending them. It
-	// returns an error if the contender's own client refuses to build them.
-	call func(n int) ([]redis.Cmder, error)
+	// call returns the commands of the decision about key number n, to be sent. A command that could
+	// not be built has an error.
+	call func(n int) []redis.Cmder
 
-	// read parses the replies. It returns an error if they do not have the contender's shape.
+	// read parses the replies. It returns an error if they are not what the contender should reply.
 	read func(replies []redis.Cmder) (outcome, error)
 
-	// most is the most microseconds that a decision should take; 0 means no limit.
+	// most is the maximum time that a decision should take, in microseconds; 0 for no limit.
 	most float64
 
-	// refuses reports whether the library may reject the call.
+	// refuses means that the library may reject the call.
 	refuses bool
 
-	// prepare returns commands that are sent before each of the contender's turns, untimed; nil for
-	// none.
+	// prepare returns commands to send before each of the contender's turns, untimed; nil for none.
 	prepare func() []redis.Cmder
 
-	// fill returns the commands that put key number n into the state that the case requires; nil if
-	// none are needed.
-	fill func(n int) ([]redis.Cmder, error)
+	// fill returns the commands that put key number n into the state that the case requires; nil for
+	// none.
+	fill func(n int) []redis.Cmder
 }
 
-// outcome is one decision as a contender replied it.
+// aimed returns the contender with an aim.
+func (c contender) aimed(aim float64) contender {
+	c.aim = aim
+	return c
+}
+
+// named returns the contender with another name.
+func (c contender) named(name string) contender {
+	c.name = name
+	return c
+}
+
+// taking returns the contender with calls that take the workload's units from a key, and that prefill
+// it. take returns the commands that take units from key number n.
+func (c contender) taking(w workload, take func(n int, units int64) []redis.Cmder) contender {
+	c.call = func(n int) []redis.Cmder { return take(n, w.cost) }
+	if w.prefill > 0 {
+		c.fill = func(n int) []redis.Cmder { return take(n, w.prefill) }
+	}
+	return c
+}
+
+// outcome is a contender's decision.
 type outcome struct {
 	allowed bool
 	used    int64 // units of the key's limit in use after the call, or unknown
@@ -64,23 +84,23 @@ type library struct {
 type keyset int
 
 const (
-	inUse  keyset = iota // all keys in turn; each is filled and has not run out
-	absent               // a key that does not exist, a new one for each call
-	hot                  // 50 keys, again and again
-	none                 // no key
+	inUse  keyset = iota // all keys, which are filled and have not run out
+	absent               // a new key for each call
+	hot                  // 50 keys
+	none                 // no keys
 )
 
 const hotKeys = 50
 
-// workload is what all contenders of a case do.
+// workload describes the calls of a case, which are the same for all its contenders.
 type workload struct {
 	keys    keyset
 	allow   bool // every call is allowed; otherwise every call is denied
 	count   int64
 	period  time.Duration // whole seconds, because some peers support nothing finer
 	cost    int64
-	prefill int64  // units taken from each key in advance
-	second  string // a second rate on the same key
+	prefill int64  // units taken from each key beforehand
+	second  string // second rate of the limit, if any
 }
 
 // rate formats the workload's limit for the library: 100/m, 60000/10h.
@@ -104,7 +124,7 @@ func (w workload) rate() string {
 	return text
 }
 
-// check returns an error unless a decision is what the case claims to measure.
+// check returns an error unless a decision is of the kind that the case measures.
 func (w workload) check(o outcome) error {
 	if o.allowed != w.allow {
 		return fmt.Errorf("allowed is %t, and the case is about calls where it is %t", o.allowed, w.allow)
@@ -127,14 +147,14 @@ func (w workload) check(o outcome) error {
 	return nil
 }
 
-// A benchCase is a set of contenders that make the same decisions in turns.
+// A benchCase is a set of contenders that take turns making the same decisions.
 type benchCase struct {
 	name string
-	note string // a remark for readers of the figures
+	note string // remark for readers of the figures
 	work workload
-	few  bool // calls are long: one per turn, in at most five rounds
+	few  bool // a turn is one call, because calls are long, in at most five rounds
 
-	// contenders: every other one is compared with the first, the subject.
+	// contenders begins with the subject, with which all others are compared.
 	contenders []contender
 }
 

@@ -2,14 +2,12 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"strconv"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// The floors: what a call costs before any decision, and for each case the cost of only the
-// commands that the case needs, with a constant reply.
+// The floors measure what a call costs without a decision: with no commands, and for each case with
+// the commands that it needs at least. Their replies are constant.
 const floorLibraryName = "ratelimit_bench"
 
 const floorLibrary = `#!lua name=` + floorLibraryName + `
@@ -107,70 +105,47 @@ register('release', function(key)
 end)
 `
 
-// bareFloors returns calls that read and write nothing.
-func bareFloors(ctx context.Context, rdb *redis.Client) ([]contender, error) {
-	sha, err := rdb.ScriptLoad(ctx, "return 1").Result()
-	if err != nil {
-		return nil, fmt.Errorf("load the floors: %w", err)
+// bare returns a contender that reads and writes nothing.
+func bare(name, command string, args ...any) contender {
+	return contender{
+		name:     name,
+		commands: []string{command},
+		call: func(int) []redis.Cmder {
+			return []redis.Cmder{redis.NewCmd(context.Background(), append([]any{command}, args...)...)}
+		},
+		read: readAnything,
 	}
-	bare := func(name, command string, args ...any) contender {
-		return contender{
-			name:     name,
-			commands: []string{command},
-			call: func(int) ([]redis.Cmder, error) {
-				return []redis.Cmder{redis.NewCmd(ctx, append([]any{command}, args...)...)}, nil
-			},
-			read: readAnything,
-		}
-	}
-	return []contender{
-		bare("FCALL of a function that returns 1", "fcall", "ratelimit_bench_one", 0),
-		bare("FCALL of one that returns six integers", "fcall", "ratelimit_bench_six", 0),
-		bare("FCALL of one that returns six in a new table", "fcall", "ratelimit_bench_new", 0),
-		bare("EVALSHA of 'return 1'", "evalsha", sha, 0),
-		bare("PING", "ping"),
-	}, nil
 }
 
 func readAnything(replies []redis.Cmder) (outcome, error) {
 	return outcome{allowed: true, used: unknown}, replies[0].Err()
 }
 
-// floor returns a contender that runs only the commands of a case. fill returns the command that
-// creates key number n, for each of its keys; words are the arguments after the keys.
-func floor(function, prefix string, keys int, w workload, fill func(key string) redis.Cmder) contender {
-	names := func(n int) []any {
-		list := make([]any, keys)
-		for i := range list {
-			list[i] = key(prefix+strconv.Itoa(i), n)
-		}
-		return list
-	}
+// floor returns a contender that runs only the commands of a case, over a number of keys. fill
+// returns the command that creates a key; it may be nil.
+func floor(function string, keys int, w workload, fill func(key string) redis.Cmder) contender {
+	prefixes := numbered("fl0", keys)
 	c := contender{
 		name:     "the commands alone",
-		prefix:   prefix + "0",
+		prefix:   prefixes[0],
 		commands: []string{"fcall"},
-		call: func(n int) ([]redis.Cmder, error) {
-			args := append([]any{"fcall", "ratelimit_bench_" + function, keys}, names(n)...)
-			return []redis.Cmder{redis.NewCmd(context.Background(), append(args, "limit")...)}, nil
-		},
+		call:     func(n int) []redis.Cmder { return fcall("bench_"+function, n, prefixes, "limit") },
 		read: func(replies []redis.Cmder) (outcome, error) {
 			return outcome{allowed: w.allow, used: unknown}, replies[0].Err()
 		},
 	}
 	if fill != nil {
-		c.fill = func(n int) ([]redis.Cmder, error) {
-			var all []redis.Cmder
-			for _, name := range names(n) {
-				all = append(all, fill(name.(string)))
+		c.fill = func(n int) (all []redis.Cmder) {
+			for _, prefix := range prefixes {
+				all = append(all, fill(key(prefix, n)))
 			}
-			return all, nil
+			return all
 		}
 	}
 	return c
 }
 
-// holds returns a function that fills a floor's key with a string.
+// holds returns a function that sets a floor's key to a string.
 func holds(value string) func(key string) redis.Cmder {
 	return func(key string) redis.Cmder {
 		return redis.NewStatusCmd(context.Background(), "set", key, value, "px", 86400000)
@@ -183,7 +158,7 @@ func holdsLeases(key string) redis.Cmder {
 		2400000000002, "lease:0", 2400000000003, "lease:c", -86400000, "length")
 }
 
-// holdsUsage fills a floor's second key with a usage record, and the first with gcra's state.
+// holdsUsage fills a floor's first key with gcra's state, and the second with a usage record.
 func holdsUsage(key string) redis.Cmder {
 	if key[3] == '0' {
 		return holds("gcra")(key)
@@ -191,7 +166,7 @@ func holdsUsage(key string) redis.Cmder {
 	return redis.NewIntCmd(context.Background(), "hset", key, "first", 1, "last", 1, "allowed", 1, "a28333333", 1, "cost", 1)
 }
 
-// holdsFirst fills only a floor's first key.
+// holdsFirst fills a floor's first key with gcra's state, and removes the second.
 func holdsFirst(key string) redis.Cmder {
 	if key[3] == '0' {
 		return holds("gcra")(key)

@@ -9,13 +9,11 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
-// counter counts the instructions of a server that runs under callgrind. Unlike times, they hardly
-// depend on what else the machine does.
+// counter counts the instructions of a server that runs under callgrind. Unlike its times, they
+// hardly depend on the other work of the machine.
 type counter struct {
 	pid, dir string
 	dumps    int
@@ -32,29 +30,16 @@ func startCounted(ctx context.Context) (*server, *counter, error) {
 		_ = os.RemoveAll(dir)
 		return nil, nil, fmt.Errorf("--instructions: %w", err)
 	}
-	context.AfterFunc(ctx, process.Stop)
-	s := &server{rdb: newClient(&redis.Options{Addr: process.Addr}), stop: func() {
-		process.Stop()
-		_ = os.RemoveAll(dir)
-	}}
-	c := &counter{dir: dir}
-	err = s.takeOver(ctx)
-	if err == nil {
-		c.pid, err = s.field(ctx, "process_id")
-	}
+	s, err := own(ctx, process)
 	if err != nil {
-		s.close()
+		_ = os.RemoveAll(dir)
 		return nil, nil, err
 	}
-	return s, c, nil
-}
-
-// field returns a field of INFO server.
-func (s *server) field(ctx context.Context, name string) (string, error) {
-	info, err := s.rdb.Info(ctx, "server").Result()
-	_, after, _ := strings.Cut(info, "\n"+name+":")
-	value, _, _ := strings.Cut(after, "\r")
-	return value, err
+	s.stop = func() {
+		process.Stop()
+		_ = os.RemoveAll(dir)
+	}
+	return s, &counter{dir: dir, pid: s.info["process_id"]}, nil
 }
 
 func (c *counter) control(ctx context.Context, command string) error {

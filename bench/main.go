@@ -1,6 +1,6 @@
-// The bench compares this project's library with other limiters: the server time of each decision,
-// from INFO commandstats, in one run on one server. With `clients` it measures decisions as
-// programs make them. README.md explains the figures.
+// Command bench compares this project's library with other limiters on one server: the server time
+// of each decision, from INFO commandstats. `bench clients` measures calls as programs make them.
+// README.md explains the figures.
 package main
 
 import (
@@ -20,8 +20,7 @@ import (
 )
 
 func main() {
-	// Include SIGPIPE: if the reader goes away (| head), the server that was started here must
-	// still be stopped.
+	// Catch SIGPIPE too, so that the server is stopped if the reader ends (| head).
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGPIPE)
 	defer stop()
 	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
@@ -36,7 +35,6 @@ type options struct {
 	only      *regexp.Regexp
 	libraries []string // files
 	json      bool
-	markdown  bool
 	plan      plan
 
 	instructions bool
@@ -55,7 +53,6 @@ func parse(args []string, stderr io.Writer) (options, error) {
 			return nil
 		})
 	flags.BoolVar(&o.json, "json", false, "write JSON")
-	flags.BoolVar(&o.markdown, "markdown", false, "write a Markdown table")
 	flags.BoolVar(&o.instructions, "instructions", false,
 		"count the instructions of a redis-server under valgrind instead of time; give it few --calls and --keys")
 	flags.IntVar(&o.plan.Keys, "keys", 100000, "keys of each contender where a case is about keys in use")
@@ -68,9 +65,6 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	}
 	if flags.NArg() > 0 {
 		return o, fmt.Errorf("%q: no arguments are taken beside the flags", flags.Arg(0))
-	}
-	if o.json && o.markdown {
-		return o, fmt.Errorf("--json and --markdown are both given; choose one")
 	}
 	var err error
 	if o.only, err = regexp.Compile(*only); err != nil {
@@ -119,14 +113,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	defer s.close()
-	fmt.Fprintf(stderr, "measuring on %s at %s\n", s.version, s.rdb.Options().Addr)
+	fmt.Fprintf(stderr, "measuring on %s at %s\n", s.version(), s.rdb.Options().Addr)
 
 	all, err := cases(ctx, s.rdb, libraries)
 	if err != nil {
 		return err
 	}
 	began := time.Now()
-	result := newReport(s.version, libraries, o.plan)
+	result := newReport(s.version(), libraries, o.plan)
 	if o.instructions {
 		result.Unit = "instructions"
 	}
@@ -146,12 +140,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return fmt.Errorf("--only %q matches none of the cases", o.only)
 	}
 	result.Seconds = time.Since(began).Seconds()
-	switch {
-	case o.json:
+	if o.json {
 		return result.writeJSON(stdout)
-	case o.markdown:
-		return result.writeMarkdown(stdout)
-	default:
-		return result.writeText(stdout)
 	}
+	return result.writeText(stdout)
 }

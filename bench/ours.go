@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/redis/go-redis/v9"
@@ -11,48 +13,47 @@ import (
 
 const libraryName = functions.Name
 
-// take returns a contender that calls ratelimit_take over as many keys as there are workloads, in
-// one FCALL. prefix has 3 bytes, and algorithm may be "" for the default. The cost of the first
-// workload applies to all, and so does the prefill of the last.
+// fcall returns a call of the function ratelimit_VERB over the n-th key of each prefix.
+func fcall(verb string, n int, prefixes []string, args ...any) []redis.Cmder {
+	words := []any{"fcall", "ratelimit_" + verb, len(prefixes)}
+	for _, prefix := range prefixes {
+		words = append(words, key(prefix, n))
+	}
+	return []redis.Cmder{redis.NewCmd(context.Background(), append(words, args...)...)}
+}
+
+// numbered returns prefixes of 4 bytes from one of 3 bytes.
+func numbered(prefix string, count int) []string {
+	var prefixes []string
+	for i := range count {
+		prefixes = append(prefixes, prefix+strconv.Itoa(i))
+	}
+	return prefixes
+}
+
+// take returns a contender that calls ratelimit_take over as many keys as there are workloads.
+// prefix has 3 bytes, and algorithm may be "" for the default. The cost of the first workload applies
+// to all, and so does the prefill of the last.
 func take(lib *library, prefix, algorithm string, works ...workload) contender {
-	limits := make([]string, len(works))
+	var limits []any
 	name := "ratelimit_take"
-	for i, w := range works {
-		limits[i] = w.rate()
-		if algorithm != "" {
-			limits[i] = algorithm + " " + w.rate()
+	for _, w := range works {
+		limit := strings.TrimSpace(algorithm + " " + w.rate())
+		limits = append(limits, limit)
+		name += " " + strconv.Quote(limit)
+	}
+	cost := works[0].cost
+	if cost != 1 {
+		name += fmt.Sprintf(" COST %d", cost)
+	}
+	prefixes := numbered(prefix, len(works))
+	c := contender{name: name, library: lib, prefix: prefixes[0], commands: []string{"fcall"}, read: readTake}
+	return c.taking(workload{cost: cost, prefill: works[len(works)-1].prefill}, func(n int, units int64) []redis.Cmder {
+		if units == 1 {
+			return fcall("take", n, prefixes, limits...)
 		}
-		name += " " + strconv.Quote(limits[i])
-	}
-	if works[0].cost != 1 {
-		name += fmt.Sprintf(" COST %d", works[0].cost)
-	}
-	build := func(n int, cost int64) ([]redis.Cmder, error) {
-		args := make([]any, 0, 5+2*len(limits))
-		args = append(args, "fcall", "ratelimit_take", len(limits))
-		for i := range limits {
-			args = append(args, key(prefix+strconv.Itoa(i), n))
-		}
-		for _, limit := range limits {
-			args = append(args, limit)
-		}
-		if cost != 1 {
-			args = append(args, "COST", cost)
-		}
-		return []redis.Cmder{redis.NewCmd(context.Background(), args...)}, nil
-	}
-	c := contender{
-		name:     name,
-		library:  lib,
-		prefix:   prefix + "0",
-		commands: []string{"fcall"},
-		call:     func(n int) ([]redis.Cmder, error) { return build(n, works[0].cost) },
-		read:     readTake,
-	}
-	if prefill := works[len(works)-1].prefill; prefill > 0 {
-		c.fill = func(n int) ([]redis.Cmder, error) { return build(n, prefill) }
-	}
-	return c
+		return fcall("take", n, prefixes, append(slices.Clone(limits), "COST", units)...)
+	})
 }
 
 // readTake parses { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }.
@@ -61,7 +62,7 @@ func readTake(replies []redis.Cmder) (outcome, error) {
 	if err != nil {
 		return outcome{}, err
 	}
-	if fields[0] == 1 && fields[3] < 0 || fields[0] == 0 && fields[3] < 1 { // leaky_bucket returns a wait for allowed calls
+	if fields[0] == 1 && fields[3] < 0 || fields[0] == 0 && fields[3] < 1 { // an allowed call of leaky_bucket may wait
 		return outcome{}, fmt.Errorf("allowed is %d and retry_after_ms %d", fields[0], fields[3])
 	}
 	return outcome{allowed: fields[0] == 1, used: fields[1] - fields[2]}, nil
@@ -83,35 +84,32 @@ func integers(reply redis.Cmder, n int) ([]int64, error) {
 	return values, nil
 }
 
-// takeWith is like take for one key, with additional arguments such as "TRACK" and the keys that
-// they require.
-func takeWith(lib *library, prefix string, w workload, name string, words []any, extra func(n int) []string) contender {
+// takeWith is like take for one key, with an option such as "TRACK" and the key that it requires.
+func takeWith(lib *library, prefix string, w workload, option string, extra func(n int) string) contender {
+	args := []any{w.rate()}
+	for _, word := range strings.Fields(option) {
+		args = append(args, word)
+	}
 	c := take(lib, prefix, "", w)
-	c.name = fmt.Sprintf("ratelimit_take %q %s", w.rate(), name)
-	c.call = func(n int) ([]redis.Cmder, error) {
-		keys := append([]string{key(prefix+"0", n)}, extra(n)...)
-		args := []any{"fcall", "ratelimit_take", len(keys)}
-		for _, k := range keys {
-			args = append(args, k)
-		}
-		return []redis.Cmder{redis.NewCmd(context.Background(), append(append(args, w.rate()), words...)...)}, nil
+	c.name += " " + option
+	c.call = func(n int) []redis.Cmder {
+		words := append([]any{"fcall", "ratelimit_take", 2, key(prefix+"0", n), extra(n)}, args...)
+		return []redis.Cmder{redis.NewCmd(context.Background(), words...)}
 	}
 	return c
 }
 
 // lease returns a contender for a lease verb. held lists the lease IDs that each key holds
-// beforehand; id returns the lease ID for the call on key number n.
+// beforehand. id returns the lease ID for the call on key number n.
 func lease(lib *library, prefix, verb string, held []string, id func(n int) string) contender {
 	const limit = "concurrency 5000 lease=1d"
-	call := func(verb string, n int, id string) redis.Cmder {
-		return redis.NewCmd(context.Background(), "fcall", "ratelimit_"+verb, 1, key(prefix+"0", n), limit, id)
-	}
+	prefixes := numbered(prefix, 1)
 	return contender{
 		name:     "ratelimit_" + verb,
 		library:  lib,
-		prefix:   prefix + "0",
+		prefix:   prefixes[0],
 		commands: []string{"fcall"},
-		call:     func(n int) ([]redis.Cmder, error) { return []redis.Cmder{call(verb, n, id(n))}, nil },
+		call:     func(n int) []redis.Cmder { return fcall(verb, n, prefixes, limit, id(n)) },
 		read: func(replies []redis.Cmder) (outcome, error) {
 			if verb == "release" {
 				released, err := replies[0].(*redis.Cmd).Int64()
@@ -120,12 +118,11 @@ func lease(lib *library, prefix, verb string, held []string, id func(n int) stri
 			decided, err := readTake(replies)
 			return outcome{allowed: decided.allowed, used: unknown}, err
 		},
-		fill: func(n int) ([]redis.Cmder, error) {
-			var all []redis.Cmder
+		fill: func(n int) (all []redis.Cmder) {
 			for _, id := range held {
-				all = append(all, call("acquire", n, id))
+				all = append(all, fcall("acquire", n, prefixes, limit, id)...)
 			}
-			return all, nil
+			return all
 		},
 	}
 }

@@ -9,9 +9,8 @@ import (
 )
 
 // recorder is a client for a peer's Go package. It captures the command with which the peer makes a
-// decision instead of sending it. So exactly that command, with the name, script digest, key and
-// arguments that the peer builds, can be sent in a pipeline among others. All other commands go to
-// the real server. It is not safe for concurrent use.
+// decision instead of sending it, so that exactly this command can be sent in a pipeline. All other
+// commands go to the real server. It is not safe for concurrent use.
 type recorder struct {
 	client  *redis.Client // for the peer
 	real    *redis.Client
@@ -31,21 +30,23 @@ func refuseDial(context.Context, string, string) (net.Conn, error) {
 	return nil, errors.New("the recording client was used to reach a server")
 }
 
-// catch returns the command that ask made the peer build.
-func (r *recorder) catch(ask func() error) (redis.Cmder, error) {
+// catch returns the command that ask made the peer build, or a command with the error of ask.
+func (r *recorder) catch(ask func() error) []redis.Cmder {
 	r.caught = nil
 	err := ask()
-	if r.caught == nil {
-		if err == nil {
-			err = errors.New("the peer asked the server nothing")
-		}
-		return nil, err
+	if r.caught != nil {
+		r.caught.SetErr(nil)
+		return []redis.Cmder{r.caught}
 	}
-	r.caught.SetErr(nil)
-	return r.caught, nil
+	if err == nil {
+		err = errors.New("the peer asked the server nothing")
+	}
+	failed := redis.NewCmd(context.Background())
+	failed.SetErr(err)
+	return []redis.Cmder{failed}
 }
 
-// pass lets a call through to the server, such as one that makes the peer load its script.
+// pass lets commands through to the server, such as one that makes the peer load its script.
 func (r *recorder) pass(ask func() error) error {
 	r.passing = true
 	defer func() { r.passing = false }()

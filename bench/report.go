@@ -31,7 +31,7 @@ type caseReport struct {
 	Rows  []row  `json:"rows"`
 }
 
-// row is one contender. Figures are server time or instructions per decision, over the rounds.
+// row has the figures of one contender: server time or instructions per decision, over the rounds.
 type row struct {
 	Name   string    `json:"name"`
 	Peer   bool      `json:"peer"`
@@ -40,9 +40,9 @@ type row struct {
 	Most   float64   `json:"most"`
 	Rounds []float64 `json:"rounds"`
 
-	Bound float64 `json:"boundMicroseconds,omitempty"` // upper limit for the least time; larger times may include other work of the machine
+	Bound float64 `json:"boundMicroseconds,omitempty"` // for the least time; longer times may include other work of the machine
 
-	// The case's first row divided by this one, in each round. Null in the first row itself.
+	// Ratio is the time of the case's first row divided by this one's; nil in the first row.
 	Ratio *ratio `json:"ratio"`
 }
 
@@ -84,7 +84,7 @@ func (r *report) add(c benchCase, figures []turns) {
 	r.Cases = append(r.Cases, report)
 }
 
-// spread returns the median, the least and the greatest of figures, which must not be empty.
+// spread returns the median, the minimum and the maximum of figures, which must not be empty.
 func spread(figures []float64) (median, least, most float64) {
 	sorted := slices.Sorted(slices.Values(figures))
 	half := len(sorted) / 2
@@ -95,33 +95,13 @@ func spread(figures []float64) (median, least, most float64) {
 	return median, sorted[0], sorted[len(sorted)-1]
 }
 
-func (r report) heading() string {
-	return fmt.Sprintf("%s, %s, %s\n%d rounds of %d calls each, in turns; %d keys; %s; %.0f s\n",
-		r.Server, r.Date.Format("2006-01-02 15:04 UTC"), r.Machine, r.Plan.Rounds, r.Plan.Calls, r.Plan.Keys,
-		strings.Join(r.Libraries, " against "), r.Seconds)
-}
-
 var legends = map[string]string{
 	"microseconds": "Server time in microseconds for each decision (INFO commandstats)",
 	"instructions": "Instructions of the server for each decision (callgrind)",
 }
 
-func (r report) legend() string {
-	return legends[r.Unit] + ": median, least and most of the rounds.\n" +
-		"Ratio: the first row of the case divided by this one, the median of the rounds' ratios.\n"
-}
-
-func (r row) times() string { return fmt.Sprintf("%.2f (%.2f to %.2f)", r.Median, r.Least, r.Most) }
-
-func (r row) ratio() string {
-	if r.Ratio == nil {
-		return ""
-	}
-	return fmt.Sprintf("%.2f", r.Ratio.Median)
-}
-
-// aim reports whether the aim was met. It compares the rounded ratio, so that the text does not
-// contradict the ratio printed beside it.
+// aim returns the aim and whether it was met, or "" without an aim. It compares the rounded ratio,
+// which is the printed one.
 func (r row) aim() string {
 	switch {
 	case r.Bound > 0 && r.Least <= r.Bound:
@@ -139,35 +119,26 @@ func (r row) aim() string {
 
 func (r report) writeText(w io.Writer) error {
 	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	fmt.Fprintf(table, "%s\n%s", r.heading(), r.legend())
+	fmt.Fprintf(table, "%s, %s, %s\n%d rounds of %d calls each, in turns; %d keys; %s; %.0f s\n",
+		r.Server, r.Date.Format("2006-01-02 15:04 UTC"), r.Machine, r.Plan.Rounds, r.Plan.Calls, r.Plan.Keys,
+		strings.Join(r.Libraries, " against "), r.Seconds)
+	fmt.Fprintf(table, "%s: median, least and most of the rounds.\n", legends[r.Unit])
+	fmt.Fprintln(table, "Ratio: the first row of the case divided by this one, the median of the rounds' ratios.")
 	for _, c := range r.Cases {
-		fmt.Fprintf(table, "\n%s: %s\n", c.title(), c.Note)
+		title := c.Name
+		if c.Limit != "" {
+			title += " (" + c.Limit + ")"
+		}
+		fmt.Fprintf(table, "\n%s: %s\n", title, c.Note)
 		for _, line := range c.Rows {
-			fmt.Fprintf(table, "  %s\t%s\t%s\t%s\n", line.Name, line.times(), line.ratio(), line.aim())
+			ratio := ""
+			if line.Ratio != nil {
+				ratio = fmt.Sprintf("%.2f", line.Ratio.Median)
+			}
+			fmt.Fprintf(table, "  %s\t%.2f (%.2f to %.2f)\t%s\t%s\n", line.Name, line.Median, line.Least, line.Most, ratio, line.aim())
 		}
 	}
 	return table.Flush()
-}
-
-func (c caseReport) title() string {
-	if c.Limit == "" {
-		return c.Name
-	}
-	return c.Name + " (" + c.Limit + ")"
-}
-
-func (r report) writeMarkdown(w io.Writer) error {
-	var text strings.Builder
-	fmt.Fprintf(&text, "%s\n| case | contender | µs | ratio | aim |\n|---|---|---|---|---|\n", r.heading())
-	for _, c := range r.Cases {
-		title := c.title()
-		for _, line := range c.Rows {
-			fmt.Fprintf(&text, "| %s | %s | %s | %s | %s |\n", title, line.Name, line.times(), line.ratio(), line.aim())
-			title = ""
-		}
-	}
-	_, err := io.WriteString(w, text.String())
-	return err
 }
 
 func (r report) writeJSON(w io.Writer) error {

@@ -8,7 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// plan is the extent of the measurements.
+// plan is how much to measure.
 type plan struct {
 	Keys   int `json:"keys"`   // keys of each contender, in a case about keys in use
 	Calls  int `json:"calls"`  // timed calls of each contender in each round
@@ -17,7 +17,7 @@ type plan struct {
 	Batch  int `json:"batch"` // decisions per write
 }
 
-// each returns how many calls one contender makes in one case.
+// each returns how many calls a contender makes in a case.
 func (p plan) each() int { return (1 + p.Rounds) * (p.Calls + p.WarmUp) }
 
 // check refuses a plan that would invalidate a case.
@@ -37,7 +37,7 @@ func (p plan) check() error {
 	return nil
 }
 
-// fits refuses a case in which calls that should be allowed would use up their keys.
+// fits refuses a case whose calls should be allowed but would use up their keys.
 func (p plan) fits(w workload) error {
 	if w.keys != inUse || !w.allow {
 		return nil
@@ -102,8 +102,8 @@ func (r *runner) prepare(ctx context.Context, c benchCase) error {
 		return fmt.Errorf("FLUSHDB: %w", err)
 	}
 	if c.work.keys != inUse {
-		if err := r.send(ctx, r.plan.Keys, func(n int) ([]redis.Cmder, error) {
-			return []redis.Cmder{redis.NewStatusCmd(ctx, "set", key("fill", n), "1", "ex", 86400)}, nil
+		if err := r.send(ctx, r.plan.Keys, func(n int) []redis.Cmder {
+			return []redis.Cmder{redis.NewStatusCmd(ctx, "set", key("fill", n), "1", "ex", 86400)}
 		}, nil); err != nil {
 			return err
 		}
@@ -111,8 +111,8 @@ func (r *runner) prepare(ctx context.Context, c benchCase) error {
 	return r.fill(ctx, c)
 }
 
-// fill creates the contenders' keys, alternating between the contenders: keys that are created last
-// have a better place in memory, which is worth 4 % of a decision.
+// fill creates the contenders' keys, alternating between the contenders, because keys that are created
+// last have a better place in memory, which saves 4 % of a decision.
 func (r *runner) fill(ctx context.Context, c benchCase) error {
 	keys := map[keyset]int{inUse: r.plan.Keys, hot: hotKeys}[c.work.keys]
 	part := (keys + fillParts - 1) / fillParts
@@ -125,9 +125,7 @@ func (r *runner) fill(ctx context.Context, c benchCase) error {
 			if err := r.enter(ctx, contender); err != nil {
 				return err
 			}
-			if err := r.send(ctx, min(part, keys-from), func(n int) ([]redis.Cmder, error) {
-				return contender.fill(from + n)
-			}, nil); err != nil {
+			if err := r.send(ctx, min(part, keys-from), func(n int) []redis.Cmder { return contender.fill(from + n) }, nil); err != nil {
 				return fmt.Errorf("%s: fill the keys: %w", contender.name, err)
 			}
 		}
@@ -155,11 +153,11 @@ func (r *runner) turn(ctx context.Context, w workload, c *contender, position *i
 		return 0, err
 	}
 	if c.prepare != nil {
-		if err := r.send(ctx, 1, func(int) ([]redis.Cmder, error) { return c.prepare(), nil }, nil); err != nil {
+		if err := r.send(ctx, 1, func(int) []redis.Cmder { return c.prepare() }, nil); err != nil {
 			return 0, err
 		}
 	}
-	call := func(int) ([]redis.Cmder, error) {
+	call := func(int) []redis.Cmder {
 		n := r.keyNumber(w.keys, *position)
 		*position++
 		return c.call(n)
@@ -181,8 +179,8 @@ func (r *runner) turn(ctx context.Context, w workload, c *contender, position *i
 	return used, err
 }
 
-// measure returns the server time of each decision that calls makes, in microseconds, or its
-// instructions.
+// measure returns the server time in microseconds, or the instructions, of each decision that calls
+// makes.
 func (r *runner) measure(ctx context.Context, c *contender, calls func() error) (float64, error) {
 	if r.counter != nil {
 		if err := r.counter.start(ctx); err != nil {
@@ -212,8 +210,8 @@ func (r *runner) measure(ctx context.Context, c *contender, calls func() error) 
 // server's tables would double in the middle of a turn.
 func (r *runner) forget(ctx context.Context, c *contender, position int) error {
 	made := r.plan.WarmUp + r.plan.Calls
-	if err := r.send(ctx, made, func(n int) ([]redis.Cmder, error) {
-		return []redis.Cmder{redis.NewIntCmd(ctx, "unlink", key(c.prefix, position-made+n))}, nil
+	if err := r.send(ctx, made, func(n int) []redis.Cmder {
+		return []redis.Cmder{redis.NewIntCmd(ctx, "unlink", key(c.prefix, position-made+n))}
 	}, nil); err != nil {
 		return err
 	}
@@ -228,8 +226,7 @@ func (r *runner) forget(ctx context.Context, c *contender, position int) error {
 }
 
 // keyNumber returns the number of the key for the call at a position. Keys in use are visited
-// equally often, but not in the order of their creation, because they would then be neighbors in
-// memory.
+// equally often, but not in the order of their creation, in which they are neighbors in memory.
 func (r *runner) keyNumber(keys keyset, position int) int {
 	const stride = 48271 // a prime
 	switch keys {
@@ -246,26 +243,26 @@ func (r *runner) keyNumber(keys keyset, position int) int {
 }
 
 func (r *runner) stats(ctx context.Context) (commandStats, error) {
-	text, err := r.rdb.Info(ctx, "commandstats").Result()
+	info, err := r.rdb.InfoMap(ctx, "commandstats").Result()
 	if err != nil {
 		return nil, fmt.Errorf("INFO commandstats: %w", err)
 	}
-	return parseCommandStats(text)
+	return parseCommandStats(info["Commandstats"])
 }
 
 // send makes n decisions in batches. If check is nil, it checks only for errors.
-func (r *runner) send(ctx context.Context, n int, call func(int) ([]redis.Cmder, error), check func([]redis.Cmder) error) error {
+func (r *runner) send(ctx context.Context, n int, call func(int) []redis.Cmder, check func([]redis.Cmder) error) error {
 	for from := 0; from < n; from += r.plan.Batch {
 		to := min(from+r.plan.Batch, n)
 		decisions := make([][]redis.Cmder, 0, to-from)
 		pipe := r.rdb.Pipeline()
 		for i := from; i < to; i++ {
-			commands, err := call(i)
-			if err != nil {
-				return err
-			}
+			commands := call(i)
 			decisions = append(decisions, commands)
 			for _, command := range commands {
+				if err := command.Err(); err != nil { // it could not be built
+					return err
+				}
 				pipe.Process(ctx, command)
 			}
 		}

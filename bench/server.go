@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
-	"strings"
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
@@ -15,10 +14,18 @@ import (
 
 // server is the server under test. Its database is emptied repeatedly.
 type server struct {
-	rdb     *redis.Client
-	url     string
-	version string // such as "Redis 7.0.15"
-	stop    func()
+	rdb  *redis.Client
+	url  string
+	info map[string]string // INFO server
+	stop func()
+}
+
+// version returns the product and its version, such as "Redis 7.0.15". Valkey has a redis_version, too.
+func (s *server) version() string {
+	if version := s.info["valkey_version"]; version != "" {
+		return "Valkey " + version
+	}
+	return "Redis " + s.info["redis_version"]
 }
 
 // openServer connects to the server at url, or starts a redis-server if url is empty.
@@ -42,7 +49,7 @@ func openServer(ctx context.Context, url string) (*server, error) {
 	return s, nil
 }
 
-// newClient returns a client that sends no commands of its own and does not retry, because every
+// newClient returns a client that neither sends commands of its own nor retries, because every
 // command is counted.
 func newClient(options *redis.Options) *redis.Client {
 	options.PoolSize = 1
@@ -54,14 +61,13 @@ func newClient(options *redis.Options) *redis.Client {
 	return redis.NewClient(options)
 }
 
-// takeOver reads the version, and refuses a server whose data or library this program would
-// destroy.
+// takeOver reads INFO server, and refuses a server whose data or library this program would destroy.
 func (s *server) takeOver(ctx context.Context) error {
-	info, err := s.rdb.Info(ctx, "server").Result()
+	info, err := s.rdb.InfoMap(ctx, "server").Result()
 	if err != nil {
 		return fmt.Errorf("INFO server: %w", err)
 	}
-	s.version = versionOf(info)
+	s.info = info["Server"]
 	size, err := s.rdb.DBSize(ctx).Result()
 	if err != nil {
 		return fmt.Errorf("DBSIZE: %w", err)
@@ -81,9 +87,9 @@ func (s *server) takeOver(ctx context.Context) error {
 	return nil
 }
 
-// close restores the server to the state in which it was found.
+// close removes everything from the server that this program has put there.
 func (s *server) close() {
-	// The run's own context may have ended; the cleanup must still run.
+	// The context of the run may have ended.
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	s.rdb.FlushDB(ctx)
@@ -94,21 +100,8 @@ func (s *server) close() {
 	s.stop()
 }
 
-// versionOf parses the name and version of a server in INFO server. Valkey has a redis_version too.
-func versionOf(info string) string {
-	fields := map[string]string{}
-	for line := range strings.Lines(info) {
-		key, value, _ := strings.Cut(strings.TrimSpace(line), ":")
-		fields[key] = value
-	}
-	if version := fields["valkey_version"]; version != "" {
-		return "Valkey " + version
-	}
-	return "Redis " + fields["redis_version"]
-}
-
-// startServer starts a redis-server, or a valkey-server if there is none. It ends with ctx or with
-// close.
+// startServer starts a redis-server, or a valkey-server if there is none. The server runs until ctx
+// ends or it is closed.
 func startServer(ctx context.Context) (*server, error) {
 	process, err := redistest.Start("redis-server")
 	if errors.Is(err, exec.ErrNotFound) {
@@ -117,11 +110,15 @@ func startServer(ctx context.Context) (*server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w; or give a server with --redis redis://host:port", err)
 	}
+	return own(ctx, process)
+}
+
+// own returns a server that this program has started.
+func own(ctx context.Context, process *redistest.Server) (*server, error) {
 	context.AfterFunc(ctx, process.Stop)
 	s := &server{rdb: newClient(&redis.Options{Addr: process.Addr}), url: "redis://" + process.Addr, stop: process.Stop}
 	if err := s.takeOver(ctx); err != nil {
-		s.rdb.Close()
-		s.stop()
+		s.close()
 		return nil, err
 	}
 	return s, nil

@@ -10,7 +10,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/lua_test/worst"
 )
 
-// worstMicroseconds is the most that any valid call should take in its fastest round, on an
+// worstMicroseconds is how long a valid call should take at most, in the fastest round on an
 // otherwise idle machine.
 const worstMicroseconds = 10000
 
@@ -24,8 +24,8 @@ func (c refusable) SetErr(err error) {
 	}
 }
 
-// worst adds the most expensive valid calls of each verb that are known. Each is measured a few
-// times, with a new state before each call.
+// worst adds the most expensive valid calls of each verb that are known. Each call is measured a few
+// times, with a new state each time.
 func (b *caseBuilder) worst() {
 	ctx := context.Background()
 	command := func(words []string) *redis.Cmd {
@@ -46,11 +46,11 @@ func (b *caseBuilder) worst() {
 				}
 				return all
 			},
-			call: func(int) ([]redis.Cmder, error) {
+			call: func(int) []redis.Cmder {
 				if w.Beyond {
-					return []redis.Cmder{refusable{command(w.Words())}}, nil
+					return []redis.Cmder{refusable{command(w.Words())}}
 				}
-				return []redis.Cmder{command(w.Words())}, nil
+				return []redis.Cmder{command(w.Words())}
 			},
 		})
 	}

@@ -13,8 +13,8 @@ import (
 )
 
 // TestAgreement compares the library on every server with the model of the contract, using
-// generated calls and clock moves. RATELIMIT_SOAK is the number of steps on each server; the usual
-// number is small, because each step waits for several replies, and lua_test runs more of them.
+// generated calls and clock moves. RATELIMIT_SOAK is the number of steps on each server. The default
+// is small, because each step waits for several replies, and lua_test runs many more.
 func TestAgreement(t *testing.T) {
 	wanted := generate.Wanted(t, 500)
 	build, err := generate.Library()
@@ -22,7 +22,7 @@ func TestAgreement(t *testing.T) {
 		t.Fatal(err)
 	}
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
-		ctx := context.Background() // the duration of a long run is not known in advance
+		ctx := context.Background() // without a deadline, because a long run may take hours
 		loadText(ctx, t, b, build.Text())
 		stopActiveExpiry(ctx, t, b)
 		databases := []agree.Server{moved{ctx, b, nodeOfVectors(ctx, t, b)}}
@@ -34,7 +34,7 @@ func TestAgreement(t *testing.T) {
 	}, withClock)
 }
 
-// moved is a database of one server of a backend, with the backend's clock, in the form that package agree uses.
+// moved implements agree.Server: it is a database of one server, with the backend's clock.
 type moved struct {
 	ctx  context.Context
 	b    *backend.Backend

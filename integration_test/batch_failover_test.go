@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
 )
@@ -22,7 +20,7 @@ type admission struct{ began, ended time.Time }
 // admissions are the allowed calls of one key.
 type admissions struct {
 	rate, burst int
-	node        *backend.Node // node that decides on the key at first
+	node        *backend.Node // the key's primary before the failover
 
 	mu      sync.Mutex
 	all     []admission
@@ -48,7 +46,7 @@ func (a *admissions) add(began time.Time, res client.Result) {
 	}
 }
 
-// since returns how many calls began after a time, and whether a call was denied since then.
+// since returns how many allowed calls began after a time, and whether a denied one did.
 func (a *admissions) since(at time.Time) (n int, denied bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -60,13 +58,12 @@ func (a *admissions) since(at time.Time) (n int, denied bool) {
 	return n, a.denied.After(at)
 }
 
-// Batches during a failover. In each of 8 clients, 64 goroutines take units of six keys, far more
-// than the limits allow, and a primary is killed. Three of the limits refill fast, so that waiting
-// callers share what comes back. Three refill slowly, so that their bursts are spent in large
-// batches. In every span of length L before or after the failover, and in every span for the keys
-// of other primaries, at most burst + rate * (L + ttl) calls are allowed. A span that includes the
-// failover may have at most one more burst: the replica that takes over has an older state of the
-// key, or none, and at most a full burst.
+// Batches keep their bound during a failover. In each of 8 clients, 64 goroutines take units of six
+// keys, far more than the limits allow, and a primary is killed. Three of the limits refill fast, so
+// that callers compete for new units. Three refill slowly, so that their bursts are spent in large
+// batches. In every span of length L, at most burst + rate * (L + ttl) calls are allowed. For the
+// dead primary's keys, a span that includes the failover may have one more burst: the replica that
+// takes over has an older state of the key, or none, and so at most a full burst.
 func TestBatchesThroughAFailover(t *testing.T) {
 	const (
 		ttl         = 100 * time.Millisecond
@@ -74,16 +71,9 @@ func TestBatchesThroughAFailover(t *testing.T) {
 	)
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
-		for _, n := range b.Nodes {
-			if err := n.Client().ConfigSet(ctx, "cluster-node-timeout", fmt.Sprint(nodeTimeout.Milliseconds())).Err(); err != nil {
-				t.Fatal(err)
-			}
-		}
+		setNodeTimeout(ctx, t, b, nodeTimeout)
 		loadLibrary(ctx, t, b)
-		cluster, ok := newClient(t, b).(*redis.ClusterClient)
-		if !ok {
-			t.Fatal("no cluster client")
-		}
+		cluster := clusterClient(t, b)
 		keys := map[string]*admissions{}
 		for i := range 6 {
 			key := fmt.Sprintf("hot:%d", i)
@@ -122,7 +112,7 @@ func TestBatchesThroughAFailover(t *testing.T) {
 		if err := dead.Kill(ctx); err != nil {
 			t.Fatal(err)
 		}
-		over := time.Now().Add(ttl) // no unit of the dead primary is spent after that
+		over := time.Now().Add(ttl) // batches from the dead primary have expired by then
 		busy(over)
 		stopAll()
 		for key, a := range keys {
@@ -134,7 +124,7 @@ func TestBatchesThroughAFailover(t *testing.T) {
 			}
 			most := math.Inf(-1)
 			eachSpan(a.all, func(n int, from, to time.Time) {
-				// One more, because the server counts in whole milliseconds.
+				// Add one, because the server counts in whole milliseconds.
 				due := float64(bursts(from, to)*a.burst) + float64(a.rate)*(to.Sub(from)+ttl).Seconds() + 1
 				most = max(most, float64(n)-due)
 			})
@@ -143,11 +133,11 @@ func TestBatchesThroughAFailover(t *testing.T) {
 				t.Errorf("%s: a span had %.0f units more than it may, and %d came from batches", key, most, a.batched)
 			}
 		}
-	}, ofCluster, startedHere)
+	}, ofCluster)
 }
 
-// askFor takes units until ctx ends. A node that is down is not an error; a wrong request or reply
-// is.
+// askFor takes units until ctx ends. Unlike other errors, an unreachable node does not fail the
+// test.
 func askFor(ctx context.Context, t *testing.T, c *client.Client, key string, a *admissions) {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -173,11 +163,11 @@ func askFor(ctx context.Context, t *testing.T, c *client.Client, key string, a *
 // of calls in it.
 func eachSpan(all []admission, f func(n int, from, to time.Time)) {
 	slices.SortFunc(all, func(a, b admission) int { return b.began.Compare(a.began) })
-	var ends []time.Time // ends of the calls that began at the current call's start or later
+	var ends []time.Time // ends of the calls that began with the current call or later
 	for _, one := range all {
 		i, _ := slices.BinarySearchFunc(ends, one.ended, time.Time.Compare)
 		ends = slices.Insert(ends, i, one.ended)
-		for n := i; n < len(ends); n++ { // spans that end earlier have the same calls as before
+		for n := i; n < len(ends); n++ { // spans that end earlier do not contain this call
 			f(n+1, one.began, ends[n])
 		}
 	}

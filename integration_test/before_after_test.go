@@ -18,7 +18,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
 )
 
-// The Go code of docs/coming-from.md, before and after.
+// The functions of these types are the Go code in docs/coming-from.md, before and after.
 type (
 	before func(ctx context.Context, rdb redis.UniversalClient) (bool, error)
 	after  func(ctx context.Context, limiter *client.Client) (bool, error)
@@ -109,7 +109,7 @@ func TestBeforeAndAfter(t *testing.T) {
 	}, standalone)
 }
 
-// The page's Go blocks are parts of these tests, so they compile and do what the page says.
+// The page's Go blocks are parts of tests, so they compile and do what the page says.
 func TestTheGoOfComingFromIsTested(t *testing.T) {
 	indent := regexp.MustCompile(`(?m)^\t+`)
 	var code string

@@ -13,36 +13,22 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// deployForClients deploys a build with policies. It returns the build and a client of the backend
-// that has only an application user's rights, as `ratelimit acl` prints them.
+// deployForClients deploys a build with policies. It returns the build and a client with only the
+// permissions of an application user.
 func deployForClients(t *testing.T, b *backend.Backend) (functions.Build, *client.Client) {
 	t.Helper()
-	build, err := functions.New(functions.WithPolicies(
+	build := newBuild(t,
 		functions.Policy{Name: "calc", Limits: []functions.PolicyLimit{{Key: "resource", Limit: "10/d"}, {Key: "consumer", Limit: "2/d"}}, Track: true},
 		functions.Policy{Name: "export", Limits: []functions.PolicyLimit{{Limit: "1/d"}}, Shadow: true},
 		functions.Policy{Name: "jobs", Limits: []functions.PolicyLimit{{Limit: "concurrency 2 lease=1h"}}},
-	))
-	if err != nil {
-		t.Fatal(err)
-	}
-	rdb := newClient(t, b)
-	l, err := loader.New(rdb)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := l.Deploy(testContext(t), build); err != nil {
-		t.Fatal(err)
-	}
-	rules, err := loader.Rules(build, loader.Application, "it:", b.Cluster)
-	if err != nil {
-		t.Fatal(err)
-	}
-	setUser(t, b, "client-app", rules)
+	)
+	deploy(testContext(t), t, newLoader(t, newClient(t, b)), build)
+	setUser(t, b, "client-app", accessRules(t, build, loader.Application, "it:", b.Cluster))
 	c := newLimiter(t, newClient(t, b, asUser("client-app")), client.WithPrefix("it:"))
 	return build, c
 }
 
-// tags returns hash tags that, in a cluster of three primaries, cover all of them.
+// tags returns hash tags whose keys are on every primary of a cluster of three.
 func tags() []string {
 	var all []string
 	for i := range 12 {
@@ -51,11 +37,11 @@ func tags() []string {
 	return all
 }
 
-// within reports whether d is at most most, and less than a minute shorter, because the test runs
-// in real time.
+// within reports whether d is at most most, but less than a minute shorter. The difference is the
+// time that has passed in the test.
 func within(d, most time.Duration) bool { return d <= most && d > most-time.Minute }
 
-// The client's calls as the application user, with keys on every node.
+// The client's calls work for the application user, with keys on every node.
 func TestClientCalls(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		_, c := deployForClients(t, b)
@@ -105,8 +91,8 @@ func requests(ctx context.Context, t *testing.T, c *client.Client) {
 	}
 }
 
-// If the second of two keys has fewer units left, both are charged what the second has, and a
-// repetition of the request is charged nothing.
+// If the second of two keys has fewer units left, both are charged that number. A repeated request
+// is charged nothing.
 func upTo(ctx context.Context, t *testing.T, c *client.Client) {
 	for _, tag := range tags() {
 		req := client.Request{
@@ -187,7 +173,7 @@ func leases(ctx context.Context, t *testing.T, c *client.Client) {
 	}
 }
 
-// In a cluster any node may reply, because all have the same build.
+// Info returns the same on every node. Only the counts of shadow policies are each node's own.
 func TestClientInfo(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)

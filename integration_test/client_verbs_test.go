@@ -12,8 +12,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// verbs is the environment of a case: a backend with the build of deployForClients, and clients
-// with only an application user's rights.
+// verbs is what each case uses: a backend with the build of deployForClients, and a client with only
+// the permissions of an application user.
 type verbs struct {
 	*testing.T
 	*backend.Backend
@@ -22,7 +22,7 @@ type verbs struct {
 	*client.Client
 }
 
-// with returns a client with further options.
+// with returns a client with additional options.
 func (v verbs) with(opts ...client.Option) *client.Client {
 	v.Helper()
 	return newLimiter(v.T, newClient(v.T, v.Backend, asUser("client-app")), append(opts, client.WithPrefix("it:"))...)
@@ -41,7 +41,7 @@ func TestClientVerbs(t *testing.T) {
 				}
 			})
 		}
-		t.Run("heal", func(t *testing.T) { heals(verbs{t, b, testContext(t), build, c}) }) // empties the servers, so it comes last
+		t.Run("heal", func(t *testing.T) { heals(verbs{t, b, testContext(t), build, c}) }) // comes last, because it removes the library
 	})
 }
 
@@ -81,7 +81,7 @@ func holds(v verbs, key string) {
 	}
 }
 
-// Two processes with batches use up a limit completely, and take no more than that.
+// Two processes with batches use up a limit exactly.
 func batches(v verbs, key string) {
 	const limit = "300/d"
 	processes := []*client.Client{v.with(client.WithBatches(32, time.Hour)), v.with(client.WithBatches(32, time.Hour))}
@@ -102,8 +102,7 @@ func batches(v verbs, key string) {
 	if all := got[client.SourceServer] + got[client.SourceBatch]; all != 300 || got[client.SourceBatch] < 200 {
 		v.Errorf("%s: %v were let through, want 300 in all, most of them from batches", key, got)
 	}
-	// Unspent units are returned, except those that would refill within a call's time: one unit at
-	// 300 a day.
+	// Close returns unspent units, except those that may have refilled since: at most one here.
 	for range 20 {
 		if res, err := processes[0].Allow(v.ctx, key+":left", limit); err != nil || !res.Allowed {
 			v.Fatalf("%+v, %v", res, err)
@@ -117,8 +116,8 @@ func batches(v verbs, key string) {
 	}
 }
 
-// The check reports what is missing, and a healer restores it on each node on which a call finds it
-// missing.
+// Check reports what is missing. A healer loads the library on each node on which a call does not
+// find it.
 func heals(v verbs) {
 	if err := v.Check(v.ctx, "@calc", "@jobs"); err != nil {
 		v.Error(err)
@@ -126,10 +125,7 @@ func heals(v verbs) {
 	if err := v.Check(v.ctx, "@calc", "@none"); !errors.Is(err, client.ErrNoPolicy) {
 		v.Error(err)
 	}
-	primaries, err := v.Primaries(v.ctx)
-	if err != nil {
-		v.Fatal(err)
-	}
+	primaries := primariesOf(v.ctx, v.T, v.Backend)
 	for _, n := range primaries {
 		if err := n.Client().FunctionFlush(v.ctx).Err(); err != nil {
 			v.Fatal(err)

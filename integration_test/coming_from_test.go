@@ -18,7 +18,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
 )
 
-// answer is a limiter's reply to a call. A time that the limiter does not report is client.Never.
+// answer is a limiter's reply to a call. Durations that the limiter does not report are
+// client.Never.
 type answer struct {
 	allowed      bool
 	remaining    int64
@@ -35,9 +36,9 @@ type (
 type peer struct {
 	name    string
 	limit   client.Limit
-	unit    time.Duration // time for one unit to come back; 0: a window
+	unit    time.Duration // time until a unit is available again; 0 for a window
 	longest time.Duration // longest time between two calls
-	costs   bool          // whether calls of more than one unit get the same decisions
+	costs   bool          // calls of more than one unit also get the same decisions
 	open    opens
 }
 
@@ -97,8 +98,8 @@ func openUlule(formatted string) opens {
 	}
 }
 
-// openFlexible sends the commands of RateLimiterRedis.consume of rate-limiter-flexible, because
-// Node.js is not available here.
+// openFlexible sends the commands that RateLimiterRedis.consume of rate-limiter-flexible, a library
+// for Node.js, sends.
 func openFlexible(points int64, seconds int) opens {
 	return func(rdb redis.UniversalClient) (asks, error) {
 		return func(ctx context.Context, key string, cost int) (answer, error) {
@@ -122,8 +123,8 @@ func openFlexible(points int64, seconds int) opens {
 	}
 }
 
-// atAnEdge reports whether a unit is about to come back, so that floating point decides whether it
-// is available.
+// atAnEdge reports whether a unit becomes available at about this time, so that rounding in floating
+// point decides whether it is available.
 func atAnEdge(debt, unit time.Duration) bool {
 	const near = 2 * time.Millisecond
 	return unit > 0 && debt > 0 && (debt%unit < near || debt%unit > unit-near)
@@ -189,13 +190,13 @@ func TestPeersDecideAlike(t *testing.T) {
 
 // differs returns how a peer's answer differs from ours.
 func (p peer) differs(ours client.Result, theirs answer) string {
-	// Ours are rounded up to a ms.
+	// Our durations are rounded up to a millisecond.
 	same := func(ours, theirs time.Duration) bool { return (ours - theirs).Abs() <= time.Millisecond }
 	switch lost := ours.Remaining - theirs.remaining; {
 	case ours.Allowed != theirs.allowed:
 		return "the decision"
-	// Theirs is 0 if a call of several units is denied, and can be one too low, by floating point,
-	// if units have just come back.
+	// A peer reports 0 if a call of several units is denied. By floating point it can report one
+	// too few if a unit has just become available.
 	case ours.Allowed && lost != 0 && (lost != 1 || !atAnEdge(ours.ResetAfter, p.unit)):
 		return "remaining"
 	case !ours.Allowed && theirs.retry != client.Never && !same(ours.RetryAfter, theirs.retry):
@@ -206,11 +207,10 @@ func (p peer) differs(ours client.Result, theirs answer) string {
 	return ""
 }
 
-// The differences that docs/coming-from.md describes exist. Each step is at a given time after the
-// first.
+// The differences that docs/coming-from.md describes exist.
 func TestPeersDifferAsThePageSays(t *testing.T) {
 	type step struct {
-		at             time.Duration
+		at             time.Duration // time since the start
 		cost           int
 		upTo           bool
 		theirs, allows bool // the peer's decision, and that of our limit
@@ -237,7 +237,7 @@ func TestPeersDifferAsThePageSays(t *testing.T) {
 			{"redis_rate does not allow cost 0", "10/s burst=20", openRedisRateZero, []step{{allows: true}}},
 			{"redis_rate takes a part of a unit", "10/s burst=20", upTo, []step{{cost: 20, upTo: true, theirs: true, allows: true},
 				{at: 250 * time.Millisecond, cost: 5, upTo: true, theirs: true, allows: true}, {at: 310 * time.Millisecond, cost: 1, upTo: true, allows: true}}},
-			// 19 units take 1.9 s to come back.
+			// 19 units are available again only after 1.9 s.
 			{"throttled forgets up to a second early", "10/s burst=20", openThrottled(throttled.RateQuota{MaxRate: throttled.PerSec(10), MaxBurst: 19}),
 				[]step{{cost: 19, theirs: true, allows: true}, {at: 1100 * time.Millisecond, cost: 20, theirs: true}}},
 		} {

@@ -58,7 +58,7 @@ func TestConformance(t *testing.T) {
 	}, standalone)
 }
 
-// The statements about Redis on the page about the embedded server are true.
+// Real servers reply as docs/offline.md says where it describes how the embedded server differs.
 func TestDifferencesAreAsThePageSays(t *testing.T) {
 	sections, err := conformance.LoadPage("../docs/offline.md")
 	if err != nil {
@@ -80,8 +80,8 @@ func TestDifferencesAreAsThePageSays(t *testing.T) {
 	}, standalone)
 }
 
-// record records the replies of every server in this run. Redis 7.0 comes first, because the
-// others' replies are recorded only if they differ from it.
+// record records the replies of every server in this run. Redis 7.0 comes first, because another
+// server's replies are recorded only if they differ from those of 7.0.
 func record(t *testing.T, file *conformance.File) {
 	for _, b := range backends(t) {
 		if b.Cluster || !recorded(serverName(b)) {
@@ -128,7 +128,7 @@ func serverName(b *backend.Backend) string {
 	return b.Product + strings.Join(parts[:min(2, len(parts))], ".")
 }
 
-// recorded reports whether the file of cases has this server's own replies.
+// recorded reports whether the file of cases has separate replies for this server.
 func recorded(server string) bool {
 	switch server {
 	case conformance.Reference, "redis8.0", "valkey8.1":

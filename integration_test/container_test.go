@@ -19,7 +19,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
 )
 
-// The image trusts the certificates that it was made with, and does not run as root.
+// The image trusts the certificates with which it was built, and does not run as root.
 func TestContainerOverTLS(t *testing.T) {
 	authority := httptest.NewTLSServer(nil)
 	authority.Close() // only its certificate is needed
@@ -63,7 +63,7 @@ func TestContainerOverTLS(t *testing.T) {
 	}, inDocker, standalone)
 }
 
-// serveTLS forwards connections over TLS on a port to a server without TLS.
+// serveTLS accepts TLS connections and forwards them to a server without TLS.
 func serveTLS(t *testing.T, certificates []tls.Certificate, server string) (addr string) {
 	t.Helper()
 	listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: certificates})

@@ -8,8 +8,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/tools/docs"
 )
 
-// The examples in the documents work on every real server. The shells make no difference to a
-// server; the tests of package docs paste the documents into each of them.
+// The examples in the documents work on every real server. One shell is enough here, because the
+// tests of package docs try them all.
 func TestTheDocuments(t *testing.T) {
 	documents, err := docs.All("..")
 	if err != nil {

@@ -14,12 +14,8 @@ import (
 )
 
 // accessRules returns the rules that `ratelimit acl` prints.
-func accessRules(t *testing.T, access loader.Access, keys string, cluster bool) []string {
+func accessRules(t *testing.T, build functions.Build, access loader.Access, keys string, cluster bool) []string {
 	t.Helper()
-	build, err := functions.New()
-	if err != nil {
-		t.Fatal(err)
-	}
 	rules, err := loader.Rules(build, access, keys, cluster)
 	if err != nil {
 		t.Fatal(err)
@@ -28,7 +24,7 @@ func accessRules(t *testing.T, access loader.Access, keys string, cluster bool) 
 }
 
 // Every command and subcommand of the server is sent as each of the three users, and is refused
-// unless their rules grant it. A server checks the rights first, so a refused command has no
+// unless the user's rules grant it. A server checks permissions first, so a refused command has no
 // effect.
 func TestFleetACLRefusesWhatIsNotGranted(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
@@ -38,14 +34,14 @@ func TestFleetACLRefusesWhatIsNotGranted(t *testing.T) {
 			t.Fatalf("the server lists %d commands", len(commands))
 		}
 		for _, access := range []loader.Access{loader.Application, loader.Peeker, loader.Deployer} {
-			rules := accessRules(t, access, "acl:", b.Cluster)
+			rules := accessRules(t, newBuild(t), access, "acl:", b.Cluster)
 			user := "fleet-acl-" + string(access)
 			setUser(t, b, user, rules)
 			c := redis.NewClient(&redis.Options{Addr: b.Nodes[0].Addr, Username: user, Password: userPassword, Protocol: 2, MaxRetries: -1, DisableIdentity: true})
 			refused, granted := 0, 0
 			for _, command := range commands {
 				if slices.Contains([]string{"auth", "hello", "quit", "reset"}, command.words[0]) {
-					continue // every user may call these, and a connection needs them
+					continue // every user may send these, and a connection needs them
 				}
 				if isGranted(rules, command.words) {
 					granted++
@@ -73,7 +69,7 @@ func TestFleetACLRefusesWhatIsNotGranted(t *testing.T) {
 	})
 }
 
-// serverCommand is a command, or a command and its subcommand, and the least number of its words.
+// serverCommand is a command, or a command and its subcommand, with its arity in COMMAND.
 type serverCommand struct {
 	words []string
 	arity int
@@ -122,8 +118,8 @@ func commandsOf(ctx context.Context, t *testing.T, c *redis.Client) []serverComm
 	return all
 }
 
-// isGranted reports whether a rule names the command, its container, or a part of it, as
-// +fcall|name does.
+// isGranted reports whether a rule grants the command, or its use with one argument, as +fcall|name
+// does.
 func isGranted(rules, words []string) bool {
 	return slices.ContainsFunc(rules, func(rule string) bool {
 		rule, plus := strings.CutPrefix(rule, "+")
@@ -132,14 +128,15 @@ func isGranted(rules, words []string) bool {
 	})
 }
 
-// A key outside the prefix is refused in any function and at any position, and so are functions
-// that are not the library's.
+// A key without the prefix is refused in any function and at any position, and so is a function that
+// an application does not need.
 func TestFleetACLKeepsToThePrefix(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
-		deploy(t, b)
-		setUser(t, b, "fleet-app", accessRules(t, loader.Application, "acl:", b.Cluster))
-		setUser(t, b, "fleet-peek", accessRules(t, loader.Peeker, "acl:", b.Cluster))
+		build := newBuild(t)
+		deploy(ctx, t, newLoader(t, newClient(t, b)), build)
+		setUser(t, b, "fleet-app", accessRules(t, build, loader.Application, "acl:", b.Cluster))
+		setUser(t, b, "fleet-peek", accessRules(t, build, loader.Peeker, "acl:", b.Cluster))
 		app, peek := newClient(t, b, asUser("fleet-app")), newClient(t, b, asUser("fleet-peek"))
 		for _, row := range []struct {
 			c       redis.UniversalClient

@@ -12,37 +12,30 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// At each step of a deployment, one of three primaries dies. Afterwards all that reply run the new
-// build, or all run the old one. A normal run tries each step on one of the three in turn, a run
-// with RATELIMIT_SOAK on each of them.
+// One of three primaries dies at each step of a deployment. Afterwards all that reply run the new
+// build, or all run the old one. Each step is tried on one of the three in turn, and with
+// RATELIMIT_SOAK on each of them.
 func TestFleetKilledAtEachStep(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
 		oldBuild, newBuild := policyBuild(t, "before"), policyBuild(t, "after")
-		primaries, err := b.Primaries(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		primaries := primariesOf(ctx, t, b)
 		if len(primaries) != 3 {
 			t.Fatalf("%d primaries", len(primaries))
 		}
 		turn := 0
 		for i, n := range primaries {
-			// The first address is that of another node, so that the cluster is found without the
-			// dead one.
+			// Leave out the address of the node that dies, so that the cluster is found without it.
 			client := func() redis.UniversalClient {
 				return newClient(t, b, func(o *redis.UniversalOptions) {
 					o.Addrs = slices.DeleteFunc(slices.Clone(o.Addrs), func(addr string) bool { return addr == n.Addr })
 				})
 			}
-			if _, err := newLoader(t, client()).Deploy(ctx, oldBuild); err != nil {
-				t.Fatal(err)
-			}
+			deploy(ctx, t, newLoader(t, client()), oldBuild)
 			steps := stepsOfDeploy(ctx, t, client(), newBuild)[n.Addr]
 			if len(steps) < 8 {
 				t.Fatalf("the steps on %s are %q", n, steps)
@@ -55,9 +48,7 @@ func TestFleetKilledAtEachStep(t *testing.T) {
 				t.Run(fmt.Sprintf("primary %d, step %d, %s", i+1, step+1, command), func(t *testing.T) {
 					ctx := testContext(t)
 					waitForReplicas(ctx, t, primaries)
-					if report, err := newLoader(t, newClient(t, b)).Deploy(ctx, oldBuild); err != nil || !report.InStep() {
-						t.Fatalf("%v: %+v", err, report)
-					}
+					deploy(ctx, t, newLoader(t, newClient(t, b)), oldBuild)
 					killed := false
 					l := newLoader(t, client(), atStep(n.Addr, step, func() {
 						killed = true
@@ -73,8 +64,8 @@ func TestFleetKilledAtEachStep(t *testing.T) {
 					if !killed {
 						t.Fatal("the step did not come")
 					}
-					// It comes back as an empty primary, because its replica was prevented from
-					// taking over.
+					// It restarts as an empty primary, because cluster-node-timeout is too long for
+					// its replica to take over.
 					if err := n.Restart(ctx); err != nil {
 						t.Fatal(err)
 					}
@@ -84,36 +75,26 @@ func TestFleetKilledAtEachStep(t *testing.T) {
 		if turn < 8 {
 			t.Errorf("only %d steps were tried", turn)
 		}
-	}, ofCluster, startedHere)
+	}, ofCluster)
 }
 
-// TestFleetRefusedAtEachStep is TestFleetKilledAtEachStep with a node that stays up, but from that
-// step on denies its user every command.
+// TestFleetRefusedAtEachStep is like TestFleetKilledAtEachStep, but the node stays up and denies its
+// user every command from that step on.
 func TestFleetRefusedAtEachStep(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
 		oldBuild, newBuild := policyBuild(t, "before"), policyBuild(t, "after")
-		primaries, err := b.Primaries(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		rules, err := loader.Rules(oldBuild, loader.Deployer, "", true)
-		if err != nil {
-			t.Fatal(err)
-		}
+		primaries := primariesOf(ctx, t, b)
+		rules := accessRules(t, oldBuild, loader.Deployer, "", true)
 		setUser(t, b, "fleet-deployer", rules)
 		as := func() redis.UniversalClient { return newClient(t, b, asUser("fleet-deployer")) }
 		plain := newLoader(t, as())
-		if _, err := plain.Deploy(ctx, oldBuild); err != nil {
-			t.Fatal(err)
-		}
+		deploy(ctx, t, plain, oldBuild)
 		steps := stepsOfDeploy(ctx, t, as(), newBuild)
 		for i, n := range primaries {
 			for step, command := range steps[n.Addr] {
 				t.Run(fmt.Sprintf("primary %d, step %d, %s", i+1, step+1, command), func(t *testing.T) {
-					if report, err := plain.Deploy(ctx, oldBuild); err != nil || !report.InStep() {
-						t.Fatalf("%v: %+v", err, report)
-					}
+					deploy(ctx, t, plain, oldBuild)
 					l := newLoader(t, as(), atStep(n.Addr, step, func() { aclSet(ctx, t, n, "fleet-deployer", "-@all") }))
 					report, err := l.Deploy(ctx, newBuild)
 					aclSet(ctx, t, n, "fleet-deployer", rules[1:]...)
@@ -128,8 +109,8 @@ func TestFleetRefusedAtEachStep(t *testing.T) {
 						if err != nil {
 							want = oldBuild.Digest()
 						}
-						// The node that refuses everything may have taken the build just before. It
-						// cannot be restored, and the report must not claim to know its state.
+						// The node that refuses everything may have received the build just before. It
+						// cannot be restored, and the report must not say that it runs the old build.
 						unknown := slices.ContainsFunc(report.Nodes, func(r loader.Node) bool {
 							return r.Addr == n.Addr && r.Err != nil && (r.State == loader.Unknown || r.Running.Digest == digest)
 						})
@@ -143,9 +124,7 @@ func TestFleetRefusedAtEachStep(t *testing.T) {
 				})
 			}
 		}
-		if report, err := plain.Deploy(ctx, newBuild); err != nil || !report.InStep() {
-			t.Errorf("run again: %v: %+v", err, report)
-		}
+		deploy(ctx, t, plain, newBuild)
 	}, ofCluster)
 }
 
@@ -158,10 +137,7 @@ func TestFleetTwoDeployersAtOnce(t *testing.T) {
 	}
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
-		primaries, err := b.Primaries(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		primaries := primariesOf(ctx, t, b)
 		refused := 0
 		for round := range rounds {
 			var group sync.WaitGroup
@@ -199,21 +175,16 @@ func TestFleetTwoDeployersAtOnce(t *testing.T) {
 
 const userPassword = "of-a-test"
 
-// A primary hangs from the load on. Each step on it ends at its deadline, the others get their old
-// library back, and the report says that its state is unknown. When it continues, a deployment
-// converges.
+// A primary hangs when it should load the library. Each step on it ends at its deadline, the others
+// get their old library back, and the report says that its state is unknown. When it continues, the
+// next deployment succeeds.
 func TestFleetNodeThatHangs(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
 		oldBuild, newBuild := policyBuild(t, "before"), policyBuild(t, "after")
-		primaries, err := b.Primaries(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		primaries := primariesOf(ctx, t, b)
 		plain := newLoader(t, newClient(t, b))
-		if _, err := plain.Deploy(ctx, oldBuild); err != nil {
-			t.Fatal(err)
-		}
+		deploy(ctx, t, plain, oldBuild)
 		n := primaries[1]
 		var once sync.Once
 		l := newLoader(t, newClient(t, b), loader.WithTimeout(5*time.Second), loader.WithTrace(func(s loader.Step) {
@@ -242,30 +213,21 @@ func TestFleetNodeThatHangs(t *testing.T) {
 				t.Errorf("%s runs %.12s", other, digest)
 			}
 		}
-		if report, err := plain.Deploy(ctx, newBuild); err != nil || !report.InStep() {
-			t.Errorf("once it goes on: %v: %+v", err, report)
-		}
-	}, ofCluster, startedHere)
+		deploy(ctx, t, plain, newBuild)
+	}, ofCluster)
 }
 
-// A primary loses the library through FUNCTION FLUSH or a restart without persistence, or lacks it
-// because it has just joined. The deployment that loads it again keeps the record for a rollback on
-// all nodes.
+// A primary loses the library through FUNCTION FLUSH or a restart without persistence, or does not
+// have it because it has just joined. The deployment that loads it there keeps the record for a
+// rollback on all nodes.
 func TestFleetRepairKeepsTheWayBack(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
 		oldBuild, newBuild := policyBuild(t, "before"), policyBuild(t, "after")
-		primaries, err := b.Primaries(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		primaries := primariesOf(ctx, t, b)
 		l := newLoader(t, newClient(t, b))
-		for _, build := range []functions.Build{oldBuild, newBuild} {
-			if _, err := l.Deploy(ctx, build); err != nil {
-				t.Fatal(err)
-			}
-		}
-		var joined *backend.Node
+		deploy(ctx, t, l, oldBuild)
+		deploy(ctx, t, l, newBuild)
 		for _, lost := range []struct {
 			how string
 			do  func() error
@@ -273,7 +235,8 @@ func TestFleetRepairKeepsTheWayBack(t *testing.T) {
 			{"FUNCTION FLUSH", func() error { return primaries[0].Client().FunctionFlush(ctx).Err() }},
 			{"restart", func() error { return errors.Join(primaries[1].Kill(ctx), primaries[1].Restart(ctx)) }},
 			{"join", func() error {
-				if joined, err = b.StartSpare(ctx); err != nil {
+				joined, err := b.StartSpare(ctx)
+				if err != nil {
 					return err
 				}
 				return b.Nodes[0].Meet(ctx, joined)
@@ -288,9 +251,9 @@ func TestFleetRepairKeepsTheWayBack(t *testing.T) {
 				}
 				return nil
 			})
-			report, err := l.Deploy(ctx, newBuild)
-			if err != nil || !report.InStep() || report.Changed() != 1 {
-				t.Errorf("%s: %v: %+v", lost.how, err, report)
+			report := deploy(ctx, t, l, newBuild)
+			if report.Changed() != 1 {
+				t.Errorf("%s: %+v", lost.how, report)
 			}
 			for _, n := range report.Nodes {
 				if n.Previous.Digest != oldBuild.Digest() {
@@ -302,5 +265,5 @@ func TestFleetRepairKeepsTheWayBack(t *testing.T) {
 		if err != nil || !report.InStep() || report.Changed() != 4 || report.Wanted.Digest != oldBuild.Digest() {
 			t.Errorf("%v: %+v", err, report)
 		}
-	}, ofCluster, startedHere)
+	}, ofCluster)
 }

@@ -8,18 +8,15 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// With the rights that docs/deploying.md lists, doctor sees everything on every server: that each
+// With the permissions that docs/deploying.md lists, doctor can check everything. It finds that each
 // primary lacks the library, and after a deployment nothing that prevents decisions.
 func TestFleetDoctor(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
-		rules := append(accessRules(t, loader.Deployer, "", b.Cluster), "+info", "+config|get", "+fcall_ro|ratelimit_info", "+cluster|info")
+		rules := append(accessRules(t, newBuild(t), loader.Deployer, "", b.Cluster), "+info", "+config|get", "+fcall_ro|ratelimit_info", "+cluster|info")
 		setUser(t, b, "fleet-doctor", rules)
 		l := newLoader(t, newClient(t, b, asUser("fleet-doctor")))
-		primaries, err := b.Primaries(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		primaries := primariesOf(ctx, t, b)
 		// found waits until the given number of nodes lack the library and nothing else prevents
 		// decisions.
 		found := func(lacking int) {
@@ -43,9 +40,7 @@ func TestFleetDoctor(t *testing.T) {
 			})
 		}
 		found(len(primaries))
-		if _, err := l.Deploy(ctx, policyBuild(t, "doctor")); err != nil {
-			t.Fatal(err)
-		}
+		deploy(ctx, t, l, policyBuild(t, "doctor"))
 		found(0)
 	})
 }

@@ -17,18 +17,62 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// policyBuild returns the library with one policy whose key has this name, so that each name gives
-// another build.
-func policyBuild(t *testing.T, name string) functions.Build {
+// newBuild returns a build with these policies.
+func newBuild(t *testing.T, policies ...functions.Policy) functions.Build {
 	t.Helper()
-	build, err := functions.New(functions.WithPolicies(functions.Policy{Name: "of-a-test", Limits: []functions.PolicyLimit{{Key: name, Limit: "100/m"}}}))
+	build, err := functions.New(functions.WithPolicies(policies...))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return build
 }
 
-// newLoader returns a Loader whose steps may take as long as a busy machine needs.
+// policyBuild returns a build with one policy. Each name gives a different build.
+func policyBuild(t *testing.T, name string) functions.Build {
+	t.Helper()
+	return newBuild(t, functions.Policy{Name: "of-a-test", Limits: []functions.PolicyLimit{{Key: name, Limit: "100/m"}}})
+}
+
+// primariesOf returns the nodes that take writes.
+func primariesOf(ctx context.Context, t *testing.T, b *backend.Backend) []*backend.Node {
+	t.Helper()
+	primaries, err := b.Primaries(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return primaries
+}
+
+func clusterClient(t *testing.T, b *backend.Backend) *redis.ClusterClient {
+	t.Helper()
+	cluster, ok := newClient(t, b).(*redis.ClusterClient)
+	if !ok {
+		t.Fatalf("the client of %s is no cluster client", b.Name)
+	}
+	return cluster
+}
+
+// setNodeTimeout sets the time after which a cluster's nodes replace a primary that does not reply.
+func setNodeTimeout(ctx context.Context, t *testing.T, b *backend.Backend, timeout time.Duration) {
+	t.Helper()
+	for _, n := range b.Nodes {
+		if err := n.Client().ConfigSet(ctx, "cluster-node-timeout", fmt.Sprint(timeout.Milliseconds())).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// deploy deploys a build, which every primary must then run.
+func deploy(ctx context.Context, t *testing.T, l *loader.Loader, build functions.Build) loader.Report {
+	t.Helper()
+	report, err := l.Deploy(ctx, build)
+	if err != nil || !report.InStep() {
+		t.Fatalf("%v: %+v", err, report)
+	}
+	return report
+}
+
+// newLoader returns a Loader with a timeout that is long enough for a busy machine.
 func newLoader(t *testing.T, rdb redis.UniversalClient, opts ...loader.Option) *loader.Loader {
 	t.Helper()
 	l, err := loader.New(rdb, append([]loader.Option{loader.WithTimeout(time.Minute)}, opts...)...)
@@ -38,13 +82,12 @@ func newLoader(t *testing.T, rdb redis.UniversalClient, opts ...loader.Option) *
 	return l
 }
 
-// deployed returns the digest of the library on each primary that replies, "" for none. It fails
-// the test if a lease is left on one.
+// deployed returns the digest of the library on each primary that replies, or "" if it has none.
 func deployed(ctx context.Context, t *testing.T, primaries []*backend.Node) map[*backend.Node]string {
 	t.Helper()
 	found := map[*backend.Node]string{}
 	for _, n := range primaries {
-		// A connection without retries, so that a killed node is detected at once.
+		// Without retries, a killed node is detected at once.
 		c := redis.NewClient(&redis.Options{Addr: n.Addr, MaxRetries: -1, DialerRetries: 1})
 		list, err := c.FunctionList(ctx, redis.FunctionListQuery{LibraryNamePattern: "ratelimit", WithCode: true}).Result()
 		_ = c.Close()
@@ -60,7 +103,7 @@ func deployed(ctx context.Context, t *testing.T, primaries []*backend.Node) map[
 }
 
 // stepsOfDeploy deploys and returns the commands that were sent to each node, in order.
-func stepsOfDeploy(ctx context.Context, t *testing.T, rdb redis.UniversalClient, build loader.Build) map[string][]string {
+func stepsOfDeploy(ctx context.Context, t *testing.T, rdb redis.UniversalClient, build functions.Build) map[string][]string {
 	t.Helper()
 	var mu sync.Mutex
 	steps := map[string][]string{}
@@ -73,9 +116,7 @@ func stepsOfDeploy(ctx context.Context, t *testing.T, rdb redis.UniversalClient,
 		}
 		steps[s.Addr] = append(steps[s.Addr], command)
 	}))
-	if _, err := l.Deploy(ctx, build); err != nil {
-		t.Fatal(err)
-	}
+	deploy(ctx, t, l, build)
 	return steps
 }
 
@@ -95,9 +136,8 @@ func atStep(addr string, n int, do func()) loader.Option {
 	})
 }
 
-// allOrNone checks the nodes after a deployment with a failure. All that reply run the new build if
-// the deployment reports success, otherwise the old one, except nodes for which the report says
-// otherwise.
+// allOrNone checks the nodes after a deployment with a failure. All nodes that reply must run the
+// new build if the deployment succeeded, and the old one otherwise.
 func allOrNone(ctx context.Context, t *testing.T, primaries []*backend.Node, report loader.Report, err error, before, after string) {
 	t.Helper()
 	want := after
@@ -116,8 +156,8 @@ func allOrNone(ctx context.Context, t *testing.T, primaries []*backend.Node, rep
 	}
 }
 
-// waitForReplicas waits until each primary has its replica, as in the deployment whose steps were
-// counted.
+// waitForReplicas waits until each primary has its replica, because the steps of a deployment
+// depend on it.
 func waitForReplicas(ctx context.Context, t *testing.T, primaries []*backend.Node) {
 	t.Helper()
 	for _, n := range primaries {

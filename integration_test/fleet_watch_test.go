@@ -12,13 +12,12 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/client"
-	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// traffic makes calls at a steady rate on keys of every primary. Each key has a limit that does not
-// refill during a test, so that allowed calls can be compared with it.
+// traffic makes calls at a steady rate on keys of every primary. The keys' limit does not refill
+// during a test, so that the number of allowed calls can be compared with it.
 type traffic struct {
 	keys     []string
 	capacity int64
@@ -29,7 +28,7 @@ type traffic struct {
 	mu     sync.Mutex
 	errors map[string]int              // errors other than a missing library, by text
 	lost   map[string]int              // replies that the library is missing, by key
-	seen   func(key string, err error) // called for each further call, from many goroutines
+	seen   func(key string, err error) // called for each call if not nil, from many goroutines
 }
 
 const (
@@ -56,7 +55,7 @@ func startTraffic(t *testing.T, b *backend.Backend, capacity int64, timeout time
 		}
 		c, err := client.New(newClient(t, b, func(o *redis.UniversalOptions) {
 			o.ReadTimeout, o.DialTimeout, o.ContextTimeoutEnabled = time.Minute, time.Minute, true
-			o.PoolSize = 1000 // after this many failed dials go-redis keeps dialing in the background, even shortly after Close
+			o.PoolSize = 1000 // after this many failed dials, go-redis dials in the background, even shortly after Close
 		}), opts...)
 		if err != nil {
 			t.Fatal(err)
@@ -120,7 +119,7 @@ func (tr *traffic) waitForMore(ctx context.Context, t *testing.T, n int64) {
 	})
 }
 
-// watchCalls makes f be called for each further call.
+// watchCalls calls f for each call from now on.
 func (tr *traffic) watchCalls(f func(key string, err error)) {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
@@ -141,8 +140,8 @@ func (tr *traffic) check(t *testing.T, times int64) {
 	}
 }
 
-// watchFleet starts a watch with the defaults, and returns a function that waits for an event on a
-// node.
+// watchFleet starts a watch with the defaults. It returns a function that waits for the n-th event of
+// a kind on a node.
 func watchFleet(t *testing.T, b *backend.Backend, build loader.Build) func(ctx context.Context, addr string, kind loader.EventKind, n int) loader.Event {
 	t.Helper()
 	l := newLoader(t, newClient(t, b))
@@ -183,19 +182,14 @@ func watchFleet(t *testing.T, b *backend.Backend, build loader.Build) func(ctx c
 	}
 }
 
-// FUNCTION FLUSH on each primary in turn during 500 calls per second: the watch loads the library
+// Each primary in turn gets FUNCTION FLUSH during 500 calls per second. The watch loads the library
 // again, and no decision is wrong.
 func TestFleetHealsAfterFunctionFlush(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
 		build := policyBuild(t, "watched")
-		if _, err := newLoader(t, newClient(t, b)).Deploy(ctx, build); err != nil {
-			t.Fatal(err)
-		}
-		primaries, err := b.Primaries(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		deploy(ctx, t, newLoader(t, newClient(t, b)), build)
+		primaries := primariesOf(ctx, t, b)
 		event := watchFleet(t, b, build)
 		for _, n := range primaries {
 			event(ctx, n.Addr, loader.InStep, 1)
@@ -223,19 +217,14 @@ func TestFleetHealsAfterFunctionFlush(t *testing.T) {
 	})
 }
 
-// A shard joins by CLUSTER MEET under load: status sees that it lacks the library, and the watch
+// A shard joins by CLUSTER MEET under load. Status reports that it lacks the library, and the watch
 // loads it there.
 func TestFleetHealsAShardThatJoins(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
-		build, err := functions.New()
-		if err != nil {
-			t.Fatal(err)
-		}
+		build := newBuild(t)
 		l := newLoader(t, newClient(t, b))
-		if _, err := l.Deploy(ctx, build); err != nil {
-			t.Fatal(err)
-		}
+		deploy(ctx, t, l, build)
 		tr := startTraffic(t, b, 20, time.Minute)
 		spare, err := b.StartSpare(ctx)
 		if err != nil {
@@ -267,39 +256,28 @@ func TestFleetHealsAShardThatJoins(t *testing.T) {
 		if len(tr.errors) > 0 || len(tr.lost) > 0 {
 			t.Errorf("errors %v, missing %v", tr.errors, tr.lost)
 		}
-	}, ofCluster, startedHere)
+	}, ofCluster)
 }
 
-// A primary is killed under load: its replica takes over with the library and makes decisions.
-// Calls are allowed twice if the last writes did not reach the replica, but never more than one
-// burst per key.
+// A primary is killed under load. Its replica takes over with the library and makes decisions. If
+// the last writes did not reach the replica, it allows calls again, but at most one burst per key.
 func TestFleetFailover(t *testing.T) {
 	const nodeTimeout = 2 * time.Second
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
-		for _, n := range b.Nodes {
-			if err := n.Client().ConfigSet(ctx, "cluster-node-timeout", fmt.Sprint(nodeTimeout.Milliseconds())).Err(); err != nil {
-				t.Fatal(err)
-			}
-		}
+		setNodeTimeout(ctx, t, b, nodeTimeout)
 		build := policyBuild(t, "failover")
-		report, err := newLoader(t, newClient(t, b)).Deploy(ctx, build)
-		if err != nil {
-			t.Fatal(err)
-		}
+		report := deploy(ctx, t, newLoader(t, newClient(t, b)), build)
 		for _, n := range report.Nodes {
 			if n.Replicas != 1 || n.Acked != 1 {
 				t.Errorf("%s: %d of %d replicas have the library", n.Addr, n.Acked, n.Replicas)
 			}
 		}
-		cluster, ok := newClient(t, b).(*redis.ClusterClient)
-		if !ok {
-			t.Fatal("no cluster client")
-		}
+		cluster := clusterClient(t, b)
 		tr := startTraffic(t, b, 50, nodeTimeout)
 		tr.waitForMore(ctx, t, 200)
 		dead := nodeOf(ctx, t, b, cluster, tr.keys[0])
-		served := map[string]int{} // the numbers of the keys of the dead node
+		served := map[string]int{} // the dead node's keys, with their numbers
 		for i, key := range tr.keys {
 			if nodeOf(ctx, t, b, cluster, key) == dead {
 				served[key] = i
@@ -309,7 +287,7 @@ func TestFleetFailover(t *testing.T) {
 		if err := dead.Kill(ctx); err != nil {
 			t.Fatal(err)
 		}
-		var decided [2]atomic.Int64 // ns to the first decision on such a key, with and without shared round trips
+		var decided [2]atomic.Int64 // ns until the first decision on such a key, with and without shared round trips
 		tr.watchCalls(func(key string, err error) {
 			if i, ok := served[key]; ok && err == nil {
 				decided[i%2].CompareAndSwap(0, int64(time.Since(killed)))
@@ -335,7 +313,7 @@ func TestFleetFailover(t *testing.T) {
 			}
 			return err
 		})
-	}, ofCluster, startedHere)
+	}, ofCluster)
 }
 
 // nodeOf returns the node that serves a key.

@@ -17,7 +17,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
 )
 
-// The examples of examples/languages, and whether their client supports clusters.
+// languages lists the files in examples/languages, and whether their clients support clusters.
 var languages = []struct {
 	file    string
 	cluster bool
@@ -31,8 +31,8 @@ var languages = []struct {
 	{"login.sh", true},
 }
 
-// The output of each example on a server that has the policies, even if the reply to its first call
-// is lost.
+// loginPrints is the output of each example on a server with the policies, even if the reply to its
+// first call is lost.
 const loginPrints = `first: allowed, 4 of 5 left
 asked again: allowed, 4 of 5 left
 five later: denied, try again in 60 s
@@ -40,9 +40,8 @@ five later: denied, try again in 60 s
 
 const loginAdvice = "run: ratelimit deploy --policies examples/policies.yaml\n"
 
-// Each example is run by the command in its first lines: without the library, without the policy,
-// on a server that has both (in a cluster through every node), and behind a proxy that drops a
-// reply.
+// Each example runs by the command in its first lines: without the library, without the policy, on a
+// server with both (in a cluster through every node), and behind a proxy that drops a reply.
 func TestLanguages(t *testing.T) {
 	files, err := os.ReadDir("../examples/languages")
 	if err != nil {
@@ -59,10 +58,7 @@ func TestLanguages(t *testing.T) {
 	}
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
-		primaries, err := b.Primaries(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		primaries := primariesOf(ctx, t, b)
 		dir := t.TempDir()
 		if err := os.CopyFS(filepath.Join(dir, "examples"), os.DirFS("../examples")); err != nil {
 			t.Fatal(err)
@@ -113,7 +109,7 @@ func TestLanguages(t *testing.T) {
 			}
 		})
 		if b.Cluster {
-			return // a cluster's nodes give clients their own addresses, not a proxy's
+			return // a cluster tells clients the addresses of its nodes, not a proxy's
 		}
 		each("a lost reply", func(t *testing.T, login func(string) (string, string, error)) {
 			proxy := startLosingProxy(t, b.Addrs()[0])
@@ -122,7 +118,7 @@ func TestLanguages(t *testing.T) {
 				t.Errorf("%v; it printed %q and, as an error, %q", err, stdout, stderr)
 			}
 			if calls := proxy.passed(); calls < 8 {
-				t.Errorf("the server had %d calls, want 8 or more: 7, of which one was asked again", calls)
+				t.Errorf("the server had %d calls, want 8 or more: 7, and one of them again", calls)
 			}
 		})
 	}, withClock)
@@ -147,7 +143,7 @@ func runLogin(ctx context.Context, t *testing.T, dir, file, addr string, cluster
 	cmd := exec.CommandContext(ctx, "sh", "-c", strings.ReplaceAll(string(command[1]), server, "redis://"+addr))
 	cmd.Dir = dir
 	cmd.Env = append(slices.Clone(os.Environ()),
-		"PATH=/usr/bin:"+os.Getenv("PATH"), // the programs whose packages the distribution installs
+		"PATH=/usr/bin:"+os.Getenv("PATH"), // the distribution installs the clients for its own interpreters
 		"NODE_PATH=/usr/share/nodejs:"+os.Getenv("NODE_PATH"))
 	if cluster {
 		cmd.Env = append(cmd.Env, "REDIS_CLUSTER=1")
@@ -178,7 +174,7 @@ func startLosingProxy(t *testing.T, server string) *losingProxy {
 	p := &losingProxy{listener: listener}
 	t.Cleanup(func() {
 		_ = listener.Close()
-		p.open.Wait() // the example has ended, and so have its connections
+		p.open.Wait() // returns, because the example and its connections have ended
 	})
 	p.open.Go(func() {
 		for {
@@ -230,7 +226,7 @@ func (p *losingProxy) pass(caller, behind net.Conn) {
 	})
 }
 
-// copyUntil copies data until the connection ends or stop returns true for a part of the data.
+// copyUntil copies data until a connection ends or stop returns true for the data just read.
 func copyUntil(from, to net.Conn, stop func(data []byte) bool) {
 	buffer := make([]byte, 4096)
 	for {

@@ -2,6 +2,7 @@ package integration_test
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -15,24 +16,17 @@ import (
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
 )
 
-// The checked-in file can be loaded with redis-cli alone, as the README says, and every server then
-// stores it byte for byte.
+// The checked-in file can be loaded with redis-cli alone, and every server then stores it byte for
+// byte.
 func TestLibraryLoadsWithRedisCLI(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
-		primaries, err := b.Primaries(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, n := range primaries {
-			for range 2 { // with REPLACE, a second time is not an error
+		for _, n := range primariesOf(ctx, t, b) {
+			for range 2 { // because of REPLACE, the second load is not an error
 				if got := loadWithRedisCLI(ctx, t, n.Addr); got != functions.Name {
 					t.Fatalf("%s: FUNCTION LOAD answers %q, want %q", n, got, functions.Name)
 				}
 			}
-		}
-		if err := b.WaitForReplicas(ctx); err != nil {
-			t.Fatal(err)
 		}
 		for _, n := range b.Nodes {
 			checkLibrary(ctx, t, n)
@@ -60,18 +54,22 @@ func loadWithRedisCLI(ctx context.Context, t *testing.T, addr string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// checkLibrary checks what one node, possibly a replica, lists.
+// checkLibrary waits until a node, which may be a replica, has a library, and checks it.
 func checkLibrary(ctx context.Context, t *testing.T, n *backend.Node) {
 	t.Helper()
-	libraries, err := n.Client().FunctionList(ctx, redis.FunctionListQuery{WithCode: true}).Result()
-	if err != nil {
-		t.Fatalf("%s: %v", n, err)
-	}
-	if len(libraries) != 1 || libraries[0].Name != functions.Name {
-		t.Fatalf("%s: FUNCTION LIST names %d libraries, want %s alone", n, len(libraries), functions.Name)
+	var libraries []redis.Library
+	waitFor(ctx, t, n.String()+" to list one library", func() (err error) {
+		libraries, err = n.Client().FunctionList(ctx, redis.FunctionListQuery{WithCode: true}).Result()
+		if err == nil && len(libraries) != 1 {
+			err = fmt.Errorf("FUNCTION LIST has %d libraries", len(libraries))
+		}
+		return err
+	})
+	if libraries[0].Name != functions.Name {
+		t.Errorf("%s: the library is %s, want %s", n, libraries[0].Name, functions.Name)
 	}
 	if libraries[0].Code != functions.Source() {
-		t.Errorf("%s: the code it holds is not functions.Source()", n)
+		t.Errorf("%s: its code is not functions.Source()", n)
 	}
 	flags := map[string][]string{}
 	for _, f := range libraries[0].Functions {

@@ -35,8 +35,8 @@ func luaMemory(t testing.TB, rdb redis.UniversalClient) int64 {
 	return memoryField(t, rdb, "used_memory_vm_functions")
 }
 
-// falls makes calls, so that the collector frees what earlier ones left, until the Lua state has at
-// most so many bytes. It fails the test if 8000 calls are not enough.
+// falls checks that the Lua state shrinks to at most the given number of bytes within 8000 calls,
+// during which the garbage collector runs.
 func falls(t testing.TB, rdb redis.UniversalClient, most int64) {
 	t.Helper()
 	least := luaMemory(t, rdb)
@@ -57,8 +57,8 @@ func falls(t testing.TB, rdb redis.UniversalClient, most int64) {
 	t.Errorf("the Lua state has at least %d bytes during 8000 calls, want %d", least, most)
 }
 
-// The library needs little memory in the Lua state, which the collector walks through during calls,
-// and large calls leave none behind.
+// The library needs little memory in the Lua state, which the garbage collector traverses during
+// calls, and large calls leave none behind.
 func TestLuaStateStaysSmall(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
@@ -86,7 +86,7 @@ func TestLuaStateStaysSmall(t *testing.T) {
 		}
 		falls(t, c, empty+300<<10)
 
-		// Of many different limits, only some are remembered, whatever their number of rates.
+		// The number of cached limits is bounded, also for limits with many rates.
 		for _, rates := range []int{1, 16} {
 			for i := 0; i < 15000; i += 500 {
 				if _, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -104,7 +104,7 @@ func TestLuaStateStaysSmall(t *testing.T) {
 	}, standalone)
 }
 
-// A reset leaves it to the server to free large sets of leases, after the call.
+// The server frees the large sets of leases of a reset in the background, after the call.
 func TestResetFreesInTheBackground(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)

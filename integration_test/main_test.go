@@ -1,6 +1,6 @@
-// Package integration_test runs the library, and what is built on it, on real servers: see package
-// backend for which servers, and tools/test.sh for the variables that select them. No test passes
-// by skipping: if no server is available, every test fails and says how to get one.
+// Package integration_test runs the library, and what is built on it, on real servers. Package
+// backend describes the servers, and tools/test.sh the variable that selects them. If no server is
+// available, every test fails and says how to get one.
 package integration_test
 
 import (
@@ -28,25 +28,25 @@ var (
 
 	excludedMu sync.Mutex
 	excluded   = map[string][]string{} // kinds of test that could not be run, by backend
-	notRun     = map[string][]string{} // tests that did nothing because of that, by backend
+	notRun     = map[string][]string{} // tests of these kinds, which did nothing, by backend
 )
 
-// dialing is a goroutine of go-redis: a pool that failed to dial retries once a second until it is
-// closed, and stops within a second of that.
+// dialing is the function of a goroutine of go-redis. A pool that failed to dial retries once a
+// second, and may do so for up to a second after it is closed.
 const dialing = "github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
 	flag.Parse()
-	if err := flag.Set("test.parallel", "1000"); err != nil { // tests that wait for a backend count as running
+	if err := flag.Set("test.parallel", "1000"); err != nil { // a test that waits for a backend also takes one of these places
 		panic(err)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	fleet, fleetErr = backend.Start(ctx)
 	if fleet == nil {
-		return m.Run() // so that each test fails by name
+		return m.Run() // each test fails
 	}
 	finished, watched := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -78,7 +78,7 @@ func run(m *testing.M) int {
 	return code
 }
 
-// writeSummary prints which servers the tests ran on, and writes the same for tools/test.sh.
+// writeSummary prints which servers the tests ran on, and writes it to a file for tools/test.sh.
 func writeSummary() error {
 	var all []backend.Summary
 	for _, b := range fleet.Backends {
@@ -100,7 +100,7 @@ type need func(*backend.Backend) string
 
 func withClock(b *backend.Backend) string {
 	if b.Clock == nil {
-		return "tests that move the clock: run the server under the clock shim (Linux) and name its file in RATELIMIT_TEST_CLOCK_FILE"
+		return "tests that move the clock: they need Linux"
 	}
 	return ""
 }
@@ -119,7 +119,7 @@ func standalone(b *backend.Backend) string {
 	return ""
 }
 
-// noEngine is what inDocker returns; tools/test.sh uses containers if it can.
+// noEngine is the reason that inDocker returns.
 const noEngine = "tests of the container image: they need a Docker engine, and servers in containers"
 
 func inDocker(b *backend.Backend) string {
@@ -129,18 +129,10 @@ func inDocker(b *backend.Backend) string {
 	return ""
 }
 
-func startedHere(b *backend.Backend) string {
-	if b.Given() {
-		return "tests that stop and start servers"
-	}
-	return ""
-}
-
-// eachBackend runs f as a parallel subtest on every backend that meets the needs, and restores the
-// backend first. Each backend runs one test at a time, and all backends run at the same time. It
-// fails if there is none, with these exceptions: a server given by address need
-// not meet all needs, only Linux has a clock that can be changed, and there may be no Docker
-// engine. Then the test is not counted, and the summary says what could not be run.
+// eachBackend runs f as a parallel subtest on every backend that meets the needs, after restoring
+// the backend. A backend runs one test at a time. If no backend meets the needs, the test fails,
+// unless the reason is that this system is not Linux or has no Docker engine. Then the test is not
+// counted, and the summary lists it.
 func eachBackend(t *testing.T, f func(t *testing.T, b *backend.Backend), needs ...need) {
 	t.Helper()
 	t.Parallel()
@@ -153,7 +145,7 @@ func eachBackend(t *testing.T, f func(t *testing.T, b *backend.Backend), needs .
 			}
 		}
 		if lack != "" {
-			if b.Given() || b.Clock == nil || lack == noEngine {
+			if b.Clock == nil || lack == noEngine {
 				excused = b.Name
 				exclude(b, lack)
 			}
@@ -197,8 +189,8 @@ func exclude(b *backend.Backend, what string) {
 	}
 }
 
-// restore restores the backend's initial state, now and after the test. A server that exits without
-// being killed fails this test, and is started again for the next.
+// restore restores the backend's initial state. The test fails if a server exits without being
+// killed during it.
 func restore(t *testing.T, b *backend.Backend) {
 	t.Helper()
 	if err := b.Restore(testContext(t)); err != nil {
@@ -214,8 +206,8 @@ func restore(t *testing.T, b *backend.Backend) {
 	})
 }
 
-// testContext returns a context that ends a test's waiting before the timeout of the whole run. On
-// a busy machine a test takes many times as long as on an idle one.
+// testContext returns a context that ends before the timeout of the whole run. It is long because
+// a test takes many times as long on a busy machine as on an idle one.
 func testContext(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	t.Cleanup(cancel)
@@ -234,7 +226,8 @@ func newClient(t *testing.T, b *backend.Backend, modify ...func(*redis.Universal
 	return c
 }
 
-// newLimiter returns a client of the library on rdb with a timeout for a busy machine.
+// newLimiter returns a client of the library on rdb, with a timeout that is long enough for a busy
+// machine.
 func newLimiter(t *testing.T, rdb redis.UniversalClient, opts ...client.Option) *client.Client {
 	t.Helper()
 	c, err := client.New(rdb, append([]client.Option{client.WithTimeout(time.Minute)}, opts...)...)
@@ -247,17 +240,7 @@ func newLimiter(t *testing.T, rdb redis.UniversalClient, opts ...client.Option) 
 // waitFor calls f every few milliseconds until it returns nil, and ends the test if ctx ends first.
 func waitFor(ctx context.Context, t *testing.T, what string, f func() error) {
 	t.Helper()
-	ticker := time.NewTicker(10 * time.Millisecond)
-	defer ticker.Stop()
-	for {
-		err := f()
-		if err == nil {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatalf("waiting for %s: %v; last: %v", what, ctx.Err(), err)
-		case <-ticker.C:
-		}
+	if err := backend.Until(ctx, what, f); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -38,8 +38,8 @@ func (m move) allow(ctx context.Context, key string) (bool, error) {
 	return after.Allowed, err
 }
 
-// A key that is always at its limit gets no second burst when its limiter is replaced as
-// docs/coming-from.md describes, and does get one without those steps.
+// A key that is always at its limit gets no second burst if its limiter is replaced as
+// docs/coming-from.md describes. Without those steps it does.
 func TestMovingWithoutASecondBurst(t *testing.T) {
 	const burst, unit = 20, 100 * time.Millisecond
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
@@ -65,7 +65,7 @@ func TestMovingWithoutASecondBurst(t *testing.T) {
 		for _, tt := range []struct {
 			name   string
 			phases []allows
-			bursts int // bursts that are allowed in addition to refilled units
+			bursts int // how many bursts are allowed, besides refilled units
 		}{
 			{"at once", []allows{old, fresh}, 2},
 			{"both for a while, and no more", []allows{old, both, fresh}, 2},
@@ -75,7 +75,7 @@ func TestMovingWithoutASecondBurst(t *testing.T) {
 				start := time.Now().Truncate(time.Second)
 				now, key, let := start, "moving:"+strings.ReplaceAll(tt.name, " ", ""), 0
 				for _, phase := range tt.phases {
-					// Each lasts longer than a refill. The calls always exceed what the key has.
+					// A phase lasts longer than a full refill. There are always more calls than units.
 					for end := now.Add(3 * time.Second); now.Before(end); now = now.Add(unit / 2) {
 						if err := b.SetTime(now.UnixMicro()); err != nil {
 							t.Fatal(err)
@@ -92,8 +92,8 @@ func TestMovingWithoutASecondBurst(t *testing.T) {
 						}
 					}
 				}
-				// The result may be a few lower: because of floating point, redis_rate denies calls
-				// in the same millisecond in which a unit comes back.
+				// There may be a few less: because of floating point, redis_rate denies calls in the
+				// millisecond in which a unit becomes available.
 				most := tt.bursts*burst + int(now.Sub(start)/unit)
 				if let > most || let < most-4 {
 					t.Errorf("%d were let through in %v, want %d, or less by at most 4", let, now.Sub(start), most)

@@ -20,8 +20,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
 )
 
-// nginx calls a service that uses the middleware. This works on Linux only, where all addresses of
-// 127.0.0.0/8 are local, so that clients can have several.
+// nginx calls a service that uses the middleware. The test needs Linux, where clients can have any
+// address of 127.0.0.0/8.
 func TestNginxWithTheService(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "limit")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./examples/nginx")
@@ -80,7 +80,7 @@ func startLimitService(t *testing.T, program, redisURL string) (addr string, sto
 	return addr, stop
 }
 
-// wantLimits checks the replies of an nginx whose limit is 3/m for each address.
+// wantLimits checks that nginx applies the limit 3/m to each address.
 func wantLimits(t *testing.T, b *backend.Backend, get func(from, path string) response) {
 	t.Helper()
 	ctx := testContext(t)
@@ -95,7 +95,7 @@ func wantLimits(t *testing.T, b *backend.Backend, get func(from, path string) re
 	get("127.0.0.2", "").want(t, http.StatusTooManyRequests, "429", policy, `RateLimit="nginx";r=0;t=20`, "Retry-After=20")
 	get("127.0.0.3", "").want(t, http.StatusOK, "/ from 127.0.0.3", policy, `RateLimit="nginx";r=2;t=20`)
 
-	if err := b.Restore(ctx); err != nil { // without the library there is no decision
+	if err := b.Restore(ctx); err != nil { // without the library, requests are allowed
 		t.Fatal(err)
 	}
 	get("127.0.0.2", "").want(t, http.StatusOK, "/ from 127.0.0.2", "RateLimit=", "RateLimit-Policy=")
@@ -124,7 +124,7 @@ func (r response) want(t *testing.T, status int, body string, fields ...string) 
 }
 
 // startNginx starts nginx in front of a test application, with a configuration file of
-// examples/nginx. replace lists texts and their replacements in turn. The function that it returns
+// examples/nginx. replace has pairs of a text in that file and its replacement. The returned function
 // sends a request from a local address.
 func startNginx(t *testing.T, conf string, replace ...string) func(from, path string) response {
 	t.Helper()
@@ -136,8 +136,8 @@ func startNginx(t *testing.T, conf string, replace ...string) func(from, path st
 		fmt.Fprintf(w, "%s from %s", r.URL.Path, r.Header.Get("X-Test-From"))
 	}))
 	t.Cleanup(application.Close)
-	// nginx inherits the listening socket, as in an upgrade of nginx, so that no other program can
-	// take the port.
+	// nginx inherits the listening socket, as it does in an upgrade, so that no other program can take
+	// the port.
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -163,7 +163,7 @@ func startNginx(t *testing.T, conf string, replace ...string) func(from, path st
 		server = strings.ReplaceAll(server, replace[i], replace[i+1])
 	}
 	dir := t.TempDir()
-	// Debian's /etc/nginx/nginx.conf, in a folder of the test.
+	// This replaces Debian's /etc/nginx/nginx.conf.
 	main := `daemon off;
 pid nginx.pid;
 load_module /usr/lib/nginx/modules/ndk_http_module.so;
@@ -203,7 +203,7 @@ http {
 		if err != nil {
 			return response{err: err}
 		}
-		request.Header.Set("X-Forwarded-For", "203.0.113.7") // a header from the client that must not be trusted
+		request.Header.Set("X-Forwarded-For", "203.0.113.7") // must not be trusted, because the client sends it
 		request.Header.Set("X-Test-From", from)
 		answer, err := transport.RoundTrip(request)
 		if err != nil {

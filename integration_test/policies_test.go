@@ -6,45 +6,21 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
-	"github.com/ratelimit-functions/ratelimit/internal/respmap"
 )
 
-// A library with policies replies the same on every server as offline. A library with the largest
-// number of policies, with long names and limits, close to the largest possible text, can be
-// loaded.
+// A library with policies replies the same on every server as offline. A library with the most
+// policies, long names and long limits, whose text is close to the largest possible, can be loaded.
 func TestPolicies(t *testing.T) {
 	files, err := functions.LoadPolicyVectors()
 	if err != nil || len(files) != 1 {
 		t.Fatalf("%d files, %v", len(files), err)
 	}
-	policies := files[0].Policies
-	build, err := functions.New(functions.WithPolicies(policies...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	build := newBuild(t, files[0].Policies...)
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
 		loadText(ctx, t, b, build.Text())
 		node := nodeOfVectors(ctx, t, b)
 		runVectors(ctx, t, b, files, moved{ctx, b, node}.Do)
-		t.Run("info", func(t *testing.T) {
-			reply, err := node.FCallRO(ctx, "ratelimit_info", nil).Result()
-			info := respmap.Of(reply)
-			if err != nil || len(info) != 5 {
-				t.Fatalf("%v, %v", reply, err)
-			}
-			names, _ := info["policies"].([]any)
-			counts := respmap.Of(info["shadow_denied"])
-			shadows := 0
-			for _, p := range policies {
-				if p.Shadow {
-					shadows++
-				}
-			}
-			if len(names) != len(policies) || len(counts) != shadows {
-				t.Errorf("policies %v, shadow_denied %v", names, counts)
-			}
-		})
 		t.Run("the most policies", func(t *testing.T) {
 			loadText(ctx, t, b, largest(t).Text())
 			if err := node.FCall(ctx, "ratelimit_take", []string{"{v}:a"}, "@"+nameOf(functions.MostPolicies-1)).Err(); err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/conformance"
 )
 
-// Real servers send the replies with which the embedded server is compared byte for byte.
+// Real servers send the recorded replies, with which the embedded server is compared byte for byte.
 func TestProtocol(t *testing.T) {
 	exchanges, err := conformance.LoadExchanges("../embedded/testdata/protocol.json")
 	if err != nil {

@@ -20,8 +20,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/lua_test/worst"
 )
 
-// limitsForStates contains limits of every algorithm. They write states and read those of the
-// others.
+// limitsForStates contains limits of every algorithm. Each writes states that the others read.
 var limitsForStates = []string{
 	"3/3s", "100/h", "7/s", "100000007/d", "2/s, 3/m", "1000000/s", "leaky_bucket 2/s burst=3", "leaky_bucket 1/s, 1/h",
 	"token_bucket 5/10s", "token_bucket 2/s, 3/10s", "fixed_window 3/10s", "fixed_window 5/m align=clock", "fixed_window 2/s, 3/10s",
@@ -30,7 +29,7 @@ var limitsForStates = []string{
 	"sliding_log 3/10s", "sliding_log 2/s, 3/10s", "sliding_log 2000/h", "sliding_log 1000/h, 1000/d",
 }
 
-// largeStates contains values that the largest limits leave.
+// largeStates contains values that the largest limits store.
 var largeStates = []worst.Text{
 	worst.One("sliding_log", worst.Log(100000, time.Hour)),
 	worst.Several("sliding_log", worst.Log(9990, time.Hour), worst.Log(89990, 24*time.Hour)),
@@ -39,25 +38,25 @@ var largeStates = []worst.Text{
 	worst.Several("fixed_window", slices.Repeat([]worst.Text{func(now time.Time) string { return fmt.Sprintf("3:%d", now.UnixMilli()+50000) }}, 16)...),
 }
 
-// largeLimits contains limits that read much of these states, one for each.
+// largeLimits contains, for each of largeStates, a limit that reads much of it.
 var largeLimits = []string{
 	"sliding_log 2000/h", "sliding_log 1000/h, 1000/d", "sliding_window 10/1000s buckets=100",
 	"sliding_window 1000/1000s, 1000/1000s, 1000/1000s", "fixed_window 2/s, 3/10s",
 }
 
-// verbsForStates contains the calls, without their keys: the verb, and the arguments after the limits.
+// verbsForStates contains calls: the verb and the arguments after the limits.
 var verbsForStates = []string{
 	"take", "peek", "refund", "take COST 0", "take COST 2 UPTO", "peek COST 9007199254740992", "refund COST 9007199254740992",
 	"block", "unblock", "reset", "acquire", "renew", "release",
 }
 
-// states is a server that two databases of a fuzz test share. Its clock is set.
+// states is a server with two databases and a clock that the test sets.
 type states struct {
 	databases [2]*redis.Client
 	clock     *clock.File
 	now       time.Time
-	content   string // the digest after the last call, or "" if it may have changed
-	memory    int64  // bytes in the Lua state with a library that has not been called
+	content   string // digest after the last call, or "" if a key may have changed since
+	memory    int64  // bytes in the Lua state before the first call
 }
 
 func startStates(f *testing.F) *states {
@@ -118,8 +117,8 @@ func (s *states) move(t *testing.T, us int64, keys []string) {
 	}
 }
 
-// write stores states of a limit in the keys of a database. writer selects a limit, a large state or
-// leases; block selects a block over them: none, one that is active, or one that has ended.
+// write stores states in the keys of a database. writer selects a limit, a large state, leases, or
+// the record of ONCE or TRACK. block selects whether the keys are also blocked, for 1 ms or for 20 s.
 func (s *states) write(t *testing.T, database int, writer, block uint8, keys []string) {
 	t.Helper()
 	must := func(words ...string) {
@@ -152,11 +151,11 @@ func (s *states) write(t *testing.T, database int, writer, block uint8, keys []s
 	}
 	if block%3 > 0 && len(keys) <= 2 { // the library blocks no more than 2.5 MB
 		ms := []string{"1", "20000"}[block%3-1]
-		_, _ = s.do(database, worst.FCall("block", keys, ms)...) // what cannot be blocked stays
+		_, _ = s.do(database, worst.FCall("block", keys, ms)...) // some states cannot be blocked
 	}
 }
 
-// ask makes a call and checks its result.
+// ask makes a call, checks its result and its cost, and returns the reply or the library's error.
 func (s *states) ask(t *testing.T, database int, verb string, keys []string, args ...string) string {
 	t.Helper()
 	if s.content == "" {
@@ -205,9 +204,9 @@ func (s *states) ask(t *testing.T, database int, verb string, keys []string, arg
 	return said
 }
 
-// FuzzStatesOfOtherLimits reads the states of any limit with any other, in two databases of a
-// server whose clock is set. A take decides as the peek before it, and no call causes more work or
-// leaves more memory in the Lua state than its bounds imply. An error or a denial changes nothing.
+// FuzzStatesOfOtherLimits reads the states of any limit with any other, in two databases of a server.
+// A take decides as the peek before it. No call exceeds the bounds on its work and on the memory that
+// it leaves in the Lua state. An error or a denial changes nothing.
 func FuzzStatesOfOtherLimits(f *testing.F) {
 	for writer := range len(limitsForStates) + len(largeStates) + 3 {
 		for reader := range limitsForStates {

@@ -10,7 +10,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// The usage keys of every primary are found with only the rights that docs/usage.md lists, and each
+// The permissions that docs/usage.md lists are enough to find the usage keys of every primary. Each
 // record agrees with the library's reply.
 func TestUsageScan(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
@@ -26,10 +26,7 @@ func TestUsageScan(t *testing.T) {
 		if err := newClient(t, b).HSet(ctx, "elsewhere", "first", 1, "last", 1, "cost", 1).Err(); err != nil {
 			t.Fatal(err)
 		}
-		rules, err := loader.Rules(build, loader.Peeker, "it:", b.Cluster)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rules := accessRules(t, build, loader.Peeker, "it:", b.Cluster)
 		setUser(t, b, "client-usage", append(rules, "+scan", "+hmget", "+time", "+dbsize"))
 		scan := usage.New(3, "", usage.Denied, usage.Oldest)
 		if err := scan.Run(ctx, newClient(t, b, asUser("client-usage"))); err != nil {

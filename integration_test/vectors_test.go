@@ -13,9 +13,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// The vectors of functions/vectors, run step by step at their times, get the same replies on every
-// server as offline. An application user makes the FCALLs: its rules grant every command that a
-// function calls.
+// The vectors of functions/vectors get the same replies on every server as offline. An application
+// user makes the calls, which shows that its rules grant every command that a function needs.
 func TestVectors(t *testing.T) {
 	files, err := functions.LoadVectors()
 	if err != nil || len(files) == 0 {
@@ -24,7 +23,7 @@ func TestVectors(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
 		loadLibrary(ctx, t, b)
-		setUser(t, b, "vectors-app", accessRules(t, loader.Application, "", b.Cluster))
+		setUser(t, b, "vectors-app", accessRules(t, newBuild(t), loader.Application, "", b.Cluster))
 		node := moved{ctx, b, nodeOfVectors(ctx, t, b)}
 		app := moved{ctx, b, nodeOfVectors(ctx, t, b, asUser("vectors-app"))}
 		runVectors(ctx, t, b, files, func(words ...string) (any, error) {
@@ -36,9 +35,8 @@ func TestVectors(t *testing.T) {
 	}, withClock)
 }
 
-// runVectors runs each vector on an empty server. A server deletes expired keys at times of its own
-// choice. This is stopped, so that a vector whose clock goes forward and back finds the same keys in
-// every run.
+// runVectors runs each vector on an empty server. It stops the background deletion of expired keys,
+// so that a vector whose clock goes forward and back finds the same keys in every run.
 func runVectors(ctx context.Context, t *testing.T, b *backend.Backend, files []functions.VectorFile, call func(words ...string) (any, error)) {
 	stopActiveExpiry(ctx, t, b)
 	for _, file := range files {
@@ -57,18 +55,14 @@ func runVectors(ctx context.Context, t *testing.T, b *backend.Backend, files []f
 	}
 }
 
-// nodeOfVectors returns a client of the one server that has the vectors' keys, which all have the
-// hash tag {v}. The client neither retries nor redirects a call, and uses RESP2, so that replies
-// have the shapes in the vectors.
+// nodeOfVectors returns a client of the server with the vectors' keys, which all have the hash tag
+// {v}. The client does not retry or redirect calls. It uses RESP2, in which the vectors' replies are
+// written.
 func nodeOfVectors(ctx context.Context, t *testing.T, b *backend.Backend, modify ...func(*redis.UniversalOptions)) *redis.Client {
 	t.Helper()
 	addr := b.Nodes[0].Addr
 	if b.Cluster {
-		cluster, ok := newClient(t, b).(*redis.ClusterClient)
-		if !ok {
-			t.Fatalf("the client of the cluster %s is no cluster client", b.Name)
-		}
-		n, err := cluster.MasterForKey(ctx, "{v}")
+		n, err := clusterClient(t, b).MasterForKey(ctx, "{v}")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -92,11 +86,7 @@ func loadLibrary(ctx context.Context, t *testing.T, b *backend.Backend) {
 
 func loadText(ctx context.Context, t *testing.T, b *backend.Backend, text string) {
 	t.Helper()
-	primaries, err := b.Primaries(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, n := range primaries {
+	for _, n := range primariesOf(ctx, t, b) {
 		if err := n.Client().FunctionLoadReplace(ctx, text).Err(); err != nil {
 			t.Fatalf("%s: %v", n, err)
 		}

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Run this before each commit. It checks formats, go vet and the built library, and runs the
-# tests that the changes since the last commit can affect. Packages that changed are tested whole; packages that
-# depend on them only if their tests need no server, and the documents' blocks (tools/docs,
-# tools/ci) only by make test. Modules other than the root are vetted if they changed.
+# Run this before each commit. It checks formats, go vet and the built library, and runs the tests that the
+# changes since the last commit can affect: those of the changed packages, and those of packages that depend on
+# them, if they need no server. The documents' blocks (tools/docs, tools/ci) run only in make test. Modules other
+# than the root are vetted if they changed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -28,8 +28,7 @@ for module in $(git ls-files '*/go.mod' | xargs -n 1 dirname); do
 	if grep -q "^$module/.*\.go$" <<<"$changed"; then (cd "$module" && go vet ./...); fi
 done
 
-# A file belongs to the package in the nearest folder above it: vectors to functions, pages to
-# dashboard.
+# A file belongs to the package in the nearest folder above it. For example, vectors belong to functions.
 root=$(go list -m)
 packages=$(go list ./...)
 touched=()

@@ -5,8 +5,8 @@
 #   PACKAGE=client                    a folder of any module of the project, with the folders below it
 #   FILES="bounded.go breaker.go"     only these files of PACKAGE; without it, all
 #
-# A change that no caller can see is listed in tools/lint/equivalent.tsv: file, kind of change, line, and the reason, with
-# tabs between. It holds as long as the file has that line. The exit code is 1 if another change survives.
+# Changes that no caller can see are listed in tools/lint/equivalent.tsv: file, kind of change, line and reason, separated
+# by tabs. An entry is valid as long as the file has that line. The exit code is 1 if any other change survives.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
@@ -23,7 +23,7 @@ mkdir -p "$build"
 (cd tools/lint && go build -o "$build/gremlins" github.com/go-gremlins/gremlins/cmd/gremlins)
 module=$(dirname "$(cd "$package" && go env GOMOD)")
 
-# A module that uses the one around it must find it from the copy, too.
+# If the module replaces the root module by a relative path, use an absolute one, which works in the copy.
 if grep -q '^replace' "$module/go.mod"; then
 	cp "$module/go.mod" "$build/mutate.mod"
 	cp "$module/go.sum" "$build/mutate.sum"
@@ -31,7 +31,7 @@ if grep -q '^replace' "$module/go.mod"; then
 	export GOFLAGS="${GOFLAGS:-} -modfile=$build/mutate.mod"
 fi
 
-# Tests have ten times as long as without a change. That time is measured, so it must not come from the cache.
+# The tests may take ten times as long as without a change. That time is measured, so it must not come from the cache.
 export GOFLAGS="${GOFLAGS:-} -count=1"
 arguments=(--workers 1 --invert-logical --timeout-coefficient 10)
 for file in ${FILES:-}; do

@@ -41,7 +41,7 @@ func must(t *testing.T, dir string, env []string, name string, args ...string) s
 	return strings.TrimSpace(stdout)
 }
 
-// clone returns a clone of this checkout with the scripts as they are now, in one commit.
+// clone returns a clone of this checkout in which the scripts are committed as they are now.
 func clone(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "clone")
@@ -60,9 +60,8 @@ func clone(t *testing.T) string {
 	return dir
 }
 
-// The build is the same in another folder and with other build settings in the environment. The
-// release itself checks each time that it is the same with an empty cache, which would take a
-// minute here.
+// The build is the same in another folder and with other build settings in the environment. Whether
+// it is the same with an empty cache, which takes a minute, is checked by each release.
 func TestBuildIsReproducibleAndStatic(t *testing.T) {
 	first := clone(t)
 	second := filepath.Join(t.TempDir(), "elsewhere", "again")
@@ -99,9 +98,8 @@ func TestBuildIsReproducibleAndStatic(t *testing.T) {
 	}
 }
 
-// standIn replaces the go command in the tests of the release: it writes the target platform to the
-// output file, and in the second build, which sets GOCACHE, something else for the platform
-// $DIFFERS.
+// standIn replaces the go command. It writes the target platform to the output file. In the second
+// build, which sets GOCACHE, it writes something else for the platform $DIFFERS.
 const standIn = `#!/bin/sh
 while [ $# -gt 0 ]; do
 	if [ "$1" = -o ]; then file=$2; fi

@@ -1,24 +1,22 @@
 #!/usr/bin/env bash
 # Checks that the programs that the tests need are installed. On Debian and Ubuntu it installs missing
-# packages, and needs root only then; elsewhere it names what to install and fails.
+# packages, for which it needs root; elsewhere it lists them and fails.
 #
 #   tools/setup.sh docker    for tests in containers
 #   tools/setup.sh local     for tests against redis-server processes
-#   tools/setup.sh given     for tests against a server named in RATELIMIT_TEST_REDIS
 #   tools/setup.sh images    for making the Docker images from Debian packages
 set -euo pipefail
 cd "$(dirname "$0")/.."
-purpose=${1:?say docker, local, given or images}
+purpose=${1:?say docker, local or images}
 
 has() { command -v "$1" >/dev/null 2>&1; }
 can() { PATH=/usr/bin:$PATH "$@" >/dev/null 2>&1; } # the packages are for the distribution's Python, Ruby and so on
 headers() { echo '#include <time.h>' | cc -E - >/dev/null 2>&1; }
 
-# Each line: the Debian packages, and their purpose.
-missing=()
-names=()
-services=() # that the packages start
-need() { # need PACKAGES NAME
+missing=()  # Debian packages to install
+names=()    # the same, for people
+services=() # services that these packages start
+need() {    # need PACKAGES NAME
 	missing+=($1)
 	names+=("$2")
 }
@@ -44,8 +42,8 @@ else
 	# For examples/languages.
 	can python3 -c 'import redis' || need "python3 python3-redis" "Python 3 with its redis package"
 	can env NODE_PATH=/usr/share/nodejs node -e 'require("redis")' || need "nodejs node-redis" "Node.js with its redis package"
-	# redis-rb 5 has its cluster client in a separate package, which does not exist in releases with
-	# redis-rb 4; a pattern may match nothing.
+	# redis-rb 5 has its cluster client in a separate package, which releases with redis-rb 4 lack. apt
+	# accepts a pattern that matches nothing.
 	can ruby -e 'require "redis"; Redis::VERSION < "5" or require "redis-clustering"' ||
 		need 'ruby ruby-redis ~n^ruby-redis-clustering$' "Ruby with its redis gem"
 	can php -r 'new Redis();' || need "php-cli php-redis" "PHP with its redis extension"
@@ -78,8 +76,8 @@ if [ "$(id -u)" != 0 ]; then
 fi
 echo "set-up: installing ${missing[*]}"
 
-# Debian starts a service when it installs it. These services must not run or take port 6379 or 80, now or
-# after a restart of the machine: the policy file prevents the start, and they are disabled below.
+# Debian starts services when it installs them. These must not take port 6379 or 80, now or after a
+# restart of the machine: the policy file prevents the start, and they are disabled below.
 policy=/usr/sbin/policy-rc.d
 if [ ! -e $policy ]; then
 	trap '"${root[@]}" rm -f $policy' EXIT

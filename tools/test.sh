@@ -1,12 +1,11 @@
 #!/usr/bin/env bash
 # Runs every check and every test of the project, for `make test`. It runs all stages even if one fails, and
 # prints the whole output of what fails, and the progress of the tests. Then it prints how many tests ran on
-# which servers. The last two lines are "N passed, N failed"; and the time it took, the counts, and the servers.
+# which servers. The last two lines are "N passed, N failed", and then the time, the counts and the servers.
 # The exit code is 0 only if something ran and nothing failed.
 #
 #   RATELIMIT_TEST_BACKEND=docker|local   containers, or redis-server processes on this machine; the default
 #                                         is containers if a Docker engine is available
-#   RATELIMIT_TEST_REDIS=host:port[,...]  a server, or the nodes of a cluster, to test instead; must be empty
 set -uo pipefail
 cd "$(dirname "$0")/.."
 build=$PWD/.build
@@ -32,17 +31,13 @@ check() {
 	return 1
 }
 
-# give_up: ends the run if the setup is missing for all further stages.
+# give_up: ends the run if something is missing that all further stages need.
 give_up() {
 	echo "$checks_passed passed, $((checks_failed > 0 ? checks_failed : 1)) failed"
 	exit 1
 }
 
 choose_backend() {
-	if [ -n "${RATELIMIT_TEST_REDIS:-}" ]; then
-		backend=given
-		return
-	fi
 	case "${RATELIMIT_TEST_BACKEND:-}" in
 	docker | local) backend=$RATELIMIT_TEST_BACKEND ;;
 	'')
@@ -64,8 +59,8 @@ command -v go >/dev/null || {
 }
 choose_backend
 
-# Setting up takes minutes on a new machine. It goes on while the checks run that need nothing but Go.
-exec 3<&0 # for sudo's question
+# Installing takes minutes on a new machine. Meanwhile the checks run that need nothing but Go.
+exec 3<&0 # sudo may ask for a password
 tools/setup.sh "$backend" <&3 &
 packages=$!
 
@@ -131,8 +126,8 @@ actions() {
 
 stale() { (cd functions && go run ./internal/generate -check); }
 
-# single has the packages whose code and tests start no goroutine: there the race detector finds nothing, and
-# makes them up to ten times as slow.
+# single lists packages whose code and tests start no goroutine. They run without the race detector, which
+# would find nothing there and make them up to ten times as slow.
 single=(./functions ./internal/luasource ./lua_test ./policies ./tools/algorithms)
 
 single() { ! grep -nE '^[[:space:]]*go |\.Go\(|\.Parallel\(' $(find "${single[@]}" -name '*.go'); }
@@ -149,9 +144,9 @@ wait $packages || give_up
 check "luac5.1 -p" luac5.1 -p functions/ratelimit.lua
 check "luacheck" luacheck --no-color --quiet functions/ratelimit.lua
 
-# tests LABEL DIR ARGUMENTS...: runs one go test. Its timeout is only for tests that hang: a busy machine takes
-# many times as long as an idle one. Many tests wait for timers or other programs, so more packages run at once
-# than there are processors. Those on real servers wait most, so all others are nice to them.
+# tests LABEL DIR ARGUMENTS...: runs go test once. The timeout is long, because a busy machine takes many times as
+# long as an idle one. Many tests wait for timers or other programs, so more packages run at once than there are
+# processors. Tests on real servers take longest, so all others run with a lower priority.
 tests() {
 	local out=$results/${1//[ \/]/-} dir=$2 code=0
 	echo "run  $1"
@@ -160,14 +155,14 @@ tests() {
 	echo $code >"$out.status"
 }
 
-# images: makes the images, from a registry if one is available; otherwise this needs mmdebstrap.
+# images: makes the images, from a registry if one is available, otherwise with mmdebstrap.
 images() {
 	docker/images.sh --check && return
 	if [ "${IMAGES_FROM:-auto}" != packages ] && IMAGES_FROM=registry docker/images.sh >/dev/null 2>&1; then return; fi
 	tools/setup.sh images && docker/images.sh
 }
 
-# integration: runs the tests on real servers. The images may have to be made first.
+# integration: runs the tests on real servers, after making the images if they are missing.
 integration() {
 	if [ "$backend" = docker ] && ! images; then
 		[ -z "${RATELIMIT_TEST_BACKEND:-}" ] || return
@@ -175,8 +170,7 @@ integration() {
 		backend=local
 		tools/setup.sh local || return
 	fi
-	if [ "$backend" != given ]; then export RATELIMIT_TEST_BACKEND=$backend; fi
-	RATELIMIT_TEST_SERVERS=$results/servers.json tests integration_test integration_test -race -parallel 4 ./... # on four backends
+	RATELIMIT_TEST_BACKEND=$backend RATELIMIT_TEST_SERVERS=$results/servers.json tests integration_test integration_test -race -parallel 4 ./... # on four backends
 }
 
 niceness=0

@@ -1,6 +1,5 @@
 // Package backend provides the real servers that the integration tests run on: containers if a
-// Docker engine is available, otherwise processes on this machine, or servers that are given by
-// address.
+// Docker engine is available, otherwise processes on this machine.
 //
 // All traffic stays on 127.0.0.1, including that of containers and between a cluster's nodes.
 package backend
@@ -23,14 +22,14 @@ import (
 // Backend is a server or a cluster that tests run on. Its methods are safe for concurrent use, but
 // tests move its clock and kill its nodes: they use it one after another, and call Restore.
 type Backend struct {
-	Name    string // part of the tests' names: "redis-7.0", "valkey-8.1", "cluster", "local-redis", "given"
+	Name    string // part of the tests' names: "redis-7.0", "valkey-8.1", "cluster", "local-redis"
 	Product string // "redis" or "valkey"
 	Version string // as the server reports it: "7.0.15"
-	Place   string // where it runs, for people: "container", "process", "given by RATELIMIT_TEST_REDIS"
+	Place   string // where it runs, for people: "container" or "process"
 	Cluster bool
 
-	// Nodes are its servers: one, or all nodes of a cluster. A cluster's roles may change: use
-	// Primaries.
+	// Nodes are its servers: one, or all nodes of a cluster. The roles of a cluster's nodes may
+	// change, so use Primaries to find those that take writes.
 	Nodes []*Node
 
 	// Clock is the wall clock that all nodes share, or nil if this server's time cannot be changed.
@@ -56,9 +55,6 @@ func (b *Backend) About() string {
 	return fmt.Sprintf("%s %s, %s, %s", b.Product, b.Version, topology, b.Place)
 }
 
-// Given reports whether the server was given by address rather than started here.
-func (b *Backend) Given() bool { return b.launcher == nil }
-
 // Addrs returns the host:port of every node.
 func (b *Backend) Addrs() []string {
 	addrs := make([]string, len(b.Nodes))
@@ -68,7 +64,7 @@ func (b *Backend) Addrs() []string {
 	return addrs
 }
 
-// NewClient returns a client of the backend, of the right kind for its topology. Each modify may
+// NewClient returns a client of the backend: a cluster client if it is a cluster. Each modify may
 // change the options first. The caller must close the client.
 func (b *Backend) NewClient(modify ...func(*redis.UniversalOptions)) redis.UniversalClient {
 	opts := &redis.UniversalOptions{
@@ -84,9 +80,8 @@ func (b *Backend) NewClient(modify ...func(*redis.UniversalOptions)) redis.Unive
 	return redis.NewUniversalClient(opts)
 }
 
-// SetTime stops the clock of every node at the given microseconds since the epoch. While it stands
-// still, the server's timeouts that use the wall clock, such as those of WAIT or BLPOP, never
-// expire.
+// SetTime stops the clock of every node at the given microseconds since the epoch. While the clock
+// is stopped, server timeouts that use it, such as those of WAIT or BLPOP, never expire.
 func (b *Backend) SetTime(us int64) error {
 	if b.Clock == nil {
 		return fmt.Errorf("%s: %w", b.Name, ErrNoClock)
@@ -122,8 +117,8 @@ func (b *Backend) FlushAll(ctx context.Context) error {
 	return b.onPrimaries(ctx, func(c *redis.Client) error { return c.FlushAll(ctx).Err() })
 }
 
-// Restore restores the state that a test may expect: real time, every node running and in its
-// place, no key, no function library.
+// Restore restores the state that a test may expect: real time, every node running, a cluster
+// without additional nodes, no keys, and no function libraries.
 func (b *Backend) Restore(ctx context.Context) error {
 	b.RealTime()
 	for _, n := range b.Nodes {
@@ -134,7 +129,7 @@ func (b *Backend) Restore(ctx context.Context) error {
 	if err := b.dismissSpares(ctx); err != nil {
 		return err
 	}
-	if b.Cluster && !b.Given() {
+	if b.Cluster {
 		for _, n := range b.Nodes {
 			if err := n.Client().ConfigSet(ctx, "cluster-node-timeout", neverFailsMS).Err(); err != nil {
 				return fmt.Errorf("%s: %w", n, err)
@@ -166,9 +161,6 @@ func (b *Backend) onPrimaries(ctx context.Context, f func(*redis.Client) error) 
 // StartSpare starts one more server of the same kind that is not part of the backend yet, such as a
 // node for CLUSTER MEET. It shares the backend's clock and is removed by Restore.
 func (b *Backend) StartSpare(ctx context.Context) (*Node, error) {
-	if b.Given() {
-		return nil, fmt.Errorf("%s: no further server can be started beside one that is given by address", b.Name)
-	}
 	s := b.template
 	s.name = fmt.Sprintf("%s-spare-%d", b.Name, len(b.extra)+1)
 	n, err := start(ctx, b.launcher, s)
@@ -209,7 +201,7 @@ func (b *Backend) dismissSpares(ctx context.Context) error {
 	return nil
 }
 
-// stop stops every server of the backend that was started here, and releases its resources.
+// stop stops every server of the backend, and releases its resources.
 func (b *Backend) stop() error {
 	var errs []error
 	for _, n := range slices.Concat(b.Nodes, b.extra) {
@@ -234,7 +226,6 @@ func (b *Backend) identify(ctx context.Context) error {
 	if v := server["valkey_version"]; v != "" {
 		b.Product, b.Version = "valkey", v
 	}
-	b.Cluster = server["redis_mode"] == "cluster"
 	var major int
 	if _, err := fmt.Sscanf(b.Version, "%d.", &major); err != nil {
 		return fmt.Errorf("%s: cannot read its version %q", n, b.Version)
@@ -245,9 +236,9 @@ func (b *Backend) identify(ctx context.Context) error {
 	return nil
 }
 
-// until calls f every few milliseconds until it returns nil. When ctx ends, until returns f's last
-// error.
-func until(ctx context.Context, what string, f func() error) error {
+// Until calls f every few milliseconds until it returns nil. If ctx ends first, Until returns an
+// error that wraps f's last one.
+func Until(ctx context.Context, what string, f func() error) error {
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()
 	for {

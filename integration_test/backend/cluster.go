@@ -7,8 +7,6 @@ import (
 	"net"
 	"strings"
 	"sync"
-
-	"github.com/redis/go-redis/v9"
 )
 
 const (
@@ -19,9 +17,9 @@ const (
 	neverFailsMS = "3155760000000" // 100 years
 )
 
-// neverFails keeps a cluster intact while its clock jumps by years. A node is considered failed if
-// its last reply is cluster-node-timeout old, and a replica leaves its primary after repl-timeout,
-// both by the wall clock. A test of failover sets cluster-node-timeout lower, in real time.
+// neverFails keeps a cluster intact while its clock jumps by years. Both cluster-node-timeout, after
+// which a silent node counts as failed, and repl-timeout, after which a replica leaves its primary,
+// use the wall clock. A test of failover sets a lower cluster-node-timeout, in real time.
 var neverFails = []string{
 	"--cluster-enabled", "yes",
 	"--cluster-node-timeout", neverFailsMS,
@@ -88,7 +86,7 @@ func form(ctx context.Context, nodes []*Node) error {
 		}
 	}
 	for i, n := range nodes[primaries:] {
-		err := until(ctx, n.String()+" to follow its primary", func() error {
+		err := Until(ctx, n.String()+" to follow its primary", func() error {
 			return n.Client().ClusterReplicate(ctx, ids[i]).Err()
 		})
 		if err != nil {
@@ -104,11 +102,7 @@ func (n *Node) Meet(ctx context.Context, other *Node) error {
 	if err != nil {
 		return err
 	}
-	args := []any{"CLUSTER", "MEET", host, port}
-	if other.busPort != 0 {
-		args = append(args, other.busPort)
-	}
-	if err := n.Client().Do(ctx, args...).Err(); err != nil {
+	if err := n.Client().Do(ctx, "CLUSTER", "MEET", host, port, other.busPort).Err(); err != nil {
 		return fmt.Errorf("%s: meeting %s: %w", n, other, err)
 	}
 	return nil
@@ -119,7 +113,7 @@ func (n *Node) Meet(ctx context.Context, other *Node) error {
 func (b *Backend) waitForCluster(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	return until(ctx, b.Name+" to be whole", func() error {
+	return Until(ctx, b.Name+" to be whole", func() error {
 		following := 0
 		for _, n := range b.Nodes {
 			role, err := n.settled(ctx, len(b.Nodes))
@@ -168,30 +162,4 @@ func (n *Node) settled(ctx context.Context, known int) (string, error) {
 		return "", fmt.Errorf("%s: it has no link to its primary", n)
 	}
 	return role, nil
-}
-
-// WaitForReplicas waits until every replica has everything that its primary had when the call
-// began.
-func (b *Backend) WaitForReplicas(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
-	return b.onPrimaries(ctx, func(c *redis.Client) error {
-		return until(ctx, "the replicas to catch up", func() error { return caughtUp(ctx, c) })
-	})
-}
-
-func caughtUp(ctx context.Context, primary *redis.Client) error {
-	info, err := primary.InfoMap(ctx, "replication").Result()
-	if err != nil {
-		return err
-	}
-	offset := info["Replication"]["master_repl_offset"]
-	for field, value := range info["Replication"] {
-		// slave0:ip=127.0.0.1,port=41234,state=online,offset=1234,lag=0
-		if strings.HasPrefix(field, "slave") && strings.Contains(value, "port=") &&
-			!strings.Contains(value+",", ",offset="+offset+",") {
-			return fmt.Errorf("a replica is behind offset %s: %s", offset, value)
-		}
-	}
-	return nil
 }

@@ -23,7 +23,7 @@ const (
 	// ownerLabel names the process that owns a container.
 	ownerLabel = "ratelimit-functions.test.owner"
 
-	// mountPoint is the path in a container of the folder with the clock shim and the clock's file.
+	// mountPoint is where containers see the folder with the clock shim and the clock's file.
 	mountPoint = "/ratelimit-clock"
 )
 
@@ -43,8 +43,8 @@ func newDocker(ctx context.Context, dir string) (*docker, error) {
 	if runtime.GOOS != "linux" {
 		return nil, fmt.Errorf("%w that shares this machine's network: containers are used on Linux only", errNoDocker)
 	}
-	// This package removes its containers itself, and connects to 127.0.0.1. Users need not set the
-	// variables.
+	// This package removes its containers itself and uses the host's network, so testcontainers
+	// needs neither its cleanup container nor another address.
 	for name, value := range map[string]string{
 		"TESTCONTAINERS_RYUK_DISABLED": "true",
 		"TESTCONTAINERS_HOST_OVERRIDE": "127.0.0.1",
@@ -144,7 +144,7 @@ func (i *dockerInstance) kill(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return until(ctx, "the container to end", func() error {
+	return Until(ctx, "the container to end", func() error {
 		if i.exited(ctx) {
 			return nil
 		}

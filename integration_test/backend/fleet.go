@@ -18,10 +18,9 @@ import (
 const choiceEnv = "RATELIMIT_TEST_BACKEND"
 
 // HowToGetAServer is the message for the user if no server could be reached.
-const HowToGetAServer = `no real server was reached, and these tests prove nothing without one. Any of these will do:
+const HowToGetAServer = `no real server was reached, and these tests prove nothing without one. Either of these will do:
   - a running Docker engine with the images that "make images" makes;
-  - redis-server 7 or later on PATH (Debian and Ubuntu: apt-get install redis-server);
-  - RATELIMIT_TEST_REDIS=host:port, an empty server, or all nodes of a cluster with commas between them`
+  - redis-server 7 or later on PATH (Debian and Ubuntu: apt-get install redis-server)`
 
 // Fleet is all backends of one run.
 type Fleet struct {
@@ -34,10 +33,9 @@ type Fleet struct {
 	stopErr  error
 }
 
-// Start starts all available servers. It uses the first of: those at RATELIMIT_TEST_REDIS;
-// containers, if a Docker engine is available; processes on this machine.
-// RATELIMIT_TEST_BACKEND=docker or =local allows only that choice. If Start returns an error,
-// nothing is left running.
+// Start starts all available servers: in containers if a Docker engine is available, otherwise as
+// processes on this machine. RATELIMIT_TEST_BACKEND=docker or =local allows only that choice. If
+// Start returns an error, nothing is left running.
 func Start(ctx context.Context) (*Fleet, error) {
 	f := &Fleet{}
 	if err := f.start(ctx); err != nil {
@@ -47,14 +45,6 @@ func Start(ctx context.Context) (*Fleet, error) {
 }
 
 func (f *Fleet) start(ctx context.Context) error {
-	if addrs := os.Getenv(addrEnv); addrs != "" {
-		b, err := given(ctx, addrs)
-		if err != nil {
-			return err
-		}
-		f.Backends = []*Backend{b}
-		return nil
-	}
 	dir, err := makeDir()
 	if err != nil {
 		return fmt.Errorf("making a folder for this run: %w", err)
@@ -149,7 +139,7 @@ func startBackend(ctx context.Context, f *Fleet, p plan, place string) (*Backend
 	if p.spec.cluster {
 		p.spec.options = neverFails
 	}
-	b := &Backend{Name: p.name, Place: place, Clock: p.spec.clock, launcher: f.launcher, template: p.spec}
+	b := &Backend{Name: p.name, Place: place, Cluster: p.spec.cluster, Clock: p.spec.clock, launcher: f.launcher, template: p.spec}
 	if p.spec.cluster {
 		err = startCluster(ctx, f.launcher, b)
 	} else {
@@ -171,8 +161,8 @@ func startBackend(ctx context.Context, f *Fleet, p plan, place string) (*Backend
 	return b, nil
 }
 
-// checkClock checks that the shim works in every node, because a server that kept real time would
-// fail tests in misleading ways.
+// checkClock checks that the shim works in every node. With a server that keeps real time, tests
+// would fail in misleading ways.
 func (b *Backend) checkClock(ctx context.Context) error {
 	if b.Clock == nil {
 		return nil
@@ -194,14 +184,14 @@ func (b *Backend) checkClock(ctx context.Context) error {
 	return nil
 }
 
-// Stop stops and removes everything that Start started. It may be called more than once, and from
-// any goroutine.
+// Stop removes everything that Start started. It may be called more than once, and from any
+// goroutine.
 func (f *Fleet) Stop() error {
 	f.once.Do(func() {
 		var wg sync.WaitGroup
 		errs := make([]error, len(f.Backends), len(f.Backends)+2)
 		for i, b := range f.Backends {
-			wg.Go(func() { errs[i] = errors.Join(b.leave(), b.stop()) })
+			wg.Go(func() { errs[i] = b.stop() })
 		}
 		wg.Wait()
 		if f.launcher != nil {
@@ -213,16 +203,6 @@ func (f *Fleet) Stop() error {
 		f.stopErr = errors.Join(errs...)
 	})
 	return f.stopErr
-}
-
-// leave empties a server that was given by address; it was empty before.
-func (b *Backend) leave() error {
-	if !b.Given() {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
-	defer cancel()
-	return b.Restore(ctx)
 }
 
 // Summary describes one backend of a run; tools/test.sh adds how many tests ran on it.

@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"sync"
 	"syscall"
 
 	"github.com/ratelimit-functions/ratelimit/integration_test/clock"
@@ -19,8 +18,8 @@ type local struct {
 	dir     string // each server has its own folder in it
 	library string // the clock shim, or "" if there is none
 
-	// On Linux the kernel kills the servers when the thread that started them ends, so that they do
-	// not outlive this process. So one goroutine, locked to its thread, starts them all.
+	// On Linux the kernel kills a server when the thread that started it ends, so that it does not
+	// outlive this process. Therefore one goroutine, locked to its thread, starts all servers.
 	work chan func()
 	done chan struct{}
 }
@@ -62,13 +61,12 @@ func (l *local) launch(_ context.Context, s spec, options []string) (instance, e
 	return p, nil
 }
 
-// process is a server that runs as a process.
+// process is a server that runs as a process. Its Node calls one method at a time.
 type process struct {
 	local        *local
 	program, dir string
 	options, env []string
 
-	mu    sync.Mutex
 	cmd   *exec.Cmd
 	ended chan struct{} // closed when cmd has ended
 }
@@ -96,34 +94,20 @@ func (p *process) start() error {
 		defer close(ended)
 		_ = cmd.Wait() // the server's log says how it ended
 	}()
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	p.cmd, p.ended = cmd, ended
 	return nil
 }
 
-func (p *process) current() (*exec.Cmd, chan struct{}) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.cmd, p.ended
-}
-
 func (p *process) kill(context.Context) error {
-	cmd, ended := p.current()
-	if err := cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
 	}
-	<-ended
+	<-p.ended
 	return nil
 }
 
-func (p *process) pause(context.Context) error  { return p.signal(syscall.SIGSTOP) }
-func (p *process) resume(context.Context) error { return p.signal(syscall.SIGCONT) }
-
-func (p *process) signal(s syscall.Signal) error {
-	cmd, _ := p.current()
-	return cmd.Process.Signal(s)
-}
+func (p *process) pause(context.Context) error  { return p.cmd.Process.Signal(syscall.SIGSTOP) }
+func (p *process) resume(context.Context) error { return p.cmd.Process.Signal(syscall.SIGCONT) }
 
 func (p *process) restart(ctx context.Context) error {
 	if !p.exited(ctx) {
@@ -137,9 +121,8 @@ func (p *process) remove() error {
 }
 
 func (p *process) exited(context.Context) bool {
-	_, ended := p.current()
 	select {
-	case <-ended:
+	case <-p.ended:
 		return true
 	default:
 		return false

@@ -2,8 +2,8 @@ package backend
 
 import "syscall"
 
-// processAttributes protects the servers from Ctrl-C in the terminal, so that the tests can end in
-// order, and makes the kernel kill the servers if the tests are killed.
+// processAttributes protects a server from Ctrl-C in the terminal, so that the tests can stop it
+// themselves, and makes the kernel kill it if the tests are killed.
 func processAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }

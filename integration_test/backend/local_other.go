@@ -4,8 +4,8 @@ package backend
 
 import "syscall"
 
-// processAttributes protects the servers from Ctrl-C in the terminal, so that the tests can end in
-// order.
+// processAttributes protects a server from Ctrl-C in the terminal, so that the tests can stop it
+// themselves.
 func processAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true}
 }

@@ -15,9 +15,8 @@ type Node struct {
 	Name string // "cluster-3"
 	Addr string // "127.0.0.1:41234"
 
-	busPort  int      // port of the cluster bus; 0 if unknown
-	instance instance // nil for a server that was given by address
-	once     sync.Once
+	busPort  int // port of the cluster bus
+	instance instance
 	client   *redis.Client
 
 	mu    sync.Mutex
@@ -38,10 +37,7 @@ func (n *Node) String() string { return fmt.Sprintf("%s (%s)", n.Name, n.Addr) }
 
 // Client returns a client of this node alone, which does not use the cluster. The node owns the
 // client.
-func (n *Node) Client() *redis.Client {
-	n.once.Do(func() { n.client = newNodeClient(n.Addr) })
-	return n.client
-}
+func (n *Node) Client() *redis.Client { return n.client }
 
 func newNodeClient(addr string) *redis.Client {
 	return redis.NewClient(&redis.Options{
@@ -53,7 +49,7 @@ func newNodeClient(addr string) *redis.Client {
 	})
 }
 
-// Kill kills the server, like kill -9: it saves nothing and notifies nobody.
+// Kill kills the server, like kill -9: it cannot save its data or tell other nodes.
 func (n *Node) Kill(ctx context.Context) error {
 	return n.change(killed, func() error { return n.instance.kill(ctx) })
 }
@@ -68,21 +64,18 @@ func (n *Node) Resume(ctx context.Context) error {
 	return n.change(running, func() error { return n.instance.resume(ctx) })
 }
 
-// Restart starts a server again that was killed or has exited, at the same address and with its
+// Restart restarts a server that was killed or has exited, at the same address and with the same
 // files, and waits until it replies.
 func (n *Node) Restart(ctx context.Context) error {
 	return n.change(running, func() error {
 		if err := n.instance.restart(ctx); err != nil {
 			return err
 		}
-		return until(ctx, n.String()+" to answer", func() error { return n.Client().Ping(ctx).Err() })
+		return Until(ctx, n.String()+" to answer", func() error { return n.Client().Ping(ctx).Err() })
 	})
 }
 
 func (n *Node) change(to state, act func() error) error {
-	if n.instance == nil {
-		return fmt.Errorf("%s was given by address: it is not ours to stop or start", n)
-	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if err := act(); err != nil {
@@ -93,17 +86,16 @@ func (n *Node) change(to state, act func() error) error {
 }
 
 // Ended reports whether the server has exited without being killed, and returns what it printed.
-// For a server that was given by address it returns false.
 func (n *Node) Ended(ctx context.Context) (bool, string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.instance == nil || n.state != running || !n.instance.exited(ctx) {
+	if n.state != running || !n.instance.exited(ctx) {
 		return false, ""
 	}
 	return true, n.instance.log()
 }
 
-// revive returns the server to the running state, whatever a test did to it.
+// revive makes the server run again if a test has paused or killed it, or if it has exited.
 func (n *Node) revive(ctx context.Context) error {
 	ended, _ := n.Ended(ctx)
 	n.mu.Lock()
@@ -126,15 +118,7 @@ func (n *Node) remove() error {
 		return nil
 	}
 	n.state = removed
-	var errs []error
-	n.once.Do(func() {}) // do not make a client that was never used
-	if n.client != nil {
-		errs = append(errs, n.client.Close())
-	}
-	if n.instance != nil {
-		errs = append(errs, n.instance.remove())
-	}
-	return errors.Join(errs...)
+	return errors.Join(n.client.Close(), n.instance.remove())
 }
 
 // role returns "master" or "slave".

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// ownerOf identifies a process uniquely until the machine restarts: by its namespace, its number
-// and its start time. It returns "" for a process that does not exist.
+// ownerOf returns an identifier of a process that is unique until the machine restarts: its PID
+// namespace, PID and start time. It returns "" if the process does not exist.
 func ownerOf(pid int) string {
 	space, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid))
 	if err != nil {
@@ -32,9 +32,8 @@ func ownerOf(pid int) string {
 	return fmt.Sprintf("%s %d %s", space, pid, fields[19])
 }
 
-// stale reports whether the owner is a process of this namespace that has ended. A process of
-// another namespace cannot be looked up: it counts as ended after two hours, which is longer than
-// any test run.
+// stale reports whether the owner has ended. A process in another PID namespace cannot be looked
+// up. It counts as ended after two hours, which is longer than any test run.
 func stale(owner string, created time.Time) bool {
 	space, rest, _ := strings.Cut(owner, " ")
 	number, _, _ := strings.Cut(rest, " ")

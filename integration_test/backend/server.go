@@ -21,7 +21,7 @@ type spec struct {
 	image   string // for a container
 	cluster bool
 	clock   *clock.File // nil to keep real time
-	options []string    // further command line options
+	options []string    // additional command line options
 }
 
 // launcher starts servers: as processes or as containers.
@@ -48,8 +48,8 @@ type instance interface {
 
 const startTimeout = 3 * time.Minute
 
-// start starts one server on free ports and waits until it replies. Another program may take a port
-// before the server does, so if the server exits at once, start tries other ports.
+// start starts one server on free ports and waits until it replies. If the server exits at once,
+// start tries other ports, because another program may have taken one.
 func start(ctx context.Context, l launcher, s spec) (*Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -76,7 +76,7 @@ func startOnce(ctx context.Context, l launcher, s spec) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The mark is an option without effect. It shows that the server that replies is the one that
+	// The mark is the value of an option without effect. A server that reports it is the one that
 	// was started here.
 	mark := "ratelimit-test-" + rand.Text()
 	options := []string{
@@ -92,8 +92,9 @@ func startOnce(ctx context.Context, l launcher, s spec) (*Node, error) {
 	if err != nil {
 		return nil, fmt.Errorf("starting %s: %w", s.name, err)
 	}
-	n := &Node{Name: s.name, Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), busPort: busPort, instance: inst}
-	err = until(ctx, s.name+" to answer", func() error {
+	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	n := &Node{Name: s.name, Addr: addr, busPort: busPort, instance: inst, client: newNodeClient(addr)}
+	err = Until(ctx, s.name+" to answer", func() error {
 		if inst.exited(ctx) {
 			return nil
 		}
@@ -114,14 +115,14 @@ func startOnce(ctx context.Context, l launcher, s spec) (*Node, error) {
 }
 
 var (
-	givenPorts   = map[int]bool{}
-	givenPortsMu sync.Mutex
+	usedPorts   = map[int]bool{}
+	usedPortsMu sync.Mutex
 )
 
 // twoPorts returns two free ports of 127.0.0.1 that it has not returned before.
 func twoPorts() (port, busPort int, err error) {
-	givenPortsMu.Lock()
-	defer givenPortsMu.Unlock()
+	usedPortsMu.Lock()
+	defer usedPortsMu.Unlock()
 	var found []int
 	for len(found) < 2 {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -130,8 +131,8 @@ func twoPorts() (port, busPort int, err error) {
 		}
 		defer l.Close() // stays open until both are found, so that they differ
 		p := l.Addr().(*net.TCPAddr).Port
-		if !givenPorts[p] {
-			givenPorts[p] = true
+		if !usedPorts[p] {
+			usedPorts[p] = true
 			found = append(found, p)
 		}
 	}

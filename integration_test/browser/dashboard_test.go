@@ -1,5 +1,5 @@
 // Package browser tests `ratelimit dashboard` with Chromium, which must be installed. It is a
-// separate module because nothing else needs a browser.
+// separate module, because nothing else needs the client of a browser.
 package browser
 
 import (
@@ -59,10 +59,10 @@ func TestMain(m *testing.M) {
 type site struct {
 	t    *testing.T
 	srv  *embedded.Server
-	addr string // address of the page, with the token if there is one
+	addr string // URL of the page, with the token if there is one
 }
 
-// start runs an embedded server with some usage and, as a process, a dashboard for it.
+// start starts an embedded server with some usage, and a process of the dashboard for it.
 func start(t *testing.T, flags ...string) *site {
 	t.Helper()
 	build, err := functions.New(functions.WithPolicies(
@@ -108,7 +108,7 @@ func start(t *testing.T, flags ...string) *site {
 	return s
 }
 
-// client returns a client of the server that is valid until the test ends.
+// client returns a client of the server. The test closes it.
 func (s *site) client() *client.Client {
 	s.t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: s.srv.Addr()})
@@ -120,7 +120,7 @@ func (s *site) client() *client.Client {
 	return c
 }
 
-// take makes calls that count usage; ten calls on a key are allowed.
+// take makes calls that are counted in the usage of key. The first ten are allowed.
 func (s *site) take(key string, calls int) {
 	s.t.Helper()
 	c := s.client()
@@ -131,7 +131,7 @@ func (s *site) take(key string, calls int) {
 	}
 }
 
-// shadowed makes calls with a shadow policy that allows three.
+// shadowed makes calls with a shadow policy whose limit is 3.
 func (s *site) shadowed(calls int) {
 	s.t.Helper()
 	c := s.client()
@@ -179,7 +179,8 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// The numbers change as calls are made. A dead server is named, and the page keeps trying.
+// The numbers change as calls are made. If the server dies, the page says so and keeps the last
+// numbers.
 func TestLive(t *testing.T) {
 	s := start(t)
 	p := s.open(800, 800, "light")
@@ -216,8 +217,8 @@ func TestBeforeTheServer(t *testing.T) {
 	p.until(`document.querySelector('#nodes').innerText.includes('in step') && document.querySelector('#faults').innerText === ''`)
 }
 
-// With the keyboard alone, a user can skip to the numbers, order the keys, open one, and look up a
-// limiter without taking anything from it.
+// With the keyboard alone, a user can skip to the numbers, sort the keys, open one, and look up a
+// limiter without taking units.
 func TestKeyboard(t *testing.T) {
 	s := start(t)
 	p := s.open(1000, 900, "light")
@@ -242,7 +243,7 @@ func TestKeyboard(t *testing.T) {
 		t.Errorf("the focus is shown as %s", got)
 	}
 	chosen := focus()
-	s.take("newer", 1) // the rows do not change while the focus is in them
+	s.take("newer", 1) // must not change the rows while one has the focus
 	p.until(`document.querySelector('#keys').textContent === '9'`)
 	if got := focus(); got != chosen {
 		t.Errorf("the focus moved from %q to %q", chosen, got)
@@ -303,8 +304,8 @@ func TestAccessibilityTree(t *testing.T) {
 	}
 }
 
-// With a token the page is served only to clients that have it, and the token does not stay in the
-// address.
+// With a token, the page is served only to clients that have it, and the token is removed from the
+// page's address.
 func TestToken(t *testing.T) {
 	s := start(t, "--token", "a token of some length")
 	p := s.open(800, 800, "light")

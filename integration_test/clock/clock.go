@@ -70,23 +70,11 @@ func Create(path string) (*File, error) {
 	if err := os.Chmod(path, 0o644); err != nil { // despite the umask: the server may run as another user
 		return nil, err
 	}
-	return Open(path)
-}
-
-// Open opens an existing file of eight bytes, and keeps the time in it.
-func Open(path string) (*File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		return nil, fmt.Errorf("opening the clock's file: %w", err)
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if info.Size() != 8 {
-		return nil, fmt.Errorf("the clock's file %s is %d bytes long; it must be 8", path, info.Size())
-	}
 	memory, err := syscall.Mmap(int(f.Fd()), 0, 8, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
 	if err != nil {
 		return nil, fmt.Errorf("mapping the clock's file %s: %w", path, err)
@@ -94,7 +82,7 @@ func Open(path string) (*File, error) {
 	return &File{path: path, memory: memory}, nil
 }
 
-// Path returns the path of the file.
+// Path returns the file's path.
 func (f *File) Path() string { return f.path }
 
 // Set stops the clock at the given microseconds since the epoch, which must be above 0.
@@ -112,8 +100,8 @@ func (f *File) Real() { f.store(0) }
 func (f *File) store(us int64) {
 	var little [8]byte
 	binary.LittleEndian.PutUint64(little[:], uint64(us))
-	// The mapping starts at a page, so it is aligned. It is a single store, so no server ever reads
-	// half a time.
+	// The mapping begins on a page boundary, so it is aligned. With one atomic store, no server ever
+	// reads half of a new time.
 	atomic.StoreUint64((*uint64)(unsafe.Pointer(&f.memory[0])), binary.NativeEndian.Uint64(little[:]))
 }
 

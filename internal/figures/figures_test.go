@@ -27,6 +27,13 @@ func TestATableWithoutAPlace(t *testing.T) {
 	}
 }
 
+func TestMarkdown(t *testing.T) {
+	got := Markdown(1, []string{"a", "b"}, [][]string{{"c", "1"}, {"", "22"}})
+	if want := "| a | b |\n|---|---:|\n| c | 1 |\n|  | 22 |\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 func TestNamesDoNotOverlap(t *testing.T) {
 	got := apart([]name{{y: 300, text: "c"}, {y: 100, text: "a"}, {y: 101, text: "b"}, {y: 299, text: "d"}}, 300)
 	var ys []float64

@@ -5,6 +5,7 @@ package figures
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -42,6 +43,31 @@ func Update(file string, tables []Table) error {
 	}
 	return replace.File(file, []byte(renewed))
 }
+
+// Write updates the named page in the folder, and writes the pictures, by file name, beside it.
+func Write(folder, page string, tables []Table, pictures map[string]string) error {
+	if err := Update(filepath.Join(folder, page), tables); err != nil {
+		return err
+	}
+	for name, svg := range pictures {
+		if err := replace.File(filepath.Join(folder, name), []byte(svg)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Markdown returns a table of the given columns. The first left ones are aligned to the left, the
+// others to the right.
+func Markdown(left int, columns []string, rows [][]string) string {
+	lines := []string{row(columns), "|" + strings.Repeat("---|", left) + strings.Repeat("---:|", len(columns)-left) + "\n"}
+	for _, cells := range rows {
+		lines = append(lines, row(cells))
+	}
+	return strings.Join(lines, "")
+}
+
+func row(cells []string) string { return "| " + strings.Join(cells, " | ") + " |\n" }
 
 // Count formats a number with three significant digits, grouped by thousands.
 func Count(f float64) string {

@@ -13,7 +13,7 @@ import (
 
 // An outcome is the result of one algorithm for one traffic.
 type outcome struct {
-	ahead  []int64 // times of allowed calls; with leaky_bucket, after their wait
+	ahead  []int64 // times at which allowed calls went ahead: with leaky_bucket, after their wait
 	denied []int64 // times of denied calls
 	wait   int64   // longest wait of an allowed call
 	bytes  int     // largest size of the key
@@ -103,8 +103,8 @@ func (a *asker) do(at int64, verb string, args ...any) (any, error) {
 	return a.server.Do(append([]any{"FCALL", "ratelimit_" + verb, 1, a.key}, args...)...)
 }
 
-// size returns the size of the key's value in bytes. For leases this is the size of the set's
-// members, plus eight for each score.
+// size returns the size of the key's value in bytes. For leases it is the size of the members of the
+// sorted set, plus eight bytes for each score.
 func (a *asker) size() (int, error) {
 	if kind, err := a.server.Do("TYPE", a.key); err != nil || kind != "zset" {
 		size, err := a.server.Do("STRLEN", a.key)
@@ -122,7 +122,7 @@ func (a *asker) size() (int, error) {
 	return total, nil
 }
 
-// within returns how many calls went ahead in the minute that ends at a time.
+// within returns how many calls went ahead in the minute that ends at the given time.
 func (o outcome) within(at int64) int {
 	first, _ := slices.BinarySearch(o.ahead, at-minute+1)
 	last, _ := slices.BinarySearch(o.ahead, at+1)

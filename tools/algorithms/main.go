@@ -1,16 +1,14 @@
-// Command algorithms sends the same traffic through each algorithm of the current library, in the
-// offline engine. It prints the table of docs/algorithms.md; with -write it writes the table into
-// the page, and the pictures beside the page.
+// Command algorithms sends the same traffic through each algorithm of the library, in the offline
+// engine. It prints the table of docs/algorithms.md. With -write it updates the page and its pictures
+// instead.
 package main
 
 import (
 	"flag"
 	"fmt"
 	"os"
-	"path/filepath"
 
 	"github.com/ratelimit-functions/ratelimit/internal/figures"
-	"github.com/ratelimit-functions/ratelimit/internal/replace"
 )
 
 func main() {
@@ -32,13 +30,9 @@ func run(folder string) error {
 		fmt.Print(table)
 		return nil
 	}
-	if err := figures.Update(filepath.Join(folder, "algorithms.md"), []figures.Table{{Name: "decisions", Text: table}}); err != nil {
-		return err
-	}
+	pictures := map[string]string{}
 	for i, t := range traffics {
-		if err := replace.File(filepath.Join(folder, t.file), []byte(picture(t, results[i]))); err != nil {
-			return err
-		}
+		pictures[t.file] = picture(t, results[i])
 	}
-	return nil
+	return figures.Write(folder, "algorithms.md", []figures.Table{{Name: "decisions", Text: table}}, pictures)
 }

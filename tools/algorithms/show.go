@@ -9,29 +9,27 @@ import (
 
 // tableOf returns the page's table, with a row for each algorithm.
 func tableOf(results [][]outcome) string {
-	var out strings.Builder
-	out.WriteString("| limit |")
-	rule := "|---|"
+	columns := []string{"limit"}
 	for _, t := range traffics {
-		fmt.Fprintf(&out, " %s, of %d |", t.name, len(t.calls))
-		rule += "---:|"
+		columns = append(columns, fmt.Sprintf("%s, of %d", t.name, len(t.calls)))
 	}
-	out.WriteString(" most in a minute | longest pause | longest wait | bytes |\n" + rule + "---:|---:|---:|---:|\n")
+	columns = append(columns, "most in a minute", "longest pause", "longest wait", "bytes")
+	var rows [][]string
 	for j, limit := range algorithms {
-		fmt.Fprintf(&out, "| `%s` |", limit)
+		cells := []string{"`" + limit + "`"}
 		var most, bytes int
 		var wait, pause int64
 		for i, t := range traffics {
 			o := results[i][j]
-			fmt.Fprintf(&out, " %d |", len(o.ahead))
+			cells = append(cells, fmt.Sprint(len(o.ahead)))
 			most, bytes, wait = max(most, o.most()), max(bytes, o.bytes), max(wait, o.wait)
 			if t.name == overload {
 				pause = o.pause()
 			}
 		}
-		fmt.Fprintf(&out, " %d | %s | %s | %d |\n", most, seconds(pause), seconds(wait), bytes)
+		rows = append(rows, append(cells, fmt.Sprint(most), seconds(pause), seconds(wait), fmt.Sprint(bytes)))
 	}
-	return out.String()
+	return figures.Markdown(1, columns, rows)
 }
 
 func seconds(ms int64) string { return fmt.Sprintf("%.1f s", float64(ms)/1000) }
@@ -39,12 +37,12 @@ func seconds(ms int64) string { return fmt.Sprintf("%.1f s", float64(ms)/1000) }
 const (
 	left, right = 34, 470
 	rowHeight   = 82
-	areaTop     = 22 // in a row
+	areaTop     = 22 // distance from the top of the row
 	areaHeight  = 36
 	full        = 2 * n // number of calls at the full height of an area
 )
 
-// picture draws the results of all algorithms for one traffic, one below the other on the same time
+// picture draws the results of all algorithms for one traffic, below each other over the same time
 // axis.
 func picture(t traffic, outcomes []outcome) string {
 	p := figures.NewPicture("Calls that each algorithm lets through: " + t.says)
@@ -63,7 +61,7 @@ func picture(t traffic, outcomes []outcome) string {
 	return p.String()
 }
 
-// key explains a color.
+// key draws an entry of the legend.
 func key(p *figures.Picture, x, y, height float64, class, text string) {
 	p.Path(y, class, fmt.Sprintf("M%.1f %.1fh14v%.1fh-14z", x, y-5-height/2, height))
 	p.Text(x+22, y, "", text)
@@ -86,7 +84,7 @@ func row(p *figures.Picture, y float64, limit string, calls int, o outcome) {
 
 func across(at int64) float64 { return left + float64(right-left)*float64(at)/float64(length) }
 
-// area draws the number of calls in the last minute: the largest for each pixel.
+// area returns the path of the number of calls in the last minute: for each pixel, the largest.
 func area(o outcome, base float64) string {
 	most := make([]int, right-left+1)
 	pixel := func(at int64) int64 { return at * (right - left) / length }
@@ -108,7 +106,7 @@ func area(o outcome, base float64) string {
 	return d + fmt.Sprintf("H%dV%.0fz", right, base)
 }
 
-// marks draws a mark for each second with calls; adjacent marks are joined.
+// marks returns the path of a mark for each second with calls. Adjacent marks are joined.
 func marks(calls []int64, y float64) string {
 	var d strings.Builder
 	end := int64(-1)

@@ -2,7 +2,7 @@ package main
 
 import "slices"
 
-// Times are in ms since the start, which is a whole minute of the clock.
+// Times are in milliseconds since the start, which is a whole minute of the clock.
 const (
 	second = int64(1000)
 	minute = 60 * second
@@ -12,8 +12,7 @@ const (
 // n is what each limit allows per minute: 60/m.
 const n = 60
 
-// algorithms are the limits as a caller writes them. Ten concurrent leases, for calls of ten
-// seconds each, also allow 60 calls a minute.
+// algorithms are the limits. Ten concurrent leases of ten seconds each also allow 60 calls a minute.
 var algorithms = []string{
 	"gcra 60/m",
 	"token_bucket 60/m",
@@ -46,7 +45,7 @@ var traffics = []traffic{
 	{"trickle", "algorithms-trickle.svg", "60 calls at once; from 30 s on one each 2 s.", slices.Concat(burst(0, n), evenly(30*second, length, 2*second))},
 }
 
-// evenly returns the times of calls: from, and then one every step, all before to.
+// evenly returns the times from, from+step and so on, up to but not including to.
 func evenly(from, to, step int64) (calls []int64) {
 	for at := from; at < to; at += step {
 		calls = append(calls, at)
@@ -54,5 +53,5 @@ func evenly(from, to, step int64) (calls []int64) {
 	return calls
 }
 
-// burst returns a number of calls, one each millisecond.
+// burst returns the times of a number of calls, a millisecond apart.
 func burst(from, calls int64) []int64 { return evenly(from, from+calls, 1) }

@@ -1,6 +1,7 @@
-# !/usr/bin/env bash What action.yml runs: it installs the command, verifies the policies, runs
-# their tests and plans. The inputs are environment variables: POLICIES, TESTS, JUNIT, REDIS_URL and
-# FAIL_ON_DRIFT; docs/ci.md describes them.
+#!/usr/bin/env bash
+# The script of action.yml. It installs the command, verifies the policies, runs their tests and plans a
+# deployment. The inputs are the environment variables POLICIES, TESTS, JUNIT, REDIS_URL and FAIL_ON_DRIFT;
+# docs/ci.md describes them.
 set -euo pipefail
 
 case $FAIL_ON_DRIFT in

@@ -16,7 +16,8 @@ type result struct {
 
 var ofInput = regexp.MustCompile(`^\$\{\{ inputs\.([a-z-]+) \}\}$`)
 
-// run runs the last step of action.yml with these inputs, in a repository with some files replaced.
+// run runs the last step of action.yml with the given inputs, in a repository with some files
+// replaced.
 func run(t *testing.T, with, files map[string]string) result {
 	t.Helper()
 	install(t)
@@ -54,7 +55,7 @@ func run(t *testing.T, with, files map[string]string) result {
 	got.log, got.code = script(t, got.workspace, env, "bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step.Run)
 	got.summary = read(t, filepath.Join(dir, "GITHUB_STEP_SUMMARY"))
 	got.output = read(t, filepath.Join(dir, "GITHUB_OUTPUT"))
-	// The command is available to later steps.
+	// Later steps can use the command.
 	if path := read(t, filepath.Join(dir, "GITHUB_PATH")); path != "" {
 		if _, err := os.Stat(filepath.Join(strings.TrimSpace(path), "ratelimit")); err != nil {
 			t.Error(err)
@@ -66,6 +67,9 @@ func run(t *testing.T, with, files map[string]string) result {
 }
 
 func TestAction(t *testing.T) {
+	if text := read(t, filepath.Join(root, "tools", "ci", "action.sh")); !strings.HasPrefix(text, "#!/usr/bin/env bash\n") {
+		t.Error("the script does not begin with #!/usr/bin/env bash")
+	}
 	const changes, same = "exit-code=2\nchanges=true\n", "exit-code=0\nchanges=false\n"
 	deployed := server(t)
 	install(t)
@@ -158,7 +162,7 @@ func TestAction(t *testing.T) {
 	}
 }
 
-// No input is ever executed as code.
+// The action does not execute any input as code.
 func TestActionDoesNotRunItsInputs(t *testing.T) {
 	url := server(t)
 	for _, hostile := range []string{"$(touch ran)", "policies_test.yaml; touch ran", `"; touch ran; "`} {

@@ -1,5 +1,5 @@
-// Package ci runs what docs/ci.md gives to users: the script of action.yml, and the scripts within
-// the workflow and the GitLab jobs. actionlint checks the rest of the YAML in tools/test.sh.
+// Package ci tests what docs/ci.md gives to users: the script of action.yml, and the scripts in the
+// workflow and in the GitLab jobs. In tools/test.sh, actionlint checks the rest of the YAML.
 package ci
 
 import (
@@ -38,7 +38,7 @@ func load(t *testing.T, name string, into any) {
 	}
 }
 
-// version is the tag of the release with this source; the files contain it.
+// version is the tag of this source's release, which the files contain.
 var version = "v" + functions.Version()
 
 // workspace makes a user's repository from the project's own examples, with some files replaced.
@@ -70,7 +70,7 @@ func read(t *testing.T, name string) string {
 	return string(text)
 }
 
-// Faults in a user's repository.
+// These files contain errors of a user.
 var (
 	badPolicies = map[string]string{"policies.yaml": "policies: {api: 10/fortnight}\n"}
 	badTests    = map[string]string{"policies_test.yaml": `policies: policies.yaml
@@ -98,8 +98,8 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// script runs a command with the given variables and no others of a CI, and returns its output and
-// its exit code. The command that the action has installed is on PATH.
+// script runs a command with the given variables, but without those that a CI system sets. It returns
+// the output and the exit code. The installed command is on PATH.
 func script(t *testing.T, dir string, env []string, command ...string) (string, int) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), command[0], command[1:]...)
@@ -132,7 +132,7 @@ func install(t *testing.T) {
 	}
 }
 
-// patient is the end of a server's URL that lets a step take as long as a busy machine needs.
+// patient is the end of a server's URL with timeouts that are long enough for a busy machine.
 const patient = "?dial_timeout=5m&read_timeout=5m"
 
 // server starts a server without a library, and returns its URL.
@@ -154,7 +154,7 @@ func nobody(t *testing.T) string {
 	return "redis://" + listener.Addr().String()
 }
 
-// wantDeployed checks whether a server has the user's policies.
+// wantDeployed checks whether the user's policies are deployed on a server.
 func wantDeployed(t *testing.T, url string, want bool) {
 	t.Helper()
 	options, err := redis.ParseURL(url)

@@ -70,7 +70,7 @@ func wantDeploys(t *testing.T, shell, text string) {
 	wantDeployed(t, url, true)
 }
 
-// gitlabJob is a GitLab job: when it runs, and what it runs.
+// gitlabJob is a GitLab job.
 type gitlabJob struct {
 	Extends, Stage string
 	Variables      map[string]string
@@ -164,8 +164,8 @@ func TestGitlabJobs(t *testing.T) {
 			} {
 				dir := workspace(t, tt.files)
 				printed, code := script(t, dir, []string{"REDIS_URL=" + tt.url}, shell, "-c", asRunner(jobs[tt.job].Script))
-				// Some shells turn every nonzero exit code into 1. Only the plan job must prevent
-				// that.
+				// Some shells turn every nonzero exit code into 1. Only the plan job must keep its
+				// code.
 				if tt.job == "ratelimit-drift" && code != 0 && tt.code != 0 {
 					code = tt.code
 				}
@@ -188,8 +188,8 @@ func TestGitlabJobs(t *testing.T) {
 	}
 }
 
-// asRunner returns the script that GitLab's runner makes of a job's lines: one shell runs them all,
-// and exits at the first failure.
+// asRunner returns the script that GitLab's runner makes of a job's lines. One shell runs them all,
+// and exits when one fails.
 func asRunner(lines []string) string {
 	return "if set -o | grep pipefail >/dev/null; then set -o pipefail; fi\nset -o errexit\nset +o noclobber\n" +
 		": | eval '" + strings.ReplaceAll(strings.Join(lines, "\n"), "'", `'\''`) + "'\nexit 0\n"

@@ -3,22 +3,20 @@
 package docs
 
 import (
-	"archive/zip"
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"golang.org/x/mod/module"
+	"golang.org/x/mod/zip"
+
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
-
-const module = "github.com/ratelimit-functions/ratelimit"
 
 // Clone is the environment of a new user: a clone of the project, ratelimit and the other programs
 // on PATH, and Go with a module proxy that has a release of the clone's content. Documents change
@@ -29,16 +27,16 @@ type Clone struct {
 	env []string
 }
 
-// NewClone copies the files of the checkout at root, as they are now, into the folder dir. It
-// copies the files that git tracks or would add.
+// NewClone makes a clone in the folder dir of the checkout at root, as it is now. It contains the
+// files that git tracks or would add.
 func NewClone(ctx context.Context, root, dir string) (*Clone, error) {
-	c := &Clone{Dir: filepath.Join(dir, "clone")}
-	bin, proxy := filepath.Join(dir, "bin"), filepath.Join(dir, "proxy")
-	names, err := c.copyFiles(ctx, root)
+	root, err := filepath.Abs(root)
 	if err != nil {
 		return nil, err
 	}
-	if err := release(c.Dir, names, proxy); err != nil {
+	c := &Clone{Dir: filepath.Join(dir, "clone")}
+	bin, proxy := filepath.Join(dir, "bin"), filepath.Join(dir, "proxy")
+	if err := os.Mkdir(c.Dir, 0o755); err != nil {
 		return nil, err
 	}
 	if err := programs(bin); err != nil {
@@ -58,94 +56,39 @@ func NewClone(ctx context.Context, root, dir string) (*Clone, error) {
 		"GOFLAGS=-modcacherw -trimpath", // a removable module cache, and builds that are cached for any folder
 	)
 	for _, words := range [][]string{
-		{"git", "init", "-q"}, {"git", "add", "-A"},
+		{"git", "init", "-q"},
+		{"git", "--git-dir=.git", "--work-tree=" + root, "add", "-A"},
 		{"git", "-c", "user.name=t", "-c", "user.email=t@localhost", "-c", "commit.gpgsign=false", "commit", "-q", "-m", "all of it"},
+		{"git", "reset", "-q", "--hard"}, // writes the files that were added
 		{"go", "install", "./cmd/ratelimit"},
 	} {
 		if _, failure, err := c.command(ctx, "", words...); err != nil {
 			return nil, fmt.Errorf("%s: %w\n%s", strings.Join(words, " "), err, failure)
 		}
 	}
-	return c, nil
+	return c, release(c.Dir, proxy)
 }
 
-// copyFiles copies the checkout and returns the names of its files.
-func (c *Clone) copyFiles(ctx context.Context, root string) ([]string, error) {
-	git := exec.CommandContext(ctx, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
-	git.Dir = root
-	list, err := git.Output()
-	if err != nil {
-		return nil, fmt.Errorf("git ls-files, in %s: %w", root, err)
-	}
-	names := strings.Split(strings.TrimSuffix(string(list), "\x00"), "\x00")
-	names = slices.DeleteFunc(names, func(name string) bool {
-		_, err := os.Stat(filepath.Join(root, name))
-		return errors.Is(err, os.ErrNotExist) // deleted, and not committed yet
-	})
-	for _, name := range names {
-		from, to := filepath.Join(root, name), filepath.Join(c.Dir, name)
-		about, err := os.Stat(from)
-		if err != nil {
-			return nil, err
-		}
-		text, err := os.ReadFile(from)
-		if err != nil {
-			return nil, err
-		}
-		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
-			return nil, err
-		}
-		if err := os.WriteFile(to, text, about.Mode().Perm()); err != nil {
-			return nil, err
-		}
-	}
-	return names, nil
-}
-
-// release makes a module proxy in a folder, with one version of the module: its files, without
-// those of nested modules.
-func release(dir string, names []string, proxy string) error {
-	version := "v" + functions.Version()
-	var others []string
-	for _, name := range names {
-		if path.Base(name) == "go.mod" && name != "go.mod" {
-			others = append(others, path.Dir(name)+"/")
-		}
-	}
+// release makes a module proxy in a folder, with one version of the module in dir.
+func release(dir, proxy string) error {
+	version := module.Version{Path: "github.com/ratelimit-functions/ratelimit", Version: "v" + functions.Version()}
 	var archive bytes.Buffer
-	writer := zip.NewWriter(&archive)
-	for _, name := range names {
-		if slices.ContainsFunc(others, func(other string) bool { return strings.HasPrefix(name, other) }) {
-			continue
-		}
-		text, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			return err
-		}
-		entry, err := writer.Create(module + "@" + version + "/" + name)
-		if err != nil {
-			return err
-		}
-		if _, err := entry.Write(text); err != nil {
-			return err
-		}
-	}
-	if err := writer.Close(); err != nil {
+	if err := zip.CreateFromDir(&archive, version, dir); err != nil {
 		return err
 	}
 	gomod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
 	if err != nil {
 		return err
 	}
-	folder := filepath.Join(proxy, module, "@v")
+	folder := filepath.Join(proxy, version.Path, "@v")
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err
 	}
 	for name, text := range map[string][]byte{
-		"list":            []byte(version + "\n"),
-		version + ".info": []byte(`{"Version":"` + version + `"}`),
-		version + ".mod":  gomod,
-		version + ".zip":  archive.Bytes(),
+		"list":                    []byte(version.Version + "\n"),
+		version.Version + ".info": []byte(`{"Version":"` + version.Version + `"}`),
+		version.Version + ".mod":  gomod,
+		version.Version + ".zip":  archive.Bytes(),
 	} {
 		if err := os.WriteFile(filepath.Join(folder, name), text, 0o644); err != nil {
 			return err
@@ -154,8 +97,8 @@ func release(dir string, names []string, proxy string) error {
 	return nil
 }
 
-// programs writes into a folder a redis-cli that connects to the test's server, and a link to the
-// system's Python, which has the distribution's package of the Redis client.
+// programs creates a folder with a redis-cli that connects to the test's server, and a link to the
+// system's Python, for which the distribution has a Redis client.
 func programs(bin string) error {
 	if err := os.MkdirAll(bin, 0o755); err != nil {
 		return err

@@ -1,23 +1,22 @@
 //go:build unix
 
-// Package docs runs the examples in the documents as a new user would, by pasting them into a shell, so
-// that they stay correct: every block in sh, go and python of every document, in a clone, against any
-// server. The blocks in sh call the same programs with the same arguments in bash, zsh and sh.
+// Package docs runs every block in sh, go and python of every document as a new user would: in a
+// clone, by pasting it into a shell, against any server. The blocks in sh call the same programs with
+// the same arguments in bash, zsh and sh.
 //
-// Comments right before a block, which readers do not see, say what the block needs and does:
+// HTML comments right before a block, which readers do not see, say what it needs and does:
 //
 //	<!-- prints: 1 3 2 0 20000 1 -->      its output, with spaces collapsed; * matches any one word
 //	<!-- status: 2 0 0 -->                the exit statuses of its commands, if they are not all 0
 //	<!-- until: listening -->             it runs until Ctrl-C, which is sent once it has printed this
 //	<!-- in: examples -->                 the folder of the clone that stands for the reader's folder
-//	<!-- with: --addr 127.0.0.1:0 -->     appended, so that it does not conflict with other programs
+//	<!-- with: --addr 127.0.0.1:0 -->     appended to the block, to prevent conflicts with other programs
 //	<!-- needs: docker -->                only a test that has this runs it
-//	<!-- server: none -->                 it uses no server, so the tests on real servers leave it out
+//	<!-- server: none -->                 it needs no server, so the tests on real servers leave it out
 //	<!-- not run: it takes an hour -->    why no test runs it
 //
 // In the blocks, localhost:6379 and redis-cli without an address mean the test's server, whose clock
-// stands still. Commands and clients that call a server wait for its replies as long as a busy machine
-// may need.
+// is stopped. Commands and clients that call a server have long timeouts, for busy machines.
 package docs
 
 import (
@@ -30,7 +29,7 @@ import (
 	"strings"
 )
 
-// Document is a file whose blocks build on one another, starting with an empty server.
+// Document is a file whose blocks build on one another. The first one finds an empty server.
 type Document struct {
 	Name     string // "docs/policies.md"
 	Examples []Example
@@ -54,8 +53,8 @@ var (
 
 	calls = regexp.MustCompile(`\bratelimit (demo|deploy|load|plan|rollback|status|take|top|usage)\b`)
 
-	// The languages of blocks. Other blocks are not run on their own; the Lua blocks of
-	// docs/offline.md are run by the tests of package embedded and on real servers.
+	// run has the languages of the blocks that are run, and shown those of all others. (The tests of
+	// package embedded, and those on real servers, run the Lua in docs/offline.md.)
 	run   = []string{"sh", "go", "python"}
 	shown = []string{"text", "yaml", "json", "lua"}
 )
@@ -167,8 +166,8 @@ func (e Example) Run(ctx context.Context, clone *Clone, shell, redisURL string) 
 	return nil
 }
 
-// patient replaces the default timeouts, 5 s in the command line and 500 ms in the client, because
-// a test machine may stall for longer.
+// patient replaces the default timeouts, 5 s in the command and 500 ms in the client, because a busy
+// machine may need longer.
 func patient(code string) string {
 	code = calls.ReplaceAllString(code, "$0 --timeout 5m")
 	const open = `client.Open(os.Getenv("REDIS_URL"`

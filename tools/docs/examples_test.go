@@ -25,7 +25,7 @@ func TestTheDocuments(t *testing.T) {
 		server := embedded.Run(t, embedded.WithTime(time.Now()))
 		for _, example := range document.Examples {
 			if example.Needs != "" {
-				continue // another test runs it
+				continue // another test has what it needs
 			}
 			t.Run(example.Name, func(t *testing.T) {
 				if err := example.Run(t.Context(), clone, "bash", "redis://"+server.Addr()); err != nil {
@@ -36,8 +36,8 @@ func TestTheDocuments(t *testing.T) {
 	}
 }
 
-// Each shell runs the same programs with the same arguments for a block, so that running it in one of
-// them is enough.
+// Every shell calls the same programs with the same arguments for a block. So the other tests run the
+// blocks in only one of them.
 func TestEveryShellReadsTheDocumentsAlike(t *testing.T) {
 	documents, err := All("../..")
 	if err != nil {
@@ -61,12 +61,12 @@ func TestEveryShellReadsTheDocumentsAlike(t *testing.T) {
 	}
 }
 
-// called has the programs that the blocks call. recorder stands for each of them.
+// called lists the programs that the blocks call. recorder replaces each of them.
 var called = []string{"docker", "go", "make", "python3", "ratelimit", "redis-cli"}
 
 const recorder = "#!/bin/sh\n{ printf '%s' \"${0##*/}, REDIS_URL=$REDIS_URL\"; printf ' <%s>' \"$@\"; echo; } >>\"$CALLS\"\n"
 
-// callsOf returns the calls of programs that a shell makes of a block, one in each line.
+// callsOf returns the calls of programs that a shell makes for a block, one in each line.
 func callsOf(t *testing.T, example Example, shell string) (string, error) {
 	t.Helper()
 	dir := t.TempDir()
@@ -103,8 +103,8 @@ func TestBlocksThatNobodyCouldPaste(t *testing.T) {
 	}
 }
 
-// A block that does not do what it says causes an error: in every shell, or in the one that behaves
-// differently.
+// A block that does not do what its marks say causes an error, in every shell or in the one that
+// behaves differently.
 func TestBlocksThatFail(t *testing.T) {
 	clone := &Clone{Dir: t.TempDir(), env: os.Environ()}
 	for _, tt := range []struct {

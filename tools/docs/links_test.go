@@ -15,7 +15,7 @@ import (
 var (
 	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	heading = regexp.MustCompile(`(?m)^#+ (.+)$`)
-	// Characters that GitHub drops from a heading's anchor.
+	// notInAnchor matches the characters that GitHub drops from a heading's anchor.
 	notInAnchor = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
 	block       = regexp.MustCompile("(?ms)^```.*?^```$")
 )
@@ -49,7 +49,7 @@ func hasAnchor(text, anchor string) bool {
 	})
 }
 
-// Every link within the project has a valid target, including links to headings, and docs/README.md
+// Every link within the project leads to an existing file, and heading if it names one. docs/README.md
 // links to every page in its folder.
 func TestLinks(t *testing.T) {
 	const root, index = "../..", "docs/README.md"

@@ -17,9 +17,9 @@ import (
 	"time"
 )
 
-// shells has the arguments that start each shell as an interactive one without the user's files,
-// and a prompt that contains the exit status of the previous command. In an interactive zsh, # does
-// not start a comment by default.
+// shells has the arguments that start each shell interactively without the user's files, and a prompt
+// that contains the exit status of the previous command. In an interactive zsh, # does not start a
+// comment by default.
 var shells = map[string]struct {
 	args   []string
 	prompt string
@@ -39,7 +39,7 @@ func (c *Clone) paste(ctx context.Context, name, code string, e Example, redisUR
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, shell.args...)
 	cmd.Dir, cmd.Env = filepath.Join(c.Dir, e.in), append(c.environ(redisURL), "PS1="+shell.prompt, "PS2=", "ENV=", "HISTFILE=")
-	// In its own session the shell finds no terminal, and signals reach all that it starts.
+	// In its own session the shell has no terminal, and a signal reaches all processes that it starts.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Minute
@@ -66,7 +66,7 @@ func (c *Clone) paste(ctx context.Context, name, code string, e Example, redisUR
 		}
 	}
 	err = errors.Join(err, keyboard.Close())
-	waitErr := cmd.Wait() // a shell's exit status is that of its last command
+	waitErr := cmd.Wait() // not an error of its own, because a shell exits as its last command did
 	switch {
 	case ctx.Err() != nil:
 		err = errors.Join(err, waitErr)
@@ -101,7 +101,7 @@ func checkStatuses(got, want []string) error {
 	return nil
 }
 
-// output collects what is written to it, and closes seen when complete returns true.
+// output collects what is written to it, and closes seen once complete returns true.
 type output struct {
 	mu       sync.Mutex
 	all      strings.Builder

@@ -1,7 +1,7 @@
 // Command mutate measures how well the tests cover the library. It changes the library's Lua in one
-// place at a time, and runs the vectors and the tests of lua_test, without the generated ones, in
-// the offline engine. A mutant is killed if a test fails, or if the tests take ten times as long as
-// without the change. The command prints the survivors, and then how many mutants were killed.
+// place at a time, and runs the tests of lua_test, without the generated calls, in the offline engine.
+// A mutant is killed if a test fails, or if the tests take ten times as long as without the change.
+// The command prints the mutants that survive, and how many were killed.
 //
 //	mutate [-match regexp] [-sample n] [-v]
 //
@@ -10,11 +10,11 @@
 //
 // A survivor is one of three things: a rule without a test, which gets a vector; code without
 // effect, which can be deleted; or a change that no caller can see, such as a cache that is emptied
-// one entry later. The last kind is listed in equivalent.tsv with a reason, and does not count. A
-// line of that file has, separated by tabs: the file and the last function that begins above the
-// change, the first line of what is changed, what replaces that line (nothing, if a statement is
-// dropped), and the reason. Each survivor is printed with its line, except the reason. A line in
-// the file is valid as long as the function contains the changed line.
+// one entry later. Changes of the last kind are listed in equivalent.tsv, and do not count. A line of
+// that file has four fields, separated by tabs: the file and the last function that begins above the
+// change, the first line that is changed, what replaces it (nothing, if a statement is dropped), and
+// the reason. Each survivor is printed as such a line, without the reason. A line in the file is valid
+// as long as the function contains the changed line.
 package main
 
 import (
@@ -24,6 +24,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -37,8 +38,8 @@ import (
 
 const aim = 95 // % of the mutants that must die
 
-// The tests in the order in which they run: those that kill most mutants first, the slowest last.
-// Fuzz tests run with their seeds only, which are always the same.
+// suites has the tests in the order in which they run: those that kill most mutants first, the slowest
+// last. Fuzz tests run only with their seeds, which are always the same.
 var suites = [][]string{
 	{"-test.run=^(TestVectors|TestPolicies)$"},
 	{"-test.run=^Test", "-test.skip=^(TestAgreement|TestExactness|TestVectors|TestPolicies)$"},
@@ -92,8 +93,8 @@ func run(match string, sample int, verbose bool) error {
 	return nil
 }
 
-// all returns the mutants of the library's sources that match, and how many of the matching ones
-// are equivalent.
+// all returns the mutants of the library's sources that match, except the equivalent ones, and how
+// many equivalent ones match.
 func all(match string) (mutants []mutant, equivalent int, err error) {
 	wanted, err := regexp.Compile(match)
 	if err != nil {
@@ -104,29 +105,28 @@ func all(match string) (mutants []mutant, equivalent int, err error) {
 		return nil, 0, err
 	}
 	found := map[id]bool{}
-	for _, pattern := range []string{"*.lua", "*/*.lua"} {
-		files, err := filepath.Glob(filepath.Join("functions", "src", pattern))
-		if err != nil || len(files) == 0 {
-			return nil, 0, fmt.Errorf("no functions/src/%s here; run it from the root of the checkout (%v)", pattern, err)
+	sources := os.DirFS("functions")
+	var files []string
+	for _, pattern := range []string{"src/*.lua", "src/*/*.lua"} {
+		matches, err := fs.Glob(sources, pattern)
+		if err != nil || len(matches) == 0 {
+			return nil, 0, fmt.Errorf("no functions/%s here; run it from the root of the checkout (%v)", pattern, err)
 		}
-		for _, file := range files {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				return nil, 0, err
-			}
-			name, err := filepath.Rel("functions", file)
-			if err != nil {
-				return nil, 0, err
-			}
-			for _, m := range find(name, string(text)) {
-				found[m.id()] = true
-				switch {
-				case !wanted.MatchString(m.String()):
-				case known[m.id()]:
-					equivalent++
-				default:
-					mutants = append(mutants, m)
-				}
+		files = append(files, matches...)
+	}
+	for _, file := range files {
+		text, err := fs.ReadFile(sources, file)
+		if err != nil {
+			return nil, 0, err
+		}
+		for _, m := range find(file, string(text)) {
+			found[m.id()] = true
+			switch {
+			case !wanted.MatchString(m.String()):
+			case known[m.id()]:
+				equivalent++
+			default:
+				mutants = append(mutants, m)
 			}
 		}
 	}
@@ -157,36 +157,28 @@ func equivalents(list string) (map[id]bool, error) {
 	return known, nil
 }
 
-// tryAll tries mutants on all processors, and returns how many were killed.
+// tryAll tries mutants, one on each processor, and returns how many were killed.
 func tryAll(tests string, mutants []mutant, limit time.Duration, verbose bool) (died int, failure error) {
 	var group sync.WaitGroup
 	var mu sync.Mutex
-	next := 0
-	for range runtime.NumCPU() {
+	places := make(chan struct{}, runtime.NumCPU())
+	for _, m := range mutants {
+		places <- struct{}{}
 		group.Go(func() {
-			for {
-				mu.Lock()
-				at := next
-				next++
-				stop := at >= len(mutants) || failure != nil
-				mu.Unlock()
-				if stop {
-					return
+			dies, err := try(tests, m, limit)
+			<-places
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err != nil:
+				failure = err
+			case !dies:
+				fmt.Printf("SURVIVED %s\n%s\n", m, m.id())
+			default:
+				died++
+				if verbose {
+					fmt.Println("died    ", m)
 				}
-				dies, err := try(tests, mutants[at], limit)
-				mu.Lock()
-				switch {
-				case err != nil:
-					failure = err
-				case dies:
-					died++
-					if verbose {
-						fmt.Println("died    ", mutants[at])
-					}
-				default:
-					fmt.Printf("SURVIVED %s\n%s\n", mutants[at], mutants[at].id())
-				}
-				mu.Unlock()
 			}
 		})
 	}

@@ -9,8 +9,7 @@ import (
 	"github.com/yuin/gopher-lua/parse"
 )
 
-// A mutant is one change of one source file: it replaces the nth occurrence, from 0, of whole
-// lines.
+// A mutant is a change of a source file. It replaces the Nth occurrence, from 0, of some lines.
 type mutant struct {
 	File string // as the build names it, such as src/45_limits.lua
 	Old  string
@@ -26,7 +25,7 @@ func (m mutant) String() string {
 	return fmt.Sprintf("functions/%s:%d: %s -> %s in: %s", m.File, m.line, m.was, m.now, flat(m.Old))
 }
 
-// An id identifies a mutant as long as its function contains the first line that is changed.
+// An id identifies a mutant as long as its function contains the first changed line.
 type id struct {
 	place    string // file and function
 	old, new string
@@ -54,7 +53,7 @@ var swapped = map[string]string{
 	"min": "max", "max": "min",
 }
 
-// functionHead matches the first line of a function that is not inside another.
+// functionHead matches the first line of a function that is not nested in another.
 var functionHead = regexp.MustCompile(`(?m)^(?:local )?function ([\w.]+)\(`)
 
 // find returns the mutants of a source file.
@@ -105,7 +104,7 @@ func find(file, text string) []mutant {
 	return all
 }
 
-// appearances counts the occurrences of whole lines in a text; they may overlap.
+// appearances counts the occurrences of some lines in a text. They may overlap.
 func appearances(text, lines string) (count int) {
 	for at := 0; ; count++ {
 		found := strings.Index("\n"+text[at:]+"\n", "\n"+lines+"\n")

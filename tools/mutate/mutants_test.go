@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Every kind of change, over one line and over several, and the index among equal lines.
+// find finds every kind of change, in one line and across lines, and numbers equal lines.
 func TestFind(t *testing.T) {
 	const text = `-- 1 < 2
 local a = 10

@@ -3,14 +3,13 @@ package main
 import (
 	"fmt"
 	"math/rand/v2"
-	"strings"
 
 	"github.com/ratelimit-functions/ratelimit/internal/figures"
 )
 
-// A hotKey is one key with one limit that many processes use, each with its own batches, as
-// client.WithBatches does. Calls arrive at random (a Poisson process), with the same probability at
-// each process, and replies are immediate.
+// A hotKey is one key that many processes use, each with its own batches, as client.WithBatches does.
+// Calls arrive at random (a Poisson process), with the same probability at each process, and replies
+// are immediate.
 type hotKey struct {
 	processes   int
 	rate, burst int64 // rate and burst of the limit
@@ -33,9 +32,8 @@ type batch struct {
 	remaining   int64 // remaining units of the limit in the last reply
 }
 
-// ask returns how many units a process requests. It requests more if the last batch was spent
-// quickly, and only what was spent if the last batch expired first, but at most an eighth of what
-// remains.
+// ask returns how many units a process requests: more than last time if that batch was spent quickly,
+// only what was spent if it expired first, and at most an eighth of what remains.
 func (h hotKey) ask(b *batch, now int64) int64 {
 	switch gap := now - b.sent; {
 	case b.sent < 0 || gap > 2*h.ttl:
@@ -50,13 +48,13 @@ func (h hotKey) ask(b *batch, now int64) int64 {
 
 // run counts the calls of one second, after a warm-up of several ttl in which the batches find
 // their sizes: the limit begins empty, and processes that get little request little.
-func (h hotKey) run(made maker) (t tally) {
+func (h hotKey) run() (t tally) {
 	const second = 1e6 // in microseconds
 	begin := second + 6*float64(h.ttl)
 	end := begin + second
 	random := rand.New(rand.NewPCG(uint64(h.n), uint64(h.ttl)))
-	limit := made(h.rate, h.burst)
-	limit.take(0, h.burst) // the initial full bucket must not count
+	limit := newLimiter(h.rate, h.burst)
+	limit.take(0, h.burst) // begin with an empty bucket
 	batches := make([]batch, h.processes)
 	for i := range batches {
 		batches[i].sent = -1
@@ -85,12 +83,6 @@ func (h hotKey) run(made maker) (t tally) {
 	return tally{t.offered - before.offered, t.admitted - before.admitted, t.charged - before.charged, t.messages - before.messages}
 }
 
-// A hotRow is one line of the table: a batch's n and ttl, and the results for three loads.
-type hotRow struct {
-	n, ttl int64
-	at     []tally
-}
-
 const (
 	hotProcesses = 10_000
 	hotRate      = 1_000_000
@@ -100,40 +92,28 @@ const (
 // hotLoads are the calls per second, in percent of the limit.
 var hotLoads = []int64{50, 90, 150}
 
-// hotRows returns the rows of the table.
-func hotRows(made maker) []hotRow {
-	rows := []hotRow{{n: 1, ttl: 1000}}
+// hotTable shows how many calls are admitted, and with how many messages, without batches and with
+// batches of each n and ttl.
+func hotTable() string {
+	columns := []string{"n", "ttl"}
+	for _, load := range hotLoads {
+		columns = append(columns, fmt.Sprintf("%d %%: admitted", load), "unused", "messages/s")
+	}
+	type batches struct{ n, ttl int64 }
+	all := []batches{{1, 1000}}
+	rows := [][]string{{"none", ""}}
 	for _, ttl := range []int64{100_000, 1_000_000} {
 		for _, n := range []int64{10, 100, 1000} {
-			rows = append(rows, hotRow{n: n, ttl: ttl})
+			all = append(all, batches{n, ttl})
+			rows = append(rows, []string{fmt.Sprint(n), seconds(ttl)})
 		}
 	}
-	inTurns(len(rows), func(i int) {
+	concurrently(len(rows), func(i int) {
 		for _, load := range hotLoads {
-			h := hotKey{hotProcesses, hotRate, hotBurst, hotRate * load / 100, rows[i].n, rows[i].ttl}
-			rows[i].at = append(rows[i].at, h.run(made))
+			t := hotKey{hotProcesses, hotRate, hotBurst, hotRate * load / 100, all[i].n, all[i].ttl}.run()
+			rows[i] = append(rows[i],
+				percent(t.admitted, min(t.offered, hotRate)), fmt.Sprintf("%.0f %%", 100*t.unused()), figures.Count(float64(t.messages)))
 		}
 	})
-	return rows
-}
-
-func hotTable(rows []hotRow) string {
-	var out strings.Builder
-	out.WriteString("| n | ttl |")
-	for _, load := range hotLoads {
-		fmt.Fprintf(&out, " %d %%: admitted | unused | messages/s |", load)
-	}
-	out.WriteString("\n|---:|---:|" + strings.Repeat("---:|---:|---:|", len(hotLoads)) + "\n")
-	for _, row := range rows {
-		if row.n == 1 {
-			out.WriteString("| none | |")
-		} else {
-			fmt.Fprintf(&out, "| %d | %s |", row.n, seconds(row.ttl))
-		}
-		for _, t := range row.at {
-			fmt.Fprintf(&out, " %s | %.0f %% | %s |", percent(t.admitted, min(t.offered, hotRate)), 100*t.unused(), figures.Count(float64(t.messages)))
-		}
-		out.WriteString("\n")
-	}
-	return out.String()
+	return figures.Markdown(0, columns, rows)
 }

@@ -1,28 +1,37 @@
 package main
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/ratelimit-functions/ratelimit/lua_test/model"
 )
 
-// TestQuickDecidesAsTheReferenceModel makes the same takes at the same times, alternately idle and
-// overloaded.
-func TestQuickDecidesAsTheReferenceModel(t *testing.T) {
-	for _, rate := range []int64{1_000_000, 200_000, 33_333} {
+// TestLimiterDecidesAsTheReferenceModel makes the same takes with both, at the same times,
+// alternately idle and overloaded.
+func TestLimiterDecidesAsTheReferenceModel(t *testing.T) {
+	for _, rate := range []int64{1_000_000, 200_000, 33_333, 2000} {
 		random := rand.New(rand.NewPCG(1, uint64(rate)))
-		quick, exact := newQuick(rate, 50+rate/10_000), newReference(rate, 50+rate/10_000)
+		burst := 50 + rate/10_000
+		ours, reference := newLimiter(rate, burst), model.New(0)
+		limits := []model.Policy{{Limits: []model.Limit{{Algorithm: "gcra", Rates: []model.Rate{
+			{N: rate, Period: "s", Options: []string{fmt.Sprintf("burst=%d", burst)}}}}}}}
 		us, denied, partly := int64(0), 0, 0
 		for call := range 1500 {
 			us += random.Int64N(16_000_000 / rate * int64(1+call/100%4))
 			n := 1 + random.Int64N(40)
-			got, left := quick.take(us, n)
-			if taken, remaining := exact.take(us, n); got != taken || left != remaining {
-				t.Fatalf("%d/s, call %d at %d µs: of %d units quick took %d and left %d, the reference model %d and %d",
-					rate, call, us, n, got, left, taken, remaining)
+			taken, remaining := ours.take(us, n)
+			reference.SetTime(us)
+			reply, reason := reference.Do(model.Call{Verb: model.Take, Keys: []string{"key"}, Limits: limits, Costs: []int64{n}, Upto: true})
+			fields, _ := reply.([]any)
+			if reason != "" || fields[0] != taken || fields[2] != remaining {
+				t.Fatalf("%d/s, call %d at %d µs: of %d units %d were taken and %d remain; the reference model: %v %s",
+					rate, call, us, n, taken, remaining, reply, reason)
 			}
-			if got == 0 {
+			if taken == 0 {
 				denied++
-			} else if got < n {
+			} else if taken < n {
 				partly++
 			}
 		}

@@ -9,8 +9,8 @@ import (
 )
 
 // TestThePageHasWhatTheCommandPrints checks that the tables of docs/scale.md and its plot are the
-// command's output. It runs the command as a separate program, because with the race detector it
-// would take a minute.
+// command's output. It runs the command as a separate program, because the race detector would slow
+// it down to a minute.
 func TestThePageHasWhatTheCommandPrints(t *testing.T) {
 	docs, folder := filepath.Join("..", "..", "docs"), t.TempDir()
 	page, err := os.ReadFile(filepath.Join(docs, "scale.md"))
@@ -34,21 +34,19 @@ func TestThePageHasWhatTheCommandPrints(t *testing.T) {
 	}
 }
 
-// TestAHotKeyByTheReferenceModel simulates a small hot key with each of the two limiters.
-func TestAHotKeyByTheReferenceModel(t *testing.T) {
+// TestAHotKey simulates a small hot key, below its limit and above it.
+func TestAHotKey(t *testing.T) {
 	for _, offered := range []int64{1500, 2500} {
 		h := hotKey{processes: 5, rate: 2000, burst: 200, offered: offered, n: 20, ttl: 50_000}
-		quick, exact := h.run(newQuick), h.run(newReference)
-		if quick != exact {
-			t.Errorf("%d calls a second: %+v, by the reference model %+v", offered, quick, exact)
-		}
-		if over := offered > h.rate; over != (quick.messages == quick.offered) || over != (quick.admitted < quick.offered) {
-			t.Errorf("%d calls a second where the limit is %d: %+v", offered, h.rate, quick)
+		got := h.run()
+		if over := offered > h.rate; over != (got.messages == got.offered) || over != (got.admitted < got.offered) {
+			t.Errorf("%d calls a second where the limit is %d: %+v", offered, h.rate, got)
 		}
 	}
 }
 
-// TestSpent checks small cases: of two units, the second is spent if there is a call within ttl.
+// TestSpent compares with formulas. For example, the second of two units is spent if there is another
+// call within ttl.
 func TestSpent(t *testing.T) {
 	for _, tt := range []struct {
 		perTTL float64

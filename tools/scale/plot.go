@@ -6,15 +6,15 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/figures"
 )
 
-// plotted draws the messages per second on the hot key at 90 % of its limit, by ttl, for each n.
-func plotted(decide maker) string {
+// plotted draws the messages per second for the hot key at 90 % of its limit, by ttl, for each n.
+func plotted() string {
 	ttls := []float64{10_000, 20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000}
 	sizes := []int64{10, 100}
 	const offered = hotRate * 9 / 10
 	messages := make([]float64, len(sizes)*len(ttls))
-	inTurns(len(messages), func(i int) {
+	concurrently(len(messages), func(i int) {
 		h := hotKey{hotProcesses, hotRate, hotBurst, offered, sizes[i/len(ttls)], int64(ttls[i%len(ttls)])}
-		messages[i] = float64(h.run(decide).messages)
+		messages[i] = float64(h.run().messages)
 	})
 	var lines []figures.Line
 	for i, n := range sizes {

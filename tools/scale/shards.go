@@ -5,7 +5,6 @@ import (
 	"hash/fnv"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/ratelimit-functions/ratelimit/internal/figures"
 )
@@ -20,16 +19,16 @@ const (
 	oneShard = 58_000
 )
 
-// spent returns how many units of a batch of at most n are spent on average, if calls reach a
-// process at a rate of perTTL per ttl: the first at once, and then those that arrive within ttl (a
-// Poisson number).
+// spent returns the mean number of units that are spent of a batch of at most n, if the number of a
+// process's calls per ttl has a Poisson distribution with the mean perTTL. The call that requests the
+// batch spends one unit, and so does each call within ttl.
 func spent(perTTL float64, n int64) float64 {
 	if perTTL < 1e-6 || n == 1 {
 		return 1
 	}
 	sum, chance, below := 1.0, math.Exp(-perTTL), 0.0 // the probabilities of exactly i calls, and of at most i
 	if chance == 0 {
-		return float64(n) // at least 700 calls per ttl
+		return float64(n) // more than 700 calls per ttl
 	}
 	for i := int64(0); i < n-1; i++ {
 		below += chance
@@ -49,12 +48,11 @@ func shardsTable() string {
 	for rank := 1; rank <= keys; rank++ {
 		total += 1 / float64(rank)
 	}
-	var out strings.Builder
-	out.WriteString("| n | ttl | messages/s | a shard on average | the busiest shard | without its busiest key |\n|---:|---:|---:|---:|---:|---:|\n")
 	places := make([]int, keys+1)
 	for rank := range places {
 		places[rank] = shardOf(fmt.Sprintf("key:%d", rank))
 	}
+	var rows [][]string
 	for _, b := range []struct {
 		n   int64
 		ttl float64
@@ -69,14 +67,14 @@ func shardsTable() string {
 			busiest[places[rank]] = max(busiest[places[rank]], messages)
 		}
 		most := slices.Max(load)
-		batches := fmt.Sprintf("%d | %g s", b.n, b.ttl)
+		n, ttl := fmt.Sprint(b.n), fmt.Sprintf("%g s", b.ttl)
 		if b.n == 1 {
-			batches = "none | "
+			n, ttl = "none", ""
 		}
 		rest := most - busiest[slices.Index(load, most)]
-		fmt.Fprintf(&out, "| %s | %s | %s | %s | %s |\n", batches, figures.Count(sum), figures.Count(sum/shards), figures.Count(most), figures.Count(rest))
+		rows = append(rows, []string{n, ttl, figures.Count(sum), figures.Count(sum / shards), figures.Count(most), figures.Count(rest)})
 	}
-	return out.String()
+	return figures.Markdown(0, []string{"n", "ttl", "messages/s", "a shard on average", "the busiest shard", "without its busiest key"}, rows)
 }
 
 func shardOf(key string) int {
@@ -87,23 +85,13 @@ func shardOf(key string) int {
 
 // serversTable shows how many shards are needed if each is used at half of its capacity.
 func serversTable() string {
-	var out strings.Builder
-	each := []int64{1, 2, 10, 100}
-	out.WriteString("| decisions/s |")
-	for _, n := range each {
-		if n == 1 {
-			out.WriteString(" no batches |")
-		} else {
-			fmt.Fprintf(&out, " %d a message |", n)
-		}
-	}
-	out.WriteString("\n|---:|" + strings.Repeat("---:|", len(each)) + "\n")
+	var rows [][]string
 	for _, total := range []float64{1e6, 1e7, 1e8} {
-		fmt.Fprintf(&out, "| %s |", figures.Count(total))
-		for _, n := range each {
-			fmt.Fprintf(&out, " %.0f |", math.Ceil(total/float64(n)/(oneShard/2)))
+		cells := []string{figures.Count(total)}
+		for _, n := range []float64{1, 2, 10, 100} {
+			cells = append(cells, fmt.Sprintf("%.0f", math.Ceil(total/n/(oneShard/2))))
 		}
-		out.WriteString("\n")
+		rows = append(rows, cells)
 	}
-	return out.String()
+	return figures.Markdown(0, []string{"decisions/s", "no batches", "2 a message", "10 a message", "100 a message"}, rows)
 }

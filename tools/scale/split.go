@@ -4,11 +4,12 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sort"
-	"strings"
+
+	"github.com/ratelimit-functions/ratelimit/internal/figures"
 )
 
-// A split is a limit that is divided among several keys. Calls arrive at random, at each key
-// according to its share of the traffic.
+// A split is a limit that is divided among several keys. Calls arrive at random. Each key gets its
+// share of them.
 type split struct {
 	limits  []int64   // of each key, per second; each has a burst of 10 ms, and at least 5 units
 	traffic []float64 // share of the calls for each key
@@ -16,15 +17,15 @@ type split struct {
 }
 
 // run counts the offered and the admitted calls of two seconds, after the first second.
-func (s split) run(made maker) (t tally) {
+func (s split) run() (t tally) {
 	const second, begin, end = 1e6, 1e6, 3e6 // in microseconds
 	random := rand.New(rand.NewPCG(uint64(len(s.limits)), uint64(s.offered)))
-	keys := make([]limiter, len(s.limits))
+	keys := make([]*limiter, len(s.limits))
 	upTo := make([]float64, len(s.limits)) // cumulative shares
 	sum := 0.0
 	for i, rate := range s.limits {
 		burst := max(5, rate/100)
-		keys[i] = made(rate, burst)
+		keys[i] = newLimiter(rate, burst)
 		keys[i].take(0, burst)
 		sum += s.traffic[i]
 		upTo[i] = sum
@@ -47,11 +48,18 @@ var splitLoads = []int64{50, 90, 100, 150} // in percent of the limit
 // subKeysTable shows how much of a limit is admitted if it is split evenly over k sub-keys. Either
 // each call draws a sub-key, or each process keeps one; of 10,000 processes, the one of rank r
 // makes calls in proportion to 1/r.
-func subKeysTable(made maker) string {
+func subKeysTable() string {
+	columns := []string{"k"}
+	for _, how := range []string{"drawn", "by process"} {
+		for _, load := range splitLoads {
+			columns = append(columns, fmt.Sprintf("%s, %d %%", how, load))
+		}
+	}
 	counts := []int{1, 2, 4, 10, 40, 100}
-	cells := make([][]string, len(counts))
-	inTurns(len(counts), func(i int) {
+	rows := make([][]string, len(counts))
+	concurrently(len(counts), func(i int) {
 		k := counts[i]
+		rows[i] = []string{fmt.Sprint(k)}
 		for _, uneven := range []bool{false, true} {
 			s := split{limits: make([]int64, k), traffic: make([]float64, k)}
 			for j := range s.limits {
@@ -66,26 +74,14 @@ func subKeysTable(made maker) string {
 			}
 			for _, load := range splitLoads {
 				s.offered = splitLimit * load / 100
-				t := s.run(made)
-				cells[i] = append(cells[i], lost(t, 2*splitLimit))
+				rows[i] = append(rows[i], lost(s.run(), 2*splitLimit))
 			}
 		}
 	})
-	var out strings.Builder
-	out.WriteString("| k |")
-	for _, how := range []string{"drawn", "by process"} {
-		for _, load := range splitLoads {
-			fmt.Fprintf(&out, " %s, %d %% |", how, load)
-		}
-	}
-	out.WriteString("\n|---:|" + strings.Repeat("---:|", 2*len(splitLoads)) + "\n")
-	for i, k := range counts {
-		fmt.Fprintf(&out, "| %d | %s |\n", k, strings.Join(cells[i], " | "))
-	}
-	return out.String()
+	return figures.Markdown(0, columns, rows)
 }
 
-// lost returns the share that was denied of what the whole limit would have admitted.
+// lost returns how much less was admitted than the undivided limit would have admitted.
 func lost(t tally, limit int64) string {
 	could := min(t.offered, limit)
 	return percent(max(0, could-t.admitted), could)
@@ -93,7 +89,7 @@ func lost(t tally, limit int64) string {
 
 // regionsTable shows how much three regions with their own servers admit together, as a share of
 // the limit, by how the limit is divided and how the traffic is distributed.
-func regionsTable(made maker) string {
+func regionsTable() string {
 	shares := []struct {
 		name  string
 		parts []int64 // in percent of the limit
@@ -111,28 +107,17 @@ func regionsTable(made maker) string {
 		{"a third each", []float64{1, 1, 1}},
 		{"the first is down: 0, 60, 40 %", []float64{0, 60, 40}},
 	}
-	loads := []int64{60, 90, 400}
-	var out strings.Builder
-	out.WriteString("| shares | traffic |")
-	for _, load := range loads {
-		fmt.Fprintf(&out, " asked for %d %% |", load)
-	}
-	out.WriteString("\n|---|---|" + strings.Repeat("---:|", len(loads)) + "\n")
-	lines := make([]string, len(shares)*len(traffics))
-	inTurns(len(lines), func(i int) {
+	rows := make([][]string, len(shares)*len(traffics))
+	concurrently(len(rows), func(i int) {
 		share, traffic := shares[i/len(traffics)], traffics[i%len(traffics)]
-		line := fmt.Sprintf("| %s | %s |", share.name, traffic.name)
-		for _, load := range loads {
+		rows[i] = []string{share.name, traffic.name}
+		for _, load := range []int64{60, 90, 400} {
 			s := split{traffic: traffic.parts, offered: splitLimit * load / 100}
 			for _, part := range share.parts {
 				s.limits = append(s.limits, splitLimit*part/100)
 			}
-			line += fmt.Sprintf(" %.0f %% |", 100*float64(s.run(made).admitted)/(2*splitLimit))
+			rows[i] = append(rows[i], fmt.Sprintf("%.0f %%", 100*float64(s.run().admitted)/(2*splitLimit)))
 		}
-		lines[i] = line
 	})
-	for _, line := range lines {
-		out.WriteString(line + "\n")
-	}
-	return out.String()
+	return figures.Markdown(2, []string{"shares", "traffic", "asked for 60 %", "asked for 90 %", "asked for 400 %"}, rows)
 }

@@ -2,11 +2,11 @@
 //
 //	testcount -servers FILE [-checks-passed N] [-checks-failed N] [-seconds N] LABEL STATUS FILE...
 //
-// Each stage is its label, the exit status of its go test, and the file with the output of go test
-// -json. The last two lines are "N passed, N failed"; and the time it took, the counts, and the
-// servers. The exit status is 1 unless something ran and all of it passed. A skipped test, a test
-// without an end, a package that fails without a failing test, a stage that fails without a failing
-// package, a stage without tests, and a run without servers count as failed.
+// A stage is its label, the exit status of its go test, and the file with the output of go test
+// -json. The last two lines of output are "N passed, N failed", and then the time, the counts and the
+// servers. The exit status is 1 unless something ran and all of it passed. These also count as
+// failed: a skipped test, a test that did not end, a package that fails without a failing test, a
+// stage that fails without a failing package, a stage without tests, and a run without servers.
 package main
 
 import (
@@ -23,17 +23,18 @@ import (
 
 // server is an entry of the file that the integration tests write.
 type server struct {
-	Name     string   `json:"name"` // a part of the names of its tests: TestVectors/redis-7.0/...
+	Name     string   `json:"name"` // part of the names of its tests: TestVectors/redis-7.0/...
 	About    string   `json:"about"`
 	Excluded []string `json:"excluded"` // kinds of test that could not be run there
-	NotRun   []string `json:"not_run"`  // tests that passed without doing anything
+	NotRun   []string `json:"not_run"`  // tests of these kinds, which passed without doing anything
 }
 
 // words maps the actions of go test -json to the outcomes of tests.
 var words = map[string]string{"run": "unfinished", "pass": "passed", "fail": "failed", "skip": "skipped"}
 
-// outcomes returns how each test that counts ended, by its package and name: tests without subtests,
-// tests that failed while their subtests passed, and packages that failed while their tests passed.
+// outcomes returns how each test that counts ended, by package and name. These are tests without
+// subtests, tests that failed although their subtests passed, and packages that failed although their
+// tests passed.
 func outcomes(file string) (map[[2]string]string, error) {
 	in, err := os.Open(file)
 	if err != nil {
@@ -132,7 +133,7 @@ func count(args []string, stdout, stderr io.Writer) int {
 	for _, text := range slices.Sorted(slices.Values(failures)) {
 		fmt.Fprintln(stdout, text)
 	}
-	// Programs read the first of these lines, so it contains nothing else.
+	// The first of these lines is meant for programs, so it contains nothing else.
 	fmt.Fprintf(stdout, "%d passed, %d failed\n%d s: %d checks and %d tests, on %s\n", *good, *bad, *seconds, checks, tests, strings.Join(names, ", "))
 	return min(*bad, 1)
 }
