@@ -36,19 +36,15 @@ func (s *Server) selectScript(db int) {
 	}
 }
 
-// keyspace runs the commands of functions. The caller holds the server's lock.
-type keyspace struct{ *Server }
-
-// Call implements engine.Keyspace, with the checks of Redis's scriptCall in the same order.
-func (k keyspace) Call(run *engine.Run, words []string) engine.Reply {
-	s := k.Server
+// scriptCall runs a command of a function, with the checks of Redis's scriptCall in the same order.
+func (s *Server) scriptCall(run *engine.Run, words []string) engine.Reply {
 	cmd := s.lookup(words[0])
 	switch {
 	case cmd == nil:
 		return engine.Error("ERR Unknown Redis command called from script")
 	case !cmd.arityOK(len(words)):
 		return engine.Error("ERR Wrong number of args calling Redis command from script")
-	case cmd.noScript || notInFunctions[cmd.name]:
+	case cmd.noScript:
 		return engine.Error("ERR This Redis command is not allowed from script")
 	case cmd.write && run.ReadOnly:
 		return engine.Error("ERR Write commands are not allowed from read-only scripts.")
@@ -56,12 +52,10 @@ func (k keyspace) Call(run *engine.Run, words []string) engine.Reply {
 	if reason, ok := touchesOthers[cmd.name]; ok {
 		return engine.Error(fmt.Sprintf("ERR the embedded server refuses %s in a function: it %s, and a function may only touch the keys it is given", cmd.name, reason))
 	}
-	if cmd.keys != nil {
-		for _, key := range cmd.keys(words[1:]) {
-			if !run.Declared(key) {
-				return engine.Error(fmt.Sprintf("ERR Script attempted to access a key that it was not given: %s on '%.128s', which is not among the keys of this call. "+
-					"Pass every key in KEYS: Redis Cluster and ACLs rely on it", cmd.name, key))
-			}
+	for _, key := range cmd.keys(words[1:]) {
+		if !run.Declared(key) {
+			return engine.Error(fmt.Sprintf("ERR Script attempted to access a key that it was not given: %s on '%.128s', which is not among the keys of this call. "+
+				"Pass every key in KEYS: Redis Cluster and ACLs rely on it", cmd.name, key))
 		}
 	}
 	return s.execute(s.script, cmd, words)

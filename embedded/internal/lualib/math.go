@@ -13,7 +13,7 @@ func openMath(L *lua.LState) *lua.LTable {
 		"abs", "acos", "asin", "atan", "atan2", "ceil", "cos", "cosh", "deg", "exp", "floor", "fmod", "frexp", "ldexp", "log", "log10",
 		"max", "min", "modf", "pow", "rad", "sin", "sinh", "sqrt", "tan", "tanh",
 	} {
-		t.RawSetString(name, numeric(L, stock.RawGetString(name), 1))
+		t.RawSetString(name, converted(L, stock.RawGetString(name), 0))
 	}
 	t.RawSetString("pi", lua.LNumber(math.Pi))
 	t.RawSetString("huge", lua.LNumber(math.Inf(1)))
