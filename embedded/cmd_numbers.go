@@ -14,10 +14,9 @@ func cmdHIncrBy(s *Server, c *session, args []string) engine.Reply {
 	if _, err := parseInt(args[2]); err != nil {
 		return errNotInteger
 	}
-	if v := s.keyspace.DB(c.db).HGet(args[0], args[1]); v != "" {
-		if _, err := parseInt(v); err != nil {
-			return engine.Error("ERR hash value is not an integer")
-		}
+	stored := s.keyspace.DB(c.db).HGet(args[0], args[1])
+	if _, err := parseInt(stored); stored != "" && err != nil {
+		return engine.Error("ERR hash value is not an integer")
 	}
 	return s.pass(c, append([]string{"HINCRBY"}, args...)...)
 }
@@ -37,9 +36,9 @@ func cmdIncrByFloat(s *Server, c *session, args []string) engine.Reply {
 	if !valid || !validDelta {
 		return errNotFloat
 	}
-	sum, finite := addLongDoubles(value, delta)
-	if !finite {
-		return errNotFinite
+	sum, e := addLongDoubles(value, delta)
+	if e != nil {
+		return e
 	}
 	s.store(c.db, args[0], sum, s.expiresAt(c.db, args[0]))
 	return sum
@@ -61,9 +60,9 @@ func cmdHIncrByFloat(s *Server, c *session, args []string) engine.Reply {
 	if err != nil || !valid {
 		return engine.Error("ERR hash value is not a float")
 	}
-	sum, finite := addLongDoubles(value, delta)
-	if !finite {
-		return errNotFinite
+	sum, e := addLongDoubles(value, delta)
+	if e != nil {
+		return e
 	}
 	s.keyspace.DB(c.db).HSet(args[0], args[1], sum)
 	return sum
@@ -108,21 +107,21 @@ func longDouble(text string) (v *big.Float, valid bool) {
 	return v, minExponent <= exponent && exponent <= maxExponent
 }
 
-// addLongDoubles returns the sum as Redis formats it, and reports whether a long double can
-// represent it.
-func addLongDoubles(a, b *big.Float) (sum string, finite bool) {
+// addLongDoubles returns the sum as Redis formats it, or an error if no long double can represent
+// it.
+func addLongDoubles(a, b *big.Float) (sum string, e engine.Reply) {
 	if a.IsInf() || b.IsInf() {
-		return "", false
+		return "", errNotFinite
 	}
 	v := new(big.Float).Add(a, b)
 	if v.MantExp(nil) > maxExponent {
-		return "", false
+		return "", errNotFinite
 	}
 	sum = strings.TrimRight(strings.TrimRight(v.Text('f', 17), "0"), ".")
 	if sum == "-0" {
 		sum = "0"
 	}
-	return sum, true
+	return sum, nil
 }
 
 // cmdScores returns the handler of ZADD or ZINCRBY. It rejects NaN, which miniredis accepts as a

@@ -24,7 +24,7 @@ type command struct {
 func (s *Server) commandHandlers() map[string]*command {
 	table := parseCommandTable()
 	for name, run := range map[string]handler{
-		"FUNCTION": cmdFunction, "FCALL": cmdFCall, "FCALL_RO": cmdFCallRO,
+		"FUNCTION": cmdFunction, "FCALL": cmdFCall(false), "FCALL_RO": cmdFCall(true),
 		"SET": cmdSet, "SETEX": cmdSetEx("EX", "setex"), "PSETEX": cmdSetEx("PX", "psetex"), "GET": cmdGet, "GETEX": cmdGetEx,
 		"EXPIRE": cmdExpire("expire", 1000, false), "PEXPIRE": cmdExpire("pexpire", 1, false),
 		"EXPIREAT": cmdExpire("expireat", 1000, true), "PEXPIREAT": cmdExpire("pexpireat", 1, true),

@@ -92,7 +92,7 @@ func TestHalfOpenConnectionsCostLittle(t *testing.T) {
 	}
 }
 
-// Replies to a client that does not read wait up to a bound. Beyond that, its commands wait.
+// Replies to a client that does not read are buffered up to a limit. Beyond that, its commands wait.
 func TestRepliesThatNobodyReadsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		here, there := net.Pipe()

@@ -7,32 +7,26 @@ import (
 	"github.com/ratelimit-functions/ratelimit/embedded/internal/engine"
 )
 
-func cmdFCall(s *Server, c *session, args []string) engine.Reply   { return s.fcall(c, args, false) }
-func cmdFCallRO(s *Server, c *session, args []string) engine.Reply { return s.fcall(c, args, true) }
-
-func (s *Server) fcall(c *session, args []string, readOnly bool) engine.Reply {
-	f := s.engine.Lookup(args[0])
-	if f == nil {
-		return engine.Error("ERR Function not found")
-	}
-	n, err := parseInt(args[1])
-	switch {
-	case err != nil:
-		return engine.Error("ERR Bad number of keys provided")
-	case n > int64(len(args)-2):
-		return engine.Error("ERR Number of keys can't be greater than number of args")
-	case n < 0:
-		return engine.Error("ERR Number of keys can't be negative")
-	}
-	s.selectScript(c.db)
-	return s.engine.Call(f, args[2:2+n], args[2+n:], readOnly)
-}
-
-// selectScript makes redis.call use the caller's database.
-func (s *Server) selectScript(db int) {
-	if s.script.db != db {
-		s.script.db = db
-		s.pass(s.script, "SELECT", strconv.Itoa(db))
+// cmdFCall returns the handler of FCALL or FCALL_RO.
+func cmdFCall(readOnly bool) handler {
+	return func(s *Server, c *session, args []string) engine.Reply {
+		f := s.engine.Lookup(args[0])
+		if f == nil {
+			return engine.Error("ERR Function not found")
+		}
+		n, err := parseInt(args[1])
+		switch {
+		case err != nil:
+			return engine.Error("ERR Bad number of keys provided")
+		case n > int64(len(args)-2):
+			return engine.Error("ERR Number of keys can't be greater than number of args")
+		case n < 0:
+			return engine.Error("ERR Number of keys can't be negative")
+		}
+		if s.script.db != c.db {
+			cmdSelect(s, s.script, []string{strconv.Itoa(c.db)})
+		}
+		return s.engine.Call(f, args[2:2+n], args[2+n:], readOnly)
 	}
 }
 
