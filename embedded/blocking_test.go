@@ -13,12 +13,12 @@ func awaitWaiters(t *testing.T, s *Server, n int) {
 	await(t, func() bool { return len(s.waiters) == n }, s)
 }
 
-// await waits until so returns true. It calls so with the server's lock.
-func await(t *testing.T, so func() bool, s *Server) {
+// await waits until condition returns true. It calls condition with the server's lock held.
+func await(t *testing.T, condition func() bool, s *Server) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); ; runtime.Gosched() {
 		s.mu.Lock()
-		done := so()
+		done := condition()
 		s.mu.Unlock()
 		if done {
 			return

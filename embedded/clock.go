@@ -8,15 +8,13 @@ import (
 // clock is the server's clock. Each command reads it once, so the time does not change during a
 // command, an EXEC or a function call.
 type clock struct {
-	frozen bool
-	at     time.Time // while frozen
-	now    time.Time // the time of the running command
+	stopped time.Time // the time at which the clock is stopped, or zero
+	now     time.Time // the time of the running command
 }
 
 func (c *clock) read() {
-	if c.frozen {
-		c.now = c.at
-	} else {
+	c.now = c.stopped
+	if c.now.IsZero() {
 		c.now = time.Now()
 	}
 }
@@ -60,8 +58,7 @@ func (s *Server) setTime(t time.Time) error {
 	if t.UnixMicro() <= 0 {
 		return fmt.Errorf("embedded: the clock cannot be set to %s: give a time after 1970-01-01 UTC", t.Format(time.RFC3339Nano))
 	}
-	s.clock.frozen = true
-	s.clock.at = t
+	s.clock.stopped = t
 	s.keyspace.SetTime(t) // for times that miniredis generates, such as stream IDs
 	return nil
 }

@@ -8,14 +8,13 @@ import (
 	"os"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/embedded/internal/engine"
 )
 
-// waiter is a connection that waits in a blocking command. As a reply, it means that there is none
-// yet.
+// waiter is a connection that waits in a blocking command. A handler returns it instead of a reply
+// if the command has to wait.
 type waiter struct {
 	c       *session
 	words   []string
@@ -23,8 +22,9 @@ type waiter struct {
 	reply   chan engine.Reply
 }
 
-// timedOut returns the reply to a blocking command that got nothing.
-func (c *session) timedOut() engine.Reply {
+// nullArray returns the reply to a blocking command that got nothing, and to EXEC if a watched key
+// changed.
+func (c *session) nullArray() engine.Reply {
 	if c.resp3 || c.conn == nil {
 		return nil
 	}
@@ -49,14 +49,15 @@ func cmdBlocking(name string) handler {
 			return r
 		}
 		if c.conn == nil {
-			return c.timedOut()
+			return c.nullArray()
 		}
 		timeout := time.Duration(min(seconds*float64(time.Second), math.MaxInt64/2))
 		return &waiter{c, words, timeout, make(chan engine.Reply, 1)}
 	}
 }
 
-// tryBlocking runs a blocking command without blocking, as miniredis does in MULTI, and reports whether it is done.
+// tryBlocking runs a blocking command without blocking, as miniredis does in MULTI. It reports
+// whether the command got a reply.
 func (s *Server) tryBlocking(c *session, words []string) (engine.Reply, bool) {
 	s.pass(c, "MULTI")
 	if queued := s.passRaw(c, words); !bytes.HasPrefix(queued, []byte("+QUEUED")) {
@@ -114,7 +115,7 @@ func (s *Server) wait(w *waiter) engine.Reply {
 	case r := <-w.reply: // served just in time
 		return r
 	default:
-		return w.c.timedOut()
+		return w.c.nullArray()
 	}
 }
 
@@ -141,7 +142,7 @@ func (c *session) watchForEnd() (disconnected chan struct{}, stop func()) {
 // cmdXRead returns the handler of XREAD or XREADGROUP, which do not block here.
 func cmdXRead(name string) handler {
 	return func(s *Server, c *session, args []string) engine.Reply {
-		options := args[:max(slices.IndexFunc(args, func(arg string) bool { return strings.EqualFold(arg, "STREAMS") }), 0)]
+		options := args[:max(indexFold(args, "STREAMS"), 0)]
 		if contains(options, "BLOCK") {
 			return notSupported(name+" with BLOCK", "ask again instead")
 		}

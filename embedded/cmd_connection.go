@@ -9,38 +9,37 @@ import (
 )
 
 func cmdHello(s *Server, c *session, args []string) engine.Reply {
-	resp3 := c.resp3
-	if len(args) > 0 {
-		switch n, err := strconv.Atoi(args[0]); {
-		case err != nil:
-			return engine.Error("ERR Protocol version is not an integer or out of range")
-		case n != 2 && n != 3:
-			return engine.Error("NOPROTO unsupported protocol version")
-		default:
-			resp3 = n == 3
-		}
-		for rest := args[1:]; len(rest) > 0; {
-			switch {
-			case strings.EqualFold(rest[0], "SETNAME") && len(rest) > 1:
-				c.name = rest[1]
-				rest = rest[2:]
-			case strings.EqualFold(rest[0], "AUTH") && len(rest) > 2:
-				// As on a server without passwords, the default user is always accepted.
-				if rest[1] != "default" {
-					return engine.Error("WRONGPASS invalid username-password pair or user is disabled.")
-				}
-				rest = rest[3:]
-			default:
-				return engine.Error(fmt.Sprintf("ERR Syntax error in HELLO option '%s'", rest[0]))
-			}
-		}
-	}
-	c.resp3 = resp3
-	c.peer.Resp3 = resp3
 	proto := int64(2)
-	if resp3 {
+	if c.resp3 {
 		proto = 3
 	}
+	if len(args) > 0 {
+		var err error
+		if proto, err = strconv.ParseInt(args[0], 10, 64); err != nil {
+			return engine.Error("ERR Protocol version is not an integer or out of range")
+		}
+		if proto != 2 && proto != 3 {
+			return engine.Error("NOPROTO unsupported protocol version")
+		}
+		args = args[1:]
+	}
+	for len(args) > 0 {
+		switch {
+		case strings.EqualFold(args[0], "SETNAME") && len(args) > 1:
+			c.name = args[1]
+			args = args[2:]
+		case strings.EqualFold(args[0], "AUTH") && len(args) > 2:
+			// As on a server without passwords, the default user is always accepted.
+			if args[1] != "default" {
+				return engine.Error("WRONGPASS invalid username-password pair or user is disabled.")
+			}
+			args = args[3:]
+		default:
+			return engine.Error(fmt.Sprintf("ERR Syntax error in HELLO option '%s'", args[0]))
+		}
+	}
+	c.resp3 = proto == 3
+	c.peer.Resp3 = c.resp3
 	return engine.Map{
 		"server", "redis", "version", engine.Version, "proto", proto, "id", c.id,
 		"mode", "standalone", "role", "master", "modules", []engine.Reply{},

@@ -3,7 +3,6 @@ package embedded
 import (
 	"math"
 	"strconv"
-	"strings"
 
 	"github.com/ratelimit-functions/ratelimit/embedded/internal/engine"
 )
@@ -11,65 +10,41 @@ import (
 // cmdExpire returns the handler of EXPIRE, PEXPIRE, EXPIREAT or PEXPIREAT.
 func cmdExpire(name string, unit int64, absolute bool) handler {
 	return func(s *Server, c *session, args []string) engine.Reply {
-		key := args[0]
-		nx, xx, gt, lt, e := expireOptions(args[2:])
-		if e != nil {
-			return e
+		key, options := args[0], args[2:]
+		for _, o := range options {
+			if !contains([]string{"NX", "XX", "GT", "LT"}, o) {
+				return engine.Error("ERR Unsupported option " + o)
+			}
 		}
-		at, err := parseInt(args[1])
+		nx, xx, gt, lt := contains(options, "NX"), contains(options, "XX"), contains(options, "GT"), contains(options, "LT")
+		switch {
+		case nx && (xx || gt || lt):
+			return engine.Error("ERR NX and XX, GT or LT options at the same time are not compatible")
+		case gt && lt:
+			return engine.Error("ERR GT and LT options at the same time are not compatible")
+		}
+		n, err := parseInt(args[1])
 		if err != nil {
 			return errNotInteger
 		}
-		now := s.clock.ms()
-		base := now
-		if absolute {
-			base = 0
+		var base int64
+		if !absolute {
+			base = s.clock.ms()
 		}
-		if at > math.MaxInt64/unit || at < math.MinInt64/unit || at > 0 && at*unit > math.MaxInt64-base {
+		if n > (math.MaxInt64-base)/unit || n < math.MinInt64/unit {
 			return engine.Error("ERR invalid expire time in '" + name + "' command")
 		}
-		at = at*unit + base
-		db := s.keyspace.DB(c.db)
-		if !db.Exists(key) {
+		at := base + n*unit
+		if !s.keyspace.DB(c.db).Exists(key) {
 			return int64(0)
 		}
 		old := s.expiresAt(c.db, key)
-		switch {
-		case nx && old != 0, xx && old == 0, gt && (old == 0 || at <= old), lt && old != 0 && at >= old:
+		if nx && old != 0 || xx && old == 0 || gt && (old == 0 || at <= old) || lt && old != 0 && at >= old {
 			return int64(0)
 		}
-		if at <= now {
-			db.Del(key)
-		} else {
-			s.setExpiry(c.db, key, at)
-		}
+		s.expireAt(c.db, key, at)
 		return int64(1)
 	}
-}
-
-func expireOptions(args []string) (nx, xx, gt, lt bool, e engine.Reply) {
-	for _, a := range args {
-		switch strings.ToUpper(a) {
-		case "NX":
-			nx = true
-		case "XX":
-			xx = true
-		case "GT":
-			gt = true
-		case "LT":
-			lt = true
-		default:
-			e = engine.Error("ERR Unsupported option " + a)
-			return
-		}
-	}
-	switch {
-	case nx && (xx || gt || lt):
-		e = engine.Error("ERR NX and XX, GT or LT options at the same time are not compatible")
-	case gt && lt:
-		e = engine.Error("ERR GT and LT options at the same time are not compatible")
-	}
-	return
 }
 
 // cmdTTL returns the handler of TTL, PTTL, EXPIRETIME or PEXPIRETIME.

@@ -59,9 +59,11 @@ func cmdConfig(s *Server, c *session, args []string) engine.Reply {
 	return out
 }
 
+var flushModes = []string{"SYNC", "ASYNC"}
+
 func cmdFlush(name string) handler {
 	return func(s *Server, c *session, args []string) engine.Reply {
-		if len(args) > 1 || len(args) == 1 && !strings.EqualFold(args[0], "SYNC") && !strings.EqualFold(args[0], "ASYNC") {
+		if len(args) > 1 || len(args) == 1 && !contains(flushModes, args[0]) {
 			return errSyntax
 		}
 		return s.pass(c, name)

@@ -14,10 +14,9 @@ func cmdHIncrBy(s *Server, c *session, args []string) engine.Reply {
 	if _, err := parseInt(args[2]); err != nil {
 		return errNotInteger
 	}
-	if v := s.keyspace.DB(c.db).HGet(args[0], args[1]); v != "" {
-		if _, err := parseInt(v); err != nil && s.keyspace.DB(c.db).Type(args[0]) == "hash" {
-			return engine.Error("ERR hash value is not an integer")
-		}
+	stored := s.keyspace.DB(c.db).HGet(args[0], args[1])
+	if _, err := parseInt(stored); stored != "" && err != nil {
+		return engine.Error("ERR hash value is not an integer")
 	}
 	return s.pass(c, append([]string{"HINCRBY"}, args...)...)
 }
@@ -28,28 +27,24 @@ const (
 )
 
 func cmdIncrByFloat(s *Server, c *session, args []string) engine.Reply {
-	key, old := args[0], "0"
-	switch stored := cmdGet(s, c, args[:1]).(type) {
-	case engine.Error:
+	stored := cmdGet(s, c, args[:1])
+	if stored == errWrongType {
 		return stored
-	case string:
-		old = stored
 	}
-	value, valid := longDouble(old)
+	value, valid := storedNumber(stored)
 	delta, validDelta := longDouble(args[1])
 	if !valid || !validDelta {
 		return errNotFloat
 	}
-	sum, finite := addLongDoubles(value, delta)
-	if !finite {
-		return errNotFinite
+	sum, e := addLongDoubles(value, delta)
+	if e != nil {
+		return e
 	}
-	s.store(c.db, key, sum, s.expiresAt(c.db, key))
+	s.store(c.db, args[0], sum, s.expiresAt(c.db, args[0]))
 	return sum
 }
 
 func cmdHIncrByFloat(s *Server, c *session, args []string) engine.Reply {
-	key, field, old := args[0], args[1], "0"
 	delta, valid := longDouble(args[2])
 	switch {
 	case !valid:
@@ -57,23 +52,28 @@ func cmdHIncrByFloat(s *Server, c *session, args []string) engine.Reply {
 	case delta.IsInf():
 		return engine.Error("ERR value is NaN or Infinity")
 	}
-	stored, _, err := parseReply(s.passRaw(c, []string{"HGET", key, field}))
-	switch stored := stored.(type) {
-	case engine.Error:
-		return stored
-	case string:
-		old = stored
+	stored, _, err := parseReply(s.passRaw(c, []string{"HGET", args[0], args[1]}))
+	if e, failed := stored.(engine.Error); failed {
+		return e
 	}
-	value, valid := longDouble(old)
+	value, valid := storedNumber(stored)
 	if err != nil || !valid {
 		return engine.Error("ERR hash value is not a float")
 	}
-	sum, finite := addLongDoubles(value, delta)
-	if !finite {
-		return errNotFinite
+	sum, e := addLongDoubles(value, delta)
+	if e != nil {
+		return e
 	}
-	s.keyspace.DB(c.db).HSet(key, field, sum)
+	s.keyspace.DB(c.db).HSet(args[0], args[1], sum)
 	return sum
+}
+
+// storedNumber parses a number that is the reply to GET or HGET. Without a value, it is zero.
+func storedNumber(reply engine.Reply) (v *big.Float, valid bool) {
+	if text, ok := reply.(string); ok {
+		return longDouble(text)
+	}
+	return new(big.Float), true
 }
 
 // Redis calculates with long doubles. On amd64, they have a mantissa of 64 bits, and exponents
@@ -107,74 +107,32 @@ func longDouble(text string) (v *big.Float, valid bool) {
 	return v, minExponent <= exponent && exponent <= maxExponent
 }
 
-// addLongDoubles returns the sum as Redis formats it, and reports whether a long double can
-// represent it.
-func addLongDoubles(a, b *big.Float) (sum string, finite bool) {
+// addLongDoubles returns the sum as Redis formats it, or an error if no long double can represent
+// it.
+func addLongDoubles(a, b *big.Float) (sum string, e engine.Reply) {
 	if a.IsInf() || b.IsInf() {
-		return "", false
+		return "", errNotFinite
 	}
 	v := new(big.Float).Add(a, b)
 	if v.MantExp(nil) > maxExponent {
-		return "", false
+		return "", errNotFinite
 	}
 	sum = strings.TrimRight(strings.TrimRight(v.Text('f', 17), "0"), ".")
 	if sum == "-0" {
 		sum = "0"
 	}
-	return sum, true
+	return sum, nil
 }
 
 // cmdScores returns the handler of ZADD or ZINCRBY. It rejects NaN, which miniredis accepts as a
-// score.
+// score. Scores are before members, which end the command.
 func cmdScores(name string) handler {
 	return func(s *Server, c *session, args []string) engine.Reply {
-		i := 1
-		for name == "ZADD" && i < len(args) && zaddOptions[strings.ToUpper(args[i])] {
-			i++
-		}
-		for ; i < len(args); i += 2 {
+		for i := len(args) - 2; i > 0; i -= 2 {
 			if v, err := strconv.ParseFloat(args[i], 64); err == nil && math.IsNaN(v) {
-				return engine.Error("ERR value is not a valid float")
+				return errNotFloat
 			}
 		}
-		return s.passScores(c, name, args)
+		return s.pass(c, append([]string{name}, args...)...)
 	}
-}
-
-var zaddOptions = map[string]bool{"NX": true, "XX": true, "GT": true, "LT": true, "CH": true, "INCR": true}
-
-// cmdReadScores returns the handler of a command that returns scores.
-func cmdReadScores(name string) handler {
-	return func(s *Server, c *session, args []string) engine.Reply { return s.passScores(c, name, args) }
-}
-
-// passScores runs a command on a sorted set, and formats the scores in its reply as Redis does:
-// whole numbers have no exponent. Replies to connections are not changed, because clients parse
-// scores as numbers.
-func (s *Server) passScores(c *session, name string, args []string) engine.Reply {
-	r := s.pass(c, append([]string{name}, args...)...)
-	switch r := r.(type) {
-	case string:
-		return score(r)
-	case []engine.Reply:
-		step := 2
-		if name == "ZMSCORE" {
-			step = 1
-		} else if name != "ZPOPMIN" && name != "ZPOPMAX" && !contains(args, "WITHSCORES") {
-			return r
-		}
-		for i := step - 1; i < len(r); i += step {
-			if text, ok := r[i].(string); ok {
-				r[i] = score(text)
-			}
-		}
-	}
-	return r
-}
-
-func score(text string) string {
-	if v, err := strconv.ParseFloat(text, 64); err == nil {
-		return engine.FormatDouble(v)
-	}
-	return text
 }

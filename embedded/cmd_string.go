@@ -18,29 +18,37 @@ const (
 
 // setOptions contains the options of SET and GETEX.
 type setOptions struct {
-	nx, xx, get, keepTTL, persist bool
-	unit                          string // EX, PX, EXAT, PXAT or none
-	amount                        string
+	nx, xx, get bool
+	expiry      string // one of expiryUnits, KEEPTTL, PERSIST or none
+	amount      string // of the unit
+}
+
+var expiryUnits = map[string]struct {
+	ms       int64
+	absolute bool
+}{
+	"EX": {ms: 1000}, "PX": {ms: 1}, "EXAT": {ms: 1000, absolute: true}, "PXAT": {ms: 1, absolute: true},
 }
 
 func parseSetOptions(args []string, getex bool) (setOptions, bool) {
 	var o setOptions
 	for i := 0; i < len(args); i++ {
-		expires := o.unit != "" || o.keepTTL || o.persist
-		switch opt := strings.ToUpper(args[i]); {
+		opt := strings.ToUpper(args[i])
+		_, isUnit := expiryUnits[opt]
+		switch {
 		case opt == "NX" && !getex && !o.xx:
 			o.nx = true
 		case opt == "XX" && !getex && !o.nx:
 			o.xx = true
 		case opt == "GET" && !getex:
 			o.get = true
-		case opt == "KEEPTTL" && !getex && !expires:
-			o.keepTTL = true
-		case opt == "PERSIST" && getex && !expires:
-			o.persist = true
-		case (opt == "EX" || opt == "PX" || opt == "EXAT" || opt == "PXAT") && !expires && i+1 < len(args):
+		case o.expiry != "":
+			return o, false
+		case opt == "KEEPTTL" && !getex, opt == "PERSIST" && getex:
+			o.expiry = opt
+		case isUnit && i+1 < len(args):
 			i++
-			o.unit, o.amount = opt, args[i]
+			o.expiry, o.amount = opt, args[i]
 		default:
 			return o, false
 		}
@@ -48,29 +56,25 @@ func parseSetOptions(args []string, getex bool) (setOptions, bool) {
 	return o, true
 }
 
-// moment converts the expiry in a command to milliseconds since 1970.
-func (s *Server) moment(unit, amount, command string) (int64, engine.Reply) {
+// moment converts the expiry in a command to milliseconds since 1970. It returns 0 if expiry is not
+// one of expiryUnits.
+func (s *Server) moment(expiry, amount, command string) (int64, engine.Reply) {
+	unit, ok := expiryUnits[expiry]
+	if !ok {
+		return 0, nil
+	}
 	n, err := parseInt(amount)
 	if err != nil {
 		return 0, errNotInteger
 	}
-	invalid := engine.Error("ERR invalid expire time in '" + command + "' command")
-	if n <= 0 {
-		return 0, invalid
+	var base int64
+	if !unit.absolute {
+		base = s.clock.ms()
 	}
-	if unit[0] == 'E' {
-		if n > math.MaxInt64/1000 {
-			return 0, invalid
-		}
-		n *= 1000
+	if n <= 0 || n > (math.MaxInt64-base)/unit.ms {
+		return 0, engine.Error("ERR invalid expire time in '" + command + "' command")
 	}
-	if len(unit) == 2 {
-		if n > math.MaxInt64-s.clock.ms() {
-			return 0, invalid
-		}
-		n += s.clock.ms()
-	}
-	return n, nil
+	return base + n*unit.ms, nil
 }
 
 func cmdSet(s *Server, c *session, args []string) engine.Reply {
@@ -79,29 +83,21 @@ func cmdSet(s *Server, c *session, args []string) engine.Reply {
 	if !valid {
 		return errSyntax
 	}
-	var at int64
-	if o.unit != "" {
-		var e engine.Reply
-		if at, e = s.moment(o.unit, o.amount, "set"); e != nil {
-			return e
-		}
+	at, e := s.moment(o.expiry, o.amount, "set")
+	if e != nil {
+		return e
 	}
-	db := s.keyspace.DB(c.db)
-	kind := db.Type(key)
 	var old engine.Reply
 	if o.get {
-		if kind != "" && kind != "string" {
-			return errWrongType
-		}
-		if kind != "" {
-			v, _ := db.Get(key)
-			old = v
+		old = cmdGet(s, c, args[:1])
+		if old == errWrongType {
+			return old
 		}
 	}
-	if o.nx && kind != "" || o.xx && kind == "" {
+	if exists := s.keyspace.DB(c.db).Exists(key); o.nx && exists || o.xx && !exists {
 		return old
 	}
-	if o.keepTTL {
+	if o.expiry == "KEEPTTL" {
 		at = s.expiresAt(c.db, key)
 	}
 	s.store(c.db, key, value, at)
@@ -114,7 +110,7 @@ func cmdSet(s *Server, c *session, args []string) engine.Reply {
 // store stores a string with an expiry, or without one if at is 0.
 func (s *Server) store(n int, key, value string, at int64) {
 	db := s.keyspace.DB(n)
-	if errors.Is(db.Set(key, value), miniredis.ErrWrongType) {
+	if db.Set(key, value) != nil { // the key holds another type
 		db.Del(key)
 		db.Set(key, value)
 	}
@@ -126,21 +122,16 @@ func (s *Server) store(n int, key, value string, at int64) {
 	}
 }
 
-func cmdSetEx(s *Server, c *session, args []string) engine.Reply {
-	return s.setEx(c, args, "EX", "setex")
-}
-
-func cmdPSetEx(s *Server, c *session, args []string) engine.Reply {
-	return s.setEx(c, args, "PX", "psetex")
-}
-
-func (s *Server) setEx(c *session, args []string, unit, name string) engine.Reply {
-	at, e := s.moment(unit, args[1], name)
-	if e != nil {
-		return e
+// cmdSetEx returns the handler of SETEX or PSETEX.
+func cmdSetEx(unit, name string) handler {
+	return func(s *Server, c *session, args []string) engine.Reply {
+		at, e := s.moment(unit, args[1], name)
+		if e != nil {
+			return e
+		}
+		s.store(c.db, args[0], args[2], at)
+		return ok
 	}
-	s.store(c.db, args[0], args[2], at)
-	return ok
 }
 
 func cmdGet(s *Server, c *session, args []string) engine.Reply {
@@ -164,21 +155,14 @@ func cmdGetEx(s *Server, c *session, args []string) engine.Reply {
 	if _, found := v.(string); !found {
 		return v
 	}
-	var at int64
-	if o.unit != "" {
-		var e engine.Reply
-		if at, e = s.moment(o.unit, o.amount, "getex"); e != nil {
-			return e
-		}
+	at, e := s.moment(o.expiry, o.amount, "getex")
+	if e != nil {
+		return e
 	}
-	db := s.keyspace.DB(c.db)
-	switch {
-	case o.persist:
+	if at != 0 {
+		s.expireAt(c.db, key, at)
+	} else if o.expiry == "PERSIST" {
 		s.pass(c, "PERSIST", key)
-	case at != 0 && at <= s.clock.ms():
-		db.Del(key)
-	case at != 0:
-		s.setExpiry(c.db, key, at)
 	}
 	return v
 }

@@ -61,17 +61,14 @@ func cmdExec(s *Server, c *session, args []string) engine.Reply {
 		c.watching = false
 		s.pass(c, "MULTI")
 		if r, ok := s.pass(c, "EXEC").(raw); c.lost || ok && strings.HasPrefix(string(r), "*-1") {
-			if c.resp3 {
-				return nil
-			}
-			return raw("*-1\r\n")
+			return c.nullArray()
 		}
 	}
 	out := appendHead(nil, '*', int64(len(tx.queue)))
 	for _, words := range tx.queue {
 		r := s.execute(c, s.lookup(words[0]), words)
 		if _, waits := r.(*waiter); waits {
-			r = c.timedOut()
+			r = c.nullArray()
 		}
 		if len(out) <= maxReply {
 			out = appendReply(out, r, c.resp3, maxReply)

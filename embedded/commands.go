@@ -11,10 +11,10 @@ type command struct {
 	name     string // upper case
 	arity    int    // as in COMMAND: includes the name; negative for a minimum
 	write    bool
-	noScript bool // not allowed in a function
+	noScript bool // not allowed in a function, or none of its subcommands is
 	blocking bool
 	amounts  [2]int                       // words that are checked before miniredis gets them
-	keys     func(args []string) []string // nil if it takes no keys; args excludes the name
+	keys     func(args []string) []string // args excludes the name
 
 	run handler // nil: miniredis runs it
 }
@@ -24,8 +24,8 @@ type command struct {
 func (s *Server) commandHandlers() map[string]*command {
 	table := parseCommandTable()
 	for name, run := range map[string]handler{
-		"FUNCTION": cmdFunction, "FCALL": cmdFCall, "FCALL_RO": cmdFCallRO,
-		"SET": cmdSet, "SETEX": cmdSetEx, "PSETEX": cmdPSetEx, "GET": cmdGet, "GETEX": cmdGetEx,
+		"FUNCTION": cmdFunction, "FCALL": cmdFCall(false), "FCALL_RO": cmdFCall(true),
+		"SET": cmdSet, "SETEX": cmdSetEx("EX", "setex"), "PSETEX": cmdSetEx("PX", "psetex"), "GET": cmdGet, "GETEX": cmdGetEx,
 		"EXPIRE": cmdExpire("expire", 1000, false), "PEXPIRE": cmdExpire("pexpire", 1, false),
 		"EXPIREAT": cmdExpire("expireat", 1000, true), "PEXPIREAT": cmdExpire("pexpireat", 1, true),
 		"TTL": cmdTTL(true, false), "PTTL": cmdTTL(false, false),
@@ -42,16 +42,7 @@ func (s *Server) commandHandlers() map[string]*command {
 		"INFO": cmdInfo, "COMMAND": cmdCommand, "CLUSTER": cmdCluster, "CONFIG": cmdConfig,
 		"READONLY": cmdCluster, "READWRITE": cmdCluster,
 	} {
-		cmd := table[name]
-		if cmd == nil {
-			panic("embedded: no command " + name)
-		}
-		cmd.run = run
-	}
-	for _, name := range []string{
-		"ZSCORE", "ZMSCORE", "ZPOPMIN", "ZPOPMAX", "ZRANGE", "ZREVRANGE", "ZRANGEBYSCORE", "ZREVRANGEBYSCORE",
-	} {
-		table[name].run = cmdReadScores(name)
+		table[name].run = run
 	}
 	for name, why := range unsupported {
 		table[name].run = refused(why)
@@ -64,44 +55,41 @@ func (s *Server) commandHandlers() map[string]*command {
 	return table
 }
 
-// commandTable has in each line: flags (w writes, s not in functions, b may block), the position of
-// the keys, and names with their arity. The keys are first:last:step as in COMMAND; n<i> for a
-// count at argument i followed by the keys; d1 for a destination before the count; or streams for
-// the arguments after STREAMS.
+// commandTable has in each line: flags (w writes, s not in functions, b may block), how to find the
+// keys (see keyFinders), and names with their arity.
 const commandTable = `
-- -         CLIENT -2  CLUSTER -2  COMMAND -1  CONFIG -2  DBSIZE 1  ECHO 2  FUNCTION -2  INFO -1  KEYS 2  PING -1  PUBLISH 3
-- -         PUBSUB -2  RANDOMKEY 1  READONLY 1  READWRITE 1  SCAN -2  SCRIPT -2  SELECT 2  TIME 1
-s -         AUTH -2  DISCARD 1  EXEC 1  HELLO -1  MULTI 1  PSUBSCRIBE -2  PUNSUBSCRIBE -1  QUIT -1  RESET 1  SUBSCRIBE -2
-s -         UNSUBSCRIBE -1  UNWATCH 1  WAIT 3
-w -         FLUSHALL -1  FLUSHDB -1  SWAPDB 3
-- 1:1:1     BITCOUNT -2  BITPOS -3  DUMP 2  EXPIRETIME 2  GEODIST -4  GEOPOS -2  GEORADIUSBYMEMBER_RO -5  GEORADIUS_RO -6
-- 1:1:1     GEOSEARCH -7  GET 2  GETBIT 3  GETRANGE 4  HEXISTS 3  HGET 3  HGETALL 2  HKEYS 2  HLEN 2  HMGET -3
-- 1:1:1     HRANDFIELD -2  HSCAN -3  HSTRLEN 3  HVALS 2  LINDEX 3  LLEN 2  LPOS -3  LRANGE 4  PEXPIRETIME 2  PTTL 2
-- 1:1:1     SCARD 2  SISMEMBER 3  SMEMBERS 2  SMISMEMBER -3  SRANDMEMBER -2  SSCAN -3  STRLEN 2  TTL 2  TYPE 2  XLEN 2
-- 1:1:1     XPENDING -3  XRANGE -4  XREVRANGE -4  ZCARD 2  ZCOUNT 4  ZLEXCOUNT 4  ZMSCORE -3  ZRANDMEMBER -2  ZRANGE -4
-- 1:1:1     ZRANGEBYLEX -4  ZRANGEBYSCORE -4  ZRANK 3  ZREVRANGE -4  ZREVRANGEBYLEX -4  ZREVRANGEBYSCORE -4  ZREVRANK 3
-- 1:1:1     ZSCAN -3  ZSCORE 3
-w 1:1:1     APPEND 3  DECR 2  DECRBY 3  EXPIRE -3  EXPIREAT -3  GEOADD -5  GETDEL 2  GETEX -2  GETSET 3  HDEL -3  HINCRBY 4
-w 1:1:1     HINCRBYFLOAT 4  HMSET -4  HSET -4  HSETNX 4  INCR 2  INCRBY 3  INCRBYFLOAT 3  LINSERT 5  LPOP -2  LPUSH -3
-w 1:1:1     LPUSHX -3  LREM 4  LSET 4  LTRIM 4  MOVE 3  PERSIST 2  PEXPIRE -3  PEXPIREAT -3  PFADD -2  PSETEX 4
-w 1:1:1     RESTORE -4  RPOP -2  RPUSH -3  RPUSHX -3  SADD -3  SET -3  SETBIT 4  SETEX 4  SETNX 3  SETRANGE 4  SPOP -2
-w 1:1:1     SREM -3  XACK -4  XADD -5  XAUTOCLAIM -6  XCLAIM -6  XDEL -3  XTRIM -4  ZADD -4  ZINCRBY 4  ZPOPMAX -2
-w 1:1:1     ZPOPMIN -2  ZREM -3  ZREMRANGEBYLEX 4  ZREMRANGEBYRANK 4  ZREMRANGEBYSCORE 4
-- 1:-1:1    EXISTS -2  MGET -2  PFCOUNT -2  SDIFF -2  SINTER -2  SUNION -2  TOUCH -2
-s 1:-1:1    WATCH -2
-w 1:-1:1    DEL -2  PFMERGE -2  SDIFFSTORE -3  SINTERSTORE -3  SUNIONSTORE -3  UNLINK -2
-w 1:-1:2    MSET -3  MSETNX -3
-wsb 1:-2:1  BLPOP -3  BRPOP -3  BZPOPMAX -3  BZPOPMIN -3
-w 1:2:1     COPY -3  LMOVE 5  RENAME 3  RENAMENX 3  RPOPLPUSH 3  SMOVE 4
-wsb 1:2:1   BLMOVE 6  BRPOPLPUSH 4
-w 2:-1:1    BITOP -4
-- 2:2:1     MEMORY -2  OBJECT -2  XINFO -2
-w 2:2:1     XGROUP -2
-- n1        SINTERCARD -3  ZINTER -3  ZUNION -3
-w n1        LMPOP -4  ZMPOP -4
-s n2        EVAL -3  EVALSHA -3  EVALSHA_RO -3  EVAL_RO -3  FCALL -3  FCALL_RO -3
-wb n2       BZMPOP -5
-w d1n2      ZINTERSTORE -4  ZUNIONSTORE -4
+- none      COMMAND -1  DBSIZE 1  ECHO 2  INFO -1  KEYS 2  PING -1  PUBLISH 3  PUBSUB -2  RANDOMKEY 1  SCAN -2  SELECT 2  TIME 1
+s none      AUTH -2  CLIENT -2  CLUSTER -2  CONFIG -2  DISCARD 1  EXEC 1  FUNCTION -2  HELLO -1  MULTI 1  PSUBSCRIBE -2
+s none      PUNSUBSCRIBE -1  QUIT -1  READONLY 1  READWRITE 1  RESET 1  SCRIPT -2  SUBSCRIBE -2  UNSUBSCRIBE -1  UNWATCH 1  WAIT 3
+w none      FLUSHALL -1  FLUSHDB -1  SWAPDB 3
+- first     BITCOUNT -2  BITPOS -3  DUMP 2  EXPIRETIME 2  GEODIST -4  GEOPOS -2  GEORADIUSBYMEMBER_RO -5  GEORADIUS_RO -6
+- first     GEOSEARCH -7  GET 2  GETBIT 3  GETRANGE 4  HEXISTS 3  HGET 3  HGETALL 2  HKEYS 2  HLEN 2  HMGET -3
+- first     HRANDFIELD -2  HSCAN -3  HSTRLEN 3  HVALS 2  LINDEX 3  LLEN 2  LPOS -3  LRANGE 4  PEXPIRETIME 2  PTTL 2
+- first     SCARD 2  SISMEMBER 3  SMEMBERS 2  SMISMEMBER -3  SRANDMEMBER -2  SSCAN -3  STRLEN 2  TTL 2  TYPE 2  XLEN 2
+- first     XPENDING -3  XRANGE -4  XREVRANGE -4  ZCARD 2  ZCOUNT 4  ZLEXCOUNT 4  ZMSCORE -3  ZRANDMEMBER -2  ZRANGE -4
+- first     ZRANGEBYLEX -4  ZRANGEBYSCORE -4  ZRANK 3  ZREVRANGE -4  ZREVRANGEBYLEX -4  ZREVRANGEBYSCORE -4  ZREVRANK 3
+- first     ZSCAN -3  ZSCORE 3
+w first     APPEND 3  DECR 2  DECRBY 3  EXPIRE -3  EXPIREAT -3  GEOADD -5  GETDEL 2  GETEX -2  GETSET 3  HDEL -3  HINCRBY 4
+w first     HINCRBYFLOAT 4  HMSET -4  HSET -4  HSETNX 4  INCR 2  INCRBY 3  INCRBYFLOAT 3  LINSERT 5  LPOP -2  LPUSH -3
+w first     LPUSHX -3  LREM 4  LSET 4  LTRIM 4  MOVE 3  PERSIST 2  PEXPIRE -3  PEXPIREAT -3  PFADD -2  PSETEX 4
+w first     RESTORE -4  RPOP -2  RPUSH -3  RPUSHX -3  SADD -3  SET -3  SETBIT 4  SETEX 4  SETNX 3  SETRANGE 4  SPOP -2
+w first     SREM -3  XACK -4  XADD -5  XAUTOCLAIM -6  XCLAIM -6  XDEL -3  XTRIM -4  ZADD -4  ZINCRBY 4  ZPOPMAX -2
+w first     ZPOPMIN -2  ZREM -3  ZREMRANGEBYLEX 4  ZREMRANGEBYRANK 4  ZREMRANGEBYSCORE 4
+- all       EXISTS -2  MGET -2  PFCOUNT -2  SDIFF -2  SINTER -2  SUNION -2  TOUCH -2
+s all       WATCH -2
+w all       DEL -2  PFMERGE -2  SDIFFSTORE -3  SINTERSTORE -3  SUNIONSTORE -3  UNLINK -2
+w odd       MSET -3  MSETNX -3
+wsb butlast BLPOP -3  BRPOP -3  BZPOPMAX -3  BZPOPMIN -3
+w 1to2      COPY -3  LMOVE 5  RENAME 3  RENAMENX 3  RPOPLPUSH 3  SMOVE 4
+wsb 1to2    BLMOVE 6  BRPOPLPUSH 4
+w from2     BITOP -4
+- second    MEMORY -2  OBJECT -2  XINFO -2
+w second    XGROUP -2
+- counted1  SINTERCARD -3  ZINTER -3  ZUNION -3
+w counted1  LMPOP -4  ZMPOP -4
+s counted2  EVAL -3  EVALSHA -3  EVALSHA_RO -3  EVAL_RO -3  FCALL -3  FCALL_RO -3
+wb counted2 BZMPOP -5
+w 1counted2 ZINTERSTORE -4  ZUNIONSTORE -4
 - streams   XREAD -4
 w streams   XREADGROUP -7
 `
@@ -111,27 +99,19 @@ func parseCommandTable() map[string]*command {
 	for _, line := range strings.Split(strings.TrimSpace(commandTable), "\n") {
 		f := strings.Fields(line)
 		for i := 2; i < len(f); i += 2 {
-			cmd := &command{
+			arity, _ := strconv.Atoi(f[i+1])
+			table[f[i]] = &command{
 				name:     f[i],
-				arity:    mustAtoi(f[i+1]),
+				arity:    arity,
 				write:    strings.Contains(f[0], "w"),
 				noScript: strings.Contains(f[0], "s"),
 				blocking: strings.Contains(f[0], "b"),
 				amounts:  amounts[f[i]],
+				keys:     keyFinders[f[1]],
 			}
-			cmd.findKeys(f[1])
-			table[cmd.name] = cmd
 		}
 	}
 	return table
-}
-
-func mustAtoi(text string) int {
-	n, err := strconv.Atoi(text)
-	if err != nil {
-		panic("embedded: command table: " + text)
-	}
-	return n
 }
 
 // arityOK reports whether a command may have n words, including its name.
@@ -142,63 +122,40 @@ func (c *command) arityOK(n int) bool {
 	return n == c.arity
 }
 
-func (c *command) findKeys(spec string) {
-	switch {
-	case spec == "-":
-	case spec == "streams":
-		c.keys = streamKeys
-	case spec[0] == 'n':
-		at := int(spec[1] - '0')
-		c.keys = func(args []string) []string { return countedKeys(args, at) }
-	case strings.HasPrefix(spec, "d1n"):
-		at := int(spec[3] - '0')
-		c.keys = func(args []string) []string {
-			return append(args[:1:1], countedKeys(args, at)...)
+// keyFinders has the functions that return the keys among the arguments of a command. The number of
+// arguments is checked before.
+var keyFinders = map[string]func(args []string) []string{
+	"none":    func(args []string) []string { return nil },
+	"first":   func(args []string) []string { return args[:1] },
+	"second":  func(args []string) []string { return args[min(1, len(args)):min(2, len(args))] },
+	"1to2":    func(args []string) []string { return args[:2] },
+	"all":     func(args []string) []string { return args },
+	"from2":   func(args []string) []string { return args[1:] },
+	"butlast": func(args []string) []string { return args[:len(args)-1] },
+	"odd": func(args []string) []string {
+		var keys []string
+		for i := 0; i < len(args); i += 2 {
+			keys = append(keys, args[i])
 		}
-	default:
-		at := strings.Split(spec, ":")
-		first, last, step := mustAtoi(at[0]), mustAtoi(at[1]), mustAtoi(at[2])
-		c.keys = func(args []string) []string { return rangeKeys(args, first, last, step) }
-		if spec == "1:1:1" {
-			c.keys = func(args []string) []string { return args[:1] }
+		return keys
+	},
+	"counted1":  countedKeys,
+	"counted2":  func(args []string) []string { return countedKeys(args[1:]) },
+	"1counted2": func(args []string) []string { return append(args[:1:1], countedKeys(args[1:])...) },
+	"streams": func(args []string) []string {
+		at := indexFold(args, "STREAMS")
+		if at < 0 {
+			return nil
 		}
-	}
+		return args[at+1 : at+1+(len(args)-at-1)/2]
+	},
 }
 
-func rangeKeys(args []string, first, last, step int) []string {
-	if last < 0 {
-		last += len(args) + 1
-	}
-	if last > len(args) {
-		last = len(args)
-	}
-	if step == 1 && first <= last {
-		return args[first-1 : last]
-	}
-	var keys []string
-	for i := first; i <= last; i += step {
-		keys = append(keys, args[i-1])
-	}
-	return keys
-}
-
-func countedKeys(args []string, at int) []string {
-	if at > len(args) {
-		return nil
-	}
-	n, err := strconv.Atoi(args[at-1])
+// countedKeys returns the keys after their number.
+func countedKeys(args []string) []string {
+	n, err := strconv.Atoi(args[0])
 	if err != nil || n <= 0 {
 		return nil
 	}
-	return args[at : at+min(n, len(args)-at)]
-}
-
-func streamKeys(args []string) []string {
-	for i, a := range args {
-		if strings.EqualFold(a, "STREAMS") {
-			rest := args[i+1:]
-			return rest[:len(rest)/2]
-		}
-	}
-	return nil
+	return args[1 : 1+min(n, len(args)-1)]
 }

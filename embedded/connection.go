@@ -32,6 +32,7 @@ type session struct {
 func (s *Server) newSession(conn net.Conn) *session {
 	s.nextID++
 	c := &session{id: s.nextID, peer: server.NewPeer(s.capture.w), conn: conn}
+	c.peer.Resp3 = conn == nil // distinguishes scores from strings, see parseReply
 	if conn != nil {
 		c.out.conn = conn
 		c.in = bufio.NewReaderSize(c, 4<<10)

@@ -92,7 +92,7 @@ func TestHalfOpenConnectionsCostLittle(t *testing.T) {
 	}
 }
 
-// Replies to a client that does not read wait up to a bound. Beyond that, its commands wait.
+// Replies to a client that does not read are buffered up to a limit. Beyond that, its commands wait.
 func TestRepliesThatNobodyReadsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		here, there := net.Pipe()
@@ -192,7 +192,7 @@ func TestALongReplyIsNotMade(t *testing.T) {
 	expect(t, conn, "+OK\r\n+OK\r\n-"+string(errReplyTooLong)+"\r\n+OK\r\n+QUEUED\r\n*-1\r\n+OK\r\n+OK\r\n+QUEUED\r\n*1\r\n+OK\r\n")
 }
 
-// A reply that would be too long is not first built in memory.
+// A reply that would be too long is not built in memory first.
 func TestALongReplyIsNotWritten(t *testing.T) {
 	list := slices.Repeat([]engine.Reply{strings.Repeat("v", 1<<20)}, 1000)
 	before := allocated()

@@ -47,7 +47,7 @@ func (s *Server) dispatch(c *session, words []string) engine.Reply {
 	if !cmd.arityOK(len(words)) {
 		return refuse(fmt.Sprintf("ERR wrong number of arguments for '%s' command", strings.ToLower(cmd.name)))
 	}
-	if s.opts.cluster && cmd.keys != nil && !sameSlot(cmd.keys(args)) {
+	if s.opts.cluster && !sameSlot(cmd.keys(args)) {
 		return refuse(crossSlot)
 	}
 	if c.tx != nil && !runsInMulti[cmd.name] {

@@ -29,19 +29,19 @@
 // Everything else is compared with Redis 7.0, Redis 8.0 and Valkey 8.1, reply by reply
 // (testdata/conformance.json) and byte by byte (testdata/protocol.json).
 //
-// # What it withstands
+// # Limits
 //
 // No function can crash the process. A function ends with an error if it runs for more than five
 // seconds, makes the heap of the process grow by more than a GiB, or makes a string of more than 64
 // MiB. The error comes at the latest at the end of the current command or string operation. A
 // library's text may run for five seconds, ten times as long as on Redis. It may have at most 3
-// MiB, 1048576 words and signs, and 8192 functions. Parsing it takes at most some seconds and some
-// hundred MiB of memory.
+// MiB, 1048576 tokens, and 8192 functions. Parsing it takes at most a few seconds and a few hundred
+// MiB of memory.
 //
 // An idle connection takes less than 32 KiB. Memory for a request is allocated as its bytes arrive,
 // regardless of the length that the request announces. A malformed request is rejected as by Redis,
-// and ends its connection. Up to 64 MiB of replies wait for a client that does not read them, for
-// which Go's heap may need twice as much. Beyond that, the client's commands wait. A reply above 64
+// and ends its connection. Up to 64 MiB of replies wait for a client that does not read them, and
+// may take twice as much of Go's heap. Beyond that, the client's commands wait. A reply above 64
 // MiB is an error. So is an offset or a count above 4194304 in SETRANGE, SETBIT, SPOP, LPOS,
 // SRANDMEMBER, HRANDFIELD and ZRANDMEMBER, because miniredis would take memory or time in
 // proportion to it. A panic in miniredis becomes an error reply. Close waits for the running
@@ -54,7 +54,7 @@
 // keys over them by hash, as BenchmarkDecisions does. A larger GOGC helps, because functions
 // produce much garbage.
 //
-// # Where things are
+// # Files
 //
 //	server.go      Start, Run, Close
 //	do.go          Do: commands without the network

@@ -34,6 +34,15 @@ func (s *Server) setExpiry(db int, key string, at int64) {
 	s.planExpiry(db, key)
 }
 
+// expireAt is like setExpiry, but deletes the key if its expiry has come.
+func (s *Server) expireAt(db int, key string, at int64) {
+	if at <= s.clock.ms() {
+		s.keyspace.DB(db).Del(key)
+	} else {
+		s.setExpiry(db, key, at)
+	}
+}
+
 // planExpiry adds a key that may have a new expiry to the queue. A key is in planned at most once,
 // for its earliest expiry; at that time, its actual expiry is checked again.
 func (s *Server) planExpiry(db int, key string) {

@@ -27,7 +27,7 @@ func cmdFunction(s *Server, c *session, args []string) engine.Reply {
 		if len(rest) > 1 {
 			return engine.Error(fmt.Sprintf("ERR unknown subcommand or wrong number of arguments for '%.128s'. Try FUNCTION HELP.", args[0]))
 		}
-		if len(rest) == 1 && !strings.EqualFold(rest[0], "SYNC") && !strings.EqualFold(rest[0], "ASYNC") {
+		if len(rest) == 1 && !contains(flushModes, rest[0]) {
 			return engine.Error("ERR FUNCTION FLUSH only supports SYNC|ASYNC option")
 		}
 		s.engine.Flush()
@@ -89,15 +89,11 @@ func (s *Server) functionList(args []string) engine.Reply {
 	}) {
 		functions := []engine.Reply{}
 		for _, f := range lib.Functions {
-			var desc engine.Reply
-			if f.HasDesc {
-				desc = f.Description
-			}
 			flags := engine.Set{}
-			for _, n := range f.Flags.Names() {
+			for _, n := range f.Flags {
 				flags = append(flags, engine.Status(n))
 			}
-			functions = append(functions, engine.Map{"name", f.Name, "description", desc, "flags", flags})
+			functions = append(functions, engine.Map{"name", f.Name, "description", f.Description, "flags", flags})
 		}
 		m := engine.Map{"library_name", lib.Name, "engine", "LUA", "functions", functions}
 		if code {

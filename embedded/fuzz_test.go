@@ -128,7 +128,7 @@ func FuzzCommands(f *testing.F) {
 				words = append(words, arguments[int(b)%len(arguments)])
 			}
 			data = data[2+n:]
-			if cmd := s.lookup(words[0]); cmd.keys != nil && cmd.arityOK(len(words)) && len(cmd.keys(words[1:])) >= len(words) {
+			if cmd := s.lookup(words[0]); cmd.arityOK(len(words)) && len(cmd.keys(words[1:])) >= len(words) {
 				t.Errorf("%q has keys %q", words, cmd.keys(words[1:]))
 			}
 			began := time.Now()

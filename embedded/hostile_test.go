@@ -14,7 +14,7 @@ const (
 	tooMuch = "ERR function f made the process use 16 MiB more memory"
 )
 
-// A function can do anything: the call ends with an error, and the process and the server continue.
+// Whatever a function does, its call ends with an error, and the server serves the next call.
 func TestFunctionsDoNotEndTheProcess(t *testing.T) {
 	before := heapInUse()
 	for _, row := range []struct{ name, body, want string }{
@@ -142,7 +142,7 @@ func TestTextsThatAreNoLibrary(t *testing.T) {
 		{"blocks in blocks", "#!lua name=t\n" + strings.Repeat("do ", 1<<18) + strings.Repeat("end ", 1<<18), "ERR Error compiling function: user_function:2: more than 200 levels"},
 		{"functions in functions", "#!lua name=t\n" + strings.Repeat("return function() ", 1000) + strings.Repeat("end ", 1000), "ERR Error compiling function: user_function:2: more than 200 levels"},
 		{"functions", "#!lua name=t\nreturn " + strings.Repeat("function()end,", 200_000) + "1", "ERR Error compiling function: user_function:1: the text has 200000 functions, and the embedded server takes at most 8192"},
-		{"calls", "#!lua name=t\n" + strings.Repeat("f''", 1_000_000), "ERR Error compiling function: user_function:1: the text has 2000000 words and signs, and the embedded server takes at most 1048576"},
+		{"calls", "#!lua name=t\n" + strings.Repeat("f''", 1_000_000), "ERR Error compiling function: user_function:1: the text has 2000000 tokens, and the embedded server takes at most 1048576"},
 		{"3 MB of powers", "#!lua name=t\nreturn " + strings.Repeat("a^", 1_500_000) + "a", "ERR Error compiling function: user_function:2: more than 200 levels"},
 		{"coroutines", lib("for i = 1, 1e6 do coroutine.create(f) end"), "ERR Error compiling function: user_function:2: the embedded server does not have coroutine"},
 		{"endless at load", "#!lua name=t\nwhile true do end" + register, "ERR Error registering functions: ERR FUNCTION LOAD timeout"},

@@ -44,7 +44,7 @@ func (c *capture) reset() {
 	}
 }
 
-// raw is a reply that is already encoded for the protocol.
+// raw is a reply that is already encoded for its connection.
 type raw []byte
 
 // pass runs a command on miniredis and returns its reply: raw for a connection, and parsed for an
@@ -78,8 +78,9 @@ func (s *Server) reopen(c *session) {
 	c.lost = true
 	s.keyspace.TryLock()
 	s.keyspace.Unlock()
+	resp3 := c.peer.Resp3
 	c.peer = server.NewPeer(s.capture.w)
-	c.peer.Resp3 = c.resp3
+	c.peer.Resp3 = resp3
 	s.passRaw(c, []string{"SELECT", strconv.Itoa(c.db)})
 }
 

@@ -38,12 +38,6 @@ var onlyConnections = map[string]bool{
 	"RESET": true,
 }
 
-// notInFunctions contains the container commands whose subcommands Redis rejects in functions one
-// by one.
-var notInFunctions = map[string]bool{
-	"CLIENT": true, "CONFIG": true, "FUNCTION": true, "SCRIPT": true, "CLUSTER": true, "READONLY": true, "READWRITE": true,
-}
-
 // touchesOthers contains the commands that Redis allows in functions although they access
 // undeclared keys.
 var touchesOthers = map[string]string{
@@ -67,9 +61,9 @@ func unknownCommand(words []string) string {
 	return b.String()
 }
 
-// most is the largest offset or count for the commands below, because miniredis takes memory or
-// time in proportion to the number. amounts has the half-open range of the arguments that may be
-// such a number, where 0 stands for the end.
+// most is the largest offset or count for the commands in amounts, because miniredis takes memory
+// or time in proportion to the number. amounts has the half-open range of the words that may be such
+// a number. An end of 0 means the end of the command.
 const most = 4 << 20
 
 var amounts = map[string][2]int{
@@ -77,6 +71,7 @@ var amounts = map[string][2]int{
 	"SRANDMEMBER": {2, 0}, "HRANDFIELD": {2, 0}, "ZRANDMEMBER": {2, 0},
 }
 
+// tooMuch returns an error if an offset or a count is too large, and otherwise nil.
 func (c *command) tooMuch(words []string) engine.Reply {
 	first, end := c.amounts[0], c.amounts[1]
 	if end == 0 {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"strconv"
-	"strings"
 
 	"github.com/ratelimit-functions/ratelimit/embedded/internal/engine"
 )
@@ -19,7 +18,7 @@ func appendBounded(b []byte, r engine.Reply, resp3 bool) []byte {
 	return appendReply(b, errReplyTooLong, resp3, end)
 }
 
-// appendReply appends a reply in RESP2 or RESP3. It may stop when b is longer than end.
+// appendReply appends a reply in RESP2 or RESP3. It may stop once b is longer than end.
 func appendReply(b []byte, r engine.Reply, resp3 bool, end int) []byte {
 	switch r := r.(type) {
 	case nil:
@@ -35,7 +34,7 @@ func appendReply(b []byte, r engine.Reply, resp3 bool, end int) []byte {
 	case engine.Status:
 		return append(append(append(b, '+'), r...), "\r\n"...)
 	case engine.Error:
-		return append(append(append(b, '-'), oneLine.Replace(string(r))...), "\r\n"...)
+		return append(append(append(b, '-'), engine.OneLine(string(r))...), "\r\n"...)
 	case raw:
 		return append(b, r...)
 	case []engine.Reply:
@@ -69,10 +68,8 @@ func appendList(b []byte, kind byte, n int, list []engine.Reply, resp3 bool, end
 	return b
 }
 
-// oneLine replaces line breaks, which would end a line of the protocol.
-var oneLine = strings.NewReplacer("\r", " ", "\n", " ")
-
-// parseReply parses one RESP2 reply, and returns it and the remaining bytes.
+// parseReply parses one reply of miniredis to an in-process session, and returns it and the
+// remaining bytes. Maps and sets become arrays, as in RESP2, and doubles become strings.
 func parseReply(b []byte) (engine.Reply, []byte, error) {
 	end := bytes.Index(b, []byte("\r\n"))
 	if end < 1 {
@@ -84,6 +81,11 @@ func parseReply(b []byte) (engine.Reply, []byte, error) {
 		return engine.Status(line), rest, nil
 	case '-':
 		return engine.Error(line), rest, nil
+	case ',':
+		v, err := strconv.ParseFloat(line, 64)
+		return engine.FormatDouble(v), rest, err
+	case '_':
+		return nil, rest, nil
 	}
 	n, err := strconv.ParseInt(line, 10, 64)
 	if err != nil {
@@ -99,7 +101,10 @@ func parseReply(b []byte) (engine.Reply, []byte, error) {
 			return nil, nil, io.ErrUnexpectedEOF
 		}
 		return string(rest[:n]), rest[n+2:], nil
-	case kind == '*':
+	case kind == '*' || kind == '~' || kind == '%':
+		if kind == '%' {
+			n *= 2 // keys and values
+		}
 		list := make([]engine.Reply, n)
 		for i := range list {
 			if list[i], rest, err = parseReply(rest); err != nil {

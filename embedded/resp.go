@@ -51,11 +51,7 @@ func readCommand(r *bufio.Reader) ([]string, error) {
 	}
 	var args []string
 	for ; n > 0; n-- {
-		size, err := readBulkLength(r)
-		if err != nil {
-			return nil, err
-		}
-		arg, err := readBulk(r, int(size))
+		arg, err := readBulk(r)
 		if err != nil {
 			return nil, err
 		}
@@ -91,24 +87,20 @@ func readLine(r *bufio.Reader, end byte, tooBig protocolError) (string, error) {
 	}
 }
 
-func readBulkLength(r *bufio.Reader) (int64, error) {
+// readBulk reads a bulk string. Redis does not check the two bytes after it either.
+func readBulk(r *bufio.Reader) (string, error) {
 	head, err := readHead(r, "too big bulk count string")
 	if err != nil {
-		return 0, err
+		return "", err
 	}
 	if !strings.HasPrefix(head, "$") {
-		return 0, protocolError("expected '$', got '" + (head + " ")[:1] + "'")
+		return "", protocolError("expected '$', got '" + (head + " ")[:1] + "'")
 	}
-	size, err := parseInt(head[1:])
-	if err != nil || size < 0 || size > maxBulk {
-		return 0, protocolError("invalid bulk length")
+	n, err := parseInt(head[1:])
+	if err != nil || n < 0 || n > maxBulk {
+		return "", protocolError("invalid bulk length")
 	}
-	return size, nil
-}
-
-// readBulk reads a string of the given size and the two bytes after it, which Redis does not check
-// either.
-func readBulk(r *bufio.Reader, size int) (string, error) {
+	size := int(n)
 	if size+2 <= r.Size() {
 		b, err := r.Peek(size + 2)
 		if err != nil {
@@ -119,9 +111,9 @@ func readBulk(r *bufio.Reader, size int) (string, error) {
 		return s, err
 	}
 	var b bytes.Buffer // grows as it is filled
-	if _, err := io.CopyN(&b, r, int64(size)); err != nil {
+	if _, err := io.CopyN(&b, r, n); err != nil {
 		return "", err
 	}
-	_, err := r.Discard(2)
+	_, err = r.Discard(2)
 	return b.String(), err
 }

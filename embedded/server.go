@@ -50,10 +50,12 @@ func Start(opts ...Option) (*Server, error) {
 		sessions: map[*session]bool{},
 	}
 	s.commands = s.commandHandlers()
-	if err := s.openKeyspace(); err != nil {
-		return nil, err
+	conn, err := s.keyspace.Dial() // starts miniredis without a listener
+	if err != nil {
+		return nil, fmt.Errorf("embedded: cannot start the keyspace: %w", err)
 	}
-	s.engine = engine.New(keyspace{s})
+	conn.Close()
+	s.engine = engine.New(s.scriptCall)
 	s.local = s.newSession(nil)
 	s.script = s.newSession(nil)
 	if !o.start.IsZero() {
@@ -96,15 +98,6 @@ func Run(tb TB, opts ...Option) *Server {
 	}
 	tb.Cleanup(func() { s.Close() })
 	return s
-}
-
-// openKeyspace starts miniredis without a listener.
-func (s *Server) openKeyspace() error {
-	conn, err := s.keyspace.Dial()
-	if err != nil {
-		return fmt.Errorf("embedded: cannot start the keyspace: %w", err)
-	}
-	return conn.Close()
 }
 
 // Addr returns the address that the server listens on, such as "127.0.0.1:12345".

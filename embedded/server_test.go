@@ -234,6 +234,9 @@ func TestProtocols(t *testing.T) {
 			if h, err := c.HGetAll(ctx, "h").Result(); err != nil || h["a"] != "1" {
 				t.Errorf("HGetAll: %v, %v", h, err)
 			}
+			if v, err := c.HIncrByFloat(ctx, "h", fmt.Sprint("new", protocol), 1.5).Result(); err != nil || v != 1.5 {
+				t.Errorf("HIncrByFloat of a new field: %v, %v", v, err)
+			}
 			c.ZAdd(ctx, "z", redis.Z{Score: 1.5, Member: "m"})
 			if z, err := c.ZRangeWithScores(ctx, "z", 0, -1).Result(); err != nil || len(z) != 1 || z[0].Score != 1.5 {
 				t.Errorf("ZRangeWithScores: %v, %v", z, err)

@@ -8,7 +8,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 )
 
-// ginMiddleware adapts net/http middleware to gin, in which the context calls the next handler.
+// ginMiddleware adapts net/http middleware to gin, whose context calls the next handler.
 func ginMiddleware(middleware func(http.Handler) http.Handler) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		passed := false

@@ -1,4 +1,4 @@
-// Package monitoring shows how Prometheus gets the metrics of package client: through the exporter of OpenTelemetry.
+// Package monitoring exports the metrics of package client to Prometheus, with the exporter of OpenTelemetry.
 // dashboard.json is a dashboard for Grafana, and alerts.yaml has rules for Prometheus.
 package monitoring
 

@@ -20,7 +20,7 @@ const Name = "user_function"
 // some texts: about 13 kB per function.
 const (
 	maxText      = 3 << 20 // bytes: 1.5 times the largest build of the library
-	maxTokens    = 1 << 20 // words and signs
+	maxTokens    = 1 << 20
 	maxFunctions = 1 << 13
 )
 
@@ -116,7 +116,7 @@ func checkTokens(text string) error {
 		}
 		switch {
 		case token.Type == parse.EOF:
-			return tooMuch(tokens, maxTokens, "words and signs")
+			return tooMuch(tokens, maxTokens, "tokens")
 		case last.Type == parse.TNumber && token.Pos.Line == end.Line && token.Pos.Column == end.Column+1 &&
 			(token.Type == parse.TIdent || token.Type == parse.TNumber || token.Name != "" && token.Str != "" && isLetter(token.Str[0])):
 			return &Refusal{token.Pos.Line, fmt.Sprintf("malformed number near '%s%s'", last.Str, token.Str)}

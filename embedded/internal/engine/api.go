@@ -2,7 +2,7 @@ package engine
 
 import (
 	"crypto/sha1"
-	"encoding/hex"
+	"fmt"
 	"strings"
 
 	"github.com/ratelimit-functions/ratelimit/embedded/internal/lualib"
@@ -18,6 +18,13 @@ const (
 
 func raise(L *lua.LState, msg string) { raiseError(L, "ERR "+msg) }
 
+// check raises an error unless ok is true.
+func check(L *lua.LState, ok bool, otherwise string) {
+	if !ok {
+		raise(L, otherwise)
+	}
+}
+
 // raiseError raises a table with the error and its position, like Redis's functions.
 func raiseError(L *lua.LState, text string) {
 	t := L.CreateTable(0, 2)
@@ -29,19 +36,18 @@ func raiseError(L *lua.LState, text string) {
 func (e *Engine) openAPI() {
 	L := e.lua.L
 	call, load := L.NewTable(), L.NewTable()
-	for _, t := range []*lua.LTable{call, load} {
-		for name, v := range map[string]lua.LValue{
-			"LOG_DEBUG": lua.LNumber(0), "LOG_VERBOSE": lua.LNumber(1),
-			"LOG_NOTICE": lua.LNumber(2), "LOG_WARNING": lua.LNumber(3),
-			"REDIS_VERSION": lua.LString(Version), "REDIS_VERSION_NUM": lua.LNumber(VersionNum),
-			"log": L.NewFunction(redisLog),
-		} {
-			t.RawSetString(name, v)
-		}
+	for name, v := range map[string]lua.LValue{
+		"LOG_DEBUG": lua.LNumber(0), "LOG_VERBOSE": lua.LNumber(1),
+		"LOG_NOTICE": lua.LNumber(2), "LOG_WARNING": lua.LNumber(3),
+		"REDIS_VERSION": lua.LString(Version), "REDIS_VERSION_NUM": lua.LNumber(VersionNum),
+		"log": L.NewFunction(redisLog),
+	} {
+		call.RawSetString(name, v)
+		load.RawSetString(name, v)
 	}
 	load.RawSetString("register_function", L.NewFunction(e.registerFunction))
-	for name, v := range map[string]int{"REPL_NONE": 0, "REPL_AOF": 1, "REPL_SLAVE": 2, "REPL_REPLICA": 2, "REPL_ALL": 3} {
-		call.RawSetString(name, lua.LNumber(v))
+	for name, v := range map[string]lua.LNumber{"REPL_NONE": 0, "REPL_AOF": 1, "REPL_SLAVE": 2, "REPL_REPLICA": 2, "REPL_ALL": 3} {
+		call.RawSetString(name, v)
 	}
 	for name, f := range map[string]lua.LGFunction{
 		"call":          func(L *lua.LState) int { return e.redisCall(L, true) },
@@ -51,7 +57,7 @@ func (e *Engine) openAPI() {
 		"sha1hex":       redisSHA1Hex,
 		"setresp":       redisSetResp,
 		"set_repl":      redisSetRepl,
-		"acl_check_cmd": e.redisACLCheck,
+		"acl_check_cmd": redisACLCheck,
 	} {
 		call.RawSetString(name, L.NewFunction(f))
 	}
@@ -77,7 +83,7 @@ func (e *Engine) redisCall(L *lua.LState, raises bool) int {
 	reply := Reply(Error("ERR Please specify at least one argument for this redis lib call"))
 	if L.GetTop() > 0 {
 		if args, ok := callArguments(L); ok {
-			reply = e.keyspace.Call(e.running, args)
+			reply = e.command(e.running, args)
 		} else {
 			reply = Error("ERR Lua redis lib command arguments must be strings or integers")
 		}
@@ -104,92 +110,65 @@ func callArguments(L *lua.LState) ([]string, bool) {
 	return args, true
 }
 
-func redisErrorReply(L *lua.LState) int { return singleField(L, "err") }
+// redisErrorReply implements redis.error_reply. A single word is a message without a code.
+func redisErrorReply(L *lua.LState) int {
+	return singleField(L, "err", func(text string) string {
+		text = strings.TrimPrefix(text, "-")
+		if !strings.Contains(text, " ") {
+			return "ERR " + text
+		}
+		return text
+	})
+}
 
-func redisStatusReply(L *lua.LState) int { return singleField(L, "ok") }
+func redisStatusReply(L *lua.LState) int {
+	return singleField(L, "ok", func(text string) string { return text })
+}
 
-func singleField(L *lua.LState, field string) int {
+func singleField(L *lua.LState, field string, change func(string) string) int {
 	s, ok := L.Get(1).(lua.LString)
 	if L.GetTop() != 1 || !ok {
 		L.Push(toLua(L, Error("ERR wrong number or type of arguments")))
 		return 1
 	}
-	text := string(s)
-	if field == "err" {
-		text = errorReplyText(text)
-	}
-	t := L.CreateTable(0, 1)
-	t.RawSetString(field, lua.LString(text))
-	L.Push(t)
+	L.Push(fieldTable(L, field, change(string(s))))
 	return 1
 }
 
-// errorReplyText returns the text of redis.error_reply(s). A single word counts as a message
-// without a code.
-func errorReplyText(s string) string {
-	s = strings.TrimPrefix(s, "-")
-	if !strings.Contains(s, " ") {
-		return "ERR " + s
-	}
-	return s
-}
-
 func redisSHA1Hex(L *lua.LState) int {
-	if L.GetTop() != 1 {
-		raise(L, "wrong number of arguments")
-	}
+	check(L, L.GetTop() == 1, "wrong number of arguments")
 	s, _ := lualib.ToText(L.Get(1))
-	sum := sha1.Sum([]byte(s))
-	L.Push(lua.LString(hex.EncodeToString(sum[:])))
+	L.Push(lua.LString(fmt.Sprintf("%x", sha1.Sum([]byte(s)))))
 	return 1
 }
 
 // redisLog checks its arguments as Redis does. There is no log to write to.
 func redisLog(L *lua.LState) int {
-	if L.GetTop() < 2 {
-		raise(L, "redis.log() requires two arguments or more.")
-	}
+	check(L, L.GetTop() >= 2, "redis.log() requires two arguments or more.")
 	level, ok := L.Get(1).(lua.LNumber)
-	if !ok {
-		raise(L, "First argument must be a number (log level).")
-	}
-	if level < 0 || level > 3 {
-		raise(L, "Invalid debug level.")
-	}
+	check(L, ok, "First argument must be a number (log level).")
+	check(L, level >= 0 && level <= 3, "Invalid debug level.")
 	return 0
 }
 
 func redisSetResp(L *lua.LState) int {
-	if L.GetTop() != 1 {
-		raise(L, "redis.setresp() requires one argument.")
-	}
+	check(L, L.GetTop() == 1, "redis.setresp() requires one argument.")
 	v, _ := lualib.ToNumber(L.Get(1))
-	switch v {
-	case 2:
-	case 3:
-		raise(L, "redis.setresp(3) is not supported by the embedded server: replies inside a function are RESP2")
-	default:
-		raise(L, "RESP version must be 2 or 3.")
-	}
+	check(L, v != 3, "redis.setresp(3) is not supported by the embedded server: replies inside a function are RESP2")
+	check(L, v == 2, "RESP version must be 2 or 3.")
 	return 0
 }
 
 func redisSetRepl(L *lua.LState) int {
-	if L.GetTop() != 1 {
-		raise(L, "redis.set_repl() requires two arguments.")
-	}
+	check(L, L.GetTop() == 1, "redis.set_repl() requires two arguments.")
 	v, _ := lualib.ToNumber(L.Get(1))
-	if v < 0 || v > 3 {
-		raise(L, "Invalid replication flags. Use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE.")
-	}
+	check(L, v >= 0 && v <= 3, "Invalid replication flags. Use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE.")
 	return 0
 }
 
 // redisACLCheck returns true, because the embedded server has no users.
-func (e *Engine) redisACLCheck(L *lua.LState) int {
-	if L.GetTop() == 0 {
-		raise(L, "Please specify at least one argument for this redis lib call")
-	}
+func redisACLCheck(L *lua.LState) int {
+	check(L, L.GetTop() > 0, "Please specify at least one argument for this redis lib call")
 	L.Push(lua.LTrue)
 	return 1
 }

@@ -16,9 +16,9 @@ var (
 )
 
 // budget stops a call that takes too much time or memory. It is the context of every Lua thread:
-// gopher-lua checks before each instruction whether the context is done, which reads one word of
-// memory. A goroutine checks the clock and the heap every millisecond. It runs while calls are
-// made, and ends after a while without calls.
+// before each instruction, gopher-lua checks whether the context is done, which costs one atomic
+// load. A goroutine checks the clock and the heap every millisecond. The first call starts it, and
+// it ends after a while without calls.
 type budget struct {
 	context.Context
 	verdict atomic.Pointer[verdict]
@@ -46,7 +46,7 @@ func newBudget() *budget {
 
 // Done implements context.Context. A nil channel is never ready.
 func (b *budget) Done() <-chan struct{} {
-	if v := b.verdict.Load(); v != nil && v.call == b.call.Load() {
+	if b.Err() != nil {
 		return b.closed
 	}
 	return nil
@@ -86,9 +86,9 @@ func (b *budget) close() { close(b.quit) }
 // idle is how many ms the goroutine continues without a call.
 const idle = 100
 
-// longestLook is the most time that counts between two checks, because a process that was not
-// scheduled has not run.
-const longestLook = 2 * time.Millisecond
+// maxTick is the most time that counts between two checks. If more has passed, the process was not
+// scheduled.
+const maxTick = 2 * time.Millisecond
 
 func (b *budget) watch() {
 	tick := time.NewTicker(time.Millisecond)
@@ -104,7 +104,7 @@ func (b *budget) watch() {
 		case <-tick.C:
 		}
 		call, now := b.call.Load(), time.Now()
-		ran += min(now.Sub(last), longestLook)
+		ran += min(now.Sub(last), maxTick)
 		last = now
 		switch {
 		case call != seen:

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/embedded/internal/lualib"
@@ -15,21 +16,15 @@ type Run struct {
 }
 
 // Declared reports whether the key is among the call's keys.
-func (r *Run) Declared(key string) bool {
-	for _, k := range r.keys {
-		if k == key {
-			return true
-		}
-	}
-	return false
-}
+func (r *Run) Declared(key string) bool { return slices.Contains(r.keys, key) }
 
 // Call runs a function, like FCALL, or like FCALL_RO if readOnly.
 func (e *Engine) Call(f *Function, keys, args []string, readOnly bool) Reply {
-	if readOnly && f.Flags&NoWrites == 0 {
+	writes := !slices.Contains(f.Flags, noWrites)
+	if readOnly && writes {
 		return Error("ERR Can not execute a script with write flag using *_ro command.")
 	}
-	e.running = &Run{keys: keys, ReadOnly: readOnly || f.Flags&NoWrites != 0}
+	e.running = &Run{keys: keys, ReadOnly: !writes}
 	defer func() { e.running = nil }()
 	reply, failure, stopped := e.run(f.callback, e.CallLimit, stringTable(e.lua.L, keys), stringTable(e.lua.L, args))
 	switch {
@@ -52,7 +47,7 @@ func (e *Engine) Call(f *Function, keys, args []string, readOnly bool) Reply {
 			text += ", on @" + string(source)
 		}
 	}
-	return Error(oneLine(text + "."))
+	return Error(OneLine(text + "."))
 }
 
 // run runs a function and converts its first result to a reply. If an error ended the function, run

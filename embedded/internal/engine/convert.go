@@ -49,10 +49,10 @@ func (e *Engine) tableReply(t *lua.LTable, depth int) Reply {
 		return Error("ERR reached lua stack limit")
 	}
 	if s, ok := t.RawGetString("err").(lua.LString); ok {
-		return Error(oneLine(string(s)))
+		return Error(OneLine(string(s)))
 	}
 	if s, ok := t.RawGetString("ok").(lua.LString); ok {
-		return Status(oneLine(string(s)))
+		return Status(OneLine(string(s)))
 	}
 	if n, ok := t.RawGetString("double").(lua.LNumber); ok {
 		return FormatDouble(float64(n))
@@ -72,7 +72,7 @@ func (e *Engine) tableReply(t *lua.LTable, depth int) Reply {
 		return out
 	}
 	if s, ok := t.RawGetString("big_number").(lua.LString); ok {
-		return oneLine(string(s))
+		return OneLine(string(s))
 	}
 	if v, ok := t.RawGetString("verbatim_string").(*lua.LTable); ok {
 		s, isText := v.RawGetString("string").(lua.LString)
@@ -91,13 +91,8 @@ func (e *Engine) tableReply(t *lua.LTable, depth int) Reply {
 	return out
 }
 
-// oneLine replaces line breaks in a status or an error, which would break the protocol.
-func oneLine(s string) string {
-	if !strings.ContainsAny(s, "\r\n") {
-		return s
-	}
-	return strings.NewReplacer("\r", " ", "\n", " ").Replace(s)
-}
+// OneLine replaces line breaks in a status or an error, which would break the protocol.
+var OneLine = strings.NewReplacer("\r", " ", "\n", " ").Replace
 
 // toLua converts a reply to the value that redis.call returns in Lua.
 func toLua(L *lua.LState, r Reply) lua.LValue {
@@ -107,13 +102,9 @@ func toLua(L *lua.LState, r Reply) lua.LValue {
 	case string:
 		return lua.LString(r)
 	case Status:
-		t := L.CreateTable(0, 1)
-		t.RawSetString("ok", lua.LString(r))
-		return t
+		return fieldTable(L, "ok", string(r))
 	case Error:
-		t := L.CreateTable(0, 1)
-		t.RawSetString("err", lua.LString(r))
-		return t
+		return fieldTable(L, "err", string(r))
 	case []Reply:
 		t := L.CreateTable(len(r), 0)
 		for i, x := range r {
@@ -122,4 +113,10 @@ func toLua(L *lua.LState, r Reply) lua.LValue {
 		return t
 	}
 	return lua.LFalse
+}
+
+func fieldTable(L *lua.LState, field, text string) *lua.LTable {
+	t := L.CreateTable(0, 1)
+	t.RawSetString(field, lua.LString(text))
+	return t
 }

@@ -1,20 +1,18 @@
 // Package engine implements Redis Functions: it loads libraries, stores their functions, and calls
-// them with Redis's Lua API. Functions read and write keys through a Keyspace.
+// them with Redis's Lua API.
 package engine
 
 import (
-	"sort"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
 	lua "github.com/yuin/gopher-lua"
 )
 
-// Keyspace runs the commands that functions call.
-type Keyspace interface {
-	// Call runs one command for the running function and returns its reply.
-	Call(run *Run, args []string) Reply
-}
+// Command runs one command for the running function, and returns its reply.
+type Command func(run *Run, words []string) Reply
 
 // Reply is a Redis reply: int64, string (bulk), Status, Error, nil, []Reply, Map or Set.
 type Reply any
@@ -36,8 +34,8 @@ type Set []Reply
 
 // Engine holds the libraries of one server. It is not safe for concurrent use.
 type Engine struct {
-	lua      *threads
-	keyspace Keyspace
+	lua     *threads
+	command Command
 
 	CallLimit time.Duration // a call that runs longer is stopped
 	LoadLimit time.Duration // a load that runs longer is stopped
@@ -67,52 +65,23 @@ type Library struct {
 // Function is one function of a library.
 type Function struct {
 	Name        string
-	Description string
-	HasDesc     bool
-	Flags       Flags
+	Description Reply    // a string, or nil
+	Flags       []string // in the order of FUNCTION LIST
 	library     *Library
 	callback    *lua.LFunction
 }
 
-// Flags is a set of function flags.
-type Flags uint8
+// noWrites is the flag of functions that do not write.
+const noWrites = "no-writes"
 
-// The flags of Redis 7.
-const (
-	NoWrites Flags = 1 << iota
-	AllowOOM
-	AllowStale
-	NoCluster
-	AllowCrossSlotKeys
-)
-
-var flagNames = []struct {
-	flag Flags
-	name string
-}{
-	{NoWrites, "no-writes"},
-	{AllowOOM, "allow-oom"},
-	{AllowStale, "allow-stale"},
-	{NoCluster, "no-cluster"},
-	{AllowCrossSlotKeys, "allow-cross-slot-keys"},
-}
-
-// Names returns the flags' names as FUNCTION LIST does.
-func (f Flags) Names() []string {
-	names := []string{}
-	for _, n := range flagNames {
-		if f&n.flag != 0 {
-			names = append(names, n.name)
-		}
-	}
-	return names
-}
+// flagNames has the flags of Redis 7 in the order of FUNCTION LIST.
+var flagNames = []string{noWrites, "allow-oom", "allow-stale", "no-cluster", "allow-cross-slot-keys"}
 
 // New returns an engine without libraries.
-func New(ks Keyspace) *Engine {
+func New(command Command) *Engine {
 	e := &Engine{
 		lua:       newThreads(),
-		keyspace:  ks,
+		command:   command,
 		CallLimit: 5 * time.Second,
 		LoadLimit: 5 * time.Second, // ten times Redis's limit, because gopher-lua is slower
 
@@ -131,12 +100,11 @@ func (e *Engine) Close() { e.lua.budget.close() }
 // Libraries returns the libraries whose name matches, sorted by name.
 func (e *Engine) Libraries(match func(name string) bool) []*Library {
 	var libs []*Library
-	for _, l := range e.libraries {
-		if match == nil || match(l.Name) {
-			libs = append(libs, l)
+	for _, name := range slices.Sorted(maps.Keys(e.libraries)) {
+		if match(name) {
+			libs = append(libs, e.libraries[name])
 		}
 	}
-	sort.Slice(libs, func(i, j int) bool { return libs[i].Name < libs[j].Name })
 	return libs
 }
 
@@ -151,18 +119,15 @@ func (e *Engine) Flush() {
 
 // Delete deletes one library, and reports whether it existed.
 func (e *Engine) Delete(name string) bool {
-	lib, ok := e.libraries[name]
-	if ok {
-		e.drop(lib)
+	lib := e.libraries[name]
+	if lib == nil {
+		return false
 	}
-	return ok
-}
-
-func (e *Engine) drop(lib *Library) {
-	delete(e.libraries, lib.Name)
+	delete(e.libraries, name)
 	for _, f := range lib.Functions {
 		delete(e.functions, strings.ToLower(f.Name))
 	}
+	return true
 }
 
 // Lookup returns the function with this name, ignoring case, or nil.

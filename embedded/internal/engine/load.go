@@ -2,6 +2,8 @@ package engine
 
 import (
 	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/ratelimit-functions/ratelimit/embedded/internal/lualib"
@@ -10,6 +12,8 @@ import (
 )
 
 const badName = "Library names can only contain letters, numbers, or underscores(_) and must be at least one character long"
+
+var validName = regexp.MustCompile(`^[A-Za-z0-9_]+$`).MatchString
 
 // Load implements FUNCTION LOAD. It returns the library's name, or an error with Redis's text. A
 // load that fails changes nothing.
@@ -36,13 +40,11 @@ func (e *Engine) Load(code string, replace bool) (string, error) {
 		return "", Error("ERR No functions registered")
 	}
 	for _, f := range lib.Functions {
-		if other := e.functions[strings.ToLower(f.Name)]; other != nil && other.library != old {
+		if other := e.Lookup(f.Name); other != nil && other.library != old {
 			return "", Error(fmt.Sprintf("ERR Function %s already exists", f.Name))
 		}
 	}
-	if old != nil {
-		e.drop(old)
-	}
+	e.Delete(name)
 	e.libraries[name] = lib
 	for _, f := range lib.Functions {
 		e.functions[strings.ToLower(f.Name)] = f
@@ -55,15 +57,11 @@ func metadata(code string) (name, engine string, err error) {
 	if !strings.HasPrefix(code, "#!") {
 		return "", "", Error("ERR Missing library metadata")
 	}
-	end := strings.IndexAny(code, "\n\x00")
-	if end < 0 || code[end] == 0 {
+	line, _, ended := strings.Cut(code, "\n")
+	parts, ok := words.Split(line)
+	if !ended || !ok || strings.Contains(line, "\x00") {
 		return "", "", Error("ERR Invalid library metadata")
 	}
-	parts, ok := words.Split(code[:end])
-	if !ok || len(parts) == 0 {
-		return "", "", Error("ERR Invalid library metadata")
-	}
-	engine = parts[0][2:]
 	named := false
 	for _, p := range parts[1:] {
 		if len(p) < 5 || !strings.EqualFold(p[:5], "name=") {
@@ -77,24 +75,14 @@ func metadata(code string) (name, engine string, err error) {
 	if !named {
 		return "", "", Error("ERR Library name was not given")
 	}
-	return name, engine, nil
-}
-
-func validName(s string) bool {
-	for i := 0; i < len(s); i++ {
-		c := s[i]
-		if !(c|32 >= 'a' && c|32 <= 'z' || c >= '0' && c <= '9' || c == '_') {
-			return false
-		}
-	}
-	return s != ""
+	return name, parts[0][2:], nil
 }
 
 // register compiles and runs a library's text, which registers the functions.
 func (e *Engine) register(lib *Library) error {
 	chunk, err := e.lua.compile(lib.Code, e.globals)
 	if err != nil {
-		return Error("ERR Error compiling function: " + oneLine(err.Error()))
+		return Error("ERR Error compiling function: " + OneLine(err.Error()))
 	}
 	e.loading = lib
 	e.showGlobals(e.loadGlobals)
@@ -103,44 +91,35 @@ func (e *Engine) register(lib *Library) error {
 		e.showGlobals(e.callGlobals)
 	}()
 	_, failure, stopped := e.run(chunk, e.LoadLimit)
+	const failed = "ERR Error registering functions: "
 	switch {
 	case stopped == errTime:
-		return Error("ERR Error registering functions: ERR FUNCTION LOAD timeout")
+		return Error(failed + "ERR FUNCTION LOAD timeout")
 	case stopped != nil:
-		return Error("ERR Error registering functions: ERR " + stopped.Error())
+		return Error(failed + "ERR " + stopped.Error())
 	case failure != nil:
 		text, _ := errorText(failure)
-		return Error("ERR Error registering functions: " + oneLine(text))
+		return Error(failed + OneLine(text))
 	}
 	return nil
 }
 
 // registerFunction implements redis.register_function.
 func (e *Engine) registerFunction(L *lua.LState) int {
-	if e.loading == nil {
-		raise(L, "redis.register_function can only be called on FUNCTION LOAD command")
-	}
+	check(L, e.loading != nil, "redis.register_function can only be called on FUNCTION LOAD command")
 	f := &Function{library: e.loading}
 	switch L.GetTop() {
 	case 1:
-		e.namedForm(L, f)
+		namedForm(L, f)
 	case 2:
-		name, ok := lualib.ToText(L.Get(1))
-		if !ok {
-			raise(L, "first argument to redis.register_function must be a string")
-		}
-		f.Name = name
-		f.callback = callback(L, L.Get(2), "second argument to redis.register_function must be a function")
+		f.Name = text(L, L.Get(1), "first argument to")
+		f.callback = callback(L, L.Get(2), "second argument to")
 	default:
 		raise(L, "wrong number of arguments to redis.register_function")
 	}
-	if !validName(f.Name) {
-		raise(L, badName)
-	}
+	check(L, validName(f.Name), badName)
 	for _, other := range e.loading.Functions {
-		if other.Name == f.Name {
-			raise(L, "Function already exists in the library")
-		}
+		check(L, other.Name != f.Name, "Function already exists in the library")
 		if strings.EqualFold(other.Name, f.Name) {
 			raise(L, fmt.Sprintf("the embedded server refuses two functions whose names differ only in case, %s and %s: "+
 				"Redis takes them, but finds functions without regard to case, and so calls only one of both", other.Name, f.Name))
@@ -150,74 +129,52 @@ func (e *Engine) registerFunction(L *lua.LState) int {
 	return 0
 }
 
-func callback(L *lua.LState, v lua.LValue, otherwise string) *lua.LFunction {
-	fn, ok := v.(*lua.LFunction)
-	if !ok {
-		raise(L, otherwise)
-	}
-	return fn
+// text returns an argument of redis.register_function that must be a string.
+func text(L *lua.LState, v lua.LValue, argument string) string {
+	s, ok := lualib.ToText(v)
+	check(L, ok, argument+" redis.register_function must be a string")
+	return s
 }
 
-func (e *Engine) namedForm(L *lua.LState, f *Function) {
+// callback returns an argument of redis.register_function that must be a function.
+func callback(L *lua.LState, v lua.LValue, argument string) *lua.LFunction {
+	f, ok := v.(*lua.LFunction)
+	check(L, ok, argument+" redis.register_function must be a function")
+	return f
+}
+
+func namedForm(L *lua.LState, f *Function) {
 	t, ok := L.Get(1).(*lua.LTable)
-	if !ok {
-		raise(L, "calling redis.register_function with a single argument is only applicable to Lua table (representing named arguments).")
-	}
+	check(L, ok, "calling redis.register_function with a single argument is only applicable to Lua table (representing named arguments).")
 	named := false
 	t.ForEach(func(k, v lua.LValue) {
 		key, ok := lualib.ToText(k)
-		if !ok {
-			raise(L, "named argument key given to redis.register_function is not a string")
-		}
+		check(L, ok, "named argument key given to redis.register_function is not a string")
 		switch strings.ToLower(key) {
 		case "function_name":
-			s, ok := lualib.ToText(v)
-			if !ok {
-				raise(L, "function_name argument given to redis.register_function must be a string")
-			}
-			f.Name, named = s, true
+			f.Name, named = text(L, v, "function_name argument given to"), true
 		case "description":
-			s, ok := lualib.ToText(v)
-			if !ok {
-				raise(L, "description argument given to redis.register_function must be a string")
-			}
-			f.Description, f.HasDesc = s, true
+			f.Description = text(L, v, "description argument given to")
 		case "callback":
-			f.callback = callback(L, v, "callback argument given to redis.register_function must be a function")
+			f.callback = callback(L, v, "callback argument given to")
 		case "flags":
 			flags, ok := v.(*lua.LTable)
-			if !ok {
-				raise(L, "flags argument to redis.register_function must be a table representing function flags")
-			}
+			check(L, ok, "flags argument to redis.register_function must be a table representing function flags")
 			f.Flags = readFlags(L, flags)
 		default:
 			raise(L, "unknown argument given to redis.register_function")
 		}
 	})
-	if !named {
-		raise(L, "redis.register_function must get a function name argument")
-	}
-	if f.callback == nil {
-		raise(L, "redis.register_function must get a callback argument")
-	}
+	check(L, named, "redis.register_function must get a function name argument")
+	check(L, f.callback != nil, "redis.register_function must get a callback argument")
 }
 
-func readFlags(L *lua.LState, t *lua.LTable) Flags {
-	var flags Flags
-	for i := 1; ; i++ {
-		v := t.RawGetInt(i)
-		if v == lua.LNil {
-			return flags
-		}
-		known := false
-		for _, n := range flagNames {
-			if s, ok := v.(lua.LString); ok && string(s) == n.name {
-				flags |= n.flag
-				known = true
-			}
-		}
-		if !known {
-			raise(L, "unknown flag given")
-		}
+func readFlags(L *lua.LState, t *lua.LTable) []string {
+	given := map[string]bool{}
+	for i := 1; t.RawGetInt(i) != lua.LNil; i++ {
+		name, _ := t.RawGetInt(i).(lua.LString)
+		check(L, slices.Contains(flagNames, string(name)), "unknown flag given")
+		given[string(name)] = true
 	}
+	return slices.DeleteFunc(slices.Clone(flagNames), func(name string) bool { return !given[name] })
 }

@@ -18,10 +18,10 @@ const (
 	maxPCalls = 200
 )
 
-// threads runs functions. Each call and each pcall gets its own Lua thread, for two reasons. An
-// error can leave a thread as it is, without unwinding a stack that may contain millions of tail
-// calls. And when an error is raised, gopher-lua closes the variables of all functions on the
-// thread's stack, including those outside the pcall.
+// threads runs functions. Each call and each pcall gets its own Lua thread, for two reasons. After an
+// error, the thread is dropped, instead of unwinding a stack that may contain millions of tail calls.
+// And when an error is raised, gopher-lua closes the variables of all functions on the thread's
+// stack, including those outside the pcall.
 type threads struct {
 	L      *lua.LState // only opens the libraries
 	budget *budget
@@ -100,19 +100,17 @@ func (t *threads) pcall(L *lua.LState) int {
 		return L.GetTop() - top + 1
 	}
 	L.Push(lua.LFalse)
-	table, ok := failure.(*lua.LTable)
-	if !ok {
-		L.Push(failure)
-		return 2
+	if table, ok := failure.(*lua.LTable); ok {
+		field := table.RawGetString("err")
+		if _, ok := lualib.ToText(field); !ok {
+			L.Push(table)
+			L.Push(field)
+			return 3
+		}
+		failure = field
 	}
-	field := table.RawGetString("err")
-	if _, ok := lualib.ToText(field); ok {
-		L.Push(field)
-		return 2
-	}
-	L.Push(table)
-	L.Push(field)
-	return 3
+	L.Push(failure)
+	return 2
 }
 
 // compiled has the compiled texts of this process, at most maxCompiled. Servers are often started

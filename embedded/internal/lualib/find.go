@@ -16,138 +16,93 @@ func startIndex(i, length int) int {
 	return i
 }
 
-func find(L *lua.LState, find bool) int {
+// find implements string.find, or string.match if positions is false.
+func find(L *lua.LState, positions bool) int {
 	s, p := Text(L, 1), Text(L, 2)
-	init := startIndex(optInteger(L, 3, 1), len(s)) - 1
-	if init < 0 {
-		init = 0
-	} else if init > len(s) {
-		init = len(s)
-	}
-	if find && (lua.LVAsBool(L.Get(4)) || !strings.ContainsAny(p, "^$*+?.([%-")) {
-		i := strings.Index(s[init:], p)
-		if i < 0 {
-			L.Push(lua.LNil)
-			return 1
+	from := min(max(startIndex(optInteger(L, 3, 1), len(s))-1, 0), len(s))
+	m := &matcher{meter: meter{L: L}, src: s}
+	var start, end int
+	if positions && (lua.LVAsBool(L.Get(4)) || !strings.ContainsAny(p, "^$*+?.([%-")) {
+		start = strings.Index(s[from:], p)
+		if start >= 0 {
+			start += from
 		}
-		L.Push(lua.LNumber(init + i + 1))
-		L.Push(lua.LNumber(init + i + len(p)))
-		return 2
+		end = start + len(p)
+	} else {
+		var anchored bool
+		m.pat, anchored = strings.CutPrefix(p, "^")
+		start, end = m.search(from, anchored)
 	}
-	anchor := strings.HasPrefix(p, "^")
-	m := &matcher{meter: meter{L: L}, src: s, pat: strings.TrimPrefix(p, "^")}
-	for at := init; ; at++ {
-		m.level = 0
-		if e := m.match(at, 0); e >= 0 {
-			if find {
-				L.Push(lua.LNumber(at + 1))
-				L.Push(lua.LNumber(e))
-				return m.push(at, e, false) + 2
-			}
-			return m.push(at, e, true)
-		}
-		if anchor || at >= len(s) {
-			break
-		}
+	if start < 0 {
+		L.Push(lua.LNil)
+		return 1
 	}
-	L.Push(lua.LNil)
-	return 1
+	if !positions {
+		return m.push(start, end, true)
+	}
+	L.Push(lua.LNumber(start + 1))
+	L.Push(lua.LNumber(end))
+	return m.push(start, end, false) + 2
 }
 
 func strGmatch(L *lua.LState) int {
-	m := &matcher{meter: meter{L: L}, src: Text(L, 1), pat: Text(L, 2)}
+	m := &matcher{src: Text(L, 1), pat: Text(L, 2)}
 	pos := 0
 	L.Push(L.NewFunction(func(L *lua.LState) int {
 		m.L = L
-		for at := pos; at <= len(m.src); at++ {
-			m.level = 0
-			if e := m.match(at, 0); e >= 0 {
-				pos = e
-				if e == at {
-					pos++
-				}
-				return m.push(at, e, true)
-			}
+		start, end := m.search(pos, false)
+		if start < 0 {
+			return 0
 		}
-		return 0
+		pos = max(end, start+1)
+		return m.push(start, end, true)
 	}))
 	return 1
 }
 
 func strGsub(L *lua.LState) int {
-	src, p := Text(L, 1), Text(L, 2)
+	src := Text(L, 1)
+	p, anchored := strings.CutPrefix(Text(L, 2), "^")
 	repl := L.Get(3)
-	switch repl.Type() {
-	case lua.LTNumber, lua.LTString, lua.LTFunction, lua.LTTable:
-	default:
-		L.ArgError(3, "string/function/table expected")
-	}
+	L.CheckTypes(3, lua.LTNumber, lua.LTString, lua.LTFunction, lua.LTTable)
 	limit := optInteger(L, 4, len(src)+1)
-	anchor := strings.HasPrefix(p, "^")
-	m := &matcher{meter: meter{L: L}, src: src, pat: strings.TrimPrefix(p, "^")}
+	m := &matcher{meter: meter{L: L}, src: src, pat: p}
 	var b strings.Builder
-	at, n := 0, 0
+	copied, from, n := 0, 0, 0
 	for n < limit {
-		m.level = 0
-		e := m.match(at, 0)
-		if e >= 0 {
-			n++
-			substitute(L, m, &b, repl, at, e)
-			checkLength(L, b.Len())
+		start, end := m.search(from, anchored)
+		if start < 0 {
+			break
 		}
-		switch {
-		case e > at:
-			at = e
-		case at < len(src):
-			b.WriteByte(src[at])
-			at++
-		default:
-			at = len(src) + 1
-		}
-		if at > len(src) || anchor {
+		n++
+		b.WriteString(src[copied:start])
+		m.substitute(&b, repl, start, end)
+		checkLength(L, b.Len())
+		copied, from = end, max(end, start+1)
+		if anchored {
 			break
 		}
 	}
-	if at < len(src) {
-		b.WriteString(src[at:])
-	}
+	b.WriteString(src[copied:])
 	L.Push(lua.LString(b.String()))
 	L.Push(lua.LNumber(n))
 	return 2
 }
 
-func substitute(L *lua.LState, m *matcher, b *strings.Builder, repl lua.LValue, s, e int) {
+// substitute writes the replacement for the match src[s:e].
+func (m *matcher) substitute(b *strings.Builder, repl lua.LValue, s, e int) {
 	var v lua.LValue
 	switch r := repl.(type) {
 	case *lua.LFunction:
-		L.Push(r)
-		n := m.push(s, e, true)
-		L.Call(n, 1)
-		v = L.Get(-1)
-		L.Pop(1)
+		m.L.Push(r)
+		m.L.Call(m.push(s, e, true), 1)
+		v = m.L.Get(-1)
+		m.L.Pop(1)
 	case *lua.LTable:
-		v = L.GetTable(r, m.value(0, s, e))
+		v = m.L.GetTable(r, m.value(0, s, e))
 	default:
 		text, _ := ToText(repl)
-		for i := 0; i < len(text); i++ {
-			checkLength(L, b.Len())
-			if text[i] != '%' {
-				b.WriteByte(text[i])
-				continue
-			}
-			i++
-			switch {
-			case i >= len(text):
-				b.WriteByte(0)
-			case !isDigit(text[i]):
-				b.WriteByte(text[i])
-			case text[i] == '0':
-				b.WriteString(m.src[s:e])
-			default:
-				t, _ := ToText(m.value(int(text[i]-'1'), s, e))
-				b.WriteString(t)
-			}
-		}
+		m.expand(b, text, s, e)
 		return
 	}
 	if !lua.LVAsBool(v) {
@@ -156,7 +111,29 @@ func substitute(L *lua.LState, m *matcher, b *strings.Builder, repl lua.LValue, 
 	}
 	text, ok := ToText(v)
 	if !ok {
-		L.RaiseError("invalid replacement value (a %s)", v.Type())
+		m.fail("invalid replacement value (a %s)", v.Type())
 	}
 	b.WriteString(text)
+}
+
+// expand writes a text in which %0 stands for the match src[s:e], and %1 to %9 for captures.
+func (m *matcher) expand(b *strings.Builder, text string, s, e int) {
+	for {
+		plain, rest, found := strings.Cut(text, "%")
+		b.WriteString(plain)
+		checkLength(m.L, b.Len())
+		if !found {
+			return
+		}
+		switch c := byteAt(rest, 0); {
+		case c == '0':
+			b.WriteString(m.src[s:e])
+		case isDigit(c):
+			capture, _ := ToText(m.value(int(c-'1'), s, e))
+			b.WriteString(capture)
+		default:
+			b.WriteByte(c) // 0 after a % at the end, as in Lua
+		}
+		text = rest[min(1, len(rest)):]
+	}
 }

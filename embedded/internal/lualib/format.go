@@ -14,23 +14,23 @@ func strFormat(L *lua.LState) int {
 	f := Text(L, 1)
 	arg := 1
 	var b strings.Builder
-	for i := 0; i < len(f); i++ {
-		if f[i] != '%' {
-			b.WriteByte(f[i])
-			continue
+	for {
+		text, rest, found := strings.Cut(f, "%")
+		b.WriteString(text)
+		if !found {
+			break
 		}
-		i++
-		if i < len(f) && f[i] == '%' {
+		if f, found = strings.CutPrefix(rest, "%"); found {
 			b.WriteByte('%')
 			continue
 		}
-		spec, next := parseSpec(L, f, i)
-		i = next
+		var s spec
+		s, f = parseSpec(L, rest)
 		arg++
 		if arg > L.GetTop() {
 			L.ArgError(arg, "no value")
 		}
-		formatOne(L, &b, spec, arg)
+		b.WriteString(s.format(L, arg))
 		checkLength(L, b.Len())
 	}
 	L.Push(lua.LString(b.String()))
@@ -40,89 +40,85 @@ func strFormat(L *lua.LState) int {
 // spec is one conversion: %[flags][width][.precision]verb.
 type spec struct {
 	flags       string
-	width, prec int // prec is -1 by default
-	verb        byte
+	width, prec int    // prec is -1 by default
+	verb        string // empty at the end of the format
 }
 
-func parseSpec(L *lua.LState, f string, i int) (spec, int) {
-	s := spec{prec: -1}
-	start := i
-	for i < len(f) && strings.IndexByte("-+ #0", f[i]) >= 0 {
-		i++
-	}
-	if s.flags = f[start:i]; len(s.flags) >= 6 {
+// parseSpec parses the conversion after a %, and returns it and what follows.
+func parseSpec(L *lua.LState, f string) (s spec, rest string) {
+	rest = strings.TrimLeft(f, "-+ #0")
+	s.flags = f[:len(f)-len(rest)]
+	if len(s.flags) >= 6 {
 		L.RaiseError("invalid format (repeated flags)")
 	}
-	two := func() (n int) {
-		for k := 0; k < 2 && i < len(f) && isDigit(f[i]); k++ {
-			n = n*10 + int(f[i]-'0')
-			i++
-		}
-		return n
+	s.width, rest = twoDigits(rest)
+	s.prec = -1
+	if text, ok := strings.CutPrefix(rest, "."); ok {
+		s.prec, rest = twoDigits(text)
 	}
-	s.width = two()
-	if i < len(f) && f[i] == '.' {
-		i++
-		s.prec = two()
-	}
-	if i < len(f) && isDigit(f[i]) {
+	if rest != "" && isDigit(rest[0]) {
 		L.RaiseError("invalid format (width or precision too long)")
 	}
-	if i < len(f) {
-		s.verb = f[i]
+	end := min(1, len(rest))
+	s.verb = rest[:end]
+	return s, rest[end:]
+}
+
+// twoDigits parses at most two digits, and returns their value and what follows.
+func twoDigits(text string) (n int, rest string) {
+	i := 0
+	for i < min(2, len(text)) && isDigit(text[i]) {
+		n = n*10 + int(text[i]-'0')
+		i++
 	}
-	return s, i
+	return n, text[i:]
 }
 
 func (s spec) has(flag string) bool { return strings.Contains(s.flags, flag) }
 
-func formatOne(L *lua.LState, b *strings.Builder, s spec, arg int) {
+// format formats an argument.
+func (s spec) format(L *lua.LState, arg int) string {
 	switch s.verb {
-	case 'c':
-		b.WriteString(s.pad(string([]byte{byte(ToInt64(number(L, arg)))})))
-	case 'd', 'i':
-		s.verb = 'd'
-		if v := ToInt64(number(L, arg)); v == 0 && s.prec == 0 {
-			b.WriteString(s.pad(s.plus())) // fmt would leave out the sign
-		} else {
-			b.WriteString(s.printf(v))
+	case "c":
+		return s.pad(string([]byte{byte(ToInt64(number(L, arg)))}))
+	case "d", "i":
+		s.verb = "d"
+		v := ToInt64(number(L, arg))
+		if v == 0 && s.prec == 0 {
+			return s.pad(s.plus()) // fmt would leave out the sign
 		}
-	case 'u', 'o', 'x', 'X':
+		return s.printf(v)
+	case "u", "o", "x", "X":
 		v := toUnsigned(number(L, arg))
 		s.flags = strings.NewReplacer("+", "", " ", "").Replace(s.flags)
 		switch s.verb {
-		case 'u':
-			s.verb = 'd'
-		case 'x', 'X':
+		case "u":
+			s.verb = "d"
+		case "x", "X":
 			if v == 0 { // C writes no 0x before a zero, and counts it as part of the width
 				s.flags = strings.ReplaceAll(s.flags, "#", "")
 			} else if s.has("#") && s.has("0") && !s.has("-") && s.prec < 0 {
 				s.prec = max(1, s.width-2)
 			}
 		}
-		b.WriteString(s.printf(v))
-	case 'e', 'E', 'f', 'g', 'G':
-		b.WriteString(s.float(number(L, arg)))
-	case 'q':
-		quote(b, Text(L, arg))
-	case 's':
+		return s.printf(v)
+	case "e", "E", "f", "g", "G":
+		return s.float(number(L, arg))
+	case "q":
+		return `"` + quoter.Replace(Text(L, arg)) + `"`
+	case "s":
 		text := Text(L, arg)
 		if s.prec < 0 && len(text) >= 100 {
-			b.WriteString(text)
-			return
+			return text
 		}
 		text, _, _ = strings.Cut(text, "\x00") // printf takes a C string
 		if s.prec >= 0 && len(text) > s.prec {
 			text = text[:s.prec]
 		}
-		b.WriteString(s.pad(text))
-	default:
-		verb := ""
-		if s.verb != 0 {
-			verb = string([]byte{s.verb})
-		}
-		L.RaiseError("invalid option '%%%s' to 'format'", verb)
+		return s.pad(text)
 	}
+	L.RaiseError("invalid option '%%%s' to 'format'", s.verb)
+	return ""
 }
 
 // toUnsigned converts like C's (unsigned long)v on x86-64.
@@ -165,7 +161,7 @@ func (s spec) printf(v any) string {
 	if s.prec >= 0 {
 		format += "." + strconv.Itoa(s.prec)
 	}
-	return fmt.Sprintf(format+string(rune(s.verb)), v)
+	return fmt.Sprintf(format+s.verb, v)
 }
 
 func (s spec) float(v float64) string {
@@ -179,27 +175,11 @@ func (s spec) float(v float64) string {
 	if !math.Signbit(v) {
 		text = s.plus() + text
 	}
-	if isUpper(s.verb) {
+	if isUpper(s.verb[0]) {
 		text = strings.ToUpper(text)
 	}
 	return s.pad(text)
 }
 
-// quote implements %q.
-func quote(b *strings.Builder, s string) {
-	b.WriteByte('"')
-	for i := 0; i < len(s); i++ {
-		switch c := s[i]; c {
-		case '"', '\\', '\n':
-			b.WriteByte('\\')
-			b.WriteByte(c)
-		case '\r':
-			b.WriteString(`\r`)
-		case 0:
-			b.WriteString(`\000`)
-		default:
-			b.WriteByte(c)
-		}
-	}
-	b.WriteByte('"')
-}
+// quoter escapes for %q.
+var quoter = strings.NewReplacer(`"`, `\"`, `\`, `\\`, "\n", "\\\n", "\r", `\r`, "\x00", `\000`)

@@ -4,6 +4,7 @@ package lualib
 
 import (
 	"math"
+	"strings"
 
 	lua "github.com/yuin/gopher-lua"
 )
@@ -99,6 +100,18 @@ func optInteger(L *lua.LState, n, otherwise int) int {
 	return integer(L, n)
 }
 
+// call calls a function, and returns its first result.
+func call(L *lua.LState, f lua.LValue, args ...lua.LValue) lua.LValue {
+	L.Push(f)
+	for _, v := range args {
+		L.Push(v)
+	}
+	L.Call(len(args), 1)
+	result := L.Get(-1)
+	L.Pop(1)
+	return result
+}
+
 // checkLength raises an error if n exceeds MaxString.
 func checkLength(L *lua.LState, n int) {
 	if n > MaxString {
@@ -138,19 +151,8 @@ func Concat(L *lua.LState) int {
 		parts = append(parts, s)
 	}
 	checkLength(L, length)
-	L.Push(lua.LString(join(parts, length)))
+	L.Push(lua.LString(strings.Join(parts, "")))
 	return 1
-}
-
-func join(parts []string, length int) string {
-	if len(parts) == 2 {
-		return parts[0] + parts[1]
-	}
-	b := make([]byte, 0, length)
-	for _, s := range parts {
-		b = append(b, s...)
-	}
-	return string(b)
 }
 
 // concatMeta implements Concat for operands that are not all strings: pair by pair, with
@@ -177,12 +179,7 @@ func concatMeta(L *lua.LState, top int) int {
 			}
 			L.RaiseError("attempt to concatenate a %s value", wrong.Type())
 		}
-		L.Push(f)
-		L.Push(left)
-		L.Push(right)
-		L.Call(2, 1)
-		right = L.Get(-1)
-		L.Pop(1)
+		right = call(L, f, left, right)
 	}
 	L.Push(right)
 	return 1
@@ -202,34 +199,31 @@ func Modulo(L *lua.LState) int {
 func modulo(a, b float64) float64 { return a - math.Floor(a/b)*b }
 
 func baseToNumber(L *lua.LState) int {
-	base := optInteger(L, 2, 10)
-	if base == 10 {
-		if v, ok := ToNumber(L.CheckAny(1)); ok {
-			L.Push(lua.LNumber(v))
-			return 1
+	var v float64
+	var ok bool
+	if base := optInteger(L, 2, 10); base == 10 {
+		v, ok = ToNumber(L.CheckAny(1))
+	} else {
+		s := Text(L, 1)
+		if base < 2 || base > 36 {
+			L.ArgError(2, "base out of range")
 		}
-		L.Push(lua.LNil)
-		return 1
+		v, ok = parseBase(s, base)
 	}
-	s := Text(L, 1)
-	if base < 2 || base > 36 {
-		L.ArgError(2, "base out of range")
-	}
-	if v, ok := parseBase(s, base); ok {
+	if ok {
 		L.Push(lua.LNumber(v))
-		return 1
+	} else {
+		L.Push(lua.LNil)
 	}
-	L.Push(lua.LNil)
 	return 1
 }
 
 func baseToString(L *lua.LState) int {
 	v := L.CheckAny(1)
 	if n, ok := v.(lua.LNumber); ok {
-		L.Push(lua.LString(FormatNumber(float64(n))))
-	} else {
-		L.Push(L.ToStringMeta(v))
+		v = lua.LString(FormatNumber(float64(n)))
 	}
+	L.Push(L.ToStringMeta(v))
 	return 1
 }
 

@@ -8,14 +8,13 @@ import (
 
 func openMath(L *lua.LState) *lua.LTable {
 	t := L.NewTable()
-	stock := L.GetGlobal("math").(*lua.LTable)
-	for _, name := range []string{
-		"abs", "acos", "asin", "atan", "atan2", "ceil", "cos", "cosh", "deg", "exp", "floor", "fmod", "frexp", "ldexp", "log", "log10",
-		"max", "min", "modf", "pow", "rad", "sin", "sinh", "sqrt", "tan", "tanh",
-	} {
-		t.RawSetString(name, numeric(L, stock.RawGetString(name), 1))
-	}
-	t.RawSetString("pi", lua.LNumber(math.Pi))
+	L.GetGlobal("math").(*lua.LTable).ForEach(func(name, v lua.LValue) {
+		if f, ok := v.(*lua.LFunction); ok {
+			v = converted(L, f, 0)
+		}
+		t.RawSet(name, v)
+	})
+	t.RawSetString("mod", lua.LNil)
 	t.RawSetString("huge", lua.LNumber(math.Inf(1)))
 	random := &lrand48{}
 	return set(L, t, map[string]lua.LGFunction{

@@ -8,8 +8,8 @@ import (
 	lua "github.com/yuin/gopher-lua"
 )
 
-// Every part of a library function checks within a number of bytes whether the call is over,
-// because Lua cannot check before the function returns.
+// Each loop of a library function regularly checks whether the call is over, because Lua cannot
+// check before the function returns.
 func TestLongWorkEndsWithTheCall(t *testing.T) {
 	x := func(n int) lua.LString { return lua.LString(strings.Repeat("x", n)) }
 	for _, row := range []struct {

@@ -70,31 +70,26 @@ func FormatNumber(v float64) string {
 			return strconv.FormatInt(i, 10)
 		}
 	}
-	return formatG(v, 14)
-}
-
-// formatG formats a number like C's "%.<prec>g".
-func formatG(v float64, prec int) string {
 	if s, ok := formatSpecial(v); ok {
 		return s
 	}
-	return strconv.FormatFloat(v, 'g', prec, 64)
+	return strconv.FormatFloat(v, 'g', 14, 64)
 }
 
 // formatSpecial formats infinities and NaN like C, which writes the sign of a NaN.
-func formatSpecial(v float64) (string, bool) {
+func formatSpecial(v float64) (text string, ok bool) {
 	switch {
 	case math.IsNaN(v):
-		if math.Signbit(v) {
-			return "-nan", true
-		}
-		return "nan", true
-	case math.IsInf(v, 1):
-		return "inf", true
-	case math.IsInf(v, -1):
-		return "-inf", true
+		text = "nan"
+	case math.IsInf(v, 0):
+		text = "inf"
+	default:
+		return "", false
 	}
-	return "", false
+	if math.Signbit(v) {
+		text = "-" + text
+	}
+	return text, true
 }
 
 // ToInt64 truncates like C on x86-64: NaN and numbers out of range become the smallest integer.

@@ -25,90 +25,99 @@ type matcher struct {
 
 func (m *matcher) fail(format string, args ...any) { m.L.RaiseError(format, args...) }
 
-// classEnd returns the index after the single character class at p.
-func (m *matcher) classEnd(p int) int {
-	c := m.pat[p]
-	p++
-	switch c {
-	case '%':
-		if p >= len(m.pat) {
-			m.fail("malformed pattern (ends with '%%')")
-		}
-		return p + 1
-	case '[':
-		if p < len(m.pat) && m.pat[p] == '^' {
-			p++
-		}
-		for first := true; first || p >= len(m.pat) || m.pat[p] != ']'; first = false {
-			if p >= len(m.pat) {
-				m.fail("malformed pattern (missing ']')")
-			}
-			c := m.pat[p]
-			p++
-			if c == '%' && p < len(m.pat) {
-				p++
-			}
-			m.step()
-		}
-		return p + 1
-	}
-	return p
-}
-
 var classes = [256]func(c byte) bool{
 	'a': isAlpha, 'c': isCntrl, 'd': isDigit, 'l': isLower, 'p': isPunct, 's': isSpace, 'u': isUpper, 'w': isAlnum, 'x': isHex,
 	'z': func(c byte) bool { return c == 0 },
 }
 
-func singleClass(c, class byte) bool {
+func inClass(c, class byte) bool {
 	if in := classes[lower(class)]; in != nil {
 		return in(c) != isUpper(class)
 	}
 	return class == c
 }
 
-// inSet reports whether c is in the set [p..ec], where ec is the index of its ']'.
-func (m *matcher) inSet(c byte, p, ec int) bool {
-	yes := true
-	if m.pat[p+1] == '^' {
-		yes = false
+// byteAt returns s[i], or 0 after the end.
+func byteAt(s string, i int) byte {
+	if i < len(s) {
+		return s[i]
+	}
+	return 0
+}
+
+// set reads the set at p, such as [a-z%s]. It returns the index after the set, and whether c is in
+// it.
+func (m *matcher) set(p int, c byte) (end int, in bool) {
+	p++
+	listed := byteAt(m.pat, p) != '^'
+	if !listed {
 		p++
 	}
-	for p++; p < ec; p++ {
+	last := p // will be the index of the closing bracket, which cannot come first
+	for last == p || byteAt(m.pat, last) != ']' {
 		m.step()
+		if last >= len(m.pat) {
+			m.fail("malformed pattern (missing ']')")
+		}
+		if m.pat[last] == '%' && last+1 < len(m.pat) {
+			last++
+		}
+		last++
+	}
+	for ; p < last; p++ {
+		m.step()
+		found := false
 		switch {
 		case m.pat[p] == '%':
 			p++
-			if singleClass(c, m.pat[p]) {
-				return yes
-			}
-		case p+2 < ec && m.pat[p+1] == '-':
-			if m.pat[p] <= c && c <= m.pat[p+2] {
-				return yes
-			}
+			found = inClass(c, m.pat[p])
+		case p+2 < last && m.pat[p+1] == '-':
+			found = m.pat[p] <= c && c <= m.pat[p+2]
 			p += 2
-		case m.pat[p] == c:
-			return yes
+		default:
+			found = m.pat[p] == c
+		}
+		if found {
+			return last + 1, listed
 		}
 	}
-	return !yes
+	return last + 1, !listed
 }
 
-// single reports whether the byte at s matches the class [p, ep).
-func (m *matcher) single(s, p, ep int) bool {
-	if s >= len(m.src) {
-		return false
-	}
-	c := m.src[s]
+// single reads the class of a single character at p. It returns the index after the class, and
+// whether the byte at s is in it.
+func (m *matcher) single(s, p int) (end int, in bool) {
+	end, c := p+1, byteAt(m.src, s)
 	switch m.pat[p] {
 	case '.':
-		return true
+		in = true
 	case '%':
-		return singleClass(c, m.pat[p+1])
+		if end == len(m.pat) {
+			m.fail("malformed pattern (ends with '%%')")
+		}
+		in = inClass(c, m.pat[end])
+		end++
 	case '[':
-		return m.inSet(c, p, ep-1)
+		end, in = m.set(p, c)
+	default:
+		in = m.pat[p] == c
 	}
-	return m.pat[p] == c
+	return end, in && s < len(m.src)
+}
+
+// search returns the first match that starts at from or, unless anchored, later. start is -1 if
+// there is none.
+func (m *matcher) search(from int, anchored bool) (start, end int) {
+	for start = from; start <= len(m.src); start++ {
+		m.level = 0
+		if end = m.match(start, 0); end >= 0 {
+			return start, end
+		}
+		if anchored {
+			break
+		}
+	}
+	return -1, -1
 }
 
 // match returns the end of a match at s of the pattern from p on, or -1.
@@ -118,110 +127,105 @@ func (m *matcher) match(s, p int) int {
 	if m.depth > maxMatchDepth {
 		m.fail("pattern too complex")
 	}
-	for {
+	for s >= 0 {
 		m.step()
 		if p >= len(m.pat) {
 			return s
 		}
+		next := byteAt(m.pat, p+1)
 		switch c := m.pat[p]; {
+		case c == '(' && next == ')':
+			return m.startCapture(s, p+2, capturePosition)
 		case c == '(':
-			if p+1 < len(m.pat) && m.pat[p+1] == ')' {
-				return m.startCapture(s, p+2, capturePosition)
-			}
 			return m.startCapture(s, p+1, captureOpen)
 		case c == ')':
 			return m.endCapture(s, p+1)
-		case c == '%' && p+1 < len(m.pat) && m.pat[p+1] == 'b':
-			if s = m.balance(s, p+2); s < 0 {
-				return -1
-			}
-			p += 4
-			continue
-		case c == '%' && p+1 < len(m.pat) && m.pat[p+1] == 'f':
-			p += 2
-			if p >= len(m.pat) || m.pat[p] != '[' {
-				m.fail("missing '[' after '%%f' in pattern")
-			}
-			ep := m.classEnd(p)
-			var before, at byte
-			if s > 0 {
-				before = m.src[s-1]
-			}
-			if s < len(m.src) {
-				at = m.src[s]
-			}
-			if m.inSet(before, p, ep-1) || !m.inSet(at, p, ep-1) {
-				return -1
-			}
-			p = ep
-			continue
-		case c == '%' && p+1 < len(m.pat) && isDigit(m.pat[p+1]):
-			if s = m.backReference(s, m.pat[p+1]); s < 0 {
-				return -1
-			}
-			p += 2
-			continue
 		case c == '$' && p+1 == len(m.pat):
-			if s == len(m.src) {
-				return s
-			}
-			return -1
-		}
-		ep := m.classEnd(p)
-		here := m.single(s, p, ep)
-		var suffix byte
-		if ep < len(m.pat) {
-			suffix = m.pat[ep]
-		}
-		switch suffix {
-		case '?':
-			if here {
-				if e := m.match(s+1, ep+1); e >= 0 {
-					return e
-				}
-			}
-			p = ep + 1
-			continue
-		case '*':
-			return m.maxExpand(s, p, ep)
-		case '+':
-			if !here {
+			if s < len(m.src) {
 				return -1
 			}
-			return m.maxExpand(s+1, p, ep)
-		case '-':
-			for {
-				m.step()
-				if e := m.match(s, ep+1); e >= 0 {
-					return e
+			return s
+		case c == '%' && next == 'b':
+			s, p = m.balance(s, p+2), p+4
+		case c == '%' && next == 'f':
+			s, p = m.frontier(s, p+2)
+		case c == '%' && isDigit(next):
+			s, p = m.backReference(s, next), p+2
+		default:
+			end, here := m.single(s, p)
+			suffix := byteAt(m.pat, end)
+			switch {
+			case suffix == '*' || suffix == '+' && here:
+				return m.maxExpand(s, p, end)
+			case suffix == '-':
+				return m.minExpand(s, p, end)
+			case suffix == '?':
+				if here {
+					if e := m.match(s+1, end+1); e >= 0 {
+						return e
+					}
 				}
-				if !m.single(s, p, ep) {
-					return -1
-				}
-				s++
+				p = end + 1
+			case here:
+				s, p = s+1, end
+			default:
+				return -1
 			}
 		}
-		if !here {
-			return -1
-		}
-		s++
-		p = ep
 	}
+	return -1
 }
 
-func (m *matcher) maxExpand(s, p, ep int) int {
-	i := 0
-	for m.single(s+i, p, ep) {
+// maxExpand matches as many characters of the class [p, end) as possible, followed by the rest of
+// the pattern. If the class is followed by +, the caller has matched the first one.
+func (m *matcher) maxExpand(s, p, end int) int {
+	i := s
+	for _, in := m.single(i, p); in; _, in = m.single(i, p) {
 		m.step()
 		i++
 	}
-	for ; i >= 0; i-- {
+	if m.pat[end] == '+' {
+		s++
+	}
+	for ; i >= s; i-- {
 		m.step()
-		if e := m.match(s+i, ep+1); e >= 0 {
+		if e := m.match(i, end+1); e >= 0 {
 			return e
 		}
 	}
 	return -1
+}
+
+// minExpand is like maxExpand, for as few characters as possible.
+func (m *matcher) minExpand(s, p, end int) int {
+	for {
+		m.step()
+		if e := m.match(s, end+1); e >= 0 {
+			return e
+		}
+		if _, in := m.single(s, p); !in {
+			return -1
+		}
+		s++
+	}
+}
+
+// frontier returns s and the index after the set at p if a character that is not in the set is
+// followed at s by one that is. Before and after the text, there are NUL bytes.
+func (m *matcher) frontier(s, p int) (int, int) {
+	if byteAt(m.pat, p) != '[' {
+		m.fail("missing '[' after '%%f' in pattern")
+	}
+	var before byte
+	if s > 0 {
+		before = m.src[s-1]
+	}
+	_, was := m.set(p, before)
+	end, is := m.set(p, byteAt(m.src, s))
+	if was || !is {
+		return -1, end
+	}
+	return s, end
 }
 
 func (m *matcher) startCapture(s, p, what int) int {
@@ -239,10 +243,8 @@ func (m *matcher) startCapture(s, p, what int) int {
 
 func (m *matcher) endCapture(s, p int) int {
 	l := m.level - 1
-	for ; l >= 0; l-- {
-		if m.capture[l].len == captureOpen {
-			break
-		}
+	for l >= 0 && m.capture[l].len != captureOpen {
+		l--
 	}
 	if l < 0 {
 		m.fail("invalid pattern capture")

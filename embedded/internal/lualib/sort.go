@@ -9,7 +9,7 @@ func tabSort(L *lua.LState) int {
 	t := L.CheckTable(1)
 	s := &sorter{meter: meter{L: L}, t: t}
 	if L.Get(2) != lua.LNil {
-		s.order = L.CheckFunction(2)
+		s.by = L.CheckFunction(2)
 	}
 	s.sort(1, t.Len())
 	return 0
@@ -17,8 +17,8 @@ func tabSort(L *lua.LState) int {
 
 type sorter struct {
 	meter
-	t     *lua.LTable
-	order *lua.LFunction
+	t  *lua.LTable
+	by *lua.LFunction
 }
 
 func (s *sorter) get(i int) lua.LValue    { return s.t.RawGet(lua.LNumber(i)) }
@@ -27,65 +27,56 @@ func (s *sorter) set(i int, v lua.LValue) { s.t.RawSet(lua.LNumber(i), v) }
 func (s *sorter) less(a, b lua.LValue) bool {
 	text, _ := a.(lua.LString)
 	s.steps(1 + len(text))
-	if s.order == nil {
+	if s.by == nil {
 		return s.L.LessThan(a, b)
 	}
-	s.L.Push(s.order)
-	s.L.Push(a)
-	s.L.Push(b)
-	s.L.Call(2, 1)
-	r := s.L.Get(-1)
-	s.L.Pop(1)
-	return lua.LVAsBool(r)
+	return lua.LVAsBool(call(s.L, s.by, a, b))
+}
+
+func (s *sorter) swap(i, j int) {
+	a, b := s.get(i), s.get(j)
+	s.set(i, b)
+	s.set(j, a)
+}
+
+// order swaps two elements unless they are in order, and reports whether it did.
+func (s *sorter) order(i, j int) bool {
+	swap := s.less(s.get(j), s.get(i))
+	if swap {
+		s.swap(i, j)
+	}
+	return swap
 }
 
 func (s *sorter) sort(l, u int) {
 	for l < u {
-		a, b := s.get(l), s.get(u)
-		if s.less(b, a) {
-			s.set(l, b)
-			s.set(u, a)
-		}
+		s.order(l, u)
 		if u-l == 1 {
 			return
 		}
 		i := (l + u) / 2
-		a, b = s.get(i), s.get(l)
-		if s.less(a, b) {
-			s.set(i, b)
-			s.set(l, a)
-		} else if b = s.get(u); s.less(b, a) {
-			s.set(i, b)
-			s.set(u, a)
+		if !s.order(l, i) {
+			s.order(i, u)
 		}
 		if u-l == 2 {
 			return
 		}
 		pivot := s.get(i)
-		s.set(i, s.get(u-1))
-		s.set(u-1, pivot)
+		s.swap(i, u-1)
 		i, j := l, u-1
 		for {
 			for i++; s.less(s.get(i), pivot); i++ {
-				if i > u {
-					s.L.RaiseError("invalid order function for sorting")
-				}
+				s.checkOrder(i <= u)
 			}
 			for j--; s.less(pivot, s.get(j)); j-- {
-				if j < l {
-					s.L.RaiseError("invalid order function for sorting")
-				}
+				s.checkOrder(j >= l)
 			}
 			if j < i {
 				break
 			}
-			a, b := s.get(i), s.get(j)
-			s.set(i, b)
-			s.set(j, a)
+			s.swap(i, j)
 		}
-		a, b = s.get(u-1), s.get(i)
-		s.set(u-1, b)
-		s.set(i, a)
+		s.swap(u-1, i)
 		if i-l < u-i {
 			s.sort(l, i-1)
 			l = i + 1
@@ -93,5 +84,11 @@ func (s *sorter) sort(l, u int) {
 			s.sort(i+1, u)
 			u = i - 1
 		}
+	}
+}
+
+func (s *sorter) checkOrder(ok bool) {
+	if !ok {
+		s.L.RaiseError("invalid order function for sorting")
 	}
 }

@@ -15,7 +15,7 @@ func openString(L *lua.LState) *lua.LTable {
 	})
 	stock := L.GetGlobal("string").(*lua.LTable)
 	for _, name := range []string{"len", "reverse", "sub"} {
-		t.RawSetString(name, textFirst(L, stock.RawGetString(name)))
+		t.RawSetString(name, converted(L, stock.RawGetString(name), 1))
 	}
 	meta := L.NewTable()
 	for event, op := range map[string]func(a, b float64) float64{
@@ -49,10 +49,7 @@ func arithmetic(L *lua.LState, event string, op func(a, b float64) float64) int 
 	for _, v := range []lua.LValue{a, b} {
 		if t, ok := v.(*lua.LTable); ok {
 			if f := L.GetMetaField(t, event); f != lua.LNil {
-				L.Push(f)
-				L.Push(a)
-				L.Push(b)
-				L.Call(2, 1)
+				L.Push(call(L, f, a, b))
 				return 1
 			}
 		}
@@ -64,30 +61,22 @@ func arithmetic(L *lua.LState, event string, op func(a, b float64) float64) int 
 	return 0
 }
 
-// numeric wraps a function of gopher-lua whose arguments from index from on are numbers. Strings
-// are converted to numbers as in Lua.
-func numeric(L *lua.LState, f lua.LValue, from int) lua.LValue {
+// converted wraps a function of gopher-lua whose arguments are strings, as many as texts says,
+// followed by numbers. Each is converted to the other as in Lua.
+func converted(L *lua.LState, f lua.LValue, texts int) lua.LValue {
 	stock := f.(*lua.LFunction).GFunction
 	return L.NewFunction(func(L *lua.LState) int {
-		for i := from; i <= L.GetTop(); i++ {
-			if s, ok := L.Get(i).(lua.LString); ok {
-				if v, ok := ParseNumber(string(s)); ok {
-					L.Replace(i, lua.LNumber(v))
-				} else {
-					L.TypeError(i, lua.LTNumber)
+		for i := 1; i <= L.GetTop(); i++ {
+			switch v := L.Get(i).(type) {
+			case lua.LNumber:
+				if i <= texts {
+					L.Replace(i, lua.LString(FormatNumber(float64(v))))
+				}
+			case lua.LString:
+				if i > texts {
+					L.Replace(i, lua.LNumber(number(L, i)))
 				}
 			}
-		}
-		return stock(L)
-	})
-}
-
-// textFirst wraps a function of gopher-lua that takes a string followed by numbers.
-func textFirst(L *lua.LState, f lua.LValue) lua.LValue {
-	stock := numeric(L, f, 2).(*lua.LFunction).GFunction
-	return L.NewFunction(func(L *lua.LState) int {
-		if v, ok := L.Get(1).(lua.LNumber); ok {
-			L.Replace(1, lua.LString(FormatNumber(float64(v))))
 		}
 		return stock(L)
 	})

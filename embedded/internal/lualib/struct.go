@@ -1,17 +1,16 @@
 package lualib
 
-import (
-	"strings"
-
-	lua "github.com/yuin/gopher-lua"
-)
+import lua "github.com/yuin/gopher-lua"
 
 // structItem is one item in a format of struct.pack or struct.unpack.
 type structItem struct {
-	kind byte // 'I' unsigned, 'i' signed, 'c' text
+	kind byte // c for text; otherwise a letter of structSizes, in upper case if unsigned
 	size int
 	big  bool // big-endian
 }
+
+// structSizes has the sizes of integers. A number after i or I changes their size.
+var structSizes = map[byte]int{'b': 1, 'h': 2, 'l': 8, 'i': 4}
 
 // structFormat parses a format: < and >, b B h H l L, i and I with 1 to 8 bytes, and c with a
 // length. These need no alignment and no C types. Other options are rejected.
@@ -19,40 +18,28 @@ func structFormat(L *lua.LState) []structItem {
 	text := Text(L, 1)
 	var items []structItem
 	big := false
-	for i := 0; i < len(text); {
-		if len(items) == maxResults {
-			L.ArgError(1, "too many items")
+	for rest := text; rest != ""; {
+		item := structItem{kind: rest[0], big: big}
+		rest = rest[1:]
+		sized := item.kind == 'c' || lower(item.kind) == 'i'
+		for sized && rest != "" && isDigit(rest[0]) && item.size <= MaxString {
+			item.size = item.size*10 + int(rest[0]-'0')
+			rest = rest[1:]
 		}
-		c := text[i]
-		i++
-		size := 0
-		for (c|32 == 'i' || c == 'c') && i < len(text) && isDigit(text[i]) && size <= MaxString {
-			size = size*10 + int(text[i]-'0')
-			i++
+		if item.size == 0 {
+			item.size = structSizes[lower(item.kind)]
 		}
-		at := strings.IndexByte("bBhHlLiIc", c)
 		switch {
-		case c == ' ':
-		case c == '<' || c == '>':
-			big = c == '>'
-		case c == 'c' && size > 0:
-			items = append(items, structItem{'c', size, big})
-		case at >= 0 && at < 8:
-			kind := byte('i')
-			if isUpper(c) {
-				kind = 'I'
-			}
-			if n := []int{1, 2, 8, 4}[at/2]; size == 0 {
-				size = n
-			}
-			if size <= 8 {
-				items = append(items, structItem{kind, size, big})
-				continue
-			}
-			fallthrough
-		default:
-			L.ArgError(1, "the embedded server does not have the format option '"+text[i-1:i]+"' of struct (in "+text+
+		case item.kind == ' ':
+		case item.kind == '<' || item.kind == '>':
+			big = item.kind == '>'
+		case item.size == 0 || item.size > 8 && item.kind != 'c':
+			L.ArgError(1, "the embedded server does not have the format option '"+string([]byte{item.kind})+"' of struct (in "+text+
 				"): it has < > b B h H l L, i and I of up to 8 bytes, and c with a length")
+		case len(items) == maxResults:
+			L.ArgError(1, "too many items")
+		default:
+			items = append(items, item)
 		}
 	}
 	return items
@@ -111,11 +98,11 @@ func structUnpack(L *lua.LState) int {
 			}
 			u = u<<8 | uint64(c)
 		}
-		if item.kind == 'i' {
+		if isUpper(item.kind) {
+			L.Push(lua.LNumber(u))
+		} else {
 			unused := 64 - 8*item.size
 			L.Push(lua.LNumber(int64(u<<unused) >> unused))
-		} else {
-			L.Push(lua.LNumber(u))
 		}
 	}
 	L.Push(lua.LNumber(at + 1))

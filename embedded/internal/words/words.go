@@ -1,7 +1,10 @@
 // Package words splits a line into words as Redis does (sdssplitargs).
 package words
 
-import "strings"
+import (
+	"strconv"
+	"strings"
+)
 
 // Split splits a line at blanks. Words may contain quoted parts. Within "..." the escapes are \n,
 // \r, \t, \b, \a, \xHH, and \ before any other byte; within '...' only \'. Split returns false if a
@@ -49,22 +52,16 @@ func quoted(s string, quote byte) (part []byte, n int) {
 			c := s[i]
 			if at := strings.IndexByte("nrtba", c); at >= 0 && quote == '"' {
 				c = "\n\r\t\b\a"[at]
-			} else if c == 'x' && i+2 < len(s) && hexDigit(s[i+1]) >= 0 && hexDigit(s[i+2]) >= 0 {
-				c = byte(hexDigit(s[i+1])<<4 | hexDigit(s[i+2]))
-				i += 2
+			} else if c == 'x' && i+2 < len(s) {
+				if code, err := strconv.ParseUint(s[i+1:i+3], 16, 8); err == nil {
+					c = byte(code)
+					i += 2
+				}
 			}
 			part = append(part, c)
 		}
 	}
 	return nil, 0
-}
-
-func hexDigit(c byte) int {
-	i := strings.IndexByte("0123456789abcdefABCDEF", c)
-	if i > 15 {
-		i -= 6
-	}
-	return i
 }
 
 // isSpace reports whether c is white space, like C's isspace.
