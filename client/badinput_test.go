@@ -60,7 +60,7 @@ func TestBadInputChangesNothing(t *testing.T) {
 	}
 }
 
-// Unbalanced braces are part of the key, and the key still works in a cluster.
+// A key with unbalanced braces works in a cluster, and the braces are part of the key.
 func TestUnbalancedBracesInACluster(t *testing.T) {
 	nodes := startCluster(t)
 	direct := flushCluster(t, nodes)

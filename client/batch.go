@@ -5,15 +5,8 @@ import (
 	"fmt"
 	"math"
 	"strings"
-	"sync"
 	"time"
-
-	lru "github.com/hashicorp/golang-lru/v2/simplelru"
 )
-
-// mostBatches is how many keys have batches at most. Beyond it, the least recently used batch is
-// dropped.
-const mostBatches = 65536
 
 // WithBatches makes the client take up to n units of a key at once and spend them itself, so that
 // most calls for a busy key need no request. Result.Source is then [SourceBatch]. n is at least 2
@@ -57,7 +50,7 @@ func WithBatches(n int64, ttl time.Duration) Option {
 		case ttl < time.Millisecond:
 			return fmt.Errorf("batches that last %v; give WithBatches a time of 1ms or more, such as 100ms", ttl)
 		}
-		c.batches = newBatches(n, ttl)
+		c.batches.most, c.batches.ttl = n, ttl
 		return nil
 	}
 }
@@ -66,15 +59,11 @@ func WithBatches(n int64, ttl time.Duration) Option {
 type batches struct {
 	server *server
 	parsed *parsedLimits
-	memory *memory // nil: denials are not remembered
+	memory *memory
 	next   decider // memory or server
-
-	most int64
-	ttl  time.Duration
-	now  func() time.Time
-
-	mu   sync.Mutex // guards the fields below and every batch
-	keys *lru.LRU[string, *keyBatch]
+	most   int64   // largest batch; 0: there are no batches
+	ttl    time.Duration
+	table[string, *keyBatch]
 }
 
 // keyBatch holds the units of one key.
@@ -94,12 +83,6 @@ type keyBatch struct {
 	request   *request // in progress
 	completed *request // the last completed one
 	denied    *request // the last denied one
-}
-
-func newBatches(n int64, ttl time.Duration) *batches {
-	b := &batches{most: n, ttl: ttl, now: time.Now}
-	b.keys, _ = lru.NewLRU[string, *keyBatch](mostBatches, nil) // the only error is a size of 0
-	return b
 }
 
 func (b *batches) decide(ctx context.Context, req Request) (Result, error) {
@@ -124,22 +107,19 @@ func (b *batches) covers(ctx context.Context, a single) bool {
 	return !a.upTo && a.cost >= 1 && !strings.Contains(string(a.limit), "leaky_bucket") && b.parsed.batchable(ctx, a.key, a.limit, b.ttl)
 }
 
-// of returns the key's batch, or nil if the key's batch is for another limit. b.mu is held.
+// of returns the key's batch, a new one if there is none. It returns nil if a batch for another
+// limit is in use. b.mu is held.
 func (b *batches) of(key string, limit Limit, now time.Time) *keyBatch {
-	found, ok := b.keys.Get(key)
+	found, ok := b.entries.Get(key)
 	if ok && found.limit == limit {
 		return found
 	}
 	if ok && (found.request != nil || found.has(1, now)) {
 		return nil
 	}
-	for range 2 { // so that the table shrinks when fewer keys are in use
-		if _, oldest, any := b.keys.GetOldest(); any && oldest.request == nil && now.Sub(oldest.used) > 2*b.ttl {
-			b.keys.RemoveOldest()
-		}
-	}
+	b.shrink(func(oldest *keyBatch) bool { return oldest.request != nil || now.Sub(oldest.used) <= 2*b.ttl })
 	made := &keyBatch{limit: limit, size: 1, used: now}
-	b.keys.Add(key, made)
+	b.entries.Add(key, made)
 	return made
 }
 
@@ -155,6 +135,15 @@ func (k *keyBatch) spend(cost int64, now time.Time) (Result, bool) {
 	}
 	k.left -= cost
 	return k.result(now), true
+}
+
+// serve spends one of the units reserved for callers that waited, if any is left. b.mu is held.
+func (r *request) serve(now time.Time) bool {
+	if r == nil || r.kept == 0 || !now.Before(r.until) {
+		return false
+	}
+	r.kept--
+	return true
 }
 
 // result returns the result of a call just served from the batch.
@@ -180,9 +169,9 @@ func countedDown(d, after time.Duration) time.Duration {
 func (b *batches) spend(a single) (Result, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	found, ok := b.keys.Get(a.key)
+	found, ok := b.entries.Get(a.key)
 	if !ok || found.limit != a.limit {
 		return Result{}, false
 	}
-	return found.spend(a.cost, b.now())
+	return found.spend(a.cost, b.server.now())
 }

@@ -10,19 +10,6 @@ import (
 // refunders is how many refunds Close sends concurrently.
 const refunders = 16
 
-// drop ends the batches of keys. Their units are not spent. A request in progress still serves the
-// callers that wait for it, but the rest of its units are dropped.
-func (b *batches) drop(keys []string) {
-	if b == nil {
-		return
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, key := range keys {
-		b.keys.Remove(key)
-	}
-}
-
 // leftover holds the unspent units of a batch.
 type leftover struct {
 	key   string
@@ -33,19 +20,16 @@ type leftover struct {
 
 // close ends all batches, and returns their unspent units.
 func (b *batches) close() []leftover {
-	if b == nil {
-		return nil
-	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var all []leftover
-	now := b.now()
-	for _, key := range b.keys.Keys() {
-		if k, _ := b.keys.Peek(key); k.has(1, now) {
+	now := b.server.now()
+	for _, key := range b.entries.Keys() {
+		if k, _ := b.entries.Peek(key); k.has(1, now) {
 			all = append(all, leftover{key, k.limit, k.left, now.Sub(k.sent)})
 		}
 	}
-	b.keys.Purge()
+	b.entries.Purge()
 	return all
 }
 
@@ -61,10 +45,10 @@ func (c *Client) refundBatches() {
 	perSecond := map[limitOn]float64{} // refill rate of each limit
 	var requests []Request
 	for _, l := range all {
-		at, node := c.parsed.on(ctx, l.key, l.limit)
+		at, node := c.batches.parsed.on(ctx, l.key, l.limit)
 		rate, ok := perSecond[at]
 		if !ok {
-			rate = c.parsed.refillRate(ctx, l.limit, node)
+			rate = c.batches.parsed.refillRate(ctx, l.limit, node)
 			perSecond[at] = rate
 		}
 		// A refund may arrive as late as its timeout.

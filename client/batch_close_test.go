@@ -20,8 +20,8 @@ func TestBatchIsNotGivenBackAtTTL(t *testing.T) {
 	s.wantSent(t, "=1")
 }
 
-// Close gives back the unspent units, less those that refill until the refund arrives at the
-// latest, which is 5 s later here.
+// Close gives back the unspent units, less those that may refill before the refund arrives, up to 5
+// s later here.
 func TestCloseGivesBack(t *testing.T) {
 	s := newTestbed(t)
 	for _, tt := range []struct {

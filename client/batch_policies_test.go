@@ -84,7 +84,7 @@ func TestRarePoliciesAreNotFetched(t *testing.T) {
 }
 
 // Calls under a policy that cannot be batched always ask the server. A client notices within ttl
-// that a policy was redeployed as such a policy.
+// that a policy has become one of these.
 func TestPoliciesThatAreNotBatched(t *testing.T) {
 	for name, policy := range map[string]functions.Policy{
 		"leaky_bucket": limited("leaky_bucket 100000/m"),

@@ -13,6 +13,7 @@ const shareOfRemaining = 8
 // request is a request for units of a key.
 type request struct {
 	number uint64
+	want   int64         // units requested
 	done   chan struct{} // made by the first caller that waits
 	err    error
 	res    Result // the denial
@@ -36,98 +37,124 @@ func (b *batches) nextSize(k *keyBatch, now time.Time) int64 {
 	return min(b.most, max(1+k.waiting, ahead))
 }
 
+// caller is a call of cost 1 that found no units in its key's batch.
+type caller struct {
+	single
+	batch   *keyBatch // as last seen; nil: not seen yet
+	entered uint64    // number of requests for batch, in progress or completed, when the call arrived
+	request *request  // that the call sends or waits for
+}
+
 // takeShared decides a call of cost 1 for which the batch has no units: one caller requests units,
 // and other callers of the key wait for it.
 func (b *batches) takeShared(ctx context.Context, req Request, a single) (Result, error) {
-	var (
-		previous *keyBatch
-		entered  uint64 // requests in progress or completed when this call arrived
-		limited  *bounded
-	)
-	b.mu.Lock()
+	c := caller{single: a}
+	var limited *bounded
 	for {
-		now := b.now()
-		k := b.of(a.key, a.limit, now)
-		if k == nil {
-			b.mu.Unlock()
-			return b.next.decide(ctx, req)
-		}
-		if res, ok := k.spend(1, now); ok { // units that arrived in the meantime
-			b.mu.Unlock()
+		res, next := b.enter(&c)
+		switch next {
+		case decided:
 			return res, nil
+		case askServer:
+			return b.next.decide(ctx, req)
+		case sendRequest:
+			return b.lead(ctx, req, c.batch, c.request)
 		}
-		if previous == nil {
-			entered = k.requests
-		} else if previous != k {
-			entered = 0 // the batch was made in the meantime
-		}
-		previous = k
-		if limited != nil && k.completed.serve(now) { // this call waited, and woke after a later request completed
-			defer b.mu.Unlock()
-			return k.result(now), nil
-		}
-		if d := k.denied; d != nil && d.number > entered {
-			b.mu.Unlock()
-			return d.res, nil
-		}
-		if k.request == nil {
-			if limited != nil {
-				ctx = limited
-			}
-			return b.lead(ctx, req, k, now)
-		}
-		r := k.request
-		if r.done == nil {
-			r.done = make(chan struct{})
-		}
-		k.waiting++
-		b.mu.Unlock()
 		if limited == nil {
 			limited = b.server.bounded(ctx)
 			defer limited.release()
+			ctx = limited
 		}
-		var late bool
+		var late error
 		select {
-		case <-r.done:
+		case <-c.request.done:
 		case <-limited.wait():
-			late = true
+			late = ended(limited)
 		}
-		b.mu.Lock()
-		k.waiting--
-		if now = b.now(); r.serve(now) {
-			defer b.mu.Unlock()
-			return k.result(now), nil
-		}
+		res, ok := b.woken(&c)
 		switch {
-		case late:
-			b.mu.Unlock()
-			return Result{}, waitedInVain(b.server.keys(req.Keys), ended(limited))
-		case r.err != nil && !r.own:
-			b.mu.Unlock()
-			return Result{}, r.err
+		case ok:
+			return res, nil
+		case late != nil:
+			return Result{}, waitedInVain(b.server.keys(req.Keys), late)
+		case c.request.err != nil && !c.request.own:
+			return Result{}, c.request.err
 		}
 	}
 }
 
-// serve spends one of the units reserved for callers that waited, if any is left. b.mu is held.
-func (r *request) serve(now time.Time) bool {
-	if r == nil || r.kept == 0 || !now.Before(r.until) {
-		return false
+// step is what a caller does next.
+type step int
+
+const (
+	decided      step = iota // return the result
+	askServer                // the batch is for another limit
+	sendRequest              // request units for this and other callers
+	awaitRequest             // wait for the request in progress
+)
+
+// enter decides the call of c without a request, if that is possible, and otherwise returns what c
+// does next.
+func (b *batches) enter(c *caller) (Result, step) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := b.server.now()
+	k := b.of(c.key, c.limit, now)
+	if k == nil {
+		return Result{}, askServer
 	}
-	r.kept--
-	return true
+	if res, ok := k.spend(1, now); ok { // units that arrived in the meantime
+		return res, decided
+	}
+	waited := c.batch != nil
+	if !waited {
+		c.entered = k.requests
+	} else if c.batch != k {
+		c.entered = 0 // the batch was made in the meantime
+	}
+	c.batch = k
+	if waited && k.completed.serve(now) { // c woke after a later request completed
+		return k.result(now), decided
+	}
+	if d := k.denied; d != nil && d.number > c.entered {
+		return d.res, decided
+	}
+	if k.request == nil {
+		c.request = b.begin(k, now)
+		return Result{}, sendRequest
+	}
+	c.request = k.request
+	if c.request.done == nil {
+		c.request.done = make(chan struct{})
+	}
+	k.waiting++
+	return Result{}, awaitRequest
+}
+
+// woken serves c, which has stopped waiting for its request, if a unit is reserved for it.
+func (b *batches) woken(c *caller) (Result, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	c.batch.waiting--
+	now := b.server.now()
+	if !c.request.serve(now) {
+		return Result{}, false
+	}
+	return c.batch.result(now), true
+}
+
+// begin makes the next request for k. b.mu is held.
+func (b *batches) begin(k *keyBatch, now time.Time) *request {
+	want := b.nextSize(k, now)
+	k.requests++
+	k.request = &request{number: k.requests, want: want}
+	k.sent, k.used = now, now
+	k.left, k.received = 0, 0
+	return k.request
 }
 
 // lead requests units from a server: for its own call, which that request decides, and for others.
-// b.mu is held on entry and released.
-func (b *batches) lead(ctx context.Context, req Request, k *keyBatch, now time.Time) (Result, error) {
-	want := b.nextSize(k, now)
-	k.requests++
-	r := &request{number: k.requests}
-	k.request, k.sent, k.used = r, now, now
-	k.left, k.received = 0, 0
-	b.mu.Unlock()
-
+func (b *batches) lead(ctx context.Context, req Request, k *keyBatch, r *request) (Result, error) {
 	defer func() { // also if an observer panics
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -135,8 +162,8 @@ func (b *batches) lead(ctx context.Context, req Request, k *keyBatch, now time.T
 			k.finish(r)
 		}
 	}()
-	if want > 1 {
-		req.Costs, req.UpTo = []int64{want}, true
+	if r.want > 1 {
+		req.Costs, req.UpTo = []int64{r.want}, true
 	}
 	res, err := b.next.decide(ctx, req)
 
@@ -144,30 +171,36 @@ func (b *batches) lead(ctx context.Context, req Request, k *keyBatch, now time.T
 	defer b.mu.Unlock()
 	r.err, r.own = err, err != nil && ended(ctx) != nil
 	if err == nil {
-		units := res.Taken
-		if want == 1 && res.Allowed {
-			units = 1
-		}
-		res.Taken = 0
-		if res.Shadow != nil {
-			res.Shadow.Taken = 0
-		}
-		if !res.Allowed {
-			r.res, k.denied = res, r
-		}
-		k.last, k.read = res, b.now()
-		k.size = max(1, min(k.size, units))
-		// A wait means that the policy has just become a leaky_bucket, and Shadow that it has just become a
-		// shadow policy. Neither may be batched.
-		if res.Allowed && res.RetryAfter == 0 && res.Shadow == nil {
-			k.until = now.Add(b.ttl)
-			r.kept, r.until = min(units-1, k.waiting), k.until
-			k.received, k.left = units, units-1-r.kept
-			res.Remaining += k.left
-		}
+		b.receive(k, r, &res)
 	}
 	k.finish(r)
 	return res, err
+}
+
+// receive puts the units of the reply res into the batch, and makes res the result of the caller that
+// sent r. b.mu is held.
+func (b *batches) receive(k *keyBatch, r *request, res *Result) {
+	units := res.Taken
+	if r.want == 1 && res.Allowed {
+		units = 1
+	}
+	res.Taken = 0
+	if res.Shadow != nil {
+		res.Shadow.Taken = 0
+	}
+	if !res.Allowed {
+		r.res, k.denied = *res, r
+	}
+	k.last, k.read = *res, b.server.now()
+	k.size = max(1, min(k.size, units))
+	// A wait means that the policy has just become a leaky_bucket, and Shadow that it has just become a
+	// shadow policy. Neither may be batched.
+	if res.Allowed && res.RetryAfter == 0 && res.Shadow == nil {
+		k.until = k.sent.Add(b.ttl)
+		r.kept, r.until = min(units-1, k.waiting), k.until
+		k.received, k.left = units, units-1-r.kept
+		res.Remaining += k.left
+	}
 }
 
 // finish ends the request in progress. b.mu is held.

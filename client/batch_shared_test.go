@@ -134,8 +134,8 @@ func TestBatchWaitEnds(t *testing.T) {
 	}
 }
 
-// A call that could be served from a batch still returns an error if its context has ended or the
-// client is closed.
+// A call that a batch could serve returns an error if its context has ended or the client is
+// closed.
 func TestBatchNeedsALiveContext(t *testing.T) {
 	s := newTestbed(t)
 	c := s.warm(t)

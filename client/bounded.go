@@ -34,8 +34,8 @@ type bounded struct {
 	began, deadline time.Time
 	timeout         time.Duration // the client's timeout, if that sets the deadline; otherwise 0
 
-	first  noRetryCmd // the first command of the call
-	quiet  bool       // another call of the same round trip has already reported the failure to the breaker
+	first  command // the first command of the call
+	quiet  bool    // another call of the same round trip has already reported the failure to the breaker
 	timers *sharedTimers
 
 	mu     sync.Mutex
@@ -203,35 +203,23 @@ func punctual(rdb redis.UniversalClient) bool {
 // all. -1 means no timeout. Below -1, go-redis sets no deadline, not even the context's.
 func setsDeadlines(read, write time.Duration) bool { return read >= -1 && write >= -1 }
 
-// sendAside is send for a Redis client that ignores deadlines. It sends in a goroutine, and returns
-// without it if the call times out. The goroutine ends when go-redis gives up, after the timeouts
-// of rdb, or when rdb is closed.
-func (s *server) sendAside(ctx *bounded, rdb redis.UniversalClient, call call) (any, bool, error) {
-	type outcome struct {
-		reply any
-		err   error
-	}
-	cmd := newNoRetryCmd(ctx, call)
-	var sent redis.Cmder = cmd
-	inner := cmd.Cmd
-	if call.mode == readOnly {
-		inner = fcall(ctx, "fcall_ro", call, nil)
-		sent = inner
-	}
-	done := make(chan outcome, 1)
+// sendAside sends cmd through a Redis client that ignores deadlines. It sends in a goroutine, and
+// does not wait for it after the call's deadline. The goroutine ends when go-redis gives up, after
+// the timeouts of rdb, or when rdb is closed.
+func (s *server) sendAside(ctx *bounded, rdb redis.UniversalClient, cmd *command) (any, bool, error) {
+	var reply any
+	var err error
+	done := make(chan struct{})
 	if !s.lifetime.run(func() {
-		reply, err := process(ctx, rdb, sent, inner)
-		done <- outcome{reply, err}
+		defer close(done)
+		reply, err = cmd.send(ctx, rdb)
 	}) {
 		return nil, false, errClosed
 	}
 	select {
-	case o := <-done:
-		return o.reply, call.mode != readOnly && cmd.written(), o.err
+	case <-done:
+		return reply, cmd.written(), err
 	case <-ctx.wait():
+		return nil, cmd.abandon(), ended(ctx)
 	}
-	if call.mode == readOnly {
-		return nil, false, ended(ctx)
-	}
-	return nil, cmd.abandon(), ended(ctx)
 }

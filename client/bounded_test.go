@@ -15,8 +15,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
-// bound is how long a call of these tests may take. late is more than a busy machine adds to that,
-// and less than slow, a timeout of go-redis, which a call without the bound would reach.
+// bound is how long a call of these tests may take. late is longer than a busy machine delays a
+// call, and shorter than slow, a timeout of go-redis that only an unbounded call reaches.
 const (
 	bound = 200 * time.Millisecond
 	late  = slow / 2

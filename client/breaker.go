@@ -25,8 +25,8 @@ const (
 // node.
 const shortest = 10 * time.Millisecond
 
-// breakers has a circuit breaker for each node, so that an unreachable node does not block calls to
-// the others.
+// breakers holds a circuit breaker for each node, so that an unreachable node does not block calls
+// to the others.
 type breakers struct {
 	// node returns the node that holds key; nil if there is only one node.
 	node func(ctx context.Context, key string) (*redis.Client, error)
@@ -45,6 +45,17 @@ type breaker struct {
 
 	client atomic.Pointer[redis.Client] // set for nodes of a cluster or a ring
 	trips  roundTrips
+
+	mu      sync.Mutex // guards healing
+	healing *healing   // the last one, or the one in progress
+}
+
+// clientOf returns a client of the node of b, or of all nodes if the node is not known.
+func (s *server) clientOf(b *breaker) redis.UniversalClient {
+	if node := b.client.Load(); node != nil {
+		return node
+	}
+	return s.rdb
 }
 
 func newBreakers(rdb redis.UniversalClient, onChange []func(BreakerChange)) *breakers {
@@ -58,7 +69,7 @@ func newBreakers(rdb redis.UniversalClient, onChange []func(BreakerChange)) *bre
 	case *redis.Ring:
 		b.node = func(_ context.Context, key string) (*redis.Client, error) { return rdb.GetShardClientForKey(key) }
 	}
-	b.first = newBreaker(address, onChange)
+	b.first = b.newBreaker(address)
 	return b
 }
 
@@ -79,7 +90,7 @@ func (b *breakers) of(ctx context.Context, keys []string) *breaker {
 	address := node.Options().Addr
 	found, ok := b.nodes.Load(address)
 	if !ok {
-		found, _ = b.nodes.LoadOrStore(address, newBreaker(address, b.onChange))
+		found, _ = b.nodes.LoadOrStore(address, b.newBreaker(address))
 	}
 	one := found.(*breaker)
 	if one.client.Load() != node { // go-redis makes a new client when a node comes back
@@ -88,33 +99,36 @@ func (b *breakers) of(ctx context.Context, keys []string) *breaker {
 	return one
 }
 
-func newBreaker(address string, onChange []func(BreakerChange)) *breaker {
-	b := &breaker{node: address}
-	b.CircuitBreaker = gobreaker.NewCircuitBreaker[any](gobreaker.Settings{
+func (b *breakers) newBreaker(address string) *breaker {
+	made := &breaker{node: address}
+	made.CircuitBreaker = gobreaker.NewCircuitBreaker[any](gobreaker.Settings{
 		MaxRequests:  1,
 		Timeout:      openFor,
 		ReadyToTrip:  func(counts gobreaker.Counts) bool { return counts.ConsecutiveFailures >= failuresToOpen },
 		IsSuccessful: replied,
 		IsExcluded:   func(err error) bool { return errors.Is(err, errSaysNothing) },
 		OnStateChange: func(_ string, from, to gobreaker.State) {
-			b.open.Store(to != gobreaker.StateClosed)
-			for _, f := range onChange {
-				f(BreakerChange{Node: address, From: from.String(), To: to.String()})
-			}
+			made.open.Store(to != gobreaker.StateClosed)
+			b.report(address, from, to)
 		},
 	})
-	return b
+	return made
+}
+
+// report reports a state change to the observers.
+func (b *breakers) report(node string, from, to gobreaker.State) {
+	for _, f := range b.onChange {
+		f(BreakerChange{Node: node, From: from.String(), To: to.String()})
+	}
 }
 
 // close reports every open breaker as closed, because the closed client no longer avoids any node.
 // Otherwise a gauge of open breakers would show them until the process ends.
 func (b *breakers) close() {
 	end := func(one *breaker) {
-		from := one.State().String()
+		from := one.State()
 		if one.open.Swap(false) {
-			for _, f := range b.onChange {
-				f(BreakerChange{Node: one.node, From: from, To: gobreaker.StateClosed.String()})
-			}
+			b.report(one.node, from, gobreaker.StateClosed)
 		}
 	}
 	end(b.first)
@@ -124,8 +138,8 @@ func (b *breakers) close() {
 	})
 }
 
-// breakerError returns the error that the breaker is given for a call that ended with err, and stores a
-// failure for later errors.
+// breakerError returns the error to report to the breaker for a call that ended with err. It keeps
+// a failure for the text of later errors.
 func (s *server) breakerError(ctx *bounded, b *breaker, err error) error {
 	switch {
 	case replied(err):

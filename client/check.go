@@ -22,7 +22,7 @@ const contract = 1
 // and the command to run; it is [ErrUnavailable], [ErrNotDeployed], [ErrNoPolicy] or
 // [ErrNoPermission]. Like any call, it returns within the client's timeout.
 func (c *Client) Check(ctx context.Context, policies ...Limit) (err error) {
-	defer c.observers.done(ctx, "check", time.Now(), &err)
+	defer c.observers.report(ctx, "check", time.Now(), nil, &err)
 	for _, policy := range policies {
 		if name, ok := strings.CutPrefix(string(policy), "@"); !ok || name == "" {
 			return refused("check", nil, fmt.Errorf("BADARGS %q is not the name of a policy; give those that are deployed with the library, such as @login", string(policy)))
@@ -89,8 +89,9 @@ func (s *server) eachPrimary(ctx context.Context, f func(ctx context.Context, na
 
 // checkOne returns nil if the server of rdb is ready.
 func checkOne(ctx context.Context, rdb redis.UniversalClient, info call, policies []Limit) *Error {
-	cmd := fcall(ctx, "fcall_ro", info, nil)
-	reply, err := process(ctx, rdb, cmd, cmd)
+	var cmd command
+	cmd.fill(ctx, info)
+	reply, err := cmd.send(ctx, rdb)
 	if err != nil {
 		return newError(ctx, "info", nil, err, false)
 	}

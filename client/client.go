@@ -9,22 +9,21 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"golang.org/x/time/rate"
 )
 
 // Client asks servers for decisions. Make one with [Open], or with [New] from an existing go-redis
 // client; the zero value is not usable. A Client is safe for concurrent use by multiple goroutines,
 // and one per application is enough.
 type Client struct {
-	server    *server
-	observers observers
-	fallback  Fallback
-	batches   *batches // nil: every call asks a server
-	memory    *memory  // nil: denials are not remembered
-	parsed    *parsedLimits
-	local     *local
 	takes     decider // the first decider of a take
-	queues    queues  // the waiting callers
-	tls       *tls.Config
+	observers observers
+	fallbacks fallbacks
+	batches   batches
+	memory    memory
+	server    *server
+	queues    queues      // the waiting callers
+	tls       *tls.Config // for Open
 }
 
 // A decider decides a take itself, or passes it to the next decider and returns what that returns.
@@ -45,36 +44,30 @@ type decider interface {
 // start prepares c to send calls through rdb.
 func (c *Client) start(rdb redis.UniversalClient) {
 	c.server.start(rdb, c.observers.breaker)
-	c.parsed = newParsedLimits(c.server)
-	c.local = newLocal(c.server, c.parsed)
-
 	c.takes = c.server
-	if m := c.memory; m != nil {
-		m.server, m.next = c.server, c.takes
-		c.takes = m
+	if c.memory.longest > 0 {
+		c.memory.next, c.takes = c.takes, &c.memory
 	}
-	if b := c.batches; b != nil {
-		b.server, b.parsed, b.memory, b.next = c.server, c.parsed, c.memory, c.takes
-		c.takes = b
+	if c.batches.most > 0 {
+		c.batches.next, c.takes = c.takes, &c.batches
 	}
-	c.takes = &fallbacks{server: c.server, preset: c.fallback, parsed: c.parsed, local: c.local, next: c.takes}
+	c.fallbacks.next, c.takes = c.takes, &c.fallbacks
 	if c.observers.call != nil {
-		c.observers.next = c.takes
-		c.takes = &c.observers
+		c.observers.next, c.takes = c.takes, &c.observers
 	}
 }
 
-// Option sets how a Client behaves. [Open] and [New] return an error if an option is invalid.
+// An Option configures a Client. [Open] and [New] return an error if an option is invalid.
 type Option func(*Client) error
 
 // WithPrefix puts prefix in front of every key. With WithPrefix("rl:"), Allow(ctx, "user:42", ...)
 // uses the key "rl:user:42". Without it, keys are sent unchanged. It may be given once.
 func WithPrefix(prefix string) Option {
 	return func(c *Client) error {
-		if c.server.prefix != nil {
-			return fmt.Errorf("WithPrefix is given twice, as %q and as %q; give it once", *c.server.prefix, prefix)
+		if c.server.prefixed {
+			return fmt.Errorf("WithPrefix is given twice, as %q and as %q; give it once", c.server.prefix, prefix)
 		}
-		c.server.prefix = &prefix
+		c.server.prefix, c.server.prefixed = prefix, true
 		return nil
 	}
 }
@@ -114,7 +107,12 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 // configured returns a Client with opts that is not started. caller is the name of the function for
 // errors; opened reports whether it is Open.
 func configured(caller string, opened bool, opts []Option) (*Client, error) {
-	c := &Client{server: &server{timeout: defaultTimeout, opened: opened}}
+	s := &server{timeout: defaultTimeout, now: time.Now, opened: opened}
+	c := &Client{server: s}
+	parsed := &parsedLimits{server: s, table: newTable[limitOn, *parsedLimit](mostParsed)}
+	c.memory = memory{server: s, table: newTable[string, *denial](mostKeys)}
+	c.batches = batches{server: s, parsed: parsed, memory: &c.memory, table: newTable[string, *keyBatch](mostKeys)}
+	c.fallbacks = fallbacks{server: s, parsed: parsed, preset: ReturnError, buckets: newTable[bucketKey, *rate.Limiter](mostKeys)}
 	for _, opt := range opts {
 		if err := opt(c); err != nil {
 			return nil, fmt.Errorf("ratelimit: %s: %w", caller, err)
@@ -208,27 +206,23 @@ func (c *Client) Reset(ctx context.Context, keys ...string) (int64, error) {
 
 // execute sends req as a peek or a refund.
 func (c *Client) execute(ctx context.Context, verb string, req Request) (res Result, err error) {
-	defer c.observers.result(ctx, verb, time.Now(), &res, &err)
+	defer c.observers.report(ctx, verb, time.Now(), &res, &err)
 	return c.server.execute(ctx, verb, req)
 }
 
 // count calls a function that writes and returns the number of keys it changed. least is the
 // smallest valid number.
 func (c *Client) count(ctx context.Context, verb string, keys []string, args []any, least int) (n int64, err error) {
-	defer c.observers.done(ctx, verb, time.Now(), &err)
-	reply, err := c.server.do(ctx, call{verb: verb, keys: keys, args: args})
-	if err != nil {
-		return 0, err
-	}
-	n, ok := reply.(int64)
-	if !ok || n < int64(least) || n > int64(len(keys)) {
-		return 0, badReply(verb, keys, fmt.Sprintf("a count from %d to %d", least, len(keys)), reply)
-	}
-	return n, nil
+	defer c.observers.report(ctx, verb, time.Now(), nil, &err)
+	want := fmt.Sprintf("a count from %d to %d", least, len(keys))
+	return ask(ctx, c.server, call{verb: verb, keys: keys, args: args}, want, func(reply any) (int64, bool) {
+		n, ok := reply.(int64)
+		return n, ok && n >= int64(least) && n <= int64(len(keys))
+	})
 }
 
 // forget drops what this process knows about keys, after a change to them that must take effect at
-// once.
+// once. Units of their batches are not spent, except by callers that wait for a request in progress.
 func (c *Client) forget(keys []string) {
 	c.memory.forget(keys)
 	c.batches.drop(keys)

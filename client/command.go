@@ -31,23 +31,41 @@ const (
 	readOnly               // it writes nothing: go-redis may retry it, and replicas may reply
 )
 
-// noRetryCmd is an FCALL that is executed at most once. go-redis calls NoRetry wherever it would
-// retry a command that may have reached a server: in Client, ClusterClient, Ring and pipelines.
-type noRetryCmd struct {
+// command is the FCALL of a call. It is executed at most once, unless it writes nothing.
+type command struct {
 	*redis.Cmd
-	state atomic.Int32 // waiting, left or abandoned
-	room  [8]any       // for the command's arguments, if they fit
+	readOnly bool
+	state    atomic.Int32 // waiting, left or abandoned
+	room     [8]any       // for the command's arguments, if they fit
 }
 
-// newNoRetryCmd makes the command of a call that counts. The first command of a call is stored in
-// its context, which saves an allocation.
-func newNoRetryCmd(ctx *bounded, call call) *noRetryCmd {
+// newCommand makes the command of a call. The first command of a call is stored in its context,
+// which saves an allocation.
+func newCommand(ctx *bounded, call call) *command {
 	c := &ctx.first
 	if c.Cmd != nil {
-		c = &noRetryCmd{}
+		c = &command{}
 	}
-	c.Cmd = fcall(ctx, "fcall", call, c.room[:0])
+	c.fill(ctx, call)
 	return c
+}
+
+// fill makes c the command of call. Names and argument order are the wire contract.
+func (c *command) fill(ctx context.Context, call call) {
+	c.readOnly = call.mode == readOnly
+	var name any = "fcall"
+	if c.readOnly {
+		name = "fcall_ro"
+	}
+	args := append(c.room[:0], name, function(call.verb), len(call.keys))
+	for _, key := range call.keys {
+		args = append(args, key)
+	}
+	c.Cmd = redis.NewCmd(ctx, append(args, call.args...)...)
+	if len(call.keys) > 0 {
+		c.SetFirstKeyPos(3) // a cluster routes by the first key
+	}
+	c.SetStepCount(1) // otherwise a cluster client asks a server for it, for up to 5 s, ignoring the context
 }
 
 const (
@@ -56,55 +74,42 @@ const (
 	abandoned              // no caller waits for it any more
 )
 
-func (c *noRetryCmd) NoRetry() bool { return true }
+// NoRetry reports whether go-redis must not retry the command. Client, ClusterClient, Ring and
+// pipelines call it before they retry a command that may have reached a server.
+func (c *command) NoRetry() bool { return !c.readOnly }
 
 // Args is what go-redis calls to write the command, so a command whose Args was never called was
 // never sent. If other code calls Args too, a command that was not sent counts as possibly sent. An
 // abandoned command is sent as a PING: go-redis cannot remove it from its queue, and its caller was
 // told that nothing was counted.
-func (c *noRetryCmd) Args() []any {
+func (c *command) Args() []any {
 	if c.state.CompareAndSwap(waiting, left) || c.state.Load() == left {
 		return c.Cmd.Args()
 	}
 	return []any{"ping"}
 }
 
-// written reports whether the command may have been sent.
-func (c *noRetryCmd) written() bool { return c.state.Load() != waiting }
+// written reports whether a command that counts may have been sent.
+func (c *command) written() bool { return !c.readOnly && c.state.Load() != waiting }
 
-// abandon prevents the command from being written from now on, and reports whether it may already
-// have been.
-func (c *noRetryCmd) abandon() bool { return c.state.Swap(abandoned) == left }
+// abandon prevents the command from being sent from now on. It reports whether a command that
+// counts may already have been sent.
+func (c *command) abandon() bool { return c.state.Swap(abandoned) == left && !c.readOnly }
 
-// Clone is defined here because the embedded method would return a command that may be retried.
-func (c *noRetryCmd) Clone() redis.Cmder {
-	clone := &noRetryCmd{Cmd: c.Cmd.Clone().(*redis.Cmd)}
+// Clone replaces the embedded method, which would return a command that may be retried.
+func (c *command) Clone() redis.Cmder {
+	clone := &command{Cmd: c.Cmd.Clone().(*redis.Cmd), readOnly: c.readOnly}
 	clone.state.Store(c.state.Load())
 	return clone
 }
 
-// fcall makes the FCALL command. It stores the arguments in line if they fit. Names and argument
-// order are the wire contract.
-func fcall(ctx context.Context, command any, call call, line []any) *redis.Cmd {
-	line = append(line, command, function(call.verb), len(call.keys))
-	for _, key := range call.keys {
-		line = append(line, key)
-	}
-	cmd := redis.NewCmd(ctx, append(line, call.args...)...)
-	if len(call.keys) > 0 {
-		cmd.SetFirstKeyPos(3) // a cluster routes by the first key
-	}
-	cmd.SetStepCount(1) // otherwise a cluster client asks a server for it, for up to 5 s, ignoring the context
-	return cmd
-}
-
-// process sends cmd, which stores its reply in inner.
-func process(ctx context.Context, rdb redis.UniversalClient, cmd redis.Cmder, inner *redis.Cmd) (reply any, err error) {
+// send sends the command through rdb, and returns its reply.
+func (c *command) send(ctx context.Context, rdb redis.UniversalClient) (reply any, err error) {
 	defer recovered(&err)
-	if err := rdb.Process(ctx, cmd); err != nil {
+	if err := rdb.Process(ctx, c); err != nil {
 		return nil, err
 	}
-	return inner.Result()
+	return c.Result()
 }
 
 // panicked is the cause of an error if go-redis or a hook of the Redis client panicked. go-redis

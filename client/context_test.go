@@ -41,7 +41,8 @@ func behindSentinel(t *testing.T, addr string) *redis.Client {
 	return rdb
 }
 
-// A call whose context has ended before sends nothing, and says so, whatever Redis client is used.
+// A call whose context has already ended sends nothing, and its error says so, whatever Redis
+// client is used.
 func TestAnEndedContextSendsNothing(t *testing.T) {
 	server, _ := deployed(t)
 	nodes := startCluster(t)

@@ -26,21 +26,13 @@ func OpenWithDialer(t *testing.T, url string, dial func(ctx context.Context, net
 }
 
 // SetClock sets the clock of the decisions that c makes itself.
-func SetClock(c *Client, now func() time.Time) {
-	c.local.now, c.parsed.now = now, now
-	if c.batches != nil {
-		c.batches.now = now
-	}
-	if c.memory != nil {
-		c.memory.now = now
-	}
-}
+func SetClock(c *Client, now func() time.Time) { c.server.now = now }
 
 // WaitingForBatch returns how many calls wait for another call's request for key.
 func WaitingForBatch(c *Client, key string) int64 {
 	c.batches.mu.Lock()
 	defer c.batches.mu.Unlock()
-	if k, ok := c.batches.keys.Peek(key); ok {
+	if k, ok := c.batches.entries.Peek(key); ok {
 		return k.waiting
 	}
 	return 0
@@ -51,22 +43,13 @@ type Tables struct{ Batches, Denials, Buckets, Limits int }
 
 // Kept returns how many entries each table has.
 func Kept(c *Client) Tables {
-	c.parsed.mu.Lock()
-	defer c.parsed.mu.Unlock()
-	c.local.mu.Lock()
-	defer c.local.mu.Unlock()
-	kept := Tables{Buckets: c.local.buckets.Len(), Limits: c.parsed.limits.Len()}
-	if c.batches != nil {
-		c.batches.mu.Lock()
-		defer c.batches.mu.Unlock()
-		kept.Batches = c.batches.keys.Len()
-	}
-	if c.memory != nil {
-		c.memory.mu.Lock()
-		defer c.memory.mu.Unlock()
-		kept.Denials = c.memory.keys.Len()
-	}
-	return kept
+	return Tables{Batches: c.batches.len(), Denials: c.memory.len(), Buckets: c.fallbacks.buckets.len(), Limits: c.batches.parsed.len()}
+}
+
+func (t *table[K, V]) len() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.entries.Len()
 }
 
 // Shrink divides the sizes of all tables by n, and returns what they were.
@@ -76,31 +59,31 @@ func Shrink(c *Client, n int) Tables {
 		table.Resize(size / n)
 		return size
 	}
-	return Tables{Batches: size(c.batches.keys), Denials: size(c.memory.keys), Buckets: size(c.local.buckets), Limits: size(c.parsed.limits)}
+	return Tables{Batches: size(c.batches.entries), Denials: size(c.memory.entries), Buckets: size(c.fallbacks.buckets.entries), Limits: size(c.batches.parsed.entries)}
 }
 
 // Learn makes c ask how servers parse a limit, and waits for the answer.
 func Learn(c *Client, limit Limit) {
-	if l := (limitOn{limit: limit}); c.parsed.outdated(l) {
-		c.parsed.refresh(l, c.server.rdb)
-	}
+	parsed, l := c.batches.parsed, limitOn{limit: limit}
+	parsed.mu.Lock()
+	parsed.get(l)
+	parsed.mu.Unlock()
+	parsed.refresh(l, c.server.rdb)
 }
 
 // Knows reports whether c has learned how servers parse a limit.
 func Knows(c *Client, limit Limit) bool {
-	_, unknown := c.parsed.keys([]Limit{limit})
+	_, unknown := c.batches.parsed.keys([]Limit{limit})
 	return unknown == ""
 }
 
 // KnowsPolicy reports whether c has learned how the server of key parses a policy.
 func KnowsPolicy(c *Client, key string, policy Limit) bool {
-	address := ""
-	if c.server.breakers.node != nil {
-		_, address = c.server.nodeOf(context.Background(), key)
-	}
-	c.parsed.mu.Lock()
-	defer c.parsed.mu.Unlock()
-	entry, ok := c.parsed.limits.Peek(limitOn{policy, address})
+	parsed := c.batches.parsed
+	l, _ := parsed.on(context.Background(), key, policy)
+	parsed.mu.Lock()
+	defer parsed.mu.Unlock()
+	entry, ok := parsed.entries.Peek(l)
 	return ok && !entry.fetching && entry.keys != nil
 }
 
@@ -140,8 +123,8 @@ func Ended(c *Client) bool { return c.server.lifetime.ctx.Err() != nil }
 // TakeAfterWaiting is a take whose caller waited for another call's request until the client's
 // timeout.
 func TakeAfterWaiting(ctx context.Context, c *Client, req Request) (Result, error) {
-	f := &fallbacks{server: c.server, parsed: c.parsed, local: c.local, preset: c.fallback, next: lateDecider{c.server}}
-	return f.decide(ctx, req)
+	c.fallbacks.next = lateDecider{c.server}
+	return c.fallbacks.decide(ctx, req)
 }
 
 // lateDecider asks the server after its time is over.

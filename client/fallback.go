@@ -3,10 +3,10 @@ package client
 import (
 	"context"
 	"errors"
-	"fmt"
-	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
 // Fallback says what a call that takes units (Allow, AllowN, AllowAtMost, Take) returns if no
@@ -59,13 +59,10 @@ func WithFallback(f Fallback) Option {
 		if err := f.check(); err != nil {
 			return errors.New(strings.TrimPrefix(err.Error(), "BADARGS "))
 		}
-		c.fallback = f
+		c.fallbacks.preset = f
 		return nil
 	}
 }
-
-// mostCost is the largest cost that the library accepts.
-const mostCost = 1 << 53
 
 // retryAfterOutage is the RetryAfter of FailClosed. The client notices within this time that a
 // server is back.
@@ -77,10 +74,13 @@ var arguments = []error{ErrBadLimit, ErrBadCost, ErrBadKeys, ErrBadArgs, ErrBadS
 // fallbacks is the decider that decides if no server does.
 type fallbacks struct {
 	server *server
-	preset Fallback // the client's
 	parsed *parsedLimits
-	local  *local
 	next   decider
+	preset Fallback // the client's
+
+	// buckets holds the buckets of LocalLimiter. A bucket that was dropped starts again with a full
+	// share.
+	buckets table[bucketKey, *rate.Limiter]
 }
 
 func (f *fallbacks) decide(ctx context.Context, req Request) (Result, error) {
@@ -103,14 +103,14 @@ func (f *fallbacks) decide(ctx context.Context, req Request) (Result, error) {
 // replace returns the result of a take that ended with err instead of a decision.
 func (f *fallbacks) replace(ctx context.Context, req Request, err error) (Result, error) {
 	kind := req.Fallback.kind
-	if kind == 0 || kind == returnError || !replaceable(ctx, err) {
+	if kind == returnError || !replaceable(ctx, err) {
 		return Result{}, err
 	}
 	if err := req.check(); err != nil {
 		return Result{}, f.server.refused(req, err)
 	}
 	if kind == localLimiter {
-		return f.local.decide(req, req.Fallback.share, err)
+		return f.local(req, err)
 	}
 	res := Result{Source: SourcePolicy, Err: err, Index: 1}
 	if kind == failClosed {
@@ -134,38 +134,4 @@ func replaceable(ctx context.Context, err error) bool {
 	}
 	var before endedBefore
 	return !errors.As(err, &before) && !errors.Is(err, errClosed) && !errors.Is(ctx.Err(), context.Canceled)
-}
-
-// check returns an error for a request that is invalid whatever its limits mean.
-func (r Request) check() error {
-	switch {
-	case len(r.Keys) == 0:
-		return errors.New("BADKEYS there is no key; give what is to be limited one, such as user:42")
-	case len(r.Limits) == 0:
-		return errors.New("BADLIMIT there is no limit; give one such as 100/m")
-	}
-	for i, key := range r.Keys {
-		if slices.Contains(r.Keys[:i], key) {
-			return fmt.Errorf("BADKEYS the key %q is given twice; give each once", key)
-		}
-	}
-	policies := false
-	for i, limit := range r.Limits {
-		if limit == "" {
-			return fmt.Errorf("BADLIMIT limit %d is empty; give one such as 100/m", i+1)
-		}
-		policies = policies || limit[0] == '@'
-	}
-	if len(r.Limits) > len(r.Keys) || len(r.Limits) < len(r.Keys) && !policies {
-		return fmt.Errorf("BADKEYS %d keys and %d limits; give one limit for each key", len(r.Keys), len(r.Limits))
-	}
-	if n := len(r.Costs); n > 1 && n != len(r.Keys) {
-		return fmt.Errorf("BADARGS %d costs for %d keys; give one for all, or one for each", n, len(r.Keys))
-	}
-	for _, cost := range r.Costs {
-		if cost < 0 || cost > mostCost {
-			return fmt.Errorf("BADCOST %d: a cost is a whole number from 0 to %d", cost, int64(mostCost))
-		}
-	}
-	return nil
 }

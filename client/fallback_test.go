@@ -91,7 +91,8 @@ func TestNobodyIsLetInByARefusedArgument(t *testing.T) {
 				t.Errorf("%s: %+v, %v", reply, got, err)
 			}
 		}
-		// Without a server, errors that can be found without parsing a limit.
+		// Without a server, the client returns the errors that it can detect without parsing a
+		// limit.
 		down := newClient(t, &fake{err: redis.ErrPoolTimeout}, client.WithFallback(f))
 		for _, tt := range []struct {
 			req  client.Request

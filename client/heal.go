@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -29,19 +28,12 @@ func WithHealer(heal func(ctx context.Context, server redis.UniversalClient) err
 		if heal == nil {
 			return errors.New("the healer is nil; leave WithHealer out")
 		}
-		c.server.healer = &healer{heal: heal, nodes: map[string]*healing{}}
+		c.server.healer = heal
 		return nil
 	}
 }
 
-// healer restores the library on servers that lost it.
-type healer struct {
-	heal  func(context.Context, redis.UniversalClient) error
-	mu    sync.Mutex
-	nodes map[string]*healing // by address: the last healing, or the one in progress
-}
-
-// healing is one call of the healer.
+// healing is one call of the function given to WithHealer.
 type healing struct {
 	done  chan struct{} // closed when the healing is over
 	ended time.Time
@@ -51,14 +43,7 @@ type healing struct {
 // heal restores the library on the server that holds the keys of call, which was sent at time sent
 // and did not find it. It returns nil if the call should be sent again.
 func (s *server) heal(ctx *bounded, call call, sent time.Time) error {
-	node, address := s.nodeOf(ctx, call.keys[0])
-	h := s.healer.begin(address, sent, func(h *healing) bool {
-		return s.lifetime.run(func() {
-			limited, cancel := context.WithTimeout(s.lifetime.ctx, healFor)
-			defer cancel()
-			s.healer.end(h, s.healer.run(limited, node))
-		})
-	})
+	h := s.healingOf(s.breakers.of(ctx, call.keys), sent)
 	if h == nil {
 		return errClosed
 	}
@@ -73,48 +58,39 @@ func (s *server) heal(ctx *bounded, call call, sent time.Time) error {
 	}
 }
 
-// run calls the function given to WithHealer.
-func (h *healer) run(ctx context.Context, node redis.UniversalClient) (err error) {
-	defer recovered(&err)
-	return h.heal(ctx, node)
-}
-
-// begin returns the healing that a call sent at time sent waits for. If there is none, it calls
-// start for a new one.
-func (h *healer) begin(address string, sent time.Time, start func(*healing) bool) *healing {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if last := h.nodes[address]; last != nil {
+// healingOf returns the healing of node that a call sent at time sent waits for, a new one if there
+// is none. It returns nil if the client is closed.
+func (s *server) healingOf(node *breaker, sent time.Time) *healing {
+	node.mu.Lock()
+	defer node.mu.Unlock()
+	if last := node.healing; last != nil {
 		underWay := last.ended.IsZero()
 		if underWay || sent.Before(last.ended) || last.err != nil && time.Since(last.ended) < healPause {
 			return last
 		}
 	}
 	next := &healing{done: make(chan struct{})}
-	if !start(next) {
+	if !s.lifetime.run(func() { s.runHealer(node, next) }) {
 		return nil
 	}
-	h.nodes[address] = next
+	node.healing = next
 	return next
 }
 
-func (h *healer) end(healing *healing, err error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	healing.ended, healing.err = time.Now(), err
-	close(healing.done)
+// runHealer calls the healer, and ends the healing.
+func (s *server) runHealer(node *breaker, h *healing) {
+	ctx, cancel := context.WithTimeout(s.lifetime.ctx, healFor)
+	defer cancel()
+	err := s.callHealer(ctx, s.clientOf(node))
+	node.mu.Lock()
+	defer node.mu.Unlock()
+	h.ended, h.err = time.Now(), err
+	close(h.done)
 }
 
-// nodeOf returns a client of the server that holds key, and its address.
-func (s *server) nodeOf(ctx context.Context, key string) (redis.UniversalClient, string) {
-	if s.breakers.node == nil {
-		return s.rdb, ""
-	}
-	node, err := s.breakers.node(ctx, key)
-	if err != nil {
-		return s.rdb, ""
-	}
-	return node, node.Options().Addr
+func (s *server) callHealer(ctx context.Context, node redis.UniversalClient) (err error) {
+	defer recovered(&err)
+	return s.healer(ctx, node)
 }
 
 // notFound reports whether err means that the server does not have the library.

@@ -127,9 +127,7 @@ func (l *Lease) keep(ctx context.Context, sent time.Time, lasts time.Duration) e
 		if why != nil {
 			pause = min(lasts/10, time.Second)
 		}
-		timer := time.NewTimer(min(pause, time.Until(lapses)))
-		err := l.client.server.lifetime.wait(ctx, nil, timer.C)
-		timer.Stop()
+		err := l.client.server.lifetime.wait(ctx, nil, time.After(min(pause, time.Until(lapses))))
 		switch {
 		case err == errClosed:
 			return l.lost("it cannot be renewed any more", err)

@@ -74,7 +74,7 @@ func TestHoldPanics(t *testing.T) {
 	})
 }
 
-// However a lease is lost, the function learns it no later than the server, and so does the caller.
+// However a lease is lost, the function and the caller learn of it no later than the server does.
 func TestHoldLosesTheLease(t *testing.T) {
 	failing := func(from int, before, after error) func(string, int) (error, error) {
 		return func(function string, n int) (error, error) {

@@ -23,14 +23,6 @@ const infoFields = "version, contract, build_id and policies"
 // Info returns which library the server has, or [ErrNotDeployed] if it has none. In a cluster
 // go-redis chooses the node that replies; [Client.Check] asks all primaries.
 func (c *Client) Info(ctx context.Context) (info Info, err error) {
-	defer c.observers.done(ctx, "info", time.Now(), &err)
-	reply, err := c.server.do(ctx, call{verb: "info", mode: readOnly})
-	if err != nil {
-		return Info{}, err
-	}
-	info, ok := parseInfo(reply)
-	if !ok {
-		return Info{}, badReply("info", nil, infoFields, reply)
-	}
-	return info, nil
+	defer c.observers.report(ctx, "info", time.Now(), nil, &err)
+	return ask(ctx, c.server, call{verb: "info", mode: readOnly}, infoFields, parseInfo)
 }

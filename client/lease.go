@@ -64,10 +64,6 @@ func (l *Lease) Release(ctx context.Context) (bool, error) {
 }
 
 func (l *Lease) decide(ctx context.Context, verb string) (res Result, err error) {
-	defer l.client.observers.result(ctx, verb, time.Now(), &res, &err)
-	reply, err := l.client.server.do(ctx, call{verb: verb, keys: l.keys, args: l.args, mode: repeatable})
-	if err != nil {
-		return Result{}, err
-	}
-	return decision(verb, l.keys, Request{Keys: l.keys}, reply)
+	defer l.client.observers.report(ctx, verb, time.Now(), &res, &err)
+	return l.client.server.decision(ctx, call{verb: verb, keys: l.keys, args: l.args, mode: repeatable}, Request{Keys: l.keys})
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// lifetime is the lifetime of a Client and counts its goroutines. Usually there are none.
+// lifetime tracks whether a Client is closed, and counts its goroutines. Usually there are none.
 type lifetime struct {
 	closing sync.Once
 	closed  atomic.Bool
@@ -74,12 +74,10 @@ func (l *lifetime) close(d time.Duration) int {
 	if n == 0 {
 		return 0
 	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
 	case <-l.idle:
 		return 0
-	case <-timer.C:
+	case <-time.After(d):
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		return l.n

@@ -4,16 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"sync"
 	"time"
 
-	lru "github.com/hashicorp/golang-lru/v2/simplelru"
 	"golang.org/x/time/rate"
 )
-
-// mostLocal is how many buckets a client keeps to decide without a server. Beyond it, the least
-// recently used one is dropped. If its key is used again, it starts with a full share.
-const mostLocal = 65536
 
 // LocalLimiter lets this process decide if no server does, with a share of each limit. share is
 // above 0 and at most 1. LocalLimiter(0.1) of "100/m burst=50" admits 10 a minute, and 5 at once,
@@ -38,16 +32,6 @@ func (f Fallback) check() error {
 	return nil
 }
 
-// local decides in place of a server.
-type local struct {
-	server *server
-	parsed *parsedLimits
-	now    func() time.Time
-
-	mu      sync.Mutex
-	buckets *lru.LRU[bucketKey, *rate.Limiter]
-}
-
 // bucketKey identifies a bucket: each key has one for each of its rates and shares.
 type bucketKey struct {
 	key   string
@@ -56,38 +40,32 @@ type bucketKey struct {
 	share float64
 }
 
-func newLocal(s *server, parsed *parsedLimits) *local {
-	l := &local{server: s, parsed: parsed, now: time.Now}
-	l.buckets, _ = lru.NewLRU[bucketKey, *rate.Limiter](mostLocal, nil) // the only error is a size of 0
-	return l
-}
-
 // bucket returns the bucket of a key for a rate. It holds at least one token; otherwise a small
-// limit would allow nothing.
-func (l *local) bucket(at bucketKey) *rate.Limiter {
-	if found, ok := l.buckets.Get(at); ok {
+// limit would allow nothing. f.buckets.mu is held.
+func (f *fallbacks) bucket(at bucketKey) *rate.Limiter {
+	if found, ok := f.buckets.entries.Get(at); ok {
 		return found
 	}
 	perSecond := at.share * float64(at.rate.n) / at.rate.period.Seconds()
 	const least = 1e-9 // margin, because 0.29 * 100 is 28.999999999999996
 	made := rate.NewLimiter(rate.Limit(perSecond), int(max(1, at.share*float64(at.rate.capacity)+least)))
-	l.buckets.Add(at, made)
+	f.buckets.entries.Add(at, made)
 	return made
 }
 
-// decide decides a request in this process, for all keys or none, as a server does. why is the
-// reason.
-func (l *local) decide(req Request, share float64, why error) (Result, error) {
-	known, unknown := l.parsed.keys(req.Limits)
+// local decides a request in this process, for all keys or none, as a server does. why is the reason
+// why no server did.
+func (f *fallbacks) local(req Request, why error) (Result, error) {
+	known, unknown := f.parsed.keys(req.Limits)
 	if unknown != "" {
 		return Result{}, limitNotKnown(why, unknown)
 	}
 	if len(known) != len(req.Keys) {
-		return Result{}, l.server.refused(req, fmt.Errorf("BADKEYS %d keys for limits of %d; give one key for each limit", len(req.Keys), len(known)))
+		return Result{}, f.server.refused(req, fmt.Errorf("BADKEYS %d keys for limits of %d; give one key for each limit", len(req.Keys), len(known)))
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	now := l.now()
+	f.buckets.mu.Lock()
+	defer f.buckets.mu.Unlock()
+	now := f.server.now()
 	res := Result{Allowed: true, Source: SourceLocal, Err: why, Index: 1, Remaining: math.MaxInt64}
 	if req.UpTo {
 		res.Taken = req.Costs[0]
@@ -100,26 +78,25 @@ func (l *local) decide(req Request, share float64, why error) (Result, error) {
 	for i, key := range known {
 		for at, r := range key.rates {
 			if !key.shadow {
-				charges = append(charges, charge{l.bucket(bucketKey{req.Keys[i], at, r, share}), i})
+				charges = append(charges, charge{f.bucket(bucketKey{req.Keys[i], at, r, req.Fallback.share}), i})
 			}
 		}
 	}
 	for _, ch := range charges {
-		tokens := ch.bucket.TokensAt(now)
+		tokens, least := ch.bucket.TokensAt(now), req.cost(ch.key)
 		if req.UpTo {
+			least = 1
 			res.Taken = min(res.Taken, int64(tokens))
-			if tokens < 1 {
-				res.deny(ch.bucket, ch.key, 1, tokens)
-			}
-		} else if cost := req.cost(ch.key); tokens < float64(cost) {
-			res.deny(ch.bucket, ch.key, cost, tokens)
+		}
+		if tokens < float64(least) {
+			res.deny(ch.bucket, ch.key, least, tokens)
 		}
 	}
 	for _, ch := range charges {
-		if cost := req.cost(ch.key); res.Allowed && req.UpTo {
+		if res.Allowed && req.UpTo {
 			ch.bucket.AllowN(now, int(res.Taken))
 		} else if res.Allowed {
-			ch.bucket.AllowN(now, int(cost))
+			ch.bucket.AllowN(now, int(req.cost(ch.key)))
 		}
 		tokens := ch.bucket.TokensAt(now)
 		res.ResetAfter = max(res.ResetAfter, refill(ch.bucket, float64(ch.bucket.Burst())-tokens))
@@ -159,17 +136,6 @@ func (res *Result) deny(bucket *rate.Limiter, key int, cost int64, tokens float6
 func refill(bucket *rate.Limiter, tokens float64) time.Duration {
 	ms := math.Ceil(tokens / float64(bucket.Limit()) * 1000)
 	return milliseconds(int64(min(ms, math.MaxInt64/2)))
-}
-
-// cost returns what the request takes from the key at index key.
-func (r Request) cost(key int) int64 {
-	switch len(r.Costs) {
-	case 0:
-		return 1
-	case 1:
-		return r.Costs[0]
-	}
-	return r.Costs[key]
 }
 
 // limitNotKnown returns err with the reason why no local limiter replaces the server.

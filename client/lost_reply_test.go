@@ -14,7 +14,7 @@ import (
 
 const perDay = client.Limit("10/d")
 
-// lossy are ways to lose a reply, each with its own kind of connection.
+// lossy lists ways to lose a reply, each with its own kind of connection.
 var lossy = []struct {
 	name string
 	opt  redis.Options

@@ -3,15 +3,9 @@ package client
 import (
 	"context"
 	"fmt"
-	"sync"
+	"sync/atomic"
 	"time"
-
-	lru "github.com/hashicorp/golang-lru/v2/simplelru"
 )
-
-// mostDenials is how many denials a client remembers at most. Beyond it, the least recently used
-// one is dropped.
-const mostDenials = 65536
 
 // longestDenial is the longest time that a denial may be remembered.
 const longestDenial = time.Second
@@ -34,22 +28,18 @@ func WithDenialMemory(longest time.Duration) Option {
 		if longest <= 0 || longest > longestDenial {
 			return fmt.Errorf("denials that are remembered for %v; give WithDenialMemory a time above 0 and up to %v", longest, longestDenial)
 		}
-		c.memory = newMemory(longest)
+		c.memory.longest = longest
 		return nil
 	}
 }
 
 // memory is the decider that remembers denials, by key.
 type memory struct {
-	server *server
-	next   decider
-
-	longest time.Duration
-	now     func() time.Time
-
-	mu      sync.Mutex
-	keys    *lru.LRU[string, *denial]
-	forgets uint64 // number of calls to forget
+	server  *server
+	next    decider
+	longest time.Duration // 0: denials are not remembered
+	forgets atomic.Uint64 // number of calls to forget
+	table[string, *denial]
 }
 
 // denial is the last denial of a key.
@@ -61,12 +51,6 @@ type denial struct {
 	until time.Time
 }
 
-func newMemory(longest time.Duration) *memory {
-	m := &memory{longest: longest, now: time.Now}
-	m.keys, _ = lru.NewLRU[string, *denial](mostDenials, nil) // fails only for a size of 0
-	return m
-}
-
 func (m *memory) decide(ctx context.Context, req Request) (Result, error) {
 	a, ok := m.server.single(ctx, req)
 	if !ok {
@@ -75,7 +59,7 @@ func (m *memory) decide(ctx context.Context, req Request) (Result, error) {
 	if res, ok := m.recall(a); ok {
 		return res, nil
 	}
-	sent, forgets := m.before()
+	sent, forgets := m.server.now(), m.forgets.Load()
 	res, err := m.next.decide(ctx, req)
 	if err == nil && !res.Allowed && res.Shadow == nil {
 		m.remember(a, res, sent, forgets)
@@ -85,17 +69,11 @@ func (m *memory) decide(ctx context.Context, req Request) (Result, error) {
 
 // recall returns the remembered denial that applies to the call, if there is one.
 func (m *memory) recall(a single) (Result, bool) {
-	if m == nil {
-		return Result{}, false
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	d, ok := m.keys.Get(a.key)
-	if !ok {
-		return Result{}, false
-	}
-	now := m.now()
-	if !now.Before(d.until) || d.limit != a.limit || a.least() < d.cost {
+	now := m.server.now()
+	d, ok := m.entries.Get(a.key)
+	if !ok || !now.Before(d.until) || d.limit != a.limit || a.least() < d.cost {
 		return Result{}, false
 	}
 	res := d.res
@@ -107,15 +85,9 @@ func (m *memory) recall(a single) (Result, bool) {
 	return res, true
 }
 
-// before returns the state before a call is sent, which remember needs if the call is denied.
-func (m *memory) before() (sent time.Time, forgets uint64) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.now(), m.forgets
-}
-
-// remember keeps the denial of a call sent at time sent, unless forget was called in the meantime.
-// The denial expires as if the server had decided at the time sent.
+// remember keeps the denial of a call sent at time sent, unless forget was called since. forgets is
+// how often it had been called by then. The denial expires as if the server had decided at the time
+// sent.
 func (m *memory) remember(a single, res Result, sent time.Time, forgets uint64) {
 	lasts := m.longest
 	if res.RetryAfter != Never {
@@ -123,27 +95,16 @@ func (m *memory) remember(a single, res Result, sent time.Time, forgets uint64) 
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now := m.now()
-	if forgets != m.forgets || !now.Before(sent.Add(lasts)) {
+	now := m.server.now()
+	if forgets != m.forgets.Load() || !now.Before(sent.Add(lasts)) {
 		return
 	}
-	for range 2 { // so that the table shrinks when fewer keys are denied
-		if _, oldest, any := m.keys.GetOldest(); any && !now.Before(oldest.until) {
-			m.keys.RemoveOldest()
-		}
-	}
-	m.keys.Add(a.key, &denial{limit: a.limit, cost: a.least(), res: res, read: now, until: sent.Add(lasts)})
+	m.shrink(func(oldest *denial) bool { return now.Before(oldest.until) })
+	m.entries.Add(a.key, &denial{limit: a.limit, cost: a.least(), res: res, read: now, until: sent.Add(lasts)})
 }
 
 // forget drops the denials of keys, and those of calls in progress.
 func (m *memory) forget(keys []string) {
-	if m == nil {
-		return
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.forgets++
-	for _, key := range keys {
-		m.keys.Remove(key)
-	}
+	m.forgets.Add(1)
+	m.drop(keys)
 }

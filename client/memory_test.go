@@ -12,8 +12,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 )
 
-// denied returns a client that remembers for up to a second that key "k" is denied under 4/s, cost
-// 2. The units refill in 500 ms.
+// denied returns a client that remembers, for up to a second, a denial of key "k" under 4/s with
+// cost 2. The units refill in 500 ms.
 func (s *testbed) denied(t *testing.T) *client.Client {
 	t.Helper()
 	c := s.client(t, client.WithDenialMemory(time.Second))
@@ -124,7 +124,7 @@ func TestDenialEndsWithTheLongestTime(t *testing.T) {
 	}
 }
 
-// acts are changes to a key by a client that clear its memory of the key.
+// acts are the calls that change a key and clear the client's memory of it.
 var acts = map[string]func(context.Context, *client.Client) error{
 	"reset":   func(ctx context.Context, c *client.Client) error { return second(c.Reset(ctx, "k")) },
 	"refund":  func(ctx context.Context, c *client.Client) error { return second(c.RefundN(ctx, "k", "4/s", 4)) },
@@ -212,7 +212,7 @@ func TestDenialMemoryWithBatches(t *testing.T) {
 	}
 }
 
-// Whatever the number of keys and limits, what is kept is bounded, and shrinks when keys are no
+// The tables are bounded, whatever the number of keys and limits, and shrink when keys are no
 // longer used. The tables are smaller here, so that the test is fast.
 func TestTablesAreBounded(t *testing.T) {
 	const part = 16

@@ -78,38 +78,29 @@ type observers struct {
 }
 
 func (o *observers) decide(ctx context.Context, req Request) (res Result, err error) {
-	defer o.result(ctx, "take", time.Now(), &res, &err)
+	defer o.report(ctx, "take", time.Now(), &res, &err)
 	return o.next.decide(ctx, req)
 }
 
-// result reports a completed call that returned a Result or an error.
-func (o *observers) result(ctx context.Context, operation string, began time.Time, res *Result, err *error) {
-	outcome := OutcomeDenied
-	switch {
-	case *err != nil:
-		outcome = OutcomeError
-	case res.Allowed:
-		outcome = OutcomeAllowed
-	}
-	o.report(ctx, operation, began, outcome, res.Source, cmp.Or(*err, res.Err))
-}
-
-// done reports a completed call that makes no decision.
-func (o *observers) done(ctx context.Context, operation string, began time.Time, err *error) {
-	outcome := OutcomeDone
-	if *err != nil {
-		outcome = OutcomeError
-	}
-	o.report(ctx, operation, began, outcome, SourceServer, *err)
-}
-
-func (o *observers) report(ctx context.Context, operation string, began time.Time, outcome Outcome, source Source, err error) {
+// report reports a completed call. res is nil for a call that makes no decision.
+func (o *observers) report(ctx context.Context, operation string, began time.Time, res *Result, err *error) {
 	if o.call == nil {
 		return
 	}
-	observation := Observation{Operation: operation, Began: began, Duration: time.Since(began), Outcome: outcome, Source: source, Err: err}
+	seen := Observation{Operation: operation, Began: began, Duration: time.Since(began), Outcome: OutcomeDenied, Err: *err}
+	if res != nil {
+		seen.Source, seen.Err = res.Source, cmp.Or(*err, res.Err)
+	}
+	switch {
+	case *err != nil:
+		seen.Outcome = OutcomeError
+	case res == nil:
+		seen.Outcome = OutcomeDone
+	case res.Allowed:
+		seen.Outcome = OutcomeAllowed
+	}
 	for _, tell := range o.call {
-		tell(ctx, observation)
+		tell(ctx, seen)
 	}
 }
 

@@ -39,7 +39,7 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// Every kind of server in a URL.
+// A URL can name every kind of server.
 func TestOpenOfServers(t *testing.T) {
 	server, _ := deployed(t)
 	nodes := startCluster(t)

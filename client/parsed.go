@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"math"
-	"sync"
 	"time"
 
-	lru "github.com/hashicorp/golang-lru/v2/simplelru"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/internal/respmap"
 )
 
 const (
@@ -21,13 +21,10 @@ const (
 	refreshAfter = time.Minute
 )
 
-// parsedLimits keeps how servers parse limits, because only the library on a server can parse one.
+// parsedLimits caches how servers parse limits, because only the library on a server can parse one.
 type parsedLimits struct {
 	server *server
-	now    func() time.Time
-
-	mu     sync.Mutex
-	limits *lru.LRU[limitOn, *parsedLimit]
+	table[limitOn, *parsedLimit]
 }
 
 // limitOn is a limit on a node. Without a node, all nodes parse the limit alike.
@@ -57,18 +54,12 @@ type parsedRate struct {
 	period      time.Duration
 }
 
-func newParsedLimits(s *server) *parsedLimits {
-	p := &parsedLimits{server: s, now: time.Now}
-	p.limits, _ = lru.NewLRU[limitOn, *parsedLimit](mostParsed, nil) // the only error is a size of 0
-	return p
-}
-
 // get returns the entry of l, a new one if there is none. p.mu is held.
 func (p *parsedLimits) get(l limitOn) *parsedLimit {
-	entry, ok := p.limits.Get(l)
+	entry, ok := p.entries.Get(l)
 	if !ok {
 		entry = &parsedLimit{}
-		p.limits.Add(l, entry)
+		p.entries.Add(l, entry)
 	}
 	return entry
 }
@@ -78,7 +69,7 @@ func (p *parsedLimits) keys(limits []Limit) (keys []parsedKey, unknown Limit) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, limit := range limits {
-		entry, ok := p.limits.Get(limitOn{limit: limit})
+		entry, ok := p.entries.Get(limitOn{limit: limit})
 		if !ok || entry.keys == nil {
 			return nil, limit
 		}
@@ -89,24 +80,20 @@ func (p *parsedLimits) keys(limits []Limit) (keys []parsedKey, unknown Limit) {
 
 // learn fetches limits that a server has just used, in the background, unless they are known.
 func (p *parsedLimits) learn(limits []Limit) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	for _, limit := range limits {
 		l := limitOn{limit: limit}
-		if p.outdated(l) && !p.server.lifetime.run(func() { p.refresh(l, p.server.rdb) }) {
-			return
-		}
+		p.renew(p.get(l), refreshAfter, l, p.server.rdb)
 	}
 }
 
-// outdated reports whether the caller must fetch l now.
-func (p *parsedLimits) outdated(l limitOn) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	entry := p.get(l)
-	if entry.fetching || p.now().Sub(entry.checkedAt) < refreshAfter {
-		return false
+// renew fetches the entry of l from node, in the background, if its age is at least the given one.
+// p.mu is held.
+func (p *parsedLimits) renew(entry *parsedLimit, age time.Duration, l limitOn, node redis.UniversalClient) {
+	if !entry.fetching && p.server.now().Sub(entry.checkedAt) >= age {
+		entry.fetching = p.server.lifetime.run(func() { p.refresh(l, node) })
 	}
-	entry.fetching = true
-	return true
 }
 
 // batchable reports whether units of the limit may be taken in advance and spent one by one. Each
@@ -123,11 +110,19 @@ func (p *parsedLimits) batchable(ctx context.Context, key string, limit Limit, t
 		return false // the nodes are not known yet
 	}
 	l, node := p.on(ctx, key, limit)
-	batchable, fetch := p.batchableNow(l, ttl)
-	if fetch && !p.server.lifetime.run(func() { p.refresh(l, node) }) {
-		return false
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	entry, now := p.get(l), p.server.now()
+	if now.Sub(entry.usedAt) < ttl {
+		age := ttl / 2
+		if entry.unsupported {
+			age = refreshAfter
+		}
+		p.renew(entry, age, l, node)
 	}
-	return batchable
+	entry.usedAt = now
+	keys := entry.keys
+	return now.Sub(entry.keysAt) < ttl && len(keys) == 1 && !keys[0].shadow && keys[0].algorithm != "" && keys[0].algorithm != "leaky_bucket"
 }
 
 // on returns a key's limit on its node, and that node. A policy may be deployed on some nodes only.
@@ -136,37 +131,18 @@ func (p *parsedLimits) on(ctx context.Context, key string, limit Limit) (limitOn
 	if limit[0] != '@' || p.server.breakers.node == nil {
 		return limitOn{limit: limit}, p.server.rdb
 	}
-	node, address := p.server.nodeOf(ctx, p.server.keys([]string{key})[0])
-	return limitOn{limit, address}, node
-}
-
-// batchableNow reports whether an entry no older than ttl allows batches, and whether the caller
-// must fetch a new one.
-func (p *parsedLimits) batchableNow(l limitOn, ttl time.Duration) (batchable, fetch bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	entry, now := p.get(l), p.now()
-	often := now.Sub(entry.usedAt) < ttl
-	entry.usedAt = now
-	refresh := ttl / 2
-	if entry.unsupported {
-		refresh = refreshAfter
-	}
-	if often && !entry.fetching && now.Sub(entry.checkedAt) >= refresh {
-		entry.fetching, fetch = true, true
-	}
-	keys := entry.keys
-	return now.Sub(entry.keysAt) < ttl && len(keys) == 1 && !keys[0].shadow && keys[0].algorithm != "" && keys[0].algorithm != "leaky_bucket", fetch
+	node := p.server.breakers.of(ctx, p.server.keys([]string{key}))
+	return limitOn{limit, node.node}, p.server.clientOf(node)
 }
 
 // refresh fetches l from node and keeps it. If the node does not reply, the previous entry stays,
 // and a later call fetches it again.
 func (p *parsedLimits) refresh(l limitOn, node redis.UniversalClient) {
-	began := p.now()
+	began := p.server.now()
 	keys, err := p.fetch(p.server.lifetime.ctx, l.limit, node)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	entry, ok := p.limits.Get(l)
+	entry, ok := p.entries.Get(l)
 	if !ok {
 		return
 	}
@@ -184,16 +160,9 @@ func (p *parsedLimits) refresh(l limitOn, node redis.UniversalClient) {
 // fetch returns how the library on node parses limit, key by key, or nil if the library is too old
 // to report it.
 func (p *parsedLimits) fetch(ctx context.Context, limit Limit, node redis.UniversalClient) ([]parsedKey, error) {
-	info := call{verb: "info", args: []any{string(limit)}, mode: readOnly}
-	s := p.server
-	if node == s.rdb {
-		reply, err := s.do(ctx, info)
-		keys, _ := parseLimit(reply)
-		return keys, err
-	}
-	limited := s.bounded(ctx)
+	limited := p.server.bounded(ctx)
 	defer limited.release()
-	reply, _, err := s.send(limited, node, nil, info)
+	reply, _, err := p.server.send(limited, node, nil, call{verb: "info", args: []any{string(limit)}, mode: readOnly})
 	if err != nil {
 		return nil, newError(limited, "info", nil, err, false)
 	}
@@ -217,7 +186,7 @@ func (p *parsedLimits) refillRate(ctx context.Context, limit Limit, node redis.U
 
 // parseLimit parses the fields limit and algorithms of info. It returns false if they are missing.
 func parseLimit(reply any) ([]parsedKey, bool) {
-	fields, _ := parseFields(reply)
+	fields := respmap.Of(reply)
 	list, ok := fields["limit"].([]any)
 	if !ok || len(list) == 0 {
 		return nil, false

@@ -1,9 +1,9 @@
 package client
 
 import (
-	"container/list"
 	"context"
 	"math"
+	"slices"
 	"sync"
 	"time"
 )
@@ -23,7 +23,7 @@ type queues struct {
 // So no caller is overtaken, the server gets no needless calls, and the queue empties as fast as
 // the limit allows, which one call at a time would not achieve.
 type queue struct {
-	waiters list.List // of *waiter
+	waiters []*waiter
 
 	// room is the number of units that the last reply left. If no server decided it is MaxInt64, so
 	// that callers do not wait for the server one after another.
@@ -35,7 +35,6 @@ type queue struct {
 // waiter is a place in a queue.
 type waiter struct {
 	queue    *queue
-	place    *list.Element
 	n        int64     // units
 	deadline time.Time // the waiter is refused if its turn is known to come later; zero: no deadline
 	state    placeState
@@ -65,8 +64,8 @@ func (s *queues) join(name string, n int64, deadline time.Time) *waiter {
 		s.byName[name] = q
 	}
 	w := &waiter{queue: q, n: n, deadline: deadline, wake: make(chan struct{}, 1)}
-	w.place = q.waiters.PushBack(w)
 	w.until = q.rests()
+	q.waiters = append(q.waiters, w)
 	if !w.refuse() {
 		q.advance()
 	}
@@ -79,11 +78,12 @@ func (s *queues) leave(name string, w *waiter, room int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	q := w.queue
-	q.waiters.Remove(w.place)
+	i := slices.Index(q.waiters, w)
+	q.waiters = slices.Delete(q.waiters, i, i+1)
 	if room >= 0 {
 		q.room = room
 	}
-	if q.waiters.Len() == 0 {
+	if len(q.waiters) == 0 {
 		delete(s.byName, name)
 		return
 	}
@@ -96,14 +96,13 @@ func (s *queues) leave(name string, w *waiter, room int64) {
 func (s *queues) rest(w *waiter, until time.Time, most int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w.state, w.until, w.queue.room, w.queue.most = resting, until, 0, most
-	for e := w.place.Next(); e != nil; e = e.Next() {
-		behind := e.Value.(*waiter)
-		if behind.state != inQueue {
-			continue
+	q := w.queue
+	w.state, w.until, q.room, q.most = resting, until, 0, most
+	for _, behind := range q.waiters[slices.Index(q.waiters, w)+1:] {
+		if behind.state == inQueue {
+			behind.until = until
+			behind.refuse()
 		}
-		behind.until = until
-		behind.refuse()
 	}
 }
 
@@ -127,7 +126,7 @@ func (s *queues) nudge(name string) {
 	if q == nil {
 		return
 	}
-	if first := q.waiters.Front().Value.(*waiter); first.state == resting {
+	if first := q.waiters[0]; first.state == resting {
 		select {
 		case first.wake <- struct{}{}:
 		default:
@@ -146,32 +145,31 @@ func (s *queues) refused(w *waiter) (bool, time.Duration) {
 	return w.state == rejected, max(time.Until(w.until), 0)
 }
 
-// advance wakes the waiters that may ask.
+// advance wakes the waiters that may ask now.
 func (q *queue) advance() {
-	units, n := int64(0), 0
-	for e := q.waiters.Front(); e != nil && n < mostAsking; e = e.Next() {
-		w := e.Value.(*waiter)
+	units := int64(0)
+	for i, w := range q.first() {
 		units += w.n
-		if n > 0 && units > q.room || w.state == resting {
+		if i > 0 && units > q.room || w.state == resting {
 			return
 		}
 		if w.state == inQueue {
 			w.state = asking
 			w.wake <- struct{}{}
 		}
-		n++
 	}
 }
 
-// rests returns the time until which no new waiter can ask because one ahead of it rests. Only the
-// first waiters of a queue can rest, because only they have asked.
+// first returns the waiters that may ask concurrently if there is room.
+func (q *queue) first() []*waiter { return q.waiters[:min(len(q.waiters), mostAsking)] }
+
+// rests returns the time before which a new waiter cannot ask, because one ahead of it rests. Only
+// the first waiters of a queue can rest, because only they have asked.
 func (q *queue) rests() (until time.Time) {
-	n := 0
-	for e := q.waiters.Front(); e != nil && n < mostAsking; e = e.Next() {
-		if w := e.Value.(*waiter); w.state == resting && w.until.After(until) {
+	for _, w := range q.first() {
+		if w.state == resting && w.until.After(until) {
 			until = w.until
 		}
-		n++
 	}
 	return until
 }
@@ -242,10 +240,7 @@ func (c *Client) inTurn(ctx context.Context, t turn) (Result, error) {
 			most = 0
 		}
 		c.queues.rest(w, now.Add(pause), most)
-		timer := time.NewTimer(pause)
-		err = c.server.lifetime.wait(ctx, w.wake, timer.C)
-		timer.Stop()
-		if err != nil {
+		if err := c.server.lifetime.wait(ctx, w.wake, time.After(pause)); err != nil {
 			return Result{}, t.ended(c, w, err)
 		}
 		c.queues.rested(w)

@@ -17,7 +17,7 @@ func TestWaitingInAQueue(t *testing.T) {
 			places[name] = s.join("k", 1, time.Time{})
 		}
 	}
-	// woken takes the signals of waiters that may ask or need not rest.
+	// woken checks which waiters were signaled that they may ask or need not rest.
 	woken := func(step string, want ...string) {
 		t.Helper()
 		var got []string

@@ -42,12 +42,10 @@ func (s *server) repeat(ctx *bounded, call call) (any, error) {
 
 // sleep waits for d. It returns false if ctx has ended.
 func sleep(ctx *bounded, d time.Duration) bool {
-	timer := time.NewTimer(min(d, time.Until(ctx.deadline)))
-	defer timer.Stop()
 	select {
 	case <-ctx.Context.Done():
 		return false
-	case <-timer.C:
+	case <-time.After(min(d, time.Until(ctx.deadline))):
 		return ended(ctx) == nil
 	}
 }

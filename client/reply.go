@@ -43,12 +43,10 @@ func parseShadow(fields []any, req Request) *Shadow {
 
 // parseUsage parses the reply of usage. It returns false if reply is not one.
 func parseUsage(reply any) (Usage, bool) {
-	fields, ok := parseFields(reply)
-	if !ok {
-		return Usage{}, false
-	}
+	fields := respmap.Of(reply)
 	var n [6]int64
 	for i, name := range []string{"allowed", "denied", "cost", "first_ms", "last_ms", "interval_ms"} {
+		var ok bool
 		if n[i], ok = fields[name].(int64); !ok || n[i] < 0 || n[i] > mostCost {
 			return Usage{}, false
 		}
@@ -73,10 +71,7 @@ func parseUsage(reply any) (Usage, bool) {
 // parseInfo parses the reply of info. It returns false if reply is not one. Unknown fields are
 // ignored, because a newer library may send them.
 func parseInfo(reply any) (Info, bool) {
-	fields, ok := parseFields(reply)
-	if !ok {
-		return Info{}, false
-	}
+	fields := respmap.Of(reply)
 	version, ok1 := fields["version"].(string)
 	contract, ok2 := fields["contract"].(int64)
 	build, ok3 := fields["build_id"].(string)
@@ -95,23 +90,15 @@ func parseInfo(reply any) (Info, bool) {
 	if fields["shadow_denied"] == nil {
 		return info, true
 	}
-	counts, ok := parseFields(fields["shadow_denied"])
-	if !ok {
-		return Info{}, false
-	}
+	counts := respmap.Of(fields["shadow_denied"])
 	info.ShadowDenied = make(map[string]int64, len(counts))
 	for name, count := range counts {
+		var ok bool
 		if info.ShadowDenied[name], ok = count.(int64); !ok {
 			return Info{}, false
 		}
 	}
-	return info, true
-}
-
-// parseFields parses a list of names and values. It returns false if reply is not one.
-func parseFields(reply any) (map[string]any, bool) {
-	fields := respmap.Of(reply)
-	return fields, fields != nil
+	return info, counts != nil
 }
 
 // parseIntegers reads the first len(n) fields into n. It returns false if there are fewer, or if

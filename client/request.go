@@ -10,6 +10,9 @@ import (
 	"time"
 )
 
+// mostCost is the largest cost that the library accepts.
+const mostCost = 1 << 53
+
 // Request holds all arguments of a call as they are sent: keys, a limit for each key, costs.
 //
 //	client.Request{
@@ -137,6 +140,51 @@ func (r Request) args(verb string) ([]any, error) {
 		args = append(args, "TRACK")
 	}
 	return args, nil
+}
+
+// check returns an error for a request that is invalid whatever its limits mean.
+func (r Request) check() error {
+	switch {
+	case len(r.Keys) == 0:
+		return errors.New("BADKEYS there is no key; give what is to be limited one, such as user:42")
+	case len(r.Limits) == 0:
+		return errors.New("BADLIMIT there is no limit; give one such as 100/m")
+	}
+	for i, key := range r.Keys {
+		if slices.Contains(r.Keys[:i], key) {
+			return fmt.Errorf("BADKEYS the key %q is given twice; give each once", key)
+		}
+	}
+	policies := false
+	for i, limit := range r.Limits {
+		if limit == "" {
+			return fmt.Errorf("BADLIMIT limit %d is empty; give one such as 100/m", i+1)
+		}
+		policies = policies || limit[0] == '@'
+	}
+	if len(r.Limits) > len(r.Keys) || len(r.Limits) < len(r.Keys) && !policies {
+		return fmt.Errorf("BADKEYS %d keys and %d limits; give one limit for each key", len(r.Keys), len(r.Limits))
+	}
+	if n := len(r.Costs); n > 1 && n != len(r.Keys) {
+		return fmt.Errorf("BADARGS %d costs for %d keys; give one for all, or one for each", n, len(r.Keys))
+	}
+	for _, cost := range r.Costs {
+		if cost < 0 || cost > mostCost {
+			return fmt.Errorf("BADCOST %d: a cost is a whole number from 0 to %d", cost, int64(mostCost))
+		}
+	}
+	return nil
+}
+
+// cost returns what the request takes from the key at index key.
+func (r Request) cost(key int) int64 {
+	switch len(r.Costs) {
+	case 0:
+		return 1
+	case 1:
+		return r.Costs[0]
+	}
+	return r.Costs[key]
 }
 
 // largest returns the largest of the costs.

@@ -94,10 +94,7 @@ func (r *Reservation) wait(ctx context.Context, until time.Time) error {
 	delay := r.res.RetryAfter
 	cause := outlasts(ctx, delay)
 	if cause == nil && (until.IsZero() || !r.act.After(until)) {
-		timer := time.NewTimer(delay)
-		cause = r.client.server.lifetime.wait(ctx, nil, timer.C)
-		timer.Stop()
-		if cause == nil {
+		if cause = r.client.server.lifetime.wait(ctx, nil, time.After(delay)); cause == nil {
 			return nil
 		}
 		delay = r.Delay()

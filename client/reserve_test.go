@@ -73,8 +73,7 @@ func TestReserveATurn(t *testing.T) {
 	})
 }
 
-// If Cancel fails, it can be repeated if nothing was given back, and never if something may have
-// been.
+// A failed Cancel can be repeated if nothing was given back, but not if something may have been.
 func TestCancelFails(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		ctx := t.Context()
@@ -125,7 +124,7 @@ func TestCancelFails(t *testing.T) {
 	})
 }
 
-// Units that no server charged are not given back to one.
+// Units that no server charged are not given back.
 func TestCancelWithoutADecision(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, _ *client.Client) {
 		v.refuse = func(function string, _ int) (error, error) {
@@ -142,8 +141,8 @@ func TestCancelWithoutADecision(t *testing.T) {
 	})
 }
 
-// Waiting callers are served by batches and denied by remembered denials as by the server: none too
-// early, and in order.
+// With batches and remembered denials, waiting callers are served as by a server: in order, and
+// none too early.
 func TestWaitWithBatchesAndMemory(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, _ *client.Client) {
 		c := v.client(t, client.WithBatches(10, 100*time.Millisecond), client.WithDenialMemory(time.Second))

@@ -86,17 +86,9 @@ const (
 // String returns the source as one word, for example for a log: "server", "batch", "memory",
 // "local" or "policy".
 func (s Source) String() string {
-	switch s {
-	case SourceServer:
-		return "server"
-	case SourceBatch:
-		return "batch"
-	case SourceMemory:
-		return "memory"
-	case SourceLocal:
-		return "local"
-	case SourcePolicy:
-		return "policy"
+	words := [...]string{SourceServer: "server", SourceBatch: "batch", SourceMemory: "memory", SourceLocal: "local", SourcePolicy: "policy"}
+	if s >= 0 && int(s) < len(words) {
+		return words[s]
 	}
 	return "Source(" + strconv.Itoa(int(s)) + ")"
 }

@@ -20,14 +20,16 @@ import (
 // All of these run in the goroutine of the call.
 type server struct {
 	rdb      redis.UniversalClient
-	prefix   *string // nil: not given
+	prefix   string
+	prefixed bool // WithPrefix was given
 	timeout  time.Duration
-	opened   bool // rdb was made by Open
-	punctual bool // rdb ends every call at its context's deadline
-	unshared bool // calls do not share round trips
+	now      func() time.Time // the clock of decisions without a server
+	opened   bool             // rdb was made by Open
+	punctual bool             // rdb ends every call at its context's deadline
+	unshared bool             // calls do not share round trips
 	timers   sharedTimers
 	breakers *breakers
-	healer   *healer // nil: no healer is set
+	healer   func(context.Context, redis.UniversalClient) error // nil: no healer is set
 	lifetime *lifetime
 }
 
@@ -41,12 +43,12 @@ func (s *server) start(rdb redis.UniversalClient, onBreaker []func(BreakerChange
 
 // keys returns keys with the client's prefix.
 func (s *server) keys(given []string) []string {
-	if s.prefix == nil || *s.prefix == "" {
+	if s.prefix == "" {
 		return given
 	}
 	keys := make([]string, len(given))
 	for i, key := range given {
-		keys[i] = *s.prefix + key
+		keys[i] = s.prefix + key
 	}
 	return keys
 }
@@ -62,19 +64,6 @@ func (s *server) decide(ctx context.Context, req Request) (Result, error) {
 
 // execute sends req as a take, peek or refund.
 func (s *server) execute(ctx context.Context, verb string, req Request) (Result, error) {
-	call, err := s.callOf(verb, req)
-	if err != nil {
-		return Result{}, err
-	}
-	reply, err := s.do(ctx, call)
-	if err != nil {
-		return Result{}, err
-	}
-	return decision(verb, call.keys, req, reply)
-}
-
-// callOf returns the call for a request.
-func (s *server) callOf(verb string, req Request) (call, error) {
 	call := call{verb: verb, keys: s.keys(req.keys(verb))}
 	switch {
 	case verb == "peek":
@@ -84,18 +73,27 @@ func (s *server) callOf(verb string, req Request) (call, error) {
 	}
 	var err error
 	if call.args, err = req.args(verb); err != nil {
-		return call, refused(verb, call.keys, err)
+		return Result{}, refused(verb, call.keys, err)
 	}
-	return call, nil
+	return s.decision(ctx, call, req)
 }
 
-// decision parses the reply to take, peek, refund, acquire or renew.
-func decision(verb string, keys []string, req Request, reply any) (Result, error) {
-	res, ok := parseResult(reply, req)
-	if !ok {
-		return Result{}, badReply(verb, keys, "an array of at least 6 integers", reply)
+// decision sends a take, peek, refund, acquire or renew.
+func (s *server) decision(ctx context.Context, call call, req Request) (Result, error) {
+	return ask(ctx, s, call, "an array of at least 6 integers", func(reply any) (Result, bool) { return parseResult(reply, req) })
+}
+
+// ask sends a call and parses its reply. want describes a valid reply.
+func ask[T any](ctx context.Context, s *server, call call, want string, parse func(reply any) (T, bool)) (T, error) {
+	var none T
+	reply, err := s.do(ctx, call)
+	if err != nil {
+		return none, err
 	}
-	return res, nil
+	if parsed, ok := parse(reply); ok {
+		return parsed, nil
+	}
+	return none, badReply(call.verb, call.keys, want, reply)
 }
 
 // do sends a call to a server, and returns within the client's timeout.
@@ -125,12 +123,8 @@ func (s *server) ready(ctx context.Context, call call) error {
 // unnamed returns an error if a key is empty. The server would accept an empty key, and all callers
 // whose name is missing by mistake would share one limit.
 func (s *server) unnamed(keys []string) error {
-	prefix := ""
-	if s.prefix != nil {
-		prefix = *s.prefix
-	}
 	for i, key := range keys {
-		if key == prefix {
+		if key == s.prefix {
 			return fmt.Errorf("BADKEYS key %d is empty; give what is to be limited a key of its own, such as user:42", i+1)
 		}
 	}
@@ -196,27 +190,22 @@ func (s *server) sendOnce(ctx *bounded, node *breaker, call call) (any, error) {
 // have been sent. node is nil for a call that shares no round trip.
 func (s *server) send(ctx *bounded, rdb redis.UniversalClient, node *breaker, call call) (reply any, written bool, err error) {
 	ctx.quiet = false
+	cmd := newCommand(ctx, call)
 	if !s.punctual {
-		return s.sendAside(ctx, rdb, call)
+		return s.sendAside(ctx, rdb, cmd)
 	}
-	if call.mode == readOnly {
-		cmd := fcall(ctx, "fcall_ro", call, nil)
-		reply, err = process(ctx, rdb, cmd, cmd)
-		return reply, false, err
-	}
-	cmd := newNoRetryCmd(ctx, call)
-	if s.sharesWith(node) {
+	if call.mode != readOnly && s.sharesWith(node) {
 		defer node.trips.calls.Add(-1)
 		if node.trips.calls.Add(1) > shareAbove {
 			reply, written, err = s.sendShared(ctx, node, cmd)
 			if !s.elsewhere(err) {
 				return reply, written, err
 			}
-			cmd = newNoRetryCmd(ctx, call)
+			cmd = newCommand(ctx, call)
 			ctx.quiet = false
 		}
 	}
-	reply, err = process(ctx, rdb, cmd, cmd.Cmd)
+	reply, err = cmd.send(ctx, rdb)
 	return reply, cmd.written(), err
 }
 

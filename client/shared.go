@@ -48,7 +48,7 @@ type roundTrips struct {
 
 // roundTrip is one pipeline.
 type roundTrip struct {
-	cmds     []*noRetryCmd
+	cmds     []*command
 	deadline time.Time     // the latest deadline of its calls
 	done     chan struct{} // closed when every command has a reply or an error
 	err      error         // the error of commands that got neither
@@ -74,7 +74,7 @@ func (s *server) elsewhere(err error) bool {
 }
 
 // sendShared sends cmd in a shared round trip.
-func (s *server) sendShared(ctx *bounded, node *breaker, cmd *noRetryCmd) (reply any, written bool, err error) {
+func (s *server) sendShared(ctx *bounded, node *breaker, cmd *command) (reply any, written bool, err error) {
 	t, ok := node.join(s, cmd, ctx.deadline)
 	if !ok {
 		return nil, false, errClosed
@@ -97,7 +97,7 @@ func (s *server) sendShared(ctx *bounded, node *breaker, cmd *noRetryCmd) (reply
 }
 
 // join adds a command to the next round trip. It returns false if the client is closed.
-func (b *breaker) join(s *server, cmd *noRetryCmd, deadline time.Time) (*roundTrip, bool) {
+func (b *breaker) join(s *server, cmd *command, deadline time.Time) (*roundTrip, bool) {
 	r := &b.trips
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -123,7 +123,7 @@ func (b *breaker) join(s *server, cmd *noRetryCmd, deadline time.Time) (*roundTr
 // run makes one round trip after another until none is waiting.
 func (b *breaker) run(s *server) {
 	for t := b.trips.next(); t != nil; t = b.trips.next() {
-		t.err = t.send(s, b.client.Load())
+		t.err = t.send(s, s.clientOf(b))
 		close(t.done)
 	}
 }
@@ -145,7 +145,7 @@ func (r *roundTrips) next() *roundTrip {
 // send sends the commands whose callers still wait. Each command then has its own error, unless
 // go-redis panicked. send uses the client of the cluster node directly: the pipeline of a cluster
 // client sends in its own goroutine, where a panic could not be recovered.
-func (t *roundTrip) send(s *server, node *redis.Client) (err error) {
+func (t *roundTrip) send(s *server, node redis.UniversalClient) (err error) {
 	defer recovered(&err)
 	ctx := &bounded{Context: s.lifetime.ctx, deadline: t.deadline, timeout: s.timeout}
 	defer ctx.release()
@@ -155,10 +155,7 @@ func (t *roundTrip) send(s *server, node *redis.Client) (err error) {
 			cmds = append(cmds, cmd)
 		}
 	}
-	pipe := s.rdb.Pipeline()
-	if node != nil {
-		pipe = node.Pipeline()
-	}
+	pipe := node.Pipeline()
 	_ = pipe.BatchProcess(ctx, cmds...)
 	_, _ = pipe.Exec(ctx)
 	return nil

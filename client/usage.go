@@ -28,15 +28,7 @@ type UsageInterval struct {
 // Usage returns the counts of usageKey, and changes nothing. Like [Client.PeekN], it may read from
 // a replica. If the key holds anything else, the error is [ErrBadState].
 func (c *Client) Usage(ctx context.Context, usageKey string) (usage Usage, err error) {
-	defer c.observers.done(ctx, "usage", time.Now(), &err)
-	keys := c.server.keys([]string{usageKey})
-	reply, err := c.server.do(ctx, call{verb: "usage", keys: keys, mode: readOnly})
-	if err != nil {
-		return Usage{}, err
-	}
-	usage, ok := parseUsage(reply)
-	if !ok {
-		return Usage{}, badReply("usage", keys, "usage in fields and values", reply)
-	}
-	return usage, nil
+	defer c.observers.report(ctx, "usage", time.Now(), nil, &err)
+	usageCall := call{verb: "usage", keys: c.server.keys([]string{usageKey}), mode: readOnly}
+	return ask(ctx, c.server, usageCall, "usage in fields and values", parseUsage)
 }

@@ -28,8 +28,8 @@ type virtual struct {
 	mu    sync.Mutex
 	delay time.Duration // how long a reply takes
 
-	// refuse returns errors for the nth call of a function: with before it is not executed, with after
-	// its reply is lost.
+	// refuse returns errors for the nth call of a function. An error in before prevents the call;
+	// an error in after replaces its reply.
 	refuse func(function string, n int) (before, after error)
 
 	calls   map[string]int // by function name

@@ -152,7 +152,7 @@ func outlasts(ctx context.Context, wait time.Duration) error {
 	return nil
 }
 
-// both combines two errors, either of which may be nil.
+// both joins two errors, either of which may be nil.
 func both(err, why error) error {
 	switch {
 	case why == nil:

@@ -136,8 +136,8 @@ func TestWaitForTooMuchInTheQueue(t *testing.T) {
 	})
 }
 
-// A LocalLimiter holds a share of the limit. A caller that wants more from a server that is back is
-// not refused because of that.
+// A LocalLimiter has only a share of the limit. A caller that wants more than the share is not
+// refused once the server is back.
 func TestWaitBehindALocalDenial(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, _ *client.Client) {
 		c := v.client(t, client.WithFallback(client.LocalLimiter(0.1)))

@@ -116,7 +116,7 @@ func TestWaitUntil(t *testing.T) {
 }
 
 // A place in the queue of a leaky_bucket belongs to its OnceKey: a caller that repeats the request
-// has it, and it is charged once.
+// gets the same place, and is charged once.
 func TestWaitOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		ctx, began := t.Context(), time.Now()

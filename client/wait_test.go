@@ -25,8 +25,8 @@ func (s *served) add(who int, began time.Time) {
 	s.who, s.after = append(s.who, who), append(s.after, time.Since(began))
 }
 
-// inLine starts n callers, one after another, and checks that each is served in this order, after
-// the time that want returns or at most late later.
+// inLine starts n callers, one after another. It checks that they are served in this order, each at
+// most late after the time that want returns, and not before it.
 func inLine(t *testing.T, n int, wait func(i int) error, want func(i int) time.Duration, late time.Duration) {
 	t.Helper()
 	var got served

@@ -22,10 +22,13 @@ import (
 // for concurrent use.
 type Client struct {
 	calls      outgoing.Calls[call]
+	key        func(ctx context.Context, target, method string) (string, error)
+	change     func(ctx context.Context, method string, req *client.Request) error
+	onError    func(ctx context.Context, method string, err error)
 	perMessage bool
 }
 
-// ClientOption sets how a Client behaves. [NewClient] returns an error if an option is invalid.
+// A ClientOption configures a Client. [NewClient] returns an error if an option is invalid.
 type ClientOption func(*Client) error
 
 // CountBy counts calls under the result of key, for example the account that they are for, instead
@@ -33,11 +36,7 @@ type ClientOption func(*Client) error
 // empty string, the call fails.
 func CountBy(key func(ctx context.Context, target, method string) (string, error)) ClientOption {
 	return func(c *Client) error {
-		if key == nil {
-			return errors.New("CountBy(nil); give a function, or leave it out for the target")
-		}
-		c.calls.Key = func(o call) (string, error) { return key(o.ctx, o.target, o.method) }
-		return nil
+		return adapter.Set(&c.key, key, "CountBy(nil); give a function, or leave it out for the target")
 	}
 }
 
@@ -46,11 +45,7 @@ func CountBy(key func(ctx context.Context, target, method string) (string, error
 // not limited; if it returns an error, the call fails.
 func Change(change func(ctx context.Context, method string, req *client.Request) error) ClientOption {
 	return func(c *Client) error {
-		if change == nil {
-			return errors.New("Change(nil); give a function, or leave it out")
-		}
-		c.calls.Change = func(o call, req *client.Request) error { return change(o.ctx, o.method, req) }
-		return nil
+		return adapter.Set(&c.change, change, "Change(nil); give a function, or leave it out")
 	}
 }
 
@@ -80,11 +75,7 @@ func WithLongestBlock(d time.Duration) ClientOption {
 // stored on the server.
 func OnCallError(f func(ctx context.Context, method string, err error)) ClientOption {
 	return func(c *Client) error {
-		if f == nil {
-			return errors.New("OnCallError(nil); give a function, or leave it out for the log")
-		}
-		c.calls.OnError = func(o call, err error) { f(o.ctx, o.method, err) }
-		return nil
+		return adapter.Set(&c.onError, f, "OnCallError(nil); give a function, or leave it out for the log")
 	}
 }
 
@@ -92,11 +83,17 @@ func OnCallError(f func(ctx context.Context, method string, err error)) ClientOp
 // the target of the connection or the result of [CountBy]: "partner|dns:///api.example.com:443".
 // Processes that use the same name share the limit.
 func NewClient(limiter *client.Client, name string, limit client.Limit, opts ...ClientOption) (*Client, error) {
-	c := &Client{calls: outgoing.New[call](limiter, name, limit, "the key of the call is empty; have CountBy return one, or an error")}
-	c.calls.Key = func(o call) (string, error) { return o.target, nil }
-	c.calls.OnError = func(o call, err error) {
-		slog.WarnContext(o.ctx, "the limit of calls to another service", "method", o.method, "error", err)
+	c := &Client{
+		calls:  outgoing.New[call](limiter, name, limit, "the key of the call is empty; have CountBy return one, or an error"),
+		key:    func(_ context.Context, target, _ string) (string, error) { return target, nil },
+		change: func(context.Context, string, *client.Request) error { return nil },
+		onError: func(ctx context.Context, method string, err error) {
+			slog.WarnContext(ctx, "the limit of calls to another service", "method", method, "error", err)
+		},
 	}
+	c.calls.Key = func(o call) (string, error) { return c.key(o.ctx, o.target, o.method) }
+	c.calls.Change = func(o call, req *client.Request) error { return c.change(o.ctx, o.method, req) }
+	c.calls.OnError = func(o call, err error) { c.onError(o.ctx, o.method, err) }
 	if err := cmp.Or(c.calls.Given(), adapter.Apply(c, opts)); err != nil {
 		return nil, fmt.Errorf("ratelimit: grpclimit.NewClient: %w", err)
 	}

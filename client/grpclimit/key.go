@@ -3,7 +3,6 @@ package grpclimit
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
 	"strings"
 
@@ -56,11 +55,8 @@ func Method() Key {
 // A caller that sends a new value each time counts as a new caller each time. Put an interceptor
 // that verifies the value before this one.
 func Metadata(name string) Key {
-	if name == "" {
-		return unusable(errors.New("Metadata without a name; give one, as in Metadata(\"x-api-key\")"))
-	}
 	name = strings.ToLower(name)
-	return Key{keys.Secret("metadata", name, func(c call) string {
+	return Key{keys.Secret("Metadata", "x-api-key", name, func(c call) string {
 		values := metadata.ValueFromIncomingContext(c.ctx, name)
 		if len(values) == 0 {
 			return ""
@@ -82,8 +78,8 @@ func Peer() Key { return PeerNetwork(128) }
 // PeerNetwork(64). A household or a rented machine usually has at least a /64, and could otherwise
 // use a new address for each call.
 func PeerNetwork(ipv6Bits int) Key {
-	if ipv6Bits < 1 || ipv6Bits > 128 {
-		return unusable(fmt.Errorf("PeerNetwork(%d); give the size of a network, from 1 to 128, such as 64", ipv6Bits))
+	if err := keytext.CheckBits("PeerNetwork", ipv6Bits); err != nil {
+		return unusable(err)
 	}
 	return Func("peer", func(ctx context.Context, _ string) (string, error) {
 		p, ok := peer.FromContext(ctx)
@@ -94,12 +90,7 @@ func PeerNetwork(ipv6Bits int) Key {
 		if err != nil {
 			return p.Addr.Network(), nil
 		}
-		addr := found.Addr().Unmap().WithZone("")
-		if addr.Is6() && ipv6Bits < 128 {
-			network, err := addr.Prefix(ipv6Bits)
-			return network.String(), err
-		}
-		return addr.String(), nil
+		return keytext.Network(found.Addr().Unmap().WithZone(""), ipv6Bits), nil
 	})
 }
 

@@ -22,10 +22,7 @@ import (
 // Server keeps incoming calls of a gRPC server within a limit. Make one with [NewServer]. It is
 // safe for concurrent use.
 type Server struct {
-	limiter    *client.Client
-	name       string
-	limit      client.Limit
-	key        Key
+	requests   adapter.Requests[call]
 	skips      []func(ctx context.Context, method string) bool
 	change     func(ctx context.Context, method string, req *client.Request) error
 	perMessage bool
@@ -33,7 +30,7 @@ type Server struct {
 	onError    func(ctx context.Context, method string, err error)
 }
 
-// ServerOption sets how a Server behaves. [NewServer] returns an error if an option is invalid.
+// A ServerOption configures a Server. [NewServer] returns an error if an option is invalid.
 type ServerOption func(*Server) error
 
 // Skip excludes calls for which skip returns true: they are not counted, and always allowed. method
@@ -118,10 +115,12 @@ func OnError(f func(ctx context.Context, method string, err error)) ServerOption
 func NewServer(limiter *client.Client, name string, limit client.Limit, key Key, opts ...ServerOption) (*Server, error) {
 	log := throttle.Log("no decision on a call")
 	s := &Server{
-		limiter: limiter, name: name, limit: limit, key: key,
-		onError: func(ctx context.Context, method string, err error) { log(ctx, err, "method", method) },
+		requests: adapter.Requests[call]{Limiter: limiter, Name: name, Limit: limit, Key: key.key.Of},
+		change:   func(context.Context, string, *client.Request) error { return nil },
+		onError:  func(ctx context.Context, method string, err error) { log(ctx, err, "method", method) },
 	}
-	if err := cmp.Or(adapter.Given(limiter, name, limit), keys.Check("NewServer", key.key), adapter.Apply(s, opts)); err != nil {
+	s.requests.Change = func(c call, req *client.Request) error { return s.change(c.ctx, c.method, req) }
+	if err := cmp.Or(s.requests.Given(), keys.Check("NewServer", key.key), adapter.Apply(s, opts)); err != nil {
 		return nil, fmt.Errorf("ratelimit: grpclimit.NewServer: %w", err)
 	}
 	return s, nil
@@ -175,11 +174,7 @@ func (s *Server) admit(ctx context.Context, method string) (client.Request, erro
 			return client.Request{}, nil
 		}
 	}
-	key, err := s.key.key.Of(call{ctx: ctx, method: method})
-	req := client.Request{Keys: []string{s.name + "|" + key}, Limits: []client.Limit{s.limit}}
-	if err == nil && s.change != nil {
-		err = s.change(ctx, method, &req)
-	}
+	req, err := s.requests.Request(call{ctx: ctx, method: method})
 	switch {
 	case errors.Is(err, ErrNoKey):
 		return client.Request{}, status.Error(codes.InvalidArgument, err.Error())
@@ -196,7 +191,7 @@ func (s *Server) admit(ctx context.Context, method string) (client.Request, erro
 
 // take returns the error to end a call with, or nil.
 func (s *Server) take(ctx context.Context, method string, req client.Request) error {
-	result, err := s.limiter.Take(context.WithoutCancel(ctx), req) // a caller that gives up is charged, too
+	result, err := s.requests.Limiter.Take(context.WithoutCancel(ctx), req) // a caller that gives up is charged, too
 	switch {
 	case err != nil:
 		s.onError(ctx, method, err)
@@ -207,9 +202,9 @@ func (s *Server) take(ctx context.Context, method string, req client.Request) er
 	case result.Allowed:
 		return nil
 	case result.RetryAfter == client.Never:
-		return status.Errorf(codes.ResourceExhausted, "%s: the call asks for more than its limit ever allows", s.name)
+		return status.Errorf(codes.ResourceExhausted, "%s: the call asks for more than its limit ever allows", s.requests.Name)
 	}
-	text := fmt.Sprintf("%s: over its limit; try again in %v", s.name, result.RetryAfter)
+	text := fmt.Sprintf("%s: over its limit; try again in %v", s.requests.Name, result.RetryAfter)
 	return retryStatus(codes.ResourceExhausted, text, result.RetryAfter).Err()
 }
 
@@ -219,7 +214,7 @@ func (s *Server) take(ctx context.Context, method string, req client.Request) er
 func (s *Server) undecided(ctx context.Context, refuse time.Duration) error {
 	switch {
 	case refuse > 0:
-		return retryStatus(codes.Unavailable, s.name+": whether the call is within its limit could not be found out", refuse).Err()
+		return retryStatus(codes.Unavailable, s.requests.Name+": whether the call is within its limit could not be found out", refuse).Err()
 	case adapter.Ended(ctx):
 		return status.FromContextError(cmp.Or(ctx.Err(), context.DeadlineExceeded)).Err()
 	}

@@ -26,7 +26,7 @@ type Transport struct {
 	retries int
 }
 
-// Option sets how a Transport behaves. [New] returns an error if an option is invalid.
+// An Option configures a Transport. [New] returns an error if an option is invalid.
 type Option func(*Transport) error
 
 // WithBase sends requests through base instead of [http.DefaultTransport].
@@ -56,17 +56,13 @@ func WithRequest(change func(r *http.Request, req *client.Request) error) Option
 // WithLongestWait sets how long a request waits for its turn in total. The default is a minute.
 // With 0, a request that would have to wait fails at once.
 func WithLongestWait(d time.Duration) Option {
-	return func(t *Transport) error {
-		return t.calls.LongestWait(d)
-	}
+	return func(t *Transport) error { return t.calls.LongestWait(d) }
 }
 
 // WithLongestBlock sets how long a response can block a key at most. The default is ten minutes.
 // With 0, responses do not block.
 func WithLongestBlock(d time.Duration) Option {
-	return func(t *Transport) error {
-		return t.calls.LongestBlock(d)
-	}
+	return func(t *Transport) error { return t.calls.LongestBlock(d) }
 }
 
 // WithRetries retries a request up to n times if it got 429, or 503, that says how long to wait,

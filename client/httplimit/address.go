@@ -10,7 +10,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client/internal/keytext"
 )
 
-// AddressOption sets how [Address] finds the client's address.
+// An AddressOption configures how [Address] finds the client's address.
 type AddressOption func(*addresses) error
 
 type addresses struct {
@@ -61,11 +61,8 @@ func ReadForwarded() AddressOption {
 // for each request.
 func IPv6Prefix(bits int) AddressOption {
 	return func(a *addresses) error {
-		if bits < 1 || bits > 128 {
-			return fmt.Errorf("IPv6Prefix(%d); give the size of a network, from 1 to 128, such as 64", bits)
-		}
 		a.ipv6Bits = bits
-		return nil
+		return keytext.CheckBits("IPv6Prefix", bits)
 	}
 }
 
@@ -94,11 +91,7 @@ func Address(opts ...AddressOption) Key {
 		if err != nil {
 			return "", err
 		}
-		if addr.Is6() && a.ipv6Bits < 128 {
-			network, err := addr.Prefix(a.ipv6Bits)
-			return "address=" + network.String(), err
-		}
-		return "address=" + addr.String(), nil
+		return "address=" + keytext.Network(addr, a.ipv6Bits), nil
 	}}}
 }
 
@@ -114,16 +107,16 @@ func (a *addresses) client(r *http.Request) (netip.Addr, error) {
 	if !known && !a.trustedUnix {
 		return addr, fmt.Errorf("httplimit.Address: the connection is from %q, which is no address; over a Unix socket, give TrustedProxies(\"unix:\")", r.RemoteAddr)
 	}
-	name, cut, read := "X-Forwarded-For", cutLast, parseAddr
+	name, read := "X-Forwarded-For", parseAddr
 	if a.forwarded {
-		name, cut, read = "Forwarded", cutLastElement, parseForwarded
+		name, read = "Forwarded", parseForwarded
 	}
 	lines := r.Header.Values(name)
 	for range mostProxies {
 		if len(lines) == 0 {
 			break
 		}
-		rest, entry, more := cut(lines[len(lines)-1])
+		rest, entry, more := cutLast(lines[len(lines)-1], ',', a.forwarded)
 		if more {
 			lines = append(lines[:len(lines)-1:len(lines)-1], rest)
 		} else {
@@ -152,24 +145,14 @@ func (a *addresses) trusts(addr netip.Addr) bool {
 	return false
 }
 
-// cutLast cuts a list before its last entry.
-func cutLast(list string) (rest, entry string, more bool) {
-	if i := strings.LastIndexByte(list, ','); i >= 0 {
-		return list[:i], list[i+1:], true
-	}
-	return "", list, false
-}
-
-// cutLastElement is cutLast for the elements of Forwarded.
-func cutLastElement(list string) (rest, element string, more bool) { return cutUnquoted(list, ',') }
-
-// cutUnquoted cuts text before its last separator outside quotes. It reads from the right: a client
-// that opens a quote and never closes it must not hide what a proxy wrote after it.
-func cutUnquoted(text string, separator byte) (rest, last string, more bool) {
+// cutLast cuts text around its last separator, or, if quotes is true, around the last one outside
+// quotes. It reads from the right: a client that opens a quote and never closes it must not hide what
+// a proxy wrote after it.
+func cutLast(text string, separator byte, quotes bool) (rest, last string, more bool) {
 	quoted := false
 	for i := len(text) - 1; i >= 0; i-- {
 		switch {
-		case text[i] == '"' && !escaped(text, i):
+		case quotes && text[i] == '"' && !escaped(text, i):
 			quoted = !quoted
 		case text[i] == separator && !quoted:
 			return text[:i], text[i+1:], true
@@ -192,7 +175,7 @@ func escaped(text string, i int) bool {
 func parseForwarded(element string) (addr netip.Addr, ok bool) {
 	for more := true; more; {
 		var pair string
-		element, pair, more = cutUnquoted(element, ';') // other pairs, such as host, may contain text from the client
+		element, pair, more = cutLast(element, ';', true) // other pairs, such as host, may contain text from the client
 		name, value, _ := strings.Cut(strings.Trim(pair, " \t"), "=")
 		if !strings.EqualFold(name, "for") {
 			continue
@@ -221,17 +204,11 @@ func parseAddr(text string) (netip.Addr, bool) {
 	}
 	addr, err := netip.ParseAddr(text)
 	if err != nil {
-		if inner, ok := strings.CutPrefix(text, "["); ok {
-			if inner, ok = strings.CutSuffix(inner, "]"); ok {
-				addr, err = netip.ParseAddr(inner)
-				if err == nil && addr.Is4() {
-					return netip.Addr{}, false
-				}
-				return addr.WithZone("").Unmap(), err == nil
-			}
+		if strings.HasSuffix(text, "]") {
+			text += ":0" // ParseAddrPort checks the brackets
 		}
-		var with netip.AddrPort
-		if with, err = netip.ParseAddrPort(text); err != nil {
+		with, err := netip.ParseAddrPort(text)
+		if err != nil {
 			return netip.Addr{}, false
 		}
 		addr = with.Addr()

@@ -17,8 +17,7 @@ import (
 // Until the response begins, each call also updates the fields in its header. So call the methods
 // from the goroutine that writes the response, or after the handler has returned.
 type Charge struct {
-	limiter *client.Client
-	fields  *fields
+	fields *fields
 
 	mu      sync.Mutex
 	request client.Request
@@ -28,7 +27,7 @@ type Charge struct {
 }
 
 func (m *middleware) newCharge(header http.Header, req client.Request, result client.Result) *Charge {
-	c := &Charge{limiter: m.limiter, fields: m.newFields(header), request: req, units: 1, local: result.Source == client.SourceLocal}
+	c := &Charge{fields: m.newFields(header), request: req, units: 1, local: result.Source == client.SourceLocal}
 	switch {
 	case req.UpTo:
 		c.units = result.Taken
@@ -76,7 +75,7 @@ func (c *Charge) Refund(ctx context.Context, n int64) error {
 	if n < 0 || n > c.units {
 		return fmt.Errorf("ratelimit: httplimit: a refund of %d where the request is charged %d; give from 0 to that", n, c.units)
 	}
-	result, err := c.limiter.Refund(context.WithoutCancel(ctx), client.Request{
+	result, err := c.fields.Limiter.Refund(context.WithoutCancel(ctx), client.Request{
 		Keys: c.request.Keys, Limits: c.request.Limits, Costs: []int64{n}, OnceKey: c.request.OnceKey, // makes the client return an error
 	})
 	if err != nil {
@@ -105,7 +104,7 @@ func (c *Charge) More(ctx context.Context, n int64) (taken int64, err error) {
 	if n < 0 {
 		return 0, fmt.Errorf("ratelimit: httplimit: %d units more; give a number above 0, or call Refund", n)
 	}
-	result, err := c.limiter.Take(context.WithoutCancel(ctx), client.Request{
+	result, err := c.fields.Limiter.Take(context.WithoutCancel(ctx), client.Request{
 		Keys: c.request.Keys, Limits: c.request.Limits, Costs: []int64{n}, UpTo: true, UsageKey: c.request.UsageKey,
 	})
 	if err != nil {

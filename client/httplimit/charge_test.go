@@ -238,7 +238,7 @@ func newLocalLimiter(t *testing.T) (*client.Client, *embedded.Server) {
 	return limiter, server
 }
 
-// Units that a LocalLimiter allowed came from no server, and are not given back to one.
+// Units that a LocalLimiter allowed came from no server, and are not given back.
 func TestChargeOfLocalLimiter(t *testing.T) {
 	limiter, server := newLocalLimiter(t)
 	var before int64
@@ -258,7 +258,7 @@ func TestChargeOfLocalLimiter(t *testing.T) {
 	}
 }
 
-// No more is given back than the server has charged, whatever a LocalLimiter allowed in addition.
+// A refund is at most what the server has charged, even if a LocalLimiter has allowed more.
 func TestRefundOfMoreThanTheServerTook(t *testing.T) {
 	limiter, server := newLocalLimiter(t)
 	load(t, server)

@@ -31,8 +31,8 @@ type Policy struct {
 //	)
 //
 // RateLimit-Policy lists the policies of the limit that decided. RateLimit names the one whose
-// Quota equals Result.Limit. If none does, the policies are out of date, and the fields are as
-// without them.
+// Quota equals Result.Limit. If none does, the policies are out of date, and the fields are written
+// as if there were none.
 func WithPolicies(policies ...Policy) Option {
 	return func(m *middleware) error {
 		if m.policies == nil {
@@ -57,7 +57,8 @@ func WithPolicies(policies ...Policy) Option {
 	}
 }
 
-// checkName rejects names that a String of a structured field, or a key, cannot contain.
+// checkName returns an error for a name that cannot be in a key or in a String of a structured
+// field.
 func checkName(name string) error {
 	if name == "" || len(name) > 64 {
 		return fmt.Errorf("the name %.80q has %d bytes; give 1 to 64", name, len(name))
@@ -90,7 +91,7 @@ func (m *middleware) policyOf(req client.Request, result client.Result) (string,
 			return p.Name, policies
 		}
 	}
-	return m.name, nil
+	return m.Name, nil
 }
 
 // fields writes the response fields of one middleware, which can be rewritten until the response
@@ -168,8 +169,8 @@ func sustainable(p Policy, n int64) int64 {
 	return seconds(time.Duration(float64(p.Window) * (float64(min(n, p.Quota)) / float64(p.Quota))))
 }
 
-// put replaces our line with list. Marshaling cannot fail, because names and numbers were checked.
-// If a handler removed the line, it stays removed.
+// put replaces line at of the field with list. Marshaling cannot fail, because names and numbers
+// were checked. If a handler removed the line, it stays removed.
 func (f *fields) put(field string, at int, list httpsfv.List) {
 	text, err := httpsfv.Marshal(list)
 	if lines := f.header[field]; err == nil && at < len(lines) {

@@ -14,7 +14,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client/internal/throttle"
 )
 
-// Option sets how the middleware behaves. [New] returns an error if an option is invalid.
+// An Option configures the middleware. [New] returns an error if an option is invalid.
 type Option func(*middleware) error
 
 // Skip excludes requests for which skip returns true: they are not counted, and always allowed. If
@@ -45,7 +45,7 @@ func SkipPaths(paths ...string) Option {
 // error is treated as an error of the limiter, unless it is [ErrNoKey].
 func WithRequest(change func(r *http.Request, req *client.Request) error) Option {
 	return func(m *middleware) error {
-		return adapter.Set(&m.change, change, "WithRequest(nil); give a function, or leave it out")
+		return adapter.Set(&m.Change, change, "WithRequest(nil); give a function, or leave it out")
 	}
 }
 
@@ -90,14 +90,9 @@ func WithXHeaders() Option {
 }
 
 type middleware struct {
-	limiter  *client.Client
-	name     string
-	limit    client.Limit
-	key      Key
+	adapter.Requests[*http.Request]
 	policies map[client.Limit][]Policy
-
 	skips    []func(*http.Request) bool
-	change   func(*http.Request, *client.Request) error
 	delay    bool
 	refuse   time.Duration // 0: allow
 	onError  func(*http.Request, error)
@@ -119,10 +114,10 @@ type middleware struct {
 func New(limiter *client.Client, name string, limit client.Limit, key Key, opts ...Option) (func(http.Handler) http.Handler, error) {
 	log := throttle.Log("no decision on a request")
 	m := &middleware{
-		limiter: limiter, name: name, limit: limit, key: key,
-		onError: func(r *http.Request, err error) { log(r.Context(), err) },
+		Requests: adapter.Requests[*http.Request]{Limiter: limiter, Name: name, Limit: limit, Key: key.key.Of},
+		onError:  func(r *http.Request, err error) { log(r.Context(), err) },
 	}
-	if err := cmp.Or(adapter.Given(limiter, name, limit), checkName(name), keys.Check("New", key.key), adapter.Apply(m, opts)); err != nil {
+	if err := cmp.Or(m.Given(), checkName(name), keys.Check("New", key.key), adapter.Apply(m, opts)); err != nil {
 		return nil, fmt.Errorf("ratelimit: httplimit.New: %w", err)
 	}
 	return func(next http.Handler) http.Handler {
@@ -138,7 +133,7 @@ func (m *middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 		}
 	}
 	ctx := r.Context()
-	req, err := m.request(r)
+	req, err := m.Request(r)
 	switch {
 	case errors.Is(err, ErrNoKey):
 		problem{Status: http.StatusBadRequest, Detail: err.Error()}.write(w)
@@ -153,7 +148,7 @@ func (m *middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 		next.ServeHTTP(w, r)
 		return
 	}
-	result, err := m.limiter.Take(context.WithoutCancel(ctx), req) // a client that hangs up is charged, too
+	result, err := m.Limiter.Take(context.WithoutCancel(ctx), req) // a client that hangs up is charged, too
 	switch {
 	case err != nil:
 		m.onError(r, err)
@@ -175,20 +170,7 @@ func (m *middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 		return
 	}
 	defer charge.fields.end()
-	next.ServeHTTP(w, r.WithContext(context.WithValue(ctx, chargeOf(m.name), charge)))
-}
-
-// request returns the request for the limiter.
-func (m *middleware) request(r *http.Request) (client.Request, error) {
-	key, err := m.key.key.Of(r)
-	if err != nil {
-		return client.Request{}, err
-	}
-	req := client.Request{Keys: []string{m.name + "|" + key}, Limits: []client.Limit{m.limit}}
-	if m.change != nil {
-		err = m.change(r, &req)
-	}
-	return req, err
+	next.ServeHTTP(w, r.WithContext(context.WithValue(ctx, chargeOf(m.Name), charge)))
 }
 
 func (m *middleware) deny(w http.ResponseWriter, req client.Request, result client.Result) {

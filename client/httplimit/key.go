@@ -34,32 +34,22 @@ func Func(name string, f func(*http.Request) (string, error)) Key { return Key{k
 // verifies the header in front of this one, or middleware with [Address] around it. This also
 // applies to [Cookie].
 func Header(name string) Key {
-	if name == "" {
-		return unusable(errors.New("Header without a name; give one, as in Header(\"X-Api-Key\")"))
-	}
 	if name = http.CanonicalHeaderKey(name); name == "Host" {
 		return unusable(errors.New("Header(\"Host\"), which net/http keeps apart; use Func(\"host\", f) with an f that returns Request.Host"))
 	}
-	return secret("header", name, func(r *http.Request) string { return r.Header.Get(name) })
+	return Key{keys.Secret("Header", "X-Api-Key", name, func(r *http.Request) string { return r.Header.Get(name) })}
 }
 
 // Cookie counts a request under the value of a cookie, the first if there are several, hashed as
 // with [Header].
 func Cookie(name string) Key {
-	if name == "" {
-		return unusable(errors.New("Cookie without a name; give one, as in Cookie(\"session\")"))
-	}
-	return secret("cookie", name, func(r *http.Request) string {
+	return Key{keys.Secret("Cookie", "session", name, func(r *http.Request) string {
 		cookie, err := r.Cookie(name)
 		if err != nil {
 			return ""
 		}
 		return cookie.Value
-	})
-}
-
-func secret(kind, name string, value func(*http.Request) string) Key {
-	return Key{keys.Secret(kind, name, value)}
+	})}
 }
 
 // unusable returns a Key for which New returns err.

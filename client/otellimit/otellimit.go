@@ -48,7 +48,7 @@ import (
 
 const scope = "github.com/ratelimit-functions/ratelimit/client/otellimit"
 
-// Option sets where metrics and spans go.
+// An Option sets where metrics and spans go.
 type Option func(*observer) error
 
 // WithMeterProvider sends metrics to provider instead of the global one. To turn metrics off, give

@@ -180,7 +180,7 @@ func TestDecidedHere(t *testing.T) {
 	}
 }
 
-// A call that makes no decision is not counted as one if it fails, either.
+// A call that makes no decision is not counted as one, even if it fails.
 func TestErrorsOfOtherCalls(t *testing.T) {
 	tel := newTelemetry(t)
 	tel.observer.Call(t.Context(), client.Observation{Operation: "reset", Outcome: client.OutcomeError, Err: client.ErrUnavailable})

@@ -10,17 +10,43 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 )
 
-// Given returns nil if the limiter, the name and the limit are given.
-func Given(limiter *client.Client, name string, limit client.Limit) error {
+// Requests makes the requests for the limiter. Each call that is limited is described by a C.
+type Requests[C any] struct {
+	Limiter *client.Client
+	Name    string // the beginning of the keys
+	Limit   client.Limit
+	Key     func(C) (string, error)
+	Empty   error                          // the error of a call with an empty key; nil: it has none
+	Change  func(C, *client.Request) error // nil: requests are not changed
+}
+
+// Given returns an error if the limiter, the name or the limit is missing.
+func (r *Requests[C]) Given() error {
 	switch {
-	case limiter == nil:
+	case r.Limiter == nil:
 		return errors.New("the client is nil; make one with client.New or client.Open")
-	case name == "":
+	case r.Name == "":
 		return errors.New("the name is empty; give what is limited or called, such as api or partner")
-	case limit == "":
+	case r.Limit == "":
 		return errors.New("the limit is empty; give one such as 100/m")
 	}
 	return nil
+}
+
+// Request returns the request for a call.
+func (r *Requests[C]) Request(call C) (client.Request, error) {
+	key, err := r.Key(call)
+	if err == nil && key == "" {
+		err = r.Empty
+	}
+	if err != nil {
+		return client.Request{}, err
+	}
+	req := client.Request{Keys: []string{r.Name + "|" + key}, Limits: []client.Limit{r.Limit}}
+	if r.Change != nil {
+		err = r.Change(call, &req)
+	}
+	return req, err
 }
 
 // Apply applies options to a until one returns an error.
@@ -63,12 +89,9 @@ func Ended(ctx context.Context) bool {
 
 // Sleep waits for d. If ctx ends first, it returns the error of ctx.
 func Sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
 	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return ctx.Err()
+	case <-time.After(d):
 	}
+	return ctx.Err()
 }

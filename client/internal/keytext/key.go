@@ -38,8 +38,13 @@ func (k Keys[C]) Func(name string, f func(C) (string, error)) Key[C] {
 	}}
 }
 
-// Secret counts a C under a hash of the result of value.
-func (k Keys[C]) Secret(kind, name string, value func(C) string) Key[C] {
+// Secret counts a C under a hash of the result of value. maker is the function that makes the key,
+// and example is an argument for it.
+func (k Keys[C]) Secret(maker, example, name string, value func(C) string) Key[C] {
+	if name == "" {
+		return Key[C]{Err: fmt.Errorf("%s without a name; give one, as in %s(%q)", maker, maker, example)}
+	}
+	kind := strings.ToLower(maker)
 	return Key[C]{Of: func(c C) (string, error) {
 		v := value(c)
 		if v == "" {

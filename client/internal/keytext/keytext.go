@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"net/netip"
 	"strings"
 )
 
@@ -45,4 +46,21 @@ func Escape(text string) string {
 		}
 	}
 	return b.String()
+}
+
+// CheckBits returns an error of the function maker if bits is not the size of an IPv6 network.
+func CheckBits(maker string, bits int) error {
+	if bits < 1 || bits > 128 {
+		return fmt.Errorf("%s(%d); give the size of a network, from 1 to 128, such as 64", maker, bits)
+	}
+	return nil
+}
+
+// Network returns addr as text. For an IPv6 address and ipv6Bits below 128, it returns the network of
+// that size.
+func Network(addr netip.Addr, ipv6Bits int) string {
+	if addr.Is6() && ipv6Bits < 128 {
+		return netip.PrefixFrom(addr, ipv6Bits).Masked().String()
+	}
+	return addr.String()
 }

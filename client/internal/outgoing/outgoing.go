@@ -15,24 +15,19 @@ import (
 // Calls limits calls, each of which is described by a C. Make one with [New], and set the other
 // fields before its first use.
 type Calls[C any] struct {
-	Key     func(C) (string, error)
-	Change  func(C, *client.Request) error // nil: requests are not changed
-	OnError func(C, error)                 // receives errors of blocks
-
-	limiter     *client.Client
-	name        string
-	limit       client.Limit
-	empty       error // for an empty key
+	adapter.Requests[C]
+	OnError     func(C, error) // receives errors of blocks
 	wait, block time.Duration
 }
 
 // New returns Calls with the default times. empty is the text of the error for an empty key.
 func New[C any](limiter *client.Client, name string, limit client.Limit, empty string) Calls[C] {
-	return Calls[C]{limiter: limiter, name: name, limit: limit, empty: errors.New(empty), wait: time.Minute, block: 10 * time.Minute}
+	return Calls[C]{
+		Requests: adapter.Requests[C]{Limiter: limiter, Name: name, Limit: limit, Empty: errors.New(empty)},
+		wait:     time.Minute,
+		block:    10 * time.Minute,
+	}
 }
-
-// Given returns nil if all arguments of New are given.
-func (c *Calls[C]) Given() error { return adapter.Given(c.limiter, c.name, c.limit) }
 
 // LongestWait sets how long a call waits for its turn.
 func (c *Calls[C]) LongestWait(d time.Duration) error {
@@ -52,22 +47,6 @@ func (c *Calls[C]) LongestBlock(d time.Duration) error {
 	return nil
 }
 
-// Request returns the request for the limiter.
-func (c *Calls[C]) Request(call C) (client.Request, error) {
-	key, err := c.Key(call)
-	if err == nil && key == "" {
-		err = c.empty
-	}
-	if err != nil {
-		return client.Request{}, err
-	}
-	req := client.Request{Keys: []string{c.name + "|" + key}, Limits: []client.Limit{c.limit}}
-	if c.Change != nil {
-		err = c.Change(call, &req)
-	}
-	return req, err
-}
-
 // Until returns until when a call that begins now may wait.
 func (c *Calls[C]) Until() time.Time { return time.Now().Add(c.wait) }
 
@@ -76,7 +55,7 @@ func (c *Calls[C]) Wait(ctx context.Context, req client.Request, until time.Time
 	if len(req.Keys) == 0 {
 		return nil
 	}
-	return c.limiter.WaitRequest(ctx, req, until)
+	return c.Limiter.WaitRequest(ctx, req, until)
 }
 
 // Block blocks the keys of req for d, which a reply asked for.
@@ -84,7 +63,7 @@ func (c *Calls[C]) Block(ctx context.Context, call C, req client.Request, d time
 	if len(req.Keys) == 0 {
 		return
 	}
-	if err := adapter.Block(ctx, c.limiter, min(d, c.block), req.Keys); err != nil {
+	if err := adapter.Block(ctx, c.Limiter, min(d, c.block), req.Keys); err != nil {
 		c.OnError(call, err)
 	}
 }

@@ -1,0 +1,43 @@
+package client
+
+import (
+	"sync"
+
+	lru "github.com/hashicorp/golang-lru/v2/simplelru"
+)
+
+// mostKeys is the size of a table with an entry for each key.
+const mostKeys = 65536
+
+// table is a map that drops the least recently used entry when it is full.
+type table[K comparable, V any] struct {
+	mu      sync.Mutex // guards entries and what they refer to
+	entries *lru.LRU[K, V]
+}
+
+func newTable[K comparable, V any](size int) table[K, V] {
+	entries, err := lru.NewLRU[K, V](size, nil)
+	if err != nil { // the size is not positive
+		panic(err)
+	}
+	return table[K, V]{entries: entries}
+}
+
+// shrink removes up to two of the least recently used entries that are not needed. A table that
+// calls it before each new entry shrinks when fewer keys are in use. t.mu is held.
+func (t *table[K, V]) shrink(needed func(V) bool) {
+	for range 2 {
+		if _, oldest, ok := t.entries.GetOldest(); ok && !needed(oldest) {
+			t.entries.RemoveOldest()
+		}
+	}
+}
+
+// drop removes the entries of keys.
+func (t *table[K, V]) drop(keys []K) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, key := range keys {
+		t.entries.Remove(key)
+	}
+}
