@@ -137,32 +137,32 @@ var refusals = map[string]error{
 // counts. Each means that the function changed nothing, except the two with noCommand, which come
 // from within a function.
 var replies = []struct {
-	prefix, code     string
+	prefix           string
 	class            error
 	sentence, remedy string
 }{
-	{"ERR Function not found", "ERR", ErrNotDeployed, "the server does not have the library", deployIt},
-	{`RATELIMIT BADCOST "UPTO"`, "BADCOST", ErrNotDeployed, "the library on the server is too old for UpTo", deployIt},
-	{`RATELIMIT BADARGS "EXTEND"`, "BADARGS", ErrNotDeployed, "the library on the server is too old for BlockAtLeast", deployIt},
-	{"ERR unknown command", "ERR", ErrNotDeployed, "the server has no functions, which need Redis 7.0 or later, or Valkey", ""},
-	{"CROSSSLOT", "CROSSSLOT", ErrCrossSlot, "the keys are in different hash slots", "give all keys of one call the same hash tag, such as {user:42}"},
-	{"NOPERM", "NOPERM", ErrNoPermission, "the user lacks a right to the function, to a command that it calls, or to a key", grant},
-	{"ERR The user executing the script", "ERR", ErrNoPermission, noCommand, grant},
-	{"ERR ACL failure in script", "ERR", ErrNoPermission, noCommand, grant},
-	{"NOAUTH", "NOAUTH", ErrNoPermission, "the server requires a password", "write redis://:PASSWORD@host:port, or set Password in the options of the Redis client"},
-	{"WRONGPASS", "WRONGPASS", ErrNoPermission, "the server refuses the login", "check the user name and the password"},
-	{"READONLY", "READONLY", ErrUnavailable, "the server is a read-only replica", "connect to its primary"},
-	{"OOM", "OOM", ErrUnavailable, "the server is out of memory", "raise its maxmemory or free memory"},
-	{"BUSY", "BUSY", ErrUnavailable, "the server is busy with a script", tryLater},
-	{"LOADING", "LOADING", ErrUnavailable, "the server is still loading its data", tryLater},
-	{"MASTERDOWN", "MASTERDOWN", ErrUnavailable, "the server has lost its primary", tryLater},
-	{"NOREPLICAS", "NOREPLICAS", ErrUnavailable, "the server has too few replicas to accept writes", tryLater},
-	{"CLUSTERDOWN", "CLUSTERDOWN", ErrUnavailable, "the cluster does not serve these keys now", tryLater},
-	{"TRYAGAIN", "TRYAGAIN", ErrUnavailable, "the cluster is moving these keys", tryLater},
-	{"MOVED", "MOVED", ErrUnavailable, redirected, useCluster},
-	{"ASK", "ASK", ErrUnavailable, redirected, useCluster},
-	{"MISCONF", "MISCONF", ErrUnavailable, "the server cannot save its data and so accepts no writes", "read its log"},
-	{"ERR max number of clients reached", "ERR", ErrUnavailable, "the server has too many connections", "raise its maxclients or use fewer connections"},
+	{"ERR Function not found", ErrNotDeployed, "the server does not have the library", deployIt},
+	{`RATELIMIT BADCOST "UPTO"`, ErrNotDeployed, "the library on the server is too old for UpTo", deployIt},
+	{`RATELIMIT BADARGS "EXTEND"`, ErrNotDeployed, "the library on the server is too old for BlockAtLeast", deployIt},
+	{"ERR unknown command", ErrNotDeployed, "the server has no functions, which need Redis 7.0 or later, or Valkey", ""},
+	{"CROSSSLOT", ErrCrossSlot, "the keys are in different hash slots", "give all keys of one call the same hash tag, such as {user:42}"},
+	{"NOPERM", ErrNoPermission, "the user lacks a right to the function, to a command that it calls, or to a key", grant},
+	{"ERR The user executing the script", ErrNoPermission, noCommand, grant},
+	{"ERR ACL failure in script", ErrNoPermission, noCommand, grant},
+	{"NOAUTH", ErrNoPermission, "the server requires a password", "write redis://:PASSWORD@host:port, or set Password in the options of the Redis client"},
+	{"WRONGPASS", ErrNoPermission, "the server refuses the login", "check the user name and the password"},
+	{"READONLY", ErrUnavailable, "the server is a read-only replica", "connect to its primary"},
+	{"OOM", ErrUnavailable, "the server is out of memory", "raise its maxmemory or free memory"},
+	{"BUSY", ErrUnavailable, "the server is busy with a script", tryLater},
+	{"LOADING", ErrUnavailable, "the server is still loading its data", tryLater},
+	{"MASTERDOWN", ErrUnavailable, "the server has lost its primary", tryLater},
+	{"NOREPLICAS", ErrUnavailable, "the server has too few replicas to accept writes", tryLater},
+	{"CLUSTERDOWN", ErrUnavailable, "the cluster does not serve these keys now", tryLater},
+	{"TRYAGAIN", ErrUnavailable, "the cluster is moving these keys", tryLater},
+	{"MOVED", ErrUnavailable, redirected, useCluster},
+	{"ASK", ErrUnavailable, redirected, useCluster},
+	{"MISCONF", ErrUnavailable, "the server cannot save its data and so accepts no writes", "read its log"},
+	{"ERR max number of clients reached", ErrUnavailable, "the server has too many connections", "raise its maxclients or use fewer connections"},
 }
 
 const (
@@ -285,22 +285,21 @@ func refused(op string, keys []string, err error) *Error {
 
 // sortReply classifies an error reply. writes reports whether the call writes.
 func (e *Error) sortReply(text string, writes bool) {
+	own, isOwn := strings.CutPrefix(text, "RATELIMIT ")
+	e.Code, _, _ = strings.Cut(own, " ")
 	for _, r := range replies {
 		if strings.HasPrefix(text, r.prefix) {
-			e.Code, e.class, e.sentence, e.Remedy = r.code, r.class, r.sentence+" ("+text+")", r.remedy
+			e.class, e.sentence, e.Remedy = r.class, r.sentence+" ("+text+")", r.remedy
 			if r.sentence == noCommand {
 				e.doubt(writes)
 			}
 			return
 		}
 	}
-	if rest, ok := strings.CutPrefix(text, "RATELIMIT "); ok {
-		e.Code, _, _ = strings.Cut(rest, " ")
-		e.class = refusals[e.Code]
-		e.sentence = rest
+	if isOwn {
+		e.class, e.sentence = refusals[e.Code], own
 		return
 	}
-	e.Code, _, _ = strings.Cut(text, " ")
 	e.sentence = "the server answered: " + text
 	e.doubt(writes)
 }

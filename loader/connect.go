@@ -133,7 +133,7 @@ func (c *conn) address() string {
 // Step is a command that a Loader is about to send; see [WithTrace].
 type Step struct {
 	Addr    string // the node
-	Command string // such as "FUNCTION LOAD ratelimit"; the library's name stands for its text
+	Command string // such as "FUNCTION LOAD ratelimit", with the name of a library in place of its text
 }
 
 // do runs one step: one command within the step's deadline.

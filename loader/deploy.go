@@ -80,7 +80,7 @@ func (f *fleet) loadAll(ctx context.Context, lease *holder, o options) {
 		})
 	}
 	behind := f.filter(func(m *member) bool { return m.node.State != Same || f.lacksRecord(m) })
-	// A fault in the text shows on the first node.
+	// Load the first node alone, because a fault in the text shows there.
 	alone := min(1, len(behind))
 	load(behind[:alone])
 	if f.err(opDeploy) == nil {

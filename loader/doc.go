@@ -12,12 +12,14 @@
 // call then discovers all primaries and works on every one, including primaries without slots.
 // Replicas receive the library from their primary.
 //
-//   - [Loader.Plan] returns what a deployment would change, [Loader.Status] what each primary runs.
+//   - [Loader.Plan] returns what a deployment would change.
+//   - [Loader.Status] returns what each primary runs.
 //   - [Loader.Deploy] makes all primaries run a build, or leaves all as they were. The servers keep
-//     what it replaced.
-//   - [Loader.Rollback] goes back to that, from any machine. [Loader.Delete] deletes the library.
-//   - [Loader.Watch] loads the build again where it was lost, and never an older one over a newer one.
-//   - [Loader.Repair] does so once, and [Healer] does so from within a client.
+//     the build that it replaced.
+//   - [Loader.Rollback] restores that build, from any machine.
+//   - [Loader.Delete] deletes the library.
+//   - [Loader.Watch] reloads the build on servers that lost it. It never replaces a newer build.
+//   - [Loader.Repair] does this once, and [Healer] does it from within a client.
 //   - [Loader.Doctor] finds problems with the servers that will matter later, and [Rules] returns the
 //     least rights that a user needs.
 //

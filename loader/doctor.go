@@ -35,7 +35,7 @@ type Diagnosis struct {
 	Unchecked []string `json:"unchecked"`
 }
 
-// Limits below which a node is fine.
+// Values above these are findings.
 const (
 	clockSpread   = 500 * time.Millisecond
 	replicaSilent = 10      // seconds since a replica was last heard from
@@ -61,14 +61,14 @@ func (l *Loader) Doctor(ctx context.Context) (Diagnosis, error) {
 		x.failed("reach", n.Err, unreached)
 	}
 	x.coverage(topology, shards)
-	x.all(shards, func(at shard) {
+	each(shards, func(at shard) {
 		c := s.conn(at.addr)
 		if topology == Cluster && s.follows(ctx, c, shards) {
 			return // the list is outdated: the node has become a replica, and its primary lists it
 		}
 		x.primary(ctx, c)
 	})
-	x.all(x.replicas, func(at shard) { x.replica(ctx, s.conn(at.addr), x.follows[at.addr]) })
+	each(x.replicas, func(at shard) { x.replica(ctx, s.conn(at.addr), x.follows[at.addr]) })
 	x.clocks()
 	x.builds()
 	slices.Sort(x.Nodes)
@@ -96,27 +96,19 @@ type examination struct {
 type patient struct {
 	*conn
 	about
-	library *string // its text, "" if there is none, or nil if it could not be read
+	library *string // the text of its library, "" if there is none, or nil if it could not be read
 
 	embedded bool // a server of package embedded
 }
 
-// clockReading is how far a node's clock is ahead of this machine's, with the error of the
-// measurement.
+// clockReading is how far a node's clock is ahead of this machine's clock, and the largest error of
+// that measurement.
 type clockReading struct {
 	addr         string
 	ahead, error time.Duration
 }
 
-func (x *examination) all(shards []shard, f func(shard)) {
-	members := make([]*member, len(shards))
-	for i, at := range shards {
-		members[i] = &member{shard: at}
-	}
-	each(members, func(m *member) { f(m.shard) })
-}
-
-// find records a finding. class is nil if do is all there is to say.
+// find records a finding. class may be nil.
 func (x *examination) find(check, addr string, class error, found, means, do string) {
 	x.failed(check, &Error{Class: class, Addr: addr, Problem: found, Remedy: do}, means)
 }
@@ -163,7 +155,7 @@ const (
 	checkLink = "check the network and the load between the two"
 )
 
-// primary examines a primary: what every node is examined for, its replicas, and the user's rights.
+// primary makes the checks of node on a primary, and examines its replicas and the user's rights.
 func (x *examination) primary(ctx context.Context, c *conn) {
 	p, ok := x.node(ctx, c)
 	if !ok {
@@ -184,11 +176,10 @@ func (x *examination) primary(ctx context.Context, c *conn) {
 	}
 	reply, err := c.do(ctx, "ROLE")
 	addrs, ok := readReplicas(reply, c.address())
-	if err == nil && !ok {
-		err = garbage(c, "ROLE", reply)
-	}
 	if err != nil {
 		x.unread(c, "the replicas", "ROLE", "+role", err)
+	} else if !ok {
+		x.failed("reach", garbage(c, "ROLE", reply), unreached)
 	}
 	x.mu.Lock()
 	for _, addr := range addrs {
@@ -245,8 +236,7 @@ func (s *session) follows(ctx context.Context, c *conn, shards []shard) bool {
 	return err != nil || !a.replica
 }
 
-// replica examines a replica: what every node is examined for, and whether it has its primary's
-// library.
+// replica makes the checks of node on a replica, and checks that it has its primary's library.
 func (x *examination) replica(ctx context.Context, c *conn, primary patient) {
 	p, ok := x.node(ctx, c)
 	if !ok || p.library == nil || primary.library == nil || *p.library == *primary.library {
@@ -256,8 +246,8 @@ func (x *examination) replica(ctx context.Context, c *conn, primary patient) {
 		"if it replaces its primary, calls may return: ERR Function not found", checkLink)
 }
 
-// node examines what matters on a primary and on a replica. It returns false if the node cannot
-// make decisions.
+// node makes the checks that primaries and replicas share. It returns false if the node cannot make
+// decisions.
 func (x *examination) node(ctx context.Context, c *conn) (patient, bool) {
 	p := patient{conn: c}
 	var err error
@@ -296,7 +286,8 @@ func (x *examination) node(ctx context.Context, c *conn) (patient, bool) {
 	}
 	m := info(reply)
 	if len(m) == 0 {
-		return p, x.unread(c, "memory, persistence and replicas", "INFO", "", garbage(c, "INFO", reply))
+		x.failed("reach", garbage(c, "INFO", reply), unreached)
+		return p, false
 	}
 	if p.embedded = m["os"] == "embedded"; p.embedded {
 		x.skip("memory, persistence and replicas of %s: it is an embedded server, which keeps everything in its process", c.address())

@@ -58,7 +58,7 @@ func (x *examination) state(ctx context.Context, c *conn) {
 	if err != nil {
 		x.unread(c, "the slots", "CLUSTER INFO", "+cluster|info", err)
 	} else if state := info(reply)["cluster_state"]; state == "" {
-		x.unread(c, "the slots", "CLUSTER INFO", "", garbage(c, "CLUSTER INFO", reply))
+		x.failed("reach", garbage(c, "CLUSTER INFO", reply), unreached)
 	} else if state != "ok" {
 		x.find("coverage", c.address(), ErrSlots, "its cluster_state is "+state, "calls return: CLUSTERDOWN",
 			"start the missing primaries, or assign their slots to others")
@@ -92,7 +92,7 @@ func (x *examination) persistence(ctx context.Context, c *conn, m map[string]str
 	}
 	settings := fields(reply)
 	if settings == nil {
-		x.unread(c, "the snapshots", "CONFIG GET", "", garbage(c, "CONFIG GET", reply))
+		x.failed("reach", garbage(c, "CONFIG GET", reply), unreached)
 	} else if save, has := settings["save"]; has && save == "" {
 		x.find("persistence", c.address(), ErrNotPersistent, "neither snapshots (save) nor the append-only file (appendonly) are on", means,
 			"set it in the configuration: CONFIG SET appendonly yes, then CONFIG REWRITE (or appendonly yes in redis.conf); or run Watch")
@@ -176,35 +176,26 @@ func (x *examination) coverage(topology Topology, shards []shard) {
 	if topology != Cluster || len(shards) == 0 {
 		return
 	}
-	var served [allSlots]bool
-	count := 0
+	ranges := [][]int{{allSlots, allSlots}} // ends the last gap
 	for _, at := range shards {
-		for i := 0; i+1 < len(at.slots); i += 2 {
-			for slot := max(0, at.slots[i]); slot <= min(at.slots[i+1], allSlots-1); slot++ {
-				if !served[slot] {
-					served[slot] = true
-					count++
-				}
-			}
-		}
+		ranges = slices.AppendSeq(ranges, slices.Chunk(at.slots, 2))
 	}
-	if count == allSlots {
-		return
-	}
+	slices.SortFunc(ranges, slices.Compare)
 	var gaps []string
-	for slot := 0; slot < allSlots; slot++ {
-		if served[slot] {
-			continue
+	missing, next := 0, 0 // next is the first slot after those served so far
+	for _, r := range ranges {
+		if from := min(r[0], allSlots); from > next {
+			gaps = append(gaps, fmt.Sprintf("%d-%d", next, from-1))
+			missing += from - next
 		}
-		from := slot
-		for slot+1 < allSlots && !served[slot+1] {
-			slot++
-		}
-		gaps = append(gaps, fmt.Sprintf("%d-%d", from, slot))
+		next = max(next, r[1]+1)
+	}
+	if missing == 0 {
+		return
 	}
 	if len(gaps) > 5 {
 		gaps = append(gaps[:5], "...")
 	}
-	x.find("coverage", "", ErrSlots, fmt.Sprintf("no primary serves %d of %d slots (%s)", allSlots-count, allSlots, strings.Join(gaps, ", ")),
+	x.find("coverage", "", ErrSlots, fmt.Sprintf("no primary serves %d of %d slots (%s)", missing, allSlots, strings.Join(gaps, ", ")),
 		"calls for keys in these slots fail, and with cluster-require-full-coverage yes all calls fail", "start the missing primaries, or assign their slots to others")
 }

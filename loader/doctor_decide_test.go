@@ -13,7 +13,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// Doctor finds what prevents decisions on a real server, and says what to do.
+// Doctor finds problems that prevent decisions on a real server, and says what to do.
 func TestDoctorOfServersThatCannotDecide(t *testing.T) {
 	addr, _ := startRedis(t, "--appendonly", "yes")
 	rdb := at(t, addr)

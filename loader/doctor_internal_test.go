@@ -26,3 +26,30 @@ func TestClocksOfSlowReplies(t *testing.T) {
 		}
 	}
 }
+
+func TestCoverage(t *testing.T) {
+	for _, row := range []struct {
+		shards [][]int
+		found  string
+	}{
+		{[][]int{{0, 16383}}, ""},
+		{[][]int{{8192, 16383}, {}, {0, 100, 101, 8191}}, ""},
+		{[][]int{{0, 9000}, {8000, 8500, 8400, 16383}}, ""}, // two primaries claim the same slots
+		{[][]int{{}}, "no primary serves 16384 of 16384 slots (0-16383)"},
+		{[][]int{{1, 5, 7, 7}, {10, 16382}}, "no primary serves 5 of 16384 slots (0-0, 6-6, 8-9, 16383-16383)"},
+		{[][]int{{-5, 20000}}, ""},
+		{[][]int{{0, 0, 2, 2, 4, 4, 6, 6, 8, 8, 10, 10, 12, 16383}}, "no primary serves 6 of 16384 slots (1-1, 3-3, 5-5, 7-7, 9-9, ...)"},
+	} {
+		var shards []shard
+		for _, slots := range row.shards {
+			shards = append(shards, shard{slots: slots})
+		}
+		x, found := &examination{}, ""
+		if x.coverage(Cluster, shards); len(x.Findings) == 1 {
+			found = x.Findings[0].Found
+		}
+		if found != row.found {
+			t.Errorf("%v: %q, want %q", row.shards, found, row.found)
+		}
+	}
+}

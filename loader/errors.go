@@ -59,7 +59,7 @@ type Error struct {
 	Code    string // the first word of the server's error reply, such as "NOPERM"; empty if it gave none
 	Problem string // what is wrong
 	Remedy  string // what a Go program or its operator can do; "" if that is not known
-	Err     error  // the underlying error, or nil if the node was found to be wrong without one
+	Err     error  // the underlying error, or nil if there is none
 
 	User     string   // for ErrNoPermission: the user
 	Rights   []string // for ErrNoPermission: the ACL rules that the user needs

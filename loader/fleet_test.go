@@ -93,8 +93,8 @@ func stepsOf(t *testing.T, f three, auth redis.Options, on string, build loader.
 	return steps
 }
 
-// At each step on each of three servers, the user loses all rights. Afterwards all servers run the
-// new build, or all run the old one.
+// The user loses all rights at one step on one of three servers, for each step and each server.
+// Afterwards all servers run the new build, or all run the old one.
 func TestPermissionLostAtAnyStep(t *testing.T) {
 	auth := redis.Options{Username: "deployer", Password: "x"}
 	f := startThree(t, auth)
@@ -201,7 +201,8 @@ func removeLease(t *testing.T, addrs []string) {
 	}
 }
 
-// One of three servers dies as it gets the build: the others get back their libraries and records.
+// If one of three servers dies as it gets the build, the others get back their libraries and
+// records.
 func TestPutBack(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()
@@ -245,7 +246,7 @@ func TestPutBack(t *testing.T) {
 	}
 }
 
-// A call that is canceled half way restores what it changed.
+// A canceled deployment restores what it changed.
 func TestCancelled(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	must[loader.Report](t)(newLoader(t, f.ring).Deploy(t.Context(), version("0.1.0", "000000000001")))
@@ -364,8 +365,8 @@ func TestRollback(t *testing.T) {
 	}
 }
 
-// A text that takes longer to load than a server allows fails on the first server, and is on no
-// server afterwards.
+// If a text takes longer to load than a server allows, the load fails on the first server, and no
+// server has the text afterwards.
 func TestTextThatTakesTooLong(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	l := newLoader(t, f.ring)

@@ -10,6 +10,25 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
+// Status inspects every primary and compares what it runs with build. It changes nothing. If the
+// client points to a single server that is a replica, Status inspects that replica.
+//
+// The Report is complete even if there is an error. The error is nil if every node replied,
+// whatever it runs: see [Report.InStep]. Otherwise it is a [*PartialError].
+func (l *Loader) Status(ctx context.Context, build Build) (Report, error) {
+	want, err := readBuild(build)
+	if err != nil {
+		return Report{}, err
+	}
+	s := l.session()
+	defer s.close()
+	f := s.look(ctx, want)
+	for _, m := range f.filter(f.lacksRecord) {
+		f.report.Notes = append(f.report.Notes, m.fail("FUNCTION LIST", ErrNoRecord, nil, "call Deploy to copy it from the other nodes", "runs the build and has lost its record for a rollback"))
+	}
+	return f.report, f.err(opStatus)
+}
+
 // about is what a server says about itself.
 type about struct {
 	engine, version string
@@ -127,39 +146,51 @@ func (m *member) show(found held, want artifact) {
 
 // readHeld reads the library, its record and its leases on the node.
 func (c *conn) readHeld(ctx context.Context) (held, error) {
-	const step = "FUNCTION LIST"
 	var found held
-	reply, err := c.do(ctx, "FUNCTION", "LIST", "LIBRARYNAME", functions.Name+"*", "WITHCODE")
+	libraries, err := c.libraries(ctx, "LIBRARYNAME", functions.Name+"*", "WITHCODE")
+	for _, l := range libraries {
+		switch { // the requested name is a pattern, so others match too
+		case l.name == functions.Name:
+			found.text = l.code
+		case l.name == recordName:
+			found.recordText, found.record = l.code, readRecord(l.code)
+		case strings.HasPrefix(l.name, leasePrefix):
+			found.leases = append(found.leases, readLease(l.name, l.code))
+		}
+	}
+	return found, err
+}
+
+// library is a library on a node, as FUNCTION LIST describes it.
+type library struct {
+	name, code string // the code only with WITHCODE
+	functions  []string
+}
+
+// libraries lists libraries on the node: all, or those that the arguments of FUNCTION LIST select.
+func (c *conn) libraries(ctx context.Context, args ...any) ([]library, error) {
+	const step = "FUNCTION LIST"
+	reply, err := c.do(ctx, append([]any{"FUNCTION", "LIST"}, args...)...)
 	if err != nil {
-		return found, failure(c, step, err)
+		return nil, failure(c, step, err)
 	}
-	libraries, ok := reply.([]any)
+	entries, ok := reply.([]any)
 	if !ok {
-		return found, garbage(c, step, reply)
+		return nil, garbage(c, step, reply)
 	}
-	for _, library := range libraries {
-		m := fields(library)
-		if m == nil {
-			return found, garbage(c, step, reply)
+	list := make([]library, len(entries))
+	for i, entry := range entries {
+		m := fields(entry)
+		registered, ok := m["functions"].([]any)
+		list[i] = library{name: text(m, "library_name"), code: text(m, "library_code")}
+		for _, f := range registered {
+			list[i].functions = append(list[i].functions, text(fields(f), "name"))
 		}
-		name := text(m, "library_name")
-		if name != functions.Name && name != recordName && !strings.HasPrefix(name, leasePrefix) {
-			continue // the requested name is a pattern, so others match too
-		}
-		code, ok := m["library_code"].(string)
-		if !ok {
-			return found, garbage(c, step, reply)
-		}
-		switch name {
-		case functions.Name:
-			found.text = code
-		case recordName:
-			found.recordText, found.record = code, readRecord(code)
-		default:
-			found.leases = append(found.leases, readLease(name, code))
+		if !ok || list[i].name == "" || slices.Contains(list[i].functions, "") || list[i].code == "" && len(args) > 0 {
+			return nil, garbage(c, step, reply)
 		}
 	}
-	return found, nil
+	return list, nil
 }
 
 // primaryOf returns the address of a replica's primary, or "" if the replica does not report it.
@@ -197,39 +228,15 @@ func (c *conn) replicas(ctx context.Context) int {
 
 // taken lists the function names among names that other libraries on the node register.
 func (c *conn) taken(ctx context.Context, names []string) ([]Taken, error) {
-	const step = "FUNCTION LIST"
-	reply, err := c.do(ctx, "FUNCTION", "LIST")
-	if err != nil {
-		return nil, failure(c, step, err)
-	}
-	libraries, ok := reply.([]any)
-	if !ok {
-		return nil, garbage(c, step, reply)
-	}
+	libraries, err := c.libraries(ctx)
 	var found []Taken
-	for _, library := range libraries {
-		m := fields(library)
-		name := text(m, "library_name")
-		if name == "" {
-			return nil, garbage(c, step, reply)
-		}
-		if name == functions.Name {
-			continue
-		}
-		list, ok := m["functions"].([]any)
-		if !ok {
-			return nil, garbage(c, step, reply)
-		}
-		for _, f := range list {
-			function := text(fields(f), "name")
-			if function == "" {
-				return nil, garbage(c, step, reply)
-			}
-			if slices.ContainsFunc(names, func(ours string) bool { return strings.EqualFold(ours, function) }) {
-				found = append(found, Taken{Function: strings.ToLower(function), Library: name})
+	for _, l := range libraries {
+		for _, function := range l.functions {
+			if l.name != functions.Name && slices.ContainsFunc(names, func(ours string) bool { return strings.EqualFold(ours, function) }) {
+				found = append(found, Taken{Function: strings.ToLower(function), Library: l.name})
 			}
 		}
 	}
 	slices.SortFunc(found, func(a, b Taken) int { return strings.Compare(a.Function, b.Function) })
-	return found, nil
+	return found, err
 }

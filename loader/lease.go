@@ -38,7 +38,7 @@ type lease struct {
 
 func (l lease) text() string {
 	return fmt.Sprintf(`#!lua name=%s
--- A deployment of the library %s is under way. Where it died, the next one takes over when the time is up.
+-- A deployment of the library %s is under way. If it died, the next one takes over when the time is up.
 local WHO = %s
 local FROM_MS = %d
 local UNTIL_MS = %d
@@ -56,7 +56,8 @@ func readLease(name, code string) lease {
 }
 
 // isOver reports whether the lease may be taken over: it has expired, or it starts far in the
-// future. Otherwise a clock that was set back would block all deployments until it catches up.
+// future. Such a start means that the clock was set back, and the lease would block all deployments
+// until the clock catches up.
 func (l lease) isOver(nowMS int64) bool {
 	return nowMS > l.untilMS || nowMS < l.fromMS-time.Minute.Milliseconds()
 }
@@ -69,7 +70,7 @@ type holder struct {
 
 	mu    sync.Mutex
 	lease lease
-	taken time.Time // time before the lease was last written
+	taken time.Time // a time just before the lease was last written
 }
 
 func (s *session) holder(c *conn) *holder {
@@ -113,7 +114,7 @@ func (h *holder) take(ctx context.Context, patience time.Duration) error {
 		if err != nil {
 			return err
 		}
-		if len(found.leases) == 0 { // gone meanwhile, or an unrelated library registers that function
+		if len(found.leases) == 0 { // the lease is gone, or an unrelated library registers its function
 			if contested++; contested < 20 {
 				continue
 			}

@@ -21,8 +21,8 @@ func leaseOfAnn(from, until time.Time) string {
 		"redis.register_function('ratelimit_lease', function() return 1 end)", from.UnixMilli(), until.UnixMilli())
 }
 
-// A second deployment at the same time fails with ErrLeased, or waits; it takes over from a
-// deployment that died.
+// A second deployment at the same time fails with ErrLeased, or waits. If the first one died, the
+// second takes over.
 func TestLease(t *testing.T) {
 	addr, _ := startRedis(t)
 	ctx := t.Context()
@@ -107,8 +107,7 @@ func TestManyDeployersAtOnce(t *testing.T) {
 	}
 }
 
-// The report contains the reply to WAIT: a replica that follows has the build, one that hangs does
-// not.
+// The report contains the reply to WAIT, which does not count a replica that hangs.
 func TestReplicasAreWaitedFor(t *testing.T) {
 	primary, _ := startRedis(t)
 	host, port := hostPort(primary)
@@ -158,8 +157,8 @@ func TestLookedAtAgainUnderTheLease(t *testing.T) {
 	}
 }
 
-// A rollback undoes the deployment that it has inspected, and not one that came in between, unless
-// that one led to the same build.
+// A rollback undoes the deployment that it has inspected. If another deployment came in between, the
+// rollback fails, unless that one led to the same build.
 func TestRollbackOfWhatWasLookedAt(t *testing.T) {
 	addr, _ := startRedis(t)
 	ctx := t.Context()
@@ -235,8 +234,8 @@ func TestLeaseIsRenewed(t *testing.T) {
 	}
 }
 
-// A deployment whose lease has expired stops if another deployment is under way, or has been, and
-// leaves everything to it.
+// A deployment whose lease has expired stops if another deployment has started since, and restores
+// nothing.
 func TestLeaseIsLost(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()

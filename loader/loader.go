@@ -24,7 +24,7 @@ type Loader struct {
 	clock    clock
 }
 
-// clock is the machine's clock, or a test's.
+// clock is the machine's clock, or that of a test.
 type clock struct {
 	now   func() time.Time
 	after func(time.Duration) <-chan time.Time
@@ -57,9 +57,9 @@ func WithInterval(d time.Duration) Option {
 	}
 }
 
-// WithTrace sets a function that is called before each command that is sent to a node, by the
-// goroutine that sends it. It is for logs, and for tests that act between two steps. f is called by
-// several goroutines at a time.
+// WithTrace sets a function that is called before each command is sent to a node, by the goroutine
+// that sends it. It is for logs, and for tests that act between two steps. Several goroutines may
+// call f at the same time.
 func WithTrace(f func(Step)) Option {
 	return func(l *Loader) error {
 		if f == nil {

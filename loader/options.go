@@ -33,7 +33,7 @@ type (
 	}
 )
 
-// AllowDowngrade lets an older version, or a lower contract, take the place of a newer one.
+// AllowDowngrade lets an older version, or a lower contract, replace a newer one.
 func AllowDowngrade() interface {
 	DeployOption
 	PlanOption
@@ -41,8 +41,8 @@ func AllowDowngrade() interface {
 	return option(func(o *options) error { o.downgrade = true; return nil })
 }
 
-// RemovePolicies lets a build replace one that has policies that the new build does not have. Calls
-// that name such a policy then fail.
+// RemovePolicies lets a build without some of the current policies replace the current build. Calls
+// that name a removed policy then fail.
 func RemovePolicies() interface {
 	DeployOption
 	PlanOption
@@ -60,8 +60,8 @@ func ReplaceForeign() interface {
 	return option(func(o *options) error { o.replaceForeign = true; return nil })
 }
 
-// WaitForLease makes a call wait for up to d for another deployment that is under way, instead of
-// failing with [ErrLeased] at once. d must not be below 0.
+// WaitForLease makes a call wait for up to d for another deployment to finish, instead of failing
+// with [ErrLeased] at once. d must not be below 0.
 func WaitForLease(d time.Duration) interface {
 	DeployOption
 	RollbackOption
@@ -75,8 +75,8 @@ func WaitForLease(d time.Duration) interface {
 	})
 }
 
-// To selects the build that a rollback goes back to, by its build ID or the beginning of its
-// digest, for nodes that do not agree on one. It must not be empty.
+// To selects the build that a rollback restores, by its build ID or the beginning of its digest. It
+// is needed if the nodes keep different builds. It must not be empty.
 func To(build string) RollbackOption {
 	return option(func(o *options) error {
 		if o.to = build; build == "" {

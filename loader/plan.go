@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rogpeppe/go-internal/diff"
+
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
@@ -109,7 +111,14 @@ func (l *Loader) Plan(ctx context.Context, build Build, opts ...PlanOption) (Pla
 	return plan, f.err(opPlan)
 }
 
-// compare records in the report what the build changes on nodes that do not run it.
+// unified returns the difference between two texts as `diff -u` shows it, with three lines around
+// each change, or "" if they are equal. It takes nearly linear time for any texts.
+func unified(oldName, newName, oldText, newText string) string {
+	text := diff.Diff(oldName, []byte(oldText), newName, []byte(newText))
+	return strings.TrimPrefix(string(text), "diff "+oldName+" "+newName+"\n")
+}
+
+// compare sets Node.Changes of the members that do not run the build.
 func (f *fleet) compare(members []*member) {
 	found := map[string][]Change{} // by digest of the running library
 	for _, m := range members {
@@ -128,10 +137,7 @@ func (f *fleet) compare(members []*member) {
 
 // changes lists the differences between two library texts.
 func changes(before, after string) []Change {
-	list := []Change{}
-	list = append(list, differences("function", bodies(before), bodies(after))...)
-	policies := differences("policy", policiesOf(before), policiesOf(after))
-	list = append(list, policies...)
+	list := slices.Concat(differences("function", bodies(before), bodies(after)), differences("policy", policiesOf(before), policiesOf(after)))
 	if before != "" {
 		list = append(list, differences("source", sources(before), sources(after))...)
 	}
@@ -219,7 +225,7 @@ func sources(code string) map[string]string {
 	return found
 }
 
-// policiesOf returns the policies in a text, each written for people.
+// policiesOf returns the policies in a text by name, each formatted for people.
 func policiesOf(code string) map[string]string {
 	found := map[string]string{}
 	list, err := functions.ReadPolicies(code)

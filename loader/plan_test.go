@@ -52,7 +52,7 @@ func TestPlan(t *testing.T) {
 		t.Errorf("%+v\n%s", plan.Nodes[0].Action, diff)
 	}
 
-	// A deployment reports the same changes as the plan, and so does a rollback.
+	// A deployment and a rollback report the same changes as the plan.
 	report := must[loader.Report](t)(l.Deploy(ctx, with(more, three), loader.RemovePolicies()))
 	if n := report.Nodes[0]; !reflect.DeepEqual(n.Changes, plan.Nodes[0].Node.Changes) || n.Before.BuildID != with(one, two).ID() || n.Running.BuildID != with(more, three).ID() {
 		t.Errorf("%+v", n)

@@ -28,12 +28,12 @@ type record struct {
 
 const textMark = "\nlocal TEXT = "
 
-// text returns the library that holds the record. Its description shows each deployment in a list
-// without texts.
+// text returns the library that holds the record. The description of its function differs for each
+// deployment, so FUNCTION LIST shows a change even without texts.
 func (r record) text() string {
 	return fmt.Sprintf(`#!lua name=%s
--- Written by a deployment of the library %s: which build it put here, and the text that it replaced, which
--- FCALL_RO %s 0 returns and "ratelimit rollback" puts back.
+-- Written by a deployment of the library %s: which build it loaded, and the text that it replaced.
+-- FCALL_RO %s 0 returns that text, and "ratelimit rollback" restores it.
 local DEPLOYMENT = %d
 local DEPLOYED = '%s'
 local POLICIES = %s
@@ -99,7 +99,7 @@ func (f *fleet) records(atMS int64) func(*member) record {
 	next.policies = strings.Join(slices.Sorted(maps.Keys(policiesOf(f.want.text))), ",")
 	common, _ := f.common(f.want.text)
 	if len(f.filter(hasNone)) == len(f.members) && last.replaced != f.want.text {
-		common.text = last.replaced // no replaced library is left; what the last deployment replaced is the best alternative
+		common.text = last.replaced // no library is left to replace; the text before the last deployment is the best alternative
 	}
 	return func(m *member) record {
 		mine := next

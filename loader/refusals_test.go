@@ -67,7 +67,7 @@ func TestRealServersThatRefuse(t *testing.T) {
 	if e := want(t, "login", err, loader.ErrNoPermission); e.User != "nobody" || e.Code != "WRONGPASS" {
 		t.Errorf("%+v", e)
 	}
-	// A user without a password is never sent, and its name may be a password, so it is not shown.
+	// A user name without a password is never sent, and is not shown, because it may be a password.
 	mustRun(t, rdb, "ACL", "SETUSER", "default", "-function")
 	_, err = newLoader(t, connect(t, redis.Options{Addr: addr, Username: "secret"})).Status(ctx, b)
 	mustRun(t, rdb, "ACL", "SETUSER", "default", "+function")
@@ -247,7 +247,7 @@ func TestOtherServersThatRefuse(t *testing.T) {
 	}
 }
 
-// If the reply to the load is lost, what counts is what the server runs afterwards.
+// If the reply to the load is lost, the outcome depends on what the server runs afterwards.
 func TestLostReplyOfLoad(t *testing.T) {
 	b := build(t)
 	loaded := false

@@ -9,8 +9,8 @@ import (
 )
 
 // During a failover, nodes that a cluster lists as primaries may each say that they are replicas of
-// another one, or of themselves. They are not dropped, because then nobody would look after their
-// keys.
+// another one, or of themselves. They are not dropped, because then the report would not show that
+// their keys have no primary.
 func TestReplicasOfEachOther(t *testing.T) {
 	for _, tt := range []struct {
 		name    string

@@ -97,7 +97,8 @@ func (n Node) MarshalJSON() ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// Report is the outcome of [Loader.Deploy], [Loader.Status], [Loader.Rollback] or [Loader.Delete]. It is a plain value that nothing changes later.
+// Report is the outcome of [Loader.Deploy], [Loader.Status], [Loader.Rollback] or [Loader.Delete].
+// It is not modified after it is returned.
 type Report struct {
 	Topology Topology `json:"topology"`
 	Wanted   Library  `json:"wanted"` // the requested build

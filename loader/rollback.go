@@ -2,6 +2,7 @@ package loader
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/ratelimit-functions/ratelimit/functions"
@@ -37,15 +38,17 @@ func (l *Loader) Rollback(ctx context.Context, opts ...RollbackOption) (Report, 
 	return f.deploy(ctx, opRollback, o)
 }
 
-// kept finds the text to go back to.
+// kept returns the text to restore. id selects it, if not empty.
 func (f *fleet) kept(id string) (artifact, error) {
 	last := f.last()
-	found := map[string]string{} // texts by digest
+	var found []artifact
 	var names []string
 	add := func(code string) {
-		if lib := describe(code); code != "" && found[lib.Digest] == "" && (id == "" || lib.BuildID == id || strings.HasPrefix(lib.Digest, id)) {
-			found[lib.Digest] = code
-			names = append(names, lib.String())
+		a := artifact{text: code, Library: describe(code)}
+		wanted := code != "" && (id == "" || a.BuildID == id || strings.HasPrefix(a.Digest, id))
+		if wanted && !slices.Contains(found, a) {
+			found = append(found, a)
+			names = append(names, a.String())
 		}
 	}
 	for _, m := range f.members {
@@ -57,26 +60,21 @@ func (f *fleet) kept(id string) (artifact, error) {
 			add(m.record.replaced)
 		}
 	}
-	problem, e := "", &Error{Class: ErrNothingKept, Remedy: "call Deploy with the build that is wanted, or Delete"}
+	problem, class, remedy := "", ErrNothingKept, "call Deploy with the build that is wanted, or Delete"
 	switch {
-	case len(found) == 0 && id != "":
-		problem = "no node has or keeps build " + id
-	case len(found) == 0 && f.deployments() == 0:
-		problem = "the servers keep no record of a deployment"
-	case len(found) == 0:
-		problem = "the last deployment found no library to replace"
+	case len(found) == 1:
+		return found[0], nil
 	case len(found) > 1:
 		problem = "the last deployment replaced " + strings.Join(names, " and ") + " on different nodes"
-		e.Class, e.Remedy = ErrSeveralKept, "choose one with the option To"
+		class, remedy = ErrSeveralKept, "choose one with the option To"
+	case id != "":
+		problem = "no node has or keeps build " + id
+	case f.deployments() == 0:
+		problem = "the servers keep no record of a deployment"
+	default:
+		problem = "the last deployment found no library to replace"
 	}
-	if problem != "" {
-		e.Problem = "nothing to go back to: " + problem
-		return artifact{}, e
-	}
-	for _, code := range found {
-		return artifact{text: code, Library: describe(code)}, nil
-	}
-	panic("unreachable")
+	return artifact{}, &Error{Class: class, Problem: "nothing to go back to: " + problem, Remedy: remedy}
 }
 
 // Delete deletes the library, and what is kept for [Loader.Rollback], from every primary. Calls

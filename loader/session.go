@@ -20,14 +20,14 @@ type session struct {
 	seeds []string // nodes that replied; they are asked before the caller's addresses
 
 	reads map[string]*lastRead // a watch's last reads of each node; nil if texts are read each time
-	last  record               // the last deployment that a watch has seen, even if no node has its record any more
+	last  record               // the last deployment that a watch has seen, even if no node still has its record
 	left  map[string]bool      // addresses of nodes that a watch must not change
 }
 
-// lastRead is what a watch has read on a node, and the list of libraries at that time. While the
-// list stays the same, the texts, which have some hundred kilobytes, are read again only after
+// lastRead is what a watch has read on a node, and the list of libraries at that time. The texts
+// take several hundred kilobytes. While the list stays the same, they are read again only after
 // usesPerRead rounds. If the record does not match the library, a deployment is half done, and its
-// next step may not change the list; then the texts are read in every round.
+// next step may not change the list, so the texts are read in every round.
 type lastRead struct {
 	list string
 	held held
@@ -118,7 +118,7 @@ type member struct {
 	wrote bool // a command was sent that changes what the node holds
 }
 
-// held is what a node has of this library.
+// held is what a node has: the library, its record and its leases.
 type held struct {
 	text       string // text of the library, "" if there is none
 	record     record
@@ -172,9 +172,9 @@ func (s *session) inspectAll(ctx context.Context, want artifact, shards []shard)
 }
 
 // replaceReplicas replaces each node that the cluster listed as a primary, but that says it is a
-// replica, with its primary: the list was older than a failover, or than the node's joining. A
+// replica, with its primary. Such a list was made before a failover, or before the node joined. A
 // replica stays if it does not name its primary, or if that primary also says that it is a replica.
-// Otherwise nobody would look after their keys.
+// Without it, the report would not show that its keys have no primary.
 func (s *session) replaceReplicas(ctx context.Context, want artifact, members []*member) []*member {
 	var missing []shard
 	listed := func(addr string) bool {
@@ -214,17 +214,40 @@ func (f *fleet) leader() *member {
 	})
 }
 
-// most is how many nodes are processed at a time.
+// reread reads the nodes again after the lease was taken.
+func (f *fleet) reread(ctx context.Context) {
+	each(f.members, func(m *member) {
+		if err := m.read(ctx, f.want); err != nil {
+			m.node.State, m.node.Err = stateAfter(err), err
+		}
+	})
+}
+
+// deployments returns the number of the latest deployment found in the records.
+func (f *fleet) deployments() int64 {
+	most := int64(0)
+	for _, m := range f.members {
+		most = max(most, m.record.deployment)
+	}
+	return most
+}
+
+// filter returns the members for which keep returns true.
+func (f *fleet) filter(keep func(*member) bool) []*member {
+	return slices.DeleteFunc(slices.Clone(f.members), func(m *member) bool { return !keep(m) })
+}
+
+// most is the maximum number of nodes that are processed at the same time.
 const most = 16
 
-// each runs f for every member, several at a time, and waits for all.
-func each(members []*member, f func(*member)) {
+// each calls f for every item, for several at a time, and waits for all.
+func each[T any](items []T, f func(T)) {
 	var wg sync.WaitGroup
 	turn := make(chan struct{}, most)
-	for _, m := range members {
+	for _, item := range items {
 		turn <- struct{}{}
 		wg.Go(func() {
-			f(m)
+			f(item)
 			<-turn
 		})
 	}

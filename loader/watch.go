@@ -13,8 +13,8 @@ import (
 type EventKind string
 
 const (
-	// InStep: the node runs the build. It is sent at the beginning, and when the node runs the
-	// build again without a repair.
+	// InStep: the node runs the build. This event is sent at the beginning, and when the node runs
+	// the build again without a repair.
 	InStep EventKind = "in step"
 
 	// Repaired: the node did not run the build, and the build was loaded.
@@ -101,7 +101,7 @@ type watch struct {
 	seen   map[string]*sight // by address
 }
 
-// sight is what the watch last saw of a node.
+// sight is what the watch remembers of a node.
 type sight struct {
 	finding  string // digest of the library that the last repair replaced
 	said     string // what was last reported
@@ -135,8 +135,8 @@ func (w *watch) round(ctx context.Context) {
 	if len(lost) == 0 {
 		return
 	}
-	// Nobody deploys during the repair. If the lease cannot be taken for another reason, nobody can
-	// deploy either.
+	// The lease keeps others from deploying during the repair. If it cannot be taken for another
+	// reason, nobody can deploy either.
 	lease := w.s.holder(f.leader().conn)
 	if err := lease.take(ctx, 0); err == nil {
 		defer func() { _ = lease.release(ctx) }()

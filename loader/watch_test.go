@@ -143,8 +143,8 @@ func TestWatchNeverGoesBack(t *testing.T) {
 	})
 	must[loader.Report](t)(l.Deploy(ctx, two, loader.WaitForLease(time.Minute)))
 
-	// Nor does it replace a newer version, a higher contract or a foreign library, even without a
-	// deployment.
+	// A watch does not replace a newer version, a higher contract or a foreign library, even if it
+	// was not deployed.
 	newest := version("0.2.0", "000000000005")
 	alone, _ := startRedis(t)
 	single := newLoader(t, at(t, alone), loader.WithInterval(often))
@@ -178,7 +178,7 @@ func TestWatchNeverGoesBack(t *testing.T) {
 	}
 }
 
-// If somebody keeps replacing the library, the watch repairs it less and less often.
+// If someone keeps replacing the library, the watch repairs it less and less often.
 func TestWatchDoesNotFight(t *testing.T) {
 	addr, _ := startRedis(t)
 	clock := newTestClock()
@@ -323,7 +323,7 @@ func TestWatchOfNoServer(t *testing.T) {
 	}
 }
 
-// A higher contract on any node keeps a watch from loading elsewhere, whatever its version.
+// If any node has a higher contract, whatever its version, a watch does not load on other nodes.
 func TestWatchLeavesALowerContractToOthers(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	put(t, f.addrs[1], strings.Replace(string(version("0.0.1", "000000000006")), "local CONTRACT = 1", "local CONTRACT = 2", 1))
@@ -340,8 +340,8 @@ func TestWatchLeavesALowerContractToOthers(t *testing.T) {
 	}
 }
 
-// A node that cannot be repaired is reported once. Others are repaired meanwhile, and the node is
-// when that becomes possible.
+// A node that cannot be repaired is reported once. Other nodes are repaired meanwhile, and this node
+// is repaired as soon as possible.
 func TestWatchGoesOnAfterFailures(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()

@@ -172,7 +172,7 @@ func TestEveryAlgorithmIsComplete(t *testing.T) {
 	}
 }
 
-// words returns a list of strings, sorted.
+// words returns the strings in a list, sorted.
 func words(list any) []string {
 	var all []string
 	for _, word := range list.([]any) {

@@ -40,8 +40,8 @@ func (d database) Do(words ...string) (any, error) {
 	return reply, err
 }
 
-// A library serves all databases of a server, and Lua cannot find out which one a call is in. A key
-// that was denied in one database decides by its own state in another.
+// A library serves all databases of a server, and Lua cannot find out which one a call is in. Keys of
+// the same name in two databases have independent states, even just after one of them was denied.
 func TestDatabasesAreSeparate(t *testing.T) {
 	server := offline{start(t)}
 	other := secondDatabase(t, server)

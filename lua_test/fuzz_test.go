@@ -248,10 +248,9 @@ func vocabulary() (keys, words []string) {
 	return slices.Compact(keys), slices.Compact(words)
 }
 
-// FuzzArguments passes arbitrary words and keys to every function. Each call ends in a reply of the
-// right form or in an error of the contract, and an error has changed nothing. After the words come
-// more words chosen by picks, because a fuzzer that changes bytes rarely writes an option. This
-// produces calls that are almost valid.
+// FuzzArguments passes arbitrary words and keys to every function. Each call returns a reply of the
+// right form or an error of the contract, and a call that returns an error changes nothing. picks
+// selects more words to append, because a fuzzer that changes bytes rarely writes an option.
 func FuzzArguments(f *testing.F) {
 	knownKeys, words := vocabulary()
 	for i, seed := range arguments {
@@ -275,7 +274,7 @@ func FuzzArguments(f *testing.F) {
 	})
 }
 
-// limitsForGarbage contains the limits with which garbage is read.
+// limitsForGarbage contains the limits that FuzzGarbage uses.
 var limitsForGarbage = []string{
 	"3/3s", "7/s", "2/s, 3/m", "leaky_bucket 2/s burst=3", "token_bucket 5/10s", "fixed_window 3/10s", "fixed_window 5/m align=clock",
 	"fixed_window 2/s, 3/10s", "sliding_window 10/10s", "sliding_window 10/10s buckets=5", "sliding_log 3/10s", "sliding_log 2/s, 3/10s",
@@ -284,7 +283,7 @@ var limitsForGarbage = []string{
 
 var typesOfGarbage = []string{"string", "list", "set", "hash", "zset", "stream"}
 
-// nearStates contains texts that resemble states, but are none or are slightly wrong.
+// nearStates contains texts that resemble states but are not valid.
 var nearStates = []string{
 	"", "gcra", "gcra:", "gcra:0", "gcra:1700000000142857", "gcra:1700000000142857+", "gcra:1700000000142857+1", "gcra:1700000000142857+7",
 	"gcra:1700000000142857+" + int64Max, "gcra:" + int64Max, "gcra:9999999999999999", "gcra:0000000000000000", "gcra:-100000000000000",
@@ -320,8 +319,8 @@ func nearLeases() (values []string) {
 	return values
 }
 
-// FuzzGarbage stores arbitrary values of any type in the keys of a call. The call ends in a reply
-// of the right form or in an error of the contract, and an error has changed nothing.
+// FuzzGarbage stores arbitrary values of any type in the keys of a call. The call returns a reply of
+// the right form or an error of the contract, and a call that returns an error changes nothing.
 func FuzzGarbage(f *testing.F) {
 	server := offline{start(f)}
 	seeds := 0

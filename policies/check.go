@@ -13,7 +13,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// Findings is what Check found.
+// Findings contains the problems that Check found.
 type Findings struct {
 	// Wrong policies cannot be used, because the library refuses their limits. They must not be
 	// deployed.
@@ -39,14 +39,7 @@ func (f *File) Check() (Findings, error) {
 	for _, policy := range f.Policies {
 		c.policy(policy)
 	}
-	var found Findings
-	if err := c.wrong.err(); err != nil {
-		found.Wrong = c.wrong.problems
-	}
-	if err := c.doubtful.err(); err != nil {
-		found.Doubtful = c.doubtful.problems
-	}
-	return found, c.failed
+	return Findings{Wrong: c.wrong.sorted(), Doubtful: c.doubtful.sorted()}, c.failed
 }
 
 // startOfTests is the default time of the engine's clock: a Thursday, in UTC.
@@ -97,7 +90,7 @@ func (c *checker) policy(p Policy) {
 			}
 		}
 	}
-	if valid { // each limit alone is valid, but together they can be too much for one call
+	if valid { // each limit alone is valid, but together they can exceed the bounds of a call
 		if _, err := c.call(append(words, "COST", 0)...); err != nil {
 			c.wrong.wrong(p.at, "policy %s: %v", p.Name, err)
 		}

@@ -19,41 +19,26 @@ import (
 // entry is one entry of a mapping.
 type entry struct{ key, value *yaml.Node }
 
-// keys are the keys that a struct takes, with the index of their field.
-type keys struct {
-	names []string
-	field map[string]int
-}
-
-// keysOf reads the yaml tags of a struct. A tag has one key, or several of which one may be given.
-func keysOf(t reflect.Type) keys {
-	k := keys{field: map[string]int{}}
-	for i := range t.NumField() {
-		for _, name := range strings.Fields(t.Field(i).Tag.Get("yaml")) {
-			k.names = append(k.names, name)
-			k.field[name] = i
-		}
-	}
-	return k
-}
-
 // decode decodes a mapping into a struct, and returns the mapping's entries by key. what names the
-// mapping in problems.
+// mapping in problems. The tag of a field is its key, or several keys of which one may be given.
 func (s *source) decode(n *yaml.Node, what string, into any) map[string]entry {
 	fields := reflect.ValueOf(into).Elem()
-	takes, ok := s.keys[fields.Type()]
-	if !ok {
-		takes = keysOf(fields.Type())
-		s.keys[fields.Type()] = takes
+	var keys []string
+	fieldOf := map[string]int{}
+	for i := range fields.NumField() {
+		for _, key := range strings.Fields(fields.Type().Field(i).Tag.Get("yaml")) {
+			keys = append(keys, key)
+			fieldOf[key] = i
+		}
 	}
 	given := map[string]entry{}
 	first := make([]string, fields.NumField())
 	for _, e := range s.entries(n, what) {
 		key := e.key.Value
-		i, known := takes.field[key]
+		i, known := fieldOf[key]
 		switch {
 		case !known:
-			s.unknown(e.key, what, takes.names)
+			s.unknown(e.key, what, keys)
 		case first[i] != "":
 			s.wrong(e.key, "%s has %s and %s; keep one of them", what, first[i], key)
 		default:
@@ -79,10 +64,6 @@ func (s *source) value(n *yaml.Node, what string, into any) {
 		*into = s.duration(n, what)
 	case *[]*yaml.Node:
 		*into = s.items(n, what)
-	case *[]string:
-		for _, item := range s.items(n, what) {
-			*into = append(*into, s.text(item, "an item of "+what))
-		}
 	case *[]int64: // a number, or a list of them
 		items := []*yaml.Node{n}
 		if n.Kind == yaml.SequenceNode {

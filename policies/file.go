@@ -1,7 +1,6 @@
 package policies
 
 import (
-	"reflect"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
@@ -9,8 +8,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// File is the content of a policies.yaml. It is a plain value that goroutines may share as long as
-// none changes it.
+// File is the content of a policies.yaml. Goroutines may share it as long as none modifies it.
 type File struct {
 	Name     string // name given to Read or Parse, for messages
 	Policies []Policy
@@ -38,7 +36,7 @@ func Read(name string) (*File, error) {
 
 // Parse is like Read for content that was already read. name is for messages.
 func Parse(name string, content []byte) (*File, error) {
-	s := &source{name: name, keys: map[reflect.Type]keys{}}
+	s := &source{name: name}
 	file := &File{Name: name}
 	if root := s.document(content, "policies:"); root != nil {
 		var f struct {
@@ -114,7 +112,7 @@ func (s *source) policies(n *yaml.Node) []Policy {
 	return list
 }
 
-// faults reports what keeps a policy out of a build, at its position in the file.
+// faults records the reasons why a build cannot contain a policy, at their positions in the file.
 func (s *source) faults(policy Policy) {
 	for _, fault := range policy.Faults() {
 		at := policy.at

@@ -194,7 +194,7 @@ func TestTheLargestFileLoads(t *testing.T) {
 	embedded.Run(t, embedded.WithLibrary(build.Text()))
 }
 
-// So does a library with about as many words and characters as a build can have.
+// A library with about as many words and characters as a build can have loads as fast.
 func TestTheBuildOfMostLimitsLoads(t *testing.T) {
 	list := make([]functions.Policy, functions.MostPolicies)
 	for i := range list {

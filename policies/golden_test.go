@@ -16,8 +16,8 @@ var update = flag.Bool("update", false, "rewrite the texts of problems in testda
 // position matches the beginning of a line that says where a problem is.
 var position = regexp.MustCompile(`^(?:\w+\.yaml(?::\d+:\d+)?|\d+:\d+)\b`)
 
-// golden calls run with the text of each case of a file in testdata, and compares the lines that run
-// returns with the case's lines that begin with "=> ".
+// golden calls run with the text of each case in a file in testdata. It compares the lines that run
+// returns with the lines of the case that begin with "=> ".
 func golden(t *testing.T, name string, run func(t *testing.T, text string) []string) {
 	name = filepath.Join("testdata", name)
 	content, err := os.ReadFile(name)
@@ -54,7 +54,7 @@ func golden(t *testing.T, name string, run func(t *testing.T, text string) []str
 	}
 }
 
-// lines returns the problems, one in a line. If err is not Problems, it returns err.
+// lines returns the problems, one per line. If err is not Problems, it returns the text of err.
 func lines(err error) []string {
 	var problems Problems
 	if !errors.As(err, &problems) {

@@ -49,8 +49,8 @@ func implied(algorithm string, a, b rate) bool {
 			periods++ // a window of a can begin before that of b
 		}
 	case "sliding_window":
-		// b counts over one bucket more than its period, a over one less: two periods of b against
-		// one of a are enough.
+		// b counts over one bucket more than its period, and a over one less. Two periods of b and
+		// one of a bound both.
 		periods = ceilDiv(2*b.period, a.period) + 1
 	default:
 		return false

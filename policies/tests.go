@@ -3,7 +3,6 @@ package policies
 import (
 	"maps"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -12,8 +11,7 @@ import (
 )
 
 // TestFile is a file of unit tests for the policies of one File: calls at given times, and their
-// expected replies. docs/policies.md describes its format. A TestFile does not change after it is
-// made, and several goroutines may run it at the same time.
+// expected replies. docs/policies.md describes its format. A TestFile is safe for concurrent use.
 type TestFile struct {
 	Name     string
 	Policies *File
@@ -37,7 +35,7 @@ type call struct {
 	keys   []string
 	lease  string
 	costs  []int64
-	upTo   bool          // costs has the most units to take
+	upTo   bool          // costs contains the maximum number of units to take
 	span   time.Duration // duration of block
 	times  int64
 	expect []expectation
@@ -52,8 +50,8 @@ type expectation struct {
 	count bool   // want is how many calls are allowed
 }
 
-// verbs lists what each verb takes besides its keys, and which verbs return a count of changes
-// instead of a decision.
+// verbs lists what each verb takes besides its keys. A verb with "changed" returns a count of
+// changes instead of a decision.
 var verbs = map[string][]string{
 	"take": {"policy", "cost", "up_to"}, "peek": {"policy", "cost", "up_to"}, "refund": {"policy", "cost"},
 	"acquire": {"policy", "lease"}, "renew": {"policy", "lease"}, "release": {"policy", "lease", "changed"},
@@ -77,7 +75,7 @@ func ReadTests(name string) (*TestFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &source{name: name, keys: map[reflect.Type]keys{}}
+	s := &source{name: name}
 	file := &TestFile{Name: name}
 	root := s.document(content, "policies: policies.yaml")
 	if root == nil {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"reflect"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -36,8 +35,8 @@ func readFile(name string) ([]byte, error) {
 	return content, nil
 }
 
-// maxValues stops the reading of a file whose aliases expand to more values than a file without
-// aliases can have.
+// maxValues is the number of values after which reading stops. Only aliases can expand a file to
+// more.
 const maxValues = maxBytes
 
 // source is a file that is being parsed, with the problems found so far.
@@ -45,7 +44,6 @@ type source struct {
 	name     string
 	problems Problems
 	values   int // values that were parsed; a value behind an alias counts each time
-	keys     map[reflect.Type]keys
 }
 
 func (s *source) wrong(at *yaml.Node, format string, args ...any) {
@@ -61,6 +59,11 @@ func (s *source) err() error {
 	if len(s.problems) == 0 {
 		return nil
 	}
+	return s.sorted()
+}
+
+// sorted returns the problems by position, the last of too many as a note that more follow.
+func (s *source) sorted() Problems {
 	slices.SortStableFunc(s.problems, func(a, b Problem) int {
 		return cmp.Or(a.Line-b.Line, a.Column-b.Column)
 	})

@@ -150,7 +150,7 @@ func sameExceptLuaErrors(got, want any) bool {
 	return toJSON(got) == toJSON(want)
 }
 
-// luaError matches the beginnings of errors from Lua, or of the position where they were raised.
+// luaError matches errors that Lua raised. They begin with a fixed text or with a position.
 var luaError = regexp.MustCompile(`^ERR Error (compiling function|registering functions): |^ERR user_function:|^ERR attempt to `)
 
 func sameError(got, want string) bool {
@@ -262,7 +262,7 @@ func fromJSON(text string) (v any, err error) {
 	return v, err
 }
 
-// toJSON encodes a value that this package has made or parsed. All of them can be encoded.
+// toJSON encodes a value that this package has made or parsed, which cannot fail.
 func toJSON(v any) string {
 	var b strings.Builder
 	encoder := json.NewEncoder(&b)

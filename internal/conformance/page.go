@@ -17,10 +17,7 @@ type Section struct {
 // Case.Run.
 type Example struct{ Lua, Redis, Here string }
 
-var (
-	heading = regexp.MustCompile(`(?m)^### (.+)$`)
-	example = regexp.MustCompile("(?s)```lua\n(.*?)\n```\n(?:\nRedis: `([^\n]*)`  \nHere: `([^\n]*)`\n)?")
-)
+var example = regexp.MustCompile("(?s)```lua\n(.*?)\n```\n(?:\nRedis: `([^\n]*)`  \nHere: `([^\n]*)`\n)?")
 
 // LoadPage returns the sections of a page. Each must have a unique name and an example.
 func LoadPage(path string) ([]Section, error) {
@@ -30,14 +27,10 @@ func LoadPage(path string) ([]Section, error) {
 	}
 	var sections []Section
 	names := map[string]bool{}
-	parts := heading.FindAllStringSubmatchIndex(string(text), -1)
-	for i, part := range parts {
-		end := len(text)
-		if i+1 < len(parts) {
-			end = parts[i+1][0]
-		}
-		s := Section{Name: string(text[part[2]:part[3]])}
-		for _, m := range example.FindAllStringSubmatch(string(text[part[1]:end]), -1) {
+	for _, part := range strings.Split(string(text), "\n### ")[1:] {
+		heading, body, _ := strings.Cut(part, "\n")
+		s := Section{Name: heading}
+		for _, m := range example.FindAllStringSubmatch(body, -1) {
 			s.Examples = append(s.Examples, Example{m[1], m[2], m[3]})
 		}
 		if names[s.Name] || len(s.Examples) == 0 {

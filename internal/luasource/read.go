@@ -98,8 +98,8 @@ func refusal(text string, err error) error {
 // more of them is too deep, and the parser takes a KiB of memory for each.
 const maxWaiting = 1 << 12
 
-// checkTokens rejects what gopher-lua's parser accepts, Lua 5.1 does not, and the tree no longer
-// shows. It also rejects texts for which the parser would take too much memory.
+// checkTokens rejects code that gopher-lua's parser accepts and Lua 5.1 does not, if the tree does
+// not show the difference. It also rejects texts for which the parser would take too much memory.
 func checkTokens(text string) error {
 	scanner := parse.NewScanner(strings.NewReader(text), Name)
 	lexer := &parse.Lexer{}
@@ -107,7 +107,7 @@ func checkTokens(text string) error {
 	end := ast.Position{} // the end of last
 	parameters := false   // between the word function and the end of its parameters
 	open := true          // a statement may begin here, but a semicolon is not allowed
-	waiting := 0          // operators that wait for their operand, or did so in this statement
+	waiting := 0          // operators in this statement that wait, or waited, for their operand
 	outside := []int{0}   // for each open bracket and block after the first: how many operators wait outside it
 	for tokens := 0; ; tokens++ {
 		token, err := scanner.Scan(lexer)

@@ -102,8 +102,8 @@ func names(n int) string {
 	return b.String()
 }
 
-// The parser keeps an operator until it has read the operand after it. A text full of operators is
-// rejected before it is parsed, because parsing would take 1.8 GiB.
+// A text full of operators is rejected before it is parsed. The parser keeps each operator until it
+// has read the operand after it, which would take 1.8 GiB.
 func TestOperatorsWithoutEnd(t *testing.T) {
 	for _, operator := range []string{"a^", "a..", "- ", "not ", "#", "(a)^", "{a}..", "function() end^", "-a[b]^"} {
 		text := "return " + strings.Repeat(operator, 1<<20/len(operator)) + "a"

@@ -12,7 +12,8 @@ import (
 // This file rewrites what gopher-lua compiles wrongly. Names in parentheses belong to variables
 // that no program can spell.
 
-// The functions that the tree takes, in this order: Concat and Modulo of package lualib.
+// The names of the functions that the tree takes, in this order: Concat and Modulo of package
+// lualib.
 const (
 	concatName = "(concat)"
 	moduloName = "(modulo)"
@@ -28,9 +29,7 @@ func concat(e *ast.StringConcatOpExpr) ast.Expr {
 	} else {
 		args = append(args, single(e.Rhs))
 	}
-	call := &ast.FuncCallExpr{Func: name(concatName, e.Line()), Args: args, AdjustRet: true}
-	call.SetLine(e.Line())
-	return call
+	return at(e.Line(), &ast.FuncCallExpr{Func: name(concatName, e.Line()), Args: args, AdjustRet: true})
 }
 
 // modulo rewrites a % b as a call, unless b is a whole number. gopher-lua uses C's fmod, and Lua
@@ -39,9 +38,8 @@ func modulo(e *ast.ArithmeticOpExpr) ast.Expr {
 	if n, ok := e.Rhs.(*ast.NumberExpr); e.Operator != "%" || ok && isWhole(n) {
 		return e
 	}
-	call := &ast.FuncCallExpr{Func: name(moduloName, e.Line()), Args: []ast.Expr{single(e.Lhs), single(e.Rhs)}, AdjustRet: true}
-	call.SetLine(e.Line())
-	return call
+	args := []ast.Expr{single(e.Lhs), single(e.Rhs)}
+	return at(e.Line(), &ast.FuncCallExpr{Func: name(moduloName, e.Line()), Args: args, AdjustRet: true})
 }
 
 func isWhole(e *ast.NumberExpr) bool {
@@ -56,9 +54,7 @@ func bound(e ast.Expr) ast.Expr {
 	case nil, *ast.NumberExpr, *ast.UnaryLenOpExpr, *ast.ArithmeticOpExpr:
 		return e
 	}
-	sum := &ast.ArithmeticOpExpr{Operator: "+", Lhs: e, Rhs: &ast.NumberExpr{Value: "0"}}
-	sum.SetLine(e.Line())
-	return sum
+	return at(e.Line(), &ast.ArithmeticOpExpr{Operator: "+", Lhs: e, Rhs: &ast.NumberExpr{Value: "0"}})
 }
 
 func isConcat(call *ast.FuncCallExpr) bool {
@@ -77,11 +73,24 @@ func single(e ast.Expr) ast.Expr {
 	return e
 }
 
-func name(text string, line int) *ast.IdentExpr {
-	e := &ast.IdentExpr{Value: text}
-	e.SetLine(line)
-	return e
+// isSingle reports whether an expression has one value, however many values are taken from it.
+func isSingle(e ast.Expr) bool {
+	switch e := e.(type) {
+	case *ast.FuncCallExpr:
+		return e.AdjustRet
+	case *ast.Comma3Expr:
+		return e.AdjustRet
+	}
+	return true
 }
+
+// at sets the line of a node and returns the node.
+func at[N ast.PositionHolder](line int, node N) N {
+	node.SetLine(line)
+	return node
+}
+
+func name(text string, line int) ast.Expr { return at(line, &ast.IdentExpr{Value: text}) }
 
 // number rewrites a numeral so that gopher-lua reads Lua's value: 010 is ten, and 1e999 is
 // infinity.
@@ -133,13 +142,10 @@ func (w *walker) assignment(s *ast.AssignStmt) ast.Stmt {
 		return s
 	}
 	line := s.Line()
-	do := &ast.DoBlockStmt{}
-	do.SetLine(line)
+	do := at(line, &ast.DoBlockStmt{})
 	do.SetLastLine(line)
 	local := func(names []string, values []ast.Expr) {
-		stmt := &ast.LocalAssignStmt{Names: names, Exprs: values}
-		stmt.SetLine(line)
-		do.Stmts = append(do.Stmts, stmt)
+		do.Stmts = append(do.Stmts, at(line, &ast.LocalAssignStmt{Names: names, Exprs: values}))
 	}
 	var names []string
 	var kept []ast.Expr
@@ -168,9 +174,7 @@ func (w *walker) assignment(s *ast.AssignStmt) ast.Stmt {
 	}
 	local(values, s.Rhs)
 	for i := len(s.Lhs) - 1; i >= 0; i-- {
-		stmt := &ast.AssignStmt{Lhs: s.Lhs[i : i+1], Rhs: []ast.Expr{name(values[i], line)}}
-		stmt.SetLine(line)
-		do.Stmts = append(do.Stmts, stmt)
+		do.Stmts = append(do.Stmts, at(line, &ast.AssignStmt{Lhs: s.Lhs[i : i+1], Rhs: []ast.Expr{name(values[i], line)}}))
 	}
 	return do
 }
@@ -190,25 +194,14 @@ func (w *walker) compilesRight(target, value ast.Expr) bool {
 // that are not written: for k in next, t starts at the register's previous value. A single call,
 // with all its results, is compiled correctly.
 func genericFor(s *ast.GenericForStmt) ast.Stmt {
-	if len(s.Exprs) == 1 {
-		switch e := s.Exprs[0].(type) {
-		case *ast.FuncCallExpr:
-			if !e.AdjustRet {
-				return s
-			}
-		case *ast.Comma3Expr:
-			if !e.AdjustRet {
-				return s
-			}
-		}
+	if len(s.Exprs) == 1 && !isSingle(s.Exprs[0]) {
+		return s
 	}
 	line := s.Line()
 	names := []string{"(iterator)", "(state)", "(control)"}
-	take := &ast.LocalAssignStmt{Names: names, Exprs: s.Exprs}
-	take.SetLine(line)
+	take := at(line, &ast.LocalAssignStmt{Names: names, Exprs: s.Exprs})
 	s.Exprs = []ast.Expr{name(names[0], line), name(names[1], line), name(names[2], line)}
-	do := &ast.DoBlockStmt{Stmts: []ast.Stmt{take, s}}
-	do.SetLine(line)
+	do := at(line, &ast.DoBlockStmt{Stmts: []ast.Stmt{take, s}})
 	do.SetLastLine(s.LastLine())
 	return do
 }
@@ -262,15 +255,13 @@ func logical(e *ast.LogicalOpExpr) ast.Expr {
 // not returns not a, simplified if a is a constant.
 func not(e *ast.UnaryNotOpExpr) ast.Expr {
 	isTrue, ok := constant(e.Expr)
-	var value ast.Expr = &ast.TrueExpr{}
 	switch {
 	case !ok:
 		return e
 	case isTrue:
-		value = &ast.FalseExpr{}
+		return at(e.Line(), &ast.FalseExpr{})
 	}
-	value.SetLine(e.Line())
-	return value
+	return at(e.Line(), &ast.TrueExpr{})
 }
 
 // branch returns the if statement, or the branch that is always taken.
@@ -279,11 +270,10 @@ func branch(s *ast.IfStmt) ast.Stmt {
 	if !ok {
 		return s
 	}
-	do := &ast.DoBlockStmt{Stmts: s.Else}
+	do := at(s.Line(), &ast.DoBlockStmt{Stmts: s.Else})
 	if isTrue {
 		do.Stmts = s.Then
 	}
-	do.SetLine(s.Line())
 	do.SetLastLine(s.LastLine())
 	return do
 }
@@ -300,8 +290,8 @@ func detachAtBreak() []ast.Stmt {
 	return []ast.Stmt{&ast.LocalAssignStmt{Names: []string{markName}}, never}
 }
 
-// table truncates the values of fields with keys to one. In {1, n = f()}, gopher-lua appends what
-// follows the last element to the array. table also rejects another case that gopher-lua compiles
+// table truncates the values of fields with keys to one, because in {1, n = f()} gopher-lua appends
+// the further results of f to the array. table also rejects another case that gopher-lua compiles
 // wrongly: if fields with keys follow a multiple of 50 elements, the elements are stored a second
 // time, from registers that by then contain the keys and values.
 func table(e *ast.TableExpr) {

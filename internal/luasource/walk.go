@@ -6,13 +6,13 @@ import (
 	"github.com/yuin/gopher-lua/ast"
 )
 
-// walker walks the tree once, from the top, and returns each node as it has to be compiled.
+// walker walks the tree once, from the top, and rewrites it for gopher-lua's compiler.
 type walker struct {
 	visit     func(node any)
 	fn        *function
 	depth     int
 	functions int // including those that the walk adds
-	looks     int // the number of constants that gopher-lua compares, see maxLooks
+	looks     int // the number of constants that gopher-lua's compiler will compare; see maxLooks
 }
 
 // function is the function that the walker is in, or one around it.
@@ -21,7 +21,7 @@ type function struct {
 	locals   []string // those in scope
 	params   int      // how many of locals are parameters, including self
 	vararg   bool
-	dots     bool            // whether it uses ...
+	dots     bool            // it uses ...
 	captured map[string]bool // the variables of outer functions that it uses
 
 	constants map[string]int // the positions of strings, numerals and names of global variables, as written
@@ -35,7 +35,7 @@ const (
 	maxCaptured  = 60      // Lua 5.1's limit for variables of outer functions
 	maxLocals    = 200     // Lua 5.1's limit for local variables
 	maxConstants = 1 << 15 // per function: gopher-lua's compiler searches all of them for each new one
-	maxLooks     = 6e8     // for each use, it searches the constants before it
+	maxLooks     = 6e8     // per text: for each use of a constant, the compiler compares it with those before it
 )
 
 func refuse(line int, format string, args ...any) {

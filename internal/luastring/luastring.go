@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Append appends text as a one-line Lua literal. All bytes except plainly harmless ones are written
-// by number, so that no text can end the literal, be mistaken for a mark in the build, or confuse a
+// Append appends text as a one-line Lua literal. It escapes all bytes except letters, digits and a
+// few signs, so that no text can end the literal, be mistaken for a mark in the build, or confuse a
 // reader.
 func Append(b []byte, text string) []byte {
 	b = append(b, '\'')

@@ -46,8 +46,8 @@ func Run(t testing.TB, args ...string) *Server {
 }
 
 // Start starts a server on a free port of 127.0.0.1 and waits until it listens. The port of the
-// cluster bus is free too. The first of args may be a configuration file; --port in args is the
-// port of a stopped server to start again.
+// cluster bus is free too. The first of args may be a configuration file. To restart a stopped
+// server, args contains --port and its port.
 func Start(program string, args ...string) (*Server, error) {
 	path, err := exec.LookPath(program)
 	if err != nil {
@@ -78,7 +78,7 @@ func start(path string, args []string) (*Server, error) {
 	if s.dir, err = os.MkdirTemp("", "redistest-"); err != nil {
 		return nil, err
 	}
-	// Replication must not take its usual seconds in tests that wait for it.
+	// By default replication takes seconds to start, which would slow down tests that wait for it.
 	s.cmd = exec.Command(path, slices.Concat(args, listen, []string{
 		"--bind", "127.0.0.1", "--save", "", "--dir", s.dir,
 		"--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1", "--cluster-node-timeout", "60000",

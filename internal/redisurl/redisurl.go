@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Servers is what a URL names: where to connect, and how.
+// Servers describes what a URL names: where to connect, and how.
 type Servers struct {
 	Name    string // the URL for people, without its password
 	Addrs   []string

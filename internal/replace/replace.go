@@ -1,5 +1,5 @@
-// Package replace replaces files as a whole: the old content stays until the new content is complete,
-// and also if writing that fails.
+// Package replace replaces files as a whole. The old content stays until the new content is
+// complete, and if writing fails.
 package replace
 
 import (

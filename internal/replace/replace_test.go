@@ -122,7 +122,7 @@ func TestFailures(t *testing.T) {
 	}
 	want(t, name, "old", 0o644)
 
-	// A limit on the size of files stands for a full disk.
+	// A limit on the size of files simulates a full disk.
 	signal.Ignore(unix.SIGXFSZ)
 	defer signal.Reset(unix.SIGXFSZ)
 	var before unix.Rlimit

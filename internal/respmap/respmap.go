@@ -2,8 +2,8 @@
 package respmap
 
 // Of returns the fields of a reply that is a map, as RESP3 sends it, or a list of alternating names
-// and values, as RESP2 and the library send it. It returns nil for any other reply. The last of equal
-// names counts.
+// and values, as RESP2 and the library send it. It returns nil for any other reply. If a name occurs
+// twice, the last value counts.
 func Of(reply any) map[string]any {
 	switch reply := reply.(type) {
 	case map[any]any:

@@ -2,7 +2,6 @@ package usage
 
 import (
 	"cmp"
-	"container/heap"
 	"context"
 	"errors"
 	"fmt"
@@ -21,7 +20,7 @@ const (
 	Share = 0.05
 
 	step  = 100                  // keys that one SCAN examines
-	least = 4 * time.Millisecond // the least wait after a step; on an ordinary server a step takes less than Share of it
+	least = 4 * time.Millisecond // the shortest wait after a step; an ordinary server needs less than Share of it for a step
 )
 
 // Scan is one pass over the keys of all primaries. A key that exists during the whole pass is
@@ -33,7 +32,7 @@ type Scan struct {
 	wait  func(context.Context, time.Duration) error
 
 	mu    sync.Mutex
-	kept  []*last
+	kept  []*first
 	found Snapshot // without Top
 	began time.Time
 }
@@ -43,7 +42,7 @@ type Scan struct {
 func New(limit int, match string, by ...Order) *Scan {
 	s := &Scan{limit: limit, match: cmp.Or(match, "*"), wait: wait}
 	for _, order := range by {
-		s.kept = append(s.kept, &last{by: order, keys: map[string]bool{}})
+		s.kept = append(s.kept, &first{by: order, keys: map[string]bool{}})
 	}
 	return s
 }
@@ -118,7 +117,7 @@ func (s *Scan) Snapshot() Snapshot {
 	found := s.found
 	found.Top = map[Order][]Record{}
 	for _, kept := range s.kept {
-		found.Top[kept.by] = slices.SortedFunc(slices.Values(kept.records), kept.by.compare)
+		found.Top[kept.by] = slices.Clone(kept.records)
 	}
 	return found
 }
@@ -162,8 +161,8 @@ func (s *Scan) node(ctx context.Context, rdb *redis.Client) error {
 	}
 }
 
-// pause returns how long to wait after a step that took so long, of which way was the network round
-// trip.
+// pause returns how long to wait after a step. took is the step's duration, and way the part of it
+// for the network round trip.
 func pause(took, way time.Duration) time.Duration {
 	return max(least, time.Duration(float64(took-way)*(1/Share-1)))
 }
@@ -196,7 +195,7 @@ func (s *Scan) read(ctx context.Context, rdb *redis.Client, now time.Time, keys 
 			s.found.Refused++
 			continue
 		case redis.HasErrorPrefix(err, "WRONGTYPE"), redis.HasErrorPrefix(err, "MOVED"), redis.HasErrorPrefix(err, "ASK"):
-			continue // it is no hash any more, or moved to another server
+			continue // the key is no longer a hash, or has moved to another server
 		case err != nil && !errors.Is(err, redis.Nil):
 			return err
 		}
@@ -266,32 +265,24 @@ func (s *Scan) keep(r Record) {
 		s.found.counts[i] = s.found.counts[i].plus(r.counts[i])
 	}
 	for _, kept := range s.kept {
-		heap.Push(kept, r)
-		if kept.Len() > s.limit {
-			heap.Pop(kept)
-		}
+		kept.add(r, s.limit)
 	}
 }
 
-// last is a heap of records with the last in the order on top.
-type last struct {
+// first holds the first records in an order.
+type first struct {
 	by      Order
-	records []Record
+	records []Record // sorted
 	keys    map[string]bool
 }
 
-func (l *last) Len() int           { return len(l.records) }
-func (l *last) Less(i, j int) bool { return l.by.compare(l.records[i], l.records[j]) > 0 }
-func (l *last) Swap(i, j int)      { l.records[i], l.records[j] = l.records[j], l.records[i] }
-
-func (l *last) Push(r any) {
-	l.records = append(l.records, r.(Record))
-	l.keys[r.(Record).Key] = true
-}
-
-func (l *last) Pop() any {
-	r := l.records[len(l.records)-1]
-	l.records = l.records[:len(l.records)-1]
-	delete(l.keys, r.Key)
-	return r
+// add inserts a record, unless limit others come before it.
+func (f *first) add(r Record, limit int) {
+	i, _ := slices.BinarySearchFunc(f.records, r, f.by.compare)
+	f.records = slices.Insert(f.records, i, r)
+	f.keys[r.Key] = true
+	if len(f.records) > limit {
+		delete(f.keys, f.records[limit].Key)
+		f.records = f.records[:limit]
+	}
 }

@@ -1,6 +1,6 @@
-// Package usage finds the keys under which TRACK counts, on all primaries, and keeps the first in
-// given orders. It writes nothing, needs the rights +scan, +hmget, +time and +ping, and limits the
-// load on the servers: see [Share].
+// Package usage finds the keys under which TRACK counts, on all primaries, and keeps those that come
+// first in given orders. It writes nothing. It needs the rights +scan, +hmget, +time and +ping, and
+// limits the load on the servers: see [Share].
 package usage
 
 import (
@@ -59,14 +59,14 @@ type Record struct {
 	recent
 }
 
-// recent is what was counted in the minute in which a pass began and in the minute before.
+// recent contains the counts of the minute in which a pass began, and of the minute before.
 type recent struct {
 	At     time.Time // time of the reading, by the server's clock
 	minute int64     // minute since the epoch in which the pass began
 	counts [2]Count  // in that minute and in the one before
 }
 
-// Rate is calls per second.
+// Rate is a number of calls per second, allowed and denied.
 type Rate struct {
 	Allowed float64 `json:"allowed"`
 	Denied  float64 `json:"denied"`

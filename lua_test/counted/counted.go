@@ -1,5 +1,5 @@
-// Package counted counts what calls of the library ask of a server, so that tests can bound the
-// work of a call without measuring time.
+// Package counted counts the work that calls of the library cause on a server, so that tests can
+// bound it without measuring time.
 package counted
 
 import (
@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Work is what calls have done.
+// Work is the work of one or more calls.
 type Work struct {
 	Commands int64 // commands that they called
 	Bytes    int64 // bytes in the arguments and replies of these commands
@@ -23,7 +23,7 @@ func (w Work) Within(bound Work) bool {
 //go:embed counted.lua
 var counting string
 
-// Library returns the text of a library that also counts. text is the library's.
+// Library returns the library in text with code that counts.
 func Library(text string) string {
 	first, rest, _ := strings.Cut(text, "\n")
 	return first + "\n" + counting + rest

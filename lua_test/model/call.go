@@ -95,8 +95,8 @@ func (c Call) cost(i int) int64 {
 	return c.Costs[i]
 }
 
-// excess returns the reason of the error for a call with invalid limits, or with limits that
-// together exceed a bound; or "".
+// excess returns the reason of the error for a call whose limits are invalid or together exceed a
+// bound, or "" if there is none.
 func (c Call) excess() string {
 	asked := map[*Algorithm]int64{}
 	for _, p := range c.Limits {

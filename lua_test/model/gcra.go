@@ -97,9 +97,9 @@ func openGCRA(r Rate, was state, at moment) state {
 	return g
 }
 
-// read returns the TAT stored by old, in us, as this rate reads it. It was stored as a number of
-// parts (1/q of a unit) before a whole ms or after a whole us. A rate with another q reads that
-// number as its own parts.
+// read returns the TAT stored by old, in us, as this rate reads it. old stored it as a number of
+// parts (1/q of a unit) before a whole ms or after a whole us. A rate with another q takes them for
+// its own parts.
 func (g gcra) read(old gcra) *big.Rat {
 	tat := plus(whole(old.now), old.debt)
 	units := over(tat, whole(g.unit))

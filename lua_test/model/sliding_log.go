@@ -18,7 +18,7 @@ func openLog(r Rate, was state, at moment) state {
 	l := log{n: r.N, now: at.us, since: at.us - 1000*r.MS()}
 	old, _ := was.(log)
 	l.taken = old.taken
-	// Find the unit with exactly n - 1 younger ones.
+	// Find the unit that has exactly n - 1 younger units.
 	younger := int64(0)
 	for _, t := range slices.Backward(l.taken) {
 		if younger += t.units; younger >= r.N {

@@ -36,7 +36,7 @@ func (s *standing) left() int64 {
 	return s.state.left()
 }
 
-// after returns how many whole ms after us this many units are left.
+// after returns the shortest wait from us, in whole ms, after which this many units are left.
 func (s *standing) after(us, units int64) int64 {
 	enough := func(ms int) bool { return s.at(us+int64(ms)*1000).left() >= units }
 	most := 1

@@ -1,5 +1,5 @@
 // Package worst lists the most expensive valid calls of the library that are known. The bench
-// measures how long a server takes for each, and tests count what each asks the server for.
+// measures how long a server takes for each, and tests count the work of each.
 package worst
 
 import (
@@ -27,7 +27,7 @@ type Call struct {
 	// bound. The library may then reject the call.
 	Beyond bool
 
-	Large bool // the state has a million parts, for which the offline engine takes seconds
+	Large bool // the state has a million parts, which take the offline engine seconds
 }
 
 const day = 24 * time.Hour

@@ -1,9 +1,6 @@
 package loader
 
-import (
-	"context"
-	"slices"
-)
+import "context"
 
 // check determines, without writing anything, whether every node can take the build, and sets Err
 // on each node that cannot.
@@ -51,27 +48,4 @@ func (m *member) probe(ctx context.Context) error {
 		return nil
 	}
 	return m.loadFailure(ctx, err)
-}
-
-// reread reads the nodes again after the lease was taken.
-func (f *fleet) reread(ctx context.Context) {
-	each(f.members, func(m *member) {
-		if err := m.read(ctx, f.want); err != nil {
-			m.node.State, m.node.Err = stateAfter(err), err
-		}
-	})
-}
-
-// deployments returns the number of the latest deployment found in the records.
-func (f *fleet) deployments() int64 {
-	most := int64(0)
-	for _, m := range f.members {
-		most = max(most, m.record.deployment)
-	}
-	return most
-}
-
-// filter returns the members for which keep returns true.
-func (f *fleet) filter(keep func(*member) bool) []*member {
-	return slices.DeleteFunc(slices.Clone(f.members), func(m *member) bool { return !keep(m) })
 }
