@@ -42,7 +42,7 @@ type File struct {
 
 // parser parses one line. It returns the line's time in ms since 1970, and sets values to the
 // requested fields, or nil for a missing one. The values are valid until the next line. The error
-// says where in the line the fault is.
+// gives the position of the fault in the line.
 type parser interface {
 	parse(line []byte, values [][]byte) (int64, error)
 }

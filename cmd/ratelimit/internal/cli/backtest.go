@@ -233,7 +233,8 @@ func policyKeys(p policies.Policy, usual backtest.Key, named map[string]string) 
 	return keys, nil
 }
 
-// backtestInputs opens the logs. size is of all of them in bytes, 0 if that is not known. closeAll is never nil.
+// backtestInputs opens the logs. size is their total size in bytes, or 0 if unknown. closeAll is
+// never nil.
 func (a *app) backtestInputs(ctx context.Context, names []string) (inputs []backtest.Input, size int64, closeAll func(), err error) {
 	var files []*os.File
 	var abouts []os.FileInfo

@@ -165,8 +165,8 @@ func (a *app) find(ctx context.Context, s *servers) error {
 	return a.unreachable(*s, last)
 }
 
-// findPrimary asks the Sentinels. It fails only if they do not name a primary that replies. Any
-// other refusal is left to the command, which will get it too and explain it.
+// findPrimary asks the Sentinels. It fails only if they do not name a primary that replies. The
+// command gets any other refusal too, and explains it.
 func (a *app) findPrimary(ctx context.Context, s servers) error {
 	s.Options.MaxRetries = -1
 	rdb := s.open()
@@ -181,9 +181,9 @@ func (a *app) findPrimary(ctx context.Context, s servers) error {
 	return a.unreachable(s, err)
 }
 
-// kind returns whether the server at addr is "standalone", part of a "cluster" or a "sentinel", or ""
-// if it does not report that. kind fails only if the server does not reply. Any other refusal is
-// left to the command, which will get it too and explain it.
+// kind returns "standalone", "cluster" or "sentinel", or "" if the server at addr does not report what
+// it is. kind fails only if the server does not reply. The command gets any other refusal too, and
+// explains it.
 func (s servers) kind(ctx context.Context, addr string) (string, error) {
 	one := s
 	one.Addrs, one.Cluster = []string{addr}, false

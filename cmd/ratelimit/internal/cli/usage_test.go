@@ -121,12 +121,14 @@ func TestBuild(t *testing.T) {
 		}
 	})
 	t.Run("nobody reads", func(t *testing.T) {
-		var stderr bytes.Buffer
-		a := newApp(func(string) string { return "" }, broken{}, &stderr)
-		if code := a.execute(t.Context(), []string{"build"}); code != exitError {
-			t.Errorf("exit code %d", code)
+		for _, args := range [][]string{{"build"}, {"acl", "--prefix", "rl:"}, {"version", "--json"}} {
+			var stderr bytes.Buffer
+			a := newApp(func(string) string { return "" }, broken{}, &stderr)
+			if code := a.execute(t.Context(), args); code != exitError {
+				t.Errorf("%v: exit code %d", args, code)
+			}
+			wantText(t, "stderr", stderr.String(), "ratelimit: cannot write the output (no reader); check that its reader runs and that the disk is not full\n")
 		}
-		wantText(t, "stderr", stderr.String(), "ratelimit: cannot write the output (no reader); check that its reader runs and that the disk is not full\n")
 	})
 }
 
