@@ -38,6 +38,17 @@ func (p Problems) Error() string {
 	}
 }
 
+// Count returns how many problems there are, in words.
+func (p Problems) Count() string {
+	switch {
+	case len(p) == 1:
+		return "1 problem"
+	case len(p) > maxProblems:
+		return fmt.Sprintf("more than %d problems", maxProblems)
+	}
+	return fmt.Sprintf("%d problems", len(p))
+}
+
 // Unwrap returns each problem.
 func (p Problems) Unwrap() []error {
 	list := make([]error, len(p))

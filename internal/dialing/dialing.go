@@ -19,37 +19,52 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Classes of an [Error] whose remedy is an option or a flag.
+// Classes of an [Error] whose remedy is an option of a Redis client, or a flag of the command.
 var (
-	ErrNoTLS            = errors.New("the server does not speak TLS")
-	ErrClosed           = errors.New("the server closes the connection")
-	ErrClosedTLS        = errors.New("the server closes the TLS connection")
-	ErrAuthority        = errors.New("unknown authority")
-	ErrHost             = errors.New("the certificate is for another host")
-	ErrCertificate      = errors.New("the server does not accept the client's certificate")
-	ErrPrimaryName      = errors.New("the Sentinels do not know the primary")
-	ErrSentinelPassword = errors.New("the Sentinels require a password")
-	ErrSentinelLogin    = errors.New("the Sentinels refuse the login")
-	ErrNotSentinel      = errors.New("not a Sentinel")
+	ErrNoTLS = &Class{"the server does not speak TLS",
+		"leave out TLSConfig if the server does not use TLS",
+		"write redis:// in place of rediss:// if the server does not use TLS"}
+	ErrClosed = &Class{"the server closes the connection",
+		"check the address, and set TLSConfig if the server uses TLS",
+		"check the address, and write rediss:// if the server uses TLS"}
+	ErrClosedTLS = &Class{"the server closes the TLS connection",
+		"check the address, and set Certificates of the TLSConfig if the server requires a client certificate",
+		"check the address, and add --tls-cert and --tls-key if the server requires a client certificate"}
+	ErrAuthority = &Class{"unknown authority",
+		"add the certificate of the authority to RootCAs of the TLSConfig",
+		"name the file with the certificate of the authority with --tls-ca"}
+	ErrHost = &Class{"the certificate is for another host",
+		"connect to a host that it is for, or set ServerName of the TLSConfig",
+		"connect to a host that it is for"}
+	ErrCertificate = &Class{"the server does not accept the client's certificate",
+		"set Certificates of the TLSConfig to one that the server trusts",
+		"name the files of one that the server trusts with --tls-cert and --tls-key"}
+	ErrPrimaryName = &Class{"the Sentinels do not know the primary",
+		"set MasterName to the name that they know",
+		"give the name that they know with --sentinel"}
+	ErrSentinelPassword = &Class{"the Sentinels require a password",
+		"set SentinelPassword",
+		"write redis-sentinel://HOST:26379/NAME?sentinel_password=PASSWORD"}
+	ErrSentinelLogin = &Class{"the Sentinels refuse the login",
+		"check SentinelUsername and SentinelPassword",
+		"check sentinel_username and sentinel_password in the URL"}
+	ErrNotSentinel = &Class{"not a Sentinel",
+		"set SentinelAddrs to the addresses of the Sentinels, whose port is usually 26379",
+		"give the addresses of the Sentinels, whose port is usually 26379, or leave out --sentinel"}
 )
 
-// remedies says what a user of a Redis client can do, by class.
-var remedies = map[error]string{
-	ErrNoTLS:            "leave out TLSConfig if the server does not use TLS",
-	ErrClosed:           "check the address, and set TLSConfig if the server uses TLS",
-	ErrClosedTLS:        "check the address, and set Certificates of the TLSConfig if the server requires a client certificate",
-	ErrAuthority:        "add the certificate of the authority to RootCAs of the TLSConfig",
-	ErrHost:             "connect to a host that it is for, or set ServerName of the TLSConfig",
-	ErrCertificate:      "set Certificates of the TLSConfig to one that the server trusts",
-	ErrPrimaryName:      "set MasterName to the name that they know",
-	ErrSentinelPassword: "set SentinelPassword",
-	ErrSentinelLogin:    "check SentinelUsername and SentinelPassword",
-	ErrNotSentinel:      "set SentinelAddrs to the addresses of the Sentinels, whose port is usually 26379",
+// Class is a class of errors, with what to do about them.
+type Class struct {
+	name   string
+	remedy string // for Go programs
+	Hint   string // for the command line
 }
+
+func (c *Class) Error() string { return c.name }
 
 // Error says why a server cannot be reached, and what to do.
 type Error struct {
-	Class   error  // one of the Err values, or nil
+	Class   *Class // one of the Err values, or nil
 	Problem string // why the server cannot be reached
 	Remedy  string // what to do
 	Err     error  // the error of the connection
@@ -80,13 +95,13 @@ func New(name string, err error, config *tls.Config, timeout time.Duration, chec
 	}
 	reason, remedy, class := why(err, config, timeout)
 	if class != nil {
-		remedy = remedies[class]
+		remedy = class.remedy
 	}
 	return &Error{Class: class, Problem: fmt.Sprintf("cannot reach %s: %s", name, reason), Remedy: cmp.Or(remedy, check), Err: err}
 }
 
 // why returns the meaning of err, and the class of the error or what to do, if known.
-func why(err error, config *tls.Config, timeout time.Duration) (reason, remedy string, class error) {
+func why(err error, config *tls.Config, timeout time.Duration) (reason, remedy string, class *Class) {
 	if AtSentinels(err) {
 		return atSentinels(err, config, timeout)
 	}
@@ -134,7 +149,7 @@ func Gibberish(err error) bool {
 
 // certificate returns what is wrong with TLS, or "" if err is something else. chosen means that the
 // caller named the trusted authorities, ours that it has a certificate.
-func certificate(err error, chosen, ours bool) (reason, remedy string, class error) {
+func certificate(err error, chosen, ours bool) (reason, remedy string, class *Class) {
 	var unknown x509.UnknownAuthorityError
 	var name x509.HostnameError
 	var invalid x509.CertificateInvalidError
@@ -188,7 +203,7 @@ func Addr(err error) string {
 	return dial.Addr.String()
 }
 
-func atSentinels(err error, config *tls.Config, timeout time.Duration) (reason, remedy string, class error) {
+func atSentinels(err error, config *tls.Config, timeout time.Duration) (reason, remedy string, class *Class) {
 	var reply redis.Error
 	var each interface{ Unwrap() []error }
 	if !errors.As(err, &reply) && errors.As(err, &each) {

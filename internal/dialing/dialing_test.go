@@ -33,7 +33,7 @@ func TestWhy(t *testing.T) {
 	for _, tt := range []struct {
 		err    error
 		config *tls.Config
-		class  error
+		class  *Class
 	}{
 		{refused, nil, nil},
 		{&net.OpError{Op: "dial", Net: "unix", Err: os.NewSyscallError("connect", syscall.ENOENT)}, nil, nil},
@@ -93,7 +93,7 @@ func TestCertificates(t *testing.T) {
 	for _, tt := range []struct {
 		name         string
 		server, ours *tls.Config
-		class        error
+		class        *Class
 	}{
 		{"an unknown authority", with(&tls.Config{}, here), &tls.Config{ServerName: "127.0.0.1", RootCAs: trusting(other)}, ErrAuthority},
 		{"an unknown authority, and none named", with(&tls.Config{}, here), &tls.Config{ServerName: "127.0.0.1"}, ErrAuthority},

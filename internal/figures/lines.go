@@ -23,6 +23,15 @@ type Axis struct {
 	Text  func(float64) string
 }
 
+// Powers returns the powers of ten from 1 to the first that is at least most, and at least to 10.
+func Powers(most float64) []float64 {
+	marks := []float64{1, 10}
+	for marks[len(marks)-1] < most {
+		marks = append(marks, 10*marks[len(marks)-1])
+	}
+	return marks
+}
+
 // A Line joins the points (Across[i], Up[i]), one or more. Its name is shown at its end.
 type Line struct {
 	Name       string

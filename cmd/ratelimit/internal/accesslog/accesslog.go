@@ -42,7 +42,7 @@ type File struct {
 
 // parser parses one line. It returns the line's time in ms since 1970, and sets values to the
 // requested fields, or nil for a missing one. The values are valid until the next line. The error
-// says where in the line the fault is.
+// gives the position of the fault in the line.
 type parser interface {
 	parse(line []byte, values [][]byte) (int64, error)
 }
@@ -98,13 +98,13 @@ func uncompressed(r *bufio.Reader) (io.Reader, io.Closer, error) {
 	case bytes.HasPrefix(start, []byte("\x1f\x8b")):
 		z, err := gzip.NewReader(r)
 		if err != nil {
-			return nil, nil, fmt.Errorf("it begins as gzip does, and is none: %w", err)
+			return nil, nil, fmt.Errorf("it begins like gzip but is not gzip: %w", err)
 		}
 		return z, z, nil
 	case bytes.Equal(start, []byte("\x28\xb5\x2f\xfd")):
 		z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(256<<20))
 		if err != nil {
-			return nil, nil, fmt.Errorf("it begins as zstd does, and is none: %w", err)
+			return nil, nil, fmt.Errorf("it begins like zstd but is not zstd: %w", err)
 		}
 		closer := z.IOReadCloser()
 		return closer, closer, nil
@@ -132,7 +132,7 @@ func (f *File) Next(values [][]byte) (int64, error) {
 			continue
 		}
 		if f.parser == nil {
-			named, err := f.recognise(line)
+			named, err := f.recognize(line)
 			if err != nil {
 				return 0, &BadLine{f.number, err}
 			}
@@ -178,9 +178,9 @@ func (f *File) line() ([]byte, error) {
 	return line, nil
 }
 
-// recognise detects the format from a line, and reports whether the line is a header that only
+// recognize detects the format from a line, and reports whether the line is a header that only
 // names the fields.
-func (f *File) recognise(line []byte) (named bool, err error) {
+func (f *File) recognize(line []byte) (named bool, err error) {
 	if f.opts.Format == "csv" || bytes.ContainsAny(line, ",;\t") && line[0] != '{' {
 		if c, wrong := newColumns(line, f.opts.Fields, f.opts.Called); wrong == nil {
 			f.parser = c
@@ -198,7 +198,7 @@ func (f *File) recognise(line []byte) (named bool, err error) {
 		return false, wrong
 	}
 	if _, err := c.parse(line, make([][]byte, len(f.opts.Fields))); err != nil {
-		return false, fmt.Errorf("neither JSON, nor CSV with the names of its fields, nor in the Common Log Format: %w", err)
+		return false, fmt.Errorf("not JSON, not CSV with a header line, and not in the Common Log Format: %w", err)
 	}
 	f.parser = c
 	return false, nil

@@ -103,19 +103,19 @@ func zones() string {
 func TestBadLines(t *testing.T) {
 	good := combined + "\n"
 	for name, tt := range map[string]struct{ format, log, want string }{
-		"binary":            {"", "\x00\x01\xff\x1b[31m\n", `line 1: neither JSON, nor CSV with the names of its fields, nor in the Common Log Format: no time in brackets, as in 203.0.113.7 - - [01/Mar/2026:18:00:00 +0000]; the line begins "\x00\x01\xff\x1b[31m"`},
+		"binary":            {"", "\x00\x01\xff\x1b[31m\n", `line 1: not JSON, not CSV with a header line, and not in the Common Log Format: no time in brackets, as in 203.0.113.7 - - [01/Mar/2026:18:00:00 +0000]; the line begins "\x00\x01\xff\x1b[31m"`},
 		"no time":           {"common", "a - - \"GET / HTTP/1.1\" 200 1\n", `line 1: no time in brackets, as in 203.0.113.7 - - [01/Mar/2026:18:00:00 +0000]; the line begins "a - - \"GET / HTTP/1.1\" 200 1"`},
-		"the time is none":  {"common", "a - - [yesterday] \"GET / HTTP/1.1\" 200 1\n", `line 1: at byte 8: "yesterday" is no time; one is such as 2026-03-01T18:00:00Z, 01/Mar/2026:18:00:00 +0000 or 1772388000.123`},
-		"the time is far":   {"common", "a - - [01/Mar/1999:18:00:00 +0000] \"GET / HTTP/1.1\" 200 1\n", `line 1: at byte 8: the time "01/Mar/1999:18:00:00 +0000" is not of the years 2002 to 2199`},
-		"a bracket":         {"common", "a - - [01/Mar", `line 1: at byte 7: the bracket of the time does not end`},
+		"the time is none":  {"common", "a - - [yesterday] \"GET / HTTP/1.1\" 200 1\n", `line 1: at byte 8: "yesterday" is not a time such as 2026-03-01T18:00:00Z, 01/Mar/2026:18:00:00 +0000 or 1772388000.123`},
+		"the time is far":   {"common", "a - - [01/Mar/1999:18:00:00 +0000] \"GET / HTTP/1.1\" 200 1\n", `line 1: at byte 8: the time "01/Mar/1999:18:00:00 +0000" is not in the years 2002 to 2199`},
+		"a bracket":         {"common", "a - - [01/Mar", `line 1: at byte 7: the time has no closing bracket`},
 		"no user":           {"common", "a - [01/Mar/2026:18:00:00 +0000] \"-\" 200 1", `line 1: at byte 1: "a -" before the time is not client, ident and user, as in 203.0.113.7 - -`},
-		"no request":        {"common", "a - - [01/Mar/2026:18:00:00 +0000] 200 1", `line 1: at byte 36: the quote of the request is missing`},
-		"an endless quote":  {"common", "a - - [01/Mar/2026:18:00:00 +0000] \"GET \\\" 200 1", `line 1: at byte 36: the quote of the request does not end`},
-		"a status":          {"common", "a - - [01/Mar/2026:18:00:00 +0000] \"-\" OK 1", `line 1: at byte 40: "OK" is no status; one is such as 200`},
-		"json, cut off":     {"json", `{"time":"2026-03-01T18:00:00Z"`, `line 1: at byte 30: no JSON object: unexpected end of JSON input`},
-		"json, no object":   {"json", `[1]`, `line 1: no JSON object, which begins with {, but "[1]"`},
+		"no request":        {"common", "a - - [01/Mar/2026:18:00:00 +0000] 200 1", `line 1: at byte 36: the request has no opening quote`},
+		"an endless quote":  {"common", "a - - [01/Mar/2026:18:00:00 +0000] \"GET \\\" 200 1", `line 1: at byte 36: the request has no closing quote`},
+		"a status":          {"common", "a - - [01/Mar/2026:18:00:00 +0000] \"-\" OK 1", `line 1: at byte 40: "OK" is not a status such as 200`},
+		"json, cut off":     {"json", `{"time":"2026-03-01T18:00:00Z"`, `line 1: at byte 30: not a JSON object: unexpected end of JSON input`},
+		"json, no object":   {"json", `[1]`, `line 1: not a JSON object: "[1]"`},
 		"json, no time":     {"json", `{"a":1}`, `line 1: no field time, timestamp, @timestamp, ts, time_iso8601, time_local, msec, StartUTC, date; name the one that has the time, as in --field time=when`},
-		"csv, no head":      {"csv", "a,b\n", `line 1: no column time, timestamp, @timestamp, ts, time_iso8601, time_local, msec, StartUTC, date in "a,b"; the first line of CSV names the columns, and --field time=when the one that has the time`},
+		"csv, no head":      {"csv", "a,b\n", `line 1: no column time, timestamp, @timestamp, ts, time_iso8601, time_local, msec, StartUTC, date in "a,b"; the first line of CSV names the columns; name the column of the time, as in --field time=when`},
 		"csv, a quote":      {"csv", "time,client\n2026-03-01 18:00:00,\"a\n2026-03-01 18:00:00,b\n", `line 2: at byte 23: extraneous or missing " in quoted-field`},
 		"csv, few":          {"csv", "time,client\n2026-03-01 18:00:00\n2026-03-01 18:00:00,b\n", `line 2: at byte 1: wrong number of fields`},
 		"longer than a MiB": {"common", strings.Repeat("x", LongestLine+1) + "\n" + good, `line 1: the line is longer than 1048576 bytes`},
@@ -172,7 +172,7 @@ func TestCompressed(t *testing.T) {
 			}
 		}
 	}
-	if _, err := New(t.Context(), strings.NewReader("\x1f\x8bx"), Options{}); err == nil || !strings.HasPrefix(err.Error(), "it begins as gzip does, and is none: ") {
+	if _, err := New(t.Context(), strings.NewReader("\x1f\x8bx"), Options{}); err == nil || !strings.HasPrefix(err.Error(), "it begins like gzip but is not gzip: ") {
 		t.Error(err)
 	}
 }

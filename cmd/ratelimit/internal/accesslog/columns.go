@@ -35,16 +35,16 @@ func newColumns(head []byte, fields []string, called map[string]string) (*column
 	}
 	names, err := c.record(head)
 	if err != nil {
-		return nil, fmt.Errorf("the line that names the fields: %w", err)
+		return nil, fmt.Errorf("the header line: %w", err)
 	}
 	if c.time = placeOf(names, "time", called); c.time < 0 {
-		return nil, fmt.Errorf("no column %s in %s; the first line of CSV names the columns, and --field time=when the one that has the time",
+		return nil, fmt.Errorf("no column %s in %s; the first line of CSV names the columns; name the column of the time, as in --field time=when",
 			strings.Join(namesOf("time", called), ", "), quoted(head))
 	}
 	for _, field := range fields {
 		at := placeOf(names, field, called)
 		if at < 0 {
-			return nil, fmt.Errorf("no column %s in %s; name the one that is meant, as in --field %s=column", field, quoted(head), field)
+			return nil, fmt.Errorf("no column %s in %s; name the column, as in --field %s=column", field, quoted(head), field)
 		}
 		c.places = append(c.places, at)
 	}

@@ -11,54 +11,38 @@ import (
 //
 //	client ident user [time] "request" status size "referer" "agent" ...
 type common struct {
-	clock  clock
-	places []place // of the requested fields
-	parts  [fieldsOfCommon][]byte
-}
+	clock     clock
+	requested []*[]byte // among the fields
 
-type place int
-
-const (
-	clientPlace place = iota
-	userPlace
-	methodPlace
-	pathPlace
-	statusPlace
-	sizePlace
-	refererPlace
-	agentPlace
-	fieldsOfCommon
-)
-
-var commonFields = map[string]place{
-	"client": clientPlace, "user": userPlace, "method": methodPlace, "path": pathPlace,
-	"status": statusPlace, "size": sizePlace, "referer": refererPlace, "agent": agentPlace,
+	client, user, method, path, status, size, referer, agent []byte
 }
 
 func newCommon(fields []string, called map[string]string) (*common, error) {
 	c := &common{}
+	all := map[string]*[]byte{
+		"client": &c.client, "user": &c.user, "method": &c.method, "path": &c.path, "status": &c.status, "size": &c.size, "referer": &c.referer, "agent": &c.agent,
+	}
 	for name := range called {
 		return nil, fmt.Errorf("--field %s=%s is for JSON and CSV; the fields of the Common Log Format have no names", name, called[name])
 	}
 	for _, name := range fields {
-		at, ok := commonFields[name]
-		if !ok {
+		field := all[name]
+		if field == nil {
 			return nil, fmt.Errorf("no field %q in the Common Log Format; there are client, user, method, path, status, size, referer and agent", name)
 		}
-		c.places = append(c.places, at)
+		c.requested = append(c.requested, field)
 	}
 	return c, nil
 }
 
 func (c *common) parse(line []byte, values [][]byte) (int64, error) {
-	clear(c.parts[:])
 	open := bytes.Index(line, []byte(" ["))
 	if open < 0 {
 		return 0, fmt.Errorf("no time in brackets, as in 203.0.113.7 - - [01/Mar/2026:18:00:00 +0000]; the line begins %s", quoted(line))
 	}
 	size := bytes.IndexByte(line[open:], ']')
 	if size < 0 {
-		return 0, fmt.Errorf("at byte %d: the bracket of the time does not end", open+2)
+		return 0, fmt.Errorf("at byte %d: the time has no closing bracket", open+2)
 	}
 	if err := c.who(line[:open]); err != nil {
 		return 0, err
@@ -71,20 +55,21 @@ func (c *common) parse(line []byte, values [][]byte) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	c.parts[methodPlace], c.parts[pathPlace] = request.request()
-	c.parts[statusPlace], rest = rest.word()
-	if n, err := strconv.Atoi(string(c.parts[statusPlace])); err != nil || n < 0 || n > 999 {
-		return 0, fmt.Errorf("at byte %d: %s is no status; one is such as 200", rest.at-len(c.parts[statusPlace])+1, quoted(c.parts[statusPlace]))
+	c.method, c.path = request.request()
+	c.status, rest = rest.word()
+	if n, err := strconv.Atoi(string(c.status)); err != nil || n < 0 || n > 999 {
+		return 0, fmt.Errorf("at byte %d: %s is not a status such as 200", rest.at-len(c.status)+1, quoted(c.status))
 	}
-	c.parts[sizePlace], rest = rest.word()
+	c.size, rest = rest.word()
+	c.referer, c.agent = nil, nil
 	if referer, after, err := rest.quoted(); err == nil { // Combined Log Format
-		c.parts[refererPlace] = orMissing(referer.line)
+		c.referer = orMissing(referer.line)
 		if agent, _, err := after.quoted(); err == nil {
-			c.parts[agentPlace] = orMissing(agent.line)
+			c.agent = orMissing(agent.line)
 		}
 	}
-	for i, place := range c.places {
-		values[i] = c.parts[place]
+	for i, field := range c.requested {
+		values[i] = *field
 	}
 	return at, nil
 }
@@ -103,7 +88,7 @@ func (c *common) who(text []byte) error {
 	if len(client) == 0 || !ok {
 		return fmt.Errorf("at byte 1: %s before the time is not client, ident and user, as in 203.0.113.7 - -", quoted(text))
 	}
-	c.parts[clientPlace], c.parts[userPlace] = orMissing(client), orMissing(user)
+	c.client, c.user = orMissing(client), orMissing(user)
 	return nil
 }
 
@@ -140,7 +125,7 @@ func (r rest) word() ([]byte, rest) {
 func (r rest) quoted() (inner, after rest, err error) {
 	r = r.blanks()
 	if len(r.line) == 0 || r.line[0] != '"' {
-		return r, r, fmt.Errorf("at byte %d: the quote of the request is missing", r.at+1)
+		return r, r, fmt.Errorf("at byte %d: the request has no opening quote", r.at+1)
 	}
 	for i := 1; i < len(r.line); i++ {
 		switch r.line[i] {
@@ -150,7 +135,7 @@ func (r rest) quoted() (inner, after rest, err error) {
 			return rest{r.line[1:i], r.at + 1}, rest{r.line[i+1:], r.at + i + 1}, nil
 		}
 	}
-	return r, r, fmt.Errorf("at byte %d: the quote of the request does not end", r.at+1)
+	return r, r, fmt.Errorf("at byte %d: the request has no closing quote", r.at+1)
 }
 
 // request returns method and path, or neither if the client did not send a valid request.

@@ -29,9 +29,9 @@ func (j *jsonLines) parse(line []byte, values [][]byte) (int64, error) {
 	if err := json.Unmarshal(line, &object); err != nil {
 		var syntax *json.SyntaxError
 		if errors.As(err, &syntax) {
-			return 0, fmt.Errorf("at byte %d: no JSON object: %w", syntax.Offset, err)
+			return 0, fmt.Errorf("at byte %d: not a JSON object: %w", syntax.Offset, err)
 		}
-		return 0, fmt.Errorf("no JSON object, which begins with {, but %s", quoted(line))
+		return 0, fmt.Errorf("not a JSON object: %s", quoted(line))
 	}
 	when := first(object, j.times)
 	if when == nil {

@@ -3,7 +3,7 @@ package accesslog
 // MaxValues is the largest number of values in a Sorter.
 const MaxValues = 1 << 20
 
-// Sorter sorts values by time. It keeps each value until one has come that is more than Within
+// Sorter sorts values by time. It keeps each value until one arrives that is more than Within
 // later. Values of the same time keep their order. The zero value allows no delay. A Sorter is not
 // safe for concurrent use.
 type Sorter[T any] struct {

@@ -32,7 +32,7 @@ func (c *clock) read(text []byte) (int64, error) {
 		return 0, err
 	}
 	if at < firstTime || at >= lastTime {
-		return 0, fmt.Errorf("the time %s is not of the years 2002 to 2199", quoted(text))
+		return 0, fmt.Errorf("the time %s is not in the years 2002 to 2199", quoted(text))
 	}
 	c.text, c.at = append(c.text[:0], text...), at
 	return at, nil
@@ -50,7 +50,7 @@ func parseTime(text string) (int64, error) {
 	if at, ok := epoch(text); ok {
 		return at, nil
 	}
-	return 0, fmt.Errorf("%s is no time; one is such as 2026-03-01T18:00:00Z, 01/Mar/2026:18:00:00 +0000 or 1772388000.123", quoted(text))
+	return 0, fmt.Errorf("%s is not a time such as 2026-03-01T18:00:00Z, 01/Mar/2026:18:00:00 +0000 or 1772388000.123", quoted(text))
 }
 
 // epoch parses a number of s, ms, us or ns since 1970, and determines the unit from its size: the

@@ -32,7 +32,7 @@ type Options struct {
 
 	Format   string            // see accesslog.Options
 	Called   map[string]string // see accesslog.Options
-	Unsorted time.Duration     // how long after a newer line a line may come
+	Unsorted time.Duration     // how much later than a newer line a line may come
 
 	Key     Key             // key for suggestions
 	Share   float64         // share of keys that a suggestion must not deny, 0 to 1; 0: no suggestions

@@ -258,24 +258,29 @@ func TestSeries(t *testing.T) {
 		slices.Sort(times)
 		var parts [2]series
 		for i, at := range times {
-			parts[dice.IntN(2)].add(at, i%3 == 0)
+			if i%3 == 0 {
+				parts[dice.IntN(2)].add(at/1000, Interval{Denied: 1})
+			} else {
+				parts[dice.IntN(2)].add(at/1000, Interval{Allowed: 1})
+			}
 		}
 		parts[0].merge(parts[1])
 		s := parts[0]
-		want := make([]Interval, len(s.counts))
+		got := s.moments()
+		first := times[0] / 1000 / s.width()
+		want := make([]Moment, times[len(times)-1]/1000/s.width()-first+1)
+		for i := range want {
+			want[i].Start = time.Unix((first+int64(i))*s.width(), 0).UTC()
+		}
 		for i, at := range times {
-			place := at/1000/s.width() - s.first
-			if place < 0 || place >= int64(len(want)) {
-				t.Fatalf("seed %d: no interval of %d s for %d", seed, s.width(), at)
-			}
-			if i%3 == 0 {
+			if place := at/1000/s.width() - first; i%3 == 0 {
 				want[place].Denied++
 			} else {
 				want[place].Allowed++
 			}
 		}
-		if !slices.Equal(s.counts, want) {
-			t.Fatalf("seed %d: intervals of %d s: %v, want %v", seed, s.width(), s.counts, want)
+		if !slices.Equal(got, want) {
+			t.Fatalf("seed %d: intervals of %d s: %v, want %v", seed, s.width(), got, want)
 		}
 		if n := len(want); n > mostIntervals && s.level < len(widths)-1 {
 			t.Fatalf("seed %d: %d intervals of %d s", seed, n, s.width())

@@ -85,11 +85,11 @@ func (d *decider) see(r *event) error {
 		return fmt.Errorf("the library returns %v to %v", reply, d.words)
 	}
 	d.requests++
-	denied := decision[0] == int64(0)
-	d.series.add(r.at, denied)
-	if !denied {
+	if decision[0] != int64(0) {
+		d.series.add(r.at/1000, Interval{Allowed: 1})
 		return nil
 	}
+	d.series.add(r.at/1000, Interval{Denied: 1})
 	if d.denied == 0 {
 		d.first = r.at
 	}

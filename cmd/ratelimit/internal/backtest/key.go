@@ -61,7 +61,7 @@ func ParseKey(text string) (Key, error) {
 func within(text string, most int) (int, error) {
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 || n > most {
-		return 0, fmt.Errorf("%q is no number from 1 to %d", text, most)
+		return 0, fmt.Errorf("%q is not a number from 1 to %d", text, most)
 	}
 	return n, nil
 }

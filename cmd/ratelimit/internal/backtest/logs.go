@@ -168,7 +168,7 @@ func (l *logs) line(ctx context.Context, f *logFile) {
 		return
 	case err != nil:
 		f.ended = true
-		l.problem("%s ends early, after line %d: %v; what was read up to there counts", f.name, f.file.Lines(), err)
+		l.problem("%s ends early, after line %d: %v; the lines before it count", f.name, f.file.Lines(), err)
 		return
 	}
 	l.Lines++
@@ -184,7 +184,7 @@ func (l *logs) line(ctx context.Context, f *logFile) {
 	}
 	if lacks {
 		if l.Keyless++; l.Keyless <= mostProblems {
-			l.problem("%s:%d: the line lacks what the key %s is made of", f.name, f.file.Lines(), l.keys[0])
+			l.problem("%s:%d: the line lacks a field of the key %s", f.name, f.file.Lines(), l.keys[0])
 		}
 		return
 	}

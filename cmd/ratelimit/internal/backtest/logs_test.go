@@ -41,8 +41,8 @@ func TestKeys(t *testing.T) {
 		}
 	}
 	for text, says := range map[string]string{
-		"": "a field has no name", "client+": "a field has no name", "client/33": `"33" is no number from 1 to 32`, "client/24/0": `"0" is no number from 1 to 128`,
-		"path/x": `"x" is no number from 1 to 100`, "user/2": "the field user has no parts; client/24 and path/1 have",
+		"": "a field has no name", "client+": "a field has no name", "client/33": `"33" is not a number from 1 to 32`, "client/24/0": `"0" is not a number from 1 to 128`,
+		"path/x": `"x" is not a number from 1 to 100`, "user/2": "the field user has no parts; client/24 and path/1 have",
 	} {
 		want := fmt.Sprintf("the key %q cannot be read: %s; write fields joined by +, as in client, client/24/64, user+path/1", text, says)
 		if _, err := ParseKey(text); err == nil || err.Error() != want {
@@ -145,13 +145,13 @@ func TestLogs(t *testing.T) {
 		}
 		report := replay(t, options(t, "1/s"), zipped.String()[:zipped.Len()/2], at(7, "b"))
 		if r := report.Limits[0]; r.Requests < 20 || r.Requests > 80 || r.BadLines != 0 ||
-			!slices.Equal(r.Problems, []string{fmt.Sprintf("log1 ends early, after line %d: unexpected EOF; what was read up to there counts", r.Requests-1)}) {
+			!slices.Equal(r.Problems, []string{fmt.Sprintf("log1 ends early, after line %d: unexpected EOF; the lines before it count", r.Requests-1)}) {
 			t.Errorf("%+v", r)
 		}
 	})
 	t.Run("nothing", func(t *testing.T) {
 		for log, want := range map[string]string{
-			"": "the logs are empty; give others", "x\ny\n": "none of 2 lines could be used: log1:1: neither JSON, nor CSV with the names of its fields, nor in the Common Log Format: no time in brackets, as in 203.0.113.7 - - [01/Mar/2026:18:00:00 +0000]; the line begins \"x\"",
+			"": "the logs are empty; give others", "x\ny\n": "none of 2 lines could be used: log1:1: not JSON, not CSV with a header line, and not in the Common Log Format: no time in brackets, as in 203.0.113.7 - - [01/Mar/2026:18:00:00 +0000]; the line begins \"x\"",
 		} {
 			if _, err := Run(t.Context(), opened(Input{"log1", strings.NewReader(log)}), options(t, "1/s")); err == nil || err.Error() != want {
 				t.Errorf("%q: %v, want %s", log, err, want)

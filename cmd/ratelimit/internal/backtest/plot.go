@@ -19,15 +19,15 @@ func (p Period) plot(s *Suggested) string {
 		}
 	}
 	lines := figures.Lines{
-		Title:  "Requests and keys that n in " + p.Name() + " would touch, by n",
-		Above:  []string{"requests beyond n in " + p.Name() + ", and keys that have any"},
-		Across: figures.Axis{Label: "n", Marks: powers(p.Most), Text: figures.Brief},
-		Up:     figures.Axis{Marks: powers(p.Keys), Text: figures.Count},
+		Title:  "Requests and keys that a limit of n in " + p.Name() + " would deny, by n",
+		Above:  []string{"requests over n in " + p.Name() + ", and the keys that sent them"},
+		Across: figures.Axis{Label: "n", Marks: figures.Powers(float64(p.Most)), Text: figures.Brief},
+		Up:     figures.Axis{Marks: figures.Powers(float64(p.Keys)), Text: figures.Count},
 	}
 	if len(requests.Up) == 0 {
 		return "" // no key came twice within a period
 	}
-	lines.Up.Marks = powers(int64(max(requests.Up[0], keys.Up[0])))
+	lines.Up.Marks = figures.Powers(max(requests.Up[0], keys.Up[0]))
 	lines.Lines = []figures.Line{requests, keys}
 	if s != nil {
 		if bound := (1 - s.Share) * float64(p.Keys); bound >= 1 {
@@ -35,15 +35,6 @@ func (p Period) plot(s *Suggested) string {
 		}
 	}
 	return lines.SVG()
-}
-
-// powers returns the powers of ten from 1 up to the first that is at least n.
-func powers(n int64) []float64 {
-	marks := []float64{1, 10}
-	for marks[len(marks)-1] < float64(n) {
-		marks = append(marks, marks[len(marks)-1]*10)
-	}
-	return marks
 }
 
 // timeLine draws what a limit allowed over time, with what it denied on top.

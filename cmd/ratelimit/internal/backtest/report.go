@@ -2,6 +2,7 @@ package backtest
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -81,29 +82,18 @@ func (r *run) result(c Candidate, slots []int, sum tally) Result {
 	log := r.logs.Log
 	result := Result{
 		Limit: c.Limit, Key: keyText(c.Keys), Requests: sum.requests, Allowed: sum.requests - sum.denied, Denied: sum.denied,
-		KeysDenied: int64(len(sum.keys)), Worst: []WorstKey{}, Seconds: sum.series.width(), Series: []Moment{},
+		KeysDenied: int64(len(sum.keys)), Worst: []WorstKey{}, Seconds: sum.series.width(), Series: sum.series.moments(),
 		Lines: log.Lines, BadLines: log.Bad, LateLines: log.Late, Keyless: log.Keyless + sum.keyless,
 		Problems: append([]string{}, log.Problems...),
 	}
-	counted := []int{}
-	for _, slot := range slots {
-		if !slices.Contains(counted, slot) {
-			counted = append(counted, slot)
-			result.Keys += r.logs.tables[slot].came()
-		}
+	for _, slot := range slices.Compact(slices.Sorted(slices.Values(slots))) {
+		result.Keys += r.logs.tables[slot].came()
 	}
 	if sum.denied > 0 {
 		first, last := utc(sum.first), utc(sum.last)
 		result.FirstDenied, result.LastDenied = &first, &last
 	}
-	for i, counts := range sum.series.counts {
-		result.Series = append(result.Series, Moment{utc((sum.series.first + int64(i)) * sum.series.width() * 1000), counts})
-	}
-	order := make([]uint64, 0, len(sum.keys))
-	for key := range sum.keys {
-		order = append(order, key)
-	}
-	slices.SortFunc(order, func(a, b uint64) int {
+	order := slices.SortedFunc(maps.Keys(sum.keys), func(a, b uint64) int {
 		return cmp.Or(cmp.Compare(sum.keys[b].count, sum.keys[a].count), cmp.Compare(a, b))
 	})
 	for _, key := range order[:min(len(order), r.Worst)] {

@@ -3,9 +3,9 @@ package backtest
 // series counts decisions over time. Its intervals are the shortest for which their number stays
 // within mostIntervals.
 type series struct {
-	level  int   // index in widths
-	first  int64 // the number of the first interval since 1970
-	counts []Interval
+	level       int                // index in widths
+	first, last int64              // times of the first and the last decision, in seconds since 1970
+	counts      map[int64]Interval // by the number of the interval since 1970
 }
 
 // Interval is a part of a time line.
@@ -21,67 +21,46 @@ const mostIntervals = 600
 
 func (s *series) width() int64 { return widths[s.level] }
 
-// add counts a decision at a time, in ms since 1970. Times must not decrease.
-func (s *series) add(at int64, denied bool) {
+// add adds the counts of decisions at a time, in seconds since 1970.
+func (s *series) add(at int64, n Interval) {
 	if len(s.counts) == 0 {
-		s.first = at / 1000 / s.width()
+		s.first, s.last, s.counts = at, at, map[int64]Interval{}
 	}
-	for at/1000/s.width()-s.first >= mostIntervals && s.level < len(widths)-1 {
-		s.coarsen(s.level + 1)
+	s.first, s.last = min(s.first, at), max(s.last, at)
+	level := s.level
+	for s.last/widths[level]-s.first/widths[level] >= mostIntervals && level < len(widths)-1 {
+		level++
 	}
-	i := int(at/1000/s.width() - s.first)
-	for len(s.counts) <= i {
-		s.counts = append(s.counts, Interval{})
-	}
-	if denied {
-		s.counts[i].Denied++
-	} else {
-		s.counts[i].Allowed++
-	}
+	s.coarsen(level)
+	sum := s.counts[at/s.width()]
+	s.counts[at/s.width()] = Interval{sum.Allowed + n.Allowed, sum.Denied + n.Denied}
 }
 
-// coarsen merges intervals until they have the width of level.
+// coarsen merges intervals until they have at least the width of level.
 func (s *series) coarsen(level int) {
 	if level <= s.level {
 		return
 	}
-	times := widths[level] / s.width()
-	first := s.first / times
-	var joined []Interval
-	for i, c := range s.counts {
-		at := int((s.first+int64(i))/times - first)
-		for len(joined) <= at {
-			joined = append(joined, Interval{})
-		}
-		joined[at].Allowed += c.Allowed
-		joined[at].Denied += c.Denied
-	}
-	s.level, s.first, s.counts = level, first, joined
+	finer := *s
+	s.level, s.counts = level, map[int64]Interval{}
+	s.merge(finer)
 }
 
 // merge adds the counts of another series.
 func (s *series) merge(other series) {
-	if len(other.counts) == 0 {
-		return
-	}
-	if len(s.counts) == 0 {
-		*s = other
-		return
-	}
 	s.coarsen(other.level)
-	other.coarsen(s.level)
-	first := min(s.first, other.first)
-	end := max(s.first+int64(len(s.counts)), other.first+int64(len(other.counts)))
-	all := make([]Interval, end-first)
-	for _, from := range []series{*s, other} {
-		for i, c := range from.counts {
-			at := from.first - first + int64(i)
-			all[at].Allowed += c.Allowed
-			all[at].Denied += c.Denied
+	for number, n := range other.counts {
+		s.add(number*other.width(), n)
+	}
+}
+
+// moments returns all intervals from the first to the last.
+func (s *series) moments() []Moment {
+	moments := []Moment{}
+	if len(s.counts) > 0 {
+		for number := s.first / s.width(); number <= s.last/s.width(); number++ {
+			moments = append(moments, Moment{utc(number * s.width() * 1000), s.counts[number]})
 		}
 	}
-	s.first, s.counts = first, all
-	for len(s.counts) > mostIntervals && s.level < len(widths)-1 {
-		s.coarsen(s.level + 1)
-	}
+	return moments
 }

@@ -126,7 +126,7 @@ func (r *run) suggest(ctx context.Context, kept *spool, report *Report, steps in
 		for _, b := range found {
 			for _, key := range b.keys {
 				if key != nil {
-					all = append(all, (*key)[i].most)
+					all = append(all, key[i].most)
 				}
 			}
 		}

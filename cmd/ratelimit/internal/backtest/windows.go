@@ -10,12 +10,9 @@ type windows struct {
 	share
 	periods []int64   // ms
 	firsts  []int64   // time of the first request of each of the worker's keys; 0: none yet
-	keys    []*peaks  // for each key with a second request
+	keys    [][]peak  // for each key with a second request, one peak for each period
 	touched [][]int64 // requests by period and by how many rungs of the ladder their count exceeds
 }
-
-// peaks has one peak of a key for each period.
-type peaks []peak
 
 // peak holds the requests of the last period. Requests less than 1/256 of the period apart are
 // counted as simultaneous.
@@ -75,14 +72,13 @@ func (w *windows) see(r *event) error {
 		}
 		return nil
 	case w.keys[i] == nil:
-		all := make(peaks, len(w.periods))
+		w.keys[i] = make([]peak, len(w.periods))
 		for p, period := range w.periods {
-			all[p].add(w.firsts[i], period)
+			w.keys[i][p].add(w.firsts[i], period)
 		}
-		w.keys[i] = &all
 	}
 	for p, period := range w.periods {
-		w.touched[p][rung(int64((*w.keys[i])[p].add(r.at, period)))]++
+		w.touched[p][rung(int64(w.keys[i][p].add(r.at, period)))]++
 	}
 	return nil
 }
@@ -118,7 +114,7 @@ func (w *windows) eachMost(period int, each func(key uint32, most uint32)) {
 		case w.keys[i] == nil:
 			each(w.key(i), 1)
 		default:
-			each(w.key(i), (*w.keys[i])[period].most)
+			each(w.key(i), w.keys[i][period].most)
 		}
 	}
 }
@@ -128,7 +124,7 @@ func (w *windows) eachMost(period int, each func(key uint32, most uint32)) {
 type bursts struct {
 	share
 	rates []rate
-	keys  []*[]burst
+	keys  [][]burst // for each key, one for each rate
 }
 
 type rate struct{ n, period int64 }
@@ -145,11 +141,10 @@ func (b *bursts) see(r *event) error {
 		b.keys = append(b.keys, nil)
 	}
 	if b.keys[i] == nil {
-		all := make([]burst, len(b.rates))
-		b.keys[i] = &all
+		b.keys[i] = make([]burst, len(b.rates))
 	}
 	for p, rate := range b.rates {
-		s := &(*b.keys[i])[p]
+		s := &b.keys[i][p]
 		if gone := r.at - s.at; gone > s.debt/rate.n {
 			s.debt = 0
 		} else {

@@ -23,7 +23,7 @@ func (a *app) aclCommand() *cobra.Command {
 	var keys string
 	var all, cluster bool
 	kinds := []loader.Access{loader.Application, loader.Peeker, loader.Deployer}
-	cmd := &cobra.Command{
+	cmd := a.jsonFlag(&cobra.Command{
 		Use:   "acl [application | peek | deployer]",
 		Short: "Print the ACL rules that a user needs",
 		Long: `Print the redis-cli commands that create three users, or one of them: an application, which makes decisions; one that
@@ -75,13 +75,11 @@ gets those commands, on its own keys. This command contacts no server.`,
 			}
 			for _, u := range users {
 				words := append([]string{"redis-cli", "ACL", "SETUSER", u.User, "reset", "on", ">PASSWORD"}, u.Rules[1:]...)
-				if err := a.printf("%s\n", shell.Line(words...)); err != nil {
-					return err
-				}
+				a.printf("%s\n", shell.Line(words...))
 			}
 			return nil
 		},
-	}
+	})
 	f := cmd.Flags()
 	f.StringVar(&user, "user", "", "name of the user (default: ratelimit- and the kind)")
 	f.StringVar(&keys, "prefix", "", "prefix of all keys of the user")
@@ -89,6 +87,5 @@ gets those commands, on its own keys. This command contacts no server.`,
 	cmd.MarkFlagsMutuallyExclusive("prefix", "all-keys")
 	f.BoolVar(&cluster, "cluster", false, "add what a client needs to find the nodes of a cluster")
 	a.libraryFlags(cmd)
-	a.jsonFlag(cmd)
 	return cmd
 }

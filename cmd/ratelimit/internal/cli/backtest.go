@@ -32,7 +32,7 @@ const usualShare = "99%"
 
 func (a *app) backtestCommand() *cobra.Command {
 	f := backtestFlags{}
-	cmd := &cobra.Command{
+	cmd := a.jsonFlag(&cobra.Command{
 		Use:   "backtest FILE...",
 		Short: "Replay access logs to see whom limits would have denied",
 		Long: `Replay access logs through limits and policies, side by side and offline, and show whom each would have denied, when
@@ -57,7 +57,7 @@ docs/backtest.md has more. Exit codes: 0 fine, whatever was denied · 1 error, o
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error { return a.backtest(cmd.Context(), args, f) },
-	}
+	})
 	flags := cmd.Flags()
 	flags.StringArrayVar(&f.limits, "limit", nil, "a limit to try, such as 10/m; may be repeated")
 	flags.StringArrayVar(&f.policies, "policy", nil, "a policy of --policies to try; may be repeated")
@@ -70,7 +70,6 @@ docs/backtest.md has more. Exit codes: 0 fine, whatever was denied · 1 error, o
 	flags.StringArrayVar(&f.fields, "field", nil, "name of a field in a JSON or CSV log, such as time=when; may be repeated")
 	spanVar(cmd, &f.unsorted, "unsorted", time.Minute, "how far a line may be out of order")
 	flags.StringVar(&f.top, "top", "10", "number of keys with the most denials to show")
-	a.jsonFlag(cmd)
 	return cmd
 }
 
@@ -80,10 +79,8 @@ func (a *app) backtest(ctx context.Context, names []string, f backtestFlags) err
 		return err
 	}
 	html := page(f.html)
-	if f.html != "" { // check before the run: if the file cannot be written, the work would be lost
-		if err := html.check(); err != nil {
-			return err
-		}
+	if err := html.check(); err != nil {
+		return err
 	}
 	var size int64
 	closeAll := func() {}
@@ -104,20 +101,17 @@ func (a *app) backtest(ctx context.Context, names []string, f backtestFlags) err
 		return err
 	}
 	if a.json {
-		err = a.printJSON(report.Limits)
+		a.printJSON(report.Limits)
 	} else {
-		err = a.printBacktest(report)
+		a.write(a.look().backtest(report))
 	}
-	if err == nil && f.html != "" {
-		err = html.write(report.WritePage)
-		if err == nil && !a.json {
-			err = a.printf("\nwrote %s\n", f.html)
-		}
+	if err := a.writePage(html, report.WritePage); err != nil {
+		return err
 	}
-	if err == nil && report.Interrupted {
-		err = fmt.Errorf("interrupted after %s; the report has only these", plural(report.Log.Requests, "request"))
+	if report.Interrupted {
+		return fmt.Errorf("interrupted after %s; the report has only these", plural(report.Log.Requests, "request"))
 	}
-	return err
+	return nil
 }
 
 // backtestOptions parses the flags.
@@ -239,7 +233,8 @@ func policyKeys(p policies.Policy, usual backtest.Key, named map[string]string) 
 	return keys, nil
 }
 
-// backtestInputs opens the logs. size is of all of them in bytes, 0 if that is not known. closeAll is never nil.
+// backtestInputs opens the logs. size is their total size in bytes, or 0 if unknown. closeAll is
+// never nil.
 func (a *app) backtestInputs(ctx context.Context, names []string) (inputs []backtest.Input, size int64, closeAll func(), err error) {
 	var files []*os.File
 	var abouts []os.FileInfo
@@ -282,22 +277,13 @@ func (a *app) backtestInputs(ctx context.Context, names []string) (inputs []back
 	return inputs, size, closeAll, nil
 }
 
-// openLog opens a log. Opening a named pipe blocks until someone writes to it; openLog returns
-// early if ctx ends.
+// openLog opens a log. Opening a named pipe blocks until someone writes to it.
 func openLog(ctx context.Context, name string) (*os.File, error) {
-	var file *os.File
-	var err error
-	opened := make(chan struct{})
-	go func() {
-		defer close(opened)
-		file, err = os.Open(name)
-	}()
-	select {
-	case <-opened:
-		return file, err
-	case <-ctx.Done():
+	file, err := interruptible(ctx, func() (*os.File, error) { return os.Open(name) })
+	if file == nil && ctx.Err() != nil {
 		return nil, fmt.Errorf("interrupted before anything was written to %s", name)
 	}
+	return file, err
 }
 
 // endable is a reader that ends with its context, even while it waits for a pipe without a writer.
@@ -308,28 +294,16 @@ type endable struct {
 	err  error
 }
 
-type read struct {
-	bytes []byte
-	err   error
-}
-
 func (e *endable) Read(p []byte) (int, error) {
 	for len(e.rest) == 0 {
 		if e.err != nil {
 			return 0, e.err
 		}
-		more := make(chan read, 1)
-		go func() {
+		e.rest, e.err = interruptible(e.ctx, func() ([]byte, error) {
 			buffer := make([]byte, 256<<10)
 			n, err := e.from.Read(buffer)
-			more <- read{buffer[:n], err}
-		}()
-		select {
-		case r := <-more:
-			e.rest, e.err = r.bytes, r.err
-		case <-e.ctx.Done():
-			e.err = e.ctx.Err()
-		}
+			return buffer[:n], err
+		})
 	}
 	n := copy(p, e.rest)
 	e.rest = e.rest[n:]

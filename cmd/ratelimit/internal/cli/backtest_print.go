@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -10,8 +11,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/figures"
 )
 
-func (a *app) printBacktest(report *backtest.Report) error {
-	l := a.look()
+// backtest returns the report as text.
+func (l look) backtest(report *backtest.Report) string {
 	var lines []string
 	log := report.Log
 	head := fmt.Sprintf("%s, %s to %s UTC", plural(log.Requests, "request"), dateTime(log.First), dateTime(log.Last))
@@ -45,10 +46,10 @@ func (a *app) printBacktest(report *backtest.Report) error {
 		for _, p := range report.Periods {
 			rows = append(rows, []string{p.Name(), grouped(p.N)})
 		}
-		lines = append(append(append(lines, ""), l.wrap(bold, "n that the share of keys never goes beyond within a period:")...), l.table(rows)...)
+		lines = slices.Concat(lines, []string{""}, l.wrap(bold, "n that the share of keys never exceeds within a period:"), l.table(rows))
 	}
 	lines = append(lines, l.notes(report)...)
-	return a.write(strings.Join(lines, "\n") + "\n")
+	return strings.Join(lines, "\n") + "\n"
 }
 
 func dateTime(ms int64) string { return time.UnixMilli(ms).UTC().Format(time.DateTime) }
@@ -124,7 +125,7 @@ func (l look) notes(report *backtest.Report) []string {
 		}
 	}
 	for _, problem := range log.Problems {
-		lines = append(lines, l.wrap("", "  "+oneLine(problem)[len("ratelimit: "):])...)
+		lines = append(lines, l.wrap("", "  "+oneLine(problem))...)
 	}
 	if len(lines) > 0 {
 		lines = append([]string{""}, lines...)
@@ -135,9 +136,7 @@ func (l look) notes(report *backtest.Report) []string {
 // table formats rows in columns, or as a list if the columns do not fit. The first row is the
 // header.
 func (l look) table(rows [][]string) []string {
-	var out strings.Builder
-	_ = table(&out, rows) // a strings.Builder does not fail
-	lines := strings.Split(strings.TrimRight(out.String(), "\n"), "\n")
+	lines := strings.Split(strings.TrimRight(table(rows), "\n"), "\n")
 	fits := true
 	for _, line := range lines {
 		fits = fits && utf8.RuneCountInString(line) <= l.width

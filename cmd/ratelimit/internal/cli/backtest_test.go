@@ -171,7 +171,7 @@ them all
 2 lines (25%) lacked the key
 `
 	if got.code != exitFine || !strings.Contains(got.stdout, want) || strings.Contains(got.stdout, "\x1b") || strings.Contains(got.stdout, "\x00") || !strings.Contains(got.stdout, `begins "\x00garbage"`) ||
-		!strings.Contains(strings.Join(strings.Fields(got.stdout), " "), log+":3: the line lacks what the key client is made of") {
+		!strings.Contains(strings.Join(strings.Fields(got.stdout), " "), log+":3: the line lacks a field of the key client") {
 		t.Errorf("%+v\nwant\n%s", got, want)
 	}
 }

@@ -13,26 +13,26 @@ import (
 func (a *app) blockCommand() *cobra.Command {
 	var span time.Duration
 	var extend bool
-	cmd := &cobra.Command{
+	cmd := a.jsonFlag(a.serverFlags(&cobra.Command{
 		Use:   "block KEY [KEY ...] --for TIME",
 		Short: "Deny keys for a time, whatever their limits",
 		Long: `Deny every call on keys for a time from now, whatever their limits. Meanwhile the limits refill. A second block
 replaces the first; with --extend, a block that ends later stays as it is. In a cluster, all keys of a call need the
 same hash tag, such as {user:42}.`,
 		Example: `  ratelimit block user:42 --for 1h`,
-		Args:    needsKey("ratelimit block user:42 --for 1h"),
+		Args:    needsKey,
 		RunE: func(cmd *cobra.Command, keys []string) error {
 			switch {
 			case !cmd.Flags().Changed("for"):
-				return wrongUse("ratelimit block user:42 --for 1h", "block needs --for, the time for which to block")
+				return wrongUse(example(cmd), "block needs --for, the time for which to block")
 			case span <= 0:
 				return fmt.Errorf("--for %v is not above 0; give one such as 1h, or remove blocks with: %s", span, a.again("unblock"))
 			}
-			err := a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+			_, err := ask(cmd.Context(), a, func(ctx context.Context, c *client.Client) (any, error) {
 				if extend {
-					return c.BlockAtLeast(ctx, span, keys...)
+					return nil, c.BlockAtLeast(ctx, span, keys...)
 				}
-				return c.Block(ctx, span, keys...)
+				return nil, c.Block(ctx, span, keys...)
 			})
 			if err != nil {
 				return err
@@ -48,46 +48,25 @@ same hash tag, such as {user:42}.`,
 			if extend {
 				least = "at least "
 			}
-			return a.printf("blocked %s for %s%s\n", plural(int64(len(keys)), "key"), least, human(span))
+			return a.printf("blocked %s for %s%s\n", plural(len(keys), "key"), least, human(span))
 		},
-	}
+	}))
 	spanVar(cmd, &span, "for", 0, "duration of the block, such as 90s, 1h30m or 2d")
 	cmd.Flags().BoolVar(&extend, "extend", false, "do not shorten a block that ends later")
-	a.jsonFlag(cmd)
-	a.serverFlags(cmd)
 	return cmd
 }
 
 func (a *app) unblockCommand() *cobra.Command {
-	cmd := &cobra.Command{
+	return a.keysCommand(&cobra.Command{
 		Use:   "unblock KEY [KEY ...]",
 		Short: "Remove blocks",
 		Long: `Remove the blocks of keys, and print how many of them were blocked. What was counted before still counts. In a
 cluster, all keys of a call need the same hash tag, such as {user:42}.`,
 		Example: `  ratelimit unblock user:42`,
-		Args:    needsKey("ratelimit unblock user:42"),
-		RunE: func(cmd *cobra.Command, keys []string) error {
-			var n int64
-			err := a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) (err error) {
-				n, err = c.Unblock(ctx, keys...)
-				return err
-			})
-			if err != nil {
-				return err
-			}
-			if a.json {
-				return a.printJSON(struct {
-					Unblocked int64 `json:"unblocked"` // keys that were blocked
-					Keys      int   `json:"keys"`
-				}{n, len(keys)})
-			}
-			if n == 0 {
-				return a.printf("nothing to lift: no key was blocked\n")
-			}
-			return a.printf("unblocked %d of %s\n", n, plural(int64(len(keys)), "key"))
-		},
-	}
-	a.jsonFlag(cmd)
-	a.serverFlags(cmd)
-	return cmd
+	}, (*client.Client).Unblock, "unblocked", "nothing to lift: no key was blocked", func(n int64, of int) any {
+		return struct {
+			Unblocked int64 `json:"unblocked"` // keys that were blocked
+			Keys      int   `json:"keys"`
+		}{n, of}
+	})
 }

@@ -37,7 +37,7 @@ func (r buildReport) String() string {
 
 func (a *app) buildCommand() *cobra.Command {
 	var output string
-	cmd := &cobra.Command{
+	cmd := a.jsonFlag(&cobra.Command{
 		Use:   "build",
 		Short: "Print the library text that a server loads",
 		Long: `Print the library text that a server loads, or write it to a file with -o.
@@ -60,13 +60,12 @@ With --json it prints the version, the build id, the digest (SHA-256) and the si
 			case a.json:
 				return a.printJSON(about(build))
 			case output != "":
-				return a.printf("wrote %s: %s, %s\n", output, about(build), plural(int64(len(build.Text())), "byte"))
+				return a.printf("wrote %s: %s, %s\n", output, about(build), plural(len(build.Text()), "byte"))
 			}
 			return a.write(build.Text())
 		},
-	}
+	})
 	cmd.Flags().StringVarP(&output, "output", "o", "", "write the text to this file")
 	a.policiesFlag(cmd)
-	a.jsonFlag(cmd)
 	return cmd
 }

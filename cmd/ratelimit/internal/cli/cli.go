@@ -37,6 +37,7 @@ type app struct {
 	env            func(string) string
 	stdin          io.Reader
 	stdout, stderr io.Writer
+	unwritten      error // the first error of a write to stdout
 
 	program  string // how a user types this program
 	terminal bool   // stdout is a terminal
@@ -75,7 +76,11 @@ func (a *app) run(ctx context.Context, args []string) error {
 		return err
 	}
 	root.SetArgs(append([]string{}, args...)) // with nil, cobra takes those of the process
-	return root.ExecuteContext(ctx)
+	err := root.ExecuteContext(ctx)
+	if a.unwritten != nil {
+		return a.unwritten
+	}
+	return err
 }
 
 // programName returns the program's name for suggested commands. It replaces arg0 under `go run`,

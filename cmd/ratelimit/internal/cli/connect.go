@@ -30,7 +30,8 @@ type serverFlags struct {
 	caFile, certFile, keyFile string // for TLS
 }
 
-func (a *app) serverFlags(cmd *cobra.Command) {
+// serverFlags adds the flags that select servers, and returns cmd.
+func (a *app) serverFlags(cmd *cobra.Command) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&a.servers.url, "redis", "", "URL of the server, or of cluster nodes, comma-separated (default: REDIS_URL, else "+defaultURL+")")
 	f.BoolVar(&a.servers.cluster, "cluster", false, "the servers are a cluster; needed only if they do not report it (or redis+cluster://)")
@@ -40,14 +41,14 @@ func (a *app) serverFlags(cmd *cobra.Command) {
 	f.StringVar(&a.servers.keyFile, "tls-key", "", "file with the key of that certificate")
 	cmd.MarkFlagsRequiredTogether("tls-cert", "tls-key")
 	spanVar(cmd, &a.servers.timeout, "timeout", a.timeout, "timeout of each step on a server")
+	return cmd
 }
 
 // servers is what a URL names, with the flags that name it again.
 type servers struct {
 	redisurl.Servers
-	again   string // flags for a suggested command
-	program string // how a user types this program
-	flag    bool   // --cluster was given
+	again string // flags for a suggested command
+	flag  bool   // --cluster was given
 }
 
 // parseServers parses --redis, or its fallback.
@@ -66,7 +67,7 @@ func (a *app) parseServers() (servers, error) {
 	if err != nil {
 		return servers{}, fmt.Errorf("%s %w", from, err)
 	}
-	s := servers{Servers: named, program: a.program, flag: a.servers.cluster}
+	s := servers{Servers: named, flag: a.servers.cluster}
 	if a.servers.sentinel != "" {
 		if s.Master != "" && s.Master != a.servers.sentinel {
 			return servers{}, fmt.Errorf("--sentinel %s and %s, the name in the URL, are different; leave one out", a.servers.sentinel, s.Master)
@@ -119,7 +120,7 @@ func (a *app) connect(ctx context.Context) (redis.UniversalClient, servers, erro
 	if err != nil {
 		return nil, s, err
 	}
-	if err := s.find(ctx); err != nil {
+	if err := a.find(ctx, &s); err != nil {
 		return nil, s, err
 	}
 	return s.open(), s, nil
@@ -134,13 +135,13 @@ func (s servers) open() redis.UniversalClient {
 // find asks the servers in turn, until one replies, whether they are a cluster, or asks the
 // Sentinels for the primary. A *dialing.Error means that none replied, or that the Sentinels do
 // not know the primary.
-func (s *servers) find(ctx context.Context) error {
+func (a *app) find(ctx context.Context, s *servers) error {
 	if s.Master != "" {
-		return s.findPrimary(ctx)
+		return a.findPrimary(ctx, *s)
 	}
 	var last error
 	for _, addr := range s.Addrs {
-		kind, err := s.ask(ctx, addr)
+		kind, err := s.kind(ctx, addr)
 		if err != nil {
 			last = err
 			continue
@@ -161,12 +162,12 @@ func (s *servers) find(ctx context.Context) error {
 		s.Cluster = s.Cluster || kind == "cluster"
 		return nil
 	}
-	return s.unreachable(last)
+	return a.unreachable(*s, last)
 }
 
-// findPrimary asks the Sentinels. It fails only if they do not name a primary that replies. Any
-// other refusal is left to the command, which will get it too and explain it.
-func (s servers) findPrimary(ctx context.Context) error {
+// findPrimary asks the Sentinels. It fails only if they do not name a primary that replies. The
+// command gets any other refusal too, and explains it.
+func (a *app) findPrimary(ctx context.Context, s servers) error {
 	s.Options.MaxRetries = -1
 	rdb := s.open()
 	defer func() { _ = rdb.Close() }()
@@ -177,13 +178,13 @@ func (s servers) findPrimary(ctx context.Context) error {
 	if err == nil || errors.As(err, &refusal) && !dialing.AtSentinels(err) {
 		return nil
 	}
-	return s.unreachable(err)
+	return a.unreachable(s, err)
 }
 
-// ask finds out whether the server at addr is "standalone", part of a "cluster" or a "sentinel"; ""
-// if it does not report that. ask fails only if the server does not reply. Any other refusal is
-// left to the command, which will get it too and explain it.
-func (s servers) ask(ctx context.Context, addr string) (string, error) {
+// kind returns "standalone", "cluster" or "sentinel", or "" if the server at addr does not report what
+// it is. kind fails only if the server does not reply. The command gets any other refusal too, and
+// explains it.
+func (s servers) kind(ctx context.Context, addr string) (string, error) {
 	one := s
 	one.Addrs, one.Cluster = []string{addr}, false
 	one.Options.MaxRetries = -1
@@ -216,7 +217,7 @@ func (s servers) ask(ctx context.Context, addr string) (string, error) {
 }
 
 // unreachable returns the error for servers that do not reply.
-func (s servers) unreachable(err error) error {
+func (a *app) unreachable(s servers, err error) error {
 	name := s.Name
 	if s.Master != "" {
 		name = fmt.Sprintf("the primary %q of %s", s.Master, s.Name)
@@ -225,7 +226,7 @@ func (s servers) unreachable(err error) error {
 		}
 	}
 	e := dialing.New(name, err, s.Options.TLSConfig, s.Options.DialTimeout,
-		"check the URL and that the server runs, or start an embedded server with: "+s.program+" dev")
+		"check the URL and that the server runs, or start an embedded server with: "+a.program+" dev")
 	if errors.Is(err, context.Canceled) {
 		e.Problem += "; nothing was sent"
 	}

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"net"
 	"strings"
 	"testing"
 
@@ -29,7 +30,7 @@ func TestServersThatCannotDecide(t *testing.T) {
 		case "INFO":
 			return bulk("redis_version:6.2.14\r\nredis_mode:standalone\r\nrole:master\r\n")
 		}
-		return fmt.Sprintf("-ERR unknown command `%s`, with args beginning with: \r\n", words[0])
+		return fmt.Sprintf("-ERR unknown command `%s`, with args beginning with: \r\n", strings.ToLower(words[0]))
 	}
 	noLua := func(words []string) string {
 		switch strings.ToUpper(words[0]) {
@@ -70,7 +71,12 @@ func TestServersThatCannotDecide(t *testing.T) {
 		m.names = append(m.names, addr, tt.name)
 		m.fails(nil, append(strings.Fields(tt.args), "--redis", "redis://"+addr)...)
 	}
-	addr := fakeServer(t, silent)
+	listener, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and never replies
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }()
+	addr := listener.Addr().String()
 	m.names = append(m.names, addr, "SILENT")
 	m.fails(nil, "deploy", "--timeout", "100ms", "--redis", "redis://"+addr+"?read_timeout=50ms") // the URL counts
 	m.fails(nil, "take", "k", "1/s", "--timeout", "50ms", "--redis", "rediss://"+addr)

@@ -17,7 +17,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
-	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/dashboard"
 	"github.com/ratelimit-functions/ratelimit/internal/printable"
 	"github.com/ratelimit-functions/ratelimit/loader"
@@ -30,7 +29,7 @@ const (
 
 func (a *app) dashboardCommand() *cobra.Command {
 	var listen, token string
-	cmd := &cobra.Command{
+	cmd := a.serverFlags(&cobra.Command{
 		Use:   "dashboard",
 		Short: "Show keys, policies and servers in a browser, live",
 		Long: `Serve a page that shows calls allowed and denied a second, the most used keys, the state of a limiter, policies and
@@ -63,11 +62,10 @@ The user needs the rights of top, and those of "ratelimit acl peek"; for the ser
 			}
 			return a.dashboard(cmd.Context(), listen, token, source)
 		},
-	}
+	})
 	cmd.Flags().StringVar(&listen, "listen", dashboardAddr, "host and port to listen on; port 0 takes a free one")
-	cmd.Flags().StringVar(&token, "token", "", fmt.Sprintf("what a browser must give, at least %d characters (default: none on this machine, else one that is made up)", shortestToken))
+	cmd.Flags().StringVar(&token, "token", "", fmt.Sprintf("token that a browser must give, at least %d characters (default: none on this machine, else a random one)", shortestToken))
 	a.libraryFlags(cmd)
-	a.serverFlags(cmd)
 	return cmd
 }
 
@@ -91,7 +89,7 @@ func (a *app) dashboard(ctx context.Context, listen, token string, source dashbo
 	at, note := "http://"+net.JoinHostPort(host, port)+"/", ""
 	if token != "" {
 		at += "?token=" + url.QueryEscape(token)
-		note = "whoever has the token can look; from elsewhere, put the name of this machine in the address\n"
+		note = "anyone with the token can use it; from another machine, put the name of this one in the address\n"
 	}
 	if err := a.printf("%s\nshows %s, and changes nothing\n"+note+"\nCtrl-C ends it\n", at, source.Name); err != nil {
 		_ = listener.Close()
@@ -114,7 +112,7 @@ func (a *app) dashboard(ctx context.Context, listen, token string, source dashbo
 	return nil
 }
 
-// dashboardSource returns this program's commands as functions for a dashboard.
+// dashboardSource returns what a dashboard needs to ask the servers that the flags name.
 func (a *app) dashboardSource() (dashboard.Source, error) {
 	s, err := a.parseServers()
 	if err != nil {
@@ -124,19 +122,12 @@ func (a *app) dashboardSource() (dashboard.Source, error) {
 	if err != nil {
 		return dashboard.Source{}, err
 	}
-	with := func(ctx context.Context, rdb redis.UniversalClient, call func(context.Context, *client.Client) (any, error)) (any, error) {
-		c, err := client.New(rdb, client.WithTimeout(s.Options.ReadTimeout))
-		if err != nil {
-			return nil, err
-		}
-		return call(ctx, c)
-	}
 	var mu sync.Mutex // a is not safe for concurrent use
 	return dashboard.Source{
-		Name: s.Name,
+		Name: s.Name, Timeout: s.Options.ReadTimeout,
 		Connect: func(ctx context.Context) (redis.UniversalClient, error) {
 			found := s
-			if err := found.find(ctx); err != nil {
+			if err := a.find(ctx, &found); err != nil {
 				return nil, err
 			}
 			return found.open(), nil
@@ -146,46 +137,24 @@ func (a *app) dashboardSource() (dashboard.Source, error) {
 			defer mu.Unlock()
 			return a.dashboardNodes(ctx, build)
 		},
-		Peek: func(ctx context.Context, rdb redis.UniversalClient, keys []string, limit string) (any, error) {
-			return with(ctx, rdb, func(ctx context.Context, c *client.Client) (any, error) {
-				req := client.Request{Keys: keys}
-				for range keys {
-					if req.Limits = append(req.Limits, client.Limit(limit)); limit[0] == '@' { // a policy has limits for all keys
-						break
-					}
-				}
-				res, err := c.PeekRequest(ctx, req)
-				if err != nil {
-					return nil, err
-				}
-				return newDecision(req, res), nil
-			})
-		},
-		Usage: func(ctx context.Context, rdb redis.UniversalClient, key string) (any, error) {
-			return with(ctx, rdb, func(ctx context.Context, c *client.Client) (any, error) {
-				u, err := c.Usage(ctx, key)
-				return newUsageReport(u), err
-			})
-		},
 		Faults: func(err error) string {
 			if err = s.scanError(err); err == nil {
 				return "the look was interrupted"
 			}
-			return oneLine(a.explained(err))[len("ratelimit: "):]
+			return oneLine(a.explained(err))
 		},
 		Explain: func(err error) string {
 			mu.Lock()
 			defer mu.Unlock()
-			return oneLine(a.explained(err))[len("ratelimit: "):]
+			return oneLine(a.explained(err))
 		},
-		Visible: visible,
 	}, nil
 }
 
 // dashboardNodes returns the servers with the library that each runs. If no build was named, they
 // are good if all run the same one.
 func (a *app) dashboardNodes(ctx context.Context, build loader.Build) ([]dashboard.Node, error) {
-	report, failed, err := a.load(ctx, func(ctx context.Context, l *loader.Loader) (loader.Report, error) { return l.Status(ctx, build) })
+	report, failed, err := onFleet(ctx, a, func(ctx context.Context, l *loader.Loader) (loader.Report, error) { return l.Status(ctx, build) })
 	if err != nil {
 		return nil, err
 	}
@@ -199,7 +168,7 @@ func (a *app) dashboardNodes(ctx context.Context, build loader.Build) ([]dashboa
 	var nodes []dashboard.Node
 	for _, n := range report.Nodes {
 		shown := dashboard.Node{
-			Addr: n.Addr, Role: string(n.Role), Server: dash(n.Engine + " " + n.ServerVersion), Library: running(n), Digest: n.Running.Digest[:min(12, len(n.Running.Digest))],
+			Addr: n.Addr, Role: string(n.Role), Server: dash(n.Engine + " " + n.ServerVersion), Library: name(n.Running), Digest: n.Running.Digest[:min(12, len(n.Running.Digest))],
 			State: inStep(n, report.Wanted), Good: n.State == loader.Same, Dead: n.State == loader.Unreachable,
 		}
 		if !named && n.State == loader.Different && len(n.Taken) == 0 {

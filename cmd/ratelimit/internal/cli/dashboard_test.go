@@ -117,35 +117,25 @@ func TestDashboardNodes(t *testing.T) {
 // The page gets the same data as the commands print.
 func TestDashboardAsks(t *testing.T) {
 	srv := embedded.Run(t, embedded.WithTime(began))
-	a := testApp([]string{redisURL(srv.Addr())}, io.Discard, io.Discard)
-	a.servers.timeout = a.timeout
-	source, err := a.dashboardSource()
-	if err != nil {
-		t.Fatal(err)
+	get := serveDashboard(t, srv.Addr())
+	asks := func(path, want string) {
+		t.Helper()
+		reply := get(path)
+		body, err := io.ReadAll(reply.Body)
+		_ = reply.Body.Close()
+		if err != nil || !strings.Contains(string(body), want) {
+			t.Errorf("%s: %v, %s, want in it %s", path, err, body, want)
+		}
 	}
-	rdb, err := source.Connect(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = rdb.Close() }()
-	if _, err := source.Peek(t.Context(), rdb, []string{"k"}, "5/m"); err == nil || !strings.Contains(source.Explain(err), "with: ratelimit deploy --policies FILE;") {
-		t.Errorf("without the library: %v", err)
-	}
+	asks("/peek?key=k&limit=5/m", "with: ratelimit deploy --policies FILE;")
 	if got := run(t, []string{redisURL(srv.Addr())}, "deploy"); got.code != exitFine {
 		t.Fatalf("%+v", got)
 	}
 	counted(t, srv, "user:1", "user:2")
-	peeked, err := source.Peek(t.Context(), rdb, []string{"kuser:2", "kuser:1"}, "3/d")
-	if d, ok := peeked.(decision); err != nil || !ok || d.Allowed || d.Key != "kuser:2" || d.Limit != 3 {
-		t.Errorf("%v: %+v", err, peeked)
-	}
-	u, err := source.Usage(t.Context(), rdb, "user:2")
-	if report, ok := u.(usageReport); err != nil || !ok || report.Allowed != 3 || report.Denied != 1 || len(report.Series) != 1 {
-		t.Errorf("%v: %+v", err, u)
-	}
-	if _, err := source.Peek(t.Context(), rdb, []string{"k"}, "@none"); err == nil || !strings.Contains(source.Explain(err), "NOPOLICY") {
-		t.Errorf("of no policy: %v", err)
-	}
+	asks("/peek?key=kuser:2&key=kuser:1&limit=3/d", `{"allowed":false,"limit":3,`)
+	asks("/peek?key=kuser:2&key=kuser:1&limit=3/d", `"key":"kuser:2"`)
+	asks("/usage?key="+base64.RawURLEncoding.EncodeToString([]byte("user:2")), `{"allowed":3,"denied":1,`)
+	asks("/peek?key=k&limit=@none", "NOPOLICY")
 }
 
 // A viewer of the page cannot read other keys through it: it never shows a byte of a value that is

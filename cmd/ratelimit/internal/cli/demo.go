@@ -28,14 +28,14 @@ const (
 func (a *app) demoCommand() *cobra.Command {
 	var duration time.Duration
 	var replace bool
-	cmd := &cobra.Command{
+	cmd := a.serverFlags(&cobra.Command{
 		Use:   "demo",
 		Short: "See the library limit some traffic: no Redis needed",
 		Long: `Deploy the library, send traffic for some seconds, and show what was let through and what was not.
 
-Without --redis it starts a server of its own, in memory, and takes no notice of REDIS_URL. With --redis it runs on that
-server or cluster: under keys with a prefix of their own, which it deletes at the end; the library stays deployed. A
-server that runs another build of the library is left alone, unless you say --replace, and always if it has policies.`,
+Without --redis it starts a server of its own, in memory, and ignores REDIS_URL. With --redis it runs on that server or
+cluster: under keys with a prefix of their own, which it deletes at the end; the library stays deployed. A server that
+runs another build of the library is not changed unless you add --replace; one with policies is never changed.`,
 		Example: `  ratelimit demo
   ratelimit demo --redis redis://127.0.0.1:6379`,
 		Args: noArgs,
@@ -48,10 +48,9 @@ server that runs another build of the library is left alone, unless you say --re
 			}
 			return a.demo(cmd.Context(), duration, replace)
 		},
-	}
+	})
 	spanVar(cmd, &duration, "duration", usualDemo, fmt.Sprintf("how long to send traffic, from %v to %v", shortestDemo, longestDemo))
 	cmd.Flags().BoolVar(&replace, "replace", false, "replace another build of the library on the server")
-	a.serverFlags(cmd)
 	cmd.Flags().Lookup("redis").Usage = "URL of the server, or of cluster nodes, comma-separated (default: a server of its own)"
 	return cmd
 }
@@ -81,9 +80,7 @@ func (a *app) demo(ctx context.Context, duration time.Duration, replace bool) er
 	if err != nil {
 		return err
 	}
-	if err := a.write(l.prose("", deployed) + "\n\n"); err != nil {
-		return err
-	}
+	a.write(l.prose("", deployed) + "\n\n")
 	c, err := client.New(on.rdb, client.WithTimeout(on.Options.ReadTimeout))
 	if err != nil {
 		return err
@@ -151,15 +148,17 @@ func (a *app) demoDeploy(ctx context.Context, on *stage, replace bool) (string, 
 		return "", err
 	}
 	if _, err := l.Plan(ctx, build, loader.AllowDowngrade(), loader.ReplaceForeign()); errors.Is(err, loader.ErrRemovesPolicies) {
-		return "", demoKeepsPolicies(err)
+		var node *loader.Error // the demo's own library has no policies, and would remove them
+		errors.As(err, &node)
+		return "", fmt.Errorf("%s; run the demo without --redis, or on another server", node.Problem)
 	}
-	nodes := plural(int64(len(report.Nodes)), "server")
+	nodes := plural(len(report.Nodes), "server")
 	if report.InStep() {
 		return fmt.Sprintf("%s is there already, on %s", about(build), nodes), nil
 	}
 	for _, n := range report.Nodes {
 		if n.State == loader.Different && !replace {
-			found := running(n)
+			found := name(n.Running)
 			if edited(n.Running, report.Wanted) {
 				found += ", other text"
 			}
@@ -170,15 +169,7 @@ func (a *app) demoDeploy(ctx context.Context, on *stage, replace bool) (string, 
 	if report, err = l.Deploy(ctx, build, loader.AllowDowngrade(), loader.ReplaceForeign()); err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("deployed %s to %s and read it back", about(build), plural(int64(report.Changed()), "server")), nil
-}
-
-// demoKeepsPolicies returns the error for a server with policies: the demo's own library has none,
-// and would remove them.
-func demoKeepsPolicies(err error) error {
-	var node *loader.Error
-	errors.As(err, &node)
-	return fmt.Errorf("%s; run the demo without --redis, or on another server", node.Problem)
+	return fmt.Sprintf("deployed %s to %s and read it back", about(build), plural(report.Changed(), "server")), nil
 }
 
 // demoHello shows one call as a user would type it, and its reply.
@@ -208,7 +199,7 @@ func (a *app) demoHello(ctx context.Context, on *stage, c *client.Client, l look
 // demoPlay sends the traffic and draws it. While it draws on a terminal, it changes no mode of the
 // terminal: there is nothing to restore, however the program is stopped or ended.
 func (a *app) demoPlay(ctx context.Context, s *show, l look) error {
-	legend := fmt.Sprintf("%s of traffic; a column is %s, a full bar %s", human(s.total), human(s.total/columns), plural(int64(s.full()), "request"))
+	legend := fmt.Sprintf("%s of traffic; a column is %s, a full bar %s", human(s.total), human(s.total/columns), plural(s.full(), "request"))
 	if l.width < chartWidth {
 		legend = fmt.Sprintf("%s of traffic; for a chart, the terminal needs %d columns", human(s.total), chartWidth)
 	}

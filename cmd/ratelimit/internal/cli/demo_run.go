@@ -190,12 +190,12 @@ func (s *show) chart(l look) string {
 		if c.title != "" {
 			fmt.Fprintln(&lines, l.paint(bold, c.title))
 		}
-		row(pad("  "+c.name, 9)+l.paint(faint, pad(c.plan, labelWidth-9)), green, c.allowed, "let through")
-		row(pad("", labelWidth), red, c.denied, "turned away")
+		row(fmt.Sprintf("  %-7s", c.name)+l.paint(faint, fmt.Sprintf("%-*s", labelWidth-9, c.plan)), green, c.allowed, "let through")
+		row(strings.Repeat(" ", labelWidth), red, c.denied, "turned away")
 	}
 	axis := ""
 	for at := time.Duration(0); at <= s.total; at += (s.total + 8*time.Second - 1) / (8 * time.Second) * time.Second { // at most nine labels
-		axis = pad(axis, labelWidth+int(at*columns/s.total)) + fmt.Sprintf("%ds", at/time.Second)
+		axis = fmt.Sprintf("%-*s%ds", labelWidth+int(at*columns/s.total), axis, at/time.Second)
 	}
 	fmt.Fprintln(&lines, l.paint(faint, axis))
 	return lines.String()

@@ -11,7 +11,7 @@ import (
 
 func (a *app) deployCommand() *cobra.Command {
 	var o deployFlags
-	cmd := &cobra.Command{
+	cmd := a.jsonFlag(a.serverFlags(&cobra.Command{
 		Use:   "deploy",
 		Short: "Load the library on a server, or on every primary of a cluster",
 		Long: `Load the library on a server, or on every primary of a cluster, read it back and compare. Either all of them get it,
@@ -29,7 +29,7 @@ time. At the end it prints what has changed, as "ratelimit plan" does.
 			if err != nil {
 				return err
 			}
-			report, failed, err := a.load(cmd.Context(), func(ctx context.Context, l *loader.Loader) (loader.Report, error) {
+			report, failed, err := onFleet(cmd.Context(), a, func(ctx context.Context, l *loader.Loader) (loader.Report, error) {
 				options, _ := o.allowed()
 				return l.Deploy(ctx, build, append(options, loader.WaitForLease(o.wait))...)
 			})
@@ -38,20 +38,16 @@ time. At the end it prints what has changed, as "ratelimit plan" does.
 			}
 			return a.deployed(report, failed, "was there already; nothing to do", "deployed")
 		},
-	}
+	}))
 	a.libraryFlags(cmd)
 	o.flags(cmd)
 	o.waitFlag(cmd)
-	a.jsonFlag(cmd)
-	a.serverFlags(cmd)
 	return cmd
 }
 
 // deployed prints the outcome of a deployment, and its changes.
 func (a *app) deployed(report loader.Report, failed error, nothing, done string) error {
-	if err := a.printReport(report, loaded); err != nil {
-		return err
-	}
+	a.printReport(report, loaded)
 	switch {
 	case failed != nil:
 		return failed
@@ -66,8 +62,6 @@ func (a *app) deployed(report loader.Report, failed error, nothing, done string)
 			changed = append(changed, loader.NodePlan{Node: n})
 		}
 	}
-	if err := a.printChanges(changed, report.Wanted, false); err != nil {
-		return err
-	}
+	a.printChanges(changed, report.Wanted, false)
 	return a.printf("\n%s %s %s, build %s\n", done, functions.Name, dash(report.Wanted.Version), dash(report.Wanted.BuildID))
 }

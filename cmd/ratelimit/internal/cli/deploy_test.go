@@ -24,7 +24,7 @@ func TestDeployAndStatus(t *testing.T) {
 	version := functions.Version()
 	engine := "redis " + serverVersion(t, addr)
 	gap := strings.Repeat(" ", len(addr)-len("NODE")+2)
-	wide := func(text string, width int) string { return pad(text, width) }
+	wide := func(text string, width int) string { return fmt.Sprintf("%-*s", width, text) }
 	head := func(library string) string {
 		return "NODE" + gap + "ROLE     " + wide("SERVER", len(engine)+2) + strings.TrimRight(wide("LIBRARY", len(library)+2), " ")
 	}

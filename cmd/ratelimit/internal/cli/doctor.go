@@ -6,10 +6,12 @@ import (
 	"slices"
 
 	"github.com/spf13/cobra"
+
+	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
 func (a *app) doctorCommand() *cobra.Command {
-	cmd := &cobra.Command{
+	return a.jsonFlag(a.serverFlags(&cobra.Command{
 		Use:   "doctor",
 		Short: "Find problems of the servers, present and future",
 		Long: `Check every primary and its replicas for what prevents decisions now (no functions, no library or one that does not
@@ -37,49 +39,32 @@ Exit codes: 0 no finding · 1 error · 2 findings.`,
 				d.Findings[i].Do = cmp.Or(a.hint(d.Findings[i].Err), d.Findings[i].Do)
 			}
 			if a.json {
-				if err := a.printJSON(d); err != nil {
-					return err
-				}
+				a.printJSON(d)
 			} else {
-				for _, f := range d.Findings {
-					at := f.Addr
-					if at == "" {
-						at = "all"
-					}
-					if err := a.printf("%s, %s: %s\n  means: %s\n  do:    %s\n\n", f.Check, at, f.Found, f.Means, f.Do); err != nil {
-						return err
-					}
-				}
-				for _, u := range d.Unchecked {
-					if err := a.printf("not checked: %s\n", u); err != nil {
-						return err
-					}
-				}
-				missed := ""
-				if n := len(d.Unchecked); n > 0 {
-					missed = fmt.Sprintf("; %d not checked", n)
-				}
-				silent := map[string]bool{} // servers that did not answer
-				for _, f := range d.Findings {
-					if f.Check == "reach" && f.Addr != "" && !slices.Contains(d.Nodes, f.Addr) {
-						silent[f.Addr] = true
-					}
-				}
-				where := " on " + plural(int64(len(d.Nodes)), "server")
-				if len(silent) > 0 {
-					where = fmt.Sprintf("; %d of %s answered", len(d.Nodes), plural(int64(len(d.Nodes)+len(silent)), "server"))
-				}
-				if err := a.printf("%s%s%s\n", plural(int64(len(d.Findings)), "finding"), where, missed); err != nil {
-					return err
-				}
+				a.printDiagnosis(d)
 			}
-			if len(d.Findings) > 0 {
-				return exitCode(exitDiffers)
-			}
-			return nil
+			return differs(len(d.Findings) > 0)
 		},
+	}))
+}
+
+func (a *app) printDiagnosis(d loader.Diagnosis) {
+	silent := map[string]bool{} // servers that did not answer
+	for _, f := range d.Findings {
+		a.printf("%s, %s: %s\n  means: %s\n  do:    %s\n\n", f.Check, cmp.Or(f.Addr, "all"), f.Found, f.Means, f.Do)
+		if f.Check == "reach" && f.Addr != "" && !slices.Contains(d.Nodes, f.Addr) {
+			silent[f.Addr] = true
+		}
 	}
-	a.jsonFlag(cmd)
-	a.serverFlags(cmd)
-	return cmd
+	for _, u := range d.Unchecked {
+		a.printf("not checked: %s\n", u)
+	}
+	where, missed := " on "+plural(len(d.Nodes), "server"), ""
+	if len(silent) > 0 {
+		where = fmt.Sprintf("; %d of %s answered", len(d.Nodes), plural(len(d.Nodes)+len(silent), "server"))
+	}
+	if n := len(d.Unchecked); n > 0 {
+		missed = fmt.Sprintf("; %d not checked", n)
+	}
+	a.printf("%s%s%s\n", plural(len(d.Findings), "finding"), where, missed)
 }

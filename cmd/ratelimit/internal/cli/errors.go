@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/internal/dialing"
 	"github.com/ratelimit-functions/ratelimit/internal/printable"
@@ -19,6 +21,14 @@ type exitCode int
 
 func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
 
+// differs returns the exit code of a command that asked a question: 2 if the answer is no.
+func differs(no bool) error {
+	if no {
+		return exitCode(exitDiffers)
+	}
+	return nil
+}
+
 // report writes err as one line and returns the exit code.
 func (a *app) report(err error) int {
 	var code exitCode
@@ -28,7 +38,7 @@ func (a *app) report(err error) int {
 	case errors.As(err, &code):
 		return int(code)
 	}
-	fmt.Fprintln(a.stderr, oneLine(a.explained(err)))
+	fmt.Fprintln(a.stderr, "ratelimit: "+oneLine(a.explained(err)))
 	return exitError
 }
 
@@ -68,20 +78,16 @@ func (a *app) reworded(err error) string {
 		copied.Notes = a.notes(e.Notes)
 		return copied.Error()
 	case *loader.Error:
-		if e.Remedy == "" {
-			return e.Error()
-		}
-		return e.Problem + "; " + cmp.Or(a.hint(e), e.Remedy)
+		copied := *e
+		copied.Remedy = a.remedy(e, e.Remedy)
+		return copied.Error()
 	case *dialing.Error:
-		if e.Remedy == "" {
-			return e.Error()
-		}
-		return e.Problem + "; " + cmp.Or(a.hint(e), e.Remedy)
+		copied := *e
+		copied.Remedy = a.remedy(e, e.Remedy)
+		return copied.Error()
 	case *client.Error:
 		copied := *e
-		if e.Remedy != "" {
-			copied.Remedy = cmp.Or(a.hint(e), e.Remedy)
-		}
+		copied.Remedy = a.remedy(e, e.Remedy)
 		return copied.Error()
 	case policies.Problems: // Problems.Error returns only the first
 		var all []string
@@ -91,6 +97,14 @@ func (a *app) reworded(err error) string {
 		return strings.Join(all, "; ")
 	}
 	return ""
+}
+
+// remedy returns the hint for err in place of its remedy, if it has one.
+func (a *app) remedy(err error, remedy string) string {
+	if remedy == "" {
+		return ""
+	}
+	return cmp.Or(a.hint(err), remedy)
 }
 
 // explain replaces the error of a node with its text for output.
@@ -108,12 +122,12 @@ func (a *app) notes(list []*loader.Error) (notes []*loader.Error) {
 	return notes
 }
 
-// oneLine returns text after "ratelimit: ", with line ends and other control characters made
-// visible.
+// oneLine returns text without "ratelimit: " before it, and with line ends and other control
+// characters made visible.
 func oneLine(text string) string {
 	text = strings.TrimPrefix(text, "ratelimit: ")
 	lines := strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' })
-	return "ratelimit: " + printable.Line(strings.Join(lines, " "))
+	return printable.Line(strings.Join(lines, " "))
 }
 
 // usageError is the error for an invalid command line.
@@ -123,6 +137,12 @@ type usageError struct {
 }
 
 func (e *usageError) Error() string { return e.problem + "; for example: ratelimit " + e.example }
+
+// example returns the first line of a command's examples.
+func example(cmd *cobra.Command) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(cmd.Example), "\n")
+	return line
+}
 
 func wrongUse(example, format string, args ...any) error {
 	return &usageError{fmt.Sprintf(format, args...), strings.TrimPrefix(example, "ratelimit ")}

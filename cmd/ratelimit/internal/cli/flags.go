@@ -15,9 +15,10 @@ import (
 
 // Flags that commands share.
 
-// jsonFlag adds --json.
-func (a *app) jsonFlag(cmd *cobra.Command) {
+// jsonFlag adds --json, and returns cmd.
+func (a *app) jsonFlag(cmd *cobra.Command) *cobra.Command {
 	cmd.Flags().BoolVar(&a.json, "json", false, "print JSON, for scripts")
+	return cmd
 }
 
 // spanVar adds a flag whose value is a duration.

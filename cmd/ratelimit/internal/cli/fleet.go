@@ -71,11 +71,16 @@ func (a *app) wanted() (loader.Build, error) {
 	if a.library == "" {
 		return a.build()
 	}
+	text, err := a.readLibrary()
+	return loader.Text(text), err
+}
+
+func (a *app) readLibrary() (string, error) {
 	text, err := os.ReadFile(a.library)
 	if err != nil {
-		return nil, fmt.Errorf("--library: %w; name another file", err)
+		return "", fmt.Errorf("--library: %w; name another file", err)
 	}
-	return loader.Text(text), nil
+	return string(text), nil
 }
 
 // loader returns a Loader for the servers that the flags name, and a function that closes it.
@@ -87,7 +92,7 @@ func (a *app) loader(ctx context.Context, opts ...loader.Option) (*loader.Loader
 	if s.Cluster || s.Master != "" {
 		var silent *dialing.Error // the loader reports it for each server
 		var refusal redis.Error   // from Sentinels
-		if err := s.find(ctx); err != nil && (!errors.As(err, &silent) || errors.As(err, &refusal)) {
+		if err := a.find(ctx, &s); err != nil && (!errors.As(err, &silent) || errors.As(err, &refusal)) {
 			return nil, nil, err
 		}
 	}
@@ -100,9 +105,10 @@ func (a *app) loader(ctx context.Context, opts ...loader.Option) (*loader.Loader
 	return l, func() { _ = rdb.Close() }, nil
 }
 
-// load calls a function that returns a Report. If some nodes failed, load returns that error in
-// failed, and the report lists it too. It returns any other error in err; then there is no report.
-func (a *app) load(ctx context.Context, call func(context.Context, *loader.Loader) (loader.Report, error)) (report loader.Report, failed, err error) {
+// onFleet calls a function of a Loader, which returns a Report or a Plan. If some nodes failed,
+// onFleet returns that error in failed, and the report lists it too. It returns any other error in
+// err; then there is no report.
+func onFleet[T any](ctx context.Context, a *app, call func(context.Context, *loader.Loader) (T, error)) (report T, failed, err error) {
 	l, end, err := a.loader(ctx)
 	if err != nil {
 		return report, nil, err
@@ -117,38 +123,34 @@ func (a *app) load(ctx context.Context, call func(context.Context, *loader.Loade
 }
 
 // printReport prints what is known about each node.
-func (a *app) printReport(report loader.Report, outcome func(loader.Node, loader.Library) string) error {
+func (a *app) printReport(report loader.Report, outcome func(loader.Node, loader.Library) string) {
 	if a.json {
 		report.Nodes = slices.Clone(report.Nodes) // do not change the nodes of the returned error
 		for i := range report.Nodes {
 			a.explain(&report.Nodes[i])
 		}
 		report.Notes = a.notes(report.Notes)
-		return a.printJSON(struct {
+		a.printJSON(struct {
 			InStep bool `json:"in_step"`
 			loader.Report
 		}{report.InStep(), report})
+		return
 	}
 	if len(report.Nodes) == 1 && report.Nodes[0].Err != nil {
-		return nil // the error says it all
+		return // the error says it all
 	}
 	rows := [][]string{{"NODE", "ROLE", "SERVER", "LIBRARY", ""}}
 	for _, n := range report.Nodes {
 		rows = append(rows, nodeRow(n, outcome(n, report.Wanted)))
 	}
-	if err := table(a.stdout, rows); err != nil {
-		return err
-	}
+	a.write(table(rows))
 	for _, note := range report.Notes {
-		if err := a.printf("\nnote: %s\n", a.explained(note)); err != nil {
-			return err
-		}
+		a.printf("\nnote: %s\n", a.explained(note))
 	}
-	return nil
 }
 
 func nodeRow(n loader.Node, outcome string) []string {
-	return []string{n.Addr, dash(string(n.Role)), dash(n.Engine + " " + n.ServerVersion), running(n), outcome}
+	return []string{n.Addr, dash(string(n.Role)), dash(n.Engine + " " + n.ServerVersion), name(n.Running), outcome}
 }
 
 func dash(text string) string {
@@ -158,15 +160,13 @@ func dash(text string) string {
 	return text
 }
 
-// running describes the library on a node.
-func running(n loader.Node) string { return name(n.Running) }
-
 // edited reports whether a library has the build ID of wanted but another text: somebody changed it
 // by hand.
 func edited(l, wanted loader.Library) bool {
 	return l.BuildID != "" && l.BuildID == wanted.BuildID && l.Digest != wanted.Digest
 }
 
+// name describes a library.
 func name(l loader.Library) string {
 	switch {
 	case l.Digest == "":
@@ -192,7 +192,7 @@ func loaded(n loader.Node, _ loader.Library) string {
 	case n.PutBack:
 		return "loaded and put back"
 	case n.Changed && n.Replicas > 0 && n.Acked >= 0:
-		return fmt.Sprintf("loaded; %d of %s confirmed it", n.Acked, plural(int64(n.Replicas), "replica"))
+		return fmt.Sprintf("loaded; %d of %s confirmed it", n.Acked, plural(n.Replicas, "replica"))
 	case n.Changed:
 		return "loaded"
 	case n.State == loader.Same:

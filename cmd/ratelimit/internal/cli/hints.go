@@ -14,19 +14,18 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// hints says what to type, by class of error and by the server's error code if there is one. A hint
-// replaces the remedy for Go programs. Only an error that has a remedy gets a hint. The first that
-// matches counts. app.expand replaces the words that begin with $.
+// hints says what to type, by the class of an error and the server's error code. A hint replaces the
+// remedy for Go programs; an error without a remedy gets no hint. The first match counts. app.expand
+// replaces the words that begin with $. For a server that cannot be reached, see dialing.Class.
 var hints = []struct {
-	class      error
-	code, hint string
+	class error
+	codes string // the server's error codes, or "" for any
+	hint  string
 }{
 	{client.ErrNotDeployed, "", "load it with: $deploy"},
 	{client.ErrNoPermission, "NOAUTH", "$password"},
-	{client.ErrNoPermission, "NOPERM", "print the rights that it needs with: $acl --prefix KEY_PREFIX"},
-	{client.ErrNoPermission, "ERR", "print the rights that it needs with: $acl --prefix KEY_PREFIX"},
-	{client.ErrUnavailable, "MOVED", "add --cluster"},
-	{client.ErrUnavailable, "ASK", "add --cluster"},
+	{client.ErrNoPermission, "NOPERM ERR", "print the rights that it needs with: $acl --prefix KEY_PREFIX"},
+	{client.ErrUnavailable, "MOVED ASK", "add --cluster"},
 	{client.ErrBadReply, "", "find out what runs there with: $status"},
 
 	{loader.ErrSentinel, "", "name the primary that it watches with --sentinel, or connect to that primary"},
@@ -47,23 +46,13 @@ var hints = []struct {
 	{loader.ErrMixedBuilds, "", "load one build on all of them with: $deploy"},
 	{loader.ErrNotPersistent, "", "set it in the configuration: CONFIG SET appendonly yes, then CONFIG REWRITE (or appendonly yes in redis.conf); or keep this running: $watch"},
 	{loader.ErrSlots, "", "start the missing primaries, or assign their slots to others with: redis-cli --cluster fix $addr"},
-
-	{dialing.ErrNoTLS, "", "write redis:// in place of rediss:// if the server does not use TLS"},
-	{dialing.ErrClosed, "", "check the address, and write rediss:// if the server uses TLS"},
-	{dialing.ErrClosedTLS, "", "check the address, and add --tls-cert and --tls-key if the server requires a client certificate"},
-	{dialing.ErrAuthority, "", "name the file with the certificate of the authority with --tls-ca"},
-	{dialing.ErrHost, "", "connect to a host that it is for"},
-	{dialing.ErrCertificate, "", "name the files of one that the server trusts with --tls-cert and --tls-key"},
-	{dialing.ErrPrimaryName, "", "give the name that they know with --sentinel"},
-	{dialing.ErrSentinelPassword, "", "write redis-sentinel://HOST:26379/NAME?sentinel_password=PASSWORD"},
-	{dialing.ErrSentinelLogin, "", "check sentinel_username and sentinel_password in the URL"},
-	{dialing.ErrNotSentinel, "", "give the addresses of the Sentinels, whose port is usually 26379, or leave out --sentinel"},
 }
 
 // hint returns what to type after err, or "" if no hint is for it.
 func (a *app) hint(err error) string {
 	var call *client.Error
 	var node *loader.Error
+	var unreachable *dialing.Class
 	code := ""
 	if errors.As(err, &call) {
 		code = call.Code
@@ -71,9 +60,12 @@ func (a *app) hint(err error) string {
 		code = node.Code
 	}
 	for _, h := range hints {
-		if (h.code == "" || h.code == code) && errors.Is(err, h.class) {
+		if (h.codes == "" || slices.Contains(strings.Fields(h.codes), code)) && errors.Is(err, h.class) {
 			return a.expand(h.hint, node)
 		}
+	}
+	if errors.As(err, &unreachable) {
+		return unreachable.Hint
 	}
 	return ""
 }
@@ -125,7 +117,7 @@ func (a *app) again(command string, more ...string) string {
 			continue
 		}
 		if cmd.Flags().Lookup("redis") != nil {
-			if a.named.program == "" {
+			if a.named.URL == "" {
 				_, _ = a.parseServers() // fails before the servers are known; other commands report that error
 			}
 			line += a.named.again

@@ -96,9 +96,9 @@ func TestHintsNameCommands(t *testing.T) {
 			}
 			return ""
 		})
-		id := fmt.Sprintf("%p %s", h.class, h.code)
+		id := fmt.Sprintf("%p %s", h.class, h.codes)
 		if seen[id] {
-			t.Errorf("two hints for %v, %q", h.class, h.code)
+			t.Errorf("two hints for %v, %q", h.class, h.codes)
 		}
 		seen[id] = true
 	}
@@ -155,6 +155,7 @@ func TestRefusals(t *testing.T) {
 	m.fails(nil, "take", "k", "@api", "--redis", url)
 	m.fails(nil, "take", "k", "@calc", "--redis", url)
 	m.fails(nil, "take", "a", "u:1", "@calc", "--redis", url)
+	m.fails(nil, "take", "a", "b", "u:1", "@calc", "--redis", url)
 	m.fails(nil, "take", "@api", "k", "--redis", url)
 	m.fails(nil, "peek", "100/m", "user 42", "--redis", url)
 	m.fails(nil, "take", "@api", "--redis", url)
@@ -272,6 +273,6 @@ func TestDemoHelp(t *testing.T) {
 		}
 	}
 	if strings.Contains(got.stdout, "(default: REDIS_URL") {
-		t.Errorf("the demo takes no notice of REDIS_URL:\n%s", got.stdout)
+		t.Errorf("the demo ignores REDIS_URL:\n%s", got.stdout)
 	}
 }

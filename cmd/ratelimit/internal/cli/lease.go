@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/reply"
 )
 
 const leaseHelp = `The limit is one such as "concurrency 3 lease=30s", or @name, a policy of one. A lease that is not renewed expires.
@@ -37,54 +38,27 @@ func (a *app) renewCommand() *cobra.Command {
 }
 
 func (a *app) releaseCommand() *cobra.Command {
-	cmd := &cobra.Command{
+	return a.leaseCommand(&cobra.Command{
 		Use:   "release KEY LIMIT LEASE_ID",
 		Short: "Release a lease",
 		Long: "Release a lease that is held. A second release has no effect.\n\n" + leaseHelp +
 			"Exit codes: 0 released · 1 error · 2 not held, or expired.",
 		Example: `  ratelimit release exports "concurrency 3 lease=30s" job-7`,
-		Args:    leaseArgs(3),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			var held bool
-			err := a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) (err error) {
-				held, err = c.Lease(args[0], client.Limit(args[1]), args[2]).Release(ctx)
-				return err
-			})
-			if err != nil {
-				return err
-			}
-			switch {
-			case a.json:
-				err = a.printJSON(struct {
-					Released bool   `json:"released"`
-					LeaseID  string `json:"lease_id"`
-				}{held, args[2]})
-			case held:
-				err = a.printf("released\n")
-			default:
-				err = a.printf("not held\n")
-			}
-			if err == nil && !held {
-				err = exitCode(exitDiffers)
-			}
-			return err
-		},
-	}
-	a.jsonFlag(cmd)
-	a.serverFlags(cmd)
-	return cmd
+	}, 3, func(lease *client.Lease, ctx context.Context) (client.Result, error) {
+		held, err := lease.Release(ctx)
+		return client.Result{Allowed: held}, err
+	})
 }
 
 // leaseArgs requires a key, a limit and, if least is 3, the ID of a lease.
 func leaseArgs(least int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		example, _, _ := strings.Cut(strings.TrimSpace(cmd.Example), "\n")
 		switch {
 		case len(args) < least, len(args) > 3:
-			return wrongUse(example, "%s takes %s, not %s", cmd.Name(), strings.TrimPrefix(cmd.Use, cmd.Name()+" "),
-				plural(int64(len(args)), "argument"))
+			return wrongUse(example(cmd), "%s takes %s, not %s", cmd.Name(), strings.TrimPrefix(cmd.Use, cmd.Name()+" "),
+				plural(len(args), "argument"))
 		case args[0] == "":
-			return emptyKey(example, 1, 1)
+			return emptyKey(cmd, 1, 1)
 		case len(args) == 3 && args[2] == "":
 			return errors.New("the lease ID is empty; give 1 to 256 bytes, such as job-7")
 		}
@@ -92,51 +66,56 @@ func leaseArgs(least int) cobra.PositionalArgs {
 	}
 }
 
-// leaseDecision is what acquire and renew print with --json.
-type leaseDecision struct {
-	decision
-	LeaseID string `json:"lease_id"`
-}
-
-func (a *app) leaseCommand(cmd *cobra.Command, least int, ask func(*client.Lease, context.Context) (client.Result, error)) *cobra.Command {
+func (a *app) leaseCommand(cmd *cobra.Command, least int, call func(*client.Lease, context.Context) (client.Result, error)) *cobra.Command {
 	cmd.Args = leaseArgs(least)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		id := ""
 		if len(args) == 3 {
 			id = args[2]
 		}
-		var res client.Result
-		err := a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) (err error) {
+		res, err := ask(cmd.Context(), a, func(ctx context.Context, c *client.Client) (client.Result, error) {
 			lease := c.Lease(args[0], client.Limit(args[1]), id)
 			id = lease.ID()
-			res, err = ask(lease, ctx)
-			return err
+			return call(lease, ctx)
 		})
 		if err != nil {
 			return err
 		}
 		if a.json {
-			err = a.printJSON(leaseDecision{newDecision(client.Request{Keys: args[:1]}, res), id})
+			a.printJSON(leaseJSON(cmd.Name(), args[0], id, res))
 		} else {
-			err = a.printf("%s\n", leaseSentence(cmd.Name(), id, res))
+			a.printf("%s\n", leaseSentence(cmd.Name(), id, res))
 		}
-		if err == nil && !res.Allowed {
-			err = exitCode(exitDiffers)
-		}
-		return err
+		return differs(!res.Allowed)
 	}
-	a.jsonFlag(cmd)
-	a.serverFlags(cmd)
-	return cmd
+	return a.jsonFlag(a.serverFlags(cmd))
 }
 
-// leaseSentence describes the decision of acquire or renew in one line.
-func leaseSentence(verb, id string, res client.Result) string {
+// leaseJSON returns what a command about a lease prints with --json.
+func leaseJSON(command, key, id string, res client.Result) any {
+	if command == "release" {
+		return struct {
+			Released bool   `json:"released"`
+			LeaseID  string `json:"lease_id"`
+		}{res.Allowed, id}
+	}
+	return struct {
+		reply.Decision
+		LeaseID string `json:"lease_id"`
+	}{reply.NewDecision(client.Request{Keys: []string{key}}, res), id}
+}
+
+// leaseSentence describes the result of a command about a lease in one line.
+func leaseSentence(command, id string, res client.Result) string {
 	left := fmt.Sprintf("%s of %s left", grouped(res.Remaining), grouped(res.Limit))
 	switch {
+	case command == "release" && res.Allowed:
+		return "released"
+	case command == "release":
+		return "not held"
 	case res.Allowed && res.Shadow != nil && !res.Shadow.Allowed:
 		return "allowed  " + left + " · a shadow policy would deny it: no lease is held"
-	case res.Allowed && verb == "renew":
+	case res.Allowed && command == "renew":
 		return "renewed  " + left
 	case res.Allowed:
 		return "acquired  " + left + " · lease " + visible(id)

@@ -45,7 +45,7 @@ const (
 
 func (a *app) loadCommand() *cobra.Command {
 	f := loadFlags{}
-	cmd := &cobra.Command{
+	cmd := a.jsonFlag(a.serverFlags(&cobra.Command{
 		Use:   "load",
 		Short: "Measure how fast a server decides, under load",
 		Long: `Make many decisions on a server at the same time, and show how many were allowed and denied, the latency, and the
@@ -69,7 +69,7 @@ Exit codes: 0 no errors, whatever was denied · 1 an error, errors among the rep
 			f.given = func(name string) bool { return cmd.Flags().Changed(name) }
 			return a.runLoad(cmd.Context(), f)
 		},
-	}
+	}))
 	flags := cmd.Flags()
 	flags.StringVar(&f.limit, "limit", "", "limit of each decision, such as 100/m")
 	flags.StringVar(&f.policy, "policy", "", "or a deployed policy")
@@ -88,8 +88,6 @@ Exit codes: 0 no errors, whatever was denied · 1 an error, errors among the rep
 	flags.IntVar(&f.port, "port", 6379, "port of the server")
 	flags.StringVar(&f.user, "user", "", "user name for the server")
 	flags.StringVar(&f.password, "password", "", "password for the server; other users of this machine can see it, unlike REDIS_URL")
-	a.jsonFlag(cmd)
-	a.serverFlags(cmd)
 	cmd.MarkFlagsMutuallyExclusive("limit", "policy", "threshold")
 	cmd.MarkFlagsMutuallyExclusive("host", "redis")
 	return cmd
@@ -176,7 +174,7 @@ func (a *app) runLoad(ctx context.Context, f loadFlags) error {
 	if err != nil {
 		return err
 	}
-	if err := s.find(ctx); err != nil {
+	if err := a.find(ctx, &s); err != nil {
 		return err
 	}
 	s.Options.PoolSize = f.concurrency
@@ -193,10 +191,8 @@ func (a *app) runLoad(ctx context.Context, f loadFlags) error {
 		return a.withArguments(err, probe) // the library would refuse every call
 	}
 	html := page(f.html)
-	if f.html != "" { // check before the run: if the file cannot be written, the run would be lost
-		if err := html.check(); err != nil {
-			return err
-		}
+	if err := html.check(); err != nil {
+		return err
 	}
 	bar := a.newBar()
 	report := load.Run(ctx, func(ctx context.Context, n int) (bool, error) {
@@ -214,19 +210,14 @@ func (a *app) runLoad(ctx context.Context, f loadFlags) error {
 		report.Messages[i].Text = strings.TrimPrefix(m.Text, "ratelimit: ")
 	}
 	if a.json {
-		err = a.printJSON(loadJSON(f, report))
+		a.printJSON(loadJSON(f, report))
 	} else {
-		err = a.printLoad(f, s, report)
+		a.printLoad(f, s, report)
 	}
-	if err == nil && f.html != "" {
-		err = html.write(func(w io.Writer) error { return report.WritePage(w, f.title()) })
-		if err == nil && !a.json {
-			err = a.printf("\nwrote %s\n", f.html)
-		}
+	if err := a.writePage(html, func(w io.Writer) error { return report.WritePage(w, f.title()) }); err != nil {
+		return err
 	}
 	switch {
-	case err != nil:
-		return err
 	case report.Interrupted:
 		return fmt.Errorf("interrupted after %s; the report has only these", plural(report.Decisions(), "decision"))
 	case report.Errors > 0:
@@ -274,28 +265,24 @@ func (f loadFlags) title() string {
 			loop = plural(whole, "decision") + " a second"
 		}
 	}
-	text := fmt.Sprintf("%s, %s: %s, over %s", f.limit, plural(int64(f.concurrency), "worker"), loop, plural(int64(f.numbers), "number"))
+	text := fmt.Sprintf("%s, %s: %s, over %s", f.limit, plural(f.concurrency, "worker"), loop, plural(f.numbers, "number"))
 	if f.zipf > 0 {
 		text += fmt.Sprintf(" (zipf %v)", f.zipf)
 	}
 	return text
 }
 
-func (a *app) printLoad(f loadFlags, s servers, r *load.Report) error {
+func (a *app) printLoad(f loadFlags, s servers, r *load.Report) {
 	total := r.Decisions()
-	if err := a.printf("%s\n%s, for %s\n\n", f.title(), s.Name, human(r.Took)); err != nil {
-		return err
+	a.printf("%s\n%s, for %s\n\n", f.title(), s.Name, human(r.Took))
+	rows := [][]string{
+		{"decisions", grouped(total), ""},
+		{"allowed", grouped(r.Allowed), figures.Percent(r.Allowed, total)},
+		{"denied", grouped(r.Denied), figures.Percent(r.Denied, total)},
+		{"errors", grouped(r.Errors), figures.Percent(r.Errors, total)},
 	}
-	rows := [][]string{{"decisions", "", ""}}
-	for _, row := range []struct {
-		name string
-		n    int64
-	}{{"allowed", r.Allowed}, {"denied", r.Denied}, {"errors", r.Errors}} {
-		rows = append(rows, []string{row.name, grouped(row.n), figures.Percent(row.n, total)})
-	}
-	rows[0][1] = grouped(total)
 	if r.NotBegun > 0 {
-		rows = append(rows, []string{"not begun", grouped(r.NotBegun), "of the rate, for no worker was free in time"})
+		rows = append(rows, []string{"not begun", grouped(r.NotBegun), "of the rate: no worker was free in time"})
 	}
 	rows = append(rows, []string{"a second", grouped(int64(r.PerSecond())), ""})
 	if r.Allowed+r.Denied > 0 {
@@ -303,19 +290,14 @@ func (a *app) printLoad(f loadFlags, s servers, r *load.Report) error {
 			rows = append(rows, []string{p.Name, p.Of(r).String(), ""})
 		}
 	}
-	if err := table(a.stdout, rows); err != nil {
-		return err
-	}
+	a.write(table(rows))
 	for _, m := range r.Messages {
 		first := ""
 		if m.Count > 1 {
 			first = ", the first"
 		}
-		if err := a.printf("\n%s%s: %s\n", plural(m.Count, "error"), first, m.Text); err != nil {
-			return err
-		}
+		a.printf("\n%s%s: %s\n", plural(m.Count, "error"), first, m.Text)
 	}
-	return nil
 }
 
 // loadReport is what load --json prints.

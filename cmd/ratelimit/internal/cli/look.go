@@ -80,7 +80,3 @@ func (l look) bar(n, most int) rune {
 	top := len(l.bars) - 1
 	return l.bars[min((n*top+most-1)/most, top)]
 }
-
-func pad(text string, width int) string {
-	return text + strings.Repeat(" ", max(0, width-utf8.RuneCountInString(text)))
-}

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
@@ -154,92 +155,20 @@ const hangUp = "hang up"
 // "". It stands for servers that are not available here.
 func fakeServer(t *testing.T, answer func(words []string) string) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	srv, err := server.NewServer("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		var open []net.Conn
-		finished := make(chan struct{})
-		n := 0
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				break
-			}
-			open = append(open, conn)
-			n++
-			go func() {
-				defer func() { finished <- struct{}{} }()
-				serveFake(conn, answer)
-			}()
+	t.Cleanup(srv.Close)
+	srv.SetPreHook(func(c *server.Peer, command string, args ...string) bool {
+		if text := answer(append([]string{command}, args...)); text == hangUp {
+			c.Close()
+		} else {
+			c.WriteRaw(text)
 		}
-		for _, conn := range open {
-			_ = conn.Close()
-		}
-		for range n {
-			<-finished
-		}
-	}()
-	t.Cleanup(func() {
-		_ = listener.Close()
-		<-done
+		return true
 	})
-	return listener.Addr().String()
-}
-
-func serveFake(conn net.Conn, answer func(words []string) string) {
-	defer func() { _ = conn.Close() }()
-	in := bytes.NewBuffer(nil)
-	chunk := make([]byte, 4096)
-	for {
-		words, rest, ok := parseCommand(in.Bytes())
-		if !ok {
-			n, err := conn.Read(chunk)
-			if err != nil {
-				return
-			}
-			in.Write(chunk[:n])
-			continue
-		}
-		in = bytes.NewBuffer(rest)
-		text := answer(words)
-		if text == hangUp {
-			return
-		}
-		if _, err := conn.Write([]byte(text)); err != nil {
-			return
-		}
-	}
-}
-
-// parseCommand parses one RESP array of bulk strings. It returns false if the array is not
-// complete.
-func parseCommand(text []byte) (words []string, rest []byte, ok bool) {
-	number := func(mark string) (int, bool) {
-		line, after, found := bytes.Cut(text, []byte("\r\n"))
-		if !found || !bytes.HasPrefix(line, []byte(mark)) {
-			return 0, false
-		}
-		n, err := strconv.Atoi(string(line[1:]))
-		text = after
-		return n, err == nil
-	}
-	n, ok := number("*")
-	if !ok {
-		return nil, nil, false
-	}
-	for range n {
-		size, ok := number("$")
-		if !ok || len(text) < size+2 {
-			return nil, nil, false
-		}
-		words = append(words, string(text[:size]))
-		text = text[size+2:]
-	}
-	return words, text, true
+	return srv.Addr().String()
 }
 
 // bulk returns a RESP bulk string.

@@ -49,7 +49,7 @@ func (m *messages) failsAfter(env []string, args ...string) string {
 		return stdout.String()
 	}
 	line := "$ " + shell.Line(append([]string{"ratelimit"}, args...)...)
-	if program := oneLine(err.Error()) + "\n"; program != stderr.String() {
+	if program := "ratelimit: " + oneLine(err.Error()) + "\n"; program != stderr.String() {
 		line += "\nin Go:     " + strings.TrimSuffix(strings.TrimPrefix(program, "ratelimit: "), "\n")
 	}
 	m.add(line + "\n" + stderr.String())
@@ -91,6 +91,30 @@ func (m *messages) check() {
 		}
 	} else if got != want {
 		m.t.Errorf("section %q of %s:\n%s\nwant:\n%s", m.section, messagesFile, got, want)
+	}
+}
+
+// Each section of the file belongs to a test: that of a deleted test would check nothing.
+func TestSections(t *testing.T) {
+	files, err := filepath.Glob("*_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := func(file string) string {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(content)
+	}
+	var tests strings.Builder
+	for _, file := range files {
+		tests.WriteString(read(file))
+	}
+	for _, section := range regexp.MustCompile(`(?m)^## (.+)$`).FindAllStringSubmatch(read(messagesFile), -1) {
+		if !strings.Contains(tests.String(), `"`+section[1]+`"`) {
+			t.Errorf("no test has the section %q", section[1])
+		}
 	}
 }
 

@@ -9,8 +9,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"text/tabwriter"
 	"time"
-	"unicode/utf8"
 
 	"github.com/ratelimit-functions/ratelimit/internal/figures"
 	"github.com/ratelimit-functions/ratelimit/internal/printable"
@@ -32,8 +32,8 @@ func (a *app) encode(v any, indent string) error {
 	encoder := json.NewEncoder(&text)
 	encoder.SetIndent("", indent)
 	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(v); err != nil {
-		return err
+	if err := encoder.Encode(v); err != nil && a.unwritten == nil {
+		a.unwritten = err
 	}
 	return a.write(printable.JSON(text.String()))
 }
@@ -56,10 +56,14 @@ func (a *app) printf(format string, args ...any) error {
 // printLines prints text of several lines.
 func (a *app) printLines(text string) error { return a.write(printable.Lines(text)) }
 
-// write writes text as it is.
+// write writes text as it is. After an error it writes nothing more and returns that error again,
+// and so does run: only a caller that would go on to do something else needs to check it.
 func (a *app) write(text string) error {
-	_, err := io.WriteString(a.stdout, text)
-	return written(err)
+	if a.unwritten == nil {
+		_, err := io.WriteString(a.stdout, text)
+		a.unwritten = written(err)
+	}
+	return a.unwritten
 }
 
 // reportFile is a file that a flag names for a report.
@@ -69,8 +73,12 @@ type reportFile struct{ flag, name, what, begin string }
 func page(name string) reportFile { return reportFile{"--html", name, "page", "<!DOCTYPE html>"} }
 
 // check returns why the file cannot be written, or nil. An existing file is replaced only if it
-// begins like such a report: a typo must not destroy a log or a policies file.
+// begins like such a report: a typo must not destroy a log or a policies file. Call it before the
+// work whose result would be lost.
 func (f reportFile) check() error {
+	if f.name == "" {
+		return nil
+	}
 	if info, err := os.Stat(f.name); err == nil && info.Mode().IsRegular() && info.Size() > 0 {
 		old, err := os.Open(f.name)
 		if err != nil {
@@ -86,13 +94,24 @@ func (f reportFile) check() error {
 	return f.refuse(replace.Check(f.name))
 }
 
-// write writes the file.
+// write writes the file, if the flag names one.
 func (f reportFile) write(write func(io.Writer) error) error {
+	if f.name == "" {
+		return nil
+	}
 	var content bytes.Buffer
 	if err := write(&content); err != nil {
 		return f.refuse(err)
 	}
 	return f.refuse(replace.File(f.name, content.Bytes()))
+}
+
+// writePage writes the file of --html, if it was given, and says so.
+func (a *app) writePage(html reportFile, write func(io.Writer) error) error {
+	if err := html.write(write); err != nil || html.name == "" || a.json {
+		return err
+	}
+	return a.printf("\nwrote %s\n", html.name)
 }
 
 // refuse returns err as the user reads it, or nil if err is nil.
@@ -111,30 +130,22 @@ func written(err error) error {
 	return nil
 }
 
-// table writes rows in columns that are as wide as their widest cell, two spaces apart. The first
-// row is the header.
-func table(w io.Writer, rows [][]string) error {
-	var widths []int
+// table returns rows of equal length in columns that are two spaces apart. The first row is the
+// header.
+func table(rows [][]string) string {
+	var aligned, lines strings.Builder
+	columns := tabwriter.NewWriter(&aligned, 0, 0, 2, ' ', 0)
 	for _, row := range rows {
-		for i, cell := range row {
-			if i == len(widths) {
-				widths = append(widths, 0)
-			}
-			row[i] = printable.Line(cell)
-			widths[i] = max(widths[i], utf8.RuneCountInString(row[i]))
+		for _, cell := range row {
+			fmt.Fprint(columns, printable.Line(cell), "\t")
 		}
+		fmt.Fprintln(columns)
 	}
-	for _, row := range rows {
-		var line strings.Builder
-		for i, cell := range row {
-			line.WriteString(cell)
-			line.WriteString(strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)+2))
-		}
-		if _, err := fmt.Fprintln(w, strings.TrimRight(line.String(), " ")); err != nil {
-			return written(err)
-		}
+	_ = columns.Flush() // a strings.Builder does not fail
+	for line := range strings.Lines(aligned.String()) {
+		fmt.Fprintln(&lines, strings.TrimRight(line, " \n"))
 	}
-	return nil
+	return lines.String()
 }
 
 // human formats a duration for people: 0 ms, 850 ms, 1.25 s, 3 min 20 s, 2 h 5 min, 364 d 23 h. It
@@ -167,11 +178,11 @@ func human(d time.Duration) string {
 var grouped = figures.Grouped
 
 // plural returns text such as "1 key" or "2 keys".
-func plural(n int64, noun string) string {
+func plural[N int | int64](n N, noun string) string {
 	if n == 1 {
 		return "1 " + noun
 	}
-	return grouped(n) + " " + noun + "s"
+	return grouped(int64(n)) + " " + noun + "s"
 }
 
 // visible returns a key as it is, or quoted if it contains unprintable characters.

@@ -1,7 +1,7 @@
 package cli
 
 import (
-	"errors"
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,7 +14,7 @@ import (
 func (a *app) planCommand() *cobra.Command {
 	var o deployFlags
 	var diff bool
-	cmd := &cobra.Command{
+	cmd := a.jsonFlag(a.serverFlags(&cobra.Command{
 		Use:   "plan",
 		Short: "Show what a deployment would change",
 		Long: `Show what each server has, and which functions, policies and source files a deployment would add, remove or change. It
@@ -29,65 +29,53 @@ Exit codes: 0 nothing to change Â· 1 error, or a server would refuse the build Â
 			if err != nil {
 				return err
 			}
-			l, end, err := a.loader(cmd.Context())
+			plan, failed, err := onFleet(cmd.Context(), a, func(ctx context.Context, l *loader.Loader) (loader.Plan, error) {
+				_, options := o.allowed()
+				return l.Plan(ctx, build, options...)
+			})
 			if err != nil {
 				return err
 			}
-			defer end()
-			_, options := o.allowed()
-			plan, failed := l.Plan(cmd.Context(), build, options...)
-			var partial *loader.PartialError
-			if failed != nil && !errors.As(failed, &partial) {
+			a.printPlan(plan, diff)
+			if failed != nil {
 				return failed
 			}
-			if err := a.printPlan(plan, diff); err != nil || failed != nil {
-				return errors.Join(err, failed)
-			}
-			if !plan.Empty() {
-				return exitCode(exitDiffers)
-			}
-			return nil
+			return differs(!plan.Empty())
 		},
-	}
+	}))
 	cmd.Flags().BoolVar(&diff, "diff", false, "also show how the text would change, line by line")
 	a.libraryFlags(cmd)
 	o.flags(cmd)
-	a.jsonFlag(cmd)
-	a.serverFlags(cmd)
 	return cmd
 }
 
-func (a *app) printPlan(plan loader.Plan, diff bool) error {
+func (a *app) printPlan(plan loader.Plan, diff bool) {
 	if a.json {
 		plan.Nodes = slices.Clone(plan.Nodes)
 		for i := range plan.Nodes {
 			a.explain(&plan.Nodes[i].Node)
 		}
-		return a.printJSON(struct {
+		a.printJSON(struct {
 			Empty bool `json:"empty"`
 			loader.Plan
 		}{plan.Empty(), plan})
+		return
 	}
 	if len(plan.Nodes) == 1 && plan.Nodes[0].Node.Err != nil {
-		return nil // the error says it all
+		return // the error says it all
 	}
 	rows := [][]string{{"NODE", "ROLE", "SERVER", "LIBRARY", "PLAN"}}
 	for _, n := range plan.Nodes {
 		rows = append(rows, nodeRow(n.Node, planned(n, plan.Wanted)))
 	}
-	if err := table(a.stdout, rows); err != nil {
-		return err
-	}
+	a.write(table(rows))
 	touched := slices.DeleteFunc(slices.Clone(plan.Nodes), func(n loader.NodePlan) bool {
 		return n.Action != loader.Load && n.Action != loader.Replace
 	})
-	if err := a.printChanges(touched, plan.Wanted, diff); err != nil {
-		return err
-	}
+	a.printChanges(touched, plan.Wanted, diff)
 	if plan.Empty() {
-		return a.printf("\nnothing to change\n")
+		a.printf("\nnothing to change\n")
 	}
-	return nil
 }
 
 func planned(n loader.NodePlan, wanted loader.Library) string {
@@ -107,7 +95,7 @@ func planned(n loader.NodePlan, wanted loader.Library) string {
 
 // printChanges shows what a deployment changes, or has changed, on nodes. Nodes that ran the same
 // library share a list.
-func (a *app) printChanges(nodes []loader.NodePlan, wanted loader.Library, diff bool) error {
+func (a *app) printChanges(nodes []loader.NodePlan, wanted loader.Library, diff bool) {
 	var order []string
 	groups := map[string][]loader.NodePlan{}
 	for _, n := range nodes {
@@ -124,26 +112,19 @@ func (a *app) printChanges(nodes []loader.NodePlan, wanted loader.Library, diff 
 		groups[from] = append(groups[from], n)
 	}
 	for _, from := range order {
-		if err := a.printGroup(from, groups[from], wanted, diff); err != nil {
-			return err
-		}
+		a.printGroup(from, groups[from], wanted, diff)
 	}
-	return nil
 }
 
-func (a *app) printGroup(from string, nodes []loader.NodePlan, wanted loader.Library, diff bool) error {
+func (a *app) printGroup(from string, nodes []loader.NodePlan, wanted loader.Library, diff bool) {
 	var addrs []string
 	for _, n := range nodes {
 		addrs = append(addrs, n.Node.Addr)
 	}
-	if err := a.printf("\n%s, on %s:\n", from+" becomes "+name(wanted), strings.Join(addrs, ", ")); err != nil {
-		return err
-	}
+	a.printf("\n%s, on %s:\n", from+" becomes "+name(wanted), strings.Join(addrs, ", "))
 	changes := nodes[0].Node.Changes
 	if len(changes) == 0 {
-		if err := a.printf("  no function, policy or source file\n"); err != nil {
-			return err
-		}
+		a.printf("  no function, policy or source file\n")
 	}
 	signs := map[string]string{"added": "+", "removed": "-", "changed": "~"}
 	for _, c := range changes {
@@ -154,12 +135,9 @@ func (a *app) printGroup(from string, nodes []loader.NodePlan, wanted loader.Lib
 		case c.Old+c.New != "":
 			text += ": " + c.Old + c.New
 		}
-		if err := a.printf("%s\n", text); err != nil {
-			return err
-		}
+		a.printf("%s\n", text)
 	}
 	if diff && nodes[0].Diff != "" {
-		return a.printLines("\n" + nodes[0].Diff)
+		a.printLines("\n" + nodes[0].Diff)
 	}
-	return nil
 }

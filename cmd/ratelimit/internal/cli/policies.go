@@ -38,9 +38,9 @@ func (a *app) build() (functions.Build, error) {
 
 // policyReport is what verify --json prints about a file of policies.
 type policyReport struct {
-	File     string             `json:"file"`
-	Policies []verifiedPolicy   `json:"policies"`
-	Problems []policies.Problem `json:"problems"`
+	File     string            `json:"file"`
+	Policies []verifiedPolicy  `json:"policies"`
+	Problems policies.Problems `json:"problems"`
 }
 
 type verifiedPolicy struct {
@@ -57,11 +57,9 @@ type verifiedLimit struct {
 
 // checkPolicies reads and checks a file. It returns an error only if there is nothing to report.
 func checkPolicies(name string) (policyReport, error) {
-	report := policyReport{File: name, Policies: []verifiedPolicy{}, Problems: []policies.Problem{}}
+	report := policyReport{File: name, Policies: []verifiedPolicy{}, Problems: policies.Problems{}}
 	file, err := policies.Read(name)
-	var unreadable policies.Problems
-	if errors.As(err, &unreadable) {
-		report.Problems = unreadable
+	if errors.As(err, &report.Problems) {
 		return report, nil
 	}
 	if err != nil {
@@ -91,7 +89,7 @@ func countPolicies(n int) string {
 }
 
 // printPolicies prints the policies and their problems.
-func (a *app) printPolicies(report policyReport) error {
+func (a *app) printPolicies(report policyReport) {
 	rows := [][]string{{"POLICY", "KEY", "LIMIT", ""}}
 	for _, p := range report.Policies {
 		name, words := "@"+p.Name, []string{}
@@ -107,21 +105,14 @@ func (a *app) printPolicies(report policyReport) error {
 		}
 	}
 	if len(report.Policies) > 0 { // empty if the file could not be parsed
-		if err := a.printf("%s: %s\n\n", report.File, countPolicies(len(report.Policies))); err != nil {
-			return err
-		}
-		if err := table(a.stdout, rows); err != nil {
-			return err
-		}
+		a.printf("%s: %s\n\n", report.File, countPolicies(len(report.Policies)))
+		a.write(table(rows))
 	}
 	for i, problem := range report.Problems {
 		space := ""
 		if i == 0 && len(report.Policies) > 0 {
 			space = "\n"
 		}
-		if err := a.printf(space+"%s\n", oneLine(problem.Error())[len("ratelimit: "):]); err != nil {
-			return err
-		}
+		a.printf(space+"%s\n", oneLine(problem.Error()))
 	}
-	return nil
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"encoding/json"
 	"encoding/xml"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -145,6 +146,16 @@ POLICY   KEY       LIMIT
 	if err := json.Unmarshal([]byte(run(t, nil, "verify", "--policies", "policies.yaml", "--json").stdout), &report); err != nil || !report.OK ||
 		report.Digest != build.Digest() || report.Policies == nil || len(report.Policies.Policies) != 2 || len(report.Policies.Problems) != 0 {
 		t.Errorf("%v: %+v", err, report)
+	}
+	lines := "policies:\n"
+	for i := range 60 {
+		lines += fmt.Sprintf("  P%d: 1/m\n", i)
+	}
+	if err := os.WriteFile("many.yaml", []byte(lines), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if many := run(t, nil, "verify", "--policies", "many.yaml"); many.stderr != "ratelimit: many.yaml has more than 50 problems, listed on stdout\n" {
+		t.Errorf("%+v", many)
 	}
 	failed := run(t, nil, "verify", "--policies", "wrong.yaml", "--json")
 	report = verifyReport{}

@@ -10,7 +10,7 @@ func (a *app) refundCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "refund KEY LIMIT [KEY LIMIT ...] | refund --policy NAME KEY [KEY ...]",
 		Short: "Give back what was taken, up to full",
-		Long: `Give back what take has counted: on every key, or, where one is blocked, on none. A key is never fuller than full.
+		Long: `Give back what take has counted: on every key, or on none if one is blocked. A key never exceeds its limit.
 Limits, keys and costs are those of the take; a policy that counts usage takes no usage key here.
 
 Exit codes: 0 given back · 1 error · 2 a key is blocked.`,

@@ -17,7 +17,7 @@ import (
 func (a *app) rollbackCommand() *cobra.Command {
 	var o deployFlags
 	var to string
-	cmd := &cobra.Command{
+	cmd := a.jsonFlag(a.serverFlags(&cobra.Command{
 		Use:   "rollback",
 		Short: "Go back to the build that the last deployment replaced",
 		Long: `Go back to the build that the last deployment replaced, on every primary. The servers keep its text, so this works
@@ -30,7 +30,7 @@ changed.
   ratelimit rollback --to 1f2e3d4c5b6a`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			report, failed, err := a.load(cmd.Context(), func(ctx context.Context, l *loader.Loader) (loader.Report, error) {
+			report, failed, err := onFleet(cmd.Context(), a, func(ctx context.Context, l *loader.Loader) (loader.Report, error) {
 				options := []loader.RollbackOption{loader.WaitForLease(o.wait)}
 				if to != "" {
 					options = append(options, loader.To(to))
@@ -42,18 +42,16 @@ changed.
 			}
 			return a.deployed(report, failed, "runs already; nothing to do", "went back to")
 		},
-	}
+	}))
 	cmd.Flags().StringVar(&to, "to", "", "ID of the build to go back to, if the servers keep different ones")
 	o.waitFlag(cmd)
-	a.jsonFlag(cmd)
-	a.serverFlags(cmd)
 	return cmd
 }
 
 func (a *app) deleteCommand() *cobra.Command {
 	var o deployFlags
 	var yes bool
-	cmd := &cobra.Command{
+	cmd := a.jsonFlag(a.serverFlags(&cobra.Command{
 		Use:   "delete",
 		Short: "Delete the library from every primary",
 		Long: `Delete the library from every primary, and what is kept for a rollback. Calls then return "ERR Function not found".
@@ -73,7 +71,7 @@ The keys stay until they expire. It asks for confirmation, unless --yes is given
 					return err
 				}
 			}
-			report, failed, err := a.load(cmd.Context(), func(ctx context.Context, l *loader.Loader) (loader.Report, error) {
+			report, failed, err := onFleet(cmd.Context(), a, func(ctx context.Context, l *loader.Loader) (loader.Report, error) {
 				options := []loader.DeleteOption{loader.WaitForLease(o.wait)}
 				if o.replaceForeign {
 					options = append(options, loader.ReplaceForeign())
@@ -83,20 +81,16 @@ The keys stay until they expire. It asks for confirmation, unless --yes is given
 			if err != nil {
 				return err
 			}
-			if err := a.printReport(report, deleted); err != nil {
-				return err
-			}
+			a.printReport(report, deleted)
 			if failed != nil || a.json {
 				return failed
 			}
-			return a.printf("\ndeleted from %s\n", plural(int64(report.Changed()), "server"))
+			return a.printf("\ndeleted from %s\n", plural(report.Changed(), "server"))
 		},
-	}
+	}))
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask for confirmation")
 	o.replaceForeignFlag(cmd)
 	o.waitFlag(cmd)
-	a.jsonFlag(cmd)
-	a.serverFlags(cmd)
 	return cmd
 }
 
@@ -110,28 +104,20 @@ func deleted(n loader.Node, _ loader.Library) string {
 	return "had none"
 }
 
-// confirm prints a question on stderr and returns nil only for a "yes" on stdin. It returns when
-// ctx ends; the read cannot be canceled and stays behind.
+// confirm prints a question on stderr and returns nil only for a "yes" on stdin.
 func (a *app) confirm(ctx context.Context, question string) error {
 	if _, err := fmt.Fprint(a.stderr, printable.Line(question)); err != nil {
 		return written(err)
 	}
-	typed := make(chan string, 1)
-	go func() {
-		line, _ := bufio.NewReader(a.stdin).ReadString('\n')
-		typed <- line
-	}()
-	refusal := "interrupted; nothing was deleted"
-	select {
-	case <-ctx.Done():
-	case answer := <-typed:
-		switch {
-		case strings.TrimSpace(answer) == "yes":
-			return nil
-		case answer != "":
-			return errors.New("the answer is not yes; nothing was deleted")
-		}
-		refusal = "no answer; nothing was deleted; in a script, add --yes"
+	answer, _ := interruptible(ctx, func() (string, error) { return bufio.NewReader(a.stdin).ReadString('\n') })
+	refusal := "no answer; nothing was deleted; in a script, add --yes"
+	switch {
+	case strings.TrimSpace(answer) == "yes":
+		return nil
+	case answer != "":
+		return errors.New("the answer is not yes; nothing was deleted")
+	case ctx.Err() != nil:
+		refusal = "interrupted; nothing was deleted"
 	}
 	if _, err := fmt.Fprintln(a.stderr); err != nil { // the cursor is still after the question
 		return written(err)

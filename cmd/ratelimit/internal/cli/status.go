@@ -15,7 +15,7 @@ import (
 func (a *app) statusCommand() *cobra.Command {
 	var watch bool
 	var interval time.Duration
-	cmd := &cobra.Command{
+	cmd := a.jsonFlag(a.serverFlags(&cobra.Command{
 		Use:   "status",
 		Short: "Show which build each server runs",
 		Long: `Show which build each server runs, compared by digest with the one in this program (and with --policies). It changes
@@ -40,15 +40,13 @@ Exit codes: 0 all run this build · 1 error, or a server does not answer · 2 a 
 			if watch {
 				return a.watch(cmd.Context(), build, interval)
 			}
-			report, failed, err := a.load(cmd.Context(), func(ctx context.Context, l *loader.Loader) (loader.Report, error) {
+			report, failed, err := onFleet(cmd.Context(), a, func(ctx context.Context, l *loader.Loader) (loader.Report, error) {
 				return l.Status(ctx, build)
 			})
 			if err != nil {
 				return err
 			}
-			if err := a.printReport(report, inStep); err != nil {
-				return err
-			}
+			a.printReport(report, inStep)
 			switch {
 			case failed != nil:
 				return failed
@@ -64,19 +62,15 @@ Exit codes: 0 all run this build · 1 error, or a server does not answer · 2 a 
 						text = "not on this program's text of build "
 					}
 				}
-				if err := a.printf("\n%s%s: %d of %s; %s\n", text, report.Wanted.BuildID, out,
-					plural(int64(len(report.Nodes)), "server"), a.loadHint(report)); err != nil {
-					return err
-				}
+				a.printf("\n%s%s: %d of %s; %s\n", text, report.Wanted.BuildID, out,
+					plural(len(report.Nodes), "server"), a.loadHint(report))
 			}
 			return exitCode(exitDiffers)
 		},
-	}
+	}))
 	cmd.Flags().BoolVar(&watch, "watch", false, "keep checking, and load the build where it was lost, until interrupted")
 	spanVar(cmd, &interval, "interval", 500*time.Millisecond, "with --watch, time between two checks")
 	a.libraryFlags(cmd)
-	a.jsonFlag(cmd)
-	a.serverFlags(cmd)
 	return cmd
 }
 
@@ -118,17 +112,13 @@ func (a *app) watch(ctx context.Context, build loader.Build, interval time.Durat
 	defer end()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	var failed error
 	err = l.Watch(ctx, build, func(e loader.Event) {
-		if failed == nil {
-			failed = a.printEvent(e)
-		}
-		if failed != nil {
+		if a.printEvent(e) != nil {
 			stop()
 		}
 	})
 	if errors.Is(err, context.Canceled) {
-		return failed
+		return nil
 	}
 	return err
 }

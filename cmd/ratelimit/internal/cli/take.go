@@ -6,11 +6,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/reply"
 	"github.com/ratelimit-functions/ratelimit/internal/shell"
 )
 
@@ -50,7 +50,7 @@ func (a *app) peekCommand() *cobra.Command {
 	return a.decisionCommand(cmd, decide{(*client.Client).PeekRequest, taken, &client.Request{}})
 }
 
-// policyLast reports whether args are keys and then a policy.
+// policyLast reports whether args are keys without limits, and then a policy.
 func policyLast(args []string) bool {
 	isLimit := func(arg string) bool { return strings.HasPrefix(arg, "@") || strings.Contains(arg, "/") }
 	return slices.IndexFunc(args, isLimit) == len(args)-1 && strings.HasPrefix(args[len(args)-1], "@")
@@ -78,7 +78,7 @@ func (a *app) decisionCommand(cmd *cobra.Command, d decide) *cobra.Command {
 		}
 		for i := 0; i < len(args); i += step {
 			if args[i] == "" {
-				return emptyKey("ratelimit "+cmd.Name()+" user:42 100/m", i/step+1, (len(args)+step-1)/step)
+				return emptyKey(cmd, i/step+1, (len(args)+step-1)/step)
 			}
 		}
 		switch {
@@ -87,9 +87,9 @@ func (a *app) decisionCommand(cmd *cobra.Command, d decide) *cobra.Command {
 		case policy != "":
 			return nil
 		case len(args) < 2:
-			return wrongUse("ratelimit "+cmd.Name()+" user:42 100/m", "%s needs a key and its limit, not %s",
-				cmd.Name(), plural(int64(len(args)), "argument"))
-		case len(args)%2 != 0 && policyLast(args):
+			return wrongUse(example(cmd), "%s needs a key and its limit, not %s",
+				cmd.Name(), plural(len(args), "argument"))
+		case len(args) > 2 && policyLast(args):
 			last := len(args) - 1
 			return fmt.Errorf("%s is a policy; for several keys: %s", args[last],
 				shell.Line(slices.Concat([]string{a.program, cmd.Name(), "--policy", args[last][1:]}, args[:last])...))
@@ -126,21 +126,16 @@ func (a *app) decisionCommand(cmd *cobra.Command, d decide) *cobra.Command {
 			}
 			req.Costs = append(req.Costs, cost)
 		}
-		var res client.Result
-		err := a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) (err error) {
-			res, err = d.ask(c, ctx, req)
-			return a.withArguments(err, req)
-		})
+		res, err := ask(cmd.Context(), a, func(ctx context.Context, c *client.Client) (client.Result, error) { return d.ask(c, ctx, req) })
 		if err != nil {
-			return err
+			return a.withArguments(err, req)
 		}
-		if err := a.printDecision(d.words, req, res); err != nil {
-			return err
+		if a.json {
+			a.printJSON(reply.NewDecision(req, res))
+		} else {
+			a.printf("%s\n", sentence(d.words, req, res))
 		}
-		if !res.Allowed {
-			return exitCode(exitDiffers)
-		}
-		return nil
+		return differs(!res.Allowed)
 	}
 	cmd.Flags().StringSliceVar(&costs, "cost", nil, "cost: one number for all keys, or one for each (default 1)")
 	if d.options != nil {
@@ -148,21 +143,19 @@ func (a *app) decisionCommand(cmd *cobra.Command, d decide) *cobra.Command {
 		cmd.MarkFlagsMutuallyExclusive("cost", "up-to")
 	}
 	cmd.Flags().StringVar(&policy, "policy", "", "a deployed policy; all arguments are its keys")
-	a.jsonFlag(cmd)
-	a.serverFlags(cmd)
-	return cmd
+	return a.jsonFlag(a.serverFlags(cmd))
 }
 
-// withClient makes one call on a new connection.
-func (a *app) withClient(ctx context.Context, call func(context.Context, *client.Client) error) error {
+// ask makes one call on a new connection.
+func ask[T any](ctx context.Context, a *app, call func(context.Context, *client.Client) (T, error)) (result T, err error) {
 	rdb, s, err := a.connect(ctx)
 	if err != nil {
-		return err
+		return result, err
 	}
 	defer func() { _ = rdb.Close() }()
 	c, err := client.New(rdb, client.WithTimeout(s.Options.ReadTimeout))
 	if err != nil {
-		return err
+		return result, err
 	}
 	ctx, cancel := s.deadline(ctx)
 	defer cancel()
@@ -172,60 +165,6 @@ func (a *app) withClient(ctx context.Context, call func(context.Context, *client
 // deadline limits the time of one call, including what a client does around it.
 func (s servers) deadline(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, s.Options.ReadTimeout)
-}
-
-// decision is what --json prints: the fields of the reply under the contract's names.
-type decision struct {
-	Allowed      bool   `json:"allowed"`
-	Taken        *int64 `json:"taken,omitempty"` // units, for a call with --up-to
-	Limit        int64  `json:"limit"`
-	Remaining    int64  `json:"remaining"`
-	RetryAfterMS int64  `json:"retry_after_ms"` // -1: never
-	ResetAfterMS int64  `json:"reset_after_ms"`
-	Index        int    `json:"index"` // number of the binding key, from 1
-	Key          string `json:"key"`   // the binding key
-
-	Shadow *shadowDecision `json:"shadow,omitempty"` // if a shadow policy would decide otherwise
-}
-
-// shadowDecision is what the reply would be if none of the call's policies were a shadow policy.
-type shadowDecision struct {
-	Allowed      bool   `json:"allowed"`
-	Taken        *int64 `json:"taken,omitempty"`
-	RetryAfterMS int64  `json:"retry_after_ms"` // -1: never
-	Index        int    `json:"index"`
-}
-
-// retryMS returns a wait as in the reply, with -1 for never.
-func retryMS(wait time.Duration) int64 {
-	if wait == client.Never {
-		return -1
-	}
-	return wait.Milliseconds()
-}
-
-func newDecision(req client.Request, res client.Result) decision {
-	d := decision{
-		Allowed: res.Allowed, Limit: res.Limit, Remaining: res.Remaining, RetryAfterMS: retryMS(res.RetryAfter),
-		ResetAfterMS: res.ResetAfter.Milliseconds(), Index: res.Index, Key: req.Keys[res.Index-1],
-	}
-	if s := res.Shadow; s != nil {
-		d.Shadow = &shadowDecision{Allowed: s.Allowed, RetryAfterMS: retryMS(s.RetryAfter), Index: s.Index}
-		if req.UpTo {
-			d.Shadow.Taken = &s.Taken
-		}
-	}
-	if req.UpTo {
-		d.Taken = &res.Taken
-	}
-	return d
-}
-
-func (a *app) printDecision(w words, req client.Request, res client.Result) error {
-	if a.json {
-		return a.printJSON(newDecision(req, res))
-	}
-	return a.printf("%s\n", sentence(w, req, res))
 }
 
 // sentence describes a decision in one line.

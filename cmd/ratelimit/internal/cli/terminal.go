@@ -1,11 +1,32 @@
 package cli
 
 import (
+	"context"
 	"io"
 	"os"
 
 	"golang.org/x/term"
 )
+
+// interruptible returns what f returns, or ctx.Err() if ctx ends first. Then f, which cannot be
+// canceled, stays behind.
+func interruptible[T any](ctx context.Context, f func() (T, error)) (result T, err error) {
+	type results struct {
+		value T
+		err   error
+	}
+	done := make(chan results, 1)
+	go func() {
+		value, err := f()
+		done <- results{value, err}
+	}()
+	select {
+	case r := <-done:
+		return r.value, r.err
+	case <-ctx.Done():
+		return result, ctx.Err()
+	}
+}
 
 func isTerminal(w io.Writer) bool {
 	file, ok := w.(*os.File)

@@ -30,7 +30,7 @@ type topFlags struct {
 
 func (a *app) topCommand() *cobra.Command {
 	var f topFlags
-	cmd := &cobra.Command{
+	cmd := a.jsonFlag(a.serverFlags(&cobra.Command{
 		Use:   "top",
 		Short: "Show the usage keys with the most decisions",
 		Long: `Show the usage keys (take --usage-key, TRACK, or a policy with track) of a server, or of all primaries of a cluster,
@@ -56,15 +56,13 @@ The user needs +scan +hmget +time +ping, and +dbsize for the progress.`,
 			}
 			return a.top(cmd.Context(), f)
 		},
-	}
+	}))
 	cmd.Flags().StringVar(&f.by, "by", string(usage.Total), "order: "+orders()+" (last: used last; newest, oldest: by the first use)")
 	cmd.Flags().IntVar(&f.limit, "limit", 10, fmt.Sprintf("how many keys to show, from 1 to %d", mostRows))
-	cmd.Flags().StringVar(&f.match, "match", "*", "look only at keys like this pattern of SCAN")
-	cmd.Flags().BoolVar(&f.watch, "watch", false, "go on looking, until interrupted")
-	spanVar(cmd, &f.interval, "interval", 2*time.Second, "with --watch, how long to wait between two looks")
+	cmd.Flags().StringVar(&f.match, "match", "*", "scan only the keys that match this pattern")
+	cmd.Flags().BoolVar(&f.watch, "watch", false, "repeat until interrupted")
+	spanVar(cmd, &f.interval, "interval", 2*time.Second, "with --watch, time between two passes")
 	_ = cmd.RegisterFlagCompletionFunc("by", cobra.FixedCompletions(strings.Split(orders(), ", "), cobra.ShellCompDirectiveNoFileComp))
-	a.jsonFlag(cmd)
-	a.serverFlags(cmd)
 	return cmd
 }
 
@@ -82,9 +80,8 @@ func (a *app) top(ctx context.Context, f topFlags) error {
 		return err
 	}
 	defer func() { _ = rdb.Close() }()
-	look := a.look()
 	switch {
-	case f.watch && look.moving && !a.json:
+	case f.watch && a.look().moving && !a.json:
 		return a.topLive(ctx, rdb, s, f)
 	case f.watch:
 		return a.topWatch(ctx, rdb, s, f)
@@ -92,10 +89,8 @@ func (a *app) top(ctx context.Context, f topFlags) error {
 	scan := usage.New(f.limit, f.match, usage.Order(f.by))
 	err = scan.Run(ctx, rdb)
 	p := pass{by: usage.Order(f.by), found: scan.Snapshot(), err: s.scanError(err)}
-	if p.found.Tracked > 0 || a.json || err == nil {
-		if err := a.printPass(p, look); err != nil {
-			return err
-		}
+	if ctx.Err() == nil || p.found.Tracked > 0 || a.json {
+		a.printPass(p)
 	}
 	if ctx.Err() != nil {
 		return fmt.Errorf("interrupted after %s", looked(p.found))
@@ -122,32 +117,19 @@ func (p pass) rateOf(r usage.Record) usage.Rate { return p.found.RateOf(r, p.bef
 func (a *app) topWatch(ctx context.Context, rdb redis.UniversalClient, s servers, f topFlags) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	var before *usage.Snapshot
-	for n := 0; ; n++ {
-		scan := usage.New(f.limit, f.match, usage.Order(f.by))
-		err := scan.Run(ctx, rdb)
-		p := pass{usage.Order(f.by), scan.Snapshot(), before, s.scanError(err)}
-		if n > 0 && !a.json {
-			if err := a.printf("\n"); err != nil {
-				return err
-			}
+	first := true
+	topPasses(ctx, rdb, s, f, nil, nil, func(p pass) {
+		if !first && !a.json {
+			a.printf("\n")
 		}
-		if p.found.Tracked > 0 || p.err == nil || a.json {
-			if err := a.printPass(p, a.look()); err != nil || ctx.Err() != nil {
-				return err
-			}
-		}
-		if p.err != nil {
+		first = false
+		if a.printPass(p) != nil {
+			stop()
+		} else if p.err != nil && ctx.Err() == nil {
 			a.report(p.err)
-		} else {
-			before = &p.found
 		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(f.interval):
-		}
-	}
+	})
+	return nil
 }
 
 // scanError explains what failed on the servers. It returns nil if the scan was interrupted.
@@ -239,13 +221,17 @@ func newTopReport(p pass) topReport {
 	return report
 }
 
-func (a *app) printPass(p pass, l look) error {
+// printPass prints a pass, unless it found nothing but an error.
+func (a *app) printPass(p pass) error {
 	if a.json {
 		return a.printJSONLine(newTopReport(p))
 	}
-	width := l.width
-	if !a.terminal {
-		width = 0
+	if p.found.Tracked == 0 && p.err != nil {
+		return nil
+	}
+	l, width := a.look(), 0
+	if a.terminal {
+		width = l.width
 	}
 	return a.write(strings.Join(topLines(p, l, width), "\n") + "\n")
 }

@@ -35,7 +35,12 @@ func (a *app) topLive(ctx context.Context, rdb redis.UniversalClient, s servers,
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
-		topPasses(scans, rdb, s, f, shown.order, func(p pass) { program.Send(p) })
+		show := func(p pass) {
+			if scans.Err() == nil {
+				program.Send(p)
+			}
+		}
+		topPasses(scans, rdb, s, f, shown.order, show, show)
 	}()
 	_, err := program.Run()
 	stop()
@@ -43,17 +48,13 @@ func (a *app) topLive(ctx context.Context, rdb redis.UniversalClient, s servers,
 	if err != nil {
 		return err
 	}
-	if shown.pass.found.Tracked > 0 || shown.pass.err == nil {
-		if err := a.printPass(shown.pass, a.look()); err != nil {
-			return err
-		}
-	}
+	a.printPass(shown.pass)
 	return shown.pass.err
 }
 
-// topPasses scans repeatedly until ctx ends, and shows each pass while it runs and when it is over.
-// An order from orders starts a new pass.
-func topPasses(ctx context.Context, rdb redis.UniversalClient, s servers, f topFlags, orders <-chan usage.Order, show func(pass)) {
+// topPasses scans repeatedly until ctx ends, and shows each pass when it is over. It also shows the
+// first one while it runs, if running is not nil. An order from orders starts a new pass.
+func topPasses(ctx context.Context, rdb redis.UniversalClient, s servers, f topFlags, orders <-chan usage.Order, running, show func(pass)) {
 	by := usage.Order(f.by)
 	var before *usage.Snapshot
 	for ctx.Err() == nil {
@@ -62,19 +63,22 @@ func topPasses(ctx context.Context, rdb redis.UniversalClient, s servers, f topF
 		over := make(chan error, 1)
 		go func() { over <- scan.Run(looking, rdb) }()
 		var err error
-		for running := true; running; {
+		for scanning := true; scanning; {
 			select {
 			case err = <-over:
-				running = false
+				scanning = false
 			case <-time.After(200 * time.Millisecond):
-				if found := scan.Snapshot(); before == nil && found.Tracked > 0 { // otherwise the previous pass stays on the screen
-					show(pass{by: by, found: found})
+				if running == nil || before != nil { // the previous pass stays on the screen
+					continue
+				}
+				if found := scan.Snapshot(); found.Tracked > 0 {
+					running(pass{by: by, found: found})
 				}
 			case by = <-orders:
 				stop()
 			}
 		}
-		stopped := looking.Err() != nil
+		stopped := looking.Err() != nil && ctx.Err() == nil
 		stop()
 		if stopped {
 			before = nil
@@ -137,7 +141,7 @@ func (t *topScreen) View() tea.View {
 	width := max(1, t.width)
 	lines := []string{t.look.paint(bold, "ratelimit top") + " by " + string(t.by) + " · b: other order · q: end"}
 	if t.pass.err != nil {
-		lines = append(lines, t.look.paint(red, oneLine(t.pass.err.Error())))
+		lines = append(lines, t.look.paint(red, "ratelimit: "+oneLine(t.pass.err.Error())))
 	}
 	if t.any {
 		lines = append(lines, topLines(t.pass, t.look, width)...)

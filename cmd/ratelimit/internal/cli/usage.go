@@ -8,89 +8,50 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/reply"
 )
 
 func (a *app) usageCommand() *cobra.Command {
-	cmd := &cobra.Command{
+	return a.jsonFlag(a.serverFlags(&cobra.Command{
 		Use:   "usage USAGE_KEY",
 		Short: "Show what was counted under a usage key",
 		Long: `Show how many decisions were counted under a usage key (take --usage-key, TRACK, or a policy with track), and when,
-minute by minute for the last hour in which there was one. A key that is not used for a day is deleted.`,
+minute by minute for the last hour with a decision. A key that is not used for a day is deleted.`,
 		Example: `  ratelimit usage user:42:usage`,
-		Args: func(_ *cobra.Command, args []string) error {
+		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return wrongUse("ratelimit usage user:42:usage", "usage takes one key, not %s", plural(int64(len(args)), "argument"))
+				return wrongUse(example(cmd), "usage takes one key, not %s", plural(len(args), "argument"))
 			}
 			if args[0] == "" {
-				return emptyKey("ratelimit usage user:42:usage", 1, 1)
+				return emptyKey(cmd, 1, 1)
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var usage client.Usage
-			err := a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) (err error) {
-				usage, err = c.Usage(ctx, args[0])
-				return err
-			})
+			usage, err := ask(cmd.Context(), a, func(ctx context.Context, c *client.Client) (client.Usage, error) { return c.Usage(ctx, args[0]) })
 			if err != nil {
 				return err
 			}
 			return a.printUsage(usage)
 		},
-	}
-	a.jsonFlag(cmd)
-	a.serverFlags(cmd)
-	return cmd
-}
-
-// usageReport is what usage --json prints: the fields of the reply under the contract's names, with
-// times in ms since the epoch.
-type usageReport struct {
-	Allowed    int64         `json:"allowed"`
-	Denied     int64         `json:"denied"`
-	Cost       int64         `json:"cost"`
-	FirstMS    int64         `json:"first_ms"` // 0: never
-	LastMS     int64         `json:"last_ms"`
-	IntervalMS int64         `json:"interval_ms"`
-	Series     []usageMinute `json:"series"`
-}
-
-type usageMinute struct {
-	StartMS int64 `json:"start_ms"`
-	Allowed int64 `json:"allowed"`
-	Denied  int64 `json:"denied"`
-}
-
-func newUsageReport(u client.Usage) usageReport {
-	report := usageReport{
-		Allowed: u.Allowed, Denied: u.Denied, Cost: u.Cost, IntervalMS: u.Interval.Milliseconds(), Series: []usageMinute{},
-	}
-	if !u.First.IsZero() {
-		report.FirstMS, report.LastMS = u.First.UnixMilli(), u.Last.UnixMilli()
-	}
-	for _, m := range u.Series {
-		report.Series = append(report.Series, usageMinute{m.Start.UnixMilli(), m.Allowed, m.Denied})
-	}
-	return report
+	}))
 }
 
 func (a *app) printUsage(u client.Usage) error {
 	if a.json {
-		return a.printJSON(newUsageReport(u))
+		return a.printJSON(reply.NewUsage(u))
 	}
 	if u.First.IsZero() {
 		return a.printf("nothing was counted under this key, or not for a day\n")
 	}
-	if err := a.printf("%s allowed, %s denied, cost %s · from %s to %s UTC\n\n", grouped(u.Allowed), grouped(u.Denied), grouped(u.Cost),
-		u.First.Format(time.DateTime), u.Last.Format(time.DateTime)); err != nil {
-		return err
-	}
+	a.printf("%s allowed, %s denied, cost %s · from %s to %s UTC\n\n", grouped(u.Allowed), grouped(u.Denied), grouped(u.Cost),
+		u.First.Format(time.DateTime), u.Last.Format(time.DateTime))
 	rows := [][]string{{"MINUTE", "ALLOWED", "DENIED", ""}}
 	for i, bar := range usageBars(u.Series, a.look()) {
 		m := u.Series[i]
 		rows = append(rows, []string{m.Start.Format("2006-01-02 15:04"), grouped(m.Allowed), grouped(m.Denied), bar})
 	}
-	return table(a.stdout, rows)
+	return a.write(table(rows))
 }
 
 // usageBars draws a bar for each minute: full characters for allowed calls, light ones for denied
@@ -114,7 +75,7 @@ func usageBars(series []client.UsageInterval, l look) []string {
 }
 
 func (a *app) infoCommand() *cobra.Command {
-	cmd := &cobra.Command{
+	return a.jsonFlag(a.serverFlags(&cobra.Command{
 		Use:   "info",
 		Short: "Show the library and the policies of a server",
 		Long: `Show which library and which policies a server holds, and how many calls each shadow policy has let through that it
@@ -122,20 +83,13 @@ would have denied: since the library was loaded, on that server. In a cluster on
 		Example: `  ratelimit info --redis redis://127.0.0.1:6379`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var info client.Info
-			err := a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) (err error) {
-				info, err = c.Info(ctx)
-				return err
-			})
+			info, err := ask(cmd.Context(), a, func(ctx context.Context, c *client.Client) (client.Info, error) { return c.Info(ctx) })
 			if err != nil {
 				return err
 			}
 			return a.printInfo(info)
 		},
-	}
-	a.jsonFlag(cmd)
-	a.serverFlags(cmd)
-	return cmd
+	}))
 }
 
 // infoReport is what info --json prints, under the contract's names.
@@ -155,10 +109,8 @@ func (a *app) printInfo(info client.Info) error {
 		}
 		return a.printJSON(report)
 	}
-	if err := a.printf("ratelimit %s, build %s, contract %d, %s\n",
-		info.Version, info.BuildID, info.Contract, countPolicies(len(info.Policies))); err != nil {
-		return err
-	}
+	a.printf("ratelimit %s, build %s, contract %d, %s\n",
+		info.Version, info.BuildID, info.Contract, countPolicies(len(info.Policies)))
 	if len(info.Policies) == 0 {
 		return nil
 	}
@@ -170,8 +122,6 @@ func (a *app) printInfo(info client.Info) error {
 		}
 		rows = append(rows, []string{"@" + name, shadow})
 	}
-	if err := a.printf("\n"); err != nil {
-		return err
-	}
-	return table(a.stdout, rows)
+	a.printf("\n")
+	return a.write(table(rows))
 }

@@ -17,7 +17,12 @@ import (
 )
 
 func TestHelp(t *testing.T) {
-	for _, name := range []string{"", "demo", "dev", "test", "build", "verify", "plan", "deploy", "status", "rollback", "delete", "doctor", "acl", "take", "peek", "refund", "block", "unblock", "reset", "acquire", "renew", "release", "usage", "top", "dashboard", "info", "version"} {
+	a, names := testApp(nil, nil, nil), []string{""}
+	a.root()
+	for _, cmd := range a.commands {
+		names = append(names, cmd.Name())
+	}
+	for _, name := range names {
 		t.Run("help "+name, func(t *testing.T) {
 			args := []string{"--help"}
 			if name != "" {
@@ -116,12 +121,14 @@ func TestBuild(t *testing.T) {
 		}
 	})
 	t.Run("nobody reads", func(t *testing.T) {
-		var stderr bytes.Buffer
-		a := newApp(func(string) string { return "" }, broken{}, &stderr)
-		if code := a.execute(t.Context(), []string{"build"}); code != exitError {
-			t.Errorf("exit code %d", code)
+		for _, args := range [][]string{{"build"}, {"acl", "--prefix", "rl:"}, {"version", "--json"}} {
+			var stderr bytes.Buffer
+			a := newApp(func(string) string { return "" }, broken{}, &stderr)
+			if code := a.execute(t.Context(), args); code != exitError {
+				t.Errorf("%v: exit code %d", args, code)
+			}
+			wantText(t, "stderr", stderr.String(), "ratelimit: cannot write the output (no reader); check that its reader runs and that the disk is not full\n")
 		}
-		wantText(t, "stderr", stderr.String(), "ratelimit: cannot write the output (no reader); check that its reader runs and that the disk is not full\n")
 	})
 }
 
@@ -171,7 +178,7 @@ func TestWords(t *testing.T) {
 		{grouped(0), "0"}, {grouped(999), "999"}, {grouped(1000), "1,000"}, {grouped(9007199254740992), "9,007,199,254,740,992"}, {grouped(-1234), "-1,234"},
 		{plural(1, "key"), "1 key"}, {plural(1200, "key"), "1,200 keys"},
 		{visible("{a}:b"), "{a}:b"}, {visible(""), `""`}, {visible("a b\n"), `"a b\n"`},
-		{oneLine("ratelimit: a\r\nb\x1b[1m"), `ratelimit: a b\x1b[1m`},
+		{oneLine("ratelimit: a\r\nb\x1b[1m"), `a b\x1b[1m`},
 	} {
 		if tt.got != tt.want {
 			t.Errorf("got %s, want %s", tt.got, tt.want)

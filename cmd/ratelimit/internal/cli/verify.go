@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
@@ -46,8 +45,7 @@ type verifyFailure struct {
 }
 
 func (a *app) verifyCommand() *cobra.Command {
-	var file string
-	cmd := &cobra.Command{
+	cmd := a.jsonFlag(&cobra.Command{
 		Use:   "verify",
 		Short: "Check the library without a server: for CI",
 		Long: `Load the library into the engine of this program, and compare its replies with all test vectors, with the clock set
@@ -70,26 +68,19 @@ Exit codes: 0 all agree · 1 one does not, the library does not load, or a polic
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
-			case file != "":
-				content, err := os.ReadFile(file)
+			case a.library != "":
+				text, err := a.readLibrary()
 				if err != nil {
-					return fmt.Errorf("--library: %w; name another file", err)
+					return err
 				}
-				return a.verify(cmd.Context(), file, string(content), nil)
+				return a.verify(cmd.Context(), a.library, text, nil)
 			case a.policies != "":
 				return a.verifyPolicies(cmd.Context())
 			}
-			build, err := functions.New()
-			if err != nil {
-				return err
-			}
-			return a.verify(cmd.Context(), about(build).String(), build.Text(), nil)
+			return a.verifyBuild(cmd.Context(), nil)
 		},
-	}
-	cmd.Flags().StringVar(&file, "library", "", "file with the library (default: the library in this program)")
-	a.policiesFlag(cmd)
-	cmd.MarkFlagsMutuallyExclusive("library", "policies")
-	a.jsonFlag(cmd)
+	})
+	a.libraryFlags(cmd)
 	return cmd
 }
 
@@ -101,28 +92,26 @@ func (a *app) verifyPolicies(ctx context.Context) error {
 		return err
 	}
 	if !a.json {
-		if err := a.printPolicies(report); err != nil {
-			return err
-		}
+		a.printPolicies(report)
 	}
-	if n := len(report.Problems); n > 0 {
+	if len(report.Problems) > 0 {
 		if a.json {
-			if err := a.printJSON(verifyReport{Policies: &report, Files: []verifiedFile{}, Failures: []verifyFailure{}, Rules: []string{}}); err != nil {
-				return err
-			}
+			a.printJSON(verifyReport{Policies: &report, Files: []verifiedFile{}, Failures: []verifyFailure{}, Rules: []string{}})
 		}
-		return fmt.Errorf("%s has %s, listed on stdout", a.policies, plural(int64(n), "problem"))
+		return fmt.Errorf("%s has %s, listed on stdout", a.policies, report.Problems.Count())
 	}
+	if !a.json {
+		a.printf("\n")
+	}
+	return a.verifyBuild(ctx, &report)
+}
+
+func (a *app) verifyBuild(ctx context.Context, checked *policyReport) error {
 	build, err := a.build()
 	if err != nil {
 		return err
 	}
-	if !a.json {
-		if err := a.printf("\n"); err != nil {
-			return err
-		}
-	}
-	return a.verify(ctx, about(build).String(), build.Text(), &report)
+	return a.verify(ctx, about(build).String(), build.Text(), checked)
 }
 
 // verify runs the vectors. checked is the report on the policies in the text, or nil without
@@ -138,18 +127,18 @@ func (a *app) verify(ctx context.Context, name, text string, checked *policyRepo
 	}
 	if a.json {
 		report.Policies = checked
-		err = a.printJSON(report)
+		a.printJSON(report)
 	} else {
-		err = a.printVerified(name, report)
+		a.printVerified(name, report)
 	}
-	if err != nil || report.OK {
-		return err
-	}
-	if len(report.Failures) == 0 {
-		return fmt.Errorf("the text of %s breaks %s, listed on stdout", name, plural(int64(len(report.Rules)), "rule"))
+	switch {
+	case report.OK:
+		return nil
+	case len(report.Failures) == 0:
+		return fmt.Errorf("the text of %s breaks %s, listed on stdout", name, plural(len(report.Rules), "rule"))
 	}
 	return fmt.Errorf("wrong replies from %s in %d of %s, listed on stdout",
-		name, len(report.Failures), plural(int64(report.Vectors), "vector"))
+		name, len(report.Failures), plural(report.Vectors, "vector"))
 }
 
 // runVectors runs every vector on an engine, each with an empty keyspace and its own clock.
@@ -220,7 +209,7 @@ func runVector(srv *embedded.Server, reached *reach, start int64, vector functio
 	return len(vector.Steps), nil, err
 }
 
-func (a *app) printVerified(name string, report verifyReport) error {
+func (a *app) printVerified(name string, report verifyReport) {
 	rows := [][]string{{"VECTORS OF", "COUNT", "STEPS", "RESULT"}}
 	for _, file := range report.Files {
 		result := "ok"
@@ -229,24 +218,15 @@ func (a *app) printVerified(name string, report verifyReport) error {
 		}
 		rows = append(rows, []string{file.Name, fmt.Sprint(file.Vectors), fmt.Sprint(file.Steps), result})
 	}
-	if err := a.printf("%s: loads, %s\n\n", name, plural(int64(report.Bytes), "byte")); err != nil {
-		return err
-	}
-	if err := table(a.stdout, rows); err != nil {
-		return err
-	}
+	a.printf("%s: loads, %s\n\n", name, plural(report.Bytes, "byte"))
+	a.write(table(rows))
 	for _, f := range report.Failures {
-		if err := a.printf("\n%s: %s, step %d, at %s µs\n  %s\n", f.File, f.Vector, f.Step, grouped(f.AfterUS), f.Says); err != nil {
-			return err
-		}
+		a.printf("\n%s: %s, step %d, at %s µs\n  %s\n", f.File, f.Vector, f.Step, grouped(f.AfterUS), f.Says)
 	}
 	for _, rule := range report.Rules {
-		if err := a.printf("\n%s\n", rule); err != nil {
-			return err
-		}
+		a.printf("\n%s\n", rule)
 	}
 	if report.OK {
-		return a.printf("\nok: %s, %s\n", plural(int64(report.Vectors), "vector"), plural(int64(report.Steps), "step"))
+		a.printf("\nok: %s, %s\n", plural(report.Vectors, "vector"), plural(report.Steps, "step"))
 	}
-	return nil
 }

@@ -28,20 +28,17 @@ func TestVerify(t *testing.T) {
 		vectors += len(file.Vectors)
 		steps += n
 	}
-	var result strings.Builder
-	if err := table(&result, rows); err != nil {
-		t.Fatal(err)
-	}
-	end := "\nok: " + plural(int64(vectors), "vector") + ", " + plural(int64(steps), "step") + "\n"
+	result := table(rows)
+	end := "\nok: " + plural(vectors, "vector") + ", " + plural(steps, "step") + "\n"
 	size := grouped(int64(len(functions.Source()))) + " bytes\n\n"
 
 	t.Run("the library of this program", func(t *testing.T) {
 		run(t, nil, "verify").want(t, exitFine,
-			"ratelimit "+functions.Version()+", build "+functions.BuildID()+": loads, "+size+result.String()+end, "")
+			"ratelimit "+functions.Version()+", build "+functions.BuildID()+": loads, "+size+result+end, "")
 	})
 	t.Run("a file", func(t *testing.T) {
 		file := libraryFile(t, functions.Source())
-		run(t, nil, "verify", "--library", file).want(t, exitFine, file+": loads, "+size+result.String()+end, "")
+		run(t, nil, "verify", "--library", file).want(t, exitFine, file+": loads, "+size+result+end, "")
 	})
 	t.Run("json", func(t *testing.T) {
 		got := run(t, nil, "verify", "--json")

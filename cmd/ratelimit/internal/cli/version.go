@@ -1,25 +1,23 @@
 package cli
 
 import (
-	"regexp"
 	"runtime"
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/mod/module"
 
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
 func (a *app) versionCommand() *cobra.Command {
-	cmd := &cobra.Command{
+	return a.jsonFlag(&cobra.Command{
 		Use:     "version",
 		Short:   "Print the versions of this program and of the library in it",
 		Example: "  ratelimit version --json",
 		Args:    noArgs,
 		RunE:    func(*cobra.Command, []string) error { return a.printVersion() },
-	}
-	a.jsonFlag(cmd)
-	return cmd
+	})
 }
 
 func (a *app) printVersion() error {
@@ -45,9 +43,6 @@ type programReport struct {
 	Go      string `json:"go"`
 }
 
-// pseudoVersion matches Go's version of a commit without a tag: its time, and its first 12 digits.
-var pseudoVersion = regexp.MustCompile(`\d{14}-([0-9a-f]{12})(\+dirty)?$`)
-
 // aboutProgram reads what go build records in a program: the commit of a checkout, or the version
 // that go install used.
 func aboutProgram(info *debug.BuildInfo, ok bool) programReport {
@@ -55,8 +50,8 @@ func aboutProgram(info *debug.BuildInfo, ok bool) programReport {
 	if !ok {
 		return report
 	}
-	if match := pseudoVersion.FindStringSubmatch(info.Main.Version); match != nil {
-		report.Commit = match[1]
+	if commit, err := module.PseudoVersionRev(info.Main.Version); err == nil { // Go's version of a commit without a tag
+		report.Commit = commit
 	}
 	for _, setting := range info.Settings {
 		switch setting.Key {

@@ -1,5 +1,8 @@
 // Package dashboard shows in a browser what `ratelimit top`, `usage`, `peek`, `info` and `status`
 // show in a terminal. It changes nothing, and sends nothing to the servers while it has no viewers.
+//
+// The files: read.go reads keys and policies from the servers; look.go makes the state that the page
+// shows; http.go serves the page, its state, and single keys.
 package dashboard
 
 import (
@@ -13,20 +16,16 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/usage"
 )
 
-// Source provides what a Dashboard shows. Its functions must be safe for concurrent use.
+// Source is the servers that a Dashboard shows. Its functions must be safe for concurrent use.
 type Source struct {
-	Name string // name of the servers for people, without a password
+	Name    string        // name of the servers for people, without a password
+	Timeout time.Duration // timeout of a call
 
 	Connect func(context.Context) (redis.UniversalClient, error)
 	Nodes   func(context.Context) ([]Node, error)
 
-	// Peek and Usage return the values to send as JSON: for a limiter, and for a usage key.
-	Peek  func(ctx context.Context, rdb redis.UniversalClient, keys []string, limit string) (any, error)
-	Usage func(ctx context.Context, rdb redis.UniversalClient, key string) (any, error)
-
 	Faults  func(error) string // explains an error of a scan
 	Explain func(error) string // explains any other error
-	Visible func(key string) string
 }
 
 // Node is a server that should have the library.

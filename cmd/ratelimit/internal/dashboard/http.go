@@ -16,7 +16,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/ratelimit-functions/ratelimit/client"
 )
 
 //go:embed page
@@ -48,7 +48,7 @@ func (d *Dashboard) Handler(token string) http.Handler {
 		h.Set("Cache-Control", "no-store")
 		switch {
 		case token == "" && !local(r.Host):
-			http.Error(w, fmt.Sprintf("%.100q is no name of this machine itself; open the address that ratelimit dashboard printed", r.Host), http.StatusForbidden)
+			http.Error(w, fmt.Sprintf("%.100q is not a local name of this machine; open the address that ratelimit dashboard printed", r.Host), http.StatusForbidden)
 		case fromElsewhere(r):
 			http.Error(w, "a page of another site asked for this; open the address that ratelimit dashboard printed", http.StatusForbidden)
 		case token != "" && r.URL.Path == "/" && r.URL.Query().Has("token") && same(r.URL.Query().Get("token"), token):
@@ -114,7 +114,7 @@ func local(host string) bool {
 func (d *Dashboard) events(w http.ResponseWriter, r *http.Request) {
 	states, leave, ok := d.view()
 	if !ok {
-		http.Error(w, fmt.Sprintf("%d pages look already; close one", viewers), http.StatusServiceUnavailable)
+		http.Error(w, fmt.Sprintf("%d pages are open already; close one", viewers), http.StatusServiceUnavailable)
 		return
 	}
 	defer leave()
@@ -151,9 +151,7 @@ func (d *Dashboard) peek(w http.ResponseWriter, r *http.Request) {
 		refuse(w, "give a key and its limit, such as 100/m or @policy")
 		return
 	}
-	d.answer(w, r, func(ctx context.Context, rdb redis.UniversalClient) (any, error) {
-		return d.from.Peek(ctx, rdb, keys, limit)
-	})
+	d.answer(w, r, func(ctx context.Context, c *client.Client) (any, error) { return readLimiter(ctx, c, keys, limit) })
 }
 
 // usage returns what was counted under a usage key: ?key=..., in base64url.
@@ -163,23 +161,25 @@ func (d *Dashboard) usage(w http.ResponseWriter, r *http.Request) {
 		refuse(w, "give a key, in base64url")
 		return
 	}
-	d.answer(w, r, func(ctx context.Context, rdb redis.UniversalClient) (any, error) {
-		return d.from.Usage(ctx, rdb, string(key))
-	})
+	d.answer(w, r, func(ctx context.Context, c *client.Client) (any, error) { return readUsage(ctx, c, string(key)) })
 }
 
-func (d *Dashboard) answer(w http.ResponseWriter, r *http.Request, ask func(context.Context, redis.UniversalClient) (any, error)) {
-	var reply any
+// answer sends what read returns.
+func (d *Dashboard) answer(w http.ResponseWriter, r *http.Request, read func(context.Context, *client.Client) (any, error)) {
+	var content any
 	rdb, err := d.connection(r.Context())
 	if err == nil {
-		reply, err = ask(r.Context(), rdb)
+		var c *client.Client
+		if c, err = client.New(rdb, client.WithTimeout(d.from.Timeout)); err == nil {
+			content, err = read(r.Context(), c)
+		}
 	}
 	if err != nil {
 		refuse(w, d.from.Explain(err))
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(reply)
+	_ = json.NewEncoder(w).Encode(content)
 }
 
 // refuse sends the reason as an error.

@@ -2,15 +2,18 @@ package dashboard
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
+
+	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
 // A go-redis pool that failed to dial retries once a second until it is closed, and stops within a
@@ -163,27 +166,26 @@ func TestReadOnly(t *testing.T) {
 	}
 }
 
-// Invalid requests are refused before they reach a server, and a server's error is returned
-// unchanged.
+// Invalid requests are refused before they reach a server. A server's error is explained.
 func TestAsking(t *testing.T) {
-	asked := 0
-	rdb := redis.NewClient(&redis.Options{})
+	build, err := functions.New(functions.WithPolicies(functions.Policy{Name: "calc", Limits: []functions.PolicyLimit{{Key: "a", Limit: "3/d"}, {Key: "b", Limit: "2/d"}}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rdb := redis.NewClient(&redis.Options{Addr: embedded.Run(t, embedded.WithLibrary(build.Text())).Addr(), ContextTimeoutEnabled: true})
 	defer func() { _ = rdb.Close() }()
+	asked := 0
 	h := New(Source{
-		Connect: func(context.Context) (redis.UniversalClient, error) { return rdb, nil },
-		Peek: func(_ context.Context, _ redis.UniversalClient, keys []string, limit string) (any, error) {
+		Timeout: time.Minute,
+		Connect: func(context.Context) (redis.UniversalClient, error) {
 			asked++
-			if limit != "@calc" || strings.Join(keys, " ") != "a <b>" {
-				return nil, errors.New("BADLIMIT " + limit)
-			}
-			return map[string]int{"remaining": 7}, nil
-		},
-		Usage: func(_ context.Context, _ redis.UniversalClient, key string) (any, error) {
-			asked++
-			return map[string]string{"key": key}, nil
+			return rdb, nil
 		},
 		Explain: func(err error) string { return "explained: " + err.Error() },
 	}).Handler("")
+	if err := rdb.FCall(t.Context(), "ratelimit_take", []string{"x", "<b>"}, "1/d", "TRACK").Err(); err != nil {
+		t.Fatal(err)
+	}
 	for _, path := range []string{"/peek", "/peek?key=a", "/peek?limit=1/s", "/peek?key=&limit=1/s", "/peek?key=a&key=&limit=1/s", "/peek?key=a&limit=%20", "/usage", "/usage?key=", "/usage?key=!"} {
 		if got := get(h, path); got.Code != http.StatusUnprocessableEntity || !strings.Contains(got.Body.String(), `{"error":"give a key`) {
 			t.Errorf("%s: %d %s", path, got.Code, got.Body)
@@ -193,9 +195,12 @@ func TestAsking(t *testing.T) {
 		t.Errorf("a server was asked %d times", asked)
 	}
 	for path, want := range map[string]string{
-		"/peek?key=a&key=%3Cb%3E&limit=@calc": `{"remaining":7}`, "/peek?key=a&limit=x": `{"error":"explained: BADLIMIT x"}`, "/usage?key=PGI-": `{"key":"\u003cb\u003e"}`,
+		"/peek?key=a&key=%3Cc%3E&limit=@calc": `{"allowed":true,"limit":2,"remaining":1,"retry_after_ms":0,"reset_after_ms":43200000,"index":2,"key":"\u003cc\u003e"}`,
+		"/peek?key=a&key=x&limit=1/d":         `{"allowed":false,"limit":1,"remaining":0,`,
+		"/peek?key=a&limit=x":                 `{"error":"explained: `,
+		"/usage?key=PGI-":                     `{"allowed":1,"denied":0,"cost":1,"first_ms":`,
 	} {
-		if got := get(h, path); strings.TrimSpace(got.Body.String()) != want || got.Header().Get("Content-Type") != "application/json" {
+		if got := get(h, path); !strings.HasPrefix(got.Body.String(), want) || got.Header().Get("Content-Type") != "application/json" {
 			t.Errorf("%s: %s, want %s", path, got.Body, want)
 		}
 	}

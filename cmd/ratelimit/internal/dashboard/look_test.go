@@ -29,7 +29,7 @@ func board(t *testing.T, servers ...*embedded.Server) *Dashboard {
 		Nodes:   func(context.Context) ([]Node, error) { return nil, nil },
 		Faults:  func(err error) string { return "scan: " + err.Error() },
 		Explain: func(err error) string { return "call: " + err.Error() },
-		Visible: func(key string) string { return "<" + key + ">" },
+		Timeout: time.Minute,
 	})
 }
 
@@ -65,7 +65,7 @@ func TestLook(t *testing.T) {
 	d := board(t, one, two)
 	d.look(t.Context())
 	s := d.state
-	if len(s.Faults) > 0 || s.LookedMS == 0 || s.Keys != 2 || s.Sum.Allowed != 7 || len(s.Points) != 1 || s.Top["total"][0].Shown != "<of "+two.Addr()+">" {
+	if len(s.Faults) > 0 || s.LookedMS == 0 || s.Keys != 2 || s.Sum.Allowed != 7 || len(s.Points) != 1 || s.Top["total"][0].Shown != `"of `+two.Addr()+`"` {
 		t.Errorf("%+v", s)
 	}
 	if len(s.Policies) != 2 || s.Policies[0].Name != "export" || !s.Policies[0].Shadow || s.Policies[0].Denied != 5 || s.Policies[0].DeniedPerSec != 0 ||
@@ -113,11 +113,10 @@ func TestFaults(t *testing.T) {
 
 // A long key is truncated.
 func TestShown(t *testing.T) {
-	d := board(t)
 	for key, want := range map[string]string{
-		"user:1": "<user:1>", strings.Repeat("ü", 200): "<" + strings.Repeat("ü", 79) + "… (400 bytes)", strings.Repeat("ü", 500_000): "<" + strings.Repeat("ü", 79) + "… (1000000 bytes)",
+		"user:1": "user:1", "user 1": `"user 1"`, strings.Repeat("ü", 200): strings.Repeat("ü", 80) + "… (400 bytes)", strings.Repeat("ü", 500_000): strings.Repeat("ü", 80) + "… (1000000 bytes)",
 	} {
-		if got := d.shown(key); got != want {
+		if got := shown(key); got != want {
 			t.Errorf("%.20s of %d bytes is shown as %s", key, len(key), got)
 		}
 	}

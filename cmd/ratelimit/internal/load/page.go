@@ -71,18 +71,12 @@ func (r *Report) curve() string {
 		return ""
 	}
 	replies := figures.Line{Name: "replies"}
-	marks := []float64{1, 10}
 	for slowest := 1.0; slowest <= float64(r.Allowed+r.Denied); slowest *= 1.2589 { // ten points between two marks
 		replies.Across = append(replies.Across, slowest)
 		replies.Up = append(replies.Up, float64(max(r.Latency(1-1/slowest), time.Microsecond).Microseconds()))
-		if slowest > marks[len(marks)-1] {
-			marks = append(marks, 10*marks[len(marks)-1])
-		}
 	}
-	up := []float64{1, 10}
-	for up[len(up)-1] < float64(r.Latency(1).Microseconds()) {
-		up = append(up, 10*up[len(up)-1])
-	}
+	marks := figures.Powers(replies.Across[len(replies.Across)-1])
+	up := figures.Powers(float64(r.Latency(1).Microseconds()))
 	for len(up) > 2 && up[1] <= replies.Up[0] {
 		up = up[1:]
 	}

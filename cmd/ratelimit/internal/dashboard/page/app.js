@@ -158,7 +158,7 @@ async function ask(entry) {
     (u.first_ms ? ', from ' + new Date(u.first_ms).toLocaleString() + ' to ' + new Date(u.last_ms).toLocaleString() : ''))
   const start = series.length ? series[series.length - 1].start_ms - 59 * u.interval_ms : 0
   const minutes = Array.from({ length: 60 }, (_, i) => series.find(m => m.start_ms === start + i * u.interval_ms) || { allowed: 0, denied: 0 })
-  bars($('series'), minutes, 60, 'in a minute', 'Calls in each minute of the last hour in which there was one; the table below has the numbers')
+  bars($('series'), minutes, 60, 'in a minute', 'Calls by minute, for the last hour with a call; the table below has the numbers')
   fill($('minutes'), series.slice().reverse(), m => [new Date(m.start_ms).toLocaleTimeString(), whole(m.allowed), whole(m.denied)])
   $('usage').focus()
 }
@@ -194,6 +194,6 @@ events.onmessage = event => {
   show()
 }
 events.onerror = () => {
-  if (events.readyState === EventSource.CLOSED) faults(['The dashboard refuses this page; open the address that it printed when it began, or close other pages of it.'])
+  if (events.readyState === EventSource.CLOSED) faults(['The dashboard refuses this page. Open the address that it printed when it started, or close other pages.'])
   else faults(['The dashboard does not answer; is it still running? Trying again.'])
 }

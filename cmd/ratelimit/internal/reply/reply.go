@@ -1,0 +1,87 @@
+// Package reply has the JSON of a limiter's replies, as `ratelimit take --json` and others print it
+// and the dashboard sends it: the fields of the reply under the contract's names.
+package reply
+
+import (
+	"time"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+)
+
+// Decision is the reply to take, peek and refund.
+type Decision struct {
+	Allowed      bool   `json:"allowed"`
+	Taken        *int64 `json:"taken,omitempty"` // units, for a call with UpTo
+	Limit        int64  `json:"limit"`
+	Remaining    int64  `json:"remaining"`
+	RetryAfterMS int64  `json:"retry_after_ms"` // -1: never
+	ResetAfterMS int64  `json:"reset_after_ms"`
+	Index        int    `json:"index"` // number of the binding key, from 1
+	Key          string `json:"key"`   // the binding key
+
+	Shadow *Shadow `json:"shadow,omitempty"` // if a shadow policy would decide otherwise
+}
+
+// Shadow is what the reply would be if none of the call's policies were a shadow policy.
+type Shadow struct {
+	Allowed      bool   `json:"allowed"`
+	Taken        *int64 `json:"taken,omitempty"`
+	RetryAfterMS int64  `json:"retry_after_ms"` // -1: never
+	Index        int    `json:"index"`
+}
+
+// NewDecision returns the JSON of the reply to req.
+func NewDecision(req client.Request, res client.Result) Decision {
+	d := Decision{
+		Allowed: res.Allowed, Limit: res.Limit, Remaining: res.Remaining, RetryAfterMS: retryMS(res.RetryAfter),
+		ResetAfterMS: res.ResetAfter.Milliseconds(), Index: res.Index, Key: req.Keys[res.Index-1],
+	}
+	if s := res.Shadow; s != nil {
+		d.Shadow = &Shadow{Allowed: s.Allowed, RetryAfterMS: retryMS(s.RetryAfter), Index: s.Index}
+		if req.UpTo {
+			d.Shadow.Taken = &s.Taken
+		}
+	}
+	if req.UpTo {
+		d.Taken = &res.Taken
+	}
+	return d
+}
+
+// retryMS returns a wait as in the reply, with -1 for never.
+func retryMS(wait time.Duration) int64 {
+	if wait == client.Never {
+		return -1
+	}
+	return wait.Milliseconds()
+}
+
+// Usage is the reply to usage, with times in ms since the epoch.
+type Usage struct {
+	Allowed    int64    `json:"allowed"`
+	Denied     int64    `json:"denied"`
+	Cost       int64    `json:"cost"`
+	FirstMS    int64    `json:"first_ms"` // 0: never
+	LastMS     int64    `json:"last_ms"`
+	IntervalMS int64    `json:"interval_ms"`
+	Series     []Minute `json:"series"`
+}
+
+// Minute is an interval of the series, with its start.
+type Minute struct {
+	StartMS int64 `json:"start_ms"`
+	Allowed int64 `json:"allowed"`
+	Denied  int64 `json:"denied"`
+}
+
+// NewUsage returns the JSON of u.
+func NewUsage(u client.Usage) Usage {
+	usage := Usage{Allowed: u.Allowed, Denied: u.Denied, Cost: u.Cost, IntervalMS: u.Interval.Milliseconds(), Series: []Minute{}}
+	if !u.First.IsZero() {
+		usage.FirstMS, usage.LastMS = u.First.UnixMilli(), u.Last.UnixMilli()
+	}
+	for _, m := range u.Series {
+		usage.Series = append(usage.Series, Minute{m.Start.UnixMilli(), m.Allowed, m.Denied})
+	}
+	return usage
+}
