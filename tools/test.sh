@@ -85,10 +85,11 @@ formatted() {
 # has DIR PATTERN: succeeds if the module has a file that matches PATTERN.
 has() { [ -n "$(find "$1" -name "$2" -not -path '*/testdata/*' -not -path './.build/*' | head -n 1)" ]; }
 
+# The checks and the tests share what they compile, so the checks build for the race detector, too.
 vet() {
 	local m status=0
 	for m in "${modules[@]}"; do
-		if has "$m" '*.go'; then (cd "$m" && go vet ./...) || status=1; fi
+		if has "$m" '*.go'; then (cd "$m" && go vet -race ./...) || status=1; fi
 	done
 	return $status
 }
@@ -97,7 +98,7 @@ static() {
 	local m status=0
 	(cd tools/lint && go build -o "$build/staticcheck" honnef.co/go/tools/cmd/staticcheck) || return 1
 	for m in "${modules[@]}"; do
-		if has "$m" '*.go'; then (cd "$m" && "$build/staticcheck" ./...) || status=1; fi
+		if has "$m" '*.go'; then (cd "$m" && GOFLAGS=-race "$build/staticcheck" ./...) || status=1; fi
 	done
 	return $status
 }
