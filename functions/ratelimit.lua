@@ -4,9 +4,9 @@
 --@ src/00_library.lua
 -- This library limits rates on the server. Each call makes one atomic decision.
 --
--- This file is the first of the library. The build (functions/build.go) joins the sources in this order:
--- src/*.lua by name, src/algorithms/*.lua, src/verbs/*.lua. Each file except this one has its own
--- scope. A file in src exports to all others through the table named after it: src/45_limits.lua
+-- This file is the first of the library. The build (functions/build.go) joins the sources in this
+-- order: src/*.lua by name, src/algorithms/*.lua, src/verbs/*.lua. Each file except this one has its
+-- own scope. A file in src exports to all others through the table named after it: src/45_limits.lua
 -- fills `limits`.
 --
 -- While Redis loads a library, only redis.register_function, redis.log and the version constants
@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '6af393d58bfd'
+local BUILD_ID = '1108d8757c34'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a time must not be written back as a difference to
@@ -832,8 +832,8 @@ end
 
 local tats = {} -- the TAT of each rate of a call, in us; reused by the next call
 
--- decide decides the common call over one key without states. It covers limits in which each T is a whole number of
--- us, if the key holds nothing or the state of such a limit.
+-- decide decides the common call over one key without states. It covers limits in which each T is a
+-- whole number of us, if the key holds nothing or the state of such a limit.
 local function decide(key, limit, cost)
   local value = redis.pcall('GETRANGE', key, '0', '511')
   local held = value ~= ''
@@ -2357,15 +2357,12 @@ do
 -- of tokens: b - (TAT - now)/T.) src/36_gcra_debt.lua has this arithmetic.
 --
 -- TAT is stored in one of two ways. Each has a file that loads a key and writes it:
---
---   limit                       file                      clock  the key's value               its expiry
---   one rate, T of 1 ms or more src/37_gcra_expiry.lua    ms     "gcra", or "gcra-<k>": TAT    TAT, rounded up. It is the
---                                                                is k ticks before the expiry  state: PTTL gives the debt,
---                                                                                              without TIME
---   any other                   src/38_gcra_value.lua     us     "gcra:<us>", or               TAT, rounded up
---                                                                "gcra:<us>+<k>": TAT, and
---                                                                k ticks more; for several
---                                                                rates see src/35_packed.lua
+--   src/37_gcra_expiry.lua   one rate with T of at least 1 ms; the clock is in ms. The key's expiry is
+--                            TAT, rounded up. The value is "gcra", or "gcra-<k>" if TAT is k ticks
+--                            before the expiry. PTTL gives the debt, without TIME.
+--   src/38_gcra_value.lua    any other limit; the clock is in us. The value is "gcra:<us>", or
+--                            "gcra:<us>+<k>" if TAT is k ticks later (for several rates see
+--                            src/35_packed.lua). The expiry is TAT, rounded up.
 --
 -- A limit stored in one way reads states stored in the other. TAT is kept when n, period or burst
 -- change: what was taken under the old limit stays taken. k is in ticks of the limit that wrote it.

@@ -56,8 +56,8 @@ end
 
 local tats = {} -- the TAT of each rate of a call, in us; reused by the next call
 
--- decide decides the common call over one key without states. It covers limits in which each T is a whole number of
--- us, if the key holds nothing or the state of such a limit.
+-- decide decides the common call over one key without states. It covers limits in which each T is a
+-- whole number of us, if the key holds nothing or the state of such a limit.
 local function decide(key, limit, cost)
   local value = redis.pcall('GETRANGE', key, '0', '511')
   local held = value ~= ''

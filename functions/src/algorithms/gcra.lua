@@ -5,15 +5,12 @@
 -- of tokens: b - (TAT - now)/T.) src/36_gcra_debt.lua has this arithmetic.
 --
 -- TAT is stored in one of two ways. Each has a file that loads a key and writes it:
---
---   limit                       file                      clock  the key's value               its expiry
---   one rate, T of 1 ms or more src/37_gcra_expiry.lua    ms     "gcra", or "gcra-<k>": TAT    TAT, rounded up. It is the
---                                                                is k ticks before the expiry  state: PTTL gives the debt,
---                                                                                              without TIME
---   any other                   src/38_gcra_value.lua     us     "gcra:<us>", or               TAT, rounded up
---                                                                "gcra:<us>+<k>": TAT, and
---                                                                k ticks more; for several
---                                                                rates see src/35_packed.lua
+--   src/37_gcra_expiry.lua   one rate with T of at least 1 ms; the clock is in ms. The key's expiry is
+--                            TAT, rounded up. The value is "gcra", or "gcra-<k>" if TAT is k ticks
+--                            before the expiry. PTTL gives the debt, without TIME.
+--   src/38_gcra_value.lua    any other limit; the clock is in us. The value is "gcra:<us>", or
+--                            "gcra:<us>+<k>" if TAT is k ticks later (for several rates see
+--                            src/35_packed.lua). The expiry is TAT, rounded up.
 --
 -- A limit stored in one way reads states stored in the other. TAT is kept when n, period or burst
 -- change: what was taken under the old limit stays taken. k is in ticks of the limit that wrote it.
