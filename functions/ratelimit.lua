@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '1108d8757c34'
+local BUILD_ID = '2ac91d0e11f3'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a time must not be written back as a difference to
@@ -2760,6 +2760,7 @@ do
 local PREFIX = 'sliding_window:'
 local MOST_BUCKETS = 1000
 local STATE = '^(%d+):(%d+):(%d[%d,]*)$'
+local TWO_COUNTS = '^sliding_window:(%d+):(%d+):(%d+),?(%d*)$'
 
 -- set computes free, the units that still fit.
 local function set(state)
@@ -2867,6 +2868,38 @@ local function save(state)
   return string.format('%d:%d:', state.rate.width, state.current) .. table.concat(list, ','), state.now + state.reset
 end
 
+local denied = { counts = {} } -- what wait needs of a state, for decide; reused by the next call
+
+-- decide decides the common call over one key of a rate with one bucket without a state.
+local function decide(key, limit, cost)
+  if cost == 0 or limit.rate.buckets > 1 then return packed.decide(key, limit, cost) end
+  local value, now, rate = redis.pcall('GETRANGE', key, '0', '127'), clock.ms(), limit.rate
+  local width, capacity, count, before = rate.width, rate.capacity, 0, 0
+  local into = now % width
+  local current = (now - into) / width
+  if value ~= '' then
+    local stored, bucket, newest, older = string.match(type(value) == 'string' and value or '', TWO_COUNTS)
+    local age = current - (tonumber(bucket) or current + 1)
+    newest, older = numbers.parse_digits(newest), older == '' and 0 or numbers.parse_digits(older)
+    if tonumber(stored) ~= width or age < 0 or not newest or not older then return decisions.one_key(key, limit, cost) end
+    if age == 0 then
+      count, before = newest, older
+    elseif age == 1 then
+      before = newest
+    end
+  end
+  local free = capacity - count - math.ceil(before * (width - into) / width)
+  local full = 2 * width - into
+  if cost > free then
+    denied.rate, denied.into, denied.counts[0], denied.counts[1] = rate, into, count, before
+    local left = count > 0 and full or before > 0 and full - width or 0
+    return decisions.answer(0, capacity, free > 0 and free or 0, cost > capacity and -1 or wait(denied, cost), left)
+  end
+  local text = before > 0 and 'sliding_window:%d:%d:%d,%d' or 'sliding_window:%d:%d:%d'
+  states.put(key, string.format(text, width, current, count + cost, before), now + full)
+  return decisions.answer(1, capacity, free - cost, 0, full)
+end
+
 local function spent(key, from)
   local counts = string.match(packed.first_text(key, from, PREFIX), '^%d+:%d+:([%d,]+)$')
   local sum, size = 0, 0
@@ -2893,6 +2926,7 @@ algorithms.sliding_window = {
   options = { buckets = numbers.positive_option },
   most = { field = 'buckets', sum = 5000, what = 'buckets', advice = '' },
   complete_rate = complete_rate,
+  decide = decide,
   spent = spent,
   charge = charge, refund = refund, spend = charge, reset = reset, wait = wait, read = read, save = save,
 }
