@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '2ac91d0e11f3'
+local BUILD_ID = '08be5393b2fb'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a time must not be written back as a difference to
@@ -3006,10 +3006,35 @@ local function save(state)
   return string.format('%d:%d', state.tokens, state.added), clock.ceil_ms(full_at(state.rate, state.tokens, state.added))
 end
 
+-- decide decides the common call over one key without a state.
+local function decide(key, limit, cost)
+  local value, rate = redis.pcall('GETRANGE', key, '0', '63'), limit.rate
+  local now, capacity = clock.us(), rate.capacity
+  local tokens, added = capacity, now
+  if value ~= '' then
+    tokens, added = string.match(type(value) == 'string' and value or '', '^token_bucket:(%d+):(%d+)$')
+    tokens, added = numbers.parse_digits(tokens), numbers.parse_digits(added)
+    if not tokens or not added then return decisions.one_key(key, limit, cost) end
+    tokens, added = refill(rate, tokens, added, now, cost)
+  end
+  if cost > tokens then
+    local retry = cost > capacity and -1 or clock.ceil_ms(added + refill_us(cost - tokens, rate) - now)
+    local full = tokens < capacity and full_at(rate, tokens, added) or now
+    return decisions.answer(0, capacity, tokens, retry, clock.ceil_ms(full - now))
+  end
+  tokens = tokens - cost
+  local full = tokens < capacity and full_at(rate, tokens, added) or now
+  if cost > 0 then
+    states.put(key, string.format('token_bucket:%d:%d', tokens, added), clock.ceil_ms(full))
+  end
+  return decisions.answer(1, capacity, tokens, 0, clock.ceil_ms(full - now))
+end
+
 algorithms.token_bucket = {
   name = 'token_bucket',
   prefix = 'token_bucket:',
   options = { burst = numbers.positive_option },
+  decide = decide,
   charge = charge, refund = refund, spend = charge, reset = reset, wait = wait, read = read, save = save,
 }
 end
