@@ -24,6 +24,87 @@ function decisions.answer(allowed, capacity, remaining, retry, reset)
   return reply
 end
 
+-- wait returns the ms after which a rate that denies would allow, or -1 for never.
+local function wait(state, cost)
+  local rate = state.rate
+  if cost > rate.capacity then return -1 end
+  return state.ends_in > 0 and state.ends_in or rate.algorithm.wait(state, cost)
+end
+
+------------------------------------------------------------------- one cost for all limits
+
+-- Calls over several keys that have one cost and no option are decided here, because groups of
+-- limits cost an eighth of such a call more.
+
+-- deny fills in the reply to a call that the state at position `binding` denies, and perhaps later
+-- ones.
+local function deny(binding, size, cost)
+  local retry, longest, least = 0, 0, numbers.MOST
+  for at = 1, size do
+    local state, reset = list[at], 0
+    local free = state.free
+    if cost > free then
+      local ms = wait(state, cost)
+      if retry ~= -1 and (ms > retry or ms == -1) then retry = ms end
+      reset = state.ends_in
+    end
+    if reset == 0 then reset = state.rate.algorithm.reset(state) end
+    if reset > longest then longest = reset end
+    if free < least then least = free > 0 and free or 0 end
+  end
+  return decisions.answer(0, list[binding].rate.capacity, least, retry, longest)
+end
+
+-- allow charges the states, writes them unless the call only peeks, and fills in the reply. It also
+-- returns the position of the binding state.
+local function allow(keys, request, cost, peeks)
+  local size, binding, least, longest, retry = 0, 1, numbers.MOST, 0, 0
+  for i = 1, request.count do
+    local limit = request.limits[i]
+    local algorithm, first = limit.algorithm, size + 1
+    size = size + limit.size
+    for at = first, size do
+      local state = list[at]
+      algorithm.charge(state, cost)
+      if algorithm.delays and state.delay > retry then retry = state.delay end
+      if state.reset > longest then longest = state.reset end
+      if state.free < least then
+        least, binding = state.free, at
+      end
+    end
+    if not peeks then limit.form.write(keys[i], limit, first) end
+  end
+  return decisions.answer(1, list[binding].rate.capacity, least, retry, longest), binding
+end
+
+-- decide_plain decides a request with one cost above 0. It returns the reply, or the error.
+local function decide_plain(keys, request, cost, peeks)
+  local size, binding, whole = 0
+  for i = 1, request.count do
+    local limit = request.limits[i]
+    local err = limit.form.load(keys[i], limit, size + 1, cost)
+    if err then return err end
+    for at = size + 1, size + limit.size do
+      if not binding and cost > list[at].free then binding = at end
+    end
+    size = size + limit.size
+  end
+  if binding then
+    whole = deny(binding, size, cost)
+  else
+    whole, binding = allow(keys, request, cost, peeks)
+  end
+  local i = 1
+  while binding > request.limits[i].size do
+    binding = binding - request.limits[i].size
+    i = i + 1
+  end
+  whole[6] = i
+  return whole
+end
+
+------------------------------------------------------------------- groups of limits
+
 local ENFORCED = {} -- the group of the limits that are enforced
 
 -- load loads every key of a request into states, and marks the groups that deny. It returns the
@@ -96,13 +177,6 @@ local function charge(size, request, verb)
   return nil
 end
 
--- wait returns the ms after which a rate that denies would allow, or -1 for never.
-local function wait(state, cost)
-  local rate = state.rate
-  if cost > rate.capacity then return -1 end
-  return state.ends_in > 0 and state.ends_in or rate.algorithm.wait(state, cost)
-end
-
 -- sum_up fills in six fields of a reply for the states of a group, or for all states if group is
 -- nil: the smallest remaining, the longest waits, and the binding rate, which is the first that
 -- denies or else the first with the smallest remaining. With upto, field 1 is the number of units
@@ -149,7 +223,7 @@ local function write(keys, request)
   return any
 end
 
-local function decide(keys, request, verb, peeks)
+local function decide_request(keys, request, verb, peeks)
   local size, err = load(keys, request, verb)
   if err then return err end
   decide_groups(size, request, verb)
@@ -171,8 +245,15 @@ end
 -- decide decides a request and writes unless it only peeks. verb is charge or refund. It returns the
 -- reply, whether anything was charged, and whether the enforced limits allow; or the error.
 function decisions.decide(keys, request, verb, peeks)
+  local cost, whole, charges, passes = request.cost
   states.begin()
-  local whole, charges, passes = decide(keys, request, verb, peeks)
+  if verb == 'charge' and cost and cost > 0 then
+    whole = decide_plain(keys, request, cost, peeks)
+    passes = whole[1] == 1
+    charges = passes
+  else
+    whole, charges, passes = decide_request(keys, request, verb, peeks)
+  end
   if states.large then states.drop() end
   return whole, charges, passes
 end
