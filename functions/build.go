@@ -92,12 +92,12 @@ func New(opts ...Option) (Build, error) {
 }
 
 // build joins the sources under src: the files in src by name, then those in src/algorithms and
-// src/verbs. Each file has its own scope, except the first, which opens the library. A file in src
+// src/verbs. Each file has its own scope, except the first. A file in src
 // exports to all others through the table named after it, which is declared after the first file:
 // src/45_limits.lua fills `limits`.
 func build(sources fs.FS, policies []Policy) (Build, error) {
 	var text strings.Builder
-	fmt.Fprintf(&text, "#!lua name=%s\n-- Built from functions/src; do not edit. `make generate` builds it anew.\n", Name)
+	fmt.Fprintf(&text, "#!lua name=%s\n-- Built from functions/src; do not edit: run `make generate`.\n", Name)
 	for _, folder := range []string{"src", "src/algorithms", "src/verbs"} {
 		names, err := fs.Glob(sources, path.Join(folder, "*.lua"))
 		if err != nil {

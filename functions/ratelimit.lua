@@ -1,12 +1,12 @@
 #!lua name=ratelimit
--- Built from functions/src; do not edit. `make generate` builds it anew.
+-- Built from functions/src; do not edit: run `make generate`.
 
 --@ src/00_library.lua
 -- This library limits rates on the server. Each call makes one atomic decision.
 --
--- This file opens the library. The build (functions/build.go) joins the sources in this order:
--- src/*.lua by name, src/algorithms/*.lua, src/verbs/*.lua. Each file except this one has its own
--- scope. A file in src exports to all others through the table named after it: src/45_limits.lua
+-- This file is the first of the library. The build (functions/build.go) joins the sources in this
+-- order: src/*.lua by name, src/algorithms/*.lua, src/verbs/*.lua. Each file except this one has its
+-- own scope. A file in src exports to all others through the table named after it: src/45_limits.lua
 -- fills `limits`.
 --
 -- While Redis loads a library, only redis.register_function, redis.log and the version constants
@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '78b0923fa03d'
+local BUILD_ID = '27376686030a'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a time must not be written back as a difference to
@@ -24,14 +24,24 @@ local CLOCK_STANDS = (redis.REDIS_VERSION_NUM or 0) >= 0x00070200
 
 -- Algorithms by name, filled by src/algorithms/*.lua. src/45_limits.lua documents their fields.
 local algorithms = {}
+
+-- sorted_keys returns the keys of a table, sorted.
+local function sorted_keys(of)
+  local keys = {}
+  for key in pairs(of) do
+    keys[#keys + 1] = key
+  end
+  table.sort(keys)
+  return keys
+end
 local errors = {}
 local clock = {}
 local numbers = {}
 local states = {}
 local packed = {}
-local gcra = {}
-local gcra_ms = {}
-local gcra_us = {}
+local gcra_debt = {}
+local gcra_expiry = {}
+local gcra_value = {}
 local policies = {}
 local limits = {}
 local requests = {}
@@ -143,8 +153,8 @@ function numbers.parse(text)
   return tonumber(text)
 end
 
--- parse_digits is parse for a text in which a pattern has found decimal digits, or nil, for which
--- it returns nil.
+-- parse_digits does the same for a text of decimal digits, which a pattern has found. It returns nil
+-- for nil.
 function numbers.parse_digits(text)
   local n = tonumber(text or '')
   if not n or n < numbers.MOST then return n end
@@ -183,8 +193,7 @@ local MOST_KNOWN = 5000 -- in a generation
 -- text that it cannot parse; failures are not memoized. A table lookup costs a tenth of a pattern
 -- match. memory.known holds the texts of the current generation. If it is full, it becomes the
 -- previous one, from which texts that are used again return; the rest is forgotten. So up to 10,000
--- texts are kept, and the last 5,000 always. A value with a size, as a limit of several rates, counts
--- as so many texts.
+-- texts are kept, and the last 5,000 always. If sized is true, a value counts as value.size texts.
 function numbers.remembered(read, memory, sized)
   local size, previous = 0, {}
   memory.known = {}
@@ -233,7 +242,7 @@ do
 --   rate     the rate of the limit
 --   free     how many units fit now; -1 if the key is blocked. A charge or a refund updates it
 --   ends_in  ms until the key's block or another algorithm's state in the key ends; 0 if there is neither
---   reset    ms until the rate is full again, once the state is charged or refunded
+--   reset    ms until the rate is full again, once the state is charged or refunded; false before
 -- src/60_decisions.lua sets
 --   index    the position of the key in the call, from 1
 --   cost     the cost of the call for this key
@@ -254,7 +263,7 @@ function states.new(at, rate)
     list[at] = state
     if at > MOST_KEPT then states.large = true end
   end
-  state.rate, state.ends_in = rate, 0
+  state.rate, state.ends_in, state.reset = rate, 0, false
   return state
 end
 
@@ -269,12 +278,12 @@ end
 -- A state that a larger limit left takes as long to read as under that limit, so a call may only
 -- read a certain number of them. The most that one key can hold under any limit is below these
 -- bounds: 200,000 calls in logs, which are 2.4 MB, and 5,016 buckets.
-local MOST_BYTES, MOST_BUCKETS = 2500000, 20000
-local bytes, buckets = 0, 0 -- read by this call
+local MOST = { bytes = 2500000, buckets = 20000 }
+local read = { bytes = 0, buckets = 0 } -- by this call
 
--- begin begins a decision.
+-- begin starts counting what a call reads.
 function states.begin()
-  bytes, buckets = 0, 0
+  read.bytes, read.buckets = 0, 0
 end
 
 -- drop frees the states of a large call.
@@ -285,22 +294,15 @@ function states.drop()
   end
 end
 
--- too_long counts bytes of a key's value before they are copied. It returns the error, or nil.
-function states.too_long(more)
-  bytes = bytes + more
-  states.large = states.large or bytes > SMALL
-  if bytes <= MOST_BYTES then return nil end
-  return errors.new('BADKEYS', 'the keys hold more than %d bytes, the most that one call reads; name fewer keys', MOST_BYTES)
-end
-
--- too_many counts buckets of sliding_window after they are read; with 0 it checks before. It returns
--- the error, or nil.
-function states.too_many(more)
-  buckets = buckets + more
-  states.large = states.large or buckets > SMALL
-  if buckets <= MOST_BUCKETS then return nil end
-  return errors.new('BADKEYS', 'the keys hold more than %d buckets, the most that one call reads; name fewer keys',
-    MOST_BUCKETS)
+-- too_much counts bytes of a key's value before they are copied, and buckets of sliding_window after
+-- they are read; with 0 buckets it checks before. It returns the error if the call reads too many
+-- of them, or nil.
+function states.too_much(what, more)
+  local sum = read[what] + more
+  read[what] = sum
+  states.large = states.large or sum > SMALL
+  if sum <= MOST[what] then return nil end
+  return errors.new('BADKEYS', 'the keys hold more than %d %s, the most that one call reads; name fewer keys', MOST[what], what)
 end
 
 ------------------------------------------------------------------- what a key holds
@@ -330,12 +332,14 @@ end
 -- owner returns the algorithm that wrote a string, given its first bytes, or nil.
 function states.owner(head)
   for _, algorithm in pairs(algorithms) do
-    if algorithm.holds and algorithm.holds(head) then return algorithm end
+    local prefix, holds = algorithm.prefix, algorithm.holds
+    if prefix and string.sub(head, 1, #prefix) == prefix or holds and holds(head) then return algorithm.owner or algorithm end
   end
   return nil
 end
 
--- The result of look:
+-- look finds out what a key holds and reads only the first bytes of it. It returns nil and the error
+-- for a key that no limiter can have written, or a table:
 --   leases   whether the key is a set of leases that have all lapsed under a block
 --   request  whether the key holds the reply to a request (ONCE)
 --   blocked  ms for which the key is still blocked, 0 if it is not
@@ -344,14 +348,9 @@ end
 --   owner    the algorithm that wrote the state, nil if there is none
 --   left     ms until the state expires, or below 0 if there is no state. A state exists to the end
 --            of the ms in which it expires, whether it is under a block or not
-local found = {}
-
--- look finds out what a key holds and reads only the first bytes of it. It returns found, or nil
--- and the error for a key that no limiter can have written.
 function states.look(key)
   local head = redis.pcall('GETRANGE', key, '0', HEAD - 1)
-  found.leases, found.request, found.blocked = false, false, 0
-  found.from, found.expiry, found.owner, found.left = 0, 0, nil, -1
+  local found = { leases = false, request = false, blocked = 0, from = 0, expiry = 0, owner = nil, left = -1 }
   if type(head) == 'table' then
     found.leases, found.blocked = true, leases.outlived(key)
     if not found.blocked then return nil, errors.failed(key, head, 'is not a string') end
@@ -384,7 +383,7 @@ end
 ------------------------------------------------------------------- a key without the limit's usual state
 
 -- deny fills in the states of a blocked key.
-local function deny(limit, at)
+local function deny(limit, at, found)
   for i, rate in ipairs(limit.rates) do
     local state = states.new(at + i - 1, rate)
     state.free, state.ends_in = -1, found.blocked
@@ -396,14 +395,14 @@ end
 -- limit share one allowance. The old state counts as units spent now. If those units deny a call,
 -- it has to wait until the old state has expired. A state that lasts longer than the rate needs to
 -- refill leaves room for just this call. It returns the error, or nil.
-local function carry_over(key, limit, at, cost)
+local function carry_over(key, limit, at, cost, found)
   local left, spent = found.left, found.owner.spent
   local counted, err
   if spent then
     counted, err = spent(key, found.from)
     if err then return err end
   end
-  limit.form.fresh(limit, at)
+  limit.form.load_empty(limit, at)
   for i, rate in ipairs(limit.rates) do
     local state, most = list[at + i - 1], rate.capacity
     if left * rate.count > most * rate.period then
@@ -418,25 +417,24 @@ local function carry_over(key, limit, at, cost)
   return nil
 end
 
--- open_other opens a limit over a key that does not hold the limit's usual state: the key is
--- blocked, or it holds another algorithm's state or another form of the limit's own. It returns the
--- error, or nil.
-function states.open_other(key, limit, at, cost)
-  local _, err = states.look(key)
+-- load_other loads a key that does not hold the limit's usual state: the key is blocked, or it holds
+-- another algorithm's state or another form of the limit's own. It returns the error, or nil.
+function states.load_other(key, limit, at, cost)
+  local found, err = states.look(key)
   if err then
     return err
   elseif found.request then
     return states.in_use(key, states.REQUEST)
   elseif found.blocked > 0 then
-    return deny(limit, at)
+    return deny(limit, at, found)
   end
   local is_own = found.owner == (limit.algorithm.owner or limit.algorithm)
   if not found.owner or found.left < 0 or found.left == 0 and not is_own then
-    return limit.form.fresh(limit, at)
+    return limit.form.load_empty(limit, at)
   elseif is_own then
-    return limit.form.reopen(key, limit, at, cost, found)
+    return limit.form.load_found(key, limit, at, cost, found)
   end
-  return carry_over(key, limit, at, cost)
+  return carry_over(key, limit, at, cost, found)
 end
 
 -- put stores a string in a key that expires at expiry, in ms since the epoch. gcra, fixed_window
@@ -455,123 +453,122 @@ do
 -- Rates are identified by position: the first rate of a changed limit reads the state of the
 -- previous first one. The text of a full rate is ''. The algorithm provides
 --   prefix                        "<algorithm>:"
---   read(state, value, from, to, now, cost)  fills in the state from the bytes from..to of value, as of now (us). An
---                                 empty text is a full rate. An impossible state leaves room for this cost. Returns
---                                 true, or false and optionally an error if the text is not the algorithm's. The value
---                                 ends at `to`
---   in_place                      optional: true if read accepts a value that continues after `to`, which saves a copy
+--   read(state, text, now, cost)  fills in the state from a text, as of now (us). An impossible state leaves room for
+--                                 this cost. Returns true, or false and optionally an error if the text is not the
+--                                 algorithm's
 --   save(state)                   returns the text of a state that a charge or a refund has changed, and when the rate
 --                                 is full (ms since the epoch)
---   plain(value, expiry)          optional: returns the text or texts for the algorithm's own value in another form that
+--   convert(value, expiry)        optional: returns the text or texts for the algorithm's own value in another form that
 --                                 expires at expiry (ms)
 
 local HEAD, LAST = 512, '511' -- bytes: most values are shorter
 
--- next_text returns the first and last byte of the text at byte `at` in a value of several rates.
--- After the last text it returns an empty range. It returns nil if the value is broken.
-local function next_text(value, at)
-  if at > #value then return at, at - 1 end
-  local _, last, digits = string.find(value, '^(%d+):', at)
+-- next_text returns the text at byte `at` of the texts of several rates, and the position after it.
+-- After the last text it returns ''. It returns nil if the texts are broken.
+local function next_text(texts, at)
+  if at > #texts then return '', at end
+  local _, last, digits = string.find(texts, '^(%d+):', at)
   local length = numbers.parse_digits(digits)
-  if not length or last + length > #value then return nil end
-  return last + 1, last + length
+  if not length or last + length > #texts then return nil end
+  return string.sub(texts, last + 1, last + length), last + length + 1
 end
 
--- fill reads the states of all rates of a limit from a value, ignoring its first `skipped` bytes. It
--- returns the error, or nil.
-local function fill(key, limit, at, cost, value, skipped)
-  local now, read, in_place, from, to = clock.us(), limit.algorithm.read, limit.algorithm.in_place, skipped + 1, #value
-  if from > to and skipped > 0 then return states.unreadable(key) end
-  if limit.rate then
-    local readable, err = read(states.new(at, limit.rate), value, from, to, now, cost)
-    if readable or err then return err end
-  end
-  local several = string.byte(value, from) == 58 -- ':'
-  if several then
-    to = from
-  end
+-- read_texts fills in the states of all rates of a limit. texts is what follows the prefix in a
+-- value. It returns the error, or nil.
+local function read_texts(key, limit, at, cost, texts)
+  local now, read, is_list = clock.us(), limit.algorithm.read, string.byte(texts) == 58 -- ':'
+  local following = is_list and 2 or #texts + 1
   for i = 1, limit.size do
-    local state, readable, err = states.new(at + i - 1, limit.rates[i]), false, nil
-    if several or i > 1 then
-      from, to = next_text(value, to + 1)
+    local text, readable, err = texts, false, nil
+    if is_list or i > 1 then
+      text, following = next_text(texts, following)
     end
-    if from and several and not in_place then
-      readable, err = read(state, string.sub(value, from, to), 1, to - from + 1, now, cost)
-    elseif from then
-      readable, err = read(state, value, from, to, now, cost)
+    if text then
+      readable, err = read(states.new(at + i - 1, limit.rates[i]), text, now, cost)
     end
     if not readable then return err or states.unreadable(key) end
   end
   return nil
 end
 
-function packed.fresh(limit, at)
-  return fill(nil, limit, at, 1, '', 0)
+local function load_empty(limit, at)
+  return read_texts(nil, limit, at, 1, '')
 end
 
-function packed.open(key, limit, at, cost)
+-- load_value loads a value that begins with the prefix, which is not a state by itself.
+local function load_value(key, limit, at, cost, value)
+  local texts = string.sub(value, #limit.algorithm.prefix + 1)
+  if texts == '' then return states.unreadable(key) end
+  return read_texts(key, limit, at, cost, texts)
+end
+
+local function load(key, limit, at, cost)
   local value = redis.pcall('GETRANGE', key, '0', LAST)
-  if value == '' then return packed.fresh(limit, at) end
+  if value == '' then return load_empty(limit, at) end
   local prefix = limit.algorithm.prefix
   if type(value) ~= 'string' or string.sub(value, 1, #prefix) ~= prefix then
-    return states.open_other(key, limit, at, cost)
+    return states.load_other(key, limit, at, cost)
   elseif #value == HEAD then
-    local err = states.too_long(redis.call('STRLEN', key))
+    local err = states.too_much('bytes', redis.call('STRLEN', key))
     if err then return err end
     value = redis.call('GET', key)
   end
-  return fill(key, limit, at, cost, value, #prefix)
+  return load_value(key, limit, at, cost, value)
 end
 
--- reopen reads the limit's own state under a block that has ended, or in another form.
-function packed.reopen(key, limit, at, cost, found)
-  local plain, prefix = limit.algorithm.plain, limit.algorithm.prefix
-  local err = states.too_long(redis.call('STRLEN', key))
+-- load_found loads the limit's own state under a block that has ended, or in another form.
+local function load_found(key, limit, at, cost, found)
+  local convert, prefix = limit.algorithm.convert, limit.algorithm.prefix
+  local err = states.too_much('bytes', redis.call('STRLEN', key))
   if err then return err end
   local value = redis.call('GETRANGE', key, found.from, '-1')
-  if string.sub(value, 1, #prefix) == prefix or not plain then
-    return fill(key, limit, at, cost, value, #prefix)
+  if string.sub(value, 1, #prefix) == prefix or not convert then
+    return load_value(key, limit, at, cost, value)
   end
   local expiry = found.from > 0 and found.expiry or redis.call('PEXPIRETIME', key)
-  return fill(key, limit, at, cost, plain(value, expiry), 0)
+  return read_texts(key, limit, at, cost, convert(value, expiry))
 end
 
-function packed.write(key, limit, at)
-  local save, list, prefix = limit.algorithm.save, states.list, limit.algorithm.prefix
-  if limit.rate then
-    local state = list[at]
-    if state.reset == 0 then return redis.call('DEL', key) end
-    local text, full = save(state)
-    return states.put(key, prefix .. text, full)
-  end
-  local parts, expiry = { prefix, ':' }, 0
+local function write(key, limit, at)
+  local save, list, parts, expiry = limit.algorithm.save, states.list, { limit.algorithm.prefix, limit.rate and '' or ':' }, 0
   for i = at, at + limit.size - 1 do
-    local state, text = list[i], ''
+    local state, text, full = list[i], '', 0
     if state.reset > 0 then
-      local full
       text, full = save(state)
-      if full > expiry then expiry = full end
     end
-    parts[#parts + 1] = string.format('%d:', #text)
+    if full > expiry then expiry = full end
+    parts[#parts + 1] = limit.rate and '' or string.format('%d:', #text)
     parts[#parts + 1] = text
   end
   if expiry == 0 then return redis.call('DEL', key) end
   states.put(key, table.concat(parts), expiry)
 end
 
-local form = { open = packed.open, fresh = packed.fresh, reopen = packed.reopen, write = packed.write }
+local state = {} -- of decide; reused by the next call
 
--- complete sets the functions of a limit that read and write its key.
-function packed.complete(limit)
-  limit.form = form
-end
-
--- prefixed returns a function that reports whether a value begins with prefix.
-function packed.prefixed(prefix)
-  return function(head)
-    return string.sub(head, 1, #prefix) == prefix
+-- decide decides the common call over one key: with one rate, and a short value or none.
+function packed.decide(key, limit, cost)
+  local value, rate, algorithm = redis.pcall('GETRANGE', key, '0', LAST), limit.rate, limit.algorithm
+  local prefix = algorithm.prefix
+  if cost == 0 or type(value) ~= 'string' or #value == HEAD or #value == #prefix or
+    value ~= '' and string.sub(value, 1, #prefix) ~= prefix then
+    return decisions.one_key(key, limit, cost)
   end
+  states.begin()
+  state.rate = rate
+  if not algorithm.read(state, string.sub(value, #prefix + 1), clock.us(), cost) then
+    return decisions.one_key(key, limit, cost)
+  elseif cost > state.free then
+    local retry = cost > rate.capacity and -1 or algorithm.wait(state, cost)
+    return decisions.answer(0, rate.capacity, state.free, retry, algorithm.reset(state))
+  end
+  algorithm.charge(state, cost)
+  local text, full = algorithm.save(state)
+  states.put(key, prefix .. text, full)
+  return decisions.answer(1, rate.capacity, state.free, algorithm.delays and state.delay or 0, state.reset)
 end
+
+packed.form = { load = load, load_empty = load_empty, load_found = load_found, write = write }
 
 -- first returns the first and last byte of the first rate's text in a key's value. The prefix
 -- begins at byte `from`.
@@ -591,39 +588,18 @@ function packed.first_text(key, from, prefix)
 end
 end
 
---@ src/36_gcra.lua
+--@ src/36_gcra_debt.lua
 do
--- gcra: continuous refill at n/period, capacity b (default n). This is the virtual scheduling form
--- of the generic cell rate algorithm (ITU-T I.371, ATM Forum TM 4.0). It keeps one theoretical
--- arrival time, TAT, which each unit taken advances by the emission interval T = period/n. A call
--- is allowed while TAT is at most b*T after now. (golang.org/x/time/rate keeps the same as a number
--- of tokens: b - (TAT - now)/T.) The debt is TAT - now: the time until the rate is full again.
---
--- This file has the arithmetic. Debts are counted in ticks. A tick is small enough that all debts
--- are whole numbers, so only replies and expiries are rounded. T is rate.interval ticks, b*T is
--- rate.full ticks, and a unit of the clock (1 ms or 1 us) is rate.ticks ticks. TAT is stored in one
--- of two ways:
---
---   limit                      clock  the key's value                            its expiry
---   one rate, T of 1 ms or more   ms  "gcra", or "gcra-<k>": TAT is k ticks       TAT, rounded up. It is the state: PTTL
---                                     before the expiry                          gives the debt, without TIME
---   any other                     us  "gcra:<us>", or "gcra:<us>+<k>": TAT, and   TAT, rounded up
---                                     k ticks more; for several rates see src/35_packed.lua
---
--- src/37_gcra_ms.lua and src/38_gcra_us.lua read and write them. A limit stored in one way reads
--- states stored in the other. TAT is kept when n, period or burst change: what was taken under the
--- old limit stays taken. k is in ticks of the limit that wrote it. If a unit of the clock has at
--- most k ticks under the current limit, TAT is rounded up to the unit.
+-- The arithmetic of gcra and leaky_bucket. The debt of a rate is TAT - now: the time until it is
+-- full again (see src/algorithms/gcra.lua). Debts are counted in ticks. A tick is so small that all
+-- debts are whole numbers, so only replies and expiries are rounded. T is rate.interval ticks, b*T is
+-- rate.full ticks, and a unit of the clock (1 ms or 1 us) is rate.ticks ticks.
 --
 -- A stored debt above (2b - 1)T is replaced. A call of this limit leaves at most b*T. A limit with
 -- twice the burst leaves at most 2b*T, which is (2b - 1)T after one T. A larger debt was stored
 -- before the period was lowered or the clock was set back, and would lock the key for longer than a
 -- full refill. The debt that replaces it leaves room for just this call: the key is usable at once
 -- at the new rate, but does not grant the old burst again.
---
--- leaky_bucket uses the same state and arithmetic.
-
-local FINENESS = 1000000000 -- if T is rounded up, the error is below T / FINENESS
 
 -- ceil converts ticks into a longer unit of that many ticks, rounded up.
 local function ceil(debt, ticks)
@@ -631,11 +607,11 @@ local function ceil(debt, ticks)
   local over = debt % ticks
   return (over > 0 and debt + ticks - over or debt) / ticks
 end
-gcra.ceil = ceil
+gcra_debt.ceil = ceil
 
 -- set sets the debt of a state. It replaces a debt above (2b - 1)T with one that leaves room for
 -- this call, and reports whether it kept the debt.
-function gcra.set(state, debt, cost)
+function gcra_debt.set(state, debt, cost)
   local rate = state.rate
   local interval, full = rate.interval, rate.full
   local keeps = debt + interval <= 2 * full
@@ -648,82 +624,33 @@ function gcra.set(state, debt, cost)
   return keeps
 end
 
-function gcra.charge(state, units)
+function gcra_debt.charge(state, units)
   local rate = state.rate
   local debt = state.debt + units * rate.interval
   state.debt, state.free, state.reset = debt, state.free - units, ceil(debt, rate.ticks_per_ms)
 end
 
-function gcra.refund(state, units)
-  gcra.set(state, math.max(0, state.debt - units * state.rate.interval), 1)
-  state.reset = gcra.reset(state)
+function gcra_debt.refund(state, units)
+  gcra_debt.set(state, math.max(0, state.debt - units * state.rate.interval), 1)
+  state.reset = gcra_debt.reset(state)
 end
 
-function gcra.reset(state)
+function gcra_debt.reset(state)
   return ceil(state.debt, state.rate.ticks_per_ms)
 end
 
-function gcra.wait(state, cost)
+function gcra_debt.wait(state, cost)
   local rate = state.rate
   return ceil(state.debt + cost * rate.interval - rate.full, rate.ticks_per_ms)
 end
-
-------------------------------------------------------------------- limits
-
--- divide sets a rate's ticks for a clock with that many units in a ms. It reports whether all debts
--- can be counted in them, which requires that none exceeds 2^53.
-local function divide(rate, units_per_ms)
-  local period, count = rate.period * units_per_ms, rate.count
-  local divisor = numbers.common_divisor(period, count)
-  rate.ticks, rate.interval = count / divisor, period / divisor
-  rate.full, rate.ticks_per_ms = rate.interval * rate.capacity, rate.ticks * units_per_ms
-  return 2 * rate.full <= numbers.MOST
 end
 
--- round sets a rounded-up T for a rate that divide cannot handle: the smallest fraction interval /
--- ticks of a us that is above T and keeps all debts at or below 2^53. It narrows a lower and an
--- upper bound of T down the Stern-Brocot tree, many steps at a time as in Euclid's algorithm. below
--- and above are the distances of the bounds from T, times count and the ticks of the bound.
-local function round(rate)
-  local most = math.floor(numbers.MOST / (2 * rate.capacity))
-  local low, low_ticks, below = 0, 1, rate.period * 1000
-  local high, high_ticks, above = 1, 0, rate.count
-  while low + high <= most do
-    local steps = math.floor(below / above)
-    low, low_ticks, below = low + steps * high, low_ticks + steps * high_ticks, below - steps * above
-    local room = low > 0 and math.floor((most - high) / low) or math.huge
-    steps = below > 0 and math.min(room, math.floor(above / below)) or 0
-    high, high_ticks, above = high + steps * low, high_ticks + steps * low_ticks, above - steps * below
-  end
-  rate.ticks, rate.interval = high_ticks, high
-  rate.full, rate.ticks_per_ms = high * rate.capacity, high_ticks * 1000
-  if high_ticks == 0 or above * FINENESS >= rate.period * 1000 * high_ticks then
-    return 'n/period is too fast for this burst to be counted exactly; use a smaller n or burst'
-  end
-  return nil
-end
-
-function gcra.complete_rate(rate)
-  rate.capacity, rate.burst = rate.burst or rate.count, nil
-end
-
--- complete completes a limit for the clock in ms or in us.
-function gcra.complete(limit)
-  local rate = limit.rate
-  if rate and rate.period >= rate.count and divide(rate, 1) then return gcra_ms.complete(limit) end
-  for _, each in ipairs(limit.rates) do
-    local wrong = not divide(each, 1000) and round(each) or nil
-    if wrong then return wrong end
-  end
-  return gcra_us.complete(limit)
-end
-end
-
---@ src/37_gcra_ms.lua
+--@ src/37_gcra_expiry.lua
 do
--- gcra with the clock in ms: TAT is the key's expiry, see src/36_gcra.lua.
+-- gcra and leaky_bucket with one rate and T of at least 1 ms. The key's expiry is TAT, and its value
+-- "gcra" or "gcra-<k>" (see src/algorithms/gcra.lua). The clock is in ms.
 
-local ceil, list = gcra.ceil, states.list
+local ceil = gcra_debt.ceil
 local VALUE = 'gcra'
 
 -- part_of returns the k of a value, and text_of returns the value for a k.
@@ -734,22 +661,24 @@ local text_of = numbers.remembered(function(part)
   return part == 0 and VALUE or string.format('gcra-%d', part)
 end, {})
 
--- holds reports whether a value is a state of the clock in ms.
-function gcra_ms.holds(value)
+-- holds reports whether a value is such a state.
+function gcra_expiry.holds(value)
   return part_of(value) ~= nil
 end
 
--- read returns the debt of a key with `left` ms until it expires, and its value, or nil if the value
--- is to be written anew. It returns nil if the key does not hold such a state.
+-- debt_in returns the debt in a value that expires in `left` ms, or nil if it is not such a state.
+local function debt_in(value, left, ticks)
+  local part, debt = type(value) == 'string' and part_of(value), left * ticks
+  if not part then return nil end
+  return part < ticks and left > 0 and debt - part or debt
+end
+
+-- read returns the debt in a key with `left` ms until it expires, and its value, or nil if the value
+-- has to be written again. It returns nil if the key does not hold such a state.
 local function read(key, left, ticks)
   if left == -2 then return 0, nil end
   local value = redis.pcall('GETRANGE', key, '0', '31')
-  local debt = left * ticks
-  if value ~= VALUE then
-    local part = type(value) == 'string' and part_of(value)
-    if not part then return nil, nil end
-    if part < ticks and left > 0 then debt = debt - part end
-  end
+  local debt = value == VALUE and left * ticks or debt_in(value, left, ticks)
   if left == 0 then value = nil end
   return debt, value
 end
@@ -780,43 +709,35 @@ local function store(key, rate, debt, value, left, now)
   return ms
 end
 
--- take decides the common call without a state.
-local function take(key, limit, cost)
-  local rate, left, reply = limit.rate, redis.call('PTTL', key), decisions.reply
-  local interval, full, ticks = rate.interval, rate.full, rate.ticks
+-- decide decides the common call over one key without a state.
+function gcra_expiry.decide(key, limit, cost)
+  local rate, left = limit.rate, redis.call('PTTL', key)
+  local interval, full, ticks, capacity = rate.interval, rate.full, rate.ticks, rate.capacity
   local debt, value = read(key, left, ticks)
-  if not debt or debt < 0 or debt + interval > 2 * full or cost == 0 then return decisions.take_one(key, limit, cost) end
+  if not debt or debt < 0 or debt + interval > 2 * full or cost == 0 then return decisions.one_key(key, limit, cost) end
   local after = debt + cost * interval
-  reply[2], reply[6] = rate.capacity, 1
   local room = full - after
   if room < 0 then
-    local missing = ceil(-room, ticks)
+    local retry = cost > capacity and -1 or ceil(-room, ticks)
     room = full - debt
-    reply[1], reply[3] = 0, room > 0 and (room - room % interval) / interval or 0
-    reply[4], reply[5] = cost > rate.capacity and -1 or missing, ceil(debt, ticks)
-    return reply
+    return decisions.answer(0, capacity, room > 0 and (room - room % interval) / interval or 0, retry, ceil(debt, ticks))
   end
-  reply[1], reply[3], reply[4] = 1, (room - room % interval) / interval, limit.algorithm.delays and ceil(debt, ticks) or 0
-  reply[5] = store(key, rate, after, value, left)
-  return reply
+  local delay = limit.algorithm.delays and ceil(debt, ticks) or 0
+  return decisions.answer(1, capacity, (room - room % interval) / interval, delay, store(key, rate, after, value, left))
 end
 
 -- fill_in fills in a state. value and now are as for store.
 local function fill_in(at, rate, debt, value, cost, now)
-  local state = list[at]
-  if not state then
-    state = states.new(at, rate)
-  end
-  state.rate, state.ends_in, state.now = rate, 0, now
-  if not gcra.set(state, debt, cost) then value = nil end
-  state.value = value
+  local state = states.new(at, rate)
+  if not gcra_debt.set(state, debt, cost) then value = nil end
+  state.value, state.now = value, now
 end
 
-local function fresh(limit, at)
+local function load_empty(limit, at)
   fill_in(at, limit.rate, 0, nil, 1)
 end
 
-local function open(key, limit, at, cost)
+local function load(key, limit, at, cost)
   local left, now
   if CLOCK_STANDS then
     left = redis.call('PTTL', key)
@@ -827,7 +748,7 @@ local function open(key, limit, at, cost)
   end
   local debt, value = read(key, left, limit.rate.ticks)
   if not debt then
-    return states.open_other(key, limit, at, cost)
+    return states.load_other(key, limit, at, cost)
   elseif left == -1 then
     return states.missing_expiry(key)
   end
@@ -835,47 +756,39 @@ local function open(key, limit, at, cost)
   return nil
 end
 
--- reopen reads a state of gcra under a block that has ended, or one of the clock in us.
-local function reopen(key, limit, at, cost, found)
-  local rate, value, left = limit.rate, redis.call('GETRANGE', key, found.from, found.from + 31), found.left
-  local part = part_of(value)
-  if not part then
-    left = gcra_us.left(key, found.from, value)
-  end
-  local debt = left * rate.ticks
-  if part and part < rate.ticks and left > 0 then debt = debt - part end
-  fill_in(at, rate, debt, nil, cost)
+-- load_found loads a state under a block that has ended, or one of src/38_gcra_value.lua.
+local function load_found(key, limit, at, cost, found)
+  local ticks, value = limit.rate.ticks, redis.call('GETRANGE', key, found.from, found.from + 31)
+  local debt = debt_in(value, found.left, ticks) or gcra_value.left(key, found.from, value) * ticks
+  fill_in(at, limit.rate, debt, nil, cost)
 end
 
 local function write(key, limit, at)
-  local state = list[at]
+  local state = states.list[at]
   if state.debt == 0 then return redis.call('DEL', key) end
   store(key, limit.rate, state.debt, state.value, nil, state.now)
 end
 
-local form = { open = open, fresh = fresh, reopen = reopen, write = write }
-
-function gcra_ms.complete(limit)
-  limit.form, limit.take = form, take
-end
+gcra_expiry.form = { load = load, load_empty = load_empty, load_found = load_found, write = write }
 end
 
---@ src/38_gcra_us.lua
+--@ src/38_gcra_value.lua
 do
--- gcra with the clock in us: TAT is in the key's value, see src/36_gcra.lua.
+-- gcra and leaky_bucket with several rates, or with T below 1 ms. TAT is in the key's value (see
+-- src/algorithms/gcra.lua). The clock is in us.
 
 -- Times of 16 digits in microseconds are in the years 2001 to 2286.
 local TIME = '%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d'
 
 -- read and save are the algorithm's functions for src/35_packed.lua.
-function gcra_us.read(state, value, from, to, now, cost)
+function gcra_value.read(state, text, now, cost)
   local debt = 0
-  if to >= from then
-    local us, part, last = string.match(value, '^' .. TIME, from), '', from + 15
-    if to > last then
-      part = string.match(string.sub(value, last + 1, to), '^%+(%d+)$')
+  if text ~= '' then
+    local us, part = string.match(text, '^' .. TIME), ''
+    if #text > 16 then
+      part = string.match(text, '^%+(%d+)$', 17)
     end
-    if not us or not part or to < last then
+    if not us or not part then
       return false
     elseif us - now >= 0 then
       local ticks = state.rate.ticks
@@ -886,11 +799,11 @@ function gcra_us.read(state, value, from, to, now, cost)
     end
   end
   state.now = now
-  gcra.set(state, debt, cost)
+  gcra_debt.set(state, debt, cost)
   return true
 end
 
-function gcra_us.save(state)
+function gcra_value.save(state)
   local ticks = state.rate.ticks
   local part = state.debt % ticks
   local us = state.now + (state.debt - part) / ticks
@@ -900,19 +813,18 @@ end
 
 local OLD = 'leaky_bucket:' -- the prefix of leaky_bucket before 0.1.0
 
--- holds reports whether a value is a state of the clock in us.
-function gcra_us.holds(value)
-  return string.find(value, '^gcra:') ~= nil or string.sub(value, 1, #OLD) == OLD
+function gcra_value.is_old(value)
+  return string.sub(value, 1, #OLD) == OLD
 end
 
--- plain returns the texts for a value that does not begin with "gcra:".
-function gcra_us.plain(value, expiry)
-  if string.sub(value, 1, #OLD) == OLD then return string.sub(value, #OLD + 1) end
+-- convert returns the texts for a value that does not begin with "gcra:".
+function gcra_value.convert(value, expiry)
+  if gcra_value.is_old(value) then return string.sub(value, #OLD + 1) end
   return string.format('%d', expiry * 1000)
 end
 
 -- left returns the ms until the first rate of a value is full. The value begins at byte `from`.
-function gcra_us.left(key, from, value)
+function gcra_value.left(key, from, value)
   local text = packed.first_text(key, from, string.match(value, '^[%a_]+:'))
   local us = string.match(text, '^' .. TIME)
   return us and math.max(0, clock.ceil_ms(us + (#text == 16 and 0 or 1)) - clock.ms()) or 0
@@ -920,13 +832,13 @@ end
 
 local tats = {} -- the TAT of each rate of a call, in us; reused by the next call
 
--- take decides the common call without states. It covers limits in which each T is a whole number of
--- us, if the key holds nothing or the state of such a limit.
-local function take(key, limit, cost)
-  local value, reply = redis.pcall('GETRANGE', key, '0', '511'), decisions.reply
+-- decide decides the common call over one key without states. It covers limits in which each T is a
+-- whole number of us, if the key holds nothing or the state of such a limit.
+local function decide(key, limit, cost)
+  local value = redis.pcall('GETRANGE', key, '0', '511')
   local held = value ~= ''
   if cost == 0 or held and (type(value) ~= 'string' or not string.find(value, limit.shape)) then
-    return decisions.take_one(key, limit, cost)
+    return decisions.one_key(key, limit, cost)
   end
   local now, rates, size, at = clock.us(), limit.rates, limit.size, limit.first
   local binding, retry = 0, 0
@@ -939,7 +851,7 @@ local function take(key, limit, cost)
     end
     local full, units = rate.full, cost * rate.interval
     local debt = tat - now
-    if debt + rate.interval > 2 * full then return decisions.take_one(key, limit, cost) end
+    if debt + rate.interval > 2 * full then return decisions.one_key(key, limit, cost) end
     tats[i] = tat
     if debt + units > full then
       if binding == 0 then binding = i end
@@ -962,20 +874,18 @@ local function take(key, limit, cost)
     end
     if tat > last then last = tat end
   end
-  reply[1], reply[2], reply[3], reply[4] = allowed and 1 or 0, rates[binding].capacity, least, retry
-  reply[5], reply[6] = clock.ceil_ms(last - now), 1
   if allowed then
     states.put(key, string.format(limit.format, unpack(tats, 1, size)), clock.ceil_ms(last))
   end
-  return reply
+  return decisions.answer(allowed and 1 or 0, rates[binding].capacity, least, retry, clock.ceil_ms(last - now))
 end
 
-function gcra_us.complete(limit)
-  packed.complete(limit)
+-- complete lets decide decide over a limit that it covers.
+function gcra_value.complete(limit)
   for _, rate in ipairs(limit.rates) do
     if rate.ticks > 1 or limit.algorithm.delays then return nil end
   end
-  limit.take, limit.shape, limit.format, limit.first = take, '^gcra:' .. TIME .. '$', 'gcra:%d', 6
+  limit.decide, limit.shape, limit.format, limit.first = decide, '^gcra:' .. TIME .. '$', 'gcra:%d', 6
   if not limit.rate then
     limit.shape = '^gcra::' .. string.rep('16:' .. TIME, limit.size) .. '$'
     limit.format, limit.first = 'gcra::' .. string.rep('16:%d', limit.size), 10
@@ -999,16 +909,9 @@ function policies.find(text)
     errors.quote(text), BUILD_ID)
 end
 
--- names returns the sorted names of all policies, or only of the shadow policies.
-function policies.names(shadows_only)
-  local names = {}
-  for name, policy in pairs(POLICIES) do
-    if policy.shadow or not shadows_only then
-      names[#names + 1] = name
-    end
-  end
-  table.sort(names)
-  return names
+-- names returns the sorted names of all policies.
+function policies.names()
+  return sorted_keys(POLICIES)
 end
 
 -- lease returns the text of the limit in a policy for leases and, if the policy is a shadow, the
@@ -1037,9 +940,11 @@ end
 -- shadow_counts returns { name, count, ... } for every shadow policy.
 function policies.shadow_counts()
   local list = {}
-  for _, name in ipairs(policies.names(true)) do
-    list[#list + 1] = name
-    list[#list + 1] = denied[name] or 0
+  for _, name in ipairs(policies.names()) do
+    if POLICIES[name].shadow then
+      list[#list + 1] = name
+      list[#list + 1] = denied[name] or 0
+    end
   end
   return list
 end
@@ -1054,42 +959,41 @@ do
 --
 -- A parsed limit has these fields: algorithm; rates (one or more); size, their number; rate, if there
 -- is only one; capacity, the smallest of theirs; asks, its sum of the quantity that its algorithm
--- bounds; take and form, the functions that decide over, read and write its key. With more than
--- eight fields, a table takes twice the memory. A rate has algorithm, count (n), period (ms), the
--- values of its options by name, and fields that the algorithm adds. src/30_states.lua describes
--- states.
+-- bounds; decide and form, the functions that decide over, load and write its key. With more than
+-- eight fields, a table takes twice the memory. A rate has algorithm, count (n), period (ms),
+-- capacity (field 2 of the reply: burst=b, or n), the values of its other options by name, and fields
+-- that the algorithm adds. src/30_states.lua describes states.
 --
 -- An algorithm (src/algorithms/NAME.lua) is a table in `algorithms`:
 --   name      the name used in limits
 --   options   option name -> function(text) that returns its value, or nil and what was expected; {} for none
---   complete_rate  function(rate): completes a rate, or returns what is wrong with it. Sets capacity, which is field 2 of
---             the reply: the most that can be taken at once
 --   charge    function(state, units): takes units, and updates free and reset
 --   refund    function(state, units): the same, but gives units back, never beyond full. Returns an error, or nil
 --   spend     function(state, units): charges a state that was full; usually the same as charge
 --   reset     function(state): returns the ms until the rate is full again
 --   wait      function(state, cost): returns the ms until a cost from 1 to the capacity fits that does not fit now
---   delays    optional: true if charge also sets delay, the ms for which an admitted call has to wait
---   complete  function(limit): completes a limit, or returns what is wrong with it. packed.complete does so for an
---             algorithm that stores its states as texts in the value (see src/35_packed.lua). Sets form, a table of
---               open(key, limit, at, cost)  reads the key into states.list, from position `at` on, one state for each
+-- and the fields of src/35_packed.lua, which stores states as texts in the key's value. It may have
+--   complete_rate  function(rate): completes a rate, or returns what is wrong with it
+--   complete  function(limit): completes a limit, or returns what is wrong with it
+--   decide    for limits of one rate: function(key, limit, cost), which decides over one key, writes, and returns the
+--             reply or the error. It decides common calls in a shorter way, and leaves others to decisions.one_key. The
+--             default is packed.decide
+--   form      for limits of one rate, if they are stored in another way than by src/35_packed.lua: a table of
+--               load(key, limit, at, cost)    reads the key into states.list, from position `at` on, one state for each
 --                                             rate. A stored state that is impossible under this limit leaves room for
 --                                             a call of this cost. Returns the error, or nil
---               fresh(limit, at)              the same for an empty key
---               reopen(key, limit, at, cost, found)  the same for the limit's own state under a block that has ended, or
---                                             in another form. found is the result of states.look
+--               load_empty(limit, at)         the same for an empty key
+--               load_found(key, limit, at, cost, found)  the same for the limit's own state under a block that has ended,
+--                                             or in another form. found is the result of states.look
 --               write(key, limit, at)         stores the states, with the expiry at which all are full, or deletes the key
---             and may set
---               take(key, limit, cost)        decides over one key, writes, and returns the reply or the error. The
---                                             default goes over states. A faster one goes over states for calls that it
---                                             does not cover
---   owner     optional: the algorithm whose state it stores, if that is another
---   holds     optional function(head): reports whether this algorithm wrote a string that begins with head
---   spent     optional function(key, from): returns the units that count as spent in the state at byte `from` of the
---             value, or nil and an error. The default is what the new limit refills until the state expires
---   most      optional, bounds a quantity in one call: field, a field of the rates; sum, the largest sum of that field
---             in a call; what and advice, for the errors
---   refusal   optional: no limit of this algorithm can be taken, and this says why
+--   delays    true if charge also sets delay, the ms for which an admitted call has to wait
+--   owner     the algorithm whose state it stores, if that is another
+--   holds     function(head): reports whether this algorithm wrote a string that begins with head, but not with prefix
+--   spent     function(key, from): returns the units that count as spent in the state at byte `from` of the value, or
+--             nil and an error. The default is what the new limit refills until the state expires
+--   most      bounds a quantity in one call: field, a field of the rates; sum, the largest sum of that field in a call;
+--             what and advice, for the errors
+--   refusal   no limit of this algorithm can be taken, and this says why; it needs no other field
 
 local UNITS = { ms = 1, s = 1000, m = 60000, h = 3600000, d = 86400000 }
 local LONGEST_TEXT = 1024 -- bytes
@@ -1104,13 +1008,9 @@ local function refuse(text, what, ...)
   return nil, errors.new('BADLIMIT', '%s: %s', errors.quote(text), string.format(what, ...))
 end
 
+-- names returns the keys of a table for an error.
 local function names(of)
-  local list = {}
-  for name in pairs(of) do
-    list[#list + 1] = name
-  end
-  table.sort(list)
-  return #list > 0 and table.concat(list, ', ') or 'none'
+  return next(of) and table.concat(sorted_keys(of), ', ') or 'none'
 end
 
 -- period parses a period such as "m" or "10s" and returns ms, or nil and what is wrong with it.
@@ -1173,7 +1073,8 @@ local function parse_rate(text, algorithm)
       return nil, string.format('%s=%s is not %s', name, errors.quote(value), wrong)
     end
   end
-  wrong = algorithm.complete_rate(rate)
+  rate.capacity, rate.burst = rate.burst or rate.count, nil
+  wrong = algorithm.complete_rate and algorithm.complete_rate(rate)
   if wrong then
     return nil, wrong
   elseif rate.capacity * rate.period > LONGEST * rate.count then
@@ -1184,7 +1085,7 @@ end
 
 -- parse_rates parses the rates of a limit. It returns the limit, or nil and what is wrong.
 local function parse_rates(text, algorithm)
-  local limit = { algorithm = algorithm, rates = {}, asks = 0, take = decisions.take_one }
+  local limit = { algorithm = algorithm, rates = {}, asks = 0, decide = decisions.one_key, form = packed.form }
   local most = algorithm.most
   for part in string.gmatch(text .. ',', '([^,]*),') do
     local rate, wrong = parse_rate(part, algorithm)
@@ -1199,9 +1100,12 @@ local function parse_rates(text, algorithm)
   if most and limit.asks > most.sum then
     return nil, string.format('%d %s; a limit takes at most %d%s', limit.asks, most.what, most.sum, most.advice)
   end
-  limit.rate = #limit.rates == 1 and limit.rates[1] or nil
   limit.size = #limit.rates
-  local wrong = algorithm.complete(limit)
+  if limit.size == 1 then
+    limit.rate = limit.rates[1]
+    limit.decide, limit.form = algorithm.decide or packed.decide, algorithm.form or limit.form
+  end
+  local wrong = algorithm.complete and algorithm.complete(limit)
   if wrong then return nil, wrong end
   return limit
 end
@@ -1271,7 +1175,6 @@ do
 --   enforced        whether any limit is not in a shadow policy
 --   composed        its policies that are more than one limit
 --   tracks          whether one of them has track
---   optional        whether it has any of the fields from UPTO on, or a cost
 
 local OPTIONS = {
   COST = 'COST', UPTO = 'UPTO', ONCE = 'ONCE', TRACK = 'TRACK', cost = 'COST', upto = 'UPTO', once = 'ONCE', track = 'TRACK',
@@ -1280,37 +1183,23 @@ local MOST_LIMITS = 50
 local MOST_RATES = 250
 local FEW = 5000 -- no algorithm bounds its quantity by less
 
--- The request of the current call. The next call reuses it.
-local request = { limits = {} }
-
--- renew clears what the last call had besides limits. The fields are false, because Lua would build
--- the table anew to add one that is nil.
-local function renew()
-  request.COST, request.UPTO, request.ONCE, request.TRACK, request.ttl, request.tracks = false, false, false, false, false, false
-  request.cost, request.costs, request.composed, request.groups, request.group_of = 1, false, false, false, false
-  request.optional = false
-end
-renew()
+local request -- of the current call
 
 -- join adds the limits of a policy to the request after its first `count`. It returns the new
 -- number of limits.
 local function join(policy, count)
-  request.optional, request.composed = true, request.composed or {}
   request.composed[#request.composed + 1] = policy
   request.tracks = request.tracks or policy.track
   local group = nil
   if policy.shadow then
     group = { name = string.sub(policy.policy, 2), denies = false }
-    request.groups, request.group_of = request.groups or {}, request.group_of or {}
+    request.groups = request.groups or {}
     request.groups[#request.groups + 1] = group
   else
     request.enforced = true
   end
   for i, limit in ipairs(policy.limits) do
-    request.limits[count + i] = limit
-    if group then
-      request.group_of[count + i] = group
-    end
+    request.limits[count + i], request.group_of[count + i] = limit, group
   end
   return count + #policy.limits
 end
@@ -1339,21 +1228,16 @@ end
 -- read_limits reads the limits, and stops at the first that exceeds a bound. It returns the position
 -- after them, or nil and the error.
 local function read_limits(args)
-  local list, known, at, count, rates, asked = request.limits, limits.known, 1, 0, 0, 0
-  request.enforced = false
-  local text = args[1]
-  while text do
-    local limit, err = known[text]
-    if not limit then
-      if OPTIONS[text] then break end
-      limit, err = limits.of(text)
-      if err then return nil, err end
-    end
-    if limit.policy then
+  local at, count, rates, asked = 1, 0, 0, 0
+  while args[at] and not OPTIONS[args[at]] do
+    local limit, err = limits.of(args[at])
+    if err then
+      return nil, err
+    elseif limit.policy then
       count = join(limit, count)
     else
       count = count + 1
-      list[count], request.enforced = limit, true
+      request.limits[count], request.enforced = limit, true
     end
     rates, asked = rates + limit.size, asked + limit.asks
     if count > MOST_LIMITS or rates > MOST_RATES or asked > FEW then
@@ -1361,7 +1245,6 @@ local function read_limits(args)
       if err then return nil, err end
     end
     at = at + 1
-    text = args[at]
   end
   request.count = count
   return at
@@ -1394,7 +1277,6 @@ end
 -- returns the number of keys that the request needs, or nil and the error.
 local function read_options(keys, args, at, allowed)
   local used = request.count
-  request.optional = true
   while at <= #args do
     local word, err = OPTIONS[args[at]]
     if not word or not allowed[word] then
@@ -1432,7 +1314,7 @@ end
 -- within_capacity returns the costs of an UPTO call: for each limit, at most the smallest capacity
 -- among the limits that decide together.
 local function within_capacity()
-  local group_of, least, costs = request.group_of or {}, {}, {}
+  local group_of, least, costs = request.group_of, {}, {}
   for i = 1, request.count do
     local group = group_of[i] or false
     least[group] = math.min(least[group] or request.UPTO, request.limits[i].capacity)
@@ -1460,7 +1342,7 @@ local function spread()
   for i = #costs + 1, count do
     costs[i] = costs[1]
   end
-  request.cost, request.costs = false, costs
+  request.cost, request.costs = nil, costs
   return nil
 end
 
@@ -1480,7 +1362,7 @@ end
 -- if the verb takes a usage key.
 local function misnamed(keys, used, allowed)
   local text = ''
-  for _, policy in ipairs(request.composed or {}) do
+  for _, policy in ipairs(request.composed) do
     local wants = policy.keys and table.concat(policy.keys, ', ') or 'a key'
     text = text .. '; ' .. policy.policy .. ' takes ' .. wants .. (allowed.TRACK and policy.track and ', and a usage key last' or '')
   end
@@ -1488,10 +1370,13 @@ local function misnamed(keys, used, allowed)
     #keys, request.count, used > request.count and ', then one for ONCE and one for TRACK' or '', text)
 end
 
--- plain returns the limits of a call that has nothing but known limits within the bounds of one
--- call, one for each key. It returns nil for any other call.
-function requests.plain(keys, args)
-  local list, known, rates, asked, count = request.limits, limits.known, 0, 0, #keys
+-- A request that has nothing but limits. The next such call uses it again.
+local plain = { limits = {}, cost = 1 }
+
+-- read_plain returns the request of a call that has nothing but known limits within the bounds of
+-- one call, one for each key. It returns nil for any other call.
+local function read_plain(keys, args)
+  local list, known, rates, asked, count = plain.limits, limits.known, 0, 0, #keys
   if #args ~= count or count > MOST_LIMITS then return nil end
   for i = 1, count do
     local limit = known[args[i]]
@@ -1499,7 +1384,8 @@ function requests.plain(keys, args)
     list[i], rates, asked = limit, rates + limit.size, asked + limit.asks
   end
   if rates > MOST_RATES or asked > FEW or requests.repeated(keys) then return nil end
-  return list
+  plain.count = count
+  return plain
 end
 
 -- read returns the request, or nil and the error.
@@ -1507,17 +1393,18 @@ function requests.read(keys, args, allowed)
   if #keys == 0 then
     return nil, errors.new('BADKEYS', 'the number of keys is 0; give each limit one key')
   end
-  if request.optional then renew() end
+  request = read_plain(keys, args)
+  if request then return request end
+  request = { limits = {}, group_of = {}, composed = {}, cost = 1 }
   local at, err = read_limits(args)
   if err then return nil, err end
-  local used = request.count
-  if used == 0 then
+  if request.count == 0 then
     return nil, errors.new('BADARGS', 'no limit after the keys; give one such as 100/m for each key')
-  elseif at <= #args or request.optional then
-    used, err = read_options(keys, args, at, allowed)
-    if not err and (request.COST or request.UPTO or request.groups) then
-      err = spread()
-    end
+  end
+  local used
+  used, err = read_options(keys, args, at, allowed)
+  if not err and (request.COST or request.UPTO or request.groups) then
+    err = spread()
   end
   if not err and #keys ~= used then
     err = misnamed(keys, used, allowed)
@@ -1531,15 +1418,14 @@ end
 --@ src/60_decisions.lua
 do
 -- One decision over the rates of one or several keys: either all are charged, or none. First, every
--- key is read into one state for each rate (src/30_states.lua). Then the states decide, are charged
+-- key is loaded into one state for each rate (src/30_states.lua). Then the states decide, are charged
 -- and are summed up. Finally, the charged states are written. A call that returns an error has
 -- therefore changed nothing.
 --
--- decisions.plain decides calls with one cost for all limits. decisions.grouped decides any call: with
--- several costs, UPTO, a refund, or shadow policies. Shadow policies decide but never deny: they try
--- a limit on real traffic before it is enforced. The enforced limits of a call make one decision.
--- Each shadow policy (a group) makes another: it is charged if it would allow, and the call continues
--- in either case. If the enforced limits deny, nothing is charged.
+-- The enforced limits of a call make one decision. Each shadow policy (a group of limits) makes
+-- another: it is charged if it would allow, and the call continues in either case. Shadow policies
+-- never deny: they try a limit on real traffic before it is enforced. If the enforced limits deny,
+-- nothing is charged.
 --
 -- The reply is { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }. With shadow
 -- policies it also has would_allowed, would_retry_after_ms and would_index: the result if no policy
@@ -1547,10 +1433,15 @@ do
 
 local list = states.list
 
--- The reply of a plain call. All calls share one table, because Redis converts it to integers before
--- the next call begins. A new table for each call costs 4 % of a denied call (bench/README.md).
-local reply = { 0, 0, 0, 0, 0, 1 }
-decisions.reply = reply
+-- The reply of a call. All calls share one table, because Redis converts it to integers before the
+-- next call begins. A new table for each call costs 4 % of a denied call (bench/README.md).
+local reply = {}
+
+-- answer returns the reply of a call over one key.
+function decisions.answer(allowed, capacity, remaining, retry, reset)
+  reply[1], reply[2], reply[3], reply[4], reply[5], reply[6] = allowed, capacity, remaining, retry, reset, 1
+  return reply
+end
 
 -- wait returns the ms after which a rate that denies would allow, or -1 for never.
 local function wait(state, cost)
@@ -1561,17 +1452,11 @@ end
 
 ------------------------------------------------------------------- one cost for all limits
 
--- index_of returns the position of the key of a state: that of the limit that it belongs to.
-local function index_of(at, asked)
-  local i = 1
-  while at > asked[i].size do
-    at = at - asked[i].size
-    i = i + 1
-  end
-  return i
-end
+-- Calls over several keys that have one cost and no option are decided here, because groups of
+-- limits cost an eighth of such a call more.
 
--- deny fills in the reply to a call that the state at a position denies, and perhaps later ones.
+-- deny fills in the reply to a call that the state at position `binding` denies, and perhaps later
+-- ones.
 local function deny(binding, size, cost)
   local retry, longest, least = 0, 0, numbers.MOST
   for at = 1, size do
@@ -1586,83 +1471,69 @@ local function deny(binding, size, cost)
     if reset > longest then longest = reset end
     if free < least then least = free > 0 and free or 0 end
   end
-  reply[1], reply[2], reply[3], reply[4], reply[5] = 0, list[binding].rate.capacity, least, retry, longest
+  return decisions.answer(0, list[binding].rate.capacity, least, retry, longest)
 end
 
--- allow charges the states, writes them unless the call only peeks, and fills in the reply. It
+-- allow charges the states, writes them unless the call only peeks, and fills in the reply. It also
 -- returns the position of the binding state.
-local function allow(keys, asked, count, cost, peeks)
+local function allow(keys, request, cost, peeks)
   local size, binding, least, longest, retry = 0, 1, numbers.MOST, 0, 0
-  for i = 1, count do
-    local limit = asked[i]
-    local algorithm = limit.algorithm
-    local charge, delays, first = algorithm.charge, algorithm.delays, size + 1
+  for i = 1, request.count do
+    local limit = request.limits[i]
+    local algorithm, first = limit.algorithm, size + 1
     size = size + limit.size
     for at = first, size do
       local state = list[at]
-      if cost > 0 then
-        charge(state, cost)
-        if delays and state.delay > retry then retry = state.delay end
-      end
-      local free, reset = state.free, cost > 0 and state.reset or algorithm.reset(state)
-      if reset > longest then longest = reset end
-      if free < least then
-        least, binding = free, at
+      algorithm.charge(state, cost)
+      if algorithm.delays and state.delay > retry then retry = state.delay end
+      if state.reset > longest then longest = state.reset end
+      if state.free < least then
+        least, binding = state.free, at
       end
     end
-    if cost > 0 and not peeks then limit.form.write(keys[i], limit, first) end
+    if not peeks then limit.form.write(keys[i], limit, first) end
   end
-  reply[1], reply[2], reply[3], reply[4], reply[5] = 1, list[binding].rate.capacity, least, retry, longest
-  return binding
+  return decisions.answer(1, list[binding].rate.capacity, least, retry, longest), binding
 end
 
--- plain decides over the first `count` limits of asked, and writes unless it only peeks. It returns
--- the reply or the error.
-function decisions.plain(keys, asked, count, cost, peeks)
-  local size, binding = 0, nil
-  states.begin()
-  for i = 1, count do
-    local limit = asked[i]
-    local err = limit.form.open(keys[i], limit, size + 1, cost)
-    if err then
-      if states.large then states.drop() end
-      return err
-    end
+-- decide_plain decides a request with one cost above 0. It returns the reply, or the error.
+local function decide_plain(keys, request, cost, peeks)
+  local size, binding, whole = 0
+  for i = 1, request.count do
+    local limit = request.limits[i]
+    local err = limit.form.load(keys[i], limit, size + 1, cost)
+    if err then return err end
     for at = size + 1, size + limit.size do
-      if cost > list[at].free and not binding then binding = at end
+      if not binding and cost > list[at].free then binding = at end
     end
     size = size + limit.size
   end
   if binding then
-    deny(binding, size, cost)
+    whole = deny(binding, size, cost)
   else
-    binding = allow(keys, asked, count, cost, peeks)
+    whole, binding = allow(keys, request, cost, peeks)
   end
-  reply[6] = count == 1 and 1 or index_of(binding, asked)
-  if states.large then states.drop() end
-  return reply
-end
-
-local one_key, one_limit = {}, {}
-
--- take_one decides over one key and writes. It returns the reply or the error.
-function decisions.take_one(key, limit, cost)
-  one_key[1], one_limit[1] = key, limit
-  return decisions.plain(one_key, one_limit, 1, cost)
+  local i = 1
+  while binding > request.limits[i].size do
+    binding = binding - request.limits[i].size
+    i = i + 1
+  end
+  whole[6] = i
+  return whole
 end
 
 ------------------------------------------------------------------- groups of limits
 
 local ENFORCED = {} -- the group of the limits that are enforced
 
--- open reads every key of a request into states, and marks the groups that deny. It returns the
+-- load loads every key of a request into states, and marks the groups that deny. It returns the
 -- number of states, or nil and the error.
-local function open(keys, request, verb)
+local function load(keys, request, verb)
   local costs, group_of, size = request.costs, request.group_of, 0
   ENFORCED.denies = false
   for i = 1, request.count do
     local limit, group, cost = request.limits[i], group_of and group_of[i] or ENFORCED, costs and costs[i] or request.cost
-    local err = limit.form.open(keys[i], limit, size + 1, verb == 'refund' and 1 or cost)
+    local err = limit.form.load(keys[i], limit, size + 1, verb == 'refund' and 1 or cost)
     if err then return nil, err end
     if verb == 'refund' then cost = 0 end -- a refund takes nothing, so only a block denies it
     for at = size + 1, size + limit.size do
@@ -1725,9 +1596,10 @@ local function charge(size, request, verb)
   return nil
 end
 
--- sum_up fills in six fields of a reply for the states of a group, or for all states if group is nil: the smallest
--- remaining, the longest waits, and the binding rate, which is the first that denies or else the
--- first with the smallest remaining. With upto, field 1 is the number of units taken.
+-- sum_up fills in six fields of a reply for the states of a group, or for all states if group is
+-- nil: the smallest remaining, the longest waits, and the binding rate, which is the first that
+-- denies or else the first with the smallest remaining. With upto, field 1 is the number of units
+-- taken.
 local function sum_up(whole, size, group, upto)
   local binding, denied, units, least = nil, false, upto and numbers.MOST or 1, numbers.MOST
   local retry, longest = 0, 0
@@ -1744,7 +1616,7 @@ local function sum_up(whole, size, group, upto)
         if free < least or not binding then binding = state end
         if algorithm.delays and cost > 0 and state.group.charged then ms = state.delay end
       end
-      if reset == 0 then reset = algorithm.reset(state) end
+      if reset == 0 then reset = state.reset or algorithm.reset(state) end
       if reset > longest then longest = reset end
       if ms ~= 0 and retry ~= -1 and (ms > retry or ms == -1) then retry = ms end
       if free < least then least = free > 0 and free or 0 end
@@ -1770,46 +1642,47 @@ local function write(keys, request)
   return any
 end
 
-local function grouped(keys, request, verb, peeks)
-  local size, err = open(keys, request, verb)
+local function decide_request(keys, request, verb, peeks)
+  local size, err = load(keys, request, verb)
   if err then return err end
   decide_groups(size, request, verb)
   err = charge(size, request, verb)
   if err then return err end
-  local upto, whole = request.UPTO, reply
-  if request.groups then
-    local would = sum_up({}, size, nil, upto)
-    whole = sum_up({}, size, request.enforced and ENFORCED, upto)
-    if not request.enforced then
-      whole[1], whole[4] = upto or 1, 0
-    end
-    whole[7], whole[8], whole[9] = would[1], would[4], would[6]
-  else
-    sum_up(whole, size, nil, upto)
+  local upto = request.UPTO
+  if not request.groups then
+    sum_up(reply, size, nil, upto)
+    return reply, not peeks and write(keys, request), ENFORCED.charged
   end
+  local would, whole = sum_up({}, size, nil, upto), sum_up({}, size, request.enforced and ENFORCED, upto)
+  if not request.enforced then
+    whole[1], whole[4] = upto or 1, 0
+  end
+  whole[7], whole[8], whole[9] = would[1], would[4], would[6]
   return whole, not peeks and write(keys, request), ENFORCED.charged
 end
 
--- grouped decides a request and writes unless it only peeks. verb is charge or refund. It returns the
+-- decide decides a request and writes unless it only peeks. verb is charge or refund. It returns the
 -- reply, whether anything was charged, and whether the enforced limits allow; or the error.
-function decisions.grouped(keys, request, verb, peeks)
+function decisions.decide(keys, request, verb, peeks)
+  local cost, whole, charges, passes = request.cost
   states.begin()
-  local whole, charges, passes = grouped(keys, request, verb, peeks)
+  if verb == 'charge' and cost and cost > 0 then
+    whole = decide_plain(keys, request, cost, peeks)
+    passes = whole[1] == 1
+    charges = passes
+  else
+    whole, charges, passes = decide_request(keys, request, verb, peeks)
+  end
   if states.large then states.drop() end
   return whole, charges, passes
 end
 
--- take decides a request and writes. It returns what grouped does.
-function decisions.take(keys, request)
-  local cost = request.cost
-  if not cost then return decisions.grouped(keys, request, 'charge') end
-  local limit, whole = request.limits[1]
-  if request.count == 1 then
-    whole = limit.take(keys[1], limit, cost)
-  else
-    whole = decisions.plain(keys, request.limits, request.count, cost)
-  end
-  return whole, whole[1] == 1 and cost > 0, whole[1] == 1
+local one, keys_of_one = { limits = {}, count = 1 }, {}
+
+-- one_key decides over one key and writes. It returns the reply or the error.
+function decisions.one_key(key, limit, cost)
+  keys_of_one[1], one.limits[1], one.cost = key, limit, cost
+  return (decisions.decide(keys_of_one, one, 'charge'))
 end
 end
 
@@ -1851,7 +1724,7 @@ end
 -- because most calls come in the same minute.
 local current, allowed_now, denied_now = 0, '', ''
 
--- What read has read and note adds to: the fields cost, allowed, allowed in this minute.
+-- The fields that read has read: cost, allowed, and allowed in this minute. note adds to them.
 local values
 
 -- read reads the fields that an allowed call changes. It runs before the decision, so that nothing
@@ -1992,8 +1865,8 @@ do
 -- A new n takes effect at once: if n is lowered, existing leases stay. A new lease time takes
 -- effect at the next acquire or renew. Each lease has its own length, the time for which it was
 -- last granted, so callers with different lease times may share a key. A lease that would last
--- longer than its own length is overlong: the clock was set back. An acquire or renew shortens it to its
--- length.
+-- longer than its own length is overlong: the clock was set back. An acquire or renew shortens it to
+-- its length.
 
 local MEMBER, BLOCK, LENGTH, GIVEN = 'lease:', 'blocked', 'length', 'given:'
 local NO_LEASES = 'does not hold leases'
@@ -2145,39 +2018,34 @@ local function given_of(member)
   return GIVEN .. string.sub(member, #MEMBER + 1)
 end
 
--- part converts a set with one length for all leases into one that records when each lease was
--- granted. It also removes lapsed leases and shortens overlong ones.
-local function part(key)
-  local now, length, words = set.now, set.length, {}
-  local latest, just_now = string.format('%d', now + length), string.format('-%d', now)
-  redis.call('ZREMRANGEBYSCORE', key, '-inf', now)
+-- record_given converts a set with one length for all leases into one that records when each lease
+-- was granted. It also removes lapsed leases.
+local function record_given(key)
+  local words = {}
+  redis.call('ZREMRANGEBYSCORE', key, '-inf', set.now)
   local list = redis.call('ZRANGE', key, '0', '-1', 'WITHSCORES')
   for i = 1, #list, 2 do
-    local member, given, size = list[i], list[i + 1] - length, #words
-    if member ~= BLOCK then
-      words[size + 1], words[size + 2] = given > now and just_now or string.format('-%d', given), given_of(member)
-      if given > now then
-        words[size + 3], words[size + 4] = latest, member
-      end
+    if list[i] ~= BLOCK then
+      words[#words + 1] = string.format('-%d', list[i + 1] - set.length)
+      words[#words + 1] = given_of(list[i])
     end
   end
   add(key, words)
 end
 
--- cut_each shortens the overlong leases of a set that records when each was granted. It shortens at most
--- AT_ONCE of them, because more would take too long.
+-- cut_each shortens the overlong leases of a set that records when each was granted. It shortens at
+-- most AT_ONCE of them, because more would take too long.
 local function cut_each(key)
-  local now, members, words, texts = set.now, {}, {}, {}
-  local just_now = string.format('-%d', now)
-  local overlong = redis.call('ZRANGE', key, '-inf', '(' .. just_now, 'BYSCORE', 'LIMIT', '0', AT_ONCE, 'WITHSCORES')
+  local now, members, words = set.now, {}, {}
+  local granted_later = string.format('(-%d', now)
+  local overlong = redis.call('ZRANGE', key, '-inf', granted_later, 'BYSCORE', 'LIMIT', '0', AT_ONCE, 'WITHSCORES')
   for i = 1, #overlong, 2 do
     members[#members + 1] = MEMBER .. string.sub(overlong[i], #GIVEN + 1)
   end
   for i, lapses in ipairs(redis.call('ZMSCORE', key, unpack(members))) do
     if lapses then
       local length, size = lapses + overlong[2 * i], #words
-      texts[length] = texts[length] or string.format('%d', now + length)
-      words[size + 1], words[size + 2], words[size + 3], words[size + 4] = texts[length], members[i], just_now, overlong[2 * i - 1]
+      words[size + 1], words[size + 2], words[size + 3], words[size + 4] = now + length, members[i], -now, overlong[2 * i - 1]
     end
   end
   add(key, words)
@@ -2196,9 +2064,10 @@ local function drop_each(key)
   end
 end
 
--- cut makes all leases that lapse after ms lapse at ms.
-local function cut(key, ms)
-  local words = {}
+-- cut shortens the overlong leases.
+local function cut(key)
+  if not set.length then return cut_each(key) end
+  local words, ms = {}, set.now + set.length
   for _, member in ipairs(redis.call('ZRANGE', key, string.format('(%d', ms), '+inf', 'BYSCORE')) do
     if member ~= BLOCK then
       words[#words + 1] = ms
@@ -2213,13 +2082,10 @@ end
 local function keep(key, limit, id, others)
   local now, lease, member = set.now, limit.lease, MEMBER .. id
   local reset, lapses = lease, numbers.argument(now + lease)
+  if set.overlong > 0 then cut(key) end
   if others > 0 and set.length ~= lease then
-    if set.length then
-      part(key)
-    else
-      if set.overlong > 0 then cut_each(key) end
-      drop_each(key)
-    end
+    if set.length then record_given(key) end
+    drop_each(key)
     redis.call('ZADD', key, lapses, member, -now, GIVEN .. id)
     reset = math.ceil(last_lease(key)) - now
   else
@@ -2232,7 +2098,6 @@ local function keep(key, limit, id, others)
     elseif redis.call('ZCARD', key) > set.live + 1 then
       redis.call('ZREMRANGEBYSCORE', key, '0', now)
     end
-    if set.overlong > 0 then cut(key, now + lease) end
     if set.same then
       redis.call('ZADD', key, lapses, member)
     else
@@ -2375,18 +2240,13 @@ do
 local MOST_KEYS = 250
 local MOST_BYTES = 2500000
 
--- of describes what a key holds, or returns nil and the error.
---   leases   whether the key is a set of leases
---   blocked  ms for which the key is blocked, 0 if it is not
---   from     for a string: where the state begins in the value, in bytes
---   expiry   of a state under a block, in ms since the epoch; 0 if there is none
---   in_use   what the key holds, if it cannot be blocked
+-- of returns what states.look does, and in_use: what the key holds, if it cannot be blocked. For a
+-- set of leases or a usage record, only leases, blocked and in_use are set.
 local function of(key)
   local found, err = states.look(key)
   if found and not found.leases then
-    return {
-      blocked = found.blocked, from = found.from, expiry = found.expiry, in_use = found.request and states.REQUEST or nil,
-    }
+    found.in_use = found.request and states.REQUEST
+    return found
   elseif leases.last(key, '-2') then
     return { leases = true, blocked = math.max(0, leases.blocked_until(key) - clock.ms()) }
   elseif not tracking.check(key) then
@@ -2395,7 +2255,7 @@ local function of(key)
   return nil, err
 end
 
--- all checks the arguments of a verb that takes keys and `want` more words. It returns a
+-- of_all checks the arguments of a verb that takes keys and `want` more words. It returns a
 -- description of each key (see of), or nil and the error.
 function contents.of_all(verb, keys, args, want)
   if #keys == 0 then
@@ -2437,8 +2297,8 @@ end
 do
 -- fixed_window: n per window. A window opens at the first take, or with align=clock at whole
 -- multiples of the period since the epoch (UTC). It ends one period later. Times are in whole
--- milliseconds. For a key with one rate, take opens the window; otherwise packed.open does, which
--- calls read. See src/35_packed.lua.
+-- milliseconds. The function length returns how long a window that opens now stays open; decide and
+-- read open windows.
 --
 -- State. The key expires at the end of the window.
 --   one rate:        the count, a plain integer; the window's end is the expiry
@@ -2450,8 +2310,6 @@ do
 -- the new window, the old count leaves room for just this call.
 
 local PREFIX = 'fixed_window:'
-
-local prefixed = packed.prefixed(PREFIX)
 
 -- plain_count parses the value of one rate. It returns nil for any other text.
 local function plain_count(value)
@@ -2488,28 +2346,25 @@ local function wait(state)
 end
 
 -- parse parses "<count>:<end>", or returns nil.
-local function parse(text, from)
-  local count, ending = string.match(text, '^(%d+):(%d+)$', from)
+local function parse(text)
+  local count, ending = string.match(text, '^(%d+):(%d+)$')
   return numbers.parse_digits(count), numbers.parse_digits(ending)
 end
 
 -- read sets the count, and left, the ms until the window ends. If no window is open, or one for too
 -- long, it opens a new one.
-local function read(state, value, from, to, now, cost)
+local function read(state, text, now, cost)
   local rate, count, ending = state.rate, 0, 0
-  if to >= from then
-    count, ending = parse(value, from)
+  if text ~= '' then
+    count, ending = parse(text)
     if not count or not ending then return false end
   end
   state.now = (now - now % 1000) / 1000
   state.left = ending - state.now
   if state.left <= 0 then
-    count = 0
+    count, state.left = 0, length(rate)
   elseif state.left > rate.period then
-    count = math.min(count, states.most_spent(rate.capacity, cost))
-  end
-  if state.left <= 0 or state.left > rate.period then
-    state.left = length(rate)
+    count, state.left = math.min(count, states.most_spent(rate.capacity, cost)), length(rate)
   end
   set(state, count)
   return true
@@ -2520,28 +2375,24 @@ local function save(state)
   return string.format('%d:%d', state.count, ending), ending
 end
 
-local function plain(value, expiry)
+local function convert(value, expiry)
   return string.format('%s:%d', value, expiry)
 end
 
 ------------------------------------------------------------------- one rate: the count is the value
 
--- take decides the common call without a state, if the key holds a count or nothing.
-local function take(key, limit, cost)
-  local rate, reply = limit.rate, decisions.reply
+-- decide decides the common call over one key without a state, if the key holds a count or nothing.
+local function decide(key, limit, cost)
+  local rate, capacity = limit.rate, limit.capacity
   local value = redis.pcall('GETRANGE', key, '0', '31')
   local count = value == '' and 0 or type(value) == 'string' and plain_count(value)
-  if not count or cost == 0 then return decisions.take_one(key, limit, cost) end
+  if not count or cost == 0 then return decisions.one_key(key, limit, cost) end
   local left = count > 0 and redis.call('PTTL', key) or length(rate)
-  if left <= 0 or left > rate.period then return decisions.take_one(key, limit, cost) end
-  local free = rate.capacity - count
-  reply[2], reply[6] = rate.capacity, 1
+  if left <= 0 or left > rate.period then return decisions.one_key(key, limit, cost) end
+  local free = capacity - count
   if cost > free then
-    reply[1], reply[3] = 0, free > 0 and free or 0
-    reply[4], reply[5] = cost > rate.capacity and -1 or left, count > 0 and left or 0
-    return reply
+    return decisions.answer(0, capacity, free > 0 and free or 0, cost > capacity and -1 or left, count > 0 and left or 0)
   end
-  reply[1], reply[3], reply[4], reply[5] = 1, free - cost, 0, left
   local units = cost == 1 and '1' or numbers.argument(cost)
   if count > 0 then
     redis.call('INCRBY', key, units)
@@ -2550,7 +2401,7 @@ local function take(key, limit, cost)
   else
     redis.call('PSETEX', key, numbers.argument(left), units)
   end
-  return reply
+  return decisions.answer(1, capacity, free - cost, 0, left)
 end
 
 local function write(key, _, at)
@@ -2561,59 +2412,101 @@ end
 
 -------------------------------------------------------------------------------------------
 
-local function complete_rate(rate)
-  rate.capacity = rate.count
-end
-
-local form = { open = packed.open, fresh = packed.fresh, reopen = packed.reopen, write = write }
-
-local function complete(limit)
-  packed.complete(limit)
-  if limit.rate then
-    limit.take, limit.form = take, form
-  end
-end
-
 algorithms.fixed_window = {
   name = 'fixed_window',
   prefix = PREFIX,
   options = {
     align = function(text) return text == 'clock' and text or nil, '"clock"' end,
   },
-  complete_rate = complete_rate,
-  complete = complete,
-  holds = function(head) return prefixed(head) or plain_count(head) end,
+  decide = decide,
+  form = { load = packed.form.load, load_empty = packed.form.load_empty, load_found = packed.form.load_found, write = write },
+  holds = plain_count,
   spent = function(key, from)
     return plain_count(redis.call('GETRANGE', key, from, from + 31)) or parse(packed.first_text(key, from, PREFIX)) or 0
   end,
   charge = charge, refund = refund, spend = charge, reset = reset, wait = wait, read = read, save = save,
-  plain = plain,
+  convert = convert,
 }
 end
 
 --@ src/algorithms/gcra.lua
 do
--- gcra: see src/36_gcra.lua.
+-- gcra: continuous refill at n/period, capacity b (default n). This is the virtual scheduling form
+-- of the generic cell rate algorithm (ITU-T I.371, ATM Forum TM 4.0). It keeps one theoretical
+-- arrival time, TAT, which each unit taken advances by the emission interval T = period/n. A call
+-- is allowed while TAT is at most b*T after now. (golang.org/x/time/rate keeps the same as a number
+-- of tokens: b - (TAT - now)/T.) src/36_gcra_debt.lua has this arithmetic.
+--
+-- TAT is stored in one of two ways. Each has a file that loads a key and writes it:
+--   src/37_gcra_expiry.lua   one rate with T of at least 1 ms; the clock is in ms. The key's expiry is
+--                            TAT, rounded up. The value is "gcra", or "gcra-<k>" if TAT is k ticks
+--                            before the expiry. PTTL gives the debt, without TIME.
+--   src/38_gcra_value.lua    any other limit; the clock is in us. The value is "gcra:<us>", or
+--                            "gcra:<us>+<k>" if TAT is k ticks later (for several rates see
+--                            src/35_packed.lua). The expiry is TAT, rounded up.
+--
+-- A limit stored in one way reads states stored in the other. TAT is kept when n, period or burst
+-- change: what was taken under the old limit stays taken. k is in ticks of the limit that wrote it.
+-- If a unit of the clock has at most k ticks under the current limit, TAT is rounded up to the unit.
 
--- algorithm returns a new algorithm that decides as gcra does.
-function gcra.algorithm(name)
-  return {
-    name = name,
-    prefix = 'gcra:',
-    options = { burst = numbers.positive_option },
-    complete_rate = gcra.complete_rate,
-    complete = gcra.complete,
-    charge = gcra.charge, refund = gcra.refund, spend = gcra.charge, reset = gcra.reset, wait = gcra.wait, read = gcra_us.read,
-    save = gcra_us.save,
-    plain = gcra_us.plain,
-    in_place = true,
-  }
+local FINENESS = 1000000000 -- if T is rounded up, the error is below T / FINENESS
+
+-- divide sets a rate's ticks for a clock with that many units in a ms. It reports whether all debts
+-- can be counted in them, which requires that none exceeds 2^53.
+local function divide(rate, units_per_ms)
+  local period, count = rate.period * units_per_ms, rate.count
+  local divisor = numbers.common_divisor(period, count)
+  rate.ticks, rate.interval = count / divisor, period / divisor
+  rate.full, rate.ticks_per_ms = rate.interval * rate.capacity, rate.ticks * units_per_ms
+  return 2 * rate.full <= numbers.MOST
 end
 
-algorithms.gcra = gcra.algorithm('gcra')
-algorithms.gcra.holds = function(head)
-  return gcra_us.holds(head) or gcra_ms.holds(head)
+-- round sets a rounded-up T for a rate that divide cannot handle: the smallest fraction interval /
+-- ticks of a us that is above T and keeps all debts at or below 2^53. It narrows a lower and an
+-- upper bound of T down the Stern-Brocot tree, many steps at a time as in Euclid's algorithm. below
+-- and above are the distances of the bounds from T, times count and the ticks of the bound.
+local function round(rate)
+  local most = math.floor(numbers.MOST / (2 * rate.capacity))
+  local low, low_ticks, below = 0, 1, rate.period * 1000
+  local high, high_ticks, above = 1, 0, rate.count
+  while low + high <= most do
+    local steps = math.floor(below / above)
+    low, low_ticks, below = low + steps * high, low_ticks + steps * high_ticks, below - steps * above
+    local room = low > 0 and math.floor((most - high) / low) or math.huge
+    steps = below > 0 and math.min(room, math.floor(above / below)) or 0
+    high, high_ticks, above = high + steps * low, high_ticks + steps * low_ticks, above - steps * below
+  end
+  rate.ticks, rate.interval = high_ticks, high
+  rate.full, rate.ticks_per_ms = high * rate.capacity, high_ticks * 1000
+  if high_ticks == 0 or above * FINENESS >= rate.period * 1000 * high_ticks then
+    return 'n/period is too fast for this burst to be counted exactly; use a smaller n or burst'
+  end
+  return nil
 end
+
+-- complete chooses how the limit's states are stored.
+local function complete(limit)
+  local rate = limit.rate
+  if rate and rate.period >= rate.count and divide(rate, 1) then
+    limit.form, limit.decide = gcra_expiry.form, gcra_expiry.decide
+    return nil
+  end
+  for _, each in ipairs(limit.rates) do
+    local wrong = not divide(each, 1000) and round(each) or nil
+    if wrong then return wrong end
+  end
+  return gcra_value.complete(limit)
+end
+
+algorithms.gcra = {
+  name = 'gcra',
+  prefix = 'gcra:',
+  options = { burst = numbers.positive_option },
+  complete = complete,
+  holds = function(head) return gcra_expiry.holds(head) or gcra_value.is_old(head) end,
+  charge = gcra_debt.charge, refund = gcra_debt.refund, spend = gcra_debt.charge, reset = gcra_debt.reset, wait = gcra_debt.wait,
+  read = gcra_value.read, save = gcra_value.save, convert = gcra_value.convert,
+}
 end
 
 --@ src/algorithms/leaky_bucket.lua
@@ -2624,15 +2517,23 @@ do
 -- admitted call has left the queue. A call waits for those before it, which is the debt before it
 -- is charged.
 
-local leaky_bucket = gcra.algorithm('leaky_bucket')
-algorithms.leaky_bucket = leaky_bucket
+local gcra = algorithms.gcra
 
-leaky_bucket.owner, leaky_bucket.delays = algorithms.gcra, true
-
-function leaky_bucket.charge(state, units)
+local function charge(state, units)
   state.delay = gcra.reset(state)
   gcra.charge(state, units)
 end
+
+algorithms.leaky_bucket = {
+  name = 'leaky_bucket',
+  prefix = gcra.prefix,
+  options = gcra.options,
+  complete = gcra.complete,
+  owner = gcra,
+  delays = true,
+  charge = charge, refund = gcra.refund, spend = gcra.charge, reset = gcra.reset, wait = gcra.wait,
+  read = gcra.read, save = gcra.save, convert = gcra.convert,
+}
 end
 
 --@ src/algorithms/sliding_log.lua
@@ -2651,11 +2552,20 @@ do
 -- future (the clock was set back) leaves room for just this call. Another algorithm's state counts
 -- as one entry at the current time.
 --
--- A state's log begins after byte `skip` of a value. `text` holds the value, or its first part,
--- from byte `offset` on; the rest is in `key`. A state has entries, their number; base, the sum
--- before the first entry; last and sum, the time and sum of the last entry; live, the first entry
--- that counts; and used, the units that count. added is the entry that a charge adds, and kept is
--- the log after a refund.
+-- The fields of a state:
+--   text     what has been read: a log, or the value of a key, or the first part of it
+--   offset   the position in the value at which text begins, in bytes
+--   skip     the position in the value at which the log begins
+--   key      the key with the rest of the value
+--   stored   whether the log is long and the key's value, so that an entry can be appended
+--   entries  their number
+--   base     the sum before the first entry
+--   last     the time of the last entry
+--   sum      the sum of the last entry
+--   live     the first entry that counts
+--   used     the units that count
+--   added    the entry that a charge adds
+--   kept     the log after a refund
 
 local PREFIX = 'sliding_log:'
 local BASE, ENTRY = 5, 12
@@ -2728,8 +2638,8 @@ local function restart(state, units)
   set(state, units)
 end
 
--- check opens a state's log of size bytes, whose first base and entry are given. It returns false if
--- the log is broken.
+-- check fills in a state from its log of size bytes, whose first base and entry are given. It
+-- returns false if the log is broken.
 local function check(state, size, cost, base, first, first_sum)
   local entries = (size - BASE) / ENTRY
   if entries % 1 ~= 0 or base >= SUMS then return false end
@@ -2794,7 +2704,7 @@ local function refund(state, units)
   local left = state.used - units
   if left > 0 then
     local at, i = leaving(state, units)
-    local err = states.too_long(ENTRY * (i - state.live))
+    local err = states.too_much('bytes', ENTRY * (i - state.live))
     if err then return err end
     local _, base = entry(state, state.live - 1)
     state.last, state.sum = at, (base + left) % SUMS
@@ -2825,19 +2735,19 @@ local function save(state)
   return state.kept or log_of(state, state.entries, state.added or ''), expiry(state)
 end
 
-local function read(state, value, from, to, now, cost)
-  state.now, state.text, state.offset, state.skip, state.stored = now, value, 0, from - 1, false
-  if to - from + 1 >= SHORTEST then return check(state, to - from + 1, cost, struct.unpack('>I5I7I5', value, from)) end
+local function read(state, text, now, cost)
+  state.now, state.text, state.offset, state.skip, state.stored = now, text, 0, 0, false
+  if #text >= SHORTEST then return check(state, #text, cost, struct.unpack('>I5I7I5', text)) end
   restart(state, 0)
-  return to < from
+  return text == ''
 end
 
 ------------------------------------------------------------------- one rate: a log in a key of its own
 
--- begin opens the log that starts after byte `offset` of a key's value. text is the part already
--- read. If the value is not a single log, begin calls another instead: the value may hold several
+-- load_log loads the log that starts after byte `offset` of a key's value. text is the part already
+-- read. If the value is not a single log, load_log calls another instead: the value may hold several
 -- rates, or no limiter wrote it.
-local function begin(key, limit, at, cost, text, offset, another)
+local function load_log(key, limit, at, cost, text, offset, another)
   if #text < #PREFIX + SHORTEST then return another(key, limit, at, cost) end
   local prefix, base, first, first_sum = struct.unpack('>c12I5I7I5', text)
   if prefix ~= PREFIX or base >= SUMS then return another(key, limit, at, cost) end
@@ -2851,27 +2761,27 @@ local function begin(key, limit, at, cost, text, offset, another)
   return not check(state, size - #PREFIX, cost, base, first, first_sum) and states.unreadable(key) or nil
 end
 
-local function open_key(key, limit, at, cost)
+local function load(key, limit, at, cost)
   local text = redis.pcall('GETRANGE', key, '0', LAST)
   if text == '' then
-    return limit.form.fresh(limit, at)
+    return packed.form.load_empty(limit, at)
   elseif type(text) == 'string' then
-    return begin(key, limit, at, cost, text, 0, states.open_other)
+    return load_log(key, limit, at, cost, text, 0, states.load_other)
   end
-  return states.open_other(key, limit, at, cost)
+  return states.load_other(key, limit, at, cost)
 end
 
-local function reopen(key, limit, at, cost, found)
+local function load_found(key, limit, at, cost, found)
   local text = redis.call('GETRANGE', key, found.from, found.from + CHUNK - 1)
-  return begin(key, limit, at, cost, text, found.from, function()
-    return packed.reopen(key, limit, at, cost, found)
+  return load_log(key, limit, at, cost, text, found.from, function()
+    return packed.form.load_found(key, limit, at, cost, found)
   end)
 end
 
-local function write_key(key, limit, at)
+local function write(key, limit, at)
   local state = states.list[at]
   if not state.added or state.skip ~= #PREFIX or not goes_on(state) then
-    packed.write(key, limit, at)
+    packed.form.write(key, limit, at)
   elseif state.stored then
     redis.call('APPEND', key, state.added)
     redis.call('PEXPIREAT', key, numbers.argument(expiry(state)))
@@ -2894,29 +2804,14 @@ local function spent(key, from)
   return (sum - base) % SUMS
 end
 
-local function complete_rate(rate)
-  rate.capacity = rate.count
-end
-
-local form = { open = open_key, fresh = packed.fresh, reopen = reopen, write = write_key }
-
-local function complete(limit)
-  packed.complete(limit)
-  if limit.rate then
-    limit.form = form
-  end
-end
-
 algorithms.sliding_log = {
   name = 'sliding_log',
   prefix = PREFIX,
   options = {},
   most = { field = 'count', sum = 100000, what = 'calls to be kept in logs', advice = '; sliding_window takes more' },
-  complete_rate = complete_rate,
-  complete = complete,
-  holds = packed.prefixed(PREFIX),
+  decide = decisions.one_key,
+  form = { load = load, load_empty = packed.form.load_empty, load_found = load_found, write = write },
   spent = spent,
-  in_place = true,
   charge = charge, refund = refund, spend = restart, reset = reset, wait = wait, read = read, save = save,
 }
 end
@@ -2955,7 +2850,6 @@ local function set(state)
   for i = 0, last - 1 do
     sum = sum + counts[i]
   end
-  if sum > numbers.MOST then sum = numbers.MOST end
   local free = rate.capacity - sum - math.ceil(counts[last] * (width - state.into) / width)
   state.free = free > 0 and free or 0
 end
@@ -2970,12 +2864,12 @@ end
 
 -- place parses a text and adds its counts to the buckets in which they count now. It returns false
 -- if the text is not a state.
-local function place(state, value, from, now, cost)
+local function place(state, text, now, cost)
   local rate, counts = state.rate, state.counts
-  local width, bucket, list = string.match(value, STATE, from)
+  local width, bucket, list = string.match(text, STATE)
   width, bucket = numbers.parse_digits(width), numbers.parse_digits(bucket)
   if not width or width == 0 or not bucket then return false end
-  local err = states.too_many(0)
+  local err = states.too_much('buckets', 0)
   if err then return false, err end
   local ahead, newest, sum = bucket * width > now, bucket, 0
   for digits in string.gmatch(list, '%d+') do
@@ -2989,14 +2883,14 @@ local function place(state, value, from, now, cost)
     sum = sum + count
     bucket = bucket - 1
   end
-  states.too_many(newest - bucket)
+  states.too_much('buckets', newest - bucket)
   if ahead then
     counts[0] = math.min(sum, states.most_spent(rate.capacity, cost))
   end
   return true
 end
 
-local function read(state, value, from, to, now_us, cost)
+local function read(state, text, now_us, cost)
   local rate = state.rate
   local now = (now_us - now_us % 1000) / 1000
   state.counts = state.counts or {}
@@ -3005,8 +2899,8 @@ local function read(state, value, from, to, now_us, cost)
   end
   state.now, state.into = now, now % rate.width
   state.current = (now - state.into) / rate.width
-  if to >= from then
-    local readable, err = place(state, value, from, now, cost)
+  if text ~= '' then
+    local readable, err = place(state, text, now, cost)
     if not readable then return false, err end
   end
   set(state)
@@ -3031,19 +2925,16 @@ local function refund(state, units)
   state.reset = reset(state)
 end
 
--- wait_for finds the bucket that does not fit beside the newer ones and the cost. The call fits when
+-- wait finds the bucket that does not fit beside the newer ones and the cost. The call fits when
 -- enough of this bucket has left the window.
-local function wait_for(rate, counts, cost, into)
+local function wait(state, cost)
+  local rate, counts = state.rate, state.counts
   local width, room, at = rate.width, rate.capacity - cost, 0
   while at < rate.buckets and counts[at] <= room do
     room = room - counts[at]
     at = at + 1
   end
-  return (rate.buckets - at) * width + math.ceil((counts[at] - room) * width / counts[at]) - into
-end
-
-local function wait(state, cost)
-  return wait_for(state.rate, state.counts, cost, state.into)
+  return (rate.buckets - at) * width + math.ceil((counts[at] - room) * width / counts[at]) - state.into
 end
 
 -- save returns the counts as a text, without the empty ones at the end.
@@ -3058,21 +2949,20 @@ local function save(state)
   return string.format('%d:%d:', state.rate.width, state.current) .. table.concat(list, ','), state.now + state.reset
 end
 
-local two = {} -- the counts of take, as wait_for expects them; reused by the next call
+local denied = { counts = {} } -- what wait needs of a state, for decide; reused by the next call
 
--- take decides the common call of a rate with one bucket without a state.
-local function take(key, limit, cost)
-  local value, now, rate, reply = redis.pcall('GETRANGE', key, '0', '127'), clock.ms(), limit.rate, decisions.reply
+-- decide decides the common call over one key of a rate with one bucket without a state.
+local function decide(key, limit, cost)
+  if cost == 0 or limit.rate.buckets > 1 then return packed.decide(key, limit, cost) end
+  local value, now, rate = redis.pcall('GETRANGE', key, '0', '127'), clock.ms(), limit.rate
   local width, capacity, count, before = rate.width, rate.capacity, 0, 0
   local into = now % width
   local current = (now - into) / width
-  if cost == 0 then
-    return decisions.take_one(key, limit, cost)
-  elseif value ~= '' then
+  if value ~= '' then
     local stored, bucket, newest, older = string.match(type(value) == 'string' and value or '', TWO_COUNTS)
     local age = current - (tonumber(bucket) or current + 1)
     newest, older = numbers.parse_digits(newest), older == '' and 0 or numbers.parse_digits(older)
-    if tonumber(stored) ~= width or age < 0 or not newest or not older then return decisions.take_one(key, limit, cost) end
+    if tonumber(stored) ~= width or age < 0 or not newest or not older then return decisions.one_key(key, limit, cost) end
     if age == 0 then
       count, before = newest, older
     elseif age == 1 then
@@ -3081,17 +2971,14 @@ local function take(key, limit, cost)
   end
   local free = capacity - count - math.ceil(before * (width - into) / width)
   local full = 2 * width - into
-  reply[2], reply[6] = capacity, 1
   if cost > free then
-    two[0], two[1] = count, before
-    reply[1], reply[3], reply[4] = 0, free > 0 and free or 0, cost > capacity and -1 or wait_for(rate, two, cost, into)
-    reply[5] = count > 0 and full or before > 0 and full - width or 0
-    return reply
+    denied.rate, denied.into, denied.counts[0], denied.counts[1] = rate, into, count, before
+    local left = count > 0 and full or before > 0 and full - width or 0
+    return decisions.answer(0, capacity, free > 0 and free or 0, cost > capacity and -1 or wait(denied, cost), left)
   end
-  reply[1], reply[3], reply[4], reply[5] = 1, free - cost, 0, full
   local text = before > 0 and 'sliding_window:%d:%d:%d,%d' or 'sliding_window:%d:%d:%d'
   states.put(key, string.format(text, width, current, count + cost, before), now + full)
-  return reply
+  return decisions.answer(1, capacity, free - cost, 0, full)
 end
 
 local function spent(key, from)
@@ -3101,23 +2988,16 @@ local function spent(key, from)
     sum = sum + digits
     size = size + 1
   end
-  return sum, states.too_many(size)
+  return sum, states.too_much('buckets', size)
 end
 
 local function complete_rate(rate)
-  rate.capacity, rate.buckets = rate.count, rate.buckets or 1
+  rate.buckets = rate.buckets or 1
   rate.width = rate.period / rate.buckets
   if rate.buckets > MOST_BUCKETS then
     return string.format('buckets=%d is above %d', rate.buckets, MOST_BUCKETS)
   elseif rate.width % 1 ~= 0 then
     return string.format('buckets=%d does not divide the period into whole milliseconds', rate.buckets)
-  end
-end
-
-local function complete(limit)
-  packed.complete(limit)
-  if limit.rate and limit.rate.buckets == 1 then
-    limit.take = take
   end
 end
 
@@ -3127,8 +3007,7 @@ algorithms.sliding_window = {
   options = { buckets = numbers.positive_option },
   most = { field = 'buckets', sum = 5000, what = 'buckets', advice = '' },
   complete_rate = complete_rate,
-  complete = complete,
-  holds = packed.prefixed(PREFIX),
+  decide = decide,
   spent = spent,
   charge = charge, refund = refund, spend = charge, reset = reset, wait = wait, read = read, save = save,
 }
@@ -3174,21 +3053,15 @@ local function full_at(rate, tokens, added)
   return added + refill_us(rate.capacity - tokens, rate)
 end
 
--- fill_in sets the fields of a state.
-local function fill_in(state, tokens)
-  state.tokens, state.free = tokens, tokens
-end
-
-local function read(state, value, from, to, now, cost)
+local function read(state, text, now, cost)
   local rate, tokens, added = state.rate, state.rate.capacity, now
-  if to >= from then
-    tokens, added = string.match(value, '^(%d+):(%d+)$', from)
+  if text ~= '' then
+    tokens, added = string.match(text, '^(%d+):(%d+)$')
     tokens, added = numbers.parse_digits(tokens), numbers.parse_digits(added)
     if not tokens or not added then return false end
     tokens, added = refill(rate, tokens, added, now, cost)
   end
-  state.now, state.added = now, added
-  fill_in(state, tokens)
+  state.now, state.added, state.tokens, state.free = now, added, tokens, tokens
   return true
 end
 
@@ -3198,7 +3071,7 @@ local function reset(state)
 end
 
 local function charge(state, units)
-  fill_in(state, state.tokens - units)
+  state.tokens, state.free = state.tokens - units, state.free - units
   state.reset = reset(state)
 end
 
@@ -3214,49 +3087,35 @@ local function save(state)
   return string.format('%d:%d', state.tokens, state.added), clock.ceil_ms(full_at(state.rate, state.tokens, state.added))
 end
 
--- take decides the common call without a state.
-local function take(key, limit, cost)
-  local value, rate, reply = redis.pcall('GETRANGE', key, '0', '63'), limit.rate, decisions.reply
+-- decide decides the common call over one key without a state.
+local function decide(key, limit, cost)
+  local value, rate = redis.pcall('GETRANGE', key, '0', '63'), limit.rate
   local now, capacity = clock.us(), rate.capacity
   local tokens, added = capacity, now
   if value ~= '' then
     tokens, added = string.match(type(value) == 'string' and value or '', '^token_bucket:(%d+):(%d+)$')
     tokens, added = numbers.parse_digits(tokens), numbers.parse_digits(added)
-    if not tokens or not added then return decisions.take_one(key, limit, cost) end
+    if not tokens or not added then return decisions.one_key(key, limit, cost) end
     tokens, added = refill(rate, tokens, added, now, cost)
   end
-  local left = tokens - cost
-  reply[1], reply[2], reply[3], reply[4], reply[6] = 1, capacity, left, 0, 1
-  if left < 0 then
-    reply[1], reply[3], left = 0, tokens, tokens
-    reply[4] = cost > capacity and -1 or clock.ceil_ms(added + refill_us(cost - tokens, rate) - now)
+  if cost > tokens then
+    local retry = cost > capacity and -1 or clock.ceil_ms(added + refill_us(cost - tokens, rate) - now)
+    local full = tokens < capacity and full_at(rate, tokens, added) or now
+    return decisions.answer(0, capacity, tokens, retry, clock.ceil_ms(full - now))
   end
-  local full = left < capacity and full_at(rate, left, added) or now
-  reply[5] = clock.ceil_ms(full - now)
-  if left < tokens then
-    states.put(key, string.format('token_bucket:%d:%d', left, added), clock.ceil_ms(full))
+  tokens = tokens - cost
+  local full = tokens < capacity and full_at(rate, tokens, added) or now
+  if cost > 0 then
+    states.put(key, string.format('token_bucket:%d:%d', tokens, added), clock.ceil_ms(full))
   end
-  return reply
-end
-
-local function complete_rate(rate)
-  rate.capacity, rate.burst = rate.burst or rate.count, nil
-end
-
-local function complete(limit)
-  packed.complete(limit)
-  if limit.rate then
-    limit.take = take
-  end
+  return decisions.answer(1, capacity, tokens, 0, clock.ceil_ms(full - now))
 end
 
 algorithms.token_bucket = {
   name = 'token_bucket',
   prefix = 'token_bucket:',
   options = { burst = numbers.positive_option },
-  complete_rate = complete_rate,
-  complete = complete,
-  holds = packed.prefixed('token_bucket:'),
+  decide = decide,
   charge = charge, refund = refund, spend = charge, reset = reset, wait = wait, read = read, save = save,
 }
 end
@@ -3398,12 +3257,7 @@ clock.register{
   flags = { 'no-writes' },
   callback = function(keys, args)
     local request, err = requests.read(keys, args, OPTIONS)
-    if err then
-      return err
-    elseif request.cost then
-      return decisions.plain(keys, request.limits, request.count, request.cost, true)
-    end
-    return (decisions.grouped(keys, request, 'charge', true))
+    return err or (decisions.decide(keys, request, 'charge', true))
   end,
 }
 end
@@ -3424,7 +3278,7 @@ clock.register{
   description = 'Gives cost back to the keys, never beyond full.',
   callback = function(keys, args)
     local request, err = requests.read(keys, args, OPTIONS)
-    return err or (decisions.grouped(keys, request, 'refund'))
+    return err or (decisions.decide(keys, request, 'refund'))
   end,
 }
 end
@@ -3500,15 +3354,23 @@ do
 
 local OPTIONS = { COST = true, UPTO = true, ONCE = true, TRACK = true }
 
-local function take(keys, request)
-  local request_key, usage_key = request.ONCE, request.TRACK
+-- with_options decides a request that may have ONCE, TRACK and shadow policies.
+local function with_options(keys, request)
+  local request_key, usage_key, limit, cost = request.ONCE, request.TRACK, request.limits[1], request.cost
   if request_key then
     local before, err = once.read(request_key)
     if before or err then return before or err end
   end
   local err = usage_key and tracking.read(usage_key)
   if err then return err end
-  local reply, charged, passes = decisions.take(keys, request)
+  local reply, charged, passes
+  if cost and request.count == 1 then
+    reply = limit.decide(keys[1], limit, cost)
+    passes = reply[1] == 1
+    charged = passes and cost > 0
+  else
+    reply, charged, passes = decisions.decide(keys, request, 'charge')
+  end
   if reply.err then return reply end
   if request.groups and passes then
     for _, group in ipairs(request.groups) do
@@ -3519,16 +3381,16 @@ local function take(keys, request)
     once.keep(request_key, reply, request.ttl)
   end
   if usage_key then
-    err = tracking.note(usage_key, passes, request.UPTO and reply[1] or request.cost or request.costs[1])
+    err = tracking.note(usage_key, passes, request.UPTO and reply[1] or cost or request.costs[1])
   end
   return err or reply
 end
 
--- track decides the common call with a usage key: one limit and one unit.
-local function track(keys, limit)
+-- with_usage decides the common call with a usage key: one limit and one unit.
+local function with_usage(keys, limit)
   local err = tracking.read(keys[2])
   if err then return err end
-  local reply = limit.take(keys[1], limit, 1)
+  local reply = limit.decide(keys[1], limit, 1)
   return reply.err and reply or tracking.note(keys[2], reply[1] == 1, 1) or reply
 end
 
@@ -3538,19 +3400,16 @@ redis.register_function{
   callback = function(keys, args)
     clock.now = nil
     local limit, words = limits.known[args[1]], #args
-    if limit and limit.take and #keys == 1 then
-      local cost = words == 1 and 1 or words == 3 and args[2] == 'COST' and numbers.parse(args[3])
-      if cost then return limit.take(keys[1], limit, cost) end
-    elseif limit and words == #keys then
-      local asked = requests.plain(keys, args)
-      if asked then
-        return decisions.plain(keys, asked, words, 1)
-      elseif limit.take and words == 2 and args[2] == 'TRACK' and keys[1] ~= keys[2] then
-        return track(keys, limit)
+    if limit and limit.decide then
+      if #keys == 1 then
+        local cost = words == 1 and 1 or words == 3 and args[2] == 'COST' and numbers.parse(args[3])
+        if cost then return limit.decide(keys[1], limit, cost) end
+      elseif #keys == 2 and words == 2 and args[2] == 'TRACK' and keys[1] ~= keys[2] then
+        return with_usage(keys, limit)
       end
     end
     local request, err = requests.read(keys, args, OPTIONS)
-    return err or take(keys, request)
+    return err or with_options(keys, request)
   end,
 }
 end

@@ -46,13 +46,12 @@ redis.register_function{function_name = 'probe', flags = {'no-writes'}, callback
 end}
 `
 
-// The fields that are required by the comments at the top of src/45_limits.lua and, for a limit
-// completed by packed.complete, of src/35_packed.lua.
+// The fields that are required by the comments at the top of src/45_limits.lua and src/35_packed.lua.
 var (
-	ofAlgorithm = []string{"name: string", "options: table", "complete_rate: function", "complete: function", "charge: function", "refund: function",
+	ofAlgorithm = []string{"name: string", "options: table", "charge: function", "refund: function",
 		"spend: function", "reset: function", "wait: function"}
 	ofPacked = []string{"prefix: string", "read: function", "save: function"}
-	ofLimit  = []string{"limit.take: function", "limit.form: table"}
+	ofLimit  = []string{"limit.decide: function", "limit.form: table"}
 	ofRate   = []string{"rate.capacity: number", "rate.algorithm: table"}
 )
 

@@ -1,8 +1,8 @@
 -- This library limits rates on the server. Each call makes one atomic decision.
 --
--- This file opens the library. The build (functions/build.go) joins the sources in this order:
--- src/*.lua by name, src/algorithms/*.lua, src/verbs/*.lua. Each file except this one has its own
--- scope. A file in src exports to all others through the table named after it: src/45_limits.lua
+-- This file is the first of the library. The build (functions/build.go) joins the sources in this
+-- order: src/*.lua by name, src/algorithms/*.lua, src/verbs/*.lua. Each file except this one has its
+-- own scope. A file in src exports to all others through the table named after it: src/45_limits.lua
 -- fills `limits`.
 --
 -- While Redis loads a library, only redis.register_function, redis.log and the version constants
@@ -20,3 +20,13 @@ local CLOCK_STANDS = (redis.REDIS_VERSION_NUM or 0) >= 0x00070200
 
 -- Algorithms by name, filled by src/algorithms/*.lua. src/45_limits.lua documents their fields.
 local algorithms = {}
+
+-- sorted_keys returns the keys of a table, sorted.
+local function sorted_keys(of)
+  local keys = {}
+  for key in pairs(of) do
+    keys[#keys + 1] = key
+  end
+  table.sort(keys)
+  return keys
+end

@@ -19,8 +19,8 @@ function numbers.parse(text)
   return tonumber(text)
 end
 
--- parse_digits is parse for a text in which a pattern has found decimal digits, or nil, for which
--- it returns nil.
+-- parse_digits does the same for a text of decimal digits, which a pattern has found. It returns nil
+-- for nil.
 function numbers.parse_digits(text)
   local n = tonumber(text or '')
   if not n or n < numbers.MOST then return n end
@@ -59,8 +59,7 @@ local MOST_KNOWN = 5000 -- in a generation
 -- text that it cannot parse; failures are not memoized. A table lookup costs a tenth of a pattern
 -- match. memory.known holds the texts of the current generation. If it is full, it becomes the
 -- previous one, from which texts that are used again return; the rest is forgotten. So up to 10,000
--- texts are kept, and the last 5,000 always. A value with a size, as a limit of several rates, counts
--- as so many texts.
+-- texts are kept, and the last 5,000 always. If sized is true, a value counts as value.size texts.
 function numbers.remembered(read, memory, sized)
   local size, previous = 0, {}
   memory.known = {}

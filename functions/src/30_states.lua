@@ -9,7 +9,7 @@
 --   rate     the rate of the limit
 --   free     how many units fit now; -1 if the key is blocked. A charge or a refund updates it
 --   ends_in  ms until the key's block or another algorithm's state in the key ends; 0 if there is neither
---   reset    ms until the rate is full again, once the state is charged or refunded
+--   reset    ms until the rate is full again, once the state is charged or refunded; false before
 -- src/60_decisions.lua sets
 --   index    the position of the key in the call, from 1
 --   cost     the cost of the call for this key
@@ -30,7 +30,7 @@ function states.new(at, rate)
     list[at] = state
     if at > MOST_KEPT then states.large = true end
   end
-  state.rate, state.ends_in = rate, 0
+  state.rate, state.ends_in, state.reset = rate, 0, false
   return state
 end
 
@@ -45,12 +45,12 @@ end
 -- A state that a larger limit left takes as long to read as under that limit, so a call may only
 -- read a certain number of them. The most that one key can hold under any limit is below these
 -- bounds: 200,000 calls in logs, which are 2.4 MB, and 5,016 buckets.
-local MOST_BYTES, MOST_BUCKETS = 2500000, 20000
-local bytes, buckets = 0, 0 -- read by this call
+local MOST = { bytes = 2500000, buckets = 20000 }
+local read = { bytes = 0, buckets = 0 } -- by this call
 
--- begin begins a decision.
+-- begin starts counting what a call reads.
 function states.begin()
-  bytes, buckets = 0, 0
+  read.bytes, read.buckets = 0, 0
 end
 
 -- drop frees the states of a large call.
@@ -61,22 +61,15 @@ function states.drop()
   end
 end
 
--- too_long counts bytes of a key's value before they are copied. It returns the error, or nil.
-function states.too_long(more)
-  bytes = bytes + more
-  states.large = states.large or bytes > SMALL
-  if bytes <= MOST_BYTES then return nil end
-  return errors.new('BADKEYS', 'the keys hold more than %d bytes, the most that one call reads; name fewer keys', MOST_BYTES)
-end
-
--- too_many counts buckets of sliding_window after they are read; with 0 it checks before. It returns
--- the error, or nil.
-function states.too_many(more)
-  buckets = buckets + more
-  states.large = states.large or buckets > SMALL
-  if buckets <= MOST_BUCKETS then return nil end
-  return errors.new('BADKEYS', 'the keys hold more than %d buckets, the most that one call reads; name fewer keys',
-    MOST_BUCKETS)
+-- too_much counts bytes of a key's value before they are copied, and buckets of sliding_window after
+-- they are read; with 0 buckets it checks before. It returns the error if the call reads too many
+-- of them, or nil.
+function states.too_much(what, more)
+  local sum = read[what] + more
+  read[what] = sum
+  states.large = states.large or sum > SMALL
+  if sum <= MOST[what] then return nil end
+  return errors.new('BADKEYS', 'the keys hold more than %d %s, the most that one call reads; name fewer keys', MOST[what], what)
 end
 
 ------------------------------------------------------------------- what a key holds
@@ -106,12 +99,14 @@ end
 -- owner returns the algorithm that wrote a string, given its first bytes, or nil.
 function states.owner(head)
   for _, algorithm in pairs(algorithms) do
-    if algorithm.holds and algorithm.holds(head) then return algorithm end
+    local prefix, holds = algorithm.prefix, algorithm.holds
+    if prefix and string.sub(head, 1, #prefix) == prefix or holds and holds(head) then return algorithm.owner or algorithm end
   end
   return nil
 end
 
--- The result of look:
+-- look finds out what a key holds and reads only the first bytes of it. It returns nil and the error
+-- for a key that no limiter can have written, or a table:
 --   leases   whether the key is a set of leases that have all lapsed under a block
 --   request  whether the key holds the reply to a request (ONCE)
 --   blocked  ms for which the key is still blocked, 0 if it is not
@@ -120,14 +115,9 @@ end
 --   owner    the algorithm that wrote the state, nil if there is none
 --   left     ms until the state expires, or below 0 if there is no state. A state exists to the end
 --            of the ms in which it expires, whether it is under a block or not
-local found = {}
-
--- look finds out what a key holds and reads only the first bytes of it. It returns found, or nil
--- and the error for a key that no limiter can have written.
 function states.look(key)
   local head = redis.pcall('GETRANGE', key, '0', HEAD - 1)
-  found.leases, found.request, found.blocked = false, false, 0
-  found.from, found.expiry, found.owner, found.left = 0, 0, nil, -1
+  local found = { leases = false, request = false, blocked = 0, from = 0, expiry = 0, owner = nil, left = -1 }
   if type(head) == 'table' then
     found.leases, found.blocked = true, leases.outlived(key)
     if not found.blocked then return nil, errors.failed(key, head, 'is not a string') end
@@ -160,7 +150,7 @@ end
 ------------------------------------------------------------------- a key without the limit's usual state
 
 -- deny fills in the states of a blocked key.
-local function deny(limit, at)
+local function deny(limit, at, found)
   for i, rate in ipairs(limit.rates) do
     local state = states.new(at + i - 1, rate)
     state.free, state.ends_in = -1, found.blocked
@@ -172,14 +162,14 @@ end
 -- limit share one allowance. The old state counts as units spent now. If those units deny a call,
 -- it has to wait until the old state has expired. A state that lasts longer than the rate needs to
 -- refill leaves room for just this call. It returns the error, or nil.
-local function carry_over(key, limit, at, cost)
+local function carry_over(key, limit, at, cost, found)
   local left, spent = found.left, found.owner.spent
   local counted, err
   if spent then
     counted, err = spent(key, found.from)
     if err then return err end
   end
-  limit.form.fresh(limit, at)
+  limit.form.load_empty(limit, at)
   for i, rate in ipairs(limit.rates) do
     local state, most = list[at + i - 1], rate.capacity
     if left * rate.count > most * rate.period then
@@ -194,25 +184,24 @@ local function carry_over(key, limit, at, cost)
   return nil
 end
 
--- open_other opens a limit over a key that does not hold the limit's usual state: the key is
--- blocked, or it holds another algorithm's state or another form of the limit's own. It returns the
--- error, or nil.
-function states.open_other(key, limit, at, cost)
-  local _, err = states.look(key)
+-- load_other loads a key that does not hold the limit's usual state: the key is blocked, or it holds
+-- another algorithm's state or another form of the limit's own. It returns the error, or nil.
+function states.load_other(key, limit, at, cost)
+  local found, err = states.look(key)
   if err then
     return err
   elseif found.request then
     return states.in_use(key, states.REQUEST)
   elseif found.blocked > 0 then
-    return deny(limit, at)
+    return deny(limit, at, found)
   end
   local is_own = found.owner == (limit.algorithm.owner or limit.algorithm)
   if not found.owner or found.left < 0 or found.left == 0 and not is_own then
-    return limit.form.fresh(limit, at)
+    return limit.form.load_empty(limit, at)
   elseif is_own then
-    return limit.form.reopen(key, limit, at, cost, found)
+    return limit.form.load_found(key, limit, at, cost, found)
   end
-  return carry_over(key, limit, at, cost)
+  return carry_over(key, limit, at, cost, found)
 end
 
 -- put stores a string in a key that expires at expiry, in ms since the epoch. gcra, fixed_window

@@ -12,16 +12,9 @@ function policies.find(text)
     errors.quote(text), BUILD_ID)
 end
 
--- names returns the sorted names of all policies, or only of the shadow policies.
-function policies.names(shadows_only)
-  local names = {}
-  for name, policy in pairs(POLICIES) do
-    if policy.shadow or not shadows_only then
-      names[#names + 1] = name
-    end
-  end
-  table.sort(names)
-  return names
+-- names returns the sorted names of all policies.
+function policies.names()
+  return sorted_keys(POLICIES)
 end
 
 -- lease returns the text of the limit in a policy for leases and, if the policy is a shadow, the
@@ -50,9 +43,11 @@ end
 -- shadow_counts returns { name, count, ... } for every shadow policy.
 function policies.shadow_counts()
   local list = {}
-  for _, name in ipairs(policies.names(true)) do
-    list[#list + 1] = name
-    list[#list + 1] = denied[name] or 0
+  for _, name in ipairs(policies.names()) do
+    if POLICIES[name].shadow then
+      list[#list + 1] = name
+      list[#list + 1] = denied[name] or 0
+    end
   end
   return list
 end

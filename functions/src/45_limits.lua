@@ -5,42 +5,41 @@
 --
 -- A parsed limit has these fields: algorithm; rates (one or more); size, their number; rate, if there
 -- is only one; capacity, the smallest of theirs; asks, its sum of the quantity that its algorithm
--- bounds; take and form, the functions that decide over, read and write its key. With more than
--- eight fields, a table takes twice the memory. A rate has algorithm, count (n), period (ms), the
--- values of its options by name, and fields that the algorithm adds. src/30_states.lua describes
--- states.
+-- bounds; decide and form, the functions that decide over, load and write its key. With more than
+-- eight fields, a table takes twice the memory. A rate has algorithm, count (n), period (ms),
+-- capacity (field 2 of the reply: burst=b, or n), the values of its other options by name, and fields
+-- that the algorithm adds. src/30_states.lua describes states.
 --
 -- An algorithm (src/algorithms/NAME.lua) is a table in `algorithms`:
 --   name      the name used in limits
 --   options   option name -> function(text) that returns its value, or nil and what was expected; {} for none
---   complete_rate  function(rate): completes a rate, or returns what is wrong with it. Sets capacity, which is field 2 of
---             the reply: the most that can be taken at once
 --   charge    function(state, units): takes units, and updates free and reset
 --   refund    function(state, units): the same, but gives units back, never beyond full. Returns an error, or nil
 --   spend     function(state, units): charges a state that was full; usually the same as charge
 --   reset     function(state): returns the ms until the rate is full again
 --   wait      function(state, cost): returns the ms until a cost from 1 to the capacity fits that does not fit now
---   delays    optional: true if charge also sets delay, the ms for which an admitted call has to wait
---   complete  function(limit): completes a limit, or returns what is wrong with it. packed.complete does so for an
---             algorithm that stores its states as texts in the value (see src/35_packed.lua). Sets form, a table of
---               open(key, limit, at, cost)  reads the key into states.list, from position `at` on, one state for each
+-- and the fields of src/35_packed.lua, which stores states as texts in the key's value. It may have
+--   complete_rate  function(rate): completes a rate, or returns what is wrong with it
+--   complete  function(limit): completes a limit, or returns what is wrong with it
+--   decide    for limits of one rate: function(key, limit, cost), which decides over one key, writes, and returns the
+--             reply or the error. It decides common calls in a shorter way, and leaves others to decisions.one_key. The
+--             default is packed.decide
+--   form      for limits of one rate, if they are stored in another way than by src/35_packed.lua: a table of
+--               load(key, limit, at, cost)    reads the key into states.list, from position `at` on, one state for each
 --                                             rate. A stored state that is impossible under this limit leaves room for
 --                                             a call of this cost. Returns the error, or nil
---               fresh(limit, at)              the same for an empty key
---               reopen(key, limit, at, cost, found)  the same for the limit's own state under a block that has ended, or
---                                             in another form. found is the result of states.look
+--               load_empty(limit, at)         the same for an empty key
+--               load_found(key, limit, at, cost, found)  the same for the limit's own state under a block that has ended,
+--                                             or in another form. found is the result of states.look
 --               write(key, limit, at)         stores the states, with the expiry at which all are full, or deletes the key
---             and may set
---               take(key, limit, cost)        decides over one key, writes, and returns the reply or the error. The
---                                             default goes over states. A faster one goes over states for calls that it
---                                             does not cover
---   owner     optional: the algorithm whose state it stores, if that is another
---   holds     optional function(head): reports whether this algorithm wrote a string that begins with head
---   spent     optional function(key, from): returns the units that count as spent in the state at byte `from` of the
---             value, or nil and an error. The default is what the new limit refills until the state expires
---   most      optional, bounds a quantity in one call: field, a field of the rates; sum, the largest sum of that field
---             in a call; what and advice, for the errors
---   refusal   optional: no limit of this algorithm can be taken, and this says why
+--   delays    true if charge also sets delay, the ms for which an admitted call has to wait
+--   owner     the algorithm whose state it stores, if that is another
+--   holds     function(head): reports whether this algorithm wrote a string that begins with head, but not with prefix
+--   spent     function(key, from): returns the units that count as spent in the state at byte `from` of the value, or
+--             nil and an error. The default is what the new limit refills until the state expires
+--   most      bounds a quantity in one call: field, a field of the rates; sum, the largest sum of that field in a call;
+--             what and advice, for the errors
+--   refusal   no limit of this algorithm can be taken, and this says why; it needs no other field
 
 local UNITS = { ms = 1, s = 1000, m = 60000, h = 3600000, d = 86400000 }
 local LONGEST_TEXT = 1024 -- bytes
@@ -55,13 +54,9 @@ local function refuse(text, what, ...)
   return nil, errors.new('BADLIMIT', '%s: %s', errors.quote(text), string.format(what, ...))
 end
 
+-- names returns the keys of a table for an error.
 local function names(of)
-  local list = {}
-  for name in pairs(of) do
-    list[#list + 1] = name
-  end
-  table.sort(list)
-  return #list > 0 and table.concat(list, ', ') or 'none'
+  return next(of) and table.concat(sorted_keys(of), ', ') or 'none'
 end
 
 -- period parses a period such as "m" or "10s" and returns ms, or nil and what is wrong with it.
@@ -124,7 +119,8 @@ local function parse_rate(text, algorithm)
       return nil, string.format('%s=%s is not %s', name, errors.quote(value), wrong)
     end
   end
-  wrong = algorithm.complete_rate(rate)
+  rate.capacity, rate.burst = rate.burst or rate.count, nil
+  wrong = algorithm.complete_rate and algorithm.complete_rate(rate)
   if wrong then
     return nil, wrong
   elseif rate.capacity * rate.period > LONGEST * rate.count then
@@ -135,7 +131,7 @@ end
 
 -- parse_rates parses the rates of a limit. It returns the limit, or nil and what is wrong.
 local function parse_rates(text, algorithm)
-  local limit = { algorithm = algorithm, rates = {}, asks = 0, take = decisions.take_one }
+  local limit = { algorithm = algorithm, rates = {}, asks = 0, decide = decisions.one_key, form = packed.form }
   local most = algorithm.most
   for part in string.gmatch(text .. ',', '([^,]*),') do
     local rate, wrong = parse_rate(part, algorithm)
@@ -150,9 +146,12 @@ local function parse_rates(text, algorithm)
   if most and limit.asks > most.sum then
     return nil, string.format('%d %s; a limit takes at most %d%s', limit.asks, most.what, most.sum, most.advice)
   end
-  limit.rate = #limit.rates == 1 and limit.rates[1] or nil
   limit.size = #limit.rates
-  local wrong = algorithm.complete(limit)
+  if limit.size == 1 then
+    limit.rate = limit.rates[1]
+    limit.decide, limit.form = algorithm.decide or packed.decide, algorithm.form or limit.form
+  end
+  local wrong = algorithm.complete and algorithm.complete(limit)
   if wrong then return nil, wrong end
   return limit
 end

@@ -15,7 +15,6 @@
 --   enforced        whether any limit is not in a shadow policy
 --   composed        its policies that are more than one limit
 --   tracks          whether one of them has track
---   optional        whether it has any of the fields from UPTO on, or a cost
 
 local OPTIONS = {
   COST = 'COST', UPTO = 'UPTO', ONCE = 'ONCE', TRACK = 'TRACK', cost = 'COST', upto = 'UPTO', once = 'ONCE', track = 'TRACK',
@@ -24,37 +23,23 @@ local MOST_LIMITS = 50
 local MOST_RATES = 250
 local FEW = 5000 -- no algorithm bounds its quantity by less
 
--- The request of the current call. The next call reuses it.
-local request = { limits = {} }
-
--- renew clears what the last call had besides limits. The fields are false, because Lua would build
--- the table anew to add one that is nil.
-local function renew()
-  request.COST, request.UPTO, request.ONCE, request.TRACK, request.ttl, request.tracks = false, false, false, false, false, false
-  request.cost, request.costs, request.composed, request.groups, request.group_of = 1, false, false, false, false
-  request.optional = false
-end
-renew()
+local request -- of the current call
 
 -- join adds the limits of a policy to the request after its first `count`. It returns the new
 -- number of limits.
 local function join(policy, count)
-  request.optional, request.composed = true, request.composed or {}
   request.composed[#request.composed + 1] = policy
   request.tracks = request.tracks or policy.track
   local group = nil
   if policy.shadow then
     group = { name = string.sub(policy.policy, 2), denies = false }
-    request.groups, request.group_of = request.groups or {}, request.group_of or {}
+    request.groups = request.groups or {}
     request.groups[#request.groups + 1] = group
   else
     request.enforced = true
   end
   for i, limit in ipairs(policy.limits) do
-    request.limits[count + i] = limit
-    if group then
-      request.group_of[count + i] = group
-    end
+    request.limits[count + i], request.group_of[count + i] = limit, group
   end
   return count + #policy.limits
 end
@@ -83,21 +68,16 @@ end
 -- read_limits reads the limits, and stops at the first that exceeds a bound. It returns the position
 -- after them, or nil and the error.
 local function read_limits(args)
-  local list, known, at, count, rates, asked = request.limits, limits.known, 1, 0, 0, 0
-  request.enforced = false
-  local text = args[1]
-  while text do
-    local limit, err = known[text]
-    if not limit then
-      if OPTIONS[text] then break end
-      limit, err = limits.of(text)
-      if err then return nil, err end
-    end
-    if limit.policy then
+  local at, count, rates, asked = 1, 0, 0, 0
+  while args[at] and not OPTIONS[args[at]] do
+    local limit, err = limits.of(args[at])
+    if err then
+      return nil, err
+    elseif limit.policy then
       count = join(limit, count)
     else
       count = count + 1
-      list[count], request.enforced = limit, true
+      request.limits[count], request.enforced = limit, true
     end
     rates, asked = rates + limit.size, asked + limit.asks
     if count > MOST_LIMITS or rates > MOST_RATES or asked > FEW then
@@ -105,7 +85,6 @@ local function read_limits(args)
       if err then return nil, err end
     end
     at = at + 1
-    text = args[at]
   end
   request.count = count
   return at
@@ -138,7 +117,6 @@ end
 -- returns the number of keys that the request needs, or nil and the error.
 local function read_options(keys, args, at, allowed)
   local used = request.count
-  request.optional = true
   while at <= #args do
     local word, err = OPTIONS[args[at]]
     if not word or not allowed[word] then
@@ -176,7 +154,7 @@ end
 -- within_capacity returns the costs of an UPTO call: for each limit, at most the smallest capacity
 -- among the limits that decide together.
 local function within_capacity()
-  local group_of, least, costs = request.group_of or {}, {}, {}
+  local group_of, least, costs = request.group_of, {}, {}
   for i = 1, request.count do
     local group = group_of[i] or false
     least[group] = math.min(least[group] or request.UPTO, request.limits[i].capacity)
@@ -204,7 +182,7 @@ local function spread()
   for i = #costs + 1, count do
     costs[i] = costs[1]
   end
-  request.cost, request.costs = false, costs
+  request.cost, request.costs = nil, costs
   return nil
 end
 
@@ -224,7 +202,7 @@ end
 -- if the verb takes a usage key.
 local function misnamed(keys, used, allowed)
   local text = ''
-  for _, policy in ipairs(request.composed or {}) do
+  for _, policy in ipairs(request.composed) do
     local wants = policy.keys and table.concat(policy.keys, ', ') or 'a key'
     text = text .. '; ' .. policy.policy .. ' takes ' .. wants .. (allowed.TRACK and policy.track and ', and a usage key last' or '')
   end
@@ -232,10 +210,13 @@ local function misnamed(keys, used, allowed)
     #keys, request.count, used > request.count and ', then one for ONCE and one for TRACK' or '', text)
 end
 
--- plain returns the limits of a call that has nothing but known limits within the bounds of one
--- call, one for each key. It returns nil for any other call.
-function requests.plain(keys, args)
-  local list, known, rates, asked, count = request.limits, limits.known, 0, 0, #keys
+-- A request that has nothing but limits. The next such call uses it again.
+local plain = { limits = {}, cost = 1 }
+
+-- read_plain returns the request of a call that has nothing but known limits within the bounds of
+-- one call, one for each key. It returns nil for any other call.
+local function read_plain(keys, args)
+  local list, known, rates, asked, count = plain.limits, limits.known, 0, 0, #keys
   if #args ~= count or count > MOST_LIMITS then return nil end
   for i = 1, count do
     local limit = known[args[i]]
@@ -243,7 +224,8 @@ function requests.plain(keys, args)
     list[i], rates, asked = limit, rates + limit.size, asked + limit.asks
   end
   if rates > MOST_RATES or asked > FEW or requests.repeated(keys) then return nil end
-  return list
+  plain.count = count
+  return plain
 end
 
 -- read returns the request, or nil and the error.
@@ -251,17 +233,18 @@ function requests.read(keys, args, allowed)
   if #keys == 0 then
     return nil, errors.new('BADKEYS', 'the number of keys is 0; give each limit one key')
   end
-  if request.optional then renew() end
+  request = read_plain(keys, args)
+  if request then return request end
+  request = { limits = {}, group_of = {}, composed = {}, cost = 1 }
   local at, err = read_limits(args)
   if err then return nil, err end
-  local used = request.count
-  if used == 0 then
+  if request.count == 0 then
     return nil, errors.new('BADARGS', 'no limit after the keys; give one such as 100/m for each key')
-  elseif at <= #args or request.optional then
-    used, err = read_options(keys, args, at, allowed)
-    if not err and (request.COST or request.UPTO or request.groups) then
-      err = spread()
-    end
+  end
+  local used
+  used, err = read_options(keys, args, at, allowed)
+  if not err and (request.COST or request.UPTO or request.groups) then
+    err = spread()
   end
   if not err and #keys ~= used then
     err = misnamed(keys, used, allowed)

@@ -1,13 +1,12 @@
 -- One decision over the rates of one or several keys: either all are charged, or none. First, every
--- key is read into one state for each rate (src/30_states.lua). Then the states decide, are charged
+-- key is loaded into one state for each rate (src/30_states.lua). Then the states decide, are charged
 -- and are summed up. Finally, the charged states are written. A call that returns an error has
 -- therefore changed nothing.
 --
--- decisions.plain decides calls with one cost for all limits. decisions.grouped decides any call: with
--- several costs, UPTO, a refund, or shadow policies. Shadow policies decide but never deny: they try
--- a limit on real traffic before it is enforced. The enforced limits of a call make one decision.
--- Each shadow policy (a group) makes another: it is charged if it would allow, and the call continues
--- in either case. If the enforced limits deny, nothing is charged.
+-- The enforced limits of a call make one decision. Each shadow policy (a group of limits) makes
+-- another: it is charged if it would allow, and the call continues in either case. Shadow policies
+-- never deny: they try a limit on real traffic before it is enforced. If the enforced limits deny,
+-- nothing is charged.
 --
 -- The reply is { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }. With shadow
 -- policies it also has would_allowed, would_retry_after_ms and would_index: the result if no policy
@@ -15,10 +14,15 @@
 
 local list = states.list
 
--- The reply of a plain call. All calls share one table, because Redis converts it to integers before
--- the next call begins. A new table for each call costs 4 % of a denied call (bench/README.md).
-local reply = { 0, 0, 0, 0, 0, 1 }
-decisions.reply = reply
+-- The reply of a call. All calls share one table, because Redis converts it to integers before the
+-- next call begins. A new table for each call costs 4 % of a denied call (bench/README.md).
+local reply = {}
+
+-- answer returns the reply of a call over one key.
+function decisions.answer(allowed, capacity, remaining, retry, reset)
+  reply[1], reply[2], reply[3], reply[4], reply[5], reply[6] = allowed, capacity, remaining, retry, reset, 1
+  return reply
+end
 
 -- wait returns the ms after which a rate that denies would allow, or -1 for never.
 local function wait(state, cost)
@@ -29,17 +33,11 @@ end
 
 ------------------------------------------------------------------- one cost for all limits
 
--- index_of returns the position of the key of a state: that of the limit that it belongs to.
-local function index_of(at, asked)
-  local i = 1
-  while at > asked[i].size do
-    at = at - asked[i].size
-    i = i + 1
-  end
-  return i
-end
+-- Calls over several keys that have one cost and no option are decided here, because groups of
+-- limits cost an eighth of such a call more.
 
--- deny fills in the reply to a call that the state at a position denies, and perhaps later ones.
+-- deny fills in the reply to a call that the state at position `binding` denies, and perhaps later
+-- ones.
 local function deny(binding, size, cost)
   local retry, longest, least = 0, 0, numbers.MOST
   for at = 1, size do
@@ -54,83 +52,69 @@ local function deny(binding, size, cost)
     if reset > longest then longest = reset end
     if free < least then least = free > 0 and free or 0 end
   end
-  reply[1], reply[2], reply[3], reply[4], reply[5] = 0, list[binding].rate.capacity, least, retry, longest
+  return decisions.answer(0, list[binding].rate.capacity, least, retry, longest)
 end
 
--- allow charges the states, writes them unless the call only peeks, and fills in the reply. It
+-- allow charges the states, writes them unless the call only peeks, and fills in the reply. It also
 -- returns the position of the binding state.
-local function allow(keys, asked, count, cost, peeks)
+local function allow(keys, request, cost, peeks)
   local size, binding, least, longest, retry = 0, 1, numbers.MOST, 0, 0
-  for i = 1, count do
-    local limit = asked[i]
-    local algorithm = limit.algorithm
-    local charge, delays, first = algorithm.charge, algorithm.delays, size + 1
+  for i = 1, request.count do
+    local limit = request.limits[i]
+    local algorithm, first = limit.algorithm, size + 1
     size = size + limit.size
     for at = first, size do
       local state = list[at]
-      if cost > 0 then
-        charge(state, cost)
-        if delays and state.delay > retry then retry = state.delay end
-      end
-      local free, reset = state.free, cost > 0 and state.reset or algorithm.reset(state)
-      if reset > longest then longest = reset end
-      if free < least then
-        least, binding = free, at
+      algorithm.charge(state, cost)
+      if algorithm.delays and state.delay > retry then retry = state.delay end
+      if state.reset > longest then longest = state.reset end
+      if state.free < least then
+        least, binding = state.free, at
       end
     end
-    if cost > 0 and not peeks then limit.form.write(keys[i], limit, first) end
+    if not peeks then limit.form.write(keys[i], limit, first) end
   end
-  reply[1], reply[2], reply[3], reply[4], reply[5] = 1, list[binding].rate.capacity, least, retry, longest
-  return binding
+  return decisions.answer(1, list[binding].rate.capacity, least, retry, longest), binding
 end
 
--- plain decides over the first `count` limits of asked, and writes unless it only peeks. It returns
--- the reply or the error.
-function decisions.plain(keys, asked, count, cost, peeks)
-  local size, binding = 0, nil
-  states.begin()
-  for i = 1, count do
-    local limit = asked[i]
-    local err = limit.form.open(keys[i], limit, size + 1, cost)
-    if err then
-      if states.large then states.drop() end
-      return err
-    end
+-- decide_plain decides a request with one cost above 0. It returns the reply, or the error.
+local function decide_plain(keys, request, cost, peeks)
+  local size, binding, whole = 0
+  for i = 1, request.count do
+    local limit = request.limits[i]
+    local err = limit.form.load(keys[i], limit, size + 1, cost)
+    if err then return err end
     for at = size + 1, size + limit.size do
-      if cost > list[at].free and not binding then binding = at end
+      if not binding and cost > list[at].free then binding = at end
     end
     size = size + limit.size
   end
   if binding then
-    deny(binding, size, cost)
+    whole = deny(binding, size, cost)
   else
-    binding = allow(keys, asked, count, cost, peeks)
+    whole, binding = allow(keys, request, cost, peeks)
   end
-  reply[6] = count == 1 and 1 or index_of(binding, asked)
-  if states.large then states.drop() end
-  return reply
-end
-
-local one_key, one_limit = {}, {}
-
--- take_one decides over one key and writes. It returns the reply or the error.
-function decisions.take_one(key, limit, cost)
-  one_key[1], one_limit[1] = key, limit
-  return decisions.plain(one_key, one_limit, 1, cost)
+  local i = 1
+  while binding > request.limits[i].size do
+    binding = binding - request.limits[i].size
+    i = i + 1
+  end
+  whole[6] = i
+  return whole
 end
 
 ------------------------------------------------------------------- groups of limits
 
 local ENFORCED = {} -- the group of the limits that are enforced
 
--- open reads every key of a request into states, and marks the groups that deny. It returns the
+-- load loads every key of a request into states, and marks the groups that deny. It returns the
 -- number of states, or nil and the error.
-local function open(keys, request, verb)
+local function load(keys, request, verb)
   local costs, group_of, size = request.costs, request.group_of, 0
   ENFORCED.denies = false
   for i = 1, request.count do
     local limit, group, cost = request.limits[i], group_of and group_of[i] or ENFORCED, costs and costs[i] or request.cost
-    local err = limit.form.open(keys[i], limit, size + 1, verb == 'refund' and 1 or cost)
+    local err = limit.form.load(keys[i], limit, size + 1, verb == 'refund' and 1 or cost)
     if err then return nil, err end
     if verb == 'refund' then cost = 0 end -- a refund takes nothing, so only a block denies it
     for at = size + 1, size + limit.size do
@@ -193,9 +177,10 @@ local function charge(size, request, verb)
   return nil
 end
 
--- sum_up fills in six fields of a reply for the states of a group, or for all states if group is nil: the smallest
--- remaining, the longest waits, and the binding rate, which is the first that denies or else the
--- first with the smallest remaining. With upto, field 1 is the number of units taken.
+-- sum_up fills in six fields of a reply for the states of a group, or for all states if group is
+-- nil: the smallest remaining, the longest waits, and the binding rate, which is the first that
+-- denies or else the first with the smallest remaining. With upto, field 1 is the number of units
+-- taken.
 local function sum_up(whole, size, group, upto)
   local binding, denied, units, least = nil, false, upto and numbers.MOST or 1, numbers.MOST
   local retry, longest = 0, 0
@@ -212,7 +197,7 @@ local function sum_up(whole, size, group, upto)
         if free < least or not binding then binding = state end
         if algorithm.delays and cost > 0 and state.group.charged then ms = state.delay end
       end
-      if reset == 0 then reset = algorithm.reset(state) end
+      if reset == 0 then reset = state.reset or algorithm.reset(state) end
       if reset > longest then longest = reset end
       if ms ~= 0 and retry ~= -1 and (ms > retry or ms == -1) then retry = ms end
       if free < least then least = free > 0 and free or 0 end
@@ -238,44 +223,45 @@ local function write(keys, request)
   return any
 end
 
-local function grouped(keys, request, verb, peeks)
-  local size, err = open(keys, request, verb)
+local function decide_request(keys, request, verb, peeks)
+  local size, err = load(keys, request, verb)
   if err then return err end
   decide_groups(size, request, verb)
   err = charge(size, request, verb)
   if err then return err end
-  local upto, whole = request.UPTO, reply
-  if request.groups then
-    local would = sum_up({}, size, nil, upto)
-    whole = sum_up({}, size, request.enforced and ENFORCED, upto)
-    if not request.enforced then
-      whole[1], whole[4] = upto or 1, 0
-    end
-    whole[7], whole[8], whole[9] = would[1], would[4], would[6]
-  else
-    sum_up(whole, size, nil, upto)
+  local upto = request.UPTO
+  if not request.groups then
+    sum_up(reply, size, nil, upto)
+    return reply, not peeks and write(keys, request), ENFORCED.charged
   end
+  local would, whole = sum_up({}, size, nil, upto), sum_up({}, size, request.enforced and ENFORCED, upto)
+  if not request.enforced then
+    whole[1], whole[4] = upto or 1, 0
+  end
+  whole[7], whole[8], whole[9] = would[1], would[4], would[6]
   return whole, not peeks and write(keys, request), ENFORCED.charged
 end
 
--- grouped decides a request and writes unless it only peeks. verb is charge or refund. It returns the
+-- decide decides a request and writes unless it only peeks. verb is charge or refund. It returns the
 -- reply, whether anything was charged, and whether the enforced limits allow; or the error.
-function decisions.grouped(keys, request, verb, peeks)
+function decisions.decide(keys, request, verb, peeks)
+  local cost, whole, charges, passes = request.cost
   states.begin()
-  local whole, charges, passes = grouped(keys, request, verb, peeks)
+  if verb == 'charge' and cost and cost > 0 then
+    whole = decide_plain(keys, request, cost, peeks)
+    passes = whole[1] == 1
+    charges = passes
+  else
+    whole, charges, passes = decide_request(keys, request, verb, peeks)
+  end
   if states.large then states.drop() end
   return whole, charges, passes
 end
 
--- take decides a request and writes. It returns what grouped does.
-function decisions.take(keys, request)
-  local cost = request.cost
-  if not cost then return decisions.grouped(keys, request, 'charge') end
-  local limit, whole = request.limits[1]
-  if request.count == 1 then
-    whole = limit.take(keys[1], limit, cost)
-  else
-    whole = decisions.plain(keys, request.limits, request.count, cost)
-  end
-  return whole, whole[1] == 1 and cost > 0, whole[1] == 1
+local one, keys_of_one = { limits = {}, count = 1 }, {}
+
+-- one_key decides over one key and writes. It returns the reply or the error.
+function decisions.one_key(key, limit, cost)
+  keys_of_one[1], one.limits[1], one.cost = key, limit, cost
+  return (decisions.decide(keys_of_one, one, 'charge'))
 end

@@ -34,7 +34,7 @@ end
 -- because most calls come in the same minute.
 local current, allowed_now, denied_now = 0, '', ''
 
--- What read has read and note adds to: the fields cost, allowed, allowed in this minute.
+-- The fields that read has read: cost, allowed, and allowed in this minute. note adds to them.
 local values
 
 -- read reads the fields that an allowed call changes. It runs before the decision, so that nothing

@@ -13,8 +13,8 @@
 -- A new n takes effect at once: if n is lowered, existing leases stay. A new lease time takes
 -- effect at the next acquire or renew. Each lease has its own length, the time for which it was
 -- last granted, so callers with different lease times may share a key. A lease that would last
--- longer than its own length is overlong: the clock was set back. An acquire or renew shortens it to its
--- length.
+-- longer than its own length is overlong: the clock was set back. An acquire or renew shortens it to
+-- its length.
 
 local MEMBER, BLOCK, LENGTH, GIVEN = 'lease:', 'blocked', 'length', 'given:'
 local NO_LEASES = 'does not hold leases'
@@ -166,39 +166,34 @@ local function given_of(member)
   return GIVEN .. string.sub(member, #MEMBER + 1)
 end
 
--- part converts a set with one length for all leases into one that records when each lease was
--- granted. It also removes lapsed leases and shortens overlong ones.
-local function part(key)
-  local now, length, words = set.now, set.length, {}
-  local latest, just_now = string.format('%d', now + length), string.format('-%d', now)
-  redis.call('ZREMRANGEBYSCORE', key, '-inf', now)
+-- record_given converts a set with one length for all leases into one that records when each lease
+-- was granted. It also removes lapsed leases.
+local function record_given(key)
+  local words = {}
+  redis.call('ZREMRANGEBYSCORE', key, '-inf', set.now)
   local list = redis.call('ZRANGE', key, '0', '-1', 'WITHSCORES')
   for i = 1, #list, 2 do
-    local member, given, size = list[i], list[i + 1] - length, #words
-    if member ~= BLOCK then
-      words[size + 1], words[size + 2] = given > now and just_now or string.format('-%d', given), given_of(member)
-      if given > now then
-        words[size + 3], words[size + 4] = latest, member
-      end
+    if list[i] ~= BLOCK then
+      words[#words + 1] = string.format('-%d', list[i + 1] - set.length)
+      words[#words + 1] = given_of(list[i])
     end
   end
   add(key, words)
 end
 
--- cut_each shortens the overlong leases of a set that records when each was granted. It shortens at most
--- AT_ONCE of them, because more would take too long.
+-- cut_each shortens the overlong leases of a set that records when each was granted. It shortens at
+-- most AT_ONCE of them, because more would take too long.
 local function cut_each(key)
-  local now, members, words, texts = set.now, {}, {}, {}
-  local just_now = string.format('-%d', now)
-  local overlong = redis.call('ZRANGE', key, '-inf', '(' .. just_now, 'BYSCORE', 'LIMIT', '0', AT_ONCE, 'WITHSCORES')
+  local now, members, words = set.now, {}, {}
+  local granted_later = string.format('(-%d', now)
+  local overlong = redis.call('ZRANGE', key, '-inf', granted_later, 'BYSCORE', 'LIMIT', '0', AT_ONCE, 'WITHSCORES')
   for i = 1, #overlong, 2 do
     members[#members + 1] = MEMBER .. string.sub(overlong[i], #GIVEN + 1)
   end
   for i, lapses in ipairs(redis.call('ZMSCORE', key, unpack(members))) do
     if lapses then
       local length, size = lapses + overlong[2 * i], #words
-      texts[length] = texts[length] or string.format('%d', now + length)
-      words[size + 1], words[size + 2], words[size + 3], words[size + 4] = texts[length], members[i], just_now, overlong[2 * i - 1]
+      words[size + 1], words[size + 2], words[size + 3], words[size + 4] = now + length, members[i], -now, overlong[2 * i - 1]
     end
   end
   add(key, words)
@@ -217,9 +212,10 @@ local function drop_each(key)
   end
 end
 
--- cut makes all leases that lapse after ms lapse at ms.
-local function cut(key, ms)
-  local words = {}
+-- cut shortens the overlong leases.
+local function cut(key)
+  if not set.length then return cut_each(key) end
+  local words, ms = {}, set.now + set.length
   for _, member in ipairs(redis.call('ZRANGE', key, string.format('(%d', ms), '+inf', 'BYSCORE')) do
     if member ~= BLOCK then
       words[#words + 1] = ms
@@ -234,13 +230,10 @@ end
 local function keep(key, limit, id, others)
   local now, lease, member = set.now, limit.lease, MEMBER .. id
   local reset, lapses = lease, numbers.argument(now + lease)
+  if set.overlong > 0 then cut(key) end
   if others > 0 and set.length ~= lease then
-    if set.length then
-      part(key)
-    else
-      if set.overlong > 0 then cut_each(key) end
-      drop_each(key)
-    end
+    if set.length then record_given(key) end
+    drop_each(key)
     redis.call('ZADD', key, lapses, member, -now, GIVEN .. id)
     reset = math.ceil(last_lease(key)) - now
   else
@@ -253,7 +246,6 @@ local function keep(key, limit, id, others)
     elseif redis.call('ZCARD', key) > set.live + 1 then
       redis.call('ZREMRANGEBYSCORE', key, '0', now)
     end
-    if set.overlong > 0 then cut(key, now + lease) end
     if set.same then
       redis.call('ZADD', key, lapses, member)
     else

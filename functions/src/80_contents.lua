@@ -3,18 +3,13 @@
 local MOST_KEYS = 250
 local MOST_BYTES = 2500000
 
--- of describes what a key holds, or returns nil and the error.
---   leases   whether the key is a set of leases
---   blocked  ms for which the key is blocked, 0 if it is not
---   from     for a string: where the state begins in the value, in bytes
---   expiry   of a state under a block, in ms since the epoch; 0 if there is none
---   in_use   what the key holds, if it cannot be blocked
+-- of returns what states.look does, and in_use: what the key holds, if it cannot be blocked. For a
+-- set of leases or a usage record, only leases, blocked and in_use are set.
 local function of(key)
   local found, err = states.look(key)
   if found and not found.leases then
-    return {
-      blocked = found.blocked, from = found.from, expiry = found.expiry, in_use = found.request and states.REQUEST or nil,
-    }
+    found.in_use = found.request and states.REQUEST
+    return found
   elseif leases.last(key, '-2') then
     return { leases = true, blocked = math.max(0, leases.blocked_until(key) - clock.ms()) }
   elseif not tracking.check(key) then
@@ -23,7 +18,7 @@ local function of(key)
   return nil, err
 end
 
--- all checks the arguments of a verb that takes keys and `want` more words. It returns a
+-- of_all checks the arguments of a verb that takes keys and `want` more words. It returns a
 -- description of each key (see of), or nil and the error.
 function contents.of_all(verb, keys, args, want)
   if #keys == 0 then

@@ -1,7 +1,7 @@
 -- fixed_window: n per window. A window opens at the first take, or with align=clock at whole
 -- multiples of the period since the epoch (UTC). It ends one period later. Times are in whole
--- milliseconds. For a key with one rate, take opens the window; otherwise packed.open does, which
--- calls read. See src/35_packed.lua.
+-- milliseconds. The function length returns how long a window that opens now stays open; decide and
+-- read open windows.
 --
 -- State. The key expires at the end of the window.
 --   one rate:        the count, a plain integer; the window's end is the expiry
@@ -13,8 +13,6 @@
 -- the new window, the old count leaves room for just this call.
 
 local PREFIX = 'fixed_window:'
-
-local prefixed = packed.prefixed(PREFIX)
 
 -- plain_count parses the value of one rate. It returns nil for any other text.
 local function plain_count(value)
@@ -51,28 +49,25 @@ local function wait(state)
 end
 
 -- parse parses "<count>:<end>", or returns nil.
-local function parse(text, from)
-  local count, ending = string.match(text, '^(%d+):(%d+)$', from)
+local function parse(text)
+  local count, ending = string.match(text, '^(%d+):(%d+)$')
   return numbers.parse_digits(count), numbers.parse_digits(ending)
 end
 
 -- read sets the count, and left, the ms until the window ends. If no window is open, or one for too
 -- long, it opens a new one.
-local function read(state, value, from, to, now, cost)
+local function read(state, text, now, cost)
   local rate, count, ending = state.rate, 0, 0
-  if to >= from then
-    count, ending = parse(value, from)
+  if text ~= '' then
+    count, ending = parse(text)
     if not count or not ending then return false end
   end
   state.now = (now - now % 1000) / 1000
   state.left = ending - state.now
   if state.left <= 0 then
-    count = 0
+    count, state.left = 0, length(rate)
   elseif state.left > rate.period then
-    count = math.min(count, states.most_spent(rate.capacity, cost))
-  end
-  if state.left <= 0 or state.left > rate.period then
-    state.left = length(rate)
+    count, state.left = math.min(count, states.most_spent(rate.capacity, cost)), length(rate)
   end
   set(state, count)
   return true
@@ -83,28 +78,24 @@ local function save(state)
   return string.format('%d:%d', state.count, ending), ending
 end
 
-local function plain(value, expiry)
+local function convert(value, expiry)
   return string.format('%s:%d', value, expiry)
 end
 
 ------------------------------------------------------------------- one rate: the count is the value
 
--- take decides the common call without a state, if the key holds a count or nothing.
-local function take(key, limit, cost)
-  local rate, reply = limit.rate, decisions.reply
+-- decide decides the common call over one key without a state, if the key holds a count or nothing.
+local function decide(key, limit, cost)
+  local rate, capacity = limit.rate, limit.capacity
   local value = redis.pcall('GETRANGE', key, '0', '31')
   local count = value == '' and 0 or type(value) == 'string' and plain_count(value)
-  if not count or cost == 0 then return decisions.take_one(key, limit, cost) end
+  if not count or cost == 0 then return decisions.one_key(key, limit, cost) end
   local left = count > 0 and redis.call('PTTL', key) or length(rate)
-  if left <= 0 or left > rate.period then return decisions.take_one(key, limit, cost) end
-  local free = rate.capacity - count
-  reply[2], reply[6] = rate.capacity, 1
+  if left <= 0 or left > rate.period then return decisions.one_key(key, limit, cost) end
+  local free = capacity - count
   if cost > free then
-    reply[1], reply[3] = 0, free > 0 and free or 0
-    reply[4], reply[5] = cost > rate.capacity and -1 or left, count > 0 and left or 0
-    return reply
+    return decisions.answer(0, capacity, free > 0 and free or 0, cost > capacity and -1 or left, count > 0 and left or 0)
   end
-  reply[1], reply[3], reply[4], reply[5] = 1, free - cost, 0, left
   local units = cost == 1 and '1' or numbers.argument(cost)
   if count > 0 then
     redis.call('INCRBY', key, units)
@@ -113,7 +104,7 @@ local function take(key, limit, cost)
   else
     redis.call('PSETEX', key, numbers.argument(left), units)
   end
-  return reply
+  return decisions.answer(1, capacity, free - cost, 0, left)
 end
 
 local function write(key, _, at)
@@ -124,31 +115,18 @@ end
 
 -------------------------------------------------------------------------------------------
 
-local function complete_rate(rate)
-  rate.capacity = rate.count
-end
-
-local form = { open = packed.open, fresh = packed.fresh, reopen = packed.reopen, write = write }
-
-local function complete(limit)
-  packed.complete(limit)
-  if limit.rate then
-    limit.take, limit.form = take, form
-  end
-end
-
 algorithms.fixed_window = {
   name = 'fixed_window',
   prefix = PREFIX,
   options = {
     align = function(text) return text == 'clock' and text or nil, '"clock"' end,
   },
-  complete_rate = complete_rate,
-  complete = complete,
-  holds = function(head) return prefixed(head) or plain_count(head) end,
+  decide = decide,
+  form = { load = packed.form.load, load_empty = packed.form.load_empty, load_found = packed.form.load_found, write = write },
+  holds = plain_count,
   spent = function(key, from)
     return plain_count(redis.call('GETRANGE', key, from, from + 31)) or parse(packed.first_text(key, from, PREFIX)) or 0
   end,
   charge = charge, refund = refund, spend = charge, reset = reset, wait = wait, read = read, save = save,
-  plain = plain,
+  convert = convert,
 }

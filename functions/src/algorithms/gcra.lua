@@ -1,21 +1,76 @@
--- gcra: see src/36_gcra.lua.
+-- gcra: continuous refill at n/period, capacity b (default n). This is the virtual scheduling form
+-- of the generic cell rate algorithm (ITU-T I.371, ATM Forum TM 4.0). It keeps one theoretical
+-- arrival time, TAT, which each unit taken advances by the emission interval T = period/n. A call
+-- is allowed while TAT is at most b*T after now. (golang.org/x/time/rate keeps the same as a number
+-- of tokens: b - (TAT - now)/T.) src/36_gcra_debt.lua has this arithmetic.
+--
+-- TAT is stored in one of two ways. Each has a file that loads a key and writes it:
+--   src/37_gcra_expiry.lua   one rate with T of at least 1 ms; the clock is in ms. The key's expiry is
+--                            TAT, rounded up. The value is "gcra", or "gcra-<k>" if TAT is k ticks
+--                            before the expiry. PTTL gives the debt, without TIME.
+--   src/38_gcra_value.lua    any other limit; the clock is in us. The value is "gcra:<us>", or
+--                            "gcra:<us>+<k>" if TAT is k ticks later (for several rates see
+--                            src/35_packed.lua). The expiry is TAT, rounded up.
+--
+-- A limit stored in one way reads states stored in the other. TAT is kept when n, period or burst
+-- change: what was taken under the old limit stays taken. k is in ticks of the limit that wrote it.
+-- If a unit of the clock has at most k ticks under the current limit, TAT is rounded up to the unit.
 
--- algorithm returns a new algorithm that decides as gcra does.
-function gcra.algorithm(name)
-  return {
-    name = name,
-    prefix = 'gcra:',
-    options = { burst = numbers.positive_option },
-    complete_rate = gcra.complete_rate,
-    complete = gcra.complete,
-    charge = gcra.charge, refund = gcra.refund, spend = gcra.charge, reset = gcra.reset, wait = gcra.wait, read = gcra_us.read,
-    save = gcra_us.save,
-    plain = gcra_us.plain,
-    in_place = true,
-  }
+local FINENESS = 1000000000 -- if T is rounded up, the error is below T / FINENESS
+
+-- divide sets a rate's ticks for a clock with that many units in a ms. It reports whether all debts
+-- can be counted in them, which requires that none exceeds 2^53.
+local function divide(rate, units_per_ms)
+  local period, count = rate.period * units_per_ms, rate.count
+  local divisor = numbers.common_divisor(period, count)
+  rate.ticks, rate.interval = count / divisor, period / divisor
+  rate.full, rate.ticks_per_ms = rate.interval * rate.capacity, rate.ticks * units_per_ms
+  return 2 * rate.full <= numbers.MOST
 end
 
-algorithms.gcra = gcra.algorithm('gcra')
-algorithms.gcra.holds = function(head)
-  return gcra_us.holds(head) or gcra_ms.holds(head)
+-- round sets a rounded-up T for a rate that divide cannot handle: the smallest fraction interval /
+-- ticks of a us that is above T and keeps all debts at or below 2^53. It narrows a lower and an
+-- upper bound of T down the Stern-Brocot tree, many steps at a time as in Euclid's algorithm. below
+-- and above are the distances of the bounds from T, times count and the ticks of the bound.
+local function round(rate)
+  local most = math.floor(numbers.MOST / (2 * rate.capacity))
+  local low, low_ticks, below = 0, 1, rate.period * 1000
+  local high, high_ticks, above = 1, 0, rate.count
+  while low + high <= most do
+    local steps = math.floor(below / above)
+    low, low_ticks, below = low + steps * high, low_ticks + steps * high_ticks, below - steps * above
+    local room = low > 0 and math.floor((most - high) / low) or math.huge
+    steps = below > 0 and math.min(room, math.floor(above / below)) or 0
+    high, high_ticks, above = high + steps * low, high_ticks + steps * low_ticks, above - steps * below
+  end
+  rate.ticks, rate.interval = high_ticks, high
+  rate.full, rate.ticks_per_ms = high * rate.capacity, high_ticks * 1000
+  if high_ticks == 0 or above * FINENESS >= rate.period * 1000 * high_ticks then
+    return 'n/period is too fast for this burst to be counted exactly; use a smaller n or burst'
+  end
+  return nil
 end
+
+-- complete chooses how the limit's states are stored.
+local function complete(limit)
+  local rate = limit.rate
+  if rate and rate.period >= rate.count and divide(rate, 1) then
+    limit.form, limit.decide = gcra_expiry.form, gcra_expiry.decide
+    return nil
+  end
+  for _, each in ipairs(limit.rates) do
+    local wrong = not divide(each, 1000) and round(each) or nil
+    if wrong then return wrong end
+  end
+  return gcra_value.complete(limit)
+end
+
+algorithms.gcra = {
+  name = 'gcra',
+  prefix = 'gcra:',
+  options = { burst = numbers.positive_option },
+  complete = complete,
+  holds = function(head) return gcra_expiry.holds(head) or gcra_value.is_old(head) end,
+  charge = gcra_debt.charge, refund = gcra_debt.refund, spend = gcra_debt.charge, reset = gcra_debt.reset, wait = gcra_debt.wait,
+  read = gcra_value.read, save = gcra_value.save, convert = gcra_value.convert,
+}

@@ -4,12 +4,20 @@
 -- admitted call has left the queue. A call waits for those before it, which is the debt before it
 -- is charged.
 
-local leaky_bucket = gcra.algorithm('leaky_bucket')
-algorithms.leaky_bucket = leaky_bucket
+local gcra = algorithms.gcra
 
-leaky_bucket.owner, leaky_bucket.delays = algorithms.gcra, true
-
-function leaky_bucket.charge(state, units)
+local function charge(state, units)
   state.delay = gcra.reset(state)
   gcra.charge(state, units)
 end
+
+algorithms.leaky_bucket = {
+  name = 'leaky_bucket',
+  prefix = gcra.prefix,
+  options = gcra.options,
+  complete = gcra.complete,
+  owner = gcra,
+  delays = true,
+  charge = charge, refund = gcra.refund, spend = gcra.charge, reset = gcra.reset, wait = gcra.wait,
+  read = gcra.read, save = gcra.save, convert = gcra.convert,
+}

@@ -12,11 +12,20 @@
 -- future (the clock was set back) leaves room for just this call. Another algorithm's state counts
 -- as one entry at the current time.
 --
--- A state's log begins after byte `skip` of a value. `text` holds the value, or its first part,
--- from byte `offset` on; the rest is in `key`. A state has entries, their number; base, the sum
--- before the first entry; last and sum, the time and sum of the last entry; live, the first entry
--- that counts; and used, the units that count. added is the entry that a charge adds, and kept is
--- the log after a refund.
+-- The fields of a state:
+--   text     what has been read: a log, or the value of a key, or the first part of it
+--   offset   the position in the value at which text begins, in bytes
+--   skip     the position in the value at which the log begins
+--   key      the key with the rest of the value
+--   stored   whether the log is long and the key's value, so that an entry can be appended
+--   entries  their number
+--   base     the sum before the first entry
+--   last     the time of the last entry
+--   sum      the sum of the last entry
+--   live     the first entry that counts
+--   used     the units that count
+--   added    the entry that a charge adds
+--   kept     the log after a refund
 
 local PREFIX = 'sliding_log:'
 local BASE, ENTRY = 5, 12
@@ -89,8 +98,8 @@ local function restart(state, units)
   set(state, units)
 end
 
--- check opens a state's log of size bytes, whose first base and entry are given. It returns false if
--- the log is broken.
+-- check fills in a state from its log of size bytes, whose first base and entry are given. It
+-- returns false if the log is broken.
 local function check(state, size, cost, base, first, first_sum)
   local entries = (size - BASE) / ENTRY
   if entries % 1 ~= 0 or base >= SUMS then return false end
@@ -155,7 +164,7 @@ local function refund(state, units)
   local left = state.used - units
   if left > 0 then
     local at, i = leaving(state, units)
-    local err = states.too_long(ENTRY * (i - state.live))
+    local err = states.too_much('bytes', ENTRY * (i - state.live))
     if err then return err end
     local _, base = entry(state, state.live - 1)
     state.last, state.sum = at, (base + left) % SUMS
@@ -186,19 +195,19 @@ local function save(state)
   return state.kept or log_of(state, state.entries, state.added or ''), expiry(state)
 end
 
-local function read(state, value, from, to, now, cost)
-  state.now, state.text, state.offset, state.skip, state.stored = now, value, 0, from - 1, false
-  if to - from + 1 >= SHORTEST then return check(state, to - from + 1, cost, struct.unpack('>I5I7I5', value, from)) end
+local function read(state, text, now, cost)
+  state.now, state.text, state.offset, state.skip, state.stored = now, text, 0, 0, false
+  if #text >= SHORTEST then return check(state, #text, cost, struct.unpack('>I5I7I5', text)) end
   restart(state, 0)
-  return to < from
+  return text == ''
 end
 
 ------------------------------------------------------------------- one rate: a log in a key of its own
 
--- begin opens the log that starts after byte `offset` of a key's value. text is the part already
--- read. If the value is not a single log, begin calls another instead: the value may hold several
+-- load_log loads the log that starts after byte `offset` of a key's value. text is the part already
+-- read. If the value is not a single log, load_log calls another instead: the value may hold several
 -- rates, or no limiter wrote it.
-local function begin(key, limit, at, cost, text, offset, another)
+local function load_log(key, limit, at, cost, text, offset, another)
   if #text < #PREFIX + SHORTEST then return another(key, limit, at, cost) end
   local prefix, base, first, first_sum = struct.unpack('>c12I5I7I5', text)
   if prefix ~= PREFIX or base >= SUMS then return another(key, limit, at, cost) end
@@ -212,27 +221,27 @@ local function begin(key, limit, at, cost, text, offset, another)
   return not check(state, size - #PREFIX, cost, base, first, first_sum) and states.unreadable(key) or nil
 end
 
-local function open_key(key, limit, at, cost)
+local function load(key, limit, at, cost)
   local text = redis.pcall('GETRANGE', key, '0', LAST)
   if text == '' then
-    return limit.form.fresh(limit, at)
+    return packed.form.load_empty(limit, at)
   elseif type(text) == 'string' then
-    return begin(key, limit, at, cost, text, 0, states.open_other)
+    return load_log(key, limit, at, cost, text, 0, states.load_other)
   end
-  return states.open_other(key, limit, at, cost)
+  return states.load_other(key, limit, at, cost)
 end
 
-local function reopen(key, limit, at, cost, found)
+local function load_found(key, limit, at, cost, found)
   local text = redis.call('GETRANGE', key, found.from, found.from + CHUNK - 1)
-  return begin(key, limit, at, cost, text, found.from, function()
-    return packed.reopen(key, limit, at, cost, found)
+  return load_log(key, limit, at, cost, text, found.from, function()
+    return packed.form.load_found(key, limit, at, cost, found)
   end)
 end
 
-local function write_key(key, limit, at)
+local function write(key, limit, at)
   local state = states.list[at]
   if not state.added or state.skip ~= #PREFIX or not goes_on(state) then
-    packed.write(key, limit, at)
+    packed.form.write(key, limit, at)
   elseif state.stored then
     redis.call('APPEND', key, state.added)
     redis.call('PEXPIREAT', key, numbers.argument(expiry(state)))
@@ -255,28 +264,13 @@ local function spent(key, from)
   return (sum - base) % SUMS
 end
 
-local function complete_rate(rate)
-  rate.capacity = rate.count
-end
-
-local form = { open = open_key, fresh = packed.fresh, reopen = reopen, write = write_key }
-
-local function complete(limit)
-  packed.complete(limit)
-  if limit.rate then
-    limit.form = form
-  end
-end
-
 algorithms.sliding_log = {
   name = 'sliding_log',
   prefix = PREFIX,
   options = {},
   most = { field = 'count', sum = 100000, what = 'calls to be kept in logs', advice = '; sliding_window takes more' },
-  complete_rate = complete_rate,
-  complete = complete,
-  holds = packed.prefixed(PREFIX),
+  decide = decisions.one_key,
+  form = { load = load, load_empty = packed.form.load_empty, load_found = load_found, write = write },
   spent = spent,
-  in_place = true,
   charge = charge, refund = refund, spend = restart, reset = reset, wait = wait, read = read, save = save,
 }

@@ -30,7 +30,6 @@ local function set(state)
   for i = 0, last - 1 do
     sum = sum + counts[i]
   end
-  if sum > numbers.MOST then sum = numbers.MOST end
   local free = rate.capacity - sum - math.ceil(counts[last] * (width - state.into) / width)
   state.free = free > 0 and free or 0
 end
@@ -45,12 +44,12 @@ end
 
 -- place parses a text and adds its counts to the buckets in which they count now. It returns false
 -- if the text is not a state.
-local function place(state, value, from, now, cost)
+local function place(state, text, now, cost)
   local rate, counts = state.rate, state.counts
-  local width, bucket, list = string.match(value, STATE, from)
+  local width, bucket, list = string.match(text, STATE)
   width, bucket = numbers.parse_digits(width), numbers.parse_digits(bucket)
   if not width or width == 0 or not bucket then return false end
-  local err = states.too_many(0)
+  local err = states.too_much('buckets', 0)
   if err then return false, err end
   local ahead, newest, sum = bucket * width > now, bucket, 0
   for digits in string.gmatch(list, '%d+') do
@@ -64,14 +63,14 @@ local function place(state, value, from, now, cost)
     sum = sum + count
     bucket = bucket - 1
   end
-  states.too_many(newest - bucket)
+  states.too_much('buckets', newest - bucket)
   if ahead then
     counts[0] = math.min(sum, states.most_spent(rate.capacity, cost))
   end
   return true
 end
 
-local function read(state, value, from, to, now_us, cost)
+local function read(state, text, now_us, cost)
   local rate = state.rate
   local now = (now_us - now_us % 1000) / 1000
   state.counts = state.counts or {}
@@ -80,8 +79,8 @@ local function read(state, value, from, to, now_us, cost)
   end
   state.now, state.into = now, now % rate.width
   state.current = (now - state.into) / rate.width
-  if to >= from then
-    local readable, err = place(state, value, from, now, cost)
+  if text ~= '' then
+    local readable, err = place(state, text, now, cost)
     if not readable then return false, err end
   end
   set(state)
@@ -106,19 +105,16 @@ local function refund(state, units)
   state.reset = reset(state)
 end
 
--- wait_for finds the bucket that does not fit beside the newer ones and the cost. The call fits when
+-- wait finds the bucket that does not fit beside the newer ones and the cost. The call fits when
 -- enough of this bucket has left the window.
-local function wait_for(rate, counts, cost, into)
+local function wait(state, cost)
+  local rate, counts = state.rate, state.counts
   local width, room, at = rate.width, rate.capacity - cost, 0
   while at < rate.buckets and counts[at] <= room do
     room = room - counts[at]
     at = at + 1
   end
-  return (rate.buckets - at) * width + math.ceil((counts[at] - room) * width / counts[at]) - into
-end
-
-local function wait(state, cost)
-  return wait_for(state.rate, state.counts, cost, state.into)
+  return (rate.buckets - at) * width + math.ceil((counts[at] - room) * width / counts[at]) - state.into
 end
 
 -- save returns the counts as a text, without the empty ones at the end.
@@ -133,21 +129,20 @@ local function save(state)
   return string.format('%d:%d:', state.rate.width, state.current) .. table.concat(list, ','), state.now + state.reset
 end
 
-local two = {} -- the counts of take, as wait_for expects them; reused by the next call
+local denied = { counts = {} } -- what wait needs of a state, for decide; reused by the next call
 
--- take decides the common call of a rate with one bucket without a state.
-local function take(key, limit, cost)
-  local value, now, rate, reply = redis.pcall('GETRANGE', key, '0', '127'), clock.ms(), limit.rate, decisions.reply
+-- decide decides the common call over one key of a rate with one bucket without a state.
+local function decide(key, limit, cost)
+  if cost == 0 or limit.rate.buckets > 1 then return packed.decide(key, limit, cost) end
+  local value, now, rate = redis.pcall('GETRANGE', key, '0', '127'), clock.ms(), limit.rate
   local width, capacity, count, before = rate.width, rate.capacity, 0, 0
   local into = now % width
   local current = (now - into) / width
-  if cost == 0 then
-    return decisions.take_one(key, limit, cost)
-  elseif value ~= '' then
+  if value ~= '' then
     local stored, bucket, newest, older = string.match(type(value) == 'string' and value or '', TWO_COUNTS)
     local age = current - (tonumber(bucket) or current + 1)
     newest, older = numbers.parse_digits(newest), older == '' and 0 or numbers.parse_digits(older)
-    if tonumber(stored) ~= width or age < 0 or not newest or not older then return decisions.take_one(key, limit, cost) end
+    if tonumber(stored) ~= width or age < 0 or not newest or not older then return decisions.one_key(key, limit, cost) end
     if age == 0 then
       count, before = newest, older
     elseif age == 1 then
@@ -156,17 +151,14 @@ local function take(key, limit, cost)
   end
   local free = capacity - count - math.ceil(before * (width - into) / width)
   local full = 2 * width - into
-  reply[2], reply[6] = capacity, 1
   if cost > free then
-    two[0], two[1] = count, before
-    reply[1], reply[3], reply[4] = 0, free > 0 and free or 0, cost > capacity and -1 or wait_for(rate, two, cost, into)
-    reply[5] = count > 0 and full or before > 0 and full - width or 0
-    return reply
+    denied.rate, denied.into, denied.counts[0], denied.counts[1] = rate, into, count, before
+    local left = count > 0 and full or before > 0 and full - width or 0
+    return decisions.answer(0, capacity, free > 0 and free or 0, cost > capacity and -1 or wait(denied, cost), left)
   end
-  reply[1], reply[3], reply[4], reply[5] = 1, free - cost, 0, full
   local text = before > 0 and 'sliding_window:%d:%d:%d,%d' or 'sliding_window:%d:%d:%d'
   states.put(key, string.format(text, width, current, count + cost, before), now + full)
-  return reply
+  return decisions.answer(1, capacity, free - cost, 0, full)
 end
 
 local function spent(key, from)
@@ -176,23 +168,16 @@ local function spent(key, from)
     sum = sum + digits
     size = size + 1
   end
-  return sum, states.too_many(size)
+  return sum, states.too_much('buckets', size)
 end
 
 local function complete_rate(rate)
-  rate.capacity, rate.buckets = rate.count, rate.buckets or 1
+  rate.buckets = rate.buckets or 1
   rate.width = rate.period / rate.buckets
   if rate.buckets > MOST_BUCKETS then
     return string.format('buckets=%d is above %d', rate.buckets, MOST_BUCKETS)
   elseif rate.width % 1 ~= 0 then
     return string.format('buckets=%d does not divide the period into whole milliseconds', rate.buckets)
-  end
-end
-
-local function complete(limit)
-  packed.complete(limit)
-  if limit.rate and limit.rate.buckets == 1 then
-    limit.take = take
   end
 end
 
@@ -202,8 +187,7 @@ algorithms.sliding_window = {
   options = { buckets = numbers.positive_option },
   most = { field = 'buckets', sum = 5000, what = 'buckets', advice = '' },
   complete_rate = complete_rate,
-  complete = complete,
-  holds = packed.prefixed(PREFIX),
+  decide = decide,
   spent = spent,
   charge = charge, refund = refund, spend = charge, reset = reset, wait = wait, read = read, save = save,
 }

@@ -36,21 +36,15 @@ local function full_at(rate, tokens, added)
   return added + refill_us(rate.capacity - tokens, rate)
 end
 
--- fill_in sets the fields of a state.
-local function fill_in(state, tokens)
-  state.tokens, state.free = tokens, tokens
-end
-
-local function read(state, value, from, to, now, cost)
+local function read(state, text, now, cost)
   local rate, tokens, added = state.rate, state.rate.capacity, now
-  if to >= from then
-    tokens, added = string.match(value, '^(%d+):(%d+)$', from)
+  if text ~= '' then
+    tokens, added = string.match(text, '^(%d+):(%d+)$')
     tokens, added = numbers.parse_digits(tokens), numbers.parse_digits(added)
     if not tokens or not added then return false end
     tokens, added = refill(rate, tokens, added, now, cost)
   end
-  state.now, state.added = now, added
-  fill_in(state, tokens)
+  state.now, state.added, state.tokens, state.free = now, added, tokens, tokens
   return true
 end
 
@@ -60,7 +54,7 @@ local function reset(state)
 end
 
 local function charge(state, units)
-  fill_in(state, state.tokens - units)
+  state.tokens, state.free = state.tokens - units, state.free - units
   state.reset = reset(state)
 end
 
@@ -76,48 +70,34 @@ local function save(state)
   return string.format('%d:%d', state.tokens, state.added), clock.ceil_ms(full_at(state.rate, state.tokens, state.added))
 end
 
--- take decides the common call without a state.
-local function take(key, limit, cost)
-  local value, rate, reply = redis.pcall('GETRANGE', key, '0', '63'), limit.rate, decisions.reply
+-- decide decides the common call over one key without a state.
+local function decide(key, limit, cost)
+  local value, rate = redis.pcall('GETRANGE', key, '0', '63'), limit.rate
   local now, capacity = clock.us(), rate.capacity
   local tokens, added = capacity, now
   if value ~= '' then
     tokens, added = string.match(type(value) == 'string' and value or '', '^token_bucket:(%d+):(%d+)$')
     tokens, added = numbers.parse_digits(tokens), numbers.parse_digits(added)
-    if not tokens or not added then return decisions.take_one(key, limit, cost) end
+    if not tokens or not added then return decisions.one_key(key, limit, cost) end
     tokens, added = refill(rate, tokens, added, now, cost)
   end
-  local left = tokens - cost
-  reply[1], reply[2], reply[3], reply[4], reply[6] = 1, capacity, left, 0, 1
-  if left < 0 then
-    reply[1], reply[3], left = 0, tokens, tokens
-    reply[4] = cost > capacity and -1 or clock.ceil_ms(added + refill_us(cost - tokens, rate) - now)
+  if cost > tokens then
+    local retry = cost > capacity and -1 or clock.ceil_ms(added + refill_us(cost - tokens, rate) - now)
+    local full = tokens < capacity and full_at(rate, tokens, added) or now
+    return decisions.answer(0, capacity, tokens, retry, clock.ceil_ms(full - now))
   end
-  local full = left < capacity and full_at(rate, left, added) or now
-  reply[5] = clock.ceil_ms(full - now)
-  if left < tokens then
-    states.put(key, string.format('token_bucket:%d:%d', left, added), clock.ceil_ms(full))
+  tokens = tokens - cost
+  local full = tokens < capacity and full_at(rate, tokens, added) or now
+  if cost > 0 then
+    states.put(key, string.format('token_bucket:%d:%d', tokens, added), clock.ceil_ms(full))
   end
-  return reply
-end
-
-local function complete_rate(rate)
-  rate.capacity, rate.burst = rate.burst or rate.count, nil
-end
-
-local function complete(limit)
-  packed.complete(limit)
-  if limit.rate then
-    limit.take = take
-  end
+  return decisions.answer(1, capacity, tokens, 0, clock.ceil_ms(full - now))
 end
 
 algorithms.token_bucket = {
   name = 'token_bucket',
   prefix = 'token_bucket:',
   options = { burst = numbers.positive_option },
-  complete_rate = complete_rate,
-  complete = complete,
-  holds = packed.prefixed('token_bucket:'),
+  decide = decide,
   charge = charge, refund = refund, spend = charge, reset = reset, wait = wait, read = read, save = save,
 }

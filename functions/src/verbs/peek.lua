@@ -13,11 +13,6 @@ clock.register{
   flags = { 'no-writes' },
   callback = function(keys, args)
     local request, err = requests.read(keys, args, OPTIONS)
-    if err then
-      return err
-    elseif request.cost then
-      return decisions.plain(keys, request.limits, request.count, request.cost, true)
-    end
-    return (decisions.grouped(keys, request, 'charge', true))
+    return err or (decisions.decide(keys, request, 'charge', true))
   end,
 }

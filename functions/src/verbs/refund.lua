@@ -12,6 +12,6 @@ clock.register{
   description = 'Gives cost back to the keys, never beyond full.',
   callback = function(keys, args)
     local request, err = requests.read(keys, args, OPTIONS)
-    return err or (decisions.grouped(keys, request, 'refund'))
+    return err or (decisions.decide(keys, request, 'refund'))
   end,
 }

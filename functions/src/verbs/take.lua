@@ -6,15 +6,23 @@
 
 local OPTIONS = { COST = true, UPTO = true, ONCE = true, TRACK = true }
 
-local function take(keys, request)
-  local request_key, usage_key = request.ONCE, request.TRACK
+-- with_options decides a request that may have ONCE, TRACK and shadow policies.
+local function with_options(keys, request)
+  local request_key, usage_key, limit, cost = request.ONCE, request.TRACK, request.limits[1], request.cost
   if request_key then
     local before, err = once.read(request_key)
     if before or err then return before or err end
   end
   local err = usage_key and tracking.read(usage_key)
   if err then return err end
-  local reply, charged, passes = decisions.take(keys, request)
+  local reply, charged, passes
+  if cost and request.count == 1 then
+    reply = limit.decide(keys[1], limit, cost)
+    passes = reply[1] == 1
+    charged = passes and cost > 0
+  else
+    reply, charged, passes = decisions.decide(keys, request, 'charge')
+  end
   if reply.err then return reply end
   if request.groups and passes then
     for _, group in ipairs(request.groups) do
@@ -25,16 +33,16 @@ local function take(keys, request)
     once.keep(request_key, reply, request.ttl)
   end
   if usage_key then
-    err = tracking.note(usage_key, passes, request.UPTO and reply[1] or request.cost or request.costs[1])
+    err = tracking.note(usage_key, passes, request.UPTO and reply[1] or cost or request.costs[1])
   end
   return err or reply
 end
 
--- track decides the common call with a usage key: one limit and one unit.
-local function track(keys, limit)
+-- with_usage decides the common call with a usage key: one limit and one unit.
+local function with_usage(keys, limit)
   local err = tracking.read(keys[2])
   if err then return err end
-  local reply = limit.take(keys[1], limit, 1)
+  local reply = limit.decide(keys[1], limit, 1)
   return reply.err and reply or tracking.note(keys[2], reply[1] == 1, 1) or reply
 end
 
@@ -44,18 +52,15 @@ redis.register_function{
   callback = function(keys, args)
     clock.now = nil
     local limit, words = limits.known[args[1]], #args
-    if limit and limit.take and #keys == 1 then
-      local cost = words == 1 and 1 or words == 3 and args[2] == 'COST' and numbers.parse(args[3])
-      if cost then return limit.take(keys[1], limit, cost) end
-    elseif limit and words == #keys then
-      local asked = requests.plain(keys, args)
-      if asked then
-        return decisions.plain(keys, asked, words, 1)
-      elseif limit.take and words == 2 and args[2] == 'TRACK' and keys[1] ~= keys[2] then
-        return track(keys, limit)
+    if limit and limit.decide then
+      if #keys == 1 then
+        local cost = words == 1 and 1 or words == 3 and args[2] == 'COST' and numbers.parse(args[3])
+        if cost then return limit.decide(keys[1], limit, cost) end
+      elseif #keys == 2 and words == 2 and args[2] == 'TRACK' and keys[1] ~= keys[2] then
+        return with_usage(keys, limit)
       end
     end
     local request, err = requests.read(keys, args, OPTIONS)
-    return err or take(keys, request)
+    return err or with_options(keys, request)
   end,
 }

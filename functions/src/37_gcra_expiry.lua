@@ -1,6 +1,7 @@
--- gcra with the clock in ms: TAT is the key's expiry, see src/36_gcra.lua.
+-- gcra and leaky_bucket with one rate and T of at least 1 ms. The key's expiry is TAT, and its value
+-- "gcra" or "gcra-<k>" (see src/algorithms/gcra.lua). The clock is in ms.
 
-local ceil, list = gcra.ceil, states.list
+local ceil = gcra_debt.ceil
 local VALUE = 'gcra'
 
 -- part_of returns the k of a value, and text_of returns the value for a k.
@@ -11,22 +12,24 @@ local text_of = numbers.remembered(function(part)
   return part == 0 and VALUE or string.format('gcra-%d', part)
 end, {})
 
--- holds reports whether a value is a state of the clock in ms.
-function gcra_ms.holds(value)
+-- holds reports whether a value is such a state.
+function gcra_expiry.holds(value)
   return part_of(value) ~= nil
 end
 
--- read returns the debt of a key with `left` ms until it expires, and its value, or nil if the value
--- is to be written anew. It returns nil if the key does not hold such a state.
+-- debt_in returns the debt in a value that expires in `left` ms, or nil if it is not such a state.
+local function debt_in(value, left, ticks)
+  local part, debt = type(value) == 'string' and part_of(value), left * ticks
+  if not part then return nil end
+  return part < ticks and left > 0 and debt - part or debt
+end
+
+-- read returns the debt in a key with `left` ms until it expires, and its value, or nil if the value
+-- has to be written again. It returns nil if the key does not hold such a state.
 local function read(key, left, ticks)
   if left == -2 then return 0, nil end
   local value = redis.pcall('GETRANGE', key, '0', '31')
-  local debt = left * ticks
-  if value ~= VALUE then
-    local part = type(value) == 'string' and part_of(value)
-    if not part then return nil, nil end
-    if part < ticks and left > 0 then debt = debt - part end
-  end
+  local debt = value == VALUE and left * ticks or debt_in(value, left, ticks)
   if left == 0 then value = nil end
   return debt, value
 end
@@ -57,43 +60,35 @@ local function store(key, rate, debt, value, left, now)
   return ms
 end
 
--- take decides the common call without a state.
-local function take(key, limit, cost)
-  local rate, left, reply = limit.rate, redis.call('PTTL', key), decisions.reply
-  local interval, full, ticks = rate.interval, rate.full, rate.ticks
+-- decide decides the common call over one key without a state.
+function gcra_expiry.decide(key, limit, cost)
+  local rate, left = limit.rate, redis.call('PTTL', key)
+  local interval, full, ticks, capacity = rate.interval, rate.full, rate.ticks, rate.capacity
   local debt, value = read(key, left, ticks)
-  if not debt or debt < 0 or debt + interval > 2 * full or cost == 0 then return decisions.take_one(key, limit, cost) end
+  if not debt or debt < 0 or debt + interval > 2 * full or cost == 0 then return decisions.one_key(key, limit, cost) end
   local after = debt + cost * interval
-  reply[2], reply[6] = rate.capacity, 1
   local room = full - after
   if room < 0 then
-    local missing = ceil(-room, ticks)
+    local retry = cost > capacity and -1 or ceil(-room, ticks)
     room = full - debt
-    reply[1], reply[3] = 0, room > 0 and (room - room % interval) / interval or 0
-    reply[4], reply[5] = cost > rate.capacity and -1 or missing, ceil(debt, ticks)
-    return reply
+    return decisions.answer(0, capacity, room > 0 and (room - room % interval) / interval or 0, retry, ceil(debt, ticks))
   end
-  reply[1], reply[3], reply[4] = 1, (room - room % interval) / interval, limit.algorithm.delays and ceil(debt, ticks) or 0
-  reply[5] = store(key, rate, after, value, left)
-  return reply
+  local delay = limit.algorithm.delays and ceil(debt, ticks) or 0
+  return decisions.answer(1, capacity, (room - room % interval) / interval, delay, store(key, rate, after, value, left))
 end
 
 -- fill_in fills in a state. value and now are as for store.
 local function fill_in(at, rate, debt, value, cost, now)
-  local state = list[at]
-  if not state then
-    state = states.new(at, rate)
-  end
-  state.rate, state.ends_in, state.now = rate, 0, now
-  if not gcra.set(state, debt, cost) then value = nil end
-  state.value = value
+  local state = states.new(at, rate)
+  if not gcra_debt.set(state, debt, cost) then value = nil end
+  state.value, state.now = value, now
 end
 
-local function fresh(limit, at)
+local function load_empty(limit, at)
   fill_in(at, limit.rate, 0, nil, 1)
 end
 
-local function open(key, limit, at, cost)
+local function load(key, limit, at, cost)
   local left, now
   if CLOCK_STANDS then
     left = redis.call('PTTL', key)
@@ -104,7 +99,7 @@ local function open(key, limit, at, cost)
   end
   local debt, value = read(key, left, limit.rate.ticks)
   if not debt then
-    return states.open_other(key, limit, at, cost)
+    return states.load_other(key, limit, at, cost)
   elseif left == -1 then
     return states.missing_expiry(key)
   end
@@ -112,26 +107,17 @@ local function open(key, limit, at, cost)
   return nil
 end
 
--- reopen reads a state of gcra under a block that has ended, or one of the clock in us.
-local function reopen(key, limit, at, cost, found)
-  local rate, value, left = limit.rate, redis.call('GETRANGE', key, found.from, found.from + 31), found.left
-  local part = part_of(value)
-  if not part then
-    left = gcra_us.left(key, found.from, value)
-  end
-  local debt = left * rate.ticks
-  if part and part < rate.ticks and left > 0 then debt = debt - part end
-  fill_in(at, rate, debt, nil, cost)
+-- load_found loads a state under a block that has ended, or one of src/38_gcra_value.lua.
+local function load_found(key, limit, at, cost, found)
+  local ticks, value = limit.rate.ticks, redis.call('GETRANGE', key, found.from, found.from + 31)
+  local debt = debt_in(value, found.left, ticks) or gcra_value.left(key, found.from, value) * ticks
+  fill_in(at, limit.rate, debt, nil, cost)
 end
 
 local function write(key, limit, at)
-  local state = list[at]
+  local state = states.list[at]
   if state.debt == 0 then return redis.call('DEL', key) end
   store(key, limit.rate, state.debt, state.value, nil, state.now)
 end
 
-local form = { open = open, fresh = fresh, reopen = reopen, write = write }
-
-function gcra_ms.complete(limit)
-  limit.form, limit.take = form, take
-end
+gcra_expiry.form = { load = load, load_empty = load_empty, load_found = load_found, write = write }

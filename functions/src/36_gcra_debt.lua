@@ -1,0 +1,53 @@
+-- The arithmetic of gcra and leaky_bucket. The debt of a rate is TAT - now: the time until it is
+-- full again (see src/algorithms/gcra.lua). Debts are counted in ticks. A tick is so small that all
+-- debts are whole numbers, so only replies and expiries are rounded. T is rate.interval ticks, b*T is
+-- rate.full ticks, and a unit of the clock (1 ms or 1 us) is rate.ticks ticks.
+--
+-- A stored debt above (2b - 1)T is replaced. A call of this limit leaves at most b*T. A limit with
+-- twice the burst leaves at most 2b*T, which is (2b - 1)T after one T. A larger debt was stored
+-- before the period was lowered or the clock was set back, and would lock the key for longer than a
+-- full refill. The debt that replaces it leaves room for just this call: the key is usable at once
+-- at the new rate, but does not grant the old burst again.
+
+-- ceil converts ticks into a longer unit of that many ticks, rounded up.
+local function ceil(debt, ticks)
+  if ticks == 1 then return debt end
+  local over = debt % ticks
+  return (over > 0 and debt + ticks - over or debt) / ticks
+end
+gcra_debt.ceil = ceil
+
+-- set sets the debt of a state. It replaces a debt above (2b - 1)T with one that leaves room for
+-- this call, and reports whether it kept the debt.
+function gcra_debt.set(state, debt, cost)
+  local rate = state.rate
+  local interval, full = rate.interval, rate.full
+  local keeps = debt + interval <= 2 * full
+  if not keeps then
+    debt = interval * states.most_spent(rate.capacity, cost)
+  end
+  local room = full - debt
+  state.debt = debt
+  state.free = room > 0 and (room - room % interval) / interval or 0
+  return keeps
+end
+
+function gcra_debt.charge(state, units)
+  local rate = state.rate
+  local debt = state.debt + units * rate.interval
+  state.debt, state.free, state.reset = debt, state.free - units, ceil(debt, rate.ticks_per_ms)
+end
+
+function gcra_debt.refund(state, units)
+  gcra_debt.set(state, math.max(0, state.debt - units * state.rate.interval), 1)
+  state.reset = gcra_debt.reset(state)
+end
+
+function gcra_debt.reset(state)
+  return ceil(state.debt, state.rate.ticks_per_ms)
+end
+
+function gcra_debt.wait(state, cost)
+  local rate = state.rate
+  return ceil(state.debt + cost * rate.interval - rate.full, rate.ticks_per_ms)
+end
