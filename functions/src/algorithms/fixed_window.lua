@@ -1,7 +1,7 @@
 -- fixed_window: n per window. A window opens at the first take, or with align=clock at whole
--- multiples of the period since the epoch (UTC). It ends one period later. Times are in whole
--- milliseconds. For a key with one rate, take opens the window; otherwise packed.open does, which
--- calls read. See src/35_packed.lua.
+-- multiples of the period since the epoch (UTC). It ends one period later, or for a period of the
+-- calendar as src/42_calendar.lua says. Times are in whole milliseconds. For a key with one rate,
+-- take opens the window; otherwise packed.open does, which calls read. See src/35_packed.lua.
 --
 -- State. The key expires at the end of the window.
 --   one rate:        the count, a plain integer; the window's end is the expiry
@@ -23,8 +23,12 @@ end
 
 -- length returns the length in ms of a window that opens now.
 local function length(rate)
-  if rate.align then return rate.period - clock.ms() % rate.period end
-  return rate.period
+  if not rate.align then
+    return rate.period
+  elseif rate.shift then
+    return calendar.left(rate, clock.ms())
+  end
+  return rate.period - clock.ms() % rate.period
 end
 
 local function reset(state)
@@ -126,6 +130,7 @@ end
 
 local function complete_rate(rate)
   rate.capacity = rate.count
+  return calendar.complete(rate)
 end
 
 local form = { open = packed.open, fresh = packed.fresh, reopen = packed.reopen, write = write }
@@ -142,7 +147,10 @@ algorithms.fixed_window = {
   prefix = PREFIX,
   options = {
     align = function(text) return text == 'clock' and text or nil, '"clock"' end,
+    zone = calendar.zone,
+    from = calendar.from,
   },
+  calendar = true,
   complete_rate = complete_rate,
   complete = complete,
   holds = function(head) return prefixed(head) or plain_count(head) end,

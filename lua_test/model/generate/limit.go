@@ -67,6 +67,9 @@ func rate(t *rapid.T, algorithm string) model.Rate {
 	} else {
 		r = pick(t, plain...)
 	}
+	if algorithm == "fixed_window" && pick(t, false, false, true) {
+		r.Period = pick(t, "d", "w", "mo", "mo", "y")
+	}
 	options := model.Algorithms[algorithm].Options
 	for _, option := range slices.Sorted(maps.Keys(options)) {
 		if word := pick(t, append(options[option](r), "", "")...); word != "" {
