@@ -12,6 +12,7 @@ import (
 //	"5/10s"                          5 in ten seconds
 //	"gcra 10/s burst=20"             10 a second, up to 20 at once
 //	"fixed_window 1000/h align=clock" 1000 in each hour of the clock, UTC
+//	"fixed_window 9/mo align=clock"  9 in each month of the calendar, UTC; w and y are weeks and years
 //	"concurrency 3 lease=30s"        3 at once; for [Client.Lease]
 //	"@login"                         the policy named login, deployed with the library
 //

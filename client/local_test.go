@@ -168,3 +168,12 @@ func TestLocalLimiterOfASlowLimit(t *testing.T) {
 	advance(time.Millisecond)
 	wantLocal(t, "beyond what a time.Duration holds", c, slow, client.Result{Limit: 1, RetryAfter: math.MaxInt64, ResetAfter: math.MaxInt64, Index: 1})
 }
+
+// A quota of a month is refilled within its longest length. Waits are rounded up.
+func TestLocalLimiterOfAMonth(t *testing.T) {
+	const limit = "fixed_window 62/mo align=clock zone=+05:30"
+	c, advance := alone(t, one("k", limit))
+	wantLocal(t, "half the quota", c, one("k", limit, 31), client.Result{Allowed: true, Limit: 31, ResetAfter: 31 * 24 * time.Hour, Index: 1})
+	advance(23 * time.Hour)
+	wantLocal(t, "one more", c, one("k", limit), client.Result{Limit: 31, RetryAfter: time.Hour + time.Millisecond, ResetAfter: (30*24 + 1) * time.Hour, Index: 1})
+}

@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '27376686030a'
+local BUILD_ID = 'a1db19d12266'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a time must not be written back as a difference to
@@ -43,6 +43,7 @@ local gcra_debt = {}
 local gcra_expiry = {}
 local gcra_value = {}
 local policies = {}
+local calendar = {}
 local limits = {}
 local requests = {}
 local decisions = {}
@@ -950,19 +951,99 @@ function policies.shadow_counts()
 end
 end
 
+--@ src/42_calendar.lua
+do
+-- The calendar, for fixed_window with align=clock: the periods w (weeks from Monday), mo and y, and
+-- the options zone and from. Dates are of the proleptic Gregorian calendar. calendar.complete sets
+-- two fields of a rate:
+--   shift   the ms by which `now` is moved before windows are counted from the epoch. Nil if the
+--           calendar has no part in the rate
+--   months  the months in a window; nil for windows of equal length
+
+local DAY = 86400000 -- ms
+local THURSDAY = 3 -- the epoch's day of the week, counted from Monday
+local MOST_ZONE = 18 * 60 -- minutes
+
+-- Months are counted from March of the year 0, so that a leap day is the last day of a year.
+local EPOCH = 719468 -- days from then to 1970
+local JANUARY = 10
+local MONTHS = { mo = 1, y = 12 }
+
+-- LONGEST has the length in ms of the longest window of each unit.
+calendar.LONGEST = { w = 7 * DAY, mo = 31 * DAY, y = 366 * DAY }
+
+-- zone parses the value of the option zone. It returns ms, or nil and what was expected.
+function calendar.zone(text)
+  local sign, hours, minutes = string.match(text, '^([+-])(%d%d):([0-5]%d)$')
+  local offset = sign and tonumber(hours) * 60 + tonumber(minutes)
+  if not offset or offset > MOST_ZONE then
+    return nil, 'an offset from -18:00 to +18:00, such as +05:30; a zone with summer time would need a table of its changes on '
+      .. 'every server, so write one offset for the whole year'
+  end
+  return (sign == '-' and -offset or offset) * 60000
+end
+
+-- from parses the value of the option from. It returns the day, or nil and what was expected.
+function calendar.from(text)
+  local day = numbers.parse_positive(text)
+  return day and day <= 31 and day or nil, 'a day of the month from 1 to 31'
+end
+
+-- complete completes a rate, or returns what is wrong with it.
+function calendar.complete(rate)
+  local unit = rate.unit
+  if unit and not rate.align then
+    return string.format('the period %s ends with the calendar; add align=clock', unit)
+  elseif rate.zone and not (rate.align and rate.period % DAY == 0) then
+    return 'zone is only for align=clock with a period of whole days, w, mo or y'
+  elseif rate.from and unit ~= 'mo' then
+    return 'from is only for the period mo'
+  elseif unit or rate.zone then
+    rate.shift = (rate.zone or 0) + (unit == 'w' and THURSDAY * DAY or 0)
+    rate.months = MONTHS[unit]
+  end
+  return nil
+end
+
+-- first_day returns the first day of a month, in days since the epoch.
+local function first_day(month)
+  local year = math.floor(month / 12)
+  local leap_days = math.floor(year / 4) - math.floor(year / 100) + math.floor(year / 400)
+  return 365 * year + leap_days + math.floor((153 * (month % 12) + 2) / 5) - EPOCH
+end
+
+-- left returns the ms from now until the window ends that is open now, for a rate with shift.
+function calendar.left(rate, now)
+  local here, step, from = now + rate.shift, rate.months, rate.from or 1
+  if not step then return rate.period - here % rate.period end
+  -- 400 years have 4800 months and 146097 days. The estimate is at most one month off. The search
+  -- begins at a window that has begun.
+  local month = math.floor((here / DAY + EPOCH) * 4800 / 146097) - 2
+  month = month - (month - JANUARY) % step
+  local begins
+  repeat
+    month = month + step
+    begins = math.min(first_day(month) + from, first_day(month + 1)) - 1
+  until begins * DAY > here
+  return begins * DAY - here
+end
+end
+
 --@ src/45_limits.lua
 do
 -- Limit expressions. Only this file parses them.
 --
 --   [algorithm] rate [, rate ...]      rate = n/period [option=value ...]      period = [k]unit, unit = ms s m h d
+--                                      period of some algorithms = w, mo or y, see src/42_calendar.lua
 --   @policy
 --
 -- A parsed limit has these fields: algorithm; rates (one or more); size, their number; rate, if there
 -- is only one; capacity, the smallest of theirs; asks, its sum of the quantity that its algorithm
 -- bounds; decide and form, the functions that decide over, load and write its key. With more than
--- eight fields, a table takes twice the memory. A rate has algorithm, count (n), period (ms),
--- capacity (field 2 of the reply: burst=b, or n), the values of its other options by name, and fields
--- that the algorithm adds. src/30_states.lua describes states.
+-- eight fields, a table takes twice the memory. A rate has algorithm, count (n), period (ms; the
+-- longest if they differ), unit (w, mo, y or nil), capacity (field 2 of the reply: burst=b, or n), the
+-- values of its other options by name, and fields that the algorithm adds. src/30_states.lua describes
+-- states.
 --
 -- An algorithm (src/algorithms/NAME.lua) is a table in `algorithms`:
 --   name      the name used in limits
@@ -993,6 +1074,7 @@ do
 --             nil and an error. The default is what the new limit refills until the state expires
 --   most      bounds a quantity in one call: field, a field of the rates; sum, the largest sum of that field in a call;
 --             what and advice, for the errors
+--   calendar  true if its periods may be w, mo and y
 --   refusal   no limit of this algorithm can be taken, and this says why; it needs no other field
 
 local UNITS = { ms = 1, s = 1000, m = 60000, h = 3600000, d = 86400000 }
@@ -1013,17 +1095,24 @@ local function names(of)
   return next(of) and table.concat(sorted_keys(of), ', ') or 'none'
 end
 
--- period parses a period such as "m" or "10s" and returns ms, or nil and what is wrong with it.
-function limits.period(text)
+-- period parses a period such as "m" or "10s" and returns ms, or nil and what is wrong with it. With
+-- units of the calendar, it accepts these too, and returns ms, nil and the unit.
+function limits.period(text, with_calendar)
   local k, unit = '', text
   if #text <= LONGEST_PERIOD then
     k, unit = string.match(text, '^(.-)(%a*)$')
   end
-  if not UNITS[unit] then
-    return nil, string.format('the unit of the period %s is none of ms, s, m, h, d', errors.quote(text))
+  local longest = calendar.LONGEST[unit]
+  if not (UNITS[unit] or longest and with_calendar) then
+    local others = with_calendar and ', w, mo, y' or longest and '; only fixed_window with align=clock has w, mo and y' or ''
+    return nil, string.format('the unit of the period %s is none of ms, s, m, h, d%s', errors.quote(text), others)
   end
   local factor = k == '' and 1 or numbers.parse_positive(k)
-  if not factor then
+  if longest and factor == 1 then
+    return longest, nil, unit
+  elseif longest then
+    return nil, string.format('the period %s is not one week, month or year; write w, mo or y', errors.quote(text))
+  elseif not factor then
     return nil, string.format('the period %s does not begin with ' .. numbers.WHOLE, errors.quote(text), '1')
   end
   if factor * UNITS[unit] > LONGEST then
@@ -1058,7 +1147,7 @@ local function parse_rate(text, algorithm)
     return nil, string.format('the count %s is not ' .. numbers.WHOLE, errors.quote(count), '1')
   end
   local wrong
-  rate.period, wrong = limits.period(period)
+  rate.period, wrong, rate.unit = limits.period(period, algorithm.calendar)
   if wrong then return nil, wrong end
   for word in string.gmatch(rest, '%S+') do
     local name, value = string.match(word, '^([%a_]+)=(.*)$')
@@ -2296,9 +2385,9 @@ end
 --@ src/algorithms/fixed_window.lua
 do
 -- fixed_window: n per window. A window opens at the first take, or with align=clock at whole
--- multiples of the period since the epoch (UTC). It ends one period later. Times are in whole
--- milliseconds. The function length returns how long a window that opens now stays open; decide and
--- read open windows.
+-- multiples of the period since the epoch (UTC). It ends one period later, or for a period of the
+-- calendar as src/42_calendar.lua says. Times are in whole milliseconds. The function length returns
+-- how long a window that opens now stays open; decide and read open windows.
 --
 -- State. The key expires at the end of the window.
 --   one rate:        the count, a plain integer; the window's end is the expiry
@@ -2318,8 +2407,12 @@ end
 
 -- length returns the length in ms of a window that opens now.
 local function length(rate)
-  if rate.align then return rate.period - clock.ms() % rate.period end
-  return rate.period
+  if not rate.align then
+    return rate.period
+  elseif rate.shift then
+    return calendar.left(rate, clock.ms())
+  end
+  return rate.period - clock.ms() % rate.period
 end
 
 local function reset(state)
@@ -2417,7 +2510,11 @@ algorithms.fixed_window = {
   prefix = PREFIX,
   options = {
     align = function(text) return text == 'clock' and text or nil, '"clock"' end,
+    zone = calendar.zone,
+    from = calendar.from,
   },
+  calendar = true,
+  complete_rate = calendar.complete,
   decide = decide,
   form = { load = packed.form.load, load_empty = packed.form.load_empty, load_found = packed.form.load_found, write = write },
   holds = plain_count,

@@ -24,6 +24,7 @@ import (
 var limitsForStates = []string{
 	"3/3s", "100/h", "7/s", "100000007/d", "2/s, 3/m", "1000000/s", "leaky_bucket 2/s burst=3", "leaky_bucket 1/s, 1/h",
 	"token_bucket 5/10s", "token_bucket 2/s, 3/10s", "fixed_window 3/10s", "fixed_window 5/m align=clock", "fixed_window 2/s, 3/10s",
+	"fixed_window 3/mo align=clock from=31", "fixed_window 5/w align=clock zone=+05:30, 9/y align=clock",
 	"sliding_window 10/10s", "sliding_window 10/10s buckets=5", "sliding_window 9007199254740992/2s buckets=2",
 	"sliding_window 9007199254740992/20s", "sliding_window 1000/1000s, 1000/1000s, 1000/1000s", "sliding_window 10/1000s buckets=100",
 	"sliding_log 3/10s", "sliding_log 2/s, 3/10s", "sliding_log 2000/h", "sliding_log 1000/h, 1000/d",

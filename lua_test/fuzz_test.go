@@ -218,6 +218,8 @@ var arguments = []struct{ keys, args string }{
 	{"k", strings.Repeat("x", 1025)}, {"k", strings.Repeat(" ", 1020) + "1/s"}, {"k", "@"}, {"k", "@policy"}, {"k", "@" + strings.Repeat("p", 2000)},
 	{"k", "sliding_window 10/10s buckets=0"}, {"k", "sliding_window 10/10s buckets=1001"}, {"k", "sliding_window 10/10s buckets=7"},
 	{"k", "fixed_window 5/m align=clock align=clock"}, {"k", "fixed_window 5/36500d align=clock"}, {"k", "sliding_window 5/36500d buckets=1000"},
+	{"k", "fixed_window 5/mo align=clock from=31 zone=+05:30"}, {"k", "fixed_window 5/w align=clock zone=-18:00, 9/y align=clock"}, {"k", "fixed_window 5/mo"},
+	{"k", "fixed_window 5/2mo align=clock"}, {"k", "fixed_window 5/mo align=clock from=32 zone=+25:00"}, {"k", "fixed_window 5/h align=clock zone=Europe/Berlin"}, {"k", "5/y"},
 	{"k\nr", "1/s\nONCE\n5000"}, {"k\nr", "1/s\nONCE\n0"}, {"k\nr", "1/s\nONCE\n3153600000001"}, {"k", "1/s\nONCE\n5000"}, {"k\nr", "1/s\nONCE"},
 	{"k\nu", "1/s\nTRACK"}, {"k\nr\nu", "1/s\nONCE\n5000\nTRACK"}, {"k\nr\nu", "1/s\nTRACK\nTRACK\nONCE\n1"}, {"k\nk", "1/s\nTRACK"},
 	{"k", "concurrency 2 lease=30s\nx"}, {"k", "concurrency 2 lease=30s\n"}, {"k", "concurrency 2 lease=30s\n" + strings.Repeat("x", 257)},
@@ -277,6 +279,7 @@ func FuzzArguments(f *testing.F) {
 // limitsForGarbage contains the limits that FuzzGarbage uses.
 var limitsForGarbage = []string{
 	"3/3s", "7/s", "2/s, 3/m", "leaky_bucket 2/s burst=3", "token_bucket 5/10s", "fixed_window 3/10s", "fixed_window 5/m align=clock",
+	"fixed_window 3/mo align=clock", "fixed_window 2/w align=clock, 3/y align=clock zone=+05:30",
 	"fixed_window 2/s, 3/10s", "sliding_window 10/10s", "sliding_window 10/10s buckets=5", "sliding_log 3/10s", "sliding_log 2/s, 3/10s",
 	"100000007/d", "1/365d", "1000000/s", "leaky_bucket 1/s, 1/h", "token_bucket 2/s, 3/10s", "sliding_window 2/s, 5/m",
 }

@@ -45,6 +45,13 @@ func TestRedundantRatesChangeNothing(t *testing.T) {
 		if strings.HasSuffix(algorithm, "_bucket") || algorithm == "gcra" {
 			b = strings.TrimSuffix(b, option) + pick("", option, " burst=15", " burst=40")
 		}
+		unit, steps := time.Millisecond, []int{0, 0, 0, 100, 300, 700, 1100}
+		calendar := algorithm == "fixed_window" && random.IntN(2) == 0
+		if calendar {
+			unit, steps = 24*time.Hour, []int{0, 0, 0, 1, 3, 9, 25}
+			a = pick("1", "2", "3") + "/" + pick("d", "w", "w", "mo", "mo from=31") + " align=clock"
+			b = pick("3", "6", "12", "30", "99") + "/" + pick("w", "mo", "mo from=15", "60d", "y") + " align=clock" + pick("", " zone=+05:30")
+		}
 		limit, err := c.parse(algorithm + " " + a + ", " + b)
 		if err != nil {
 			t.Fatal(err)
@@ -54,12 +61,15 @@ func TestRedundantRatesChangeNothing(t *testing.T) {
 			continue
 		}
 		tried[algorithm]++
+		if calendar {
+			tried["calendar"]++
+		}
 		if _, err := server.Do("FLUSHALL"); err != nil {
 			t.Fatal(err)
 		}
 		var history []string
 		for range 60 {
-			server.Advance(time.Duration([]int{0, 0, 0, 100, 300, 700, 1100}[random.IntN(7)]) * time.Millisecond)
+			server.Advance(time.Duration(steps[random.IntN(7)]) * unit)
 			cost := fmt.Sprint(max(1, random.IntN(5)-2))
 			var allowed [2]any
 			for i, limit := range []string{algorithm + " " + a, algorithm + " " + a + ", " + b} {
@@ -69,15 +79,44 @@ func TestRedundantRatesChangeNothing(t *testing.T) {
 				}
 				allowed[i] = reply.([]any)[0]
 			}
-			history = append(history, fmt.Sprintf("%s cost %s: %v", server.Time().Format("05.000"), cost, allowed))
+			history = append(history, fmt.Sprintf("%s cost %s: %v", server.Time().Format("2006-01-02 05.000"), cost, allowed))
 			if allowed[0] != allowed[1] {
 				t.Fatalf("%s %s is reported to make %s redundant, but decisions differ:\n%s", algorithm, a, b, strings.Join(history, "\n"))
 			}
 		}
 	}
-	for _, algorithm := range []string{"gcra", "leaky_bucket", "token_bucket", "sliding_log", "fixed_window", "sliding_window"} {
+	for _, algorithm := range []string{"gcra", "leaky_bucket", "token_bucket", "sliding_log", "fixed_window", "sliding_window", "calendar"} {
 		if tried[algorithm] == 0 {
 			t.Errorf("no pair of %s was tried", algorithm)
+		}
+	}
+}
+
+// Rates whose windows differ by the calendar do not make each other redundant, but enough days do.
+func TestRedundantCalendarRates(t *testing.T) {
+	c := checker{server: embedded.Run(t, embedded.WithLibrary(functions.Source()+parser))}
+	for text, want := range map[string]int{
+		"5/mo align=clock, 5/mo align=clock":                          1,
+		"5/mo align=clock, 5/mo align=clock zone=+01:00":              0,
+		"5/mo align=clock, 5/mo align=clock from=2":                   0,
+		"5/mo align=clock, 5/31d align=clock":                         0,
+		"5/w align=clock, 5/7d align=clock":                           0,
+		"5/w align=clock, 5/w align=clock zone=+00:00":                1,
+		"10/d align=clock, 319/mo align=clock":                        0,
+		"10/d align=clock, 320/mo align=clock":                        1,
+		"10/mo align=clock, 39/61d align=clock":                       0, // January 31 to April 1
+		"10/mo align=clock, 40/61d align=clock":                       1,
+		"10/y align=clock, 20/366d align=clock":                       0,
+		"10/d align=clock zone=+01:00, 70/7d align=clock":             0,
+		"10/d align=clock zone=+01:00, 80/7d align=clock":             1,
+		"10/d align=clock zone=+01:00, 70/7d align=clock zone=+01:00": 1,
+	} {
+		limit, err := c.parse("fixed_window " + text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found := redundantRates(limit); len(found) != want {
+			t.Errorf("%s: %q, want %d redundant", text, found, want)
 		}
 	}
 }

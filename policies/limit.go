@@ -8,7 +8,8 @@ import (
 
 // parser adds a function to the library that returns how the library parses a limit, so that limits
 // are parsed in one place: the algorithm's name, and for each rate the count, period in ms,
-// capacity, buckets, and whether align=clock is set. A limit for leases has no rates.
+// capacity, buckets, whether align=clock is set, and how the calendar moves its windows. A limit for
+// leases has no rates.
 const parser = `
 redis.register_function{
   function_name = 'ratelimit_parse',
@@ -25,7 +26,8 @@ redis.register_function{
     end
     local reply = { limit.algorithm.name }
     for i, rate in ipairs(limit.rates) do
-      reply[i + 1] = { rate.count, rate.period, rate.capacity, rate.buckets or 1, rate.align and 1 or 0 }
+      reply[i + 1] = { rate.count, rate.period, rate.capacity, rate.buckets or 1, rate.align and 1 or 0, rate.shift or 0,
+        rate.months or 0, rate.from or 1 }
     end
     return reply
   end,
@@ -41,10 +43,13 @@ type limit struct {
 type rate struct {
 	text     string
 	n        int64 // units per period
-	period   int64 // ms
+	period   int64 // ms, the longest if they differ
 	capacity int64
 	buckets  int64
-	aligned  bool // align=clock
+	aligned  bool  // align=clock
+	shift    int64 // ms by which the windows begin before multiples of the period since the epoch
+	months   int64 // months in a window of the calendar, or 0
+	from     int64 // the day of the month on which such a window begins
 }
 
 // parse makes the library parse a limit. The error is the library's, without its code.
@@ -57,7 +62,7 @@ func (c *checker) parse(text string) (limit, error) {
 	texts := strings.Split(strings.TrimPrefix(strings.TrimSpace(text), l.algorithm+" "), ",")
 	for i, fields := range reply[1:] {
 		n := numbers(fields)
-		l.rates = append(l.rates, rate{strings.TrimSpace(texts[i]), n[0], n[1], n[2], n[3], n[4] == 1})
+		l.rates = append(l.rates, rate{strings.TrimSpace(texts[i]), n[0], n[1], n[2], n[3], n[4] == 1, n[5], n[6], n[7]})
 	}
 	return l, nil
 }

@@ -35,7 +35,7 @@ func implied(algorithm string, a, b rate) bool {
 	}
 	// Each case compares the most that a allows within the time that b can count with the capacity
 	// of b.
-	periods := ceilDiv(b.period, a.period)
+	periods := ceilDiv(b.period, a.shortest())
 	switch algorithm {
 	case "gcra", "leaky_bucket":
 		return slower(a, b) && a.capacity <= b.capacity
@@ -45,7 +45,7 @@ func implied(algorithm string, a, b rate) bool {
 		return slower(a, b) && b.capacity-b.n >= a.capacity+a.n
 	case "sliding_log":
 	case "fixed_window":
-		if !a.aligned || !b.aligned || b.period%a.period != 0 && a.period%b.period != 0 {
+		if !nested(a, b) {
 			periods++ // a window of a can begin before that of b
 		}
 	case "sliding_window":
@@ -56,6 +56,25 @@ func implied(algorithm string, a, b rate) bool {
 		return false
 	}
 	return compareProducts(periods, a.n, b.n, 1) <= 0
+}
+
+// nested reports whether no window of the one rate can begin before a window of the other and end
+// within it. It may miss months and years, whose windows have no common length.
+func nested(a, b rate) bool {
+	return a.aligned && b.aligned && a.months == 0 && b.months == 0 && a.shift == b.shift &&
+		(b.period%a.period == 0 || a.period%b.period == 0)
+}
+
+// shortest returns the length of the rate's shortest window, in ms.
+func (r rate) shortest() int64 {
+	const day = 86_400_000
+	switch r.months {
+	case 1:
+		return 28 * day
+	case 12:
+		return 365 * day
+	}
+	return r.period
 }
 
 // slower reports whether a refills no faster than b.

@@ -1,14 +1,16 @@
 -- Limit expressions. Only this file parses them.
 --
 --   [algorithm] rate [, rate ...]      rate = n/period [option=value ...]      period = [k]unit, unit = ms s m h d
+--                                      period of some algorithms = w, mo or y, see src/42_calendar.lua
 --   @policy
 --
 -- A parsed limit has these fields: algorithm; rates (one or more); size, their number; rate, if there
 -- is only one; capacity, the smallest of theirs; asks, its sum of the quantity that its algorithm
 -- bounds; decide and form, the functions that decide over, load and write its key. With more than
--- eight fields, a table takes twice the memory. A rate has algorithm, count (n), period (ms),
--- capacity (field 2 of the reply: burst=b, or n), the values of its other options by name, and fields
--- that the algorithm adds. src/30_states.lua describes states.
+-- eight fields, a table takes twice the memory. A rate has algorithm, count (n), period (ms; the
+-- longest if they differ), unit (w, mo, y or nil), capacity (field 2 of the reply: burst=b, or n), the
+-- values of its other options by name, and fields that the algorithm adds. src/30_states.lua describes
+-- states.
 --
 -- An algorithm (src/algorithms/NAME.lua) is a table in `algorithms`:
 --   name      the name used in limits
@@ -39,6 +41,7 @@
 --             nil and an error. The default is what the new limit refills until the state expires
 --   most      bounds a quantity in one call: field, a field of the rates; sum, the largest sum of that field in a call;
 --             what and advice, for the errors
+--   calendar  true if its periods may be w, mo and y
 --   refusal   no limit of this algorithm can be taken, and this says why; it needs no other field
 
 local UNITS = { ms = 1, s = 1000, m = 60000, h = 3600000, d = 86400000 }
@@ -59,17 +62,24 @@ local function names(of)
   return next(of) and table.concat(sorted_keys(of), ', ') or 'none'
 end
 
--- period parses a period such as "m" or "10s" and returns ms, or nil and what is wrong with it.
-function limits.period(text)
+-- period parses a period such as "m" or "10s" and returns ms, or nil and what is wrong with it. With
+-- units of the calendar, it accepts these too, and returns ms, nil and the unit.
+function limits.period(text, with_calendar)
   local k, unit = '', text
   if #text <= LONGEST_PERIOD then
     k, unit = string.match(text, '^(.-)(%a*)$')
   end
-  if not UNITS[unit] then
-    return nil, string.format('the unit of the period %s is none of ms, s, m, h, d', errors.quote(text))
+  local longest = calendar.LONGEST[unit]
+  if not (UNITS[unit] or longest and with_calendar) then
+    local others = with_calendar and ', w, mo, y' or longest and '; only fixed_window with align=clock has w, mo and y' or ''
+    return nil, string.format('the unit of the period %s is none of ms, s, m, h, d%s', errors.quote(text), others)
   end
   local factor = k == '' and 1 or numbers.parse_positive(k)
-  if not factor then
+  if longest and factor == 1 then
+    return longest, nil, unit
+  elseif longest then
+    return nil, string.format('the period %s is not one week, month or year; write w, mo or y', errors.quote(text))
+  elseif not factor then
     return nil, string.format('the period %s does not begin with ' .. numbers.WHOLE, errors.quote(text), '1')
   end
   if factor * UNITS[unit] > LONGEST then
@@ -104,7 +114,7 @@ local function parse_rate(text, algorithm)
     return nil, string.format('the count %s is not ' .. numbers.WHOLE, errors.quote(count), '1')
   end
   local wrong
-  rate.period, wrong = limits.period(period)
+  rate.period, wrong, rate.unit = limits.period(period, algorithm.calendar)
   if wrong then return nil, wrong end
   for word in string.gmatch(rest, '%S+') do
     local name, value = string.match(word, '^([%a_]+)=(.*)$')

@@ -1,10 +1,36 @@
 package model
 
+import "slices"
+
 func init() {
 	Algorithms["fixed_window"] = &Algorithm{
-		Options: map[string]func(r Rate) []string{"align": func(Rate) []string { return []string{"align=clock"} }},
+		Options: map[string]func(r Rate) []string{
+			"align": func(r Rate) []string {
+				if r.calendar() { // seldom without, because the library refuses that
+					return []string{"align=clock", "align=clock", "align=clock", "align=clock", "align=clock", "align=clock"}
+				}
+				return []string{"align=clock"}
+			},
+			"from": func(r Rate) []string {
+				if r.Period == "mo" {
+					return []string{"from=1", "from=15", "from=28", "from=29", "from=30", "from=31"}
+				}
+				return nil
+			},
+			"zone": func(r Rate) []string {
+				if r.has("align=clock") && r.MS()%dayMS == 0 {
+					return []string{"zone=+05:30", "zone=-18:00", "zone=+18:00", "zone=-00:01"}
+				}
+				return nil
+			},
+		},
 		Open:    openWindow,
+		Refuses: refusesWindow,
 	}
+}
+
+func refusesWindow(l Limit) bool {
+	return slices.ContainsFunc(l.Rates, func(r Rate) bool { return r.calendar() && !r.has("align=clock") })
 }
 
 // window is the state of fixed_window: a count, and the end of the window.
@@ -18,7 +44,7 @@ func openWindow(r Rate, was state, at moment) state {
 	now, period := at.ms(), r.MS()
 	w := window{n: r.N, end: now + period}
 	if r.has("align=clock") {
-		w.end = now - now%period + period
+		w.end = r.clockEnd(now)
 	}
 	if old, ok := was.(window); ok && old.end > now {
 		if old.end-now > period {

@@ -25,9 +25,11 @@ func (r Rate) String() string {
 	return strings.Join(append([]string{fmt.Sprintf("%d/%s", r.N, r.Period)}, r.Options...), " ")
 }
 
-var unitMS = map[string]int64{"ms": 1, "s": 1000, "m": 60000, "h": 3600000, "d": 86400000}
+var unitMS = map[string]int64{
+	"ms": 1, "s": 1000, "m": 60000, "h": 3600000, "d": dayMS, "w": 7 * dayMS, "mo": 31 * dayMS, "y": 366 * dayMS,
+}
 
-// MS returns the period in milliseconds.
+// MS returns the period in milliseconds, the longest if they differ.
 func (r Rate) MS() int64 {
 	unit := strings.TrimLeft(r.Period, "0123456789")
 	k, err := strconv.ParseInt(strings.TrimSuffix(r.Period, unit), 10, 64)

@@ -88,7 +88,7 @@ func TestAction(t *testing.T) {
 	}, {
 		name:   "policies and their tests",
 		with:   map[string]string{"policies": "policies.yaml", "tests": "*_test.yaml"},
-		prints: "ok    policies_test.yaml: 8 tests",
+		prints: "ok    policies_test.yaml: 9 tests",
 	}, {
 		name:  "a name with blanks",
 		with:  map[string]string{"policies": "our policies.yaml", "redis-url": server(t)},
@@ -154,7 +154,7 @@ func TestAction(t *testing.T) {
 			}
 			switch report := filepath.Join(got.workspace, "ratelimit-junit.xml"); tc.name {
 			case "policies and their tests":
-				wantJUnit(t, report, 8, 0)
+				wantJUnit(t, report, 9, 0)
 			case "a test that fails":
 				wantJUnit(t, report, 1, 1)
 			}

@@ -1,7 +1,7 @@
 -- fixed_window: n per window. A window opens at the first take, or with align=clock at whole
--- multiples of the period since the epoch (UTC). It ends one period later. Times are in whole
--- milliseconds. The function length returns how long a window that opens now stays open; decide and
--- read open windows.
+-- multiples of the period since the epoch (UTC). It ends one period later, or for a period of the
+-- calendar as src/42_calendar.lua says. Times are in whole milliseconds. The function length returns
+-- how long a window that opens now stays open; decide and read open windows.
 --
 -- State. The key expires at the end of the window.
 --   one rate:        the count, a plain integer; the window's end is the expiry
@@ -21,8 +21,12 @@ end
 
 -- length returns the length in ms of a window that opens now.
 local function length(rate)
-  if rate.align then return rate.period - clock.ms() % rate.period end
-  return rate.period
+  if not rate.align then
+    return rate.period
+  elseif rate.shift then
+    return calendar.left(rate, clock.ms())
+  end
+  return rate.period - clock.ms() % rate.period
 end
 
 local function reset(state)
@@ -120,7 +124,11 @@ algorithms.fixed_window = {
   prefix = PREFIX,
   options = {
     align = function(text) return text == 'clock' and text or nil, '"clock"' end,
+    zone = calendar.zone,
+    from = calendar.from,
   },
+  calendar = true,
+  complete_rate = calendar.complete,
   decide = decide,
   form = { load = packed.form.load, load_empty = packed.form.load_empty, load_found = packed.form.load_found, write = write },
   holds = plain_count,

@@ -67,6 +67,9 @@ func rate(t *rapid.T, algorithm string) model.Rate {
 	} else {
 		r = pick(t, plain...)
 	}
+	if algorithm == "fixed_window" && pick(t, false, false, true) {
+		r.Period = pick(t, "d", "w", "mo", "mo", "y")
+	}
 	options := model.Algorithms[algorithm].Options
 	for _, option := range slices.Sorted(maps.Keys(options)) {
 		if word := pick(t, append(options[option](r), "", "")...); word != "" {
@@ -78,7 +81,7 @@ func rate(t *rapid.T, algorithm string) model.Rate {
 
 // policies contains the policies of the library for the generated calls. Limits are drawn for each
 // sequence, but policies are the same for all sequences. They cover what policies add: several
-// keys, shadow and track.
+// keys, shadow and track; and a month that begins on the last day of most months.
 var policies = []model.Policy{
 	{Name: "one", Limits: []model.Limit{of("gcra", "5/10s")}},
 	{Name: "two", Limits: []model.Limit{of("gcra", "10/s"), of("sliding_log", "3/10s")}},
@@ -86,6 +89,9 @@ var policies = []model.Policy{
 	{Name: "shadow", Shadow: true, Limits: []model.Limit{of("gcra", "3/3s")}},
 	{Name: "shadow.two", Shadow: true, Limits: []model.Limit{of("token_bucket", "2/s", "5/10s"), of("fixed_window", "1/s")}},
 	{Name: "shadow.queue", Shadow: true, Limits: []model.Limit{of("leaky_bucket", "7/s")}},
+	{Name: "month", Limits: []model.Limit{{Algorithm: "fixed_window", Rates: []model.Rate{
+		{N: 5, Period: "mo", Options: []string{"align=clock", "from=31", "zone=+05:30"}},
+	}}}},
 	{Name: "shadow.track", Shadow: true, Track: true, Limits: []model.Limit{of("sliding_window", "10/s")}},
 }
 

@@ -341,3 +341,13 @@ func BenchmarkRun(b *testing.B) {
 		})
 	}
 }
+
+// A month of a quota begins at midnight in its zone.
+func TestQuotaOfAMonth(t *testing.T) {
+	midnight := time.Date(2026, 3, 31, 23, 0, 0, 0, time.UTC).Sub(noon).Milliseconds()
+	hits := []hit{{0, "a"}, {1000, "a"}, {2000, "a"}, {midnight - 1, "a"}, {midnight, "a"}, {midnight + 1, "a"}}
+	got := replay(t, options(t, "fixed_window 2/mo align=clock zone=+01:00"), csvOf(hits)).Limits[0]
+	if got.Denied != 2 || got.Allowed != 4 || got.LastDenied == nil || got.LastDenied.UnixMilli() != noon.UnixMilli()+midnight-1 {
+		t.Errorf("%d denied, %d allowed, the last denied at %v", got.Denied, got.Allowed, got.LastDenied)
+	}
+}

@@ -14,9 +14,10 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/shell"
 )
 
-const limitsHelp = `A limit is [algorithm] n/period [option=value ...], for example 100/m, "gcra 10/s burst=20" or
-"fixed_window 1000/h align=clock", or @name, a deployed policy. --policy takes a policy with its keys, in the order of
-policies.yaml. In a cluster, all keys of a call need the same hash tag, such as {user:42}.
+const limitsHelp = `A limit is [algorithm] n/period [option=value ...], for example 100/m, "gcra 10/s burst=20",
+"fixed_window 1000/h align=clock" or, for a month of the calendar, "fixed_window 9000/mo align=clock"; or @name, a
+deployed policy. --policy takes a policy with its keys, in the order of policies.yaml. In a cluster, all keys of a call
+need the same hash tag, such as {user:42}.
 
 Exit codes: 0 allowed · 1 error · 2 denied.`
 

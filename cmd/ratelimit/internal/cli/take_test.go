@@ -59,6 +59,7 @@ func TestDecisions(t *testing.T) {
 		}},
 		{"an algorithm with options", []step{
 			{0, []string{"take", "k", "fixed_window 2/h align=clock"}, allowed, "allowed  1 of 2 left · full again in 46 min 40 s"},
+			{0, []string{"take", "month", "fixed_window 2/mo align=clock from=15 zone=+05:30"}, allowed, "allowed  1 of 2 left · full again in 29 d 21 h"},
 		}},
 		{"json", []step{
 			{0, []string{"take", "{a}:x", "1/s", "{a}:y", "2/s", "--json"}, allowed,

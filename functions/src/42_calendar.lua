@@ -1,0 +1,74 @@
+-- The calendar, for fixed_window with align=clock: the periods w (weeks from Monday), mo and y, and
+-- the options zone and from. Dates are of the proleptic Gregorian calendar. calendar.complete sets
+-- two fields of a rate:
+--   shift   the ms by which `now` is moved before windows are counted from the epoch. Nil if the
+--           calendar has no part in the rate
+--   months  the months in a window; nil for windows of equal length
+
+local DAY = 86400000 -- ms
+local THURSDAY = 3 -- the epoch's day of the week, counted from Monday
+local MOST_ZONE = 18 * 60 -- minutes
+
+-- Months are counted from March of the year 0, so that a leap day is the last day of a year.
+local EPOCH = 719468 -- days from then to 1970
+local JANUARY = 10
+local MONTHS = { mo = 1, y = 12 }
+
+-- LONGEST has the length in ms of the longest window of each unit.
+calendar.LONGEST = { w = 7 * DAY, mo = 31 * DAY, y = 366 * DAY }
+
+-- zone parses the value of the option zone. It returns ms, or nil and what was expected.
+function calendar.zone(text)
+  local sign, hours, minutes = string.match(text, '^([+-])(%d%d):([0-5]%d)$')
+  local offset = sign and tonumber(hours) * 60 + tonumber(minutes)
+  if not offset or offset > MOST_ZONE then
+    return nil, 'an offset from -18:00 to +18:00, such as +05:30; a zone with summer time would need a table of its changes on '
+      .. 'every server, so write one offset for the whole year'
+  end
+  return (sign == '-' and -offset or offset) * 60000
+end
+
+-- from parses the value of the option from. It returns the day, or nil and what was expected.
+function calendar.from(text)
+  local day = numbers.parse_positive(text)
+  return day and day <= 31 and day or nil, 'a day of the month from 1 to 31'
+end
+
+-- complete completes a rate, or returns what is wrong with it.
+function calendar.complete(rate)
+  local unit = rate.unit
+  if unit and not rate.align then
+    return string.format('the period %s ends with the calendar; add align=clock', unit)
+  elseif rate.zone and not (rate.align and rate.period % DAY == 0) then
+    return 'zone is only for align=clock with a period of whole days, w, mo or y'
+  elseif rate.from and unit ~= 'mo' then
+    return 'from is only for the period mo'
+  elseif unit or rate.zone then
+    rate.shift = (rate.zone or 0) + (unit == 'w' and THURSDAY * DAY or 0)
+    rate.months = MONTHS[unit]
+  end
+  return nil
+end
+
+-- first_day returns the first day of a month, in days since the epoch.
+local function first_day(month)
+  local year = math.floor(month / 12)
+  local leap_days = math.floor(year / 4) - math.floor(year / 100) + math.floor(year / 400)
+  return 365 * year + leap_days + math.floor((153 * (month % 12) + 2) / 5) - EPOCH
+end
+
+-- left returns the ms from now until the window ends that is open now, for a rate with shift.
+function calendar.left(rate, now)
+  local here, step, from = now + rate.shift, rate.months, rate.from or 1
+  if not step then return rate.period - here % rate.period end
+  -- 400 years have 4800 months and 146097 days. The estimate is at most one month off. The search
+  -- begins at a window that has begun.
+  local month = math.floor((here / DAY + EPOCH) * 4800 / 146097) - 2
+  month = month - (month - JANUARY) % step
+  local begins
+  repeat
+    month = month + step
+    begins = math.min(first_day(month) + from, first_day(month + 1)) - 1
+  until begins * DAY > here
+  return begins * DAY - here
+end

@@ -1,0 +1,61 @@
+package model
+
+import (
+	"strconv"
+	"strings"
+)
+
+// daysOfMonths contains the days of the months of a common year.
+var daysOfMonths = [12]int64{31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31}
+
+// calendar reports whether the period is one of the calendar.
+func (r Rate) calendar() bool { return r.Period == "w" || r.Period == "mo" || r.Period == "y" }
+
+// zoneMS returns the offset of the option zone, 0 without it.
+func (r Rate) zoneMS() int64 {
+	for _, word := range r.Options {
+		if offset, ok := strings.CutPrefix(word, "zone="); ok {
+			hours, _ := strconv.ParseInt(offset[1:3], 10, 64)
+			minutes, _ := strconv.ParseInt(offset[4:], 10, 64)
+			ms := (hours*60 + minutes) * 60000
+			if offset[0] == '-' {
+				ms = -ms
+			}
+			return ms
+		}
+	}
+	return 0
+}
+
+// clockEnd returns the end of the window of a rate with align=clock that contains now, in ms.
+func (r Rate) clockEnd(now int64) int64 {
+	here := now + r.zoneMS()
+	day := here / dayMS // the clock never stands before 1970
+	end := here - here%r.MS() + r.MS()
+	switch r.Period {
+	case "w":
+		monday := int64(4) // January 5, 1970
+		end = (monday + (day-monday+7)/7*7) * dayMS
+	case "mo", "y":
+		end = r.monthEnd(day) * dayMS
+	}
+	return end - r.zoneMS()
+}
+
+// monthEnd returns the first day after day on which a window begins, by going through all months
+// since 1970.
+func (r Rate) monthEnd(day int64) int64 {
+	first := int64(0)
+	for year := 1970; ; year++ {
+		for month, days := range daysOfMonths {
+			if month == 1 && year%4 == 0 && (year%100 != 0 || year%400 == 0) {
+				days++
+			}
+			begins := first + min(r.number("from", 1), days) - 1
+			if begins > day && (r.Period == "mo" || month == 0) {
+				return begins
+			}
+			first += days
+		}
+	}
+}
