@@ -50,7 +50,7 @@ func cases(ctx context.Context, rdb *redis.Client, libraries []*library) ([]benc
 	b.gcra("gcra, allowed, key in use", whole, 0.62, wholeInUse, floor("gcra", 1, wholeInUse, holds("gcra")))
 	b.gcra("gcra, allowed, absent key", whole, 0.64, wholeAbsent, floor("absent", 1, wholeAbsent, nil))
 	b.gcra("gcra, allowed, COST 5", whole+", key in use", 0.65, wholeCost, floor("gcra", 1, wholeCost, holds("gcra")))
-	b.gcra("gcra, denied", whole, 0.56, wholeDenied, floor("pttl", 1, wholeDenied, holds("gcra")))
+	b.gcra("gcra, denied", whole, 0.56, wholeDenied, floor("look", 1, wholeDenied, holds("gcra")))
 	b.gcra("gcra (fractional), allowed, key in use", other, 0.7, otherInUse, floor("part", 1, otherInUse, holds("gcra-1")))
 	b.gcra("gcra (fractional), allowed, absent key", other, 0.7, otherAbsent, floor("absent", 1, otherAbsent, nil))
 	b.gcra("gcra (fractional), denied", other, 0.55, otherDenied, floor("look", 1, otherDenied, holds("gcra-1")))
@@ -73,6 +73,9 @@ func cases(ctx context.Context, rdb *redis.Client, libraries []*library) ([]benc
 	b.add(benchCase{name: "two rates on one key, allowed", note: "beside one rate", work: two}, takes("", two),
 		b.inUse().aimed(1.8), floor("text", 1, wholeInUse, holds("gcra::16:x")))
 	b.several("three limits in one call", wholeInUse)
+	b.add(benchCase{name: "fixed_window over two keys, allowed", note: "beside one key", work: windowInUse},
+		takes("fixed_window", windowInUse, windowInUse),
+		take(b.libraries[0], "tw1", "fixed_window", windowInUse).named("one key"))
 	b.with("TRACK", "TRACK", 2.3, tracked, func(n int) string { return key("use0", n) }, floor("track", 2, tracked, holdsUsage))
 	request := 0
 	b.with("ONCE, new", "ONCE 60000", 2.1, wholeInUse, func(int) string {

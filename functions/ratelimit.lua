@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'a1db19d12266'
+local BUILD_ID = 'dc06be08f0d4'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a time must not be written back as a difference to
@@ -2387,7 +2387,8 @@ do
 -- fixed_window: n per window. A window opens at the first take, or with align=clock at whole
 -- multiples of the period since the epoch (UTC). It ends one period later, or for a period of the
 -- calendar as src/42_calendar.lua says. Times are in whole milliseconds. The function length returns
--- how long a window that opens now stays open; decide and read open windows.
+-- how long a window that opens now stays open. A call over one key opens it in decide, and any other
+-- call in open.
 --
 -- State. The key expires at the end of the window.
 --   one rate:        the count, a plain integer; the window's end is the expiry
@@ -2444,14 +2445,10 @@ local function parse(text)
   return numbers.parse_digits(count), numbers.parse_digits(ending)
 end
 
--- read sets the count, and left, the ms until the window ends. If no window is open, or one for too
+-- open sets the count, and left, the ms until the window ends. If no window is open, or one for too
 -- long, it opens a new one.
-local function read(state, text, now, cost)
-  local rate, count, ending = state.rate, 0, 0
-  if text ~= '' then
-    count, ending = parse(text)
-    if not count or not ending then return false end
-  end
+local function open(state, count, ending, now, cost)
+  local rate = state.rate
   state.now = (now - now % 1000) / 1000
   state.left = ending - state.now
   if state.left <= 0 then
@@ -2460,6 +2457,15 @@ local function read(state, text, now, cost)
     count, state.left = math.min(count, states.most_spent(rate.capacity, cost)), length(rate)
   end
   set(state, count)
+end
+
+local function read(state, text, now, cost)
+  local count, ending = 0, 0
+  if text ~= '' then
+    count, ending = parse(text)
+    if not count or not ending then return false end
+  end
+  open(state, count, ending, now, cost)
   return true
 end
 
@@ -2497,6 +2503,16 @@ local function decide(key, limit, cost)
   return decisions.answer(1, capacity, free - cost, 0, left)
 end
 
+local function load(key, limit, at, cost)
+  local value = redis.pcall('GETRANGE', key, '0', '31')
+  if value == '' then return packed.form.load_empty(limit, at) end
+  local count = type(value) == 'string' and plain_count(value)
+  local expiry = count and redis.call('PEXPIRETIME', key) or -1
+  if expiry < 0 then return packed.form.load(key, limit, at, cost) end
+  open(states.new(at, limit.rate), count, expiry, clock.us(), cost)
+  return nil
+end
+
 local function write(key, _, at)
   local state = states.list[at]
   if state.count == 0 then return redis.call('DEL', key) end
@@ -2516,7 +2532,7 @@ algorithms.fixed_window = {
   calendar = true,
   complete_rate = calendar.complete,
   decide = decide,
-  form = { load = packed.form.load, load_empty = packed.form.load_empty, load_found = packed.form.load_found, write = write },
+  form = { load = load, load_empty = packed.form.load_empty, load_found = packed.form.load_found, write = write },
   holds = plain_count,
   spent = function(key, from)
     return plain_count(redis.call('GETRANGE', key, from, from + 31)) or parse(packed.first_text(key, from, PREFIX)) or 0
