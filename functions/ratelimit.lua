@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'dc06be08f0d4'
+local BUILD_ID = '34d87dc02e50'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a time must not be written back as a difference to
@@ -280,9 +280,9 @@ end
 -- read a certain number of them. The most that one key can hold under any limit is below these
 -- bounds: 200,000 calls in logs, which are 2.4 MB, and 5,016 buckets.
 local MOST = { bytes = 2500000, buckets = 20000 }
-local read = { bytes = 0, buckets = 0 } -- by this call
+local read = {} -- bytes and buckets read by this call
 
--- begin starts counting what a call reads.
+-- begin starts counting what a call reads. Every call that loads states begins with it.
 function states.begin()
   read.bytes, read.buckets = 0, 0
 end

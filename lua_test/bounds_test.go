@@ -64,6 +64,38 @@ func TestBoundsOfACall(t *testing.T) {
 	}
 }
 
+// A call may read 2,500,000 bytes and 20,000 buckets. At the bound it goes on, and finds that no
+// limiter wrote these values; beyond, it stops before it reads them.
+func TestMostThatOneCallReads(t *testing.T) {
+	for _, c := range []struct {
+		limit  string
+		values []string
+		want   string
+	}{
+		{"token_bucket 1/d, 2/d", []string{"token_bucket:" + strings.Repeat("x", 2500000-13)}, "BADSTATE"},
+		{"token_bucket 1/d, 2/d", []string{"token_bucket:" + strings.Repeat("x", 2500001-13)}, "BADKEYS"},
+		{"sliding_window 1/d", append(slices.Repeat([]string{buckets(1000)}, 20), "sliding_window:x"), "BADSTATE"},
+		{"sliding_window 1/d", append(slices.Repeat([]string{buckets(1000)}, 19), buckets(1001), "sliding_window:1:1:1"), "BADKEYS"},
+	} {
+		server := offline{start(t)}
+		keys := names(len(c.values))
+		for i, value := range c.values {
+			if _, err := server.Do("SET", keys[i], value, "PX", "60000"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, err := server.Do(slices.Concat([]string{"FCALL", "ratelimit_peek", strconv.Itoa(len(keys))}, keys, slices.Repeat([]string{c.limit}, len(keys)))...)
+		if err == nil || !strings.HasPrefix(err.Error(), "RATELIMIT "+c.want+" ") {
+			t.Errorf("%d keys of %d bytes: got %v, want %s", len(keys), len(c.values[0]), err, c.want)
+		}
+	}
+}
+
+// buckets returns a state of sliding_window with n counts.
+func buckets(n int) string {
+	return "sliding_window:1:1:" + strings.Repeat("0,", n-1) + "0"
+}
+
 // The library's cache of parsed texts is bounded. A caller that writes a different number into each
 // limit cannot fill the memory.
 func TestWhatIsRememberedIsBounded(t *testing.T) {
@@ -72,10 +104,11 @@ local read, memory = 0, {}
 local remembered = numbers.remembered(function(text) read = read + 1 return text ~= 'wrong' and #text or nil, 'error' end, memory)
 local function size(of) local n = 0 for _ in pairs(of) do n = n + 1 end return n end
 redis.register_function('ratelimit_test', function(keys, args)
-  local most = 0
+  local most, second = 0, 0
   for i = 1, 12500 do
     remembered('text ' .. i)
     if i % 100 <= 1 then most = math.max(most, size(memory.known)) end
+    if i == 10000 then second = size(memory.known) end
   end
   local before = read
   remembered('text 12500')
@@ -83,7 +116,7 @@ redis.register_function('ratelimit_test', function(keys, args)
   remembered('text 5000')
   remembered('wrong')
   local value, err = remembered('wrong')
-  return { most, read - before, value == nil and 1 or 0, err, size(limits.known) }
+  return { most, second, read - before, value == nil and 1 or 0, err, size(limits.known) }
 end)
 `
 	server := offline{embedded.Run(t, embedded.WithLibrary(text), embedded.WithTime(time.UnixMicro(1700000000000000)))}
@@ -93,8 +126,8 @@ end)
 		}
 	}
 	got, err := server.Do("FCALL", "ratelimit_test", "0")
-	if err != nil || fmt.Sprint(got) != "[5000 3 1 error 300]" {
-		t.Errorf("got %v, %v; want at most 5000 texts in a generation, the last 5000 kept, one read again for each that cannot be read, and 300 limits", got, err)
+	if err != nil || fmt.Sprint(got) != "[5000 5000 3 1 error 300]" {
+		t.Errorf("got %v, %v; want 5000 texts in each of two generations, the last 5000 kept, one read again for each that cannot be read, and 300 limits", got, err)
 	}
 }
 
