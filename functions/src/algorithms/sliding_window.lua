@@ -22,15 +22,23 @@ local PREFIX = 'sliding_window:'
 local MOST_BUCKETS = 1000
 local STATE = '^(%d+):(%d+):(%d[%d,]*)$'
 
--- set computes free, the units that still fit.
-local function set(state)
+-- room returns the units that still fit into a capacity.
+local function room(state, capacity)
   local rate, counts, sum = state.rate, state.counts, 0
   local last, width = rate.buckets, rate.width
   for i = 0, last - 1 do
     sum = sum + counts[i]
   end
-  local free = rate.capacity - sum - math.ceil(counts[last] * (width - state.into) / width)
-  state.free = free > 0 and free or 0
+  local free = capacity - sum - math.ceil(counts[last] * (width - state.into) / width)
+  return free > 0 and free or 0
+end
+
+local function set(state)
+  state.free = room(state, state.rate.capacity)
+end
+
+local function spare(state)
+  return room(state, states.most_owed(state.rate.capacity))
 end
 
 local function reset(state)
@@ -155,5 +163,5 @@ algorithms.sliding_window = {
   most = { field = 'buckets', sum = 5000, what = 'buckets', advice = '' },
   complete_rate = complete_rate,
   spent = spent,
-  charge = charge, refund = refund, spend = charge, reset = reset, wait = wait, read = read, save = save,
+  charge = charge, refund = refund, spend = charge, spare = spare, reset = reset, wait = wait, read = read, save = save,
 }
