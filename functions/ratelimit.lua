@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'ef45097c6e32'
+local BUILD_ID = 'e620cb2fec30'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a time must not be written back as a difference to
@@ -2687,7 +2687,7 @@ local function wait(state, cost)
   local units = state.rate.capacity - cost
   if state.added then -- by FORCE
     local _, sum = entry(state, state.entries)
-    if leaves_more(state, 0, sum, units) then return reset(state) end
+    if (state.sum - sum) % SUMS > units then return reset(state) end
   end
   return clock.ceil_ms(leaving(state, units) + state.rate.period * 1000 - state.now)
 end
@@ -2702,7 +2702,8 @@ end
 -- too: no log grows longer than without them.
 local function goes_on(state)
   if state.added == '' then return true end
-  return state.entries > 0 and state.live - 1 <= state.entries / 2 and state.entries < 2 * state.rate.capacity
+  if state.entries >= 2 * state.rate.capacity then return false end
+  return state.entries > 0 and state.live - 1 <= state.entries / 2
 end
 
 local function save(state)

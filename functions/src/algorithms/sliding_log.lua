@@ -186,7 +186,7 @@ local function wait(state, cost)
   local units = state.rate.capacity - cost
   if state.added then -- by FORCE
     local _, sum = entry(state, state.entries)
-    if leaves_more(state, 0, sum, units) then return reset(state) end
+    if (state.sum - sum) % SUMS > units then return reset(state) end
   end
   return clock.ceil_ms(leaving(state, units) + state.rate.period * 1000 - state.now)
 end
@@ -201,7 +201,8 @@ end
 -- too: no log grows longer than without them.
 local function goes_on(state)
   if state.added == '' then return true end
-  return state.entries > 0 and state.live - 1 <= state.entries / 2 and state.entries < 2 * state.rate.capacity
+  if state.entries >= 2 * state.rate.capacity then return false end
+  return state.entries > 0 and state.live - 1 <= state.entries / 2
 end
 
 local function save(state)
