@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'e620cb2fec30'
+local BUILD_ID = '18012ccaf3bb'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a time must not be written back as a difference to
@@ -2825,8 +2825,7 @@ local function room(state, capacity)
   for i = 0, last - 1 do
     sum = sum + counts[i]
   end
-  local free = capacity - sum - math.ceil(counts[last] * (width - state.into) / width)
-  return free > 0 and free or 0
+  return math.max(0, capacity - sum - math.ceil(counts[last] * (width - state.into) / width))
 end
 
 local function set(state)
@@ -3012,7 +3011,7 @@ local function read(state, text, now, cost)
     if not tokens or not added then return false end
     tokens, added = refill(rate, tokens, added, now, cost)
   end
-  state.now, state.added, state.tokens, state.free = now, added, tokens, tokens > 0 and tokens or 0
+  state.now, state.added, state.tokens, state.free = now, added, tokens, math.max(0, tokens)
   return true
 end
 
@@ -3023,7 +3022,7 @@ end
 
 local function charge(state, units)
   local tokens = state.tokens - units
-  state.tokens, state.free = tokens, tokens > 0 and tokens or 0
+  state.tokens, state.free = tokens, math.max(0, tokens)
   state.reset = reset(state)
 end
 

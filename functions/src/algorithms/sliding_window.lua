@@ -29,8 +29,7 @@ local function room(state, capacity)
   for i = 0, last - 1 do
     sum = sum + counts[i]
   end
-  local free = capacity - sum - math.ceil(counts[last] * (width - state.into) / width)
-  return free > 0 and free or 0
+  return math.max(0, capacity - sum - math.ceil(counts[last] * (width - state.into) / width))
 end
 
 local function set(state)

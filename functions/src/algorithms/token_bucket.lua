@@ -45,7 +45,7 @@ local function read(state, text, now, cost)
     if not tokens or not added then return false end
     tokens, added = refill(rate, tokens, added, now, cost)
   end
-  state.now, state.added, state.tokens, state.free = now, added, tokens, tokens > 0 and tokens or 0
+  state.now, state.added, state.tokens, state.free = now, added, tokens, math.max(0, tokens)
   return true
 end
 
@@ -56,7 +56,7 @@ end
 
 local function charge(state, units)
   local tokens = state.tokens - units
-  state.tokens, state.free = tokens, tokens > 0 and tokens or 0
+  state.tokens, state.free = tokens, math.max(0, tokens)
   state.reset = reset(state)
 end
 
