@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '18012ccaf3bb'
+local BUILD_ID = '8a330f43eb75'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a time must not be written back as a difference to
@@ -2637,8 +2637,9 @@ end
 
 local function charge(state, units)
   local now = state.now
-  state.added = ''
-  if units > 0 then
+  if units == 0 then
+    state.added = ''
+  else
     if state.entries == 0 or now > state.last then
       state.last = now
     end

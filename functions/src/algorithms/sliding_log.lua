@@ -136,8 +136,9 @@ end
 
 local function charge(state, units)
   local now = state.now
-  state.added = ''
-  if units > 0 then
+  if units == 0 then
+    state.added = ''
+  else
     if state.entries == 0 or now > state.last then
       state.last = now
     end
