@@ -105,7 +105,7 @@ func (r Request) args(verb string) ([]any, error) {
 	args := make([]any, 0, len(r.Limits)+1+len(r.Costs)+4)
 	for _, limit := range r.Limits {
 		switch strings.ToUpper(string(limit)) {
-		case "COST", "UPTO", "ONCE", "TRACK":
+		case "COST", "UPTO", "FORCE", "ONCE", "TRACK":
 			return nil, fmt.Errorf("BADLIMIT %q is the name of an option, not a limit; give one such as 100/m", string(limit))
 		}
 		args = append(args, string(limit))

@@ -15,7 +15,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '34d87dc02e50'
+local BUILD_ID = '2f909f55cadd'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a time must not be written back as a difference to
@@ -272,6 +272,12 @@ end
 -- replaces a stored state that is impossible under this limit.
 function states.most_spent(capacity, cost)
   return capacity - (cost > 1 and cost <= capacity and cost or 1)
+end
+
+-- most_owed returns the most units that FORCE leaves spent: twice the capacity, so that a key denies
+-- for at most two full refills.
+function states.most_owed(capacity)
+  return math.min(2 * capacity, numbers.MOST)
 end
 
 ------------------------------------------------------------------- what one call may read
@@ -634,6 +640,14 @@ end
 function gcra_debt.refund(state, units)
   gcra_debt.set(state, math.max(0, state.debt - units * state.rate.interval), 1)
   state.reset = gcra_debt.reset(state)
+end
+
+-- spare keeps a forced debt at or below (2b - 1)T, because set would replace a larger one.
+function gcra_debt.spare(state)
+  local rate = state.rate
+  local interval = rate.interval
+  local room = 2 * rate.full - interval - state.debt
+  return (room - room % interval) / interval
 end
 
 function gcra_debt.reset(state)
@@ -1050,6 +1064,7 @@ do
 --   options   option name -> function(text) that returns its value, or nil and what was expected; {} for none
 --   charge    function(state, units): takes units, and updates free and reset
 --   refund    function(state, units): the same, but gives units back, never beyond full. Returns an error, or nil
+--   spare     function(state): returns the most units that FORCE may charge, beyond those that fit. A debt then has free 0
 --   spend     function(state, units): charges a state that was full; usually the same as charge
 --   reset     function(state): returns the ms until the rate is full again
 --   wait      function(state, cost): returns the ms until a cost from 1 to the capacity fits that does not fit now
@@ -1248,7 +1263,7 @@ end
 --@ src/50_requests.lua
 do
 -- The arguments of take, peek and refund:
---   limit [limit ...] [COST c | COST c1 ... cn] [UPTO] [ONCE ttl_ms] [TRACK]
+--   limit [limit ...] [COST c | COST c1 ... cn] [UPTO | FORCE] [ONCE ttl_ms] [TRACK]
 -- The keys are one for each limit, then one for ONCE and one for TRACK, in the order of these
 -- options.
 --
@@ -1257,6 +1272,7 @@ do
 --   cost            the cost of a plain request: the same for all limits, without UPTO and shadow policies
 --   costs           the costs of any other request, one for each limit; with UPTO, at most what the capacities allow
 --   UPTO            the requested cost
+--   FORCE           whether the cost is charged even if it does not fit
 --   ONCE, TRACK     their keys
 --   ttl             of ONCE, in ms
 --   groups          its shadow policies, see src/60_decisions.lua
@@ -1266,7 +1282,8 @@ do
 --   tracks          whether one of them has track
 
 local OPTIONS = {
-  COST = 'COST', UPTO = 'UPTO', ONCE = 'ONCE', TRACK = 'TRACK', cost = 'COST', upto = 'UPTO', once = 'ONCE', track = 'TRACK',
+  COST = 'COST', UPTO = 'UPTO', FORCE = 'FORCE', ONCE = 'ONCE', TRACK = 'TRACK',
+  cost = 'COST', upto = 'UPTO', force = 'FORCE', once = 'ONCE', track = 'TRACK',
 }
 local MOST_LIMITS = 50
 local MOST_RATES = 250
@@ -1380,6 +1397,8 @@ local function read_options(keys, args, at, allowed)
       at = at + #request.COST
     elseif word == 'UPTO' then
       request.UPTO = 1
+    elseif word == 'FORCE' then
+      request.FORCE = true
     else
       used = used + 1
       request[word] = keys[used] or ''
@@ -1392,6 +1411,9 @@ local function read_options(keys, args, at, allowed)
       end
       at = at + 1
     end
+  end
+  if request.UPTO and request.FORCE then
+    return nil, errors.new('BADARGS', 'UPTO and FORCE are both given; UPTO takes what fits, FORCE also what does not: give one')
   end
   if request.tracks and allowed.TRACK and not request.TRACK then
     used = used + 1
@@ -1624,7 +1646,7 @@ local function load(keys, request, verb)
     local limit, group, cost = request.limits[i], group_of and group_of[i] or ENFORCED, costs and costs[i] or request.cost
     local err = limit.form.load(keys[i], limit, size + 1, verb == 'refund' and 1 or cost)
     if err then return nil, err end
-    if verb == 'refund' then cost = 0 end -- a refund takes nothing, so only a block denies it
+    if verb ~= 'charge' then cost = 0 end -- only a block denies a refund, or FORCE
     for at = size + 1, size + limit.size do
       local state = list[at]
       state.index, state.cost, state.group = i, cost, group
@@ -1670,15 +1692,22 @@ local function decide_groups(size, request, verb)
   end
 end
 
+-- force charges a state even if the units do not fit, up to the debt that it may take.
+local function force(state, units)
+  local algorithm = state.rate.algorithm
+  algorithm.charge(state, math.min(units, algorithm.spare(state)))
+  state.free, state.ends_in = math.max(0, state.free), 0
+end
+
 -- charge charges or refunds the states of the groups that are charged. It returns the error, or nil.
 local function charge(size, request, verb)
   local costs = request.costs
   for i = 1, size do
     local state = list[i]
     local cost = state.cost
-    if verb == 'refund' then cost = costs and costs[state.index] or request.cost end
+    if verb ~= 'charge' then cost = costs and costs[state.index] or request.cost end
     if cost > 0 and state.group.charged then
-      local err = state.rate.algorithm[verb](state, cost)
+      local err = (verb == 'force' and force or state.rate.algorithm[verb])(state, cost)
       if err then return err end
     end
   end
@@ -1688,8 +1717,8 @@ end
 -- sum_up fills in six fields of a reply for the states of a group, or for all states if group is
 -- nil: the smallest remaining, the longest waits, and the binding rate, which is the first that
 -- denies or else the first with the smallest remaining. With upto, field 1 is the number of units
--- taken.
-local function sum_up(whole, size, group, upto)
+-- taken. With forced, the wait of a call that is allowed is that for one unit.
+local function sum_up(whole, size, group, upto, forced)
   local binding, denied, units, least = nil, false, upto and numbers.MOST or 1, numbers.MOST
   local retry, longest = 0, 0
   for i = 1, size do
@@ -1703,7 +1732,11 @@ local function sum_up(whole, size, group, upto)
         end
       elseif not denied then
         if free < least or not binding then binding = state end
-        if algorithm.delays and cost > 0 and state.group.charged then ms = state.delay end
+        if forced and free == 0 then
+          ms = wait(state, 1)
+        elseif algorithm.delays and cost > 0 and state.group.charged then
+          ms = state.delay
+        end
       end
       if reset == 0 then reset = state.reset or algorithm.reset(state) end
       if reset > longest then longest = reset end
@@ -1737,12 +1770,12 @@ local function decide_request(keys, request, verb, peeks)
   decide_groups(size, request, verb)
   err = charge(size, request, verb)
   if err then return err end
-  local upto = request.UPTO
+  local upto, forced = request.UPTO, request.FORCE
   if not request.groups then
-    sum_up(reply, size, nil, upto)
+    sum_up(reply, size, nil, upto, forced)
     return reply, not peeks and write(keys, request), ENFORCED.charged
   end
-  local would, whole = sum_up({}, size, nil, upto), sum_up({}, size, request.enforced and ENFORCED, upto)
+  local would, whole = sum_up({}, size, nil, upto, forced), sum_up({}, size, request.enforced and ENFORCED, upto, forced)
   if not request.enforced then
     whole[1], whole[4] = upto or 1, 0
   end
@@ -1750,8 +1783,8 @@ local function decide_request(keys, request, verb, peeks)
   return whole, not peeks and write(keys, request), ENFORCED.charged
 end
 
--- decide decides a request and writes unless it only peeks. verb is charge or refund. It returns the
--- reply, whether anything was charged, and whether the enforced limits allow; or the error.
+-- decide decides a request and writes unless it only peeks. verb is charge, force or refund. It
+-- returns the reply, whether anything was charged, and whether the enforced limits allow; or the error.
 function decisions.decide(keys, request, verb, peeks)
   local cost, whole, charges, passes = request.cost
   states.begin()
@@ -1892,9 +1925,10 @@ end
 
 --@ src/70_once.lua
 do
--- ONCE makes a retry safe. The reply of a charged call is stored under the request's key for the
--- time that the caller specifies. Every further call with that key gets the same reply and is not
--- charged. A call that was denied or cost nothing stores nothing, so its retry is decided again.
+-- ONCE makes a retry safe. The reply of a charged call, or of a refund, is stored under the request's
+-- key for the time that the caller specifies. Every further call with that key gets the same reply
+-- and changes nothing. A call that was denied or cost nothing stores nothing, so its retry is decided
+-- again.
 --
 -- State: "once:<the fields of the reply>" (nine if a shadow policy took part, otherwise six). It
 -- expires after the caller's ttl.
@@ -2435,6 +2469,10 @@ local function refund(state, units)
   set(state, math.max(0, state.count - units))
 end
 
+local function spare(state)
+  return math.max(0, states.most_owed(state.rate.capacity) - state.count)
+end
+
 local function wait(state)
   return state.left
 end
@@ -2537,7 +2575,7 @@ algorithms.fixed_window = {
   spent = function(key, from)
     return plain_count(redis.call('GETRANGE', key, from, from + 31)) or parse(packed.first_text(key, from, PREFIX)) or 0
   end,
-  charge = charge, refund = refund, spend = charge, reset = reset, wait = wait, read = read, save = save,
+  charge = charge, refund = refund, spend = charge, spare = spare, reset = reset, wait = wait, read = read, save = save,
   convert = convert,
 }
 end
@@ -2617,7 +2655,8 @@ algorithms.gcra = {
   options = { burst = numbers.positive_option },
   complete = complete,
   holds = function(head) return gcra_expiry.holds(head) or gcra_value.is_old(head) end,
-  charge = gcra_debt.charge, refund = gcra_debt.refund, spend = gcra_debt.charge, reset = gcra_debt.reset, wait = gcra_debt.wait,
+  charge = gcra_debt.charge, refund = gcra_debt.refund, spend = gcra_debt.charge, spare = gcra_debt.spare,
+  reset = gcra_debt.reset, wait = gcra_debt.wait,
   read = gcra_value.read, save = gcra_value.save, convert = gcra_value.convert,
 }
 end
@@ -2644,7 +2683,7 @@ algorithms.leaky_bucket = {
   complete = gcra.complete,
   owner = gcra,
   delays = true,
-  charge = charge, refund = gcra.refund, spend = gcra.charge, reset = gcra.reset, wait = gcra.wait,
+  charge = charge, refund = gcra.refund, spend = gcra.charge, spare = gcra.spare, reset = gcra.reset, wait = gcra.wait,
   read = gcra.read, save = gcra.save, convert = gcra.convert,
 }
 end
@@ -2677,7 +2716,7 @@ do
 --   sum      the sum of the last entry
 --   live     the first entry that counts
 --   used     the units that count
---   added    the entry that a charge adds
+--   added    the entry that a charge adds, or '' if FORCE has no room even for debt
 --   kept     the log after a refund
 
 local PREFIX = 'sliding_log:'
@@ -2789,11 +2828,15 @@ end
 
 local function charge(state, units)
   local now = state.now
-  if state.entries == 0 or now > state.last then
-    state.last = now
+  if units == 0 then
+    state.added = ''
+  else
+    if state.entries == 0 or now > state.last then
+      state.last = now
+    end
+    state.sum = (state.sum + units) % SUMS
+    state.added = struct.pack('>I7I5', state.last, state.sum)
   end
-  state.sum = (state.sum + units) % SUMS
-  state.added = struct.pack('>I7I5', state.last, state.sum)
   state.used, state.free = state.used + units, state.free - units
   state.reset = reset(state)
 end
@@ -2828,8 +2871,17 @@ local function refund(state, units)
   return nil
 end
 
+local function spare(state)
+  return math.max(0, states.most_owed(state.rate.capacity) - state.used)
+end
+
 local function wait(state, cost)
-  return clock.ceil_ms(leaving(state, state.rate.capacity - cost) + state.rate.period * 1000 - state.now)
+  local units = state.rate.capacity - cost
+  if state.added then -- by FORCE
+    local _, sum = entry(state, state.entries)
+    if (state.sum - sum) % SUMS > units then return reset(state) end
+  end
+  return clock.ceil_ms(leaving(state, units) + state.rate.period * 1000 - state.now)
 end
 
 -- expiry returns when the last entry leaves the window, in ms since the epoch.
@@ -2838,8 +2890,11 @@ local function expiry(state)
 end
 
 -- goes_on reports whether a new entry can be appended without rewriting the log: at most half of
--- its entries have left the window.
+-- its entries have left the window. With debts more than n count, so a log of 2n entries is rewritten
+-- too: no log grows longer than without them.
 local function goes_on(state)
+  if state.added == '' then return true end
+  if state.entries >= 2 * state.rate.capacity then return false end
   return state.entries > 0 and state.live - 1 <= state.entries / 2
 end
 
@@ -2925,7 +2980,7 @@ algorithms.sliding_log = {
   decide = decisions.one_key,
   form = { load = load, load_empty = packed.form.load_empty, load_found = load_found, write = write },
   spent = spent,
-  charge = charge, refund = refund, spend = restart, reset = reset, wait = wait, read = read, save = save,
+  charge = charge, refund = refund, spend = restart, spare = spare, reset = reset, wait = wait, read = read, save = save,
 }
 end
 
@@ -2956,15 +3011,22 @@ local MOST_BUCKETS = 1000
 local STATE = '^(%d+):(%d+):(%d[%d,]*)$'
 local TWO_COUNTS = '^sliding_window:(%d+):(%d+):(%d+),?(%d*)$'
 
--- set computes free, the units that still fit.
-local function set(state)
+-- units_left returns how many units still fit into a capacity.
+local function units_left(state, capacity)
   local rate, counts, sum = state.rate, state.counts, 0
   local last, width = rate.buckets, rate.width
   for i = 0, last - 1 do
     sum = sum + counts[i]
   end
-  local free = rate.capacity - sum - math.ceil(counts[last] * (width - state.into) / width)
-  state.free = free > 0 and free or 0
+  return math.max(0, capacity - sum - math.ceil(counts[last] * (width - state.into) / width))
+end
+
+local function set(state)
+  state.free = units_left(state, state.rate.capacity)
+end
+
+local function spare(state)
+  return units_left(state, states.most_owed(state.rate.capacity))
 end
 
 local function reset(state)
@@ -3122,7 +3184,7 @@ algorithms.sliding_window = {
   complete_rate = complete_rate,
   decide = decide,
   spent = spent,
-  charge = charge, refund = refund, spend = charge, reset = reset, wait = wait, read = read, save = save,
+  charge = charge, refund = refund, spend = charge, spare = spare, reset = reset, wait = wait, read = read, save = save,
 }
 end
 
@@ -3132,11 +3194,12 @@ do
 -- (default n). A full bucket starts over: the periods begin at the next take.
 --
 -- State: "token_bucket:<tokens>:<us>", the tokens left and when tokens were last added. The key
--- expires when the bucket is full.
+-- expires when the bucket is full. FORCE leaves a debt as tokens below 0.
 --
 -- If the limit changes, its n, b and period apply from the last addition on. Tokens above a lowered
 -- b are lost. If the clock was set back, the remaining tokens can still be taken. An empty bucket
--- that would wait for longer than one full refill leaves room for just this call.
+-- that would wait for longer than one full refill for its next tokens leaves room for just this
+-- call. So does one with a larger debt than FORCE leaves under this limit.
 
 -- refill_us returns how many us it takes to add this many tokens.
 local function refill_us(tokens, rate)
@@ -3155,7 +3218,7 @@ local function refill(rate, tokens, added, now, cost)
   end
   if tokens >= capacity then
     return capacity, now
-  elseif tokens == 0 and added + period - now > refill_us(capacity, rate) then
+  elseif tokens <= 0 and (added + period - now > refill_us(capacity, rate) or capacity - tokens > states.most_owed(capacity)) then
     return capacity - states.most_spent(capacity, cost), now
   end
   return tokens, added
@@ -3169,12 +3232,12 @@ end
 local function read(state, text, now, cost)
   local rate, tokens, added = state.rate, state.rate.capacity, now
   if text ~= '' then
-    tokens, added = string.match(text, '^(%d+):(%d+)$')
+    tokens, added = string.match(text, '^(%-?%d+):(%d+)$')
     tokens, added = numbers.parse_digits(tokens), numbers.parse_digits(added)
     if not tokens or not added then return false end
     tokens, added = refill(rate, tokens, added, now, cost)
   end
-  state.now, state.added, state.tokens, state.free = now, added, tokens, tokens
+  state.now, state.added, state.tokens, state.free = now, added, tokens, math.max(0, tokens)
   return true
 end
 
@@ -3184,12 +3247,18 @@ local function reset(state)
 end
 
 local function charge(state, units)
-  state.tokens, state.free = state.tokens - units, state.free - units
+  local tokens = state.tokens - units
+  state.tokens, state.free = tokens, math.max(0, tokens)
   state.reset = reset(state)
 end
 
 local function refund(state, units)
   charge(state, -math.min(units, state.rate.capacity - state.tokens))
+end
+
+local function spare(state)
+  local capacity = state.rate.capacity
+  return states.most_owed(capacity) - capacity + state.tokens
 end
 
 local function wait(state, cost)
@@ -3229,7 +3298,7 @@ algorithms.token_bucket = {
   prefix = 'token_bucket:',
   options = { burst = numbers.positive_option },
   decide = decide,
-  charge = charge, refund = refund, spend = charge, reset = reset, wait = wait, read = read, save = save,
+  charge = charge, refund = refund, spend = charge, spare = spare, reset = reset, wait = wait, read = read, save = save,
 }
 end
 
@@ -3379,19 +3448,30 @@ end
 do
 -- ratelimit_refund gives units back to all keys, or to none if one of them is blocked. allowed is
 -- then 0. A key never gets more than it needs to be full.
---   KEYS   one for each limit
---   ARGV   limit [limit ...] [COST c | COST c1 ... cn]
+--   KEYS   one for each limit, then one for ONCE
+--   ARGV   limit [limit ...] [COST c | COST c1 ... cn] [ONCE ttl_ms]
 --   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }, and three more with a shadow policy
 --   Errors BADARGS BADLIMIT BADCOST BADKEYS BADSTATE NOPOLICY
 
-local OPTIONS = { COST = true }
+local OPTIONS = { COST = true, ONCE = true }
 
 clock.register{
   function_name = 'ratelimit_refund',
   description = 'Gives cost back to the keys, never beyond full.',
   callback = function(keys, args)
     local request, err = requests.read(keys, args, OPTIONS)
-    return err or (decisions.decide(keys, request, 'refund'))
+    if err then return err end
+    local request_key = request.ONCE
+    if request_key then
+      local before
+      before, err = once.read(request_key)
+      if before or err then return before or err end
+    end
+    local reply, gives_back, passes = decisions.decide(keys, request, 'refund')
+    if request_key and gives_back and passes then
+      once.keep(request_key, reply, request.ttl)
+    end
+    return reply
   end,
 }
 end
@@ -3461,13 +3541,13 @@ end
 do
 -- ratelimit_take decides, and consumes if every limit allows.
 --   KEYS   one for each limit, then one for ONCE and one for TRACK, in the order of these options
---   ARGV   limit [limit ...] [COST c | COST c1 ... cn] [UPTO] [ONCE ttl_ms] [TRACK]
+--   ARGV   limit [limit ...] [COST c | COST c1 ... cn] [UPTO | FORCE] [ONCE ttl_ms] [TRACK]
 --   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }, and three more with a shadow policy
 --   Errors BADARGS BADLIMIT BADCOST BADKEYS BADSTATE NOPOLICY
 
-local OPTIONS = { COST = true, UPTO = true, ONCE = true, TRACK = true }
+local OPTIONS = { COST = true, UPTO = true, FORCE = true, ONCE = true, TRACK = true }
 
--- with_options decides a request that may have ONCE, TRACK and shadow policies.
+-- with_options decides a request that may have FORCE, ONCE, TRACK and shadow policies.
 local function with_options(keys, request)
   local request_key, usage_key, limit, cost = request.ONCE, request.TRACK, request.limits[1], request.cost
   if request_key then
@@ -3477,12 +3557,12 @@ local function with_options(keys, request)
   local err = usage_key and tracking.read(usage_key)
   if err then return err end
   local reply, charged, passes
-  if cost and request.count == 1 then
+  if cost and request.count == 1 and not request.FORCE then
     reply = limit.decide(keys[1], limit, cost)
     passes = reply[1] == 1
     charged = passes and cost > 0
   else
-    reply, charged, passes = decisions.decide(keys, request, 'charge')
+    reply, charged, passes = decisions.decide(keys, request, request.FORCE and 'force' or 'charge')
   end
   if reply.err then return reply end
   if request.groups and passes then

@@ -210,7 +210,7 @@ var arguments = []struct{ keys, args string }{
 	{"k", "1/36500d burst=2"}, {"k", most + "/36500d"}, {"k", most + "/ms"}, {"k", "9007199254740991/7ms burst=" + most},
 	{"k", "1/" + int64Max + "ms burst=" + int64Max + "\nCOST\n" + int64Max}, {"k", "1/" + most + "ms"}, {"k", most + "/" + most + "ms"},
 	{"k", "1/ms burst=" + most + "\nCOST\n" + most}, {"k", "fixed_window " + most + "/s\nCOST\n" + most}, {"k", "sliding_window " + most + "/s buckets=1000\nCOST\n" + most},
-	{"k", "sliding_log 100000/s\nCOST\n100000"}, {"k", "sliding_log 100001/s"}, {"k", "3/s\nUPTO\nCOST\n" + most}, {"k", "3/s\nUPTO\nUPTO"}, {"k", "token_bucket " + most + "/s\nCOST\n" + most},
+	{"k", "sliding_log 100000/s\nCOST\n100000"}, {"k", "sliding_log 100001/s"}, {"k", "3/s\nUPTO\nCOST\n" + most}, {"k", "3/s\nUPTO\nUPTO"}, {"k", "3/s\nFORCE\nCOST\n" + most}, {"k", "3/s\nUPTO\nforce"}, {"k", "token_bucket " + most + "/s\nCOST\n" + most},
 	{"k", "leaky_bucket 1/s burst=3153600000"}, {"k", "leaky_bucket 1/s burst=3153600001"}, {"k", "100000007/d"}, {"k", "18446744073709551616/s"},
 	{"k", "-1/s"}, {"k", "-" + int64Max + "/s"}, {"k", "0/s"}, {"k", "1/0s"}, {"k", "00000000000000000000000000000001/s"},
 	{"k", "1/s,"}, {"k", ",1/s"}, {"k", "1/s,,1/s"}, {"k", strings.Repeat("1/s,", 15) + "1/s"}, {"k", strings.Repeat("1/s,", 16) + "1/s"},
@@ -220,7 +220,7 @@ var arguments = []struct{ keys, args string }{
 	{"k", "fixed_window 5/m align=clock align=clock"}, {"k", "fixed_window 5/36500d align=clock"}, {"k", "sliding_window 5/36500d buckets=1000"},
 	{"k", "fixed_window 5/mo align=clock from=31 zone=+05:30"}, {"k", "fixed_window 5/w align=clock zone=-18:00, 9/y align=clock"}, {"k", "fixed_window 5/mo"},
 	{"k", "fixed_window 5/2mo align=clock"}, {"k", "fixed_window 5/mo align=clock from=32 zone=+25:00"}, {"k", "fixed_window 5/h align=clock zone=Europe/Berlin"}, {"k", "5/y"},
-	{"k\nr", "1/s\nONCE\n5000"}, {"k\nr", "1/s\nONCE\n0"}, {"k\nr", "1/s\nONCE\n3153600000001"}, {"k", "1/s\nONCE\n5000"}, {"k\nr", "1/s\nONCE"},
+	{"k\nr", "1/s\nONCE\n5000"}, {"k\nr", "1/s\nONCE\n0"}, {"k\nr", "1/s\nONCE\n3153600000001"}, {"k", "1/s\nONCE\n5000"}, {"k\nr", "1/s\nONCE"}, {"k\nr\nu", "1/s\nFORCE\nCOST\n9\nONCE\n5000\nTRACK"},
 	{"k\nu", "1/s\nTRACK"}, {"k\nr\nu", "1/s\nONCE\n5000\nTRACK"}, {"k\nr\nu", "1/s\nTRACK\nTRACK\nONCE\n1"}, {"k\nk", "1/s\nTRACK"},
 	{"k", "concurrency 2 lease=30s\nx"}, {"k", "concurrency 2 lease=30s\n"}, {"k", "concurrency 2 lease=30s\n" + strings.Repeat("x", 257)},
 	{"k", "concurrency 2 lease=30s\nblocked"}, {"k", "concurrency " + most + " lease=36500d\nx"}, {"k", "concurrency 2\nx"}, {"leases", "concurrency 1 lease=1s\nx"},
@@ -292,7 +292,8 @@ var nearStates = []string{
 	"gcra:1700000000142857+" + int64Max, "gcra:" + int64Max, "gcra:9999999999999999", "gcra:0000000000000000", "gcra:-100000000000000",
 	"gcra:1700000000142857+1.5", "gcra:1e15", "gcra:nan", "gcra::", "gcra::18:1700000000142857+1", "gcra::99:1", "gcra::0:", "gcra::16:170000000014285716:1700000000142857",
 	"gcra::" + int64Max + ":1", "gcra::-1:1", "leaky_bucket:1700000001500000", "leaky_bucket:", "leaky_bucket:x",
-	"token_bucket:4:1700000000000000", "token_bucket:" + int64Max + ":1700000000000000", "token_bucket:0:0", "token_bucket:4:", "token_bucket:-1:1700000000000000",
+	"token_bucket:4:1700000000000000", "token_bucket:" + int64Max + ":1700000000000000", "token_bucket:0:0", "token_bucket:4:", "token_bucket:-1:1700000000000000", "token_bucket:-5:1700000000000000", "token_bucket:-6:1700000000000000", "token_bucket:-:0", "token_bucket:--1:0",
+	"token_bucket:-" + int64Max + ":1700000000000000", "token_bucket:-0:9999999999999999",
 	"token_bucket:4:99999999999999999999", "token_bucket:4:1700000000000000:", "token_bucket::18:4:1700000000000000",
 	"0", "1", "3", "-1", "1.5", "1e3", "03", " 3", "3 ", most, tooMuch, int64Max, "99999999999999999999999", "nan", "inf", "0x10",
 	"fixed_window:", "fixed_window:3:1700000010000", "fixed_window::15:1:170000000200015:3:1700000010000", "fixed_window::15:1:1700000002000", "fixed_window::15:1:17000000020",
@@ -371,6 +372,7 @@ func FuzzGarbage(f *testing.F) {
 			}
 			callAndCheck(t, server, at, []string{"other", "k"}, []string{"3/3s", chosen})
 			if name == "take" {
+				callAndCheck(t, server, at, []string{"k"}, append(slices.Clone(args), "FORCE"))
 				callAndCheck(t, server, at, []string{"other", "k"}, append(args, "ONCE", "5000"))
 				callAndCheck(t, server, at, []string{"other", "k"}, append(args, "TRACK"))
 			}

@@ -40,6 +40,12 @@ function states.most_spent(capacity, cost)
   return capacity - (cost > 1 and cost <= capacity and cost or 1)
 end
 
+-- most_owed returns the most units that FORCE leaves spent: twice the capacity, so that a key denies
+-- for at most two full refills.
+function states.most_owed(capacity)
+  return math.min(2 * capacity, numbers.MOST)
+end
+
 ------------------------------------------------------------------- what one call may read
 
 -- A state that a larger limit left takes as long to read as under that limit, so a call may only

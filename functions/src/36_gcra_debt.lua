@@ -43,6 +43,14 @@ function gcra_debt.refund(state, units)
   state.reset = gcra_debt.reset(state)
 end
 
+-- spare keeps a forced debt at or below (2b - 1)T, because set would replace a larger one.
+function gcra_debt.spare(state)
+  local rate = state.rate
+  local interval = rate.interval
+  local room = 2 * rate.full - interval - state.debt
+  return (room - room % interval) / interval
+end
+
 function gcra_debt.reset(state)
   return ceil(state.debt, state.rate.ticks_per_ms)
 end

@@ -17,6 +17,7 @@
 --   options   option name -> function(text) that returns its value, or nil and what was expected; {} for none
 --   charge    function(state, units): takes units, and updates free and reset
 --   refund    function(state, units): the same, but gives units back, never beyond full. Returns an error, or nil
+--   spare     function(state): returns the most units that FORCE may charge, beyond those that fit. A debt then has free 0
 --   spend     function(state, units): charges a state that was full; usually the same as charge
 --   reset     function(state): returns the ms until the rate is full again
 --   wait      function(state, cost): returns the ms until a cost from 1 to the capacity fits that does not fit now

@@ -1,5 +1,5 @@
 -- The arguments of take, peek and refund:
---   limit [limit ...] [COST c | COST c1 ... cn] [UPTO] [ONCE ttl_ms] [TRACK]
+--   limit [limit ...] [COST c | COST c1 ... cn] [UPTO | FORCE] [ONCE ttl_ms] [TRACK]
 -- The keys are one for each limit, then one for ONCE and one for TRACK, in the order of these
 -- options.
 --
@@ -8,6 +8,7 @@
 --   cost            the cost of a plain request: the same for all limits, without UPTO and shadow policies
 --   costs           the costs of any other request, one for each limit; with UPTO, at most what the capacities allow
 --   UPTO            the requested cost
+--   FORCE           whether the cost is charged even if it does not fit
 --   ONCE, TRACK     their keys
 --   ttl             of ONCE, in ms
 --   groups          its shadow policies, see src/60_decisions.lua
@@ -17,7 +18,8 @@
 --   tracks          whether one of them has track
 
 local OPTIONS = {
-  COST = 'COST', UPTO = 'UPTO', ONCE = 'ONCE', TRACK = 'TRACK', cost = 'COST', upto = 'UPTO', once = 'ONCE', track = 'TRACK',
+  COST = 'COST', UPTO = 'UPTO', FORCE = 'FORCE', ONCE = 'ONCE', TRACK = 'TRACK',
+  cost = 'COST', upto = 'UPTO', force = 'FORCE', once = 'ONCE', track = 'TRACK',
 }
 local MOST_LIMITS = 50
 local MOST_RATES = 250
@@ -131,6 +133,8 @@ local function read_options(keys, args, at, allowed)
       at = at + #request.COST
     elseif word == 'UPTO' then
       request.UPTO = 1
+    elseif word == 'FORCE' then
+      request.FORCE = true
     else
       used = used + 1
       request[word] = keys[used] or ''
@@ -143,6 +147,9 @@ local function read_options(keys, args, at, allowed)
       end
       at = at + 1
     end
+  end
+  if request.UPTO and request.FORCE then
+    return nil, errors.new('BADARGS', 'UPTO and FORCE are both given; UPTO takes what fits, FORCE also what does not: give one')
   end
   if request.tracks and allowed.TRACK and not request.TRACK then
     used = used + 1

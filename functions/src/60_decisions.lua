@@ -116,7 +116,7 @@ local function load(keys, request, verb)
     local limit, group, cost = request.limits[i], group_of and group_of[i] or ENFORCED, costs and costs[i] or request.cost
     local err = limit.form.load(keys[i], limit, size + 1, verb == 'refund' and 1 or cost)
     if err then return nil, err end
-    if verb == 'refund' then cost = 0 end -- a refund takes nothing, so only a block denies it
+    if verb ~= 'charge' then cost = 0 end -- only a block denies a refund, or FORCE
     for at = size + 1, size + limit.size do
       local state = list[at]
       state.index, state.cost, state.group = i, cost, group
@@ -162,15 +162,22 @@ local function decide_groups(size, request, verb)
   end
 end
 
+-- force charges a state even if the units do not fit, up to the debt that it may take.
+local function force(state, units)
+  local algorithm = state.rate.algorithm
+  algorithm.charge(state, math.min(units, algorithm.spare(state)))
+  state.free, state.ends_in = math.max(0, state.free), 0
+end
+
 -- charge charges or refunds the states of the groups that are charged. It returns the error, or nil.
 local function charge(size, request, verb)
   local costs = request.costs
   for i = 1, size do
     local state = list[i]
     local cost = state.cost
-    if verb == 'refund' then cost = costs and costs[state.index] or request.cost end
+    if verb ~= 'charge' then cost = costs and costs[state.index] or request.cost end
     if cost > 0 and state.group.charged then
-      local err = state.rate.algorithm[verb](state, cost)
+      local err = (verb == 'force' and force or state.rate.algorithm[verb])(state, cost)
       if err then return err end
     end
   end
@@ -180,8 +187,8 @@ end
 -- sum_up fills in six fields of a reply for the states of a group, or for all states if group is
 -- nil: the smallest remaining, the longest waits, and the binding rate, which is the first that
 -- denies or else the first with the smallest remaining. With upto, field 1 is the number of units
--- taken.
-local function sum_up(whole, size, group, upto)
+-- taken. With forced, the wait of a call that is allowed is that for one unit.
+local function sum_up(whole, size, group, upto, forced)
   local binding, denied, units, least = nil, false, upto and numbers.MOST or 1, numbers.MOST
   local retry, longest = 0, 0
   for i = 1, size do
@@ -195,7 +202,11 @@ local function sum_up(whole, size, group, upto)
         end
       elseif not denied then
         if free < least or not binding then binding = state end
-        if algorithm.delays and cost > 0 and state.group.charged then ms = state.delay end
+        if forced and free == 0 then
+          ms = wait(state, 1)
+        elseif algorithm.delays and cost > 0 and state.group.charged then
+          ms = state.delay
+        end
       end
       if reset == 0 then reset = state.reset or algorithm.reset(state) end
       if reset > longest then longest = reset end
@@ -229,12 +240,12 @@ local function decide_request(keys, request, verb, peeks)
   decide_groups(size, request, verb)
   err = charge(size, request, verb)
   if err then return err end
-  local upto = request.UPTO
+  local upto, forced = request.UPTO, request.FORCE
   if not request.groups then
-    sum_up(reply, size, nil, upto)
+    sum_up(reply, size, nil, upto, forced)
     return reply, not peeks and write(keys, request), ENFORCED.charged
   end
-  local would, whole = sum_up({}, size, nil, upto), sum_up({}, size, request.enforced and ENFORCED, upto)
+  local would, whole = sum_up({}, size, nil, upto, forced), sum_up({}, size, request.enforced and ENFORCED, upto, forced)
   if not request.enforced then
     whole[1], whole[4] = upto or 1, 0
   end
@@ -242,8 +253,8 @@ local function decide_request(keys, request, verb, peeks)
   return whole, not peeks and write(keys, request), ENFORCED.charged
 end
 
--- decide decides a request and writes unless it only peeks. verb is charge or refund. It returns the
--- reply, whether anything was charged, and whether the enforced limits allow; or the error.
+-- decide decides a request and writes unless it only peeks. verb is charge, force or refund. It
+-- returns the reply, whether anything was charged, and whether the enforced limits allow; or the error.
 function decisions.decide(keys, request, verb, peeks)
   local cost, whole, charges, passes = request.cost
   states.begin()

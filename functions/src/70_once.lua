@@ -1,6 +1,7 @@
--- ONCE makes a retry safe. The reply of a charged call is stored under the request's key for the
--- time that the caller specifies. Every further call with that key gets the same reply and is not
--- charged. A call that was denied or cost nothing stores nothing, so its retry is decided again.
+-- ONCE makes a retry safe. The reply of a charged call, or of a refund, is stored under the request's
+-- key for the time that the caller specifies. Every further call with that key gets the same reply
+-- and changes nothing. A call that was denied or cost nothing stores nothing, so its retry is decided
+-- again.
 --
 -- State: "once:<the fields of the reply>" (nine if a shadow policy took part, otherwise six). It
 -- expires after the caller's ttl.

@@ -26,7 +26,8 @@ type Call struct {
 	Limits  []Policy // limits in the call and policies
 	Costs   []int64  // none: 1 for each limit; one: for all limits; more: one for each
 	Upto    bool     // UPTO, with at most one cost
-	OnceMS  int64    // if above 0, ONCE with OnceKey
+	Force   bool     // FORCE, without Upto
+	OnceMS  int64    // if above 0, ONCE with OnceKey; for take and refund
 	OnceKey string
 	Usage   string // the usage key; required with Track, or if a policy in a take has track
 	Track   bool   // TRACK
@@ -67,6 +68,9 @@ func (c Call) Words() []string {
 	if c.Upto {
 		words = append(words, "UPTO")
 	}
+	if c.Force {
+		words = append(words, "FORCE")
+	}
 	if c.OnceMS > 0 {
 		words = append(words, "ONCE", strconv.FormatInt(c.OnceMS, 10))
 	}
@@ -95,8 +99,8 @@ func (c Call) cost(i int) int64 {
 	return c.Costs[i]
 }
 
-// excess returns the reason of the error for a call whose limits are invalid or together exceed a
-// bound, or "" if there is none.
+// excess returns the reason of the error for a call with invalid limits, with limits that together
+// exceed a bound, or with a repeated key; or "".
 func (c Call) excess() string {
 	asked := map[*Algorithm]int64{}
 	for _, p := range c.Limits {
@@ -107,14 +111,14 @@ func (c Call) excess() string {
 			asked[l.algorithm()] += l.asks()
 		}
 	}
-	keys := slices.Sorted(slices.Values(c.AllKeys()))
-	if len(slices.Compact(keys)) < len(c.AllKeys()) {
-		return "BADKEYS"
-	}
 	for a, sum := range asked {
 		if a.Bound != nil && sum > a.Most {
 			return "BADARGS"
 		}
+	}
+	keys := slices.Sorted(slices.Values(c.AllKeys()))
+	if len(slices.Compact(keys)) < len(c.AllKeys()) {
+		return "BADKEYS"
 	}
 	return ""
 }

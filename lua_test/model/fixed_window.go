@@ -58,6 +58,8 @@ func openWindow(r Rate, was state, at moment) state {
 
 func (w window) left() int64 { return max(0, w.n-w.count) }
 
+func (w window) owes() int64 { return max(0, mostOwed(w.n)-w.count) }
+
 func (w window) take(c int64) state { return window{w.n, w.count + c, w.end} }
 
 func (w window) refund(c int64) state { return window{w.n, max(0, w.count-c), w.end} }

@@ -124,6 +124,9 @@ func (g gcra) read(old gcra) *big.Rat {
 
 func (g gcra) left() int64 { return max(0, g.b-ceil(over(g.debt, g.interval))) }
 
+// owes returns the largest c for which D + cT + T is at most 2bT.
+func (g gcra) owes() int64 { return floor(minus(whole(2*g.b-1), over(g.debt, g.interval))) }
+
 func (g gcra) take(c int64) state {
 	g.debt = plus(g.debt, times(c, g.interval))
 	return g

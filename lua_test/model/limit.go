@@ -123,7 +123,8 @@ type Algorithm struct {
 // state is the state of one rate at a moment. It is immutable: its methods return new states.
 type state interface {
 	left() int64          // how many units can be taken
-	take(c int64) state   // takes at most what is left; c may be 0 for a state carried over from another algorithm
+	owes() int64          // how many units FORCE can take: what is left, and the debt that is still possible
+	take(c int64) state   // takes at most what is left or, with FORCE, what owes returns; c may be 0
 	refund(c int64) state // never beyond full
 }
 
@@ -135,9 +136,13 @@ type moment struct {
 	us      int64 // microseconds since the epoch
 	several bool  // whether the limit has several rates
 	room    int64 // units left in the state that replaces an impossible one
+	kept    bool  // whether an impossible state is kept, for the waits of FORCE
 }
 
 func (at moment) ms() int64 { return at.us / 1000 }
+
+// mostOwed returns the most units of a capacity that FORCE leaves spent.
+func mostOwed(capacity int64) int64 { return min(2*capacity, MaxCount) }
 
 func (l Limit) algorithm() *Algorithm { return Algorithms[l.Algorithm] }
 

@@ -22,7 +22,7 @@ func openLog(r Rate, was state, at moment) state {
 	younger := int64(0)
 	for _, t := range slices.Backward(l.taken) {
 		if younger += t.units; younger >= r.N {
-			if t.us > l.now {
+			if t.us > l.now && !at.kept {
 				l.taken = nil
 				return l.take(r.N - at.room)
 			}
@@ -50,12 +50,15 @@ func (l log) gone() int {
 
 func (l log) left() int64 { return max(0, l.n-sum(l.taken[l.gone():])) }
 
-// take drops the calls that have left the window, if they are more than half.
+func (l log) owes() int64 { return max(0, mostOwed(l.n)-sum(l.taken[l.gone():])) }
+
+// take drops the calls that have left the window, if they are more than half or if the log has 2n
+// calls.
 func (l log) take(c int64) state {
 	if c == 0 {
 		return l
 	}
-	if gone := l.gone(); 2*gone > len(l.taken) {
+	if gone := l.gone(); 2*gone > len(l.taken) || int64(len(l.taken)) >= 2*l.n {
 		l.taken = l.taken[gone:]
 	}
 	us := l.now

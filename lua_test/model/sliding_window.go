@@ -47,14 +47,18 @@ func openBuckets(r Rate, was state, at moment) state {
 // current returns the number of the current bucket.
 func (b buckets) current() int64 { return b.now / b.width }
 
-func (b buckets) left() int64 {
+func (b buckets) left() int64 { return max(0, b.n-b.estimate()) }
+
+func (b buckets) owes() int64 { return max(0, mostOwed(b.n)-b.estimate()) }
+
+func (b buckets) estimate() int64 {
 	i := b.current()
 	sum := int64(0)
 	for j := i - b.k + 1; j <= i; j++ {
 		sum += b.counts[j]
 	}
 	part := over(times(b.counts[i-b.k], whole(b.width-b.now%b.width)), whole(b.width))
-	return max(0, b.n-sum-ceil(part))
+	return sum + ceil(part)
 }
 
 // written returns the state without buckets that no longer count.

@@ -13,6 +13,7 @@ type standing struct {
 	limit   Limit
 	place   int   // the position of the rate in the limit
 	cost    int64 // the cost of this call
+	forced  bool  // FORCE
 	state   state
 	blocked int64 // ms until the block ends
 	lapses  int64 // ms until another algorithm's state expires; 0 if there is none
@@ -25,7 +26,7 @@ func (s *standing) rate() Rate { return s.limit.Rates[s.place] }
 
 // at returns the rate's state at another time if nothing else is taken.
 func (s *standing) at(us int64) state {
-	return s.limit.algorithm().Open(s.rate(), s.state, moment{us: us, several: len(s.limit.Rates) > 1, room: 1})
+	return s.limit.algorithm().Open(s.rate(), s.state, moment{us: us, several: len(s.limit.Rates) > 1, room: 1, kept: s.forced})
 }
 
 // left returns how many units can be taken now.
@@ -52,7 +53,7 @@ func (s *standing) after(us, units int64) int64 {
 // wait returns retry_after_ms of a call that this rate denies.
 func (s *standing) wait(us int64) int64 {
 	switch {
-	case s.cost > s.rate().Capacity():
+	case s.cost > s.rate().Capacity() && !s.forced:
 		return -1
 	case s.blocked > 0:
 		return s.blocked
@@ -60,6 +61,17 @@ func (s *standing) wait(us int64) int64 {
 		return s.lapses
 	}
 	return s.after(us, s.cost)
+}
+
+// debtor returns the ms until a unit is left after FORCE.
+func (s *standing) debtor(us int64) int64 {
+	switch {
+	case s.left() > 0:
+		return 0
+	case s.lapses > 0 && !s.changed:
+		return s.lapses
+	}
+	return s.after(us, 1)
 }
 
 func (s *standing) reset(us int64) int64 {
@@ -89,7 +101,7 @@ func (m *Model) open(c Call) (all []*standing, groups []string, reason string) {
 				return nil, nil, "BADSTATE"
 			}
 			for place := range l.Rates {
-				s := &standing{index: index, group: group, limit: l, place: place, cost: c.cost(index - 1), blocked: m.blocked(key)}
+				s := &standing{index: index, group: group, limit: l, place: place, cost: c.cost(index - 1), forced: c.Force, blocked: m.blocked(key)}
 				all = append(all, s)
 			}
 		}

@@ -22,14 +22,18 @@ func fit(group []*standing, c int64) int64 {
 // allow reports whether all rates of a group have room for their cost.
 func allow(group []*standing) bool {
 	for _, s := range group {
-		s.denies = s.blocked > 0 || s.cost > s.left()
+		s.denies = s.blocked > 0 || s.cost > s.left() && !s.forced
 	}
 	return !slices.ContainsFunc(group, func(s *standing) bool { return s.denies })
 }
 
 func (m *Model) charge(group []*standing) {
 	for _, s := range group {
-		if s.cost > 0 {
+		switch {
+		case s.cost == 0:
+		case s.forced:
+			s.state, s.changed = s.state.take(min(s.cost, s.state.owes())), true
+		default:
 			if s.limit.algorithm().Delays {
 				s.delay = s.reset(m.now)
 			}
@@ -38,14 +42,23 @@ func (m *Model) charge(group []*standing) {
 	}
 }
 
+// before returns the reply that ONCE repeats, or nil.
+func (m *Model) before(c Call) (any, string) {
+	e, ok := m.keys[c.OnceKey]
+	if !ok || c.OnceMS == 0 {
+		return nil, ""
+	}
+	if kept, ok := e.holds.(reply); ok {
+		return []any(kept), ""
+	}
+	return nil, "BADSTATE"
+}
+
 // take decides a take or a peek. Each shadow policy decides separately, and is charged only if the
 // call passes.
 func (m *Model) take(c Call) (any, string) {
-	if e, ok := m.keys[c.OnceKey]; ok && c.OnceMS > 0 {
-		if kept, ok := e.holds.(reply); ok {
-			return []any(kept), ""
-		}
-		return nil, "BADSTATE"
+	if kept, reason := m.before(c); kept != nil || reason != "" {
+		return kept, reason
 	}
 	all, groups, reason := m.open(c)
 	if reason != "" {
@@ -96,6 +109,9 @@ func (m *Model) take(c Call) (any, string) {
 
 // refund gives units back to all keys of a group or, if one is blocked, to none.
 func (m *Model) refund(c Call) (any, string) {
+	if kept, reason := m.before(c); kept != nil || reason != "" {
+		return kept, reason
+	}
 	all, groups, reason := m.open(c)
 	if reason != "" {
 		return nil, reason
@@ -110,8 +126,11 @@ func (m *Model) refund(c Call) (any, string) {
 			s.cost, s.denies = 0, s.blocked > 0
 		}
 	}
-	m.save(c, all)
-	return m.fields(c, all, len(groups) > 0), ""
+	fields := m.fields(c, all, len(groups) > 0)
+	if m.save(c, all) && fields[0] == int64(1) && c.OnceMS > 0 {
+		m.put(c.OnceKey, reply(fields), m.ms()+c.OnceMS)
+	}
+	return fields, ""
 }
 
 // fields returns the reply to a call. With a shadow policy, three more elements contain the result
@@ -144,6 +163,9 @@ func (m *Model) sum(c Call, all []*standing) []any {
 			if wait = max(wait, s.wait(m.now)); s.wait(m.now) < 0 {
 				wait = -1
 			}
+		}
+		if s.forced && !s.denies {
+			s.delay = s.debtor(m.now)
 		}
 		units, least = min(units, s.cost), min(least, left)
 		delay, reset = max(delay, s.delay), max(reset, s.reset(m.now))

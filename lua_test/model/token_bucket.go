@@ -4,7 +4,8 @@ func init() {
 	Algorithms["token_bucket"] = &Algorithm{Options: bursts, Open: openTokens}
 }
 
-// tokens is the state of token_bucket: the number of tokens, and the time of the last addition.
+// tokens is the state of token_bucket: the number of tokens, below 0 for a debt, and the time of the
+// last addition.
 type tokens struct {
 	b     int64
 	count int64
@@ -24,13 +25,15 @@ func openTokens(r Rate, was state, at moment) state {
 		t.count += k * r.N
 		t.added += k * period
 	}
-	if t.count == 0 && t.added+period-at.us > refill(b) {
+	if !at.kept && (t.count <= 0 && t.added+period-at.us > refill(b) || b-t.count > mostOwed(b)) {
 		return tokens{b, at.room, at.us}
 	}
 	return tokens{b, t.count, t.added}
 }
 
-func (t tokens) left() int64 { return t.count }
+func (t tokens) left() int64 { return max(0, t.count) }
+
+func (t tokens) owes() int64 { return mostOwed(t.b) - (t.b - t.count) }
 
 func (t tokens) take(c int64) state { return tokens{t.b, t.count - c, t.added} }
 

@@ -49,6 +49,10 @@ local function refund(state, units)
   set(state, math.max(0, state.count - units))
 end
 
+local function spare(state)
+  return math.max(0, states.most_owed(state.rate.capacity) - state.count)
+end
+
 local function wait(state)
   return state.left
 end
@@ -151,6 +155,6 @@ algorithms.fixed_window = {
   spent = function(key, from)
     return plain_count(redis.call('GETRANGE', key, from, from + 31)) or parse(packed.first_text(key, from, PREFIX)) or 0
   end,
-  charge = charge, refund = refund, spend = charge, reset = reset, wait = wait, read = read, save = save,
+  charge = charge, refund = refund, spend = charge, spare = spare, reset = reset, wait = wait, read = read, save = save,
   convert = convert,
 }

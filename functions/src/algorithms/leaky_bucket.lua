@@ -18,6 +18,6 @@ algorithms.leaky_bucket = {
   complete = gcra.complete,
   owner = gcra,
   delays = true,
-  charge = charge, refund = gcra.refund, spend = gcra.charge, reset = gcra.reset, wait = gcra.wait,
+  charge = charge, refund = gcra.refund, spend = gcra.charge, spare = gcra.spare, reset = gcra.reset, wait = gcra.wait,
   read = gcra.read, save = gcra.save, convert = gcra.convert,
 }

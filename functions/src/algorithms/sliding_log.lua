@@ -24,7 +24,7 @@
 --   sum      the sum of the last entry
 --   live     the first entry that counts
 --   used     the units that count
---   added    the entry that a charge adds
+--   added    the entry that a charge adds, or '' if FORCE has no room even for debt
 --   kept     the log after a refund
 
 local PREFIX = 'sliding_log:'
@@ -136,11 +136,15 @@ end
 
 local function charge(state, units)
   local now = state.now
-  if state.entries == 0 or now > state.last then
-    state.last = now
+  if units == 0 then
+    state.added = ''
+  else
+    if state.entries == 0 or now > state.last then
+      state.last = now
+    end
+    state.sum = (state.sum + units) % SUMS
+    state.added = struct.pack('>I7I5', state.last, state.sum)
   end
-  state.sum = (state.sum + units) % SUMS
-  state.added = struct.pack('>I7I5', state.last, state.sum)
   state.used, state.free = state.used + units, state.free - units
   state.reset = reset(state)
 end
@@ -175,8 +179,17 @@ local function refund(state, units)
   return nil
 end
 
+local function spare(state)
+  return math.max(0, states.most_owed(state.rate.capacity) - state.used)
+end
+
 local function wait(state, cost)
-  return clock.ceil_ms(leaving(state, state.rate.capacity - cost) + state.rate.period * 1000 - state.now)
+  local units = state.rate.capacity - cost
+  if state.added then -- by FORCE
+    local _, sum = entry(state, state.entries)
+    if (state.sum - sum) % SUMS > units then return reset(state) end
+  end
+  return clock.ceil_ms(leaving(state, units) + state.rate.period * 1000 - state.now)
 end
 
 -- expiry returns when the last entry leaves the window, in ms since the epoch.
@@ -185,8 +198,11 @@ local function expiry(state)
 end
 
 -- goes_on reports whether a new entry can be appended without rewriting the log: at most half of
--- its entries have left the window.
+-- its entries have left the window. With debts more than n count, so a log of 2n entries is rewritten
+-- too: no log grows longer than without them.
 local function goes_on(state)
+  if state.added == '' then return true end
+  if state.entries >= 2 * state.rate.capacity then return false end
   return state.entries > 0 and state.live - 1 <= state.entries / 2
 end
 
@@ -272,5 +288,5 @@ algorithms.sliding_log = {
   decide = decisions.one_key,
   form = { load = load, load_empty = packed.form.load_empty, load_found = load_found, write = write },
   spent = spent,
-  charge = charge, refund = refund, spend = restart, reset = reset, wait = wait, read = read, save = save,
+  charge = charge, refund = refund, spend = restart, spare = spare, reset = reset, wait = wait, read = read, save = save,
 }

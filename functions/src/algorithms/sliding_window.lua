@@ -23,15 +23,22 @@ local MOST_BUCKETS = 1000
 local STATE = '^(%d+):(%d+):(%d[%d,]*)$'
 local TWO_COUNTS = '^sliding_window:(%d+):(%d+):(%d+),?(%d*)$'
 
--- set computes free, the units that still fit.
-local function set(state)
+-- units_left returns how many units still fit into a capacity.
+local function units_left(state, capacity)
   local rate, counts, sum = state.rate, state.counts, 0
   local last, width = rate.buckets, rate.width
   for i = 0, last - 1 do
     sum = sum + counts[i]
   end
-  local free = rate.capacity - sum - math.ceil(counts[last] * (width - state.into) / width)
-  state.free = free > 0 and free or 0
+  return math.max(0, capacity - sum - math.ceil(counts[last] * (width - state.into) / width))
+end
+
+local function set(state)
+  state.free = units_left(state, state.rate.capacity)
+end
+
+local function spare(state)
+  return units_left(state, states.most_owed(state.rate.capacity))
 end
 
 local function reset(state)
@@ -189,5 +196,5 @@ algorithms.sliding_window = {
   complete_rate = complete_rate,
   decide = decide,
   spent = spent,
-  charge = charge, refund = refund, spend = charge, reset = reset, wait = wait, read = read, save = save,
+  charge = charge, refund = refund, spend = charge, spare = spare, reset = reset, wait = wait, read = read, save = save,
 }

@@ -2,11 +2,12 @@
 -- (default n). A full bucket starts over: the periods begin at the next take.
 --
 -- State: "token_bucket:<tokens>:<us>", the tokens left and when tokens were last added. The key
--- expires when the bucket is full.
+-- expires when the bucket is full. FORCE leaves a debt as tokens below 0.
 --
 -- If the limit changes, its n, b and period apply from the last addition on. Tokens above a lowered
 -- b are lost. If the clock was set back, the remaining tokens can still be taken. An empty bucket
--- that would wait for longer than one full refill leaves room for just this call.
+-- that would wait for longer than one full refill for its next tokens leaves room for just this
+-- call. So does one with a larger debt than FORCE leaves under this limit.
 
 -- refill_us returns how many us it takes to add this many tokens.
 local function refill_us(tokens, rate)
@@ -25,7 +26,7 @@ local function refill(rate, tokens, added, now, cost)
   end
   if tokens >= capacity then
     return capacity, now
-  elseif tokens == 0 and added + period - now > refill_us(capacity, rate) then
+  elseif tokens <= 0 and (added + period - now > refill_us(capacity, rate) or capacity - tokens > states.most_owed(capacity)) then
     return capacity - states.most_spent(capacity, cost), now
   end
   return tokens, added
@@ -39,12 +40,12 @@ end
 local function read(state, text, now, cost)
   local rate, tokens, added = state.rate, state.rate.capacity, now
   if text ~= '' then
-    tokens, added = string.match(text, '^(%d+):(%d+)$')
+    tokens, added = string.match(text, '^(%-?%d+):(%d+)$')
     tokens, added = numbers.parse_digits(tokens), numbers.parse_digits(added)
     if not tokens or not added then return false end
     tokens, added = refill(rate, tokens, added, now, cost)
   end
-  state.now, state.added, state.tokens, state.free = now, added, tokens, tokens
+  state.now, state.added, state.tokens, state.free = now, added, tokens, math.max(0, tokens)
   return true
 end
 
@@ -54,12 +55,18 @@ local function reset(state)
 end
 
 local function charge(state, units)
-  state.tokens, state.free = state.tokens - units, state.free - units
+  local tokens = state.tokens - units
+  state.tokens, state.free = tokens, math.max(0, tokens)
   state.reset = reset(state)
 end
 
 local function refund(state, units)
   charge(state, -math.min(units, state.rate.capacity - state.tokens))
+end
+
+local function spare(state)
+  local capacity = state.rate.capacity
+  return states.most_owed(capacity) - capacity + state.tokens
 end
 
 local function wait(state, cost)
@@ -99,5 +106,5 @@ algorithms.token_bucket = {
   prefix = 'token_bucket:',
   options = { burst = numbers.positive_option },
   decide = decide,
-  charge = charge, refund = refund, spend = charge, reset = reset, wait = wait, read = read, save = save,
+  charge = charge, refund = refund, spend = charge, spare = spare, reset = reset, wait = wait, read = read, save = save,
 }

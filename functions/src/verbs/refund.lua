@@ -1,17 +1,28 @@
 -- ratelimit_refund gives units back to all keys, or to none if one of them is blocked. allowed is
 -- then 0. A key never gets more than it needs to be full.
---   KEYS   one for each limit
---   ARGV   limit [limit ...] [COST c | COST c1 ... cn]
+--   KEYS   one for each limit, then one for ONCE
+--   ARGV   limit [limit ...] [COST c | COST c1 ... cn] [ONCE ttl_ms]
 --   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }, and three more with a shadow policy
 --   Errors BADARGS BADLIMIT BADCOST BADKEYS BADSTATE NOPOLICY
 
-local OPTIONS = { COST = true }
+local OPTIONS = { COST = true, ONCE = true }
 
 clock.register{
   function_name = 'ratelimit_refund',
   description = 'Gives cost back to the keys, never beyond full.',
   callback = function(keys, args)
     local request, err = requests.read(keys, args, OPTIONS)
-    return err or (decisions.decide(keys, request, 'refund'))
+    if err then return err end
+    local request_key = request.ONCE
+    if request_key then
+      local before
+      before, err = once.read(request_key)
+      if before or err then return before or err end
+    end
+    local reply, gives_back, passes = decisions.decide(keys, request, 'refund')
+    if request_key and gives_back and passes then
+      once.keep(request_key, reply, request.ttl)
+    end
+    return reply
   end,
 }

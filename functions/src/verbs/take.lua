@@ -1,12 +1,12 @@
 -- ratelimit_take decides, and consumes if every limit allows.
 --   KEYS   one for each limit, then one for ONCE and one for TRACK, in the order of these options
---   ARGV   limit [limit ...] [COST c | COST c1 ... cn] [UPTO] [ONCE ttl_ms] [TRACK]
+--   ARGV   limit [limit ...] [COST c | COST c1 ... cn] [UPTO | FORCE] [ONCE ttl_ms] [TRACK]
 --   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }, and three more with a shadow policy
 --   Errors BADARGS BADLIMIT BADCOST BADKEYS BADSTATE NOPOLICY
 
-local OPTIONS = { COST = true, UPTO = true, ONCE = true, TRACK = true }
+local OPTIONS = { COST = true, UPTO = true, FORCE = true, ONCE = true, TRACK = true }
 
--- with_options decides a request that may have ONCE, TRACK and shadow policies.
+-- with_options decides a request that may have FORCE, ONCE, TRACK and shadow policies.
 local function with_options(keys, request)
   local request_key, usage_key, limit, cost = request.ONCE, request.TRACK, request.limits[1], request.cost
   if request_key then
@@ -16,12 +16,12 @@ local function with_options(keys, request)
   local err = usage_key and tracking.read(usage_key)
   if err then return err end
   local reply, charged, passes
-  if cost and request.count == 1 then
+  if cost and request.count == 1 and not request.FORCE then
     reply = limit.decide(keys[1], limit, cost)
     passes = reply[1] == 1
     charged = passes and cost > 0
   else
-    reply, charged, passes = decisions.decide(keys, request, 'charge')
+    reply, charged, passes = decisions.decide(keys, request, request.FORCE and 'force' or 'charge')
   end
   if reply.err then return reply end
   if request.groups and passes then

@@ -27,7 +27,7 @@ func limit(t *rapid.T) model.Policy {
 		l := model.Limit{Algorithm: pick(t, algorithms()...)}
 		for range pick(t, 1, 1, 1, 2, 3) {
 			r := rate(t, l.Algorithm)
-			if most := model.MaxCount / r.MS(); l.Algorithm == "sliding_window" && r.N > most {
+			if most := model.MaxCount / r.MS() / 2; l.Algorithm == "sliding_window" && r.N > most {
 				r.N = r.N%most + 1 // for larger n, CONTRACT.md permits a deviation of one unit
 			}
 			l.Rates = append(l.Rates, r)

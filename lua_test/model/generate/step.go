@@ -104,13 +104,17 @@ func (p pool) decision(t *rapid.T, c *model.Call) {
 	if c.Verb != model.Refund && len(c.Costs) < 2 {
 		c.Upto = pick(t, false, false, true)
 	}
-	if c.Verb != model.Take {
+	if c.Verb == model.Peek {
 		return
 	}
 	if pick(t, false, false, false, false, true) {
 		c.OnceMS = pick(t, 1, 1000, 60000, between(t, 1, 100000))
 		c.OnceKey = keys(t, onceKeys, 1, 1)[0]
 	}
+	if c.Verb == model.Refund {
+		return
+	}
+	c.Force = !c.Upto && pick(t, false, false, false, true)
 	c.Track = p.only == "usage" || pick(t, false, false, false, false, false, true)
 	if c.Track || tracks {
 		c.Usage = keys(t, usageKeys, 1, 1)[0]
