@@ -9,8 +9,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 )
 
-// A worker proceeds as fast as the limit allows. If its deadline is before its turn, it learns so
-// at once.
+// A worker proceeds as fast as the limit allows. If its deadline comes before its turn, Wait
+// returns an error at once.
 func ExampleClient_Wait() {
 	limiter, stop := newLimiter()
 	defer stop()
@@ -83,7 +83,7 @@ func ExampleReservation_Delay() {
 }
 
 // One export of this account runs at a time, over all processes. Wait waits up to ten seconds for
-// the place, and Hold keeps it for the duration of the export.
+// the lease, and Hold keeps it for the duration of the export.
 func ExampleLease_Hold() {
 	limiter, stop := newLimiter()
 	defer stop()

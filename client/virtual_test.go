@@ -20,7 +20,7 @@ import (
 // of the bubble.
 type virtual struct {
 	redis.UniversalClient
-	run    chan func() // executed at the server
+	run    chan func() // functions to execute outside of the bubble
 	ran    chan struct{}
 	one    sync.Mutex // one call of the server at a time
 	server *embedded.Server

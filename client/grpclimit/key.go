@@ -21,7 +21,7 @@ var ErrNoKey = errors.New("the call lacks what it is limited by")
 // is not usable. A Key may be shared.
 type Key struct{ key keytext.Key[call] }
 
-// call is a call that is limited.
+// call describes a gRPC call to a Key.
 type call struct {
 	ctx    context.Context
 	target string // of the connection, for an outgoing call

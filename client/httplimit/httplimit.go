@@ -49,9 +49,9 @@ func WithRequest(change func(r *http.Request, req *client.Request) error) Option
 	}
 }
 
-// Delay makes a request that leaky_bucket allows with a wait wait for its turn. Without Delay the
-// handler is called at once. If the request's context ends first, the client gets 503 Service
-// Unavailable; the units are not given back.
+// Delay makes requests wait for their turn if a leaky_bucket allows them only after a wait. Without
+// Delay the handler is called at once. If the request's context ends first, the client gets 503
+// Service Unavailable; the units are not given back.
 func Delay() Option {
 	return func(m *middleware) error {
 		m.delay = true
@@ -139,7 +139,7 @@ func (m *middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 		problem{Status: http.StatusBadRequest, Detail: err.Error()}.write(w)
 		return
 	case err != nil:
-		if !errors.Is(err, ctx.Err()) { // a client that hung up is no error of this server
+		if !errors.Is(err, ctx.Err()) { // a request whose client hung up is no error of this server
 			m.onError(r, err)
 		}
 		m.undecided(next, w, r, m.refuse)
