@@ -258,7 +258,7 @@ func TestResultExample(t *testing.T) {
 	}
 }
 
-// With ReadOnly set a cluster client may send peeks to replicas, and sends takes to primaries.
+// A cluster client with ReadOnly may send peeks to replicas, but sends takes to primaries.
 func TestPeekFromReplica(t *testing.T) {
 	c := startCluster(t)
 	flushCluster(t, c)

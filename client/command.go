@@ -26,9 +26,9 @@ type call struct {
 type mode int
 
 const (
-	once       mode = iota // it writes, and is sent once
-	repeatable             // it writes, but is charged only once: if the reply is lost, it is sent again
-	readOnly               // it writes nothing: go-redis may retry it, and replicas may reply
+	once       mode = iota // not read-only: sent once
+	repeatable             // not read-only, but charged only once: sent again if the reply is lost
+	readOnly               // writes no data: go-redis may retry it, and replicas may reply
 )
 
 // command is the FCALL of a call. It is executed at most once, unless it writes nothing.
@@ -89,11 +89,11 @@ func (c *command) Args() []any {
 	return []any{"ping"}
 }
 
-// written reports whether the command writes and may have been sent.
+// written reports whether the command is not read-only and may have been sent.
 func (c *command) written() bool { return !c.readOnly && c.state.Load() != waiting }
 
 // abandon makes sure that the command is not sent any more, except as a PING; see Args. It reports
-// whether the command writes and may already have been sent.
+// whether the command is not read-only and may already have been sent.
 func (c *command) abandon() bool { return c.state.Swap(abandoned) == left && !c.readOnly }
 
 // Clone replaces the embedded method, which would return a command that may be retried.

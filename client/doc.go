@@ -53,10 +53,10 @@
 //
 // # Lost replies
 //
-// go-redis retries a command whose reply was lost, and could count one call up to four times. This
-// package sends calls that write with a command that go-redis does not retry, so they are executed
-// at most once. Cluster redirections (MOVED, ASK) are followed, because a redirected command was
-// not executed.
+// go-redis retries a command whose reply was lost, and could count one call up to four times. For
+// calls that change data, this package uses a command that go-redis does not retry, so they are
+// executed at most once. Cluster redirections (MOVED, ASK) are followed, because a redirected
+// command was not executed.
 //
 // The client itself retries calls that are safe to repeat: requests with an OnceKey, and acquiring
 // or renewing a lease. It retries up to three times, with at most 0.3 s of pauses in total.

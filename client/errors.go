@@ -176,7 +176,8 @@ const (
 	tryLater   = "try again later"
 )
 
-// newError classifies err. written reports whether a command that writes may have been sent.
+// newError classifies err. written reports whether a command that is not read-only may have been
+// sent.
 func newError(ctx context.Context, op string, keys []string, err error, written bool) *Error {
 	var failed *dialFailed
 	if errors.As(err, &failed) {

@@ -306,7 +306,7 @@ func ExampleClient_Refund() {
 	// 70 100
 }
 
-// At most two exports run at the same time, over all processes.
+// At most two exports run at the same time, across all processes.
 func ExampleLease() {
 	limiter, stop := newLimiter()
 	defer stop()

@@ -82,7 +82,7 @@ func ExampleReservation_Delay() {
 	// true 2m0s
 }
 
-// One export of this account runs at a time, over all processes. Wait waits up to ten seconds for
+// One export of this account runs at a time, across all processes. Wait waits up to ten seconds for
 // the lease, and Hold keeps it for the duration of the export.
 func ExampleLease_Hold() {
 	limiter, stop := newLimiter()

@@ -78,7 +78,8 @@ func (p *parsedLimits) keys(limits []Limit) (keys []parsedKey, unknown Limit) {
 	return keys, ""
 }
 
-// learn fetches limits that a server has just used, in the background, unless they are known.
+// learn is called with limits that a server has just used. It fetches in the background how servers
+// parse them, unless that is known.
 func (p *parsedLimits) learn(limits []Limit) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

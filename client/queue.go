@@ -48,7 +48,7 @@ const (
 	inQueue  placeState = iota // waits for its turn: has not asked, or not since its last rest
 	asking                     // may ask
 	resting                    // was denied, and waits before it asks again
-	rejected                   // refused
+	rejected                   // refused: its turn would come too late or never
 )
 
 // join adds a waiter to the end of the named queue.
@@ -199,7 +199,7 @@ type turn struct {
 	refuse   func(denied Result, cause error) error      // makes the error of a caller that waited in vain
 }
 
-// inTurn waits for its turn in the queue for t.name, then asks until it is allowed.
+// inTurn waits for the caller's turn in the queue t.name, and then calls t.try until it is allowed.
 func (c *Client) inTurn(ctx context.Context, t turn) (Result, error) {
 	if err := c.server.ready(ctx, call{verb: t.verb, keys: t.keys}); err != nil {
 		return Result{}, err

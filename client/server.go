@@ -186,8 +186,8 @@ func (s *server) sendOnce(ctx *bounded, node *breaker, call call) (any, error) {
 	return nil, e
 }
 
-// send passes the call to rdb, and returns its reply. written reports whether a call that writes
-// may have been sent. node is nil for a call that shares no round trip.
+// send passes the call to rdb, and returns its reply. written reports whether a command that is not
+// read-only may have been sent. node is nil for a call that shares no round trip.
 func (s *server) send(ctx *bounded, rdb redis.UniversalClient, node *breaker, call call) (reply any, written bool, err error) {
 	ctx.quiet = false
 	cmd := newCommand(ctx, call)

@@ -52,10 +52,10 @@ func (c *Client) Wait(ctx context.Context, key string, limit Limit) error {
 //
 // WaitN returns a [*LimitedError] at once, and takes nothing, if n is more than the limit ever
 // holds or if the wait is known to go beyond the deadline of ctx, the end of a block included. It
-// also returns one as soon as ctx ends. A place in the queue of a leaky_bucket that the caller
-// cannot wait for is given back, so a later caller may get the same turn as one that was already
-// behind. Other errors are those of [Client.AllowN]. A [Fallback] applies as it does there: with
-// FailOpen WaitN returns nil, with FailClosed it asks again every one to two seconds.
+// also returns one as soon as ctx ends. If a leaky_bucket has given the caller a turn for which it
+// cannot wait, the turn is given back, so a later caller may get the same turn as one that was
+// already behind. Other errors are those of [Client.AllowN]. A [Fallback] applies as it does there:
+// with FailOpen WaitN returns nil, with FailClosed it asks again every one to two seconds.
 //
 // Callers of one key and limit in a Client are served in order of arrival, whatever their n. The
 // first of them asks the server; the others ask only if its last reply left enough units for all.
@@ -71,7 +71,7 @@ func (c *Client) WaitN(ctx context.Context, key string, limit Limit, n int64) er
 // does for the deadline of ctx. The zero Time means no such bound.
 //
 // Callers with the same keys and limits are served in order of arrival. If UpTo is set, the error
-// is [ErrBadArgs]. A place in the queue of a leaky_bucket that was taken with an OnceKey is not
+// is [ErrBadArgs]. A turn in the queue of a leaky_bucket that was taken with an OnceKey is not
 // given back, but kept for a caller that asks again with that key.
 func (c *Client) WaitRequest(ctx context.Context, req Request, until time.Time) error {
 	keys := c.server.keys(req.Keys)
@@ -153,7 +153,7 @@ func outlasts(ctx context.Context, wait time.Duration) error {
 	return nil
 }
 
-// both joins two errors, either of which may be nil.
+// both joins err and why, either of which may be nil.
 func both(err, why error) error {
 	switch {
 	case why == nil:

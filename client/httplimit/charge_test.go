@@ -109,7 +109,7 @@ func TestChargeOfSeveralKeys(t *testing.T) {
 	}
 }
 
-// With UpTo the request is charged what it got.
+// A request with UpTo is charged for the units that it got.
 func TestChargeOfUpTo(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	handler := newHandler(t, limiter, "100/d", httplimit.Address(), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

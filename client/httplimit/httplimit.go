@@ -81,7 +81,7 @@ func OnError(f func(*http.Request, error)) Option {
 }
 
 // WithXHeaders adds X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset, which many
-// clients know. Reset is a Unix time in seconds, as at GitHub.
+// clients know. Reset is a Unix time in seconds, as in GitHub's API.
 func WithXHeaders() Option {
 	return func(m *middleware) error {
 		m.xHeaders = true
