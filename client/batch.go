@@ -19,10 +19,10 @@ import (
 // last writes of a key, or all of them, so a span with a failover can admit up to one burst more.
 //
 // For a rarely used key, the client takes one unit at a time. The more often a key is used, the
-// larger its batch, so that the units are spent within ttl. It is at most an eighth of what remains
-// of the limit, so that processes share the last units. Only one request for a key is in progress
-// at a time. Other callers wait for it, within their contexts and the client's timeout, and share
-// its units, its denial, or its error.
+// larger its batch, so that the units are spent within ttl. A batch is at most an eighth of what
+// remains of the limit, so that processes share the last units. Only one request for a key is in
+// progress at a time. Other callers wait for it, within their contexts and the client's timeout,
+// and share its units, its denial, or its error.
 //
 // The following calls always ask a server: calls with several keys, leaky_bucket (each unit has its
 // own wait), shadow policies, an OnceKey, a UsageKey, UpTo, and a cost of 0 or above n. Calls under
@@ -157,8 +157,8 @@ func (k *keyBatch) result(now time.Time) Result {
 	return res
 }
 
-// countedDown returns what remains of the time d when the time after has passed: at least 0,
-// rounded up to whole milliseconds.
+// countedDown returns what remains of d once the duration after has passed: at least 0, rounded up
+// to whole milliseconds.
 func countedDown(d, after time.Duration) time.Duration {
 	left := max(0, d-max(0, after))
 	if whole := left.Truncate(time.Millisecond); whole < left && whole <= math.MaxInt64-time.Millisecond {

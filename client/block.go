@@ -13,8 +13,8 @@ import (
 // continue to refill. A second block replaces the first, even if it is shorter. Block blocks all
 // keys or none.
 //
-// d is rounded up to whole milliseconds. If it is not from 1 ms to 36500 days, the error is
-// [ErrBadArgs]. In a cluster the keys share a hash tag.
+// d is from 1 ms to 36500 days, rounded up to whole milliseconds. With any other value, the error
+// is [ErrBadArgs]. In a cluster the keys share a hash tag.
 func (c *Client) Block(ctx context.Context, d time.Duration, keys ...string) error {
 	return c.block(ctx, d, keys)
 }

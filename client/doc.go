@@ -60,7 +60,7 @@
 //
 // The client itself retries calls that are safe to repeat: requests with an OnceKey, and acquiring
 // or renewing a lease. It retries up to three times, with at most 0.3 s of pauses in total.
-// go-redis retries Peek, Usage and Info as it is configured to.
+// go-redis retries Peek, Usage and Info as configured there.
 //
 // # Time
 //

@@ -96,8 +96,7 @@ func Waiting(c *Client) int {
 	return len(c.queues.byName)
 }
 
-// TakeLate takes one unit as a call does that found no units in its key's batch, and continues only
-// now.
+// TakeLate continues a call for one unit that has found no units in its key's batch before.
 func TakeLate(c *Client, key string, limit Limit) (Result, error) {
 	req := Request{Keys: []string{key}, Limits: []Limit{limit}}
 	return c.batches.takeShared(context.Background(), req, single{key: key, limit: limit, cost: 1})
@@ -121,8 +120,8 @@ func SharedWaiting(c *Client) (calls, running int) {
 // Ended reports whether Close has ended the background work of c.
 func Ended(c *Client) bool { return c.server.lifetime.ctx.Err() != nil }
 
-// TakeAfterWaiting takes as a call does that has waited for another call's request until the
-// client's timeout.
+// TakeAfterWaiting continues a take that has waited for another call's request until the client's
+// timeout.
 func TakeAfterWaiting(ctx context.Context, c *Client, req Request) (Result, error) {
 	c.fallbacks.next = lateDecider{c.server}
 	return c.fallbacks.decide(ctx, req)

@@ -9,8 +9,8 @@ import (
 )
 
 // ErrLeaseLost means that a lease was lost while the function of [Lease.Hold] ran, so another
-// caller may have acquired one in its place. It is the [context.Cause] of the function's context,
-// and Hold returns it.
+// caller may have acquired one in its place. [context.Cause] of the function's context then matches
+// it, and so does the error that Hold returns.
 var ErrLeaseLost = errors.New("lease lost")
 
 // longestPoll is the longest pause of Lease.Wait between calls. Servers do not announce the leases

@@ -67,8 +67,8 @@ func TestLostReplyCountsOnce(t *testing.T) {
 			_, err := newClient(t, rdb).Allow(t.Context(), "k", perDay)
 			wantOnce(t, direct, p, "k", err)
 
-			// If replies to go-redis's own FCall are lost, it repeats the call, so this test can
-			// detect repeats.
+			// go-redis repeats its own FCall if the replies are lost. This shows that the test
+			// detects repeats.
 			p.lose(10, false)
 			if err := rdb.FCall(t.Context(), "ratelimit_take", []string{"k"}, string(perDay)).Err(); err == nil {
 				t.Fatal("no reply came, and no error")

@@ -152,7 +152,7 @@ func (s *testbed) sizes() string {
 	return strings.Join(sizes, " ")
 }
 
-// calls makes n calls for one unit each. The time between two calls is apart.
+// calls makes n calls for one unit each. The duration apart lies between two calls.
 func (s *testbed) calls(t testing.TB, c *client.Client, n int, apart time.Duration) {
 	t.Helper()
 	for range n {

@@ -26,7 +26,7 @@ func (s *served) add(who int, began time.Time) {
 }
 
 // inLine starts n callers, one after another. It checks that they are served in this order, each no
-// earlier than the time that want returns, and at most the duration late after it.
+// earlier than the time that want returns. late is the longest allowed delay after that time.
 func inLine(t *testing.T, n int, wait func(i int) error, want func(i int) time.Duration, late time.Duration) {
 	t.Helper()
 	var got served

@@ -40,9 +40,9 @@ func CountBy(key func(ctx context.Context, target, method string) (string, error
 	}
 }
 
-// Change calls change to modify the limiter's request, for example with a cost, another limit or a
-// [client.Request.Fallback]. req has one key and one limit. If change removes all keys, the call is
-// not limited; if it returns an error, the call fails.
+// Change sets a function that modifies the limiter's request, for example with a cost, another
+// limit or a [client.Request.Fallback]. req has one key and one limit. If change removes all keys,
+// the call is not limited; if it returns an error, the call fails.
 func Change(change func(ctx context.Context, method string, req *client.Request) error) ClientOption {
 	return func(c *Client) error {
 		return adapter.Set(&c.change, change, "Change(nil); give a function, or leave it out")

@@ -59,8 +59,8 @@ func SkipMethods(methods ...string) ServerOption {
 	}
 }
 
-// WithRequest calls change to modify the limiter's request, for example with another limit for
-// paying users, a cost, or a [client.Request.UsageKey]. req has one key and one limit, that of
+// WithRequest sets a function that modifies the limiter's request, for example with another limit
+// for paying users, a cost, or a [client.Request.UsageKey]. req has one key and one limit, that of
 // [NewServer]. If change removes all keys, the call is not limited. An error is treated as an error
 // of the limiter, unless it is [ErrNoKey].
 func WithRequest(change func(ctx context.Context, method string, req *client.Request) error) ServerOption {

@@ -44,9 +44,9 @@ func WithKey(key func(*http.Request) (string, error)) Option {
 	}
 }
 
-// WithRequest calls change to modify the limiter's request, for example with a cost, another limit
-// or a [client.Request.Fallback]. req has one key and one limit. If change removes all keys, the
-// HTTP request is not limited; if it returns an error, the request fails.
+// WithRequest sets a function that modifies the limiter's request, for example with a cost, another
+// limit or a [client.Request.Fallback]. req has one key and one limit. If change removes all keys,
+// the HTTP request is not limited; if it returns an error, the request fails.
 func WithRequest(change func(r *http.Request, req *client.Request) error) Option {
 	return func(t *Transport) error {
 		return adapter.Set(&t.calls.Change, change, "WithRequest(nil); give a function, or leave it out")

@@ -39,9 +39,9 @@ func SkipPaths(paths ...string) Option {
 	return Skip(func(r *http.Request) bool { return slices.Contains(paths, r.URL.Path) })
 }
 
-// WithRequest calls change to modify the limiter's request according to the HTTP request: for
-// example another limit for paying users, a cost, or a [client.Request.UsageKey]. req has one key
-// and one limit, that of [New]. If change removes all keys, the HTTP request is not limited. An
+// WithRequest sets a function that modifies the limiter's request according to the HTTP request:
+// for example another limit for paying users, a cost, or a [client.Request.UsageKey]. req has one
+// key and one limit, that of [New]. If change removes all keys, the HTTP request is not limited. An
 // error is treated as an error of the limiter, unless it is [ErrNoKey].
 func WithRequest(change func(r *http.Request, req *client.Request) error) Option {
 	return func(m *middleware) error {
