@@ -12,17 +12,17 @@ import (
 // most calls for a busy key need no request. Result.Source is then [SourceBatch]. n is at least 2
 // and ttl at least 1 ms; a tenth of a second is a good ttl.
 //
-// Units are charged before they are spent. They expire ttl after the time just before their request
-// was sent. So in any time span L, no more units are admitted than the limit allows in L + ttl,
-// however many processes take part (tools/batches has a model of this for the Spin model checker).
-// Failovers are an exception, with or without batches: the promoted replica may lack the last
-// writes of a key, or all of them, so a span with a failover can admit up to one burst more.
+// Units are charged before they are spent. They expire after ttl, counted from just before their
+// request was sent. So in any time span L, no more units are admitted than the limit allows in L +
+// ttl, however many processes take part (tools/batches has a model of this for the Spin model
+// checker). Failovers are an exception, with or without batches: the promoted replica may lack the
+// last writes of a key, or all of them, so a span with a failover can admit up to one burst more.
 //
-// A key that is rarely used takes one unit at a time. The batch grows with the key's own rate, so
-// that its units are spent within ttl. It is at most an eighth of what remains of the limit, so
-// that processes share the last units. Only one request for a key is in progress at a time. Other
-// callers wait for it, within their contexts and the client's timeout, and share the units it
-// brings, its denial, or its error.
+// For a rarely used key, the client takes one unit at a time. The more often a key is used, the
+// larger its batch, so that the units are spent within ttl. A batch is at most an eighth of what
+// remains of the limit, so that processes share the last units. Only one request for a key is in
+// progress at a time. Other callers wait for it, within their contexts and the client's timeout,
+// and share its units, its denial, or its error.
 //
 // The following calls always ask a server: calls with several keys, leaky_bucket (each unit has its
 // own wait), shadow policies, an OnceKey, a UsageKey, UpTo, and a cost of 0 or above n. Calls under
@@ -31,17 +31,18 @@ import (
 // A cost above 1 is spent from the batch if enough units are left; otherwise a server decides, all
 // or none. Only calls of cost 1 fill batches.
 //
-// In a decision from a batch, Remaining is the last reply's plus the units left in the batch,
-// ResetAfter is the last reply's minus the time since, and Limit is the last reply's. They do not
-// include units that other processes have taken since.
+// In a decision from a batch, Limit, Remaining and ResetAfter come from the last reply of the
+// server: Remaining plus the units left in the batch, and ResetAfter minus the time since the
+// reply. They do not reflect units that other processes have taken since.
 //
 // Unspent units expire after ttl, and are lost if the process ends without Close. They are not
-// given back at that time, because the limit has refilled by then and they would count twice. Under
-// gcra, [Client.Close] gives back the unspent units, less those that have refilled since; under
-// other algorithms it drops them. If a reply is lost, no units are spent. Reset and Block end the
-// batch of a key in this client; batches in other processes remain valid for up to ttl. Refund does
-// not affect the batch, because its units are already charged. Time is measured by the process's
-// monotonic clock. The client keeps batches for up to 65,536 keys.
+// given back at that time, because the limit has refilled in the meantime and they would be
+// available twice. Under gcra, [Client.Close] gives back the unspent units, less those that have
+// refilled since; under other algorithms it drops them. If a reply is lost, no units are spent.
+// Reset and Block end the batch of a key in this client; batches in other processes remain valid
+// for up to ttl. Refund does not affect the batch, because its units are already charged. The
+// client measures time by the process's monotonic clock. The client keeps batches for up to 65,536
+// keys.
 func WithBatches(n int64, ttl time.Duration) Option {
 	return func(c *Client) error {
 		switch {
@@ -72,17 +73,17 @@ type keyBatch struct {
 	left     int64     // units that may be spent
 	until    time.Time // when left expires
 	received int64     // units in the last reply
-	sent     time.Time // before the last request was sent
-	used     time.Time // when it was last used
+	sent     time.Time // just before the last request was sent
+	used     time.Time // when the batch was last used
 	last     Result    // the last reply
 	read     time.Time // when last was received
-	size     int64     // of the next batch; waiting callers and Remaining can change it
+	size     int64     // of the next batch, before it is adjusted to waiting callers and Remaining
 
 	waiting   int64    // callers that wait for the request in progress
 	requests  uint64   // number of requests so far
 	request   *request // in progress
-	completed *request // the last completed one
-	denied    *request // the last denied one
+	completed *request // the last completed request
+	denied    *request // the last denied request
 }
 
 func (b *batches) decide(ctx context.Context, req Request) (Result, error) {
@@ -96,19 +97,19 @@ func (b *batches) decide(ctx context.Context, req Request) (Result, error) {
 	if a.cost > 1 {
 		return b.next.decide(ctx, req)
 	}
-	if res, ok := b.memory.recall(a); ok { // so that a denied caller does not wait for the request of another
+	if res, ok := b.memory.recall(a); ok { // so that a denied caller does not wait for another caller's request
 		return res, nil
 	}
 	return b.takeShared(ctx, req, a)
 }
 
-// covers reports whether a may use units from a batch.
+// covers reports whether the take a may use units from a batch.
 func (b *batches) covers(ctx context.Context, a single) bool {
 	return !a.upTo && a.cost >= 1 && !strings.Contains(string(a.limit), "leaky_bucket") && b.parsed.batchable(ctx, a.key, a.limit, b.ttl)
 }
 
-// of returns the key's batch, a new one if there is none. It returns nil if a batch for another
-// limit is in use. b.mu is held.
+// of returns the batch of key, and makes one if there is none. It returns nil if a batch for
+// another limit is in use. b.mu is held.
 func (b *batches) of(key string, limit Limit, now time.Time) *keyBatch {
 	found, ok := b.entries.Get(key)
 	if ok && found.limit == limit {
@@ -123,7 +124,7 @@ func (b *batches) of(key string, limit Limit, now time.Time) *keyBatch {
 	return made
 }
 
-// has reports whether cost units may be spent now.
+// has reports whether the batch has enough units that have not expired for a call of this cost.
 func (k *keyBatch) has(cost int64, now time.Time) bool {
 	return k.left >= cost && now.Before(k.until)
 }
@@ -156,7 +157,8 @@ func (k *keyBatch) result(now time.Time) Result {
 	return res
 }
 
-// countedDown returns d minus after, at least 0, rounded up to whole milliseconds.
+// countedDown returns what remains of d once the duration after has passed: at least 0, rounded up
+// to whole milliseconds.
 func countedDown(d, after time.Duration) time.Duration {
 	left := max(0, d-max(0, after))
 	if whole := left.Truncate(time.Millisecond); whole < left && whole <= math.MaxInt64-time.Millisecond {
@@ -165,7 +167,7 @@ func countedDown(d, after time.Duration) time.Duration {
 	return left
 }
 
-// spend decides a call from its key's batch if that has enough units.
+// spend decides the take a from its key's batch, if the batch has enough units.
 func (b *batches) spend(a single) (Result, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -15,7 +15,7 @@ type leftover struct {
 	key   string
 	limit Limit
 	units int64
-	age   time.Duration // since just before their request was sent
+	age   time.Duration // counted from just before their request was sent
 }
 
 // close ends all batches, and returns their unspent units.
@@ -33,8 +33,8 @@ func (b *batches) close() []leftover {
 	return all
 }
 
-// refundBatches ends the batches and refunds their unspent units where possible, within the time of
-// one call. The rest is dropped.
+// refundBatches ends the batches and refunds their unspent units where possible, within the timeout
+// of one call. Units that cannot be refunded are dropped.
 func (c *Client) refundBatches() {
 	all := c.batches.close()
 	if len(all) == 0 {
@@ -51,7 +51,8 @@ func (c *Client) refundBatches() {
 			rate = c.batches.parsed.refillRate(ctx, l.limit, node)
 			perSecond[at] = rate
 		}
-		// A refund may arrive as late as its timeout.
+		// A refund may arrive as late as its timeout. Units that may refill until then are not
+		// refunded.
 		if back := l.units - int64(math.Ceil(rate*(l.age+c.server.timeout).Seconds())); back > 0 {
 			requests = append(requests, Request{Keys: []string{l.key}, Limits: []Limit{l.limit}, Costs: []int64{back}})
 		}

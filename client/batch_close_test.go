@@ -10,7 +10,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 )
 
-// Expired units were counted and are not given back: only takes are sent before Close.
+// Units that have expired in a batch are not given back: neither the next call nor Close sends a
+// refund.
 func TestBatchIsNotGivenBackAtTTL(t *testing.T) {
 	s := newTestbed(t)
 	c := s.warm(t)
@@ -20,8 +21,8 @@ func TestBatchIsNotGivenBackAtTTL(t *testing.T) {
 	s.wantSent(t, "=1")
 }
 
-// Close gives back the unspent units, less those that may refill before the refund arrives, up to 5
-// s later here.
+// Close gives back the unspent units, less those that may refill before the refund arrives, which
+// is at most 5 s later here.
 func TestCloseGivesBack(t *testing.T) {
 	s := newTestbed(t)
 	for _, tt := range []struct {
@@ -128,7 +129,7 @@ func TestSecondCloseWaits(t *testing.T) {
 	select {
 	case <-second:
 		t.Error("the second Close returned before the first")
-	case <-time.After(bound / 10): // enough time for the second to return too early
+	case <-time.After(bound / 10): // long enough for a second Close that does not wait to return
 	}
 	p.release()
 	for _, ended := range []chan error{first, second} {

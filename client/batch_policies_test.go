@@ -44,7 +44,7 @@ func learns(t *testing.T, c *client.Client, key string) {
 }
 
 // Calls under a frequently used policy with one key are batched like calls under its limit, and
-// Close refunds the rest.
+// Close refunds the unspent units.
 func TestPoliciesAreBatched(t *testing.T) {
 	s := newTestbed(t)
 	deployPolicy(t, s.rdb, limited("100000/m"))
@@ -83,8 +83,8 @@ func TestRarePoliciesAreNotFetched(t *testing.T) {
 	}
 }
 
-// Calls under a policy that cannot be batched always ask the server. A client notices within ttl
-// that a policy has become one of these.
+// Calls under a policy that cannot be batched always ask the server. If a redeployed policy can no
+// longer be batched, clients notice within ttl.
 func TestPoliciesThatAreNotBatched(t *testing.T) {
 	for name, policy := range map[string]functions.Policy{
 		"leaky_bucket": limited("leaky_bucket 100000/m"),
@@ -140,7 +140,7 @@ func TestQueueTurnsAreNotShared(t *testing.T) {
 	deployPolicy(t, s.rdb, limited("100000/m"))
 	c := s.client(t, client.WithBatches(16, ttl))
 	learns(t, c, "k")
-	for range 1 + 2 + 4 + 8 { // after the two calls of learns
+	for range 1 + 2 + 4 + 8 { // learns has made two calls before
 		allow(t, c, "@p", 1)
 	}
 	deployPolicy(t, s.rdb, limited("leaky_bucket 600/m"))
@@ -164,7 +164,7 @@ func TestQueueTurnsAreNotShared(t *testing.T) {
 // even if the client knew it before.
 func TestPoliciesOfLibrariesThatDoNotReportThem(t *testing.T) {
 	for name, tt := range map[string]struct {
-		old, new string // in the text of the library
+		old, new string // a replacement in the library's text
 		policy   string
 		knows    bool // whether the client knows the policy before
 		asked    int  // how many requests are sent for 100 calls; 0: any number
@@ -202,8 +202,8 @@ func TestPoliciesOfLibrariesThatDoNotReportThem(t *testing.T) {
 	}
 }
 
-// In any span L no more is admitted than the limit allows in L + ttl, even if a deployment lowers
-// the limit: units taken before are spent within ttl.
+// In any span L no more units are admitted than the limit allows in L + ttl, even if a deployment
+// lowers the limit: units taken before the deployment are spent within ttl.
 func TestBatchesKeepTheBoundAcrossADeployment(t *testing.T) {
 	s := newTestbed(t)
 	const before, after = 200, 5 // units a second, and burst
@@ -250,7 +250,8 @@ func TestBatchesKeepTheBoundAcrossADeployment(t *testing.T) {
 	}
 }
 
-// onShards deploys a policy to each shard of the cluster, and returns a client that knows both.
+// onShards deploys a policy to each shard of the cluster, and returns a client that has learned
+// both policies.
 func onShards(t *testing.T, low, high string) (*cluster, *client.Client) {
 	t.Helper()
 	nodes := startCluster(t)

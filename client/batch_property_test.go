@@ -17,20 +17,20 @@ type admission struct {
 	at    time.Time
 }
 
-// process is a user of the server with its own clock.
+// process simulates a process that uses the server and has its own clock.
 type process struct {
 	*client.Client
 	ahead time.Duration // offset of its clock from the server's
 
-	taken    int64 // units that the server has charged, in replies that arrived
+	taken    int64 // units charged by the server, according to the replies that arrived
 	admitted int64
 	returned int64
 }
 
 // TestBatchesKeepTheBound runs many processes that take and spend units of one key, at different
-// speeds. They lose replies, end with and without Close, and restart. In every span no more is
-// admitted than the limit allows in that span and ttl, and no process spends or gives back units
-// that it did not get.
+// speeds. They lose replies, end with and without Close, and restart. It checks that in every span
+// L no more units are admitted than the limit allows in L + ttl, and that no process spends or
+// gives back units that it did not get.
 func TestBatchesKeepTheBound(t *testing.T) {
 	s := newTestbed(t)
 	run := 0
@@ -75,7 +75,7 @@ func TestBatchesKeepTheBound(t *testing.T) {
 			if args[1] == "ratelimit_info" {
 				return false
 			}
-			n, _ := strconv.ParseInt(args[len(args)-1].(string), 10, 64) // of COST n, the last argument except for UPTO
+			n, _ := strconv.ParseInt(args[len(args)-1].(string), 10, 64) // the n of COST n; with UPTO, n is not needed
 			if args[1] == "ratelimit_refund" {
 				calling.returned += n
 				return false
@@ -95,7 +95,7 @@ func TestBatchesKeepTheBound(t *testing.T) {
 			if err != nil || !res.Allowed {
 				return
 			}
-			at := decided // for units charged by the server, that is when they were admitted
+			at := decided // units charged for this call were admitted when the server decided
 			if res.Source == client.SourceBatch {
 				at = s.now()
 			}

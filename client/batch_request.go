@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// shareOfRemaining limits how much a process takes ahead of its callers: at most an eighth of the
+// shareOfRemaining limits how many units a process takes in advance: at most an eighth of the
 // remaining units, so that the first process does not take the last units of a limit.
 const shareOfRemaining = 8
 
@@ -16,14 +16,14 @@ type request struct {
 	want   int64         // units requested
 	done   chan struct{} // made by the first caller that waits
 	err    error
-	res    Result // the denial
+	res    Result // the result, if it is a denial
 	kept   int64  // units reserved for the callers that waited, so that no later caller is served first
 	until  time.Time
 	own    bool // err concerns only the caller that sent the request
 }
 
-// nextSize returns how many units the next request for k asks for. It serves one caller and those
-// that wait.
+// nextSize returns how many units the next request for k asks for. That is enough for its own
+// caller and those that wait, and more if the key is used often, but at most b.most.
 func (b *batches) nextSize(k *keyBatch, now time.Time) int64 {
 	switch gap := now.Sub(k.sent); {
 	case k.sent.IsZero() || gap > 2*b.ttl:
@@ -40,7 +40,7 @@ func (b *batches) nextSize(k *keyBatch, now time.Time) int64 {
 // caller is a call of cost 1 that found no units in its key's batch.
 type caller struct {
 	single
-	batch   *keyBatch // as last seen; nil: not seen yet
+	batch   *keyBatch // the key's batch as last seen; nil: not seen yet
 	entered uint64    // number of requests for batch, in progress or completed, when the call arrived
 	request *request  // that the call sends or waits for
 }
@@ -110,7 +110,7 @@ func (b *batches) enter(c *caller) (Result, step) {
 	if !waited {
 		c.entered = k.requests
 	} else if c.batch != k {
-		c.entered = 0 // the batch was made in the meantime
+		c.entered = 0 // this batch was made in the meantime
 	}
 	c.batch = k
 	if waited && k.completed.serve(now) { // c woke after a later request completed
@@ -131,7 +131,8 @@ func (b *batches) enter(c *caller) (Result, step) {
 	return Result{}, awaitRequest
 }
 
-// woken serves c, which has stopped waiting for its request, if a unit is reserved for it.
+// woken is called when c has stopped waiting for its request. It serves c if a unit is reserved for
+// it.
 func (b *batches) woken(c *caller) (Result, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -153,9 +154,10 @@ func (b *batches) begin(k *keyBatch, now time.Time) *request {
 	return k.request
 }
 
-// lead requests units from a server: for its own call, which that request decides, and for others.
+// lead requests units from a server, for its own call and for others. The reply decides its own
+// call.
 func (b *batches) lead(ctx context.Context, req Request, k *keyBatch, r *request) (Result, error) {
-	defer func() { // also if an observer panics
+	defer func() { // runs also if an observer panics
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		if k.request == r {

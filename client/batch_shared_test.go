@@ -59,7 +59,8 @@ func TestBatchIsShared(t *testing.T) {
 	}
 }
 
-// A denial applies to all callers that arrived before it was requested, and to no others.
+// A denial applies to all callers that arrived before the denied request was sent, and to no
+// others.
 func TestBatchDenialIsShared(t *testing.T) {
 	s := newTestbed(t)
 	other := s.client(t)
@@ -150,7 +151,7 @@ func TestBatchNeedsALiveContext(t *testing.T) {
 	}
 }
 
-// If more callers wait than a batch has units, no unit is spent that was not requested.
+// If more callers wait than a batch has units, no more units are spent than were requested.
 func TestBatchHandsOutNothingTwice(t *testing.T) {
 	s := newTestbed(t)
 	c := s.client(t, client.WithBatches(16, ttl), client.WithTimeout(patient))

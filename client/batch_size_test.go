@@ -42,7 +42,7 @@ func TestBatchGrowsWithTheRate(t *testing.T) {
 	s.wantSent(t, "2 4 8 16 2")
 }
 
-// The fewer units remain, the fewer are taken ahead.
+// The fewer units remain of the limit, the fewer are taken in advance.
 func TestBatchShrinksWithWhatRemains(t *testing.T) {
 	s := newTestbed(t)
 	c := s.client(t, client.WithBatches(64, ttl))
@@ -81,7 +81,8 @@ func TestBatchOfLessThanAskedFor(t *testing.T) {
 	s.wantSent(t, "=1 2 4")
 }
 
-// The size at the boundaries of its rules, and after a request that returned no units.
+// TestBatchSizeAtTheEdges checks the batch size at the boundaries of its rules, and after a request
+// that returned no units.
 func TestBatchSizeAtTheEdges(t *testing.T) {
 	s := newTestbed(t)
 	for _, tt := range []struct {

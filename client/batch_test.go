@@ -11,7 +11,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 )
 
-// The fields of a decision from a batch continue from the last reply.
+// The fields of a decision from a batch are computed from the last reply.
 func TestBatchResult(t *testing.T) {
 	s := newTestbed(t)
 	c := s.client(t, client.WithBatches(16, ttl))
@@ -139,7 +139,7 @@ func TestBatchOfALostReply(t *testing.T) {
 	wantSource(t, c, wide, 1, client.SourceServer)
 }
 
-// Changing a key through this client drops the key's batch.
+// If a client resets or blocks a key, it drops the key's batch.
 func TestBatchEndsWithTheKey(t *testing.T) {
 	s := newTestbed(t)
 	c := s.warm(t, client.WithPrefix("p:"))

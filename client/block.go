@@ -9,12 +9,12 @@ import (
 // Block denies takes, peeks, refunds and Lease.Acquire on keys for d from now, whatever their
 // limits. In the Result, Allowed is false, Remaining is 0, and RetryAfter is the time until the
 // block ends, or [Never] for a cost above what the limit holds. Under a shadow policy a blocked key
-// is allowed. Leases that are held can be renewed and released. Usage counted before the block
-// continues to refill. A second block replaces the first, even if it is shorter. Block blocks all
+// is allowed. Leases that are held can be renewed and released. Units taken before the block
+// continue to refill. A second block replaces the first, even if it is shorter. Block blocks all
 // keys or none.
 //
-// d is from 1 ms to 36500 days, rounded up to whole milliseconds ([ErrBadArgs]). In a cluster the
-// keys share a hash tag.
+// d is from 1 ms to 36500 days, rounded up to whole milliseconds. With any other value, the error
+// is [ErrBadArgs]. In a cluster the keys share a hash tag.
 func (c *Client) Block(ctx context.Context, d time.Duration, keys ...string) error {
 	return c.block(ctx, d, keys)
 }

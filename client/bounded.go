@@ -39,7 +39,7 @@ type bounded struct {
 	timers *sharedTimers
 
 	mu     sync.Mutex
-	looks  int             // number of calls of Done that need no timer
+	looks  int             // how many more calls of Done need no timer
 	done   <-chan struct{} // nil: no goroutine has waited
 	cancel context.CancelFunc
 }
@@ -53,8 +53,8 @@ func (s *server) bounded(ctx context.Context) *bounded {
 	}
 	if s.opened {
 		// go-redis first checks whether the context has ended, and then takes a connection from its
-		// pool or waits for one. The check needs no timer. This is not known for a client made
-		// elsewhere, which may have hooks and dialers.
+		// pool or waits for one. The check needs no timer. A client that Open did not make may have
+		// hooks and dialers that wait on the channel of the first call.
 		b.looks = 1
 	}
 	return b
@@ -113,7 +113,7 @@ func (t *sharedTimers) at(deadline time.Time, timeout time.Duration) <-chan stru
 	return t.done
 }
 
-// wait is Done for a goroutine that waits on the channel.
+// wait is like Done, but always with a timer, for a goroutine that waits on the channel.
 func (b *bounded) wait() <-chan struct{} {
 	b.mu.Lock()
 	b.looks = 0
@@ -199,8 +199,8 @@ func punctual(rdb redis.UniversalClient) bool {
 	return false
 }
 
-// setsDeadlines reports whether connections with these timeouts, as configured, get deadlines at
-// all. -1 means no timeout. Below -1, go-redis sets no deadline, not even the context's.
+// setsDeadlines reports whether go-redis sets deadlines on connections with these configured
+// timeouts. With a timeout of -1, it sets only the context's deadline. Below -1, it sets none.
 func setsDeadlines(read, write time.Duration) bool { return read >= -1 && write >= -1 }
 
 // sendAside sends cmd through a Redis client that ignores deadlines. It sends in a goroutine, and

@@ -15,8 +15,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
-// bound is how long a call of these tests may take. late is longer than a busy machine delays a
-// call, and shorter than slow, a timeout of go-redis that only an unbounded call reaches.
+// bound is the timeout of calls in these tests. slow is a timeout of go-redis that only an
+// unbounded call reaches. late is longer than any delay of a busy machine, and shorter than slow.
 const (
 	bound = 200 * time.Millisecond
 	late  = slow / 2

@@ -21,8 +21,8 @@ const (
 	probeFor       = 500 * time.Millisecond // the longest time of a probe
 )
 
-// shortest is the least time that a call must have had before its missing reply counts against the
-// node.
+// shortest is the shortest time within which a call can expect a reply: if a call had less, its
+// missing reply does not count against the node.
 const shortest = 10 * time.Millisecond
 
 // breakers holds a circuit breaker for each node, so that an unreachable node does not block calls
@@ -31,7 +31,7 @@ type breakers struct {
 	// node returns the node that holds key; nil if there is only one node.
 	node func(ctx context.Context, key string) (*redis.Client, error)
 
-	ready    atomic.Bool // node sends nothing, because go-redis knows the nodes
+	ready    atomic.Bool // go-redis knows the nodes, so node sends nothing
 	first    *breaker    // of the only node, or of all nodes before the first reply
 	nodes    sync.Map    // *breaker by address
 	onChange []func(BreakerChange)
@@ -47,7 +47,7 @@ type breaker struct {
 	trips  roundTrips
 
 	mu      sync.Mutex // guards healing
-	healing *healing   // the last one, or the one in progress
+	healing *healing   // the last healing, or the one in progress
 }
 
 // clientOf returns a client of the node of b, or of all nodes if the node is not known.
@@ -186,7 +186,7 @@ func (b *breaker) openError(call call) *Error {
 	if failure := b.last.Load(); failure != nil {
 		last = failure.Err.Error()
 		var timeout timedOut
-		if errors.As(failure.Err, &timeout) || !errors.Is(failure.Err, context.DeadlineExceeded) { // otherwise the deadline was another caller's
+		if errors.As(failure.Err, &timeout) || !errors.Is(failure.Err, context.DeadlineExceeded) { // otherwise the deadline was that of another caller
 			e.Err = fmt.Errorf("%w: %w", gobreaker.ErrOpenState, failure.Err)
 		}
 	}

@@ -67,8 +67,8 @@ func (c *Client) Check(ctx context.Context, policies ...Limit) (err error) {
 	}
 }
 
-// eachPrimary calls f for every server that holds keys, for several at a time. name is the
-// beginning of a sentence about the server.
+// eachPrimary calls f for every server that holds keys, several at a time. name is the beginning of
+// a sentence about the server.
 func (s *server) eachPrimary(ctx context.Context, f func(ctx context.Context, name string, rdb redis.UniversalClient)) error {
 	each := func(ctx context.Context, node *redis.Client) error {
 		f(ctx, node.Options().Addr+": ", node)

@@ -79,8 +79,8 @@ func WithPrefix(prefix string) Option {
 // Every call returns within its timeout, whatever the options of rdb are. If rdb was made without
 // ContextTimeoutEnabled, has a timeout of -2, or is of a type that this package does not know, each
 // call needs an extra goroutine. A call that times out then keeps its connection until rdb's own
-// timeouts expire. If all connections are in use, the client notices only then that a server is
-// back.
+// timeouts expire. If such calls hold all connections, the client notices only after these timeouts
+// that a server is back.
 //
 // Calls share round trips (see [WithoutSharedRoundTrips]) unless rdb was made without
 // ContextTimeoutEnabled or with ReadOnly. Hooks see calls that share a round trip as a pipeline; in
@@ -129,16 +129,17 @@ func (c *Client) Allow(ctx context.Context, key string, limit Limit) (Result, er
 // AllowN takes n units from key under limit, or none: Result.Allowed reports which. A denied call
 // changes nothing. n = 0 is allowed unless the key is blocked, and writes nothing. If n is more
 // than the limit can ever hold, the call is denied with RetryAfter [Never]. If n is below 0 or
-// above 2^53, AllowN returns an error ([ErrBadCost]).
+// above 2^53, the error is [ErrBadCost].
 func (c *Client) AllowN(ctx context.Context, key string, limit Limit, n int64) (Result, error) {
 	return c.Take(ctx, one(key, limit, n))
 }
 
 // AllowAtMost takes as many units as fit, from 1 to n, from key under limit. Result.Taken is their
 // number. If not even one fits, Allowed is false and RetryAfter is the wait until one does. With n
-// = 0 it takes nothing: Allowed is false, and RetryAfter is 0 unless the key is blocked. n is from
-// 0 to 2^53 ([ErrBadCost]). If the library on the server is too old for this, the error is
-// [ErrNotDeployed]. To use several keys, policies, an OnceKey or a Peek, see [Request].
+// = 0 it takes nothing: Allowed is false, and RetryAfter is 0 unless the key is blocked. If n is
+// below 0 or above 2^53, the error is [ErrBadCost]. If the library on the server is too old for
+// this, the error is [ErrNotDeployed]. To use several keys, policies, an OnceKey or a Peek, see
+// [Request].
 func (c *Client) AllowAtMost(ctx context.Context, key string, limit Limit, n int64) (Result, error) {
 	req := one(key, limit, n)
 	req.UpTo = true
@@ -167,8 +168,8 @@ func (c *Client) Take(ctx context.Context, req Request) (Result, error) {
 }
 
 // PeekRequest returns what [Client.Take] would return now, and changes nothing. See [Client.PeekN]
-// about replicas. It counts nothing under req.UsageKey, and returns an error if req.OnceKey is set
-// ([ErrBadArgs]).
+// about replicas. It counts nothing under req.UsageKey. If req.OnceKey is set, the error is
+// [ErrBadArgs].
 func (c *Client) PeekRequest(ctx context.Context, req Request) (Result, error) {
 	return c.execute(ctx, "peek", req)
 }
@@ -178,8 +179,8 @@ func (c *Client) PeekRequest(ctx context.Context, req Request) (Result, error) {
 // refund.
 //
 // If the key is blocked, nothing is given back: Allowed is false, and RetryAfter is how long the
-// block lasts. n is from 0 to 2^53 ([ErrBadCost]). A refund is sent at most once; see
-// [ErrOutcomeUnknown].
+// block lasts. If n is below 0 or above 2^53, the error is [ErrBadCost]. A refund is sent at most
+// once; see [ErrOutcomeUnknown].
 func (c *Client) RefundN(ctx context.Context, key string, limit Limit, n int64) (Result, error) {
 	return c.Refund(ctx, one(key, limit, n))
 }
@@ -188,9 +189,9 @@ func (c *Client) RefundN(ctx context.Context, key string, limit Limit, n int64) 
 // keys of a shadow policy are refunded separately from the others. Given the request of an allowed
 // [Client.Take], Refund gives back what Take took. See [Client.RefundN].
 //
-// It counts nothing under req.UsageKey. It returns an error if req.OnceKey is set ([ErrBadArgs]),
-// because the stored reply would still say that the call was charged. Remove the OnceKey from the
-// request, and do not use that key again.
+// It counts nothing under req.UsageKey. If req.OnceKey is set, the error is [ErrBadArgs], because
+// the stored reply would still say that the call was charged. Remove the OnceKey from the request,
+// and do not use that key again.
 func (c *Client) Refund(ctx context.Context, req Request) (Result, error) {
 	defer c.memory.forget(req.Keys)
 	return c.execute(ctx, "refund", req)
@@ -210,8 +211,8 @@ func (c *Client) execute(ctx context.Context, verb string, req Request) (res Res
 	return c.server.execute(ctx, verb, req)
 }
 
-// count calls a function that writes and returns the number of keys it changed. least is the
-// smallest valid number.
+// count sends a call that writes and whose reply is the number of keys it changed. least is the
+// smallest valid reply.
 func (c *Client) count(ctx context.Context, verb string, keys []string, args []any, least int) (n int64, err error) {
 	defer c.observers.report(ctx, verb, time.Now(), nil, &err)
 	want := fmt.Sprintf("a count from %d to %d", least, len(keys))

@@ -45,7 +45,7 @@ func BenchmarkAllow(b *testing.B) {
 			}
 		})
 	}
-	// The two alternate, so that a slow machine slows both.
+	// The two calls alternate, so that a slow machine slows both.
 	b.Run("in turns", func(b *testing.B) {
 		var took [2][]float64
 		for b.Loop() {
@@ -61,8 +61,8 @@ func BenchmarkAllow(b *testing.B) {
 	})
 }
 
-// BenchmarkSharedRoundTrips measures 1 to 512 goroutines that share the processors with the server,
-// alternating every tenth of a second.
+// BenchmarkSharedRoundTrips measures 1 to 512 goroutines that share the processors with the server.
+// It alternates every tenth of a second between calls with and without shared round trips.
 func BenchmarkSharedRoundTrips(b *testing.B) {
 	server, err := redistest.Start("redis-server")
 	if err != nil {

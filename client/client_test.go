@@ -192,7 +192,7 @@ func TestReplies(t *testing.T) {
 	}
 }
 
-// TestAgainstLibrary drives the real library through every method, at exact times.
+// TestAgainstLibrary makes calls to the real library, whose clock the test controls.
 func TestAgainstLibrary(t *testing.T) {
 	ctx := t.Context()
 	server := embedded.Run(t, embedded.WithLibrary(functions.Source()), embedded.WithTime(time.UnixMilli(1_700_000_000_000)))
@@ -234,7 +234,7 @@ func TestAgainstLibrary(t *testing.T) {
 			t.Errorf("%s: %+v, %v\nwant %+v", step.name, got, err, step.want)
 		}
 	}
-	// By now "other" is full again, and an idle limiter stores nothing.
+	// By now "other" is full again, and nothing is stored for a full key.
 	if n := must[int64](t)(c.Reset(ctx, "k", "other", "nothing")); n != 1 {
 		t.Errorf("reset of a held key and two empty ones answers %d, want 1", n)
 	}
@@ -243,7 +243,7 @@ func TestAgainstLibrary(t *testing.T) {
 	}
 }
 
-// The example in the documentation of Result.
+// TestResultExample checks the example in the documentation of Result.
 func TestResultExample(t *testing.T) {
 	server := embedded.Run(t, embedded.WithLibrary(functions.Source()), embedded.WithTime(time.UnixMilli(1_700_000_000_000)))
 	c := newClient(t, connect(t, redis.Options{Addr: server.Addr()}))
@@ -258,7 +258,7 @@ func TestResultExample(t *testing.T) {
 	}
 }
 
-// With ReadOnly set a cluster client may send peeks to replicas, and sends takes to primaries.
+// A cluster client with ReadOnly may send peeks to replicas, but sends takes to primaries.
 func TestPeekFromReplica(t *testing.T) {
 	c := startCluster(t)
 	flushCluster(t, c)

@@ -26,9 +26,9 @@ type call struct {
 type mode int
 
 const (
-	once       mode = iota // it counts, and is sent once
-	repeatable             // it counts, but is charged only once: if the reply is lost, it is sent again
-	readOnly               // it writes nothing: go-redis may retry it, and replicas may reply
+	once       mode = iota // not read-only: sent once
+	repeatable             // not read-only, but charged only once: sent again if the reply is lost
+	readOnly               // writes no data: go-redis may retry it, and replicas may reply
 )
 
 // command is the FCALL of a call. It is executed at most once, unless it writes nothing.
@@ -65,7 +65,7 @@ func (c *command) fill(ctx context.Context, call call) {
 	if len(call.keys) > 0 {
 		c.SetFirstKeyPos(3) // a cluster routes by the first key
 	}
-	c.SetStepCount(1) // otherwise a cluster client asks a server for it, for up to 5 s, ignoring the context
+	c.SetStepCount(1) // otherwise a cluster client asks a server for the step count, for up to 5 s, whatever the context
 }
 
 const (
@@ -78,10 +78,10 @@ const (
 // pipelines call it before they retry a command that may have reached a server.
 func (c *command) NoRetry() bool { return !c.readOnly }
 
-// Args is what go-redis calls to write the command, so a command whose Args was never called was
-// never sent. If other code calls Args too, a command that was not sent counts as possibly sent. An
-// abandoned command is sent as a PING: go-redis cannot remove it from its queue, and its caller was
-// told that nothing was counted.
+// Args returns the arguments. go-redis calls it to write the command, so a command whose Args was
+// never called was never sent. If other code calls Args too, a command that was not sent counts as
+// possibly sent. An abandoned command becomes a PING: go-redis cannot remove it from its queue, and
+// its caller was told that nothing was counted.
 func (c *command) Args() []any {
 	if c.state.CompareAndSwap(waiting, left) || c.state.Load() == left {
 		return c.Cmd.Args()
@@ -89,11 +89,11 @@ func (c *command) Args() []any {
 	return []any{"ping"}
 }
 
-// written reports whether a command that counts may have been sent.
+// written reports whether the command is not read-only and may have been sent.
 func (c *command) written() bool { return !c.readOnly && c.state.Load() != waiting }
 
-// abandon prevents the command from being sent from now on. It reports whether a command that
-// counts may already have been sent.
+// abandon makes sure that the command is not sent any more, except as a PING; see Args. It reports
+// whether the command is not read-only and may already have been sent.
 func (c *command) abandon() bool { return c.state.Swap(abandoned) == left && !c.readOnly }
 
 // Clone replaces the embedded method, which would return a command that may be retried.

@@ -33,7 +33,7 @@ func startSentinel(t *testing.T, addr string) string {
 	return redistest.Run(t, config, "--sentinel").Addr
 }
 
-// behindSentinel returns a failover client that uses such a Sentinel.
+// behindSentinel returns a failover client that finds the primary at addr through a Sentinel.
 func behindSentinel(t *testing.T, addr string) *redis.Client {
 	t.Helper()
 	rdb := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "main", SentinelAddrs: []string{startSentinel(t, addr)}})
@@ -99,7 +99,7 @@ func TestAnEndedContextSendsNothing(t *testing.T) {
 					}
 				}
 			}
-			// A command that was sent late would arrive before this call.
+			// If one of the calls above was sent late after all, it has arrived before this one.
 			if left := must[client.Result](t)(c.Allow(t.Context(), key, perDay)).Remaining; left != 8 || p.seen() != 1 {
 				t.Errorf("%d are left, and %d calls were sent; want 8, and the last one only", left, p.seen())
 			}

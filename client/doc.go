@@ -35,9 +35,9 @@
 // # Waiting
 //
 // [Client.Wait] returns once it has taken its units. If the context's deadline is too early for
-// that, it returns a [LimitedError] at once. [Lease.Wait] waits for a free place. [Lease.Hold]
-// keeps the place while a function runs: it renews the lease, and cancels the function's context if
-// the lease is lost.
+// that, it returns a [LimitedError] at once. [Lease.Wait] waits until it has acquired the lease.
+// [Lease.Hold] keeps the lease while a function runs: it renews the lease, and cancels the
+// function's context if the lease is lost.
 //
 // Callers of one Client that wait for the same key and limit are served in order of arrival. Only
 // the first of them asks the server; callers behind it ask at the same time if the last reply left
@@ -53,14 +53,14 @@
 //
 // # Lost replies
 //
-// go-redis retries a command whose reply was lost, and could count one call up to four times. This
-// package sends calls that count with a command that go-redis does not retry, so they are executed
-// at most once. Cluster redirections (MOVED, ASK) are followed, because a redirected command was
-// not executed.
+// go-redis retries a command whose reply was lost, and could count one call up to four times. For
+// calls that change data, this package uses a command that go-redis does not retry, so they are
+// executed at most once. Cluster redirections (MOVED, ASK) are followed, because a redirected
+// command was not executed.
 //
 // The client itself retries calls that are safe to repeat: requests with an OnceKey, and acquiring
-// or renewing a lease. It retries up to three times, with at most 0.3 s of pauses in total. Peek,
-// Usage and Info are retried by go-redis as configured there.
+// or renewing a lease. It retries up to three times, with at most 0.3 s of pauses in total.
+// go-redis retries Peek, Usage and Info as configured there.
 //
 // # Time
 //
@@ -89,11 +89,11 @@
 // # Hot keys
 //
 // With [WithBatches], a client takes several units of a busy key at once and spends them within a
-// short time, without a request for each. In any time span L, it admits no more than the limit
-// allows in L plus that time, however many processes take part. With [WithDenialMemory], the client
-// remembers that a key was denied, for at most a second and never longer than RetryAfter, and
-// denies it again without a request. Result.Source says what decided. Both apply to calls with one
-// key, and are off by default.
+// short time, without a request for each. In any time span L, no more units are admitted than the
+// limit allows in L plus that time, however many processes take part. With [WithDenialMemory], the
+// client remembers that a key was denied, for at most a second and never longer than RetryAfter,
+// and denies it again without a request. Result.Source says what decided. Both apply to calls with
+// one key, and are off by default.
 //
 // # Many goroutines
 //

@@ -54,9 +54,10 @@ var (
 
 	// ErrOutcomeUnknown means that the call may have been executed. Usually it was sent and no
 	// reply came: then the error is also [ErrUnavailable], and the call took effect once or not at
-	// all. Or the reply does not tell: then the error is also [ErrBadReply], [ErrNoPermission] for
-	// a command within the function, or a server error that this package does not know. Calls that
-	// write nothing (Peek, Usage, Info) never return it.
+	// all. Otherwise a reply came that does not say whether the call was executed: then the error
+	// is also [ErrBadReply], [ErrNoPermission] for a command within the function, or a server error
+	// that this package does not know. Calls that write nothing (Peek, Usage, Info) never return
+	// it.
 	ErrOutcomeUnknown = errors.New("outcome unknown")
 
 	// ErrBadReply means that the server sent a reply that the library never sends. The function is
@@ -134,8 +135,8 @@ var refusals = map[string]error{
 }
 
 // replies classifies the server's own errors, and two of the library's, by prefix. The first match
-// counts. Each means that the function changed nothing, except the two with noCommand, which come
-// from within a function.
+// counts. Each means that nothing was changed, except the two with noCommand: the function may have
+// changed something before that command.
 var replies = []struct {
 	prefix           string
 	class            error
@@ -175,7 +176,8 @@ const (
 	tryLater   = "try again later"
 )
 
-// newError classifies err. written reports whether a command that counts may have been sent.
+// newError classifies err. written reports whether a command that is not read-only may have been
+// sent.
 func newError(ctx context.Context, op string, keys []string, err error, written bool) *Error {
 	var failed *dialFailed
 	if errors.As(err, &failed) {
@@ -217,7 +219,7 @@ func newError(ctx context.Context, op string, keys []string, err error, written 
 	return e
 }
 
-// effect returns words for the effect of a call that may write.
+// effect describes the effect of a call that may write.
 func effect(op string) string {
 	if op == "take" {
 		return "was counted"
@@ -304,7 +306,7 @@ func (e *Error) sortReply(text string, writes bool) {
 	e.doubt(writes)
 }
 
-// doubt marks a call that writes as possibly executed, whatever the reply.
+// doubt marks the error of a call that writes and may have been executed, whatever the reply.
 func (e *Error) doubt(writes bool) {
 	if writes {
 		e.unknown = true

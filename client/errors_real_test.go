@@ -13,7 +13,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
-// The same errors from real servers, and the library's own errors.
+// TestErrorsOfRealServers checks errors that real servers return, and the library's own errors.
 func TestErrorsOfRealServers(t *testing.T) {
 	ctx := t.Context()
 	server := redistest.Run(t)
@@ -122,8 +122,8 @@ func TestContext(t *testing.T) {
 		t.Errorf("%d calls, %v; want none and context.Canceled", p.seen(), err)
 	}
 
-	// A busy machine may reach the deadline before the call is sent; then the test repeats with a
-	// longer one.
+	// A busy machine may reach the deadline before the call is sent; then the test tries again with
+	// a later deadline.
 	p.lose(1000, true)
 	for d := 50 * time.Millisecond; !errors.Is(err, client.ErrOutcomeUnknown); d *= 2 {
 		if d > time.Minute {

@@ -43,7 +43,7 @@ func TestErrorReplies(t *testing.T) {
 		reply   string
 		class   error
 		code    string
-		unknown bool // whether the call was executed
+		unknown bool // the error is also ErrOutcomeUnknown
 	}{
 		{`RATELIMIT BADLIMIT "100/x": the unit of the period "x" is none of ms, s, m, h, d`, client.ErrBadLimit, "BADLIMIT", false},
 		{`RATELIMIT BADCOST "-1": no`, client.ErrBadCost, "BADCOST", false},
@@ -147,7 +147,7 @@ func TestEmptyKeys(t *testing.T) {
 		lease := c.Lease("", "concurrency 1 lease=1s", "id")
 		for _, tt := range []struct {
 			verb, keys string
-			n          int // number of the empty key
+			n          int // number of the empty key, as in the error
 			call       func() error
 		}{
 			{"take", `"` + prefix + `"`, 1, func() error { _, err := c.Allow(ctx, "", "5/m"); return err }},

@@ -253,7 +253,7 @@ func ExampleError() {
 	// ratelimit: take "user:42": BADLIMIT "100/x": the unit of the period "x" is none of ms, s, m, h, d
 }
 
-// A piece of work has its own key: repeating it, because a reply or a message was lost, costs
+// Each order has its own OnceKey: repeating its call, because a reply or a message was lost, costs
 // nothing.
 func ExampleRequest_onceKey() {
 	limiter, stop := newLimiter()
@@ -306,7 +306,7 @@ func ExampleClient_Refund() {
 	// 70 100
 }
 
-// At most two exports run at the same time, over all processes.
+// At most two exports run at the same time, across all processes.
 func ExampleLease() {
 	limiter, stop := newLimiter()
 	defer stop()

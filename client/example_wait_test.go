@@ -9,8 +9,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 )
 
-// A worker proceeds as fast as the limit allows. If its deadline is before its turn, it learns so
-// at once.
+// A worker proceeds as fast as the limit allows. If its deadline comes before its turn, Wait
+// returns an error at once.
 func ExampleClient_Wait() {
 	limiter, stop := newLimiter()
 	defer stop()
@@ -82,8 +82,8 @@ func ExampleReservation_Delay() {
 	// true 2m0s
 }
 
-// One export of this account runs at a time, over all processes. Wait waits up to ten seconds for
-// the place, and Hold keeps it for the duration of the export.
+// One export of this account runs at a time, across all processes. Wait waits up to ten seconds for
+// the lease, and Hold keeps it for the duration of the export.
 func ExampleLease_Hold() {
 	limiter, stop := newLimiter()
 	defer stop()

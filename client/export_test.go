@@ -38,7 +38,7 @@ func WaitingForBatch(c *Client, key string) int64 {
 	return 0
 }
 
-// Tables are the sizes of what a client keeps by key.
+// Tables holds a number for each table of a client, such as its size.
 type Tables struct{ Batches, Denials, Buckets, Limits int }
 
 // Kept returns how many entries each table has.
@@ -96,13 +96,13 @@ func Waiting(c *Client) int {
 	return len(c.queues.byName)
 }
 
-// TakeLate is a call for one unit that found no units in its key's batch, and continues only now.
+// TakeLate continues a call for one unit that has found no units in its key's batch before.
 func TakeLate(c *Client, key string, limit Limit) (Result, error) {
 	req := Request{Keys: []string{key}, Limits: []Limit{limit}}
 	return c.batches.takeShared(context.Background(), req, single{key: key, limit: limit, cost: 1})
 }
 
-// ShareAbove is how many calls are sent separately before others share round trips.
+// ShareAbove is how many concurrent calls are sent separately. Further calls share round trips.
 const ShareAbove = shareAbove
 
 // SharedWaiting returns how many calls of c, with a single server, wait for a shared round trip,
@@ -117,17 +117,17 @@ func SharedWaiting(c *Client) (calls, running int) {
 	return calls, r.running
 }
 
-// Ended reports whether Close has ended what c does by itself.
+// Ended reports whether Close has ended the background work of c.
 func Ended(c *Client) bool { return c.server.lifetime.ctx.Err() != nil }
 
-// TakeAfterWaiting is a take whose caller waited for another call's request until the client's
+// TakeAfterWaiting continues a take that has waited for another call's request until the client's
 // timeout.
 func TakeAfterWaiting(ctx context.Context, c *Client, req Request) (Result, error) {
 	c.fallbacks.next = lateDecider{c.server}
 	return c.fallbacks.decide(ctx, req)
 }
 
-// lateDecider asks the server after its time is over.
+// lateDecider asks the server after the call's time is over.
 type lateDecider struct{ server *server }
 
 func (d lateDecider) decide(ctx context.Context, req Request) (Result, error) {

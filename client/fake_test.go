@@ -12,7 +12,7 @@ type fake struct {
 	redis.UniversalClient
 	reply any
 	err   error
-	errs  []error     // instead of err: of successive calls; the last one repeats
+	errs  []error     // errors of successive calls, instead of err; the last one repeats
 	after func(n int) // called after n commands were requested
 	hangs bool        // until the context ends
 	sent  bool        // whether the command was written before it failed

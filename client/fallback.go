@@ -13,7 +13,7 @@ import (
 // server decides: the server is unreachable, does not reply in time, cannot serve, lacks the
 // library, or rejects the user. It is [ReturnError], [FailOpen], [FailClosed] or a [LocalLimiter].
 // [WithFallback] sets it for a client, Request.Fallback for one call. The zero value of
-// Request.Fallback means the client's, and a client without one uses ReturnError.
+// Request.Fallback means the client's Fallback, which is ReturnError by default.
 //
 // Whatever the Fallback, a call returns an error if its arguments are invalid, for example if the
 // limit cannot be parsed, or if its context was canceled or had ended before the call. While no

@@ -156,8 +156,8 @@ func TestNoFallbackOfOtherCalls(t *testing.T) {
 	}
 }
 
-// A call that waited for another call's request until the client's timeout has a context that
-// lasts: no server decided, so the fallback applies.
+// If a call waits for another call's request until the client's timeout, its own context has not
+// ended. No server decided, so the fallback applies.
 func TestFallbackAfterWaitingForAnother(t *testing.T) {
 	c := newClient(t, &fake{}, client.WithFallback(client.FailOpen), client.WithTimeout(time.Millisecond))
 	got, err := client.TakeAfterWaiting(t.Context(), c, one("k", "5/m"))
@@ -173,7 +173,7 @@ func TestFallbackAfterWaitingForAnother(t *testing.T) {
 }
 
 // With a server that accepts connections and never replies, callers that wait for a batch get the
-// fallback, even if the caller that requests it has a context that ends soon.
+// fallback, even if the context of the caller that requests it ends soon.
 func TestFallbackOfThoseWhoWaitForABatch(t *testing.T) {
 	c := open(t, "redis://"+blackHole(t), client.WithBatches(1000, time.Second), client.WithFallback(client.FailOpen), client.WithTimeout(bound))
 	for range 5 {

@@ -144,7 +144,7 @@ func TestBreakerSparesADeadServer(t *testing.T) {
 		}
 	}
 	const want = `ratelimit: take "k": not sent, since the server did not reply to the last 5 calls; it is asked again within 750ms (EOF)`
-	if last.Error() != want || p.seen() < 5 { // more if the machine stalls until the next probe
+	if last.Error() != want || p.seen() < 5 { // more than 5 if the machine stalls until the next probe
 		t.Errorf("%v, after %d calls\nwant %s, after 5", last, p.seen(), want)
 	}
 	p.arm(0, none)
@@ -155,7 +155,8 @@ func TestBreakerSparesADeadServer(t *testing.T) {
 	must[client.Result](t)(c.Allow(t.Context(), "k", perDay)) // calls are sent again
 }
 
-// A probe waits for less time than other calls: half a second, or the timeout if that is shorter.
+// A probe has a shorter timeout than other calls: half a second, or the client's timeout if that is
+// shorter.
 func TestProbesAreShort(t *testing.T) {
 	for timeout, want := range map[time.Duration]time.Duration{3 * time.Second: time.Second / 2, 100 * time.Millisecond: 100 * time.Millisecond} {
 		synctest.Test(t, func(t *testing.T) {
@@ -175,8 +176,8 @@ func TestProbesAreShort(t *testing.T) {
 	}
 }
 
-// Errors that say nothing about the server do not open the breaker: error replies, and callers that
-// do not wait.
+// The breaker opens only if a server does not reply, not for error replies, nor for callers that do
+// not wait for a reply.
 func TestBreakerIsForServersThatDoNotReply(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	for name, f := range map[string]*fake{

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	healFor     = 30 * time.Second // how long a healer may take
-	healPause   = time.Second      // after a failure, before the healer is called again for the same node
+	healFor     = 30 * time.Second // the longest time that a healer may take
+	healPause   = time.Second      // the least time between a failure and the next call for the same node
 	notFoundAny = "ERR Function not found"
 )
 
@@ -20,9 +20,10 @@ const (
 // again. loader.Healer makes such a function. If the application's user may not load functions,
 // leave WithHealer out; errors then say which command to run.
 //
-// heal is called once per server and occasion, however many calls find the library missing. After a
-// failure, it is called again for the same server no earlier than one second later. It has 30 s,
-// which may be longer than the calls that wait for it, and its context ends with the Client.
+// heal is called once each time a server loses the library, however many calls find it missing.
+// After a failure, it is called again for the same server no earlier than one second later. It may
+// take up to 30 s, longer than the calls that wait for it. Its context also ends when the Client is
+// closed.
 func WithHealer(heal func(ctx context.Context, server redis.UniversalClient) error) Option {
 	return func(c *Client) error {
 		if heal == nil {
@@ -58,8 +59,8 @@ func (s *server) heal(ctx *bounded, call call, sent time.Time) error {
 	}
 }
 
-// healingOf returns the healing of node that a call sent at time sent waits for, a new one if there
-// is none. It returns nil if the client is closed.
+// healingOf returns the healing of node that a call sent at time sent has to wait for, and starts
+// one if there is none. It returns nil if the client is closed.
 func (s *server) healingOf(node *breaker, sent time.Time) *healing {
 	node.mu.Lock()
 	defer node.mu.Unlock()
@@ -77,7 +78,7 @@ func (s *server) healingOf(node *breaker, sent time.Time) *healing {
 	return next
 }
 
-// runHealer calls the healer, and ends the healing.
+// runHealer calls the healer, and completes h with its result.
 func (s *server) runHealer(node *breaker, h *healing) {
 	ctx, cancel := context.WithTimeout(s.lifetime.ctx, healFor)
 	defer cancel()

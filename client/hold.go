@@ -9,18 +9,18 @@ import (
 )
 
 // ErrLeaseLost means that a lease was lost while the function of [Lease.Hold] ran, so another
-// holder may have its place. [context.Cause] of the function's context reports it, and Hold returns
-// it.
+// caller may have acquired one in its place. [context.Cause] of the function's context then matches
+// it, and so does the error that Hold returns.
 var ErrLeaseLost = errors.New("lease lost")
 
-// longestPoll is the longest pause of Lease.Wait between calls, because no server announces a place
-// that another process releases.
+// longestPoll is the longest pause of Lease.Wait between calls. Servers do not announce the leases
+// that other processes release, so Wait has to poll.
 const longestPoll = time.Second
 
-// Wait waits until it has acquired the lease, and then returns nil. It cannot predict when a place
-// becomes free, because leases are released early and renewed. So it waits until ctx ends, and then
-// returns a [*LimitedError]. Other errors are those of [Lease.Acquire]. After an
-// [ErrOutcomeUnknown] the lease may be held until it expires.
+// Wait waits until it has acquired the lease, and then returns nil. It cannot predict when a lease
+// becomes available, because other holders may renew theirs or release them early. So it waits
+// until ctx ends, and then returns a [*LimitedError]. Other errors are those of [Lease.Acquire].
+// After an [ErrOutcomeUnknown] the lease may be held until it expires.
 //
 // Callers of one Client that wait for the same key and limit are served in order of arrival. The
 // first of them asks as soon as a lease of this key and limit is released in the same Client. To
@@ -40,14 +40,14 @@ func (l *Lease) Wait(ctx context.Context) error {
 	return err
 }
 
-// queue returns the name of the queue of callers that wait for a place.
+// queue returns the name of the queue of callers that wait for a lease of this key and limit.
 func (l *Lease) queue() string { return nameOf("acquire", l.keys, []Limit{Limit(l.args[0].(string))}) }
 
 // Hold runs f while it holds the lease, and returns the error of f. It acquires the lease, renews
 // it every third of its lease= time, and releases it when f has returned or panicked.
 //
-// If no place is free, Hold returns a [*LimitedError] at once and does not run f. To wait for a
-// place, call [Lease.Wait] first; it can have a context with its own deadline.
+// If no lease is available, Hold returns a [*LimitedError] at once and does not run f. To wait for
+// one, call [Lease.Wait] first; it can have a context with its own deadline.
 //
 // The context of f ends with ctx, or when the lease is lost: if a renewal finds that the lease is
 // not held, if no renewal succeeds before it expires, or if the Client is closed. Then
@@ -58,8 +58,8 @@ func (l *Lease) queue() string { return nameOf("acquire", l.keys, []Limit{Limit(
 // nothing else keeps two holders apart.
 //
 // Hold renews the lease until f returns, even if ctx has ended. It ignores a failed release,
-// because the place becomes free when the lease expires. A lease can have only one Hold at a time
-// ([ErrBadArgs]). Under a shadow policy f also runs without a place.
+// because the lease then expires on the server. If another Hold of the same Lease is running, the
+// error is [ErrBadArgs]. Under a shadow policy f runs even if no lease is available.
 func (l *Lease) Hold(ctx context.Context, f func(ctx context.Context) error) (err error) {
 	if f == nil {
 		return refused("acquire", l.keys, errors.New("BADARGS Hold got no function; give it the work to do while the lease is held"))
@@ -121,7 +121,8 @@ func notHeld(res Result) bool { return res.Shadow != nil && !res.Shadow.Allowed 
 func (l *Lease) keep(ctx context.Context, sent time.Time, lasts time.Duration) error {
 	var why error // why the last renewal failed
 	for {
-		// The server counts in whole milliseconds, so its expiry may be up to one earlier.
+		// The server counts in whole milliseconds, so the lease may expire there up to 1 ms
+		// earlier.
 		lapses := sent.Add(lasts - time.Millisecond)
 		pause := lasts / 3
 		if why != nil {

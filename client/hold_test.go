@@ -44,7 +44,7 @@ func TestHold(t *testing.T) {
 					t.Errorf("after %d times 10 s its context has ended: %v", i, ended)
 				}
 				if i == 0 {
-					time.Sleep(time.Millisecond) // not at the time of a renewal
+					time.Sleep(time.Millisecond) // so that nothing below happens at the time of a renewal
 				}
 				time.Sleep(10 * time.Second)
 			}
@@ -215,7 +215,7 @@ func TestHoldRefuses(t *testing.T) {
 }
 
 // Callers get the lease one at a time, in order of arrival, each as soon as the previous one is
-// done, although the server announces nothing.
+// done, although the server does not announce releases.
 func TestLeaseWaits(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		const n = 100
@@ -250,7 +250,7 @@ func TestLeaseWaits(t *testing.T) {
 				t.Fatalf("%d ran as number %d after %v, want number %d after %v", got.who[i], i, got.after[i], i, want)
 			}
 		}
-		// The first in the queue asks once or twice a second.
+		// The first caller in the queue asks once or twice a second.
 		if asked, most := v.seen("acquire"), n*7*2+3*n; asked > most {
 			t.Errorf("asked %d times, want %d at most", asked, most)
 		}
@@ -258,7 +258,7 @@ func TestLeaseWaits(t *testing.T) {
 	})
 }
 
-// A place released by another process is taken within a second, several at once if they are free,
+// Leases that another process releases are acquired within a second, several at once if possible,
 // and ctx bounds the wait.
 func TestLeaseWaitsForOthers(t *testing.T) {
 	inBubble(t, func(t *testing.T, _ *virtual, c *client.Client) {
@@ -294,8 +294,8 @@ func TestLeaseWaitsForOthers(t *testing.T) {
 	})
 }
 
-// Under a shadow policy the function runs with or without a place, and losing the place does not
-// end it.
+// Under a shadow policy the function runs whether or not a lease was available, and losing the
+// lease does not end it.
 func TestHoldUnderAShadow(t *testing.T) {
 	build := must[functions.Build](t)(functions.New(functions.WithPolicies(
 		functions.Policy{Name: "jobs", Limits: []functions.PolicyLimit{{Limit: "concurrency 1 lease=30s"}}, Shadow: true},

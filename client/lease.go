@@ -7,10 +7,11 @@ import (
 	"time"
 )
 
-// Lease is one of the places that a limit such as Concurrency(3, 30*time.Second) provides, held or
-// not. [Client.Lease] makes one. Acquire takes the place, Renew keeps it, and Release gives it
-// back; Hold does all three around a function. If the holder stops renewing, for example after a
-// crash, it loses the place when the lease expires by the server's clock.
+// Lease allows one piece of work to run while the lease is held. Under a limit such as
+// Concurrency(3, 30*time.Second), at most three leases of a key are held at a time. A Lease made by
+// [Client.Lease] is not held yet: Acquire takes it, Renew extends it, and Release gives it up. Hold
+// does all three around a function. If the holder stops renewing, for example after a crash, the
+// lease expires by the server's clock.
 //
 // A Lease is safe for concurrent use, but it stands for one piece of work.
 type Lease struct {
@@ -39,8 +40,8 @@ func (c *Client) Lease(key string, limit Limit, id string) *Lease {
 func (l *Lease) ID() string { return l.id }
 
 // Acquire takes the lease if fewer than n are held, and extends it if it is already held. In the
-// Result, Limit is n, Remaining is how many more leases can be taken, RetryAfter is when a place is
-// free at the latest, and ResetAfter is when all leases have expired.
+// Result, Limit is n, Remaining is how many more leases can be taken, RetryAfter is the longest
+// time until one can be taken, and ResetAfter is the time until all leases have expired.
 //
 // The same lease is never taken twice, so Acquire retries up to three times if a reply is lost, as
 // long as ctx lasts. After [ErrOutcomeUnknown], call it again or call Release.
@@ -48,13 +49,14 @@ func (l *Lease) Acquire(ctx context.Context) (Result, error) { return l.decide(c
 
 // Renew extends the lease by the lease= time of the limit, counted from now. If the lease is not
 // held, because it expired or never was acquired, Allowed is false and RetryAfter is [Never].
-// Another holder may then have the place: stop, or call Acquire again. Renew the lease well before
-// it expires, for example every third of its time. Lost replies are handled as in Acquire.
+// Another caller may then hold a lease in its place: stop, or call Acquire again. Renew the lease
+// well before it expires, for example every third of its time. Lost replies are handled as in
+// Acquire.
 func (l *Lease) Renew(ctx context.Context) (Result, error) { return l.decide(ctx, "renew") }
 
-// Release gives the place back, and reports whether the lease was held until now. It never frees
-// another holder's place, and frees its own only once. So it can be called again, for example after
-// [ErrOutcomeUnknown], and for a lease that was never acquired.
+// Release gives the lease up, and reports whether it was held until now. It never releases the
+// lease of another holder. So it can be called again, for example after [ErrOutcomeUnknown], and
+// for a lease that was never acquired.
 func (l *Lease) Release(ctx context.Context) (bool, error) {
 	n, err := l.client.count(ctx, "release", l.keys, l.args, 0)
 	if n == 1 {

@@ -49,7 +49,7 @@ func (l *lifetime) run(f func()) bool {
 }
 
 // wait returns nil when wake or timer fires, and an error when ctx or the client has ended. If both
-// wake and ctx are ready, the error of ctx wins.
+// wake and ctx are ready, it returns the error of ctx.
 func (l *lifetime) wait(ctx context.Context, wake <-chan struct{}, timer <-chan time.Time) error {
 	select {
 	case <-wake:

@@ -32,7 +32,7 @@ func (f Fallback) check() error {
 	return nil
 }
 
-// bucketKey identifies a bucket: each key has one for each of its rates and shares.
+// bucketKey identifies a bucket. A key has a bucket for each combination of a rate and a share.
 type bucketKey struct {
 	key   string
 	at    int // index among the rates of the key
@@ -53,8 +53,8 @@ func (f *fallbacks) bucket(at bucketKey) *rate.Limiter {
 	return made
 }
 
-// local decides a request in this process, for all keys or none, as a server does. why is the reason
-// why no server did.
+// local decides a request in this process, for all keys or none, as a server does. The parameter
+// why is the error that says why no server decided.
 func (f *fallbacks) local(req Request, why error) (Result, error) {
 	known, unknown := f.parsed.keys(req.Limits)
 	if unknown != "" {
@@ -116,8 +116,8 @@ func (f *fallbacks) local(req Request, why error) (Result, error) {
 	return res, nil
 }
 
-// deny turns res into a denial by a bucket with too few tokens. The first denial sets the key, the
-// longest sets RetryAfter.
+// deny turns res into a denial by a bucket with too few tokens. The first bucket that denies sets
+// Index and Limit, and the longest wait sets RetryAfter.
 func (res *Result) deny(bucket *rate.Limiter, key int, cost int64, tokens float64) {
 	if res.Allowed {
 		res.Allowed, res.Taken = false, 0
@@ -131,8 +131,8 @@ func (res *Result) deny(bucket *rate.Limiter, key int, cost int64, tokens float6
 	}
 }
 
-// refill returns how long the bucket takes to gain the given tokens, in whole milliseconds, rounded
-// up, and at most 292 years.
+// refill returns how long it takes until the bucket has gained that many tokens, in whole
+// milliseconds, rounded up, and at most 292 years.
 func refill(bucket *rate.Limiter, tokens float64) time.Duration {
 	ms := math.Ceil(tokens / float64(bucket.Limit()) * 1000)
 	return milliseconds(int64(min(ms, math.MaxInt64/2)))

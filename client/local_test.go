@@ -13,8 +13,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// alone returns a client with half of the limits, learned from a server that is gone now. Its clock
-// stands still until advance.
+// alone returns a client whose LocalLimiter has half of each limit in reqs. The client learned
+// these limits from a server that is gone now. Its clock stands still until advance.
 func alone(t *testing.T, reqs ...client.Request) (c *client.Client, advance func(time.Duration)) {
 	t.Helper()
 	build := must[functions.Build](t)(functions.New(functions.WithPolicies(
@@ -116,7 +116,7 @@ func TestLocalLimiterOfUnknownLimits(t *testing.T) {
 		wantClasses(t, fmt.Sprint("a share of ", share), err, client.ErrBadArgs)
 	}
 
-	// A library whose ratelimit_info did not yet accept a limit.
+	// This library is too old: its ratelimit_info does not accept a limit.
 	text := strings.Replace(functions.Source(), "elseif #args > 1 then", "elseif #args > 0 then", 1)
 	server := embedded.Run(t, embedded.WithLibrary(text))
 	p := startProxy(t, server.Addr())
@@ -156,7 +156,8 @@ func TestLocalLimiterLearnsAnew(t *testing.T) {
 	}
 }
 
-// The wait for a unit of a slow limit can exceed time.Duration: then it is the longest duration.
+// If the wait for a unit of a slow limit exceeds the longest time.Duration, RetryAfter is that
+// duration.
 func TestLocalLimiterOfASlowLimit(t *testing.T) {
 	const limit = "1/36500d"
 	c, advance := alone(t, one("k", limit))
@@ -169,7 +170,7 @@ func TestLocalLimiterOfASlowLimit(t *testing.T) {
 	wantLocal(t, "beyond what a time.Duration holds", c, slow, client.Result{Limit: 1, RetryAfter: math.MaxInt64, ResetAfter: math.MaxInt64, Index: 1})
 }
 
-// A quota of a month is refilled within its longest length. Waits are rounded up.
+// A monthly quota refills within 31 days, the longest month. Waits are rounded up.
 func TestLocalLimiterOfAMonth(t *testing.T) {
 	const limit = "fixed_window 62/mo align=clock zone=+05:30"
 	c, advance := alone(t, one("k", limit))

@@ -67,7 +67,8 @@ func TestLostReplyCountsOnce(t *testing.T) {
 			_, err := newClient(t, rdb).Allow(t.Context(), "k", perDay)
 			wantOnce(t, direct, p, "k", err)
 
-			// The same loss with go-redis's own FCall, to show that this test detects repeats.
+			// go-redis repeats its own FCall if the replies are lost. This shows that the test
+			// detects repeats.
 			p.lose(10, false)
 			if err := rdb.FCall(t.Context(), "ratelimit_take", []string{"k"}, string(perDay)).Err(); err == nil {
 				t.Fatal("no reply came, and no error")
@@ -79,7 +80,8 @@ func TestLostReplyCountsOnce(t *testing.T) {
 	}
 }
 
-// Keys by the half of the slots that contains them: {b} is slot 3300, {a} is slot 15495.
+// Each primary of the cluster has half of the slots. lowKey is in the lower half, highKey in the
+// upper.
 const (
 	lowKey, lowSlot   = "{b}:once", 3300
 	highKey, highSlot = "{a}:once", 15495
@@ -94,7 +96,8 @@ func proxied(t *testing.T, c *cluster) (*redis.ClusterClient, [2]*proxy) {
 	return rdb, proxies
 }
 
-// dialThrough dials the primaries of a cluster through one proxy each.
+// dialThrough starts a proxy for each primary of a cluster. dial connects to the primaries through
+// them.
 func dialThrough(t *testing.T, c *cluster) (proxies [2]*proxy, dial func(ctx context.Context, network, addr string) (net.Conn, error)) {
 	t.Helper()
 	through := map[string]string{}

@@ -38,7 +38,7 @@ type memory struct {
 	server  *server
 	next    decider
 	longest time.Duration // 0: denials are not remembered
-	forgets atomic.Uint64 // number of calls to forget
+	forgets atomic.Uint64 // how often forget was called
 	table[string, *denial]
 }
 
@@ -85,9 +85,9 @@ func (m *memory) recall(a single) (Result, bool) {
 	return res, true
 }
 
-// remember keeps the denial of a call sent at time sent, unless forget was called since. forgets is
-// how often it had been called by then. The denial expires as if the server had decided at the time
-// sent.
+// remember keeps the denial of a call sent at time sent, unless forget was called since then:
+// forgets is the value of m.forgets at the time sent. The denial expires as if the server had
+// decided at the time sent.
 func (m *memory) remember(a single, res Result, sent time.Time, forgets uint64) {
 	lasts := m.longest
 	if res.RetryAfter != Never {
@@ -103,7 +103,7 @@ func (m *memory) remember(a single, res Result, sent time.Time, forgets uint64) 
 	m.entries.Add(a.key, &denial{limit: a.limit, cost: a.least(), res: res, read: now, until: sent.Add(lasts)})
 }
 
-// forget drops the denials of keys, and those of calls in progress.
+// forget drops the denials of keys, and prevents calls in progress from remembering theirs.
 func (m *memory) forget(keys []string) {
 	m.forgets.Add(1)
 	m.drop(keys)

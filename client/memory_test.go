@@ -95,8 +95,8 @@ func TestDenialOfUpTo(t *testing.T) {
 	}
 }
 
-// Changes by another process take effect after the longest time, counted from before the call was
-// sent.
+// Changes by another process take effect once a denial has been remembered for the longest time,
+// counted from before the call was sent.
 func TestDenialEndsWithTheLongestTime(t *testing.T) {
 	s := newTestbed(t)
 	for limit, cost := range map[client.Limit]int64{"4/h": 4, "3/h": 4} { // the second is never allowed
@@ -145,7 +145,7 @@ func TestDenialIsForgotten(t *testing.T) {
 			s.clear(t)
 			c := s.client(t, client.WithDenialMemory(time.Second))
 			allow(t, c, "4/s", 4)
-			var lose bool // whether act has run, between the decision and its reply
+			var lose bool // whether act has run, after the decision and before its reply arrives
 			s.lose = func(cmd redis.Cmder) bool {
 				if cmd.Args()[1] == "ratelimit_take" && !lose {
 					lose = true

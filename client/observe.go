@@ -8,8 +8,8 @@ import (
 )
 
 // Observer receives events of a Client, for logs, metrics and traces. [LogTo] makes one for
-// log/slog, and package otellimit one for OpenTelemetry. Either function may be nil. They run in
-// the goroutine of the call, which waits for them. So they must return quickly, be safe for
+// log/slog, and package otellimit one for OpenTelemetry. Either function may be nil. The functions
+// run in the goroutine of the call, which waits for them. So they must return quickly, be safe for
 // concurrent use, and not call the Client.
 type Observer struct {
 	// Call is called after each call of the Client. ctx is the caller's context, which may have
@@ -21,8 +21,8 @@ type Observer struct {
 }
 
 // Observation describes a completed call. It has no keys and no limits, because in a metrics system
-// each would be a label value of its own, and they often contain addresses or names of users. The
-// text of Err contains keys, so use it only in logs; for a label use ErrorType.
+// each of them would be a label value of its own, and keys often contain addresses or names of
+// users. The text of Err contains keys, so use it only in logs; for a label use ErrorType.
 type Observation struct {
 	Operation string        // the operation as in [Error].Op: "take" (Allow, AllowN, Take), "peek", "acquire" and so on
 	Began     time.Time     // start time by this process's clock

@@ -14,8 +14,8 @@ import (
 )
 
 // Open returns a Client of the servers in url, with its own connections, which are configured for
-// rate limiting: a call ends at its deadline without an extra goroutine, a call that counts is not
-// retried, and the client notices at once that a server is back. [Client.Close] closes the
+// rate limiting: a call ends at its deadline without an extra goroutine, go-redis does not retry a
+// call that writes, and the client notices at once that a server is back. [Client.Close] closes the
 // connections.
 //
 //	redis://user:password@host:6379       one server; /2 at the end for database 2
@@ -47,8 +47,8 @@ func openServers(url string, dialerOf func(*redis.Options) dial, opts []Option) 
 	if err := c.secure(&s.Options); err != nil {
 		return nil, err
 	}
-	// Calls end by their deadlines, so the timeouts of connections are no shorter. They bound what
-	// go-redis does on its own, such as asking a cluster for its nodes.
+	// Deadlines end the calls, so the timeouts of connections need not be shorter. These timeouts
+	// bound what go-redis does on its own, such as asking a cluster for its nodes.
 	s.Punctual(max(c.server.timeout, time.Second))
 	s.Options.Dialer = dialer(dialerOf(&redis.Options{Addr: s.Addrs[0], DialTimeout: s.Options.DialTimeout, TLSConfig: s.Options.TLSConfig}))
 	c.start(s.Open())
@@ -56,7 +56,8 @@ func openServers(url string, dialerOf func(*redis.Options) dial, opts []Option) 
 }
 
 // WithTLS sets the TLS configuration, such as trusted authorities and client certificates. It is
-// for [Open] with a URL such as rediss://; an rdb given to [New] has its own configuration.
+// for [Open] with a URL such as rediss://host:6379; an rdb given to [New] has its own
+// configuration.
 func WithTLS(config *tls.Config) Option {
 	return func(c *Client) error {
 		switch {

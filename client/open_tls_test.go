@@ -24,9 +24,10 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
-// A cluster of two nodes that use TLS with clients and with each other. Each node has its own
-// certificate: only the first one's has the name in the URL, and the second node is reached by its
-// address. A connection fails unless the certificate is valid for its name or address.
+// TestOpenOfAClusterOverTLS uses a cluster of two nodes that use TLS with clients and with each
+// other. Each node has its own certificate: only the first one's has the name in the URL, and the
+// second node is reached by its address. A connection fails unless the certificate is valid for its
+// name or address.
 func TestOpenOfAClusterOverTLS(t *testing.T) {
 	trusted := x509.NewCertPool()
 	cert, key := certificate(t, trusted, "localhost")
@@ -89,7 +90,7 @@ func certificate(t *testing.T, trusted *x509.CertPool, hosts ...string) (certFil
 	t.Helper()
 	key := must[*ecdsa.PrivateKey](t)(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	template := &x509.Certificate{
-		Subject:      pkix.Name{CommonName: rand.Text()}, // if two have the same name, a server tries the wrong one
+		Subject:      pkix.Name{CommonName: rand.Text()}, // if two certificates have the same name, a server tries the wrong one
 		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: hosts, IsCA: true, BasicConstraintsValid: true,
 		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},

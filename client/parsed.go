@@ -27,7 +27,7 @@ type parsedLimits struct {
 	table[limitOn, *parsedLimit]
 }
 
-// limitOn is a limit on a node. Without a node, all nodes parse the limit alike.
+// limitOn is a limit as one node parses it. If node is empty, all nodes parse the limit alike.
 type limitOn struct {
 	limit Limit
 	node  string // address
@@ -36,8 +36,8 @@ type limitOn struct {
 // parsedLimit is how a server parses a limit.
 type parsedLimit struct {
 	keys        []parsedKey // one per key of the limit; nil: not known
-	keysAt      time.Time   // before the request was sent that returned keys
-	checkedAt   time.Time   // before the last request was sent that got a reply, an error included
+	keysAt      time.Time   // just before the request that returned keys was sent
+	checkedAt   time.Time   // just before the last request that got a reply, even an error, was sent
 	usedAt      time.Time   // when a call last used the entry
 	fetching    bool
 	unsupported bool // the library is too old to report it
@@ -54,7 +54,7 @@ type parsedRate struct {
 	period      time.Duration
 }
 
-// get returns the entry of l, a new one if there is none. p.mu is held.
+// get returns the entry of l, and makes one if there is none. p.mu is held.
 func (p *parsedLimits) get(l limitOn) *parsedLimit {
 	entry, ok := p.entries.Get(l)
 	if !ok {
@@ -78,7 +78,8 @@ func (p *parsedLimits) keys(limits []Limit) (keys []parsedKey, unknown Limit) {
 	return keys, ""
 }
 
-// learn fetches limits that a server has just used, in the background, unless they are known.
+// learn is called with limits that a server has just used. It fetches in the background how servers
+// parse them, unless that is known.
 func (p *parsedLimits) learn(limits []Limit) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -125,8 +126,8 @@ func (p *parsedLimits) batchable(ctx context.Context, key string, limit Limit, t
 	return now.Sub(entry.keysAt) < ttl && len(keys) == 1 && !keys[0].shadow && keys[0].algorithm != "" && keys[0].algorithm != "leaky_bucket"
 }
 
-// on returns a key's limit on its node, and that node. A policy may be deployed on some nodes only.
-// All nodes parse any other limit alike.
+// on returns limit as the node of key parses it, and that node. A policy may be deployed on some
+// nodes only. All nodes parse any other limit alike.
 func (p *parsedLimits) on(ctx context.Context, key string, limit Limit) (limitOn, redis.UniversalClient) {
 	if limit[0] != '@' || p.server.breakers.node == nil {
 		return limitOn{limit: limit}, p.server.rdb

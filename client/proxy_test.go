@@ -13,14 +13,14 @@ type fault int
 
 const (
 	none      fault = iota
-	closes          // the reply is lost, and the connection closed
-	resets          // the same, by a reset
+	closes          // the reply is lost, and the connection is closed
+	resets          // the reply is lost, and the connection is reset
 	silent          // the reply is lost, and the connection stays open
 	dribbles        // the reply comes byte by byte, too slowly to be read in time
 	cuts            // half of the reply comes, and the connection is closed
-	rubbish         // something else comes instead
+	rubbish         // something else comes instead of the reply
 	doubles         // the reply comes twice
-	announces       // an array comes instead that does not fit in memory
+	announces       // an array that does not fit in memory comes instead
 	holds           // the reply waits until release
 	hole            // neither the call nor new connections reach the server
 )

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// mostAsking is how many callers of one queue ask the server concurrently at most.
+// mostAsking is the largest number of callers of one queue that ask the server concurrently.
 const mostAsking = 16
 
 // queues holds the waiting callers of this process, by the name of what they wait for. A queue
@@ -25,30 +25,30 @@ type queues struct {
 type queue struct {
 	waiters []*waiter
 
-	// room is the number of units that the last reply left. If no server decided it is MaxInt64, so
-	// that callers do not wait for the server one after another.
+	// room is the number of units that the last reply left. If no server decided, it is MaxInt64,
+	// so that callers do not wait for the server one after another.
 	room int64
 
 	most int64 // what the limit holds, according to the last denial; 0: no denial yet
 }
 
-// waiter is a place in a queue.
+// waiter is a caller in a queue.
 type waiter struct {
 	queue    *queue
 	n        int64     // units
 	deadline time.Time // the waiter is refused if its turn is known to come later; zero: no deadline
 	state    placeState
-	until    time.Time     // end of the rest
+	until    time.Time     // the waiter cannot ask before this time
 	wake     chan struct{} // signals that the waiter may ask, is refused, or need not rest any longer
 }
 
 type placeState int
 
 const (
-	inQueue  placeState = iota // has not asked, or not since its last rest
+	inQueue  placeState = iota // waits for its turn: has not asked, or not since its last rest
 	asking                     // may ask
-	resting                    // was denied, and waits before asking again
-	rejected                   // refused
+	resting                    // was denied, and waits before it asks again
+	rejected                   // refused: its turn would come too late or never
 )
 
 // join adds a waiter to the end of the named queue.
@@ -134,7 +134,7 @@ func (s *queues) nudge(name string) {
 	}
 }
 
-// refused reports whether w is refused, and returns how long it would have to wait at least, or
+// refused reports whether w is refused, and returns the least time that it would have to wait, or
 // Never.
 func (s *queues) refused(w *waiter) (bool, time.Duration) {
 	s.mu.Lock()
@@ -160,7 +160,7 @@ func (q *queue) advance() {
 	}
 }
 
-// first returns the waiters that may ask concurrently if there is room.
+// first returns the waiters that may ask concurrently if enough units are left.
 func (q *queue) first() []*waiter { return q.waiters[:min(len(q.waiters), mostAsking)] }
 
 // rests returns the time before which a new waiter cannot ask, because one ahead of it rests. Only
@@ -195,11 +195,11 @@ type turn struct {
 	n        int64
 	deadline time.Time // zero: no wait is too long
 	try      func(context.Context) (Result, error)
-	pause    func(res Result, denials int) time.Duration // after a denial; denials counts the earlier ones
+	pause    func(res Result, denials int) time.Duration // the wait after a denial; denials counts the earlier ones
 	refuse   func(denied Result, cause error) error      // makes the error of a caller that waited in vain
 }
 
-// inTurn waits for its turn in the queue for t.name, then asks until it is allowed.
+// inTurn waits for the caller's turn in the queue t.name, and then calls t.try until it is allowed.
 func (c *Client) inTurn(ctx context.Context, t turn) (Result, error) {
 	if err := c.server.ready(ctx, call{verb: t.verb, keys: t.keys}); err != nil {
 		return Result{}, err
@@ -236,7 +236,7 @@ func (c *Client) inTurn(ctx context.Context, t turn) (Result, error) {
 		}
 		pause := t.pause(res, denials)
 		most := res.Limit
-		if len(t.keys) > 1 || res.Err != nil { // each key may have denied another part of the wait; a LocalLimiter has a share
+		if len(t.keys) > 1 || res.Err != nil { // res.Limit is then that of one of the keys, or a LocalLimiter's share
 			most = 0
 		}
 		c.queues.rest(w, now.Add(pause), most)

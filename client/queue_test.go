@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// TestWaitingInAQueue checks who may ask in situations that cannot be provoked with a server.
+// TestWaitingInAQueue checks which waiters may call the server next, in situations that a test with
+// a server cannot create.
 func TestWaitingInAQueue(t *testing.T) {
 	var s queues
 	places := map[string]*waiter{}
@@ -17,7 +18,7 @@ func TestWaitingInAQueue(t *testing.T) {
 			places[name] = s.join("k", 1, time.Time{})
 		}
 	}
-	// woken checks which waiters were signaled that they may ask or need not rest.
+	// woken checks which waiters were signaled that they may ask or need not rest any longer.
 	woken := func(step string, want ...string) {
 		t.Helper()
 		var got []string
@@ -67,8 +68,8 @@ func TestWaitingInAQueue(t *testing.T) {
 	}
 }
 
-// The random addition grows with the denials, is at most a second, and does not exceed the
-// deadline.
+// The random addition to a wait grows with the number of denials, is at most a second, and does not
+// exceed the deadline.
 func TestWaitsSpread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in := func(d time.Duration) time.Time { return time.Now().Add(d) }

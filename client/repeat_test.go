@@ -221,7 +221,7 @@ func TestRepetitionEndsWithOnceTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{err: io.EOF, sent: true}
 		f.after = func(n int) { f.hangs = n > 0 } // the retry gets no connection
-		c := newClient(t, f)                      // a minute for each call
+		c := newClient(t, f)                      // calls may take a minute
 		req := withOnceKey("a")
 		req.OnceTTL = 100 * time.Millisecond
 		began := time.Now()

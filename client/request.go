@@ -58,9 +58,9 @@ type Request struct {
 	OnceKey string
 
 	// OnceTTL is how long OnceKey is valid, from 1 ms to 36500 days, rounded up to whole
-	// milliseconds ([ErrBadArgs]). It must outlast all repetitions. A minute is long enough for
-	// those of Take; if your own callers retry, it must exceed their longest retry. Take repeats a
-	// call only in the first half of this time.
+	// milliseconds. With any other value, the error is [ErrBadArgs]. OnceTTL must outlast all
+	// repetitions. A minute is long enough for those of Take; if your own callers retry, it must
+	// exceed their longest retry. Take repeats a call only in the first half of this time.
 	OnceTTL time.Duration
 
 	// UsageKey, if not empty, is a key under which the decision is counted, even if it is a denial,

@@ -83,7 +83,7 @@ func (s *server) decision(ctx context.Context, call call, req Request) (Result, 
 	return ask(ctx, s, call, "an array of at least 6 integers", func(reply any) (Result, bool) { return parseResult(reply, req) })
 }
 
-// ask sends a call and parses its reply. want describes a valid reply.
+// ask sends a call and parses its reply. want describes a valid reply in errors.
 func ask[T any](ctx context.Context, s *server, call call, want string, parse func(reply any) (T, bool)) (T, error) {
 	var none T
 	reply, err := s.do(ctx, call)
@@ -156,7 +156,7 @@ func (s *server) try(ctx *bounded, call call) (reply any, err error) {
 		return s.sendOnce(ctx, nil, call)
 	}
 	sent := false
-	_, _ = node.Execute(func() (any, error) { // the results are for the breaker
+	_, _ = node.Execute(func() (any, error) { // these results are only for the breaker
 		sent = true
 		if node.open.Load() {
 			ctx.shorten(probeFor)
@@ -186,8 +186,8 @@ func (s *server) sendOnce(ctx *bounded, node *breaker, call call) (any, error) {
 	return nil, e
 }
 
-// send passes the call to rdb, and returns its reply. written reports whether a call that counts may
-// have been sent. node is nil for a call that shares no round trip.
+// send passes the call to rdb, and returns its reply. written reports whether a command that is not
+// read-only may have been sent. node is nil for a call that shares no round trip.
 func (s *server) send(ctx *bounded, rdb redis.UniversalClient, node *breaker, call call) (reply any, written bool, err error) {
 	ctx.quiet = false
 	cmd := newCommand(ctx, call)

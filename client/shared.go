@@ -39,7 +39,7 @@ func WithoutSharedRoundTrips() Option {
 
 // roundTrips holds the shared round trips of one node.
 type roundTrips struct {
-	calls atomic.Int64 // in progress, shared or not
+	calls atomic.Int64 // calls in progress, shared or not
 
 	mu      sync.Mutex
 	waiting []*roundTrip // not started; calls join the last one
@@ -51,8 +51,8 @@ type roundTrip struct {
 	cmds     []*command
 	deadline time.Time     // the latest deadline of its calls
 	done     chan struct{} // closed when every command has a reply or an error
-	err      error         // the error of commands that got neither
-	reported atomic.Bool   // whether its failure was reported to the breaker
+	err      error         // for commands that got neither
+	reported atomic.Bool   // the breaker knows of its failure
 }
 
 // sharesWith reports whether a call for a node may share a round trip. Probes may not, nor may

@@ -15,8 +15,8 @@ import (
 )
 
 // crowd is a server behind a proxy that holds its replies, and a client whose calls share round
-// trips. ShareAbove calls, which are sent separately, are in progress, and two round trips of one
-// call each. Later calls wait for the round trips.
+// trips. ShareAbove calls that were sent separately are in progress, and so are two round trips of
+// one call each. Later calls wait for the round trips.
 type crowd struct {
 	proxy  *proxy
 	client *client.Client
@@ -92,7 +92,8 @@ func TestCallsShareRoundTrips(t *testing.T) {
 	})
 	before := c.proxy.seen()
 	c.end(t, ahead+1200)
-	// Three round trips of at most 500 calls, each of which may reach the proxy in several pieces.
+	// There are three round trips of at most 500 calls, each of which may reach the proxy in
+	// several pieces.
 	if n := c.proxy.seen() - before; n > 120 {
 		t.Errorf("1200 calls came in %d pieces, want a few", n)
 	}
@@ -115,7 +116,7 @@ func (e expiring) Err() error {
 	}
 }
 
-// A call that is not sent before its context ends is not sent, and reported as not counted. A call
+// A call whose context ends before it is sent is never sent, and is reported as not counted. A call
 // that was sent has an unknown outcome.
 func TestSharedCallsThatEndBeforeTheyAreSent(t *testing.T) {
 	c := startCrowd(t)

@@ -6,7 +6,7 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
-// mostKeys is the size of a table with an entry for each key.
+// mostKeys is the largest number of entries of a table with an entry for each key.
 const mostKeys = 65536
 
 // table is a map that drops the least recently used entry when it is full.
@@ -17,14 +17,15 @@ type table[K comparable, V any] struct {
 
 func newTable[K comparable, V any](size int) table[K, V] {
 	entries, err := lru.NewLRU[K, V](size, nil)
-	if err != nil { // the size is not positive
+	if err != nil { // happens only if the size is not positive
 		panic(err)
 	}
 	return table[K, V]{entries: entries}
 }
 
-// shrink removes up to two of the least recently used entries that are not needed. A table that
-// calls it before each new entry shrinks when fewer keys are in use. t.mu is held.
+// shrink removes the least recently used entry if it is not needed, and then the next one likewise.
+// So a table that calls shrink before it adds an entry shrinks when fewer keys are in use. t.mu is
+// held.
 func (t *table[K, V]) shrink(needed func(V) bool) {
 	for range 2 {
 		if _, oldest, ok := t.entries.GetOldest(); ok && !needed(oldest) {

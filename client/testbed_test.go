@@ -63,7 +63,7 @@ func (s *testbed) pass(d time.Duration) {
 	s.SetTime(s.at)
 }
 
-// client returns a process that uses the server.
+// client returns a new client of the server. It stands for a process.
 func (s *testbed) client(t testing.TB, opts ...client.Option) *client.Client {
 	t.Helper()
 	c := newClient(t, s.rdb, opts...)
@@ -71,7 +71,7 @@ func (s *testbed) client(t testing.TB, opts ...client.Option) *client.Client {
 	return c
 }
 
-// sent returns the library commands sent since its last call.
+// sent returns the library commands that were sent since the last call of sent.
 func (s *testbed) sent() [][]any {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,7 +152,7 @@ func (s *testbed) sizes() string {
 	return strings.Join(sizes, " ")
 }
 
-// calls asks n times for one unit, at intervals of apart.
+// calls makes n calls for one unit each. The duration apart lies between two calls.
 func (s *testbed) calls(t testing.TB, c *client.Client, n int, apart time.Duration) {
 	t.Helper()
 	for range n {
@@ -163,8 +163,8 @@ func (s *testbed) calls(t testing.TB, c *client.Client, n int, apart time.Durati
 	}
 }
 
-// warm returns a client that has 15 units of key "k" under wide left of its last 16, and has spent
-// 16 before.
+// warm returns a client whose batch has 15 units of key "k" under the limit wide. The client has
+// spent 16 units before.
 func (s *testbed) warm(t testing.TB, opts ...client.Option) *client.Client {
 	t.Helper()
 	c := s.client(t, append(opts, client.WithBatches(16, ttl))...)

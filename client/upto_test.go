@@ -98,7 +98,7 @@ func TestAllowAtMostUnderAShadow(t *testing.T) {
 		Shadow: &client.Shadow{RetryAfter: 20 * time.Minute, Index: 1}})
 }
 
-// A library from before UPTO parses the word as a cost.
+// A library that does not have UPTO parses that argument as a cost.
 func TestAllowAtMostOfAnOlderLibrary(t *testing.T) {
 	option := regexp.MustCompile(`\b(UPTO|upto) = 'UPTO',? ?`)
 	if n := len(option.FindAllString(functions.Source(), -1)); n != 2 {

@@ -99,7 +99,7 @@ func TestBlock(t *testing.T) {
 	}
 }
 
-// A library from before EXTEND counts the word as one argument too many.
+// A library that does not have EXTEND rejects it as one argument too many.
 func TestBlockAtLeastOfAnOlderLibrary(t *testing.T) {
 	option := "local OPTIONS = { EXTEND = true, extend = true }"
 	if !strings.Contains(functions.Source(), option) {
@@ -178,7 +178,8 @@ func TestInfo(t *testing.T) {
 	wantClasses(t, "not deployed", err, client.ErrNotDeployed)
 }
 
-// Valid replies of a newer or an older library of the same contract.
+// TestInfoAndUsageOfOtherVersions checks valid replies of newer and older libraries with the same
+// contract.
 func TestInfoAndUsageOfOtherVersions(t *testing.T) {
 	ctx := t.Context()
 	full := client.Info{Version: "0.1.0", Contract: 1, BuildID: "abc", Policies: []string{"calc", "export"}, ShadowDenied: map[string]int64{"export": 3}}
@@ -257,7 +258,7 @@ func TestLease(t *testing.T) {
 	}
 }
 
-// Under a shadow policy a place that is not free is not held, and the caller proceeds.
+// Under a shadow policy an Acquire beyond the limit is allowed but holds no lease.
 func TestShadowLease(t *testing.T) {
 	ctx := t.Context()
 	build := must[functions.Build](t)(functions.New(functions.WithPolicies(

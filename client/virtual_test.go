@@ -20,9 +20,9 @@ import (
 // of the bubble.
 type virtual struct {
 	redis.UniversalClient
-	run    chan func() // executed at the server
+	run    chan func() // functions to execute outside of the bubble
 	ran    chan struct{}
-	one    sync.Mutex // one call of the server at a time
+	one    sync.Mutex // held while the server executes a call
 	server *embedded.Server
 
 	mu    sync.Mutex

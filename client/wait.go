@@ -11,8 +11,9 @@ import (
 )
 
 // LimitedError is the error of [Client.Wait], [Lease.Wait], [Lease.Hold] and [Reservation.Cancel]
-// if a limit or a block prevents the operation and waiting (any longer) does not help. Nothing was
-// taken, unless the text says that units could not be given back or are kept under an OnceKey.
+// if a limit or a block prevents the operation and waiting, or waiting longer, does not help.
+// Nothing was taken, unless the text says that units could not be given back or are kept under an
+// OnceKey.
 type LimitedError struct {
 	Key string // as sent, prefix included; of several keys the one that denied, or the first if that is not known
 
@@ -51,10 +52,10 @@ func (c *Client) Wait(ctx context.Context, key string, limit Limit) error {
 //
 // WaitN returns a [*LimitedError] at once, and takes nothing, if n is more than the limit ever
 // holds or if the wait is known to go beyond the deadline of ctx, the end of a block included. It
-// also returns one as soon as ctx ends. A place in the queue of a leaky_bucket that the caller
-// cannot wait for is given back, so a later caller may get the same turn as one that was behind.
-// Other errors are those of [Client.AllowN]. A [Fallback] applies as it does there: with FailOpen
-// WaitN returns nil, with FailClosed it asks again every one to two seconds.
+// also returns one as soon as ctx ends. If a leaky_bucket has given the caller a turn for which it
+// cannot wait, the turn is given back, so a later caller may get the same turn as one that was
+// already behind. Other errors are those of [Client.AllowN]. A [Fallback] applies as it does there:
+// with FailOpen WaitN returns nil, with FailClosed it asks again every one to two seconds.
 //
 // Callers of one key and limit in a Client are served in order of arrival, whatever their n. The
 // first of them asks the server; the others ask only if its last reply left enough units for all.
@@ -69,9 +70,9 @@ func (c *Client) WaitN(ctx context.Context, key string, limit Limit, n int64) er
 // of its keys. If the wait is known to go beyond until, it returns a [*LimitedError] at once, as it
 // does for the deadline of ctx. The zero Time means no such bound.
 //
-// Callers with the same keys and limits are served in order of arrival. It returns an error if UpTo
-// is set ([ErrBadArgs]). A place in the queue of a leaky_bucket that was taken with an OnceKey is
-// not given back, but kept for a caller that asks again with that key.
+// Callers with the same keys and limits are served in order of arrival. If UpTo is set, the error
+// is [ErrBadArgs]. A turn in the queue of a leaky_bucket that was taken with an OnceKey is not
+// given back, but kept for a caller that asks again with that key.
 func (c *Client) WaitRequest(ctx context.Context, req Request, until time.Time) error {
 	keys := c.server.keys(req.Keys)
 	err := req.check()
@@ -101,9 +102,9 @@ func (c *Client) WaitRequest(ctx context.Context, req Request, until time.Time) 
 	return c.reservation(req, res).wait(ctx, until)
 }
 
-// spread returns how long to wait after a denial that followed denials others. If many processes
-// wait for one key, only one of them gets each unit. The others ask less often the more often they
-// are denied.
+// spread returns how long to wait after a denial. denials is the number of earlier denials. If many
+// processes wait for one key, only one of them gets each unit. The others ask less often the more
+// often they are denied.
 func spread(wait time.Duration, denials int, deadline time.Time) time.Duration {
 	wait = max(wait, time.Millisecond)
 	most := min(min(wait, time.Second)*time.Duration(min(denials, 1000)), time.Second)
@@ -152,7 +153,7 @@ func outlasts(ctx context.Context, wait time.Duration) error {
 	return nil
 }
 
-// both joins two errors, either of which may be nil.
+// both joins err and why, either of which may be nil.
 func both(err, why error) error {
 	switch {
 	case why == nil:

@@ -164,7 +164,7 @@ func TestWaitBehindALocalDenial(t *testing.T) {
 	})
 }
 
-// The deadline also applies while a place that cannot be waited for is given back.
+// The deadline also bounds the call that gives back a turn for which the caller cannot wait.
 func TestWaitGivesBackByTheDeadline(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		const limit, bound = "leaky_bucket 2/m", 100 * time.Millisecond

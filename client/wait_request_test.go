@@ -52,7 +52,7 @@ func TestWaitForSeveralKeys(t *testing.T) {
 	})
 }
 
-// A wait for a policy waits for its limits.
+// A wait under a policy lasts as long as the limits of the policy require.
 func TestWaitForAPolicy(t *testing.T) {
 	build := must[functions.Build](t)(functions.New(functions.WithPolicies(
 		functions.Policy{Name: "calc", Limits: []functions.PolicyLimit{{Key: "resource", Limit: "10/m"}, {Key: "consumer", Limit: "1/m"}}, Track: true})))
@@ -71,8 +71,8 @@ func TestWaitForAPolicy(t *testing.T) {
 	}, embedded.WithLibrary(build.Text()))
 }
 
-// No wait begins that goes beyond until, for the first caller or in the queue. The error differs
-// from that of the context's deadline.
+// A wait that would go beyond until does not begin, neither for the first caller nor for one in the
+// queue. The error differs from that of the context's deadline.
 func TestWaitUntil(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		ctx := t.Context()
@@ -115,8 +115,8 @@ func TestWaitUntil(t *testing.T) {
 	})
 }
 
-// A place in the queue of a leaky_bucket belongs to its OnceKey: a caller that repeats the request
-// gets the same place, and is charged once.
+// A turn in the queue of a leaky_bucket belongs to its OnceKey: a caller that repeats the request
+// gets the same turn, and is charged once.
 func TestWaitOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		ctx, began := t.Context(), time.Now()

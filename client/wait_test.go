@@ -25,8 +25,8 @@ func (s *served) add(who int, began time.Time) {
 	s.who, s.after = append(s.who, who), append(s.after, time.Since(began))
 }
 
-// inLine starts n callers, one after another. It checks that they are served in this order, each at
-// most late after the time that want returns, and not before it.
+// inLine starts n callers, one after another. It checks that they are served in this order, each no
+// earlier than the time that want returns. late is the longest allowed delay after that time.
 func inLine(t *testing.T, n int, wait func(i int) error, want func(i int) time.Duration, late time.Duration) {
 	t.Helper()
 	var got served
@@ -178,7 +178,7 @@ func TestWaitersLeave(t *testing.T) {
 }
 
 // leaky_bucket allows a call with a turn, and the caller waits for it; several can wait at a time.
-// A caller that cannot wait gives its place back.
+// A caller that cannot wait gives its turn back.
 func TestWaitForATurn(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		const limit = "leaky_bucket 1/s burst=3"

@@ -31,7 +31,7 @@ type Client struct {
 // A ClientOption configures a Client. [NewClient] returns an error if an option is invalid.
 type ClientOption func(*Client) error
 
-// CountBy counts calls under the result of key, for example the account that they are for, instead
+// CountBy counts calls under the result of key, for example the account that a call is for, instead
 // of the target of the connection. method is the full method name. If key returns an error or an
 // empty string, the call fails.
 func CountBy(key func(ctx context.Context, target, method string) (string, error)) ClientOption {
@@ -40,9 +40,9 @@ func CountBy(key func(ctx context.Context, target, method string) (string, error
 	}
 }
 
-// Change calls change to modify the limiter's request, for example with a cost, another limit or a
-// [client.Request.Fallback]. req has one key and one limit. If change removes all keys, the call is
-// not limited; if it returns an error, the call fails.
+// Change sets a function that modifies the limiter's request, for example with a cost, another
+// limit or a [client.Request.Fallback]. req has one key and one limit. If change removes all keys,
+// the call is not limited; if it returns an error, the call fails.
 func Change(change func(ctx context.Context, method string, req *client.Request) error) ClientOption {
 	return func(c *Client) error {
 		return adapter.Set(&c.change, change, "Change(nil); give a function, or leave it out")
@@ -59,14 +59,14 @@ func PerMessageSent() ClientOption {
 	}
 }
 
-// WithLongestWait sets how long a call waits for its turn in total. The default is a minute. With
-// 0, a call that would have to wait fails at once.
+// WithLongestWait sets the longest total time that a call waits for its turn. The default is a
+// minute. With 0, a call that would have to wait fails at once.
 func WithLongestWait(d time.Duration) ClientOption {
 	return func(c *Client) error { return c.calls.LongestWait(d) }
 }
 
-// WithLongestBlock sets how long a RetryInfo can block a key at most. The default is ten minutes.
-// With 0, a RetryInfo does not block.
+// WithLongestBlock sets the longest time for which a RetryInfo can block a key. The default is ten
+// minutes. With 0, a RetryInfo does not block.
 func WithLongestBlock(d time.Duration) ClientOption {
 	return func(c *Client) error { return c.calls.LongestBlock(d) }
 }
@@ -79,9 +79,9 @@ func OnCallError(f func(ctx context.Context, method string, err error)) ClientOp
 	}
 }
 
-// NewClient returns a Client that takes 1 unit from limit for each call. The key is name, a |, and
-// the target of the connection or the result of [CountBy]: "partner|dns:///api.example.com:443".
-// Processes that use the same name share the limit.
+// NewClient returns a Client that takes 1 unit from limit for each call. The key consists of name,
+// the character | and the target of the connection or the result of [CountBy], as in
+// "partner|dns:///api.example.com:443". Processes that use the same name share the limit.
 func NewClient(limiter *client.Client, name string, limit client.Limit, opts ...ClientOption) (*Client, error) {
 	c := &Client{
 		calls:  outgoing.New[call](limiter, name, limit, "the key of the call is empty; have CountBy return one, or an error"),

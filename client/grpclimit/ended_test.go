@@ -28,8 +28,8 @@ func endedContexts(t *testing.T) map[codes.Code]context.Context {
 	return map[codes.Code]context.Context{codes.Canceled: limitertest.Cancelled(ctx), codes.DeadlineExceeded: limitertest.AboutToExpire{Context: ctx}}
 }
 
-// callContext is the context key of the gRPC call's context, in the context of a call to the
-// limiter.
+// callContext is the key under which the context of a call to the limiter holds the context of the
+// gRPC call.
 type callContext struct{}
 
 // callers observes calls whose callers give up before the decision.

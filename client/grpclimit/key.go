@@ -21,7 +21,7 @@ var ErrNoKey = errors.New("the call lacks what it is limited by")
 // is not usable. A Key may be shared.
 type Key struct{ key keytext.Key[call] }
 
-// call is a call that is limited.
+// call holds what a Key may read of a gRPC call.
 type call struct {
 	ctx    context.Context
 	target string // of the connection, for an outgoing call

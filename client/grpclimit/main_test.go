@@ -111,7 +111,7 @@ func exchanges(t testing.TB, stream testpb.TestService_FullDuplexCallClient, n i
 	}
 }
 
-// finish ends a stream and everything that belongs to it.
+// finish ends a stream, and checks that it ends without an error.
 func finish(t testing.TB, stream testpb.TestService_FullDuplexCallClient) {
 	t.Helper()
 	_ = stream.CloseSend()
@@ -120,7 +120,8 @@ func finish(t testing.TB, stream testpb.TestService_FullDuplexCallClient) {
 	}
 }
 
-// checkStatus checks the code and the RetryInfo of an error. If after is below 0, there is none.
+// checkStatus checks the code and the RetryInfo of an error. If after is -1, err must have no
+// RetryInfo.
 func checkStatus(t testing.TB, err error, code codes.Code, after time.Duration) {
 	t.Helper()
 	got := time.Duration(-1)

@@ -59,8 +59,8 @@ func SkipMethods(methods ...string) ServerOption {
 	}
 }
 
-// WithRequest calls change to modify the limiter's request, for example with another limit for
-// paying users, a cost, or a [client.Request.UsageKey]. req has one key and one limit, that of
+// WithRequest sets a function that modifies the limiter's request, for example with another limit
+// for paying users, a cost, or a [client.Request.UsageKey]. req has one key and one limit, that of
 // [NewServer]. If change removes all keys, the call is not limited. An error is treated as an error
 // of the limiter, unless it is [ErrNoKey].
 func WithRequest(change func(ctx context.Context, method string, req *client.Request) error) ServerOption {
@@ -166,8 +166,8 @@ func (s *serverStream) RecvMsg(m any) error {
 	return s.server.take(s.Context(), s.method, s.req)
 }
 
-// admit returns nil if a call may proceed, and the request sent to the limiter, which has no keys
-// if none was sent.
+// admit returns the request that it sent to the limiter, and a nil error if the call may proceed.
+// If it sent none, the request has no keys.
 func (s *Server) admit(ctx context.Context, method string) (client.Request, error) {
 	for _, skip := range s.skips {
 		if skip(ctx, method) {
@@ -179,7 +179,7 @@ func (s *Server) admit(ctx context.Context, method string) (client.Request, erro
 	case errors.Is(err, ErrNoKey):
 		return client.Request{}, status.Error(codes.InvalidArgument, err.Error())
 	case err != nil:
-		if !errors.Is(err, ctx.Err()) { // a caller that has gone is no error of this server
+		if !errors.Is(err, ctx.Err()) { // a caller that gave up is no error of this server
 			s.onError(ctx, method, err)
 		}
 		return client.Request{}, s.undecided(ctx, s.refuse)

@@ -14,8 +14,8 @@
 // # Server limits
 //
 // If the other service tells a client to wait, this applies to all users of the key, in any
-// process. It does so with Retry-After in a response 429 or 503 (seconds or a date), or else with a
-// field RateLimit that has r=0 and t seconds (draft-ietf-httpapi-ratelimit-headers-11), in any
+// process. A service does so by Retry-After (seconds or a date) in a response 429 or 503, or else
+// by a field RateLimit with r=0 and t seconds (draft-ietf-httpapi-ratelimit-headers-11) in any
 // response. The key is blocked for that time, for at most ten minutes ([WithLongestBlock]); an
 // existing block is never shortened. The caller gets the response, unless [WithRetries] retries the
 // request.

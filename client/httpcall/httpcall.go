@@ -36,7 +36,7 @@ func WithBase(base http.RoundTripper) Option {
 	}
 }
 
-// WithKey counts requests under the result of key, for example the account that they are for,
+// WithKey counts requests under the result of key, for example the account that a request is for,
 // instead of [Host]. If key returns an error or an empty string, the request fails.
 func WithKey(key func(*http.Request) (string, error)) Option {
 	return func(t *Transport) error {
@@ -44,32 +44,33 @@ func WithKey(key func(*http.Request) (string, error)) Option {
 	}
 }
 
-// WithRequest calls change to modify the limiter's request, for example with a cost, another limit
-// or a [client.Request.Fallback]. req has one key and one limit. If change removes all keys, the
-// HTTP request is not limited; if it returns an error, the request fails.
+// WithRequest sets a function that modifies the limiter's request, for example with a cost, another
+// limit or a [client.Request.Fallback]. req has one key and one limit. If change removes all keys,
+// the HTTP request is not limited; if it returns an error, the request fails.
 func WithRequest(change func(r *http.Request, req *client.Request) error) Option {
 	return func(t *Transport) error {
 		return adapter.Set(&t.calls.Change, change, "WithRequest(nil); give a function, or leave it out")
 	}
 }
 
-// WithLongestWait sets how long a request waits for its turn in total. The default is a minute.
-// With 0, a request that would have to wait fails at once.
+// WithLongestWait sets the longest total time that a request waits for its turn. The default is a
+// minute. With 0, a request that would have to wait fails at once.
 func WithLongestWait(d time.Duration) Option {
 	return func(t *Transport) error { return t.calls.LongestWait(d) }
 }
 
-// WithLongestBlock sets how long a response can block a key at most. The default is ten minutes.
-// With 0, responses do not block.
+// WithLongestBlock sets the longest time for which a response can block a key. The default is ten
+// minutes. With 0, responses do not block.
 func WithLongestBlock(d time.Duration) Option {
 	return func(t *Transport) error { return t.calls.LongestBlock(d) }
 }
 
-// WithRetries retries a request up to n times if it got 429, or 503, that says how long to wait,
-// for example in Retry-After, and if there is time for that wait. Each retry is taken from the
-// limit. A request is not retried if its body cannot be read again ([http.Request.GetBody]). After
-// a 503 the request may have been executed, so only GET, HEAD, OPTIONS, TRACE, PUT and DELETE, and
-// requests with an Idempotency-Key, are retried. An OnceKey applies only to the first attempt.
+// WithRetries retries a request up to n times. It does so after a response 429 or 503 that says how
+// long to wait, for example in Retry-After, if there is time for that wait. Each retry is charged
+// to the limit. A request is not retried if its body cannot be read again ([http.Request.GetBody]).
+// After a 503 the request may have been executed, so only GET, HEAD, OPTIONS, TRACE, PUT and
+// DELETE, and requests with an Idempotency-Key, are retried. An OnceKey applies only to the first
+// attempt.
 func WithRetries(n int) Option {
 	return func(t *Transport) error {
 		if n < 1 {
@@ -88,9 +89,9 @@ func OnError(f func(*http.Request, error)) Option {
 	}
 }
 
-// New returns a Transport that takes 1 unit from limit for each request. The key is name, a |, and
-// the host or the result of [WithKey]: "partner|api.example.com:8443". Processes that use the same
-// name share the limit. Each redirect is a separate request.
+// New returns a Transport that takes 1 unit from limit for each request. The key consists of name,
+// the character | and the host or the result of [WithKey], as in "partner|api.example.com:8443".
+// Processes that use the same name share the limit. Each redirect is a separate request.
 func New(limiter *client.Client, name string, limit client.Limit, opts ...Option) (*Transport, error) {
 	t := &Transport{
 		calls: outgoing.New[*http.Request](limiter, name, limit, "the key of the request is empty; have WithKey return one, or an error"),
@@ -135,7 +136,7 @@ func Host(r *http.Request) (string, error) {
 	return host, nil
 }
 
-// ownPort is the default port of a scheme.
+// ownPort maps a scheme to its default port.
 var ownPort = map[string]string{"http": "80", "https": "443"}
 
 // RoundTrip implements [http.RoundTripper].
@@ -167,7 +168,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		retry, err := withBody(r)
 		if err != nil {
-			return response, nil // the caller gets the response
+			return response, nil // no retry: the caller gets the response
 		}
 		discard(response.Body)
 		req.OnceKey, req.OnceTTL = "", 0 // otherwise one charge would pay for all attempts
@@ -187,8 +188,8 @@ func (t *Transport) CloseIdleConnections() {
 	}
 }
 
-// repeatable reports whether a request with this response was not executed, or is harmless to
-// execute again.
+// repeatable reports whether r can be sent again: the response means that it was not executed, or
+// executing it twice is harmless.
 func repeatable(r *http.Request, response *http.Response) bool {
 	switch response.StatusCode {
 	case http.StatusTooManyRequests:
@@ -230,7 +231,7 @@ func withBody(r *http.Request) (*http.Request, error) {
 	return &retry, nil
 }
 
-// inTime reports whether there is time left to wait for d.
+// inTime reports whether a wait of d ends before until and the deadline of ctx.
 func inTime(ctx context.Context, d time.Duration, until time.Time) bool {
 	at := time.Now().Add(d)
 	deadline, ok := ctx.Deadline()

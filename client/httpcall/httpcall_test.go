@@ -101,7 +101,7 @@ func TestRetries(t *testing.T) {
 		body    func() io.Reader
 		status  int
 		header  []string
-		respond int // the first respond responses have the status, later ones 200
+		respond int // how many responses have the status; later ones have 200
 		sent    int64
 		want    int
 	}{
@@ -170,7 +170,7 @@ func TestRetriesAreTakenDespiteAnOnceKey(t *testing.T) {
 	}
 }
 
-// A retry waits as long as the response says, even if nothing is blocked, and the context ends the
+// A retry waits as long as the response says, even if no key is blocked, and the context ends the
 // wait.
 func TestRetriesWait(t *testing.T) {
 	limiter, _, _ := newLimiter(t)

@@ -21,7 +21,7 @@ func requestedWait(response *http.Response, now time.Time) (time.Duration, bool)
 			return d, true
 		}
 	}
-	if age, err := strconv.Atoi(response.Header.Get("Age")); err == nil && age > 0 { // a cached response describes another time
+	if age, err := strconv.Atoi(response.Header.Get("Age")); err == nil && age > 0 { // the wait of a cached response began earlier
 		return 0, false
 	}
 	list, err := httpsfv.UnmarshalList(response.Header.Values("RateLimit"))

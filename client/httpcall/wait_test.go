@@ -51,7 +51,7 @@ func TestWaits(t *testing.T) {
 			t.Errorf("request %d was sent after %v, want %v at least", i+1, sent.Sub(began), least)
 		}
 	}
-	// Each request takes at most twice: as the first in line, and after its wait.
+	// Each request asks the limiter at most twice: when it is first in line, and after its wait.
 	if takes := takes.Load(); takes > 2*n {
 		t.Errorf("%d takes for %d requests, want at most %d", takes, n, 2*n)
 	}
@@ -119,8 +119,8 @@ func TestThroughAClient(t *testing.T) {
 	}
 }
 
-// A request whose context ends while it waits, as the first or behind, is not sent, and the next
-// one moves up.
+// A request whose context ends while it waits, whether first in line or not, is not sent, and the
+// next one moves up.
 func TestContextEndsInLine(t *testing.T) {
 	limiter, server, takes := newLimiter(t, embedded.WithTime(noon))
 	to := &base{}

@@ -155,8 +155,8 @@ func TestNoAddress(t *testing.T) {
 }
 
 // FuzzAddress checks that clients cannot influence the address. Text to the left of what our proxy
-// wrote, or within text that the proxy quoted, changes nothing. Any text alone in the field gives
-// an address or that of the proxy, in canonical form.
+// wrote, or within text that the proxy quoted, changes nothing. If the field holds nothing else,
+// any text results in an address in canonical form, if need be that of the proxy.
 func FuzzAddress(f *testing.F) {
 	for _, text := range []string{
 		"", "1.2.3.4", "::1", "[::1]:80", "fe80::1%eth0", "::ffff:1.2.3.4", "for=1.2.3.4", `for="[::1]:80";by=x, for=_x`,

@@ -38,7 +38,7 @@ func (m *middleware) newCharge(header http.Header, req client.Request, result cl
 	return c
 }
 
-// chargeOf is the context key of the charge made by the middleware with this name.
+// chargeOf is the context key of the Charge made by the middleware with this name.
 type chargeOf string
 
 // ChargeOf returns the charge that the middleware with this name made for the request of ctx. It is
@@ -90,8 +90,9 @@ func (c *Charge) Refund(ctx context.Context, n int64) error {
 
 // More takes up to n more units from each key of the request, for example because the work costs
 // more than expected, and returns how many it took. If that is less than n, nothing is left, and
-// the next requests are denied until the limit has refilled. The missing units are dropped. If that
-// matters, take the maximum cost at first, by [WithRequest], and refund the rest.
+// the next requests are denied until the limit has refilled. The missing units are not charged
+// later. If that matters, charge the maximum cost at first, with [WithRequest], and refund the
+// rest.
 //
 // The call uses the values of ctx, but not its deadline or cancellation, so a client that hangs up
 // is charged. The timeout of the limiter bounds the call.

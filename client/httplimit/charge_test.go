@@ -19,7 +19,7 @@ import (
 
 const peer = "api|address=192.0.2.1"
 
-// charging returns a handler that is charged cost and corrects it.
+// charging returns a handler that calls correct. Each of its requests is charged cost.
 func charging(t *testing.T, limiter *client.Client, limit client.Limit, cost int64, correct func(context.Context, *httplimit.Charge)) http.Handler {
 	t.Helper()
 	return newHandler(t, limiter, limit, httplimit.Address(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -109,7 +109,7 @@ func TestChargeOfSeveralKeys(t *testing.T) {
 	}
 }
 
-// With UpTo the request is charged what it got.
+// A request with UpTo is charged for the units that it got.
 func TestChargeOfUpTo(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	handler := newHandler(t, limiter, "100/d", httplimit.Address(), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -220,7 +220,7 @@ func TestChargeOfOnceKey(t *testing.T) {
 func newLocalLimiter(t *testing.T) (*client.Client, *embedded.Server) {
 	t.Helper()
 	_, server := newLimiter(t)
-	read := make(chan bool, 1) // the client has the reply to its background question about a limit
+	read := make(chan bool, 1) // gets a value when the client has the reply to its background request about a limit
 	limiter := limitertest.Hooked(t, server, func(_ context.Context, function string, next func() error) error {
 		err := next()
 		if function == "ratelimit_info" {

@@ -71,7 +71,7 @@ func checkName(name string) error {
 	return nil
 }
 
-// bindingLimit returns the limit that decided.
+// bindingLimit returns the limit that decided, or "" if it is not known.
 func bindingLimit(req client.Request, result client.Result) client.Limit {
 	switch i := result.Index - 1; {
 	case len(req.Limits) == 1:
@@ -79,7 +79,7 @@ func bindingLimit(req client.Request, result client.Result) client.Limit {
 	case len(req.Limits) == len(req.Keys) && i >= 0 && i < len(req.Limits):
 		return req.Limits[i]
 	}
-	return "" // policies with several limits each
+	return "" // a policy has several limits, so Index does not say which of req.Limits decided
 }
 
 // policyOf returns the name of the policy that decided and all policies of its limit. If there is
@@ -98,7 +98,7 @@ func (m *middleware) policyOf(req client.Request, result client.Result) (string,
 // begins.
 type fields struct {
 	*middleware
-	at [2]int // index of our line among those of RateLimit-Policy and RateLimit
+	at [2]int // index of this middleware's line in RateLimit-Policy and in RateLimit
 
 	mu     sync.Mutex
 	header http.Header // nil after the handler has returned, when the server owns the header

@@ -39,9 +39,9 @@ func SkipPaths(paths ...string) Option {
 	return Skip(func(r *http.Request) bool { return slices.Contains(paths, r.URL.Path) })
 }
 
-// WithRequest calls change to modify the limiter's request according to the HTTP request: for
-// example another limit for paying users, a cost, or a [client.Request.UsageKey]. req has one key
-// and one limit, that of [New]. If change removes all keys, the HTTP request is not limited. An
+// WithRequest sets a function that modifies the limiter's request according to the HTTP request:
+// for example another limit for paying users, a cost, or a [client.Request.UsageKey]. req has one
+// key and one limit, that of [New]. If change removes all keys, the HTTP request is not limited. An
 // error is treated as an error of the limiter, unless it is [ErrNoKey].
 func WithRequest(change func(r *http.Request, req *client.Request) error) Option {
 	return func(m *middleware) error {
@@ -49,9 +49,9 @@ func WithRequest(change func(r *http.Request, req *client.Request) error) Option
 	}
 }
 
-// Delay makes a request that leaky_bucket allows with a wait wait for its turn. Without Delay the
-// handler is called at once. If the request's context ends first, the client gets 503 Service
-// Unavailable; the units are not given back.
+// Delay makes requests wait for their turn if a leaky_bucket allows them only after a wait. Without
+// Delay the handler is called at once. If the request's context ends first, the client gets 503
+// Service Unavailable; the units are not given back.
 func Delay() Option {
 	return func(m *middleware) error {
 		m.delay = true
@@ -81,7 +81,7 @@ func OnError(f func(*http.Request, error)) Option {
 }
 
 // WithXHeaders adds X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset, which many
-// clients know. Reset is a Unix time in seconds, as at GitHub.
+// clients know. Reset is a Unix time in seconds, as in GitHub's API.
 func WithXHeaders() Option {
 	return func(m *middleware) error {
 		m.xHeaders = true
@@ -139,7 +139,7 @@ func (m *middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 		problem{Status: http.StatusBadRequest, Detail: err.Error()}.write(w)
 		return
 	case err != nil:
-		if !errors.Is(err, ctx.Err()) { // a client that hung up is no error of this server
+		if !errors.Is(err, ctx.Err()) { // a request whose client hung up is no error of this server
 			m.onError(r, err)
 		}
 		m.undecided(next, w, r, m.refuse)

@@ -249,8 +249,8 @@ func TestDelay(t *testing.T) {
 	}
 	checkStatus(t, serve(delaying, get("/")), http.StatusTooManyRequests)
 
-	// A request whose context ends in the queue does not reach the handler. Without Delay no
-	// request waits.
+	// A request whose context ends while it waits for its turn does not reach the handler. Without
+	// Delay no request waits.
 	slow := httplimit.Func("queue", func(*http.Request) (string, error) { return "slow", nil })
 	called := 0
 	count := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { called++ })

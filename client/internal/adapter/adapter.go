@@ -10,13 +10,14 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 )
 
-// Requests makes the requests for the limiter. Each call that is limited is described by a C.
+// Requests makes the requests for the limiter. A C describes the call to be limited, for example an
+// HTTP request.
 type Requests[C any] struct {
 	Limiter *client.Client
-	Name    string // the beginning of the keys
+	Name    string // the prefix of the keys
 	Limit   client.Limit
 	Key     func(C) (string, error)
-	Empty   error                          // the error of a call with an empty key; nil: it has none
+	Empty   error                          // the error for an empty key; nil: an empty key is not an error
 	Change  func(C, *client.Request) error // nil: requests are not changed
 }
 
@@ -62,7 +63,7 @@ func Apply[A any, O ~func(*A) error](a *A, opts []O) error {
 	return nil
 }
 
-// Set stores value in field, unless it is nil: then it returns an error with text.
+// Set stores value in field. If value is nil, it returns an error with text instead.
 func Set[V any](field *V, value V, text string) error {
 	if v := reflect.ValueOf(value); !v.IsValid() || v.IsNil() {
 		return errors.New(text)

@@ -32,7 +32,7 @@ func TestBlockShortensNothing(t *testing.T) {
 	}
 }
 
-// A wait that is over when the context ends returns the context's error.
+// Sleep returns the context's error even if the time has also passed.
 func TestSleepInAnEndedContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -13,7 +13,7 @@ type Key[C any] struct {
 	Err error
 }
 
-// Keys makes the keys of one package. Its fields are that package's words for errors.
+// Keys makes the keys of one package. Its fields are for that package's errors.
 type Keys[C any] struct {
 	Missing error  // for a C that lacks what it is counted under
 	Such    string // an example of a key
@@ -86,7 +86,7 @@ func (k Keys[C]) FirstOf(keys []Key[C]) Key[C] {
 	}}
 }
 
-// Check returns nil if keys, given to the function what, are usable.
+// Check returns nil if keys are usable, and otherwise an error. The error names the function what.
 func (k Keys[C]) Check(what string, keys ...Key[C]) error {
 	if len(keys) == 0 {
 		return fmt.Errorf("%s without keys; give at least one, such as %s", what, k.Such)

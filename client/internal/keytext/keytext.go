@@ -1,4 +1,4 @@
-// Package keytext encodes values from requests in the key of a limit, so that no value can imitate
+// Package keytext encodes values from requests for use in keys, so that no value can imitate
 // another key or change its hash slot in a cluster.
 package keytext
 
@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// longestPlain is the length in bytes up to which a key contains the value itself.
+// longestPlain is the longest value in bytes that a key contains in full. Longer values are hashed.
 const longestPlain = 128
 
 // Value returns "name=value", or a hash in place of a long value. The name must already be escaped
@@ -48,7 +48,8 @@ func Escape(text string) string {
 	return b.String()
 }
 
-// CheckBits returns an error of the function maker if bits is not the size of an IPv6 network.
+// CheckBits returns an error if bits is not the size of an IPv6 network. The error names the
+// function maker.
 func CheckBits(maker string, bits int) error {
 	if bits < 1 || bits > 128 {
 		return fmt.Errorf("%s(%d); give the size of a network, from 1 to 128, such as 64", maker, bits)

@@ -15,7 +15,7 @@ import (
 // Noon is the initial time of clocks that tests control.
 var Noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// Fallbacks has every fallback of a client.
+// Fallbacks holds every kind of fallback by name.
 var Fallbacks = map[string]client.Fallback{
 	"ReturnError": client.ReturnError, "FailOpen": client.FailOpen, "FailClosed": client.FailClosed, "LocalLimiter": client.LocalLimiter(1),
 }

@@ -12,11 +12,11 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client/internal/adapter"
 )
 
-// Calls limits calls, each of which is described by a C. Make one with [New], and set the other
-// fields before its first use.
+// Calls limits calls to other services. A C describes one call, for example an HTTP request. Make
+// one with [New], and set the other fields before its first use.
 type Calls[C any] struct {
 	adapter.Requests[C]
-	OnError     func(C, error) // receives errors of blocks
+	OnError     func(C, error) // receives the error if a block could not be stored
 	wait, block time.Duration
 }
 
@@ -29,7 +29,7 @@ func New[C any](limiter *client.Client, name string, limit client.Limit, empty s
 	}
 }
 
-// LongestWait sets how long a call waits for its turn.
+// LongestWait sets the longest time that a call waits for its turn.
 func (c *Calls[C]) LongestWait(d time.Duration) error {
 	if d < 0 {
 		return fmt.Errorf("WithLongestWait(%v); give 0 to refuse at once, or more", d)
@@ -38,7 +38,7 @@ func (c *Calls[C]) LongestWait(d time.Duration) error {
 	return nil
 }
 
-// LongestBlock sets how long a reply can block a key at most.
+// LongestBlock sets the longest time for which a reply can block a key.
 func (c *Calls[C]) LongestBlock(d time.Duration) error {
 	if d < 0 {
 		return fmt.Errorf("WithLongestBlock(%v); give 0 to block nothing, or more", d)
@@ -47,10 +47,10 @@ func (c *Calls[C]) LongestBlock(d time.Duration) error {
 	return nil
 }
 
-// Until returns until when a call that begins now may wait.
+// Until returns the time until which a call that begins now may wait.
 func (c *Calls[C]) Until() time.Time { return time.Now().Add(c.wait) }
 
-// Wait waits until the call of req may be made. Without keys it is not limited.
+// Wait waits until the call of req may be made. If req has no keys, the call is not limited.
 func (c *Calls[C]) Wait(ctx context.Context, req client.Request, until time.Time) error {
 	if len(req.Keys) == 0 {
 		return nil

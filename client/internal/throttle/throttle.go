@@ -1,4 +1,4 @@
-// Package throttle limits how often errors are logged that may occur in every request.
+// Package throttle limits how often an error that may occur in every request is logged.
 package throttle
 
 import (
