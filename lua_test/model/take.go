@@ -7,8 +7,8 @@ func in(all []*standing, group int) []*standing {
 	return slices.DeleteFunc(slices.Clone(all), func(s *standing) bool { return s.group != group })
 }
 
-// fit lowers the cost of a group to the number of units that fit everywhere, at most c (UPTO), and
-// returns that number, or 0 if not even one fits.
+// fit lowers the cost of a group to the number of units that all its rates have left, at most c
+// (UPTO), and returns that number, or 0 if not even one unit is left everywhere.
 func fit(group []*standing, c int64) int64 {
 	for _, s := range group {
 		c = min(c, s.cost, s.left())
@@ -38,8 +38,8 @@ func (m *Model) charge(group []*standing) {
 	}
 }
 
-// take decides a take or a peek. Each shadow policy decides separately, and is charged only if the
-// call passes.
+// take decides a take or a peek. Each shadow policy decides separately, and is charged only if both
+// it and the enforced limits allow the call.
 func (m *Model) take(c Call) (any, string) {
 	if e, ok := m.keys[c.OnceKey]; ok && c.OnceMS > 0 {
 		if kept, ok := e.holds.(reply); ok {
@@ -114,8 +114,8 @@ func (m *Model) refund(c Call) (any, string) {
 	return m.fields(c, all, len(groups) > 0), ""
 }
 
-// fields returns the reply to a call. With a shadow policy, three more elements contain the result
-// without shadows.
+// fields returns the reply to a call. With a shadow policy, three more elements contain what the
+// reply would be if the policy were enforced: allowed, retry_after_ms and index.
 func (m *Model) fields(c Call, all []*standing, shadows bool) []any {
 	would := m.sum(c, all)
 	if !shadows {
