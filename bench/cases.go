@@ -12,8 +12,8 @@ import (
 
 const day = 24 * time.Hour
 
-// The workloads of the cases. A key in use must not run out during its case, and a new key should
-// expire soon.
+// The workloads of the cases. A key in use must have enough units for all calls of its case, and a
+// new key should expire soon.
 var (
 	wholeInUse  = workload{keys: inUse, allow: true, count: 6000, period: time.Hour, cost: 1, prefill: 1000}
 	wholeCost   = workload{keys: inUse, allow: true, count: 60000, period: 10 * time.Hour, cost: 5, prefill: 1000}
@@ -32,14 +32,14 @@ var (
 	pairConsumer = workload{keys: hot, count: 5, period: day, cost: 1, prefill: 5}
 
 	slidingInUse = workload{keys: inUse, allow: true, count: 6000, period: day, cost: 1, prefill: 3}
-	// Only a few keys are tracked, because a record has a count for each minute, and a key's first call
-	// in a minute costs more.
+	// Only a few keys are tracked, because a key's first call in a minute adds a field to its usage
+	// record, and costs more.
 	tracked = workload{keys: hot, allow: true, count: 3600000, period: time.Hour, cost: 1, prefill: 1000}
 	leased  = workload{keys: inUse, allow: true, count: 5000, period: day, cost: 1, prefill: 3}
 )
 
-// cases builds all cases on a server. With one library, its peers and the floors take part. With
-// several, only the libraries do, and the first one is the subject.
+// cases returns all cases for a server. If there is one library, the peers and the floors take part
+// too. If there are several, only they take part, and the others are compared with the first.
 func cases(ctx context.Context, rdb *redis.Client, libraries []*library) ([]benchCase, error) {
 	if err := rdb.FunctionLoadReplace(ctx, floorLibrary).Err(); err != nil {
 		return nil, fmt.Errorf("load the floors: %w", err)
@@ -100,15 +100,15 @@ type caseBuilder struct {
 	err       error // the first error
 }
 
-// failed records an error, if it is one and the first.
+// failed keeps an error, unless it is nil or there was one before.
 func (b *caseBuilder) failed(doing string, err error) {
 	if err != nil && b.err == nil {
 		b.err = fmt.Errorf("%s: %w", doing, err)
 	}
 }
 
-// add adds a case. ours returns the contender of a library, whose keys have a prefix of 3 bytes. The
-// others take part only if there is one library.
+// add adds a case. ours returns the contender for a library; prefix has 3 bytes and begins its
+// keys. The other contenders take part only if there is one library.
 func (b *caseBuilder) add(c benchCase, ours func(lib *library, prefix string) contender, others ...contender) {
 	for i, lib := range b.libraries {
 		contender := ours(lib, fmt.Sprintf("tk%d", i))
@@ -123,12 +123,13 @@ func (b *caseBuilder) add(c benchCase, ours func(lib *library, prefix string) co
 	b.list = append(b.list, c)
 }
 
-// takes returns a function that returns the contender take of a library.
+// takes returns a function that calls take with a library and a prefix, as add requires.
 func takes(algorithm string, works ...workload) func(*library, string) contender {
 	return func(lib *library, prefix string) contender { return take(lib, prefix, algorithm, works...) }
 }
 
-// inUse returns gcra over one key in use, with which other calls are compared.
+// inUse returns a contender that takes from keys in use with gcra. Other kinds of calls are
+// compared with it.
 func (b *caseBuilder) inUse() contender { return take(b.libraries[0], "tg0", "", wholeInUse) }
 
 func (b *caseBuilder) gcra(name, note string, aim float64, w workload, bare contender) {
@@ -146,7 +147,7 @@ func (b *caseBuilder) pair(name string, aim float64, resource, consumer workload
 		b.seedLog(resource, consumer).aimed(aim), take(b.libraries[0], "tg0", "", resource, consumer), bare)
 }
 
-// several compares calls over three, two and one key.
+// several compares a call over three keys with calls over two keys and over one.
 func (b *caseBuilder) several(name string, w workload) {
 	b.add(benchCase{name: name, note: "gcra, allowed, keys in use", work: w},
 		func(lib *library, prefix string) contender {
@@ -157,15 +158,16 @@ func (b *caseBuilder) several(name string, w workload) {
 		floor("three", 3, w, holds("gcra")))
 }
 
-// with compares a take with an option to the same take without it.
+// with measures a take with an option, and compares it with the same take without the option.
 func (b *caseBuilder) with(name, option string, aim float64, w workload, extra func(n int) string, bare contender) {
 	b.add(benchCase{name: name, note: "beside the same call without", work: w},
 		func(lib *library, prefix string) contender { return takeWith(lib, prefix, w, option, extra) },
 		take(b.libraries[0], "tg0", "", w).aimed(aim), bare)
 }
 
-// many compares takes with many different limits, one after another, with takes of one limit. It does
-// not compare libraries, because a library that has just been loaded parses each limit again.
+// many measures takes that use many limits in turn, and compares them with takes of one limit. It
+// is not used to compare libraries, because each turn would then begin with a newly loaded library,
+// which has to parse every limit again.
 func (b *caseBuilder) many(name string, limits int, w workload) {
 	b.add(benchCase{name: name, note: "each key has one of them; beside one limit", work: w}, func(lib *library, prefix string) contender {
 		each := make([]contender, limits)
@@ -181,7 +183,7 @@ func (b *caseBuilder) many(name string, limits int, w workload) {
 	}, b.inUse().aimed(1.1))
 }
 
-// thrice compares three takes from each of many keys.
+// thrice measures three takes from each key, and compares the algorithm with gcra.
 func (b *caseBuilder) thrice(name, algorithm string, aim float64, w workload) {
 	build := func(lib *library, prefix, algorithm string) contender {
 		c := take(lib, prefix, algorithm, w)
@@ -194,7 +196,7 @@ func (b *caseBuilder) thrice(name, algorithm string, aim float64, w workload) {
 		build(b.libraries[0], "tg0", "").aimed(aim))
 }
 
-// leases compares calls for leases with a take of gcra.
+// leases compares acquire, renew and release with a take by gcra.
 func (b *caseBuilder) leases() {
 	none := leased
 	none.prefill = 0
@@ -203,7 +205,7 @@ func (b *caseBuilder) leases() {
 		name  string
 		aim   float64
 		held  []string
-		id    func(visit int) string // lease ID for the n-th visit to a key
+		id    func(visit int) string // returns the lease ID for the n-th visit to a key
 		floor string
 	}{
 		{"acquire", 2.3, held, strconv.Itoa, "lease"},

@@ -23,13 +23,13 @@ type clientContender struct {
 	open    func(url string, w workload) (asker, error)
 }
 
-// An asker takes one unit. It must be safe for concurrent use.
+// An asker is an open limiter. Its allow takes one unit, and must be safe for concurrent use.
 type asker struct {
 	allow func(ctx context.Context, key string) (allowed bool, err error)
 	close func() error
 
-	// undecided reports whether an error means that the limiter gave up, which it may; nil if it never
-	// does.
+	// undecided reports whether an error means that the limiter gave up without a decision, which is
+	// permitted. It is nil if the limiter never gives up.
 	undecided func(error) bool
 }
 
@@ -57,7 +57,7 @@ var clientContenders = []clientContender{
 	{batchesName, "with batches", true, openOurs(client.WithBatches(1000, 100*time.Millisecond))},
 }
 
-// patience is the timeout of this project's client, equal to the default of go-redis.
+// patience is the timeout of this project's client. It equals the default timeout of go-redis.
 const patience = 3 * time.Second
 
 func openOurs(options ...client.Option) func(string, workload) (asker, error) {
@@ -74,7 +74,7 @@ func openOurs(options ...client.Option) func(string, workload) (asker, error) {
 	}
 }
 
-// plain returns a function that opens a limiter on a client with the defaults of go-redis.
+// plain returns a function that opens a limiter on a go-redis client with default options.
 func plain(open func(rdb *redis.Client, w workload) (asker, error)) func(string, workload) (asker, error) {
 	return func(url string, w workload) (asker, error) {
 		options, err := redis.ParseURL(url)
@@ -88,7 +88,8 @@ func plain(open func(rdb *redis.Client, w workload) (asker, error)) func(string,
 	}
 }
 
-// openBare makes the same call as this project's client, and reads only whether it is allowed.
+// openBare returns an asker that makes the same call as this project's client, but reads only the
+// first field of the reply.
 func openBare(rdb *redis.Client, w workload) (asker, error) {
 	limit := w.rate()
 	return asker{allow: func(ctx context.Context, key string) (bool, error) {
@@ -112,8 +113,8 @@ func openRedisRate(rdb *redis.Client, w workload) (asker, error) {
 	}}, nil
 }
 
-// openThrottled opens GCRA in Go. It reads the state, and writes the next state if no other caller
-// has written meanwhile. After ten failed attempts it gives up.
+// openThrottled opens a limiter that computes GCRA in Go. It reads the state, and writes the next
+// state unless another caller has written meanwhile. It gives up after ten failed attempts.
 func openThrottled(rdb *redis.Client, w workload) (asker, error) {
 	store, err := throttledredis.NewCtx(rdb, "throttled:")
 	if err != nil {

@@ -20,11 +20,11 @@ type clientsReport struct {
 	load    string
 	rounds  int
 	turn    time.Duration
-	figures map[clientScene][]*clientFigures // in the order of the contenders; without rates if one does not take part
+	figures map[clientScene][]*clientFigures // in the order of clientContenders; a contender that does not take part has no rates
 }
 
-// clientAims are the aims of this project's client: minimum ratios of two contenders' decisions per
-// second.
+// clientAims are the aims of this project's client. Each is a minimum ratio between the decisions
+// per second of two contenders.
 var clientAims = []struct {
 	says      string
 	hot       bool
@@ -54,7 +54,7 @@ func loadAverage() string {
 	return load
 }
 
-// write writes the tables and the plots into the folder of README.md.
+// write writes the tables into README.md in the folder, and the plots beside it.
 func (r clientsReport) write(folder string) error {
 	return figures.Write(folder, "README.md", []figures.Table{{Name: "clients", Text: r.markdown()}}, r.plots())
 }
@@ -154,13 +154,14 @@ func (r clientsReport) table(hot bool, cell func(clientScene, int) string) strin
 
 // microseconds formats a time in ns as microseconds, with two or three digits.
 func microseconds(ns int64) string {
-	if us := float64(ns) / 1000; us < 99.5 { // %.2g formats larger numbers as 1e+02
+	if us := float64(ns) / 1000; us < 99.5 { // %.2g would format larger numbers as 1e+02
 		return fmt.Sprintf("%.2g", us)
 	}
 	return figures.Count(float64(ns) / 1000)
 }
 
-// plots returns plots of the decisions per second and of the p99 of a call, by file name.
+// plots returns the plots by file name. They show the decisions per second, and the 99th percentile
+// of the time of a call.
 func (r clientsReport) plots() map[string]string {
 	plots := map[string]string{}
 	for _, hot := range []bool{false, true} {
@@ -179,7 +180,8 @@ func (r clientsReport) plots() map[string]string {
 	return plots
 }
 
-// plot draws a line for each contender that takes part, through its values by goroutines.
+// plot draws a line for each contender that takes part, with its value for each number of
+// goroutines.
 func (r clientsReport) plot(hot bool, says string, text func(float64) string, value func(*clientFigures) float64) string {
 	var goroutines, all []float64
 	for _, n := range clientGoroutines {
@@ -205,8 +207,8 @@ func (r clientsReport) plot(hot bool, says string, text func(float64) string, va
 	}.SVG()
 }
 
-// marksOf returns the marks of an axis that contains all values, which must be at least 1. The marks
-// are 1, 2, 5, 10, 20 and so on, or only powers of ten for a wide range.
+// marksOf returns the tick marks of a logarithmic axis that covers all values, which must be at
+// least 1. The marks are 1, 2, 5, 10, 20 and so on, or only powers of ten if the range is wide.
 func marksOf(values []float64) []float64 {
 	_, least, most := spread(values)
 	steps := []float64{1, 2, 5}

@@ -15,10 +15,10 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// A clientScene is a workload that the contenders take turns to run. Each goroutine sends its next
-// call as soon as it has a reply.
+// A clientScene is a workload that the contenders run in turns. Each goroutine sends its next call
+// as soon as it has a reply.
 type clientScene struct {
-	hot        bool // all goroutines use one key; otherwise each uses all distinct keys
+	hot        bool // all goroutines use one key; otherwise each goes through all distinct keys
 	goroutines int
 }
 
@@ -26,7 +26,7 @@ const distinctKeys = 100000
 
 var clientGoroutines = []int{1, 8, 16, 64, 512}
 
-// No key may run out, because only allowed calls are measured.
+// The limits are so large that no call is denied, because only allowed calls are measured.
 var (
 	distinctWork = workload{count: 6000, period: time.Hour}
 	hotWork      = workload{count: 3600_000_000, period: time.Hour}
@@ -51,7 +51,7 @@ type clientFigures struct {
 
 func newFigures() *clientFigures { return &clientFigures{latency: newHistogram()} }
 
-// newHistogram returns a histogram from 10 ns to a minute, in ns, exact to 1 %.
+// newHistogram returns a histogram of times in ns, from 10 ns to a minute, accurate to within 1 %.
 func newHistogram() *hdrhistogram.Histogram {
 	return hdrhistogram.New(10, int64(time.Minute), 2)
 }
@@ -103,8 +103,8 @@ func runClients(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	return report.write(*write)
 }
 
-// run measures every scene. All contenders take turns, and a different one begins in each round. The
-// first round is not counted.
+// run measures every scene. All contenders take turns, and a different one begins in each round.
+// The first round is a warm-up that is not counted.
 func (r *clientsRunner) run(ctx context.Context, url string, progress io.Writer) (map[clientScene][]*clientFigures, error) {
 	for range clientGoroutines[len(clientGoroutines)-1] {
 		r.histograms = append(r.histograms, newHistogram())
@@ -113,7 +113,7 @@ func (r *clientsRunner) run(ctx context.Context, url string, progress io.Writer)
 		r.keys = append(r.keys, fmt.Sprintf("%07d", i))
 	}
 	rand.Shuffle(len(r.keys), func(i, j int) { r.keys[i], r.keys[j] = r.keys[j], r.keys[i] })
-	askers := map[bool][]asker{} // for the hot key and for distinct keys
+	askers := map[bool][]asker{} // by whether they use the hot key
 	for hot, work := range map[bool]workload{false: distinctWork, true: hotWork} {
 		for _, c := range clientContenders {
 			a, err := c.open(url, work)

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// counters is the entry of one command in INFO commandstats.
+// counters contains the fields of one command in INFO commandstats.
 type counters struct {
 	calls  int64
 	usec   int64 // server time over all calls, in microseconds
@@ -44,10 +44,10 @@ func parseCommandStats(entries map[string]string) (commandStats, error) {
 }
 
 // cost returns the server time in microseconds per decision, for n decisions between before and
-// after. A decision is one call of each of the named commands. The time of a script already includes
-// the commands that the script calls. cost returns an error unless exactly n calls of each command
-// were made and none failed; otherwise another program uses the server, or a contender does not do
-// what it claims. If refuses is true, calls may fail.
+// after. A decision is one call of each of the named commands. The time of a script already
+// includes the commands that the script calls. cost returns an error unless the server has counted
+// exactly n calls of each command and no failures. A difference means that another program uses the
+// server, or that a contender does not do what it claims. If refuses is true, calls may fail.
 func cost(before, after commandStats, commands []string, n int, refuses bool) (float64, error) {
 	if n <= 0 {
 		return 0, fmt.Errorf("the cost of %d decisions was asked for, want at least 1", n)

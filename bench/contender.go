@@ -12,22 +12,23 @@ import (
 type contender struct {
 	name string
 	peer bool    // another project's limiter
-	aim  float64 // largest ratio of the subject's time to this contender's; 0 for no aim
+	aim  float64 // the subject's time should be at most this many times this contender's; 0 for no aim
 
 	// library must be loaded during this contender's turns; nil if it needs none.
 	library *library
 
-	// prefix has 4 bytes and begins every key. It is needed only in a case about absent keys.
+	// prefix is the first 4 bytes of every key. It is needed only in a case about absent keys.
 	prefix string
 
-	// commands are the names of a decision's commands, in lower case. Their server times are added up.
+	// commands are the names, in lower case, of the commands that make a decision. Their server times
+	// are added up.
 	commands []string
 
-	// call returns the commands of the decision about key number n, to be sent. A command that could
-	// not be built has an error.
+	// call returns the commands to send for a decision about key number n. A command that could not be
+	// built has an error.
 	call func(n int) []redis.Cmder
 
-	// read parses the replies. It returns an error if they are not what the contender should reply.
+	// read parses the replies. It returns an error if they do not have the expected form.
 	read func(replies []redis.Cmder) (outcome, error)
 
 	// most is the maximum time that a decision should take, in microseconds; 0 for no limit.
@@ -44,20 +45,20 @@ type contender struct {
 	fill func(n int) []redis.Cmder
 }
 
-// aimed returns the contender with an aim.
+// aimed returns a copy of the contender with the given aim.
 func (c contender) aimed(aim float64) contender {
 	c.aim = aim
 	return c
 }
 
-// named returns the contender with another name.
+// named returns a copy of the contender with another name.
 func (c contender) named(name string) contender {
 	c.name = name
 	return c
 }
 
-// taking returns the contender with calls that take the workload's units from a key, and that prefill
-// it. take returns the commands that take units from key number n.
+// taking returns a copy of the contender whose call takes the workload's cost from a key, and whose
+// fill takes its prefill. take returns the commands that take units from key number n.
 func (c contender) taking(w workload, take func(n int, units int64) []redis.Cmder) contender {
 	c.call = func(n int) []redis.Cmder { return take(n, w.cost) }
 	if w.prefill > 0 {
@@ -84,7 +85,7 @@ type library struct {
 type keyset int
 
 const (
-	inUse  keyset = iota // all keys, which are filled and have not run out
+	inUse  keyset = iota // all keys, which are filled beforehand and never run out of units
 	absent               // a new key for each call
 	hot                  // 50 keys
 	none                 // no keys
@@ -147,12 +148,12 @@ func (w workload) check(o outcome) error {
 	return nil
 }
 
-// A benchCase is a set of contenders that take turns making the same decisions.
+// A benchCase is a set of contenders that take turns to make the same kind of decision.
 type benchCase struct {
 	name string
 	note string // remark for readers of the figures
 	work workload
-	few  bool // a turn is one call, because calls are long, in at most five rounds
+	few  bool // each turn is a single call, and there are at most five rounds, because the calls are slow
 
 	// contenders begins with the subject, with which all others are compared.
 	contenders []contender
@@ -161,7 +162,7 @@ type benchCase struct {
 // keyLength is the length of every measured key, for every contender.
 const keyLength = 12
 
-// key returns a key of keyLength bytes: prefix is 4 bytes, the number has up to 7 digits.
+// key returns a key of keyLength bytes: a prefix of 4 bytes, a colon, and n in 7 digits.
 func key(prefix string, n int) string {
 	var buffer [keyLength]byte
 	copy(buffer[:], prefix)

@@ -68,7 +68,7 @@ func TestKeyNumberVisitsAllEqually(t *testing.T) {
 }
 
 func TestPlanRefuses(t *testing.T) {
-	good := plan{Keys: 100, Calls: 600, WarmUp: 400, Rounds: 1, Batch: 50} // 2000 calls: one more round is not counted
+	good := plan{Keys: 100, Calls: 600, WarmUp: 400, Rounds: 1, Batch: 50} // 2000 calls in two rounds, of which the first is not counted
 	if err := good.check(); err != nil {
 		t.Fatal(err)
 	}

@@ -6,8 +6,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// The floors measure what a call costs without a decision: with no commands, and for each case with
-// the commands that it needs at least. Their replies are constant.
+// The floors measure what a call costs without a decision: once with no commands at all, and for
+// each case with the fewest commands that it needs. Their replies are constant.
 const floorLibraryName = "ratelimit_bench"
 
 const floorLibrary = `#!lua name=` + floorLibraryName + `
@@ -144,20 +144,21 @@ func floor(function string, keys int, w workload, fill func(key string) redis.Cm
 	return c
 }
 
-// holds returns a function that sets a floor's key to a string.
+// holds returns a function for floor that sets a key to a value.
 func holds(value string) func(key string) redis.Cmder {
 	return func(key string) redis.Cmder {
 		return redis.NewStatusCmd(context.Background(), "set", key, value, "px", 86400000)
 	}
 }
 
-// holdsLeases fills a floor's key with leases.
+// holdsLeases returns the command that stores leases in a floor's key.
 func holdsLeases(key string) redis.Cmder {
 	return redis.NewIntCmd(context.Background(), "zadd", key, 2400000000000, "lease:a", 2400000000001, "lease:b",
 		2400000000002, "lease:0", 2400000000003, "lease:c", -86400000, "length")
 }
 
-// holdsUsage fills a floor's first key with gcra's state, and the second with a usage record.
+// holdsUsage returns the command that stores gcra's state in a floor's first key, or a usage record
+// in its second.
 func holdsUsage(key string) redis.Cmder {
 	if key[3] == '0' {
 		return holds("gcra")(key)
@@ -165,7 +166,8 @@ func holdsUsage(key string) redis.Cmder {
 	return redis.NewIntCmd(context.Background(), "hset", key, "first", 1, "last", 1, "allowed", 1, "a28333333", 1, "cost", 1)
 }
 
-// holdsFirst fills a floor's first key with gcra's state, and removes the second.
+// holdsFirst returns the command that stores gcra's state in a floor's first key, or deletes its
+// second.
 func holdsFirst(key string) redis.Cmder {
 	if key[3] == '0' {
 		return holds("gcra")(key)

@@ -12,8 +12,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
-// counter counts the instructions of a server that runs under callgrind. Unlike its times, they
-// hardly depend on the other work of the machine.
+// counter counts the instructions of a server that runs under callgrind. Unlike times, these counts
+// hardly depend on what else the machine does.
 type counter struct {
 	pid, dir string
 	dumps    int
@@ -52,7 +52,7 @@ func (c *counter) control(ctx context.Context, command string) error {
 // start sets the count to 0.
 func (c *counter) start(ctx context.Context) error { return c.control(ctx, "--zero") }
 
-// read returns the count since start.
+// read returns the number of instructions since start.
 func (c *counter) read(ctx context.Context) (float64, error) {
 	if err := c.control(ctx, "--dump"); err != nil {
 		return 0, err

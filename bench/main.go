@@ -20,7 +20,8 @@ import (
 )
 
 func main() {
-	// Catch SIGPIPE too, so that the server is stopped if the reader ends (| head).
+	// Catch SIGPIPE too, so that the server is stopped if the program that reads the output exits,
+	// such as head.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGPIPE)
 	defer stop()
 	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
@@ -29,7 +30,7 @@ func main() {
 	}
 }
 
-// options are the options of the command line.
+// options are the command-line options.
 type options struct {
 	redis     string
 	only      *regexp.Regexp

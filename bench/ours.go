@@ -22,7 +22,7 @@ func fcall(verb string, n int, prefixes []string, args ...any) []redis.Cmder {
 	return []redis.Cmder{redis.NewCmd(context.Background(), append(words, args...)...)}
 }
 
-// numbered returns prefixes of 4 bytes from one of 3 bytes.
+// numbered returns count prefixes of 4 bytes: a prefix of 3 bytes, followed by 0, 1 and so on.
 func numbered(prefix string, count int) []string {
 	var prefixes []string
 	for i := range count {
@@ -32,8 +32,8 @@ func numbered(prefix string, count int) []string {
 }
 
 // take returns a contender that calls ratelimit_take over as many keys as there are workloads.
-// prefix has 3 bytes, and algorithm may be "" for the default. The cost of the first workload applies
-// to all, and so does the prefill of the last.
+// prefix has 3 bytes, and algorithm may be "" for the default. The first workload's cost and the
+// last workload's prefill apply to all keys.
 func take(lib *library, prefix, algorithm string, works ...workload) contender {
 	var limits []any
 	name := "ratelimit_take"
@@ -84,7 +84,8 @@ func integers(reply redis.Cmder, n int) ([]int64, error) {
 	return values, nil
 }
 
-// takeWith is like take for one key, with an option such as "TRACK" and the key that it requires.
+// takeWith is like take for one key, but adds an option such as "TRACK" to the call. extra returns
+// the key that the option requires.
 func takeWith(lib *library, prefix string, w workload, option string, extra func(n int) string) contender {
 	args := []any{w.rate()}
 	for _, word := range strings.Fields(option) {
@@ -99,8 +100,8 @@ func takeWith(lib *library, prefix string, w workload, option string, extra func
 	return c
 }
 
-// lease returns a contender for a lease verb. held lists the lease IDs that each key holds
-// beforehand. id returns the lease ID for the call on key number n.
+// lease returns a contender for acquire, renew or release. held lists the lease IDs that each key
+// holds beforehand. id returns the lease ID for the call on key number n.
 func lease(lib *library, prefix, verb string, held []string, id func(n int) string) contender {
 	const limit = "concurrency 5000 lease=1d"
 	prefixes := numbered(prefix, 1)

@@ -92,9 +92,10 @@ func (b *caseBuilder) ulule(w workload) contender {
 	})
 }
 
-// seedCounterScript is the counter of an article on limiting one's own calls to the APIs of others
-// ("Implementation using counter"), from which this project grew. KEYS[1] is the counter; ARGV are
-// the window in seconds and the limit. It returns nil, or -1 if it denies.
+// seedCounterScript is the script "Implementation using counter" of an article about limiting one's
+// own calls to other APIs. This project grew from that article. KEYS[1] is the counter; ARGV are
+// the window in seconds and the limit. The script returns nil if it allows a call, or -1 if it
+// denies it.
 const seedCounterScript = `
 local count = redis.call('GET', KEYS[1])
 if not count then
@@ -154,10 +155,10 @@ func incrExpire(w workload) contender {
 	})
 }
 
-// seedLogScript is the second, shorter form of the script of "LUA_rateLimiting" (2021), from which
-// this project grew: a resource and one of its consumers, each a sorted set with an entry for each
-// call. KEYS are the resource and the consumer; ARGV are the window in seconds and the limits of the
-// resource and of the consumer. It returns 'True' or 'False'.
+// seedLogScript is the second, shorter form of the script of "LUA_rateLimiting" (2021), the project
+// from which this one grew. A resource and one of its consumers each have a sorted set with a
+// member for each call. KEYS are the resource and the consumer; ARGV are the window in seconds and
+// the limits of the resource and of the consumer. The script returns 'True' or 'False'.
 const seedLogScript = `local rlimit = 0+ARGV[2] local climit = 0+ARGV[3] local t = (redis.call('TIME')) ` +
 	`redis.call('ZREMRANGEBYSCORE',KEYS[1],'0',(t[1]-ARGV[1])) local rcount = (redis.call('ZCARD',KEYS[1])) ` +
 	`if (rcount == rlimit) then return 'False' ` +
@@ -181,9 +182,10 @@ func (b *caseBuilder) seedLog(resource, consumer workload) contender {
 }
 
 // twoCounterScript is a sliding window of two counters as articles and libraries implement it. Each
-// clock window has a key; the previous window counts in proportion to the part of it that the
-// sliding window still covers. KEYS[1] is the prefix of both; ARGV are the period in ms and the
-// limit. It returns allowed, remaining and the ms until the current window ends.
+// window of the clock has a key with a counter. The previous counter is weighted by the part of its
+// window that the sliding window still covers. KEYS[1] is the prefix of both keys; ARGV are the
+// period in ms and the limit. The script returns whether the call is allowed, how many calls
+// remain, and the ms until the current window ends.
 const twoCounterScript = `
 local period, limit = tonumber(ARGV[1]), tonumber(ARGV[2])
 local time = redis.call('TIME')
@@ -218,8 +220,8 @@ func (b *caseBuilder) twoCounters(w workload) contender {
 	return c
 }
 
-// script loads a script and returns a contender that calls it, without its function read. args
-// returns the number of keys, the keys and the arguments. Each key is filled by the given number of
+// script loads a script and returns a contender that calls it. The caller must set the contender's
+// read. args returns the number of keys, the keys and the arguments. A key is filled with prefill
 // calls.
 func (b *caseBuilder) script(name, text string, prefill int64, args func(n int) []any) contender {
 	sha, err := b.rdb.ScriptLoad(b.ctx, text).Result()

@@ -30,7 +30,8 @@ func refuseDial(context.Context, string, string) (net.Conn, error) {
 	return nil, errors.New("the recording client was used to reach a server")
 }
 
-// catch returns the command that ask made the peer build, or a command with the error of ask.
+// catch calls ask and returns the command that the peer has built. If the peer has built none,
+// catch returns a command with an error.
 func (r *recorder) catch(ask func() error) []redis.Cmder {
 	r.caught = nil
 	err := ask()
@@ -46,7 +47,8 @@ func (r *recorder) catch(ask func() error) []redis.Cmder {
 	return []redis.Cmder{failed}
 }
 
-// pass lets commands through to the server, such as one that makes the peer load its script.
+// pass calls ask and lets its commands through to the server, for example so that the peer can load
+// its script.
 func (r *recorder) pass(ask func() error) error {
 	r.passing = true
 	defer func() { r.passing = false }()

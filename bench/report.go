@@ -40,9 +40,9 @@ type row struct {
 	Most   float64   `json:"most"`
 	Rounds []float64 `json:"rounds"`
 
-	Bound float64 `json:"boundMicroseconds,omitempty"` // for the least time; longer times may include other work of the machine
+	Bound float64 `json:"boundMicroseconds,omitempty"` // maximum for Least; the times of other rounds may include other work of the machine
 
-	// Ratio is the time of the case's first row divided by this one's; nil in the first row.
+	// Ratio is the time of the case's first row divided by the time of this row; nil in the first row.
 	Ratio *ratio `json:"ratio"`
 }
 

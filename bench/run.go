@@ -8,7 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// plan is how much to measure.
+// plan says how much to measure.
 type plan struct {
 	Keys   int `json:"keys"`   // keys of each contender, in a case about keys in use
 	Calls  int `json:"calls"`  // timed calls of each contender in each round
@@ -20,7 +20,7 @@ type plan struct {
 // each returns how many calls a contender makes in a case.
 func (p plan) each() int { return (1 + p.Rounds) * (p.Calls + p.WarmUp) }
 
-// check refuses a plan that would invalidate a case.
+// check returns an error if a value of the plan is out of range.
 func (p plan) check() error {
 	for name, value := range map[string]int{"--keys": p.Keys, "--calls": p.Calls, "--rounds": p.Rounds, "--batch": p.Batch} {
 		if value < 1 {
@@ -37,7 +37,8 @@ func (p plan) check() error {
 	return nil
 }
 
-// fits refuses a case whose calls should be allowed but would use up their keys.
+// fits returns an error if all calls of a case should be allowed, but would use up the limits of
+// its keys.
 func (p plan) fits(w workload) error {
 	if w.keys != inUse || !w.allow {
 		return nil
@@ -79,7 +80,7 @@ func (r *runner) run(ctx context.Context, c benchCase) ([]turns, error) {
 		return nil, err
 	}
 	figures := make([]turns, len(c.contenders))
-	position := make([]int, len(c.contenders)) // each contender's position in its keys
+	position := make([]int, len(c.contenders)) // how many calls each contender has made
 	for round := range 1 + r.plan.Rounds {
 		for turn := range c.contenders {
 			i := (round + turn) % len(c.contenders)
@@ -95,8 +96,9 @@ func (r *runner) run(ctx context.Context, c benchCase) ([]turns, error) {
 	return figures, nil
 }
 
-// prepare empties the database and fills it with each contender's keys. If the case has only a few
-// keys, it adds as many unused keys, so that every case runs in a keyspace of similar size.
+// prepare empties the database and fills it with each contender's keys. If the case does not use
+// all keys, prepare adds as many unused ones, so that every case runs in a keyspace of similar
+// size.
 func (r *runner) prepare(ctx context.Context, c benchCase) error {
 	if err := r.rdb.FlushDB(ctx).Err(); err != nil {
 		return fmt.Errorf("FLUSHDB: %w", err)
@@ -111,8 +113,8 @@ func (r *runner) prepare(ctx context.Context, c benchCase) error {
 	return r.fill(ctx, c)
 }
 
-// fill creates the contenders' keys, alternating between the contenders, because keys that are created
-// last have a better place in memory, which saves 4 % of a decision.
+// fill creates the contenders' keys in parts, with the contenders taking turns. The keys that are
+// created last have a better place in memory, which makes decisions 4 % faster.
 func (r *runner) fill(ctx context.Context, c benchCase) error {
 	keys := map[keyset]int{inUse: r.plan.Keys, hot: hotKeys}[c.work.keys]
 	part := (keys + fillParts - 1) / fillParts
@@ -179,8 +181,8 @@ func (r *runner) turn(ctx context.Context, w workload, c *contender, position *i
 	return used, err
 }
 
-// measure returns the server time in microseconds, or the instructions, of each decision that calls
-// makes.
+// measure runs calls, and returns the server time in microseconds, or the number of instructions,
+// per decision.
 func (r *runner) measure(ctx context.Context, c *contender, calls func() error) (float64, error) {
 	if r.counter != nil {
 		if err := r.counter.start(ctx); err != nil {
@@ -206,8 +208,8 @@ func (r *runner) measure(ctx context.Context, c *contender, calls func() error) 
 	return cost(before, after, c.commands, r.plan.Calls, c.refuses)
 }
 
-// forget deletes the keys that a turn about absent keys has created, up to position. Otherwise the
-// server's tables would double in the middle of a turn.
+// forget deletes the keys that a turn about absent keys has created, which are the last ones before
+// position. Otherwise the server's tables would double in the middle of a turn.
 func (r *runner) forget(ctx context.Context, c *contender, position int) error {
 	made := r.plan.WarmUp + r.plan.Calls
 	if err := r.send(ctx, made, func(n int) []redis.Cmder {
@@ -226,7 +228,8 @@ func (r *runner) forget(ctx context.Context, c *contender, position int) error {
 }
 
 // keyNumber returns the number of the key for the call at a position. Keys in use are visited
-// equally often, but not in the order of their creation, in which they are neighbors in memory.
+// equally often, but not in the order in which they were created, because keys created one after
+// another are neighbors in memory.
 func (r *runner) keyNumber(keys keyset, position int) int {
 	const stride = 48271 // a prime
 	switch keys {
@@ -250,7 +253,8 @@ func (r *runner) stats(ctx context.Context) (commandStats, error) {
 	return parseCommandStats(info["Commandstats"])
 }
 
-// send makes n decisions in batches. If check is nil, it checks only for errors.
+// send sends the commands of n decisions in batches, and passes the replies of each decision to
+// check. If check is nil, send checks only for errors.
 func (r *runner) send(ctx context.Context, n int, call func(int) []redis.Cmder, check func([]redis.Cmder) error) error {
 	for from := 0; from < n; from += r.plan.Batch {
 		to := min(from+r.plan.Batch, n)
@@ -260,7 +264,7 @@ func (r *runner) send(ctx context.Context, n int, call func(int) []redis.Cmder, 
 			commands := call(i)
 			decisions = append(decisions, commands)
 			for _, command := range commands {
-				if err := command.Err(); err != nil { // it could not be built
+				if err := command.Err(); err != nil { // the command could not be built
 					return err
 				}
 				pipe.Process(ctx, command)

@@ -17,7 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// small is a plan with which every contender makes every decision of its case.
+// small contains the flags of a short run in which every contender still makes decisions.
 var small = []string{"--redis=", "--keys", "200", "--calls", "200", "--warm-up", "20", "--rounds", "2"}
 
 func testServer(t *testing.T) *server {
@@ -86,7 +86,7 @@ func TestRunComparesLibraries(t *testing.T) {
 	}
 }
 
-// Each turn of a comparison must run on its own library.
+// Each turn must run on the library of its own contender.
 func TestEnterLoadsInTurns(t *testing.T) {
 	s := testServer(t)
 	r := runner{rdb: s.rdb}
@@ -105,7 +105,7 @@ func TestEnterLoadsInTurns(t *testing.T) {
 	}
 }
 
-// A run ends if a contender decides otherwise than its case claims.
+// A run must end with an error if a contender's decision is not what the case claims.
 func TestRunRefusesAWrongDecision(t *testing.T) {
 	s := testServer(t)
 	lib := &library{name: "this", text: functions.Source()}
@@ -135,7 +135,7 @@ func (h *argsHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// The recorder must capture the command that redis_rate sends without it.
+// The recorder must capture exactly the command that redis_rate would send without it.
 func TestRecorderCatchesWhatThePeerSends(t *testing.T) {
 	s := testServer(t)
 	w := workload{count: 7000, period: time.Hour, cost: 3}

@@ -20,7 +20,8 @@ type server struct {
 	stop func()
 }
 
-// version returns the product and its version, such as "Redis 7.0.15". Valkey has a redis_version, too.
+// version returns the product and its version, such as "Redis 7.0.15". It checks valkey_version
+// first, because Valkey also reports a redis_version.
 func (s *server) version() string {
 	if version := s.info["valkey_version"]; version != "" {
 		return "Valkey " + version
@@ -100,8 +101,8 @@ func (s *server) close() {
 	s.stop()
 }
 
-// startServer starts a redis-server, or a valkey-server if there is none. The server runs until ctx
-// ends or it is closed.
+// startServer starts a redis-server, or a valkey-server if redis-server is not installed. The
+// server runs until ctx ends or it is closed.
 func startServer(ctx context.Context) (*server, error) {
 	process, err := redistest.Start("redis-server")
 	if errors.Is(err, exec.ErrNotFound) {
@@ -113,7 +114,7 @@ func startServer(ctx context.Context) (*server, error) {
 	return own(ctx, process)
 }
 
-// own returns a server that this program has started.
+// own connects to a server that this program has started, and stops the server when ctx ends.
 func own(ctx context.Context, process *redistest.Server) (*server, error) {
 	context.AfterFunc(ctx, process.Stop)
 	s := &server{rdb: newClient(&redis.Options{Addr: process.Addr}), url: "redis://" + process.Addr, stop: process.Stop}

@@ -10,22 +10,22 @@ import (
 	"github.com/ratelimit-functions/ratelimit/lua_test/worst"
 )
 
-// worstMicroseconds is how long a valid call should take at most, in the fastest round on an
+// worstMicroseconds is the longest time that a valid call should take, in the fastest round on an
 // otherwise idle machine.
 const worstMicroseconds = 10000
 
 // refusable is a command that the library may reject.
 type refusable struct{ *redis.Cmd }
 
-// SetErr ignores an error of the library.
+// SetErr ignores errors that the library returns.
 func (c refusable) SetErr(err error) {
 	if err == nil || !strings.HasPrefix(err.Error(), "RATELIMIT ") {
 		c.Cmd.SetErr(err)
 	}
 }
 
-// worst adds the most expensive valid calls of each verb that are known. Each call is measured a few
-// times, with a new state each time.
+// worst adds a case with the most expensive valid calls of each verb that are known. Each call is
+// measured a few times, with a new state each time.
 func (b *caseBuilder) worst() {
 	ctx := context.Background()
 	command := func(words []string) *redis.Cmd {

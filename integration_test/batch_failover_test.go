@@ -46,7 +46,7 @@ func (a *admissions) add(began time.Time, res client.Result) {
 	}
 }
 
-// since returns how many allowed calls began after a time, and whether a denied one did.
+// since returns how many allowed calls began after a time, and whether a denied call did.
 func (a *admissions) since(at time.Time) (n int, denied bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -58,12 +58,13 @@ func (a *admissions) since(at time.Time) (n int, denied bool) {
 	return n, a.denied.After(at)
 }
 
-// Batches keep their bound during a failover. In each of 8 clients, 64 goroutines take units of six
-// keys, far more than the limits allow, and a primary is killed. Three of the limits refill fast, so
-// that callers compete for new units. Three refill slowly, so that their bursts are spent in large
-// batches. In every span of length L, at most burst + rate * (L + ttl) calls are allowed. For the
-// dead primary's keys, a span that includes the failover may have one more burst: the replica that
-// takes over has an older state of the key, or none, and so at most a full burst.
+// TestBatchesThroughAFailover checks that batches keep their bound during a failover. In each of 8
+// clients, 64 goroutines take units of six keys, far more than the limits allow, and then a primary
+// is killed. Three of the limits refill fast, so that callers compete for new units. Three refill
+// slowly, so that their bursts are spent in large batches. In every span of length L, at most burst
+// + rate * (L + ttl) calls are allowed. For the dead primary's keys, a span that includes the
+// failover may have one more burst: the replica that takes over has an older state of the key, or
+// none, and so at most a full burst.
 func TestBatchesThroughAFailover(t *testing.T) {
 	const (
 		ttl         = 100 * time.Millisecond

@@ -18,7 +18,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
 )
 
-// The functions of these types are the Go code in docs/coming-from.md, before and after.
+// Functions of these types contain the Go code of docs/coming-from.md: calls of another limiter,
+// and the calls of the client that replace them.
 type (
 	before func(ctx context.Context, rdb redis.UniversalClient) (bool, error)
 	after  func(ctx context.Context, limiter *client.Client) (bool, error)
@@ -109,7 +110,8 @@ func TestBeforeAndAfter(t *testing.T) {
 	}, standalone)
 }
 
-// The page's Go blocks are parts of tests, so they compile and do what the page says.
+// TestTheGoOfComingFromIsTested checks that every Go block of docs/coming-from.md is part of a
+// test, so that it compiles and does what the page says.
 func TestTheGoOfComingFromIsTested(t *testing.T) {
 	indent := regexp.MustCompile(`(?m)^\t+`)
 	var code string

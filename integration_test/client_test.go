@@ -28,7 +28,7 @@ func deployForClients(t *testing.T, b *backend.Backend) (functions.Build, *clien
 	return build, c
 }
 
-// tags returns hash tags whose keys are on every primary of a cluster of three.
+// tags returns hash tags. On every primary of a cluster of three there are keys with some of them.
 func tags() []string {
 	var all []string
 	for i := range 12 {
@@ -37,11 +37,11 @@ func tags() []string {
 	return all
 }
 
-// within reports whether d is at most most, but less than a minute shorter. The difference is the
-// time that has passed in the test.
+// within reports whether d is at most most, and less than a minute below it. The minute allows for
+// the time that has passed in the test.
 func within(d, most time.Duration) bool { return d <= most && d > most-time.Minute }
 
-// The client's calls work for the application user, with keys on every node.
+// TestClientCalls makes the client's calls as the application user, with keys on every primary.
 func TestClientCalls(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		_, c := deployForClients(t, b)
@@ -51,7 +51,8 @@ func TestClientCalls(t *testing.T) {
 	})
 }
 
-// A request with all options is charged once, counted, and refunded.
+// requests checks that a request with all options is charged once, counted in the usage record, and
+// refunded.
 func requests(ctx context.Context, t *testing.T, c *client.Client) {
 	for _, tag := range tags() {
 		req := client.Request{
@@ -91,8 +92,8 @@ func requests(ctx context.Context, t *testing.T, c *client.Client) {
 	}
 }
 
-// If the second of two keys has fewer units left, both are charged that number. A repeated request
-// is charged nothing.
+// upTo takes from two keys, of which the second has fewer units left. Both keys are charged the
+// number of units that the second has left, and a repeated request is charged nothing.
 func upTo(ctx context.Context, t *testing.T, c *client.Client) {
 	for _, tag := range tags() {
 		req := client.Request{
@@ -173,7 +174,8 @@ func leases(ctx context.Context, t *testing.T, c *client.Client) {
 	}
 }
 
-// Info returns the same on every node. Only the counts of shadow policies are each node's own.
+// TestClientInfo checks that Info returns the same information from every node, except for the
+// counts of shadow policies, which each node counts by itself.
 func TestClientInfo(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)

@@ -12,8 +12,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// verbs is what each case uses: a backend with the build of deployForClients, and a client with only
-// the permissions of an application user.
+// verbs contains what each case uses: a backend with the build of deployForClients, and a client
+// with only the permissions of an application user.
 type verbs struct {
 	*testing.T
 	*backend.Backend
@@ -28,8 +28,8 @@ func (v verbs) with(opts ...client.Option) *client.Client {
 	return newLimiter(v.T, newClient(v.T, v.Backend, asUser("client-app")), append(opts, client.WithPrefix("it:"))...)
 }
 
-// The client's features that depend on the server's time or on several clients: waiting, leases,
-// batches and healing.
+// TestClientVerbs tests the client's features that depend on the server's time or on several
+// clients: waiting, leases, batches and healing.
 func TestClientVerbs(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		build, c := deployForClients(t, b)
@@ -81,7 +81,7 @@ func holds(v verbs, key string) {
 	}
 }
 
-// Two processes with batches use up a limit exactly.
+// batches checks that two clients with batches together use up a limit exactly.
 func batches(v verbs, key string) {
 	const limit = "300/d"
 	processes := []*client.Client{v.with(client.WithBatches(32, time.Hour)), v.with(client.WithBatches(32, time.Hour))}
@@ -116,8 +116,8 @@ func batches(v verbs, key string) {
 	}
 }
 
-// Check reports what is missing. A healer loads the library on each node on which a call does not
-// find it.
+// heals checks that Check reports what is missing, and that a healer loads the library on each node
+// on which a call does not find it.
 func heals(v verbs) {
 	if err := v.Check(v.ctx, "@calc", "@jobs"); err != nil {
 		v.Error(err)

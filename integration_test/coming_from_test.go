@@ -36,7 +36,7 @@ type (
 type peer struct {
 	name    string
 	limit   client.Limit
-	unit    time.Duration // time until a unit is available again; 0 for a window
+	unit    time.Duration // time in which one unit is added; 0 for a window
 	longest time.Duration // longest time between two calls
 	costs   bool          // calls of more than one unit also get the same decisions
 	open    opens
@@ -47,7 +47,7 @@ func peers() []peer {
 		{name: "redis_rate", limit: "10/s burst=20", unit: 100 * time.Millisecond, longest: 2 * time.Second, costs: true,
 			open: openRedisRate(redis_rate.Limit{Rate: 10, Period: time.Second, Burst: 20})},
 		{name: "redis_rate, PerMinute", limit: "60/m", unit: time.Second, longest: 12 * time.Second, costs: true, open: openRedisRate(redis_rate.PerMinute(60))},
-		// It expires a key up to a second early, so calls must come within a second.
+		// throttled lets a key expire up to a second early, so calls must be less than a second apart.
 		{name: "throttled", limit: "10/s burst=20", unit: 100 * time.Millisecond, longest: 900 * time.Millisecond, costs: true,
 			open: openThrottled(throttled.RateQuota{MaxRate: throttled.PerSec(10), MaxBurst: 19})},
 		{name: "ulule/limiter", limit: "fixed_window 20/m", longest: 10 * time.Second, open: openUlule("20-M")},
@@ -92,7 +92,7 @@ func openUlule(formatted string) opens {
 		limiter := ulule.New(store, rate)
 		return func(ctx context.Context, key string, cost int) (answer, error) {
 			result, err := limiter.Increment(ctx, key, int64(cost))
-			// Its Reset uses the caller's clock.
+			// Its Reset depends on the caller's clock, so it is not compared.
 			return answer{!result.Reached, result.Remaining, client.Never, client.Never}, err
 		}, err
 	}
@@ -123,14 +123,15 @@ func openFlexible(points int64, seconds int) opens {
 	}
 }
 
-// atAnEdge reports whether a unit becomes available at about this time, so that rounding in floating
-// point decides whether it is available.
+// atAnEdge reports whether a unit becomes available at about this time. Then rounding in floating
+// point decides whether a peer finds it available.
 func atAnEdge(debt, unit time.Duration) bool {
 	const near = 2 * time.Millisecond
 	return unit > 0 && debt > 0 && (debt%unit < near || debt%unit > unit-near)
 }
 
-// The limits that docs/coming-from.md calls equivalent make the same decisions, call by call.
+// TestPeersDecideAlike checks that the limits that docs/coming-from.md calls equivalent make the
+// same decisions, call by call.
 func TestPeersDecideAlike(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
@@ -188,15 +189,16 @@ func TestPeersDecideAlike(t *testing.T) {
 	}, standalone, withClock)
 }
 
-// differs returns how a peer's answer differs from ours.
+// differs returns how a peer's answer differs from ours, or "" if it does not.
 func (p peer) differs(ours client.Result, theirs answer) string {
 	// Our durations are rounded up to a millisecond.
 	same := func(ours, theirs time.Duration) bool { return (ours - theirs).Abs() <= time.Millisecond }
 	switch lost := ours.Remaining - theirs.remaining; {
 	case ours.Allowed != theirs.allowed:
 		return "the decision"
-	// A peer reports 0 if a call of several units is denied. By floating point it can report one
-	// too few if a unit has just become available.
+	// If a peer denies a call of several units, it reports 0 remaining, so remaining is compared only
+	// for allowed calls. Because of floating point, a peer can report one unit too few if a unit has
+	// just become available.
 	case ours.Allowed && lost != 0 && (lost != 1 || !atAnEdge(ours.ResetAfter, p.unit)):
 		return "remaining"
 	case !ours.Allowed && theirs.retry != client.Never && !same(ours.RetryAfter, theirs.retry):
@@ -207,7 +209,8 @@ func (p peer) differs(ours client.Result, theirs answer) string {
 	return ""
 }
 
-// The differences that docs/coming-from.md describes exist.
+// TestPeersDifferAsThePageSays checks that the differences that docs/coming-from.md describes
+// exist.
 func TestPeersDifferAsThePageSays(t *testing.T) {
 	type step struct {
 		at             time.Duration // time since the start
@@ -237,7 +240,7 @@ func TestPeersDifferAsThePageSays(t *testing.T) {
 			{"redis_rate does not allow cost 0", "10/s burst=20", openRedisRateZero, []step{{allows: true}}},
 			{"redis_rate takes a part of a unit", "10/s burst=20", upTo, []step{{cost: 20, upTo: true, theirs: true, allows: true},
 				{at: 250 * time.Millisecond, cost: 5, upTo: true, theirs: true, allows: true}, {at: 310 * time.Millisecond, cost: 1, upTo: true, allows: true}}},
-			// 19 units are available again only after 1.9 s.
+			// The 19 units are back only after 1.9 s.
 			{"throttled forgets up to a second early", "10/s burst=20", openThrottled(throttled.RateQuota{MaxRate: throttled.PerSec(10), MaxBurst: 19}),
 				[]step{{cost: 19, theirs: true, allows: true}, {at: 1100 * time.Millisecond, cost: 20, theirs: true}}},
 		} {

@@ -14,8 +14,8 @@ var recordIn = flag.String("record-conformance", "", "record what the servers an
 
 const conformanceFile = "../embedded/testdata/conformance.json"
 
-// Real servers reply as recorded in the file. The embedded server is compared with the same file
-// offline.
+// TestConformance checks that real servers reply as recorded in the file. The embedded server is
+// compared with the same file offline.
 func TestConformance(t *testing.T) {
 	file, err := conformance.Load(conformanceFile)
 	if err != nil {
@@ -58,7 +58,8 @@ func TestConformance(t *testing.T) {
 	}, standalone)
 }
 
-// Real servers reply as docs/offline.md says where it describes how the embedded server differs.
+// TestDifferencesAreAsThePageSays checks the replies of real servers that docs/offline.md shows
+// beside those of the embedded server.
 func TestDifferencesAreAsThePageSays(t *testing.T) {
 	sections, err := conformance.LoadPage("../docs/offline.md")
 	if err != nil {

@@ -19,7 +19,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
 )
 
-// The image trusts the certificates with which it was built, and does not run as root.
+// TestContainerOverTLS checks that the image trusts the certificates that it was built with, and
+// that its user is not root.
 func TestContainerOverTLS(t *testing.T) {
 	authority := httptest.NewTLSServer(nil)
 	authority.Close() // only its certificate is needed

@@ -10,8 +10,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
 )
 
-// A deployment reaches every primary, is read back as the same bytes, and changes nothing the
-// second time.
+// TestDeployAndStatus checks that a deployment reaches every primary, is read back as the same
+// bytes, and changes nothing the second time.
 func TestDeployAndStatus(t *testing.T) {
 	build := newBuild(t)
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
@@ -44,7 +44,8 @@ func TestDeployAndStatus(t *testing.T) {
 	})
 }
 
-// With many concurrent callers, exactly the capacity is allowed while the clock is stopped.
+// TestNeverOverTheLimit stops the clock, and checks that many concurrent callers together are
+// allowed exactly the capacity.
 func TestNeverOverTheLimit(t *testing.T) {
 	for _, limit := range []client.Limit{
 		"100/m", "70/s", "token_bucket 100/m", "leaky_bucket 100/m", "fixed_window 100/m", "sliding_window 100/m",

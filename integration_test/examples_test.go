@@ -8,8 +8,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/tools/docs"
 )
 
-// The examples in the documents work on every real server. One shell is enough here, because the
-// tests of package docs try them all.
+// TestTheDocuments runs the examples of the documents on every real server. One shell is enough
+// here, because the tests of package docs try all shells.
 func TestTheDocuments(t *testing.T) {
 	documents, err := docs.All("..")
 	if err != nil {

@@ -23,9 +23,9 @@ func accessRules(t *testing.T, build functions.Build, access loader.Access, keys
 	return rules
 }
 
-// Every command and subcommand of the server is sent as each of the three users, and is refused
-// unless the user's rules grant it. A server checks permissions first, so a refused command has no
-// effect.
+// TestFleetACLRefusesWhatIsNotGranted sends every command and subcommand of the server as each of
+// the three users. The server must refuse it unless the user's rules grant it. A server checks
+// permissions first, so a refused command has no effect.
 func TestFleetACLRefusesWhatIsNotGranted(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
@@ -49,8 +49,8 @@ func TestFleetACLRefusesWhatIsNotGranted(t *testing.T) {
 				}
 				err := c.Do(ctx, command.line()...).Err()
 				if err == nil || !strings.HasPrefix(err.Error(), "NOPERM ") {
-					// EXEC returns another error code, and these servers refuse MODULE to every
-					// user: use ACL DRYRUN instead.
+					// EXEC returns another error code, and these servers refuse MODULE to every user. For both,
+					// ask ACL DRYRUN instead.
 					verdict, dryErr := b.Nodes[0].Client().Do(ctx, append([]any{"ACL", "DRYRUN", user}, command.line()...)...).Text()
 					if err == nil || dryErr != nil || !strings.Contains(verdict, "no permission") {
 						t.Errorf("%s: %q answers %v; asked, the server says %q, %v", access, command.words, err, verdict, dryErr)
@@ -69,7 +69,7 @@ func TestFleetACLRefusesWhatIsNotGranted(t *testing.T) {
 	})
 }
 
-// serverCommand is a command, or a command and its subcommand, with its arity in COMMAND.
+// serverCommand is a command, or a command and its subcommand, with the arity that COMMAND reports.
 type serverCommand struct {
 	words []string
 	arity int
@@ -128,8 +128,8 @@ func isGranted(rules, words []string) bool {
 	})
 }
 
-// A key without the prefix is refused in any function and at any position, and so is a function that
-// an application does not need.
+// TestFleetACLKeepsToThePrefix checks that a user is refused keys without the prefix, in any
+// function and at any position, and functions that the user does not need.
 func TestFleetACLKeepsToThePrefix(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)

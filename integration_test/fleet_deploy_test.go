@@ -16,9 +16,9 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// One of three primaries dies at each step of a deployment. Afterwards all that reply run the new
-// build, or all run the old one. Each step is tried on one of the three in turn, and with
-// RATELIMIT_SOAK on each of them.
+// TestFleetKilledAtEachStep kills one of three primaries at each step of a deployment. Afterwards
+// all primaries that reply must run the same build, either the new or the old one. The steps are
+// tried on the three primaries in turn. With RATELIMIT_SOAK, each step is tried on every primary.
 func TestFleetKilledAtEachStep(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
@@ -29,7 +29,8 @@ func TestFleetKilledAtEachStep(t *testing.T) {
 		}
 		turn := 0
 		for i, n := range primaries {
-			// Leave out the address of the node that dies, so that the cluster is found without it.
+			// Leave out the address of the node that dies, so that the client finds the cluster through the
+			// other nodes.
 			client := func() redis.UniversalClient {
 				return newClient(t, b, func(o *redis.UniversalOptions) {
 					o.Addrs = slices.DeleteFunc(slices.Clone(o.Addrs), func(addr string) bool { return addr == n.Addr })
@@ -64,8 +65,8 @@ func TestFleetKilledAtEachStep(t *testing.T) {
 					if !killed {
 						t.Fatal("the step did not come")
 					}
-					// It restarts as an empty primary, because cluster-node-timeout is too long for
-					// its replica to take over.
+					// The node restarts as an empty primary, because cluster-node-timeout is too long for its
+					// replica to take over.
 					if err := n.Restart(ctx); err != nil {
 						t.Fatal(err)
 					}
@@ -78,8 +79,8 @@ func TestFleetKilledAtEachStep(t *testing.T) {
 	}, ofCluster)
 }
 
-// TestFleetRefusedAtEachStep is like TestFleetKilledAtEachStep, but the node stays up and denies its
-// user every command from that step on.
+// TestFleetRefusedAtEachStep is like TestFleetKilledAtEachStep, but the node stays up and denies
+// the deploying user every command from that step on.
 func TestFleetRefusedAtEachStep(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
@@ -109,8 +110,8 @@ func TestFleetRefusedAtEachStep(t *testing.T) {
 						if err != nil {
 							want = oldBuild.Digest()
 						}
-						// The node that refuses everything may have received the build just before. It
-						// cannot be restored, and the report must not say that it runs the old build.
+						// The node that refuses every command may have received the build just before. It cannot be
+						// restored, and the report must not say that it runs the old build.
 						unknown := slices.ContainsFunc(report.Nodes, func(r loader.Node) bool {
 							return r.Addr == n.Addr && r.Err != nil && (r.State == loader.Unknown || r.Running.Digest == digest)
 						})
@@ -128,8 +129,9 @@ func TestFleetRefusedAtEachStep(t *testing.T) {
 	}, ofCluster)
 }
 
-// Two concurrent deployments of different builds, repeated: in the end all nodes run one build, and
-// the only error is that another deployment is under way.
+// TestFleetTwoDeployersAtOnce repeatedly runs two deployments of different builds at once.
+// Afterwards all nodes must run one build. The only permitted error is that another deployment is
+// under way.
 func TestFleetTwoDeployersAtOnce(t *testing.T) {
 	rounds := 10
 	if os.Getenv("RATELIMIT_SOAK") != "" {
@@ -175,9 +177,9 @@ func TestFleetTwoDeployersAtOnce(t *testing.T) {
 
 const userPassword = "of-a-test"
 
-// A primary hangs when it should load the library. Each step on it ends at its deadline, the others
-// get their old library back, and the report says that its state is unknown. When it continues, the
-// next deployment succeeds.
+// TestFleetNodeThatHangs suspends a primary when it should load the library. Each step on it ends
+// at its deadline, the other primaries get their old library back, and the report says that the
+// suspended one is unreachable. After it has resumed, the next deployment succeeds.
 func TestFleetNodeThatHangs(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
@@ -217,9 +219,9 @@ func TestFleetNodeThatHangs(t *testing.T) {
 	}, ofCluster)
 }
 
-// A primary loses the library through FUNCTION FLUSH or a restart without persistence, or does not
-// have it because it has just joined. The deployment that loads it there keeps the record for a
-// rollback on all nodes.
+// TestFleetRepairKeepsTheWayBack removes the library from a primary by FUNCTION FLUSH or by a
+// restart without persistence, or adds a primary without it. The deployment that loads the library
+// there must keep the record of the previous build on all nodes, so that a rollback still works.
 func TestFleetRepairKeepsTheWayBack(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)

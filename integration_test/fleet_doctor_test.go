@@ -8,8 +8,9 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// With the permissions that docs/deploying.md lists, doctor can check everything. It finds that each
-// primary lacks the library, and after a deployment nothing that prevents decisions.
+// TestFleetDoctor checks that doctor can check everything with the permissions that
+// docs/deploying.md lists. It finds that each primary lacks the library. After a deployment it
+// finds nothing that prevents decisions.
 func TestFleetDoctor(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)

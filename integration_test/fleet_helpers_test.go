@@ -102,7 +102,7 @@ func deployed(ctx context.Context, t *testing.T, primaries []*backend.Node) map[
 	return found
 }
 
-// stepsOfDeploy deploys and returns the commands that were sent to each node, in order.
+// stepsOfDeploy deploys a build, and returns the commands that were sent to each node, in order.
 func stepsOfDeploy(ctx context.Context, t *testing.T, rdb redis.UniversalClient, build functions.Build) map[string][]string {
 	t.Helper()
 	var mu sync.Mutex
@@ -112,7 +112,7 @@ func stepsOfDeploy(ctx context.Context, t *testing.T, rdb redis.UniversalClient,
 		defer mu.Unlock()
 		command, _, isLease := strings.Cut(s.Command, "ratelimit_lease_")
 		if isLease {
-			command += "ratelimit_lease" // without the random end of its name
+			command += "ratelimit_lease" // without the random end of the library's name
 		}
 		steps[s.Addr] = append(steps[s.Addr], command)
 	}))

@@ -36,7 +36,7 @@ const (
 	perSecond   = 500
 )
 
-// startTraffic starts making calls, with its own clients and the given timeout. The calls of keys
+// startTraffic starts to make calls, with its own clients and the given timeout. The calls on keys
 // with an even number share round trips.
 func startTraffic(t *testing.T, b *backend.Backend, capacity int64, timeout time.Duration) *traffic {
 	t.Helper()
@@ -55,7 +55,7 @@ func startTraffic(t *testing.T, b *backend.Backend, capacity int64, timeout time
 		}
 		c, err := client.New(newClient(t, b, func(o *redis.UniversalOptions) {
 			o.ReadTimeout, o.DialTimeout, o.ContextTimeoutEnabled = time.Minute, time.Minute, true
-			o.PoolSize = 1000 // after this many failed dials, go-redis dials in the background, even shortly after Close
+			o.PoolSize = 1000 // large, because after this many failed dials go-redis dials in the background, even shortly after Close
 		}), opts...)
 		if err != nil {
 			t.Fatal(err)
@@ -126,7 +126,8 @@ func (tr *traffic) watchCalls(f func(key string, err error)) {
 	tr.seen = f
 }
 
-// check stops the calls, and checks that no key allowed more than times its capacity.
+// check stops the calls, and checks that each key has allowed at most its capacity, multiplied by
+// times.
 func (tr *traffic) check(t *testing.T, times int64) {
 	t.Helper()
 	tr.stop()
@@ -140,8 +141,8 @@ func (tr *traffic) check(t *testing.T, times int64) {
 	}
 }
 
-// watchFleet starts a watch with the defaults. It returns a function that waits for the n-th event of
-// a kind on a node.
+// watchFleet starts a watch with default options. It returns a function that waits for the n-th
+// event of a kind on a node.
 func watchFleet(t *testing.T, b *backend.Backend, build loader.Build) func(ctx context.Context, addr string, kind loader.EventKind, n int) loader.Event {
 	t.Helper()
 	l := newLoader(t, newClient(t, b))
@@ -182,8 +183,8 @@ func watchFleet(t *testing.T, b *backend.Backend, build loader.Build) func(ctx c
 	}
 }
 
-// Each primary in turn gets FUNCTION FLUSH during 500 calls per second. The watch loads the library
-// again, and no decision is wrong.
+// TestFleetHealsAfterFunctionFlush runs FUNCTION FLUSH on each primary in turn, under a load of 500
+// calls per second. The watch must load the library again, and no decision may be wrong.
 func TestFleetHealsAfterFunctionFlush(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
@@ -217,8 +218,8 @@ func TestFleetHealsAfterFunctionFlush(t *testing.T) {
 	})
 }
 
-// A shard joins by CLUSTER MEET under load. Status reports that it lacks the library, and the watch
-// loads it there.
+// TestFleetHealsAShardThatJoins adds a shard with CLUSTER MEET under load. Status must report that
+// the shard lacks the library, and the watch must load it there.
 func TestFleetHealsAShardThatJoins(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
@@ -259,8 +260,9 @@ func TestFleetHealsAShardThatJoins(t *testing.T) {
 	}, ofCluster)
 }
 
-// A primary is killed under load. Its replica takes over with the library and makes decisions. If
-// the last writes did not reach the replica, it allows calls again, but at most one burst per key.
+// TestFleetFailover kills a primary under load. Its replica takes over with the library and makes
+// decisions. If the last writes did not reach the replica, it allows some calls again, but at most
+// one burst per key.
 func TestFleetFailover(t *testing.T) {
 	const nodeTimeout = 2 * time.Second
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
@@ -287,7 +289,7 @@ func TestFleetFailover(t *testing.T) {
 		if err := dead.Kill(ctx); err != nil {
 			t.Fatal(err)
 		}
-		var decided [2]atomic.Int64 // ns until the first decision on such a key, with and without shared round trips
+		var decided [2]atomic.Int64 // ns until the first decision on one of these keys, with and without shared round trips
 		tr.watchCalls(func(key string, err error) {
 			if i, ok := served[key]; ok && err == nil {
 				decided[i%2].CompareAndSwap(0, int64(time.Since(killed)))

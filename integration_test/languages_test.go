@@ -40,8 +40,9 @@ five later: denied, try again in 60 s
 
 const loginAdvice = "run: ratelimit deploy --policies examples/policies.yaml\n"
 
-// Each example runs by the command in its first lines: without the library, without the policy, on a
-// server with both (in a cluster through every node), and behind a proxy that drops a reply.
+// TestLanguages runs each example with the command in its first lines: without the library, without
+// the policy, on a server with both (in a cluster, through every primary), and behind a proxy that
+// drops a reply.
 func TestLanguages(t *testing.T) {
 	files, err := os.ReadDir("../examples/languages")
 	if err != nil {
@@ -124,7 +125,7 @@ func TestLanguages(t *testing.T) {
 	}, withClock)
 }
 
-// runLogin runs an example by the command in its first lines, in a folder that contains the
+// runLogin runs an example with the command in its first lines, in a folder that contains the
 // examples.
 func runLogin(ctx context.Context, t *testing.T, dir, file, addr string, cluster bool) (stdout, stderr string, err error) {
 	t.Helper()

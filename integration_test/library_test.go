@@ -16,8 +16,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
 )
 
-// The checked-in file can be loaded with redis-cli alone, and every server then stores it byte for
-// byte.
+// TestLibraryLoadsWithRedisCLI checks that the checked-in file can be loaded with redis-cli alone,
+// and that every server then stores it byte for byte.
 func TestLibraryLoadsWithRedisCLI(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)

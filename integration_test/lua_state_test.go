@@ -13,7 +13,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/lua_test/worst"
 )
 
-// memoryField returns a number of INFO memory.
+// memoryField returns a numeric field of INFO memory.
 func memoryField(t testing.TB, rdb redis.UniversalClient, name string) int64 {
 	t.Helper()
 	text, err := rdb.Info(context.Background(), "memory").Result()
@@ -57,8 +57,8 @@ func falls(t testing.TB, rdb redis.UniversalClient, most int64) {
 	t.Errorf("the Lua state has at least %d bytes during 8000 calls, want %d", least, most)
 }
 
-// The library needs little memory in the Lua state, which the garbage collector traverses during
-// calls, and large calls leave none behind.
+// TestLuaStateStaysSmall checks that the library needs little memory in the Lua state, because the
+// garbage collector traverses that memory during calls. Large calls must not leave memory in use.
 func TestLuaStateStaysSmall(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
@@ -76,7 +76,7 @@ func TestLuaStateStaysSmall(t *testing.T) {
 		}
 		falls(t, c, empty+300<<10)
 
-		// A million limits are rejected.
+		// A call with a million limits is rejected.
 		args := make([]any, 1_000_000)
 		for i := range args {
 			args[i] = "3/m"
@@ -86,7 +86,7 @@ func TestLuaStateStaysSmall(t *testing.T) {
 		}
 		falls(t, c, empty+300<<10)
 
-		// The number of cached limits is bounded, also for limits with many rates.
+		// The number of cached limits is bounded, even for limits with many rates.
 		for _, rates := range []int{1, 16} {
 			for i := 0; i < 15000; i += 500 {
 				if _, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -104,7 +104,8 @@ func TestLuaStateStaysSmall(t *testing.T) {
 	}, standalone)
 }
 
-// The server frees the large sets of leases of a reset in the background, after the call.
+// TestResetFreesInTheBackground checks that the server frees large sets of leases in the background
+// after a reset, and not during the call.
 func TestResetFreesInTheBackground(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)

@@ -31,15 +31,15 @@ var (
 	notRun     = map[string][]string{} // tests of these kinds, which did nothing, by backend
 )
 
-// dialing is the function of a goroutine of go-redis. A pool that failed to dial retries once a
-// second, and may do so for up to a second after it is closed.
+// dialing names the function that a goroutine of go-redis may still run after the tests. A pool
+// that failed to dial retries once a second, and may do so for up to a second after it is closed.
 const dialing = "github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
 	flag.Parse()
-	if err := flag.Set("test.parallel", "1000"); err != nil { // a test that waits for a backend also takes one of these places
+	if err := flag.Set("test.parallel", "1000"); err != nil { // a test also counts as running while it waits for a backend
 		panic(err)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -78,7 +78,8 @@ func run(m *testing.M) int {
 	return code
 }
 
-// writeSummary prints which servers the tests ran on, and writes it to a file for tools/test.sh.
+// writeSummary prints which servers the tests ran on, and writes the same summary to a file for
+// tools/test.sh.
 func writeSummary() error {
 	var all []backend.Summary
 	for _, b := range fleet.Backends {
@@ -95,7 +96,8 @@ func writeSummary() error {
 	return nil
 }
 
-// A need is a requirement of a test. It returns why the backend does not meet it, or "".
+// A need is a requirement of a test. It returns the reason why the backend does not meet it, or ""
+// if the backend does.
 type need func(*backend.Backend) string
 
 func withClock(b *backend.Backend) string {
@@ -189,8 +191,8 @@ func exclude(b *backend.Backend, what string) {
 	}
 }
 
-// restore restores the backend's initial state. The test fails if a server exits without being
-// killed during it.
+// restore restores the backend's initial state. The test fails if a server exits during the test
+// without being killed.
 func restore(t *testing.T, b *backend.Backend) {
 	t.Helper()
 	if err := b.Restore(testContext(t)); err != nil {

@@ -38,8 +38,8 @@ func (m move) allow(ctx context.Context, key string) (bool, error) {
 	return after.Allowed, err
 }
 
-// A key that is always at its limit gets no second burst if its limiter is replaced as
-// docs/coming-from.md describes. Without those steps it does.
+// TestMovingWithoutASecondBurst checks that a key that is always at its limit gets no second burst
+// if its limiter is replaced as docs/coming-from.md describes. Without those steps it gets one.
 func TestMovingWithoutASecondBurst(t *testing.T) {
 	const burst, unit = 20, 100 * time.Millisecond
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
@@ -92,7 +92,7 @@ func TestMovingWithoutASecondBurst(t *testing.T) {
 						}
 					}
 				}
-				// There may be a few less: because of floating point, redis_rate denies calls in the
+				// A few fewer may be allowed, because floating point makes redis_rate deny calls in the
 				// millisecond in which a unit becomes available.
 				most := tt.bursts*burst + int(now.Sub(start)/unit)
 				if let > most || let < most-4 {

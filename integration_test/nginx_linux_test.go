@@ -20,8 +20,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
 )
 
-// nginx calls a service that uses the middleware. The test needs Linux, where clients can have any
-// address of 127.0.0.0/8.
+// TestNginxWithTheService runs nginx with a service that uses the middleware. It needs Linux, where
+// clients can have any address of 127.0.0.0/8.
 func TestNginxWithTheService(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "limit")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./examples/nginx")
@@ -38,7 +38,7 @@ func TestNginxWithTheService(t *testing.T) {
 	}, withClock)
 }
 
-// nginx calls Redis itself, in Lua.
+// TestNginxWithLua runs nginx with a Lua script that calls Redis directly.
 func TestNginxWithLua(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		host, port, err := net.SplitHostPort(b.Addrs()[0])
@@ -69,7 +69,7 @@ func startLimitService(t *testing.T, program, redisURL string) (addr string, sto
 		if rest, err := io.ReadAll(lines); t.Failed() {
 			t.Logf("the service said, and then %v:\n%s", err, rest)
 		}
-		_ = cmd.Wait() // the error is that it was killed
+		_ = cmd.Wait() // the error says that the service was killed
 	})
 	t.Cleanup(stop)
 	first, err := lines.ReadString('\n')
@@ -109,7 +109,7 @@ type response struct {
 	err    error
 }
 
-// want compares the status, a part of the body, and header fields, as name=value.
+// want checks the status, a part of the body, and header fields, each written as name=value.
 func (r response) want(t *testing.T, status int, body string, fields ...string) {
 	t.Helper()
 	if r.err != nil || r.status != status || !strings.Contains(r.body, body) {
@@ -124,8 +124,8 @@ func (r response) want(t *testing.T, status int, body string, fields ...string) 
 }
 
 // startNginx starts nginx in front of a test application, with a configuration file of
-// examples/nginx. replace has pairs of a text in that file and its replacement. The returned function
-// sends a request from a local address.
+// examples/nginx. replace contains pairs: a text in that file, and its replacement. The returned
+// function sends a request from a local address.
 func startNginx(t *testing.T, conf string, replace ...string) func(from, path string) response {
 	t.Helper()
 	application := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

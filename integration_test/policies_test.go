@@ -8,8 +8,9 @@ import (
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
 )
 
-// A library with policies replies the same on every server as offline. A library with the most
-// policies, long names and long limits, whose text is close to the largest possible, can be loaded.
+// TestPolicies checks that a library with policies replies on every server as it does offline. It
+// also loads a library with the most policies, long names and long limits, whose text is close to
+// the largest possible.
 func TestPolicies(t *testing.T) {
 	files, err := functions.LoadPolicyVectors()
 	if err != nil || len(files) != 1 {

@@ -7,7 +7,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
 )
 
-// Restore restarts a server that has exited.
+// TestAServerThatEndedRunsAgain checks that Restore restarts a server that has exited.
 func TestAServerThatEndedRunsAgain(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)

@@ -13,8 +13,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
 )
 
-// The state of a limiter is small: gcra uses at most 64 bytes besides the key's name. (In a cluster,
-// every key takes 16 bytes more.)
+// TestStateIsSmall checks that the state of a limiter is small: gcra uses at most 64 bytes besides
+// the key's name. (In a cluster, every key takes 16 bytes more.)
 func TestStateIsSmall(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
@@ -68,9 +68,10 @@ elseif (((redis.call('ZREMRANGEBYSCORE',KEYS[2],'0',(t[1]-ARGV[1]))) < 1000000)
 else return
      KEYS[2]..' CONSUMER OVERLIMIT: '..redis.call('ZCARD',KEYS[2]) end`
 
-// A long log takes less than a quarter of the memory of that script's two sorted sets. A short log,
-// which is mostly its key, takes about two thirds of it. The sets leave their compact form at about
-// 120 calls; from then on a log takes less than half.
+// TestLogIsSmallerThanTheSeeds compares the logs of two keys with that script's two sorted sets.
+// Long logs take less than a quarter of the memory of the sets. Short logs, which are mostly their
+// keys, take about two thirds of it. The sets leave their compact form at about 120 calls; from
+// then on the logs take less than half.
 func TestLogIsSmallerThanTheSeeds(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
@@ -79,7 +80,7 @@ func TestLogIsSmallerThanTheSeeds(t *testing.T) {
 		now := time.Now().UnixMicro()
 		size := func(keys ...string) (sum int64) {
 			for _, key := range keys {
-				used, err := c.MemoryUsage(ctx, key, 0).Result() // 0: every element is counted
+				used, err := c.MemoryUsage(ctx, key, 0).Result() // 0 samples: every element is counted
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -111,7 +112,8 @@ func TestLogIsSmallerThanTheSeeds(t *testing.T) {
 	}, withClock)
 }
 
-// Idle limiters leave no keys: 100,000 keys expire soon after their limits are full again.
+// TestIdleKeysAreGone checks that idle limiters leave no keys: 100,000 keys expire soon after their
+// limits are full again.
 func TestIdleKeysAreGone(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
@@ -141,9 +143,10 @@ func TestIdleKeysAreGone(t *testing.T) {
 	}, standalone)
 }
 
-// In real time, with many goroutines and clients, exactly the limit is allowed. The test first
-// empties the bucket, which is so large that it does not fill up again even on a very slow machine.
-// It ends with a denied call, so that everything available has been taken.
+// TestExactInRealTime checks in real time that many goroutines and clients together are allowed
+// exactly what the limit allows. It first empties the bucket, which is so large that it does not
+// fill up again even on a very slow machine. It ends with a denied call, so that everything
+// available has been taken.
 func TestExactInRealTime(t *testing.T) {
 	const rate, burst = 200, 1_000_000
 	for limit, step := range map[client.Limit]float64{ // step is the number of units added at once

@@ -45,7 +45,7 @@ var largeLimits = []string{
 	"sliding_window 1000/1000s, 1000/1000s, 1000/1000s", "fixed_window 2/s, 3/10s",
 }
 
-// verbsForStates contains calls: the verb and the arguments after the limits.
+// verbsForStates contains calls, each of which is a verb and the arguments after the limits.
 var verbsForStates = []string{
 	"take", "peek", "refund", "take COST 0", "take COST 2 UPTO", "peek COST 9007199254740992", "refund COST 9007199254740992",
 	"block", "unblock", "reset", "acquire", "renew", "release",
@@ -94,7 +94,7 @@ func (s *states) do(database int, words ...string) (any, error) {
 	return moved{ctx: context.Background(), node: s.databases[database]}.Do(words...)
 }
 
-// digest returns a digest of all databases and their expiries.
+// digest returns a digest of the content of all databases, and of which keys have an expiry.
 func (s *states) digest(t *testing.T) string {
 	t.Helper()
 	digest, err := s.do(0, "DEBUG", "DIGEST")
@@ -150,13 +150,13 @@ func (s *states) write(t *testing.T, database int, writer, block uint8, keys []s
 	default:
 		must(worst.FCall("take", []string{"{v}:none", keys[0]}, "3/m", "TRACK")...)
 	}
-	if block%3 > 0 && len(keys) <= 2 { // the library blocks no more than 2.5 MB
+	if block%3 > 0 && len(keys) <= 2 { // the library refuses to block more than 2.5 MB in one call
 		ms := []string{"1", "20000"}[block%3-1]
 		_, _ = s.do(database, worst.FCall("block", keys, ms)...) // some states cannot be blocked
 	}
 }
 
-// ask makes a call, checks its result and its cost, and returns the reply or the library's error.
+// ask makes a call, checks its result and its work, and returns the reply or the library's error.
 func (s *states) ask(t *testing.T, database int, verb string, keys []string, args ...string) string {
 	t.Helper()
 	if s.content == "" {
@@ -205,9 +205,10 @@ func (s *states) ask(t *testing.T, database int, verb string, keys []string, arg
 	return said
 }
 
-// FuzzStatesOfOtherLimits reads the states of any limit with any other, in two databases of a server.
-// A take decides as the peek before it. No call exceeds the bounds on its work and on the memory that
-// it leaves in the Lua state. An error or a denial changes nothing.
+// FuzzStatesOfOtherLimits lets each limit read the states of the others, in two databases of a
+// server. A take must return what the peek before it returned. No call may exceed the bounds on its
+// work and on the memory that it leaves in the Lua state. A call that is denied or returns an error
+// must change nothing.
 func FuzzStatesOfOtherLimits(f *testing.F) {
 	for writer := range len(limitsForStates) + len(largeStates) + 3 {
 		for reader := range limitsForStates {

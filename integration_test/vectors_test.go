@@ -13,8 +13,9 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// The vectors of functions/vectors get the same replies on every server as offline. An application
-// user makes the calls, which shows that its rules grant every command that a function needs.
+// TestVectors checks that the vectors of functions/vectors get the same replies on every server as
+// offline. An application user makes the calls, which shows that the user's rules grant every
+// command that a function needs.
 func TestVectors(t *testing.T) {
 	files, err := functions.LoadVectors()
 	if err != nil || len(files) == 0 {

@@ -10,7 +10,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/lua_test/model/generate"
 )
 
-// offline is the embedded server as a server of package agree.
+// offline adapts the embedded server to agree.Server.
 type offline struct{ *embedded.Server }
 
 func (o offline) SetTime(us int64) error {
@@ -33,7 +33,7 @@ func (o offline) Do(words ...string) (any, error) {
 
 // TestAgreement compares the library in the offline engine with the model of the contract: every
 // field of every reply, and the expiry of every key, in two databases, because a library serves all
-// databases of a server. RATELIMIT_SOAK is the number of generated steps.
+// databases of a server. If RATELIMIT_SOAK is set, it is the number of generated steps.
 func TestAgreement(t *testing.T) {
 	wanted := generate.Wanted(t, 3000)
 	build, err := generate.Library()

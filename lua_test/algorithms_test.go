@@ -13,10 +13,11 @@ import (
 	"github.com/ratelimit-functions/ratelimit/lua_test/model"
 )
 
-// probe is appended to the library's text, where its tables are visible. For every algorithm it
-// returns the name, the names of the options, and "field: type" for the fields of its table. It
-// also returns these for parsed limits of one and of two rates and for their rates, and the error
-// of parsing each, "" for none.
+// probe is appended to the library's text, where it can use the library's local tables. It
+// registers a function that returns for every algorithm its name, the names of its options, and the
+// fields of its table as "field: type". The function also parses a limit with one rate and a limit
+// with two. It returns the fields of each limit and of its last rate, and the error of parsing it,
+// or "".
 const probe = `
 redis.register_function{function_name = 'probe', flags = {'no-writes'}, callback = function()
   local list = {}
@@ -64,16 +65,17 @@ func read(t *testing.T, file string) string {
 	return string(text)
 }
 
-// section returns the text from a heading to the next.
+// section returns the text from a heading to the next heading.
 func section(text, heading string) string {
 	_, after, _ := strings.Cut(text, "\n"+heading+"\n")
 	before, _, _ := strings.Cut(after, "\n## ")
 	return before
 }
 
-// Every algorithm of the library has all fields that the library requires, vectors, a file in the
-// reference model, a row in the tables of CONTRACT.md, STATE.md and README.md, and its decisions in
-// CONTRACT.md. None of these exists for an unknown algorithm.
+// TestEveryAlgorithmIsComplete checks that every algorithm of the library has all fields that the
+// library requires, vectors, a file in the reference model, a row in the tables of CONTRACT.md,
+// STATE.md and README.md, and its decisions in CONTRACT.md. None of these may exist for an
+// algorithm that the library does not have.
 func TestEveryAlgorithmIsComplete(t *testing.T) {
 	server := embedded.Run(t, embedded.WithLibrary(mutated(t, functions.Source())+probe))
 	reply, err := server.Do("FCALL_RO", "probe", 0)
@@ -181,7 +183,7 @@ func words(list any) []string {
 	return all
 }
 
-// tableRow returns the row of a table that begins with `name, or "".
+// tableRow returns the row of a table whose first cell begins with `name, or "" if there is none.
 func tableRow(text, name string) string {
 	return regexp.MustCompile("(?m)^\\| `" + name + "\\b.*$").FindString(text)
 }

@@ -21,8 +21,8 @@ func names(n int) []string {
 	return keys
 }
 
-// One call is bounded, and a call beyond a bound changes nothing. functions/vectors/bounds.json
-// tests the bounds of buckets, logs, leases and bytes.
+// TestBoundsOfACall checks how much one call may contain, and that a call beyond a bound changes
+// nothing. functions/vectors/bounds.json tests the bounds of buckets, logs, leases and bytes.
 func TestBoundsOfACall(t *testing.T) {
 	sixteen := "1/d" + strings.Repeat(", 1/d", 15)
 	rates := slices.Repeat([]string{sixteen}, 15)
@@ -131,7 +131,8 @@ end)
 	}
 }
 
-// All leases of a key are shortened to the lease time, even if they do not fit into one command.
+// TestManyLeasesAreCut checks that all leases of a key are shortened to the lease time, even if
+// there are too many for one command.
 func TestManyLeasesAreCut(t *testing.T) {
 	server := offline{start(t)}
 	words := []string{"ZADD", "k"}
@@ -149,9 +150,9 @@ func TestManyLeasesAreCut(t *testing.T) {
 	}
 }
 
-// A key holds the maximum number of leases, all far in the future after the clock was set back. If
-// they have one length, a single call shortens all of them. With several lengths, each call
-// shortens 2000.
+// TestManyLeasesAfterTheClockWasSetBack fills a key with the maximum number of leases, and sets the
+// clock back, so that all lapse too far in the future. If they have one length, a single call
+// shortens all of them. With several lengths, each call shortens 2000.
 func TestManyLeasesAfterTheClockWasSetBack(t *testing.T) {
 	const most, hour = 4999, int64(3600000)
 	server := offline{start(t)}

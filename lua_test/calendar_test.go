@@ -10,8 +10,9 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// ends is appended to the library's text. It returns the ends of all windows of a limit that end
-// after args[2], up to the first that ends at args[3] or later, in ms since the epoch.
+// ends is appended to the library's text. It registers a function that returns the ends of
+// successive windows of the limit args[1], in ms since the epoch: from the first end after args[2]
+// to the first at args[3] or later.
 const ends = `
 redis.register_function{function_name = 'ends', flags = {'no-writes'}, callback = function(_, args)
   local rate, now, last, list = limits.of(args[1]).rate, tonumber(args[2]), tonumber(args[3]), {}
@@ -23,8 +24,8 @@ redis.register_function{function_name = 'ends', flags = {'no-writes'}, callback 
 end}
 `
 
-// calendarLimits contains limits of the calendar, and the last year of which every window is tested.
-// The calendar repeats after 400 years.
+// calendarLimits contains limits whose windows follow the calendar. Every window is tested up to
+// the end of lastYear. The calendar repeats after 400 years.
 var calendarLimits = []struct {
 	period   string
 	from     int
@@ -48,7 +49,7 @@ var calendarLimits = []struct {
 	{"d", 1, "-00:00", 0, 2100},
 }
 
-// windowEnd returns the end of a window by package time.
+// windowEnd returns the end of the window that contains now, computed with package time.
 func windowEnd(period string, from int, now time.Time) time.Time {
 	midnight := func(year int, month time.Month, day int) time.Time {
 		return time.Date(year, month, day, 0, 0, 0, 0, now.Location())
@@ -73,8 +74,8 @@ func windowEnd(period string, from int, now time.Time) time.Time {
 	return end
 }
 
-// Every window of the calendar ends when package time says, and a decision at any time in a window
-// reports the same end.
+// TestWindowsOfTheCalendar checks that every window of the calendar ends when package time says,
+// and that a decision at any time in a window reports the same end.
 func TestWindowsOfTheCalendar(t *testing.T) {
 	server := offline{embedded.Run(t, embedded.WithLibrary(mutated(t, functions.Source())+ends), embedded.WithTime(time.Unix(1, 0)))}
 	random := rand.New(rand.NewPCG(1, 2))
@@ -89,7 +90,7 @@ func TestWindowsOfTheCalendar(t *testing.T) {
 		}
 		t.Run(limit, func(t *testing.T) {
 			end := time.Unix(0, 0).In(zone)
-			for year := 1970; year < c.lastYear; year += 10 { // a call of the engine has a bound
+			for year := 1970; year < c.lastYear; year += 10 { // ten years in a call, because the engine bounds the work of one call
 				reply, err := server.Do("FCALL_RO", "ends", "0", limit, fmt.Sprint(end.UnixMilli()),
 					fmt.Sprint(time.Date(min(year+10, c.lastYear+1), time.January, 1, 0, 0, 0, 0, zone).UnixMilli()))
 				list, ok := reply.([]any)
@@ -117,7 +118,7 @@ func TestWindowsOfTheCalendar(t *testing.T) {
 				check(now, end)
 				check(end.Add(-time.Second), end)
 				check(end, windowEnd(c.period, c.from, end))
-				if end.Before(exact) { // later, a double does not hold every microsecond
+				if end.Before(exact) { // after that, a double cannot represent every microsecond
 					check(end.Add(-time.Millisecond), end)
 				}
 			}

@@ -10,7 +10,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/lua_test/model/agree"
 )
 
-// database is another database of the embedded server, through a connection.
+// database is another database of the embedded server, which is reached through a connection.
 type database struct {
 	offline
 	rdb *redis.Client
@@ -40,8 +40,9 @@ func (d database) Do(words ...string) (any, error) {
 	return reply, err
 }
 
-// A library serves all databases of a server, and Lua cannot find out which one a call is in. Keys of
-// the same name in two databases have independent states, even just after one of them was denied.
+// TestDatabasesAreSeparate checks that keys of the same name in two databases have independent
+// states, even just after one of them was denied. A library serves all databases of a server, and
+// Lua cannot find out which database a call uses.
 func TestDatabasesAreSeparate(t *testing.T) {
 	server := offline{start(t)}
 	other := secondDatabase(t, server)

@@ -33,11 +33,11 @@ var exactRates = []model.Rate{
 	{N: 100, Period: "1m"},
 }
 
-// Over many takes (more than a million in the long run), the library admits exactly those that
-// exact arithmetic admits. The same call is allowed at retry_after, and not a millisecond earlier.
-// If the contract rounds the emission interval, the arithmetic uses the rounded one. In that case,
-// the number of admitted takes of cost 1 differs at any time by at most one from the number without
-// rounding.
+// TestExactness makes many takes (more than a million in the long run), and checks that the library
+// admits exactly those that exact arithmetic admits. The same call is allowed at retry_after, and
+// not a millisecond earlier. If the contract rounds the emission interval, the arithmetic uses the
+// rounded interval. In that case, the number of admitted takes of cost 1 differs at any time by at
+// most one from the number without rounding.
 func TestExactness(t *testing.T) {
 	server := offline{start(t)}
 	each := exactTakes() / (2 * len(exactRates))
@@ -140,15 +140,17 @@ func costOf(random *rand.Rand, r model.Rate) int64 {
 	return 1 + random.Int64N(r.Capacity())
 }
 
-// pause returns how long to wait before the next take, in microseconds: somewhat less than the time
-// to refill its cost, and at most thirteen years in total.
+// pause returns a random time to wait before the next take, in microseconds. On average it is
+// somewhat less than the time to refill the take's cost, and all pauses together take at most
+// thirteen years.
 func pause(random *rand.Rand, r model.Rate, cost int64, takes int) int64 {
 	refill := float64(r.MS()) * 1000 / float64(r.N) * float64(cost)
 	most := min(1.7*refill, 8e14/float64(takes))
 	return int64(most * random.Float64())
 }
 
-// retryIsExact peeks a millisecond before retry_after, and at retry_after.
+// retryIsExact checks that a denied call is still denied a millisecond before retry_after, and
+// allowed at retry_after.
 func retryIsExact(t *testing.T, server agree.Server, l model.Limit, cost, now, retry int64) {
 	t.Helper()
 	for _, row := range []struct{ after, allowed int64 }{{(retry - 1) * 1000, 0}, {retry * 1000, 1}} {

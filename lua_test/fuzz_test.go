@@ -67,7 +67,8 @@ func listShape(reply any, _ int, _ bool) error {
 
 var reasons = []string{"BADARGS", "BADLIMIT", "BADCOST", "BADKEYS", "BADSTATE", "NOPOLICY"}
 
-// refusalShape returns what is wrong with the form of an error reply, or nil.
+// refusalShape returns an error if the text of an error reply does not have the form that the
+// contract requires.
 func refusalShape(text string) error {
 	words := strings.SplitN(text, " ", 3)
 	if len(words) < 3 || words[0] != "RATELIMIT" || !slices.Contains(reasons, words[1]) {
@@ -198,14 +199,14 @@ const (
 	most     = "9007199254740992"
 )
 
-// arguments contains seeds: keys and words, separated by line breaks.
+// arguments contains seeds: keys and arguments, separated by line breaks.
 var arguments = []struct{ keys, args string }{
 	{"", ""}, {"k", ""}, {"", "100/m"}, {"k", "100/m"}, {"k\nk", "100/m\n100/m"}, {"k\nl", "100/m"}, {"k", "100/m\n100/m"},
 	{"k", "100/m\nCOST"}, {"k", "100/m\nCOST\n1.5"}, {"k", "100/m\nCOST\n" + tooMuch}, {"k", "100/m\nCOST\n" + most},
 	{"k", "100/m\nCOST\n9007199254740991"}, {"k", "100/m\nCOST\n" + int64Max}, {"k", "100/m\nCOST\n-1"}, {"k", "100/m\nCOST\nnan"},
 	{"k", "100/m\nCOST\ninf"}, {"k", "100/m\nCOST\n0x10"}, {"k", "100/m\nCOST\n1e3"}, {"k", "100/m\nCOST\n"}, {"k", "100/m\nCOST\n0"},
 	{"k\nl", "3/3s\nsliding_log 3/10s\nCOST\n1\n2"}, {"k\nl", "3/3s\nsliding_log 3/10s\nCOST\n1\n2\n3"},
-	// values that overflowed in Redis's withdrawn GCRA
+	// numbers that overflowed in the GCRA that Redis withdrew
 	{"k", int64Max + "/1ms"}, {"k", int64Max + "/1ms burst=" + int64Max}, {"k", "1/" + int64Max + "d"}, {"k", "1/ms burst=" + int64Max},
 	{"k", "1/36500d burst=2"}, {"k", most + "/36500d"}, {"k", most + "/ms"}, {"k", "9007199254740991/7ms burst=" + most},
 	{"k", "1/" + int64Max + "ms burst=" + int64Max + "\nCOST\n" + int64Max}, {"k", "1/" + most + "ms"}, {"k", most + "/" + most + "ms"},
@@ -239,7 +240,7 @@ func split(text string) []string {
 	return strings.Split(text, "\n")
 }
 
-// vocabulary returns every key and every word of the seeds.
+// vocabulary returns every key and every argument of the seeds.
 func vocabulary() (keys, words []string) {
 	for _, seed := range arguments {
 		keys = append(keys, split(seed.keys)...)
@@ -250,9 +251,10 @@ func vocabulary() (keys, words []string) {
 	return slices.Compact(keys), slices.Compact(words)
 }
 
-// FuzzArguments passes arbitrary words and keys to every function. Each call returns a reply of the
-// right form or an error of the contract, and a call that returns an error changes nothing. picks
-// selects more words to append, because a fuzzer that changes bytes rarely writes an option.
+// FuzzArguments passes arbitrary keys and arguments to every function. Each call returns a reply of
+// the right form or an error of the contract, and a call that returns an error changes nothing.
+// picks selects more keys and arguments from the seeds, because a fuzzer that changes bytes rarely
+// writes an option.
 func FuzzArguments(f *testing.F) {
 	knownKeys, words := vocabulary()
 	for i, seed := range arguments {
@@ -308,8 +310,8 @@ var nearStates = []string{
 	"blocked:1699999999999:1700000060000:blocked:1700000060000:0:", "once:1,3,2,0,1000,1", "once:", "reply:1", "1,3,2,0,1000,1", "1:3:2:0:1000:1", "foo", "\x00", "\xff\xfe", strings.Repeat("9", 400),
 }
 
-// nearLeases returns sorted sets, as lines, that resemble leases: two leases and sometimes a third
-// member, with scores that a server accepts.
+// nearLeases returns sorted sets that resemble a key's leases, as alternate lines of members and
+// scores. Each has two leases and sometimes other members, with scores that a server accepts.
 func nearLeases() (values []string) {
 	scores := []string{"-inf", "+inf", "1e300", "-1700000001000", "0", "1700000000000", "1700000000000.5", "1700000005000", "1700000005000.5"}
 	for _, x := range scores {
@@ -392,8 +394,8 @@ func FuzzGarbage(f *testing.F) {
 	})
 }
 
-// put fills a key, and reports whether that worked. The values of a list, set, hash, sorted set or
-// stream are lines.
+// put fills a key, and reports whether that worked. For a list, set, hash, sorted set or stream,
+// value contains its elements, one in each line.
 func put(server offline, kind, key, value string, ttlMS int64) bool {
 	lines := strings.Split(value, "\n")
 	if len(lines)%2 == 1 && (kind == "hash" || kind == "stream" || kind == "zset") {

@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// A value that no limiter wrote may be a password or a session token, and errors appear in logs and
-// on web pages. So replies and errors never contain such a value.
+// TestStoredBytesAreNotShown checks that replies and errors never contain a value that no limiter
+// wrote. Such a value may be a password or a session token, and errors appear in logs and on web
+// pages.
 func TestStoredBytesAreNotShown(t *testing.T) {
 	const secret = "5ecret"
 	type value struct{ kind, value string }

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// ratelimit_info with a limit returns the parsed limit, key by key, after the description of the
-// library.
+// TestInfoOfALimit checks that ratelimit_info with a limit returns the parsed limit, key by key,
+// after the description of the library.
 func TestInfoOfALimit(t *testing.T) {
 	server, _ := withPolicies(t)
 	ints := func(n ...int64) []any {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A log of hundreds of calls is searched in place and not read as a whole. The test compares it
-// with a list of times.
+// TestALongLog compares a log of hundreds of calls, which the library searches without reading it
+// as a whole, with a list of times.
 func TestALongLog(t *testing.T) {
 	const limit, n, period = "sliding_log 800/10s", 800, 10 * time.Second
 	for _, text := range []string{limit, limit + ", 50000/m"} {
@@ -78,12 +78,12 @@ func TestALongLog(t *testing.T) {
 	}
 }
 
-// The logs of two rates are never read as the log of one, although at some times and sums their
-// bytes look like one.
+// TestTwoLogsAreNotOne checks that the logs of two rates are never read as the log of one, although
+// with some times and sums their bytes look like one.
 func TestTwoLogsAreNotOne(t *testing.T) {
 	const (
 		us   = 1700000000000000>>32<<32 | 0x3a31373a // its lower bytes are those of ":17:"
-		sums = 246952198016                          // at which sums begin at 0 again
+		sums = 246952198016                          // the number at which sums begin at 0 again
 		past = (0x3a31373a00 + 3) % sums             // the sum of a log that appears to have three units
 	)
 	last := func(bytes int, number uint64) string {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// mutated returns a library's text with the change that tools/mutate has requested, if it runs
-// these tests.
+// mutated returns a library's text. If tools/mutate runs these tests, mutated makes the change that
+// tools/mutate has requested.
 func mutated(t testing.TB, text string) string {
 	t.Helper()
 	var change struct {

@@ -10,7 +10,7 @@ import (
 )
 
 // TestPartsOfTheLibrary tests parts of the library directly. Calls in the embedded engine cannot
-// show these properties: the time does not change during a call, no user lacks permissions, and
+// test them, because there the time does not change during a call, no user lacks permissions, and
 // tables keep their insertion order.
 func TestPartsOfTheLibrary(t *testing.T) {
 	text := mutated(t, functions.Source()) + `

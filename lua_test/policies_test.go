@@ -31,7 +31,7 @@ func withPolicies(t *testing.T) (*embedded.Server, functions.Build) {
 	return embedded.Run(t, embedded.WithLibrary(mutated(t, build.Text())), embedded.WithTime(time.UnixMicro(file.StartUS))), build
 }
 
-// The error for an unknown policy names the build.
+// TestUnknownPolicy checks that the error for an unknown policy names the build.
 func TestUnknownPolicy(t *testing.T) {
 	server, build := withPolicies(t)
 	want := `RATELIMIT NOPOLICY "@none": no such policy in build ` + build.ID() + "; ratelimit_info lists the policies"
@@ -42,8 +42,8 @@ func TestUnknownPolicy(t *testing.T) {
 	}
 }
 
-// ratelimit_info returns the counts of shadow policies since the library was loaded, and the names
-// of all policies.
+// TestInfoOfPolicies checks that ratelimit_info returns the counts of shadow policies since the
+// library was loaded, and the names of all policies.
 func TestInfoOfPolicies(t *testing.T) {
 	server, build := withPolicies(t)
 	info := func() []any {
@@ -76,9 +76,9 @@ func TestInfoOfPolicies(t *testing.T) {
 	for range 5 {
 		do("take 1 {v}:a @try")
 	}
-	do("peek 1 {v}:a @try")                       // not counted: changes nothing
+	do("peek 1 {v}:a @try")                       // not counted: a peek
 	do("refund 1 {v}:a @try COST 0")              // not counted: a refund
-	do("take 1 {v}:a @try COST 0")                // not counted: it would allow
+	do("take 1 {v}:a @try COST 0")                // not counted: the shadow policy would allow it
 	do("take 2 {v}:a {v}:x @try 1/s COST 1 2")    // not counted: the enforced limit denied
 	do("take 3 {v}:b {v}:c {v}:a @try.both @try") // only one of these two would deny
 	do("acquire 1 {v}:j @jobs.try a")
@@ -91,8 +91,8 @@ func TestInfoOfPolicies(t *testing.T) {
 	want(`["jobs.try",0,"queue",0,"try",0,"try.both",0]`)
 }
 
-// If other limits have pushed a policy's limit out of the library's cache, it is parsed again, with
-// the same result.
+// TestPoliciesThatLeaveTheCache checks that a policy's limit is parsed again, with the same result,
+// after other limits have pushed it out of the library's cache.
 func TestPoliciesThatLeaveTheCache(t *testing.T) {
 	server, _ := withPolicies(t)
 	for i := range 2100 {

@@ -9,9 +9,9 @@ import (
 	"github.com/ratelimit-functions/ratelimit/embedded"
 )
 
-// A predecessor is a published rate limiter that the library replaces. Each test makes the calls of one
-// of them, and shows the library's reply if the predecessor's is wrong. Times are in seconds after
-// the start, which is 20 s after the beginning of a minute.
+// A predecessor is a published rate limiter that the library replaces. Each test makes the calls of
+// one predecessor and checks the library's replies, also for calls to which the predecessor replies
+// wrongly. Times are in seconds after the start, which is 20 s after the beginning of a minute.
 
 type predecessor struct {
 	t      *testing.T
@@ -25,8 +25,8 @@ func newPredecessor(t *testing.T) predecessor {
 	return p
 }
 
-// at moves the clock and makes a call. It returns the reply as redis-cli would print it, on one
-// line.
+// at sets the clock and makes a call. It returns the reply on one line, as redis-cli would print
+// it.
 func (p predecessor) at(seconds float64, words ...any) string {
 	p.t.Helper()
 	p.server.SetTime(p.start.Add(time.Duration(seconds * float64(time.Second)).Round(time.Microsecond)))
@@ -52,9 +52,10 @@ func take(keys int, words ...any) []any {
 	return append([]any{"FCALL", "ratelimit_take", keys}, words...)
 }
 
-// "-1 result indicates there were already max requests in the window." Our reply says so in the
-// first field, and also when to retry. Our key always has an expiry. If the predecessor's key expires
-// between GET and INCR, INCR creates a key without an expiry.
+// The predecessor's document says: "-1 result indicates there were already max requests in the
+// window." Our reply says so in the first field, and also says when to retry. Our key always has an
+// expiry. If the predecessor's key expires between GET and INCR, INCR creates a key without an
+// expiry.
 func TestPredecessorCounterThatAnswersMinusOne(t *testing.T) {
 	p := newPredecessor(t)
 	for _, left := range []int{2, 1, 0} {
@@ -121,9 +122,9 @@ func TestPredecessorSortedSetAndHashOfBuckets(t *testing.T) {
 	p.want(700, "0", "EXISTS", "KEY1")
 }
 
-// The predecessor's document shows two sessions, with limits of 5 and 3 in 10 s: one makes a call
-// every second, and the other every two seconds. Its redis-cli waits that long between calls, and
-// each call also takes time: 10 and 20 ms here.
+// The predecessor's document shows two sessions, with limits of 5 and 3 in 10 s. One session makes
+// a call every second, the other every two seconds. Their redis-cli waits that long between calls,
+// and each call also takes time, here 10 and 20 ms.
 func TestPredecessorResourceAndConsumer(t *testing.T) {
 	const resource, consumer = "ratelimit:global:calc{a}", "ratelimit:consumer%d:calc{a}"
 	sessions := func(p predecessor, calls int) (one, two []string) {
@@ -177,8 +178,9 @@ func TestPredecessorResourceAndConsumer(t *testing.T) {
 	})
 }
 
-// "If (rcount == limit)": after the limit is lowered, the predecessor's count is above it and never equal
-// to it, so everything passes. Ours denies until the log is below the new limit.
+// The predecessor tests "If (rcount == limit)". After the limit is lowered, its count is above the
+// limit and never equal to it, so everything passes. Ours denies calls until the log is below the
+// new limit.
 func TestPredecessorResourceUnderALoweredLimit(t *testing.T) {
 	p := newPredecessor(t)
 	p.want(0, "1 5 0 0 10000 1", take(1, "global:calc{a}", "sliding_log 5/10s", "COST", 5)...)
@@ -186,9 +188,9 @@ func TestPredecessorResourceUnderALoweredLimit(t *testing.T) {
 	p.want(10, "1 3 2 0 10000 1", take(1, "global:calc{a}", "sliding_log 3/10s")...)
 }
 
-// INCR, EXPIRE NX and GET in a transaction: "the key value can get over max since we're
-// incrementing regardless". Ours counts only allowed calls, so a stream of denied calls does not
-// increase the count or prolong the denial.
+// The predecessor runs INCR, EXPIRE NX and GET in a transaction: "the key value can get over max
+// since we're incrementing regardless". Ours counts only allowed calls, so a stream of denied calls
+// does not increase the count or prolong the denial.
 func TestPredecessorMultiCounterDoesNotOvershoot(t *testing.T) {
 	p := newPredecessor(t)
 	p.want(0, "1 2 0 0 60000 1", take(1, "key", "fixed_window 2/m", "COST", 2)...)

@@ -49,7 +49,7 @@ func runAll(t *testing.T, server *embedded.Server, files []functions.VectorFile)
 		t.Run(file.Name, func(t *testing.T) {
 			for _, vector := range file.Vectors {
 				t.Run(vector.Name, func(t *testing.T) {
-					for range 2 { // the second time, limits are cached, which takes other code paths
+					for range 2 { // the second time, limits are cached, which executes other code paths
 						empty(t, s)
 						if err := vector.Run(file.StartUS, s.SetTime, s.Do); err != nil {
 							t.Error(err)

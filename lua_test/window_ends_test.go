@@ -10,9 +10,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// slow is put in front of the library. It makes every expiry that is set relative to now end a
-// millisecond later, as on a server before Redis 7.2 if a millisecond passes between two commands of
-// a call.
+// slow is put in front of the library. It makes every relative expiry end a millisecond later. On a
+// server before Redis 7.2, that happens if a millisecond passes between two commands of a call.
 const slow = `
 local real_redis = function() return redis end
 local function later(...)
@@ -27,8 +26,8 @@ local redis = {
 }
 `
 
-// With align=clock, every window ends at a whole multiple of the period, also if the time advances
-// during a call.
+// TestWindowsOfTheClockEndOnTime checks that with align=clock every window ends at a whole multiple
+// of the period, even if the time advances during a call.
 func TestWindowsOfTheClockEndOnTime(t *testing.T) {
 	first, rest, _ := strings.Cut(mutated(t, functions.Source()), "\n")
 	server := offline{embedded.Run(t, embedded.WithLibrary(first+"\n"+slow+rest), embedded.WithTime(time.UnixMicro(1700000000123456)))}

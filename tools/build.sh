@@ -5,7 +5,7 @@
 #   tools/build.sh OS ARCH FILE
 set -euo pipefail
 cd "$(dirname "$0")/.."
-# Overrides build flags of the environment, and builds for Go's default processor variants. -buildvcs records
-# the commit, which `ratelimit --version` prints.
+# This overrides build flags in the environment, and builds for Go's default processor variants. -buildvcs
+# records the commit, which `ratelimit --version` prints.
 exec env GOOS="$1" GOARCH="$2" CGO_ENABLED=0 GOFLAGS=-trimpath GOWORK=off GOEXPERIMENT= GOAMD64=v1 GOARM64=v8.0 \
 	go build -buildvcs=true -ldflags '-s -w' -o "$3" ./cmd/ratelimit

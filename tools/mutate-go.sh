@@ -31,7 +31,8 @@ if grep -q '^replace' "$module/go.mod"; then
 	export GOFLAGS="${GOFLAGS:-} -modfile=$build/mutate.mod"
 fi
 
-# The tests may take ten times as long as without a change. That time is measured, so it must not come from the cache.
+# The tests may take ten times as long as without a change. gremlins measures that time in a run that must not
+# use cached results.
 export GOFLAGS="${GOFLAGS:-} -count=1"
 arguments=(--workers 1 --invert-logical --timeout-coefficient 10)
 for file in ${FILES:-}; do

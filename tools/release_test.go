@@ -60,8 +60,9 @@ func clone(t *testing.T) string {
 	return dir
 }
 
-// The build is the same in another folder and with other build settings in the environment. Whether
-// it is the same with an empty cache, which takes a minute, is checked by each release.
+// TestBuildIsReproducibleAndStatic checks that the build is the same in another folder and with
+// other build settings in the environment. Each release also checks that it is the same with an
+// empty cache, which takes a minute.
 func TestBuildIsReproducibleAndStatic(t *testing.T) {
 	first := clone(t)
 	second := filepath.Join(t.TempDir(), "elsewhere", "again")

@@ -59,7 +59,7 @@ command -v go >/dev/null || {
 }
 choose_backend
 
-# Installing takes minutes on a new machine. Meanwhile the checks run that need nothing but Go.
+# Installing packages takes minutes on a new machine. Meanwhile, run the checks that need only Go.
 exec 3<&0 # sudo may ask for a password
 tools/setup.sh "$backend" <&3 &
 packages=$!

@@ -19,8 +19,9 @@ import (
 	"github.com/ratelimit-functions/ratelimit/integration_test/clock"
 )
 
-// Backend is a server or a cluster that tests run on. Its methods are safe for concurrent use, but
-// tests move its clock and kill its nodes: they use it one after another, and call Restore.
+// Backend is a server or a cluster that tests run on. Its methods are safe for concurrent use. But
+// tests move its clock and kill its nodes, so they must use it one after another, and call Restore
+// first.
 type Backend struct {
 	Name    string // part of the tests' names: "redis-7.0", "valkey-8.1", "cluster", "local-redis"
 	Product string // "redis" or "valkey"
@@ -64,8 +65,8 @@ func (b *Backend) Addrs() []string {
 	return addrs
 }
 
-// NewClient returns a client of the backend: a cluster client if it is a cluster. Each modify may
-// change the options first. The caller must close the client.
+// NewClient returns a client of the backend, which is a cluster client if the backend is a cluster.
+// Each modify function may change the options first. The caller must close the client.
 func (b *Backend) NewClient(modify ...func(*redis.UniversalOptions)) redis.UniversalClient {
 	opts := &redis.UniversalOptions{
 		Addrs:         b.Addrs(),
@@ -97,7 +98,7 @@ func (b *Backend) RealTime() {
 	}
 }
 
-// Primaries returns the nodes that take writes. The others follow one of them.
+// Primaries returns the nodes that take writes. The other nodes are their replicas.
 func (b *Backend) Primaries(ctx context.Context) ([]*Node, error) {
 	var nodes []*Node
 	for _, n := range b.Nodes {
@@ -171,7 +172,8 @@ func (b *Backend) StartSpare(ctx context.Context) (*Node, error) {
 	return n, nil
 }
 
-// dismissSpares removes the servers of StartSpare, and makes a cluster forget those that joined it.
+// dismissSpares removes the servers that StartSpare started, and makes a cluster forget those that
+// joined it.
 func (b *Backend) dismissSpares(ctx context.Context) error {
 	for _, spare := range b.extra {
 		if err := spare.revive(ctx); err != nil {

@@ -17,15 +17,16 @@ const (
 	neverFailsMS = "3155760000000" // 100 years
 )
 
-// neverFails keeps a cluster intact while its clock jumps by years. Both cluster-node-timeout, after
-// which a silent node counts as failed, and repl-timeout, after which a replica leaves its primary,
-// use the wall clock. A test of failover sets a lower cluster-node-timeout, in real time.
+// neverFails contains options that keep a cluster intact while its clock jumps by years. Both
+// cluster-node-timeout, after which a silent node counts as failed, and repl-timeout, after which a
+// replica leaves its primary, use the wall clock. A test of failover sets a lower
+// cluster-node-timeout, and runs in real time.
 var neverFails = []string{
 	"--cluster-enabled", "yes",
 	"--cluster-node-timeout", neverFailsMS,
 	"--cluster-replica-validity-factor", "0",
-	"--repl-timeout", "2000000000", // 63 years of seconds
-	"--repl-diskless-sync-delay", "0", // do not wait for more replicas before the first copy
+	"--repl-timeout", "2000000000", // 63 years, in seconds
+	"--repl-diskless-sync-delay", "0", // start the first copy at once, without waiting for more replicas
 }
 
 // startCluster starts three primaries with a replica each.

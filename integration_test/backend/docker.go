@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// ownerLabel names the process that owns a container.
+	// ownerLabel is the label that identifies the process that owns a container.
 	ownerLabel = "ratelimit-functions.test.owner"
 
 	// mountPoint is where containers see the folder with the clock shim and the clock's file.
@@ -43,8 +43,8 @@ func newDocker(ctx context.Context, dir string) (*docker, error) {
 	if runtime.GOOS != "linux" {
 		return nil, fmt.Errorf("%w that shares this machine's network: containers are used on Linux only", errNoDocker)
 	}
-	// This package removes its containers itself and uses the host's network, so testcontainers
-	// needs neither its cleanup container nor another address.
+	// This package removes its containers itself, so testcontainers needs no cleanup container. The
+	// containers use the host's network, so they are reached at 127.0.0.1.
 	for name, value := range map[string]string{
 		"TESTCONTAINERS_RYUK_DISABLED": "true",
 		"TESTCONTAINERS_HOST_OVERRIDE": "127.0.0.1",

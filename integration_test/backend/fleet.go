@@ -22,7 +22,7 @@ const HowToGetAServer = `no real server was reached, and these tests prove nothi
   - a running Docker engine with the images that "make images" makes;
   - redis-server 7 or later on PATH (Debian and Ubuntu: apt-get install redis-server)`
 
-// Fleet is all backends of one run.
+// Fleet contains all backends of one run.
 type Fleet struct {
 	Backends []*Backend
 
@@ -161,8 +161,8 @@ func startBackend(ctx context.Context, f *Fleet, p plan, place string) (*Backend
 	return b, nil
 }
 
-// checkClock checks that the shim works in every node. With a server that keeps real time, tests
-// would fail in misleading ways.
+// checkClock checks that the shim works in every node. If a server kept real time, tests would fail
+// in misleading ways.
 func (b *Backend) checkClock(ctx context.Context) error {
 	if b.Clock == nil {
 		return nil

@@ -35,7 +35,7 @@ const (
 // String returns the node's name and address.
 func (n *Node) String() string { return fmt.Sprintf("%s (%s)", n.Name, n.Addr) }
 
-// Client returns a client of this node alone, which does not use the cluster. The node owns the
+// Client returns a client that connects to this node alone, even in a cluster. The node owns the
 // client.
 func (n *Node) Client() *redis.Client { return n.client }
 

@@ -1,5 +1,5 @@
 // Package browser tests `ratelimit dashboard` with Chromium, which must be installed. It is a
-// separate module, because nothing else needs the client of a browser.
+// separate module, because nothing else needs the package that controls the browser.
 package browser
 
 import (
@@ -27,7 +27,7 @@ import (
 
 var screenshots = flag.String("screenshots", "", "write screenshots into this `folder`")
 
-// longest is how long to wait for a condition, even on a busy machine.
+// longest is the maximum time to wait for a condition. It is long enough for a busy machine.
 const longest = 2 * time.Minute
 
 const hostile = "<img src=x onerror=alert(1)>\x1b[31m\u202e"
@@ -62,7 +62,7 @@ type site struct {
 	addr string // URL of the page, with the token if there is one
 }
 
-// start starts an embedded server with some usage, and a process of the dashboard for it.
+// start starts an embedded server with some usage, and a dashboard process that connects to it.
 func start(t *testing.T, flags ...string) *site {
 	t.Helper()
 	build, err := functions.New(functions.WithPolicies(
@@ -108,7 +108,7 @@ func start(t *testing.T, flags ...string) *site {
 	return s
 }
 
-// client returns a client of the server. The test closes it.
+// client returns a client of the server. It is closed after the test.
 func (s *site) client() *client.Client {
 	s.t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: s.srv.Addr()})

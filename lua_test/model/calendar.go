@@ -8,10 +8,10 @@ import (
 // daysOfMonths contains the days of the months of a common year.
 var daysOfMonths = [12]int64{31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31}
 
-// calendar reports whether the period is one of the calendar.
+// calendar reports whether the period is a week, a month or a year of the calendar.
 func (r Rate) calendar() bool { return r.Period == "w" || r.Period == "mo" || r.Period == "y" }
 
-// zoneMS returns the offset of the option zone, 0 without it.
+// zoneMS returns the offset of the option zone in ms, or 0 if the rate does not have the option.
 func (r Rate) zoneMS() int64 {
 	for _, word := range r.Options {
 		if offset, ok := strings.CutPrefix(word, "zone="); ok {
@@ -27,10 +27,10 @@ func (r Rate) zoneMS() int64 {
 	return 0
 }
 
-// clockEnd returns the end of the window of a rate with align=clock that contains now, in ms.
+// clockEnd returns when the window that contains now ends, in ms, for a rate with align=clock.
 func (r Rate) clockEnd(now int64) int64 {
 	here := now + r.zoneMS()
-	day := here / dayMS // the clock never stands before 1970
+	day := here / dayMS // rounds down, because here is never negative
 	end := here - here%r.MS() + r.MS()
 	switch r.Period {
 	case "w":

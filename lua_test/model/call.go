@@ -24,7 +24,7 @@ type Call struct {
 	Verb    string
 	Keys    []string // one for each limit; for verbs without limits, all keys
 	Limits  []Policy // limits in the call and policies
-	Costs   []int64  // none: 1 for each limit; one: for all limits; more: one for each
+	Costs   []int64  // none: 1 for every limit; one cost: for all limits; several: one for each limit
 	Upto    bool     // UPTO, with at most one cost
 	Force   bool     // FORCE, without Upto
 	OnceMS  int64    // if above 0, ONCE with OnceKey; for take and refund

@@ -12,7 +12,8 @@ func init() {
 // lease is the time in ms since the epoch at which a lease lapses, and its length in ms.
 type lease struct{ lapses, length int64 }
 
-// far reports whether the lease lapses later than possible, because the clock was set back.
+// far reports whether the lease lapses later than its length allows, because the clock was set
+// back.
 func (l lease) far(now int64) bool { return l.lapses > now+l.length }
 
 // leases contains the leases of a key by ID.

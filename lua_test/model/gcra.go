@@ -41,8 +41,8 @@ func (g gcra) countable(t *big.Rat) bool { return t.Num().Cmp(big.NewInt(MaxCoun
 
 // roundedUp returns the smallest fraction above t whose numerator is at most `most`, or 0 if there
 // is none. Its reciprocal is the largest fraction below 1/t whose denominator is at most `most`.
-// The continued fraction of 1/t gives two approximations with the largest denominators; the result
-// is the one below 1/t.
+// The continued fraction of 1/t gives the two closest such fractions, one on each side of 1/t; the
+// result is the one below.
 func roundedUp(t *big.Rat, most int64) *big.Rat {
 	if most < 1 {
 		return new(big.Rat)
@@ -97,9 +97,9 @@ func openGCRA(r Rate, was state, at moment) state {
 	return g
 }
 
-// read returns the TAT stored by old, in us, as this rate reads it. old stored it as a number of
-// parts (1/q of a unit) before a whole ms or after a whole us. A rate with another q takes them for
-// its own parts.
+// read returns the TAT stored by old, in us, as this rate reads it. The stored form is a number of
+// parts before a whole ms, or after a whole us. A part is 1/q of that unit, but a rate with another
+// q takes the parts for its own.
 func (g gcra) read(old gcra) *big.Rat {
 	tat := plus(whole(old.now), old.debt)
 	units := over(tat, whole(g.unit))

@@ -29,7 +29,7 @@ var unitMS = map[string]int64{
 	"ms": 1, "s": 1000, "m": 60000, "h": 3600000, "d": dayMS, "w": 7 * dayMS, "mo": 31 * dayMS, "y": 366 * dayMS,
 }
 
-// MS returns the period in milliseconds, the longest if they differ.
+// MS returns the period in milliseconds. For a month or a year, that is the longest one.
 func (r Rate) MS() int64 {
 	unit := strings.TrimLeft(r.Period, "0123456789")
 	k, err := strconv.ParseInt(strings.TrimSuffix(r.Period, unit), 10, 64)
@@ -100,7 +100,7 @@ var Algorithms = map[string]*Algorithm{}
 
 // Algorithm describes an algorithm to the model.
 type Algorithm struct {
-	// Options returns, for each option, words that are worth testing with a rate.
+	// Options returns, for each option, settings that are worth testing with a rate, such as burst=2.
 	Options map[string]func(r Rate) []string
 	// Leases reports whether the algorithm is for acquire, renew and release. If so, only Bound and
 	// Most are used.
@@ -110,12 +110,13 @@ type Algorithm struct {
 	Open func(r Rate, was state, at moment) state
 	// Keeps is the name of the algorithm whose state this one stores, if not its own.
 	Keeps string
-	// Delays reports whether an allowed call has to wait until those before it have left.
+	// Delays reports whether an allowed call has to wait until the calls before it have left the
+	// queue.
 	Delays bool
 	// Refuses reports whether a limit is invalid for reasons that are specific to the algorithm.
 	Refuses func(l Limit) bool
-	// Bound returns a quantity of a rate. The sum over a limit, and over a call, must be at most
-	// Most. Bound is nil if there is no such quantity.
+	// Bound returns a quantity of a rate, such as its number of buckets. The sum of these quantities
+	// over a limit, and over a call, must be at most Most. Bound is nil if there is no such quantity.
 	Bound func(r Rate) int64
 	Most  int64
 }
@@ -174,7 +175,7 @@ func (l Limit) Refused() bool {
 	return a.Refuses != nil && a.Refuses(l) || a.Bound != nil && l.asks() > a.Most
 }
 
-// numbered returns the words of an option with these values.
+// numbered returns the option with each of these values, such as burst=2.
 func numbered(option string, values ...int64) (words []string) {
 	for _, value := range values {
 		words = append(words, fmt.Sprintf("%s=%d", option, min(value, MaxCount)))

@@ -27,7 +27,7 @@ func (m *Model) ms() int64 { return m.now / 1000 }
 
 // entry is the content of one key.
 type entry struct {
-	blocked int64 // end of the block, in ms since the epoch; stays after it until something else is written
+	blocked int64 // end of the block, in ms since the epoch; kept after the block until something else is written
 	until   int64 // expiry of holds, in ms since the epoch
 	holds   any   // limiter, leases, reply, *usage; nil for a block alone
 }

@@ -9,7 +9,7 @@ func init() {
 // log is the state of sliding_log: when units were taken, in order.
 type log struct {
 	n, now, since int64   // units taken after since count
-	taken         []taken // in order; first those that have left the window
+	taken         []taken // oldest first; may begin with calls that have left the window
 }
 
 type taken struct{ us, units int64 }
@@ -18,7 +18,7 @@ func openLog(r Rate, was state, at moment) state {
 	l := log{n: r.N, now: at.us, since: at.us - 1000*r.MS()}
 	old, _ := was.(log)
 	l.taken = old.taken
-	// Find the unit that has exactly n - 1 younger units.
+	// The state is impossible if the unit that has exactly n - 1 younger units lies in the future.
 	younger := int64(0)
 	for _, t := range slices.Backward(l.taken) {
 		if younger += t.units; younger >= r.N {

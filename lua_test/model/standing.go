@@ -84,7 +84,7 @@ func (s *standing) reset(us int64) int64 {
 	return s.after(us, s.rate().Capacity())
 }
 
-// open returns the rates of a call's keys, and the names of its shadow policies.
+// open returns a standing for each rate of a call's keys, and the names of its shadow policies.
 func (m *Model) open(c Call) (all []*standing, groups []string, reason string) {
 	index := 0
 	for _, p := range c.Limits {
@@ -121,7 +121,8 @@ func (m *Model) open(c Call) (all []*standing, groups []string, reason string) {
 	return all, groups, ""
 }
 
-// find opens the state of a rate. room is how many units a replaced impossible state has left.
+// find opens the state of a rate. room is how many units are left in the state that replaces an
+// impossible one.
 func (m *Model) find(s *standing, key string, room int64) {
 	at := moment{us: m.now, several: len(s.limit.Rates) > 1, room: room}
 	old, _ := m.content(key).(limiter)

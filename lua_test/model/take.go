@@ -7,8 +7,8 @@ func in(all []*standing, group int) []*standing {
 	return slices.DeleteFunc(slices.Clone(all), func(s *standing) bool { return s.group != group })
 }
 
-// fit lowers the cost of a group to the number of units that fit everywhere, at most c (UPTO), and
-// returns that number, or 0 if not even one fits.
+// fit lowers the cost of a group to the number of units that all its rates have left, at most c
+// (UPTO), and returns that number, or 0 if not even one unit is left everywhere.
 func fit(group []*standing, c int64) int64 {
 	for _, s := range group {
 		c = min(c, s.cost, s.left())
@@ -133,8 +133,8 @@ func (m *Model) refund(c Call) (any, string) {
 	return fields, ""
 }
 
-// fields returns the reply to a call. With a shadow policy, three more elements contain the result
-// without shadows.
+// fields returns the reply to a call. With a shadow policy, three more elements contain what the
+// reply would be if the policy were enforced: allowed, retry_after_ms and index.
 func (m *Model) fields(c Call, all []*standing, shadows bool) []any {
 	would := m.sum(c, all)
 	if !shadows {

@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// leases returns a function that stores 5000 leases in a key. They lapse from a given time on, but
-// the lease x lapses in 20 s. If several is true, their lengths differ.
+// leases returns a Prepare function that stores 5000 leases of the given length in a key. From
+// now+from on, one lapses each millisecond, but the lease x lapses in 20 s. If several is
+// true, the length of each lease is stored separately, as for leases of different lengths.
 func leases(from, length time.Duration, several bool) func(time.Time) [][]string {
 	return func(now time.Time) [][]string {
 		key, words := Keys(1)[0], []string{"ZADD", Keys(1)[0]}

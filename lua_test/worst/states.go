@@ -51,8 +51,8 @@ func Several(algorithm string, states ...Text) Text {
 	}
 }
 
-// Blocked returns the value of a key that holds another value under a block, which ends after this
-// time.
+// Blocked returns the value of a key that holds another value under a block, which ends `after`
+// from now.
 func Blocked(after time.Duration, value Text) Text {
 	return func(now time.Time) string {
 		return fmt.Sprintf("blocked:%d:%d:", now.Add(after).UnixMilli(), now.Add(day).UnixMilli()) + value(now)

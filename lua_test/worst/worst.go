@@ -12,7 +12,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/lua_test/counted"
 )
 
-// Call is an expensive call, and the state on which it is made.
+// Call is an expensive call, and the state of the keys on which it is made.
 type Call struct {
 	Name string
 
@@ -20,14 +20,14 @@ type Call struct {
 	// time.
 	Prepare func(now time.Time) [][]string
 
-	// Words returns the call. Its limits may differ each time.
+	// Words returns the command of the call. Its limits may differ each time.
 	Words func() []string
 
-	// Beyond reports whether the call, or a state that another limit has left, is larger than a
-	// bound. The library may then reject the call.
+	// Beyond means that the call, or a state that another limit has left, is larger than a bound. The
+	// library may then reject the call.
 	Beyond bool
 
-	Large bool // the state has a million parts, which take the offline engine seconds
+	Large bool // the state has a million elements, which take the offline engine seconds
 }
 
 const day = 24 * time.Hour
@@ -36,7 +36,7 @@ const day = 24 * time.Hour
 // as much, and take up to 10 ms.
 var Bound = counted.Work{Commands: 2000, Bytes: 6000000, Steps: 30000}
 
-// Calls returns all calls.
+// Calls returns all calls on the list.
 func Calls() []Call {
 	return slices.Concat(ofLimits(), ofBuckets(), ofLogs(), ofLeases(), ofKeys())
 }
@@ -50,12 +50,12 @@ func Keys(n int) []string {
 	return keys
 }
 
-// FCall returns the words of a call.
+// FCall returns a call as the arguments of a command.
 func FCall(verb string, keys []string, args ...string) []string {
 	return slices.Concat([]string{"FCALL", "ratelimit_" + verb, strconv.Itoa(len(keys))}, keys, args)
 }
 
-// always returns a function that returns the same call each time.
+// always returns a Words function that returns the same call each time.
 func always(verb string, keys []string, args ...string) func() []string {
 	words := FCall(verb, keys, args...)
 	return func() []string { return words }
@@ -70,7 +70,7 @@ func rates(algorithm string, n int, rate string) string {
 
 func nothing(time.Time) [][]string { return nil }
 
-// holding returns a function that stores a value in each key.
+// holding returns a Prepare function that stores a value in each key.
 func holding(value Text, keys ...string) func(time.Time) [][]string {
 	return func(now time.Time) [][]string {
 		text := value(now)
@@ -170,8 +170,8 @@ func ofKeys() []Call {
 	}
 }
 
-// usage returns a function that stores a usage record of the 60 minutes before the minute that began
-// `before` minutes ago.
+// usage returns a Prepare function that stores a usage record of 60 minutes, of which the last
+// began `before` minutes ago.
 func usage(before int64) func(time.Time) [][]string {
 	return func(now time.Time) [][]string {
 		key := Keys(1)[0]

@@ -12,7 +12,8 @@ const (
 // n is what each limit allows per minute: 60/m.
 const n = 60
 
-// algorithms are the limits. Ten concurrent leases of ten seconds each also allow 60 calls a minute.
+// algorithms lists the limits that are compared. Ten concurrent leases of ten seconds each also
+// allow 60 calls a minute.
 var algorithms = []string{
 	"gcra 60/m",
 	"token_bucket 60/m",

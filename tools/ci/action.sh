@@ -18,7 +18,7 @@ echo "$GOBIN" >>"$GITHUB_PATH"
 ratelimit() { "$GOBIN/ratelimit" "$@"; }
 
 ratelimit verify ${POLICIES:+--policies "$POLICIES"}
-# TESTS contains files and patterns, separated by blanks.
+# TESTS contains files and patterns, separated by spaces.
 if [ -n "$TESTS" ]; then ratelimit test --junit "$JUNIT" -- $TESTS; fi
 
 if [ -z "$REDIS_URL" ]; then

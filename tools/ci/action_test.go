@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// result is how the action ended.
+// result contains how a run of the action ended, and what it printed and wrote.
 type result struct {
 	code                            int
 	workspace, log, summary, output string
@@ -55,7 +55,7 @@ func run(t *testing.T, with, files map[string]string) result {
 	got.log, got.code = script(t, got.workspace, env, "bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step.Run)
 	got.summary = read(t, filepath.Join(dir, "GITHUB_STEP_SUMMARY"))
 	got.output = read(t, filepath.Join(dir, "GITHUB_OUTPUT"))
-	// Later steps can use the command.
+	// GITHUB_PATH must contain the command's folder, so that later steps can use the command.
 	if path := read(t, filepath.Join(dir, "GITHUB_PATH")); path != "" {
 		if _, err := os.Stat(filepath.Join(strings.TrimSpace(path), "ratelimit")); err != nil {
 			t.Error(err)
@@ -162,7 +162,7 @@ func TestAction(t *testing.T) {
 	}
 }
 
-// The action does not execute any input as code.
+// TestActionDoesNotRunItsInputs checks that the action does not execute any input as code.
 func TestActionDoesNotRunItsInputs(t *testing.T) {
 	url := server(t)
 	for _, hostile := range []string{"$(touch ran)", "policies_test.yaml; touch ran", `"; touch ran; "`} {

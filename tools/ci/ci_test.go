@@ -70,7 +70,7 @@ func read(t *testing.T, name string) string {
 	return string(text)
 }
 
-// These files contain errors of a user.
+// These files contain mistakes that a user could make.
 var (
 	badPolicies = map[string]string{"policies.yaml": "policies: {api: 10/fortnight}\n"}
 	badTests    = map[string]string{"policies_test.yaml": `policies: policies.yaml
@@ -132,7 +132,7 @@ func install(t *testing.T) {
 	}
 }
 
-// patient is the end of a server's URL with timeouts that are long enough for a busy machine.
+// patient is appended to a server's URL. It sets timeouts that are long enough for a busy machine.
 const patient = "?dial_timeout=5m&read_timeout=5m"
 
 // server starts a server without a library, and returns its URL.
@@ -141,7 +141,7 @@ func server(t *testing.T) string {
 	return "redis://" + embedded.Run(t).Addr() + patient
 }
 
-// nobody returns the URL of a port without a server.
+// nobody returns a URL at which no server listens.
 func nobody(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -50,7 +50,7 @@ func TestWorkflow(t *testing.T) {
 	}
 }
 
-// wantDeploys checks a script that deploys: with a server, without one, and with an empty REDIS_URL.
+// wantDeploys checks a script that deploys, with the URL of a server and with an empty REDIS_URL.
 func wantDeploys(t *testing.T, shell, text string) {
 	t.Helper()
 	install(t)
@@ -70,7 +70,7 @@ func wantDeploys(t *testing.T, shell, text string) {
 	wantDeployed(t, url, true)
 }
 
-// gitlabJob is a GitLab job.
+// gitlabJob contains the fields of a GitLab job that the tests use.
 type gitlabJob struct {
 	Extends, Stage string
 	Variables      map[string]string
@@ -87,7 +87,7 @@ type gitlabJob struct {
 	}
 }
 
-// extend decodes a job over the job that it extends.
+// extend decodes the job that the named job extends, and then the named job over it.
 func extend(t *testing.T, nodes map[string]yaml.Node, name string, job *gitlabJob) {
 	t.Helper()
 	node := nodes[name]

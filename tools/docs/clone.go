@@ -19,16 +19,16 @@ import (
 )
 
 // Clone is the environment of a new user: a clone of the project, ratelimit and the other programs
-// on PATH, and Go with a module proxy that has a release of the clone's content. Documents change
-// it, so only one run of the documents may use it at a time.
+// on PATH, and Go with a module proxy that has a release of the clone's content. The examples
+// change the clone, so only one run of the documents may use it at a time.
 type Clone struct {
 	Dir string // the clone
 
 	env []string
 }
 
-// NewClone makes a clone in the folder dir of the checkout at root, as it is now. It contains the
-// files that git tracks or would add.
+// NewClone clones the checkout at root, with its uncommitted changes, into the folder dir. The
+// clone contains the files that git tracks or would add.
 func NewClone(ctx context.Context, root, dir string) (*Clone, error) {
 	root, err := filepath.Abs(root)
 	if err != nil {
@@ -53,7 +53,7 @@ func NewClone(ctx context.Context, root, dir string) (*Clone, error) {
 		// Other modules come from the local download cache, or else from their origin.
 		"GOPROXY=file://"+proxy+",file://"+filepath.Join(known[0], "cache", "download")+","+known[1],
 		"GONOPROXY=none", "GOSUMDB=off",
-		"GOFLAGS=-modcacherw -trimpath", // a removable module cache, and builds that are cached for any folder
+		"GOFLAGS=-modcacherw -trimpath", // the module cache can be removed, and cached builds can be used in any folder
 	)
 	for _, words := range [][]string{
 		{"git", "init", "-q"},

@@ -53,8 +53,8 @@ var (
 
 	calls = regexp.MustCompile(`\bratelimit (demo|deploy|load|plan|rollback|status|take|top|usage)\b`)
 
-	// run has the languages of the blocks that are run, and shown those of all others. (The tests of
-	// package embedded, and those on real servers, run the Lua in docs/offline.md.)
+	// run lists the languages of the blocks that are run, and shown those of all other blocks. (The
+	// tests of package embedded, and those on real servers, run the Lua in docs/offline.md.)
 	run   = []string{"sh", "go", "python"}
 	shown = []string{"text", "yaml", "json", "lua"}
 )

@@ -36,8 +36,8 @@ func TestTheDocuments(t *testing.T) {
 	}
 }
 
-// Every shell calls the same programs with the same arguments for a block. So the other tests run the
-// blocks in only one of them.
+// TestEveryShellReadsTheDocumentsAlike checks that every shell calls the same programs with the
+// same arguments for a block. So the other tests run the blocks in only one shell.
 func TestEveryShellReadsTheDocumentsAlike(t *testing.T) {
 	documents, err := All("../..")
 	if err != nil {
@@ -66,7 +66,8 @@ var called = []string{"docker", "go", "make", "python3", "ratelimit", "redis-cli
 
 const recorder = "#!/bin/sh\n{ printf '%s' \"${0##*/}, REDIS_URL=$REDIS_URL\"; printf ' <%s>' \"$@\"; echo; } >>\"$CALLS\"\n"
 
-// callsOf returns the calls of programs that a shell makes for a block, one in each line.
+// callsOf returns the programs that a shell calls for a block, with their arguments, one call in
+// each line.
 func callsOf(t *testing.T, example Example, shell string) (string, error) {
 	t.Helper()
 	dir := t.TempDir()
@@ -103,8 +104,8 @@ func TestBlocksThatNobodyCouldPaste(t *testing.T) {
 	}
 }
 
-// A block that does not do what its marks say causes an error, in every shell or in the one that
-// behaves differently.
+// TestBlocksThatFail checks that a block that does not do what its marks say causes an error, in
+// every shell or in the one that behaves differently.
 func TestBlocksThatFail(t *testing.T) {
 	clone := &Clone{Dir: t.TempDir(), env: os.Environ()}
 	for _, tt := range []struct {

@@ -49,8 +49,8 @@ func hasAnchor(text, anchor string) bool {
 	})
 }
 
-// Every link within the project leads to an existing file, and heading if it names one. docs/README.md
-// links to every page in its folder.
+// TestLinks checks that every link within the project leads to an existing file and, if it names a
+// heading, to an existing heading. docs/README.md must link to every page in its folder.
 func TestLinks(t *testing.T) {
 	const root, index = "../..", "docs/README.md"
 	read := func(name string) string {

@@ -17,9 +17,9 @@ import (
 	"time"
 )
 
-// shells has the arguments that start each shell interactively without the user's files, and a prompt
-// that contains the exit status of the previous command. In an interactive zsh, # does not start a
-// comment by default.
+// shells contains, for each shell, the arguments that start it interactively without the user's
+// start-up files, and a prompt that shows the exit status of the previous command. In an
+// interactive zsh, # does not start a comment by default.
 var shells = map[string]struct {
 	args   []string
 	prompt string

@@ -38,8 +38,8 @@ import (
 
 const aim = 95 // % of the mutants that must die
 
-// suites has the tests in the order in which they run: those that kill most mutants first, the slowest
-// last. Fuzz tests run only with their seeds, which are always the same.
+// suites lists the tests in the order in which they run: first those that kill most mutants, last
+// the slowest. Fuzz tests run only with their seeds, which are always the same.
 var suites = [][]string{
 	{"-test.run=^(TestVectors|TestPolicies)$"},
 	{"-test.run=^Test", "-test.skip=^(TestAgreement|TestExactness|TestVectors|TestPolicies)$"},

@@ -120,7 +120,7 @@ var (
 	undroppable = regexp.MustCompile(`^(local|function|else|elseif|end|return nil$)\b`)
 )
 
-// statement returns the number of lines of the statement that begins with the first of some lines,
+// statement returns the length in bytes of the statement that begins with the first of some lines,
 // or 0 if there is no statement worth dropping. Dropping a declaration breaks the code, and
 // dropping a final `return nil` changes nothing. The sources are formatted so that each statement
 // has its own lines.

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// find finds every kind of change, in one line and across lines, and numbers equal lines.
+// TestFind checks that find finds every kind of change, in one line and across lines, and numbers
+// equal lines.
 func TestFind(t *testing.T) {
 	const text = `-- 1 < 2
 local a = 10
@@ -42,8 +43,8 @@ return nil
 	}
 }
 
-// A line of equivalent.tsv matches its mutant as long as the function contains the changed line, at
-// any position.
+// TestEquivalents checks that a line of equivalent.tsv matches its mutant as long as the function
+// contains the changed line, at any position.
 func TestEquivalents(t *testing.T) {
 	const text = `local function f(a)
   if a < 2 and

@@ -18,13 +18,14 @@ type hotKey struct {
 	ttl         int64 // in microseconds
 }
 
-// A tally counts the calls of one second.
+// A tally counts the calls of a part of a simulation.
 type tally struct{ offered, admitted, charged, messages int64 }
 
 // unused returns the share of the charged units that were never spent.
 func (t tally) unused() float64 { return max(0, 1-float64(t.admitted)/float64(t.charged)) }
 
-// A batch is a process's batch of the key.
+// A batch contains the units that a process has of the key, and what it knows from its last
+// request.
 type batch struct {
 	left, taken int64
 	sent        int64 // time of the request; below 0: never

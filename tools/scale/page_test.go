@@ -45,8 +45,8 @@ func TestAHotKey(t *testing.T) {
 	}
 }
 
-// TestSpent compares with formulas. For example, the second of two units is spent if there is another
-// call within ttl.
+// TestSpent compares the results of spent with formulas. For example, the second of two units is
+// spent if there is another call within ttl.
 func TestSpent(t *testing.T) {
 	for _, tt := range []struct {
 		perTTL float64

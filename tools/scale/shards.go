@@ -19,14 +19,14 @@ const (
 	oneShard = 58_000
 )
 
-// spent returns the mean number of units that are spent of a batch of at most n, if the number of a
-// process's calls per ttl has a Poisson distribution with the mean perTTL. The call that requests the
-// batch spends one unit, and so does each call within ttl.
+// spent returns how many units of a batch are spent on average, if a batch has at most n units and
+// a process's calls per ttl have a Poisson distribution with the mean perTTL. The call that
+// requests the batch spends one unit, and so does each call within ttl.
 func spent(perTTL float64, n int64) float64 {
 	if perTTL < 1e-6 || n == 1 {
 		return 1
 	}
-	sum, chance, below := 1.0, math.Exp(-perTTL), 0.0 // the probabilities of exactly i calls, and of at most i
+	sum, chance, below := 1.0, math.Exp(-perTTL), 0.0 // chance is the probability of exactly i calls, below that of fewer
 	if chance == 0 {
 		return float64(n) // more than 700 calls per ttl
 	}

@@ -81,14 +81,15 @@ func subKeysTable() string {
 	return figures.Markdown(0, columns, rows)
 }
 
-// lost returns how much less was admitted than the undivided limit would have admitted.
+// lost formats how much less was admitted than the undivided limit would have admitted, as a
+// percentage.
 func lost(t tally, limit int64) string {
 	could := min(t.offered, limit)
 	return percent(max(0, could-t.admitted), could)
 }
 
 // regionsTable shows how much three regions with their own servers admit together, as a share of
-// the limit, by how the limit is divided and how the traffic is distributed.
+// the limit, for several ways to divide the limit and to distribute the traffic.
 func regionsTable() string {
 	shares := []struct {
 		name  string

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// For each rule there is a run that differs from a good one only in what the rule is about.
+// TestCount has, for each rule, a run that differs from a good run only in what the rule is about.
 func TestCount(t *testing.T) {
 	const servers = `[{"name":"redis-7.0","about":"Redis 7.0.15"},{"name":"redis-7","about":"none","excluded":["tests of a cluster"],"not_run":["TestIdle"]}]`
 	good := []string{

@@ -34,8 +34,8 @@ func (r Refusal) Error() string { return string(r) }
 var keys = []string{"{v}:a", "{v}:b", "{v}:c", "{v}:d", "{v}:leases", "{v}:request1", "{v}:request2", "{v}:usage"}
 
 // Repeat runs generated sequences until they have run wanted steps, the result of generate.Wanted.
-// If a sequence differs, Repeat fails the test with the shortest sequence that does. The databases
-// are those of one server.
+// If the server and the model differ, Repeat fails the test with the shortest sequence for which
+// they do. The databases are those of one server.
 func Repeat(t *testing.T, wanted int, databases ...Server) {
 	t.Helper()
 	steps, done, differs := generate.Steps(), 0, false
@@ -118,7 +118,7 @@ type database struct {
 
 type run struct {
 	databases  []database
-	database   // of the present step
+	database   // of the current step
 	now        int64
 	retry      int64 // retry_after_ms of the last decision
 	reset      int64
@@ -211,7 +211,8 @@ func (r *run) want(c model.Call) string {
 	return fmt.Sprint(reply)
 }
 
-// repeats reports whether ONCE will repeat a reply. The call then takes nothing.
+// repeats reports whether the call will get a reply that ONCE has stored. Such a call takes
+// nothing.
 func (r *run) repeats(c model.Call) bool {
 	if c.OnceMS == 0 {
 		return false

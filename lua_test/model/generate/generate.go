@@ -25,7 +25,7 @@ const (
 // Move is a move of the clock before a call.
 type Move struct {
 	From Origin
-	US   int64 // the distance from there in microseconds
+	US   int64 // how far after that time, in microseconds
 }
 
 // Origin is the time from which a move counts.
@@ -76,7 +76,7 @@ func Steps() *rapid.Generator[[]Step] {
 type pool struct {
 	limits []model.Policy // for the limiter keys
 	leases []model.Policy
-	only   string // the verbs that occur often: "", "leases" or "usage"
+	only   string // the key of verbs, from which the sequence draws: "", "leases" or "usage"
 }
 
 func drawPool(t *rapid.T) pool {

@@ -11,8 +11,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/lua_test/model"
 )
 
-// algorithms returns the names from which limits of take are drawn. gcra, the default, occurs
-// twice.
+// algorithms returns the names from which the algorithm of a limit for take is drawn. gcra, the
+// default, occurs twice.
 func algorithms() []string {
 	names := slices.Sorted(maps.Keys(model.Algorithms))
 	return append(slices.DeleteFunc(names, func(name string) bool { return model.Algorithms[name].Leases }), "gcra")
@@ -80,8 +80,8 @@ func rate(t *rapid.T, algorithm string) model.Rate {
 }
 
 // policies contains the policies of the library for the generated calls. Limits are drawn for each
-// sequence, but policies are the same for all sequences. They cover what policies add: several
-// keys, shadow and track; and a month that begins on the last day of most months.
+// sequence, but policies are the same for all sequences. They cover what only policies have
+// (several keys, shadow and track), and a month that begins on the last day of most months.
 var policies = []model.Policy{
 	{Name: "one", Limits: []model.Limit{of("gcra", "5/10s")}},
 	{Name: "two", Limits: []model.Limit{of("gcra", "10/s"), of("sliding_log", "3/10s")}},
@@ -141,8 +141,8 @@ func cost(t *rapid.T, l model.Limit) int64 {
 	return 1
 }
 
-// refill returns how long it takes to refill this many units, in microseconds rounded down, at
-// least one.
+// refill returns how long it takes to refill this many units: in microseconds, rounded down, but at
+// least 1.
 func refill(r model.Rate, units int64) int64 {
 	us, _ := r.Refill(units).Float64()
 	return max(1, int64(us*1000))

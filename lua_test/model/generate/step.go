@@ -83,7 +83,7 @@ func (p pool) call(t *rapid.T) model.Call {
 	return c
 }
 
-// decision fills in a take, peek or refund.
+// decision fills in the rest of a take, peek or refund.
 func (p pool) decision(t *rapid.T, c *model.Call) {
 	most := pick(t, 1, 1, 1, 2, 3) // keys
 	var limits []model.Limit
@@ -121,8 +121,8 @@ func (p pool) decision(t *rapid.T, c *model.Call) {
 	}
 }
 
-// keys draws different keys, sometimes including keys that have another use. The first key of from
-// occurs most often, so that calls find what others have stored.
+// keys draws distinct keys, sometimes including keys that have another use. The first key of the
+// list occurs most often, so that calls find what other calls have stored.
 func keys(t *rapid.T, from []string, least, most int) []string {
 	if rapid.IntRange(0, 15).Draw(t, "other use") == 15 {
 		from = allKeys
