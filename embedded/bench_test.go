@@ -13,8 +13,8 @@ import (
 )
 
 // BenchmarkDecisions measures how many decisions a program gets per second with one server per core
-// and the keys distributed over them by hash. A server is one Lua state and decides one call at a
-// time.
+// and the keys distributed over them by hash. A server has one Lua state, so it decides one call at
+// a time.
 func BenchmarkDecisions(b *testing.B) {
 	const keys, perSecond = 1000, 10000
 	for _, limit := range []string{

@@ -38,8 +38,8 @@ func blocked(t *testing.T, s *Server, n int, command string) net.Conn {
 	return conn
 }
 
-// As on Redis, waiting commands are served after the function, EXEC or command that writes and
-// before the next command, the longest waiting first.
+// As on Redis, waiting commands are served between the function, EXEC or command that writes and
+// the next command. The command that has waited longest is served first.
 func TestWhoWaitsIsServedBeforeTheNextCommand(t *testing.T) {
 	s := Run(t, WithLibrary(lib("redis.call('RPUSH', keys[1], 'a', 'b', 'c') return redis.call('LLEN', keys[1])")))
 	conn := pipe(t, s)
@@ -56,8 +56,8 @@ func TestWhoWaitsIsServedBeforeTheNextCommand(t *testing.T) {
 	expect(t, conn, "+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n:1\r\n:1\r\n:0\r\n")
 	expect(t, first, a)
 
-	// Serving one waiter may write what another waits for, and the other's key may meanwhile hold
-	// another type.
+	// Serving the second waiter writes the list that the first one waits for. Before that, q holds
+	// a string for a while, which ends no wait.
 	first, second = blocked(t, s, 1, "BLPOP q 0\r\n"), blocked(t, s, 2, "BLMOVE from q LEFT RIGHT 0\r\n")
 	send(t, conn, "SET q 1\r\nDEL q\r\nRPUSH from a\r\nEXISTS from q\r\n")
 	expect(t, conn, "+OK\r\n:1\r\n:1\r\n:0\r\n")
@@ -70,11 +70,11 @@ func TestWhoWaitsMayLeave(t *testing.T) {
 	conn := pipe(t, s)
 	blocked(t, s, 1, "BLPOP q 0\r\nPING\r\n").Close()
 	awaitWaiters(t, s, 0)
-	send(t, conn, "RPUSH q a\r\nDEL q\r\n") // no waiter has taken it
+	send(t, conn, "RPUSH q a\r\nDEL q\r\n") // DEL finds q, because no waiter has taken a
 	expect(t, conn, ":1\r\n:1\r\n")
 
 	again := blocked(t, s, 1, "BLPOP q 0\r\n")
-	send(t, again, "PING\r\n") // read ahead, and run afterwards
+	send(t, again, "PING\r\n") // the server reads it early, and runs it after BLPOP
 	send(t, conn, "RPUSH q a\r\n")
 	expect(t, again, "*2\r\n$1\r\nq\r\n$1\r\na\r\n+PONG\r\n")
 

@@ -23,10 +23,10 @@ func (c *clock) read() {
 // expiries.
 func (c *clock) ms() int64 { return c.now.UnixMilli() }
 
-// SetTime stops the server's clock at t. TIME returns t, and keys expire by it. Moving the clock
-// forward expires keys as if the time had passed. A key whose expiry equals the clock's millisecond
-// still exists, with a PTTL of 0, and is gone one millisecond later, as on Redis. SetTime panics if
-// t is before 1970.
+// SetTime stops the server's clock at t. TIME returns t, and keys expire according to it. Moving
+// the clock forward expires keys as if the time had passed. A key whose expiry equals the clock's
+// millisecond still exists, with a PTTL of 0, and is gone one millisecond later, as on Redis.
+// SetTime panics if t is before 1970.
 func (s *Server) SetTime(t time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -31,8 +31,8 @@ func (c *session) nullArray() engine.Reply {
 	return raw("*-1\r\n")
 }
 
-// cmdBlocking returns the handler of a command that may block. It does not block in a function or
-// in EXEC.
+// cmdBlocking returns the handler of a command that may block. The command does not block in a
+// function or in EXEC.
 func cmdBlocking(name string) handler {
 	return func(s *Server, c *session, args []string) engine.Reply {
 		text := args[len(args)-1]
@@ -86,12 +86,12 @@ func (s *Server) serveWaiters() {
 		}
 		s.waiters = slices.Delete(s.waiters, i, i+1)
 		w.reply <- r
-		i = -1 // its write may serve an earlier waiter
+		i = -1 // this command may have written what an earlier waiter waits for
 	}
 }
 
-// wait returns the reply of a waiting command: after it is served, after its timeout, or after the
-// client has disconnected.
+// wait waits until a waiting command is served or times out, the client disconnects, or the server
+// closes. It returns the command's reply.
 func (s *Server) wait(w *waiter) engine.Reply {
 	var timeout <-chan time.Time
 	if w.timeout > 0 {
@@ -112,7 +112,7 @@ func (s *Server) wait(w *waiter) engine.Reply {
 	defer s.mu.Unlock()
 	s.waiters = slices.DeleteFunc(s.waiters, func(x *waiter) bool { return x == w })
 	select {
-	case r := <-w.reply: // served just in time
+	case r := <-w.reply: // served after the select above
 		return r
 	default:
 		return w.c.nullArray()

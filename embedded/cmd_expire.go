@@ -72,8 +72,8 @@ func cmdTime(s *Server, c *session, args []string) engine.Reply {
 	return []engine.Reply{strconv.FormatInt(us/1e6, 10), strconv.FormatInt(us%1e6, 10)}
 }
 
-// cmdRename returns the handler of RENAME or RENAMENX. The key keeps its expiry, so it is planned
-// again under the new name.
+// cmdRename returns the handler of RENAME or RENAMENX. The key keeps its expiry, so the expiry is
+// planned again under the new name.
 func cmdRename(name string) handler {
 	return func(s *Server, c *session, args []string) engine.Reply {
 		r := s.pass(c, name, args[0], args[1])

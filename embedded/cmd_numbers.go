@@ -9,7 +9,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/embedded/internal/engine"
 )
 
-// cmdHIncrBy returns Redis's error for a field that is not a number.
+// cmdHIncrBy handles HINCRBY. If the increment or the field is not an integer, it returns Redis's
+// error, because miniredis's differs.
 func cmdHIncrBy(s *Server, c *session, args []string) engine.Reply {
 	if _, err := parseInt(args[2]); err != nil {
 		return errNotInteger
@@ -68,7 +69,8 @@ func cmdHIncrByFloat(s *Server, c *session, args []string) engine.Reply {
 	return sum
 }
 
-// storedNumber parses a number that is the reply to GET or HGET. Without a value, it is zero.
+// storedNumber parses the reply to GET or HGET as a number. If there is no value, the number is
+// zero.
 func storedNumber(reply engine.Reply) (v *big.Float, valid bool) {
 	if text, ok := reply.(string); ok {
 		return longDouble(text)
@@ -86,8 +88,8 @@ const (
 	maxFloatText = 5 << 10
 )
 
-// longDouble parses a number and reports whether it is a long double. miniredis accepts larger
-// ones, and needs hours to write 1e100000000.
+// longDouble parses a number and reports whether a long double can represent it. miniredis accepts
+// larger numbers, and needs hours to write 1e100000000.
 func longDouble(text string) (v *big.Float, valid bool) {
 	if len(text) >= maxFloatText || strings.ContainsAny(text, "pP") {
 		return nil, false
@@ -125,7 +127,7 @@ func addLongDoubles(a, b *big.Float) (sum string, e engine.Reply) {
 }
 
 // cmdScores returns the handler of ZADD or ZINCRBY. It rejects NaN, which miniredis accepts as a
-// score. Scores are before members, which end the command.
+// score. The arguments end with pairs of a score and a member.
 func cmdScores(name string) handler {
 	return func(s *Server, c *session, args []string) engine.Reply {
 		for i := len(args) - 2; i > 0; i -= 2 {

@@ -11,9 +11,9 @@ type command struct {
 	name     string // upper case
 	arity    int    // as in COMMAND: includes the name; negative for a minimum
 	write    bool
-	noScript bool // not allowed in a function, or none of its subcommands is
+	noScript bool // neither the command nor any of its subcommands is allowed in a function
 	blocking bool
-	amounts  [2]int                       // words that are checked before miniredis gets them
+	amounts  [2]int                       // see most
 	keys     func(args []string) []string // args excludes the name
 
 	run handler // nil: miniredis runs it
@@ -55,8 +55,8 @@ func (s *Server) commandHandlers() map[string]*command {
 	return table
 }
 
-// commandTable has in each line: flags (w writes, s not in functions, b may block), how to find the
-// keys (see keyFinders), and names with their arity.
+// Each line of commandTable contains flags (w: writes, s: not allowed in functions, b: may block),
+// how to find the keys (see keyFinders), and the commands' names, each with its arity.
 const commandTable = `
 - none      COMMAND -1  DBSIZE 1  ECHO 2  INFO -1  KEYS 2  PING -1  PUBLISH 3  PUBSUB -2  RANDOMKEY 1  SCAN -2  SELECT 2  TIME 1
 s none      AUTH -2  CLIENT -2  CLUSTER -2  CONFIG -2  DISCARD 1  EXEC 1  FUNCTION -2  HELLO -1  MULTI 1  PSUBSCRIBE -2
@@ -122,8 +122,8 @@ func (c *command) arityOK(n int) bool {
 	return n == c.arity
 }
 
-// keyFinders has the functions that return the keys among the arguments of a command. The number of
-// arguments is checked before.
+// keyFinders has the functions that return the keys among the arguments of a command. The caller
+// has checked the number of arguments.
 var keyFinders = map[string]func(args []string) []string{
 	"none":    func(args []string) []string { return nil },
 	"first":   func(args []string) []string { return args[:1] },
@@ -151,7 +151,7 @@ var keyFinders = map[string]func(args []string) []string{
 	},
 }
 
-// countedKeys returns the keys after their number.
+// countedKeys returns the keys in args. They follow args[0], which is their number.
 func countedKeys(args []string) []string {
 	n, err := strconv.Atoi(args[0])
 	if err != nil || n <= 0 {

@@ -12,8 +12,8 @@ var record = flag.String("record-conformance", "", "note in the cases where the 
 
 const conformanceFile = "testdata/conformance.json"
 
-// The replies were recorded from real servers. The integration tests compare real servers with the
-// same file.
+// The test compares this server's replies with those that were recorded from real servers. The
+// integration tests compare real servers with the same file.
 func TestConformance(t *testing.T) {
 	file, err := conformance.Load(conformanceFile)
 	if err != nil {
@@ -47,8 +47,8 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// This page documents the differences from Redis with examples. The integration tests run the same
-// examples on real servers.
+// differencesFile documents the differences from Redis with examples. The integration tests run the
+// same examples on real servers.
 const differencesFile = "../docs/offline.md"
 
 func TestDifferencesAreAsThePageSays(t *testing.T) {

@@ -20,7 +20,7 @@ type session struct {
 	resp3    bool
 	closing  bool
 	watching bool
-	lost     bool // whether its watched keys were lost, see reopen
+	lost     bool // whether the watched keys were lost, see reopen
 	tx       *transaction
 
 	peer *server.Peer
@@ -32,7 +32,7 @@ type session struct {
 func (s *Server) newSession(conn net.Conn) *session {
 	s.nextID++
 	c := &session{id: s.nextID, peer: server.NewPeer(s.capture.w), conn: conn}
-	c.peer.Resp3 = conn == nil // distinguishes scores from strings, see parseReply
+	c.peer.Resp3 = conn == nil // in RESP3, scores differ from strings: see parseReply
 	if conn != nil {
 		c.out.conn = conn
 		c.in = bufio.NewReaderSize(c, 4<<10)
@@ -74,7 +74,7 @@ func (s *Server) serve(c *session) {
 			c.closing = true
 		case len(words) == 0:
 		case strings.EqualFold(words[0], "POST") || strings.EqualFold(words[0], "HOST:"):
-			c.closing = true // a browser sent the request for a web page
+			c.closing = true // HTTP: a web page may have made a browser send it
 		default:
 			r := s.run(c, words)
 			if w, ok := r.(*waiter); ok {
@@ -92,8 +92,8 @@ func (s *Server) serve(c *session) {
 	delete(s.sessions, c)
 }
 
-// maxUnread is how many bytes of replies may wait for a client to read them. Beyond that, the
-// client's commands wait.
+// maxUnread is the number of bytes of replies that may wait for a client to read them. Beyond that,
+// the client's commands wait.
 const maxUnread = 64 << 20
 
 // output contains the replies that a connection has not read. A goroutine sends them while commands

@@ -92,7 +92,8 @@ func TestHalfOpenConnectionsCostLittle(t *testing.T) {
 	}
 }
 
-// Replies to a client that does not read are buffered up to a limit. Beyond that, its commands wait.
+// Replies to a client that does not read are buffered up to a limit. Beyond that, the client's
+// commands wait.
 func TestRepliesThatNobodyReadsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		here, there := net.Pipe()
@@ -136,8 +137,8 @@ func TestABrokenConnectionKeepsNothing(t *testing.T) {
 	}
 }
 
-// A client may send all of a long pipeline before it reads the first reply, and may close its
-// sending side before that.
+// A client may send all of a long pipeline, and may even close its sending side, before it reads
+// the first reply.
 func TestPipelineIsReadOn(t *testing.T) {
 	s := Run(t)
 	const n = 100_000
@@ -180,8 +181,8 @@ func TestRepliesThatAreTooLong(t *testing.T) {
 	}
 }
 
-// miniredis stops writing when a reply is too long. The keys that the connection watches then count
-// as changed.
+// If miniredis's reply gets too long, it is stopped with a panic. The keys that the connection
+// watches then count as changed.
 func TestALongReplyIsNotMade(t *testing.T) {
 	s := Run(t)
 	if _, err := s.Do(append([]any{"RPUSH", "l"}, slices.Repeat([]any{strings.Repeat("v", 1<<20)}, 1<<20)...)...); err != nil {
@@ -230,7 +231,7 @@ func TestCloseWithCallsInFlight(t *testing.T) {
 	for range 12 {
 		<-began
 	}
-	await(t, func() bool { return len(s.waiters) == 4 && s.keyspace.Exists("k") }, s) // some calls wait and some run
+	await(t, func() bool { return len(s.waiters) == 4 && s.keyspace.Exists("k") }, s) // each BLPOP waits, and f has run
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/embedded/internal/engine"
 )
 
-// handler runs one command. args are its words without the name. The caller holds the server's
-// lock.
+// handler runs one command. args are the command's arguments, without its name. The caller holds
+// the server's lock.
 type handler func(s *Server, c *session, args []string) engine.Reply
 
 // run locks the server and runs one command.
@@ -57,7 +57,7 @@ func (s *Server) dispatch(c *session, words []string) engine.Reply {
 	return s.execute(c, cmd, words)
 }
 
-// runsInMulti contains the commands that run at once in a transaction.
+// runsInMulti contains the commands that are not queued after MULTI, but run immediately.
 var runsInMulti = map[string]bool{
 	"MULTI": true, "EXEC": true, "DISCARD": true, "WATCH": true, "QUIT": true, "RESET": true,
 }

@@ -17,14 +17,15 @@
 // docs/offline.md lists the differences in Lua, with examples. If gopher-lua would run something
 // differently than Redis, the package corrects or rejects it. FUNCTION LOAD returns an error with
 // the line, or the call returns an error. A function may only access keys that are in its KEYS. A
-// standalone Redis does not check that, but a cluster breaks.
+// standalone Redis does not check that, but a cluster may refuse the access.
 //
 // Functions see version 7.2.4: the time does not change during a call, and numbers passed to
 // redis.call are written in their shortest form (Redis 7.0 writes "%.17g"). There is no EVAL, no
-// DUMP and RESTORE, no MEMORY, no ACL, no cluster, no replication, no persistence, and no log:
+// DUMP or RESTORE, no MEMORY, no ACL, no cluster, no replication, no persistence, and no log:
 // redis.log checks its arguments and writes nothing. SUBSCRIBE is not available, XREAD does not
-// support BLOCK, and keys cannot change their database: no MOVE, SWAPDB and COPY DB. The commands
-// are those of Redis 7.0 that miniredis implements; COMMAND lists those of Redis 5.
+// support BLOCK, and keys cannot get into another database: there is no MOVE, no SWAPDB, and no
+// COPY with the option DB. The commands are those of Redis 7.0 that miniredis implements; COMMAND
+// lists those of Redis 5.
 //
 // Everything else is compared with Redis 7.0, Redis 8.0 and Valkey 8.1, reply by reply
 // (testdata/conformance.json) and byte by byte (testdata/protocol.json).
@@ -39,13 +40,13 @@
 // MiB of memory.
 //
 // An idle connection takes less than 32 KiB. Memory for a request is allocated as its bytes arrive,
-// regardless of the length that the request announces. A malformed request is rejected as by Redis,
-// and ends its connection. Up to 64 MiB of replies wait for a client that does not read them, and
-// may take twice as much of Go's heap. Beyond that, the client's commands wait. A reply above 64
-// MiB is an error. So is an offset or a count above 4194304 in SETRANGE, SETBIT, SPOP, LPOS,
-// SRANDMEMBER, HRANDFIELD and ZRANDMEMBER, because miniredis would take memory or time in
-// proportion to it. A panic in miniredis becomes an error reply. Close waits for the running
-// function; waiting calls get an error.
+// regardless of the length that the request announces. A malformed request is rejected, as in
+// Redis, and ends its connection. Up to 64 MiB of replies wait for a client that does not read
+// them, and may take twice as much of Go's heap. Beyond that, the client's commands wait. A reply
+// above 64 MiB is an error. An offset or a count above 4194304 in SETRANGE, SETBIT, SPOP, LPOS,
+// SRANDMEMBER, HRANDFIELD or ZRANDMEMBER is also an error, because miniredis would take memory or
+// time in proportion to it. A panic in miniredis becomes an error reply. Close waits for the
+// running function; waiting calls get an error.
 //
 // # In a program
 //

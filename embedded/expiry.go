@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// expiry records when keys expire, soonest first. miniredis only counts TTLs down. Here its TTL of
-// a key is used to store the expiry itself, in milliseconds since 1970: one nanosecond stands for
-// one millisecond. The expiry therefore still moves with the key in miniredis (RENAME, COPY, DEL,
-// SET), and a running clock costs nothing until something expires.
+// expiry records when keys expire, soonest first. miniredis only counts TTLs down, so the server
+// stores a key's absolute expiry as the key's TTL in miniredis: one nanosecond of the TTL stands
+// for one millisecond since 1970. The expiry therefore still moves with the key in miniredis
+// (RENAME, COPY, DEL, SET), and a running clock costs nothing until something expires.
 type expiry struct {
 	queue   dueQueue
 	planned map[dbKey]int64

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// The embedded server rejects these although Redis does not. Each error says what to do.
+// The embedded server rejects each of these calls with an error that says why, although Redis would
+// run most of them.
 func TestRefused(t *testing.T) {
 	s := Run(t)
 	for _, tc := range []struct{ body, want string }{

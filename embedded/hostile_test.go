@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// The errors of calls that are stopped.
+// The beginnings of the errors of calls that the engine stops.
 const (
 	tooLong = "ERR function f ran for more than "
 	tooMuch = "ERR function f made the process use 16 MiB more memory"
@@ -83,7 +83,8 @@ func TestFunctionsDoNotEndTheProcess(t *testing.T) {
 	}
 }
 
-// callLimit returns a long limit for calls that another limit should end.
+// callLimit returns the CallLimit for a call whose error should begin with want: a short one for
+// tooLong, and otherwise a long one, so that something else ends the call.
 func callLimit(want string) time.Duration {
 	if strings.HasPrefix(tooLong, want) && want != "ERR " {
 		return 20 * time.Millisecond

@@ -27,7 +27,8 @@ func newCapture() *capture {
 	return c
 }
 
-// Write panics if the reply gets too long, because miniredis would otherwise write on for minutes.
+// Write panics if the reply gets too long, because miniredis would otherwise continue to write it
+// for minutes.
 func (c *capture) Write(p []byte) (int, error) {
 	if c.reply.Len()+len(p) > maxReply {
 		panic(errReplyTooLong)
@@ -72,8 +73,9 @@ func (s *Server) passRaw(c *session, words []string) (reply []byte) {
 	return s.capture.reply.Bytes()
 }
 
-// reopen gives a session a new peer, because miniredis may have failed within MULTI and with its
-// lock held. The session's watched keys are lost with the old peer, and count as changed.
+// reopen gives a session a new peer after a panic, because miniredis may be in the middle of a
+// MULTI and may still hold its lock. The session's watched keys are lost with the old peer, and
+// count as changed.
 func (s *Server) reopen(c *session) {
 	c.lost = true
 	s.keyspace.TryLock()
@@ -84,7 +86,8 @@ func (s *Server) reopen(c *session) {
 	s.passRaw(c, []string{"SELECT", strconv.Itoa(c.db)})
 }
 
-// reply returns a reply of miniredis in the form for this session.
+// reply converts a reply of miniredis to the form that this session needs: raw for a connection,
+// and parsed for an in-process session.
 func (c *session) reply(b []byte) engine.Reply {
 	if c.conn != nil {
 		return raw(bytes.Clone(b))

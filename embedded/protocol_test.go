@@ -6,8 +6,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/conformance"
 )
 
-// The replies were recorded from real servers. The integration tests compare real servers with the
-// same file.
+// The test compares this server's bytes with those that were recorded from real servers. The
+// integration tests compare real servers with the same file.
 func TestProtocol(t *testing.T) {
 	exchanges, err := conformance.LoadExchanges("testdata/protocol.json")
 	if err != nil {

@@ -39,7 +39,7 @@ var onlyConnections = map[string]bool{
 }
 
 // touchesOthers contains the commands that Redis allows in functions although they access
-// undeclared keys.
+// undeclared keys, and says what each does.
 var touchesOthers = map[string]string{
 	"FLUSHALL":  "deletes keys",
 	"FLUSHDB":   "deletes keys",
@@ -62,8 +62,8 @@ func unknownCommand(words []string) string {
 }
 
 // most is the largest offset or count for the commands in amounts, because miniredis takes memory
-// or time in proportion to the number. amounts has the half-open range of the words that may be such
-// a number. An end of 0 means the end of the command.
+// or time in proportion to the number. For each command, amounts has the first index and the end of
+// the range of words in which such a number may be. An end of 0 means the end of the command.
 const most = 4 << 20
 
 var amounts = map[string][2]int{

@@ -104,8 +104,8 @@ func Run(tb TB, opts ...Option) *Server {
 func (s *Server) Addr() string { return s.listener.Addr().String() }
 
 // Close stops the server, closes all connections, and waits for them and for the running function
-// to end. Other calls get an error. A closed server cannot be used again. Further calls of Close do
-// nothing.
+// to end. Calls that wait, and later ones, get an error. A closed server cannot be used again.
+// Further calls of Close do nothing.
 func (s *Server) Close() error {
 	var err error
 	s.closed.Do(func() {
@@ -131,7 +131,7 @@ func (s *Server) isClosed() bool {
 	}
 }
 
-// shut frees the resources other than the network's.
+// shut frees everything except the listener and the connections.
 func (s *Server) shut() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -39,7 +39,7 @@ func Source() string { return source }
 // Version returns the library's version, as in "0.1.0".
 func Version() string { return version }
 
-// BuildID returns the build ID of Source: the first 12 hexadecimal digits of a SHA-256 over the
+// BuildID returns the build ID of Source: the first 12 hexadecimal digits of the SHA-256 of the
 // sources, the version and the policies. ratelimit_info returns it.
 func BuildID() string {
 	build, err := New()

@@ -29,8 +29,8 @@ type PolicyLimit struct {
 	Limit string // such as "100/m", at most 1024 bytes; not a policy
 }
 
-// Bounds of a build. A server allows half a second to load a library, and these bounds are far
-// below it.
+// Bounds of a build. A server allows half a second to load a library, and a build within these
+// bounds takes far less.
 const (
 	MostPolicies     = 10000
 	MostPolicyLimits = 16
@@ -60,7 +60,7 @@ func WithPolicies(policies ...Policy) Option {
 // Fault is one reason why a policy cannot be built.
 type Fault struct {
 	Limit int    // the index of the invalid limit in Limits; -1 if the fault is the policy's
-	Key   bool   // whether the fault is the limit's key
+	Key   bool   // whether the fault is in the limit's key
 	Text  string // such as "an empty limit; give one such as 100/m"
 }
 
@@ -114,7 +114,7 @@ func (p Policy) check() error {
 	return errors.New("functions: " + text)
 }
 
-// bake checks policies and returns them sorted by name and as entries of a Lua table, or "" if
+// bake checks policies. It returns them sorted by name, and as the entries of a Lua table, or "" if
 // there are none. If the entries exceed room bytes, bake only adds up their sizes, for the error.
 func bake(policies []Policy, room int) ([]Policy, string, error) {
 	if len(policies) == 0 {

@@ -167,7 +167,7 @@ func TestTheTextIsBounded(t *testing.T) {
 	if took := (after.TotalAlloc - before.TotalAlloc) >> 20; took > 50 {
 		t.Errorf("%d MiB were allocated before a text of 140 MB was refused", took)
 	}
-	// Sorted by size, not by name.
+	// The error names the policies in the order of their sizes, not of their names.
 	list := bomb(1500, 100)
 	if _, err := New(WithPolicies(list...)); err == nil || !strings.Contains(err.Error(), "the largest are p0750 (4118 bytes), p0000 (1795 bytes), p0001 (1795 bytes): shorten") {
 		t.Errorf("%v", err)

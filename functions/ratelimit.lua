@@ -15,11 +15,11 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '2f909f55cadd'
+local BUILD_ID = '8f96f8297ec7'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
--- one call can see different milliseconds, so a time must not be written back as a difference to
--- "now". Valkey reports 7.2.4 here and behaves like it.
+-- one call can see different milliseconds, so a duration that was read (PTTL) must not be written
+-- back as one (PEXPIRE). Valkey reports 7.2.4 here and behaves like that version.
 local CLOCK_STANDS = (redis.REDIS_VERSION_NUM or 0) >= 0x00070200
 
 -- Algorithms by name, filled by src/algorithms/*.lua. src/45_limits.lua documents their fields.
@@ -154,8 +154,8 @@ function numbers.parse(text)
   return tonumber(text)
 end
 
--- parse_digits does the same for a text of decimal digits, which a pattern has found. It returns nil
--- for nil.
+-- parse_digits is like parse, but for a text that a pattern has matched as decimal digits, or nil.
+-- It returns nil for nil.
 function numbers.parse_digits(text)
   local n = tonumber(text or '')
   if not n or n < numbers.MOST then return n end
@@ -176,9 +176,9 @@ end
 
 local last, last_text = 0, '0'
 
--- argument returns a whole number as a command's argument. Redis 7.0 needs 0.3 to 0.7 us to format a
--- number, which is more than string.format needs. Later versions are fast. Several keys often get
--- the same expiry, so the last text is used again.
+-- argument returns a whole number as a command's argument. Redis 7.0 needs 0.3 to 0.7 us to format
+-- a number, which is more than string.format needs. Later versions are fast, so they get n itself.
+-- Several keys often get the same expiry, so the last text is kept.
 function numbers.argument(n)
   if CLOCK_STANDS then return n end
   if n ~= last then
@@ -192,9 +192,10 @@ local MOST_KNOWN = 5000 -- in a generation
 
 -- remembered returns a function that memoizes read. read returns nil and optionally an error for a
 -- text that it cannot parse; failures are not memoized. A table lookup costs a tenth of a pattern
--- match. memory.known holds the texts of the current generation. If it is full, it becomes the
--- previous one, from which texts that are used again return; the rest is forgotten. So up to 10,000
--- texts are kept, and the last 5,000 always. If sized is true, a value counts as value.size texts.
+-- match. memory.known holds the texts of the current generation. When it is full, it becomes the
+-- previous generation, and the one before that is dropped. A text that is found in the previous
+-- generation is added to the current one. So at most 10,000 texts are kept, and always the last
+-- 5,000. If sized is true, a value counts as value.size texts.
 function numbers.remembered(read, memory, sized)
   local size, previous = 0, {}
   memory.known = {}
@@ -253,8 +254,8 @@ do
 local list = {}
 states.list = list
 
-local MOST_KEPT, SMALL = 64, 10000 -- states, and bytes of them, that are kept for the next call
-states.large = false -- whether this call's states are more
+local MOST_KEPT, SMALL = 64, 10000 -- states, and bytes or buckets: a call that reads more frees its states
+states.large = false -- whether this call reads more
 
 -- new returns the state at a position in the list, for its algorithm to fill in.
 function states.new(at, rate)
@@ -268,8 +269,8 @@ function states.new(at, rate)
   return state
 end
 
--- most_spent returns the most units that can count as spent and still leave room for this call. It
--- replaces a stored state that is impossible under this limit.
+-- most_spent returns the most units that can count as spent and still leave room for this call. A
+-- stored state that is impossible under this limit is replaced by one with this many units spent.
 function states.most_spent(capacity, cost)
   return capacity - (cost > 1 and cost <= capacity and cost or 1)
 end
@@ -282,9 +283,10 @@ end
 
 ------------------------------------------------------------------- what one call may read
 
--- A state that a larger limit left takes as long to read as under that limit, so a call may only
--- read a certain number of them. The most that one key can hold under any limit is below these
--- bounds: 200,000 calls in logs, which are 2.4 MB, and 5,016 buckets.
+-- A state that was written under a larger limit takes longer to read than this call's limits
+-- suggest, so the bytes and buckets that one call reads are bounded. No single key exceeds these
+-- bounds under any limit: it holds at most 200,000 calls in logs, which are 2.4 MB, and 5,016
+-- buckets.
 local MOST = { bytes = 2500000, buckets = 20000 }
 local read = {} -- bytes and buckets read by this call
 
@@ -301,9 +303,10 @@ function states.drop()
   end
 end
 
--- too_much counts bytes of a key's value before they are copied, and buckets of sliding_window after
--- they are read; with 0 buckets it checks before. It returns the error if the call reads too many
--- of them, or nil.
+-- too_much adds to the bytes or buckets that this call has read, and returns the error if they are
+-- too many, or nil. Bytes are added before they are copied. The buckets of a state are added after
+-- they are read, because only then is their number known; before, a call with 0 checks the sum so
+-- far.
 function states.too_much(what, more)
   local sum = read[what] + more
   read[what] = sum
@@ -350,11 +353,11 @@ end
 --   leases   whether the key is a set of leases that have all lapsed under a block
 --   request  whether the key holds the reply to a request (ONCE)
 --   blocked  ms for which the key is still blocked, 0 if it is not
---   from     where the state begins in the value, in bytes: after the words of a block, if there is one
---   expiry   of a state under a block, in ms since the epoch; 0 if there is none
+--   from     where the state begins in the value, in bytes: after the block's part, if there is a block
+--   expiry   when the state under a block expires, in ms since the epoch; 0 if there is none
 --   owner    the algorithm that wrote the state, nil if there is none
---   left     ms until the state expires, or below 0 if there is no state. A state exists to the end
---            of the ms in which it expires, whether it is under a block or not
+--   left     ms until the state expires, or below 0 if there is no state. A state still exists during
+--            the ms in which it expires (left is 0), whether it is under a block or not
 function states.look(key)
   local head = redis.pcall('GETRANGE', key, '0', HEAD - 1)
   local found = { leases = false, request = false, blocked = 0, from = 0, expiry = 0, owner = nil, left = -1 }
@@ -387,7 +390,7 @@ function states.look(key)
   return found
 end
 
-------------------------------------------------------------------- a key without the limit's usual state
+------------------------------------------------------------------- a key that the limit's form cannot load
 
 -- deny fills in the states of a blocked key.
 local function deny(limit, at, found)
@@ -397,11 +400,11 @@ local function deny(limit, at, found)
   end
 end
 
--- carry_over fills in states for a limit over another algorithm's state. A change of algorithm
--- therefore grants no second burst and does not lock the key, and callers with the old and the new
--- limit share one allowance. The old state counts as units spent now. If those units deny a call,
--- it has to wait until the old state has expired. A state that lasts longer than the rate needs to
--- refill leaves room for just this call. It returns the error, or nil.
+-- carry_over fills in the states of a limit whose key holds another algorithm's state. The old
+-- state counts as units spent now, so a change of algorithm grants no second burst and does not
+-- lock the key, and callers with the old and the new limit share one allowance. If these units deny
+-- a call, it has to wait until the old state has expired. If the old state lasts longer than the
+-- rate needs to refill, it leaves room for just this call. carry_over returns the error, or nil.
 local function carry_over(key, limit, at, cost, found)
   local left, spent = found.left, found.owner.spent
   local counted, err
@@ -424,8 +427,9 @@ local function carry_over(key, limit, at, cost, found)
   return nil
 end
 
--- load_other loads a key that does not hold the limit's usual state: the key is blocked, or it holds
--- another algorithm's state or another form of the limit's own. It returns the error, or nil.
+-- load_other loads a key that the load function of the limit's form cannot read: the key is
+-- blocked, or it holds another algorithm's state, or the limit's own state in a form that
+-- load_found has to convert. It returns the error, or nil.
 function states.load_other(key, limit, at, cost)
   local found, err = states.look(key)
   if err then
@@ -453,9 +457,9 @@ end
 
 --@ src/35_packed.lua
 do
--- Stores the states of a limit as texts in the key's value: "<algorithm>:<text>" for one rate, and
--- "<algorithm>::<length>:<text><length>:<text>..." for several. A call needs one read, one TIME and
--- one SET, however many rates there are.
+-- This file stores the states of a limit as texts in the key's value: "<algorithm>:<text>" for one
+-- rate, and "<algorithm>::<length>:<text><length>:<text>..." for several. A call needs one read,
+-- one TIME and one SET, however many rates there are.
 --
 -- Rates are identified by position: the first rate of a changed limit reads the state of the
 -- previous first one. The text of a full rate is ''. The algorithm provides
@@ -465,8 +469,8 @@ do
 --                                 algorithm's
 --   save(state)                   returns the text of a state that a charge or a refund has changed, and when the rate
 --                                 is full (ms since the epoch)
---   convert(value, expiry)        optional: returns the text or texts for the algorithm's own value in another form that
---                                 expires at expiry (ms)
+--   convert(value, expiry)        optional: returns the text or texts for a value that the algorithm wrote in another
+--                                 form and that expires at expiry (ms)
 
 local HEAD, LAST = 512, '511' -- bytes: most values are shorter
 
@@ -502,7 +506,7 @@ local function load_empty(limit, at)
   return read_texts(nil, limit, at, 1, '')
 end
 
--- load_value loads a value that begins with the prefix, which is not a state by itself.
+-- load_value loads a value that begins with the prefix. The prefix alone is not a state.
 local function load_value(key, limit, at, cost, value)
   local texts = string.sub(value, #limit.algorithm.prefix + 1)
   if texts == '' then return states.unreadable(key) end
@@ -597,18 +601,21 @@ end
 
 --@ src/36_gcra_debt.lua
 do
--- The arithmetic of gcra and leaky_bucket. The debt of a rate is TAT - now: the time until it is
--- full again (see src/algorithms/gcra.lua). Debts are counted in ticks. A tick is so small that all
--- debts are whole numbers, so only replies and expiries are rounded. T is rate.interval ticks, b*T is
--- rate.full ticks, and a unit of the clock (1 ms or 1 us) is rate.ticks ticks.
+-- The arithmetic of gcra and leaky_bucket. Read src/algorithms/gcra.lua first: it explains TAT, T
+-- and b. The debt of a rate is TAT - now: the time until the rate is full again. Debts are counted
+-- in ticks. A tick is so small that all debts are whole numbers, so only replies and expiries are
+-- rounded. T is rate.interval ticks, b*T is rate.full ticks, and a unit of the clock (1 ms or 1 us)
+-- is rate.ticks ticks.
 --
--- A stored debt above (2b - 1)T is replaced. A call of this limit leaves at most b*T. A limit with
--- twice the burst leaves at most 2b*T, which is (2b - 1)T after one T. A larger debt was stored
--- before the period was lowered or the clock was set back, and would lock the key for longer than a
--- full refill. The debt that replaces it leaves room for just this call: the key is usable at once
--- at the new rate, but does not grant the old burst again.
+-- A call of this limit leaves a debt of at most b*T, where b is the burst. Stored debts of up to
+-- (2b - 1)T are kept, because a limit with up to twice this burst leaves no more once one T has
+-- passed: at most 2b*T - T. A larger debt was stored before the period was lowered or the clock was
+-- set back, and would lock the key for longer than a full refill. It is replaced by a debt that
+-- leaves room for just this call: the key is usable at once at the new rate, but does not grant the
+-- old burst again.
 
--- ceil converts ticks into a longer unit of that many ticks, rounded up.
+-- ceil converts a debt in ticks into a longer unit, which has the given number of ticks, and rounds
+-- up.
 local function ceil(debt, ticks)
   if ticks == 1 then return debt end
   local over = debt % ticks
@@ -662,8 +669,8 @@ end
 
 --@ src/37_gcra_expiry.lua
 do
--- gcra and leaky_bucket with one rate and T of at least 1 ms. The key's expiry is TAT, and its value
--- "gcra" or "gcra-<k>" (see src/algorithms/gcra.lua). The clock is in ms.
+-- gcra and leaky_bucket with one rate and T of at least 1 ms. Read src/algorithms/gcra.lua first.
+-- The key's expiry is TAT, and its value is "gcra" or "gcra-<k>". The clock is in ms.
 
 local ceil = gcra_debt.ceil
 local VALUE = 'gcra'
@@ -681,15 +688,17 @@ function gcra_expiry.holds(value)
   return part_of(value) ~= nil
 end
 
--- debt_in returns the debt in a value that expires in `left` ms, or nil if it is not such a state.
+-- debt_in returns the debt in a value that expires in `left` ms, or nil if the value is not such a
+-- state.
 local function debt_in(value, left, ticks)
   local part, debt = type(value) == 'string' and part_of(value), left * ticks
   if not part then return nil end
   return part < ticks and left > 0 and debt - part or debt
 end
 
--- read returns the debt in a key with `left` ms until it expires, and its value, or nil if the value
--- has to be written again. It returns nil if the key does not hold such a state.
+-- read returns the debt in a key that expires in `left` ms, and the key's value. It returns nil for
+-- the value if it has to be written again, and nil for the debt if the key does not hold such a
+-- state.
 local function read(key, left, ticks)
   if left == -2 then return 0, nil end
   local value = redis.pcall('GETRANGE', key, '0', '31')
@@ -700,8 +709,9 @@ end
 
 -- store writes a debt to a key. value is what the key holds, or nil to write the value in any case.
 -- left is the ms until the key expires. If the value does not change, only the expiry is set. On
--- Redis 7.0, where the time advances during a call, the new expiry is computed from now, the ms since
--- the epoch as of which left was read, or without it from the old expiry.
+-- Redis 7.0, where the time advances during a call, the new expiry is an absolute time. It is
+-- computed from now, the time in ms at which left was read, or if now is nil, from the old expiry
+-- and left.
 local function store(key, rate, debt, value, left, now)
   local ms, text = debt, VALUE
   if rate.ticks > 1 then
@@ -789,8 +799,8 @@ end
 
 --@ src/38_gcra_value.lua
 do
--- gcra and leaky_bucket with several rates, or with T below 1 ms. TAT is in the key's value (see
--- src/algorithms/gcra.lua). The clock is in us.
+-- gcra and leaky_bucket with several rates, or with T below 1 ms. Read src/algorithms/gcra.lua
+-- first. TAT is in the key's value. The clock is in us.
 
 -- Times of 16 digits in microseconds are in the years 2001 to 2286.
 local TIME = '%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d'
@@ -895,7 +905,7 @@ local function decide(key, limit, cost)
   return decisions.answer(allowed and 1 or 0, rates[binding].capacity, least, retry, clock.ceil_ms(last - now))
 end
 
--- complete lets decide decide over a limit that it covers.
+-- complete makes decide the limit's function decide, if decide covers the limit.
 function gcra_value.complete(limit)
   for _, rate in ipairs(limit.rates) do
     if rate.ticks > 1 or limit.algorithm.delays then return nil end
@@ -970,8 +980,8 @@ do
 -- The calendar, for fixed_window with align=clock: the periods w (weeks from Monday), mo and y, and
 -- the options zone and from. Dates are of the proleptic Gregorian calendar. calendar.complete sets
 -- two fields of a rate:
---   shift   the ms by which `now` is moved before windows are counted from the epoch. Nil if the
---           calendar has no part in the rate
+--   shift   the ms that are added to the time before windows are counted from the epoch; nil if the
+--           rate needs no calendar
 --   months  the months in a window; nil for windows of equal length
 
 local DAY = 86400000 -- ms
@@ -1003,7 +1013,7 @@ function calendar.from(text)
   return day and day <= 31 and day or nil, 'a day of the month from 1 to 31'
 end
 
--- complete completes a rate, or returns what is wrong with it.
+-- complete sets shift and months of a rate, or returns what is wrong with the rate.
 function calendar.complete(rate)
   local unit = rate.unit
   if unit and not rate.align then
@@ -1026,12 +1036,12 @@ local function first_day(month)
   return 365 * year + leap_days + math.floor((153 * (month % 12) + 2) / 5) - EPOCH
 end
 
--- left returns the ms from now until the window ends that is open now, for a rate with shift.
+-- left returns the ms until the end of the window that is open now, for a rate with shift.
 function calendar.left(rate, now)
   local here, step, from = now + rate.shift, rate.months, rate.from or 1
   if not step then return rate.period - here % rate.period end
-  -- 400 years have 4800 months and 146097 days. The estimate is at most one month off. The search
-  -- begins at a window that has begun.
+  -- 400 years have 4800 months and 146097 days. This gives the current month, at most one month
+  -- off. The search starts earlier, in a window that has begun.
   local month = math.floor((here / DAY + EPOCH) * 4800 / 146097) - 2
   month = month - (month - JANUARY) % step
   local begins
@@ -1051,13 +1061,21 @@ do
 --                                      period of some algorithms = w, mo or y, see src/42_calendar.lua
 --   @policy
 --
--- A parsed limit has these fields: algorithm; rates (one or more); size, their number; rate, if there
--- is only one; capacity, the smallest of theirs; asks, its sum of the quantity that its algorithm
--- bounds; decide and form, the functions that decide over, load and write its key. With more than
--- eight fields, a table takes twice the memory. A rate has algorithm, count (n), period (ms; the
--- longest if they differ), unit (w, mo, y or nil), capacity (field 2 of the reply: burst=b, or n), the
--- values of its other options by name, and fields that the algorithm adds. src/30_states.lua describes
--- states.
+-- A parsed limit has these fields:
+--   algorithm   a table in `algorithms`, see below
+--   rates       a list of one or more rates
+--   size        the number of rates
+--   rate        the rate, if there is only one
+--   capacity    the smallest capacity of the rates
+--   asks        the sum of the quantity that the algorithm bounds in one call (see most)
+--   decide      the function that decides over the limit's key, see below
+--   form        the functions that load and write the limit's key, see below
+--   shape, format, first   only in limits that the function decide of src/38_gcra_value.lua covers: the
+--               pattern of a value, the format of one, and the position of the first time in it
+-- A table with more than eight fields takes twice the memory. A rate has algorithm, count (n), period
+-- (ms; for months and years the longest), unit (w, mo, y or nil), capacity (field 2 of the reply:
+-- burst=b, or n), the values of its other options by name, and fields that the algorithm adds.
+-- src/30_states.lua describes states.
 --
 -- An algorithm (src/algorithms/NAME.lua) is a table in `algorithms`:
 --   name      the name used in limits
@@ -1067,14 +1085,15 @@ do
 --   spare     function(state): returns the most units that FORCE may charge, beyond those that fit. A debt then has free 0
 --   spend     function(state, units): charges a state that was full; usually the same as charge
 --   reset     function(state): returns the ms until the rate is full again
---   wait      function(state, cost): returns the ms until a cost from 1 to the capacity fits that does not fit now
--- and the fields of src/35_packed.lua, which stores states as texts in the key's value. It may have
+--   wait      function(state, cost): returns the ms until cost fits, which does not fit now and is from 1 to the capacity
+-- and the fields of src/35_packed.lua, which stores states as texts in the key's value. It may also
+-- have
 --   complete_rate  function(rate): completes a rate, or returns what is wrong with it
 --   complete  function(limit): completes a limit, or returns what is wrong with it
 --   decide    for limits of one rate: function(key, limit, cost), which decides over one key, writes, and returns the
 --             reply or the error. It decides common calls in a shorter way, and leaves others to decisions.one_key. The
 --             default is packed.decide
---   form      for limits of one rate, if they are stored in another way than by src/35_packed.lua: a table of
+--   form      for limits of one rate, if src/35_packed.lua does not store their states: a table of
 --               load(key, limit, at, cost)    reads the key into states.list, from position `at` on, one state for each
 --                                             rate. A stored state that is impossible under this limit leaves room for
 --                                             a call of this cost. Returns the error, or nil
@@ -1083,14 +1102,14 @@ do
 --                                             or in another form. found is the result of states.look
 --               write(key, limit, at)         stores the states, with the expiry at which all are full, or deletes the key
 --   delays    true if charge also sets delay, the ms for which an admitted call has to wait
---   owner     the algorithm whose state it stores, if that is another
+--   owner     the algorithm whose states it stores, if they are not its own
 --   holds     function(head): reports whether this algorithm wrote a string that begins with head, but not with prefix
 --   spent     function(key, from): returns the units that count as spent in the state at byte `from` of the value, or
 --             nil and an error. The default is what the new limit refills until the state expires
 --   most      bounds a quantity in one call: field, a field of the rates; sum, the largest sum of that field in a call;
 --             what and advice, for the errors
 --   calendar  true if its periods may be w, mo and y
---   refusal   no limit of this algorithm can be taken, and this says why; it needs no other field
+--   refusal   why no limit of this algorithm can be taken. Such an algorithm needs no other field
 
 local UNITS = { ms = 1, s = 1000, m = 60000, h = 3600000, d = 86400000 }
 local LONGEST_TEXT = 1024 -- bytes
@@ -1110,8 +1129,9 @@ local function names(of)
   return next(of) and table.concat(sorted_keys(of), ', ') or 'none'
 end
 
--- period parses a period such as "m" or "10s" and returns ms, or nil and what is wrong with it. With
--- units of the calendar, it accepts these too, and returns ms, nil and the unit.
+-- period parses a period such as "m" or "10s" and returns ms, or nil and what is wrong with it. If
+-- with_calendar is true, it also accepts the units of the calendar, and returns ms, nil and the
+-- unit.
 function limits.period(text, with_calendar)
   local k, unit = '', text
   if #text <= LONGEST_PERIOD then
@@ -1254,9 +1274,10 @@ local function parse(text)
   return parse_rates(rates or text, algorithm)
 end
 
--- of returns the parsed limit, which is shared and must not be changed, or nil and the error to
--- reply. limits.known caches parsed limits, because parsing costs more than deciding. A policy that
--- is more than one limit has the field `policy`.
+-- of returns the parsed limit for a text, or nil and the error to reply. Parsed limits are shared
+-- and must not be changed. They are kept in limits.known, which numbers.remembered sets, because
+-- parsing costs more than deciding. A policy that is more than one limit has the field `policy`:
+-- see parse_policy.
 limits.of = numbers.remembered(function(text) return limits.checked(text, parse) end, limits, true)
 end
 
@@ -1356,7 +1377,7 @@ local function read_limits(args)
   return at
 end
 
--- misnumbered returns the error for a number of costs that is not that of the limits.
+-- misnumbered returns the error for a number of costs that is not the number of limits.
 local function misnumbered(costs)
   return errors.new('BADARGS', 'the number of costs is %d and the number of limits %d; give one cost for all, or one for each',
     costs, request.count)
@@ -1469,8 +1490,8 @@ function requests.repeated(keys)
   return nil
 end
 
--- misnamed returns the error for a number of keys that the request does not need. allowed has TRACK
--- if the verb takes a usage key.
+-- misnamed returns the error for a number of keys that is not what the request needs. allowed has
+-- TRACK if the verb takes a usage key.
 local function misnamed(keys, used, allowed)
   local text = ''
   for _, policy in ipairs(request.composed) do
@@ -1529,8 +1550,9 @@ end
 --@ src/60_decisions.lua
 do
 -- One decision over the rates of one or several keys: either all are charged, or none. First, every
--- key is loaded into one state for each rate (src/30_states.lua). Then the states decide, are charged
--- and are summed up. Finally, the charged states are written. A call that returns an error has
+-- key is loaded into one state for each rate (src/30_states.lua). Then the states decide, are
+-- charged and are summed up. Finally, the charged states are written. (A call with one cost is
+-- charged and written key by key, after all states have decided.) A call that returns an error has
 -- therefore changed nothing.
 --
 -- The enforced limits of a call make one decision. Each shadow policy (a group of limits) makes
@@ -1563,11 +1585,11 @@ end
 
 ------------------------------------------------------------------- one cost for all limits
 
--- Calls over several keys that have one cost and no option are decided here, because groups of
--- limits cost an eighth of such a call more.
+-- Takes and peeks with one cost above 0, and neither UPTO nor a shadow policy, are decided here.
+-- The code for groups of limits would take an eighth longer for such a call over several keys.
 
--- deny fills in the reply to a call that the state at position `binding` denies, and perhaps later
--- ones.
+-- deny fills in the reply to a call that is denied by the state at position `binding`, and perhaps
+-- by later states.
 local function deny(binding, size, cost)
   local retry, longest, least = 0, 0, numbers.MOST
   for at = 1, size do
@@ -1823,8 +1845,9 @@ local MINUTE = 60000
 local SERIES = 60 -- minutes
 local KEPT = '86400000' -- ms
 
--- fields returns fields of a record, false for absent ones, or nil and the error for a key that holds
--- anything else, or none of them. An empty string counts as no key; the result then has replace set.
+-- fields returns fields of a record, with false for absent ones. It returns nil and the error if
+-- the key holds anything else, or none of the fields. An empty string counts as no key: the result
+-- is then { replace = true }.
 local function fields(key, ...)
   local values, any = redis.pcall('HMGET', key, ...), false
   if values.err then
@@ -1901,10 +1924,10 @@ function tracking.check(key)
   return err
 end
 
--- usage returns what ratelimit_usage replies.
+-- usage returns the reply of ratelimit_usage.
 function tracking.usage(key)
   local held, series = {}, {}
-  local flat = redis.pcall('HGETALL', key) -- an error of an empty string, which has no entries
+  local flat = redis.pcall('HGETALL', key) -- for an empty string, an error, which has no entries
   for i = 1, #flat, 2 do
     held[flat[i]] = numbers.parse(flat[i + 1]) or 0
   end
@@ -1973,29 +1996,31 @@ end
 
 --@ src/75_leases.lua
 do
--- Leases: concurrency n lease=30s. At most n leases of a key at a time. The caller chooses a lease's
--- ID. A lease is held until it is released or, by the server's clock, is not renewed in time. A
--- caller that crashed therefore blocks nobody for long.
+-- Leases, for limits such as "concurrency n lease=30s": callers hold at most n leases of a key at
+-- the same time. The caller chooses the ID of its lease. A lease ends when it is released. It also
+-- lapses if it is not renewed within its lease time, by the server's clock, so a caller that
+-- crashed does not block others for long.
 --
 -- State: a sorted set. A lease is the member "lease:<id>", whose score is the time in ms since the
 -- epoch at which it lapses. A block is the member "blocked", whose score is the end of the block.
 -- The key expires when the last of them lapses.
 --
 -- The set also records how long each lease was granted for, in members with negative scores, which
--- are never times. If all leases have the same length, it is the member "length", with minus the
--- ms. Otherwise each lease has a member "given:<id>", with minus the time at which it was granted.
+-- are never times. If all leases have the same length, the score of the member "length" is minus
+-- that length in ms. Otherwise each lease has a member "given:<id>", whose score is minus the time
+-- at which the lease was granted.
 --
 -- A new n takes effect at once: if n is lowered, existing leases stay. A new lease time takes
 -- effect at the next acquire or renew. Each lease has its own length, the time for which it was
--- last granted, so callers with different lease times may share a key. A lease that would last
--- longer than its own length is overlong: the clock was set back. An acquire or renew shortens it to
--- its length.
+-- last granted, so callers with different lease times may share a key. A lease with more time left
+-- than its own length is overlong: the clock was set back. An acquire or renew shortens it to its
+-- length.
 
 local MEMBER, BLOCK, LENGTH, GIVEN = 'lease:', 'blocked', 'length', 'given:'
 local NO_LEASES = 'does not hold leases'
 local EARLIEST = 1000000000000 -- ms since the epoch, 2001: no lease has an earlier score
 local MOST = 5000 -- leases
-local AT_ONCE = 2000 -- words of a command
+local AT_ONCE = 2000 -- the most scores and members in one command, and the most leases that cut_each shortens
 local LONGEST_ID = 256 -- bytes
 
 -- unusable returns the error for a key whose scores no limiter wrote.
@@ -2061,7 +2086,7 @@ end
 --   string   whether the key holds a block without a state under it
 --   blocked  ms for which the key is blocked, 0 if it is not
 --   lapses   when the lease with this ID lapses, 0 if there is none
---   same     whether the set records one length for all leases and it equals this limit's lease time
+--   same     whether the set records one length for all leases, which equals this limit's lease time
 --   length   the length of all leases in ms; nil if the set records when each was granted
 --   live     the number of members that have not lapsed
 --   overlong the number of overlong leases
@@ -2111,7 +2136,7 @@ local function count_overlong(key)
 end
 
 -- count returns how many leases are held, and how many count against a limit. If all leases are
--- overlong, one fewer than n counts, to leave room for one.
+-- overlong, at most n - 1 count, to leave room for one.
 local function count(key, limit)
   set.live, set.overlong = 0, 0
   if set.last <= set.now then return 0, 0 end
@@ -2200,8 +2225,8 @@ local function cut(key)
   add(key, words)
 end
 
--- keep stores a lease and removes lapsed ones. others is the number of other leases set. It
--- returns the reply.
+-- keep stores a lease and removes lapsed ones. others is the number of other leases that are held.
+-- It returns the reply.
 local function keep(key, limit, id, others)
   local now, lease, member = set.now, limit.lease, MEMBER .. id
   local reset, lapses = lease, numbers.argument(now + lease)
@@ -2234,8 +2259,7 @@ local function keep(key, limit, id, others)
   return { 1, limit.capacity, math.max(0, limit.capacity - others - 1), 0, reset, 1 }
 end
 
--- refuse returns the reply to a call that gets no lease. counted is the number of leases that
--- count.
+-- refuse returns the reply to a call that gets no lease. counted is the second result of count.
 local function refuse(key, limit, counted, retry)
   local last = set.last
   if set.blocked > 0 and last > 0 then
@@ -2319,8 +2343,8 @@ algorithms.concurrency = { refusal = 'concurrency is for ratelimit_acquire, rate
 
 local decide = { acquire = acquire, renew = renew, release = release }
 
--- lenient returns the reply of acquire or renew under a shadow policy. A lease that would have been
--- denied is not set.
+-- lenient returns the reply of acquire or renew under a shadow policy. A call that would have been
+-- denied is allowed, but gets no lease.
 local function lenient(name, reply)
   if reply.err then
     return reply
@@ -2363,8 +2387,8 @@ do
 local MOST_KEYS = 250
 local MOST_BYTES = 2500000
 
--- of returns what states.look does, and in_use: what the key holds, if it cannot be blocked. For a
--- set of leases or a usage record, only leases, blocked and in_use are set.
+-- of returns the result of states.look, to which it adds in_use: what the key holds, if it cannot
+-- be blocked. For a set of leases or a usage record, only leases, blocked and in_use are set.
 local function of(key)
   local found, err = states.look(key)
   if found and not found.leases then
@@ -2378,7 +2402,7 @@ local function of(key)
   return nil, err
 end
 
--- of_all checks the arguments of a verb that takes keys and `want` more words. It returns a
+-- of_all checks the arguments of a verb that takes keys and `want` arguments. It returns a
 -- description of each key (see of), or nil and the error.
 function contents.of_all(verb, keys, args, want)
   if #keys == 0 then
@@ -2483,8 +2507,8 @@ local function parse(text)
   return numbers.parse_digits(count), numbers.parse_digits(ending)
 end
 
--- open sets the count, and left, the ms until the window ends. If no window is open, or one for too
--- long, it opens a new one.
+-- open sets the count, and left, the ms until the window ends. If no window is open, or one that
+-- would end too late, it opens a new one.
 local function open(state, count, ending, now, cost)
   local rate = state.rate
   state.now = (now - now % 1000) / 1000
@@ -2709,8 +2733,8 @@ do
 --   offset   the position in the value at which text begins, in bytes
 --   skip     the position in the value at which the log begins
 --   key      the key with the rest of the value
---   stored   whether the log is long and the key's value, so that an entry can be appended
---   entries  their number
+--   stored   whether the log is long and is the key's whole value, so that an entry can be appended
+--   entries  the number of entries
 --   base     the sum before the first entry
 --   last     the time of the last entry
 --   sum      the sum of the last entry
@@ -2790,8 +2814,8 @@ local function restart(state, units)
   set(state, units)
 end
 
--- check fills in a state from its log of size bytes, whose first base and entry are given. It
--- returns false if the log is broken.
+-- check fills in a state from its log of size bytes, of which base, first and first_sum are the
+-- beginning. It returns false if the log is broken.
 local function check(state, size, cost, base, first, first_sum)
   local entries = (size - BASE) / ENTRY
   if entries % 1 ~= 0 or base >= SUMS then return false end
@@ -2913,8 +2937,8 @@ end
 ------------------------------------------------------------------- one rate: a log in a key of its own
 
 -- load_log loads the log that starts after byte `offset` of a key's value. text is the part already
--- read. If the value is not a single log, load_log calls another instead: the value may hold several
--- rates, or no limiter wrote it.
+-- read. If the value is not a single log, load_log calls the function another instead: the value
+-- may hold several rates, or no limiter wrote it.
 local function load_log(key, limit, at, cost, text, offset, another)
   if #text < #PREFIX + SHORTEST then return another(key, limit, at, cost) end
   local prefix, base, first, first_sum = struct.unpack('>c12I5I7I5', text)
@@ -3001,7 +3025,7 @@ do
 -- beginning of their bucket. If the state was written in the future (the clock was set back), its
 -- sum leaves room for just this call.
 --
--- Sums of counts are at most 2^53: counts of other limits may add up to more.
+-- Sums of counts are capped at 2^53, because counts that other limits stored may add up to more.
 --
 -- A state's counts are indexed by their distance from the current bucket: counts[0] is the current
 -- one, and counts[k] the oldest that counts.
@@ -3207,8 +3231,7 @@ local function refill_us(tokens, rate)
   return ((tokens - over) / rate.count + (over > 0 and 1 or 0)) * rate.period * 1000
 end
 
--- refill returns tokens and the time of the last addition, as of now (us), from those that are
--- stored.
+-- refill takes the stored tokens and time of the last addition, and returns both as of now (us).
 local function refill(rate, tokens, added, now, cost)
   local period, capacity = rate.period * 1000, rate.capacity
   if added < now then

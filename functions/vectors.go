@@ -43,7 +43,8 @@ type Step struct {
 	ErrorPrefix string          `json:"error_prefix,omitempty"` // the beginning of the error reply, if servers differ in the rest
 }
 
-// LoadVectors returns the vectors of every library, sorted by file name.
+// LoadVectors returns the vectors that every library must satisfy, whatever its policies, sorted by
+// file name.
 func LoadVectors() ([]VectorFile, error) { return loadVectors("vectors/*.json") }
 
 // LoadPolicyVectors returns the vectors of libraries with policies. Each file needs a library with
@@ -120,9 +121,9 @@ func (e *StepError) Error() string {
 // Unwrap returns Err.
 func (e *StepError) Unwrap() error { return e.Err }
 
-// Run makes the calls of the vector at their times, on a server without keys. call returns what
-// Step.Check takes. The error is from setTime, or a *StepError for the first wrong reply; the steps
-// after it depend on it and are not run.
+// Run makes the calls of the vector at their times, on a server without keys. call returns the
+// arguments for Step.Check. The error is from setTime, or a *StepError for the first wrong reply;
+// the steps after it depend on it and are not run.
 func (v Vector) Run(startUS int64, setTime func(us int64) error, call func(words ...string) (any, error)) error {
 	after := int64(0)
 	if err := setTime(startUS); err != nil {
@@ -143,7 +144,8 @@ func (v Vector) Run(startUS int64, setTime func(us int64) error, call func(words
 }
 
 // Check compares a server's reply with the step. reply is an int64, a string, nil, or a []any of
-// these. err is the error reply, if it was one. Check returns nil if the reply is as expected.
+// these. err is the error reply, or nil if the server sent none. Check returns nil if the reply is
+// as expected.
 func (s Step) Check(reply any, err error) error {
 	switch {
 	case s.Error != "" || s.ErrorPrefix != "":

@@ -56,9 +56,9 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// The rules are derived from the library's text. Each command that the text calls is named there
-// literally, and counts as a write only if the server says so. A prefix with special characters of
-// patterns allows only that prefix.
+// The rules are derived from the library's text. The text names each command that it calls
+// literally, and the rules count a command as a write only if the server does. A prefix that
+// contains special characters of patterns allows only that prefix.
 func TestRulesOnAServer(t *testing.T) {
 	source := functions.Source()
 	for _, line := range strings.Split(source, "\n") {

@@ -85,14 +85,14 @@ func (l *Loader) open(addr string, timeout time.Duration) *conn {
 	opt := l.from.options
 	c := &conn{addr: addr, timeout: timeout, user: opt.Username, tls: opt.TLSConfig, trace: l.trace}
 	if opt.Password == "" && opt.CredentialsProvider == nil && opt.CredentialsProviderContext == nil && opt.StreamingCredentialsProvider == nil {
-		c.user = "" // without a password go-redis does not log in, and this may be a misplaced password
+		c.user = "" // go-redis does not log in without a password, and this may be a misplaced one
 	}
 	opt.Addr = addr
 	opt.Protocol = 2 // one shape of replies, and no push messages
 	opt.ContextTimeoutEnabled = true
 	opt.DialTimeout, opt.ReadTimeout, opt.WriteTimeout, opt.PoolTimeout = timeout, timeout, timeout, timeout
 	opt.MaxRetries, opt.DialerRetries = -1, 1
-	opt.PoolSize = 64 // after this many failed dials go-redis keeps dialing in the background, even after Close
+	opt.PoolSize = 64 // after so many failed dials, go-redis keeps dialing in the background, even after Close
 	opt.DisableIdentity = true
 	opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	// A Sentinel client has no fixed address: its dialer finds one. Report the address that it

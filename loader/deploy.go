@@ -28,8 +28,8 @@ import (
 // If one primary fails, or ctx ends, the primaries that took the build get their old library back.
 // The Report is complete even if there is an error. The error is then a [*PartialError] that says
 // for each node what was done, what failed and what it runs now; to continue, call Deploy again. If
-// a node died, its state, or that of a replica that takes over for it, is not known until it is
-// back.
+// a node died, its state is not known until it is back. The same is true for a replica that takes
+// over from it.
 func (l *Loader) Deploy(ctx context.Context, build Build, opts ...DeployOption) (Report, error) {
 	want, err := readBuild(build)
 	if err != nil {
@@ -80,13 +80,14 @@ func (f *fleet) loadAll(ctx context.Context, lease *holder, o options) {
 		})
 	}
 	behind := f.filter(func(m *member) bool { return m.node.State != Same || f.lacksRecord(m) })
-	// Load the first node alone, because a fault in the text shows there.
+	// Load one node first, so that a fault in the text affects only that node.
 	alone := min(1, len(behind))
 	load(behind[:alone])
 	if f.err(opDeploy) == nil {
 		load(behind[alone:])
 	}
-	// Primaries that appeared meanwhile, after a failover or as new nodes.
+	// Primaries may have appeared meanwhile, after a failover or as new nodes. Loading them takes
+	// time too, so look for more, up to three times.
 	for range 3 {
 		if f.err(opDeploy) != nil {
 			break
@@ -95,6 +96,7 @@ func (f *fleet) loadAll(ctx context.Context, lease *holder, o options) {
 		if len(more) == 0 {
 			break
 		}
+		// Unlike check, this needs no probe, because the load follows.
 		for _, m := range more {
 			if m.node.Err == nil {
 				m.node.Err = m.refusal(ctx, f.want, o)
@@ -240,7 +242,7 @@ func (f *fleet) undo(ctx context.Context, lease *holder) {
 	each(f.filter(func(m *member) bool { return m.wrote }), func(m *member) { m.revert(ctx, f.want) })
 }
 
-// revert restores what one node had before.
+// revert restores what one node had before the deployment.
 func (m *member) revert(ctx context.Context, want artifact) {
 	err := m.restore(ctx, functions.Name, m.text)
 	if err == nil {

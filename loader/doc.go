@@ -7,10 +7,10 @@
 //	...
 //	report, err := l.Deploy(ctx, build)
 //
-// Each primary keeps its own library: in a cluster, Redis does not copy it from one shard to the
-// next. A Loader finds out from any one node whether it talks to one server or to a cluster. Each
-// call then discovers all primaries and works on every one, including primaries without slots.
-// Replicas receive the library from their primary.
+// Each primary keeps its own library: in a cluster, Redis does not copy it to the other shards. A
+// Loader finds out from any one node whether it talks to one server or to a cluster. Each call then
+// discovers all primaries and works on every one, including primaries without slots. Replicas
+// receive the library from their primary.
 //
 //   - [Loader.Plan] returns what a deployment would change.
 //   - [Loader.Status] returns what each primary runs.
@@ -23,9 +23,9 @@
 //   - [Loader.Doctor] finds problems with the servers that will matter later, and [Rules] returns the
 //     least rights that a user needs.
 //
-// A server stores a library byte for byte. So a Loader compares libraries by the SHA-256 of the whole
-// text, and leaves a server alone if it already runs the build. A lease on one of the servers keeps
-// two deployments apart.
+// A server stores a library byte for byte. A Loader therefore compares libraries by the SHA-256 of
+// the whole text, and leaves a server alone if it already runs the build. A lease on one of the
+// servers keeps two deployments apart.
 //
 // Every command has its own deadline ([WithTimeout]). Every failure is reported in one sentence that
 // names the server and says what to do; see [Error]. docs/deploying.md describes all of this in

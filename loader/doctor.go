@@ -15,7 +15,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// Finding is a problem with the servers that prevents decisions now, or will one day.
+// Finding is a problem with the servers that prevents decisions now, or may prevent them later.
 type Finding struct {
 	Check string `json:"check"` // "reach", "functions", "library", "writes", "eviction", "persistence", "clock", "replicas", "rights" or "coverage"
 	Addr  string `json:"addr"`  // the node, or "" if the finding is about all nodes
@@ -47,8 +47,8 @@ const (
 // will cause problems later: keys of limits that may be evicted, libraries that a restart loses,
 // clocks that differ, replicas that lag, missing rights, and slots that no primary serves. It
 // changes nothing. In addition to the rights of a deployer it uses +info, +config|get,
-// +fcall_ro|ratelimit_info and, in a cluster, +cluster|info. Checks that it cannot make without
-// them are listed as Unchecked.
+// +fcall_ro|ratelimit_info and, in a cluster, +cluster|info. If the user lacks one of these rights,
+// the checks that need it are listed as Unchecked.
 //
 // A node that does not reply is a finding, not an error. The returned error is ctx.Err().
 func (l *Loader) Doctor(ctx context.Context) (Diagnosis, error) {
@@ -64,7 +64,7 @@ func (l *Loader) Doctor(ctx context.Context) (Diagnosis, error) {
 	each(shards, func(at shard) {
 		c := s.conn(at.addr)
 		if topology == Cluster && s.follows(ctx, c, shards) {
-			return // the list is outdated: the node has become a replica, and its primary lists it
+			return // the list is outdated: the node has become a replica, and is examined as one
 		}
 		x.primary(ctx, c)
 	})
@@ -101,7 +101,7 @@ type patient struct {
 	embedded bool // a server of package embedded
 }
 
-// clockReading is how far a node's clock is ahead of this machine's clock, and the largest error of
+// clockReading is how far a node's clock is ahead of this machine's clock, and the maximum error of
 // that measurement.
 type clockReading struct {
 	addr         string
@@ -129,7 +129,7 @@ func (x *examination) failed(check string, err error, means string) {
 }
 
 // unread records what could not be read because the user lacks a right or the server does not know
-// the command. If the server is in no state to be examined, unread records that instead and returns
+// the command. If the server cannot be examined at all, unread records that instead and returns
 // false.
 func (x *examination) unread(c *conn, what, step, right string, err error) bool {
 	var failed *Error
@@ -155,7 +155,8 @@ const (
 	checkLink = "check the network and the load between the two"
 )
 
-// primary makes the checks of node on a primary, and examines its replicas and the user's rights.
+// primary makes the checks that node makes, and checks the primary's role, its cluster state and
+// the user's rights. It also adds the primary's replicas to those that replica examines.
 func (x *examination) primary(ctx context.Context, c *conn) {
 	p, ok := x.node(ctx, c)
 	if !ok {
@@ -215,14 +216,15 @@ func readReplicas(reply any, addr string) (addrs []string, ok bool) {
 		if !isText || err != nil {
 			return nil, false
 		} else if n == 0 {
-			continue // a program such as redis-cli --replica, which listens nowhere
+			continue // a program such as redis-cli --replica, which does not listen on a port
 		}
 		addrs = append(addrs, reachable(name, "", host, int64(n)))
 	}
 	return addrs, ok
 }
 
-// follows reports whether a node is a replica of one of shards that is not itself a replica.
+// follows reports whether a node is a replica, and its primary is one of shards and not itself a
+// replica.
 func (s *session) follows(ctx context.Context, c *conn, shards []shard) bool {
 	a, err := c.identify(ctx)
 	if err != nil || !a.replica {
@@ -236,7 +238,7 @@ func (s *session) follows(ctx context.Context, c *conn, shards []shard) bool {
 	return err != nil || !a.replica
 }
 
-// replica makes the checks of node on a replica, and checks that it has its primary's library.
+// replica makes the checks that node makes, and checks that the replica has its primary's library.
 func (x *examination) replica(ctx context.Context, c *conn, primary patient) {
 	p, ok := x.node(ctx, c)
 	if !ok || p.library == nil || primary.library == nil || *p.library == *primary.library {

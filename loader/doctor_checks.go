@@ -12,7 +12,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// library checks that the library is a build of this one and responds.
+// library checks that text, the library on the node, is a build of the ratelimit library and
+// responds to calls.
 func (x *examination) library(ctx context.Context, c *conn, text string) {
 	const step = "FCALL_RO " + functions.Name + "_info"
 	if text == "" {
@@ -99,7 +100,8 @@ func (x *examination) persistence(ctx context.Context, c *conn, m map[string]str
 	}
 }
 
-// lag examines the replicas that a primary lists, and the link that a replica reports.
+// lag looks for replicas that lag. m is the reply to INFO of the node at addr: a primary lists its
+// replicas, and a replica reports the state of the link to its primary.
 func (x *examination) lag(addr string, m map[string]string) {
 	const means = "a failover loses the latest counts, or the library"
 	find := func(format string, args ...any) {

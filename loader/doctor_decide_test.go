@@ -77,7 +77,7 @@ func TestDoctorOfServersThatCannotDecide(t *testing.T) {
 	}
 }
 
-// The same for servers that are not available here.
+// TestDoctorOfOtherServers uses fake servers in place of servers that the tests cannot start.
 func TestDoctorOfOtherServers(t *testing.T) {
 	text := build(t).Text()
 	replicaAddr := ""

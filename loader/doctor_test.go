@@ -15,8 +15,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// findings returns a line for each finding, with its check, node and class, and for each right that
-// was missing.
+// findings returns a line for each finding, with its check, node and class, and for each right
+// whose absence kept Doctor from making a check.
 func findings(d loader.Diagnosis) string {
 	var b strings.Builder
 	for _, f := range d.Findings {
@@ -31,7 +31,7 @@ func findings(d loader.Diagnosis) string {
 	return b.String()
 }
 
-// found returns the line of findings for one finding, or "" if check is "".
+// found returns the line that findings returns for one finding, or "" if check is "".
 func found(check, addr string, class error) string {
 	if check == "" {
 		return ""
@@ -39,7 +39,7 @@ func found(check, addr string, class error) string {
 	return fmt.Sprintf("%s %s: %v\n", check, addr, class)
 }
 
-// classOf returns the most exact class of an error.
+// classOf returns the most specific class of an error.
 func classOf(err error) error {
 	var failed *loader.Error
 	var dial *dialing.Error
@@ -97,7 +97,8 @@ func TestDoctor(t *testing.T) {
 	}
 }
 
-// Problems that a fake server simulates: clocks, replicas, failing saves.
+// TestDoctorOfTheSick simulates problems with fake servers: clocks that differ, replicas that lag,
+// and saves that fail.
 func TestDoctorOfTheSick(t *testing.T) {
 	text := build(t).Text()
 	sick := func(ahead time.Duration, replication string) string {
@@ -163,7 +164,7 @@ func TestDoctorOfACluster(t *testing.T) {
 	}
 }
 
-// Primaries run different builds, which were loaded one by one.
+// Doctor reports that primaries run different builds, which were loaded one by one.
 func TestDoctorOfMixedBuilds(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	for i, text := range []loader.Text{buildA, buildB, buildB} {

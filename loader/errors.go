@@ -104,8 +104,8 @@ func codeOf(err error) string {
 	return code
 }
 
-// fail returns an error about the node. problem and the arguments make the problem, without the
-// address.
+// fail returns an error about the node. problem is the format, without the address, of
+// Error.Problem.
 func (c *conn) fail(step string, class, err error, remedy, problem string, args ...any) *Error {
 	return &Error{
 		Class: class, Addr: c.address(), Step: step, Code: codeOf(err), Err: err,
@@ -151,8 +151,8 @@ func failure(c *conn, step string, err error) *Error {
 	return c.fail(step, nil, err, "", "refuses %s: %s", step, replyText(err))
 }
 
-// unreachable returns the error for a step that got no reply, or a reply that is not from Redis, or
-// for Sentinels that do not name the primary.
+// unreachable returns the error for a step that got no reply or a reply that no Redis server sends,
+// or for Sentinels that do not name the primary.
 func unreachable(c *conn, step string, err error) *Error {
 	class := ErrUnreachable
 	if dialing.Gibberish(err) && !dialing.AtSentinels(err) {

@@ -56,7 +56,7 @@ func Example() {
 	// primary same changed: false
 }
 
-// A client that restores the library on a server that lost it, as after a restart without
+// This client restores the library on a server that lost it, as after a restart without
 // persistence.
 func ExampleHealer() {
 	server, err := embedded.Start() // a server without the library
@@ -87,7 +87,7 @@ func ExampleHealer() {
 	// true 1
 }
 
-// A log of the libraries that a deployment loads on each server. The trace also sees the
+// This trace prints the libraries that a deployment loads on each server. It is also called for the
 // inspections and the lease.
 func ExampleWithTrace() {
 	server, err := embedded.Start()

@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// startFake starts a server with replies from the test, in RESP2, in place of servers that are not
-// available here. handle gets a command in upper case, with its words joined, and returns the raw
-// reply; "" closes the connection, and silence sends nothing.
+// startFake starts a server that gets its replies from the test, in place of a server that the
+// tests cannot start. handle gets a command in upper case, with its arguments joined by spaces, and
+// returns the reply in RESP2. The reply "" closes the connection, and silence sends nothing.
 const silence = "\x00"
 
 func startFake(t *testing.T, handle func(command string) string) string {

@@ -22,7 +22,8 @@ func version(v, id string) loader.Text {
 	return loader.Text(strings.Replace(text, "local VERSION = '"+functions.Version()+"'", "local VERSION = '"+v+"'", 1))
 }
 
-// three are three servers that one deployment covers; each can be stopped.
+// three holds three servers that one deployment covers: their addresses, and functions that stop
+// them.
 type three struct {
 	addrs []string
 	stop  []func()
@@ -47,7 +48,7 @@ func startThree(t *testing.T, auth redis.Options) three {
 	return f
 }
 
-// builds returns the build that each reachable server runs, "-" for none.
+// builds returns the ID of the build that each reachable server runs, or "-" if it has no library.
 func builds(t *testing.T, addrs []string) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -93,8 +94,9 @@ func stepsOf(t *testing.T, f three, auth redis.Options, on string, build loader.
 	return steps
 }
 
-// The user loses all rights at one step on one of three servers, for each step and each server.
-// Afterwards all servers run the new build, or all run the old one.
+// The user loses all rights on one of three servers before one step of a deployment. The test
+// repeats this for each server and each step. Afterwards all servers run the new build, or all run
+// the old one.
 func TestPermissionLostAtAnyStep(t *testing.T) {
 	auth := redis.Options{Username: "deployer", Password: "x"}
 	f := startThree(t, auth)
@@ -304,8 +306,7 @@ func TestNotABuild(t *testing.T) {
 	}
 }
 
-// Rollback from one build to another and back again, with a Loader that did not make the
-// deployment.
+// A Loader that did not make the deployment rolls back from one build to another, and back again.
 func TestRollback(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()

@@ -119,7 +119,7 @@ func (c *conn) checkEngine(ctx context.Context, a about) error {
 	return noLua(c, a)
 }
 
-// read fills in what the node holds.
+// read reads what the node holds, and copies it to the report.
 func (m *member) read(ctx context.Context, want artifact) error {
 	found, err := m.s.read(ctx, m.conn, m.shard.addr)
 	if err != nil {
@@ -131,7 +131,7 @@ func (m *member) read(ctx context.Context, want artifact) error {
 	return nil
 }
 
-// show copies the findings to the report, and sets whether the node runs the build, another text,
+// show copies what was found to the report, and sets whether the node runs the build, another text,
 // or none.
 func (m *member) show(found held, want artifact) {
 	m.node.Running, m.node.State = describe(found.text), Different
@@ -149,7 +149,7 @@ func (c *conn) readHeld(ctx context.Context) (held, error) {
 	var found held
 	libraries, err := c.libraries(ctx, "LIBRARYNAME", functions.Name+"*", "WITHCODE")
 	for _, l := range libraries {
-		switch { // the requested name is a pattern, so others match too
+		switch { // FUNCTION LIST takes a pattern, so it may also list other libraries
 		case l.name == functions.Name:
 			found.text = l.code
 		case l.name == recordName:

@@ -143,7 +143,7 @@ func (h *holder) take(ctx context.Context, patience time.Duration) error {
 	}
 }
 
-// write loads the lease, valid for ttl from now.
+// write loads the lease library with command. The lease is valid for h.ttl from now.
 func (h *holder) write(ctx context.Context, command ...any) error {
 	began := h.clock.now()
 	now, err := h.c.timeMS(ctx)

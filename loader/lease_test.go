@@ -75,8 +75,8 @@ func TestLease(t *testing.T) {
 	want(t, "name taken", err, loader.ErrNameTaken)
 }
 
-// Many concurrent deployments of different builds: in the end all servers run one build, and every
-// error is a typed one.
+// After many concurrent deployments of different builds, all servers run one build, and every error
+// is an ErrLeased.
 func TestManyDeployersAtOnce(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	for round := range 5 {
@@ -157,8 +157,8 @@ func TestLookedAtAgainUnderTheLease(t *testing.T) {
 	}
 }
 
-// A rollback undoes the deployment that it has inspected. If another deployment came in between, the
-// rollback fails, unless that one led to the same build.
+// A rollback undoes the deployment that it has inspected. If another deployment came in between,
+// the rollback fails, unless the servers now run the build that it would restore.
 func TestRollbackOfWhatWasLookedAt(t *testing.T) {
 	addr, _ := startRedis(t)
 	ctx := t.Context()
@@ -216,13 +216,13 @@ func onFirstLoad(f three, renewals *atomic.Int64, do func()) loader.Option {
 	})
 }
 
-// A long deployment renews its lease after each third of the lease's time.
+// A long deployment renews its lease when a third of the lease's time has passed.
 func TestLeaseIsRenewed(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	for _, tt := range []struct {
 		took     time.Duration
 		renewals int64
-	}{{2*time.Minute - 1, 0}, {2 * time.Minute, 1}, {6*time.Minute - 1, 1}, {12 * time.Minute, 1}} { // of the six minutes with newLoader's timeout
+	}{{2*time.Minute - 1, 0}, {2 * time.Minute, 1}, {6*time.Minute - 1, 1}, {12 * time.Minute, 1}} { // a lease lasts six minutes
 		clock := newTestClock()
 		var renewals atomic.Int64
 		l := newLoader(t, f.ring, clock.option(), onFirstLoad(f, &renewals, func() { clock.move(tt.took) }))

@@ -33,7 +33,7 @@ type clock struct {
 // Option configures a Loader. An invalid option makes [New] fail.
 type Option func(*Loader) error
 
-// WithTimeout sets how long one step on one node may take: a command and its reply, including
+// WithTimeout sets the maximum time for one step on one node: a command and its reply, including
 // connecting. The default is 5 s. It must be above 0.
 func WithTimeout(d time.Duration) Option {
 	return func(l *Loader) error {

@@ -170,8 +170,8 @@ func TestCluster(t *testing.T) {
 	ctx := t.Context()
 	b := build(t)
 
-	// From any node, given as a plain client whose password is valid for all nodes, including the
-	// primary without slots.
+	// Deploy through a plain client of one node, here the primary without slots. The client's
+	// password is valid for all nodes.
 	plain := newLoader(t, connect(t, redis.Options{Addr: addrs[3], Password: "secret"}))
 	report := must[loader.Report](t)(plain.Deploy(ctx, b))
 	if report.Topology != loader.Cluster || len(report.Nodes) != 4 || report.Changed() != 4 || !report.InStep() {
@@ -185,7 +185,7 @@ func TestCluster(t *testing.T) {
 		}
 	}
 
-	// The cluster client, with one node that lost the library.
+	// Deploy through a cluster client after one node has lost the library.
 	mustRun(t, connect(t, redis.Options{Addr: addrs[1], Password: "secret"}), "FUNCTION", "FLUSH")
 	cc := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1", addrs[0]}, Password: "secret"})
 	t.Cleanup(func() { _ = cc.Close() })
@@ -206,7 +206,7 @@ func TestCluster(t *testing.T) {
 		}
 	}
 
-	// The caller's own list of the nodes.
+	// Use the caller's own list of the nodes.
 	own := redis.NewClusterClient(&redis.ClusterOptions{
 		Password: "secret",
 		ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
@@ -291,7 +291,8 @@ func TestRing(t *testing.T) {
 	}
 }
 
-// A dialer that finds the server itself, like the dialer of a Sentinel client.
+// TestAddressFoundByDialer uses a dialer that finds the server itself, like the dialer of a
+// Sentinel client.
 func TestAddressFoundByDialer(t *testing.T) {
 	addr, _ := startRedis(t)
 	var dials atomic.Int32

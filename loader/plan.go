@@ -35,8 +35,8 @@ type Change struct {
 	Kind string `json:"kind"` // "function", "policy", or "source" for a file of the library's source
 	Name string `json:"name"`
 	What string `json:"what"`          // "added", "removed" or "changed"
-	Old  string `json:"old,omitempty"` // the limits of a policy before
-	New  string `json:"new,omitempty"` // the limits of a policy after
+	Old  string `json:"old,omitempty"` // the policy's limits before the deployment
+	New  string `json:"new,omitempty"` // the policy's limits after the deployment
 }
 
 // NodePlan is what a deployment would do on one node; Node.Changes lists what it would change.
@@ -48,7 +48,7 @@ type NodePlan struct {
 	Diff string `json:"diff,omitempty"`
 }
 
-// Plan is what a deployment would change. It is a plain value.
+// Plan is what a deployment would change. It is not modified after it is returned.
 type Plan struct {
 	Topology Topology   `json:"topology"`
 	Wanted   Library    `json:"wanted"`
@@ -111,8 +111,8 @@ func (l *Loader) Plan(ctx context.Context, build Build, opts ...PlanOption) (Pla
 	return plan, f.err(opPlan)
 }
 
-// unified returns the difference between two texts as `diff -u` shows it, with three lines around
-// each change, or "" if they are equal. It takes nearly linear time for any texts.
+// unified returns the difference between two texts as `diff -u` shows it, with three lines of
+// context, or "" if they are equal. It takes nearly linear time whatever the texts are.
 func unified(oldName, newName, oldText, newText string) string {
 	text := diff.Diff(oldName, []byte(oldText), newName, []byte(newText))
 	return strings.TrimPrefix(string(text), "diff "+oldName+" "+newName+"\n")

@@ -13,11 +13,12 @@ import (
 
 // recordName is the name of a library, and of its only function, that a deployment leaves beside
 // the ratelimit library on each primary. It records the deployed build, the number of the
-// deployment, and the text that was replaced. So a rollback's text is replicated and persisted like
-// the library, and can be found from any machine; reading it needs no key and no further right.
+// deployment, and the text that was replaced. The text for a rollback is therefore replicated and
+// persisted like the library, and can be found from any machine. Reading it needs no key and no
+// additional right.
 const recordName = functions.Name + "_previous"
 
-// record is the content of that library.
+// record is the content of the library recordName.
 type record struct {
 	deployment int64  // number of the deployment to these servers; 0 if there is no record
 	deployed   string // digest of the deployed build
@@ -47,8 +48,7 @@ redis.register_function{
 `, recordName, functions.Name, recordName, r.deployment, r.deployed, luastring.Append(nil, r.policies), r.atMS, textMark, luastring.Append(nil, r.replaced), recordName, r.deployment, r.deployed)
 }
 
-// readRecord parses a library written by text. For any other library it returns a record of
-// deployment 0.
+// readRecord parses a library written by text. For any other library it returns the zero record.
 func readRecord(code string) record {
 	head, rest, ok := strings.Cut(code, textMark)
 	if !ok {
@@ -65,10 +65,11 @@ func readRecord(code string) record {
 	return r
 }
 
-// last returns the record of the last deployment found on the nodes, or one of deployment 0 if
-// there is none. A record can be left over from a deployment that failed, or that was undone by
-// hand. So a record counts only if it names what its node runs, or ran before it lost the library,
-// or if it names the wanted build. A watch remembers the last deployment that it has seen.
+// last returns the record of the last deployment found on the nodes, or the zero record if there is
+// none. A record can be left over from a deployment that failed, or that was undone by hand. A
+// record therefore counts only if it names what its node runs, or ran before it lost the library,
+// or if it names the wanted build. If a watch remembers a later deployment, last returns that one's
+// record.
 func (f *fleet) last() record {
 	var last record
 	for _, m := range f.members {
@@ -84,10 +85,10 @@ func (f *fleet) last() record {
 	return last
 }
 
-// records returns the record that each node gets for a deployment at this time. If the build is the
-// last one deployed, and either some nodes still run it or no node has a library, this deployment
-// is only a repair: the last record stays as it was, and with it the text for a rollback. A node
-// without a library records what is replaced on the others.
+// records returns a function that returns the record that a node gets for a deployment at atMS. If
+// the build is the last one deployed, and either some nodes still run it or no node has a library,
+// this deployment is only a repair: the last record stays as it was, and with it the text for a
+// rollback. A node without a library records what is replaced on the others.
 func (f *fleet) records(atMS int64) func(*member) record {
 	last := f.last()
 	isThere := func(m *member) bool { return m.text == f.want.text }
@@ -117,7 +118,7 @@ func (f *fleet) lacksRecord(m *member) bool {
 }
 
 // lostPolicies returns the names of policies that the node's lost library had and the wanted build
-// does not have. The node must have lost only the library and kept its record.
+// does not have. It finds them only if the node lost the library but kept its record.
 func (f *fleet) lostPolicies(m *member) []string {
 	if m.text != "" || m.record.policies == "" || m.record.deployed != f.last().deployed {
 		return nil
@@ -129,8 +130,8 @@ func (f *fleet) lostPolicies(m *member) []string {
 	})
 }
 
-// common returns what all nodes had when they were inspected, ignoring nodes with no library or
-// with the text except. It returns false if the others differ.
+// common returns what all nodes had when they were inspected, ignoring nodes that had no library or
+// the text in except. It returns false if the other nodes differ.
 func (f *fleet) common(except string) (held, bool) {
 	var found held
 	for _, m := range f.members {

@@ -3,7 +3,8 @@ package loader
 import "context"
 
 // check determines, without writing anything, whether every node can take the build, and sets Err
-// on each node that cannot.
+// on each node that cannot. With probe, it also tests the user's right to load and the node's
+// memory.
 func (f *fleet) check(ctx context.Context, o options, probe bool) {
 	each(f.members, func(m *member) {
 		if m.node.Err == nil {

@@ -17,7 +17,7 @@ import (
 
 const rights = "+function|load +function|list +function|delete +function|stats +time +role +wait"
 
-// Errors from real servers that cannot be deployed to.
+// TestRealServersThatRefuse checks the errors for real servers to which a build cannot be deployed.
 func TestRealServersThatRefuse(t *testing.T) {
 	ctx := t.Context()
 	b := build(t)
@@ -147,7 +147,8 @@ func words(s string) []any {
 	return list
 }
 
-// Errors from servers that are not available here, or that occur rarely.
+// TestOtherServersThatRefuse simulates servers that the tests cannot start, and errors that occur
+// rarely.
 func TestOtherServersThatRefuse(t *testing.T) {
 	b := build(t)
 	unknown := func(command string) string {

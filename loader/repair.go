@@ -7,9 +7,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Repair makes one round of a [Loader.Watch]: it loads build where it was lost, and leaves the same
-// servers alone. It returns nil if every primary runs build, otherwise the errors of those that do
-// not.
+// Repair makes one round of a [Loader.Watch]: it loads build where it was lost, and leaves alone
+// the servers that a watch would leave alone. It returns nil if every primary runs build, and
+// otherwise the errors of the primaries that do not.
 func (l *Loader) Repair(ctx context.Context, build Build) error {
 	want, err := readBuild(build)
 	if err != nil {

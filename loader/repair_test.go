@@ -38,11 +38,11 @@ func TestRepairKeepsTheWayBack(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()
 	l := newLoader(t, f.ring)
-	var afterA map[string]string // what a server has that got A but missed B
+	var afterA map[string]string // the libraries of a server that got A but missed B
 	for _, tt := range []struct {
 		name string
 		lose func(t *testing.T)
-		lost int // number of servers that must be loaded again
+		lost int // number of servers on which the library must be loaded again
 	}{
 		{"one server has nothing", func(t *testing.T) { mustRun(t, at(t, f.addrs[1]), "FUNCTION", "FLUSH") }, 1},
 		{"the leader has nothing", func(t *testing.T) { mustRun(t, at(t, f.addrs[0]), "FUNCTION", "FLUSH") }, 1},
@@ -97,8 +97,8 @@ func TestRepairKeepsTheWayBack(t *testing.T) {
 	}
 }
 
-// A deployment that brings a build to the last server does not record that same build as replaced
-// on the others.
+// If all servers but one already run a build, deploying it to the last one replaces nothing. The
+// deployment does not record the build itself as the one to go back to.
 func TestNothingWasReplaced(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	l := newLoader(t, f.ring)
@@ -114,8 +114,8 @@ func TestNothingWasReplaced(t *testing.T) {
 	}
 }
 
-// A rollback restores all servers even if one has lost everything. If it leaves all with one build,
-// a second rollback undoes it.
+// A rollback restores all servers even if one has lost everything, and a second rollback undoes the
+// first.
 func TestRollbackWhereAServerLostAll(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()
@@ -139,8 +139,8 @@ func TestRollbackWhereAServerLostAll(t *testing.T) {
 	}
 }
 
-// If records disagree about what a deployment replaced, a higher number alone does not make one
-// valid.
+// If records disagree about what a deployment replaced, a higher deployment number alone does not
+// make a record valid.
 func TestRecordsThatDisagree(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()

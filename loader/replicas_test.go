@@ -8,13 +8,13 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
-// During a failover, nodes that a cluster lists as primaries may each say that they are replicas of
-// another one, or of themselves. They are not dropped, because then the report would not show that
+// During a failover, nodes that a cluster lists as primaries may all say that they are replicas: of
+// each other, or of themselves. They are not dropped, because then the report would not show that
 // their keys have no primary.
 func TestReplicasOfEachOther(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
-		primary [2]int // of each, by index
+		primary [2]int // index of the primary that each node names
 	}{
 		{"of each other", [2]int{1, 0}}, {"of themselves", [2]int{0, 1}}, {"of the first, and that of itself", [2]int{0, 0}},
 	} {

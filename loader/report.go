@@ -55,8 +55,9 @@ type Node struct {
 	State   State   `json:"state"`
 	Running Library `json:"running"`
 
-	// Before is what the node ran when this call inspected it. Changes is how the wanted build
-	// differs from that, if it was to be loaded, or in a Plan, if it would be.
+	// Before is what the node ran when this call inspected it. Changes lists how the wanted build
+	// differs from it. Changes is set only if the build was to be loaded or, in a Plan, would be
+	// loaded.
 	Before  Library  `json:"before"`
 	Changes []Change `json:"changes,omitempty"`
 

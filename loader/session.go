@@ -25,9 +25,9 @@ type session struct {
 }
 
 // lastRead is what a watch has read on a node, and the list of libraries at that time. The texts
-// take several hundred kilobytes. While the list stays the same, they are read again only after
-// usesPerRead rounds. If the record does not match the library, a deployment is half done, and its
-// next step may not change the list, so the texts are read in every round.
+// take several hundred kilobytes. While the list stays the same, they are therefore read again only
+// after usesPerRead rounds. If the record does not match the library, a deployment is half done.
+// Its next step may leave the list as it is, so the texts are then read in every round.
 type lastRead struct {
 	list string
 	held held
@@ -126,7 +126,7 @@ type held struct {
 	leases     []lease
 }
 
-// fleet is all nodes that were inspected, by address.
+// fleet is all nodes that were inspected, sorted by address.
 type fleet struct {
 	s       *session
 	want    artifact

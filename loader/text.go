@@ -19,7 +19,8 @@ type Build interface {
 }
 
 // Text is a library text as a Build, such as the content of the file that `ratelimit build -o`
-// writes. So the same bytes can be tested, kept, and deployed to several fleets in turn.
+// writes. A build that was tested can thus be stored, and later deployed byte for byte to several
+// fleets.
 type Text string
 
 // Text returns t as it is.
@@ -73,14 +74,14 @@ var (
 	contractLine = regexp.MustCompile(`(?m)^local CONTRACT = ([0-9]{1,9})\r?$`)
 	buildIDLine  = regexp.MustCompile(`(?m)^local BUILD_ID = '([^']*)'`)
 
-	// Each pattern begins with a literal word, which is found quickly in a long text.
+	// Each pattern begins with a literal word, so that the search is fast in a long text.
 	functionNames = []*regexp.Regexp{
 		regexp.MustCompile(`function_name\s*=\s*['"](\w+)['"]`), regexp.MustCompile(`redis\.register_function\(\s*['"](\w+)['"]`),
 	}
 )
 
-// describe reads a library's description from its text. Calling ratelimit_info would return the
-// same, but a deployer need not have the right to call it.
+// describe reads a library's description from its text. ratelimit_info returns the same
+// description, but a deployer need not have the right to call it.
 func describe(code string) Library {
 	if code == "" {
 		return Library{}
@@ -92,7 +93,7 @@ func describe(code string) Library {
 	}
 }
 
-// first returns the group of the pattern's first match, or "" if there is none.
+// first returns the first group of the pattern's first match, or "" if there is no match.
 func first(pattern *regexp.Regexp, text string) string {
 	if m := pattern.FindStringSubmatch(text); m != nil {
 		return m[1]

@@ -24,7 +24,8 @@ const (
 	Ring Topology = "ring"
 )
 
-// shard is a primary's address and the ranges of slots that it serves, as first, last, first, last.
+// shard is a primary's address and the ranges of slots that it serves, each as its first and its
+// last slot.
 type shard struct {
 	addr  string
 	slots []int
@@ -120,7 +121,7 @@ func merge(shards []shard) []shard {
 	return merged
 }
 
-// ask finds out from one node which system it belongs to.
+// ask asks one node which topology it belongs to, and which primaries there are.
 func (s *session) ask(ctx context.Context, addr string) (Topology, []shard, *Node) {
 	c := s.conn(addr)
 	about, err := c.identify(ctx)
@@ -165,8 +166,8 @@ func (c *conn) primaries(ctx context.Context, tls bool) ([]shard, error) {
 }
 
 // readShards parses a reply to CLUSTER SHARDS. It returns nil if the reply has another shape. It
-// omits a primary that the cluster marks as failed and that serves no slots: when it comes back it
-// is a replica, and gets the library as one.
+// omits a primary that the cluster marks as failed and that serves no slots: when it comes back, it
+// will be a replica and get the library from its primary.
 func readShards(reply any, host string, tls bool) []shard {
 	list, _ := reply.([]any)
 	var shards []shard

@@ -63,10 +63,10 @@ func (e Event) MarshalJSON() ([]byte, error) {
 // keeps replacing the library, the watch waits longer each time, up to a minute. The same is true
 // for loads that fail.
 //
-// A missing library or a new deployment is found in the next round. A text that was loaded in
-// another way is found within ten rounds, because the texts are not read in every round. A step
-// takes at most a second, even if [WithTimeout] allows more, so that a node that hangs does not
-// delay repairs of the others.
+// A missing library or a new deployment is found in the next round. A library that was loaded
+// without a deployment is found within ten rounds, because the texts are not read in every round. A
+// step takes at most a second, even if [WithTimeout] allows more, so that a node that hangs does
+// not delay repairs of the others.
 func (l *Loader) Watch(ctx context.Context, build Build, report func(Event)) error {
 	want, err := readBuild(build)
 	if err != nil {
@@ -135,8 +135,8 @@ func (w *watch) round(ctx context.Context) {
 	if len(lost) == 0 {
 		return
 	}
-	// The lease keeps others from deploying during the repair. If it cannot be taken for another
-	// reason, nobody can deploy either.
+	// The lease keeps others from deploying during the repair. If it cannot be taken for a reason
+	// other than ErrLeased, others cannot take it either, so the repair continues without it.
 	lease := w.s.holder(f.leader().conn)
 	if err := lease.take(ctx, 0); err == nil {
 		defer func() { _ = lease.release(ctx) }()
@@ -253,6 +253,9 @@ func (f *fleet) judge(ctx context.Context, lease string) map[*member]error {
 		if n.Err != nil || n.State == Same {
 			continue
 		}
+		// check makes two more tests, which are not needed here. A lost library with policies that
+		// this build lacks was another build, which laterBuild finds. A probe is not needed,
+		// because the load follows.
 		refusal := m.refusal(ctx, f.want, options{})
 		switch {
 		case refusal != nil:
@@ -321,7 +324,7 @@ func (f *fleet) isDeployed() bool {
 	return false
 }
 
-// underWay returns a sentence if a deployment other than except's has the lease; otherwise "".
+// underWay returns a sentence if a deployment has a lease that is not named except; otherwise "".
 func (f *fleet) underWay(ctx context.Context, except string) string {
 	for _, m := range f.members {
 		for _, l := range m.leases {

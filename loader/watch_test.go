@@ -65,7 +65,7 @@ func (w *watching) waitFor(t *testing.T, addr string, kind loader.EventKind, n i
 	return last
 }
 
-// looksPerRead is the number of rounds within which a watch reads the texts.
+// looksPerRead is the number of rounds within which a watch reads the texts at least once.
 const looksPerRead = 11
 
 const often = 20 * time.Millisecond
@@ -90,12 +90,12 @@ func TestWatchRepairsWhatIsLost(t *testing.T) {
 			t.Errorf("%+v", e)
 		}
 	}
-	// An older build that somebody loaded by hand, without a deployment.
+	// Somebody loads an older build by hand, without a deployment.
 	put(t, f.addrs[1], string(version("0.0.9", "000000000009")))
 	if e := w.waitFor(t, f.addrs[1], loader.Repaired, 2); e.Node.Before.BuildID != "000000000009" || e.Node.Running.BuildID != "000000000002" {
 		t.Errorf("%+v", e)
 	}
-	// A replica that took over had neither the last deployment nor its record.
+	// A replica takes over that has neither the last deployment's build nor its record.
 	for name, code := range afterOne {
 		if name != "ratelimit" {
 			put(t, f.addrs[1], code)

@@ -19,8 +19,8 @@ function numbers.parse(text)
   return tonumber(text)
 end
 
--- parse_digits does the same for a text of decimal digits, which a pattern has found. It returns nil
--- for nil.
+-- parse_digits is like parse, but for a text that a pattern has matched as decimal digits, or nil.
+-- It returns nil for nil.
 function numbers.parse_digits(text)
   local n = tonumber(text or '')
   if not n or n < numbers.MOST then return n end
@@ -41,9 +41,9 @@ end
 
 local last, last_text = 0, '0'
 
--- argument returns a whole number as a command's argument. Redis 7.0 needs 0.3 to 0.7 us to format a
--- number, which is more than string.format needs. Later versions are fast. Several keys often get
--- the same expiry, so the last text is used again.
+-- argument returns a whole number as a command's argument. Redis 7.0 needs 0.3 to 0.7 us to format
+-- a number, which is more than string.format needs. Later versions are fast, so they get n itself.
+-- Several keys often get the same expiry, so the last text is kept.
 function numbers.argument(n)
   if CLOCK_STANDS then return n end
   if n ~= last then
@@ -57,9 +57,10 @@ local MOST_KNOWN = 5000 -- in a generation
 
 -- remembered returns a function that memoizes read. read returns nil and optionally an error for a
 -- text that it cannot parse; failures are not memoized. A table lookup costs a tenth of a pattern
--- match. memory.known holds the texts of the current generation. If it is full, it becomes the
--- previous one, from which texts that are used again return; the rest is forgotten. So up to 10,000
--- texts are kept, and the last 5,000 always. If sized is true, a value counts as value.size texts.
+-- match. memory.known holds the texts of the current generation. When it is full, it becomes the
+-- previous generation, and the one before that is dropped. A text that is found in the previous
+-- generation is added to the current one. So at most 10,000 texts are kept, and always the last
+-- 5,000. If sized is true, a value counts as value.size texts.
 function numbers.remembered(read, memory, sized)
   local size, previous = 0, {}
   memory.known = {}

@@ -19,8 +19,8 @@
 local list = {}
 states.list = list
 
-local MOST_KEPT, SMALL = 64, 10000 -- states, and bytes of them, that are kept for the next call
-states.large = false -- whether this call's states are more
+local MOST_KEPT, SMALL = 64, 10000 -- states, and bytes or buckets: a call that reads more frees its states
+states.large = false -- whether this call reads more
 
 -- new returns the state at a position in the list, for its algorithm to fill in.
 function states.new(at, rate)
@@ -34,8 +34,8 @@ function states.new(at, rate)
   return state
 end
 
--- most_spent returns the most units that can count as spent and still leave room for this call. It
--- replaces a stored state that is impossible under this limit.
+-- most_spent returns the most units that can count as spent and still leave room for this call. A
+-- stored state that is impossible under this limit is replaced by one with this many units spent.
 function states.most_spent(capacity, cost)
   return capacity - (cost > 1 and cost <= capacity and cost or 1)
 end
@@ -48,9 +48,10 @@ end
 
 ------------------------------------------------------------------- what one call may read
 
--- A state that a larger limit left takes as long to read as under that limit, so a call may only
--- read a certain number of them. The most that one key can hold under any limit is below these
--- bounds: 200,000 calls in logs, which are 2.4 MB, and 5,016 buckets.
+-- A state that was written under a larger limit takes longer to read than this call's limits
+-- suggest, so the bytes and buckets that one call reads are bounded. No single key exceeds these
+-- bounds under any limit: it holds at most 200,000 calls in logs, which are 2.4 MB, and 5,016
+-- buckets.
 local MOST = { bytes = 2500000, buckets = 20000 }
 local read = {} -- bytes and buckets read by this call
 
@@ -67,9 +68,10 @@ function states.drop()
   end
 end
 
--- too_much counts bytes of a key's value before they are copied, and buckets of sliding_window after
--- they are read; with 0 buckets it checks before. It returns the error if the call reads too many
--- of them, or nil.
+-- too_much adds to the bytes or buckets that this call has read, and returns the error if they are
+-- too many, or nil. Bytes are added before they are copied. The buckets of a state are added after
+-- they are read, because only then is their number known; before, a call with 0 checks the sum so
+-- far.
 function states.too_much(what, more)
   local sum = read[what] + more
   read[what] = sum
@@ -116,11 +118,11 @@ end
 --   leases   whether the key is a set of leases that have all lapsed under a block
 --   request  whether the key holds the reply to a request (ONCE)
 --   blocked  ms for which the key is still blocked, 0 if it is not
---   from     where the state begins in the value, in bytes: after the words of a block, if there is one
---   expiry   of a state under a block, in ms since the epoch; 0 if there is none
+--   from     where the state begins in the value, in bytes: after the block's part, if there is a block
+--   expiry   when the state under a block expires, in ms since the epoch; 0 if there is none
 --   owner    the algorithm that wrote the state, nil if there is none
---   left     ms until the state expires, or below 0 if there is no state. A state exists to the end
---            of the ms in which it expires, whether it is under a block or not
+--   left     ms until the state expires, or below 0 if there is no state. A state still exists during
+--            the ms in which it expires (left is 0), whether it is under a block or not
 function states.look(key)
   local head = redis.pcall('GETRANGE', key, '0', HEAD - 1)
   local found = { leases = false, request = false, blocked = 0, from = 0, expiry = 0, owner = nil, left = -1 }
@@ -153,7 +155,7 @@ function states.look(key)
   return found
 end
 
-------------------------------------------------------------------- a key without the limit's usual state
+------------------------------------------------------------------- a key that the limit's form cannot load
 
 -- deny fills in the states of a blocked key.
 local function deny(limit, at, found)
@@ -163,11 +165,11 @@ local function deny(limit, at, found)
   end
 end
 
--- carry_over fills in states for a limit over another algorithm's state. A change of algorithm
--- therefore grants no second burst and does not lock the key, and callers with the old and the new
--- limit share one allowance. The old state counts as units spent now. If those units deny a call,
--- it has to wait until the old state has expired. A state that lasts longer than the rate needs to
--- refill leaves room for just this call. It returns the error, or nil.
+-- carry_over fills in the states of a limit whose key holds another algorithm's state. The old
+-- state counts as units spent now, so a change of algorithm grants no second burst and does not
+-- lock the key, and callers with the old and the new limit share one allowance. If these units deny
+-- a call, it has to wait until the old state has expired. If the old state lasts longer than the
+-- rate needs to refill, it leaves room for just this call. carry_over returns the error, or nil.
 local function carry_over(key, limit, at, cost, found)
   local left, spent = found.left, found.owner.spent
   local counted, err
@@ -190,8 +192,9 @@ local function carry_over(key, limit, at, cost, found)
   return nil
 end
 
--- load_other loads a key that does not hold the limit's usual state: the key is blocked, or it holds
--- another algorithm's state or another form of the limit's own. It returns the error, or nil.
+-- load_other loads a key that the load function of the limit's form cannot read: the key is
+-- blocked, or it holds another algorithm's state, or the limit's own state in a form that
+-- load_found has to convert. It returns the error, or nil.
 function states.load_other(key, limit, at, cost)
   local found, err = states.look(key)
   if err then

@@ -1,6 +1,6 @@
--- Stores the states of a limit as texts in the key's value: "<algorithm>:<text>" for one rate, and
--- "<algorithm>::<length>:<text><length>:<text>..." for several. A call needs one read, one TIME and
--- one SET, however many rates there are.
+-- This file stores the states of a limit as texts in the key's value: "<algorithm>:<text>" for one
+-- rate, and "<algorithm>::<length>:<text><length>:<text>..." for several. A call needs one read,
+-- one TIME and one SET, however many rates there are.
 --
 -- Rates are identified by position: the first rate of a changed limit reads the state of the
 -- previous first one. The text of a full rate is ''. The algorithm provides
@@ -10,8 +10,8 @@
 --                                 algorithm's
 --   save(state)                   returns the text of a state that a charge or a refund has changed, and when the rate
 --                                 is full (ms since the epoch)
---   convert(value, expiry)        optional: returns the text or texts for the algorithm's own value in another form that
---                                 expires at expiry (ms)
+--   convert(value, expiry)        optional: returns the text or texts for a value that the algorithm wrote in another
+--                                 form and that expires at expiry (ms)
 
 local HEAD, LAST = 512, '511' -- bytes: most values are shorter
 
@@ -47,7 +47,7 @@ local function load_empty(limit, at)
   return read_texts(nil, limit, at, 1, '')
 end
 
--- load_value loads a value that begins with the prefix, which is not a state by itself.
+-- load_value loads a value that begins with the prefix. The prefix alone is not a state.
 local function load_value(key, limit, at, cost, value)
   local texts = string.sub(value, #limit.algorithm.prefix + 1)
   if texts == '' then return states.unreadable(key) end

@@ -1,15 +1,18 @@
--- The arithmetic of gcra and leaky_bucket. The debt of a rate is TAT - now: the time until it is
--- full again (see src/algorithms/gcra.lua). Debts are counted in ticks. A tick is so small that all
--- debts are whole numbers, so only replies and expiries are rounded. T is rate.interval ticks, b*T is
--- rate.full ticks, and a unit of the clock (1 ms or 1 us) is rate.ticks ticks.
+-- The arithmetic of gcra and leaky_bucket. Read src/algorithms/gcra.lua first: it explains TAT, T
+-- and b. The debt of a rate is TAT - now: the time until the rate is full again. Debts are counted
+-- in ticks. A tick is so small that all debts are whole numbers, so only replies and expiries are
+-- rounded. T is rate.interval ticks, b*T is rate.full ticks, and a unit of the clock (1 ms or 1 us)
+-- is rate.ticks ticks.
 --
--- A stored debt above (2b - 1)T is replaced. A call of this limit leaves at most b*T. A limit with
--- twice the burst leaves at most 2b*T, which is (2b - 1)T after one T. A larger debt was stored
--- before the period was lowered or the clock was set back, and would lock the key for longer than a
--- full refill. The debt that replaces it leaves room for just this call: the key is usable at once
--- at the new rate, but does not grant the old burst again.
+-- A call of this limit leaves a debt of at most b*T, where b is the burst. Stored debts of up to
+-- (2b - 1)T are kept, because a limit with up to twice this burst leaves no more once one T has
+-- passed: at most 2b*T - T. A larger debt was stored before the period was lowered or the clock was
+-- set back, and would lock the key for longer than a full refill. It is replaced by a debt that
+-- leaves room for just this call: the key is usable at once at the new rate, but does not grant the
+-- old burst again.
 
--- ceil converts ticks into a longer unit of that many ticks, rounded up.
+-- ceil converts a debt in ticks into a longer unit, which has the given number of ticks, and rounds
+-- up.
 local function ceil(debt, ticks)
   if ticks == 1 then return debt end
   local over = debt % ticks

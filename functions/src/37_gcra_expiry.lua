@@ -1,5 +1,5 @@
--- gcra and leaky_bucket with one rate and T of at least 1 ms. The key's expiry is TAT, and its value
--- "gcra" or "gcra-<k>" (see src/algorithms/gcra.lua). The clock is in ms.
+-- gcra and leaky_bucket with one rate and T of at least 1 ms. Read src/algorithms/gcra.lua first.
+-- The key's expiry is TAT, and its value is "gcra" or "gcra-<k>". The clock is in ms.
 
 local ceil = gcra_debt.ceil
 local VALUE = 'gcra'
@@ -17,15 +17,17 @@ function gcra_expiry.holds(value)
   return part_of(value) ~= nil
 end
 
--- debt_in returns the debt in a value that expires in `left` ms, or nil if it is not such a state.
+-- debt_in returns the debt in a value that expires in `left` ms, or nil if the value is not such a
+-- state.
 local function debt_in(value, left, ticks)
   local part, debt = type(value) == 'string' and part_of(value), left * ticks
   if not part then return nil end
   return part < ticks and left > 0 and debt - part or debt
 end
 
--- read returns the debt in a key with `left` ms until it expires, and its value, or nil if the value
--- has to be written again. It returns nil if the key does not hold such a state.
+-- read returns the debt in a key that expires in `left` ms, and the key's value. It returns nil for
+-- the value if it has to be written again, and nil for the debt if the key does not hold such a
+-- state.
 local function read(key, left, ticks)
   if left == -2 then return 0, nil end
   local value = redis.pcall('GETRANGE', key, '0', '31')
@@ -36,8 +38,9 @@ end
 
 -- store writes a debt to a key. value is what the key holds, or nil to write the value in any case.
 -- left is the ms until the key expires. If the value does not change, only the expiry is set. On
--- Redis 7.0, where the time advances during a call, the new expiry is computed from now, the ms since
--- the epoch as of which left was read, or without it from the old expiry.
+-- Redis 7.0, where the time advances during a call, the new expiry is an absolute time. It is
+-- computed from now, the time in ms at which left was read, or if now is nil, from the old expiry
+-- and left.
 local function store(key, rate, debt, value, left, now)
   local ms, text = debt, VALUE
   if rate.ticks > 1 then

@@ -1,5 +1,5 @@
--- gcra and leaky_bucket with several rates, or with T below 1 ms. TAT is in the key's value (see
--- src/algorithms/gcra.lua). The clock is in us.
+-- gcra and leaky_bucket with several rates, or with T below 1 ms. Read src/algorithms/gcra.lua
+-- first. TAT is in the key's value. The clock is in us.
 
 -- Times of 16 digits in microseconds are in the years 2001 to 2286.
 local TIME = '%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d'
@@ -104,7 +104,7 @@ local function decide(key, limit, cost)
   return decisions.answer(allowed and 1 or 0, rates[binding].capacity, least, retry, clock.ceil_ms(last - now))
 end
 
--- complete lets decide decide over a limit that it covers.
+-- complete makes decide the limit's function decide, if decide covers the limit.
 function gcra_value.complete(limit)
   for _, rate in ipairs(limit.rates) do
     if rate.ticks > 1 or limit.algorithm.delays then return nil end

@@ -1,8 +1,8 @@
 -- The calendar, for fixed_window with align=clock: the periods w (weeks from Monday), mo and y, and
 -- the options zone and from. Dates are of the proleptic Gregorian calendar. calendar.complete sets
 -- two fields of a rate:
---   shift   the ms by which `now` is moved before windows are counted from the epoch. Nil if the
---           calendar has no part in the rate
+--   shift   the ms that are added to the time before windows are counted from the epoch; nil if the
+--           rate needs no calendar
 --   months  the months in a window; nil for windows of equal length
 
 local DAY = 86400000 -- ms
@@ -34,7 +34,7 @@ function calendar.from(text)
   return day and day <= 31 and day or nil, 'a day of the month from 1 to 31'
 end
 
--- complete completes a rate, or returns what is wrong with it.
+-- complete sets shift and months of a rate, or returns what is wrong with the rate.
 function calendar.complete(rate)
   local unit = rate.unit
   if unit and not rate.align then
@@ -57,12 +57,12 @@ local function first_day(month)
   return 365 * year + leap_days + math.floor((153 * (month % 12) + 2) / 5) - EPOCH
 end
 
--- left returns the ms from now until the window ends that is open now, for a rate with shift.
+-- left returns the ms until the end of the window that is open now, for a rate with shift.
 function calendar.left(rate, now)
   local here, step, from = now + rate.shift, rate.months, rate.from or 1
   if not step then return rate.period - here % rate.period end
-  -- 400 years have 4800 months and 146097 days. The estimate is at most one month off. The search
-  -- begins at a window that has begun.
+  -- 400 years have 4800 months and 146097 days. This gives the current month, at most one month
+  -- off. The search starts earlier, in a window that has begun.
   local month = math.floor((here / DAY + EPOCH) * 4800 / 146097) - 2
   month = month - (month - JANUARY) % step
   local begins

@@ -4,13 +4,21 @@
 --                                      period of some algorithms = w, mo or y, see src/42_calendar.lua
 --   @policy
 --
--- A parsed limit has these fields: algorithm; rates (one or more); size, their number; rate, if there
--- is only one; capacity, the smallest of theirs; asks, its sum of the quantity that its algorithm
--- bounds; decide and form, the functions that decide over, load and write its key. With more than
--- eight fields, a table takes twice the memory. A rate has algorithm, count (n), period (ms; the
--- longest if they differ), unit (w, mo, y or nil), capacity (field 2 of the reply: burst=b, or n), the
--- values of its other options by name, and fields that the algorithm adds. src/30_states.lua describes
--- states.
+-- A parsed limit has these fields:
+--   algorithm   a table in `algorithms`, see below
+--   rates       a list of one or more rates
+--   size        the number of rates
+--   rate        the rate, if there is only one
+--   capacity    the smallest capacity of the rates
+--   asks        the sum of the quantity that the algorithm bounds in one call (see most)
+--   decide      the function that decides over the limit's key, see below
+--   form        the functions that load and write the limit's key, see below
+--   shape, format, first   only in limits that the function decide of src/38_gcra_value.lua covers: the
+--               pattern of a value, the format of one, and the position of the first time in it
+-- A table with more than eight fields takes twice the memory. A rate has algorithm, count (n), period
+-- (ms; for months and years the longest), unit (w, mo, y or nil), capacity (field 2 of the reply:
+-- burst=b, or n), the values of its other options by name, and fields that the algorithm adds.
+-- src/30_states.lua describes states.
 --
 -- An algorithm (src/algorithms/NAME.lua) is a table in `algorithms`:
 --   name      the name used in limits
@@ -20,14 +28,15 @@
 --   spare     function(state): returns the most units that FORCE may charge, beyond those that fit. A debt then has free 0
 --   spend     function(state, units): charges a state that was full; usually the same as charge
 --   reset     function(state): returns the ms until the rate is full again
---   wait      function(state, cost): returns the ms until a cost from 1 to the capacity fits that does not fit now
--- and the fields of src/35_packed.lua, which stores states as texts in the key's value. It may have
+--   wait      function(state, cost): returns the ms until cost fits, which does not fit now and is from 1 to the capacity
+-- and the fields of src/35_packed.lua, which stores states as texts in the key's value. It may also
+-- have
 --   complete_rate  function(rate): completes a rate, or returns what is wrong with it
 --   complete  function(limit): completes a limit, or returns what is wrong with it
 --   decide    for limits of one rate: function(key, limit, cost), which decides over one key, writes, and returns the
 --             reply or the error. It decides common calls in a shorter way, and leaves others to decisions.one_key. The
 --             default is packed.decide
---   form      for limits of one rate, if they are stored in another way than by src/35_packed.lua: a table of
+--   form      for limits of one rate, if src/35_packed.lua does not store their states: a table of
 --               load(key, limit, at, cost)    reads the key into states.list, from position `at` on, one state for each
 --                                             rate. A stored state that is impossible under this limit leaves room for
 --                                             a call of this cost. Returns the error, or nil
@@ -36,14 +45,14 @@
 --                                             or in another form. found is the result of states.look
 --               write(key, limit, at)         stores the states, with the expiry at which all are full, or deletes the key
 --   delays    true if charge also sets delay, the ms for which an admitted call has to wait
---   owner     the algorithm whose state it stores, if that is another
+--   owner     the algorithm whose states it stores, if they are not its own
 --   holds     function(head): reports whether this algorithm wrote a string that begins with head, but not with prefix
 --   spent     function(key, from): returns the units that count as spent in the state at byte `from` of the value, or
 --             nil and an error. The default is what the new limit refills until the state expires
 --   most      bounds a quantity in one call: field, a field of the rates; sum, the largest sum of that field in a call;
 --             what and advice, for the errors
 --   calendar  true if its periods may be w, mo and y
---   refusal   no limit of this algorithm can be taken, and this says why; it needs no other field
+--   refusal   why no limit of this algorithm can be taken. Such an algorithm needs no other field
 
 local UNITS = { ms = 1, s = 1000, m = 60000, h = 3600000, d = 86400000 }
 local LONGEST_TEXT = 1024 -- bytes
@@ -63,8 +72,9 @@ local function names(of)
   return next(of) and table.concat(sorted_keys(of), ', ') or 'none'
 end
 
--- period parses a period such as "m" or "10s" and returns ms, or nil and what is wrong with it. With
--- units of the calendar, it accepts these too, and returns ms, nil and the unit.
+-- period parses a period such as "m" or "10s" and returns ms, or nil and what is wrong with it. If
+-- with_calendar is true, it also accepts the units of the calendar, and returns ms, nil and the
+-- unit.
 function limits.period(text, with_calendar)
   local k, unit = '', text
   if #text <= LONGEST_PERIOD then
@@ -207,7 +217,8 @@ local function parse(text)
   return parse_rates(rates or text, algorithm)
 end
 
--- of returns the parsed limit, which is shared and must not be changed, or nil and the error to
--- reply. limits.known caches parsed limits, because parsing costs more than deciding. A policy that
--- is more than one limit has the field `policy`.
+-- of returns the parsed limit for a text, or nil and the error to reply. Parsed limits are shared
+-- and must not be changed. They are kept in limits.known, which numbers.remembered sets, because
+-- parsing costs more than deciding. A policy that is more than one limit has the field `policy`:
+-- see parse_policy.
 limits.of = numbers.remembered(function(text) return limits.checked(text, parse) end, limits, true)

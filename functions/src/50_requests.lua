@@ -92,7 +92,7 @@ local function read_limits(args)
   return at
 end
 
--- misnumbered returns the error for a number of costs that is not that of the limits.
+-- misnumbered returns the error for a number of costs that is not the number of limits.
 local function misnumbered(costs)
   return errors.new('BADARGS', 'the number of costs is %d and the number of limits %d; give one cost for all, or one for each',
     costs, request.count)
@@ -205,8 +205,8 @@ function requests.repeated(keys)
   return nil
 end
 
--- misnamed returns the error for a number of keys that the request does not need. allowed has TRACK
--- if the verb takes a usage key.
+-- misnamed returns the error for a number of keys that is not what the request needs. allowed has
+-- TRACK if the verb takes a usage key.
 local function misnamed(keys, used, allowed)
   local text = ''
   for _, policy in ipairs(request.composed) do

@@ -1,6 +1,7 @@
 -- One decision over the rates of one or several keys: either all are charged, or none. First, every
--- key is loaded into one state for each rate (src/30_states.lua). Then the states decide, are charged
--- and are summed up. Finally, the charged states are written. A call that returns an error has
+-- key is loaded into one state for each rate (src/30_states.lua). Then the states decide, are
+-- charged and are summed up. Finally, the charged states are written. (A call with one cost is
+-- charged and written key by key, after all states have decided.) A call that returns an error has
 -- therefore changed nothing.
 --
 -- The enforced limits of a call make one decision. Each shadow policy (a group of limits) makes
@@ -33,11 +34,11 @@ end
 
 ------------------------------------------------------------------- one cost for all limits
 
--- Calls over several keys that have one cost and no option are decided here, because groups of
--- limits cost an eighth of such a call more.
+-- Takes and peeks with one cost above 0, and neither UPTO nor a shadow policy, are decided here.
+-- The code for groups of limits would take an eighth longer for such a call over several keys.
 
--- deny fills in the reply to a call that the state at position `binding` denies, and perhaps later
--- ones.
+-- deny fills in the reply to a call that is denied by the state at position `binding`, and perhaps
+-- by later states.
 local function deny(binding, size, cost)
   local retry, longest, least = 0, 0, numbers.MOST
   for at = 1, size do

@@ -11,8 +11,9 @@ local MINUTE = 60000
 local SERIES = 60 -- minutes
 local KEPT = '86400000' -- ms
 
--- fields returns fields of a record, false for absent ones, or nil and the error for a key that holds
--- anything else, or none of them. An empty string counts as no key; the result then has replace set.
+-- fields returns fields of a record, with false for absent ones. It returns nil and the error if
+-- the key holds anything else, or none of the fields. An empty string counts as no key: the result
+-- is then { replace = true }.
 local function fields(key, ...)
   local values, any = redis.pcall('HMGET', key, ...), false
   if values.err then
@@ -89,10 +90,10 @@ function tracking.check(key)
   return err
 end
 
--- usage returns what ratelimit_usage replies.
+-- usage returns the reply of ratelimit_usage.
 function tracking.usage(key)
   local held, series = {}, {}
-  local flat = redis.pcall('HGETALL', key) -- an error of an empty string, which has no entries
+  local flat = redis.pcall('HGETALL', key) -- for an empty string, an error, which has no entries
   for i = 1, #flat, 2 do
     held[flat[i]] = numbers.parse(flat[i + 1]) or 0
   end

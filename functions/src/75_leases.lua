@@ -1,26 +1,28 @@
--- Leases: concurrency n lease=30s. At most n leases of a key at a time. The caller chooses a lease's
--- ID. A lease is held until it is released or, by the server's clock, is not renewed in time. A
--- caller that crashed therefore blocks nobody for long.
+-- Leases, for limits such as "concurrency n lease=30s": callers hold at most n leases of a key at
+-- the same time. The caller chooses the ID of its lease. A lease ends when it is released. It also
+-- lapses if it is not renewed within its lease time, by the server's clock, so a caller that
+-- crashed does not block others for long.
 --
 -- State: a sorted set. A lease is the member "lease:<id>", whose score is the time in ms since the
 -- epoch at which it lapses. A block is the member "blocked", whose score is the end of the block.
 -- The key expires when the last of them lapses.
 --
 -- The set also records how long each lease was granted for, in members with negative scores, which
--- are never times. If all leases have the same length, it is the member "length", with minus the
--- ms. Otherwise each lease has a member "given:<id>", with minus the time at which it was granted.
+-- are never times. If all leases have the same length, the score of the member "length" is minus
+-- that length in ms. Otherwise each lease has a member "given:<id>", whose score is minus the time
+-- at which the lease was granted.
 --
 -- A new n takes effect at once: if n is lowered, existing leases stay. A new lease time takes
 -- effect at the next acquire or renew. Each lease has its own length, the time for which it was
--- last granted, so callers with different lease times may share a key. A lease that would last
--- longer than its own length is overlong: the clock was set back. An acquire or renew shortens it to
--- its length.
+-- last granted, so callers with different lease times may share a key. A lease with more time left
+-- than its own length is overlong: the clock was set back. An acquire or renew shortens it to its
+-- length.
 
 local MEMBER, BLOCK, LENGTH, GIVEN = 'lease:', 'blocked', 'length', 'given:'
 local NO_LEASES = 'does not hold leases'
 local EARLIEST = 1000000000000 -- ms since the epoch, 2001: no lease has an earlier score
 local MOST = 5000 -- leases
-local AT_ONCE = 2000 -- words of a command
+local AT_ONCE = 2000 -- the most scores and members in one command, and the most leases that cut_each shortens
 local LONGEST_ID = 256 -- bytes
 
 -- unusable returns the error for a key whose scores no limiter wrote.
@@ -86,7 +88,7 @@ end
 --   string   whether the key holds a block without a state under it
 --   blocked  ms for which the key is blocked, 0 if it is not
 --   lapses   when the lease with this ID lapses, 0 if there is none
---   same     whether the set records one length for all leases and it equals this limit's lease time
+--   same     whether the set records one length for all leases, which equals this limit's lease time
 --   length   the length of all leases in ms; nil if the set records when each was granted
 --   live     the number of members that have not lapsed
 --   overlong the number of overlong leases
@@ -136,7 +138,7 @@ local function count_overlong(key)
 end
 
 -- count returns how many leases are held, and how many count against a limit. If all leases are
--- overlong, one fewer than n counts, to leave room for one.
+-- overlong, at most n - 1 count, to leave room for one.
 local function count(key, limit)
   set.live, set.overlong = 0, 0
   if set.last <= set.now then return 0, 0 end
@@ -225,8 +227,8 @@ local function cut(key)
   add(key, words)
 end
 
--- keep stores a lease and removes lapsed ones. others is the number of other leases set. It
--- returns the reply.
+-- keep stores a lease and removes lapsed ones. others is the number of other leases that are held.
+-- It returns the reply.
 local function keep(key, limit, id, others)
   local now, lease, member = set.now, limit.lease, MEMBER .. id
   local reset, lapses = lease, numbers.argument(now + lease)
@@ -259,8 +261,7 @@ local function keep(key, limit, id, others)
   return { 1, limit.capacity, math.max(0, limit.capacity - others - 1), 0, reset, 1 }
 end
 
--- refuse returns the reply to a call that gets no lease. counted is the number of leases that
--- count.
+-- refuse returns the reply to a call that gets no lease. counted is the second result of count.
 local function refuse(key, limit, counted, retry)
   local last = set.last
   if set.blocked > 0 and last > 0 then
@@ -344,8 +345,8 @@ algorithms.concurrency = { refusal = 'concurrency is for ratelimit_acquire, rate
 
 local decide = { acquire = acquire, renew = renew, release = release }
 
--- lenient returns the reply of acquire or renew under a shadow policy. A lease that would have been
--- denied is not set.
+-- lenient returns the reply of acquire or renew under a shadow policy. A call that would have been
+-- denied is allowed, but gets no lease.
 local function lenient(name, reply)
   if reply.err then
     return reply

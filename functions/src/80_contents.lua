@@ -3,8 +3,8 @@
 local MOST_KEYS = 250
 local MOST_BYTES = 2500000
 
--- of returns what states.look does, and in_use: what the key holds, if it cannot be blocked. For a
--- set of leases or a usage record, only leases, blocked and in_use are set.
+-- of returns the result of states.look, to which it adds in_use: what the key holds, if it cannot
+-- be blocked. For a set of leases or a usage record, only leases, blocked and in_use are set.
 local function of(key)
   local found, err = states.look(key)
   if found and not found.leases then
@@ -18,7 +18,7 @@ local function of(key)
   return nil, err
 end
 
--- of_all checks the arguments of a verb that takes keys and `want` more words. It returns a
+-- of_all checks the arguments of a verb that takes keys and `want` arguments. It returns a
 -- description of each key (see of), or nil and the error.
 function contents.of_all(verb, keys, args, want)
   if #keys == 0 then

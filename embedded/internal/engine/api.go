@@ -9,8 +9,8 @@ import (
 	lua "github.com/yuin/gopher-lua"
 )
 
-// The version that functions see. If versions differ, this package follows the rules of this one:
-// the time does not change during a call, and numbers are written in their shortest form.
+// The version of Redis that functions see. If versions of Redis differ, this package behaves like
+// this one: the time does not change during a call, and numbers are written in their shortest form.
 const (
 	Version    = "7.2.4"
 	VersionNum = 0x00070204
@@ -25,7 +25,7 @@ func check(L *lua.LState, ok bool, otherwise string) {
 	}
 }
 
-// raiseError raises a table with the error and its position, like Redis's functions.
+// raiseError raises a table with the error and its position, as Redis's own Lua functions do.
 func raiseError(L *lua.LState, text string) {
 	t := L.CreateTable(0, 2)
 	t.RawSetString("err", lua.LString(text))
@@ -110,7 +110,8 @@ func callArguments(L *lua.LState) ([]string, bool) {
 	return args, true
 }
 
-// redisErrorReply implements redis.error_reply. A single word is a message without a code.
+// redisErrorReply implements redis.error_reply. A text without a space has no error code, so it
+// gets the code ERR.
 func redisErrorReply(L *lua.LState) int {
 	return singleField(L, "err", func(text string) string {
 		text = strings.TrimPrefix(text, "-")

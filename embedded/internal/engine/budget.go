@@ -23,8 +23,8 @@ type budget struct {
 	context.Context
 	verdict atomic.Pointer[verdict]
 	call    atomic.Int64  // counts starts and ends of calls: odd while one runs
-	limit   atomic.Int64  // of the running call, in ns
-	memory  atomic.Uint64 // of the running call, in bytes
+	limit   atomic.Int64  // maximum time of the running call, in ns
+	memory  atomic.Uint64 // maximum growth of the heap during the running call, in bytes
 	closed  chan struct{}
 
 	mu       sync.Mutex
@@ -83,11 +83,11 @@ func (b *budget) end() error {
 // close ends the goroutine. No call may be running or start later.
 func (b *budget) close() { close(b.quit) }
 
-// idle is how many ms the goroutine continues without a call.
+// idle is the number of milliseconds without a call after which the goroutine ends.
 const idle = 100
 
-// maxTick is the most time that counts between two checks. If more has passed, the process was not
-// scheduled.
+// maxTick is the maximum time between two checks that counts towards a call's limit. If more has
+// passed, the operating system did not run the process.
 const maxTick = 2 * time.Millisecond
 
 func (b *budget) watch() {
@@ -125,7 +125,8 @@ func (b *budget) watch() {
 	}
 }
 
-// leave ends the watch if no call has started since the given count. It reports whether it did.
+// leave records that the goroutine ends, unless b.call has changed from the given value, and
+// reports whether the goroutine may end.
 func (b *budget) leave(call int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -39,7 +39,7 @@ func (e *Engine) toReply(v lua.LValue, depth int) Reply {
 	case *lua.LTable:
 		return e.tableReply(v, depth+1)
 	case *lua.LUserData:
-		return e.tableReply(v.Value.(*lua.LTable), depth+1) // a view; no other userdata exists
+		return e.tableReply(v.Value.(*lua.LTable), depth+1) // a lualib.View: there is no other userdata
 	}
 	return nil
 }

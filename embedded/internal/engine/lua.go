@@ -9,8 +9,8 @@ import (
 	lua "github.com/yuin/gopher-lua"
 )
 
-// The limits of nested Lua calls, as in Redis, and of nested pcalls. Within a pcall, half as many
-// nested calls are allowed as around it, but at least minCalls. A call from a library function or a
+// The maximum depth of nested Lua calls, as in Redis, and of nested pcalls. Each pcall halves the
+// maximum depth of the calls in it, but not below minCalls. A call from a library function or a
 // metamethod takes up to a KiB of Go's stack, and Go ends the process if the stack exceeds 512 MiB.
 const (
 	maxCalls  = 20000
@@ -60,7 +60,7 @@ func (t *threads) call(f lua.LValue, push func(th *lua.LState), done func(th *lu
 		case nil:
 		case raised:
 			failure = r.value
-		case error: // gopher-lua leaves some checks to Go
+		case error: // a Go run-time error: gopher-lua leaves some checks to Go
 			failure = lua.LString(r.Error())
 		default:
 			failure = lua.LString(fmt.Sprint(r))
@@ -75,8 +75,8 @@ func (t *threads) call(f lua.LValue, push func(th *lua.LState), done func(th *lu
 	return nil
 }
 
-// pcall implements Redis's pcall. If the error is a table, pcall returns its err field instead if
-// that is a string or a number, and otherwise both.
+// pcall implements Redis's pcall. If the error is a table whose err field is a string or a number,
+// pcall returns false and that field. For another table, it returns false, the table and the field.
 func (t *threads) pcall(L *lua.LState) int {
 	f := L.Get(1)
 	L.SetTop(max(1, L.GetTop()))

@@ -44,7 +44,7 @@ type spec struct {
 	verb        string // empty at the end of the format
 }
 
-// parseSpec parses the conversion after a %, and returns it and what follows.
+// parseSpec parses the conversion after a %, and returns it and the rest of the format.
 func parseSpec(L *lua.LState, f string) (s spec, rest string) {
 	rest = strings.TrimLeft(f, "-+ #0")
 	s.flags = f[:len(f)-len(rest)]
@@ -64,7 +64,7 @@ func parseSpec(L *lua.LState, f string) (s spec, rest string) {
 	return s, rest[end:]
 }
 
-// twoDigits parses at most two digits, and returns their value and what follows.
+// twoDigits parses at most two digits, and returns their value and the rest of text.
 func twoDigits(text string) (n int, rest string) {
 	i := 0
 	for i < min(2, len(text)) && isDigit(text[i]) {
@@ -76,7 +76,7 @@ func twoDigits(text string) (n int, rest string) {
 
 func (s spec) has(flag string) bool { return strings.Contains(s.flags, flag) }
 
-// format formats an argument.
+// format formats the argument with index arg.
 func (s spec) format(L *lua.LState, arg int) string {
 	switch s.verb {
 	case "c":
@@ -95,7 +95,7 @@ func (s spec) format(L *lua.LState, arg int) string {
 		case "u":
 			s.verb = "d"
 		case "x", "X":
-			if v == 0 { // C writes no 0x before a zero, and counts it as part of the width
+			if v == 0 { // C writes no 0x before a zero; otherwise the width includes the 0x
 				s.flags = strings.ReplaceAll(s.flags, "#", "")
 			} else if s.has("#") && s.has("0") && !s.has("-") && s.prec < 0 {
 				s.prec = max(1, s.width-2)
@@ -111,7 +111,7 @@ func (s spec) format(L *lua.LState, arg int) string {
 		if s.prec < 0 && len(text) >= 100 {
 			return text
 		}
-		text, _, _ = strings.Cut(text, "\x00") // printf takes a C string
+		text, _, _ = strings.Cut(text, "\x00") // C's strings end at a NUL byte
 		if s.prec >= 0 && len(text) > s.prec {
 			text = text[:s.prec]
 		}
@@ -152,7 +152,7 @@ func (s spec) plus() string {
 	return ""
 }
 
-// printf formats a number with package fmt, which does what C does with the remaining flags.
+// printf formats a number with package fmt, which treats the remaining flags as C does.
 func (s spec) printf(v any) string {
 	format := "%" + s.flags
 	if s.width > 0 {

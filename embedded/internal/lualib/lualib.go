@@ -12,9 +12,9 @@ import (
 // MaxString is the maximum length of a string in bytes. It protects the memory of the process.
 const MaxString = 64 << 20
 
-// maxArray is the largest key for which gopher-lua extends a table's array, element by element;
-// larger keys are hashed. It is a setting of gopher-lua for the whole process. The # operator
-// counts no further.
+// maxArray is the largest key for which gopher-lua extends a table's array, element by element.
+// Larger keys are hashed, and the # operator does not count them. The setting applies to gopher-lua
+// in the whole process.
 const maxArray = 1 << 22
 
 func init() { lua.MaxArrayIndex = maxArray }
@@ -249,7 +249,7 @@ func baseType(L *lua.LState) int {
 	v := L.CheckAny(1)
 	kind := v.Type()
 	if _, ok := v.(*lua.LUserData); ok {
-		kind = lua.LTTable // a view; no other userdata exists
+		kind = lua.LTTable // a View, the only kind of userdata
 	}
 	L.Push(lua.LString(kind.String()))
 	return 1

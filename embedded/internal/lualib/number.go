@@ -27,12 +27,12 @@ func ParseNumber(s string) (float64, bool) {
 		return 0, false
 	case len(s) > 4 && strings.EqualFold(s[:4], "nan(") && strings.TrimLeft(s[4:], alphanumeric+"_") == ")":
 		s = "nan"
-	case strings.Contains(s, "_"): // ParseFloat takes it
+	case strings.Contains(s, "_"): // ParseFloat may accept underscores
 		return 0, false
 	case len(s) > 2 && s[0] == '0' && lower(s[1]) == 'x' && !strings.ContainsAny(s, "pP"):
 		s += "p0"
 	}
-	v, err := strconv.ParseFloat(s, 64) // out of range, it returns strtod's value: 0 or infinity
+	v, err := strconv.ParseFloat(s, 64) // out of range, v is 0 or infinity, like strtod's result
 	return math.Copysign(v, sign), err == nil || errors.Is(err, strconv.ErrRange)
 }
 

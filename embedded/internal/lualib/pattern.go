@@ -106,7 +106,7 @@ func (m *matcher) single(s, p int) (end int, in bool) {
 }
 
 // search returns the first match that starts at from or, unless anchored, later. start is -1 if
-// there is none.
+// nothing matches.
 func (m *matcher) search(from int, anchored bool) (start, end int) {
 	for start = from; start <= len(m.src); start++ {
 		m.level = 0
@@ -120,7 +120,8 @@ func (m *matcher) search(from int, anchored bool) (start, end int) {
 	return -1, -1
 }
 
-// match returns the end of a match at s of the pattern from p on, or -1.
+// match matches the pattern from index p on against the text from index s on. It returns the end of
+// the match, or -1.
 func (m *matcher) match(s, p int) int {
 	m.depth++
 	defer func() { m.depth-- }()
@@ -176,8 +177,8 @@ func (m *matcher) match(s, p int) int {
 	return -1
 }
 
-// maxExpand matches as many characters of the class [p, end) as possible, followed by the rest of
-// the pattern. If the class is followed by +, the caller has matched the first one.
+// maxExpand matches as many characters of the class pat[p:end] as possible, followed by the rest of
+// the pattern. If the class is followed by +, the caller has already matched the first character.
 func (m *matcher) maxExpand(s, p, end int) int {
 	i := s
 	for _, in := m.single(i, p); in; _, in = m.single(i, p) {
@@ -210,8 +211,9 @@ func (m *matcher) minExpand(s, p, end int) int {
 	}
 }
 
-// frontier returns s and the index after the set at p if a character that is not in the set is
-// followed at s by one that is. Before and after the text, there are NUL bytes.
+// frontier implements %f for the set at p. It returns the index after the set, and s if the
+// character at s is in the set and the one before it is not; otherwise -1. NUL bytes count as the
+// characters before and after the text.
 func (m *matcher) frontier(s, p int) (int, int) {
 	if byteAt(m.pat, p) != '[' {
 		m.fail("missing '[' after '%%f' in pattern")

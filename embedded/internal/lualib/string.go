@@ -44,8 +44,8 @@ func arithmetic(L *lua.LState, event string, op func(a, b float64) float64) int 
 		L.Push(lua.LNumber(op(x, y)))
 		return 1
 	}
-	// A string's metamethod takes precedence even if the other operand has one. It tries the other
-	// operand's next.
+	// In Lua, the metamethod of strings is called even if the other operand has a metamethod. It
+	// then calls that one, as this loop does.
 	for _, v := range []lua.LValue{a, b} {
 		if t, ok := v.(*lua.LTable); ok {
 			if f := L.GetMetaField(t, event); f != lua.LNil {
@@ -61,8 +61,9 @@ func arithmetic(L *lua.LState, event string, op func(a, b float64) float64) int 
 	return 0
 }
 
-// converted wraps a function of gopher-lua whose arguments are strings, as many as texts says,
-// followed by numbers. Each is converted to the other as in Lua.
+// converted wraps a function of gopher-lua whose first arguments are strings, as many as texts
+// says, and whose others are numbers. It converts numbers to strings, or strings to numbers, as Lua
+// does.
 func converted(L *lua.LState, f lua.LValue, texts int) lua.LValue {
 	stock := f.(*lua.LFunction).GFunction
 	return L.NewFunction(func(L *lua.LState) int {

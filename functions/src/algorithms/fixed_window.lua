@@ -63,8 +63,8 @@ local function parse(text)
   return numbers.parse_digits(count), numbers.parse_digits(ending)
 end
 
--- open sets the count, and left, the ms until the window ends. If no window is open, or one for too
--- long, it opens a new one.
+-- open sets the count, and left, the ms until the window ends. If no window is open, or one that
+-- would end too late, it opens a new one.
 local function open(state, count, ending, now, cost)
   local rate = state.rate
   state.now = (now - now % 1000) / 1000

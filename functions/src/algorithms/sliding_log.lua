@@ -17,8 +17,8 @@
 --   offset   the position in the value at which text begins, in bytes
 --   skip     the position in the value at which the log begins
 --   key      the key with the rest of the value
---   stored   whether the log is long and the key's value, so that an entry can be appended
---   entries  their number
+--   stored   whether the log is long and is the key's whole value, so that an entry can be appended
+--   entries  the number of entries
 --   base     the sum before the first entry
 --   last     the time of the last entry
 --   sum      the sum of the last entry
@@ -98,8 +98,8 @@ local function restart(state, units)
   set(state, units)
 end
 
--- check fills in a state from its log of size bytes, whose first base and entry are given. It
--- returns false if the log is broken.
+-- check fills in a state from its log of size bytes, of which base, first and first_sum are the
+-- beginning. It returns false if the log is broken.
 local function check(state, size, cost, base, first, first_sum)
   local entries = (size - BASE) / ENTRY
   if entries % 1 ~= 0 or base >= SUMS then return false end
@@ -221,8 +221,8 @@ end
 ------------------------------------------------------------------- one rate: a log in a key of its own
 
 -- load_log loads the log that starts after byte `offset` of a key's value. text is the part already
--- read. If the value is not a single log, load_log calls another instead: the value may hold several
--- rates, or no limiter wrote it.
+-- read. If the value is not a single log, load_log calls the function another instead: the value
+-- may hold several rates, or no limiter wrote it.
 local function load_log(key, limit, at, cost, text, offset, another)
   if #text < #PREFIX + SHORTEST then return another(key, limit, at, cost) end
   local prefix, base, first, first_sum = struct.unpack('>c12I5I7I5', text)

@@ -13,7 +13,7 @@
 -- beginning of their bucket. If the state was written in the future (the clock was set back), its
 -- sum leaves room for just this call.
 --
--- Sums of counts are at most 2^53: counts of other limits may add up to more.
+-- Sums of counts are capped at 2^53, because counts that other limits stored may add up to more.
 --
 -- A state's counts are indexed by their distance from the current bucket: counts[0] is the current
 -- one, and counts[k] the oldest that counts.

@@ -15,8 +15,7 @@ local function refill_us(tokens, rate)
   return ((tokens - over) / rate.count + (over > 0 and 1 or 0)) * rate.period * 1000
 end
 
--- refill returns tokens and the time of the last addition, as of now (us), from those that are
--- stored.
+-- refill takes the stored tokens and time of the last addition, and returns both as of now (us).
 local function refill(rate, tokens, added, now, cost)
   local period, capacity = rate.period * 1000, rate.capacity
   if added < now then
