@@ -38,7 +38,7 @@ type decider struct {
 type tally struct {
 	requests, denied int64
 	keyless          int64               // requests that lack one of the candidate's keys
-	keys             map[uint64]*denials // denied keys, by number
+	keys             map[uint64]*denials // denied keys, by index in event.keys and number
 	series           series
 	first, last      int64 // times of denials, ms since 1970
 }
