@@ -9,7 +9,7 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// decisionFields lists the fields of a decision in the order of the reply. The last four are not
+// decisionFields lists the fields of a decision in the order of the reply. The last three are not
 // separate elements of the reply: with up_to, the element allowed is also called taken.
 var decisionFields = []string{"allowed", "limit", "remaining", "retry_after", "reset_after", "index",
 	"would_allowed", "would_retry_after", "would_index", "taken", "would_taken", "error"}

@@ -47,7 +47,7 @@ func Parse(name string, content []byte) (*File, error) {
 			file.Policies = s.policies(f.Policies)
 		}
 		switch {
-		case f.Policies == nil && root.Kind == yaml.MappingNode: // often the policies are not indented, and so are fields of the file
+		case f.Policies == nil && root.Kind == yaml.MappingNode: // policies that are not indented are fields of the file
 			s.problems = nil
 			s.wrong(root, "the field policies is missing; a policies file begins with policies:, and the policies are indented below it")
 		case len(s.problems) > 0:

@@ -71,7 +71,7 @@ policies:
 	}
 }
 
-// Each problem in a file has a position, says what is wrong and what to do.
+// Each problem in a file has a position, and a text that says what is wrong and what to do.
 func TestProblems(t *testing.T) {
 	golden(t, "policies.txt", func(t *testing.T, text string) []string {
 		file, err := Parse("p.yaml", []byte(text))

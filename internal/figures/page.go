@@ -31,8 +31,8 @@ func Fill(page string, tables []Table) (string, error) {
 	return page, nil
 }
 
-// Update puts these tables into the page in the file. If a place is missing, the file is not
-// changed.
+// Update puts these tables into the page in the file. If the page has no place for one of them, the
+// file is not changed.
 func Update(file string, tables []Table) error {
 	page, err := os.ReadFile(file)
 	if err != nil {

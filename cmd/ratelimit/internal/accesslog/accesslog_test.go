@@ -196,8 +196,8 @@ func compressed(t *testing.T, text string) (gz, zst []byte) {
 	return a.Bytes(), b.Bytes()
 }
 
-// A Sorter returns all values that it accepted in the order of their times. It accepts every value
-// that is at most Within late.
+// A Sorter returns, in the order of their times, all values that it accepted. It accepts every
+// value that is at most Within late.
 func TestSorter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		within := rapid.Int64Range(0, 20).Draw(t, "within")

@@ -166,8 +166,8 @@ func (a *app) find(ctx context.Context, s *servers) error {
 }
 
 // findPrimary asks the Sentinels for the primary. It fails only if they name none, or if the
-// primary does not reply. If the primary replies with an error, so that the command will get the
-// same error, findPrimary leaves it to the command to explain it.
+// primary does not reply. It ignores an error reply from the primary: the command will get the same
+// reply, and explain it.
 func (a *app) findPrimary(ctx context.Context, s servers) error {
 	s.Options.MaxRetries = -1
 	rdb := s.open()
@@ -183,8 +183,8 @@ func (a *app) findPrimary(ctx context.Context, s servers) error {
 }
 
 // kind returns "standalone", "cluster" or "sentinel", or "" if the server at addr does not report
-// what it is. kind fails only if the server does not reply. If the server replies with an error,
-// kind leaves it to the command, which will get the same error, to explain it.
+// what it is. kind fails only if the server does not reply. It ignores error replies: the command
+// will get the same reply, and explain it.
 func (s servers) kind(ctx context.Context, addr string) (string, error) {
 	one := s
 	one.Addrs, one.Cluster = []string{addr}, false
